@@ -7,6 +7,7 @@
 #   paramserver_keras.export(model, "net", x, y, batch_size=32, epochs=5)    # instead of model.fit(x, y, ...)
 #   # psctl run net/job.yaml, or workerd --job net/job.yaml
 #   paramserver_keras.load(model, "net/trained.safetensors")
+import csv
 import json
 import os
 import re
@@ -34,7 +35,11 @@ FIT_UNUSED = {"verbose", "workers", "use_multiprocessing", "max_queue_size"}
 # Those that a job has no counterpart of, and what they are where they ask for nothing.
 FIT_REFUSED = {"steps_per_epoch": None, "initial_epoch": 0, "validation_steps": None, "validation_batch_size": None,
                "validation_freq": 1, "sample_weight": None}
-LOSS_UNUSED = {"name", "reduction", "dtype", "axis", "fn", "ignore_class"}
+SETTING_UNUSED = {"name", "dtype", "fn"}
+# Settings of Keras's losses and metrics that a job's lack, and what they are there.
+LOSS_FIXED = {"reduction": ("sum_over_batch_size", "auto"), "axis": (-1,), "ignore_class": (None,)}
+METRIC_FIXED = {"summation_method": ("interpolation",), "multi_label": (False,), "num_labels": (None,),
+                "label_weights": (None,), "axis": (-1,), "beta": (1.0,)}
 SHORT_NAMES = {"mean_squared_error": "mse", "acc": "accuracy"}
 
 
@@ -72,9 +77,13 @@ def snake_case(name):
 
 
 def class_and_config(serialized):
-    """Of an object that Keras has serialized, or of its name."""
+    """Of an object, one that Keras has serialized, or one's name."""
     if isinstance(serialized, str):
         return serialized, {}
+    if hasattr(serialized, "get_config"):  # a loss, of whose settings Keras's get_config may lack some
+        return type(serialized).__name__, {**serialized.get_config(), **getattr(serialized, "_fn_kwargs", {})}
+    if callable(serialized):
+        return serialized.__name__, {}
     name, config = serialized["class_name"], serialized["config"]
     if name == "function":  # a function by its name
         return config, {}
@@ -105,27 +114,68 @@ def optimizer_settings(serialized):
     return settings
 
 
-def loss_settings(serialized):
-    if isinstance(serialized, (list, tuple)) and len(serialized) == 1:
-        serialized = serialized[0]
-    if not isinstance(serialized, str) and not (isinstance(serialized, dict) and "class_name" in serialized):
-        raise ValueError("expected one loss; a job with a loss for each output is written by hand")
+def settings_of(kind, serialized, fixed):
+    """The name of a loss or metric, and what it was told."""
     name, config = class_and_config(serialized)
     name = snake_case(name)
+    for key, values in fixed.items():
+        if key in config and config[key] not in values:
+            raise ValueError(f"{kind} {name}: {key} = {config[key]!r} has no counterpart in a job")
     settings = {"name": SHORT_NAMES.get(name, name)}
-    settings.update({k: v for k, v in config.items() if k not in LOSS_UNUSED and v not in (None, False, 0)})
+    settings.update({k: v for k, v in config.items()
+                     if k not in SETTING_UNUSED and k not in fixed and v is not None and v is not False})
     return settings
 
 
-def metric_names(serialized):
-    names = []
-    for metric in serialized or []:
-        if isinstance(metric, (list, tuple)):
-            names += metric_names(metric)
-        else:
-            name = snake_case(class_and_config(metric)[0])
-            names.append(SHORT_NAMES.get(name, name))
-    return names
+def is_one(serialized):
+    if isinstance(serialized, dict):
+        return "class_name" in serialized
+    return isinstance(serialized, str) or hasattr(serialized, "get_config") or callable(serialized)
+
+
+def by_output(what, serialized, names):
+    """A list or map of something for each output as a map by their names."""
+    if isinstance(serialized, dict) and not is_one(serialized):
+        unknown = sorted(set(serialized) - set(names))
+        if unknown:
+            raise ValueError(f"{what} of compile names {', '.join(unknown)}; the model's outputs are {', '.join(names)}")
+        return {n: serialized.get(n) for n in names}
+    if isinstance(serialized, (list, tuple)) and len(serialized) == len(names):
+        return dict(zip(names, serialized))
+    raise ValueError(f"{what} of compile: expected one for each of the outputs {', '.join(names)}, not {serialized!r}")
+
+
+def loss_settings(serialized, names=(), weights=None):
+    """Of one output, or of several a map by their names."""
+    if len(names) < 2:
+        if not is_one(serialized):
+            serialized, = by_output("loss", serialized, list(names) or ["the output"]).values()
+        return settings_of("loss", serialized, LOSS_FIXED)
+    losses = {n: serialized for n in names} if is_one(serialized) else by_output("loss", serialized, names)
+    if None in losses.values():
+        raise ValueError("loss of compile: an output without a loss has no counterpart in a job")
+    losses = {n: settings_of("loss", loss, LOSS_FIXED) for n, loss in losses.items()}
+    for n, weight in (by_output("loss_weights", weights, names) if weights else {}).items():
+        losses[n]["weight"] = 1.0 if weight is None else float(weight)
+    return losses
+
+
+def metric_list(serialized):
+    found = [settings_of("metric", m, METRIC_FIXED)
+             for m in ([serialized] if is_one(serialized) else serialized or [])]
+    return [m["name"] if len(m) == 1 else m for m in found]
+
+
+def metric_settings(serialized, names):
+    """As loss_settings."""
+    if not serialized:
+        return []
+    nested = isinstance(serialized, (list, tuple)) and any(isinstance(m, (list, tuple)) for m in serialized)
+    if len(names) > 1:
+        return {n: metric_list(m) for n, m in by_output("metrics", serialized, names).items() if m}
+    if nested or isinstance(serialized, dict) and not is_one(serialized):
+        serialized, = by_output("metrics", serialized, names).values()
+    return metric_list(serialized)
 
 
 def callback_settings(callback):
@@ -166,7 +216,7 @@ def compiled(model):
     if not config or config.get("optimizer") is None:
         raise ValueError("expected a compiled model: call model.compile(optimizer=..., loss=...) first")
     for key in ("loss_weights", "weighted_metrics"):
-        if config.get(key):
+        if config.get(key) and (key == "weighted_metrics" or len(model.outputs) < 2):
             raise ValueError(f"{key} of compile has no counterpart in an exported job")
     return config
 
@@ -183,49 +233,152 @@ def variables(model, prefix=""):
             yield from variables(layer, f"{prefix}{layer.name}/")
             continue
         for v in () if hasattr(layer, "get_vocabulary") else layer.weights:
+            if "float" not in str(getattr(v, "dtype", "")):
+                continue
             path = v.path if hasattr(v, "path") else v.name.split(":")[0]
-            if "seed_generator" not in path and "float" in str(v.dtype):
+            if "seed_generator" not in path:
                 yield f"{prefix}{layer.name}/{path.rpartition(layer.name + '/')[2]}", v
 
 
-def save_array(folder, name, value):
-    value = np.asarray(value)
+def document(model):
+    """model.to_json(), and in it the vocabularies that adapt() has found."""
+    found = json.loads(model.to_json())
+
+    def fill(config, model):
+        layers = {layer.name: layer for layer in model.layers}
+        for layer in config["layers"]:
+            inner = layer["config"]
+            of = layers.get(inner["name"])
+            if "layers" in inner:
+                fill(inner, of)
+            elif layer["class_name"] in ("StringLookup", "IntegerLookup") and inner.get("vocabulary") is None:
+                terms = of.get_vocabulary(include_special_tokens=False)
+                inner["vocabulary"] = [str(t) if layer["class_name"] == "StringLookup" else int(t) for t in terms]
+
+    fill(found["config"], model)
+    return found
+
+
+def column(value):
+    """An array as workerd reads it."""
+    kind, value = type(value).__name__, np.asarray(value)
+    if value.ndim == 0:
+        raise ValueError(f"expected an array whose first dimension is the examples', not a {kind}")
+    if value.dtype.kind in "OU":
+        return value.astype(str)
     if value.ndim == 2 and value.shape[1] == 1 and value.dtype.kind in "iu":
         value = value[:, 0]  # labels
-    np.save(os.path.join(folder, name), value.astype("float32") if value.dtype == np.float64 else value)
-    return name
+    if value.dtype.kind == "f":
+        value = value.astype("float32")
+    return np.ascontiguousarray(value.astype("uint8") if value.dtype.kind == "b" else value)
+
+
+def columns(what, values, names):
+    """fit's x or y, an array or a list or map of them, as a map by the names of the model's inputs or outputs."""
+    if isinstance(values, dict):
+        if set(values) != set(names):
+            raise ValueError(f"{what} has the keys {', '.join(map(str, values))}; the model has {', '.join(names)}")
+        return {n: column(values[n]) for n in names}
+    if len(names) == 1 and not (isinstance(values, (list, tuple)) and len(values) == 1 and np.ndim(values[0]) > 0):
+        return {names[0]: column(values)}
+    if not isinstance(values, (list, tuple)) or len(values) != len(names):
+        raise ValueError(f"expected {what} to be an array for each of {', '.join(names)}: a list or a dict of them")
+    return {n: column(v) for n, v in zip(names, values)}
+
+
+def input_names(model):
+    return [i.name.split(":")[0] for i in model.inputs]
+
+
+def output_names(model):
+    return list(getattr(model, "output_names", None) or [model.layers[-1].name])
+
+
+def save_csv(path, arrays):
+    """Arrays of strings are read from CSV only. Returns the names of each one's fields."""
+    fields = {}
+    for name, value in arrays.items():
+        if value.ndim > 2:
+            raise ValueError(f"{name} has shape {value.shape}; beside strings, which go to a CSV file, expected (rows, n)")
+        width = value.size // len(value)
+        fields[name] = [name] if width == 1 else [f"{name}_{i}" for i in range(width)]
+    with open(path, "w", newline="", encoding="utf-8") as f:
+        writer = csv.writer(f)
+        writer.writerow([field for of in fields.values() for field in of])
+        flat = [value.reshape(len(value), -1).tolist() for value in arrays.values()]
+        writer.writerows(sum(row, []) for row in zip(*flat))
+    return fields
+
+
+def split_arrays(split, x, y, model):
+    inputs, outputs = input_names(model), output_names(model)
+    if set(inputs) & set(outputs):
+        raise ValueError(f"{', '.join(set(inputs) & set(outputs))} is an input and an output: give one another name")
+    arrays = {**columns("x" + split, x, inputs), **columns("y" + split, y, outputs)}
+    rows = {n: len(v) for n, v in arrays.items()}
+    if len(set(rows.values())) > 1:
+        raise ValueError("the arrays' first dimensions differ: " + ", ".join(f"{n} {r}" for n, r in rows.items()))
+    return arrays
+
+
+def save_data(folder, model, splits):
+    """splits: "" and "_test" -> (x, y). One input and one output in .npy files; where there are strings a CSV file for
+    each split, else an .npz."""
+    inputs, outputs, data = input_names(model), output_names(model), {}
+    for split, (x, y) in splits.items():
+        arrays = split_arrays(split, x, y, model)
+        strings = any(v.dtype.kind == "U" for v in arrays.values())
+        data["kind"] = "csv" if strings else "npy" if len(arrays) == 2 else "npz"
+        file = f"{(split or '_train')[1:]}.{data['kind']}"
+        if data["kind"] == "npy":
+            for name, value in zip(("x", "y"), arrays.values()):
+                data[name + split] = f"{name}{split}.npy"
+                np.save(os.path.join(folder, data[name + split]), value)
+            continue
+        data["test_path" if split else "path"] = file
+        if strings:
+            fields = save_csv(os.path.join(folder, file), arrays)
+            data.update(header=True, label=sum((fields[n] for n in outputs), []))
+        else:
+            fields = {n: [n] for n in arrays}
+            np.savez(os.path.join(folder, file), **arrays)
+        of = {n: f if len(f) > 1 else f[0] for n, f in fields.items()}
+        data.update(inputs={n: of[n] for n in inputs}, outputs={n: of[n] for n in outputs})
+    return data
 
 
 def export(model, folder, x, y, batch_size=32, epochs=1, validation_data=None, shuffle=True, validation_split=0.0,
            strategy=None, **more):
     """Writes model.json, weights.safetensors, the data and job.yaml. The arguments are model.fit's, class_weight and
-    callbacks among them; what a job has no counterpart of is refused. strategy and what else there is (steps, seed,
-    threads, ...) go to the job file as they are. Returns the path of job.yaml."""
+    callbacks among them; of a model with several inputs or outputs x and y are lists or dicts of arrays. What a job has
+    no counterpart of is refused. strategy and what else there is (steps, seed, threads, ...) go to the job file as they
+    are. Returns the path of job.yaml."""
     config, more = compiled(model), fit_settings(more)
     job = {
+        "name": re.sub(r"[^A-Za-z0-9_.-]", "_", model.name).lstrip(".")[:128],
         "model": "model.json",
         "weights": "weights.safetensors",
-        "data": {"kind": "npy", "shuffle": bool(shuffle)},
-        "loss": loss_settings(config["loss"]),
-        "metrics": metric_names(config.get("metrics")),
+        "data": {},
+        "loss": loss_settings(model.loss, output_names(model), config.get("loss_weights")),
+        "metrics": metric_settings(config.get("metrics"), output_names(model)),
         "optimizer": optimizer_settings(config["optimizer"]),
         "strategy": strategy or {"name": "one_device"},
         "batch_size": int(batch_size or 32),
         "epochs": int(epochs),
         "output": "trained.safetensors",
     }
-    if validation_split and validation_data is None:  # as fit has it
-        job["data"]["validation_split"] = float(validation_split)
     job.update(more)
     os.makedirs(folder, exist_ok=True)
-    with open(os.path.join(folder, "model.json"), "w") as f:
-        json.dump(json.loads(model.to_json()), f, indent=1)
-    write_safetensors(os.path.join(folder, "weights.safetensors"), {n: np.asarray(v) for n, v in variables(model)})
-    arrays = {"x": x, "y": y}
+    splits = {"": (x, y)}
     if validation_data is not None:
-        arrays.update(x_test=validation_data[0], y_test=validation_data[1])
-    for name, value in arrays.items():
-        job["data"][name] = save_array(folder, name + ".npy", value)
+        splits["_test"] = validation_data[:2]
+    job["data"] = save_data(folder, model, splits)
+    job["data"]["shuffle"] = bool(shuffle)
+    if validation_split and validation_data is None:  # as fit has it
+        job["data"]["validation_split"] = float(validation_split)
+    with open(os.path.join(folder, "model.json"), "w") as f:
+        json.dump(document(model), f, indent=1)
+    write_safetensors(os.path.join(folder, "weights.safetensors"), {n: np.asarray(v) for n, v in variables(model)})
     path = os.path.join(folder, "job.yaml")
     with open(path, "w") as f:
         json.dump(job, f, indent=2)  # which is YAML

@@ -3,6 +3,7 @@
 imported again; it predicts what Keras's own training does. .keras and .weights.h5 files go both ways. TAP, without a
 plan; the first point follows NUMBER."""
 import importlib
+import json
 import os
 import subprocess
 import sys
@@ -94,6 +95,31 @@ def attention():
     return model, lambda: (keras.optimizers.Adam(0.01), "mse"), x, x[:, :, 0].max(1, keepdims=True)
 
 
+# Two inputs, two outputs: losses with settings and weights of their own.
+def branches():
+    x = [random.normal(size=(N, 4)).astype("f4"), random.normal(size=(N, 6, 3)).astype("f4")]
+    i, j = keras.Input((4,), name="flat"), keras.Input((6, 3), name="steps")
+    both = L.Concatenate()([L.Dense(6, activation="tanh")(i), L.GRU(5)(j)])
+    model = keras.Model([i, j], [L.Dense(1, name="price")(both), L.Dense(3, name="kind")(both)])
+    y = [x[0][:, :1], (x[1][:, 0, 0] > 0).astype("i4") + (x[0][:, 1] > 0)]
+    how = lambda: {"optimizer": keras.optimizers.SGD(0.05), "loss_weights": [0.5, 1.0],
+                   "loss": [keras.losses.Huber(delta=0.5), keras.losses.SparseCategoricalCrossentropy(from_logits=True)]}
+    return model, how, x, y
+
+
+# By name, beside strings, which only CSV brings.
+def words():
+    word = random.choice(np.array(["red", "green", "blue, light"], dtype=object), N)
+    lookup = L.StringLookup()
+    lookup.adapt(word)
+    i, j = keras.Input((1,), dtype="string", name="word"), keras.Input((2,), name="numbers")
+    both = L.Concatenate()([L.Flatten()(L.Embedding(4, 3)(lookup(i))), j])
+    model = keras.Model({"word": i, "numbers": j}, L.Dense(1)(L.Dense(8, activation="tanh")(both)))
+    numbers = random.normal(size=(N, 2)).astype("f4")
+    return model, lambda: (keras.optimizers.SGD(0.05), "mse"), {
+        "word": word[:, None], "numbers": numbers}, (numbers[:, 0] + (word == "red")).astype("f4")
+
+
 def workerd(job, folder, **sets):
     command = [WORKERD, "--job", job, "--quiet"]
     for key, value in sets.items():
@@ -104,19 +130,35 @@ def workerd(job, folder, **sets):
 
 
 def difference(a, b):
+    if isinstance(a, list):
+        return max(map(difference, a, b))
     return float(np.abs(a - b).max())
+
+
+def compile(model, how):
+    how = how()
+    model.compile(**how) if isinstance(how, dict) else model.compile(*how)
+
+
+def as_keras_takes(x):
+    """Strings as a tensor."""
+    if not isinstance(x, dict):
+        return x
+    import tensorflow
+    return {k: tensorflow.constant(v.tolist()) if v.dtype == object else v for k, v in x.items()}
 
 
 def round_trip(make):
     model, how, x, y, *fit = make()
     fit = fit[0] if fit else {}
     callbacks = fit.pop("callbacks", list)
-    model.compile(*how())
+    compile(model, how)
+    own, x = x, as_keras_takes(x)
     before = model.predict(x, verbose=0)
     with tempfile.TemporaryDirectory() as folder:
         at = {name: os.path.join(folder, name) for name in
               ("net.keras", "trained.safetensors", "trained.keras", "trained.weights.h5")}
-        job = paramserver_keras.export(model, folder, x, y, batch_size=BATCH, epochs=EPOCHS, shuffle=False,
+        job = paramserver_keras.export(model, folder, own, y, batch_size=BATCH, epochs=EPOCHS, shuffle=False,
                                         callbacks=callbacks(), **fit)
         model.save(at["net.keras"])
         workerd(job, folder, output=at["trained.safetensors"])
@@ -134,7 +176,7 @@ def round_trip(make):
             model.load_weights(at["trained.weights.h5"])
             results[".weights.h5"] = model.predict(x, verbose=0)
         fresh = keras.models.load_model(at["net.keras"], compile=False)
-        fresh.compile(*how())
+        compile(fresh, how)
         fresh.fit(x, y, batch_size=BATCH, epochs=EPOCHS, shuffle=False, verbose=0, callbacks=callbacks(),
                   **fit)
         wanted = fresh.predict(x, verbose=0)
@@ -165,6 +207,36 @@ def import_scripts():
     point(far < 1e-6, "export.py and import.py do the same")
 
 
+# Settings reach the job; those that it lacks are refused.
+def settings():
+    model = keras.Sequential([keras.Input((4,)), L.Dense(3, activation="softmax")])
+    metrics = [keras.metrics.SparseTopKCategoricalAccuracy(k=2), "accuracy"]
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(), metrics=metrics)
+    x, y = np.zeros((N, 4), "f4"), np.zeros(N, "i4")
+    with tempfile.TemporaryDirectory() as folder:
+        with open(paramserver_keras.export(model, folder, x, y)) as f:
+            metrics = json.load(f)["metrics"]
+    point(metrics == [{"name": "sparse_top_k_categorical_accuracy", "k": 2}, "accuracy"], f"metrics are {metrics}")
+    for word, loss in (("ignore_class", keras.losses.SparseCategoricalCrossentropy(ignore_class=0)),
+                       ("reduction", keras.losses.SparseCategoricalCrossentropy(reduction="sum"))):
+        model.compile("sgd", loss)
+        expect_refusal(word, model, x, y)
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    expect_refusal("generator", model, (0 for _ in x), y)
+    model, how, x, y = branches()
+    compile(model, how)
+    for word, wrong in (("flat", x[0]), ("price", {"flat": x[0]}), ("rows", [x[0], x[1][1:]])):
+        expect_refusal({"price": "keys", "rows": "differ"}.get(word, word), model, wrong, y)
+
+
+def expect_refusal(word, model, x, y, **fit):
+    try:
+        paramserver_keras.export(model, os.path.join(tempfile.gettempdir(), "refused"), x, y, **fit)
+        point(False, f"{word} is refused")
+    except ValueError as e:
+        point(word in str(e), f"{word} is refused: {e}")
+
+
 def refused():
     model, _, x, y = mlp()
     scheduler = keras.callbacks.LearningRateScheduler(lambda epoch: 0.1)
@@ -172,11 +244,7 @@ def refused():
                                 ("steps_per_epoch", {}, {"steps_per_epoch": 3}), ("initial_epoch", {}, {"initial_epoch": 1}),
                                 ("LearningRateScheduler", {}, {"callbacks": [scheduler]})):
         model.compile("sgd", "mse", **compiled)
-        try:
-            paramserver_keras.export(model, "/nonexistent", x, y, **fit)
-            point(False, f"{word} is refused")
-        except ValueError as e:
-            point(word in str(e), f"{word} is refused: {e}")
+        expect_refusal(word, model, x, y, **fit)
 
 
 points = failed = 0
@@ -197,7 +265,8 @@ def has_hdf5():
 HDF5 = has_hdf5()
 keras.utils.set_random_seed(1)
 only = sys.argv[3:]
-for make in (mlp, mlp_averaged, mlp_accumulated, nested, cnn, cnn_normalised, normalized, lstm, attention):
+for make in (mlp, mlp_averaged, mlp_accumulated, nested, cnn, cnn_normalised, normalized, lstm, attention, branches) + (
+        (words,) if keras.backend.backend() == "tensorflow" else ()):
     if not only or make.__name__ in only:
         try:
             round_trip(make)
@@ -206,5 +275,6 @@ for make in (mlp, mlp_averaged, mlp_accumulated, nested, cnn, cnn_normalised, no
             point(lacks, f"{make.__name__}{' # SKIP' if lacks else ''}: {e}")
 if not only:
     import_scripts()
+    settings()
     refused()
 sys.exit(failed > 0)

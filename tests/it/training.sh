@@ -56,6 +56,9 @@ exec 4>&-
 
 evaluates() { trains --evaluate --json --set output=whole.safetensors >e.json && at_least "$(value e.json accuracy)" 0.3; }
 ok "--evaluate --json" evaluates
+touch -d '1 hour ago' part.safetensors
+ok "weights that are older than the output: says so" eval \
+    'trains --evaluate --set weights=part.safetensors --set output=whole.safetensors 2>&1 | grep -q "set weights=whole.safetensors"'
 ok "has all examples" grep -q '"examples": 256' e.json
 predicts() { trains --predict p.npy --set output=whole.safetensors && [ "$(wc -c <p.npy)" = $((128 + 256 * 10 * 4)) ]; }
 ok "--predict" predicts

@@ -574,7 +574,9 @@ static void check_names_what_does_not_fit(void **state)
          "dimensions of 1 at the ends, or one of the two flat"},
         {{.input = {NN_FLOAT, 1, {784}}, .output = {NN_FLOAT, 1, {10}}},
          data_mse,
-         "a target of the data has shape (), the model's output is (10,)"},
+         "a target of the data has shape (), the model's output is (10,): expected the same, but for dimensions of 1 "
+         "at "
+         "the ends, or one of the two flat; the numbers of classes go with the loss sparse_categorical_crossentropy"},
         {{.input = {NN_FLOAT, 1, {784}}, .output = {NN_FLOAT, 2, {7, 10}}},
          data_xent,
          "a label of the data has shape (), the model's labels' shape is (7,)"},
@@ -595,9 +597,9 @@ static void check_refuses_ports_the_model_lacks(void **state)
     struct ps_job_port port = {.name = "inn", .column = x, .n = 1};
     (void)state;
     expect_bind_error((struct ps_job_data){.kind = PS_DATA_DIGITS, .inputs = {&port, 1}}, &model, data_xent,
-                      "data.inputs.inn: the model has no input of that name");
+                      "data.inputs.inn: the model has no input of that name; its input is in");
     expect_bind_error((struct ps_job_data){.kind = PS_DATA_DIGITS, .outputs = {&port, 1}}, &model, data_xent,
-                      "data.outputs.inn: the model has no output of that name");
+                      "data.outputs.inn: the model has no output of that name; its output is out");
 }
 
 // Channels first where the model has them last, in x and in y.

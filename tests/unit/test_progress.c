@@ -3,6 +3,7 @@
 // The progress bar on a terminal of the test's: what it says, that it stays on its line, when it has colours. Time is
 // made up.
 #include <fcntl.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -126,6 +127,22 @@ static void stays_on_its_line(void **state)
     assert_string_equal(last, "100/100 1:40 1s/step - accuracy: 0.5000 - loss: 1.2500 - val_loss: 2.5000");
 }
 
+// A small loss is none of 0.
+static void shows_figures_as_keras(void **state)
+{
+    static const struct {
+        double value;
+        const char *text;
+    } of[] = {{0.5, "0.5000"},        {1234.56789, "1234.5679"},
+              {0.001, "0.0010"},      {0.000999, "9.9900e-04"},
+              {-7e-9, "-7.0000e-09"}, {0, "0.0000"},
+              {-NAN, "nan"},          {INFINITY, "inf"}};
+    char text[WK_FIGURE_TEXT];
+    (void)state;
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+        assert_string_equal(wk_figure_text(of[i].value, text), of[i].text);
+}
+
 // 66 of 100 steps of a second: 34 seconds are left, however many steps were made before it went on.
 static void says_what_is_left(void **state)
 {
@@ -151,7 +168,8 @@ static void a_dumb_terminal_gets_lines(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(stays_on_its_line), cmocka_unit_test(says_what_is_left),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(shows_figures_as_keras), cmocka_unit_test(stays_on_its_line),
+                                       cmocka_unit_test(says_what_is_left),
                                        cmocka_unit_test(a_dumb_terminal_gets_lines)};
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -46,17 +46,18 @@ static bool data_shapes_fit(struct shape a, struct shape b)
     return a.rank == b.rank && memcmp(a.size, b.size, a.rank * sizeof *a.size) == 0;
 }
 
+// hint: what else there is to say, "" or "; ...".
 static enum ps_code bind_check_shape(const char *what, struct shape data, const char *end, struct shape model,
-                                     struct ps_error *e)
+                                     const char *hint, struct ps_error *e)
 {
     char have[128], want[128];
     if (data_shapes_fit(data, model))
         return PS_OK;
     return ps_fail(e, PS_FAILED_PRECONDITION,
                    "%s of the data has shape %s, the model's %s is %s: expected the same, but for dimensions of 1 at "
-                   "the ends, or one of the two flat",
+                   "the ends, or one of the two flat%s",
                    what, ps_shape_text(data.size, data.rank, have, sizeof have), end,
-                   ps_shape_text(model.size, model.rank, want, sizeof want));
+                   ps_shape_text(model.size, model.rank, want, sizeof want), hint);
 }
 
 // Of one example; no dimension is negative.
@@ -137,6 +138,24 @@ static const struct ps_job_port *bind_find_said(const struct ps_job_ports *ports
     return NULL;
 }
 
+static const char *bind_port_name(const struct nn_model *model, bool inputs, size_t k)
+{
+    return inputs ? nn_model_input(model, k).name : nn_model_output(model, k).name;
+}
+
+static enum ps_code bind_fail_no_port(const char *key, const char *name, const struct nn_model *model, bool inputs,
+                                      struct ps_error *e)
+{
+    const size_t n = inputs ? nn_model_inputs(model) : nn_model_outputs(model);
+    const char *what = inputs ? "input" : "output";
+    char list[256] = "";
+    size_t at = 0;
+    for (size_t k = 0; k < n && at < sizeof list - 70; k++)
+        at += (size_t)snprintf(list + at, sizeof list - at, "%s%.60s", k ? ", " : "", bind_port_name(model, inputs, k));
+    return ps_fail(e, PS_FAILED_PRECONDITION, "%s.%.60s: the model has no %s of that name; its %s%s %s", key, name,
+                   what, what, n == 1 ? " is" : "s are", list);
+}
+
 // Each name in the job is an input's or output's.
 static enum ps_code bind_check_ports(const struct ps_job_ports *ports, const char *key, const struct nn_model *model,
                                      bool inputs, struct ps_error *e)
@@ -145,11 +164,9 @@ static enum ps_code bind_check_ports(const struct ps_job_ports *ports, const cha
     for (size_t i = 0; i < ports->n; i++) {
         bool found = false;
         for (size_t k = 0; k < n && !found; k++)
-            found =
-                strcmp(inputs ? nn_model_input(model, k).name : nn_model_output(model, k).name, ports->of[i].name) == 0;
+            found = strcmp(bind_port_name(model, inputs, k), ports->of[i].name) == 0;
         if (!found)
-            return ps_fail(e, PS_FAILED_PRECONDITION, "%s.%.60s: the model has no %s of that name", key,
-                           ports->of[i].name, inputs ? "input" : "output");
+            return bind_fail_no_port(key, ports->of[i].name, model, inputs, e);
     }
     return PS_OK;
 }
@@ -255,11 +272,25 @@ static enum ps_code bind_input(const struct wk_data *data, struct wk_part *part,
     port->scale = port->dtype == NN_FLOAT && data->spec->scale != 0 ? data->spec->scale : 1;
     if (nn_model_inputs(model) > 1)
         snprintf(end, sizeof end, "input %.60s", in.name);
-    if (bind_check_shape("an example", bind_shape(part->source, port, &flat), end, port_shape(in), e))
+    if (bind_check_shape("an example", bind_shape(part->source, port, &flat), end, port_shape(in), "", e))
         return e->code;
     if (part == &data->train)
         bind_find_image(part->source, &data->augment, port);
     return PS_OK;
+}
+
+// Who has classes one-hot where the loss takes their numbers, or the other way round.
+static const char *bind_target_hint(const struct wk_port *port, struct shape have, struct shape want)
+{
+    const uint64_t own = data_shape_elements(have), model = data_shape_elements(want);
+    if (port->label)
+        return own == model * (uint64_t)port->classes ? "; a number for each class goes with the loss "
+                                                        "categorical_crossentropy"
+                                                      : "";
+    const uint64_t width = want.rank ? want.size[want.rank - 1] : 1;
+    return width > 1 && own * width == model ? "; the numbers of classes go with the loss "
+                                               "sparse_categorical_crossentropy"
+                                             : "";
 }
 
 // Labels have the output's shape without its last dimension, that of the classes.
@@ -288,7 +319,8 @@ static enum ps_code bind_target(const struct wk_data *data, struct wk_part *part
             port->scale = part->input[i].scale;
     if (nn_model_outputs(model) > 1)
         snprintf(end, sizeof end, "output %.60s", out.name);
-    return bind_check_shape(port->label ? "a label" : "a target", have, port->label ? "labels' shape" : end, want, e);
+    return bind_check_shape(port->label ? "a label" : "a target", have, port->label ? "labels' shape" : end, want,
+                            bind_target_hint(port, have, want), e);
 }
 
 static enum ps_code bind_weight(const struct wk_data *data, struct wk_part *part, struct ps_error *e)

@@ -26,6 +26,14 @@ void wk_figures_drop(struct wk_figures *f, const char *prefix)
     f->n = n;
 }
 
+const char *wk_figure_text(double value, char text[WK_FIGURE_TEXT])
+{
+    const double size = fabs(value);
+    const bool small = size > 0 && size < 1e-3;
+    snprintf(text, WK_FIGURE_TEXT, small ? "%.4e" : "%.4f", isnan(value) ? (double)NAN : value);
+    return text;
+}
+
 const double *wk_figures_find(const struct wk_figures *f, const char *name)
 {
     for (size_t i = 0; i < f->n; i++)

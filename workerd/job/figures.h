@@ -28,6 +28,10 @@ void wk_figures_drop(struct wk_figures *f, const char *prefix);
 // NULL: there is none of that name.
 const double *wk_figures_find(const struct wk_figures *f, const char *name);
 
+// As Keras shows it: "0.1234", and nearer to 0 than 0.001 "1.2340e-05".
+enum { WK_FIGURE_TEXT = 400 };
+const char *wk_figure_text(double value, char text[WK_FIGURE_TEXT]);
+
 // What figures are worked out from: sums over the batches of an epoch, or of an evaluation. {0} is an empty one.
 struct wk_meter {
     const struct nn_measures *of;  // NULL: nothing has been added yet

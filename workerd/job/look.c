@@ -6,8 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/log.h"
 #include "workerd/job/evaluate.h"
 #include "workerd/job/objectives.h"
 
@@ -59,8 +61,9 @@ static void look_print_json(const struct wk_run *run, const char *weights)
 static void look_print(const struct wk_run *run, const char *weights)
 {
     printf("%s: %" PRIu64 " examples", weights, wk_data_test(run->data)->examples);
+    char text[WK_FIGURE_TEXT];
     for (size_t i = 0; i < run->figures.n; i++)
-        printf(" - %s: %.4f", look_name(&run->figures.v[i]), run->figures.v[i].value);
+        printf(" - %s: %s", look_name(&run->figures.v[i]), wk_figure_text(run->figures.v[i].value, text));
     putchar('\n');
 }
 
@@ -87,16 +90,28 @@ static const char *look_weights(const struct wk_run *run)
     return nn_model_metadata(run->env.model) && access(job->output, F_OK) ? job->model : job->output;
 }
 
+// Who has trained a job that begins with weights, and looks at it, may mean what it has written.
+static void look_warn_of_newer(const struct ps_job *job)
+{
+    struct stat read, written;
+    if (job->weights && strcmp(job->weights, job->output) != 0 && stat(job->weights, &read) == 0 &&
+        stat(job->output, &written) == 0 && S_ISREG(written.st_mode) && written.st_mtime > read.st_mtime)
+        ps_warn("these are the weights that the job begins with; %s, which it has written, is newer: "
+                "--set weights=%s looks at that",
+                job->output, job->output);
+}
+
 enum ps_code wk_look_at_weights(struct wk_run *run, const struct wk_look *look, struct ps_error *e)
 {
     const char *weights = look_weights(run);
+    look_warn_of_newer(run->env.job);
     if (wk_load_weights(&run->env, weights, e))
         return e->code;
     if (look->evaluate && look_evaluate(run, look, weights, e))
         return e->code;
     if (!look->predict || wk_predict(run, look->predict, e))
         return look->predict ? e->code : PS_OK;
-    fprintf(look->json ? stderr : stdout, "Predictions of %" PRIu64 " examples written to %s\n",
+    fprintf(look->json ? stderr : stdout, "%s: predictions of %" PRIu64 " examples written to %s\n", weights,
             wk_data_test(run->data)->examples, look->predict);
     return PS_OK;
 }

@@ -4,7 +4,6 @@
 #include <inttypes.h>
 #include <langinfo.h>
 #include <locale.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -119,8 +118,9 @@ static void progress_tail(const struct wk_progress *p, const struct wk_figures *
     line[0] = '\0';
     progress_add_time(line, last ? seconds : per_step * (double)(steps - p->step));
     progress_add_step_time(line, per_step);
+    char text[WK_FIGURE_TEXT];
     for (size_t i = 0; i < figures->n; i++)
-        progress_add(line, " - %s: %.4f", figures->v[i].name, isnan(figures->v[i].value) ? NAN : figures->v[i].value);
+        progress_add(line, " - %s: %s", figures->v[i].name, wk_figure_text(figures->v[i].value, text));
 }
 
 // ---- the line -----------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@
 #include "workerd/data/data.h"
 #include "workerd/nn/model.h"
 
-enum { LEFT = 13, WIDTH = 100 };
+enum { LEFT = 13, WIDTH = 79 };
 
 static const char *supported_loss(size_t i)
 {
