@@ -326,6 +326,7 @@ interrupted() {
     wait "$pid" || got=$?
     tail -n 5 long.log
     echo "exit $got"
+    grep -q 'stopped by .*; the weights are in ' long.log || return 1
     [ "$got" = 143 ] && [ -z "$(processes_with "$(sed -n 's/.*--cluster \(.*\)\/cluster.yaml.*/\1/p' long.log)")" ]
 }
 ok "SIGTERM ends psctl run and all it started" interrupted

@@ -366,18 +366,17 @@ static enum ps_code loop_finish(struct loop *l, struct ps_error *e)
 
 // ---- a signal -----------------------------------------------------------------------------------------------------
 
-// After the step in which a signal came: what there is stays, with a strategy whose weights are this worker's alone.
+// After the step in which a signal came: what there is stays.
 static enum ps_code loop_leave(struct loop *l, struct ps_error *e)
 {
     struct wk_run *run = l->run;
+    const struct wk_home *home = run->strategy->home;
     struct wk_moment m = {.epoch = run->position.epoch, .leads = true};
     struct ps_error why = {.code = PS_OK};
-    if (!run->strategy->home->load || l->written || run->position.step == 0)
+    if (l->written || run->position.step == 0 || (home->salvage && home->salvage(run->state, &why) == PS_NOT_FOUND))
         return e->code;
-    if (loop_tell(l, WK_STOPPED, &m, &why) || wk_save_weights(run, &why)) {
-        *e = why;
-        return why.code;
-    }
+    if (why.code || loop_tell(l, WK_STOPPED, &m, &why) || wk_save_weights(run, &why))
+        return ps_fail(e, why.code, "stopped by a signal, and the weights are lost: %s", why.text);
     return loop_say_where(run, e);
 }
 

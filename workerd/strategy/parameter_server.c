@@ -119,6 +119,40 @@ static enum ps_code agree_on_weights(struct wk_parameter_server_state *s, struct
     return psc_is_late(s->client) ? PS_OK : strategy_barrier(s, "start", e);
 }
 
+// The client has ended with the signal; who only reads needs no job that goes on.
+static enum ps_code strategy_read_weights(struct wk_parameter_server_state *s, psc_client *reader, struct ps_error *e)
+{
+    psc_error error;
+    psc_op *op;
+    if (psc_attach(reader, &error))
+        return wk_take_error(&error, e);
+    psc_get(reader, s->weights, s->n, NULL, NULL, &op);
+    return psc_wait(op, NULL, &error) ? wk_take_error(&error, e) : PS_OK;
+}
+
+enum { SALVAGE_MS = 10000 };  // who has sent the signal does not wait for ever: psctl run 20 s
+
+enum ps_code wk_home_salvage(void *state, struct ps_error *e)
+{
+    struct wk_parameter_server_state *s = state;
+    const psc_options options = {.job = s->env->job->name, .rank = -1, .timeout_ms = SALVAGE_MS};
+    psc_error error;
+    psc_cluster *cluster;
+    psc_client *reader;
+    if (!psc_is_chief(s->client))
+        return ps_fail(e, PS_NOT_FOUND, "the chief writes the weights");
+    wk_home_abandon(s);
+    if (psc_cluster_create(s->env->ps, s->env->n_ps, &cluster, &error))
+        return wk_take_error(&error, e);
+    psc_code code = psc_connect(cluster, &options, &reader, &error);
+    psc_cluster_free(cluster);
+    if (code)
+        return wk_take_error(&error, e);
+    strategy_read_weights(s, reader, e);
+    psc_close(reader, NULL);
+    return e->code;
+}
+
 // psd applies rules, and no constraints.
 static enum ps_code strategy_refuse_constraints(const struct nn_model *model, struct ps_error *e)
 {

@@ -65,6 +65,10 @@ extern const struct wk_sharder wk_psd_sharder;  // examples.c
 // RESOURCE_EXHAUSTED: no memory.
 enum ps_code wk_home_open(struct wk_parameter_server_state *s, struct ps_error *e);
 void wk_home_free(struct wk_parameter_server_state *s);
+// Waits for what is under way where its outcome is of no use: the client has ended, or is closed.
+void wk_home_abandon(struct wk_parameter_server_state *s);
+// Once the client has ended, as the chief: the weights as the ps tasks have them. NOT_FOUND: it is not the chief.
+enum ps_code wk_home_salvage(void *state, struct ps_error *e);
 // Is the average of the weights kept?
 bool wk_home_averages(const struct wk_parameter_server_state *s);
 // Sends what has been added up and not pushed yet, and waits for all that is under way. A signal ends the waiting, not

@@ -133,13 +133,20 @@ enum ps_code wk_home_open(struct wk_parameter_server_state *s, struct ps_error *
     return job->n_push > 1 ? home_make_sums(s, e) : PS_OK;
 }
 
-void wk_home_free(struct wk_parameter_server_state *s)
+// What was under way when the job failed has ended with the client; its handles are still ours.
+void wk_home_abandon(struct wk_parameter_server_state *s)
 {
     psc_error ignored;
-    // What was under way when the job failed has ended with the client; its handles are still ours.
-    for (size_t i = 0; i < s->n_buckets; i++)
+    for (size_t i = 0; i < s->n_buckets; i++) {
         if (s->bucket[i].op)
             psc_wait(s->bucket[i].op, NULL, &ignored);
+        s->bucket[i].op = NULL;
+    }
+}
+
+void wk_home_free(struct wk_parameter_server_state *s)
+{
+    wk_home_abandon(s);
     for (size_t i = 0; s->pushed != s->gradients && i < s->n_trained; i++)
         free(s->pushed[i].data);
     if (s->pushed != s->gradients)
@@ -475,6 +482,7 @@ const struct wk_home wk_psd_home = {
     .ready = home_ready,
     .end = home_end,
     .refresh = home_refresh,
+    .salvage = wk_home_salvage,
     .save = home_save,
     .rate = home_get_rate,
     .set_rate = home_set_rate,

@@ -98,6 +98,9 @@ struct wk_home {
     enum ps_code (*end)(void *state, const struct wk_work *work, struct ps_error *e);
     // The latest weights, all of them, for an evaluation between steps.
     enum ps_code (*refresh)(void *state, struct ps_error *e);
+    // A signal has ended the training before its end: the weights as they are now, for this worker to write. NULL: the
+    // replica has them. NOT_FOUND: another worker writes them.
+    enum ps_code (*salvage)(void *state, struct ps_error *e);
     // A training that goes on from a checkpoint. NULL: the home has none of it. save: what the home keeps besides the
     // replica's parameters, into arrays that live until the next step. load: the same from one, whose parameters are in
     // the replica already; the next batch is that of the position `first` in this epoch, and its step is `step`.
