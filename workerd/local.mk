@@ -43,6 +43,7 @@ workerd_job = \
 	workerd/job/look.c workerd/job/look.h \
 	workerd/job/loop.c workerd/job/loop.h \
 	workerd/job/profile.c workerd/job/profile.h \
+	workerd/job/step.c workerd/job/step.h \
 	workerd/job/progress.c workerd/job/progress.h \
 	workerd/job/resume.c workerd/job/resume.h \
 	workerd/job/summary.c workerd/job/summary.h \

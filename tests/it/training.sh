@@ -119,3 +119,25 @@ ok "checkpoints where there is a file" fails_with 73 "callback checkpoint: job.y
     --set 'callbacks=[{name: checkpoint, path: job.yaml/ck}]'
 printf 'half' >"$(newest)"
 ok "half a checkpoint" fails_with 65 "expected 8 bytes of header length" trains --resume
+
+# Examples of a weight and of a class that has one: the product counts, as a column of its own would.
+cat >classes.json <<'JSON'
+{"class_name": "Sequential", "config": {"name": "m", "layers": [
+  {"class_name": "InputLayer", "config": {"name": "in", "batch_shape": [null, 2]}},
+  {"class_name": "Dense", "config": {"name": "d", "units": 3, "activation": "softmax"}}]}}
+JSON
+awk 'BEGIN { print "a,b,y,w,product"; for (i = 0; i < 64; i++) { c = i % 3; w = 1 + i % 4
+    printf "%.2f,%.2f,%d,%d,%d\n", i % 7 / 7, i % 5 / 5 - c, c, w, w * (c == 1 ? 3 : c == 2 ? 0.5 : 1) * 2 } }' >classes.csv
+cat >classes.yaml <<'YAML'
+model: classes.json
+data: {kind: csv, path: classes.csv, inputs: {in: [a, b]}, label: y}
+loss: sparse_categorical_crossentropy
+optimizer: {name: sgd, lr: 0.5}
+strategy: {name: one_device}
+batch_size: 16
+epochs: 3
+YAML
+weighs() { "$workerd" --job classes.yaml --quiet --set output="$1" --set data.weight="$2" "${@:3}"; }
+ok "a weight of the class and one of the example" weighs both.safetensors w --set 'class_weight={0: 2, 1: 6, 2: 1}'
+ok "their product" weighs product.safetensors product
+ok "are the same" cmp both.safetensors product.safetensors

@@ -34,7 +34,7 @@ struct psc_client {
     size_t shared;
     uint64_t given, given_before;  // examples: in all; before the last share
     uint64_t pushed;               // examples whose push was waited for
-    bool draining;
+    bool draining, follows;        // not the chief
 };
 
 static struct psc_client client;
@@ -128,8 +128,7 @@ bool psc_is_draining(psc_client *c)
 
 bool psc_is_chief(psc_client *c)
 {
-    (void)c;
-    return true;
+    return !c->follows;
 }
 
 void psc_report(psc_client *c, uint64_t step, double images_per_second, double loss)
@@ -156,6 +155,13 @@ void psc_pull(psc_client *c, const psc_tensor *tensors, size_t n, uint64_t round
     (void)tensors, (void)callback, (void)arg, (void)round;
     say("pull %zu ", n);
     begin_op(0, (psc_result){.version = c->version, .round = round}, op);
+}
+
+void psc_get(psc_client *c, const psc_tensor *tensors, size_t n, psc_callback callback, void *arg, psc_op **op)
+{
+    (void)tensors, (void)callback, (void)arg;
+    say("get %zu ", n);
+    begin_op(0, (psc_result){.version = c->version}, op);
 }
 
 void psc_pull_averages(psc_client *c, const psc_tensor *tensors, size_t n, uint64_t round, psc_callback callback,
@@ -591,6 +597,23 @@ static void ends_with_averages(void **state)
     }
 }
 
+// After a signal the chief reads all weights, once nothing is under way that would write to them.
+static void the_chief_salvages(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        struct worker w;
+        struct ps_error e = {.code = PS_OK};
+        begin(&w, "learning_rate: 1", "update: async");
+        train(&w, 0, BATCH);
+        client.log[0] = 0;
+        client.follows = k;
+        assert_int_equal(k ? PS_NOT_FOUND : PS_OK, wk_parameter_server.home->salvage(w.state, &e));
+        assert_string_equal(client.log, k ? "" : "wait get 4 wait ");
+        end(&w);
+    }
+}
+
 // psd applies no constraints: no job begins.
 static void constraints_are_refused(void **state)
 {
@@ -617,6 +640,7 @@ int main(void)
         cmocka_unit_test_setup(local_steps_follow_the_schedule, begin_world),
         cmocka_unit_test_setup(resumed_runs_draw_anew, begin_world),
         cmocka_unit_test_setup(no_memory_for_sums, begin_world),
+        cmocka_unit_test_setup(the_chief_salvages, begin_world),
         cmocka_unit_test_setup(constraints_are_refused, begin_world),
         cmocka_unit_test_setup(ends_with_averages, begin_world),
     };

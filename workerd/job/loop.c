@@ -10,70 +10,30 @@
 #include "workerd/job/callback.h"
 #include "workerd/job/epoch.h"
 #include "workerd/job/evaluate.h"
-#include "workerd/job/objectives.h"
 #include "workerd/job/progress.h"
 #include "workerd/job/resume.h"
+#include "workerd/job/step.h"
 #include "workerd/job/summary.h"
 
 struct loop {
     struct wk_run *run;
-    struct wk_feed *feed;
+    struct wk_stepper stepper;
     struct wk_progress progress;
-    struct wk_work ahead[WK_FEED_AHEAD];  // a ring: requested from the feed, not trained yet
-    int head, n_ahead;
     uint64_t trained;  // steps of this worker
     uint64_t timed;    // ns: run->train_seconds counts up to then
     uint64_t step;     // one past the last, as the strategy counts
     uint64_t cap;      // of the history
-    bool epoch_over, drained;
-    bool late;                 // it came to a job that had begun
-    struct nn_batch weighted;  // the feed's, with weights of classes
-    float *class_weight;       // [batch_size]; NULL: none yet
-    bool epoch_open;           // its figures are in nobody's yet
-    bool stop;                 // a callback wants the training to end,
-    bool stop_later;           // at the end of the epoch
-    bool written;              // the results are
+    bool late;         // it came to a job that had begun,
+    bool too_late;     // and to its end
+    bool epoch_open;   // its figures are in nobody's yet
+    bool stop;         // a callback wants the training to end,
+    bool stop_later;   // at the end of the epoch
+    bool written;      // the results are
 };
 
 static double seconds_since(uint64_t t)
 {
     return (double)(ps_now() - t) / (double)PS_SECOND;
-}
-
-// ---- batches ------------------------------------------------------------------------------------------------------
-
-// Asks for as many batches as the strategy gives and the feed takes.
-static enum ps_code loop_request_batches(struct loop *l, uint64_t epoch, struct ps_error *e)
-{
-    while (l->n_ahead < WK_FEED_AHEAD && !l->epoch_over) {
-        struct wk_work work;
-        switch (l->run->strategy->sharder->next(l->run->state, epoch, l->n_ahead == 0, &work, e)) {
-        case WK_BATCH:
-            l->ahead[(l->head + l->n_ahead++) % WK_FEED_AHEAD] = work;
-            if (work.rows)
-                wk_feed_request(l->feed, work.epoch, work.first, work.rows);
-            break;
-        case WK_LATER:
-            return PS_OK;
-        case WK_EPOCH_END:
-            l->epoch_over = true;
-            break;
-        case WK_DRAINED:
-            l->epoch_over = l->drained = true;
-            break;
-        case WK_FAILED:
-            return e->code;
-        }
-    }
-    return PS_OK;
-}
-
-static struct wk_work loop_take_work(struct loop *l)
-{
-    struct wk_work work = l->ahead[l->head];
-    l->head = (l->head + 1) % WK_FEED_AHEAD;
-    l->n_ahead--;
-    return work;
 }
 
 // ---- one step -----------------------------------------------------------------------------------------------------
@@ -137,61 +97,28 @@ static void loop_make_figures(struct loop *l)
     wk_meter_figures(&run->meter, "", &run->figures);
 }
 
-// The next batch of the feed, whose examples count by their class where the job says so.
-static const struct nn_batch *loop_take_batch(struct loop *l, struct ps_error *e)
-{
-    const struct wk_env *env = &l->run->env;
-    const struct nn_batch *b = wk_feed_take(l->feed, e);
-    if (!b || !env->job->class_weight.n)
-        return b;
-    if (!l->class_weight)
-        l->class_weight = ps_alloc((size_t)env->job->batch_size * sizeof *l->class_weight);
-    l->weighted = *b;
-    l->weighted.weight = l->class_weight;
-    wk_class_weights(&env->job->class_weight, env->model, &env->job->loss.of[0].loss, b, l->class_weight);
-    for (int i = 0; b->weight && i < b->rows; i++)
-        l->class_weight[i] *= b->weight[i];
-    return &l->weighted;
-}
-
-// Weights come before they are needed, and gradients leave as soon as they are ready.
-static enum ps_code loop_step(struct loop *l, const struct wk_work *work, struct nn_result *result, struct ps_error *e)
-{
-    static const struct nn_batch none;
-    const struct wk_run *run = l->run;
-    const struct wk_home *home = run->strategy->home;
-    const struct nn_hooks hooks = {home->need, home->ready, run->state};
-    if (home->begin(run->state, work, e))
-        return e->code;
-    const struct nn_batch *batch = work->rows ? loop_take_batch(l, e) : &none;
-    if (!batch || nn_replica_train(run->env.replica, batch, work->step, home->need ? &hooks : NULL, result, e))
-        return e->code;
-    return home->end(run->state, work, e);
-}
-
-static enum ps_code loop_train(struct loop *l, struct ps_error *e)
+static enum ps_code loop_train(struct loop *l, const struct wk_work *work, struct ps_error *e)
 {
     struct wk_run *run = l->run;
-    struct wk_work work = loop_take_work(l);
     struct nn_result result = {0};
-    l->step = run->position.step = work.step;
-    if (loop_step(l, &work, &result, e))
+    l->step = run->position.step = work->step;
+    if (wk_stepper_train(&l->stepper, work, &result, e))
         return e->code;
-    l->step = work.step + 1;
+    l->step = work->step + 1;
     if (l->trained++ == 0)
         run->seconds_to_first_step = seconds_since(run->started);
     loop_count_time(l);
-    loop_remember_step(l, work.step, result.loss, work.rows);
+    loop_remember_step(l, work->step, result.loss, work->rows);
     wk_meter_add(&run->meter, &result);
-    run->position = (struct wk_position){work.epoch, work.first + (uint64_t)work.rows, l->step};
+    run->position = (struct wk_position){work->epoch, work->first + (uint64_t)work->rows, l->step};
     run->evaluated = false;
     if (wk_progress_step(&l->progress)) {
         loop_make_figures(l);
         wk_progress_show(&l->progress, &run->figures);
     }
     run->strategy->group->report(run->state, l->step, run->history.total_examples / run->train_seconds,
-                                 work.rows ? result.loss / work.rows : 0);
-    return loop_tell_step(l, &work, &result, e);
+                                 work->rows ? result.loss / work->rows : 0);
+    return loop_tell_step(l, work, &result, e);
 }
 
 static bool is_enough(const struct loop *l)
@@ -204,16 +131,14 @@ static bool is_enough(const struct loop *l)
 
 static enum ps_code train_epoch(struct loop *l, uint64_t epoch, struct ps_error *e)
 {
-    l->epoch_over = false;
+    struct wk_work work;
+    bool some = true;
+    wk_stepper_begin_epoch(&l->stepper);
     l->timed = ps_now();
-    while (!is_enough(l)) {
+    while (some && !is_enough(l)) {
         if (wk_stopped(l->run, e))
             return e->code;
-        if (loop_request_batches(l, epoch, e))
-            return ps_error_prefix(e, "step %" PRIu64, l->step);
-        if (l->n_ahead == 0)
-            break;
-        if (loop_train(l, e))
+        if (wk_stepper_next(&l->stepper, epoch, &work, &some, e) || (some && loop_train(l, &work, e)))
             return ps_error_prefix(e, "step %" PRIu64, l->step);
     }
     loop_count_time(l);
@@ -231,7 +156,7 @@ static enum ps_code loop_close_epoch(struct loop *l, struct wk_epoch *p, struct 
 {
     struct wk_run *run = l->run;
     struct wk_moment m = {.epoch = p->epoch, .leads = p->leader == run->env.rank && !p->follows};
-    if (l->epoch_open && (l->epoch_over || run->position.first == run->env.examples)) {
+    if (l->epoch_open && (l->stepper.epoch_over || run->position.first == run->env.examples)) {
         run->position = (struct wk_position){p->epoch + 1, 0, l->step};
         wk_meter_reset(&run->meter);
     }
@@ -284,18 +209,18 @@ static enum ps_code train_all(struct loop *l, struct ps_error *e)
     uint64_t epoch = l->run->strategy->sharder->first_epoch(l->run->state, &l->late);
     if (l->run->resume)
         epoch = l->run->position.epoch;
-    for (; epoch < job->epochs && !is_enough(l) && !l->drained; epoch++) {
+    for (; epoch < job->epochs && !is_enough(l) && !l->stepper.drained; epoch++) {
         loop_begin_epoch(l, epoch);
         if (train_epoch(l, epoch, e))
             return e->code;
         const bool finished = epoch + 1 == job->epochs || is_enough(l);
-        if (!l->drained && loop_end_epoch(l, &epoch, finished, &final, e))
+        if (!l->stepper.drained && loop_end_epoch(l, &epoch, finished, &final, e))
             return e->code;
     }
     // The others may be over the end already, where they do not wait for it any more.
-    l->drained |= l->late && l->trained == 0;
+    l->too_late = l->late && l->trained == 0;
     // Those who have steps left train further epochs.
-    while (l->trained && !l->drained && !final)
+    while (l->trained && !l->stepper.drained && !final)
         if (loop_end_epoch(l, &epoch, true, &final, e))
             return e->code;
     return PS_OK;
@@ -395,7 +320,7 @@ static enum ps_code loop_run(struct loop *l, struct ps_error *e)
         code = wk_callbacks_begin(run->callbacks, run, e);
     if (code == PS_OK)
         code = train_all(l, e);
-    if (code == PS_OK && !l->drained)
+    if (code == PS_OK && !l->stepper.drained && !l->too_late)
         code = loop_finish(l, e);
     return code == PS_CANCELLED && *run->env.stop ? loop_leave(l, e) : code;
 }
@@ -404,19 +329,16 @@ enum ps_code wk_loop(struct wk_run *run, struct ps_error *e)
 {
     const struct ps_job *job = run->env.job;
     struct loop l = {.run = run};
-    const uint64_t seed = run->strategy->sharder->seed(run->state);
-    nn_replica_reseed(run->env.replica, seed);
     if (wk_callbacks_open(run, &run->callbacks, e) || (run->resume && wk_resume_load(run, run->resume, e)) ||
-        wk_feed_create(run->data, false, job->batch_size, job->shuffle, seed, &l.feed, e))
+        wk_stepper_open(&l.stepper, run, run->strategy->sharder->seed(run->state), e))
         return e->code;
     l.step = run->position.step;
     l.cap = run->history.steps;
     wk_progress_init(&l.progress, run->quiet, job->epochs, steps_per_epoch(&run->env));
     enum ps_code code = loop_run(&l, e);
-    run->drained = l.drained;
+    run->drained = l.stepper.drained || l.too_late;
     wk_progress_fini(&l.progress);
-    free(l.class_weight);
-    wk_feed_free(l.feed);
+    wk_stepper_close(&l.stepper);
     return code;
 }
 

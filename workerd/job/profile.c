@@ -9,35 +9,32 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "workerd/job/evaluate.h"
+#include "workerd/job/step.h"
 
 // Steps that find caches and memory cold, and those that are looked at where the job does not say `steps`.
 enum { PROFILE_WARM = 5, PROFILE_STEPS = 100 };
 
-// What lies around the operators, in the order of a step.
-enum { PART_NEXT, PART_BEGIN, PART_FEED, PART_NEED, PART_READY, PART_MODEL, PART_END, PART_REPORT, PARTS };
-static const char *const profile_part[PARTS][2] = {
-    [PART_NEXT] = {"(strategy)", "next examples"},
-    [PART_BEGIN] = {"(strategy)", "begin"},
-    [PART_FEED] = {"(feed)", "request, wait"},
-    [PART_NEED] = {"(strategy)", "need: values come"},
-    [PART_READY] = {"(strategy)", "ready: gradients"},
-    [PART_MODEL] = {"(model)", "losses, metrics"},
-    [PART_END] = {"(strategy)", "end"},
-    [PART_REPORT] = {"(strategy)", "report"},
+// What lies around the operators.
+static const char *const profile_part[WK_PARTS][2] = {
+    [WK_PART_NEXT] = {"(strategy)", "next examples"},
+    [WK_PART_BEGIN] = {"(strategy)", "begin"},
+    [WK_PART_FEED] = {"(feed)", "request, wait"},
+    [WK_PART_NEED] = {"(strategy)", "need: values come"},
+    [WK_PART_READY] = {"(strategy)", "ready: gradients"},
+    [WK_PART_MODEL] = {"(model)", "losses, metrics"},
+    [WK_PART_END] = {"(strategy)", "end"},
+    [WK_PART_REPORT] = {"(strategy)", "report"},
 };
 
 struct profile {
     struct wk_run *run;
-    struct wk_feed *feed;
-    struct wk_work ahead[WK_FEED_AHEAD];  // a ring: requested from the feed, not trained yet
-    int head, n_ahead;
-    bool epoch_over, drained;
+    struct wk_stepper stepper;
     const struct nn_program *program;
     size_t ops, lines;      // of one step: operators, then parts
     uint64_t *ns;           // [steps][lines], and the last step's own
     uint64_t *whole;        // [steps]: by the wall clock
     struct nn_times times;  // in the step that runs
-    uint64_t part[PARTS], at;
+    uint64_t part[WK_PARTS], at;
     size_t steps, trained, wanted;
 };
 
@@ -49,56 +46,22 @@ struct profile_line {
 
 // ---- steps --------------------------------------------------------------------------------------------------------
 
-static void profile_lap(struct profile *p, int part)
+static void profile_lap(void *arg, enum wk_part part)
 {
+    struct profile *p = arg;
     uint64_t now = ps_now();
     p->part[part] += now - p->at;
     p->at = now;
 }
 
-static enum ps_code profile_request(struct profile *p, uint64_t epoch, struct ps_error *e)
-{
-    struct wk_run *run = p->run;
-    while (p->n_ahead < WK_FEED_AHEAD && !p->epoch_over) {
-        struct wk_work work;
-        enum wk_next next = run->strategy->sharder->next(run->state, epoch, p->n_ahead == 0, &work, e);
-        if (next == WK_FAILED)
-            return e->code;
-        if (next == WK_LATER)
-            return PS_OK;
-        p->epoch_over = next != WK_BATCH;
-        p->drained |= next == WK_DRAINED;
-        if (next != WK_BATCH)
-            return PS_OK;
-        profile_lap(p, PART_NEXT);
-        p->ahead[(p->head + p->n_ahead++) % WK_FEED_AHEAD] = work;
-        if (work.rows)
-            wk_feed_request(p->feed, work.epoch, work.first, work.rows);
-        profile_lap(p, PART_FEED);
-    }
-    return PS_OK;
-}
-
 static enum ps_code profile_train(struct profile *p, const struct wk_work *work, struct ps_error *e)
 {
-    static const struct nn_batch none;
     const struct wk_run *run = p->run;
-    const struct wk_home *home = run->strategy->home;
-    const struct nn_hooks hooks = {home->need, home->ready, run->state};
-    struct nn_result result;
-    if (home->begin(run->state, work, e))
+    struct nn_result result = {0};
+    if (wk_stepper_train(&p->stepper, work, &result, e))
         return e->code;
-    profile_lap(p, PART_BEGIN);
-    const struct nn_batch *batch = work->rows ? wk_feed_take(p->feed, e) : &none;
-    profile_lap(p, PART_FEED);
-    if (!batch || nn_replica_train(run->env.replica, batch, work->step, home->need ? &hooks : NULL, &result, e))
-        return e->code;
-    profile_lap(p, PART_MODEL);
-    if (home->end(run->state, work, e))
-        return e->code;
-    profile_lap(p, PART_END);
     run->strategy->group->report(run->state, work->step + 1, 0, work->rows ? result.loss / work->rows : 0);
-    profile_lap(p, PART_REPORT);
+    profile_lap(p, WK_PART_REPORT);
     return PS_OK;
 }
 
@@ -110,29 +73,24 @@ static void profile_keep(struct profile *p, uint64_t whole)
         ns[k] = p->times.op[k];
         inside += ns[k];
     }
-    p->part[PART_NEED] = p->times.need;
-    p->part[PART_READY] = p->times.ready;
-    p->part[PART_MODEL] -= inside;
+    p->part[WK_PART_NEED] = p->times.need;
+    p->part[WK_PART_READY] = p->times.ready;
+    p->part[WK_PART_MODEL] -= inside;
     memcpy(ns + p->ops, p->part, sizeof p->part);
     p->whole[p->steps++] = whole;
 }
 
 // One step, if the epoch has one more: all of its wall time is in one of the lines.
-static enum ps_code profile_step(struct profile *p, uint64_t epoch, struct ps_error *e)
+static enum ps_code profile_step(struct profile *p, uint64_t epoch, bool *some, struct ps_error *e)
 {
     const uint64_t began = p->at = ps_now();
+    struct wk_work work;
     memset(p->part, 0, sizeof p->part);
     memset(p->times.op, 0, p->ops * sizeof *p->times.op);
     p->times.need = p->times.ready = 0;
-    if (profile_request(p, epoch, e))
+    if (wk_stepper_next(&p->stepper, epoch, &work, some, e) || !*some)
         return e->code;
-    p->epoch_over |= p->n_ahead == 0;
-    if (p->n_ahead == 0)
-        return PS_OK;
-    const struct wk_work work = p->ahead[p->head];
-    p->head = (p->head + 1) % WK_FEED_AHEAD;
-    p->n_ahead--;
-    profile_lap(p, PART_NEXT);
+    profile_lap(p, WK_PART_NEXT);
     if (profile_train(p, &work, e))
         return e->code;
     if (p->trained++ >= PROFILE_WARM && work.rows == p->run->env.job->batch_size)
@@ -145,12 +103,11 @@ static enum ps_code profile_steps(struct profile *p, struct ps_error *e)
     const struct ps_job *job = p->run->env.job;
     bool late;
     uint64_t epoch = p->run->strategy->sharder->first_epoch(p->run->state, &late);
-    for (; epoch < job->epochs && p->steps < p->wanted && !p->drained; epoch++) {
-        p->epoch_over = false;
-        do {
-            if (wk_stopped(p->run, e) || profile_step(p, epoch, e))
+    for (; epoch < job->epochs && p->steps < p->wanted && !p->stepper.drained; epoch++) {
+        wk_stepper_begin_epoch(&p->stepper);
+        for (bool some = true; some && p->steps < p->wanted;)
+            if (wk_stopped(p->run, e) || profile_step(p, epoch, &some, e))
                 return e->code;
-        } while (p->steps < p->wanted && (p->n_ahead > 0 || !p->epoch_over));
     }
     if (p->steps)
         return PS_OK;
@@ -284,7 +241,7 @@ static void profile_show(const struct profile *p, bool json, double peak)
 static void profile_fini(struct profile *p)
 {
     nn_replica_time(p->run->env.replica, NULL);
-    wk_feed_free(p->feed);
+    wk_stepper_close(&p->stepper);
     free(p->ns);
     free(p->whole);
     free(p->times.op);
@@ -294,18 +251,18 @@ static enum ps_code profile_init(struct profile *p, struct ps_error *e)
 {
     const struct wk_run *run = p->run;
     const struct ps_job *job = run->env.job;
-    const uint64_t seed = run->strategy->sharder->seed(run->state);
     if (nn_replica_program(run->env.replica, &p->program, e))
         return e->code;
     p->ops = (size_t)nn_program_ops(p->program);
-    p->lines = p->ops + PARTS;
+    p->lines = p->ops + WK_PARTS;
     p->wanted = job->steps && job->steps < 100 * PROFILE_STEPS ? (size_t)job->steps : PROFILE_STEPS;
     p->ns = ps_alloc(p->wanted * p->lines * sizeof *p->ns);
     p->whole = ps_alloc(p->wanted * sizeof *p->whole);
     p->times.op = ps_alloc((p->ops + 1) * sizeof *p->times.op);
-    nn_replica_reseed(run->env.replica, seed);
     nn_replica_time(run->env.replica, &p->times);
-    return wk_feed_create(run->data, false, job->batch_size, job->shuffle, seed, &p->feed, e);
+    p->stepper.lap = profile_lap;
+    p->stepper.lap_arg = p;
+    return wk_stepper_open(&p->stepper, p->run, run->strategy->sharder->seed(run->state), e);
 }
 
 // The machine may be slower at the end than in the beginning: its peak is the better of the two.
