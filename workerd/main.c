@@ -289,13 +289,13 @@ static enum ps_code find_place(struct wk_run *run, const struct options *o, psc_
 {
     run->env.rank = o->rank < 0 ? 0 : (uint32_t)o->rank;
     run->env.workers = o->workers ? (uint32_t)o->workers : 1;
-    if (run->strategy != &wk_parameter_server)
+    if (!run->strategy->needs_ps)
         return run->env.rank == 0 && run->env.workers == 1
                    ? PS_OK
                    : ps_fail(e, PS_INVALID_ARGUMENT,
-                             "strategy one_device has one worker, of rank 0: --rank %" PRIu32 " of --workers %" PRIu32
+                             "strategy %s has one worker, of rank 0: --rank %" PRIu32 " of --workers %" PRIu32
                              " does not go with it",
-                             run->env.rank, run->env.workers);
+                             run->strategy->name, run->env.rank, run->env.workers);
     if (o->ps)
         workerd_split_addresses(run, o->ps);
     else if (workerd_load_cluster(run, o, cluster, evaluator, e) || *evaluator)
@@ -307,7 +307,7 @@ static enum ps_code find_place(struct wk_run *run, const struct options *o, psc_
     return PS_OK;
 }
 
-// From here on the log and the terminal know it, too.
+// Sets the log's name, and whether progress is shown.
 static void take_place(struct wk_run *run, const struct options *o)
 {
     char name[32];
@@ -425,6 +425,9 @@ static enum ps_code workerd_look(struct wk_run *run, const struct wk_look *look,
     return weights ? wk_look_at_weights(run, look, e) : PS_OK;
 }
 
+static const struct wk_strategy *const strategy_of[] = {
+    [PS_STRATEGY_ONE_DEVICE] = &wk_one_device, [PS_STRATEGY_PARAMETER_SERVER] = &wk_parameter_server};
+
 static enum ps_code workerd_run_job(struct wk_run *run, const struct options *o, struct ps_error *e)
 {
     psc_cluster *cluster = NULL;
@@ -434,7 +437,7 @@ static enum ps_code workerd_run_job(struct wk_run *run, const struct options *o,
     enum ps_code code = ps_job_load(o->job, o->sets, (size_t)o->n_sets, &job, e);
     run->env.job = job;
     if (code == PS_OK)
-        run->strategy = job->strategy == PS_STRATEGY_ONE_DEVICE ? &wk_one_device : &wk_parameter_server;
+        run->strategy = strategy_of[job->strategy];
     if (code == PS_OK && wk_look_is_wanted(&o->look))
         code = workerd_look(run, &o->look, &model, e);
     else if (code == PS_OK && workerd_find_checkpoint(run, o, &checkpoint, e) == PS_OK)
@@ -462,7 +465,7 @@ static uint64_t started_at(void)
     return began && began < now ? began : now;
 }
 
-// What was shown to nobody is an error, too, where nothing else is.
+// A failed write to standard output is an error, unless the run has failed already.
 static enum ps_code workerd_end_output(enum ps_code code, struct ps_error *e)
 {
     errno = 0;

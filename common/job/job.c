@@ -711,6 +711,19 @@ enum ps_code ps_job_check_files(const struct ps_job *job, const char *summary, s
     return PS_OK;
 }
 
+enum ps_code ps_job_rule(const struct ps_job *job, const struct ps_rule **rule, double hyper[PS_RULE_MAX_HYPERS],
+                         struct ps_error *e)
+{
+    *rule = ps_rule_find(job->rule);
+    if (!*rule)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "no update rule is named '%s'", job->rule);
+    ps_rule_defaults(*rule, hyper);
+    for (size_t i = 0; i < job->n_hypers; i++)
+        if (ps_rule_set(*rule, hyper, job->hypers[i].name, job->hypers[i].value, e))
+            return e->code;
+    return PS_OK;
+}
+
 void ps_job_free(struct ps_job *job)
 {
     if (!job)

@@ -216,6 +216,10 @@ enum ps_code ps_job_load(const char *path, const char *const *sets, size_t n_set
 // The same from memory; path is where the text is said to come from.
 enum ps_code ps_job_parse(const char *text, size_t len, const char *path, const char *const *sets, size_t n_sets,
                           struct ps_job **job, struct ps_error *e);
+// The update rule, and its hyperparameters: those of the job, else the rule's defaults. INVALID_ARGUMENT: there is no
+// such rule, or it has no such hyperparameter.
+enum ps_code ps_job_rule(const struct ps_job *job, const struct ps_rule **rule, double hyper[PS_RULE_MAX_HYPERS],
+                         struct ps_error *e);
 void ps_job_free(struct ps_job *job);
 
 // Before a job takes its time: can its weights be read, and its output and the summary (may be NULL) be written, as far

@@ -78,12 +78,10 @@ static enum ps_code loop_tell(struct loop *l, enum wk_event event, struct wk_mom
 static enum ps_code loop_tell_step(struct loop *l, const struct wk_work *work, const struct nn_result *result,
                                    struct ps_error *e)
 {
-    const struct ps_job *job = l->run->env.job;
-    const bool in_rounds = job->strategy == PS_STRATEGY_PARAMETER_SERVER && job->update == PS_SYNC;
-    struct wk_moment m = {.epoch = work->epoch,
-                          .result = *result,
-                          .rows = work->rows,
-                          .leads = l->run->strategy->group->is_chief(l->run->state)};
+    const struct wk_group *group = l->run->strategy->group;
+    const bool in_rounds = group->in_rounds && group->in_rounds(l->run->state);
+    struct wk_moment m = {
+        .epoch = work->epoch, .result = *result, .rows = work->rows, .leads = group->is_chief(l->run->state)};
     enum ps_code code = loop_tell(l, WK_STEP, &m, e);
     *(in_rounds ? &l->stop_later : &l->stop) |= m.stop;
     return code;

@@ -16,13 +16,10 @@ enum { RESUME_VERSION = 1 };
 
 // ---- saving -------------------------------------------------------------------------------------------------------
 
-enum ps_code wk_resume_check(struct wk_run *run, struct ps_error *e)
+static void resume_describe_job(struct wk_run *run)
 {
-    if (!run->strategy->home->save)
-        return ps_fail(e, PS_FAILED_PRECONDITION, "strategy %s has no checkpoints", run->strategy->name);
     if (!run->configuration)
         run->configuration = wk_configuration(&run->env);
-    return PS_OK;
 }
 
 // JSON has no NaN.
@@ -72,8 +69,7 @@ static void resume_fill(const struct wk_run *run, struct wk_checkpoint *c)
 enum ps_code wk_resume_save(struct wk_run *run, const char *path, struct ps_error *e)
 {
     struct wk_checkpoint c;
-    if (wk_resume_check(run, e))
-        return e->code;
+    resume_describe_job(run);
     wk_checkpoint_init(&c);
     resume_fill(run, &c);
     enum ps_code code = wk_checkpoint_write(&c, path, e);
@@ -206,7 +202,8 @@ enum ps_code wk_resume_load(struct wk_run *run, const char *path, struct ps_erro
     if (!run->strategy->home->load)
         return ps_fail(e, PS_FAILED_PRECONDITION, "%.300s: strategy %s does not go on from a checkpoint", path,
                        run->strategy->name);
-    if (wk_resume_check(run, e) || wk_checkpoint_read(&c, path, e))
+    resume_describe_job(run);
+    if (wk_checkpoint_read(&c, path, e))
         return e->code;
     enum ps_code code = resume_take(run, &c, e);
     wk_checkpoint_free(&c);

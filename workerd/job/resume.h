@@ -8,8 +8,6 @@
 
 #include "workerd/job/loop.h"
 
-// Is the job of a strategy and a model that can be saved? FAILED_PRECONDITION says what is not.
-enum ps_code wk_resume_check(struct wk_run *run, struct ps_error *e);
 enum ps_code wk_resume_save(struct wk_run *run, const char *path, struct ps_error *e);
 // FAILED_PRECONDITION: it is of a job that differs in more than epochs and steps. The strategy is open, the callbacks
 // have not begun.

@@ -25,10 +25,10 @@ struct wk_stepper {
     struct wk_feed *feed;
     struct wk_work ahead[WK_FEED_AHEAD];  // a ring: requested from the feed, not trained yet
     int head, n_ahead;
-    bool epoch_over;           // all of this worker's share of it has been handed out
-    bool drained;              // it was asked to leave
-    struct nn_batch weighted;  // the feed's, with weights of classes
-    float *class_weight;       // [batch_size]; NULL: none yet
+    bool epoch_over;                            // all of this worker's share of it has been handed out
+    bool drained;                               // it was asked to leave
+    struct nn_batch weighted;                   // the feed's, with weights of classes
+    float *class_weight;                        // [batch_size]; NULL: none yet
     void (*lap)(void *arg, enum wk_part part);  // told when a part is over; NULL: nobody measures
     void *lap_arg;
 };

@@ -35,14 +35,8 @@ static void one_device_close(void *state, const char *reason)
 
 static enum ps_code one_device_take_rule(struct one_device *s, struct ps_error *e)
 {
-    const struct ps_job *job = s->env->job;
-    s->rule = ps_rule_find(job->rule);
-    if (!s->rule)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "no update rule is named '%s'", job->rule);
-    ps_rule_defaults(s->rule, s->hyper);
-    for (size_t i = 0; i < job->n_hypers; i++)
-        if (ps_rule_set(s->rule, s->hyper, job->hypers[i].name, job->hypers[i].value, e))
-            return e->code;
+    if (ps_job_rule(s->env->job, &s->rule, s->hyper, e))
+        return e->code;
     s->n_slots = ps_rule_slots(s->rule, s->hyper);
     return ps_rule_check(s->rule, s->hyper, e);
 }

@@ -230,8 +230,8 @@ static enum ps_code parameter_server_finish(void *state, struct wk_history *hist
     return s->update == PSC_SYNC ? strategy_count_splits(s, history, e) : PS_OK;
 }
 
-// The lowest rank of those who have come this far: what heartbeats told may be of the past. Less than any rank, and the
-// end of it, is who has written.
+// The lowest rank of those who have come this far: what heartbeats told may be of the past. -1, below every rank: the
+// results are written.
 static enum ps_code parameter_server_elect(void *state, bool written, enum wk_writer *writer, struct ps_error *e)
 {
     struct wk_parameter_server_state *s = state;
@@ -250,16 +250,24 @@ static void parameter_server_report(void *state, uint64_t step, double images_pe
     psc_report(s->client, step, images_per_second, loss);
 }
 
+static bool parameter_server_in_rounds(void *state)
+{
+    const struct wk_parameter_server_state *s = state;
+    return s->update == PSC_SYNC;
+}
+
 static const struct wk_group together = {
     .sum = parameter_server_sum,
     .finish = parameter_server_finish,
     .elect = parameter_server_elect,
     .is_chief = parameter_server_is_chief,
+    .in_rounds = parameter_server_in_rounds,
     .report = parameter_server_report,
 };
 
 const struct wk_strategy wk_parameter_server = {
     .name = "parameter_server",
+    .needs_ps = true,
     .sharder = &wk_psd_sharder,
     .home = &wk_psd_home,
     .group = &together,

@@ -22,6 +22,7 @@ struct wk_bucket {
 
 struct wk_parameter_server_state {
     const struct wk_env *env;
+    double hyper[PS_RULE_MAX_HYPERS];  // of the job's rule, by PS_HYPER_*
     psc_update update;
     psc_client *client;
     size_t n;               // variables,
@@ -31,7 +32,6 @@ struct wk_parameter_server_state {
     double *momentum;       // [n_trained] of a state
     psc_tensor *gradients;  // [n_trained] in the same order; of a state what the batch has
     psc_tensor *pushed;     // [n_trained] what a push sends: the gradients, or where they are added up (n_push > 1)
-    float *clip;            // [n_trained] async, ssp: what clipping by norm multiplies a gradient by
     size_t *tensor;         // [n] by the model's number of a variable: where it is in these arrays
     struct wk_bucket *bucket;
     size_t n_buckets;

@@ -33,28 +33,6 @@
 // of use, and far fewer than a client may have open (256).
 enum { BUCKET_BYTES = 64 << 10, BUCKETS = 64 };
 
-static double home_hyper(const struct wk_parameter_server_state *s, const char *name)
-{
-    const struct ps_job *job = s->env->job;
-    for (size_t i = 0; i < job->n_hypers; i++)
-        if (strcmp(job->hypers[i].name, name) == 0)
-            return job->hypers[i].value;
-    return 0;
-}
-
-// Of a job without a schedule.
-static double home_first_rate(const struct wk_parameter_server_state *s)
-{
-    const struct ps_job *job = s->env->job;
-    double hyper[PS_RULE_MAX_HYPERS];
-    const struct ps_rule *rule = ps_rule_find(job->rule);
-    ps_rule_defaults(rule, hyper);
-    for (size_t i = 0; i < job->n_hypers; i++)
-        if (strcmp(job->hypers[i].name, "learning_rate") == 0)
-            return job->hypers[i].value;
-    return hyper[PS_HYPER_LEARNING_RATE];
-}
-
 // ---- open ---------------------------------------------------------------------------------------------------------
 
 // Where gradients are added up before they are pushed.
@@ -93,7 +71,6 @@ static void home_add_tensors(struct wk_parameter_server_state *s)
     s->gradients = ps_alloc(n * sizeof *s->gradients);
     s->learns = ps_alloc(n * sizeof *s->learns);
     s->momentum = ps_alloc(n * sizeof *s->momentum);
-    s->clip = ps_alloc(n * sizeof *s->clip);
     s->tensor = ps_alloc(n * sizeof *s->tensor);
     for (size_t k = 0; k < n_ready; k++)
         home_add_tensor(s, order[k]);
@@ -124,12 +101,15 @@ static void home_cut_buckets(struct wk_parameter_server_state *s)
 enum ps_code wk_home_open(struct wk_parameter_server_state *s, struct ps_error *e)
 {
     const struct ps_job *job = s->env->job;
+    const struct ps_rule *rule;
+    if (ps_job_rule(job, &rule, s->hyper, e))
+        return e->code;
     home_add_tensors(s);
     home_cut_buckets(s);
-    s->rate = home_first_rate(s);
+    s->rate = s->hyper[PS_HYPER_LEARNING_RATE];
     s->pushed = s->gradients;
     s->early =
-        job->n_push <= 1 && job->n_fetch <= 1 && (s->update == PSC_SYNC || home_hyper(s, "global_clipnorm") == 0);
+        job->n_push <= 1 && job->n_fetch <= 1 && (s->update == PSC_SYNC || s->hyper[PS_HYPER_GLOBAL_CLIPNORM] == 0);
     return job->n_push > 1 ? home_make_sums(s, e) : PS_OK;
 }
 
@@ -154,7 +134,6 @@ void wk_home_free(struct wk_parameter_server_state *s)
     free(s->bucket);
     free(s->bucket_of);
     free(s->tensor);
-    free(s->clip);
     free(s->momentum);
     free(s->learns);
     free(s->weights);
@@ -163,7 +142,7 @@ void wk_home_free(struct wk_parameter_server_state *s)
 
 bool wk_home_averages(const struct wk_parameter_server_state *s)
 {
-    return home_hyper(s, "use_ema") > 0;
+    return s->hyper[PS_HYPER_USE_EMA] > 0;
 }
 
 // ---- operations under way -----------------------------------------------------------------------------------------
@@ -330,20 +309,20 @@ static void home_scale(psc_tensor *t, float by)
         g[k] *= by;
 }
 
-// Without rounds nobody but the worker has its whole gradient: it clips by norm before it pushes. By each variable's
-// own,
+// Without rounds nobody but the worker has its whole gradient: it clips by norm before it pushes. In rounds psd clips,
+// what it has added up. Here by the norm of each variable's gradient (clipnorm).
 static void home_clip(struct wk_parameter_server_state *s, size_t i)
 {
-    const double own = home_hyper(s, "clipnorm");
+    const double own = s->hyper[PS_HYPER_CLIPNORM];
     psc_tensor *g = &s->gradients[i];
     if (s->update != PSC_SYNC && own > 0 && s->learns[i])
         home_scale(g, ps_clip_factor(ps_sum_squares(g->data, g->count), own));
 }
 
-// or by that of all together.
+// The same by the norm of all gradients together (global_clipnorm).
 static void home_clip_all(struct wk_parameter_server_state *s)
 {
-    const double global = home_hyper(s, "global_clipnorm");
+    const double global = s->hyper[PS_HYPER_GLOBAL_CLIPNORM];
     double total = 0;
     if (s->update == PSC_SYNC || global == 0)
         return;
@@ -368,7 +347,7 @@ static void home_ready(void *state, size_t variable)
 static float home_rate(const struct wk_parameter_server_state *s)
 {
     const struct ps_schedule *schedule = &s->env->job->schedule;
-    const double accumulated = home_hyper(s, "gradient_accumulation_steps");
+    const double accumulated = s->hyper[PS_HYPER_ACCUMULATION_STEPS];
     const double rate =
         schedule->kind == PS_SCHEDULE_NONE ? s->rate : ps_schedule_rate(schedule, s->version ? s->version - 1 : 0);
     return (float)(accumulated > 1 ? rate / accumulated : rate);

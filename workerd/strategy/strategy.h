@@ -93,7 +93,8 @@ struct wk_home {
     // The value is the one for this step, and nobody reads the gradient any more. Both NULL: values are always there,
     // gradients are taken at the end.
     enum ps_code (*need)(void *state, size_t variable, struct ps_error *e);
-    // The gradient is the mean over the batch's rows. It and the value are the home's until need.
+    // The gradient is the mean over the batch's rows. Between this and the variable's next need the home may read the
+    // gradient and write to the value, and the replica touches neither.
     void (*ready)(void *state, size_t variable);
     enum ps_code (*end)(void *state, const struct wk_work *work, struct ps_error *e);
     // The latest weights, all of them, for an evaluation between steps.
@@ -101,7 +102,7 @@ struct wk_home {
     // A signal has ended the training before its end: the weights as they are now, for this worker to write. NULL: the
     // replica has them. NOT_FOUND: another worker writes them.
     enum ps_code (*salvage)(void *state, struct ps_error *e);
-    // A training that goes on from a checkpoint. NULL: the home has none of it. save: what the home keeps besides the
+    // A training that goes on from a checkpoint. save: what the home keeps besides the
     // replica's parameters, into arrays that live until the next step. load: the same from one, whose parameters are in
     // the replica already; the next batch is that of the position `first` in this epoch, and its step is `step`.
     // FAILED_PRECONDITION: it is of another job. load NULL: there is no way back from one.
@@ -126,11 +127,14 @@ struct wk_group {
     // followed by another. written: this one has done so.
     enum ps_code (*elect)(void *state, bool written, enum wk_writer *writer, struct ps_error *e);
     bool (*is_chief)(void *state);  // as far as is known at the moment: for what is shown meanwhile
+    // Do all wait for each other in each step? Then nobody can end in the middle of an epoch. NULL: no.
+    bool (*in_rounds)(void *state);
     void (*report)(void *state, uint64_t step, double images_per_second, double loss);
 };
 
 struct wk_strategy {
     const char *name;
+    bool needs_ps;  // ps tasks, and then any number of workers; else there is one
     const struct wk_sharder *sharder;
     const struct wk_home *home;
     const struct wk_group *group;

@@ -61,7 +61,7 @@ static enum ps_code checkpoint_begin(void *state, struct wk_run *run, struct ps_
 {
     struct checkpointing *c = state;
     c->saved = ps_now();
-    if (wk_resume_check(run, e) || wk_make_folder(c->folder, e))
+    if (wk_make_folder(c->folder, e))
         return e->code;
     wk_resume_clean(c->folder, run->env.job->name, c->kind);
     return PS_OK;
