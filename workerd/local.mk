@@ -34,6 +34,7 @@ workerd_job = \
 	workerd/job/callbacks/log.c \
 	workerd/job/callbacks/log_file.c workerd/job/callbacks/log_file.h \
 	workerd/job/callbacks/monitor.c workerd/job/callbacks/monitor.h \
+	workerd/job/callbacks/picture.c workerd/job/callbacks/picture.h \
 	workerd/job/callbacks/reduce_lr.c \
 	workerd/job/callbacks/tensorboard.c \
 	workerd/job/callbacks/terminate_on_nan.c \

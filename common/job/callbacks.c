@@ -49,8 +49,10 @@ static const char *const callback_modes[] = {"auto", "min", "max", NULL};
 static const struct ps_callback_class callback_classes[] = {
     {"csv_log", .key = {{"path", CALLBACK_PATH}, {"separator", CALLBACK_STRING, ","}}},
     {"json_lines", .key = {{"path", CALLBACK_PATH}}},
-    {"tensorboard",
-     .key = {{"path", CALLBACK_PATH}, {"histogram_freq", CALLBACK_COUNT, "0"}, {"update_steps", CALLBACK_COUNT, "0"}}},
+    {"tensorboard", .key = {{"path", CALLBACK_PATH},
+                            {"histogram_freq", CALLBACK_COUNT, "0"},
+                            {"write_images", CALLBACK_FLAG, "false"},
+                            {"update_steps", CALLBACK_COUNT, "0"}}},
     {"early_stopping", .key = {MONITOR,
                                {"min_delta", CALLBACK_REAL, "0", ANY},
                                {"patience", CALLBACK_COUNT, "0"},

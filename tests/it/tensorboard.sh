@@ -11,7 +11,7 @@ cd "$scratch" || exit 1
 cp "$examples/softmax/model.json" .
 {
     sed 's|^strategy:.*|strategy: {name: one_device}|; s|^optimizer:.*|optimizer: {name: adam}|' "$examples/softmax/async.yaml"
-    echo 'callbacks: [{name: tensorboard, path: tb, histogram_freq: 1, update_steps: 5}]'
+    echo 'callbacks: [{name: tensorboard, path: tb, histogram_freq: 1, write_images: true, update_steps: 5}]'
 } >job.yaml
 ok "a training" "$workerd" --job job.yaml "${quick[@]}" --set output=w.safetensors
 ok "TensorBoard lists what it wrote" "$python" "$top_srcdir/tests/it/tensorboard_reads.py" tb

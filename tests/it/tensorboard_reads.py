@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FOLDER: fails unless TensorBoard finds scalars, histograms and the graph of a softmax regression there."""
+"""FOLDER: fails unless TensorBoard finds scalars, histograms, images and the graph of a softmax regression there."""
 import sys
 
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -19,6 +19,11 @@ assert [s.step for s in runs["train"].Scalars("epoch_loss")] == [0, 1]
 histograms = [tag for tag in train["histograms"] if tag.endswith("dense/kernel/histogram")]
 assert len(histograms) == 1, train["histograms"]
 assert runs["train"].Histograms(histograms[0])[0].histogram_value.num == 7840
+images = [tag for tag in train["images"] if tag.endswith("dense/kernel/image")]
+assert len(images) == 1, train["images"]
+image = runs["train"].Images(images[0])[0]
+assert (image.width, image.height) == (784, 10), image
+assert image.encoded_image_string[:8] == b"\x89PNG\r\n\x1a\n", image.encoded_image_string[:8]
 assert train["graph"] is True and validation["graph"] is False
 
 graph = GraphDef()

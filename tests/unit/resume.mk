@@ -5,8 +5,9 @@ tests_unit_test_resume_LDADD = libwkweights.la libwkdata.la libwkvariables.la li
 
 check_PROGRAMS += tests/unit/test_event
 TESTS += tests/unit/test_event
-tests_unit_test_event_SOURCES = tests/unit/test_event.c workerd/job/callbacks/event.c workerd/job/callbacks/event.h
-tests_unit_test_event_LDADD = libnnmodel.la libcommon.la $(CMOCKA_LIBS) -lm
+tests_unit_test_event_SOURCES = tests/unit/test_event.c workerd/job/callbacks/event.c workerd/job/callbacks/event.h \
+	workerd/job/callbacks/picture.c
+tests_unit_test_event_LDADD = libnnmodel.la libcommon.la $(CMOCKA_LIBS) $(ZLIB_LIBS) -lm
 
 check_PROGRAMS += tests/unit/test_progress
 TESTS += tests/unit/test_progress

@@ -12,9 +12,11 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <zlib.h>
 
 #include "common/file/tfrecord.h"
 #include "workerd/job/callbacks/event.h"
+#include "workerd/job/callbacks/picture.h"
 
 // RFC 3720, B.4.
 static void crcs(void **state)
@@ -124,9 +126,92 @@ static void histograms(void **state)
     assert_true(d.num == 0 && d.min == 0 && d.max == 0);
 }
 
+// ---- pictures -----------------------------------------------------------------------------------------------------
+
+static uint32_t number_at(const uint8_t *at)
+{
+    return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
+}
+
+// The chunk at *at, which moves behind it: its CRC is right.
+static const uint8_t *chunk(const uint8_t **at, const char *type, uint32_t *n)
+{
+    const uint8_t *data = *at + 8;
+    *n = number_at(*at);
+    assert_memory_equal(*at + 4, type, 4);
+    assert_int_equal(number_at(data + *n), crc32(0, *at + 4, *n + 4));
+    *at = data + *n + 4;
+    return data;
+}
+
+// Reads the PNG as its standard says, and compares: a digit is a ninth of white.
+static void expect_picture(size_t rank, const uint64_t *shape, const float *value, uint32_t width, uint32_t height,
+                           const char *want)
+{
+    struct nn_param p = {.rank = rank, .count = 1};
+    struct wk_picture picture;
+    uint8_t rows[256];
+    size_t size;
+    uint32_t n;
+    uLongf got = sizeof rows;
+    for (size_t i = 0; i < rank; i++)
+        p.count *= p.shape[i] = shape[i];
+    assert_true(wk_picture_of(&p, value, &picture));
+    uint8_t *png = wk_picture_png(&picture, &size);
+    const uint8_t *at = png + 8;
+    assert_memory_equal(png, "\x89PNG\r\n\x1A\n", 8);
+    const uint8_t *header = chunk(&at, "IHDR", &n);
+    assert_int_equal(n, 13);
+    assert_int_equal(number_at(header), width);
+    assert_int_equal(number_at(header + 4), height);
+    assert_memory_equal(header + 8, "\x08\0\0\0\0", 5);
+    const uint8_t *data = chunk(&at, "IDAT", &n);
+    assert_int_equal(uncompress(rows, &got, data, n), Z_OK);
+    assert_int_equal(got, height * (width + 1));
+    for (uint32_t y = 0; y < height; y++)
+        for (uint32_t x = 0; x < width; x++)
+            assert_int_equal(rows[y * (width + 1) + 1 + x], lrint((want[y * width + x] - '0') * 255 / 9.0));
+    chunk(&at, "IEND", &n);
+    assert_ptr_equal(at, png + size);
+    free(png);
+    wk_picture_free(&picture);
+}
+
+static void pictures(void **state)
+{
+    static const float upward[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
+    (void)state;
+    expect_picture(1, (const uint64_t[]){10}, upward, 10, 1, "0123456789");
+    expect_picture(2, (const uint64_t[]){2, 5}, upward, 5, 2, "0123456789");
+    expect_picture(2, (const uint64_t[]){5, 2}, upward, 5, 2, "0246813579");
+    expect_picture(3, (const uint64_t[]){1, 5, 2}, upward, 11, 1, "02468013579");
+    expect_picture(4, (const uint64_t[]){1, 5, 1, 2}, upward, 11, 1, "02468013579");
+    expect_picture(4, (const uint64_t[]){5, 1, 2, 1}, upward, 1, 11, "02468013579");
+    expect_picture(1, (const uint64_t[]){3}, (const float[]){NAN, 1, 10}, 3, 1, "009");
+    expect_picture(1, (const uint64_t[]){2}, (const float[]){7, 7}, 2, 1, "00");
+    struct wk_picture none;
+    assert_false(wk_picture_of(&(struct nn_param){.rank = 5, .count = 1, .shape = {1, 1, 1, 1, 1}}, upward, &none));
+    assert_false(wk_picture_of(&(struct nn_param){.rank = 1, .count = (1 << 20) + 1}, upward, &none));
+}
+
+// image (4) of a value: height, width, colours, what is encoded.
+static void images(void **state)
+{
+    static const uint8_t end[] = "\x0A\x01t\x22\x0A\x08\x02\x10\x03\x18\x01\x22\x02xy";
+    struct file f;
+    (void)state;
+    open_file(&f);
+    wk_event_image(f.stream, 0, 1, "t", 3, 2, "xy", 2);
+    fclose(f.stream);
+    assert_int_equal(record((const uint8_t *)f.text, f.size), f.size);
+    assert_memory_equal(f.text + f.size - PS_TFRECORD_TAIL - (sizeof end - 1), end, sizeof end - 1);
+    free(f.text);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(crcs), cmocka_unit_test(scalars), cmocka_unit_test(histograms)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(crcs), cmocka_unit_test(scalars), cmocka_unit_test(histograms),
+                                       cmocka_unit_test(pictures), cmocka_unit_test(images)};
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -446,7 +446,7 @@ static struct nn_model *parse_text(const char *json)
 }
 
 // A recurrent layer's dropout takes the same features of its input at all steps, and other ones of another example.
-static void recurrent_dropout_is_of_all_steps(void **state)
+static void dropout_before_a_recurrent_layer_is_of_all_steps(void **state)
 {
     (void)state;
     enum { ROWS = 16, STEPS = 3, FEATURES = 8 };
@@ -819,7 +819,7 @@ int main(void)
         cmocka_unit_test(empty_batch_changes_nothing),
         cmocka_unit_test(activations_are_computed_again),
         cmocka_unit_test(dropout_repeats),
-        cmocka_unit_test(recurrent_dropout_is_of_all_steps),
+        cmocka_unit_test(dropout_before_a_recurrent_layer_is_of_all_steps),
         cmocka_unit_test(attention_drops),
         cmocka_unit_test(gradients_are_reported_when_final),
         cmocka_unit_test(a_step_ends_where_a_value_is_missing),

@@ -29,9 +29,9 @@ struct wk_epoch {
     // Known after figures, and again after each later sum, because workers may be gone.
     uint64_t members, index;  // how many take part, and which of them this worker is, by rank
     uint64_t leader;          // the lowest rank of those who were there from the beginning
-    bool follows;             // it came when the others were further, or gone: it has measured nothing of this epoch
-    bool decided;             // they were through with all
-    bool final;               // all have finished, or the training is to stop
+    bool follows;  // it joined after the others had passed figures, or all have left: it has measured nothing
+    bool decided;  // the others had passed the decision already
+    bool final;    // all have finished, or the training is to stop
 
     double *sums;  // the array
 };

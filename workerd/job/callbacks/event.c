@@ -97,7 +97,8 @@ static void event_write(FILE *to, struct message *m)
 // ---- events -------------------------------------------------------------------------------------------------------
 
 enum { EVENT_TIME = 1, EVENT_STEP = 2, EVENT_VERSION = 3, EVENT_GRAPH = 4, EVENT_SUMMARY = 5 };
-enum { SUMMARY_VALUE = 1, VALUE_TAG = 1, VALUE_SIMPLE = 2, VALUE_HISTOGRAM = 5 };
+enum { SUMMARY_VALUE = 1, VALUE_TAG = 1, VALUE_SIMPLE = 2, VALUE_IMAGE = 4, VALUE_HISTOGRAM = 5 };
+enum { IMAGE_HEIGHT = 1, IMAGE_WIDTH, IMAGE_COLORSPACE, IMAGE_ENCODED };
 enum { HISTO_MIN = 1, HISTO_MAX, HISTO_NUM, HISTO_SUM, HISTO_SUM_SQUARES, HISTO_LIMIT, HISTO_BUCKET };
 
 void wk_event_version(FILE *to, double time)
@@ -177,6 +178,20 @@ void wk_event_histogram(FILE *to, double time, uint64_t step, const char *tag, c
     event_put_doubles(&proto, HISTO_BUCKET, h.bucket, HISTOGRAM_BUCKETS);
     event_put_tag(&message, tag);
     event_put_message(&message, VALUE_HISTOGRAM, &proto);
+    event_write_value(to, time, step, &message);
+}
+
+void wk_event_image(FILE *to, double time, uint64_t step, const char *tag, uint32_t width, uint32_t height,
+                    const void *png, size_t size)
+{
+    enum { GRAY = 1 };
+    struct message image = {.n = 0}, message = {.n = 0};
+    event_put_number(&image, IMAGE_HEIGHT, height);
+    event_put_number(&image, IMAGE_WIDTH, width);
+    event_put_number(&image, IMAGE_COLORSPACE, GRAY);
+    event_put_bytes(&image, IMAGE_ENCODED, png, size);
+    event_put_tag(&message, tag);
+    event_put_message(&message, VALUE_IMAGE, &image);
     event_write_value(to, time, step, &message);
 }
 

@@ -15,6 +15,9 @@ void wk_event_version(FILE *to, double time);
 void wk_event_scalar(FILE *to, double time, uint64_t step, const char *tag, double value);
 // Of values[n], in 30 buckets of equal width; those that are not finite do not count.
 void wk_event_histogram(FILE *to, double time, uint64_t step, const char *tag, const float *values, uint64_t n);
+// An encoded picture.
+void wk_event_image(FILE *to, double time, uint64_t step, const char *tag, uint32_t width, uint32_t height,
+                    const void *png, size_t size);
 // The model: a node for each call of a layer.
 void wk_event_graph(FILE *to, double time, const struct nn_model *model);
 

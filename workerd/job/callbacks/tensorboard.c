@@ -2,7 +2,7 @@
 //
 // What TensorBoard shows, as Keras's callback writes it: PATH/train and PATH/validation have one event file each, with
 // "epoch_loss" and its like by epochs; train has the graph of the
-// model, "batch_loss" by steps and histograms of the weights, too.
+// model, "batch_loss" by steps, histograms and pictures of the weights, too.
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -11,6 +11,7 @@
 #include "common/base/alloc.h"
 #include "workerd/job/callbacks/event.h"
 #include "workerd/job/callbacks/log_file.h"
+#include "workerd/job/callbacks/picture.h"
 
 enum { TRAIN, VALIDATION, SPLITS };
 
@@ -18,8 +19,10 @@ static const char *const tensorboard_splits[SPLITS] = {"train", "validation"};
 
 struct tensorboard {
     const char *folder;
-    uint64_t histogram_freq, update_steps;  // in epochs; 0: none
-    char *path[SPLITS];                     // NULL: not known yet
+    uint64_t histogram_freq;  // in epochs; 0: none
+    bool images;              // of the weights, with the histograms
+    uint64_t update_steps;    // 0: none
+    char *path[SPLITS];       // NULL: not known yet
     struct wk_log_file file[SPLITS];
 };
 
@@ -38,6 +41,7 @@ static enum ps_code tensorboard_open(const struct ps_callback *settings, const s
     (void)e;
     t->folder = ps_callback_text(settings, "path");
     t->histogram_freq = ps_callback_count(settings, "histogram_freq");
+    t->images = ps_callback_flag(settings, "write_images");
     t->update_steps = ps_callback_count(settings, "update_steps");
     *state = t;
     return PS_OK;
@@ -104,15 +108,33 @@ static enum ps_code tensorboard_step(void *state, struct wk_moment *m, struct ps
     return wk_log_file_flush(&t->file[TRAIN], e);
 }
 
-static void tensorboard_put_histograms(const struct tensorboard *t, const struct wk_moment *m)
+static void tensorboard_put_image(FILE *to, uint64_t epoch, const struct nn_param *p, const float *value)
+{
+    struct wk_picture picture;
+    char tag[200];
+    size_t size;
+    snprintf(tag, sizeof tag, "%.180s/image", p->name);
+    if (!wk_picture_of(p, value, &picture))
+        return;
+    uint8_t *png = wk_picture_png(&picture, &size);
+    if (png)
+        wk_event_image(to, tensorboard_now(), epoch, tag, picture.width, picture.height, png, size);
+    free(png);
+    wk_picture_free(&picture);
+}
+
+static void tensorboard_put_weights(const struct tensorboard *t, const struct wk_moment *m)
 {
     const struct nn_model *model = m->run->env.model;
+    FILE *to = t->file[TRAIN].stream;
     for (size_t i = 0; i < nn_model_params(model); i++) {
         const struct nn_param *p = nn_model_param(model, i);
+        const float *value = nn_replica_param(m->run->env.replica, i);
         char tag[200];
         snprintf(tag, sizeof tag, "%.180s/histogram", p->name);
-        wk_event_histogram(t->file[TRAIN].stream, tensorboard_now(), m->epoch, tag,
-                           nn_replica_param(m->run->env.replica, i), p->count);
+        wk_event_histogram(to, tensorboard_now(), m->epoch, tag, value, p->count);
+        if (t->images)
+            tensorboard_put_image(to, m->epoch, p, value);
     }
 }
 
@@ -127,7 +149,7 @@ static enum ps_code tensorboard_epoch_end(void *state, struct wk_moment *m, stru
         wk_event_scalar(t->file[validation].stream, tensorboard_now(), m->epoch, tag, v->value);
     }
     if (t->histogram_freq && m->epoch % t->histogram_freq == 0)
-        tensorboard_put_histograms(t, m);
+        tensorboard_put_weights(t, m);
     for (int i = 0; i < SPLITS; i++)
         if (t->file[i].stream && wk_log_file_flush(&t->file[i], e))
             return e->code;

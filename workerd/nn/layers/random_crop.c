@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// While a network is trained, a window at random of each image. Otherwise, and of an image that is smaller than the
-// window, the largest part from its middle that has the window's proportions, in the window's size: so Keras documents
-// it, and tf_keras does it. (Keras 3.15 gives the whole image where it does not train.)
+// While a network is trained, a window at random of each image (Keras takes the same of all in a batch). Otherwise, and
+// of an image that is smaller than the window, the largest part from its middle that has the window's proportions, in
+// the window's size: so Keras documents it, and tf_keras does it. (Keras 3.15 gives the whole image where it does not
+// train.)
 #include "workerd/nn/layers/images.h"
 #include "workerd/nn/ops/noise.h"
 #include "workerd/nn/ops/pad2d.h"
