@@ -171,8 +171,11 @@ static enum ps_code replica_program(struct nn_replica *r, int rows, bool trainin
                                     struct ps_error *e)
 {
     struct compiled *c = replica_find(r, rows, training);
-    if (!c->program && replica_compile(r, rows, training, c, e))
+    if (!c->program && replica_compile(r, rows, training, c, e)) {
+        nn_program_free(c->program);
+        *c = (struct compiled){0};
         return e->code;
+    }
     c->used = ++r->runs;
     *found = c;
     return PS_OK;
