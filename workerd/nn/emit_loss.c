@@ -3,6 +3,7 @@
 // The loss of an output: its operator, what it is weighted by, and whether it fits the model.
 #include "workerd/nn/emit.h"
 #include "workerd/nn/ops/activation.h"
+#include "workerd/nn/ops/binary.h"
 #include "workerd/nn/ops/losses.h"
 
 // An output as a loss sees it: a matrix.
@@ -146,9 +147,9 @@ void nn_emit_loss(struct nn_emitter *m, const struct ps_loss *loss, int k, struc
     to->loss[k] = out[0];
     to->output[k] = fused ? out[1] : output;
     *dx = m->training ? out[1 + fused] : -1;
-    const struct nn_scale by = {loss->weight};
+    const struct nn_affine by = {(float)loss->weight, 0};
     if (m->training && (loss->weight > 1 || loss->weight < 1))
-        nn_tape_put(m->tape, &nn_op_scale, &by, sizeof by, dx, 1, dx, 1);
+        nn_tape_put(m->tape, &nn_op_affine, &by, sizeof by, dx, 1, dx, 1);
 }
 
 // ---- does a loss fit? ---------------------------------------------------------------------------------------------

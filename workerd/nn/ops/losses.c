@@ -393,31 +393,3 @@ static void loss_weights_reference(const struct nn_frame *f)
 
 const struct nn_op_class nn_op_loss_weights = {
     .name = "loss_weights", .infer = loss_weights_infer, .reference = loss_weights_reference};
-
-static enum ps_code scale_infer(struct nn_op *op, struct ps_error *e)
-{
-    (void)e;
-    op->out_type[0] = op->in_type[0];
-    return PS_OK;
-}
-
-static void scale_reference(const struct nn_frame *f)
-{
-    const double by = ((const struct nn_scale *)f->op->attr)->by;
-    const nn_real *x = f->in[0];
-    nn_real *y = f->out[0];
-    for (size_t i = 0, n = nn_type_count(&f->op->out_type[0]); i < n; i++)
-        y[i] = (nn_real)(by * x[i]);
-}
-
-static void scale_differentiate(struct nn_tape *t, const struct nn_op *op, const int *dy, const bool *wanted, int *dx)
-{
-    (void)wanted;
-    nn_tape_put(t, &nn_op_scale, op->attr, sizeof(struct nn_scale), dy, 1, dx, 1);
-}
-
-const struct nn_op_class nn_op_scale = {.name = "scale",
-                                        .infer = scale_infer,
-                                        .differentiate = scale_differentiate,
-                                        .reference = scale_reference,
-                                        .in_place = 1};

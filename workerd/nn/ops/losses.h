@@ -26,10 +26,4 @@ struct nn_loss_weights {
 };
 extern const struct nn_op_class nn_op_loss_weights;
 
-// x -> by * x
-struct nn_scale {
-    double by;
-};
-extern const struct nn_op_class nn_op_scale;
-
 #endif
