@@ -49,7 +49,7 @@ spdx='// SPDX-License-Identifier: Apache-2.0'
 tree=$tmp/tree
 good_tree() {
     rm -rf "$tree"
-    mkdir -p "$tree"/{common/{base,cluster,job,rpc},psd/{rpc,service,control,sync,job,store,call},libclient/rpc,workerd/{nn,data},tests/sim}
+    mkdir -p "$tree"/{common/{base,cluster,job,rpc},psd/{rpc,service,control,sync,job,store,call},libclient/rpc,workerd/{nn,data,weights,strategy},tests/sim}
     cp "$here/../../.clang-format" "$tree"
     printf '%s\nint common_good(void)\n{\n    return 0;\n}\n' "$spdx" >"$tree/common/good.c"
     printf '%s\n#include <grpc/grpc.h>\n' "$spdx" >"$tree/psd/rpc/server.c"
@@ -134,6 +134,12 @@ including psd/bad.c '"libclient/psclient.h"'
 including workerd/bad.c '"psd/service/core.h"'
 including workerd/bad.c '<grpc/grpc.h>'
 including workerd/nn/bad.c '"workerd/data/data.h"'
+including workerd/data/bad.c '"workerd/job/loop.h"'
+including workerd/data/bad.c '"workerd/weights/weights.h"'
+including workerd/weights/bad.c '"workerd/data/data.h"'
+including workerd/weights/bad.c '"workerd/strategy/strategy.h"'
+including workerd/strategy/bad.c '"workerd/job/loop.h"'
+including workerd/strategy/bad.h '"workerd/data/data.h"'
 including tests/sim/bad.c '<grpc/grpc.h>'
 
 # ---- symbols.sh ---------------------------------------------------------------------------------------------------
