@@ -6,7 +6,8 @@ CLEANFILES += tests/bench/delay tests/bench/control
 tests_bench_control_SOURCES = tests/bench/control.c
 tests_bench_control_LDADD = libpsdcore.la libcommon.la
 EXTRA_DIST += tests/bench/clients.sh tests/bench/delay.sh tests/bench/peers.py tests/bench/train.sh \
-	tests/bench/speedrun tests/bench/speedrun_keras.py tests/bench/speedrun_torch.py
+	tests/bench/speedrun tests/bench/speedrun_keras.py tests/bench/speedrun_torch.py \
+	tests/bench/peak_torch.py
 
 # A large sync round beside another job on one psd: make tests/bench/rounds
 EXTRA_PROGRAMS += tests/bench/rounds
