@@ -88,3 +88,15 @@ for update in async sync; do
     ok "averages: $update" averaged alone $update top --set strategy.update=$update
     ok "averages: $update ends with those of one_device" same one.safetensors $update.safetensors 1e-5
 done
+
+# What a callback does to the rate holds from the first step of the next epoch on.
+plateau() { # ARGUMENT ...
+    "$@" --set optimizer="{name: sgd, learning_rate: 0.05}" \
+        --set 'callbacks=[{name: reduce_lr_on_plateau, monitor: loss, factor: 0.5, patience: 0, min_delta: 100}]' --set epochs=3
+}
+ok "plateau: one_device" plateau trains one top 64 --set strategy.name=one_device
+ok "plateau: is reached" differs one.safetensors last.safetensors 1e-3
+for update in async sync; do
+    ok "plateau: $update" plateau alone $update top --set strategy.update=$update
+    ok "plateau: $update does as one_device" same one.safetensors $update.safetensors 1e-5
+done

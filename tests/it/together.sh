@@ -48,3 +48,26 @@ done
 ok "async: each worker's steps" trains "$callbacks" strategy.update=async epochs=50 steps=70
 ok "a strategy that does not go on from its checkpoints says so" fails_with 78 "does not go on from a checkpoint" "$workerd" \
     --job "$examples/softmax/async.yaml" --resume --ps 127.0.0.1:1 --rank 0 --workers 1 --set "callbacks=[$callbacks]"
+
+# A chief that is killed, and comes back when another has led: the log has every epoch once.
+returns() { # RANK
+    exec "$workerd" --ps "unix:$scratch/returns" --rank "$1" --workers 2 --job "$examples/softmax/async.yaml" "${quick[@]}" --quiet \
+        --set strategy.name=parameter_server --set name=returns --set batch_size=32 --set epochs=100 --set delay_ms=20 \
+        --set 'callbacks=[{name: csv_log, path: log.csv}]' --set output=returns.safetensors
+}
+logged() { [ "$(wc -l <log.csv)" -gt "$1" ]; }
+rm -f log.csv
+ok "a psd" start_psd returns
+returns 0 >chief.log 2>&1 &
+chief=$!
+returns 1 >other.log 2>&1 &
+other=$!
+ok "two epochs" eventually logged 2
+kill -KILL $chief
+wait $chief
+returns 0 >chief.log 2>&1 &
+chief=$!
+ok "the other one goes on to the end" wait $other
+ok "the one that came back, too" wait $chief
+ok "no epoch is missing, and none there twice" eval '[ "$(tail -n +2 log.csv | cut -d, -f1)" = "$(seq 0 99)" ]'
+kill "$psd_pid"

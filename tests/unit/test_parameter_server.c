@@ -35,6 +35,7 @@ struct psc_client {
     uint64_t given, given_before;  // examples: in all; before the last share
     uint64_t pushed;               // examples whose push was waited for
     bool draining, follows;        // not the chief
+    int changes_refused;
 };
 
 static struct psc_client client;
@@ -250,8 +251,17 @@ psc_code psc_reduce(psc_client *c, const char *name, psc_reduce_op op, psc_dtype
 
 psc_code psc_set_hyper(psc_client *c, const char *name, double value, uint64_t *round, psc_error *error)
 {
-    (void)c, (void)round, (void)error;
-    say("%s=%g ", name, value);
+    (void)error;
+    say("%s=%g@%u ", name, value, (unsigned)*round);
+    if (c->changes_refused == 0)
+        return PSC_OK;
+    c->changes_refused--;
+    return *round ? PSC_OUT_OF_RANGE : PSC_ABORTED;
+}
+
+psc_code psc_health(psc_client *c, psc_error *error)
+{
+    (void)c, (void)error;
     return PSC_OK;
 }
 
@@ -597,6 +607,35 @@ static void ends_with_averages(void **state)
     }
 }
 
+// The next round has the rate, or where it is closed the next that is possible; another change is waited for.
+static void the_next_round_has_the_rate(void **state)
+{
+    static const struct {
+        const char *update;
+        int refused;
+        const char *want;
+    } of[] = {{"update: sync", 0, "learning_rate=0.5@2 "},
+              {"update: sync", 2, "learning_rate=0.5@2 learning_rate=0.5@0 learning_rate=0.5@0 "},
+              {"update: async", 1, "learning_rate=0.5@0 learning_rate=0.5@0 "}};
+    (void)state;
+    for (size_t k = 0; k < sizeof of / sizeof *of; k++) {
+        struct worker w;
+        struct ps_error e = {.code = PS_OK};
+        const struct wk_home *home = wk_parameter_server.home;
+        begin(&w, "learning_rate: 1", of[k].update);
+        train(&w, 0, BATCH);
+        must(home->refresh(w.state, &e), &e);
+        client.log[0] = 0;
+        client.changes_refused = of[k].refused;
+        must(home->tell_rate(w.state, &e), &e);  // none is set
+        home->set_rate(w.state, 0.5);
+        must(home->tell_rate(w.state, &e), &e);
+        must(home->tell_rate(w.state, &e), &e);  // once is enough
+        assert_string_equal(client.log, of[k].want);
+        end(&w);
+    }
+}
+
 // After a signal the chief reads all weights, once nothing is under way that would write to them.
 static void the_chief_salvages(void **state)
 {
@@ -640,6 +679,7 @@ int main(void)
         cmocka_unit_test_setup(local_steps_follow_the_schedule, begin_world),
         cmocka_unit_test_setup(resumed_runs_draw_anew, begin_world),
         cmocka_unit_test_setup(no_memory_for_sums, begin_world),
+        cmocka_unit_test_setup(the_next_round_has_the_rate, begin_world),
         cmocka_unit_test_setup(the_chief_salvages, begin_world),
         cmocka_unit_test_setup(constraints_are_refused, begin_world),
         cmocka_unit_test_setup(ends_with_averages, begin_world),

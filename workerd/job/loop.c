@@ -23,8 +23,7 @@ struct loop {
     uint64_t timed;    // ns: run->train_seconds counts up to then
     uint64_t step;     // one past the last, as the strategy counts
     uint64_t cap;      // of the history
-    bool late;         // it came to a job that had begun,
-    bool too_late;     // and to its end
+    bool too_late;     // it came to a job that had ended, nearly
     bool epoch_open;   // its figures are in nobody's yet
     bool stop;         // a callback wants the training to end,
     bool stop_later;   // at the end of the epoch
@@ -177,7 +176,7 @@ static enum ps_code loop_end_epoch(struct loop *l, uint64_t *epoch, bool finishe
                          .finished = finished,
                          .stop = l->stop || l->stop_later,
                          .steers = wk_callbacks_steer(run->callbacks),
-                         .late = l->late && l->trained == 0};
+                         .late = run->late && l->trained == 0};
     if (wk_epoch_look(run, &p, e) == PS_OK && loop_close_epoch(l, &p, e) == PS_OK)
         wk_epoch_decide(run, &p, e);
     l->stop |= p.stop;
@@ -200,13 +199,10 @@ static void loop_begin_epoch(struct loop *l, uint64_t epoch)
     wk_progress_epoch_begin(&l->progress, epoch, (run->position.first + batch - 1) / batch);
 }
 
-static enum ps_code train_all(struct loop *l, struct ps_error *e)
+static enum ps_code train_all(struct loop *l, uint64_t epoch, struct ps_error *e)
 {
     const struct ps_job *job = l->run->env.job;
     bool final = false;
-    uint64_t epoch = l->run->strategy->sharder->first_epoch(l->run->state, &l->late);
-    if (l->run->resume)
-        epoch = l->run->position.epoch;
     for (; epoch < job->epochs && !is_enough(l) && !l->stepper.drained; epoch++) {
         loop_begin_epoch(l, epoch);
         if (train_epoch(l, epoch, e))
@@ -216,7 +212,7 @@ static enum ps_code train_all(struct loop *l, struct ps_error *e)
             return e->code;
     }
     // The others may be over the end already, where they do not wait for it any more.
-    l->too_late = l->late && l->trained == 0;
+    l->too_late = l->run->late && l->trained == 0;
     // Those who have steps left train further epochs.
     while (l->trained && !l->stepper.drained && !final)
         if (loop_end_epoch(l, &epoch, true, &final, e))
@@ -314,10 +310,11 @@ static enum ps_code loop_run(struct loop *l, struct ps_error *e)
 {
     struct wk_run *run = l->run;
     enum ps_code code = PS_OK;
+    const uint64_t epoch = run->strategy->sharder->first_epoch(run->state, &run->late);
     if (run->strategy->group->is_chief(run->state))
         code = wk_callbacks_begin(run->callbacks, run, e);
     if (code == PS_OK)
-        code = train_all(l, e);
+        code = train_all(l, run->resume ? run->position.epoch : epoch, e);
     if (code == PS_OK && !l->stepper.drained && !l->too_late)
         code = loop_finish(l, e);
     return code == PS_CANCELLED && *run->env.stop ? loop_leave(l, e) : code;

@@ -33,6 +33,7 @@ struct wk_run {
     struct wk_position position;
     struct wk_meter meter;  // of the epoch
     char *configuration;    // of which job checkpoints are; NULL: not needed yet
+    bool late;              // it came to a job that had begun
 
     // Results.
     struct wk_history history;
