@@ -52,16 +52,21 @@ workerd_job = \
 	workerd/strategy/checkpoint.c workerd/strategy/checkpoint.h \
 	workerd/strategy/configuration.c workerd/strategy/configuration.h
 
+# One replica with its variables; its unit tests have it, too.
+workerd_one_device = \
+	workerd/strategy/local_rule.c workerd/strategy/local_rule.h \
+	workerd/strategy/one_device.c \
+	workerd/strategy/weights.c
+
 sbin_PROGRAMS += workerd/workerd
 workerd_workerd_SOURCES = \
 	workerd/main.c \
 	$(workerd_job) \
+	$(workerd_one_device) \
 	workerd/strategy/history.c workerd/strategy/history.h \
-	workerd/strategy/one_device.c \
 	workerd/strategy/examples.c \
 	workerd/strategy/parameter_server.c workerd/strategy/parameter_server.h \
 	workerd/strategy/psd_home.c \
-	workerd/strategy/strategy.h \
-	workerd/strategy/weights.c
+	workerd/strategy/strategy.h
 workerd_workerd_LDADD = libwkweights.la libwkdata.la libwkvariables.la libnnreplica.la libpsclient.la libjob.la libcommon.la $(JANSSON_LIBS) $(YAML_LIBS) -lm
 dist_man_MANS += workerd/workerd.8

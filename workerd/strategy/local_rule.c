@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "workerd/strategy/local_rule.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+
+enum { RUN = 2048 };  // elements of a mean that is made to be measured
+
+// ---- open ---------------------------------------------------------------------------------------------------------
+
+static enum ps_code local_rule_take_rule(struct wk_local_rule *r, struct ps_error *e)
+{
+    if (ps_job_rule(r->env->job, &r->rule, r->hyper, e))
+        return e->code;
+    r->n_slots = ps_rule_slots(r->rule, r->hyper);
+    return ps_rule_check(r->rule, r->hyper, e);
+}
+
+// Slot k of a variable, all at what the rule starts it with.
+static enum ps_code local_rule_make_slot(const struct wk_local_rule *r, int k, const struct nn_param *p, float **slot,
+                                         struct ps_error *e)
+{
+    float start = ps_rule_slot_init(r->rule, r->hyper, k);
+    *slot = ps_try_alloc_array(p->count, sizeof **slot);
+    if (!*slot)
+        return ps_fail(e, PS_RESOURCE_EXHAUSTED, "no memory for a slot of '%s', which takes %" PRIu64 " bytes", p->name,
+                       p->count * sizeof **slot);
+    for (uint64_t i = 0; i < p->count; i++)
+        (*slot)[i] = start;
+    return PS_OK;
+}
+
+static enum ps_code local_rule_make_slots(struct wk_local_rule *r, struct ps_error *e)
+{
+    size_t n = nn_model_params(r->env->model), k_max = (size_t)r->n_slots;
+    r->slots = ps_alloc(n * k_max * sizeof(float *));
+    for (size_t i = 0; i < n; i++) {
+        const struct nn_param *p = nn_model_param(r->env->model, i);
+        for (size_t k = 0; k < k_max && p->trainable; k++)
+            if (local_rule_make_slot(r, (int)k, p, &r->slots[i * k_max + k], e))
+                return e->code;
+    }
+    return PS_OK;
+}
+
+enum ps_code wk_local_rule_open(struct wk_local_rule *r, const struct wk_env *env, struct ps_error *e)
+{
+    *r = (struct wk_local_rule){.env = env};
+    r->factor = ps_alloc(nn_model_params(env->model) * sizeof *r->factor);
+    return local_rule_take_rule(r, e) || local_rule_make_slots(r, e) ? e->code : PS_OK;
+}
+
+void wk_local_rule_close(struct wk_local_rule *r)
+{
+    for (size_t i = 0; r->slots && i < nn_model_params(r->env->model) * (size_t)r->n_slots; i++)
+        free(r->slots[i]);
+    free(r->slots);
+    free(r->factor);
+}
+
+// ---- a step -------------------------------------------------------------------------------------------------------
+
+// Of the gradient that the rule will see: of the mean of those that have been accumulated, where they are.
+static double local_rule_squares(const struct wk_local_rule *r, size_t i, float steps)
+{
+    const uint64_t n = nn_model_param(r->env->model, i)->count;
+    const float *g = nn_replica_grad(r->env->replica, i);
+    float mean[RUN];
+    if (!(steps > 1))
+        return ps_sum_squares(g, n);
+    const float *sum = r->slots[i * (size_t)r->n_slots + (size_t)r->rule->own_slots];
+    double squares = 0;
+    for (uint64_t at = 0; at < n; at += RUN) {
+        const size_t run = n - at < RUN ? (size_t)(n - at) : RUN;
+        for (size_t k = 0; k < run; k++)
+            mean[k] = (g[at + k] + sum[at + k]) / steps;
+        squares += ps_sum_squares(mean, run);
+    }
+    return squares;
+}
+
+// By each parameter's own norm (clipnorm), or by that of all together (global_clipnorm). A step that accumulates only
+// clips nothing.
+static void local_rule_clip_by_norm(struct wk_local_rule *r)
+{
+    const float steps = (float)r->hyper[PS_HYPER_ACCUMULATION_STEPS];
+    double own = r->hyper[PS_HYPER_CLIPNORM], global = r->hyper[PS_HYPER_GLOBAL_CLIPNORM], total = 0;
+    size_t n = nn_model_params(r->env->model);
+    for (size_t i = 0; i < n; i++) {
+        const struct nn_param *p = nn_model_param(r->env->model, i);
+        r->factor[i] = 1;
+        if (!p->trainable || (own == 0 && global == 0))
+            continue;
+        double squares = local_rule_squares(r, i, steps);
+        r->factor[i] = ps_clip_factor(squares, own);
+        total += squares;
+    }
+    for (size_t i = 0; i < n && global > 0; i++)
+        r->factor[i] = ps_clip_factor(total, global);
+}
+
+enum ps_code wk_local_rule_check_finite(const struct wk_local_rule *r, struct ps_error *e)
+{
+    for (size_t i = 0; i < nn_model_params(r->env->model); i++) {
+        const struct nn_param *p = nn_model_param(r->env->model, i);
+        const float *g = nn_replica_grad(r->env->replica, i);
+        for (uint64_t k = 0; nn_param_changes(p) && k < p->count; k++)
+            if (!isfinite(g[k]))
+                return ps_fail(e, PS_INVALID_ARGUMENT,
+                               "variable '%s': the gradient's element %" PRIu64 " is not finite", p->name, k);
+    }
+    return PS_OK;
+}
+
+// A state follows what the batch has, by its own rule.
+static void local_rule_follow(const struct wk_local_rule *r, size_t i, uint64_t step)
+{
+    const struct nn_param *p = nn_model_param(r->env->model, i);
+    const struct ps_rule *rule = ps_rule_find(p->rule);
+    float *w = nn_replica_param(r->env->replica, i);
+    struct ps_rule_args a = {.n = p->count,
+                             .step = step + 1,
+                             .clip_factor = 1,
+                             .g = nn_replica_grad(r->env->replica, i),
+                             .w_in = w,
+                             .w_out = w};
+    ps_rule_apply(rule, &p->momentum, &a);
+}
+
+// By the rule of all that it trains.
+static void local_rule_train(const struct wk_local_rule *r, size_t i, uint64_t step)
+{
+    const size_t k_max = (size_t)r->n_slots;
+    float *w = nn_replica_param(r->env->replica, i);
+    struct ps_rule_args a = {.n = nn_model_param(r->env->model, i)->count,
+                             .step = step + 1,
+                             .trainable = true,
+                             .clip_factor = r->factor[i],
+                             .g = nn_replica_grad(r->env->replica, i),
+                             .w_in = w,
+                             .w_out = w};
+    for (size_t k = 0; k < k_max; k++)
+        a.slot_in[k] = a.slot_out[k] = r->slots[i * k_max + k];
+    ps_rule_apply(r->rule, r->hyper, &a);
+    nn_model_constrain(r->env->model, i, w);
+}
+
+void wk_local_rule_apply(struct wk_local_rule *r, uint64_t step)
+{
+    if (r->env->job->schedule.kind != PS_SCHEDULE_NONE)
+        r->hyper[PS_HYPER_LEARNING_RATE] = ps_schedule_rate(&r->env->job->schedule, step);
+    local_rule_clip_by_norm(r);
+    for (size_t i = 0; i < nn_model_params(r->env->model); i++) {
+        const struct nn_param *p = nn_model_param(r->env->model, i);
+        if (p->rule)
+            local_rule_follow(r, i, step);
+        if (p->trainable)
+            local_rule_train(r, i, step);
+    }
+}
+
+bool wk_local_rule_take_averages(struct wk_local_rule *r)
+{
+    const int average = ps_rule_average_slot(r->rule, r->hyper);
+    for (size_t i = 0; i < nn_model_params(r->env->model) && average >= 0; i++) {
+        const struct nn_param *p = nn_model_param(r->env->model, i);
+        if (p->trainable)
+            memcpy(nn_replica_param(r->env->replica, i), r->slots[i * (size_t)r->n_slots + (size_t)average],
+                   p->count * sizeof(float));
+    }
+    return average >= 0;
+}
+
+// ---- checkpoints --------------------------------------------------------------------------------------------------
+
+void wk_local_rule_save(const struct wk_local_rule *r, struct wk_checkpoint *to)
+{
+    size_t k_max = (size_t)r->n_slots;
+    for (size_t i = 0; i < nn_model_params(r->env->model); i++) {
+        const struct nn_param *p = nn_model_param(r->env->model, i);
+        for (size_t k = 0; k < k_max && p->trainable; k++)
+            wk_checkpoint_put(to, ps_rule_slot_name(r->rule, r->hyper, (int)k), p->name, p->shape, p->rank,
+                              r->slots[i * k_max + k]);
+    }
+    json_object_set_new(to->json, "learning_rate", json_real(r->hyper[PS_HYPER_LEARNING_RATE]));
+}
+
+enum ps_code wk_local_rule_load(struct wk_local_rule *r, const struct wk_checkpoint *from, struct ps_error *e)
+{
+    const json_t *rate = json_object_get(from->json, "learning_rate");
+    size_t k_max = (size_t)r->n_slots;
+    if (!json_is_real(rate) || !(json_real_value(rate) >= 0))
+        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: $.learning_rate: expected a number of 0 or more", from->path);
+    for (size_t i = 0; i < nn_model_params(r->env->model); i++) {
+        const struct nn_param *p = nn_model_param(r->env->model, i);
+        for (size_t k = 0; k < k_max && p->trainable; k++)
+            if (wk_checkpoint_get(from, ps_rule_slot_name(r->rule, r->hyper, (int)k), p->name, p->count,
+                                  r->slots[i * k_max + k], e))
+                return e->code;
+    }
+    r->hyper[PS_HYPER_LEARNING_RATE] = json_real_value(rate);
+    return PS_OK;
+}

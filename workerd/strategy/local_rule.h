@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The job's rule, applied where the variables lie: in the replica's own memory, from its gradients. Slots (momentum and
+// the like) are kept here.
+//
+// Receives from: the strategies whose variables are the replica's. Hands to: the rules of common/math. Threads: the
+// replica's.
+#ifndef WK_LOCAL_RULE_H
+#define WK_LOCAL_RULE_H
+
+#include "common/math/rule.h"
+#include "workerd/strategy/strategy.h"
+
+struct wk_local_rule {
+    const struct wk_env *env;
+    const struct ps_rule *rule;
+    double hyper[PS_RULE_MAX_HYPERS];
+    int n_slots;    // of each trainable parameter
+    float **slots;  // [params * n_slots], NULL where a parameter is not trainable
+    float *factor;  // [params] what clipping by norm multiplies the gradients by
+};
+
+// Whatever it returns, wk_local_rule_close follows. RESOURCE_EXHAUSTED: no memory for the slots.
+enum ps_code wk_local_rule_open(struct wk_local_rule *r, const struct wk_env *env, struct ps_error *e);
+void wk_local_rule_close(struct wk_local_rule *r);
+
+// INVALID_ARGUMENT: a gradient has a NaN or an infinity; the text names the variable and the element.
+enum ps_code wk_local_rule_check_finite(const struct wk_local_rule *r, struct ps_error *e);
+// Clips the gradients, applies the rule to all that it trains and a state's own rule to the states. step: from 0.
+void wk_local_rule_apply(struct wk_local_rule *r, uint64_t step);
+// Puts the averages of the weights, if they are kept, in the weights' place. False: they are not.
+bool wk_local_rule_take_averages(struct wk_local_rule *r);
+
+// The slots and the learning rate. INVALID_ARGUMENT, FAILED_PRECONDITION: the checkpoint has not what it should.
+void wk_local_rule_save(const struct wk_local_rule *r, struct wk_checkpoint *to);
+enum ps_code wk_local_rule_load(struct wk_local_rule *r, const struct wk_checkpoint *from, struct ps_error *e);
+
+#endif
