@@ -11,6 +11,7 @@ libcommon_la_SOURCES = \
 	common/base/limits.h \
 	common/base/log.c common/base/log.h \
 	common/base/machine.c common/base/machine.h \
+	common/plan/configuration.c common/plan/configuration.h \
 	common/plan/cost.c common/plan/cost.h \
 	common/base/notify.c common/base/notify.h \
 	common/base/order.c common/base/order.h \
@@ -51,6 +52,7 @@ libpsyaml_la_LIBADD = $(YAML_LIBS)
 libjob_la_SOURCES = \
 	common/job/callbacks.c common/job/callbacks.h \
 	common/job/columns.c common/job/columns.h \
+	common/job/devices.c common/job/devices.h \
 	common/job/job.c common/job/job.h \
 	common/job/optimizer.c common/job/optimizer.h \
 	common/job/outputs.c common/job/outputs.h \

@@ -1,9 +1,10 @@
 # Generated code lives in the build tree only.
 # For clients in other languages: reflection has the types, the file has their meaning, too.
 protodir = $(pkgdatadir)/proto
-proto_DATA = proto/paramserver.proto
+proto_DATA = proto/paramserver.proto proto/worker.proto
 
-EXTRA_DIST += proto/descriptor.proto proto/health.proto proto/paramserver.proto proto/reflection.proto
+EXTRA_DIST += proto/descriptor.proto proto/health.proto proto/paramserver.proto proto/reflection.proto \
+	proto/worker.proto
 CLEANFILES += proto/*.pb-c.[ch] proto/descriptors.inc proto/descriptors.set proto/reflection_v1alpha.proto
 BUILT_SOURCES += proto/paramserver.pb-c.h
 
@@ -11,6 +12,13 @@ noinst_LTLIBRARIES += libproto.la
 nodist_libproto_la_SOURCES = proto/paramserver.pb-c.c proto/paramserver.pb-c.h
 libproto_la_CFLAGS = $(PS_SANITIZE)
 libproto_la_LIBADD = $(PROTOBUF_C_LIBS)
+
+# For workerd, and nobody else.
+BUILT_SOURCES += proto/worker.pb-c.h
+noinst_LTLIBRARIES += libworkerproto.la
+nodist_libworkerproto_la_SOURCES = proto/worker.pb-c.c proto/worker.pb-c.h
+libworkerproto_la_CFLAGS = $(PS_SANITIZE)
+libworkerproto_la_LIBADD = $(PROTOBUF_C_LIBS)
 
 # For the standard services of psd, and nobody else.
 BUILT_SOURCES += proto/descriptor.pb-c.h proto/health.pb-c.h proto/reflection.pb-c.h proto/descriptors.inc

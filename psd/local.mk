@@ -27,7 +27,7 @@ libpsdsync_la_SOURCES = \
 	psd/sync/round.c psd/sync/round.h \
 	psd/sync/sync.c psd/sync/sync.h
 libpsdcontrol_la_SOURCES = \
-	psd/control/collective.c psd/control/configuration.c psd/control/lease.c psd/control/member.c psd/control/ssp.c psd/control/view.c \
+	psd/control/collective.c psd/control/lease.c psd/control/member.c psd/control/ssp.c psd/control/view.c \
 	psd/control/control.c psd/control/state.c psd/control/state.h psd/control/waiting.c \
 	psd/control/agree.c psd/control/agree.h psd/control/propose.c psd/control/hyper.c \
 	psd/control/watch.c

@@ -65,6 +65,19 @@ enum ps_code ps_cluster_add(struct ps_cluster *c, const char *address, struct ps
     return PS_OK;
 }
 
+enum ps_code ps_cluster_add_worker(struct ps_cluster *c, const char *address, struct ps_error *e)
+{
+    char **worker = ps_try_realloc(c->worker, (c->workers + 1) * sizeof *worker);
+    if (!worker)
+        return ps_no_memory(e, "a cluster");
+    c->worker = worker;
+    worker[c->workers] = NULL;
+    if (address && !address_fault(address) && !(worker[c->workers] = ps_try_strdup(address)))
+        return ps_no_memory(e, "a cluster");
+    c->workers++;
+    return PS_OK;
+}
+
 // ---- YAML ---------------------------------------------------------------------------------------------------------
 
 static enum ps_code cluster_read_ps(const struct ps_yaml *list, struct ps_cluster *c, struct ps_error *e)
@@ -85,10 +98,12 @@ static enum ps_code cluster_read_worker(const struct ps_yaml *list, struct ps_cl
 {
     if (list->kind != PS_YAML_LIST)
         return ps_yaml_expected(list, "worker", e, "a list with one entry per worker");
-    for (const struct ps_yaml *item = list->first; item; item = item->next)
-        c->workers++;
-    if (c->workers > PS_MAX_WORKERS)
-        return ps_yaml_fail(list, e, "there are more than %d workers", PS_MAX_WORKERS);
+    for (const struct ps_yaml *item = list->first; item; item = item->next) {
+        if (c->workers == PS_MAX_WORKERS)
+            return ps_yaml_fail(list, e, "there are more than %d workers", PS_MAX_WORKERS);
+        if (ps_cluster_add_worker(c, item->kind == PS_YAML_SCALAR ? item->text : NULL, e))
+            return e->code;
+    }
     return PS_OK;
 }
 
@@ -114,7 +129,7 @@ static enum ps_code cluster_read(const struct ps_yaml *root, struct ps_cluster *
         else
             code = cluster_unknown_key(section, e);
     }
-    if (code == PS_OK && c->n == 0)
+    if (code == PS_OK && c->n == 0 && !c->needs_no_ps)
         return ps_fail(e, PS_INVALID_ARGUMENT, "%s: ps is missing: the list of the ps tasks' addresses", root->source);
     return code;
 }
@@ -159,6 +174,9 @@ void ps_cluster_fini(struct ps_cluster *c)
 {
     for (size_t i = 0; i < c->n; i++)
         free(c->addresses[i]);
+    for (size_t i = 0; i < c->workers; i++)
+        free(c->worker[i]);
+    free(c->worker);
     free(c->addresses);
     *c = (struct ps_cluster){0};
 }

@@ -4,6 +4,7 @@
 #ifndef PS_CLUSTER_H
 #define PS_CLUSTER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "common/base/error.h"
@@ -14,19 +15,24 @@ enum ps_task_type { PS_TASK_NONE, PS_TASK_PS, PS_TASK_WORKER, PS_TASK_EVALUATOR 
 struct ps_cluster {
     char **addresses;  // of the ps tasks
     size_t n;
+    char **worker;           // [workers] their addresses; NULL where one was not said, or is none
     size_t workers;          // 0: not said
+    bool needs_no_ps;        // set by the caller: a description without ps tasks will do
     enum ps_task_type task;  // what this process is, as TF_CONFIG says
     size_t index;            // of the ps task, or the worker's rank
 };
 
-// Each fills *c, which is {0} before. On failure *c is {0} again, and the text names file and line, or the path in
-// TF_CONFIG. INVALID_ARGUMENT: a mistake in the description; RESOURCE_EXHAUSTED: no memory; else: the file cannot be
-// read.
+// Each fills *c, which is {0} before but for needs_no_ps. On failure *c is {0} again, and the text names file and line,
+// or the path in TF_CONFIG. INVALID_ARGUMENT: a mistake in the description; RESOURCE_EXHAUSTED: no memory; else: the
+// file cannot be read.
 enum ps_code ps_cluster_load(const char *path, struct ps_cluster *c, struct ps_error *e);
 enum ps_code ps_cluster_parse(const char *yaml, const char *name, struct ps_cluster *c, struct ps_error *e);
 enum ps_code ps_cluster_parse_tf_config(const char *json, struct ps_cluster *c, struct ps_error *e);
 // Reads the file `path` if that is not NULL, else the environment's TF_CONFIG. NOT_FOUND: there is neither.
 enum ps_code ps_cluster_find(const char *path, struct ps_cluster *c, struct ps_error *e);
+
+// Appends a worker; address NULL: it has none. RESOURCE_EXHAUSTED.
+enum ps_code ps_cluster_add_worker(struct ps_cluster *c, const char *address, struct ps_error *e);
 
 // Appends a ps task. The text speaks of the address; the caller prefixes where it stands. On failure *c is as before.
 enum ps_code ps_cluster_add(struct ps_cluster *c, const char *address, struct ps_error *e);

@@ -134,6 +134,23 @@ static enum ps_code tf_read_kind(struct reader *r, const char *key, const json_t
     return PS_OK;
 }
 
+// The chief counts as a worker, before the others.
+static enum ps_code tf_add_workers(struct reader *r, json_t *cluster)
+{
+    static const enum kind kinds[] = {CHIEF, WORKER};
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        const char *said = r->said[kinds[k]];
+        size_t i;
+        json_t *v;
+        json_array_foreach(said ? json_object_get(cluster, said) : NULL, i, v)
+        {
+            if (ps_cluster_add_worker(r->c, json_string_value(v), r->e))
+                return r->e->code;
+        }
+    }
+    return PS_OK;
+}
+
 static enum ps_code tf_read_cluster(struct reader *r, json_t *cluster)
 {
     const char *key;
@@ -145,14 +162,14 @@ static enum ps_code tf_read_cluster(struct reader *r, json_t *cluster)
         if (tf_read_kind(r, key, list))
             return r->e->code;
     }
-    if (r->n[PS] == 0)
+    if (r->n[PS] == 0 && !r->c->needs_no_ps)
         return ps_fail(r->e, PS_INVALID_ARGUMENT, "TF_CONFIG: cluster.ps is %s: expected the ps tasks' addresses",
                        r->said[PS] ? "empty" : "missing");
-    r->c->workers = r->n[CHIEF] + r->n[WORKER];
-    if (r->c->workers > PS_MAX_TASKS)
-        return ps_fail(r->e, PS_INVALID_ARGUMENT, "TF_CONFIG: there are %zu workers: expected at most %d",
-                       r->c->workers, PS_MAX_TASKS);
-    return PS_OK;
+    const size_t workers = r->n[CHIEF] + r->n[WORKER];
+    if (workers > PS_MAX_TASKS)
+        return ps_fail(r->e, PS_INVALID_ARGUMENT, "TF_CONFIG: there are %zu workers: expected at most %d", workers,
+                       PS_MAX_TASKS);
+    return tf_add_workers(r, cluster);
 }
 
 // ---- the task -----------------------------------------------------------------------------------------------------

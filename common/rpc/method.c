@@ -5,7 +5,7 @@
 
 #include "proto/paramserver.pb-c.h"
 
-// Those of the service ParameterServer may be records of a stream.
+// Those of the service ParameterServer may be records of a stream, and what workers send each other.
 #define DATA(name)                                    \
     {                                                 \
         "/paramserver.v1.ParameterServer/" name, true \
@@ -13,6 +13,10 @@
 #define ADMIN(name)                          \
     {                                        \
         "/paramserver.v1.Admin/" name, false \
+    }
+#define WORKER(name, streams)                   \
+    {                                           \
+        "/paramserver.v1.Worker/" name, streams \
     }
 #define PEER(name)                          \
     {                                       \
@@ -49,6 +53,9 @@ static const struct {
     [PARAMSERVER__V1__METHOD__AGREE] = PEER("Agree"),
     [PARAMSERVER__V1__METHOD__SUM_SQUARES] = PEER("SumSquares"),
     [PARAMSERVER__V1__METHOD__OPEN] = DATA("Open"),
+    [PARAMSERVER__V1__METHOD__RENDEZVOUS] = WORKER("Rendezvous", false),
+    [PARAMSERVER__V1__METHOD__SEND] = WORKER("Send", true),
+    [PARAMSERVER__V1__METHOD__ABORT] = WORKER("Abort", false),
 };
 
 const char *ps_method_path(int method)

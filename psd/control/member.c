@@ -11,6 +11,7 @@
 #include "common/base/log.h"
 #include "common/base/sometimes.h"
 #include "common/base/utf8.h"
+#include "common/plan/configuration.h"
 #include "psd/control/state.h"
 #include "psd/job/runs.h"
 
@@ -207,7 +208,7 @@ int psd_member_check_join(struct psd_job *job, const Paramserver__V1__JoinReques
                        ", this worker brings %" PRIu32 ", %s and %" PRIu32,
                        job->name, c->workers, psd_update_name(c->update), c->staleness, r->workers,
                        psd_update_name(r->update), r->staleness);
-    if (psd_configuration_check(job, rank, r->configuration, e))
+    if (ps_configuration_check(job->name, job->control->configuration, rank, r->configuration, e))
         return (int)e->code;
     const struct psd_member *m = &c->members[rank];
     bool same = memcmp(m->client, r->caller->client.data, 16) == 0;

@@ -253,11 +253,6 @@ void psd_member_goes_on(struct psd_control *c, struct psd_member *m);
 // ABORTED: the message is of a call that its caller has given up, or a late copy: it must not undo what came after it.
 int psd_fail_superseded(const Paramserver__V1__Caller *caller, const char *what, uint64_t newest, struct ps_error *e);
 
-// ---- configuration.c ----------------------------------------------------------------------------------------------
-
-// Has a worker the configuration that the job was opened with? FAILED_PRECONDITION names the first key that differs.
-enum ps_code psd_configuration_check(const struct psd_job *job, uint32_t rank, const char *theirs, struct ps_error *e);
-
 // ---- view.c -------------------------------------------------------------------------------------------------------
 
 struct psd_member_list {

@@ -34,6 +34,7 @@
 #include "common/rpc/server.h"
 #include "common/wire/wire.h"
 #include "proto/paramserver.pb-c.h"
+#include "proto/worker.pb-c.h"
 
 enum {
     PUSH = PARAMSERVER__V1__METHOD__PUSH,
@@ -447,11 +448,11 @@ static int teardown(void **state)
 static void methods_are_the_contract(void **state)
 {
     (void)state;
-    const ProtobufCServiceDescriptor *services[] = {&paramserver__v1__parameter_server__descriptor,
-                                                    &paramserver__v1__admin__descriptor,
-                                                    &paramserver__v1__peer__descriptor};
+    const ProtobufCServiceDescriptor *services[] = {
+        &paramserver__v1__parameter_server__descriptor, &paramserver__v1__admin__descriptor,
+        &paramserver__v1__peer__descriptor, &paramserver__v1__worker__descriptor};
     size_t found = 0;
-    for (size_t s = 0; s < 3; s++)
+    for (size_t s = 0; s < sizeof services / sizeof *services; s++)
         for (unsigned i = 0; i < services[s]->n_methods; i++) {
             char path[128];
             snprintf(path, sizeof path, "/%s/%s", services[s]->name, services[s]->methods[i].name);
@@ -462,7 +463,7 @@ static void methods_are_the_contract(void **state)
                 fail_msg("%s is missing", path);
             found++;
         }
-    assert_int_equal(found, PS_METHODS);  // 26 and the stream
+    assert_int_equal(found, PS_METHODS);  // 29 and the stream
     assert_int_equal(paramserver__v1__method__descriptor.n_values, PS_METHODS);
     assert_null(ps_method_path(0));
     assert_null(ps_method_path(PS_METHODS));

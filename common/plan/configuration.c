@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// What all workers of a job must have alike: lines KEY=VALUE, compared with those of the worker 0 that opened the job.
-// Neither order matters, nor that a side has none.
+#include "common/plan/configuration.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "common/base/utf8.h"
-#include "psd/control/state.h"
 
 // The value of the line of `text` that has this key, or NULL; *size is its length.
 static const char *configuration_find(const char *text, const char *key, size_t key_size, size_t *size)
@@ -45,9 +43,9 @@ static const char *configuration_differs(const char *of, const char *in)
     return NULL;
 }
 
-enum ps_code psd_configuration_check(const struct psd_job *job, uint32_t rank, const char *theirs, struct ps_error *e)
+enum ps_code ps_configuration_check(const char *job, const char *ours, uint32_t rank, const char *theirs,
+                                    struct ps_error *e)
 {
-    const char *ours = job->control->configuration;
     if (!ours[0] || !theirs[0])
         return PS_OK;
     const char *line = configuration_differs(ours, theirs);
@@ -65,5 +63,5 @@ enum ps_code psd_configuration_check(const struct psd_job *job, uint32_t rank, c
     configuration_cut(our, our_size, opened, sizeof opened);
     return ps_fail(e, PS_FAILED_PRECONDITION,
                    "worker %" PRIu32 "'s %s is %s, worker 0 opened job '%s' with %s: give both the same job file", rank,
-                   key, brings, job->name, opened);
+                   key, brings, job, opened);
 }

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What all workers of a job must have alike: lines KEY=VALUE, compared with those of worker 0, which opened the job.
+// Neither order matters, nor that a side has none.
+#ifndef PS_CONFIGURATION_H
+#define PS_CONFIGURATION_H
+
+#include <stdint.h>
+
+#include "common/base/error.h"
+
+// theirs: of this rank. FAILED_PRECONDITION names the first key that differs.
+enum ps_code ps_configuration_check(const char *job, const char *ours, uint32_t rank, const char *theirs,
+                                    struct ps_error *e);
+
+#endif
