@@ -18,6 +18,18 @@ endif
 libwkweights_la_CPPFLAGS = $(AM_CPPFLAGS) $(HDF5_CFLAGS)
 libwkweights_la_LIBADD = libnnmodel.la libpszip.la libcommon.la $(HDF5_LIBS)
 
+# Replicas and workers that add up what they have. libwkring knows no network.
+noinst_LTLIBRARIES += libwkadd.la libwkring.la libwkcollective.la
+libwkadd_la_SOURCES = workerd/collective/add.c workerd/collective/add.h
+libwkadd_la_CFLAGS = $(AM_CFLAGS) $(PS_VECTOR_CFLAGS) -ffp-contract=off
+libwkring_la_SOURCES = workerd/collective/ring.c workerd/collective/ring.h
+libwkring_la_LIBADD = libwkadd.la libcommon.la
+libwkcollective_la_SOURCES = \
+	workerd/collective/collective.c workerd/collective/collective.h \
+	workerd/collective/rpc/peers.c workerd/collective/rpc/peers.h \
+	workerd/collective/rpc/rendezvous.c workerd/collective/rpc/rendezvous.h
+libwkcollective_la_LIBADD = libwkring.la libworkerproto.la libpsrpc.la libcommon.la
+
 # What a job declares, for psctl plan too.
 noinst_LTLIBRARIES += libwkvariables.la
 libwkvariables_la_SOURCES = \
@@ -64,9 +76,13 @@ workerd_workerd_SOURCES = \
 	$(workerd_job) \
 	$(workerd_one_device) \
 	workerd/strategy/history.c workerd/strategy/history.h \
+	workerd/job/place.c workerd/job/place.h \
+	workerd/job/replicas.c workerd/job/replicas.h \
+	workerd/strategy/mirrored.c \
 	workerd/strategy/examples.c \
 	workerd/strategy/parameter_server.c workerd/strategy/parameter_server.h \
 	workerd/strategy/psd_home.c \
 	workerd/strategy/strategy.h
-workerd_workerd_LDADD = libwkweights.la libwkdata.la libwkvariables.la libnnreplica.la libpsclient.la libjob.la libcommon.la $(JANSSON_LIBS) $(YAML_LIBS) -lm
+workerd_workerd_LDADD = libwkweights.la libwkdata.la libwkvariables.la libnnreplica.la libwkcollective.la libpsclient.la \
+	libpscluster.la libjob.la libcommon.la $(JANSSON_LIBS) $(YAML_LIBS) -lm
 dist_man_MANS += workerd/workerd.8

@@ -81,6 +81,7 @@ rule_includes() {
     includes_none 'workerd/data/' '-' 'workerd/weights/'
     includes_none 'workerd/weights/' '-' 'workerd/data/'
     includes_none 'workerd/strategy/' '-' 'workerd/(job|data)/'
+    includes_none 'workerd/collective/' '-' 'workerd/[^c]|libclient/'
     includes_none 'tools/' '-' 'psd/|tests/'
     includes_none 'psd/control/' '-' 'psd/(service|rpc)/'
     includes_none 'psd/sync/' '-' 'psd/(control|service|rpc)/'
@@ -88,7 +89,7 @@ rule_includes() {
     includes_none 'psd/(store|call)/' '-' 'psd/(job|sync|control|service|rpc)/'
     includes_none 'psd/' 'psd/(rpc|main)' 'psd/rpc'
     includes_none 'libclient/' 'libclient/rpc' 'libclient/rpc'
-    includes_none 'common/|psd/|libclient/|workerd/|tests/(sim|fuzz)/' '[a-z]+/rpc|psd/main' 'grpc/|grpc\.|common/rpc'
+    includes_none 'common/|psd/|libclient/|workerd/|tests/(sim|fuzz)/' '[a-z]+(/collective)?/rpc|psd/main' 'grpc/|grpc\.|common/rpc'
 }
 
 # A request that finds no memory is refused; nothing ends the process. Start-up may; so does the gRPC core, and what lies

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// workerd/collective: workers that are threads here and meet over sockets, each with one or more replicas.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "workerd/collective/collective.h"
+
+enum { WORKERS = 4, DEVICES = 3, COUNT = 100003 };
+
+static char directory[] = "/tmp/test_collective-XXXXXX";
+static char address_text[WORKERS][64];
+static const char *address[WORKERS];
+static const volatile sig_atomic_t no_signal;
+
+static int make_directory(void **ctx)
+{
+    (void)ctx;
+    ps_log_init("test_collective", PS_LOG_ERROR);
+    if (!mkdtemp(directory))
+        return -1;
+    for (int i = 0; i < WORKERS; i++) {
+        snprintf(address_text[i], sizeof address_text[i], "unix:%s/%d", directory, i);
+        address[i] = address_text[i];
+    }
+    return 0;
+}
+
+static int remove_directory(void **ctx)
+{
+    (void)ctx;
+    for (int i = 0; i < WORKERS; i++)
+        unlink(address_text[i] + strlen("unix:"));
+    return rmdir(directory);
+}
+
+// One worker, on a thread of its own, and its replicas on theirs.
+struct worker {
+    struct wk_peers_options options;
+    uint32_t devices;
+    int rounds;        // of sums,
+    int leaves_after;  // of which it takes part in so many; 0: all
+    struct wk_collective *collective;
+    struct replica {
+        struct worker *worker;
+        uint32_t device;
+        pthread_t thread;
+        float *values;
+        double sum;
+        struct wk_reduction many, one;
+        struct ps_error error;
+    } replica[DEVICES];
+    pthread_t thread;
+    struct ps_error error;
+};
+
+static struct worker worker_of(uint32_t rank, uint32_t workers, uint32_t devices, int rounds)
+{
+    return (struct worker){.options = {.job = "job",
+                                       .rank = rank,
+                                       .addresses = address,
+                                       .workers = workers,
+                                       .configuration = "seed=1\n",
+                                       .timeout = 20 * PS_SECOND,
+                                       .stop = &no_signal},
+                           .devices = devices,
+                           .rounds = rounds};
+}
+
+static float value_of(uint32_t rank, int round, size_t i)
+{
+    return (float)((i + (size_t)round) % 100 + rank * 100);
+}
+
+static void check_sum(const struct replica *r, int round)
+{
+    const uint32_t ranks = r->worker->options.workers * r->worker->devices;
+    for (size_t i = 0; i < COUNT; i++) {
+        float sum = 0;
+        for (uint32_t k = 0; k < ranks; k++)
+            sum += value_of(k, round, i);
+        if (r->values[i] != sum)
+            fail_msg("element %zu is %f, not %f", i, (double)r->values[i], (double)sum);
+    }
+    assert_true(r->sum == (double)ranks);
+}
+
+// Each round adds up many numbers and one, both at once.
+static void *run_replica(void *arg)
+{
+    struct replica *r = arg;
+    struct worker *w = r->worker;
+    const uint32_t rank = w->options.rank * w->devices + r->device;
+    r->values = malloc(COUNT * sizeof *r->values);
+    for (int round = 0; round < w->rounds && r->error.code == PS_OK; round++) {
+        if (w->leaves_after && round == w->leaves_after) {
+            ps_fail(&r->error, PS_INTERNAL, "something broke");
+            wk_collective_fail(w->collective, "something broke");
+            break;
+        }
+        for (size_t i = 0; i < COUNT; i++)
+            r->values[i] = value_of(rank, round, i);
+        r->sum = 1;
+        wk_collective_begin(w->collective, r->device, &r->many, r->values, COUNT, WK_RING_FLOAT);
+        wk_collective_begin(w->collective, r->device, &r->one, &r->sum, 1, WK_RING_DOUBLE);
+        if (wk_collective_wait(w->collective, r->device, &r->many, &r->error) == PS_OK &&
+            wk_collective_wait(w->collective, r->device, &r->one, &r->error) == PS_OK)
+            check_sum(r, round);
+    }
+    return NULL;
+}
+
+static void *run_worker(void *arg)
+{
+    struct worker *w = arg;
+    if (wk_collective_open(&w->options, w->devices, &w->collective, &w->error))
+        return NULL;
+    for (uint32_t d = 0; d < w->devices; d++) {
+        w->replica[d].worker = w;
+        w->replica[d].device = d;
+        pthread_create(&w->replica[d].thread, NULL, run_replica, &w->replica[d]);
+    }
+    for (uint32_t d = 0; d < w->devices; d++) {
+        pthread_join(w->replica[d].thread, NULL);
+        if (!w->error.code)
+            w->error = w->replica[d].error;
+    }
+    wk_collective_close(w->collective, w->error.code ? w->error.text : NULL);
+    for (uint32_t d = 0; d < w->devices; d++)
+        free(w->replica[d].values);
+    return NULL;
+}
+
+static void run_all(struct worker *w, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        pthread_create(&w[i].thread, NULL, run_worker, &w[i]);
+    for (uint32_t i = 0; i < n; i++)
+        pthread_join(w[i].thread, NULL);
+}
+
+static void adds_up_over(uint32_t workers, uint32_t devices)
+{
+    struct worker w[WORKERS];
+    for (uint32_t i = 0; i < workers; i++)
+        w[i] = worker_of(i, workers, devices, 5);
+    run_all(w, workers);
+    for (uint32_t i = 0; i < workers; i++)
+        if (w[i].error.code)
+            fail_msg("worker %u: %s", i, w[i].error.text);
+}
+
+static void replicas_of_a_process(void **ctx)
+{
+    (void)ctx;
+    adds_up_over(1, 1);
+    adds_up_over(1, 2);
+    adds_up_over(1, DEVICES);
+}
+
+static void workers(void **ctx)
+{
+    (void)ctx;
+    adds_up_over(2, 1);
+    adds_up_over(3, 1);
+    adds_up_over(WORKERS, 1);
+}
+
+static void workers_of_several_replicas(void **ctx)
+{
+    (void)ctx;
+    adds_up_over(2, 2);
+    adds_up_over(3, DEVICES);
+}
+
+// Everybody ends, with the reason of the one that was first.
+static void one_ends_and_all_hear_why(void **ctx)
+{
+    (void)ctx;
+    for (uint32_t devices = 1; devices <= 2; devices++) {
+        struct worker w[3];
+        for (uint32_t i = 0; i < 3; i++)
+            w[i] = worker_of(i, 3, devices, 50);
+        w[1].leaves_after = 2;
+        run_all(w, 3);
+        for (uint32_t i = 0; i < 3; i++)
+            if (!strstr(w[i].error.text, "something broke"))
+                fail_msg("%u replicas, worker %u: %s", devices, i, w[i].error.text);
+        assert_int_equal(PS_ABORTED, w[0].error.code);
+        assert_non_null(strstr(w[0].error.text, "worker 1 has ended"));
+    }
+}
+
+static void who_is_missing_is_named(void **ctx)
+{
+    struct worker w[2] = {worker_of(0, 4, 1, 1), worker_of(2, 4, 1, 1)};
+    (void)ctx;
+    w[0].options.timeout = w[1].options.timeout = PS_SECOND / 2;
+    run_all(w, 2);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(i ? PS_ABORTED : PS_DEADLINE_EXCEEDED, w[i].error.code);
+        assert_string_equal("workers 1 and 3 of 4 did not come within 0 s", w[i].error.text);
+    }
+    w[1] = worker_of(1, 2, 1, 1);
+    w[1].options.timeout = PS_SECOND / 2;
+    run_worker(&w[1]);
+    assert_non_null(strstr(w[1].error.text, "where the workers meet, did not answer within"));
+}
+
+// Each is refused with its reason, while the right one is still waited for.
+static void strangers_are_refused(void **ctx)
+{
+    static const struct {
+        const char *job, *configuration, *says;
+        uint32_t rank, workers;
+    } strange[] = {
+        {"other", "seed=1\n", "worker 0 trains job 'job', not 'other'", 1, 2},
+        {"job", "seed=2\n", "worker 1's seed is 2, worker 0 opened job 'job' with 1", 1, 2},
+        {"job", "seed=1\n", "worker 1 expects 3 workers, worker 0 2", 1, 3},
+    };
+    struct worker host = worker_of(0, 2, 1, 2), guest = worker_of(1, 2, 1, 2);
+    (void)ctx;
+    pthread_create(&host.thread, NULL, run_worker, &host);
+    for (size_t i = 0; i < sizeof strange / sizeof *strange; i++) {
+        struct worker w = worker_of(strange[i].rank, strange[i].workers, 1, 1);
+        w.options.job = strange[i].job;
+        w.options.configuration = strange[i].configuration;
+        run_worker(&w);
+        assert_int_equal(PS_FAILED_PRECONDITION, w.error.code);
+        if (!strstr(w.error.text, strange[i].says))
+            fail_msg("%s, expected %s", w.error.text, strange[i].says);
+    }
+    run_worker(&guest);
+    pthread_join(host.thread, NULL);
+    assert_int_equal(PS_OK, host.error.code);
+    assert_int_equal(PS_OK, guest.error.code);
+}
+
+static void a_rank_is_there_once(void **ctx)
+{
+    struct worker w[3] = {worker_of(1, 3, 1, 1), worker_of(0, 3, 1, 1), worker_of(1, 3, 1, 1)};
+    (void)ctx;
+    address[1] = address_text[3];  // the second of rank 1 listens elsewhere
+    char other[64];
+    snprintf(other, sizeof other, "unix:%s/1", directory);
+    const char *others[WORKERS] = {address_text[0], other, address_text[2], NULL};
+    w[2].options.addresses = others;
+    w[0].options.timeout = w[1].options.timeout = w[2].options.timeout = PS_SECOND;
+    run_all(w, 3);
+    address[1] = address_text[1];
+    const bool first = w[0].error.code == PS_ALREADY_EXISTS;
+    assert_int_equal(PS_ALREADY_EXISTS, w[first ? 0 : 2].error.code);
+    assert_string_equal("a worker 1 has come already: each needs a rank of its own", w[first ? 0 : 2].error.text);
+    assert_string_equal("worker 2 of 3 did not come within 1 s", w[1].error.text);
+}
+
+static volatile sig_atomic_t signal_came;
+
+static void *send_signal(void *arg)
+{
+    (void)arg;
+    usleep(200000);
+    signal_came = 15;
+    return NULL;
+}
+
+static void a_signal_ends_the_waiting(void **ctx)
+{
+    struct worker w[2] = {worker_of(0, 2, 1, 1), worker_of(1, 2, 1, 1)};
+    pthread_t sender;
+    (void)ctx;
+    for (int i = 0; i < 2; i++) {
+        signal_came = 0;
+        w[i].options.stop = &signal_came;
+        pthread_create(&sender, NULL, send_signal, NULL);
+        run_worker(&w[i]);
+        pthread_join(sender, NULL);
+        assert_int_equal(PS_CANCELLED, w[i].error.code);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(replicas_of_a_process),       cmocka_unit_test(workers),
+        cmocka_unit_test(workers_of_several_replicas), cmocka_unit_test(one_ends_and_all_hear_why),
+        cmocka_unit_test(who_is_missing_is_named),     cmocka_unit_test(strangers_are_refused),
+        cmocka_unit_test(a_rank_is_there_once),        cmocka_unit_test(a_signal_ends_the_waiting),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+}

@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// workerd/collective/ring.c: rings of two to five ranks in one thread, whose chunks come in any order that a network
+// may bring them in, drawn from a seed.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/math/philox.h"
+#include "workerd/collective/ring.h"
+
+enum { RANKS = 5, REDUCTIONS = 3, WIRE = 4096 };
+
+static void must(enum ps_code code, const struct ps_error *e)
+{
+    if (code)
+        fail_msg("%s", e->text);
+}
+
+// A chunk on its way, or an acknowledgement.
+struct letter {
+    struct wk_ring_message message;
+    uint32_t to;
+    struct wk_reduction *from;  // whose sender gets the acknowledgement
+    bool is_acknowledgement;
+};
+
+struct test {
+    uint32_t ranks;
+    struct wk_ring *ring[RANKS];
+    struct node {
+        struct test *t;
+        uint32_t rank;
+    } node[RANKS];
+    struct wk_reduction reduction[RANKS][REDUCTIONS];
+    struct letter *wire[WIRE];
+    size_t n_wire;
+    uint64_t drawn, seed;
+    size_t refused;
+};
+
+static void post(struct test *t, struct letter *l)
+{
+    assert_true(t->n_wire < WIRE);
+    t->wire[t->n_wire++] = l;
+}
+
+// The chunk has been taken: its sender hears of it some time later.
+static void taken(struct wk_ring_message *m, enum ps_code code, const char *text)
+{
+    struct letter *l = (struct letter *)m;
+    struct test *t = *(struct test **)(l + 1);
+    ps_slices_clear(&m->data);
+    (void)text;
+    t->refused += code != PS_OK;
+    l->to = (l->to + t->ranks - 1) % t->ranks;
+    l->is_acknowledgement = true;
+    post(t, l);
+}
+
+// Chunks are copied, so that one whose sender changes it too early is not the sum; cut at odd places into slices.
+static void send_to_next(void *ctx, struct wk_reduction *r, struct wk_ring_chunk chunk, const void *bytes, size_t size)
+{
+    struct node *n = ctx;
+    struct letter *l = calloc(1, sizeof *l + sizeof(struct test *));
+    *(struct test **)(l + 1) = n->t;
+    l->to = (n->rank + 1) % n->t->ranks;
+    l->from = r;
+    l->message.chunk = chunk;
+    l->message.done = taken;
+    for (size_t at = 0, part; at < size; at += part) {
+        part = size - at < 1001 ? size - at : 1001;
+        ps_slices_add(&l->message.data, ps_slice_copy((const char *)bytes + at, part));
+    }
+    post(n->t, l);
+}
+
+static uint32_t draw(struct test *t, size_t below)
+{
+    uint32_t word[4];
+    ps_philox(t->seed, PS_RANDOM_DELAY, 0, t->drawn++, word);
+    return (uint32_t)(word[0] % below);
+}
+
+// One letter, any of them, arrives.
+static void deliver(struct test *t)
+{
+    const size_t k = draw(t, t->n_wire);
+    struct letter *l = t->wire[k];
+    t->wire[k] = t->wire[--t->n_wire];
+    if (l->is_acknowledgement) {
+        wk_ring_sent(t->ring[l->to], l->from);
+        free(l);
+    } else {
+        wk_ring_receive(t->ring[l->to], &l->message);
+    }
+}
+
+static void open_rings(struct test *t, uint32_t ranks, uint64_t seed)
+{
+    *t = (struct test){.ranks = ranks, .seed = seed};
+    for (uint32_t r = 0; r < ranks; r++) {
+        t->node[r] = (struct node){t, r};
+        t->ring[r] = wk_ring_create(r, ranks, (struct wk_ring_link){send_to_next, &t->node[r]});
+    }
+}
+
+static void close_rings(struct test *t)
+{
+    for (uint32_t r = 0; r < t->ranks; r++)
+        wk_ring_destroy(t->ring[r]);
+}
+
+// What rank r has at i, in reduction k: sums are exact.
+static double value_of(uint32_t r, int k, size_t i)
+{
+    return (double)((i * 7 + 1) % 1000) + (double)(r * 1000) + (double)(k * 10000);
+}
+
+static void *make(uint32_t r, int k, size_t n, enum wk_ring_type type)
+{
+    char *v = malloc(n * sizeof(double) + 1);
+    for (size_t i = 0; i < n; i++) {
+        double value = value_of(r, k, i);
+        float single = (float)value;
+        memcpy(v + i * (type == WK_RING_FLOAT ? 4 : 8), type == WK_RING_FLOAT ? (void *)&single : (void *)&value,
+               type == WK_RING_FLOAT ? 4 : 8);
+    }
+    return v;
+}
+
+static void check(const struct test *t, const void *values, int k, size_t n, enum wk_ring_type type)
+{
+    for (size_t i = 0; i < n; i++) {
+        double sum = 0;
+        for (uint32_t r = 0; r < t->ranks; r++)
+            sum += value_of(r, k, i);
+        double got = type == WK_RING_FLOAT ? (double)((const float *)values)[i] : ((const double *)values)[i];
+        if (got != sum)
+            fail_msg("seed %d, %u ranks, reduction %d: element %zu is %f, not %f", (int)t->seed, t->ranks, k, i, got,
+                     sum);
+    }
+}
+
+// Three reductions at once, which each rank begins at some time.
+static void reduce_three(struct test *t, size_t n, enum wk_ring_type type)
+{
+    void *values[RANKS][REDUCTIONS];
+    int begun[RANKS] = {0};
+    uint32_t left = t->ranks * REDUCTIONS;
+    struct ps_error e;
+    for (uint32_t r = 0; r < t->ranks; r++)
+        for (int k = 0; k < REDUCTIONS; k++)
+            values[r][k] = make(r, k, n, type);
+    while (left > 0 || t->n_wire > 0) {
+        uint32_t r = draw(t, t->ranks);
+        if (begun[r] < REDUCTIONS && (t->n_wire == 0 || draw(t, 4) == 0)) {
+            wk_ring_begin(t->ring[r], &t->reduction[r][begun[r]], values[r][begun[r]], n, type);
+            begun[r]++;
+            left--;
+        } else if (t->n_wire > 0) {
+            deliver(t);
+        }
+    }
+    for (uint32_t r = 0; r < t->ranks; r++)
+        for (int k = 0; k < REDUCTIONS; k++) {
+            must(wk_ring_wait(t->ring[r], &t->reduction[r][k], ps_now(), &e), &e);
+            check(t, values[r][k], k, n, type);
+            free(values[r][k]);
+        }
+    assert_int_equal(0, t->refused);
+}
+
+static void sums_in_any_order(void **ctx)
+{
+    static const size_t sizes[] = {0, 1, 2, 3, 4, 5, 17, 1000, 65536, 65537, 300001};
+    (void)ctx;
+    for (uint64_t seed = 0; seed < 40; seed++)
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+            struct test t;
+            if (sizes[i] > 1000 && seed > 6)
+                continue;
+            open_rings(&t, 2 + (uint32_t)(seed % (RANKS - 1)), seed);
+            reduce_three(&t, sizes[i], seed % 3 ? WK_RING_FLOAT : WK_RING_DOUBLE);
+            close_rings(&t);
+        }
+}
+
+// Sums that depend on the order of the summands have the same bits at all ranks, and in every run.
+static void the_bits_repeat(void **ctx)
+{
+    enum { N = 1000 };
+    float first[N];
+    (void)ctx;
+    for (uint64_t seed = 0; seed < 20; seed++) {
+        struct test t;
+        float values[RANKS][N];
+        struct ps_error e;
+        open_rings(&t, RANKS, seed);
+        for (uint32_t r = 0; r < RANKS; r++) {
+            for (size_t i = 0; i < N; i++)
+                values[r][i] = 1.0f / (float)(i * RANKS + r + 1) * (r % 2 ? 1e6f : 1e-3f);
+            wk_ring_begin(t.ring[r], &t.reduction[r][0], values[r], N, WK_RING_FLOAT);
+        }
+        while (t.n_wire > 0)
+            deliver(&t);
+        for (uint32_t r = 0; r < RANKS; r++) {
+            must(wk_ring_wait(t.ring[r], &t.reduction[r][0], ps_now(), &e), &e);
+            if (seed == 0 && r == 0)
+                memcpy(first, values[0], sizeof first);
+            assert_memory_equal(first, values[r], sizeof first);
+        }
+        close_rings(&t);
+    }
+}
+
+// A wait ends with why the ring has failed, or with the end of the rank before where chunks of it are missing.
+static void failures_end_waits(void **ctx)
+{
+    struct test t;
+    struct ps_error e;
+    float values[2][8] = {{0}};
+    (void)ctx;
+    open_rings(&t, 2, 1);
+    wk_ring_begin(t.ring[0], &t.reduction[0][0], values[0], 8, WK_RING_FLOAT);
+    assert_int_equal(PS_DEADLINE_EXCEEDED, wk_ring_wait(t.ring[0], &t.reduction[0][0], ps_now(), &e));
+    wk_ring_end_of_chunks(t.ring[0], PS_ABORTED, "worker 1 is gone");
+    assert_int_equal(PS_ABORTED, wk_ring_wait(t.ring[0], &t.reduction[0][0], UINT64_MAX, &e));
+    assert_string_equal("worker 1 is gone", e.text);
+    deliver(&t);  // waits at rank 1, which has not begun
+    wk_ring_fail(t.ring[1], PS_ABORTED, "worker 0 has ended");
+    assert_int_equal(1, t.refused);
+    wk_ring_fail(t.ring[1], PS_ABORTED, "something else");
+    wk_ring_begin(t.ring[1], &t.reduction[1][0], values[1], 8, WK_RING_FLOAT);
+    assert_int_equal(PS_ABORTED, wk_ring_wait(t.ring[1], &t.reduction[1][0], UINT64_MAX, &e));
+    assert_string_equal("worker 0 has ended", e.text);
+    while (t.n_wire > 0)
+        free(t.wire[--t.n_wire]);
+    close_rings(&t);
+}
+
+// What no worker of this ring sends.
+static void strange_chunks_are_refused(void **ctx)
+{
+    static const struct {
+        struct wk_ring_chunk chunk;
+        size_t bytes;
+    } strange[] = {{{0, 0, 0}, 16}, {{0, 4, 0}, 12}, {{0, 5, 0}, 12}, {{0, 4, 2}, 16}, {{0, 8, 0}, 16}};
+    (void)ctx;
+    for (size_t i = 0; i < sizeof strange / sizeof *strange; i++) {
+        struct test t;
+        struct ps_error e;
+        float values[8] = {0};
+        char bytes[16] = {0};
+        open_rings(&t, 2, 1);
+        wk_ring_begin(t.ring[0], &t.reduction[0][0], values, 8, WK_RING_FLOAT);
+        struct letter *l = calloc(1, sizeof *l + sizeof(struct test *));
+        *(struct test **)(l + 1) = &t;
+        l->message.chunk = strange[i].chunk;
+        l->message.done = taken;
+        ps_slices_add(&l->message.data, ps_slice_copy(bytes, strange[i].bytes));
+        wk_ring_receive(t.ring[0], &l->message);
+        assert_int_equal(1, t.refused);
+        assert_int_equal(PS_INVALID_ARGUMENT, wk_ring_wait(t.ring[0], &t.reduction[0][0], UINT64_MAX, &e));
+        assert_non_null(strstr(e.text, "does not belong to this ring of 2 workers"));
+        while (t.n_wire > 0) {
+            struct letter *one = t.wire[--t.n_wire];
+            ps_slices_clear(&one->message.data);
+            free(one);
+        }
+        close_rings(&t);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sums_in_any_order),
+        cmocka_unit_test(the_bits_repeat),
+        cmocka_unit_test(failures_end_waits),
+        cmocka_unit_test(strange_chunks_are_refused),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "workerd/collective/ring.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "workerd/collective/add.h"
+
+struct wk_ring {
+    uint32_t rank, ranks;
+    struct wk_ring_link link;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    uint64_t next;                   // sequence
+    struct wk_reduction *under_way;  // begun, and waited for
+    struct wk_ring_message *early;   // of reductions that have not begun
+    struct ps_error failed;          // code PS_OK: it has not
+    struct ps_error ended;           // likewise: the rank before has not
+};
+
+struct wk_ring *wk_ring_create(uint32_t rank, uint32_t ranks, struct wk_ring_link link)
+{
+    struct wk_ring *ring = ps_alloc(sizeof *ring);
+    pthread_condattr_t attributes;
+    *ring = (struct wk_ring){.rank = rank, .ranks = ranks, .link = link};
+    pthread_mutex_init(&ring->lock, NULL);
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&ring->changed, &attributes);
+    pthread_condattr_destroy(&attributes);
+    return ring;
+}
+
+void wk_ring_destroy(struct wk_ring *ring)
+{
+    if (!ring)
+        return;
+    pthread_cond_destroy(&ring->changed);
+    pthread_mutex_destroy(&ring->lock);
+    free(ring);
+}
+
+// ---- segments and chunks ------------------------------------------------------------------------------------------
+
+static size_t ring_size_of(enum wk_ring_type type)
+{
+    return type == WK_RING_FLOAT ? sizeof(float) : sizeof(double);
+}
+
+// Where a segment begins; that of `ranks` is the end.
+static size_t ring_segment(const struct wk_ring *ring, const struct wk_reduction *r, uint32_t segment)
+{
+    return (size_t)((unsigned __int128)r->n * segment / ring->ranks);
+}
+
+static char *ring_at(const struct wk_reduction *r, size_t element)
+{
+    return (char *)r->values + element * ring_size_of(r->type);
+}
+
+// The elements of a chunk that begins there, within a segment that ends there.
+static size_t ring_chunk_elements(const struct wk_reduction *r, size_t first, size_t end)
+{
+    const size_t whole = WK_RING_CHUNK / ring_size_of(r->type);
+    return end - first < whole ? end - first : whole;
+}
+
+// How many elements a chunk has that comes here; 0: there is no such chunk.
+static size_t ring_expected(const struct wk_ring *ring, const struct wk_reduction *r, const struct wk_ring_chunk *c)
+{
+    const size_t whole = WK_RING_CHUNK / ring_size_of(r->type);
+    if (c->hop >= 2 * (ring->ranks - 1))
+        return 0;
+    const uint32_t segment = (ring->rank + 2 * ring->ranks - 1 - c->hop) % ring->ranks;
+    const size_t begin = ring_segment(ring, r, segment), end = ring_segment(ring, r, segment + 1);
+    if (c->first < begin || c->first >= end || (c->first - begin) % whole != 0)
+        return 0;
+    return ring_chunk_elements(r, c->first, end);
+}
+
+// ---- what a chunk does --------------------------------------------------------------------------------------------
+
+// Calls done of each of a list.
+static void ring_end_messages(struct wk_ring_message *list, enum ps_code code, const char *text)
+{
+    while (list) {
+        struct wk_ring_message *m = list;
+        list = m->next;
+        m->done(m, code, text);
+    }
+}
+
+static void ring_send(struct wk_ring *ring, struct wk_reduction *r, struct wk_ring_chunk chunk, size_t elements)
+{
+    ring->link.send(ring->link.ctx, r, chunk, ring_at(r, chunk.first), elements * ring_size_of(r->type));
+}
+
+// Adds, or takes; no other thread works with these elements.
+static void ring_take(const struct wk_ring *ring, const struct wk_reduction *r, const struct wk_ring_message *m,
+                      size_t elements)
+{
+    char *values = ring_at(r, m->chunk.first);
+    if (m->chunk.hop >= ring->ranks - 1)
+        ps_slices_copy_out(&m->data, 0, m->data.len, values);
+    else if (r->type == WK_RING_FLOAT)
+        wk_add_floats(&m->data, (float *)values, elements);
+    else
+        wk_add_doubles(&m->data, (double *)values, elements);
+}
+
+// One that has been found to belong to r, which counts it as busy.
+static void ring_work(struct wk_ring *ring, struct wk_reduction *r, struct wk_ring_message *m, size_t elements)
+{
+    const struct wk_ring_chunk on = {m->chunk.sequence, m->chunk.first, m->chunk.hop + 1};
+    const bool goes_on = on.hop < 2 * (ring->ranks - 1), is_sum = on.hop >= ring->ranks - 1;
+    ring_take(ring, r, m, elements);
+    m->done(m, PS_OK, NULL);
+    if (goes_on)
+        ring_send(ring, r, on, elements);
+    pthread_mutex_lock(&ring->lock);
+    r->left -= is_sum ? elements : 0;
+    r->busy -= goes_on ? 0 : 1;  // else it is until it is acknowledged
+    if (r->left == 0 && r->busy == 0)
+        pthread_cond_broadcast(&ring->changed);
+    pthread_mutex_unlock(&ring->lock);
+}
+
+static void ring_refuse(struct wk_ring *ring, struct wk_ring_message *m)
+{
+    char text[160];
+    snprintf(text, sizeof text,
+             "a chunk of %zu bytes at element %" PRIu64 " of reduction %" PRIu64 ", hop %" PRIu32
+             ", does not belong to this ring of %" PRIu32 " workers",
+             m->data.len, m->chunk.first, m->chunk.sequence, m->chunk.hop, ring->ranks);
+    m->done(m, PS_INVALID_ARGUMENT, text);
+    wk_ring_fail(ring, PS_INVALID_ARGUMENT, text);
+}
+
+// Of a reduction that has begun: false, and it belongs to it no more than to any other.
+static bool ring_admit(const struct wk_ring *ring, struct wk_reduction *r, const struct wk_ring_message *m,
+                       size_t *elements)
+{
+    *elements = r ? ring_expected(ring, r, &m->chunk) : 0;
+    if (*elements == 0 || m->data.len != *elements * ring_size_of(r->type))
+        return false;
+    r->busy++;
+    return true;
+}
+
+static struct wk_reduction *ring_find(const struct wk_ring *ring, uint64_t sequence)
+{
+    struct wk_reduction *r = ring->under_way;
+    while (r && r->sequence != sequence)
+        r = r->next;
+    return r;
+}
+
+void wk_ring_receive(struct wk_ring *ring, struct wk_ring_message *m)
+{
+    struct wk_reduction *r = NULL;
+    size_t elements = 0;
+    struct ps_error failed;
+    pthread_mutex_lock(&ring->lock);
+    failed = ring->failed;
+    const bool early = !failed.code && m->chunk.sequence >= ring->next;
+    if (early) {
+        m->next = ring->early;
+        ring->early = m;
+    } else if (!failed.code) {
+        r = ring_find(ring, m->chunk.sequence);
+        r = ring_admit(ring, r, m, &elements) ? r : NULL;
+    }
+    pthread_mutex_unlock(&ring->lock);
+    if (failed.code)
+        m->done(m, PS_ABORTED, failed.text);
+    else if (r)
+        ring_work(ring, r, m, elements);
+    else if (!early)
+        ring_refuse(ring, m);
+}
+
+void wk_ring_sent(struct wk_ring *ring, struct wk_reduction *r)
+{
+    pthread_mutex_lock(&ring->lock);
+    if (--r->busy == 0 && r->left == 0)
+        pthread_cond_broadcast(&ring->changed);
+    pthread_mutex_unlock(&ring->lock);
+}
+
+// ---- begin and wait -----------------------------------------------------------------------------------------------
+
+// Takes out those that have waited for this reduction.
+static struct wk_ring_message *ring_take_early(struct wk_ring *ring, uint64_t sequence)
+{
+    struct wk_ring_message *list = NULL, **at = &ring->early;
+    while (*at) {
+        struct wk_ring_message *m = *at;
+        if (m->chunk.sequence != sequence) {
+            at = &m->next;
+            continue;
+        }
+        *at = m->next;
+        m->next = list;
+        list = m;
+    }
+    return list;
+}
+
+static void ring_receive_early(struct wk_ring *ring, struct wk_ring_message *list)
+{
+    while (list) {
+        struct wk_ring_message *m = list;
+        list = m->next;
+        wk_ring_receive(ring, m);
+    }
+}
+
+// The segment with which this rank begins.
+static void ring_send_own(struct wk_ring *ring, struct wk_reduction *r)
+{
+    const size_t begin = ring_segment(ring, r, ring->rank), end = ring_segment(ring, r, ring->rank + 1);
+    size_t elements;
+    for (size_t first = begin; first < end; first += elements) {
+        elements = ring_chunk_elements(r, first, end);
+        ring_send(ring, r, (struct wk_ring_chunk){r->sequence, first, 0}, elements);
+    }
+}
+
+static size_t ring_own_chunks(const struct wk_ring *ring, const struct wk_reduction *r)
+{
+    const size_t whole = WK_RING_CHUNK / ring_size_of(r->type);
+    return (ring_segment(ring, r, ring->rank + 1) - ring_segment(ring, r, ring->rank) + whole - 1) / whole;
+}
+
+void wk_ring_begin(struct wk_ring *ring, struct wk_reduction *r, void *values, size_t n, enum wk_ring_type type)
+{
+    *r = (struct wk_reduction){.values = values, .n = n, .type = type, .left = n};
+    pthread_mutex_lock(&ring->lock);
+    r->sequence = ring->next++;
+    r->next = ring->under_way;
+    ring->under_way = r;
+    const bool failed = ring->failed.code != PS_OK;
+    r->busy = failed ? 0 : ring_own_chunks(ring, r);
+    struct wk_ring_message *early = failed ? NULL : ring_take_early(ring, r->sequence);
+    pthread_mutex_unlock(&ring->lock);
+    if (!failed)
+        ring_send_own(ring, r);
+    ring_receive_early(ring, early);
+}
+
+static void ring_forget(struct wk_ring *ring, const struct wk_reduction *r)
+{
+    struct wk_reduction **at = &ring->under_way;
+    while (*at != r)
+        at = &(*at)->next;
+    *at = r->next;
+}
+
+// Why nothing more comes of it.
+static const struct ps_error *ring_error(const struct wk_ring *ring, const struct wk_reduction *r)
+{
+    return ring->failed.code ? &ring->failed : r->left > 0 && ring->ended.code ? &ring->ended : NULL;
+}
+
+enum ps_code wk_ring_wait(struct wk_ring *ring, struct wk_reduction *r, uint64_t until, struct ps_error *e)
+{
+    const struct timespec at = {(time_t)(until / PS_SECOND), (long)(until % PS_SECOND)};
+    const struct ps_error *error = NULL;
+    int timed_out = 0;
+    pthread_mutex_lock(&ring->lock);
+    while ((r->left > 0 || r->busy > 0) && !(error = ring_error(ring, r)) && !timed_out)
+        timed_out = pthread_cond_timedwait(&ring->changed, &ring->lock, &at);
+    if (error)
+        *e = *error;
+    else if (r->left > 0 || r->busy > 0)
+        ps_fail(e, PS_DEADLINE_EXCEEDED, "reduction %" PRIu64 " is not done", r->sequence);
+    else
+        e->code = PS_OK;
+    if (e->code != PS_DEADLINE_EXCEEDED)
+        ring_forget(ring, r);
+    pthread_mutex_unlock(&ring->lock);
+    return e->code;
+}
+
+// ---- ends ---------------------------------------------------------------------------------------------------------
+
+void wk_ring_end_of_chunks(struct wk_ring *ring, enum ps_code code, const char *text)
+{
+    pthread_mutex_lock(&ring->lock);
+    if (!ring->ended.code)
+        ps_fail(&ring->ended, code, "%s", text);
+    pthread_cond_broadcast(&ring->changed);
+    pthread_mutex_unlock(&ring->lock);
+}
+
+void wk_ring_fail(struct wk_ring *ring, enum ps_code code, const char *text)
+{
+    pthread_mutex_lock(&ring->lock);
+    if (!ring->failed.code)
+        ps_fail(&ring->failed, code, "%s", text);
+    struct wk_ring_message *early = ring->early;
+    ring->early = NULL;
+    pthread_cond_broadcast(&ring->changed);
+    pthread_mutex_unlock(&ring->lock);
+    ring_end_messages(early, PS_ABORTED, text);
+}

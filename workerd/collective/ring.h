@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A ring all-reduce (Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms for clusters of workstations, JPDC
+// 69, 2009): the sum of an array of each rank, at each rank, for which a rank sends and receives 2 (p - 1) / p times
+// its size.
+//
+//     The array is cut into p segments, a segment into chunks. A chunk of segment s sets out from rank s. At each of the
+//     next p - 1 ranks that rank's own values are added to it, after which it is the sum; it goes on through p - 1 more,
+//     which take it as it is. A chunk waits for no other one.
+//
+// The ranks' values are added in an order that the segment decides and nothing else: all ranks get the same bits, and
+// get them again in the next run.
+//
+// Receives from: collective.c, whose callers begin and wait; peers.c, to which chunks come. Hands to: peers.c, as a
+// wk_ring_link. Threads: any; a rank begins its reductions one after the other, in the order in which all ranks do.
+#ifndef WK_RING_H
+#define WK_RING_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/error.h"
+#include "common/wire/slice.h"
+
+struct wk_ring;
+
+enum { WK_RING_CHUNK = 256 << 10 };  // bytes of a chunk
+
+enum wk_ring_type { WK_RING_FLOAT, WK_RING_DOUBLE };
+
+// A reduction under way, in memory of whoever waits for it.
+struct wk_reduction {
+    uint64_t sequence;  // 0, 1, ... in the order in which they begin
+    void *values;
+    size_t n;  // elements
+    enum wk_ring_type type;
+    size_t left;  // elements that are not the sum yet
+    size_t busy;  // chunks that are being added, or are sent and not acknowledged
+    struct wk_reduction *next;
+};
+
+// Which part of which reduction: its first element and how many ranks it has passed.
+struct wk_ring_chunk {
+    uint64_t sequence, first;
+    uint32_t hop;
+};
+
+// A chunk that has come. The ring has it until it calls done, which it does once: OK, or why the ring is of no use.
+struct wk_ring_message {
+    struct wk_ring_chunk chunk;
+    struct ps_slices data;
+    void (*done)(struct wk_ring_message *m, enum ps_code code, const char *text);
+    struct wk_ring_message *next;
+};
+
+// To the next rank.
+struct wk_ring_link {
+    // Sends a chunk, whose bytes stay until wk_ring_sent is called for this reduction. Not from inside send.
+    void (*send)(void *ctx, struct wk_reduction *r, struct wk_ring_chunk chunk, const void *bytes, size_t size);
+    void *ctx;
+};
+
+// rank of ranks, two or more.
+struct wk_ring *wk_ring_create(uint32_t rank, uint32_t ranks, struct wk_ring_link link);
+// No thread is in a function of the ring, and no chunk is on its way.
+void wk_ring_destroy(struct wk_ring *ring);
+
+// values are the ring's until the wait for *r ends.
+void wk_ring_begin(struct wk_ring *ring, struct wk_reduction *r, void *values, size_t n, enum wk_ring_type type);
+// Waits until values are the sum, and the next rank has all that it needs of them; or until the given time (ns,
+// ps_now's clock), DEADLINE_EXCEEDED: wait again. Any other error is why the ring has failed; values are then of no
+// use.
+enum ps_code wk_ring_wait(struct wk_ring *ring, struct wk_reduction *r, uint64_t until, struct ps_error *e);
+
+// The link's. A chunk of a reduction that has not begun here waits for that.
+void wk_ring_receive(struct wk_ring *ring, struct wk_ring_message *m);
+void wk_ring_sent(struct wk_ring *ring, struct wk_reduction *r);
+// The rank before has ended: an error, for all that wait for chunks of it now or later.
+void wk_ring_end_of_chunks(struct wk_ring *ring, enum ps_code code, const char *text);
+// All that waits, and all that begins from now on, ends with this. The first reason stays.
+void wk_ring_fail(struct wk_ring *ring, enum ps_code code, const char *text);
+
+#endif
