@@ -17,10 +17,11 @@
 #include "common/file/output.h"
 #include "common/job/job.h"
 #include "config.h"
-#include "libclient/psclient.h"
 #include "workerd/job/look.h"
 #include "workerd/job/objectives.h"
+#include "workerd/job/place.h"
 #include "workerd/job/profile.h"
+#include "workerd/job/replicas.h"
 #include "workerd/job/resume.h"
 #include "workerd/job/supported.h"
 #include "workerd/nn/device.h"
@@ -36,6 +37,7 @@ static const char help[] = "Usage: workerd --job FILE [OPTION...]: trains one re
                            "  -w, --workers M        workers of the job; default: the cluster's, or 1\n"
                            "  -m, --min-workers K    with fewer live workers the job ends\n"
                            "      --ready-fd N       write \"READY\" to this descriptor once the job is open\n"
+                           "      --insecure         workers may listen where other hosts can connect\n"
                            "  -R, --resume           goes on from the job's newest checkpoint\n"
                            "  -S, --summary FILE     where the chief writes how it went (JSON)\n"
                            "  -q, --quiet            no progress on standard output\n"
@@ -51,7 +53,7 @@ static const char help[] = "Usage: workerd --job FILE [OPTION...]: trains one re
                            "reached; 73 job or rank taken, or a file cannot be created; 74 a file cannot be\n"
                            "written; 75 the job has ended early; 78 configuration; 128 + N signal N.\n";
 
-enum { READY_FD = 256, EVALUATE, JSON, PREDICT, PROFILE, SHOW_MODEL, LIST_DEVICES, LAYERS };
+enum { READY_FD = 256, EVALUATE, JSON, PREDICT, INSECURE, PROFILE, SHOW_MODEL, LIST_DEVICES, LAYERS };
 
 struct options {
     const char *job, *cluster, *summary;
@@ -61,7 +63,7 @@ struct options {
     long rank;                  // -1: not said
     long workers, min_workers;  // 0: not said
     long ready_fd;              // -1: none
-    bool quiet, resume, profile;
+    bool quiet, resume, profile, insecure;
     struct wk_look look;  // instead of training
 };
 
@@ -97,6 +99,7 @@ static const struct option known_options[] = {{"job", 1, NULL, 'j'},
                                               {"ready-fd", 1, NULL, READY_FD},
                                               {"resume", 0, NULL, 'R'},
                                               {"quiet", 0, NULL, 'q'},
+                                              {"insecure", 0, NULL, INSECURE},
                                               {"evaluate", 0, NULL, EVALUATE},
                                               {"json", 0, NULL, JSON},
                                               {"predict", 1, NULL, PREDICT},
@@ -190,6 +193,9 @@ static void workerd_take_option(struct options *o, int option)
     case 'q':
         o->quiet = true;
         break;
+    case INSECURE:
+        o->insecure = true;
+        break;
     case PROFILE:
         o->profile = o->quiet = true;
         break;
@@ -233,80 +239,6 @@ static struct options workerd_parse_options(int argc, char **argv)
 
 // ---- what the run stands on, in order -----------------------------------------------------------------------------
 
-// Who this process is, as TF_CONFIG says; --rank is heard before that.
-static enum ps_code workerd_take_task(struct wk_run *run, const struct options *o, const psc_cluster *cluster,
-                                      bool *evaluator, struct ps_error *e)
-{
-    size_t rank;
-    psc_task_type type = psc_cluster_task(cluster, &rank);
-    if (o->rank >= 0)
-        return PS_OK;
-    *evaluator = type == PSC_TASK_EVALUATOR;
-    if (type == PSC_TASK_PS)
-        return ps_fail(e, PS_FAILED_PRECONDITION,
-                       "TF_CONFIG: task.type must be worker, chief or evaluator for workerd; a ps task starts psd");
-    if (type == PSC_TASK_NONE)
-        return ps_fail(e, PS_FAILED_PRECONDITION,
-                       "TF_CONFIG: task is missing: it or --rank must say which worker this is");
-    run->env.rank = (uint32_t)rank;
-    return PS_OK;
-}
-
-// The addresses of --cluster or TF_CONFIG, and what else these say.
-static enum ps_code workerd_load_cluster(struct wk_run *run, const struct options *o, psc_cluster **cluster,
-                                         bool *evaluator, struct ps_error *e)
-{
-    psc_error error;
-    enum ps_code code = (enum ps_code)psc_cluster_find(o->cluster, cluster, &error);
-    if (code == PS_NOT_FOUND && !o->cluster)
-        return ps_fail(e, PS_FAILED_PRECONDITION,
-                       "%s: strategy parameter_server needs ps tasks: --cluster FILE, --ps A,B,C or TF_CONFIG", o->job);
-    if (code)
-        return ps_fail(e, code, "%s", error.text);
-    run->env.n_ps = psc_cluster_tasks(*cluster);
-    const char **ps = ps_alloc(run->env.n_ps * sizeof *ps);
-    for (size_t i = 0; i < run->env.n_ps; i++)
-        ps[i] = psc_cluster_address(*cluster, i);
-    run->env.ps = ps;
-    if (!o->workers && psc_cluster_workers(*cluster))
-        run->env.workers = (uint32_t)psc_cluster_workers(*cluster);
-    return o->cluster ? PS_OK : workerd_take_task(run, o, *cluster, evaluator, e);
-}
-
-static void workerd_split_addresses(struct wk_run *run, char *list)
-{
-    const char **ps = NULL;
-    for (char *at = list, *one; (one = strtok_r(at, ",", &at));) {
-        ps = ps_realloc(ps, (run->env.n_ps + 1) * sizeof *ps);
-        ps[run->env.n_ps++] = one;
-    }
-    run->env.ps = ps;
-}
-
-// Which ps tasks there are, which worker of how many this is: run->env.
-static enum ps_code find_place(struct wk_run *run, const struct options *o, psc_cluster **cluster, bool *evaluator,
-                               struct ps_error *e)
-{
-    run->env.rank = o->rank < 0 ? 0 : (uint32_t)o->rank;
-    run->env.workers = o->workers ? (uint32_t)o->workers : 1;
-    if (!run->strategy->needs_ps)
-        return run->env.rank == 0 && run->env.workers == 1
-                   ? PS_OK
-                   : ps_fail(e, PS_INVALID_ARGUMENT,
-                             "strategy %s has one worker, of rank 0: --rank %" PRIu32 " of --workers %" PRIu32
-                             " does not go with it",
-                             run->strategy->name, run->env.rank, run->env.workers);
-    if (o->ps)
-        workerd_split_addresses(run, o->ps);
-    else if (workerd_load_cluster(run, o, cluster, evaluator, e) || *evaluator)
-        return e->code;
-    if (run->env.rank >= run->env.workers)
-        return ps_fail(e, PS_INVALID_ARGUMENT,
-                       "--rank is %" PRIu32 ", but the job has %" PRIu32 " worker%s: ranks go from 0 to %" PRIu32,
-                       run->env.rank, run->env.workers, run->env.workers == 1 ? "" : "s", run->env.workers - 1);
-    return PS_OK;
-}
-
 // Sets the log's name, and whether progress is shown.
 static void take_place(struct wk_run *run, const struct options *o)
 {
@@ -326,7 +258,7 @@ static enum ps_code open_data(struct wk_run *run, const struct ps_loss *loss, st
     return PS_OK;
 }
 
-// The model, the data, a replica.
+// The model and the data.
 static enum ps_code workerd_build(struct wk_run *run, struct nn_model **model, struct ps_error *e)
 {
     const struct ps_job *job = run->env.job;
@@ -334,11 +266,7 @@ static enum ps_code workerd_build(struct wk_run *run, struct nn_model **model, s
     if (nn_model_load(job->model, model, e) || wk_objectives_bind(&o, job, *model, e))
         return e->code;
     run->env.model = *model;
-    if (open_data(run, o.loss, e))
-        return e->code;
-    if (nn_replica_create(*model, job->device, job->batch_size, job->threads, job->seed, o.loss, &run->env.replica, e))
-        return e->code;
-    return nn_replica_measure(run->env.replica, o.metric, o.n_metrics, e);
+    return open_data(run, o.loss, e);
 }
 
 // Where the training goes on: with --resume the newest checkpoint, without it a backup's.
@@ -378,38 +306,80 @@ static enum ps_code workerd_prepare(struct wk_run *run, struct nn_model **model,
     if (workerd_build(run, model, e))
         return e->code;
     begun = true;
-    return run->strategy->open(&run->env, &run->state, e);
+    return PS_OK;
 }
 
-static enum ps_code workerd_train(struct wk_run *run, const struct options *o, struct ps_job *job,
-                                  struct nn_model **model, psc_cluster **cluster, struct ps_error *e)
+struct training {
+    const struct options *o;
+    const struct wk_run *run;
+    bool shown;  // this worker speaks of itself; rank 0 shows its progress
+};
+
+static void training_opened(void *arg)
 {
-    bool evaluator = false;
-    run->summary = o->summary;
-    run->env.min_workers = (uint32_t)(o->min_workers ? o->min_workers : job->min_workers);
-    if (find_place(run, o, cluster, &evaluator, e))
-        return e->code;
-    if (evaluator) {
-        ps_info("TF_CONFIG: an evaluator takes no part in the training: nothing to do");
-        return PS_OK;
+    struct training *t = arg;
+    if (t->o->ready_fd >= 0) {
+        dprintf((int)t->o->ready_fd, "READY\n");
+        close((int)t->o->ready_fd);
     }
+    t->shown = !t->o->quiet && t->run->env.rank != 0;
+    if (t->shown)
+        ps_info("joined job '%s' as worker %" PRIu32 " of %" PRIu32, t->run->env.job->name, t->run->env.rank,
+                t->run->env.workers);
+}
+
+static enum ps_code training_work(struct wk_run *run, void *arg, struct ps_error *e)
+{
+    const struct training *t = arg;
+    return t->o->profile ? wk_profile(run, t->o->look.json, e) : wk_loop(run, e);
+}
+
+static enum ps_code workerd_train(struct wk_run *run, const struct options *o, const struct wk_place *place,
+                                  struct nn_model **model, struct ps_error *e)
+{
+    const struct ps_job *job = run->env.job;
+    struct training t = {.o = o, .run = run};
+    const struct wk_replicas_options options = {
+        .peers = {.job = job->name,
+                  .rank = place->rank,
+                  .addresses = (const char *const *)place->cluster.worker,
+                  .workers = place->workers,
+                  .insecure = o->insecure,
+                  .timeout = (uint64_t)job->timeout * PS_SECOND,
+                  .stop = run->env.stop},
+        .opened = training_opened,
+        .work = training_work,
+        .arg = &t,
+    };
     take_place(run, o);
-    if (workerd_prepare(run, model, e))
-        return e->code;
-    if (o->ready_fd >= 0) {
-        dprintf((int)o->ready_fd, "READY\n");
-        close((int)o->ready_fd);
-    }
-    bool shown = !o->quiet && run->env.rank != 0;  // rank 0 shows its progress
-    if (shown)
-        ps_info("joined job '%s' as worker %" PRIu32 " of %" PRIu32, job->name, run->env.rank, run->env.workers);
-    if (o->profile ? wk_profile(run, o->look.json, e) : wk_loop(run, e))
+    if (workerd_prepare(run, model, e) || wk_replicas_train(run, &options, e))
         return e->code;
     if (run->drained)
         ps_info("leaves: it was asked to, or nothing was left; the others train the rest");
-    else if (shown)
+    else if (t.shown)
         ps_info("leaves job '%s': it is done", job->name);
     return PS_OK;
+}
+
+// Finds its place in the cluster, and trains there.
+static enum ps_code workerd_take_part(struct wk_run *run, const struct options *o, struct nn_model **model,
+                                      struct ps_error *e)
+{
+    const struct wk_place_options asked = {o->job, o->cluster, o->ps, o->rank, o->workers};
+    struct wk_place place;
+    enum ps_code code = wk_place_find(&place, &asked, run->strategy, e);
+    run->summary = o->summary;
+    run->env.rank = place.rank;
+    run->env.workers = place.workers;
+    run->env.min_workers = (uint32_t)(o->min_workers ? o->min_workers : run->env.job->min_workers);
+    run->env.ps = (const char *const *)place.cluster.addresses;
+    run->env.n_ps = place.cluster.n;
+    if (code == PS_OK && place.evaluator)
+        ps_info("TF_CONFIG: an evaluator takes no part in the training: nothing to do");
+    else if (code == PS_OK)
+        code = workerd_train(run, o, &place, model, e);
+    ps_cluster_fini(&place.cluster);
+    return code;
 }
 
 // Instead of a training.
@@ -417,7 +387,8 @@ static enum ps_code workerd_look(struct wk_run *run, const struct wk_look *look,
                                  struct ps_error *e)
 {
     bool weights = look->evaluate || look->predict;
-    if (weights ? workerd_build(run, model, e) : nn_model_load(run->env.job->model, model, e))
+    if (weights ? workerd_build(run, model, e) || wk_replica_create(run, 0, e)
+                : nn_model_load(run->env.job->model, model, e))
         return e->code;
     begun = true;
     if (look->model)
@@ -425,12 +396,14 @@ static enum ps_code workerd_look(struct wk_run *run, const struct wk_look *look,
     return weights ? wk_look_at_weights(run, look, e) : PS_OK;
 }
 
-static const struct wk_strategy *const strategy_of[] = {
-    [PS_STRATEGY_ONE_DEVICE] = &wk_one_device, [PS_STRATEGY_PARAMETER_SERVER] = &wk_parameter_server};
+static const struct wk_strategy *const strategy_of[] = {[PS_STRATEGY_ONE_DEVICE] = &wk_one_device,
+                                                        [PS_STRATEGY_PARAMETER_SERVER] = &wk_parameter_server,
+                                                        [PS_STRATEGY_MIRRORED] = &wk_mirrored,
+                                                        [PS_STRATEGY_MULTI_WORKER_MIRRORED] =
+                                                            &wk_multi_worker_mirrored};
 
 static enum ps_code workerd_run_job(struct wk_run *run, const struct options *o, struct ps_error *e)
 {
-    psc_cluster *cluster = NULL;
     struct nn_model *model = NULL;
     struct ps_job *job = NULL;
     char *checkpoint = NULL;
@@ -441,17 +414,13 @@ static enum ps_code workerd_run_job(struct wk_run *run, const struct options *o,
     if (code == PS_OK && wk_look_is_wanted(&o->look))
         code = workerd_look(run, &o->look, &model, e);
     else if (code == PS_OK && workerd_find_checkpoint(run, o, &checkpoint, e) == PS_OK)
-        code = workerd_train(run, o, job, &model, &cluster, e);
+        code = workerd_take_part(run, o, &model, e);
     else if (code == PS_OK)
         code = e->code;
-    if (run->state)
-        run->strategy->close(run->state, code ? e->text : NULL);
     wk_run_free(run);
     nn_replica_free(run->env.replica);
     wk_data_free(run->data);
     nn_model_free(model);
-    free((void *)run->env.ps);
-    psc_cluster_free(cluster);
     ps_job_free(job);
     free(checkpoint);
     return code;

@@ -34,6 +34,7 @@ enum type {
     PORT,      // struct ps_job_port
     PORTS,     // struct ps_job_ports
     SIZES,     // uint64_t[2]
+    DEVICES,   // struct ps_job_devices
     LOSSES,    // struct ps_job_losses
     METRICS,   // struct ps_job_metrics
     CLASSES,   // struct ps_class_weights
@@ -51,8 +52,8 @@ static const char *const colors[] = {"rgb", "grayscale", NULL};
 static const char *const flips[] = {"none", "horizontal", "vertical", "both", NULL};
 static const char *const schedules[] = {"constant",        "piecewise",  "exponential",  "cosine",
                                         "cosine_restarts", "polynomial", "inverse_time", NULL};
-static const char *const strategies[] = {"parameter_server", "one_device", NULL};
-static const char *const strategies_elsewhere[] = {"mirrored", "multi_worker_mirrored", "central_storage", NULL};
+static const char *const strategies[] = {"parameter_server", "one_device", "mirrored", "multi_worker_mirrored", NULL};
+static const char *const strategies_elsewhere[] = {"central_storage", NULL};
 static const char *const updates[] = {"async", "sync", "ssp", NULL};
 static const char *const placements[] = {"greedy", "round_robin", NULL};
 static const char *const devices[] = {"cpu", "ref", NULL};
@@ -98,16 +99,17 @@ struct field {
     const char *const *elsewhere;  // words known from TensorFlow, which get a better sentence
     int first;                     // CHOICE: value of words[0]
     uint64_t min, max;
-    enum by by;         // decides, of:
-    unsigned kinds;     // those that have it; 0: all
-    unsigned required;  // those that must have it
-    bool servers;       // strategy parameter_server alone has it
-    bool own;           // workers of one job may differ in it
+    enum by by;           // decides, of:
+    unsigned kinds;       // those that have it; 0: all
+    unsigned required;    // those that must have it
+    unsigned strategies;  // those that have it; 0: all
+    bool own;             // workers of one job may differ in it
 };
 
 #define AT(member) .offset = offsetof(struct ps_job, member)
 #define RATE "optimizer.learning_rate"
-#define SERVERS .servers = true
+#define SERVERS .strategies = 1 << PS_STRATEGY_PARAMETER_SERVER
+#define REPLICAS .strategies = 1 << PS_STRATEGY_MIRRORED | 1 << PS_STRATEGY_MULTI_WORKER_MIRRORED
 #define OWN .own = true
 #define SCHEDULED(set) .by = BY_SCHEDULE, .kinds = (set), .required = (set)
 
@@ -175,6 +177,7 @@ static const struct field fields[] = {
     {"strategy.replicas_to_aggregate", SMALL, AT(replicas_to_aggregate), "0", .max = PS_MAX_WORKERS, .by = BY_UPDATE,
      .kinds = SYNC, SERVERS},
     {"strategy.refuse_nonfinite", FLAG, AT(refuse_nonfinite), "false"},
+    {"strategy.devices", DEVICES, AT(devices), REPLICAS},
     {"strategy.placement", WORD, AT(placement), "greedy", placements, SERVERS},
     {"strategy.partitioner", STRING, AT(partitioner), "none", SERVERS},
     {"strategy.min_workers", SMALL, AT(min_workers), "1", .min = 1, .max = PS_MAX_WORKERS, SERVERS, OWN},
@@ -309,12 +312,24 @@ char *ps_job_resolve_path(const struct ps_yaml *v, const char *path)
     return ps_printf("%.*s/%s", (int)(slash - v->source), v->source, path);
 }
 
+// A word that users of TensorFlow know, and that is not here.
+static enum ps_code choice_unsupported(const struct field *f, const struct ps_yaml *v, struct ps_error *e)
+{
+    char known[128] = "";
+    for (size_t i = 0; f->words[i] && strlen(known) + strlen(f->words[i]) + 6 < sizeof known; i++)
+        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s",
+                 i == 0            ? ""
+                 : f->words[i + 1] ? ", "
+                                   : " and ",
+                 f->words[i]);
+    return ps_yaml_fail(v, e, "%s %s is not supported; there are %s", f->path, v->text, known);
+}
+
 static enum ps_code take_choice(const struct field *f, const struct ps_yaml *v, int *to, struct ps_error *e)
 {
     for (int i = 0; f->elsewhere && v->kind == PS_YAML_SCALAR && f->elsewhere[i]; i++)
         if (strcmp(v->text, f->elsewhere[i]) == 0)
-            return ps_yaml_fail(v, e, "%s %s is not supported; there are %s and %s", f->path, v->text, f->words[0],
-                                f->words[1]);
+            return choice_unsupported(f, v, e);
     return ps_yaml_choice(v, f->path, f->words, to, e);
 }
 
@@ -428,6 +443,8 @@ static enum ps_code take_value(const struct field *f, const struct ps_yaml *v, s
         return take_values(f, v, to, e);
     case CALLBACKS:
         return ps_callbacks_parse(v, to, e);
+    case DEVICES:
+        return ps_job_devices_parse(v, f->path, devices, to, e);
     case CHOICE:
     case WORD:
         code = take_choice(f, v, &choice, e);
@@ -448,10 +465,10 @@ static enum ps_code take_value(const struct field *f, const struct ps_yaml *v, s
     return code;
 }
 
-// Is there nobody that the field is for? strategy.name stands before all such fields.
-static bool field_lacks_servers(const struct field *f, const struct ps_job *job)
+// Is the field of no use to the job's strategy? strategy.name stands before all such fields.
+static bool field_is_foreign(const struct field *f, const struct ps_job *job)
 {
-    return f->servers && job->strategy == PS_STRATEGY_ONE_DEVICE;
+    return f->strategies && !(f->strategies & 1U << job->strategy);
 }
 
 // A field with a value takes it, one without its default.
@@ -462,15 +479,15 @@ static enum ps_code take_field(const struct field *f, const struct ps_yaml *root
     const struct ps_yaml fallback = {
         .kind = PS_YAML_SCALAR, .source = root->source, .line = 1, .text = (char *)f->fallback};
     bool given = v && !ps_yaml_is_null(v), fits = !f->kinds || is_among(f->kinds, f, job);
-    if (given && field_lacks_servers(f, job))
-        return ps_yaml_fail(v, e, "%s does not go with strategy.name one_device", f->path);
+    if (given && field_is_foreign(f, job))
+        return ps_yaml_fail(v, e, "%s does not go with strategy.name %s", f->path, strategies[job->strategy]);
     if (given && !fits)
         return ps_yaml_fail(v, e, "%s does not go with %s %s", f->path, deciders[f->by].path, decided_word(f, job));
     if (given)
         return take_value(f, v, job, e);
     if (f->required == ALWAYS)
         return ps_fail(e, PS_INVALID_ARGUMENT, "%s: %s is missing", root->source, f->path);
-    if (is_among(f->required, f, job) && !field_lacks_servers(f, job))
+    if (is_among(f->required, f, job) && !field_is_foreign(f, job))
         return ps_fail(e, PS_INVALID_ARGUMENT, "%s: %s is missing, which %s %s needs", root->source, f->path,
                        deciders[f->by].path, decided_word(f, job));
     return f->fallback && fits ? take_value(f, &fallback, job, e) : PS_OK;
@@ -572,7 +589,7 @@ static enum ps_code take_optimizer(const struct ps_yaml *root, struct ps_job *jo
     const char *name = ps_job_optimizers[job->optimizer];
     const struct ps_rule *widest = ps_rule_for_optimizer(name, 1, false), *rule;
     double hyper[PS_RULE_MAX_HYPERS];
-    const bool whole = job->strategy == PS_STRATEGY_ONE_DEVICE;
+    const bool whole = job->strategy != PS_STRATEGY_PARAMETER_SERVER;
     if (read_hypers(ps_yaml_find(root, "optimizer"), name, widest, whole, hyper, e) != PS_OK ||
         job_take_schedule(root, job, hyper, e) != PS_OK)
         return PS_INVALID_ARGUMENT;
@@ -737,6 +754,7 @@ void ps_job_free(struct ps_job *job)
     ps_job_port_free(&job->data.label);
     ps_class_weights_free(&job->class_weight);
     ps_callbacks_free(&job->callbacks);
+    ps_job_devices_free(&job->devices);
     free(job);
 }
 
@@ -753,7 +771,7 @@ static json_t *schedule_json(const struct field *f, const struct ps_schedule *s)
 static json_t *field_json(const struct field *f, const struct ps_job *job)
 {
     const void *at = job_member_of(job, f);
-    if ((f->kinds && !is_among(f->kinds, f, job)) || field_lacks_servers(f, job))
+    if ((f->kinds && !is_among(f->kinds, f, job)) || field_is_foreign(f, job))
         return NULL;
     switch (f->type) {
     case COUNT:
@@ -782,6 +800,8 @@ static json_t *field_json(const struct field *f, const struct ps_job *job)
         return ps_job_losses_json(at);
     case CALLBACKS:
         return ps_callbacks_json(at);
+    case DEVICES:
+        return ps_job_devices_json(at);
     case METRICS:
         return ps_job_metrics_json(at);
     case CLASSES:

@@ -38,8 +38,10 @@
 //       ema_momentum: 0.99
 //       ema_overwrite_frequency: 0  # every so many steps the weights become it
 //     strategy:
-//       name: parameter_server   # or one_device, for which of these there are update, which makes no difference with
-//                                #   one worker, and refuse_nonfinite
+//       name: parameter_server   # or one_device, mirrored (replicas in one process), multi_worker_mirrored (replicas
+//                                #   in workers that have no ps task), for which of these there are update, which
+//                                #   makes no difference, and refuse_nonfinite; and for the last two:
+//       devices: [cpu:0, cpu:1]  # of a worker, one replica on each; default: one on `device`
 //       update: async            # or sync, ssp
 //       n_fetch: 1               # async: pull every so many steps
 //       n_push: 1                # async: push every so many steps
@@ -119,6 +121,7 @@
 #include "common/base/error.h"
 #include "common/job/callbacks.h"
 #include "common/job/columns.h"
+#include "common/job/devices.h"
 #include "common/job/outputs.h"
 #include "common/math/rule.h"
 #include "common/math/schedule.h"
@@ -138,7 +141,12 @@ enum ps_data_kind {
 enum ps_header { PS_HEADER_AUTO, PS_HEADER_YES, PS_HEADER_NO };
 enum ps_color { PS_COLOR_RGB, PS_COLOR_GRAYSCALE };
 enum ps_flip { PS_FLIP_NONE, PS_FLIP_HORIZONTAL, PS_FLIP_VERTICAL, PS_FLIP_BOTH };  // bits
-enum ps_strategy { PS_STRATEGY_PARAMETER_SERVER, PS_STRATEGY_ONE_DEVICE };
+enum ps_strategy {
+    PS_STRATEGY_PARAMETER_SERVER,
+    PS_STRATEGY_ONE_DEVICE,
+    PS_STRATEGY_MIRRORED,
+    PS_STRATEGY_MULTI_WORKER_MIRRORED
+};
 
 // Values of the two are those of the proto.
 enum ps_update { PS_ASYNC = 1, PS_SYNC = 2, PS_SSP = 3 };
@@ -199,6 +207,7 @@ struct ps_job {
     int staleness;              // ssp, else 0
     int replicas_to_aggregate;  // sync; 0: all
     bool refuse_nonfinite;
+    struct ps_job_devices devices;  // mirrored, multi_worker_mirrored: one replica on each; none: one on `device`
 
     int batch_size, threads;  // per replica
     uint64_t epochs, steps, seed;

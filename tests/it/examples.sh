@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Every job file of every example trains a little, with a frozen layer, which stays bit for bit as it was drawn; and where
-# nothing depends on the batch (no dropout, no batch normalisation), two workers in step do what one device does with
-# batches of twice the size. PS_EXAMPLES_STEPS: for how many steps, 10 without it.
+# nothing depends on the batch (no dropout, no batch normalisation), two workers or replicas in step do what one device does
+# with batches of twice the size. PS_EXAMPLES_STEPS: for how many steps, 10 without it.
 #
 # In step, sums of gradients are rounded in another order: 1e-7. What training makes of that depends on the rate. At 0.05
 # one device alone whose first weights are others by 1e-7 is 7e-5 (conv), 0.01 (mnist-cnn) and 0.02 (char-gpt) away after
@@ -16,19 +16,23 @@ flat() { tr -s ' \n' ' ' <"$examples/$example/model.json"; }
 
 # trains OUTPUT MODE STEPS ARGUMENT ...: the example's job file of this mode
 trains() {
-    local output=$1 mode=$2 steps=$3 cluster=(--ps 2 --workers 2)
+    local output=$1 mode=$2 steps=$3 cluster=(--ps 2 --workers 2) file=$2 strategy=()
     shift 3
-    [ "$mode" = one_device ] && cluster=()
-    timeout 600 "$psctl" run "${cluster[@]}" "$example/$mode.yaml" --set steps="$steps" --set output="$output.safetensors" \
+    case $mode in
+    one_device) cluster=() ;;
+    mirrored) cluster=() file=one_device strategy=(--set strategy.name=mirrored --set strategy.devices=[cpu:0,cpu:1]) ;;
+    multi_worker_mirrored) cluster=(--workers 2) file=one_device strategy=(--set strategy.name=$mode) ;;
+    esac
+    timeout 600 "$psctl" run "${cluster[@]}" "$example/$file.yaml" "${strategy[@]}" --set steps="$steps" --set output="$output.safetensors" \
         --set epochs=1000 "${sizes[@]}" "$@"
 }
 keeps_frozen() { # MODEL LAYER
     flat | sed "s/\(\"name\": \"$2\", \"trainable\": \)true/\1false/" >"$example/frozen.json"
     flat | sed 's/"trainable": true/"trainable": false/g' >"$example/none.json"
     ok "$example: nothing trained" trains drawn one_device 1 --set model="$example/none.json"
-    for mode in one_device async ssp sync; do
-        ok "$example/$mode.yaml trains" trains $mode $mode 4 --set model="$example/frozen.json" --set batch_size=8
-        ok "$example/$mode.yaml leaves $2 as it was" same drawn.safetensors $mode.safetensors 0 "$1/$2/"
+    for mode in one_device async ssp sync mirrored multi_worker_mirrored; do
+        ok "$example: $mode trains" trains $mode $mode 4 --set model="$example/frozen.json" --set batch_size=8
+        ok "$example: $mode leaves $2 as it was" same drawn.safetensors $mode.safetensors 0 "$1/$2/"
     done
 }
 goes_far() { ! same -a "$@" 1e-4; }
@@ -36,11 +40,14 @@ greatest() { same -a "$1.safetensors" "$2.safetensors" inf | awk '$2 > most { mo
 in_step() { # LEARNING_RATE
     local sgd=(--set optimizer="{name: sgd, learning_rate: $1}")
     ok "$example: one device, batches of 64" trains one one_device "$steps" "${sgd[@]}" --set batch_size=64
-    ok "$example: two workers, batches of 32" trains two sync "$steps" "${sgd[@]}" --set batch_size=32
-    ok "$example: they have gone far" goes_far drawn.safetensors one.safetensors
-    ok "$example: together" same -a one.safetensors two.safetensors 1e-5
+    ok "$example: it has gone far" goes_far drawn.safetensors one.safetensors
+    for mode in sync mirrored multi_worker_mirrored; do
+        ok "$example: $mode of two, batches of 32" trains $mode $mode "$steps" "${sgd[@]}" --set batch_size=32
+        ok "$example: $mode together with one device" same -a one.safetensors $mode.safetensors 1e-5
+    done
+    ok "$example: replicas are workers, to the bit" cmp mirrored.safetensors multi_worker_mirrored.safetensors
     echo "# $example: of weights that moved by $(greatest drawn one) the greatest difference after $steps steps is" \
-        "$(greatest two one)"
+        "$(greatest sync one), $(greatest mirrored one)"
 }
 
 # example NAME MODEL FROZEN_LAYER LEARNING_RATE SIZE ...: 0: it has batch normalisation; SIZE: arguments

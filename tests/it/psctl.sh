@@ -91,7 +91,7 @@ no_ps() { "$psctl" plan --vars "${one_device[@]}" >said 2>&1 && cat said && ! gr
 ok "which speaks of none" no_ps
 # Keras's MNIST convnet: 121,930 parameters; adam keeps two slots of each.
 ok "its memory" says '"total_bytes": 1950880' "$psctl" plan --json "${one_device[@]}"
-ok "its memory is no psd's" fails_with 64 "a one_device job has none" "$psctl" plan --memory 1G "${one_device[@]}"
+ok "its memory is no psd's" fails_with 64 "this job has none" "$psctl" plan --memory 1G "${one_device[@]}"
 ok "plan: --memory that is none" fails_with 64 "such as 512M" "$psctl" plan --memory much "${plan_args[@]}"
 ok "plan of a folder" fails_with 66 "cannot read $scratch" "$psctl" plan "$scratch"
 

@@ -18,6 +18,12 @@ char *rundir_address(const struct rundir *dir, int task, char *to)
     return to;
 }
 
+char *rundir_worker_address(const struct rundir *dir, int rank, char *to)
+{
+    snprintf(to, RUNDIR_PATH_MAX, "unix:%s/worker%d", dir->path, rank);
+    return to;
+}
+
 char *rundir_cluster_file(const struct rundir *dir, char *to)
 {
     snprintf(to, RUNDIR_PATH_MAX, "%s/cluster.yaml", dir->path);
@@ -26,12 +32,17 @@ char *rundir_cluster_file(const struct rundir *dir, char *to)
 
 // ---- what killed runs have left -----------------------------------------------------------------------------------
 
-// What rundir_create and the ps tasks make there. Whatever else lies in the directory keeps it.
+// "ps0", "worker12".
+static bool rundir_is_socket(const char *name, const char *kind)
+{
+    const size_t n = strlen(kind);
+    return strncmp(name, kind, n) == 0 && name[n] && strspn(name + n, "0123456789") == strlen(name + n);
+}
+
+// What rundir_create, the ps tasks and the workers make there. Whatever else lies in the directory keeps it.
 static bool rundir_is_ours(const char *name)
 {
-    if (strcmp(name, "cluster.yaml") == 0)
-        return true;
-    return strncmp(name, "ps", 2) == 0 && name[2] && strspn(name + 2, "0123456789") == strlen(name + 2);
+    return strcmp(name, "cluster.yaml") == 0 || rundir_is_socket(name, "ps") || rundir_is_socket(name, "worker");
 }
 
 static void rundir_empty(int dir)
@@ -105,18 +116,21 @@ static enum ps_code write_cluster_file(const struct rundir *dir, struct ps_error
     FILE *file = fopen(rundir_cluster_file(dir, path), "w");
     if (!file)
         return ps_fail(e, PS_CANNOT_CREATE, "cannot write %s: %s", path, strerror(errno));
-    fputs("ps:\n", file);
+    fputs(dir->n_ps ? "ps:\n" : "", file);
     for (int i = 0; i < dir->n_ps; i++)
         fprintf(file, "  - \"%s\"\n", rundir_address(dir, i, address));
+    fputs(dir->n_workers ? "worker:\n" : "", file);
+    for (int i = 0; i < dir->n_workers; i++)
+        fprintf(file, "  - \"%s\"\n", rundir_worker_address(dir, i, address));
     bool failed = ferror(file);
     if (fclose(file) || failed)
         return ps_fail(e, PS_CANNOT_WRITE, "cannot write %s: %s", path, strerror(errno));
     return PS_OK;
 }
 
-enum ps_code rundir_create(struct rundir *dir, int n_ps, struct ps_error *e)
+enum ps_code rundir_create(struct rundir *dir, int n_ps, int n_workers, struct ps_error *e)
 {
-    *dir = (struct rundir){.n_ps = n_ps, .lock = -1};
+    *dir = (struct rundir){.n_ps = n_ps, .n_workers = n_workers, .lock = -1};
     rundir_sweep(getenv("XDG_RUNTIME_DIR"));
     rundir_sweep("/tmp");
     if (!make_under(getenv("XDG_RUNTIME_DIR"), dir->path) && !make_under("/tmp", dir->path))
@@ -141,6 +155,8 @@ void rundir_remove(struct rundir *dir)
     char path[RUNDIR_PATH_MAX];
     for (int i = 0; i < dir->n_ps; i++)
         unlink(rundir_address(dir, i, path) + strlen("unix:"));
+    for (int i = 0; i < dir->n_workers; i++)
+        unlink(rundir_worker_address(dir, i, path) + strlen("unix:"));
     unlink(rundir_cluster_file(dir, path));
     rundir_keep(dir);
     rmdir(dir->path);

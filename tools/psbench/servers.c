@@ -47,7 +47,7 @@ static enum ps_code servers_choose_ports(struct servers *s, struct ps_error *e)
 
 static enum ps_code servers_choose_addresses(struct servers *s, enum bench_transport transport, struct ps_error *e)
 {
-    if (rundir_create(&s->dir, s->n, e))
+    if (rundir_create(&s->dir, s->n, 0, e))
         return e->code;
     if (transport == BENCH_TCP)
         return servers_choose_ports(s, e);

@@ -208,7 +208,7 @@ enum ps_code socket_server_start(struct socket_server *s, const struct bench_cas
 {
     struct socket_word word;
     int pipes[2];
-    if (rundir_create(&s->dir, 1, e))
+    if (rundir_create(&s->dir, 1, 0, e))
         return e->code;
     if (c->transport == BENCH_UNIX)
         rundir_address(&s->dir, 0, s->address);

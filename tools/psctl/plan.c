@@ -56,7 +56,7 @@ static const struct table_column total_columns[] = {
     {"imbalance", "greatest task / mean", TABLE_REAL},
 };
 
-// Of a one_device job.
+// Of a job without ps tasks: what each replica holds.
 static const struct table_column held_columns[] = {
     {"name", "variable", TABLE_TEXT},
     {"dtype", "dtype", TABLE_TEXT},
@@ -82,7 +82,7 @@ struct plan {
     struct ps_partition *partitions;
     size_t n_partitions;
     uint32_t tasks, workers;
-    bool sync, one_device;
+    bool sync, needs_no_ps;
     uint64_t limit;  // of --memory, what a psd has for blocks; 0: not given
 };
 
@@ -133,11 +133,11 @@ static enum ps_code make_plan(const struct ps_job *job, struct plan *plan, struc
     if (ps_placement_parse(job->placement, job->partitioner, &spec, e) || nn_model_load(job->model, &plan->model, e))
         return e->code;
     plan->sync = job->update == PS_SYNC;
-    plan->one_device = job->strategy == PS_STRATEGY_ONE_DEVICE;
+    plan->needs_no_ps = job->strategy != PS_STRATEGY_PARAMETER_SERVER;
     take_vars(plan, plan_job_slots(job));
-    return plan->one_device ? PS_OK
-                            : ps_placement_plan(&spec, plan->vars, plan->n_vars, plan->tasks, &plan->partitions,
-                                                &plan->n_partitions, e);
+    return plan->needs_no_ps ? PS_OK
+                             : ps_placement_plan(&spec, plan->vars, plan->n_vars, plan->tasks, &plan->partitions,
+                                                 &plan->n_partitions, e);
 }
 
 static void plan_fini(struct plan *plan)
@@ -304,7 +304,7 @@ static void held_cells(struct table *t, uint64_t values, uint64_t slots)
     table_cell(t, table_count(2 * values + slots));
 }
 
-static int show_one_device(const struct plan *plan, bool with_variables, bool json)
+static int show_replica(const struct plan *plan, bool with_variables, bool json)
 {
     struct table variables, worker;
     uint64_t values = 0, slots = 0;
@@ -324,7 +324,7 @@ static int show_one_device(const struct plan *plan, bool with_variables, bool js
     table_cell(&worker, table_count(plan->n_vars));
     held_cells(&worker, values, slots);
     if (!json)
-        printf("A one_device job needs no ps task. Beside its data and the outputs of a batch its worker holds:\n\n");
+        printf("The job needs no ps task. Beside its data and the outputs of a batch each replica holds:\n\n");
     const struct table_part parts[] = {{"variables", &variables, false}, {"worker", &worker, true}};
     table_show(parts, 2, json, stdout);
     table_fini(&worker);
@@ -358,10 +358,10 @@ int command_plan(struct call *call)
         exit_code = call_wrong(call, "--memory: %s", e.text);
     else if (ps_job_load(call->argv[0], sets.items, (size_t)sets.n, &job, &e) || make_plan(job, &plan, &e))
         exit_code = report(&e);
-    else if (plan.one_device && memory)
-        exit_code = call_wrong(call, "--memory is a psd's, and a one_device job has none");
+    else if (plan.needs_no_ps && memory)
+        exit_code = call_wrong(call, "--memory is a psd's, and this job has none");
     else
-        exit_code = (plan.one_device ? show_one_device : plan_show)(&plan, variables, call->target.json);
+        exit_code = (plan.needs_no_ps ? show_replica : plan_show)(&plan, variables, call->target.json);
     plan_fini(&plan);
     if (job)
         ps_job_free(job);

@@ -24,6 +24,7 @@ struct run {
     struct cli_list sets;
     const char *summary;
     bool keep_dir;
+    bool peers;  // the workers reach each other, and there is no ps task
 
     char psd[PATH_MAX], workerd[PATH_MAX];
     struct rundir dir;
@@ -90,14 +91,15 @@ static char **worker_words(const struct run *run, int rank)
     add_option(&w, "--job", run->file);
     for (int i = 0; i < run->sets.n; i++)
         add_option(&w, "--set", run->sets.items[i]);
-    if (run->n_ps > 0) {
+    if (run->n_ps > 0 || run->peers) {
         add_option(&w, "--cluster", rundir_cluster_file(&run->dir, path));
         add_number(&w, "--rank", rank);
         add_number(&w, "--workers", run->n_workers);
-        add_number(&w, "--min-workers", run->min_workers);
-        if (rank == 0)
-            add_number(&w, "--ready-fd", CHILD_READY_FD);
     }
+    if (run->n_ps > 0)
+        add_number(&w, "--min-workers", run->min_workers);
+    if (run->n_ps > 0 && rank == 0)
+        add_number(&w, "--ready-fd", CHILD_READY_FD);
     if (run->summary)
         add_option(&w, "--summary", run->summary);
     return w.v;
@@ -141,10 +143,12 @@ static int run_start(const struct run *run)
     return exit_code;
 }
 
-static int start_with_ps(struct run *run)
+// With a directory for the sockets.
+static int start_in_dir(struct run *run)
 {
     struct ps_error e;
-    if (program_find("psd", "PSD", run->psd, sizeof run->psd, &e) || rundir_create(&run->dir, (int)run->n_ps, &e))
+    if ((run->n_ps > 0 && program_find("psd", "PSD", run->psd, sizeof run->psd, &e)) ||
+        rundir_create(&run->dir, (int)run->n_ps, run->peers ? (int)run->n_workers : 0, &e))
         return report(&e);
     int exit_code = run_start(run);
     if (run->keep_dir) {
@@ -173,12 +177,13 @@ static enum ps_code run_check_job(struct run *run, struct ps_error *e)
     struct ps_job *job;
     if (ps_job_load(run->file, run->sets.items, (size_t)run->sets.n, &job, e))
         return e->code;
-    if (job->strategy == PS_STRATEGY_ONE_DEVICE) {
+    run->peers = job->strategy == PS_STRATEGY_MULTI_WORKER_MIRRORED;
+    if (job->strategy != PS_STRATEGY_PARAMETER_SERVER)
         run->n_ps = 0;
+    if (run->n_ps == 0 && !run->peers)
         run->n_workers = 1;
-    }
     if (run->min_workers == 0)
-        run->min_workers = (long)job->min_workers;
+        run->min_workers = run->peers ? run->n_workers : (long)job->min_workers;
     enum ps_code code = ps_job_check_files(job, run->summary, e);
     if (code == PS_OK)
         code = run_check_model(job, e);
@@ -218,7 +223,7 @@ int command_run(struct call *call)
     if (run_check_job(&run, &e) || program_find("workerd", "WORKERD", run.workerd, sizeof run.workerd, &e))
         exit_code = report(&e);
     else
-        exit_code = run.n_ps > 0 ? start_with_ps(&run) : run_start(&run);
+        exit_code = run.n_ps > 0 || run.peers ? start_in_dir(&run) : run_start(&run);
     free(run.sets.items);
     return exit_code;
 }

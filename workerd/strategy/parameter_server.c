@@ -267,7 +267,7 @@ static const struct wk_group together = {
 
 const struct wk_strategy wk_parameter_server = {
     .name = "parameter_server",
-    .needs_ps = true,
+    .tasks = WK_TASKS_PS,
     .sharder = &wk_psd_sharder,
     .home = &wk_psd_home,
     .group = &together,

@@ -29,6 +29,8 @@
 #include "workerd/nn/model.h"
 #include "workerd/strategy/checkpoint.h"
 
+struct wk_collective;
+
 // What a strategy is made of and works on. Everything in it outlives the strategy.
 struct wk_env {
     const struct ps_job *job;
@@ -37,7 +39,10 @@ struct wk_env {
     uint64_t examples;      // in an epoch
     const char *const *ps;  // addresses of the ps tasks
     size_t n_ps;
+    // Of replicas, where the strategy has these, which are numbered over all workers.
     uint32_t rank, workers, min_workers;
+    uint32_t device;                    // which replica of this worker
+    struct wk_collective *collective;   // of all replicas; NULL: the strategy needs none
     const volatile sig_atomic_t *stop;  // not 0: a signal asks to stop; long waits look at it
 };
 
@@ -47,6 +52,7 @@ struct wk_work {
     uint64_t epoch, first;
     uint64_t step;  // from 0; in sync jobs the same for all workers: its round - 1
     int rows;
+    uint64_t rows_of_all;  // in this step, where the strategy knows it and replicas add up what they have; else 0
 };
 
 enum wk_next {
@@ -132,19 +138,28 @@ struct wk_group {
     void (*report)(void *state, uint64_t step, double images_per_second, double loss);
 };
 
+// Whom a worker has to reach.
+enum wk_tasks {
+    WK_TASKS_NONE,    // it is the only one
+    WK_TASKS_PS,      // ps tasks; there may be any number of workers
+    WK_TASKS_WORKERS  // the other workers
+};
+
 struct wk_strategy {
     const char *name;
-    bool needs_ps;  // ps tasks, and then any number of workers; else there is one
+    enum wk_tasks tasks;
+    bool replicates;  // a worker may have several replicas, and all that there are have wk_env.collective
     const struct wk_sharder *sharder;
     const struct wk_home *home;
     const struct wk_group *group;
-    // Brings the weights into being: in the replica, or on the ps tasks (where the chief declares them).
+    // Brings the weights into being: in the replica, or on the ps tasks (where the chief declares them). Whatever it
+    // returns, close follows where *state is set.
     enum ps_code (*open)(const struct wk_env *env, void **state, struct ps_error *e);
     // reason NULL: done; else why it fails.
     void (*close)(void *state, const char *reason);
 };
 
-extern const struct wk_strategy wk_one_device, wk_parameter_server;
+extern const struct wk_strategy wk_one_device, wk_parameter_server, wk_mirrored, wk_multi_worker_mirrored;
 
 // Overwrites the replica's parameters with those of a weights file of any kind (workerd/weights), which has each in one
 // of Keras's spellings (weights.c) and with the model's shape; logs what it has besides. INVALID_ARGUMENT: nothing is

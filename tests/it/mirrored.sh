@@ -1,0 +1,123 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Replicas without a ps task: of one process (mirrored) and of workers that form a ring (multi_worker_mirrored). What they
+# train is what one device trains (tests/it/examples.sh has more of that); what becomes of it when one of them ends.
+. "$top_srcdir/tests/it/lib.sh" || exit 1
+cd "$scratch" || exit 1
+job=$examples/softmax/one_device.yaml
+small=(--set data.train_examples=1000 --set data.test_examples=100 --set epochs=2 --set batch_size=24)
+replicas() { # N: a list of devices
+    seq -s , -f 'cpu:%g' 0 $(($1 - 1))
+}
+# mirrored OUTPUT REPLICAS ARGUMENT ...; ring OUTPUT WORKERS ARGUMENT ...
+mirrored() {
+    local output=$1 n=$2
+    shift 2
+    timeout 100 "$psctl" run "$job" --set strategy.name=mirrored --set strategy.devices="[$(replicas "$n")]" \
+        "${small[@]}" --set output="$output.safetensors" "$@"
+}
+ring() {
+    local output=$1 n=$2
+    shift 2
+    timeout 100 "$psctl" run --workers "$n" "$job" --set strategy.name=multi_worker_mirrored "${small[@]}" \
+        --set output="$output.safetensors" "$@"
+}
+same() { "$top_builddir/tests/it/max_diff" "$@"; }
+
+# 1000 examples are 13.9 batches of 3 times 24: the last step has fewer rows for one replica, and none for another.
+ok "three replicas" mirrored three 3
+ok "again" mirrored again 3
+ok "to the bit" cmp three.safetensors again.safetensors
+ok "three workers" ring workers 3
+ok "again" ring again 3
+ok "to the bit" cmp workers.safetensors again.safetensors
+ok "one device, batches of 72" timeout 100 "$psctl" run "$job" "${small[@]}" --set batch_size=72 --set output=one.safetensors
+ok "replicas as one device" same -a one.safetensors three.safetensors 1e-4
+ok "workers as one device" same -a one.safetensors workers.safetensors 1e-4
+ok "two workers of two replicas" ring four 2 --set strategy.devices="[cpu:0,cpu:1]" --set batch_size=18
+ok "as one device" same -a one.safetensors four.safetensors 1e-4
+ok "one replica is one device" mirrored alone 1 --set batch_size=72
+ok "to the bit" cmp one.safetensors alone.safetensors
+
+# What one measures is of all.
+says() { grep -q -- "$1" "$2"; }
+mirrored a 2 --summary a.json >a.log 2>&1
+ring b 2 --summary b.json >b.log 2>&1
+figures() { sed -n 's/.*\(accuracy: .*\)/\1/p' "$1"; }
+figures_are_alike() { [ -n "$(figures a.log)" ] && [ "$(figures a.log)" = "$(figures b.log)" ]; }
+ok "replicas and workers show the same figures" figures_are_alike
+
+# A training that goes on from a checkpoint ends with the bytes of one that never stopped.
+adam=(--set optimizer='{name: adam}')
+kept=("${adam[@]}" --set callbacks='[{name: checkpoint, path: kept, every_steps: 7}]')
+ok "three replicas in one go" mirrored whole 3 "${adam[@]}"
+ok "and up to step 9" mirrored went 3 "${kept[@]}" --set steps=9
+ok "go on from step 7" timeout 100 "$workerd" --job "$job" --resume --set strategy.name=mirrored \
+    --set strategy.devices="[$(replicas 3)]" "${small[@]}" --set output=went.safetensors "${kept[@]}"
+ok "to the bit" cmp whole.safetensors went.safetensors
+
+# Mistakes.
+ok "a device is there once" fails_with 65 "cpu:1 is there twice" mirrored x 1 --set strategy.devices="[cpu:1,cpu:1]"
+ok "a device is of a kind" fails_with 65 "must be a device, as in cpu:0, of kind cpu or ref" mirrored x 1 --set strategy.devices="[tpu:1]"
+ok "ps tasks have no devices" fails_with 65 "does not go with strategy.name parameter_server" \
+    "$psctl" run "$examples/softmax/async.yaml" --set strategy.devices="[cpu:0]"
+ok "mirrored has one worker" fails_with 65 "has one worker, of rank 0" \
+    "$workerd" --job "$job" --set strategy.name=mirrored --rank 1 --workers 2
+ok "workers need addresses" fails_with 78 "needs the workers' addresses" env -u TF_CONFIG \
+    "$workerd" --job "$job" --set strategy.name=multi_worker_mirrored --workers 2
+printf 'worker: ["127.0.0.1:1", "nowhere"]\n' >bad.yaml
+ok "each its own" fails_with 78 "worker 1 has no address" \
+    "$workerd" --job "$job" --set strategy.name=multi_worker_mirrored --cluster bad.yaml
+printf 'worker: ["0.0.0.0:7", "127.0.0.1:1"]\n' >open.yaml
+ok "loopback alone, unless told otherwise" fails_with 78 "insecure" \
+    "$workerd" --job "$job" --set strategy.name=multi_worker_mirrored --cluster open.yaml
+one_infinite() { # a gradient that is none, at both
+    fails_with 65 "is not finite" ring x 2 --set strategy.refuse_nonfinite=true --set data.scale=1e30
+}
+ok "a gradient that is not finite ends all" one_infinite
+
+# One of three workers is killed, stopped, or leaves: the others end, and name it.
+endless=(--set epochs=100000 --set callbacks=[])
+workers=(unix:$scratch/0 unix:$scratch/1 unix:$scratch/2)
+printf 'worker: ["%s", "%s", "%s"]\n' "${workers[@]}" >three.yaml
+start() { # RANK
+    "$workerd" --job "$job" --set strategy.name=multi_worker_mirrored "${small[@]}" "${endless[@]}" --cluster three.yaml \
+        --rank "$1" --set output="$scratch/of$1.safetensors" >"log$1" 2>&1 &
+    pid[$1]=$!
+}
+start_three() {
+    for rank in 0 1 2; do start $rank; done
+    for _ in $(seq 300); do
+        grep -q 'Epoch 3/' log0 && return
+        sleep 0.1
+    done
+    return 1
+}
+ended_with() { # RANK CODE
+    wait "${pid[$1]}"
+    [ $? = "$2" ]
+}
+ok "three workers train" start_three
+kill -KILL "${pid[1]}"
+ok "one is killed: worker 0 ends" ended_with 0 75
+ok "and worker 2" ended_with 2 75
+ok "worker 0 names it" says 'worker 1 (.*) is gone' log0
+ok "worker 2 names it" says 'worker 1 (.*) is gone' log2
+ok "three workers train" start_three
+kill -STOP "${pid[2]}"
+ok "one stands still: worker 0 ends" ended_with 0 75
+ok "and worker 1" ended_with 1 75
+ok "worker 0 names it" says 'worker 2 (.*) is gone' log0
+ok "worker 1 names it" says 'worker 2 (.*) is gone' log1
+kill -KILL "${pid[2]}"
+kill -CONT "${pid[2]}"
+wait "${pid[2]}"
+ok "three workers train" start_three
+kill -TERM "${pid[0]}" "${pid[1]}" "${pid[2]}"
+ok "a signal to all: worker 0 keeps the weights" ended_with 0 143
+ok "they can be read" same -a of0.safetensors of0.safetensors 0
+ok "it says where" says 'the weights are in .*of0.safetensors' log0
+ok "worker 1 ends" ended_with 1 143
+ok "worker 2 ends" ended_with 2 143
+ok "which write nothing" test ! -e of1.safetensors

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "workerd/job/place.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+
+// Who this process is, as TF_CONFIG says; --rank is heard before that.
+static enum ps_code place_take_task(struct wk_place *p, const struct wk_place_options *o, struct ps_error *e)
+{
+    if (o->rank >= 0)
+        return PS_OK;
+    p->evaluator = p->cluster.task == PS_TASK_EVALUATOR;
+    if (p->cluster.task == PS_TASK_PS)
+        return ps_fail(e, PS_FAILED_PRECONDITION,
+                       "TF_CONFIG: task.type must be worker, chief or evaluator for workerd; a ps task starts psd");
+    if (p->cluster.task == PS_TASK_NONE)
+        return ps_fail(e, PS_FAILED_PRECONDITION,
+                       "TF_CONFIG: task is missing: it or --rank must say which worker this is");
+    p->rank = (uint32_t)p->cluster.index;
+    return PS_OK;
+}
+
+static enum ps_code place_split_addresses(struct wk_place *p, const char *list, struct ps_error *e)
+{
+    char *copy = ps_strdup(list);
+    for (char *at = copy, *one; e->code == PS_OK && (one = strtok_r(at, ",", &at));)
+        ps_cluster_add(&p->cluster, one, e);
+    free(copy);
+    return e->code ? ps_error_prefix(e, "--ps") : PS_OK;
+}
+
+static const char *place_what_is_needed(enum wk_tasks tasks)
+{
+    return tasks == WK_TASKS_PS ? "needs ps tasks: --cluster FILE, --ps A,B,C or TF_CONFIG"
+                                : "needs the workers' addresses: --cluster FILE or TF_CONFIG";
+}
+
+// The addresses of --cluster or TF_CONFIG, and what else these say.
+static enum ps_code place_load_cluster(struct wk_place *p, const struct wk_place_options *o,
+                                       const struct wk_strategy *strategy, struct ps_error *e)
+{
+    p->cluster.needs_no_ps = strategy->tasks != WK_TASKS_PS;
+    enum ps_code code = ps_cluster_find(o->cluster, &p->cluster, e);
+    if (code == PS_NOT_FOUND && !o->cluster)
+        return ps_fail(e, PS_FAILED_PRECONDITION, "%s: strategy %s %s", o->job, strategy->name,
+                       place_what_is_needed(strategy->tasks));
+    if (code)
+        return code;
+    if (!o->workers && p->cluster.workers)
+        p->workers = (uint32_t)p->cluster.workers;
+    return o->cluster ? PS_OK : place_take_task(p, o, e);
+}
+
+// Each worker has to have an address, and no other one.
+static enum ps_code place_check_workers(const struct wk_place *p, const struct wk_strategy *strategy,
+                                        struct ps_error *e)
+{
+    if (strategy->tasks != WK_TASKS_WORKERS || p->workers == 1)
+        return PS_OK;
+    if (p->cluster.workers != p->workers)
+        return ps_fail(e, PS_FAILED_PRECONDITION,
+                       "strategy %s: there are %" PRIu32 " workers, and the cluster has %zu of them: expected the "
+                       "address of each",
+                       strategy->name, p->workers, p->cluster.workers);
+    for (size_t i = 0; i < p->cluster.workers; i++)
+        if (!p->cluster.worker[i])
+            return ps_fail(e, PS_FAILED_PRECONDITION,
+                           "strategy %s: the cluster's worker %zu has no address: expected host:port or unix:/path",
+                           strategy->name, i);
+    return PS_OK;
+}
+
+enum ps_code wk_place_find(struct wk_place *p, const struct wk_place_options *o, const struct wk_strategy *strategy,
+                           struct ps_error *e)
+{
+    *p = (struct wk_place){.rank = o->rank < 0 ? 0 : (uint32_t)o->rank,
+                           .workers = o->workers ? (uint32_t)o->workers : 1};
+    e->code = PS_OK;
+    if (strategy->tasks == WK_TASKS_NONE)
+        return p->rank == 0 && p->workers == 1 ? PS_OK
+                                               : ps_fail(e, PS_INVALID_ARGUMENT,
+                                                         "strategy %s has one worker, of rank 0: --rank %" PRIu32
+                                                         " of --workers %" PRIu32 " does not go with it",
+                                                         strategy->name, p->rank, p->workers);
+    if (o->ps ? place_split_addresses(p, o->ps, e) : place_load_cluster(p, o, strategy, e))
+        return e->code;
+    if (p->evaluator)
+        return PS_OK;
+    if (p->rank >= p->workers)
+        return ps_fail(e, PS_INVALID_ARGUMENT,
+                       "--rank is %" PRIu32 ", but the job has %" PRIu32 " worker%s: ranks go from 0 to %" PRIu32,
+                       p->rank, p->workers, p->workers == 1 ? "" : "s", p->workers - 1);
+    return place_check_workers(p, strategy, e);
+}

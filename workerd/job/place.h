@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which worker of how many a process is, and where those are that it has to reach: as its command line says, a cluster
+// file, or TF_CONFIG.
+//
+// Receives from: main. Hands to: common/cluster.
+#ifndef WK_PLACE_H
+#define WK_PLACE_H
+
+#include "common/cluster/cluster.h"
+#include "workerd/strategy/strategy.h"
+
+// The command line.
+struct wk_place_options {
+    const char *job;      // the job's file, for messages
+    const char *cluster;  // a file; NULL: none
+    const char *ps;       // "A,B,C"; NULL: none
+    long rank;            // -1: not said
+    long workers;         // 0: not said
+};
+
+struct wk_place {
+    struct ps_cluster cluster;
+    uint32_t rank, workers;
+    bool evaluator;  // TF_CONFIG: this process does not train
+};
+
+// INVALID_ARGUMENT, FAILED_PRECONDITION: what does not fit the strategy, or is missing. Whatever it returns,
+// ps_cluster_fini(&place->cluster) follows.
+enum ps_code wk_place_find(struct wk_place *place, const struct wk_place_options *o, const struct wk_strategy *strategy,
+                           struct ps_error *e);
+
+#endif

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "workerd/job/replicas.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "workerd/collective/collective.h"
+#include "workerd/job/objectives.h"
+#include "workerd/strategy/configuration.h"
+
+enum ps_code wk_replica_create(struct wk_run *run, uint32_t i, struct ps_error *e)
+{
+    const struct ps_job *job = run->env.job;
+    const char *device = job->devices.n ? job->devices.device[i].kind : job->device;
+    struct wk_objectives o;
+    if (wk_objectives_bind(&o, job, run->env.model, e) ||
+        nn_replica_create(run->env.model, device, job->batch_size, job->threads, job->seed, o.loss, &run->env.replica,
+                          e))
+        return e->code;
+    return nn_replica_measure(run->env.replica, o.metric, o.n_metrics, e);
+}
+
+// One on a thread.
+struct replica {
+    struct wk_run run;
+    pthread_t thread;
+    bool runs;  // the thread has been started
+    struct ps_error error;
+};
+
+static uint32_t replicas_of_worker(const struct wk_run *run)
+{
+    const size_t n = run->env.job->devices.n;
+    return run->strategy->replicates && n ? (uint32_t)n : 1;
+}
+
+// What goes wrong with one is told to the others, who would wait for it.
+static void replicas_tell(const struct wk_run *run, const struct ps_error *e)
+{
+    if (run->env.collective && e->code)
+        wk_collective_fail(run->env.collective, e->text);
+}
+
+static void *replica_thread(void *arg)
+{
+    struct replica *r = arg;
+    struct wk_run *run = &r->run;
+    if (wk_replica_create(run, run->env.device, &r->error) == PS_OK &&
+        run->strategy->open(&run->env, &run->state, &r->error) == PS_OK)
+        wk_loop(run, &r->error);
+    replicas_tell(run, &r->error);
+    return NULL;
+}
+
+// Those beside replica 0, which is `run`.
+static struct replica *replicas_start(const struct wk_run *run, uint32_t n)
+{
+    struct replica *all = ps_alloc(n * sizeof *all);
+    for (uint32_t i = 1; i < n; i++) {
+        struct wk_run *own = &all[i].run;
+        own->env = run->env;
+        own->env.rank += i;
+        own->env.device = i;
+        own->env.replica = NULL;
+        own->strategy = run->strategy;
+        own->data = run->data;
+        own->resume = run->resume;
+        own->started = run->started;
+        own->quiet = true;
+        const int failed = pthread_create(&all[i].thread, NULL, replica_thread, &all[i]);
+        all[i].runs = failed == 0;
+        if (failed) {
+            ps_fail(&all[i].error, PS_RESOURCE_EXHAUSTED, "no thread for replica %u: %s", i, strerror(failed));
+            replicas_tell(own, &all[i].error);
+        }
+    }
+    return all;
+}
+
+// Waits for them. *e, replica 0's, becomes the error that the others are a consequence of.
+static void replicas_join(struct replica *all, uint32_t n, struct ps_error *e)
+{
+    for (uint32_t i = 1; i < n; i++) {
+        if (all[i].runs)
+            pthread_join(all[i].thread, NULL);
+        const struct ps_error *theirs = &all[i].error;
+        if (theirs->code && (e->code == PS_OK || (e->code == PS_ABORTED && theirs->code != PS_ABORTED)))
+            *e = *theirs;
+    }
+}
+
+static void replicas_free(struct replica *all, uint32_t n, const char *reason)
+{
+    for (uint32_t i = 1; i < n; i++) {
+        struct wk_run *run = &all[i].run;
+        if (run->state)
+            run->strategy->close(run->state, reason);
+        wk_run_free(run);
+        nn_replica_free(run->env.replica);
+    }
+    free(all);
+}
+
+static enum ps_code replicas_meet(struct wk_run *run, const struct wk_replicas_options *o, uint32_t n,
+                                  struct ps_error *e)
+{
+    char *configuration = wk_configuration(&run->env);
+    struct wk_peers_options peers = o->peers;
+    peers.configuration = configuration;
+    enum ps_code code = wk_collective_open(&peers, n, &run->env.collective, e);
+    free(configuration);
+    return code;
+}
+
+enum ps_code wk_replicas_train(struct wk_run *run, const struct wk_replicas_options *o, struct ps_error *e)
+{
+    const uint32_t n = replicas_of_worker(run);
+    e->code = PS_OK;
+    if (wk_replica_create(run, 0, e) || (run->strategy->replicates && replicas_meet(run, o, n, e)))
+        return e->code;
+    run->env.rank *= n;
+    run->env.workers *= n;
+    struct replica *others = replicas_start(run, n);
+    if (run->strategy->open(&run->env, &run->state, e) == PS_OK) {
+        o->opened(o->arg);
+        o->work(run, o->arg, e);
+    }
+    replicas_tell(run, e);
+    replicas_join(others, n, e);
+    const char *reason = e->code ? e->text : NULL;
+    wk_collective_close(run->env.collective, reason);
+    replicas_free(others, n, reason);
+    if (run->state)
+        run->strategy->close(run->state, reason);
+    run->state = NULL;
+    return e->code;
+}

@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// mirrored: every replica has all variables, in its own memory. Gradients are added up over all replicas while the
+// backward pass goes on, and each applies the same rule to the same sum: the replicas stay equal, to the bit.
+//
+// A step takes one batch for each replica: slice `rank` of the step's examples. At the end of an epoch some have fewer
+// rows, or none. The gradient is the mean over all rows of the step, so each replica's is weighted by its rows.
+//
+// Gradients travel in buckets, cut in the order in which the backward pass makes them ready (Li et al., PyTorch
+// Distributed, VLDB 2020, section 3.2): a small one first, so that the network has work early.
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "workerd/collective/collective.h"
+#include "workerd/strategy/local_rule.h"
+
+// Bytes; those of PyTorch's DistributedDataParallel.
+enum { FIRST_BUCKET = 1 << 20, BUCKET = 25 << 20 };
+
+// Gradients that are added up together: one range of the replica's memory.
+struct mirrored_bucket {
+    float *values;
+    size_t count;     // numbers, with the padding between two gradients
+    size_t first, n;  // of the variables in the order in which they become ready
+    size_t missing;   // of the step at hand: not ready yet
+    struct wk_reduction sum;
+};
+
+struct mirrored {
+    const struct wk_env *env;
+    struct wk_local_rule rule;
+    struct mirrored_bucket *bucket;
+    size_t n_buckets;
+    size_t *bucket_of;          // by variable
+    size_t begun;               // buckets that have left in the step at hand
+    float weight;               // of this replica's gradient in the mean of the step at hand
+    struct ps_error why;        // a gradient of the step is not finite
+    struct wk_reduction alone;  // one that is begun and waited for at once
+
+    uint64_t epoch, at, steps;  // examples of the epoch that have been handed out to all; steps
+};
+
+// ---- open ---------------------------------------------------------------------------------------------------------
+
+static size_t mirrored_end_of(const struct wk_env *env, size_t variable)
+{
+    return (size_t)(nn_model_param(env->model, variable)->count + 15) & ~(size_t)15;
+}
+
+static void mirrored_cut_buckets(struct mirrored *s)
+{
+    const size_t *order, n = nn_replica_order(s->env->replica, &order);
+    s->bucket = ps_alloc((n + 1) * sizeof *s->bucket);
+    s->bucket_of = ps_alloc((nn_model_params(s->env->model) + 1) * sizeof *s->bucket_of);
+    for (size_t k = 0; k < n; k++) {
+        struct mirrored_bucket *b = s->n_buckets ? &s->bucket[s->n_buckets - 1] : NULL;
+        const size_t enough = s->n_buckets == 1 ? FIRST_BUCKET : BUCKET;
+        if (!b || b->count * sizeof(float) >= enough) {
+            b = &s->bucket[s->n_buckets++];
+            *b = (struct mirrored_bucket){.values = nn_replica_grad(s->env->replica, order[k]), .first = k};
+        }
+        b->count += mirrored_end_of(s->env, order[k]);
+        b->n++;
+        s->bucket_of[order[k]] = s->n_buckets - 1;
+    }
+}
+
+static enum ps_code mirrored_add_up(struct mirrored *s, void *values, size_t n, enum wk_ring_type type,
+                                    struct ps_error *e)
+{
+    wk_collective_begin(s->env->collective, s->env->device, &s->alone, values, n, type);
+    return wk_collective_wait(s->env->collective, s->env->device, &s->alone, e);
+}
+
+// Replica 0's values for all: the others add nothing to them.
+static enum ps_code mirrored_broadcast(struct mirrored *s, struct ps_error *e)
+{
+    const struct wk_env *env = s->env;
+    for (size_t i = 0; i < nn_model_params(env->model); i++) {
+        float *w = nn_replica_param(env->replica, i);
+        const size_t n = (size_t)nn_model_param(env->model, i)->count;
+        if (env->rank != 0)
+            memset(w, 0, n * sizeof *w);
+        if (mirrored_add_up(s, w, n, WK_RING_FLOAT, e))
+            return ps_error_prefix(e, "initial weights");
+    }
+    return PS_OK;
+}
+
+static void mirrored_close(void *state, const char *reason)
+{
+    struct mirrored *s = state;
+    (void)reason;
+    wk_local_rule_close(&s->rule);
+    free(s->bucket);
+    free(s->bucket_of);
+    free(s);
+}
+
+static enum ps_code mirrored_open(const struct wk_env *env, void **state, struct ps_error *e)
+{
+    struct mirrored *s = ps_alloc(sizeof *s);
+    s->env = env;
+    mirrored_cut_buckets(s);
+    *state = s;
+    if (wk_local_rule_open(&s->rule, env, e) || (env->rank == 0 && wk_init_weights(env, e)))
+        return e->code;
+    return mirrored_broadcast(s, e);
+}
+
+// ---- who trains what ----------------------------------------------------------------------------------------------
+
+static uint64_t mirrored_first_epoch(void *state, bool *late)
+{
+    (void)state;
+    *late = false;
+    return 0;
+}
+
+static uint64_t mirrored_seed(void *state)
+{
+    const struct mirrored *s = state;
+    return s->env->job->seed;
+}
+
+// Of all replicas in one step.
+static uint64_t mirrored_batch(const struct mirrored *s)
+{
+    return (uint64_t)s->env->job->batch_size * s->env->workers;
+}
+
+static enum wk_next mirrored_next(void *state, uint64_t epoch, bool idle, struct wk_work *work, struct ps_error *e)
+{
+    struct mirrored *s = state;
+    const uint64_t examples = s->env->examples, batch = (uint64_t)s->env->job->batch_size;
+    (void)e;
+    if (epoch != s->epoch) {
+        s->epoch = epoch;
+        s->at = 0;
+    }
+    if (s->at >= examples)
+        return idle ? WK_EPOCH_END : WK_LATER;
+    const uint64_t first = s->at + s->env->rank * batch;
+    work->epoch = epoch;
+    work->step = s->steps++;
+    work->first = first < examples ? first : examples;
+    work->rows = (int)(examples - work->first < batch ? examples - work->first : batch);
+    const uint64_t left = examples - s->at, all = mirrored_batch(s);
+    work->rows_of_all = left < all ? left : all;
+    s->at += all;
+    return WK_BATCH;
+}
+
+// ---- a step -------------------------------------------------------------------------------------------------------
+
+static enum ps_code mirrored_begin(void *state, const struct wk_work *work, struct ps_error *e)
+{
+    struct mirrored *s = state;
+    (void)e;
+    s->weight = (float)work->rows / (float)work->rows_of_all;
+    s->why.code = PS_OK;
+    s->begun = 0;
+    for (size_t i = 0; i < s->n_buckets; i++)
+        s->bucket[i].missing = s->bucket[i].n;
+    return PS_OK;
+}
+
+// Values change at the end of a step alone.
+static enum ps_code mirrored_need(void *state, size_t variable, struct ps_error *e)
+{
+    (void)state;
+    (void)variable;
+    (void)e;
+    return PS_OK;
+}
+
+// The first reason stays, and is given at the end of the step.
+static void mirrored_check_finite(struct mirrored *s, size_t variable)
+{
+    const struct nn_param *p = nn_model_param(s->env->model, variable);
+    const float *g = nn_replica_grad(s->env->replica, variable);
+    for (uint64_t k = 0; k < p->count && !s->why.code; k++)
+        if (!isfinite(g[k]))
+            ps_fail(&s->why, PS_INVALID_ARGUMENT, "variable '%s': the gradient's element %" PRIu64 " is not finite",
+                    p->name, k);
+}
+
+// The buckets leave in their order, which is that of all ranks, whatever the order in which they are complete.
+static void mirrored_ready(void *state, size_t variable)
+{
+    struct mirrored *s = state;
+    const uint64_t n = nn_model_param(s->env->model, variable)->count;
+    float *g = nn_replica_grad(s->env->replica, variable);
+    if (s->env->job->refuse_nonfinite)
+        mirrored_check_finite(s, variable);
+    for (uint64_t k = 0; k < n && s->weight != 1; k++)
+        g[k] *= s->weight;
+    s->bucket[s->bucket_of[variable]].missing--;
+    for (; s->begun < s->n_buckets && s->bucket[s->begun].missing == 0 && !s->why.code; s->begun++) {
+        struct mirrored_bucket *b = &s->bucket[s->begun];
+        wk_collective_begin(s->env->collective, s->env->device, &b->sum, b->values, b->count, WK_RING_FLOAT);
+    }
+}
+
+static enum ps_code mirrored_end(void *state, const struct wk_work *work, struct ps_error *e)
+{
+    struct mirrored *s = state;
+    if (s->why.code) {
+        *e = s->why;
+        return e->code;
+    }
+    for (size_t i = 0; i < s->n_buckets; i++)
+        if (wk_collective_wait(s->env->collective, s->env->device, &s->bucket[i].sum, e))
+            return e->code;
+    wk_local_rule_apply(&s->rule, work->step);
+    return PS_OK;
+}
+
+static enum ps_code mirrored_refresh(void *state, struct ps_error *e)
+{
+    (void)state;
+    (void)e;
+    return PS_OK;
+}
+
+// Every replica has the weights; that of rank 0 writes them.
+static enum ps_code mirrored_salvage(void *state, struct ps_error *e)
+{
+    const struct mirrored *s = state;
+    return s->env->rank == 0 ? PS_OK : ps_fail(e, PS_NOT_FOUND, "replica 0 writes the weights");
+}
+
+// ---- checkpoints, the learning rate -------------------------------------------------------------------------------
+
+static void mirrored_save(void *state, struct wk_checkpoint *to)
+{
+    const struct mirrored *s = state;
+    wk_local_rule_save(&s->rule, to);
+    json_object_set_new(to->json, "examples_per_step", json_integer((json_int_t)mirrored_batch(s)));
+}
+
+// It was replica 0 that saved, in the first slice of a step: what comes next is the step after that.
+static enum ps_code mirrored_load(void *state, const struct wk_checkpoint *from, uint64_t epoch, uint64_t first,
+                                  uint64_t step, struct ps_error *e)
+{
+    struct mirrored *s = state;
+    const json_t *per_step = json_object_get(from->json, "examples_per_step");
+    const uint64_t batch = per_step ? (uint64_t)json_integer_value(per_step) : 1;
+    if (batch == 0)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: $.examples_per_step: expected a number of 1 or more", from->path);
+    if (wk_local_rule_load(&s->rule, from, e))
+        return e->code;
+    s->epoch = epoch;
+    s->at = (first + batch - 1) / batch * batch;
+    s->steps = step;
+    return PS_OK;
+}
+
+static double mirrored_rate(void *state)
+{
+    const struct mirrored *s = state;
+    return s->rule.hyper[PS_HYPER_LEARNING_RATE];
+}
+
+static void mirrored_set_rate(void *state, double rate)
+{
+    struct mirrored *s = state;
+    s->rule.hyper[PS_HYPER_LEARNING_RATE] = rate;
+}
+
+// ---- with whom ----------------------------------------------------------------------------------------------------
+
+static enum ps_code mirrored_sum(void *state, double *values, uint64_t n, struct ps_error *e)
+{
+    return mirrored_add_up(state, values, n, WK_RING_DOUBLE, e);
+}
+
+// All have taken the same steps.
+static enum ps_code mirrored_finish(void *state, struct wk_history *history, struct ps_error *e)
+{
+    struct mirrored *s = state;
+    if (mirrored_sum(s, &history->total_examples, 1, e) || mirrored_sum(s, history->loss, history->steps, e) ||
+        mirrored_sum(s, history->examples, history->steps, e))
+        return e->code;
+    history->averaged = s->steps > 0 && wk_local_rule_take_averages(&s->rule);
+    return PS_OK;
+}
+
+static enum ps_code mirrored_elect(void *state, bool written, enum wk_writer *writer, struct ps_error *e)
+{
+    const struct mirrored *s = state;
+    double is_written = written;
+    if (mirrored_sum(state, &is_written, 1, e))
+        return e->code;
+    *writer = is_written > 0 ? WK_NOBODY : s->env->rank == 0 ? WK_SELF : WK_ANOTHER;
+    return PS_OK;
+}
+
+static bool mirrored_is_chief(void *state)
+{
+    const struct mirrored *s = state;
+    return s->env->rank == 0;
+}
+
+static bool mirrored_in_rounds(void *state)
+{
+    (void)state;
+    return true;
+}
+
+static void mirrored_report(void *state, uint64_t step, double images_per_second, double loss)
+{
+    (void)state;
+    (void)step;
+    (void)images_per_second;
+    (void)loss;
+}
+
+static const struct wk_sharder sharder_of_steps = {
+    .first_epoch = mirrored_first_epoch,
+    .seed = mirrored_seed,
+    .next = mirrored_next,
+};
+
+static const struct wk_home mirrored_home = {
+    .begin = mirrored_begin,
+    .need = mirrored_need,
+    .ready = mirrored_ready,
+    .end = mirrored_end,
+    .refresh = mirrored_refresh,
+    .salvage = mirrored_salvage,
+    .save = mirrored_save,
+    .load = mirrored_load,
+    .rate = mirrored_rate,
+    .set_rate = mirrored_set_rate,
+};
+
+static const struct wk_group replicas = {
+    .sum = mirrored_sum,
+    .finish = mirrored_finish,
+    .elect = mirrored_elect,
+    .is_chief = mirrored_is_chief,
+    .in_rounds = mirrored_in_rounds,
+    .report = mirrored_report,
+};
+
+const struct wk_strategy wk_mirrored = {
+    .name = "mirrored",
+    .tasks = WK_TASKS_NONE,
+    .replicates = true,
+    .sharder = &sharder_of_steps,
+    .home = &mirrored_home,
+    .group = &replicas,
+    .open = mirrored_open,
+    .close = mirrored_close,
+};
+
+const struct wk_strategy wk_multi_worker_mirrored = {
+    .name = "multi_worker_mirrored",
+    .tasks = WK_TASKS_WORKERS,
+    .replicates = true,
+    .sharder = &sharder_of_steps,
+    .home = &mirrored_home,
+    .group = &replicas,
+    .open = mirrored_open,
+    .close = mirrored_close,
+};
