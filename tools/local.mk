@@ -46,7 +46,8 @@ tools_psctl_psctl_LDADD = libpsctl.la libpscrpc.la libwkvariables.la libjob.la l
 bashcompletiondir = $(datadir)/bash-completion/completions
 dist_bashcompletion_DATA = tools/psctl/psctl.bash
 
-# psbench, the benchmark. It calls psd through the public library alone, as any program does.
+# psbench, the benchmark. It calls psd through the public library alone, as any program does;
+# an all-reduce is workerd's.
 bin_PROGRAMS += tools/psbench/psbench
 dist_man_MANS += tools/psbench.1
 noinst_LTLIBRARIES += libpsbench.la
@@ -66,7 +67,8 @@ libpsbench_la_SOURCES = \
 	tools/psbench/stop.c tools/psbench/stop.h
 libpsbench_la_LIBADD = libtools.la libcommon.la $(JANSSON_LIBS) -lm
 tools_psbench_psbench_SOURCES = \
+	tools/psbench/allreduce.c tools/psbench/allreduce.h \
 	tools/psbench/client.c tools/psbench/client.h \
 	tools/psbench/main.c \
 	tools/psbench/run.c tools/psbench/run.h
-tools_psbench_psbench_LDADD = libpsbench.la libpsclient.la libtools.la libcommon.la $(JANSSON_LIBS) -lm
+tools_psbench_psbench_LDADD = libpsbench.la libwkcollective.la libpsclient.la libtools.la libcommon.la $(JANSSON_LIBS) -lm

@@ -1,4 +1,4 @@
-# workerd: one replica of a job.
+# workerd: replicas of a job.
 include workerd/nn/local.mk
 include workerd/nn/model.mk
 include workerd/data/local.mk

@@ -5,8 +5,8 @@
 
 #include "common/base/alloc.h"
 
-const char *const bench_targets[] = {"psd", "socket", "memory"};
-const char *const bench_commands[] = {"push", "pull", "pushpull", "assign_add", "limit", "memcpy", "apply"};
+const char *const bench_targets[] = {"psd", "ring", "socket", "memory"};
+const char *const bench_commands[] = {"push", "pull", "pushpull", "assign_add", "allreduce", "limit", "memcpy", "apply"};
 const char *const bench_transports[] = {"tcp", "unix"};
 const char *const bench_rules[] = {"noop", "sgd", "adam"};
 
@@ -79,17 +79,28 @@ static void case_put_with_limit(struct bench_cases *cases, const struct bench_ca
         cases->v[at].limit = &cases->v[case_put(cases, &socket)];
 }
 
+// One call after the other, and no ps task.
+static void case_put_ring(struct bench_cases *cases, struct bench_case c)
+{
+    c.window = 1;
+    c.ps = 0;
+    case_put(cases, &c);
+}
+
 static void case_put_sizes_and_workers(struct bench_cases *cases, const struct bench_plan *plan, struct bench_case c)
 {
-    // A rule says nothing of assign_add, which is its own.
-    if (c.command == BENCH_ASSIGN_ADD)
+    // A rule says nothing of assign_add, which is its own, nor of an all-reduce.
+    if (c.command == BENCH_ASSIGN_ADD || c.command == BENCH_ALLREDUCE)
         c.rule = BENCH_NOOP;
+    c.target = c.command == BENCH_ALLREDUCE ? BENCH_RING : BENCH_PSD;
     for (size_t i = 0; i < plan->n_sizes * plan->n_workers; i++) {
         c.size = plan->sizes[i / plan->n_workers];
         c.workers = plan->workers[i % plan->n_workers];
         c.window = plan->window ? plan->window : bench_window(c.size);
         if (c.command == BENCH_LIMIT)
             case_put_limits(cases, &c);
+        else if (c.command == BENCH_ALLREDUCE)
+            case_put_ring(cases, c);
         else
             case_put_with_limit(cases, &c, plan->no_limit);
     }

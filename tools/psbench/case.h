@@ -14,6 +14,7 @@
 // Who does the work.
 enum bench_target {
     BENCH_PSD,     // psd, through libpsclient
+    BENCH_RING,    // workers alone
     BENCH_SOCKET,  // a program of its own over a plain socket: the limit of what psd can reach
     BENCH_MEMORY,  // one thread and its memory, no other process
 };
@@ -23,6 +24,7 @@ enum bench_command {
     BENCH_PULL,
     BENCH_PUSHPULL,
     BENCH_ASSIGN_ADD,
+    BENCH_ALLREDUCE,  // BENCH_RING alone
     BENCH_LIMIT,   // on the command line: stands for all sockets' and memory's cases
     BENCH_MEMCPY,  // BENCH_MEMORY alone
     BENCH_APPLY,   // BENCH_MEMORY alone: the rule

@@ -100,7 +100,7 @@ static json_t *report_case_json(const struct bench_case *c)
 
 static bool report_shows(const struct bench_case *c, bool with_limits)
 {
-    return c->target == BENCH_PSD || with_limits;
+    return c->target == BENCH_PSD || c->target == BENCH_RING || with_limits;
 }
 
 json_t *report_json(const struct bench_cases *cases, bool with_limits)
@@ -139,14 +139,20 @@ static const struct table_column columns[] = {
     {"limit", "of socket", TABLE_SHARE},
 };
 
+// A limit is named by what it is a limit of.
+static bool report_names_target(const struct bench_case *c)
+{
+    return c->target != BENCH_PSD && c->target != BENCH_RING;
+}
+
 static void report_row(struct table *t, const struct bench_case *c)
 {
     struct report_numbers n;
     char what[32];
-    bool applies = c->command != BENCH_MEMCPY && c->command != BENCH_PULL && c->command != BENCH_ASSIGN_ADD;
+    bool applies = c->command == BENCH_PUSH || c->command == BENCH_PUSHPULL || c->command == BENCH_APPLY;
     report_sum_up(c, &n);
-    snprintf(what, sizeof what, "%s%s%s", c->target == BENCH_PSD ? "" : bench_targets[c->target],
-             c->target == BENCH_PSD ? "" : " ", bench_commands[c->command]);
+    snprintf(what, sizeof what, "%s%s%s", report_names_target(c) ? bench_targets[c->target] : "",
+             report_names_target(c) ? " " : "", bench_commands[c->command]);
     table_row(t);
     table_cell(t, table_text(what));
     table_cell(t, json_integer((json_int_t)c->size));

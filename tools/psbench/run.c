@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "tools/psbench/allreduce.h"
 #include "tools/psbench/client.h"
 #include "tools/psbench/load.h"
 #include "tools/psbench/memory.h"
@@ -27,6 +28,18 @@ static enum ps_code run_psd(struct run *r, struct bench_case *c, struct bench_sa
     return e->code;
 }
 
+static enum ps_code run_ring(const struct run *r, struct bench_case *c, struct bench_sample *sample,
+                             struct ps_error *e)
+{
+    struct allreduce_places places;
+    const struct allreduce_work work = {c, &places};
+    if (allreduce_open(&places, c, r->plan->host, e) == PS_OK &&
+        load_run(c, allreduce_work, &work, NULL, 0, r->plan->seconds, sample, &c->latency, e) == PS_OK)
+        allreduce_sum_up(c, sample);
+    allreduce_close(&places);
+    return e->code;
+}
+
 static enum ps_code run_socket(const struct run *r, struct bench_case *c, struct bench_sample *sample,
                                struct ps_error *e)
 {
@@ -45,6 +58,9 @@ static enum ps_code run_case(struct run *r, struct bench_case *c, struct ps_erro
     switch (c->target) {
     case BENCH_PSD:
         run_psd(r, c, sample, e);
+        break;
+    case BENCH_RING:
+        run_ring(r, c, sample, e);
         break;
     case BENCH_SOCKET:
         run_socket(r, c, sample, e);

@@ -26,8 +26,8 @@ static const struct command commands[] = {
      "  --set KEY=VALUE  instead of what the job's file says; may be repeated\n"
      "  --summary FILE   where the chief writes the job's results, as JSON\n"
      "  --keep-dir       leave the directory of sockets and say where it is\n"
-     "FILE is a job's YAML file. A job whose strategy is one_device runs in one\n"
-     "workerd, without psd. Exit code 0: the job has finished; others: psctl(1).\n",
+     "FILE is a job's YAML file. A job whose strategy is one_device or mirrored runs\n"
+     "in one workerd, one of multi_worker_mirrored without psd. Exit code 0: the job has finished; others: psctl(1).\n",
      command_run, TAKES_NONE},
     {"plan", "FILE", 1, 1, "what would lie where and need how much memory",
      "  --ps N           ps tasks (2)\n"

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/psbench/allreduce.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "workerd/collective/collective.h"
+
+// ---- where the workers are ----------------------------------------------------------------------------------------
+
+// A port that was free a moment ago.
+static enum ps_code allreduce_find_port(const char *host, char *address, struct ps_error *e)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET};
+    socklen_t len = sizeof at;
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const bool found = fd >= 0 && inet_pton(AF_INET, host, &at.sin_addr) == 1 &&
+                       bind(fd, (struct sockaddr *)&at, sizeof at) == 0 &&
+                       getsockname(fd, (struct sockaddr *)&at, &len) == 0;
+    const int error = errno;
+    if (fd >= 0)
+        close(fd);
+    if (!found)
+        return ps_fail(e, PS_UNAVAILABLE, "no port of %s is free: %s", host, strerror(error));
+    snprintf(address, RUNDIR_PATH_MAX, "%s:%d", host, ntohs(at.sin_port));
+    return PS_OK;
+}
+
+enum ps_code allreduce_open(struct allreduce_places *p, const struct bench_case *c, const char *host,
+                            struct ps_error *e)
+{
+    *p = (struct allreduce_places){.n = c->workers};
+    if (c->workers < 2 || c->workers > ALLREDUCE_WORKERS_MAX)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "allreduce: --workers is %ld, expected 2 to %d", c->workers,
+                       ALLREDUCE_WORKERS_MAX);
+    p->has_dir = c->transport == BENCH_UNIX;
+    if (p->has_dir && rundir_create(&p->dir, 0, (int)p->n, e))
+        return e->code;
+    for (int i = 0; i < p->n; i++)
+        if (p->has_dir)
+            rundir_worker_address(&p->dir, i, p->address[i]);
+        else if (allreduce_find_port(host, p->address[i], e))
+            return e->code;
+    return PS_OK;
+}
+
+void allreduce_close(struct allreduce_places *p)
+{
+    if (p->has_dir)
+        rundir_remove(&p->dir);
+}
+
+// ---- a worker -----------------------------------------------------------------------------------------------------
+
+// One call after the other. The last number says whether any worker has had enough: all end with the same call.
+static enum ps_code allreduce_call(struct wk_collective *collective, float *values, size_t n, struct load_meter *m,
+                                   struct ps_error *e)
+{
+    struct wk_reduction *r = ps_alloc(sizeof *r);
+    uint64_t started = ps_now();
+    bool more = true;
+    do {
+        values[n - 1] = more ? 0 : 1;
+        wk_collective_begin(collective, 0, r, values, n, WK_RING_FLOAT);
+        if (wk_collective_wait(collective, 0, r, e))
+            return e->code;
+        more = load_count(m, &started, 1);
+    } while (values[n - 1] == 0);
+    return PS_OK;
+}
+
+enum ps_code allreduce_work(const void *arg, int rank, struct load_meter *m, struct ps_error *e)
+{
+    static const volatile sig_atomic_t no_signal;
+    const struct allreduce_work *work = arg;
+    const size_t n = (size_t)(work->c->size / sizeof(float));
+    const char *addresses[ALLREDUCE_WORKERS_MAX];
+    for (long i = 0; i < work->places->n; i++)
+        addresses[i] = work->places->address[i];
+    const struct wk_peers_options options = {.job = "psbench",
+                                             .rank = (uint32_t)rank,
+                                             .addresses = addresses,
+                                             .workers = (uint32_t)work->places->n,
+                                             .configuration = "",
+                                             .insecure = true,
+                                             .timeout = 20 * PS_SECOND,
+                                             .stop = &no_signal};
+    struct wk_collective *collective;
+    float *values = ps_alloc(n * sizeof *values);
+    if (wk_collective_open(&options, 1, &collective, e))
+        return e->code;
+    load_ready(m);
+    if (allreduce_call(collective, values, n, m, e))
+        return e->code;
+    load_done(m);
+    wk_collective_close(collective, NULL);
+    return PS_OK;
+}
+
+void allreduce_sum_up(const struct bench_case *c, struct bench_sample *sample)
+{
+    const double workers = (double)c->workers;
+    sample->calls_per_s /= workers;
+    sample->bytes_per_s /= workers;
+    sample->client_cpu *= workers;
+}
