@@ -6,7 +6,8 @@
 #include "common/base/alloc.h"
 
 const char *const bench_targets[] = {"psd", "ring", "socket", "memory"};
-const char *const bench_commands[] = {"push", "pull", "pushpull", "assign_add", "allreduce", "limit", "memcpy", "apply"};
+const char *const bench_commands[] = {"push",      "pull",  "pushpull", "assign_add",
+                                      "allreduce", "limit", "memcpy",   "apply"};
 const char *const bench_transports[] = {"tcp", "unix"};
 const char *const bench_rules[] = {"noop", "sgd", "adam"};
 

@@ -25,9 +25,9 @@ enum bench_command {
     BENCH_PUSHPULL,
     BENCH_ASSIGN_ADD,
     BENCH_ALLREDUCE,  // BENCH_RING alone
-    BENCH_LIMIT,   // on the command line: stands for all sockets' and memory's cases
-    BENCH_MEMCPY,  // BENCH_MEMORY alone
-    BENCH_APPLY,   // BENCH_MEMORY alone: the rule
+    BENCH_LIMIT,      // on the command line: stands for all sockets' and memory's cases
+    BENCH_MEMCPY,     // BENCH_MEMORY alone
+    BENCH_APPLY,      // BENCH_MEMORY alone: the rule
 };
 enum { BENCH_COMMANDS = BENCH_APPLY + 1, BENCH_SAID_COMMANDS = BENCH_LIMIT + 1 };
 

@@ -28,8 +28,7 @@ static enum ps_code run_psd(struct run *r, struct bench_case *c, struct bench_sa
     return e->code;
 }
 
-static enum ps_code run_ring(const struct run *r, struct bench_case *c, struct bench_sample *sample,
-                             struct ps_error *e)
+static enum ps_code run_ring(const struct run *r, struct bench_case *c, struct bench_sample *sample, struct ps_error *e)
 {
     struct allreduce_places places;
     const struct allreduce_work work = {c, &places};
