@@ -44,7 +44,7 @@ include tests/unit/nn_ops.mk
 include tests/unit/nn_replica.mk
 include tests/unit/one_device.mk
 include tests/unit/resume.mk
-include tests/unit/ring.mk
+include tests/unit/collective.mk
 include tests/unit/weights.mk
 include tests/unit/output.mk
 include tests/unit/parameter_server.mk

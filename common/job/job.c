@@ -178,6 +178,7 @@ static const struct field fields[] = {
      .kinds = SYNC, SERVERS},
     {"strategy.refuse_nonfinite", FLAG, AT(refuse_nonfinite), "false"},
     {"strategy.devices", DEVICES, AT(devices), REPLICAS},
+    {"strategy.compare_every", COUNT, AT(compare_every), "0", .max = 1 << 30, REPLICAS},
     {"strategy.placement", WORD, AT(placement), "greedy", placements, SERVERS},
     {"strategy.partitioner", STRING, AT(partitioner), "none", SERVERS},
     {"strategy.min_workers", SMALL, AT(min_workers), "1", .min = 1, .max = PS_MAX_WORKERS, SERVERS, OWN},

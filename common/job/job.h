@@ -42,6 +42,7 @@
 //                                #   in workers that have no ps task), for which of these there are update, which
 //                                #   makes no difference, and refuse_nonfinite; and for the last two:
 //       devices: [cpu:0, cpu:1]  # of a worker, one replica on each; default: one on `device`
+//       compare_every: 0         # steps after which replicas see whether their variables are equal, to the bit
 //       update: async            # or sync, ssp
 //       n_fetch: 1               # async: pull every so many steps
 //       n_push: 1                # async: push every so many steps
@@ -207,6 +208,7 @@ struct ps_job {
     int staleness;              // ssp, else 0
     int replicas_to_aggregate;  // sync; 0: all
     bool refuse_nonfinite;
+    uint64_t compare_every;         // mirrored, multi_worker_mirrored: steps; 0: never
     struct ps_job_devices devices;  // mirrored, multi_worker_mirrored: one replica on each; none: one on `device`
 
     int batch_size, threads;  // per replica

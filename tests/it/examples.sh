@@ -3,7 +3,7 @@
 #
 # Every job file of every example trains a little, with a frozen layer, which stays bit for bit as it was drawn; and where
 # nothing depends on the batch (no dropout, no batch normalisation), two workers or replicas in step do what one device does
-# with batches of twice the size. PS_EXAMPLES_STEPS: for how many steps, 10 without it.
+# with batches of twice the size, and replicas are equal after every step. PS_EXAMPLES_STEPS: for how many steps, 10 without it.
 #
 # In step, sums of gradients are rounded in another order: 1e-7. What training makes of that depends on the rate. At 0.05
 # one device alone whose first weights are others by 1e-7 is 7e-5 (conv), 0.01 (mnist-cnn) and 0.02 (char-gpt) away after
@@ -20,8 +20,8 @@ trains() {
     shift 3
     case $mode in
     one_device) cluster=() ;;
-    mirrored) cluster=() file=one_device strategy=(--set strategy.name=mirrored --set strategy.devices=[cpu:0,cpu:1]) ;;
-    multi_worker_mirrored) cluster=(--workers 2) file=one_device strategy=(--set strategy.name=$mode) ;;
+    mirrored) cluster=() file=one_device strategy=(--set strategy.name=mirrored --set strategy.devices=[cpu:0,cpu:1] --set strategy.compare_every=1) ;;
+    multi_worker_mirrored) cluster=(--workers 2) file=one_device strategy=(--set strategy.name=$mode --set strategy.compare_every=1) ;;
     esac
     timeout 600 "$psctl" run "${cluster[@]}" "$example/$file.yaml" "${strategy[@]}" --set steps="$steps" --set output="$output.safetensors" \
         --set epochs=1000 "${sizes[@]}" "$@"

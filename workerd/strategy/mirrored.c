@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/hash.h"
 #include "workerd/collective/collective.h"
 #include "workerd/strategy/local_rule.h"
 
@@ -38,6 +39,7 @@ struct mirrored {
     size_t begun;               // buckets that have left in the step at hand
     float weight;               // of this replica's gradient in the mean of the step at hand
     struct ps_error why;        // a gradient of the step is not finite
+    double *hashes;             // [2 * ranks] of the replicas' variables
     struct wk_reduction alone;  // one that is begun and waited for at once
 
     uint64_t epoch, at, steps;  // examples of the epoch that have been handed out to all; steps
@@ -97,6 +99,7 @@ static void mirrored_close(void *state, const char *reason)
     wk_local_rule_close(&s->rule);
     free(s->bucket);
     free(s->bucket_of);
+    free(s->hashes);
     free(s);
 }
 
@@ -105,6 +108,7 @@ static enum ps_code mirrored_open(const struct wk_env *env, void **state, struct
     struct mirrored *s = ps_alloc(sizeof *s);
     s->env = env;
     mirrored_cut_buckets(s);
+    s->hashes = ps_alloc(2 * (size_t)env->workers * sizeof *s->hashes);
     *state = s;
     if (wk_local_rule_open(&s->rule, env, e) || (env->rank == 0 && wk_init_weights(env, e)))
         return e->code;
@@ -205,6 +209,35 @@ static void mirrored_ready(void *state, size_t variable)
     }
 }
 
+// Of all variables.
+static uint64_t mirrored_hash(const struct mirrored *s)
+{
+    uint64_t hash = PS_HASH_SEED;
+    for (size_t i = 0; i < nn_model_params(s->env->model); i++)
+        hash = ps_hash(hash, nn_replica_param(s->env->replica, i),
+                       (size_t)nn_model_param(s->env->model, i)->count * sizeof(float));
+    return hash;
+}
+
+// All hashes, in an array that each rank puts its own into: halves, which a double holds. What differs is a defect, of
+// the machine or of this program.
+static enum ps_code mirrored_compare(struct mirrored *s, uint64_t step, struct ps_error *e)
+{
+    const uint64_t hash = mirrored_hash(s);
+    const uint32_t n = s->env->workers;
+    for (uint32_t rank = 0; rank < 2 * n; rank++)
+        s->hashes[rank] = 0;
+    s->hashes[2 * s->env->rank] = (double)(hash >> 32);
+    s->hashes[2 * s->env->rank + 1] = (double)(hash & UINT32_MAX);
+    if (mirrored_add_up(s, s->hashes, 2 * (size_t)n, WK_RING_DOUBLE, e))
+        return e->code;
+    for (uint32_t rank = 1; rank < n; rank++)
+        if (s->hashes[2 * rank] != s->hashes[0] || s->hashes[2 * rank + 1] != s->hashes[1])
+            return ps_fail(e, PS_INTERNAL,
+                           "after step %" PRIu64 " replica %" PRIu32 " has other variables than replica 0", step, rank);
+    return PS_OK;
+}
+
 static enum ps_code mirrored_end(void *state, const struct wk_work *work, struct ps_error *e)
 {
     struct mirrored *s = state;
@@ -216,7 +249,8 @@ static enum ps_code mirrored_end(void *state, const struct wk_work *work, struct
         if (wk_collective_wait(s->env->collective, s->env->device, &s->bucket[i].sum, e))
             return e->code;
     wk_local_rule_apply(&s->rule, work->step);
-    return PS_OK;
+    const uint64_t every = s->env->job->compare_every;
+    return every && (work->step + 1) % every == 0 ? mirrored_compare(s, work->step, e) : PS_OK;
 }
 
 static enum ps_code mirrored_refresh(void *state, struct ps_error *e)

@@ -4,3 +4,8 @@ tests_unit_test_ring_SOURCES = tests/unit/test_ring.c
 tests_unit_test_ring_LDADD = libwkring.la libcommon.la $(CMOCKA_LIBS)
 tests_unit_test_collective_SOURCES = tests/unit/test_collective.c
 tests_unit_test_collective_LDADD = libwkcollective.la libcommon.la $(CMOCKA_LIBS)
+check_PROGRAMS += tests/unit/test_mirrored
+TESTS += tests/unit/test_mirrored
+tests_unit_test_mirrored_SOURCES = tests/unit/test_mirrored.c workerd/strategy/checkpoint.c \
+	workerd/strategy/local_rule.c workerd/strategy/mirrored.c workerd/strategy/weights.c
+tests_unit_test_mirrored_LDADD = libwkweights.la libwkcollective.la libnnreplica.la libjob.la libcommon.la $(JANSSON_LIBS) $(CMOCKA_LIBS)

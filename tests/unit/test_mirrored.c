@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// workerd/strategy/mirrored.c: what two replicas, which are threads, make of gradients that are put into them by hand.
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <pthread.h>
+
+#include "workerd/collective/collective.h"
+#include "workerd/strategy/strategy.h"
+
+enum { REPLICAS = 2, STEPS = 3 };
+
+static const char model_text[] =
+    "{\"class_name\": \"Sequential\", \"config\": {\"name\": \"net\", \"layers\": ["
+    "{\"class_name\": \"InputLayer\", \"config\": {\"name\": \"in\", \"batch_shape\": [null, 1]}},"
+    "{\"class_name\": \"Dense\", \"config\": {\"name\": \"dense\", \"units\": 1, \"use_bias\": false}}]}}";
+
+// Of one replica: what is put in, and what comes out.
+struct step {
+    int rows;
+    uint64_t rows_of_all;
+    float gradient;
+    float damage;  // added to the weight before the step
+    float expected;
+};
+
+struct replica {
+    struct wk_env env;
+    void *state;
+    pthread_t thread;
+    struct step step[STEPS];
+    float begins_with;
+    struct ps_error error;
+};
+
+static struct nn_model *model;
+static struct ps_job *job;
+
+static void must(enum ps_code code, const struct ps_error *e)
+{
+    if (code != PS_OK)
+        fail_msg("%s", e->text);
+}
+
+static void *run_replica(void *arg)
+{
+    struct replica *r = arg;
+    const struct wk_home *home = wk_mirrored.home;
+    float *w = nn_replica_param(r->env.replica, 0);
+    if (wk_mirrored.open(&r->env, &r->state, &r->error) == PS_OK)
+        r->begins_with = *w;
+    for (uint64_t k = 0; k < STEPS && r->error.code == PS_OK && r->step[k].rows_of_all; k++) {
+        const struct step *s = &r->step[k];
+        const struct wk_work work = {.step = k, .rows = s->rows, .rows_of_all = s->rows_of_all};
+        *w = k == 0 ? 8 : *w + s->damage;
+        if (home->begin(r->state, &work, &r->error))
+            break;
+        nn_replica_grad(r->env.replica, 0)[0] = s->gradient;
+        home->ready(r->state, 0);
+        if (home->end(r->state, &work, &r->error) == PS_OK && *w != s->expected)
+            ps_fail(&r->error, PS_INTERNAL, "step %d: the weight is %f, not %f", (int)k, (double)*w,
+                    (double)s->expected);
+    }
+    if (r->error.code)
+        wk_collective_fail(r->env.collective, r->error.text);
+    return NULL;
+}
+
+// Runs both with this strategy.
+static void run(struct replica r[REPLICAS], const char *strategy)
+{
+    static const volatile sig_atomic_t no_signal;
+    static const struct ps_loss mse = PS_LOSS(.kind = PS_LOSS_MSE);
+    const struct wk_peers_options options = {.workers = 1, .stop = &no_signal};
+    struct wk_collective *collective;
+    struct ps_error e = {.code = PS_OK};
+    char text[512];
+    snprintf(text, sizeof text,
+             "model: m\ndata: {kind: synthetic-digits}\nloss: {name: mse}\noptimizer: {name: sgd, learning_rate: 1}\n"
+             "strategy: {name: mirrored, %s}\n",
+             strategy);
+    must(ps_job_parse(text, strlen(text), "job.yaml", NULL, 0, &job, &e), &e);
+    must(nn_model_parse(model_text, "test", &model, &e), &e);
+    must(wk_collective_open(&options, REPLICAS, &collective, &e), &e);
+    for (uint32_t i = 0; i < REPLICAS; i++) {
+        r[i].env = (struct wk_env){
+            .job = job, .model = model, .rank = i, .workers = REPLICAS, .device = i, .collective = collective};
+        must(nn_replica_create(model, "ref", 1, 1, i, &mse, &r[i].env.replica, &e), &e);
+        pthread_create(&r[i].thread, NULL, run_replica, &r[i]);
+    }
+    for (uint32_t i = 0; i < REPLICAS; i++)
+        pthread_join(r[i].thread, NULL);
+    wk_collective_close(collective, NULL);
+    for (uint32_t i = 0; i < REPLICAS; i++) {
+        wk_mirrored.close(r[i].state, NULL);
+        nn_replica_free(r[i].env.replica);
+    }
+    nn_model_free(model);
+    ps_job_free(job);
+}
+
+// The mean over all rows of a step, of which one replica may have fewer than the other, or none.
+static void gradients_are_weighted_by_rows(void **ctx)
+{
+    struct replica r[REPLICAS] = {{.step = {{4, 8, 1, 0, 6}, {4, 5, 1, 0, 5.2F}, {4, 4, 1, 0, 4.2F}}},
+                                  {.step = {{4, 8, 3, 0, 6}, {1, 5, 0, 0, 5.2F}, {0, 4, 0, 0, 4.2F}}}};
+    (void)ctx;
+    run(r, "compare_every: 1");
+    for (int i = 0; i < REPLICAS; i++)
+        must(r[i].error.code, &r[i].error);
+    assert_true(r[0].begins_with == r[1].begins_with && r[0].begins_with != 0);
+}
+
+static void replicas_that_differ_are_found(void **ctx)
+{
+    struct replica r[REPLICAS] = {{.step = {{1, 2, 1, 0, 7}, {1, 2, 1, 0, 6}, {1, 2, 1, 0, 5}}},
+                                  {.step = {{1, 2, 1, 0, 7}, {1, 2, 1, 1e-6F, 6}, {1, 2, 1, 0, 5}}}};
+    (void)ctx;
+    run(r, "compare_every: 2");
+    assert_int_equal(PS_INTERNAL, r[0].error.code);
+    assert_string_equal("after step 1 replica 1 has other variables than replica 0", r[0].error.text);
+}
+
+static void a_gradient_that_is_none_is_named(void **ctx)
+{
+    struct replica r[REPLICAS] = {{.step = {{1, 2, 1, 0, 7}, {1, 2, 1, 0, 6}}},
+                                  {.step = {{1, 2, 1, 0, 7}, {1, 2, INFINITY, 0, 0}}}};
+    (void)ctx;
+    run(r, "refuse_nonfinite: true");
+    assert_string_equal("variable 'net/dense/kernel': the gradient's element 0 is not finite", r[1].error.text);
+    assert_int_equal(PS_INVALID_ARGUMENT, r[1].error.code);
+    assert_int_equal(PS_ABORTED, r[0].error.code);
+    assert_string_equal(r[1].error.text, r[0].error.text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gradients_are_weighted_by_rows),
+        cmocka_unit_test(replicas_that_differ_are_found),
+        cmocka_unit_test(a_gradient_that_is_none_is_named),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
