@@ -22,7 +22,9 @@ libwkweights_la_LIBADD = libnnmodel.la libpszip.la libcommon.la $(HDF5_LIBS)
 noinst_LTLIBRARIES += libwkadd.la libwkring.la libwkcollective.la
 libwkadd_la_SOURCES = workerd/collective/add.c workerd/collective/add.h
 libwkadd_la_CFLAGS = $(AM_CFLAGS) $(PS_VECTOR_CFLAGS) -ffp-contract=off
-libwkring_la_SOURCES = workerd/collective/ring.c workerd/collective/ring.h
+libwkring_la_SOURCES = \
+	workerd/collective/ring.c workerd/collective/ring.h \
+	workerd/collective/shm.c workerd/collective/shm.h
 libwkring_la_LIBADD = libwkadd.la libcommon.la
 libwkcollective_la_SOURCES = \
 	workerd/collective/collective.c workerd/collective/collective.h \

@@ -54,6 +54,7 @@ static const char *const schedules[] = {"constant",        "piecewise",  "expone
                                         "cosine_restarts", "polynomial", "inverse_time", NULL};
 static const char *const strategies[] = {"parameter_server", "one_device", "mirrored", "multi_worker_mirrored", NULL};
 static const char *const strategies_elsewhere[] = {"central_storage", NULL};
+static const char *const communications[] = {"auto", "ring", NULL};
 static const char *const updates[] = {"async", "sync", "ssp", NULL};
 static const char *const placements[] = {"greedy", "round_robin", NULL};
 static const char *const devices[] = {"cpu", "ref", NULL};
@@ -178,6 +179,8 @@ static const struct field fields[] = {
      .kinds = SYNC, SERVERS},
     {"strategy.refuse_nonfinite", FLAG, AT(refuse_nonfinite), "false"},
     {"strategy.devices", DEVICES, AT(devices), REPLICAS},
+    {"strategy.communication", CHOICE, AT(communication), "auto", communications,
+     .strategies = 1 << PS_STRATEGY_MULTI_WORKER_MIRRORED},
     {"strategy.compare_every", COUNT, AT(compare_every), "0", .max = 1 << 30, REPLICAS},
     {"strategy.placement", WORD, AT(placement), "greedy", placements, SERVERS},
     {"strategy.partitioner", STRING, AT(partitioner), "none", SERVERS},

@@ -56,6 +56,7 @@ static const struct {
     [PARAMSERVER__V1__METHOD__RENDEZVOUS] = WORKER("Rendezvous", false),
     [PARAMSERVER__V1__METHOD__SEND] = WORKER("Send", true),
     [PARAMSERVER__V1__METHOD__ABORT] = WORKER("Abort", false),
+    [PARAMSERVER__V1__METHOD__WATCH] = WORKER("Watch", false),
 };
 
 const char *ps_method_path(int method)

@@ -152,11 +152,17 @@ static void run_all(struct worker *w, uint32_t n)
         pthread_join(w[i].thread, NULL);
 }
 
-static void adds_up_over(uint32_t workers, uint32_t devices)
+// hosts: how many of them; 0: the workers share no memory.
+static void adds_up_over(uint32_t workers, uint32_t devices, uint32_t hosts)
 {
+    static const char *const host[] = {"one", "two", "three"};
     struct worker w[WORKERS];
     for (uint32_t i = 0; i < workers; i++)
         w[i] = worker_of(i, workers, devices, 5);
+    for (uint32_t i = 0; i < workers && hosts; i++) {
+        w[i].options.shares_memory = true;
+        w[i].options.host = host[i % hosts];
+    }
     run_all(w, workers);
     for (uint32_t i = 0; i < workers; i++)
         if (w[i].error.code)
@@ -166,34 +172,53 @@ static void adds_up_over(uint32_t workers, uint32_t devices)
 static void replicas_of_a_process(void **ctx)
 {
     (void)ctx;
-    adds_up_over(1, 1);
-    adds_up_over(1, 2);
-    adds_up_over(1, DEVICES);
+    adds_up_over(1, 1, 0);
+    adds_up_over(1, 2, 0);
+    adds_up_over(1, DEVICES, 0);
 }
 
 static void workers(void **ctx)
 {
     (void)ctx;
-    adds_up_over(2, 1);
-    adds_up_over(3, 1);
-    adds_up_over(WORKERS, 1);
+    adds_up_over(2, 1, 0);
+    adds_up_over(3, 1, 0);
+    adds_up_over(WORKERS, 1, 0);
 }
 
 static void workers_of_several_replicas(void **ctx)
 {
     (void)ctx;
-    adds_up_over(2, 2);
-    adds_up_over(3, DEVICES);
+    adds_up_over(2, 2, 0);
+    adds_up_over(3, DEVICES, 0);
+}
+
+static void workers_that_share_memory(void **ctx)
+{
+    (void)ctx;
+    adds_up_over(2, 1, 1);
+    adds_up_over(WORKERS, 1, 1);
+    adds_up_over(3, 2, 1);
+}
+
+static void workers_of_several_hosts(void **ctx)
+{
+    (void)ctx;
+    adds_up_over(3, 1, 2);
+    adds_up_over(WORKERS, 1, 2);
+    adds_up_over(WORKERS, 2, 3);
 }
 
 // Everybody ends, with the reason of the one that was first.
 static void one_ends_and_all_hear_why(void **ctx)
 {
     (void)ctx;
-    for (uint32_t devices = 1; devices <= 2; devices++) {
+    for (uint32_t how = 0; how < 4; how++) {
+        const uint32_t devices = 1 + how % 2;
         struct worker w[3];
-        for (uint32_t i = 0; i < 3; i++)
+        for (uint32_t i = 0; i < 3; i++) {
             w[i] = worker_of(i, 3, devices, 50);
+            w[i].options.shares_memory = how / 2;
+        }
         w[1].leaves_after = 2;
         run_all(w, 3);
         for (uint32_t i = 0; i < 3; i++)
@@ -292,7 +317,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(replicas_of_a_process),       cmocka_unit_test(workers),
-        cmocka_unit_test(workers_of_several_replicas), cmocka_unit_test(one_ends_and_all_hear_why),
+        cmocka_unit_test(workers_of_several_replicas), cmocka_unit_test(workers_that_share_memory),
+        cmocka_unit_test(workers_of_several_hosts),    cmocka_unit_test(one_ends_and_all_hear_why),
         cmocka_unit_test(who_is_missing_is_named),     cmocka_unit_test(strangers_are_refused),
         cmocka_unit_test(a_rank_is_there_once),        cmocka_unit_test(a_signal_ends_the_waiting),
     };

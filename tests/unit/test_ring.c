@@ -108,7 +108,8 @@ static void open_rings(struct test *t, uint32_t ranks, uint64_t seed)
     *t = (struct test){.ranks = ranks, .seed = seed};
     for (uint32_t r = 0; r < ranks; r++) {
         t->node[r] = (struct node){t, r};
-        t->ring[r] = wk_ring_create(r, ranks, (struct wk_ring_link){send_to_next, &t->node[r]});
+        t->ring[r] = wk_ring_create((struct wk_ring_link){send_to_next, &t->node[r]});
+        wk_ring_join(t->ring[r], r, ranks);
     }
 }
 

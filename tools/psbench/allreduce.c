@@ -41,7 +41,7 @@ enum ps_code allreduce_open(struct allreduce_places *p, const struct bench_case 
     if (c->workers < 2 || c->workers > ALLREDUCE_WORKERS_MAX)
         return ps_fail(e, PS_INVALID_ARGUMENT, "allreduce: --workers is %ld, expected 2 to %d", c->workers,
                        ALLREDUCE_WORKERS_MAX);
-    p->has_dir = c->transport == BENCH_UNIX;
+    p->has_dir = c->transport != BENCH_TCP;
     if (p->has_dir && rundir_create(&p->dir, 0, (int)p->n, e))
         return e->code;
     for (int i = 0; i < p->n; i++)
@@ -90,6 +90,7 @@ enum ps_code allreduce_work(const void *arg, int rank, struct load_meter *m, str
                                              .addresses = addresses,
                                              .workers = (uint32_t)work->places->n,
                                              .configuration = "",
+                                             .shares_memory = work->c->transport == BENCH_SHM,
                                              .insecure = true,
                                              .timeout = 20 * PS_SECOND,
                                              .stop = &no_signal};

@@ -8,7 +8,7 @@
 const char *const bench_targets[] = {"psd", "ring", "socket", "memory"};
 const char *const bench_commands[] = {"push",      "pull",  "pushpull", "assign_add",
                                       "allreduce", "limit", "memcpy",   "apply"};
-const char *const bench_transports[] = {"tcp", "unix"};
+const char *const bench_transports[] = {"tcp", "unix", "shm"};
 const char *const bench_rules[] = {"noop", "sgd", "adam"};
 
 const char *bench_rule_name(enum bench_rule rule)
@@ -118,7 +118,8 @@ void bench_cases_make(struct bench_cases *cases, const struct bench_plan *plan)
                 c.command = (enum bench_command)command;
                 c.transport = (enum bench_transport)transport;
                 c.rule = (enum bench_rule)rule;
-                if (plan->commands[command] && plan->transports[transport] && plan->rules[rule])
+                if (plan->commands[command] && plan->transports[transport] && plan->rules[rule] &&
+                    (c.transport != BENCH_SHM || c.command == BENCH_ALLREDUCE))
                     case_put_sizes_and_workers(cases, plan, c);
             }
     for (size_t i = 0; i < cases->n; i++)

@@ -55,3 +55,15 @@ void wk_add_doubles(const struct ps_slices *come, double *to, size_t n)
 {
     add_slices(come, to, n, sizeof *to);
 }
+
+void wk_add_to_floats(float *restrict sum, const float *restrict v, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        sum[i] = sum[i] + v[i];
+}
+
+void wk_add_to_doubles(double *restrict sum, const double *restrict v, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        sum[i] = sum[i] + v[i];
+}

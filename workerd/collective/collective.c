@@ -10,6 +10,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "workerd/collective/add.h"
 
 // How often who waits for other workers looks whether a signal has come; after how long it says for what it waits.
 static const uint64_t collective_look = 100 * PS_MS, collective_patience = 10 * PS_SECOND;
@@ -91,29 +92,16 @@ static size_t collective_share(const struct wk_collective *c, size_t n, uint32_t
     return device == c->devices ? n : at & ~(size_t)15;
 }
 
-#define SUM(NAME, TYPE)                                                         \
-    static void NAME(void *const *values, uint32_t d, size_t first, size_t end) \
-    {                                                                           \
-        TYPE *restrict sum = values[0];                                         \
-        for (uint32_t k = 1; k < d; k++) {                                      \
-            const TYPE *restrict v = values[k];                                 \
-            for (size_t i = first; i < end; i++)                                \
-                sum[i] = sum[i] + v[i];                                         \
-        }                                                                       \
-    }                                                                           \
-    _Static_assert(sizeof(TYPE) <= sizeof(double), "a number")
-
-SUM(collective_sum_floats, float);
-SUM(collective_sum_doubles, double);
-
 // A replica's part of the sum, into replica 0's array.
 static void collective_sum_part(const struct wk_collective *c, uint32_t device, const struct wk_reduction *r)
 {
-    const size_t first = collective_share(c, r->n, device), end = collective_share(c, r->n, device + 1);
-    if (r->type == WK_RING_FLOAT)
-        collective_sum_floats(c->values, c->devices, first, end);
-    else
-        collective_sum_doubles(c->values, c->devices, first, end);
+    const size_t first = collective_share(c, r->n, device), n = collective_share(c, r->n, device + 1) - first;
+    for (uint32_t k = 1; k < c->devices; k++) {
+        if (r->type == WK_RING_FLOAT)
+            wk_add_to_floats((float *)c->values[0] + first, (const float *)c->values[k] + first, n);
+        else
+            wk_add_to_doubles((double *)c->values[0] + first, (const double *)c->values[k] + first, n);
+    }
 }
 
 // ---- other workers ------------------------------------------------------------------------------------------------
@@ -135,13 +123,36 @@ static enum ps_code collective_wait_for_workers(struct wk_collective *c, struct 
     return e->code;
 }
 
-// The sum of this worker's replicas, and then of all.
-static void collective_reduce_over_workers(struct wk_collective *c, struct wk_reduction *r)
+// The workers of a host add up first, then the first ones of the hosts.
+static enum ps_code collective_reduce_over_hosts(struct wk_collective *c, struct wk_reduction *r, struct ps_error *e)
 {
-    struct ps_error e;
-    wk_ring_begin(wk_peers_ring(c->peers), r, c->values[0], r->n, r->type);
-    if (collective_wait_for_workers(c, r, &e))
-        wk_collective_fail(c, e.text);
+    struct wk_shm *shm = wk_peers_shm(c->peers);
+    const bool alone = wk_peers_hosts(c->peers) == 1;
+    void *values = r->values;
+    const size_t n = r->n;
+    const enum wk_ring_type type = r->type;
+    if (wk_shm_reduce(shm, values, n, type, alone, e) || alone)
+        return e->code;
+    if (wk_peers_is_first(c->peers)) {
+        wk_ring_begin(wk_peers_ring(c->peers), r, values, n, type);
+        if (collective_wait_for_workers(c, r, e))
+            return e->code;
+    }
+    return wk_shm_broadcast(shm, values, n, type, e);
+}
+
+static bool collective_shares_memory(const struct wk_collective *c)
+{
+    return c->peers && wk_peers_shm(c->peers);
+}
+
+// The sum of this worker's replicas is *r's: adds up those of all.
+static enum ps_code collective_reduce_over_workers(struct wk_collective *c, struct wk_reduction *r, struct ps_error *e)
+{
+    if (collective_shares_memory(c))
+        return collective_reduce_over_hosts(c, r, e);
+    wk_ring_begin(wk_peers_ring(c->peers), r, r->values, r->n, r->type);
+    return collective_wait_for_workers(c, r, e);
 }
 
 // ---- all-reduce ---------------------------------------------------------------------------------------------------
@@ -150,7 +161,7 @@ void wk_collective_begin(struct wk_collective *c, uint32_t device, struct wk_red
                          enum wk_ring_type type)
 {
     (void)device;
-    if (c->devices == 1 && c->peers)
+    if (c->devices == 1 && c->peers && !collective_shares_memory(c))
         wk_ring_begin(wk_peers_ring(c->peers), r, values, n, type);
     else
         *r = (struct wk_reduction){.values = values, .n = n, .type = type};
@@ -165,8 +176,8 @@ static enum ps_code collective_wait_for_all(struct wk_collective *c, uint32_t de
     collective_sum_part(c, device, r);
     if (collective_barrier(c, e))
         return e->code;
-    if (c->peers && device == 0)
-        collective_reduce_over_workers(c, r);
+    if (c->peers && device == 0 && collective_reduce_over_workers(c, r, e))
+        wk_collective_fail(c, e->text);
     if (c->peers && collective_barrier(c, e))
         return e->code;
     if (device)
@@ -179,6 +190,8 @@ enum ps_code wk_collective_wait(struct wk_collective *c, uint32_t device, struct
     e->code = PS_OK;
     if (c->devices > 1)
         collective_wait_for_all(c, device, r, e);
+    else if (collective_shares_memory(c))
+        collective_reduce_over_hosts(c, r, e);
     else if (c->peers)
         collective_wait_for_workers(c, r, e);
     if (e->code == PS_ABORTED && *c->stop)

@@ -24,17 +24,25 @@ struct wk_ring {
     struct ps_error ended;           // likewise: the rank before has not
 };
 
-struct wk_ring *wk_ring_create(uint32_t rank, uint32_t ranks, struct wk_ring_link link)
+struct wk_ring *wk_ring_create(struct wk_ring_link link)
 {
     struct wk_ring *ring = ps_alloc(sizeof *ring);
     pthread_condattr_t attributes;
-    *ring = (struct wk_ring){.rank = rank, .ranks = ranks, .link = link};
+    *ring = (struct wk_ring){.link = link};
     pthread_mutex_init(&ring->lock, NULL);
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&ring->changed, &attributes);
     pthread_condattr_destroy(&attributes);
     return ring;
+}
+
+void wk_ring_join(struct wk_ring *ring, uint32_t rank, uint32_t ranks)
+{
+    pthread_mutex_lock(&ring->lock);
+    ring->rank = rank;
+    ring->ranks = ranks;
+    pthread_mutex_unlock(&ring->lock);
 }
 
 void wk_ring_destroy(struct wk_ring *ring)
@@ -120,7 +128,6 @@ static void ring_work(struct wk_ring *ring, struct wk_reduction *r, struct wk_ri
     const struct wk_ring_chunk on = {m->chunk.sequence, m->chunk.first, m->chunk.hop + 1};
     const bool goes_on = on.hop < 2 * (ring->ranks - 1), is_sum = on.hop >= ring->ranks - 1;
     ring_take(ring, r, m, elements);
-    m->done(m, PS_OK, NULL);
     if (goes_on)
         ring_send(ring, r, on, elements);
     pthread_mutex_lock(&ring->lock);
@@ -129,6 +136,7 @@ static void ring_work(struct wk_ring *ring, struct wk_reduction *r, struct wk_ri
     if (r->left == 0 && r->busy == 0)
         pthread_cond_broadcast(&ring->changed);
     pthread_mutex_unlock(&ring->lock);
+    m->done(m, PS_OK, NULL);  // not before: the rank before may end once it knows
 }
 
 static void ring_refuse(struct wk_ring *ring, struct wk_ring_message *m)
@@ -309,4 +317,12 @@ void wk_ring_fail(struct wk_ring *ring, enum ps_code code, const char *text)
     pthread_cond_broadcast(&ring->changed);
     pthread_mutex_unlock(&ring->lock);
     ring_end_messages(early, PS_ABORTED, text);
+}
+
+enum ps_code wk_ring_look(struct wk_ring *ring, struct ps_error *e)
+{
+    pthread_mutex_lock(&ring->lock);
+    *e = ring->failed.code ? ring->failed : ring->ended;
+    pthread_mutex_unlock(&ring->lock);
+    return e->code;
 }

@@ -61,8 +61,9 @@ struct wk_ring_link {
     void *ctx;
 };
 
-// rank of ranks, two or more.
-struct wk_ring *wk_ring_create(uint32_t rank, uint32_t ranks, struct wk_ring_link link);
+struct wk_ring *wk_ring_create(struct wk_ring_link link);
+// rank of ranks, two or more, before the first reduction and the first chunk.
+void wk_ring_join(struct wk_ring *ring, uint32_t rank, uint32_t ranks);
 // No thread is in a function of the ring, and no chunk is on its way.
 void wk_ring_destroy(struct wk_ring *ring);
 
@@ -78,6 +79,8 @@ void wk_ring_receive(struct wk_ring *ring, struct wk_ring_message *m);
 void wk_ring_sent(struct wk_ring *ring, struct wk_reduction *r);
 // The rank before has ended: an error, for all that wait for chunks of it now or later.
 void wk_ring_end_of_chunks(struct wk_ring *ring, enum ps_code code, const char *text);
+// Has it failed, or has the rank before ended?
+enum ps_code wk_ring_look(struct wk_ring *ring, struct ps_error *e);
 // All that waits, and all that begins from now on, ends with this. The first reason stays.
 void wk_ring_fail(struct wk_ring *ring, enum ps_code code, const char *text);
 

@@ -29,6 +29,12 @@ struct wk_peers {
     struct ps_client *client;
     struct wk_ring *ring;
     struct wk_rendezvous rendezvous;
+    uint32_t next;  // on the ring: the first worker of another host, or of this one
+    uint32_t hosts;
+    uint32_t first;            // worker of this host,
+    uint32_t member, members;  // of which this is which one of how many
+    struct wk_shm *shm;
+    struct ps_call *watcher;  // the worker before this one; NULL: it has not called, or is gone
     pthread_mutex_t lock;
     pthread_cond_t changed;
     uint64_t session;              // 0: not known yet
@@ -90,16 +96,6 @@ static void peers_fail(struct wk_peers *p, const char *text)
 
 // ---- chunks that leave --------------------------------------------------------------------------------------------
 
-static uint32_t peers_next(const struct wk_peers *p)
-{
-    return (p->options.rank + 1) % p->options.workers;
-}
-
-static uint32_t peers_previous(const struct wk_peers *p)
-{
-    return (p->options.rank + p->options.workers - 1) % p->options.workers;
-}
-
 struct outbound {
     struct ps_owner owner;  // of the bytes, which are the reduction's; and one reference until the reply
     struct wk_peers *peers;
@@ -115,7 +111,7 @@ static void peers_on_sent(void *arg, enum ps_code code, const char *text, struct
 {
     struct outbound *out = arg;
     struct wk_peers *p = out->peers;
-    const uint32_t next = peers_next(p);
+    const uint32_t next = p->next;
     char why[400];
     (void)reply;
     snprintf(why, sizeof why, "worker %" PRIu32 " (%s) is gone: %s", next, p->options.addresses[next], text);
@@ -142,8 +138,7 @@ static void peers_send(void *ctx, struct wk_reduction *r, struct wk_ring_chunk c
     m.first = chunk.first;
     ps_slices_add(&payload, (struct ps_slice){bytes, size, &out->owner});
     ps_msg_pack(&m.base, &payload, &request);
-    ps_client_call(p->client, peers_next(p), PARAMSERVER__V1__METHOD__SEND, true, UINT64_MAX, &request, peers_on_sent,
-                   out);
+    ps_client_call(p->client, p->next, PARAMSERVER__V1__METHOD__SEND, true, UINT64_MAX, &request, peers_on_sent, out);
 }
 
 // ---- calls that come ----------------------------------------------------------------------------------------------
@@ -180,8 +175,6 @@ static void peers_take_chunk(struct wk_peers *p, struct ps_call *call)
     in->message.chunk = (struct wk_ring_chunk){r->sequence, r->first, r->hop};
     ps_msg_free(m);
     ps_slices_clear(&call->request);
-    if (call->stream)
-        *call->stream = p;
     pthread_mutex_lock(&p->lock);
     const bool early = !p->session && !p->closed;
     if (early) {
@@ -218,6 +211,99 @@ static void peers_take_abort(struct wk_peers *p, struct ps_call *call)
     ps_call_reply(call, e.code, e.text, NULL);
 }
 
+// ---- watching -----------------------------------------------------------------------------------------------------
+
+static uint32_t peers_after(const struct wk_peers *p)
+{
+    return (p->options.rank + 1) % p->options.workers;
+}
+
+static uint32_t peers_before(const struct wk_peers *p)
+{
+    return (p->options.rank + p->options.workers - 1) % p->options.workers;
+}
+
+static void peers_on_watch_reply(void *arg, enum ps_code code, const char *text, struct ps_slices *reply)
+{
+    struct wk_peers *p = arg;
+    const uint32_t after = peers_after(p);
+    char why[REASON_MAX];
+    (void)reply;
+    snprintf(why, sizeof why, "worker %" PRIu32 " (%.100s) is gone: %.150s", after, p->options.addresses[after], text);
+    if (code != PS_OK && code != PS_ABORTED && code != PS_CANCELLED)  // those it says itself
+        peers_fail(p, why);
+}
+
+static void peers_watch(struct wk_peers *p)
+{
+    Paramserver__V1__WatchRequest r = PARAMSERVER__V1__WATCH_REQUEST__INIT;
+    struct ps_slices request = PS_SLICES_EMPTY;
+    r.session = p->session;
+    r.rank = p->options.rank;
+    ps_msg_pack(&r.base, NULL, &request);
+    ps_client_call(p->client, peers_after(p), PARAMSERVER__V1__METHOD__WATCH, false, UINT64_MAX, &request,
+                   peers_on_watch_reply, p);
+}
+
+// A later watcher takes an earlier one's place: of another session that one was, or its connection was lost.
+static void peers_take_watch(struct wk_peers *p, struct ps_call *call)
+{
+    struct ps_error e = {.code = PS_OK};
+    struct ps_slices none = PS_SLICES_EMPTY;
+    struct ps_call *earlier = NULL;
+    ProtobufCMessage *m = NULL;
+    ps_msg_unpack(&paramserver__v1__watch_request__descriptor, &call->request, &m, &none, &e);
+    const Paramserver__V1__WatchRequest *r = (const Paramserver__V1__WatchRequest *)m;
+    pthread_mutex_lock(&p->lock);
+    if (r && ((p->session && r->session != p->session) || r->rank != peers_before(p)))
+        ps_fail(&e, PS_FAILED_PRECONDITION, "worker %" PRIu32 " is watched by worker %" PRIu32 " of its run",
+                p->options.rank, peers_before(p));
+    if (e.code == PS_OK && p->closed)
+        ps_fail(&e, PS_ABORTED, "worker %" PRIu32 " has ended", p->options.rank);
+    if (e.code == PS_OK) {
+        earlier = p->watcher;
+        p->watcher = call;
+    }
+    pthread_mutex_unlock(&p->lock);
+    ps_slices_clear(&none);
+    if (m)
+        ps_msg_free(m);
+    if (earlier)
+        ps_call_reply(earlier, PS_ABORTED, "another call watches", NULL);
+    if (e.code)
+        ps_call_reply(call, e.code, e.text, NULL);
+}
+
+// The worker before this one has ended, or is done.
+static void peers_lose_watcher(struct wk_peers *p, struct ps_call *call)
+{
+    const uint32_t before = peers_before(p);
+    char text[REASON_MAX];
+    pthread_mutex_lock(&p->lock);
+    const bool watches = p->watcher == call;
+    p->watcher = watches ? NULL : p->watcher;
+    pthread_mutex_unlock(&p->lock);
+    if (!watches)
+        return;
+    snprintf(text, sizeof text, "worker %" PRIu32 " (%.200s) is gone: its connection has ended", before,
+             p->options.addresses[before]);
+    wk_ring_end_of_chunks(p->ring, PS_ABORTED, text);
+    ps_call_reply(call, PS_CANCELLED, "the worker is gone", NULL);
+}
+
+static void peers_end_watching(struct wk_peers *p, const char *reason)
+{
+    struct ps_slices none = PS_SLICES_EMPTY;
+    pthread_mutex_lock(&p->lock);
+    struct ps_call *watcher = p->watcher;
+    p->watcher = NULL;
+    pthread_mutex_unlock(&p->lock);
+    if (watcher)
+        ps_call_reply(watcher, reason ? PS_ABORTED : PS_OK, reason, &none);
+}
+
+// ---- calls that come, by method ------------------------------------------------------------------------------------
+
 static void peers_on_call(void *ctx, struct ps_call *call)
 {
     struct wk_peers *p = ctx;
@@ -231,6 +317,9 @@ static void peers_on_call(void *ctx, struct ps_call *call)
     case PARAMSERVER__V1__METHOD__ABORT:
         peers_take_abort(p, call);
         break;
+    case PARAMSERVER__V1__METHOD__WATCH:
+        peers_take_watch(p, call);
+        break;
     default:
         ps_call_reply(call, PS_UNIMPLEMENTED, "this is a worker, not a ps task", NULL);
     }
@@ -241,18 +330,8 @@ static void peers_on_cancel(void *ctx, struct ps_call *call)
     struct wk_peers *p = ctx;
     if (call->method == PARAMSERVER__V1__METHOD__RENDEZVOUS)
         wk_rendezvous_cancel(&p->rendezvous, call);
-}
-
-// The worker before this one in the ring has ended, or is done.
-static void peers_on_stream_ended(void *ctx, void *stream)
-{
-    struct wk_peers *p = ctx;
-    const uint32_t previous = peers_previous(p);
-    char text[320];
-    (void)stream;
-    snprintf(text, sizeof text, "worker %" PRIu32 " (%s) is gone: its connection has ended", previous,
-             p->options.addresses[previous]);
-    wk_ring_end_of_chunks(p->ring, PS_ABORTED, text);
+    else if (call->method == PARAMSERVER__V1__METHOD__WATCH)
+        peers_lose_watcher(p, call);
 }
 
 // ---- open and close -----------------------------------------------------------------------------------------------
@@ -260,6 +339,21 @@ static void peers_on_stream_ended(void *ctx, void *stream)
 struct wk_ring *wk_peers_ring(struct wk_peers *p)
 {
     return p->ring;
+}
+
+struct wk_shm *wk_peers_shm(struct wk_peers *p)
+{
+    return p->shm;
+}
+
+bool wk_peers_is_first(const struct wk_peers *p)
+{
+    return p->first == p->options.rank;
+}
+
+uint32_t wk_peers_hosts(const struct wk_peers *p)
+{
+    return p->hosts;
 }
 
 static enum ps_code peers_start(struct wk_peers *p, struct ps_error *e)
@@ -270,11 +364,44 @@ static enum ps_code peers_start(struct wk_peers *p, struct ps_error *e)
         .call_bytes = sizeof(struct inbound),
         .call = peers_on_call,
         .cancel = peers_on_cancel,
-        .stream_ended = peers_on_stream_ended,
         .ctx = p,
     };
     p->client = ps_client_create(p->options.addresses, p->options.workers);
     return ps_server_start(&p->options.addresses[p->options.rank], 1, &options, &p->server, e);
+}
+
+// Which workers are on which host: the first of each are the ring.
+static void peers_find_hosts(struct wk_peers *p)
+{
+    char **host = p->rendezvous.host;
+    const char *own = host[p->options.rank];
+    uint32_t at = 0, firsts[2] = {UINT32_MAX, UINT32_MAX};  // the lowest first, and the next above this host's
+    p->first = UINT32_MAX;
+    for (uint32_t rank = 0; rank < p->options.workers; rank++) {
+        const bool here = rank == p->options.rank || (own[0] && strcmp(host[rank], own) == 0);
+        bool is_first = true;
+        for (uint32_t lower = 0; lower < rank && host[rank][0]; lower++)
+            is_first &= strcmp(host[lower], host[rank]) != 0;
+        p->first = here && p->first == UINT32_MAX ? rank : p->first;
+        p->members += here;
+        p->member += here && rank < p->options.rank;
+        at = here && is_first ? p->hosts : at;
+        p->hosts += is_first;
+        if (is_first && firsts[0] == UINT32_MAX)
+            firsts[0] = rank;
+        if (is_first && firsts[1] == UINT32_MAX && p->first != UINT32_MAX && rank > p->first)
+            firsts[1] = rank;
+    }
+    p->next = firsts[1] == UINT32_MAX ? firsts[0] : firsts[1];
+    wk_ring_join(p->ring, at, p->hosts);
+}
+
+static enum ps_code peers_look(void *arg, struct ps_error *e)
+{
+    struct wk_peers *p = arg;
+    if (*p->options.stop)
+        return ps_fail(e, PS_CANCELLED, "stopped by signal %d in an all-reduce", (int)*p->options.stop);
+    return wk_ring_look(p->ring, e);
 }
 
 // From now on chunks are taken.
@@ -297,20 +424,27 @@ enum ps_code wk_peers_open(const struct wk_peers_options *options, struct wk_pee
     struct wk_peers *p = ps_alloc(sizeof *p);
     const struct wk_ring_link link = {peers_send, p};
     p->options = *options;
-    p->ring = wk_ring_create(options->rank, options->workers, link);
+    p->ring = wk_ring_create(link);
     wk_rendezvous_init(&p->rendezvous, &p->options);
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->changed, NULL);
     e->code = PS_OK;
     if (peers_start(p, e) == PS_OK)
         wk_rendezvous_wait(&p->rendezvous, p->client, e);
-    if (e->code == PS_OK)
+    if (e->code == PS_OK) {
+        peers_find_hosts(p);
         peers_begin_session(p);
+    }
     if (options->rank == 0)
         wk_rendezvous_end(&p->rendezvous, e);
+    if (e->code == PS_OK) {
+        peers_watch(p);
+        if (p->members > 1)
+            wk_shm_open(p->session, p->first, p->member, p->members, peers_look, p, &p->shm, e);
+    }
     p->options.configuration = NULL;
     if (e->code) {
-        wk_peers_close(p, NULL);
+        wk_peers_close(p, p->session ? e->text : NULL);
         return e->code;
     }
     *peers = p;
@@ -356,6 +490,7 @@ void wk_peers_close(struct wk_peers *p, const char *reason)
     if (reason)
         peers_say_farewell(p, reason);
     peers_refuse_held(p);
+    peers_end_watching(p, reason);
     wk_ring_fail(p->ring, PS_ABORTED, reason ? reason : "the job is done");
     ps_client_stop(p->client);
     if (p->server)
@@ -365,6 +500,7 @@ void wk_peers_close(struct wk_peers *p, const char *reason)
     if (p->server)
         ps_server_destroy(p->server);
     ps_client_destroy(p->client);
+    wk_shm_close(p->shm);
     wk_rendezvous_fini(&p->rendezvous);
     wk_ring_destroy(p->ring);
     pthread_cond_destroy(&p->changed);

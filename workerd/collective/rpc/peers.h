@@ -13,6 +13,7 @@
 #include <signal.h>
 
 #include "workerd/collective/ring.h"
+#include "workerd/collective/shm.h"
 
 struct wk_peers;
 
@@ -22,6 +23,8 @@ struct wk_peers_options {
     const char *const *addresses;  // of all workers, by rank
     uint32_t workers;              // two or more
     const char *configuration;     // what all must have alike; see common/plan/configuration.h
+    bool shares_memory;            // with workers of the same host that do, too
+    const char *host;              // what names that host; NULL: wk_shm_host says
     bool insecure;                 // it may listen where other hosts can connect
     uint64_t timeout;              // ns, for the others to come
     const volatile sig_atomic_t *stop;
@@ -31,7 +34,10 @@ struct wk_peers_options {
 // has not come. FAILED_PRECONDITION, ALREADY_EXISTS: worker 0 refuses it. CANCELLED: a signal. All strings are copied
 // or needed no more.
 enum ps_code wk_peers_open(const struct wk_peers_options *options, struct wk_peers **peers, struct ps_error *e);
-struct wk_ring *wk_peers_ring(struct wk_peers *p);
+struct wk_ring *wk_peers_ring(struct wk_peers *p);  // of the workers; of those that share memory the first
+struct wk_shm *wk_peers_shm(struct wk_peers *p);    // of those of this host; NULL: there is no other
+bool wk_peers_is_first(const struct wk_peers *p);   // of its host
+uint32_t wk_peers_hosts(const struct wk_peers *p);
 // reason NULL: all is done; else the others are notified why this worker ends.
 void wk_peers_close(struct wk_peers *p, const char *reason);
 

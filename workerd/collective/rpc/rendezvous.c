@@ -15,6 +15,7 @@
 #include "common/wire/wire.h"
 #include "proto/paramserver.pb-c.h"
 #include "proto/worker.pb-c.h"
+#include "workerd/collective/shm.h"
 
 // How often a waiting worker looks whether a signal has come, and calls again where nobody listened. How much longer
 // the others wait than worker 0.
@@ -24,7 +25,12 @@ void wk_rendezvous_init(struct wk_rendezvous *v, const struct wk_peers_options *
 {
     pthread_condattr_t attributes;
     *v = (struct wk_rendezvous){.options = options};
+    char own[WK_SHM_HOST] = "";
+    if (options->shares_memory && !options->host)
+        wk_shm_host(options->workers, own);
     v->guest = ps_alloc(options->workers * sizeof *v->guest);
+    v->host = ps_alloc(options->workers * sizeof *v->host);
+    v->host[options->rank] = ps_strdup(options->shares_memory && options->host ? options->host : own);
     while (options->rank == 0 && v->session == 0)
         v->session = ps_random();
     pthread_mutex_init(&v->lock, NULL);
@@ -36,6 +42,9 @@ void wk_rendezvous_init(struct wk_rendezvous *v, const struct wk_peers_options *
 
 void wk_rendezvous_fini(struct wk_rendezvous *v)
 {
+    for (uint32_t rank = 0; rank < v->options->workers; rank++)
+        free(v->host[rank]);
+    free(v->host);
     free(v->guest);
     pthread_cond_destroy(&v->changed);
     pthread_mutex_destroy(&v->lock);
@@ -65,14 +74,18 @@ static enum ps_code rendezvous_check(const struct wk_rendezvous *v, const Params
 }
 
 // Lets one in that has been checked, unless it is too late.
-static enum ps_code rendezvous_admit(struct wk_rendezvous *v, uint32_t rank, struct ps_call *call, struct ps_error *e)
+static enum ps_code rendezvous_admit(struct wk_rendezvous *v, const Paramserver__V1__RendezvousRequest *r,
+                                     struct ps_call *call, struct ps_error *e)
 {
+    const uint32_t rank = r->rank;
     if (v->over)
         return ps_fail(e, PS_FAILED_PRECONDITION, "job '%s' has begun without worker %" PRIu32, v->options->job, rank);
     if (v->guest[rank])
         return ps_fail(e, PS_ALREADY_EXISTS, "a worker %" PRIu32 " has come already: each needs a rank of its own",
                        rank);
     v->guest[rank] = call;
+    free(v->host[rank]);
+    v->host[rank] = ps_strdup(r->host);
     v->come++;
     pthread_cond_broadcast(&v->changed);
     return PS_OK;
@@ -89,7 +102,7 @@ void wk_rendezvous_call(struct wk_rendezvous *v, struct ps_call *call)
     if (v->options->rank != 0)
         ps_fail(&e, PS_FAILED_PRECONDITION, "workers meet at worker 0, this is worker %" PRIu32, v->options->rank);
     if (e.code == PS_OK && rendezvous_check(v, r, &e) == PS_OK)
-        rendezvous_admit(v, r->rank, call, &e);
+        rendezvous_admit(v, r, call, &e);
     pthread_mutex_unlock(&v->lock);
     ps_slices_clear(&none);
     if (m)
@@ -115,8 +128,10 @@ void wk_rendezvous_cancel(struct wk_rendezvous *v, struct ps_call *call)
 
 void wk_rendezvous_end(struct wk_rendezvous *v, const struct ps_error *why)
 {
-    const Paramserver__V1__RendezvousReply reply = {
-        PROTOBUF_C_MESSAGE_INIT(&paramserver__v1__rendezvous_reply__descriptor), .session = v->session};
+    Paramserver__V1__RendezvousReply reply = PARAMSERVER__V1__RENDEZVOUS_REPLY__INIT;
+    reply.session = v->session;
+    reply.host = v->host;
+    reply.n_host = v->options->workers;
     pthread_mutex_lock(&v->lock);
     v->over = true;
     pthread_mutex_unlock(&v->lock);
@@ -192,6 +207,19 @@ static enum ps_code rendezvous_host(struct wk_rendezvous *v, struct ps_error *e)
     return e->code;
 }
 
+// locked
+static void rendezvous_take_reply(struct wk_rendezvous *v, const Paramserver__V1__RendezvousReply *r)
+{
+    v->session = r->session;
+    if (r->session == 0 || r->n_host != v->options->workers)
+        ps_fail(&v->said, PS_INVALID_ARGUMENT, "worker 0 answers with a session of %zu workers, not %" PRIu32,
+                r->n_host, v->options->workers);
+    for (uint32_t rank = 0; rank < v->options->workers && !v->said.code; rank++) {
+        free(v->host[rank]);
+        v->host[rank] = ps_strdup(r->host[rank]);
+    }
+}
+
 static void rendezvous_on_reply(void *arg, enum ps_code code, const char *text, struct ps_slices *reply)
 {
     struct wk_rendezvous *v = arg;
@@ -205,7 +233,8 @@ static void rendezvous_on_reply(void *arg, enum ps_code code, const char *text, 
     pthread_mutex_lock(&v->lock);
     v->answered = true;
     v->said = said;
-    v->session = m ? ((const Paramserver__V1__RendezvousReply *)m)->session : 0;
+    if (m)
+        rendezvous_take_reply(v, (const Paramserver__V1__RendezvousReply *)m);
     pthread_cond_broadcast(&v->changed);
     pthread_mutex_unlock(&v->lock);
     ps_slices_clear(&none);
@@ -223,6 +252,7 @@ static void rendezvous_ask(struct wk_rendezvous *v, struct ps_client *client, ui
     r.rank = o->rank;
     r.workers = o->workers;
     r.configuration = (char *)o->configuration;
+    r.host = v->host[o->rank];
     ps_msg_pack(&r.base, NULL, &request);
     v->answered = false;
     ps_client_call(client, 0, PARAMSERVER__V1__METHOD__RENDEZVOUS, false, deadline, &request, rendezvous_on_reply, v);

@@ -20,6 +20,7 @@ struct wk_rendezvous {
     bool answered;         // elsewhere: worker 0 has said something
     struct ps_error said;  // what that was
     uint64_t session;      // of the answer; at worker 0 drawn in the beginning
+    char **host;           // [workers] likewise; "": it shares no memory
 };
 
 void wk_rendezvous_init(struct wk_rendezvous *v, const struct wk_peers_options *options);
