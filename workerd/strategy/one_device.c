@@ -193,7 +193,7 @@ static enum ps_code one_device_end(void *state, const struct wk_work *work, stru
 {
     struct one_device *s = state;
     const size_t k_max = (size_t)s->n_slots;
-    const uint64_t step = work->step;
+    const uint64_t step = work->step, start = ps_track_now(s->env->compute);
     if (s->env->job->refuse_nonfinite && one_device_check_finite(s, e))
         return e->code;
     if (s->env->job->schedule.kind != PS_SCHEDULE_NONE)
@@ -218,6 +218,7 @@ static enum ps_code one_device_end(void *state, const struct wk_work *work, stru
         ps_rule_apply(s->rule, s->hyper, &a);
         nn_model_constrain(s->env->model, i, w);
     }
+    ps_track_end(s->env->compute, &(struct ps_span){PS_SPAN_OPTIMIZER, s->rule->name, start});
     return PS_OK;
 }
 
