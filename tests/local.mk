@@ -64,6 +64,7 @@ include tests/unit/safetensors.mk
 include tests/unit/schedule.mk
 include tests/unit/table.mk
 include tests/unit/wire.mk
+include tests/unit/timeline.mk
 include tests/unit/zip.mk
 include tests/nomem/nomem.mk
 include tests/sim/local.mk

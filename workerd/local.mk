@@ -63,6 +63,7 @@ workerd_job = \
 	workerd/job/resume.c workerd/job/resume.h \
 	workerd/job/summary.c workerd/job/summary.h \
 	workerd/job/supported.c workerd/job/supported.h \
+	workerd/job/timeline.c workerd/job/timeline.h \
 	workerd/strategy/checkpoint.c workerd/strategy/checkpoint.h \
 	workerd/strategy/configuration.c workerd/strategy/configuration.h
 

@@ -24,6 +24,7 @@
 #include "workerd/job/replicas.h"
 #include "workerd/job/resume.h"
 #include "workerd/job/supported.h"
+#include "workerd/job/timeline.h"
 #include "workerd/nn/device.h"
 #include "workerd/weights/weights.h"
 
@@ -36,27 +37,26 @@ static const char help[] = "Usage: workerd --job FILE [OPTION...]: trains one re
                            "  -r, --rank I           this worker's rank, from 0; default: TF_CONFIG's, or 0\n"
                            "  -w, --workers M        workers of the job; default: the cluster's, or 1\n"
                            "  -m, --min-workers K    with fewer live workers the job ends\n"
-                           "      --ready-fd N       write \"READY\" to this descriptor once the job is open\n"
                            "      --insecure         workers may listen where other hosts can connect\n"
                            "  -R, --resume           goes on from the job's newest checkpoint\n"
                            "  -S, --summary FILE     where the chief writes how it went (JSON)\n"
                            "  -q, --quiet            no progress on standard output\n"
                            "      --evaluate         no training: how good are the weights? --json: as JSON\n"
                            "      --predict OUT.npy  no training: what the model says of the test split\n"
+                           "      --timeline FILE    what takes how long, as a Chrome trace, for Perfetto\n"
                            "      --profile          some steps: where their time goes. --json: as JSON\n"
                            "      --show-model       the model's layers and their parameters\n"
-                           "      --list-devices     what `device` may be on this machine\n"
-                           "      --layers           the layers, losses, optimizers, ... that there are\n"
+                           "      --layers, --list-devices  what there is: losses, optimizers, ...; devices\n"
                            "  -h, --help; -V, --version\n"
                            "\n"
                            "Exit: 0 done; 64 usage; 65 bad input; 66 no such file; 69 a ps task cannot be\n"
                            "reached; 73 job or rank taken, or a file cannot be created; 74 a file cannot be\n"
                            "written; 75 the job has ended early; 78 configuration; 128 + N signal N.\n";
 
-enum { READY_FD = 256, EVALUATE, JSON, PREDICT, INSECURE, PROFILE, SHOW_MODEL, LIST_DEVICES, LAYERS };
+enum { READY_FD = 256, EVALUATE, JSON, PREDICT, INSECURE, PROFILE, TIMELINE, SHOW_MODEL, LIST_DEVICES, LAYERS };
 
 struct options {
-    const char *job, *cluster, *summary;
+    const char *job, *cluster, *summary, *timeline;
     char *ps;
     const char **sets;
     int n_sets;
@@ -104,6 +104,7 @@ static const struct option known_options[] = {{"job", 1, NULL, 'j'},
                                               {"json", 0, NULL, JSON},
                                               {"predict", 1, NULL, PREDICT},
                                               {"profile", 0, NULL, PROFILE},
+                                              {"timeline", 1, NULL, TIMELINE},
                                               {"show-model", 0, NULL, SHOW_MODEL},
                                               {"list-devices", 0, NULL, LIST_DEVICES},
                                               {"layers", 0, NULL, LAYERS},
@@ -199,6 +200,9 @@ static void workerd_take_option(struct options *o, int option)
     case PROFILE:
         o->profile = o->quiet = true;
         break;
+    case TIMELINE:
+        o->timeline = optarg;
+        break;
     default:
         workerd_take_look(o, option);
     }
@@ -212,6 +216,8 @@ static void workerd_check_options(const struct options *o)
         why = "--ps and --cluster both say where the ps tasks are: expected one of them";
     else if (o->resume && wk_look_is_wanted(&o->look))
         why = "--resume is of a training, which --evaluate, --predict and --show-model are not";
+    else if (o->timeline && (o->profile || wk_look_is_wanted(&o->look)))
+        why = "--timeline is of a training, which --profile, --evaluate, --predict and --show-model are not";
     else if (o->profile && (o->resume || wk_look_is_wanted(&o->look)))
         why = "--profile does not go with --resume, --evaluate, --predict or --show-model";
     else if (o->look.json && !o->look.evaluate && !o->profile)
@@ -303,7 +309,9 @@ static enum ps_code workerd_prepare(struct wk_run *run, struct nn_model **model,
     const struct ps_job *job = run->env.job;
     if (run->env.rank == 0 && (ps_job_check_files(job, run->summary, e) || wk_weights_check_output(job->output, e)))
         return e->code;
-    if (workerd_build(run, model, e))
+    if (run->timeline && ps_output_check(run->timeline, e))
+        return e->code;
+    if (workerd_build(run, model, e) || wk_timeline_open(run, e))
         return e->code;
     begun = true;
     return PS_OK;
@@ -353,6 +361,7 @@ static enum ps_code workerd_train(struct wk_run *run, const struct options *o, c
         .arg = &t,
     };
     take_place(run, o);
+    run->timeline = o->timeline ? wk_timeline_path(o->timeline, run->env.rank) : NULL;
     if (workerd_prepare(run, model, e) || wk_replicas_train(run, &options, e))
         return e->code;
     if (run->drained)
@@ -418,6 +427,7 @@ static enum ps_code workerd_run_job(struct wk_run *run, const struct options *o,
         code = workerd_take_part(run, o, &model, e);
     else if (code == PS_OK)
         code = e->code;
+    code = wk_timeline_close(run, code, e);
     wk_run_free(run);
     nn_replica_free(run->env.replica);
     wk_data_free(run->data);

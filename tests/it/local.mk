@@ -10,6 +10,8 @@ TESTS += tests/it/keras.sh
 EXTRA_DIST += tests/it/keras.sh tests/it/keras_models.py tests/it/keras_round_trip.py
 TESTS += tests/it/tensorboard.sh
 EXTRA_DIST += tests/it/tensorboard.sh tests/it/tensorboard_reads.py
+TESTS += tests/it/timeline.sh
+EXTRA_DIST += tests/it/timeline.sh tests/it/timeline_reads.py
 TESTS += tests/it/load.sh tests/it/bind.sh
 EXTRA_DIST += tests/it/load.sh tests/it/bind.sh
 

@@ -25,6 +25,7 @@ static const struct command commands[] = {
      "  --min-workers K  go on while so many workers live (default: as the job says)\n"
      "  --set KEY=VALUE  instead of what the job's file says; may be repeated\n"
      "  --summary FILE   where the chief writes the job's results, as JSON\n"
+     "  --timeline FILE  what takes how long, as Chrome traces: t.json, t-1.json, ...\n"
      "  --keep-dir       leave the directory of sockets and say where it is\n"
      "FILE is a job's YAML file. A job whose strategy is one_device or mirrored runs\n"
      "in one workerd, one of multi_worker_mirrored without psd. Exit code 0: the job has finished; others: psctl(1).\n",

@@ -48,11 +48,11 @@ _psctl() {
         esac
     done
     case $before in
-    --cluster | --summary | --output | -o) _psctl_files; return ;;
+    --cluster | --summary | --timeline | --output | -o) _psctl_files; return ;;
     -*) [[ $valued == *" $before "* ]] && return ;;
     esac
     case $word in
-    --cluster=* | --summary=* | --output=*) _psctl_files ;;
+    --cluster=* | --summary=* | --timeline=* | --output=*) _psctl_files ;;
     -*) _psctl_offer < <(_psctl_options; echo --help) ;;
     *) _psctl_operand ;;
     esac

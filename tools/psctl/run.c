@@ -10,6 +10,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/file/output.h"
 #include "common/job/job.h"
 #include "tools/common/program.h"
 #include "tools/common/rundir.h"
@@ -22,7 +23,7 @@ struct run {
     const char *file;  // of the job
     long n_ps, n_workers, min_workers;
     struct cli_list sets;
-    const char *summary;
+    const char *summary, *timeline;
     bool keep_dir;
     bool peers;  // the workers reach each other, and there is no ps task
 
@@ -102,6 +103,8 @@ static char **worker_words(const struct run *run, int rank)
         add_number(&w, "--ready-fd", CHILD_READY_FD);
     if (run->summary)
         add_option(&w, "--summary", run->summary);
+    if (run->timeline)
+        add_option(&w, "--timeline", run->timeline);
     return w.v;
 }
 
@@ -185,6 +188,8 @@ static enum ps_code run_check_job(struct run *run, struct ps_error *e)
     if (run->min_workers == 0)
         run->min_workers = run->peers ? run->n_workers : (long)job->min_workers;
     enum ps_code code = ps_job_check_files(job, run->summary, e);
+    if (code == PS_OK && run->timeline)
+        code = ps_output_check(run->timeline, e);
     if (code == PS_OK)
         code = run_check_model(job, e);
     ps_job_free(job);
@@ -213,6 +218,7 @@ int command_run(struct call *call)
         {.name = "min-workers", .number = &run.min_workers, .min = 1, .max = GROUP_MAX},
         {.name = "set", .list = &run.sets},
         {.name = "summary", .text = &run.summary},
+        {.name = "timeline", .text = &run.timeline},
         {.name = "keep-dir", .flag = &run.keep_dir}};
     struct ps_error e;
     int exit_code;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sums of arrays. What has come is added to what is here: to[i] = come[i] + to[i], of little-endian numbers that lie anywhere in a
-// slice list. Threads: any.
+// Sums of arrays. What has come is added to what is here: to[i] = come[i] + to[i], of little-endian numbers that lie
+// anywhere in a slice list. Threads: any.
 #ifndef WK_ADD_H
 #define WK_ADD_H
 

@@ -122,6 +122,15 @@ static void ring_take(const struct wk_ring *ring, const struct wk_reduction *r, 
         wk_add_doubles(&m->data, (double *)values, elements);
 }
 
+// locked
+static void ring_check_done(struct wk_ring *ring, struct wk_reduction *r)
+{
+    if (r->left > 0 || r->busy > 0)
+        return;
+    r->ended = ps_now();
+    pthread_cond_broadcast(&ring->changed);
+}
+
 // One that has been found to belong to r, which counts it as busy.
 static void ring_work(struct wk_ring *ring, struct wk_reduction *r, struct wk_ring_message *m, size_t elements)
 {
@@ -133,8 +142,7 @@ static void ring_work(struct wk_ring *ring, struct wk_reduction *r, struct wk_ri
     pthread_mutex_lock(&ring->lock);
     r->left -= is_sum ? elements : 0;
     r->busy -= goes_on ? 0 : 1;  // else it is until it is acknowledged
-    if (r->left == 0 && r->busy == 0)
-        pthread_cond_broadcast(&ring->changed);
+    ring_check_done(ring, r);
     pthread_mutex_unlock(&ring->lock);
     m->done(m, PS_OK, NULL);  // not before: the rank before may end once it knows
 }
@@ -196,8 +204,8 @@ void wk_ring_receive(struct wk_ring *ring, struct wk_ring_message *m)
 void wk_ring_sent(struct wk_ring *ring, struct wk_reduction *r)
 {
     pthread_mutex_lock(&ring->lock);
-    if (--r->busy == 0 && r->left == 0)
-        pthread_cond_broadcast(&ring->changed);
+    r->busy--;
+    ring_check_done(ring, r);
     pthread_mutex_unlock(&ring->lock);
 }
 

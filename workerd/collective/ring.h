@@ -35,8 +35,9 @@ struct wk_reduction {
     void *values;
     size_t n;  // elements
     enum wk_ring_type type;
-    size_t left;  // elements that are not the sum yet
-    size_t busy;  // chunks that are being added, or are sent and not acknowledged
+    size_t left;     // elements that are not the sum yet
+    size_t busy;     // chunks that are being added, or are sent and not acknowledged
+    uint64_t ended;  // ps_now, when it was done; 0: it was not, or not on a ring
     struct wk_reduction *next;
 };
 

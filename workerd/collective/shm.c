@@ -22,15 +22,15 @@
 
 enum {
     PIECE = 256 << 10,  // bytes
-    SPINS = 2000,       // looks at a meeting before the kernel is asked to wait: some microseconds
+    SPINS = 2000,       // looks at a barrier before the kernel is asked to wait: some microseconds
     LOOK_MS = 100
 };
 
 // In the shared memory.
 struct shm_head {
     atomic_uint here;      // members that have it
-    atomic_uint waiting;   // at the meeting at hand,
-    atomic_uint meetings;  // of which so many are over; a futex
+    atomic_uint waiting;   // at the barrier at hand,
+    atomic_uint barriers;  // of which so many are over; a futex
 };
 
 struct wk_shm {
@@ -73,41 +73,41 @@ void wk_shm_host(uint32_t workers, char host[WK_SHM_HOST])
         snprintf(host, WK_SHM_HOST, "%s/%" PRIx64 "/%u", boot, (uint64_t)st.st_dev, (unsigned)geteuid());
 }
 
-// ---- meetings -----------------------------------------------------------------------------------------------------
+// ---- barriers -----------------------------------------------------------------------------------------------------
 
 static void shm_futex(atomic_uint *word, int operation, unsigned value, const struct timespec *timeout)
 {
     syscall(SYS_futex, word, operation, value, timeout, NULL, 0);
 }
 
-// Until the number of meetings is another one.
+// Until the number of barriers is another one.
 static enum ps_code shm_await(const struct wk_shm *s, unsigned before, struct ps_error *e)
 {
     static const struct timespec look = {.tv_nsec = LOOK_MS * 1000000L};
     const int spins = s->members <= s->cores ? SPINS : 0;
     for (int i = 0; i < spins; i++)
-        if (atomic_load_explicit(&s->head->meetings, memory_order_acquire) != before)
+        if (atomic_load_explicit(&s->head->barriers, memory_order_acquire) != before)
             return PS_OK;
-    while (atomic_load_explicit(&s->head->meetings, memory_order_acquire) == before) {
-        shm_futex(&s->head->meetings, FUTEX_WAIT, before, &look);
-        // Who has gone after the meeting is no reason.
-        if (s->look(s->arg, e) && atomic_load_explicit(&s->head->meetings, memory_order_acquire) == before)
+    while (atomic_load_explicit(&s->head->barriers, memory_order_acquire) == before) {
+        shm_futex(&s->head->barriers, FUTEX_WAIT, before, &look);
+        // Who has gone after the barrier is no reason.
+        if (s->look(s->arg, e) && atomic_load_explicit(&s->head->barriers, memory_order_acquire) == before)
             return e->code;
     }
     e->code = PS_OK;
     return PS_OK;
 }
 
-// All members meet: what each wrote before, all read after.
-static enum ps_code shm_meet(const struct wk_shm *s, struct ps_error *e)
+// All members come: what each wrote before, all read after.
+static enum ps_code shm_barrier(const struct wk_shm *s, struct ps_error *e)
 {
     struct shm_head *h = s->head;
-    const unsigned before = atomic_load_explicit(&h->meetings, memory_order_relaxed);
+    const unsigned before = atomic_load_explicit(&h->barriers, memory_order_relaxed);
     if (atomic_fetch_add_explicit(&h->waiting, 1, memory_order_acq_rel) + 1 < s->members)
         return shm_await(s, before, e);
     atomic_store_explicit(&h->waiting, 0, memory_order_relaxed);
-    atomic_fetch_add_explicit(&h->meetings, 1, memory_order_release);
-    shm_futex(&h->meetings, FUTEX_WAKE, INT32_MAX, NULL);
+    atomic_fetch_add_explicit(&h->barriers, 1, memory_order_release);
+    shm_futex(&h->barriers, FUTEX_WAKE, INT32_MAX, NULL);
     return PS_OK;
 }
 
@@ -172,7 +172,7 @@ enum ps_code wk_shm_open(uint64_t session, uint32_t first_rank, uint32_t member,
     snprintf(name, sizeof name, "/paramserver-%016" PRIx64 "-%" PRIu32, session, first_rank);
     e->code = PS_OK;
     if ((member == 0 ? shm_make(s, name, e) : shm_find(s, name, e)) == PS_OK)
-        shm_meet(s, e);
+        shm_barrier(s, e);
     if (member == 0)
         shm_unlink(name);  // all have it, or nobody will
     if (e->code) {
@@ -230,10 +230,10 @@ static enum ps_code shm_reduce_piece(struct wk_shm *s, char *values, size_t n, e
 {
     const size_t size = shm_size_of(type);
     memcpy(shm_buffer(s, s->member), values, n * size);
-    if (shm_meet(s, e))
+    if (shm_barrier(s, e))
         return e->code;
     shm_add_part(s, n, type, size);
-    if (shm_meet(s, e))
+    if (shm_barrier(s, e))
         return e->code;
     if (at_all || s->member == 0)
         memcpy(values, shm_buffer(s, s->members), n * size);
@@ -259,7 +259,7 @@ enum ps_code wk_shm_broadcast(struct wk_shm *s, void *values, size_t n, enum wk_
         const size_t piece = bytes - at < PIECE ? bytes - at : PIECE;
         if (s->member == 0)
             memcpy(shm_buffer(s, 0), (char *)values + at, piece);
-        if (shm_meet(s, e))
+        if (shm_barrier(s, e))
             return e->code;
         if (s->member != 0)
             memcpy((char *)values + at, shm_buffer(s, 0), piece);

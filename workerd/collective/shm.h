@@ -2,7 +2,7 @@
 //
 // The all-reduce of workers on one host, through memory that they share: each puts a piece of its array there, adds up
 // its part of what all have put there, and takes the whole. Pieces alternate between two sets of buffers, so that a
-// piece needs two meetings.
+// piece needs two barriers.
 //
 // The ranks' values are added in the order of the ranks: the bits repeat.
 //

@@ -117,6 +117,11 @@ void wk_data_free(struct wk_data *data)
     free(data);
 }
 
+void wk_data_track(struct wk_data *data, struct ps_track *track)
+{
+    data->track = track;
+}
+
 const struct wk_split *wk_data_train(const struct wk_data *data)
 {
     return &data->train.split;

@@ -19,6 +19,7 @@
 #include <stdint.h>
 
 #include "common/base/error.h"
+#include "common/file/timeline.h"
 #include "common/job/job.h"
 #include "workerd/nn/model.h"
 
@@ -49,6 +50,9 @@ const struct wk_split *wk_data_test(const struct wk_data *data);  // examples = 
 // at here, those of larger files when they are read. Before any feed.
 enum ps_code wk_data_bind(struct wk_data *data, const struct nn_model *model, const struct ps_loss *loss,
                           struct ps_error *e);
+
+// Each batch that a feed makes is a span of this track; NULL: of none. Before any feed.
+void wk_data_track(struct wk_data *data, struct ps_track *track);
 
 // The i-th example of an epoch: a permutation of [0, n) that is computed, not stored (a Feistel network on the
 // smallest even number of bits that holds n, keyed by Philox(seed, PS_RANDOM_SHUFFLE, epoch), cycle-walking).

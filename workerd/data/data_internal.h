@@ -46,6 +46,7 @@ struct wk_data {
     const struct nn_words *(*words)(const struct wk_data *data, const char *column);
     struct wk_augment augment;
     int threads;
+    struct ps_track *track;  // of the batches that feeds make; NULL: none
 };
 
 // One example of a port, read, converted and scaled. raw has room for the largest column's elements. The error says

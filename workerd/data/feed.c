@@ -35,7 +35,8 @@ enum { BUFFERS = WK_FEED_AHEAD + 1 };
 struct wk_feed {
     const struct wk_part *part;  // borrowed
     struct wk_augment augment;
-    int rows;  // most per batch
+    struct ps_track *track;  // of the batches that are made; NULL: none
+    int rows;                // most per batch
     bool shuffle;
     uint64_t seed;
 
@@ -107,7 +108,9 @@ static void *feed_run(void *arg)
         struct request request = feed->request[number % WK_FEED_AHEAD];
         struct buffer *b = &feed->buffer[number % BUFFERS];
         pthread_mutex_unlock(&feed->mutex);
+        const uint64_t start = ps_track_now(feed->track);
         feed_fill(feed, request, raw, b);
+        ps_track_end(feed->track, &(struct ps_span){PS_SPAN_FEED, "batch", start, "first", request.first});
         pthread_mutex_lock(&feed->mutex);
         b->done = true;
         pthread_cond_signal(&feed->ready);
@@ -168,6 +171,7 @@ enum ps_code wk_feed_create(const struct wk_data *data, bool test, int rows, boo
     struct wk_feed *f = ps_alloc(sizeof *f);
     f->part = part;
     f->augment = data->augment;
+    f->track = data->track;
     f->rows = rows;
     f->shuffle = shuffle;
     f->seed = seed;

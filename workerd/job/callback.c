@@ -107,9 +107,12 @@ static enum ps_code callback_call(const struct callback *one, enum wk_event even
                                                            [WK_EPOCH_ENDS] = class->epoch_end,
                                                            [WK_END] = class->end,
                                                            [WK_STOPPED] = class->stopped};
-    if (function[event] && function[event](one->state, m, e))
-        return ps_error_prefix(e, "callback %s", one->key);
-    return PS_OK;
+    if (!function[event])
+        return PS_OK;
+    const uint64_t start = ps_track_now(m->run->env.compute);
+    const enum ps_code code = function[event](one->state, m, e);
+    ps_track_end(m->run->env.compute, &(struct ps_span){PS_SPAN_CALLBACK, one->key, start});
+    return code ? ps_error_prefix(e, "callback %s", one->key) : PS_OK;
 }
 
 enum ps_code wk_callbacks_call(struct wk_callbacks *c, enum wk_event event, struct wk_moment *m, struct ps_error *e)

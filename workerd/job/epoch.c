@@ -77,8 +77,11 @@ static enum ps_code epoch_sum(struct wk_run *run, struct wk_epoch *p, enum epoch
     p->sums[EPOCH_FINAL] = p->final;
     // Who follows has no part in what this stage is about.
     p->sums[EPOCH_HEAD + run->env.rank] = (double)(p->epoch * EPOCH_STAGES + (p->follows ? EPOCH_FIGURES : stage));
-    if (run->strategy->group->sum(run->state, p->sums, epoch_size(run), e))
-        return e->code;
+    const uint64_t start = ps_track_now(run->env.compute);
+    const enum ps_code code = run->strategy->group->sum(run->state, p->sums, epoch_size(run), e);
+    ps_track_end(run->env.compute, &(struct ps_span){PS_SPAN_WAIT, "all workers", start});
+    if (code)
+        return code;
     *furthest = epoch_find_members(run, p);
     p->stop = p->sums[EPOCH_STOP] > 0;
     return PS_OK;

@@ -81,8 +81,11 @@ enum ps_code wk_evaluate_share(struct wk_run *run, uint64_t part, uint64_t parts
 {
     const struct evaluate_share share = {part, parts};
     struct evaluate_sums sums = {.meter = to};
+    const uint64_t start = ps_track_now(run->env.compute);
     if (wk_data_test(run->data)->examples > 0 && evaluate_split(run, share, evaluate_add, &sums, e))
         return e->code;
+    ps_track_end(run->env.compute,
+                 &(struct ps_span){PS_SPAN_EVALUATION, "evaluation", start, "examples", sums.examples});
     *examples = sums.examples;
     return PS_OK;
 }

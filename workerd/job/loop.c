@@ -204,12 +204,14 @@ static enum ps_code train_all(struct loop *l, uint64_t epoch, struct ps_error *e
     const struct ps_job *job = l->run->env.job;
     bool final = false;
     for (; epoch < job->epochs && !is_enough(l) && !l->stepper.drained; epoch++) {
+        const uint64_t start = ps_track_now(l->run->env.compute), began = epoch;
         loop_begin_epoch(l, epoch);
         if (train_epoch(l, epoch, e))
             return e->code;
         const bool finished = epoch + 1 == job->epochs || is_enough(l);
         if (!l->stepper.drained && loop_end_epoch(l, &epoch, finished, &final, e))
             return e->code;
+        ps_track_end(l->run->env.compute, &(struct ps_span){PS_SPAN_EPOCH, "epoch", start, "epoch", began + 1});
     }
     // The others may be over the end already, where they do not wait for it any more.
     l->too_late = l->run->late && l->trained == 0;
@@ -271,8 +273,10 @@ static enum ps_code loop_finish(struct loop *l, struct ps_error *e)
     struct wk_run *run = l->run;
     enum wk_writer writer = WK_ANOTHER;
     bool written = false;
+    const uint64_t start = ps_track_now(run->env.compute);
     if (run->strategy->group->finish(run->state, &run->history, e))
         return ps_error_prefix(e, "after the last step");
+    ps_track_end(run->env.compute, &(struct ps_span){PS_SPAN_WAIT, "all workers", start});
     while (writer != WK_NOBODY) {
         if (run->strategy->group->elect(run->state, written, &writer, e))
             return ps_error_prefix(e, "while the results are written");

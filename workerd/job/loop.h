@@ -24,6 +24,7 @@ struct wk_run {
     void *state;
     struct wk_data *data;
     const char *summary;  // where it is written, too; may be NULL
+    char *timeline;       // where this worker's is written; NULL: there is none
     bool quiet;           // no progress on stdout
     const char *resume;   // the checkpoint from which it goes on; NULL: none
     uint64_t started;     // ns, ps_now(): when whoever started this run did

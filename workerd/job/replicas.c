@@ -8,6 +8,7 @@
 #include "common/base/alloc.h"
 #include "workerd/collective/collective.h"
 #include "workerd/job/objectives.h"
+#include "workerd/job/timeline.h"
 #include "workerd/strategy/configuration.h"
 
 enum ps_code wk_replica_create(struct wk_run *run, uint32_t i, struct ps_error *e)
@@ -47,9 +48,11 @@ static void *replica_thread(void *arg)
 {
     struct replica *r = arg;
     struct wk_run *run = &r->run;
-    if (wk_replica_create(run, run->env.device, &r->error) == PS_OK &&
-        run->strategy->open(&run->env, &run->state, &r->error) == PS_OK)
-        wk_loop(run, &r->error);
+    if (wk_replica_create(run, run->env.device, &r->error) == PS_OK) {
+        wk_timeline_add(run);
+        if (run->strategy->open(&run->env, &run->state, &r->error) == PS_OK)
+            wk_loop(run, &r->error);
+    }
     replicas_tell(run, &r->error);
     return NULL;
 }
@@ -122,6 +125,7 @@ enum ps_code wk_replicas_train(struct wk_run *run, const struct wk_replicas_opti
         return e->code;
     run->env.rank *= n;
     run->env.workers *= n;
+    wk_timeline_add(run);
     struct replica *others = replicas_start(run, n);
     if (run->strategy->open(&run->env, &run->state, e) == PS_OK) {
         o->opened(o->arg);

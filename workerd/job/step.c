@@ -38,7 +38,9 @@ static enum ps_code stepper_request(struct wk_stepper *s, uint64_t epoch, struct
 {
     while (s->n_ahead < WK_FEED_AHEAD && !s->epoch_over) {
         struct wk_work work;
+        const uint64_t start = ps_track_now(s->run->env.compute);
         enum wk_next next = s->run->strategy->sharder->next(s->run->state, epoch, s->n_ahead == 0, &work, e);
+        ps_track_end(s->run->env.compute, &(struct ps_span){PS_SPAN_WAIT, "next examples", start});
         stepper_lap(s, WK_PART_NEXT);
         if (next == WK_FAILED || next == WK_LATER)
             return next == WK_FAILED ? e->code : PS_OK;
@@ -84,8 +86,8 @@ static const struct nn_batch *stepper_take_batch(struct wk_stepper *s, struct ps
     return &s->weighted;
 }
 
-enum ps_code wk_stepper_train(struct wk_stepper *s, const struct wk_work *work, struct nn_result *result,
-                              struct ps_error *e)
+static enum ps_code stepper_train(struct wk_stepper *s, const struct wk_work *work, struct nn_result *result,
+                                  struct ps_error *e)
 {
     static const struct nn_batch none;
     const struct wk_run *run = s->run;
@@ -94,7 +96,9 @@ enum ps_code wk_stepper_train(struct wk_stepper *s, const struct wk_work *work, 
     if (home->begin(run->state, work, e))
         return e->code;
     stepper_lap(s, WK_PART_BEGIN);
+    const uint64_t start = ps_track_now(run->env.compute);
     const struct nn_batch *batch = work->rows ? stepper_take_batch(s, e) : &none;
+    ps_track_end(run->env.compute, &(struct ps_span){PS_SPAN_WAIT, "batch", start});
     stepper_lap(s, WK_PART_FEED);
     if (!batch || nn_replica_train(run->env.replica, batch, work->step, home->need ? &hooks : NULL, result, e))
         return e->code;
@@ -103,4 +107,13 @@ enum ps_code wk_stepper_train(struct wk_stepper *s, const struct wk_work *work, 
         return e->code;
     stepper_lap(s, WK_PART_END);
     return PS_OK;
+}
+
+enum ps_code wk_stepper_train(struct wk_stepper *s, const struct wk_work *work, struct nn_result *result,
+                              struct ps_error *e)
+{
+    const uint64_t start = ps_track_now(s->run->env.compute);
+    const enum ps_code code = stepper_train(s, work, result, e);
+    ps_track_end(s->run->env.compute, &(struct ps_span){PS_SPAN_STEP, "step", start, "step", work->step});
+    return code;
 }

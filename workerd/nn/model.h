@@ -179,6 +179,8 @@ enum ps_code nn_replica_evaluate(struct nn_replica *r, const struct nn_batch *b,
 enum ps_code nn_replica_program(struct nn_replica *r, const struct nn_program **program, struct ps_error *e);
 void nn_replica_time(struct nn_replica *r, struct nn_times *times);
 double nn_replica_peak(struct nn_replica *r);
+// From the next step on, each operator that is run is a span of this track; NULL: of none.
+void nn_replica_track(struct nn_replica *r, struct ps_track *track);
 // Bytes of what lies between the operators of the largest step so far: of the planned one, from the start.
 size_t nn_replica_arena(const struct nn_replica *r);
 // Of the last call: (rows, the shape of output k); and of each row of that as a matrix, along its last axis, a number

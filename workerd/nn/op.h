@@ -28,6 +28,7 @@ struct nn_op {
     struct nn_type in_type[NN_OP_IN], out_type[NN_OP_OUT];
     int in[NN_OP_IN], out[NN_OP_OUT];  // tensors of the tape
     const char *layer;                 // its name; borrowed
+    bool backward;                     // of the backward pass
 };
 
 // What differs from step to step.

@@ -332,16 +332,31 @@ static uint64_t times_start(const struct nn_times *times)
 // What a lap was for: these, or an operator by its number.
 enum { LAP_NEED = -1, LAP_READY = -2 };
 
+static void times_add_span(const struct nn_times *times, const struct nn_op *op, uint64_t start, uint64_t end)
+{
+    ps_track_add(times->track,
+                 &(struct ps_span){.kind = op->backward ? PS_SPAN_BACKWARD : PS_SPAN_FORWARD,
+                                   .name = op->layer,
+                                   .part = op->class->name,
+                                   .start = start},
+                 end);
+}
+
 // Adds what has passed since *at.
-static inline void times_lap(struct nn_times *times, int what, uint64_t *at)
+static inline void times_lap(struct nn_times *times, const struct nn_op *op, int what, uint64_t *at)
 {
     if (!times)
         return;
-    uint64_t now = ps_now(), *sum = what == LAP_NEED    ? &times->need
-                                    : what == LAP_READY ? &times->ready
-                                                        : &times->op[what];
-    *sum += now - *at;
-    *at = now;
+    const uint64_t now = ps_now(), passed = now - *at;
+    if (what == LAP_NEED)
+        times->need += passed;
+    else if (what == LAP_READY)
+        times->ready += passed;
+    else if (times->op)
+        times->op[what] += passed;
+    if (what >= 0)
+        times_add_span(times, op, *at, now);
+    *at = times->track ? ps_now() : now;
 }
 
 // times is NULL in all but the one call that measures: nothing is left of it in the other.
@@ -361,14 +376,14 @@ program_run_ops(struct nn_program *p, const void *const *column, const struct nn
         need += i->need;
         if (code)
             break;
-        times_lap(times, LAP_NEED, &at);
+        times_lap(times, i->frame.op, LAP_NEED, &at);
         i->frame.step = step;
         i->kernel->run(&i->frame);
-        times_lap(times, k, &at);
+        times_lap(times, i->frame.op, k, &at);
         for (int r = 0; hooks && r < i->ready; r++)
             hooks->ready(hooks->arg, (size_t)ready[r]);
         ready += i->ready;
-        times_lap(times, LAP_READY, &at);
+        times_lap(times, i->frame.op, LAP_READY, &at);
     }
     p->device->leave(p->context);
     return code;

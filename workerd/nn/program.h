@@ -7,6 +7,7 @@
 #ifndef NN_PROGRAM_H
 #define NN_PROGRAM_H
 
+#include "common/file/timeline.h"
 #include "workerd/nn/device.h"
 #include "workerd/nn/tape.h"
 
@@ -37,8 +38,9 @@ enum ps_code nn_program_run(struct nn_program *p, const void *const *column, con
                             const struct nn_hooks *hooks, struct ps_error *e);
 // Where the time of runs went, in ns.
 struct nn_times {
-    uint64_t *op;          // [nn_program_ops]
-    uint64_t need, ready;  // in the hooks
+    uint64_t *op;            // [nn_program_ops]; NULL: not wanted
+    uint64_t need, ready;    // in the hooks
+    struct ps_track *track;  // gets each run of an operator as a span; NULL: none does
 };
 // As nn_program_run, with a look at the clock before and after each operator: times has what there was and this run's.
 enum ps_code nn_program_time(struct nn_program *p, const void *const *column, const struct nn_step *step,

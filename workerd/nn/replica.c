@@ -47,7 +47,8 @@ struct nn_replica {
     const float *output[NN_MAX_PORTS], *counts[NN_MAX_PORTS];
     struct nn_measures *measures;
     double *sums;
-    struct nn_times *times;  // where those of full batches go; NULL: nowhere
+    struct nn_times *times;   // where those of full batches go; NULL: nowhere
+    struct nn_times tracked;  // its track: where the operators of all batches go
 };
 
 // ---- memory -------------------------------------------------------------------------------------------------------
@@ -299,6 +300,11 @@ void nn_replica_time(struct nn_replica *r, struct nn_times *times)
     r->times = times;
 }
 
+void nn_replica_track(struct nn_replica *r, struct ps_track *track)
+{
+    r->tracked.track = track;
+}
+
 double nn_replica_peak(struct nn_replica *r)
 {
     return r->device->peak ? r->device->peak(r->context) : 0;
@@ -420,6 +426,14 @@ static enum ps_code replica_clear_gradients(struct nn_replica *r, size_t from, c
     return PS_OK;
 }
 
+// Where the times of a run go; NULL: nobody wants them.
+static struct nn_times *replica_times(struct nn_replica *r, int rows, bool training)
+{
+    if (r->times && training && rows == r->rows)
+        return r->times;
+    return r->tracked.track ? &r->tracked : NULL;
+}
+
 static enum ps_code replica_run(struct nn_replica *r, const struct nn_batch *b, bool training, uint64_t step,
                                 const struct nn_hooks *hooks, struct nn_result *result, struct ps_error *e)
 {
@@ -432,8 +446,9 @@ static enum ps_code replica_run(struct nn_replica *r, const struct nn_batch *b, 
     for (int i = 0; i < b->rows; i++)
         r->weight[i] = (b->weight ? b->weight[i] : 1) / (float)b->rows;
     replica_put_columns(r, b, column);
-    if (r->times && training && b->rows == r->rows ? nn_program_time(c->program, column, &now, hooks, r->times, e)
-                                                   : nn_program_run(c->program, column, &now, hooks, e))
+    struct nn_times *times = replica_times(r, b->rows, training);
+    if (times ? nn_program_time(c->program, column, &now, hooks, times, e)
+              : nn_program_run(c->program, column, &now, hooks, e))
         return e->code;
     replica_take_result(r, c, b, result);
     return training ? replica_clear_gradients(r, r->n_used, hooks, e) : PS_OK;

@@ -65,7 +65,7 @@ void nn_tape_put(struct nn_tape *t, const struct nn_op_class *class, const void 
                  int n_in, int *out, int n_out)
 {
     assert(n_in <= NN_OP_IN && n_out <= NN_OP_OUT && attr_bytes <= NN_ATTR_BYTES);
-    struct nn_op op = {.class = class, .n_in = n_in, .n_out = n_out, .layer = t->layer};
+    struct nn_op op = {.class = class, .n_in = n_in, .n_out = n_out, .layer = t->layer, .backward = t->backward};
     bool learns = false;
     if (attr)
         memcpy(op.attr, attr, attr_bytes);
@@ -243,6 +243,7 @@ void nn_tape_differentiate(struct nn_tape *t, const int *y, const int *dy, int n
     int n_ops = t->n_ops;
     if (t->error.code)
         return;
+    t->backward = true;
     b.gradient = ps_alloc((size_t)t->n_tensors * sizeof *b.gradient);
     for (int i = 0; i < t->n_tensors; i++)
         b.gradient[i] = -1;

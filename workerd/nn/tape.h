@@ -37,6 +37,7 @@ struct nn_tape {
     struct nn_op *op;
     int n_ops, cap_ops;
     const char *layer;  // of the operators that are put on it; borrowed
+    bool backward;      // they are of the backward pass
     struct ps_error error;
 };
 

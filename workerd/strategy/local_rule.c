@@ -151,6 +151,7 @@ static void local_rule_train(const struct wk_local_rule *r, size_t i, uint64_t s
 
 void wk_local_rule_apply(struct wk_local_rule *r, uint64_t step)
 {
+    const uint64_t start = ps_track_now(r->env->compute);
     if (r->env->job->schedule.kind != PS_SCHEDULE_NONE)
         r->hyper[PS_HYPER_LEARNING_RATE] = ps_schedule_rate(&r->env->job->schedule, step);
     local_rule_clip_by_norm(r);
@@ -161,6 +162,7 @@ void wk_local_rule_apply(struct wk_local_rule *r, uint64_t step)
         if (p->trainable)
             local_rule_train(r, i, step);
     }
+    ps_track_end(r->env->compute, &(struct ps_span){PS_SPAN_OPTIMIZER, r->rule->name, start});
 }
 
 bool wk_local_rule_take_averages(struct wk_local_rule *r)

@@ -10,6 +10,7 @@
 // Distributed, VLDB 2020, section 3.2): a small one first, so that the network has work early.
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,10 +25,13 @@ enum { FIRST_BUCKET = 1 << 20, BUCKET = 25 << 20 };
 // Gradients that are added up together: one range of the replica's memory.
 struct mirrored_bucket {
     float *values;
-    size_t count;     // numbers, with the padding between two gradients
-    size_t first, n;  // of the variables in the order in which they become ready
-    size_t missing;   // of the step at hand: not ready yet
+    size_t count;      // numbers, with the padding between two gradients
+    size_t n;          // of the variables in the order in which they become ready
+    const char *name;  // of the first of them, and how many there are besides: "+2"
+    char others[24];
+    size_t missing;  // of the step at hand: not ready yet
     struct wk_reduction sum;
+    uint64_t start;  // ps_now, where somebody wants to know
 };
 
 struct mirrored {
@@ -62,10 +66,12 @@ static void mirrored_cut_buckets(struct mirrored *s)
         const size_t enough = s->n_buckets == 1 ? FIRST_BUCKET : BUCKET;
         if (!b || b->count * sizeof(float) >= enough) {
             b = &s->bucket[s->n_buckets++];
-            *b = (struct mirrored_bucket){.values = nn_replica_grad(s->env->replica, order[k]), .first = k};
+            *b = (struct mirrored_bucket){.values = nn_replica_grad(s->env->replica, order[k]),
+                                          .name = nn_model_param(s->env->model, order[k])->name};
         }
         b->count += mirrored_end_of(s->env, order[k]);
-        b->n++;
+        if (b->n++)
+            snprintf(b->others, sizeof b->others, "+%zu", b->n - 1);
         s->bucket_of[order[k]] = s->n_buckets - 1;
     }
 }
@@ -205,6 +211,7 @@ static void mirrored_ready(void *state, size_t variable)
     s->bucket[s->bucket_of[variable]].missing--;
     for (; s->begun < s->n_buckets && s->bucket[s->begun].missing == 0 && !s->why.code; s->begun++) {
         struct mirrored_bucket *b = &s->bucket[s->begun];
+        b->start = ps_track_now(s->env->communication);
         wk_collective_begin(s->env->collective, s->env->device, &b->sum, b->values, b->count, WK_RING_FLOAT);
     }
 }
@@ -238,6 +245,21 @@ static enum ps_code mirrored_compare(struct mirrored *s, uint64_t step, struct p
     return PS_OK;
 }
 
+static enum ps_code mirrored_wait(struct mirrored *s, struct ps_error *e)
+{
+    const uint64_t start = ps_track_now(s->env->compute);
+    for (size_t i = 0; i < s->n_buckets; i++) {
+        const struct mirrored_bucket *b = &s->bucket[i];
+        if (wk_collective_wait(s->env->collective, s->env->device, &s->bucket[i].sum, e))
+            return e->code;
+        const struct ps_span span = {PS_SPAN_ALL_REDUCE,       b->name,  b->start, "bytes",
+                                     b->count * sizeof(float), b->others};
+        ps_track_add(s->env->communication, &span, b->sum.ended ? b->sum.ended : ps_track_now(s->env->communication));
+    }
+    ps_track_end(s->env->compute, &(struct ps_span){PS_SPAN_WAIT, "all-reduce", start});
+    return PS_OK;
+}
+
 static enum ps_code mirrored_end(void *state, const struct wk_work *work, struct ps_error *e)
 {
     struct mirrored *s = state;
@@ -245,9 +267,8 @@ static enum ps_code mirrored_end(void *state, const struct wk_work *work, struct
         *e = s->why;
         return e->code;
     }
-    for (size_t i = 0; i < s->n_buckets; i++)
-        if (wk_collective_wait(s->env->collective, s->env->device, &s->bucket[i].sum, e))
-            return e->code;
+    if (mirrored_wait(s, e))
+        return e->code;
     wk_local_rule_apply(&s->rule, work->step);
     const uint64_t every = s->env->job->compare_every;
     return every && (work->step + 1) % every == 0 ? mirrored_compare(s, work->step, e) : PS_OK;

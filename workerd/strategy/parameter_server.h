@@ -18,6 +18,10 @@ struct wk_bucket {
     size_t missing;      // of the step at hand: not ready yet
     psc_op *op;          // under way: a push, a pull, or both in one
     bool pushes, pulls;  // of that
+    // Of the timeline's span of it. Written before it starts and read when it has ended.
+    struct ps_track *track;
+    char *name;  // of its first variable, and how many others there are; NULL where there is no timeline
+    uint64_t bytes, start;
 };
 
 struct wk_parameter_server_state {

@@ -98,6 +98,18 @@ static void home_cut_buckets(struct wk_parameter_server_state *s)
     }
 }
 
+// What the buckets are called in the timeline.
+static void home_name_buckets(struct wk_parameter_server_state *s)
+{
+    for (struct wk_bucket *b = s->bucket; s->env->communication && b < s->bucket + s->n_buckets; b++) {
+        const char *first = s->weights[b->first].name;
+        b->track = s->env->communication;
+        b->name = b->n == 1 ? ps_strdup(first) : ps_printf("%s +%zu", first, b->n - 1);
+        for (size_t i = b->first; i < b->first + b->n; i++)
+            b->bytes += s->weights[i].count * sizeof(float);
+    }
+}
+
 enum ps_code wk_home_open(struct wk_parameter_server_state *s, struct ps_error *e)
 {
     const struct ps_job *job = s->env->job;
@@ -106,6 +118,7 @@ enum ps_code wk_home_open(struct wk_parameter_server_state *s, struct ps_error *
         return e->code;
     home_add_tensors(s);
     home_cut_buckets(s);
+    home_name_buckets(s);
     s->rate = s->hyper[PS_HYPER_LEARNING_RATE];
     s->pushed = s->gradients;
     s->early =
@@ -131,6 +144,8 @@ void wk_home_free(struct wk_parameter_server_state *s)
         free(s->pushed[i].data);
     if (s->pushed != s->gradients)
         free(s->pushed);
+    for (size_t i = 0; i < s->n_buckets; i++)
+        free(s->bucket[i].name);
     free(s->bucket);
     free(s->bucket_of);
     free(s->tensor);
@@ -147,12 +162,31 @@ bool wk_home_averages(const struct wk_parameter_server_state *s)
 
 // ---- operations under way -----------------------------------------------------------------------------------------
 
+// An operation on a bucket has ended, on a thread of the client's.
+static void home_add_span(void *arg, const psc_result *result)
+{
+    const struct wk_bucket *b = arg;
+    const enum ps_span_kind kind = !b->pushes ? PS_SPAN_PULL : b->pulls ? PS_SPAN_PUSH_PULL : PS_SPAN_PUSH;
+    (void)result;
+    ps_track_end(b->track, &(struct ps_span){kind, b->name, b->start, "bytes", b->bytes});
+}
+
+// What there is to be done when one that begins now ends.
+static psc_callback home_span(struct wk_bucket *b)
+{
+    b->start = ps_track_now(b->track);
+    return b->track ? home_add_span : NULL;
+}
+
 static enum ps_code home_take(struct wk_parameter_server_state *s, psc_op *op, bool pushes, bool pulls,
                               struct ps_error *e)
 {
     psc_result r;
     psc_error error;
-    if (psc_wait(op, &r, &error))
+    const uint64_t start = ps_track_now(s->env->compute);
+    const psc_code code = psc_wait(op, &r, &error);
+    ps_track_end(s->env->compute, &(struct ps_span){PS_SPAN_WAIT, pulls ? "weights" : "push", start});
+    if (code)
         return wk_take_error(&error, e);
     if (pulls && r.version == 0)
         return ps_fail(e, PS_ABORTED, "the weights have no values: who opened the job ended before it had put them");
@@ -193,9 +227,9 @@ static void home_push(struct wk_parameter_server_state *s, struct wk_bucket *b, 
     b->pulls = pulls;
     s->under_way++;
     if (pulls)
-        psc_push_pull(s->client, s->pushed + b->first, s->weights + b->first, b->n, &options, NULL, NULL, &b->op);
+        psc_push_pull(s->client, s->pushed + b->first, s->weights + b->first, b->n, &options, home_span(b), b, &b->op);
     else
-        psc_push(s->client, s->pushed + b->first, b->n, &options, NULL, NULL, &b->op);
+        psc_push(s->client, s->pushed + b->first, b->n, &options, home_span(b), b, &b->op);
 }
 
 // In the order in which the forward pass needs them.
@@ -205,7 +239,7 @@ static void home_pull_buckets(struct wk_parameter_server_state *s)
         struct wk_bucket *b = &s->bucket[i];
         b->pushes = false;
         b->pulls = true;
-        psc_pull(s->client, s->weights + b->first, b->n, 0, NULL, NULL, &b->op);
+        psc_pull(s->client, s->weights + b->first, b->n, 0, home_span(b), b, &b->op);
     }
 }
 
@@ -213,12 +247,14 @@ static void home_pull_buckets(struct wk_parameter_server_state *s)
 static enum ps_code home_pull_all(struct wk_parameter_server_state *s, uint64_t round, struct ps_error *e)
 {
     psc_op *op;
+    const uint64_t start = ps_track_now(s->env->communication);
     if (s->averages)
         psc_pull_averages(s->client, s->weights, s->n, round, NULL, NULL, &op);
     else
         psc_pull(s->client, s->weights, s->n, round, NULL, NULL, &op);
     if (home_take(s, op, false, true, e))
         return e->code;
+    ps_track_end(s->env->communication, &(struct ps_span){PS_SPAN_PULL, "all variables", start});
     s->has_weights = true;
     return PS_OK;
 }
@@ -259,7 +295,10 @@ static enum ps_code home_wait_for_clock(struct wk_parameter_server_state *s, uin
     psc_error error;
     if (home_settle_buckets(s, e))
         return e->code;
-    return psc_clock(s->client, step, true, NULL, NULL, &error) ? wk_take_error(&error, e) : PS_OK;
+    const uint64_t start = ps_track_now(s->env->compute);
+    const psc_code code = psc_clock(s->client, step, true, NULL, NULL, &error);
+    ps_track_end(s->env->compute, &(struct ps_span){PS_SPAN_WAIT, "clock", start});
+    return code ? wk_take_error(&error, e) : PS_OK;
 }
 
 // The round of a step. Where a round closes without this worker (replicas_to_aggregate), the last one is known when all

@@ -25,6 +25,7 @@
 #include <stdint.h>
 
 #include "common/base/error.h"
+#include "common/file/timeline.h"
 #include "common/job/job.h"
 #include "workerd/nn/model.h"
 #include "workerd/strategy/checkpoint.h"
@@ -44,6 +45,9 @@ struct wk_env {
     uint32_t device;                    // which replica of this worker
     struct wk_collective *collective;   // of all replicas; NULL: the strategy needs none
     const volatile sig_atomic_t *stop;  // not 0: a signal asks to stop; long waits look at it
+    // What took how long: all of it; what this replica computes and waits for; what travels. NULL: nobody asks.
+    struct ps_timeline *timeline;
+    struct ps_track *compute, *communication;
 };
 
 // The examples of one step: positions [first, first + rows) of an epoch's permutation. rows may be 0: nothing is left

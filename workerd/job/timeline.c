@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "workerd/job/timeline.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/log.h"
+
+char *wk_timeline_path(const char *file, uint32_t rank)
+{
+    const char *slash = strrchr(file, '/'), *name = slash ? slash + 1 : file, *dot = strrchr(name, '.');
+    const size_t stem = dot && dot > name ? (size_t)(dot - file) : strlen(file);
+    return rank ? ps_printf("%.*s-%" PRIu32 "%s", (int)stem, file, rank, file + stem) : ps_strdup(file);
+}
+
+enum ps_code wk_timeline_open(struct wk_run *run, struct ps_error *e)
+{
+    return run->timeline ? ps_timeline_open(run->timeline, &run->env.timeline, e) : PS_OK;
+}
+
+void wk_timeline_add(struct wk_run *run)
+{
+    struct wk_env *env = &run->env;
+    if (!env->timeline)
+        return;
+    env->compute = ps_timeline_track(env->timeline, env->rank, PS_STREAM_COMPUTE);
+    env->communication = ps_timeline_track(env->timeline, env->rank, PS_STREAM_COMMUNICATION);
+    nn_replica_track(env->replica, env->compute);
+    if (env->device == 0)
+        wk_data_track(run->data, ps_timeline_track(env->timeline, env->rank, PS_STREAM_DATA));
+}
+
+enum ps_code wk_timeline_close(struct wk_run *run, enum ps_code code, struct ps_error *e)
+{
+    struct ps_error why = {.code = PS_OK};
+    if (ps_timeline_close(run->env.timeline, &why) && code)
+        ps_warn("%s", why.text);
+    else if (why.code)
+        *e = why;
+    free(run->timeline);
+    return code ? code : why.code;
+}
