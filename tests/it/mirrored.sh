@@ -35,6 +35,10 @@ ok "to the bit" cmp workers.safetensors again.safetensors
 ok "one device, batches of 72" timeout 100 "$psctl" run "$job" "${small[@]}" --set batch_size=72 --set output=one.safetensors
 ok "replicas as one device" same -a one.safetensors three.safetensors 1e-4
 ok "workers as one device" same -a one.safetensors workers.safetensors 1e-4
+ok "three workers that share no memory" ring apart 3 --set strategy.communication=ring
+ok "as one device" same -a one.safetensors apart.safetensors 1e-4
+ok "again" ring again 3 --set strategy.communication=ring
+ok "to the bit" cmp apart.safetensors again.safetensors
 ok "two workers of two replicas" ring four 2 --set strategy.devices="[cpu:0,cpu:1]" --set batch_size=18
 ok "as one device" same -a one.safetensors four.safetensors 1e-4
 ok "one replica is one device" mirrored alone 1 --set batch_size=72
@@ -81,13 +85,13 @@ ok "a gradient that is not finite ends all" one_infinite
 endless=(--set epochs=100000 --set callbacks=[])
 workers=(unix:$scratch/0 unix:$scratch/1 unix:$scratch/2)
 printf 'worker: ["%s", "%s", "%s"]\n' "${workers[@]}" >three.yaml
-start() { # RANK
+start() { # RANK COMMUNICATION
     "$workerd" --job "$job" --set strategy.name=multi_worker_mirrored "${small[@]}" "${endless[@]}" --cluster three.yaml \
-        --rank "$1" --set output="$scratch/of$1.safetensors" >"log$1" 2>&1 &
+        --set strategy.communication="$2" --rank "$1" --set output="$scratch/of$1.safetensors" >"log$1" 2>&1 &
     pid[$1]=$!
 }
-start_three() {
-    for rank in 0 1 2; do start $rank; done
+start_three() { # COMMUNICATION
+    for rank in 0 1 2; do start $rank "$1"; done
     for _ in $(seq 300); do
         grep -q 'Epoch 3/' log0 && return
         sleep 0.1
@@ -98,22 +102,26 @@ ended_with() { # RANK CODE
     wait "${pid[$1]}"
     [ $? = "$2" ]
 }
-ok "three workers train" start_three
-kill -KILL "${pid[1]}"
-ok "one is killed: worker 0 ends" ended_with 0 75
-ok "and worker 2" ended_with 2 75
-ok "worker 0 names it" says 'worker 1 (.*) is gone' log0
-ok "worker 2 names it" says 'worker 1 (.*) is gone' log2
-ok "three workers train" start_three
-kill -STOP "${pid[2]}"
-ok "one stands still: worker 0 ends" ended_with 0 75
-ok "and worker 1" ended_with 1 75
-ok "worker 0 names it" says 'worker 2 (.*) is gone' log0
-ok "worker 1 names it" says 'worker 2 (.*) is gone' log1
-kill -KILL "${pid[2]}"
-kill -CONT "${pid[2]}"
-wait "${pid[2]}"
-ok "three workers train" start_three
+one_ends() { # COMMUNICATION
+    ok "$1: three workers train" start_three "$1"
+    kill -KILL "${pid[1]}"
+    ok "$1: one is killed: worker 0 ends" ended_with 0 75
+    ok "$1: and worker 2" ended_with 2 75
+    ok "$1: worker 0 names it" says 'worker 1 (.*) is gone' log0
+    ok "$1: worker 2 names it" says 'worker 1 (.*) is gone' log2
+    ok "$1: three workers train" start_three "$1"
+    kill -STOP "${pid[2]}"
+    ok "$1: one stands still: worker 0 ends" ended_with 0 75
+    ok "$1: and worker 1" ended_with 1 75
+    ok "$1: worker 0 names it" says 'worker 2 (.*) is gone' log0
+    ok "$1: worker 1 names it" says 'worker 2 (.*) is gone' log1
+    kill -KILL "${pid[2]}"
+    kill -CONT "${pid[2]}"
+    wait "${pid[2]}"
+}
+one_ends auto
+one_ends ring
+ok "three workers train" start_three auto
 kill -TERM "${pid[0]}" "${pid[1]}" "${pid[2]}"
 ok "a signal to all: worker 0 keeps the weights" ended_with 0 143
 ok "they can be read" same -a of0.safetensors of0.safetensors 0
