@@ -360,6 +360,10 @@ static enum ps_code workerd_train(struct wk_run *run, const struct options *o, c
         .work = training_work,
         .arg = &t,
     };
+    if (o->profile && run->strategy->replicates && (place->workers > 1 || job->devices.n > 1))
+        return ps_fail(e, PS_INVALID_ARGUMENT,
+                       "--profile is of one replica where strategy %s has several: expected one worker and one device",
+                       run->strategy->name);
     take_place(run, o);
     run->timeline = o->timeline ? wk_timeline_path(o->timeline, run->env.rank) : NULL;
     if (workerd_prepare(run, model, e) || wk_replicas_train(run, &options, e))

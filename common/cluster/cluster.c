@@ -67,12 +67,17 @@ enum ps_code ps_cluster_add(struct ps_cluster *c, const char *address, struct ps
 
 enum ps_code ps_cluster_add_worker(struct ps_cluster *c, const char *address, struct ps_error *e)
 {
+    const bool has_address = address && !address_fault(address);
+    for (size_t i = 0; i < c->workers && has_address; i++)
+        if (c->worker[i] && strcmp(c->worker[i], address) == 0)
+            return ps_fail(e, PS_INVALID_ARGUMENT, "worker address '%.200s': is there twice, each worker needs its own",
+                           address);
     char **worker = ps_try_realloc(c->worker, (c->workers + 1) * sizeof *worker);
     if (!worker)
         return ps_no_memory(e, "a cluster");
     c->worker = worker;
     worker[c->workers] = NULL;
-    if (address && !address_fault(address) && !(worker[c->workers] = ps_try_strdup(address)))
+    if (has_address && !(worker[c->workers] = ps_try_strdup(address)))
         return ps_no_memory(e, "a cluster");
     c->workers++;
     return PS_OK;
@@ -102,7 +107,7 @@ static enum ps_code cluster_read_worker(const struct ps_yaml *list, struct ps_cl
         if (c->workers == PS_MAX_WORKERS)
             return ps_yaml_fail(list, e, "there are more than %d workers", PS_MAX_WORKERS);
         if (ps_cluster_add_worker(c, item->kind == PS_YAML_SCALAR ? item->text : NULL, e))
-            return e->code;
+            return ps_error_prefix(e, "%s:%d", item->source, item->line);
     }
     return PS_OK;
 }

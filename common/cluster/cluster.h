@@ -31,7 +31,7 @@ enum ps_code ps_cluster_parse_tf_config(const char *json, struct ps_cluster *c, 
 // Reads the file `path` if that is not NULL, else the environment's TF_CONFIG. NOT_FOUND: there is neither.
 enum ps_code ps_cluster_find(const char *path, struct ps_cluster *c, struct ps_error *e);
 
-// Appends a worker; address NULL: it has none. RESOURCE_EXHAUSTED.
+// Appends a worker; address NULL, or no address: it has none. INVALID_ARGUMENT: another one has it.
 enum ps_code ps_cluster_add_worker(struct ps_cluster *c, const char *address, struct ps_error *e);
 
 // Appends a ps task. The text speaks of the address; the caller prefixes where it stands. On failure *c is as before.

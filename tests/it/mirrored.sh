@@ -61,6 +61,19 @@ ok "go on from step 7" timeout 100 "$workerd" --job "$job" --resume --set strate
     --set strategy.devices="[$(replicas 3)]" "${small[@]}" --set output=went.safetensors "${kept[@]}"
 ok "to the bit" cmp whole.safetensors went.safetensors
 
+# Where an epoch ends with the last step of a run, it has ended: the log goes on with the next.
+logged=("${kept[@]}" --set callbacks='[{name: checkpoint, path: kept, every_steps: 14}, {name: csv_log, path: log.csv}]')
+rm -rf kept
+ok "three replicas, logged" mirrored whole 3 "${logged[@]}"
+cut -d , -f 1-5 log.csv >whole.csv
+rm -rf kept log.csv
+ok "and their first epoch" mirrored went 3 "${logged[@]}" --set steps=14
+ok "go on with the second" timeout 100 "$workerd" --job "$job" --resume --set strategy.name=mirrored \
+    --set strategy.devices="[$(replicas 3)]" "${small[@]}" --set output=went.safetensors "${logged[@]}"
+ok "to the bit" cmp whole.safetensors went.safetensors
+epochs() { cut -d , -f 1 "$1" | tr '\n' ' '; }
+ok "each epoch is logged once" test "$(epochs log.csv)" = "$(epochs whole.csv)"
+
 # Mistakes.
 ok "a device is there once" fails_with 65 "cpu:1 is there twice" mirrored x 1 --set strategy.devices="[cpu:1,cpu:1]"
 ok "a device is of a kind" fails_with 65 "must be a device, as in cpu:0, of kind cpu or ref" mirrored x 1 --set strategy.devices="[tpu:1]"
@@ -74,6 +87,11 @@ printf 'worker: ["127.0.0.1:1", "nowhere"]\n' >bad.yaml
 ok "each its own" fails_with 78 "worker 1 has no address" \
     "$workerd" --job "$job" --set strategy.name=multi_worker_mirrored --cluster bad.yaml
 printf 'worker: ["0.0.0.0:7", "127.0.0.1:1"]\n' >open.yaml
+printf 'worker: ["127.0.0.1:1", "127.0.0.1:1"]\n' >bad.yaml
+ok "and no other's" fails_with 65 "is there twice, each worker needs its own" \
+    "$workerd" --job "$job" --set strategy.name=multi_worker_mirrored --cluster bad.yaml
+ok "a profile is of one replica" fails_with 65 "expected one worker and one device" "$workerd" --job "$job" --profile \
+    --set strategy.name=mirrored --set strategy.devices="[cpu:0,cpu:1]"
 ok "loopback alone, unless told otherwise" fails_with 78 "insecure" \
     "$workerd" --job "$job" --set strategy.name=multi_worker_mirrored --cluster open.yaml
 one_infinite() { # a gradient that is none, at both
@@ -129,3 +147,32 @@ ok "it says where" says 'the weights are in .*of0.safetensors' log0
 ok "worker 1 ends" ended_with 1 143
 ok "worker 2 ends" ended_with 2 143
 ok "which write nothing" test ! -e of1.safetensors
+
+# They are never at the same instant: who is first ends the others, and the weights are kept all the same.
+ok "three workers train" start_three auto
+rm -f of0.safetensors
+for rank in 2 1 0; do
+    kill -TERM "${pid[$rank]}"
+    sleep 0.05
+done
+wait "${pid[0]}" "${pid[1]}" "${pid[2]}"
+ok "signals one after the other: worker 0 keeps the weights" test -s of0.safetensors
+ok "it says where" says 'the weights are in .*of0.safetensors' log0
+
+# Workers of several hosts go on from files of their own, which may be those of different steps.
+two=(--set strategy.name=multi_worker_mirrored "${small[@]}" "${adam[@]}")
+printf 'worker: ["unix:%s/0", "unix:%s/1"]\n' "$scratch" "$scratch" >two.yaml
+both() { # ARGUMENT ...
+    (mkdir -p host1 && cd host1 && "$workerd" --quiet --job "$job" --cluster ../two.yaml --rank 1 "${two[@]}" "$@") >log1 2>&1 &
+    (mkdir -p host0 && cd host0 && "$workerd" --quiet --job "$job" --cluster ../two.yaml --rank 0 "${two[@]}" "$@") >log0 2>&1
+    local code=$?
+    wait $!
+    return $code
+}
+own=(--set callbacks='[{name: checkpoint, path: kept, every_steps: 7}]')
+ok "two workers up to step 9" both "${own[@]}" --set steps=9
+both --resume "${own[@]}"
+ok "one goes on, one begins anew" says 'replica 1 has other variables, or is at another step' log0
+ok "both say so" says 'replica 1 has other variables, or is at another step' log1
+cp -r host0/kept host1/
+ok "both go on" both --resume "${own[@]}"

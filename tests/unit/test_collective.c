@@ -17,6 +17,8 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/rpc/client.h"
+#include "proto/paramserver.pb-c.h"
 #include "workerd/collective/collective.h"
 
 enum { WORKERS = 4, DEVICES = 3, COUNT = 100003 };
@@ -51,8 +53,9 @@ static int remove_directory(void **ctx)
 struct worker {
     struct wk_peers_options options;
     uint32_t devices;
-    int rounds;        // of sums,
-    int leaves_after;  // of which it takes part in so many; 0: all
+    int rounds;               // of sums,
+    int leaves_after;         // of which it takes part in so many; 0: all
+    pthread_barrier_t *hold;  // before the rounds, twice; NULL: it does not wait
     struct wk_collective *collective;
     struct replica {
         struct worker *worker;
@@ -128,6 +131,8 @@ static void *run_worker(void *arg)
     struct worker *w = arg;
     if (wk_collective_open(&w->options, w->devices, &w->collective, &w->error))
         return NULL;
+    for (int i = 0; i < 2 && w->hold; i++)
+        pthread_barrier_wait(w->hold);
     for (uint32_t d = 0; d < w->devices; d++) {
         w->replica[d].worker = w;
         w->replica[d].device = d;
@@ -274,6 +279,71 @@ static void strangers_are_refused(void **ctx)
     assert_int_equal(PS_OK, guest.error.code);
 }
 
+struct answer {
+    pthread_mutex_t lock;
+    pthread_cond_t came;
+    bool here;
+    enum ps_code code;
+};
+
+static void on_answer(void *arg, enum ps_code code, const char *text, struct ps_slices *reply)
+{
+    struct answer *a = arg;
+    (void)text;
+    (void)reply;
+    pthread_mutex_lock(&a->lock);
+    a->here = true;
+    a->code = code;
+    pthread_cond_signal(&a->came);
+    pthread_mutex_unlock(&a->lock);
+}
+
+// What a worker answers to a message of no session.
+static enum ps_code ask(struct ps_client *client, uint32_t rank, int method)
+{
+    struct answer a = {.lock = PTHREAD_MUTEX_INITIALIZER, .came = PTHREAD_COND_INITIALIZER};
+    struct ps_slices empty = PS_SLICES_EMPTY;
+    ps_client_call(client, rank, method, false, ps_now() + 10 * PS_SECOND, &empty, on_answer, &a);
+    pthread_mutex_lock(&a.lock);
+    while (!a.here)
+        pthread_cond_wait(&a.came, &a.lock);
+    pthread_mutex_unlock(&a.lock);
+    return a.code;
+}
+
+// While a job goes on, and before all have come, nobody else can end it or come in.
+static void who_does_not_belong_changes_nothing(void **ctx)
+{
+    struct worker w[2] = {worker_of(0, 2, 1, 3), worker_of(1, 2, 1, 3)}, late = worker_of(1, 2, 1, 1);
+    const char *others[WORKERS] = {address_text[0], address_text[3], NULL, NULL};
+    struct ps_client *client = ps_client_create(address, 2);
+    pthread_barrier_t hold;
+    (void)ctx;
+    pthread_barrier_init(&hold, NULL, 3);
+    w[0].hold = w[1].hold = &hold;
+    pthread_create(&w[0].thread, NULL, run_worker, &w[0]);
+    while (ask(client, 0, PARAMSERVER__V1__METHOD__ABORT) != PS_FAILED_PRECONDITION)
+        usleep(1000);  // it does not listen yet
+    pthread_create(&w[1].thread, NULL, run_worker, &w[1]);
+    pthread_barrier_wait(&hold);
+    assert_int_equal(PS_FAILED_PRECONDITION, ask(client, 1, PARAMSERVER__V1__METHOD__ABORT));
+    assert_int_equal(PS_FAILED_PRECONDITION, ask(client, 1, PARAMSERVER__V1__METHOD__WATCH));
+    assert_int_equal(PS_FAILED_PRECONDITION, ask(client, 1, PARAMSERVER__V1__METHOD__SEND));
+    assert_int_equal(PS_UNIMPLEMENTED, ask(client, 1, PARAMSERVER__V1__METHOD__STATUS));
+    late.options.addresses = others;
+    run_worker(&late);
+    assert_int_equal(PS_FAILED_PRECONDITION, late.error.code);
+    assert_string_equal("job 'job' has begun, or ended, with the workers that had come", late.error.text);
+    ps_client_stop(client);
+    ps_client_destroy(client);
+    pthread_barrier_wait(&hold);
+    for (int i = 0; i < 2; i++) {
+        pthread_join(w[i].thread, NULL);
+        assert_int_equal(PS_OK, w[i].error.code);
+    }
+    pthread_barrier_destroy(&hold);
+}
+
 static void a_rank_is_there_once(void **ctx)
 {
     struct worker w[3] = {worker_of(1, 3, 1, 1), worker_of(0, 3, 1, 1), worker_of(1, 3, 1, 1)};
@@ -316,11 +386,17 @@ static void a_signal_ends_the_waiting(void **ctx)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(replicas_of_a_process),       cmocka_unit_test(workers),
-        cmocka_unit_test(workers_of_several_replicas), cmocka_unit_test(workers_that_share_memory),
-        cmocka_unit_test(workers_of_several_hosts),    cmocka_unit_test(one_ends_and_all_hear_why),
-        cmocka_unit_test(who_is_missing_is_named),     cmocka_unit_test(strangers_are_refused),
-        cmocka_unit_test(a_rank_is_there_once),        cmocka_unit_test(a_signal_ends_the_waiting),
+        cmocka_unit_test(replicas_of_a_process),
+        cmocka_unit_test(workers),
+        cmocka_unit_test(workers_of_several_replicas),
+        cmocka_unit_test(workers_that_share_memory),
+        cmocka_unit_test(workers_of_several_hosts),
+        cmocka_unit_test(one_ends_and_all_hear_why),
+        cmocka_unit_test(who_is_missing_is_named),
+        cmocka_unit_test(strangers_are_refused),
+        cmocka_unit_test(who_does_not_belong_changes_nothing),
+        cmocka_unit_test(a_rank_is_there_once),
+        cmocka_unit_test(a_signal_ends_the_waiting),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, make_directory, remove_directory);

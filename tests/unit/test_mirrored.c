@@ -126,7 +126,8 @@ static void replicas_that_differ_are_found(void **ctx)
     (void)ctx;
     run(r, "compare_every: 2");
     assert_int_equal(PS_INTERNAL, r[0].error.code);
-    assert_string_equal("after step 1 replica 1 has other variables than replica 0", r[0].error.text);
+    assert_string_equal("before step 2 replica 1 has other variables, or is at another step, than replica 0",
+                        r[0].error.text);
 }
 
 static void a_gradient_that_is_none_is_named(void **ctx)

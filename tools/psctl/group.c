@@ -186,6 +186,10 @@ static void on_worker_end(struct child *child)
         group_say("%s", text);
     if (failed && !child->stopped)
         lose_worker(g, child);
+    // One of those who were told to stop had failed already, and the first failure was a consequence of it.
+    const bool consequence = g->exit_code == ps_code_exit(PS_ABORTED) && child->stopped && !child->signal;
+    if (consequence && child->exit_code && child->exit_code < 128)
+        g->exit_code = (int)child->exit_code;
     // The job may be done without it; who looks at the output has not seen all of it.
     if (child->terminal && g->exit_code == 0 && child->exit_code == ps_code_exit(PS_CANNOT_WRITE))
         g->exit_code = (int)child->exit_code;

@@ -192,6 +192,8 @@ void wk_ring_receive(struct wk_ring *ring, struct wk_ring_message *m)
         r = ring_find(ring, m->chunk.sequence);
         r = ring_admit(ring, r, m, &elements) ? r : NULL;
     }
+    if (!r && !early && !failed.code)  // who waited for it may have left with that
+        failed = ring->ended;
     pthread_mutex_unlock(&ring->lock);
     if (failed.code)
         m->done(m, PS_ABORTED, failed.text);

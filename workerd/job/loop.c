@@ -107,7 +107,7 @@ static enum ps_code loop_train(struct loop *l, const struct wk_work *work, struc
     loop_count_time(l);
     loop_remember_step(l, work->step, result.loss, work->rows);
     wk_meter_add(&run->meter, &result);
-    run->position = (struct wk_position){work->epoch, work->first + (uint64_t)work->rows, l->step};
+    run->position = (struct wk_position){work->epoch, work->end, l->step};
     run->evaluated = false;
     if (wk_progress_step(&l->progress)) {
         loop_make_figures(l);
@@ -186,17 +186,23 @@ static enum ps_code loop_end_epoch(struct loop *l, uint64_t *epoch, bool finishe
     return e->code;
 }
 
+// This worker's steps for so many examples, for the progress bar; async workers share them by who comes first.
+static uint64_t steps_for(const struct wk_env *env, uint64_t examples)
+{
+    uint64_t per_step = (uint64_t)env->job->batch_size * (env->workers ? env->workers : 1);
+    return (examples + per_step - 1) / per_step;
+}
+
 static void loop_begin_epoch(struct loop *l, uint64_t epoch)
 {
     struct wk_run *run = l->run;
-    uint64_t batch = (uint64_t)run->env.job->batch_size;
     if (run->position.epoch != epoch || run->position.first == 0) {
         run->position = (struct wk_position){epoch, 0, l->step};
         wk_meter_reset(&run->meter);
     }
     l->epoch_open = true;
     l->progress.quiet = !is_shown(l);
-    wk_progress_epoch_begin(&l->progress, epoch, (run->position.first + batch - 1) / batch);
+    wk_progress_epoch_begin(&l->progress, epoch, steps_for(&run->env, run->position.first));
 }
 
 static enum ps_code train_all(struct loop *l, uint64_t epoch, struct ps_error *e)
@@ -289,7 +295,13 @@ static enum ps_code loop_finish(struct loop *l, struct ps_error *e)
 
 // ---- a signal -----------------------------------------------------------------------------------------------------
 
-// After the step in which a signal came: what there is stays.
+// Is there something to keep? A replica that has all variables has them, too, when another one has ended.
+static bool loop_keeps_weights(const struct wk_run *run, enum ps_code code)
+{
+    return (code == PS_CANCELLED && *run->env.stop) || (code == PS_ABORTED && run->env.collective);
+}
+
+// After the step in which a signal came, or another replica ended: what there is stays.
 static enum ps_code loop_leave(struct loop *l, struct ps_error *e)
 {
     struct wk_run *run = l->run;
@@ -299,15 +311,9 @@ static enum ps_code loop_leave(struct loop *l, struct ps_error *e)
     if (l->written || run->position.step == 0 || (home->salvage && home->salvage(run->state, &why) == PS_NOT_FOUND))
         return e->code;
     if (why.code || loop_tell(l, WK_STOPPED, &m, &why) || wk_save_weights(run, &why))
-        return ps_fail(e, why.code, "stopped by a signal, and the weights are lost: %s", why.text);
+        return ps_fail(e, why.code, "%s, and the weights are lost: %s",
+                       *run->env.stop ? "stopped by a signal" : "another replica has ended", why.text);
     return loop_say_where(run, e);
-}
-
-// The number of this worker's steps in an epoch, for the progress bar; async workers share them by who comes first.
-static uint64_t steps_per_epoch(const struct wk_env *env)
-{
-    uint64_t per_step = (uint64_t)env->job->batch_size * (env->workers ? env->workers : 1);
-    return (env->examples + per_step - 1) / per_step;
 }
 
 static enum ps_code loop_run(struct loop *l, struct ps_error *e)
@@ -321,7 +327,7 @@ static enum ps_code loop_run(struct loop *l, struct ps_error *e)
         code = train_all(l, run->resume ? run->position.epoch : epoch, e);
     if (code == PS_OK && !l->stepper.drained && !l->too_late)
         code = loop_finish(l, e);
-    return code == PS_CANCELLED && *run->env.stop ? loop_leave(l, e) : code;
+    return loop_keeps_weights(run, code) ? loop_leave(l, e) : code;
 }
 
 enum ps_code wk_loop(struct wk_run *run, struct ps_error *e)
@@ -333,7 +339,7 @@ enum ps_code wk_loop(struct wk_run *run, struct ps_error *e)
         return e->code;
     l.step = run->position.step;
     l.cap = run->history.steps;
-    wk_progress_init(&l.progress, run->quiet, job->epochs, steps_per_epoch(&run->env));
+    wk_progress_init(&l.progress, run->quiet, job->epochs, steps_for(&run->env, run->env.examples));
     enum ps_code code = loop_run(&l, e);
     run->drained = l.stepper.drained || l.too_late;
     wk_progress_fini(&l.progress);

@@ -163,6 +163,10 @@ static enum ps_code resume_load_history(struct wk_run *run, const json_t *from, 
     if (resume_load_numbers(from, "losses", h->steps, &h->loss, e) ||
         resume_load_numbers(from, "examples", h->steps, &h->examples, e))
         return e->code;
+    if (run->env.rank != 0) {  // what they add up to is added up over all
+        memset(h->loss, 0, h->steps * sizeof *h->loss);
+        memset(h->examples, 0, h->steps * sizeof *h->examples);
+    }
     h->total_examples = 0;
     for (uint64_t i = 0; i < h->steps; i++)
         h->total_examples += h->examples[i];
@@ -179,7 +183,11 @@ static enum ps_code resume_load_position(struct wk_run *run, const json_t *from,
         return ps_fail(e, PS_INVALID_ARGUMENT, "first: expected a position in an epoch of %" PRIu64 " examples",
                        run->env.examples);
     run->evaluated = json_is_true(json_object_get(from, "evaluated"));
-    return wk_meter_load(&run->meter, nn_replica_measures(run->env.replica), json_object_get(from, "meter"), e);
+    if (wk_meter_load(&run->meter, nn_replica_measures(run->env.replica), json_object_get(from, "meter"), e))
+        return e->code;
+    if (run->env.rank != 0)
+        wk_meter_reset(&run->meter);
+    return PS_OK;
 }
 
 static enum ps_code resume_take(struct wk_run *run, const struct wk_checkpoint *c, struct ps_error *e)

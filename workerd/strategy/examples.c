@@ -94,6 +94,8 @@ static void examples_take_batch(struct wk_parameter_server_state *s, struct wk_w
         s->taken += left < batch ? left : batch;
     }
     work->rows = (int)(left < batch ? left : batch);
+    work->rows_of_all = 0;
+    work->end = work->first + (uint64_t)work->rows;
 }
 
 // Before this worker leaves: its last push counts, and a range that it has trained is told so by asking for another,

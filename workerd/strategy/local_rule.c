@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/hash.h"
 
 enum { RUN = 2048 };  // elements of a mean that is made to be measured
 
@@ -175,6 +176,15 @@ bool wk_local_rule_take_averages(struct wk_local_rule *r)
                    p->count * sizeof(float));
     }
     return average >= 0;
+}
+
+uint64_t wk_local_rule_hash(const struct wk_local_rule *r, uint64_t h)
+{
+    const size_t k_max = (size_t)r->n_slots;
+    for (size_t i = 0; i < nn_model_params(r->env->model) * k_max; i++)
+        if (r->slots[i])
+            h = ps_hash(h, r->slots[i], (size_t)nn_model_param(r->env->model, i / k_max)->count * sizeof(float));
+    return h;
 }
 
 // ---- checkpoints --------------------------------------------------------------------------------------------------

@@ -43,6 +43,7 @@ struct mirrored {
     size_t begun;               // buckets that have left in the step at hand
     float weight;               // of this replica's gradient in the mean of the step at hand
     struct ps_error why;        // a gradient of the step is not finite
+    bool compared;              // the replicas have been found equal, once
     double *hashes;             // [2 * ranks] of the replicas' variables
     struct wk_reduction alone;  // one that is begun and waited for at once
 
@@ -160,23 +161,12 @@ static enum wk_next mirrored_next(void *state, uint64_t epoch, bool idle, struct
     work->rows = (int)(examples - work->first < batch ? examples - work->first : batch);
     const uint64_t left = examples - s->at, all = mirrored_batch(s);
     work->rows_of_all = left < all ? left : all;
-    s->at += all;
+    s->at += work->rows_of_all;
+    work->end = s->at;
     return WK_BATCH;
 }
 
 // ---- a step -------------------------------------------------------------------------------------------------------
-
-static enum ps_code mirrored_begin(void *state, const struct wk_work *work, struct ps_error *e)
-{
-    struct mirrored *s = state;
-    (void)e;
-    s->weight = (float)work->rows / (float)work->rows_of_all;
-    s->why.code = PS_OK;
-    s->begun = 0;
-    for (size_t i = 0; i < s->n_buckets; i++)
-        s->bucket[i].missing = s->bucket[i].n;
-    return PS_OK;
-}
 
 // Values change at the end of a step alone.
 static enum ps_code mirrored_need(void *state, size_t variable, struct ps_error *e)
@@ -216,10 +206,10 @@ static void mirrored_ready(void *state, size_t variable)
     }
 }
 
-// Of all variables.
-static uint64_t mirrored_hash(const struct mirrored *s)
+// Of all variables, what the optimizer keeps of them, and the next step.
+static uint64_t mirrored_hash(const struct mirrored *s, uint64_t step)
 {
-    uint64_t hash = PS_HASH_SEED;
+    uint64_t hash = wk_local_rule_hash(&s->rule, ps_hash(PS_HASH_SEED, &step, sizeof step));
     for (size_t i = 0; i < nn_model_params(s->env->model); i++)
         hash = ps_hash(hash, nn_replica_param(s->env->replica, i),
                        (size_t)nn_model_param(s->env->model, i)->count * sizeof(float));
@@ -230,7 +220,7 @@ static uint64_t mirrored_hash(const struct mirrored *s)
 // the machine or of this program.
 static enum ps_code mirrored_compare(struct mirrored *s, uint64_t step, struct ps_error *e)
 {
-    const uint64_t hash = mirrored_hash(s);
+    const uint64_t hash = mirrored_hash(s, step);
     const uint32_t n = s->env->workers;
     for (uint32_t rank = 0; rank < 2 * n; rank++)
         s->hashes[rank] = 0;
@@ -241,7 +231,24 @@ static enum ps_code mirrored_compare(struct mirrored *s, uint64_t step, struct p
     for (uint32_t rank = 1; rank < n; rank++)
         if (s->hashes[2 * rank] != s->hashes[0] || s->hashes[2 * rank + 1] != s->hashes[1])
             return ps_fail(e, PS_INTERNAL,
-                           "after step %" PRIu64 " replica %" PRIu32 " has other variables than replica 0", step, rank);
+                           "before step %" PRIu64 " replica %" PRIu32
+                           " has other variables, or is at another step, than replica 0",
+                           step, rank);
+    s->compared = true;
+    return PS_OK;
+}
+
+static enum ps_code mirrored_begin(void *state, const struct wk_work *work, struct ps_error *e)
+{
+    struct mirrored *s = state;
+    // Once, before the first step: workers that go on from different checkpoints would train different models.
+    if (!s->compared && mirrored_compare(s, work->step, e))
+        return e->code;
+    s->weight = (float)work->rows / (float)work->rows_of_all;
+    s->why.code = PS_OK;
+    s->begun = 0;
+    for (size_t i = 0; i < s->n_buckets; i++)
+        s->bucket[i].missing = s->bucket[i].n;
     return PS_OK;
 }
 
@@ -271,7 +278,7 @@ static enum ps_code mirrored_end(void *state, const struct wk_work *work, struct
         return e->code;
     wk_local_rule_apply(&s->rule, work->step);
     const uint64_t every = s->env->job->compare_every;
-    return every && (work->step + 1) % every == 0 ? mirrored_compare(s, work->step, e) : PS_OK;
+    return every && (work->step + 1) % every == 0 ? mirrored_compare(s, work->step + 1, e) : PS_OK;
 }
 
 static enum ps_code mirrored_refresh(void *state, struct ps_error *e)
@@ -294,22 +301,16 @@ static void mirrored_save(void *state, struct wk_checkpoint *to)
 {
     const struct mirrored *s = state;
     wk_local_rule_save(&s->rule, to);
-    json_object_set_new(to->json, "examples_per_step", json_integer((json_int_t)mirrored_batch(s)));
 }
 
-// It was replica 0 that saved, in the first slice of a step: what comes next is the step after that.
 static enum ps_code mirrored_load(void *state, const struct wk_checkpoint *from, uint64_t epoch, uint64_t first,
                                   uint64_t step, struct ps_error *e)
 {
     struct mirrored *s = state;
-    const json_t *per_step = json_object_get(from->json, "examples_per_step");
-    const uint64_t batch = per_step ? (uint64_t)json_integer_value(per_step) : 1;
-    if (batch == 0)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: $.examples_per_step: expected a number of 1 or more", from->path);
     if (wk_local_rule_load(&s->rule, from, e))
         return e->code;
     s->epoch = epoch;
-    s->at = (first + batch - 1) / batch * batch;
+    s->at = first;
     s->steps = step;
     return PS_OK;
 }

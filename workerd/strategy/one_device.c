@@ -62,6 +62,8 @@ static enum wk_next one_device_next(void *state, uint64_t epoch, bool idle, stru
     work->first = s->at;
     work->rows = left < (uint64_t)s->env->job->batch_size ? (int)left : s->env->job->batch_size;
     s->at += (uint64_t)work->rows;
+    work->rows_of_all = 0;
+    work->end = s->at;
     return WK_BATCH;
 }
 

@@ -56,7 +56,8 @@ struct wk_work {
     uint64_t epoch, first;
     uint64_t step;  // from 0; in sync jobs the same for all workers: its round - 1
     int rows;
-    uint64_t rows_of_all;  // in this step, where the strategy knows it and replicas add up what they have; else 0
+    // Where replicas take a step together: its rows of all of them, else 0; and the position after it, of all.
+    uint64_t rows_of_all, end;
 };
 
 enum wk_next {

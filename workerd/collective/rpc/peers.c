@@ -26,7 +26,8 @@ static const uint64_t abort_timeout = PS_SECOND, close_grace = 2 * PS_SECOND;
 struct wk_peers {
     struct wk_peers_options options;
     struct ps_server *server;
-    struct ps_client *client;
+    struct ps_client *client;   // for chunks
+    struct ps_client *control;  // for what must not wait behind them; its connections are its own
     struct wk_ring *ring;
     struct wk_rendezvous rendezvous;
     uint32_t next;  // on the ring: the first worker of another host, or of this one
@@ -34,7 +35,8 @@ struct wk_peers {
     uint32_t first;            // worker of this host,
     uint32_t member, members;  // of which this is which one of how many
     struct wk_shm *shm;
-    struct ps_call *watcher;  // the worker before this one; NULL: it has not called, or is gone
+    struct ps_call *watcher;   // the worker before this one; NULL: it has not called, or is gone
+    uint64_t watcher_session;  // as it says; looked at where it comes before this worker\'s own
     pthread_mutex_t lock;
     pthread_cond_t changed;
     uint64_t session;              // 0: not known yet
@@ -83,7 +85,7 @@ static void peers_tell(struct wk_peers *p, const char *text)
         if (rank == p->options.rank)
             continue;
         ps_msg_pack(&r.base, NULL, &request);
-        ps_client_call(p->client, rank, PARAMSERVER__V1__METHOD__ABORT, false, ps_now() + abort_timeout, &request,
+        ps_client_call(p->control, rank, PARAMSERVER__V1__METHOD__ABORT, false, ps_now() + abort_timeout, &request,
                        peers_on_abort_reply, p);
     }
 }
@@ -192,19 +194,19 @@ static void peers_take_abort(struct wk_peers *p, struct ps_call *call)
     struct ps_error e = {.code = PS_OK};
     struct ps_slices none = PS_SLICES_EMPTY;
     ProtobufCMessage *m = NULL;
-    char why[REASON_MAX];
+    char why[REASON_MAX] = "";
     ps_msg_unpack(&paramserver__v1__abort_request__descriptor, &call->request, &m, &none, &e);
     const Paramserver__V1__AbortRequest *r = (const Paramserver__V1__AbortRequest *)m;
-    if (r && r->session != p->session)
+    if (r)
+        ps_utf8_cut(r->text[0] ? r->text : "another worker has ended", why, sizeof why);
+    pthread_mutex_lock(&p->lock);
+    if (r && (r->session == 0 || r->session != p->session))
         ps_fail(&e, PS_FAILED_PRECONDITION, "the end is another run's");
-    if (e.code == PS_OK) {
-        ps_utf8_cut(r->text, why, sizeof why);
-        pthread_mutex_lock(&p->lock);
-        if (!p->why[0])
-            snprintf(p->why, sizeof p->why, "%s", why);
-        pthread_mutex_unlock(&p->lock);
+    if (e.code == PS_OK && !p->why[0])
+        snprintf(p->why, sizeof p->why, "%s", why);
+    pthread_mutex_unlock(&p->lock);
+    if (e.code == PS_OK)
         wk_ring_fail(p->ring, PS_ABORTED, why);
-    }
     ps_slices_clear(&none);
     if (m)
         ps_msg_free(m);
@@ -241,7 +243,7 @@ static void peers_watch(struct wk_peers *p)
     r.session = p->session;
     r.rank = p->options.rank;
     ps_msg_pack(&r.base, NULL, &request);
-    ps_client_call(p->client, peers_after(p), PARAMSERVER__V1__METHOD__WATCH, false, UINT64_MAX, &request,
+    ps_client_call(p->control, peers_after(p), PARAMSERVER__V1__METHOD__WATCH, false, UINT64_MAX, &request,
                    peers_on_watch_reply, p);
 }
 
@@ -263,6 +265,7 @@ static void peers_take_watch(struct wk_peers *p, struct ps_call *call)
     if (e.code == PS_OK) {
         earlier = p->watcher;
         p->watcher = call;
+        p->watcher_session = r->session;
     }
     pthread_mutex_unlock(&p->lock);
     ps_slices_clear(&none);
@@ -280,15 +283,15 @@ static void peers_lose_watcher(struct wk_peers *p, struct ps_call *call)
     const uint32_t before = peers_before(p);
     char text[REASON_MAX];
     pthread_mutex_lock(&p->lock);
-    const bool watches = p->watcher == call;
-    p->watcher = watches ? NULL : p->watcher;
+    const bool waits = p->watcher == call, watches = waits && p->watcher_session == p->session;
+    p->watcher = waits ? NULL : p->watcher;
     pthread_mutex_unlock(&p->lock);
-    if (!watches)
-        return;
     snprintf(text, sizeof text, "worker %" PRIu32 " (%.200s) is gone: its connection has ended", before,
              p->options.addresses[before]);
-    wk_ring_end_of_chunks(p->ring, PS_ABORTED, text);
-    ps_call_reply(call, PS_CANCELLED, "the worker is gone", NULL);
+    if (watches)
+        wk_ring_end_of_chunks(p->ring, PS_ABORTED, text);
+    if (waits)
+        ps_call_reply(call, PS_CANCELLED, "the worker is gone", NULL);
 }
 
 static void peers_end_watching(struct wk_peers *p, const char *reason)
@@ -367,6 +370,8 @@ static enum ps_code peers_start(struct wk_peers *p, struct ps_error *e)
         .ctx = p,
     };
     p->client = ps_client_create(p->options.addresses, p->options.workers);
+    // The core shares connections between clients that make them alike: these have more time for an attempt.
+    p->control = ps_client_create_patient(p->options.addresses, p->options.workers, 2 * PS_CLIENT_ATTEMPT_MS);
     return ps_server_start(&p->options.addresses[p->options.rank], 1, &options, &p->server, e);
 }
 
@@ -411,7 +416,11 @@ static void peers_begin_session(struct wk_peers *p)
     p->session = p->rendezvous.session;
     struct wk_ring_message *held = p->held;
     p->held = NULL;
+    struct ps_call *stranger = p->watcher_session == p->session ? NULL : p->watcher;
+    p->watcher = stranger ? NULL : p->watcher;
     pthread_mutex_unlock(&p->lock);
+    if (stranger)
+        ps_call_reply(stranger, PS_FAILED_PRECONDITION, "the watch is of another run", NULL);
     while (held) {
         struct inbound *in = (struct inbound *)held;
         held = held->next;
@@ -430,7 +439,7 @@ enum ps_code wk_peers_open(const struct wk_peers_options *options, struct wk_pee
     pthread_cond_init(&p->changed, NULL);
     e->code = PS_OK;
     if (peers_start(p, e) == PS_OK)
-        wk_rendezvous_wait(&p->rendezvous, p->client, e);
+        wk_rendezvous_wait(&p->rendezvous, p->control, e);
     if (e->code == PS_OK) {
         peers_find_hosts(p);
         peers_begin_session(p);
@@ -493,6 +502,7 @@ void wk_peers_close(struct wk_peers *p, const char *reason)
     peers_end_watching(p, reason);
     wk_ring_fail(p->ring, PS_ABORTED, reason ? reason : "the job is done");
     ps_client_stop(p->client);
+    ps_client_stop(p->control);
     if (p->server)
         stopped = ps_server_stop(p->server, close_grace);
     if (stopped == PS_STOP_STUCK)
@@ -500,6 +510,7 @@ void wk_peers_close(struct wk_peers *p, const char *reason)
     if (p->server)
         ps_server_destroy(p->server);
     ps_client_destroy(p->client);
+    ps_client_destroy(p->control);
     wk_shm_close(p->shm);
     wk_rendezvous_fini(&p->rendezvous);
     wk_ring_destroy(p->ring);

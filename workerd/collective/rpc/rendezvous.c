@@ -73,13 +73,11 @@ static enum ps_code rendezvous_check(const struct wk_rendezvous *v, const Params
     return ps_configuration_check(o->job, o->configuration, r->rank, r->configuration, e);
 }
 
-// Lets one in that has been checked, unless it is too late.
+// Lets one in that has been checked.
 static enum ps_code rendezvous_admit(struct wk_rendezvous *v, const Paramserver__V1__RendezvousRequest *r,
                                      struct ps_call *call, struct ps_error *e)
 {
     const uint32_t rank = r->rank;
-    if (v->over)
-        return ps_fail(e, PS_FAILED_PRECONDITION, "job '%s' has begun without worker %" PRIu32, v->options->job, rank);
     if (v->guest[rank])
         return ps_fail(e, PS_ALREADY_EXISTS, "a worker %" PRIu32 " has come already: each needs a rank of its own",
                        rank);
@@ -101,6 +99,9 @@ void wk_rendezvous_call(struct wk_rendezvous *v, struct ps_call *call)
     pthread_mutex_lock(&v->lock);
     if (v->options->rank != 0)
         ps_fail(&e, PS_FAILED_PRECONDITION, "workers meet at worker 0, this is worker %" PRIu32, v->options->rank);
+    else if (v->over)  // what it would be compared with is gone
+        ps_fail(&e, PS_FAILED_PRECONDITION, "job '%s' has begun, or ended, with the workers that had come",
+                v->options->job);
     if (e.code == PS_OK && rendezvous_check(v, r, &e) == PS_OK)
         rendezvous_admit(v, r, call, &e);
     pthread_mutex_unlock(&v->lock);

@@ -13,7 +13,8 @@ static enum ps_code terminate_on_nan_step(void *state, struct wk_moment *m, stru
     (void)e;
     if (isfinite(m->result.loss))
         return PS_OK;
-    ps_warn("step %" PRIu64 ": the loss is %g: the training ends", m->run->position.step - 1, m->result.loss);
+    if (!m->run->quiet)
+        ps_warn("step %" PRIu64 ": the loss is %g: the training ends", m->run->position.step - 1, m->result.loss);
     m->stop = true;
     return PS_OK;
 }
