@@ -69,6 +69,7 @@ include tests/sim/local.mk
 include tests/mutants/local.mk
 endif
 
+include tests/cuda/local.mk
 include tests/lint/local.mk
 include tests/fuzz/local.mk
 include tests/it/local.mk

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Programs for the emulated GPUs: right ones, and ones with an error planted in each.
+#ifndef EMU_EXAMPLES_H
+#define EMU_EXAMPLES_H
+
+struct right_example {
+    const char *name;
+    int devices;
+    bool (*run)();  // is the result right?
+};
+extern const struct right_example right_examples[];  // until a NULL name
+
+struct planted_error {
+    const char *name;
+    int devices;
+    void (*run)();
+    const char *says;  // part of the sentence
+};
+extern const struct planted_error planted_errors[];
+
+// The lines of planted.cu that the sentence names, set by the program that ran last; 0: none.
+extern int planted_lines[2];
+
+#endif

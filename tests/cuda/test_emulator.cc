@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The emulator finds every planted error in every order, with both places, and is silent on right programs.
+//
+// CUDA_SEEDS: how many orders of each, 200 if it is not set.
+#include "tests/cuda/emulator.h"
+#include "tests/cuda/examples.h"
+#include <set>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <string>
+
+static int point, bad;
+
+static void result(bool good, const char *name, const std::string &why)
+{
+    printf("%sok %d - %s\n", good ? "" : "not ", ++point, name);
+    if (!good) {
+        printf("# %s\n", why.c_str());
+        bad = 1;
+    }
+    fflush(stdout);
+}
+
+static void begin(uint64_t seed, int devices)
+{
+    struct emu_config config = {};
+    config.seed = seed;
+    config.devices = devices;
+    emu_reset(&config);
+}
+
+static std::string with_seed(uint64_t seed, const std::string &text)
+{
+    return "seed " + std::to_string(seed) + ": " + text;
+}
+
+// ---- right programs ------------------------------------------------------------------------------------------------
+
+static std::string wrong_in(const struct right_example *example, uint64_t seed)
+{
+    begin(seed, example->devices);
+    bool right = example->run();
+    struct emu_counts counts = emu_counted();
+    if (emu_error())
+        return with_seed(seed, emu_error());
+    if (!right)
+        return with_seed(seed, "the result is wrong");
+    if (counts.live_allocations || counts.live_streams)
+        return with_seed(seed, "something is left");
+    return "";
+}
+
+static void test_right(uint64_t seeds)
+{
+    for (const struct right_example *e = right_examples; e->name; e++) {
+        std::string wrong;
+        for (uint64_t seed = 1; seed <= seeds && wrong.empty(); seed++)
+            wrong = wrong_in(e, seed);
+        result(wrong.empty(), e->name, wrong);
+    }
+}
+
+// ---- planted errors ------------------------------------------------------------------------------------------------
+
+// The places that a sentence names: "planted.cu:12".
+static std::set<std::string> places_in(const std::string &sentence)
+{
+    static const char file[] = "planted.cu:";
+    std::set<std::string> places;
+    for (size_t at = sentence.find(file); at != std::string::npos; at = sentence.find(file, at + 1)) {
+        size_t digits = at + strlen(file);
+        places.insert(sentence.substr(at, sentence.find_first_not_of("0123456789", digits) - at));
+    }
+    return places;
+}
+
+static std::string missed_in(const struct planted_error *planted, uint64_t seed)
+{
+    begin(seed, planted->devices);
+    planted_lines[0] = planted_lines[1] = 0;
+    planted->run();
+    if (!emu_error())
+        return with_seed(seed, "nothing was found");
+    std::string sentence = emu_error();
+    if (sentence.find(planted->says) == std::string::npos)
+        return with_seed(seed, "it does not say \"" + std::string(planted->says) + "\": " + sentence);
+    std::set<std::string> places = places_in(sentence);
+    for (int line : planted_lines)
+        if (line && !places.count("planted.cu:" + std::to_string(line)))
+            return with_seed(seed, "it does not name line " + std::to_string(line) + ": " + sentence);
+    if (places.size() < 2)
+        return with_seed(seed, "it does not name two places: " + sentence);
+    return "";
+}
+
+static void ignore(const char *, void *)
+{
+}
+
+static void test_planted(uint64_t seeds)
+{
+    emu_on_error(ignore, NULL);
+    for (const struct planted_error *p = planted_errors; p->name; p++) {
+        std::string missed;
+        for (uint64_t seed = 1; seed <= seeds && missed.empty(); seed++)
+            missed = missed_in(p, seed);
+        result(missed.empty(), (std::string("found: ") + p->name).c_str(), missed);
+        if (getenv("CUDA_SHOW") && emu_error())
+            printf("# %s\n", emu_error());
+    }
+    emu_on_error(NULL, NULL);
+}
+
+static int count_points()
+{
+    int count = 0;
+    for (const struct right_example *e = right_examples; e->name; e++)
+        count++;
+    for (const struct planted_error *p = planted_errors; p->name; p++)
+        count++;
+    return count;
+}
+
+int main()
+{
+    const char *wanted = getenv("CUDA_SEEDS");
+    uint64_t seeds = wanted ? strtoull(wanted, NULL, 10) : 200;
+    printf("1..%d\n", count_points());
+    test_right(seeds);
+    test_planted(seeds);
+    return bad;
+}
