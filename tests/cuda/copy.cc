@@ -2,6 +2,7 @@
 //
 // Allocation, copies and fills: the runtime's functions of memory.
 #include "tests/cuda/graph.h"
+#include "tests/cuda/host.h"
 #include "tests/cuda/memory.h"
 #include "tests/cuda/touch.h"
 

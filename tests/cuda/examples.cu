@@ -3,8 +3,11 @@
 // Right programs: their results are right, and nothing is found in them, in whatever order they run. nvcc compiles
 // them, too.
 #include "tests/cuda/examples.h"
+#include "tests/cuda/host_code.h"
 #include "workerd/nn/cuda/launch.h"
+#include <condition_variable>
 #include <cublas_v2.h>
+#include <mutex>
 #include <nccl.h>
 #include <thread>
 #include <vector>
@@ -476,6 +479,38 @@ static bool run_host_function()
     return work.sum == 7.0f;
 }
 
+// ---- a result that one thread waits for and another one uses -------------------------------------------------------
+
+static bool run_hand_over()
+{
+    enum { N = 20 };
+    float *x, host[N];
+    bool there = false, right = true;
+    std::mutex mutex;
+    std::condition_variable changed;
+    cudaMalloc(&x, N * sizeof(float));
+    std::thread worker([&] {
+        cudaStream_t stream;
+        cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+        NN_CUDA_LAUNCH(fill, 1, 32, 0, stream, x, (int)N, 5.0f);
+        cudaStreamSynchronize(stream);
+        cudaStreamDestroy(stream);
+        std::lock_guard<std::mutex> held(mutex);
+        there = true;
+        changed.notify_one();
+    });
+    {
+        std::unique_lock<std::mutex> held(mutex);
+        changed.wait(held, [&] { return there; });
+    }
+    cudaMemcpy(host, x, sizeof host, cudaMemcpyDeviceToHost);
+    worker.join();
+    cudaFree(x);
+    for (int i = 0; i < N; i++)
+        right = right && host[i] == 5.0f + (float)i;
+    return right;
+}
+
 const struct right_example right_examples[] = {
     {"a sum by shuffles and shared memory", 1, run_sum},
     {"a transposition through dynamic shared memory", 1, run_transpose},
@@ -488,5 +523,7 @@ const struct right_example right_examples[] = {
     {"a product by cuBLAS", 1, run_product},
     {"memory from a stream, copied to another GPU", 2, run_peers},
     {"a host function in a stream", 1, run_host_function},
+    {"a result handed from thread to thread", 1, run_hand_over},
+    {"host code in C", 1, host_code_copies},
     {0, 0, 0},
 };

@@ -4,6 +4,8 @@
 #ifndef EMU_EXAMPLES_H
 #define EMU_EXAMPLES_H
 
+#include "tests/cuda/emulator.h"
+
 struct right_example {
     const char *name;
     int devices;
@@ -21,5 +23,14 @@ extern const struct planted_error planted_errors[];
 
 // The lines of planted.cu that the sentence names, set by the program that ran last; 0: none.
 extern int planted_lines[2];
+
+// Programs that meet a fault which was asked for.
+struct planned_fault {
+    const char *name;
+    struct emu_config config;
+    const char *(*run)();  // what is wrong, NULL: nothing
+    const char *says;      // part of the sentence that the emulator says, NULL: none
+};
+extern const struct planned_fault planned_faults[];
 
 #endif

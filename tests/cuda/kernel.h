@@ -24,6 +24,8 @@ struct emu_kernel {
 // In the task. On an error emu_fail has been called.
 void emu_kernel_run(const emu_kernel &kernel, uint32_t task);
 
+void emu_launches_reset();
+
 // Does this thread of the host run a kernel's own code now?
 bool emu_in_kernel();
 // An access by the thread of the kernel that runs now; does not return if it is wrong.

@@ -7,6 +7,11 @@
 
 static std::map<const void *, size_t> shared_limits;
 
+void emu_launches_reset()
+{
+    shared_limits.clear();
+}
+
 cudaError_t emu_func_set_attribute(const void *kernel, cudaFuncAttribute which, int value)
 {
     emu_entry entry;

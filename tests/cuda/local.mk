@@ -1,5 +1,6 @@
 # The emulated GPUs: what tests link with, and how .cu files, and .c files that call the CUDA runtime, are compiled for it.
-EXTRA_DIST += tests/cuda/skipped.sh workerd/nn/cuda/launch.h tests/cuda/examples.cu tests/cuda/planted.cu tests/cuda/examples.h \
+EXTRA_DIST += tests/cuda/skipped.sh workerd/nn/cuda/launch.h tests/cuda/examples.cu tests/cuda/faults.cu \
+	tests/cuda/planted.cu tests/cuda/examples.h tests/cuda/host_code.c tests/cuda/host_code.h \
 	$(emulator_headers)
 emulator_headers = tests/cuda/include/cuda_runtime.h tests/cuda/include/cublas_v2.h tests/cuda/include/nccl.h \
 	tests/cuda/include/emulated/kernel.h tests/cuda/include/emulated/math.h
@@ -9,7 +10,7 @@ check_LTLIBRARIES += libemulator.la
 libemulator_la_SOURCES = tests/cuda/emulator.h \
 	tests/cuda/copy.cc tests/cuda/cublas.cc \
 	tests/cuda/fiber.cc tests/cuda/fiber.h \
-	tests/cuda/graph.cc tests/cuda/graph.h \
+	tests/cuda/graph.cc tests/cuda/graph.h tests/cuda/host.cc tests/cuda/host.h \
 	tests/cuda/kernel.cc tests/cuda/kernel.h tests/cuda/launch.cc \
 	tests/cuda/memory.cc tests/cuda/memory.h \
 	tests/cuda/nccl.cc tests/cuda/nccl.h \
@@ -39,9 +40,11 @@ WATCH_RENAME = $(SED) -E -e 's/\<__tsan_/emu_tsan_/g' -e 's/\<(memcpy|memmove|me
 check_PROGRAMS += tests/cuda/test_emulator
 TESTS += tests/cuda/test_emulator
 tests_cuda_test_emulator_SOURCES = tests/cuda/test_emulator.cc
-tests_cuda_test_emulator_LDADD = tests/cuda/examples.watched.o tests/cuda/planted.watched.o libemulator.la
-CLEANFILES += tests/cuda/examples.watched.o tests/cuda/planted.watched.o
-tests/cuda/examples.watched.o tests/cuda/planted.watched.o: tests/cuda/examples.h workerd/nn/cuda/launch.h
+emulator_examples = tests/cuda/examples.watched.o tests/cuda/faults.watched.o tests/cuda/host_code.watched.o \
+	tests/cuda/planted.watched.o
+tests_cuda_test_emulator_LDADD = $(emulator_examples) libemulator.la
+CLEANFILES += $(emulator_examples)
+$(emulator_examples): tests/cuda/emulator.h tests/cuda/examples.h tests/cuda/host_code.h workerd/nn/cuda/launch.h
 
 # Every test of the emulated GPUs in 10,000 orders.
 chaos-cuda: tests/cuda/test_emulator

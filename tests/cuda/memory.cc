@@ -68,8 +68,6 @@ static void arena_create(struct arena *a)
 
 static void arena_reset(struct arena *a)
 {
-    for (auto &allocation : a->allocations)
-        emu_shadow_fini(allocation->shadow);
     a->allocations.clear();
     if (a->next)
         madvise(a->alias, a->next, a->file < 0 ? MADV_DONTNEED : MADV_REMOVE);

@@ -24,6 +24,11 @@ struct emu_allocation {
     std::string freed_by;
     emu_shadow shadow;
     std::vector<uint32_t> users;  // the last task of each actor that has touched it
+
+    ~emu_allocation()
+    {
+        emu_shadow_fini(shadow);
+    }
 };
 
 void emu_memory_reset(int devices, size_t device_memory);

@@ -5,6 +5,7 @@
 #include "tests/cuda/touch.h"
 #include <algorithm>
 #include <map>
+#include <stdio.h>
 #include <thread>
 
 // ---- state ---------------------------------------------------------------------------------------------------------
@@ -33,7 +34,7 @@ struct emu_collective {
     struct rank_call {
         bool came = false;
         collective_call call;
-        emu_operation_ref operation;
+        std::weak_ptr<emu_operation> operation;  // until it has ended
     };
     std::vector<rank_call> ranks;
     size_t number;  // from 1
@@ -66,10 +67,6 @@ static thread_local int group_depth;
 
 void emu_collectives_reset()
 {
-    for (auto &group : groups)
-        for (auto &collective : group.second->collectives)
-            for (auto &rank : collective->ranks)
-                rank.operation.reset();
     groups.clear();
     comms.clear();
 }
@@ -200,9 +197,9 @@ static size_t call_receive_size(const collective_call &call)
 static bool collective_touch(const emu_collective &c)
 {
     for (auto &rank : c.ranks) {
-        if (!emu_touch_range(rank.call.send, call_send_size(rank.call), EMU_READ, rank.operation->task))
-            return false;
-        if (!emu_touch_range(rank.call.receive, call_receive_size(rank.call), EMU_WRITE, rank.operation->task))
+        uint32_t task = rank.operation.lock()->task;
+        if (!emu_touch_range(rank.call.send, call_send_size(rank.call), EMU_READ, task) ||
+            !emu_touch_range(rank.call.receive, call_receive_size(rank.call), EMU_WRITE, task))
             return false;
     }
     return true;
@@ -310,7 +307,7 @@ static void collective_queue(const collective_call &call, const emu_operation_re
 
 static bool operation_at_head(const emu_operation_ref &operation)
 {
-    if (operation->stream->queue.empty() || operation->stream->queue.front() != operation)
+    if (!operation || operation->stream->queue.empty() || operation->stream->queue.front() != operation)
         return false;
     return std::all_of(operation->waits.begin(), operation->waits.end(),
                        [](const emu_operation_ref &before) { return before->done; });
@@ -323,7 +320,7 @@ static bool collective_ready(const emu_operation &operation, ncclComm_t comm)
         return true;
     return c.came == c.ranks.size() &&
            std::all_of(c.ranks.begin(), c.ranks.end(),
-                       [](const emu_collective::rank_call &rank) { return operation_at_head(rank.operation); });
+                       [](const emu_collective::rank_call &rank) { return operation_at_head(rank.operation.lock()); });
 }
 
 static void collective_run(const emu_operation &operation, ncclComm_t comm)
@@ -393,12 +390,21 @@ static std::string collective_missing_text(const emu_collective &c, const collec
                              emu_place_text(comm->last).c_str());
 }
 
+// Does a rank still wait in it?
+static bool collective_waits(const emu_collective &c)
+{
+    return c.came < c.ranks.size() &&
+           std::any_of(c.ranks.begin(), c.ranks.end(), [](const emu_collective::rank_call &rank) {
+               return rank.came && !rank.call.comm->aborted && !rank.operation.expired();
+           });
+}
+
 // Calls found(collective, group, rank) for every rank that a collective waits for, until it says true.
 template <class F> static bool collectives_find_missing(F found)
 {
     for (auto &group : groups)
         for (auto &c : group.second->collectives)
-            for (size_t i = 0; c->came < c->ranks.size() && i < c->ranks.size(); i++)
+            for (size_t i = 0; collective_waits(*c) && i < c->ranks.size(); i++)
                 if (!c->ranks[i].came && found(*c, *group.second, i))
                     return true;
     return false;
@@ -455,7 +461,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 {
     emu_entry entry;
     memset(id, 0, sizeof *id);
-    memcpy(id->internal, emu_format("emulated %zu", (size_t)++ids).c_str(), 20);
+    snprintf(id->internal, sizeof id->internal, "emulated %zu", (size_t)++ids);
     return ncclSuccess;
 }
 

@@ -128,6 +128,24 @@ static void staging_reused()
     cudaStreamSynchronize(t.one);
 }
 
+// One thread has waited; the other one goes on because a variable says so that orders nothing.
+static void threads_unordered()
+{
+    struct things t = begin();
+    static volatile bool ended;
+    ended = false;
+    std::thread first([t] {
+        PLANT(0) NN_CUDA_LAUNCH(fill, 2, 32, 0, t.one, t.x, (int)N, 1.0f);
+        cudaStreamSynchronize(t.one);
+        ended = true;
+    });
+    while (!ended)
+        std::this_thread::yield();
+    PLANT(1) NN_CUDA_LAUNCH(twice, 2, 32, 0, t.two, t.x, t.y, (int)N);
+    cudaDeviceSynchronize();
+    first.join();
+}
+
 static void destroyed_stream()
 {
     struct things t = begin();
@@ -574,6 +592,7 @@ const struct planted_error planted_errors[] = {
     {"a writer waits for one reader of two", 1, one_reader_forgotten, "nothing that orders the two"},
     {"the host reads a result before it is there", 1, host_does_not_wait, "nothing that orders the two"},
     {"the host writes staging memory that is being copied", 1, staging_reused, "nothing that orders the two"},
+    {"a thread uses what another one waited for", 1, threads_unordered, "nothing that orders the two"},
     {"a stream is used after its end", 1, destroyed_stream, "which was destroyed"},
     {"a kernel's tail is not guarded", 1, unguarded_tail, "past the end of the 248 bytes"},
     {"a copy is too long", 1, copy_too_long, "the 128 bytes of cudaMalloc"},

@@ -2,6 +2,7 @@
 #include "tests/cuda/runtime.h"
 #include "tests/cuda/fiber.h"
 #include "tests/cuda/graph.h"
+#include "tests/cuda/host.h"
 #include "tests/cuda/kernel.h"
 #include "tests/cuda/memory.h"
 #include "tests/cuda/nccl.h"
@@ -26,10 +27,16 @@ emu_entry::emu_entry()
 
 emu_entry::~emu_entry()
 {
-    if (--depth > 0)
-        return;
-    emu_memory_close();
-    lock.unlock();
+    if (depth == 1) {
+        emu_memory_close();
+        lock.unlock();
+    }
+    depth--;
+}
+
+bool emu_entry_held()
+{
+    return depth > 0;
 }
 
 bool emu_entry_wait()
@@ -52,14 +59,14 @@ void emu_entry_leave()
 {
     emu_memory_close();
     depth_left = depth;
-    depth = 0;
     lock.unlock();
+    depth = 0;
 }
 
 void emu_entry_return()
 {
-    lock.lock();
     depth = depth_left;
+    lock.lock();
 }
 
 // ---- threads -------------------------------------------------------------------------------------------------------
@@ -121,10 +128,12 @@ void emu_reset(const struct emu_config *wanted)
     emu_report_reset();
     emu_random_seed(config.seed);
     emu_collectives_reset();
+    emu_launches_reset();
     emu_streams_reset();
     emu_shadows_reset();
     emu_suspects_reset();
     emu_tasks_reset();
+    emu_hosts_reset();
     emu_streams_begin(config.devices);
     emu_memory_reset(config.devices, config.device_memory);
     device_now = 0;

@@ -15,6 +15,8 @@ struct emu_entry {
     ~emu_entry();
 };
 
+bool emu_entry_held();
+
 // Lets others in until something has changed. false: nothing did for a minute.
 bool emu_entry_wait();
 void emu_changed();

@@ -2,6 +2,7 @@
 #include "tests/cuda/stream.h"
 #include "tests/cuda/fiber.h"
 #include "tests/cuda/graph.h"
+#include "tests/cuda/host.h"
 #include "tests/cuda/kernel.h"
 #include "tests/cuda/nccl.h"
 #include "tests/cuda/touch.h"

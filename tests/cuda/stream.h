@@ -74,7 +74,7 @@ cudaError_t emu_stream_add_any(emu_stream *stream, emu_work work);
 // To the stream itself, after these, too.
 emu_operation_ref emu_stream_queue(emu_stream *stream, emu_work work, const std::vector<emu_operation_ref> &waits);
 
-// Runs what can run until this operation has ended; the host then knows what it knew.
+// Runs what can run until this operation has ended; this thread of the host then knows what it knew.
 cudaError_t emu_wait_for(const emu_operation_ref &operation, emu_place at, const char *call);
 
 uint64_t emu_steps();  // operations that have ended, and questions whether they have

@@ -5,10 +5,6 @@
 
 static std::deque<emu_task> tasks;
 static std::vector<uint32_t> counts;  // per actor
-static emu_clock host_clock;
-static uint32_t host_task;
-
-static const uint32_t host_actor = 0;
 
 void emu_clock_join(emu_clock &to, const emu_clock &from)
 {
@@ -55,34 +51,8 @@ std::string emu_task_text(uint32_t id)
                       task.stream, task.device);
 }
 
-// ---- the host ------------------------------------------------------------------------------------------------------
-
-uint32_t emu_host_task()
-{
-    return host_task;
-}
-
-void emu_host_calls(emu_place at)
-{
-    host_task = emu_task_create(host_actor, host_clock, "the host", at, 0, -1);
-}
-
-void emu_host_learns(const emu_clock &clock)
-{
-    emu_clock_join(host_clock, clock);
-    emu_clock_join(emu_task_at(host_task).clock, clock);
-}
-
-const emu_clock &emu_host_clock()
-{
-    return host_clock;
-}
-
 void emu_tasks_reset()
 {
     tasks.clear();
     counts.clear();
-    host_clock.clear();
-    emu_actor_create();
-    emu_host_calls(emu_place{"start", 0});
 }

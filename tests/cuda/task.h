@@ -33,12 +33,6 @@ bool emu_task_ordered(uint32_t before, const emu_task &now);
 // "kernel scale (file.cu:12, stream 2 of device 0)"
 std::string emu_task_text(uint32_t id);
 
-// All host threads are one actor: what orders them among themselves is not seen.
-uint32_t emu_host_task();                      // what the host does now
-void emu_host_calls(emu_place at);             // the host's next task begins: after a call at this place
-void emu_host_learns(const emu_clock &clock);  // the host has waited for what this clock says
-const emu_clock &emu_host_clock();
-
 void emu_tasks_reset();
 
 #endif

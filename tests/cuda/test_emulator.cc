@@ -5,11 +5,15 @@
 // CUDA_SEEDS: how many orders of each, 200 if it is not set.
 #include "tests/cuda/emulator.h"
 #include "tests/cuda/examples.h"
+#include "tests/cuda/include/cuda_runtime.h"
 #include <set>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <string>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static int point, bad;
 
@@ -113,9 +117,71 @@ static void test_planted(uint64_t seeds)
     emu_on_error(NULL, NULL);
 }
 
+// ---- faults --------------------------------------------------------------------------------------------------------
+
+static std::string wrong_after(const struct planned_fault *fault, uint64_t seed)
+{
+    struct emu_config config = fault->config;
+    config.seed = seed;
+    emu_reset(&config);
+    const char *wrong = fault->run();
+    const char *said = emu_error();
+    if (wrong)
+        return with_seed(seed, wrong);
+    if (fault->says && (!said || !strstr(said, fault->says)))
+        return with_seed(seed, "it does not say \"" + std::string(fault->says) + "\": " + (said ? said : "nothing"));
+    return !fault->says && said ? with_seed(seed, said) : "";
+}
+
+static void test_faults(uint64_t seeds)
+{
+    emu_on_error(ignore, NULL);
+    for (const struct planned_fault *f = planned_faults; f->name; f++) {
+        std::string wrong;
+        for (uint64_t seed = 1; seed <= seeds && wrong.empty(); seed++)
+            wrong = wrong_after(f, seed);
+        result(wrong.empty(), f->name, wrong);
+    }
+    emu_on_error(NULL, NULL);
+}
+
+// ---- what is not compiled to be watched ----------------------------------------------------------------------------
+
+static void test_unwatched()
+{
+    emu_on_error(ignore, NULL);
+    begin(1, 1);
+    float *x;
+    cudaMalloc(&x, 16);
+    *(volatile float *)x = 1.0f;
+    std::string said = emu_error() ? emu_error() : "nothing";
+    result(said.find("the host touches memory of device 0") == 0 &&
+               said.find("of cudaMalloc (test_emulator.cc:") != said.npos,
+           "found: the host uses a device pointer where it is not watched", said);
+    emu_on_error(NULL, NULL);
+}
+
+// Without a handler an error ends the process.
+static void test_abort()
+{
+    pid_t child = fork();
+    if (child == 0) {
+        freopen("/dev/null", "w", stderr);
+        begin(1, 1);
+        cudaFree((void *)&child);
+        _exit(0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    result(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT, "an error without a handler ends the process",
+           "it does not");
+}
+
 static int count_points()
 {
-    int count = 0;
+    int count = 2;
+    for (const struct planned_fault *f = planned_faults; f->name; f++)
+        count++;
     for (const struct right_example *e = right_examples; e->name; e++)
         count++;
     for (const struct planted_error *p = planted_errors; p->name; p++)
@@ -130,5 +196,9 @@ int main()
     printf("1..%d\n", count_points());
     test_right(seeds);
     test_planted(seeds);
+    test_faults(seeds);
+    test_unwatched();
+    test_abort();
+    begin(0, 1);  // nothing is left
     return bad;
 }

@@ -2,6 +2,7 @@
 //
 // The compiler calls these at each load and store of code that is compiled to be watched: -fsanitize=thread calls
 // __tsan_read4 and the like, and tests/cuda/local.mk renames them to ours in the assembly.
+#include "tests/cuda/host.h"
 #include "tests/cuda/kernel.h"
 #include "tests/cuda/runtime.h"
 
@@ -47,7 +48,16 @@ WATCH_SIZE(4)
 WATCH_SIZE(8)
 WATCH_SIZE(16)
 
-// Atomic operations of C++ in watched code of the host, as std::shared_ptr has them: done, and not checked.
+template <class T> static bool watch_compare_exchange(volatile T *p, T *expected, T value)
+{
+    emu_host_release(p);
+    bool done = __atomic_compare_exchange_n(p, expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+    emu_host_acquire(p);
+    return done;
+}
+
+// Atomic operations of watched code of the host, as std::shared_ptr has them: done, not checked, and each orders all
+// before it and all after it on that object.
 #define ATOMIC_FETCH(bits, name, T)                                                       \
     extern "C" T emu_tsan_atomic##bits##_fetch_##name(volatile T *p, T value, int order); \
     T emu_tsan_atomic##bits##_fetch_##name(volatile T *p, T value, int)                   \
@@ -70,6 +80,7 @@ WATCH_SIZE(16)
     }                                                                                                              \
     void emu_tsan_atomic##bits##_store(volatile T *p, T value, int)                                                \
     {                                                                                                              \
+        emu_host_release(p);                                                                                       \
         __atomic_store_n(p, value, __ATOMIC_SEQ_CST);                                                              \
     }                                                                                                              \
     T emu_tsan_atomic##bits##_exchange(volatile T *p, T value, int)                                                \
