@@ -6,7 +6,6 @@
 #include "tests/cuda/host_code.h"
 #include "workerd/nn/cuda/launch.h"
 #include <condition_variable>
-#include <cublas_v2.h>
 #include <mutex>
 #include <nccl.h>
 #include <thread>
@@ -377,41 +376,7 @@ static bool run_reduce_grouped()
     return right;
 }
 
-// ---- a product, memory from the stream, a copy to another device ---------------------------------------------------
-
-// C = A B of row-major matrices, which are transposed ones by columns: C^T = B^T A^T.
-static bool run_product()
-{
-    enum { M = 5, N = 7, K = 4 };
-    float a[M * K], b[K * N], c[M * N], wanted, alpha = 1, beta = 0, *on_device;
-    cudaStream_t stream;
-    cublasHandle_t handle;
-    for (int i = 0; i < M * K; i++)
-        a[i] = (float)i;
-    for (int i = 0; i < K * N; i++)
-        b[i] = (float)(i % 5);
-    cudaStreamCreate(&stream);
-    cublasCreate(&handle);
-    cublasSetStream(handle, stream);
-    cudaMalloc(&on_device, sizeof a + sizeof b + sizeof c);
-    float *a_there = on_device, *b_there = a_there + M * K, *c_there = b_there + K * N;
-    cudaMemcpyAsync(a_there, a, sizeof a, cudaMemcpyHostToDevice, stream);
-    cudaMemcpyAsync(b_there, b, sizeof b, cudaMemcpyHostToDevice, stream);
-    cublasSgemm(handle, CUBLAS_OP_N, CUBLAS_OP_N, N, M, K, &alpha, b_there, N, a_there, K, &beta, c_there, N);
-    cudaMemcpyAsync(c, c_there, sizeof c, cudaMemcpyDeviceToHost, stream);
-    cudaStreamSynchronize(stream);
-    cublasDestroy(handle);
-    cudaStreamDestroy(stream);
-    cudaFree(on_device);
-    for (int i = 0; i < M * N; i++) {
-        wanted = 0;
-        for (int k = 0; k < K; k++)
-            wanted += a[i / N * K + k] * b[k * N + i % N];
-        if (c[i] != wanted)
-            return false;
-    }
-    return true;
-}
+// ---- memory from the stream, a copy to another device --------------------------------------------------------------
 
 static bool run_peers()
 {
@@ -511,6 +476,49 @@ static bool run_hand_over()
     return right;
 }
 
+// ---- the default stream, and rows of a matrix ----------------------------------------------------------------------
+
+// Ordered by the default stream alone, which waits for streams that block with it, and they for it.
+static bool run_default_stream()
+{
+    enum { ROWS = 4, COLUMNS = 6, PITCH = 8, N = ROWS * PITCH };
+    float *x, host[ROWS * COLUMNS];
+    cudaStream_t stream;
+    bool right = true;
+    cudaStreamCreate(&stream);
+    cudaMalloc(&x, N * sizeof(float));
+    cudaMemset(x, 0, N * sizeof(float));
+    NN_CUDA_LAUNCH(fill, 1, 32, 0, stream, x, (int)N, 0.0f);
+    NN_CUDA_LAUNCH(grow, 1, 32, 0, 0, x, (int)N);
+    NN_CUDA_LAUNCH(grow, 1, 32, 0, stream, x, (int)N);
+    cudaMemcpy2DAsync(host, COLUMNS * sizeof(float), x, PITCH * sizeof(float), COLUMNS * sizeof(float), ROWS,
+                      cudaMemcpyDeviceToHost, 0);
+    cudaStreamSynchronize(0);
+    for (int i = 0; i < ROWS * COLUMNS; i++)
+        right = right && host[i] == (float)(i / COLUMNS * PITCH + i % COLUMNS + 2);
+    cudaFree(x);
+    cudaStreamDestroy(stream);
+    return right;
+}
+
+// What a thread has waited for is there for who joins it.
+static bool run_join()
+{
+    float *x, host[2];
+    cudaMalloc(&x, sizeof host);
+    std::thread worker([x] {
+        cudaStream_t stream;
+        cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+        NN_CUDA_LAUNCH(fill, 1, 32, 0, stream, x, 2, 5.0f);
+        cudaStreamSynchronize(stream);
+        cudaStreamDestroy(stream);
+    });
+    worker.join();
+    cudaMemcpy(host, x, sizeof host, cudaMemcpyDeviceToHost);
+    cudaFree(x);
+    return host[0] == 5.0f && host[1] == 6.0f;
+}
+
 const struct right_example right_examples[] = {
     {"a sum by shuffles and shared memory", 1, run_sum},
     {"a transposition through dynamic shared memory", 1, run_transpose},
@@ -520,10 +528,13 @@ const struct right_example right_examples[] = {
     {"an all-reduce of 2 GPUs, a thread each", 2, run_reduce_2},
     {"an all-reduce of 4 GPUs, a thread each", 4, run_reduce_4},
     {"an all-reduce of 2 GPUs in one thread's group", 2, run_reduce_grouped},
-    {"a product by cuBLAS", 1, run_product},
+    {"products by cuBLAS", 1, run_products},
+    {"every collective", 2, run_collectives},
     {"memory from a stream, copied to another GPU", 2, run_peers},
     {"a host function in a stream", 1, run_host_function},
     {"a result handed from thread to thread", 1, run_hand_over},
+    {"a result of a thread that was joined", 1, run_join},
+    {"the default stream, rows of a matrix", 1, run_default_stream},
     {"host code in C", 1, host_code_copies},
     {0, 0, 0},
 };

@@ -13,6 +13,10 @@ struct right_example {
 };
 extern const struct right_example right_examples[];  // until a NULL name
 
+// Of libraries.cu.
+bool run_products();
+bool run_collectives();
+
 struct planted_error {
     const char *name;
     int devices;
@@ -32,5 +36,9 @@ struct planned_fault {
     const char *says;      // part of the sentence that the emulator says, NULL: none
 };
 extern const struct planned_fault planned_faults[];
+
+// In which order some threads of a block, some streams ran: a number for each order.
+unsigned order_of_threads();
+unsigned order_of_streams();
 
 #endif

@@ -126,6 +126,57 @@ static const char *rank_leaves_and_is_left()
     return NULL;
 }
 
+// ---- orders --------------------------------------------------------------------------------------------------------
+
+enum { DRAWN = 4 };
+
+static unsigned order_number(const unsigned *order)
+{
+    unsigned number = 0;
+    for (int i = 0; i < DRAWN; i++)
+        number = number * DRAWN + order[i];
+    return number;
+}
+
+static __global__ void take_tickets(unsigned *next, unsigned *order)
+{
+    order[threadIdx.x] = atomicAdd(next, 1u);
+}
+
+unsigned order_of_threads()
+{
+    unsigned *memory, order[DRAWN];
+    cudaMalloc(&memory, (1 + DRAWN) * sizeof(unsigned));
+    cudaMemset(memory, 0, sizeof(unsigned));
+    NN_CUDA_LAUNCH(take_tickets, 1, DRAWN, 0, 0, memory, memory + 1);
+    cudaMemcpy(order, memory + 1, sizeof order, cudaMemcpyDeviceToHost);
+    cudaFree(memory);
+    return order_number(order);
+}
+
+static unsigned streams_run, stream_order[DRAWN];
+
+static void CUDART_CB take_stream_ticket(void *mine)
+{
+    *(unsigned *)mine = streams_run++;
+}
+
+unsigned order_of_streams()
+{
+    cudaStream_t streams[DRAWN];
+    streams_run = 0;
+    for (int i = 0; i < DRAWN; i++) {
+        cudaStreamCreateWithFlags(&streams[i], cudaStreamNonBlocking);
+        cudaLaunchHostFunc(streams[i], take_stream_ticket, &stream_order[i]);
+    }
+    cudaDeviceSynchronize();
+    for (cudaStream_t stream : streams)
+        cudaStreamDestroy(stream);
+    return order_number(stream_order);
+}
+
+// ---- the table -----------------------------------------------------------------------------------------------------
+
 static struct emu_config config_of(int devices)
 {
     struct emu_config config = {};

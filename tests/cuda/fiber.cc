@@ -18,8 +18,73 @@
 static const size_t stack_size = 128 * 1024;
 static const size_t guard_size = 4096;
 
+// ---- contexts ------------------------------------------------------------------------------------------------------
+
+// swapcontext asks the kernel twice for the signal mask: where we know how, registers are switched without it.
+#if defined(__x86_64__)
+
+typedef void *switch_context;  // the stack, with the registers that a function keeps on it
+
+extern "C" void emu_fiber_jump(switch_context *from, switch_context to);
+__asm__(".text\n"
+        ".type emu_fiber_jump, @function\n"
+        "emu_fiber_jump:\n"
+        "    pushq %rbp\n"
+        "    pushq %rbx\n"
+        "    pushq %r12\n"
+        "    pushq %r13\n"
+        "    pushq %r14\n"
+        "    pushq %r15\n"
+        "    movq %rsp, (%rdi)\n"
+        "    movq %rsi, %rsp\n"
+        "    popq %r15\n"
+        "    popq %r14\n"
+        "    popq %r13\n"
+        "    popq %r12\n"
+        "    popq %rbx\n"
+        "    popq %rbp\n"
+        "    ret\n"
+        ".size emu_fiber_jump, .-emu_fiber_jump\n");
+
+static void context_jump(switch_context *from, switch_context *to)
+{
+    emu_fiber_jump(from, *to);
+}
+
+// As if `function` had been called from nowhere and had jumped away at once.
+static void context_make(switch_context *context, char *stack, size_t size, void (*function)())
+{
+    uintptr_t *top = (uintptr_t *)(stack + size) - 8;
+    for (int i = 0; i < 8; i++)
+        top[i] = 0;
+    top[6] = (uintptr_t)function;
+    *context = top;
+}
+
+#else
+
+typedef ucontext_t switch_context;
+
+static void context_jump(switch_context *from, switch_context *to)
+{
+    swapcontext(from, to);
+}
+
+static void context_make(switch_context *context, char *stack, size_t size, void (*function)())
+{
+    getcontext(context);
+    context->uc_stack.ss_sp = stack;
+    context->uc_stack.ss_size = size;
+    context->uc_link = NULL;
+    makecontext(context, function, 0);
+}
+
+#endif
+
+// ---- state ---------------------------------------------------------------------------------------------------------
+
 struct fiber {
-    ucontext_t context;
+    switch_context context;
     char *stack;
     unsigned index;  // whose body it runs
     bool idle;       // it has ended a body and waits for another one
@@ -91,7 +156,7 @@ static void fiber_switch(fiber *to)
 #ifdef __SANITIZE_THREAD__
     __tsan_switch_to_fiber(to->sanitizer, 0);
 #endif
-    swapcontext(&from->context, &to->context);
+    context_jump(&from->context, &to->context);
     fiber_arrived(switched_from);
 }
 
@@ -104,11 +169,7 @@ static void fiber_prepare(fiber *f)
     __asan_unpoison_memory_region(f->stack + guard_size, stack_size);
     f->sanitizer = NULL;
 #endif
-    getcontext(&f->context);
-    f->context.uc_stack.ss_sp = f->stack + guard_size;
-    f->context.uc_stack.ss_size = stack_size;
-    f->context.uc_link = NULL;
-    makecontext(&f->context, fiber_main, 0);
+    context_make(&f->context, f->stack + guard_size, stack_size, fiber_main);
     f->idle = true;
     idle.push_back(f);
 }

@@ -1,6 +1,7 @@
 # The emulated GPUs: what tests link with, and how .cu files, and .c files that call the CUDA runtime, are compiled for it.
 EXTRA_DIST += tests/cuda/skipped.sh workerd/nn/cuda/launch.h tests/cuda/examples.cu tests/cuda/faults.cu \
 	tests/cuda/planted.cu tests/cuda/examples.h tests/cuda/host_code.c tests/cuda/host_code.h \
+	tests/cuda/libraries.cu \
 	$(emulator_headers)
 emulator_headers = tests/cuda/include/cuda_runtime.h tests/cuda/include/cublas_v2.h tests/cuda/include/nccl.h \
 	tests/cuda/include/emulated/kernel.h tests/cuda/include/emulated/math.h
@@ -41,7 +42,7 @@ check_PROGRAMS += tests/cuda/test_emulator
 TESTS += tests/cuda/test_emulator
 tests_cuda_test_emulator_SOURCES = tests/cuda/test_emulator.cc
 emulator_examples = tests/cuda/examples.watched.o tests/cuda/faults.watched.o tests/cuda/host_code.watched.o \
-	tests/cuda/planted.watched.o
+	tests/cuda/libraries.watched.o tests/cuda/planted.watched.o
 tests_cuda_test_emulator_LDADD = $(emulator_examples) libemulator.la
 CLEANFILES += $(emulator_examples)
 $(emulator_examples): tests/cuda/emulator.h tests/cuda/examples.h tests/cuda/host_code.h workerd/nn/cuda/launch.h

@@ -326,6 +326,53 @@ static void shared_race_of_rounds()
     cudaDeviceSynchronize();
 }
 
+// One thread changes what others read: those of its warp, of another warp, of another block.
+static __global__ void last_grows(float *x)
+{
+    float before = x[0];
+    if (blockIdx.x == gridDim.x - 1 && threadIdx.x == 0)
+        x[0] = before + 1.0f;
+}
+
+static void launch_last_grows(int blocks, int threads)
+{
+    struct things t = begin();
+    cudaMemsetAsync(t.x, 0, BYTES, t.one);
+    PLANT(0) NN_CUDA_LAUNCH(last_grows, blocks, threads, 0, t.one, t.x);
+    cudaDeviceSynchronize();
+}
+
+static void lanes_race()
+{
+    launch_last_grows(1, 2);
+}
+
+static __global__ void two_warps_read(float *x)
+{
+    __shared__ float first;
+    if (threadIdx.x == 0)
+        first = 1.0f;
+    __syncthreads();
+    float sum = 0;
+    if (threadIdx.x % 32 == 0)
+        sum = first;
+    if (threadIdx.x == 32)
+        first = sum + 1.0f;
+    x[threadIdx.x] = sum;
+}
+
+static void warps_race()
+{
+    struct things t = begin();
+    PLANT(0) NN_CUDA_LAUNCH(two_warps_read, 1, N, 0, t.one, t.x);
+    cudaDeviceSynchronize();
+}
+
+static void blocks_race_with_reads()
+{
+    launch_last_grows(3, 1);
+}
+
 static __global__ void all_write_one(float *sum)
 {
     *sum = (float)blockIdx.x;
@@ -611,6 +658,9 @@ const struct planted_error planted_errors[] = {
     {"a vector is misaligned", 1, misaligned, "no multiple of their size"},
     {"a barrier between two uses of shared memory is missing", 1, shared_race, "no barrier between them"},
     {"a barrier between two rounds is missing", 1, shared_race_of_rounds, "no barrier between them"},
+    {"a lane changes what its warp reads", 1, lanes_race, "no barrier between them"},
+    {"a warp changes what another one reads", 1, warps_race, "no barrier between them"},
+    {"a block changes what others read", 1, blocks_race_with_reads, "no barrier between them"},
     {"blocks write the same memory", 1, blocks_race, "no barrier between them"},
     {"a barrier is not reached by all", 1, barrier_not_reached, "waits in __syncthreads"},
     {"threads wait at different barriers", 1, different_barriers, "waits in __syncthreads"},

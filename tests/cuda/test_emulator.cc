@@ -145,6 +145,24 @@ static void test_faults(uint64_t seeds)
     emu_on_error(NULL, NULL);
 }
 
+// ---- orders --------------------------------------------------------------------------------------------------------
+
+// Of 24 orders 40 seeds show some, and each seed shows the same one again.
+static void test_order(const char *name, unsigned (*run)())
+{
+    std::set<unsigned> orders;
+    bool same = true;
+    for (uint64_t seed = 1; seed <= 40; seed++) {
+        begin(seed, 1);
+        unsigned order = run();
+        begin(seed, 1);
+        same = same && run() == order;
+        orders.insert(order);
+    }
+    result(same && orders.size() >= 8, name,
+           std::to_string(orders.size()) + " orders" + (same ? "" : ", and others of the same seed"));
+}
+
 // ---- what is not compiled to be watched ----------------------------------------------------------------------------
 
 static void test_unwatched()
@@ -179,7 +197,7 @@ static void test_abort()
 
 static int count_points()
 {
-    int count = 2;
+    int count = 4;
     for (const struct planned_fault *f = planned_faults; f->name; f++)
         count++;
     for (const struct right_example *e = right_examples; e->name; e++)
@@ -197,6 +215,8 @@ int main()
     test_right(seeds);
     test_planted(seeds);
     test_faults(seeds);
+    test_order("threads run in an order that is drawn", order_of_threads);
+    test_order("streams run in an order that is drawn", order_of_streams);
     test_unwatched();
     test_abort();
     begin(0, 1);  // nothing is left

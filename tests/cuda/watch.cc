@@ -116,7 +116,7 @@ void *emu_watched_memset(void *to, int value, size_t size);
 
 void emu_tsan_atomic_thread_fence(int)
 {
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    __sync_synchronize();
 }
 
 void emu_tsan_read_range(const void *pointer, size_t size)
