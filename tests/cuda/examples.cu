@@ -6,6 +6,7 @@
 #include "tests/cuda/host_code.h"
 #include "workerd/nn/cuda/launch.h"
 #include <condition_variable>
+#include <cuda_bf16.h>
 #include <mutex>
 #include <nccl.h>
 #include <thread>
@@ -103,6 +104,43 @@ static bool run_transpose()
         if (y[i] != 2 * x[i % ROWS * COLUMNS + i / ROWS])
             return false;
     return ok(cudaGetLastError());
+}
+
+// ---- bf16: two bytes each, by neighbouring threads -----------------------------------------------------------------
+
+static __global__ void halve(const float *x, __nv_bfloat16 *half, int n)
+{
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n)
+        half[i] = __float2bfloat16(0.5f * x[i]);
+}
+
+static __global__ void widen(const __nv_bfloat16 *half, float *x, int n)
+{
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n)
+        x[i] = __bfloat162float(half[i]);
+}
+
+static bool run_bf16()
+{
+    enum { N = 37 };
+    float host[N], *x;
+    __nv_bfloat16 *half;
+    for (int i = 0; i < N; i++)
+        host[i] = (float)i;
+    cudaMalloc(&x, sizeof host);
+    cudaMalloc(&half, N * sizeof *half);
+    cudaMemcpy(x, host, sizeof host, cudaMemcpyHostToDevice);
+    NN_CUDA_LAUNCH(halve, 2, 32, 0, 0, x, half, (int)N);
+    NN_CUDA_LAUNCH(widen, 2, 32, 0, 0, half, x, (int)N);
+    cudaMemcpy(host, x, sizeof host, cudaMemcpyDeviceToHost);
+    cudaFree(x);
+    cudaFree(half);
+    for (int i = 0; i < N; i++)
+        if (host[i] != 0.5f * (float)i)
+            return false;
+    return true;
 }
 
 // ---- counts: integer atomics, votes, barriers of a warp ------------------------------------------------------------
@@ -522,6 +560,7 @@ static bool run_join()
 const struct right_example right_examples[] = {
     {"a sum by shuffles and shared memory", 1, run_sum},
     {"a transposition through dynamic shared memory", 1, run_transpose},
+    {"bf16", 1, run_bf16},
     {"counts by integer atomics, votes, a warp's barrier", 1, run_counts},
     {"a pipeline of three streams with events", 1, run_pipeline},
     {"a graph of two branches, replayed", 1, run_graph},

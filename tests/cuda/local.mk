@@ -3,7 +3,7 @@ EXTRA_DIST += tests/cuda/skipped.sh workerd/nn/cuda/launch.h tests/cuda/examples
 	tests/cuda/planted.cu tests/cuda/examples.h tests/cuda/host_code.c tests/cuda/host_code.h \
 	tests/cuda/libraries.cu \
 	$(emulator_headers)
-emulator_headers = tests/cuda/include/cuda_runtime.h tests/cuda/include/cublas_v2.h tests/cuda/include/nccl.h \
+emulator_headers = tests/cuda/include/cuda_runtime.h tests/cuda/include/cuda_bf16.h tests/cuda/include/cublas_v2.h tests/cuda/include/nccl.h \
 	tests/cuda/include/emulated/kernel.h tests/cuda/include/emulated/math.h
 
 if HAVE_CUDA_EMULATOR

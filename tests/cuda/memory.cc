@@ -9,7 +9,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-static const size_t arena_size = (size_t)32 << 30;  // addresses, not memory
+static const size_t arena_size = (size_t)8 << 30;  // addresses, not memory
 static const size_t alignment = 256;
 
 struct arena {
