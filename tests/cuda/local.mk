@@ -22,10 +22,13 @@ libemulator_la_SOURCES = tests/cuda/emulator.h \
 	tests/cuda/task.cc tests/cuda/task.h \
 	tests/cuda/touch.cc tests/cuda/touch.h tests/cuda/watch.cc
 
+# A test on emulated GPUs: its sources (one of them .cc, or nodist_EXTRA_TEST_SOURCES names one, so that it is linked as
+# C++), and as LDADD the NAME.watched.o of the code that it tests, then libemulator.la.
+#
 # NAME.watched.o of NAME.cu or NAME.c: -fsanitize=thread makes the compiler call a function at each load and store, and
 # the assembly is changed so that these, and memcpy and its like, are tests/cuda/watch.cc's. Without optimisations that
 # put two accesses into one.
-WATCH_FLAGS = -g -O1 -fPIC -fsanitize=thread --param tsan-instrument-func-entry-exit=0
+WATCH_FLAGS = -g -O1 -fPIC -fno-lto -fno-sanitize=all -fsanitize=thread --param tsan-instrument-func-entry-exit=0
 WATCH_CPPFLAGS = $(DEFS) -I. -I$(top_srcdir)/tests/cuda/include $(AM_CPPFLAGS) $(CPPFLAGS)
 WATCH_RENAME = $(SED) -E -e 's/\<__tsan_/emu_tsan_/g' -e 's/\<(memcpy|memmove|memset)\>/emu_watched_\1/g'
 
