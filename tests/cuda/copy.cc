@@ -120,6 +120,28 @@ cudaError_t emu_cudaFreeAsync(emu_place at, void *memory, cudaStream_t stream)
     return emu_return(emu_stream_add(s, emu_work{"cudaFreeAsync", at, run}));
 }
 
+cudaError_t cudaHostGetDevicePointer(void **there, void *memory, unsigned)
+{
+    emu_entry entry;
+    const emu_allocation *a = emu_memory_find(memory);
+    if (!a || !a->mapped)
+        return emu_return(cudaErrorInvalidValue);
+    *there = memory;
+    return cudaSuccess;
+}
+
+// There is one pool, and no setting of it can be seen.
+cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t *pool, int)
+{
+    *pool = NULL;
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void *)
+{
+    return cudaSuccess;
+}
+
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *attributes, const void *pointer)
 {
     emu_entry entry;

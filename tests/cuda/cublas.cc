@@ -18,15 +18,15 @@ struct matrix {
     bool transposed;  // when it is multiplied
 };
 
-static size_t matrix_element(const matrix &a)
+static size_t type_size(cudaDataType type)
 {
-    return a.type == CUDA_R_16BF ? 2 : 4;
+    return type == CUDA_R_16BF ? 2 : 4;
 }
 
 // Every column, of which nothing lies between it and the next one.
 static bool matrix_touch(const matrix &a, emu_kind kind, uint32_t task)
 {
-    size_t size = matrix_element(a);
+    size_t size = type_size(a.type);
     for (size_t j = 0; j < a.columns; j++)
         if (!emu_touch_range(a.data + j * a.leading * size, a.rows * size, kind, task))
             return false;
@@ -192,25 +192,46 @@ cublasStatus_t cublasSetWorkspace(cublasHandle_t, void *workspace, size_t size)
     return !size || emu_memory_find(workspace) ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }
 
+cublasStatus_t emu_cublasGemmStridedBatchedEx(emu_place at, cublasHandle_t handle, cublasOperation_t op_a,
+                                              cublasOperation_t op_b, int m, int n, int k, const void *alpha,
+                                              const void *a, cudaDataType type_a, int lda, long long stride_a,
+                                              const void *b, cudaDataType type_b, int ldb, long long stride_b,
+                                              const void *beta, void *c, cudaDataType type_c, int ldc,
+                                              long long stride_c, int count, cublasComputeType_t, cublasGemmAlgo_t)
+{
+    if (m < 0 || n < 0 || k < 0 || count < 0)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    product p = {matrix_of(a, type_a, op_a, m, k, lda),
+                 matrix_of(b, type_b, op_b, k, n, ldb),
+                 matrix_of(c, type_c, CUBLAS_OP_N, m, n, ldc),
+                 (size_t)k,
+                 *(const float *)alpha,
+                 *(const float *)beta,
+                 (size_t)count,
+                 (size_t)stride_a * type_size(type_a),
+                 (size_t)stride_b * type_size(type_b),
+                 (size_t)stride_c * type_size(type_c)};
+    return product_add(at, "a product of cuBLAS", handle, p);
+}
+
 cublasStatus_t emu_cublasSgemmStridedBatched(emu_place at, cublasHandle_t handle, cublasOperation_t op_a,
                                              cublasOperation_t op_b, int m, int n, int k, const float *alpha,
                                              const float *a, int lda, long long stride_a, const float *b, int ldb,
                                              long long stride_b, const float *beta, float *c, int ldc,
                                              long long stride_c, int count)
 {
-    if (m < 0 || n < 0 || k < 0 || count < 0)
-        return CUBLAS_STATUS_INVALID_VALUE;
-    product p = {matrix_of(a, CUDA_R_32F, op_a, m, k, lda),
-                 matrix_of(b, CUDA_R_32F, op_b, k, n, ldb),
-                 matrix_of(c, CUDA_R_32F, CUBLAS_OP_N, m, n, ldc),
-                 (size_t)k,
-                 *alpha,
-                 *beta,
-                 (size_t)count,
-                 (size_t)stride_a * 4,
-                 (size_t)stride_b * 4,
-                 (size_t)stride_c * 4};
-    return product_add(at, count == 1 ? "cublasSgemm" : "cublasSgemmStridedBatched", handle, p);
+    return emu_cublasGemmStridedBatchedEx(at, handle, op_a, op_b, m, n, k, alpha, a, CUDA_R_32F, lda, stride_a, b,
+                                          CUDA_R_32F, ldb, stride_b, beta, c, CUDA_R_32F, ldc, stride_c, count,
+                                          CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+}
+
+cublasStatus_t emu_cublasGemmEx(emu_place at, cublasHandle_t handle, cublasOperation_t op_a, cublasOperation_t op_b,
+                                int m, int n, int k, const void *alpha, const void *a, cudaDataType type_a, int lda,
+                                const void *b, cudaDataType type_b, int ldb, const void *beta, void *c,
+                                cudaDataType type_c, int ldc, cublasComputeType_t compute, cublasGemmAlgo_t algorithm)
+{
+    return emu_cublasGemmStridedBatchedEx(at, handle, op_a, op_b, m, n, k, alpha, a, type_a, lda, 0, b, type_b, ldb, 0,
+                                          beta, c, type_c, ldc, 0, 1, compute, algorithm);
 }
 
 cublasStatus_t emu_cublasSgemm(emu_place at, cublasHandle_t handle, cublasOperation_t op_a, cublasOperation_t op_b,
@@ -219,26 +240,6 @@ cublasStatus_t emu_cublasSgemm(emu_place at, cublasHandle_t handle, cublasOperat
 {
     return emu_cublasSgemmStridedBatched(at, handle, op_a, op_b, m, n, k, alpha, a, lda, 0, b, ldb, 0, beta, c, ldc, 0,
                                          1);
-}
-
-cublasStatus_t emu_cublasGemmEx(emu_place at, cublasHandle_t handle, cublasOperation_t op_a, cublasOperation_t op_b,
-                                int m, int n, int k, const void *alpha, const void *a, cudaDataType type_a, int lda,
-                                const void *b, cudaDataType type_b, int ldb, const void *beta, void *c,
-                                cudaDataType type_c, int ldc, cublasComputeType_t, cublasGemmAlgo_t)
-{
-    if (m < 0 || n < 0 || k < 0)
-        return CUBLAS_STATUS_INVALID_VALUE;
-    product p = {matrix_of(a, type_a, op_a, m, k, lda),
-                 matrix_of(b, type_b, op_b, k, n, ldb),
-                 matrix_of(c, type_c, CUBLAS_OP_N, m, n, ldc),
-                 (size_t)k,
-                 *(const float *)alpha,
-                 *(const float *)beta,
-                 1,
-                 0,
-                 0,
-                 0};
-    return product_add(at, "cublasGemmEx", handle, p);
 }
 
 // A product with a matrix of one column, whose elements lie apart as a matrix of one row.

@@ -83,6 +83,30 @@ static const char *launch_refused()
     return NULL;
 }
 
+static const char *no_devices()
+{
+    int count = 1;
+    if (cudaGetDeviceCount(&count) != cudaErrorInsufficientDriver || count)
+        return "there are devices";
+    return cudaSetDevice(0) == cudaErrorInvalidDevice && !cudaGetLastError() ? "the error is lost" : NULL;
+}
+
+static const char *second_collective_fails()
+{
+    float *x;
+    ncclComm_t comm;
+    ncclCommInitAll(&comm, 1, NULL);
+    cudaMalloc(&x, BYTES);
+    cudaMemset(x, 0, BYTES);
+    if (ncclAllReduce(x, x, N, ncclFloat32, ncclSum, comm, 0) != ncclSuccess ||
+        ncclAllReduce(x, x, N, ncclFloat32, ncclSum, comm, 0) != ncclSystemError)
+        return "the second collective does not fail";
+    cudaStreamSynchronize(0);
+    cudaFree(x);
+    ncclCommDestroy(comm);
+    return NULL;
+}
+
 static void reduce_forever(const ncclUniqueId &id, int rank)
 {
     float *x;
@@ -207,11 +231,27 @@ static struct emu_config config_absent(int rank, uint64_t from)
     return config;
 }
 
+static struct emu_config config_collective(uint64_t number)
+{
+    struct emu_config config = config_of(1);
+    config.fail_collective = number;
+    return config;
+}
+
+static struct emu_config config_no_devices(int error)
+{
+    struct emu_config config = config_of(1);
+    config.no_devices = error;
+    return config;
+}
+
 const struct planned_fault planned_faults[] = {
     {"the second allocation finds no memory", config_allocation(2, 0), second_allocation_fails, NULL},
     {"a device's memory is full", config_allocation(0, 4 << 20), memory_is_short, NULL},
     {"the second launch fails when it runs", config_launch(2), second_launch_fails, NULL},
     {"launches that no device takes", config_of(1), launch_refused, NULL},
+    {"the driver is too old", config_no_devices(cudaErrorInsufficientDriver), no_devices, NULL},
+    {"the second collective fails", config_collective(2), second_collective_fails, NULL},
     {"a rank leaves before its second collective", config_absent(1, 2), rank_leaves, "waits for rank 1"},
     {"a rank never comes, and the other one gives up", config_absent(1, 1), rank_leaves_and_is_left, NULL},
     {NULL, {}, NULL, NULL},

@@ -255,6 +255,11 @@ cudaError_t emu_cudaGraphLaunch(emu_place at, cudaGraphExec_t exec, cudaStream_t
     return emu_return(emu_device_state(s->device));
 }
 
+cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t)
+{
+    return cudaSuccess;
+}
+
 cudaError_t cudaGraphDestroy(cudaGraph_t)
 {
     emu_entry entry;

@@ -3,6 +3,7 @@
 // Right programs that call cuBLAS and NCCL.
 #include "tests/cuda/examples.h"
 #include <cublas_v2.h>
+#include <cuda_bf16.h>
 #include <nccl.h>
 #include <stdint.h>
 #include <string.h>
@@ -97,11 +98,33 @@ static bool product_with_vector(struct products *p)
     return true;
 }
 
+// C = A B of matrices of bf16, which hold these numbers exactly, in the memory of the others.
+static bool products_of_bf16(struct products *p)
+{
+    const float one = 1, none = 0;
+    __nv_bfloat16 a[M * K], b[K * N];
+    for (int i = 0; i < M * K; i++)
+        a[i] = __float2bfloat16(p->a[i]);
+    for (int i = 0; i < K * N; i++)
+        b[i] = __float2bfloat16(p->b[i]);
+    cudaMemcpyAsync(p->a_there, a, sizeof a, cudaMemcpyHostToDevice, p->stream);
+    cudaMemcpyAsync(p->b_there, b, sizeof b, cudaMemcpyHostToDevice, p->stream);
+    cublasGemmEx(p->handle, CUBLAS_OP_T, CUBLAS_OP_N, M, N, K, &one, p->a_there, CUDA_R_16BF, K, p->b_there,
+                 CUDA_R_16BF, K, &none, p->c_there, CUDA_R_32F, M, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+    cudaMemcpyAsync(p->c, p->c_there, sizeof p->c, cudaMemcpyDeviceToHost, p->stream);
+    cudaStreamSynchronize(p->stream);
+    for (int i = 0; i < M; i++)
+        for (int j = 0; j < N; j++)
+            if (p->c[j * M + i] != product_wanted(p, 0, i, j))
+                return false;
+    return true;
+}
+
 bool run_products()
 {
     struct products p;
     products_begin(&p);
-    bool right = products_of_batch(&p) && products_added(&p) && product_with_vector(&p);
+    bool right = products_of_batch(&p) && products_added(&p) && product_with_vector(&p) && products_of_bf16(&p);
     products_end(&p);
     return right;
 }

@@ -6,6 +6,8 @@ EXTRA_DIST += tests/cuda/skipped.sh workerd/nn/cuda/launch.h tests/cuda/examples
 emulator_headers = tests/cuda/include/cuda_runtime.h tests/cuda/include/cuda_bf16.h tests/cuda/include/cublas_v2.h tests/cuda/include/nccl.h \
 	tests/cuda/include/emulated/kernel.h tests/cuda/include/emulated/math.h
 
+cuda_tests =
+
 if HAVE_CUDA_EMULATOR
 check_LTLIBRARIES += libemulator.la
 libemulator_la_SOURCES = tests/cuda/emulator.h \
@@ -28,7 +30,7 @@ libemulator_la_SOURCES = tests/cuda/emulator.h \
 # NAME.watched.o of NAME.cu or NAME.c: -fsanitize=thread makes the compiler call a function at each load and store, and
 # the assembly is changed so that these, and memcpy and its like, are tests/cuda/watch.cc's. Without optimisations that
 # put two accesses into one.
-WATCH_FLAGS = -g -O1 -fPIC -fno-lto -fno-sanitize=all -fsanitize=thread --param tsan-instrument-func-entry-exit=0
+WATCH_FLAGS = -g -O1 -fPIC -Wno-unknown-pragmas -fno-lto -fno-sanitize=all -fsanitize=thread --param tsan-instrument-func-entry-exit=0
 WATCH_CPPFLAGS = $(DEFS) -I. -I$(top_srcdir)/tests/cuda/include $(AM_CPPFLAGS) $(CPPFLAGS)
 WATCH_RENAME = $(SED) -E -e 's/\<__tsan_/emu_tsan_/g' -e 's/\<(memcpy|memmove|memset)\>/emu_watched_\1/g'
 
@@ -41,19 +43,20 @@ WATCH_RENAME = $(SED) -E -e 's/\<__tsan_/emu_tsan_/g' -e 's/\<(memcpy|memmove|me
 	$(CC) $(PS_CFLAGS) $(WATCH_CPPFLAGS) $(CFLAGS) $(WATCH_FLAGS) -S -o $@.s $< && \
 	$(WATCH_RENAME) $@.s >$@.renamed.s && $(CC) -c -o $@ $@.renamed.s && rm -f $@.s $@.renamed.s
 
-check_PROGRAMS += tests/cuda/test_emulator
-TESTS += tests/cuda/test_emulator
+cuda_tests += tests/cuda/test_emulator
+check_PROGRAMS += $(cuda_tests)
+TESTS += $(cuda_tests)
 tests_cuda_test_emulator_SOURCES = tests/cuda/test_emulator.cc
 emulator_examples = tests/cuda/examples.watched.o tests/cuda/faults.watched.o tests/cuda/host_code.watched.o \
 	tests/cuda/libraries.watched.o tests/cuda/planted.watched.o
 tests_cuda_test_emulator_LDADD = $(emulator_examples) libemulator.la
 CLEANFILES += $(emulator_examples)
 $(emulator_examples): tests/cuda/emulator.h tests/cuda/examples.h tests/cuda/host_code.h workerd/nn/cuda/launch.h
-
-# Every test of the emulated GPUs in 10,000 orders.
-chaos-cuda: tests/cuda/test_emulator
-	@$(AM_TESTS_ENVIRONMENT) CUDA_SEEDS=10000 tests/cuda/test_emulator
-.PHONY: chaos-cuda
 else
 TESTS += tests/cuda/skipped.sh
 endif
+
+# Each of them in 10,000 orders.
+chaos-cuda: $(cuda_tests)
+	@$(AM_TESTS_ENVIRONMENT) rc=0; for t in $(cuda_tests); do CUDA_SEEDS=10000 ./$$t || rc=1; done; exit $$rc
+.PHONY: chaos-cuda

@@ -63,12 +63,14 @@ struct ncclComm {
 static std::map<std::string, std::unique_ptr<collective_group>> groups;
 static std::vector<std::unique_ptr<ncclComm>> comms;
 static uint64_t ids;
+static uint64_t asked;  // calls of collectives
 static thread_local int group_depth;
 
 void emu_collectives_reset()
 {
     groups.clear();
     comms.clear();
+    asked = 0;
 }
 
 // ---- arithmetic ----------------------------------------------------------------------------------------------------
@@ -359,6 +361,8 @@ static ncclResult_t collective_add(collective_call call, cudaStream_t stream)
         return ncclInvalidUsage;
     }
     comm->asked++;
+    if (++asked == emu_config_now().fail_collective)
+        return ncclSystemError;
     comm->thread = emu_thread_me();
     comm->last = call.at;
     comm->last_call = name;

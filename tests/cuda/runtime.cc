@@ -236,7 +236,7 @@ int emu_device_now()
 
 static bool device_is(int device)
 {
-    return device >= 0 && device < config.devices;
+    return device >= 0 && device < config.devices && !config.no_devices;
 }
 
 cudaError_t cudaDriverGetVersion(int *version)
@@ -252,8 +252,8 @@ cudaError_t cudaRuntimeGetVersion(int *version)
 
 cudaError_t cudaGetDeviceCount(int *count)
 {
-    *count = config.devices;
-    return cudaSuccess;
+    *count = config.no_devices ? 0 : config.devices;
+    return emu_return((cudaError_t)config.no_devices);
 }
 
 cudaError_t cudaGetDevice(int *device)

@@ -55,12 +55,20 @@ cublasStatus_t emu_cublasGemmEx(struct emu_place at, cublasHandle_t handle, cubl
                                 cudaDataType type_a, int lda, const void *b, cudaDataType type_b, int ldb,
                                 const void *beta, void *c, cudaDataType type_c, int ldc, cublasComputeType_t compute,
                                 cublasGemmAlgo_t algorithm);
+cublasStatus_t emu_cublasGemmStridedBatchedEx(struct emu_place at, cublasHandle_t handle, cublasOperation_t op_a,
+                                              cublasOperation_t op_b, int m, int n, int k, const void *alpha,
+                                              const void *a, cudaDataType type_a, int lda, long long stride_a,
+                                              const void *b, cudaDataType type_b, int ldb, long long stride_b,
+                                              const void *beta, void *c, cudaDataType type_c, int ldc,
+                                              long long stride_c, int count, cublasComputeType_t compute,
+                                              cublasGemmAlgo_t algorithm);
 cublasStatus_t emu_cublasSgemv(struct emu_place at, cublasHandle_t handle, cublasOperation_t op, int m, int n,
                                const float *alpha, const float *a, int lda, const float *x, int incx, const float *beta,
                                float *y, int incy);
 #define cublasSgemm(...) emu_cublasSgemm(EMU_HERE, __VA_ARGS__)
 #define cublasSgemmStridedBatched(...) emu_cublasSgemmStridedBatched(EMU_HERE, __VA_ARGS__)
 #define cublasGemmEx(...) emu_cublasGemmEx(EMU_HERE, __VA_ARGS__)
+#define cublasGemmStridedBatchedEx(...) emu_cublasGemmStridedBatchedEx(EMU_HERE, __VA_ARGS__)
 #define cublasSgemv(...) emu_cublasSgemv(EMU_HERE, __VA_ARGS__)
 
 #ifdef __cplusplus

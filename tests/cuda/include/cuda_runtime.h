@@ -54,6 +54,7 @@ typedef struct emu_event *cudaEvent_t;
 typedef struct emu_graph *cudaGraph_t;
 typedef struct emu_graph_exec *cudaGraphExec_t;
 #define CUDART_CB
+typedef struct emu_pool *cudaMemPool_t;
 typedef void (*cudaHostFn_t)(void *argument);
 
 enum cudaMemcpyKind {
@@ -74,6 +75,7 @@ enum cudaStreamCaptureStatus {
     cudaStreamCaptureStatusInvalidated
 };
 enum cudaMemoryType { cudaMemoryTypeUnregistered, cudaMemoryTypeHost, cudaMemoryTypeDevice };
+enum cudaMemPoolAttr { cudaMemPoolAttrReleaseThreshold = 4 };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 enum cudaDeviceAttr {
     cudaDevAttrMaxThreadsPerBlock = 1,
@@ -126,6 +128,8 @@ cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer);
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags);
 cudaError_t emu_cudaDeviceSynchronize(struct emu_place at);
 cudaError_t cudaMemGetInfo(size_t *available, size_t *total);
+cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t *pool, int device);
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, enum cudaMemPoolAttr which, void *value);
 #define cudaSetDevice(...) emu_cudaSetDevice(EMU_HERE, __VA_ARGS__)
 #define cudaDeviceSynchronize() emu_cudaDeviceSynchronize(EMU_HERE)
 
@@ -148,6 +152,7 @@ cudaError_t emu_cudaMemcpyPeerAsync(struct emu_place at, void *to, int to_device
 cudaError_t emu_cudaMemset(struct emu_place at, void *memory, int value, size_t size);
 cudaError_t emu_cudaMemsetAsync(struct emu_place at, void *memory, int value, size_t size,
                                 cudaStream_t stream EMU_DEFAULT(0));
+cudaError_t cudaHostGetDevicePointer(void **there, void *memory, unsigned flags);
 cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, const void *pointer);
 #define cudaMalloc(...) emu_cudaMalloc(EMU_HERE, __VA_ARGS__)
 #define cudaMallocAsync(...) emu_cudaMallocAsync(EMU_HERE, __VA_ARGS__)
@@ -200,6 +205,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureSta
 cudaError_t emu_cudaGraphInstantiate(struct emu_place at, cudaGraphExec_t *exec, cudaGraph_t graph,
                                      unsigned long long flags EMU_DEFAULT(0));
 cudaError_t emu_cudaGraphLaunch(struct emu_place at, cudaGraphExec_t exec, cudaStream_t stream);
+cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t stream);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 cudaError_t emu_cudaGraphExecDestroy(struct emu_place at, cudaGraphExec_t exec);
 #define cudaStreamBeginCapture(...) emu_cudaStreamBeginCapture(EMU_HERE, __VA_ARGS__)

@@ -10,6 +10,10 @@ template <class T> static inline T __ldg(const T *p)
 {
     return *p;
 }
+template <class T> static inline T __ldcg(const T *p)
+{
+    return *p;
+}
 template <class T> static inline T __ldcs(const T *p)
 {
     return *p;
@@ -57,6 +61,31 @@ static inline float rsqrtf(float x)
 static inline float __fdividef(float x, float y)
 {
     return x / y;
+}
+static inline float __frcp_rn(float x)
+{
+    return 1.0f / x;
+}
+static inline float __frsqrt_rn(float x)
+{
+    return 1.0f / sqrtf(x);
+}
+static inline float sinpif(float x)
+{
+    return (float)sin(M_PI * (double)x);
+}
+static inline float cospif(float x)
+{
+    return (float)cos(M_PI * (double)x);
+}
+static inline void sincospif(float x, float *sine, float *cosine)
+{
+    *sine = sinpif(x);
+    *cosine = cospif(x);
+}
+static inline float normcdff(float x)
+{
+    return 0.5f * erfcf(x * (float)-M_SQRT1_2);
 }
 static inline float __saturatef(float x)
 {
@@ -127,6 +156,10 @@ static inline float __uint_as_float(unsigned x)
 static inline unsigned __umulhi(unsigned a, unsigned b)
 {
     return (unsigned)(((unsigned long long)a * b) >> 32);
+}
+static inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b)
+{
+    return (unsigned long long)(((unsigned __int128)a * b) >> 64);
 }
 static inline int __popc(unsigned x)
 {
