@@ -9,7 +9,8 @@
 //              device's memory or of the host's in a kernel, of a device's memory on the host; a free twice or too early
 //   order      two streams, a stream and the host, two threads of a kernel touch the same bytes, one of them writes, and
 //              nothing orders them: no event, no barrier
-//   threads    a barrier or a shuffle that not all threads reach; an atomic operation on floats
+//   threads    a barrier or a shuffle that not all threads reach; an atomic operation on floats; a thread that does not
+//              end, as one that waits for another by reading memory
 //   capture    a call that is forbidden while a stream is captured; a stream that does not join again
 //   ranks      collectives in another order, of another size or type on two ranks; a rank that never comes
 //
@@ -39,6 +40,7 @@ struct emu_config {
     uint64_t fail_collective;  // this call of a collective, from 1 and of all ranks, returns ncclSystemError
     int absent_rank;           // rank + 1, whose collectives from ...
     uint64_t absent_from;      // ... this one of that rank on, from 1 (0: the first), never come
+    uint64_t thread_accesses;  // of memory, by a thread of a kernel between two waits; 0: 2^24
     uint64_t patience;         // operations that may end while a collective waits for a rank; 0: 10,000
 };
 

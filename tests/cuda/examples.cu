@@ -299,22 +299,28 @@ static bool run_graph()
 {
     enum { N = 50, STEPS = 3 };
     cudaStream_t one, two;
+    cudaEvent_t begun;
     float *all, host[N];
     cudaStreamCreateWithFlags(&one, cudaStreamNonBlocking);
     cudaStreamCreateWithFlags(&two, cudaStreamNonBlocking);
     cudaMalloc(&all, 3 * N * sizeof(float));
     cudaMemsetAsync(all, 0, 2 * N * sizeof(float), one);
+    cudaEventCreateWithFlags(&begun, cudaEventDisableTiming);
     cudaGraphExec_t exec = capture_step(one, two, all, all + N, all + 2 * N, N);
     if (!exec)
         return false;
+    // Launches of one graph are ordered, on whichever streams they are.
+    cudaEventRecord(begun, one);
+    cudaStreamWaitEvent(two, begun, 0);
     for (int i = 0; i < STEPS; i++)
-        cudaGraphLaunch(exec, one);
+        cudaGraphLaunch(exec, i % 2 ? two : one);
     cudaMemcpyAsync(host, all + 2 * N, sizeof host, cudaMemcpyDeviceToHost, one);
     cudaStreamSynchronize(one);
     bool right = true;
     for (float x : host)
         right = right && x == 2.0f * STEPS;
     cudaGraphExecDestroy(exec);
+    cudaEventDestroy(begun);
     cudaFree(all);
     cudaStreamDestroy(one);
     cudaStreamDestroy(two);
@@ -520,7 +526,7 @@ static bool run_hand_over()
 static bool run_default_stream()
 {
     enum { ROWS = 4, COLUMNS = 6, PITCH = 8, N = ROWS * PITCH };
-    float *x, host[ROWS * COLUMNS];
+    float *x, host[ROWS * COLUMNS], rows[ROWS / 2 * COLUMNS];
     cudaStream_t stream;
     bool right = true;
     cudaStreamCreate(&stream);
@@ -534,6 +540,12 @@ static bool run_default_stream()
     cudaStreamSynchronize(0);
     for (int i = 0; i < ROWS * COLUMNS; i++)
         right = right && host[i] == (float)(i / COLUMNS * PITCH + i % COLUMNS + 2);
+    // And back, each second row of the host's.
+    cudaMemcpy2DAsync(x, COLUMNS * sizeof(float), host, 2 * COLUMNS * sizeof(float), COLUMNS * sizeof(float), ROWS / 2,
+                      cudaMemcpyHostToDevice, 0);
+    cudaMemcpy(rows, x, sizeof rows, cudaMemcpyDeviceToHost);
+    for (int i = 0; i < ROWS / 2 * COLUMNS; i++)
+        right = right && rows[i] == host[i / COLUMNS * 2 * COLUMNS + i % COLUMNS];
     cudaFree(x);
     cudaStreamDestroy(stream);
     return right;

@@ -107,6 +107,23 @@ static const char *second_collective_fails()
     return NULL;
 }
 
+static __global__ void wait_for_other(volatile int *flag)
+{
+    if (threadIdx.x == 0)
+        while (!*flag)
+            ;
+}
+
+static const char *thread_waits_forever()
+{
+    int *flag;
+    cudaMalloc(&flag, sizeof *flag);
+    cudaMemset(flag, 0, sizeof *flag);
+    NN_CUDA_LAUNCH(wait_for_other, 1, 32, 0, 0, flag);
+    cudaDeviceSynchronize();
+    return NULL;
+}
+
 static void reduce_forever(const ncclUniqueId &id, int rank)
 {
     float *x;
@@ -245,6 +262,13 @@ static struct emu_config config_no_devices(int error)
     return config;
 }
 
+static struct emu_config config_accesses(uint64_t most)
+{
+    struct emu_config config = config_of(1);
+    config.thread_accesses = most;
+    return config;
+}
+
 const struct planned_fault planned_faults[] = {
     {"the second allocation finds no memory", config_allocation(2, 0), second_allocation_fails, NULL},
     {"a device's memory is full", config_allocation(0, 4 << 20), memory_is_short, NULL},
@@ -252,6 +276,8 @@ const struct planned_fault planned_faults[] = {
     {"launches that no device takes", config_of(1), launch_refused, NULL},
     {"the driver is too old", config_no_devices(cudaErrorInsufficientDriver), no_devices, NULL},
     {"the second collective fails", config_collective(2), second_collective_fails, NULL},
+    {"a thread waits for another one by reading memory", config_accesses(1000), thread_waits_forever,
+     "for the 1001th time"},
     {"a rank leaves before its second collective", config_absent(1, 2), rank_leaves, "waits for rank 1"},
     {"a rank never comes, and the other one gives up", config_absent(1, 1), rank_leaves_and_is_left, NULL},
     {NULL, {}, NULL, NULL},

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/cuda/kernel.h"
 #include "tests/cuda/fiber.h"
+#include "tests/cuda/runtime.h"
 #include <algorithm>
 #include <functional>
 #include <numeric>
@@ -12,6 +13,7 @@ struct thread_state {
     const char *waits_in;  // NULL: it runs, or has ended
     emu_place waits_at;
     bool ended;
+    uint64_t accesses;  // of memory, since it began or has waited
 };
 
 // Lanes of a warp that meet in one operation.
@@ -129,6 +131,7 @@ static bool kernel_same_place(emu_place a, emu_place b)
 static void kernel_wait(const char *operation, emu_place at)
 {
     kernel_me()->waits_in = operation;
+    kernel_me()->accesses = 0;
     kernel_me()->waits_at = at;
 }
 
@@ -328,11 +331,28 @@ static bool kernel_may(const void *pointer, const emu_access &now, size_t size, 
     return fault->allocation->device != EMU_PINNED || fault->allocation->mapped;
 }
 
+static void kernel_count_access(const void *return_address)
+{
+    if (++kernel_me()->accesses <= emu_config_now().thread_accesses)
+        return;
+    unsigned me = emu_fiber_index();
+    emu_pc pc = emu_pc_of(return_address);
+    kernel_blame([me, pc] {
+        return emu_task_text(block.task) + ": " + kernel_thread_text(me) + " touches memory" + emu_pc_suffix(pc) +
+               emu_format(
+                   " for the %zuth time without a barrier: expected it to end, and no wait for another thread but "
+                   "by a barrier",
+                   (size_t)block.thread[me].accesses);
+    });
+    emu_fibers_give_up();
+}
+
 void emu_kernel_touch(const void *pointer, size_t size, emu_kind kind, const void *return_address)
 {
     if (size == 0 || emu_fiber_stack_has(pointer))
         return;
     kernel_pause pause;
+    kernel_count_access(return_address);
     unsigned me = emu_fiber_index();
     emu_access now = {block.task, block.linear * block.threads + me, block.phase, block.warp[me / 32].phase,
                       emu_pc_of(return_address)};
@@ -369,7 +389,7 @@ void emu_atomic_float(emu_place at, void *)
 static void kernel_thread(unsigned i)
 {
     const dim3 &size = block.kernel->block;
-    block.thread[i] = thread_state{{i % size.x, i / size.x % size.y, i / (size.x * size.y)}, NULL, {}, false};
+    block.thread[i] = thread_state{{i % size.x, i / size.x % size.y, i / (size.x * size.y)}, NULL, {}, false, 0};
     in_kernel = true;
     block.kernel->call->run();
     in_kernel = false;

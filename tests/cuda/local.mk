@@ -32,7 +32,8 @@ libemulator_la_SOURCES = tests/cuda/emulator.h \
 # put two accesses into one.
 WATCH_FLAGS = -g -O1 -fPIC -Wno-unknown-pragmas -fno-lto -fno-sanitize=all -fsanitize=thread --param tsan-instrument-func-entry-exit=0
 WATCH_CPPFLAGS = $(DEFS) -I. -I$(top_srcdir)/tests/cuda/include $(AM_CPPFLAGS) $(CPPFLAGS)
-WATCH_RENAME = $(SED) -E -e 's/\<__tsan_/emu_tsan_/g' -e 's/\<(memcpy|memmove|memset)\>/emu_watched_\1/g'
+WATCH_RENAME = $(SED) -E -e '/^[[:space:]]*\.(string|ascii)/b' -e 's/\<__tsan_/emu_tsan_/g' \
+	-e 's/\<(memcpy|memmove|memset)\>/emu_watched_\1/g'
 
 %.watched.o: %.cu $(emulator_headers)
 	$(AM_V_CXX)$(MKDIR_P) $(@D) && \

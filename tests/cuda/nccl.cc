@@ -414,12 +414,18 @@ template <class F> static bool collectives_find_missing(F found)
     return false;
 }
 
+// While nothing can run: has it ended, or does it wait for what cannot run either?
+static bool comm_thread_is_lost(const emu_thread &thread)
+{
+    return thread.gone || (thread.waits_for && !thread.waits_for->done);
+}
+
 bool emu_collectives_stuck(std::string *sentence)
 {
     auto never = [sentence](const emu_collective &c, const collective_group &group, size_t rank) {
         ncclComm_t comm = group.ranks[rank];
         *sentence = collective_missing_text(c, group, rank);
-        return comm && (comm->destroyed || comm->aborted || comm->thread->gone || comm->thread->waits);
+        return comm && (comm->destroyed || comm->aborted || comm_thread_is_lost(*comm->thread));
     };
     if (collectives_find_missing(never))
         return true;

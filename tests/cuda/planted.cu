@@ -454,6 +454,15 @@ static void stream_of_another_device()
     cudaSetDevice(0);
 }
 
+static void event_of_another_device()
+{
+    struct things t = begin();
+    cudaSetDevice(1);
+    PLANT(0) cudaStreamCreate(&t.two);
+    PLANT(1) cudaEventRecord(t.event, t.two);
+    cudaSetDevice(0);
+}
+
 static void memory_of_another_device()
 {
     struct things t = begin();
@@ -595,6 +604,24 @@ static void rank_never_comes()
     });
 }
 
+static void rank_ends()
+{
+    struct things t = begin();
+    ncclComm_t comm;
+    ncclUniqueId id;
+    ncclGetUniqueId(&id);
+    std::thread other([id] {
+        ncclComm_t second;
+        cudaSetDevice(1);
+        PLANT(0) ncclCommInitRank(&second, 2, id, 1);
+    });
+    other.join();
+    ncclCommInitRank(&comm, 2, id, 0);
+    cudaMemsetAsync(t.x, 0, BYTES, t.one);
+    PLANT(1) ncclAllReduce(t.x, t.x, N, ncclFloat32, ncclSum, comm, t.one);
+    cudaStreamSynchronize(t.one);
+}
+
 static void rank_busy_forever()
 {
     with_ranks([](const struct rank &r) {
@@ -667,6 +694,7 @@ const struct planted_error planted_errors[] = {
     {"a shuffle is not reached by all lanes", 1, shuffle_not_reached, "waits in a shuffle"},
     {"floats are added atomically", 1, float_atomic, "depends on who comes first"},
     {"a stream of another device is used", 2, stream_of_another_device, "expected cudaSetDevice(0)"},
+    {"an event of another device is used", 2, event_of_another_device, "expected an event of the stream's device"},
     {"memory of another device is used", 2, memory_of_another_device, "memory of device 1"},
     {"a product does not wait for its factor", 1, product_without_event, "nothing that orders the two"},
     {"memory is allocated during a capture", 1, allocation_in_capture, "is captured"},
@@ -676,6 +704,7 @@ const struct planted_error planted_errors[] = {
     {"ranks call collectives in different order", 2, collective_order, "expected the same call"},
     {"ranks call a collective of different sizes", 2, collective_size, "expected the same call"},
     {"a rank never comes", 2, rank_never_comes, "waits for rank 1"},
+    {"a rank's thread ends", 2, rank_ends, "waits for rank 1"},
     {"a rank never comes, and does other things", 2, rank_busy_forever, "waits for rank 1"},
     {"a reduced buffer is read without an event", 2, reduced_without_event, "nothing that orders the two"},
     {"one thread drives two ranks without a group", 2, ranks_without_group, "are called by one thread"},

@@ -122,6 +122,8 @@ void emu_reset(const struct emu_config *wanted)
         config.device_memory = (size_t)1 << 30;
     if (!config.patience)
         config.patience = 10000;
+    if (!config.thread_accesses)
+        config.thread_accesses = 1 << 24;
     memset(&counts, 0, sizeof counts);
     memset(peers, 0, sizeof peers);
     memset(broken, 0, sizeof broken);

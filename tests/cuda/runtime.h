@@ -28,7 +28,7 @@ void emu_entry_return();
 // A thread of the host, as far as others may hope that it calls.
 struct emu_thread {
     std::atomic<bool> gone{false};
-    bool waits = false;  // in the emulator, for something that others do
+    std::shared_ptr<struct emu_operation> waits_for;  // in the emulator, for others to end it
 };
 std::shared_ptr<emu_thread> emu_thread_me();
 

@@ -191,17 +191,17 @@ static bool streams_one_runs()
 }
 
 // Nothing can run: another thread may change that, or nobody can.
-static void streams_wait(emu_place at, const char *call)
+static void streams_wait(const emu_operation_ref &operation, emu_place at, const char *call)
 {
     std::shared_ptr<emu_thread> me = emu_thread_me();
-    me->waits = true;
+    me->waits_for = operation;
     std::string sentence;
     if (!streams_one_runs() && emu_collectives_stuck(&sentence))
         emu_fail(emu_format("%s (%s) waits forever: ", call, emu_place_text(at).c_str()) + sentence);
     else if (!emu_entry_wait())
         emu_fail(emu_format("%s (%s) waits, and nobody calls the runtime for a minute%s", call,
                             emu_place_text(at).c_str(), sentence.empty() ? "" : (": " + sentence).c_str()));
-    me->waits = false;
+    me->waits_for = nullptr;
 }
 
 cudaError_t emu_wait_for(const emu_operation_ref &operation, emu_place at, const char *call)
@@ -210,7 +210,7 @@ cudaError_t emu_wait_for(const emu_operation_ref &operation, emu_place at, const
     std::string sentence;
     while (!operation->done && !emu_failed()) {
         if (!streams_run_one())
-            streams_wait(at, call);
+            streams_wait(operation, at, call);
         if (emu_collectives_late(&sentence))
             emu_fail(sentence);
     }
