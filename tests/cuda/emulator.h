@@ -17,7 +17,9 @@
 // An error ends the process with one sentence on stderr, unless a handler is set. After an error every call of the
 // runtime returns cudaErrorUnknown until the next emu_reset.
 //
-// Threads: any thread may call the runtime. The functions here are called while no other thread does.
+// Threads: any thread may call the runtime. What one has waited for is in order for another one only where the
+// emulator sees that they are: mutexes, conditions and barriers of pthreads, creation and join, atomic operations in
+// code that is compiled to be watched. The functions here are called while no other thread calls any.
 #ifndef EMULATOR_H
 #define EMULATOR_H
 

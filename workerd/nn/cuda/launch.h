@@ -11,6 +11,10 @@
 //   - shared memory: __shared__ float tile[32]; or, of a size that the launch gives, NN_CUDA_SHARED(float, tile);
 //   - warps by __shfl_*_sync, __ballot_sync, __syncwarp with masks, no cooperative groups; atomics of integers alone
 //   - nothing that sm_70 or CUDA 12 lack
+//   - blocks of one launch tell each other nothing, but by atomics; nothing is read that nothing has written, padding
+//     neither: the emulator calls the one a race and the other an error
+//   - the host's code of this room is compiled to be watched, too (tests/cuda/local.mk), so that its use of pinned
+//     memory is seen
 #ifndef NN_CUDA_LAUNCH_H
 #define NN_CUDA_LAUNCH_H
 
