@@ -71,6 +71,7 @@ include tests/sim/local.mk
 include tests/mutants/local.mk
 endif
 
+include tests/cuda/local.mk
 include tests/lint/local.mk
 include tests/fuzz/local.mk
 include tests/it/local.mk

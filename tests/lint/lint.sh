@@ -21,7 +21,7 @@ files() { # NAME-PATTERN ...
         find "${dirs[@]}" -type f -name "$pattern" ! -name '*.pb-c.[ch]' ! -path '*/corpus/*' ! -path '*/golden/*'
     done | sort
 }
-c_files() { files '*.[ch]'; }
+c_files() { files '*.[ch]' '*.cc' '*.cu'; }
 scripts() {
     files '*.sh' '*.py'
     find quickstart .ci/run -type f 2>/dev/null
@@ -142,6 +142,7 @@ rule_names() {
         /^static [^=;]*\(/ && !/;$/ {
             head = $0
             sub(/__attribute__\(\([^)]*(\([^)]*\))?[^)]*\)\) */, "", head)
+            sub(/__launch_bounds__\([^)]*\) */, "", head)
             if (!match(head, /[A-Za-z_][A-Za-z_0-9]*\(/))
                 next
             name = substr(head, RSTART, RLENGTH - 1)

@@ -105,6 +105,10 @@ for file in psd/bad.c libclient/bad.c common/bad.c; do
         with "lint: $call in $file" memory "$file" "$spdx" "static void *x = $call;"
     done
 done
+with "lint: a kernel of 61 lines" length workerd/nn/bad.cu "$spdx" 'void bad(int x)' '{' "$(lines 61)" '}'
+with "lint: C++ without a license" spdx tests/bad.cc 'int bad;'
+with "lint: two static kernels of one name" names workerd/bad.cu "$spdx" \
+    'static __global__ void __launch_bounds__(64) good_one(void)' '{' '}'
 with "lint: a static function of one word" names common/bad.c "$spdx" 'static int bad(void)' '{' '    return 0;' '}'
 with "lint: two static functions of one name" names workerd/bad.c "$spdx" 'static int good_one(void)' '{' '    return 1;' '}'
 with "lint: a private word" terms common/bad.c "$spdx" 'static int take_turn;'

@@ -1,0 +1,63 @@
+# The emulated GPUs: what tests link with, and how .cu files, and .c files that call the CUDA runtime, are compiled for it.
+EXTRA_DIST += tests/cuda/skipped.sh workerd/nn/cuda/launch.h tests/cuda/examples.cu tests/cuda/faults.cu \
+	tests/cuda/planted.cu tests/cuda/examples.h tests/cuda/host_code.c tests/cuda/host_code.h \
+	tests/cuda/libraries.cu \
+	$(emulator_headers)
+emulator_headers = tests/cuda/include/cuda_runtime.h tests/cuda/include/cuda_bf16.h tests/cuda/include/cublas_v2.h tests/cuda/include/nccl.h \
+	tests/cuda/include/emulated/kernel.h tests/cuda/include/emulated/math.h
+
+cuda_tests =
+
+if HAVE_CUDA_EMULATOR
+check_LTLIBRARIES += libemulator.la
+libemulator_la_SOURCES = tests/cuda/emulator.h \
+	tests/cuda/copy.cc tests/cuda/cublas.cc \
+	tests/cuda/fiber.cc tests/cuda/fiber.h \
+	tests/cuda/graph.cc tests/cuda/graph.h tests/cuda/host.cc tests/cuda/host.h \
+	tests/cuda/kernel.cc tests/cuda/kernel.h tests/cuda/launch.cc \
+	tests/cuda/memory.cc tests/cuda/memory.h \
+	tests/cuda/nccl.cc tests/cuda/nccl.h \
+	tests/cuda/report.cc tests/cuda/report.h \
+	tests/cuda/runtime.cc tests/cuda/runtime.h \
+	tests/cuda/shadow.cc tests/cuda/shadow.h \
+	tests/cuda/stream.cc tests/cuda/stream.h \
+	tests/cuda/task.cc tests/cuda/task.h \
+	tests/cuda/touch.cc tests/cuda/touch.h tests/cuda/watch.cc
+
+# A test on emulated GPUs: its sources (one of them .cc, or nodist_EXTRA_TEST_SOURCES names one, so that it is linked as
+# C++), and as LDADD the NAME.watched.o of the code that it tests, then libemulator.la.
+#
+# NAME.watched.o of NAME.cu or NAME.c: -fsanitize=thread makes the compiler call a function at each load and store, and
+# the assembly is changed so that these, and memcpy and its like, are tests/cuda/watch.cc's. Without optimisations that
+# put two accesses into one.
+WATCH_FLAGS = -g -O1 -fPIC -Wno-unknown-pragmas -fno-lto -fno-sanitize=all -fsanitize=thread --param tsan-instrument-func-entry-exit=0
+WATCH_CPPFLAGS = $(DEFS) -I. -I$(top_srcdir)/tests/cuda/include $(AM_CPPFLAGS) $(CPPFLAGS)
+WATCH_RENAME = $(SED) -E -e '/^[[:space:]]*\.(string|ascii)/b' -e 's/\<__tsan_/emu_tsan_/g' \
+	-e 's/\<(memcpy|memmove|memset)\>/emu_watched_\1/g'
+
+%.watched.o: %.cu $(emulator_headers)
+	$(AM_V_CXX)$(MKDIR_P) $(@D) && \
+	$(CXX) $(PS_CXXFLAGS) $(WATCH_CPPFLAGS) $(CXXFLAGS) $(WATCH_FLAGS) -S -x c++ -o $@.s $< && \
+	$(WATCH_RENAME) $@.s >$@.renamed.s && $(CXX) -c -o $@ $@.renamed.s && rm -f $@.s $@.renamed.s
+%.watched.o: %.c $(emulator_headers)
+	$(AM_V_CC)$(MKDIR_P) $(@D) && \
+	$(CC) $(PS_CFLAGS) $(WATCH_CPPFLAGS) $(CFLAGS) $(WATCH_FLAGS) -S -o $@.s $< && \
+	$(WATCH_RENAME) $@.s >$@.renamed.s && $(CC) -c -o $@ $@.renamed.s && rm -f $@.s $@.renamed.s
+
+cuda_tests += tests/cuda/test_emulator
+check_PROGRAMS += $(cuda_tests)
+TESTS += $(cuda_tests)
+tests_cuda_test_emulator_SOURCES = tests/cuda/test_emulator.cc
+emulator_examples = tests/cuda/examples.watched.o tests/cuda/faults.watched.o tests/cuda/host_code.watched.o \
+	tests/cuda/libraries.watched.o tests/cuda/planted.watched.o
+tests_cuda_test_emulator_LDADD = $(emulator_examples) libemulator.la
+CLEANFILES += $(emulator_examples)
+$(emulator_examples): tests/cuda/emulator.h tests/cuda/examples.h tests/cuda/host_code.h workerd/nn/cuda/launch.h
+else
+TESTS += tests/cuda/skipped.sh
+endif
+
+# Each of them in 10,000 orders.
+chaos-cuda: $(cuda_tests)
+	@$(AM_TESTS_ENVIRONMENT) rc=0; for t in $(cuda_tests); do CUDA_SEEDS=10000 ./$$t || rc=1; done; exit $$rc
+.PHONY: chaos-cuda

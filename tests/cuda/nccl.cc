@@ -1,0 +1,600 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/cuda/nccl.h"
+#include "tests/cuda/graph.h"
+#include "tests/cuda/include/nccl.h"
+#include "tests/cuda/touch.h"
+#include <algorithm>
+#include <map>
+#include <stdio.h>
+#include <thread>
+
+// ---- state ---------------------------------------------------------------------------------------------------------
+
+enum collective_kind { ALL_REDUCE, BROADCAST, REDUCE, REDUCE_SCATTER, ALL_GATHER };
+static const char *const kind_names[] = {"ncclAllReduce", "ncclBroadcast", "ncclReduce", "ncclReduceScatter",
+                                         "ncclAllGather"};
+
+// One rank's call.
+struct collective_call {
+    collective_kind kind;
+    const void *send;
+    void *receive;
+    size_t count;  // elements, as the call counts them
+    ncclDataType_t type;
+    ncclRedOp_t op;
+    int root;
+    ncclComm_t comm;
+    emu_place at;
+    bool grouped;
+    std::thread::id thread;
+};
+
+// What the n-th calls of all ranks are together.
+struct emu_collective {
+    struct rank_call {
+        bool came = false;
+        collective_call call;
+        std::weak_ptr<emu_operation> operation;  // until it has ended
+    };
+    std::vector<rank_call> ranks;
+    size_t number;  // from 1
+    size_t came = 0;
+    bool moved = false;  // the data
+    uint64_t since;      // emu_steps when the first one came
+};
+
+struct collective_group {
+    std::vector<ncclComm_t> ranks;
+    std::vector<std::shared_ptr<emu_collective>> collectives;
+};
+
+struct ncclComm {
+    collective_group *group;
+    int rank, device;
+    size_t calls;                        // that were queued
+    size_t asked;                        // that the program made
+    std::shared_ptr<emu_thread> thread;  // who used it last
+    emu_place last;                      // where
+    std::string last_call;
+    emu_place made;
+    bool destroyed, aborted;
+};
+
+static std::map<std::string, std::unique_ptr<collective_group>> groups;
+static std::vector<std::unique_ptr<ncclComm>> comms;
+static uint64_t ids;
+static uint64_t asked;  // calls of collectives
+static thread_local int group_depth;
+
+void emu_collectives_reset()
+{
+    groups.clear();
+    comms.clear();
+    asked = 0;
+}
+
+// ---- arithmetic ----------------------------------------------------------------------------------------------------
+
+static size_t type_size(ncclDataType_t type)
+{
+    switch (type) {
+    case ncclInt8:
+    case ncclUint8:
+        return 1;
+    case ncclFloat16:
+    case ncclBfloat16:
+        return 2;
+    case ncclInt64:
+    case ncclUint64:
+    case ncclFloat64:
+        return 8;
+    default:
+        return 4;
+    }
+}
+
+static float bf16_to_float(uint16_t half)
+{
+    uint32_t bits = (uint32_t)half << 16;
+    float value;
+    memcpy(&value, &bits, 4);
+    return value;
+}
+
+static uint16_t bf16_from_float(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, 4);
+    if (value == value)
+        bits += 0x7fff + (bits >> 16 & 1);
+    return (uint16_t)(bits >> 16);
+}
+
+template <class T> static T reduce_two(T a, T b, ncclRedOp_t op)
+{
+    switch (op) {
+    case ncclProd:
+        return (T)(a * b);
+    case ncclMax:
+        return std::max(a, b);
+    case ncclMin:
+        return std::min(a, b);
+    default:
+        return (T)(a + b);
+    }
+}
+
+typedef std::vector<const char *> rank_inputs;  // each rank's elements
+
+template <class T> static void reduce_as(char *to, const rank_inputs &from, size_t count, ncclRedOp_t op)
+{
+    for (size_t i = 0; i < count; i++) {
+        T sum;
+        memcpy(&sum, from[0] + i * sizeof sum, sizeof sum);
+        for (size_t rank = 1; rank < from.size(); rank++) {
+            T next;
+            memcpy(&next, from[rank] + i * sizeof next, sizeof next);
+            sum = reduce_two(sum, next, op);
+        }
+        if (op == ncclAvg)
+            sum = (T)(sum / (T)from.size());
+        memcpy(to + i * sizeof sum, &sum, sizeof sum);
+    }
+}
+
+static void reduce_bf16(char *to, const rank_inputs &from, size_t count, ncclRedOp_t op)
+{
+    for (size_t i = 0; i < count; i++) {
+        float sum = 0;
+        for (size_t rank = 0; rank < from.size(); rank++) {
+            uint16_t half;
+            memcpy(&half, from[rank] + i * 2, 2);
+            sum = rank ? reduce_two(sum, bf16_to_float(half), op) : bf16_to_float(half);
+        }
+        uint16_t half = bf16_from_float(op == ncclAvg ? sum / (float)from.size() : sum);
+        memcpy(to + i * 2, &half, 2);
+    }
+}
+
+static void reduce(char *to, const rank_inputs &from, size_t count, ncclDataType_t type, ncclRedOp_t op)
+{
+    switch (type) {
+    case ncclInt8:
+        return reduce_as<int8_t>(to, from, count, op);
+    case ncclUint8:
+        return reduce_as<uint8_t>(to, from, count, op);
+    case ncclInt32:
+        return reduce_as<int32_t>(to, from, count, op);
+    case ncclUint32:
+        return reduce_as<uint32_t>(to, from, count, op);
+    case ncclInt64:
+        return reduce_as<int64_t>(to, from, count, op);
+    case ncclUint64:
+        return reduce_as<uint64_t>(to, from, count, op);
+    case ncclFloat64:
+        return reduce_as<double>(to, from, count, op);
+    case ncclBfloat16:
+        return reduce_bf16(to, from, count, op);
+    default:
+        return reduce_as<float>(to, from, count, op);
+    }
+}
+
+// ---- data ----------------------------------------------------------------------------------------------------------
+
+static size_t call_send_size(const collective_call &call)
+{
+    size_t ranks = call.kind == REDUCE_SCATTER ? call.comm->group->ranks.size() : 1;
+    bool sends = call.kind != BROADCAST || call.comm->rank == call.root;
+    return sends ? ranks * call.count * type_size(call.type) : 0;
+}
+
+static size_t call_receive_size(const collective_call &call)
+{
+    size_t ranks = call.kind == ALL_GATHER ? call.comm->group->ranks.size() : 1;
+    bool receives = call.kind != REDUCE || call.comm->rank == call.root;
+    return receives ? ranks * call.count * type_size(call.type) : 0;
+}
+
+static bool collective_touch(const emu_collective &c)
+{
+    for (auto &rank : c.ranks) {
+        uint32_t task = rank.operation.lock()->task;
+        if (!emu_touch_range(rank.call.send, call_send_size(rank.call), EMU_READ, task) ||
+            !emu_touch_range(rank.call.receive, call_receive_size(rank.call), EMU_WRITE, task))
+            return false;
+    }
+    return true;
+}
+
+// What one rank receives.
+static void collective_result(const emu_collective &c, const rank_inputs &from, size_t rank, char *to)
+{
+    const collective_call &call = c.ranks[rank].call;
+    size_t size = call.count * type_size(call.type);
+    rank_inputs part = from;
+    switch (call.kind) {
+    case REDUCE_SCATTER:
+        for (const char *&input : part)
+            input += rank * size;
+        reduce(to, part, call.count, call.type, call.op);
+        break;
+    case BROADCAST:
+        memcpy(to, from[(size_t)call.root], size);
+        break;
+    case ALL_GATHER:
+        for (size_t i = 0; i < from.size(); i++)
+            memcpy(to + i * size, from[i], size);
+        break;
+    case ALL_REDUCE:
+    case REDUCE:
+        reduce(to, from, call.count, call.type, call.op);
+        break;
+    }
+}
+
+static void collective_move(emu_collective *c)
+{
+    c->moved = true;
+    emu_count()->collectives++;
+    if (!collective_touch(*c))
+        return;
+    std::vector<std::vector<char>> sent;
+    rank_inputs from;
+    for (auto &rank : c->ranks) {
+        const char *data = (const char *)emu_memory_alias(rank.call.send);
+        sent.emplace_back(data, data + call_send_size(rank.call));
+    }
+    for (auto &data : sent)
+        from.push_back(data.data());
+    for (size_t i = 0; i < c->ranks.size(); i++)
+        if (call_receive_size(c->ranks[i].call))
+            collective_result(*c, from, i, (char *)emu_memory_alias(c->ranks[i].call.receive));
+}
+
+// ---- meeting -------------------------------------------------------------------------------------------------------
+
+static std::string call_text(const collective_call &call)
+{
+    return emu_format("%s of %zu elements of %zu bytes (%s, rank %d of %zu)", kind_names[call.kind], call.count,
+                      type_size(call.type), emu_place_text(call.at).c_str(), call.comm->rank,
+                      call.comm->group->ranks.size());
+}
+
+static bool call_same(const collective_call &a, const collective_call &b)
+{
+    return a.kind == b.kind && a.count == b.count && a.type == b.type && a.op == b.op && a.root == b.root;
+}
+
+// Every rank calls the same; a thread that drives several ranks does so in a group.
+static void collective_compare(const emu_collective &c, const collective_call &call)
+{
+    for (auto &other : c.ranks) {
+        if (!other.came)
+            continue;
+        if (!call_same(other.call, call)) {
+            emu_fail(call_text(call) + " meets " + call_text(other.call) +
+                     emu_format(" as call %zu of the communicator: expected the same call, size, type, operation and "
+                                "root on every rank",
+                                c.number));
+            return;
+        }
+        if (!call.grouped && !other.call.grouped && call.thread == other.call.thread) {
+            emu_fail(call_text(call) + " and " + call_text(other.call) +
+                     " are called by one thread, and the first would wait for the second: expected both between "
+                     "ncclGroupStart and ncclGroupEnd");
+            return;
+        }
+    }
+}
+
+static void collective_queue(const collective_call &call, const emu_operation_ref &operation)
+{
+    collective_group *group = call.comm->group;
+    size_t i = call.comm->calls++;
+    if (group->collectives.size() <= i) {
+        auto made = std::make_shared<emu_collective>();
+        made->ranks.resize(group->ranks.size());
+        made->number = i + 1;
+        made->since = emu_steps();
+        group->collectives.push_back(made);
+    }
+    std::shared_ptr<emu_collective> c = group->collectives[i];
+    collective_compare(*c, call);
+    c->ranks[(size_t)call.comm->rank] = {true, call, operation};
+    c->came++;
+    operation->collective = c;
+    emu_changed();
+}
+
+static bool operation_at_head(const emu_operation_ref &operation)
+{
+    if (!operation || operation->stream->queue.empty() || operation->stream->queue.front() != operation)
+        return false;
+    return std::all_of(operation->waits.begin(), operation->waits.end(),
+                       [](const emu_operation_ref &before) { return before->done; });
+}
+
+static bool collective_ready(const emu_operation &operation, ncclComm_t comm)
+{
+    const emu_collective &c = *operation.collective;
+    if (c.moved || comm->aborted)
+        return true;
+    return c.came == c.ranks.size() &&
+           std::all_of(c.ranks.begin(), c.ranks.end(),
+                       [](const emu_collective::rank_call &rank) { return operation_at_head(rank.operation.lock()); });
+}
+
+static void collective_run(const emu_operation &operation, ncclComm_t comm)
+{
+    if (!operation.collective->moved && !comm->aborted)
+        collective_move(operation.collective.get());
+}
+
+// Does the fault that was asked for keep this rank away?
+static bool comm_is_absent(ncclComm_t comm)
+{
+    const struct emu_config &config = emu_config_now();
+    return config.absent_rank == comm->rank + 1 && comm->asked >= config.absent_from;
+}
+
+static ncclResult_t collective_add(collective_call call, cudaStream_t stream)
+{
+    emu_entry entry;
+    ncclComm_t comm = call.comm;
+    const char *name = kind_names[call.kind];
+    emu_stream *s = emu_stream_use(stream, call.at, name);
+    if (!s || emu_failed())
+        return ncclUnhandledCudaError;
+    if (comm->destroyed) {
+        emu_fail(
+            emu_format("%s (%s) uses the communicator of rank %d (%s), which was destroyed: expected one that is not",
+                       name, emu_place_text(call.at).c_str(), comm->rank, emu_place_text(comm->made).c_str()));
+        return ncclInvalidUsage;
+    }
+    if (s->device != comm->device) {
+        emu_fail(emu_format(
+            "%s (%s) of rank %d, whose communicator is of device %d (%s), is queued on stream %d of device %d "
+            "(%s): expected a stream of the communicator's device",
+            name, emu_place_text(call.at).c_str(), comm->rank, comm->device, emu_place_text(comm->made).c_str(),
+            s->number, s->device, emu_place_text(s->made).c_str()));
+        return ncclInvalidUsage;
+    }
+    comm->asked++;
+    if (++asked == emu_config_now().fail_collective)
+        return ncclSystemError;
+    comm->thread = emu_thread_me();
+    comm->last = call.at;
+    comm->last_call = name;
+    if (comm_is_absent(comm))
+        return ncclSuccess;
+    call.grouped = group_depth > 0;
+    call.thread = std::this_thread::get_id();
+    emu_work work = {name, call.at, nullptr};
+    work.move = [comm](const emu_operation &operation) { collective_run(operation, comm); };
+    work.queued = [call](const emu_operation_ref &operation) { collective_queue(call, operation); };
+    work.ready = [comm](const emu_operation &operation) { return collective_ready(operation, comm); };
+    // In a group, or with a communicator per thread, the device that is set need not be the communicator's.
+    return emu_stream_add_any(s, std::move(work)) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+}
+
+// ---- a rank that does not come -------------------------------------------------------------------------------------
+
+static std::string collective_missing_text(const emu_collective &c, const collective_group &group, size_t missing)
+{
+    std::string text;
+    for (auto &rank : c.ranks)
+        if (rank.came && text.empty())
+            text = call_text(rank.call);
+    ncclComm_t comm = group.ranks[missing];
+    text += emu_format(", call %zu of the communicator, waits for rank %zu, ", c.number, missing);
+    if (!comm)
+        return text + "which has no communicator: expected ncclCommInitRank there";
+    return text + emu_format("whose last call is %s (%s): expected it to call the same", comm->last_call.c_str(),
+                             emu_place_text(comm->last).c_str());
+}
+
+// Does a rank still wait in it?
+static bool collective_waits(const emu_collective &c)
+{
+    return c.came < c.ranks.size() &&
+           std::any_of(c.ranks.begin(), c.ranks.end(), [](const emu_collective::rank_call &rank) {
+               return rank.came && !rank.call.comm->aborted && !rank.operation.expired();
+           });
+}
+
+// Calls found(collective, group, rank) for every rank that a collective waits for, until it says true.
+template <class F> static bool collectives_find_missing(F found)
+{
+    for (auto &group : groups)
+        for (auto &c : group.second->collectives)
+            for (size_t i = 0; collective_waits(*c) && i < c->ranks.size(); i++)
+                if (!c->ranks[i].came && found(*c, *group.second, i))
+                    return true;
+    return false;
+}
+
+// While nothing can run: has it ended, or does it wait for what cannot run either?
+static bool comm_thread_is_lost(const emu_thread &thread)
+{
+    return thread.gone || (thread.waits_for && !thread.waits_for->done);
+}
+
+bool emu_collectives_stuck(std::string *sentence)
+{
+    auto never = [sentence](const emu_collective &c, const collective_group &group, size_t rank) {
+        ncclComm_t comm = group.ranks[rank];
+        *sentence = collective_missing_text(c, group, rank);
+        return comm && (comm->destroyed || comm->aborted || comm_thread_is_lost(*comm->thread));
+    };
+    if (collectives_find_missing(never))
+        return true;
+    if (sentence->empty())
+        *sentence = "collectives on several streams wait for each other: expected the same order of them on every rank";
+    return false;
+}
+
+bool emu_collectives_late(std::string *sentence)
+{
+    return collectives_find_missing([sentence](const emu_collective &c, const collective_group &group, size_t rank) {
+        if (emu_steps() - c.since <= emu_config_now().patience)
+            return false;
+        *sentence = collective_missing_text(c, group, rank) +
+                    emu_format(", and has not while %zu operations ended", (size_t)(emu_steps() - c.since));
+        return true;
+    });
+}
+
+// ---- communicators -------------------------------------------------------------------------------------------------
+
+const char *ncclGetErrorString(ncclResult_t result)
+{
+    static const char *const texts[] = {
+        "no error",         "unhandled cuda error", "unhandled system error", "internal error",
+        "invalid argument", "invalid usage",        "remote process exited",  "in progress"};
+    return texts[result];
+}
+
+const char *ncclGetLastError(ncclComm_t)
+{
+    const char *error = emu_error();
+    return error ? error : "";
+}
+
+ncclResult_t ncclGetVersion(int *version)
+{
+    *version = NCCL_VERSION_CODE;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
+{
+    emu_entry entry;
+    memset(id, 0, sizeof *id);
+    snprintf(id->internal, sizeof id->internal, "emulated %zu", (size_t)++ids);
+    return ncclSuccess;
+}
+
+ncclResult_t emu_ncclCommInitRank(emu_place at, ncclComm_t *comm, int ranks, ncclUniqueId id, int rank)
+{
+    emu_entry entry;
+    if (ranks < 1 || rank < 0 || rank >= ranks)
+        return ncclInvalidArgument;
+    auto &group = groups[std::string(id.internal, sizeof id.internal)];
+    if (!group) {
+        group.reset(new collective_group);
+        group->ranks.resize((size_t)ranks);
+    }
+    if (group->ranks.size() != (size_t)ranks || group->ranks[(size_t)rank]) {
+        ncclComm_t other = *std::find_if(group->ranks.begin(), group->ranks.end(), [](ncclComm_t c) { return c; });
+        other = group->ranks.size() == (size_t)ranks ? group->ranks[(size_t)rank] : other;
+        emu_fail(emu_format(
+            "ncclCommInitRank (%s) joins as rank %d of %d, and rank %d of %zu did (%s): expected each rank once, "
+            "and one number of ranks",
+            emu_place_text(at).c_str(), rank, ranks, other->rank, group->ranks.size(),
+            emu_place_text(other->made).c_str()));
+        return ncclInvalidUsage;
+    }
+    comms.emplace_back(new ncclComm{group.get(), rank, emu_device_now(), 0, 0, emu_thread_me(), at, "ncclCommInitRank",
+                                    at, false, false});
+    *comm = group->ranks[(size_t)rank] = comms.back().get();
+    emu_changed();
+    return ncclSuccess;
+}
+
+ncclResult_t emu_ncclCommInitAll(emu_place at, ncclComm_t *made, int ranks, const int *devices)
+{
+    emu_entry entry;
+    ncclUniqueId id;
+    ncclGetUniqueId(&id);
+    int before = emu_device_now();
+    ncclResult_t result = ncclSuccess;
+    for (int i = 0; i < ranks && result == ncclSuccess; i++) {
+        if (emu_cudaSetDevice(at, devices ? devices[i] : i) != cudaSuccess)
+            result = ncclInvalidArgument;
+        else
+            result = emu_ncclCommInitRank(at, &made[i], ranks, id, i);
+    }
+    emu_cudaSetDevice(at, before);
+    return result;
+}
+
+ncclResult_t emu_ncclCommDestroy(emu_place at, ncclComm_t comm)
+{
+    emu_entry entry;
+    comm->destroyed = true;
+    comm->last = at;
+    comm->last_call = "ncclCommDestroy";
+    emu_changed();
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommAbort(ncclComm_t comm)
+{
+    emu_entry entry;
+    comm->destroyed = comm->aborted = true;
+    emu_changed();
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t *error)
+{
+    *error = emu_failed() ? ncclInternalError : ncclSuccess;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommCount(ncclComm_t comm, int *ranks)
+{
+    *ranks = (int)comm->group->ranks.size();
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommUserRank(ncclComm_t comm, int *rank)
+{
+    *rank = comm->rank;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclGroupStart(void)
+{
+    group_depth++;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclGroupEnd(void)
+{
+    group_depth--;
+    return ncclSuccess;
+}
+
+// ---- collectives ---------------------------------------------------------------------------------------------------
+
+ncclResult_t emu_ncclAllReduce(emu_place at, const void *send, void *receive, size_t count, ncclDataType_t type,
+                               ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
+{
+    return collective_add({ALL_REDUCE, send, receive, count, type, op, 0, comm, at, false, {}}, stream);
+}
+
+ncclResult_t emu_ncclBroadcast(emu_place at, const void *send, void *receive, size_t count, ncclDataType_t type,
+                               int root, ncclComm_t comm, cudaStream_t stream)
+{
+    return collective_add({BROADCAST, send, receive, count, type, ncclSum, root, comm, at, false, {}}, stream);
+}
+
+ncclResult_t emu_ncclReduce(emu_place at, const void *send, void *receive, size_t count, ncclDataType_t type,
+                            ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream)
+{
+    return collective_add({REDUCE, send, receive, count, type, op, root, comm, at, false, {}}, stream);
+}
+
+ncclResult_t emu_ncclReduceScatter(emu_place at, const void *send, void *receive, size_t count, ncclDataType_t type,
+                                   ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
+{
+    return collective_add({REDUCE_SCATTER, send, receive, count, type, op, 0, comm, at, false, {}}, stream);
+}
+
+ncclResult_t emu_ncclAllGather(emu_place at, const void *send, void *receive, size_t count, ncclDataType_t type,
+                               ncclComm_t comm, cudaStream_t stream)
+{
+    return collective_add({ALL_GATHER, send, receive, count, type, ncclSum, 0, comm, at, false, {}}, stream);
+}

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Collectives: the n-th call of each rank of a communicator meet, and must be the same. Their data moves once every
+// rank's is at the head of its stream; sums are taken in the order of the ranks.
+#ifndef EMU_NCCL_H
+#define EMU_NCCL_H
+
+#include <string>
+
+// Nothing can run: is it a collective that a rank can never come to? The sentence says of which, also if one still
+// may.
+bool emu_collectives_stuck(std::string *sentence);
+// Has one waited for a rank while more operations ended than emu_config allows?
+bool emu_collectives_late(std::string *sentence);
+void emu_collectives_reset();
+
+#endif
