@@ -77,6 +77,18 @@ static void workerd_on_signal(int number)
     stop = number;
 }
 
+// On a stack of its own: oneDNN's kernels use the stack pointer as they use any other register, and a signal's frame
+// would be written over whatever that points to. It is for the main thread, which the kernel prefers to all others.
+static void workerd_catch_signals(void)
+{
+    static char stack[64 << 10];
+    const stack_t own = {.ss_sp = stack, .ss_size = sizeof stack};
+    const struct sigaction action = {.sa_handler = workerd_on_signal, .sa_flags = SA_RESETHAND | SA_ONSTACK};
+    sigaltstack(&own, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGINT, &action, NULL);
+}
+
 static long number_of(const char *option, const char *text, long least, long most)
 {
     char *end;
@@ -466,10 +478,8 @@ int main(int argc, char **argv)
     struct wk_run run = {.started = started_at(), .env.stop = &stop};
     ps_alloc_tune();
     struct options o = workerd_parse_options(argc, argv);
-    struct sigaction action = {.sa_handler = workerd_on_signal, .sa_flags = SA_RESETHAND};
     ps_log_init("workerd", PS_LOG_INFO);
-    sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGINT, &action, NULL);
+    workerd_catch_signals();
     enum ps_code code = workerd_end_output(workerd_run_job(&run, &o, &e), &e);
     if (code != PS_OK)
         ps_error_log("%s", e.text);

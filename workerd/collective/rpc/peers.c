@@ -36,7 +36,7 @@ struct wk_peers {
     uint32_t member, members;  // of which this is which one of how many
     struct wk_shm *shm;
     struct ps_call *watcher;   // the worker before this one; NULL: it has not called, or is gone
-    uint64_t watcher_session;  // as it says; looked at where it comes before this worker\'s own
+    uint64_t watcher_session;  // as it says; looked at where it comes before this worker's own
     pthread_mutex_t lock;
     pthread_cond_t changed;
     uint64_t session;              // 0: not known yet
