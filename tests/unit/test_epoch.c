@@ -83,7 +83,7 @@ static void table_complete_if_all_are_in(void)
 static enum ps_code table_sum(void *state, double *values, uint64_t n, struct ps_error *e)
 {
     struct worker *w = state;
-    const int rank = (int)w->run.env.rank;
+    const int rank = (int)w->run.env.replica_rank;
     enum ps_code code = PS_OK;
     pthread_mutex_lock(&table.lock);
     const int now = table.sums;
@@ -140,8 +140,8 @@ static void open_worker(struct worker *w, uint32_t rank)
         nn_model_init_param(model, i, 1, nn_replica_param(w->run.env.replica, i));
     w->run.env.job = job;
     w->run.env.model = model;
-    w->run.env.rank = rank;
-    w->run.env.workers = WORKERS;
+    w->run.env.replica_rank = rank;
+    w->run.env.replicas = WORKERS;
     w->run.env.stop = &w->stop;
     w->run.strategy = &strategy;
     w->run.state = w;
@@ -195,7 +195,7 @@ static void *work(void *arg)
     if (wk_epoch_look(&w->run, &w->end, &w->error) == PS_OK && w->decides)
         wk_epoch_decide(&w->run, &w->end, &w->error);
     pthread_mutex_lock(&table.lock);
-    table.out[w->run.env.rank] = true;
+    table.out[w->run.env.replica_rank] = true;
     table_complete_if_all_are_in();
     pthread_mutex_unlock(&table.lock);
     return NULL;

@@ -92,7 +92,7 @@ static void run(struct replica r[REPLICAS], const char *strategy)
     must(wk_collective_open(&options, REPLICAS, &collective, &e), &e);
     for (uint32_t i = 0; i < REPLICAS; i++) {
         r[i].env = (struct wk_env){
-            .job = job, .model = model, .rank = i, .workers = REPLICAS, .device = i, .collective = collective};
+            .job = job, .model = model, .replica_rank = i, .replicas = REPLICAS, .device = i, .collective = collective};
         must(nn_replica_create(model, "ref", 1, 1, i, &mse, &r[i].env.replica, &e), &e);
         pthread_create(&r[i].thread, NULL, run_replica, &r[i]);
     }

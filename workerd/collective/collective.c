@@ -68,7 +68,7 @@ void wk_collective_fail(struct wk_collective *c, const char *text)
 
 // ---- replicas of this process -------------------------------------------------------------------------------------
 
-// Waits for the others. A failure ends it, for all.
+// Waits for the others. A failure ends it, for all; one that comes when all are there is the next one's.
 static enum ps_code collective_barrier(struct wk_collective *c, struct ps_error *e)
 {
     pthread_mutex_lock(&c->lock);
@@ -80,7 +80,9 @@ static enum ps_code collective_barrier(struct wk_collective *c, struct ps_error 
     }
     while (c->barriers == this && !c->failed.code)
         pthread_cond_wait(&c->changed, &c->lock);
-    *e = c->failed;
+    e->code = PS_OK;
+    if (c->barriers == this)
+        *e = c->failed;
     pthread_mutex_unlock(&c->lock);
     return e->code;
 }

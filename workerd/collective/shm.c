@@ -22,7 +22,7 @@
 
 enum {
     PIECE = 256 << 10,  // bytes
-    SPINS = 2000,       // looks at a barrier before the kernel is asked to wait: some microseconds
+    SPINS = 50000,      // looks at a barrier before the kernel is asked to wait: tens of microseconds
     LOOK_MS = 100
 };
 

@@ -13,9 +13,9 @@ enum { EPOCH_FINISHED, EPOCH_STOP, EPOCH_STEERS, EPOCH_FINAL, EPOCH_EVALUATED, E
 
 enum epoch_stage { EPOCH_FIGURES = 1, EPOCH_VALIDATION, EPOCH_DECISION, EPOCH_STAGES };
 
-static uint64_t epoch_workers(const struct wk_run *run)
+static uint64_t epoch_replicas(const struct wk_run *run)
 {
-    return run->env.workers ? run->env.workers : 1;
+    return run->env.replicas ? run->env.replicas : 1;
 }
 
 static size_t epoch_n_sums(const struct wk_run *run)
@@ -25,7 +25,7 @@ static size_t epoch_n_sums(const struct wk_run *run)
 
 static double *epoch_trained(const struct wk_run *run, const struct wk_epoch *p)
 {
-    return p->sums + EPOCH_HEAD + epoch_workers(run);
+    return p->sums + EPOCH_HEAD + epoch_replicas(run);
 }
 
 static double *epoch_validated(const struct wk_run *run, const struct wk_epoch *p)
@@ -35,7 +35,7 @@ static double *epoch_validated(const struct wk_run *run, const struct wk_epoch *
 
 static size_t epoch_size(const struct wk_run *run)
 {
-    return EPOCH_HEAD + epoch_workers(run) + 2 * epoch_n_sums(run);
+    return EPOCH_HEAD + epoch_replicas(run) + 2 * epoch_n_sums(run);
 }
 
 static void epoch_put(double *to, const struct wk_meter *meter, size_t n)
@@ -54,10 +54,10 @@ static enum epoch_stage epoch_find_members(const struct wk_run *run, struct wk_e
 {
     uint64_t furthest = 0;
     p->members = p->index = 0;
-    for (uint64_t rank = 0; rank < epoch_workers(run); rank++) {
+    for (uint64_t rank = 0; rank < epoch_replicas(run); rank++) {
         const uint64_t said = epoch_said_by(p, rank), stage = said % EPOCH_STAGES, epoch = said / EPOCH_STAGES;
         p->members += said != 0;
-        p->index += said != 0 && rank < run->env.rank;
+        p->index += said != 0 && rank < run->env.replica_rank;
         if (stage > furthest)
             p->leader = rank;
         if (stage > furthest || (stage && stage == furthest && epoch > p->epoch))
@@ -76,7 +76,7 @@ static enum ps_code epoch_sum(struct wk_run *run, struct wk_epoch *p, enum epoch
     p->sums[EPOCH_STEERS] = p->steers;
     p->sums[EPOCH_FINAL] = p->final;
     // Who follows has no part in what this stage is about.
-    p->sums[EPOCH_HEAD + run->env.rank] = (double)(p->epoch * EPOCH_STAGES + (p->follows ? EPOCH_FIGURES : stage));
+    p->sums[EPOCH_HEAD + run->env.replica_rank] = (double)(p->epoch * EPOCH_STAGES + (p->follows ? EPOCH_FIGURES : stage));
     const uint64_t start = ps_track_now(run->env.compute);
     const enum ps_code code = run->strategy->group->sum(run->state, p->sums, epoch_size(run), e);
     ps_track_end(run->env.compute, &(struct ps_span){PS_SPAN_WAIT, "all workers", start});
@@ -128,7 +128,7 @@ static void epoch_take_figures(struct wk_run *run, struct wk_epoch *p, enum epoc
     const struct wk_meter meter = {nn_replica_measures(run->env.replica), epoch_trained(run, p)};
     run->figures.n = 0;
     wk_evaluate_forget(run);
-    const bool gone = p->late && p->members == 1 && epoch_workers(run) > 1;
+    const bool gone = p->late && p->members == 1 && epoch_replicas(run) > 1;
     p->follows = furthest > EPOCH_FIGURES || gone;
     p->decided = furthest == EPOCH_DECISION || gone;
     // Whether there is more to be done is what the others have found.
@@ -161,7 +161,7 @@ enum ps_code wk_epoch_decide(struct wk_run *run, struct wk_epoch *p, struct ps_e
         return PS_OK;
     do {
         leader = p->leader;
-        if (leader == run->env.rank && !p->follows && home->tell_rate && home->tell_rate(run->state, e))
+        if (leader == run->env.replica_rank && !p->follows && home->tell_rate && home->tell_rate(run->state, e))
             return e->code;
         epoch_clear(run, p);
         if (epoch_sum(run, p, EPOCH_DECISION, &furthest, e))

@@ -152,7 +152,7 @@ static bool is_shown(const struct loop *l)
 static enum ps_code loop_close_epoch(struct loop *l, struct wk_epoch *p, struct ps_error *e)
 {
     struct wk_run *run = l->run;
-    struct wk_moment m = {.epoch = p->epoch, .leads = p->leader == run->env.rank && !p->follows};
+    struct wk_moment m = {.epoch = p->epoch, .leads = p->leader == run->env.replica_rank && !p->follows};
     if (l->epoch_open && (l->stepper.epoch_over || run->position.first == run->env.examples)) {
         run->position = (struct wk_position){p->epoch + 1, 0, l->step};
         wk_meter_reset(&run->meter);
@@ -189,7 +189,7 @@ static enum ps_code loop_end_epoch(struct loop *l, uint64_t *epoch, bool finishe
 // This worker's steps for so many examples, for the progress bar; async workers share them by who comes first.
 static uint64_t steps_for(const struct wk_env *env, uint64_t examples)
 {
-    uint64_t per_step = (uint64_t)env->job->batch_size * (env->workers ? env->workers : 1);
+    uint64_t per_step = (uint64_t)env->job->batch_size * (env->replicas ? env->replicas : 1);
     return (examples + per_step - 1) / per_step;
 }
 

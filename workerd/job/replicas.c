@@ -64,7 +64,7 @@ static struct replica *replicas_start(const struct wk_run *run, uint32_t n)
     for (uint32_t i = 1; i < n; i++) {
         struct wk_run *own = &all[i].run;
         own->env = run->env;
-        own->env.rank += i;
+        own->env.replica_rank += i;
         own->env.device = i;
         own->env.replica = NULL;
         own->strategy = run->strategy;
@@ -120,11 +120,11 @@ static enum ps_code replicas_meet(struct wk_run *run, const struct wk_replicas_o
 enum ps_code wk_replicas_train(struct wk_run *run, const struct wk_replicas_options *o, struct ps_error *e)
 {
     const uint32_t n = replicas_of_worker(run);
+    run->env.replica_rank = run->env.rank * n;
+    run->env.replicas = run->env.workers * n;
     e->code = PS_OK;
     if (wk_replica_create(run, 0, e) || (run->strategy->replicates && replicas_meet(run, o, n, e)))
         return e->code;
-    run->env.rank *= n;
-    run->env.workers *= n;
     wk_timeline_add(run);
     struct replica *others = replicas_start(run, n);
     if (run->strategy->open(&run->env, &run->state, e) == PS_OK) {

@@ -163,7 +163,7 @@ static enum ps_code resume_load_history(struct wk_run *run, const json_t *from, 
     if (resume_load_numbers(from, "losses", h->steps, &h->loss, e) ||
         resume_load_numbers(from, "examples", h->steps, &h->examples, e))
         return e->code;
-    if (run->env.rank != 0) {  // what they add up to is added up over all
+    if (run->env.replica_rank != 0) {  // what they add up to is added up over all
         memset(h->loss, 0, h->steps * sizeof *h->loss);
         memset(h->examples, 0, h->steps * sizeof *h->examples);
     }
@@ -185,7 +185,7 @@ static enum ps_code resume_load_position(struct wk_run *run, const json_t *from,
     run->evaluated = json_is_true(json_object_get(from, "evaluated"));
     if (wk_meter_load(&run->meter, nn_replica_measures(run->env.replica), json_object_get(from, "meter"), e))
         return e->code;
-    if (run->env.rank != 0)
+    if (run->env.replica_rank != 0)
         wk_meter_reset(&run->meter);
     return PS_OK;
 }

@@ -74,7 +74,8 @@ static json_t *summary_make(const struct wk_run *run)
     json_t *s = json_object();
     json_object_set_new(s, "job", json_string(job->name));
     json_object_set_new(s, "strategy", json_string(run->strategy->name));
-    json_object_set_new(s, "workers", json_integer(run->env.workers ? run->env.workers : 1));
+    json_object_set_new(s, "workers", json_integer(run->env.workers));
+    json_object_set_new(s, "replicas", json_integer(run->env.replicas));
     json_object_set_new(s, "ps", json_integer((json_int_t)run->env.n_ps));
     json_object_set_new(s, "test_accuracy", summary_accuracy(run));
     json_object_set_new(s, "test_loss", summary_figure(run, "val_loss"));

@@ -25,11 +25,11 @@ void wk_timeline_add(struct wk_run *run)
     struct wk_env *env = &run->env;
     if (!env->timeline)
         return;
-    env->compute = ps_timeline_track(env->timeline, env->rank, PS_STREAM_COMPUTE);
-    env->communication = ps_timeline_track(env->timeline, env->rank, PS_STREAM_COMMUNICATION);
+    env->compute = ps_timeline_track(env->timeline, env->replica_rank, PS_STREAM_COMPUTE);
+    env->communication = ps_timeline_track(env->timeline, env->replica_rank, PS_STREAM_COMMUNICATION);
     nn_replica_track(env->replica, env->compute);
     if (env->device == 0)
-        wk_data_track(run->data, ps_timeline_track(env->timeline, env->rank, PS_STREAM_DATA));
+        wk_data_track(run->data, ps_timeline_track(env->timeline, env->replica_rank, PS_STREAM_DATA));
 }
 
 enum ps_code wk_timeline_close(struct wk_run *run, enum ps_code code, struct ps_error *e)

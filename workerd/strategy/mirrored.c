@@ -91,7 +91,7 @@ static enum ps_code mirrored_broadcast(struct mirrored *s, struct ps_error *e)
     for (size_t i = 0; i < nn_model_params(env->model); i++) {
         float *w = nn_replica_param(env->replica, i);
         const size_t n = (size_t)nn_model_param(env->model, i)->count;
-        if (env->rank != 0)
+        if (env->replica_rank != 0)
             memset(w, 0, n * sizeof *w);
         if (mirrored_add_up(s, w, n, WK_RING_FLOAT, e))
             return ps_error_prefix(e, "initial weights");
@@ -115,9 +115,9 @@ static enum ps_code mirrored_open(const struct wk_env *env, void **state, struct
     struct mirrored *s = ps_alloc(sizeof *s);
     s->env = env;
     mirrored_cut_buckets(s);
-    s->hashes = ps_alloc(2 * (size_t)env->workers * sizeof *s->hashes);
+    s->hashes = ps_alloc(2 * (size_t)env->replicas * sizeof *s->hashes);
     *state = s;
-    if (wk_local_rule_open(&s->rule, env, e) || (env->rank == 0 && wk_init_weights(env, e)))
+    if (wk_local_rule_open(&s->rule, env, e) || (env->replica_rank == 0 && wk_init_weights(env, e)))
         return e->code;
     return mirrored_broadcast(s, e);
 }
@@ -140,7 +140,7 @@ static uint64_t mirrored_seed(void *state)
 // Of all replicas in one step.
 static uint64_t mirrored_batch(const struct mirrored *s)
 {
-    return (uint64_t)s->env->job->batch_size * s->env->workers;
+    return (uint64_t)s->env->job->batch_size * s->env->replicas;
 }
 
 static enum wk_next mirrored_next(void *state, uint64_t epoch, bool idle, struct wk_work *work, struct ps_error *e)
@@ -154,7 +154,7 @@ static enum wk_next mirrored_next(void *state, uint64_t epoch, bool idle, struct
     }
     if (s->at >= examples)
         return idle ? WK_EPOCH_END : WK_LATER;
-    const uint64_t first = s->at + s->env->rank * batch;
+    const uint64_t first = s->at + s->env->replica_rank * batch;
     work->epoch = epoch;
     work->step = s->steps++;
     work->first = first < examples ? first : examples;
@@ -221,11 +221,11 @@ static uint64_t mirrored_hash(const struct mirrored *s, uint64_t step)
 static enum ps_code mirrored_compare(struct mirrored *s, uint64_t step, struct ps_error *e)
 {
     const uint64_t hash = mirrored_hash(s, step);
-    const uint32_t n = s->env->workers;
+    const uint32_t n = s->env->replicas;
     for (uint32_t rank = 0; rank < 2 * n; rank++)
         s->hashes[rank] = 0;
-    s->hashes[2 * s->env->rank] = (double)(hash >> 32);
-    s->hashes[2 * s->env->rank + 1] = (double)(hash & UINT32_MAX);
+    s->hashes[2 * s->env->replica_rank] = (double)(hash >> 32);
+    s->hashes[2 * s->env->replica_rank + 1] = (double)(hash & UINT32_MAX);
     if (mirrored_add_up(s, s->hashes, 2 * (size_t)n, WK_RING_DOUBLE, e))
         return e->code;
     for (uint32_t rank = 1; rank < n; rank++)
@@ -292,7 +292,7 @@ static enum ps_code mirrored_refresh(void *state, struct ps_error *e)
 static enum ps_code mirrored_salvage(void *state, struct ps_error *e)
 {
     const struct mirrored *s = state;
-    return s->env->rank == 0 ? PS_OK : ps_fail(e, PS_NOT_FOUND, "replica 0 writes the weights");
+    return s->env->replica_rank == 0 ? PS_OK : ps_fail(e, PS_NOT_FOUND, "replica 0 writes the weights");
 }
 
 // ---- checkpoints, the learning rate -------------------------------------------------------------------------------
@@ -351,14 +351,14 @@ static enum ps_code mirrored_elect(void *state, bool written, enum wk_writer *wr
     double is_written = written;
     if (mirrored_sum(state, &is_written, 1, e))
         return e->code;
-    *writer = is_written > 0 ? WK_NOBODY : s->env->rank == 0 ? WK_SELF : WK_ANOTHER;
+    *writer = is_written > 0 ? WK_NOBODY : s->env->replica_rank == 0 ? WK_SELF : WK_ANOTHER;
     return PS_OK;
 }
 
 static bool mirrored_is_chief(void *state)
 {
     const struct mirrored *s = state;
-    return s->env->rank == 0;
+    return s->env->replica_rank == 0;
 }
 
 static bool mirrored_in_rounds(void *state)

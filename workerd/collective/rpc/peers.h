@@ -31,8 +31,8 @@ struct wk_peers_options {
 };
 
 // Waits for all. INVALID_ARGUMENT and the like: its own address, where it listens. DEADLINE_EXCEEDED, UNAVAILABLE: who
-// has not come. FAILED_PRECONDITION, ALREADY_EXISTS: worker 0 refuses it. CANCELLED: a signal. All strings are copied
-// or needed no more.
+// has not come. FAILED_PRECONDITION, ALREADY_EXISTS: worker 0 refuses it. CANCELLED: a signal. The job and
+// the addresses stay until close.
 enum ps_code wk_peers_open(const struct wk_peers_options *options, struct wk_peers **peers, struct ps_error *e);
 struct wk_ring *wk_peers_ring(struct wk_peers *p);  // of the workers; of those that share memory the first
 struct wk_shm *wk_peers_shm(struct wk_peers *p);    // of those of this host; NULL: there is no other
