@@ -23,11 +23,14 @@ noinst_LTLIBRARIES += libwkadd.la libwkring.la libwkcollective.la
 libwkadd_la_SOURCES = workerd/collective/add.c workerd/collective/add.h
 libwkadd_la_CFLAGS = $(AM_CFLAGS) $(PS_VECTOR_CFLAGS) -ffp-contract=off
 libwkring_la_SOURCES = \
+	workerd/collective/formation.c workerd/collective/formation.h \
+	workerd/collective/hosts.c workerd/collective/hosts.h \
 	workerd/collective/ring.c workerd/collective/ring.h \
 	workerd/collective/shm.c workerd/collective/shm.h
 libwkring_la_LIBADD = libwkadd.la libcommon.la
 libwkcollective_la_SOURCES = \
 	workerd/collective/collective.c workerd/collective/collective.h \
+	workerd/collective/rpc/options.h \
 	workerd/collective/rpc/peers.c workerd/collective/rpc/peers.h \
 	workerd/collective/rpc/rendezvous.c workerd/collective/rpc/rendezvous.h
 libwkcollective_la_LIBADD = libwkring.la libworkerproto.la libpsrpc.la libcommon.la

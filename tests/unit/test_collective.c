@@ -117,8 +117,8 @@ static void *run_replica(void *arg)
         for (size_t i = 0; i < COUNT; i++)
             r->values[i] = value_of(rank, round, i);
         r->sum = 1;
-        wk_collective_begin(w->collective, r->device, &r->many, r->values, COUNT, WK_RING_FLOAT);
-        wk_collective_begin(w->collective, r->device, &r->one, &r->sum, 1, WK_RING_DOUBLE);
+        wk_collective_begin(w->collective, r->device, &r->many, r->values, COUNT, WK_FLOAT);
+        wk_collective_begin(w->collective, r->device, &r->one, &r->sum, 1, WK_DOUBLE);
         if (wk_collective_wait(w->collective, r->device, &r->many, &r->error) == PS_OK &&
             wk_collective_wait(w->collective, r->device, &r->one, &r->error) == PS_OK)
             check_sum(r, round);

@@ -28,7 +28,7 @@ static void must(enum ps_code code, const struct ps_error *e)
 struct letter {
     struct wk_ring_message message;
     uint32_t to;
-    struct wk_reduction *from;  // whose sender gets the acknowledgement
+    struct wk_ring_reduction *from;  // whose sender gets the acknowledgement
     bool is_acknowledgement;
 };
 
@@ -39,7 +39,7 @@ struct test {
         struct test *t;
         uint32_t rank;
     } node[RANKS];
-    struct wk_reduction reduction[RANKS][REDUCTIONS];
+    struct wk_ring_reduction reduction[RANKS][REDUCTIONS];
     struct letter *wire[WIRE];
     size_t n_wire;
     uint64_t drawn, seed;
@@ -66,7 +66,7 @@ static void taken(struct wk_ring_message *m, enum ps_code code, const char *text
 }
 
 // Chunks are copied, so that one whose sender changes it too early is not the sum; cut at odd places into slices.
-static void send_to_next(void *ctx, struct wk_reduction *r, struct wk_ring_chunk chunk, const void *bytes, size_t size)
+static void send_to_next(void *ctx, struct wk_ring_reduction *r, struct wk_ring_chunk chunk, const void *bytes, size_t size)
 {
     struct node *n = ctx;
     struct letter *l = calloc(1, sizeof *l + sizeof(struct test *));
@@ -125,25 +125,25 @@ static double value_of(uint32_t r, int k, size_t i)
     return (double)((i * 7 + 1) % 1000) + (double)(r * 1000) + (double)(k * 10000);
 }
 
-static void *make(uint32_t r, int k, size_t n, enum wk_ring_type type)
+static void *make(uint32_t r, int k, size_t n, enum wk_number type)
 {
     char *v = malloc(n * sizeof(double) + 1);
     for (size_t i = 0; i < n; i++) {
         double value = value_of(r, k, i);
         float single = (float)value;
-        memcpy(v + i * (type == WK_RING_FLOAT ? 4 : 8), type == WK_RING_FLOAT ? (void *)&single : (void *)&value,
-               type == WK_RING_FLOAT ? 4 : 8);
+        memcpy(v + i * (type == WK_FLOAT ? 4 : 8), type == WK_FLOAT ? (void *)&single : (void *)&value,
+               type == WK_FLOAT ? 4 : 8);
     }
     return v;
 }
 
-static void check(const struct test *t, const void *values, int k, size_t n, enum wk_ring_type type)
+static void check(const struct test *t, const void *values, int k, size_t n, enum wk_number type)
 {
     for (size_t i = 0; i < n; i++) {
         double sum = 0;
         for (uint32_t r = 0; r < t->ranks; r++)
             sum += value_of(r, k, i);
-        double got = type == WK_RING_FLOAT ? (double)((const float *)values)[i] : ((const double *)values)[i];
+        double got = type == WK_FLOAT ? (double)((const float *)values)[i] : ((const double *)values)[i];
         if (got != sum)
             fail_msg("seed %d, %u ranks, reduction %d: element %zu is %f, not %f", (int)t->seed, t->ranks, k, i, got,
                      sum);
@@ -151,7 +151,7 @@ static void check(const struct test *t, const void *values, int k, size_t n, enu
 }
 
 // Three reductions at once, which each rank begins at some time.
-static void reduce_three(struct test *t, size_t n, enum wk_ring_type type)
+static void reduce_three(struct test *t, size_t n, enum wk_number type)
 {
     void *values[RANKS][REDUCTIONS];
     int begun[RANKS] = {0};
@@ -189,7 +189,7 @@ static void sums_in_any_order(void **ctx)
             if (sizes[i] > 1000 && seed > 6)
                 continue;
             open_rings(&t, 2 + (uint32_t)(seed % (RANKS - 1)), seed);
-            reduce_three(&t, sizes[i], seed % 3 ? WK_RING_FLOAT : WK_RING_DOUBLE);
+            reduce_three(&t, sizes[i], seed % 3 ? WK_FLOAT : WK_DOUBLE);
             close_rings(&t);
         }
 }
@@ -208,7 +208,7 @@ static void the_bits_repeat(void **ctx)
         for (uint32_t r = 0; r < RANKS; r++) {
             for (size_t i = 0; i < N; i++)
                 values[r][i] = 1.0f / (float)(i * RANKS + r + 1) * (r % 2 ? 1e6f : 1e-3f);
-            wk_ring_begin(t.ring[r], &t.reduction[r][0], values[r], N, WK_RING_FLOAT);
+            wk_ring_begin(t.ring[r], &t.reduction[r][0], values[r], N, WK_FLOAT);
         }
         while (t.n_wire > 0)
             deliver(&t);
@@ -230,7 +230,7 @@ static void failures_end_waits(void **ctx)
     float values[2][8] = {{0}};
     (void)ctx;
     open_rings(&t, 2, 1);
-    wk_ring_begin(t.ring[0], &t.reduction[0][0], values[0], 8, WK_RING_FLOAT);
+    wk_ring_begin(t.ring[0], &t.reduction[0][0], values[0], 8, WK_FLOAT);
     assert_int_equal(PS_DEADLINE_EXCEEDED, wk_ring_wait(t.ring[0], &t.reduction[0][0], ps_now(), &e));
     wk_ring_end_of_chunks(t.ring[0], PS_ABORTED, "worker 1 is gone");
     assert_int_equal(PS_ABORTED, wk_ring_wait(t.ring[0], &t.reduction[0][0], UINT64_MAX, &e));
@@ -239,7 +239,7 @@ static void failures_end_waits(void **ctx)
     wk_ring_fail(t.ring[1], PS_ABORTED, "worker 0 has ended");
     assert_int_equal(1, t.refused);
     wk_ring_fail(t.ring[1], PS_ABORTED, "something else");
-    wk_ring_begin(t.ring[1], &t.reduction[1][0], values[1], 8, WK_RING_FLOAT);
+    wk_ring_begin(t.ring[1], &t.reduction[1][0], values[1], 8, WK_FLOAT);
     assert_int_equal(PS_ABORTED, wk_ring_wait(t.ring[1], &t.reduction[1][0], UINT64_MAX, &e));
     assert_string_equal("worker 0 has ended", e.text);
     while (t.n_wire > 0)
@@ -261,7 +261,7 @@ static void strange_chunks_are_refused(void **ctx)
         float values[8] = {0};
         char bytes[16] = {0};
         open_rings(&t, 2, 1);
-        wk_ring_begin(t.ring[0], &t.reduction[0][0], values, 8, WK_RING_FLOAT);
+        wk_ring_begin(t.ring[0], &t.reduction[0][0], values, 8, WK_FLOAT);
         struct letter *l = calloc(1, sizeof *l + sizeof(struct test *));
         *(struct test **)(l + 1) = &t;
         l->message.chunk = strange[i].chunk;

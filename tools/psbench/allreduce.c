@@ -64,13 +64,11 @@ void allreduce_close(struct allreduce_places *p)
 static enum ps_code allreduce_call(struct wk_collective *collective, float *values, size_t n, struct load_meter *m,
                                    struct ps_error *e)
 {
-    struct wk_reduction *r = ps_alloc(sizeof *r);
     uint64_t started = ps_now();
     bool more = true;
     do {
         values[n - 1] = more ? 0 : 1;
-        wk_collective_begin(collective, 0, r, values, n, WK_RING_FLOAT);
-        if (wk_collective_wait(collective, 0, r, e))
+        if (wk_collective_reduce(collective, 0, values, n, WK_FLOAT, e))
             return e->code;
         more = load_count(m, &started, 1);
     } while (values[n - 1] == 0);

@@ -3,18 +3,24 @@
 // Collective operations of the replicas that train one model: those of one process, which are threads, and over several
 // workers the replicas of all of them.
 //
-//     ranks 0 ... d - 1 are the d replicas of worker 0, the next d those of worker 1, ...
+//     ranks 0 ... d - 1 are the d replicas of the first worker, the next d those of the second, ...
 //
-// An all-reduce adds up an array of each rank: first those of a worker, each replica a part of it, in the order of the
-// ranks; then, on a ring (ring.h), those of the workers. All ranks get the same bits.
+// An all-reduce adds up an array of each rank: first those of a worker, in the order of the ranks; then, over a
+// formation, those of the workers. All ranks get the same bits. A thread does that, while the replicas compute on, in
+// the order in which it was begun; who waits does it itself where the thread has not come to it.
+//
+// A worker that is lost ends what is under way. Those who are left may meet anew, with other ranks, and go on.
 //
 //     collective.c      the replicas of a process
-//     ring.c            the all-reduce among workers, without a network
-//     rpc/peers.c       its network: a server and a client in each worker
-//     rpc/rendezvous.c  how they find each other
-//     add.c             what comes is added to what is here
+//     formation.c       the workers that add up together
+//     shm.c, ring.c     how: on one host through memory, among hosts on a ring; neither knows the network
+//     hosts.c           which workers are on which host
+//     rpc/peers.c       the network: a server and a client in each worker; who has ended, who is lost
+//     rpc/rendezvous.c  how the workers find each other
+//     add.c             sums of numbers
 //
-// Receives from: the strategies. Hands to: common/rpc. Threads: each replica has a thread, which calls.
+// Receives from: the strategies. Hands to: formation.c, rpc/. Threads: each replica has a thread, which calls; one more
+// adds up.
 #ifndef WK_COLLECTIVE_H
 #define WK_COLLECTIVE_H
 
@@ -22,20 +28,42 @@
 
 struct wk_collective;
 
-// d replicas; peers.workers may be 1, and then only stop is looked at. Errors as wk_peers_open.
-enum ps_code wk_collective_open(const struct wk_peers_options *peers, uint32_t d, struct wk_collective **c,
+// A sum under way, in memory of whoever waits for it. It and the array stay where they are and belong to the collective
+// until the wait has ended; where that fails, until all replicas of the process have met anew, or it is closed.
+struct wk_reduction {
+    void *values;
+    size_t n;
+    enum wk_number type;
+    bool done;
+    uint64_t ended;  // ns, ps_now: when it was
+    struct wk_reduction *next;
+};
+
+// So many replicas of this process. peers.workers may be 1, and then only stop is looked at. Errors as wk_peers_open.
+enum ps_code wk_collective_open(const struct wk_peers_options *peers, uint32_t replicas, struct wk_collective **c,
                                 struct ps_error *e);
-// No replica is in it any more. reason NULL: all is done.
+// No replica is in it any more. reason NULL: all is done; else the other workers are told why this one ends.
 void wk_collective_close(struct wk_collective *c, const char *reason);
 
+// That of a replica, and how many there are: they change where the workers meet anew.
+uint32_t wk_collective_rank(const struct wk_collective *c, uint32_t replica);
+uint32_t wk_collective_ranks(const struct wk_collective *c);
+
 // Begins the sum of all ranks' arrays, each of n numbers, in the array's place. All ranks begin the same ones in the
-// same order, and wait for them in that order. The array, and *r, stay where they are and belong to the collective
-// until the wait has ended; where that fails, until it is closed.
-void wk_collective_begin(struct wk_collective *c, uint32_t device, struct wk_reduction *r, void *values, size_t n,
-                         enum wk_ring_type type);
-// ABORTED: a replica or worker has ended, and which one. CANCELLED: so it has, and a signal has come here, too.
-enum ps_code wk_collective_wait(struct wk_collective *c, uint32_t device, struct wk_reduction *r, struct ps_error *e);
+// same order, and wait for them in that order.
+void wk_collective_begin(struct wk_collective *c, uint32_t replica, struct wk_reduction *r, void *values, size_t n,
+                         enum wk_number type);
+// ABORTED: a replica or worker has ended or is lost, and which one. CANCELLED: so it has, and a signal has come here,
+// too. INVALID_ARGUMENT: the replicas of this process have begun different sums.
+enum ps_code wk_collective_wait(struct wk_collective *c, uint32_t replica, struct wk_reduction *r, struct ps_error *e);
+// Both in one: with less delay, and nothing computed meanwhile.
+enum ps_code wk_collective_reduce(struct wk_collective *c, uint32_t replica, void *values, size_t n,
+                                  enum wk_number type, struct ps_error *e);
+
 // A replica of this process ends before its time: all that wait for it end with this.
 void wk_collective_fail(struct wk_collective *c, const char *text);
+// After ABORTED, by every replica of this process: the workers that are left meet anew, and nothing is under way any
+// more. *e: on entry why; on return that again where there is no going on, or why they could not meet.
+enum ps_code wk_collective_reform(struct wk_collective *c, struct ps_error *e);
 
 #endif

@@ -18,7 +18,7 @@ struct wk_ring {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     uint64_t next;                   // sequence
-    struct wk_reduction *under_way;  // begun, and waited for
+    struct wk_ring_reduction *under_way;  // begun, and waited for
     struct wk_ring_message *early;   // of reductions that have not begun
     struct ps_error failed;          // code PS_OK: it has not
     struct ps_error ended;           // likewise: the rank before has not
@@ -56,33 +56,28 @@ void wk_ring_destroy(struct wk_ring *ring)
 
 // ---- segments and chunks ------------------------------------------------------------------------------------------
 
-static size_t ring_size_of(enum wk_ring_type type)
-{
-    return type == WK_RING_FLOAT ? sizeof(float) : sizeof(double);
-}
-
 // Where a segment begins; that of `ranks` is the end.
-static size_t ring_segment(const struct wk_ring *ring, const struct wk_reduction *r, uint32_t segment)
+static size_t ring_segment(const struct wk_ring *ring, const struct wk_ring_reduction *r, uint32_t segment)
 {
     return (size_t)((unsigned __int128)r->n * segment / ring->ranks);
 }
 
-static char *ring_at(const struct wk_reduction *r, size_t element)
+static char *ring_at(const struct wk_ring_reduction *r, size_t element)
 {
-    return (char *)r->values + element * ring_size_of(r->type);
+    return (char *)r->values + element * wk_number_size(r->type);
 }
 
 // The elements of a chunk that begins there, within a segment that ends there.
-static size_t ring_chunk_elements(const struct wk_reduction *r, size_t first, size_t end)
+static size_t ring_chunk_elements(const struct wk_ring_reduction *r, size_t first, size_t end)
 {
-    const size_t whole = WK_RING_CHUNK / ring_size_of(r->type);
+    const size_t whole = WK_RING_CHUNK / wk_number_size(r->type);
     return end - first < whole ? end - first : whole;
 }
 
 // How many elements a chunk has that comes here; 0: there is no such chunk.
-static size_t ring_expected(const struct wk_ring *ring, const struct wk_reduction *r, const struct wk_ring_chunk *c)
+static size_t ring_expected(const struct wk_ring *ring, const struct wk_ring_reduction *r, const struct wk_ring_chunk *c)
 {
-    const size_t whole = WK_RING_CHUNK / ring_size_of(r->type);
+    const size_t whole = WK_RING_CHUNK / wk_number_size(r->type);
     if (c->hop >= 2 * (ring->ranks - 1))
         return 0;
     const uint32_t segment = (ring->rank + 2 * ring->ranks - 1 - c->hop) % ring->ranks;
@@ -104,35 +99,31 @@ static void ring_end_messages(struct wk_ring_message *list, enum ps_code code, c
     }
 }
 
-static void ring_send(struct wk_ring *ring, struct wk_reduction *r, struct wk_ring_chunk chunk, size_t elements)
+static void ring_send(struct wk_ring *ring, struct wk_ring_reduction *r, struct wk_ring_chunk chunk, size_t elements)
 {
-    ring->link.send(ring->link.ctx, r, chunk, ring_at(r, chunk.first), elements * ring_size_of(r->type));
+    ring->link.send(ring->link.ctx, r, chunk, ring_at(r, chunk.first), elements * wk_number_size(r->type));
 }
 
 // Adds, or takes; no other thread works with these elements.
-static void ring_take(const struct wk_ring *ring, const struct wk_reduction *r, const struct wk_ring_message *m,
+static void ring_take(const struct wk_ring *ring, const struct wk_ring_reduction *r, const struct wk_ring_message *m,
                       size_t elements)
 {
     char *values = ring_at(r, m->chunk.first);
     if (m->chunk.hop >= ring->ranks - 1)
         ps_slices_copy_out(&m->data, 0, m->data.len, values);
-    else if (r->type == WK_RING_FLOAT)
-        wk_add_floats(&m->data, (float *)values, elements);
     else
-        wk_add_doubles(&m->data, (double *)values, elements);
+        wk_add_slices(r->type, values, &m->data, elements);
 }
 
 // locked
-static void ring_check_done(struct wk_ring *ring, struct wk_reduction *r)
+static void ring_check_done(struct wk_ring *ring, struct wk_ring_reduction *r)
 {
-    if (r->left > 0 || r->busy > 0)
-        return;
-    r->ended = ps_now();
-    pthread_cond_broadcast(&ring->changed);
+    if (r->left == 0 && r->busy == 0)
+        pthread_cond_broadcast(&ring->changed);
 }
 
 // One that has been found to belong to r, which counts it as busy.
-static void ring_work(struct wk_ring *ring, struct wk_reduction *r, struct wk_ring_message *m, size_t elements)
+static void ring_work(struct wk_ring *ring, struct wk_ring_reduction *r, struct wk_ring_message *m, size_t elements)
 {
     const struct wk_ring_chunk on = {m->chunk.sequence, m->chunk.first, m->chunk.hop + 1};
     const bool goes_on = on.hop < 2 * (ring->ranks - 1), is_sum = on.hop >= ring->ranks - 1;
@@ -159,19 +150,19 @@ static void ring_refuse(struct wk_ring *ring, struct wk_ring_message *m)
 }
 
 // Of a reduction that has begun: false, and it belongs to it no more than to any other.
-static bool ring_admit(const struct wk_ring *ring, struct wk_reduction *r, const struct wk_ring_message *m,
+static bool ring_admit(const struct wk_ring *ring, struct wk_ring_reduction *r, const struct wk_ring_message *m,
                        size_t *elements)
 {
     *elements = r ? ring_expected(ring, r, &m->chunk) : 0;
-    if (*elements == 0 || m->data.len != *elements * ring_size_of(r->type))
+    if (*elements == 0 || m->data.len != *elements * wk_number_size(r->type))
         return false;
     r->busy++;
     return true;
 }
 
-static struct wk_reduction *ring_find(const struct wk_ring *ring, uint64_t sequence)
+static struct wk_ring_reduction *ring_find(const struct wk_ring *ring, uint64_t sequence)
 {
-    struct wk_reduction *r = ring->under_way;
+    struct wk_ring_reduction *r = ring->under_way;
     while (r && r->sequence != sequence)
         r = r->next;
     return r;
@@ -179,7 +170,7 @@ static struct wk_reduction *ring_find(const struct wk_ring *ring, uint64_t seque
 
 void wk_ring_receive(struct wk_ring *ring, struct wk_ring_message *m)
 {
-    struct wk_reduction *r = NULL;
+    struct wk_ring_reduction *r = NULL;
     size_t elements = 0;
     struct ps_error failed;
     pthread_mutex_lock(&ring->lock);
@@ -203,7 +194,7 @@ void wk_ring_receive(struct wk_ring *ring, struct wk_ring_message *m)
         ring_refuse(ring, m);
 }
 
-void wk_ring_sent(struct wk_ring *ring, struct wk_reduction *r)
+void wk_ring_sent(struct wk_ring *ring, struct wk_ring_reduction *r)
 {
     pthread_mutex_lock(&ring->lock);
     r->busy--;
@@ -240,7 +231,7 @@ static void ring_receive_early(struct wk_ring *ring, struct wk_ring_message *lis
 }
 
 // The segment with which this rank begins.
-static void ring_send_own(struct wk_ring *ring, struct wk_reduction *r)
+static void ring_send_own(struct wk_ring *ring, struct wk_ring_reduction *r)
 {
     const size_t begin = ring_segment(ring, r, ring->rank), end = ring_segment(ring, r, ring->rank + 1);
     size_t elements;
@@ -250,15 +241,15 @@ static void ring_send_own(struct wk_ring *ring, struct wk_reduction *r)
     }
 }
 
-static size_t ring_own_chunks(const struct wk_ring *ring, const struct wk_reduction *r)
+static size_t ring_own_chunks(const struct wk_ring *ring, const struct wk_ring_reduction *r)
 {
-    const size_t whole = WK_RING_CHUNK / ring_size_of(r->type);
+    const size_t whole = WK_RING_CHUNK / wk_number_size(r->type);
     return (ring_segment(ring, r, ring->rank + 1) - ring_segment(ring, r, ring->rank) + whole - 1) / whole;
 }
 
-void wk_ring_begin(struct wk_ring *ring, struct wk_reduction *r, void *values, size_t n, enum wk_ring_type type)
+void wk_ring_begin(struct wk_ring *ring, struct wk_ring_reduction *r, void *values, size_t n, enum wk_number type)
 {
-    *r = (struct wk_reduction){.values = values, .n = n, .type = type, .left = n};
+    *r = (struct wk_ring_reduction){.values = values, .n = n, .type = type, .left = n};
     pthread_mutex_lock(&ring->lock);
     r->sequence = ring->next++;
     r->next = ring->under_way;
@@ -272,21 +263,21 @@ void wk_ring_begin(struct wk_ring *ring, struct wk_reduction *r, void *values, s
     ring_receive_early(ring, early);
 }
 
-static void ring_forget(struct wk_ring *ring, const struct wk_reduction *r)
+static void ring_forget(struct wk_ring *ring, const struct wk_ring_reduction *r)
 {
-    struct wk_reduction **at = &ring->under_way;
+    struct wk_ring_reduction **at = &ring->under_way;
     while (*at != r)
         at = &(*at)->next;
     *at = r->next;
 }
 
 // Why nothing more comes of it.
-static const struct ps_error *ring_error(const struct wk_ring *ring, const struct wk_reduction *r)
+static const struct ps_error *ring_error(const struct wk_ring *ring, const struct wk_ring_reduction *r)
 {
     return ring->failed.code ? &ring->failed : r->left > 0 && ring->ended.code ? &ring->ended : NULL;
 }
 
-enum ps_code wk_ring_wait(struct wk_ring *ring, struct wk_reduction *r, uint64_t until, struct ps_error *e)
+enum ps_code wk_ring_wait(struct wk_ring *ring, struct wk_ring_reduction *r, uint64_t until, struct ps_error *e)
 {
     const struct timespec at = {(time_t)(until / PS_SECOND), (long)(until % PS_SECOND)};
     const struct ps_error *error = NULL;

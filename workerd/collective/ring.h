@@ -11,7 +11,7 @@
 // The ranks' values are added in an order that the segment decides and nothing else: all ranks get the same bits, and
 // get them again in the next run.
 //
-// Receives from: collective.c, whose callers begin and wait; peers.c, to which chunks come. Hands to: peers.c, as a
+// Receives from: formation.c, which begins and waits; peers.c, to which chunks come. Hands to: peers.c, as a
 // wk_ring_link. Threads: any; a rank begins its reductions one after the other, in the order in which all ranks do.
 #ifndef WK_RING_H
 #define WK_RING_H
@@ -21,24 +21,21 @@
 #include <stdint.h>
 
 #include "common/base/error.h"
-#include "common/wire/slice.h"
+#include "workerd/collective/add.h"
 
 struct wk_ring;
 
 enum { WK_RING_CHUNK = 256 << 10 };  // bytes of a chunk
 
-enum wk_ring_type { WK_RING_FLOAT, WK_RING_DOUBLE };
-
 // A reduction under way, in memory of whoever waits for it.
-struct wk_reduction {
+struct wk_ring_reduction {
     uint64_t sequence;  // 0, 1, ... in the order in which they begin
     void *values;
     size_t n;  // elements
-    enum wk_ring_type type;
-    size_t left;     // elements that are not the sum yet
-    size_t busy;     // chunks that are being added, or are sent and not acknowledged
-    uint64_t ended;  // ps_now, when it was done; 0: it was not, or not on a ring
-    struct wk_reduction *next;
+    enum wk_number type;
+    size_t left;  // elements that are not the sum yet
+    size_t busy;  // chunks that are being added, or are sent and not acknowledged
+    struct wk_ring_reduction *next;
 };
 
 // Which part of which reduction: its first element and how many ranks it has passed.
@@ -58,7 +55,7 @@ struct wk_ring_message {
 // To the next rank.
 struct wk_ring_link {
     // Sends a chunk, whose bytes stay until wk_ring_sent is called for this reduction. Not from inside send.
-    void (*send)(void *ctx, struct wk_reduction *r, struct wk_ring_chunk chunk, const void *bytes, size_t size);
+    void (*send)(void *ctx, struct wk_ring_reduction *r, struct wk_ring_chunk chunk, const void *bytes, size_t size);
     void *ctx;
 };
 
@@ -69,15 +66,15 @@ void wk_ring_join(struct wk_ring *ring, uint32_t rank, uint32_t ranks);
 void wk_ring_destroy(struct wk_ring *ring);
 
 // values are the ring's until the wait for *r ends.
-void wk_ring_begin(struct wk_ring *ring, struct wk_reduction *r, void *values, size_t n, enum wk_ring_type type);
+void wk_ring_begin(struct wk_ring *ring, struct wk_ring_reduction *r, void *values, size_t n, enum wk_number type);
 // Waits until values are the sum, and the next rank has all that it needs of them; or until the given time (ns,
 // ps_now's clock), DEADLINE_EXCEEDED: wait again. Any other error is why the ring has failed; values are then of no
 // use.
-enum ps_code wk_ring_wait(struct wk_ring *ring, struct wk_reduction *r, uint64_t until, struct ps_error *e);
+enum ps_code wk_ring_wait(struct wk_ring *ring, struct wk_ring_reduction *r, uint64_t until, struct ps_error *e);
 
 // The link's. A chunk of a reduction that has not begun here waits for that.
 void wk_ring_receive(struct wk_ring *ring, struct wk_ring_message *m);
-void wk_ring_sent(struct wk_ring *ring, struct wk_reduction *r);
+void wk_ring_sent(struct wk_ring *ring, struct wk_ring_reduction *r);
 // The rank before has ended: an error, for all that wait for chunks of it now or later.
 void wk_ring_end_of_chunks(struct wk_ring *ring, enum ps_code code, const char *text);
 // Has it failed, or has the rank before ended?

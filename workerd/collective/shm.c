@@ -28,9 +28,9 @@ enum {
 
 // In the shared memory.
 struct shm_head {
-    atomic_uint here;      // members that have it
     atomic_uint waiting;   // at the barrier at hand,
     atomic_uint barriers;  // of which so many are over; a futex
+    atomic_uint come[];    // [members] how many each has come to
 };
 
 struct wk_shm {
@@ -44,14 +44,15 @@ struct wk_shm {
     unsigned pieces;  // so far: the next one's set of buffers
 };
 
-static size_t shm_head_bytes(void)
+static size_t shm_head_bytes(uint32_t members)
 {
-    return 4096;
+    const size_t bytes = sizeof(struct shm_head) + members * sizeof(atomic_uint);
+    return (bytes + 4095) & ~(size_t)4095;
 }
 
 static size_t shm_bytes(uint32_t members)
 {
-    return shm_head_bytes() + 2 * ((size_t)members + 1) * PIECE;
+    return shm_head_bytes(members) + 2 * ((size_t)members + 1) * PIECE;
 }
 
 // ---- the host -----------------------------------------------------------------------------------------------------
@@ -80,6 +81,16 @@ static void shm_futex(atomic_uint *word, int operation, unsigned value, const st
     syscall(SYS_futex, word, operation, value, timeout, NULL, 0);
 }
 
+// One that has not come to the barrier after `before` others.
+static uint32_t shm_missing(const struct wk_shm *s, unsigned before)
+{
+    uint32_t member = 0;
+    while (member + 1 < s->members &&
+           (member == s->member || atomic_load_explicit(&s->head->come[member], memory_order_relaxed) != before))
+        member++;
+    return member;
+}
+
 // Until the number of barriers is another one.
 static enum ps_code shm_await(const struct wk_shm *s, unsigned before, struct ps_error *e)
 {
@@ -91,7 +102,7 @@ static enum ps_code shm_await(const struct wk_shm *s, unsigned before, struct ps
     while (atomic_load_explicit(&s->head->barriers, memory_order_acquire) == before) {
         shm_futex(&s->head->barriers, FUTEX_WAIT, before, &look);
         // Who has gone after the barrier is no reason.
-        if (s->look(s->arg, e) && atomic_load_explicit(&s->head->barriers, memory_order_acquire) == before)
+        if (s->look(s->arg, shm_missing(s, before), e) && atomic_load_explicit(&s->head->barriers, memory_order_acquire) == before)
             return e->code;
     }
     e->code = PS_OK;
@@ -103,6 +114,7 @@ static enum ps_code shm_barrier(const struct wk_shm *s, struct ps_error *e)
 {
     struct shm_head *h = s->head;
     const unsigned before = atomic_load_explicit(&h->barriers, memory_order_relaxed);
+    atomic_store_explicit(&h->come[s->member], before + 1, memory_order_relaxed);
     if (atomic_fetch_add_explicit(&h->waiting, 1, memory_order_acq_rel) + 1 < s->members)
         return shm_await(s, before, e);
     atomic_store_explicit(&h->waiting, 0, memory_order_relaxed);
@@ -120,7 +132,7 @@ static enum ps_code shm_map(struct wk_shm *s, int fd, struct ps_error *e)
         return ps_fail(e, PS_RESOURCE_EXHAUSTED, "cannot map %zu bytes of shared memory: %s", s->bytes,
                        strerror(errno));
     s->head = at;
-    s->buffers = (char *)at + shm_head_bytes();
+    s->buffers = (char *)at + shm_head_bytes(s->members);
     return PS_OK;
 }
 
@@ -150,7 +162,7 @@ static enum ps_code shm_find(struct wk_shm *s, const char *name, struct ps_error
     const struct timespec pause = {.tv_nsec = 2 * 1000000L};
     int fd = -1;
     for (unsigned tries = 1; fd < 0 || !shm_is_whole(fd, s->bytes); tries++) {
-        if (tries % 32 == 0 && s->look(s->arg, e))
+        if (tries % 32 == 0 && s->look(s->arg, 0, e))
             break;
         nanosleep(&pause, NULL);
         fd = fd < 0 ? shm_open(name, O_RDWR, 0) : fd;
@@ -162,14 +174,12 @@ static enum ps_code shm_find(struct wk_shm *s, const char *name, struct ps_error
     return e->code;
 }
 
-enum ps_code wk_shm_open(uint64_t session, uint32_t first_rank, uint32_t member, uint32_t n, wk_shm_look_fn look,
-                         void *arg, struct wk_shm **shm, struct ps_error *e)
+enum ps_code wk_shm_open(const char *name, uint32_t member, uint32_t n, wk_shm_look_fn look, void *arg,
+                         struct wk_shm **shm, struct ps_error *e)
 {
     struct wk_shm *s = ps_alloc(sizeof *s);
-    char name[64];
     *s = (struct wk_shm){.member = member, .members = n, .look = look, .arg = arg, .bytes = shm_bytes(n)};
     s->cores = sysconf(_SC_NPROCESSORS_ONLN);
-    snprintf(name, sizeof name, "/paramserver-%016" PRIx64 "-%" PRIu32, session, first_rank);
     e->code = PS_OK;
     if ((member == 0 ? shm_make(s, name, e) : shm_find(s, name, e)) == PS_OK)
         shm_barrier(s, e);
@@ -200,35 +210,19 @@ static char *shm_buffer(const struct wk_shm *s, uint32_t member)
     return s->buffers + ((size_t)(s->pieces % 2) * (s->members + 1) + member) * PIECE;
 }
 
-// Where a member's part of n numbers begins: on whole cache lines.
-static size_t shm_part(const struct wk_shm *s, size_t n, uint32_t member)
+static void shm_add_part(const struct wk_shm *s, size_t n, enum wk_number type, size_t size)
 {
-    return member == s->members ? n : (n * member / s->members) & ~(size_t)15;
-}
-
-static void shm_add_part(const struct wk_shm *s, size_t n, enum wk_ring_type type, size_t size)
-{
-    const size_t first = shm_part(s, n, s->member), end = shm_part(s, n, s->member + 1);
+    const size_t first = wk_part(n, s->members, s->member), end = wk_part(n, s->members, s->member + 1);
     char *sum = shm_buffer(s, s->members) + first * size;
     memcpy(sum, shm_buffer(s, 0) + first * size, (end - first) * size);
-    for (uint32_t k = 1; k < s->members; k++) {
-        const char *v = shm_buffer(s, k) + first * size;
-        if (type == WK_RING_FLOAT)
-            wk_add_to_floats((float *)sum, (const float *)v, end - first);
-        else
-            wk_add_to_doubles((double *)sum, (const double *)v, end - first);
-    }
+    for (uint32_t k = 1; k < s->members; k++)
+        wk_add(type, sum, shm_buffer(s, k) + first * size, end - first);
 }
 
-static size_t shm_size_of(enum wk_ring_type type)
-{
-    return type == WK_RING_FLOAT ? sizeof(float) : sizeof(double);
-}
-
-static enum ps_code shm_reduce_piece(struct wk_shm *s, char *values, size_t n, enum wk_ring_type type, bool at_all,
+static enum ps_code shm_reduce_piece(struct wk_shm *s, char *values, size_t n, enum wk_number type, bool at_all,
                                      struct ps_error *e)
 {
-    const size_t size = shm_size_of(type);
+    const size_t size = wk_number_size(type);
     memcpy(shm_buffer(s, s->member), values, n * size);
     if (shm_barrier(s, e))
         return e->code;
@@ -241,19 +235,19 @@ static enum ps_code shm_reduce_piece(struct wk_shm *s, char *values, size_t n, e
     return PS_OK;
 }
 
-enum ps_code wk_shm_reduce(struct wk_shm *s, void *values, size_t n, enum wk_ring_type type, bool at_all,
+enum ps_code wk_shm_reduce(struct wk_shm *s, void *values, size_t n, enum wk_number type, bool at_all,
                            struct ps_error *e)
 {
-    const size_t size = shm_size_of(type), most = PIECE / size;
+    const size_t size = wk_number_size(type), most = PIECE / size;
     e->code = PS_OK;
     for (size_t at = 0; at < n && e->code == PS_OK; at += most)
         shm_reduce_piece(s, (char *)values + at * size, n - at < most ? n - at : most, type, at_all, e);
     return e->code;
 }
 
-enum ps_code wk_shm_broadcast(struct wk_shm *s, void *values, size_t n, enum wk_ring_type type, struct ps_error *e)
+enum ps_code wk_shm_broadcast(struct wk_shm *s, void *values, size_t n, enum wk_number type, struct ps_error *e)
 {
-    const size_t bytes = n * shm_size_of(type);
+    const size_t bytes = n * wk_number_size(type);
     e->code = PS_OK;
     for (size_t at = 0; at < bytes && e->code == PS_OK; at += PIECE) {
         const size_t piece = bytes - at < PIECE ? bytes - at : PIECE;

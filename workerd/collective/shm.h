@@ -6,34 +6,36 @@
 //
 // The ranks' values are added in the order of the ranks: the bits repeat.
 //
-// Receives from: collective.c. Hands to: the kernel's futexes. Threads: one of each worker.
+// Receives from: formation.c. Hands to: the kernel's futexes. Threads: one of each worker.
 #ifndef WK_SHM_H
 #define WK_SHM_H
 
-#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
 
-#include "workerd/collective/ring.h"
+#include "common/base/error.h"
+#include "workerd/collective/add.h"
 
 struct wk_shm;
 
-// Why who waits here for the others waits in vain; PS_OK: as far as is known it does not. By the thread that waits.
-typedef enum ps_code (*wk_shm_look_fn)(void *arg, struct ps_error *e);
+// Asked by who waits for a member: why it waits in vain; PS_OK: as far as is known it does not. By the thread that
+// waits.
+typedef enum ps_code (*wk_shm_look_fn)(void *arg, uint32_t member, struct ps_error *e);
 
 enum { WK_SHM_HOST = 96 };  // bytes of what names a host
 
 // Names this host and its shared memory: alike for two processes that can share. "": there is none, or too little.
 void wk_shm_host(uint32_t workers, char host[WK_SHM_HOST]);
 
-// session: not 0, of this run. member 0 makes the memory, the others of n find it; returns when all have it. look is
-// asked a few times per second by who waits. RESOURCE_EXHAUSTED, INTERNAL: it cannot be had; else look's.
-enum ps_code wk_shm_open(uint64_t session, uint32_t first_rank, uint32_t member, uint32_t n, wk_shm_look_fn look,
-                         void *arg, struct wk_shm **shm, struct ps_error *e);
+// name: of the memory, alike for its members alone. Member 0 makes it, the others of n find it; returns when all have it.
+// look is asked a few times per second by who waits. RESOURCE_EXHAUSTED, INTERNAL: it cannot be had; else look's.
+enum ps_code wk_shm_open(const char *name, uint32_t member, uint32_t n, wk_shm_look_fn look, void *arg, struct wk_shm **shm, struct ps_error *e);
 void wk_shm_close(struct wk_shm *s);
 
 // The sum of all members' arrays, in the array's place, at all; or at member 0 alone.
-enum ps_code wk_shm_reduce(struct wk_shm *s, void *values, size_t n, enum wk_ring_type type, bool at_all,
+enum ps_code wk_shm_reduce(struct wk_shm *s, void *values, size_t n, enum wk_number type, bool at_all,
                            struct ps_error *e);
 // Member 0's array, at all.
-enum ps_code wk_shm_broadcast(struct wk_shm *s, void *values, size_t n, enum wk_ring_type type, struct ps_error *e);
+enum ps_code wk_shm_broadcast(struct wk_shm *s, void *values, size_t n, enum wk_number type, struct ps_error *e);
 
 #endif

@@ -45,7 +45,6 @@ struct mirrored {
     struct ps_error why;        // a gradient of the step is not finite
     bool compared;              // the replicas have been found equal, once
     double *hashes;             // [2 * ranks] of the replicas' variables
-    struct wk_reduction alone;  // one that is begun and waited for at once
 
     uint64_t epoch, at, steps;  // examples of the epoch that have been handed out to all; steps
 };
@@ -77,11 +76,10 @@ static void mirrored_cut_buckets(struct mirrored *s)
     }
 }
 
-static enum ps_code mirrored_add_up(struct mirrored *s, void *values, size_t n, enum wk_ring_type type,
+static enum ps_code mirrored_add_up(struct mirrored *s, void *values, size_t n, enum wk_number type,
                                     struct ps_error *e)
 {
-    wk_collective_begin(s->env->collective, s->env->device, &s->alone, values, n, type);
-    return wk_collective_wait(s->env->collective, s->env->device, &s->alone, e);
+    return wk_collective_reduce(s->env->collective, s->env->device, values, n, type, e);
 }
 
 // Replica 0's values for all: the others add nothing to them.
@@ -93,7 +91,7 @@ static enum ps_code mirrored_broadcast(struct mirrored *s, struct ps_error *e)
         const size_t n = (size_t)nn_model_param(env->model, i)->count;
         if (env->replica_rank != 0)
             memset(w, 0, n * sizeof *w);
-        if (mirrored_add_up(s, w, n, WK_RING_FLOAT, e))
+        if (mirrored_add_up(s, w, n, WK_FLOAT, e))
             return ps_error_prefix(e, "initial weights");
     }
     return PS_OK;
@@ -202,7 +200,7 @@ static void mirrored_ready(void *state, size_t variable)
     for (; s->begun < s->n_buckets && s->bucket[s->begun].missing == 0 && !s->why.code; s->begun++) {
         struct mirrored_bucket *b = &s->bucket[s->begun];
         b->start = ps_track_now(s->env->communication);
-        wk_collective_begin(s->env->collective, s->env->device, &b->sum, b->values, b->count, WK_RING_FLOAT);
+        wk_collective_begin(s->env->collective, s->env->device, &b->sum, b->values, b->count, WK_FLOAT);
     }
 }
 
@@ -226,7 +224,7 @@ static enum ps_code mirrored_compare(struct mirrored *s, uint64_t step, struct p
         s->hashes[rank] = 0;
     s->hashes[2 * s->env->replica_rank] = (double)(hash >> 32);
     s->hashes[2 * s->env->replica_rank + 1] = (double)(hash & UINT32_MAX);
-    if (mirrored_add_up(s, s->hashes, 2 * (size_t)n, WK_RING_DOUBLE, e))
+    if (mirrored_add_up(s, s->hashes, 2 * (size_t)n, WK_DOUBLE, e))
         return e->code;
     for (uint32_t rank = 1; rank < n; rank++)
         if (s->hashes[2 * rank] != s->hashes[0] || s->hashes[2 * rank + 1] != s->hashes[1])
@@ -261,7 +259,7 @@ static enum ps_code mirrored_wait(struct mirrored *s, struct ps_error *e)
             return e->code;
         const struct ps_span span = {PS_SPAN_ALL_REDUCE,       b->name,  b->start, "bytes",
                                      b->count * sizeof(float), b->others};
-        ps_track_add(s->env->communication, &span, b->sum.ended ? b->sum.ended : ps_track_now(s->env->communication));
+        ps_track_add(s->env->communication, &span, b->sum.ended);
     }
     ps_track_end(s->env->compute, &(struct ps_span){PS_SPAN_WAIT, "all-reduce", start});
     return PS_OK;
@@ -331,7 +329,7 @@ static void mirrored_set_rate(void *state, double rate)
 
 static enum ps_code mirrored_sum(void *state, double *values, uint64_t n, struct ps_error *e)
 {
-    return mirrored_add_up(state, values, n, WK_RING_DOUBLE, e);
+    return mirrored_add_up(state, values, n, WK_DOUBLE, e);
 }
 
 // All have taken the same steps.

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
@@ -19,31 +18,34 @@
 #include "proto/worker.pb-c.h"
 #include "workerd/collective/rpc/rendezvous.h"
 
-enum { REASON_MAX = 320 };  // bytes of why a worker ends
+enum { REASON_MAX = 320 };  // bytes of why a formation ends
 
 static const uint64_t abort_timeout = PS_SECOND, close_grace = 2 * PS_SECOND;
+
+// A formation, and what connects its members.
+struct session {
+    struct wk_formation f;
+    struct wk_peers *peers;
+    struct ps_client *client;  // for chunks; its tasks are the workers, by rank
+    bool notified;             // the others know, or will, that it has ended
+    bool over;                 // a member has ended by itself: nobody goes on
+    char why[REASON_MAX];      // it was another one's doing; "": it was not
+};
 
 struct wk_peers {
     struct wk_peers_options options;
     struct ps_server *server;
-    struct ps_client *client;   // for chunks
-    struct ps_client *control;  // for what must not wait behind them; its connections are its own
-    struct wk_ring *ring;
+    struct ps_client *control;  // for what must not wait behind chunks; its connections are its own
     struct wk_rendezvous rendezvous;
-    uint32_t next;  // on the ring: the first worker of another host, or of this one
-    uint32_t hosts;
-    uint32_t first;            // worker of this host,
-    uint32_t member, members;  // of which this is which one of how many
-    struct wk_shm *shm;
-    struct ps_call *watcher;   // the worker before this one; NULL: it has not called, or is gone
-    uint64_t watcher_session;  // as it says; looked at where it comes before this worker's own
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    uint64_t session;              // 0: not known yet
-    struct wk_ring_message *held;  // chunks that came before it was
-    uint32_t aborts;               // under way
-    bool notified;                 // the others know, or will, that there is an end
-    char why[REASON_MAX];          // it was another one's; "": it was not
+    struct session *now;           // NULL: the workers are about to meet
+    uint32_t inside;               // calls that work with it
+    struct wk_ring_message *held;  // chunks that came while there was none
+    struct ps_call *watcher;       // the member before this one; NULL: it has not called, or is gone
+    uint64_t watcher_session;      // as it says; looked at where it comes before this worker's own
+    uint32_t watcher_rank;
+    uint32_t aborts;  // under way
     bool closed;
 };
 
@@ -68,40 +70,67 @@ static void peers_on_abort_reply(void *arg, enum ps_code code, const char *text,
     pthread_mutex_unlock(&p->lock);
 }
 
-// Once: what comes later is a consequence of the first.
-static void peers_tell(struct wk_peers *p, const char *text)
+// Tells all other members, once: what comes later is a consequence of the first. lost: as in AbortRequest.
+static void peers_tell(struct session *s, uint32_t lost, const char *text)
 {
     Paramserver__V1__AbortRequest r = PARAMSERVER__V1__ABORT_REQUEST__INIT;
+    struct wk_peers *p = s->peers;
     pthread_mutex_lock(&p->lock);
-    const bool tell = !p->notified && p->session;
-    p->notified = true;
-    p->aborts += tell ? p->options.workers - 1 : 0;
+    const bool tell = !s->notified;
+    s->notified = true;
+    p->aborts += tell ? s->f.n - 1 : 0;
     pthread_mutex_unlock(&p->lock);
-    r.session = p->session;
+    r.session = s->f.session;
     r.rank = p->options.rank;
     r.text = (char *)text;
-    for (uint32_t rank = 0; tell && rank < p->options.workers; rank++) {
+    r.lost = lost;
+    for (uint32_t k = 0; tell && k < s->f.n; k++) {
         struct ps_slices request = PS_SLICES_EMPTY;
-        if (rank == p->options.rank)
+        if (k == s->f.self)
             continue;
         ps_msg_pack(&r.base, NULL, &request);
-        ps_client_call(p->control, rank, PARAMSERVER__V1__METHOD__ABORT, false, ps_now() + abort_timeout, &request,
-                       peers_on_abort_reply, p);
+        ps_client_call(p->control, s->f.rank[k], PARAMSERVER__V1__METHOD__ABORT, false, ps_now() + abort_timeout,
+                       &request, peers_on_abort_reply, p);
     }
 }
 
-static void peers_fail(struct wk_peers *p, const char *text)
+// A worker is lost: it has not said why it ends.
+static void peers_lose(struct session *s, uint32_t rank, const char *text)
 {
-    peers_tell(p, text);
-    wk_ring_fail(p->ring, PS_ABORTED, text);
+    struct wk_peers *p = s->peers;
+    char why[REASON_MAX];
+    snprintf(why, sizeof why, "worker %" PRIu32 " (%.100s) is gone: %.150s", rank, p->options.addresses[rank], text);
+    wk_rendezvous_lose(&p->rendezvous, rank);
+    peers_tell(s, rank + 1, why);
+    wk_ring_fail(s->f.ring, PS_ABORTED, why);
+}
+
+// ---- the session at hand ------------------------------------------------------------------------------------------
+
+// The one of this number, which stays until peers_leave. NULL: it is another one's, or none.
+static struct session *peers_enter(struct wk_peers *p, uint64_t number)
+{
+    pthread_mutex_lock(&p->lock);
+    struct session *s = p->now && p->now->f.session == number ? p->now : NULL;
+    p->inside += s != NULL;
+    pthread_mutex_unlock(&p->lock);
+    return s;
+}
+
+static void peers_leave(struct wk_peers *p)
+{
+    pthread_mutex_lock(&p->lock);
+    p->inside--;
+    pthread_cond_broadcast(&p->changed);
+    pthread_mutex_unlock(&p->lock);
 }
 
 // ---- chunks that leave --------------------------------------------------------------------------------------------
 
 struct outbound {
     struct ps_owner owner;  // of the bytes, which are the reduction's; and one reference until the reply
-    struct wk_peers *peers;
-    struct wk_reduction *reduction;
+    struct session *session;
+    struct wk_ring_reduction *reduction;
 };
 
 static void outbound_free(struct ps_owner *o)
@@ -109,41 +138,45 @@ static void outbound_free(struct ps_owner *o)
     free(o);
 }
 
+static uint32_t session_after(const struct session *s)
+{
+    return s->f.rank[s->f.hosts.after];
+}
+
 static void peers_on_sent(void *arg, enum ps_code code, const char *text, struct ps_slices *reply)
 {
     struct outbound *out = arg;
-    struct wk_peers *p = out->peers;
-    const uint32_t next = p->next;
-    char why[400];
+    struct session *s = out->session;
     (void)reply;
-    snprintf(why, sizeof why, "worker %" PRIu32 " (%s) is gone: %s", next, p->options.addresses[next], text);
     if (code == PS_OK)
-        wk_ring_sent(p->ring, out->reduction);
-    else if (code == PS_ABORTED || code == PS_INVALID_ARGUMENT)  // it says why itself
-        peers_fail(p, text);
-    else if (code != PS_CANCELLED)
-        peers_fail(p, why);
+        wk_ring_sent(s->f.ring, out->reduction);
+    else if (code == PS_UNAVAILABLE || code == PS_DEADLINE_EXCEEDED)
+        peers_lose(s, session_after(s), text);
+    else if (code != PS_CANCELLED)  // the receiver has ended, or left the session: it has told all why, or been told
+        wk_ring_fail(s->f.ring, PS_ABORTED, text);
     ps_owner_unref(&out->owner);
 }
 
-static void peers_send(void *ctx, struct wk_reduction *r, struct wk_ring_chunk chunk, const void *bytes, size_t size)
+static void peers_send(void *ctx, struct wk_ring_reduction *r, struct wk_ring_chunk chunk, const void *bytes,
+                       size_t size)
 {
-    struct wk_peers *p = ctx;
+    struct session *s = ctx;
     struct outbound *out = ps_alloc(sizeof *out);
     struct ps_slices payload = PS_SLICES_EMPTY, request = PS_SLICES_EMPTY;
     Paramserver__V1__SendRequest m = PARAMSERVER__V1__SEND_REQUEST__INIT;
-    *out = (struct outbound){{.free = outbound_free}, p, r};
+    *out = (struct outbound){{.free = outbound_free}, s, r};
     atomic_init(&out->owner.refs, 2);
-    m.session = p->session;
+    m.session = s->f.session;
     m.sequence = chunk.sequence;
     m.hop = chunk.hop;
     m.first = chunk.first;
     ps_slices_add(&payload, (struct ps_slice){bytes, size, &out->owner});
     ps_msg_pack(&m.base, &payload, &request);
-    ps_client_call(p->client, p->next, PARAMSERVER__V1__METHOD__SEND, true, UINT64_MAX, &request, peers_on_sent, out);
+    ps_client_call(s->client, session_after(s), PARAMSERVER__V1__METHOD__SEND, true, UINT64_MAX, &request,
+                   peers_on_sent, out);
 }
 
-// ---- calls that come ----------------------------------------------------------------------------------------------
+// ---- chunks that come ---------------------------------------------------------------------------------------------
 
 static void inbound_done(struct wk_ring_message *m, enum ps_code code, const char *text)
 {
@@ -152,13 +185,15 @@ static void inbound_done(struct wk_ring_message *m, enum ps_code code, const cha
     ps_call_reply(in->from, code, text, NULL);
 }
 
-// Of this session: the ring's.
 static void peers_hand_over(struct wk_peers *p, struct inbound *in)
 {
-    if (in->session == p->session)
-        wk_ring_receive(p->ring, &in->message);
-    else
-        inbound_done(&in->message, PS_FAILED_PRECONDITION, "the chunk is of another run");
+    struct session *s = peers_enter(p, in->session);
+    if (!s) {
+        inbound_done(&in->message, PS_FAILED_PRECONDITION, "the chunk is of another session");
+        return;
+    }
+    wk_ring_receive(s->f.ring, &in->message);
+    peers_leave(p);
 }
 
 static void peers_take_chunk(struct wk_peers *p, struct ps_call *call)
@@ -178,7 +213,7 @@ static void peers_take_chunk(struct wk_peers *p, struct ps_call *call)
     ps_msg_free(m);
     ps_slices_clear(&call->request);
     pthread_mutex_lock(&p->lock);
-    const bool early = !p->session && !p->closed;
+    const bool early = !p->now && !p->closed;
     if (early) {
         in->message.next = p->held;
         p->held = &in->message;
@@ -188,66 +223,122 @@ static void peers_take_chunk(struct wk_peers *p, struct ps_call *call)
         peers_hand_over(p, in);
 }
 
-// Another worker ends.
+// ---- others that end ----------------------------------------------------------------------------------------------
+
+// The first reason stays.
+static void peers_note_end(struct session *s, const Paramserver__V1__AbortRequest *r)
+{
+    struct wk_peers *p = s->peers;
+    char why[REASON_MAX];
+    ps_utf8_cut(r->text[0] ? r->text : "another worker has ended", why, sizeof why);
+    pthread_mutex_lock(&p->lock);
+    s->over |= r->lost == 0;
+    s->notified |= r->lost != 0;  // who has lost one tells all
+    if (!s->why[0])
+        snprintf(s->why, sizeof s->why, "%s", why);
+    pthread_mutex_unlock(&p->lock);
+    if (r->lost && r->lost != r->rank + 1 && r->lost != p->options.rank + 1)
+        wk_rendezvous_lose(&p->rendezvous, r->lost - 1);
+    wk_ring_fail(s->f.ring, PS_ABORTED, why);
+}
+
 static void peers_take_abort(struct wk_peers *p, struct ps_call *call)
 {
     struct ps_error e = {.code = PS_OK};
     struct ps_slices none = PS_SLICES_EMPTY;
     ProtobufCMessage *m = NULL;
-    char why[REASON_MAX] = "";
     ps_msg_unpack(&paramserver__v1__abort_request__descriptor, &call->request, &m, &none, &e);
     const Paramserver__V1__AbortRequest *r = (const Paramserver__V1__AbortRequest *)m;
-    if (r)
-        ps_utf8_cut(r->text[0] ? r->text : "another worker has ended", why, sizeof why);
-    pthread_mutex_lock(&p->lock);
-    if (r && (r->session == 0 || r->session != p->session))
-        ps_fail(&e, PS_FAILED_PRECONDITION, "the end is another run's");
-    if (e.code == PS_OK && !p->why[0])
-        snprintf(p->why, sizeof p->why, "%s", why);
-    pthread_mutex_unlock(&p->lock);
-    if (e.code == PS_OK)
-        wk_ring_fail(p->ring, PS_ABORTED, why);
+    struct session *s = r ? peers_enter(p, r->session) : NULL;
+    if (s) {
+        peers_note_end(s, r);
+        peers_leave(p);
+    } else if (r) {
+        ps_fail(&e, PS_FAILED_PRECONDITION, "the end is another session's");
+    }
     ps_slices_clear(&none);
     if (m)
         ps_msg_free(m);
     ps_call_reply(call, e.code, e.text, NULL);
 }
 
-// ---- watching -----------------------------------------------------------------------------------------------------
-
-static uint32_t peers_after(const struct wk_peers *p)
+// Somebody waits for the others to meet anew: for this worker, too, the session has ended.
+static void peers_take_rendezvous(struct wk_peers *p, struct ps_call *call)
 {
-    return (p->options.rank + 1) % p->options.workers;
+    struct session *s = peers_enter(p, wk_rendezvous_call(&p->rendezvous, call));
+    if (s) {
+        wk_ring_fail(s->f.ring, PS_ABORTED, "another worker has lost one of the others");
+        peers_leave(p);
+    }
 }
 
-static uint32_t peers_before(const struct wk_peers *p)
+// ---- watching -----------------------------------------------------------------------------------------------------
+
+// A call that stays open as long as the member after this one is in the session.
+struct watch {
+    struct wk_peers *peers;
+    uint64_t session;
+    uint32_t rank;
+};
+
+static uint32_t session_neighbour(const struct session *s, uint32_t step)
 {
-    return (p->options.rank + p->options.workers - 1) % p->options.workers;
+    return s->f.rank[(s->f.self + step) % s->f.n];
 }
 
 static void peers_on_watch_reply(void *arg, enum ps_code code, const char *text, struct ps_slices *reply)
 {
-    struct wk_peers *p = arg;
-    const uint32_t after = peers_after(p);
-    char why[REASON_MAX];
+    struct watch *w = arg;
+    struct session *s = peers_enter(w->peers, w->session);
     (void)reply;
-    snprintf(why, sizeof why, "worker %" PRIu32 " (%.100s) is gone: %.150s", after, p->options.addresses[after], text);
-    if (code != PS_OK && code != PS_ABORTED && code != PS_CANCELLED)  // those it says itself
-        peers_fail(p, why);
+    if (s) {
+        // One that ends, or leaves the session, says so itself.
+        if (code == PS_UNAVAILABLE || code == PS_DEADLINE_EXCEEDED)
+            peers_lose(s, w->rank, text);
+        peers_leave(w->peers);
+    }
+    free(w);
 }
 
-static void peers_watch(struct wk_peers *p)
+static void peers_watch(struct session *s)
 {
     Paramserver__V1__WatchRequest r = PARAMSERVER__V1__WATCH_REQUEST__INIT;
     struct ps_slices request = PS_SLICES_EMPTY;
-    r.session = p->session;
+    struct wk_peers *p = s->peers;
+    struct watch *w = ps_alloc(sizeof *w);
+    *w = (struct watch){p, s->f.session, session_neighbour(s, 1)};
+    r.session = s->f.session;
     r.rank = p->options.rank;
     ps_msg_pack(&r.base, NULL, &request);
-    ps_client_call(p->control, peers_after(p), PARAMSERVER__V1__METHOD__WATCH, false, UINT64_MAX, &request,
-                   peers_on_watch_reply, p);
+    ps_client_call(p->control, w->rank, PARAMSERVER__V1__METHOD__WATCH, false, UINT64_MAX, &request,
+                   peers_on_watch_reply, w);
 }
 
-// A later watcher takes an earlier one's place: of another session that one was, or its connection was lost.
+// locked. Is the watcher the member that should be?
+static bool session_is_watched(const struct session *s)
+{
+    const struct wk_peers *p = s->peers;
+    return p->watcher_session == s->f.session && p->watcher_rank == session_neighbour(s, s->f.n - 1);
+}
+
+// Locked. A later watcher takes an earlier one's place: of another session that one was, or its connection was lost.
+static enum ps_code peers_admit_watcher(struct wk_peers *p, const Paramserver__V1__WatchRequest *r,
+                                        struct ps_call *call, struct ps_call **earlier, struct ps_error *e)
+{
+    const struct session *s = p->now;
+    if (s && (r->session != s->f.session || r->rank != session_neighbour(s, s->f.n - 1)))
+        return ps_fail(e, PS_FAILED_PRECONDITION,
+                       "worker %" PRIu32 " is watched by worker %" PRIu32 " of its session", p->options.rank,
+                       session_neighbour(s, s->f.n - 1));
+    if (p->closed)
+        return ps_fail(e, PS_ABORTED, "worker %" PRIu32 " has ended", p->options.rank);
+    *earlier = p->watcher;
+    p->watcher = call;
+    p->watcher_session = r->session;
+    p->watcher_rank = r->rank;
+    return PS_OK;
+}
+
 static void peers_take_watch(struct wk_peers *p, struct ps_call *call)
 {
     struct ps_error e = {.code = PS_OK};
@@ -255,18 +346,9 @@ static void peers_take_watch(struct wk_peers *p, struct ps_call *call)
     struct ps_call *earlier = NULL;
     ProtobufCMessage *m = NULL;
     ps_msg_unpack(&paramserver__v1__watch_request__descriptor, &call->request, &m, &none, &e);
-    const Paramserver__V1__WatchRequest *r = (const Paramserver__V1__WatchRequest *)m;
     pthread_mutex_lock(&p->lock);
-    if (r && ((p->session && r->session != p->session) || r->rank != peers_before(p)))
-        ps_fail(&e, PS_FAILED_PRECONDITION, "worker %" PRIu32 " is watched by worker %" PRIu32 " of its run",
-                p->options.rank, peers_before(p));
-    if (e.code == PS_OK && p->closed)
-        ps_fail(&e, PS_ABORTED, "worker %" PRIu32 " has ended", p->options.rank);
-    if (e.code == PS_OK) {
-        earlier = p->watcher;
-        p->watcher = call;
-        p->watcher_session = r->session;
-    }
+    if (m)
+        peers_admit_watcher(p, (const Paramserver__V1__WatchRequest *)m, call, &earlier, &e);
     pthread_mutex_unlock(&p->lock);
     ps_slices_clear(&none);
     if (m)
@@ -277,24 +359,29 @@ static void peers_take_watch(struct wk_peers *p, struct ps_call *call)
         ps_call_reply(call, e.code, e.text, NULL);
 }
 
-// The worker before this one has ended, or is done.
+// The member before this one has ended, or is done: nothing more comes from it.
 static void peers_lose_watcher(struct wk_peers *p, struct ps_call *call)
 {
-    const uint32_t before = peers_before(p);
     char text[REASON_MAX];
     pthread_mutex_lock(&p->lock);
-    const bool waits = p->watcher == call, watches = waits && p->watcher_session == p->session;
+    const bool waits = p->watcher == call;
+    const uint64_t session = p->watcher_session;
+    const uint32_t rank = p->watcher_rank;
     p->watcher = waits ? NULL : p->watcher;
     pthread_mutex_unlock(&p->lock);
-    snprintf(text, sizeof text, "worker %" PRIu32 " (%.200s) is gone: its connection has ended", before,
-             p->options.addresses[before]);
-    if (watches)
-        wk_ring_end_of_chunks(p->ring, PS_ABORTED, text);
-    if (waits)
-        ps_call_reply(call, PS_CANCELLED, "the worker is gone", NULL);
+    if (!waits)
+        return;
+    struct session *s = peers_enter(p, session);
+    if (s) {
+        snprintf(text, sizeof text, "worker %" PRIu32 " (%.200s) is gone: its connection has ended", rank,
+                 p->options.addresses[rank]);
+        wk_ring_end_of_chunks(s->f.ring, PS_ABORTED, text);
+        peers_leave(p);
+    }
+    ps_call_reply(call, PS_CANCELLED, "the worker is gone", NULL);
 }
 
-static void peers_end_watching(struct wk_peers *p, const char *reason)
+static void peers_end_watching(struct wk_peers *p, bool done)
 {
     struct ps_slices none = PS_SLICES_EMPTY;
     pthread_mutex_lock(&p->lock);
@@ -302,17 +389,17 @@ static void peers_end_watching(struct wk_peers *p, const char *reason)
     p->watcher = NULL;
     pthread_mutex_unlock(&p->lock);
     if (watcher)
-        ps_call_reply(watcher, reason ? PS_ABORTED : PS_OK, reason, &none);
+        ps_call_reply(watcher, done ? PS_OK : PS_ABORTED, "the session has ended", &none);
 }
 
-// ---- calls that come, by method ------------------------------------------------------------------------------------
+// ---- calls that come, by method -----------------------------------------------------------------------------------
 
 static void peers_on_call(void *ctx, struct ps_call *call)
 {
     struct wk_peers *p = ctx;
     switch (call->method) {
     case PARAMSERVER__V1__METHOD__RENDEZVOUS:
-        wk_rendezvous_call(&p->rendezvous, call);
+        peers_take_rendezvous(p, call);
         break;
     case PARAMSERVER__V1__METHOD__SEND:
         peers_take_chunk(p, call);
@@ -337,27 +424,150 @@ static void peers_on_cancel(void *ctx, struct ps_call *call)
         peers_lose_watcher(p, call);
 }
 
+// ---- a session begins ---------------------------------------------------------------------------------------------
+
+static struct session *session_create(struct wk_peers *p)
+{
+    const struct wk_rendezvous *v = &p->rendezvous;
+    struct session *s = ps_alloc(sizeof *s);
+    s->peers = p;
+    s->client = ps_client_create(p->options.addresses, p->options.workers);
+    s->f.session = v->session;
+    s->f.addresses = p->options.addresses;
+    s->f.stop = p->options.stop;
+    wk_formation_open(&s->f, v->rank, (const char *const *)v->host, v->n, p->options.rank,
+                      (struct wk_ring_link){peers_send, s});
+    return s;
+}
+
+// From now on its chunks are taken, and those that came before.
+static void session_begin(struct session *s)
+{
+    struct wk_peers *p = s->peers;
+    pthread_mutex_lock(&p->lock);
+    p->now = s;
+    struct wk_ring_message *held = p->held;
+    p->held = NULL;
+    struct ps_call *stranger = session_is_watched(s) ? NULL : p->watcher;
+    p->watcher = stranger ? NULL : p->watcher;
+    pthread_mutex_unlock(&p->lock);
+    if (stranger)
+        ps_call_reply(stranger, PS_FAILED_PRECONDITION, "the watch is of another session", NULL);
+    while (held) {
+        struct inbound *in = (struct inbound *)held;
+        held = held->next;
+        peers_hand_over(p, in);
+    }
+    if (s->f.n > 1)
+        peers_watch(s);
+}
+
+// The workers meet, and begin. why: by which the last session has ended; NULL: it is the first.
+static enum ps_code peers_meet(struct wk_peers *p, const char *why, struct ps_error *e)
+{
+    if (wk_rendezvous_meet(&p->rendezvous, why, e))
+        return e->code;
+    struct session *s = session_create(p);
+    session_begin(s);
+    return wk_formation_share_memory(&s->f, e);
+}
+
+// ---- a session ends -----------------------------------------------------------------------------------------------
+
+static void peers_await_aborts(struct wk_peers *p)
+{
+    pthread_mutex_lock(&p->lock);
+    while (p->aborts > 0)
+        pthread_cond_wait(&p->changed, &p->lock);
+    pthread_mutex_unlock(&p->lock);
+}
+
+// Takes the session out of use, and waits until no call works with it.
+static struct session *peers_take_out(struct wk_peers *p)
+{
+    pthread_mutex_lock(&p->lock);
+    struct session *s = p->now;
+    p->now = NULL;
+    while (p->inside > 0)
+        pthread_cond_wait(&p->changed, &p->lock);
+    pthread_mutex_unlock(&p->lock);
+    return s;
+}
+
+// Nobody works with it any more.
+static void session_free(struct session *s)
+{
+    ps_client_destroy(s->client);
+    wk_formation_close(&s->f);
+    free(s);
+}
+
+struct wk_formation *wk_peers_formation(struct wk_peers *p)
+{
+    return &p->now->f;
+}
+
+// Chunks that came for a session that never began here.
+static void peers_refuse_held(struct wk_peers *p)
+{
+    pthread_mutex_lock(&p->lock);
+    struct wk_ring_message *held = p->held;
+    p->held = NULL;
+    pthread_mutex_unlock(&p->lock);
+    while (held) {
+        struct wk_ring_message *m = held;
+        held = m->next;
+        inbound_done(m, PS_ABORTED, "this worker has ended");
+    }
+}
+
+enum ps_code wk_peers_reform(struct wk_peers *p, struct ps_error *e)
+{
+    struct ps_error why = *e;
+    struct session *s = p->now;
+    wk_ring_fail(s->f.ring, PS_ABORTED, why.text);
+    peers_tell(s, p->options.rank + 1, why.text);
+    peers_await_aborts(p);
+    pthread_mutex_lock(&p->lock);
+    const bool over = s->over;
+    pthread_mutex_unlock(&p->lock);
+    if (over || !p->options.min_workers)
+        return e->code;
+    peers_take_out(p);
+    peers_end_watching(p, false);
+    ps_client_stop(s->client);
+    session_free(s);
+    ps_info("%s: the workers that are left meet anew", why.text);
+    if (peers_meet(p, why.text, e) == PS_OK) {
+        ps_info("goes on with %" PRIu32 " of %" PRIu32 " workers", p->now->f.n, p->options.workers);
+        return PS_OK;
+    }
+    const enum ps_code code = e->code == PS_CANCELLED ? PS_CANCELLED : PS_ABORTED;
+    const struct ps_error then = *e;
+    return ps_fail(e, code, "%.250s; %.250s", why.text, then.text);
+}
+
+// A reason that is another worker's goes on as it is: who hears of that one later than this worker's connection ends
+// would take this one for the first.
+void wk_peers_end(struct wk_peers *p, const char *reason)
+{
+    char text[REASON_MAX];
+    struct session *s = p->now;
+    if (!s)
+        return;
+    pthread_mutex_lock(&p->lock);
+    if (s->why[0])
+        snprintf(text, sizeof text, "%s", s->why);
+    else
+        snprintf(text, sizeof text, "worker %" PRIu32 " has ended: %.240s", p->options.rank, reason);
+    s->over = true;
+    pthread_mutex_unlock(&p->lock);
+    peers_tell(s, 0, text);
+    peers_await_aborts(p);
+    wk_ring_fail(s->f.ring, PS_ABORTED, reason);
+}
+
 // ---- open and close -----------------------------------------------------------------------------------------------
-
-struct wk_ring *wk_peers_ring(struct wk_peers *p)
-{
-    return p->ring;
-}
-
-struct wk_shm *wk_peers_shm(struct wk_peers *p)
-{
-    return p->shm;
-}
-
-bool wk_peers_is_first(const struct wk_peers *p)
-{
-    return p->first == p->options.rank;
-}
-
-uint32_t wk_peers_hosts(const struct wk_peers *p)
-{
-    return p->hosts;
-}
 
 static enum ps_code peers_start(struct wk_peers *p, struct ps_error *e)
 {
@@ -369,139 +579,55 @@ static enum ps_code peers_start(struct wk_peers *p, struct ps_error *e)
         .cancel = peers_on_cancel,
         .ctx = p,
     };
-    p->client = ps_client_create(p->options.addresses, p->options.workers);
-    // The core shares connections between clients that make them alike: these have more time for an attempt.
-    p->control = ps_client_create_patient(p->options.addresses, p->options.workers, 2 * PS_CLIENT_ATTEMPT_MS);
     return ps_server_start(&p->options.addresses[p->options.rank], 1, &options, &p->server, e);
-}
-
-// Which workers are on which host: the first of each are the ring.
-static void peers_find_hosts(struct wk_peers *p)
-{
-    char **host = p->rendezvous.host;
-    const char *own = host[p->options.rank];
-    uint32_t at = 0, firsts[2] = {UINT32_MAX, UINT32_MAX};  // the lowest first, and the next above this host's
-    p->first = UINT32_MAX;
-    for (uint32_t rank = 0; rank < p->options.workers; rank++) {
-        const bool here = rank == p->options.rank || (own[0] && strcmp(host[rank], own) == 0);
-        bool is_first = true;
-        for (uint32_t lower = 0; lower < rank && host[rank][0]; lower++)
-            is_first &= strcmp(host[lower], host[rank]) != 0;
-        p->first = here && p->first == UINT32_MAX ? rank : p->first;
-        p->members += here;
-        p->member += here && rank < p->options.rank;
-        at = here && is_first ? p->hosts : at;
-        p->hosts += is_first;
-        if (is_first && firsts[0] == UINT32_MAX)
-            firsts[0] = rank;
-        if (is_first && firsts[1] == UINT32_MAX && p->first != UINT32_MAX && rank > p->first)
-            firsts[1] = rank;
-    }
-    p->next = firsts[1] == UINT32_MAX ? firsts[0] : firsts[1];
-    wk_ring_join(p->ring, at, p->hosts);
-}
-
-static enum ps_code peers_look(void *arg, struct ps_error *e)
-{
-    struct wk_peers *p = arg;
-    if (*p->options.stop)
-        return ps_fail(e, PS_CANCELLED, "stopped by signal %d in an all-reduce", (int)*p->options.stop);
-    return wk_ring_look(p->ring, e);
-}
-
-// From now on chunks are taken.
-static void peers_begin_session(struct wk_peers *p)
-{
-    pthread_mutex_lock(&p->lock);
-    p->session = p->rendezvous.session;
-    struct wk_ring_message *held = p->held;
-    p->held = NULL;
-    struct ps_call *stranger = p->watcher_session == p->session ? NULL : p->watcher;
-    p->watcher = stranger ? NULL : p->watcher;
-    pthread_mutex_unlock(&p->lock);
-    if (stranger)
-        ps_call_reply(stranger, PS_FAILED_PRECONDITION, "the watch is of another run", NULL);
-    while (held) {
-        struct inbound *in = (struct inbound *)held;
-        held = held->next;
-        peers_hand_over(p, in);
-    }
 }
 
 enum ps_code wk_peers_open(const struct wk_peers_options *options, struct wk_peers **peers, struct ps_error *e)
 {
     struct wk_peers *p = ps_alloc(sizeof *p);
-    const struct wk_ring_link link = {peers_send, p};
     p->options = *options;
-    p->ring = wk_ring_create(link);
-    wk_rendezvous_init(&p->rendezvous, &p->options);
+    p->options.configuration = ps_strdup(options->configuration);
+    // The core shares connections between clients that make them alike: these have more time for an attempt.
+    p->control = ps_client_create_patient(options->addresses, options->workers, 2 * PS_CLIENT_ATTEMPT_MS);
+    wk_rendezvous_init(&p->rendezvous, &p->options, p->control);
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->changed, NULL);
     e->code = PS_OK;
     if (peers_start(p, e) == PS_OK)
-        wk_rendezvous_wait(&p->rendezvous, p->control, e);
-    if (e->code == PS_OK) {
-        peers_find_hosts(p);
-        peers_begin_session(p);
-    }
-    if (options->rank == 0)
-        wk_rendezvous_end(&p->rendezvous, e);
-    if (e->code == PS_OK) {
-        peers_watch(p);
-        if (p->members > 1)
-            wk_shm_open(p->session, p->first, p->member, p->members, peers_look, p, &p->shm, e);
-    }
-    p->options.configuration = NULL;
+        peers_meet(p, NULL, e);
     if (e->code) {
-        wk_peers_close(p, p->session ? e->text : NULL);
+        wk_peers_end(p, e->text);
+        wk_peers_close(p);
         return e->code;
     }
     *peers = p;
     return PS_OK;
 }
 
-// Those who are notified hear it, or have had their time. A reason that is another worker's goes on as it is: who hears
-// of that one later than this worker's connection ends would take this one for the first.
-static void peers_say_farewell(struct wk_peers *p, const char *reason)
+static void peers_free(struct wk_peers *p)
 {
-    char text[REASON_MAX];
-    pthread_mutex_lock(&p->lock);
-    if (p->why[0])
-        snprintf(text, sizeof text, "%s", p->why);
-    else
-        snprintf(text, sizeof text, "worker %" PRIu32 " has ended: %.240s", p->options.rank, reason);
-    pthread_mutex_unlock(&p->lock);
-    peers_tell(p, text);
-    pthread_mutex_lock(&p->lock);
-    while (p->aborts > 0)
-        pthread_cond_wait(&p->changed, &p->lock);
-    pthread_mutex_unlock(&p->lock);
+    wk_rendezvous_fini(&p->rendezvous);
+    pthread_cond_destroy(&p->changed);
+    pthread_mutex_destroy(&p->lock);
+    free((char *)p->options.configuration);
+    free(p);
 }
 
-// What came before a session that never began.
-static void peers_refuse_held(struct wk_peers *p)
-{
-    pthread_mutex_lock(&p->lock);
-    struct wk_ring_message *held = p->held;
-    p->held = NULL;
-    p->closed = true;
-    pthread_mutex_unlock(&p->lock);
-    while (held) {
-        struct wk_ring_message *m = held;
-        held = m->next;
-        inbound_done(m, PS_ABORTED, "this worker has ended");
-    }
-}
-
-void wk_peers_close(struct wk_peers *p, const char *reason)
+void wk_peers_close(struct wk_peers *p)
 {
     enum ps_stop stopped = PS_STOP_DONE;
-    if (reason)
-        peers_say_farewell(p, reason);
+    pthread_mutex_lock(&p->lock);
+    p->closed = true;
+    const bool done = p->now && !p->now->notified && !p->now->over;
+    pthread_mutex_unlock(&p->lock);
+    wk_rendezvous_end(&p->rendezvous, "this worker has ended");
+    peers_end_watching(p, done);
     peers_refuse_held(p);
-    peers_end_watching(p, reason);
-    wk_ring_fail(p->ring, PS_ABORTED, reason ? reason : "the job is done");
-    ps_client_stop(p->client);
+    struct session *s = peers_take_out(p);
+    if (s) {
+        wk_ring_fail(s->f.ring, PS_ABORTED, "the job is done");
+        ps_client_stop(s->client);
+    }
     ps_client_stop(p->control);
     if (p->server)
         stopped = ps_server_stop(p->server, close_grace);
@@ -509,12 +635,8 @@ void wk_peers_close(struct wk_peers *p, const char *reason)
         return;  // a peer neither reads nor goes: what its calls use stays
     if (p->server)
         ps_server_destroy(p->server);
-    ps_client_destroy(p->client);
+    if (s)
+        session_free(s);
     ps_client_destroy(p->control);
-    wk_shm_close(p->shm);
-    wk_rendezvous_fini(&p->rendezvous);
-    wk_ring_destroy(p->ring);
-    pthread_cond_destroy(&p->changed);
-    pthread_mutex_destroy(&p->lock);
-    free(p);
+    peers_free(p);
 }

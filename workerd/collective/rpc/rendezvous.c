@@ -18,21 +18,26 @@
 #include "workerd/collective/shm.h"
 
 // How often a waiting worker looks whether a signal has come, and calls again where nobody listened. How much longer
-// the others wait than worker 0.
-static const uint64_t rendezvous_look = 100 * PS_MS, rendezvous_margin = 2 * PS_SECOND;
+// the others wait than the host. How often the host of a further meeting asks those who are missing whether they live,
+// and how long they have to answer.
+static const uint64_t rendezvous_look = 100 * PS_MS, rendezvous_margin = 2 * PS_SECOND, rendezvous_ask_every = PS_SECOND;
 
-void wk_rendezvous_init(struct wk_rendezvous *v, const struct wk_peers_options *options)
+// ---- init ---------------------------------------------------------------------------------------------------------
+
+void wk_rendezvous_init(struct wk_rendezvous *v, const struct wk_peers_options *options, struct ps_client *client)
 {
     pthread_condattr_t attributes;
-    *v = (struct wk_rendezvous){.options = options};
     char own[WK_SHM_HOST] = "";
+    *v = (struct wk_rendezvous){.options = options, .client = client};
     if (options->shares_memory && !options->host)
         wk_shm_host(options->workers, own);
+    v->own_host = ps_strdup(options->shares_memory && options->host ? options->host : own);
     v->guest = ps_alloc(options->workers * sizeof *v->guest);
+    v->lost = ps_alloc(options->workers * sizeof *v->lost);
+    v->rank = ps_alloc(options->workers * sizeof *v->rank);
     v->host = ps_alloc(options->workers * sizeof *v->host);
-    v->host[options->rank] = ps_strdup(options->shares_memory && options->host ? options->host : own);
-    while (options->rank == 0 && v->session == 0)
-        v->session = ps_random();
+    for (v->n = 0; v->n < options->workers; v->n++)
+        v->rank[v->n] = v->n;
     pthread_mutex_init(&v->lock, NULL);
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
@@ -42,18 +47,23 @@ void wk_rendezvous_init(struct wk_rendezvous *v, const struct wk_peers_options *
 
 void wk_rendezvous_fini(struct wk_rendezvous *v)
 {
-    for (uint32_t rank = 0; rank < v->options->workers; rank++)
+    for (uint32_t rank = 0; rank < v->options->workers; rank++) {
+        free(v->guest[rank].host);
         free(v->host[rank]);
-    free(v->host);
+    }
     free(v->guest);
+    free(v->lost);
+    free(v->rank);
+    free(v->host);
+    free(v->own_host);
     pthread_cond_destroy(&v->changed);
     pthread_mutex_destroy(&v->lock);
 }
 
-// ---- at worker 0 --------------------------------------------------------------------------------------------------
+// ---- who comes ----------------------------------------------------------------------------------------------------
 
-static enum ps_code rendezvous_check(const struct wk_rendezvous *v, const Paramserver__V1__RendezvousRequest *r,
-                                     struct ps_error *e)
+static enum ps_code rendezvous_check_job(const struct wk_rendezvous *v, const Paramserver__V1__RendezvousRequest *r,
+                                         struct ps_error *e)
 {
     const struct wk_peers_options *o = v->options;
     char job[64];
@@ -62,116 +72,138 @@ static enum ps_code rendezvous_check(const struct wk_rendezvous *v, const Params
         return ps_fail(e, PS_FAILED_PRECONDITION, "protocol %" PRIu32 " is not spoken here; this is %d", r->protocol,
                        PS_PROTOCOL);
     if (strcmp(r->job, o->job) != 0)
-        return ps_fail(e, PS_FAILED_PRECONDITION, "worker 0 trains job '%s', not '%s'", o->job, job);
+        return ps_fail(e, PS_FAILED_PRECONDITION, "worker %" PRIu32 " trains job '%s', not '%s'", o->rank, o->job, job);
     if (r->workers != o->workers)
         return ps_fail(e, PS_FAILED_PRECONDITION,
-                       "worker %" PRIu32 " expects %" PRIu32 " workers, worker 0 %" PRIu32
+                       "worker %" PRIu32 " expects %" PRIu32 " workers, worker %" PRIu32 " %" PRIu32
                        ": give all the same cluster and number of devices",
-                       r->rank, r->workers, o->workers);
-    if (r->rank == 0 || r->rank >= o->workers)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "rank %" PRIu32 " is not one of 1 to %" PRIu32, r->rank, o->workers - 1);
+                       r->rank, r->workers, o->rank, o->workers);
+    if (r->rank == o->rank || r->rank >= o->workers)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "rank %" PRIu32 " is not one of the others of %" PRIu32 " workers",
+                       r->rank, o->workers);
     return ps_configuration_check(o->job, o->configuration, r->rank, r->configuration, e);
 }
 
-// Lets one in that has been checked.
-static enum ps_code rendezvous_admit(struct wk_rendezvous *v, const Paramserver__V1__RendezvousRequest *r,
-                                     struct ps_call *call, struct ps_error *e)
+// locked
+static enum ps_code rendezvous_check_session(const struct wk_rendezvous *v, uint32_t rank, uint64_t after,
+                                             struct ps_error *e)
 {
-    const uint32_t rank = r->rank;
-    if (v->guest[rank])
+    if (v->over || (v->session && after == 0))
+        return ps_fail(e, PS_FAILED_PRECONDITION, "job '%s' has begun, or ended, with the workers that had come",
+                       v->options->job);
+    if (after != v->session)
+        return ps_fail(e, PS_FAILED_PRECONDITION, "job '%s' goes on without worker %" PRIu32, v->options->job, rank);
+    if (v->session == 0 && v->options->rank != 0)
+        return ps_fail(e, PS_FAILED_PRECONDITION, "workers meet at worker 0, this is worker %" PRIu32,
+                       v->options->rank);
+    if (v->guest[rank].call)
         return ps_fail(e, PS_ALREADY_EXISTS, "a worker %" PRIu32 " has come already: each needs a rank of its own",
                        rank);
-    v->guest[rank] = call;
-    free(v->host[rank]);
-    v->host[rank] = ps_strdup(r->host);
-    v->come++;
-    pthread_cond_broadcast(&v->changed);
     return PS_OK;
 }
 
-void wk_rendezvous_call(struct wk_rendezvous *v, struct ps_call *call)
+// locked
+static void rendezvous_admit(struct wk_rendezvous *v, const Paramserver__V1__RendezvousRequest *r, struct ps_call *call)
+{
+    struct guest *guest = &v->guest[r->rank];
+    free(guest->host);
+    *guest = (struct guest){call, ps_strdup(r->host)};
+    pthread_cond_broadcast(&v->changed);
+}
+
+uint64_t wk_rendezvous_call(struct wk_rendezvous *v, struct ps_call *call)
 {
     struct ps_error e = {.code = PS_OK};
     struct ps_slices none = PS_SLICES_EMPTY;
     ProtobufCMessage *m = NULL;
     ps_msg_unpack(&paramserver__v1__rendezvous_request__descriptor, &call->request, &m, &none, &e);
     const Paramserver__V1__RendezvousRequest *r = (const Paramserver__V1__RendezvousRequest *)m;
-    pthread_mutex_lock(&v->lock);
-    if (v->options->rank != 0)
-        ps_fail(&e, PS_FAILED_PRECONDITION, "workers meet at worker 0, this is worker %" PRIu32, v->options->rank);
-    else if (v->over)  // what it would be compared with is gone
-        ps_fail(&e, PS_FAILED_PRECONDITION, "job '%s' has begun, or ended, with the workers that had come",
-                v->options->job);
-    if (e.code == PS_OK && rendezvous_check(v, r, &e) == PS_OK)
-        rendezvous_admit(v, r, call, &e);
-    pthread_mutex_unlock(&v->lock);
+    if (r && rendezvous_check_job(v, r, &e) == PS_OK) {
+        pthread_mutex_lock(&v->lock);
+        if (rendezvous_check_session(v, r->rank, r->after, &e) == PS_OK)
+            rendezvous_admit(v, r, call);
+        pthread_mutex_unlock(&v->lock);
+    }
+    const uint64_t ended = r && e.code == PS_OK ? r->after : 0;
     ps_slices_clear(&none);
     if (m)
         ps_msg_free(m);
     if (e.code)
         ps_call_reply(call, e.code, e.text, NULL);
+    return ended;
 }
 
 void wk_rendezvous_cancel(struct wk_rendezvous *v, struct ps_call *call)
 {
     bool waits = false;
     pthread_mutex_lock(&v->lock);
-    for (uint32_t rank = 0; rank < v->options->workers && !v->over && !waits; rank++) {
-        waits = v->guest[rank] == call;
+    for (uint32_t rank = 0; rank < v->options->workers && !waits; rank++) {
+        waits = v->guest[rank].call == call;
         if (waits)
-            v->guest[rank] = NULL;
+            v->guest[rank].call = NULL;
     }
-    v->come -= waits;
     pthread_mutex_unlock(&v->lock);
     if (waits)
         ps_call_reply(call, PS_CANCELLED, "the worker is gone", NULL);
 }
 
-void wk_rendezvous_end(struct wk_rendezvous *v, const struct ps_error *why)
+void wk_rendezvous_lose(struct wk_rendezvous *v, uint32_t rank)
 {
-    Paramserver__V1__RendezvousReply reply = PARAMSERVER__V1__RENDEZVOUS_REPLY__INIT;
-    reply.session = v->session;
-    reply.host = v->host;
-    reply.n_host = v->options->workers;
+    pthread_mutex_lock(&v->lock);
+    if (rank < v->options->workers)
+        v->lost[rank] = true;
+    pthread_cond_broadcast(&v->changed);
+    pthread_mutex_unlock(&v->lock);
+}
+
+// ---- answers ------------------------------------------------------------------------------------------------------
+
+static struct ps_call *rendezvous_take_guest(struct wk_rendezvous *v, uint32_t rank)
+{
+    pthread_mutex_lock(&v->lock);
+    struct ps_call *call = v->guest[rank].call;
+    v->guest[rank].call = NULL;
+    pthread_mutex_unlock(&v->lock);
+    return call;
+}
+
+static void rendezvous_refuse(struct wk_rendezvous *v, enum ps_code code, const char *text)
+{
+    for (uint32_t rank = 0; rank < v->options->workers; rank++) {
+        struct ps_call *call = rendezvous_take_guest(v, rank);
+        if (call)
+            ps_call_reply(call, code, text, NULL);
+    }
+}
+
+void wk_rendezvous_end(struct wk_rendezvous *v, const char *text)
+{
     pthread_mutex_lock(&v->lock);
     v->over = true;
     pthread_mutex_unlock(&v->lock);
-    for (uint32_t rank = 1; rank < v->options->workers; rank++) {
+    rendezvous_refuse(v, PS_ABORTED, text);
+}
+
+// To those who are of the session that begins.
+static void rendezvous_answer(struct wk_rendezvous *v)
+{
+    Paramserver__V1__RendezvousReply reply = PARAMSERVER__V1__RENDEZVOUS_REPLY__INIT;
+    reply.session = v->session;
+    reply.rank = v->rank;
+    reply.n_rank = v->n;
+    reply.host = v->host;
+    reply.n_host = v->n;
+    for (uint32_t k = 0; k < v->n; k++) {
         struct ps_slices body = PS_SLICES_EMPTY;
-        if (!v->guest[rank])
+        struct ps_call *call = rendezvous_take_guest(v, v->rank[k]);
+        if (!call)
             continue;
-        if (why->code == PS_OK)
-            ps_msg_pack(&reply.base, NULL, &body);
-        // A deadline that is not the guest's own.
-        ps_call_reply(v->guest[rank], why->code == PS_DEADLINE_EXCEEDED ? PS_ABORTED : why->code, why->text, &body);
+        ps_msg_pack(&reply.base, NULL, &body);
+        ps_call_reply(call, PS_OK, NULL, &body);
     }
 }
 
 // ---- who waits ----------------------------------------------------------------------------------------------------
-
-// "worker 2", "workers 2, 3 and 7": those that have not come.
-static void rendezvous_name_missing(const struct wk_rendezvous *v, char *text, size_t size)
-{
-    const uint32_t missing = v->options->workers - 1 - v->come;
-    uint32_t named = 0;
-    size_t used = (size_t)snprintf(text, size, missing == 1 ? "worker" : "workers");
-    for (uint32_t rank = 1; rank < v->options->workers && used + 32 < size; rank++) {
-        if (v->guest[rank])
-            continue;
-        const char *before = named == 0 ? " " : named + 1 == missing ? " and " : ", ";
-        used += (size_t)snprintf(text + used, size - used, "%s%" PRIu32, before, rank);
-        named++;
-    }
-    if (named < missing)
-        snprintf(text + used, size - used, " and %" PRIu32 " more", missing - named);
-}
-
-static void rendezvous_say_who_is_missing(const struct wk_rendezvous *v)
-{
-    char missing[160];
-    rendezvous_name_missing(v, missing, sizeof missing);
-    ps_info("waiting for %s of %" PRIu32 " to come", missing, v->options->workers);
-}
 
 static enum ps_code rendezvous_stopped(const struct wk_rendezvous *v, struct ps_error *e)
 {
@@ -188,36 +220,180 @@ static void rendezvous_pause(struct wk_rendezvous *v)
     pthread_cond_timedwait(&v->changed, &v->lock, &at);
 }
 
-static enum ps_code rendezvous_host(struct wk_rendezvous *v, struct ps_error *e)
+// locked. Is this member of the last session still to come?
+static bool rendezvous_misses(const struct wk_rendezvous *v, uint32_t member)
+{
+    const uint32_t rank = v->rank[member];
+    return rank != v->options->rank && !v->guest[rank].call && !(v->session && v->lost[rank]);
+}
+
+static uint32_t rendezvous_missing(const struct wk_rendezvous *v)
+{
+    uint32_t missing = 0;
+    for (uint32_t k = 0; k < v->n; k++)
+        missing += rendezvous_misses(v, k);
+    return missing;
+}
+
+// "worker 2", "workers 2, 3 and 7": those that have not come.
+static void rendezvous_name_missing(const struct wk_rendezvous *v, char *text, size_t size)
+{
+    const uint32_t missing = rendezvous_missing(v);
+    uint32_t named = 0;
+    size_t used = (size_t)snprintf(text, size, missing == 1 ? "worker" : "workers");
+    for (uint32_t k = 0; k < v->n && used + 32 < size; k++) {
+        if (!rendezvous_misses(v, k))
+            continue;
+        const char *before = named == 0 ? " " : named + 1 == missing ? " and " : ", ";
+        used += (size_t)snprintf(text + used, size - used, "%s%" PRIu32, before, v->rank[k]);
+        named++;
+    }
+    if (named < missing)
+        snprintf(text + used, size - used, " and %" PRIu32 " more", missing - named);
+}
+
+static void rendezvous_say_who_is_missing(const struct wk_rendezvous *v)
+{
+    char missing[160];
+    rendezvous_name_missing(v, missing, sizeof missing);
+    ps_info("waiting for %s of %" PRIu32 " to come", missing, v->n);
+}
+
+// ---- the host -----------------------------------------------------------------------------------------------------
+
+// A question whether somebody lives, who is told at once why the session has ended.
+struct question {
+    struct wk_rendezvous *rendezvous;
+    uint32_t rank;
+};
+
+static void rendezvous_on_sign_of_life(void *arg, enum ps_code code, const char *text, struct ps_slices *reply)
+{
+    struct question *q = arg;
+    (void)text;
+    (void)reply;
+    if (code == PS_UNAVAILABLE || code == PS_DEADLINE_EXCEEDED)
+        wk_rendezvous_lose(q->rendezvous, q->rank);
+    free(q);
+}
+
+// locked
+static void rendezvous_ask_missing(struct wk_rendezvous *v, const char *why)
+{
+    Paramserver__V1__AbortRequest r = PARAMSERVER__V1__ABORT_REQUEST__INIT;
+    r.session = v->session;
+    r.rank = v->options->rank;
+    r.text = (char *)why;
+    r.lost = v->options->rank + 1;  // nobody else: this worker has left the session
+    for (uint32_t k = 0; k < v->n; k++) {
+        struct ps_slices request = PS_SLICES_EMPTY;
+        if (!rendezvous_misses(v, k))
+            continue;
+        struct question *q = ps_alloc(sizeof *q);
+        *q = (struct question){v, v->rank[k]};
+        ps_msg_pack(&r.base, NULL, &request);
+        ps_client_call(v->client, v->rank[k], PARAMSERVER__V1__METHOD__ABORT, false,
+                       ps_now() + 3 * rendezvous_ask_every, &request, rendezvous_on_sign_of_life, q);
+    }
+}
+
+// Locked. Until all who are to come have come, or time is up.
+static enum ps_code rendezvous_wait_for_guests(struct wk_rendezvous *v, const char *why, struct ps_error *e)
 {
     const uint64_t began = ps_now(), deadline = began + v->options->timeout;
-    bool notified = false;
-    char missing[160];
-    pthread_mutex_lock(&v->lock);
-    while (v->come < v->options->workers - 1 && rendezvous_stopped(v, e) == PS_OK && ps_now() < deadline) {
-        if (!notified && ps_now() > began + PS_SECOND)
+    uint64_t ask = began, say = began + PS_SECOND;
+    while (rendezvous_missing(v) && rendezvous_stopped(v, e) == PS_OK && ps_now() < deadline) {
+        if (v->session && ps_now() >= ask) {
+            rendezvous_ask_missing(v, why);
+            ask = ps_now() + rendezvous_ask_every;
+        }
+        if (ps_now() > say) {
             rendezvous_say_who_is_missing(v);
-        notified |= ps_now() > began + PS_SECOND;
+            say = deadline;
+        }
         rendezvous_pause(v);
     }
-    rendezvous_name_missing(v, missing, sizeof missing);
-    if (e->code == PS_OK && v->come < v->options->workers - 1)
-        ps_fail(e, PS_DEADLINE_EXCEEDED, "%s of %" PRIu32 " did not come within %" PRIu64 " s", missing,
-                v->options->workers, v->options->timeout / PS_SECOND);
-    pthread_mutex_unlock(&v->lock);
     return e->code;
 }
+
+// locked. Are those who have come enough?
+static enum ps_code rendezvous_check_guests(const struct wk_rendezvous *v, struct ps_error *e)
+{
+    const uint32_t least = v->options->min_workers ? v->options->min_workers : v->n;
+    uint32_t come = 1;
+    char missing[160];
+    for (uint32_t k = 0; k < v->n; k++)
+        come += v->guest[v->rank[k]].call != NULL;
+    rendezvous_name_missing(v, missing, sizeof missing);
+    if (v->session == 0)
+        return come == v->n ? PS_OK
+                            : ps_fail(e, PS_DEADLINE_EXCEEDED, "%s of %" PRIu32 " did not come within %" PRIu64 " s",
+                                      missing, v->n, v->options->timeout / PS_SECOND);
+    const bool has_lowest = v->rank[0] == v->options->rank || v->guest[v->rank[0]].call;
+    if (come < least)
+        return ps_fail(e, PS_ABORTED, "%" PRIu32 " worker%s left, of at least %" PRIu32, come,
+                       come == 1 ? " is" : "s are", least);
+    if (2 * come < v->n || (2 * come == v->n && !has_lowest))
+        return ps_fail(e, PS_ABORTED,
+                       "%" PRIu32 " of %" PRIu32 " workers are left, and the others may go on: expected more than half",
+                       come, v->n);
+    return PS_OK;
+}
+
+// locked
+static void rendezvous_take_members(struct wk_rendezvous *v)
+{
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < v->n; k++) {
+        const uint32_t rank = v->rank[k];
+        const bool self = rank == v->options->rank;
+        if (!self && !v->guest[rank].call)
+            continue;
+        free(v->host[n]);
+        v->host[n] = ps_strdup(self ? v->own_host : v->guest[rank].host);
+        v->rank[n++] = rank;
+    }
+    v->n = n;
+    memset(v->lost, 0, v->options->workers * sizeof *v->lost);
+    do
+        v->session = ps_random();
+    while (v->session == 0);
+}
+
+static enum ps_code rendezvous_host(struct wk_rendezvous *v, const char *why, struct ps_error *e)
+{
+    pthread_mutex_lock(&v->lock);
+    if (rendezvous_wait_for_guests(v, why, e) == PS_OK && rendezvous_check_guests(v, e) == PS_OK)
+        rendezvous_take_members(v);
+    pthread_mutex_unlock(&v->lock);
+    if (e->code == PS_OK)
+        rendezvous_answer(v);
+    // A deadline that is not the guests' own.
+    rendezvous_refuse(v, e->code == PS_DEADLINE_EXCEEDED ? PS_ABORTED : e->code ? e->code : PS_FAILED_PRECONDITION,
+                      e->code ? e->text : "the session has begun");
+    return e->code;
+}
+
+// ---- the others ---------------------------------------------------------------------------------------------------
 
 // locked
 static void rendezvous_take_reply(struct wk_rendezvous *v, const Paramserver__V1__RendezvousReply *r)
 {
+    bool is_of_it = false;
+    for (size_t k = 0; k < r->n_rank; k++)
+        is_of_it |= r->rank[k] == v->options->rank;
+    if (r->session == 0 || !is_of_it || r->n_rank > v->options->workers || r->n_host != r->n_rank) {
+        ps_fail(&v->said, PS_INVALID_ARGUMENT, "the host answers with a session of %zu workers, which is not this one's",
+                r->n_rank);
+        return;
+    }
     v->session = r->session;
-    if (r->session == 0 || r->n_host != v->options->workers)
-        ps_fail(&v->said, PS_INVALID_ARGUMENT, "worker 0 answers with a session of %zu workers, not %" PRIu32,
-                r->n_host, v->options->workers);
-    for (uint32_t rank = 0; rank < v->options->workers && !v->said.code; rank++) {
-        free(v->host[rank]);
-        v->host[rank] = ps_strdup(r->host[rank]);
+    v->n = (uint32_t)r->n_rank;
+    memset(v->lost, 0, v->options->workers * sizeof *v->lost);
+    for (uint32_t k = 0; k < v->n; k++) {
+        free(v->host[k]);
+        v->host[k] = ps_strdup(r->host[k]);
+        v->rank[k] = r->rank[k];
     }
 }
 
@@ -243,7 +419,8 @@ static void rendezvous_on_reply(void *arg, enum ps_code code, const char *text, 
         ps_msg_free(m);
 }
 
-static void rendezvous_ask(struct wk_rendezvous *v, struct ps_client *client, uint64_t deadline)
+// locked
+static void rendezvous_ask(struct wk_rendezvous *v, uint32_t host, uint64_t deadline)
 {
     const struct wk_peers_options *o = v->options;
     Paramserver__V1__RendezvousRequest r = PARAMSERVER__V1__RENDEZVOUS_REQUEST__INIT;
@@ -253,43 +430,72 @@ static void rendezvous_ask(struct wk_rendezvous *v, struct ps_client *client, ui
     r.rank = o->rank;
     r.workers = o->workers;
     r.configuration = (char *)o->configuration;
-    r.host = v->host[o->rank];
+    r.host = v->own_host;
+    r.after = v->session;
     ps_msg_pack(&r.base, NULL, &request);
     v->answered = false;
-    ps_client_call(client, 0, PARAMSERVER__V1__METHOD__RENDEZVOUS, false, deadline, &request, rendezvous_on_reply, v);
+    ps_client_call(v->client, host, PARAMSERVER__V1__METHOD__RENDEZVOUS, false, deadline, &request, rendezvous_on_reply,
+                   v);
 }
 
-static enum ps_code rendezvous_say_why(const struct wk_rendezvous *v, struct ps_error *e)
+static enum ps_code rendezvous_say_why(const struct wk_rendezvous *v, uint32_t host, struct ps_error *e)
 {
-    const char *at = v->options->addresses[0];
     if (v->said.code == PS_UNAVAILABLE || v->said.code == PS_DEADLINE_EXCEEDED)
         return ps_fail(e, v->said.code,
-                       "worker 0 (%s), where the workers meet, did not answer within %" PRIu64 " s: %s", at,
-                       v->options->timeout / PS_SECOND, v->said.text);
+                       "worker %" PRIu32 " (%s), where the workers meet, did not answer within %" PRIu64 " s: %s", host,
+                       v->options->addresses[host], v->options->timeout / PS_SECOND, v->said.text);
     return ps_fail(e, v->said.code, "%s", v->said.text);
 }
 
-static enum ps_code rendezvous_call_host(struct wk_rendezvous *v, struct ps_client *client, struct ps_error *e)
+// Is it in vain to call the host again? In the first meeting it may come later than this worker.
+static bool rendezvous_gives_up(const struct wk_rendezvous *v, uint64_t deadline)
 {
-    // Somewhat later than worker 0 gives up, which then says who is missing.
+    return v->answered && (v->said.code != PS_UNAVAILABLE || v->session || ps_now() >= deadline);
+}
+
+static enum ps_code rendezvous_visit(struct wk_rendezvous *v, uint32_t host, struct ps_error *e)
+{
+    // Somewhat later than the host gives up, which then says who is missing.
     const uint64_t deadline = ps_now() + v->options->timeout + rendezvous_margin;
     pthread_mutex_lock(&v->lock);
-    rendezvous_ask(v, client, deadline);
-    while (rendezvous_stopped(v, e) == PS_OK && !(v->answered && v->said.code != PS_UNAVAILABLE)) {
+    rendezvous_ask(v, host, deadline);
+    while (rendezvous_stopped(v, e) == PS_OK && !rendezvous_gives_up(v, deadline)) {
         rendezvous_pause(v);
-        if (v->answered && v->said.code == PS_UNAVAILABLE && ps_now() >= deadline)
-            break;
-        if (v->answered && v->said.code == PS_UNAVAILABLE)
-            rendezvous_ask(v, client, deadline);
+        if (v->answered && v->said.code == PS_UNAVAILABLE && !rendezvous_gives_up(v, deadline))
+            rendezvous_ask(v, host, deadline);
     }
     if (e->code == PS_OK && v->said.code)
-        rendezvous_say_why(v, e);
+        rendezvous_say_why(v, host, e);
     pthread_mutex_unlock(&v->lock);
     return e->code;
 }
 
-enum ps_code wk_rendezvous_wait(struct wk_rendezvous *v, struct ps_client *client, struct ps_error *e)
+// ---- meet ---------------------------------------------------------------------------------------------------------
+
+// The lowest of the last session that is left.
+static uint32_t rendezvous_find_host(struct wk_rendezvous *v)
 {
-    e->code = PS_OK;
-    return v->options->rank == 0 ? rendezvous_host(v, e) : rendezvous_call_host(v, client, e);
+    uint32_t k = 0;
+    pthread_mutex_lock(&v->lock);
+    while (v->rank[k] != v->options->rank && v->session && v->lost[v->rank[k]])
+        k++;
+    const uint32_t rank = v->rank[k];
+    pthread_mutex_unlock(&v->lock);
+    return rank;
+}
+
+enum ps_code wk_rendezvous_meet(struct wk_rendezvous *v, const char *why, struct ps_error *e)
+{
+    for (;;) {
+        const uint32_t host = rendezvous_find_host(v);
+        e->code = PS_OK;
+        if (host == v->options->rank)
+            return rendezvous_host(v, why, e);
+        const enum ps_code code = rendezvous_visit(v, host, e);
+        if (!v->session || (code != PS_UNAVAILABLE && code != PS_DEADLINE_EXCEEDED)) {
+            rendezvous_refuse(v, PS_FAILED_PRECONDITION, "the workers meet elsewhere");
+            return code;
+        }
+        wk_rendezvous_lose(v, host);
+    }
 }

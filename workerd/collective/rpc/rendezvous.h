@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How the workers of a job find each other: all call worker 0, which answers when the last one has come.
+// How the workers of a job find each other: all call one of them, the host, which answers when the last one has come.
+// Worker 0 hosts the first meeting. Where one of a session is lost, those who are left meet at the lowest of them, and
+// go on if they are more than half of that session, or half of it with its lowest: no two groups go on side by side.
+//
+// Receives from: peers.c. Hands to: common/rpc. Threads: one waits; calls come on others.
 #ifndef WK_RENDEZVOUS_H
 #define WK_RENDEZVOUS_H
 
@@ -8,32 +12,46 @@
 
 #include "common/rpc/client.h"
 #include "common/rpc/server.h"
-#include "workerd/collective/rpc/peers.h"
+#include "workerd/collective/rpc/options.h"
 
 struct wk_rendezvous {
-    const struct wk_peers_options *options;  // until it is over
+    const struct wk_peers_options *options;
+    char *own_host;
+    struct ps_client *client;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    struct ps_call **guest;  // [workers] at worker 0: who has come; NULL: not yet
-    uint32_t come;
-    bool over;             // they have been answered
-    bool answered;         // elsewhere: worker 0 has said something
-    struct ps_error said;  // what that was
-    uint64_t session;      // of the answer; at worker 0 drawn in the beginning
-    char **host;           // [workers] likewise; "": it shares no memory
+    struct guest {
+        struct ps_call *call;  // NULL: it has not come, or has been answered
+        char *host;
+    } *guest;             // [workers] who want to meet here
+    bool *lost;           // [workers] of the last session, as far as is known
+    bool over;            // nobody is let in any more
+    bool answered;        // the host has said something,
+    struct ps_error said; // what that was
+
+    // The last session: its members in the order of ranks, and what names their hosts.
+    uint64_t session;  // 0: there has been none
+    uint32_t n;
+    uint32_t *rank;
+    char **host;
 };
 
-void wk_rendezvous_init(struct wk_rendezvous *v, const struct wk_peers_options *options);
+// client: for calls to the others; it is stopped before fini.
+void wk_rendezvous_init(struct wk_rendezvous *v, const struct wk_peers_options *options, struct ps_client *client);
 void wk_rendezvous_fini(struct wk_rendezvous *v);
 
-// At worker 0: a call of the method has come, or its caller is gone.
-void wk_rendezvous_call(struct wk_rendezvous *v, struct ps_call *call);
+// A call of the method has come: the session for which it has ended for its caller, 0: none, or it is refused. Its
+// caller is gone.
+uint64_t wk_rendezvous_call(struct wk_rendezvous *v, struct ps_call *call);
 void wk_rendezvous_cancel(struct wk_rendezvous *v, struct ps_call *call);
+// A worker of the session is not waited for any more.
+void wk_rendezvous_lose(struct wk_rendezvous *v, uint32_t rank);
+// Nobody is let in any more; those who wait hear why.
+void wk_rendezvous_end(struct wk_rendezvous *v, const char *text);
 
-// Waits until all have come. At worker 0 the guests are still to be answered; elsewhere `client` calls it. Errors as
-// wk_peers_open.
-enum ps_code wk_rendezvous_wait(struct wk_rendezvous *v, struct ps_client *client, struct ps_error *e);
-// At worker 0: all who have come go on, or hear why not.
-void wk_rendezvous_end(struct wk_rendezvous *v, const struct ps_error *why);
+// Waits until all have come, and begins a session. why: by which the last one has ended; NULL: this is the first.
+// DEADLINE_EXCEEDED, UNAVAILABLE: who has not come. FAILED_PRECONDITION, ALREADY_EXISTS: the host refuses this worker,
+// or too few are left. CANCELLED: a signal.
+enum ps_code wk_rendezvous_meet(struct wk_rendezvous *v, const char *why, struct ps_error *e);
 
 #endif

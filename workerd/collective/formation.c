@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "workerd/collective/formation.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+
+// How often who waits looks around; after how long it says for whom it waits.
+static const uint64_t formation_pause = 100 * PS_MS, formation_patience = 10 * PS_SECOND;
+
+// ---- waiting ------------------------------------------------------------------------------------------------------
+
+// By who waits for a member, a few times per second.
+static enum ps_code formation_look(struct wk_formation *f, uint32_t member, struct ps_error *e)
+{
+    const uint64_t now = ps_now();
+    if (*f->stop)
+        return ps_fail(e, PS_CANCELLED, "stopped by signal %d in an all-reduce", (int)*f->stop);
+    if (wk_ring_look(f->ring, e))
+        return e->code;
+    if (f->waiting_since && now >= f->say) {
+        ps_info("waiting for worker %" PRIu32 " (%s) in an all-reduce, for %" PRIu64 " s", f->rank[member],
+                f->addresses[f->rank[member]], (now - f->waiting_since) / PS_SECOND);
+        f->say = now + 6 * formation_patience;
+    }
+    return PS_OK;
+}
+
+static enum ps_code formation_look_at_host(void *arg, uint32_t member, struct ps_error *e)
+{
+    struct wk_formation *f = arg;
+    return formation_look(f, f->here[member], e);
+}
+
+// ---- open and close -----------------------------------------------------------------------------------------------
+
+void wk_formation_open(struct wk_formation *f, const uint32_t *rank, const char *const *host, uint32_t n, uint32_t self,
+                       struct wk_ring_link link)
+{
+    f->n = n;
+    f->rank = ps_alloc(n * sizeof *f->rank);
+    memcpy(f->rank, rank, n * sizeof *f->rank);
+    while (f->rank[f->self] != self)
+        f->self++;
+    f->hosts = wk_hosts_find(host, n, f->self);
+    f->here = ps_alloc(f->hosts.members * sizeof *f->here);
+    for (uint32_t k = 0; k < f->hosts.members; k++)
+        f->here[k] = wk_hosts_member(host, f->self, k);
+    f->ring = wk_ring_create(link);
+    wk_ring_join(f->ring, f->hosts.host, f->hosts.hosts);
+}
+
+enum ps_code wk_formation_share_memory(struct wk_formation *f, struct ps_error *e)
+{
+    const struct wk_hosts *h = &f->hosts;
+    char name[64];
+    snprintf(name, sizeof name, "/paramserver-%016" PRIx64 "-%" PRIu32, f->session, h->first);
+    return h->members > 1 ? wk_shm_open(name, h->member, h->members, formation_look_at_host, f, &f->shm, e) : PS_OK;
+}
+
+void wk_formation_close(struct wk_formation *f)
+{
+    wk_shm_close(f->shm);
+    wk_ring_destroy(f->ring);
+    free(f->here);
+    free(f->rank);
+}
+
+// ---- reduce -------------------------------------------------------------------------------------------------------
+
+static enum ps_code formation_reduce_on_ring(struct wk_formation *f, void *values, size_t n, enum wk_number type,
+                                             struct ps_error *e)
+{
+    wk_ring_begin(f->ring, &f->reduction, values, n, type);
+    while (wk_ring_wait(f->ring, &f->reduction, ps_now() + formation_pause, e) == PS_DEADLINE_EXCEEDED)
+        if (formation_look(f, f->hosts.before, e))
+            break;
+    return e->code;
+}
+
+enum ps_code wk_formation_reduce(struct wk_formation *f, void *values, size_t n, enum wk_number type,
+                                 struct ps_error *e)
+{
+    const bool one_host = f->hosts.hosts == 1;
+    e->code = PS_OK;
+    if (f->n == 1)
+        return PS_OK;
+    f->waiting_since = ps_now();
+    f->say = f->waiting_since + formation_patience;
+    if (!f->shm)
+        return formation_reduce_on_ring(f, values, n, type, e);
+    if (wk_shm_reduce(f->shm, values, n, type, one_host, e) || one_host)
+        return e->code;
+    if (f->hosts.member == 0 && formation_reduce_on_ring(f, values, n, type, e))
+        return e->code;
+    return wk_shm_broadcast(f->shm, values, n, type, e);
+}

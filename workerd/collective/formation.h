@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A formation: workers that have met and add up together, until one of them ends or is lost. Those of one host share
+// memory (shm.h), the first ones of the hosts are a ring (ring.h).
+//
+// Receives from: collective.c, which adds up; peers.c, which makes it and says why it ends. Hands to: ring.c, shm.c.
+// Threads: one adds up.
+#ifndef WK_FORMATION_H
+#define WK_FORMATION_H
+
+#include <signal.h>
+
+#include "workerd/collective/hosts.h"
+#include "workerd/collective/ring.h"
+#include "workerd/collective/shm.h"
+
+struct wk_formation {
+    // By whoever opens it.
+    uint64_t session;                   // drawn by the worker at which they met; not 0
+    const char *const *addresses;       // of all workers, by rank
+    const volatile sig_atomic_t *stop;  // not 0: a signal asks to stop
+
+    uint32_t n, self;       // members, and which of them this worker is
+    uint32_t *rank;         // [n] the workers' ranks, ascending
+    struct wk_hosts hosts;  // of members, not ranks
+    uint32_t *here;         // [hosts.members] the members of this host
+    struct wk_ring *ring;   // of the first workers of hosts; every member's is told why the formation ends
+    struct wk_shm *shm;     // NULL: no other member shares memory with this one
+    // Of the reduction at hand. Where it fails, chunks of it may be under way until the formation is closed.
+    struct wk_ring_reduction reduction;
+    uint64_t waiting_since, say;  // ns: ps_now; when to say next for whom it waits
+};
+
+// Of n workers of these ranks, ascending, and hosts (hosts.h), among them `self`.
+void wk_formation_open(struct wk_formation *f, const uint32_t *rank, const char *const *host, uint32_t n, uint32_t self,
+                       struct wk_ring_link link);
+// Waits for the other members of this host. Errors as wk_shm_open.
+enum ps_code wk_formation_share_memory(struct wk_formation *f, struct ps_error *e);
+void wk_formation_close(struct wk_formation *f);
+
+// Adds up an array of each member, in its place: the ranks' values in an order that the members and their hosts decide.
+// After an error the formation is of no use, and the array is not to be touched until it is closed. ABORTED: a member has ended or is lost, and which one. CANCELLED: a signal has come.
+enum ps_code wk_formation_reduce(struct wk_formation *f, void *values, size_t n, enum wk_number type,
+                                 struct ps_error *e);
+
+#endif
