@@ -364,6 +364,7 @@ static enum ps_code workerd_train(struct wk_run *run, const struct options *o, c
                   .rank = place->rank,
                   .addresses = (const char *const *)place->cluster.worker,
                   .workers = place->workers,
+                  .min_workers = run->env.min_workers,
                   .shares_memory = job->communication == PS_COMMUNICATION_AUTO,
                   .insecure = o->insecure,
                   .timeout = (uint64_t)job->timeout * PS_SECOND,

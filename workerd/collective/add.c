@@ -4,21 +4,21 @@
 #include <string.h>
 
 // Two functions for each type: of arrays, and from memory that may not be aligned.
-#define ADD(NAME, TYPE)                                                                \
-    static void NAME##s(TYPE *restrict sum, const TYPE *restrict v, size_t n)          \
-    {                                                                                  \
-        for (size_t i = 0; i < n; i++)                                                 \
-            sum[i] = sum[i] + v[i];                                                    \
-    }                                                                                  \
-                                                                                       \
+#define ADD(NAME, TYPE)                                                                 \
+    static void NAME##s(TYPE *restrict sum, const TYPE *restrict v, size_t n)           \
+    {                                                                                   \
+        for (size_t i = 0; i < n; i++)                                                  \
+            sum[i] = sum[i] + v[i];                                                     \
+    }                                                                                   \
+                                                                                        \
     static void NAME##_bytes(TYPE *restrict to, const uint8_t *restrict come, size_t n) \
-    {                                                                                  \
-        for (size_t i = 0; i < n; i++) {                                               \
-            TYPE v;                                                                    \
-            memcpy(&v, come + i * sizeof v, sizeof v);                                 \
-            to[i] = v + to[i];                                                         \
-        }                                                                              \
-    }                                                                                  \
+    {                                                                                   \
+        for (size_t i = 0; i < n; i++) {                                                \
+            TYPE v;                                                                     \
+            memcpy(&v, come + i * sizeof v, sizeof v);                                  \
+            to[i] = v + to[i];                                                          \
+        }                                                                               \
+    }                                                                                   \
     _Static_assert(sizeof(TYPE) <= sizeof(double), "a number that a slice cuts has room")
 
 ADD(add_float, float);

@@ -17,11 +17,11 @@ struct wk_ring {
     struct wk_ring_link link;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    uint64_t next;                   // sequence
+    uint64_t next;                        // sequence
     struct wk_ring_reduction *under_way;  // begun, and waited for
-    struct wk_ring_message *early;   // of reductions that have not begun
-    struct ps_error failed;          // code PS_OK: it has not
-    struct ps_error ended;           // likewise: the rank before has not
+    struct wk_ring_message *early;        // of reductions that have not begun
+    struct ps_error failed;               // code PS_OK: it has not
+    struct ps_error ended;                // likewise: the rank before has not
 };
 
 struct wk_ring *wk_ring_create(struct wk_ring_link link)
@@ -75,7 +75,8 @@ static size_t ring_chunk_elements(const struct wk_ring_reduction *r, size_t firs
 }
 
 // How many elements a chunk has that comes here; 0: there is no such chunk.
-static size_t ring_expected(const struct wk_ring *ring, const struct wk_ring_reduction *r, const struct wk_ring_chunk *c)
+static size_t ring_expected(const struct wk_ring *ring, const struct wk_ring_reduction *r,
+                            const struct wk_ring_chunk *c)
 {
     const size_t whole = WK_RING_CHUNK / wk_number_size(r->type);
     if (c->hop >= 2 * (ring->ranks - 1))

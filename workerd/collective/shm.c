@@ -102,7 +102,8 @@ static enum ps_code shm_await(const struct wk_shm *s, unsigned before, struct ps
     while (atomic_load_explicit(&s->head->barriers, memory_order_acquire) == before) {
         shm_futex(&s->head->barriers, FUTEX_WAIT, before, &look);
         // Who has gone after the barrier is no reason.
-        if (s->look(s->arg, shm_missing(s, before), e) && atomic_load_explicit(&s->head->barriers, memory_order_acquire) == before)
+        if (s->look(s->arg, shm_missing(s, before), e) &&
+            atomic_load_explicit(&s->head->barriers, memory_order_acquire) == before)
             return e->code;
     }
     e->code = PS_OK;

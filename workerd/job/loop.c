@@ -99,8 +99,11 @@ static enum ps_code loop_train(struct loop *l, const struct wk_work *work, struc
     struct wk_run *run = l->run;
     struct nn_result result = {0};
     l->step = run->position.step = work->step;
-    if (wk_stepper_train(&l->stepper, work, &result, e))
+    bool happened;
+    if (wk_stepper_train(&l->stepper, work, &result, &happened, e))
         return e->code;
+    if (!happened)
+        return PS_OK;
     l->step = work->step + 1;
     if (l->trained++ == 0)
         run->seconds_to_first_step = seconds_since(run->started);

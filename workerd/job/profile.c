@@ -58,7 +58,8 @@ static enum ps_code profile_train(struct profile *p, const struct wk_work *work,
 {
     const struct wk_run *run = p->run;
     struct nn_result result = {0};
-    if (wk_stepper_train(&p->stepper, work, &result, e))
+    bool happened;
+    if (wk_stepper_train(&p->stepper, work, &result, &happened, e))
         return e->code;
     run->strategy->group->report(run->state, work->step + 1, 0, work->rows ? result.loss / work->rows : 0);
     profile_lap(p, WK_PART_REPORT);

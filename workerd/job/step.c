@@ -56,9 +56,33 @@ static enum ps_code stepper_request(struct wk_stepper *s, uint64_t epoch, struct
     return PS_OK;
 }
 
+static enum ps_code stepper_drop(struct wk_stepper *s, int rows, struct ps_error *e)
+{
+    return rows == 0 || wk_feed_take(s->feed, e) ? PS_OK : e->code;
+}
+
+// Drops what was asked for, where it is void; *is_void says whether it was.
+static enum ps_code stepper_drop_void(struct wk_stepper *s, bool *is_void, struct ps_error *e)
+{
+    const struct wk_run *run = s->run;
+    *is_void = run->strategy->sharder->is_void && run->strategy->sharder->is_void(run->state);
+    if (!*is_void)
+        return PS_OK;
+    if (stepper_drop(s, s->untaken, e))
+        return e->code;
+    for (s->untaken = false; s->n_ahead > 0; s->n_ahead--) {
+        if (stepper_drop(s, s->ahead[s->head].rows, e))
+            return e->code;
+        s->head = (s->head + 1) % WK_FEED_AHEAD;
+    }
+    s->epoch_over = false;
+    return PS_OK;
+}
+
 enum ps_code wk_stepper_next(struct wk_stepper *s, uint64_t epoch, struct wk_work *work, bool *some, struct ps_error *e)
 {
-    if (stepper_request(s, epoch, e))
+    bool is_void;
+    if (stepper_drop_void(s, &is_void, e) || stepper_request(s, epoch, e))
         return e->code;
     *some = s->n_ahead > 0;
     if (!*some)
@@ -93,11 +117,13 @@ static enum ps_code stepper_train(struct wk_stepper *s, const struct wk_work *wo
     const struct wk_run *run = s->run;
     const struct wk_home *home = run->strategy->home;
     const struct nn_hooks hooks = {home->need, home->ready, run->state};
+    s->untaken = work->rows > 0;
     if (home->begin(run->state, work, e))
         return e->code;
     stepper_lap(s, WK_PART_BEGIN);
     const uint64_t start = ps_track_now(run->env.compute);
     const struct nn_batch *batch = work->rows ? stepper_take_batch(s, e) : &none;
+    s->untaken = false;
     ps_track_end(run->env.compute, &(struct ps_span){PS_SPAN_WAIT, "batch", start});
     stepper_lap(s, WK_PART_FEED);
     if (!batch || nn_replica_train(run->env.replica, batch, work->step, home->need ? &hooks : NULL, result, e))
@@ -110,10 +136,14 @@ static enum ps_code stepper_train(struct wk_stepper *s, const struct wk_work *wo
 }
 
 enum ps_code wk_stepper_train(struct wk_stepper *s, const struct wk_work *work, struct nn_result *result,
-                              struct ps_error *e)
+                              bool *happened, struct ps_error *e)
 {
     const uint64_t start = ps_track_now(s->run->env.compute);
-    const enum ps_code code = stepper_train(s, work, result, e);
+    enum ps_code code = stepper_train(s, work, result, e);
+    bool is_void = false;
+    if (code == PS_ABORTED && stepper_drop_void(s, &is_void, e) == PS_OK && is_void)
+        code = PS_OK;
+    *happened = !is_void;
     ps_track_end(s->run->env.compute, &(struct ps_span){PS_SPAN_STEP, "step", start, "step", work->step});
     return code;
 }

@@ -27,6 +27,7 @@ struct wk_stepper {
     int head, n_ahead;
     bool epoch_over;                            // all of this worker's share of it has been handed out
     bool drained;                               // it was asked to leave
+    bool untaken;                               // the batch of the step at hand is still the feed's
     struct nn_batch weighted;                   // the feed's, with weights of classes
     float *class_weight;                        // [batch_size]; NULL: none yet
     void (*lap)(void *arg, enum wk_part part);  // told when a part is over; NULL: nobody measures
@@ -42,8 +43,8 @@ void wk_stepper_begin_epoch(struct wk_stepper *s);
 enum ps_code wk_stepper_next(struct wk_stepper *s, uint64_t epoch, struct wk_work *work, bool *some,
                              struct ps_error *e);
 // Trains them: weights come before they are needed, gradients leave as soon as they are ready. *result is 0 where work
-// has no rows.
+// has no rows. *happened false: another worker was lost, and wk_stepper_next gives these examples again, to somebody.
 enum ps_code wk_stepper_train(struct wk_stepper *s, const struct wk_work *work, struct nn_result *result,
-                              struct ps_error *e);
+                              bool *happened, struct ps_error *e);
 
 #endif

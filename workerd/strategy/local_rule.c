@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/hash.h"
 
 enum { RUN = 2048 };  // elements of a mean that is made to be measured
 
@@ -178,13 +177,16 @@ bool wk_local_rule_take_averages(struct wk_local_rule *r)
     return average >= 0;
 }
 
-uint64_t wk_local_rule_hash(const struct wk_local_rule *r, uint64_t h)
+enum ps_code wk_local_rule_visit(const struct wk_local_rule *r, wk_array_fn visit, void *arg, struct ps_error *e)
 {
-    const size_t k_max = (size_t)r->n_slots;
-    for (size_t i = 0; i < nn_model_params(r->env->model) * k_max; i++)
-        if (r->slots[i])
-            h = ps_hash(h, r->slots[i], (size_t)nn_model_param(r->env->model, i / k_max)->count * sizeof(float));
-    return h;
+    const size_t n = nn_model_params(r->env->model), k_max = (size_t)r->n_slots;
+    for (size_t i = 0; i < n; i++)
+        if (visit(arg, nn_replica_param(r->env->replica, i), (size_t)nn_model_param(r->env->model, i)->count, e))
+            return e->code;
+    for (size_t i = 0; i < n * k_max; i++)
+        if (r->slots[i] && visit(arg, r->slots[i], (size_t)nn_model_param(r->env->model, i / k_max)->count, e))
+            return e->code;
+    return PS_OK;
 }
 
 // ---- checkpoints --------------------------------------------------------------------------------------------------

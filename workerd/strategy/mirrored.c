@@ -6,6 +6,10 @@
 // A step takes one batch for each replica: slice `rank` of the step's examples. At the end of an epoch some have fewer
 // rows, or none. The gradient is the mean over all rows of the step, so each replica's is weighted by its rows.
 //
+// Where a worker is lost, those that are left go on: what a step adds up, and each sum at the end of an epoch, is a
+// round, which all take one after the other. Some may have taken a round that others have not. These get what it gave
+// from the lowest rank that has it; where nobody has, the round is taken again, by those that are left.
+//
 // Gradients travel in buckets, cut in the order in which the backward pass makes them ready (Li et al., PyTorch
 // Distributed, VLDB 2020, section 3.2): a small one first, so that the network has work early.
 #include <inttypes.h>
@@ -34,19 +38,28 @@ struct mirrored_bucket {
     uint64_t start;  // ps_now, where somebody wants to know
 };
 
+enum mirrored_round { MIRRORED_STEP, MIRRORED_SUM };
+
 struct mirrored {
     const struct wk_env *env;
     struct wk_local_rule rule;
     struct mirrored_bucket *bucket;
     size_t n_buckets;
-    size_t *bucket_of;          // by variable
-    size_t begun;               // buckets that have left in the step at hand
-    float weight;               // of this replica's gradient in the mean of the step at hand
-    struct ps_error why;        // a gradient of the step is not finite
-    bool compared;              // the replicas have been found equal, once
-    double *hashes;             // [2 * ranks] of the replicas' variables
+    size_t *bucket_of;    // by variable
+    size_t begun;         // buckets that have left in the step at hand
+    float weight;         // of this replica's gradient in the mean of the step at hand
+    struct ps_error why;  // a gradient of the step is not finite
+    bool compared;        // the replicas have been found equal, once
+    double *hashes;       // [2 * ranks] of the replicas' variables
 
     uint64_t epoch, at, steps;  // examples of the epoch that have been handed out to all; steps
+    uint64_t end, taken;        // likewise, of those that have been trained
+    bool is_void;               // what was handed out and not trained
+
+    uint64_t rounds;           // that this replica has taken
+    enum mirrored_round last;  // what the last of them was,
+    double *sum;               // and what it gave, n_sum numbers
+    size_t n_sum;
 };
 
 // ---- open ---------------------------------------------------------------------------------------------------------
@@ -76,21 +89,32 @@ static void mirrored_cut_buckets(struct mirrored *s)
     }
 }
 
-static enum ps_code mirrored_add_up(struct mirrored *s, void *values, size_t n, enum wk_number type,
-                                    struct ps_error *e)
+static uint32_t mirrored_rank(const struct mirrored *s)
+{
+    return wk_collective_rank(s->env->collective, s->env->device);
+}
+
+static enum ps_code mirrored_add_up(struct mirrored *s, void *values, size_t n, enum wk_number type, struct ps_error *e)
 {
     return wk_collective_reduce(s->env->collective, s->env->device, values, n, type, e);
 }
 
-// Replica 0's values for all: the others add nothing to them.
+// What adds nothing to any number, 0 of either sign included.
+static void mirrored_clear(float *values, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        values[i] = -0.0F;
+}
+
+// Rank 0's values for all: the others add nothing to them.
 static enum ps_code mirrored_broadcast(struct mirrored *s, struct ps_error *e)
 {
     const struct wk_env *env = s->env;
     for (size_t i = 0; i < nn_model_params(env->model); i++) {
         float *w = nn_replica_param(env->replica, i);
         const size_t n = (size_t)nn_model_param(env->model, i)->count;
-        if (env->replica_rank != 0)
-            memset(w, 0, n * sizeof *w);
+        if (mirrored_rank(s) != 0)
+            mirrored_clear(w, n);
         if (mirrored_add_up(s, w, n, WK_FLOAT, e))
             return ps_error_prefix(e, "initial weights");
     }
@@ -105,6 +129,7 @@ static void mirrored_close(void *state, const char *reason)
     free(s->bucket);
     free(s->bucket_of);
     free(s->hashes);
+    free(s->sum);
     free(s);
 }
 
@@ -115,7 +140,7 @@ static enum ps_code mirrored_open(const struct wk_env *env, void **state, struct
     mirrored_cut_buckets(s);
     s->hashes = ps_alloc(2 * (size_t)env->replicas * sizeof *s->hashes);
     *state = s;
-    if (wk_local_rule_open(&s->rule, env, e) || (env->replica_rank == 0 && wk_init_weights(env, e)))
+    if (wk_local_rule_open(&s->rule, env, e) || (mirrored_rank(s) == 0 && wk_init_weights(env, e)))
         return e->code;
     return mirrored_broadcast(s, e);
 }
@@ -138,7 +163,7 @@ static uint64_t mirrored_seed(void *state)
 // Of all replicas in one step.
 static uint64_t mirrored_batch(const struct mirrored *s)
 {
-    return (uint64_t)s->env->job->batch_size * s->env->replicas;
+    return (uint64_t)s->env->job->batch_size * wk_collective_ranks(s->env->collective);
 }
 
 static enum wk_next mirrored_next(void *state, uint64_t epoch, bool idle, struct wk_work *work, struct ps_error *e)
@@ -148,11 +173,11 @@ static enum wk_next mirrored_next(void *state, uint64_t epoch, bool idle, struct
     (void)e;
     if (epoch != s->epoch) {
         s->epoch = epoch;
-        s->at = 0;
+        s->at = s->end = 0;
     }
     if (s->at >= examples)
         return idle ? WK_EPOCH_END : WK_LATER;
-    const uint64_t first = s->at + s->env->replica_rank * batch;
+    const uint64_t first = s->at + mirrored_rank(s) * batch;
     work->epoch = epoch;
     work->step = s->steps++;
     work->first = first < examples ? first : examples;
@@ -162,6 +187,118 @@ static enum wk_next mirrored_next(void *state, uint64_t epoch, bool idle, struct
     s->at += work->rows_of_all;
     work->end = s->at;
     return WK_BATCH;
+}
+
+// ---- a worker is lost ---------------------------------------------------------------------------------------------
+
+// What one rank has, for those that have not.
+struct mirrored_gift {
+    struct mirrored *s;
+    uint32_t giver;
+    bool behind;
+    float *scratch;
+    size_t size;
+};
+
+// The others' own values stay as they are until all are there: a further worker may be lost meanwhile.
+static enum ps_code mirrored_give(void *arg, float *values, size_t n, struct ps_error *e)
+{
+    struct mirrored_gift *g = arg;
+    if (n > g->size) {
+        g->size = n;
+        g->scratch = ps_realloc(g->scratch, n * sizeof *g->scratch);
+    }
+    mirrored_clear(g->scratch, n);
+    if (mirrored_rank(g->s) == g->giver)
+        memcpy(g->scratch, values, n * sizeof *g->scratch);
+    if (mirrored_add_up(g->s, g->scratch, n, WK_FLOAT, e))
+        return e->code;
+    if (g->behind)
+        memcpy(values, g->scratch, n * sizeof *g->scratch);
+    return PS_OK;
+}
+
+static enum ps_code mirrored_give_sum(struct mirrored *s, uint32_t giver, bool behind, double *values, size_t n,
+                                      struct ps_error *e)
+{
+    double *scratch = ps_alloc((n + 1) * sizeof *scratch);
+    for (size_t i = 0; i < n; i++)
+        scratch[i] = mirrored_rank(s) == giver ? s->sum[i] : -0.0;
+    if (mirrored_add_up(s, scratch, n, WK_DOUBLE, e) == PS_OK && behind)
+        memcpy(values, scratch, n * sizeof *scratch);
+    free(scratch);
+    return e->code;
+}
+
+// How many rounds each rank has taken: the most, the lowest rank that has, and whether there is one that has not.
+static enum ps_code mirrored_find_giver(struct mirrored *s, uint64_t *most, uint32_t *giver, bool *needed,
+                                        struct ps_error *e)
+{
+    const uint32_t n = wk_collective_ranks(s->env->collective);
+    for (uint32_t rank = 0; rank < n; rank++)
+        s->hashes[rank] = 0;
+    s->hashes[mirrored_rank(s)] = (double)s->rounds;
+    if (mirrored_add_up(s, s->hashes, n, WK_DOUBLE, e))
+        return e->code;
+    *giver = 0;
+    for (uint32_t rank = 1; rank < n; rank++)
+        *giver = s->hashes[rank] > s->hashes[*giver] ? rank : *giver;
+    *most = (uint64_t)s->hashes[*giver];
+    *needed = false;
+    for (uint32_t rank = 0; rank < n; rank++)
+        *needed |= s->hashes[rank] < s->hashes[*giver];
+    return PS_OK;
+}
+
+// values: of the sum in which this replica is, n of them.
+static enum ps_code mirrored_agree(struct mirrored *s, enum mirrored_round round, double *values, size_t n,
+                                   bool *behind, struct ps_error *e)
+{
+    struct mirrored_gift gift = {.s = s};
+    uint64_t most = 0;
+    bool needed = false;
+    if (mirrored_find_giver(s, &most, &gift.giver, &needed, e) || !needed)
+        return e->code;
+    gift.behind = s->rounds < most;
+    if ((gift.behind ? round : s->last) == MIRRORED_STEP)
+        wk_local_rule_visit(&s->rule, mirrored_give, &gift, e);
+    else
+        mirrored_give_sum(s, gift.giver, gift.behind, values, gift.behind ? n : s->n_sum, e);
+    free(gift.scratch);
+    *behind = e->code == PS_OK && gift.behind;
+    return e->code;
+}
+
+// After *e those that are left meet, in the middle of this round. *behind: the others had taken it, and this replica has
+// now what it gave. Otherwise nobody has.
+static enum ps_code mirrored_meet(struct mirrored *s, enum mirrored_round round, double *values, size_t n, bool *behind,
+                                  struct ps_error *e)
+{
+    *behind = false;
+    while (e->code == PS_ABORTED && wk_collective_reform(s->env->collective, e) == PS_OK)
+        if (mirrored_agree(s, round, values, n, behind, e) == PS_OK) {
+            s->is_void = true;
+            s->compared = false;
+            return PS_OK;
+        }
+    return e->code;
+}
+
+static enum ps_code mirrored_again(struct ps_error *e)
+{
+    return ps_fail(e, PS_ABORTED, "the step is taken again");
+}
+
+static bool mirrored_is_void(void *state)
+{
+    struct mirrored *s = state;
+    const bool is_void = s->is_void;
+    if (is_void) {
+        s->at = s->end;
+        s->steps = s->taken;
+    }
+    s->is_void = false;
+    return is_void;
 }
 
 // ---- a step -------------------------------------------------------------------------------------------------------
@@ -204,13 +341,19 @@ static void mirrored_ready(void *state, size_t variable)
     }
 }
 
+static enum ps_code mirrored_add_hash(void *arg, float *values, size_t n, struct ps_error *e)
+{
+    uint64_t *hash = arg;
+    *hash = ps_hash(*hash, values, n * sizeof *values);
+    (void)e;
+    return PS_OK;
+}
+
 // Of all variables, what the optimizer keeps of them, and the next step.
 static uint64_t mirrored_hash(const struct mirrored *s, uint64_t step)
 {
-    uint64_t hash = wk_local_rule_hash(&s->rule, ps_hash(PS_HASH_SEED, &step, sizeof step));
-    for (size_t i = 0; i < nn_model_params(s->env->model); i++)
-        hash = ps_hash(hash, nn_replica_param(s->env->replica, i),
-                       (size_t)nn_model_param(s->env->model, i)->count * sizeof(float));
+    uint64_t hash = ps_hash(PS_HASH_SEED, &step, sizeof step);
+    wk_local_rule_visit(&s->rule, mirrored_add_hash, &hash, NULL);
     return hash;
 }
 
@@ -219,11 +362,11 @@ static uint64_t mirrored_hash(const struct mirrored *s, uint64_t step)
 static enum ps_code mirrored_compare(struct mirrored *s, uint64_t step, struct ps_error *e)
 {
     const uint64_t hash = mirrored_hash(s, step);
-    const uint32_t n = s->env->replicas;
+    const uint32_t n = wk_collective_ranks(s->env->collective);
     for (uint32_t rank = 0; rank < 2 * n; rank++)
         s->hashes[rank] = 0;
-    s->hashes[2 * s->env->replica_rank] = (double)(hash >> 32);
-    s->hashes[2 * s->env->replica_rank + 1] = (double)(hash & UINT32_MAX);
+    s->hashes[2 * mirrored_rank(s)] = (double)(hash >> 32);
+    s->hashes[2 * mirrored_rank(s) + 1] = (double)(hash & UINT32_MAX);
     if (mirrored_add_up(s, s->hashes, 2 * (size_t)n, WK_DOUBLE, e))
         return e->code;
     for (uint32_t rank = 1; rank < n; rank++)
@@ -240,8 +383,9 @@ static enum ps_code mirrored_begin(void *state, const struct wk_work *work, stru
 {
     struct mirrored *s = state;
     // Once, before the first step: workers that go on from different checkpoints would train different models.
+    bool behind;
     if (!s->compared && mirrored_compare(s, work->step, e))
-        return e->code;
+        return mirrored_meet(s, MIRRORED_STEP, NULL, 0, &behind, e) ? e->code : mirrored_again(e);
     s->weight = (float)work->rows / (float)work->rows_of_all;
     s->why.code = PS_OK;
     s->begun = 0;
@@ -265,18 +409,33 @@ static enum ps_code mirrored_wait(struct mirrored *s, struct ps_error *e)
     return PS_OK;
 }
 
+static void mirrored_take_step(struct mirrored *s, const struct wk_work *work)
+{
+    s->end = work->end;
+    s->taken = work->step + 1;
+    s->last = MIRRORED_STEP;
+    s->rounds++;
+}
+
 static enum ps_code mirrored_end(void *state, const struct wk_work *work, struct ps_error *e)
 {
     struct mirrored *s = state;
+    const uint64_t every = s->env->job->compare_every;
+    bool behind = false;
     if (s->why.code) {
         *e = s->why;
         return e->code;
     }
-    if (mirrored_wait(s, e))
+    if (mirrored_wait(s, e) && mirrored_meet(s, MIRRORED_STEP, NULL, 0, &behind, e))
         return e->code;
-    wk_local_rule_apply(&s->rule, work->step);
-    const uint64_t every = s->env->job->compare_every;
-    return every && (work->step + 1) % every == 0 ? mirrored_compare(s, work->step + 1, e) : PS_OK;
+    if (s->is_void && !behind)
+        return mirrored_again(e);
+    if (!behind)
+        wk_local_rule_apply(&s->rule, work->step);
+    mirrored_take_step(s, work);
+    if (every && s->taken % every == 0 && mirrored_compare(s, s->taken, e))
+        return mirrored_meet(s, MIRRORED_STEP, NULL, 0, &behind, e);
+    return PS_OK;
 }
 
 static enum ps_code mirrored_refresh(void *state, struct ps_error *e)
@@ -290,7 +449,7 @@ static enum ps_code mirrored_refresh(void *state, struct ps_error *e)
 static enum ps_code mirrored_salvage(void *state, struct ps_error *e)
 {
     const struct mirrored *s = state;
-    return s->env->replica_rank == 0 ? PS_OK : ps_fail(e, PS_NOT_FOUND, "replica 0 writes the weights");
+    return mirrored_rank(s) == 0 ? PS_OK : ps_fail(e, PS_NOT_FOUND, "replica 0 writes the weights");
 }
 
 // ---- checkpoints, the learning rate -------------------------------------------------------------------------------
@@ -308,8 +467,8 @@ static enum ps_code mirrored_load(void *state, const struct wk_checkpoint *from,
     if (wk_local_rule_load(&s->rule, from, e))
         return e->code;
     s->epoch = epoch;
-    s->at = first;
-    s->steps = step;
+    s->at = s->end = first;
+    s->steps = s->taken = step;
     return PS_OK;
 }
 
@@ -327,9 +486,31 @@ static void mirrored_set_rate(void *state, double rate)
 
 // ---- with whom ----------------------------------------------------------------------------------------------------
 
+static void mirrored_keep_sum(struct mirrored *s, const double *values, size_t n)
+{
+    free(s->sum);
+    s->sum = ps_alloc((n + 1) * sizeof *s->sum);
+    memcpy(s->sum, values, n * sizeof *s->sum);
+    s->n_sum = n;
+    s->last = MIRRORED_SUM;
+    s->rounds++;
+}
+
 static enum ps_code mirrored_sum(void *state, double *values, uint64_t n, struct ps_error *e)
 {
-    return mirrored_add_up(state, values, n, WK_DOUBLE, e);
+    struct mirrored *s = state;
+    double *own = ps_alloc((n + 1) * sizeof *own);
+    bool behind = false;
+    memcpy(own, values, n * sizeof *own);
+    while (!behind && mirrored_add_up(s, values, n, WK_DOUBLE, e)) {
+        memcpy(values, own, n * sizeof *own);
+        if (mirrored_meet(s, MIRRORED_SUM, values, n, &behind, e))
+            break;
+    }
+    free(own);
+    if (e->code == PS_OK)
+        mirrored_keep_sum(s, values, n);
+    return e->code;
 }
 
 // All have taken the same steps.
@@ -349,14 +530,13 @@ static enum ps_code mirrored_elect(void *state, bool written, enum wk_writer *wr
     double is_written = written;
     if (mirrored_sum(state, &is_written, 1, e))
         return e->code;
-    *writer = is_written > 0 ? WK_NOBODY : s->env->replica_rank == 0 ? WK_SELF : WK_ANOTHER;
+    *writer = is_written > 0 ? WK_NOBODY : mirrored_rank(s) == 0 ? WK_SELF : WK_ANOTHER;
     return PS_OK;
 }
 
 static bool mirrored_is_chief(void *state)
 {
-    const struct mirrored *s = state;
-    return s->env->replica_rank == 0;
+    return mirrored_rank(state) == 0;
 }
 
 static bool mirrored_in_rounds(void *state)
@@ -377,6 +557,7 @@ static const struct wk_sharder sharder_of_steps = {
     .first_epoch = mirrored_first_epoch,
     .seed = mirrored_seed,
     .next = mirrored_next,
+    .is_void = mirrored_is_void,
 };
 
 static const struct wk_home mirrored_home = {

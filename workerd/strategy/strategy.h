@@ -95,10 +95,14 @@ struct wk_sharder {
     uint64_t (*seed)(void *state);
     // Which examples this worker trains next. idle: all it was given before have been trained.
     enum wk_next (*next)(void *state, uint64_t epoch, bool idle, struct wk_work *work, struct ps_error *e);
+    // Has what was handed out changed, as others take a part in it, or no part any more? Said once: what has not been
+    // trained is void, and asked for again. NULL: it never does.
+    bool (*is_void)(void *state);
 };
 
 // Where the variables live. A step calls begin; need and ready of each variable that it changes, as nn_hooks describe
-// them (workerd/nn/program.h); end. A step of no rows has gradients of 0.
+// them (workerd/nn/program.h); end. A step of no rows has gradients of 0. Where begin or end fails with ABORTED, and
+// sharder.is_void says so, the step has not happened and is taken again.
 struct wk_home {
     enum ps_code (*begin)(void *state, const struct wk_work *work, struct ps_error *e);
     // The value is the one for this step, and nobody reads the gradient any more. Both NULL: values are always there,

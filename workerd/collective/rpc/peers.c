@@ -327,9 +327,8 @@ static enum ps_code peers_admit_watcher(struct wk_peers *p, const Paramserver__V
 {
     const struct session *s = p->now;
     if (s && (r->session != s->f.session || r->rank != session_neighbour(s, s->f.n - 1)))
-        return ps_fail(e, PS_FAILED_PRECONDITION,
-                       "worker %" PRIu32 " is watched by worker %" PRIu32 " of its session", p->options.rank,
-                       session_neighbour(s, s->f.n - 1));
+        return ps_fail(e, PS_FAILED_PRECONDITION, "worker %" PRIu32 " is watched by worker %" PRIu32 " of its session",
+                       p->options.rank, session_neighbour(s, s->f.n - 1));
     if (p->closed)
         return ps_fail(e, PS_ABORTED, "worker %" PRIu32 " has ended", p->options.rank);
     *earlier = p->watcher;

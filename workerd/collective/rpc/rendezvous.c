@@ -20,7 +20,8 @@
 // How often a waiting worker looks whether a signal has come, and calls again where nobody listened. How much longer
 // the others wait than the host. How often the host of a further meeting asks those who are missing whether they live,
 // and how long they have to answer.
-static const uint64_t rendezvous_look = 100 * PS_MS, rendezvous_margin = 2 * PS_SECOND, rendezvous_ask_every = PS_SECOND;
+static const uint64_t rendezvous_look = 100 * PS_MS, rendezvous_margin = 2 * PS_SECOND,
+                      rendezvous_ask_every = PS_SECOND;
 
 // ---- init ---------------------------------------------------------------------------------------------------------
 
@@ -369,7 +370,10 @@ static enum ps_code rendezvous_host(struct wk_rendezvous *v, const char *why, st
     if (e->code == PS_OK)
         rendezvous_answer(v);
     // A deadline that is not the guests' own.
-    rendezvous_refuse(v, e->code == PS_DEADLINE_EXCEEDED ? PS_ABORTED : e->code ? e->code : PS_FAILED_PRECONDITION,
+    rendezvous_refuse(v,
+                      e->code == PS_DEADLINE_EXCEEDED ? PS_ABORTED
+                      : e->code                       ? e->code
+                                                      : PS_FAILED_PRECONDITION,
                       e->code ? e->text : "the session has begun");
     return e->code;
 }
@@ -383,8 +387,8 @@ static void rendezvous_take_reply(struct wk_rendezvous *v, const Paramserver__V1
     for (size_t k = 0; k < r->n_rank; k++)
         is_of_it |= r->rank[k] == v->options->rank;
     if (r->session == 0 || !is_of_it || r->n_rank > v->options->workers || r->n_host != r->n_rank) {
-        ps_fail(&v->said, PS_INVALID_ARGUMENT, "the host answers with a session of %zu workers, which is not this one's",
-                r->n_rank);
+        ps_fail(&v->said, PS_INVALID_ARGUMENT,
+                "the host answers with a session of %zu workers, which is not this one's", r->n_rank);
         return;
     }
     v->session = r->session;

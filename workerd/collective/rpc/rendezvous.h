@@ -23,11 +23,11 @@ struct wk_rendezvous {
     struct guest {
         struct ps_call *call;  // NULL: it has not come, or has been answered
         char *host;
-    } *guest;             // [workers] who want to meet here
-    bool *lost;           // [workers] of the last session, as far as is known
-    bool over;            // nobody is let in any more
-    bool answered;        // the host has said something,
-    struct ps_error said; // what that was
+    } * guest;             // [workers] who want to meet here
+    bool *lost;            // [workers] of the last session, as far as is known
+    bool over;             // nobody is let in any more
+    bool answered;         // the host has said something,
+    struct ps_error said;  // what that was
 
     // The last session: its members in the order of ranks, and what names their hosts.
     uint64_t session;  // 0: there has been none
