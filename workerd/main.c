@@ -403,6 +403,9 @@ static enum ps_code workerd_take_part(struct wk_run *run, const struct options *
     run->env.n_ps = place.cluster.n;
     if (code == PS_OK && place.evaluator)
         ps_info("TF_CONFIG: an evaluator takes no part in the training: nothing to do");
+    else if (code == PS_OK && run->env.min_workers > place.workers)
+        code = ps_fail(e, PS_INVALID_ARGUMENT, "%s: the job needs %" PRIu32 " workers, and has %" PRIu32, o->job,
+                       run->env.min_workers, place.workers);
     else if (code == PS_OK)
         code = workerd_train(run, o, &place, model, e);
     ps_cluster_fini(&place.cluster);

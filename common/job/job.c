@@ -110,6 +110,7 @@ struct field {
 #define AT(member) .offset = offsetof(struct ps_job, member)
 #define RATE "optimizer.learning_rate"
 #define SERVERS .strategies = 1 << PS_STRATEGY_PARAMETER_SERVER
+#define WORKERS .strategies = 1 << PS_STRATEGY_PARAMETER_SERVER | 1 << PS_STRATEGY_MULTI_WORKER_MIRRORED
 #define REPLICAS .strategies = 1 << PS_STRATEGY_MIRRORED | 1 << PS_STRATEGY_MULTI_WORKER_MIRRORED
 #define OWN .own = true
 #define SCHEDULED(set) .by = BY_SCHEDULE, .kinds = (set), .required = (set)
@@ -184,7 +185,7 @@ static const struct field fields[] = {
     {"strategy.compare_every", COUNT, AT(compare_every), "0", .max = 1 << 30, REPLICAS},
     {"strategy.placement", WORD, AT(placement), "greedy", placements, SERVERS},
     {"strategy.partitioner", STRING, AT(partitioner), "none", SERVERS},
-    {"strategy.min_workers", SMALL, AT(min_workers), "1", .min = 1, .max = PS_MAX_WORKERS, SERVERS, OWN},
+    {"strategy.min_workers", SMALL, AT(min_workers), "1", .min = 1, .max = PS_MAX_WORKERS, WORKERS, OWN},
     {"batch_size", SMALL, AT(batch_size), "64", .min = 1, .max = 1 << 20},
     {"epochs", COUNT, AT(epochs), "1", .min = 1, .max = 1 << 30},
     {"steps", COUNT, AT(steps), "0", .min = 0, .max = INT64_MAX},

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Replicas without a ps task: of one process (mirrored) and of workers that form a ring (multi_worker_mirrored). What they
-# train is what one device trains (tests/it/examples.sh has more of that); what becomes of it when one of them ends.
+# train is what one device trains (tests/it/examples.sh has more of that); what becomes of it when one of them is lost.
 . "$top_srcdir/tests/it/lib.sh" || exit 1
 cd "$scratch" || exit 1
 job=$examples/softmax/one_device.yaml
@@ -90,6 +90,8 @@ printf 'worker: ["0.0.0.0:7", "127.0.0.1:1"]\n' >open.yaml
 printf 'worker: ["127.0.0.1:1", "127.0.0.1:1"]\n' >bad.yaml
 ok "and no other's" fails_with 65 "is there twice, each worker needs its own" \
     "$workerd" --job "$job" --set strategy.name=multi_worker_mirrored --cluster bad.yaml
+ok "fewer workers than are needed" fails_with 65 "the job needs 2 workers, and has 1" \
+    "$workerd" --job "$job" --set strategy.name=mirrored --min-workers 2
 ok "a profile is of one replica" fails_with 65 "expected one worker and one device" "$workerd" --job "$job" --profile \
     --set strategy.name=mirrored --set strategy.devices="[cpu:0,cpu:1]"
 ok "loopback alone, unless told otherwise" fails_with 78 "insecure" \
@@ -99,17 +101,20 @@ one_infinite() { # a gradient that is none, at both
 }
 ok "a gradient that is not finite ends all" one_infinite
 
-# One of three workers is killed, stopped, or leaves: the others end, and name it.
+# One of three workers is killed, stands still, or leaves. Who trains compares the replicas before each step.
 endless=(--set epochs=100000 --set callbacks=[])
 workers=(unix:$scratch/0 unix:$scratch/1 unix:$scratch/2)
 printf 'worker: ["%s", "%s", "%s"]\n' "${workers[@]}" >three.yaml
-start() { # RANK COMMUNICATION
+start() { # RANK COMMUNICATION ARGUMENT ...
+    local rank=$1 communication=$2
+    shift 2
     "$workerd" --job "$job" --set strategy.name=multi_worker_mirrored "${small[@]}" "${endless[@]}" --cluster three.yaml \
-        --set strategy.communication="$2" --rank "$1" --set output="$scratch/of$1.safetensors" >"log$1" 2>&1 &
-    pid[$1]=$!
+        --set strategy.communication="$communication" --set strategy.compare_every=1 --rank "$rank" \
+        --set output="$scratch/of$rank.safetensors" "$@" >"log$rank" 2>&1 &
+    pid[$rank]=$!
 }
-start_three() { # COMMUNICATION
-    for rank in 0 1 2; do start $rank "$1"; done
+start_three() { # COMMUNICATION ARGUMENT ...
+    for rank in 0 1 2; do start $rank "$@"; done
     for _ in $(seq 300); do
         grep -q 'Epoch 3/' log0 && return
         sleep 0.1
@@ -120,25 +125,73 @@ ended_with() { # RANK CODE
     wait "${pid[$1]}"
     [ $? = "$2" ]
 }
-one_ends() { # COMMUNICATION
-    ok "$1: three workers train" start_three "$1"
-    kill -KILL "${pid[1]}"
-    ok "$1: one is killed: worker 0 ends" ended_with 0 75
-    ok "$1: and worker 2" ended_with 2 75
-    ok "$1: worker 0 names it" says 'worker 1 (.*) is gone' log0
-    ok "$1: worker 2 names it" says 'worker 1 (.*) is gone' log2
-    ok "$1: three workers train" start_three "$1"
-    kill -STOP "${pid[2]}"
-    ok "$1: one stands still: worker 0 ends" ended_with 0 75
-    ok "$1: and worker 1" ended_with 1 75
-    ok "$1: worker 0 names it" says 'worker 2 (.*) is gone' log0
-    ok "$1: worker 1 names it" says 'worker 2 (.*) is gone' log1
-    kill -KILL "${pid[2]}"
-    kill -CONT "${pid[2]}"
-    wait "${pid[2]}"
+lose() { # RANK SIGNAL
+    kill -"$2" "${pid[$1]}"
 }
-one_ends auto
-one_ends ring
+gone() { # RANK
+    kill -KILL "${pid[$1]}"
+    kill -CONT "${pid[$1]}"
+    wait "${pid[$1]}"
+}
+# Those that are left train on, under whoever of them is the lowest, until a signal ends them all.
+goes_on() { # RANK OF-THOSE-LEFT
+    for _ in $(seq 100); do
+        grep -q "goes on with $2 of 3 workers" "log$1" && return
+        sleep 0.1
+    done
+    return 1
+}
+trains() { # RANK
+    local epoch
+    epoch=$(grep -c Epoch "log$1")
+    for _ in $(seq 100); do
+        [ "$(grep -c Epoch "log$1")" -gt $((epoch + 2)) ] && return
+        sleep 0.1
+    done
+    return 1
+}
+one_is_lost() { # COMMUNICATION RANK SIGNAL LOWEST OTHER
+    ok "$1: three workers train" start_three "$1"
+    lose "$2" "$3"
+    ok "$1: worker $2 gets $3: worker $4 goes on" goes_on "$4" 2
+    ok "$1: and worker $5" goes_on "$5" 2
+    ok "$1: both name it" eval "says 'worker $2 (.*) is gone' log$4 && says 'worker $2 (.*) is gone' log$5"
+    ok "$1: worker $4 trains" trains "$4"
+    gone "$2"
+    kill -TERM "${pid[$4]}" "${pid[$5]}"
+    ok "$1: worker $4 keeps the weights" ended_with "$4" 143
+    ok "$1: they can be read" same -a "of$4.safetensors" "of$4.safetensors" 0
+    wait "${pid[$5]}"
+    rm -f of?.safetensors
+}
+one_is_lost auto 1 KILL 0 2
+one_is_lost auto 0 STOP 1 2
+one_is_lost ring 2 STOP 0 1
+one_is_lost ring 0 KILL 1 2
+
+# With fewer than they are to be they end, and so does who is less than half.
+ok "three workers train" start_three ring --set strategy.min_workers=3
+lose 1 KILL
+ok "three are needed: worker 0 ends" ended_with 0 75
+ok "and worker 2" ended_with 2 75
+ok "worker 0 names it" says 'worker 1 (.*) is gone.*2 workers are left, of at least 3' log0
+ok "worker 2 names it" says 'worker 1 (.*) is gone.*2 workers are left, of at least 3' log2
+ok "three workers train" start_three auto
+lose 0 KILL
+ok "worker 1 goes on" goes_on 1 2
+lose 1 KILL
+ok "one of two, which is not the lowest, ends" ended_with 2 75
+ok "and says why" says '1 of 2 workers are left, and the others may go on' log2
+wait "${pid[0]}" "${pid[1]}"
+ok "three workers train" start_three auto
+lose 2 KILL
+ok "worker 0 goes on" goes_on 0 2
+lose 1 KILL
+ok "the lowest goes on alone" goes_on 0 1
+ok "and trains" trains 0
+kill -TERM "${pid[0]}"
+ok "until a signal comes" ended_with 0 143
+
 ok "three workers train" start_three auto
 kill -TERM "${pid[0]}" "${pid[1]}" "${pid[2]}"
 ok "a signal to all: worker 0 keeps the weights" ended_with 0 143

@@ -186,7 +186,7 @@ static enum ps_code run_check_job(struct run *run, struct ps_error *e)
     if (run->n_ps == 0 && !run->peers)
         run->n_workers = 1;
     if (run->min_workers == 0)
-        run->min_workers = run->peers ? run->n_workers : (long)job->min_workers;
+        run->min_workers = (long)job->min_workers;
     enum ps_code code = ps_job_check_files(job, run->summary, e);
     if (code == PS_OK && run->timeline)
         code = ps_output_check(run->timeline, e);
