@@ -85,6 +85,7 @@ workerd_workerd_SOURCES = \
 	workerd/job/place.c workerd/job/place.h \
 	workerd/job/replicas.c workerd/job/replicas.h \
 	workerd/strategy/mirrored.c \
+	workerd/strategy/rounds.c workerd/strategy/rounds.h \
 	workerd/strategy/examples.c \
 	workerd/strategy/parameter_server.c workerd/strategy/parameter_server.h \
 	workerd/strategy/psd_home.c \

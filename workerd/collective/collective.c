@@ -208,14 +208,14 @@ static void collective_take_ranks(struct wk_collective *c)
 }
 
 // locked, by the last replica that comes.
-static void collective_meet(struct wk_collective *c, const struct ps_error *why)
+static void collective_meet(struct wk_collective *c, bool admits, const struct ps_error *why)
 {
     while (c->busy)
         pthread_cond_wait(&c->changed, &c->lock);
     c->met = *why;
     if (!c->over && c->peers) {
         pthread_mutex_unlock(&c->lock);
-        wk_peers_reform(c->peers, &c->met);
+        wk_peers_reform(c->peers, admits, &c->met);
         pthread_mutex_lock(&c->lock);
     }
     c->meeting = 0;
@@ -228,12 +228,12 @@ static void collective_meet(struct wk_collective *c, const struct ps_error *why)
     pthread_cond_broadcast(&c->changed);
 }
 
-enum ps_code wk_collective_reform(struct wk_collective *c, struct ps_error *e)
+enum ps_code wk_collective_reform(struct wk_collective *c, bool admits, struct ps_error *e)
 {
     pthread_mutex_lock(&c->lock);
     const uint64_t this = c->meetings;
     if (++c->meeting == c->replicas)
-        collective_meet(c, e);
+        collective_meet(c, admits, e);
     while (c->meetings == this && !c->over)
         pthread_cond_wait(&c->changed, &c->lock);
     if (c->meetings != this)
@@ -252,6 +252,16 @@ uint32_t wk_collective_rank(const struct wk_collective *c, uint32_t replica)
 uint32_t wk_collective_ranks(const struct wk_collective *c)
 {
     return c->ranks;
+}
+
+bool wk_collective_joined(const struct wk_collective *c)
+{
+    return c->peers && wk_peers_joined(c->peers);
+}
+
+uint32_t wk_collective_guests(const struct wk_collective *c)
+{
+    return c->peers ? wk_peers_guests(c->peers) : 0;
 }
 
 static void collective_free(struct wk_collective *c)

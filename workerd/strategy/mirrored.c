@@ -6,9 +6,7 @@
 // A step takes one batch for each replica: slice `rank` of the step's examples. At the end of an epoch some have fewer
 // rows, or none. The gradient is the mean over all rows of the step, so each replica's is weighted by its rows.
 //
-// Where a worker is lost, those that are left go on: what a step adds up, and each sum at the end of an epoch, is a
-// round, which all take one after the other. Some may have taken a round that others have not. These get what it gave
-// from the lowest rank that has it; where nobody has, the round is taken again, by those that are left.
+// Where a worker is lost, those that are left go on, and one that comes back gets what they have (rounds.h).
 //
 // Gradients travel in buckets, cut in the order in which the backward pass makes them ready (Li et al., PyTorch
 // Distributed, VLDB 2020, section 3.2): a small one first, so that the network has work early.
@@ -20,11 +18,12 @@
 
 #include "common/base/alloc.h"
 #include "common/base/hash.h"
-#include "workerd/collective/collective.h"
-#include "workerd/strategy/local_rule.h"
+#include "workerd/strategy/rounds.h"
 
 // Bytes; those of PyTorch's DistributedDataParallel.
 enum { FIRST_BUCKET = 1 << 20, BUCKET = 25 << 20 };
+// After so many steps those who have lost a worker see whether it wants to come back.
+enum { LET_IN_EVERY = 16 };
 
 // Gradients that are added up together: one range of the replica's memory.
 struct mirrored_bucket {
@@ -38,8 +37,6 @@ struct mirrored_bucket {
     uint64_t start;  // ps_now, where somebody wants to know
 };
 
-enum mirrored_round { MIRRORED_STEP, MIRRORED_SUM };
-
 struct mirrored {
     const struct wk_env *env;
     struct wk_local_rule rule;
@@ -52,14 +49,9 @@ struct mirrored {
     bool compared;        // the replicas have been found equal, once
     double *hashes;       // [2 * ranks] of the replicas' variables
 
+    struct wk_rounds rounds;
+    bool late;                  // the others had begun
     uint64_t epoch, at, steps;  // examples of the epoch that have been handed out to all; steps
-    uint64_t end, taken;        // likewise, of those that have been trained
-    bool is_void;               // what was handed out and not trained
-
-    uint64_t rounds;           // that this replica has taken
-    enum mirrored_round last;  // what the last of them was,
-    double *sum;               // and what it gave, n_sum numbers
-    size_t n_sum;
 };
 
 // ---- open ---------------------------------------------------------------------------------------------------------
@@ -89,23 +81,6 @@ static void mirrored_cut_buckets(struct mirrored *s)
     }
 }
 
-static uint32_t mirrored_rank(const struct mirrored *s)
-{
-    return wk_collective_rank(s->env->collective, s->env->device);
-}
-
-static enum ps_code mirrored_add_up(struct mirrored *s, void *values, size_t n, enum wk_number type, struct ps_error *e)
-{
-    return wk_collective_reduce(s->env->collective, s->env->device, values, n, type, e);
-}
-
-// What adds nothing to any number, 0 of either sign included.
-static void mirrored_clear(float *values, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        values[i] = -0.0F;
-}
-
 // Rank 0's values for all: the others add nothing to them.
 static enum ps_code mirrored_broadcast(struct mirrored *s, struct ps_error *e)
 {
@@ -113,9 +88,9 @@ static enum ps_code mirrored_broadcast(struct mirrored *s, struct ps_error *e)
     for (size_t i = 0; i < nn_model_params(env->model); i++) {
         float *w = nn_replica_param(env->replica, i);
         const size_t n = (size_t)nn_model_param(env->model, i)->count;
-        if (mirrored_rank(s) != 0)
-            mirrored_clear(w, n);
-        if (mirrored_add_up(s, w, n, WK_FLOAT, e))
+        if (wk_rounds_rank(&s->rounds) != 0)
+            wk_rounds_clear(w, n);
+        if (wk_rounds_add_up(&s->rounds, w, n, WK_FLOAT, e))
             return ps_error_prefix(e, "initial weights");
     }
     return PS_OK;
@@ -125,12 +100,48 @@ static void mirrored_close(void *state, const char *reason)
 {
     struct mirrored *s = state;
     (void)reason;
+    wk_rounds_close(&s->rounds);
     wk_local_rule_close(&s->rule);
     free(s->bucket);
     free(s->bucket_of);
     free(s->hashes);
-    free(s->sum);
     free(s);
+}
+
+static enum ps_code mirrored_begin_training(struct mirrored *s, struct ps_error *e)
+{
+    if (wk_rounds_rank(&s->rounds) == 0 && wk_init_weights(s->env, e))
+        return e->code;
+    return mirrored_broadcast(s, e);
+}
+
+static void mirrored_go_on_from(struct mirrored *s)
+{
+    s->late = true;
+    s->epoch = s->rounds.epoch;
+    s->at = s->rounds.end;
+    s->steps = s->rounds.steps;
+}
+
+// Begins with the others, or gets what they have. Where a worker is lost before all have begun, who is left begins anew.
+static enum ps_code mirrored_start(struct mirrored *s, struct ps_error *e)
+{
+    bool behind;
+    for (;;) {
+        const bool comes_back = s->rounds.is_new;
+        if (!comes_back && mirrored_begin_training(s, e) != PS_ABORTED)
+            return e->code;
+        s->rounds.is_new = true;
+        if (comes_back)
+            wk_rounds_join(&s->rounds, e);
+        else
+            wk_rounds_meet(&s->rounds, &behind, e);
+        if (e->code == PS_OK)
+            mirrored_go_on_from(s);
+        if (e->code != PS_NOT_FOUND)
+            return e->code;
+        s->rounds.is_new = false;
+    }
 }
 
 static enum ps_code mirrored_open(const struct wk_env *env, void **state, struct ps_error *e)
@@ -139,19 +150,20 @@ static enum ps_code mirrored_open(const struct wk_env *env, void **state, struct
     s->env = env;
     mirrored_cut_buckets(s);
     s->hashes = ps_alloc(2 * (size_t)env->replicas * sizeof *s->hashes);
+    wk_rounds_open(&s->rounds, env, &s->rule);
     *state = s;
-    if (wk_local_rule_open(&s->rule, env, e) || (mirrored_rank(s) == 0 && wk_init_weights(env, e)))
+    if (wk_local_rule_open(&s->rule, env, e))
         return e->code;
-    return mirrored_broadcast(s, e);
+    return mirrored_start(s, e);
 }
 
 // ---- who trains what ----------------------------------------------------------------------------------------------
 
 static uint64_t mirrored_first_epoch(void *state, bool *late)
 {
-    (void)state;
-    *late = false;
-    return 0;
+    const struct mirrored *s = state;
+    *late = s->late;
+    return s->epoch;
 }
 
 static uint64_t mirrored_seed(void *state)
@@ -163,7 +175,7 @@ static uint64_t mirrored_seed(void *state)
 // Of all replicas in one step.
 static uint64_t mirrored_batch(const struct mirrored *s)
 {
-    return (uint64_t)s->env->job->batch_size * wk_collective_ranks(s->env->collective);
+    return (uint64_t)s->env->job->batch_size * wk_rounds_ranks(&s->rounds);
 }
 
 static enum wk_next mirrored_next(void *state, uint64_t epoch, bool idle, struct wk_work *work, struct ps_error *e)
@@ -172,12 +184,12 @@ static enum wk_next mirrored_next(void *state, uint64_t epoch, bool idle, struct
     const uint64_t examples = s->env->examples, batch = (uint64_t)s->env->job->batch_size;
     (void)e;
     if (epoch != s->epoch) {
-        s->epoch = epoch;
-        s->at = s->end = 0;
+        s->epoch = s->rounds.epoch = epoch;
+        s->at = s->rounds.end = 0;
     }
     if (s->at >= examples)
         return idle ? WK_EPOCH_END : WK_LATER;
-    const uint64_t first = s->at + mirrored_rank(s) * batch;
+    const uint64_t first = s->at + wk_rounds_rank(&s->rounds) * batch;
     work->epoch = epoch;
     work->step = s->steps++;
     work->first = first < examples ? first : examples;
@@ -189,116 +201,15 @@ static enum wk_next mirrored_next(void *state, uint64_t epoch, bool idle, struct
     return WK_BATCH;
 }
 
-// ---- a worker is lost ---------------------------------------------------------------------------------------------
-
-// What one rank has, for those that have not.
-struct mirrored_gift {
-    struct mirrored *s;
-    uint32_t giver;
-    bool behind;
-    float *scratch;
-    size_t size;
-};
-
-// The others' own values stay as they are until all are there: a further worker may be lost meanwhile.
-static enum ps_code mirrored_give(void *arg, float *values, size_t n, struct ps_error *e)
-{
-    struct mirrored_gift *g = arg;
-    if (n > g->size) {
-        g->size = n;
-        g->scratch = ps_realloc(g->scratch, n * sizeof *g->scratch);
-    }
-    mirrored_clear(g->scratch, n);
-    if (mirrored_rank(g->s) == g->giver)
-        memcpy(g->scratch, values, n * sizeof *g->scratch);
-    if (mirrored_add_up(g->s, g->scratch, n, WK_FLOAT, e))
-        return e->code;
-    if (g->behind)
-        memcpy(values, g->scratch, n * sizeof *g->scratch);
-    return PS_OK;
-}
-
-static enum ps_code mirrored_give_sum(struct mirrored *s, uint32_t giver, bool behind, double *values, size_t n,
-                                      struct ps_error *e)
-{
-    double *scratch = ps_alloc((n + 1) * sizeof *scratch);
-    for (size_t i = 0; i < n; i++)
-        scratch[i] = mirrored_rank(s) == giver ? s->sum[i] : -0.0;
-    if (mirrored_add_up(s, scratch, n, WK_DOUBLE, e) == PS_OK && behind)
-        memcpy(values, scratch, n * sizeof *scratch);
-    free(scratch);
-    return e->code;
-}
-
-// How many rounds each rank has taken: the most, the lowest rank that has, and whether there is one that has not.
-static enum ps_code mirrored_find_giver(struct mirrored *s, uint64_t *most, uint32_t *giver, bool *needed,
-                                        struct ps_error *e)
-{
-    const uint32_t n = wk_collective_ranks(s->env->collective);
-    for (uint32_t rank = 0; rank < n; rank++)
-        s->hashes[rank] = 0;
-    s->hashes[mirrored_rank(s)] = (double)s->rounds;
-    if (mirrored_add_up(s, s->hashes, n, WK_DOUBLE, e))
-        return e->code;
-    *giver = 0;
-    for (uint32_t rank = 1; rank < n; rank++)
-        *giver = s->hashes[rank] > s->hashes[*giver] ? rank : *giver;
-    *most = (uint64_t)s->hashes[*giver];
-    *needed = false;
-    for (uint32_t rank = 0; rank < n; rank++)
-        *needed |= s->hashes[rank] < s->hashes[*giver];
-    return PS_OK;
-}
-
-// values: of the sum in which this replica is, n of them.
-static enum ps_code mirrored_agree(struct mirrored *s, enum mirrored_round round, double *values, size_t n,
-                                   bool *behind, struct ps_error *e)
-{
-    struct mirrored_gift gift = {.s = s};
-    uint64_t most = 0;
-    bool needed = false;
-    if (mirrored_find_giver(s, &most, &gift.giver, &needed, e) || !needed)
-        return e->code;
-    gift.behind = s->rounds < most;
-    if ((gift.behind ? round : s->last) == MIRRORED_STEP)
-        wk_local_rule_visit(&s->rule, mirrored_give, &gift, e);
-    else
-        mirrored_give_sum(s, gift.giver, gift.behind, values, gift.behind ? n : s->n_sum, e);
-    free(gift.scratch);
-    *behind = e->code == PS_OK && gift.behind;
-    return e->code;
-}
-
-// After *e those that are left meet, in the middle of this round. *behind: the others had taken it, and this replica has
-// now what it gave. Otherwise nobody has.
-static enum ps_code mirrored_meet(struct mirrored *s, enum mirrored_round round, double *values, size_t n, bool *behind,
-                                  struct ps_error *e)
-{
-    *behind = false;
-    while (e->code == PS_ABORTED && wk_collective_reform(s->env->collective, e) == PS_OK)
-        if (mirrored_agree(s, round, values, n, behind, e) == PS_OK) {
-            s->is_void = true;
-            s->compared = false;
-            return PS_OK;
-        }
-    return e->code;
-}
-
-static enum ps_code mirrored_again(struct ps_error *e)
-{
-    return ps_fail(e, PS_ABORTED, "the step is taken again");
-}
-
 static bool mirrored_is_void(void *state)
 {
     struct mirrored *s = state;
-    const bool is_void = s->is_void;
-    if (is_void) {
-        s->at = s->end;
-        s->steps = s->taken;
-    }
-    s->is_void = false;
-    return is_void;
+    if (!wk_rounds_met(&s->rounds))
+        return false;
+    s->at = s->rounds.end;
+    s->steps = s->rounds.steps;
+    s->compared = false;
+    return true;
 }
 
 // ---- a step -------------------------------------------------------------------------------------------------------
@@ -362,12 +273,12 @@ static uint64_t mirrored_hash(const struct mirrored *s, uint64_t step)
 static enum ps_code mirrored_compare(struct mirrored *s, uint64_t step, struct ps_error *e)
 {
     const uint64_t hash = mirrored_hash(s, step);
-    const uint32_t n = wk_collective_ranks(s->env->collective);
+    const uint32_t n = wk_rounds_ranks(&s->rounds);
     for (uint32_t rank = 0; rank < 2 * n; rank++)
         s->hashes[rank] = 0;
-    s->hashes[2 * mirrored_rank(s)] = (double)(hash >> 32);
-    s->hashes[2 * mirrored_rank(s) + 1] = (double)(hash & UINT32_MAX);
-    if (mirrored_add_up(s, s->hashes, 2 * (size_t)n, WK_DOUBLE, e))
+    s->hashes[2 * wk_rounds_rank(&s->rounds)] = (double)(hash >> 32);
+    s->hashes[2 * wk_rounds_rank(&s->rounds) + 1] = (double)(hash & UINT32_MAX);
+    if (wk_rounds_add_up(&s->rounds, s->hashes, 2 * (size_t)n, WK_DOUBLE, e))
         return e->code;
     for (uint32_t rank = 1; rank < n; rank++)
         if (s->hashes[2 * rank] != s->hashes[0] || s->hashes[2 * rank + 1] != s->hashes[1])
@@ -379,13 +290,25 @@ static enum ps_code mirrored_compare(struct mirrored *s, uint64_t step, struct p
     return PS_OK;
 }
 
+static enum ps_code mirrored_again(struct ps_error *e)
+{
+    return ps_fail(e, PS_ABORTED, "the step is taken again");
+}
+
+static bool mirrored_lacks_some(const struct mirrored *s)
+{
+    return wk_rounds_ranks(&s->rounds) < s->env->replicas;
+}
+
 static enum ps_code mirrored_begin(void *state, const struct wk_work *work, struct ps_error *e)
 {
     struct mirrored *s = state;
     // Once, before the first step: workers that go on from different checkpoints would train different models.
     bool behind;
+    if (mirrored_lacks_some(s) && work->step % LET_IN_EVERY == 0 && wk_rounds_let_in(&s->rounds, e))
+        return e->code;
     if (!s->compared && mirrored_compare(s, work->step, e))
-        return mirrored_meet(s, MIRRORED_STEP, NULL, 0, &behind, e) ? e->code : mirrored_again(e);
+        return wk_rounds_meet(&s->rounds, &behind, e) ? e->code : mirrored_again(e);
     s->weight = (float)work->rows / (float)work->rows_of_all;
     s->why.code = PS_OK;
     s->begun = 0;
@@ -409,32 +332,27 @@ static enum ps_code mirrored_wait(struct mirrored *s, struct ps_error *e)
     return PS_OK;
 }
 
-static void mirrored_take_step(struct mirrored *s, const struct wk_work *work)
-{
-    s->end = work->end;
-    s->taken = work->step + 1;
-    s->last = MIRRORED_STEP;
-    s->rounds++;
-}
-
 static enum ps_code mirrored_end(void *state, const struct wk_work *work, struct ps_error *e)
 {
     struct mirrored *s = state;
-    const uint64_t every = s->env->job->compare_every;
-    bool behind = false;
+    const uint64_t every = s->env->job->compare_every, steps = work->step + 1;
+    bool behind = false, met = false;
     if (s->why.code) {
         *e = s->why;
         return e->code;
     }
-    if (mirrored_wait(s, e) && mirrored_meet(s, MIRRORED_STEP, NULL, 0, &behind, e))
-        return e->code;
-    if (s->is_void && !behind)
+    if (mirrored_wait(s, e)) {
+        if (wk_rounds_meet(&s->rounds, &behind, e))
+            return e->code;
+        met = true;
+    }
+    if (met && !behind)
         return mirrored_again(e);
     if (!behind)
         wk_local_rule_apply(&s->rule, work->step);
-    mirrored_take_step(s, work);
-    if (every && s->taken % every == 0 && mirrored_compare(s, s->taken, e))
-        return mirrored_meet(s, MIRRORED_STEP, NULL, 0, &behind, e);
+    wk_rounds_take_step(&s->rounds, work->end, steps);
+    if (every && steps % every == 0 && mirrored_compare(s, steps, e))
+        return wk_rounds_meet(&s->rounds, &behind, e);
     return PS_OK;
 }
 
@@ -449,7 +367,7 @@ static enum ps_code mirrored_refresh(void *state, struct ps_error *e)
 static enum ps_code mirrored_salvage(void *state, struct ps_error *e)
 {
     const struct mirrored *s = state;
-    return mirrored_rank(s) == 0 ? PS_OK : ps_fail(e, PS_NOT_FOUND, "replica 0 writes the weights");
+    return wk_rounds_rank(&s->rounds) == 0 ? PS_OK : ps_fail(e, PS_NOT_FOUND, "replica 0 writes the weights");
 }
 
 // ---- checkpoints, the learning rate -------------------------------------------------------------------------------
@@ -466,9 +384,9 @@ static enum ps_code mirrored_load(void *state, const struct wk_checkpoint *from,
     struct mirrored *s = state;
     if (wk_local_rule_load(&s->rule, from, e))
         return e->code;
-    s->epoch = epoch;
-    s->at = s->end = first;
-    s->steps = s->taken = step;
+    s->epoch = s->rounds.epoch = epoch;
+    s->at = s->rounds.end = first;
+    s->steps = s->rounds.steps = step;
     return PS_OK;
 }
 
@@ -486,31 +404,10 @@ static void mirrored_set_rate(void *state, double rate)
 
 // ---- with whom ----------------------------------------------------------------------------------------------------
 
-static void mirrored_keep_sum(struct mirrored *s, const double *values, size_t n)
-{
-    free(s->sum);
-    s->sum = ps_alloc((n + 1) * sizeof *s->sum);
-    memcpy(s->sum, values, n * sizeof *s->sum);
-    s->n_sum = n;
-    s->last = MIRRORED_SUM;
-    s->rounds++;
-}
-
 static enum ps_code mirrored_sum(void *state, double *values, uint64_t n, struct ps_error *e)
 {
     struct mirrored *s = state;
-    double *own = ps_alloc((n + 1) * sizeof *own);
-    bool behind = false;
-    memcpy(own, values, n * sizeof *own);
-    while (!behind && mirrored_add_up(s, values, n, WK_DOUBLE, e)) {
-        memcpy(values, own, n * sizeof *own);
-        if (mirrored_meet(s, MIRRORED_SUM, values, n, &behind, e))
-            break;
-    }
-    free(own);
-    if (e->code == PS_OK)
-        mirrored_keep_sum(s, values, n);
-    return e->code;
+    return wk_rounds_sum(&s->rounds, values, n, e);
 }
 
 // All have taken the same steps.
@@ -530,13 +427,14 @@ static enum ps_code mirrored_elect(void *state, bool written, enum wk_writer *wr
     double is_written = written;
     if (mirrored_sum(state, &is_written, 1, e))
         return e->code;
-    *writer = is_written > 0 ? WK_NOBODY : mirrored_rank(s) == 0 ? WK_SELF : WK_ANOTHER;
+    *writer = is_written > 0 ? WK_NOBODY : wk_rounds_rank(&s->rounds) == 0 ? WK_SELF : WK_ANOTHER;
     return PS_OK;
 }
 
 static bool mirrored_is_chief(void *state)
 {
-    return mirrored_rank(state) == 0;
+    const struct mirrored *s = state;
+    return wk_rounds_rank(&s->rounds) == 0;
 }
 
 static bool mirrored_in_rounds(void *state)

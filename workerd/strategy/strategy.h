@@ -43,8 +43,8 @@ struct wk_env {
     uint32_t rank, workers, min_workers;  // of workers
     uint32_t replica_rank, replicas;      // of replicas, over all workers: which one, of how many
     uint32_t device;                      // which replica of this worker
-    struct wk_collective *collective;   // of all replicas; NULL: the strategy needs none
-    const volatile sig_atomic_t *stop;  // not 0: a signal asks to stop; long waits look at it
+    struct wk_collective *collective;     // of all replicas; NULL: the strategy needs none
+    const volatile sig_atomic_t *stop;    // not 0: a signal asks to stop; long waits look at it
     // What took how long: all of it; what this replica computes and waits for; what travels. NULL: nobody asks.
     struct ps_timeline *timeline;
     struct ps_track *compute, *communication;

@@ -462,9 +462,9 @@ static void session_begin(struct session *s)
 }
 
 // The workers meet, and begin. why: by which the last session has ended; NULL: it is the first.
-static enum ps_code peers_meet(struct wk_peers *p, const char *why, struct ps_error *e)
+static enum ps_code peers_meet(struct wk_peers *p, bool admits, const char *why, struct ps_error *e)
 {
-    if (wk_rendezvous_meet(&p->rendezvous, why, e))
+    if (wk_rendezvous_meet(&p->rendezvous, admits, why, e))
         return e->code;
     struct session *s = session_create(p);
     session_begin(s);
@@ -520,7 +520,17 @@ static void peers_refuse_held(struct wk_peers *p)
     }
 }
 
-enum ps_code wk_peers_reform(struct wk_peers *p, struct ps_error *e)
+bool wk_peers_joined(const struct wk_peers *p)
+{
+    return p->rendezvous.joined;
+}
+
+uint32_t wk_peers_guests(struct wk_peers *p)
+{
+    return wk_rendezvous_guests(&p->rendezvous);
+}
+
+enum ps_code wk_peers_reform(struct wk_peers *p, bool admits, struct ps_error *e)
 {
     struct ps_error why = *e;
     struct session *s = p->now;
@@ -536,8 +546,8 @@ enum ps_code wk_peers_reform(struct wk_peers *p, struct ps_error *e)
     peers_end_watching(p, false);
     ps_client_stop(s->client);
     session_free(s);
-    ps_info("%s: the workers that are left meet anew", why.text);
-    if (peers_meet(p, why.text, e) == PS_OK) {
+    ps_info("%s: the workers meet anew", why.text);
+    if (peers_meet(p, admits, why.text, e) == PS_OK) {
         ps_info("goes on with %" PRIu32 " of %" PRIu32 " workers", p->now->f.n, p->options.workers);
         return PS_OK;
     }
@@ -593,7 +603,7 @@ enum ps_code wk_peers_open(const struct wk_peers_options *options, struct wk_pee
     pthread_cond_init(&p->changed, NULL);
     e->code = PS_OK;
     if (peers_start(p, e) == PS_OK)
-        peers_meet(p, NULL, e);
+        peers_meet(p, false, NULL, e);
     if (e->code) {
         wk_peers_end(p, e->text);
         wk_peers_close(p);

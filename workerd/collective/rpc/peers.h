@@ -22,10 +22,15 @@ struct wk_peers;
 enum ps_code wk_peers_open(const struct wk_peers_options *options, struct wk_peers **peers, struct ps_error *e);
 // Until the next call of reform.
 struct wk_formation *wk_peers_formation(struct wk_peers *p);
+// Had the job begun before this worker came, so that it has nothing of what the others have?
+bool wk_peers_joined(const struct wk_peers *p);
+// How many wait here to come back: they are let in where the workers meet anew.
+uint32_t wk_peers_guests(struct wk_peers *p);
+// Meets anew; admits: those, too, who want to come back, else they wait on.
 // *e: on entry why the formation has ended, ABORTED. PS_OK: there is another one. Otherwise there is none, and *e says
 // why: as on entry where a worker has ended by itself; ABORTED: too few are left, or the others go on without this one;
 // CANCELLED: a signal.
-enum ps_code wk_peers_reform(struct wk_peers *p, struct ps_error *e);
+enum ps_code wk_peers_reform(struct wk_peers *p, bool admits, struct ps_error *e);
 // This worker ends, and the others are told why; returns when they know, or had their time. Once.
 void wk_peers_end(struct wk_peers *p, const char *reason);
 // Nobody uses the formation any more.

@@ -85,31 +85,66 @@ static enum ps_code rendezvous_check_job(const struct wk_rendezvous *v, const Pa
     return ps_configuration_check(o->job, o->configuration, r->rank, r->configuration, e);
 }
 
+// locked. Where who comes finds the others: here, or at another worker.
+static uint32_t rendezvous_place(const struct wk_rendezvous *v, uint64_t after)
+{
+    return after ? v->options->rank : v->session ? v->rank[0] : 0;
+}
+
 // locked
 static enum ps_code rendezvous_check_session(const struct wk_rendezvous *v, uint32_t rank, uint64_t after,
                                              struct ps_error *e)
 {
-    if (v->over || (v->session && after == 0))
+    if (v->over || (v->session && after == 0 && !v->options->min_workers))
         return ps_fail(e, PS_FAILED_PRECONDITION, "job '%s' has begun, or ended, with the workers that had come",
                        v->options->job);
-    if (after != v->session)
+    if (after && after != v->session)
         return ps_fail(e, PS_FAILED_PRECONDITION, "job '%s' goes on without worker %" PRIu32, v->options->job, rank);
-    if (v->session == 0 && v->options->rank != 0)
-        return ps_fail(e, PS_FAILED_PRECONDITION, "workers meet at worker 0, this is worker %" PRIu32,
-                       v->options->rank);
     if (v->guest[rank].call)
         return ps_fail(e, PS_ALREADY_EXISTS, "a worker %" PRIu32 " has come already: each needs a rank of its own",
                        rank);
     return PS_OK;
 }
 
-// locked
-static void rendezvous_admit(struct wk_rendezvous *v, const Paramserver__V1__RendezvousRequest *r, struct ps_call *call)
+// locked. The session that ends with it: one of its members has begun anew.
+static uint64_t rendezvous_admit(struct wk_rendezvous *v, const Paramserver__V1__RendezvousRequest *r,
+                                 struct ps_call *call)
 {
     struct guest *guest = &v->guest[r->rank];
+    bool is_member = r->after != 0;
+    for (uint32_t k = 0; v->session && k < v->n; k++)
+        is_member |= v->rank[k] == r->rank;
     free(guest->host);
-    *guest = (struct guest){call, ps_strdup(r->host)};
+    *guest = (struct guest){call, ps_strdup(r->host), v->session && !r->after};
     pthread_cond_broadcast(&v->changed);
+    return is_member ? v->session : 0;
+}
+
+static void rendezvous_send_on(struct ps_call *call, uint32_t place, bool running)
+{
+    Paramserver__V1__RendezvousReply reply = PARAMSERVER__V1__RENDEZVOUS_REPLY__INIT;
+    struct ps_slices body = PS_SLICES_EMPTY;
+    reply.rank = &place;
+    reply.n_rank = 1;
+    reply.running = running;
+    ps_msg_pack(&reply.base, NULL, &body);
+    ps_call_reply(call, PS_OK, NULL, &body);
+}
+
+// One that has been checked stays, or goes to another worker.
+static uint64_t rendezvous_receive(struct wk_rendezvous *v, const Paramserver__V1__RendezvousRequest *r,
+                                   struct ps_call *call, struct ps_error *e)
+{
+    uint64_t ended = 0;
+    pthread_mutex_lock(&v->lock);
+    const uint32_t place = rendezvous_place(v, r->after);
+    const bool running = v->session != 0, stays = place == v->options->rank && !r->asks;
+    if (rendezvous_check_session(v, r->rank, r->after, e) == PS_OK && stays)
+        ended = rendezvous_admit(v, r, call);
+    pthread_mutex_unlock(&v->lock);
+    if (e->code == PS_OK && !stays)
+        rendezvous_send_on(call, place, running);
+    return ended;
 }
 
 uint64_t wk_rendezvous_call(struct wk_rendezvous *v, struct ps_call *call)
@@ -117,15 +152,11 @@ uint64_t wk_rendezvous_call(struct wk_rendezvous *v, struct ps_call *call)
     struct ps_error e = {.code = PS_OK};
     struct ps_slices none = PS_SLICES_EMPTY;
     ProtobufCMessage *m = NULL;
+    uint64_t ended = 0;
     ps_msg_unpack(&paramserver__v1__rendezvous_request__descriptor, &call->request, &m, &none, &e);
     const Paramserver__V1__RendezvousRequest *r = (const Paramserver__V1__RendezvousRequest *)m;
-    if (r && rendezvous_check_job(v, r, &e) == PS_OK) {
-        pthread_mutex_lock(&v->lock);
-        if (rendezvous_check_session(v, r->rank, r->after, &e) == PS_OK)
-            rendezvous_admit(v, r, call);
-        pthread_mutex_unlock(&v->lock);
-    }
-    const uint64_t ended = r && e.code == PS_OK ? r->after : 0;
+    if (r && rendezvous_check_job(v, r, &e) == PS_OK)
+        ended = rendezvous_receive(v, r, call, &e);
     ps_slices_clear(&none);
     if (m)
         ps_msg_free(m);
@@ -148,6 +179,16 @@ void wk_rendezvous_cancel(struct wk_rendezvous *v, struct ps_call *call)
         ps_call_reply(call, PS_CANCELLED, "the worker is gone", NULL);
 }
 
+uint32_t wk_rendezvous_guests(struct wk_rendezvous *v)
+{
+    uint32_t n = 0;
+    pthread_mutex_lock(&v->lock);
+    for (uint32_t rank = 0; rank < v->options->workers; rank++)
+        n += v->guest[rank].call && v->guest[rank].is_new;
+    pthread_mutex_unlock(&v->lock);
+    return n;
+}
+
 void wk_rendezvous_lose(struct wk_rendezvous *v, uint32_t rank)
 {
     pthread_mutex_lock(&v->lock);
@@ -168,10 +209,11 @@ static struct ps_call *rendezvous_take_guest(struct wk_rendezvous *v, uint32_t r
     return call;
 }
 
-static void rendezvous_refuse(struct wk_rendezvous *v, enum ps_code code, const char *text)
+// Who wants to come back may wait on, where others do.
+static void rendezvous_refuse(struct wk_rendezvous *v, bool all, enum ps_code code, const char *text)
 {
     for (uint32_t rank = 0; rank < v->options->workers; rank++) {
-        struct ps_call *call = rendezvous_take_guest(v, rank);
+        struct ps_call *call = all || !v->guest[rank].is_new ? rendezvous_take_guest(v, rank) : NULL;
         if (call)
             ps_call_reply(call, code, text, NULL);
     }
@@ -182,7 +224,7 @@ void wk_rendezvous_end(struct wk_rendezvous *v, const char *text)
     pthread_mutex_lock(&v->lock);
     v->over = true;
     pthread_mutex_unlock(&v->lock);
-    rendezvous_refuse(v, PS_ABORTED, text);
+    rendezvous_refuse(v, true, PS_ABORTED, text);
 }
 
 // To those who are of the session that begins.
@@ -194,6 +236,7 @@ static void rendezvous_answer(struct wk_rendezvous *v)
     reply.n_rank = v->n;
     reply.host = v->host;
     reply.n_host = v->n;
+    reply.running = v->running;
     for (uint32_t k = 0; k < v->n; k++) {
         struct ps_slices body = PS_SLICES_EMPTY;
         struct ps_call *call = rendezvous_take_guest(v, v->rank[k]);
@@ -324,13 +367,14 @@ static enum ps_code rendezvous_check_guests(const struct wk_rendezvous *v, struc
     uint32_t come = 1;
     char missing[160];
     for (uint32_t k = 0; k < v->n; k++)
-        come += v->guest[v->rank[k]].call != NULL;
+        come += v->guest[v->rank[k]].call && !v->guest[v->rank[k]].is_new;
     rendezvous_name_missing(v, missing, sizeof missing);
     if (v->session == 0)
         return come == v->n ? PS_OK
                             : ps_fail(e, PS_DEADLINE_EXCEEDED, "%s of %" PRIu32 " did not come within %" PRIu64 " s",
                                       missing, v->n, v->options->timeout / PS_SECOND);
-    const bool has_lowest = v->rank[0] == v->options->rank || v->guest[v->rank[0]].call;
+    const struct guest *lowest = &v->guest[v->rank[0]];
+    const bool has_lowest = v->rank[0] == v->options->rank || (lowest->call && !lowest->is_new);
     if (come < least)
         return ps_fail(e, PS_ABORTED, "%" PRIu32 " worker%s left, of at least %" PRIu32, come,
                        come == 1 ? " is" : "s are", least);
@@ -342,35 +386,36 @@ static enum ps_code rendezvous_check_guests(const struct wk_rendezvous *v, struc
 }
 
 // locked
-static void rendezvous_take_members(struct wk_rendezvous *v)
+static void rendezvous_take_members(struct wk_rendezvous *v, bool admits)
 {
-    uint32_t n = 0;
-    for (uint32_t k = 0; k < v->n; k++) {
-        const uint32_t rank = v->rank[k];
+    v->n = 0;
+    for (uint32_t rank = 0; rank < v->options->workers; rank++) {
+        const struct guest *guest = &v->guest[rank];
         const bool self = rank == v->options->rank;
-        if (!self && !v->guest[rank].call)
+        if (!self && !(guest->call && (admits || !guest->is_new)))
             continue;
-        free(v->host[n]);
-        v->host[n] = ps_strdup(self ? v->own_host : v->guest[rank].host);
-        v->rank[n++] = rank;
+        free(v->host[v->n]);
+        v->host[v->n] = ps_strdup(self ? v->own_host : guest->host);
+        v->rank[v->n++] = rank;
     }
-    v->n = n;
     memset(v->lost, 0, v->options->workers * sizeof *v->lost);
+    v->running = v->session != 0;
+    v->joined = false;
     do
         v->session = ps_random();
     while (v->session == 0);
 }
 
-static enum ps_code rendezvous_host(struct wk_rendezvous *v, const char *why, struct ps_error *e)
+static enum ps_code rendezvous_host(struct wk_rendezvous *v, bool admits, const char *why, struct ps_error *e)
 {
     pthread_mutex_lock(&v->lock);
     if (rendezvous_wait_for_guests(v, why, e) == PS_OK && rendezvous_check_guests(v, e) == PS_OK)
-        rendezvous_take_members(v);
+        rendezvous_take_members(v, admits);
     pthread_mutex_unlock(&v->lock);
     if (e->code == PS_OK)
         rendezvous_answer(v);
     // A deadline that is not the guests' own.
-    rendezvous_refuse(v,
+    rendezvous_refuse(v, e->code != PS_OK,
                       e->code == PS_DEADLINE_EXCEEDED ? PS_ABORTED
                       : e->code                       ? e->code
                                                       : PS_FAILED_PRECONDITION,
@@ -381,16 +426,18 @@ static enum ps_code rendezvous_host(struct wk_rendezvous *v, const char *why, st
 // ---- the others ---------------------------------------------------------------------------------------------------
 
 // locked
-static void rendezvous_take_reply(struct wk_rendezvous *v, const Paramserver__V1__RendezvousReply *r)
+static void rendezvous_take_session(struct wk_rendezvous *v, const Paramserver__V1__RendezvousReply *r)
 {
     bool is_of_it = false;
     for (size_t k = 0; k < r->n_rank; k++)
         is_of_it |= r->rank[k] == v->options->rank;
-    if (r->session == 0 || !is_of_it || r->n_rank > v->options->workers || r->n_host != r->n_rank) {
+    if (!is_of_it || r->n_rank > v->options->workers || r->n_host != r->n_rank) {
         ps_fail(&v->said, PS_INVALID_ARGUMENT,
                 "the host answers with a session of %zu workers, which is not this one's", r->n_rank);
         return;
     }
+    v->running = r->running;
+    v->joined = r->running && v->session == 0;
     v->session = r->session;
     v->n = (uint32_t)r->n_rank;
     memset(v->lost, 0, v->options->workers * sizeof *v->lost);
@@ -399,6 +446,17 @@ static void rendezvous_take_reply(struct wk_rendezvous *v, const Paramserver__V1
         v->host[k] = ps_strdup(r->host[k]);
         v->rank[k] = r->rank[k];
     }
+}
+
+// locked
+static void rendezvous_take_reply(struct wk_rendezvous *v, const Paramserver__V1__RendezvousReply *r)
+{
+    if (r->session)
+        rendezvous_take_session(v, r);
+    else if (r->n_rank != 1 || r->rank[0] >= v->options->workers)
+        ps_fail(&v->said, PS_INVALID_ARGUMENT, "the host answers with no session, and not where there is one");
+    else
+        v->sent_to = r->rank[0];
 }
 
 static void rendezvous_on_reply(void *arg, enum ps_code code, const char *text, struct ps_slices *reply)
@@ -414,6 +472,7 @@ static void rendezvous_on_reply(void *arg, enum ps_code code, const char *text, 
     pthread_mutex_lock(&v->lock);
     v->answered = true;
     v->said = said;
+    v->sent_to = UINT32_MAX;
     if (m)
         rendezvous_take_reply(v, (const Paramserver__V1__RendezvousReply *)m);
     pthread_cond_broadcast(&v->changed);
@@ -423,12 +482,10 @@ static void rendezvous_on_reply(void *arg, enum ps_code code, const char *text, 
         ps_msg_free(m);
 }
 
-// locked
-static void rendezvous_ask(struct wk_rendezvous *v, uint32_t host, uint64_t deadline)
+static Paramserver__V1__RendezvousRequest rendezvous_request(const struct wk_rendezvous *v)
 {
     const struct wk_peers_options *o = v->options;
     Paramserver__V1__RendezvousRequest r = PARAMSERVER__V1__RENDEZVOUS_REQUEST__INIT;
-    struct ps_slices request = PS_SLICES_EMPTY;
     r.protocol = PS_PROTOCOL;
     r.job = (char *)o->job;
     r.rank = o->rank;
@@ -436,6 +493,14 @@ static void rendezvous_ask(struct wk_rendezvous *v, uint32_t host, uint64_t dead
     r.configuration = (char *)o->configuration;
     r.host = v->own_host;
     r.after = v->session;
+    return r;
+}
+
+// locked
+static void rendezvous_ask(struct wk_rendezvous *v, uint32_t host, uint64_t deadline)
+{
+    const Paramserver__V1__RendezvousRequest r = rendezvous_request(v);
+    struct ps_slices request = PS_SLICES_EMPTY;
     ps_msg_pack(&r.base, NULL, &request);
     v->answered = false;
     ps_client_call(v->client, host, PARAMSERVER__V1__METHOD__RENDEZVOUS, false, deadline, &request, rendezvous_on_reply,
@@ -451,55 +516,146 @@ static enum ps_code rendezvous_say_why(const struct wk_rendezvous *v, uint32_t h
     return ps_fail(e, v->said.code, "%s", v->said.text);
 }
 
-// Is it in vain to call the host again? In the first meeting it may come later than this worker.
-static bool rendezvous_gives_up(const struct wk_rendezvous *v, uint64_t deadline)
+// Calls one worker once. PS_OK: it begins a session, or says where to go (v->sent_to).
+static enum ps_code rendezvous_visit(struct wk_rendezvous *v, uint32_t host, uint64_t deadline, struct ps_error *e)
 {
-    return v->answered && (v->said.code != PS_UNAVAILABLE || v->session || ps_now() >= deadline);
-}
-
-static enum ps_code rendezvous_visit(struct wk_rendezvous *v, uint32_t host, struct ps_error *e)
-{
-    // Somewhat later than the host gives up, which then says who is missing.
-    const uint64_t deadline = ps_now() + v->options->timeout + rendezvous_margin;
+    e->code = PS_OK;
     pthread_mutex_lock(&v->lock);
     rendezvous_ask(v, host, deadline);
-    while (rendezvous_stopped(v, e) == PS_OK && !rendezvous_gives_up(v, deadline)) {
+    while (rendezvous_stopped(v, e) == PS_OK && !v->answered)
         rendezvous_pause(v);
-        if (v->answered && v->said.code == PS_UNAVAILABLE && !rendezvous_gives_up(v, deadline))
-            rendezvous_ask(v, host, deadline);
-    }
     if (e->code == PS_OK && v->said.code)
         rendezvous_say_why(v, host, e);
     pthread_mutex_unlock(&v->lock);
     return e->code;
 }
 
+// ---- where a session is -------------------------------------------------------------------------------------------
+
+// Questions to all others at once.
+struct search {
+    struct wk_rendezvous *rendezvous;
+    uint32_t open, found;  // answers to come; where a session is, UINT32_MAX: nobody knows of one
+};
+
+static void rendezvous_on_place(void *arg, enum ps_code code, const char *text, struct ps_slices *reply)
+{
+    struct search *search = arg;
+    struct wk_rendezvous *v = search->rendezvous;
+    struct ps_error e = {.code = PS_OK};
+    struct ps_slices none = PS_SLICES_EMPTY;
+    ProtobufCMessage *m = NULL;
+    (void)text;
+    if (code == PS_OK)
+        ps_msg_unpack(&paramserver__v1__rendezvous_reply__descriptor, reply, &m, &none, &e);
+    const Paramserver__V1__RendezvousReply *r = (const Paramserver__V1__RendezvousReply *)m;
+    pthread_mutex_lock(&v->lock);
+    if (r && r->running && r->n_rank == 1 && r->rank[0] < v->options->workers)
+        search->found = r->rank[0];
+    search->open--;
+    pthread_cond_broadcast(&v->changed);
+    pthread_mutex_unlock(&v->lock);
+    ps_slices_clear(&none);
+    if (m)
+        ps_msg_free(m);
+}
+
+// The lowest worker of a session that goes on, as the others say; UINT32_MAX: nobody says so.
+static uint32_t rendezvous_search(struct wk_rendezvous *v)
+{
+    struct search search = {v, v->options->workers - 1, UINT32_MAX};
+    Paramserver__V1__RendezvousRequest r = rendezvous_request(v);
+    r.asks = true;
+    for (uint32_t rank = 0; rank < v->options->workers; rank++) {
+        struct ps_slices request = PS_SLICES_EMPTY;
+        if (rank == v->options->rank)
+            continue;
+        ps_msg_pack(&r.base, NULL, &request);
+        ps_client_call(v->client, rank, PARAMSERVER__V1__METHOD__RENDEZVOUS, false, ps_now() + rendezvous_margin,
+                       &request, rendezvous_on_place, &search);
+    }
+    pthread_mutex_lock(&v->lock);
+    while (search.open > 0)
+        rendezvous_pause(v);
+    pthread_mutex_unlock(&v->lock);
+    return search.found;
+}
+
 // ---- meet ---------------------------------------------------------------------------------------------------------
+
+// Until when; who hosts gives up somewhat earlier, and then says who is missing.
+static uint64_t rendezvous_deadline(const struct wk_rendezvous *v)
+{
+    return ps_now() + v->options->timeout + rendezvous_margin;
+}
 
 // The lowest of the last session that is left.
 static uint32_t rendezvous_find_host(struct wk_rendezvous *v)
 {
     uint32_t k = 0;
     pthread_mutex_lock(&v->lock);
-    while (v->rank[k] != v->options->rank && v->session && v->lost[v->rank[k]])
+    while (v->rank[k] != v->options->rank && v->lost[v->rank[k]])
         k++;
     const uint32_t rank = v->rank[k];
     pthread_mutex_unlock(&v->lock);
     return rank;
 }
 
-enum ps_code wk_rendezvous_meet(struct wk_rendezvous *v, const char *why, struct ps_error *e)
+static enum ps_code rendezvous_meet_again(struct wk_rendezvous *v, bool admits, const char *why, struct ps_error *e)
 {
     for (;;) {
         const uint32_t host = rendezvous_find_host(v);
         e->code = PS_OK;
         if (host == v->options->rank)
-            return rendezvous_host(v, why, e);
-        const enum ps_code code = rendezvous_visit(v, host, e);
-        if (!v->session || (code != PS_UNAVAILABLE && code != PS_DEADLINE_EXCEEDED)) {
-            rendezvous_refuse(v, PS_FAILED_PRECONDITION, "the workers meet elsewhere");
-            return code;
-        }
+            return rendezvous_host(v, admits, why, e);
+        rendezvous_visit(v, host, rendezvous_deadline(v), e);
+        if (e->code != PS_UNAVAILABLE && e->code != PS_DEADLINE_EXCEEDED)
+            return e->code;
         wk_rendezvous_lose(v, host);
     }
+}
+
+// One attempt at a worker. Whom to try next, UINT32_MAX: nobody knows; *e is only set where there is no next.
+static uint32_t rendezvous_try(struct wk_rendezvous *v, uint32_t host, uint64_t deadline, struct ps_error *e)
+{
+    const enum ps_code code = rendezvous_visit(v, host, deadline, e);
+    if (code == PS_UNAVAILABLE && ps_now() < deadline) {
+        e->code = PS_OK;
+        return rendezvous_search(v);
+    }
+    return v->sent_to;
+}
+
+// At worker 0, which may come later than this one; or where a session goes on. A session whose lowest member this worker
+// has been has not noticed yet that it is gone.
+static enum ps_code rendezvous_meet_first(struct wk_rendezvous *v, struct ps_error *e)
+{
+    const uint32_t self = v->options->rank;
+    const uint64_t deadline = rendezvous_deadline(v);
+    uint32_t host = self == 0 ? rendezvous_search(v) : 0;
+    while (v->session == 0 && e->code == PS_OK && rendezvous_stopped(v, e) == PS_OK) {
+        if (host == UINT32_MAX && self == 0)
+            return rendezvous_host(v, false, NULL, e);
+        host = host == UINT32_MAX ? 0 : host;
+        host = host == self ? rendezvous_search(v) : rendezvous_try(v, host, deadline, e);
+        if (v->session == 0 && e->code == PS_OK && ps_now() >= deadline)
+            ps_fail(e, PS_DEADLINE_EXCEEDED, "the workers, who have begun, did not let worker %" PRIu32 " in", self);
+        pthread_mutex_lock(&v->lock);
+        if (v->session == 0 && e->code == PS_OK)
+            rendezvous_pause(v);
+        pthread_mutex_unlock(&v->lock);
+    }
+    return e->code;
+}
+
+enum ps_code wk_rendezvous_meet(struct wk_rendezvous *v, bool admits, const char *why, struct ps_error *e)
+{
+    e->code = PS_OK;
+    if (v->session == 0)
+        rendezvous_meet_first(v, e);
+    else
+        rendezvous_meet_again(v, admits, why, e);
+    if (v->rank[0] != v->options->rank)
+        rendezvous_refuse(v, true, PS_UNAVAILABLE, "the workers meet elsewhere");
+    return e->code;
 }

@@ -2,7 +2,8 @@
 //
 // How the workers of a job find each other: all call one of them, the host, which answers when the last one has come.
 // Worker 0 hosts the first meeting. Where one of a session is lost, those who are left meet at the lowest of them, and
-// go on if they are more than half of that session, or half of it with its lowest: no two groups go on side by side.
+// go on if they are more than half of that session, or half of it with its lowest: no two groups go on side by side. One
+// that has died may come back: it asks all others where the session is, and waits at the lowest of that.
 //
 // Receives from: peers.c. Hands to: common/rpc. Threads: one waits; calls come on others.
 #ifndef WK_RENDEZVOUS_H
@@ -23,12 +24,16 @@ struct wk_rendezvous {
     struct guest {
         struct ps_call *call;  // NULL: it has not come, or has been answered
         char *host;
+        bool is_new;       // it has not been of the last session
     } * guest;             // [workers] who want to meet here
     bool *lost;            // [workers] of the last session, as far as is known
     bool over;             // nobody is let in any more
     bool answered;         // the host has said something,
-    struct ps_error said;  // what that was
+    struct ps_error said;  // what that was,
+    uint32_t sent_to;      // and to whom it has sent this worker; UINT32_MAX: to nobody
 
+    bool running;  // the job had begun before the last session,
+    bool joined;   // and this worker had not been there
     // The last session: its members in the order of ranks, and what names their hosts.
     uint64_t session;  // 0: there has been none
     uint32_t n;
@@ -49,9 +54,13 @@ void wk_rendezvous_lose(struct wk_rendezvous *v, uint32_t rank);
 // Nobody is let in any more; those who wait hear why.
 void wk_rendezvous_end(struct wk_rendezvous *v, const char *text);
 
-// Waits until all have come, and begins a session. why: by which the last one has ended; NULL: this is the first.
+// How many wait here to come back.
+uint32_t wk_rendezvous_guests(struct wk_rendezvous *v);
+
+// Waits until all have come, and begins a session. admits: where this worker is the host, it lets those in who want to
+// come back; else they wait on. why: by which the last one has ended; NULL: this is the first.
 // DEADLINE_EXCEEDED, UNAVAILABLE: who has not come. FAILED_PRECONDITION, ALREADY_EXISTS: the host refuses this worker,
 // or too few are left. CANCELLED: a signal.
-enum ps_code wk_rendezvous_meet(struct wk_rendezvous *v, const char *why, struct ps_error *e);
+enum ps_code wk_rendezvous_meet(struct wk_rendezvous *v, bool admits, const char *why, struct ps_error *e);
 
 #endif

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "workerd/strategy/rounds.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+
+// What a rank says of itself while they agree.
+enum { SAYS_TAKEN, SAYS_NEW, SAYS_LAST, SAYS_N_SUM, SAYS };
+
+void wk_rounds_open(struct wk_rounds *r, const struct wk_env *env, struct wk_local_rule *rule)
+{
+    *r = (struct wk_rounds){.env = env, .rule = rule, .is_new = wk_collective_joined(env->collective)};
+    r->table = ps_alloc(SAYS * (size_t)env->replicas * sizeof *r->table);
+}
+
+void wk_rounds_close(struct wk_rounds *r)
+{
+    free(r->sum);
+    free(r->table);
+}
+
+uint32_t wk_rounds_rank(const struct wk_rounds *r)
+{
+    return wk_collective_rank(r->env->collective, r->env->device);
+}
+
+uint32_t wk_rounds_ranks(const struct wk_rounds *r)
+{
+    return wk_collective_ranks(r->env->collective);
+}
+
+enum ps_code wk_rounds_add_up(struct wk_rounds *r, void *values, size_t n, enum wk_number type, struct ps_error *e)
+{
+    return wk_collective_reduce(r->env->collective, r->env->device, values, n, type, e);
+}
+
+void wk_rounds_clear(float *values, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        values[i] = -0.0F;
+}
+
+// ---- what one has that others have not ----------------------------------------------------------------------------
+
+struct gift {
+    struct wk_rounds *r;
+    uint32_t giver;
+    bool gets;  // this replica does
+    float *scratch;
+    size_t size;
+};
+
+// Into memory besides: a further worker may be lost meanwhile, and then those who had something still have it.
+static enum ps_code rounds_give_array(void *arg, float *values, size_t n, struct ps_error *e)
+{
+    struct gift *g = arg;
+    if (n > g->size) {
+        g->size = n;
+        g->scratch = ps_realloc(g->scratch, n * sizeof *g->scratch);
+    }
+    wk_rounds_clear(g->scratch, n);
+    if (wk_rounds_rank(g->r) == g->giver)
+        memcpy(g->scratch, values, n * sizeof *g->scratch);
+    if (wk_rounds_add_up(g->r, g->scratch, n, WK_FLOAT, e) == PS_OK && g->gets)
+        memcpy(values, g->scratch, n * sizeof *g->scratch);
+    return e->code;
+}
+
+// The variables, and what the optimizer keeps of them.
+static enum ps_code rounds_give_state(struct wk_rounds *r, uint32_t giver, bool gets, struct ps_error *e)
+{
+    struct gift g = {.r = r, .giver = giver, .gets = gets};
+    wk_local_rule_visit(r->rule, rounds_give_array, &g, e);
+    free(g.scratch);
+    return e->code;
+}
+
+// n numbers of the giver's; what others have there is lost.
+static enum ps_code rounds_give_numbers(struct wk_rounds *r, uint32_t giver, double *values, size_t n,
+                                        struct ps_error *e)
+{
+    for (size_t i = 0; i < n && wk_rounds_rank(r) != giver; i++)
+        values[i] = -0.0;
+    return wk_rounds_add_up(r, values, n, WK_DOUBLE, e);
+}
+
+static enum ps_code rounds_give_sum(struct wk_rounds *r, uint32_t giver, size_t n, double *to, struct ps_error *e)
+{
+    double *values = ps_alloc((n + 1) * sizeof *values);
+    if (wk_rounds_rank(r) == giver)
+        memcpy(values, r->sum, n * sizeof *values);
+    if (rounds_give_numbers(r, giver, values, n, e) == PS_OK && to)
+        memcpy(to, values, n * sizeof *values);
+    free(values);
+    return e->code;
+}
+
+// To those who come back.
+static enum ps_code rounds_give_all(struct wk_rounds *r, uint32_t giver, struct ps_error *e)
+{
+    double *rate = &r->rule->hyper[PS_HYPER_LEARNING_RATE];
+    double place[] = {(double)r->taken, (double)r->epoch, (double)r->end, (double)r->steps, *rate};
+    if (rounds_give_numbers(r, giver, place, sizeof place / sizeof *place, e) ||
+        rounds_give_state(r, giver, r->is_new, e))
+        return e->code;
+    r->taken = (uint64_t)place[0];
+    r->epoch = (uint64_t)place[1];
+    r->end = (uint64_t)place[2];
+    r->steps = (uint64_t)place[3];
+    *rate = place[4];
+    r->last = WK_ROUND_STEP;
+    r->is_new = false;
+    return PS_OK;
+}
+
+// ---- agree --------------------------------------------------------------------------------------------------------
+
+static double rounds_said(const struct wk_rounds *r, uint32_t rank, int what)
+{
+    return r->table[SAYS * (size_t)rank + (size_t)what];
+}
+
+static enum ps_code rounds_ask_all(struct wk_rounds *r, struct ps_error *e)
+{
+    const size_t n = SAYS * (size_t)wk_rounds_ranks(r);
+    double *own = &r->table[SAYS * (size_t)wk_rounds_rank(r)];
+    memset(r->table, 0, n * sizeof *r->table);
+    own[SAYS_TAKEN] = (double)r->taken;
+    own[SAYS_NEW] = r->is_new;
+    own[SAYS_LAST] = r->last;
+    own[SAYS_N_SUM] = (double)r->n_sum;
+    return wk_rounds_add_up(r, r->table, n, WK_DOUBLE, e);
+}
+
+// The lowest rank that has taken the most rounds; whether others are behind, or new.
+struct standing {
+    uint32_t giver, known, behind, new;
+};
+
+static struct standing rounds_compare(const struct wk_rounds *r)
+{
+    struct standing s = {0};
+    const uint32_t n = wk_rounds_ranks(r);
+    for (uint32_t rank = 0; rank < n; rank++) {
+        const bool is_new = rounds_said(r, rank, SAYS_NEW) > 0;
+        s.new += is_new;
+        if (!is_new && (s.known++ == 0 || rounds_said(r, rank, SAYS_TAKEN) > rounds_said(r, s.giver, SAYS_TAKEN)))
+            s.giver = rank;
+    }
+    for (uint32_t rank = 0; rank < n; rank++)
+        s.behind += !(rounds_said(r, rank, SAYS_NEW) > 0) &&
+                    rounds_said(r, rank, SAYS_TAKEN) < rounds_said(r, s.giver, SAYS_TAKEN);
+    return s;
+}
+
+// All get to the same round. sum: where the numbers go of the one in which this replica is; NULL: it is in a step.
+static enum ps_code rounds_agree(struct wk_rounds *r, double *sum, bool *behind, struct ps_error *e)
+{
+    if (rounds_ask_all(r, e))
+        return e->code;
+    const struct standing s = rounds_compare(r);
+    const bool was_step = rounds_said(r, s.giver, SAYS_LAST) == WK_ROUND_STEP;
+    const bool is_behind = !r->is_new && (double)r->taken < rounds_said(r, s.giver, SAYS_TAKEN);
+    if (s.known == 0)
+        return ps_fail(e, PS_NOT_FOUND, "nobody is left who has the variables");
+    if (s.behind && was_step && rounds_give_state(r, s.giver, is_behind, e))
+        return e->code;
+    if (s.behind && !was_step &&
+        rounds_give_sum(r, s.giver, (size_t)rounds_said(r, s.giver, SAYS_N_SUM), is_behind ? sum : NULL, e))
+        return e->code;
+    *behind |= is_behind;
+    return PS_OK;
+}
+
+// Where some are new, when all others are at the same round.
+static enum ps_code rounds_welcome(struct wk_rounds *r, struct ps_error *e)
+{
+    const struct standing s = rounds_compare(r);
+    return s.new ? rounds_give_all(r, s.giver, e) : PS_OK;
+}
+
+// Those that are left, and those who come back where this worker hosts them and admits it, meet and agree.
+static enum ps_code rounds_meet(struct wk_rounds *r, bool admits, double *sum, bool *behind, struct ps_error *e)
+{
+    *behind = false;
+    while (e->code == PS_ABORTED && wk_collective_reform(r->env->collective, admits, e) == PS_OK)
+        if (rounds_agree(r, sum, behind, e) == PS_OK && rounds_welcome(r, e) == PS_OK) {
+            r->met = true;
+            return PS_OK;
+        }
+    return e->code;
+}
+
+// ---- rounds -------------------------------------------------------------------------------------------------------
+
+static void rounds_keep_sum(struct wk_rounds *r, const double *values, size_t n)
+{
+    free(r->sum);
+    r->sum = ps_alloc((n + 1) * sizeof *r->sum);
+    memcpy(r->sum, values, n * sizeof *r->sum);
+    r->n_sum = n;
+    r->last = WK_ROUND_SUM;
+    r->taken++;
+}
+
+enum ps_code wk_rounds_sum(struct wk_rounds *r, double *values, size_t n, struct ps_error *e)
+{
+    double *own = ps_alloc((n + 1) * sizeof *own);
+    bool behind = false;
+    memcpy(own, values, n * sizeof *own);
+    while (!behind && wk_rounds_add_up(r, values, n, WK_DOUBLE, e)) {
+        memcpy(values, own, n * sizeof *own);
+        if (rounds_meet(r, false, values, &behind, e))
+            break;
+    }
+    free(own);
+    if (e->code == PS_OK)
+        rounds_keep_sum(r, values, n);
+    return e->code;
+}
+
+void wk_rounds_take_step(struct wk_rounds *r, uint64_t end, uint64_t steps)
+{
+    r->end = end;
+    r->steps = steps;
+    r->last = WK_ROUND_STEP;
+    r->taken++;
+}
+
+enum ps_code wk_rounds_meet(struct wk_rounds *r, bool *behind, struct ps_error *e)
+{
+    return rounds_meet(r, true, NULL, behind, e);
+}
+
+enum ps_code wk_rounds_let_in(struct wk_rounds *r, struct ps_error *e)
+{
+    double guests = wk_collective_guests(r->env->collective);
+    bool behind;
+    if (wk_rounds_add_up(r, &guests, 1, WK_DOUBLE, e) == PS_OK && guests == 0)
+        return PS_OK;
+    if (e->code == PS_OK)
+        ps_fail(e, PS_ABORTED, "a worker comes back");
+    return rounds_meet(r, true, NULL, &behind, e) ? e->code : ps_fail(e, PS_ABORTED, "the step is taken again");
+}
+
+enum ps_code wk_rounds_join(struct wk_rounds *r, struct ps_error *e)
+{
+    bool behind = false;
+    if (rounds_agree(r, NULL, &behind, e) == PS_OK && rounds_welcome(r, e) == PS_OK)
+        return PS_OK;
+    return rounds_meet(r, true, NULL, &behind, e);
+}
+
+bool wk_rounds_met(struct wk_rounds *r)
+{
+    const bool met = r->met;
+    r->met = false;
+    return met;
+}
