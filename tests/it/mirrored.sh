@@ -169,6 +169,25 @@ one_is_lost auto 0 STOP 1 2
 one_is_lost ring 2 STOP 0 1
 one_is_lost ring 0 KILL 1 2
 
+# One that comes back gets what the others have, and they train on together.
+ok "three workers train" start_three ring
+lose 0 KILL
+ok "worker 1 goes on" goes_on 1 2
+mv log0 log0.before
+start 0 ring
+ok "worker 0 comes back" goes_on 1 3
+ok "and leads: it shows the progress" trains 0
+ok "from where the others were" eval "! grep -q 'Epoch 1/' log0"
+lose 2 KILL
+ok "worker 2 is lost" goes_on 0 2
+start 2 ring
+ok "and comes back" goes_on 0 3
+ok "they train" trains 0
+kill -TERM "${pid[0]}" "${pid[1]}" "${pid[2]}"
+ok "who came back keeps the weights" ended_with 0 143
+ok "in a file" same -a of0.safetensors of0.safetensors 0
+wait "${pid[1]}" "${pid[2]}"
+
 # With fewer than they are to be they end, and so does who is less than half.
 ok "three workers train" start_three ring --set strategy.min_workers=3
 lose 1 KILL

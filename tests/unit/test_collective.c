@@ -55,6 +55,7 @@ struct worker {
     uint32_t devices;
     int rounds;               // of sums,
     int leaves_after;         // of which it takes part in so many; 0: all
+    bool vanishes;            // with leaves_after: it says nothing
     pthread_barrier_t *hold;  // before the rounds, twice; NULL: it does not wait
     struct wk_collective *collective;
     struct replica {
@@ -63,6 +64,7 @@ struct worker {
         pthread_t thread;
         float *values;
         double sum;
+        uint32_t met;  // how often the workers have met anew
         struct wk_reduction many, one;
         struct ps_error error;
     } replica[DEVICES];
@@ -90,7 +92,7 @@ static float value_of(uint32_t rank, int round, size_t i)
 
 static void check_sum(const struct replica *r, int round)
 {
-    const uint32_t ranks = r->worker->options.workers * r->worker->devices;
+    const uint32_t ranks = wk_collective_ranks(r->worker->collective);
     for (size_t i = 0; i < COUNT; i++) {
         float sum = 0;
         for (uint32_t k = 0; k < ranks; k++)
@@ -101,27 +103,54 @@ static void check_sum(const struct replica *r, int round)
     assert_true(r->sum == (double)ranks);
 }
 
-// Each round adds up many numbers and one, both at once.
+// What one round adds up: many numbers and one, both at once.
+static enum ps_code run_round(struct replica *r, int round)
+{
+    struct wk_collective *c = r->worker->collective;
+    const uint32_t rank = wk_collective_rank(c, r->device);
+    for (size_t i = 0; i < COUNT; i++)
+        r->values[i] = value_of(rank, round, i);
+    r->sum = 1;
+    wk_collective_begin(c, r->device, &r->many, r->values, COUNT, WK_FLOAT);
+    wk_collective_begin(c, r->device, &r->one, &r->sum, 1, WK_DOUBLE);
+    if (wk_collective_wait(c, r->device, &r->many, &r->error) == PS_OK &&
+        wk_collective_wait(c, r->device, &r->one, &r->error) == PS_OK)
+        check_sum(r, round);
+    return r->error.code;
+}
+
+// Those that are left say how many rounds each has taken, and go on with the one that somebody lacks.
+static enum ps_code meet(struct replica *r, int *round)
+{
+    struct wk_collective *c = r->worker->collective;
+    double taken[WORKERS * DEVICES] = {0};
+    while (r->error.code == PS_ABORTED && wk_collective_reform(c, true, &r->error) == PS_OK) {
+        const uint32_t ranks = wk_collective_ranks(c);
+        taken[wk_collective_rank(c, r->device)] = *round;
+        if (wk_collective_reduce(c, r->device, taken, ranks, WK_DOUBLE, &r->error))
+            continue;
+        for (uint32_t k = 0; k < ranks; k++)
+            *round = taken[k] < *round ? (int)taken[k] : *round;
+        r->met++;
+    }
+    return r->error.code;
+}
+
 static void *run_replica(void *arg)
 {
     struct replica *r = arg;
     struct worker *w = r->worker;
-    const uint32_t rank = w->options.rank * w->devices + r->device;
     r->values = malloc(COUNT * sizeof *r->values);
     for (int round = 0; round < w->rounds && r->error.code == PS_OK; round++) {
         if (w->leaves_after && round == w->leaves_after) {
-            ps_fail(&r->error, PS_INTERNAL, "something broke");
-            wk_collective_fail(w->collective, "something broke");
+            if (!w->vanishes) {
+                ps_fail(&r->error, PS_INTERNAL, "something broke");
+                wk_collective_fail(w->collective, "something broke");
+            }
             break;
         }
-        for (size_t i = 0; i < COUNT; i++)
-            r->values[i] = value_of(rank, round, i);
-        r->sum = 1;
-        wk_collective_begin(w->collective, r->device, &r->many, r->values, COUNT, WK_FLOAT);
-        wk_collective_begin(w->collective, r->device, &r->one, &r->sum, 1, WK_DOUBLE);
-        if (wk_collective_wait(w->collective, r->device, &r->many, &r->error) == PS_OK &&
-            wk_collective_wait(w->collective, r->device, &r->one, &r->error) == PS_OK)
-            check_sum(r, round);
+        if (run_round(r, round) == PS_ABORTED && w->options.min_workers && meet(r, &round) == PS_OK)
+            round--;
     }
     return NULL;
 }
@@ -231,6 +260,49 @@ static void one_ends_and_all_hear_why(void **ctx)
                 fail_msg("%u replicas, worker %u: %s", devices, i, w[i].error.text);
         assert_int_equal(PS_ABORTED, w[0].error.code);
         assert_non_null(strstr(w[0].error.text, "worker 1 has ended"));
+    }
+}
+
+// One of four is lost, without a word; then another one, of the three that are left.
+static void those_that_are_left_go_on(void **ctx)
+{
+    (void)ctx;
+    for (uint32_t how = 0; how < 4; how++) {
+        struct worker w[WORKERS];
+        for (uint32_t i = 0; i < WORKERS; i++) {
+            w[i] = worker_of(i, WORKERS, 1 + how % 2, 30);
+            w[i].options.shares_memory = how / 2;
+            w[i].options.host = i % 2 ? "one" : "two";
+            w[i].options.min_workers = 2;
+        }
+        w[0].leaves_after = 3;
+        w[2].leaves_after = 9;
+        w[0].vanishes = w[2].vanishes = true;
+        run_all(w, WORKERS);
+        for (uint32_t i = 0; i < WORKERS; i++)
+            if (w[i].error.code)
+                fail_msg("%u, worker %u: %s", how, i, w[i].error.text);
+        assert_int_equal(1, w[2].replica[0].met);
+        assert_int_equal(2, w[1].replica[0].met);
+        assert_int_equal(2, w[3].replica[0].met);
+    }
+}
+
+static void too_few_that_are_left_end(void **ctx)
+{
+    struct worker w[3];
+    (void)ctx;
+    for (uint32_t i = 0; i < 3; i++) {
+        w[i] = worker_of(i, 3, 1, 30);
+        w[i].options.min_workers = 3;
+    }
+    w[1].leaves_after = 2;
+    w[1].vanishes = true;
+    run_all(w, 3);
+    for (uint32_t i = 0; i < 3; i += 2) {
+        assert_int_equal(PS_ABORTED, w[i].error.code);
+        if (!strstr(w[i].error.text, "left, of at least 3"))
+            fail_msg("worker %u: %s", i, w[i].error.text);
     }
 }
 
@@ -392,6 +464,8 @@ int main(void)
         cmocka_unit_test(workers_that_share_memory),
         cmocka_unit_test(workers_of_several_hosts),
         cmocka_unit_test(one_ends_and_all_hear_why),
+        cmocka_unit_test(those_that_are_left_go_on),
+        cmocka_unit_test(too_few_that_are_left_end),
         cmocka_unit_test(who_is_missing_is_named),
         cmocka_unit_test(strangers_are_refused),
         cmocka_unit_test(who_does_not_belong_changes_nothing),

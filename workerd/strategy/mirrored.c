@@ -336,22 +336,20 @@ static enum ps_code mirrored_end(void *state, const struct wk_work *work, struct
 {
     struct mirrored *s = state;
     const uint64_t every = s->env->job->compare_every, steps = work->step + 1;
-    bool behind = false, met = false;
+    bool behind;
     if (s->why.code) {
         *e = s->why;
         return e->code;
     }
-    if (mirrored_wait(s, e)) {
-        if (wk_rounds_meet(&s->rounds, &behind, e))
-            return e->code;
-        met = true;
-    }
-    if (met && !behind)
+    const bool lost = mirrored_wait(s, e) != PS_OK;
+    if (lost && wk_rounds_meet(&s->rounds, &behind, e))
+        return e->code;
+    if (lost && !behind)
         return mirrored_again(e);
-    if (!behind)
+    if (!lost)
         wk_local_rule_apply(&s->rule, work->step);
     wk_rounds_take_step(&s->rounds, work->end, steps);
-    if (every && steps % every == 0 && mirrored_compare(s, steps, e))
+    if (!lost && every && steps % every == 0 && mirrored_compare(s, steps, e))
         return wk_rounds_meet(&s->rounds, &behind, e);
     return PS_OK;
 }

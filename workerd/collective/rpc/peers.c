@@ -26,16 +26,18 @@ static const uint64_t abort_timeout = PS_SECOND, close_grace = 2 * PS_SECOND;
 struct session {
     struct wk_formation f;
     struct wk_peers *peers;
-    struct ps_client *client;  // for chunks; its tasks are the workers, by rank
-    bool notified;             // the others know, or will, that it has ended
-    bool over;                 // a member has ended by itself: nobody goes on
-    char why[REASON_MAX];      // it was another one's doing; "": it was not
+    // Their tasks are the workers, by rank. For chunks; and for what must not wait behind these. They are the session's
+    // own, since one that has been connected to a worker that died is slow to see that it has come back.
+    struct ps_client *client, *control;
+    bool notified;         // the others know, or will, that it has ended
+    bool over;             // a member has ended by itself: nobody goes on
+    char why[REASON_MAX];  // it was another one's doing; "": it was not
 };
 
 struct wk_peers {
     struct wk_peers_options options;
     struct ps_server *server;
-    struct ps_client *control;  // for what must not wait behind chunks; its connections are its own
+    struct ps_client *client;  // for the rendezvous
     struct wk_rendezvous rendezvous;
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -89,9 +91,14 @@ static void peers_tell(struct session *s, uint32_t lost, const char *text)
         if (k == s->f.self)
             continue;
         ps_msg_pack(&r.base, NULL, &request);
-        ps_client_call(p->control, s->f.rank[k], PARAMSERVER__V1__METHOD__ABORT, false, ps_now() + abort_timeout,
+        ps_client_call(s->control, s->f.rank[k], PARAMSERVER__V1__METHOD__ABORT, false, ps_now() + abort_timeout,
                        &request, peers_on_abort_reply, p);
     }
+}
+
+static void peers_name(const struct session *s, uint32_t rank, const char *text, char why[REASON_MAX])
+{
+    snprintf(why, REASON_MAX, "worker %" PRIu32 " (%.100s) is gone: %.150s", rank, s->f.addresses[rank], text);
 }
 
 // A worker is lost: it has not said why it ends.
@@ -99,7 +106,7 @@ static void peers_lose(struct session *s, uint32_t rank, const char *text)
 {
     struct wk_peers *p = s->peers;
     char why[REASON_MAX];
-    snprintf(why, sizeof why, "worker %" PRIu32 " (%.100s) is gone: %.150s", rank, p->options.addresses[rank], text);
+    peers_name(s, rank, text, why);
     wk_rendezvous_lose(&p->rendezvous, rank);
     peers_tell(s, rank + 1, why);
     wk_ring_fail(s->f.ring, PS_ABORTED, why);
@@ -147,12 +154,16 @@ static void peers_on_sent(void *arg, enum ps_code code, const char *text, struct
 {
     struct outbound *out = arg;
     struct session *s = out->session;
+    char why[REASON_MAX];
     (void)reply;
+    peers_name(s, session_after(s), text, why);
     if (code == PS_OK)
         wk_ring_sent(s->f.ring, out->reduction);
     else if (code == PS_UNAVAILABLE || code == PS_DEADLINE_EXCEEDED)
         peers_lose(s, session_after(s), text);
-    else if (code != PS_CANCELLED)  // the receiver has ended, or left the session: it has told all why, or been told
+    else if (code == PS_FAILED_PRECONDITION)  // it has left the session, and told all why, or been told
+        wk_ring_fail(s->f.ring, PS_ABORTED, why);
+    else if (code != PS_CANCELLED)
         wk_ring_fail(s->f.ring, PS_ABORTED, text);
     ps_owner_unref(&out->owner);
 }
@@ -310,7 +321,7 @@ static void peers_watch(struct session *s)
     r.session = s->f.session;
     r.rank = p->options.rank;
     ps_msg_pack(&r.base, NULL, &request);
-    ps_client_call(p->control, w->rank, PARAMSERVER__V1__METHOD__WATCH, false, UINT64_MAX, &request,
+    ps_client_call(s->control, w->rank, PARAMSERVER__V1__METHOD__WATCH, false, UINT64_MAX, &request,
                    peers_on_watch_reply, w);
 }
 
@@ -431,6 +442,7 @@ static struct session *session_create(struct wk_peers *p)
     struct session *s = ps_alloc(sizeof *s);
     s->peers = p;
     s->client = ps_client_create(p->options.addresses, p->options.workers);
+    s->control = ps_client_create_patient(p->options.addresses, p->options.workers, 2 * PS_CLIENT_ATTEMPT_MS);
     s->f.session = v->session;
     s->f.addresses = p->options.addresses;
     s->f.stop = p->options.stop;
@@ -497,6 +509,7 @@ static struct session *peers_take_out(struct wk_peers *p)
 static void session_free(struct session *s)
 {
     ps_client_destroy(s->client);
+    ps_client_destroy(s->control);
     wk_formation_close(&s->f);
     free(s);
 }
@@ -545,9 +558,11 @@ enum ps_code wk_peers_reform(struct wk_peers *p, bool admits, struct ps_error *e
     peers_take_out(p);
     peers_end_watching(p, false);
     ps_client_stop(s->client);
-    session_free(s);
     ps_info("%s: the workers meet anew", why.text);
-    if (peers_meet(p, admits, why.text, e) == PS_OK) {
+    peers_meet(p, admits, why.text, e);
+    ps_client_stop(s->control);  // not before: the watch that ends with it would be taken for this worker's end
+    session_free(s);
+    if (e->code == PS_OK) {
         ps_info("goes on with %" PRIu32 " of %" PRIu32 " workers", p->now->f.n, p->options.workers);
         return PS_OK;
     }
@@ -596,9 +611,8 @@ enum ps_code wk_peers_open(const struct wk_peers_options *options, struct wk_pee
     struct wk_peers *p = ps_alloc(sizeof *p);
     p->options = *options;
     p->options.configuration = ps_strdup(options->configuration);
-    // The core shares connections between clients that make them alike: these have more time for an attempt.
-    p->control = ps_client_create_patient(options->addresses, options->workers, 2 * PS_CLIENT_ATTEMPT_MS);
-    wk_rendezvous_init(&p->rendezvous, &p->options, p->control);
+    p->client = ps_client_create(options->addresses, options->workers);
+    wk_rendezvous_init(&p->rendezvous, &p->options, p->client);
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->changed, NULL);
     e->code = PS_OK;
@@ -636,8 +650,9 @@ void wk_peers_close(struct wk_peers *p)
     if (s) {
         wk_ring_fail(s->f.ring, PS_ABORTED, "the job is done");
         ps_client_stop(s->client);
+        ps_client_stop(s->control);
     }
-    ps_client_stop(p->control);
+    ps_client_stop(p->client);
     if (p->server)
         stopped = ps_server_stop(p->server, close_grace);
     if (stopped == PS_STOP_STUCK)
@@ -646,6 +661,6 @@ void wk_peers_close(struct wk_peers *p)
         ps_server_destroy(p->server);
     if (s)
         session_free(s);
-    ps_client_destroy(p->control);
+    ps_client_destroy(p->client);
     peers_free(p);
 }
