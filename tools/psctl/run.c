@@ -181,7 +181,7 @@ static enum ps_code run_check_job(struct run *run, struct ps_error *e)
     if (ps_job_load(run->file, run->sets.items, (size_t)run->sets.n, &job, e))
         return e->code;
     run->peers = job->strategy == PS_STRATEGY_MULTI_WORKER_MIRRORED;
-    if (job->strategy != PS_STRATEGY_PARAMETER_SERVER)
+    if (!ps_job_needs_ps(job))
         run->n_ps = 0;
     if (run->n_ps == 0 && !run->peers)
         run->n_workers = 1;

@@ -43,8 +43,8 @@ struct wk_env {
     uint32_t rank, workers, min_workers;  // of workers
     uint32_t replica_rank, replicas;      // of replicas, over all workers: which one, of how many
     uint32_t device;                      // which replica of this worker
-    struct wk_collective *collective;   // of all replicas; NULL: the strategy needs none
-    const volatile sig_atomic_t *stop;  // not 0: a signal asks to stop; long waits look at it
+    struct wk_collective *collective;     // of all replicas; NULL: the strategy needs none
+    const volatile sig_atomic_t *stop;    // not 0: a signal asks to stop; long waits look at it
     // What took how long: all of it; what this replica computes and waits for; what travels. NULL: nobody asks.
     struct ps_timeline *timeline;
     struct ps_track *compute, *communication;
@@ -56,6 +56,7 @@ struct wk_work {
     uint64_t epoch, first;
     uint64_t step;  // from 0; in sync jobs the same for all workers: its round - 1
     int rows;
+    bool ends_period;  // local_steps: the last one before this worker exchanges weights with the others
     // Where replicas take a step together: its rows of all of them, else 0; and the position after it, of all.
     uint64_t rows_of_all, end;
 };
@@ -164,7 +165,8 @@ struct wk_strategy {
     void (*close)(void *state, const char *reason);
 };
 
-extern const struct wk_strategy wk_one_device, wk_parameter_server, wk_mirrored, wk_multi_worker_mirrored;
+extern const struct wk_strategy wk_one_device, wk_parameter_server, wk_local_steps, wk_mirrored,
+    wk_multi_worker_mirrored;
 
 // Overwrites the replica's parameters with those of a weights file of any kind (workerd/weights), which has each in one
 // of Keras's spellings (weights.c) and with the model's shape; logs what it has besides. INVALID_ARGUMENT: nothing is
