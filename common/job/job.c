@@ -626,15 +626,16 @@ static enum ps_code take_optimizer(const struct ps_yaml *root, struct ps_job *jo
     return PS_OK;
 }
 
-// sgd's are those of DiLoCo (Douillard et al., 2023), the others' Keras's.
-static void outer_defaults(const char *name, const struct ps_rule *widest, double *hyper)
+// sgd's are those of DiLoCo (Douillard et al., 2023), the others' Keras's. Where each worker's difference is applied
+// when it arrives, momentum carries all of them too far (Liu et al., 2024).
+static void outer_defaults(const struct ps_job *job, const char *name, const struct ps_rule *widest, double *hyper)
 {
     struct ps_error ignored;
     ps_rule_defaults(widest, hyper);
     if (strcmp(name, "sgd") != 0)
         return;
     ps_rule_set(widest, hyper, "learning_rate", 0.7, &ignored);
-    ps_rule_set(widest, hyper, "momentum", 0.9, &ignored);
+    ps_rule_set(widest, hyper, "momentum", job->update == PS_SYNC ? 0.9 : 0, &ignored);
 }
 
 static enum ps_code take_outer_optimizer(const struct ps_yaml *root, struct ps_job *job, struct ps_error *e)
@@ -647,7 +648,7 @@ static enum ps_code take_outer_optimizer(const struct ps_yaml *root, struct ps_j
     const char *name = ps_job_optimizers[job->outer.optimizer];
     const struct ps_rule *widest = ps_rule_for_optimizer(name, 1, false), *rule;
     double hyper[PS_RULE_MAX_HYPERS], momentum;
-    outer_defaults(name, widest, hyper);
+    outer_defaults(job, name, widest, hyper);
     if (read_hypers(v, OUTER, name, widest, false, hyper, e) != PS_OK)
         return PS_INVALID_ARGUMENT;
     momentum = value_of(widest, hyper, "momentum");

@@ -60,7 +60,7 @@
 //                                #   an optimizer without schedule; or a name
 //         name: sgd
 //         learning_rate: 0.7     # these three defaults are sgd's here; other optimizers have Keras's
-//         momentum: 0.9
+//         momentum: 0.9          # 0 with update async
 //         nesterov: true
 //     batch_size: 64             # per replica
 //     epochs: 1
