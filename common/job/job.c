@@ -937,6 +937,15 @@ static void put_json(json_t *object, const char *path, json_t *value)
     free(key);
 }
 
+// sgd's momentum has a default other than 0 here, so that 0 is said where its rule has none.
+static void outer_put_json(json_t *to, const struct ps_outer_optimizer *outer)
+{
+    if (outer->rule && strcmp(outer->rule, "sgd") == 0)
+        json_object_set_new(to, "momentum", json_real(0));
+    for (size_t i = 0; i < outer->n_hypers; i++)
+        json_object_set_new(to, outer->hypers[i].name, job_hyper_json(ps_rule_find(outer->rule), &outer->hypers[i]));
+}
+
 json_t *ps_job_json(const struct ps_job *job)
 {
     json_t *root = json_object();
@@ -951,10 +960,7 @@ json_t *ps_job_json(const struct ps_job *job)
             json_object_set_new(optimizer, job->hypers[i].name,
                                 job_hyper_json(ps_rule_find(job->rule), &job->hypers[i]));
     }
-    json_t *outer = json_object_get(json_object_get(root, "strategy"), "outer_optimizer");
-    for (size_t i = 0; i < job->outer.n_hypers; i++)
-        json_object_set_new(outer, job->outer.hypers[i].name,
-                            job_hyper_json(ps_rule_find(job->outer.rule), &job->outer.hypers[i]));
+    outer_put_json(json_object_get(json_object_get(root, "strategy"), "outer_optimizer"), &job->outer);
     return root;
 }
 
