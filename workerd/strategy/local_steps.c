@@ -91,6 +91,7 @@ static struct local_steps *local_steps_create(const struct wk_env *env)
     l->server.update = (psc_update)env->job->update;
     l->server.settle = local_steps_settle;
     l->server.period = local_steps_period(env);
+    l->server.share_rounds = l->server.update == PSC_SYNC ? 1 : 0;  // who comes late trains the next period
     l->state_momentum = env->job->update == PS_SYNC ? 0 : 1 - 1.0 / env->workers;
     l->server.state_momentum = &l->state_momentum;
     return l;

@@ -32,6 +32,7 @@ static enum ps_code connect_cluster(struct wk_parameter_server_state *s, struct 
         .min_workers = s->env->min_workers,
         .update = s->update,
         .staleness = (uint32_t)job->staleness,
+        .share_rounds = s->share_rounds,
         .on_existing = (psc_on_existing)job->on_existing,
         .timeout_ms = (int)(job->timeout * 1000),
         .stop = s->env->stop,

@@ -29,6 +29,7 @@ struct wk_parameter_server_state {
     const struct wk_env *env;
     double hyper[PS_RULE_MAX_HYPERS];  // of the rule that the ps tasks apply, by PS_HYPER_*
     uint64_t period;                   // batches of this worker in a round: 1, or of local_steps
+    uint32_t share_rounds;             // sync: that are asked for at once; 0: all
     const double *state_momentum;      // of states on the ps tasks; NULL: each has its layer's
     // Sends what has not been pushed yet, and waits for all that is under way. A signal ends the waiting, not the
     // operations: those end with the client.
