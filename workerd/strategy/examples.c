@@ -87,7 +87,7 @@ static uint64_t examples_least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-// Of the round at hand. Returns how many examples are left of it: it may be empty, where others have some in that round.
+// Of the round at hand. Returns how many examples are left of it: none, where others alone have some in that round.
 static uint64_t examples_take_of_round(struct wk_parameter_server_state *s, struct wk_work *work)
 {
     const uint64_t done = s->in_period * (uint64_t)s->env->job->batch_size, end = s->share.end;

@@ -12,8 +12,8 @@
 // States that follow the batches (moving averages of batch normalisation) become the mean of the workers'. In async one
 // worker's moves them by its part of all workers.
 //
-// The slots of the job's optimizer stay in the worker, from one period to the next, and end with it. An epoch's end is a
-// period's end: an epoch is cut into as many equal periods as come nearest to the length that the job asks for.
+// The slots of the job's optimizer stay in the worker, from one period to the next, and end with it. An epoch's end is
+// a period's end: an epoch is cut into as many equal periods as come nearest to the length that the job asks for.
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
