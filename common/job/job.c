@@ -182,6 +182,9 @@ static const struct field fields[] = {
     {"strategy.replicas_to_aggregate", SMALL, AT(replicas_to_aggregate), "0", .max = PS_MAX_WORKERS, .by = BY_UPDATE,
      .kinds = SYNC, SERVERS},
     {"strategy.local_steps", SMALL, AT(local_steps), "50", .min = 1, .max = 1 << 20, LOCAL},
+    {"strategy.fragments", SMALL, AT(fragments), "1", .min = 1, .max = 64, .by = BY_UPDATE, .kinds = SYNC, LOCAL},
+    {"strategy.fragment_sync_delay", SMALL, AT(fragment_delay), "0", .max = 1 << 20, .by = BY_UPDATE, .kinds = SYNC,
+     LOCAL},
     {OUTER ".name", CHOICE, AT(outer.optimizer), "sgd", .words = ps_job_optimizers, LOCAL},
     {OUTER ".nesterov", FLAG, AT(outer.nesterov), "true", .by = BY_OUTER, .kinds = SGD, LOCAL},
     {"strategy.refuse_nonfinite", FLAG, AT(refuse_nonfinite), "false"},
@@ -717,6 +720,13 @@ static enum ps_code check_local_steps(const struct ps_yaml *root, const struct p
     if (job->update == PS_SSP)
         return ps_yaml_fail(ps_yaml_find(root, "strategy.update"), e,
                             "strategy.update ssp does not go with strategy.name local_steps: expected sync or async");
+    if (job->fragment_delay && job->fragment_delay >= job->local_steps)
+        return ps_yaml_fail(ps_yaml_find(root, "strategy.fragment_sync_delay"), e,
+                            "strategy.fragment_sync_delay is %d: expected less than strategy.local_steps, %d",
+                            job->fragment_delay, job->local_steps);
+    if ((job->fragment_delay || job->fragments > 1) && job->replicas_to_aggregate)
+        return ps_yaml_fail(ps_yaml_find(root, "strategy.replicas_to_aggregate"), e,
+                            "strategy.replicas_to_aggregate does not go with fragments or fragment_sync_delay");
     if (job->hypers[PS_HYPER_USE_EMA].value > 0)
         return ps_yaml_fail(ps_yaml_find(root, "optimizer.use_ema"), e,
                             "optimizer.use_ema does not go with strategy.name local_steps: expected it in " OUTER

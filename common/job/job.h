@@ -56,6 +56,8 @@
 //       min_workers: 1           # with fewer live ones the job ends
 //       local_steps: 50          # local_steps: steps of a worker's own between two exchanges; the number near it that
 //                                #   divides an epoch into equal periods
+//       fragments: 1             # local_steps, sync: parts of the model, which are exchanged one after the other
+//       fragment_sync_delay: 0   # local_steps, sync: what is pulled of a part is applied so many steps after its push
 //       outer_optimizer:         # local_steps: what the ps tasks apply to the difference that so many steps make:
 //                                #   an optimizer without schedule; or a name
 //         name: sgd
@@ -233,6 +235,7 @@ struct ps_job {
     uint64_t compare_every;           // mirrored, multi_worker_mirrored: steps; 0: never
     struct ps_job_devices devices;    // mirrored, multi_worker_mirrored: one replica on each; none: one on `device`
     int local_steps;                  // local_steps, else 0
+    int fragments, fragment_delay;    // local_steps and sync, else 0; the delay is below local_steps
     struct ps_outer_optimizer outer;  // local_steps
 
     int batch_size, threads;  // per replica

@@ -26,6 +26,13 @@ YAML
     ok "two workers, five steps at a time" small --ps 3 --set strategy.partitioner=fixed:2 --set output=two.safetensors
     ok "do what the simulation does" same two.safetensors expected.safetensors 1e-5
     ok "which is not what it began with" differs two.safetensors begin.safetensors 0.05
+    halves=(--ps 2 --set strategy.fragments=2)
+    ok "the model's halves, one after the other" small "${halves[@]}" --set output=halves.safetensors
+    ok "do what the simulation does" same halves.safetensors parts.safetensors 1e-5
+    ok "which is not the same as all at once" differs halves.safetensors expected.safetensors 1e-3
+    ok "and each applied two steps later" small "${halves[@]}" --set strategy.fragment_sync_delay=2 --set output=later.safetensors
+    ok "do what the simulation does" same later.safetensors delayed.safetensors 1e-5
+    ok "which is not the same as at once" differs later.safetensors halves.safetensors 1e-3
     ok "at random late" small --ps 1 --set delay_ms=40 --set output=late.safetensors
     ok "they do the same, to the bit" cmp two.safetensors late.safetensors
 fi

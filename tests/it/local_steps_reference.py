@@ -4,7 +4,9 @@ time, and an outer rule, SGD with Nesterov momentum, is applied to the mean of t
 
 usage: local_steps_reference.py FOLDER
 
-Writes there the model, the data, the weights to begin with, and expected.safetensors."""
+Writes there the model, the data, the weights to begin with, and what comes of them: expected.safetensors, in two parts
+parts.safetensors, and with a delay of two steps besides delayed.safetensors."""
+import copy
 import json
 import math
 import random
@@ -106,25 +108,38 @@ def adam(w, g, m, v, step):
 
 
 class Worker:
-    def __init__(self, w):
-        self.m, self.v = ({name: [0.0] * len(x) for name, x in w.items()} for _ in range(2))
+    """What one keeps: its weights, its slots, and of a part under way what its weights were when it was pushed."""
 
-    def period(self, w, examples, step):
-        """Trains these examples from the weights w; returns its own weights."""
-        own = {name: list(x) for name, x in w.items()}
-        for k in range(0, len(examples), BATCH):
-            batch = examples[k : k + BATCH]
-            rows = normalise(own, [e[:IN] for e in batch])
-            adam(own, gradients(own, rows, [e[IN:] for e in batch]), self.m, self.v, step + k // BATCH + 1)
-        return own
+    def __init__(self, w):
+        self.w = copy.deepcopy(w)
+        self.m, self.v = ({name: [0.0] * len(x) for name, x in w.items()} for _ in range(2))
+        self.trained = self.rows = 0
+        self.under_way = {}  # by part: the step at which it is taken, what comes, and the weights at its push
+        self.pushed_rows = {}
+
+    def step(self, batch, step):
+        rows = normalise(self.w, [e[:IN] for e in batch])
+        adam(self.w, gradients(self.w, rows, [e[IN:] for e in batch]), self.m, self.v, step + 1)
+        self.rows += len(batch)
+
+    def take(self, part, names):
+        _, come, left = self.under_way.pop(part)
+        for name in names:
+            moved = [0.0] * len(come[name]) if name in STATES else [a - b for a, b in zip(self.w[name], left[name])]
+            self.w[name] = [a + b for a, b in zip(come[name], moved)]
+
+    def take_due(self, parts):
+        for part in [part for part, (due, _, _) in self.under_way.items() if due <= self.trained]:
+            self.take(part, parts[part])
 
 
 def mean(values, counts):
     return [sum(n * x for n, x in zip(counts, column)) / sum(counts) for column in zip(*values)]
 
 
-def outer(w, all_own, counts, momentum):
-    for name in w:
+def outer(w, names, all_own, counts, momentum):
+    """The ps tasks' part, of these variables."""
+    for name in names:
         common = mean([own[name] for own in all_own], counts)
         if name in STATES:
             w[name] = common
@@ -135,16 +150,55 @@ def outer(w, all_own, counts, momentum):
             w[name][k] += OUTER_MOMENTUM * momentum[name][k] - OUTER_RATE * gradient
 
 
-def train(w, examples):
-    workers, rounds = [Worker(w) for _ in range(WORKERS)], 0
-    momentum = {name: [0.0] * len(x) for name, x in w.items()}
-    share = LOCAL_STEPS * BATCH
-    for _ in range(EPOCHS):
-        for first in range(0, EXAMPLES, WORKERS * share):
-            parts = [examples[first + r * share : first + (r + 1) * share] for r in range(WORKERS)]
-            own = [worker.period(w, part, rounds * LOCAL_STEPS) for worker, part in zip(workers, parts)]
-            outer(w, own, [len(part) for part in parts], momentum)
-            rounds += 1
+class Training:
+    """parts: names of the variables that are exchanged together; delay: steps that an exchange takes."""
+
+    def __init__(self, w, parts, delay):
+        self.w, self.parts, self.delay = w, parts, delay
+        self.momentum = {name: [0.0] * len(x) for name, x in w.items()}
+        self.workers = [Worker(w) for _ in range(WORKERS)]
+        self.rounds = 0
+
+    def exchange(self, part):
+        names = self.parts[part]
+        for worker in self.workers:
+            if part in worker.under_way:
+                worker.take(part, names)
+        # A difference is of the weights with which the worker's training began: those that came last.
+        counts = [worker.rows - worker.pushed_rows.get(part, 0) for worker in self.workers]
+        outer(self.w, names, [worker.w for worker in self.workers], counts, self.momentum)
+        for worker in self.workers:
+            worker.pushed_rows[part] = worker.rows
+            worker.under_way[part] = (worker.trained + self.delay, copy.deepcopy(self.w), copy.deepcopy(worker.w))
+
+    def round(self, shares, last):
+        """Each worker's examples of a period, the last of its share or not."""
+        pushed = set()
+        for j in range(LOCAL_STEPS):
+            for worker, share in zip(self.workers, shares):
+                batch = share[j * BATCH : (j + 1) * BATCH]
+                if batch:
+                    worker.step(batch, self.rounds * LOCAL_STEPS + j)
+                worker.trained += 1 if batch or j == 0 else 0
+            for part in range(len(self.parts)):
+                due = j + 1 == LOCAL_STEPS or ((j + 1) * len(self.parts) >= (part + 1) * LOCAL_STEPS and not last)
+                if due and part not in pushed:
+                    self.exchange(part)
+                    pushed.add(part)
+            for worker in self.workers:
+                worker.take_due(self.parts)
+        self.rounds += 1
+        if last:
+            for worker in self.workers:
+                worker.w, worker.under_way = copy.deepcopy(self.w), {}
+
+    def run(self, examples):
+        share = LOCAL_STEPS * BATCH
+        for _ in range(EPOCHS):
+            for first in range(0, EXAMPLES, WORKERS * share):
+                shares = [examples[first + r * share : first + (r + 1) * share] for r in range(WORKERS)]
+                self.round(shares, first + WORKERS * share >= EXAMPLES)
+        return self.w
 
 
 def main(folder):
@@ -158,8 +212,10 @@ def main(folder):
     with open(folder + "/data.csv", "w") as f:
         f.writelines(",".join("%.9g" % x for x in e) + "\n" for e in examples)
     write_safetensors(folder + "/begin.safetensors", w)
-    train(w, examples)
-    write_safetensors(folder + "/expected.safetensors", w)
+    # In the order in which gradients become ready, cut where half of all numbers are reached.
+    halves = [list(STATES) + ["net/top/bias", "net/top/kernel"], ["net/hidden/bias", "net/hidden/kernel"]]
+    for name, parts, delay in (("expected", [list(w)], 0), ("parts", halves, 0), ("delayed", halves, 2)):
+        write_safetensors(folder + "/" + name + ".safetensors", Training(copy.deepcopy(w), parts, delay).run(examples))
 
 
 if __name__ == "__main__":

@@ -97,6 +97,7 @@ static uint64_t examples_take_of_round(struct wk_parameter_server_state *s, stru
     work->step = (s->share.round + s->taken) * s->period + s->in_period++;
     work->first = to - left;
     work->ends_period = left <= (uint64_t)s->env->job->batch_size;
+    work->last_period = s->taken + 1 == s->share.steps;
     if (work->ends_period) {
         s->taken++;
         s->in_period = 0;
@@ -112,6 +113,7 @@ static uint64_t examples_take_of_range(struct wk_parameter_server_state *s, stru
     work->first = s->share.first + s->taken;
     s->taken += examples_least(left, (uint64_t)s->env->job->batch_size);
     work->ends_period = s->taken % examples_per_period(s) == 0 || is_used_up(s);
+    work->last_period = true;
     return left;
 }
 

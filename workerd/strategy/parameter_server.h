@@ -43,6 +43,7 @@ struct wk_parameter_server_state {
     double *momentum;       // [n_trained] of a state
     psc_tensor *gradients;  // [n_trained] in the same order; of a state what the batch has
     psc_tensor *pushed;     // [n_trained] what a push sends: the gradients, or where they are added up (n_push > 1)
+    psc_tensor *pulled;     // [n_trained] where a push's answer goes: the weights, or else the home's own
     size_t *tensor;         // [n] by the model's number of a variable: where it is in these arrays
     struct wk_bucket *bucket;
     size_t n_buckets;
@@ -93,8 +94,10 @@ bool wk_home_averages(const struct wk_parameter_server_state *s);
 // Of which homes are made:
 // The tensors: weights, gradients, learns, momentum, tensor.
 void wk_home_add_tensors(struct wk_parameter_server_state *s);
-// Memory of their own for what is pushed. RESOURCE_EXHAUSTED: there is none.
-enum ps_code wk_home_make_pushed(struct wk_parameter_server_state *s, struct ps_error *e);
+// Memory as large as what is trained, which wk_home_free_tensors frees (*tensors may be NULL). RESOURCE_EXHAUSTED:
+// there is none.
+enum ps_code wk_home_make_tensors(const struct wk_parameter_server_state *s, psc_tensor **tensors, struct ps_error *e);
+void wk_home_free_tensors(const struct wk_parameter_server_state *s, psc_tensor *tensors);
 // What the buckets are called in the timeline.
 void wk_home_name_buckets(struct wk_parameter_server_state *s);
 // Starts a push, or a push and a pull, of a bucket in round s->round; settle_bucket waits for it.

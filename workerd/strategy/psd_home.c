@@ -35,18 +35,25 @@ enum { BUCKET_BYTES = 64 << 10, BUCKETS = 64 };
 
 // ---- open ---------------------------------------------------------------------------------------------------------
 
-enum ps_code wk_home_make_pushed(struct wk_parameter_server_state *s, struct ps_error *e)
+enum ps_code wk_home_make_tensors(const struct wk_parameter_server_state *s, psc_tensor **tensors, struct ps_error *e)
 {
-    s->pushed = ps_alloc(s->n_trained * sizeof *s->pushed);
+    psc_tensor *t = *tensors = ps_alloc(s->n_trained * sizeof **tensors);
     for (size_t i = 0; i < s->n_trained; i++) {
         const psc_tensor *g = &s->gradients[i];
-        s->pushed[i] = (psc_tensor){g->name, ps_try_alloc_array(g->count, sizeof(float)), g->count, g->dtype};
-        if (!s->pushed[i].data)
+        t[i] = (psc_tensor){g->name, ps_try_alloc_array(g->count, sizeof(float)), g->count, g->dtype};
+        if (!t[i].data)
             return ps_fail(e, PS_RESOURCE_EXHAUSTED,
                            "no memory for what is pushed of '%s', which takes %" PRIu64 " bytes", g->name,
                            g->count * sizeof(float));
     }
     return PS_OK;
+}
+
+void wk_home_free_tensors(const struct wk_parameter_server_state *s, psc_tensor *tensors)
+{
+    for (size_t i = 0; tensors && i < s->n_trained; i++)
+        free(tensors[i].data);
+    free(tensors);
 }
 
 static void home_add_tensor(struct wk_parameter_server_state *s, size_t variable)
@@ -121,11 +128,12 @@ enum ps_code wk_home_open(struct wk_parameter_server_state *s, struct ps_error *
     wk_home_name_buckets(s);
     s->rate = s->hyper[PS_HYPER_LEARNING_RATE];
     s->pushed = s->gradients;
+    s->pulled = s->weights;
     s->settle = home_settle;
     s->period = 1;
     s->early =
         job->n_push <= 1 && job->n_fetch <= 1 && (s->update == PSC_SYNC || s->hyper[PS_HYPER_GLOBAL_CLIPNORM] == 0);
-    return job->n_push > 1 ? wk_home_make_pushed(s, e) : PS_OK;
+    return job->n_push > 1 ? wk_home_make_tensors(s, &s->pushed, e) : PS_OK;
 }
 
 // What was under way when the job failed has ended with the client; its handles are still ours.
@@ -142,10 +150,8 @@ void wk_home_abandon(struct wk_parameter_server_state *s)
 void wk_home_free(struct wk_parameter_server_state *s)
 {
     wk_home_abandon(s);
-    for (size_t i = 0; s->pushed != s->gradients && i < s->n_trained; i++)
-        free(s->pushed[i].data);
     if (s->pushed != s->gradients)
-        free(s->pushed);
+        wk_home_free_tensors(s, s->pushed);
     for (size_t i = 0; i < s->n_buckets; i++)
         free(s->bucket[i].name);
     free(s->bucket);
@@ -229,7 +235,7 @@ void wk_home_push(struct wk_parameter_server_state *s, struct wk_bucket *b, uint
     b->pulls = pulls;
     s->under_way++;
     if (pulls)
-        psc_push_pull(s->client, s->pushed + b->first, s->weights + b->first, b->n, &options, home_span(b), b, &b->op);
+        psc_push_pull(s->client, s->pushed + b->first, s->pulled + b->first, b->n, &options, home_span(b), b, &b->op);
     else
         psc_push(s->client, s->pushed + b->first, b->n, &options, home_span(b), b, &b->op);
 }

@@ -56,7 +56,9 @@ struct wk_work {
     uint64_t epoch, first;
     uint64_t step;  // from 0; in sync jobs the same for all workers: its round - 1
     int rows;
-    bool ends_period;  // local_steps: the last one before this worker exchanges weights with the others
+    // local_steps: the last one before this worker exchanges weights with the others; it is of the last period for
+    // which this worker knows its examples.
+    bool ends_period, last_period;
     // Where replicas take a step together: its rows of all of them, else 0; and the position after it, of all.
     uint64_t rows_of_all, end;
 };
