@@ -497,6 +497,16 @@ static void local_steps_that_are_refused(void **ctx)
                 "or async");
     refuses_set(LOCAL, "strategy.n_push=2",
                 "--set strategy.n_push: strategy.n_push does not go with strategy.name local_steps");
+    refuses_set(LOCAL, "strategy.fragment_sync_delay=50",
+                "--set strategy.fragment_sync_delay: strategy.fragment_sync_delay is 50: expected less than "
+                "strategy.local_steps, 50");
+    refuses_set(LOCAL, "strategy.fragments=65",
+                "--set strategy.fragments: strategy.fragments must be a whole number from 1 to 64, not \"65\"");
+    refuses_set(LEAST "strategy: {name: local_steps, update: async}\n", "strategy.fragments=2",
+                "--set strategy.fragments: strategy.fragments does not go with strategy.update async");
+    refuses_set(LEAST "strategy: {name: local_steps, fragments: 2}\n", "strategy.replicas_to_aggregate=1",
+                "--set strategy.replicas_to_aggregate: strategy.replicas_to_aggregate does not go with fragments or "
+                "fragment_sync_delay");
     refuses_set(LOCAL, "strategy.outer_optimizer=sdg",
                 "--set strategy.outer_optimizer: strategy.outer_optimizer.name \"sdg\" is not known; did you mean "
                 "\"sgd\"?");
