@@ -80,7 +80,7 @@ struct psc_client {
     char *configuration;
     int rank;  // -1: an observer
     uint32_t workers, min_workers;
-    uint32_t staleness, join_within_ms;
+    uint32_t staleness, share_rounds, join_within_ms;
     psc_on_existing on_existing;
     bool unary;
     uint64_t timeout_ns;

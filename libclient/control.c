@@ -194,6 +194,7 @@ void psc__lease(struct psc_client *c, uint64_t epoch, uint64_t examples, uint64_
     Paramserver__V1__LeaseRequest request = PARAMSERVER__V1__LEASE_REQUEST__INIT;
     request.epoch = epoch;
     request.round = round;
+    request.rounds = c->share_rounds;
     lease_begin(&v, &request);
 }
 

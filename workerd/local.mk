@@ -87,7 +87,7 @@ workerd_workerd_SOURCES = \
 	workerd/strategy/mirrored.c \
 	workerd/strategy/rounds.c workerd/strategy/rounds.h \
 	workerd/strategy/examples.c \
-	workerd/strategy/parameter_server.c workerd/strategy/parameter_server.h \
+	workerd/strategy/local_steps.c workerd/strategy/parameter_server.c workerd/strategy/parameter_server.h \
 	workerd/strategy/psd_home.c \
 	workerd/strategy/strategy.h
 workerd_workerd_LDADD = libwkweights.la libwkdata.la libwkvariables.la libnnreplica.la libwkcollective.la libpsclient.la \

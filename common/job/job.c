@@ -52,7 +52,8 @@ static const char *const colors[] = {"rgb", "grayscale", NULL};
 static const char *const flips[] = {"none", "horizontal", "vertical", "both", NULL};
 static const char *const schedules[] = {"constant",        "piecewise",  "exponential",  "cosine",
                                         "cosine_restarts", "polynomial", "inverse_time", NULL};
-static const char *const strategies[] = {"parameter_server", "one_device", "mirrored", "multi_worker_mirrored", NULL};
+static const char *const strategies[] = {"parameter_server",      "one_device",  "mirrored",
+                                         "multi_worker_mirrored", "local_steps", NULL};
 static const char *const strategies_elsewhere[] = {"central_storage", NULL};
 static const char *const communications[] = {"auto", "ring", NULL};
 static const char *const updates[] = {"async", "sync", "ssp", NULL};
@@ -62,7 +63,7 @@ static const char *const devices_elsewhere[] = {"cuda", "gpu", NULL};
 static const char *const on_existing[] = {"refuse", "resume", "replace", NULL};
 
 // Some fields are there only with some values of another one; sets of those values are bits.
-enum by { BY_KIND, BY_OPTIMIZER, BY_SCHEDULE, BY_UPDATE };
+enum by { BY_KIND, BY_OPTIMIZER, BY_OUTER, BY_SCHEDULE, BY_UPDATE };
 enum {
     IDX = 1 << PS_DATA_IDX,
     CSV = 1 << PS_DATA_CSV,
@@ -100,17 +101,23 @@ struct field {
     const char *const *elsewhere;  // words known from TensorFlow, which get a better sentence
     int first;                     // CHOICE: value of words[0]
     uint64_t min, max;
-    enum by by;           // decides, of:
-    unsigned kinds;       // those that have it; 0: all
-    unsigned required;    // those that must have it
-    unsigned strategies;  // those that have it; 0: all
-    bool own;             // workers of one job may differ in it
+    enum by by;                  // decides, of:
+    unsigned kinds;              // those that have it; 0: all
+    unsigned required;           // those that must have it
+    unsigned strategies;         // those that have it; 0: all
+    bool own;                    // workers of one job may differ in it
+    const char *local_fallback;  // the fallback with strategy local_steps; NULL: no other
 };
 
 #define AT(member) .offset = offsetof(struct ps_job, member)
 #define RATE "optimizer.learning_rate"
-#define SERVERS .strategies = 1 << PS_STRATEGY_PARAMETER_SERVER
-#define WORKERS .strategies = 1 << PS_STRATEGY_PARAMETER_SERVER | 1 << PS_STRATEGY_MULTI_WORKER_MIRRORED
+#define OUTER "strategy.outer_optimizer"
+#define STEPS .strategies = 1 << PS_STRATEGY_PARAMETER_SERVER
+#define LOCAL .strategies = 1 << PS_STRATEGY_LOCAL_STEPS
+#define SERVERS .strategies = 1 << PS_STRATEGY_PARAMETER_SERVER | 1 << PS_STRATEGY_LOCAL_STEPS
+#define WORKERS   \
+    .strategies = \
+        1 << PS_STRATEGY_PARAMETER_SERVER | 1 << PS_STRATEGY_LOCAL_STEPS | 1 << PS_STRATEGY_MULTI_WORKER_MIRRORED
 #define REPLICAS .strategies = 1 << PS_STRATEGY_MIRRORED | 1 << PS_STRATEGY_MULTI_WORKER_MIRRORED
 #define OWN .own = true
 #define SCHEDULED(set) .by = BY_SCHEDULE, .kinds = (set), .required = (set)
@@ -171,13 +178,18 @@ static const struct field fields[] = {
     {RATE ".warmup_steps", COUNT, AT(schedule.warmup_steps), "0", .max = INT64_MAX, .by = BY_SCHEDULE, .kinds = ANY},
     {RATE ".warmup_initial", REAL, AT(schedule.warmup_initial), "0", .by = BY_SCHEDULE, .kinds = ANY},
     {"strategy.name", CHOICE, AT(strategy), "parameter_server", strategies, strategies_elsewhere},
-    {"strategy.update", CHOICE, AT(update), "async", updates, .first = PS_ASYNC},
-    {"strategy.n_fetch", SMALL, AT(n_fetch), "1", .min = 1, .max = 1 << 20, .by = BY_UPDATE, .kinds = ASYNC, SERVERS},
-    {"strategy.n_push", SMALL, AT(n_push), "1", .min = 1, .max = 1 << 20, .by = BY_UPDATE, .kinds = ASYNC, SERVERS},
-    {"strategy.staleness", SMALL, AT(staleness), .max = 1 << 20, .by = BY_UPDATE, .kinds = SSP, .required = SSP,
-     SERVERS},
+    {"strategy.update", CHOICE, AT(update), "async", updates, .first = PS_ASYNC, .local_fallback = "sync"},
+    {"strategy.n_fetch", SMALL, AT(n_fetch), "1", .min = 1, .max = 1 << 20, .by = BY_UPDATE, .kinds = ASYNC, STEPS},
+    {"strategy.n_push", SMALL, AT(n_push), "1", .min = 1, .max = 1 << 20, .by = BY_UPDATE, .kinds = ASYNC, STEPS},
+    {"strategy.staleness", SMALL, AT(staleness), .max = 1 << 20, .by = BY_UPDATE, .kinds = SSP, .required = SSP, STEPS},
     {"strategy.replicas_to_aggregate", SMALL, AT(replicas_to_aggregate), "0", .max = PS_MAX_WORKERS, .by = BY_UPDATE,
      .kinds = SYNC, SERVERS},
+    {"strategy.local_steps", SMALL, AT(local_steps), "50", .min = 1, .max = 1 << 20, LOCAL},
+    {"strategy.fragments", SMALL, AT(fragments), "1", .min = 1, .max = 64, .by = BY_UPDATE, .kinds = SYNC, LOCAL},
+    {"strategy.fragment_sync_delay", SMALL, AT(fragment_delay), "0", .max = 1 << 20, .by = BY_UPDATE, .kinds = SYNC,
+     LOCAL},
+    {OUTER ".name", CHOICE, AT(outer.optimizer), "sgd", .words = ps_job_optimizers, LOCAL},
+    {OUTER ".nesterov", FLAG, AT(outer.nesterov), "true", .by = BY_OUTER, .kinds = SGD, LOCAL},
     {"strategy.refuse_nonfinite", FLAG, AT(refuse_nonfinite), "false"},
     {"strategy.devices", DEVICES, AT(devices), REPLICAS},
     {"strategy.communication", CHOICE, AT(communication), "auto", communications,
@@ -220,6 +232,7 @@ static const struct {
 } deciders[] = {
     [BY_KIND] = {"data.kind", data_kinds, AT(data.kind)},
     [BY_OPTIMIZER] = {"optimizer.name", ps_job_optimizers, AT(optimizer)},
+    [BY_OUTER] = {OUTER ".name", ps_job_optimizers, AT(outer.optimizer)},
     [BY_SCHEDULE] = {RATE ".schedule", schedules, AT(schedule.kind), PS_CONSTANT},
     [BY_UPDATE] = {"strategy.update", updates, AT(update), PS_ASYNC},
 };
@@ -241,10 +254,10 @@ static const char *decided_word(const struct field *f, const struct ps_job *job)
 
 // ---- unknown keys -------------------------------------------------------------------------------------------------
 
-// optimizer holds what its rule takes besides its fields; read_hypers looks at those.
+// An optimizer holds what its rule takes besides its fields; read_hypers looks at those.
 static bool is_open(const char *path)
 {
-    return strcmp(path, "optimizer") == 0;
+    return strcmp(path, "optimizer") == 0 || strcmp(path, OUTER) == 0;
 }
 
 // A map of the user's own names, which its field reads.
@@ -481,8 +494,11 @@ static enum ps_code take_field(const struct field *f, const struct ps_yaml *root
                                struct ps_error *e)
 {
     const struct ps_yaml *v = ps_yaml_find(root, f->path);
-    const struct ps_yaml fallback = {
-        .kind = PS_YAML_SCALAR, .source = root->source, .line = 1, .text = (char *)f->fallback};
+    const bool local = job->strategy == PS_STRATEGY_LOCAL_STEPS && f->local_fallback;
+    const struct ps_yaml fallback = {.kind = PS_YAML_SCALAR,
+                                     .source = root->source,
+                                     .line = 1,
+                                     .text = (char *)(local ? f->local_fallback : f->fallback)};
     bool given = v && !ps_yaml_is_null(v), fits = !f->kinds || is_among(f->kinds, f, job);
     if (given && field_is_foreign(f, job))
         return ps_yaml_fail(v, e, "%s does not go with strategy.name %s", f->path, strategies[job->strategy]);
@@ -532,30 +548,30 @@ static enum ps_code job_read_hyper(const struct ps_yaml *v, const char *path, co
     return PS_OK;
 }
 
-// Sets in hyper what the file says, by the names of rule. whole: who applies it has all of each variable.
-static enum ps_code read_hypers(const struct ps_yaml *optimizer, const char *name, const struct ps_rule *rule,
-                                bool whole, double *hyper, struct ps_error *e)
+// Sets in hyper, which has the rule's defaults, what the file says below `at`, by the names of rule. optimizer, which
+// may be NULL, is what stands there. whole: who applies the rule has all of each variable.
+static enum ps_code read_hypers(const struct ps_yaml *optimizer, const char *at, const char *name,
+                                const struct ps_rule *rule, bool whole, double *hyper, struct ps_error *e)
 {
     struct ps_error why = {.code = PS_OK};
-    ps_rule_defaults(rule, hyper);
-    for (const struct ps_yaml *v = optimizer->first; v; v = v->next) {
+    for (const struct ps_yaml *v = optimizer ? optimizer->first : NULL; v; v = v->next) {
         char path[128];
         double value;
-        snprintf(path, sizeof path, "optimizer.%s", v->key);
+        snprintf(path, sizeof path, "%s.%s", at, v->key);
         if (is_field(v, path) || ps_yaml_is_null(v))
             continue;
         // Its name first: an optimizer's other settings are no numbers.
         if (!ps_rule_has(rule, v->key))
             ps_rule_set(rule, hyper, v->key, 0, &why);
         if (why.code != PS_OK)
-            return ps_yaml_fail(v, e, "optimizer %s: %s", name, why.text);
+            return ps_yaml_fail(v, e, "%s %s: %s", at, name, why.text);
         if (job_read_hyper(v, path, rule, &value, e) != PS_OK)
             return PS_INVALID_ARGUMENT;
         if (ps_rule_set(rule, hyper, v->key, value, &why) != PS_OK)
-            return ps_yaml_fail(v, e, "optimizer %s: %s", name, why.text);
+            return ps_yaml_fail(v, e, "%s %s: %s", at, name, why.text);
     }
     if ((whole ? ps_rule_check : ps_rule_check_parts)(rule, hyper, &why) != PS_OK)
-        return ps_yaml_fail(optimizer, e, "optimizer %s: %s", name, why.text);
+        return ps_yaml_fail(optimizer, e, "%s %s: %s", at, name, why.text);
     return PS_OK;
 }
 
@@ -587,6 +603,16 @@ static enum ps_code job_take_schedule(const struct ps_yaml *root, struct ps_job 
     return PS_OK;
 }
 
+// The hyperparameters that a rule has, of those of the widest rule of its optimizer. Returns how many.
+static size_t take_hypers(const struct ps_rule *rule, const struct ps_rule *widest, const double *hyper,
+                          struct ps_hyper *to)
+{
+    size_t n = 0;
+    for (; n < PS_RULE_MAX_HYPERS && rule->hyper[n].name; n++)
+        to[n] = (struct ps_hyper){rule->hyper[n].name, value_of(widest, hyper, rule->hyper[n].name)};
+    return n;
+}
+
 // Read as the rule that has all hyperparameters of the optimizer, of which then the one with the fewest slots that will
 // do is taken.
 static enum ps_code take_optimizer(const struct ps_yaml *root, struct ps_job *job, struct ps_error *e)
@@ -595,16 +621,46 @@ static enum ps_code take_optimizer(const struct ps_yaml *root, struct ps_job *jo
     const struct ps_rule *widest = ps_rule_for_optimizer(name, 1, false), *rule;
     double hyper[PS_RULE_MAX_HYPERS];
     const bool whole = job->strategy != PS_STRATEGY_PARAMETER_SERVER;
-    if (read_hypers(ps_yaml_find(root, "optimizer"), name, widest, whole, hyper, e) != PS_OK ||
+    ps_rule_defaults(widest, hyper);
+    if (read_hypers(ps_yaml_find(root, "optimizer"), "optimizer", name, widest, whole, hyper, e) != PS_OK ||
         job_take_schedule(root, job, hyper, e) != PS_OK)
         return PS_INVALID_ARGUMENT;
     rule = ps_rule_for_optimizer(name, value_of(widest, hyper, "momentum"),
                                  job->nesterov || job->centered || job->amsgrad);
     job->rule = rule->name;
-    for (size_t i = 0; i < PS_RULE_MAX_HYPERS && rule->hyper[i].name; i++) {
-        job->hypers[i] = (struct ps_hyper){rule->hyper[i].name, value_of(widest, hyper, rule->hyper[i].name)};
-        job->n_hypers = i + 1;
-    }
+    job->n_hypers = take_hypers(rule, widest, hyper, job->hypers);
+    return PS_OK;
+}
+
+// sgd's are those of DiLoCo (Douillard et al., 2023), the others' Keras's. Where each worker's difference is applied
+// when it arrives, momentum carries all of them too far (Liu et al., 2024).
+static void outer_defaults(const struct ps_job *job, const char *name, const struct ps_rule *widest, double *hyper)
+{
+    struct ps_error ignored;
+    ps_rule_defaults(widest, hyper);
+    if (strcmp(name, "sgd") != 0)
+        return;
+    ps_rule_set(widest, hyper, "learning_rate", 0.7, &ignored);
+    ps_rule_set(widest, hyper, "momentum", job->update == PS_SYNC ? 0.9 : 0, &ignored);
+}
+
+static enum ps_code take_outer_optimizer(const struct ps_yaml *root, struct ps_job *job, struct ps_error *e)
+{
+    const struct ps_yaml *v = ps_yaml_find(root, OUTER);
+    if (job->strategy != PS_STRATEGY_LOCAL_STEPS)
+        return v && !ps_yaml_is_null(v)
+                   ? ps_yaml_fail(v, e, "%s does not go with strategy.name %s", OUTER, strategies[job->strategy])
+                   : PS_OK;
+    const char *name = ps_job_optimizers[job->outer.optimizer];
+    const struct ps_rule *widest = ps_rule_for_optimizer(name, 1, false), *rule;
+    double hyper[PS_RULE_MAX_HYPERS], momentum;
+    outer_defaults(job, name, widest, hyper);
+    if (read_hypers(v, OUTER, name, widest, false, hyper, e) != PS_OK)
+        return PS_INVALID_ARGUMENT;
+    momentum = value_of(widest, hyper, "momentum");
+    rule = ps_rule_for_optimizer(name, momentum, job->outer.nesterov && momentum > 0);
+    job->outer.rule = rule->name;
+    job->outer.n_hypers = take_hypers(rule, widest, hyper, job->outer.hypers);
     return PS_OK;
 }
 
@@ -658,9 +714,32 @@ static enum ps_code check_data(const struct ps_yaml *root, const struct ps_job *
     return PS_OK;
 }
 
+// A worker that trains alone for a while has no step that others could be behind, and its own average of the weights
+// is nobody else's.
+static enum ps_code check_local_steps(const struct ps_yaml *root, const struct ps_job *job, struct ps_error *e)
+{
+    if (job->strategy != PS_STRATEGY_LOCAL_STEPS)
+        return PS_OK;
+    if (job->update == PS_SSP)
+        return ps_yaml_fail(ps_yaml_find(root, "strategy.update"), e,
+                            "strategy.update ssp does not go with strategy.name local_steps: expected sync or async");
+    if (job->fragment_delay && job->fragment_delay >= job->local_steps)
+        return ps_yaml_fail(ps_yaml_find(root, "strategy.fragment_sync_delay"), e,
+                            "strategy.fragment_sync_delay is %d: expected less than strategy.local_steps, %d",
+                            job->fragment_delay, job->local_steps);
+    if ((job->fragment_delay || job->fragments > 1) && job->replicas_to_aggregate)
+        return ps_yaml_fail(ps_yaml_find(root, "strategy.replicas_to_aggregate"), e,
+                            "strategy.replicas_to_aggregate does not go with fragments or fragment_sync_delay");
+    if (job->hypers[PS_HYPER_USE_EMA].value > 0)
+        return ps_yaml_fail(ps_yaml_find(root, "optimizer.use_ema"), e,
+                            "optimizer.use_ema does not go with strategy.name local_steps: expected it in " OUTER
+                            ", for the weights that all workers share");
+    return PS_OK;
+}
+
 static enum ps_code check_together(const struct ps_yaml *root, const struct ps_job *job, struct ps_error *e)
 {
-    if (check_data(root, job, e))
+    if (check_data(root, job, e) || check_local_steps(root, job, e))
         return e->code;
     return check_partitioner(root, job, e);
 }
@@ -674,6 +753,8 @@ static enum ps_code take_all(const struct ps_yaml *root, const char *path, struc
         code = take_field(f, root, job, e);
     if (code == PS_OK)
         code = take_optimizer(root, job, e);
+    if (code == PS_OK)
+        code = take_outer_optimizer(root, job, e);
     if (code == PS_OK)
         code = take_name(root, path, job, e);
     if (code == PS_OK)
@@ -733,17 +814,37 @@ enum ps_code ps_job_check_files(const struct ps_job *job, const char *summary, s
     return PS_OK;
 }
 
+static enum ps_code job_find_rule(const char *name, const struct ps_hyper *hypers, size_t n,
+                                  const struct ps_rule **rule, double hyper[PS_RULE_MAX_HYPERS], struct ps_error *e)
+{
+    *rule = ps_rule_find(name);
+    if (!*rule)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "no update rule is named '%s'", name);
+    ps_rule_defaults(*rule, hyper);
+    for (size_t i = 0; i < n; i++)
+        if (ps_rule_set(*rule, hyper, hypers[i].name, hypers[i].value, e))
+            return e->code;
+    return PS_OK;
+}
+
 enum ps_code ps_job_rule(const struct ps_job *job, const struct ps_rule **rule, double hyper[PS_RULE_MAX_HYPERS],
                          struct ps_error *e)
 {
-    *rule = ps_rule_find(job->rule);
-    if (!*rule)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "no update rule is named '%s'", job->rule);
-    ps_rule_defaults(*rule, hyper);
-    for (size_t i = 0; i < job->n_hypers; i++)
-        if (ps_rule_set(*rule, hyper, job->hypers[i].name, job->hypers[i].value, e))
-            return e->code;
-    return PS_OK;
+    return job_find_rule(job->rule, job->hypers, job->n_hypers, rule, hyper, e);
+}
+
+enum ps_code ps_job_server_rule(const struct ps_job *job, const struct ps_rule **rule, double hyper[PS_RULE_MAX_HYPERS],
+                                struct ps_error *e)
+{
+    const struct ps_outer_optimizer *outer = &job->outer;
+    if (job->strategy != PS_STRATEGY_LOCAL_STEPS)
+        return ps_job_rule(job, rule, hyper, e);
+    return job_find_rule(outer->rule, outer->hypers, outer->n_hypers, rule, hyper, e);
+}
+
+bool ps_job_needs_ps(const struct ps_job *job)
+{
+    return job->strategy == PS_STRATEGY_PARAMETER_SERVER || job->strategy == PS_STRATEGY_LOCAL_STEPS;
 }
 
 void ps_job_free(struct ps_job *job)
@@ -849,6 +950,15 @@ static void put_json(json_t *object, const char *path, json_t *value)
     free(key);
 }
 
+// sgd's momentum has a default other than 0 here, so that 0 is said where its rule has none.
+static void outer_put_json(json_t *to, const struct ps_outer_optimizer *outer)
+{
+    if (outer->rule && strcmp(outer->rule, "sgd") == 0)
+        json_object_set_new(to, "momentum", json_real(0));
+    for (size_t i = 0; i < outer->n_hypers; i++)
+        json_object_set_new(to, outer->hypers[i].name, job_hyper_json(ps_rule_find(outer->rule), &outer->hypers[i]));
+}
+
 json_t *ps_job_json(const struct ps_job *job)
 {
     json_t *root = json_object();
@@ -863,6 +973,7 @@ json_t *ps_job_json(const struct ps_job *job)
             json_object_set_new(optimizer, job->hypers[i].name,
                                 job_hyper_json(ps_rule_find(job->rule), &job->hypers[i]));
     }
+    outer_put_json(json_object_get(json_object_get(root, "strategy"), "outer_optimizer"), &job->outer);
     return root;
 }
 
@@ -910,6 +1021,10 @@ char *ps_job_configuration(const struct ps_job *job)
         snprintf(key, sizeof key, "optimizer.%s", job->hypers[i].name);
         if (i != PS_HYPER_LEARNING_RATE || job->schedule.kind == PS_SCHEDULE_NONE)
             configuration_put_real(to, key, job->hypers[i].value);
+    }
+    for (size_t i = 0; i < job->outer.n_hypers; i++) {
+        snprintf(key, sizeof key, OUTER ".%s", job->outer.hypers[i].name);
+        configuration_put_real(to, key, job->outer.hypers[i].value);
     }
     fclose(to);
     return text;

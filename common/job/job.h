@@ -38,13 +38,14 @@
 //       ema_momentum: 0.99
 //       ema_overwrite_frequency: 0  # every so many steps the weights become it
 //     strategy:
-//       name: parameter_server   # or one_device, mirrored (replicas in one process), multi_worker_mirrored (replicas
-//                                #   in workers that have no ps task), for which of these there are update, which
-//                                #   makes no difference, and refuse_nonfinite; and for the last two:
+//       name: parameter_server   # or local_steps, see below; or one_device, mirrored (replicas in one process),
+//                                #   multi_worker_mirrored (replicas in workers that have no ps task), for which of
+//                                #   these there are update, which makes no difference, and refuse_nonfinite; and for
+//                                #   the last two:
 //       devices: [cpu:0, cpu:1]  # of a worker, one replica on each; default: one on `device`
 //       communication: auto      # multi_worker_mirrored: workers of one host share memory; or ring: none do
 //       compare_every: 0         # steps after which replicas see whether their variables are equal, to the bit
-//       update: async            # or sync, ssp
+//       update: async            # or sync, ssp; local_steps: sync, or async
 //       n_fetch: 1               # async: pull every so many steps
 //       n_push: 1                # async: push every so many steps
 //       staleness: N             # ssp, required: steps that a worker may be ahead of the slowest
@@ -53,6 +54,16 @@
 //       placement: greedy        # or round_robin
 //       partitioner: none        # or fixed:N, min_bytes:B, max_bytes:B
 //       min_workers: 1           # with fewer live ones the job ends
+//       local_steps: 50          # local_steps: steps of a worker's own between two exchanges; the number near it that
+//                                #   divides an epoch into equal periods
+//       fragments: 1             # local_steps, sync: parts of the model, which are exchanged one after the other
+//       fragment_sync_delay: 0   # local_steps, sync: what is pulled of a part is applied so many steps after its push
+//       outer_optimizer:         # local_steps: what the ps tasks apply to the difference that so many steps make:
+//                                #   an optimizer without schedule; or a name
+//         name: sgd
+//         learning_rate: 0.7     # these three defaults are sgd's here; other optimizers have Keras's
+//         momentum: 0.9          # 0 with update async
+//         nesterov: true
 //     batch_size: 64             # per replica
 //     epochs: 1
 //     steps: 0                   # stop after so many; 0: no limit
@@ -148,7 +159,8 @@ enum ps_strategy {
     PS_STRATEGY_PARAMETER_SERVER,
     PS_STRATEGY_ONE_DEVICE,
     PS_STRATEGY_MIRRORED,
-    PS_STRATEGY_MULTI_WORKER_MIRRORED
+    PS_STRATEGY_MULTI_WORKER_MIRRORED,
+    PS_STRATEGY_LOCAL_STEPS
 };
 
 // Values of the two are those of the proto.
@@ -185,6 +197,15 @@ struct ps_job_data {
     char *vocabulary;          // text: a file
 };
 
+// local_steps: the rule that ps tasks apply. A rule's members are as those of the job's own optimizer.
+struct ps_outer_optimizer {
+    int optimizer;
+    bool nesterov;
+    const char *rule;
+    struct ps_hyper hypers[PS_RULE_MAX_HYPERS];
+    size_t n_hypers;
+};
+
 // Strings are owned by the job unless said otherwise; those not given are NULL.
 struct ps_job {
     char *name;
@@ -210,9 +231,12 @@ struct ps_job {
     int staleness;              // ssp, else 0
     int replicas_to_aggregate;  // sync; 0: all
     bool refuse_nonfinite;
-    int communication;              // enum ps_communication
-    uint64_t compare_every;         // mirrored, multi_worker_mirrored: steps; 0: never
-    struct ps_job_devices devices;  // mirrored, multi_worker_mirrored: one replica on each; none: one on `device`
+    int communication;                // enum ps_communication
+    uint64_t compare_every;           // mirrored, multi_worker_mirrored: steps; 0: never
+    struct ps_job_devices devices;    // mirrored, multi_worker_mirrored: one replica on each; none: one on `device`
+    int local_steps;                  // local_steps, else 0
+    int fragments, fragment_delay;    // local_steps and sync, else 0; the delay is below local_steps
+    struct ps_outer_optimizer outer;  // local_steps
 
     int batch_size, threads;  // per replica
     uint64_t epochs, steps, seed;
@@ -234,6 +258,11 @@ enum ps_code ps_job_parse(const char *text, size_t len, const char *path, const 
 // such rule, or it has no such hyperparameter.
 enum ps_code ps_job_rule(const struct ps_job *job, const struct ps_rule **rule, double hyper[PS_RULE_MAX_HYPERS],
                          struct ps_error *e);
+// The same of the rule that the ps tasks apply: the outer optimizer's, where there is one.
+enum ps_code ps_job_server_rule(const struct ps_job *job, const struct ps_rule **rule, double hyper[PS_RULE_MAX_HYPERS],
+                                struct ps_error *e);
+// Does the strategy keep variables on ps tasks?
+bool ps_job_needs_ps(const struct ps_job *job);
 void ps_job_free(struct ps_job *job);
 
 // Before a job takes its time: can its weights be read, and its output and the summary (may be NULL) be written, as far

@@ -83,9 +83,19 @@ static enum ps_code optimizer_rename(struct ps_yaml *map, const char *from, cons
     return PS_OK;
 }
 
-void ps_job_optimizer_open(struct ps_yaml *root)
+// The two that a job may have.
+static struct ps_yaml *optimizer_of(struct ps_yaml *root)
 {
-    struct ps_yaml *optimizer = optimizer_member(root, "optimizer");
+    return optimizer_member(root, "optimizer");
+}
+
+static struct ps_yaml *optimizer_outer(struct ps_yaml *root)
+{
+    return optimizer_member(optimizer_member(root, "strategy"), "outer_optimizer");
+}
+
+static void optimizer_open(struct ps_yaml *optimizer)
+{
     if (!optimizer_is_word(optimizer))
         return;
     struct ps_yaml *name = ps_alloc(sizeof *name);
@@ -95,6 +105,12 @@ void ps_job_optimizer_open(struct ps_yaml *root)
     optimizer->kind = PS_YAML_MAP;
     optimizer->text = NULL;
     optimizer->first = name;
+}
+
+void ps_job_optimizer_open(struct ps_yaml *root)
+{
+    optimizer_open(optimizer_of(root));
+    optimizer_open(optimizer_outer(root));
 }
 
 // ---- names and keys -----------------------------------------------------------------------------------------------
@@ -151,14 +167,18 @@ static enum ps_code optimizer_spell_schedule(struct ps_yaml *rate, struct ps_err
     return optimizer_rename(rate, "initial_learning_rate", "initial", e);
 }
 
-enum ps_code ps_job_optimizer_spell(struct ps_yaml *root, struct ps_error *e)
+static enum ps_code optimizer_spell(struct ps_yaml *optimizer, struct ps_error *e)
 {
-    ps_job_optimizer_open(root);
-    struct ps_yaml *optimizer = optimizer_member(root, "optimizer");
     if (!optimizer || optimizer->kind != PS_YAML_MAP)
         return PS_OK;
     if (optimizer_spell_name(optimizer_member(optimizer, "name"), e) != PS_OK ||
         optimizer_rename(optimizer, "lr", "learning_rate", e) != PS_OK)
         return e->code;
     return optimizer_spell_schedule(optimizer_member(optimizer, "learning_rate"), e);
+}
+
+enum ps_code ps_job_optimizer_spell(struct ps_yaml *root, struct ps_error *e)
+{
+    ps_job_optimizer_open(root);
+    return optimizer_spell(optimizer_of(root), e) || optimizer_spell(optimizer_outer(root), e) ? e->code : PS_OK;
 }

@@ -11,7 +11,8 @@
 // The names of the optimizers, as a job file has them; ends with NULL.
 extern const char *const ps_job_optimizers[];
 
-// `optimizer: NAME` becomes a map, so that what is assigned below it finds one.
+// `optimizer: NAME`, and strategy's `outer_optimizer: NAME`, become maps, so that what is assigned below them finds
+// one.
 void ps_job_optimizer_open(struct ps_yaml *root);
 // All the rest, when the tree is complete. A key that is there in both spellings is taken from --set if one of them is
 // from there. INVALID_ARGUMENT: both are in one place; what Keras would understand otherwise; an optimizer of Keras's

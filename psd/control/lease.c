@@ -231,6 +231,17 @@ static struct psd_assignment lease_take_set(struct psd_epoch *d)
     return set;
 }
 
+// Of a set that n workers share: what is left of it when each has had so many batches stays first in the list.
+static void lease_cut_set(struct psd_epoch *d, struct psd_assignment *set, uint64_t n, uint64_t rounds)
+{
+    struct psd_assignment rest = *set;
+    rest.first += n * rounds * set->stride;
+    set->end = rest.first - set->stride + set->count;
+    memmove(d->left + 1, d->left, d->n_left * sizeof *d->left);
+    d->left[0] = rest;
+    d->n_left++;
+}
+
 // Everyone's share of the first set. Where it has a batch for some alone, nobody takes a second one: a stride past its
 // end says so, and does not grow from one death to the next.
 //
@@ -244,6 +255,8 @@ static void lease_hand_out(struct psd_control *c, struct psd_call **ready)
     struct psd_assignment set =
         split ? (struct psd_assignment){.first = d->examples, .count = d->batch, .end = d->examples}
               : lease_take_set(d);
+    if (!split && d->rounds && assignment_batches(&set) > n * d->rounds)
+        lease_cut_set(d, &set, n, d->rounds);
     d->shared = set;
     d->sharers = (uint32_t)n;
     uint64_t batches = assignment_batches(&set), steps = split ? split : (batches + n - 1) / n;
@@ -312,6 +325,7 @@ static int lease_take_sync(struct psd_control *c, struct psd_member *m, const le
     if (r->caller->sequence < m->asks_sequence)
         return psd_fail_superseded(r->caller, "lease", m->asks_sequence, e);
     d->batch = r->want;
+    d->rounds = r->rounds;
     d->examples = r->examples;
     m->asks_epoch = r->epoch;
     m->asks_sequence = r->caller->sequence;
@@ -347,7 +361,7 @@ static enum ps_code lease_check(const struct psd_control *c, const lease_t *r, s
                        "lease: a sync job's workers ask for more when they have trained what they had, not ahead");
     if (r->examples == 0 || r->want == 0 || r->caller->sequence == 0)
         return ps_fail(e, PS_INVALID_ARGUMENT, "lease: expected examples, want and sequence above 0");
-    if (r->examples > INT64_MAX / 4 || r->want > INT64_MAX / PS_MAX_WORKERS)
+    if (r->examples > INT64_MAX / 4 || r->want > INT64_MAX / PS_MAX_WORKERS || r->rounds > INT64_MAX / PS_MAX_WORKERS)
         return ps_fail(e, PS_INVALID_ARGUMENT, "lease: %" PRIu64 " of %" PRIu64 " examples are too many", r->want,
                        r->examples);
     if (begun && r->examples != d->examples)

@@ -124,6 +124,7 @@ struct psd_unfinished {
 // One joint pass over the data.
 struct psd_epoch {
     uint64_t number, examples, batch;       // batch: sync
+    uint64_t rounds;                        // sync: batches that are handed out at once; 0: all
     bool over;                              // for everyone
     uint64_t next;                          // async: examples below it have been given out
     uint64_t done;                          // trained

@@ -57,6 +57,7 @@ static void describe_job(struct psd_core *core, struct psd_job *job, struct job_
     psd_control_describe(job, out, s->reason, sizeof s->reason);
     out->waiting = psd_waits_count(core, job);
     out->updates = atomic_load(&job->updates);
+    out->bytes_moved = atomic_load(&job->bytes_moved);
     out->duplicates = atomic_load(&job->duplicates);
     out->stale = atomic_load(&job->stale);
     out->nonfinite = atomic_load(&job->nonfinite);

@@ -30,7 +30,7 @@ keeps_frozen() { # MODEL LAYER
     flat | sed "s/\(\"name\": \"$2\", \"trainable\": \)true/\1false/" >"$example/frozen.json"
     flat | sed 's/"trainable": true/"trainable": false/g' >"$example/none.json"
     ok "$example: nothing trained" trains drawn one_device 1 --set model="$example/none.json"
-    for mode in one_device async ssp sync mirrored multi_worker_mirrored; do
+    for mode in one_device async ssp sync local_steps mirrored multi_worker_mirrored; do
         ok "$example: $mode trains" trains $mode $mode 4 --set model="$example/frozen.json" --set batch_size=8
         ok "$example: $mode leaves $2 as it was" same drawn.safetensors $mode.safetensors 0 "$1/$2/"
     done

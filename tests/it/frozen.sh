@@ -41,7 +41,11 @@ for model in middle top; do
     ok "$model: async in groups" on_psd groups "$model" --set strategy.update=async --set strategy.n_push=2 --set strategy.n_fetch=2
     ok "$model: ssp" on_psd ssp "$model" --set strategy.update=ssp --set strategy.staleness=2
     ok "$model: sync" on_psd sync "$model" --set strategy.update=sync --set strategy.partitioner=fixed:2
-    for update in async groups ssp sync; do
+    for update in async sync; do
+        ok "$model: local steps, $update" on_psd local_$update "$model" --set strategy.name=local_steps \
+            --set strategy.update=$update --set strategy.local_steps=3
+    done
+    for update in async groups ssp sync local_async local_sync; do
         ok "$model: $update leaves what is frozen as one_device does" same one.safetensors $update.safetensors 0 "net/$model/"
     done
     ok "$model: sync trains the others as one_device does" same one.safetensors sync.safetensors 1e-5
@@ -52,6 +56,8 @@ ok "all frozen: one_device" trains one all 64 --set strategy.name=one_device
 for update in async sync; do
     ok "all frozen: $update" on_psd $update all --set strategy.update=$update
     ok "all frozen: $update changes nothing" same one.safetensors $update.safetensors 0
+    ok "all frozen: local steps, $update" on_psd local all --set strategy.name=local_steps --set strategy.update=$update
+    ok "all frozen: local steps, $update change nothing" same one.safetensors local.safetensors 0
 done
 
 # States follow what batches have: with one worker as in one_device, whoever keeps them; those of a frozen layer stay.
@@ -72,6 +78,9 @@ for update in async sync; do
     ok "states: $update" alone $update true --set strategy.update=$update
     ok "states: $update does as one_device" same one.safetensors $update.safetensors 1e-5
 done
+ok "states: local steps" alone local true --set strategy.name=local_steps --set strategy.local_steps=3 \
+    --set strategy.outer_optimizer="{name: sgd, learning_rate: 1, momentum: 0}"
+ok "states: local steps do as one_device" same one.safetensors local.safetensors 1e-5
 ok "states: sync of two workers" on_psd two true --set strategy.update=sync
 ok "frozen states: one_device" trains one false 64 --set strategy.name=one_device
 ok "frozen states: async" on_psd async false --set strategy.update=async

@@ -109,7 +109,7 @@ static uint64_t mix_status(uint64_t h, struct psd_core *core)
     assert_non_null(status);
     status->block_bytes = status->newest = 0;
     for (size_t i = 0; i < status->n_jobs; i++)
-        status->jobs[i]->dedup_bytes = 0;
+        status->jobs[i]->dedup_bytes = status->jobs[i]->bytes_moved = 0;
     assert_true(protobuf_c_message_get_packed_size(m) <= sizeof bytes);
     h = ps_hash(h, bytes, protobuf_c_message_pack(m, bytes));
     ps_msg_free(m);

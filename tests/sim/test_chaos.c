@@ -719,6 +719,7 @@ static struct trial *trial_new(uint64_t seed)
     *t = (struct trial){.seed = seed, .update = updates[seed % 5], .enough = seed % 5 == 4 ? 3 : 0, .ps = 3};
     t->features = sim_features_draw(seed);
     t->staleness = 1 + seed / 5 % 3;
+    t->share_rounds = seed / 5 % 3;
     t->partitions = t->update == PSC_SSP ? 2 : MAX_PARTITIONS;  // ssp: a psd owns nothing
     return t;
 }

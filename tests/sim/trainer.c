@@ -481,6 +481,7 @@ void trainer_start(struct trial *t, uint32_t rank)
                            .workers = TRAINERS,
                            .update = t->update,
                            .staleness = t->update == PSC_SSP ? t->staleness : 0,
+                           .share_rounds = t->update == PSC_SYNC ? t->share_rounds : 0,
                            .on_existing = t->replaces ? PSC_REPLACE : PSC_REFUSE,
                            .transport = unary ? PSC_UNARY : PSC_STREAM,
                            .chunk_bytes = 1024,  // a request for each partition

@@ -64,6 +64,7 @@ struct trial {
     uint32_t features;
     psc_update update;
     uint32_t staleness, enough;  // enough: replicas_to_aggregate, 0: all
+    uint32_t share_rounds;       // of a sync share; 0: all
     uint32_t ps, partitions;
     struct sim *sim;
     bool declared, ended;

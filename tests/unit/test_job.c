@@ -434,6 +434,98 @@ static void one_device_has_no_servers(void **ctx)
     ps_job_free(j);
 }
 
+static double outer_hyper(const struct ps_job *j, const char *name)
+{
+    for (size_t i = 0; i < j->outer.n_hypers; i++)
+        if (strcmp(j->outer.hypers[i].name, name) == 0)
+            return j->outer.hypers[i].value;
+    fail_msg("the outer rule has no %s", name);
+    return 0;
+}
+
+static void check_outer(const char *set, const char *rule, double rate, double momentum)
+{
+    struct ps_job *j = with(LEAST "strategy: {name: local_steps}\n", set);
+    const struct ps_rule *found;
+    double hyper[PS_RULE_MAX_HYPERS];
+    struct ps_error e;
+    assert_string_equal(rule, j->outer.rule);
+    same_real(rate, outer_hyper(j, "learning_rate"));
+    if (momentum > 0)
+        same_real(momentum, outer_hyper(j, "momentum"));
+    assert_int_equal(PS_OK, ps_job_server_rule(j, &found, hyper, &e));
+    assert_string_equal(rule, found->name);
+    same_real(rate, hyper[PS_HYPER_LEARNING_RATE]);
+    assert_true(ps_job_needs_ps(j));
+    json_t *json = ps_job_json(j);  // is a job file of the same job
+    char *text = json_dumps(json, 0), *shared = ps_job_configuration(j);
+    struct ps_job *again = parse(text, "job.json", NULL, 0);
+    char *shared_again = ps_job_configuration(again);
+    assert_string_equal(shared, shared_again);
+    assert_non_null(strstr(shared, "strategy.outer_optimizer.learning_rate="));
+    ps_job_free(again);
+    free(shared_again);
+    free(shared);
+    free(text);
+    json_decref(json);
+    ps_job_free(j);
+}
+
+static void local_steps_have_an_outer_optimizer(void **ctx)
+{
+    (void)ctx;
+    struct ps_job *j = with(LEAST "strategy: {name: local_steps}\n", "seed=1");
+    assert_int_equal(50, j->local_steps);
+    assert_int_equal(PS_SYNC, j->update);
+    ps_job_free(j);
+    check_outer("seed=1", "nesterov", 0.7, 0.9);
+    check_outer("strategy.update=async", "sgd", 0.7, 0);
+    check_outer("strategy.outer_optimizer=SGD", "nesterov", 0.7, 0.9);
+    check_outer("strategy.outer_optimizer.nesterov=false", "momentum", 0.7, 0.9);
+    check_outer("strategy.outer_optimizer={lr: 1, momentum: 0}", "sgd", 1, 0);
+    check_outer("strategy.outer_optimizer={name: adam, learning_rate: 0.1}", "adam", 0.1, 0);
+}
+
+static void local_steps_that_are_refused(void **ctx)
+{
+    (void)ctx;
+#define LOCAL LEAST "strategy: {name: local_steps}\n"
+    refuses_set(LOCAL, "strategy.local_steps=0",
+                "--set strategy.local_steps: strategy.local_steps must be a whole number from 1 to 1048576, not \"0\"");
+    refuses_set(LOCAL, "strategy.update=ssp",
+                "--set strategy.update: strategy.update ssp does not go with strategy.name local_steps: expected sync "
+                "or async");
+    refuses_set(LOCAL, "strategy.n_push=2",
+                "--set strategy.n_push: strategy.n_push does not go with strategy.name local_steps");
+    refuses_set(LOCAL, "strategy.fragment_sync_delay=50",
+                "--set strategy.fragment_sync_delay: strategy.fragment_sync_delay is 50: expected less than "
+                "strategy.local_steps, 50");
+    refuses_set(LOCAL, "strategy.fragments=65",
+                "--set strategy.fragments: strategy.fragments must be a whole number from 1 to 64, not \"65\"");
+    refuses_set(LEAST "strategy: {name: local_steps, update: async}\n", "strategy.fragments=2",
+                "--set strategy.fragments: strategy.fragments does not go with strategy.update async");
+    refuses_set(LEAST "strategy: {name: local_steps, fragments: 2}\n", "strategy.replicas_to_aggregate=1",
+                "--set strategy.replicas_to_aggregate: strategy.replicas_to_aggregate does not go with fragments or "
+                "fragment_sync_delay");
+    refuses_set(LOCAL, "strategy.outer_optimizer=sdg",
+                "--set strategy.outer_optimizer: strategy.outer_optimizer.name \"sdg\" is not known; did you mean "
+                "\"sgd\"?");
+    refuses_set(LOCAL, "strategy.outer_optimizer={momentun: 0.5}",
+                "--set strategy.outer_optimizer: strategy.outer_optimizer sgd: rule momentum has no \"momentun\"; did "
+                "you mean \"momentum\"?");
+    refuses_set(LOCAL, "strategy.outer_optimizer={name: adam, nesterov: true}",
+                "--set strategy.outer_optimizer: strategy.outer_optimizer.nesterov does not go with "
+                "strategy.outer_optimizer.name adam");
+    refuses_set(LOCAL, "optimizer={name: adam, use_ema: true}",
+                "--set optimizer: optimizer.use_ema does not go with strategy.name local_steps: expected it in "
+                "strategy.outer_optimizer, for the weights that all workers share");
+    refuses_set(LEAST "strategy: {name: one_device}\n", "strategy.local_steps=5",
+                "--set strategy.local_steps: strategy.local_steps does not go with strategy.name one_device");
+    refuses_set(LEAST, "strategy.outer_optimizer.momentum=0.5",
+                "--set strategy.outer_optimizer.momentum: strategy.outer_optimizer does not go with strategy.name "
+                "parameter_server");
+}
+
 static void sets_lie_over_the_file(void **ctx)
 {
     (void)ctx;
@@ -788,7 +880,7 @@ static void wrong_words(void **ctx)
                 "cosine_similarity or confusion_matrix, not \"fog\"");
     refuses_set(LEAST, "strategy.name=central_storage",
                 "--set strategy.name: strategy.name central_storage is not supported; there are parameter_server, "
-                "one_device, mirrored and multi_worker_mirrored");
+                "one_device, mirrored, multi_worker_mirrored and local_steps");
     refuses_set(LEAST, "data.kind=hdf5",
                 "--set data.kind: data.kind must be idx, csv, npy, npz, cifar, images, tfrecord, text or "
                 "synthetic-digits, not \"hdf5\"");
@@ -1126,6 +1218,8 @@ int main(void)
         cmocka_unit_test(assigned_spelling),
         cmocka_unit_test(updates),
         cmocka_unit_test(one_device_has_no_servers),
+        cmocka_unit_test(local_steps_have_an_outer_optimizer),
+        cmocka_unit_test(local_steps_that_are_refused),
         cmocka_unit_test(sets_lie_over_the_file),
         cmocka_unit_test(every_spelling_is_taken),
         cmocka_unit_test(losses_and_metrics),

@@ -549,8 +549,8 @@ struct leasing {
     Paramserver__V1__Caller caller;
 };
 
-static void lease_as(struct psd_core *core, struct answer *a, Paramserver__V1__Caller caller, uint64_t epoch,
-                     uint64_t round)
+static void lease_rounds(struct psd_core *core, struct answer *a, Paramserver__V1__Caller caller, uint64_t epoch,
+                         uint64_t round, uint64_t rounds)
 {
     Paramserver__V1__LeaseRequest r = PARAMSERVER__V1__LEASE_REQUEST__INIT;
     r.caller = &caller;
@@ -558,7 +558,14 @@ static void lease_as(struct psd_core *core, struct answer *a, Paramserver__V1__C
     r.examples = 95;
     r.want = 10;
     r.round = round;
+    r.rounds = rounds;
     ask_later(core, a, M(LEASE), &r.base, NULL, UINT64_MAX);
+}
+
+static void lease_as(struct psd_core *core, struct answer *a, Paramserver__V1__Caller caller, uint64_t epoch,
+                     uint64_t round)
+{
+    lease_rounds(core, a, caller, epoch, round, 0);
 }
 
 static void lease(struct psd_core *core, struct answer *a, uint32_t rank, uint64_t sequence, uint64_t epoch,
@@ -691,6 +698,74 @@ static void test_coming_back_to_sync(void **state)
     assert_true(late.first == 30 && late.stride == 40 && late.steps == 3 && late.round == 5);
     assert_int_equal(push(j.core, 0, 8, 6), PS_OK);
     assert_true(read_one(j.core, "a") == -5);  // waits for both again
+    psd_core_destroy(j.core);
+}
+
+static Paramserver__V1__LeaseReply share_of_rounds(struct psd_core *core, uint64_t sequence, uint64_t round,
+                                                   struct answer a[2])
+{
+    for (uint32_t rank = 0; rank < 2; rank++)
+        lease_rounds(core, &a[rank], caller_of(rank, sequence), 0, round, 2);
+    Paramserver__V1__LeaseReply first = share_of(&a[0]), second = share_of(&a[1]);
+    if (first.count == 0)
+        return first;
+    assert_true(first.steps == second.steps && first.end == second.end && first.round == round);
+    assert_true(second.first == first.first + 10);
+    return first;
+}
+
+static void push_both(struct psd_core *core, uint64_t sequence, uint64_t round)
+{
+    for (uint32_t rank = 0; rank < 2; rank++)
+        assert_int_equal(push(core, rank, sequence, round), PS_OK);
+}
+
+// Two rounds at a time: 95 examples are shares of 40, 40 and 15, which is one round.
+static void test_shares_of_some_rounds(void **state)
+{
+    struct job j;
+    struct answer a[2];
+    Paramserver__V1__LeaseReply s;
+    (void)state;
+    job_open(&j, SYNC, "sgd", 20, 1 << 20);
+    for (uint64_t k = 0; k < 2; k++) {
+        s = share_of_rounds(j.core, 10 * k + 1, 2 * k, a);
+        assert_true(s.first == 40 * k && s.end == 40 * k + 40 && s.steps == 2 && s.stride == 20);
+        for (uint64_t round = 2 * k + 1; round <= 2 * k + 2; round++)
+            push_both(j.core, 8 * k + 1 + round, round);
+        assert_int_equal(status_done(j.core), 40 * k + 40);
+    }
+    s = share_of_rounds(j.core, 21, 4, a);
+    assert_true(s.first == 80 && s.end == 95 && s.steps == 1);
+    push_both(j.core, 22, 5);
+    assert_int_equal(status_done(j.core), 95);
+    assert_int_equal(share_of_rounds(j.core, 23, 5, a).count, 0);
+    assert_int_equal(done_of(j.core), 95);
+    psd_core_destroy(j.core);
+}
+
+// Worker 1 dies in the second of its two rounds: what it had not trained comes last, and every example counts once.
+static void test_the_dead_leave_some_rounds(void **state)
+{
+    struct job j;
+    struct answer a[2];
+    const uint64_t first[] = {40, 60, 80, 30}, end[] = {60, 80, 95, 40};
+    (void)state;
+    job_open(&j, SYNC, "sgd", 20, 1 << 20);
+    share_of_rounds(j.core, 1, 0, a);
+    push_both(j.core, 2, 1);
+    assert_int_equal(push(j.core, 0, 3, 2), PS_OK);
+    assert_int_equal(leave(j.core, 1, "of a bullet").code, PS_OK);
+    assert_int_equal(status_done(j.core), 30);
+    for (uint64_t k = 0, round = 2; k < 4; k++) {
+        lease_rounds(j.core, &a[0], caller_of(0, 10 * k + 11), 0, round, 2);
+        Paramserver__V1__LeaseReply s = share_of(&a[0]);
+        assert_int_equal(s.first, first[k]);
+        assert_int_equal(s.end, end[k]);
+        for (uint64_t i = 0; i < s.steps; i++)
+            assert_int_equal(push(j.core, 0, 10 * k + 12 + i, ++round), PS_OK);
+    }
+    assert_int_equal(status_done(j.core), 95);
     psd_core_destroy(j.core);
 }
 
@@ -1931,6 +2006,8 @@ int main(void)
         cmocka_unit_test(test_a_round_of_nothing),
         cmocka_unit_test(test_shares),
         cmocka_unit_test(test_the_dead_leave_their_shares),
+        cmocka_unit_test(test_shares_of_some_rounds),
+        cmocka_unit_test(test_the_dead_leave_some_rounds),
         cmocka_unit_test(test_coming_back_to_sync),
         cmocka_unit_test(test_a_round_closed_in_part),
         cmocka_unit_test(test_collectives_without_who_came_late),

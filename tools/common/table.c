@@ -52,7 +52,7 @@ json_t *table_count(uint64_t n)
 
 // ---- one cell as text ---------------------------------------------------------------------------------------------
 
-static void bytes_text(double bytes, char *to, size_t size)
+void table_bytes_text(double bytes, char *to, size_t size)
 {
     static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
     size_t u = 0;
@@ -133,7 +133,7 @@ static void cell_text(const struct table_column *column, const json_t *value, ch
         snprintf(to, CELL_MAX, "%" JSON_INTEGER_FORMAT, json_integer_value(value) + 1);
         break;
     case TABLE_BYTES:
-        bytes_text(json_number_value(value), to, CELL_MAX);
+        table_bytes_text(json_number_value(value), to, CELL_MAX);
         break;
     case TABLE_MS:
         ms_text(json_integer_value(value), to, CELL_MAX);

@@ -50,6 +50,8 @@ void table_cell(struct table *t, json_t *value);
 // A text cell: NULL and "" are not known.
 json_t *table_text(const char *text);
 json_t *table_count(uint64_t n);
+// "12.3 MiB"
+void table_bytes_text(double bytes, char *to, size_t size);
 json_t *table_real(double x);  // "nan", "inf" or "-inf" where JSON has no number for it
 
 // Aligned text. Numbers stand to the right; a column that no row knows is left out, unless it is always shown. On a

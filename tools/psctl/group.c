@@ -193,8 +193,11 @@ static void on_worker_end(struct child *child)
     // The job may be done without it; who looks at the output has not seen all of it.
     if (child->terminal && g->exit_code == 0 && child->exit_code == ps_code_exit(PS_CANNOT_WRITE))
         g->exit_code = (int)child->exit_code;
-    if (group_running(g->workers, g->spec->n_workers) == 0 && g->phase < CLOSING)
+    if (group_running(g->workers, g->spec->n_workers) == 0 && g->phase < CLOSING) {
+        if (g->phase == TRAINING && g->spec->trained)
+            g->spec->trained(g->spec->arg);
         close_ps(g);
+    }
     finish_if_ended(g);
 }
 

@@ -14,6 +14,9 @@ struct group_spec {
     int n_ps, n_workers;
     int min_workers;     // the job goes on while at least so many have not failed
     const char *notice;  // said when the workers start; NULL: nothing
+    // Called when all workers have ended by themselves and the ps tasks still serve; NULL: nothing.
+    void (*trained)(void *arg);
+    void *arg;
 };
 
 // Runs the job to its end and returns psctl's exit code:

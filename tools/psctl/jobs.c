@@ -48,6 +48,7 @@ static void job_sum_add(struct job_sum *sum, const Paramserver__V1__JobStatus *j
     sum->stale += job->stale;
     sum->nonfinite += job->nonfinite;
     sum->dedup_bytes += job->dedup_bytes;
+    sum->bytes_moved += job->bytes_moved;
     sum->staleness = job->staleness > sum->staleness ? job->staleness : sum->staleness;
     if (job->examples > 0) {
         sum->data_epoch = job->data_epoch;

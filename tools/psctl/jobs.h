@@ -19,7 +19,7 @@ struct job_sum {
     const Paramserver__V1__JobStatus
         *control;    // as the control task sees it; NULL: it did not answer, or has no such job
     uint64_t steps;  // the most that any task has applied
-    uint64_t partitions, bytes, updates, waiting, duplicates, stale, nonfinite, dedup_bytes;
+    uint64_t partitions, bytes, updates, waiting, duplicates, stale, nonfinite, dedup_bytes, bytes_moved;
     uint64_t staleness;                            // the greatest that any task has met
     uint64_t data_epoch, examples, examples_done;  // the control task's
     uint64_t round;                                // the least of those that tasks have closed

@@ -101,17 +101,19 @@ static uint32_t slots_of(const psc_variable *v, uint32_t of_job)
     return own ? (uint32_t)own->own_slots : v->trainable ? of_job : 0;
 }
 
-static uint32_t plan_job_slots(const struct ps_job *job)
+static enum ps_code plan_job_slots(const struct ps_job *job, uint32_t *slots, struct ps_error *e)
 {
+    const struct ps_rule *rule;
     double hyper[PS_RULE_MAX_HYPERS];
-    for (size_t i = 0; i < job->n_hypers; i++)
-        hyper[i] = job->hypers[i].value;
-    return (uint32_t)ps_rule_slots(ps_rule_find(job->rule), hyper);
+    if (ps_job_server_rule(job, &rule, hyper, e))
+        return e->code;
+    *slots = (uint32_t)ps_rule_slots(rule, hyper);
+    return PS_OK;
 }
 
 static void take_vars(struct plan *plan, uint32_t slots)
 {
-    plan->variables = wk_variables(plan->model, &plan->n_vars);
+    plan->variables = wk_variables(plan->model, NULL, &plan->n_vars);
     plan->vars = ps_alloc(plan->n_vars * sizeof *plan->vars);
     for (size_t i = 0; i < plan->n_vars; i++) {
         const psc_variable *v = &plan->variables[i];
@@ -129,12 +131,14 @@ static void take_vars(struct plan *plan, uint32_t slots)
 static enum ps_code make_plan(const struct ps_job *job, struct plan *plan, struct ps_error *e)
 {
     struct ps_placement_spec spec;
+    uint32_t slots = 0;
     plan->limit = plan->limit ? ps_memory_for_blocks(plan->limit) : 0;
-    if (ps_placement_parse(job->placement, job->partitioner, &spec, e) || nn_model_load(job->model, &plan->model, e))
+    if (ps_placement_parse(job->placement, job->partitioner, &spec, e) || plan_job_slots(job, &slots, e) ||
+        nn_model_load(job->model, &plan->model, e))
         return e->code;
     plan->sync = job->update == PS_SYNC;
-    plan->needs_no_ps = job->strategy != PS_STRATEGY_PARAMETER_SERVER;
-    take_vars(plan, plan_job_slots(job));
+    plan->needs_no_ps = !ps_job_needs_ps(job);
+    take_vars(plan, slots);
     return plan->needs_no_ps ? PS_OK
                              : ps_placement_plan(&spec, plan->vars, plan->n_vars, plan->tasks, &plan->partitions,
                                                  &plan->n_partitions, e);

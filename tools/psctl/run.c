@@ -14,8 +14,11 @@
 #include "common/job/job.h"
 #include "tools/common/program.h"
 #include "tools/common/rundir.h"
+#include "tools/common/table.h"
 #include "tools/psctl/child.h"
+#include "tools/psctl/cluster.h"
 #include "tools/psctl/group.h"
+#include "tools/psctl/jobs.h"
 #include "tools/psctl/psctl.h"
 #include "workerd/job/objectives.h"
 
@@ -128,7 +131,30 @@ static void words_free(char ***all)
 
 // ---- the run ------------------------------------------------------------------------------------------------------
 
-static int run_start(const struct run *run)
+// What the job has sent and fetched: where a task does not answer, nothing.
+static void run_say_traffic(void *arg)
+{
+    const struct run *run = arg;
+    char path[RUNDIR_PATH_MAX], bytes[32];
+    const struct target target = {.file = rundir_cluster_file(&run->dir, path), .timeout = 2};
+    struct answer *answers;
+    struct cluster c;
+    struct jobs jobs;
+    struct ps_error e;
+    uint64_t moved = 0;
+    if (cluster_open(&c, &target, NULL, &e))
+        return;
+    jobs_ask(&c, &answers, &jobs);
+    for (size_t i = 0; i < jobs.n; i++)
+        moved += jobs.v[i].bytes_moved;
+    table_bytes_text((double)moved, bytes, sizeof bytes);
+    fprintf(stderr, "psctl: pushed and pulled: %s\n", bytes);
+    free(jobs.v);
+    cluster_answers_free(answers, c.tasks);
+    cluster_close(&c);
+}
+
+static int run_start(struct run *run)
 {
     char path[RUNDIR_PATH_MAX], notice[256];
     char ***ps = words_of_all(run, ps_words, run->n_ps), ***workers = words_of_all(run, worker_words, run->n_workers);
@@ -139,7 +165,9 @@ static int run_start(const struct run *run)
                                     .n_ps = (int)run->n_ps,
                                     .n_workers = (int)run->n_workers,
                                     .min_workers = (int)run->min_workers,
-                                    .notice = run->n_ps ? notice : NULL};
+                                    .notice = run->n_ps ? notice : NULL,
+                                    .trained = run->n_ps ? run_say_traffic : NULL,
+                                    .arg = run};
     int exit_code = group_run(&spec);
     words_free(workers);
     words_free(ps);
@@ -181,7 +209,7 @@ static enum ps_code run_check_job(struct run *run, struct ps_error *e)
     if (ps_job_load(run->file, run->sets.items, (size_t)run->sets.n, &job, e))
         return e->code;
     run->peers = job->strategy == PS_STRATEGY_MULTI_WORKER_MIRRORED;
-    if (job->strategy != PS_STRATEGY_PARAMETER_SERVER)
+    if (!ps_job_needs_ps(job))
         run->n_ps = 0;
     if (run->n_ps == 0 && !run->peers)
         run->n_workers = 1;

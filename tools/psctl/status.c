@@ -35,6 +35,7 @@ static const struct table_column job_columns[] = {
     {"steps", "steps", TABLE_COUNT},
     {"requests_per_second", "requests/s", TABLE_REAL, .detail = true},
     {"bytes_per_second", "bytes/s", TABLE_BYTES},
+    {"bytes_moved", "moved", TABLE_BYTES},
     {"waiting", "waiting", TABLE_COUNT},
     {"reason", "reason", TABLE_SENTENCE},
 };
@@ -78,6 +79,7 @@ static void status_job_row(struct table *t, const struct job_sum *job)
     table_cell(t, table_count(job->steps));
     table_cell(t, json_real(job->updates_per_second));
     table_cell(t, json_real(job->bytes_per_second));
+    table_cell(t, table_count(job->bytes_moved));
     table_cell(t, table_count(job->waiting));
     table_cell(t, table_text(job->reason));
 }

@@ -5,16 +5,24 @@
 // async, ssp: a range of the epoch, a few batches long. The next one is asked for while the last is being trained, once
 // all before that has been pushed. sync: every n-th batch of what is left, where the k-th is trained in round
 // share.round + k + 1, as it is by everyone.
+//
+// local_steps: what a round, or a range, is of is a period of several batches, which this worker trains one by one.
 #include "common/math/philox.h"
 #include "workerd/strategy/history.h"
 #include "workerd/strategy/parameter_server.h"
 
 enum { LEASE_BATCHES = 4 };
 
-// Examples in one range. No fewer than are pushed together: the ranges before the last have been pushed then.
-static uint64_t examples_per_lease(const struct ps_job *job)
+static uint64_t examples_per_period(const struct wk_parameter_server_state *s)
 {
-    uint64_t together = job->n_push > 1 ? (uint64_t)job->n_push : 1;
+    return s->period * (uint64_t)s->env->job->batch_size;
+}
+
+// Examples in one range. No fewer than are pushed together: the ranges before the last have been pushed then.
+static uint64_t examples_per_lease(const struct wk_parameter_server_state *s)
+{
+    const struct ps_job *job = s->env->job;
+    uint64_t together = job->n_push > 1 ? (uint64_t)job->n_push : s->period;
     return (LEASE_BATCHES + together - 1) / together * together * (uint64_t)job->batch_size;
 }
 
@@ -37,16 +45,13 @@ static uint64_t examples_seed(void *state)
 // Asking says that all before has been trained, so that has to be true.
 static enum ps_code next_share(struct wk_parameter_server_state *s, uint64_t epoch, struct ps_error *e)
 {
-    const struct ps_job *job = s->env->job;
-    bool sync = s->update == PSC_SYNC;
-    uint64_t batch = (uint64_t)job->batch_size;
+    const uint64_t want = s->update == PSC_SYNC ? examples_per_period(s) : examples_per_lease(s);
     psc_error error;
-    if (wk_home_settle(s, e))
+    if (s->settle(s, e))
         return e->code;
-    if (psc_lease(s->client, epoch, s->env->examples, sync ? batch : examples_per_lease(job), s->closed, &s->share,
-                  &error))
+    if (psc_lease(s->client, epoch, s->env->examples, want, s->closed, &s->share, &error))
         return wk_take_error(&error, e);
-    s->taken = 0;
+    s->taken = s->in_period = 0;
     s->began = s->handed_out;
     s->nothing_ahead = false;
     return PS_OK;
@@ -59,7 +64,7 @@ static enum wk_next next_share_ahead(struct wk_parameter_server_state *s, uint64
     psc_error error;
     if (s->update == PSC_SYNC || s->nothing_ahead || s->pushed_all < s->began)
         return WK_LATER;
-    if (psc_lease_ahead(s->client, epoch, s->env->examples, examples_per_lease(s->env->job), &share, &error)) {
+    if (psc_lease_ahead(s->client, epoch, s->env->examples, examples_per_lease(s), &share, &error)) {
         wk_take_error(&error, e);
         return WK_FAILED;
     }
@@ -77,23 +82,47 @@ static bool is_used_up(const struct wk_parameter_server_state *s)
     return s->taken == (s->update == PSC_SYNC ? s->share.steps : s->share.count);
 }
 
-// The share's next batch. A batch of a sync job may be empty: others have one in that round.
+static uint64_t examples_least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+// Of the round at hand. Returns how many examples are left of it: none, where others alone have some in that round.
+static uint64_t examples_take_of_round(struct wk_parameter_server_state *s, struct wk_work *work)
+{
+    const uint64_t done = s->in_period * (uint64_t)s->env->job->batch_size, end = s->share.end;
+    const uint64_t from = examples_least(s->share.first + s->taken * s->share.stride, end);
+    const uint64_t to = from + examples_least(end - from, examples_per_period(s));
+    const uint64_t left = to - examples_least(from + done, to);
+    work->step = (s->share.round + s->taken) * s->period + s->in_period++;
+    work->first = to - left;
+    work->ends_period = left <= (uint64_t)s->env->job->batch_size;
+    work->last_period = s->taken + 1 == s->share.steps;
+    if (work->ends_period) {
+        s->taken++;
+        s->in_period = 0;
+    }
+    return left;
+}
+
+// Of the range at hand, whose last period may be shorter. Returns how many examples are left of it.
+static uint64_t examples_take_of_range(struct wk_parameter_server_state *s, struct wk_work *work)
+{
+    const uint64_t left = s->share.count - s->taken;
+    work->step = s->handed_out++;
+    work->first = s->share.first + s->taken;
+    s->taken += examples_least(left, (uint64_t)s->env->job->batch_size);
+    work->ends_period = s->taken % examples_per_period(s) == 0 || is_used_up(s);
+    work->last_period = true;
+    return left;
+}
+
+// The share's next batch.
 static void examples_take_batch(struct wk_parameter_server_state *s, struct wk_work *work)
 {
-    uint64_t batch = (uint64_t)s->env->job->batch_size, left;
-    if (s->update == PSC_SYNC) {
-        work->step = s->share.round + s->taken;
-        work->first = s->share.first + s->taken * s->share.stride;
-        work->first = work->first < s->share.end ? work->first : s->share.end;
-        left = s->share.end - work->first;
-        s->taken++;
-    } else {
-        work->step = s->handed_out++;
-        work->first = s->share.first + s->taken;
-        left = s->share.count - s->taken;
-        s->taken += left < batch ? left : batch;
-    }
-    work->rows = (int)(left < batch ? left : batch);
+    const uint64_t batch = (uint64_t)s->env->job->batch_size;
+    const uint64_t left = s->update == PSC_SYNC ? examples_take_of_round(s, work) : examples_take_of_range(s, work);
+    work->rows = (int)examples_least(left, batch);
     work->rows_of_all = 0;
     work->end = work->first + (uint64_t)work->rows;
 }
@@ -104,14 +133,14 @@ static enum ps_code end_share(struct wk_parameter_server_state *s, uint64_t epoc
 {
     if (s->update != PSC_SYNC && s->share.count)
         return next_share(s, epoch, e);
-    return wk_home_settle(s, e);
+    return s->settle(s, e);
 }
 
 static enum wk_next examples_next(void *state, uint64_t epoch, bool idle, struct wk_work *work, struct ps_error *e)
 {
     struct wk_parameter_server_state *s = state;
-    // What is left of a sync share others take over, to the batch; a range that is handed back is trained again.
-    if (psc_is_draining(s->client) && (s->update == PSC_SYNC || is_used_up(s)))
+    // What is left of a sync share others take over, to the round; a range that is handed back is trained again.
+    if (psc_is_draining(s->client) && (s->update == PSC_SYNC ? s->in_period == 0 : is_used_up(s)))
         return !idle ? WK_LATER : end_share(s, epoch, e) ? WK_FAILED : WK_DRAINED;
     if (is_used_up(s) && !idle) {
         enum wk_next ahead = next_share_ahead(s, epoch, e);

@@ -123,7 +123,7 @@ static void local_rule_follow(const struct wk_local_rule *r, size_t i, uint64_t 
     const struct ps_rule *rule = ps_rule_find(p->rule);
     float *w = nn_replica_param(r->env->replica, i);
     struct ps_rule_args a = {.n = p->count,
-                             .step = step + 1,
+                             .step = step - r->began + 1,
                              .clip_factor = 1,
                              .g = nn_replica_grad(r->env->replica, i),
                              .w_in = w,
@@ -137,7 +137,7 @@ static void local_rule_train(const struct wk_local_rule *r, size_t i, uint64_t s
     const size_t k_max = (size_t)r->n_slots;
     float *w = nn_replica_param(r->env->replica, i);
     struct ps_rule_args a = {.n = nn_model_param(r->env->model, i)->count,
-                             .step = step + 1,
+                             .step = step - r->began + 1,
                              .trainable = true,
                              .clip_factor = r->factor[i],
                              .g = nn_replica_grad(r->env->replica, i),

@@ -15,9 +15,10 @@ struct wk_local_rule {
     const struct wk_env *env;
     const struct ps_rule *rule;
     double hyper[PS_RULE_MAX_HYPERS];
-    int n_slots;    // of each trainable parameter
-    float **slots;  // [params * n_slots], NULL where a parameter is not trainable
-    float *factor;  // [params] what clipping by norm multiplies the gradients by
+    int n_slots;     // of each trainable parameter
+    float **slots;   // [params * n_slots], NULL where a parameter is not trainable
+    uint64_t began;  // the step with which it begins: in a worker that comes late, whose slots are new, not 0
+    float *factor;   // [params] what clipping by norm multiplies the gradients by
 };
 
 // Whatever it returns, wk_local_rule_close follows. RESOURCE_EXHAUSTED: no memory for the slots.
@@ -26,7 +27,8 @@ void wk_local_rule_close(struct wk_local_rule *r);
 
 // INVALID_ARGUMENT: a gradient has a NaN or an infinity; the text names the variable and the element.
 enum ps_code wk_local_rule_check_finite(const struct wk_local_rule *r, struct ps_error *e);
-// Clips the gradients, applies the rule to all that it trains and a state's own rule to the states. step: from 0.
+// Clips the gradients, applies the rule to all that it trains and a state's own rule to the states. step: the job's,
+// from 0, which a schedule of the learning rate follows.
 void wk_local_rule_apply(struct wk_local_rule *r, uint64_t step);
 // Puts the averages of the weights, if they are kept, in the weights' place. False: they are not.
 bool wk_local_rule_take_averages(struct wk_local_rule *r);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// parameter_server: joins the job, which the chief declares and puts initial weights into; what all have seen and who
-// writes the results, at the end. What happens in between: parameter_server.h says where.
+// parameter_server, and of local_steps what it has alike: joins the job, which the chief declares and puts initial
+// weights into; what all have seen and who writes the results, at the end. What happens in between:
+// parameter_server.h says where.
 #include <stdlib.h>
 
 #include "common/base/alloc.h"
@@ -31,6 +32,7 @@ static enum ps_code connect_cluster(struct wk_parameter_server_state *s, struct 
         .min_workers = s->env->min_workers,
         .update = s->update,
         .staleness = (uint32_t)job->staleness,
+        .share_rounds = s->share_rounds,
         .on_existing = (psc_on_existing)job->on_existing,
         .timeout_ms = (int)(job->timeout * 1000),
         .stop = s->env->stop,
@@ -50,7 +52,9 @@ static enum ps_code strategy_declare(struct wk_parameter_server_state *s, bool *
 {
     const struct ps_job *job = s->env->job;
     psc_error error;
-    const struct ps_schedule *from = &job->schedule;
+    const struct ps_outer_optimizer *outer = job->strategy == PS_STRATEGY_LOCAL_STEPS ? &job->outer : NULL;
+    const struct ps_schedule none = {.kind = PS_SCHEDULE_NONE}, *from = outer ? &none : &job->schedule;
+    const struct ps_hyper *hyper = outer ? outer->hypers : job->hypers;
     const psc_schedule schedule = {
         .kind = ps_schedule_name(from->kind),
         .initial = from->initial,
@@ -70,17 +74,17 @@ static enum ps_code strategy_declare(struct wk_parameter_server_state *s, bool *
         .cycle = from->cycle,
     };
     psc_declaration d = {
-        .rule = job->rule,
+        .rule = outer ? outer->rule : job->rule,
         .placement = job->placement,
         .partitioner = job->partitioner,
-        .n_hypers = job->n_hypers,
+        .n_hypers = outer ? outer->n_hypers : job->n_hypers,
         .schedule = from->kind == PS_SCHEDULE_NONE ? NULL : &schedule,
         .replicas_to_aggregate = (uint32_t)job->replicas_to_aggregate,
     };
-    psc_hyper *hypers = ps_alloc(job->n_hypers * sizeof *hypers);
-    for (size_t i = 0; i < job->n_hypers; i++)
-        hypers[i] = (psc_hyper){job->hypers[i].name, job->hypers[i].value};
-    psc_variable *variables = wk_variables(s->env->model, &d.n_variables);
+    psc_hyper *hypers = ps_alloc(d.n_hypers * sizeof *hypers);
+    for (size_t i = 0; i < d.n_hypers; i++)
+        hypers[i] = (psc_hyper){hyper[i].name, hyper[i].value};
+    psc_variable *variables = wk_variables(s->env->model, s->state_momentum, &d.n_variables);
     d.variables = variables;
     d.hypers = hypers;
     psc_code code = psc_declare(s->client, &d, resumed, &error);
@@ -153,16 +157,19 @@ enum ps_code wk_home_salvage(void *state, struct ps_error *e)
     return e->code;
 }
 
-// psd applies rules, and no constraints.
-static enum ps_code strategy_refuse_constraints(const struct nn_model *model, struct ps_error *e)
+enum ps_code wk_psd_refuse_constraints(const struct nn_model *model, const char *strategy, struct ps_error *e)
 {
     for (size_t i = 0; i < nn_model_params(model); i++)
         if (nn_model_constraint(model, i))
             return ps_fail(e, PS_FAILED_PRECONDITION,
-                           "variable '%s' has the constraint %s, which parameter_server does not apply: expected "
-                           "strategy one_device",
-                           nn_model_param(model, i)->name, nn_model_constraint(model, i));
+                           "variable '%s' has the constraint %s, which %s does not apply: expected strategy one_device",
+                           nn_model_param(model, i)->name, nn_model_constraint(model, i), strategy);
     return PS_OK;
+}
+
+enum ps_code wk_psd_join(struct wk_parameter_server_state *s, struct ps_error *e)
+{
+    return connect_cluster(s, e) || agree_on_weights(s, e) ? e->code : PS_OK;
 }
 
 static void parameter_server_close(void *state, const char *reason)
@@ -176,14 +183,13 @@ static void parameter_server_close(void *state, const char *reason)
 
 static enum ps_code parameter_server_open(const struct wk_env *env, void **state, struct ps_error *e)
 {
-    if (strategy_refuse_constraints(env->model, e))
+    if (wk_psd_refuse_constraints(env->model, "parameter_server", e))
         return e->code;
     struct wk_parameter_server_state *s = ps_alloc(sizeof *s);
     s->env = env;
     s->update = (psc_update)env->job->update;
     // Before anything is opened: with weights or memory that cannot be had no job begins.
-    if (wk_home_open(s, e) || (env->rank == 0 && wk_init_weights(env, e)) || connect_cluster(s, e) ||
-        agree_on_weights(s, e)) {
+    if (wk_home_open(s, e) || (env->rank == 0 && wk_init_weights(env, e)) || wk_psd_join(s, e)) {
         parameter_server_close(s, e->text);
         return e->code;
     }
@@ -216,7 +222,7 @@ static enum ps_code strategy_count_splits(struct wk_parameter_server_state *s, s
 static enum ps_code parameter_server_sum(void *state, double *values, uint64_t n, struct ps_error *e)
 {
     struct wk_parameter_server_state *s = state;
-    return wk_home_settle(s, e) ? e->code : wk_history_add_up(s->client, "the end of an epoch", values, n, e);
+    return s->settle(s, e) ? e->code : wk_history_add_up(s->client, "the end of an epoch", values, n, e);
 }
 
 // As Keras's fit does, takes the weights' averages, if they are kept, for the weights from now on.
@@ -224,7 +230,7 @@ static enum ps_code parameter_server_finish(void *state, struct wk_history *hist
 {
     struct wk_parameter_server_state *s = state;
     bool in_step = s->update == PSC_SYNC && s->env->job->replicas_to_aggregate == 0;
-    if (wk_home_settle(s, e) || wk_history_join(s->client, in_step, history, e))
+    if (s->settle(s, e) || wk_history_join(s->client, in_step, history, e))
         return e->code;
     s->averages = history->averaged = wk_home_averages(s);
     return s->update == PSC_SYNC ? strategy_count_splits(s, history, e) : PS_OK;
@@ -256,7 +262,7 @@ static bool parameter_server_in_rounds(void *state)
     return s->update == PSC_SYNC;
 }
 
-static const struct wk_group together = {
+const struct wk_group wk_psd_group = {
     .sum = parameter_server_sum,
     .finish = parameter_server_finish,
     .elect = parameter_server_elect,
@@ -270,7 +276,7 @@ const struct wk_strategy wk_parameter_server = {
     .tasks = WK_TASKS_PS,
     .sharder = &wk_psd_sharder,
     .home = &wk_psd_home,
-    .group = &together,
+    .group = &wk_psd_group,
     .open = parameter_server_open,
     .close = parameter_server_close,
 };

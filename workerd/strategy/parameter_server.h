@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the files of the strategy parameter_server share.
+// What the files of the strategies parameter_server and local_steps share.
 //
 //     parameter_server.c   joining, what all have seen, the end
-//     psd_home.c           the variables: weights come, gradients leave
+//     psd_home.c           the variables: weights come, gradients leave, step by step
+//     local_steps.c        the variables: they are the replica's own, and the workers' differences are exchanged
 //     examples.c           which examples this worker trains
 //     history.c            what all workers have seen together
 #ifndef WK_PARAMETER_SERVER_H
@@ -26,7 +27,13 @@ struct wk_bucket {
 
 struct wk_parameter_server_state {
     const struct wk_env *env;
-    double hyper[PS_RULE_MAX_HYPERS];  // of the job's rule, by PS_HYPER_*
+    double hyper[PS_RULE_MAX_HYPERS];  // of the rule that the ps tasks apply, by PS_HYPER_*
+    uint64_t period;                   // batches of this worker in a round: 1, or of local_steps
+    uint32_t share_rounds;             // sync: that are asked for at once; 0: all
+    const double *state_momentum;      // of states on the ps tasks; NULL: each has its layer's
+    // Sends what has not been pushed yet, and waits for all that is under way. A signal ends the waiting, not the
+    // operations: those end with the client.
+    enum ps_code (*settle)(struct wk_parameter_server_state *s, struct ps_error *e);
     psc_update update;
     psc_client *client;
     size_t n;               // variables,
@@ -36,6 +43,7 @@ struct wk_parameter_server_state {
     double *momentum;       // [n_trained] of a state
     psc_tensor *gradients;  // [n_trained] in the same order; of a state what the batch has
     psc_tensor *pushed;     // [n_trained] what a push sends: the gradients, or where they are added up (n_push > 1)
+    psc_tensor *pulled;     // [n_trained] where a push's answer goes: the weights, or else the home's own
     size_t *tensor;         // [n] by the model's number of a variable: where it is in these arrays
     struct wk_bucket *bucket;
     size_t n_buckets;
@@ -57,13 +65,20 @@ struct wk_parameter_server_state {
     uint64_t in_push, pushed_all;  // those up to which the last push goes; up to which all have been acknowledged
 
     psc_share share;
-    uint64_t taken;      // batches of it, or (async) examples
+    uint64_t taken;      // rounds of it, or (async) examples
+    uint64_t in_period;  // sync: batches of the round at hand that were handed out
     uint64_t began;      // async: the step with which it begins. Those before it are of shares given earlier
     bool nothing_ahead;  // async: there was nothing to give when it was asked for ahead
 };
 
 extern const struct wk_home wk_psd_home;        // psd_home.c
 extern const struct wk_sharder wk_psd_sharder;  // examples.c
+extern const struct wk_group wk_psd_group;      // parameter_server.c
+
+// psd applies rules, and no constraints. FAILED_PRECONDITION: the model has one.
+enum ps_code wk_psd_refuse_constraints(const struct nn_model *model, const char *strategy, struct ps_error *e);
+// Once there is a home: joins the job, of which the chief declares the variables and puts what the replica has.
+enum ps_code wk_psd_join(struct wk_parameter_server_state *s, struct ps_error *e);
 
 // What the home is made of, before there is a client; freed by wk_home_free once the client is closed.
 // RESOURCE_EXHAUSTED: no memory.
@@ -75,8 +90,22 @@ void wk_home_abandon(struct wk_parameter_server_state *s);
 enum ps_code wk_home_salvage(void *state, struct ps_error *e);
 // Is the average of the weights kept?
 bool wk_home_averages(const struct wk_parameter_server_state *s);
-// Sends what has been added up and not pushed yet, and waits for all that is under way. A signal ends the waiting, not
-// the operations: those end with the client.
-enum ps_code wk_home_settle(struct wk_parameter_server_state *s, struct ps_error *e);
+
+// Of which homes are made:
+// The tensors: weights, gradients, learns, momentum, tensor.
+void wk_home_add_tensors(struct wk_parameter_server_state *s);
+// Memory as large as what is trained, which wk_home_free_tensors frees (*tensors may be NULL). RESOURCE_EXHAUSTED:
+// there is none.
+enum ps_code wk_home_make_tensors(const struct wk_parameter_server_state *s, psc_tensor **tensors, struct ps_error *e);
+void wk_home_free_tensors(const struct wk_parameter_server_state *s, psc_tensor *tensors);
+// What the buckets are called in the timeline.
+void wk_home_name_buckets(struct wk_parameter_server_state *s);
+// Starts a push, or a push and a pull, of a bucket in round s->round; settle_bucket waits for it.
+void wk_home_push(struct wk_parameter_server_state *s, struct wk_bucket *b, uint64_t examples, bool pulls);
+enum ps_code wk_home_settle_bucket(struct wk_parameter_server_state *s, struct wk_bucket *b, struct ps_error *e);
+// Those too that no step changes, when `round` is closed.
+enum ps_code wk_home_pull_all(struct wk_parameter_server_state *s, uint64_t round, struct ps_error *e);
+// For tests and demonstrations: a worker that is late at random.
+void wk_home_delay(const struct wk_parameter_server_state *s, uint64_t step);
 
 #endif

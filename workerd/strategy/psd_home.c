@@ -35,19 +35,25 @@ enum { BUCKET_BYTES = 64 << 10, BUCKETS = 64 };
 
 // ---- open ---------------------------------------------------------------------------------------------------------
 
-// Where gradients are added up before they are pushed.
-static enum ps_code home_make_sums(struct wk_parameter_server_state *s, struct ps_error *e)
+enum ps_code wk_home_make_tensors(const struct wk_parameter_server_state *s, psc_tensor **tensors, struct ps_error *e)
 {
-    s->pushed = ps_alloc(s->n_trained * sizeof *s->pushed);
+    psc_tensor *t = *tensors = ps_alloc(s->n_trained * sizeof **tensors);
     for (size_t i = 0; i < s->n_trained; i++) {
         const psc_tensor *g = &s->gradients[i];
-        s->pushed[i] = (psc_tensor){g->name, ps_try_alloc_array(g->count, sizeof(float)), g->count, g->dtype};
-        if (!s->pushed[i].data)
+        t[i] = (psc_tensor){g->name, ps_try_alloc_array(g->count, sizeof(float)), g->count, g->dtype};
+        if (!t[i].data)
             return ps_fail(e, PS_RESOURCE_EXHAUSTED,
-                           "no memory for the sum of gradients of '%s', which takes %" PRIu64 " bytes", g->name,
+                           "no memory for what is pushed of '%s', which takes %" PRIu64 " bytes", g->name,
                            g->count * sizeof(float));
     }
     return PS_OK;
+}
+
+void wk_home_free_tensors(const struct wk_parameter_server_state *s, psc_tensor *tensors)
+{
+    for (size_t i = 0; tensors && i < s->n_trained; i++)
+        free(tensors[i].data);
+    free(tensors);
 }
 
 static void home_add_tensor(struct wk_parameter_server_state *s, size_t variable)
@@ -63,7 +69,7 @@ static void home_add_tensor(struct wk_parameter_server_state *s, size_t variable
     s->gradients[s->n_trained++] = (psc_tensor){p->name, nn_replica_grad(replica, variable), p->count, PSC_FLOAT32};
 }
 
-static void home_add_tensors(struct wk_parameter_server_state *s)
+void wk_home_add_tensors(struct wk_parameter_server_state *s)
 {
     const size_t n = nn_model_params(s->env->model), *order;
     const size_t n_ready = nn_replica_order(s->env->replica, &order);
@@ -98,8 +104,7 @@ static void home_cut_buckets(struct wk_parameter_server_state *s)
     }
 }
 
-// What the buckets are called in the timeline.
-static void home_name_buckets(struct wk_parameter_server_state *s)
+void wk_home_name_buckets(struct wk_parameter_server_state *s)
 {
     for (struct wk_bucket *b = s->bucket; s->env->communication && b < s->bucket + s->n_buckets; b++) {
         const char *first = s->weights[b->first].name;
@@ -110,20 +115,25 @@ static void home_name_buckets(struct wk_parameter_server_state *s)
     }
 }
 
+static enum ps_code home_settle(struct wk_parameter_server_state *s, struct ps_error *e);
+
 enum ps_code wk_home_open(struct wk_parameter_server_state *s, struct ps_error *e)
 {
     const struct ps_job *job = s->env->job;
     const struct ps_rule *rule;
-    if (ps_job_rule(job, &rule, s->hyper, e))
+    if (ps_job_server_rule(job, &rule, s->hyper, e))
         return e->code;
-    home_add_tensors(s);
+    wk_home_add_tensors(s);
     home_cut_buckets(s);
-    home_name_buckets(s);
+    wk_home_name_buckets(s);
     s->rate = s->hyper[PS_HYPER_LEARNING_RATE];
     s->pushed = s->gradients;
+    s->pulled = s->weights;
+    s->settle = home_settle;
+    s->period = 1;
     s->early =
         job->n_push <= 1 && job->n_fetch <= 1 && (s->update == PSC_SYNC || s->hyper[PS_HYPER_GLOBAL_CLIPNORM] == 0);
-    return job->n_push > 1 ? home_make_sums(s, e) : PS_OK;
+    return job->n_push > 1 ? wk_home_make_tensors(s, &s->pushed, e) : PS_OK;
 }
 
 // What was under way when the job failed has ended with the client; its handles are still ours.
@@ -140,10 +150,8 @@ void wk_home_abandon(struct wk_parameter_server_state *s)
 void wk_home_free(struct wk_parameter_server_state *s)
 {
     wk_home_abandon(s);
-    for (size_t i = 0; s->pushed != s->gradients && i < s->n_trained; i++)
-        free(s->pushed[i].data);
     if (s->pushed != s->gradients)
-        free(s->pushed);
+        wk_home_free_tensors(s, s->pushed);
     for (size_t i = 0; i < s->n_buckets; i++)
         free(s->bucket[i].name);
     free(s->bucket);
@@ -197,7 +205,7 @@ static enum ps_code home_take(struct wk_parameter_server_state *s, psc_op *op, b
     return PS_OK;
 }
 
-static enum ps_code home_settle_bucket(struct wk_parameter_server_state *s, struct wk_bucket *b, struct ps_error *e)
+enum ps_code wk_home_settle_bucket(struct wk_parameter_server_state *s, struct wk_bucket *b, struct ps_error *e)
 {
     psc_op *op = b->op;
     if (!op)
@@ -213,13 +221,13 @@ static enum ps_code home_settle_bucket(struct wk_parameter_server_state *s, stru
 static enum ps_code home_settle_buckets(struct wk_parameter_server_state *s, struct ps_error *e)
 {
     for (size_t i = 0; i < s->n_buckets; i++)
-        if (home_settle_bucket(s, &s->bucket[i], e))
+        if (wk_home_settle_bucket(s, &s->bucket[i], e))
             return e->code;
     s->pushed_all = s->in_push;
     return PS_OK;
 }
 
-static void home_push(struct wk_parameter_server_state *s, struct wk_bucket *b, uint64_t examples, bool pulls)
+void wk_home_push(struct wk_parameter_server_state *s, struct wk_bucket *b, uint64_t examples, bool pulls)
 {
     const psc_push_options options = {
         .round = s->round, .examples = examples, .refuse_nonfinite = s->env->job->refuse_nonfinite};
@@ -227,7 +235,7 @@ static void home_push(struct wk_parameter_server_state *s, struct wk_bucket *b, 
     b->pulls = pulls;
     s->under_way++;
     if (pulls)
-        psc_push_pull(s->client, s->pushed + b->first, s->weights + b->first, b->n, &options, home_span(b), b, &b->op);
+        psc_push_pull(s->client, s->pushed + b->first, s->pulled + b->first, b->n, &options, home_span(b), b, &b->op);
     else
         psc_push(s->client, s->pushed + b->first, b->n, &options, home_span(b), b, &b->op);
 }
@@ -243,8 +251,7 @@ static void home_pull_buckets(struct wk_parameter_server_state *s)
     }
 }
 
-// Those too that no step changes.
-static enum ps_code home_pull_all(struct wk_parameter_server_state *s, uint64_t round, struct ps_error *e)
+enum ps_code wk_home_pull_all(struct wk_parameter_server_state *s, uint64_t round, struct ps_error *e)
 {
     psc_op *op;
     const uint64_t start = ps_track_now(s->env->communication);
@@ -264,21 +271,20 @@ static enum ps_code home_flush(struct wk_parameter_server_state *s, struct ps_er
     if (!s->summed)
         return PS_OK;
     for (size_t i = 0; i < s->n_buckets; i++)
-        home_push(s, &s->bucket[i], s->summed_examples, false);
+        wk_home_push(s, &s->bucket[i], s->summed_examples, false);
     s->in_push = s->trained;
     s->summed = s->summed_examples = 0;
     return home_settle_buckets(s, e);
 }
 
-enum ps_code wk_home_settle(struct wk_parameter_server_state *s, struct ps_error *e)
+static enum ps_code home_settle(struct wk_parameter_server_state *s, struct ps_error *e)
 {
     return home_flush(s, e) || home_settle_buckets(s, e) ? e->code : PS_OK;
 }
 
 // ---- a step: weights ----------------------------------------------------------------------------------------------
 
-// For tests and demonstrations: a worker that is late at random.
-static void home_delay(const struct wk_parameter_server_state *s, uint64_t step)
+void wk_home_delay(const struct wk_parameter_server_state *s, uint64_t step)
 {
     uint32_t word[4];
     if (s->env->job->delay_ms <= 0)
@@ -323,12 +329,12 @@ static enum ps_code home_begin(void *state, const struct wk_work *work, struct p
     if (s->update == PSC_SSP && home_wait_for_clock(s, work->step, e))
         return e->code;
     if (!s->has_weights) {
-        if (home_pull_all(s, s->update == PSC_SYNC ? s->share.round : 0, e))
+        if (wk_home_pull_all(s, s->update == PSC_SYNC ? s->share.round : 0, e))
             return e->code;
     } else if (s->update == PSC_SSP) {
         home_pull_buckets(s);
     }
-    home_delay(s, work->step);
+    wk_home_delay(s, work->step);
     return home_find_round(s, work->step, e);
 }
 
@@ -336,7 +342,7 @@ static enum ps_code home_need(void *state, size_t variable, struct ps_error *e)
 {
     struct wk_parameter_server_state *s = state;
     const size_t i = s->tensor[variable];
-    return i < s->n_trained ? home_settle_bucket(s, &s->bucket[s->bucket_of[i]], e) : PS_OK;
+    return i < s->n_trained ? wk_home_settle_bucket(s, &s->bucket[s->bucket_of[i]], e) : PS_OK;
 }
 
 // ---- a step: gradients --------------------------------------------------------------------------------------------
@@ -379,7 +385,7 @@ static void home_ready(void *state, size_t variable)
     struct wk_bucket *b = &s->bucket[s->bucket_of[i]];
     home_clip(s, i);
     if (--b->missing == 0 && s->early)
-        home_push(s, b, (uint64_t)s->rows, s->update != PSC_SSP);
+        wk_home_push(s, b, (uint64_t)s->rows, s->update != PSC_SSP);
 }
 
 // The rate that the next gradient meets there, as far as is known here.
@@ -447,7 +453,7 @@ static enum ps_code home_end(void *state, const struct wk_work *work, struct ps_
         if (!s->early)
             home_clip_all(s);
         for (size_t i = 0; !s->early && i < s->n_buckets; i++)
-            home_push(s, &s->bucket[i], (uint64_t)s->rows, fetches);
+            wk_home_push(s, &s->bucket[i], (uint64_t)s->rows, fetches);
     }
     if (!fetches && s->update == PSC_ASYNC)
         home_step_alone(s);
@@ -457,7 +463,7 @@ static enum ps_code home_end(void *state, const struct wk_work *work, struct ps_
 static enum ps_code home_refresh(void *state, struct ps_error *e)
 {
     struct wk_parameter_server_state *s = state;
-    return wk_home_settle(s, e) || home_pull_all(s, s->round, e) ? e->code : PS_OK;
+    return home_settle(s, e) || wk_home_pull_all(s, s->round, e) ? e->code : PS_OK;
 }
 
 // ---- what steers --------------------------------------------------------------------------------------------------

@@ -56,6 +56,9 @@ struct wk_work {
     uint64_t epoch, first;
     uint64_t step;  // from 0; in sync jobs the same for all workers: its round - 1
     int rows;
+    // local_steps: the last one before this worker exchanges weights with the others; it is of the last period for
+    // which this worker knows its examples.
+    bool ends_period, last_period;
     // Where replicas take a step together: its rows of all of them, else 0; and the position after it, of all.
     uint64_t rows_of_all, end;
 };
@@ -168,7 +171,8 @@ struct wk_strategy {
     void (*close)(void *state, const char *reason);
 };
 
-extern const struct wk_strategy wk_one_device, wk_parameter_server, wk_mirrored, wk_multi_worker_mirrored;
+extern const struct wk_strategy wk_one_device, wk_parameter_server, wk_local_steps, wk_mirrored,
+    wk_multi_worker_mirrored;
 
 // Overwrites the replica's parameters with those of a weights file of any kind (workerd/weights), which has each in one
 // of Keras's spellings (weights.c) and with the model's shape; logs what it has besides. INVALID_ARGUMENT: nothing is

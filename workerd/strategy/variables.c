@@ -3,7 +3,7 @@
 
 #include "common/base/alloc.h"
 
-psc_variable *wk_variables(const struct nn_model *model, size_t *n)
+psc_variable *wk_variables(const struct nn_model *model, const double *state_momentum, size_t *n)
 {
     *n = nn_model_params(model);
     psc_variable *v = ps_alloc(*n * (sizeof *v + sizeof(psc_hyper)));
@@ -13,7 +13,7 @@ psc_variable *wk_variables(const struct nn_model *model, size_t *n)
         v[i] = (psc_variable){p->name, PSC_FLOAT32, p->shape, p->rank, p->trainable, p->rule, NULL, 0};
         if (!p->rule)
             continue;
-        momentum[i] = (psc_hyper){"momentum", p->momentum};
+        momentum[i] = (psc_hyper){"momentum", state_momentum ? *state_momentum : p->momentum};
         v[i].hypers = &momentum[i];
         v[i].n_hypers = 1;
     }

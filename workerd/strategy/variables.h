@@ -7,7 +7,8 @@
 #include "libclient/psclient.h"
 #include "workerd/nn/model.h"
 
-// All of them, malloc'd in one piece; names and shapes live as long as the model.
-psc_variable *wk_variables(const struct nn_model *model, size_t *n);
+// All of them, malloc'd in one piece; names and shapes live as long as the model. state_momentum: with which states
+// follow what is pushed; NULL: with that of their layer.
+psc_variable *wk_variables(const struct nn_model *model, const double *state_momentum, size_t *n);
 
 #endif

@@ -1,0 +1,175 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# The strategy local_steps with real daemons: it computes what a plain simulation of it does, and with one worker and an
+# outer rule that takes its weights as they are what one_device does; it moves fewer bytes.
+. "$top_srcdir/tests/it/lib.sh" || exit 1
+cd "$scratch" || exit 1
+same() { "$top_builddir/tests/it/max_diff" "$@"; } # A B LIMIT [PREFIX]
+differs() { ! same "$@"; }
+
+# ---- what it computes ---------------------------------------------------------------------------------------------
+
+if [ -n "${PYTHON3:-}" ]; then
+    "$PYTHON3" "$top_srcdir/tests/it/local_steps_reference.py" . || exit 1
+    cat >small.yaml <<'YAML'
+model: model.json
+weights: begin.safetensors
+data: {kind: csv, path: data.csv, header: false, label: [4, 5], shuffle: false}
+loss: mse
+optimizer: {name: adam, learning_rate: 0.01}
+strategy: {name: local_steps, local_steps: 5}
+batch_size: 8
+epochs: 2
+YAML
+    small() { timeout 600 "$psctl" run --workers 2 small.yaml "$@"; }
+    ok "two workers, five steps at a time" small --ps 3 --set strategy.partitioner=fixed:2 --set output=two.safetensors
+    ok "do what the simulation does" same two.safetensors expected.safetensors 1e-5
+    ok "which is not what it began with" differs two.safetensors begin.safetensors 0.05
+    halves=(--ps 2 --set strategy.fragments=2)
+    ok "the model's halves, one after the other" small "${halves[@]}" --set output=halves.safetensors
+    ok "do what the simulation does" same halves.safetensors parts.safetensors 1e-5
+    ok "which is not the same as all at once" differs halves.safetensors expected.safetensors 1e-3
+    ok "and each applied two steps later" small "${halves[@]}" --set strategy.fragment_sync_delay=2 --set output=later.safetensors
+    ok "do what the simulation does" same later.safetensors delayed.safetensors 1e-5
+    ok "which is not the same as at once" differs later.safetensors halves.safetensors 1e-3
+    ok "at random late" small --ps 1 --set delay_ms=40 --set output=late.safetensors
+    ok "they do the same, to the bit" cmp two.safetensors late.safetensors
+fi
+
+alone=("$examples/conv/sync.yaml" --set data.train_examples=1000 --set data.test_examples=64 --set epochs=2
+    --set optimizer="{name: adam, learning_rate: 0.001}")
+takes_all=(--set strategy.name=local_steps --set strategy.local_steps=1
+    --set strategy.outer_optimizer="{name: sgd, learning_rate: 1, momentum: 0}")
+ok "one_device" timeout 600 "$psctl" run "${alone[@]}" --set strategy.name=one_device --set output=one.safetensors
+for update in sync async; do
+    ok "one worker, $update, that exchanges its weights at each step" timeout 600 "$psctl" run --workers 1 "${alone[@]}" \
+        "${takes_all[@]}" --set strategy.update=$update --set output=$update.safetensors
+    ok "does as one_device" same one.safetensors $update.safetensors 1e-6
+done
+ok "one worker that exchanges them every four" timeout 600 "$psctl" run --workers 1 "${alone[@]}" "${takes_all[@]}" \
+    --set strategy.local_steps=4 --set output=four.safetensors
+ok "does as one_device" same one.safetensors four.safetensors 1e-6
+
+# ---- with standing servers ----------------------------------------------------------------------------------------
+
+peers=unix:$scratch/p0,unix:$scratch/p1
+for i in 0 1; do start_psd "p$i" --task "$i" --peers "$peers" || exit 1; done
+ctl() { timeout 600 "$psctl" --timeout 60 --ps "$peers" "$@"; }
+
+# work NAME RANK WORKERS ARGUMENT ...: one worker of a job, in the background; its pid in $worker_pid.
+work() {
+    local name=$1 rank=$2 workers=$3
+    shift 3
+    "$workerd" --job "$examples/softmax/local_steps.yaml" --set name="$name" --set batch_size=32 \
+        --set data.test_examples=64 --set output="$name.safetensors" --summary "$name.json" --ps "$peers" --rank "$rank" \
+        --workers "$workers" --quiet "$@" 2>>"$name.$rank.log" &
+    worker_pid=$!
+}
+look() { ctl --json jobs "$1" >j.json 2>&1 && ctl --json workers "$1" >w.json 2>&1; } # JOB
+was() { # EXPRESSION over w (psctl --json workers) and get (of psctl --json jobs)
+    "$PYTHON3" - "$1" <<'PY'
+import json, sys
+def find(x, key):
+    if isinstance(x, dict):
+        if key in x: return x[key]
+        x = list(x.values())
+    for y in x if isinstance(x, list) else []:
+        got = find(y, key)
+        if got is not None: return got
+j, w = json.load(open("j.json")), {m["worker"]: m for m in json.load(open("w.json"))}
+get = lambda key: find(j, key)
+sys.exit(0 if eval(sys.argv[1]) else 1)
+PY
+}
+holds() { look "$1" && was "$2"; } # JOB EXPRESSION
+becomes() { eventually holds "$@" || { cat j.json w.json; return 1; }; } # JOB EXPRESSION: soon
+ended() { # PID CODE
+    local code=0
+    wait "$1" || code=$?
+    echo "exit $code"
+    [ "$code" = "$2" ]
+}
+
+if [ -n "${PYTHON3:-}" ]; then
+    # Bytes that two workers move in 20 steps, as psctl shows them.
+    moved() { # NAME ARGUMENT ...
+        local name=$1
+        shift
+        work "$name" 1 2 "$@" && work "$name" 0 2 "$@" && ended "$worker_pid" 0 && wait &&
+            ctl --json status "$name" | "$PYTHON3" -c 'import json, sys
+print([j["bytes_moved"] for j in json.load(sys.stdin)["jobs"] if j["name"] == sys.argv[1]][0])' "$name"
+    }
+    fewer() {
+        local each ten
+        each=$(moved each --set data.train_examples=1280 --set epochs=1 --set strategy="{name: parameter_server, update: sync}" | tail -n 1)
+        ten=$(moved ten --set data.train_examples=1280 --set epochs=1 --set strategy.local_steps=10 | tail -n 1)
+        echo "each step: $each, each ten: $ten"
+        # Besides, there is what the chief puts at first and both pull then.
+        [ "$each" -ge $((7 * ten)) ] && [ "$each" -le $((10 * ten)) ]
+    }
+    ok "ten local steps move a tenth of the bytes" fewer
+
+    # A worker dies in the middle of a period, and comes back in the middle of the epoch.
+    long=(--set data.train_examples=64000 --set strategy.local_steps=5 --set delay_ms=40 --set epochs=1)
+    pids=()
+    for rank in 0 1 2; do
+        work dies "$rank" 3 "${long[@]}" --set epochs=100000
+        pids+=("$worker_pid")
+    done
+    ok "three workers train" becomes dies 'all(w[r]["step"] > 10 for r in range(3))'
+    kill -KILL "${pids[2]}"
+    ok "the death of one is named" becomes dies 'w[2]["state"] == "dead" and "no message" in w[2]["reason"]'
+    look dies
+    step=$("$PYTHON3" -c 'import json; print(max(m["step"] or 0 for m in json.load(open("w.json"))))')
+    ok "and the others go on" becomes dies "all(w[r]['step'] > $step + 20 for r in (0, 1))"
+    work dies 2 3 "${long[@]}" --set epochs=100000
+    pids[2]=$worker_pid
+    ok "it comes back, and trains from the next period on" becomes dies \
+        'w[2]["state"] == "live" and w[2]["step"] > 0 and not w[2]["excluded"] and get("epoch") == 0'
+    ok "one is asked to leave" ctl drain dies worker:1
+    ok "and leaves" ended "${pids[1]}" 0
+    # A signal to the chief, in the middle of a period: what was exchanged last is kept.
+    rm -f dies.safetensors
+    kill -INT "${pids[0]}" "${pids[2]}"
+    ok "a signal ends it" ended "${pids[0]}" 130
+    ok "with its weights" "$workerd" --job "$examples/softmax/one_device.yaml" --set weights=dies.safetensors --evaluate \
+        --set data.test_examples=64
+
+    # With fewer than min_workers the job ends.
+    pids=()
+    for rank in 0 1; do
+        work few "$rank" 2 "${long[@]}" --min-workers 2
+        pids+=("$worker_pid")
+    done
+    ok "two workers train" becomes few 'all(w[r]["step"] > 5 for r in (0, 1))'
+    kill -KILL "${pids[1]}"
+    ok "without one of them the job ends" ended "${pids[0]}" 75
+    ok "and says why" grep -q "worker 1 .*1 of at least 2 remain" few.0.log
+fi
+
+# ---- limits -------------------------------------------------------------------------------------------------------
+
+# A limit of steps in the middle of a period, and epochs that are shorter than one.
+short() { # ARGUMENT ...
+    timeout 600 "$psctl" run --workers 3 "$examples/softmax/local_steps.yaml" --set data.train_examples=640 \
+        --set data.test_examples=64 --set batch_size=16 --set output=short.safetensors --summary short.json "$@"
+}
+for update in sync async; do
+    ok "$update: a limit of steps in the middle of a period" short --set strategy.update=$update --set strategy.local_steps=4 \
+        --set steps=10
+    ok "$update: epochs shorter than a period" short --set strategy.update=$update --set strategy.local_steps=500 --set epochs=3
+done
+ok "backup workers" short --set strategy.replicas_to_aggregate=2 --set strategy.local_steps=4 --set epochs=3 --set delay_ms=20
+ok "a checkpoint in the middle of a period" short --set strategy.local_steps=5 --set steps=12 \
+    --set 'callbacks=[{name: checkpoint, path: c-%d.safetensors, every_steps: 3}]'
+ok "no training goes on from one" fails_with 78 "strategy local_steps does not go on from a checkpoint" "$workerd" --resume \
+    --job "$examples/softmax/local_steps.yaml" --set 'callbacks=[{name: checkpoint, path: c-%d.safetensors, every_steps: 3}]'
+cat >constrained.json <<'JSON'
+{"class_name": "Sequential", "config": {"name": "net", "layers": [
+ {"class_name": "InputLayer", "config": {"name": "in", "batch_shape": [null, 28, 28, 1]}},
+ {"class_name": "Flatten", "config": {"name": "flatten"}},
+ {"class_name": "Dense", "config": {"name": "top", "units": 10, "kernel_constraint": "non_neg"}}]}}
+JSON
+ok "constraints are refused" fails_with 78 "which local_steps does not apply" timeout 600 "$psctl" run --workers 1 \
+    "$examples/softmax/local_steps.yaml" --set model=constrained.json
