@@ -1,6 +1,7 @@
 # workerd: replicas of a job.
 include workerd/nn/local.mk
 include workerd/nn/model.mk
+include workerd/nn/cuda/local.mk
 include workerd/data/local.mk
 
 # Weights in files. HDF5 is for workerd alone, and where configure finds it.

@@ -1,5 +1,5 @@
 # The emulated GPUs: what tests link with, and how .cu files, and .c files that call the CUDA runtime, are compiled for it.
-EXTRA_DIST += tests/cuda/skipped.sh workerd/nn/cuda/launch.h tests/cuda/examples.cu tests/cuda/faults.cu \
+EXTRA_DIST += tests/cuda/skipped.sh tests/cuda/examples.cu tests/cuda/faults.cu \
 	tests/cuda/planted.cu tests/cuda/examples.h tests/cuda/host_code.c tests/cuda/host_code.h \
 	tests/cuda/libraries.cu \
 	$(emulator_headers)
@@ -30,7 +30,7 @@ libemulator_la_SOURCES = tests/cuda/emulator.h \
 # NAME.watched.o of NAME.cu or NAME.c: -fsanitize=thread makes the compiler call a function at each load and store, and
 # the assembly is changed so that these, and memcpy and its like, are tests/cuda/watch.cc's. Without optimisations that
 # put two accesses into one.
-WATCH_FLAGS = -g -O1 -fPIC -Wno-unknown-pragmas -fno-lto -fno-sanitize=all -fsanitize=thread --param tsan-instrument-func-entry-exit=0
+WATCH_FLAGS = -g -O1 -fPIC -Wno-unknown-pragmas -Wno-missing-field-initializers -fno-lto -fno-sanitize=all -fsanitize=thread --param tsan-instrument-func-entry-exit=0
 WATCH_CPPFLAGS = $(DEFS) -I. -I$(top_srcdir)/tests/cuda/include $(AM_CPPFLAGS) $(CPPFLAGS)
 WATCH_RENAME = $(SED) -E -e '/^[[:space:]]*\.(string|ascii)/b' -e 's/\<__tsan_/emu_tsan_/g' \
 	-e 's/\<(memcpy|memmove|memset)\>/emu_watched_\1/g'
@@ -53,6 +53,27 @@ emulator_examples = tests/cuda/examples.watched.o tests/cuda/faults.watched.o te
 tests_cuda_test_emulator_LDADD = $(emulator_examples) libemulator.la
 CLEANFILES += $(emulator_examples)
 $(emulator_examples): tests/cuda/emulator.h tests/cuda/examples.h tests/cuda/host_code.h workerd/nn/cuda/launch.h
+
+# The CUDA device. Watched with it: what copies to and from it.
+nn_cuda_watched = $(nn_cuda_c:.c=.watched.o) $(nn_cuda_cu:.cu=.watched.o) workerd/nn/program_device.watched.o
+$(nn_cuda_watched): $(nn_cuda_headers) workerd/nn/device.h workerd/nn/op.h workerd/nn/program_inside.h
+CLEANFILES += $(nn_cuda_watched)
+if HAVE_CMOCKA
+nn_cuda_tests = tests/cuda/test_nn_cuda tests/cuda/test_nn_cuda_keras
+check_PROGRAMS += $(nn_cuda_tests)
+cuda_tests += $(nn_cuda_tests)
+TESTS += $(nn_cuda_tests)
+nn_cuda_libs = $(nn_cuda_watched) libnnreplica.la libcommon.la libemulator.la $(JANSSON_LIBS) $(CMOCKA_LIBS)
+tests_cuda_test_nn_cuda_SOURCES = $(nn_ops_cases) tests/cuda/test_nn_cuda.c
+nodist_EXTRA_tests_cuda_test_nn_cuda_SOURCES = tests/cuda/linked_as.cc
+tests_cuda_test_nn_cuda_LDADD = $(nn_cuda_libs)
+
+# Whole models in training, against Keras.
+tests_cuda_test_nn_cuda_keras_SOURCES = tests/cuda/loaded.c tests/unit/nn_files.h tests/unit/test_keras.c
+tests_cuda_test_nn_cuda_keras_CPPFLAGS = $(AM_CPPFLAGS) -DDEVICES='"gpu"'
+nodist_EXTRA_tests_cuda_test_nn_cuda_keras_SOURCES = tests/cuda/linked_as.cc
+tests_cuda_test_nn_cuda_keras_LDADD = $(nn_cuda_libs)
+endif
 else
 TESTS += tests/cuda/skipped.sh
 endif
