@@ -64,9 +64,12 @@ check_PROGRAMS += $(nn_cuda_tests)
 cuda_tests += $(nn_cuda_tests)
 TESTS += $(nn_cuda_tests)
 nn_cuda_libs = $(nn_cuda_watched) libnnreplica.la libcommon.la libemulator.la $(JANSSON_LIBS) $(CMOCKA_LIBS)
-tests_cuda_test_nn_cuda_SOURCES = $(nn_ops_cases) tests/cuda/test_nn_cuda.c
+tests_cuda_test_nn_cuda_SOURCES = $(nn_ops_cases) tests/cuda/home.h tests/cuda/test_nn_cuda.c
 nodist_EXTRA_tests_cuda_test_nn_cuda_SOURCES = tests/cuda/linked_as.cc
-tests_cuda_test_nn_cuda_LDADD = $(nn_cuda_libs)
+tests_cuda_test_nn_cuda_LDADD = tests/cuda/home.watched.o $(nn_cuda_libs)
+tests/cuda/home.watched.o: tests/cuda/home.h workerd/nn/model.h
+CLEANFILES += tests/cuda/home.watched.o
+EXTRA_DIST += tests/cuda/home.c
 
 # Whole models in training, against Keras.
 tests_cuda_test_nn_cuda_keras_SOURCES = tests/cuda/loaded.c tests/unit/nn_files.h tests/unit/test_keras.c

@@ -147,11 +147,14 @@ static void replica_bind_all(const struct nn_replica *r)
             replica_bind(r, r->compiled[i].program);
 }
 
-// How many rows would fit, where it is known: what lies between the operators grows with them.
+// How many rows would fit, where it is known: what lies between the operators grows with them. Not all of the memory
+// can be given away in one piece.
+static const double SHARE = 0.97;
+
 static enum ps_code replica_no_arena(const struct nn_replica *r, int rows, size_t bytes, struct ps_error *e)
 {
     const double there = r->device->memory ? (double)r->device->memory->available(r->context) : 0;
-    const int fit = (int)((double)rows * there / (double)bytes);
+    const int fit = (int)((double)rows * SHARE * there / (double)bytes);
     char batch[64] = "a smaller batch";
     if (fit > 0 && fit < rows)
         snprintf(batch, sizeof batch, "a batch of at most %d", fit);
@@ -209,8 +212,8 @@ static enum ps_code replica_compile(struct nn_replica *r, int rows, bool trainin
             return e->code;
     }
     const bool fits =
-        replica_fit_staging(r, c->program, e) == PS_OK && replica_fit_arena(r, c->program, rows, e) == PS_OK;
-    if (fits || r->arena)
+        replica_fit_arena(r, c->program, rows, e) == PS_OK && replica_fit_staging(r, c->program, e) == PS_OK;
+    if (fits || (r->arena && r->staging))
         replica_bind_all(r);
     return fits ? PS_OK : e->code;
 }
