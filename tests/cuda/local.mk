@@ -85,3 +85,28 @@ endif
 chaos-cuda: $(cuda_tests)
 	@$(AM_TESTS_ENVIRONMENT) rc=0; for t in $(cuda_tests); do CUDA_SEEDS=10000 ./$$t || rc=1; done; exit $$rc
 .PHONY: chaos-cuda
+
+# What workerd says where there is no GPU.
+TESTS += tests/cuda/module.sh
+EXTRA_DIST += tests/cuda/module.sh
+
+# The same on a real GPU; where there is none, a sentence that says so.
+if HAVE_CMOCKA
+gpu_tests = tests/cuda/gpu_nn_ops tests/cuda/gpu_keras
+EXTRA_PROGRAMS += $(gpu_tests)
+CLEANFILES += $(gpu_tests)
+tests_cuda_gpu_nn_ops_SOURCES = $(nn_ops_cases) tests/cuda/gpu_nn_ops.c
+tests_cuda_gpu_nn_ops_LDFLAGS = $(nn_cuda_ldflags)
+tests_cuda_gpu_nn_ops_LDADD = libnnreplica.la libcommon.la $(JANSSON_LIBS) $(CMOCKA_LIBS)
+tests_cuda_gpu_keras_SOURCES = tests/unit/nn_files.h tests/unit/test_keras.c
+tests_cuda_gpu_keras_CPPFLAGS = $(AM_CPPFLAGS) -DDEVICES='"gpu"'
+tests_cuda_gpu_keras_LDFLAGS = $(nn_cuda_ldflags)
+tests_cuda_gpu_keras_LDADD = libnnreplica.la libcommon.la $(JANSSON_LIBS) $(CMOCKA_LIBS)
+endif
+
+check-gpu: all $(gpu_tests)
+	@$(AM_TESTS_ENVIRONMENT) PARAMSERVER_CUDA_MODULE='$(abs_builddir)/.libs/cuda.so'; export PARAMSERVER_CUDA_MODULE; \
+	found=`./workerd/workerd --list-devices | $(SED) -n 's/^gpu  *//p'`; \
+	case $$found in "CUDA "[0-9]*) ;; *) echo "1..0 # SKIP $$found"; exit 0;; esac; \
+	rc=0; for t in $(gpu_tests); do ./$$t || rc=1; done; exit $$rc
+.PHONY: check-gpu

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The CUDA device on the emulated GPU, in several orders of execution: its kernels against the references; steps whose
-// values and gradients come and go while they run; every allocation and every launch fails once. Nothing is left behind.
+// values and gradients come and go while they run; every allocation and every launch fails once. Nothing is left.
 //
 // CUDA_SEEDS: how many orders of each, 2 if it is not set.
 #include "common/base/alloc.h"

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "config.h"
 
@@ -14,19 +15,28 @@ static const char *module_path(void)
     return path ? path : PKGLIBDIR "/cuda.so";
 }
 
+static enum ps_code module_refuse(const char *path, struct ps_error *e)
+{
+    const char *why = dlerror();
+    if (access(path, F_OK) != 0)
+        return ps_fail(e, PS_FAILED_PRECONDITION,
+                       "there is no CUDA module %s: expected workerd built with CUDA "
+                       "(configure --with-cuda=DIR)",
+                       path);
+    return ps_fail(e, PS_FAILED_PRECONDITION, "the CUDA module cannot be loaded: %s", why);
+}
+
 enum ps_code nn_cuda_load(const struct nn_device **device, struct ps_error *e)
 {
-    void *module = dlopen(module_path(), RTLD_NOW | RTLD_LOCAL);
+    const char *path = module_path();
+    void *module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!module)
-        return ps_fail(e, PS_FAILED_PRECONDITION,
-                       "a GPU needs the CUDA module, which cannot be loaded: %s: expected paramserver configured "
-                       "--with-cuda, and the CUDA libraries that it was built with",
-                       dlerror());
+        return module_refuse(path, e);
     const char *version = dlsym(module, "nn_cuda_version");
     const struct nn_device *found = dlsym(module, "nn_device_cuda");
     if (!version || !found || strcmp(version, PACKAGE_VERSION) != 0)
         return ps_fail(e, PS_FAILED_PRECONDITION, "the CUDA module %s is of version %s: expected that of workerd, %s",
-                       module_path(), version ? version : "unknown", PACKAGE_VERSION);
+                       path, version ? version : "unknown", PACKAGE_VERSION);
     *device = found;
     return PS_OK;
 }
