@@ -31,7 +31,7 @@ libemulator_la_SOURCES = tests/cuda/emulator.h \
 # the assembly is changed so that these, and memcpy and its like, are tests/cuda/watch.cc's. Without optimisations that
 # put two accesses into one.
 WATCH_FLAGS = -g -O1 -fPIC -Wno-unknown-pragmas -Wno-missing-field-initializers -fno-lto -fno-sanitize=all -fsanitize=thread --param tsan-instrument-func-entry-exit=0
-WATCH_CPPFLAGS = $(DEFS) -I. -I$(top_srcdir)/tests/cuda/include $(AM_CPPFLAGS) $(CPPFLAGS)
+WATCH_CPPFLAGS = $(DEFS) -DNN_CUDA_PATCHES=32768 -I. -I$(top_srcdir)/tests/cuda/include $(AM_CPPFLAGS) $(CPPFLAGS)
 WATCH_RENAME = $(SED) -E -e '/^[[:space:]]*\.(string|ascii)/b' -e 's/\<__tsan_/emu_tsan_/g' \
 	-e 's/\<(memcpy|memmove|memset)\>/emu_watched_\1/g'
 

@@ -77,11 +77,19 @@ struct nn_cuda_product {
     float scale;
     float *y;
     size_t leading, stride, count;  // of y
+    bool add;                       // to what Y has
 };
 void nn_cuda_multiply(struct nn_context *c, const struct nn_cuda_product *p);
 
 // ---- kernels, by file ---------------------------------------------------------------------------------------------
 
+// conv2d.cu
+extern const struct nn_kernel nn_cuda_conv2d, nn_cuda_conv2d_backward_data, nn_cuda_conv2d_backward_weights;
+// pool2d.cu
+extern const struct nn_kernel nn_cuda_maxpool, nn_cuda_maxpool_backward, nn_cuda_avgpool, nn_cuda_avgpool_backward;
+// sequence.cu
+extern const struct nn_kernel nn_cuda_attention_scores, nn_cuda_attention_sum;
+extern const struct nn_kernel nn_cuda_attention_softmax, nn_cuda_attention_softmax_backward;
 // dense.cu
 extern const struct nn_kernel nn_cuda_dense, nn_cuda_dense_backward_data, nn_cuda_dense_backward_weights;
 // y (rows, n) += b, which may be NULL; then the activation.

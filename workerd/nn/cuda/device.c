@@ -6,6 +6,8 @@
 #include "config.h"
 #include "workerd/nn/cuda/cuda.h"
 #include "workerd/nn/cuda/version.h"
+#include "workerd/nn/ops/attention.h"
+#include "workerd/nn/ops/avgpool.h"
 
 // What the module says that it is of (module.c).
 extern const char nn_cuda_version[];
@@ -16,9 +18,20 @@ static const struct {
     const struct nn_op_class *class;
     const struct nn_kernel *kernel;
 } kernels[] = {
+    {&nn_op_attention_scores, &nn_cuda_attention_scores},
+    {&nn_op_attention_softmax, &nn_cuda_attention_softmax},
+    {&nn_op_attention_softmax_backward, &nn_cuda_attention_softmax_backward},
+    {&nn_op_attention_sum, &nn_cuda_attention_sum},
+    {&nn_op_avgpool, &nn_cuda_avgpool},
+    {&nn_op_avgpool_backward, &nn_cuda_avgpool_backward},
+    {&nn_op_conv2d, &nn_cuda_conv2d},
+    {&nn_op_conv2d_backward_data, &nn_cuda_conv2d_backward_data},
+    {&nn_op_conv2d_backward_weights, &nn_cuda_conv2d_backward_weights},
     {&nn_op_dense, &nn_cuda_dense},
     {&nn_op_dense_backward_data, &nn_cuda_dense_backward_data},
     {&nn_op_dense_backward_weights, &nn_cuda_dense_backward_weights},
+    {&nn_op_maxpool, &nn_cuda_maxpool},
+    {&nn_op_maxpool_backward, &nn_cuda_maxpool_backward},
 };
 
 static const struct nn_kernel *cuda_pick(const struct nn_op *op)

@@ -4,7 +4,10 @@ nn_cuda_c = \
 	workerd/nn/cuda/device.c \
 	workerd/nn/cuda/memory.c
 nn_cuda_cu = \
-	workerd/nn/cuda/dense.cu
+	workerd/nn/cuda/conv2d.cu \
+	workerd/nn/cuda/dense.cu \
+	workerd/nn/cuda/pool2d.cu \
+	workerd/nn/cuda/sequence.cu
 nn_cuda_headers = \
 	workerd/nn/cuda/cuda.h \
 	workerd/nn/cuda/launch.h \
