@@ -77,6 +77,14 @@ tests_cuda_test_nn_cuda_keras_CPPFLAGS = $(AM_CPPFLAGS) -DDEVICES='"gpu"'
 nodist_EXTRA_tests_cuda_test_nn_cuda_keras_SOURCES = tests/cuda/linked_as.cc
 tests_cuda_test_nn_cuda_keras_LDADD = $(nn_cuda_libs)
 endif
+
+# A workerd whose GPUs are emulated ones.
+check_PROGRAMS += tests/cuda/workerd
+tests_cuda_workerd_SOURCES = $(workerd_workerd_SOURCES) tests/cuda/loaded.c
+nodist_EXTRA_tests_cuda_workerd_SOURCES = tests/cuda/linked_as.cc
+tests_cuda_workerd_LDADD = $(nn_cuda_watched) $(workerd_workerd_LDADD) libemulator.la
+TESTS += tests/cuda/workerd.sh
+EXTRA_DIST += tests/cuda/workerd.sh
 else
 TESTS += tests/cuda/skipped.sh
 endif
