@@ -85,6 +85,11 @@ void nn_cuda_multiply(struct nn_context *c, const struct nn_cuda_product *p);
 
 // conv2d.cu
 extern const struct nn_kernel nn_cuda_conv2d, nn_cuda_conv2d_backward_data, nn_cuda_conv2d_backward_weights;
+// dot.cu
+extern const struct nn_kernel nn_cuda_dot, nn_cuda_dot_backward, nn_cuda_unit_length;
+// Can it be a product of matrices?
+bool nn_cuda_dot_fits(const struct nn_op *op);
+bool nn_cuda_dot_backward_fits(const struct nn_op *op);
 // pool2d.cu
 extern const struct nn_kernel nn_cuda_maxpool, nn_cuda_maxpool_backward, nn_cuda_avgpool, nn_cuda_avgpool_backward;
 // sequence.cu

@@ -8,6 +8,7 @@
 #include "workerd/nn/cuda/version.h"
 #include "workerd/nn/ops/attention.h"
 #include "workerd/nn/ops/avgpool.h"
+#include "workerd/nn/ops/dot.h"
 
 // What the module says that it is of (module.c).
 extern const char nn_cuda_version[];
@@ -17,6 +18,7 @@ extern const struct nn_device nn_device_cuda;
 static const struct {
     const struct nn_op_class *class;
     const struct nn_kernel *kernel;
+    bool (*fits)(const struct nn_op *op);  // NULL: whatever the shapes are
 } kernels[] = {
     {&nn_op_attention_scores, &nn_cuda_attention_scores},
     {&nn_op_attention_softmax, &nn_cuda_attention_softmax},
@@ -30,14 +32,18 @@ static const struct {
     {&nn_op_dense, &nn_cuda_dense},
     {&nn_op_dense_backward_data, &nn_cuda_dense_backward_data},
     {&nn_op_dense_backward_weights, &nn_cuda_dense_backward_weights},
+    {&nn_op_dot, &nn_cuda_dot, nn_cuda_dot_fits},
+    {&nn_op_dot_backward, &nn_cuda_dot_backward, nn_cuda_dot_backward_fits},
     {&nn_op_maxpool, &nn_cuda_maxpool},
     {&nn_op_maxpool_backward, &nn_cuda_maxpool_backward},
+    {&nn_op_unit_length, &nn_cuda_unit_length},
+    {&nn_op_unit_length_backward, &nn_cuda_unit_length},
 };
 
 static const struct nn_kernel *cuda_pick(const struct nn_op *op)
 {
     for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++)
-        if (kernels[i].class == op->class)
+        if (kernels[i].class == op->class && (!kernels[i].fits || kernels[i].fits(op)))
             return kernels[i].kernel;
     return &nn_kernel_ref;
 }

@@ -6,6 +6,7 @@ nn_cuda_c = \
 nn_cuda_cu = \
 	workerd/nn/cuda/conv2d.cu \
 	workerd/nn/cuda/dense.cu \
+	workerd/nn/cuda/dot.cu \
 	workerd/nn/cuda/pool2d.cu \
 	workerd/nn/cuda/sequence.cu
 nn_cuda_headers = \
