@@ -1,6 +1,7 @@
 # workerd: replicas of a job.
 include workerd/nn/local.mk
 include workerd/nn/model.mk
+include workerd/nn/cuda/local.mk
 include workerd/data/local.mk
 
 # Weights in files. HDF5 is for workerd alone, and where configure finds it.
@@ -92,4 +93,6 @@ workerd_workerd_SOURCES = \
 	workerd/strategy/strategy.h
 workerd_workerd_LDADD = libwkweights.la libwkdata.la libwkvariables.la libnnreplica.la libwkcollective.la libpsclient.la \
 	libpscluster.la libjob.la libcommon.la $(JANSSON_LIBS) $(YAML_LIBS) -lm
+workerd_workerd_LDFLAGS = $(nn_cuda_ldflags)
+EXTRA_workerd_workerd_DEPENDENCIES = $(nn_cuda_needs)
 dist_man_MANS += workerd/workerd.8

@@ -127,11 +127,16 @@ static const struct option known_options[] = {{"job", 1, NULL, 'j'},
 static void workerd_list_devices(void)
 {
     const struct nn_device *device;
-    char text[128];
+    struct ps_error e = {PS_OK, ""};
+    char text[256];
+    int index;
     for (size_t i = 0; (device = nn_device_at(i)); i++) {
         device->describe(text, sizeof text);
         printf("%-5s %s\n", device->name, text);
     }
+    if (nn_device_find("gpu", &device, &index, &e) == PS_OK)
+        device->describe(text, sizeof text);
+    printf("%-5s %s\n", "gpu", e.code ? e.text : text);
 }
 
 // One of those that look at a model, or do not even that.

@@ -58,8 +58,7 @@ static const char *const strategies_elsewhere[] = {"central_storage", NULL};
 static const char *const communications[] = {"auto", "ring", NULL};
 static const char *const updates[] = {"async", "sync", "ssp", NULL};
 static const char *const placements[] = {"greedy", "round_robin", NULL};
-static const char *const devices[] = {"cpu", "ref", NULL};
-static const char *const devices_elsewhere[] = {"cuda", "gpu", NULL};
+static const char *const devices[] = {"cpu", "gpu", "cuda", "ref", NULL};
 static const char *const on_existing[] = {"refuse", "resume", "replace", NULL};
 
 // Some fields are there only with some values of another one; sets of those values are bits.
@@ -203,7 +202,7 @@ static const struct field fields[] = {
     {"steps", COUNT, AT(steps), "0", .min = 0, .max = INT64_MAX},
     {"seed", COUNT, AT(seed), "0", .min = 0, .max = INT64_MAX},
     {"threads", SMALL, AT(threads), "1", .min = 1, .max = 1024, OWN},
-    {"device", WORD, AT(device), "cpu", devices, devices_elsewhere, OWN},
+    {"device", WORD, AT(device), "cpu", devices, OWN},
     {"on_existing", CHOICE, AT(on_existing), "refuse", on_existing, SERVERS, OWN},
     {"timeout", SMALL, AT(timeout), "60", .min = 1, .max = 86400, OWN},
     {"delay_ms", SMALL, AT(delay_ms), "0", .min = 0, .max = 60000, SERVERS, OWN},

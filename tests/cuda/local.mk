@@ -1,5 +1,5 @@
 # The emulated GPUs: what tests link with, and how .cu files, and .c files that call the CUDA runtime, are compiled for it.
-EXTRA_DIST += tests/cuda/skipped.sh workerd/nn/cuda/launch.h tests/cuda/examples.cu tests/cuda/faults.cu \
+EXTRA_DIST += tests/cuda/skipped.sh tests/cuda/examples.cu tests/cuda/faults.cu \
 	tests/cuda/planted.cu tests/cuda/examples.h tests/cuda/host_code.c tests/cuda/host_code.h \
 	tests/cuda/libraries.cu \
 	$(emulator_headers)
@@ -30,8 +30,8 @@ libemulator_la_SOURCES = tests/cuda/emulator.h \
 # NAME.watched.o of NAME.cu or NAME.c: -fsanitize=thread makes the compiler call a function at each load and store, and
 # the assembly is changed so that these, and memcpy and its like, are tests/cuda/watch.cc's. Without optimisations that
 # put two accesses into one.
-WATCH_FLAGS = -g -O1 -fPIC -Wno-unknown-pragmas -fno-lto -fno-sanitize=all -fsanitize=thread --param tsan-instrument-func-entry-exit=0
-WATCH_CPPFLAGS = $(DEFS) -I. -I$(top_srcdir)/tests/cuda/include $(AM_CPPFLAGS) $(CPPFLAGS)
+WATCH_FLAGS = -g -O1 -fPIC -Wno-unknown-pragmas -Wno-missing-field-initializers -fno-lto -fno-sanitize=all -fsanitize=thread --param tsan-instrument-func-entry-exit=0
+WATCH_CPPFLAGS = $(DEFS) -DNN_CUDA_PATCHES=32768 -I. -I$(top_srcdir)/tests/cuda/include $(AM_CPPFLAGS) $(CPPFLAGS)
 WATCH_RENAME = $(SED) -E -e '/^[[:space:]]*\.(string|ascii)/b' -e 's/\<__tsan_/emu_tsan_/g' \
 	-e 's/\<(memcpy|memmove|memset)\>/emu_watched_\1/g'
 
@@ -53,6 +53,38 @@ emulator_examples = tests/cuda/examples.watched.o tests/cuda/faults.watched.o te
 tests_cuda_test_emulator_LDADD = $(emulator_examples) libemulator.la
 CLEANFILES += $(emulator_examples)
 $(emulator_examples): tests/cuda/emulator.h tests/cuda/examples.h tests/cuda/host_code.h workerd/nn/cuda/launch.h
+
+# The CUDA device. Watched with it: what copies to and from it.
+nn_cuda_watched = $(nn_cuda_c:.c=.watched.o) $(nn_cuda_cu:.cu=.watched.o) workerd/nn/program_device.watched.o
+$(nn_cuda_watched): $(nn_cuda_headers) workerd/nn/device.h workerd/nn/op.h workerd/nn/program_inside.h
+CLEANFILES += $(nn_cuda_watched)
+if HAVE_CMOCKA
+nn_cuda_tests = tests/cuda/test_nn_cuda tests/cuda/test_nn_cuda_keras
+check_PROGRAMS += $(nn_cuda_tests)
+cuda_tests += $(nn_cuda_tests)
+TESTS += $(nn_cuda_tests)
+nn_cuda_libs = $(nn_cuda_watched) libnnreplica.la libcommon.la libemulator.la $(JANSSON_LIBS) $(CMOCKA_LIBS)
+tests_cuda_test_nn_cuda_SOURCES = $(nn_ops_cases) tests/cuda/home.h tests/cuda/test_nn_cuda.c
+nodist_EXTRA_tests_cuda_test_nn_cuda_SOURCES = tests/cuda/linked_as.cc
+tests_cuda_test_nn_cuda_LDADD = tests/cuda/home.watched.o $(nn_cuda_libs)
+tests/cuda/home.watched.o: tests/cuda/home.h workerd/nn/model.h
+CLEANFILES += tests/cuda/home.watched.o
+EXTRA_DIST += tests/cuda/home.c
+
+# Whole models in training, against Keras.
+tests_cuda_test_nn_cuda_keras_SOURCES = tests/cuda/loaded.c tests/unit/nn_files.h tests/unit/test_keras.c
+tests_cuda_test_nn_cuda_keras_CPPFLAGS = $(AM_CPPFLAGS) -DDEVICES='"gpu"'
+nodist_EXTRA_tests_cuda_test_nn_cuda_keras_SOURCES = tests/cuda/linked_as.cc
+tests_cuda_test_nn_cuda_keras_LDADD = $(nn_cuda_libs)
+endif
+
+# A workerd whose GPUs are emulated ones.
+check_PROGRAMS += tests/cuda/workerd
+tests_cuda_workerd_SOURCES = $(workerd_workerd_SOURCES) tests/cuda/loaded.c
+nodist_EXTRA_tests_cuda_workerd_SOURCES = tests/cuda/linked_as.cc
+tests_cuda_workerd_LDADD = $(nn_cuda_watched) $(workerd_workerd_LDADD) libemulator.la
+TESTS += tests/cuda/workerd.sh
+EXTRA_DIST += tests/cuda/workerd.sh
 else
 TESTS += tests/cuda/skipped.sh
 endif
@@ -61,3 +93,28 @@ endif
 chaos-cuda: $(cuda_tests)
 	@$(AM_TESTS_ENVIRONMENT) rc=0; for t in $(cuda_tests); do CUDA_SEEDS=10000 ./$$t || rc=1; done; exit $$rc
 .PHONY: chaos-cuda
+
+# What workerd says where there is no GPU.
+TESTS += tests/cuda/module.sh
+EXTRA_DIST += tests/cuda/module.sh
+
+# The same on a real GPU; where there is none, a sentence that says so.
+if HAVE_CMOCKA
+gpu_tests = tests/cuda/gpu_nn_ops tests/cuda/gpu_keras
+EXTRA_PROGRAMS += $(gpu_tests)
+CLEANFILES += $(gpu_tests)
+tests_cuda_gpu_nn_ops_SOURCES = $(nn_ops_cases) tests/cuda/gpu_nn_ops.c
+tests_cuda_gpu_nn_ops_LDFLAGS = $(nn_cuda_ldflags)
+tests_cuda_gpu_nn_ops_LDADD = libnnreplica.la libcommon.la $(JANSSON_LIBS) $(CMOCKA_LIBS)
+tests_cuda_gpu_keras_SOURCES = tests/unit/nn_files.h tests/unit/test_keras.c
+tests_cuda_gpu_keras_CPPFLAGS = $(AM_CPPFLAGS) -DDEVICES='"gpu"'
+tests_cuda_gpu_keras_LDFLAGS = $(nn_cuda_ldflags)
+tests_cuda_gpu_keras_LDADD = libnnreplica.la libcommon.la $(JANSSON_LIBS) $(CMOCKA_LIBS)
+endif
+
+check-gpu: all $(gpu_tests)
+	@$(AM_TESTS_ENVIRONMENT) PARAMSERVER_CUDA_MODULE='$(abs_builddir)/.libs/cuda.so'; export PARAMSERVER_CUDA_MODULE; \
+	found=`./workerd/workerd --list-devices | $(SED) -n 's/^gpu  *//p'`; \
+	case $$found in "CUDA "[0-9]*) ;; *) echo "1..0 # SKIP $$found"; exit 0;; esac; \
+	rc=0; for t in $(gpu_tests); do ./$$t || rc=1; done; exit $$rc
+.PHONY: check-gpu

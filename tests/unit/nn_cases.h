@@ -53,8 +53,49 @@ struct op_run {
     nn_real *dy;              // the gradient by out[c->y]; NULL: nothing learns
     struct nn_type type[NN_OP_OUT];
     int out[NN_OP_OUT];
-    char *arena;
+    void *arena, *staging, *there;  // there: a device's own memory for all of in[] and grad[]; NULL: it has none
 };
+
+// Where a device with memory of its own has in[] and grad[].
+static inline size_t op_padded(const struct nn_type *t)
+{
+    return (nn_type_bytes(t) + 255) & ~(size_t)255;
+}
+
+static inline void op_bind(struct op_run *r)
+{
+    const struct op_case *c = r->c;
+    nn_real *value[NN_OP_IN] = {NULL}, *value_there[NN_OP_IN] = {NULL}, *grad_there[NN_OP_IN] = {NULL};
+    char *at = r->there;
+    for (int i = 0; i < c->n_in; i++) {
+        value[i] = c->learns[i] ? r->in[i] : NULL;
+        if (!r->device->memory || !c->learns[i])
+            continue;
+        value_there[i] = (nn_real *)(void *)at;
+        grad_there[i] = (nn_real *)(void *)(at + op_padded(&c->in[i]));
+        at += 2 * op_padded(&c->in[i]);
+    }
+    const struct nn_bound host = {.arena = r->arena, .value = value, .gradient = r->grad};
+    const struct nn_bound there = {r->arena, value_there, grad_there, r->staging, value, r->grad};
+    nn_program_bind(r->program, r->device->memory ? &there : &host);
+}
+
+static inline enum ps_code op_get_memory(struct op_run *r, struct ps_error *e)
+{
+    const struct op_case *c = r->c;
+    size_t bytes = 64;
+    for (int i = 0; i < c->n_in; i++)
+        bytes += c->learns[i] ? 2 * op_padded(&c->in[i]) : 0;
+    if (nn_memory_get(r->device, r->context, nn_program_arena(r->program) + 64, &r->arena, e))
+        return e->code;
+    if (!r->device->memory) {
+        memset(r->arena, 0xff, nn_program_arena(r->program));  // NaNs
+        return PS_OK;
+    }
+    if (nn_memory_get(r->device, r->context, bytes, &r->there, e))
+        return e->code;
+    return nn_memory_get_host(r->device, r->context, nn_program_staging(r->program) + 64, &r->staging, e);
+}
 
 // Puts the case on a tape; the forward outputs' tensors are kept.
 static inline void op_record(struct op_run *r, struct nn_tape *t)
@@ -82,27 +123,41 @@ static inline void op_record(struct op_run *r, struct nn_tape *t)
     nn_tape_differentiate(t, &r->out[c->y], &dy, 1);
 }
 
+static inline void op_close(struct op_run *r)
+{
+    nn_program_free(r->program);
+    nn_memory_free(r->device, r->context, r->arena);
+    nn_memory_free(r->device, r->context, r->there);
+    nn_memory_free_host(r->device, r->context, r->staging);
+    r->device->close(r->context);
+    for (int i = 0; i < r->c->n_in; i++) {
+        free(r->in[i]);
+        free(r->grad[i]);
+    }
+    free(r->dy);
+}
+
 static inline enum ps_code op_try_open(struct op_run *r, const struct op_case *c, const struct nn_device *device,
                                        int threads, struct ps_error *e)
 {
     struct nn_tape tape;
     *r = (struct op_run){.c = c, .device = device, .step = {99, 11}};
-    if (device->open(threads, &r->context, e))
+    if (device->open(0, threads, &r->context, e))
         return e->code;
     op_record(r, &tape);
     if (nn_program_create(&tape, device, r->context, &r->program, e)) {
         device->close(r->context);
         return e->code;
     }
-    nn_real *weight[NN_OP_IN] = {NULL};
     for (int i = 0; i < c->n_in; i++) {
         r->in[i] = ps_alloc_aligned(nn_type_bytes(&c->in[i]));
-        weight[i] = c->learns[i] ? r->in[i] : NULL;
         r->grad[i] = c->learns[i] ? ps_alloc_aligned(nn_type_bytes(&c->in[i])) : NULL;
     }
-    r->arena = ps_alloc_aligned(nn_program_arena(r->program) + 64);
-    memset(r->arena, 0xff, nn_program_arena(r->program));  // NaNs
-    nn_program_bind(r->program, r->arena, weight, r->grad);
+    if (op_get_memory(r, e)) {
+        op_close(r);
+        return e->code;
+    }
+    op_bind(r);
     return PS_OK;
 }
 
@@ -113,25 +168,15 @@ static inline void op_open(struct op_run *r, const struct op_case *c, const stru
         fail_msg("%s: %s", c->name, e.text);
 }
 
-static inline void op_close(struct op_run *r)
-{
-    nn_program_free(r->program);
-    r->device->close(r->context);
-    for (int i = 0; i < r->c->n_in; i++) {
-        free(r->in[i]);
-        free(r->grad[i]);
-    }
-    free(r->dy);
-    free(r->arena);
-}
-
 static inline void op_go(struct op_run *r)
 {
     const void *column[NN_OP_IN + 1] = {NULL};
     for (int i = 0; i < r->c->n_in; i++)
         column[i] = r->in[i];
     column[NN_OP_IN] = r->dy;
-    nn_program_run(r->program, column, &r->step, NULL, NULL);
+    struct ps_error e = {0};
+    if (nn_program_run(r->program, column, &r->step, NULL, &e))
+        fail_msg("%s: %s", r->c->name, e.text);
 }
 
 static inline const nn_real *op_out(const struct op_run *r, int k)
@@ -172,8 +217,8 @@ static inline void op_fill(struct op_run *r, bool coarse)
         fill_numbers(r->dy, nn_type_count(&r->type[c->y]), 9, coarse);
 }
 
-// w is read three times, once through a view: y = relu(w + w) + w. Its gradient is the sum of what each gives back; all
-// of it lies in three pieces of memory, as many as are alive at once.
+// Of a device without memory of its own. w is read three times, once through a view: y = relu(w + w) + w. Its gradient
+// is the sum of what each gives back; all of it lies in three pieces of memory, as many as are alive at once.
 static inline void check_fan_out(const struct nn_device *device)
 {
     const struct nn_type flat = FLOATS(1, 4), square = FLOATS(2, 2, 2);
@@ -183,7 +228,7 @@ static inline void check_fan_out(const struct nn_device *device)
     struct nn_program *p;
     struct nn_context *context;
     struct ps_error e = {0};
-    assert_int_equal(device->open(1, &context, &e), PS_OK);
+    assert_int_equal(device->open(0, 1, &context, &e), PS_OK);
     int sum, y, again;
     nn_tape_init(&t);
     int v = nn_tape_weight(&t, 0, &flat, true), d = nn_tape_input(&t, 0, &flat);
@@ -196,8 +241,8 @@ static inline void check_fan_out(const struct nn_device *device)
     nn_tape_differentiate(&t, &again, &d, 1);
     assert_int_equal(nn_program_create(&t, device, context, &p, &e), PS_OK);
     char *arena = ps_alloc_aligned(nn_program_arena(p) + 64);
-    nn_program_bind(p, arena, weight, gradient);
-    nn_program_run(p, (const void *const[]){dy}, &(struct nn_step){0}, NULL, NULL);
+    nn_program_bind(p, &(struct nn_bound){.arena = arena, .value = weight, .gradient = gradient});
+    assert_int_equal(nn_program_run(p, (const void *const[]){dy}, &(struct nn_step){0}, NULL, &e), PS_OK);
     assert_memory_equal(((nn_real[]){3, -2, 9, -4}), nn_program_tensor(p, again), 4 * sizeof(nn_real));
     assert_memory_equal(((nn_real[]){3, 1, 30, 10}), g, sizeof g);
     assert_true(nn_program_arena(p) <= 3 * 64);

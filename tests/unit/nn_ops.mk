@@ -1,7 +1,9 @@
 nn_ops_cases = tests/unit/nn_cases.h \
 	tests/unit/nn_ops/basics.h \
+	tests/unit/nn_ops/compare.h \
 	tests/unit/nn_ops/families.h \
 	tests/unit/nn_ops/fused.h \
+	tests/unit/nn_ops/larger.h \
 	tests/unit/nn_ops/norm.h \
 	tests/unit/nn_ops/pointwise.h \
 	tests/unit/nn_ops/sequence.h \

@@ -20,7 +20,10 @@
 #include "tests/unit/nn_files.h"
 #include "workerd/nn/model.h"
 
-static const char *const devices[] = {"ref", "cpu"};
+#ifndef DEVICES
+#define DEVICES "ref", "cpu"
+#endif
+static const char *const devices[] = {DEVICES};
 
 // A column of the data, in the dtype in which a batch has it.
 struct column {

@@ -745,8 +745,10 @@ static void refuses(void **state)
 {
     (void)state;
     struct nn_model *m = parse("30000", DENSE("o", "'units': 2"));
-    check_refused(m, "gpu", 1, &logits, PS_INVALID_ARGUMENT,
-                  "device \"gpu\" is not known: expected \"cpu\" or \"ref\"");
+    check_refused(m, "tpu", 1, &logits, PS_INVALID_ARGUMENT,
+                  "device \"tpu\" is not known: expected \"cpu\", \"gpu\" or \"ref\"");
+    check_refused(m, "cpu:a", 1, &logits, PS_INVALID_ARGUMENT,
+                  "device \"cpu:a\": expected a number after the colon, as in gpu:0");
     check_refused(m, "cpu", 0, &logits, PS_INVALID_ARGUMENT, "expected a batch of 1 or more rows, not 0");
     check_refused(m, "cpu", 100000, &logits, PS_INVALID_ARGUMENT, "layer \"in\" gives more than 2147483647 elements");
     check_refused(m, "cpu", 1, &probabilities, PS_FAILED_PRECONDITION, "set from_logits to true");

@@ -2,6 +2,7 @@
 #include "workerd/job/replicas.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,11 +12,22 @@
 #include "workerd/job/timeline.h"
 #include "workerd/strategy/configuration.h"
 
+// "gpu:1", or without a list the job's own.
+static void replicas_name_device(const struct ps_job *job, uint32_t i, char *text, size_t size)
+{
+    const struct ps_job_device *d = job->devices.n ? &job->devices.device[i] : NULL;
+    if (d)
+        snprintf(text, size, "%s:%d", d->kind, d->index);
+    else
+        snprintf(text, size, "%s", job->device);
+}
+
 enum ps_code wk_replica_create(struct wk_run *run, uint32_t i, struct ps_error *e)
 {
     const struct ps_job *job = run->env.job;
-    const char *device = job->devices.n ? job->devices.device[i].kind : job->device;
+    char device[32];
     struct wk_objectives o;
+    replicas_name_device(job, i, device, sizeof device);
     if (wk_objectives_bind(&o, job, run->env.model, e) ||
         nn_replica_create(run->env.model, device, job->batch_size, job->threads, job->seed, o.loss, &run->env.replica,
                           e))

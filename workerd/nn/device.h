@@ -20,10 +20,31 @@ struct nn_kernel {
     const char *(*info)(const void *plan);
 };
 
+// Memory of a device's own, which the host does not see. Copies and kernels are queued; the first error of any of them
+// is kept, what is queued after it does nothing, and `wait` and `finish` return it.
+struct nn_device_memory {
+    // RESOURCE_EXHAUSTED says how many bytes are asked for, and how many there are.
+    enum ps_code (*get)(struct nn_context *context, size_t bytes, void **memory, struct ps_error *e);
+    void (*free)(struct nn_context *context, void *memory);
+    size_t (*available)(struct nn_context *context);
+    // Memory of the host that copies reach without a detour, 64-byte aligned.
+    enum ps_code (*get_host)(struct nn_context *context, size_t bytes, void **memory, struct ps_error *e);
+    void (*free_host)(struct nn_context *context, void *memory);
+    // To the device, when what was queued before is done. The host does not write to `from` until then.
+    void (*put)(struct nn_context *context, void *to, const void *from, size_t bytes);
+    // From the device, when what was queued before is done, and while it computes what is queued after. Returns the
+    // copy's ticket, greater than those before.
+    uint64_t (*take)(struct nn_context *context, void *to, const void *from, size_t bytes);
+    // Waits for that copy and those taken before it; for all that is queued.
+    enum ps_code (*wait)(struct nn_context *context, uint64_t ticket, struct ps_error *e);
+    enum ps_code (*finish)(struct nn_context *context, struct ps_error *e);
+};
+
 struct nn_device {
     const char *name;
     void (*describe)(char *text, size_t size);  // what it is on this machine, for people
-    enum ps_code (*open)(int threads, struct nn_context **context, struct ps_error *e);
+    // The device of that index, of those of its kind.
+    enum ps_code (*open)(int index, int threads, struct nn_context **context, struct ps_error *e);
     void (*close)(struct nn_context *context);
     // Around the kernels of a run, on the thread that runs them.
     void (*enter)(struct nn_context *context);
@@ -34,6 +55,8 @@ struct nn_device {
     // FLOP per second that it reaches at best, now, on the context's threads; takes some milliseconds.
     // NULL: what operators reach is not held against anything.
     double (*peak)(struct nn_context *context);
+    // NULL: its kernels work in the host's memory.
+    const struct nn_device_memory *memory;
 };
 
 extern const struct nn_device nn_device_ref;  // the references, one thread
@@ -42,7 +65,16 @@ extern const struct nn_kernel nn_kernel_ref;  // runs an operator's reference
 
 // The i-th device, NULL past the last.
 const struct nn_device *nn_device_at(size_t i);
-// INVALID_ARGUMENT: there is none of that name.
-enum ps_code nn_device_find(const char *name, const struct nn_device **device, struct ps_error *e);
+// "cpu", "gpu:1". INVALID_ARGUMENT: there is none of that name; otherwise why it cannot be used here.
+enum ps_code nn_device_find(const char *name, const struct nn_device **device, int *index, struct ps_error *e);
+
+// Memory of a device, or of the host, where it has none of its own.
+enum ps_code nn_memory_get(const struct nn_device *device, struct nn_context *context, size_t bytes, void **memory,
+                           struct ps_error *e);
+void nn_memory_free(const struct nn_device *device, struct nn_context *context, void *memory);
+// Memory of the host that the device copies from and to.
+enum ps_code nn_memory_get_host(const struct nn_device *device, struct nn_context *context, size_t bytes, void **memory,
+                                struct ps_error *e);
+void nn_memory_free_host(const struct nn_device *device, struct nn_context *context, void *memory);
 
 #endif

@@ -38,7 +38,11 @@ libnnops_la_SOURCES = \
 	workerd/nn/tensor.h
 libnnops_la_LIBADD = libcommon.la -lm
 
-nn_program_sources = workerd/nn/program.c workerd/nn/program.h workerd/nn/ref.c
+nn_program_sources = \
+	workerd/nn/memory.c \
+	workerd/nn/program.c workerd/nn/program.h workerd/nn/program_inside.h \
+	workerd/nn/program_device.c \
+	workerd/nn/ref.c
 libnn_la_SOURCES = $(nn_program_sources) \
 	workerd/nn/device.c workerd/nn/device.h \
 	workerd/nn/cpu/conv2d.c \
@@ -46,8 +50,9 @@ libnn_la_SOURCES = $(nn_program_sources) \
 	workerd/nn/cpu/dense.c \
 	workerd/nn/cpu/device.c \
 	workerd/nn/cpu/sequence.c \
-	workerd/nn/cpu/share.c
-libnn_la_LIBADD = libnn_vector.la libnn_unrolled.la libnnops.la libcommon.la $(DNNL_LIBS) -lgomp -lm
+	workerd/nn/cpu/share.c \
+	workerd/nn/cuda/module.c workerd/nn/cuda/module.h
+libnn_la_LIBADD = libnn_vector.la libnn_unrolled.la libnnops.la libcommon.la $(DNNL_LIBS) -lgomp -lm $(DL_LIBS)
 
 # Loops of our own that are to become vector code.
 libnn_vector_la_SOURCES = \

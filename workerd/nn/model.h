@@ -13,7 +13,8 @@
 // Who owns memory: a model its layers, a tape (then its program) its operators, a kernel's plan its scratch. The
 // replica owns the values and gradients of the variables, and one arena for all tensors between operators, in which
 // tensors that do not live at the same time share places; callers read and write values and gradients between steps.
-// Batches are the feed's.
+// Where the device has memory of its own, that is where the arena lies; values and gradients are the host's, with twins
+// there (program_device.c copies between them). Batches are the feed's.
 //
 // nn_model is immutable once loaded and may be shared by threads. nn_replica belongs to one thread at a time.
 #ifndef NN_MODEL_H
@@ -149,8 +150,8 @@ struct nn_node nn_model_node(const struct nn_model *model, size_t i);
 // A table like model.summary(): layer (type), output shape, parameters. malloc'd.
 char *nn_model_summary(const struct nn_model *model);
 
-// rows: the most a batch will have. device: "cpu" or "ref". loss[k] is that of output k. Compiles the training of such
-// a batch.
+// rows: the most a batch will have. device: "cpu", "gpu:1", "ref" (nn_device_find). loss[k] is that of output k.
+// Compiles the training of such a batch.
 enum ps_code nn_replica_create(const struct nn_model *model, const char *device, int rows, int threads, uint64_t seed,
                                const struct ps_loss *loss, struct nn_replica **replica, struct ps_error *e);
 void nn_replica_free(struct nn_replica *r);

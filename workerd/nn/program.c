@@ -7,36 +7,11 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
-
-struct instruction {
-    const struct nn_kernel *kernel;
-    struct nn_frame frame;
-    void *in[NN_OP_IN], *out[NN_OP_OUT];
-    int need, ready;  // how many of the program's are due before it, and after it
-};
-
-// When a tensor has its memory: from the operator that makes it to the last one that reads it.
-struct life {
-    int first, last;
-    size_t bytes, at;  // in the arena
-    bool in_arena;
-};
-
-struct nn_program {
-    const struct nn_device *device;
-    struct nn_context *context;
-    struct nn_tape tape;
-    struct instruction *instruction;
-    struct life *life;  // [tensors]; views have their roots'
-    void **memory;      // [tensors]
-    size_t arena;
-    int *need, *ready;  // variables, in the order in which they are
-    size_t n_ready;
-};
+#include "workerd/nn/program_inside.h"
 
 // ---- lives --------------------------------------------------------------------------------------------------------
 
-static int program_root(const struct nn_program *p, int tensor)
+int nn_program_root(const struct nn_program *p, int tensor)
 {
     while (p->tape.tensor[tensor].view_of >= 0)
         tensor = p->tape.tensor[tensor].view_of;
@@ -48,20 +23,24 @@ static void program_find_lives(struct nn_program *p)
     const struct nn_tape *t = &p->tape;
     for (int i = 0; i < t->n_tensors; i++)
         p->life[i] =
-            (struct life){.first = -1, .last = -1, .bytes = (nn_type_bytes(&t->tensor[i].type) + 63) & ~(size_t)63};
+            (struct nn_life){.first = -1, .last = -1, .bytes = (nn_type_bytes(&t->tensor[i].type) + 63) & ~(size_t)63};
     for (int k = 0; k < t->n_ops; k++) {
         for (int i = 0; i < t->op[k].n_in; i++)
-            p->life[program_root(p, t->op[k].in[i])].last = k;
+            p->life[nn_program_root(p, t->op[k].in[i])].last = k;
         for (int i = 0; i < t->op[k].n_out; i++)
             p->life[t->op[k].out[i]].first = p->life[t->op[k].out[i]].last = k;
     }
     for (int i = 0; i < t->n_tensors; i++) {
-        int root = program_root(p, i);
+        int root = nn_program_root(p, i);
         if (t->tensor[i].kept)
             p->life[root].last = t->n_ops;
     }
-    for (int i = 0; i < t->n_tensors; i++)
-        p->life[i].in_arena = t->tensor[i].place == NN_PLACE_TEMPORARY && t->tensor[i].view_of < 0;
+    for (int i = 0; i < t->n_tensors; i++) {
+        const bool input = p->device->memory && t->tensor[i].place == NN_PLACE_INPUT;
+        p->life[i].in_arena = (input || t->tensor[i].place == NN_PLACE_TEMPORARY) && t->tensor[i].view_of < 0;
+        if (input && p->life[i].last >= 0)
+            p->life[i].first = 0;
+    }
 }
 
 // Where an operator may write over an input that nobody reads after it, both are one: the output becomes a view of it.
@@ -71,11 +50,11 @@ static void program_join_in_place(struct nn_program *p)
         const struct nn_op *op = &p->tape.op[k];
         if (!op->class->in_place)
             continue;
-        int from = program_root(p, op->in[op->class->in_place - 1]), to = op->out[0];
+        int from = nn_program_root(p, op->in[op->class->in_place - 1]), to = op->out[0];
         bool read_twice = false;
         for (int i = 0; i < op->n_in; i++)
-            read_twice |= i != op->class->in_place - 1 && program_root(p, op->in[i]) == from;
-        struct life *a = &p->life[from], *b = &p->life[to];
+            read_twice |= i != op->class->in_place - 1 && nn_program_root(p, op->in[i]) == from;
+        struct nn_life *a = &p->life[from], *b = &p->life[to];
         if (read_twice || !a->in_arena || !b->in_arena || a->last != k || a->bytes != b->bytes)
             continue;
         p->tape.tensor[to].view_of = from;
@@ -86,7 +65,7 @@ static void program_join_in_place(struct nn_program *p)
 
 // ---- the arena ----------------------------------------------------------------------------------------------------
 
-static bool life_meets(const struct life *a, const struct life *b)
+static bool life_meets(const struct nn_life *a, const struct nn_life *b)
 {
     return a->first <= b->last && b->first <= a->last;
 }
@@ -94,15 +73,15 @@ static bool life_meets(const struct life *a, const struct life *b)
 // The largest first, each at the lowest place where nothing lies at its time ("greedy by size": Pisarchyk and Lee,
 // Efficient Memory Management for Deep Neural Net Inference, 2020).
 struct arena {
-    struct life **placed;  // by place
+    struct nn_life **placed;  // by place
     size_t n, bytes;
 };
 
-static void arena_place(struct arena *a, struct life *l)
+static void arena_place(struct arena *a, struct nn_life *l)
 {
     size_t at = 0, i = 0;
     for (; i < a->n; i++) {
-        const struct life *other = a->placed[i];
+        const struct nn_life *other = a->placed[i];
         if (!life_meets(other, l))
             continue;
         if (other->at >= at + l->bytes)
@@ -118,7 +97,7 @@ static void arena_place(struct arena *a, struct life *l)
 
 static int life_larger(const void *a, const void *b)
 {
-    const struct life *x = *(struct life *const *)a, *y = *(struct life *const *)b;
+    const struct nn_life *x = *(struct nn_life *const *)a, *y = *(struct nn_life *const *)b;
     if (x->bytes != y->bytes)
         return x->bytes < y->bytes ? 1 : -1;
     return x->first < y->first ? -1 : x->first > y->first;
@@ -127,8 +106,8 @@ static int life_larger(const void *a, const void *b)
 static void program_place(struct nn_program *p)
 {
     size_t n = 0, tensors = (size_t)p->tape.n_tensors;
-    struct life **sorted = ps_alloc((tensors + 1) * sizeof(struct life *));
-    struct arena a = {.placed = ps_alloc((tensors + 1) * sizeof(struct life *))};
+    struct nn_life **sorted = ps_alloc((tensors + 1) * sizeof(struct nn_life *));
+    struct arena a = {.placed = ps_alloc((tensors + 1) * sizeof(struct nn_life *))};
     for (size_t i = 0; i < tensors; i++)
         if (p->life[i].in_arena && p->life[i].first >= 0)
             sorted[n++] = &p->life[i];
@@ -146,12 +125,14 @@ static enum ps_code program_pick_kernels(struct nn_program *p, struct ps_error *
 {
     for (int k = 0; k < p->tape.n_ops; k++) {
         struct nn_op *op = &p->tape.op[k];
-        struct instruction *i = &p->instruction[k];
+        struct nn_instruction *i = &p->instruction[k];
         i->kernel = p->device->pick(op);
         i->frame = (struct nn_frame){.op = op, .context = p->context, .in = i->in, .out = i->out};
         if (i->kernel->plan && i->kernel->plan(p->context, op, &i->frame.plan, e))
             return ps_error_prefix(e, "layer \"%s\"", op->layer);
     }
+    if (p->device->memory)
+        nn_program_plan_copies(p);
     return PS_OK;
 }
 
@@ -165,7 +146,7 @@ struct use {
 
 static void program_note_use(const struct nn_program *p, struct use *use, int tensor, int op)
 {
-    const struct nn_tensor *root = &p->tape.tensor[program_root(p, tensor)];
+    const struct nn_tensor *root = &p->tape.tensor[nn_program_root(p, tensor)];
     if (root->place != NN_PLACE_WEIGHT && root->place != NN_PLACE_GRADIENT)
         return;
     struct use *u = &use[root->index];
@@ -256,7 +237,7 @@ void nn_program_free(struct nn_program *p)
     if (!p)
         return;
     for (int k = 0; k < p->tape.n_ops; k++) {
-        struct instruction *i = &p->instruction[k];
+        struct nn_instruction *i = &p->instruction[k];
         if (i->frame.plan)
             i->kernel->free(i->frame.plan);
     }
@@ -266,12 +247,18 @@ void nn_program_free(struct nn_program *p)
     free(p->memory);
     free(p->need);
     free(p->ready);
+    nn_program_free_copies(p);
     free(p);
 }
 
 size_t nn_program_arena(const struct nn_program *p)
 {
     return p->arena;
+}
+
+size_t nn_program_staging(const struct nn_program *p)
+{
+    return p->staging;
 }
 
 // ---- run ----------------------------------------------------------------------------------------------------------
@@ -281,24 +268,26 @@ static void program_point(struct nn_program *p)
     for (int k = 0; k < p->tape.n_ops; k++) {
         const struct nn_op *op = &p->tape.op[k];
         for (int i = 0; i < op->n_in; i++)
-            p->instruction[k].in[i] = p->memory[program_root(p, op->in[i])];
+            p->instruction[k].in[i] = p->memory[nn_program_root(p, op->in[i])];
         for (int i = 0; i < op->n_out; i++)
-            p->instruction[k].out[i] = p->memory[program_root(p, op->out[i])];
+            p->instruction[k].out[i] = p->memory[nn_program_root(p, op->out[i])];
     }
 }
 
-void nn_program_bind(struct nn_program *p, char *arena, nn_real *const *weight, nn_real *const *gradient)
+void nn_program_bind(struct nn_program *p, const struct nn_bound *b)
 {
     for (int i = 0; i < p->tape.n_tensors; i++) {
         const struct nn_tensor *tensor = &p->tape.tensor[i];
         if (tensor->place == NN_PLACE_WEIGHT)
-            p->memory[i] = weight[tensor->index];
+            p->memory[i] = b->value[tensor->index];
         else if (tensor->place == NN_PLACE_GRADIENT)
-            p->memory[i] = gradient[tensor->index];
+            p->memory[i] = b->gradient[tensor->index];
         else
-            p->memory[i] = p->life[i].in_arena ? arena + p->life[i].at : NULL;
+            p->memory[i] = p->life[i].in_arena ? b->arena + p->life[i].at : NULL;
     }
     program_point(p);
+    if (p->device->memory)
+        nn_program_bind_copies(p, b);
 }
 
 // Inputs lie elsewhere in each batch.
@@ -316,23 +305,7 @@ static void program_take_columns(struct nn_program *p, const void *const *column
         program_point(p);
 }
 
-static enum ps_code program_need(const struct nn_hooks *hooks, const int *variable, int n, struct ps_error *e)
-{
-    for (int i = 0; i < n; i++)
-        if (hooks->need(hooks->arg, (size_t)variable[i], e))
-            return e->code;
-    return PS_OK;
-}
-
-static uint64_t times_start(const struct nn_times *times)
-{
-    return times ? ps_now() : 0;
-}
-
-// What a lap was for: these, or an operator by its number.
-enum { LAP_NEED = -1, LAP_READY = -2 };
-
-static void times_add_span(const struct nn_times *times, const struct nn_op *op, uint64_t start, uint64_t end)
+void nn_times_add_span(const struct nn_times *times, const struct nn_op *op, uint64_t start, uint64_t end)
 {
     ps_track_add(times->track,
                  &(struct ps_span){.kind = op->backward ? PS_SPAN_BACKWARD : PS_SPAN_FORWARD,
@@ -342,21 +315,12 @@ static void times_add_span(const struct nn_times *times, const struct nn_op *op,
                  end);
 }
 
-// Adds what has passed since *at.
-static inline void times_lap(struct nn_times *times, const struct nn_op *op, int what, uint64_t *at)
+enum ps_code nn_hooks_need(const struct nn_hooks *hooks, const int *variable, int n, struct ps_error *e)
 {
-    if (!times)
-        return;
-    const uint64_t now = ps_now(), passed = now - *at;
-    if (what == LAP_NEED)
-        times->need += passed;
-    else if (what == LAP_READY)
-        times->ready += passed;
-    else if (times->op)
-        times->op[what] += passed;
-    if (what >= 0)
-        times_add_span(times, op, *at, now);
-    *at = times->track ? ps_now() : now;
+    for (int i = 0; i < n; i++)
+        if (hooks->need(hooks->arg, (size_t)variable[i], e))
+            return e->code;
+    return PS_OK;
 }
 
 // times is NULL in all but the one call that measures: nothing is left of it in the other.
@@ -368,22 +332,22 @@ program_run_ops(struct nn_program *p, const void *const *column, const struct nn
     enum ps_code code = PS_OK;
     program_take_columns(p, column);
     p->device->enter(p->context);
-    uint64_t at = times_start(times);
+    uint64_t at = nn_times_start(times);
     for (int k = 0; k < p->tape.n_ops; k++) {
-        struct instruction *i = &p->instruction[k];
+        struct nn_instruction *i = &p->instruction[k];
         if (hooks)
-            code = program_need(hooks, need, i->need, e);
+            code = nn_hooks_need(hooks, need, i->need, e);
         need += i->need;
         if (code)
             break;
-        times_lap(times, i->frame.op, LAP_NEED, &at);
+        nn_times_lap(times, i->frame.op, NN_LAP_NEED, &at);
         i->frame.step = step;
         i->kernel->run(&i->frame);
-        times_lap(times, i->frame.op, k, &at);
+        nn_times_lap(times, i->frame.op, k, &at);
         for (int r = 0; hooks && r < i->ready; r++)
             hooks->ready(hooks->arg, (size_t)ready[r]);
         ready += i->ready;
-        times_lap(times, i->frame.op, LAP_READY, &at);
+        nn_times_lap(times, i->frame.op, NN_LAP_READY, &at);
     }
     p->device->leave(p->context);
     return code;
@@ -392,20 +356,23 @@ program_run_ops(struct nn_program *p, const void *const *column, const struct nn
 enum ps_code nn_program_run(struct nn_program *p, const void *const *column, const struct nn_step *step,
                             const struct nn_hooks *hooks, struct ps_error *e)
 {
-    return program_run_ops(p, column, step, hooks, NULL, e);
+    return p->device->memory ? nn_program_run_device(p, column, step, hooks, NULL, e)
+                             : program_run_ops(p, column, step, hooks, NULL, e);
 }
 
 enum ps_code nn_program_time(struct nn_program *p, const void *const *column, const struct nn_step *step,
                              const struct nn_hooks *hooks, struct nn_times *times, struct ps_error *e)
 {
-    return program_run_ops(p, column, step, hooks, times, e);
+    return p->device->memory ? nn_program_run_device(p, column, step, hooks, times, e)
+                             : program_run_ops(p, column, step, hooks, times, e);
 }
 
 // ---- what it is made of -------------------------------------------------------------------------------------------
 
 const void *nn_program_tensor(const struct nn_program *p, int tensor)
 {
-    return p->memory[program_root(p, tensor)];
+    const int root = nn_program_root(p, tensor);
+    return p->host ? p->host[root] : p->memory[root];
 }
 
 int nn_program_ops(const struct nn_program *p)
@@ -420,10 +387,12 @@ const struct nn_op *nn_program_op(const struct nn_program *p, int k)
 
 const char *nn_program_kernel(const struct nn_program *p, int k)
 {
-    const struct instruction *i = &p->instruction[k];
+    const struct nn_instruction *i = &p->instruction[k];
     if (i->kernel->info)
         return i->kernel->info(i->frame.plan);
-    return i->kernel == &nn_kernel_ref ? "reference" : "own";
+    if (i->kernel != &nn_kernel_ref)
+        return "own";
+    return p->device->memory ? "reference, on the host" : "reference";
 }
 
 char *nn_program_info(const struct nn_program *p)

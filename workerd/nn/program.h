@@ -29,11 +29,23 @@ enum ps_code nn_program_create(struct nn_tape *t, const struct nn_device *device
                                struct nn_program **program, struct ps_error *e);
 void nn_program_free(struct nn_program *p);
 
-size_t nn_program_arena(const struct nn_program *p);  // bytes
-// Where its tensors are: an arena of at least that size, 64-byte aligned; the values and gradients of the variables, by
-// index. They outlive the program or are bound anew.
-void nn_program_bind(struct nn_program *p, char *arena, nn_real *const *weight, nn_real *const *gradient);
-// column[i]: the memory of the input with that number. hooks may be NULL; without them it cannot fail.
+size_t nn_program_arena(const struct nn_program *p);    // bytes, of the device
+size_t nn_program_staging(const struct nn_program *p);  // bytes, of the host; 0: the device has no memory of its own
+
+// Where a program's tensors are, all 64-byte aligned. Of variables, by index: their values and gradients.
+struct nn_bound {
+    char *arena;                              // at least nn_program_arena bytes
+    nn_real *const *value, *const *gradient;  // where the device has them
+    // Where the device has memory of its own: at least nn_program_staging bytes of the host; and the host's values,
+    // which a step copies to the device when it needs them, and gradients, into which it copies them from there.
+    char *staging;
+    nn_real *const *host_value, *const *host_gradient;
+};
+// All of it outlives the program or is bound anew. Programs that do not run at the same time may share it.
+void nn_program_bind(struct nn_program *p, const struct nn_bound *b);
+// column[i]: the memory of the input with that number, of the host. hooks may be NULL; without them it cannot fail
+// where the device has no memory of its own. Where it has, all operators are queued, then variables become ready one by
+// one while the device computes: an error of the device is found here, whichever operator it belongs to.
 enum ps_code nn_program_run(struct nn_program *p, const void *const *column, const struct nn_step *step,
                             const struct nn_hooks *hooks, struct ps_error *e);
 // Where the time of runs went, in ns.
@@ -43,6 +55,7 @@ struct nn_times {
     struct ps_track *track;  // gets each run of an operator as a span; NULL: none does
 };
 // As nn_program_run, with a look at the clock before and after each operator: times has what there was and this run's.
+// A device with memory of its own is waited for after each operator.
 enum ps_code nn_program_time(struct nn_program *p, const void *const *column, const struct nn_step *step,
                              const struct nn_hooks *hooks, struct nn_times *times, struct ps_error *e);
 // Its operators, in the order in which they run, and the names of their kernels. The program's.
@@ -51,7 +64,7 @@ const struct nn_op *nn_program_op(const struct nn_program *p, int k);
 const char *nn_program_kernel(const struct nn_program *p, int k);
 // The variables that become ready, in that order. The program's.
 size_t nn_program_order(const struct nn_program *p, const int **variable);
-// A tensor of the tape that is kept, after a run.
+// A tensor of the tape that is kept, after a run: the host's copy.
 const void *nn_program_tensor(const struct nn_program *p, int tensor);
 // Of its operators: what their kernels say of themselves, one line each. malloc'd.
 char *nn_program_info(const struct nn_program *p);

@@ -5,8 +5,9 @@
 
 #include <stdio.h>
 
-static enum ps_code ref_open(int threads, struct nn_context **context, struct ps_error *e)
+static enum ps_code ref_open(int index, int threads, struct nn_context **context, struct ps_error *e)
 {
+    (void)index;
     (void)threads;
     (void)e;
     *context = NULL;

@@ -4,6 +4,7 @@
 // number of rows that a batch has had, to train and to evaluate. They share one arena.
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,18 +28,22 @@ struct compiled {
 struct nn_replica {
     const struct nn_model *model;
     const struct nn_device *device;
+    int index;  // of the device, of those of its kind
     struct nn_context *context;
     struct ps_loss loss[NN_MAX_PORTS];  // of each output
     int rows;
     uint64_t seed;
 
-    float *variables;        // values, then gradients: what param and grad point to
-    float **param, **grad;   // [the model's variables]
+    float *variables;       // values, then gradients: what param and grad point to, of the host
+    float **param, **grad;  // [the model's variables]
+    float *twins;           // the same on a device with memory of its own; NULL: it has none
+    float **param_twin, **grad_twin;
     size_t *order;           // variables, as they become ready; then those that a step does not change
     size_t n_used, n_ready;  // of these, that programs work with; that a step changes
     size_t gradient_bytes;
     char *arena;
-    size_t arena_bytes;
+    char *staging;  // the host's, of copies
+    size_t arena_bytes, staging_bytes;
     struct compiled compiled[PROGRAMS];
     uint64_t runs;
 
@@ -82,53 +87,111 @@ static void replica_find_order(struct nn_replica *r, const struct nn_program *p)
     free(listed);
 }
 
+static void replica_point(const struct nn_replica *r, float *base, float **param, float **grad)
+{
+    const struct nn_model *m = r->model;
+    for (size_t k = 0, at = 0; k < m->variables; k++) {
+        const size_t i = r->order[k];
+        param[i] = base + at;
+        grad[i] = base + r->gradient_bytes / sizeof(float) + at;
+        at += replica_padded(m->variable[i].param.count);
+    }
+}
+
+static enum ps_code replica_get_variables(struct nn_replica *r, struct ps_error *e)
+{
+    const size_t bytes = 2 * r->gradient_bytes + 64;
+    void *host, *twins;
+    if (nn_memory_get_host(r->device, r->context, bytes, &host, e))
+        return ps_error_prefix(e, "a replica's variables");
+    memset(r->variables = host, 0, 2 * r->gradient_bytes);
+    replica_point(r, r->variables, r->param, r->grad);
+    if (!r->device->memory)
+        return PS_OK;
+    if (r->device->memory->get(r->context, bytes, &twins, e))
+        return ps_error_prefix(e, "a replica's variables");
+    replica_point(r, r->twins = twins, r->param_twin, r->grad_twin);
+    return PS_OK;
+}
+
 static enum ps_code replica_get_memory(struct nn_replica *r, struct ps_error *e)
 {
     const struct nn_model *m = r->model;
-    size_t n = 0, at = 0;
     for (size_t i = 0; i < m->variables; i++)
-        n += replica_padded(m->variable[i].param.count);
+        r->gradient_bytes += replica_padded(m->variable[i].param.count) * sizeof(float);
     r->param = ps_alloc((m->variables + 1) * sizeof *r->param);
     r->grad = ps_alloc((m->variables + 1) * sizeof *r->grad);
+    r->param_twin = ps_alloc((m->variables + 1) * sizeof *r->param_twin);
+    r->grad_twin = ps_alloc((m->variables + 1) * sizeof *r->grad_twin);
     r->weight = ps_alloc((size_t)r->rows * sizeof *r->weight);
     r->example = ps_alloc((size_t)r->rows * sizeof *r->example);
-    r->gradient_bytes = n * sizeof(float);
-    r->variables = aligned_alloc(64, 2 * r->gradient_bytes + 64);
-    if (!r->variables)
-        return ps_fail(e, PS_RESOURCE_EXHAUSTED, "no memory for a replica's variables: they take %zu bytes",
-                       2 * r->gradient_bytes);
-    memset(r->variables, 0, 2 * r->gradient_bytes);
-    for (size_t k = 0; k < m->variables; k++) {
-        size_t i = r->order[k];
-        r->param[i] = r->variables + at;
-        r->grad[i] = r->variables + n + at;
-        at += replica_padded(m->variable[i].param.count);
-    }
-    return PS_OK;
+    return replica_get_variables(r, e);
 }
 
 static void replica_bind(const struct nn_replica *r, struct nn_program *p)
 {
-    nn_program_bind(p, r->arena, r->param, r->grad);
+    const struct nn_bound host = {.arena = r->arena, .value = r->param, .gradient = r->grad};
+    const struct nn_bound there = {.arena = r->arena,
+                                   .value = r->param_twin,
+                                   .gradient = r->grad_twin,
+                                   .staging = r->staging,
+                                   .host_value = r->param,
+                                   .host_gradient = r->grad};
+    nn_program_bind(p, r->device->memory ? &there : &host);
 }
 
-// An arena for this program, too.
-static enum ps_code replica_fit_arena(struct nn_replica *r, const struct nn_program *p, struct ps_error *e)
+static void replica_bind_all(const struct nn_replica *r)
 {
-    if (nn_program_arena(p) <= r->arena_bytes)
-        return PS_OK;
-    char *arena = aligned_alloc(64, nn_program_arena(p));
-    if (!arena)
-        return ps_fail(e, PS_RESOURCE_EXHAUSTED,
-                       "no memory for a replica with batches of %d rows: it takes %zu bytes, expected a smaller batch",
-                       r->rows, nn_program_arena(p));
-    free(r->arena);
-    r->arena = arena;
-    r->arena_bytes = nn_program_arena(p);
-    memset(r->arena, 0, r->arena_bytes);
     for (size_t i = 0; i < PROGRAMS; i++)
         if (r->compiled[i].program)
             replica_bind(r, r->compiled[i].program);
+}
+
+// How many rows would fit, where it is known: what lies between the operators grows with them. Not all of the memory
+// can be given away in one piece.
+static const double SHARE = 0.97;
+
+static enum ps_code replica_no_arena(const struct nn_replica *r, int rows, size_t bytes, struct ps_error *e)
+{
+    const double there = r->device->memory ? (double)r->device->memory->available(r->context) : 0;
+    const int fit = (int)((double)rows * SHARE * there / (double)bytes);
+    char batch[64] = "a smaller batch";
+    if (fit > 0 && fit < rows)
+        snprintf(batch, sizeof batch, "a batch of at most %d", fit);
+    const struct ps_error cause = *e;
+    return ps_fail(e, cause.code,
+                   "no memory for a replica with batches of %d rows: it takes %zu bytes, expected %s (%s)", rows, bytes,
+                   batch, cause.text);
+}
+
+// Of a program's size at least; what is there already is enough for the others.
+static enum ps_code replica_fit_staging(struct nn_replica *r, const struct nn_program *p, struct ps_error *e)
+{
+    const size_t bytes = nn_program_staging(p);
+    void *staging;
+    if (bytes <= r->staging_bytes)
+        return PS_OK;
+    if (nn_memory_get_host(r->device, r->context, bytes, &staging, e))
+        return ps_error_prefix(e, "what is copied in a step");
+    nn_memory_free_host(r->device, r->context, r->staging);
+    memset(r->staging = staging, 0, bytes);
+    r->staging_bytes = bytes;
+    return PS_OK;
+}
+
+static enum ps_code replica_fit_arena(struct nn_replica *r, const struct nn_program *p, int rows, struct ps_error *e)
+{
+    const size_t bytes = nn_program_arena(p);
+    void *arena;
+    if (bytes <= r->arena_bytes)
+        return PS_OK;
+    if (nn_memory_get(r->device, r->context, bytes, &arena, e))
+        return replica_no_arena(r, rows, bytes, e);
+    nn_memory_free(r->device, r->context, r->arena);
+    r->arena = arena;
+    r->arena_bytes = bytes;
+    if (!r->device->memory)
+        memset(r->arena, 0, bytes);
     return PS_OK;
 }
 
@@ -148,10 +211,11 @@ static enum ps_code replica_compile(struct nn_replica *r, int rows, bool trainin
         if (replica_get_memory(r, e))
             return e->code;
     }
-    enum ps_code code = replica_fit_arena(r, c->program, e);
-    if (code == PS_OK)
-        replica_bind(r, c->program);
-    return code;
+    const bool fits =
+        replica_fit_arena(r, c->program, rows, e) == PS_OK && replica_fit_staging(r, c->program, e) == PS_OK;
+    if (fits || (r->arena && r->staging))
+        replica_bind_all(r);
+    return fits ? PS_OK : e->code;
 }
 
 static struct compiled *replica_find(struct nn_replica *r, int rows, bool training)
@@ -216,7 +280,7 @@ const struct nn_measures *nn_replica_measures(const struct nn_replica *r)
 static enum ps_code replica_prepare(struct nn_replica *r, int threads, struct ps_error *e)
 {
     struct compiled *c;
-    if (nn_replica_measure(r, NULL, 0, e) || r->device->open(threads, &r->context, e))
+    if (nn_replica_measure(r, NULL, 0, e) || r->device->open(r->index, threads, &r->context, e))
         return e->code;
     return replica_program(r, r->rows, true, &c, e);
 }
@@ -225,10 +289,11 @@ enum ps_code nn_replica_create(const struct nn_model *model, const char *device,
                                const struct ps_loss *loss, struct nn_replica **replica, struct ps_error *e)
 {
     const struct nn_device *found = NULL;
-    if (nn_device_find(device, &found, e) || nn_model_check_loss(model, loss, e) || check_rows(model, rows, e))
+    int index;
+    if (nn_device_find(device, &found, &index, e) || nn_model_check_loss(model, loss, e) || check_rows(model, rows, e))
         return e->code;
     struct nn_replica *r = ps_alloc(sizeof *r);
-    *r = (struct nn_replica){.model = model, .device = found, .rows = rows, .seed = seed};
+    *r = (struct nn_replica){.model = model, .device = found, .index = index, .rows = rows, .seed = seed};
     for (size_t k = 0; k < nn_model_outputs(model); k++)
         r->loss[k] = loss[k];
     enum ps_code code = replica_prepare(r, threads, e);
@@ -245,10 +310,14 @@ void nn_replica_free(struct nn_replica *r)
         return;
     for (size_t i = 0; i < PROGRAMS; i++)
         nn_program_free(r->compiled[i].program);
+    nn_memory_free(r->device, r->context, r->arena);
+    nn_memory_free(r->device, r->context, r->twins);
+    nn_memory_free_host(r->device, r->context, r->staging);
+    nn_memory_free_host(r->device, r->context, r->variables);
     if (r->context)
         r->device->close(r->context);
-    free(r->arena);
-    free(r->variables);
+    free(r->param_twin);
+    free(r->grad_twin);
     free(r->param);
     free(r->grad);
     free(r->order);

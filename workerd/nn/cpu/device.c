@@ -78,8 +78,9 @@ static void cpu_close(struct nn_context *context)
     free(context);
 }
 
-static enum ps_code cpu_open(int threads, struct nn_context **context, struct ps_error *e)
+static enum ps_code cpu_open(int index, int threads, struct nn_context **context, struct ps_error *e)
 {
+    (void)index;
     struct nn_context *c = ps_alloc(sizeof *c);
     c->threads = threads > 0 ? threads : 1;
     dnnl_status_t s = dnnl_engine_create(&c->engine, dnnl_cpu, 0);

@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The CUDA device on the emulated GPU, in several orders of execution: its kernels against the references; steps whose
+// values and gradients come and go while they run; every allocation and every launch fails once. Nothing is left.
+//
+// CUDA_SEEDS: how many orders of each, 2 if it is not set.
+#include "common/base/alloc.h"
+#include "tests/cuda/emulator.h"
+#include "tests/cuda/home.h"
+#include "tests/unit/nn_ops/compare.h"
+#include "tests/unit/nn_ops/larger.h"
+#include "workerd/nn/cuda/module.h"
+
+extern const struct nn_device nn_device_cuda;
+
+// In place of the module's loading.
+enum ps_code nn_cuda_load(const struct nn_device **device, struct ps_error *e)
+{
+    (void)e;
+    *device = &nn_device_cuda;
+    return PS_OK;
+}
+
+static uint64_t seeds(void)
+{
+    const char *wanted = getenv("CUDA_SEEDS");
+    return wanted ? strtoull(wanted, NULL, 10) : 2;
+}
+
+static void begin(uint64_t seed)
+{
+    emu_reset(&(struct emu_config){.seed = seed});
+}
+
+static void assert_nothing_left(void)
+{
+    const struct emu_counts counts = emu_counted();
+    assert_int_equal(counts.live_allocations, 0);
+    assert_int_equal(counts.live_streams, 0);
+    assert_int_equal(counts.live_events, 0);
+}
+
+// ---- operators ----------------------------------------------------------------------------------------------------
+
+static void check_case(const struct op_case *c, uint64_t seed)
+{
+    struct op_run ref, cuda;
+    begin(seed);
+    run_case(&ref, c, &nn_device_ref, 1);
+    run_case(&cuda, c, &nn_device_cuda, 1);
+    assert_runs_close(&ref, &cuda);
+    op_close(&ref);
+    op_close(&cuda);
+    assert_nothing_left();
+}
+
+static void test_operators(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= seeds(); seed++)
+        for (size_t f = 0; f < COUNT(families); f++)
+            for (size_t i = 0; i < families[f].n; i++)
+                check_case(&families[f].cases[i], seed);
+}
+
+static void test_larger_operators(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT(cases); i++)
+        check_case(&cases[i], 1);
+}
+
+// ---- steps --------------------------------------------------------------------------------------------------------
+
+enum { BATCH = 4, FEATURES = 6, CLASSES = 3 };
+
+static const char network[] =
+    "{'class_name': 'Sequential', 'config': {'name': 'net', 'layers': ["
+    "{'class_name': 'InputLayer', 'config': {'name': 'in', 'batch_shape': [null, 6]}},"
+    "{'class_name': 'Dense', 'config': {'name': 'one', 'units': 5, 'activation': 'relu'}},"
+    "{'class_name': 'BatchNormalization', 'config': {'name': 'norm'}},"
+    "{'class_name': 'Dropout', 'config': {'name': 'drop', 'rate': 0.25}},"
+    "{'class_name': 'Dense', 'config': {'name': 'two', 'units': 3, 'activation': 'softmax'}}]}}";
+static const struct ps_loss loss = PS_LOSS(.kind = PS_LOSS_SPARSE_XENT);
+
+struct training {
+    struct nn_model *model;
+    struct nn_replica *replica;
+    struct home home;
+    float x[BATCH * FEATURES];
+    int32_t label[BATCH];
+    uint64_t example[BATCH];
+    struct nn_batch batch;
+};
+
+static struct nn_model *parse_network(void)
+{
+    struct ps_error e = {0};
+    struct nn_model *m = NULL;
+    char *json = ps_strdup(network);
+    for (char *c = json; *c; c++)
+        *c = *c == '\'' ? '"' : *c;
+    if (nn_model_parse(json, "net", &m, &e))
+        fail_msg("%s", e.text);
+    free(json);
+    return m;
+}
+
+static enum ps_code training_open(struct training *t, const char *device, int rows, struct ps_error *e)
+{
+    *t = (struct training){.model = parse_network()};
+    fill_numbers(t->x, COUNT(t->x), 1, false);
+    for (int i = 0; i < BATCH; i++) {
+        t->label[i] = i % CLASSES;
+        t->example[i] = (uint64_t)i * 3;
+    }
+    t->batch = (struct nn_batch){.rows = BATCH, .input = {t->x}, .target = {t->label}, .example = t->example};
+    if (nn_replica_create(t->model, device, rows, 1, 7, &loss, &t->replica, e))
+        return e->code;
+    t->home = (struct home){.model = t->model, .replica = t->replica, .rate = 0.1f};
+    for (size_t i = 0; i < nn_model_params(t->model); i++)
+        nn_model_init_param(t->model, i, 3, nn_replica_param(t->replica, i));
+    return PS_OK;
+}
+
+static void training_close(struct training *t)
+{
+    nn_replica_free(t->replica);
+    nn_model_free(t->model);
+}
+
+static enum ps_code training_step(struct training *t, uint64_t step, double *sum, struct ps_error *e)
+{
+    const struct nn_hooks hooks = home_hooks(&t->home);
+    struct nn_result result;
+    t->home.n_needed = t->home.n_ready = 0;
+    enum ps_code code = nn_replica_train(t->replica, &t->batch, step, &hooks, &result, e);
+    *sum = code ? 0 : result.loss;
+    return code;
+}
+
+// As many steps as a program takes to be used again, and an evaluation.
+static void training_run(struct training *t, double losses[4])
+{
+    struct ps_error e = {0};
+    struct nn_result result;
+    for (uint64_t step = 0; step < 3; step++)
+        if (training_step(t, step, &losses[step], &e))
+            fail_msg("%s", e.text);
+    if (nn_replica_evaluate(t->replica, &t->batch, &result, &e))
+        fail_msg("%s", e.text);
+    losses[3] = result.loss;
+}
+
+static void training_must_open(struct training *t, const char *device)
+{
+    struct ps_error e = {0};
+    if (training_open(t, device, BATCH, &e))
+        fail_msg("%s", e.text);
+}
+
+static void assert_trained_alike(const struct training *a, const struct training *b, double tolerance)
+{
+    for (size_t i = 0; i < nn_model_params(a->model); i++)
+        for (uint64_t j = 0; j < nn_model_param(a->model, i)->count; j++) {
+            const double x = (double)nn_replica_param(a->replica, i)[j], y = (double)nn_replica_param(b->replica, i)[j];
+            if (!(fabs(x - y) <= tolerance))
+                fail_msg("%s[%zu]: %.9g and %.9g", nn_model_param(a->model, i)->name, (size_t)j, x, y);
+        }
+}
+
+// Values change and gradients are taken while the step still runs.
+static void test_steps(void **state)
+{
+    (void)state;
+    struct training ref, gpu;
+    double wanted[4], got[4];
+    for (uint64_t seed = 1; seed <= 4 * seeds(); seed++) {
+        begin(seed);
+        training_must_open(&ref, "ref");
+        training_must_open(&gpu, "gpu:0");
+        training_run(&ref, wanted);
+        training_run(&gpu, got);
+        for (int i = 0; i < 4; i++)
+            assert_true(fabs(wanted[i] - got[i]) < 1e-4);
+        assert_trained_alike(&ref, &gpu, 1e-5);
+        assert_int_equal(gpu.home.n_needed, ref.home.n_needed);
+        assert_int_equal(gpu.home.n_ready, ref.home.n_ready);
+        assert_memory_equal(gpu.home.ready, ref.home.ready, sizeof gpu.home.ready);
+        training_close(&ref);
+        training_close(&gpu);
+        assert_nothing_left();
+    }
+}
+
+// The same bits in every order of execution.
+static void test_deterministic(void **state)
+{
+    (void)state;
+    float *first = NULL;
+    for (uint64_t seed = 1; seed <= 5; seed++) {
+        struct training t;
+        double sums[4];
+        begin(seed);
+        training_must_open(&t, "gpu");
+        training_run(&t, sums);
+        const size_t bytes = nn_model_param(t.model, 0)->count * sizeof(float);
+        if (first)
+            assert_memory_equal(first, nn_replica_param(t.replica, 0), bytes);
+        else
+            memcpy(first = ps_alloc(bytes), nn_replica_param(t.replica, 0), bytes);
+        training_close(&t);
+    }
+    free(first);
+}
+
+// One thread, two GPUs.
+static void test_two_devices(void **state)
+{
+    (void)state;
+    struct training one, two;
+    double a[4], b[4];
+    emu_reset(&(struct emu_config){.seed = 3, .devices = 2});
+    training_must_open(&one, "gpu:0");
+    training_must_open(&two, "gpu:1");
+    training_run(&one, a);
+    training_run(&two, b);
+    assert_memory_equal(a, b, sizeof a);
+    assert_trained_alike(&one, &two, 0);
+    training_close(&one);
+    training_close(&two);
+    assert_nothing_left();
+}
+
+// A value that does not come ends the step; the next one is as if that had not been.
+static void test_value_is_missing(void **state)
+{
+    (void)state;
+    struct training t;
+    double sum;
+    struct ps_error e = {0};
+    begin(2);
+    training_must_open(&t, "gpu");
+    for (size_t i = 0; i < 4; i++) {
+        t.home.refuse = 1 + i;
+        assert_int_equal(training_step(&t, 0, &sum, &e), PS_UNAVAILABLE);
+        assert_int_equal(t.home.n_ready, 0);
+    }
+    t.home.refuse = 0;
+    assert_int_equal(training_step(&t, 0, &sum, &e), PS_OK);
+    training_close(&t);
+    assert_nothing_left();
+}
+
+// ---- faults -------------------------------------------------------------------------------------------------------
+
+// Opens a training and makes a step of it: the first error, with nothing left behind.
+static enum ps_code attempt(const struct emu_config *config, struct ps_error *e)
+{
+    struct training t;
+    double sum;
+    *e = (struct ps_error){PS_OK, ""};
+    emu_reset(config);
+    enum ps_code code = training_open(&t, "gpu", BATCH, e);
+    if (code == PS_OK)
+        code = training_step(&t, 0, &sum, e);
+    if (code && t.replica) {
+        struct ps_error again = {PS_OK, ""};
+        assert_int_equal(training_step(&t, 1, &sum, &again), code);
+        assert_string_equal(again.text, e->text);
+    }
+    training_close(&t);
+    assert_nothing_left();
+    return code;
+}
+
+static void test_no_memory(void **state)
+{
+    (void)state;
+    struct ps_error e;
+    uint64_t n = 1;
+    for (; attempt(&(struct emu_config){.seed = n, .fail_allocation = n}, &e); n++) {
+        if (e.code != PS_RESOURCE_EXHAUSTED || !strstr(e.text, "no memory") || !strstr(e.text, " bytes"))
+            fail_msg("allocation %d: %s", (int)n, e.text);
+        assert_in_range(n, 1, 100);
+    }
+    assert_in_range(n, 4, 100);
+}
+
+static void test_failed_launch(void **state)
+{
+    (void)state;
+    struct ps_error e;
+    uint64_t n = 1;
+    for (; attempt(&(struct emu_config){.seed = n, .fail_launch = n}, &e); n++) {
+        if (e.code != PS_INTERNAL || !strstr(e.text, "gpu:0") || !strstr(e.text, "cudaErrorLaunchFailure"))
+            fail_msg("launch %d: %s", (int)n, e.text);
+        assert_in_range(n, 1, 1000);
+    }
+    assert_in_range(n, 3, 1000);
+}
+
+// The sentence says how many rows would fit, and they do.
+static void test_batch_that_fits(void **state)
+{
+    (void)state;
+    enum { ROWS = 1 << 20 };
+    struct ps_error e = {0};
+    struct training t;
+    int rows = 0;
+    emu_reset(&(struct emu_config){.seed = 1, .device_memory = 32 << 20});
+    assert_int_equal(training_open(&t, "gpu", ROWS, &e), PS_RESOURCE_EXHAUSTED);
+    training_close(&t);
+    const char *most = strstr(e.text, "a batch of at most ");
+    if (!most || sscanf(most, "a batch of at most %d", &rows) != 1 || rows < 1000 || rows >= ROWS)
+        fail_msg("%s", e.text);
+    if (training_open(&t, "gpu", rows, &e))
+        fail_msg("%s", e.text);
+    training_close(&t);
+    assert_nothing_left();
+}
+
+static void check_no_device(int what, const char *name, const char *says)
+{
+    struct ps_error e = {0};
+    struct training t;
+    emu_reset(&(struct emu_config){.seed = 1, .no_devices = what});
+    assert_int_equal(training_open(&t, name, BATCH, &e), PS_FAILED_PRECONDITION);
+    training_close(&t);
+    if (!strstr(e.text, says))
+        fail_msg("%s", e.text);
+}
+
+static void test_no_device(void **state)
+{
+    (void)state;
+    check_no_device(100, "gpu", "there is no GPU that CUDA sees");
+    check_no_device(35, "gpu", "the NVIDIA driver of this machine is");
+    check_no_device(0, "gpu:1", "there is no gpu:1: CUDA sees 1");
+}
+
+int main(void)
+{
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_operators),       cmocka_unit_test(test_larger_operators),
+        cmocka_unit_test(test_steps),           cmocka_unit_test(test_deterministic),
+        cmocka_unit_test(test_two_devices),     cmocka_unit_test(test_value_is_missing),
+        cmocka_unit_test(test_no_memory),       cmocka_unit_test(test_failed_launch),
+        cmocka_unit_test(test_batch_that_fits), cmocka_unit_test(test_no_device),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

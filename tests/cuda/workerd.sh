@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Jobs on GPUs, from the outside: workerd with the device linked to it, on emulated ones. What it trains is what the CPU
+# trains, whatever the strategy.
+. "$top_srcdir/tests/it/lib.sh" || exit 1
+cd "$scratch" || exit 1
+export WORKERD=$top_builddir/tests/cuda/workerd
+job=$examples/softmax/one_device.yaml
+small=(--set data.train_examples=500 --set data.test_examples=100 --set epochs=1 --set batch_size=24)
+# trains OUTPUT ARGUMENT ...
+trains() {
+    local output=$1
+    shift
+    timeout 100 "$psctl" run "$job" "${small[@]}" --set output="$output.safetensors" "$@"
+}
+same() { "$top_builddir/tests/it/max_diff" -a "$1.safetensors" "$2.safetensors" 1e-4; }
+mirrored() {
+    local output=$1 devices=$2
+    shift 2
+    trains "$output" --set strategy.name=mirrored --set strategy.devices="$devices" "$@"
+}
+
+ok "--list-devices" eval '"$WORKERD" --list-devices | grep -q "^gpu   CUDA .*, 2 of Emulated GPU"'
+ok "one_device, on the CPU" trains cpu
+ok "on a GPU" trains gpu --set device=gpu
+ok "alike" same cpu gpu
+ok "again, in another order" env CUDA_SEED=5 "$psctl" run "$job" "${small[@]}" --set output=again.safetensors --set device=cuda
+ok "to the bit" cmp gpu.safetensors again.safetensors
+ok "mirrored, on two GPUs" mirrored two '[gpu:0,gpu:1]' --set batch_size=12
+ok "alike" same cpu two
+ok "on a GPU and the CPU" mirrored both '[gpu:1,cpu:0]' --set batch_size=12
+ok "alike" same cpu both
+ok "a GPU that is not there" fails_with 78 "there is no gpu:2: CUDA sees 2, expected gpu:0 to gpu:1" mirrored none '[gpu:0,gpu:2]'
+job=$examples/softmax/sync.yaml
+ok "parameter_server, sync, two workers" trains sync --workers 2
+ok "on GPUs" trains sync_gpu --workers 2 --set device=gpu
+ok "alike" same sync sync_gpu

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Convolution as a product: each output pixel's window is a row of a matrix of patches, and the kernel, as Keras has
+// it, a matrix of what those rows are multiplied with. The patches of as many images as fit into the scratch memory are
+// made at a time. Groups are the batch of the product: a patch has their channels one group after the other.
+#include "workerd/nn/cuda/cuda.h"
+
+// Of a conv2d or one of its gradients.
+struct conv2d_shape {
+    int n, h, w, c, kh, kw, oh, ow, oc, groups, stride[2], pad[2], dilation[2];
+};
+
+// Patches: rows of `row` floats, of which each group has `group`.
+struct conv2d_patches {
+    size_t group, row;
+    int images;  // at a time
+    bool whole;  // each patch is the pixel itself: x is the matrix
+};
+
+// Bytes of patches at a time, unless one image has more. Tests make it small.
+#ifndef NN_CUDA_PATCHES
+#define NN_CUDA_PATCHES (256 << 20)
+#endif
+
+static struct conv2d_shape conv2d_shape_of(const struct nn_conv2d *a, const struct nn_type *x, const struct nn_type *y)
+{
+    const struct conv2d_shape s = {(int)x->dim[0],
+                                   a->image[0],
+                                   a->image[1],
+                                   (int)x->dim[3],
+                                   a->kernel[0],
+                                   a->kernel[1],
+                                   (int)y->dim[1],
+                                   (int)y->dim[2],
+                                   (int)y->dim[3],
+                                   a->groups,
+                                   {a->stride[0], a->stride[1]},
+                                   {a->pad_begin[0], a->pad_begin[1]},
+                                   {a->dilation[0], a->dilation[1]}};
+    return s;
+}
+
+static size_t conv2d_pixels(const struct conv2d_shape *s)
+{
+    return (size_t)s->oh * (size_t)s->ow;
+}
+
+static struct conv2d_patches conv2d_patches_of(const struct conv2d_shape *s)
+{
+    struct conv2d_patches p;
+    p.group = (size_t)s->kh * (size_t)s->kw * (size_t)(s->c / s->groups);
+    p.row = p.group * (size_t)s->groups;
+    const size_t image = conv2d_pixels(s) * p.row * sizeof(float), fit = NN_CUDA_PATCHES / image;
+    p.images = fit < 1 ? 1 : fit < (size_t)s->n ? (int)fit : s->n;
+    p.whole = s->kh == 1 && s->kw == 1 && s->stride[0] == 1 && s->stride[1] == 1 && s->oh == s->h && s->ow == s->w &&
+              s->pad[0] == 0 && s->pad[1] == 0;
+    return p;
+}
+
+static enum ps_code conv2d_reserve(struct nn_context *c, const struct conv2d_shape *s, struct ps_error *e)
+{
+    const struct conv2d_patches p = conv2d_patches_of(s);
+    return p.whole ? PS_OK : nn_cuda_reserve(c, (size_t)p.images * conv2d_pixels(s) * p.row * sizeof(float), e);
+}
+
+// ---- patches ------------------------------------------------------------------------------------------------------
+
+// patch (images, oh, ow, groups, kh, kw, c / groups) of x (images, h, w, c); 0 outside the image.
+static __global__ void gather_patches(size_t n, struct conv2d_shape s, const float *x, float *patch)
+{
+    const int per = s.c / s.groups;
+    NN_CUDA_EACH(i, n)
+    {
+        const int channel = (int)(i % per), kx = (int)(i / per % s.kw), ky = (int)(i / per / s.kw % s.kh);
+        const size_t of = i / per / s.kw / s.kh;
+        const int group = (int)(of % s.groups);
+        const size_t pixel = of / s.groups;
+        const int iy = (int)(pixel / s.ow % s.oh) * s.stride[0] + ky * s.dilation[0] - s.pad[0];
+        const int ix = (int)(pixel % s.ow) * s.stride[1] + kx * s.dilation[1] - s.pad[1];
+        const size_t image = pixel / s.ow / s.oh;
+        patch[i] = iy >= 0 && iy < s.h && ix >= 0 && ix < s.w
+                       ? x[((image * s.h + iy) * s.w + ix) * s.c + group * per + channel]
+                       : 0.0f;
+    }
+}
+
+// The output row that had this input row under the kernel's row k, along one axis; -1: none had.
+static __device__ int conv2d_place(const struct conv2d_shape &s, int axis, int i, int k, int places)
+{
+    const int at = i + s.pad[axis] - k * s.dilation[axis];
+    return at >= 0 && at % s.stride[axis] == 0 && at / s.stride[axis] < places ? at / s.stride[axis] : -1;
+}
+
+// x (images, h, w, c) = the sum of what patches have of each of its pixels.
+static __global__ void scatter_patches(size_t n, struct conv2d_shape s, const float *patch, float *x)
+{
+    const int per = s.c / s.groups;
+    NN_CUDA_EACH(i, n)
+    {
+        const int c = (int)(i % s.c), ix = (int)(i / s.c % s.w), iy = (int)(i / s.c / s.w % s.h);
+        const size_t image = i / s.c / s.w / s.h;
+        float sum = 0;
+        for (int ky = 0; ky < s.kh; ky++) {
+            const int oy = conv2d_place(s, 0, iy, ky, s.oh);
+            for (int kx = 0; oy >= 0 && kx < s.kw; kx++) {
+                const int ox = conv2d_place(s, 1, ix, kx, s.ow);
+                const size_t pixel = (image * s.oh + oy) * s.ow + ox;
+                if (ox >= 0)
+                    sum += patch[(((pixel * s.groups + c / per) * s.kh + ky) * s.kw + kx) * per + c % per];
+            }
+        }
+        x[i] = sum;
+    }
+}
+
+// ---- runs ---------------------------------------------------------------------------------------------------------
+
+// Images [first, first + images).
+struct conv2d_part {
+    int first, images;
+    size_t pixels;
+};
+
+static struct conv2d_part conv2d_part_at(const struct conv2d_shape *s, const struct conv2d_patches *p, int first)
+{
+    const int left = s->n - first, images = left < p->images ? left : p->images;
+    const struct conv2d_part part = {first, images, (size_t)images * conv2d_pixels(s)};
+    return part;
+}
+
+static const float *conv2d_input(const struct conv2d_shape *s, const struct conv2d_part *part, const float *x)
+{
+    return x + (size_t)part->first * s->h * s->w * s->c;
+}
+
+static size_t conv2d_output_at(const struct conv2d_shape *s, const struct conv2d_part *part)
+{
+    return (size_t)part->first * conv2d_pixels(s) * s->oc;
+}
+
+// The patches of some images of x.
+static const float *conv2d_patch(struct nn_context *c, const struct conv2d_shape *s, const struct conv2d_patches *p,
+                                 const struct conv2d_part *part, const float *x)
+{
+    float *patch = (float *)c->scratch;
+    const float *from = conv2d_input(s, part, x);
+    if (p->whole)
+        return from;
+    NN_CUDA_RUN_EACH(c, gather_patches, part->pixels * p->row, *s, from, patch);
+    return patch;
+}
+
+// A matrix of output channels: of pixels, or of the kernel.
+static struct nn_cuda_matrix conv2d_by_channel(const struct conv2d_shape *s, const float *data, bool transposed)
+{
+    const struct nn_cuda_matrix m = {data, (size_t)s->oc, transposed, (size_t)(s->oc / s->groups)};
+    return m;
+}
+
+static struct nn_cuda_matrix conv2d_by_patch(const struct conv2d_patches *p, const float *data, bool transposed)
+{
+    const struct nn_cuda_matrix m = {data, p->row, transposed, p->group};
+    return m;
+}
+
+static void cuda_conv2d_run(const struct nn_frame *f)
+{
+    const struct nn_conv2d *a = nn_cuda_attr<nn_conv2d>(f);
+    const struct conv2d_shape s = conv2d_shape_of(a, &f->op->in_type[0], &f->op->out_type[0]);
+    const struct conv2d_patches p = conv2d_patches_of(&s);
+    const size_t per = (size_t)(s.oc / s.groups);
+    for (int first = 0; first < s.n; first += p.images) {
+        const struct conv2d_part part = conv2d_part_at(&s, &p, first);
+        const float *patch = conv2d_patch(f->context, &s, &p, &part, nn_cuda_in(f, 0));
+        float *y = nn_cuda_out(f, 0) + conv2d_output_at(&s, &part);
+        const struct nn_cuda_product product = {part.pixels,
+                                                per,
+                                                p.group,
+                                                conv2d_by_patch(&p, patch, false),
+                                                conv2d_by_channel(&s, nn_cuda_in(f, 1), false),
+                                                1,
+                                                y,
+                                                (size_t)s.oc,
+                                                per,
+                                                (size_t)s.groups};
+        nn_cuda_multiply(f->context, &product);
+    }
+    nn_cuda_bias_activation(f->context, a->act, (size_t)s.n * conv2d_pixels(&s), (size_t)s.oc,
+                            a->bias ? nn_cuda_in(f, 2) : NULL, nn_cuda_out(f, 0));
+}
+
+// dw = patches of x, transposed, times dy
+static void cuda_conv2d_run_weights(const struct nn_frame *f)
+{
+    const struct nn_conv2d *a = nn_cuda_attr<nn_conv2d>(f);
+    const struct conv2d_shape s = conv2d_shape_of(a, &f->op->in_type[0], &f->op->in_type[1]);
+    const struct conv2d_patches p = conv2d_patches_of(&s);
+    const size_t per = (size_t)(s.oc / s.groups);
+    for (int first = 0; first < s.n; first += p.images) {
+        const struct conv2d_part part = conv2d_part_at(&s, &p, first);
+        const float *patch = conv2d_patch(f->context, &s, &p, &part, nn_cuda_in(f, 0));
+        const float *dy = nn_cuda_in(f, 1) + conv2d_output_at(&s, &part);
+        const struct nn_cuda_product product = {p.group,
+                                                per,
+                                                part.pixels,
+                                                conv2d_by_patch(&p, patch, true),
+                                                conv2d_by_channel(&s, dy, false),
+                                                1,
+                                                nn_cuda_out(f, 0),
+                                                (size_t)s.oc,
+                                                per,
+                                                (size_t)s.groups,
+                                                first > 0};
+        nn_cuda_multiply(f->context, &product);
+    }
+    if (f->op->n_out > 1)
+        nn_cuda_sum_rows(f->context, (size_t)s.n * conv2d_pixels(&s), (size_t)s.oc, nn_cuda_in(f, 1),
+                         nn_cuda_out(f, 1));
+}
+
+// The patches' gradient = dy times the kernel, transposed; dx is what pixels have of it.
+static void cuda_conv2d_run_data(const struct nn_frame *f)
+{
+    const struct nn_conv2d *a = nn_cuda_attr<nn_conv2d>(f);
+    const struct conv2d_shape s = conv2d_shape_of(a, &f->op->out_type[0], &f->op->in_type[1]);
+    const struct conv2d_patches p = conv2d_patches_of(&s);
+    for (int first = 0; first < s.n; first += p.images) {
+        const struct conv2d_part part = conv2d_part_at(&s, &p, first);
+        float *dx = nn_cuda_out(f, 0) + (size_t)first * s.h * s.w * s.c;
+        float *patch = p.whole ? dx : (float *)f->context->scratch;
+        const struct nn_cuda_product product = {
+            part.pixels,
+            p.group,
+            (size_t)(s.oc / s.groups),
+            conv2d_by_channel(&s, nn_cuda_in(f, 1) + conv2d_output_at(&s, &part), false),
+            conv2d_by_channel(&s, nn_cuda_in(f, 0), true),
+            1,
+            patch,
+            p.row,
+            p.group,
+            (size_t)s.groups};
+        nn_cuda_multiply(f->context, &product);
+        if (!p.whole)
+            NN_CUDA_RUN_EACH(f->context, scatter_patches, (size_t)part.images * s.h * s.w * s.c, s, patch, dx);
+    }
+}
+
+// ---- plans --------------------------------------------------------------------------------------------------------
+
+static enum ps_code cuda_conv2d_reserve(struct nn_context *c, const struct nn_op *op, const struct nn_type *x,
+                                        const struct nn_type *y, struct ps_error *e)
+{
+    const struct conv2d_shape s = conv2d_shape_of((const struct nn_conv2d *)(const void *)op->attr, x, y);
+    return conv2d_reserve(c, &s, e);
+}
+
+static enum ps_code cuda_conv2d_plan(struct nn_context *c, const struct nn_op *op, void **plan, struct ps_error *e)
+{
+    (void)plan;
+    return cuda_conv2d_reserve(c, op, &op->in_type[0], &op->out_type[0], e);
+}
+
+static enum ps_code cuda_conv2d_plan_weights(struct nn_context *c, const struct nn_op *op, void **plan,
+                                             struct ps_error *e)
+{
+    (void)plan;
+    return cuda_conv2d_reserve(c, op, &op->in_type[0], &op->in_type[1], e);
+}
+
+static enum ps_code cuda_conv2d_plan_data(struct nn_context *c, const struct nn_op *op, void **plan, struct ps_error *e)
+{
+    (void)plan;
+    return cuda_conv2d_reserve(c, op, &op->out_type[0], &op->in_type[1], e);
+}
+
+static const char *cuda_conv2d_info(const void *plan)
+{
+    (void)plan;
+    return "im2col, cublas";
+}
+
+const struct nn_kernel nn_cuda_conv2d = {cuda_conv2d_plan, cuda_conv2d_run, NULL, cuda_conv2d_info};
+const struct nn_kernel nn_cuda_conv2d_backward_weights = {cuda_conv2d_plan_weights, cuda_conv2d_run_weights, NULL,
+                                                          cuda_conv2d_info};
+const struct nn_kernel nn_cuda_conv2d_backward_data = {cuda_conv2d_plan_data, cuda_conv2d_run_data, NULL,
+                                                       cuda_conv2d_info};

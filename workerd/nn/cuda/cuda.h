@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The GPU's kernels: cuBLAS for the matrix products, own kernels for what lies between. One .cu file per operator or
+// family, named as in workerd/nn/cpu, with its kernels and their nn_kernel; device.c holds the table, memory.c copies.
+//
+// A nn_kernel's run queues work on the context's stream and waits for nothing. Its plan, which is made when the program
+// is, gets what memory it needs (nn_cuda_reserve). Launches go through NN_CUDA_RUN, which keeps the first error.
+//
+// Deterministic: one stream computes, sums have a fixed order, no float is added atomically. Products are of float:
+// no TF32.
+#ifndef NN_CUDA_CUDA_H
+#define NN_CUDA_CUDA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+// The operators' headers are C, in which `class` is a name like others.
+#ifdef __cplusplus
+#define class class_
+#define _Alignas alignas
+extern "C" {
+#endif
+#include "workerd/nn/device.h"
+#ifdef __cplusplus
+}
+#undef class
+#undef _Alignas
+#endif
+
+#include <cublas_v2.h>
+#include <cuda_runtime.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct nn_context {
+    int index;
+    char name[80];        // "gpu:0 (NVIDIA H100 80GB HBM3)"
+    cudaStream_t stream;  // kernels, copies to the device
+    cudaStream_t copies;  // copies from the device
+    cublasHandle_t blas;
+    struct ps_error error;  // the first one; from then on nothing is queued
+    // Scratch memory of the kernels, which run one after the other: as much as the one that needs most (a plan asks,
+    // nn_cuda_reserve). Where it lies is known when a kernel runs.
+    void *scratch;
+    size_t scratch_bytes;
+    // Copies from the device: all that have number below `finished` are done; the others have an event each.
+    uint64_t taken, finished;
+    cudaEvent_t *arrived, queued;
+    size_t n_arrived;
+};
+
+// Keep the first error. what: which part of a step it was, for people.
+void nn_cuda_note(struct nn_context *c, cudaError_t error, const char *what);
+void nn_cuda_note_blas(struct nn_context *c, cublasStatus_t status, const char *what);
+// For a plan: kernels find at least so many bytes at c->scratch when they run.
+enum ps_code nn_cuda_reserve(struct nn_context *c, size_t bytes, struct ps_error *e);
+
+extern const struct nn_device_memory nn_cuda_memory;
+void nn_cuda_open_memory(struct nn_context *c);
+void nn_cuda_close_memory(struct nn_context *c);
+
+// A matrix by rows; or many, so many elements apart.
+struct nn_cuda_matrix {
+    const float *data;
+    size_t leading;  // elements from one row to the next
+    bool transposed;
+    size_t stride;
+};
+
+// Y (rows, columns) = scale A (rows, inner) B (inner, columns), `count` times.
+struct nn_cuda_product {
+    size_t rows, columns, inner;
+    struct nn_cuda_matrix a, b;
+    float scale;
+    float *y;
+    size_t leading, stride, count;  // of y
+    bool add;                       // to what Y has
+};
+void nn_cuda_multiply(struct nn_context *c, const struct nn_cuda_product *p);
+
+// ---- kernels, by file ---------------------------------------------------------------------------------------------
+
+// conv2d.cu
+extern const struct nn_kernel nn_cuda_conv2d, nn_cuda_conv2d_backward_data, nn_cuda_conv2d_backward_weights;
+// dot.cu
+extern const struct nn_kernel nn_cuda_dot, nn_cuda_dot_backward, nn_cuda_unit_length;
+// Can it be a product of matrices?
+bool nn_cuda_dot_fits(const struct nn_op *op);
+bool nn_cuda_dot_backward_fits(const struct nn_op *op);
+// pool2d.cu
+extern const struct nn_kernel nn_cuda_maxpool, nn_cuda_maxpool_backward, nn_cuda_avgpool, nn_cuda_avgpool_backward;
+// sequence.cu
+extern const struct nn_kernel nn_cuda_attention_scores, nn_cuda_attention_sum;
+extern const struct nn_kernel nn_cuda_attention_softmax, nn_cuda_attention_softmax_backward;
+// dense.cu
+extern const struct nn_kernel nn_cuda_dense, nn_cuda_dense_backward_data, nn_cuda_dense_backward_weights;
+// y (rows, n) += b, which may be NULL; then the activation.
+void nn_cuda_bias_activation(struct nn_context *c, enum nn_activation act, size_t rows, size_t n, const float *b,
+                             float *y);
+// sum (n) = the sum of the rows of x (rows, n)
+void nn_cuda_sum_rows(struct nn_context *c, size_t rows, size_t n, const float *x, float *sum);
+
+// ---- launches of kernels ------------------------------------------------------------------------------------------
+
+#ifdef __cplusplus
+}
+
+#include "workerd/nn/cuda/launch.h"
+
+// NN_CUDA_RUN(context, kernel, grid, block, shared, arguments...), on the context's stream.
+#define NN_CUDA_RUN(context, kernel, grid, block, shared, ...)                                                   \
+    do {                                                                                                         \
+        struct nn_context *const nn_cuda_c = (context);                                                          \
+        if (nn_cuda_c->error.code == PS_OK)                                                                      \
+            nn_cuda_note(nn_cuda_c, NN_CUDA_LAUNCH(kernel, grid, block, shared, nn_cuda_c->stream, __VA_ARGS__), \
+                         #kernel);                                                                               \
+    } while (0)
+
+// A thread for each of n elements, and no more of them than keep a GPU busy: kernels loop (NN_CUDA_EACH).
+static inline unsigned nn_cuda_threads(size_t n)
+{
+    return n >= 256 ? 256 : (unsigned)(n + 31) / 32 * 32;
+}
+
+static inline unsigned nn_cuda_blocks(size_t n)
+{
+    const size_t blocks = (n + 255) / 256;
+    return blocks > 4096 ? 4096 : (unsigned)blocks;
+}
+
+// NN_CUDA_RUN of a kernel with a thread for each of n elements; its first argument is n.
+#define NN_CUDA_RUN_EACH(context, kernel, n, ...) \
+    NN_CUDA_RUN(context, kernel, nn_cuda_blocks(n), nn_cuda_threads(n), 0, n, __VA_ARGS__)
+
+// In a kernel: for (size_t i: this thread's of n elements)
+#define NN_CUDA_EACH(i, n) \
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < (size_t)(n); i += (size_t)gridDim.x * blockDim.x)
+
+// The arguments of a run.
+static inline const float *nn_cuda_in(const struct nn_frame *f, int i)
+{
+    return (const float *)f->in[i];
+}
+
+static inline float *nn_cuda_out(const struct nn_frame *f, int i)
+{
+    return (float *)f->out[i];
+}
+
+// The operator's attributes: `struct nn_dense`.
+template <class A> static inline const A *nn_cuda_attr(const struct nn_frame *f)
+{
+    return (const A *)(const void *)f->op->attr;
+}
+#endif
+
+#endif

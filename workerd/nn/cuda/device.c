@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/base/alloc.h"
+#include "config.h"
+#include "workerd/nn/cuda/cuda.h"
+#include "workerd/nn/cuda/version.h"
+#include "workerd/nn/ops/attention.h"
+#include "workerd/nn/ops/avgpool.h"
+#include "workerd/nn/ops/dot.h"
+
+// What the module says that it is of (module.c).
+extern const char nn_cuda_version[];
+const char nn_cuda_version[] = PACKAGE_VERSION;
+extern const struct nn_device nn_device_cuda;
+
+static const struct {
+    const struct nn_op_class *class;
+    const struct nn_kernel *kernel;
+    bool (*fits)(const struct nn_op *op);  // NULL: whatever the shapes are
+} kernels[] = {
+    {&nn_op_attention_scores, &nn_cuda_attention_scores},
+    {&nn_op_attention_softmax, &nn_cuda_attention_softmax},
+    {&nn_op_attention_softmax_backward, &nn_cuda_attention_softmax_backward},
+    {&nn_op_attention_sum, &nn_cuda_attention_sum},
+    {&nn_op_avgpool, &nn_cuda_avgpool},
+    {&nn_op_avgpool_backward, &nn_cuda_avgpool_backward},
+    {&nn_op_conv2d, &nn_cuda_conv2d},
+    {&nn_op_conv2d_backward_data, &nn_cuda_conv2d_backward_data},
+    {&nn_op_conv2d_backward_weights, &nn_cuda_conv2d_backward_weights},
+    {&nn_op_dense, &nn_cuda_dense},
+    {&nn_op_dense_backward_data, &nn_cuda_dense_backward_data},
+    {&nn_op_dense_backward_weights, &nn_cuda_dense_backward_weights},
+    {&nn_op_dot, &nn_cuda_dot, nn_cuda_dot_fits},
+    {&nn_op_dot_backward, &nn_cuda_dot_backward, nn_cuda_dot_backward_fits},
+    {&nn_op_maxpool, &nn_cuda_maxpool},
+    {&nn_op_maxpool_backward, &nn_cuda_maxpool_backward},
+    {&nn_op_unit_length, &nn_cuda_unit_length},
+    {&nn_op_unit_length_backward, &nn_cuda_unit_length},
+};
+
+static const struct nn_kernel *cuda_pick(const struct nn_op *op)
+{
+    for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++)
+        if (kernels[i].class == op->class && (!kernels[i].fits || kernels[i].fits(op)))
+            return kernels[i].kernel;
+    return &nn_kernel_ref;
+}
+
+// ---- errors -------------------------------------------------------------------------------------------------------
+
+void nn_cuda_note(struct nn_context *c, cudaError_t error, const char *what)
+{
+    if (error == cudaSuccess || c->error.code)
+        return;
+    ps_fail(&c->error, error == cudaErrorMemoryAllocation ? PS_RESOURCE_EXHAUSTED : PS_INTERNAL,
+            "%s: %s has failed: %s (%s)", c->name, what, cudaGetErrorString(error), cudaGetErrorName(error));
+}
+
+void nn_cuda_note_blas(struct nn_context *c, cublasStatus_t status, const char *what)
+{
+    if (status == CUBLAS_STATUS_SUCCESS || c->error.code)
+        return;
+    ps_fail(&c->error, status == CUBLAS_STATUS_ALLOC_FAILED ? PS_RESOURCE_EXHAUSTED : PS_INTERNAL,
+            "%s: %s has failed: %s", c->name, what, cublasGetStatusString(status));
+}
+
+// ---- devices ------------------------------------------------------------------------------------------------------
+
+static enum ps_code cuda_count(int *count, struct ps_error *e)
+{
+    int driver = 0;
+    const cudaError_t error = cudaGetDeviceCount(count);
+    cudaGetLastError();
+    if (error == cudaErrorInsufficientDriver) {
+        cudaDriverGetVersion(&driver);
+        return ps_fail(e, PS_FAILED_PRECONDITION,
+                       "the NVIDIA driver of this machine is %s: expected %s or later, which CUDA %d.%d needs",
+                       driver ? "too old" : "not there", NN_CUDA_DRIVER, CUDART_VERSION / 1000,
+                       CUDART_VERSION % 1000 / 10);
+    }
+    if (error == cudaErrorNoDevice || (error == cudaSuccess && *count == 0))
+        return ps_fail(e, PS_FAILED_PRECONDITION,
+                       "there is no GPU that CUDA sees: expected one, and "
+                       "CUDA_VISIBLE_DEVICES, if it is set, to name it");
+    if (error)
+        return ps_fail(e, PS_FAILED_PRECONDITION, "CUDA cannot be used here: %s (%s)", cudaGetErrorString(error),
+                       cudaGetErrorName(error));
+    return PS_OK;
+}
+
+static void cuda_name(struct nn_context *c)
+{
+    struct cudaDeviceProp properties;
+    const bool known = cudaGetDeviceProperties(&properties, c->index) == cudaSuccess;
+    snprintf(c->name, sizeof c->name, "gpu:%d (%.64s)", c->index, known ? properties.name : "of an unknown kind");
+}
+
+static void cuda_close(struct nn_context *c)
+{
+    if (!c)
+        return;
+    cudaSetDevice(c->index);
+    if (c->blas)
+        cublasDestroy(c->blas);
+    nn_cuda_close_memory(c);
+    free(c);
+}
+
+static void cuda_open_blas(struct nn_context *c)
+{
+    nn_cuda_note_blas(c, cublasCreate(&c->blas), "cuBLAS");
+    if (c->error.code)
+        return;
+    nn_cuda_note_blas(c, cublasSetStream(c->blas, c->stream), "cuBLAS");
+    nn_cuda_note_blas(c, cublasSetMathMode(c->blas, CUBLAS_DEFAULT_MATH), "cuBLAS");
+    nn_cuda_note_blas(c, cublasSetAtomicsMode(c->blas, CUBLAS_ATOMICS_NOT_ALLOWED), "cuBLAS");
+}
+
+static enum ps_code cuda_open(int index, int threads, struct nn_context **context, struct ps_error *e)
+{
+    int count;
+    (void)threads;
+    if (cuda_count(&count, e))
+        return e->code;
+    if (index >= count)
+        return ps_fail(e, PS_FAILED_PRECONDITION, "there is no gpu:%d: CUDA sees %d, expected gpu:0 to gpu:%d", index,
+                       count, count - 1);
+    struct nn_context *c = ps_alloc(sizeof *c);
+    c->index = index;
+    cuda_name(c);
+    nn_cuda_note(c, cudaSetDevice(index), "cudaSetDevice");
+    nn_cuda_open_memory(c);
+    cuda_open_blas(c);
+    if (c->error.code) {
+        ps_fail(e, c->error.code, "%s", c->error.text);
+        cuda_close(c);
+        return e->code;
+    }
+    *context = c;
+    return PS_OK;
+}
+
+static void cuda_enter(struct nn_context *c)
+{
+    nn_cuda_note(c, cudaSetDevice(c->index), "cudaSetDevice");
+}
+
+static void cuda_leave(struct nn_context *c)
+{
+    (void)c;
+}
+
+static void cuda_describe(char *text, size_t size)
+{
+    struct cudaDeviceProp first;
+    struct ps_error e = {PS_OK, ""};
+    int count = 0;
+    if (cuda_count(&count, &e))
+        snprintf(text, size, "%s", e.text);
+    else if (cudaGetDeviceProperties(&first, 0) == cudaSuccess)
+        snprintf(text, size, "CUDA %d.%d, %d of %s, %.1f GiB", CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10, count,
+                 first.name, (double)first.totalGlobalMem / (1 << 30));
+}
+
+const struct nn_device nn_device_cuda = {.name = "gpu",
+                                         .describe = cuda_describe,
+                                         .open = cuda_open,
+                                         .close = cuda_close,
+                                         .enter = cuda_enter,
+                                         .leave = cuda_leave,
+                                         .pick = cuda_pick,
+                                         .memory = &nn_cuda_memory};

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A program on a device with memory of its own. A step copies the batch there, and each variable's value before the
+// first operator that reads it; queues the operators without waiting for any; takes each gradient back when its last
+// operator is done, beside those that are still to run; and waits for the gradients in that order, so that they leave
+// while the backward pass goes on. Only an operator that the device has no kernel for is waited for: its arguments come
+// to the host, its reference computes it there, and what it gives goes back.
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "workerd/nn/program_inside.h"
+
+// ---- places -------------------------------------------------------------------------------------------------------
+
+static const struct nn_tensor *copies_tensor(const struct nn_program *p, int i)
+{
+    return &p->tape.tensor[i];
+}
+
+static size_t copies_bytes(const struct nn_type *type)
+{
+    return (nn_type_bytes(type) + 63) & ~(size_t)63;
+}
+
+static bool instruction_on_host(const struct nn_instruction *i)
+{
+    return i->kernel == &nn_kernel_ref;
+}
+
+// Of the arguments of one operator, side by side.
+static size_t copies_arguments(const struct nn_op *op)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < op->n_in; i++)
+        bytes += copies_bytes(&op->in_type[i]);
+    for (int i = 0; i < op->n_out; i++)
+        bytes += copies_bytes(&op->out_type[i]);
+    return bytes;
+}
+
+static size_t copies_most_arguments(const struct nn_program *p)
+{
+    size_t most = 0;
+    for (int k = 0; k < p->tape.n_ops; k++) {
+        const size_t bytes = instruction_on_host(&p->instruction[k]) ? copies_arguments(&p->tape.op[k]) : 0;
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+// Which tensors are a variable's value and gradient.
+static void copies_find_variables(struct nn_program *p)
+{
+    size_t n = 0;
+    for (int i = 0; i < p->tape.n_tensors; i++)
+        if (copies_tensor(p, i)->index >= (int)n)
+            n = (size_t)copies_tensor(p, i)->index + 1;
+    p->value = ps_alloc((n + 1) * sizeof *p->value);
+    p->slope = ps_alloc((n + 1) * sizeof *p->slope);
+    for (size_t v = 0; v < n; v++)
+        p->value[v] = p->slope[v] = -1;
+    for (int i = 0; i < p->tape.n_tensors; i++) {
+        const struct nn_tensor *t = copies_tensor(p, i);
+        if (t->view_of < 0 && t->place == NN_PLACE_WEIGHT)
+            p->value[t->index] = i;
+        else if (t->view_of < 0 && t->place == NN_PLACE_GRADIENT)
+            p->slope[t->index] = i;
+    }
+}
+
+static bool copies_is_kept(const struct nn_program *p, int root)
+{
+    return p->life[root].last == p->tape.n_ops;
+}
+
+void nn_program_plan_copies(struct nn_program *p)
+{
+    const size_t tensors = (size_t)p->tape.n_tensors;
+    p->host = ps_alloc((tensors + 1) * sizeof *p->host);
+    p->host_at = ps_alloc((tensors + 1) * sizeof *p->host_at);
+    p->ticket = ps_alloc((p->n_ready + 1) * sizeof *p->ticket);
+    p->staging = copies_most_arguments(p);
+    copies_find_variables(p);
+    for (int i = 0; i < p->tape.n_tensors; i++) {
+        const struct nn_tensor *t = copies_tensor(p, i);
+        if (!p->life[i].in_arena || (t->place != NN_PLACE_INPUT && !copies_is_kept(p, i)))
+            continue;
+        p->host_at[i] = p->staging;
+        p->staging += copies_bytes(&t->type);
+    }
+}
+
+void nn_program_free_copies(struct nn_program *p)
+{
+    free(p->host);
+    free(p->host_at);
+    free(p->ticket);
+    free(p->value);
+    free(p->slope);
+}
+
+void nn_program_bind_copies(struct nn_program *p, const struct nn_bound *b)
+{
+    p->staged = b->staging;
+    for (int i = 0; i < p->tape.n_tensors; i++) {
+        const struct nn_tensor *t = copies_tensor(p, i);
+        if (t->place == NN_PLACE_WEIGHT)
+            p->host[i] = b->host_value[t->index];
+        else if (t->place == NN_PLACE_GRADIENT)
+            p->host[i] = b->host_gradient[t->index];
+        else
+            p->host[i] = b->staging + p->host_at[i];
+    }
+}
+
+// ---- copies -------------------------------------------------------------------------------------------------------
+
+static void program_put(struct nn_program *p, int tensor)
+{
+    p->device->memory->put(p->context, p->memory[tensor], p->host[tensor],
+                           nn_type_bytes(&copies_tensor(p, tensor)->type));
+}
+
+static uint64_t program_take(struct nn_program *p, int tensor)
+{
+    return p->device->memory->take(p->context, p->host[tensor], p->memory[tensor],
+                                   nn_type_bytes(&copies_tensor(p, tensor)->type));
+}
+
+static void program_put_columns(struct nn_program *p, const void *const *column)
+{
+    for (int i = 0; i < p->tape.n_tensors; i++) {
+        const struct nn_tensor *t = copies_tensor(p, i);
+        if (t->place != NN_PLACE_INPUT || p->life[i].first < 0)
+            continue;
+        memcpy(p->host[i], column[t->index], nn_type_bytes(&t->type));
+        program_put(p, i);
+    }
+}
+
+static void program_take_kept(struct nn_program *p)
+{
+    for (int i = 0; i < p->tape.n_tensors; i++)
+        if (copies_is_kept(p, i) && p->life[i].in_arena)
+            program_take(p, i);
+}
+
+// ---- an operator on the host --------------------------------------------------------------------------------------
+
+// The host has the values of variables, and nobody changes them while they are needed.
+static bool detour_is_there(const struct nn_program *p, int root)
+{
+    return copies_tensor(p, root)->place == NN_PLACE_WEIGHT;
+}
+
+static enum ps_code program_detour(struct nn_program *p, const struct nn_instruction *i, struct ps_error *e)
+{
+    const struct nn_device_memory *m = p->device->memory;
+    const struct nn_op *op = i->frame.op;
+    struct nn_frame f = i->frame;
+    void *in[NN_OP_IN], *out[NN_OP_OUT];
+    char *at = p->staged;
+    for (int k = 0; k < op->n_in; at += copies_bytes(&op->in_type[k++])) {
+        const int root = nn_program_root(p, op->in[k]);
+        in[k] = detour_is_there(p, root) ? p->host[root] : at;
+        if (in[k] == at)
+            m->take(p->context, at, i->in[k], nn_type_bytes(&op->in_type[k]));
+    }
+    if (m->finish(p->context, e))
+        return e->code;
+    for (int k = 0; k < op->n_out; at += copies_bytes(&op->out_type[k++]))
+        out[k] = at;
+    f.in = in;
+    f.out = out;
+    op->class->reference(&f);
+    for (int k = 0; k < op->n_out; k++)
+        m->put(p->context, i->out[k], out[k], nn_type_bytes(&op->out_type[k]));
+    return PS_OK;
+}
+
+// ---- a step -------------------------------------------------------------------------------------------------------
+
+static enum ps_code program_bring_values(struct nn_program *p, const int *variable, int n, const struct nn_hooks *hooks,
+                                         struct ps_error *e)
+{
+    if (hooks && nn_hooks_need(hooks, variable, n, e))
+        return e->code;
+    for (int i = 0; i < n; i++)
+        if (p->value[variable[i]] >= 0)
+            program_put(p, p->value[variable[i]]);
+    return PS_OK;
+}
+
+static enum ps_code program_queue(struct nn_program *p, const struct nn_step *step, const struct nn_hooks *hooks,
+                                  struct nn_times *times, struct ps_error *e)
+{
+    const int *need = p->need;
+    size_t ready = 0;
+    uint64_t at = nn_times_start(times);
+    for (int k = 0; k < p->tape.n_ops; k++) {
+        struct nn_instruction *i = &p->instruction[k];
+        if (program_bring_values(p, need, i->need, hooks, e))
+            return e->code;
+        need += i->need;
+        nn_times_lap(times, i->frame.op, NN_LAP_NEED, &at);
+        i->frame.step = step;
+        if (!instruction_on_host(i))
+            i->kernel->run(&i->frame);
+        else if (program_detour(p, i, e))
+            return e->code;
+        if (times && p->device->memory->finish(p->context, e))
+            return e->code;
+        nn_times_lap(times, i->frame.op, k, &at);
+        for (int r = 0; r < i->ready; r++, ready++)
+            p->ticket[ready] = program_take(p, p->slope[p->ready[ready]]);
+    }
+    return PS_OK;
+}
+
+static enum ps_code program_deliver(struct nn_program *p, const struct nn_hooks *hooks, struct nn_times *times,
+                                    struct ps_error *e)
+{
+    uint64_t at = nn_times_start(times);
+    for (size_t r = 0; hooks && r < p->n_ready; r++) {
+        if (p->device->memory->wait(p->context, p->ticket[r], e))
+            return e->code;
+        hooks->ready(hooks->arg, (size_t)p->ready[r]);
+    }
+    nn_times_lap(times, NULL, NN_LAP_READY, &at);
+    return PS_OK;
+}
+
+// Whatever happens, nothing is queued any more when it returns: the memory is the caller's again.
+static enum ps_code program_end(struct nn_program *p, enum ps_code code, struct ps_error *e)
+{
+    struct ps_error late = {0};
+    if (p->device->memory->finish(p->context, &late) && code == PS_OK)
+        ps_fail(e, code = late.code, "%s", late.text);
+    return code;
+}
+
+enum ps_code nn_program_run_device(struct nn_program *p, const void *const *column, const struct nn_step *step,
+                                   const struct nn_hooks *hooks, struct nn_times *times, struct ps_error *e)
+{
+    p->device->enter(p->context);
+    program_put_columns(p, column);
+    enum ps_code code = program_queue(p, step, hooks, times, e);
+    if (code == PS_OK) {
+        program_take_kept(p);
+        code = program_deliver(p, hooks, times, e);
+    }
+    code = program_end(p, code, e);
+    p->device->leave(p->context);
+    return code;
+}
