@@ -66,7 +66,8 @@ static void taken(struct wk_ring_message *m, enum ps_code code, const char *text
 }
 
 // Chunks are copied, so that one whose sender changes it too early is not the sum; cut at odd places into slices.
-static void send_to_next(void *ctx, struct wk_ring_reduction *r, struct wk_ring_chunk chunk, const void *bytes, size_t size)
+static void send_to_next(void *ctx, struct wk_ring_reduction *r, struct wk_ring_chunk chunk, const void *bytes,
+                         size_t size)
 {
     struct node *n = ctx;
     struct letter *l = calloc(1, sizeof *l + sizeof(struct test *));

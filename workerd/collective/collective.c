@@ -29,8 +29,8 @@ struct wk_collective {
     bool busy;               // somebody adds up
     bool over;               // a replica of this process has ended, or all have
     struct ps_error failed;  // code PS_OK: it has not
-    uint32_t meeting;        // replicas that want to meet anew,
-    uint64_t meetings;       // which they have done so often
+    uint32_t reforming;      // replicas that want to meet anew,
+    uint64_t reforms;        // which they have done so often
     struct ps_error met;     // how the last of them ended
 };
 
@@ -218,8 +218,8 @@ static void collective_meet(struct wk_collective *c, bool admits, const struct p
         wk_peers_reform(c->peers, admits, &c->met);
         pthread_mutex_lock(&c->lock);
     }
-    c->meeting = 0;
-    c->meetings++;
+    c->reforming = 0;
+    c->reforms++;
     if (c->met.code == PS_OK) {
         collective_take_ranks(c);
         collective_clear(c);
@@ -231,12 +231,12 @@ static void collective_meet(struct wk_collective *c, bool admits, const struct p
 enum ps_code wk_collective_reform(struct wk_collective *c, bool admits, struct ps_error *e)
 {
     pthread_mutex_lock(&c->lock);
-    const uint64_t this = c->meetings;
-    if (++c->meeting == c->replicas)
+    const uint64_t this = c->reforms;
+    if (++c->reforming == c->replicas)
         collective_meet(c, admits, e);
-    while (c->meetings == this && !c->over)
+    while (c->reforms == this && !c->over)
         pthread_cond_wait(&c->changed, &c->lock);
-    if (c->meetings != this)
+    if (c->reforms != this)
         *e = c->met;
     pthread_mutex_unlock(&c->lock);
     return e->code;
@@ -264,7 +264,7 @@ uint32_t wk_collective_guests(const struct wk_collective *c)
     return c->peers ? wk_peers_guests(c->peers) : 0;
 }
 
-static void collective_free(struct wk_collective *c)
+static void collective_destroy(struct wk_collective *c)
 {
     free(c->queue);
     free(c->values);
@@ -287,7 +287,7 @@ enum ps_code wk_collective_open(const struct wk_peers_options *peers, uint32_t r
     pthread_cond_init(&c->work, NULL);
     const int failed = pthread_create(&c->thread, NULL, collective_thread, c);
     if (failed) {
-        collective_free(c);
+        collective_destroy(c);
         return ps_fail(e, PS_RESOURCE_EXHAUSTED, "no thread for all-reduces: %s", strerror(failed));
     }
     if (peers->workers > 1 && wk_peers_open(peers, &c->peers, e)) {
@@ -312,5 +312,5 @@ void wk_collective_close(struct wk_collective *c, const char *reason)
     pthread_join(c->thread, NULL);
     if (c->peers)
         wk_peers_close(c->peers);
-    collective_free(c);
+    collective_destroy(c);
 }

@@ -67,7 +67,8 @@ bool wk_collective_joined(const struct wk_collective *c);
 // How many workers wait at this one to come back.
 uint32_t wk_collective_guests(const struct wk_collective *c);
 // After ABORTED, by every replica of this process: the workers that are left meet anew, and nothing is under way any
-// more. admits: they let those in who want to come back, else these wait on. *e: on entry why; on return that again where there is no going on, or why they could not meet.
+// more. admits: they let those in who want to come back, else these wait on. *e: on entry why; on return that again
+// where there is no going on, or why they could not meet.
 enum ps_code wk_collective_reform(struct wk_collective *c, bool admits, struct ps_error *e);
 
 #endif

@@ -39,7 +39,8 @@ enum ps_code wk_formation_share_memory(struct wk_formation *f, struct ps_error *
 void wk_formation_close(struct wk_formation *f);
 
 // Adds up an array of each member, in its place: the ranks' values in an order that the members and their hosts decide.
-// After an error the formation is of no use, and the array is not to be touched until it is closed. ABORTED: a member has ended or is lost, and which one. CANCELLED: a signal has come.
+// After an error the formation is of no use, and the array is not to be touched until it is closed. ABORTED: a member
+// has ended or is lost, and which one. CANCELLED: a signal has come.
 enum ps_code wk_formation_reduce(struct wk_formation *f, void *values, size_t n, enum wk_number type,
                                  struct ps_error *e);
 

@@ -27,8 +27,8 @@ enum { WK_SHM_HOST = 96 };  // bytes of what names a host
 // Names this host and its shared memory: alike for two processes that can share. "": there is none, or too little.
 void wk_shm_host(uint32_t workers, char host[WK_SHM_HOST]);
 
-// name: of the memory, alike for its members alone. Member 0 makes it, the others of n find it; returns when all have it.
-// look is asked a few times per second by who waits. RESOURCE_EXHAUSTED, INTERNAL: it cannot be had; else look's.
+// name: of the memory, alike for its members alone. Member 0 makes it, the others of n find it; returns when all have
+// it. look is asked a few times per second by who waits. RESOURCE_EXHAUSTED, INTERNAL: it cannot be had; else look's.
 enum ps_code wk_shm_open(const char *name, uint32_t member, uint32_t n, wk_shm_look_fn look, void *arg,
                          struct wk_shm **shm, struct ps_error *e);
 void wk_shm_close(struct wk_shm *s);

@@ -76,7 +76,8 @@ static enum ps_code epoch_sum(struct wk_run *run, struct wk_epoch *p, enum epoch
     p->sums[EPOCH_STEERS] = p->steers;
     p->sums[EPOCH_FINAL] = p->final;
     // Who follows has no part in what this stage is about.
-    p->sums[EPOCH_HEAD + run->env.replica_rank] = (double)(p->epoch * EPOCH_STAGES + (p->follows ? EPOCH_FIGURES : stage));
+    p->sums[EPOCH_HEAD + run->env.replica_rank] =
+        (double)(p->epoch * EPOCH_STAGES + (p->follows ? EPOCH_FIGURES : stage));
     const uint64_t start = ps_track_now(run->env.compute);
     const enum ps_code code = run->strategy->group->sum(run->state, p->sums, epoch_size(run), e);
     ps_track_end(run->env.compute, &(struct ps_span){PS_SPAN_WAIT, "all workers", start});

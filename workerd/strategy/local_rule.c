@@ -177,14 +177,14 @@ bool wk_local_rule_take_averages(struct wk_local_rule *r)
     return average >= 0;
 }
 
-enum ps_code wk_local_rule_visit(const struct wk_local_rule *r, wk_array_fn visit, void *arg, struct ps_error *e)
+enum ps_code wk_local_rule_each(const struct wk_local_rule *r, wk_array_fn fn, void *arg, struct ps_error *e)
 {
     const size_t n = nn_model_params(r->env->model), k_max = (size_t)r->n_slots;
     for (size_t i = 0; i < n; i++)
-        if (visit(arg, nn_replica_param(r->env->replica, i), (size_t)nn_model_param(r->env->model, i)->count, e))
+        if (fn(arg, nn_replica_param(r->env->replica, i), (size_t)nn_model_param(r->env->model, i)->count, e))
             return e->code;
     for (size_t i = 0; i < n * k_max; i++)
-        if (r->slots[i] && visit(arg, r->slots[i], (size_t)nn_model_param(r->env->model, i / k_max)->count, e))
+        if (r->slots[i] && fn(arg, r->slots[i], (size_t)nn_model_param(r->env->model, i / k_max)->count, e))
             return e->code;
     return PS_OK;
 }

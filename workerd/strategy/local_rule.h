@@ -33,10 +33,10 @@ void wk_local_rule_apply(struct wk_local_rule *r, uint64_t step);
 // Puts the averages of the weights, if they are kept, in the weights' place. False: they are not.
 bool wk_local_rule_take_averages(struct wk_local_rule *r);
 
-// Calls visit with each array that a replica keeps: the values of its variables, then the slots, in an order that the
+// Calls fn with each array that a replica keeps: the values of its variables, then the slots, in an order that the
 // model and the rule decide. Another code than PS_OK ends it.
 typedef enum ps_code (*wk_array_fn)(void *arg, float *values, size_t n, struct ps_error *e);
-enum ps_code wk_local_rule_visit(const struct wk_local_rule *r, wk_array_fn visit, void *arg, struct ps_error *e);
+enum ps_code wk_local_rule_each(const struct wk_local_rule *r, wk_array_fn fn, void *arg, struct ps_error *e);
 
 // The slots and the learning rate. INVALID_ARGUMENT, FAILED_PRECONDITION: the checkpoint has not what it should.
 void wk_local_rule_save(const struct wk_local_rule *r, struct wk_checkpoint *to);

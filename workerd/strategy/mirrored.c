@@ -123,7 +123,8 @@ static void mirrored_go_on_from(struct mirrored *s)
     s->steps = s->rounds.steps;
 }
 
-// Begins with the others, or gets what they have. Where a worker is lost before all have begun, who is left begins anew.
+// Begins with the others, or gets what they have. Where a worker is lost before all have begun, who is left begins
+// anew.
 static enum ps_code mirrored_start(struct mirrored *s, struct ps_error *e)
 {
     bool behind;
@@ -264,7 +265,7 @@ static enum ps_code mirrored_add_hash(void *arg, float *values, size_t n, struct
 static uint64_t mirrored_hash(const struct mirrored *s, uint64_t step)
 {
     uint64_t hash = ps_hash(PS_HASH_SEED, &step, sizeof step);
-    wk_local_rule_visit(&s->rule, mirrored_add_hash, &hash, NULL);
+    wk_local_rule_each(&s->rule, mirrored_add_hash, &hash, NULL);
     return hash;
 }
 

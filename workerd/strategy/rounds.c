@@ -73,7 +73,7 @@ static enum ps_code rounds_give_array(void *arg, float *values, size_t n, struct
 static enum ps_code rounds_give_state(struct wk_rounds *r, uint32_t giver, bool gets, struct ps_error *e)
 {
     struct gift g = {.r = r, .giver = giver, .gets = gets};
-    wk_local_rule_visit(r->rule, rounds_give_array, &g, e);
+    wk_local_rule_each(r->rule, rounds_give_array, &g, e);
     free(g.scratch);
     return e->code;
 }

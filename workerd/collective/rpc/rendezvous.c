@@ -517,7 +517,7 @@ static enum ps_code rendezvous_say_why(const struct wk_rendezvous *v, uint32_t h
 }
 
 // Calls one worker once. PS_OK: it begins a session, or says where to go (v->sent_to).
-static enum ps_code rendezvous_visit(struct wk_rendezvous *v, uint32_t host, uint64_t deadline, struct ps_error *e)
+static enum ps_code rendezvous_ask_host(struct wk_rendezvous *v, uint32_t host, uint64_t deadline, struct ps_error *e)
 {
     e->code = PS_OK;
     pthread_mutex_lock(&v->lock);
@@ -608,7 +608,7 @@ static enum ps_code rendezvous_meet_again(struct wk_rendezvous *v, bool admits, 
         e->code = PS_OK;
         if (host == v->options->rank)
             return rendezvous_host(v, admits, why, e);
-        rendezvous_visit(v, host, rendezvous_deadline(v), e);
+        rendezvous_ask_host(v, host, rendezvous_deadline(v), e);
         if (e->code != PS_UNAVAILABLE && e->code != PS_DEADLINE_EXCEEDED)
             return e->code;
         wk_rendezvous_lose(v, host);
@@ -618,7 +618,7 @@ static enum ps_code rendezvous_meet_again(struct wk_rendezvous *v, bool admits, 
 // One attempt at a worker. Whom to try next, UINT32_MAX: nobody knows; *e is only set where there is no next.
 static uint32_t rendezvous_try(struct wk_rendezvous *v, uint32_t host, uint64_t deadline, struct ps_error *e)
 {
-    const enum ps_code code = rendezvous_visit(v, host, deadline, e);
+    const enum ps_code code = rendezvous_ask_host(v, host, deadline, e);
     if (code == PS_UNAVAILABLE && ps_now() < deadline) {
         e->code = PS_OK;
         return rendezvous_search(v);
@@ -626,8 +626,8 @@ static uint32_t rendezvous_try(struct wk_rendezvous *v, uint32_t host, uint64_t 
     return v->sent_to;
 }
 
-// At worker 0, which may come later than this one; or where a session goes on. A session whose lowest member this worker
-// has been has not noticed yet that it is gone.
+// At worker 0, which may come later than this one; or where a session goes on. A session whose lowest member this
+// worker has been has not noticed yet that it is gone.
 static enum ps_code rendezvous_meet_first(struct wk_rendezvous *v, struct ps_error *e)
 {
     const uint32_t self = v->options->rank;

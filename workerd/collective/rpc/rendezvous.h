@@ -2,8 +2,8 @@
 //
 // How the workers of a job find each other: all call one of them, the host, which answers when the last one has come.
 // Worker 0 hosts the first meeting. Where one of a session is lost, those who are left meet at the lowest of them, and
-// go on if they are more than half of that session, or half of it with its lowest: no two groups go on side by side. One
-// that has died may come back: it asks all others where the session is, and waits at the lowest of that.
+// go on if they are more than half of that session, or half of it with its lowest: no two groups go on side by side.
+// One that has died may come back: it asks all others where the session is, and waits at the lowest of that.
 //
 // Receives from: peers.c. Hands to: common/rpc. Threads: one waits; calls come on others.
 #ifndef WK_RENDEZVOUS_H
