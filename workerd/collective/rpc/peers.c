@@ -276,9 +276,10 @@ static void peers_take_abort(struct wk_peers *p, struct ps_call *call)
 // Somebody waits for the others to meet anew: for this worker, too, the session has ended.
 static void peers_take_rendezvous(struct wk_peers *p, struct ps_call *call)
 {
-    struct session *s = peers_enter(p, wk_rendezvous_call(&p->rendezvous, call));
+    char why[REASON_MAX];
+    struct session *s = peers_enter(p, wk_rendezvous_call(&p->rendezvous, call, why, sizeof why));
     if (s) {
-        wk_ring_fail(s->f.ring, PS_ABORTED, "another worker has lost one of the others");
+        wk_ring_fail(s->f.ring, PS_ABORTED, why);
         peers_leave(p);
     }
 }

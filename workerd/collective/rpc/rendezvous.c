@@ -147,7 +147,7 @@ static uint64_t rendezvous_receive(struct wk_rendezvous *v, const Paramserver__V
     return ended;
 }
 
-uint64_t wk_rendezvous_call(struct wk_rendezvous *v, struct ps_call *call)
+uint64_t wk_rendezvous_call(struct wk_rendezvous *v, struct ps_call *call, char *why, size_t size)
 {
     struct ps_error e = {.code = PS_OK};
     struct ps_slices none = PS_SLICES_EMPTY;
@@ -157,6 +157,8 @@ uint64_t wk_rendezvous_call(struct wk_rendezvous *v, struct ps_call *call)
     const Paramserver__V1__RendezvousRequest *r = (const Paramserver__V1__RendezvousRequest *)m;
     if (r && rendezvous_check_job(v, r, &e) == PS_OK)
         ended = rendezvous_receive(v, r, call, &e);
+    if (ended)
+        ps_utf8_cut(r->why[0] ? r->why : "a worker has come back that was thought to be here", why, size);
     ps_slices_clear(&none);
     if (m)
         ps_msg_free(m);
@@ -322,12 +324,12 @@ static void rendezvous_on_sign_of_life(void *arg, enum ps_code code, const char 
 }
 
 // locked
-static void rendezvous_ask_missing(struct wk_rendezvous *v, const char *why)
+static void rendezvous_ask_missing(struct wk_rendezvous *v)
 {
     Paramserver__V1__AbortRequest r = PARAMSERVER__V1__ABORT_REQUEST__INIT;
     r.session = v->session;
     r.rank = v->options->rank;
-    r.text = (char *)why;
+    r.text = (char *)v->why;
     r.lost = v->options->rank + 1;  // nobody else: this worker has left the session
     for (uint32_t k = 0; k < v->n; k++) {
         struct ps_slices request = PS_SLICES_EMPTY;
@@ -342,13 +344,13 @@ static void rendezvous_ask_missing(struct wk_rendezvous *v, const char *why)
 }
 
 // Locked. Until all who are to come have come, or time is up.
-static enum ps_code rendezvous_wait_for_guests(struct wk_rendezvous *v, const char *why, struct ps_error *e)
+static enum ps_code rendezvous_wait_for_guests(struct wk_rendezvous *v, struct ps_error *e)
 {
     const uint64_t began = ps_now(), deadline = began + v->options->timeout;
     uint64_t ask = began, say = began + PS_SECOND;
     while (rendezvous_missing(v) && rendezvous_stopped(v, e) == PS_OK && ps_now() < deadline) {
         if (v->session && ps_now() >= ask) {
-            rendezvous_ask_missing(v, why);
+            rendezvous_ask_missing(v);
             ask = ps_now() + rendezvous_ask_every;
         }
         if (ps_now() > say) {
@@ -406,10 +408,10 @@ static void rendezvous_take_members(struct wk_rendezvous *v, bool admits)
     while (v->session == 0);
 }
 
-static enum ps_code rendezvous_host(struct wk_rendezvous *v, bool admits, const char *why, struct ps_error *e)
+static enum ps_code rendezvous_host(struct wk_rendezvous *v, bool admits, struct ps_error *e)
 {
     pthread_mutex_lock(&v->lock);
-    if (rendezvous_wait_for_guests(v, why, e) == PS_OK && rendezvous_check_guests(v, e) == PS_OK)
+    if (rendezvous_wait_for_guests(v, e) == PS_OK && rendezvous_check_guests(v, e) == PS_OK)
         rendezvous_take_members(v, admits);
     pthread_mutex_unlock(&v->lock);
     if (e->code == PS_OK)
@@ -493,6 +495,7 @@ static Paramserver__V1__RendezvousRequest rendezvous_request(const struct wk_ren
     r.configuration = (char *)o->configuration;
     r.host = v->own_host;
     r.after = v->session;
+    r.why = (char *)(v->why ? v->why : "");
     return r;
 }
 
@@ -601,13 +604,13 @@ static uint32_t rendezvous_find_host(struct wk_rendezvous *v)
     return rank;
 }
 
-static enum ps_code rendezvous_meet_again(struct wk_rendezvous *v, bool admits, const char *why, struct ps_error *e)
+static enum ps_code rendezvous_meet_again(struct wk_rendezvous *v, bool admits, struct ps_error *e)
 {
     for (;;) {
         const uint32_t host = rendezvous_find_host(v);
         e->code = PS_OK;
         if (host == v->options->rank)
-            return rendezvous_host(v, admits, why, e);
+            return rendezvous_host(v, admits, e);
         rendezvous_ask_host(v, host, rendezvous_deadline(v), e);
         if (e->code != PS_UNAVAILABLE && e->code != PS_DEADLINE_EXCEEDED)
             return e->code;
@@ -635,7 +638,7 @@ static enum ps_code rendezvous_meet_first(struct wk_rendezvous *v, struct ps_err
     uint32_t host = self == 0 ? rendezvous_search(v) : 0;
     while (v->session == 0 && e->code == PS_OK && rendezvous_stopped(v, e) == PS_OK) {
         if (host == UINT32_MAX && self == 0)
-            return rendezvous_host(v, false, NULL, e);
+            return rendezvous_host(v, false, e);
         host = host == UINT32_MAX ? 0 : host;
         host = host == self ? rendezvous_search(v) : rendezvous_try(v, host, deadline, e);
         if (v->session == 0 && e->code == PS_OK && ps_now() >= deadline)
@@ -651,11 +654,13 @@ static enum ps_code rendezvous_meet_first(struct wk_rendezvous *v, struct ps_err
 enum ps_code wk_rendezvous_meet(struct wk_rendezvous *v, bool admits, const char *why, struct ps_error *e)
 {
     e->code = PS_OK;
+    v->why = why;
     if (v->session == 0)
         rendezvous_meet_first(v, e);
     else
-        rendezvous_meet_again(v, admits, why, e);
+        rendezvous_meet_again(v, admits, e);
     if (v->rank[0] != v->options->rank)
         rendezvous_refuse(v, true, PS_UNAVAILABLE, "the workers meet elsewhere");
+    v->why = NULL;
     return e->code;
 }

@@ -27,6 +27,7 @@ struct wk_rendezvous {
         bool is_new;       // it has not been of the last session
     } * guest;             // [workers] who want to meet here
     bool *lost;            // [workers] of the last session, as far as is known
+    const char *why;       // the last session has ended, while the workers meet; NULL: there has been none
     bool over;             // nobody is let in any more
     bool answered;         // the host has said something,
     struct ps_error said;  // what that was,
@@ -45,9 +46,9 @@ struct wk_rendezvous {
 void wk_rendezvous_init(struct wk_rendezvous *v, const struct wk_peers_options *options, struct ps_client *client);
 void wk_rendezvous_fini(struct wk_rendezvous *v);
 
-// A call of the method has come: the session for which it has ended for its caller, 0: none, or it is refused. Its
-// caller is gone.
-uint64_t wk_rendezvous_call(struct wk_rendezvous *v, struct ps_call *call);
+// A call of the method has come: the session that has ended for its caller, and in why the reason; 0: none has, or the
+// caller is refused. A caller is gone.
+uint64_t wk_rendezvous_call(struct wk_rendezvous *v, struct ps_call *call, char *why, size_t size);
 void wk_rendezvous_cancel(struct wk_rendezvous *v, struct ps_call *call);
 // A worker of the session is not waited for any more.
 void wk_rendezvous_lose(struct wk_rendezvous *v, uint32_t rank);
