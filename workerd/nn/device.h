@@ -8,6 +8,7 @@
 #ifndef NN_DEVICE_H
 #define NN_DEVICE_H
 
+#include "common/math/rule.h"
 #include "workerd/nn/op.h"
 
 struct nn_kernel {
@@ -57,6 +58,10 @@ struct nn_device {
     double (*peak)(struct nn_context *context);
     // NULL: its kernels work in the host's memory.
     const struct nn_device_memory *memory;
+    // Does it apply this rule to values in its own memory? NULL: none.
+    bool (*applies)(const struct ps_rule *rule, const double *hyper);
+    void (*apply)(struct nn_context *context, const struct ps_rule *rule, const double *hyper,
+                  const struct ps_rule_args *a);
 };
 
 extern const struct nn_device nn_device_ref;  // the references, one thread

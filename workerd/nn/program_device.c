@@ -114,6 +114,11 @@ void nn_program_bind_copies(struct nn_program *p, const struct nn_bound *b)
     }
 }
 
+void nn_program_keep(struct nn_program *p, bool keeps)
+{
+    p->keeps = keeps;
+}
+
 // ---- copies -------------------------------------------------------------------------------------------------------
 
 static void program_put(struct nn_program *p, int tensor)
@@ -151,7 +156,7 @@ static void program_take_kept(struct nn_program *p)
 // The host has the values of variables, and nobody changes them while they are needed.
 static bool detour_is_there(const struct nn_program *p, int root)
 {
-    return copies_tensor(p, root)->place == NN_PLACE_WEIGHT;
+    return copies_tensor(p, root)->place == NN_PLACE_WEIGHT && !p->keeps;
 }
 
 static enum ps_code program_detour(struct nn_program *p, const struct nn_instruction *i, struct ps_error *e)
@@ -186,7 +191,7 @@ static enum ps_code program_bring_values(struct nn_program *p, const int *variab
 {
     if (hooks && nn_hooks_need(hooks, variable, n, e))
         return e->code;
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n && !p->keeps; i++)
         if (p->value[variable[i]] >= 0)
             program_put(p, p->value[variable[i]]);
     return PS_OK;
@@ -212,7 +217,7 @@ static enum ps_code program_queue(struct nn_program *p, const struct nn_step *st
         if (times && p->device->memory->finish(p->context, e))
             return e->code;
         nn_times_lap(times, i->frame.op, k, &at);
-        for (int r = 0; r < i->ready; r++, ready++)
+        for (int r = 0; r < i->ready && !p->keeps; r++, ready++)
             p->ticket[ready] = program_take(p, p->slope[p->ready[ready]]);
     }
     return PS_OK;

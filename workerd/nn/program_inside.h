@@ -42,6 +42,7 @@ struct nn_program {
     char *staged;        // the staging memory
     int *value, *slope;  // [variables]: the tensors of its value and of its gradient; -1: there is none
     uint64_t *ticket;    // [n_ready]: of the copy that brings its gradient
+    bool keeps;          // values are there, gradients stay there
 };
 
 // The tensor whose memory a tensor is.

@@ -15,26 +15,31 @@ struct wk_local_rule {
     const struct wk_env *env;
     const struct ps_rule *rule;
     double hyper[PS_RULE_MAX_HYPERS];
-    int n_slots;    // of each trainable parameter
-    float **slots;  // [params * n_slots], NULL where a parameter is not trainable
-    float *factor;  // [params] what clipping by norm multiplies the gradients by
+    int n_slots;                 // of each trainable parameter
+    float **slots;               // [params * n_slots], NULL where a parameter is not trainable
+    float *factor;               // [params] what clipping by norm multiplies the gradients by
+    struct wk_kept_slots *kept;  // where the replica's device applies the rule: the slots there; NULL: the host does
 };
 
 // Whatever it returns, wk_local_rule_close follows. RESOURCE_EXHAUSTED: no memory for the slots.
 enum ps_code wk_local_rule_open(struct wk_local_rule *r, const struct wk_env *env, struct ps_error *e);
 void wk_local_rule_close(struct wk_local_rule *r);
+// Where the replica's device can apply the rule, it does from now on, and values, gradients and slots stay there
+// between steps. For whoever uses no hooks, and asks the replica for values when it wants them.
+enum ps_code wk_local_rule_keep(struct wk_local_rule *r, struct ps_error *e);
 
 // INVALID_ARGUMENT: a gradient has a NaN or an infinity; the text names the variable and the element.
 enum ps_code wk_local_rule_check_finite(const struct wk_local_rule *r, struct ps_error *e);
-// Clips the gradients, applies the rule to all that it trains and a state's own rule to the states. step: from 0.
-void wk_local_rule_apply(struct wk_local_rule *r, uint64_t step);
+// Clips the gradients, applies the rule to all that it trains and a state's own rule to the states. step: from 0. It
+// fails where a device does.
+enum ps_code wk_local_rule_apply(struct wk_local_rule *r, uint64_t step, struct ps_error *e);
 // Puts the averages of the weights, if they are kept, in the weights' place. False: they are not.
 bool wk_local_rule_take_averages(struct wk_local_rule *r);
 
 // The hash of what h is the hash of, followed by the slots.
 uint64_t wk_local_rule_hash(const struct wk_local_rule *r, uint64_t h);
 
-// The slots and the learning rate. INVALID_ARGUMENT, FAILED_PRECONDITION: the checkpoint has not what it should.
+// The slots and the learning rate; those of the device come to the host for that. INVALID_ARGUMENT, FAILED_PRECONDITION: the checkpoint has not what it should.
 void wk_local_rule_save(const struct wk_local_rule *r, struct wk_checkpoint *to);
 enum ps_code wk_local_rule_load(struct wk_local_rule *r, const struct wk_checkpoint *from, struct ps_error *e);
 

@@ -276,7 +276,8 @@ static enum ps_code mirrored_end(void *state, const struct wk_work *work, struct
     }
     if (mirrored_wait(s, e))
         return e->code;
-    wk_local_rule_apply(&s->rule, work->step);
+    if (wk_local_rule_apply(&s->rule, work->step, e))
+        return e->code;
     const uint64_t every = s->env->job->compare_every;
     return every && (work->step + 1) % every == 0 ? mirrored_compare(s, work->step + 1, e) : PS_OK;
 }

@@ -171,4 +171,6 @@ const struct nn_device nn_device_cuda = {.name = "gpu",
                                          .enter = cuda_enter,
                                          .leave = cuda_leave,
                                          .pick = cuda_pick,
-                                         .memory = &nn_cuda_memory};
+                                         .memory = &nn_cuda_memory,
+                                         .applies = nn_cuda_applies,
+                                         .apply = nn_cuda_apply};

@@ -8,6 +8,7 @@ nn_cuda_cu = \
 	workerd/nn/cuda/dense.cu \
 	workerd/nn/cuda/dot.cu \
 	workerd/nn/cuda/pool2d.cu \
+	workerd/nn/cuda/rule.cu \
 	workerd/nn/cuda/sequence.cu
 nn_cuda_headers = \
 	workerd/nn/cuda/cuda.h \

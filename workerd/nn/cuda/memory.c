@@ -105,6 +105,7 @@ static cudaEvent_t memory_arrival(struct nn_context *c)
 {
     const size_t i = c->taken - c->finished;
     if (i == c->n_arrived) {
+        memory_enter(c);
         c->arrived = ps_realloc(c->arrived, (i + 1) * sizeof *c->arrived);
         nn_cuda_note(c, cudaEventCreateWithFlags(&c->arrived[i], cudaEventDisableTiming), "an event is made");
         c->n_arrived += c->error.code == PS_OK;
