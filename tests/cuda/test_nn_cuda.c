@@ -285,6 +285,13 @@ static void optimizer_run(struct optimizer *o, struct training *t)
     }
 }
 
+static void assert_gradients_alike(const struct training *a, const struct training *b)
+{
+    for (size_t i = 0; i < nn_model_params(a->model); i++)
+        for (uint64_t j = 0; nn_model_param(a->model, i)->trainable && j < nn_model_param(a->model, i)->count; j++)
+            assert_true(fabsf(nn_replica_grad(a->replica, i)[j] - nn_replica_grad(b->replica, i)[j]) <= 1e-5f);
+}
+
 static void test_rules(void **state)
 {
     (void)state;
@@ -301,6 +308,7 @@ static void test_rules(void **state)
         optimizer_run(&a, &ref);
         optimizer_run(&b, &gpu);
         assert_trained_alike(&ref, &gpu, 1e-5);
+        assert_gradients_alike(&ref, &gpu);
         training_close(&ref);
         training_close(&gpu);
         assert_nothing_left();

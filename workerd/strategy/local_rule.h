@@ -30,8 +30,8 @@ enum ps_code wk_local_rule_keep(struct wk_local_rule *r, struct ps_error *e);
 
 // INVALID_ARGUMENT: a gradient has a NaN or an infinity; the text names the variable and the element.
 enum ps_code wk_local_rule_check_finite(const struct wk_local_rule *r, struct ps_error *e);
-// Clips the gradients, applies the rule to all that it trains and a state's own rule to the states. step: from 0. It
-// fails where a device does.
+// Clips the gradients, applies the rule to all that it trains and a state's own rule to the states. step: from 0.
+// Where the device applies it, it fails as the device does.
 enum ps_code wk_local_rule_apply(struct wk_local_rule *r, uint64_t step, struct ps_error *e);
 // Puts the averages of the weights, if they are kept, in the weights' place. False: they are not.
 bool wk_local_rule_take_averages(struct wk_local_rule *r);

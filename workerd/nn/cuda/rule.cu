@@ -143,8 +143,8 @@ static struct rule_numbers rule_numbers_of(const struct ps_rule *rule, const dou
 }
 
 template <class R>
-static void rule_run(struct nn_context *c, const struct ps_rule *rule, const double *hyper,
-                     const struct ps_rule_args *a)
+static void rule_launch(struct nn_context *c, const struct ps_rule *rule, const double *hyper,
+                        const struct ps_rule_args *a)
 {
     struct rule_numbers s = rule_numbers_of(rule, hyper, a);
     struct rule_arrays x = {a->g, a->w_out, {NULL, NULL}};
@@ -158,9 +158,10 @@ static const struct {
     const char *name;
     void (*run)(struct nn_context *c, const struct ps_rule *rule, const double *hyper, const struct ps_rule_args *a);
 } rules_here[] = {
-    {"adam", rule_run<rule_adam>},         {"adamw", rule_run<rule_adam>},        {"ema", rule_run<rule_ema>},
-    {"momentum", rule_run<rule_momentum>}, {"nesterov", rule_run<rule_nesterov>}, {"rmsprop", rule_run<rule_rmsprop>},
-    {"sgd", rule_run<rule_sgd>},
+    {"adam", rule_launch<rule_adam>},         {"adamw", rule_launch<rule_adam>},
+    {"ema", rule_launch<rule_ema>},           {"momentum", rule_launch<rule_momentum>},
+    {"nesterov", rule_launch<rule_nesterov>}, {"rmsprop", rule_launch<rule_rmsprop>},
+    {"sgd", rule_launch<rule_sgd>},
 };
 
 enum { RULES = sizeof rules_here / sizeof *rules_here };
