@@ -152,9 +152,9 @@ static void replica_bind_all(const struct nn_replica *r)
             replica_bind(r, r->compiled[i].program);
 }
 
-// How many rows would fit, where it is known: what lies between the operators grows with them. Not all of the memory
-// can be given away in one piece.
-static const double SHARE = 0.97;
+// How many rows would fit, where it is known: what lies between the operators grows with them, about. Not all of the
+// memory can be given away in one piece.
+static const double SHARE = 0.9;
 
 static enum ps_code replica_no_arena(const struct nn_replica *r, int rows, size_t bytes, struct ps_error *e)
 {

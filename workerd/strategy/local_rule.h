@@ -39,7 +39,8 @@ bool wk_local_rule_take_averages(struct wk_local_rule *r);
 // The hash of what h is the hash of, followed by the slots.
 uint64_t wk_local_rule_hash(const struct wk_local_rule *r, uint64_t h);
 
-// The slots and the learning rate; those of the device come to the host for that. INVALID_ARGUMENT, FAILED_PRECONDITION: the checkpoint has not what it should.
+// The slots, which come to the host for that, and the learning rate. INVALID_ARGUMENT, FAILED_PRECONDITION: the
+// checkpoint has not what it should.
 void wk_local_rule_save(const struct wk_local_rule *r, struct wk_checkpoint *to);
 enum ps_code wk_local_rule_load(struct wk_local_rule *r, const struct wk_checkpoint *from, struct ps_error *e);
 

@@ -103,7 +103,8 @@ extern const struct nn_kernel nn_cuda_dense, nn_cuda_dense_backward_data, nn_cud
 // y (rows, n) += b, which may be NULL; then the activation.
 void nn_cuda_bias_activation(struct nn_context *c, enum nn_activation act, size_t rows, size_t n, const float *b,
                              float *y);
-// sum (n) = the sum of the rows of x (rows, n)
+// sum (n) = the sum of the rows of x (rows, n), by way of the scratch memory, which a plan reserves.
+enum ps_code nn_cuda_reserve_sum(struct nn_context *c, size_t rows, size_t n, struct ps_error *e);
 void nn_cuda_sum_rows(struct nn_context *c, size_t rows, size_t n, const float *x, float *sum);
 
 // ---- launches of kernels ------------------------------------------------------------------------------------------
