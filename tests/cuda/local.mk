@@ -7,6 +7,8 @@ emulator_headers = tests/cuda/include/cuda_runtime.h tests/cuda/include/cuda_bf1
 	tests/cuda/include/emulated/kernel.h tests/cuda/include/emulated/math.h
 
 cuda_tests =
+emulator_tests =
+nn_cuda_tests =
 
 if HAVE_CUDA_EMULATOR
 check_LTLIBRARIES += libemulator.la
@@ -44,9 +46,10 @@ WATCH_RENAME = $(SED) -E -e '/^[[:space:]]*\.(string|ascii)/b' -e 's/\<__tsan_/e
 	$(CC) $(PS_CFLAGS) $(WATCH_CPPFLAGS) $(CFLAGS) $(WATCH_FLAGS) -S -o $@.s $< && \
 	$(WATCH_RENAME) $@.s >$@.renamed.s && $(CC) -c -o $@ $@.renamed.s && rm -f $@.s $@.renamed.s
 
-cuda_tests += tests/cuda/test_emulator
-check_PROGRAMS += $(cuda_tests)
-TESTS += $(cuda_tests)
+emulator_tests += tests/cuda/test_emulator
+cuda_tests += $(emulator_tests)
+check_PROGRAMS += $(emulator_tests)
+TESTS += $(emulator_tests)
 tests_cuda_test_emulator_SOURCES = tests/cuda/test_emulator.cc
 emulator_examples = tests/cuda/examples.watched.o tests/cuda/faults.watched.o tests/cuda/host_code.watched.o \
 	tests/cuda/libraries.watched.o tests/cuda/planted.watched.o
@@ -59,12 +62,13 @@ nn_cuda_watched = $(nn_cuda_c:.c=.watched.o) $(nn_cuda_cu:.cu=.watched.o) worker
 $(nn_cuda_watched): $(nn_cuda_headers) workerd/nn/device.h workerd/nn/op.h workerd/nn/program_inside.h
 CLEANFILES += $(nn_cuda_watched)
 if HAVE_CMOCKA
-nn_cuda_tests = tests/cuda/test_nn_cuda tests/cuda/test_nn_cuda_keras
+nn_cuda_tests += tests/cuda/test_nn_cuda tests/cuda/test_nn_cuda_keras
 check_PROGRAMS += $(nn_cuda_tests)
 cuda_tests += $(nn_cuda_tests)
 TESTS += $(nn_cuda_tests)
 nn_cuda_libs = $(nn_cuda_watched) libnnreplica.la libcommon.la libemulator.la $(JANSSON_LIBS) $(CMOCKA_LIBS)
 tests_cuda_test_nn_cuda_SOURCES = $(nn_ops_cases) tests/cuda/home.h tests/cuda/test_nn_cuda.c
+tests_cuda_test_nn_cuda_CPPFLAGS = -I$(top_srcdir)/tests/cuda/include $(AM_CPPFLAGS)
 nodist_EXTRA_tests_cuda_test_nn_cuda_SOURCES = tests/cuda/linked_as.cc
 tests_cuda_test_nn_cuda_LDADD = tests/cuda/home.watched.o $(nn_cuda_libs)
 tests/cuda/home.watched.o: tests/cuda/home.h workerd/nn/model.h
@@ -89,9 +93,11 @@ else
 TESTS += tests/cuda/skipped.sh
 endif
 
-# Each of them in 10,000 orders.
+# The emulator in 10,000 orders, the device in 100.
 chaos-cuda: $(cuda_tests)
-	@$(AM_TESTS_ENVIRONMENT) rc=0; for t in $(cuda_tests); do CUDA_SEEDS=10000 ./$$t || rc=1; done; exit $$rc
+	@$(AM_TESTS_ENVIRONMENT) rc=0; \
+	CUDA_SEEDS=10000; export CUDA_SEEDS; for t in $(emulator_tests); do ./$$t || rc=1; done; \
+	CUDA_SEEDS=100; for t in $(nn_cuda_tests); do ./$$t || rc=1; done; exit $$rc
 .PHONY: chaos-cuda
 
 # What workerd says where there is no GPU.

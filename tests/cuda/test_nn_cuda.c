@@ -9,6 +9,7 @@
 #include "tests/cuda/home.h"
 #include "tests/unit/nn_ops/compare.h"
 #include "tests/unit/nn_ops/larger.h"
+#include "workerd/nn/cuda/cuda.h"
 #include "workerd/nn/cuda/module.h"
 
 extern const struct nn_device nn_device_cuda;
@@ -214,6 +215,201 @@ static void test_deterministic(void **state)
     free(first);
 }
 
+// ---- graphs -------------------------------------------------------------------------------------------------------
+
+// Runs of a program whose values are there, of other inputs each: the same as the reference's, whether they are
+// recorded or not.
+static void check_recorded(const struct op_case *c, uint64_t seed)
+{
+    struct op_run ref, gpu;
+    struct ps_error e = {0};
+    begin(seed);
+    run_case(&ref, c, &nn_device_ref, 1);
+    run_case(&gpu, c, &nn_device_cuda, 1);
+    nn_program_keep(gpu.program, true);
+    for (int run = 0; run < 5; run++) {
+        for (size_t i = 0; i < nn_type_count(&c->in[0]); i++)
+            ((float *)gpu.in[0])[i] = ((float *)ref.in[0])[i] += 0.25f;
+        if (run == 3)  // what kernels keep while they run moves
+            assert_int_equal(nn_cuda_reserve(gpu.context, 2 * gpu.context->scratch_bytes + 64, &e), PS_OK);
+        op_go(&ref);
+        op_go(&gpu);
+        assert_close(c->name, "y", op_out(&ref, 0), op_out(&gpu, 0), nn_type_count(&ref.type[0]));
+        assert_int_equal(emu_counted().live_graphs, run > 0);
+    }
+    op_close(&ref);
+    op_close(&gpu);
+    assert_nothing_left();
+    assert_int_equal(emu_counted().live_graphs, 0);
+}
+
+static void test_recorded_steps(void **state)
+{
+    (void)state;
+    struct op_case conv = CONV("recorded", 3, 7, 6, 3, 3, 3, 1, 1, 1, 1, 1, 1, 5, NN_LINEAR, 1);
+    struct op_case dense = DENSE("recorded", 9, 17, 4, NN_LINEAR, 1);
+    conv.learns[0] = dense.learns[0] = false;
+    for (uint64_t seed = 1; seed <= 4 * seeds(); seed++) {
+        check_recorded(&conv, seed);
+        check_recorded(&dense, seed);
+    }
+}
+
+// What is drawn in each step is not recorded.
+static void test_drawn_steps(void **state)
+{
+    (void)state;
+    const struct op_case c = DROPOUT("drawn", 60);
+    struct op_run gpu;
+    float first[4 * 60];
+    begin(1);
+    run_case(&gpu, &c, &nn_device_cuda, 1);
+    nn_program_keep(gpu.program, true);
+    memcpy(first, op_out(&gpu, 0), sizeof first);
+    for (int run = 0; run < 3; run++) {
+        gpu.step.number++;
+        op_go(&gpu);
+        assert_memory_not_equal(first, op_out(&gpu, 0), sizeof first);
+    }
+    assert_int_equal(emu_counted().live_graphs, 0);
+    op_close(&gpu);
+}
+
+// ---- rules on the device ------------------------------------------------------------------------------------------
+
+enum { SLOTS = 2, ROOM = 64 };  // floats of a slot; the network's variables have fewer
+
+// A rule with slots for each variable: of the host, or where the replica keeps its values, of the device.
+struct optimizer {
+    const struct ps_rule *rule;
+    double hyper[PS_RULE_MAX_HYPERS];
+    float here[HOME_VARIABLES][SLOTS][ROOM], *there;
+};
+
+static void optimizer_open(struct optimizer *o, const char *name, struct training *t)
+{
+    struct ps_error e = {0};
+    *o = (struct optimizer){.rule = ps_rule_find(name)};
+    ps_rule_defaults(o->rule, o->hyper);
+    o->hyper[PS_HYPER_LEARNING_RATE] = 0.05;
+    o->hyper[PS_HYPER_CLIPVALUE] = 0.125;
+    if (ps_rule_has(o->rule, "momentum"))
+        assert_int_equal(ps_rule_set(o->rule, o->hyper, "momentum", 0.75, &e), PS_OK);
+    if (!nn_replica_keep(t->replica, o->rule, o->hyper))
+        return;
+    assert_int_equal(nn_replica_get_slots(t->replica, sizeof o->here / sizeof(float), &o->there, &e), PS_OK);
+    assert_int_equal(nn_replica_put_slots(t->replica, o->there, o->here[0][0], sizeof o->here / sizeof(float), &e),
+                     PS_OK);
+}
+
+static void optimizer_apply_to(struct optimizer *o, struct training *t, size_t i, uint64_t step)
+{
+    const struct nn_param *p = nn_model_param(t->model, i);
+    const struct ps_rule *rule = p->rule ? ps_rule_find(p->rule) : o->rule;
+    const double *hyper = p->rule ? &p->momentum : o->hyper;
+    struct ps_rule_args a = {.n = p->count, .step = step + 1, .trainable = p->trainable, .clip_factor = 1};
+    for (int k = 0; k < SLOTS; k++)
+        a.slot_in[k] = a.slot_out[k] = o->there ? o->there + ((i * SLOTS) + (size_t)k) * ROOM : o->here[i][k];
+    if (o->there) {
+        nn_replica_apply(t->replica, i, rule, hyper, &a);
+        return;
+    }
+    a.g = nn_replica_grad(t->replica, i);
+    a.w_in = a.w_out = nn_replica_param(t->replica, i);
+    ps_rule_apply(rule, hyper, &a);
+}
+
+static void optimizer_step(struct optimizer *o, struct training *t, uint64_t step, int rows)
+{
+    struct ps_error e = {0};
+    struct nn_result result;
+    struct nn_batch batch = t->batch;
+    batch.rows = rows;
+    if (nn_replica_train(t->replica, &batch, step, NULL, &result, &e))
+        fail_msg("%s", e.text);
+    for (size_t i = 0; i < nn_model_params(t->model); i++)
+        if (nn_param_changes(nn_model_param(t->model, i)))
+            optimizer_apply_to(o, t, i, step);
+    if (o->there && nn_replica_finish(t->replica, &e))
+        fail_msg("%s", e.text);
+}
+
+// Three steps, of which the second is without rows; the host looks at values and changes them before the third.
+static void optimizer_run(struct optimizer *o, struct training *t)
+{
+    static const int rows[] = {BATCH, 0, BATCH};
+    for (uint64_t step = 0; step < 3; step++) {
+        if (step == 2)
+            nn_replica_param(t->replica, 0)[0] += 0.5f;
+        optimizer_step(o, t, step, rows[step]);
+        assert_true(isfinite(nn_replica_grad(t->replica, 0)[0]));
+    }
+}
+
+static void assert_gradients_alike(const struct training *a, const struct training *b)
+{
+    for (size_t i = 0; i < nn_model_params(a->model); i++)
+        for (uint64_t j = 0; nn_model_param(a->model, i)->trainable && j < nn_model_param(a->model, i)->count; j++)
+            assert_true(fabsf(nn_replica_grad(a->replica, i)[j] - nn_replica_grad(b->replica, i)[j]) <= 1e-5f);
+}
+
+static void test_rules(void **state)
+{
+    (void)state;
+    static const char *const rules[] = {"sgd", "momentum", "nesterov", "rmsprop", "adam", "adamw"};
+    for (size_t i = 0; i < COUNT(rules); i++) {
+        struct training ref, gpu;
+        struct optimizer a, b;
+        begin(i + 1);
+        training_must_open(&ref, "ref");
+        training_must_open(&gpu, "gpu");
+        optimizer_open(&a, rules[i], &ref);
+        optimizer_open(&b, rules[i], &gpu);
+        assert_true(b.there && !a.there);
+        optimizer_run(&a, &ref);
+        optimizer_run(&b, &gpu);
+        assert_trained_alike(&ref, &gpu, 1e-5);
+        assert_gradients_alike(&ref, &gpu);
+        training_close(&ref);
+        training_close(&gpu);
+        assert_nothing_left();
+    }
+}
+
+// No step copies a value or a gradient then: fewer copies than there are variables, batch and results included.
+static void test_values_stay(void **state)
+{
+    (void)state;
+    struct training t;
+    struct optimizer o;
+    begin(1);
+    training_must_open(&t, "gpu");
+    optimizer_open(&o, "adam", &t);
+    optimizer_step(&o, &t, 0, BATCH);
+    const struct emu_counts before = emu_counted();
+    optimizer_step(&o, &t, 1, BATCH);
+    const uint64_t kept = emu_counted().copies - before.copies;
+    nn_replica_param(t.replica, 0);
+    optimizer_step(&o, &t, 2, BATCH);
+    const uint64_t asked = emu_counted().copies - before.copies - kept;
+    assert_int_equal(asked, kept + 2);
+    training_close(&t);
+}
+
+// A rule that the device does not know stays with the host.
+static void test_rule_of_the_host(void **state)
+{
+    (void)state;
+    struct training t;
+    struct optimizer o;
+    begin(1);
+    training_must_open(&t, "gpu");
+    optimizer_open(&o, "ftrl", &t);
+    assert_null(o.there);
+    optimizer_run(&o, &t);
+    training_close(&t);
+}
+
 // One thread, two GPUs.
 static void test_two_devices(void **state)
 {
@@ -343,11 +539,21 @@ int main(void)
 {
     cmocka_set_message_output(CM_OUTPUT_TAP);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_operators),       cmocka_unit_test(test_larger_operators),
-        cmocka_unit_test(test_steps),           cmocka_unit_test(test_deterministic),
-        cmocka_unit_test(test_two_devices),     cmocka_unit_test(test_value_is_missing),
-        cmocka_unit_test(test_no_memory),       cmocka_unit_test(test_failed_launch),
-        cmocka_unit_test(test_batch_that_fits), cmocka_unit_test(test_no_device),
+        cmocka_unit_test(test_operators),
+        cmocka_unit_test(test_larger_operators),
+        cmocka_unit_test(test_steps),
+        cmocka_unit_test(test_deterministic),
+        cmocka_unit_test(test_recorded_steps),
+        cmocka_unit_test(test_drawn_steps),
+        cmocka_unit_test(test_rules),
+        cmocka_unit_test(test_values_stay),
+        cmocka_unit_test(test_rule_of_the_host),
+        cmocka_unit_test(test_two_devices),
+        cmocka_unit_test(test_value_is_missing),
+        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_failed_launch),
+        cmocka_unit_test(test_batch_that_fits),
+        cmocka_unit_test(test_no_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

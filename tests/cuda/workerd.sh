@@ -27,6 +27,15 @@ ok "on a GPU" trains gpu --set device=gpu
 ok "alike" same cpu gpu
 ok "again, in another order" env CUDA_SEED=5 "$psctl" run "$job" "${small[@]}" --set output=again.safetensors --set device=cuda
 ok "to the bit" cmp gpu.safetensors again.safetensors
+# Values, gradients and slots stay on the GPU there; checkpoints and weights have them all the same.
+adam=(--set optimizer='{name: adam, weight_decay: 0.01}' --set device=gpu --set epochs=2)
+kept=("${adam[@]}" --set callbacks='[{name: checkpoint, path: kept, every_steps: 7}]')
+ok "adam, on the CPU" trains adam_cpu "${adam[@]}" --set device=cpu
+ok "on a GPU" trains adam "${adam[@]}"
+ok "alike" same adam_cpu adam
+ok "up to step 9" trains went "${kept[@]}" --set steps=9
+ok "goes on from step 7" timeout 100 "$WORKERD" --job "$job" --resume "${small[@]}" "${kept[@]}" --set output=resumed.safetensors
+ok "to the bit" cmp adam.safetensors resumed.safetensors
 ok "mirrored, on two GPUs" mirrored two '[gpu:0,gpu:1]' --set batch_size=12
 ok "alike" same cpu two
 ok "on a GPU and the CPU" mirrored both '[gpu:1,cpu:0]' --set batch_size=12

@@ -8,6 +8,7 @@
 #ifndef NN_DEVICE_H
 #define NN_DEVICE_H
 
+#include "common/math/rule.h"
 #include "workerd/nn/op.h"
 
 struct nn_kernel {
@@ -38,6 +39,13 @@ struct nn_device_memory {
     // Waits for that copy and those taken before it; for all that is queued.
     enum ps_code (*wait)(struct nn_context *context, uint64_t ticket, struct ps_error *e);
     enum ps_code (*finish)(struct nn_context *context, struct ps_error *e);
+    // From record to recorded nothing is done, but recorded: all that is queued, with its arguments as they are. replay
+    // queues it. record returns false: not now; recorded NULL: something in it cannot be recorded; replay false: it has
+    // to be recorded anew.
+    bool (*record)(struct nn_context *context);
+    void *(*recorded)(struct nn_context *context);
+    bool (*replay)(struct nn_context *context, void *graph);
+    void (*free_graph)(struct nn_context *context, void *graph);
 };
 
 struct nn_device {
@@ -57,6 +65,10 @@ struct nn_device {
     double (*peak)(struct nn_context *context);
     // NULL: its kernels work in the host's memory.
     const struct nn_device_memory *memory;
+    // Does it apply this rule to values in its own memory? NULL: none.
+    bool (*applies)(const struct ps_rule *rule, const double *hyper);
+    void (*apply)(struct nn_context *context, const struct ps_rule *rule, const double *hyper,
+                  const struct ps_rule_args *a);
 };
 
 extern const struct nn_device nn_device_ref;  // the references, one thread

@@ -163,6 +163,18 @@ void nn_replica_reseed(struct nn_replica *r, uint64_t seed);
 float *nn_replica_param(struct nn_replica *r, size_t i);  // 64-byte aligned, the caller reads and writes
 float *nn_replica_grad(struct nn_replica *r,
                        size_t i);  // of the mean loss over the batch's rows; of what a step changes only
+// The device applies this rule, in its own memory: from now on values and gradients stay there between steps, without
+// hooks; what nn_replica_param and nn_replica_grad return are copies, to be asked for anew after each step. False: it
+// does not.
+bool nn_replica_keep(struct nn_replica *r, const struct ps_rule *rule, const double *hyper);
+// Then: memory of the device for so many floats, the replica's, once; copies of it, which are waited for.
+enum ps_code nn_replica_get_slots(struct nn_replica *r, size_t n, float **slots, struct ps_error *e);
+enum ps_code nn_replica_put_slots(struct nn_replica *r, float *to, const float *from, size_t n, struct ps_error *e);
+void nn_replica_take_slots(struct nn_replica *r, float *to, const float *from, size_t n);
+// Then: queues the rule for variable i. Slots are of the device's memory; g, w_in and w_out are set here.
+void nn_replica_apply(struct nn_replica *r, size_t i, const struct ps_rule *rule, const double *hyper,
+                      const struct ps_rule_args *a);
+enum ps_code nn_replica_finish(struct nn_replica *r, struct ps_error *e);  // waits for these
 // Forward and backward. A batch of no rows makes all gradients 0. hooks, which may be NULL, are told of the variables.
 // The first batch of a number of rows is compiled for: RESOURCE_EXHAUSTED if there is no memory for that.
 enum ps_code nn_replica_train(struct nn_replica *r, const struct nn_batch *b, uint64_t step,

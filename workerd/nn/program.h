@@ -43,6 +43,8 @@ struct nn_bound {
 };
 // All of it outlives the program or is bound anew. Programs that do not run at the same time may share it.
 void nn_program_bind(struct nn_program *p, const struct nn_bound *b);
+// Of a device with memory of its own: its values are those of the next run, which takes no gradients back; or no more.
+void nn_program_keep(struct nn_program *p, bool keeps);
 // column[i]: the memory of the input with that number, of the host. hooks may be NULL; without them it cannot fail
 // where the device has no memory of its own. Where it has, all operators are queued, then variables become ready one by
 // one while the device computes: an error of the device is found here, whichever operator it belongs to.

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/log.h"
 #include "workerd/nn/emit.h"
 #include "workerd/nn/measure.h"
 #include "workerd/nn/program.h"
@@ -38,6 +39,9 @@ struct nn_replica {
     float **param, **grad;  // [the model's variables]
     float *twins;           // the same on a device with memory of its own; NULL: it has none
     float **param_twin, **grad_twin;
+    float *slots;  // of a rule that the device applies, on the device
+    // Values and gradients stay on the device; who has the newer ones.
+    bool keeps, values_here, values_there, gradients_there;
     size_t *order;           // variables, as they become ready; then those that a step does not change
     size_t n_used, n_ready;  // of these, that programs work with; that a step changes
     size_t gradient_bytes;
@@ -111,7 +115,8 @@ static enum ps_code replica_get_variables(struct nn_replica *r, struct ps_error 
     if (r->device->memory->get(r->context, bytes, &twins, e))
         return ps_error_prefix(e, "a replica's variables");
     replica_point(r, r->twins = twins, r->param_twin, r->grad_twin);
-    return PS_OK;
+    r->device->memory->put(r->context, r->twins, r->variables, 2 * r->gradient_bytes);
+    return r->device->memory->finish(r->context, e);
 }
 
 static enum ps_code replica_get_memory(struct nn_replica *r, struct ps_error *e)
@@ -147,9 +152,9 @@ static void replica_bind_all(const struct nn_replica *r)
             replica_bind(r, r->compiled[i].program);
 }
 
-// How many rows would fit, where it is known: what lies between the operators grows with them. Not all of the memory
-// can be given away in one piece.
-static const double SHARE = 0.97;
+// How many rows would fit, where it is known: what lies between the operators grows with them, about. Not all of the
+// memory can be given away in one piece.
+static const double SHARE = 0.9;
 
 static enum ps_code replica_no_arena(const struct nn_replica *r, int rows, size_t bytes, struct ps_error *e)
 {
@@ -312,6 +317,7 @@ void nn_replica_free(struct nn_replica *r)
         nn_program_free(r->compiled[i].program);
     nn_memory_free(r->device, r->context, r->arena);
     nn_memory_free(r->device, r->context, r->twins);
+    nn_memory_free(r->device, r->context, r->slots);
     nn_memory_free_host(r->device, r->context, r->staging);
     nn_memory_free_host(r->device, r->context, r->variables);
     if (r->context)
@@ -333,13 +339,108 @@ void nn_replica_reseed(struct nn_replica *r, uint64_t seed)
     r->seed = seed;
 }
 
+// ---- values that stay on the device ---------------------------------------------------------------------------------
+
+// Steps and rules have been waited for: what fails now is the device.
+static void replica_fetch(struct nn_replica *r, float *to, const float *from, size_t bytes)
+{
+    struct ps_error e = {PS_OK, ""};
+    r->device->memory->take(r->context, to, from, bytes);
+    if (r->device->memory->finish(r->context, &e) == PS_OK)
+        return;
+    ps_error_log("the values of a replica are lost: %s", e.text);
+    abort();
+}
+
+// Whoever asks for them may change them.
+static void replica_fetch_values(struct nn_replica *r)
+{
+    if (r->values_there)
+        replica_fetch(r, r->variables, r->twins, r->gradient_bytes);
+    r->values_there = false;
+    r->values_here = true;
+}
+
+static void replica_fetch_gradients(struct nn_replica *r)
+{
+    const size_t n = r->gradient_bytes / sizeof(float);
+    if (r->gradients_there)
+        replica_fetch(r, r->variables + n, r->twins + n, r->gradient_bytes);
+    r->gradients_there = false;
+}
+
+static void replica_send_values(struct nn_replica *r)
+{
+    if (r->values_here)
+        r->device->memory->put(r->context, r->twins, r->variables, r->gradient_bytes);
+    r->values_here = false;
+}
+
+// Those of a batch of no rows are 0.
+static enum ps_code replica_send_gradients(struct nn_replica *r, struct ps_error *e)
+{
+    const size_t n = r->gradient_bytes / sizeof(float);
+    r->device->memory->put(r->context, r->twins + n, r->variables + n, r->gradient_bytes);
+    r->gradients_there = false;
+    return r->device->memory->finish(r->context, e);
+}
+
+bool nn_replica_keep(struct nn_replica *r, const struct ps_rule *rule, const double *hyper)
+{
+    r->keeps = r->device->memory && r->device->applies && r->device->applies(rule, hyper);
+    r->values_here = true;
+    return r->keeps;
+}
+
+enum ps_code nn_replica_get_slots(struct nn_replica *r, size_t n, float **slots, struct ps_error *e)
+{
+    void *memory;
+    if (r->device->memory->get(r->context, n * sizeof **slots, &memory, e))
+        return ps_error_prefix(e, "the slots of a rule");
+    *slots = r->slots = memory;
+    return PS_OK;
+}
+
+enum ps_code nn_replica_put_slots(struct nn_replica *r, float *to, const float *from, size_t n, struct ps_error *e)
+{
+    r->device->memory->put(r->context, to, from, n * sizeof *to);
+    return r->device->memory->finish(r->context, e);
+}
+
+void nn_replica_take_slots(struct nn_replica *r, float *to, const float *from, size_t n)
+{
+    replica_fetch(r, to, from, n * sizeof *to);
+}
+
+void nn_replica_apply(struct nn_replica *r, size_t i, const struct ps_rule *rule, const double *hyper,
+                      const struct ps_rule_args *a)
+{
+    struct ps_rule_args there = *a;
+    there.g = r->grad_twin[i];
+    there.w_in = there.w_out = r->param_twin[i];
+    r->device->enter(r->context);
+    replica_send_values(r);
+    r->device->apply(r->context, rule, hyper, &there);
+    r->device->leave(r->context);
+    r->values_there = true;
+}
+
+enum ps_code nn_replica_finish(struct nn_replica *r, struct ps_error *e)
+{
+    return r->device->memory->finish(r->context, e);
+}
+
 float *nn_replica_param(struct nn_replica *r, size_t i)
 {
+    if (r->keeps)
+        replica_fetch_values(r);
     return r->param[i];
 }
 
 float *nn_replica_grad(struct nn_replica *r, size_t i)
 {
+    if (r->keeps)
+        replica_fetch_gradients(r);
     return r->grad[i];
 }
 
@@ -515,11 +616,15 @@ static enum ps_code replica_run(struct nn_replica *r, const struct nn_batch *b, 
     for (int i = 0; i < b->rows; i++)
         r->weight[i] = (b->weight ? b->weight[i] : 1) / (float)b->rows;
     replica_put_columns(r, b, column);
+    if (r->keeps)
+        replica_send_values(r);
+    nn_program_keep(c->program, r->keeps);
     struct nn_times *times = replica_times(r, b->rows, training);
     if (times ? nn_program_time(c->program, column, &now, hooks, times, e)
               : nn_program_run(c->program, column, &now, hooks, e))
         return e->code;
     replica_take_result(r, c, b, result);
+    r->gradients_there |= training && r->keeps;
     return training ? replica_clear_gradients(r, r->n_used, hooks, e) : PS_OK;
 }
 
@@ -529,7 +634,9 @@ enum ps_code nn_replica_train(struct nn_replica *r, const struct nn_batch *b, ui
     if (b->rows > 0)
         return replica_run(r, b, true, step, hooks, result, e);
     replica_clear_result(r, result);
-    return replica_clear_gradients(r, 0, hooks, e);
+    if (replica_clear_gradients(r, 0, hooks, e))
+        return e->code;
+    return r->keeps ? replica_send_gradients(r, e) : PS_OK;
 }
 
 enum ps_code nn_replica_evaluate(struct nn_replica *r, const struct nn_batch *b, struct nn_result *result,

@@ -10,6 +10,12 @@
 
 enum { RUN = 2048 };  // elements of a mean that is made to be measured
 
+// Slots on a device, [params * n_slots] as those of the host, and who has the newer ones.
+struct wk_kept_slots {
+    float **slots;
+    bool there, here;
+};
+
 // ---- open ---------------------------------------------------------------------------------------------------------
 
 static enum ps_code local_rule_take_rule(struct wk_local_rule *r, struct ps_error *e)
@@ -58,8 +64,102 @@ void wk_local_rule_close(struct wk_local_rule *r)
 {
     for (size_t i = 0; r->slots && i < nn_model_params(r->env->model) * (size_t)r->n_slots; i++)
         free(r->slots[i]);
+    if (r->kept)
+        free(r->kept->slots);
+    free(r->kept);
     free(r->slots);
     free(r->factor);
+}
+
+// ---- slots on a device --------------------------------------------------------------------------------------------
+
+// What looks at more than an element at a time, or at what the host has, is for the host.
+static bool local_rule_is_elementwise(const struct wk_local_rule *r)
+{
+    bool constrained = false;
+    for (size_t i = 0; i < nn_model_params(r->env->model); i++)
+        constrained |= nn_model_constraint(r->env->model, i) != NULL;
+    return !constrained && !r->env->job->refuse_nonfinite && r->hyper[PS_HYPER_CLIPNORM] == 0 &&
+           r->hyper[PS_HYPER_GLOBAL_CLIPNORM] == 0;
+}
+
+static size_t local_rule_padded(const struct wk_local_rule *r, size_t slot)
+{
+    enum { ALIGNED = 64 };  // floats
+    return ((size_t)nn_model_param(r->env->model, slot / (size_t)r->n_slots)->count + ALIGNED - 1) / ALIGNED * ALIGNED;
+}
+
+static enum ps_code local_rule_get_kept(struct wk_local_rule *r, struct ps_error *e)
+{
+    const size_t slots = nn_model_params(r->env->model) * (size_t)r->n_slots;
+    float *at;
+    size_t n = 0;
+    for (size_t s = 0; s < slots; s++)
+        n += r->slots[s] ? local_rule_padded(r, s) : 0;
+    r->kept = ps_alloc(sizeof *r->kept);
+    r->kept->slots = ps_alloc((slots + 1) * sizeof *r->kept->slots);
+    r->kept->here = true;
+    if (n == 0)
+        return PS_OK;
+    if (nn_replica_get_slots(r->env->replica, n, &at, e))
+        return e->code;
+    for (size_t s = 0; s < slots; s++) {
+        r->kept->slots[s] = r->slots[s] ? at : NULL;
+        at += r->slots[s] ? local_rule_padded(r, s) : 0;
+    }
+    return PS_OK;
+}
+
+enum ps_code wk_local_rule_keep(struct wk_local_rule *r, struct ps_error *e)
+{
+    if (!local_rule_is_elementwise(r) || !nn_replica_keep(r->env->replica, r->rule, r->hyper))
+        return PS_OK;
+    return local_rule_get_kept(r, e);
+}
+
+static enum ps_code local_rule_send_slots(const struct wk_local_rule *r, struct ps_error *e)
+{
+    const size_t k_max = (size_t)r->n_slots;
+    for (size_t s = 0; r->kept->here && s < nn_model_params(r->env->model) * k_max; s++)
+        if (r->slots[s] && nn_replica_put_slots(r->env->replica, r->kept->slots[s], r->slots[s],
+                                                (size_t)nn_model_param(r->env->model, s / k_max)->count, e))
+            return e->code;
+    r->kept->here = false;
+    return PS_OK;
+}
+
+// Before the host looks at them.
+static void local_rule_fetch_slots(const struct wk_local_rule *r)
+{
+    const size_t k_max = (size_t)r->n_slots;
+    if (!r->kept || !r->kept->there)
+        return;
+    for (size_t s = 0; s < nn_model_params(r->env->model) * k_max; s++)
+        if (r->slots[s])
+            nn_replica_take_slots(r->env->replica, r->slots[s], r->kept->slots[s],
+                                  (size_t)nn_model_param(r->env->model, s / k_max)->count);
+    r->kept->there = false;
+}
+
+// As local_rule_train and local_rule_follow, on the device.
+static enum ps_code local_rule_apply_kept(const struct wk_local_rule *r, uint64_t step, struct ps_error *e)
+{
+    const size_t k_max = (size_t)r->n_slots;
+    if (local_rule_send_slots(r, e))
+        return e->code;
+    for (size_t i = 0; i < nn_model_params(r->env->model); i++) {
+        const struct nn_param *p = nn_model_param(r->env->model, i);
+        struct ps_rule_args a = {
+            .n = p->count, .step = step - r->began + 1, .trainable = p->trainable, .clip_factor = 1};
+        for (size_t k = 0; k < k_max; k++)
+            a.slot_in[k] = a.slot_out[k] = r->kept->slots[i * k_max + k];
+        if (p->rule)
+            nn_replica_apply(r->env->replica, i, ps_rule_find(p->rule), &p->momentum, &a);
+        if (p->trainable)
+            nn_replica_apply(r->env->replica, i, r->rule, r->hyper, &a);
+    }
+    r->kept->there = true;
+    return nn_replica_finish(r->env->replica, e);
 }
 
 // ---- a step -------------------------------------------------------------------------------------------------------
@@ -149,11 +249,8 @@ static void local_rule_train(const struct wk_local_rule *r, size_t i, uint64_t s
     nn_model_constrain(r->env->model, i, w);
 }
 
-void wk_local_rule_apply(struct wk_local_rule *r, uint64_t step)
+static void local_rule_apply_here(struct wk_local_rule *r, uint64_t step)
 {
-    const uint64_t start = ps_track_now(r->env->compute);
-    if (r->env->job->schedule.kind != PS_SCHEDULE_NONE)
-        r->hyper[PS_HYPER_LEARNING_RATE] = ps_schedule_rate(&r->env->job->schedule, step);
     local_rule_clip_by_norm(r);
     for (size_t i = 0; i < nn_model_params(r->env->model); i++) {
         const struct nn_param *p = nn_model_param(r->env->model, i);
@@ -162,12 +259,26 @@ void wk_local_rule_apply(struct wk_local_rule *r, uint64_t step)
         if (p->trainable)
             local_rule_train(r, i, step);
     }
+}
+
+enum ps_code wk_local_rule_apply(struct wk_local_rule *r, uint64_t step, struct ps_error *e)
+{
+    const uint64_t start = ps_track_now(r->env->compute);
+    enum ps_code code = PS_OK;
+    if (r->env->job->schedule.kind != PS_SCHEDULE_NONE)
+        r->hyper[PS_HYPER_LEARNING_RATE] = ps_schedule_rate(&r->env->job->schedule, step);
+    if (r->kept)
+        code = local_rule_apply_kept(r, step, e);
+    else
+        local_rule_apply_here(r, step);
     ps_track_end(r->env->compute, &(struct ps_span){PS_SPAN_OPTIMIZER, r->rule->name, start});
+    return code;
 }
 
 bool wk_local_rule_take_averages(struct wk_local_rule *r)
 {
     const int average = ps_rule_average_slot(r->rule, r->hyper);
+    local_rule_fetch_slots(r);
     for (size_t i = 0; i < nn_model_params(r->env->model) && average >= 0; i++) {
         const struct nn_param *p = nn_model_param(r->env->model, i);
         if (p->trainable)
@@ -180,6 +291,9 @@ bool wk_local_rule_take_averages(struct wk_local_rule *r)
 enum ps_code wk_local_rule_each(const struct wk_local_rule *r, wk_array_fn fn, void *arg, struct ps_error *e)
 {
     const size_t n = nn_model_params(r->env->model), k_max = (size_t)r->n_slots;
+    local_rule_fetch_slots(r);
+    if (r->kept)
+        r->kept->here = true;  // fn may have changed them
     for (size_t i = 0; i < n; i++)
         if (fn(arg, nn_replica_param(r->env->replica, i), (size_t)nn_model_param(r->env->model, i)->count, e))
             return e->code;
@@ -194,6 +308,7 @@ enum ps_code wk_local_rule_each(const struct wk_local_rule *r, wk_array_fn fn, v
 void wk_local_rule_save(const struct wk_local_rule *r, struct wk_checkpoint *to)
 {
     size_t k_max = (size_t)r->n_slots;
+    local_rule_fetch_slots(r);
     for (size_t i = 0; i < nn_model_params(r->env->model); i++) {
         const struct nn_param *p = nn_model_param(r->env->model, i);
         for (size_t k = 0; k < k_max && p->trainable; k++)
@@ -207,6 +322,9 @@ enum ps_code wk_local_rule_load(struct wk_local_rule *r, const struct wk_checkpo
 {
     const json_t *rate = json_object_get(from->json, "learning_rate");
     size_t k_max = (size_t)r->n_slots;
+    local_rule_fetch_slots(r);
+    if (r->kept)
+        r->kept->here = true;
     if (!json_is_real(rate) || !(json_real_value(rate) >= 0))
         return ps_fail(e, PS_INVALID_ARGUMENT, "%s: $.learning_rate: expected a number of 0 or more", from->path);
     for (size_t i = 0; i < nn_model_params(r->env->model); i++) {

@@ -19,17 +19,21 @@ struct wk_local_rule {
     float **slots;   // [params * n_slots], NULL where a parameter is not trainable
     uint64_t began;  // the step with which it begins: in a worker that comes late, whose slots are new, not 0
     float *factor;   // [params] what clipping by norm multiplies the gradients by
+    struct wk_kept_slots *kept;  // where the replica's device applies the rule: the slots there; NULL: the host does
 };
 
 // Whatever it returns, wk_local_rule_close follows. RESOURCE_EXHAUSTED: no memory for the slots.
 enum ps_code wk_local_rule_open(struct wk_local_rule *r, const struct wk_env *env, struct ps_error *e);
 void wk_local_rule_close(struct wk_local_rule *r);
+// Where the replica's device can apply the rule, it does from now on, and values, gradients and slots stay there
+// between steps. For whoever uses no hooks, and asks the replica for values when it wants them.
+enum ps_code wk_local_rule_keep(struct wk_local_rule *r, struct ps_error *e);
 
 // INVALID_ARGUMENT: a gradient has a NaN or an infinity; the text names the variable and the element.
 enum ps_code wk_local_rule_check_finite(const struct wk_local_rule *r, struct ps_error *e);
 // Clips the gradients, applies the rule to all that it trains and a state's own rule to the states. step: the job's,
-// from 0, which a schedule of the learning rate follows.
-void wk_local_rule_apply(struct wk_local_rule *r, uint64_t step);
+// from 0, which a schedule of the learning rate follows. Where the device applies it, it fails as the device does.
+enum ps_code wk_local_rule_apply(struct wk_local_rule *r, uint64_t step, struct ps_error *e);
 // Puts the averages of the weights, if they are kept, in the weights' place. False: they are not.
 bool wk_local_rule_take_averages(struct wk_local_rule *r);
 
@@ -38,7 +42,8 @@ bool wk_local_rule_take_averages(struct wk_local_rule *r);
 typedef enum ps_code (*wk_array_fn)(void *arg, float *values, size_t n, struct ps_error *e);
 enum ps_code wk_local_rule_each(const struct wk_local_rule *r, wk_array_fn fn, void *arg, struct ps_error *e);
 
-// The slots and the learning rate. INVALID_ARGUMENT, FAILED_PRECONDITION: the checkpoint has not what it should.
+// The slots, which come to the host for that, and the learning rate. INVALID_ARGUMENT, FAILED_PRECONDITION: the
+// checkpoint has not what it should.
 void wk_local_rule_save(const struct wk_local_rule *r, struct wk_checkpoint *to);
 enum ps_code wk_local_rule_load(struct wk_local_rule *r, const struct wk_checkpoint *from, struct ps_error *e);
 

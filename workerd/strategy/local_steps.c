@@ -310,8 +310,8 @@ static enum ps_code local_steps_end(void *state, const struct wk_work *work, str
     struct local_steps *l = state;
     if (l->server.env->job->refuse_nonfinite && wk_local_rule_check_finite(&l->rule, e))
         return e->code;
-    if (work->rows)
-        wk_local_rule_apply(&l->rule, work->step);
+    if (work->rows && wk_local_rule_apply(&l->rule, work->step, e))
+        return e->code;
     l->server.trained++;
     l->in_period++;
     l->examples += (uint64_t)work->rows;

@@ -347,8 +347,8 @@ static enum ps_code mirrored_end(void *state, const struct wk_work *work, struct
         return e->code;
     if (lost && !behind)
         return mirrored_again(e);
-    if (!lost)
-        wk_local_rule_apply(&s->rule, work->step);
+    if (!lost && wk_local_rule_apply(&s->rule, work->step, e))
+        return e->code;
     wk_rounds_take_step(&s->rounds, work->end, steps);
     if (!lost && every && steps % every == 0 && mirrored_compare(s, steps, e))
         return wk_rounds_meet(&s->rounds, &behind, e);

@@ -24,7 +24,7 @@ static enum ps_code one_device_open(const struct wk_env *env, void **state, stru
 {
     struct one_device *s = ps_alloc(sizeof *s);
     s->env = env;
-    if (wk_local_rule_open(&s->rule, env, e) || wk_init_weights(env, e)) {
+    if (wk_local_rule_open(&s->rule, env, e) || wk_local_rule_keep(&s->rule, e) || wk_init_weights(env, e)) {
         one_device_close(s, NULL);
         return e->code;
     }
@@ -80,8 +80,7 @@ static enum ps_code one_device_end(void *state, const struct wk_work *work, stru
     struct one_device *s = state;
     if (s->env->job->refuse_nonfinite && wk_local_rule_check_finite(&s->rule, e))
         return e->code;
-    wk_local_rule_apply(&s->rule, work->step);
-    return PS_OK;
+    return wk_local_rule_apply(&s->rule, work->step, e);
 }
 
 static enum ps_code one_device_refresh(void *state, struct ps_error *e)

@@ -57,9 +57,14 @@ static struct conv2d_patches conv2d_patches_of(const struct conv2d_shape *s)
     return p;
 }
 
+// Elements are counted in 32 bits.
 static enum ps_code conv2d_reserve(struct nn_context *c, const struct conv2d_shape *s, struct ps_error *e)
 {
     const struct conv2d_patches p = conv2d_patches_of(s);
+    if (conv2d_pixels(s) * p.row > INT32_MAX)
+        return ps_fail(e, PS_RESOURCE_EXHAUSTED,
+                       "conv2d: %zu pixels with windows of %zu numbers each: expected at most %d numbers of an image",
+                       conv2d_pixels(s), p.row, INT32_MAX);
     return p.whole ? PS_OK : nn_cuda_reserve(c, (size_t)p.images * conv2d_pixels(s) * p.row * sizeof(float), e);
 }
 
@@ -68,16 +73,15 @@ static enum ps_code conv2d_reserve(struct nn_context *c, const struct conv2d_sha
 // patch (images, oh, ow, groups, kh, kw, c / groups) of x (images, h, w, c); 0 outside the image.
 static __global__ void gather_patches(size_t n, struct conv2d_shape s, const float *x, float *patch)
 {
-    const int per = s.c / s.groups;
-    NN_CUDA_EACH(i, n)
+    const unsigned per = (unsigned)(s.c / s.groups);
+    NN_CUDA_EACH(at, n)
     {
-        const int channel = (int)(i % per), kx = (int)(i / per % s.kw), ky = (int)(i / per / s.kw % s.kh);
-        const size_t of = i / per / s.kw / s.kh;
-        const int group = (int)(of % s.groups);
-        const size_t pixel = of / s.groups;
-        const int iy = (int)(pixel / s.ow % s.oh) * s.stride[0] + ky * s.dilation[0] - s.pad[0];
-        const int ix = (int)(pixel % s.ow) * s.stride[1] + kx * s.dilation[1] - s.pad[1];
-        const size_t image = pixel / s.ow / s.oh;
+        const unsigned i = (unsigned)at;  // 32 bits are divided faster
+        const unsigned channel = i % per, cell = i / per, kx = cell % s.kw, ky = cell / s.kw % s.kh;
+        const unsigned of = cell / s.kw / s.kh, group = of % s.groups, pixel = of / s.groups;
+        const unsigned ox = pixel % s.ow, oy = pixel / s.ow % s.oh, image = pixel / s.ow / s.oh;
+        const int iy = (int)oy * s.stride[0] + (int)ky * s.dilation[0] - s.pad[0];
+        const int ix = (int)ox * s.stride[1] + (int)kx * s.dilation[1] - s.pad[1];
         patch[i] = iy >= 0 && iy < s.h && ix >= 0 && ix < s.w
                        ? x[((image * s.h + iy) * s.w + ix) * s.c + group * per + channel]
                        : 0.0f;
@@ -94,17 +98,17 @@ static __device__ int conv2d_place(const struct conv2d_shape &s, int axis, int i
 // x (images, h, w, c) = the sum of what patches have of each of its pixels.
 static __global__ void scatter_patches(size_t n, struct conv2d_shape s, const float *patch, float *x)
 {
-    const int per = s.c / s.groups;
-    NN_CUDA_EACH(i, n)
+    const unsigned per = (unsigned)(s.c / s.groups);
+    NN_CUDA_EACH(at, n)
     {
-        const int c = (int)(i % s.c), ix = (int)(i / s.c % s.w), iy = (int)(i / s.c / s.w % s.h);
-        const size_t image = i / s.c / s.w / s.h;
+        const unsigned i = (unsigned)at, c = i % s.c, pixel_in = i / s.c, image = pixel_in / s.w / s.h;
+        const int ix = (int)(pixel_in % s.w), iy = (int)(pixel_in / s.w % s.h);
         float sum = 0;
         for (int ky = 0; ky < s.kh; ky++) {
             const int oy = conv2d_place(s, 0, iy, ky, s.oh);
             for (int kx = 0; oy >= 0 && kx < s.kw; kx++) {
                 const int ox = conv2d_place(s, 1, ix, kx, s.ow);
-                const size_t pixel = (image * s.oh + oy) * s.ow + ox;
+                const unsigned pixel = (image * s.oh + oy) * s.ow + ox;
                 if (ox >= 0)
                     sum += patch[(((pixel * s.groups + c / per) * s.kh + ky) * s.kw + kx) * per + c % per];
             }
@@ -264,6 +268,8 @@ static enum ps_code cuda_conv2d_plan_weights(struct nn_context *c, const struct 
                                              struct ps_error *e)
 {
     (void)plan;
+    if (nn_cuda_reserve_sum(c, nn_type_rows(&op->in_type[1]), (size_t)op->in_type[1].dim[3], e))
+        return e->code;
     return cuda_conv2d_reserve(c, op, &op->in_type[0], &op->in_type[1], e);
 }
 

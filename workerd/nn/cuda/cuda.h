@@ -41,6 +41,7 @@ struct nn_context {
     cudaStream_t stream;  // kernels, copies to the device
     cudaStream_t copies;  // copies from the device
     cublasHandle_t blas;
+    void *workspace;        // its own: products do not allocate while a step is recorded
     struct ps_error error;  // the first one; from then on nothing is queued
     // Scratch memory of the kernels, which run one after the other: as much as the one that needs most (a plan asks,
     // nn_cuda_reserve). Where it lies is known when a kernel runs.
@@ -48,6 +49,7 @@ struct nn_context {
     size_t scratch_bytes;
     // Copies from the device: all that have number below `finished` are done; the others have an event each.
     uint64_t taken, finished;
+    uint64_t recorded_from;  // the first copy of what is recorded
     cudaEvent_t *arrived, queued;
     size_t n_arrived;
 };
@@ -57,6 +59,12 @@ void nn_cuda_note(struct nn_context *c, cudaError_t error, const char *what);
 void nn_cuda_note_blas(struct nn_context *c, cublasStatus_t status, const char *what);
 // For a plan: kernels find at least so many bytes at c->scratch when they run.
 enum ps_code nn_cuda_reserve(struct nn_context *c, size_t bytes, struct ps_error *e);
+
+// graph.c: nn_device_memory's
+bool nn_cuda_record(struct nn_context *c);
+void *nn_cuda_recorded(struct nn_context *c);
+bool nn_cuda_replay(struct nn_context *c, void *graph);
+void nn_cuda_free_graph(struct nn_context *c, void *graph);
 
 extern const struct nn_device_memory nn_cuda_memory;
 void nn_cuda_open_memory(struct nn_context *c);
@@ -90,6 +98,9 @@ extern const struct nn_kernel nn_cuda_dot, nn_cuda_dot_backward, nn_cuda_unit_le
 // Can it be a product of matrices?
 bool nn_cuda_dot_fits(const struct nn_op *op);
 bool nn_cuda_dot_backward_fits(const struct nn_op *op);
+// rule.cu
+bool nn_cuda_applies(const struct ps_rule *rule, const double *hyper);
+void nn_cuda_apply(struct nn_context *c, const struct ps_rule *rule, const double *hyper, const struct ps_rule_args *a);
 // pool2d.cu
 extern const struct nn_kernel nn_cuda_maxpool, nn_cuda_maxpool_backward, nn_cuda_avgpool, nn_cuda_avgpool_backward;
 // sequence.cu
@@ -100,7 +111,8 @@ extern const struct nn_kernel nn_cuda_dense, nn_cuda_dense_backward_data, nn_cud
 // y (rows, n) += b, which may be NULL; then the activation.
 void nn_cuda_bias_activation(struct nn_context *c, enum nn_activation act, size_t rows, size_t n, const float *b,
                              float *y);
-// sum (n) = the sum of the rows of x (rows, n)
+// sum (n) = the sum of the rows of x (rows, n), by way of the scratch memory, which a plan reserves.
+enum ps_code nn_cuda_reserve_sum(struct nn_context *c, size_t rows, size_t n, struct ps_error *e);
 void nn_cuda_sum_rows(struct nn_context *c, size_t rows, size_t n, const float *x, float *sum);
 
 // ---- launches of kernels ------------------------------------------------------------------------------------------

@@ -26,15 +26,32 @@ void nn_cuda_bias_activation(struct nn_context *c, enum nn_activation act, size_
 
 // ---- sums of rows -------------------------------------------------------------------------------------------------
 
-enum { SUM_COLUMNS = 32, SUM_ROWS = 8 };
+enum { SUM_COLUMNS = 32, SUM_ROWS = 8, SUM_OF_PART = 256 };
+static const size_t SUM_PARTS = 64;
 
-// A block for 32 columns: each of its 8 rows of threads adds up every 8th row, then the first adds up those sums.
-static __global__ void sum_rows(size_t rows, size_t n, const float *x, float *sum)
+// How many parts the rows are cut into: as many as are worth a block, and have room in the scratch memory.
+static unsigned sum_parts(size_t rows)
+{
+    const size_t parts = rows / SUM_OF_PART;
+    return parts < 2 ? 1 : (unsigned)(parts > SUM_PARTS ? SUM_PARTS : parts);
+}
+
+enum ps_code nn_cuda_reserve_sum(struct nn_context *c, size_t rows, size_t n, struct ps_error *e)
+{
+    const unsigned parts = sum_parts(rows);
+    return parts > 1 ? nn_cuda_reserve(c, parts * n * sizeof(float), e) : PS_OK;
+}
+
+// A block for 32 columns of a part of the rows: each of its 8 rows of threads adds up every 8th row, then the first
+// adds up those sums. sums (parts, n)
+static __global__ void sum_rows(size_t rows, size_t n, const float *x, float *sums)
 {
     __shared__ float part[SUM_ROWS][SUM_COLUMNS];
     const size_t column = (size_t)blockIdx.x * SUM_COLUMNS + threadIdx.x;
+    const size_t per = (rows + gridDim.y - 1) / gridDim.y, first = blockIdx.y * per;
+    const size_t end = first + per < rows ? first + per : rows;
     float mine = 0;
-    for (size_t r = threadIdx.y; column < n && r < rows; r += SUM_ROWS)
+    for (size_t r = first + threadIdx.y; column < n && r < end; r += SUM_ROWS)
         mine += x[r * n + column];
     part[threadIdx.y][threadIdx.x] = mine;
     __syncthreads();
@@ -42,13 +59,22 @@ static __global__ void sum_rows(size_t rows, size_t n, const float *x, float *su
         return;
     for (int k = 1; k < SUM_ROWS; k++)
         mine += part[k][threadIdx.x];
-    sum[column] = mine;
+    sums[blockIdx.y * n + column] = mine;
+}
+
+static void sum_rows_into(struct nn_context *c, size_t rows, size_t n, unsigned parts, const float *x, float *sums)
+{
+    NN_CUDA_RUN(c, sum_rows, dim3((unsigned)((n + SUM_COLUMNS - 1) / SUM_COLUMNS), parts), dim3(SUM_COLUMNS, SUM_ROWS),
+                0, rows, n, x, sums);
 }
 
 void nn_cuda_sum_rows(struct nn_context *c, size_t rows, size_t n, const float *x, float *sum)
 {
-    NN_CUDA_RUN(c, sum_rows, dim3((unsigned)((n + SUM_COLUMNS - 1) / SUM_COLUMNS)), dim3(SUM_COLUMNS, SUM_ROWS), 0,
-                rows, n, x, sum);
+    const unsigned parts = sum_parts(rows);
+    float *sums = parts > 1 ? (float *)c->scratch : sum;
+    sum_rows_into(c, rows, n, parts, x, sums);
+    if (parts > 1)
+        sum_rows_into(c, parts, n, 1, sums, sum);
 }
 
 // ---- runs ---------------------------------------------------------------------------------------------------------
@@ -86,6 +112,13 @@ static void cuda_dense_run_data(const struct nn_frame *f)
     nn_cuda_multiply(f->context, &p);
 }
 
+static enum ps_code cuda_dense_plan_weights(struct nn_context *c, const struct nn_op *op, void **plan,
+                                            struct ps_error *e)
+{
+    (void)plan;
+    return nn_cuda_reserve_sum(c, nn_type_rows(&op->in_type[1]), (size_t)op->out_type[0].dim[1], e);
+}
+
 static const char *cuda_dense_info(const void *plan)
 {
     (void)plan;
@@ -93,5 +126,6 @@ static const char *cuda_dense_info(const void *plan)
 }
 
 const struct nn_kernel nn_cuda_dense = {NULL, cuda_dense_run, NULL, cuda_dense_info};
-const struct nn_kernel nn_cuda_dense_backward_weights = {NULL, cuda_dense_run_weights, NULL, cuda_dense_info};
+const struct nn_kernel nn_cuda_dense_backward_weights = {cuda_dense_plan_weights, cuda_dense_run_weights, NULL,
+                                                         cuda_dense_info};
 const struct nn_kernel nn_cuda_dense_backward_data = {NULL, cuda_dense_run_data, NULL, cuda_dense_info};

@@ -21,9 +21,10 @@ struct pool_cell {
     size_t n;
 };
 
-static __device__ struct pool_cell pool_cell_at(size_t i, int h, int w, int c)
+static __device__ struct pool_cell pool_cell_at(size_t at, int h, int w, int c)
 {
-    const struct pool_cell cell = {(int)(i % c), (int)(i / c % w), (int)(i / c / w % h), i / c / w / h};
+    const unsigned i = (unsigned)at, pixel = i / c;  // 32 bits are divided faster
+    const struct pool_cell cell = {(int)(i % c), (int)(pixel % w), (int)(pixel / w % h), pixel / w / h};
     return cell;
 }
 
