@@ -83,6 +83,19 @@ void nn_cuda_multiply(struct nn_context *c, const struct nn_cuda_product *p);
 
 // ---- kernels, by file ---------------------------------------------------------------------------------------------
 
+// activation.cu
+extern const struct nn_kernel nn_cuda_activation, nn_cuda_activation_backward;
+// broadcast.cu
+extern const struct nn_kernel nn_cuda_binary, nn_cuda_choose, nn_cuda_reduce;
+// losses.cu
+extern const struct nn_kernel nn_cuda_loss, nn_cuda_loss_weights, nn_cuda_mse;
+extern const struct nn_kernel nn_cuda_penalty, nn_cuda_penalty_backward;
+// pointwise.cu
+extern const struct nn_kernel nn_cuda_add, nn_cuda_affine, nn_cuda_copy, nn_cuda_relu, nn_cuda_relu_backward;
+extern const struct nn_kernel nn_cuda_bias, nn_cuda_bias_backward, nn_cuda_both_ways, nn_cuda_both_ways_backward;
+// softmax.cu
+extern const struct nn_kernel nn_cuda_softmax, nn_cuda_softmax_backward, nn_cuda_softmax_xent, nn_cuda_sparse_xent;
+extern const struct nn_kernel nn_cuda_axis_function, nn_cuda_axis_function_backward;
 // conv2d.cu
 extern const struct nn_kernel nn_cuda_conv2d, nn_cuda_conv2d_backward_data, nn_cuda_conv2d_backward_weights;
 // dot.cu
