@@ -13,7 +13,10 @@
 #include "workerd/nn/ops/binary.h"
 #include "workerd/nn/ops/both_ways.h"
 #include "workerd/nn/ops/dot.h"
+#include "workerd/nn/ops/embedding.h"
 #include "workerd/nn/ops/losses.h"
+#include "workerd/nn/ops/mask.h"
+#include "workerd/nn/ops/noise.h"
 #include "workerd/nn/ops/penalty.h"
 
 // What the module says that it is of (module.c).
@@ -30,6 +33,7 @@ static const struct {
     {&nn_op_activation_backward, &nn_cuda_activation_backward},
     {&nn_op_add, &nn_cuda_add},
     {&nn_op_affine, &nn_cuda_affine},
+    {&nn_op_any, &nn_cuda_any},
     {&nn_op_attention_scores, &nn_cuda_attention_scores},
     {&nn_op_attention_softmax, &nn_cuda_attention_softmax},
     {&nn_op_attention_softmax_backward, &nn_cuda_attention_softmax_backward},
@@ -53,11 +57,22 @@ static const struct {
     {&nn_op_dense_backward_weights, &nn_cuda_dense_backward_weights},
     {&nn_op_dot, &nn_cuda_dot, nn_cuda_dot_fits},
     {&nn_op_dot_backward, &nn_cuda_dot_backward, nn_cuda_dot_backward_fits},
+    {&nn_op_dropout, &nn_cuda_dropout},
+    {&nn_op_embedding, &nn_cuda_embedding},
+    {&nn_op_embedding_backward, &nn_cuda_embedding_backward},
+    {&nn_op_flip, &nn_cuda_flip},
     {&nn_op_loss, &nn_cuda_loss},
     {&nn_op_loss_weights, &nn_cuda_loss_weights},
+    {&nn_op_mask_and, &nn_cuda_mask_and},
+    {&nn_op_mask_or, &nn_cuda_mask_or},
+    {&nn_op_masked, &nn_cuda_masked},
+    {&nn_op_masked_mean, &nn_cuda_masked_mean},
+    {&nn_op_masked_mean_backward, &nn_cuda_masked_mean_backward},
     {&nn_op_maxpool, &nn_cuda_maxpool},
     {&nn_op_maxpool_backward, &nn_cuda_maxpool_backward},
     {&nn_op_mse, &nn_cuda_mse},
+    {&nn_op_noise, &nn_cuda_noise},
+    {&nn_op_not_equal, &nn_cuda_not_equal},
     {&nn_op_penalty, &nn_cuda_penalty},
     {&nn_op_penalty_backward, &nn_cuda_penalty_backward},
     {&nn_op_reduce, &nn_cuda_reduce},
@@ -67,8 +82,12 @@ static const struct {
     {&nn_op_softmax_backward, &nn_cuda_softmax_backward},
     {&nn_op_softmax_xent, &nn_cuda_softmax_xent},
     {&nn_op_sparse_xent, &nn_cuda_sparse_xent},
+    {&nn_op_spread, &nn_cuda_spread},
+    {&nn_op_truncate, &nn_cuda_truncate},
     {&nn_op_unit_length, &nn_cuda_unit_length},
     {&nn_op_unit_length_backward, &nn_cuda_unit_length},
+    {&nn_op_window, &nn_cuda_window},
+    {&nn_op_window_backward, &nn_cuda_window_backward},
 };
 
 static const struct nn_kernel *cuda_pick(const struct nn_op *op)

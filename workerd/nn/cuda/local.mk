@@ -13,7 +13,10 @@ nn_cuda_cu = \
 nn_cuda_cu += \
 	workerd/nn/cuda/activation.cu \
 	workerd/nn/cuda/broadcast.cu \
+	workerd/nn/cuda/dropout.cu \
+	workerd/nn/cuda/embedding.cu \
 	workerd/nn/cuda/losses.cu \
+	workerd/nn/cuda/mask.cu \
 	workerd/nn/cuda/pointwise.cu \
 	workerd/nn/cuda/softmax.cu
 nn_cuda_headers = \
