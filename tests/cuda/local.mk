@@ -68,6 +68,7 @@ cuda_tests += $(nn_cuda_tests)
 TESTS += $(nn_cuda_tests)
 nn_cuda_libs = $(nn_cuda_watched) libnnreplica.la libcommon.la libemulator.la $(JANSSON_LIBS) $(CMOCKA_LIBS)
 tests_cuda_test_nn_cuda_SOURCES = $(nn_ops_cases) tests/cuda/home.h tests/cuda/test_nn_cuda.c
+tests_cuda_test_nn_cuda_CPPFLAGS = -I$(top_srcdir)/tests/cuda/include $(AM_CPPFLAGS)
 nodist_EXTRA_tests_cuda_test_nn_cuda_SOURCES = tests/cuda/linked_as.cc
 tests_cuda_test_nn_cuda_LDADD = tests/cuda/home.watched.o $(nn_cuda_libs)
 tests/cuda/home.watched.o: tests/cuda/home.h workerd/nn/model.h

@@ -9,6 +9,7 @@
 #include "tests/cuda/home.h"
 #include "tests/unit/nn_ops/compare.h"
 #include "tests/unit/nn_ops/larger.h"
+#include "workerd/nn/cuda/cuda.h"
 #include "workerd/nn/cuda/module.h"
 
 extern const struct nn_device nn_device_cuda;
@@ -212,6 +213,66 @@ static void test_deterministic(void **state)
         training_close(&t);
     }
     free(first);
+}
+
+// ---- graphs -------------------------------------------------------------------------------------------------------
+
+// Runs of a program whose values are there, of other inputs each: the same as the reference's, whether they are
+// recorded or not.
+static void check_recorded(const struct op_case *c, uint64_t seed)
+{
+    struct op_run ref, gpu;
+    struct ps_error e = {0};
+    begin(seed);
+    run_case(&ref, c, &nn_device_ref, 1);
+    run_case(&gpu, c, &nn_device_cuda, 1);
+    nn_program_keep(gpu.program, true);
+    for (int run = 0; run < 5; run++) {
+        for (size_t i = 0; i < nn_type_count(&c->in[0]); i++)
+            ((float *)gpu.in[0])[i] = ((float *)ref.in[0])[i] += 0.25f;
+        if (run == 3)  // what kernels keep while they run moves
+            assert_int_equal(nn_cuda_reserve(gpu.context, 2 * gpu.context->scratch_bytes + 64, &e), PS_OK);
+        op_go(&ref);
+        op_go(&gpu);
+        assert_close(c->name, "y", op_out(&ref, 0), op_out(&gpu, 0), nn_type_count(&ref.type[0]));
+        assert_int_equal(emu_counted().live_graphs, run > 0);
+    }
+    op_close(&ref);
+    op_close(&gpu);
+    assert_nothing_left();
+    assert_int_equal(emu_counted().live_graphs, 0);
+}
+
+static void test_recorded_steps(void **state)
+{
+    (void)state;
+    struct op_case conv = CONV("recorded", 3, 7, 6, 3, 3, 3, 1, 1, 1, 1, 1, 1, 5, NN_LINEAR, 1);
+    struct op_case dense = DENSE("recorded", 9, 17, 4, NN_LINEAR, 1);
+    conv.learns[0] = dense.learns[0] = false;
+    for (uint64_t seed = 1; seed <= 4 * seeds(); seed++) {
+        check_recorded(&conv, seed);
+        check_recorded(&dense, seed);
+    }
+}
+
+// What is drawn in each step is not recorded.
+static void test_drawn_steps(void **state)
+{
+    (void)state;
+    const struct op_case c = DROPOUT("drawn", 60);
+    struct op_run gpu;
+    float first[4 * 60];
+    begin(1);
+    run_case(&gpu, &c, &nn_device_cuda, 1);
+    nn_program_keep(gpu.program, true);
+    memcpy(first, op_out(&gpu, 0), sizeof first);
+    for (int run = 0; run < 3; run++) {
+        gpu.step.number++;
+        op_go(&gpu);
+        assert_memory_not_equal(first, op_out(&gpu, 0), sizeof first);
+    }
+    assert_int_equal(emu_counted().live_graphs, 0);
+    op_close(&gpu);
 }
 
 // ---- rules on the device ------------------------------------------------------------------------------------------
@@ -488,6 +549,8 @@ int main(void)
         cmocka_unit_test(test_larger_operators),
         cmocka_unit_test(test_steps),
         cmocka_unit_test(test_deterministic),
+        cmocka_unit_test(test_recorded_steps),
+        cmocka_unit_test(test_drawn_steps),
         cmocka_unit_test(test_rules),
         cmocka_unit_test(test_values_stay),
         cmocka_unit_test(test_rule_of_the_host),

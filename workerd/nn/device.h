@@ -39,6 +39,13 @@ struct nn_device_memory {
     // Waits for that copy and those taken before it; for all that is queued.
     enum ps_code (*wait)(struct nn_context *context, uint64_t ticket, struct ps_error *e);
     enum ps_code (*finish)(struct nn_context *context, struct ps_error *e);
+    // From record to recorded nothing is done, but recorded: all that is queued, with its arguments as they are. replay
+    // queues it. record returns false: not now; recorded NULL: something in it cannot be recorded; replay false: it has
+    // to be recorded anew.
+    bool (*record)(struct nn_context *context);
+    void *(*recorded)(struct nn_context *context);
+    bool (*replay)(struct nn_context *context, void *graph);
+    void (*free_graph)(struct nn_context *context, void *graph);
 };
 
 struct nn_device {

@@ -61,6 +61,7 @@ struct nn_op_class {
     // for the backward pass: cheap. The tensor that is out[0] then; -1: keep it. NULL: always.
     int (*again)(struct nn_tape *t, const struct nn_op *op);
     int in_place;  // 1 + the input in whose memory out[0] may lie; 0: in none
+    bool draws;    // what it computes depends on the step (nn_frame.step)
 };
 
 // ---- attributes ---------------------------------------------------------------------------------------------------

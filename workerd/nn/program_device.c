@@ -74,6 +74,15 @@ static bool copies_is_kept(const struct nn_program *p, int root)
     return p->life[root].last == p->tape.n_ops;
 }
 
+// Does every step queue the same?
+static bool copies_is_steady(const struct nn_program *p)
+{
+    bool steady = true;
+    for (int k = 0; k < p->tape.n_ops; k++)
+        steady &= !instruction_on_host(&p->instruction[k]) && !p->tape.op[k].class->draws;
+    return steady;
+}
+
 void nn_program_plan_copies(struct nn_program *p)
 {
     const size_t tensors = (size_t)p->tape.n_tensors;
@@ -81,6 +90,7 @@ void nn_program_plan_copies(struct nn_program *p)
     p->host_at = ps_alloc((tensors + 1) * sizeof *p->host_at);
     p->ticket = ps_alloc((p->n_ready + 1) * sizeof *p->ticket);
     p->staging = copies_most_arguments(p);
+    p->steady = copies_is_steady(p);
     copies_find_variables(p);
     for (int i = 0; i < p->tape.n_tensors; i++) {
         const struct nn_tensor *t = copies_tensor(p, i);
@@ -91,8 +101,16 @@ void nn_program_plan_copies(struct nn_program *p)
     }
 }
 
+static void program_drop_graph(struct nn_program *p)
+{
+    if (p->graph)
+        p->device->memory->free_graph(p->context, p->graph);
+    p->graph = NULL;
+}
+
 void nn_program_free_copies(struct nn_program *p)
 {
+    program_drop_graph(p);
     free(p->host);
     free(p->host_at);
     free(p->ticket);
@@ -103,6 +121,7 @@ void nn_program_free_copies(struct nn_program *p)
 void nn_program_bind_copies(struct nn_program *p, const struct nn_bound *b)
 {
     p->staged = b->staging;
+    program_drop_graph(p);
     for (int i = 0; i < p->tape.n_tensors; i++) {
         const struct nn_tensor *t = copies_tensor(p, i);
         if (t->place == NN_PLACE_WEIGHT)
@@ -133,15 +152,23 @@ static uint64_t program_take(struct nn_program *p, int tensor)
                                    nn_type_bytes(&copies_tensor(p, tensor)->type));
 }
 
-static void program_put_columns(struct nn_program *p, const void *const *column)
+static bool copies_is_column(const struct nn_program *p, int tensor)
 {
-    for (int i = 0; i < p->tape.n_tensors; i++) {
-        const struct nn_tensor *t = copies_tensor(p, i);
-        if (t->place != NN_PLACE_INPUT || p->life[i].first < 0)
-            continue;
-        memcpy(p->host[i], column[t->index], nn_type_bytes(&t->type));
-        program_put(p, i);
-    }
+    return copies_tensor(p, tensor)->place == NN_PLACE_INPUT && p->life[tensor].first >= 0;
+}
+
+static void program_stage_columns(struct nn_program *p, const void *const *column)
+{
+    for (int i = 0; i < p->tape.n_tensors; i++)
+        if (copies_is_column(p, i))
+            memcpy(p->host[i], column[copies_tensor(p, i)->index], nn_type_bytes(&copies_tensor(p, i)->type));
+}
+
+static void program_put_columns(struct nn_program *p)
+{
+    for (int i = 0; i < p->tape.n_tensors; i++)
+        if (copies_is_column(p, i))
+            program_put(p, i);
 }
 
 static void program_take_kept(struct nn_program *p)
@@ -245,16 +272,46 @@ static enum ps_code program_end(struct nn_program *p, enum ps_code code, struct 
     return code;
 }
 
+static enum ps_code program_step(struct nn_program *p, const struct nn_step *step, const struct nn_hooks *hooks,
+                                 struct nn_times *times, struct ps_error *e)
+{
+    program_put_columns(p);
+    if (program_queue(p, step, hooks, times, e))
+        return e->code;
+    program_take_kept(p);
+    return program_deliver(p, hooks, times, e);
+}
+
+static void program_record(struct nn_program *p, const struct nn_step *step)
+{
+    struct ps_error e = {PS_OK, ""};
+    if (!p->device->memory->record(p->context))
+        return;
+    program_step(p, step, NULL, NULL, &e);
+    p->graph = p->device->memory->recorded(p->context);
+    p->steady = p->graph != NULL;
+}
+
+// The first run is as any other: kernels are loaded when they are first used.
+static bool program_replay(struct nn_program *p, const struct nn_step *step)
+{
+    if (!p->steady || p->kept_runs++ == 0)
+        return false;
+    if (p->graph && p->device->memory->replay(p->context, p->graph))
+        return true;
+    program_drop_graph(p);
+    program_record(p, step);
+    return p->graph && p->device->memory->replay(p->context, p->graph);
+}
+
 enum ps_code nn_program_run_device(struct nn_program *p, const void *const *column, const struct nn_step *step,
                                    const struct nn_hooks *hooks, struct nn_times *times, struct ps_error *e)
 {
+    enum ps_code code = PS_OK;
     p->device->enter(p->context);
-    program_put_columns(p, column);
-    enum ps_code code = program_queue(p, step, hooks, times, e);
-    if (code == PS_OK) {
-        program_take_kept(p);
-        code = program_deliver(p, hooks, times, e);
-    }
+    program_stage_columns(p, column);
+    if (!p->keeps || times || !program_replay(p, step))
+        code = program_step(p, step, hooks, times, e);
     code = program_end(p, code, e);
     p->device->leave(p->context);
     return code;

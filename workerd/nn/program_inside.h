@@ -43,6 +43,10 @@ struct nn_program {
     int *value, *slope;  // [variables]: the tensors of its value and of its gradient; -1: there is none
     uint64_t *ticket;    // [n_ready]: of the copy that brings its gradient
     bool keeps;          // values are there, gradients stay there
+    // Of runs that keep: what they queue, recorded at the second of them, where every one queues the same.
+    void *graph;
+    int kept_runs;
+    bool steady;
 };
 
 // The tensor whose memory a tensor is.

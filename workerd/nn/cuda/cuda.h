@@ -41,6 +41,7 @@ struct nn_context {
     cudaStream_t stream;  // kernels, copies to the device
     cudaStream_t copies;  // copies from the device
     cublasHandle_t blas;
+    void *workspace;        // its own: products do not allocate while a step is recorded
     struct ps_error error;  // the first one; from then on nothing is queued
     // Scratch memory of the kernels, which run one after the other: as much as the one that needs most (a plan asks,
     // nn_cuda_reserve). Where it lies is known when a kernel runs.
@@ -48,6 +49,7 @@ struct nn_context {
     size_t scratch_bytes;
     // Copies from the device: all that have number below `finished` are done; the others have an event each.
     uint64_t taken, finished;
+    uint64_t recorded_from;  // the first copy of what is recorded
     cudaEvent_t *arrived, queued;
     size_t n_arrived;
 };
@@ -57,6 +59,12 @@ void nn_cuda_note(struct nn_context *c, cudaError_t error, const char *what);
 void nn_cuda_note_blas(struct nn_context *c, cublasStatus_t status, const char *what);
 // For a plan: kernels find at least so many bytes at c->scratch when they run.
 enum ps_code nn_cuda_reserve(struct nn_context *c, size_t bytes, struct ps_error *e);
+
+// graph.c: nn_device_memory's
+bool nn_cuda_record(struct nn_context *c);
+void *nn_cuda_recorded(struct nn_context *c);
+bool nn_cuda_replay(struct nn_context *c, void *graph);
+void nn_cuda_free_graph(struct nn_context *c, void *graph);
 
 extern const struct nn_device_memory nn_cuda_memory;
 void nn_cuda_open_memory(struct nn_context *c);

@@ -158,14 +158,20 @@ static void cuda_close(struct nn_context *c)
     free(c);
 }
 
-static void cuda_open_blas(struct nn_context *c)
+enum { WORKSPACE = 4 << 20 };  // what cuBLAS takes by itself
+
+static enum ps_code cuda_open_blas(struct nn_context *c, struct ps_error *e)
 {
     nn_cuda_note_blas(c, cublasCreate(&c->blas), "cuBLAS");
     if (c->error.code)
-        return;
+        return ps_fail(e, c->error.code, "%s", c->error.text);
+    if (nn_cuda_memory.get(c, WORKSPACE, &c->workspace, e))
+        return ps_error_prefix(e, "cuBLAS");
     nn_cuda_note_blas(c, cublasSetStream(c->blas, c->stream), "cuBLAS");
+    nn_cuda_note_blas(c, cublasSetWorkspace(c->blas, c->workspace, WORKSPACE), "cuBLAS");
     nn_cuda_note_blas(c, cublasSetMathMode(c->blas, CUBLAS_DEFAULT_MATH), "cuBLAS");
     nn_cuda_note_blas(c, cublasSetAtomicsMode(c->blas, CUBLAS_ATOMICS_NOT_ALLOWED), "cuBLAS");
+    return c->error.code ? ps_fail(e, c->error.code, "%s", c->error.text) : PS_OK;
 }
 
 static enum ps_code cuda_open(int index, int threads, struct nn_context **context, struct ps_error *e)
@@ -182,9 +188,7 @@ static enum ps_code cuda_open(int index, int threads, struct nn_context **contex
     cuda_name(c);
     nn_cuda_note(c, cudaSetDevice(index), "cudaSetDevice");
     nn_cuda_open_memory(c);
-    cuda_open_blas(c);
-    if (c->error.code) {
-        ps_fail(e, c->error.code, "%s", c->error.text);
+    if (cuda_open_blas(c, e)) {
         cuda_close(c);
         return e->code;
     }
@@ -212,6 +216,8 @@ static void cuda_describe(char *text, size_t size)
     else if (cudaGetDeviceProperties(&first, 0) == cudaSuccess)
         snprintf(text, size, "CUDA %d.%d, %d of %s, %.1f GiB", CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10, count,
                  first.name, (double)first.totalGlobalMem / (1 << 30));
+    else
+        snprintf(text, size, "CUDA %d.%d, %d GPUs", CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10, count);
 }
 
 const struct nn_device nn_device_cuda = {.name = "gpu",

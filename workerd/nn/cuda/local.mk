@@ -2,6 +2,7 @@
 nn_cuda_c = \
 	workerd/nn/cuda/blas.c \
 	workerd/nn/cuda/device.c \
+	workerd/nn/cuda/graph.c \
 	workerd/nn/cuda/memory.c
 nn_cuda_cu = \
 	workerd/nn/cuda/conv2d.cu \

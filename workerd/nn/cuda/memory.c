@@ -30,6 +30,7 @@ void nn_cuda_close_memory(struct nn_context *c)
     if (c->stream)
         cudaStreamDestroy(c->stream);
     cudaFree(c->scratch);
+    cudaFree(c->workspace);
     free(c->arrived);
 }
 
@@ -154,4 +155,8 @@ const struct nn_device_memory nn_cuda_memory = {.get = memory_get,
                                                 .put = memory_put,
                                                 .take = memory_take,
                                                 .wait = memory_wait,
-                                                .finish = memory_finish};
+                                                .finish = memory_finish,
+                                                .record = nn_cuda_record,
+                                                .recorded = nn_cuda_recorded,
+                                                .replay = nn_cuda_replay,
+                                                .free_graph = nn_cuda_free_graph};

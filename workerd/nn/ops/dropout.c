@@ -38,4 +38,5 @@ const struct nn_op_class nn_op_dropout = {.name = "dropout",
                                           .infer = dropout_infer,
                                           .differentiate = dropout_differentiate,
                                           .reference = dropout_reference,
-                                          .in_place = 1};
+                                          .in_place = 1,
+                                          .draws = true};

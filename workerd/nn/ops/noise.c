@@ -199,12 +199,19 @@ const struct nn_op_class nn_op_noise = {.name = "noise",
                                         .infer = noise_infer,
                                         .differentiate = noise_differentiate,
                                         .reference = noise_reference,
-                                        .in_place = 1 + 0};
-const struct nn_op_class nn_op_flip = {
-    .name = "flip", .infer = flip_infer, .differentiate = flip_differentiate, .reference = flip_reference};
-const struct nn_op_class nn_op_window = {
-    .name = "window", .infer = window_infer, .differentiate = window_differentiate, .reference = window_reference};
+                                        .in_place = 1 + 0,
+                                        .draws = true};
+const struct nn_op_class nn_op_flip = {.name = "flip",
+                                       .infer = flip_infer,
+                                       .differentiate = flip_differentiate,
+                                       .reference = flip_reference,
+                                       .draws = true};
+const struct nn_op_class nn_op_window = {.name = "window",
+                                         .infer = window_infer,
+                                         .differentiate = window_differentiate,
+                                         .reference = window_reference,
+                                         .draws = true};
 const struct nn_op_class nn_op_window_backward = {
-    .name = "window_backward", .infer = window_infer_backward, .reference = window_reference_backward};
+    .name = "window_backward", .infer = window_infer_backward, .reference = window_reference_backward, .draws = true};
 const struct nn_op_class nn_op_constant = {
     .name = "constant", .infer = constant_infer, .reference = constant_reference};
