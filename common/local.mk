@@ -8,6 +8,7 @@ libcommon_la_SOURCES = \
 	common/wire/dtype.c common/wire/dtype.h \
 	common/base/error.c common/base/error.h \
 	common/base/hash.h \
+	common/base/host_device.h \
 	common/base/limits.h \
 	common/base/log.c common/base/log.h \
 	common/base/machine.c common/base/machine.h \

@@ -6,6 +6,8 @@
 
 #include <stdint.h>
 
+#include "common/base/host_device.h"
+
 enum ps_purpose {
     PS_RANDOM_INIT = 1,     // a: variable's index in the model, b: element / 4
     PS_RANDOM_SHUFFLE = 2,  // a: epoch, b: index
@@ -18,7 +20,7 @@ enum ps_purpose {
 
 // Constants and ten rounds: Salmon et al. 2011, table 2 and section 3.3. Inline, so that a loop over b becomes vector
 // code.
-static inline void ps_philox(uint64_t seed, uint32_t purpose, uint64_t a, uint64_t b, uint32_t out[4])
+static inline PS_HOST_DEVICE void ps_philox(uint64_t seed, uint32_t purpose, uint64_t a, uint64_t b, uint32_t out[4])
 {
     uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32) ^ (purpose * 0x85EBCA6Bu);
     uint32_t c0 = (uint32_t)b, c1 = (uint32_t)(b >> 32), c2 = (uint32_t)a, c3 = (uint32_t)(a >> 32);
@@ -37,7 +39,7 @@ static inline void ps_philox(uint64_t seed, uint32_t purpose, uint64_t a, uint64
     out[3] = c3;
 }
 
-static inline float ps_uniform(uint32_t x)  // [0, 1), 24 bits
+static inline PS_HOST_DEVICE float ps_uniform(uint32_t x)  // [0, 1), 24 bits
 {
     return (float)(x >> 8) * 0x1p-24f;
 }

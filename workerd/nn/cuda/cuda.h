@@ -91,6 +91,26 @@ void nn_cuda_multiply(struct nn_context *c, const struct nn_cuda_product *p);
 
 // ---- kernels, by file ---------------------------------------------------------------------------------------------
 
+// activation.cu
+extern const struct nn_kernel nn_cuda_activation, nn_cuda_activation_backward;
+// broadcast.cu
+extern const struct nn_kernel nn_cuda_binary, nn_cuda_choose, nn_cuda_reduce;
+// dropout.cu
+extern const struct nn_kernel nn_cuda_dropout, nn_cuda_noise, nn_cuda_flip, nn_cuda_window, nn_cuda_window_backward;
+// embedding.cu
+extern const struct nn_kernel nn_cuda_embedding, nn_cuda_embedding_backward, nn_cuda_truncate, nn_cuda_spread;
+// losses.cu
+extern const struct nn_kernel nn_cuda_loss, nn_cuda_loss_weights, nn_cuda_mse;
+extern const struct nn_kernel nn_cuda_penalty, nn_cuda_penalty_backward;
+// mask.cu
+extern const struct nn_kernel nn_cuda_not_equal, nn_cuda_any, nn_cuda_mask_or, nn_cuda_mask_and, nn_cuda_masked;
+extern const struct nn_kernel nn_cuda_masked_mean, nn_cuda_masked_mean_backward;
+// pointwise.cu
+extern const struct nn_kernel nn_cuda_add, nn_cuda_affine, nn_cuda_copy, nn_cuda_relu, nn_cuda_relu_backward;
+extern const struct nn_kernel nn_cuda_bias, nn_cuda_bias_backward, nn_cuda_both_ways, nn_cuda_both_ways_backward;
+// softmax.cu
+extern const struct nn_kernel nn_cuda_softmax, nn_cuda_softmax_backward, nn_cuda_softmax_xent, nn_cuda_sparse_xent;
+extern const struct nn_kernel nn_cuda_axis_function, nn_cuda_axis_function_backward;
 // conv2d.cu
 extern const struct nn_kernel nn_cuda_conv2d, nn_cuda_conv2d_backward_data, nn_cuda_conv2d_backward_weights;
 // dot.cu

@@ -6,9 +6,18 @@
 #include "config.h"
 #include "workerd/nn/cuda/cuda.h"
 #include "workerd/nn/cuda/version.h"
+#include "workerd/nn/ops/activation.h"
 #include "workerd/nn/ops/attention.h"
 #include "workerd/nn/ops/avgpool.h"
+#include "workerd/nn/ops/bias.h"
+#include "workerd/nn/ops/binary.h"
+#include "workerd/nn/ops/both_ways.h"
 #include "workerd/nn/ops/dot.h"
+#include "workerd/nn/ops/embedding.h"
+#include "workerd/nn/ops/losses.h"
+#include "workerd/nn/ops/mask.h"
+#include "workerd/nn/ops/noise.h"
+#include "workerd/nn/ops/penalty.h"
 
 // What the module says that it is of (module.c).
 extern const char nn_cuda_version[];
@@ -20,24 +29,65 @@ static const struct {
     const struct nn_kernel *kernel;
     bool (*fits)(const struct nn_op *op);  // NULL: whatever the shapes are
 } kernels[] = {
+    {&nn_op_activation, &nn_cuda_activation},
+    {&nn_op_activation_backward, &nn_cuda_activation_backward},
+    {&nn_op_add, &nn_cuda_add},
+    {&nn_op_affine, &nn_cuda_affine},
+    {&nn_op_any, &nn_cuda_any},
     {&nn_op_attention_scores, &nn_cuda_attention_scores},
     {&nn_op_attention_softmax, &nn_cuda_attention_softmax},
     {&nn_op_attention_softmax_backward, &nn_cuda_attention_softmax_backward},
     {&nn_op_attention_sum, &nn_cuda_attention_sum},
     {&nn_op_avgpool, &nn_cuda_avgpool},
     {&nn_op_avgpool_backward, &nn_cuda_avgpool_backward},
+    {&nn_op_axis_function, &nn_cuda_axis_function},
+    {&nn_op_axis_function_backward, &nn_cuda_axis_function_backward},
+    {&nn_op_bias, &nn_cuda_bias},
+    {&nn_op_bias_backward, &nn_cuda_bias_backward},
+    {&nn_op_binary, &nn_cuda_binary},
+    {&nn_op_both_ways, &nn_cuda_both_ways},
+    {&nn_op_both_ways_backward, &nn_cuda_both_ways_backward},
+    {&nn_op_choose, &nn_cuda_choose},
     {&nn_op_conv2d, &nn_cuda_conv2d},
     {&nn_op_conv2d_backward_data, &nn_cuda_conv2d_backward_data},
     {&nn_op_conv2d_backward_weights, &nn_cuda_conv2d_backward_weights},
+    {&nn_op_copy, &nn_cuda_copy},
     {&nn_op_dense, &nn_cuda_dense},
     {&nn_op_dense_backward_data, &nn_cuda_dense_backward_data},
     {&nn_op_dense_backward_weights, &nn_cuda_dense_backward_weights},
     {&nn_op_dot, &nn_cuda_dot, nn_cuda_dot_fits},
     {&nn_op_dot_backward, &nn_cuda_dot_backward, nn_cuda_dot_backward_fits},
+    {&nn_op_dropout, &nn_cuda_dropout},
+    {&nn_op_embedding, &nn_cuda_embedding},
+    {&nn_op_embedding_backward, &nn_cuda_embedding_backward},
+    {&nn_op_flip, &nn_cuda_flip},
+    {&nn_op_loss, &nn_cuda_loss},
+    {&nn_op_loss_weights, &nn_cuda_loss_weights},
+    {&nn_op_mask_and, &nn_cuda_mask_and},
+    {&nn_op_mask_or, &nn_cuda_mask_or},
+    {&nn_op_masked, &nn_cuda_masked},
+    {&nn_op_masked_mean, &nn_cuda_masked_mean},
+    {&nn_op_masked_mean_backward, &nn_cuda_masked_mean_backward},
     {&nn_op_maxpool, &nn_cuda_maxpool},
     {&nn_op_maxpool_backward, &nn_cuda_maxpool_backward},
+    {&nn_op_mse, &nn_cuda_mse},
+    {&nn_op_noise, &nn_cuda_noise},
+    {&nn_op_not_equal, &nn_cuda_not_equal},
+    {&nn_op_penalty, &nn_cuda_penalty},
+    {&nn_op_penalty_backward, &nn_cuda_penalty_backward},
+    {&nn_op_reduce, &nn_cuda_reduce},
+    {&nn_op_relu, &nn_cuda_relu},
+    {&nn_op_relu_backward, &nn_cuda_relu_backward},
+    {&nn_op_softmax, &nn_cuda_softmax},
+    {&nn_op_softmax_backward, &nn_cuda_softmax_backward},
+    {&nn_op_softmax_xent, &nn_cuda_softmax_xent},
+    {&nn_op_sparse_xent, &nn_cuda_sparse_xent},
+    {&nn_op_spread, &nn_cuda_spread},
+    {&nn_op_truncate, &nn_cuda_truncate},
     {&nn_op_unit_length, &nn_cuda_unit_length},
     {&nn_op_unit_length_backward, &nn_cuda_unit_length},
+    {&nn_op_window, &nn_cuda_window},
+    {&nn_op_window_backward, &nn_cuda_window_backward},
 };
 
 static const struct nn_kernel *cuda_pick(const struct nn_op *op)

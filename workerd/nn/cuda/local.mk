@@ -11,9 +11,19 @@ nn_cuda_cu = \
 	workerd/nn/cuda/pool2d.cu \
 	workerd/nn/cuda/rule.cu \
 	workerd/nn/cuda/sequence.cu
+nn_cuda_cu += \
+	workerd/nn/cuda/activation.cu \
+	workerd/nn/cuda/broadcast.cu \
+	workerd/nn/cuda/dropout.cu \
+	workerd/nn/cuda/embedding.cu \
+	workerd/nn/cuda/losses.cu \
+	workerd/nn/cuda/mask.cu \
+	workerd/nn/cuda/pointwise.cu \
+	workerd/nn/cuda/softmax.cu
 nn_cuda_headers = \
 	workerd/nn/cuda/cuda.h \
 	workerd/nn/cuda/launch.h \
+	workerd/nn/cuda/teams.h \
 	workerd/nn/cuda/version.h
 EXTRA_DIST += $(nn_cuda_c) $(nn_cuda_cu) $(nn_cuda_headers)
 

@@ -5,6 +5,7 @@
 #ifndef NN_OPS_EMBEDDING_H
 #define NN_OPS_EMBEDDING_H
 
+#include "common/base/host_device.h"
 #include "workerd/nn/op.h"
 
 extern const struct nn_op_class nn_op_embedding;           // table (rows, width), ids (...) int32 -> y (..., width)
@@ -13,7 +14,7 @@ extern const struct nn_op_class nn_op_truncate;            // x -> int32, toward
 extern const struct nn_op_class nn_op_spread;              // x (n) uint64; attr: int k -> (k n): k x, k x + 1, ...
 
 // The row that a number reads.
-static inline size_t nn_embedding_row(int32_t id, int64_t rows)
+static inline PS_HOST_DEVICE size_t nn_embedding_row(int32_t id, int64_t rows)
 {
     return id < 0 ? 0 : (size_t)(id < rows ? id : rows - 1);
 }
