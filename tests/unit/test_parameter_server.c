@@ -34,6 +34,7 @@ struct psc_client {
     size_t shared;
     uint64_t given, given_before;  // examples: in all; before the last share
     uint64_t pushed;               // examples whose push was waited for
+    uint32_t share_rounds;         // as psc_connect was told
     bool late, draining, follows;  // not the chief
     int changes_refused;
 };
@@ -75,7 +76,8 @@ void psc_cluster_free(psc_cluster *cluster)
 
 psc_code psc_connect(const psc_cluster *cluster, const psc_options *options, psc_client **to, psc_error *error)
 {
-    (void)cluster, (void)options, (void)error;
+    (void)cluster, (void)error;
+    client.share_rounds = options->share_rounds;
     *to = &client;
     return PSC_OK;
 }
@@ -726,6 +728,26 @@ static void fragments_leave_in_turn(void **state)
     end(&w);
 }
 
+// All wait for each other between two shares.
+static void shares_are_of_periods(void **state)
+{
+    static const struct {
+        const char *settings;
+        uint32_t rounds;
+    } of[] = {{"name: local_steps", 1},
+              {"name: local_steps, fragments: 2", 8},
+              {"name: local_steps, fragment_sync_delay: 2", 8},
+              {"name: local_steps, replicas_to_aggregate: 1", 0},
+              {"name: local_steps, update: async", 0}};
+    (void)state;
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        struct worker w;
+        begin(&w, "sgd", of[i].settings);
+        assert_int_equal(client.share_rounds, of[i].rounds);
+        end(&w);
+    }
+}
+
 // A worker that comes late has new slots: its first step of adam is as long as anyone's first.
 static void late_slots_are_new(void **state)
 {
@@ -773,6 +795,7 @@ int main(void)
         cmocka_unit_test_setup(periods_are_exchanged, begin_local_steps),
         cmocka_unit_test_setup(ranges_are_periods, begin_local_steps),
         cmocka_unit_test_setup(fragments_leave_in_turn, begin_local_steps),
+        cmocka_unit_test_setup(shares_are_of_periods, begin_local_steps),
         cmocka_unit_test_setup(late_slots_are_new, begin_local_steps),
         cmocka_unit_test_setup(no_memory_for_local_steps, begin_local_steps),
     };
