@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// workerd/strategy: what parameter_server and local_steps ask of libclient, and when. libclient is the test's: it writes down what it
-// is asked, and answers at once.
+// workerd/strategy: what parameter_server and local_steps ask of libclient, and when. libclient is the test's: it writes
+// down what it is asked, and answers at once.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -716,7 +716,7 @@ static void ranges_are_periods(void **state)
 }
 
 // In fragments: each leaves in its time, but in the last period of a share all at the end.
-static void fragments_leave_in_turn(void **state)
+static void fragments_leave_one_by_one(void **state)
 {
     struct worker w;
     (void)state;
@@ -794,7 +794,7 @@ int main(void)
         cmocka_unit_test_setup(ends_with_averages, begin_world),
         cmocka_unit_test_setup(periods_are_exchanged, begin_local_steps),
         cmocka_unit_test_setup(ranges_are_periods, begin_local_steps),
-        cmocka_unit_test_setup(fragments_leave_in_turn, begin_local_steps),
+        cmocka_unit_test_setup(fragments_leave_one_by_one, begin_local_steps),
         cmocka_unit_test_setup(shares_are_of_periods, begin_local_steps),
         cmocka_unit_test_setup(late_slots_are_new, begin_local_steps),
         cmocka_unit_test_setup(no_memory_for_local_steps, begin_local_steps),
