@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// workerd/strategy: what parameter_server and local_steps ask of libclient, and when. libclient is the test's: it writes
-// down what it is asked, and answers at once.
+// workerd/strategy: what parameter_server and local_steps ask of libclient, and when. libclient is the test's: it
+// writes down what it is asked, and answers at once.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
