@@ -115,13 +115,14 @@ typedef struct psc_options {
     // that is done gives its name up.
     psc_on_existing on_existing;
     psc_transport transport;
-    int timeout_ms;         // for connecting and joining, and default of every operation; 0: 60,000; waits for a
-                            // round or a barrier have no limit of their own as long as those waited for live
-    size_t chunk_bytes;     // payload per request; 0: 512 KiB; at most 4 MiB
-    uint32_t staleness;     // PSC_SSP: steps that a worker may be ahead of the slowest
-    uint32_t share_rounds;  // PSC_SYNC: rounds of which a share of psc_lease is at most; the same for all workers. Who
-                            // joins a running job gets a share with the next ones. 0: of all that is left of the epoch
-    int join_within_ms;     // who has not joined the job by then is not waited for; 0: 60,000
+    int timeout_ms;      // for connecting and joining, and default of every operation; 0: 60,000; waits for a
+                         // round or a barrier have no limit of their own as long as those waited for live
+    size_t chunk_bytes;  // payload per request; 0: 512 KiB; at most 4 MiB
+    uint32_t staleness;  // PSC_SSP: steps that a worker may be ahead of the slowest
+    int join_within_ms;  // who has not joined the job by then is not waited for; 0: 60,000
+    // PSC_SYNC: rounds of which a share of psc_lease is at most; the same for all workers. Who joins a running job gets
+    // a share with the next ones. 0: of all that is left of the epoch.
+    uint32_t share_rounds;
     // For a signal handler: not long (200 ms) after this has become other than 0, everything that waits ends with
     // CANCELLED, psc_connect too, and nothing more is begun but psc_close. May be NULL.
     const volatile sig_atomic_t *stop;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// workerd/strategy: what parameter_server asks of libclient, and when. libclient is the test's: it writes down what it
-// is asked, and answers at once.
+// workerd/strategy: what parameter_server and local_steps ask of libclient, and when. libclient is the test's: it
+// writes down what it is asked, and answers at once.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -34,7 +34,8 @@ struct psc_client {
     size_t shared;
     uint64_t given, given_before;  // examples: in all; before the last share
     uint64_t pushed;               // examples whose push was waited for
-    bool draining, follows;        // not the chief
+    uint32_t share_rounds;         // as psc_connect was told
+    bool late, draining, follows;  // not the chief
     int changes_refused;
 };
 
@@ -75,7 +76,8 @@ void psc_cluster_free(psc_cluster *cluster)
 
 psc_code psc_connect(const psc_cluster *cluster, const psc_options *options, psc_client **to, psc_error *error)
 {
-    (void)cluster, (void)options, (void)error;
+    (void)cluster, (void)error;
+    client.share_rounds = options->share_rounds;
     *to = &client;
     return PSC_OK;
 }
@@ -112,8 +114,7 @@ psc_code psc_barrier(psc_client *c, const char *name, psc_error *error)
 
 bool psc_is_late(psc_client *c)
 {
-    (void)c;
-    return false;
+    return c->late;
 }
 
 uint64_t psc_data_epoch(psc_client *c)
@@ -295,6 +296,7 @@ static const char large_text[] =
     "{\"class_name\": \"Dense\", \"config\": {\"name\": \"b\", \"units\": 3}}]}}";
 
 static const char *document = model_text;
+static const struct wk_strategy *strategy = &wk_parameter_server;
 
 enum { N_PARAMS = 4, N_TRAINED = 2, BATCH = 4, EXAMPLES = 100, AHEAD = 4 };
 
@@ -313,16 +315,16 @@ static void must(enum ps_code code, const struct ps_error *e)
         fail_msg("%s", e->text);
 }
 
-static enum ps_code open_worker(struct worker *w, const char *optimizer, const char *strategy, struct ps_error *e)
+static enum ps_code open_worker(struct worker *w, const char *optimizer, const char *settings, struct ps_error *e)
 {
     static const struct ps_loss mse = PS_LOSS(.kind = PS_LOSS_MSE);
     static const volatile sig_atomic_t stop;
     char text[512];
     memset(w, 0, sizeof *w);
     snprintf(text, sizeof text,
-             "model: m\ndata: {kind: synthetic-digits}\nloss: {name: mse}\noptimizer: {name: sgd, %s}\n"
+             "model: m\ndata: {kind: synthetic-digits}\nloss: {name: mse}\noptimizer: {name: %s}\n"
              "strategy: {%s}\nbatch_size: %d\nseed: 5\n",
-             optimizer, strategy, BATCH);
+             optimizer, settings, BATCH);
     must(ps_job_parse(text, strlen(text), "job.yaml", NULL, 0, &w->job, e), e);
     must(nn_model_parse(document, "test", &w->model, e), e);
     must(nn_replica_create(w->model, "ref", BATCH, 1, 1, &mse, &w->env.replica, e), e);
@@ -332,34 +334,33 @@ static enum ps_code open_worker(struct worker *w, const char *optimizer, const c
     w->env.workers = w->env.min_workers = 1;
     w->env.stop = &stop;
     assert_int_equal(N_PARAMS, nn_model_params(w->model));
-    return wk_parameter_server.open(&w->env, &w->state, e);
+    return strategy->open(&w->env, &w->state, e);
 }
 
-static void begin(struct worker *w, const char *optimizer, const char *strategy)
+static void begin(struct worker *w, const char *optimizer, const char *settings)
 {
     struct ps_error e = {.code = PS_OK};
-    must(open_worker(w, optimizer, strategy, &e), &e);
+    must(open_worker(w, optimizer, settings, &e), &e);
     client.log[0] = '\0';
 }
 
 static void end(struct worker *w)
 {
     if (w->state)
-        wk_parameter_server.close(w->state, NULL);
+        strategy->close(w->state, NULL);
     nn_replica_free(w->env.replica);
     nn_model_free(w->model);
     ps_job_free(w->job);
 }
 
 // One step; every gradient is 1. It goes through the variables as a chain of layers does.
-static void train(struct worker *w, uint64_t step, int rows)
+static void train_work(struct worker *w, const struct wk_work *work)
 {
-    const struct wk_home *home = wk_parameter_server.home;
-    const struct wk_work work = {.step = step, .rows = rows};
+    const struct wk_home *home = strategy->home;
     struct ps_error e = {.code = PS_OK};
     const size_t *order, n = nn_replica_order(w->env.replica, &order);
-    must(home->begin(w->state, &work, &e), &e);
-    for (size_t k = n; k--;) {
+    must(home->begin(w->state, work, &e), &e);
+    for (size_t k = n; home->need && k--;) {
         say("need ");
         must(home->need(w->state, order[k], &e), &e);
     }
@@ -367,11 +368,18 @@ static void train(struct worker *w, uint64_t step, int rows)
         const struct nn_param *p = nn_model_param(w->model, order[k]);
         for (uint64_t i = 0; i < p->count; i++)
             nn_replica_grad(w->env.replica, order[k])[i] = 1;
+        if (!home->ready)
+            continue;
         say("ready ");
         home->ready(w->state, order[k]);
     }
-    must(home->end(w->state, &work, &e), &e);
+    must(home->end(w->state, work, &e), &e);
     say("end ");
+}
+
+static void train(struct worker *w, uint64_t step, int rows)
+{
+    train_work(w, &(struct wk_work){.step = step, .rows = rows});
 }
 
 // Fills the ring of batches that are ahead, as the step loop does; what next said last.
@@ -380,7 +388,7 @@ static enum wk_next fill(struct worker *w, uint64_t epoch)
     struct ps_error e = {.code = PS_OK};
     enum wk_next got = WK_BATCH;
     while (got == WK_BATCH && w->n_ahead < AHEAD) {
-        got = wk_parameter_server.sharder->next(w->state, epoch, w->n_ahead == 0, &w->ahead[w->n_ahead], &e);
+        got = strategy->sharder->next(w->state, epoch, w->n_ahead == 0, &w->ahead[w->n_ahead], &e);
         assert_true(got != WK_FAILED);
         w->n_ahead += got == WK_BATCH;
     }
@@ -392,7 +400,7 @@ static int train_epoch(struct worker *w, uint64_t epoch)
 {
     int dry = 0;
     while (fill(w, epoch) != WK_EPOCH_END || w->n_ahead) {
-        train(w, w->ahead[0].step, w->ahead[0].rows);
+        train_work(w, &w->ahead[0]);
         memmove(w->ahead, w->ahead + 1, (size_t)--w->n_ahead * sizeof *w->ahead);
         dry += w->n_ahead == 0;
     }
@@ -404,6 +412,14 @@ static int begin_world(void **state)
     (void)state;
     client = (struct psc_client){.version = 1};
     allocations_left = 1000;
+    strategy = &wk_parameter_server;
+    return 0;
+}
+
+static int begin_local_steps(void **state)
+{
+    begin_world(state);
+    strategy = &wk_local_steps;
     return 0;
 }
 
@@ -423,10 +439,10 @@ static void frozen_layers_stay(void **state)
         struct worker w;
         struct ps_error e = {.code = PS_OK};
         begin_world(state);
-        assert_int_equal(open_worker(&w, "learning_rate: 1", updates[k], &e), PS_OK);
+        assert_int_equal(open_worker(&w, "sgd, learning_rate: 1", updates[k], &e), PS_OK);
         train(&w, 0, BATCH);
         train(&w, 1, BATCH);
-        must(wk_parameter_server.home->refresh(w.state, &e), &e);
+        must(strategy->home->refresh(w.state, &e), &e);
         assert_string_equal(client.log, k == 1
                                             ? "put 4 wait pull 4 wait need need ready ready push bias kernel of 4 end "
                                               "wait pull 2 need wait need ready ready push bias kernel of 4 end "
@@ -444,23 +460,23 @@ static void buckets_leave_as_they_become_ready(void **state)
     static const struct {
         const char *optimizer, *update, *log;
     } cases[] = {
-        {"learning_rate: 1", "update: async",
+        {"sgd, learning_rate: 1", "update: async",
          "pull 4 wait need need need need ready ready both bias kernel of 4 ready ready both bias kernel of 4 end "
          "need wait need need wait need ready ready both bias kernel of 4 ready ready both bias kernel of 4 end "},
-        {"learning_rate: 1, clipnorm: 1", "update: async",
+        {"sgd, learning_rate: 1, clipnorm: 1", "update: async",
          "pull 4 wait need need need need ready ready both bias kernel of 4 ready ready both bias kernel of 4 end "
          "need wait need need wait need ready ready both bias kernel of 4 ready ready both bias kernel of 4 end "},
-        {"learning_rate: 1, global_clipnorm: 1", "update: async",
+        {"sgd, learning_rate: 1, global_clipnorm: 1", "update: async",
          "pull 4 wait need need need need ready ready ready ready both bias kernel of 4 both bias kernel of 4 end "
          "need wait need need wait need ready ready ready ready both bias kernel of 4 both bias kernel of 4 end "},
-        {"learning_rate: 1, global_clipnorm: 1", "update: sync",
+        {"sgd, learning_rate: 1, global_clipnorm: 1", "update: sync",
          "pull 4 wait need need need need ready ready both bias kernel of 4 ready ready both bias kernel of 4 end "
          "need wait need need wait need ready ready both bias kernel of 4 ready ready both bias kernel of 4 end "},
-        {"learning_rate: 1", "update: ssp, staleness: 1",
+        {"sgd, learning_rate: 1", "update: ssp, staleness: 1",
          "pull 4 wait need need need need ready ready push bias kernel of 4 ready ready push bias kernel of 4 end "
          "wait wait pull 2 pull 2 need wait need need wait need "
          "ready ready push bias kernel of 4 ready ready push bias kernel of 4 end "},
-        {"learning_rate: 1", "update: sync, replicas_to_aggregate: 1",
+        {"sgd, learning_rate: 1", "update: sync, replicas_to_aggregate: 1",
          "pull 4 wait need need need need ready ready both bias kernel of 4 ready ready both bias kernel of 4 end "
          "wait wait need need need need ready ready both bias kernel of 4 ready ready both bias kernel of 4 end "},
     };
@@ -482,7 +498,7 @@ static void ranges_follow_each_other(void **state)
 {
     struct worker w;
     (void)state;
-    begin(&w, "learning_rate: 1", "update: async");
+    begin(&w, "sgd, learning_rate: 1", "update: async");
     for (size_t i = 0; i < 4; i++)
         client.shares[i] = range(16 * i, i == 3 ? 8 : 16);
     assert_int_equal(train_epoch(&w, 0), 1);  // with the epoch's last step
@@ -502,7 +518,7 @@ static void a_draining_worker_takes_no_more(void **state)
 {
     struct worker w;
     (void)state;
-    begin(&w, "learning_rate: 1", "update: async");
+    begin(&w, "sgd, learning_rate: 1", "update: async");
     client.shares[0] = range(0, 16);
     client.shares[1] = range(16, 16);
     assert_int_equal(fill(&w, 0), WK_BATCH);
@@ -523,7 +539,7 @@ static void groups_have_their_size(void **state)
 {
     struct worker w;
     (void)state;
-    begin(&w, "learning_rate: 1", "update: async, n_push: 3, n_fetch: 100");
+    begin(&w, "sgd, learning_rate: 1", "update: async, n_push: 3, n_fetch: 100");
     client.shares[0] = range(0, 8);
     client.shares[1] = range(8, 4);
     client.shares[2] = range(12, 8);
@@ -543,7 +559,8 @@ static void local_steps_follow_the_schedule(void **state)
 {
     struct worker w;
     (void)state;
-    begin(&w, "learning_rate: {schedule: piecewise, boundaries: [9], values: [1, 0.25]}", "update: async, n_fetch: 2");
+    begin(&w, "sgd, learning_rate: {schedule: piecewise, boundaries: [9], values: [1, 0.25]}",
+          "update: async, n_fetch: 2");
     client.version = 10;  // nine gradients: this would be the tenth's, step 9
     nn_replica_param(w.env.replica, 0)[0] = 8;
     train(&w, 0, BATCH);
@@ -563,8 +580,8 @@ static void resumed_runs_draw_anew(void **state)
     for (uint64_t i = 0; i < 4; i++) {
         struct worker w;
         client.resumptions = i % 3;
-        begin(&w, "learning_rate: 1", "update: async");
-        *(i < 3 ? &seed[i] : &again) = wk_parameter_server.sharder->seed(w.state);
+        begin(&w, "sgd, learning_rate: 1", "update: async");
+        *(i < 3 ? &seed[i] : &again) = strategy->sharder->seed(w.state);
         end(&w);
     }
     assert_int_equal(seed[0], 5);
@@ -579,7 +596,7 @@ static void no_memory_for_sums(void **state)
     struct ps_error e = {.code = PS_OK};
     (void)state;
     allocations_left = 0;
-    assert_int_equal(open_worker(&w, "learning_rate: 1", "update: async, n_push: 3", &e), PS_RESOURCE_EXHAUSTED);
+    assert_int_equal(open_worker(&w, "sgd, learning_rate: 1", "update: async, n_push: 3", &e), PS_RESOURCE_EXHAUSTED);
     assert_non_null(strstr(e.text, "no memory for"));
     assert_string_equal(client.log, "");
     end(&w);
@@ -588,7 +605,7 @@ static void no_memory_for_sums(void **state)
 // Where the averages of the weights are kept a training ends with them; while it lasts weights are themselves.
 static void ends_with_averages(void **state)
 {
-    static const char *const optimizers[] = {"use_ema: true", "learning_rate: 1"};
+    static const char *const optimizers[] = {"sgd, use_ema: true", "sgd, learning_rate: 1"};
     static const char *const expected[] = {"pull 4 wait average pull 4 wait ", "pull 4 wait pull 4 wait "};
     (void)state;
     for (int k = 0; k < 2; k++) {
@@ -596,10 +613,10 @@ static void ends_with_averages(void **state)
         struct ps_error e = {.code = PS_OK};
         struct wk_history history = {0};
         begin(&w, optimizers[k], "update: async");
-        must(wk_parameter_server.home->refresh(w.state, &e), &e);
-        must(wk_parameter_server.group->finish(w.state, &history, &e), &e);
+        must(strategy->home->refresh(w.state, &e), &e);
+        must(strategy->group->finish(w.state, &history, &e), &e);
         assert_int_equal(history.averaged, k == 0);
-        must(wk_parameter_server.home->refresh(w.state, &e), &e);
+        must(strategy->home->refresh(w.state, &e), &e);
         assert_string_equal(client.log, expected[k]);
         free(history.loss);
         free(history.examples);
@@ -621,8 +638,8 @@ static void the_next_round_has_the_rate(void **state)
     for (size_t k = 0; k < sizeof of / sizeof *of; k++) {
         struct worker w;
         struct ps_error e = {.code = PS_OK};
-        const struct wk_home *home = wk_parameter_server.home;
-        begin(&w, "learning_rate: 1", of[k].update);
+        const struct wk_home *home = strategy->home;
+        begin(&w, "sgd, learning_rate: 1", of[k].update);
         train(&w, 0, BATCH);
         must(home->refresh(w.state, &e), &e);
         client.log[0] = 0;
@@ -643,11 +660,11 @@ static void the_chief_salvages(void **state)
     for (int k = 0; k < 2; k++) {
         struct worker w;
         struct ps_error e = {.code = PS_OK};
-        begin(&w, "learning_rate: 1", "update: async");
+        begin(&w, "sgd, learning_rate: 1", "update: async");
         train(&w, 0, BATCH);
         client.log[0] = 0;
         client.follows = k;
-        assert_int_equal(k ? PS_NOT_FOUND : PS_OK, wk_parameter_server.home->salvage(w.state, &e));
+        assert_int_equal(k ? PS_NOT_FOUND : PS_OK, strategy->home->salvage(w.state, &e));
         assert_string_equal(client.log, k ? "" : "wait get 4 wait ");
         end(&w);
     }
@@ -660,12 +677,104 @@ static void constraints_are_refused(void **state)
     struct ps_error e = {.code = PS_OK};
     (void)state;
     document = constrained_text;
-    assert_int_equal(open_worker(&w, "learning_rate: 1", "update: async", &e), PS_FAILED_PRECONDITION);
+    assert_int_equal(open_worker(&w, "sgd, learning_rate: 1", "update: async", &e), PS_FAILED_PRECONDITION);
     assert_string_equal(e.text, "variable 'net/b/bias' has the constraint NonNeg, which parameter_server does not "
                                 "apply: expected strategy one_device");
     assert_string_equal(client.log, "");
     document = model_text;
     end(&w);
+}
+
+// ---- local_steps ----------------------------------------------------------------------------------------------------
+
+// An epoch of 25 batches, three at a time, is 8 periods of 4.
+static void periods_are_exchanged(void **state)
+{
+    struct worker w;
+    (void)state;
+    begin(&w, "sgd, learning_rate: 1", "name: local_steps, local_steps: 3");
+    client.shares[0] = (psc_share){.count = 16, .stride = 16, .end = 16, .steps = 1};
+    client.shares[1] = (psc_share){.first = 16, .count = 16, .stride = 16, .end = 32, .steps = 1, .round = 1};
+    train_epoch(&w, 0);
+    assert_string_equal(client.log, "lease pull 4 wait end end end both bias kernel of 16 wait end "
+                                    "lease end end end both bias kernel of 16 wait end lease ");
+    end(&w);
+}
+
+// A range in async is a period; one that came back may be shorter.
+static void ranges_are_periods(void **state)
+{
+    struct worker w;
+    (void)state;
+    begin(&w, "sgd, learning_rate: 1", "name: local_steps, update: async, local_steps: 5");
+    client.shares[0] = range(0, 20);
+    client.shares[1] = range(20, 6);
+    train_epoch(&w, 0);
+    assert_string_equal(client.log, "lease pull 4 wait end end ahead end end both bias kernel of 20 wait end "
+                                    "ahead end both bias kernel of 6 wait end lease ");
+    end(&w);
+}
+
+// In fragments: each leaves in its time, but in the last period of a share all at the end.
+static void fragments_leave_one_by_one(void **state)
+{
+    struct worker w;
+    (void)state;
+    begin(&w, "sgd, learning_rate: 1", "name: local_steps, local_steps: 5, fragments: 2, fragment_sync_delay: 1");
+    client.shares[0] = (psc_share){.count = 20, .stride = 20, .end = 40, .steps = 2};
+    train_epoch(&w, 0);
+    assert_string_equal(client.log, "lease pull 4 wait end end both bias of 12 end wait end both kernel of 20 end "
+                                    "wait end end end end both bias of 28 both kernel of 20 wait wait end lease ");
+    end(&w);
+}
+
+// All wait for each other between two shares.
+static void shares_are_of_periods(void **state)
+{
+    static const struct {
+        const char *settings;
+        uint32_t rounds;
+    } of[] = {{"name: local_steps", 1},
+              {"name: local_steps, fragments: 2", 8},
+              {"name: local_steps, fragment_sync_delay: 2", 8},
+              {"name: local_steps, replicas_to_aggregate: 1", 0},
+              {"name: local_steps, update: async", 0}};
+    (void)state;
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        struct worker w;
+        begin(&w, "sgd", of[i].settings);
+        assert_int_equal(client.share_rounds, of[i].rounds);
+        end(&w);
+    }
+}
+
+// A worker that comes late has new slots: its first step of adam is as long as anyone's first.
+static void late_slots_are_new(void **state)
+{
+    struct worker w;
+    (void)state;
+    client.late = true;
+    begin(&w, "adam, learning_rate: 0.01", "name: local_steps, local_steps: 5");
+    const float *weight = nn_replica_param(w.env.replica, 0), before = *weight;
+    train(&w, 4000, BATCH);
+    assert_true(before - *weight > 0.0099f && before - *weight < 0.0101f);
+    end(&w);
+}
+
+static void no_memory_for_local_steps(void **state)
+{
+    enum { ARRAYS = 2 * 2 + 3 * 2 };  // slots of adam, and what is begun, pushed and left, of two variables
+    (void)state;
+    for (size_t n = 0; n <= ARRAYS; n++) {
+        struct worker w;
+        struct ps_error e = {.code = PS_OK};
+        allocations_left = n;
+        const enum ps_code code =
+            open_worker(&w, "adam", "name: local_steps, local_steps: 5, fragment_sync_delay: 1", &e);
+        assert_int_equal(code, n < ARRAYS ? PS_RESOURCE_EXHAUSTED : PS_OK);
+        assert_true(code == PS_OK || strstr(e.text, "no memory for"));
+        end(&w);
+    }
 }
 
 int main(void)
@@ -683,6 +792,12 @@ int main(void)
         cmocka_unit_test_setup(the_chief_salvages, begin_world),
         cmocka_unit_test_setup(constraints_are_refused, begin_world),
         cmocka_unit_test_setup(ends_with_averages, begin_world),
+        cmocka_unit_test_setup(periods_are_exchanged, begin_local_steps),
+        cmocka_unit_test_setup(ranges_are_periods, begin_local_steps),
+        cmocka_unit_test_setup(fragments_leave_one_by_one, begin_local_steps),
+        cmocka_unit_test_setup(shares_are_of_periods, begin_local_steps),
+        cmocka_unit_test_setup(late_slots_are_new, begin_local_steps),
+        cmocka_unit_test_setup(no_memory_for_local_steps, begin_local_steps),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -28,8 +28,6 @@
 #include "workerd/strategy/local_rule.h"
 #include "workerd/strategy/parameter_server.h"
 
-// A share is of one period, so that who comes late joins with the next one; where parts are under way from one period
-// to the next, of some, because nothing may be under way between two shares.
 enum { OVERLAPPED_PERIODS = 8 };
 
 // A part of the model; its bucket has the operation that is under way.
@@ -129,6 +127,16 @@ static void local_steps_close(void *state, const char *reason)
     free(l);
 }
 
+// Periods in a share of sync. One: who comes late joins with the next period. But all workers wait for each other
+// between two shares: where those who are late are not waited for, a share is of the whole epoch; where parts are under
+// way from one period to the next, of some.
+static uint32_t local_steps_share_rounds(const struct ps_job *job)
+{
+    if (job->update != PS_SYNC || job->replicas_to_aggregate)
+        return 0;
+    return job->fragment_delay || job->fragments > 1 ? OVERLAPPED_PERIODS : 1;
+}
+
 static struct local_steps *local_steps_create(const struct wk_env *env)
 {
     struct local_steps *l = ps_alloc(sizeof *l);
@@ -138,7 +146,7 @@ static struct local_steps *local_steps_create(const struct wk_env *env)
     s->settle = local_steps_settle;
     s->period = local_steps_period(env);
     l->delay = (uint64_t)env->job->fragment_delay;
-    s->share_rounds = s->update != PSC_SYNC ? 0 : l->delay || env->job->fragments > 1 ? OVERLAPPED_PERIODS : 1;
+    s->share_rounds = local_steps_share_rounds(env->job);
     l->state_momentum = env->job->update == PS_SYNC ? 0 : 1 - 1.0 / env->workers;
     s->state_momentum = &l->state_momentum;
     return l;
