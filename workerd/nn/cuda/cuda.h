@@ -101,6 +101,9 @@ extern const struct nn_kernel nn_cuda_dropout, nn_cuda_noise, nn_cuda_flip, nn_c
 extern const struct nn_kernel nn_cuda_embedding, nn_cuda_embedding_backward, nn_cuda_truncate, nn_cuda_spread;
 // images.cu
 extern const struct nn_kernel nn_cuda_pad2d, nn_cuda_resize2d, nn_cuda_resize2d_backward;
+// lookup.cu
+extern const struct nn_kernel nn_cuda_lookup, nn_cuda_bins, nn_cuda_constant;
+extern const struct nn_kernel nn_cuda_places, nn_cuda_places_backward;
 // losses.cu
 extern const struct nn_kernel nn_cuda_loss, nn_cuda_loss_weights, nn_cuda_mse;
 extern const struct nn_kernel nn_cuda_penalty, nn_cuda_penalty_backward;

@@ -15,6 +15,7 @@
 #include "workerd/nn/ops/concat.h"
 #include "workerd/nn/ops/dot.h"
 #include "workerd/nn/ops/embedding.h"
+#include "workerd/nn/ops/lookup.h"
 #include "workerd/nn/ops/losses.h"
 #include "workerd/nn/ops/mask.h"
 #include "workerd/nn/ops/noise.h"
@@ -51,11 +52,13 @@ static const struct {
     {&nn_op_bias, &nn_cuda_bias},
     {&nn_op_bias_backward, &nn_cuda_bias_backward},
     {&nn_op_binary, &nn_cuda_binary},
+    {&nn_op_bins, &nn_cuda_bins},
     {&nn_op_both_ways, &nn_cuda_both_ways},
     {&nn_op_both_ways_backward, &nn_cuda_both_ways_backward},
     {&nn_op_choose, &nn_cuda_choose},
     {&nn_op_concat, &nn_cuda_concat},
     {&nn_op_concat_backward, &nn_cuda_concat_backward},
+    {&nn_op_constant, &nn_cuda_constant},
     {&nn_op_conv2d, &nn_cuda_conv2d},
     {&nn_op_conv2d_backward_data, &nn_cuda_conv2d_backward_data},
     {&nn_op_conv2d_backward_weights, &nn_cuda_conv2d_backward_weights},
@@ -69,6 +72,7 @@ static const struct {
     {&nn_op_embedding, &nn_cuda_embedding},
     {&nn_op_embedding_backward, &nn_cuda_embedding_backward},
     {&nn_op_flip, &nn_cuda_flip},
+    {&nn_op_lookup, &nn_cuda_lookup},
     {&nn_op_loss, &nn_cuda_loss},
     {&nn_op_loss_weights, &nn_cuda_loss_weights},
     {&nn_op_mask_and, &nn_cuda_mask_and},
@@ -88,6 +92,8 @@ static const struct {
     {&nn_op_pad2d, &nn_cuda_pad2d},
     {&nn_op_penalty, &nn_cuda_penalty},
     {&nn_op_penalty_backward, &nn_cuda_penalty_backward},
+    {&nn_op_places, &nn_cuda_places},
+    {&nn_op_places_backward, &nn_cuda_places_backward},
     {&nn_op_reduce, &nn_cuda_reduce},
     {&nn_op_relu, &nn_cuda_relu},
     {&nn_op_relu_backward, &nn_cuda_relu_backward},

@@ -64,7 +64,7 @@ static __global__ void resize_images(size_t n, struct image_size from, struct im
     NN_CUDA_EACH(i, n)
     {
         const struct image_place p = image_place_of(to, i);
-        const struct nn_resize_tap v = nn_resize_tap(&a, 0, p.y), h = nn_resize_tap(&a, 1, p.x);
+        const struct nn_resize_tap v = nn_resize_tap_of(&a, 0, p.y), h = nn_resize_tap_of(&a, 1, p.x);
         float sum = (1 - v.part) * (1 - h.part) * x[image_at(from, p.n, v.at, h.at, p.c)];
         // What counts 0 is not read: it may be a NaN.
         if (h.part != 0)
@@ -92,7 +92,7 @@ static __device__ struct resize_range resize_range_of(const struct nn_resize2d &
 
 static __device__ float resize_part(const struct nn_resize2d &a, int axis, int o, int i)
 {
-    const struct nn_resize_tap tap = nn_resize_tap(&a, axis, o);
+    const struct nn_resize_tap tap = nn_resize_tap_of(&a, axis, o);
     return (tap.at == i ? 1 - tap.part : 0) + (tap.next == i ? tap.part : 0);
 }
 

@@ -17,6 +17,7 @@ nn_cuda_cu += \
 	workerd/nn/cuda/dropout.cu \
 	workerd/nn/cuda/embedding.cu \
 	workerd/nn/cuda/images.cu \
+	workerd/nn/cuda/lookup.cu \
 	workerd/nn/cuda/losses.cu \
 	workerd/nn/cuda/mask.cu \
 	workerd/nn/cuda/normalize.cu \
