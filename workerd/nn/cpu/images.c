@@ -121,7 +121,7 @@ static void pad2d_run(const struct nn_frame *f)
 static void resize_sources(const struct nn_resize2d *a, const int64_t from[4], int oy, int ox, int64_t at[4],
                            float part[4])
 {
-    const struct nn_resize_tap v = nn_resize_tap(a, 0, oy), h = nn_resize_tap(a, 1, ox);
+    const struct nn_resize_tap v = nn_resize_tap_of(a, 0, oy), h = nn_resize_tap_of(a, 1, ox);
     const int64_t row[] = {v.at, v.at, v.next, v.next}, column[] = {h.at, h.next, h.at, h.next};
     const float down[] = {1 - v.part, v.part}, across[] = {1 - h.part, h.part};
     for (int i = 0; i < 4; i++) {

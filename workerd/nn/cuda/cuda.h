@@ -99,18 +99,31 @@ extern const struct nn_kernel nn_cuda_binary, nn_cuda_choose, nn_cuda_reduce;
 extern const struct nn_kernel nn_cuda_dropout, nn_cuda_noise, nn_cuda_flip, nn_cuda_window, nn_cuda_window_backward;
 // embedding.cu
 extern const struct nn_kernel nn_cuda_embedding, nn_cuda_embedding_backward, nn_cuda_truncate, nn_cuda_spread;
+// images.cu
+extern const struct nn_kernel nn_cuda_pad2d, nn_cuda_resize2d, nn_cuda_resize2d_backward;
+// lookup.cu
+extern const struct nn_kernel nn_cuda_lookup, nn_cuda_bins, nn_cuda_constant;
+extern const struct nn_kernel nn_cuda_places, nn_cuda_places_backward;
 // losses.cu
 extern const struct nn_kernel nn_cuda_loss, nn_cuda_loss_weights, nn_cuda_mse;
 extern const struct nn_kernel nn_cuda_penalty, nn_cuda_penalty_backward;
 // mask.cu
 extern const struct nn_kernel nn_cuda_not_equal, nn_cuda_any, nn_cuda_mask_or, nn_cuda_mask_and, nn_cuda_masked;
 extern const struct nn_kernel nn_cuda_masked_mean, nn_cuda_masked_mean_backward;
+// normalize.cu
+extern const struct nn_kernel nn_cuda_normalize, nn_cuda_normalize_backward;
+extern const struct nn_kernel nn_cuda_normalize_by, nn_cuda_normalize_by_backward;
 // pointwise.cu
 extern const struct nn_kernel nn_cuda_add, nn_cuda_affine, nn_cuda_copy, nn_cuda_relu, nn_cuda_relu_backward;
 extern const struct nn_kernel nn_cuda_bias, nn_cuda_bias_backward, nn_cuda_both_ways, nn_cuda_both_ways_backward;
+// rnn.cu
+extern const struct nn_kernel nn_cuda_rnn, nn_cuda_rnn_backward;
 // softmax.cu
 extern const struct nn_kernel nn_cuda_softmax, nn_cuda_softmax_backward, nn_cuda_softmax_xent, nn_cuda_sparse_xent;
 extern const struct nn_kernel nn_cuda_axis_function, nn_cuda_axis_function_backward;
+// transpose.cu
+extern const struct nn_kernel nn_cuda_concat, nn_cuda_concat_backward, nn_cuda_transpose;
+extern const struct nn_kernel nn_cuda_repeat, nn_cuda_repeat_backward;
 // conv2d.cu
 extern const struct nn_kernel nn_cuda_conv2d, nn_cuda_conv2d_backward_data, nn_cuda_conv2d_backward_weights;
 // dot.cu

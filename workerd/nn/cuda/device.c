@@ -12,12 +12,19 @@
 #include "workerd/nn/ops/bias.h"
 #include "workerd/nn/ops/binary.h"
 #include "workerd/nn/ops/both_ways.h"
+#include "workerd/nn/ops/concat.h"
 #include "workerd/nn/ops/dot.h"
 #include "workerd/nn/ops/embedding.h"
+#include "workerd/nn/ops/lookup.h"
 #include "workerd/nn/ops/losses.h"
 #include "workerd/nn/ops/mask.h"
 #include "workerd/nn/ops/noise.h"
+#include "workerd/nn/ops/normalize.h"
+#include "workerd/nn/ops/pad2d.h"
 #include "workerd/nn/ops/penalty.h"
+#include "workerd/nn/ops/resize2d.h"
+#include "workerd/nn/ops/rnn.h"
+#include "workerd/nn/ops/transpose.h"
 
 // What the module says that it is of (module.c).
 extern const char nn_cuda_version[];
@@ -45,9 +52,13 @@ static const struct {
     {&nn_op_bias, &nn_cuda_bias},
     {&nn_op_bias_backward, &nn_cuda_bias_backward},
     {&nn_op_binary, &nn_cuda_binary},
+    {&nn_op_bins, &nn_cuda_bins},
     {&nn_op_both_ways, &nn_cuda_both_ways},
     {&nn_op_both_ways_backward, &nn_cuda_both_ways_backward},
     {&nn_op_choose, &nn_cuda_choose},
+    {&nn_op_concat, &nn_cuda_concat},
+    {&nn_op_concat_backward, &nn_cuda_concat_backward},
+    {&nn_op_constant, &nn_cuda_constant},
     {&nn_op_conv2d, &nn_cuda_conv2d},
     {&nn_op_conv2d_backward_data, &nn_cuda_conv2d_backward_data},
     {&nn_op_conv2d_backward_weights, &nn_cuda_conv2d_backward_weights},
@@ -61,6 +72,7 @@ static const struct {
     {&nn_op_embedding, &nn_cuda_embedding},
     {&nn_op_embedding_backward, &nn_cuda_embedding_backward},
     {&nn_op_flip, &nn_cuda_flip},
+    {&nn_op_lookup, &nn_cuda_lookup},
     {&nn_op_loss, &nn_cuda_loss},
     {&nn_op_loss_weights, &nn_cuda_loss_weights},
     {&nn_op_mask_and, &nn_cuda_mask_and},
@@ -72,17 +84,31 @@ static const struct {
     {&nn_op_maxpool_backward, &nn_cuda_maxpool_backward},
     {&nn_op_mse, &nn_cuda_mse},
     {&nn_op_noise, &nn_cuda_noise},
+    {&nn_op_normalize, &nn_cuda_normalize},
+    {&nn_op_normalize_backward, &nn_cuda_normalize_backward},
+    {&nn_op_normalize_by, &nn_cuda_normalize_by},
+    {&nn_op_normalize_by_backward, &nn_cuda_normalize_by_backward},
     {&nn_op_not_equal, &nn_cuda_not_equal},
+    {&nn_op_pad2d, &nn_cuda_pad2d},
     {&nn_op_penalty, &nn_cuda_penalty},
     {&nn_op_penalty_backward, &nn_cuda_penalty_backward},
+    {&nn_op_places, &nn_cuda_places},
+    {&nn_op_places_backward, &nn_cuda_places_backward},
     {&nn_op_reduce, &nn_cuda_reduce},
     {&nn_op_relu, &nn_cuda_relu},
     {&nn_op_relu_backward, &nn_cuda_relu_backward},
+    {&nn_op_repeat, &nn_cuda_repeat},
+    {&nn_op_repeat_backward, &nn_cuda_repeat_backward},
+    {&nn_op_resize2d, &nn_cuda_resize2d},
+    {&nn_op_resize2d_backward, &nn_cuda_resize2d_backward},
+    {&nn_op_rnn, &nn_cuda_rnn},
+    {&nn_op_rnn_backward, &nn_cuda_rnn_backward},
     {&nn_op_softmax, &nn_cuda_softmax},
     {&nn_op_softmax_backward, &nn_cuda_softmax_backward},
     {&nn_op_softmax_xent, &nn_cuda_softmax_xent},
     {&nn_op_sparse_xent, &nn_cuda_sparse_xent},
     {&nn_op_spread, &nn_cuda_spread},
+    {&nn_op_transpose, &nn_cuda_transpose},
     {&nn_op_truncate, &nn_cuda_truncate},
     {&nn_op_unit_length, &nn_cuda_unit_length},
     {&nn_op_unit_length_backward, &nn_cuda_unit_length},

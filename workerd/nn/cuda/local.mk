@@ -16,10 +16,15 @@ nn_cuda_cu += \
 	workerd/nn/cuda/broadcast.cu \
 	workerd/nn/cuda/dropout.cu \
 	workerd/nn/cuda/embedding.cu \
+	workerd/nn/cuda/images.cu \
+	workerd/nn/cuda/lookup.cu \
 	workerd/nn/cuda/losses.cu \
 	workerd/nn/cuda/mask.cu \
+	workerd/nn/cuda/normalize.cu \
 	workerd/nn/cuda/pointwise.cu \
-	workerd/nn/cuda/softmax.cu
+	workerd/nn/cuda/rnn.cu \
+	workerd/nn/cuda/softmax.cu \
+	workerd/nn/cuda/transpose.cu
 nn_cuda_headers = \
 	workerd/nn/cuda/cuda.h \
 	workerd/nn/cuda/launch.h \

@@ -53,7 +53,7 @@ struct resize_source {
 static struct resize_source resize_source(const struct nn_resize2d *a, const struct nn_type *x, int64_t n, int oy,
                                           int ox)
 {
-    const struct nn_resize_tap v = nn_resize_tap(a, 0, oy), h = nn_resize_tap(a, 1, ox);
+    const struct nn_resize_tap v = nn_resize_tap_of(a, 0, oy), h = nn_resize_tap_of(a, 1, ox);
     const int64_t top = (n * x->dim[1] + v.at) * x->dim[2], below = (n * x->dim[1] + v.next) * x->dim[2];
     const int64_t pixel[] = {top + h.at, top + h.next, below + h.at, below + h.next};
     struct resize_source s = {

@@ -21,7 +21,7 @@ struct nn_resize_tap {
     nn_real part;
 };
 
-static inline PS_HOST_DEVICE struct nn_resize_tap nn_resize_tap(const struct nn_resize2d *a, int axis, int o)
+static inline PS_HOST_DEVICE struct nn_resize_tap nn_resize_tap_of(const struct nn_resize2d *a, int axis, int o)
 {
     const int64_t from = a->from[axis], to = a->to[axis];
     const int nearest = (int)((2 * (int64_t)o + 1) * from / (2 * to));
