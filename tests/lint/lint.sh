@@ -136,7 +136,7 @@ rule_terms() {
 }
 
 # A static function's name is found once in the product, and has two words at least: the module or the object, and the
-# verb. Tests are programs of their own.
+# verb. A GPU's function may have the name of the reference's that computes the same. Tests are programs of their own.
 rule_names() {
     c_files | grep -E '^(common|libclient|psd|tools|workerd)/' | xargs -r awk '
         /^static [^=;]*\(/ && !/;$/ {
@@ -148,9 +148,10 @@ rule_names() {
             name = substr(head, RSTART, RLENGTH - 1)
             if (index(name, "_") == 0)
                 printf "%s:%d: %s has one word\n", FILENAME, FNR, name
-            if ((name in file) && file[name] != FILENAME)
-                printf "%s:%d: %s is also in %s\n", FILENAME, FNR, name, file[name]
-            file[name] = FILENAME
+            key = name (FILENAME ~ /\.cuh?$/ ? " on a GPU" : "")
+            if ((key in file) && file[key] != FILENAME)
+                printf "%s:%d: %s is also in %s\n", FILENAME, FNR, name, file[key]
+            file[key] = FILENAME
         }'
 }
 
