@@ -20,7 +20,7 @@ static __device__ float softplus_of(float x)
     return (x < 0 ? 0 : x) + log1pf(expf(-fabsf(x)));
 }
 
-static __device__ float within(float x, float least, float most)
+static __device__ float float_within(float x, float least, float most)
 {
     return x < least ? least : x > most ? most : x;  // a NaN stays one
 }
@@ -39,13 +39,13 @@ static __device__ float line_value(const struct nn_function &f, float x)
     case NN_F_RECTIFIER:
         return x > f.b ? (x > f.c ? f.c : x) : f.a * (x - f.b);
     case NN_F_RAMP:
-        return within(f.a * x + f.b, f.c, 1);
+        return float_within(f.a * x + f.b, f.c, 1);
     case NN_F_HARD_SHRINK:
         return fabsf(x) <= f.a ? 0 : x;
     case NN_F_SOFT_SHRINK:
         return fabsf(x) <= f.a ? 0 : x < 0 ? x + f.a : x - f.a;
     case NN_F_HARD_SILU:
-        return x * within(x / 6 + 0.5f, 0, 1);
+        return x * float_within(x / 6 + 0.5f, 0, 1);
     case NN_F_SPARSE_PLUS:
         return x <= -1 ? 0 : x < 1 ? (x + 1) * (x + 1) / 4 : x;
     default:
