@@ -42,6 +42,14 @@ ok "on a GPU and the CPU" mirrored both '[gpu:1,cpu:0]' --set batch_size=12
 ok "alike" same cpu both
 ok "a GPU that is not there" fails_with 78 "there is no gpu:2: CUDA sees 2, expected gpu:0 to gpu:1" mirrored none '[gpu:0,gpu:2]'
 job=$examples/softmax/sync.yaml
+local=(--set strategy='{name: local_steps, local_steps: 3}' --set optimizer='{name: adam, learning_rate: 0.001}' --set epochs=2)
+parts=(--set strategy.fragments=2 --set strategy.fragment_sync_delay=1)
+ok "local_steps, two workers" trains local --workers 2 "${local[@]}"
+ok "on GPUs" trains local_gpu --workers 2 "${local[@]}" --set device=gpu
+ok "alike" same local local_gpu
+ok "in fragments" trains parts --workers 2 "${local[@]}" "${parts[@]}"
+ok "on GPUs" trains parts_gpu --workers 2 "${local[@]}" "${parts[@]}" --set device=gpu
+ok "alike" same parts parts_gpu
 ok "parameter_server, sync, two workers" trains sync --workers 2
 ok "on GPUs" trains sync_gpu --workers 2 --set device=gpu
 ok "alike" same sync sync_gpu

@@ -106,7 +106,8 @@ static enum ps_code local_steps_make_home(struct local_steps *l, struct ps_error
     s->pushed = s->gradients;
     local_steps_cut(l);
     wk_home_name_buckets(s);
-    if (wk_local_rule_open(&l->rule, s->env, e) || wk_home_make_tensors(s, &l->begun, e))
+    if (wk_local_rule_open(&l->rule, s->env, e) || wk_local_rule_keep(&l->rule, e) ||
+        wk_home_make_tensors(s, &l->begun, e))
         return e->code;
     s->pulled = l->begun;
     return l->delay && (wk_home_make_tensors(s, &s->pushed, e) || wk_home_make_tensors(s, &l->left, e)) ? e->code
@@ -168,6 +169,14 @@ static enum ps_code local_steps_open(const struct wk_env *env, void **state, str
 
 // ---- a part's exchange --------------------------------------------------------------------------------------------
 
+// Before weights are read or written: they may be on a device, from where they come, and where they go with the next
+// step.
+static void local_steps_fetch(const struct local_steps *l)
+{
+    if (l->server.n > 0)
+        nn_replica_param(l->server.env->replica, 0);
+}
+
 static void local_steps_copy(const psc_tensor *to, const psc_tensor *from)
 {
     memcpy(to->data, from->data, from->count * sizeof(float));
@@ -217,6 +226,7 @@ static enum ps_code local_steps_finish(struct local_steps *l, size_t part, struc
         return PS_OK;
     if (wk_home_settle_bucket(s, b, e))
         return e->code;
+    local_steps_fetch(l);
     for (size_t i = b->first; i < b->first + b->n; i++)
         local_steps_take(l, i);
     return PS_OK;
@@ -229,6 +239,7 @@ static enum ps_code local_steps_start(struct local_steps *l, size_t part, struct
     struct local_fragment *f = &l->fragment[part];
     if (local_steps_finish(l, part, e))
         return e->code;
+    local_steps_fetch(l);
     for (size_t i = b->first; i < b->first + b->n; i++)
         local_steps_make_difference(l, i);
     s->round = local_steps_round(l);
@@ -246,6 +257,7 @@ static enum ps_code local_steps_finish_all(struct local_steps *l, struct ps_erro
     for (size_t part = 0; part < s->n_buckets; part++)
         if (local_steps_finish(l, part, e))
             return e->code;
+    local_steps_fetch(l);
     for (size_t i = 0; i < s->n_trained; i++)
         local_steps_copy(&s->weights[i], &l->begun[i]);
     s->pushed_all = s->in_push = s->trained;
@@ -305,6 +317,7 @@ static enum ps_code local_steps_begin(void *state, const struct wk_work *work, s
     struct wk_parameter_server_state *s = &l->server;
     if (s->has_weights)
         return PS_OK;
+    local_steps_fetch(l);
     if (wk_home_pull_all(s, s->update == PSC_SYNC ? s->share.round : 0, e))
         return e->code;
     l->rule.began = work->step;
@@ -338,10 +351,17 @@ static enum ps_code local_steps_refresh(void *state, struct ps_error *e)
         busy |= s->bucket[part].op != NULL;
     if (busy || (l->latest && !s->averages))
         return PS_OK;
+    local_steps_fetch(l);
     if (wk_home_pull_all(s, s->round, e))
         return e->code;
     local_steps_keep(l);
     return PS_OK;
+}
+
+static enum ps_code local_steps_salvage(void *state, struct ps_error *e)
+{
+    local_steps_fetch(state);
+    return wk_home_salvage(state, e);
 }
 
 // ---- what steers --------------------------------------------------------------------------------------------------
@@ -368,7 +388,7 @@ static const struct wk_home local_steps_home = {
     .begin = local_steps_begin,
     .end = local_steps_end,
     .refresh = local_steps_refresh,
-    .salvage = wk_home_salvage,
+    .salvage = local_steps_salvage,
     .save = local_steps_save,
     .rate = local_steps_rate,
     .set_rate = local_steps_set_rate,
