@@ -55,6 +55,7 @@ good_tree() {
     printf '%s\n#include <grpc/grpc.h>\n' "$spdx" >"$tree/psd/rpc/server.c"
     printf '%s\n#include "common/rpc/rpc.h"\n' "$spdx" >"$tree/psd/main.c"
     printf '%s\nstatic int good_one(void)\n{\n    return 0;\n}\n' "$spdx" >"$tree/libclient/good.c"
+    printf '%s\nstatic __global__ void good_one(void)\n{\n}\n' "$spdx" >"$tree/workerd/nn/good.cu"
     printf '#!/bin/sh\n# SPDX-License-Identifier: Apache-2.0\n' >"$tree/tests/good.sh"
 }
 lint() { "$here/lint.sh" "$tree"; }
