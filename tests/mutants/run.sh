@@ -22,11 +22,13 @@ declare -A objects=(
     [session]=unit/test_psd_session-test_psd_session
     [client]="unit/test_client unit/fake_ps unit/fake_data"
     [data]=unit/test_psd_data-test_psd_data
-    [ops]=unit/test_nn_ops [ring]=unit/test_ring [replica]=unit/test_nn_replica
+    [ops]=unit/test_nn_ops [ring]=unit/test_ring [hosts]=unit/test_hosts [collective]=unit/test_collective
+    [replica]=unit/test_nn_replica
     [keras]=unit/test_keras [metrics]=unit/test_metrics
     [rule]=unit/test_rule [schedule]=unit/test_schedule [job]=unit/test_job
 )
-declare -A archives=([ops]="nn common" [ring]="wkring common" [replica]="nnreplica nnmodel nn common"
+declare -A archives=([ops]="nn common" [ring]="wkring common" [hosts]="wkring common"
+    [collective]="wkcollective common" [replica]="nnreplica nnmodel nn common"
     [keras]="nnreplica nnmodel nn common" [metrics]="wkvariables nnreplica nnmodel nn job common"
     [rule]=common [schedule]=common [job]="job common")
 # As tests/unit/psd.mk links it.

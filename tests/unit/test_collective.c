@@ -306,6 +306,27 @@ static void too_few_that_are_left_end(void **ctx)
     }
 }
 
+// One of two is lost: the other one goes on if it is the lower one, which nobody else can be.
+static void half_goes_on_with_the_lowest_alone(void **ctx)
+{
+    (void)ctx;
+    for (uint32_t lost = 0; lost < 2; lost++) {
+        struct worker w[2];
+        for (uint32_t i = 0; i < 2; i++) {
+            w[i] = worker_of(i, 2, 1, 20);
+            w[i].options.min_workers = 1;
+        }
+        w[lost].leaves_after = 2;
+        w[lost].vanishes = true;
+        run_all(w, 2);
+        const struct worker *left = &w[1 - lost];
+        assert_int_equal(lost ? PS_OK : PS_ABORTED, left->error.code);
+        if (lost == 0 && !strstr(left->error.text, "1 of 2 workers are left, and the others may go on"))
+            fail_msg("%s", left->error.text);
+        assert_int_equal(lost, left->replica[0].met);
+    }
+}
+
 static void who_is_missing_is_named(void **ctx)
 {
     struct worker w[2] = {worker_of(0, 4, 1, 1), worker_of(2, 4, 1, 1)};
@@ -466,6 +487,7 @@ int main(void)
         cmocka_unit_test(one_ends_and_all_hear_why),
         cmocka_unit_test(those_that_are_left_go_on),
         cmocka_unit_test(too_few_that_are_left_end),
+        cmocka_unit_test(half_goes_on_with_the_lowest_alone),
         cmocka_unit_test(who_is_missing_is_named),
         cmocka_unit_test(strangers_are_refused),
         cmocka_unit_test(who_does_not_belong_changes_nothing),
