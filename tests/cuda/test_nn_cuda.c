@@ -82,6 +82,12 @@ static const char network[] =
     "{'class_name': 'BatchNormalization', 'config': {'name': 'norm'}},"
     "{'class_name': 'Dropout', 'config': {'name': 'drop', 'rate': 0.25}},"
     "{'class_name': 'Dense', 'config': {'name': 'two', 'units': 3, 'activation': 'softmax'}}]}}";
+// The same in each step: nothing is drawn.
+static const char steady_network[] =
+    "{'class_name': 'Sequential', 'config': {'name': 'net', 'layers': ["
+    "{'class_name': 'InputLayer', 'config': {'name': 'in', 'batch_shape': [null, 6]}},"
+    "{'class_name': 'Dense', 'config': {'name': 'one', 'units': 5, 'activation': 'relu'}},"
+    "{'class_name': 'Dense', 'config': {'name': 'two', 'units': 3, 'activation': 'softmax'}}]}}";
 static const struct ps_loss loss = PS_LOSS(.kind = PS_LOSS_SPARSE_XENT);
 
 struct training {
@@ -94,11 +100,11 @@ struct training {
     struct nn_batch batch;
 };
 
-static struct nn_model *parse_network(void)
+static struct nn_model *parse_network(const char *text)
 {
     struct ps_error e = {0};
     struct nn_model *m = NULL;
-    char *json = ps_strdup(network);
+    char *json = ps_strdup(text);
     for (char *c = json; *c; c++)
         *c = *c == '\'' ? '"' : *c;
     if (nn_model_parse(json, "net", &m, &e))
@@ -107,9 +113,10 @@ static struct nn_model *parse_network(void)
     return m;
 }
 
-static enum ps_code training_open(struct training *t, const char *device, int rows, struct ps_error *e)
+static enum ps_code training_open_of(struct training *t, const char *text, const char *device, int rows,
+                                     struct ps_error *e)
 {
-    *t = (struct training){.model = parse_network()};
+    *t = (struct training){.model = parse_network(text)};
     fill_numbers(t->x, COUNT(t->x), 1, false);
     for (int i = 0; i < BATCH; i++) {
         t->label[i] = i % CLASSES;
@@ -122,6 +129,11 @@ static enum ps_code training_open(struct training *t, const char *device, int ro
     for (size_t i = 0; i < nn_model_params(t->model); i++)
         nn_model_init_param(t->model, i, 3, nn_replica_param(t->replica, i));
     return PS_OK;
+}
+
+static enum ps_code training_open(struct training *t, const char *device, int rows, struct ps_error *e)
+{
+    return training_open_of(t, network, device, rows, e);
 }
 
 static void training_close(struct training *t)
@@ -396,6 +408,78 @@ static void test_values_stay(void **state)
     training_close(&t);
 }
 
+// Is there an operator that the device has no kernel for?
+static bool training_detours(struct training *t)
+{
+    const struct nn_program *p;
+    struct ps_error e = {0};
+    if (nn_replica_program(t->replica, &p, &e))
+        fail_msg("%s", e.text);
+    char *info = nn_program_info(p);
+    const bool detours = strstr(info, "on the host");
+    free(info);
+    return detours;
+}
+
+// Whole steps as graphs, in which values change besides; evaluations between them.
+static void test_recorded_training(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 2 * seeds(); seed++) {
+        struct training ref, gpu;
+        struct optimizer a, b;
+        struct ps_error e = {0};
+        begin(seed);
+        if (training_open_of(&ref, steady_network, "ref", BATCH, &e) ||
+            training_open_of(&gpu, steady_network, "gpu", BATCH, &e))
+            fail_msg("%s", e.text);
+        optimizer_open(&a, "adam", &ref);
+        optimizer_open(&b, "adam", &gpu);
+        for (int i = 0; i < 2; i++) {
+            struct nn_result x, y;
+            optimizer_run(&a, &ref);
+            optimizer_run(&b, &gpu);
+            assert_int_equal(nn_replica_evaluate(ref.replica, &ref.batch, &x, &e), PS_OK);
+            assert_int_equal(nn_replica_evaluate(gpu.replica, &gpu.batch, &y, &e), PS_OK);
+            assert_true(fabs(x.loss - y.loss) < 1e-4);
+        }
+        assert_trained_alike(&ref, &gpu, 1e-5);
+        assert_int_equal(emu_counted().live_graphs > 0, !training_detours(&gpu));
+        training_close(&ref);
+        training_close(&gpu);
+        assert_nothing_left();
+    }
+}
+
+// A kernel of a step whose values stay fails: the step says so, and so does the next one.
+static void test_failed_launch_of_kept(void **state)
+{
+    (void)state;
+    bool failed = true;
+    for (uint64_t n = 1; failed; n++) {
+        struct training t;
+        struct optimizer o;
+        struct ps_error e = {0};
+        struct nn_result result;
+        emu_reset(&(struct emu_config){.seed = n, .fail_launch = n});
+        if (training_open_of(&t, steady_network, "gpu", BATCH, &e))
+            fail_msg("%s", e.text);
+        optimizer_open(&o, "sgd", &t);
+        failed = false;
+        for (uint64_t step = 0; step < 4 && !failed; step++) {
+            failed = nn_replica_train(t.replica, &t.batch, step, NULL, &result, &e);
+            for (size_t i = 0; i < nn_model_params(t.model) && !failed; i++)
+                optimizer_apply_to(&o, &t, i, step);
+            failed = failed || nn_replica_finish(t.replica, &e);
+        }
+        if (failed && (e.code != PS_INTERNAL || !strstr(e.text, "cudaErrorLaunchFailure")))
+            fail_msg("launch %d: %s", (int)n, e.text);
+        training_close(&t);
+        assert_nothing_left();
+        assert_in_range(n, 1, 1000);
+    }
+}
+
 // A rule that the device does not know stays with the host.
 static void test_rule_of_the_host(void **state)
 {
@@ -552,6 +636,8 @@ int main(void)
         cmocka_unit_test(test_recorded_steps),
         cmocka_unit_test(test_drawn_steps),
         cmocka_unit_test(test_rules),
+        cmocka_unit_test(test_recorded_training),
+        cmocka_unit_test(test_failed_launch_of_kept),
         cmocka_unit_test(test_values_stay),
         cmocka_unit_test(test_rule_of_the_host),
         cmocka_unit_test(test_two_devices),

@@ -13,6 +13,7 @@ for what in sbin/psd sbin/workerd bin/psctl bin/psbench include/psclient.h man8/
     man3/psclient.3 examples/mnist-cnn/async.yaml proto/paramserver.proto; do
     ok "$what is installed" test -n "$(find "$root" -path "*/$what" | head -n 1)"
 done
+[ ! -e "$top_builddir/cuda.la" ] || ok "the CUDA module is installed" test -n "$(find "$root" -path '*/paramserver/cuda.so')"
 
 sanitize=()
 [ "$SANITIZERS" = no ] || sanitize=("-fsanitize=$SANITIZERS")

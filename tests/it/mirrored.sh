@@ -76,7 +76,7 @@ ok "each epoch is logged once" test "$(epochs log.csv)" = "$(epochs whole.csv)"
 
 # Mistakes.
 ok "a device is there once" fails_with 65 "cpu:1 is there twice" mirrored x 1 --set strategy.devices="[cpu:1,cpu:1]"
-ok "a device is of a kind" fails_with 65 "must be a device, as in cpu:0, of kind cpu or ref" mirrored x 1 --set strategy.devices="[tpu:1]"
+ok "a device is of a kind" fails_with 65 "must be a device, as in cpu:0, of kind cpu or gpu" mirrored x 1 --set strategy.devices="[tpu:1]"
 ok "ps tasks have no devices" fails_with 65 "does not go with strategy.name parameter_server" \
     "$psctl" run "$examples/softmax/async.yaml" --set strategy.devices="[cpu:0]"
 ok "mirrored has one worker" fails_with 65 "has one worker, of rank 0" \
