@@ -108,6 +108,12 @@
             false                                                                                                \
         }                                                                                                        \
     }
+// mask: 2 where targets and weights are 0 or 1, 1 where the output is, too.
+#define LOSS(name, n, width, mask, ...)                                                                       \
+    {                                                                                                         \
+        name, &nn_op_loss, ATTR((struct nn_loss_attr){.loss = PS_LOSS(__VA_ARGS__), .gradient = true}), 3, 2, \
+            {FLOATS(2, n, width), FLOATS(2, n, width), FLOATS(1, n)}, {false}, mask                           \
+    }
 // Scores of 2 x 3 heads; masks (rows, i) and (rows, j) where they are.
 #define ATTENTION(name, masks, causal, i, j, inputs)                                                          \
     {                                                                                                         \
@@ -168,11 +174,20 @@ static const struct op_case cases[] = {
      {true, true, true}},
     {"softmax, one class", &nn_op_softmax, NULL, 0, 1, 1, {FLOATS(2, 5, 1)}, {false}},
     {"softmax, many classes", &nn_op_softmax, NULL, 0, 1, 1, {FLOATS(2, 33, 1003)}, {true}},
+    {"softmax, long rows", &nn_op_softmax, NULL, 0, 1, 1, {FLOATS(2, 3, 2051)}, {true}},
+    {"softmax, along an axis of many lines",
+     &nn_op_axis_function,
+     ATTR((struct nn_axis_function){NN_F_LOG_SOFTMAX, 1}),
+     1,
+     1,
+     {FLOATS(3, 2, 5, 1031)},
+     {true}},
     ATTENTION("attention, whole", false, false, 9, 33, 1),
     ATTENTION("attention, causal", false, true, 65, 65, 1),
     ATTENTION("attention, masked by i and j", true, false, 17, 71, 3),
     ATTENTION("attention, masked and causal", true, true, 40, 71, 3),
     {"embedding, wide", &nn_op_embedding, NULL, 0, 2, 1, {FLOATS(2, 7, 83), {NN_INT32, 2, {3, 301}}}, {true}},
+    {"embedding, many rows", &nn_op_embedding, NULL, 0, 2, 1, {FLOATS(2, 301, 83), {NN_INT32, 2, {20, 31}}}, {true}},
     PAIR("times, of one shape", NN_B_MULTIPLY, true, 4, 3, 1001, 7, 4, 3, 1001, 7),
     PAIR("times, each channel of each row", NN_B_MULTIPLY, true, 4, 33, 35, 7, 4, 1, 1, 7),
     PAIR("minus, each channel", NN_B_SUBTRACT, true, 4, 33, 35, 7, 1, 1, 1, 7),
@@ -187,6 +202,25 @@ static const struct op_case cases[] = {
     BINARY_XENT("binary cross-entropy, one output", 65, 1, true, true, 0),
     BINARY_XENT("binary cross-entropy, of pixels", 64, 783, true, true, 0.25),
     BINARY_XENT("binary cross-entropy, the loss alone", 3, 67, false, false, 0),
+    LOSS("mean absolute error", 7, 37, 0, .kind = PS_LOSS_MAE),
+    LOSS("mean absolute percentage error", 7, 37, 0, .kind = PS_LOSS_MAPE),
+    LOSS("mean squared logarithmic error", 7, 37, 0, .kind = PS_LOSS_MSLE),
+    LOSS("huber", 7, 37, 0, .kind = PS_LOSS_HUBER, .delta = 0.5),
+    LOSS("log cosh", 7, 37, 0, .kind = PS_LOSS_LOG_COSH),
+    LOSS("hinge, of 0 and 1", 7, 37, 2, .kind = PS_LOSS_HINGE),
+    LOSS("hinge, of other targets", 7, 37, 0, .kind = PS_LOSS_HINGE),
+    LOSS("squared hinge", 7, 37, 2, .kind = PS_LOSS_SQUARED_HINGE),
+    LOSS("poisson", 7, 37, 1, .kind = PS_LOSS_POISSON),
+    LOSS("binary cross-entropy of probabilities", 7, 37, 1, .kind = PS_LOSS_BINARY_XENT, .label_smoothing = 0.25),
+    LOSS("binary focal", 7, 37, 2, .kind = PS_LOSS_BINARY_FOCAL, .from_logits = true, .apply_class_balancing = true,
+         .alpha = 0.25, .gamma = 2),
+    LOSS("cross-entropy of logits", 7, 37, 2, .kind = PS_LOSS_XENT, .from_logits = true, .label_smoothing = 0.25),
+    LOSS("cross-entropy of logits, long rows", 3, 2051, 2, .kind = PS_LOSS_XENT, .from_logits = true),
+    LOSS("cross-entropy of probabilities", 7, 37, 1, .kind = PS_LOSS_XENT),
+    LOSS("focal", 7, 37, 1, .kind = PS_LOSS_FOCAL, .alpha = 0.25, .gamma = 2),
+    LOSS("Kullback and Leibler's divergence", 7, 37, 0, .kind = PS_LOSS_KL),
+    LOSS("categorical hinge", 7, 37, 2, .kind = PS_LOSS_CATEGORICAL_HINGE),
+    LOSS("cosine", 7, 37, 0, .kind = PS_LOSS_COSINE),
     CONV_POOL("conv2d_pool, MNIST, first", 20, 28, 28, 1, 3, 3, 0, 0, 0, 0, 32, NN_RELU, 1),
     CONV_POOL("conv2d_pool, MNIST, second", 10, 13, 13, 32, 3, 3, 0, 0, 0, 0, 64, NN_RELU, 1),
     CELL("LSTM, 128 units", NN_RNN_LSTM, NN_RNN_TANH, NN_RNN_SIGMOID, 33, 3, 128, 4, false),
