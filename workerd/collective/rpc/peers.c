@@ -37,7 +37,6 @@ struct session {
 struct wk_peers {
     struct wk_peers_options options;
     struct ps_server *server;
-    struct ps_client *client;  // for the rendezvous
     struct wk_rendezvous rendezvous;
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -612,8 +611,7 @@ enum ps_code wk_peers_open(const struct wk_peers_options *options, struct wk_pee
     struct wk_peers *p = ps_alloc(sizeof *p);
     p->options = *options;
     p->options.configuration = ps_strdup(options->configuration);
-    p->client = ps_client_create(options->addresses, options->workers);
-    wk_rendezvous_init(&p->rendezvous, &p->options, p->client);
+    wk_rendezvous_init(&p->rendezvous, &p->options);
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->changed, NULL);
     e->code = PS_OK;
@@ -653,7 +651,6 @@ void wk_peers_close(struct wk_peers *p)
         ps_client_stop(s->client);
         ps_client_stop(s->control);
     }
-    ps_client_stop(p->client);
     if (p->server)
         stopped = ps_server_stop(p->server, close_grace);
     if (stopped == PS_STOP_STUCK)
@@ -662,6 +659,5 @@ void wk_peers_close(struct wk_peers *p)
         ps_server_destroy(p->server);
     if (s)
         session_free(s);
-    ps_client_destroy(p->client);
     peers_free(p);
 }
