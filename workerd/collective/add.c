@@ -5,10 +5,10 @@
 
 // Two functions for each type: of arrays, and from memory that may not be aligned.
 #define ADD(NAME, TYPE)                                                                 \
-    static void NAME##s(TYPE *restrict sum, const TYPE *restrict v, size_t n)           \
+    static void NAME##s(TYPE *sum, const TYPE *a, const TYPE *b, size_t n)              \
     {                                                                                   \
         for (size_t i = 0; i < n; i++)                                                  \
-            sum[i] = sum[i] + v[i];                                                     \
+            sum[i] = a[i] + b[i];                                                       \
     }                                                                                   \
                                                                                         \
     static void NAME##_bytes(TYPE *restrict to, const uint8_t *restrict come, size_t n) \
@@ -24,12 +24,17 @@
 ADD(add_float, float);
 ADD(add_double, double);
 
-void wk_add(enum wk_number type, void *sum, const void *v, size_t n)
+void wk_sum(enum wk_number type, void *sum, const void *a, const void *b, size_t n)
 {
     if (type == WK_FLOAT)
-        add_floats(sum, v, n);
+        add_floats(sum, a, b, n);
     else
-        add_doubles(sum, v, n);
+        add_doubles(sum, a, b, n);
+}
+
+void wk_add(enum wk_number type, void *sum, const void *v, size_t n)
+{
+    wk_sum(type, sum, sum, v, n);
 }
 
 static void add_whole(enum wk_number type, void *to, size_t first, const uint8_t *come, size_t n)

@@ -22,6 +22,9 @@ static inline size_t wk_part(size_t n, uint32_t parts, uint32_t k)
 // sum[i] += v[i]; the arrays do not overlap.
 void wk_add(enum wk_number type, void *sum, const void *v, size_t n);
 
+// sum[i] = a[i] + b[i]; sum may be a.
+void wk_sum(enum wk_number type, void *sum, const void *a, const void *b, size_t n);
+
 // to[i] = come[i] + to[i], of n little-endian numbers that lie anywhere in a slice list.
 void wk_add_slices(enum wk_number type, void *to, const struct ps_slices *come, size_t n);
 
