@@ -136,17 +136,13 @@ static void peers_leave(struct wk_peers *p)
 struct outbound {
     struct ps_owner owner;  // of the bytes, which are the reduction's; and one reference until the reply
     struct session *session;
-    struct wk_ring_reduction *reduction;
+    struct wk_ring_reduction *reduction;  // NULL: the bytes are a copy
+    uint32_t to;
 };
 
 static void outbound_free(struct ps_owner *o)
 {
     free(o);
-}
-
-static uint32_t session_after(const struct session *s)
-{
-    return s->f.rank[s->f.hosts.after];
 }
 
 static void peers_on_sent(void *arg, enum ps_code code, const char *text, struct ps_slices *reply)
@@ -155,11 +151,11 @@ static void peers_on_sent(void *arg, enum ps_code code, const char *text, struct
     struct session *s = out->session;
     char why[REASON_MAX];
     (void)reply;
-    peers_name(s, session_after(s), text, why);
+    peers_name(s, out->to, text, why);
     if (code == PS_OK)
         wk_ring_sent(s->f.ring, out->reduction);
     else if (code == PS_UNAVAILABLE || code == PS_DEADLINE_EXCEEDED)
-        peers_lose(s, session_after(s), text);
+        peers_lose(s, out->to, text);
     else if (code == PS_FAILED_PRECONDITION)  // it has left the session, and told all why, or been told
         wk_ring_fail(s->f.ring, PS_ABORTED, why);
     else if (code != PS_CANCELLED)
@@ -167,23 +163,22 @@ static void peers_on_sent(void *arg, enum ps_code code, const char *text, struct
     ps_owner_unref(&out->owner);
 }
 
-static void peers_send(void *ctx, struct wk_ring_reduction *r, struct wk_ring_chunk chunk, const void *bytes,
-                       size_t size)
+static void peers_send(void *ctx, struct wk_ring_reduction *r, uint32_t to, struct wk_ring_chunk chunk,
+                       const void *bytes, size_t size)
 {
     struct session *s = ctx;
     struct outbound *out = ps_alloc(sizeof *out);
     struct ps_slices payload = PS_SLICES_EMPTY, request = PS_SLICES_EMPTY;
     Paramserver__V1__SendRequest m = PARAMSERVER__V1__SEND_REQUEST__INIT;
-    *out = (struct outbound){{.free = outbound_free}, s, r};
-    atomic_init(&out->owner.refs, 2);
+    *out = (struct outbound){{.free = outbound_free}, s, r, s->f.rank[s->f.first[to]]};
+    atomic_init(&out->owner.refs, r ? 2 : 1);
     m.session = s->f.session;
     m.sequence = chunk.sequence;
     m.hop = chunk.hop;
     m.first = chunk.first;
-    ps_slices_add(&payload, (struct ps_slice){bytes, size, &out->owner});
+    ps_slices_add(&payload, r ? (struct ps_slice){bytes, size, &out->owner} : ps_slice_copy(bytes, size));
     ps_msg_pack(&m.base, &payload, &request);
-    ps_client_call(s->client, session_after(s), PARAMSERVER__V1__METHOD__SEND, true, UINT64_MAX, &request,
-                   peers_on_sent, out);
+    ps_client_call(s->client, out->to, PARAMSERVER__V1__METHOD__SEND, true, UINT64_MAX, &request, peers_on_sent, out);
 }
 
 // ---- chunks that come ---------------------------------------------------------------------------------------------
@@ -643,6 +638,8 @@ void wk_peers_close(struct wk_peers *p)
     const bool done = p->now && !p->now->notified && !p->now->over;
     pthread_mutex_unlock(&p->lock);
     wk_rendezvous_end(&p->rendezvous, "this worker has ended");
+    if (done)
+        wk_ring_flush(p->now->f.ring, ps_now() + close_grace);
     peers_end_watching(p, done);
     peers_refuse_held(p);
     struct session *s = peers_take_out(p);
