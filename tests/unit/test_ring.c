@@ -9,11 +9,13 @@
 
 #include <cmocka.h>
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/clock.h"
 #include "common/math/philox.h"
+#include "workerd/collective/half.h"
 #include "workerd/collective/ring.h"
 
 enum { FEW = 5, RANKS = WK_RING_DIRECT_RANKS + 2, REDUCTIONS = 3, WIRE = 8192 };
@@ -66,8 +68,8 @@ static void taken(struct wk_ring_message *m, enum ps_code code, const char *text
 }
 
 // Chunks are copied, so that one whose sender changes it too early is not the sum; cut at odd places into slices.
-static void send_to(void *ctx, struct wk_ring_reduction *r, uint32_t to, struct wk_ring_chunk chunk, const void *bytes,
-                    size_t size)
+static void send_to(void *ctx, struct wk_ring_reduction *r, uint32_t to, struct wk_ring_chunk chunk,
+                    struct ps_slice data)
 {
     struct node *n = ctx;
     struct letter *l = calloc(1, sizeof *l + sizeof(struct test *));
@@ -77,10 +79,11 @@ static void send_to(void *ctx, struct wk_ring_reduction *r, uint32_t to, struct 
     l->reduction = r;
     l->message.chunk = chunk;
     l->message.done = taken;
-    for (size_t at = 0, part; at < size; at += part) {
-        part = size - at < 1001 ? size - at : 1001;
-        ps_slices_add(&l->message.data, ps_slice_copy((const char *)bytes + at, part));
+    for (size_t at = 0, part; at < data.len; at += part) {
+        part = data.len - at < 1001 ? data.len - at : 1001;
+        ps_slices_add(&l->message.data, ps_slice_copy(data.data + at, part));
     }
+    ps_slice_unref(data);
     post(n->t, l);
 }
 
@@ -197,7 +200,7 @@ static void sums_in_any_order(void **ctx)
 }
 
 // Sums that depend on the order of the summands have the same bits at all ranks, and in every run.
-static void bits_repeat(uint32_t ranks)
+static void bits_repeat(uint32_t ranks, enum wk_number type)
 {
     enum { N = 1000 };
     float first[N];
@@ -209,7 +212,7 @@ static void bits_repeat(uint32_t ranks)
         for (uint32_t r = 0; r < ranks; r++) {
             for (size_t i = 0; i < N; i++)
                 values[r][i] = 1.0f / (float)(i * ranks + r + 1) * (r % 2 ? 1e6f : 1e-3f);
-            wk_ring_begin(t.ring[r], &t.reduction[r][0], values[r], N, WK_FLOAT);
+            wk_ring_begin(t.ring[r], &t.reduction[r][0], values[r], N, type);
         }
         while (t.n_wire > 0)
             deliver(&t);
@@ -226,8 +229,97 @@ static void bits_repeat(uint32_t ranks)
 static void the_bits_repeat(void **ctx)
 {
     (void)ctx;
-    bits_repeat(FEW);
-    bits_repeat(RANKS);
+    for (enum wk_number type = WK_FLOAT; type <= WK_FLOAT_AS_FLOAT16; type++) {
+        if (type == WK_DOUBLE)
+            continue;
+        bits_repeat(FEW, type);
+        bits_repeat(RANKS, type);
+    }
+}
+
+// Two bytes of each number travel; sums below 256 are exact in both.
+static void sums_of_halves(uint32_t ranks, size_t n, enum wk_number type)
+{
+    struct test t;
+    struct ps_error e;
+    float *values[RANKS];
+    open_rings(&t, ranks, n);
+    for (uint32_t r = 0; r < ranks; r++) {
+        values[r] = malloc(n * sizeof **values);
+        for (size_t i = 0; i < n; i++)
+            values[r][i] = (float)(i % 4 + r % 3);
+        wk_ring_begin(t.ring[r], &t.reduction[r][0], values[r], n, type);
+    }
+    for (size_t k = 0; k < t.n_wire; k++)
+        assert_true(t.wire[k]->message.data.len <= 2 * n);
+    while (t.n_wire > 0)
+        deliver(&t);
+    for (uint32_t r = 0; r < ranks; r++) {
+        must(wk_ring_wait(t.ring[r], &t.reduction[r][0], ps_now(), &e), &e);
+        for (size_t i = 0; i < n; i++)
+            assert_true(values[r][i] == (float)(i % 4 * ranks + ranks / 3 * 3 + (ranks % 3 == 2)));
+        free(values[r]);
+    }
+    assert_int_equal(0, t.refused);
+    close_rings(&t);
+}
+
+static void halves_travel(void **ctx)
+{
+    (void)ctx;
+    for (enum wk_number type = WK_FLOAT_AS_BFLOAT16; type <= WK_FLOAT_AS_FLOAT16; type++) {
+        sums_of_halves(2, 1001, type);
+        sums_of_halves(2, 300001, type);
+        sums_of_halves(3, 100001, type);
+        sums_of_halves(FEW, 999, type);
+        sums_of_halves(RANKS, 1001, type);
+    }
+}
+
+// Every half is its own rounding; what lies between two goes to the nearest, in the middle to the even one.
+static void rounds_to_halves(uint16_t (*to)(float), float (*of)(uint16_t), uint16_t infinity)
+{
+    for (uint16_t half = 0; half < infinity; half++) {
+        const float x = of(half), next = of((uint16_t)(half + 1));
+        const float middle = half + 1 == infinity ? x + (x - of((uint16_t)(half - 1))) / 2 : x + (next - x) / 2;
+        assert_int_equal(half, to(x));
+        assert_int_equal(half | 0x8000, to(-x));
+        assert_int_equal(half + (half & 1), to(middle));
+        assert_int_equal(half, to(nextafterf(middle, 0)));
+        assert_int_equal(half + 1, to(nextafterf(middle, INFINITY)));
+    }
+    assert_int_equal(infinity, to(INFINITY));
+    assert_int_equal(infinity | 0x8000, to(-INFINITY));
+    assert_true(isinf(of(infinity)) && isnan(of(infinity + 1)) && isnan(of(to(NAN))));
+}
+
+static uint16_t to_bfloat16(float x)
+{
+    return wk_to_bfloat16(x);
+}
+
+static float of_bfloat16(uint16_t half)
+{
+    return wk_of_bfloat16(half);
+}
+
+static uint16_t to_float16(float x)
+{
+    return wk_to_float16(x);
+}
+
+static float of_float16(uint16_t half)
+{
+    return wk_of_float16(half);
+}
+
+static void halves_are_the_nearest(void **ctx)
+{
+    (void)ctx;
+    rounds_to_halves(to_bfloat16, of_bfloat16, 0x7f80);
+    rounds_to_halves(to_float16, of_float16, 0x7c00);
+    assert_true(of_float16(0x3c00) == 1 && of_float16(1) == 0x1p-24f && of_float16(0x7bff) == 65504);
+    assert_true(of_bfloat16(0x3f80) == 1 && of_bfloat16(0x3f81) == 1 + 0x1p-7f);
 }
 
 // A small array's sum has the order of the ranks, which no other one gives here.
@@ -354,7 +446,7 @@ static void arrays_come_once(void **ctx)
     open_rings(&t, 3, 1);
     wk_ring_begin(t.ring[0], &t.reduction[0][0], &values[0], 1, WK_FLOAT);
     for (int i = 0; i < 2; i++)
-        send_to(&t.node[2], NULL, 0, (struct wk_ring_chunk){0, 0, 0}, &values[1], sizeof(float));
+        send_to(&t.node[2], NULL, 0, (struct wk_ring_chunk){0, 0, 0}, ps_slice_copy(&values[1], sizeof(float)));
     wk_ring_receive(t.ring[0], &t.wire[2]->message);
     wk_ring_receive(t.ring[0], &t.wire[3]->message);
     assert_int_equal(2, t.refused);  // the ring fails with it: the first one, too
@@ -372,6 +464,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sums_in_any_order),
         cmocka_unit_test(the_bits_repeat),
+        cmocka_unit_test(halves_travel),
+        cmocka_unit_test(halves_are_the_nearest),
         cmocka_unit_test(small_arrays_are_added_in_rank_order),
         cmocka_unit_test(who_has_not_sent_is_known),
         cmocka_unit_test(failures_end_waits),

@@ -111,21 +111,37 @@ static void ring_end_messages(struct wk_ring_message *list, enum ps_code code, c
     }
 }
 
+// A copy of these numbers, as they travel. Empty, and the ring has failed: there is no memory.
+static struct ps_slice ring_copy(struct wk_ring *ring, const struct wk_ring_reduction *r, size_t first, size_t elements)
+{
+    uint8_t *wire;
+    const size_t bytes = elements * wk_wire_size(r->type);
+    const struct ps_slice copy = ps_slice_new(bytes, &wire);
+    if (wire)
+        wk_encode(r->type, ring_at(r, first), elements, wire);
+    else
+        wk_ring_fail(ring, PS_RESOURCE_EXHAUSTED, "no memory for a chunk of an all-reduce");
+    return copy;
+}
+
 static void ring_send(struct wk_ring *ring, struct wk_ring_reduction *r, struct wk_ring_chunk chunk, size_t elements)
 {
     const uint32_t next = (ring->rank + 1) % ring->ranks;
-    ring->link.send(ring->link.ctx, r, next, chunk, ring_at(r, chunk.first), elements * wk_number_size(r->type));
+    const bool as_it_is = wk_wire_size(r->type) == wk_number_size(r->type);
+    const struct ps_slice data =
+        as_it_is ? (struct ps_slice){(uint8_t *)ring_at(r, chunk.first), elements * wk_number_size(r->type), NULL}
+                 : ring_copy(ring, r, chunk.first, elements);
+    ring->link.send(ring->link.ctx, r, next, chunk, data);
 }
 
 // Adds, or takes; no other thread works with these elements.
 static void ring_take(const struct wk_ring *ring, const struct wk_ring_reduction *r, const struct wk_ring_message *m,
                       size_t elements)
 {
-    char *values = ring_at(r, m->chunk.first);
     if (m->chunk.hop >= ring->ranks - 1)
-        ps_slices_copy_out(&m->data, 0, m->data.len, values);
+        wk_take_slices(r->type, ring_at(r, m->chunk.first), &m->data, elements);
     else
-        wk_add_slices(r->type, values, &m->data, elements);
+        wk_add_slices(r->type, ring_at(r, m->chunk.first), &m->data, elements);
 }
 
 // locked
@@ -183,9 +199,11 @@ static void ring_send_directly(struct wk_ring *ring, const struct wk_ring_reduct
     const uint32_t others = ring->failed.code ? 0 : ring->ranks - 1;
     ring->direct += others;
     pthread_mutex_unlock(&ring->lock);
+    const struct ps_slice copy = ring_copy(ring, r, 0, r->n);
     for (uint32_t hop = 0; hop < others; hop++)
         ring->link.send(ring->link.ctx, NULL, (ring->rank + 1 + hop) % ring->ranks,
-                        (struct wk_ring_chunk){r->sequence, 0, hop}, r->values, r->n * wk_number_size(r->type));
+                        (struct wk_ring_chunk){r->sequence, 0, hop}, ps_slice_ref(copy));
+    ps_slice_unref(copy);
 }
 
 static const struct ps_slices *ring_array_of(const struct wk_ring *ring, const struct wk_ring_message *list,
@@ -202,7 +220,7 @@ static void ring_add_directly(const struct wk_ring *ring, const struct wk_ring_r
 {
     if (ring->rank > 0) {
         char *below = ps_alloc(r->n * wk_number_size(r->type));
-        ps_slices_copy_out(ring_array_of(ring, list, 0), 0, r->n * wk_number_size(r->type), below);
+        wk_take_slices(r->type, below, ring_array_of(ring, list, 0), r->n);
         for (uint32_t rank = 1; rank < ring->rank; rank++)
             wk_add_slices(r->type, below, ring_array_of(ring, list, rank), r->n);
         wk_add(r->type, r->values, below, r->n);
@@ -242,7 +260,7 @@ static bool ring_fits(const struct wk_ring *ring, const struct wk_ring_reduction
                       size_t *elements)
 {
     *elements = r ? ring_expected(ring, r, &m->chunk) : 0;
-    return *elements > 0 && m->data.len == *elements * wk_number_size(r->type);
+    return *elements > 0 && m->data.len == *elements * wk_wire_size(r->type);
 }
 
 static struct wk_ring_reduction *ring_find(const struct wk_ring *ring, uint64_t sequence)

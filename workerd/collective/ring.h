@@ -67,10 +67,9 @@ struct wk_ring_message {
 
 // To the other ranks.
 struct wk_ring_link {
-    // Sends a chunk to a rank. Its bytes stay until wk_ring_sent is called for this reduction; r NULL: they are copied,
-    // and wk_ring_sent is called with NULL. Not from inside send.
-    void (*send)(void *ctx, struct wk_ring_reduction *r, uint32_t to, struct wk_ring_chunk chunk, const void *bytes,
-                 size_t size);
+    // Sends a chunk to a rank, and takes over its data. Where those have no owner, they stay until wk_ring_sent is
+    // called for r, which may be NULL. Not from inside send.
+    void (*send)(void *ctx, struct wk_ring_reduction *r, uint32_t to, struct wk_ring_chunk chunk, struct ps_slice data);
     void *ctx;
 };
 

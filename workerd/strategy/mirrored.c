@@ -43,6 +43,7 @@ struct mirrored {
     struct mirrored_bucket *bucket;
     size_t n_buckets;
     size_t *bucket_of;    // by variable
+    enum wk_number type;  // of gradients
     size_t begun;         // buckets that have left in the step at hand
     float weight;         // of this replica's gradient in the mean of the step at hand
     struct ps_error why;  // a gradient of the step is not finite
@@ -145,10 +146,17 @@ static enum ps_code mirrored_start(struct mirrored *s, struct ps_error *e)
     }
 }
 
+static const enum wk_number mirrored_types[] = {
+    [PS_COMPRESSION_NONE] = WK_FLOAT,
+    [PS_COMPRESSION_BFLOAT16] = WK_FLOAT_AS_BFLOAT16,
+    [PS_COMPRESSION_FLOAT16] = WK_FLOAT_AS_FLOAT16,
+};
+
 static enum ps_code mirrored_open(const struct wk_env *env, void **state, struct ps_error *e)
 {
     struct mirrored *s = ps_alloc(sizeof *s);
     s->env = env;
+    s->type = mirrored_types[env->job->compression];
     mirrored_cut_buckets(s);
     s->hashes = ps_alloc(2 * (size_t)env->replicas * sizeof *s->hashes);
     wk_rounds_open(&s->rounds, env, &s->rule);
@@ -249,7 +257,7 @@ static void mirrored_ready(void *state, size_t variable)
     for (; s->begun < s->n_buckets && s->bucket[s->begun].missing == 0 && !s->why.code; s->begun++) {
         struct mirrored_bucket *b = &s->bucket[s->begun];
         b->start = ps_track_now(s->env->communication);
-        wk_collective_begin(s->env->collective, s->env->device, &b->sum, b->values, b->count, WK_FLOAT);
+        wk_collective_begin(s->env->collective, s->env->device, &b->sum, b->values, b->count, s->type);
     }
 }
 

@@ -134,9 +134,9 @@ static void peers_leave(struct wk_peers *p)
 // ---- chunks that leave --------------------------------------------------------------------------------------------
 
 struct outbound {
-    struct ps_owner owner;  // of the bytes, which are the reduction's; and one reference until the reply
+    struct ps_owner owner;  // of bytes that are the reduction's; and one reference until the reply
     struct session *session;
-    struct wk_ring_reduction *reduction;  // NULL: the bytes are a copy
+    struct wk_ring_reduction *reduction;
     uint32_t to;
 };
 
@@ -164,19 +164,20 @@ static void peers_on_sent(void *arg, enum ps_code code, const char *text, struct
 }
 
 static void peers_send(void *ctx, struct wk_ring_reduction *r, uint32_t to, struct wk_ring_chunk chunk,
-                       const void *bytes, size_t size)
+                       struct ps_slice data)
 {
     struct session *s = ctx;
     struct outbound *out = ps_alloc(sizeof *out);
     struct ps_slices payload = PS_SLICES_EMPTY, request = PS_SLICES_EMPTY;
     Paramserver__V1__SendRequest m = PARAMSERVER__V1__SEND_REQUEST__INIT;
     *out = (struct outbound){{.free = outbound_free}, s, r, s->f.rank[s->f.first[to]]};
-    atomic_init(&out->owner.refs, r ? 2 : 1);
+    atomic_init(&out->owner.refs, data.owner ? 1 : 2);
     m.session = s->f.session;
     m.sequence = chunk.sequence;
     m.hop = chunk.hop;
     m.first = chunk.first;
-    ps_slices_add(&payload, r ? (struct ps_slice){bytes, size, &out->owner} : ps_slice_copy(bytes, size));
+    data.owner = data.owner ? data.owner : &out->owner;
+    ps_slices_add(&payload, data);
     ps_msg_pack(&m.base, &payload, &request);
     ps_client_call(s->client, out->to, PARAMSERVER__V1__METHOD__SEND, true, UINT64_MAX, &request, peers_on_sent, out);
 }
