@@ -17,6 +17,7 @@
 #include "common/file/output.h"
 #include "common/job/job.h"
 #include "config.h"
+#include "workerd/job/build.h"
 #include "workerd/job/look.h"
 #include "workerd/job/objectives.h"
 #include "workerd/job/place.h"
@@ -46,14 +47,26 @@ static const char help[] = "Usage: workerd --job FILE [OPTION...]: trains one re
                            "      --timeline FILE    what takes how long, as a Chrome trace, for Perfetto\n"
                            "      --profile          some steps: where their time goes. --json: as JSON\n"
                            "      --show-model       the model's layers and their parameters\n"
-                           "      --layers, --list-devices  what there is: losses, optimizers, ...; devices\n"
+                           "      --layers, --list-devices, --check-build  what there is: losses, devices, ...\n"
                            "  -h, --help; -V, --version\n"
                            "\n"
                            "Exit: 0 done; 64 usage; 65 bad input; 66 no such file; 69 a ps task cannot be\n"
                            "reached; 73 job or rank taken, or a file cannot be created; 74 a file cannot be\n"
                            "written; 75 the job has ended early; 78 configuration; 128 + N signal N.\n";
 
-enum { READY_FD = 256, EVALUATE, JSON, PREDICT, INSECURE, PROFILE, TIMELINE, SHOW_MODEL, LIST_DEVICES, LAYERS };
+enum {
+    READY_FD = 256,
+    EVALUATE,
+    JSON,
+    PREDICT,
+    INSECURE,
+    PROFILE,
+    TIMELINE,
+    SHOW_MODEL,
+    LIST_DEVICES,
+    LAYERS,
+    CHECK_BUILD
+};
 
 struct options {
     const char *job, *cluster, *summary, *timeline;
@@ -120,6 +133,7 @@ static const struct option known_options[] = {{"job", 1, NULL, 'j'},
                                               {"show-model", 0, NULL, SHOW_MODEL},
                                               {"list-devices", 0, NULL, LIST_DEVICES},
                                               {"layers", 0, NULL, LAYERS},
+                                              {"check-build", 0, NULL, CHECK_BUILD},
                                               {"help", 0, NULL, 'h'},
                                               {"version", 0, NULL, 'V'},
                                               {NULL, 0, NULL, 0}};
@@ -157,6 +171,9 @@ static void workerd_take_look(struct options *o, int option)
         break;
     case LAYERS:
         wk_print_supported();
+        exit(ps_output_end_stdout("workerd", 0));
+    case CHECK_BUILD:
+        wk_print_build();
         exit(ps_output_end_stdout("workerd", 0));
     case LIST_DEVICES:
         workerd_list_devices();

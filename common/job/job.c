@@ -52,7 +52,7 @@ static const char *const colors[] = {"rgb", "grayscale", NULL};
 static const char *const flips[] = {"none", "horizontal", "vertical", "both", NULL};
 static const char *const schedules[] = {"constant",        "piecewise",  "exponential",  "cosine",
                                         "cosine_restarts", "polynomial", "inverse_time", NULL};
-static const char *const strategies[] = {"parameter_server",      "one_device",  "mirrored",
+const char *const ps_job_strategies[] = {"parameter_server",      "one_device",  "mirrored",
                                          "multi_worker_mirrored", "local_steps", NULL};
 static const char *const strategies_elsewhere[] = {"central_storage", NULL};
 static const char *const communications[] = {"auto", "ring", NULL};
@@ -176,7 +176,7 @@ static const struct field fields[] = {
     {RATE ".values", VALUES, AT(schedule), SCHEDULED(PIECEWISE)},
     {RATE ".warmup_steps", COUNT, AT(schedule.warmup_steps), "0", .max = INT64_MAX, .by = BY_SCHEDULE, .kinds = ANY},
     {RATE ".warmup_initial", REAL, AT(schedule.warmup_initial), "0", .by = BY_SCHEDULE, .kinds = ANY},
-    {"strategy.name", CHOICE, AT(strategy), "parameter_server", strategies, strategies_elsewhere},
+    {"strategy.name", CHOICE, AT(strategy), "parameter_server", ps_job_strategies, strategies_elsewhere},
     {"strategy.update", CHOICE, AT(update), "async", updates, .first = PS_ASYNC, .local_fallback = "sync"},
     {"strategy.n_fetch", SMALL, AT(n_fetch), "1", .min = 1, .max = 1 << 20, .by = BY_UPDATE, .kinds = ASYNC, STEPS},
     {"strategy.n_push", SMALL, AT(n_push), "1", .min = 1, .max = 1 << 20, .by = BY_UPDATE, .kinds = ASYNC, STEPS},
@@ -500,7 +500,7 @@ static enum ps_code take_field(const struct field *f, const struct ps_yaml *root
                                      .text = (char *)(local ? f->local_fallback : f->fallback)};
     bool given = v && !ps_yaml_is_null(v), fits = !f->kinds || is_among(f->kinds, f, job);
     if (given && field_is_foreign(f, job))
-        return ps_yaml_fail(v, e, "%s does not go with strategy.name %s", f->path, strategies[job->strategy]);
+        return ps_yaml_fail(v, e, "%s does not go with strategy.name %s", f->path, ps_job_strategies[job->strategy]);
     if (given && !fits)
         return ps_yaml_fail(v, e, "%s does not go with %s %s", f->path, deciders[f->by].path, decided_word(f, job));
     if (given)
@@ -648,7 +648,7 @@ static enum ps_code take_outer_optimizer(const struct ps_yaml *root, struct ps_j
     const struct ps_yaml *v = ps_yaml_find(root, OUTER);
     if (job->strategy != PS_STRATEGY_LOCAL_STEPS)
         return v && !ps_yaml_is_null(v)
-                   ? ps_yaml_fail(v, e, "%s does not go with strategy.name %s", OUTER, strategies[job->strategy])
+                   ? ps_yaml_fail(v, e, "%s does not go with strategy.name %s", OUTER, ps_job_strategies[job->strategy])
                    : PS_OK;
     const char *name = ps_job_optimizers[job->outer.optimizer];
     const struct ps_rule *widest = ps_rule_for_optimizer(name, 1, false), *rule;

@@ -163,6 +163,9 @@ enum ps_strategy {
     PS_STRATEGY_LOCAL_STEPS
 };
 
+// Their names in a job file; ends with NULL.
+extern const char *const ps_job_strategies[];
+
 // Values of the two are those of the proto.
 enum ps_update { PS_ASYNC = 1, PS_SYNC = 2, PS_SSP = 3 };
 enum ps_on_existing { PS_REFUSE = 0, PS_RESUME = 1, PS_REPLACE = 2 };
