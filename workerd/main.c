@@ -376,10 +376,24 @@ static enum ps_code training_work(struct wk_run *run, void *arg, struct ps_error
     return t->o->profile ? wk_profile(run, t->o->look.json, e) : wk_loop(run, e);
 }
 
-static enum ps_code workerd_train(struct wk_run *run, const struct options *o, const struct wk_place *place,
-                                  struct nn_model **model, struct ps_error *e)
+// By the number of replicas, which stays that of the start.
+static enum ps_code workerd_scale_rate(const struct wk_run *run, struct ps_job *job, struct ps_error *e)
 {
-    const struct ps_job *job = run->env.job;
+    const uint32_t replicas = run->env.workers * wk_replicas_of_worker(run);
+    char text[160];
+    if (job->scale_rate == PS_SCALE_NONE)
+        return PS_OK;
+    if (ps_job_scale_rate(job, replicas, run->env.examples, e))
+        return e->code;
+    ps_job_scale_text(job, replicas, text, sizeof text);
+    if (!run->quiet && run->env.rank == 0)
+        ps_info("%s", text);
+    return PS_OK;
+}
+
+static enum ps_code workerd_train(struct wk_run *run, struct ps_job *job, const struct options *o,
+                                  const struct wk_place *place, struct nn_model **model, struct ps_error *e)
+{
     struct training t = {.o = o, .run = run};
     const struct wk_replicas_options options = {
         .peers = {.job = job->name,
@@ -401,7 +415,7 @@ static enum ps_code workerd_train(struct wk_run *run, const struct options *o, c
                        run->strategy->name);
     take_place(run, o);
     run->timeline = o->timeline ? wk_timeline_path(o->timeline, run->env.rank) : NULL;
-    if (workerd_prepare(run, model, e) || wk_replicas_train(run, &options, e))
+    if (workerd_prepare(run, model, e) || workerd_scale_rate(run, job, e) || wk_replicas_train(run, &options, e))
         return e->code;
     if (run->drained)
         ps_info("leaves: it was asked to, or nothing was left; the others train the rest");
@@ -411,8 +425,8 @@ static enum ps_code workerd_train(struct wk_run *run, const struct options *o, c
 }
 
 // Finds its place in the cluster, and trains there.
-static enum ps_code workerd_take_part(struct wk_run *run, const struct options *o, struct nn_model **model,
-                                      struct ps_error *e)
+static enum ps_code workerd_take_part(struct wk_run *run, struct ps_job *job, const struct options *o,
+                                      struct nn_model **model, struct ps_error *e)
 {
     const struct wk_place_options asked = {o->job, o->cluster, o->ps, o->rank, o->workers};
     struct wk_place place;
@@ -420,7 +434,7 @@ static enum ps_code workerd_take_part(struct wk_run *run, const struct options *
     run->summary = o->summary;
     run->env.rank = place.rank;
     run->env.workers = place.workers;
-    run->env.min_workers = (uint32_t)(o->min_workers ? o->min_workers : run->env.job->min_workers);
+    run->env.min_workers = (uint32_t)(o->min_workers ? o->min_workers : job->min_workers);
     run->env.ps = (const char *const *)place.cluster.addresses;
     run->env.n_ps = place.cluster.n;
     if (code == PS_OK && place.evaluator)
@@ -429,7 +443,7 @@ static enum ps_code workerd_take_part(struct wk_run *run, const struct options *
         code = ps_fail(e, PS_INVALID_ARGUMENT, "%s: the job needs %" PRIu32 " workers, and has %" PRIu32, o->job,
                        run->env.min_workers, place.workers);
     else if (code == PS_OK)
-        code = workerd_train(run, o, &place, model, e);
+        code = workerd_train(run, job, o, &place, model, e);
     ps_cluster_fini(&place.cluster);
     return code;
 }
@@ -467,7 +481,7 @@ static enum ps_code workerd_run_job(struct wk_run *run, const struct options *o,
     if (code == PS_OK && wk_look_is_wanted(&o->look))
         code = workerd_look(run, &o->look, &model, e);
     else if (code == PS_OK && workerd_find_checkpoint(run, o, &checkpoint, e) == PS_OK)
-        code = workerd_take_part(run, o, &model, e);
+        code = workerd_take_part(run, job, o, &model, e);
     else if (code == PS_OK)
         code = e->code;
     code = wk_timeline_close(run, code, e);
