@@ -57,6 +57,7 @@ const char *const ps_job_strategies[] = {"parameter_server",      "one_device", 
 static const char *const strategies_elsewhere[] = {"central_storage", NULL};
 static const char *const scales[] = {"none", "linear", "sqrt", NULL};
 static const char *const communications[] = {"auto", "ring", NULL};
+static const char *const compressions[] = {"none", "bfloat16", "float16", NULL};
 static const char *const updates[] = {"async", "sync", "ssp", NULL};
 static const char *const placements[] = {"greedy", "round_robin", NULL};
 static const char *const devices[] = {"cpu", "gpu", "cuda", "ref", NULL};
@@ -195,6 +196,8 @@ static const struct field fields[] = {
     {"strategy.refuse_nonfinite", FLAG, AT(refuse_nonfinite), "false"},
     {"strategy.devices", DEVICES, AT(devices), REPLICAS},
     {"strategy.communication", CHOICE, AT(communication), "auto", communications,
+     .strategies = 1 << PS_STRATEGY_MULTI_WORKER_MIRRORED},
+    {"strategy.gradient_compression", CHOICE, AT(compression), "none", compressions,
      .strategies = 1 << PS_STRATEGY_MULTI_WORKER_MIRRORED},
     {"strategy.compare_every", COUNT, AT(compare_every), "0", .max = 1 << 30, REPLICAS},
     {"strategy.placement", WORD, AT(placement), "greedy", placements, SERVERS},

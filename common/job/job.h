@@ -47,6 +47,7 @@
 //                                #   the last two:
 //       devices: [cpu:0, cpu:1]  # of a worker, one replica on each; default: one on `device`
 //       communication: auto      # multi_worker_mirrored: workers of one host share memory; or ring: none do
+//       gradient_compression: none  # multi_worker_mirrored: or bfloat16, float16: what travels from host to host
 //       compare_every: 0         # steps after which replicas see whether their variables are equal, to the bit
 //       update: async            # or sync, ssp; local_steps: sync, or async
 //       n_fetch: 1               # async: pull every so many steps
@@ -159,6 +160,7 @@ enum ps_color { PS_COLOR_RGB, PS_COLOR_GRAYSCALE };
 enum ps_flip { PS_FLIP_NONE, PS_FLIP_HORIZONTAL, PS_FLIP_VERTICAL, PS_FLIP_BOTH };  // bits
 enum ps_communication { PS_COMMUNICATION_AUTO, PS_COMMUNICATION_RING };
 enum ps_scale { PS_SCALE_NONE, PS_SCALE_LINEAR, PS_SCALE_SQRT };
+enum ps_compression { PS_COMPRESSION_NONE, PS_COMPRESSION_BFLOAT16, PS_COMPRESSION_FLOAT16 };
 enum ps_strategy {
     PS_STRATEGY_PARAMETER_SERVER,
     PS_STRATEGY_ONE_DEVICE,
@@ -245,6 +247,7 @@ struct ps_job {
     int replicas_to_aggregate;  // sync; 0: all
     bool refuse_nonfinite;
     int communication;                // enum ps_communication
+    int compression;                  // enum ps_compression
     uint64_t compare_every;           // mirrored, multi_worker_mirrored: steps; 0: never
     struct ps_job_devices devices;    // mirrored, multi_worker_mirrored: one replica on each; none: one on `device`
     int local_steps;                  // local_steps, else 0

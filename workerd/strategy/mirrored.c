@@ -9,7 +9,8 @@
 // Where a worker is lost, those that are left go on, and one that comes back gets what they have (rounds.h).
 //
 // Gradients travel in buckets, cut in the order in which the backward pass makes them ready (Li et al., PyTorch
-// Distributed, VLDB 2020, section 3.2): a small one first, so that the network has work early.
+// Distributed, VLDB 2020, section 3.2). Each is an eighth of the model: so the network has work early, and little is
+// left to travel when the pass has ended.
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -20,8 +21,9 @@
 #include "common/base/hash.h"
 #include "workerd/strategy/rounds.h"
 
-// Bytes; those of PyTorch's DistributedDataParallel.
-enum { FIRST_BUCKET = 1 << 20, BUCKET = 25 << 20 };
+// Bytes. At least what a network of 1 Gbit/s carries in half a millisecond, which is what beginning with one costs; at
+// most as PyTorch's DistributedDataParallel.
+enum { BUCKETS = 8, BUCKET_MIN = 64 << 10, BUCKET_MAX = 25 << 20 };
 // After so many steps those who have lost a worker see whether it wants to come back.
 enum { LET_IN_EVERY = 16 };
 
@@ -43,6 +45,7 @@ struct mirrored {
     struct mirrored_bucket *bucket;
     size_t n_buckets;
     size_t *bucket_of;    // by variable
+    enum wk_number type;  // of gradients
     size_t begun;         // buckets that have left in the step at hand
     float weight;         // of this replica's gradient in the mean of the step at hand
     struct ps_error why;  // a gradient of the step is not finite
@@ -61,14 +64,24 @@ static size_t mirrored_end_of(const struct wk_env *env, size_t variable)
     return (size_t)(nn_model_param(env->model, variable)->count + 15) & ~(size_t)15;
 }
 
+// Bytes after which the next bucket begins.
+static size_t mirrored_bucket_size(const struct wk_env *env, const size_t *order, size_t n)
+{
+    size_t bytes = 0;
+    for (size_t k = 0; k < n; k++)
+        bytes += mirrored_end_of(env, order[k]) * sizeof(float);
+    bytes /= BUCKETS;
+    return bytes < BUCKET_MIN ? BUCKET_MIN : bytes > BUCKET_MAX ? BUCKET_MAX : bytes;
+}
+
 static void mirrored_cut_buckets(struct mirrored *s)
 {
     const size_t *order, n = nn_replica_order(s->env->replica, &order);
+    const size_t enough = mirrored_bucket_size(s->env, order, n);
     s->bucket = ps_alloc((n + 1) * sizeof *s->bucket);
     s->bucket_of = ps_alloc((nn_model_params(s->env->model) + 1) * sizeof *s->bucket_of);
     for (size_t k = 0; k < n; k++) {
         struct mirrored_bucket *b = s->n_buckets ? &s->bucket[s->n_buckets - 1] : NULL;
-        const size_t enough = s->n_buckets == 1 ? FIRST_BUCKET : BUCKET;
         if (!b || b->count * sizeof(float) >= enough) {
             b = &s->bucket[s->n_buckets++];
             *b = (struct mirrored_bucket){.values = nn_replica_grad(s->env->replica, order[k]),
@@ -145,10 +158,17 @@ static enum ps_code mirrored_start(struct mirrored *s, struct ps_error *e)
     }
 }
 
+static const enum wk_number mirrored_types[] = {
+    [PS_COMPRESSION_NONE] = WK_FLOAT,
+    [PS_COMPRESSION_BFLOAT16] = WK_FLOAT_AS_BFLOAT16,
+    [PS_COMPRESSION_FLOAT16] = WK_FLOAT_AS_FLOAT16,
+};
+
 static enum ps_code mirrored_open(const struct wk_env *env, void **state, struct ps_error *e)
 {
     struct mirrored *s = ps_alloc(sizeof *s);
     s->env = env;
+    s->type = mirrored_types[env->job->compression];
     mirrored_cut_buckets(s);
     s->hashes = ps_alloc(2 * (size_t)env->replicas * sizeof *s->hashes);
     wk_rounds_open(&s->rounds, env, &s->rule);
@@ -249,7 +269,7 @@ static void mirrored_ready(void *state, size_t variable)
     for (; s->begun < s->n_buckets && s->bucket[s->begun].missing == 0 && !s->why.code; s->begun++) {
         struct mirrored_bucket *b = &s->bucket[s->begun];
         b->start = ps_track_now(s->env->communication);
-        wk_collective_begin(s->env->collective, s->env->device, &b->sum, b->values, b->count, WK_FLOAT);
+        wk_collective_begin(s->env->collective, s->env->device, &b->sum, b->values, b->count, s->type);
     }
 }
 
