@@ -404,6 +404,7 @@ static enum ps_code workerd_train(struct wk_run *run, struct ps_job *job, const 
                   .shares_memory = job->communication == PS_COMMUNICATION_AUTO,
                   .insecure = o->insecure,
                   .timeout = (uint64_t)job->timeout * PS_SECOND,
+                  .patience = (uint64_t)job->stall_seconds * PS_SECOND,
                   .stop = run->env.stop},
         .opened = training_opened,
         .work = training_work,

@@ -48,6 +48,7 @@
 //       devices: [cpu:0, cpu:1]  # of a worker, one replica on each; default: one on `device`
 //       communication: auto      # multi_worker_mirrored: workers of one host share memory; or ring: none do
 //       gradient_compression: none  # multi_worker_mirrored: or bfloat16, float16: what travels from host to host
+//       stall_seconds: 10        # multi_worker_mirrored: a worker that waits for others for so long says for which
 //       compare_every: 0         # steps after which replicas see whether their variables are equal, to the bit
 //       update: async            # or sync, ssp; local_steps: sync, or async
 //       n_fetch: 1               # async: pull every so many steps
@@ -246,6 +247,7 @@ struct ps_job {
     int staleness;              // ssp, else 0
     int replicas_to_aggregate;  // sync; 0: all
     bool refuse_nonfinite;
+    int stall_seconds;                // multi_worker_mirrored, else 0
     int communication;                // enum ps_communication
     int compression;                  // enum ps_compression
     uint64_t compare_every;           // mirrored, multi_worker_mirrored: steps; 0: never

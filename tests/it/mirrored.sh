@@ -197,6 +197,31 @@ one_is_lost auto 0 STOP 1 2
 one_is_lost ring 2 STOP 0 1
 one_is_lost ring 0 KILL 1 2
 
+# One that stands still, for less time than it takes to be lost, is awaited: who waits says for whom.
+stalls() { # RANK LOG ...: in one of some tries, since a busy machine may need longer to look than the worker stands still
+    local rank=$1 log
+    shift
+    for _ in $(seq 20); do
+        lose "$rank" STOP
+        sleep 1.6
+        lose "$rank" CONT
+        sleep 0.5
+        grep -q "waiting for .*worker $rank (unix:.*/$rank).*, for 1\.[0-9] s: all-reduce of .* in step [0-9]*$" "$@" && return
+    done
+    tail -n 3 "$@"
+    return 1
+}
+for communication in auto ring; do
+    ok "$communication: three workers train" start_three $communication --set strategy.stall_seconds=1
+    ok "$communication: one stands still: it is named" stalls 1 log0 log2
+    ok "$communication: the others go on, and say so" \
+        eval 'says "goes on after [0-9.]* s: all-reduce of .* in step [0-9]*$" log0 || says "goes on after" log2'
+    ok "$communication: it is not lost" eval "! grep -q 'is gone' log0 log2"
+    ok "$communication: they train" trains 0
+    kill -TERM "${pid[0]}" "${pid[1]}" "${pid[2]}"
+    wait "${pid[0]}" "${pid[1]}" "${pid[2]}"
+done
+
 # One that comes back gets what the others have, and they train on together: at one rate, which is that of three workers
 # all the time, on its way up.
 rising=(--set optimizer='{name: sgd, learning_rate: 0.001, scale_learning_rate: linear, warmup_epochs: 9000}')

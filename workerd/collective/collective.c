@@ -67,11 +67,12 @@ static enum ps_code collective_take_arrays(struct wk_collective *c, struct ps_er
     return PS_OK;
 }
 
-static enum ps_code collective_add_up(const struct wk_collective *c, size_t n, enum wk_number type, struct ps_error *e)
+static enum ps_code collective_add_up(const struct wk_collective *c, size_t n, enum wk_number type, const char *what,
+                                      struct ps_error *e)
 {
     for (uint32_t k = 1; k < c->replicas; k++)
         wk_add(type, c->values[0], c->values[k], n);
-    if (c->peers && wk_formation_reduce(wk_peers_formation(c->peers), c->values[0], n, type, e))
+    if (c->peers && wk_formation_reduce(wk_peers_formation(c->peers), c->values[0], n, type, what, e))
         return e->code;
     for (uint32_t k = 1; k < c->replicas; k++)
         memcpy(c->values[k], c->values[0], n * wk_number_size(type));
@@ -95,12 +96,13 @@ static void collective_set_done(struct wk_collective *c)
 static void collective_perform(struct wk_collective *c)
 {
     const size_t n = c->queue[0].first->n;
+    const char *what = c->queue[0].first->what;
     const enum wk_number type = c->queue[0].first->type;
     struct ps_error e;
     c->busy = true;
     if (collective_take_arrays(c, &e) == PS_OK) {
         pthread_mutex_unlock(&c->lock);
-        collective_add_up(c, n, type, &e);
+        collective_add_up(c, n, type, what ? what : "figures", &e);
         pthread_mutex_lock(&c->lock);
     }
     c->busy = false;
@@ -136,9 +138,9 @@ static void collective_put(struct wk_collective *c, uint32_t replica, struct wk_
 }
 
 void wk_collective_begin(struct wk_collective *c, uint32_t replica, struct wk_reduction *r, void *values, size_t n,
-                         enum wk_number type)
+                         enum wk_number type, const char *what)
 {
-    *r = (struct wk_reduction){.values = values, .n = n, .type = type};
+    *r = (struct wk_reduction){.values = values, .n = n, .type = type, .what = what};
     pthread_mutex_lock(&c->lock);
     collective_put(c, replica, r);
     if (collective_is_ready(c))

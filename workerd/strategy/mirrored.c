@@ -34,6 +34,7 @@ struct mirrored_bucket {
     size_t n;          // of the variables in the order in which they become ready
     const char *name;  // of the first of them, and how many there are besides: "+2"
     char others[24];
+    char what[160];  // "dense/kernel+2 in step 7", of the step at hand
     size_t missing;  // of the step at hand: not ready yet
     struct wk_reduction sum;
     uint64_t start;  // ps_now, where somebody wants to know
@@ -46,7 +47,8 @@ struct mirrored {
     size_t n_buckets;
     size_t *bucket_of;    // by variable
     enum wk_number type;  // of gradients
-    size_t begun;         // buckets that have left in the step at hand
+    uint64_t step;        // at hand
+    size_t begun;         // buckets that have left in it
     float weight;         // of this replica's gradient in the mean of the step at hand
     struct ps_error why;  // a gradient of the step is not finite
     bool compared;        // the replicas have been found equal, once
@@ -269,7 +271,8 @@ static void mirrored_ready(void *state, size_t variable)
     for (; s->begun < s->n_buckets && s->bucket[s->begun].missing == 0 && !s->why.code; s->begun++) {
         struct mirrored_bucket *b = &s->bucket[s->begun];
         b->start = ps_track_now(s->env->communication);
-        wk_collective_begin(s->env->collective, s->env->device, &b->sum, b->values, b->count, s->type);
+        snprintf(b->what, sizeof b->what, "%.100s%s in step %" PRIu64, b->name, b->others, s->step);
+        wk_collective_begin(s->env->collective, s->env->device, &b->sum, b->values, b->count, s->type, b->what);
     }
 }
 
@@ -332,6 +335,7 @@ static enum ps_code mirrored_begin(void *state, const struct wk_work *work, stru
         return wk_rounds_meet(&s->rounds, &behind, e) ? e->code : mirrored_again(e);
     s->weight = (float)work->rows / (float)work->rows_of_all;
     s->why.code = PS_OK;
+    s->step = work->step;
     s->begun = 0;
     for (size_t i = 0; i < s->n_buckets; i++)
         s->bucket[i].missing = s->bucket[i].n;
