@@ -47,7 +47,7 @@ static const char help[] = "Usage: workerd --job FILE [OPTION...]: trains one re
                            "      --timeline FILE    what takes how long, as a Chrome trace, for Perfetto\n"
                            "      --profile          some steps: where their time goes. --json: as JSON\n"
                            "      --show-model       the model's layers and their parameters\n"
-                           "      --layers, --list-devices, --check-build  what there is: losses, devices, ...\n"
+                           "      --layers, --list-devices, --check-build  what there is: losses, devices\n"
                            "  -h, --help; -V, --version\n"
                            "\n"
                            "Exit: 0 done; 64 usage; 65 bad input; 66 no such file; 69 a ps task cannot be\n"

@@ -211,6 +211,7 @@ static const struct field fields[] = {
     {"seed", COUNT, AT(seed), "0", .min = 0, .max = INT64_MAX},
     {"threads", SMALL, AT(threads), "1", .min = 1, .max = 1024, OWN},
     {"device", WORD, AT(device), "cpu", devices, OWN},
+    {"bind", STRING, AT(bind), "none", OWN},
     {"on_existing", CHOICE, AT(on_existing), "refuse", on_existing, SERVERS, OWN},
     {"timeout", SMALL, AT(timeout), "60", .min = 1, .max = 86400, OWN},
     {"delay_ms", SMALL, AT(delay_ms), "0", .min = 0, .max = 60000, SERVERS, OWN},

@@ -75,6 +75,8 @@
 //     seed: 0
 //     threads: 1                 # per replica
 //     device: cpu                # or ref
+//     bind: none                 # or auto: each replica on an equal part of the cores; or a mask of cores for each of the
+//                                #   worker's replicas: 0x3,0xc
 //     name: NAME                 # default: the file's name without its suffix
 //     on_existing: refuse        # or resume, replace; parameter_server alone, as delay_ms
 //     timeout: 60                # seconds, for connecting and joining
@@ -259,6 +261,7 @@ struct ps_job {
     int batch_size, threads;  // per replica
     uint64_t epochs, steps, seed;
     char *device;
+    char *bind;       // none, auto, or masks
     int on_existing;  // enum ps_on_existing
     int timeout;      // seconds
     int delay_ms;

@@ -72,6 +72,47 @@ ok "of workers with ps tasks" served scaled_ps "${scaled[@]}"
 ok "by hand" served by_hand_ps "${by_hand[@]}"
 ok "to the bit" cmp scaled_ps.safetensors by_hand_ps.safetensors
 
+# Each replica on cores of its own, with the threads that it starts.
+cores=$(awk '/^Cpus_allowed_list/ {print $2}' /proc/self/status)
+bound() { # BIND CORES-OF-REPLICA-0 CORES-OF-REPLICA-1
+    local pid found=1
+    "$workerd" --job "$job" --set strategy.name=mirrored --set strategy.devices="[cpu:0,cpu:1]" "${small[@]}" --set epochs=100000 \
+        --set callbacks=[] --set threads=2 --set bind="$1" --set output=bound.safetensors >bound.log 2>&1 &
+    pid=$!
+    for _ in $(seq 300); do
+        cat /proc/$pid/task/*/status 2>/dev/null | awk '/^Cpus_allowed_list/ {print $2}' | sort | uniq -c >allowed
+        grep -q "Epoch 2/" bound.log && [ "$(awk -v a="$2" '$2 == a {print $1}' allowed)" -ge 2 ] &&
+            [ "$(awk -v a="$3" '$2 == a {print $1}' allowed)" -ge 2 ] && found=0 && break
+        sleep 0.1
+    done 2>/dev/null
+    kill -TERM $pid
+    wait $pid
+    cat allowed
+    tail -n 3 bound.log
+    [ $found = 0 ] && grep -qF "cores: replica 0 on $2, replica 1 on $3" bound.log
+}
+first=${cores%%[-,]*} last=${cores##*[-,]}
+mask() { # CORE
+    local zeros=$(($1 / 4))
+    printf '0x%x' $((1 << $1 % 4))
+    [ $zeros = 0 ] || printf '%0*d' $zeros 0
+}
+part() { sed -n "s/.*replica $1 on \([0-9,-]*[0-9]\).*/\1/p" auto.log; }
+[ "$first" = "$last" ] || ok "a mask for each replica" bound "'$(mask "$last"),$(mask "$first")'" "$last" "$first"
+if grep -q '^#define HAVE_HWLOC' "$top_builddir/config.h"; then
+    ok "auto" eval 'mirrored auto 2 --set bind=auto 2>auto.log'
+    ok "a part for each replica" eval '[ "$(part 0)" ] && { [ "$first" = "$last" ] || [ "$(part 0)" != "$(part 1)" ]; }'
+    [ "$first" = "$last" ] || ok "where its threads are" bound auto "$(part 0)" "$(part 1)"
+else
+    ok "auto needs hwloc" fails_with 78 "bind: auto needs hwloc" "$workerd" --job "$job" --set bind=auto
+fi
+for bind in "'0x1'" "'0x1,0x1,0x1'" "'0x1,'" "'1,2'" "'0x0,0x1'" "'0xg,0x1'" all; do
+    ok "bind: $bind" fails_with 65 "expected none, auto, or a mask of cores for each of 2 replicas, as 0x3,0xc" mirrored x 2 --set bind="$bind"
+done
+ok "bind: cores that there are not" fails_with 65 "has cores that this process may not use" \
+    mirrored x 2 --set bind="'0x1,0x$(printf '8%0200d' 0)'"
+ok "one core for both" mirrored one_core 2 --set bind="'$(mask "$first"),$(mask "$first")'"
+
 # What one measures is of all.
 says() { grep -q -- "$1" "$2" || ! tail -n 3 "$2"; }
 mirrored a 2 --summary a.json >a.log 2>&1
