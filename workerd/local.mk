@@ -85,6 +85,7 @@ workerd_workerd_SOURCES = \
 	$(workerd_one_device) \
 	workerd/strategy/history.c workerd/strategy/history.h \
 	workerd/job/build.c workerd/job/build.h \
+	workerd/job/cores.c workerd/job/cores.h \
 	workerd/job/place.c workerd/job/place.h \
 	workerd/job/replicas.c workerd/job/replicas.h \
 	workerd/strategy/mirrored.c \
@@ -94,7 +95,7 @@ workerd_workerd_SOURCES = \
 	workerd/strategy/psd_home.c \
 	workerd/strategy/strategy.h
 workerd_workerd_LDADD = libwkweights.la libwkdata.la libwkvariables.la libnnreplica.la libwkcollective.la libpsclient.la \
-	libpscluster.la libjob.la libcommon.la $(JANSSON_LIBS) $(YAML_LIBS) -lm
+	libpscluster.la libjob.la libcommon.la $(JANSSON_LIBS) $(YAML_LIBS) $(HWLOC_LIBS) -lm
 workerd_workerd_LDFLAGS = $(nn_cuda_ldflags)
 EXTRA_workerd_workerd_DEPENDENCIES = $(nn_cuda_needs)
 dist_man_MANS += workerd/workerd.8

@@ -47,7 +47,7 @@ static const char help[] = "Usage: workerd --job FILE [OPTION...]: trains one re
                            "      --timeline FILE    what takes how long, as a Chrome trace, for Perfetto\n"
                            "      --profile          some steps: where their time goes. --json: as JSON\n"
                            "      --show-model       the model's layers and their parameters\n"
-                           "      --layers, --list-devices, --check-build  what there is: losses, devices, ...\n"
+                           "      --layers, --list-devices, --check-build  what there is: losses, devices\n"
                            "  -h, --help; -V, --version\n"
                            "\n"
                            "Exit: 0 done; 64 usage; 65 bad input; 66 no such file; 69 a ps task cannot be\n"
@@ -404,6 +404,7 @@ static enum ps_code workerd_train(struct wk_run *run, struct ps_job *job, const 
                   .shares_memory = job->communication == PS_COMMUNICATION_AUTO,
                   .insecure = o->insecure,
                   .timeout = (uint64_t)job->timeout * PS_SECOND,
+                  .patience = (uint64_t)job->stall_seconds * PS_SECOND,
                   .stop = run->env.stop},
         .opened = training_opened,
         .work = training_work,

@@ -48,6 +48,7 @@
 //       devices: [cpu:0, cpu:1]  # of a worker, one replica on each; default: one on `device`
 //       communication: auto      # multi_worker_mirrored: workers of one host share memory; or ring: none do
 //       gradient_compression: none  # multi_worker_mirrored: or bfloat16, float16: what travels from host to host
+//       stall_seconds: 10        # multi_worker_mirrored: a worker that waits for others for so long says for which
 //       compare_every: 0         # steps after which replicas see whether their variables are equal, to the bit
 //       update: async            # or sync, ssp; local_steps: sync, or async
 //       n_fetch: 1               # async: pull every so many steps
@@ -74,6 +75,8 @@
 //     seed: 0
 //     threads: 1                 # per replica
 //     device: cpu                # or ref
+//     bind: none                 # or auto: each replica on an equal part of the cores; or a mask of cores for each of the
+//                                #   worker's replicas: 0x3,0xc
 //     name: NAME                 # default: the file's name without its suffix
 //     on_existing: refuse        # or resume, replace; parameter_server alone, as delay_ms
 //     timeout: 60                # seconds, for connecting and joining
@@ -247,6 +250,7 @@ struct ps_job {
     int staleness;              // ssp, else 0
     int replicas_to_aggregate;  // sync; 0: all
     bool refuse_nonfinite;
+    int stall_seconds;                // multi_worker_mirrored, else 0
     int communication;                // enum ps_communication
     int compression;                  // enum ps_compression
     uint64_t compare_every;           // as devices: steps; 0: never
@@ -258,6 +262,7 @@ struct ps_job {
     int batch_size, threads;  // per replica
     uint64_t epochs, steps, seed;
     char *device;
+    char *bind;       // none, auto, or masks
     int on_existing;  // enum ps_on_existing
     int timeout;      // seconds
     int delay_ms;

@@ -80,6 +80,47 @@ ok "of workers with ps tasks" served scaled_ps "${scaled[@]}"
 ok "by hand" served by_hand_ps "${by_hand[@]}"
 ok "to the bit" cmp scaled_ps.safetensors by_hand_ps.safetensors
 
+# Each replica on cores of its own, with the threads that it starts.
+cores=$(awk '/^Cpus_allowed_list/ {print $2}' /proc/self/status)
+bound() { # BIND CORES-OF-REPLICA-0 CORES-OF-REPLICA-1
+    local pid found=1
+    "$workerd" --job "$job" --set strategy.name=mirrored --set strategy.devices="[cpu:0,cpu:1]" "${small[@]}" --set epochs=100000 \
+        --set callbacks=[] --set threads=2 --set bind="$1" --set output=bound.safetensors >bound.log 2>&1 &
+    pid=$!
+    for _ in $(seq 300); do
+        cat /proc/$pid/task/*/status 2>/dev/null | awk '/^Cpus_allowed_list/ {print $2}' | sort | uniq -c >allowed
+        grep -q "Epoch 2/" bound.log && [ "$(awk -v a="$2" '$2 == a {print $1}' allowed)" -ge 2 ] &&
+            [ "$(awk -v a="$3" '$2 == a {print $1}' allowed)" -ge 2 ] && found=0 && break
+        sleep 0.1
+    done 2>/dev/null
+    kill -TERM $pid
+    wait $pid
+    cat allowed
+    tail -n 3 bound.log
+    [ $found = 0 ] && grep -qF "cores: replica 0 on $2, replica 1 on $3" bound.log
+}
+first=${cores%%[-,]*} last=${cores##*[-,]}
+mask() { # CORE
+    local zeros=$(($1 / 4))
+    printf '0x%x' $((1 << $1 % 4))
+    [ $zeros = 0 ] || printf '%0*d' $zeros 0
+}
+part() { sed -n "s/.*replica $1 on \([0-9,-]*[0-9]\).*/\1/p" auto.log; }
+[ "$first" = "$last" ] || ok "a mask for each replica" bound "'$(mask "$last"),$(mask "$first")'" "$last" "$first"
+if grep -q '^#define HAVE_HWLOC' "$top_builddir/config.h"; then
+    ok "auto" eval 'mirrored auto 2 --set bind=auto 2>auto.log'
+    ok "a part for each replica" eval '[ "$(part 0)" ] && { [ "$first" = "$last" ] || [ "$(part 0)" != "$(part 1)" ]; }'
+    [ "$first" = "$last" ] || ok "where its threads are" bound auto "$(part 0)" "$(part 1)"
+else
+    ok "auto needs hwloc" fails_with 78 "bind: auto needs hwloc" "$workerd" --job "$job" --set bind=auto
+fi
+for bind in "'0x1'" "'0x1,0x1,0x1'" "'0x1,'" "'1,2'" "'0x0,0x1'" "'0xg,0x1'" all; do
+    ok "bind: $bind" fails_with 65 "expected none, auto, or a mask of cores for each of 2 replicas, as 0x3,0xc" mirrored x 2 --set bind="$bind"
+done
+ok "bind: cores that there are not" fails_with 65 "has cores that this process may not use" \
+    mirrored x 2 --set bind="'0x1,0x$(printf '8%0200d' 0)'"
+ok "one core for both" mirrored one_core 2 --set bind="'$(mask "$first"),$(mask "$first")'"
+
 # What one measures is of all.
 says() { grep -q -- "$1" "$2" || ! tail -n 3 "$2"; }
 mirrored a 2 --summary a.json >a.log 2>&1
@@ -229,6 +270,31 @@ one_is_lost auto 1 KILL 0 2
 one_is_lost auto 0 STOP 1 2
 one_is_lost ring 2 STOP 0 1
 one_is_lost ring 0 KILL 1 2
+
+# One that stands still, for less time than it takes to be lost, is awaited: who waits says for whom.
+stalls() { # RANK LOG ...: in one of some tries, since a busy machine may need longer to look than the worker stands still
+    local rank=$1 log
+    shift
+    for _ in $(seq 20); do
+        lose "$rank" STOP
+        sleep 1.6
+        lose "$rank" CONT
+        sleep 0.5
+        grep -q "waiting for .*worker $rank (unix:.*/$rank).*, for 1\.[0-9] s: all-reduce of .* in step [0-9]*$" "$@" && return
+    done
+    tail -n 3 "$@"
+    return 1
+}
+for communication in auto ring; do
+    ok "$communication: three workers train" start_three $communication --set strategy.stall_seconds=1
+    ok "$communication: one stands still: it is named" stalls 1 log0 log2
+    ok "$communication: the others go on, and say so" \
+        eval 'says "goes on after [0-9.]* s: all-reduce of .* in step [0-9]*$" log0 || says "goes on after" log2'
+    ok "$communication: it is not lost" eval "! grep -q 'is gone' log0 log2"
+    ok "$communication: they train" trains 0
+    kill -TERM "${pid[0]}" "${pid[1]}" "${pid[2]}"
+    wait "${pid[0]}" "${pid[1]}" "${pid[2]}"
+done
 
 # One that comes back gets what the others have, and they train on together: at one rate, which is that of three workers
 # all the time, on its way up.

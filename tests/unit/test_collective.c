@@ -76,6 +76,7 @@ struct worker {
 static struct worker worker_of(uint32_t rank, uint32_t workers, uint32_t devices, int rounds)
 {
     return (struct worker){.options = {.job = "job",
+                                       .patience = 10 * PS_SECOND,
                                        .rank = rank,
                                        .addresses = address,
                                        .workers = workers,
@@ -112,8 +113,10 @@ static enum ps_code run_round(struct replica *r, int round)
     for (size_t i = 0; i < COUNT; i++)
         r->values[i] = value_of(rank, round, i);
     r->sum = 1;
-    wk_collective_begin(c, r->device, &r->many, WK_ALL_REDUCE, r->values, COUNT, WK_FLOAT);
-    wk_collective_begin(c, r->device, &r->one, WK_ALL_REDUCE, &r->sum, 1, WK_DOUBLE);
+    r->many = (struct wk_reduction){.values = r->values, .n = COUNT, .type = WK_FLOAT, .what = "many"};
+    r->one = (struct wk_reduction){.values = &r->sum, .n = 1, .type = WK_DOUBLE, .what = "one"};
+    wk_collective_begin(c, r->device, &r->many);
+    wk_collective_begin(c, r->device, &r->one);
     if (wk_collective_wait(c, r->device, &r->many, &r->error) == PS_OK &&
         wk_collective_wait(c, r->device, &r->one, &r->error) == PS_OK)
         check_sum(r, round);

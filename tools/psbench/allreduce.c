@@ -84,6 +84,7 @@ enum ps_code allreduce_work(const void *arg, int rank, struct load_meter *m, str
     for (long i = 0; i < work->places->n; i++)
         addresses[i] = work->places->address[i];
     const struct wk_peers_options options = {.job = "psbench",
+                                             .patience = 10 * PS_SECOND,
                                              .rank = (uint32_t)rank,
                                              .addresses = addresses,
                                              .workers = (uint32_t)work->places->n,

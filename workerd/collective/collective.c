@@ -67,15 +67,16 @@ static enum ps_code collective_take_arrays(struct wk_collective *c, struct ps_er
     return PS_OK;
 }
 
-static enum ps_code collective_add_up(const struct wk_collective *c, enum wk_operation operation, size_t n,
-                                      enum wk_number type, struct ps_error *e)
+// r: replica 0's, whose others are alike.
+static enum ps_code collective_add_up(const struct wk_collective *c, const struct wk_reduction *r, struct ps_error *e)
 {
-    for (uint32_t k = 1; k < c->replicas && operation != WK_BROADCAST; k++)
-        wk_add(type, c->values[0], c->values[k], n);
-    if (c->peers && wk_formation_reduce(wk_peers_formation(c->peers), c->values[0], n, type, e))
+    const char *what = r->what ? r->what : "figures";
+    for (uint32_t k = 1; k < c->replicas && r->operation != WK_BROADCAST; k++)
+        wk_add(r->type, c->values[0], c->values[k], r->n);
+    if (c->peers && wk_formation_reduce(wk_peers_formation(c->peers), c->values[0], r->n, r->type, what, e))
         return e->code;
-    for (uint32_t k = 1; k < c->replicas && operation != WK_REDUCE; k++)
-        memcpy(c->values[k], c->values[0], n * wk_number_size(type));
+    for (uint32_t k = 1; k < c->replicas && r->operation != WK_REDUCE; k++)
+        memcpy(c->values[k], c->values[0], r->n * wk_number_size(r->type));
     return PS_OK;
 }
 
@@ -95,14 +96,12 @@ static void collective_set_done(struct wk_collective *c)
 // locked, and ready: does what comes next.
 static void collective_perform(struct wk_collective *c)
 {
-    const size_t n = c->queue[0].first->n;
-    const enum wk_number type = c->queue[0].first->type;
-    const enum wk_operation operation = c->queue[0].first->operation;
+    const struct wk_reduction *r = c->queue[0].first;
     struct ps_error e;
     c->busy = true;
     if (collective_take_arrays(c, &e) == PS_OK) {
         pthread_mutex_unlock(&c->lock);
-        collective_add_up(c, operation, n, type, &e);
+        collective_add_up(c, r, &e);
         pthread_mutex_lock(&c->lock);
     }
     c->busy = false;
@@ -137,10 +136,8 @@ static void collective_put(struct wk_collective *c, uint32_t replica, struct wk_
     q->last = &r->next;
 }
 
-void wk_collective_begin(struct wk_collective *c, uint32_t replica, struct wk_reduction *r, enum wk_operation operation,
-                         void *values, size_t n, enum wk_number type)
+void wk_collective_begin(struct wk_collective *c, uint32_t replica, struct wk_reduction *r)
 {
-    *r = (struct wk_reduction){.operation = operation, .values = values, .n = n, .type = type};
     pthread_mutex_lock(&c->lock);
     collective_put(c, replica, r);
     if (collective_is_ready(c))

@@ -43,6 +43,7 @@ struct wk_reduction {
     void *values;
     size_t n;
     enum wk_number type;
+    const char *what;  // is said of it where others do not come; NULL: figures
     bool done;
     uint64_t ended;  // ns, ps_now: when it was
     struct wk_reduction *next;
@@ -58,10 +59,9 @@ void wk_collective_close(struct wk_collective *c, const char *reason);
 uint32_t wk_collective_rank(const struct wk_collective *c, uint32_t replica);
 uint32_t wk_collective_ranks(const struct wk_collective *c);
 
-// Begins an operation on all ranks' arrays, each of n numbers, in the array's place. All ranks begin the same ones in
-// the same order, and wait for them in that order.
-void wk_collective_begin(struct wk_collective *c, uint32_t replica, struct wk_reduction *r, enum wk_operation operation,
-                         void *values, size_t n, enum wk_number type);
+// Begins an operation on all ranks' arrays, each of n numbers, in the array's place: what the caller says in *r, where
+// all else is 0. All ranks begin the same ones in the same order, and wait for them in that order.
+void wk_collective_begin(struct wk_collective *c, uint32_t replica, struct wk_reduction *r);
 // ABORTED: a replica or worker has ended or is lost, and which one. CANCELLED: so it has, and a signal has come here,
 // too. INVALID_ARGUMENT: the replicas of this process have begun different operations.
 enum ps_code wk_collective_wait(struct wk_collective *c, uint32_t replica, struct wk_reduction *r, struct ps_error *e);

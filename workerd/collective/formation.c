@@ -10,24 +10,50 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 
-// How often who waits looks around; after how long it says for whom it waits.
-static const uint64_t formation_pause = 100 * PS_MS, formation_patience = 10 * PS_SECOND;
+static const uint64_t formation_pause = 100 * PS_MS;  // how often who waits looks around
 
 // ---- waiting ------------------------------------------------------------------------------------------------------
+
+static bool formation_is_here(const struct wk_formation *f, uint32_t member)
+{
+    for (uint32_t k = 0; k < f->hosts.members; k++)
+        if (f->here[k] == member)
+            return true;
+    return false;
+}
+
+// "worker 1 (HOST:PORT), worker 2 (HOST:PORT)": `member`, and of this host, where it is on it, all that are awaited.
+static void formation_name_missing(const struct wk_formation *f, uint32_t member, char *to, size_t size)
+{
+    const bool here = f->shm && formation_is_here(f, member);
+    size_t n =
+        (size_t)snprintf(to, size, "worker %" PRIu32 " (%.100s)", f->rank[member], f->addresses[f->rank[member]]);
+    for (uint32_t k = 0; here && k < f->hosts.members && n < size; k++)
+        if (f->here[k] != member && wk_shm_awaits(f->shm, k))
+            n += (size_t)snprintf(to + n, size - n, ", worker %" PRIu32 " (%.100s)", f->rank[f->here[k]],
+                                  f->addresses[f->rank[f->here[k]]]);
+}
+
+static void formation_say(struct wk_formation *f, uint32_t member, uint64_t now)
+{
+    char names[512];
+    if (!f->waiting_since || now < f->say)
+        return;
+    formation_name_missing(f, member, names, sizeof names);
+    ps_warn("waiting for %s, for %.1f s: all-reduce of %s", names, (double)(now - f->waiting_since) / PS_SECOND,
+            f->what);
+    f->say = now + f->patience;
+    f->said = true;
+}
 
 // By who waits for a member, a few times per second.
 static enum ps_code formation_look(struct wk_formation *f, uint32_t member, struct ps_error *e)
 {
-    const uint64_t now = ps_now();
     if (*f->stop)
         return ps_fail(e, PS_CANCELLED, "stopped by signal %d in an all-reduce", (int)*f->stop);
     if (wk_ring_look(f->ring, e))
         return e->code;
-    if (f->waiting_since && now >= f->say) {
-        ps_info("waiting for worker %" PRIu32 " (%s) in an all-reduce, for %" PRIu64 " s", f->rank[member],
-                f->addresses[f->rank[member]], (now - f->waiting_since) / PS_SECOND);
-        f->say = now + 6 * formation_patience;
-    }
+    formation_say(f, member, ps_now());
     return PS_OK;
 }
 
@@ -87,15 +113,10 @@ static enum ps_code formation_reduce_on_ring(struct wk_formation *f, void *value
     return e->code;
 }
 
-enum ps_code wk_formation_reduce(struct wk_formation *f, void *values, size_t n, enum wk_number type,
-                                 struct ps_error *e)
+static enum ps_code formation_reduce(struct wk_formation *f, void *values, size_t n, enum wk_number type,
+                                     struct ps_error *e)
 {
     const bool one_host = f->hosts.hosts == 1;
-    e->code = PS_OK;
-    if (f->n == 1)
-        return PS_OK;
-    f->waiting_since = ps_now();
-    f->say = f->waiting_since + formation_patience;
     if (!f->shm)
         return formation_reduce_on_ring(f, values, n, type, e);
     if (wk_shm_reduce(f->shm, values, n, type, one_host, e) || one_host)
@@ -103,4 +124,19 @@ enum ps_code wk_formation_reduce(struct wk_formation *f, void *values, size_t n,
     if (f->hosts.member == 0 && formation_reduce_on_ring(f, values, n, type, e))
         return e->code;
     return wk_shm_broadcast(f->shm, values, n, type, e);
+}
+
+enum ps_code wk_formation_reduce(struct wk_formation *f, void *values, size_t n, enum wk_number type, const char *what,
+                                 struct ps_error *e)
+{
+    e->code = PS_OK;
+    if (f->n == 1)
+        return PS_OK;
+    f->what = what;
+    f->said = false;
+    f->waiting_since = ps_now();
+    f->say = f->waiting_since + f->patience;
+    if (formation_reduce(f, values, n, type, e) == PS_OK && f->said)
+        ps_info("goes on after %.1f s: all-reduce of %s", (double)(ps_now() - f->waiting_since) / PS_SECOND, what);
+    return e->code;
 }

@@ -19,6 +19,7 @@ struct wk_formation {
     uint64_t session;                   // drawn by the worker at which they met; not 0
     const char *const *addresses;       // of all workers, by rank
     const volatile sig_atomic_t *stop;  // not 0: a signal asks to stop
+    uint64_t patience;                  // ns: who waits for so long says for whom, and again after so long
 
     uint32_t n, self;       // members, and which of them this worker is
     uint32_t *rank;         // [n] the workers' ranks, ascending
@@ -30,6 +31,8 @@ struct wk_formation {
     // Of the reduction at hand. Where it fails, chunks of it may be under way until the formation is closed.
     struct wk_ring_reduction reduction;
     uint64_t waiting_since, say;  // ns: ps_now; when to say next for whom it waits
+    bool said;                    // it has, of this reduction,
+    const char *what;             // which is that of this
 };
 
 // Of n workers of these ranks, ascending, and hosts (hosts.h), among them `self`.
@@ -41,8 +44,8 @@ void wk_formation_close(struct wk_formation *f);
 
 // Adds up an array of each member, in its place: the ranks' values in an order that the members and their hosts decide.
 // After an error the formation is of no use, and the array is not to be touched until it is closed. ABORTED: a member
-// has ended or is lost, and which one. CANCELLED: a signal has come.
-enum ps_code wk_formation_reduce(struct wk_formation *f, void *values, size_t n, enum wk_number type,
+// has ended or is lost, and which one. CANCELLED: a signal has come. what: is said of it where others do not come.
+enum ps_code wk_formation_reduce(struct wk_formation *f, void *values, size_t n, enum wk_number type, const char *what,
                                  struct ps_error *e);
 
 #endif

@@ -91,6 +91,12 @@ static uint32_t shm_missing(const struct wk_shm *s, unsigned before)
     return member;
 }
 
+bool wk_shm_awaits(const struct wk_shm *s, uint32_t member)
+{
+    return member != s->member && atomic_load_explicit(&s->head->come[member], memory_order_relaxed) ==
+                                      atomic_load_explicit(&s->head->barriers, memory_order_relaxed);
+}
+
 // Until the number of barriers is another one.
 static enum ps_code shm_await(const struct wk_shm *s, unsigned before, struct ps_error *e)
 {

@@ -33,6 +33,9 @@ enum ps_code wk_shm_open(const char *name, uint32_t member, uint32_t n, wk_shm_l
                          struct wk_shm **shm, struct ps_error *e);
 void wk_shm_close(struct wk_shm *s);
 
+// By who waits, in look: has this member not come yet?
+bool wk_shm_awaits(const struct wk_shm *s, uint32_t member);
+
 // The sum of all members' arrays, in the array's place, at all; or at member 0 alone.
 enum ps_code wk_shm_reduce(struct wk_shm *s, void *values, size_t n, enum wk_number type, bool at_all,
                            struct ps_error *e);

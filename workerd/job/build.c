@@ -130,6 +130,18 @@ static void build_add_libraries(json_t *rows)
               protobuf_c_version(), JANSSON_VERSION);
 }
 
+#ifdef HAVE_HWLOC
+enum { HAS_HWLOC = true };
+#else
+enum { HAS_HWLOC = false };
+#endif
+
+static void build_add_binding(json_t *rows)
+{
+    build_add(rows, "hwloc", HAS_HWLOC, "install hwloc (Debian: libhwloc-dev), then configure and build again",
+              "replicas%s bound to equal parts of the cores (bind: auto)", HAS_HWLOC ? "" : " cannot be");
+}
+
 static void build_add_limits(json_t *rows)
 {
     const struct ps_machine_memory memory = ps_machine_memory("");
@@ -148,6 +160,7 @@ void wk_print_build(void)
     build_add_strategies(rows);
     build_add_cpu(rows);
     build_add_gpu(rows);
+    build_add_binding(rows);
     build_add_collectives(rows);
     build_add_weights(rows);
     build_add_images(rows);

@@ -7,7 +7,9 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/log.h"
 #include "workerd/collective/collective.h"
+#include "workerd/job/cores.h"
 #include "workerd/job/objectives.h"
 #include "workerd/job/timeline.h"
 #include "workerd/strategy/configuration.h"
@@ -38,6 +40,7 @@ enum ps_code wk_replica_create(struct wk_run *run, uint32_t i, struct ps_error *
 // One on a thread.
 struct replica {
     struct wk_run run;
+    const struct wk_cores *cores;
     pthread_t thread;
     bool runs;  // the thread has been started
     struct ps_error error;
@@ -60,6 +63,7 @@ static void *replica_thread(void *arg)
 {
     struct replica *r = arg;
     struct wk_run *run = &r->run;
+    wk_cores_bind(r->cores, run->env.device);
     if (wk_replica_create(run, run->env.device, &r->error) == PS_OK) {
         wk_timeline_add(run);
         if (run->strategy->open(&run->env, &run->state, &r->error) == PS_OK)
@@ -70,7 +74,7 @@ static void *replica_thread(void *arg)
 }
 
 // Those beside replica 0, which is `run`.
-static struct replica *replicas_start(const struct wk_run *run, uint32_t n)
+static struct replica *replicas_start(const struct wk_run *run, const struct wk_cores *cores, uint32_t n)
 {
     struct replica *all = ps_alloc(n * sizeof *all);
     for (uint32_t i = 1; i < n; i++) {
@@ -84,6 +88,7 @@ static struct replica *replicas_start(const struct wk_run *run, uint32_t n)
         own->resume = run->resume;
         own->started = run->started;
         own->quiet = true;
+        all[i].cores = cores;
         const int failed = pthread_create(&all[i].thread, NULL, replica_thread, &all[i]);
         all[i].runs = failed == 0;
         if (failed) {
@@ -129,16 +134,40 @@ static enum ps_code replicas_meet(struct wk_run *run, const struct wk_replicas_o
     return code;
 }
 
-enum ps_code wk_replicas_train(struct wk_run *run, const struct wk_replicas_options *o, struct ps_error *e)
+static enum ps_code replicas_plan_cores(const struct wk_run *run, uint32_t n, struct wk_cores **cores,
+                                        struct ps_error *e)
+{
+    char text[512];
+    if (wk_cores_plan(run->env.job->bind, n, cores, e))
+        return e->code;
+    if (*cores && !run->quiet) {
+        wk_cores_text(*cores, text, sizeof text);
+        ps_info("cores: %s", text);
+    }
+    return PS_OK;
+}
+
+// Replica 0 is this thread, whose cores are not those of the threads between.
+static enum ps_code replicas_create_first(struct wk_run *run, const struct wk_cores *cores, struct ps_error *e)
+{
+    wk_cores_bind(cores, 0);
+    enum ps_code code = wk_replica_create(run, 0, e);
+    wk_cores_release(cores);
+    return code;
+}
+
+static enum ps_code replicas_train(struct wk_run *run, const struct wk_replicas_options *o,
+                                   const struct wk_cores *cores, struct ps_error *e)
 {
     const uint32_t n = wk_replicas_of_worker(run);
     run->env.replica_rank = run->env.rank * n;
     run->env.replicas = run->env.workers * n;
     e->code = PS_OK;
-    if (wk_replica_create(run, 0, e) || (run->strategy->replicates && replicas_meet(run, o, n, e)))
+    if (replicas_create_first(run, cores, e) || (run->strategy->replicates && replicas_meet(run, o, n, e)))
         return e->code;
     wk_timeline_add(run);
-    struct replica *others = replicas_start(run, n);
+    struct replica *others = replicas_start(run, cores, n);
+    wk_cores_bind(cores, 0);
     if (run->strategy->open(&run->env, &run->state, e) == PS_OK) {
         o->opened(o->arg);
         o->work(run, o->arg, e);
@@ -152,4 +181,15 @@ enum ps_code wk_replicas_train(struct wk_run *run, const struct wk_replicas_opti
         run->strategy->close(run->state, reason);
     run->state = NULL;
     return e->code;
+}
+
+enum ps_code wk_replicas_train(struct wk_run *run, const struct wk_replicas_options *o, struct ps_error *e)
+{
+    struct wk_cores *cores;
+    if (replicas_plan_cores(run, wk_replicas_of_worker(run), &cores, e))
+        return e->code;
+    enum ps_code code = replicas_train(run, o, cores, e);
+    wk_cores_release(cores);
+    wk_cores_free(cores);
+    return code;
 }

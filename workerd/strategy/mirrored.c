@@ -37,6 +37,7 @@ struct mirrored_bucket {
     size_t n;          // of the variables in the order in which they become ready
     const char *name;  // of the first of them, and how many there are besides: "+2"
     char others[24];
+    char what[160];  // "dense/kernel+2 in step 7", of the step at hand
     size_t missing;  // of the step at hand: not ready yet
     struct wk_reduction sum;
     uint64_t start;  // ps_now, where somebody wants to know
@@ -51,7 +52,8 @@ struct mirrored {
     enum wk_number type;        // of gradients
     bool central;               // replica 0 applies the rule for all
     struct wk_reduction *copy;  // [variables] of its values, to all
-    size_t begun;               // buckets that have left in the step at hand
+    uint64_t step;              // at hand
+    size_t begun;               // buckets that have left in it
     float weight;               // of this replica's gradient in the mean of the step at hand
     struct ps_error why;        // a gradient of the step is not finite
     bool compared;              // the replicas have been found equal, once
@@ -282,8 +284,13 @@ static void mirrored_ready(void *state, size_t variable)
     for (; s->begun < s->n_buckets && s->bucket[s->begun].missing == 0 && !s->why.code; s->begun++) {
         struct mirrored_bucket *b = &s->bucket[s->begun];
         b->start = ps_track_now(s->env->communication);
-        wk_collective_begin(s->env->collective, s->env->device, &b->sum, s->central ? WK_REDUCE : WK_ALL_REDUCE,
-                            b->values, b->count, s->type);
+        snprintf(b->what, sizeof b->what, "%.100s%s in step %" PRIu64, b->name, b->others, s->step);
+        b->sum = (struct wk_reduction){.operation = s->central ? WK_REDUCE : WK_ALL_REDUCE,
+                                       .values = b->values,
+                                       .n = b->count,
+                                       .type = s->type,
+                                       .what = b->what};
+        wk_collective_begin(s->env->collective, s->env->device, &b->sum);
     }
 }
 
@@ -350,6 +357,7 @@ static enum ps_code mirrored_begin(void *state, const struct wk_work *work, stru
         return wk_rounds_meet(&s->rounds, &behind, e) ? e->code : mirrored_again(e);
     s->weight = (float)work->rows / (float)work->rows_of_all;
     s->why.code = PS_OK;
+    s->step = work->step;
     s->begun = 0;
     for (size_t i = 0; i < s->n_buckets; i++)
         s->bucket[i].missing = s->bucket[i].n;
@@ -377,10 +385,13 @@ static enum ps_code mirrored_distribute(struct mirrored *s, struct ps_error *e)
     const size_t n = nn_model_params(s->env->model);
     e->code = PS_OK;
     for (size_t i = 0; i < n; i++)
-        if (nn_param_changes(nn_model_param(s->env->model, i)))
-            wk_collective_begin(s->env->collective, s->env->device, &s->copy[i], WK_BROADCAST,
-                                nn_replica_param(s->env->replica, i), (size_t)nn_model_param(s->env->model, i)->count,
-                                WK_FLOAT);
+        if (nn_param_changes(nn_model_param(s->env->model, i))) {
+            s->copy[i] = (struct wk_reduction){.operation = WK_BROADCAST,
+                                               .values = nn_replica_param(s->env->replica, i),
+                                               .n = (size_t)nn_model_param(s->env->model, i)->count,
+                                               .type = WK_FLOAT};
+            wk_collective_begin(s->env->collective, s->env->device, &s->copy[i]);
+        }
     for (size_t i = 0; i < n && e->code == PS_OK; i++)
         if (nn_param_changes(nn_model_param(s->env->model, i)))
             wk_collective_wait(s->env->collective, s->env->device, &s->copy[i], e);

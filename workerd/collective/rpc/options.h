@@ -20,6 +20,7 @@ struct wk_peers_options {
     const char *host;              // what names that host; NULL: wk_shm_host says
     bool insecure;                 // it may listen where other hosts can connect
     uint64_t timeout;              // ns, for the others to come
+    uint64_t patience;             // ns: who waits for another one for so long says so
     const volatile sig_atomic_t *stop;
 };
 

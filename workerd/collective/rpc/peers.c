@@ -442,6 +442,7 @@ static struct session *session_create(struct wk_peers *p)
     s->f.session = v->session;
     s->f.addresses = p->options.addresses;
     s->f.stop = p->options.stop;
+    s->f.patience = p->options.patience;
     wk_formation_open(&s->f, v->rank, (const char *const *)v->host, v->n, p->options.rank,
                       (struct wk_ring_link){peers_send, s});
     return s;
