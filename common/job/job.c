@@ -55,6 +55,7 @@ static const char *const schedules[] = {"constant",        "piecewise",  "expone
 static const char *const strategies[] = {"parameter_server",      "one_device",  "mirrored",
                                          "multi_worker_mirrored", "local_steps", NULL};
 static const char *const strategies_elsewhere[] = {"central_storage", NULL};
+static const char *const cross_device_ops[] = {"auto", "nccl", "hierarchical_copy", NULL};
 static const char *const communications[] = {"auto", "ring", NULL};
 static const char *const compressions[] = {"none", "bfloat16", "float16", NULL};
 static const char *const updates[] = {"async", "sync", "ssp", NULL};
@@ -192,6 +193,8 @@ static const struct field fields[] = {
     {OUTER ".nesterov", FLAG, AT(outer.nesterov), "true", .by = BY_OUTER, .kinds = SGD, LOCAL},
     {"strategy.refuse_nonfinite", FLAG, AT(refuse_nonfinite), "false"},
     {"strategy.devices", DEVICES, AT(devices), REPLICAS},
+    {"strategy.cross_device_ops", CHOICE, AT(cross_device), "auto", cross_device_ops,
+     .strategies = 1 << PS_STRATEGY_MIRRORED},
     {"strategy.communication", CHOICE, AT(communication), "auto", communications,
      .strategies = 1 << PS_STRATEGY_MULTI_WORKER_MIRRORED},
     {"strategy.gradient_compression", CHOICE, AT(compression), "none", compressions,

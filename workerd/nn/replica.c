@@ -430,6 +430,43 @@ enum ps_code nn_replica_finish(struct nn_replica *r, struct ps_error *e)
     return r->device->memory->finish(r->context, e);
 }
 
+enum ps_code nn_replica_check_sums(const struct nn_replica *r, struct ps_error *e)
+{
+    if (!r->device->sums)
+        return ps_fail(e, PS_FAILED_PRECONDITION, "device %s:%d adds up nothing with others", r->device->name,
+                       r->index);
+    return r->device->sums->check(e);
+}
+
+enum ps_code nn_replica_name_sums(const struct nn_replica *r, char name[NN_SUMS_NAME], struct ps_error *e)
+{
+    return r->device->sums->name(name, e);
+}
+
+enum ps_code nn_replica_join_sums(struct nn_replica *r, const char name[NN_SUMS_NAME], int rank, int ranks,
+                                  struct ps_error *e)
+{
+    return r->device->sums->join(r->context, name, rank, ranks, e);
+}
+
+void nn_replica_add_gradients(struct nn_replica *r, size_t i, size_t n, float scale)
+{
+    r->device->enter(r->context);
+    r->device->sums->add(r->context, r->grad_twin[i], n, scale);
+    r->device->leave(r->context);
+    r->gradients_there = true;
+}
+
+enum ps_code nn_replica_look_at_sums(struct nn_replica *r, bool *done, struct ps_error *e)
+{
+    return r->device->sums->look(r->context, done, e);
+}
+
+void nn_replica_abort_sums(struct nn_replica *r)
+{
+    r->device->sums->abort(r->context);
+}
+
 float *nn_replica_param(struct nn_replica *r, size_t i)
 {
     if (r->keeps)
@@ -634,9 +671,10 @@ enum ps_code nn_replica_train(struct nn_replica *r, const struct nn_batch *b, ui
     if (b->rows > 0)
         return replica_run(r, b, true, step, hooks, result, e);
     replica_clear_result(r, result);
-    if (replica_clear_gradients(r, 0, hooks, e))
+    // They are there before the home queues work on them.
+    if (r->keeps && (replica_clear_gradients(r, 0, NULL, e) || replica_send_gradients(r, e)))
         return e->code;
-    return r->keeps ? replica_send_gradients(r, e) : PS_OK;
+    return replica_clear_gradients(r, 0, hooks, e);
 }
 
 enum ps_code nn_replica_evaluate(struct nn_replica *r, const struct nn_batch *b, struct nn_result *result,
