@@ -14,21 +14,21 @@
 #include "workerd/collective/collective.h"
 
 // How far each replica is, for the others to see: so many steps whose sums are all queued, and are all done.
-struct seat {
+struct progress {
     _Alignas(64) _Atomic uint64_t queued;
     _Atomic uint64_t done;
 };
 
 struct wk_device_sums {
     const struct wk_env *env;
-    struct seat *seat;  // [replicas], replica 0's
+    struct progress *progress;  // [replicas], replica 0's
     uint64_t steps;
 };
 
 // What replica 0 has for the others.
 struct sums_gift {
     char name[NN_SUMS_NAME];
-    struct seat *seat;
+    struct progress *progress;
 };
 
 // ---- open ---------------------------------------------------------------------------------------------------------
@@ -102,10 +102,10 @@ static enum ps_code sums_share(const struct wk_env *env, struct sums_gift *gift,
 static enum ps_code sums_join(struct wk_device_sums *s, struct ps_error *e)
 {
     const struct wk_env *env = s->env;
-    struct sums_gift gift = {.seat = s->seat};
+    struct sums_gift gift = {.progress = s->progress};
     if ((env->device == 0 && nn_replica_name_sums(env->replica, gift.name, e)) || sums_share(env, &gift, e))
         return e->code;
-    s->seat = gift.seat;
+    s->progress = gift.progress;
     return nn_replica_join_sums(env->replica, gift.name, (int)env->device, (int)env->replicas, e);
 }
 
@@ -118,8 +118,8 @@ enum ps_code wk_device_sums_open(struct wk_device_sums **sums, const struct wk_e
     struct wk_device_sums *s = *sums = ps_alloc(sizeof *s);
     s->env = env;
     if (env->device == 0) {
-        s->seat = ps_alloc_aligned(env->replicas * sizeof *s->seat);
-        memset(s->seat, 0, env->replicas * sizeof *s->seat);
+        s->progress = ps_alloc_aligned(env->replicas * sizeof *s->progress);
+        memset(s->progress, 0, env->replicas * sizeof *s->progress);
         ps_info("%" PRIu32 " replicas add up gradients by NCCL", env->replicas);
     }
     return sums_join(s, e);
@@ -132,7 +132,7 @@ void wk_device_sums_close(struct wk_device_sums *s, bool failed)
     if (failed)
         nn_replica_abort_sums(s->env->replica);
     if (s->env->device == 0)
-        free(s->seat);
+        free(s->progress);
     free(s);
 }
 
@@ -156,7 +156,7 @@ static void sums_name_replica(const struct wk_env *env, uint32_t i, char *text, 
 static bool sums_all_have_come(const struct wk_device_sums *s)
 {
     for (uint32_t i = 0; i < s->env->replicas; i++)
-        if (atomic_load_explicit(&s->seat[i].queued, memory_order_acquire) < s->steps)
+        if (atomic_load_explicit(&s->progress[i].queued, memory_order_acquire) < s->steps)
             return false;
     return true;
 }
@@ -169,7 +169,7 @@ static enum ps_code sums_are_late(const struct wk_device_sums *s, struct ps_erro
     for (uint32_t i = 0; i < s->env->replicas; i++) {
         const size_t at = strlen(others);
         sums_name_replica(s->env, i, other, sizeof other);
-        if (atomic_load_explicit(&s->seat[i].done, memory_order_acquire) >= s->steps &&
+        if (atomic_load_explicit(&s->progress[i].done, memory_order_acquire) >= s->steps &&
             at + sizeof other < sizeof others)
             snprintf(others + at, sizeof others - at, "%s%s", at ? ", " : "", other);
     }
@@ -196,7 +196,7 @@ static enum ps_code sums_look(const struct wk_device_sums *s, uint64_t *since, b
 enum ps_code wk_device_sums_wait(struct wk_device_sums *s, struct ps_error *e)
 {
     enum { SPINS = 1000 };  // looks before it sleeps between them
-    struct seat *own = &s->seat[s->env->device];
+    struct progress *own = &s->progress[s->env->device];
     uint64_t since = 0;
     bool done = false;
     s->steps++;

@@ -4,7 +4,7 @@
 static __global__ void scale_all(size_t n, float *x, float by)
 {
     NN_CUDA_EACH(i, n)
-        x[i] *= by;
+    x[i] *= by;
 }
 
 void nn_cuda_scale(struct nn_context *c, float *x, size_t n, float by)

@@ -16,7 +16,10 @@
 
 #ifdef HAVE_NCCL
 
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wstrict-prototypes"
 #include <nccl.h>
+#pragma GCC diagnostic pop
 
 _Static_assert(sizeof(ncclUniqueId) == NN_SUMS_NAME, "a name is one of NCCL's");
 
@@ -27,7 +30,7 @@ _Static_assert(sizeof(ncclUniqueId) == NN_SUMS_NAME, "a name is one of NCCL's");
 
 #define NCCL(function, ...) function(__VA_ARGS__)
 
-static enum ps_code sums_check(struct ps_error *e)
+static enum ps_code nccl_check(struct ps_error *e)
 {
     e->code = PS_OK;
     return PS_OK;
@@ -38,11 +41,9 @@ static enum ps_code sums_check(struct ps_error *e)
 #define NCCL(function, ...) nccl.function(__VA_ARGS__)
 #define NCCL_POINTER(function) __typeof__(&function) function;
 #define NCCL_FIND(function) &&(nccl.function = (__typeof__(&function))dlsym(library, #function))
-#define NCCL_FUNCTIONS(X) \
-    X(ncclAllReduce)      \
-    X(ncclCommAbort)      \
-    X(ncclCommDestroy)    \
-    X(ncclCommGetAsyncError) X(ncclCommInitRank) X(ncclGetErrorString) X(ncclGetUniqueId)
+#define NCCL_OF_ALL(X) X(ncclGetErrorString) X(ncclGetUniqueId)
+#define NCCL_OF_RANKS(X) X(ncclCommAbort) X(ncclCommDestroy) X(ncclCommGetAsyncError) X(ncclCommInitRank)
+#define NCCL_FUNCTIONS(X) NCCL_OF_ALL(X) NCCL_OF_RANKS(X) X(ncclAllReduce)
 
 static struct {
     NCCL_FUNCTIONS(NCCL_POINTER)
@@ -59,7 +60,7 @@ static void nccl_open(void)
                 NCCL_MINOR, dlerror());
 }
 
-static enum ps_code sums_check(struct ps_error *e)
+static enum ps_code nccl_check(struct ps_error *e)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, nccl_open);
@@ -71,18 +72,18 @@ static enum ps_code sums_check(struct ps_error *e)
 
 // ---- ranks --------------------------------------------------------------------------------------------------------
 
-static void sums_note(struct nn_context *c, ncclResult_t result, const char *what)
+static void nccl_note(struct nn_context *c, ncclResult_t result, const char *what)
 {
     if (result != ncclSuccess && result != ncclInProgress && c->error.code == PS_OK)
         ps_fail(&c->error, PS_INTERNAL, "%s: %s has failed: NCCL: %s", c->name, what, NCCL(ncclGetErrorString, result));
 }
 
-static enum ps_code sums_result(const struct nn_context *c, struct ps_error *e)
+static enum ps_code nccl_result(const struct nn_context *c, struct ps_error *e)
 {
     return c->error.code ? ps_fail(e, c->error.code, "%s", c->error.text) : PS_OK;
 }
 
-static enum ps_code sums_name(char name[NN_SUMS_NAME], struct ps_error *e)
+static enum ps_code nccl_name(char name[NN_SUMS_NAME], struct ps_error *e)
 {
     ncclUniqueId id;
     const ncclResult_t result = NCCL(ncclGetUniqueId, &id);
@@ -93,7 +94,7 @@ static enum ps_code sums_name(char name[NN_SUMS_NAME], struct ps_error *e)
     return PS_OK;
 }
 
-static enum ps_code sums_join(struct nn_context *c, const char name[NN_SUMS_NAME], int rank, int ranks,
+static enum ps_code nccl_join(struct nn_context *c, const char name[NN_SUMS_NAME], int rank, int ranks,
                               struct ps_error *e)
 {
     ncclUniqueId id;
@@ -103,22 +104,24 @@ static enum ps_code sums_join(struct nn_context *c, const char name[NN_SUMS_NAME
     nn_cuda_note(c, cudaStreamCreateWithFlags(&c->sums, cudaStreamNonBlocking), "a stream is made");
     nn_cuda_note(c, cudaEventCreateWithFlags(&c->added, cudaEventDisableTiming), "an event is made");
     if (c->error.code == PS_OK)
-        sums_note(c, NCCL(ncclCommInitRank, &c->comm, ranks, id, rank), "to meet the other GPUs");
-    return sums_result(c, e);
+        nccl_note(c, NCCL(ncclCommInitRank, &c->comm, ranks, id, rank), "to meet the other GPUs");
+    return nccl_result(c, e);
 }
 
-static void sums_abort(struct nn_context *c)
+static void nccl_abort(struct nn_context *c)
 {
     if (!c->comm)
         return;
     NCCL(ncclCommAbort, c->comm);
     c->comm = NULL;
+    cudaSetDevice(c->index);
+    cudaStreamSynchronize(c->sums);  // what it had begun uses the gradients until then
 }
 
 void nn_cuda_close_sums(struct nn_context *c)
 {
     if (c->error.code)
-        sums_abort(c);
+        nccl_abort(c);
     if (c->comm)
         NCCL(ncclCommDestroy, c->comm);
     if (c->added)
@@ -129,7 +132,7 @@ void nn_cuda_close_sums(struct nn_context *c)
 
 // ---- sums ---------------------------------------------------------------------------------------------------------
 
-static void sums_add(struct nn_context *c, float *values, size_t n, float scale)
+static void nccl_add(struct nn_context *c, float *values, size_t n, float scale)
 {
     if (scale != 1)
         nn_cuda_scale(c, values, n, scale);
@@ -137,32 +140,32 @@ static void sums_add(struct nn_context *c, float *values, size_t n, float scale)
         return;
     nn_cuda_note(c, cudaEventRecord(c->queued, c->stream), "an event");
     nn_cuda_note(c, cudaStreamWaitEvent(c->sums, c->queued, 0), "an event");
-    sums_note(c, NCCL(ncclAllReduce, values, values, n, ncclFloat32, ncclSum, c->comm, c->sums), "an all-reduce");
+    nccl_note(c, NCCL(ncclAllReduce, values, values, n, ncclFloat32, ncclSum, c->comm, c->sums), "an all-reduce");
     nn_cuda_note(c, cudaEventRecord(c->added, c->sums), "an event");
 }
 
-static enum ps_code sums_look(struct nn_context *c, bool *done, struct ps_error *e)
+static enum ps_code nccl_look(struct nn_context *c, bool *done, struct ps_error *e)
 {
     ncclResult_t late = ncclSuccess;
     *done = false;
     if (c->error.code == PS_OK && c->comm)
-        sums_note(c, NCCL(ncclCommGetAsyncError, c->comm, &late), "an all-reduce");
-    sums_note(c, late, "an all-reduce");
+        nccl_note(c, NCCL(ncclCommGetAsyncError, c->comm, &late), "an all-reduce");
+    nccl_note(c, late, "an all-reduce");
     if (c->error.code)
-        return sums_result(c, e);
+        return nccl_result(c, e);
     const cudaError_t state = cudaEventQuery(c->added);
     *done = state == cudaSuccess;
     if (state != cudaErrorNotReady)
         nn_cuda_note(c, state, "an all-reduce");
-    return sums_result(c, e);
+    return nccl_result(c, e);
 }
 
 const struct nn_device_sums nn_cuda_sums = {
-    .check = sums_check, .name = sums_name, .join = sums_join, .add = sums_add, .look = sums_look, .abort = sums_abort};
+    .check = nccl_check, .name = nccl_name, .join = nccl_join, .add = nccl_add, .look = nccl_look, .abort = nccl_abort};
 
 #else
 
-static enum ps_code sums_check(struct ps_error *e)
+static enum ps_code nccl_check(struct ps_error *e)
 {
     return ps_fail(e, PS_FAILED_PRECONDITION,
                    "the CUDA module is built without NCCL: expected nccl.h where configure "
@@ -174,6 +177,6 @@ void nn_cuda_close_sums(struct nn_context *c)
     (void)c;
 }
 
-const struct nn_device_sums nn_cuda_sums = {.check = sums_check};
+const struct nn_device_sums nn_cuda_sums = {.check = nccl_check};
 
 #endif
