@@ -1,5 +1,5 @@
 # The emulated GPUs: what tests link with, and how .cu files, and .c files that call the CUDA runtime, are compiled for it.
-EXTRA_DIST += tests/cuda/skipped.sh tests/cuda/examples.cu tests/cuda/faults.cu \
+EXTRA_DIST += tests/cuda/skipped.sh tests/cuda/gpus.sh tests/cuda/examples.cu tests/cuda/faults.cu \
 	tests/cuda/planted.cu tests/cuda/examples.h tests/cuda/host_code.c tests/cuda/host_code.h \
 	tests/cuda/libraries.cu \
 	$(emulator_headers)
@@ -132,9 +132,9 @@ tests_cuda_gpu_keras_LDFLAGS = $(nn_cuda_ldflags)
 tests_cuda_gpu_keras_LDADD = libnnreplica.la libcommon.la $(JANSSON_LIBS) $(CMOCKA_LIBS)
 endif
 
-check-gpu: all $(gpu_tests)
+check-gpu: all $(gpu_tests) tests/it/max_diff
 	@$(AM_TESTS_ENVIRONMENT) PARAMSERVER_CUDA_MODULE='$(abs_builddir)/.libs/cuda.so'; export PARAMSERVER_CUDA_MODULE; \
 	found=`./workerd/workerd --list-devices | $(SED) -n 's/^gpu  *//p'`; \
 	case $$found in "CUDA "[0-9]*) ;; *) echo "1..0 # SKIP $$found"; exit 0;; esac; \
-	rc=0; for t in $(gpu_tests); do ./$$t || rc=1; done; exit $$rc
+	rc=0; for t in $(gpu_tests) $(srcdir)/tests/cuda/gpus.sh; do case $$t in /*|.*) ;; *) t=./$$t;; esac; $$t || rc=1; done; exit $$rc
 .PHONY: check-gpu

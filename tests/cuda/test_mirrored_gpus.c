@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -288,6 +289,21 @@ static void an_all_reduce_that_breaks_is_named(void **state)
                      "an all-reduce has failed: NCCL: remote process exited");
 }
 
+// The others, who wait for it, end with it.
+static void a_gpu_that_fails_is_named(void **state)
+{
+    static struct training t;
+    (void)state;
+    for (uint64_t seed = 1; seed <= seeds(); seed++) {
+        emu_reset(&(struct emu_config){.seed = seed, .devices = 2, .fail_launch = 1 + seed * 13 % 150});
+        train(&t, devices_of(2), 2);
+        assert_int_equal(PS_INTERNAL, t.error.code);
+        if (!strstr(t.error.text, "(Emulated GPU)") || !strstr(t.error.text, "cudaErrorLaunchFailure"))
+            fail_msg("it names no GPU, or not what has failed: %s", t.error.text);
+        assert_null(emu_error());
+    }
+}
+
 // Each takes its timeout of a second.
 static void a_rank_that_never_comes_is_named(void **state)
 {
@@ -317,9 +333,11 @@ int main(void)
         cmocka_unit_test(four_gpus_train_as_one_device),
         cmocka_unit_test(the_host_adds_up),
         cmocka_unit_test(an_all_reduce_that_breaks_is_named),
+        cmocka_unit_test(a_gpu_that_fails_is_named),
         cmocka_unit_test(a_rank_that_never_comes_is_named),
     };
     ps_log_init("mirrored", PS_LOG_WARNING);
     fill_examples();
+    alarm((unsigned)(60 + seeds()));  // who waits for ever is found, too
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -202,10 +202,8 @@ enum ps_code wk_device_sums_wait(struct wk_device_sums *s, struct ps_error *e)
     s->steps++;
     atomic_store_explicit(&own->queued, s->steps, memory_order_release);
     for (int i = 0; !done; i++) {
-        if (sums_look(s, &since, &done, e)) {
-            nn_replica_abort_sums(s->env->replica);
+        if (sums_look(s, &since, &done, e))
             return e->code;
-        }
         if (!done && i >= SPINS)
             nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
     }

@@ -23,7 +23,7 @@ void wk_device_sums_close(struct wk_device_sums *sums, bool failed);
 // the same order.
 void wk_device_sums_add(struct wk_device_sums *sums, size_t variable, size_t n, float weight);
 // Waits for those of a step. INTERNAL: one has failed, or has not ended `timeout` seconds after all replicas had come
-// here. ABORTED: another replica has failed. In both cases nothing is under way any more.
+// here. ABORTED: another replica has failed.
 enum ps_code wk_device_sums_wait(struct wk_device_sums *sums, struct ps_error *e);
 
 #endif

@@ -138,8 +138,8 @@ void nn_cuda_note_blas(struct nn_context *c, cublasStatus_t status, const char *
 {
     if (status == CUBLAS_STATUS_SUCCESS || c->error.code)
         return;
-    // Where the device has failed before, that is the cause.
-    nn_cuda_note(c, cudaDeviceSynchronize(), "what was queued on it");
+    // Where the device has failed before, that is the cause. Sums may wait for other devices: they are not waited for.
+    nn_cuda_note(c, cudaStreamSynchronize(c->stream), "what was queued on it");
     if (c->error.code)
         return;
     ps_fail(&c->error, status == CUBLAS_STATUS_ALLOC_FAILED ? PS_RESOURCE_EXHAUSTED : PS_INTERNAL,

@@ -74,6 +74,9 @@ static enum ps_code nccl_check(struct ps_error *e)
 
 static void nccl_note(struct nn_context *c, ncclResult_t result, const char *what)
 {
+    // Where the device has failed before, that is the cause.
+    if (result == ncclUnhandledCudaError)
+        nn_cuda_note(c, cudaStreamSynchronize(c->stream), "what was queued on it");
     if (result != ncclSuccess && result != ncclInProgress && c->error.code == PS_OK)
         ps_fail(&c->error, PS_INTERNAL, "%s: %s has failed: NCCL: %s", c->name, what, NCCL(ncclGetErrorString, result));
 }
