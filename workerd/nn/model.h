@@ -164,8 +164,8 @@ float *nn_replica_param(struct nn_replica *r, size_t i);  // 64-byte aligned, th
 float *nn_replica_grad(struct nn_replica *r,
                        size_t i);  // of the mean loss over the batch's rows; of what a step changes only
 // The device applies this rule, in its own memory: from now on values and gradients stay there between steps; what
-// nn_replica_param and nn_replica_grad return are copies, to be asked for anew after each step. A hook `ready` says then
-// that what makes the gradient is queued. False: it does not.
+// nn_replica_param and nn_replica_grad return are copies, to be asked for anew after each step. A hook `ready` says
+// then that what makes the gradient is queued. False: it does not.
 bool nn_replica_keep(struct nn_replica *r, const struct ps_rule *rule, const double *hyper);
 // Then: memory of the device for so many floats, the replica's, once; copies of it, which are waited for.
 enum ps_code nn_replica_get_slots(struct nn_replica *r, size_t n, float **slots, struct ps_error *e);
