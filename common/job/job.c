@@ -55,7 +55,7 @@ static const char *const schedules[] = {"constant",        "piecewise",  "expone
 static const char *const strategies[] = {"parameter_server",      "one_device",  "mirrored",
                                          "multi_worker_mirrored", "local_steps", NULL};
 static const char *const strategies_elsewhere[] = {"central_storage", NULL};
-static const char *const cross_device_ops[] = {"auto", "nccl", "hierarchical_copy", NULL};
+static const char *const cross_device_ops[] = {"auto", "nccl", "hierarchical_copy", "reduction_to_one_device", NULL};
 static const char *const communications[] = {"auto", "ring", NULL};
 static const char *const compressions[] = {"none", "bfloat16", "float16", NULL};
 static const char *const updates[] = {"async", "sync", "ssp", NULL};

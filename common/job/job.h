@@ -44,7 +44,8 @@
 //                                #   the last two:
 //       devices: [cpu:0, cpu:1]  # of a worker, one replica on each; default: one on `device`
 //       cross_device_ops: auto   # mirrored: nccl, GPUs add up among themselves; hierarchical_copy, in the host's
-//                                #   memory; or the first of these that can be
+//                                #   memory; or the first of these that can be; reduction_to_one_device, on the
+//                                #   first GPU
 //       communication: auto      # multi_worker_mirrored: workers of one host share memory; or ring: none do
 //       gradient_compression: none  # multi_worker_mirrored: or bfloat16, float16: what travels from host to host
 //       compare_every: 0         # steps after which replicas see whether their variables are equal, to the bit
@@ -157,7 +158,12 @@ enum ps_data_kind {
 enum ps_header { PS_HEADER_AUTO, PS_HEADER_YES, PS_HEADER_NO };
 enum ps_color { PS_COLOR_RGB, PS_COLOR_GRAYSCALE };
 enum ps_flip { PS_FLIP_NONE, PS_FLIP_HORIZONTAL, PS_FLIP_VERTICAL, PS_FLIP_BOTH };  // bits
-enum ps_cross_device { PS_CROSS_DEVICE_AUTO, PS_CROSS_DEVICE_NCCL, PS_CROSS_DEVICE_HIERARCHICAL_COPY };
+enum ps_cross_device {
+    PS_CROSS_DEVICE_AUTO,
+    PS_CROSS_DEVICE_NCCL,
+    PS_CROSS_DEVICE_HIERARCHICAL_COPY,
+    PS_CROSS_DEVICE_REDUCTION_TO_ONE_DEVICE
+};
 enum ps_communication { PS_COMMUNICATION_AUTO, PS_COMMUNICATION_RING };
 enum ps_compression { PS_COMPRESSION_NONE, PS_COMPRESSION_BFLOAT16, PS_COMPRESSION_FLOAT16 };
 enum ps_strategy {

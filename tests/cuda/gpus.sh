@@ -36,7 +36,9 @@ for n_gpus in $both; do
     ok "alike" same one nccl
     ok "again" mirrored "$n_gpus" again --set strategy.cross_device_ops=nccl
     ok "to the bit" cmp nccl.safetensors again.safetensors
+    ok "on the first of them" mirrored "$n_gpus" first --set strategy.cross_device_ops=reduction_to_one_device
+    ok "alike" same one first
     ok "in the host's memory" mirrored "$n_gpus" host --set strategy.cross_device_ops=hierarchical_copy
     ok "alike" same one host
-    rm -f nccl.safetensors again.safetensors host.safetensors
+    rm -f nccl.safetensors again.safetensors first.safetensors host.safetensors
 done

@@ -199,10 +199,12 @@ static void train(struct training *t, const char *strategy, uint32_t gpus)
     training_close(t);
 }
 
-static const char *devices_of(uint32_t gpus)
+static const char *devices_of(uint32_t gpus, const char *ops)
 {
-    return gpus == 2 ? "mirrored, devices: [gpu:0, gpu:1], compare_every: 1"
-                     : "mirrored, devices: [gpu:0, gpu:1, gpu:2, gpu:3], compare_every: 1";
+    static char text[160];
+    snprintf(text, sizeof text, "mirrored, devices: [gpu:0, gpu:1%s], compare_every: 1, cross_device_ops: %s",
+             gpus == 4 ? ", gpu:2, gpu:3" : "", ops);
+    return text;
 }
 
 static void assert_nothing_left(void)
@@ -222,17 +224,18 @@ static void assert_close(const float *a, const float *b)
             fail_msg("weight %d is %g, not %g", i, (double)a[i], (double)b[i]);
 }
 
-static void train_in_orders(uint32_t gpus)
+static void train_in_orders(uint32_t gpus, const char *ops)
 {
     static struct training alone, first, t;
+    const bool by_nccl = strcmp(ops, "reduction_to_one_device") != 0;
     train(&alone, "one_device", 0);
     must(alone.error.code, &alone.error);
     for (uint64_t seed = 1; seed <= seeds(); seed++) {
         emu_reset(&(struct emu_config){.seed = seed, .devices = (int)gpus});
-        train(&t, devices_of(gpus), gpus);
+        train(&t, devices_of(gpus, ops), gpus);
         must(t.error.code, &t.error);
         // Several buckets in each step.
-        assert_true(emu_counted().collectives >= (uint64_t)STEPS * 3);
+        assert_true(by_nccl ? emu_counted().collectives >= (uint64_t)STEPS * 3 : emu_counted().collectives == 0);
         assert_nothing_left();
         if (seed == 1)
             first = t;
@@ -245,13 +248,20 @@ static void train_in_orders(uint32_t gpus)
 static void two_gpus_train_as_one_device(void **state)
 {
     (void)state;
-    train_in_orders(2);
+    train_in_orders(2, "auto");
 }
 
 static void four_gpus_train_as_one_device(void **state)
 {
     (void)state;
-    train_in_orders(4);
+    train_in_orders(4, "nccl");
+}
+
+static void the_first_gpu_adds_up(void **state)
+{
+    (void)state;
+    train_in_orders(2, "reduction_to_one_device");
+    train_in_orders(4, "reduction_to_one_device");
 }
 
 // The same in the host's memory, where the job says so.
@@ -273,7 +283,7 @@ static void assert_fails(uint32_t gpus, struct emu_config fault, const char *say
     fault.devices = (int)gpus;
     fault.patience = UINT64_MAX;
     emu_reset(&fault);
-    train(&t, devices_of(gpus), gpus);
+    train(&t, devices_of(gpus, "nccl"), gpus);
     assert_int_equal(PS_INTERNAL, t.error.code);
     if (strncmp(t.error.text, "replica ", 8) != 0 || !strstr(t.error.text, says))
         fail_msg("it does not say \"%s\": %s", says, t.error.text);
@@ -290,18 +300,24 @@ static void an_all_reduce_that_breaks_is_named(void **state)
 }
 
 // The others, who wait for it, end with it.
-static void a_gpu_that_fails_is_named(void **state)
+static void fail_in_orders(const char *ops)
 {
     static struct training t;
-    (void)state;
     for (uint64_t seed = 1; seed <= seeds(); seed++) {
         emu_reset(&(struct emu_config){.seed = seed, .devices = 2, .fail_launch = 1 + seed * 13 % 150});
-        train(&t, devices_of(2), 2);
+        train(&t, devices_of(2, ops), 2);
         assert_int_equal(PS_INTERNAL, t.error.code);
-        if (!strstr(t.error.text, "(Emulated GPU)") || !strstr(t.error.text, "cudaErrorLaunchFailure"))
+        if (!strstr(t.error.text, "gpu:") || !strstr(t.error.text, "cudaErrorLaunchFailure"))
             fail_msg("it names no GPU, or not what has failed: %s", t.error.text);
         assert_null(emu_error());
     }
+}
+
+static void a_gpu_that_fails_is_named(void **state)
+{
+    (void)state;
+    fail_in_orders("nccl");
+    fail_in_orders("reduction_to_one_device");
 }
 
 // Each takes its timeout of a second.
@@ -331,6 +347,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_gpus_train_as_one_device),
         cmocka_unit_test(four_gpus_train_as_one_device),
+        cmocka_unit_test(the_first_gpu_adds_up),
         cmocka_unit_test(the_host_adds_up),
         cmocka_unit_test(an_all_reduce_that_breaks_is_named),
         cmocka_unit_test(a_gpu_that_fails_is_named),

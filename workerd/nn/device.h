@@ -51,6 +51,7 @@ struct nn_device_memory {
 // Sums over several devices of this kind, each driven by a thread of this process. They are queued behind what computes
 // the numbers, and done beside what is queued after.
 enum { NN_SUMS_NAME = 128 };
+enum nn_sums_way { NN_SUMS_AMONG_ALL, NN_SUMS_ON_FIRST, NN_SUMS_WAYS };  // on all devices; on that of rank 0
 struct nn_device_sums {
     enum ps_code (*check)(struct ps_error *e);  // FAILED_PRECONDITION: why there are none here
     // By one device: names them, for all that join.
@@ -84,7 +85,7 @@ struct nn_device {
     double (*peak)(struct nn_context *context);
     // NULL: its kernels work in the host's memory.
     const struct nn_device_memory *memory;
-    const struct nn_device_sums *sums;  // NULL: there are none
+    const struct nn_device_sums *sums[NN_SUMS_WAYS];  // NULL: there are none of that way
     // Does it apply this rule to values in its own memory? NULL: none.
     bool (*applies)(const struct ps_rule *rule, const double *hyper);
     void (*apply)(struct nn_context *context, const struct ps_rule *rule, const double *hyper,

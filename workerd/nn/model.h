@@ -177,7 +177,7 @@ void nn_replica_apply(struct nn_replica *r, size_t i, const struct ps_rule *rule
 enum ps_code nn_replica_finish(struct nn_replica *r, struct ps_error *e);  // waits for these
 // Then: sums of gradients over the replicas of this process that keep theirs (nn_device_sums), of n numbers from
 // variable i's gradient on.
-enum ps_code nn_replica_check_sums(const struct nn_replica *r, struct ps_error *e);
+enum ps_code nn_replica_check_sums(struct nn_replica *r, enum nn_sums_way way, struct ps_error *e);
 enum ps_code nn_replica_name_sums(const struct nn_replica *r, char name[NN_SUMS_NAME], struct ps_error *e);
 enum ps_code nn_replica_join_sums(struct nn_replica *r, const char name[NN_SUMS_NAME], int rank, int ranks,
                                   struct ps_error *e);

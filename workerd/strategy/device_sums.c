@@ -36,13 +36,18 @@ struct sums_gift {
 static bool sums_are_wanted(const struct wk_env *env)
 {
     const struct ps_job *job = env->job;
-    const bool several = env->replicas > 1 || job->cross_device == PS_CROSS_DEVICE_NCCL;
+    const bool several = env->replicas > 1 || job->cross_device != PS_CROSS_DEVICE_AUTO;
     return job->strategy == PS_STRATEGY_MIRRORED && job->cross_device != PS_CROSS_DEVICE_HIERARCHICAL_COPY && several;
 }
 
 static bool device_is_gpu(const char *name)
 {
     return strncmp(name, "gpu", 3) == 0 || strncmp(name, "cuda", 4) == 0;
+}
+
+static enum nn_sums_way sums_way(const struct wk_env *env)
+{
+    return env->job->cross_device == PS_CROSS_DEVICE_REDUCTION_TO_ONE_DEVICE ? NN_SUMS_ON_FIRST : NN_SUMS_AMONG_ALL;
 }
 
 // Of all replicas: each answers alike.
@@ -55,7 +60,7 @@ static enum ps_code sums_check_devices(const struct wk_env *env, struct ps_error
                            d->device[i].kind, d->device[i].index);
     if (d->n == 0 && !device_is_gpu(env->job->device))
         return ps_fail(e, PS_FAILED_PRECONDITION, "the replica is on %s: expected a GPU", env->job->device);
-    return nn_replica_check_sums(env->replica, e);
+    return nn_replica_check_sums(env->replica, sums_way(env), e);
 }
 
 static enum ps_code sums_check_rule(const struct wk_local_rule *rule, struct ps_error *e)
@@ -80,8 +85,9 @@ static enum ps_code sums_choose(const struct wk_env *env, struct wk_local_rule *
             return e->code;
         *can = sums_check_rule(rule, &why) == PS_OK;
     }
-    if (!*can && env->job->cross_device == PS_CROSS_DEVICE_NCCL)
-        return ps_fail(e, why.code, "strategy.cross_device_ops is nccl, and %s", why.text);
+    if (!*can && env->job->cross_device != PS_CROSS_DEVICE_AUTO)
+        return ps_fail(e, why.code, "strategy.cross_device_ops is %s, and %s",
+                       sums_way(env) == NN_SUMS_AMONG_ALL ? "nccl" : "reduction_to_one_device", why.text);
     return PS_OK;
 }
 
@@ -120,7 +126,8 @@ enum ps_code wk_device_sums_open(struct wk_device_sums **sums, const struct wk_e
     if (env->device == 0) {
         s->progress = ps_alloc_aligned(env->replicas * sizeof *s->progress);
         memset(s->progress, 0, env->replicas * sizeof *s->progress);
-        ps_info("%" PRIu32 " replicas add up gradients by NCCL", env->replicas);
+        ps_info("%" PRIu32 " replicas add up gradients %s", env->replicas,
+                sums_way(env) == NN_SUMS_AMONG_ALL ? "by NCCL" : "on the first GPU");
     }
     return sums_join(s, e);
 }

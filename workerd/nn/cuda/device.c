@@ -182,6 +182,7 @@ static void cuda_close(struct nn_context *c)
     if (!c)
         return;
     cudaSetDevice(c->index);
+    nn_cuda_close_peers(c);
     nn_cuda_close_sums(c);
     if (c->blas)
         cublasDestroy(c->blas);
@@ -259,6 +260,6 @@ const struct nn_device nn_device_cuda = {.name = "gpu",
                                          .leave = cuda_leave,
                                          .pick = cuda_pick,
                                          .memory = &nn_cuda_memory,
-                                         .sums = &nn_cuda_sums,
+                                         .sums = {&nn_cuda_sums, &nn_cuda_peers},
                                          .applies = nn_cuda_applies,
                                          .apply = nn_cuda_apply};

@@ -4,6 +4,7 @@ nn_cuda_c = \
 	workerd/nn/cuda/device.c \
 	workerd/nn/cuda/graph.c \
 	workerd/nn/cuda/memory.c \
+	workerd/nn/cuda/peers.c \
 	workerd/nn/cuda/sums.c
 nn_cuda_cu = \
 	workerd/nn/cuda/conv2d.cu \

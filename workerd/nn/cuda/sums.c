@@ -118,7 +118,8 @@ static void nccl_abort(struct nn_context *c)
     NCCL(ncclCommAbort, c->comm);
     c->comm = NULL;
     cudaSetDevice(c->index);
-    cudaStreamSynchronize(c->sums);  // what it had begun uses the gradients until then
+    cudaStreamSynchronize(c->sums);
+    cudaStreamSynchronize(c->stream);  // nothing uses this GPU's gradients any more
 }
 
 void nn_cuda_close_sums(struct nn_context *c)
