@@ -33,7 +33,8 @@ libwkcollective_la_SOURCES = \
 	workerd/collective/collective.c workerd/collective/collective.h \
 	workerd/collective/rpc/options.h \
 	workerd/collective/rpc/peers.c workerd/collective/rpc/peers.h \
-	workerd/collective/rpc/rendezvous.c workerd/collective/rpc/rendezvous.h
+	workerd/collective/rpc/rendezvous.c workerd/collective/rpc/rendezvous.h \
+	workerd/collective/rpc/version.c workerd/collective/rpc/version.h
 libwkcollective_la_LIBADD = libwkring.la libworkerproto.la libpsrpc.la libcommon.la
 
 # What a job declares, for psctl plan too.
@@ -83,6 +84,7 @@ workerd_workerd_SOURCES = \
 	$(workerd_job) \
 	$(workerd_one_device) \
 	workerd/strategy/history.c workerd/strategy/history.h \
+	workerd/job/build.c workerd/job/build.h \
 	workerd/job/place.c workerd/job/place.h \
 	workerd/job/replicas.c workerd/job/replicas.h \
 	workerd/strategy/device_sums.c workerd/strategy/device_sums.h \

@@ -52,9 +52,10 @@ static const char *const colors[] = {"rgb", "grayscale", NULL};
 static const char *const flips[] = {"none", "horizontal", "vertical", "both", NULL};
 static const char *const schedules[] = {"constant",        "piecewise",  "exponential",  "cosine",
                                         "cosine_restarts", "polynomial", "inverse_time", NULL};
-static const char *const strategies[] = {"parameter_server",      "one_device",  "mirrored",
-                                         "multi_worker_mirrored", "local_steps", NULL};
-static const char *const strategies_elsewhere[] = {"central_storage", NULL};
+const char *const ps_job_strategies[] = {"parameter_server", "one_device",      "mirrored", "multi_worker_mirrored",
+                                         "local_steps",      "central_storage", NULL};
+static const char *const strategies_elsewhere[] = {"tpu", NULL};
+static const char *const scales[] = {"none", "linear", "sqrt", NULL};
 static const char *const cross_device_ops[] = {"auto", "nccl", "hierarchical_copy", "reduction_to_one_device", NULL};
 static const char *const communications[] = {"auto", "ring", NULL};
 static const char *const compressions[] = {"none", "bfloat16", "float16", NULL};
@@ -119,7 +120,8 @@ struct field {
 #define WORKERS   \
     .strategies = \
         1 << PS_STRATEGY_PARAMETER_SERVER | 1 << PS_STRATEGY_LOCAL_STEPS | 1 << PS_STRATEGY_MULTI_WORKER_MIRRORED
-#define REPLICAS .strategies = 1 << PS_STRATEGY_MIRRORED | 1 << PS_STRATEGY_MULTI_WORKER_MIRRORED
+#define REPLICAS \
+    .strategies = 1 << PS_STRATEGY_MIRRORED | 1 << PS_STRATEGY_MULTI_WORKER_MIRRORED | 1 << PS_STRATEGY_CENTRAL_STORAGE
 #define OWN .own = true
 #define SCHEDULED(set) .by = BY_SCHEDULE, .kinds = (set), .required = (set)
 
@@ -163,6 +165,8 @@ static const struct field fields[] = {
     {"optimizer.nesterov", FLAG, AT(nesterov), "false", .by = BY_OPTIMIZER, .kinds = SGD},
     {"optimizer.centered", FLAG, AT(centered), "false", .by = BY_OPTIMIZER, .kinds = RMSPROP},
     {"optimizer.amsgrad", FLAG, AT(amsgrad), "false", .by = BY_OPTIMIZER, .kinds = ADAM},
+    {"optimizer.scale_learning_rate", CHOICE, AT(scale_rate), "none", scales},
+    {"optimizer.warmup_epochs", REAL, AT(warmup_epochs), "0"},
     {RATE ".schedule", CHOICE, AT(schedule.kind), .words = schedules, .first = PS_CONSTANT},
     {RATE ".initial", REAL, AT(schedule.initial), SCHEDULED(CONSTANT | DECAYING)},
     {RATE ".decay_steps", COUNT, AT(schedule.decay_steps), .min = 1, .max = INT64_MAX, SCHEDULED(DECAYING)},
@@ -178,7 +182,7 @@ static const struct field fields[] = {
     {RATE ".values", VALUES, AT(schedule), SCHEDULED(PIECEWISE)},
     {RATE ".warmup_steps", COUNT, AT(schedule.warmup_steps), "0", .max = INT64_MAX, .by = BY_SCHEDULE, .kinds = ANY},
     {RATE ".warmup_initial", REAL, AT(schedule.warmup_initial), "0", .by = BY_SCHEDULE, .kinds = ANY},
-    {"strategy.name", CHOICE, AT(strategy), "parameter_server", strategies, strategies_elsewhere},
+    {"strategy.name", CHOICE, AT(strategy), "parameter_server", ps_job_strategies, strategies_elsewhere},
     {"strategy.update", CHOICE, AT(update), "async", updates, .first = PS_ASYNC, .local_fallback = "sync"},
     {"strategy.n_fetch", SMALL, AT(n_fetch), "1", .min = 1, .max = 1 << 20, .by = BY_UPDATE, .kinds = ASYNC, STEPS},
     {"strategy.n_push", SMALL, AT(n_push), "1", .min = 1, .max = 1 << 20, .by = BY_UPDATE, .kinds = ASYNC, STEPS},
@@ -506,7 +510,7 @@ static enum ps_code take_field(const struct field *f, const struct ps_yaml *root
                                      .text = (char *)(local ? f->local_fallback : f->fallback)};
     bool given = v && !ps_yaml_is_null(v), fits = !f->kinds || is_among(f->kinds, f, job);
     if (given && field_is_foreign(f, job))
-        return ps_yaml_fail(v, e, "%s does not go with strategy.name %s", f->path, strategies[job->strategy]);
+        return ps_yaml_fail(v, e, "%s does not go with strategy.name %s", f->path, ps_job_strategies[job->strategy]);
     if (given && !fits)
         return ps_yaml_fail(v, e, "%s does not go with %s %s", f->path, deciders[f->by].path, decided_word(f, job));
     if (given)
@@ -634,6 +638,8 @@ static enum ps_code take_optimizer(const struct ps_yaml *root, struct ps_job *jo
                                  job->nesterov || job->centered || job->amsgrad);
     job->rule = rule->name;
     job->n_hypers = take_hypers(rule, widest, hyper, job->hypers);
+    job->written.rate = job->hypers[PS_HYPER_LEARNING_RATE].value;
+    job->written.schedule = job->schedule;
     return PS_OK;
 }
 
@@ -654,7 +660,7 @@ static enum ps_code take_outer_optimizer(const struct ps_yaml *root, struct ps_j
     const struct ps_yaml *v = ps_yaml_find(root, OUTER);
     if (job->strategy != PS_STRATEGY_LOCAL_STEPS)
         return v && !ps_yaml_is_null(v)
-                   ? ps_yaml_fail(v, e, "%s does not go with strategy.name %s", OUTER, strategies[job->strategy])
+                   ? ps_yaml_fail(v, e, "%s does not go with strategy.name %s", OUTER, ps_job_strategies[job->strategy])
                    : PS_OK;
     const char *name = ps_job_optimizers[job->outer.optimizer];
     const struct ps_rule *widest = ps_rule_for_optimizer(name, 1, false), *rule;
@@ -742,9 +748,23 @@ static enum ps_code check_local_steps(const struct ps_yaml *root, const struct p
     return PS_OK;
 }
 
+static enum ps_code job_check_warm_up(const struct ps_yaml *root, const struct ps_job *job, struct ps_error *e)
+{
+    static const char path[] = "optimizer.warmup_epochs";
+    const struct ps_yaml *v = ps_yaml_find(root, path);
+    if (!(job->warmup_epochs >= 0 && job->warmup_epochs <= 1e6))
+        return ps_yaml_expected(v, path, e, "a number from 0 to 1e6");
+    if (job->warmup_epochs > 0 && job->scale_rate == PS_SCALE_NONE)
+        return ps_yaml_fail(v, e, "%s does not go with optimizer.scale_learning_rate none: expected linear or sqrt",
+                            path);
+    if (job->warmup_epochs > 0 && job->schedule.warmup_steps > 0)
+        return ps_yaml_fail(v, e, "%s does not go with " RATE ".warmup_steps: expected one of them", path);
+    return PS_OK;
+}
+
 static enum ps_code check_together(const struct ps_yaml *root, const struct ps_job *job, struct ps_error *e)
 {
-    if (check_data(root, job, e) || check_local_steps(root, job, e))
+    if (check_data(root, job, e) || check_local_steps(root, job, e) || job_check_warm_up(root, job, e))
         return e->code;
     return check_partitioner(root, job, e);
 }
@@ -964,8 +984,18 @@ static void outer_put_json(json_t *to, const struct ps_outer_optimizer *outer)
         json_object_set_new(to, outer->hypers[i].name, job_hyper_json(ps_rule_find(outer->rule), &outer->hypers[i]));
 }
 
-json_t *ps_job_json(const struct ps_job *job)
+// With the learning rate that the file says, whatever number of replicas it has been scaled for.
+static struct ps_job job_as_written(const struct ps_job *job)
 {
+    struct ps_job written = *job;
+    written.schedule = job->written.schedule;
+    written.hypers[PS_HYPER_LEARNING_RATE].value = job->written.rate;
+    return written;
+}
+
+json_t *ps_job_json(const struct ps_job *scaled)
+{
+    const struct ps_job written = job_as_written(scaled), *job = &written;
     json_t *root = json_object();
     for (EACH_FIELD(f)) {
         json_t *value = field_json(f, job);
@@ -1009,8 +1039,9 @@ static void configuration_put(FILE *to, const char *key, const json_t *value)
     }
 }
 
-char *ps_job_configuration(const struct ps_job *job)
+char *ps_job_configuration(const struct ps_job *scaled)
 {
+    const struct ps_job written = job_as_written(scaled), *job = &written;
     char *text = NULL, key[64];
     size_t size;
     FILE *to = open_memstream(&text, &size);
