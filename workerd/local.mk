@@ -88,6 +88,7 @@ workerd_workerd_SOURCES = \
 	workerd/job/cores.c workerd/job/cores.h \
 	workerd/job/place.c workerd/job/place.h \
 	workerd/job/replicas.c workerd/job/replicas.h \
+	workerd/strategy/device_sums.c workerd/strategy/device_sums.h \
 	workerd/strategy/mirrored.c \
 	workerd/strategy/rounds.c workerd/strategy/rounds.h \
 	workerd/strategy/examples.c \

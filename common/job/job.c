@@ -56,6 +56,7 @@ const char *const ps_job_strategies[] = {"parameter_server", "one_device",      
                                          "local_steps",      "central_storage", NULL};
 static const char *const strategies_elsewhere[] = {"tpu", NULL};
 static const char *const scales[] = {"none", "linear", "sqrt", NULL};
+static const char *const cross_device_ops[] = {"auto", "nccl", "hierarchical_copy", "reduction_to_one_device", NULL};
 static const char *const communications[] = {"auto", "ring", NULL};
 static const char *const compressions[] = {"none", "bfloat16", "float16", NULL};
 static const char *const updates[] = {"async", "sync", "ssp", NULL};
@@ -196,6 +197,8 @@ static const struct field fields[] = {
     {OUTER ".nesterov", FLAG, AT(outer.nesterov), "true", .by = BY_OUTER, .kinds = SGD, LOCAL},
     {"strategy.refuse_nonfinite", FLAG, AT(refuse_nonfinite), "false"},
     {"strategy.devices", DEVICES, AT(devices), REPLICAS},
+    {"strategy.cross_device_ops", CHOICE, AT(cross_device), "auto", cross_device_ops,
+     .strategies = 1 << PS_STRATEGY_MIRRORED},
     {"strategy.communication", CHOICE, AT(communication), "auto", communications,
      .strategies = 1 << PS_STRATEGY_MULTI_WORKER_MIRRORED},
     {"strategy.gradient_compression", CHOICE, AT(compression), "none", compressions,

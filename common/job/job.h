@@ -46,6 +46,9 @@
 //                                #   no ps task), for which of these there are update, which makes no difference, and
 //                                #   refuse_nonfinite; and for the last three:
 //       devices: [cpu:0, cpu:1]  # of a worker, one replica on each; default: one on `device`
+//       cross_device_ops: auto   # mirrored: nccl, GPUs add up among themselves; hierarchical_copy, in the host's
+//                                #   memory; or the first of these that can be; reduction_to_one_device, on the
+//                                #   first GPU
 //       communication: auto      # multi_worker_mirrored: workers of one host share memory; or ring: none do
 //       gradient_compression: none  # multi_worker_mirrored: or bfloat16, float16: what travels from host to host
 //       stall_seconds: 10        # multi_worker_mirrored: a worker that waits for others for so long says for which
@@ -79,7 +82,7 @@
 //                                #   worker's replicas: 0x3,0xc
 //     name: NAME                 # default: the file's name without its suffix
 //     on_existing: refuse        # or resume, replace; parameter_server alone, as delay_ms
-//     timeout: 60                # seconds, for connecting and joining
+//     timeout: 60                # seconds, for connecting and joining, and for an all-reduce among GPUs
 //     delay_ms: 0                # for tests: each worker sleeps at random, at most so long, before it pushes
 //     output: NAME.safetensors   # the final weights; or NAME.keras, NAME.weights.h5
 //     callbacks: []              # a list, for which see callbacks.h:
@@ -161,6 +164,12 @@ enum ps_data_kind {
 enum ps_header { PS_HEADER_AUTO, PS_HEADER_YES, PS_HEADER_NO };
 enum ps_color { PS_COLOR_RGB, PS_COLOR_GRAYSCALE };
 enum ps_flip { PS_FLIP_NONE, PS_FLIP_HORIZONTAL, PS_FLIP_VERTICAL, PS_FLIP_BOTH };  // bits
+enum ps_cross_device {
+    PS_CROSS_DEVICE_AUTO,
+    PS_CROSS_DEVICE_NCCL,
+    PS_CROSS_DEVICE_HIERARCHICAL_COPY,
+    PS_CROSS_DEVICE_REDUCTION_TO_ONE_DEVICE
+};
 enum ps_communication { PS_COMMUNICATION_AUTO, PS_COMMUNICATION_RING };
 enum ps_scale { PS_SCALE_NONE, PS_SCALE_LINEAR, PS_SCALE_SQRT };
 enum ps_compression { PS_COMPRESSION_NONE, PS_COMPRESSION_BFLOAT16, PS_COMPRESSION_FLOAT16 };
@@ -251,6 +260,7 @@ struct ps_job {
     int replicas_to_aggregate;  // sync; 0: all
     bool refuse_nonfinite;
     int stall_seconds;                // multi_worker_mirrored, else 0
+    int cross_device;                 // enum ps_cross_device
     int communication;                // enum ps_communication
     int compression;                  // enum ps_compression
     uint64_t compare_every;           // as devices: steps; 0: never

@@ -36,14 +36,15 @@ struct emu_config {
     int devices;           // 0: one
     size_t device_memory;  // bytes per device, 0: 1 GiB
     // Faults. 0: none.
-    int no_devices;            // what cudaGetDeviceCount says: cudaErrorNoDevice, cudaErrorInsufficientDriver
-    uint64_t fail_allocation;  // this allocation of device or pinned memory, from 1, finds no memory
-    uint64_t fail_launch;      // this launch of a kernel, from 1, fails when it runs; so does its device from then on
-    uint64_t fail_collective;  // this call of a collective, from 1 and of all ranks, returns ncclSystemError
-    int absent_rank;           // rank + 1, whose collectives from ...
-    uint64_t absent_from;      // ... this one of that rank on, from 1 (0: the first), never come
-    uint64_t thread_accesses;  // of memory, by a thread of a kernel between two waits; 0: 2^24
-    uint64_t patience;         // operations that may end while a collective waits for a rank; 0: 10,000
+    int no_devices;             // what cudaGetDeviceCount says: cudaErrorNoDevice, cudaErrorInsufficientDriver
+    uint64_t fail_allocation;   // this allocation of device or pinned memory, from 1, finds no memory
+    uint64_t fail_launch;       // this launch of a kernel, from 1, fails when it runs; so does its device from then on
+    uint64_t fail_collective;   // this call of a collective, from 1 and of all ranks, returns ncclSystemError
+    uint64_t break_collective;  // this collective, from 1, breaks under all its ranks, which ncclCommGetAsyncError says
+    int absent_rank;            // rank + 1, whose collectives from ...
+    uint64_t absent_from;       // ... this one of that rank on, from 1 (0: the first), never come
+    uint64_t thread_accesses;   // of memory, by a thread of a kernel between two waits; 0: 2^24
+    uint64_t patience;          // operations that may end while a collective waits for a rank; 0: 10,000
 };
 
 // Ends what was there, takes back all memory and starts anew. All handles and pointers of before are invalid.

@@ -148,6 +148,28 @@ static const char *rank_leaves()
     return NULL;
 }
 
+// It is no error of the call, and ends when it is aborted.
+static const char *second_sum_breaks()
+{
+    float *x;
+    ncclComm_t comm;
+    ncclResult_t error;
+    ncclCommInitAll(&comm, 1, NULL);
+    cudaMalloc(&x, BYTES);
+    cudaMemset(x, 0, BYTES);
+    ncclAllReduce(x, x, N, ncclFloat32, ncclSum, comm, 0);
+    if (cudaStreamSynchronize(0) != cudaSuccess || ncclCommGetAsyncError(comm, &error) || error != ncclSuccess)
+        return "the first one breaks";
+    ncclAllReduce(x, x, N, ncclFloat32, ncclSum, comm, 0);
+    if (ncclCommGetAsyncError(comm, &error) || error != ncclRemoteError || cudaStreamQuery(0) != cudaErrorNotReady)
+        return "the second one does not break";
+    ncclCommAbort(comm);
+    if (cudaStreamSynchronize(0) != cudaSuccess)
+        return "the stream does not go on";
+    cudaFree(x);
+    return NULL;
+}
+
 // A rank that polls, and gives up.
 static const char *rank_leaves_and_is_left()
 {
@@ -255,6 +277,13 @@ static struct emu_config config_collective(uint64_t number)
     return config;
 }
 
+static struct emu_config config_break(uint64_t number)
+{
+    struct emu_config config = config_of(1);
+    config.break_collective = number;
+    return config;
+}
+
 static struct emu_config config_no_devices(int error)
 {
     struct emu_config config = config_of(1);
@@ -276,6 +305,7 @@ const struct planned_fault planned_faults[] = {
     {"launches that no device takes", config_of(1), launch_refused, NULL},
     {"the driver is too old", config_no_devices(cudaErrorInsufficientDriver), no_devices, NULL},
     {"the second collective fails", config_collective(2), second_collective_fails, NULL},
+    {"the second collective breaks when it runs", config_break(2), second_sum_breaks, NULL},
     {"a thread waits for another one by reading memory", config_accesses(1000), thread_waits_forever,
      "for the 1001th time"},
     {"a rank leaves before its second collective", config_absent(1, 2), rank_leaves, "waits for rank 1"},

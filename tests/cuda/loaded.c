@@ -3,7 +3,9 @@
 // In place of the module's loading (workerd/nn/cuda/module.c), for programs that know of no emulator: the device is
 // linked with them, and the emulated GPU begins when it is first asked for.
 //
-// CUDA_SEED: the order of execution, 1 if it is not set.
+// CUDA_SEED: the order of execution, 1 if it is not set. CUDA_DEVICES: how many GPUs there are, 2 if it is not set.
+// CUDA_ABSENT_RANK: one more than the rank whose all-reduces never come. CUDA_BREAK: which all-reduce breaks, from 1.
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "tests/cuda/emulator.h"
@@ -11,14 +13,26 @@
 
 extern const struct nn_device nn_device_cuda;
 
+static unsigned long setting(const char *name, unsigned long fallback)
+{
+    const char *text = getenv(name);
+    return text ? strtoul(text, NULL, 10) : fallback;
+}
+
+static void begin(void)
+{
+    emu_reset(&(struct emu_config){.seed = setting("CUDA_SEED", 1),
+                                   .devices = (int)setting("CUDA_DEVICES", 2),
+                                   .patience = getenv("CUDA_ABSENT_RANK") ? UINT64_MAX : 0,
+                                   .absent_rank = (int)setting("CUDA_ABSENT_RANK", 0),
+                                   .break_collective = setting("CUDA_BREAK", 0)});
+}
+
 enum ps_code nn_cuda_load(const struct nn_device **device, struct ps_error *e)
 {
-    static bool begun;
-    const char *seed = getenv("CUDA_SEED");
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     (void)e;
-    if (!begun)
-        emu_reset(&(struct emu_config){.seed = seed ? strtoull(seed, NULL, 10) : 1, .devices = 2});
-    begun = true;
+    pthread_once(&once, begin);
     *device = &nn_device_cuda;
     return PS_OK;
 }

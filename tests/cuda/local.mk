@@ -1,5 +1,5 @@
 # The emulated GPUs: what tests link with, and how .cu files, and .c files that call the CUDA runtime, are compiled for it.
-EXTRA_DIST += tests/cuda/skipped.sh tests/cuda/examples.cu tests/cuda/faults.cu \
+EXTRA_DIST += tests/cuda/skipped.sh tests/cuda/gpus.sh tests/cuda/examples.cu tests/cuda/faults.cu \
 	tests/cuda/planted.cu tests/cuda/examples.h tests/cuda/host_code.c tests/cuda/host_code.h \
 	tests/cuda/libraries.cu \
 	$(emulator_headers)
@@ -9,6 +9,7 @@ emulator_headers = tests/cuda/include/cuda_runtime.h tests/cuda/include/cuda_bf1
 cuda_tests =
 emulator_tests =
 nn_cuda_tests =
+mirrored_tests =
 
 if HAVE_CUDA_EMULATOR
 check_LTLIBRARIES += libemulator.la
@@ -80,6 +81,19 @@ tests_cuda_test_nn_cuda_keras_SOURCES = tests/cuda/loaded.c tests/unit/nn_files.
 tests_cuda_test_nn_cuda_keras_CPPFLAGS = $(AM_CPPFLAGS) -DDEVICES='"gpu"'
 nodist_EXTRA_tests_cuda_test_nn_cuda_keras_SOURCES = tests/cuda/linked_as.cc
 tests_cuda_test_nn_cuda_keras_LDADD = $(nn_cuda_libs)
+
+# mirrored on several of them, with small buckets.
+mirrored_tests += tests/cuda/test_mirrored_gpus
+check_PROGRAMS += $(mirrored_tests)
+cuda_tests += $(mirrored_tests)
+TESTS += $(mirrored_tests)
+tests_cuda_test_mirrored_gpus_SOURCES = tests/cuda/test_mirrored_gpus.c workerd/strategy/checkpoint.c \
+	workerd/strategy/device_sums.c workerd/strategy/local_rule.c workerd/strategy/mirrored.c \
+	workerd/strategy/one_device.c workerd/strategy/rounds.c workerd/strategy/weights.c
+tests_cuda_test_mirrored_gpus_CPPFLAGS = $(AM_CPPFLAGS) -DMIRRORED_BUCKET_MIN=64
+nodist_EXTRA_tests_cuda_test_mirrored_gpus_SOURCES = tests/cuda/linked_as.cc
+tests_cuda_test_mirrored_gpus_LDADD = $(nn_cuda_watched) libwkweights.la libwkcollective.la libnnreplica.la libjob.la \
+	libcommon.la libemulator.la $(JANSSON_LIBS) $(CMOCKA_LIBS)
 endif
 
 # A workerd whose GPUs are emulated ones.
@@ -93,10 +107,10 @@ else
 TESTS += tests/cuda/skipped.sh
 endif
 
-# The emulator in 10,000 orders, the device in 100.
+# The emulator and mirrored in 10,000 orders, the device in 100.
 chaos-cuda: $(cuda_tests)
 	@$(AM_TESTS_ENVIRONMENT) rc=0; \
-	CUDA_SEEDS=10000; export CUDA_SEEDS; for t in $(emulator_tests); do ./$$t || rc=1; done; \
+	CUDA_SEEDS=10000; export CUDA_SEEDS; for t in $(emulator_tests) $(mirrored_tests); do ./$$t || rc=1; done; \
 	CUDA_SEEDS=100; for t in $(nn_cuda_tests); do ./$$t || rc=1; done; exit $$rc
 .PHONY: chaos-cuda
 
@@ -118,9 +132,9 @@ tests_cuda_gpu_keras_LDFLAGS = $(nn_cuda_ldflags)
 tests_cuda_gpu_keras_LDADD = libnnreplica.la libcommon.la $(JANSSON_LIBS) $(CMOCKA_LIBS)
 endif
 
-check-gpu: all $(gpu_tests)
+check-gpu: all $(gpu_tests) tests/it/max_diff
 	@$(AM_TESTS_ENVIRONMENT) PARAMSERVER_CUDA_MODULE='$(abs_builddir)/.libs/cuda.so'; export PARAMSERVER_CUDA_MODULE; \
 	found=`./workerd/workerd --list-devices | $(SED) -n 's/^gpu  *//p'`; \
 	case $$found in "CUDA "[0-9]*) ;; *) echo "1..0 # SKIP $$found"; exit 0;; esac; \
-	rc=0; for t in $(gpu_tests); do ./$$t || rc=1; done; exit $$rc
+	rc=0; for t in $(gpu_tests) $(srcdir)/tests/cuda/gpus.sh; do case $$t in /*|.*) ;; *) t=./$$t;; esac; $$t || rc=1; done; exit $$rc
 .PHONY: check-gpu

@@ -58,19 +58,21 @@ struct ncclComm {
     std::string last_call;
     emu_place made;
     bool destroyed, aborted;
+    bool broken;  // as its other ranks
 };
 
 static std::map<std::string, std::unique_ptr<collective_group>> groups;
 static std::vector<std::unique_ptr<ncclComm>> comms;
 static uint64_t ids;
-static uint64_t asked;  // calls of collectives
+static uint64_t asked;     // calls of collectives
+static uint64_t complete;  // collectives to which all ranks came
 static thread_local int group_depth;
 
 void emu_collectives_reset()
 {
     groups.clear();
     comms.clear();
-    asked = 0;
+    asked = complete = 0;
 }
 
 // ---- arithmetic ----------------------------------------------------------------------------------------------------
@@ -288,6 +290,15 @@ static void collective_compare(const emu_collective &c, const collective_call &c
     }
 }
 
+// Does the fault that was asked for break this one, to which all ranks have come?
+static void collective_break(collective_group *group)
+{
+    if (++complete != emu_config_now().break_collective)
+        return;
+    for (ncclComm_t comm : group->ranks)
+        comm->broken = true;
+}
+
 static void collective_queue(const collective_call &call, const emu_operation_ref &operation)
 {
     collective_group *group = call.comm->group;
@@ -304,6 +315,8 @@ static void collective_queue(const collective_call &call, const emu_operation_re
     c->ranks[(size_t)call.comm->rank] = {true, call, operation};
     c->came++;
     operation->collective = c;
+    if (c->came == c->ranks.size())
+        collective_break(group);
     emu_changed();
 }
 
@@ -320,7 +333,7 @@ static bool collective_ready(const emu_operation &operation, ncclComm_t comm)
     const emu_collective &c = *operation.collective;
     if (c.moved || comm->aborted)
         return true;
-    return c.came == c.ranks.size() &&
+    return c.came == c.ranks.size() && !comm->broken &&
            std::all_of(c.ranks.begin(), c.ranks.end(),
                        [](const emu_collective::rank_call &rank) { return operation_at_head(rank.operation.lock()); });
 }
@@ -496,7 +509,7 @@ ncclResult_t emu_ncclCommInitRank(emu_place at, ncclComm_t *comm, int ranks, ncc
         return ncclInvalidUsage;
     }
     comms.emplace_back(new ncclComm{group.get(), rank, emu_device_now(), 0, 0, emu_thread_me(), at, "ncclCommInitRank",
-                                    at, false, false});
+                                    at, false, false, false});
     *comm = group->ranks[(size_t)rank] = comms.back().get();
     emu_changed();
     return ncclSuccess;
@@ -537,9 +550,10 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
     return ncclSuccess;
 }
 
-ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t *error)
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error)
 {
-    *error = emu_failed() ? ncclInternalError : ncclSuccess;
+    emu_entry entry;
+    *error = emu_failed() ? ncclInternalError : comm->broken ? ncclRemoteError : ncclSuccess;
     return ncclSuccess;
 }
 

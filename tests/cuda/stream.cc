@@ -295,8 +295,9 @@ static cudaError_t operation_query(const emu_operation_ref &operation, emu_place
         emu_fail(sentence);
     if (emu_failed())
         return cudaErrorUnknown;
+    const cudaError_t state = operation ? emu_device_state(operation->stream->device) : cudaSuccess;
     if (operation && !operation->done)
-        return cudaErrorNotReady;
+        return state == cudaSuccess ? cudaErrorNotReady : state;
     if (!operation)
         return cudaSuccess;
     emu_host_learns(operation->clock);

@@ -36,11 +36,36 @@ ok "alike" same adam_cpu adam
 ok "up to step 9" trains went "${kept[@]}" --set steps=9
 ok "goes on from step 7" timeout 100 "$WORKERD" --job "$job" --resume "${small[@]}" "${kept[@]}" --set output=resumed.safetensors
 ok "to the bit" cmp adam.safetensors resumed.safetensors
-ok "mirrored, on two GPUs" mirrored two '[gpu:0,gpu:1]' --set batch_size=12
+by_nccl() { mirrored "$@" --set strategy.compare_every=1 2>&1 | grep "replicas add up gradients by NCCL"; }
+ok "mirrored, on two GPUs" by_nccl two '[gpu:0,gpu:1]' --set batch_size=12
 ok "alike" same cpu two
+export CUDA_SEED=5
+ok "in another order" by_nccl order '[gpu:0,gpu:1]' --set batch_size=12
+unset CUDA_SEED
+ok "to the bit" cmp two.safetensors order.safetensors
+export CUDA_DEVICES=4
+ok "on four GPUs" by_nccl four '[gpu:0,gpu:1,gpu:2,gpu:3]' --set batch_size=6
+export CUDA_DEVICES=2
+ok "alike" same cpu four
+ok "in the host's memory" mirrored host '[gpu:0,gpu:1]' --set batch_size=12 --set strategy.cross_device_ops=hierarchical_copy
+ok "alike" same cpu host
 ok "on a GPU and the CPU" mirrored both '[gpu:1,cpu:0]' --set batch_size=12
 ok "alike" same cpu both
 ok "a GPU that is not there" fails_with 78 "there is no gpu:2: CUDA sees 2, expected gpu:0 to gpu:1" mirrored none '[gpu:0,gpu:2]'
+ok "as make check-gpu does" "$top_srcdir/tests/cuda/gpus.sh"
+by_force=(--set strategy.cross_device_ops=nccl --set timeout=1)
+ok "a GPU and the CPU do not by NCCL" fails_with 78 "strategy.cross_device_ops is nccl, and replica 1 is on cpu:0: expected GPUs alone" \
+    mirrored none '[gpu:0,cpu:0]' "${by_force[@]}"
+ok "nor does a rule of the host" fails_with 78 "and the host applies the optimizer sgd of this job: expected one that GPUs apply" \
+    mirrored none '[gpu:0,gpu:1]' "${by_force[@]}" --set optimizer.clipnorm=1
+export CUDA_ABSENT_RANK=2
+ok "a rank that never comes" fails_with 70 "replica 0 (gpu:0) waits for 1 s in an all-reduce that has ended on replica 1 (gpu:1)" \
+    mirrored none '[gpu:0,gpu:1]' "${by_force[@]}"
+unset CUDA_ABSENT_RANK
+export CUDA_BREAK=5
+ok "an all-reduce that breaks" fails_with 70 "(Emulated GPU): an all-reduce has failed: NCCL: remote process exited" \
+    mirrored none '[gpu:0,gpu:1]' "${by_force[@]}"
+unset CUDA_BREAK
 job=$examples/softmax/sync.yaml
 local=(--set strategy='{name: local_steps, local_steps: 3}' --set optimizer='{name: adam, learning_rate: 0.001}' --set epochs=2)
 parts=(--set strategy.fragments=2 --set strategy.fragment_sync_delay=1)

@@ -199,6 +199,14 @@ void wk_collective_fail(struct wk_collective *c, const char *text)
         wk_peers_end(c->peers, text);
 }
 
+enum ps_code wk_collective_look(struct wk_collective *c, struct ps_error *e)
+{
+    pthread_mutex_lock(&c->lock);
+    *e = c->failed;
+    pthread_mutex_unlock(&c->lock);
+    return e->code;
+}
+
 static void collective_take_ranks(struct wk_collective *c)
 {
     const struct wk_formation *f = c->peers ? wk_peers_formation(c->peers) : NULL;

@@ -71,6 +71,8 @@ enum ps_code wk_collective_reduce(struct wk_collective *c, uint32_t replica, voi
 
 // A replica of this process ends before its time: all that wait for it end with this.
 void wk_collective_fail(struct wk_collective *c, const char *text);
+// For who waits elsewhere: ABORTED once a replica of this process has ended before its time, or a worker is lost.
+enum ps_code wk_collective_look(struct wk_collective *c, struct ps_error *e);
 // Had the job begun before this worker came, so that its replicas have nothing of what the others have?
 bool wk_collective_joined(const struct wk_collective *c);
 // How many workers wait at this one to come back.

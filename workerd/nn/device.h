@@ -48,6 +48,26 @@ struct nn_device_memory {
     void (*free_graph)(struct nn_context *context, void *graph);
 };
 
+// Sums over several devices of this kind, each driven by a thread of this process. They are queued behind what computes
+// the numbers, and done beside what is queued after.
+enum { NN_SUMS_NAME = 128 };
+enum nn_sums_way { NN_SUMS_AMONG_ALL, NN_SUMS_ON_FIRST, NN_SUMS_WAYS };  // on all devices; on that of rank 0
+struct nn_device_sums {
+    enum ps_code (*check)(struct ps_error *e);  // FAILED_PRECONDITION: why there are none here
+    // By one device: names them, for all that join.
+    enum ps_code (*name)(char name[NN_SUMS_NAME], struct ps_error *e);
+    // By each; waits for the others.
+    enum ps_code (*join)(struct nn_context *context, const char name[NN_SUMS_NAME], int rank, int ranks,
+                         struct ps_error *e);
+    // Queues: n numbers become the sum over all ranks of scale * number, the same bits on each. All ranks queue the
+    // same sums in the same order.
+    void (*add)(struct nn_context *context, float *values, size_t n, float scale);
+    // *done: all that was queued so far is. Otherwise the first error.
+    enum ps_code (*look)(struct nn_context *context, bool *done, struct ps_error *e);
+    // Ends what is queued and not done, for good.
+    void (*abort)(struct nn_context *context);
+};
+
 struct nn_device {
     const char *name;
     void (*describe)(char *text, size_t size);  // what it is on this machine, for people
@@ -65,6 +85,7 @@ struct nn_device {
     double (*peak)(struct nn_context *context);
     // NULL: its kernels work in the host's memory.
     const struct nn_device_memory *memory;
+    const struct nn_device_sums *sums[NN_SUMS_WAYS];  // NULL: there are none of that way
     // Does it apply this rule to values in its own memory? NULL: none.
     bool (*applies)(const struct ps_rule *rule, const double *hyper);
     void (*apply)(struct nn_context *context, const struct ps_rule *rule, const double *hyper,

@@ -163,9 +163,9 @@ void nn_replica_reseed(struct nn_replica *r, uint64_t seed);
 float *nn_replica_param(struct nn_replica *r, size_t i);  // 64-byte aligned, the caller reads and writes
 float *nn_replica_grad(struct nn_replica *r,
                        size_t i);  // of the mean loss over the batch's rows; of what a step changes only
-// The device applies this rule, in its own memory: from now on values and gradients stay there between steps, without
-// hooks; what nn_replica_param and nn_replica_grad return are copies, to be asked for anew after each step. False: it
-// does not.
+// The device applies this rule, in its own memory: from now on values and gradients stay there between steps; what
+// nn_replica_param and nn_replica_grad return are copies, to be asked for anew after each step. A hook `ready` says
+// then that what makes the gradient is queued. False: it does not.
 bool nn_replica_keep(struct nn_replica *r, const struct ps_rule *rule, const double *hyper);
 // Then: memory of the device for so many floats, the replica's, once; copies of it, which are waited for.
 enum ps_code nn_replica_get_slots(struct nn_replica *r, size_t n, float **slots, struct ps_error *e);
@@ -175,6 +175,15 @@ void nn_replica_take_slots(struct nn_replica *r, float *to, const float *from, s
 void nn_replica_apply(struct nn_replica *r, size_t i, const struct ps_rule *rule, const double *hyper,
                       const struct ps_rule_args *a);
 enum ps_code nn_replica_finish(struct nn_replica *r, struct ps_error *e);  // waits for these
+// Then: sums of gradients over the replicas of this process that keep theirs (nn_device_sums), of n numbers from
+// variable i's gradient on.
+enum ps_code nn_replica_check_sums(struct nn_replica *r, enum nn_sums_way way, struct ps_error *e);
+enum ps_code nn_replica_name_sums(const struct nn_replica *r, char name[NN_SUMS_NAME], struct ps_error *e);
+enum ps_code nn_replica_join_sums(struct nn_replica *r, const char name[NN_SUMS_NAME], int rank, int ranks,
+                                  struct ps_error *e);
+void nn_replica_add_gradients(struct nn_replica *r, size_t i, size_t n, float scale);
+enum ps_code nn_replica_look_at_sums(struct nn_replica *r, bool *done, struct ps_error *e);
+void nn_replica_abort_sums(struct nn_replica *r);
 // Forward and backward. A batch of no rows makes all gradients 0. hooks, which may be NULL, are told of the variables.
 // The first batch of a number of rows is compiled for: RESOURCE_EXHAUSTED if there is no memory for that.
 enum ps_code nn_replica_train(struct nn_replica *r, const struct nn_batch *b, uint64_t step,

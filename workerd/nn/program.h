@@ -47,7 +47,8 @@ void nn_program_bind(struct nn_program *p, const struct nn_bound *b);
 void nn_program_keep(struct nn_program *p, bool keeps);
 // column[i]: the memory of the input with that number, of the host. hooks may be NULL; without them it cannot fail
 // where the device has no memory of its own. Where it has, all operators are queued, then variables become ready one by
-// one while the device computes: an error of the device is found here, whichever operator it belongs to.
+// one while the device computes: an error of the device is found here, whichever operator it belongs to. A run that
+// keeps its gradients calls ready as soon as what makes the gradient is queued.
 enum ps_code nn_program_run(struct nn_program *p, const void *const *column, const struct nn_step *step,
                             const struct nn_hooks *hooks, struct ps_error *e);
 // Where the time of runs went, in ns.

@@ -224,6 +224,15 @@ static enum ps_code program_bring_values(struct nn_program *p, const int *variab
     return PS_OK;
 }
 
+// A gradient is queued: it comes to the host, or what stays there is the home's to queue work on.
+static void program_hand_over(struct nn_program *p, size_t ready, const struct nn_hooks *hooks)
+{
+    if (!p->keeps)
+        p->ticket[ready] = program_take(p, p->slope[p->ready[ready]]);
+    else if (hooks)
+        hooks->ready(hooks->arg, (size_t)p->ready[ready]);
+}
+
 static enum ps_code program_queue(struct nn_program *p, const struct nn_step *step, const struct nn_hooks *hooks,
                                   struct nn_times *times, struct ps_error *e)
 {
@@ -244,8 +253,8 @@ static enum ps_code program_queue(struct nn_program *p, const struct nn_step *st
         if (times && p->device->memory->finish(p->context, e))
             return e->code;
         nn_times_lap(times, i->frame.op, k, &at);
-        for (int r = 0; r < i->ready && !p->keeps; r++, ready++)
-            p->ticket[ready] = program_take(p, p->slope[p->ready[ready]]);
+        for (int r = 0; r < i->ready; r++, ready++)
+            program_hand_over(p, ready, hooks);
     }
     return PS_OK;
 }
@@ -254,7 +263,7 @@ static enum ps_code program_deliver(struct nn_program *p, const struct nn_hooks 
                                     struct ps_error *e)
 {
     uint64_t at = nn_times_start(times);
-    for (size_t r = 0; hooks && r < p->n_ready; r++) {
+    for (size_t r = 0; hooks && !p->keeps && r < p->n_ready; r++) {
         if (p->device->memory->wait(p->context, p->ticket[r], e))
             return e->code;
         hooks->ready(hooks->arg, (size_t)p->ready[r]);
@@ -310,7 +319,7 @@ enum ps_code nn_program_run_device(struct nn_program *p, const void *const *colu
     enum ps_code code = PS_OK;
     p->device->enter(p->context);
     program_stage_columns(p, column);
-    if (!p->keeps || times || !program_replay(p, step))
+    if (!p->keeps || hooks || times || !program_replay(p, step))
         code = program_step(p, step, hooks, times, e);
     code = program_end(p, code, e);
     p->device->leave(p->context);

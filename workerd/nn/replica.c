@@ -42,6 +42,7 @@ struct nn_replica {
     float *slots;  // of a rule that the device applies, on the device
     // Values and gradients stay on the device; who has the newer ones.
     bool keeps, values_here, values_there, gradients_there;
+    const struct nn_device_sums *device_sums;
     size_t *order;           // variables, as they become ready; then those that a step does not change
     size_t n_used, n_ready;  // of these, that programs work with; that a step changes
     size_t gradient_bytes;
@@ -430,6 +431,44 @@ enum ps_code nn_replica_finish(struct nn_replica *r, struct ps_error *e)
     return r->device->memory->finish(r->context, e);
 }
 
+enum ps_code nn_replica_check_sums(struct nn_replica *r, enum nn_sums_way way, struct ps_error *e)
+{
+    r->device_sums = r->device->sums[way];
+    if (!r->device_sums)
+        return ps_fail(e, PS_FAILED_PRECONDITION, "device %s:%d adds up nothing with others", r->device->name,
+                       r->index);
+    return r->device_sums->check(e);
+}
+
+enum ps_code nn_replica_name_sums(const struct nn_replica *r, char name[NN_SUMS_NAME], struct ps_error *e)
+{
+    return r->device_sums->name(name, e);
+}
+
+enum ps_code nn_replica_join_sums(struct nn_replica *r, const char name[NN_SUMS_NAME], int rank, int ranks,
+                                  struct ps_error *e)
+{
+    return r->device_sums->join(r->context, name, rank, ranks, e);
+}
+
+void nn_replica_add_gradients(struct nn_replica *r, size_t i, size_t n, float scale)
+{
+    r->device->enter(r->context);
+    r->device_sums->add(r->context, r->grad_twin[i], n, scale);
+    r->device->leave(r->context);
+    r->gradients_there = true;
+}
+
+enum ps_code nn_replica_look_at_sums(struct nn_replica *r, bool *done, struct ps_error *e)
+{
+    return r->device_sums->look(r->context, done, e);
+}
+
+void nn_replica_abort_sums(struct nn_replica *r)
+{
+    r->device_sums->abort(r->context);
+}
+
 float *nn_replica_param(struct nn_replica *r, size_t i)
 {
     if (r->keeps)
@@ -634,9 +673,10 @@ enum ps_code nn_replica_train(struct nn_replica *r, const struct nn_batch *b, ui
     if (b->rows > 0)
         return replica_run(r, b, true, step, hooks, result, e);
     replica_clear_result(r, result);
-    if (replica_clear_gradients(r, 0, hooks, e))
+    // They are there before the home queues work on them.
+    if (r->keeps && (replica_clear_gradients(r, 0, NULL, e) || replica_send_gradients(r, e)))
         return e->code;
-    return r->keeps ? replica_send_gradients(r, e) : PS_OK;
+    return replica_clear_gradients(r, 0, hooks, e);
 }
 
 enum ps_code nn_replica_evaluate(struct nn_replica *r, const struct nn_batch *b, struct nn_result *result,

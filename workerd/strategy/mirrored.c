@@ -22,11 +22,15 @@
 
 #include "common/base/alloc.h"
 #include "common/base/hash.h"
+#include "workerd/strategy/device_sums.h"
 #include "workerd/strategy/rounds.h"
 
 // Bytes. At least what a network of 1 Gbit/s carries in half a millisecond, which is what beginning with one costs; at
 // most as PyTorch's DistributedDataParallel.
-enum { BUCKETS = 8, BUCKET_MIN = 64 << 10, BUCKET_MAX = 25 << 20 };
+#ifndef MIRRORED_BUCKET_MIN
+#define MIRRORED_BUCKET_MIN (64 << 10)  // a test may have smaller ones
+#endif
+enum { BUCKETS = 8, BUCKET_MIN = MIRRORED_BUCKET_MIN, BUCKET_MAX = 25 << 20 };
 // After so many steps those who have lost a worker see whether it wants to come back.
 enum { LET_IN_EVERY = 16 };
 
@@ -34,7 +38,8 @@ enum { LET_IN_EVERY = 16 };
 struct mirrored_bucket {
     float *values;
     size_t count;      // numbers, with the padding between two gradients
-    size_t n;          // of the variables in the order in which they become ready
+    size_t first;      // variable,
+    size_t n;          // of so many in the order in which they become ready
     const char *name;  // of the first of them, and how many there are besides: "+2"
     char others[24];
     char what[160];  // "dense/kernel+2 in step 7", of the step at hand
@@ -46,6 +51,7 @@ struct mirrored_bucket {
 struct mirrored {
     const struct wk_env *env;
     struct wk_local_rule rule;
+    struct wk_device_sums *sums;  // where the devices add up, and keep the gradients; NULL: the collective does
     struct mirrored_bucket *bucket;
     size_t n_buckets;
     size_t *bucket_of;          // by variable
@@ -91,7 +97,8 @@ static void mirrored_cut_buckets(struct mirrored *s)
         struct mirrored_bucket *b = s->n_buckets ? &s->bucket[s->n_buckets - 1] : NULL;
         if (!b || b->count * sizeof(float) >= enough) {
             b = &s->bucket[s->n_buckets++];
-            *b = (struct mirrored_bucket){.values = nn_replica_grad(s->env->replica, order[k]),
+            *b = (struct mirrored_bucket){.first = order[k],
+                                          .values = nn_replica_grad(s->env->replica, order[k]),
                                           .name = nn_model_param(s->env->model, order[k])->name};
         }
         b->count += mirrored_end_of(s->env, order[k]);
@@ -119,7 +126,7 @@ static enum ps_code mirrored_broadcast(struct mirrored *s, struct ps_error *e)
 static void mirrored_close(void *state, const char *reason)
 {
     struct mirrored *s = state;
-    (void)reason;
+    wk_device_sums_close(s->sums, reason != NULL);
     wk_rounds_close(&s->rounds);
     wk_local_rule_close(&s->rule);
     free(s->bucket);
@@ -188,7 +195,7 @@ static enum ps_code mirrored_open(const struct wk_env *env, void **state, struct
     s->hashes = ps_alloc(2 * (size_t)env->replicas * sizeof *s->hashes);
     wk_rounds_open(&s->rounds, env, &s->rule);
     *state = s;
-    if (wk_local_rule_open(&s->rule, env, mirrored_applies(s), e))
+    if (wk_local_rule_open(&s->rule, env, mirrored_applies(s), e) || wk_device_sums_open(&s->sums, env, &s->rule, e))
         return e->code;
     return mirrored_start(s, e);
 }
@@ -270,28 +277,41 @@ static void mirrored_check_finite(struct mirrored *s, size_t variable)
                     p->name, k);
 }
 
+static void mirrored_weigh(const struct mirrored *s, size_t variable)
+{
+    const uint64_t n = nn_model_param(s->env->model, variable)->count;
+    float *g = nn_replica_grad(s->env->replica, variable);
+    for (uint64_t k = 0; k < n && s->weight != 1; k++)
+        g[k] *= s->weight;
+}
+
+static void mirrored_begin_bucket(struct mirrored *s, struct mirrored_bucket *b)
+{
+    b->start = ps_track_now(s->env->communication);
+    if (s->sums) {
+        wk_device_sums_add(s->sums, b->first, b->count, s->weight);
+        return;
+    }
+    snprintf(b->what, sizeof b->what, "%.100s%s in step %" PRIu64, b->name, b->others, s->step);
+    b->sum = (struct wk_reduction){.operation = s->central ? WK_REDUCE : WK_ALL_REDUCE,
+                                   .values = b->values,
+                                   .n = b->count,
+                                   .type = s->type,
+                                   .what = b->what};
+    wk_collective_begin(s->env->collective, s->env->device, &b->sum);
+}
+
 // The buckets leave in their order, which is that of all ranks, whatever the order in which they are complete.
 static void mirrored_ready(void *state, size_t variable)
 {
     struct mirrored *s = state;
-    const uint64_t n = nn_model_param(s->env->model, variable)->count;
-    float *g = nn_replica_grad(s->env->replica, variable);
     if (s->env->job->refuse_nonfinite)
         mirrored_check_finite(s, variable);
-    for (uint64_t k = 0; k < n && s->weight != 1; k++)
-        g[k] *= s->weight;
+    if (!s->sums)
+        mirrored_weigh(s, variable);
     s->bucket[s->bucket_of[variable]].missing--;
-    for (; s->begun < s->n_buckets && s->bucket[s->begun].missing == 0 && !s->why.code; s->begun++) {
-        struct mirrored_bucket *b = &s->bucket[s->begun];
-        b->start = ps_track_now(s->env->communication);
-        snprintf(b->what, sizeof b->what, "%.100s%s in step %" PRIu64, b->name, b->others, s->step);
-        b->sum = (struct wk_reduction){.operation = s->central ? WK_REDUCE : WK_ALL_REDUCE,
-                                       .values = b->values,
-                                       .n = b->count,
-                                       .type = s->type,
-                                       .what = b->what};
-        wk_collective_begin(s->env->collective, s->env->device, &b->sum);
-    }
+    for (; s->begun < s->n_buckets && s->bucket[s->begun].missing == 0 && !s->why.code; s->begun++)
+        mirrored_begin_bucket(s, &s->bucket[s->begun]);
 }
 
 static enum ps_code mirrored_add_hash(void *arg, float *values, size_t n, struct ps_error *e)
@@ -364,9 +384,8 @@ static enum ps_code mirrored_begin(void *state, const struct wk_work *work, stru
     return PS_OK;
 }
 
-static enum ps_code mirrored_wait(struct mirrored *s, struct ps_error *e)
+static enum ps_code mirrored_wait_for_buckets(struct mirrored *s, struct ps_error *e)
 {
-    const uint64_t start = ps_track_now(s->env->compute);
     for (size_t i = 0; i < s->n_buckets; i++) {
         const struct mirrored_bucket *b = &s->bucket[i];
         if (wk_collective_wait(s->env->collective, s->env->device, &s->bucket[i].sum, e))
@@ -375,6 +394,14 @@ static enum ps_code mirrored_wait(struct mirrored *s, struct ps_error *e)
                                      b->count * sizeof(float), b->others};
         ps_track_add(s->env->communication, &span, b->sum.ended);
     }
+    return PS_OK;
+}
+
+static enum ps_code mirrored_wait(struct mirrored *s, struct ps_error *e)
+{
+    const uint64_t start = ps_track_now(s->env->compute);
+    if (s->sums ? wk_device_sums_wait(s->sums, e) : mirrored_wait_for_buckets(s, e))
+        return e->code;
     ps_track_end(s->env->compute, &(struct ps_span){PS_SPAN_WAIT, "all-reduce", start});
     return PS_OK;
 }
@@ -415,7 +442,7 @@ static enum ps_code mirrored_end(void *state, const struct wk_work *work, struct
         return e->code;
     }
     const bool lost = mirrored_wait(s, e) != PS_OK;
-    if (lost && wk_rounds_meet(&s->rounds, &behind, e))
+    if (lost && (s->sums || wk_rounds_meet(&s->rounds, &behind, e)))
         return e->code;
     if (lost && !behind)
         return mirrored_again(e);

@@ -52,6 +52,12 @@ struct nn_context {
     uint64_t recorded_from;  // the first copy of what is recorded
     cudaEvent_t *arrived, queued;
     size_t n_arrived;
+    // Sums over GPUs; NULL: it has joined none.
+    struct ncclComm *comm;
+    cudaStream_t sums;
+    cudaEvent_t added;  // the last of them; with peers: what is to be added is there
+    struct nn_cuda_group *peers;
+    int rank;  // of them
 };
 
 // Keep the first error. what: which part of a step it was, for people.
@@ -69,6 +75,17 @@ void nn_cuda_free_graph(struct nn_context *c, void *graph);
 extern const struct nn_device_memory nn_cuda_memory;
 void nn_cuda_open_memory(struct nn_context *c);
 void nn_cuda_close_memory(struct nn_context *c);
+
+// sums.c
+extern const struct nn_device_sums nn_cuda_sums;
+void nn_cuda_close_sums(struct nn_context *c);
+// peers.c
+extern const struct nn_device_sums nn_cuda_peers;
+void nn_cuda_close_peers(struct nn_context *c);
+// scale.cu: sum[i] += x[i]
+cudaError_t nn_cuda_sum_two(cudaStream_t stream, float *sum, const float *x, size_t n);
+// x[i] *= by
+void nn_cuda_scale(struct nn_context *c, float *x, size_t n, float by);
 
 // A matrix by rows; or many, so many elements apart.
 struct nn_cuda_matrix {

@@ -138,8 +138,8 @@ void nn_cuda_note_blas(struct nn_context *c, cublasStatus_t status, const char *
 {
     if (status == CUBLAS_STATUS_SUCCESS || c->error.code)
         return;
-    // Where the device has failed before, that is the cause.
-    nn_cuda_note(c, cudaDeviceSynchronize(), "what was queued on it");
+    // Where the device has failed before, that is the cause. Sums may wait for other devices: they are not waited for.
+    nn_cuda_note(c, cudaStreamSynchronize(c->stream), "what was queued on it");
     if (c->error.code)
         return;
     ps_fail(&c->error, status == CUBLAS_STATUS_ALLOC_FAILED ? PS_RESOURCE_EXHAUSTED : PS_INTERNAL,
@@ -182,6 +182,8 @@ static void cuda_close(struct nn_context *c)
     if (!c)
         return;
     cudaSetDevice(c->index);
+    nn_cuda_close_peers(c);
+    nn_cuda_close_sums(c);
     if (c->blas)
         cublasDestroy(c->blas);
     nn_cuda_close_memory(c);
@@ -258,5 +260,6 @@ const struct nn_device nn_device_cuda = {.name = "gpu",
                                          .leave = cuda_leave,
                                          .pick = cuda_pick,
                                          .memory = &nn_cuda_memory,
+                                         .sums = {&nn_cuda_sums, &nn_cuda_peers},
                                          .applies = nn_cuda_applies,
                                          .apply = nn_cuda_apply};

@@ -3,13 +3,16 @@ nn_cuda_c = \
 	workerd/nn/cuda/blas.c \
 	workerd/nn/cuda/device.c \
 	workerd/nn/cuda/graph.c \
-	workerd/nn/cuda/memory.c
+	workerd/nn/cuda/memory.c \
+	workerd/nn/cuda/peers.c \
+	workerd/nn/cuda/sums.c
 nn_cuda_cu = \
 	workerd/nn/cuda/conv2d.cu \
 	workerd/nn/cuda/dense.cu \
 	workerd/nn/cuda/dot.cu \
 	workerd/nn/cuda/pool2d.cu \
 	workerd/nn/cuda/rule.cu \
+	workerd/nn/cuda/scale.cu \
 	workerd/nn/cuda/sequence.cu
 nn_cuda_cu += \
 	workerd/nn/cuda/activation.cu \

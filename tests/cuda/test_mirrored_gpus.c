@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// mirrored on emulated GPUs that add up among themselves, over seeds of the order in which they run: what it trains is
+// what one device trains with the whole batch, the same bytes on every replica and in every order. An all-reduce that
+// breaks, or to which a rank never comes, ends all replicas with a sentence that names it.
+//
+// CUDA_SEEDS: how many orders of each, 200 if it is not set.
+#include <math.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "common/base/log.h"
+#include "tests/cuda/emulator.h"
+#include "workerd/collective/collective.h"
+#include "workerd/nn/cuda/module.h"
+#include "workerd/strategy/strategy.h"
+
+extern const struct nn_device nn_device_cuda;
+
+// In place of the module's loading.
+enum ps_code nn_cuda_load(const struct nn_device **device, struct ps_error *e)
+{
+    (void)e;
+    *device = &nn_device_cuda;
+    return PS_OK;
+}
+
+// The last step of an epoch has rows for half of the replicas.
+enum {
+    GPUS_MAX = 4,
+    EXAMPLES = 20,
+    STEP = 8,
+    EPOCHS = 2,
+    STEPS = EPOCHS * 3,
+    FEATURES = 6,
+    CLASSES = 3,
+    WEIGHTS = 256
+};
+
+static const char network[] =
+    "{\"class_name\": \"Sequential\", \"config\": {\"name\": \"net\", \"layers\": ["
+    "{\"class_name\": \"InputLayer\", \"config\": {\"name\": \"in\", \"batch_shape\": [null, 6]}},"
+    "{\"class_name\": \"Dense\", \"config\": {\"name\": \"one\", \"units\": 8, \"activation\": \"relu\"}},"
+    "{\"class_name\": \"Dense\", \"config\": {\"name\": \"two\", \"units\": 5, \"activation\": \"tanh\"}},"
+    "{\"class_name\": \"Dense\", \"config\": {\"name\": \"three\", \"units\": 3, \"activation\": \"softmax\"}}]}}";
+static const struct ps_loss loss = PS_LOSS(.kind = PS_LOSS_SPARSE_XENT);
+static const volatile sig_atomic_t no_signal;
+
+static float x[EXAMPLES * FEATURES];
+static int32_t label[EXAMPLES];
+
+// One training, of so many replicas.
+struct training {
+    struct ps_job *job;
+    struct nn_model *model;
+    struct wk_collective *collective;
+    const struct wk_strategy *strategy;
+    struct replica {
+        struct training *of;
+        struct wk_env env;
+        void *state;
+        pthread_t thread;
+        float weights[WEIGHTS];
+        struct ps_error error;
+    } replica[GPUS_MAX];
+    uint32_t n;
+    struct ps_error error;  // of the replicas', the one that is no consequence of another one's
+};
+
+static uint64_t seeds(void)
+{
+    const char *wanted = getenv("CUDA_SEEDS");
+    return wanted ? strtoull(wanted, NULL, 10) : 200;
+}
+
+static void must(enum ps_code code, const struct ps_error *e)
+{
+    if (code != PS_OK)
+        fail_msg("%s", e->text);
+}
+
+// ---- a training ---------------------------------------------------------------------------------------------------
+
+static enum ps_code replica_step(struct replica *r, const struct wk_work *work)
+{
+    const struct wk_home *home = r->of->strategy->home;
+    const struct nn_hooks hooks = {home->need, home->ready, r->state};
+    const struct nn_batch batch = {
+        .rows = work->rows, .input = {&x[work->first * FEATURES]}, .target = {&label[work->first]}};
+    struct nn_result result;
+    if (home->begin(r->state, work, &r->error) ||
+        nn_replica_train(r->env.replica, &batch, work->step, home->need ? &hooks : NULL, &result, &r->error))
+        return r->error.code;
+    return home->end(r->state, work, &r->error);
+}
+
+static void replica_copy_weights(struct replica *r)
+{
+    size_t at = 0;
+    for (size_t i = 0; i < nn_model_params(r->of->model); i++) {
+        const size_t count = (size_t)nn_model_param(r->of->model, i)->count;
+        assert_true(at + count <= WEIGHTS);
+        memcpy(r->weights + at, nn_replica_param(r->env.replica, i), count * sizeof(float));
+        at += count;
+    }
+}
+
+static void *replica_thread(void *arg)
+{
+    struct replica *r = arg;
+    const struct wk_strategy *s = r->of->strategy;
+    struct wk_work work;
+    s->open(&r->env, &r->state, &r->error);
+    for (uint64_t epoch = 0; epoch < EPOCHS && r->error.code == PS_OK; epoch++)
+        while (r->error.code == PS_OK && s->sharder->next(r->state, epoch, true, &work, &r->error) == WK_BATCH)
+            replica_step(r, &work);
+    if (r->error.code == PS_OK)
+        replica_copy_weights(r);
+    else if (r->of->collective)
+        wk_collective_fail(r->of->collective, r->error.text);
+    return NULL;
+}
+
+static void training_open(struct training *t, const char *strategy, uint32_t n)
+{
+    const struct wk_peers_options options = {.workers = 1, .stop = &no_signal};
+    struct ps_error e = {.code = PS_OK};
+    char text[512];
+    *t = (struct training){.n = n, .strategy = n ? &wk_mirrored : &wk_one_device};
+    snprintf(text, sizeof text,
+             "model: m\ndata: {kind: synthetic-digits}\nloss: {name: sparse_categorical_crossentropy}\n"
+             "optimizer: {name: sgd, learning_rate: 0.1, momentum: 0.9}\nstrategy: {name: %s}\nbatch_size: %u\n"
+             "timeout: 1\n",
+             strategy, STEP / (n ? n : 1));
+    must(ps_job_parse(text, strlen(text), "job.yaml", NULL, 0, &t->job, &e), &e);
+    must(nn_model_parse(network, "test", &t->model, &e), &e);
+    if (n)
+        must(wk_collective_open(&options, n, &t->collective, &e), &e);
+}
+
+static void training_close(struct training *t)
+{
+    const uint32_t n = t->n ? t->n : 1;
+    wk_collective_close(t->collective, t->error.code ? t->error.text : NULL);
+    for (uint32_t i = 0; i < n; i++) {
+        if (t->replica[i].state)
+            t->strategy->close(t->replica[i].state, t->error.code ? t->error.text : NULL);
+        nn_replica_free(t->replica[i].env.replica);
+    }
+    nn_model_free(t->model);
+    ps_job_free(t->job);
+}
+
+static void training_join(struct training *t, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        const struct ps_error *e = &t->replica[i].error;
+        pthread_join(t->replica[i].thread, NULL);
+        if (e->code && (!t->error.code || t->error.code == PS_ABORTED))
+            t->error = *e;
+    }
+}
+
+// gpus 0: one device, the CPU, with the whole batch.
+static void train(struct training *t, const char *strategy, uint32_t gpus)
+{
+    const uint32_t n = gpus ? gpus : 1;
+    struct ps_error e = {.code = PS_OK};
+    char device[16];
+    training_open(t, strategy, gpus);
+    for (uint32_t i = 0; i < n; i++) {
+        struct replica *r = &t->replica[i];
+        snprintf(device, sizeof device, "%s:%u", gpus ? "gpu" : "cpu", i);
+        r->of = t;
+        r->env = (struct wk_env){.job = t->job,
+                                 .model = t->model,
+                                 .examples = EXAMPLES,
+                                 .workers = 1,
+                                 .min_workers = 1,
+                                 .replica_rank = i,
+                                 .replicas = n,
+                                 .device = i,
+                                 .collective = t->collective,
+                                 .stop = &no_signal};
+        must(nn_replica_create(t->model, device, t->job->batch_size, 1, 0, &loss, &r->env.replica, &e), &e);
+    }
+    for (uint32_t i = 0; i < n; i++)
+        pthread_create(&t->replica[i].thread, NULL, replica_thread, &t->replica[i]);
+    training_join(t, n);
+    training_close(t);
+}
+
+static const char *devices_of(uint32_t gpus, const char *ops)
+{
+    static char text[160];
+    snprintf(text, sizeof text, "mirrored, devices: [gpu:0, gpu:1%s], compare_every: 1, cross_device_ops: %s",
+             gpus == 4 ? ", gpu:2, gpu:3" : "", ops);
+    return text;
+}
+
+static void assert_nothing_left(void)
+{
+    const struct emu_counts counts = emu_counted();
+    assert_int_equal(counts.live_allocations, 0);
+    assert_int_equal(counts.live_streams, 0);
+    assert_int_equal(counts.live_events, 0);
+}
+
+// ---- tests --------------------------------------------------------------------------------------------------------
+
+static void assert_close(const float *a, const float *b)
+{
+    for (int i = 0; i < WEIGHTS; i++)
+        if (!(fabsf(a[i] - b[i]) <= 1e-5F))
+            fail_msg("weight %d is %g, not %g", i, (double)a[i], (double)b[i]);
+}
+
+static void train_in_orders(uint32_t gpus, const char *ops)
+{
+    static struct training alone, first, t;
+    const bool by_nccl = strcmp(ops, "reduction_to_one_device") != 0;
+    train(&alone, "one_device", 0);
+    must(alone.error.code, &alone.error);
+    for (uint64_t seed = 1; seed <= seeds(); seed++) {
+        emu_reset(&(struct emu_config){.seed = seed, .devices = (int)gpus});
+        train(&t, devices_of(gpus, ops), gpus);
+        must(t.error.code, &t.error);
+        // Several buckets in each step.
+        assert_true(by_nccl ? emu_counted().collectives >= (uint64_t)STEPS * 3 : emu_counted().collectives == 0);
+        assert_nothing_left();
+        if (seed == 1)
+            first = t;
+        for (uint32_t i = 0; i < gpus; i++)
+            assert_memory_equal(first.replica[0].weights, t.replica[i].weights, sizeof t.replica[i].weights);
+        assert_close(alone.replica[0].weights, t.replica[0].weights);
+    }
+}
+
+static void two_gpus_train_as_one_device(void **state)
+{
+    (void)state;
+    train_in_orders(2, "auto");
+}
+
+static void four_gpus_train_as_one_device(void **state)
+{
+    (void)state;
+    train_in_orders(4, "nccl");
+}
+
+static void the_first_gpu_adds_up(void **state)
+{
+    (void)state;
+    train_in_orders(2, "reduction_to_one_device");
+    train_in_orders(4, "reduction_to_one_device");
+}
+
+// The same in the host's memory, where the job says so.
+static void the_host_adds_up(void **state)
+{
+    static struct training alone, t;
+    (void)state;
+    train(&alone, "one_device", 0);
+    emu_reset(&(struct emu_config){.seed = 1, .devices = 2});
+    train(&t, "mirrored, devices: [gpu:0, gpu:1], cross_device_ops: hierarchical_copy", 2);
+    must(t.error.code, &t.error);
+    assert_int_equal(emu_counted().collectives, 0);
+    assert_close(alone.replica[0].weights, t.replica[0].weights);
+}
+
+static void assert_fails(uint32_t gpus, struct emu_config fault, const char *says)
+{
+    static struct training t;
+    fault.devices = (int)gpus;
+    fault.patience = UINT64_MAX;
+    emu_reset(&fault);
+    train(&t, devices_of(gpus, "nccl"), gpus);
+    assert_int_equal(PS_INTERNAL, t.error.code);
+    if (strncmp(t.error.text, "replica ", 8) != 0 || !strstr(t.error.text, says))
+        fail_msg("it does not say \"%s\": %s", says, t.error.text);
+    assert_null(emu_error());
+    assert_nothing_left();
+}
+
+static void an_all_reduce_that_breaks_is_named(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= seeds(); seed++)
+        assert_fails(seed % 2 ? 2 : 4, (struct emu_config){.seed = seed, .break_collective = 1 + seed * 7 % STEPS},
+                     "an all-reduce has failed: NCCL: remote process exited");
+}
+
+// The others, who wait for it, end with it.
+static void fail_in_orders(const char *ops)
+{
+    static struct training t;
+    for (uint64_t seed = 1; seed <= seeds(); seed++) {
+        emu_reset(&(struct emu_config){.seed = seed, .devices = 2, .fail_launch = 1 + seed * 13 % 150});
+        train(&t, devices_of(2, ops), 2);
+        assert_int_equal(PS_INTERNAL, t.error.code);
+        if (!strstr(t.error.text, "gpu:") || !strstr(t.error.text, "cudaErrorLaunchFailure"))
+            fail_msg("it names no GPU, or not what has failed: %s", t.error.text);
+        assert_null(emu_error());
+    }
+}
+
+static void a_gpu_that_fails_is_named(void **state)
+{
+    (void)state;
+    fail_in_orders("nccl");
+    fail_in_orders("reduction_to_one_device");
+}
+
+// Each takes its timeout of a second.
+static void a_rank_that_never_comes_is_named(void **state)
+{
+    char says[80];
+    (void)state;
+    for (uint32_t rank = 0; rank < 4; rank++) {
+        snprintf(says, sizeof says, "waits for 1 s in an all-reduce that has ended on replica %u (gpu:%u): expected",
+                 rank, rank);
+        assert_fails(rank < 2 ? 2 : 4,
+                     (struct emu_config){.seed = rank + 1, .absent_rank = (int)rank + 1, .absent_from = 1 + 2 * rank},
+                     says);
+    }
+}
+
+static void fill_examples(void)
+{
+    for (int i = 0; i < EXAMPLES * FEATURES; i++)
+        x[i] = (float)(i * 7 % 11) / 11.0F - 0.5F;
+    for (int i = 0; i < EXAMPLES; i++)
+        label[i] = i * 5 % CLASSES;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(two_gpus_train_as_one_device),
+        cmocka_unit_test(four_gpus_train_as_one_device),
+        cmocka_unit_test(the_first_gpu_adds_up),
+        cmocka_unit_test(the_host_adds_up),
+        cmocka_unit_test(an_all_reduce_that_breaks_is_named),
+        cmocka_unit_test(a_gpu_that_fails_is_named),
+        cmocka_unit_test(a_rank_that_never_comes_is_named),
+    };
+    ps_log_init("mirrored", PS_LOG_WARNING);
+    fill_examples();
+    alarm((unsigned)(60 + seeds()));  // who waits for ever is found, too
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
