@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// mirrored, where the devices of one process add up gradients among themselves (NCCL, or on the first): variables, gradients and what
-// the optimizer keeps of them stay on the devices, and the sums travel while the backward pass goes on.
+// mirrored, where the devices of one process add up gradients among themselves (NCCL, or on the first): variables,
+// gradients and what the optimizer keeps of them stay on the devices, and the sums travel while the backward pass goes
+// on.
 //
 // Receives from: mirrored.c. Hands to: the replica, local_rule.h. Threads: the replica's.
 #ifndef WK_DEVICE_SUMS_H
@@ -12,8 +13,8 @@
 struct wk_device_sums;
 
 // By all replicas of the process. *sums is NULL where the host adds up: the job says so, or says auto and the devices
-// cannot. From then on the device applies the rule (wk_local_rule_keep). FAILED_PRECONDITION: the job says another way, and
-// why that cannot be. ABORTED: another replica has failed. Whatever it returns, close follows.
+// cannot. From then on the device applies the rule (wk_local_rule_keep). FAILED_PRECONDITION: the job says another way,
+// and why that cannot be. ABORTED: another replica has failed. Whatever it returns, close follows.
 enum ps_code wk_device_sums_open(struct wk_device_sums **sums, const struct wk_env *env, struct wk_local_rule *rule,
                                  struct ps_error *e);
 // failed: what is under way ends.

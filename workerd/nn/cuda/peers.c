@@ -35,7 +35,7 @@ struct nn_cuda_group {
     size_t scratch_bytes;
 };
 
-static void peers_note(struct nn_cuda_group *p, cudaError_t error, const char *what)
+static void gpus_note(struct nn_cuda_group *p, cudaError_t error, const char *what)
 {
     if (error != cudaSuccess && p->error.code == PS_OK)
         ps_fail(&p->error, error == cudaErrorMemoryAllocation ? PS_RESOURCE_EXHAUSTED : PS_INTERNAL,
@@ -44,14 +44,14 @@ static void peers_note(struct nn_cuda_group *p, cudaError_t error, const char *w
 
 // ---- ranks --------------------------------------------------------------------------------------------------------
 
-static enum ps_code peers_check(struct ps_error *e)
+static enum ps_code gpus_check(struct ps_error *e)
 {
     e->code = PS_OK;
     return PS_OK;
 }
 
 // All ranks are threads of this process: the name is where the group lies.
-static enum ps_code peers_name(char name[NN_SUMS_NAME], struct ps_error *e)
+static enum ps_code gpus_name(char name[NN_SUMS_NAME], struct ps_error *e)
 {
     struct nn_cuda_group *p = ps_alloc(sizeof *p);
     pthread_mutex_init(&p->lock, NULL);
@@ -62,15 +62,15 @@ static enum ps_code peers_name(char name[NN_SUMS_NAME], struct ps_error *e)
 }
 
 // locked, by rank 0
-static void peers_open(struct nn_cuda_group *p, int index)
+static void gpus_open(struct nn_cuda_group *p, int index)
 {
     p->index = index;
-    peers_note(p, cudaStreamCreateWithFlags(&p->stream, cudaStreamNonBlocking), "a stream is made");
-    peers_note(p, cudaEventCreateWithFlags(&p->done, cudaEventDisableTiming), "an event is made");
+    gpus_note(p, cudaStreamCreateWithFlags(&p->stream, cudaStreamNonBlocking), "a stream is made");
+    gpus_note(p, cudaEventCreateWithFlags(&p->done, cudaEventDisableTiming), "an event is made");
 }
 
-static enum ps_code peers_join(struct nn_context *c, const char name[NN_SUMS_NAME], int rank, int ranks,
-                               struct ps_error *e)
+static enum ps_code gpus_join(struct nn_context *c, const char name[NN_SUMS_NAME], int rank, int ranks,
+                              struct ps_error *e)
 {
     struct nn_cuda_group *p;
     memcpy(&p, name, sizeof p);
@@ -83,7 +83,7 @@ static enum ps_code peers_join(struct nn_context *c, const char name[NN_SUMS_NAM
         p->ranks = ranks;
     }
     if (rank == 0)
-        peers_open(p, c->index);
+        gpus_open(p, c->index);
     p->member[rank] = c;
     p->members++;
     pthread_mutex_unlock(&p->lock);
@@ -93,17 +93,17 @@ static enum ps_code peers_join(struct nn_context *c, const char name[NN_SUMS_NAM
 }
 
 // locked
-static void peers_drop(struct nn_cuda_group *p, struct peer_sum *s)
+static void gpus_drop(struct nn_cuda_group *p, struct peer_sum *s)
 {
     p->first = s->next;
     free(s->values);
     free(s);
 }
 
-static void peers_free(struct nn_cuda_group *p)
+static void gpus_free(struct nn_cuda_group *p)
 {
     while (p->first)
-        peers_drop(p, p->first);
+        gpus_drop(p, p->first);
     cudaSetDevice(p->index);
     cudaFree(p->scratch);
     if (p->done)
@@ -116,7 +116,7 @@ static void peers_free(struct nn_cuda_group *p)
     free(p);
 }
 
-static void peers_abort(struct nn_context *c)
+static void gpus_abort(struct nn_context *c)
 {
     struct nn_cuda_group *p = c->peers;
     if (!p)
@@ -136,58 +136,58 @@ void nn_cuda_close_peers(struct nn_context *c)
     struct nn_cuda_group *p = c->peers;
     if (!p)
         return;
-    peers_abort(c);
+    gpus_abort(c);
     pthread_mutex_lock(&p->lock);
     const bool last = --p->members == 0;
     pthread_mutex_unlock(&p->lock);
     if (last)
-        peers_free(p);
+        gpus_free(p);
     cudaSetDevice(c->index);
 }
 
 // ---- sums ---------------------------------------------------------------------------------------------------------
 
 // locked
-static void peers_fit_scratch(struct nn_cuda_group *p, size_t bytes)
+static void gpus_fit_scratch(struct nn_cuda_group *p, size_t bytes)
 {
     if (bytes <= p->scratch_bytes || p->error.code)
         return;
-    peers_note(p, cudaStreamSynchronize(p->stream), "what was queued on it");
+    gpus_note(p, cudaStreamSynchronize(p->stream), "what was queued on it");
     cudaFree(p->scratch);
     p->scratch = NULL;
-    peers_note(p, cudaMalloc((void **)&p->scratch, bytes), "memory for the gradients of other GPUs");
+    gpus_note(p, cudaMalloc((void **)&p->scratch, bytes), "memory for the gradients of other GPUs");
     p->scratch_bytes = p->error.code ? 0 : bytes;
 }
 
 // locked
-static void peers_add_rank(struct nn_cuda_group *p, const struct peer_sum *s, int rank)
+static void gpus_add_rank(struct nn_cuda_group *p, const struct peer_sum *s, int rank)
 {
     const size_t bytes = s->n * sizeof(float);
-    peers_note(p, cudaStreamWaitEvent(p->stream, p->member[rank]->added, 0), "an event");
-    peers_note(p, cudaMemcpyPeerAsync(p->scratch, p->index, s->values[rank], p->member[rank]->index, bytes, p->stream),
-               "a copy between GPUs");
-    peers_note(p, nn_cuda_sum_two(p->stream, s->values[0], p->scratch, s->n), "a sum");
+    gpus_note(p, cudaStreamWaitEvent(p->stream, p->member[rank]->added, 0), "an event");
+    gpus_note(p, cudaMemcpyPeerAsync(p->scratch, p->index, s->values[rank], p->member[rank]->index, bytes, p->stream),
+              "a copy between GPUs");
+    gpus_note(p, nn_cuda_sum_two(p->stream, s->values[0], p->scratch, s->n), "a sum");
 }
 
 // locked, on rank 0's GPU
-static void peers_queue(struct nn_cuda_group *p, const struct peer_sum *s)
+static void gpus_queue(struct nn_cuda_group *p, const struct peer_sum *s)
 {
     const size_t bytes = s->n * sizeof(float);
-    peers_fit_scratch(p, bytes);
+    gpus_fit_scratch(p, bytes);
     if (!p->error.code)
-        peers_note(p, cudaStreamWaitEvent(p->stream, p->member[0]->added, 0), "an event");
+        gpus_note(p, cudaStreamWaitEvent(p->stream, p->member[0]->added, 0), "an event");
     for (int rank = 1; rank < p->ranks && !p->error.code; rank++)
-        peers_add_rank(p, s, rank);
+        gpus_add_rank(p, s, rank);
     for (int rank = 1; rank < p->ranks && !p->error.code; rank++)
-        peers_note(
+        gpus_note(
             p, cudaMemcpyPeerAsync(s->values[rank], p->member[rank]->index, s->values[0], p->index, bytes, p->stream),
             "a copy between GPUs");
     if (!p->error.code)
-        peers_note(p, cudaEventRecord(p->done, p->stream), "an event");
+        gpus_note(p, cudaEventRecord(p->done, p->stream), "an event");
 }
 
 // locked. The sum that this rank begins: one that others have begun, or a new one.
-static struct peer_sum *peers_next(struct nn_cuda_group *p, int rank)
+static struct peer_sum *gpus_next(struct nn_cuda_group *p, int rank)
 {
     struct peer_sum **s = &p->first;
     for (uint64_t k = p->queued; k < p->begun[rank]; k++)
@@ -200,10 +200,10 @@ static struct peer_sum *peers_next(struct nn_cuda_group *p, int rank)
     return *s;
 }
 
-static void peers_begin(struct nn_context *c, float *values, size_t n)
+static void gpus_begin(struct nn_context *c, float *values, size_t n)
 {
     struct nn_cuda_group *p = c->peers;
-    struct peer_sum *s = peers_next(p, c->rank);
+    struct peer_sum *s = gpus_next(p, c->rank);
     if (s->begun && s->n != n && !p->error.code)
         ps_fail(&p->error, PS_INVALID_ARGUMENT, "%s adds up %zu numbers, and another GPU %zu: expected the same",
                 c->name, n, s->n);
@@ -212,40 +212,36 @@ static void peers_begin(struct nn_context *c, float *values, size_t n)
     if (++s->begun < p->ranks)
         return;
     cudaSetDevice(p->index);
-    peers_queue(p, s);
+    gpus_queue(p, s);
     cudaSetDevice(c->index);
-    peers_drop(p, s);
+    gpus_drop(p, s);
     p->queued++;
 }
 
-static void peers_add(struct nn_context *c, float *values, size_t n, float scale)
+static void gpus_add(struct nn_context *c, float *values, size_t n, float scale)
 {
     if (scale != 1)
         nn_cuda_scale(c, values, n, scale);
     pthread_mutex_lock(&c->peers->lock);
     nn_cuda_note(c, cudaEventRecord(c->added, c->stream), "an event");
     if (c->error.code == PS_OK)
-        peers_begin(c, values, n);
+        gpus_begin(c, values, n);
     pthread_mutex_unlock(&c->peers->lock);
 }
 
-static enum ps_code peers_look(struct nn_context *c, bool *done, struct ps_error *e)
+static enum ps_code gpus_look(struct nn_context *c, bool *done, struct ps_error *e)
 {
     struct nn_cuda_group *p = c->peers;
     const cudaError_t own = cudaStreamQuery(c->stream);
     nn_cuda_note(c, own == cudaErrorNotReady ? cudaSuccess : own, "what was queued on it");
     pthread_mutex_lock(&p->lock);
     const cudaError_t state = p->error.code ? cudaSuccess : cudaEventQuery(p->done);
-    peers_note(p, state == cudaErrorNotReady ? cudaSuccess : state, "a sum");
+    gpus_note(p, state == cudaErrorNotReady ? cudaSuccess : state, "a sum");
     *done = state == cudaSuccess && p->queued == p->begun[c->rank];
     *e = c->error.code ? c->error : p->error;
     pthread_mutex_unlock(&p->lock);
     return e->code;
 }
 
-const struct nn_device_sums nn_cuda_peers = {.check = peers_check,
-                                             .name = peers_name,
-                                             .join = peers_join,
-                                             .add = peers_add,
-                                             .look = peers_look,
-                                             .abort = peers_abort};
+const struct nn_device_sums nn_cuda_peers = {
+    .check = gpus_check, .name = gpus_name, .join = gpus_join, .add = gpus_add, .look = gpus_look, .abort = gpus_abort};
