@@ -463,12 +463,13 @@ static enum ps_code workerd_look(struct wk_run *run, const struct wk_look *look,
     return weights ? wk_look_at_weights(run, look, e) : PS_OK;
 }
 
-static const struct wk_strategy *const strategy_of[] = {[PS_STRATEGY_ONE_DEVICE] = &wk_one_device,
-                                                        [PS_STRATEGY_PARAMETER_SERVER] = &wk_parameter_server,
-                                                        [PS_STRATEGY_LOCAL_STEPS] = &wk_local_steps,
-                                                        [PS_STRATEGY_MIRRORED] = &wk_mirrored,
-                                                        [PS_STRATEGY_MULTI_WORKER_MIRRORED] =
-                                                            &wk_multi_worker_mirrored};
+static const struct wk_strategy *const strategy_of[] = {
+    [PS_STRATEGY_ONE_DEVICE] = &wk_one_device,
+    [PS_STRATEGY_PARAMETER_SERVER] = &wk_parameter_server,
+    [PS_STRATEGY_LOCAL_STEPS] = &wk_local_steps,
+    [PS_STRATEGY_MIRRORED] = &wk_mirrored,
+    [PS_STRATEGY_CENTRAL_STORAGE] = &wk_central_storage,
+    [PS_STRATEGY_MULTI_WORKER_MIRRORED] = &wk_multi_worker_mirrored};
 
 static enum ps_code workerd_run_job(struct wk_run *run, const struct options *o, struct ps_error *e)
 {

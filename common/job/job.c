@@ -52,9 +52,9 @@ static const char *const colors[] = {"rgb", "grayscale", NULL};
 static const char *const flips[] = {"none", "horizontal", "vertical", "both", NULL};
 static const char *const schedules[] = {"constant",        "piecewise",  "exponential",  "cosine",
                                         "cosine_restarts", "polynomial", "inverse_time", NULL};
-const char *const ps_job_strategies[] = {"parameter_server",      "one_device",  "mirrored",
-                                         "multi_worker_mirrored", "local_steps", NULL};
-static const char *const strategies_elsewhere[] = {"central_storage", NULL};
+const char *const ps_job_strategies[] = {"parameter_server", "one_device",      "mirrored", "multi_worker_mirrored",
+                                         "local_steps",      "central_storage", NULL};
+static const char *const strategies_elsewhere[] = {"tpu", NULL};
 static const char *const scales[] = {"none", "linear", "sqrt", NULL};
 static const char *const communications[] = {"auto", "ring", NULL};
 static const char *const compressions[] = {"none", "bfloat16", "float16", NULL};
@@ -119,7 +119,8 @@ struct field {
 #define WORKERS   \
     .strategies = \
         1 << PS_STRATEGY_PARAMETER_SERVER | 1 << PS_STRATEGY_LOCAL_STEPS | 1 << PS_STRATEGY_MULTI_WORKER_MIRRORED
-#define REPLICAS .strategies = 1 << PS_STRATEGY_MIRRORED | 1 << PS_STRATEGY_MULTI_WORKER_MIRRORED
+#define REPLICAS \
+    .strategies = 1 << PS_STRATEGY_MIRRORED | 1 << PS_STRATEGY_MULTI_WORKER_MIRRORED | 1 << PS_STRATEGY_CENTRAL_STORAGE
 #define OWN .own = true
 #define SCHEDULED(set) .by = BY_SCHEDULE, .kinds = (set), .required = (set)
 

@@ -52,6 +52,14 @@ ok "as one device" same -a one.safetensors four.safetensors 1e-4
 ok "one replica is one device" mirrored alone 1 --set batch_size=72
 ok "to the bit" cmp one.safetensors alone.safetensors
 
+# Where replica 0 alone has the slots and applies the rule, the bytes are those of replicas that all do.
+central() { mirrored "$@" --set strategy.name=central_storage --set strategy.compare_every=1; }
+for rule in '{name: sgd, momentum: 0.9}' '{name: adam, use_ema: true, ema_momentum: 0.9}' '{name: adam, global_clipnorm: 0.5}'; do
+    ok "central storage, $rule" central central 3 --set optimizer="$rule"
+    ok "mirrored" mirrored mirrored 3 --set optimizer="$rule"
+    ok "to the bit" cmp mirrored.safetensors central.safetensors
+done
+
 # Three replicas at three times the rate, to which 14 steps lead; so do they where ps tasks apply them.
 scaled=(--set optimizer='{name: sgd, learning_rate: 0.01, scale_learning_rate: linear, warmup_epochs: 1}')
 by_hand=(--set optimizer='{name: sgd, learning_rate: {schedule: constant, initial: 0.03, warmup_steps: 14, warmup_initial: 0.01}}')
@@ -121,14 +129,39 @@ figures() { sed -n 's/.*\(accuracy: .*\)/\1/p' "$1"; }
 figures_are_alike() { [ -n "$(figures a.log)" ] && [ "$(figures a.log)" = "$(figures b.log)" ]; }
 ok "replicas and workers show the same figures" figures_are_alike
 
-# A training that goes on from a checkpoint ends with the bytes of one that never stopped.
+# A training that goes on from a checkpoint ends with the bytes of one that never stopped, under whichever of the two.
 adam=(--set optimizer='{name: adam}')
 kept=("${adam[@]}" --set callbacks='[{name: checkpoint, path: kept, every_steps: 7}]')
 ok "three replicas in one go" mirrored whole 3 "${adam[@]}"
-ok "and up to step 9" mirrored went 3 "${kept[@]}" --set steps=9
-ok "go on from step 7" timeout 100 "$workerd" --job "$job" --resume --set strategy.name=mirrored \
-    --set strategy.devices="[$(replicas 3)]" "${small[@]}" --set output=went.safetensors "${kept[@]}"
-ok "to the bit" cmp whole.safetensors went.safetensors
+for then in mirrored central_storage; do
+    rm -rf kept
+    ok "and up to step 9" mirrored went 3 "${kept[@]}" --set steps=9
+    ok "go on from step 7 as $then" timeout 100 "$workerd" --job "$job" --resume --set strategy.name=$then \
+        --set strategy.devices="[$(replicas 3)]" "${small[@]}" --set output=went.safetensors "${kept[@]}"
+    ok "to the bit" cmp whole.safetensors went.safetensors
+done
+
+# Under another strategy, with steps of as many examples, it ends with nearly the same weights.
+from_step_7() { # FOLDER STRATEGY ARGUMENT ...: of checkpoints
+    local from=$1 strategy=$2
+    shift 2
+    rm -rf kept
+    cp -r "$from" kept
+    timeout 100 "$workerd" --job "$job" --resume --set strategy.name="$strategy" "${small[@]}" "${kept[@]}" \
+        --set output=went.safetensors "$@"
+}
+rm -rf kept
+ok "three replicas up to step 9" mirrored went 3 "${kept[@]}" --set steps=9
+mv kept replicas
+ok "one device up to step 9" timeout 100 "$workerd" --job "$job" "${small[@]}" "${kept[@]}" --set batch_size=72 --set steps=9 \
+    --set output=went.safetensors
+mv kept one
+ok "one device goes on as replicas" from_step_7 one mirrored --set strategy.devices="[$(replicas 3)]"
+ok "as replicas in one go" same -a whole.safetensors went.safetensors 1e-4
+ok "replicas go on as one device" from_step_7 replicas one_device --set batch_size=72
+ok "as replicas in one go" same -a whole.safetensors went.safetensors 1e-4
+ok "another rule does not go on" fails_with 78 "is of a job with optimizer" from_step_7 one one_device --set optimizer=sgd
+rm -rf kept
 
 # Where an epoch ends with the last step of a run, it has ended: the log goes on with the next.
 logged=("${kept[@]}" --set callbacks='[{name: checkpoint, path: kept, every_steps: 14}, {name: csv_log, path: log.csv}]')

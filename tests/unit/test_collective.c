@@ -113,8 +113,8 @@ static enum ps_code run_round(struct replica *r, int round)
     for (size_t i = 0; i < COUNT; i++)
         r->values[i] = value_of(rank, round, i);
     r->sum = 1;
-    wk_collective_begin(c, r->device, &r->many, r->values, COUNT, WK_FLOAT, "many");
-    wk_collective_begin(c, r->device, &r->one, &r->sum, 1, WK_DOUBLE, "one");
+    wk_collective_begin(c, r->device, &r->many, WK_ALL_REDUCE, r->values, COUNT, WK_FLOAT, "many");
+    wk_collective_begin(c, r->device, &r->one, WK_ALL_REDUCE, &r->sum, 1, WK_DOUBLE, "one");
     if (wk_collective_wait(c, r->device, &r->many, &r->error) == PS_OK &&
         wk_collective_wait(c, r->device, &r->one, &r->error) == PS_OK)
         check_sum(r, round);

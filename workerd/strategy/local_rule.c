@@ -53,11 +53,14 @@ static enum ps_code local_rule_make_slots(struct wk_local_rule *r, struct ps_err
     return PS_OK;
 }
 
-enum ps_code wk_local_rule_open(struct wk_local_rule *r, const struct wk_env *env, struct ps_error *e)
+enum ps_code wk_local_rule_open(struct wk_local_rule *r, const struct wk_env *env, bool applies, struct ps_error *e)
 {
     *r = (struct wk_local_rule){.env = env};
     r->factor = ps_alloc(nn_model_params(env->model) * sizeof *r->factor);
-    return local_rule_take_rule(r, e) || local_rule_make_slots(r, e) ? e->code : PS_OK;
+    if (local_rule_take_rule(r, e))
+        return e->code;
+    r->n_slots = applies ? r->n_slots : 0;
+    return local_rule_make_slots(r, e);
 }
 
 void wk_local_rule_close(struct wk_local_rule *r)
@@ -275,17 +278,21 @@ enum ps_code wk_local_rule_apply(struct wk_local_rule *r, uint64_t step, struct 
     return code;
 }
 
-bool wk_local_rule_take_averages(struct wk_local_rule *r)
+bool wk_local_rule_averages(const struct wk_local_rule *r)
+{
+    return ps_rule_average_slot(r->rule, r->hyper) >= 0;
+}
+
+void wk_local_rule_take_averages(struct wk_local_rule *r)
 {
     const int average = ps_rule_average_slot(r->rule, r->hyper);
     local_rule_fetch_slots(r);
-    for (size_t i = 0; i < nn_model_params(r->env->model) && average >= 0; i++) {
+    for (size_t i = 0; i < nn_model_params(r->env->model); i++) {
         const struct nn_param *p = nn_model_param(r->env->model, i);
         if (p->trainable)
             memcpy(nn_replica_param(r->env->replica, i), r->slots[i * (size_t)r->n_slots + (size_t)average],
                    p->count * sizeof(float));
     }
-    return average >= 0;
 }
 
 enum ps_code wk_local_rule_each(const struct wk_local_rule *r, wk_array_fn fn, void *arg, struct ps_error *e)

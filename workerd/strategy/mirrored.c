@@ -3,6 +3,9 @@
 // mirrored: every replica has all variables, in its own memory. Gradients are added up over all replicas while the
 // backward pass goes on, and each applies the same rule to the same sum: the replicas stay equal, to the bit.
 //
+// central_storage: the same, but that the sum is replica 0's, which alone has the optimizer's slots and applies the
+// rule; the others take its variables.
+//
 // A step takes one batch for each replica: slice `rank` of the step's examples. At the end of an epoch some have fewer
 // rows, or none. The gradient is the mean over all rows of the step, so each replica's is weighted by its rows.
 //
@@ -45,14 +48,16 @@ struct mirrored {
     struct wk_local_rule rule;
     struct mirrored_bucket *bucket;
     size_t n_buckets;
-    size_t *bucket_of;    // by variable
-    enum wk_number type;  // of gradients
-    uint64_t step;        // at hand
-    size_t begun;         // buckets that have left in it
-    float weight;         // of this replica's gradient in the mean of the step at hand
-    struct ps_error why;  // a gradient of the step is not finite
-    bool compared;        // the replicas have been found equal, once
-    double *hashes;       // [2 * ranks] of the replicas' variables
+    size_t *bucket_of;          // by variable
+    enum wk_number type;        // of gradients
+    bool central;               // replica 0 applies the rule for all
+    struct wk_reduction *copy;  // [variables] of its values, to all
+    uint64_t step;              // at hand
+    size_t begun;               // buckets that have left in it
+    float weight;               // of this replica's gradient in the mean of the step at hand
+    struct ps_error why;        // a gradient of the step is not finite
+    bool compared;              // the replicas have been found equal, once
+    double *hashes;             // [2 * ranks] of the replicas' variables
 
     struct wk_rounds rounds;
     bool late;                  // the others had begun
@@ -120,6 +125,7 @@ static void mirrored_close(void *state, const char *reason)
     free(s->bucket);
     free(s->bucket_of);
     free(s->hashes);
+    free(s->copy);
     free(s);
 }
 
@@ -166,16 +172,23 @@ static const enum wk_number mirrored_types[] = {
     [PS_COMPRESSION_FLOAT16] = WK_FLOAT_AS_FLOAT16,
 };
 
+static bool mirrored_applies(const struct mirrored *s)
+{
+    return !s->central || s->env->device == 0;
+}
+
 static enum ps_code mirrored_open(const struct wk_env *env, void **state, struct ps_error *e)
 {
     struct mirrored *s = ps_alloc(sizeof *s);
     s->env = env;
     s->type = mirrored_types[env->job->compression];
+    s->central = env->job->strategy == PS_STRATEGY_CENTRAL_STORAGE;
+    s->copy = ps_alloc((nn_model_params(env->model) + 1) * sizeof *s->copy);
     mirrored_cut_buckets(s);
     s->hashes = ps_alloc(2 * (size_t)env->replicas * sizeof *s->hashes);
     wk_rounds_open(&s->rounds, env, &s->rule);
     *state = s;
-    if (wk_local_rule_open(&s->rule, env, e))
+    if (wk_local_rule_open(&s->rule, env, mirrored_applies(s), e))
         return e->code;
     return mirrored_start(s, e);
 }
@@ -272,7 +285,8 @@ static void mirrored_ready(void *state, size_t variable)
         struct mirrored_bucket *b = &s->bucket[s->begun];
         b->start = ps_track_now(s->env->communication);
         snprintf(b->what, sizeof b->what, "%.100s%s in step %" PRIu64, b->name, b->others, s->step);
-        wk_collective_begin(s->env->collective, s->env->device, &b->sum, b->values, b->count, s->type, b->what);
+        wk_collective_begin(s->env->collective, s->env->device, &b->sum, s->central ? WK_REDUCE : WK_ALL_REDUCE,
+                            b->values, b->count, s->type, b->what);
     }
 }
 
@@ -284,11 +298,15 @@ static enum ps_code mirrored_add_hash(void *arg, float *values, size_t n, struct
     return PS_OK;
 }
 
-// Of all variables, what the optimizer keeps of them, and the next step.
+// Of all variables, what the optimizer keeps of them (where all replicas have that), and the next step.
 static uint64_t mirrored_hash(const struct mirrored *s, uint64_t step)
 {
     uint64_t hash = ps_hash(PS_HASH_SEED, &step, sizeof step);
-    wk_local_rule_each(&s->rule, mirrored_add_hash, &hash, NULL);
+    if (!s->central)
+        wk_local_rule_each(&s->rule, mirrored_add_hash, &hash, NULL);
+    for (size_t i = 0; i < nn_model_params(s->env->model) && s->central; i++)
+        mirrored_add_hash(&hash, nn_replica_param(s->env->replica, i), (size_t)nn_model_param(s->env->model, i)->count,
+                          NULL);
     return hash;
 }
 
@@ -357,6 +375,29 @@ static enum ps_code mirrored_wait(struct mirrored *s, struct ps_error *e)
     return PS_OK;
 }
 
+// Replica 0's variables, for all.
+static enum ps_code mirrored_distribute(struct mirrored *s, struct ps_error *e)
+{
+    const size_t n = nn_model_params(s->env->model);
+    e->code = PS_OK;
+    for (size_t i = 0; i < n; i++)
+        if (nn_param_changes(nn_model_param(s->env->model, i)))
+            wk_collective_begin(s->env->collective, s->env->device, &s->copy[i], WK_BROADCAST,
+                                nn_replica_param(s->env->replica, i), (size_t)nn_model_param(s->env->model, i)->count,
+                                WK_FLOAT, nn_model_param(s->env->model, i)->name);
+    for (size_t i = 0; i < n && e->code == PS_OK; i++)
+        if (nn_param_changes(nn_model_param(s->env->model, i)))
+            wk_collective_wait(s->env->collective, s->env->device, &s->copy[i], e);
+    return e->code;
+}
+
+static enum ps_code mirrored_apply(struct mirrored *s, uint64_t step, struct ps_error *e)
+{
+    if (mirrored_applies(s) && wk_local_rule_apply(&s->rule, step, e))
+        return e->code;
+    return s->central ? mirrored_distribute(s, e) : PS_OK;
+}
+
 static enum ps_code mirrored_end(void *state, const struct wk_work *work, struct ps_error *e)
 {
     struct mirrored *s = state;
@@ -371,7 +412,7 @@ static enum ps_code mirrored_end(void *state, const struct wk_work *work, struct
         return e->code;
     if (lost && !behind)
         return mirrored_again(e);
-    if (!lost && wk_local_rule_apply(&s->rule, work->step, e))
+    if (!lost && mirrored_apply(s, work->step, e))
         return e->code;
     wk_rounds_take_step(&s->rounds, work->end, steps);
     if (!lost && every && steps % every == 0 && mirrored_compare(s, steps, e))
@@ -440,8 +481,10 @@ static enum ps_code mirrored_finish(void *state, struct wk_history *history, str
     if (mirrored_sum(s, &history->total_examples, 1, e) || mirrored_sum(s, history->loss, history->steps, e) ||
         mirrored_sum(s, history->examples, history->steps, e))
         return e->code;
-    history->averaged = s->steps > 0 && wk_local_rule_take_averages(&s->rule);
-    return PS_OK;
+    history->averaged = s->steps > 0 && wk_local_rule_averages(&s->rule);
+    if (history->averaged && mirrored_applies(s))
+        wk_local_rule_take_averages(&s->rule);
+    return history->averaged && s->central ? mirrored_distribute(s, e) : PS_OK;
 }
 
 static enum ps_code mirrored_elect(void *state, bool written, enum wk_writer *writer, struct ps_error *e)
@@ -505,6 +548,17 @@ static const struct wk_group replicas = {
 
 const struct wk_strategy wk_mirrored = {
     .name = "mirrored",
+    .tasks = WK_TASKS_NONE,
+    .replicates = true,
+    .sharder = &sharder_of_steps,
+    .home = &mirrored_home,
+    .group = &replicas,
+    .open = mirrored_open,
+    .close = mirrored_close,
+};
+
+const struct wk_strategy wk_central_storage = {
+    .name = "central_storage",
     .tasks = WK_TASKS_NONE,
     .replicates = true,
     .sharder = &sharder_of_steps,
