@@ -435,8 +435,8 @@ static const struct wk_strategy *const strategy_of[] = {[PS_STRATEGY_ONE_DEVICE]
                                                         [PS_STRATEGY_PARAMETER_SERVER] = &wk_parameter_server,
                                                         [PS_STRATEGY_LOCAL_STEPS] = &wk_local_steps,
                                                         [PS_STRATEGY_MIRRORED] = &wk_mirrored,
-                                                        [PS_STRATEGY_MULTI_WORKER_MIRRORED] =
-                                                            &wk_multi_worker_mirrored};
+                                                        [PS_STRATEGY_MULTI_WORKER_MIRRORED] = &wk_multi_worker_mirrored,
+                                                        [PS_STRATEGY_CENTRAL_STORAGE] = &wk_central_storage};
 
 static enum ps_code workerd_run_job(struct wk_run *run, const struct options *o, struct ps_error *e)
 {

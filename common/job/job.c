@@ -52,9 +52,8 @@ static const char *const colors[] = {"rgb", "grayscale", NULL};
 static const char *const flips[] = {"none", "horizontal", "vertical", "both", NULL};
 static const char *const schedules[] = {"constant",        "piecewise",  "exponential",  "cosine",
                                         "cosine_restarts", "polynomial", "inverse_time", NULL};
-static const char *const strategies[] = {"parameter_server",      "one_device",  "mirrored",
-                                         "multi_worker_mirrored", "local_steps", NULL};
-static const char *const strategies_elsewhere[] = {"central_storage", NULL};
+static const char *const strategies[] = {"parameter_server", "one_device",      "mirrored", "multi_worker_mirrored",
+                                         "local_steps",      "central_storage", NULL};
 static const char *const communications[] = {"auto", "ring", NULL};
 static const char *const updates[] = {"async", "sync", "ssp", NULL};
 static const char *const placements[] = {"greedy", "round_robin", NULL};
@@ -97,8 +96,7 @@ struct field {
     size_t offset;
     const char *fallback;  // as it would stand in a file; NULL: none
     const char *const *words;
-    const char *const *elsewhere;  // words known from TensorFlow, which get a better sentence
-    int first;                     // CHOICE: value of words[0]
+    int first;  // CHOICE: value of words[0]
     uint64_t min, max;
     enum by by;                  // decides, of:
     unsigned kinds;              // those that have it; 0: all
@@ -117,7 +115,8 @@ struct field {
 #define WORKERS   \
     .strategies = \
         1 << PS_STRATEGY_PARAMETER_SERVER | 1 << PS_STRATEGY_LOCAL_STEPS | 1 << PS_STRATEGY_MULTI_WORKER_MIRRORED
-#define REPLICAS .strategies = 1 << PS_STRATEGY_MIRRORED | 1 << PS_STRATEGY_MULTI_WORKER_MIRRORED
+#define REPLICAS \
+    .strategies = 1 << PS_STRATEGY_MIRRORED | 1 << PS_STRATEGY_MULTI_WORKER_MIRRORED | 1 << PS_STRATEGY_CENTRAL_STORAGE
 #define OWN .own = true
 #define SCHEDULED(set) .by = BY_SCHEDULE, .kinds = (set), .required = (set)
 
@@ -176,7 +175,7 @@ static const struct field fields[] = {
     {RATE ".values", VALUES, AT(schedule), SCHEDULED(PIECEWISE)},
     {RATE ".warmup_steps", COUNT, AT(schedule.warmup_steps), "0", .max = INT64_MAX, .by = BY_SCHEDULE, .kinds = ANY},
     {RATE ".warmup_initial", REAL, AT(schedule.warmup_initial), "0", .by = BY_SCHEDULE, .kinds = ANY},
-    {"strategy.name", CHOICE, AT(strategy), "parameter_server", strategies, strategies_elsewhere},
+    {"strategy.name", CHOICE, AT(strategy), "parameter_server", strategies},
     {"strategy.update", CHOICE, AT(update), "async", updates, .first = PS_ASYNC, .local_fallback = "sync"},
     {"strategy.n_fetch", SMALL, AT(n_fetch), "1", .min = 1, .max = 1 << 20, .by = BY_UPDATE, .kinds = ASYNC, STEPS},
     {"strategy.n_push", SMALL, AT(n_push), "1", .min = 1, .max = 1 << 20, .by = BY_UPDATE, .kinds = ASYNC, STEPS},
@@ -329,27 +328,6 @@ char *ps_job_resolve_path(const struct ps_yaml *v, const char *path)
     return ps_printf("%.*s/%s", (int)(slash - v->source), v->source, path);
 }
 
-// A word that users of TensorFlow know, and that is not here.
-static enum ps_code choice_unsupported(const struct field *f, const struct ps_yaml *v, struct ps_error *e)
-{
-    char known[128] = "";
-    for (size_t i = 0; f->words[i] && strlen(known) + strlen(f->words[i]) + 6 < sizeof known; i++)
-        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s",
-                 i == 0            ? ""
-                 : f->words[i + 1] ? ", "
-                                   : " and ",
-                 f->words[i]);
-    return ps_yaml_fail(v, e, "%s %s is not supported; there are %s", f->path, v->text, known);
-}
-
-static enum ps_code take_choice(const struct field *f, const struct ps_yaml *v, int *to, struct ps_error *e)
-{
-    for (int i = 0; f->elsewhere && v->kind == PS_YAML_SCALAR && f->elsewhere[i]; i++)
-        if (strcmp(v->text, f->elsewhere[i]) == 0)
-            return choice_unsupported(f, v, e);
-    return ps_yaml_choice(v, f->path, f->words, to, e);
-}
-
 // A list of least .. most numbers.
 static enum ps_code check_list(const struct field *f, const struct ps_yaml *v, size_t least, size_t most,
                                struct ps_error *e)
@@ -464,7 +442,7 @@ static enum ps_code take_value(const struct field *f, const struct ps_yaml *v, s
         return ps_job_devices_parse(v, f->path, devices, to, e);
     case CHOICE:
     case WORD:
-        code = take_choice(f, v, &choice, e);
+        code = ps_yaml_choice(v, f->path, f->words, &choice, e);
         if (code == PS_OK && f->type == CHOICE)
             *(int *)to = f->first + choice;
         else if (code == PS_OK)

@@ -38,10 +38,10 @@
 //       ema_momentum: 0.99
 //       ema_overwrite_frequency: 0  # every so many steps the weights become it
 //     strategy:
-//       name: parameter_server   # or local_steps, see below; or one_device, mirrored (replicas in one process),
-//                                #   multi_worker_mirrored (replicas in workers that have no ps task), for which of
-//                                #   these there are update, which makes no difference, and refuse_nonfinite; and for
-//                                #   the last two:
+//       name: parameter_server   # or local_steps, see below; or one_device, mirrored and central_storage (replicas in
+//                                #   one process), multi_worker_mirrored (replicas in workers that have no ps task),
+//                                #   for which of these there are update, which makes no difference, and
+//                                #   refuse_nonfinite; and for the last three:
 //       devices: [cpu:0, cpu:1]  # of a worker, one replica on each; default: one on `device`
 //       communication: auto      # multi_worker_mirrored: workers of one host share memory; or ring: none do
 //       compare_every: 0         # steps after which replicas see whether their variables are equal, to the bit
@@ -160,7 +160,8 @@ enum ps_strategy {
     PS_STRATEGY_ONE_DEVICE,
     PS_STRATEGY_MIRRORED,
     PS_STRATEGY_MULTI_WORKER_MIRRORED,
-    PS_STRATEGY_LOCAL_STEPS
+    PS_STRATEGY_LOCAL_STEPS,
+    PS_STRATEGY_CENTRAL_STORAGE
 };
 
 // Values of the two are those of the proto.
@@ -232,8 +233,8 @@ struct ps_job {
     int replicas_to_aggregate;  // sync; 0: all
     bool refuse_nonfinite;
     int communication;                // enum ps_communication
-    uint64_t compare_every;           // mirrored, multi_worker_mirrored: steps; 0: never
-    struct ps_job_devices devices;    // mirrored, multi_worker_mirrored: one replica on each; none: one on `device`
+    uint64_t compare_every;           // strategies with devices: steps; 0: never
+    struct ps_job_devices devices;    // mirrored, central_storage, ...: one replica on each; none: one on `device`
     int local_steps;                  // local_steps, else 0
     int fragments, fragment_delay;    // local_steps and sync, else 0; the delay is below local_steps
     struct ps_outer_optimizer outer;  // local_steps

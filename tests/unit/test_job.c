@@ -878,9 +878,9 @@ static void wrong_words(void **ctx)
                 "--set metrics: metrics[0] must be accuracy, binary_accuracy, categorical_accuracy, "
                 "sparse_categorical_accuracy, top_k, precision, recall, auc, f1, mse, rmse, mae, mape, "
                 "cosine_similarity or confusion_matrix, not \"fog\"");
-    refuses_set(LEAST, "strategy.name=central_storage",
-                "--set strategy.name: strategy.name central_storage is not supported; there are parameter_server, "
-                "one_device, mirrored, multi_worker_mirrored and local_steps");
+    refuses_set(LEAST, "strategy.name=tpu",
+                "--set strategy.name: strategy.name must be parameter_server, one_device, mirrored, "
+                "multi_worker_mirrored, local_steps or central_storage, not \"tpu\"");
     refuses_set(LEAST, "data.kind=hdf5",
                 "--set data.kind: data.kind must be idx, csv, npy, npz, cifar, images, tfrecord, text or "
                 "synthetic-digits, not \"hdf5\"");

@@ -3,6 +3,9 @@
 // mirrored: every replica has all variables, in its own memory. Gradients are added up over all replicas while the
 // backward pass goes on, and each applies the same rule to the same sum: the replicas stay equal, to the bit.
 //
+// central_storage: the replicas of one worker. Replica 0 alone has the optimizer's slots, in the host's memory, and
+// applies the rule; the others get the variables from it.
+//
 // A step takes one batch for each replica: slice `rank` of the step's examples. At the end of an epoch some have fewer
 // rows, or none. The gradient is the mean over all rows of the step, so each replica's is weighted by its rows.
 //
@@ -40,6 +43,7 @@ struct mirrored_bucket {
 struct mirrored {
     const struct wk_env *env;
     struct wk_local_rule rule;
+    bool central;
     struct mirrored_bucket *bucket;
     size_t n_buckets;
     size_t *bucket_of;    // by variable
@@ -81,19 +85,18 @@ static void mirrored_cut_buckets(struct mirrored *s)
     }
 }
 
+static enum ps_code mirrored_broadcast_array(void *arg, float *values, size_t n, struct ps_error *e)
+{
+    struct mirrored *s = arg;
+    if (wk_rounds_rank(&s->rounds) != 0)
+        wk_rounds_clear(values, n);
+    return wk_rounds_add_up(&s->rounds, values, n, WK_FLOAT, e);
+}
+
 // Rank 0's values for all: the others add nothing to them.
 static enum ps_code mirrored_broadcast(struct mirrored *s, struct ps_error *e)
 {
-    const struct wk_env *env = s->env;
-    for (size_t i = 0; i < nn_model_params(env->model); i++) {
-        float *w = nn_replica_param(env->replica, i);
-        const size_t n = (size_t)nn_model_param(env->model, i)->count;
-        if (wk_rounds_rank(&s->rounds) != 0)
-            wk_rounds_clear(w, n);
-        if (wk_rounds_add_up(&s->rounds, w, n, WK_FLOAT, e))
-            return ps_error_prefix(e, "initial weights");
-    }
-    return PS_OK;
+    return wk_local_rule_each_value(&s->rule, mirrored_broadcast_array, s, e);
 }
 
 static void mirrored_close(void *state, const char *reason)
@@ -112,7 +115,7 @@ static enum ps_code mirrored_begin_training(struct mirrored *s, struct ps_error 
 {
     if (wk_rounds_rank(&s->rounds) == 0 && wk_init_weights(s->env, e))
         return e->code;
-    return mirrored_broadcast(s, e);
+    return mirrored_broadcast(s, e) ? ps_error_prefix(e, "initial weights") : PS_OK;
 }
 
 static void mirrored_go_on_from(struct mirrored *s)
@@ -145,17 +148,23 @@ static enum ps_code mirrored_start(struct mirrored *s, struct ps_error *e)
     }
 }
 
+static enum ps_code mirrored_open_rule(struct mirrored *s, struct ps_error *e)
+{
+    if (s->central && wk_rounds_rank(&s->rounds) != 0)
+        return wk_local_rule_open_without_slots(&s->rule, s->env, e);
+    return wk_local_rule_open(&s->rule, s->env, e);
+}
+
 static enum ps_code mirrored_open(const struct wk_env *env, void **state, struct ps_error *e)
 {
     struct mirrored *s = ps_alloc(sizeof *s);
     s->env = env;
+    s->central = env->job->strategy == PS_STRATEGY_CENTRAL_STORAGE;
     mirrored_cut_buckets(s);
     s->hashes = ps_alloc(2 * (size_t)env->replicas * sizeof *s->hashes);
     wk_rounds_open(&s->rounds, env, &s->rule);
     *state = s;
-    if (wk_local_rule_open(&s->rule, env, e))
-        return e->code;
-    return mirrored_start(s, e);
+    return mirrored_open_rule(s, e) ? e->code : mirrored_start(s, e);
 }
 
 // ---- who trains what ----------------------------------------------------------------------------------------------
@@ -261,11 +270,11 @@ static enum ps_code mirrored_add_hash(void *arg, float *values, size_t n, struct
     return PS_OK;
 }
 
-// Of all variables, what the optimizer keeps of them, and the next step.
+// Of all variables, what the optimizer keeps of them where every replica has that, and the next step.
 static uint64_t mirrored_hash(const struct mirrored *s, uint64_t step)
 {
     uint64_t hash = ps_hash(PS_HASH_SEED, &step, sizeof step);
-    wk_local_rule_each(&s->rule, mirrored_add_hash, &hash, NULL);
+    (s->central ? wk_local_rule_each_value : wk_local_rule_each)(&s->rule, mirrored_add_hash, &hash, NULL);
     return hash;
 }
 
@@ -333,6 +342,23 @@ static enum ps_code mirrored_wait(struct mirrored *s, struct ps_error *e)
     return PS_OK;
 }
 
+// central_storage: replica 0 has taken the step even if another one has ended before it got the variables. The next
+// sum, which fails then, says so.
+static enum ps_code mirrored_apply_centrally(struct mirrored *s, uint64_t step, struct ps_error *e)
+{
+    const bool applies = wk_rounds_rank(&s->rounds) == 0;
+    if (applies && wk_local_rule_apply(&s->rule, step, e))
+        return e->code;
+    if (mirrored_broadcast(s, e) && applies)
+        e->code = PS_OK;
+    return e->code;
+}
+
+static enum ps_code mirrored_apply(struct mirrored *s, uint64_t step, struct ps_error *e)
+{
+    return s->central ? mirrored_apply_centrally(s, step, e) : wk_local_rule_apply(&s->rule, step, e);
+}
+
 static enum ps_code mirrored_end(void *state, const struct wk_work *work, struct ps_error *e)
 {
     struct mirrored *s = state;
@@ -347,7 +373,7 @@ static enum ps_code mirrored_end(void *state, const struct wk_work *work, struct
         return e->code;
     if (lost && !behind)
         return mirrored_again(e);
-    if (!lost && wk_local_rule_apply(&s->rule, work->step, e))
+    if (!lost && mirrored_apply(s, work->step, e))
         return e->code;
     wk_rounds_take_step(&s->rounds, work->end, steps);
     if (!lost && every && steps % every == 0 && mirrored_compare(s, steps, e))
@@ -417,7 +443,7 @@ static enum ps_code mirrored_finish(void *state, struct wk_history *history, str
         mirrored_sum(s, history->examples, history->steps, e))
         return e->code;
     history->averaged = s->steps > 0 && wk_local_rule_take_averages(&s->rule);
-    return PS_OK;
+    return s->central && history->averaged ? mirrored_broadcast(s, e) : PS_OK;
 }
 
 static enum ps_code mirrored_elect(void *state, bool written, enum wk_writer *writer, struct ps_error *e)
@@ -481,6 +507,17 @@ static const struct wk_group replicas = {
 
 const struct wk_strategy wk_mirrored = {
     .name = "mirrored",
+    .tasks = WK_TASKS_NONE,
+    .replicates = true,
+    .sharder = &sharder_of_steps,
+    .home = &mirrored_home,
+    .group = &replicas,
+    .open = mirrored_open,
+    .close = mirrored_close,
+};
+
+const struct wk_strategy wk_central_storage = {
+    .name = "central_storage",
     .tasks = WK_TASKS_NONE,
     .replicates = true,
     .sharder = &sharder_of_steps,

@@ -172,7 +172,7 @@ struct wk_strategy {
 };
 
 extern const struct wk_strategy wk_one_device, wk_parameter_server, wk_local_steps, wk_mirrored,
-    wk_multi_worker_mirrored;
+    wk_multi_worker_mirrored, wk_central_storage;
 
 // Overwrites the replica's parameters with those of a weights file of any kind (workerd/weights), which has each in one
 // of Keras's spellings (weights.c) and with the model's shape; logs what it has besides. INVALID_ARGUMENT: nothing is
