@@ -58,7 +58,8 @@ libjob_la_SOURCES = \
 	common/job/job.c common/job/job.h \
 	common/job/optimizer.c common/job/optimizer.h \
 	common/job/outputs.c common/job/outputs.h \
-	common/job/path.h
+	common/job/path.h \
+	common/job/scale.c
 libjob_la_LIBADD = libloss.la libpsyaml.la $(JANSSON_LIBS)
 
 # The losses and metrics that there are: for job files and for what computes them.

@@ -22,6 +22,7 @@ libpsctl_la_SOURCES = \
 	tools/psctl/screen.c tools/psctl/screen.h
 libpsctl_la_LIBADD = libtools.la libcommon.la $(JANSSON_LIBS) $(UV_LIBS) -lm
 tools_psctl_psctl_SOURCES = \
+	tools/psctl/build.c \
 	tools/psctl/cluster.c tools/psctl/cluster.h \
 	tools/psctl/doctor.c \
 	tools/psctl/drain.c \

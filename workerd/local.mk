@@ -21,7 +21,7 @@ libwkweights_la_LIBADD = libnnmodel.la libpszip.la libcommon.la $(HDF5_LIBS)
 
 # Replicas and workers that add up what they have. libwkring knows no network.
 noinst_LTLIBRARIES += libwkadd.la libwkring.la libwkcollective.la
-libwkadd_la_SOURCES = workerd/collective/add.c workerd/collective/add.h
+libwkadd_la_SOURCES = workerd/collective/add.c workerd/collective/add.h workerd/collective/half.h
 libwkadd_la_CFLAGS = $(AM_CFLAGS) $(PS_VECTOR_CFLAGS) -ffp-contract=off
 libwkring_la_SOURCES = \
 	workerd/collective/formation.c workerd/collective/formation.h \
@@ -33,7 +33,8 @@ libwkcollective_la_SOURCES = \
 	workerd/collective/collective.c workerd/collective/collective.h \
 	workerd/collective/rpc/options.h \
 	workerd/collective/rpc/peers.c workerd/collective/rpc/peers.h \
-	workerd/collective/rpc/rendezvous.c workerd/collective/rpc/rendezvous.h
+	workerd/collective/rpc/rendezvous.c workerd/collective/rpc/rendezvous.h \
+	workerd/collective/rpc/version.c workerd/collective/rpc/version.h
 libwkcollective_la_LIBADD = libwkring.la libworkerproto.la libpsrpc.la libcommon.la
 
 # What a job declares, for psctl plan too.
@@ -83,6 +84,7 @@ workerd_workerd_SOURCES = \
 	$(workerd_job) \
 	$(workerd_one_device) \
 	workerd/strategy/history.c workerd/strategy/history.h \
+	workerd/job/build.c workerd/job/build.h \
 	workerd/job/place.c workerd/job/place.h \
 	workerd/job/replicas.c workerd/job/replicas.h \
 	workerd/strategy/mirrored.c \

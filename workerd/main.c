@@ -17,6 +17,7 @@
 #include "common/file/output.h"
 #include "common/job/job.h"
 #include "config.h"
+#include "workerd/job/build.h"
 #include "workerd/job/look.h"
 #include "workerd/job/objectives.h"
 #include "workerd/job/place.h"
@@ -46,14 +47,26 @@ static const char help[] = "Usage: workerd --job FILE [OPTION...]: trains one re
                            "      --timeline FILE    what takes how long, as a Chrome trace, for Perfetto\n"
                            "      --profile          some steps: where their time goes. --json: as JSON\n"
                            "      --show-model       the model's layers and their parameters\n"
-                           "      --layers, --list-devices  what there is: losses, optimizers, ...; devices\n"
+                           "      --layers, --list-devices, --check-build  what there is: losses, devices, ...\n"
                            "  -h, --help; -V, --version\n"
                            "\n"
                            "Exit: 0 done; 64 usage; 65 bad input; 66 no such file; 69 a ps task cannot be\n"
                            "reached; 73 job or rank taken, or a file cannot be created; 74 a file cannot be\n"
                            "written; 75 the job has ended early; 78 configuration; 128 + N signal N.\n";
 
-enum { READY_FD = 256, EVALUATE, JSON, PREDICT, INSECURE, PROFILE, TIMELINE, SHOW_MODEL, LIST_DEVICES, LAYERS };
+enum {
+    READY_FD = 256,
+    EVALUATE,
+    JSON,
+    PREDICT,
+    INSECURE,
+    PROFILE,
+    TIMELINE,
+    SHOW_MODEL,
+    LIST_DEVICES,
+    LAYERS,
+    CHECK_BUILD
+};
 
 struct options {
     const char *job, *cluster, *summary, *timeline;
@@ -120,6 +133,7 @@ static const struct option known_options[] = {{"job", 1, NULL, 'j'},
                                               {"show-model", 0, NULL, SHOW_MODEL},
                                               {"list-devices", 0, NULL, LIST_DEVICES},
                                               {"layers", 0, NULL, LAYERS},
+                                              {"check-build", 0, NULL, CHECK_BUILD},
                                               {"help", 0, NULL, 'h'},
                                               {"version", 0, NULL, 'V'},
                                               {NULL, 0, NULL, 0}};
@@ -157,6 +171,9 @@ static void workerd_take_look(struct options *o, int option)
         break;
     case LAYERS:
         wk_print_supported();
+        exit(ps_output_end_stdout("workerd", 0));
+    case CHECK_BUILD:
+        wk_print_build();
         exit(ps_output_end_stdout("workerd", 0));
     case LIST_DEVICES:
         workerd_list_devices();
@@ -359,10 +376,24 @@ static enum ps_code training_work(struct wk_run *run, void *arg, struct ps_error
     return t->o->profile ? wk_profile(run, t->o->look.json, e) : wk_loop(run, e);
 }
 
-static enum ps_code workerd_train(struct wk_run *run, const struct options *o, const struct wk_place *place,
-                                  struct nn_model **model, struct ps_error *e)
+// By the number of replicas, which stays that of the start.
+static enum ps_code workerd_scale_rate(const struct wk_run *run, struct ps_job *job, struct ps_error *e)
 {
-    const struct ps_job *job = run->env.job;
+    const uint32_t replicas = run->env.workers * wk_replicas_of_worker(run);
+    char text[160];
+    if (job->scale_rate == PS_SCALE_NONE)
+        return PS_OK;
+    if (ps_job_scale_rate(job, replicas, run->env.examples, e))
+        return e->code;
+    ps_job_scale_text(job, replicas, text, sizeof text);
+    if (!run->quiet && run->env.rank == 0)
+        ps_info("%s", text);
+    return PS_OK;
+}
+
+static enum ps_code workerd_train(struct wk_run *run, struct ps_job *job, const struct options *o,
+                                  const struct wk_place *place, struct nn_model **model, struct ps_error *e)
+{
     struct training t = {.o = o, .run = run};
     const struct wk_replicas_options options = {
         .peers = {.job = job->name,
@@ -384,7 +415,7 @@ static enum ps_code workerd_train(struct wk_run *run, const struct options *o, c
                        run->strategy->name);
     take_place(run, o);
     run->timeline = o->timeline ? wk_timeline_path(o->timeline, run->env.rank) : NULL;
-    if (workerd_prepare(run, model, e) || wk_replicas_train(run, &options, e))
+    if (workerd_prepare(run, model, e) || workerd_scale_rate(run, job, e) || wk_replicas_train(run, &options, e))
         return e->code;
     if (run->drained)
         ps_info("leaves: it was asked to, or nothing was left; the others train the rest");
@@ -394,8 +425,8 @@ static enum ps_code workerd_train(struct wk_run *run, const struct options *o, c
 }
 
 // Finds its place in the cluster, and trains there.
-static enum ps_code workerd_take_part(struct wk_run *run, const struct options *o, struct nn_model **model,
-                                      struct ps_error *e)
+static enum ps_code workerd_take_part(struct wk_run *run, struct ps_job *job, const struct options *o,
+                                      struct nn_model **model, struct ps_error *e)
 {
     const struct wk_place_options asked = {o->job, o->cluster, o->ps, o->rank, o->workers};
     struct wk_place place;
@@ -403,7 +434,7 @@ static enum ps_code workerd_take_part(struct wk_run *run, const struct options *
     run->summary = o->summary;
     run->env.rank = place.rank;
     run->env.workers = place.workers;
-    run->env.min_workers = (uint32_t)(o->min_workers ? o->min_workers : run->env.job->min_workers);
+    run->env.min_workers = (uint32_t)(o->min_workers ? o->min_workers : job->min_workers);
     run->env.ps = (const char *const *)place.cluster.addresses;
     run->env.n_ps = place.cluster.n;
     if (code == PS_OK && place.evaluator)
@@ -412,7 +443,7 @@ static enum ps_code workerd_take_part(struct wk_run *run, const struct options *
         code = ps_fail(e, PS_INVALID_ARGUMENT, "%s: the job needs %" PRIu32 " workers, and has %" PRIu32, o->job,
                        run->env.min_workers, place.workers);
     else if (code == PS_OK)
-        code = workerd_train(run, o, &place, model, e);
+        code = workerd_train(run, job, o, &place, model, e);
     ps_cluster_fini(&place.cluster);
     return code;
 }
@@ -431,12 +462,13 @@ static enum ps_code workerd_look(struct wk_run *run, const struct wk_look *look,
     return weights ? wk_look_at_weights(run, look, e) : PS_OK;
 }
 
-static const struct wk_strategy *const strategy_of[] = {[PS_STRATEGY_ONE_DEVICE] = &wk_one_device,
-                                                        [PS_STRATEGY_PARAMETER_SERVER] = &wk_parameter_server,
-                                                        [PS_STRATEGY_LOCAL_STEPS] = &wk_local_steps,
-                                                        [PS_STRATEGY_MIRRORED] = &wk_mirrored,
-                                                        [PS_STRATEGY_MULTI_WORKER_MIRRORED] = &wk_multi_worker_mirrored,
-                                                        [PS_STRATEGY_CENTRAL_STORAGE] = &wk_central_storage};
+static const struct wk_strategy *const strategy_of[] = {
+    [PS_STRATEGY_ONE_DEVICE] = &wk_one_device,
+    [PS_STRATEGY_PARAMETER_SERVER] = &wk_parameter_server,
+    [PS_STRATEGY_LOCAL_STEPS] = &wk_local_steps,
+    [PS_STRATEGY_MIRRORED] = &wk_mirrored,
+    [PS_STRATEGY_CENTRAL_STORAGE] = &wk_central_storage,
+    [PS_STRATEGY_MULTI_WORKER_MIRRORED] = &wk_multi_worker_mirrored};
 
 static enum ps_code workerd_run_job(struct wk_run *run, const struct options *o, struct ps_error *e)
 {
@@ -450,7 +482,7 @@ static enum ps_code workerd_run_job(struct wk_run *run, const struct options *o,
     if (code == PS_OK && wk_look_is_wanted(&o->look))
         code = workerd_look(run, &o->look, &model, e);
     else if (code == PS_OK && workerd_find_checkpoint(run, o, &checkpoint, e) == PS_OK)
-        code = workerd_take_part(run, o, &model, e);
+        code = workerd_take_part(run, job, o, &model, e);
     else if (code == PS_OK)
         code = e->code;
     code = wk_timeline_close(run, code, e);

@@ -52,9 +52,12 @@ static const char *const colors[] = {"rgb", "grayscale", NULL};
 static const char *const flips[] = {"none", "horizontal", "vertical", "both", NULL};
 static const char *const schedules[] = {"constant",        "piecewise",  "exponential",  "cosine",
                                         "cosine_restarts", "polynomial", "inverse_time", NULL};
-static const char *const strategies[] = {"parameter_server", "one_device",      "mirrored", "multi_worker_mirrored",
+const char *const ps_job_strategies[] = {"parameter_server", "one_device",      "mirrored", "multi_worker_mirrored",
                                          "local_steps",      "central_storage", NULL};
+static const char *const strategies_elsewhere[] = {"tpu", NULL};
+static const char *const scales[] = {"none", "linear", "sqrt", NULL};
 static const char *const communications[] = {"auto", "ring", NULL};
+static const char *const compressions[] = {"none", "bfloat16", "float16", NULL};
 static const char *const updates[] = {"async", "sync", "ssp", NULL};
 static const char *const placements[] = {"greedy", "round_robin", NULL};
 static const char *const devices[] = {"cpu", "gpu", "cuda", "ref", NULL};
@@ -96,7 +99,8 @@ struct field {
     size_t offset;
     const char *fallback;  // as it would stand in a file; NULL: none
     const char *const *words;
-    int first;  // CHOICE: value of words[0]
+    const char *const *elsewhere;  // words known from TensorFlow, which get a better sentence
+    int first;                     // CHOICE: value of words[0]
     uint64_t min, max;
     enum by by;                  // decides, of:
     unsigned kinds;              // those that have it; 0: all
@@ -160,6 +164,8 @@ static const struct field fields[] = {
     {"optimizer.nesterov", FLAG, AT(nesterov), "false", .by = BY_OPTIMIZER, .kinds = SGD},
     {"optimizer.centered", FLAG, AT(centered), "false", .by = BY_OPTIMIZER, .kinds = RMSPROP},
     {"optimizer.amsgrad", FLAG, AT(amsgrad), "false", .by = BY_OPTIMIZER, .kinds = ADAM},
+    {"optimizer.scale_learning_rate", CHOICE, AT(scale_rate), "none", scales},
+    {"optimizer.warmup_epochs", REAL, AT(warmup_epochs), "0"},
     {RATE ".schedule", CHOICE, AT(schedule.kind), .words = schedules, .first = PS_CONSTANT},
     {RATE ".initial", REAL, AT(schedule.initial), SCHEDULED(CONSTANT | DECAYING)},
     {RATE ".decay_steps", COUNT, AT(schedule.decay_steps), .min = 1, .max = INT64_MAX, SCHEDULED(DECAYING)},
@@ -175,7 +181,7 @@ static const struct field fields[] = {
     {RATE ".values", VALUES, AT(schedule), SCHEDULED(PIECEWISE)},
     {RATE ".warmup_steps", COUNT, AT(schedule.warmup_steps), "0", .max = INT64_MAX, .by = BY_SCHEDULE, .kinds = ANY},
     {RATE ".warmup_initial", REAL, AT(schedule.warmup_initial), "0", .by = BY_SCHEDULE, .kinds = ANY},
-    {"strategy.name", CHOICE, AT(strategy), "parameter_server", strategies},
+    {"strategy.name", CHOICE, AT(strategy), "parameter_server", ps_job_strategies, strategies_elsewhere},
     {"strategy.update", CHOICE, AT(update), "async", updates, .first = PS_ASYNC, .local_fallback = "sync"},
     {"strategy.n_fetch", SMALL, AT(n_fetch), "1", .min = 1, .max = 1 << 20, .by = BY_UPDATE, .kinds = ASYNC, STEPS},
     {"strategy.n_push", SMALL, AT(n_push), "1", .min = 1, .max = 1 << 20, .by = BY_UPDATE, .kinds = ASYNC, STEPS},
@@ -191,6 +197,8 @@ static const struct field fields[] = {
     {"strategy.refuse_nonfinite", FLAG, AT(refuse_nonfinite), "false"},
     {"strategy.devices", DEVICES, AT(devices), REPLICAS},
     {"strategy.communication", CHOICE, AT(communication), "auto", communications,
+     .strategies = 1 << PS_STRATEGY_MULTI_WORKER_MIRRORED},
+    {"strategy.gradient_compression", CHOICE, AT(compression), "none", compressions,
      .strategies = 1 << PS_STRATEGY_MULTI_WORKER_MIRRORED},
     {"strategy.compare_every", COUNT, AT(compare_every), "0", .max = 1 << 30, REPLICAS},
     {"strategy.placement", WORD, AT(placement), "greedy", placements, SERVERS},
@@ -328,6 +336,27 @@ char *ps_job_resolve_path(const struct ps_yaml *v, const char *path)
     return ps_printf("%.*s/%s", (int)(slash - v->source), v->source, path);
 }
 
+// A word that users of TensorFlow know, and that is not here.
+static enum ps_code choice_unsupported(const struct field *f, const struct ps_yaml *v, struct ps_error *e)
+{
+    char known[128] = "";
+    for (size_t i = 0; f->words[i] && strlen(known) + strlen(f->words[i]) + 6 < sizeof known; i++)
+        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s",
+                 i == 0            ? ""
+                 : f->words[i + 1] ? ", "
+                                   : " and ",
+                 f->words[i]);
+    return ps_yaml_fail(v, e, "%s %s is not supported; there are %s", f->path, v->text, known);
+}
+
+static enum ps_code take_choice(const struct field *f, const struct ps_yaml *v, int *to, struct ps_error *e)
+{
+    for (int i = 0; f->elsewhere && v->kind == PS_YAML_SCALAR && f->elsewhere[i]; i++)
+        if (strcmp(v->text, f->elsewhere[i]) == 0)
+            return choice_unsupported(f, v, e);
+    return ps_yaml_choice(v, f->path, f->words, to, e);
+}
+
 // A list of least .. most numbers.
 static enum ps_code check_list(const struct field *f, const struct ps_yaml *v, size_t least, size_t most,
                                struct ps_error *e)
@@ -442,7 +471,7 @@ static enum ps_code take_value(const struct field *f, const struct ps_yaml *v, s
         return ps_job_devices_parse(v, f->path, devices, to, e);
     case CHOICE:
     case WORD:
-        code = ps_yaml_choice(v, f->path, f->words, &choice, e);
+        code = take_choice(f, v, &choice, e);
         if (code == PS_OK && f->type == CHOICE)
             *(int *)to = f->first + choice;
         else if (code == PS_OK)
@@ -478,7 +507,7 @@ static enum ps_code take_field(const struct field *f, const struct ps_yaml *root
                                      .text = (char *)(local ? f->local_fallback : f->fallback)};
     bool given = v && !ps_yaml_is_null(v), fits = !f->kinds || is_among(f->kinds, f, job);
     if (given && field_is_foreign(f, job))
-        return ps_yaml_fail(v, e, "%s does not go with strategy.name %s", f->path, strategies[job->strategy]);
+        return ps_yaml_fail(v, e, "%s does not go with strategy.name %s", f->path, ps_job_strategies[job->strategy]);
     if (given && !fits)
         return ps_yaml_fail(v, e, "%s does not go with %s %s", f->path, deciders[f->by].path, decided_word(f, job));
     if (given)
@@ -606,6 +635,8 @@ static enum ps_code take_optimizer(const struct ps_yaml *root, struct ps_job *jo
                                  job->nesterov || job->centered || job->amsgrad);
     job->rule = rule->name;
     job->n_hypers = take_hypers(rule, widest, hyper, job->hypers);
+    job->written.rate = job->hypers[PS_HYPER_LEARNING_RATE].value;
+    job->written.schedule = job->schedule;
     return PS_OK;
 }
 
@@ -626,7 +657,7 @@ static enum ps_code take_outer_optimizer(const struct ps_yaml *root, struct ps_j
     const struct ps_yaml *v = ps_yaml_find(root, OUTER);
     if (job->strategy != PS_STRATEGY_LOCAL_STEPS)
         return v && !ps_yaml_is_null(v)
-                   ? ps_yaml_fail(v, e, "%s does not go with strategy.name %s", OUTER, strategies[job->strategy])
+                   ? ps_yaml_fail(v, e, "%s does not go with strategy.name %s", OUTER, ps_job_strategies[job->strategy])
                    : PS_OK;
     const char *name = ps_job_optimizers[job->outer.optimizer];
     const struct ps_rule *widest = ps_rule_for_optimizer(name, 1, false), *rule;
@@ -714,9 +745,23 @@ static enum ps_code check_local_steps(const struct ps_yaml *root, const struct p
     return PS_OK;
 }
 
+static enum ps_code job_check_warm_up(const struct ps_yaml *root, const struct ps_job *job, struct ps_error *e)
+{
+    static const char path[] = "optimizer.warmup_epochs";
+    const struct ps_yaml *v = ps_yaml_find(root, path);
+    if (!(job->warmup_epochs >= 0 && job->warmup_epochs <= 1e6))
+        return ps_yaml_expected(v, path, e, "a number from 0 to 1e6");
+    if (job->warmup_epochs > 0 && job->scale_rate == PS_SCALE_NONE)
+        return ps_yaml_fail(v, e, "%s does not go with optimizer.scale_learning_rate none: expected linear or sqrt",
+                            path);
+    if (job->warmup_epochs > 0 && job->schedule.warmup_steps > 0)
+        return ps_yaml_fail(v, e, "%s does not go with " RATE ".warmup_steps: expected one of them", path);
+    return PS_OK;
+}
+
 static enum ps_code check_together(const struct ps_yaml *root, const struct ps_job *job, struct ps_error *e)
 {
-    if (check_data(root, job, e) || check_local_steps(root, job, e))
+    if (check_data(root, job, e) || check_local_steps(root, job, e) || job_check_warm_up(root, job, e))
         return e->code;
     return check_partitioner(root, job, e);
 }
@@ -936,8 +981,18 @@ static void outer_put_json(json_t *to, const struct ps_outer_optimizer *outer)
         json_object_set_new(to, outer->hypers[i].name, job_hyper_json(ps_rule_find(outer->rule), &outer->hypers[i]));
 }
 
-json_t *ps_job_json(const struct ps_job *job)
+// With the learning rate that the file says, whatever number of replicas it has been scaled for.
+static struct ps_job job_as_written(const struct ps_job *job)
 {
+    struct ps_job written = *job;
+    written.schedule = job->written.schedule;
+    written.hypers[PS_HYPER_LEARNING_RATE].value = job->written.rate;
+    return written;
+}
+
+json_t *ps_job_json(const struct ps_job *scaled)
+{
+    const struct ps_job written = job_as_written(scaled), *job = &written;
     json_t *root = json_object();
     for (EACH_FIELD(f)) {
         json_t *value = field_json(f, job);
@@ -981,8 +1036,9 @@ static void configuration_put(FILE *to, const char *key, const json_t *value)
     }
 }
 
-char *ps_job_configuration(const struct ps_job *job)
+char *ps_job_configuration(const struct ps_job *scaled)
 {
+    const struct ps_job written = job_as_written(scaled), *job = &written;
     char *text = NULL, key[64];
     size_t size;
     FILE *to = open_memstream(&text, &size);

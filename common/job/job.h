@@ -31,6 +31,9 @@
 //                                #   sgd's nesterov, rmsprop's centered, adam's and adamw's amsgrad), and those that
 //                                #   all have:
 //       learning_rate: 0.001     # or lr; or a schedule, see below
+//       scale_learning_rate: none  # or linear, sqrt: it is multiplied by the number of replicas that the job begins
+//                                #   with, or by its square root,
+//       warmup_epochs: 0         #   to which it rises from what it is without that, in the first so many epochs
 //       weight_decay: 0          # 0.004 with adamw
 //       clipnorm: 0              # 0: off; of this, clipvalue and global_clipnorm at most one
 //       gradient_accumulation_steps: 0  # 0: off; parameter_server: with clipvalue alone of these three
@@ -38,12 +41,13 @@
 //       ema_momentum: 0.99
 //       ema_overwrite_frequency: 0  # every so many steps the weights become it
 //     strategy:
-//       name: parameter_server   # or local_steps, see below; or one_device, mirrored and central_storage (replicas in
-//                                #   one process), multi_worker_mirrored (replicas in workers that have no ps task),
-//                                #   for which of these there are update, which makes no difference, and
+//       name: parameter_server   # or local_steps, see below; or one_device, mirrored (replicas in one process),
+//                                #   central_storage (likewise), multi_worker_mirrored (replicas in workers that have
+//                                #   no ps task), for which of these there are update, which makes no difference, and
 //                                #   refuse_nonfinite; and for the last three:
 //       devices: [cpu:0, cpu:1]  # of a worker, one replica on each; default: one on `device`
 //       communication: auto      # multi_worker_mirrored: workers of one host share memory; or ring: none do
+//       gradient_compression: none  # multi_worker_mirrored: or bfloat16, float16: what travels from host to host
 //       compare_every: 0         # steps after which replicas see whether their variables are equal, to the bit
 //       update: async            # or sync, ssp; local_steps: sync, or async
 //       n_fetch: 1               # async: pull every so many steps
@@ -155,6 +159,8 @@ enum ps_header { PS_HEADER_AUTO, PS_HEADER_YES, PS_HEADER_NO };
 enum ps_color { PS_COLOR_RGB, PS_COLOR_GRAYSCALE };
 enum ps_flip { PS_FLIP_NONE, PS_FLIP_HORIZONTAL, PS_FLIP_VERTICAL, PS_FLIP_BOTH };  // bits
 enum ps_communication { PS_COMMUNICATION_AUTO, PS_COMMUNICATION_RING };
+enum ps_scale { PS_SCALE_NONE, PS_SCALE_LINEAR, PS_SCALE_SQRT };
+enum ps_compression { PS_COMPRESSION_NONE, PS_COMPRESSION_BFLOAT16, PS_COMPRESSION_FLOAT16 };
 enum ps_strategy {
     PS_STRATEGY_PARAMETER_SERVER,
     PS_STRATEGY_ONE_DEVICE,
@@ -163,6 +169,9 @@ enum ps_strategy {
     PS_STRATEGY_LOCAL_STEPS,
     PS_STRATEGY_CENTRAL_STORAGE
 };
+
+// Their names in a job file; ends with NULL.
+extern const char *const ps_job_strategies[];
 
 // Values of the two are those of the proto.
 enum ps_update { PS_ASYNC = 1, PS_SYNC = 2, PS_SSP = 3 };
@@ -223,6 +232,12 @@ struct ps_job {
     struct ps_hyper hypers[PS_RULE_MAX_HYPERS];  // all that the rule has, in its order
     size_t n_hypers;
     struct ps_schedule schedule;  // of the learning rate, whose hyperparameter is then the rate of step 0
+    int scale_rate;               // enum ps_scale
+    double warmup_epochs;         // 0 where scale_rate is none
+    struct {                      // what the file says of both, before ps_job_scale_rate
+        double rate;
+        struct ps_schedule schedule;
+    } written;
 
     int strategy;                   // enum ps_strategy
     int update;                     // enum ps_update
@@ -233,8 +248,9 @@ struct ps_job {
     int replicas_to_aggregate;  // sync; 0: all
     bool refuse_nonfinite;
     int communication;                // enum ps_communication
-    uint64_t compare_every;           // strategies with devices: steps; 0: never
-    struct ps_job_devices devices;    // mirrored, central_storage, ...: one replica on each; none: one on `device`
+    int compression;                  // enum ps_compression
+    uint64_t compare_every;           // as devices: steps; 0: never
+    struct ps_job_devices devices;    // where there are replicas: one on each; none: one on `device`
     int local_steps;                  // local_steps, else 0
     int fragments, fragment_delay;    // local_steps and sync, else 0; the delay is below local_steps
     struct ps_outer_optimizer outer;  // local_steps
@@ -255,6 +271,11 @@ enum ps_code ps_job_load(const char *path, const char *const *sets, size_t n_set
 // The same from memory; path is where the text is said to come from.
 enum ps_code ps_job_parse(const char *text, size_t len, const char *path, const char *const *sets, size_t n_sets,
                           struct ps_job **job, struct ps_error *e);
+// Applies optimizer.scale_learning_rate and warmup_epochs to the learning rate, once, where it is known how many
+// replicas train so many examples per epoch. INVALID_ARGUMENT: the rate becomes too great.
+enum ps_code ps_job_scale_rate(struct ps_job *job, uint32_t replicas, uint64_t examples, struct ps_error *e);
+// After that: "learning rate 0.4: 0.1 times 4, for 4 replicas; from 0.1 in the first 100 steps".
+void ps_job_scale_text(const struct ps_job *job, uint32_t replicas, char *to, size_t size);
 // The update rule, and its hyperparameters: those of the job, else the rule's defaults. INVALID_ARGUMENT: there is no
 // such rule, or it has no such hyperparameter.
 enum ps_code ps_job_rule(const struct ps_job *job, const struct ps_rule **rule, double hyper[PS_RULE_MAX_HYPERS],

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # central_storage: replicas of one worker whose variables one of them updates, which alone has the optimizer's slots.
-# What they train is what one device trains with all their examples, and to the bit what mirrored replicas train.
+# What they train is what one device trains with all their examples (tests/it/mirrored.sh: to the bit what mirrored
+# replicas do), with less memory.
 . "$top_srcdir/tests/it/lib.sh" || exit 1
 cd "$scratch" || exit 1
 job=$examples/mnist-cnn/one_device.yaml
@@ -29,30 +30,12 @@ for rule in sgd adam; do
     ok "$rule: together with one device" same -a one.safetensors two.safetensors 1e-5
     ok "$rule: again" trains again central_storage "${optimizer[@]}"
     ok "$rule: to the bit" cmp two.safetensors again.safetensors
-    ok "$rule: mirrored" trains mirrored mirrored "${optimizer[@]}"
-    ok "$rule: to the bit" cmp two.safetensors mirrored.safetensors
 done
-
-# The last step of an epoch has fewer rows for one replica; the weights' averages are the slots of one replica alone.
-averages=(--set optimizer='{name: sgd, learning_rate: 0.01, momentum: 0.9, use_ema: true, ema_momentum: 0.9}'
-    --set data.train_examples=80 --set epochs=3 --set steps=0)
-ok "averages: two replicas" trains two central_storage "${averages[@]}"
-ok "averages: mirrored" trains mirrored mirrored "${averages[@]}"
-ok "averages: to the bit" cmp two.safetensors mirrored.safetensors
 
 tr -s ' \n' ' ' <"$examples/mnist-cnn/model.json" | sed 's/\("name": "conv2d_1", "trainable": \)true/\1false/' >frozen.json
 ok "a frozen layer: two replicas" trains two central_storage "${adam[@]}" --set model=frozen.json
 ok "it stays as it was" same drawn.safetensors two.safetensors 0 sequential/conv2d_1/
 ok "the others do not" goes_far drawn.safetensors two.safetensors 0 sequential/conv2d/
-
-# A training that goes on from a checkpoint, which has the slots, ends with the bytes of one that never stopped.
-kept=("${adam[@]}" --set steps=9 --set callbacks='[{name: checkpoint, path: kept, every_steps: 4}]')
-ok "in one go" trains whole central_storage "${kept[@]}"
-rm -rf kept
-ok "and up to step 5" trains went central_storage "${kept[@]}" --set steps=5
-ok "go on from step 4" timeout 100 "$workerd" --job "$job" --resume --set strategy.name=central_storage \
-    --set strategy.devices=[cpu:0,cpu:1] --set strategy.compare_every=1 --set batch_size=32 "${small[@]}" --set output=went.safetensors "${kept[@]}"
-ok "to the bit" cmp whole.safetensors went.safetensors
 
 ok "one worker" fails_with 65 "has one worker, of rank 0" \
     "$workerd" --job "$job" --set strategy.name=central_storage --rank 1 --workers 2

@@ -24,6 +24,7 @@ ring() {
         --set output="$output.safetensors" "$@"
 }
 same() { "$top_builddir/tests/it/max_diff" "$@"; }
+differ() { ! cmp -s "$1" "$2"; }
 
 # 1000 examples are 13.9 batches of 3 times 24: the last step has fewer rows for one replica, and none for another.
 ok "three replicas" mirrored three 3
@@ -39,10 +40,45 @@ ok "three workers that share no memory" ring apart 3 --set strategy.communicatio
 ok "as one device" same -a one.safetensors apart.safetensors 1e-4
 ok "again" ring again 3 --set strategy.communication=ring
 ok "to the bit" cmp apart.safetensors again.safetensors
+# Between hosts gradients may travel in 16 bits, which is less exact, and equal at all ranks.
+for half in bfloat16 float16; do
+    ok "gradients travel as $half" ring $half 3 --set strategy.communication=ring \
+        --set strategy.gradient_compression=$half --set strategy.compare_every=1
+    ok "nearly as one device" same -a one.safetensors $half.safetensors 1e-2
+    ok "not to the bit" differ apart.safetensors $half.safetensors
+done
 ok "two workers of two replicas" ring four 2 --set strategy.devices="[cpu:0,cpu:1]" --set batch_size=18
 ok "as one device" same -a one.safetensors four.safetensors 1e-4
 ok "one replica is one device" mirrored alone 1 --set batch_size=72
 ok "to the bit" cmp one.safetensors alone.safetensors
+
+# Where replica 0 alone has the slots and applies the rule, the bytes are those of replicas that all do.
+central() { mirrored "$@" --set strategy.name=central_storage --set strategy.compare_every=1; }
+for rule in '{name: sgd, momentum: 0.9}' '{name: adam, use_ema: true, ema_momentum: 0.9}' '{name: adam, global_clipnorm: 0.5}'; do
+    ok "central storage, $rule" central central 3 --set optimizer="$rule"
+    ok "mirrored" mirrored mirrored 3 --set optimizer="$rule"
+    ok "to the bit" cmp mirrored.safetensors central.safetensors
+done
+
+# Three replicas at three times the rate, to which 14 steps lead; so do they where ps tasks apply them.
+scaled=(--set optimizer='{name: sgd, learning_rate: 0.01, scale_learning_rate: linear, warmup_epochs: 1}')
+by_hand=(--set optimizer='{name: sgd, learning_rate: {schedule: constant, initial: 0.03, warmup_steps: 14, warmup_initial: 0.01}}')
+ok "three times the learning rate" eval 'mirrored scaled 3 "${scaled[@]}" 2>scaled.log'
+ok "which is said" grep -q "learning rate 0.03: 0.01 times 3, for 3 replicas; from 0.01 in the first 14 steps" scaled.log
+ok "by hand" mirrored by_hand 3 "${by_hand[@]}"
+ok "to the bit" cmp scaled.safetensors by_hand.safetensors
+ok "of workers" ring scaled_ring 3 "${scaled[@]}"
+ok "by hand" ring by_hand_ring 3 "${by_hand[@]}"
+ok "to the bit" cmp scaled_ring.safetensors by_hand_ring.safetensors
+served() { # OUTPUT ARGUMENT ...
+    local output=$1
+    shift
+    timeout 100 "$psctl" run --ps 2 --workers 3 "$job" --set strategy='{name: parameter_server, update: sync}' "${small[@]}" \
+        --set output="$output.safetensors" "$@"
+}
+ok "of workers with ps tasks" served scaled_ps "${scaled[@]}"
+ok "by hand" served by_hand_ps "${by_hand[@]}"
+ok "to the bit" cmp scaled_ps.safetensors by_hand_ps.safetensors
 
 # What one measures is of all.
 says() { grep -q -- "$1" "$2" || ! tail -n 3 "$2"; }
@@ -52,14 +88,39 @@ figures() { sed -n 's/.*\(accuracy: .*\)/\1/p' "$1"; }
 figures_are_alike() { [ -n "$(figures a.log)" ] && [ "$(figures a.log)" = "$(figures b.log)" ]; }
 ok "replicas and workers show the same figures" figures_are_alike
 
-# A training that goes on from a checkpoint ends with the bytes of one that never stopped.
+# A training that goes on from a checkpoint ends with the bytes of one that never stopped, under whichever of the two.
 adam=(--set optimizer='{name: adam}')
 kept=("${adam[@]}" --set callbacks='[{name: checkpoint, path: kept, every_steps: 7}]')
 ok "three replicas in one go" mirrored whole 3 "${adam[@]}"
-ok "and up to step 9" mirrored went 3 "${kept[@]}" --set steps=9
-ok "go on from step 7" timeout 100 "$workerd" --job "$job" --resume --set strategy.name=mirrored \
-    --set strategy.devices="[$(replicas 3)]" "${small[@]}" --set output=went.safetensors "${kept[@]}"
-ok "to the bit" cmp whole.safetensors went.safetensors
+for then in mirrored central_storage; do
+    rm -rf kept
+    ok "and up to step 9" mirrored went 3 "${kept[@]}" --set steps=9
+    ok "go on from step 7 as $then" timeout 100 "$workerd" --job "$job" --resume --set strategy.name=$then \
+        --set strategy.devices="[$(replicas 3)]" "${small[@]}" --set output=went.safetensors "${kept[@]}"
+    ok "to the bit" cmp whole.safetensors went.safetensors
+done
+
+# Under another strategy, with steps of as many examples, it ends with nearly the same weights.
+from_step_7() { # FOLDER STRATEGY ARGUMENT ...: of checkpoints
+    local from=$1 strategy=$2
+    shift 2
+    rm -rf kept
+    cp -r "$from" kept
+    timeout 100 "$workerd" --job "$job" --resume --set strategy.name="$strategy" "${small[@]}" "${kept[@]}" \
+        --set output=went.safetensors "$@"
+}
+rm -rf kept
+ok "three replicas up to step 9" mirrored went 3 "${kept[@]}" --set steps=9
+mv kept replicas
+ok "one device up to step 9" timeout 100 "$workerd" --job "$job" "${small[@]}" "${kept[@]}" --set batch_size=72 --set steps=9 \
+    --set output=went.safetensors
+mv kept one
+ok "one device goes on as replicas" from_step_7 one mirrored --set strategy.devices="[$(replicas 3)]"
+ok "as replicas in one go" same -a whole.safetensors went.safetensors 1e-4
+ok "replicas go on as one device" from_step_7 replicas one_device --set batch_size=72
+ok "as replicas in one go" same -a whole.safetensors went.safetensors 1e-4
+ok "another rule does not go on" fails_with 78 "is of a job with optimizer" from_step_7 one one_device --set optimizer=sgd
+rm -rf kept
 
 # Where an epoch ends with the last step of a run, it has ended: the log goes on with the next.
 logged=("${kept[@]}" --set callbacks='[{name: checkpoint, path: kept, every_steps: 14}, {name: csv_log, path: log.csv}]')
@@ -169,18 +230,22 @@ one_is_lost auto 0 STOP 1 2
 one_is_lost ring 2 STOP 0 1
 one_is_lost ring 0 KILL 1 2
 
-# One that comes back gets what the others have, and they train on together.
-ok "three workers train" start_three ring
+# One that comes back gets what the others have, and they train on together: at one rate, which is that of three workers
+# all the time, on its way up.
+rising=(--set optimizer='{name: sgd, learning_rate: 0.001, scale_learning_rate: linear, warmup_epochs: 9000}')
+ok "three workers train" start_three ring "${rising[@]}"
 lose 0 KILL
 ok "worker 1 goes on" goes_on 1 2
 mv log0 log0.before
-start 0 ring
+start 0 ring "${rising[@]}"
 ok "worker 0 comes back" goes_on 1 3
 ok "and leads: it shows the progress" trains 0
 ok "from where the others were" eval "! grep -q 'Epoch 1/' log0"
+rate=$(grep -o "learning rate .*" log0.before)
+ok "at the rate that there was" eval '[ "$rate" ] && grep -qF "$rate" log0'
 lose 2 KILL
 ok "worker 2 is lost" goes_on 0 2
-start 2 ring
+start 2 ring "${rising[@]}"
 ok "and comes back" goes_on 0 3
 ok "they train" trains 0
 kill -TERM "${pid[0]}" "${pid[1]}" "${pid[2]}"

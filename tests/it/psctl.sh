@@ -72,6 +72,26 @@ ok "completion of a command after options" completes "doctor " --ps a:1 do
 ok "completion of options" completes "--timeout " drain --ti
 ok "completion of a command's own options" completes "--undo " drain --un
 
+# ---- check-build --------------------------------------------------------------------------------------------------
+
+ok "check-build: what there is" says "[x] strategies" "$psctl" check-build
+ok "check-build: fits 80 columns" eval '! grep -E "^.{81}" said'
+ok "check-build: the devices are those of workerd" \
+    grep -qF "[x] cpu            $("$workerd" --list-devices | sed -n 's/^cpu  *//p')" said
+ok "check-build: the version" grep -qF "version $("$workerd" --version | cut -d' ' -f2)" said
+ok "check-build: no GPU, and why" env PARAMSERVER_CUDA_MODULE=/nowhere/cuda.so \
+    bash -c '"$0" check-build | tr -s " \n" " " | grep -F "[ ] gpu there is no CUDA module /nowhere/cuda.so: expected workerd built with"' "$psctl"
+ok "check-build --json" is_json "$psctl" check-build --json
+ok "check-build --json: the same facts" test "$(grep -c '"has"' json.out)" = "$(grep -c '^\[' said)"
+few_files() { (ulimit -n 1000 && "$psctl" check-build >few && grep -F "[ ] open files     1000, and as many as 1000" few); }
+ok "check-build: too few open files are no error" few_files
+ok "check-build: what to do about them" grep -qF "LimitNOFILE=" few
+ok "check-build: no workerd" fails_with 66 '$WORKERD is /nowhere, which is no program' env WORKERD=/nowhere "$psctl" check-build
+ok "check-build: another program" fails_with 78 "expected the workerd of this psctl's version" \
+    env WORKERD=/bin/true "$psctl" check-build
+ok "check-build asks no cluster" fails_with 64 "it asks no cluster" "$psctl" --ps a:1 check-build
+ok "completion of check-build" completes "check-build " che
+
 # ---- plan ---------------------------------------------------------------------------------------------------------
 
 needs() { "$psctl" plan --json "$@" | sed -nE 's/.*"needed_bytes": ([0-9]+).*/\1/p'; }

@@ -102,7 +102,7 @@ unseen() { fails_with 74 "cannot write standard output" sh -c '"$0" run --ps 1 -
     "$examples/softmax/async.yaml" "${quick[@]}" --set output=o.safetensors; }
 ok "progress that cannot be written is an error" unseen
 ok "data that is not there" bad 66 "nowhere" "$examples/softmax/async.yaml" --set data.kind=idx --set data.path=nowhere
-ok "a strategy that is not there" bad 65 "tpu" "$examples/softmax/async.yaml" --set strategy.name=tpu
+ok "a strategy that is not there" bad 65 "tpu is not supported" "$examples/softmax/async.yaml" --set strategy.name=tpu
 
 mkdir folder
 : >empty.json

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
@@ -111,8 +112,8 @@ static enum ps_code run_round(struct replica *r, int round)
     for (size_t i = 0; i < COUNT; i++)
         r->values[i] = value_of(rank, round, i);
     r->sum = 1;
-    wk_collective_begin(c, r->device, &r->many, r->values, COUNT, WK_FLOAT);
-    wk_collective_begin(c, r->device, &r->one, &r->sum, 1, WK_DOUBLE);
+    wk_collective_begin(c, r->device, &r->many, WK_ALL_REDUCE, r->values, COUNT, WK_FLOAT);
+    wk_collective_begin(c, r->device, &r->one, WK_ALL_REDUCE, &r->sum, 1, WK_DOUBLE);
     if (wk_collective_wait(c, r->device, &r->many, &r->error) == PS_OK &&
         wk_collective_wait(c, r->device, &r->one, &r->error) == PS_OK)
         check_sum(r, round);
@@ -286,6 +287,29 @@ static void those_that_are_left_go_on(void **ctx)
         assert_int_equal(2, w[1].replica[0].met);
         assert_int_equal(2, w[3].replica[0].met);
     }
+}
+
+// Worker 0 has looked for the others before they were there. One of them is lost at once: the other one is not.
+static void who_came_later_is_not_lost(void **ctx)
+{
+    const struct timespec head_start = {.tv_nsec = 50 * 1000000L};
+    struct worker w[3];
+    (void)ctx;
+    for (uint32_t i = 0; i < 3; i++) {
+        w[i] = worker_of(i, 3, 1, 20);
+        w[i].options.min_workers = 2;
+    }
+    w[1].leaves_after = 1;
+    w[1].vanishes = true;
+    pthread_create(&w[0].thread, NULL, run_worker, &w[0]);
+    nanosleep(&head_start, NULL);
+    for (uint32_t i = 1; i < 3; i++)
+        pthread_create(&w[i].thread, NULL, run_worker, &w[i]);
+    for (uint32_t i = 0; i < 3; i++)
+        pthread_join(w[i].thread, NULL);
+    for (uint32_t i = 0; i < 3; i += 2)
+        if (w[i].error.code)
+            fail_msg("worker %u: %s", i, w[i].error.text);
 }
 
 static void too_few_that_are_left_end(void **ctx)
@@ -486,6 +510,7 @@ int main(void)
         cmocka_unit_test(workers_of_several_hosts),
         cmocka_unit_test(one_ends_and_all_hear_why),
         cmocka_unit_test(those_that_are_left_go_on),
+        cmocka_unit_test(who_came_later_is_not_lost),
         cmocka_unit_test(too_few_that_are_left_end),
         cmocka_unit_test(half_goes_on_with_the_lowest_alone),
         cmocka_unit_test(who_is_missing_is_named),

@@ -267,6 +267,118 @@ static void schedules(void **ctx)
     ps_job_free(j);
 }
 
+static struct ps_job *scaled(const char *optimizer, const char *strategy, uint32_t replicas)
+{
+    const char *const sets[] = {optimizer, strategy, "batch_size=10"};
+    struct ps_job *j = parse(LEAST, "dir/job.yaml", sets, 3);
+    struct ps_error e;
+    if (ps_job_scale_rate(j, replicas, 195, &e))
+        fail_msg("%s", e.text);
+    return j;
+}
+
+static void rate_is(const struct ps_job *j, uint64_t step, double expected)
+{
+    const double got = j->schedule.kind ? ps_schedule_rate(&j->schedule, step) : hyper(j, "learning_rate");
+    if (fabs(got - expected) > 1e-12)
+        fail_msg("step %d: %.17g is not %.17g", (int)step, got, expected);
+}
+
+static void scaled_rate(void **ctx)
+{
+    char text[160];
+    (void)ctx;
+    struct ps_job *j =
+        scaled("optimizer={name: sgd, lr: 0.1, scale_learning_rate: linear}", "strategy.name=mirrored", 4);
+    rate_is(j, 0, 0.4);
+    ps_job_scale_text(j, 4, text, sizeof text);
+    assert_string_equal("learning rate 0.4: 0.1 times 4, for 4 replicas", text);
+    char *written = ps_job_configuration(j);  // is the file's: a checkpoint goes on with any number of replicas
+    assert_non_null(strstr(written, "optimizer.learning_rate=0.1\n"));
+    free(written);
+    ps_job_free(j);
+    j = scaled("optimizer={name: sgd, lr: 0.1, scale_learning_rate: sqrt}", "strategy.name=mirrored", 4);
+    rate_is(j, 0, 0.2);
+    ps_job_free(j);
+    j = scaled("optimizer={name: sgd, lr: 0.1}", "strategy.name=mirrored", 4);
+    rate_is(j, 0, 0.1);
+    ps_job_free(j);
+    j = scaled("optimizer={name: sgd, scale_learning_rate: linear, lr: {schedule: piecewise, boundaries: [3], "
+               "values: [0.1, 0.01]}}",
+               "strategy.name=mirrored", 3);
+    rate_is(j, 3, 0.3);
+    rate_is(j, 4, 0.03);
+    ps_job_free(j);
+    j = scaled("optimizer={name: sgd, scale_learning_rate: linear, lr: {schedule: polynomial, initial: 0.1, "
+               "end_learning_rate: 0.02, decay_steps: 4}}",
+               "strategy.name=mirrored", 2);
+    rate_is(j, 2, 0.12);
+    rate_is(j, 9, 0.04);
+    ps_job_free(j);
+}
+
+// 195 examples are 5 steps of 4 replicas, whose rate is rate / 4 * (1 + epoch * (4 - 1) / 2), as Horovod's
+// LearningRateWarmupCallback has it; in updates of one replica alone they are 20 steps.
+static void warm_up_by_epochs(void **ctx)
+{
+    static const char optimizer[] = "optimizer={name: sgd, lr: 0.1, scale_learning_rate: linear, warmup_epochs: 2}";
+    static const double by_hand[] = {0.1, 0.13, 0.16, 0.19, 0.22, 0.25, 0.28, 0.31, 0.34, 0.37, 0.4, 0.4};
+    static const char *const together[] = {"strategy.name=mirrored", "strategy.name=multi_worker_mirrored",
+                                           "strategy={name: parameter_server, update: sync}",
+                                           "strategy.name=local_steps"};
+    static const char *const alone[] = {"strategy.update=async", "strategy={update: ssp, staleness: 2}"};
+    char text[160];
+    (void)ctx;
+    for (size_t k = 0; k < sizeof together / sizeof *together; k++) {
+        struct ps_job *j = scaled(optimizer, together[k], 4);
+        for (uint64_t step = 0; step < sizeof by_hand / sizeof *by_hand; step++)
+            rate_is(j, step, by_hand[step]);
+        same_real(0.1, hyper(j, "learning_rate"));
+        ps_job_scale_text(j, 4, text, sizeof text);
+        assert_string_equal("learning rate 0.4: 0.1 times 4, for 4 replicas; from 0.1 in the first 10 steps", text);
+        ps_job_free(j);
+    }
+    for (size_t k = 0; k < sizeof alone / sizeof *alone; k++) {
+        struct ps_job *j = scaled(optimizer, alone[k], 4);
+        assert_int_equal(40, j->schedule.warmup_steps);
+        ps_job_free(j);
+    }
+    struct ps_job *j = scaled(optimizer, "strategy={update: async, n_push: 4}", 4);
+    assert_int_equal(10, j->schedule.warmup_steps);
+    ps_job_free(j);
+    j = scaled("optimizer={name: sgd, scale_learning_rate: linear, warmup_epochs: 1, lr: {schedule: exponential, "
+               "initial: 0.1, decay_steps: 1, decay_rate: 0.5}}",
+               "strategy.name=mirrored", 2);
+    rate_is(j, 5, 0.15);
+    rate_is(j, 10, 0.2);
+    rate_is(j, 11, 0.1);
+    ps_job_free(j);
+}
+
+static void scaled_rates_that_are_refused(void **ctx)
+{
+    (void)ctx;
+    refuses_set(LEAST, "optimizer.warmup_epochs=2",
+                "--set optimizer.warmup_epochs: optimizer.warmup_epochs does not go with "
+                "optimizer.scale_learning_rate none: expected linear or sqrt");
+    refuses_set(LEAST, "optimizer={name: sgd, scale_learning_rate: linear, warmup_epochs: -1}",
+                "--set optimizer: optimizer.warmup_epochs must be a number from 0 to 1e6, not \"-1\"");
+    refuses_set(LEAST,
+                "optimizer={name: sgd, scale_learning_rate: linear, warmup_epochs: 1, lr: {schedule: constant, "
+                "initial: 1, warmup_steps: 3}}",
+                "--set optimizer: optimizer.warmup_epochs does not go with optimizer.learning_rate.warmup_steps: "
+                "expected one of them");
+    refuses_set(LEAST, "optimizer.scale_learning_rate=root",
+                "--set optimizer.scale_learning_rate: optimizer.scale_learning_rate must be none, linear or sqrt, "
+                "not \"root\"");
+    struct ps_job *j = with(LEAST, "optimizer={name: sgd, lr: 400000, scale_learning_rate: linear}");
+    struct ps_error e;
+    assert_int_equal(PS_INVALID_ARGUMENT, ps_job_scale_rate(j, 3, 100, &e));
+    assert_string_equal("optimizer.learning_rate times 3, for 3 replicas: it is 1.2e+06; it must be at most 1e+06",
+                        e.text);
+    ps_job_free(j);
+}
+
 static void accumulation_and_average(void **ctx)
 {
     (void)ctx;
@@ -879,8 +991,8 @@ static void wrong_words(void **ctx)
                 "sparse_categorical_accuracy, top_k, precision, recall, auc, f1, mse, rmse, mae, mape, "
                 "cosine_similarity or confusion_matrix, not \"fog\"");
     refuses_set(LEAST, "strategy.name=tpu",
-                "--set strategy.name: strategy.name must be parameter_server, one_device, mirrored, "
-                "multi_worker_mirrored, local_steps or central_storage, not \"tpu\"");
+                "--set strategy.name: strategy.name tpu is not supported; there are parameter_server, one_device, "
+                "mirrored, multi_worker_mirrored, local_steps and central_storage");
     refuses_set(LEAST, "data.kind=hdf5",
                 "--set data.kind: data.kind must be idx, csv, npy, npz, cifar, images, tfrecord, text or "
                 "synthetic-digits, not \"hdf5\"");
@@ -1212,6 +1324,9 @@ int main(void)
         cmocka_unit_test(optimizers_are_rules),
         cmocka_unit_test(scale),
         cmocka_unit_test(schedules),
+        cmocka_unit_test(scaled_rate),
+        cmocka_unit_test(warm_up_by_epochs),
+        cmocka_unit_test(scaled_rates_that_are_refused),
         cmocka_unit_test(accumulation_and_average),
         cmocka_unit_test(schedules_have_kerass_defaults),
         cmocka_unit_test(kerass_spelling),

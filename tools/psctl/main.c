@@ -83,6 +83,11 @@ static const struct command commands[] = {
      "Running jobs go on. A worker leaves after its step.\n",
      command_drain, TAKES_CLUSTER},
     {"stop", "JOB", 1, 1, "end a job and forget its variables", NULL, command_stop, TAKES_CLUSTER},
+    {"check-build", "", 0, 0, "what this build and machine have; what is missing",
+     "  --json           for programs\n"
+     "[x]: it is there; [ ]: it is not, and what to install or configure. Of the\n"
+     "workerd that psctl run starts ($WORKERD may name another). Exit code 0.\n",
+     command_check_build, TAKES_JSON},
     {"help", "[COMMAND]", 0, 1, "this text, or a command's own", NULL, command_help, TAKES_NONE},
 };
 
@@ -96,8 +101,10 @@ static const char cluster_help[] = "  --cluster FILE   the cluster's YAML file (
 static void psctl_help(FILE *to)
 {
     fprintf(to, "usage: psctl [OPTIONS] COMMAND ...\n");
-    for (int i = 0; i < COMMANDS; i++)
-        fprintf(to, "  %-8s%-20s%s\n", commands[i].name, commands[i].operands, commands[i].summary);
+    for (int i = 0; i < COMMANDS; i++) {
+        const int n = fprintf(to, "  %-8s%s", commands[i].name, commands[i].operands);
+        fprintf(to, "%*s%s\n", 30 - n, "", commands[i].summary);
+    }
     fprintf(to, "\n"
                 "  --cluster FILE, --ps A,B,C  the cluster: YAML, or the ps tasks' addresses;\n"
                 "      default: $PSCTL_CLUSTER, $TF_CONFIG, 127.0.0.1:7070\n"

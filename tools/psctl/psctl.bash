@@ -25,7 +25,7 @@ _psctl_operand() {
     get:1 | put:1) _psctl_offer < <(_psctl_names vars "${operands[0]}") ;;
     drain:0) _psctl_offer < <(echo ps:; _psctl_names jobs) ;;
     drain:1) [[ ${operands[0]} == ps:* ]] || _psctl_offer <<<worker: ;;
-    help:*) ;;
+    help:* | check-build:*) ;;
     *:0) _psctl_offer < <(_psctl_names jobs) ;;
     esac
 }

@@ -66,6 +66,7 @@ int command_set(struct call *call);
 int command_set_lr(struct call *call);
 int command_drain(struct call *call);
 int command_doctor(struct call *call);
+int command_check_build(struct call *call);
 int command_top(struct call *call);
 int command_help(struct call *call);
 

@@ -3,47 +3,101 @@
 
 #include <string.h>
 
-// Two functions for each type: of arrays, and from memory that may not be aligned.
-#define ADD(NAME, TYPE)                                                                 \
-    static void NAME##s(TYPE *restrict sum, const TYPE *restrict v, size_t n)           \
-    {                                                                                   \
-        for (size_t i = 0; i < n; i++)                                                  \
-            sum[i] = sum[i] + v[i];                                                     \
-    }                                                                                   \
-                                                                                        \
-    static void NAME##_bytes(TYPE *restrict to, const uint8_t *restrict come, size_t n) \
-    {                                                                                   \
-        for (size_t i = 0; i < n; i++) {                                                \
-            TYPE v;                                                                     \
-            memcpy(&v, come + i * sizeof v, sizeof v);                                  \
-            to[i] = v + to[i];                                                          \
-        }                                                                               \
-    }                                                                                   \
+#include "workerd/collective/half.h"
+
+#define ADD(TYPE)                                                                \
+    static void add_##TYPE##s(TYPE *sum, const TYPE *a, const TYPE *b, size_t n) \
+    {                                                                            \
+        for (size_t i = 0; i < n; i++)                                           \
+            sum[i] = a[i] + b[i];                                                \
+    }                                                                            \
     _Static_assert(sizeof(TYPE) <= sizeof(double), "a number that a slice cuts has room")
 
-ADD(add_float, float);
-ADD(add_double, double);
+ADD(float);
+ADD(double);
+
+void wk_sum(enum wk_number type, void *sum, const void *a, const void *b, size_t n)
+{
+    if (type == WK_DOUBLE)
+        add_doubles(sum, a, b, n);
+    else
+        add_floats(sum, a, b, n);
+}
 
 void wk_add(enum wk_number type, void *sum, const void *v, size_t n)
 {
-    if (type == WK_FLOAT)
-        add_floats(sum, v, n);
-    else
-        add_doubles(sum, v, n);
+    wk_sum(type, sum, sum, v, n);
 }
 
-static void add_whole(enum wk_number type, void *to, size_t first, const uint8_t *come, size_t n)
+// ---- numbers that travel ------------------------------------------------------------------------------------------
+
+#define ENCODE(NAME)                                                               \
+    static void encode_##NAME(float *restrict v, uint8_t *restrict wire, size_t n) \
+    {                                                                              \
+        for (size_t i = 0; i < n; i++) {                                           \
+            const uint16_t half = wk_to_##NAME(v[i]);                              \
+            memcpy(wire + i * sizeof half, &half, sizeof half);                    \
+            v[i] = wk_of_##NAME(half);                                             \
+        }                                                                          \
+    }                                                                              \
+    _Static_assert(sizeof(uint16_t) == 2, "two bytes travel")
+
+ENCODE(bfloat16);
+ENCODE(float16);
+
+void wk_encode(enum wk_number type, void *values, size_t n, uint8_t *wire)
 {
-    if (type == WK_FLOAT)
-        add_float_bytes((float *)to + first, come, n);
+    if (type == WK_FLOAT_AS_BFLOAT16)
+        encode_bfloat16(values, wire, n);
+    else if (type == WK_FLOAT_AS_FLOAT16)
+        encode_float16(values, wire, n);
     else
-        add_double_bytes((double *)to + first, come, n);
+        memcpy(wire, values, n * wk_number_size(type));
 }
+
+// Two functions for numbers that have travelled as WIRE, in memory that may not be aligned.
+#define COME(NAME, TYPE, WIRE, OF)                                                     \
+    static void add_##NAME(void *restrict at, const uint8_t *restrict come, size_t n)  \
+    {                                                                                  \
+        TYPE *to = at;                                                                 \
+        for (size_t i = 0; i < n; i++) {                                               \
+            WIRE v;                                                                    \
+            memcpy(&v, come + i * sizeof v, sizeof v);                                 \
+            to[i] = OF(v) + to[i];                                                     \
+        }                                                                              \
+    }                                                                                  \
+                                                                                       \
+    static void take_##NAME(void *restrict at, const uint8_t *restrict come, size_t n) \
+    {                                                                                  \
+        TYPE *to = at;                                                                 \
+        for (size_t i = 0; i < n; i++) {                                               \
+            WIRE v;                                                                    \
+            memcpy(&v, come + i * sizeof v, sizeof v);                                 \
+            to[i] = OF(v);                                                             \
+        }                                                                              \
+    }                                                                                  \
+    _Static_assert(sizeof(WIRE) <= sizeof(double), "a number that a slice cuts has room")
+
+COME(float, float, float, );
+COME(double, double, double, );
+COME(bfloat16, float, uint16_t, wk_of_bfloat16);
+COME(float16, float, uint16_t, wk_of_float16);
+
+typedef void (*come_fn)(void *restrict to, const uint8_t *restrict come, size_t n);
+
+static const struct {
+    come_fn add, take;
+} come_of[] = {
+    [WK_FLOAT] = {add_float, take_float},
+    [WK_DOUBLE] = {add_double, take_double},
+    [WK_FLOAT_AS_BFLOAT16] = {add_bfloat16, take_bfloat16},
+    [WK_FLOAT_AS_FLOAT16] = {add_float16, take_float16},
+};
 
 // Slice by slice; a number that lies in two or more is put together first.
-void wk_add_slices(enum wk_number type, void *to, const struct ps_slices *come, size_t n)
+static void come_each(enum wk_number type, void *to, const struct ps_slices *come, size_t n, come_fn each)
 {
-    const size_t size = wk_number_size(type);
+    const size_t size = wk_wire_size(type), room = wk_number_size(type);
     size_t done = 0, at = 0;  // numbers; where the slice begins
     for (size_t k = 0; k < come->n && done < n; at += come->v[k++].len) {
         const struct ps_slice *s = &come->v[k];
@@ -51,12 +105,22 @@ void wk_add_slices(enum wk_number type, void *to, const struct ps_slices *come, 
         if (skip >= s->len)
             continue;
         const size_t whole = (s->len - skip) / size < n - done ? (s->len - skip) / size : n - done;
-        add_whole(type, to, done, s->data + skip, whole);
+        each((char *)to + done * room, s->data + skip, whole);
         done += whole;
         if (done < n && done * size < at + s->len) {
             uint8_t cut[sizeof(double)];
             ps_slices_copy_out(come, done * size, size, cut);
-            add_whole(type, to, done++, cut, 1);
+            each((char *)to + done++ * room, cut, 1);
         }
     }
+}
+
+void wk_add_slices(enum wk_number type, void *to, const struct ps_slices *come, size_t n)
+{
+    come_each(type, to, come, n, come_of[type].add);
+}
+
+void wk_take_slices(enum wk_number type, void *to, const struct ps_slices *come, size_t n)
+{
+    come_each(type, to, come, n, come_of[type].take);
 }

@@ -4,13 +4,29 @@
 #ifndef WK_ADD_H
 #define WK_ADD_H
 
+#include <stddef.h>
+#include <stdint.h>
+
 #include "common/wire/slice.h"
 
-enum wk_number { WK_FLOAT, WK_DOUBLE };
+enum wk_number {
+    WK_FLOAT,
+    WK_DOUBLE,
+    // Floats in memory, of which 16 bits travel from host to host: rounded to the nearest, and between two to the even
+    // one. A float16 has no room for more than 65504.
+    WK_FLOAT_AS_BFLOAT16,
+    WK_FLOAT_AS_FLOAT16
+};
 
 static inline size_t wk_number_size(enum wk_number type)
 {
-    return type == WK_FLOAT ? sizeof(float) : sizeof(double);
+    return type == WK_DOUBLE ? sizeof(double) : sizeof(float);
+}
+
+// Bytes of one that travels.
+static inline size_t wk_wire_size(enum wk_number type)
+{
+    return type >= WK_FLOAT_AS_BFLOAT16 ? sizeof(uint16_t) : wk_number_size(type);
 }
 
 // Where part k of n numbers begins that are shared out into so many parts: on a cache line; that of `parts` is the end.
@@ -22,7 +38,14 @@ static inline size_t wk_part(size_t n, uint32_t parts, uint32_t k)
 // sum[i] += v[i]; the arrays do not overlap.
 void wk_add(enum wk_number type, void *sum, const void *v, size_t n);
 
-// to[i] = come[i] + to[i], of n little-endian numbers that lie anywhere in a slice list.
+// sum[i] = a[i] + b[i]; sum may be a.
+void wk_sum(enum wk_number type, void *sum, const void *a, const void *b, size_t n);
+
+// What travels of n numbers, [n * wk_wire_size] bytes. The numbers become what who receives it will have.
+void wk_encode(enum wk_number type, void *values, size_t n, uint8_t *wire);
+
+// to[i] = come[i] + to[i], or to[i] = come[i], of n numbers that have travelled and lie anywhere in a slice list.
 void wk_add_slices(enum wk_number type, void *to, const struct ps_slices *come, size_t n);
+void wk_take_slices(enum wk_number type, void *to, const struct ps_slices *come, size_t n);
 
 #endif

@@ -59,7 +59,7 @@ static enum ps_code collective_take_arrays(struct wk_collective *c, struct ps_er
     for (uint32_t k = 0; k < c->replicas; k++) {
         const struct wk_reduction *r = c->queue[k].first;
         c->values[k] = r->values;
-        if (r->n != first->n || r->type != first->type)
+        if (r->n != first->n || r->type != first->type || r->operation != first->operation)
             return ps_fail(e, PS_INVALID_ARGUMENT,
                            "replica %" PRIu32 " adds up %zu numbers where replica 0 adds up %zu: expected the same", k,
                            r->n, first->n);
@@ -67,13 +67,14 @@ static enum ps_code collective_take_arrays(struct wk_collective *c, struct ps_er
     return PS_OK;
 }
 
-static enum ps_code collective_add_up(const struct wk_collective *c, size_t n, enum wk_number type, struct ps_error *e)
+static enum ps_code collective_add_up(const struct wk_collective *c, enum wk_operation operation, size_t n,
+                                      enum wk_number type, struct ps_error *e)
 {
-    for (uint32_t k = 1; k < c->replicas; k++)
+    for (uint32_t k = 1; k < c->replicas && operation != WK_BROADCAST; k++)
         wk_add(type, c->values[0], c->values[k], n);
     if (c->peers && wk_formation_reduce(wk_peers_formation(c->peers), c->values[0], n, type, e))
         return e->code;
-    for (uint32_t k = 1; k < c->replicas; k++)
+    for (uint32_t k = 1; k < c->replicas && operation != WK_REDUCE; k++)
         memcpy(c->values[k], c->values[0], n * wk_number_size(type));
     return PS_OK;
 }
@@ -96,11 +97,12 @@ static void collective_perform(struct wk_collective *c)
 {
     const size_t n = c->queue[0].first->n;
     const enum wk_number type = c->queue[0].first->type;
+    const enum wk_operation operation = c->queue[0].first->operation;
     struct ps_error e;
     c->busy = true;
     if (collective_take_arrays(c, &e) == PS_OK) {
         pthread_mutex_unlock(&c->lock);
-        collective_add_up(c, n, type, &e);
+        collective_add_up(c, operation, n, type, &e);
         pthread_mutex_lock(&c->lock);
     }
     c->busy = false;
@@ -135,10 +137,10 @@ static void collective_put(struct wk_collective *c, uint32_t replica, struct wk_
     q->last = &r->next;
 }
 
-void wk_collective_begin(struct wk_collective *c, uint32_t replica, struct wk_reduction *r, void *values, size_t n,
-                         enum wk_number type)
+void wk_collective_begin(struct wk_collective *c, uint32_t replica, struct wk_reduction *r, enum wk_operation operation,
+                         void *values, size_t n, enum wk_number type)
 {
-    *r = (struct wk_reduction){.values = values, .n = n, .type = type};
+    *r = (struct wk_reduction){.operation = operation, .values = values, .n = n, .type = type};
     pthread_mutex_lock(&c->lock);
     collective_put(c, replica, r);
     if (collective_is_ready(c))

@@ -28,9 +28,18 @@
 
 struct wk_collective;
 
-// A sum under way, in memory of whoever waits for it. It and the array stay where they are and belong to the collective
-// until the wait has ended; where that fails, until all replicas of the process have met anew, or it is closed.
+enum wk_operation {
+    WK_ALL_REDUCE,  // the sum of all ranks' arrays, at all
+    // Where there is one worker:
+    WK_REDUCE,    // the sum, at replica 0 alone
+    WK_BROADCAST  // replica 0's array, at all
+};
+
+// An operation under way, in memory of whoever waits for it. It and the array stay where they are and belong to the
+// collective until the wait has ended; where that fails, until all replicas of the process have met anew, or it is
+// closed.
 struct wk_reduction {
+    enum wk_operation operation;
     void *values;
     size_t n;
     enum wk_number type;
@@ -49,14 +58,14 @@ void wk_collective_close(struct wk_collective *c, const char *reason);
 uint32_t wk_collective_rank(const struct wk_collective *c, uint32_t replica);
 uint32_t wk_collective_ranks(const struct wk_collective *c);
 
-// Begins the sum of all ranks' arrays, each of n numbers, in the array's place. All ranks begin the same ones in the
-// same order, and wait for them in that order.
-void wk_collective_begin(struct wk_collective *c, uint32_t replica, struct wk_reduction *r, void *values, size_t n,
-                         enum wk_number type);
+// Begins an operation on all ranks' arrays, each of n numbers, in the array's place. All ranks begin the same ones in
+// the same order, and wait for them in that order.
+void wk_collective_begin(struct wk_collective *c, uint32_t replica, struct wk_reduction *r, enum wk_operation operation,
+                         void *values, size_t n, enum wk_number type);
 // ABORTED: a replica or worker has ended or is lost, and which one. CANCELLED: so it has, and a signal has come here,
-// too. INVALID_ARGUMENT: the replicas of this process have begun different sums.
+// too. INVALID_ARGUMENT: the replicas of this process have begun different operations.
 enum ps_code wk_collective_wait(struct wk_collective *c, uint32_t replica, struct wk_reduction *r, struct ps_error *e);
-// Both in one: with less delay, and nothing computed meanwhile.
+// Both in one, of an all-reduce: with less delay, and nothing computed meanwhile.
 enum ps_code wk_collective_reduce(struct wk_collective *c, uint32_t replica, void *values, size_t n,
                                   enum wk_number type, struct ps_error *e);
 

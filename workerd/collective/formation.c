@@ -51,6 +51,9 @@ void wk_formation_open(struct wk_formation *f, const uint32_t *rank, const char 
     f->here = ps_alloc(f->hosts.members * sizeof *f->here);
     for (uint32_t k = 0; k < f->hosts.members; k++)
         f->here[k] = wk_hosts_member(host, f->self, k);
+    f->first = ps_alloc(f->hosts.hosts * sizeof *f->first);
+    for (uint32_t k = 0; k < f->hosts.hosts; k++)
+        f->first[k] = wk_hosts_first(host, k);
     f->ring = wk_ring_create(link);
     wk_ring_join(f->ring, f->hosts.host, f->hosts.hosts);
 }
@@ -67,6 +70,7 @@ void wk_formation_close(struct wk_formation *f)
 {
     wk_shm_close(f->shm);
     wk_ring_destroy(f->ring);
+    free(f->first);
     free(f->here);
     free(f->rank);
 }
@@ -78,7 +82,7 @@ static enum ps_code formation_reduce_on_ring(struct wk_formation *f, void *value
 {
     wk_ring_begin(f->ring, &f->reduction, values, n, type);
     while (wk_ring_wait(f->ring, &f->reduction, ps_now() + formation_pause, e) == PS_DEADLINE_EXCEEDED)
-        if (formation_look(f, f->hosts.before, e))
+        if (formation_look(f, f->first[wk_ring_missing(f->ring, &f->reduction)], e))
             break;
     return e->code;
 }

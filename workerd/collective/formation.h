@@ -24,6 +24,7 @@ struct wk_formation {
     uint32_t *rank;         // [n] the workers' ranks, ascending
     struct wk_hosts hosts;  // of members, not ranks
     uint32_t *here;         // [hosts.members] the members of this host
+    uint32_t *first;        // [hosts.hosts] the first member of each host: the ranks of the ring
     struct wk_ring *ring;   // of the first workers of hosts; every member's is told why the formation ends
     struct wk_shm *shm;     // NULL: no other member shares memory with this one
     // Of the reduction at hand. Where it fails, chunks of it may be under way until the formation is closed.

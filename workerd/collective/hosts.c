@@ -12,15 +12,6 @@ static uint32_t hosts_first_of(const char *const *name, uint32_t worker)
     return first;
 }
 
-// The next first worker of a host, from `worker` on in this direction.
-static uint32_t hosts_neighbour(const char *const *name, uint32_t workers, uint32_t worker, uint32_t step)
-{
-    do
-        worker = (worker + step) % workers;
-    while (hosts_first_of(name, worker) != worker);
-    return worker;
-}
-
 struct wk_hosts wk_hosts_find(const char *const *name, uint32_t workers, uint32_t self)
 {
     struct wk_hosts h = {.first = hosts_first_of(name, self)};
@@ -31,9 +22,17 @@ struct wk_hosts wk_hosts_find(const char *const *name, uint32_t workers, uint32_
         h.member += first == h.first && worker < self;
         h.members += first == h.first;
     }
-    h.after = hosts_neighbour(name, workers, h.first, 1);
-    h.before = hosts_neighbour(name, workers, h.first, workers - 1);
     return h;
+}
+
+uint32_t wk_hosts_first(const char *const *name, uint32_t host)
+{
+    uint32_t worker = 0;
+    while (host-- > 0)
+        do
+            worker++;
+        while (hosts_first_of(name, worker) != worker);
+    return worker;
 }
 
 uint32_t wk_hosts_member(const char *const *name, uint32_t self, uint32_t member)

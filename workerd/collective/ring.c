@@ -20,6 +20,7 @@ struct wk_ring {
     uint64_t next;                        // sequence
     struct wk_ring_reduction *under_way;  // begun, and waited for
     struct wk_ring_message *early;        // of reductions that have not begun
+    size_t direct;                        // chunks sent directly, and not acknowledged
     struct ps_error failed;               // code PS_OK: it has not
     struct ps_error ended;                // likewise: the rank before has not
 };
@@ -74,11 +75,21 @@ static size_t ring_chunk_elements(const struct wk_ring_reduction *r, size_t firs
     return end - first < whole ? end - first : whole;
 }
 
+static bool ring_has_come(const struct wk_ring_reduction *r, uint32_t hop)
+{
+    const struct wk_ring_message *m = r->come;
+    while (m && m->chunk.hop != hop)
+        m = m->next;
+    return m != NULL;
+}
+
 // How many elements a chunk has that comes here; 0: there is no such chunk.
 static size_t ring_expected(const struct wk_ring *ring, const struct wk_ring_reduction *r,
                             const struct wk_ring_chunk *c)
 {
     const size_t whole = WK_RING_CHUNK / wk_number_size(r->type);
+    if (r->direct)
+        return r->awaited > 0 && c->hop < ring->ranks - 1 && c->first == 0 && !ring_has_come(r, c->hop) ? r->n : 0;
     if (c->hop >= 2 * (ring->ranks - 1))
         return 0;
     const uint32_t segment = (ring->rank + 2 * ring->ranks - 1 - c->hop) % ring->ranks;
@@ -100,20 +111,37 @@ static void ring_end_messages(struct wk_ring_message *list, enum ps_code code, c
     }
 }
 
+// A copy of these numbers, as they travel. Empty, and the ring has failed: there is no memory.
+static struct ps_slice ring_copy(struct wk_ring *ring, const struct wk_ring_reduction *r, size_t first, size_t elements)
+{
+    uint8_t *wire;
+    const size_t bytes = elements * wk_wire_size(r->type);
+    const struct ps_slice copy = ps_slice_new(bytes, &wire);
+    if (wire)
+        wk_encode(r->type, ring_at(r, first), elements, wire);
+    else
+        wk_ring_fail(ring, PS_RESOURCE_EXHAUSTED, "no memory for a chunk of an all-reduce");
+    return copy;
+}
+
 static void ring_send(struct wk_ring *ring, struct wk_ring_reduction *r, struct wk_ring_chunk chunk, size_t elements)
 {
-    ring->link.send(ring->link.ctx, r, chunk, ring_at(r, chunk.first), elements * wk_number_size(r->type));
+    const uint32_t next = (ring->rank + 1) % ring->ranks;
+    const bool as_it_is = wk_wire_size(r->type) == wk_number_size(r->type);
+    const struct ps_slice data =
+        as_it_is ? (struct ps_slice){(uint8_t *)ring_at(r, chunk.first), elements * wk_number_size(r->type), NULL}
+                 : ring_copy(ring, r, chunk.first, elements);
+    ring->link.send(ring->link.ctx, r, next, chunk, data);
 }
 
 // Adds, or takes; no other thread works with these elements.
 static void ring_take(const struct wk_ring *ring, const struct wk_ring_reduction *r, const struct wk_ring_message *m,
                       size_t elements)
 {
-    char *values = ring_at(r, m->chunk.first);
     if (m->chunk.hop >= ring->ranks - 1)
-        ps_slices_copy_out(&m->data, 0, m->data.len, values);
+        wk_take_slices(r->type, ring_at(r, m->chunk.first), &m->data, elements);
     else
-        wk_add_slices(r->type, values, &m->data, elements);
+        wk_add_slices(r->type, ring_at(r, m->chunk.first), &m->data, elements);
 }
 
 // locked
@@ -150,15 +178,89 @@ static void ring_refuse(struct wk_ring *ring, struct wk_ring_message *m)
     wk_ring_fail(ring, PS_INVALID_ARGUMENT, text);
 }
 
-// Of a reduction that has begun: false, and it belongs to it no more than to any other.
-static bool ring_admit(const struct wk_ring *ring, struct wk_ring_reduction *r, const struct wk_ring_message *m,
-                       size_t *elements)
+// ---- small arrays: directly ---------------------------------------------------------------------------------------
+
+static bool ring_goes_directly(const struct wk_ring *ring, size_t n, enum wk_number type)
+{
+    const size_t p = ring->ranks, bytes = n * wk_number_size(type);
+    return n > 0 && bytes <= WK_RING_CHUNK && p - 1 <= WK_RING_DIRECT_RANKS &&
+           bytes * (p - 1) * (p - 2) / p <= WK_RING_DIRECT;
+}
+
+// The rank whose chunk has passed so many.
+static uint32_t ring_sender(const struct wk_ring *ring, uint32_t hop)
+{
+    return (ring->rank + 2 * ring->ranks - 1 - hop) % ring->ranks;
+}
+
+static void ring_send_directly(struct wk_ring *ring, const struct wk_ring_reduction *r)
+{
+    pthread_mutex_lock(&ring->lock);
+    const uint32_t others = ring->failed.code ? 0 : ring->ranks - 1;
+    ring->direct += others;
+    pthread_mutex_unlock(&ring->lock);
+    const struct ps_slice copy = ring_copy(ring, r, 0, r->n);
+    for (uint32_t hop = 0; hop < others; hop++)
+        ring->link.send(ring->link.ctx, NULL, (ring->rank + 1 + hop) % ring->ranks,
+                        (struct wk_ring_chunk){r->sequence, 0, hop}, ps_slice_ref(copy));
+    ps_slice_unref(copy);
+}
+
+static const struct ps_slices *ring_array_of(const struct wk_ring *ring, const struct wk_ring_message *list,
+                                             uint32_t rank)
+{
+    while (ring_sender(ring, list->chunk.hop) != rank)
+        list = list->next;
+    return &list->data;
+}
+
+// In the order of the ranks: those below this one, this one, those above.
+static void ring_add_directly(const struct wk_ring *ring, const struct wk_ring_reduction *r,
+                              const struct wk_ring_message *list)
+{
+    if (ring->rank > 0) {
+        char *below = ps_alloc(r->n * wk_number_size(r->type));
+        wk_take_slices(r->type, below, ring_array_of(ring, list, 0), r->n);
+        for (uint32_t rank = 1; rank < ring->rank; rank++)
+            wk_add_slices(r->type, below, ring_array_of(ring, list, rank), r->n);
+        wk_add(r->type, r->values, below, r->n);
+        free(below);
+    }
+    for (uint32_t rank = ring->rank + 1; rank < ring->ranks; rank++)
+        wk_add_slices(r->type, r->values, ring_array_of(ring, list, rank), r->n);
+}
+
+// locked. All that have come where this one is the last, else NULL.
+static struct wk_ring_message *ring_keep(struct wk_ring_reduction *r, struct wk_ring_message *m)
+{
+    m->next = r->come;
+    r->come = m;
+    if (--r->awaited > 0)
+        return NULL;
+    r->come = NULL;
+    r->busy++;
+    return m;
+}
+
+static void ring_work_directly(struct wk_ring *ring, struct wk_ring_reduction *r, struct wk_ring_message *list)
+{
+    ring_add_directly(ring, r, list);
+    pthread_mutex_lock(&ring->lock);
+    r->left = 0;
+    r->busy--;
+    ring_check_done(ring, r);
+    pthread_mutex_unlock(&ring->lock);
+    ring_end_messages(list, PS_OK, NULL);
+}
+
+// ---- chunks that come ---------------------------------------------------------------------------------------------
+
+// Does it belong to the reduction? Of one that has ended, none does.
+static bool ring_fits(const struct wk_ring *ring, const struct wk_ring_reduction *r, const struct wk_ring_message *m,
+                      size_t *elements)
 {
     *elements = r ? ring_expected(ring, r, &m->chunk) : 0;
-    if (*elements == 0 || m->data.len != *elements * wk_number_size(r->type))
-        return false;
-    r->busy++;
-    return true;
+    return *elements > 0 && m->data.len == *elements * wk_wire_size(r->type);
 }
 
 static struct wk_ring_reduction *ring_find(const struct wk_ring *ring, uint64_t sequence)
@@ -172,34 +274,44 @@ static struct wk_ring_reduction *ring_find(const struct wk_ring *ring, uint64_t 
 void wk_ring_receive(struct wk_ring *ring, struct wk_ring_message *m)
 {
     struct wk_ring_reduction *r = NULL;
+    struct wk_ring_message *all = NULL;  // that belong to one that goes directly
     size_t elements = 0;
-    struct ps_error failed;
     pthread_mutex_lock(&ring->lock);
-    failed = ring->failed;
+    struct ps_error failed = ring->failed;
     const bool early = !failed.code && m->chunk.sequence >= ring->next;
     if (early) {
         m->next = ring->early;
         ring->early = m;
     } else if (!failed.code) {
         r = ring_find(ring, m->chunk.sequence);
-        r = ring_admit(ring, r, m, &elements) ? r : NULL;
+        r = ring_fits(ring, r, m, &elements) ? r : NULL;
+        failed = r ? failed : ring->ended;  // who waited for it may have left with that
     }
-    if (!r && !early && !failed.code)  // who waited for it may have left with that
-        failed = ring->ended;
+    const bool direct = r && r->direct;
+    if (direct)
+        all = ring_keep(r, m);
+    else if (r)
+        r->busy++;
     pthread_mutex_unlock(&ring->lock);
     if (failed.code)
         m->done(m, PS_ABORTED, failed.text);
-    else if (r)
+    else if (all)
+        ring_work_directly(ring, r, all);
+    else if (r && !direct)
         ring_work(ring, r, m, elements);
-    else if (!early)
+    else if (!r && !early)
         ring_refuse(ring, m);
 }
 
 void wk_ring_sent(struct wk_ring *ring, struct wk_ring_reduction *r)
 {
     pthread_mutex_lock(&ring->lock);
-    r->busy--;
-    ring_check_done(ring, r);
+    if (r) {
+        r->busy--;
+        ring_check_done(ring, r);
+    } else if (--ring->direct == 0) {
+        pthread_cond_broadcast(&ring->changed);
+    }
     pthread_mutex_unlock(&ring->lock);
 }
 
@@ -231,6 +343,12 @@ static void ring_receive_early(struct wk_ring *ring, struct wk_ring_message *lis
     }
 }
 
+static size_t ring_own_chunks(const struct wk_ring *ring, const struct wk_ring_reduction *r)
+{
+    const size_t whole = WK_RING_CHUNK / wk_number_size(r->type);
+    return (ring_segment(ring, r, ring->rank + 1) - ring_segment(ring, r, ring->rank) + whole - 1) / whole;
+}
+
 // The segment with which this rank begins.
 static void ring_send_own(struct wk_ring *ring, struct wk_ring_reduction *r)
 {
@@ -242,24 +360,30 @@ static void ring_send_own(struct wk_ring *ring, struct wk_ring_reduction *r)
     }
 }
 
-static size_t ring_own_chunks(const struct wk_ring *ring, const struct wk_ring_reduction *r)
+// From now on its chunks are taken. Those that have come before; and whether it can be begun.
+static struct wk_ring_message *ring_admit(struct wk_ring *ring, struct wk_ring_reduction *r, bool *failed)
 {
-    const size_t whole = WK_RING_CHUNK / wk_number_size(r->type);
-    return (ring_segment(ring, r, ring->rank + 1) - ring_segment(ring, r, ring->rank) + whole - 1) / whole;
+    pthread_mutex_lock(&ring->lock);
+    ring->next++;
+    r->next = ring->under_way;
+    ring->under_way = r;
+    *failed = ring->failed.code != PS_OK;
+    r->busy = *failed || r->direct ? 0 : ring_own_chunks(ring, r);
+    struct wk_ring_message *early = *failed ? NULL : ring_take_early(ring, r->sequence);
+    pthread_mutex_unlock(&ring->lock);
+    return early;
 }
 
 void wk_ring_begin(struct wk_ring *ring, struct wk_ring_reduction *r, void *values, size_t n, enum wk_number type)
 {
-    *r = (struct wk_ring_reduction){.values = values, .n = n, .type = type, .left = n};
-    pthread_mutex_lock(&ring->lock);
-    r->sequence = ring->next++;
-    r->next = ring->under_way;
-    ring->under_way = r;
-    const bool failed = ring->failed.code != PS_OK;
-    r->busy = failed ? 0 : ring_own_chunks(ring, r);
-    struct wk_ring_message *early = failed ? NULL : ring_take_early(ring, r->sequence);
-    pthread_mutex_unlock(&ring->lock);
-    if (!failed)
+    bool failed;
+    *r = (struct wk_ring_reduction){.sequence = ring->next, .values = values, .n = n, .type = type, .left = n};
+    r->direct = ring_goes_directly(ring, n, type);
+    r->awaited = ring->ranks - 1;
+    if (r->direct)
+        ring_send_directly(ring, r);  // as they are: nothing is added to the values before
+    struct wk_ring_message *early = ring_admit(ring, r, &failed);
+    if (!failed && !r->direct)
         ring_send_own(ring, r);
     ring_receive_early(ring, early);
 }
@@ -278,9 +402,14 @@ static const struct ps_error *ring_error(const struct wk_ring *ring, const struc
     return ring->failed.code ? &ring->failed : r->left > 0 && ring->ended.code ? &ring->ended : NULL;
 }
 
+static struct timespec ring_time(uint64_t ns)
+{
+    return (struct timespec){(time_t)(ns / PS_SECOND), (long)(ns % PS_SECOND)};
+}
+
 enum ps_code wk_ring_wait(struct wk_ring *ring, struct wk_ring_reduction *r, uint64_t until, struct ps_error *e)
 {
-    const struct timespec at = {(time_t)(until / PS_SECOND), (long)(until % PS_SECOND)};
+    const struct timespec at = ring_time(until);
     const struct ps_error *error = NULL;
     int timed_out = 0;
     pthread_mutex_lock(&ring->lock);
@@ -298,6 +427,16 @@ enum ps_code wk_ring_wait(struct wk_ring *ring, struct wk_ring_reduction *r, uin
     return e->code;
 }
 
+uint32_t wk_ring_missing(struct wk_ring *ring, struct wk_ring_reduction *r)
+{
+    uint32_t hop = 0;
+    pthread_mutex_lock(&ring->lock);
+    while (r->direct && hop + 2 < ring->ranks && ring_has_come(r, hop))
+        hop++;
+    pthread_mutex_unlock(&ring->lock);
+    return ring_sender(ring, hop);
+}
+
 // ---- ends ---------------------------------------------------------------------------------------------------------
 
 void wk_ring_end_of_chunks(struct wk_ring *ring, enum ps_code code, const char *text)
@@ -309,16 +448,39 @@ void wk_ring_end_of_chunks(struct wk_ring *ring, enum ps_code code, const char *
     pthread_mutex_unlock(&ring->lock);
 }
 
+// locked. All chunks that wait for something.
+static struct wk_ring_message *ring_take_waiting(struct wk_ring *ring)
+{
+    struct wk_ring_message *list = ring->early, **end = &list;
+    ring->early = NULL;
+    for (struct wk_ring_reduction *r = ring->under_way; r; r = r->next) {
+        while (*end)
+            end = &(*end)->next;
+        *end = r->come;
+        r->come = NULL;
+    }
+    return list;
+}
+
 void wk_ring_fail(struct wk_ring *ring, enum ps_code code, const char *text)
 {
     pthread_mutex_lock(&ring->lock);
     if (!ring->failed.code)
         ps_fail(&ring->failed, code, "%s", text);
-    struct wk_ring_message *early = ring->early;
-    ring->early = NULL;
+    struct wk_ring_message *waiting = ring_take_waiting(ring);
     pthread_cond_broadcast(&ring->changed);
     pthread_mutex_unlock(&ring->lock);
-    ring_end_messages(early, PS_ABORTED, text);
+    ring_end_messages(waiting, PS_ABORTED, text);
+}
+
+void wk_ring_flush(struct wk_ring *ring, uint64_t until)
+{
+    const struct timespec at = ring_time(until);
+    int timed_out = 0;
+    pthread_mutex_lock(&ring->lock);
+    while (ring->direct > 0 && !ring->failed.code && !timed_out)
+        timed_out = pthread_cond_timedwait(&ring->changed, &ring->lock, &at);
+    pthread_mutex_unlock(&ring->lock);
 }
 
 enum ps_code wk_ring_look(struct wk_ring *ring, struct ps_error *e)

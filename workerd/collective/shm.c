@@ -39,7 +39,7 @@ struct wk_shm {
     wk_shm_look_fn look;
     void *arg;
     struct shm_head *head;
-    char *buffers;  // [2 sets][members, and one of the sum][PIECE]
+    char *buffers;  // [2 sets][members][PIECE]
     size_t bytes;
     unsigned pieces;  // so far: the next one's set of buffers
 };
@@ -52,7 +52,7 @@ static size_t shm_head_bytes(uint32_t members)
 
 static size_t shm_bytes(uint32_t members)
 {
-    return shm_head_bytes(members) + 2 * ((size_t)members + 1) * PIECE;
+    return shm_head_bytes(members) + 2 * (size_t)members * PIECE;
 }
 
 // ---- the host -----------------------------------------------------------------------------------------------------
@@ -205,33 +205,65 @@ void wk_shm_close(struct wk_shm *s)
 
 // ---- reduce -------------------------------------------------------------------------------------------------------
 
-// That of a member, or (member == members) that of the sum, for the piece at hand.
+// That of a member, for the piece at hand.
 static char *shm_buffer(const struct wk_shm *s, uint32_t member)
 {
-    return s->buffers + ((size_t)(s->pieces % 2) * (s->members + 1) + member) * PIECE;
+    return s->buffers + ((size_t)(s->pieces % 2) * s->members + member) * PIECE;
 }
 
-static void shm_add_part(const struct wk_shm *s, size_t n, enum wk_number type, size_t size)
+// What a member adds up: bytes [first, end) of a piece.
+struct shm_part {
+    size_t first, end;
+};
+
+static struct shm_part shm_part(const struct wk_shm *s, uint32_t member, size_t n, size_t size)
 {
-    const size_t first = wk_part(n, s->members, s->member), end = wk_part(n, s->members, s->member + 1);
-    char *sum = shm_buffer(s, s->members) + first * size;
-    memcpy(sum, shm_buffer(s, 0) + first * size, (end - first) * size);
-    for (uint32_t k = 1; k < s->members; k++)
-        wk_add(type, sum, shm_buffer(s, k) + first * size, end - first);
+    return (struct shm_part){wk_part(n, s->members, member) * size, wk_part(n, s->members, member + 1) * size};
+}
+
+// Gives the others what they add up.
+static void shm_share(const struct wk_shm *s, const char *values, size_t n, size_t size)
+{
+    const struct shm_part own = shm_part(s, s->member, n, size);
+    char *to = shm_buffer(s, s->member);
+    memcpy(to, values, own.first);
+    memcpy(to + own.end, values + own.end, n * size - own.end);
+}
+
+// The sum takes the place in this member's buffer that shm_share has left free.
+static void shm_add_part(const struct wk_shm *s, const char *values, size_t n, enum wk_number type)
+{
+    const size_t size = wk_number_size(type);
+    const struct shm_part own = shm_part(s, s->member, n, size);
+    char *sum = shm_buffer(s, s->member) + own.first;
+    const char *first = s->member == 0 ? values : shm_buffer(s, 0);
+    for (uint32_t k = 1; k < s->members; k++) {
+        const char *v = s->member == k ? values : shm_buffer(s, k);
+        wk_sum(type, sum, first + own.first, v + own.first, (own.end - own.first) / size);
+        first = sum - own.first;
+    }
+}
+
+static void shm_take(const struct wk_shm *s, char *values, size_t n, size_t size)
+{
+    for (uint32_t k = 0; k < s->members; k++) {
+        const struct shm_part part = shm_part(s, k, n, size);
+        memcpy(values + part.first, shm_buffer(s, k) + part.first, part.end - part.first);
+    }
 }
 
 static enum ps_code shm_reduce_piece(struct wk_shm *s, char *values, size_t n, enum wk_number type, bool at_all,
                                      struct ps_error *e)
 {
     const size_t size = wk_number_size(type);
-    memcpy(shm_buffer(s, s->member), values, n * size);
+    shm_share(s, values, n, size);
     if (shm_barrier(s, e))
         return e->code;
-    shm_add_part(s, n, type, size);
+    shm_add_part(s, values, n, type);
     if (shm_barrier(s, e))
         return e->code;
     if (at_all || s->member == 0)
-        memcpy(values, shm_buffer(s, s->members), n * size);
+        shm_take(s, values, n, size);
     s->pieces++;
     return PS_OK;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The all-reduce of workers on one host, through memory that they share: each puts a piece of its array there, adds up
-// its part of what all have put there, and takes the whole. Pieces alternate between two sets of buffers, so that a
-// piece needs two barriers.
+// The all-reduce of workers on one host, through memory that they share: each puts those parts of its array there that
+// others add up, adds up its own part of what all have put there, and takes the sums. The array goes in pieces, which
+// alternate between two sets of buffers, so that a piece needs two barriers.
 //
 // The ranks' values are added in the order of the ranks: the bits repeat.
 //

@@ -43,7 +43,7 @@ struct replica {
     struct ps_error error;
 };
 
-static uint32_t replicas_of_worker(const struct wk_run *run)
+uint32_t wk_replicas_of_worker(const struct wk_run *run)
 {
     const size_t n = run->env.job->devices.n;
     return run->strategy->replicates && n ? (uint32_t)n : 1;
@@ -131,7 +131,7 @@ static enum ps_code replicas_meet(struct wk_run *run, const struct wk_replicas_o
 
 enum ps_code wk_replicas_train(struct wk_run *run, const struct wk_replicas_options *o, struct ps_error *e)
 {
-    const uint32_t n = replicas_of_worker(run);
+    const uint32_t n = wk_replicas_of_worker(run);
     run->env.replica_rank = run->env.rank * n;
     run->env.replicas = run->env.workers * n;
     e->code = PS_OK;

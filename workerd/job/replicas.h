@@ -13,6 +13,9 @@
 // A replica of run's model for run's data, on the job's device or the i-th of its devices.
 enum ps_code wk_replica_create(struct wk_run *run, uint32_t i, struct ps_error *e);
 
+// How many it makes.
+uint32_t wk_replicas_of_worker(const struct wk_run *run);
+
 // What a training needs beside a run that has its job, model and data.
 struct wk_replicas_options {
     struct wk_peers_options peers;  // this worker and the others

@@ -92,10 +92,14 @@ static enum ps_code resume_fail_configuration(const struct wk_checkpoint *c, con
                    line);
 }
 
-// Epochs and steps may be more now.
+// Epochs and steps may be more now; and how replicas train together is another matter than what.
 static bool resume_may_differ(const char *line)
 {
-    return strncmp(line, "epochs=", strlen("epochs=")) == 0 || strncmp(line, "steps=", strlen("steps=")) == 0;
+    static const char *const begins[] = {"epochs=", "steps=", "batch_size=", "strategy."};
+    for (size_t i = 0; i < sizeof begins / sizeof *begins; i++)
+        if (strncmp(line, begins[i], strlen(begins[i])) == 0)
+            return true;
+    return false;
 }
 
 static bool resume_has_line(const char *text, const char *line, size_t length)

@@ -22,6 +22,7 @@ static enum ps_code local_rule_take_rule(struct wk_local_rule *r, struct ps_erro
 {
     if (ps_job_rule(r->env->job, &r->rule, r->hyper, e))
         return e->code;
+    r->n_slots = ps_rule_slots(r->rule, r->hyper);
     return ps_rule_check(r->rule, r->hyper, e);
 }
 
@@ -52,18 +53,13 @@ static enum ps_code local_rule_make_slots(struct wk_local_rule *r, struct ps_err
     return PS_OK;
 }
 
-enum ps_code wk_local_rule_open_without_slots(struct wk_local_rule *r, const struct wk_env *env, struct ps_error *e)
+enum ps_code wk_local_rule_open(struct wk_local_rule *r, const struct wk_env *env, bool applies, struct ps_error *e)
 {
     *r = (struct wk_local_rule){.env = env};
     r->factor = ps_alloc(nn_model_params(env->model) * sizeof *r->factor);
-    return local_rule_take_rule(r, e);
-}
-
-enum ps_code wk_local_rule_open(struct wk_local_rule *r, const struct wk_env *env, struct ps_error *e)
-{
-    if (wk_local_rule_open_without_slots(r, env, e))
+    if (local_rule_take_rule(r, e))
         return e->code;
-    r->n_slots = ps_rule_slots(r->rule, r->hyper);
+    r->n_slots = applies ? r->n_slots : 0;
     return local_rule_make_slots(r, e);
 }
 
@@ -282,25 +278,21 @@ enum ps_code wk_local_rule_apply(struct wk_local_rule *r, uint64_t step, struct 
     return code;
 }
 
-bool wk_local_rule_take_averages(struct wk_local_rule *r)
+bool wk_local_rule_averages(const struct wk_local_rule *r)
+{
+    return ps_rule_average_slot(r->rule, r->hyper) >= 0;
+}
+
+void wk_local_rule_take_averages(struct wk_local_rule *r)
 {
     const int average = ps_rule_average_slot(r->rule, r->hyper);
     local_rule_fetch_slots(r);
-    for (size_t i = 0; i < nn_model_params(r->env->model) && average >= 0 && r->slots; i++) {
+    for (size_t i = 0; i < nn_model_params(r->env->model); i++) {
         const struct nn_param *p = nn_model_param(r->env->model, i);
         if (p->trainable)
             memcpy(nn_replica_param(r->env->replica, i), r->slots[i * (size_t)r->n_slots + (size_t)average],
                    p->count * sizeof(float));
     }
-    return average >= 0;
-}
-
-enum ps_code wk_local_rule_each_value(const struct wk_local_rule *r, wk_array_fn fn, void *arg, struct ps_error *e)
-{
-    for (size_t i = 0; i < nn_model_params(r->env->model); i++)
-        if (fn(arg, nn_replica_param(r->env->replica, i), (size_t)nn_model_param(r->env->model, i)->count, e))
-            return e->code;
-    return PS_OK;
 }
 
 enum ps_code wk_local_rule_each(const struct wk_local_rule *r, wk_array_fn fn, void *arg, struct ps_error *e)
@@ -309,8 +301,9 @@ enum ps_code wk_local_rule_each(const struct wk_local_rule *r, wk_array_fn fn, v
     local_rule_fetch_slots(r);
     if (r->kept)
         r->kept->here = true;  // fn may have changed them
-    if (wk_local_rule_each_value(r, fn, arg, e))
-        return e->code;
+    for (size_t i = 0; i < n; i++)
+        if (fn(arg, nn_replica_param(r->env->replica, i), (size_t)nn_model_param(r->env->model, i)->count, e))
+            return e->code;
     for (size_t i = 0; i < n * k_max; i++)
         if (r->slots[i] && fn(arg, r->slots[i], (size_t)nn_model_param(r->env->model, i / k_max)->count, e))
             return e->code;

@@ -15,17 +15,16 @@ struct wk_local_rule {
     const struct wk_env *env;
     const struct ps_rule *rule;
     double hyper[PS_RULE_MAX_HYPERS];
-    int n_slots;     // of each trainable parameter
+    int n_slots;     // of each trainable parameter; 0: another replica applies the rule
     float **slots;   // [params * n_slots], NULL where a parameter is not trainable
     uint64_t began;  // the step with which it begins: in a worker that comes late, whose slots are new, not 0
     float *factor;   // [params] what clipping by norm multiplies the gradients by
     struct wk_kept_slots *kept;  // where the replica's device applies the rule: the slots there; NULL: the host does
 };
 
-// Whatever it returns, wk_local_rule_close follows. RESOURCE_EXHAUSTED: no memory for the slots.
-enum ps_code wk_local_rule_open(struct wk_local_rule *r, const struct wk_env *env, struct ps_error *e);
-// For a replica whose rule another one applies: it knows the hyperparameters, and has no slots.
-enum ps_code wk_local_rule_open_without_slots(struct wk_local_rule *r, const struct wk_env *env, struct ps_error *e);
+// applies: this replica does; else it has no slots. Whatever it returns, wk_local_rule_close follows.
+// RESOURCE_EXHAUSTED: no memory for the slots.
+enum ps_code wk_local_rule_open(struct wk_local_rule *r, const struct wk_env *env, bool applies, struct ps_error *e);
 void wk_local_rule_close(struct wk_local_rule *r);
 // Where the replica's device can apply the rule, it does from now on, and values, gradients and slots stay there
 // between steps. For whoever uses no hooks, and asks the replica for values when it wants them.
@@ -36,15 +35,13 @@ enum ps_code wk_local_rule_check_finite(const struct wk_local_rule *r, struct ps
 // Clips the gradients, applies the rule to all that it trains and a state's own rule to the states. step: the job's,
 // from 0, which a schedule of the learning rate follows. Where the device applies it, it fails as the device does.
 enum ps_code wk_local_rule_apply(struct wk_local_rule *r, uint64_t step, struct ps_error *e);
-// Puts the averages of the weights, if they are kept, in the weights' place; without slots only says whether they are.
-// False: they are not.
-bool wk_local_rule_take_averages(struct wk_local_rule *r);
+// Are averages of the weights kept? And puts them in the weights' place.
+bool wk_local_rule_averages(const struct wk_local_rule *r);
+void wk_local_rule_take_averages(struct wk_local_rule *r);
 
-// Calls fn with the values of each variable of the replica, in an order that the model decides. Another code than PS_OK
-// ends it.
+// Calls fn with each array that a replica keeps: the values of its variables, then the slots, in an order that the
+// model and the rule decide. Another code than PS_OK ends it.
 typedef enum ps_code (*wk_array_fn)(void *arg, float *values, size_t n, struct ps_error *e);
-enum ps_code wk_local_rule_each_value(const struct wk_local_rule *r, wk_array_fn fn, void *arg, struct ps_error *e);
-// The same, and then the slots, in an order that the model and the rule decide.
 enum ps_code wk_local_rule_each(const struct wk_local_rule *r, wk_array_fn fn, void *arg, struct ps_error *e);
 
 // The slots, which come to the host for that, and the learning rate. INVALID_ARGUMENT, FAILED_PRECONDITION: the

@@ -106,7 +106,7 @@ static enum ps_code local_steps_make_home(struct local_steps *l, struct ps_error
     s->pushed = s->gradients;
     local_steps_cut(l);
     wk_home_name_buckets(s);
-    if (wk_local_rule_open(&l->rule, s->env, e) || wk_local_rule_keep(&l->rule, e) ||
+    if (wk_local_rule_open(&l->rule, s->env, true, e) || wk_local_rule_keep(&l->rule, e) ||
         wk_home_make_tensors(s, &l->begun, e))
         return e->code;
     s->pulled = l->begun;

@@ -3,8 +3,8 @@
 // mirrored: every replica has all variables, in its own memory. Gradients are added up over all replicas while the
 // backward pass goes on, and each applies the same rule to the same sum: the replicas stay equal, to the bit.
 //
-// central_storage: the replicas of one worker. Replica 0 alone has the optimizer's slots, in the host's memory, and
-// applies the rule; the others get the variables from it.
+// central_storage: the same, but that the sum is replica 0's, which alone has the optimizer's slots and applies the
+// rule; the others take its variables.
 //
 // A step takes one batch for each replica: slice `rank` of the step's examples. At the end of an epoch some have fewer
 // rows, or none. The gradient is the mean over all rows of the step, so each replica's is weighted by its rows.
@@ -12,7 +12,8 @@
 // Where a worker is lost, those that are left go on, and one that comes back gets what they have (rounds.h).
 //
 // Gradients travel in buckets, cut in the order in which the backward pass makes them ready (Li et al., PyTorch
-// Distributed, VLDB 2020, section 3.2): a small one first, so that the network has work early.
+// Distributed, VLDB 2020, section 3.2). Each is an eighth of the model: so the network has work early, and little is
+// left to travel when the pass has ended.
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -23,8 +24,9 @@
 #include "common/base/hash.h"
 #include "workerd/strategy/rounds.h"
 
-// Bytes; those of PyTorch's DistributedDataParallel.
-enum { FIRST_BUCKET = 1 << 20, BUCKET = 25 << 20 };
+// Bytes. At least what a network of 1 Gbit/s carries in half a millisecond, which is what beginning with one costs; at
+// most as PyTorch's DistributedDataParallel.
+enum { BUCKETS = 8, BUCKET_MIN = 64 << 10, BUCKET_MAX = 25 << 20 };
 // After so many steps those who have lost a worker see whether it wants to come back.
 enum { LET_IN_EVERY = 16 };
 
@@ -43,15 +45,17 @@ struct mirrored_bucket {
 struct mirrored {
     const struct wk_env *env;
     struct wk_local_rule rule;
-    bool central;
     struct mirrored_bucket *bucket;
     size_t n_buckets;
-    size_t *bucket_of;    // by variable
-    size_t begun;         // buckets that have left in the step at hand
-    float weight;         // of this replica's gradient in the mean of the step at hand
-    struct ps_error why;  // a gradient of the step is not finite
-    bool compared;        // the replicas have been found equal, once
-    double *hashes;       // [2 * ranks] of the replicas' variables
+    size_t *bucket_of;          // by variable
+    enum wk_number type;        // of gradients
+    bool central;               // replica 0 applies the rule for all
+    struct wk_reduction *copy;  // [variables] of its values, to all
+    size_t begun;               // buckets that have left in the step at hand
+    float weight;               // of this replica's gradient in the mean of the step at hand
+    struct ps_error why;        // a gradient of the step is not finite
+    bool compared;              // the replicas have been found equal, once
+    double *hashes;             // [2 * ranks] of the replicas' variables
 
     struct wk_rounds rounds;
     bool late;                  // the others had begun
@@ -65,14 +69,24 @@ static size_t mirrored_end_of(const struct wk_env *env, size_t variable)
     return (size_t)(nn_model_param(env->model, variable)->count + 15) & ~(size_t)15;
 }
 
+// Bytes after which the next bucket begins.
+static size_t mirrored_bucket_size(const struct wk_env *env, const size_t *order, size_t n)
+{
+    size_t bytes = 0;
+    for (size_t k = 0; k < n; k++)
+        bytes += mirrored_end_of(env, order[k]) * sizeof(float);
+    bytes /= BUCKETS;
+    return bytes < BUCKET_MIN ? BUCKET_MIN : bytes > BUCKET_MAX ? BUCKET_MAX : bytes;
+}
+
 static void mirrored_cut_buckets(struct mirrored *s)
 {
     const size_t *order, n = nn_replica_order(s->env->replica, &order);
+    const size_t enough = mirrored_bucket_size(s->env, order, n);
     s->bucket = ps_alloc((n + 1) * sizeof *s->bucket);
     s->bucket_of = ps_alloc((nn_model_params(s->env->model) + 1) * sizeof *s->bucket_of);
     for (size_t k = 0; k < n; k++) {
         struct mirrored_bucket *b = s->n_buckets ? &s->bucket[s->n_buckets - 1] : NULL;
-        const size_t enough = s->n_buckets == 1 ? FIRST_BUCKET : BUCKET;
         if (!b || b->count * sizeof(float) >= enough) {
             b = &s->bucket[s->n_buckets++];
             *b = (struct mirrored_bucket){.values = nn_replica_grad(s->env->replica, order[k]),
@@ -85,18 +99,19 @@ static void mirrored_cut_buckets(struct mirrored *s)
     }
 }
 
-static enum ps_code mirrored_broadcast_array(void *arg, float *values, size_t n, struct ps_error *e)
-{
-    struct mirrored *s = arg;
-    if (wk_rounds_rank(&s->rounds) != 0)
-        wk_rounds_clear(values, n);
-    return wk_rounds_add_up(&s->rounds, values, n, WK_FLOAT, e);
-}
-
 // Rank 0's values for all: the others add nothing to them.
 static enum ps_code mirrored_broadcast(struct mirrored *s, struct ps_error *e)
 {
-    return wk_local_rule_each_value(&s->rule, mirrored_broadcast_array, s, e);
+    const struct wk_env *env = s->env;
+    for (size_t i = 0; i < nn_model_params(env->model); i++) {
+        float *w = nn_replica_param(env->replica, i);
+        const size_t n = (size_t)nn_model_param(env->model, i)->count;
+        if (wk_rounds_rank(&s->rounds) != 0)
+            wk_rounds_clear(w, n);
+        if (wk_rounds_add_up(&s->rounds, w, n, WK_FLOAT, e))
+            return ps_error_prefix(e, "initial weights");
+    }
+    return PS_OK;
 }
 
 static void mirrored_close(void *state, const char *reason)
@@ -108,6 +123,7 @@ static void mirrored_close(void *state, const char *reason)
     free(s->bucket);
     free(s->bucket_of);
     free(s->hashes);
+    free(s->copy);
     free(s);
 }
 
@@ -115,7 +131,7 @@ static enum ps_code mirrored_begin_training(struct mirrored *s, struct ps_error 
 {
     if (wk_rounds_rank(&s->rounds) == 0 && wk_init_weights(s->env, e))
         return e->code;
-    return mirrored_broadcast(s, e) ? ps_error_prefix(e, "initial weights") : PS_OK;
+    return mirrored_broadcast(s, e);
 }
 
 static void mirrored_go_on_from(struct mirrored *s)
@@ -148,23 +164,31 @@ static enum ps_code mirrored_start(struct mirrored *s, struct ps_error *e)
     }
 }
 
-static enum ps_code mirrored_open_rule(struct mirrored *s, struct ps_error *e)
+static const enum wk_number mirrored_types[] = {
+    [PS_COMPRESSION_NONE] = WK_FLOAT,
+    [PS_COMPRESSION_BFLOAT16] = WK_FLOAT_AS_BFLOAT16,
+    [PS_COMPRESSION_FLOAT16] = WK_FLOAT_AS_FLOAT16,
+};
+
+static bool mirrored_applies(const struct mirrored *s)
 {
-    if (s->central && wk_rounds_rank(&s->rounds) != 0)
-        return wk_local_rule_open_without_slots(&s->rule, s->env, e);
-    return wk_local_rule_open(&s->rule, s->env, e);
+    return !s->central || s->env->device == 0;
 }
 
 static enum ps_code mirrored_open(const struct wk_env *env, void **state, struct ps_error *e)
 {
     struct mirrored *s = ps_alloc(sizeof *s);
     s->env = env;
+    s->type = mirrored_types[env->job->compression];
     s->central = env->job->strategy == PS_STRATEGY_CENTRAL_STORAGE;
+    s->copy = ps_alloc((nn_model_params(env->model) + 1) * sizeof *s->copy);
     mirrored_cut_buckets(s);
     s->hashes = ps_alloc(2 * (size_t)env->replicas * sizeof *s->hashes);
     wk_rounds_open(&s->rounds, env, &s->rule);
     *state = s;
-    return mirrored_open_rule(s, e) ? e->code : mirrored_start(s, e);
+    if (wk_local_rule_open(&s->rule, env, mirrored_applies(s), e))
+        return e->code;
+    return mirrored_start(s, e);
 }
 
 // ---- who trains what ----------------------------------------------------------------------------------------------
@@ -258,7 +282,8 @@ static void mirrored_ready(void *state, size_t variable)
     for (; s->begun < s->n_buckets && s->bucket[s->begun].missing == 0 && !s->why.code; s->begun++) {
         struct mirrored_bucket *b = &s->bucket[s->begun];
         b->start = ps_track_now(s->env->communication);
-        wk_collective_begin(s->env->collective, s->env->device, &b->sum, b->values, b->count, WK_FLOAT);
+        wk_collective_begin(s->env->collective, s->env->device, &b->sum, s->central ? WK_REDUCE : WK_ALL_REDUCE,
+                            b->values, b->count, s->type);
     }
 }
 
@@ -270,11 +295,15 @@ static enum ps_code mirrored_add_hash(void *arg, float *values, size_t n, struct
     return PS_OK;
 }
 
-// Of all variables, what the optimizer keeps of them where every replica has that, and the next step.
+// Of all variables, what the optimizer keeps of them (where all replicas have that), and the next step.
 static uint64_t mirrored_hash(const struct mirrored *s, uint64_t step)
 {
     uint64_t hash = ps_hash(PS_HASH_SEED, &step, sizeof step);
-    (s->central ? wk_local_rule_each_value : wk_local_rule_each)(&s->rule, mirrored_add_hash, &hash, NULL);
+    if (!s->central)
+        wk_local_rule_each(&s->rule, mirrored_add_hash, &hash, NULL);
+    for (size_t i = 0; i < nn_model_params(s->env->model) && s->central; i++)
+        mirrored_add_hash(&hash, nn_replica_param(s->env->replica, i), (size_t)nn_model_param(s->env->model, i)->count,
+                          NULL);
     return hash;
 }
 
@@ -342,21 +371,27 @@ static enum ps_code mirrored_wait(struct mirrored *s, struct ps_error *e)
     return PS_OK;
 }
 
-// central_storage: replica 0 has taken the step even if another one has ended before it got the variables. The next
-// sum, which fails then, says so.
-static enum ps_code mirrored_apply_centrally(struct mirrored *s, uint64_t step, struct ps_error *e)
+// Replica 0's variables, for all.
+static enum ps_code mirrored_distribute(struct mirrored *s, struct ps_error *e)
 {
-    const bool applies = wk_rounds_rank(&s->rounds) == 0;
-    if (applies && wk_local_rule_apply(&s->rule, step, e))
-        return e->code;
-    if (mirrored_broadcast(s, e) && applies)
-        e->code = PS_OK;
+    const size_t n = nn_model_params(s->env->model);
+    e->code = PS_OK;
+    for (size_t i = 0; i < n; i++)
+        if (nn_param_changes(nn_model_param(s->env->model, i)))
+            wk_collective_begin(s->env->collective, s->env->device, &s->copy[i], WK_BROADCAST,
+                                nn_replica_param(s->env->replica, i), (size_t)nn_model_param(s->env->model, i)->count,
+                                WK_FLOAT);
+    for (size_t i = 0; i < n && e->code == PS_OK; i++)
+        if (nn_param_changes(nn_model_param(s->env->model, i)))
+            wk_collective_wait(s->env->collective, s->env->device, &s->copy[i], e);
     return e->code;
 }
 
 static enum ps_code mirrored_apply(struct mirrored *s, uint64_t step, struct ps_error *e)
 {
-    return s->central ? mirrored_apply_centrally(s, step, e) : wk_local_rule_apply(&s->rule, step, e);
+    if (mirrored_applies(s) && wk_local_rule_apply(&s->rule, step, e))
+        return e->code;
+    return s->central ? mirrored_distribute(s, e) : PS_OK;
 }
 
 static enum ps_code mirrored_end(void *state, const struct wk_work *work, struct ps_error *e)
@@ -442,8 +477,10 @@ static enum ps_code mirrored_finish(void *state, struct wk_history *history, str
     if (mirrored_sum(s, &history->total_examples, 1, e) || mirrored_sum(s, history->loss, history->steps, e) ||
         mirrored_sum(s, history->examples, history->steps, e))
         return e->code;
-    history->averaged = s->steps > 0 && wk_local_rule_take_averages(&s->rule);
-    return s->central && history->averaged ? mirrored_broadcast(s, e) : PS_OK;
+    history->averaged = s->steps > 0 && wk_local_rule_averages(&s->rule);
+    if (history->averaged && mirrored_applies(s))
+        wk_local_rule_take_averages(&s->rule);
+    return history->averaged && s->central ? mirrored_distribute(s, e) : PS_OK;
 }
 
 static enum ps_code mirrored_elect(void *state, bool written, enum wk_writer *writer, struct ps_error *e)

@@ -24,7 +24,7 @@ static enum ps_code one_device_open(const struct wk_env *env, void **state, stru
 {
     struct one_device *s = ps_alloc(sizeof *s);
     s->env = env;
-    if (wk_local_rule_open(&s->rule, env, e) || wk_local_rule_keep(&s->rule, e) || wk_init_weights(env, e)) {
+    if (wk_local_rule_open(&s->rule, env, true, e) || wk_local_rule_keep(&s->rule, e) || wk_init_weights(env, e)) {
         one_device_close(s, NULL);
         return e->code;
     }
@@ -104,7 +104,9 @@ static enum ps_code one_device_finish(void *state, struct wk_history *history, s
 {
     struct one_device *s = state;
     (void)e;
-    history->averaged = s->steps > 0 && wk_local_rule_take_averages(&s->rule);
+    history->averaged = s->steps > 0 && wk_local_rule_averages(&s->rule);
+    if (history->averaged)
+        wk_local_rule_take_averages(&s->rule);
     return PS_OK;
 }
 

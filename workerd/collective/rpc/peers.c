@@ -37,7 +37,6 @@ struct session {
 struct wk_peers {
     struct wk_peers_options options;
     struct ps_server *server;
-    struct ps_client *client;  // for the rendezvous
     struct wk_rendezvous rendezvous;
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -135,19 +134,15 @@ static void peers_leave(struct wk_peers *p)
 // ---- chunks that leave --------------------------------------------------------------------------------------------
 
 struct outbound {
-    struct ps_owner owner;  // of the bytes, which are the reduction's; and one reference until the reply
+    struct ps_owner owner;  // of bytes that are the reduction's; and one reference until the reply
     struct session *session;
     struct wk_ring_reduction *reduction;
+    uint32_t to;
 };
 
 static void outbound_free(struct ps_owner *o)
 {
     free(o);
-}
-
-static uint32_t session_after(const struct session *s)
-{
-    return s->f.rank[s->f.hosts.after];
 }
 
 static void peers_on_sent(void *arg, enum ps_code code, const char *text, struct ps_slices *reply)
@@ -156,11 +151,11 @@ static void peers_on_sent(void *arg, enum ps_code code, const char *text, struct
     struct session *s = out->session;
     char why[REASON_MAX];
     (void)reply;
-    peers_name(s, session_after(s), text, why);
+    peers_name(s, out->to, text, why);
     if (code == PS_OK)
         wk_ring_sent(s->f.ring, out->reduction);
     else if (code == PS_UNAVAILABLE || code == PS_DEADLINE_EXCEEDED)
-        peers_lose(s, session_after(s), text);
+        peers_lose(s, out->to, text);
     else if (code == PS_FAILED_PRECONDITION)  // it has left the session, and told all why, or been told
         wk_ring_fail(s->f.ring, PS_ABORTED, why);
     else if (code != PS_CANCELLED)
@@ -168,23 +163,23 @@ static void peers_on_sent(void *arg, enum ps_code code, const char *text, struct
     ps_owner_unref(&out->owner);
 }
 
-static void peers_send(void *ctx, struct wk_ring_reduction *r, struct wk_ring_chunk chunk, const void *bytes,
-                       size_t size)
+static void peers_send(void *ctx, struct wk_ring_reduction *r, uint32_t to, struct wk_ring_chunk chunk,
+                       struct ps_slice data)
 {
     struct session *s = ctx;
     struct outbound *out = ps_alloc(sizeof *out);
     struct ps_slices payload = PS_SLICES_EMPTY, request = PS_SLICES_EMPTY;
     Paramserver__V1__SendRequest m = PARAMSERVER__V1__SEND_REQUEST__INIT;
-    *out = (struct outbound){{.free = outbound_free}, s, r};
-    atomic_init(&out->owner.refs, 2);
+    *out = (struct outbound){{.free = outbound_free}, s, r, s->f.rank[s->f.first[to]]};
+    atomic_init(&out->owner.refs, data.owner ? 1 : 2);
     m.session = s->f.session;
     m.sequence = chunk.sequence;
     m.hop = chunk.hop;
     m.first = chunk.first;
-    ps_slices_add(&payload, (struct ps_slice){bytes, size, &out->owner});
+    data.owner = data.owner ? data.owner : &out->owner;
+    ps_slices_add(&payload, data);
     ps_msg_pack(&m.base, &payload, &request);
-    ps_client_call(s->client, session_after(s), PARAMSERVER__V1__METHOD__SEND, true, UINT64_MAX, &request,
-                   peers_on_sent, out);
+    ps_client_call(s->client, out->to, PARAMSERVER__V1__METHOD__SEND, true, UINT64_MAX, &request, peers_on_sent, out);
 }
 
 // ---- chunks that come ---------------------------------------------------------------------------------------------
@@ -612,8 +607,7 @@ enum ps_code wk_peers_open(const struct wk_peers_options *options, struct wk_pee
     struct wk_peers *p = ps_alloc(sizeof *p);
     p->options = *options;
     p->options.configuration = ps_strdup(options->configuration);
-    p->client = ps_client_create(options->addresses, options->workers);
-    wk_rendezvous_init(&p->rendezvous, &p->options, p->client);
+    wk_rendezvous_init(&p->rendezvous, &p->options);
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->changed, NULL);
     e->code = PS_OK;
@@ -645,6 +639,8 @@ void wk_peers_close(struct wk_peers *p)
     const bool done = p->now && !p->now->notified && !p->now->over;
     pthread_mutex_unlock(&p->lock);
     wk_rendezvous_end(&p->rendezvous, "this worker has ended");
+    if (done)
+        wk_ring_flush(p->now->f.ring, ps_now() + close_grace);
     peers_end_watching(p, done);
     peers_refuse_held(p);
     struct session *s = peers_take_out(p);
@@ -653,7 +649,6 @@ void wk_peers_close(struct wk_peers *p)
         ps_client_stop(s->client);
         ps_client_stop(s->control);
     }
-    ps_client_stop(p->client);
     if (p->server)
         stopped = ps_server_stop(p->server, close_grace);
     if (stopped == PS_STOP_STUCK)
@@ -662,6 +657,5 @@ void wk_peers_close(struct wk_peers *p)
         ps_server_destroy(p->server);
     if (s)
         session_free(s);
-    ps_client_destroy(p->client);
     peers_free(p);
 }

@@ -25,11 +25,11 @@ static const uint64_t rendezvous_look = 100 * PS_MS, rendezvous_margin = 2 * PS_
 
 // ---- init ---------------------------------------------------------------------------------------------------------
 
-void wk_rendezvous_init(struct wk_rendezvous *v, const struct wk_peers_options *options, struct ps_client *client)
+void wk_rendezvous_init(struct wk_rendezvous *v, const struct wk_peers_options *options)
 {
     pthread_condattr_t attributes;
     char own[WK_SHM_HOST] = "";
-    *v = (struct wk_rendezvous){.options = options, .client = client};
+    *v = (struct wk_rendezvous){.options = options};
     if (options->shares_memory && !options->host)
         wk_shm_host(options->workers, own);
     v->own_host = ps_strdup(options->shares_memory && options->host ? options->host : own);
@@ -655,12 +655,15 @@ enum ps_code wk_rendezvous_meet(struct wk_rendezvous *v, bool admits, const char
 {
     e->code = PS_OK;
     v->why = why;
+    v->client = ps_client_create(v->options->addresses, v->options->workers);
     if (v->session == 0)
         rendezvous_meet_first(v, e);
     else
         rendezvous_meet_again(v, admits, e);
     if (v->rank[0] != v->options->rank)
         rendezvous_refuse(v, true, PS_UNAVAILABLE, "the workers meet elsewhere");
+    ps_client_stop(v->client);
+    ps_client_destroy(v->client);
     v->why = NULL;
     return e->code;
 }

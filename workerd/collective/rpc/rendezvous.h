@@ -18,6 +18,8 @@
 struct wk_rendezvous {
     const struct wk_peers_options *options;
     char *own_host;
+    // A new one whenever the workers meet: where an attempt to connect has failed before, a worker that has come since
+    // would be taken for lost.
     struct ps_client *client;
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -42,8 +44,7 @@ struct wk_rendezvous {
     char **host;
 };
 
-// client: for calls to the others; it is stopped before fini.
-void wk_rendezvous_init(struct wk_rendezvous *v, const struct wk_peers_options *options, struct ps_client *client);
+void wk_rendezvous_init(struct wk_rendezvous *v, const struct wk_peers_options *options);
 void wk_rendezvous_fini(struct wk_rendezvous *v);
 
 // A call of the method has come: the session that has ended for its caller, and in why the reason; 0: none has, or the
