@@ -41,6 +41,7 @@ struct replica {
     struct ps_error error;
 };
 
+static const struct wk_strategy *under_test;
 static struct nn_model *model;
 static struct ps_job *job;
 
@@ -53,9 +54,9 @@ static void must(enum ps_code code, const struct ps_error *e)
 static void *run_replica(void *arg)
 {
     struct replica *r = arg;
-    const struct wk_home *home = wk_mirrored.home;
+    const struct wk_home *home = under_test->home;
     float *w = nn_replica_param(r->env.replica, 0);
-    if (wk_mirrored.open(&r->env, &r->state, &r->error) == PS_OK)
+    if (under_test->open(&r->env, &r->state, &r->error) == PS_OK)
         r->begins_with = *w;
     for (uint64_t k = 0; k < STEPS && r->error.code == PS_OK && r->step[k].rows_of_all; k++) {
         const struct step *s = &r->step[k];
@@ -74,8 +75,8 @@ static void *run_replica(void *arg)
     return NULL;
 }
 
-// Runs both with this strategy.
-static void run(struct replica r[REPLICAS], const char *strategy)
+// Runs both with this strategy and its settings.
+static void run(struct replica r[REPLICAS], const struct wk_strategy *strategy, const char *settings)
 {
     static const volatile sig_atomic_t no_signal;
     static const struct ps_loss mse = PS_LOSS(.kind = PS_LOSS_MSE);
@@ -83,10 +84,11 @@ static void run(struct replica r[REPLICAS], const char *strategy)
     struct wk_collective *collective;
     struct ps_error e = {.code = PS_OK};
     char text[512];
+    under_test = strategy;
     snprintf(text, sizeof text,
              "model: m\ndata: {kind: synthetic-digits}\nloss: {name: mse}\noptimizer: {name: sgd, learning_rate: 1}\n"
-             "strategy: {name: mirrored, %s}\n",
-             strategy);
+             "strategy: {name: %s, %s}\n",
+             strategy->name, settings);
     must(ps_job_parse(text, strlen(text), "job.yaml", NULL, 0, &job, &e), &e);
     must(nn_model_parse(model_text, "test", &model, &e), &e);
     must(wk_collective_open(&options, REPLICAS, &collective, &e), &e);
@@ -100,7 +102,7 @@ static void run(struct replica r[REPLICAS], const char *strategy)
         pthread_join(r[i].thread, NULL);
     wk_collective_close(collective, NULL);
     for (uint32_t i = 0; i < REPLICAS; i++) {
-        wk_mirrored.close(r[i].state, NULL);
+        under_test->close(r[i].state, NULL);
         nn_replica_free(r[i].env.replica);
     }
     nn_model_free(model);
@@ -113,7 +115,7 @@ static void gradients_are_weighted_by_rows(void **ctx)
     struct replica r[REPLICAS] = {{.step = {{4, 8, 1, 0, 6}, {4, 5, 1, 0, 5.2F}, {4, 4, 1, 0, 4.2F}}},
                                   {.step = {{4, 8, 3, 0, 6}, {1, 5, 0, 0, 5.2F}, {0, 4, 0, 0, 4.2F}}}};
     (void)ctx;
-    run(r, "compare_every: 1");
+    run(r, &wk_mirrored, "compare_every: 1");
     for (int i = 0; i < REPLICAS; i++)
         must(r[i].error.code, &r[i].error);
     assert_true(r[0].begins_with == r[1].begins_with && r[0].begins_with != 0);
@@ -124,7 +126,7 @@ static void replicas_that_differ_are_found(void **ctx)
     struct replica r[REPLICAS] = {{.step = {{1, 2, 1, 0, 7}, {1, 2, 1, 0, 6}, {1, 2, 1, 0, 5}}},
                                   {.step = {{1, 2, 1, 0, 7}, {1, 2, 1, 1e-6F, 6}, {1, 2, 1, 0, 5}}}};
     (void)ctx;
-    run(r, "compare_every: 2");
+    run(r, &wk_mirrored, "compare_every: 2");
     assert_int_equal(PS_INTERNAL, r[0].error.code);
     assert_string_equal("before step 2 replica 1 has other variables, or is at another step, than replica 0",
                         r[0].error.text);
@@ -135,8 +137,31 @@ static void a_gradient_that_is_none_is_named(void **ctx)
     struct replica r[REPLICAS] = {{.step = {{1, 2, 1, 0, 7}, {1, 2, 1, 0, 6}}},
                                   {.step = {{1, 2, 1, 0, 7}, {1, 2, INFINITY, 0, 0}}}};
     (void)ctx;
-    run(r, "refuse_nonfinite: true");
+    run(r, &wk_mirrored, "refuse_nonfinite: true");
     assert_string_equal("variable 'net/dense/kernel': the gradient's element 0 is not finite", r[1].error.text);
+    assert_int_equal(PS_INVALID_ARGUMENT, r[1].error.code);
+    assert_int_equal(PS_ABORTED, r[0].error.code);
+    assert_string_equal(r[1].error.text, r[0].error.text);
+}
+
+// What replica 1 had of its own before a step is gone after it.
+static void one_replica_updates_the_variables_of_all(void **ctx)
+{
+    struct replica r[REPLICAS] = {{.step = {{4, 8, 1, 0, 6}, {4, 5, 1, 0, 5.2F}, {4, 4, 1, 0, 4.2F}}},
+                                  {.step = {{4, 8, 3, 0, 6}, {1, 5, 0, 1, 5.2F}, {0, 4, 0, 0, 4.2F}}}};
+    (void)ctx;
+    run(r, &wk_central_storage, "compare_every: 1");
+    for (int i = 0; i < REPLICAS; i++)
+        must(r[i].error.code, &r[i].error);
+}
+
+// What is wrong with one replica's gradient is told to the one that would update.
+static void a_gradient_that_is_none_updates_nothing(void **ctx)
+{
+    struct replica r[REPLICAS] = {{.step = {{1, 2, 1, 0, 7}, {1, 2, 1, 0, 0}}},
+                                  {.step = {{1, 2, 1, 0, 7}, {1, 2, INFINITY, 0, 0}}}};
+    (void)ctx;
+    run(r, &wk_central_storage, "refuse_nonfinite: true");
     assert_int_equal(PS_INVALID_ARGUMENT, r[1].error.code);
     assert_int_equal(PS_ABORTED, r[0].error.code);
     assert_string_equal(r[1].error.text, r[0].error.text);
@@ -148,6 +173,8 @@ int main(void)
         cmocka_unit_test(gradients_are_weighted_by_rows),
         cmocka_unit_test(replicas_that_differ_are_found),
         cmocka_unit_test(a_gradient_that_is_none_is_named),
+        cmocka_unit_test(one_replica_updates_the_variables_of_all),
+        cmocka_unit_test(a_gradient_that_is_none_updates_nothing),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
