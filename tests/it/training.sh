@@ -112,7 +112,7 @@ ok "--resume and --evaluate" fails_with 64 "--resume is of a training" trains --
 ok "--json alone" fails_with 64 "--json goes with --evaluate or --profile alone" trains --json
 ok "--evaluate without weights" fails_with 66 "none.safetensors" trains --evaluate --set output=none.safetensors
 ok "--resume without checkpoints" fails_with 78 "the job writes no checkpoints" trains --resume --set 'callbacks=[]'
-ok "--resume of another job" fails_with 78 "but this one has batch_size=32" trains --resume --set batch_size=32
+ok "--resume of another job" fails_with 78 "but this one has seed=32" trains --resume --set seed=32
 ok "a log where there is no folder" fails_with 73 "callback csv_log: no/log.csv: No such file" trains \
     --set 'callbacks=[{name: csv_log, path: no/log.csv}]'
 ok "checkpoints where there is a file" fails_with 73 "callback checkpoint: job.yaml/ck" trains \
