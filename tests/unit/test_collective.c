@@ -19,7 +19,10 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/rpc/client.h"
+#include "common/rpc/server.h"
+#include "common/wire/wire.h"
 #include "proto/paramserver.pb-c.h"
+#include "proto/worker.pb-c.h"
 #include "workerd/collective/collective.h"
 
 enum { WORKERS = 4, DEVICES = 3, COUNT = 100003 };
@@ -431,6 +434,79 @@ static enum ps_code ask(struct ps_client *client, uint32_t rank, int method)
     return a.code;
 }
 
+// A member that meets the others and is gone before they share memory.
+static void who_is_lost_before_memory_is_shared_ends_nobody(void **ctx)
+{
+    struct worker w[2] = {worker_of(0, 3, 1, 3), worker_of(2, 3, 1, 3)};
+    struct ps_client *client = ps_client_create(address, 1);
+    struct ps_slices request = PS_SLICES_EMPTY;
+    struct answer a = {.lock = PTHREAD_MUTEX_INITIALIZER, .came = PTHREAD_COND_INITIALIZER};
+    Paramserver__V1__RendezvousRequest r = PARAMSERVER__V1__RENDEZVOUS_REQUEST__INIT;
+    (void)ctx;
+    for (int i = 0; i < 2; i++) {
+        w[i].options.shares_memory = true;
+        w[i].options.host = "one";
+        w[i].options.min_workers = 2;
+        pthread_create(&w[i].thread, NULL, run_worker, &w[i]);
+    }
+    while (ask(client, 0, PARAMSERVER__V1__METHOD__ABORT) != PS_FAILED_PRECONDITION)
+        usleep(1000);  // it does not listen yet
+    r.protocol = PS_PROTOCOL;
+    r.job = "job";
+    r.rank = 1;
+    r.workers = 3;
+    r.configuration = "seed=1\n";
+    r.host = "one";
+    ps_msg_pack(&r.base, NULL, &request);
+    ps_client_call(client, 0, PARAMSERVER__V1__METHOD__RENDEZVOUS, false, ps_now() + 20 * PS_SECOND, &request,
+                   on_answer, &a);
+    for (int i = 0; i < 2; i++)
+        pthread_join(w[i].thread, NULL);
+    ps_client_stop(client);
+    ps_client_destroy(client);
+    for (int i = 0; i < 2; i++) {
+        if (w[i].error.code)
+            fail_msg("%s", w[i].error.text);
+        assert_int_equal(1, w[i].replica[0].met);
+    }
+}
+
+// Answers with a session of workers that do not exist.
+static void on_strange_rendezvous(void *ctx, struct ps_call *call)
+{
+    uint32_t rank[] = {1, 1U << 24};
+    char *host[] = {"", ""};
+    struct ps_slices body = PS_SLICES_EMPTY;
+    Paramserver__V1__RendezvousReply r = PARAMSERVER__V1__RENDEZVOUS_REPLY__INIT;
+    memcpy(rank, ctx, sizeof rank);
+    r.session = 1;
+    r.rank = rank;
+    r.n_rank = r.n_host = 2;
+    r.host = host;
+    ps_msg_pack(&r.base, NULL, &body);
+    ps_call_reply(call, PS_OK, NULL, &body);
+}
+
+static void a_session_of_strange_workers_is_refused(void **ctx)
+{
+    static uint32_t ranks[][2] = {{1, 1U << 24}, {1, 1}, {1, 0}};
+    (void)ctx;
+    for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++) {
+        const struct ps_server_options options = {.threads = 1, .call = on_strange_rendezvous, .ctx = ranks[i]};
+        struct worker guest = worker_of(1, 2, 1, 1);
+        struct ps_server *server;
+        struct ps_error e;
+        guest.options.timeout = PS_SECOND;
+        assert_int_equal(PS_OK, ps_server_start(address, 1, &options, &server, &e));
+        run_worker(&guest);
+        ps_server_stop(server, PS_SECOND);
+        ps_server_destroy(server);
+        assert_int_equal(PS_INVALID_ARGUMENT, guest.error.code);
+        if (!strstr(guest.error.text, "which is not this one's"))
+            fail_msg("%s", guest.error.text);
+    }
+}
+
 // While a job goes on, and before all have come, nobody else can end it or come in.
 static void who_does_not_belong_changes_nothing(void **ctx)
 {
@@ -518,6 +594,8 @@ int main(void)
         cmocka_unit_test(half_goes_on_with_the_lowest_alone),
         cmocka_unit_test(who_is_missing_is_named),
         cmocka_unit_test(strangers_are_refused),
+        cmocka_unit_test(who_is_lost_before_memory_is_shared_ends_nobody),
+        cmocka_unit_test(a_session_of_strange_workers_is_refused),
         cmocka_unit_test(who_does_not_belong_changes_nothing),
         cmocka_unit_test(a_rank_is_there_once),
         cmocka_unit_test(a_signal_ends_the_waiting),

@@ -477,7 +477,12 @@ static enum ps_code peers_meet(struct wk_peers *p, bool admits, const char *why,
         return e->code;
     struct session *s = session_create(p);
     session_begin(s);
-    return wk_formation_share_memory(&s->f, e);
+    if (wk_formation_share_memory(&s->f, e) != PS_ABORTED)
+        return e->code;
+    // A member is lost already: the first reduction says so, and those that are left meet anew.
+    wk_ring_fail(s->f.ring, PS_ABORTED, e->text);
+    e->code = PS_OK;
+    return PS_OK;
 }
 
 // ---- a session ends -----------------------------------------------------------------------------------------------

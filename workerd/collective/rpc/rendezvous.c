@@ -427,13 +427,21 @@ static enum ps_code rendezvous_host(struct wk_rendezvous *v, bool admits, struct
 
 // ---- the others ---------------------------------------------------------------------------------------------------
 
+// This worker and others, ascending, each with its host.
+static bool rendezvous_is_session(const struct wk_rendezvous *v, const Paramserver__V1__RendezvousReply *r)
+{
+    bool is_of_it = false, is_well = r->n_host == r->n_rank;
+    for (size_t k = 0; k < r->n_rank; k++) {
+        is_of_it |= r->rank[k] == v->options->rank;
+        is_well &= r->rank[k] < v->options->workers && (k == 0 || r->rank[k - 1] < r->rank[k]);
+    }
+    return is_of_it && is_well;
+}
+
 // locked
 static void rendezvous_take_session(struct wk_rendezvous *v, const Paramserver__V1__RendezvousReply *r)
 {
-    bool is_of_it = false;
-    for (size_t k = 0; k < r->n_rank; k++)
-        is_of_it |= r->rank[k] == v->options->rank;
-    if (!is_of_it || r->n_rank > v->options->workers || r->n_host != r->n_rank) {
+    if (!rendezvous_is_session(v, r)) {
         ps_fail(&v->said, PS_INVALID_ARGUMENT,
                 "the host answers with a session of %zu workers, which is not this one's", r->n_rank);
         return;
