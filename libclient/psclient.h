@@ -344,8 +344,8 @@ void psc_pull(psc_client *client, const psc_tensor *tensors, size_t n, uint64_t 
 void psc_pull_averages(psc_client *client, const psc_tensor *tensors, size_t n, uint64_t round, psc_callback callback,
                        void *arg, psc_op **op);
 
-// What a training that goes on from a checkpoint brings: overwrites, of trained variables, a slot of their rule, counted
-// from 1 (0: the values), and says how often the rule has been applied to them (0: as before).
+// What a training that goes on from a checkpoint brings: overwrites, of trained variables, a slot of their rule,
+// counted from 1 (0: the values), and says how often the rule has been applied to them (0: as before).
 void psc_put_state(psc_client *client, const psc_tensor *tensors, size_t n, uint32_t slot, uint64_t steps,
                    psc_callback callback, void *arg, psc_op **op);
 // A pull of a slot in the place of the values. It waits for no round. FAILED_PRECONDITION: a variable has no such slot.
