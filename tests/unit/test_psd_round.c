@@ -977,8 +977,7 @@ static struct answer put_part(struct cluster *c, uint32_t partition, uint64_t fi
 
 static void open_adam(struct cluster *c)
 {
-    static const struct variable v[] = {{"w", 4, 1, true, "adam", {{"beta_1", 0.5}, {"beta_2", 0.5}}},
-                                        {"frozen", 4, 1}};
+    static const struct variable v[] = {{"w", 4, 1, true, "adam", {{"beta_1", 0.5}, {"beta_2", 0.5}}}};
     cluster_open(c, 1, 1, MEMORY, v, 1);
     cluster_start(c);
 }

@@ -247,7 +247,7 @@ static void home_pull_buckets(struct wk_parameter_server_state *s)
         struct wk_bucket *b = &s->bucket[i];
         b->pushes = false;
         b->pulls = true;
-        psc_pull(s->client, s->weights + b->first, b->n, 0, home_span(b), b, &b->op);
+        psc_pull(s->reader ? s->reader : s->client, s->weights + b->first, b->n, 0, home_span(b), b, &b->op);
     }
 }
 
@@ -517,7 +517,7 @@ static enum ps_code home_tell_rate(void *state, struct ps_error *e)
 static enum ps_code home_save(void *state, struct wk_checkpoint *to, struct ps_error *e)
 {
     struct wk_parameter_server_state *s = state;
-    if (s->update != PSC_SYNC && !s->reader) {
+    if (s->update != PSC_SYNC) {
         home_pull_buckets(s);
         if (home_settle_buckets(s, e))
             return e->code;
