@@ -96,6 +96,26 @@ for update in async ssp; do
     ok "and have pushed 40 more" test "$(iterations now)" = 60
 done
 
+# A signal: what the servers have by then, slots and iterations too, is what the training goes on with.
+one_server() {
+    exec timeout 200 "$workerd" "${common[@]}" --ps "$peers" --workers 1 --rank 0 --set strategy.name=parameter_server \
+        --set on_existing=replace --set epochs=4 "${rule[@]}" --set "$(kept "stopped-$1")" --set strategy.update="$@"
+}
+every='every_seconds: 1000'
+train one_device "${rule[@]}" --set epochs=4 --set output=whole.safetensors
+for update in sync async; do
+    mkfifo "ready-$update"
+    one_server $update --set delay_ms=100 --set output=part.safetensors --ready-fd 3 3>"ready-$update" >stopped.log 2>&1 &
+    read -r _ <"ready-$update"
+    sleep 1
+    kill -TERM $!
+    wait $!
+    ok "$update: is stopped by a signal" grep -q "stopped by signal 15" stopped.log
+    ok "goes on" eval "(one_server $update --resume --set output=stopped.safetensors)"
+    ok "as if it had not been" same -a whole.safetensors stopped.safetensors 1e-5
+done
+every='keep: 1'
+
 # ---- what is refused ----------------------------------------------------------------------------------------------
 
 ok "another optimizer" fails_with 78 "is of a job with optimizer" train one_device --resume --set "$momentum" --set "$(kept of-async)"

@@ -989,8 +989,8 @@ static void assert_slot(struct cluster *c, uint32_t slot, float first, float sec
     assert_true(found[0] == first && found[1] == second && found[2] == second && found[3] == second);
 }
 
-// What a training that goes on from a checkpoint puts: slots, and how often the rule has been applied, from which Adam's
-// step follows, of a rate of 0.001: (0.5 / 0.75) / sqrt(0.5 / 0.75) the second time, 1 the first time.
+// What a training that goes on from a checkpoint puts: slots, and how often the rule has been applied, from which
+// Adam's step follows, of a rate of 0.001: (0.5 / 0.75) / sqrt(0.5 / 0.75) the second time, 1 the first time.
 static void test_slots_are_put_and_read(void **state)
 {
     struct cluster c;

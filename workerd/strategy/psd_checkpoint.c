@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A checkpoint of what the ps tasks keep: the worker that writes it pulls the slots of the rule. A training that goes on
-// from one begins with worker 0's putting values, slots and how often the rule has been applied, while all wait; the job
-// is another run, whose rounds and clocks are counted from 0 again.
+// A checkpoint of what the ps tasks keep: the worker that writes it pulls the slots of the rule. A training that goes
+// on from one begins with worker 0's putting values, slots and how often the rule has been applied, while all wait; the
+// job is another run, whose rounds and clocks are counted from 0 again.
 #include <stdlib.h>
 
 #include "common/base/alloc.h"
