@@ -184,7 +184,16 @@ static void lease_begin(const struct control_call *v, Paramserver__V1__LeaseRequ
 {
     request->examples = v->examples;
     request->want = v->want;
+    request->begin = request->epoch == v->client->skip_epoch ? v->client->skip : 0;
     control_begin(v, &request->base, PSC__NO_LIMIT);
+}
+
+void psc_skip_examples(psc_client *c, uint64_t epoch, uint64_t examples)
+{
+    psc__lock(c);
+    c->skip_epoch = epoch;
+    c->skip = examples;
+    psc__unlock(c);
 }
 
 void psc__lease(struct psc_client *c, uint64_t epoch, uint64_t examples, uint64_t want, uint64_t round,

@@ -94,6 +94,8 @@ struct psc__op_spec {
     psc_seen *seen;  // psc_get_newer
     uint64_t round, examples;
     bool atomic, refuse_nonfinite, averages;
+    uint32_t slot;   // psc_put_state, psc_pull_slot
+    uint64_t steps;  // psc_put_state
     psc_callback callback;
     void *arg;
     psc_op **handle;
@@ -128,6 +130,8 @@ struct psc_op {
     int method;
     uint64_t round, examples;
     bool atomic, refuse_nonfinite, averages;
+    uint32_t slot;
+    uint64_t steps;
     psc_seen *seen;
     uint32_t n_tensors;
     uint64_t started, deadline;  // deadline UINT64_MAX: waits for a round, as long as the job is healthy

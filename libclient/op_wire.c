@@ -14,8 +14,8 @@
 
 // Field numbers.
 enum { REQUEST_CALLER = 1, REQUEST_TENSORS = 2, REQUEST_ROUND = 3 };
-enum { UPDATE_EXAMPLES = 4, UPDATE_REFUSE_NONFINITE, UPDATE_ATOMIC_BYTES };
-enum { READ_OFFSET = 4, READ_SNAPSHOT, READ_IF_NEWER = 7, READ_AVERAGES };
+enum { UPDATE_EXAMPLES = 4, UPDATE_REFUSE_NONFINITE, UPDATE_ATOMIC_BYTES, UPDATE_SLOT, UPDATE_STEPS };
+enum { READ_OFFSET = 4, READ_SNAPSHOT, READ_IF_NEWER = 7, READ_AVERAGES, READ_SLOT };
 
 // A range of a partition; of the whole partition, 0 and 0.
 static struct ps_tensor_head wire_tensor(const struct psc_op *op, const struct psc__op_request *r,
@@ -117,7 +117,8 @@ static bool wire_pack_update(struct psc_op *op, const struct psc__op_request *r,
 {
     uint64_t atomic = op->atomic ? op->per_task[r->per_task].bytes : 0;
     size_t more = ps_uint_size(op->round) + ps_uint_size(op->examples) + ps_uint_size(op->refuse_nonfinite) +
-                  ps_uint_size(atomic) + (r->is.bytes ? ps_length_size(r->is.bytes) : 0);
+                  ps_uint_size(atomic) + ps_uint_size(op->slot) + ps_uint_size(op->steps) +
+                  (r->is.bytes ? ps_length_size(r->is.bytes) : 0);
     uint8_t *to = wire_begin(op, r, more, s);
     if (!to)
         return false;
@@ -125,6 +126,8 @@ static bool wire_pack_update(struct psc_op *op, const struct psc__op_request *r,
     to = ps_put_uint(to, UPDATE_EXAMPLES, op->examples);
     to = ps_put_uint(to, UPDATE_REFUSE_NONFINITE, op->refuse_nonfinite);
     to = ps_put_uint(to, UPDATE_ATOMIC_BYTES, atomic);
+    to = ps_put_uint(to, UPDATE_SLOT, op->slot);
+    to = ps_put_uint(to, UPDATE_STEPS, op->steps);
     if (r->is.bytes)
         ps_put_length(to, PS_PAYLOAD_FIELD, r->is.bytes);
     return true;
@@ -134,7 +137,7 @@ static bool wire_pack_read(const struct psc_op *op, const struct psc__op_request
 {
     bool newer = op->seen != NULL;
     size_t more = ps_uint_size(op->round) + ps_uint_size(r->offset) + ps_uint_size(r->snapshot) + ps_uint_size(newer) +
-                  ps_uint_size(op->averages);
+                  ps_uint_size(op->averages) + ps_uint_size(op->slot);
     uint8_t *to = wire_begin(op, r, more, s);
     if (!to)
         return false;
@@ -142,7 +145,8 @@ static bool wire_pack_read(const struct psc_op *op, const struct psc__op_request
     to = ps_put_uint(to, READ_OFFSET, r->offset);
     to = ps_put_uint(to, READ_SNAPSHOT, r->snapshot);
     to = ps_put_uint(to, READ_IF_NEWER, newer);
-    ps_put_uint(to, READ_AVERAGES, op->averages);
+    to = ps_put_uint(to, READ_AVERAGES, op->averages);
+    ps_put_uint(to, READ_SLOT, op->slot);
     return true;
 }
 

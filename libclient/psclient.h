@@ -344,6 +344,14 @@ void psc_pull(psc_client *client, const psc_tensor *tensors, size_t n, uint64_t 
 void psc_pull_averages(psc_client *client, const psc_tensor *tensors, size_t n, uint64_t round, psc_callback callback,
                        void *arg, psc_op **op);
 
+// What a training that goes on from a checkpoint brings: overwrites, of trained variables, a slot of their rule,
+// counted from 1 (0: the values), and says how often the rule has been applied to them (0: as before).
+void psc_put_state(psc_client *client, const psc_tensor *tensors, size_t n, uint32_t slot, uint64_t steps,
+                   psc_callback callback, void *arg, psc_op **op);
+// A pull of a slot in the place of the values. It waits for no round. FAILED_PRECONDITION: a variable has no such slot.
+void psc_pull_slot(psc_client *client, const psc_tensor *tensors, size_t n, uint32_t slot, psc_callback callback,
+                   void *arg, psc_op **op);
+
 // Waits for op, as long as its own deadline, and frees it. result may be NULL. op NULL: RESOURCE_EXHAUSTED, there was
 // no memory for the operation.
 psc_code psc_wait(psc_op *op, psc_result *result, psc_error *error);
@@ -367,6 +375,9 @@ typedef struct psc_share {
 // workers ask; then its part of what dead workers have left; `round` is the last that this worker knows to be closed.
 psc_code psc_lease(psc_client *client, uint64_t epoch, uint64_t examples, uint64_t want, uint64_t round,
                    psc_share *share, psc_error *error);
+// Of the epoch that this client leases first, so many examples have been trained already (fewer than it has), and no
+// share has them; all workers say the same, before their first psc_lease.
+void psc_skip_examples(psc_client *client, uint64_t epoch, uint64_t examples);
 // async, ssp: the next share while the last one is still being trained, so that its first batch can be made meanwhile:
 // reports those before the last as done. Does not wait. count 0: there is nothing to give now; when the last is done
 // psc_lease says whether the epoch is. INVALID_ARGUMENT: in a sync job.

@@ -93,6 +93,7 @@ workerd_workerd_SOURCES = \
 	workerd/strategy/rounds.c workerd/strategy/rounds.h \
 	workerd/strategy/examples.c \
 	workerd/strategy/local_steps.c workerd/strategy/parameter_server.c workerd/strategy/parameter_server.h \
+	workerd/strategy/psd_checkpoint.c \
 	workerd/strategy/psd_home.c \
 	workerd/strategy/strategy.h
 workerd_workerd_LDADD = libwkweights.la libwkdata.la libwkvariables.la libnnreplica.la libwkcollective.la libpsclient.la \

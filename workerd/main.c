@@ -319,17 +319,6 @@ static enum ps_code workerd_find_checkpoint(struct wk_run *run, const struct opt
     if (o->resume && !writes)
         return ps_fail(e, PS_FAILED_PRECONDITION,
                        "%s: --resume: the job writes no checkpoints: it has no callback checkpoint or backup", o->job);
-    if (*path && !run->strategy->home->load) {
-        if (o->resume)
-            return ps_fail(e, PS_FAILED_PRECONDITION,
-                           "%s: --resume: strategy %s does not go on from a checkpoint: --set weights=%s begins with "
-                           "its weights",
-                           o->job, run->strategy->name, *path);
-        ps_warn("strategy %s does not go on from %s: begins anew; --set weights=%s begins with its weights",
-                run->strategy->name, *path, *path);
-        run->resume = NULL;
-        return PS_OK;
-    }
     if (*path)
         ps_info("goes on from %s", *path);
     else if (o->resume)

@@ -84,7 +84,8 @@ static void lease_forget(struct psd_member *m)
     m->before.count = m->lease.count = m->lease.steps = 0;
 }
 
-static void lease_begin_epoch(struct psd_control *c, uint64_t number, uint64_t examples)
+// begin: examples of it that have been trained before.
+static void lease_begin_epoch(struct psd_control *c, uint64_t number, uint64_t examples, uint64_t begin)
 {
     struct psd_epoch *d = &c->data;
     for (uint32_t i = 0; i < c->workers; i++)
@@ -92,7 +93,7 @@ static void lease_begin_epoch(struct psd_control *c, uint64_t number, uint64_t e
     d->number = number;
     d->examples = examples;
     d->over = false;
-    d->next = d->done = 0;
+    d->next = d->done = begin;
     d->sharers = 0;
     d->n_left = d->n_unfinished = 0;
 }
@@ -143,7 +144,7 @@ static int lease_take_async(struct psd_control *c, struct psd_member *m, const l
     d->done += m->before.count + m->lease.count;
     lease_forget(m);
     if (r->epoch > d->number || d->examples == 0)
-        lease_begin_epoch(c, r->epoch, r->examples);
+        lease_begin_epoch(c, r->epoch, r->examples, r->begin);
     m->lease = lease_take_range(d, r->want);
     m->lease_sequence = r->caller->sequence;
     *given = m->lease;
@@ -292,9 +293,9 @@ void psd_lease_assign(struct psd_job *job, struct psd_call **ready)
         return;
     }
     if (d->n_left == 0) {
-        uint64_t examples = d->examples, batch = d->batch;
-        lease_begin_epoch(c, asked, examples);
-        lease_put_back(d, (struct psd_assignment){0, batch, batch, examples, 0});
+        uint64_t examples = d->examples, batch = d->batch, begin = d->begin;
+        lease_begin_epoch(c, asked, examples, begin);
+        lease_put_back(d, (struct psd_assignment){begin, batch, batch, examples, 0});
     }
     lease_hand_out(c, ready);
 }
@@ -327,6 +328,7 @@ static int lease_take_sync(struct psd_control *c, struct psd_member *m, const le
     d->batch = r->want;
     d->rounds = r->rounds;
     d->examples = r->examples;
+    d->begin = r->begin;
     m->asks_epoch = r->epoch;
     m->asks_sequence = r->caller->sequence;
     m->asks_round = r->round;
@@ -369,7 +371,12 @@ static enum ps_code lease_check(const struct psd_control *c, const lease_t *r, s
                        "lease: the epoch has %" PRIu64 " examples elsewhere, %" PRIu64
                        " here: the workers' data differ",
                        d->examples, r->examples);
-    if (r->epoch > d->number + 1 || (begun && !d->over && r->epoch == d->number + 1))
+    if (r->begin >= r->examples)
+        return ps_fail(e, PS_INVALID_ARGUMENT,
+                       "lease: an epoch of %" PRIu64 " examples of which %" PRIu64
+                       " are trained: expected some that are not",
+                       r->examples, r->begin);
+    if ((begun && r->epoch > d->number + 1) || (begun && !d->over && r->epoch == d->number + 1))
         return ps_fail(e, PS_FAILED_PRECONDITION, "lease: epoch %" PRIu64 " is not over, %" PRIu64 " was asked for",
                        d->number, r->epoch);
     return PS_OK;
@@ -392,6 +399,8 @@ int psd_lease_take(struct psd_job *job, struct psd_member *m, const lease_t *r, 
         return PS_OK;
     if (lease_reserve(c, e))
         return (int)e->code;
+    if (!d->examples)
+        d->number = r->epoch;
     if (r->ahead && m->lease.count && r->epoch == d->number) {
         lease_take_ahead(c, m, r, given);
         return PS_OK;

@@ -125,6 +125,7 @@ struct psd_unfinished {
 struct psd_epoch {
     uint64_t number, examples, batch;       // batch: sync
     uint64_t rounds;                        // sync: batches that are handed out at once; 0: all
+    uint64_t begin;                         // sync: examples before the first that is handed out, of the next epoch
     bool over;                              // for everyone
     uint64_t next;                          // async: examples below it have been given out
     uint64_t done;                          // trained

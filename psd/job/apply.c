@@ -98,16 +98,15 @@ static bool change_run(void *arg, size_t first, const void *data, size_t n)
     return true;
 }
 
-// What no extent writes: all around a slice, the slots of what is no rule's update.
-static void copy_the_rest(enum psd_effect how, const struct psd_extent *extent, const struct psd_block *b,
-                          struct psd_page *out)
+// What no extent writes: all around a slice or a slot, the slots of what is no rule's update.
+static void copy_the_rest(const struct psd_update *u, const struct psd_block *b, struct psd_page *out)
 {
     size_t from = psd_slot_offset(b->value_bytes, 0);
     if (out == b->page)
         return;
-    if (extent->count < b->count)
+    if (u->extents->count < b->count || u->slot)
         memcpy(out->data, b->page->data, b->page->bytes);
-    else if (how != PSD_RULE && b->page->bytes > from)
+    else if (u->how != PSD_RULE && b->page->bytes > from)
         memcpy(out->data + from, b->page->data + from, b->page->bytes - from);
 }
 
@@ -130,17 +129,19 @@ static void update_fill(void *arg, struct psd_block *b, struct psd_page *out)
         put_strings(u->extents, b, out, u->feed);
         return;
     }
-    copy_the_rest(u->how, u->extents, b, out);
+    copy_the_rest(u, b, out);
     if (u->how == PSD_RULE)
         psd_step_init(&c.step, u->job, v, b, 0);
     for (size_t i = 0; i < u->n; i++) {
         struct psd_extent *extent = &u->extents[i];
         c.offset = extent->offset * (size / c.size);
+        if (u->slot)  // of bytes, as what is put always is
+            c.offset += psd_slot_offset(b->value_bytes, (int)u->slot - 1);
         c.nonfinite = 0;
         psd_feed_walk(u->feed, extent->at, extent->bytes, c.size, change_run, &c);
         extent->nonfinite = (uint32_t)c.nonfinite;
     }
-    b->steps += u->how == PSD_RULE;
+    b->steps = u->steps ? u->steps : b->steps + (u->how == PSD_RULE);
 }
 
 size_t psd_update_page_bytes(const struct psd_extent *p)

@@ -23,8 +23,10 @@ struct psd_update {
     size_t n;
     struct psd_feed *feed;
     const struct psd_request_id *id;
-    bool promised;  // as in psd_write
-    bool count;     // each extent's nonfinite is set, while its numbers are in the cache
+    bool promised;   // as in psd_write
+    bool count;      // each extent's nonfinite is set, while its numbers are in the cache
+    uint32_t slot;   // PSD_PUT: overwrites this one, counted from 1; 0: the values
+    uint64_t steps;  // PSD_PUT: that the block has had from then on; 0: as before
 };
 
 // psd_block_write of it. The job's snapshot lock is held, shared or exclusive.

@@ -221,3 +221,14 @@ enum ps_code psd_job_locate(const struct psd_job *job, Paramserver__V1__Tensor *
     }
     return PS_OK;
 }
+
+enum ps_code psd_extents_check_slot(const struct psd_extents *extents, uint32_t slot, struct ps_error *e)
+{
+    for (size_t i = 0; i < extents->n; i++) {
+        const struct psd_variable *v = extents->v[i].variable;
+        if (slot > (uint32_t)v->blank.slots)
+            return ps_fail(e, PS_FAILED_PRECONDITION, "variable '%s' has %d slots, the request is for number %" PRIu32,
+                           v->name, v->blank.slots, slot);
+    }
+    return PS_OK;
+}

@@ -39,6 +39,8 @@ enum psd_access { PSD_READ, PSD_UPDATE, PSD_PUSH };
 enum ps_code psd_job_locate(const struct psd_job *job, Paramserver__V1__Tensor *const *tensors, size_t n,
                             enum psd_access access, size_t payload, struct psd_extents *extents, struct ps_error *e);
 void psd_extents_free(struct psd_extents *extents);
+// Has each variable this slot, counted from 1? 0: none is asked for. FAILED_PRECONDITION: one has not.
+enum ps_code psd_extents_check_slot(const struct psd_extents *extents, uint32_t slot, struct ps_error *e);
 
 // The index past the last of the extents from i on that lie in the block of extent i.
 static inline size_t psd_extents_block_end(const struct psd_extents *extents, size_t i)

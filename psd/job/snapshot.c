@@ -193,14 +193,21 @@ struct psd_pinned psd_pin(const struct psd_extent *p)
     return pin_by(p, psd_block_pin);
 }
 
-struct psd_pinned psd_pin_average(const struct psd_extent *p)
+// The slot that a part is, from 0; -1: it is the value. The block's lock is held.
+static int snapshot_slot_of(const struct psd_variable *v, const struct psd_block *b, int part)
 {
-    const struct psd_variable *v = p->variable;
-    const int slot = v->rule && v->trainable ? ps_rule_average_slot(v->rule, v->hyper) : -1;
+    if (part != PSD_AVERAGE)
+        return part - 1;
+    return v->rule && v->trainable && b->steps > 0 ? ps_rule_average_slot(v->rule, v->hyper) : -1;
+}
+
+struct psd_pinned psd_pin_part(const struct psd_extent *p, int part)
+{
     struct psd_block *b = psd_extent_block(p);
     pthread_mutex_lock(&b->lock);
+    const int slot = snapshot_slot_of(p->variable, b, part);
     struct psd_pinned out = {.page = psd_block_pin(b), .version = b->version, .round = b->round};
-    if (slot >= 0 && b->steps > 0)
+    if (slot >= 0)
         out.from = psd_slot_offset(b->value_bytes, slot);
     pthread_mutex_unlock(&b->lock);
     return out;

@@ -53,8 +53,10 @@ void psd_snapshots_fini(struct psd_snapshots *all);  // drops all of them
 
 // Pins an extent's block; the job's snapshot lock is held.
 struct psd_pinned psd_pin(const struct psd_extent *extent);
-// Likewise, to read the average of its weights; where none is kept, or there was no gradient yet, the value.
-struct psd_pinned psd_pin_average(const struct psd_extent *extent);
+// Likewise, to read something else than the value: a slot of the rule, counted from 1, or PSD_AVERAGE: the average of
+// its weights; where none is kept, or there was no gradient yet, the value.
+enum { PSD_AVERAGE = -1, PSD_VALUE = 0 };
+struct psd_pinned psd_pin_part(const struct psd_extent *extent, int part);
 // Bytes of an extent of strings as they are in a payload; page: its block's.
 uint32_t psd_strings_bytes(const struct psd_extent *extent, const struct psd_page *page);
 

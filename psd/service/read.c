@@ -222,7 +222,7 @@ static int pull_from(struct psd_request *t, const Paramserver__V1__ReadRequest *
     struct part part = find_part(extents, from, r->offset);
     if (psd_reply_init(&builder, 0, extents->v + part.from, part.n, &t->error))
         return (int)t->error.code;
-    psd_reply_add_values(&builder, t->job, extents->v + part.from, part.n, r->averages);
+    psd_reply_add_values(&builder, t->job, extents->v + part.from, part.n, r->averages ? PSD_AVERAGE : (int)r->slot);
     out.generation = t->core->generation;
     out.next_offset = part.next_offset;
     out.round = psd_sync_least_closed(extents);
@@ -277,6 +277,8 @@ int psd_pull(struct psd_request *t)
         code = (int)read_locate(t, r, &extents);
     if (code == PS_OK)
         code = (int)check_no_strings(&extents, &t->error);
+    if (code == PS_OK)
+        code = (int)psd_extents_check_slot(&extents, r->slot, &t->error);
     if (code == PS_OK)
         code = r->round ? pull_wait(t, &extents) : pull_from(t, r, &extents);
     psd_extents_free(&extents);

@@ -214,6 +214,17 @@ static enum ps_code check_atomic(struct update *u)
     return PS_OK;
 }
 
+// What a Put overwrites beside values.
+static enum ps_code check_slot(struct update *u)
+{
+    const Paramserver__V1__UpdateRequest *r = u->request;
+    struct ps_error *e = &u->t->error;
+    if ((r->slot || r->steps) && (u->method != PARAMSERVER__V1__METHOD__PUT || r->atomic_bytes))
+        return ps_fail(e, PS_INVALID_ARGUMENT,
+                       "slot %" PRIu32 " and steps %" PRIu64 ": expected a Put that is not atomic", r->slot, r->steps);
+    return psd_extents_check_slot(&u->extents, r->slot, e);
+}
+
 // The values of a PushPull go back in one message.
 static enum ps_code check_pull(struct update *u)
 {
@@ -429,7 +440,9 @@ static enum ps_code apply_now(struct update *u, size_t i, size_t end, struct app
                                 .n = end - i,
                                 .feed = &u->feed,
                                 .id = &u->id,
-                                .count = u->push};
+                                .count = u->push,
+                                .slot = u->request->slot,
+                                .steps = u->request->steps};
     enum psd_written written;
     do {
         update.promised = r->promised;
@@ -572,7 +585,7 @@ static int push_pull_resume(struct psd_request *q)
     if (code != PS_OK)
         return code;
     out.round = psd_sync_least_closed(&w->extents);
-    psd_reply_add_values(&w->builder, q->job, w->extents.v, w->extents.n, false);
+    psd_reply_add_values(&w->builder, q->job, w->extents.v, w->extents.n, PSD_VALUE);
     out.generation = q->core->generation;
     out.n_results = w->n_results;
     out.results = w->pointers;
@@ -607,7 +620,8 @@ static int push_pull_wait(struct update *u)
 // What is wrong with the request itself. Nothing is taken in of its client either.
 static enum ps_code update_check(struct update *u)
 {
-    if (check_sequence(u->t) || update_locate(u) || check_atomic(u) || check_pull(u) || (u->push && check_finite(u)))
+    if (check_sequence(u->t) || update_locate(u) || check_atomic(u) || check_slot(u) || check_pull(u) ||
+        (u->push && check_finite(u)))
         return u->t->error.code;
     return PS_OK;
 }

@@ -444,8 +444,9 @@ static inline struct pushed push(struct cluster *c, uint32_t rank, uint32_t part
     return out;
 }
 
-// Elements of a partition, from its first on, by Get or by Pull; averages: of the weights, which a Pull has.
-static inline void read_by(struct cluster *c, uint32_t partition, uint64_t count, bool averages, float *to)
+// Elements of a partition, from its first on, by Get or by Pull, which has averages of weights and slots, from 1.
+static inline struct answer read_part(struct cluster *c, uint32_t partition, uint64_t count, bool averages,
+                                      uint32_t slot, float *to)
 {
     const Paramserver__V1__Partition *p = &c->p[partition];
     Paramserver__V1__ReadRequest r = PARAMSERVER__V1__READ_REQUEST__INIT;
@@ -457,16 +458,25 @@ static inline void read_by(struct cluster *c, uint32_t partition, uint64_t count
     r.tensors = tensors;
     r.n_tensors = 1;
     r.averages = averages;
+    r.slot = slot;
     t.variable = c->v[p->variable].name;
     t.first = p->first;
     t.count = count;
-    struct answer a = ask(c->task[p->task].core, averages ? M(PULL) : M(GET), &r.base, NULL,
+    struct answer a = ask(c->task[p->task].core, averages || slot ? M(PULL) : M(GET), &r.base, NULL,
                           &paramserver__v1__read_reply__descriptor, &reply, &bytes);
-    if (a.code || bytes.len != count * sizeof *to)
-        fail_msg("get: %s, %zu bytes", a.text, bytes.len);
+    if (a.code == PS_OK && bytes.len != count * sizeof *to)
+        fail_msg("read: %zu bytes", bytes.len);
     ps_slices_copy_out(&bytes, 0, bytes.len, to);
     ps_slices_clear(&bytes);
     ps_msg_free(reply);
+    return a;
+}
+
+static inline void read_by(struct cluster *c, uint32_t partition, uint64_t count, bool averages, float *to)
+{
+    struct answer a = read_part(c, partition, count, averages, 0, to);
+    if (a.code)
+        fail_msg("get: %s", a.text);
 }
 
 static inline void read_values(struct cluster *c, uint32_t partition, uint64_t count, float *to)

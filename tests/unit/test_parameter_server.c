@@ -173,6 +173,28 @@ void psc_pull_averages(psc_client *c, const psc_tensor *tensors, size_t n, uint6
     psc_pull(c, tensors, n, round, callback, arg, op);
 }
 
+void psc_pull_slot(psc_client *c, const psc_tensor *tensors, size_t n, uint32_t slot, psc_callback callback, void *arg,
+                   psc_op **op)
+{
+    (void)tensors, (void)callback, (void)arg;
+    say("slot %u of %zu ", (unsigned)slot, n);
+    begin_op(0, (psc_result){.version = c->version}, op);
+}
+
+void psc_put_state(psc_client *c, const psc_tensor *tensors, size_t n, uint32_t slot, uint64_t steps,
+                   psc_callback callback, void *arg, psc_op **op)
+{
+    (void)tensors, (void)callback, (void)arg;
+    say("state %u of %zu at %u ", (unsigned)slot, n, (unsigned)steps);
+    begin_op(0, (psc_result){.version = ++c->version}, op);
+}
+
+void psc_skip_examples(psc_client *c, uint64_t epoch, uint64_t examples)
+{
+    (void)c;
+    say("skip %u of %u ", (unsigned)examples, (unsigned)epoch);
+}
+
 void psc_push(psc_client *c, const psc_tensor *tensors, size_t n, const psc_push_options *options,
               psc_callback callback, void *arg, psc_op **op)
 {

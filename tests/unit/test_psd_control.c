@@ -972,6 +972,36 @@ static void assert_lease(struct answer *a, uint64_t first, uint64_t count)
     ps_slices_clear(&a->body);
 }
 
+// A job that goes on from a checkpoint: any epoch is the first, and what has been trained of it is not given out.
+static void test_lease_goes_on(void **state)
+{
+    struct job j;
+    struct answer a;
+    Paramserver__V1__LeaseRequest r = PARAMSERVER__V1__LEASE_REQUEST__INIT;
+    Paramserver__V1__Caller caller = caller_of(0, 1);
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    assert_int_equal(leave(j.core, 1, NULL).code, PS_OK);
+    r.caller = &caller;
+    r.epoch = 5;
+    r.examples = r.begin = 100;
+    r.want = 30;
+    ask_later(j.core, &a, M(LEASE), &r.base, NULL, UINT64_MAX);
+    assert_int_equal(a.code, PS_INVALID_ARGUMENT);
+    r.begin = 60;
+    ask_later(j.core, &a, M(LEASE), &r.base, NULL, UINT64_MAX);
+    assert_lease(&a, 60, 30);
+    lease(j.core, &a, 0, 2, 5);
+    assert_lease(&a, 90, 10);
+    lease(j.core, &a, 0, 3, 7);
+    assert_int_equal(a.code, PS_FAILED_PRECONDITION);
+    lease(j.core, &a, 0, 4, 5);
+    assert_lease(&a, 0, 0);
+    lease(j.core, &a, 0, 5, 6);
+    assert_lease(&a, 0, 30);
+    psd_core_destroy(j.core);
+}
+
 // An epoch is one joint pass: retries get the same range, a dead worker's comes back, who is first waits for the rest.
 static void test_leases(void **state)
 {
@@ -1092,6 +1122,7 @@ int main(void)
         cmocka_unit_test(test_leave_opens_barrier),
         cmocka_unit_test(test_leases),
         cmocka_unit_test(test_late_lease),
+        cmocka_unit_test(test_lease_goes_on),
         cmocka_unit_test(test_lease_of_one_who_returns),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

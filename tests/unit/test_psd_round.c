@@ -951,6 +951,80 @@ static void test_averages_are_read(void **state)
     cluster_close(&c);
 }
 
+// The same number into elements [first, first + count) of a partition, or of a slot, from 1.
+static struct answer put_part(struct cluster *c, uint32_t partition, uint64_t first, uint64_t count, uint32_t slot,
+                              uint64_t steps, float value)
+{
+    const float v[] = {value, value, value, value};
+    Paramserver__V1__UpdateRequest r = PARAMSERVER__V1__UPDATE_REQUEST__INIT;
+    Paramserver__V1__Tensor t = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&t};
+    Paramserver__V1__Caller caller = c->callers[0];
+    struct ps_slices payload = PS_SLICES_EMPTY;
+    caller.sequence = caller.oldest = ++c->sequence[0];
+    r.caller = &caller;
+    r.tensors = tensors;
+    r.n_tensors = 1;
+    r.slot = slot;
+    r.steps = steps;
+    t.variable = c->v[c->p[partition].variable].name;
+    t.dtype = PARAMSERVER__V1__DTYPE__FLOAT32;
+    t.first = c->p[partition].first + first;
+    t.count = count;
+    ps_slices_add(&payload, ps_slice_copy(v, count * sizeof *v));
+    return ask(c->task[c->p[partition].task].core, M(PUT), &r.base, &payload,
+               &paramserver__v1__update_reply__descriptor, NULL, NULL);
+}
+
+static void open_adam(struct cluster *c)
+{
+    static const struct variable v[] = {{"w", 4, 1, true, "adam", {{"beta_1", 0.5}, {"beta_2", 0.5}}}};
+    cluster_open(c, 1, 1, MEMORY, v, 1);
+    cluster_start(c);
+}
+
+static void assert_slot(struct cluster *c, uint32_t slot, float first, float second)
+{
+    float found[4];
+    assert_int_equal(read_part(c, 0, 4, false, slot, found).code, PS_OK);
+    assert_true(found[0] == first && found[1] == second && found[2] == second && found[3] == second);
+}
+
+// What a training that goes on from a checkpoint puts: slots, and how often the rule has been applied, from which
+// Adam's step follows, of a rate of 0.001: (0.5 / 0.75) / sqrt(0.5 / 0.75) the second time, 1 the first time.
+static void test_slots_are_put_and_read(void **state)
+{
+    struct cluster c;
+    float w[4];
+    (void)state;
+    open_adam(&c);
+    assert_int_equal(put_part(&c, 0, 1, 3, 1, 1, 1).code, PS_OK);
+    assert_int_equal(put_part(&c, 0, 1, 3, 2, 0, 1).code, PS_OK);
+    assert_slot(&c, 1, 0, 1);
+    assert_slot(&c, 2, 0, 1);
+    read_values(&c, 0, 4, w);
+    assert_true(w[0] == 0 && w[1] == 0 && w[3] == 0);
+    assert_int_equal(push(&c, 0, 0, 1, 0).code, PS_OK);
+    assert_slot(&c, 1, 0, 0.5F);
+    assert_slot(&c, 2, 0, 0.5F);
+    read_values(&c, 0, 4, w);
+    assert_true(w[0] == 0 && fabsf(1000 * w[1] + 0.816497F) < 1e-5F && w[3] == w[1]);
+    cluster_close(&c);
+}
+
+static void test_slots_that_there_are_not(void **state)
+{
+    struct cluster c;
+    float none[4];
+    (void)state;
+    open_adam(&c);
+    struct answer a = put_part(&c, 0, 0, 4, 3, 0, 1);
+    assert_int_equal(a.code, PS_FAILED_PRECONDITION);
+    assert_string_equal(a.text, "variable 'w' has 2 slots, the request is for number 3");
+    assert_int_equal(read_part(&c, 0, 4, false, UINT32_MAX, none).code, PS_FAILED_PRECONDITION);
+    assert_slot(&c, 2, 0, 0);
+    cluster_close(&c);
+}
+
 // The last word counts, also for rounds for which something else was said before.
 static void test_last_word(void **state)
 {
@@ -1989,6 +2063,8 @@ int main(void)
         cmocka_unit_test(test_accumulation),
         cmocka_unit_test(test_average),
         cmocka_unit_test(test_averages_are_read),
+        cmocka_unit_test(test_slots_are_put_and_read),
+        cmocka_unit_test(test_slots_that_there_are_not),
         cmocka_unit_test(test_clipnorm),
         cmocka_unit_test(test_global_clipnorm),
         cmocka_unit_test(test_clipvalue),

@@ -333,11 +333,20 @@ static enum ps_code loop_run(struct loop *l, struct ps_error *e)
     return loop_keeps_weights(run, code) ? loop_leave(l, e) : code;
 }
 
+// A worker that comes to others who train has what they have.
+static enum ps_code loop_resume(struct wk_run *run, struct ps_error *e)
+{
+    run->strategy->sharder->first_epoch(run->state, &run->late);
+    if (run->late)
+        run->resume = NULL;
+    return run->resume ? wk_resume_load(run, run->resume, e) : PS_OK;
+}
+
 enum ps_code wk_loop(struct wk_run *run, struct ps_error *e)
 {
     const struct ps_job *job = run->env.job;
     struct loop l = {.run = run};
-    if (wk_callbacks_open(run, &run->callbacks, e) || (run->resume && wk_resume_load(run, run->resume, e)) ||
+    if (wk_callbacks_open(run, &run->callbacks, e) || loop_resume(run, e) ||
         wk_stepper_open(&l.stepper, run, run->strategy->sharder->seed(run->state), e))
         return e->code;
     l.step = run->position.step;

@@ -44,7 +44,7 @@ static json_t *resume_figures_json(const struct wk_figures *f)
     return list;
 }
 
-static void resume_fill(const struct wk_run *run, struct wk_checkpoint *c)
+static enum ps_code resume_fill(const struct wk_run *run, struct wk_checkpoint *c, struct ps_error *e)
 {
     const struct wk_history *h = &run->history;
     for (size_t i = 0; i < nn_model_params(run->env.model); i++) {
@@ -62,8 +62,10 @@ static void resume_fill(const struct wk_run *run, struct wk_checkpoint *c)
     json_object_set_new(c->json, "losses", resume_numbers(h->loss, h->steps));
     json_object_set_new(c->json, "examples", resume_numbers(h->examples, h->steps));
     json_object_set_new(c->json, "train_seconds", json_real(run->train_seconds));
-    run->strategy->home->save(run->state, c);
+    if (run->strategy->home->save(run->state, c, e))
+        return e->code;
     wk_callbacks_save(run->callbacks, c);
+    return PS_OK;
 }
 
 enum ps_code wk_resume_save(struct wk_run *run, const char *path, struct ps_error *e)
@@ -71,8 +73,9 @@ enum ps_code wk_resume_save(struct wk_run *run, const char *path, struct ps_erro
     struct wk_checkpoint c;
     resume_describe_job(run);
     wk_checkpoint_init(&c);
-    resume_fill(run, &c);
-    enum ps_code code = wk_checkpoint_write(&c, path, e);
+    enum ps_code code = resume_fill(run, &c, e);
+    if (code == PS_OK)
+        code = wk_checkpoint_write(&c, path, e);
     wk_checkpoint_free(&c);
     return code;
 }
@@ -92,16 +95,6 @@ static enum ps_code resume_fail_configuration(const struct wk_checkpoint *c, con
                    line);
 }
 
-// Epochs and steps may be more now; and how replicas train together is another matter than what.
-static bool resume_may_differ(const char *line)
-{
-    static const char *const begins[] = {"epochs=", "steps=", "batch_size=", "strategy."};
-    for (size_t i = 0; i < sizeof begins / sizeof *begins; i++)
-        if (strncmp(line, begins[i], strlen(begins[i])) == 0)
-            return true;
-    return false;
-}
-
 static bool resume_has_line(const char *text, const char *line, size_t length)
 {
     for (; *text; text += strcspn(text, "\n"), text += *text == '\n')
@@ -110,14 +103,37 @@ static bool resume_has_line(const char *text, const char *line, size_t length)
     return false;
 }
 
+static bool resume_is_of(const char *line, const char *key)
+{
+    return strncmp(line, key, strlen(key)) == 0;
+}
+
+// Has the job another strategy now, or another kind of update?
+static bool resume_switches(const char *was, const char *now)
+{
+    for (; *was; was += strcspn(was, "\n"), was += *was == '\n')
+        if ((resume_is_of(was, "strategy.name=") || resume_is_of(was, "strategy.update=")) &&
+            !resume_has_line(now, was, strcspn(was, "\n")))
+            return true;
+    return false;
+}
+
+// Epochs and steps may be more now; who trains what, where another strategy says that.
+static bool resume_may_differ(const char *line, bool switches)
+{
+    return resume_is_of(line, "epochs=") || resume_is_of(line, "steps=") ||
+           (switches && (resume_is_of(line, "strategy.") || resume_is_of(line, "batch_size=")));
+}
+
 static enum ps_code resume_check_job(const struct wk_checkpoint *c, const char *now, struct ps_error *e)
 {
     const char *was = json_string_value(json_object_get(c->json, "configuration"));
     if (json_integer_value(json_object_get(c->json, "version")) != RESUME_VERSION || !was)
         return ps_fail(e, PS_INVALID_ARGUMENT, "%s: is a checkpoint of another version of workerd", c->path);
+    const bool switches = resume_switches(was, now);
     for (; *was; was += strcspn(was, "\n"), was += *was == '\n') {
         size_t length = strcspn(was, "\n");
-        if (!resume_may_differ(was) && !resume_has_line(now, was, length))
+        if (!resume_may_differ(was, switches) && !resume_has_line(now, was, length))
             return resume_fail_configuration(c, was, length, now, e);
     }
     return PS_OK;
@@ -211,9 +227,6 @@ static enum ps_code resume_take(struct wk_run *run, const struct wk_checkpoint *
 enum ps_code wk_resume_load(struct wk_run *run, const char *path, struct ps_error *e)
 {
     struct wk_checkpoint c;
-    if (!run->strategy->home->load)
-        return ps_fail(e, PS_FAILED_PRECONDITION, "%.300s: strategy %s does not go on from a checkpoint", path,
-                       run->strategy->name);
     resume_describe_job(run);
     if (wk_checkpoint_read(&c, path, e))
         return e->code;

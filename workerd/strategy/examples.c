@@ -94,10 +94,12 @@ static uint64_t examples_take_of_round(struct wk_parameter_server_state *s, stru
     const uint64_t from = examples_least(s->share.first + s->taken * s->share.stride, end);
     const uint64_t to = from + examples_least(end - from, examples_per_period(s));
     const uint64_t left = to - examples_least(from + done, to);
-    work->step = (s->share.round + s->taken) * s->period + s->in_period++;
+    work->step = s->base + (s->share.round + s->taken) * s->period + s->in_period++;
     work->first = to - left;
     work->ends_period = left <= (uint64_t)s->env->job->batch_size;
     work->last_period = s->taken + 1 == s->share.steps;
+    // Of all workers, as the chief has it, whose batch is the first of a round.
+    work->end = examples_least(from + s->share.stride, end);
     if (work->ends_period) {
         s->taken++;
         s->in_period = 0;
@@ -109,11 +111,12 @@ static uint64_t examples_take_of_round(struct wk_parameter_server_state *s, stru
 static uint64_t examples_take_of_range(struct wk_parameter_server_state *s, struct wk_work *work)
 {
     const uint64_t left = s->share.count - s->taken;
-    work->step = s->handed_out++;
+    work->step = s->base + s->handed_out++;
     work->first = s->share.first + s->taken;
     s->taken += examples_least(left, (uint64_t)s->env->job->batch_size);
     work->ends_period = s->taken % examples_per_period(s) == 0 || is_used_up(s);
     work->last_period = true;
+    work->end = s->share.first + s->taken;
     return left;
 }
 
@@ -124,7 +127,6 @@ static void examples_take_batch(struct wk_parameter_server_state *s, struct wk_w
     const uint64_t left = s->update == PSC_SYNC ? examples_take_of_round(s, work) : examples_take_of_range(s, work);
     work->rows = (int)examples_least(left, batch);
     work->rows_of_all = 0;
-    work->end = work->first + (uint64_t)work->rows;
 }
 
 // Before this worker leaves: its last push counts, and a range that it has trained is told so by asking for another,
@@ -139,6 +141,8 @@ static enum ps_code end_share(struct wk_parameter_server_state *s, uint64_t epoc
 static enum wk_next examples_next(void *state, uint64_t epoch, bool idle, struct wk_work *work, struct ps_error *e)
 {
     struct wk_parameter_server_state *s = state;
+    if (epoch < s->epochs_over)
+        return idle ? WK_EPOCH_END : WK_LATER;
     // What is left of a sync share others take over, to the round; a range that is handed back is trained again.
     if (psc_is_draining(s->client) && (s->update == PSC_SYNC ? s->in_period == 0 : is_used_up(s)))
         return !idle ? WK_LATER : end_share(s, epoch, e) ? WK_FAILED : WK_DRAINED;

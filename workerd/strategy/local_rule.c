@@ -268,6 +268,7 @@ enum ps_code wk_local_rule_apply(struct wk_local_rule *r, uint64_t step, struct 
 {
     const uint64_t start = ps_track_now(r->env->compute);
     enum ps_code code = PS_OK;
+    step += r->ahead;
     if (r->env->job->schedule.kind != PS_SCHEDULE_NONE)
         r->hyper[PS_HYPER_LEARNING_RATE] = ps_schedule_rate(&r->env->job->schedule, step);
     if (r->kept)
@@ -322,18 +323,18 @@ void wk_local_rule_save(const struct wk_local_rule *r, struct wk_checkpoint *to)
             wk_checkpoint_put(to, ps_rule_slot_name(r->rule, r->hyper, (int)k), p->name, p->shape, p->rank,
                               r->slots[i * k_max + k]);
     }
-    json_object_set_new(to->json, "learning_rate", json_real(r->hyper[PS_HYPER_LEARNING_RATE]));
+    wk_checkpoint_put_rule(to, r->hyper[PS_HYPER_LEARNING_RATE], r->ahead);
 }
 
 enum ps_code wk_local_rule_load(struct wk_local_rule *r, const struct wk_checkpoint *from, struct ps_error *e)
 {
-    const json_t *rate = json_object_get(from->json, "learning_rate");
+    double rate;
     size_t k_max = (size_t)r->n_slots;
     local_rule_fetch_slots(r);
     if (r->kept)
         r->kept->here = true;
-    if (!json_is_real(rate) || !(json_real_value(rate) >= 0))
-        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: $.learning_rate: expected a number of 0 or more", from->path);
+    if (wk_checkpoint_get_rule(from, &rate, &r->ahead, e))
+        return e->code;
     for (size_t i = 0; i < nn_model_params(r->env->model); i++) {
         const struct nn_param *p = nn_model_param(r->env->model, i);
         for (size_t k = 0; k < k_max && p->trainable; k++)
@@ -341,6 +342,6 @@ enum ps_code wk_local_rule_load(struct wk_local_rule *r, const struct wk_checkpo
                                   r->slots[i * k_max + k], e))
                 return e->code;
     }
-    r->hyper[PS_HYPER_LEARNING_RATE] = json_real_value(rate);
+    r->hyper[PS_HYPER_LEARNING_RATE] = rate;
     return PS_OK;
 }

@@ -18,6 +18,7 @@ struct wk_local_rule {
     int n_slots;     // of each trainable parameter; 0: another replica applies the rule
     float **slots;   // [params * n_slots], NULL where a parameter is not trainable
     uint64_t began;  // the step with which it begins: in a worker that comes late, whose slots are new, not 0
+    uint64_t ahead;  // from a checkpoint: it has been applied so many more times than there were steps (modulo 2^64)
     float *factor;   // [params] what clipping by norm multiplies the gradients by
     struct wk_kept_slots *kept;  // where the replica's device applies the rule: the slots there; NULL: the host does
 };

@@ -99,8 +99,7 @@ static void local_steps_cut(struct local_steps *l)
 static enum ps_code local_steps_make_home(struct local_steps *l, struct ps_error *e)
 {
     struct wk_parameter_server_state *s = &l->server;
-    const struct ps_rule *rule;
-    if (ps_job_server_rule(s->env->job, &rule, s->hyper, e))
+    if (ps_job_server_rule(s->env->job, &s->rule, s->hyper, e))
         return e->code;
     wk_home_add_tensors(s);
     s->pushed = s->gradients;
@@ -117,8 +116,7 @@ static enum ps_code local_steps_make_home(struct local_steps *l, struct ps_error
 static void local_steps_close(void *state, const char *reason)
 {
     struct local_steps *l = state;
-    if (l->server.client)
-        psc_close(l->server.client, reason);
+    wk_psd_close(&l->server, reason);
     wk_home_abandon(&l->server);
     wk_home_free_tensors(&l->server, l->begun);
     wk_home_free_tensors(&l->server, l->left);
@@ -201,7 +199,7 @@ static uint64_t local_steps_round(const struct local_steps *l)
     const struct wk_parameter_server_state *s = &l->server;
     if (s->update != PSC_SYNC)
         return 0;
-    return s->env->job->replicas_to_aggregate ? s->closed + 1 : l->last_step / s->period + 1;
+    return s->env->job->replicas_to_aggregate ? s->closed + 1 : (l->last_step - s->base) / s->period + 1;
 }
 
 // The weights become what has come, plus what this worker has added to them since the push.
@@ -320,7 +318,7 @@ static enum ps_code local_steps_begin(void *state, const struct wk_work *work, s
     local_steps_fetch(l);
     if (wk_home_pull_all(s, s->update == PSC_SYNC ? s->share.round : 0, e))
         return e->code;
-    l->rule.began = work->step;
+    l->rule.began = s->base ? 0 : work->step;
     local_steps_keep(l);
     return PS_OK;
 }
@@ -378,10 +376,24 @@ static void local_steps_set_rate(void *state, double rate)
     l->rule.hyper[PS_HYPER_LEARNING_RATE] = rate;
 }
 
-// The slots are each worker's own, and the outer ones stay on the ps tasks.
-static void local_steps_save(void *state, struct wk_checkpoint *to)
+// Of the slots, which are each worker's own, those of who writes. The outer ones stay on the ps tasks.
+static enum ps_code local_steps_save(void *state, struct wk_checkpoint *to, struct ps_error *e)
 {
-    json_object_set_new(to->json, "learning_rate", json_real(local_steps_rate(state)));
+    const struct local_steps *l = state;
+    (void)e;
+    wk_local_rule_save(&l->rule, to);
+    return PS_OK;
+}
+
+// All begin with the same slots, and the outer rule with none.
+static enum ps_code local_steps_load(void *state, const struct wk_checkpoint *from, uint64_t epoch, uint64_t first,
+                                     uint64_t step, struct ps_error *e)
+{
+    struct local_steps *l = state;
+    if (wk_local_rule_load(&l->rule, from, e) || wk_psd_load(&l->server, from, false, epoch, first, step, e))
+        return e->code;
+    l->last_step = step;
+    return PS_OK;
 }
 
 static const struct wk_home local_steps_home = {
@@ -390,6 +402,7 @@ static const struct wk_home local_steps_home = {
     .refresh = local_steps_refresh,
     .salvage = local_steps_salvage,
     .save = local_steps_save,
+    .load = local_steps_load,
     .rate = local_steps_rate,
     .set_rate = local_steps_set_rate,
 };

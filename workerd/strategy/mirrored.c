@@ -470,10 +470,12 @@ static enum ps_code mirrored_salvage(void *state, struct ps_error *e)
 
 // ---- checkpoints, the learning rate -------------------------------------------------------------------------------
 
-static void mirrored_save(void *state, struct wk_checkpoint *to)
+static enum ps_code mirrored_save(void *state, struct wk_checkpoint *to, struct ps_error *e)
 {
     const struct mirrored *s = state;
+    (void)e;
     wk_local_rule_save(&s->rule, to);
+    return PS_OK;
 }
 
 static enum ps_code mirrored_load(void *state, const struct wk_checkpoint *from, uint64_t epoch, uint64_t first,

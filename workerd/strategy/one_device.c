@@ -134,10 +134,12 @@ static void one_device_report(void *state, uint64_t step, double images_per_seco
 
 // ---- checkpoints --------------------------------------------------------------------------------------------------
 
-static void one_device_save(void *state, struct wk_checkpoint *to)
+static enum ps_code one_device_save(void *state, struct wk_checkpoint *to, struct ps_error *e)
 {
     const struct one_device *s = state;
+    (void)e;
     wk_local_rule_save(&s->rule, to);
+    return PS_OK;
 }
 
 static enum ps_code one_device_load(void *state, const struct wk_checkpoint *from, uint64_t epoch, uint64_t first,

@@ -104,7 +104,7 @@ static enum ps_code put_initial(struct wk_parameter_server_state *s, bool resume
     return psc_wait(op, NULL, &error) ? wk_take_error(&error, e) : PS_OK;
 }
 
-static enum ps_code strategy_barrier(struct wk_parameter_server_state *s, const char *name, struct ps_error *e)
+enum ps_code wk_psd_barrier(struct wk_parameter_server_state *s, const char *name, struct ps_error *e)
 {
     psc_error error;
     return psc_barrier(s->client, name, &error) ? wk_take_error(&error, e) : PS_OK;
@@ -120,7 +120,7 @@ static enum ps_code agree_on_weights(struct wk_parameter_server_state *s, struct
     } else if (psc_attach(s->client, &error)) {
         return wk_take_error(&error, e);
     }
-    return psc_is_late(s->client) ? PS_OK : strategy_barrier(s, "start", e);
+    return psc_is_late(s->client) ? PS_OK : wk_psd_barrier(s, "start", e);
 }
 
 // The client has ended with the signal; who only reads needs no job that goes on.
@@ -142,19 +142,16 @@ enum ps_code wk_home_salvage(void *state, struct ps_error *e)
     const psc_options options = {.job = s->env->job->name, .rank = -1, .timeout_ms = SALVAGE_MS};
     psc_error error;
     psc_cluster *cluster;
-    psc_client *reader;
     if (!psc_is_chief(s->client))
         return ps_fail(e, PS_NOT_FOUND, "the chief writes the weights");
     wk_home_abandon(s);
     if (psc_cluster_create(s->env->ps, s->env->n_ps, &cluster, &error))
         return wk_take_error(&error, e);
-    psc_code code = psc_connect(cluster, &options, &reader, &error);
+    psc_code code = psc_connect(cluster, &options, &s->reader, &error);
     psc_cluster_free(cluster);
     if (code)
         return wk_take_error(&error, e);
-    strategy_read_weights(s, reader, e);
-    psc_close(reader, NULL);
-    return e->code;
+    return strategy_read_weights(s, s->reader, e);
 }
 
 enum ps_code wk_psd_refuse_constraints(const struct nn_model *model, const char *strategy, struct ps_error *e)
@@ -172,11 +169,18 @@ enum ps_code wk_psd_join(struct wk_parameter_server_state *s, struct ps_error *e
     return connect_cluster(s, e) || agree_on_weights(s, e) ? e->code : PS_OK;
 }
 
+void wk_psd_close(struct wk_parameter_server_state *s, const char *reason)
+{
+    if (s->reader)
+        psc_close(s->reader, NULL);
+    if (s->client)
+        psc_close(s->client, reason);
+}
+
 static void parameter_server_close(void *state, const char *reason)
 {
     struct wk_parameter_server_state *s = state;
-    if (s->client)
-        psc_close(s->client, reason);
+    wk_psd_close(s, reason);
     wk_home_free(s);
     free(s);
 }

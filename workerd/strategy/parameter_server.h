@@ -4,6 +4,7 @@
 //
 //     parameter_server.c   joining, what all have seen, the end
 //     psd_home.c           the variables: weights come, gradients leave, step by step
+//     psd_checkpoint.c     what the ps tasks keep, in checkpoints
 //     local_steps.c        the variables: they are the replica's own, and the workers' differences are exchanged
 //     examples.c           which examples this worker trains
 //     history.c            what all workers have seen together
@@ -27,7 +28,8 @@ struct wk_bucket {
 
 struct wk_parameter_server_state {
     const struct wk_env *env;
-    double hyper[PS_RULE_MAX_HYPERS];  // of the rule that the ps tasks apply, by PS_HYPER_*
+    const struct ps_rule *rule;        // that the ps tasks apply to what learns,
+    double hyper[PS_RULE_MAX_HYPERS];  // and its hyperparameters, by PS_HYPER_*
     uint64_t period;                   // batches of this worker in a round: 1, or of local_steps
     uint32_t share_rounds;             // sync: that are asked for at once; 0: all
     const double *state_momentum;      // of states on the ps tasks; NULL: each has its layer's
@@ -60,6 +62,14 @@ struct wk_parameter_server_state {
     bool has_weights;                  // the replica's are from the ps tasks
     bool averages;                     // the training has ended, with the averages of the weights (use_ema)
 
+    // Of a training that goes on from a checkpoint.
+    uint64_t base;            // steps before this run of the job, whose rounds, clocks and versions begin anew
+    uint64_t epochs_over;     // epochs that end at once, as nothing is left of them
+    uint64_t ahead;           // the rule has been applied so many more times than there were steps (modulo 2^64)
+    uint64_t loaded_version;  // with which it goes on
+    psc_tensor **slots;       // [the rule's] [n_trained] as pulled or put last; NULL: they were not
+    psc_client *reader;       // after a signal
+
     // Steps of this worker, counted.
     uint64_t handed_out, trained;  // as next gave them; those whose gradients there are
     uint64_t in_push, pushed_all;  // those up to which the last push goes; up to which all have been acknowledged
@@ -86,10 +96,24 @@ enum ps_code wk_home_open(struct wk_parameter_server_state *s, struct ps_error *
 void wk_home_free(struct wk_parameter_server_state *s);
 // Waits for what is under way where its outcome is of no use: the client has ended, or is closed.
 void wk_home_abandon(struct wk_parameter_server_state *s);
-// Once the client has ended, as the chief: the weights as the ps tasks have them. NOT_FOUND: it is not the chief.
+// Once the client has ended, as the chief: the weights as the ps tasks have them, and s->reader to read more.
+// NOT_FOUND: it is not the chief.
 enum ps_code wk_home_salvage(void *state, struct ps_error *e);
 // Is the average of the weights kept?
 bool wk_home_averages(const struct wk_parameter_server_state *s);
+
+void wk_psd_close(struct wk_parameter_server_state *s, const char *reason);  // leaves the job
+enum ps_code wk_psd_barrier(struct wk_parameter_server_state *s, const char *name, struct ps_error *e);
+// How often the ps tasks have applied the rule, as far as is known here.
+uint64_t wk_psd_iterations(const struct wk_parameter_server_state *s);
+
+// psd_checkpoint.c: the slots and the rate; nothing of this worker's is under way. load: what the replica and the
+// checkpoint have goes to the ps tasks (slots: with the slots), all have waited for it, and next gives the position's
+// examples.
+enum ps_code wk_psd_save(struct wk_parameter_server_state *s, struct wk_checkpoint *to, struct ps_error *e);
+enum ps_code wk_psd_load(struct wk_parameter_server_state *s, const struct wk_checkpoint *from, bool slots,
+                         uint64_t epoch, uint64_t first, uint64_t step, struct ps_error *e);
+void wk_psd_free_slots(struct wk_parameter_server_state *s);
 
 // Of which homes are made:
 // The tensors: weights, gradients, learns, momentum, tensor.

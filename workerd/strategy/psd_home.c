@@ -120,8 +120,7 @@ static enum ps_code home_settle(struct wk_parameter_server_state *s, struct ps_e
 enum ps_code wk_home_open(struct wk_parameter_server_state *s, struct ps_error *e)
 {
     const struct ps_job *job = s->env->job;
-    const struct ps_rule *rule;
-    if (ps_job_server_rule(job, &rule, s->hyper, e))
+    if (ps_job_server_rule(job, &s->rule, s->hyper, e))
         return e->code;
     wk_home_add_tensors(s);
     home_cut_buckets(s);
@@ -130,7 +129,7 @@ enum ps_code wk_home_open(struct wk_parameter_server_state *s, struct ps_error *
     s->pushed = s->gradients;
     s->pulled = s->weights;
     s->settle = home_settle;
-    s->period = 1;
+    s->period = s->loaded_version = 1;
     s->early =
         job->n_push <= 1 && job->n_fetch <= 1 && (s->update == PSC_SYNC || s->hyper[PS_HYPER_GLOBAL_CLIPNORM] == 0);
     return job->n_push > 1 ? wk_home_make_tensors(s, &s->pushed, e) : PS_OK;
@@ -156,6 +155,7 @@ void wk_home_free(struct wk_parameter_server_state *s)
         free(s->bucket[i].name);
     free(s->bucket);
     free(s->bucket_of);
+    wk_psd_free_slots(s);
     free(s->tensor);
     free(s->momentum);
     free(s->learns);
@@ -247,7 +247,7 @@ static void home_pull_buckets(struct wk_parameter_server_state *s)
         struct wk_bucket *b = &s->bucket[i];
         b->pushes = false;
         b->pulls = true;
-        psc_pull(s->client, s->weights + b->first, b->n, 0, home_span(b), b, &b->op);
+        psc_pull(s->reader ? s->reader : s->client, s->weights + b->first, b->n, 0, home_span(b), b, &b->op);
     }
 }
 
@@ -302,7 +302,7 @@ static enum ps_code home_wait_for_clock(struct wk_parameter_server_state *s, uin
     if (home_settle_buckets(s, e))
         return e->code;
     const uint64_t start = ps_track_now(s->env->compute);
-    const psc_code code = psc_clock(s->client, step, true, NULL, NULL, &error);
+    const psc_code code = psc_clock(s->client, step - s->base, true, NULL, NULL, &error);
     ps_track_end(s->env->compute, &(struct ps_span){PS_SPAN_WAIT, "clock", start});
     return code ? wk_take_error(&error, e) : PS_OK;
 }
@@ -311,7 +311,7 @@ static enum ps_code home_wait_for_clock(struct wk_parameter_server_state *s, uin
 // weights have come.
 static enum ps_code home_find_round(struct wk_parameter_server_state *s, uint64_t step, struct ps_error *e)
 {
-    s->round = s->update == PSC_SYNC ? step + 1 : 0;
+    s->round = s->update == PSC_SYNC ? step - s->base + 1 : 0;
     if (s->env->job->replicas_to_aggregate == 0)
         return PS_OK;
     if (home_settle_buckets(s, e))
@@ -388,13 +388,17 @@ static void home_ready(void *state, size_t variable)
         wk_home_push(s, b, (uint64_t)s->rows, s->update != PSC_SSP);
 }
 
+uint64_t wk_psd_iterations(const struct wk_parameter_server_state *s)
+{
+    return (s->version ? s->version - s->loaded_version : 0) + s->base + s->ahead;
+}
+
 // The rate that the next gradient meets there, as far as is known here.
 static float home_rate(const struct wk_parameter_server_state *s)
 {
     const struct ps_schedule *schedule = &s->env->job->schedule;
     const double accumulated = s->hyper[PS_HYPER_ACCUMULATION_STEPS];
-    const double rate =
-        schedule->kind == PS_SCHEDULE_NONE ? s->rate : ps_schedule_rate(schedule, s->version ? s->version - 1 : 0);
+    const double rate = schedule->kind == PS_SCHEDULE_NONE ? s->rate : ps_schedule_rate(schedule, wk_psd_iterations(s));
     return (float)(accumulated > 1 ? rate / accumulated : rate);
 }
 
@@ -509,11 +513,33 @@ static enum ps_code home_tell_rate(void *state, struct ps_error *e)
     return code ? wk_take_error(&error, e) : PS_OK;
 }
 
-// The rest of it stays on the ps tasks (psctl checkpoint).
-static void home_save(void *state, struct wk_checkpoint *to)
+// Outside of rounds others may have changed what this worker has.
+static enum ps_code home_save(void *state, struct wk_checkpoint *to, struct ps_error *e)
 {
-    const struct wk_parameter_server_state *s = state;
-    json_object_set_new(to->json, "learning_rate", json_real(s->rate));
+    struct wk_parameter_server_state *s = state;
+    if (s->update != PSC_SYNC) {
+        home_pull_buckets(s);
+        if (home_settle_buckets(s, e))
+            return e->code;
+    }
+    return wk_psd_save(s, to, e);
+}
+
+// The version with which it goes on is the same for all: none trains before all know it.
+static enum ps_code home_load(void *state, const struct wk_checkpoint *from, uint64_t epoch, uint64_t first,
+                              uint64_t step, struct ps_error *e)
+{
+    struct wk_parameter_server_state *s = state;
+    if (wk_psd_load(s, from, true, epoch, first, step, e))
+        return e->code;
+    home_pull_buckets(s);
+    if (home_settle_buckets(s, e))
+        return e->code;
+    s->loaded_version = s->version;
+    home_set_rate(s, json_real_value(json_object_get(from->json, "learning_rate")));
+    if (s->env->rank == 0 && s->env->job->schedule.kind == PS_SCHEDULE_NONE && home_tell_rate(s, e))
+        return e->code;
+    return wk_psd_barrier(s, "checkpoint taken", e);
 }
 
 const struct wk_home wk_psd_home = {
@@ -524,6 +550,7 @@ const struct wk_home wk_psd_home = {
     .refresh = home_refresh,
     .salvage = wk_home_salvage,
     .save = home_save,
+    .load = home_load,
     .rate = home_get_rate,
     .set_rate = home_set_rate,
     .tell_rate = home_tell_rate,

@@ -121,10 +121,11 @@ struct wk_home {
     // replica has them. NOT_FOUND: another worker writes them.
     enum ps_code (*salvage)(void *state, struct ps_error *e);
     // A training that goes on from a checkpoint. save: what the home keeps besides the
-    // replica's parameters, into arrays that live until the next step. load: the same from one, whose parameters are in
+    // replica's parameters, into arrays that live until the next step; the parameters may
+    // become newer by it. load: the same from one, whose parameters are in
     // the replica already; the next batch is that of the position `first` in this epoch, and its step is `step`.
-    // FAILED_PRECONDITION: it is of another job. load NULL: there is no way back from one.
-    void (*save)(void *state, struct wk_checkpoint *to);
+    // FAILED_PRECONDITION: it is of another job.
+    enum ps_code (*save)(void *state, struct wk_checkpoint *to, struct ps_error *e);
     enum ps_code (*load)(void *state, const struct wk_checkpoint *from, uint64_t epoch, uint64_t first, uint64_t step,
                          struct ps_error *e);
     // The learning rate of the next step. Where a schedule says it, setting it is of no use. All workers set it alike;

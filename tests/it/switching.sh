@@ -1,0 +1,126 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# A checkpoint that one strategy has written is gone on from under any other: the weights are those of one device that was
+# not interrupted, where all take the same batches.
+. "$top_srcdir/tests/it/lib.sh" || exit 1
+cd "$scratch" || exit 1
+same() { "$top_builddir/tests/it/max_diff" "$@"; }
+
+peers=unix:$scratch/p0,unix:$scratch/p1
+for i in 0 1; do start_psd "p$i" --task "$i" --peers "$peers" || exit 1; done
+
+# All strategies take 64 examples in a step, of which there are 10 in an epoch.
+common=(--quiet --job "$examples/softmax/one_device.yaml" --set data.train_examples=640 --set data.test_examples=64)
+printf 'worker: ["unix:%s/w0", "unix:%s/w1"]\n' "$scratch" "$scratch" >two.yaml
+team=2 # workers
+# workers ARGUMENT ...: each says no more than its last line, where it fails.
+workers() {
+    local rank status=0 pids=()
+    for ((rank = 0; rank < team; rank++)); do
+        timeout 200 "$workerd" "${common[@]}" --rank $rank --set batch_size=$((64 / team)) "$@" >"worker$rank.log" 2>&1 &
+        pids+=($!)
+    done
+    for ((rank = 0; rank < team; rank++)); do wait "${pids[$rank]}" || { status=$?; tail -n 1 "worker$rank.log"; }; done
+    return $status
+}
+servers() { workers --ps "$peers" --workers $team --set on_existing=replace "$@"; }
+# train STRATEGY ARGUMENT ...
+train() {
+    local strategy=$1
+    shift
+    case $strategy in
+    one_device) timeout 200 "$workerd" "${common[@]}" --set batch_size=64 "$@" ;;
+    mirrored)
+        timeout 200 "$workerd" "${common[@]}" --set strategy.name=mirrored --set strategy.devices="[cpu:0,cpu:1]" \
+            --set batch_size=32 "$@"
+        ;;
+    multi_worker_mirrored) workers --cluster two.yaml --set strategy.name=multi_worker_mirrored "$@" ;;
+    sync | async) servers --set strategy.name=parameter_server --set strategy.partitioner=fixed:2 --set strategy.update="$strategy" "$@" ;;
+    ssp) servers --set strategy.name=parameter_server --set strategy.update=ssp --set strategy.staleness=1 "$@" ;;
+    local_steps)
+        servers --set strategy.name=local_steps --set strategy.update=sync --set strategy.local_steps=1 \
+            --set strategy.outer_optimizer="{name: sgd, learning_rate: 1, momentum: 0}" "$@"
+        ;;
+    esac
+}
+# begin STRATEGY; go_on STRATEGY OF: from the checkpoint of strategy OF.
+kept() { echo "callbacks=[{name: checkpoint, path: $1, $every}]"; }
+begin() { train "$1" "${rule[@]}" --set "$(kept "of-$1")" --set epochs="$epochs" --set steps="$steps" --set output=part.safetensors; }
+go_on() {
+    rm -rf now && cp -r "of-$2" now &&
+        train "$1" "${rule[@]}" --resume --set "$(kept now)" --set epochs=3 --set output="$1.safetensors"
+}
+all="one_device mirrored multi_worker_mirrored sync"
+momentum='optimizer={name: sgd, learning_rate: 0.05, momentum: 0.9}'
+adam='optimizer={name: adam, learning_rate: {schedule: cosine, initial: 0.01, decay_steps: 25}}'
+
+# pairs WHAT: each strategy goes on from the checkpoint of each.
+pairs() {
+    local from to
+    ok "$1: one device" train one_device "${rule[@]}" --set epochs=3 --set output=whole.safetensors
+    for from in $all; do
+        ok "$1: $from begins" begin "$from"
+        for to in $all; do
+            ok "$1: $to goes on from $from" go_on "$to" "$from"
+            ok "as if it had been one device" same -a whole.safetensors "$to.safetensors" 1e-5
+        done
+    done
+    rm -rf of-*
+}
+every='keep: 1' epochs=1 steps=0 rule=(--set "$momentum")
+pairs "momentum, after an epoch"
+rule=(--set "$adam")
+every='every_steps: 4' epochs=2 steps=16
+pairs "adam, in the middle of an epoch"
+
+# Without rounds, and with weights that are exchanged, a single worker does what one device does.
+team=1
+all="one_device async ssp local_steps"
+pairs "adam, a worker, in the middle of an epoch"
+team=2
+
+# Two without rounds: all examples are trained, and the rule is applied as often as both have pushed.
+every='keep: 1' epochs=1 steps=0
+iterations() { # FOLDER STEP
+    local ahead
+    ahead=$(head -c 20000 "$1"/softmax-*.safetensors | grep -ao 'iterations_ahead[^0-9-]*[0-9-]*' | grep -o '[0-9-]*$')
+    echo $((ahead + $(basename "$1"/softmax-*.safetensors .safetensors | sed 's/.*-0*//')))
+}
+for update in async ssp; do
+    ok "two workers, $update" begin $update
+    ok "have pushed 20 gradients" test "$(iterations of-$update)" = 20
+    ok "one device goes on from them" go_on one_device $update
+    ok "and has applied 20 more" test "$(iterations now)" = 40
+    ok "they go on from themselves" go_on $update $update
+    ok "and have pushed 40 more" test "$(iterations now)" = 60
+done
+
+# A signal: what the servers have by then, slots and iterations too, is what the training goes on with.
+one_server() {
+    exec timeout 200 "$workerd" "${common[@]}" --ps "$peers" --workers 1 --rank 0 --set strategy.name=parameter_server \
+        --set on_existing=replace --set epochs=4 "${rule[@]}" --set "$(kept "stopped-$1")" --set strategy.update="$@"
+}
+every='every_seconds: 1000'
+train one_device "${rule[@]}" --set epochs=4 --set output=whole.safetensors
+for update in sync async; do
+    mkfifo "ready-$update"
+    one_server $update --set delay_ms=100 --set output=part.safetensors --ready-fd 3 3>"ready-$update" >stopped.log 2>&1 &
+    read -r _ <"ready-$update"
+    sleep 1
+    kill -TERM $!
+    wait $!
+    ok "$update: is stopped by a signal" grep -q "stopped by signal 15" stopped.log
+    ok "goes on" eval "(one_server $update --resume --set output=stopped.safetensors)"
+    ok "as if it had not been" same -a whole.safetensors stopped.safetensors 1e-5
+done
+every='keep: 1'
+
+# ---- what is refused ----------------------------------------------------------------------------------------------
+
+ok "another optimizer" fails_with 78 "is of a job with optimizer" train one_device --resume --set "$momentum" --set "$(kept of-async)"
+ok "the same, on ps tasks" fails_with 78 "is of a job with optimizer" train sync --resume --set "$momentum" --set "$(kept of-async)"
+sed 's/momentum\/sequential/momentux\/sequential/' <"$(echo of-async/*)" >lacks
+mkdir -p lacks-a-slot && mv lacks "lacks-a-slot/$(basename of-async/*)"
+ok "a slot is missing" fails_with 78 "has no array 'momentum/" train one_device --resume "${rule[@]}" --set "$(kept lacks-a-slot)"
+ok "the same, on ps tasks" fails_with 78 "has no array 'momentum/" train sync --resume "${rule[@]}" --set "$(kept lacks-a-slot)"
