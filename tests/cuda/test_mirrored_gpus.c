@@ -353,6 +353,7 @@ int main(void)
         cmocka_unit_test(a_gpu_that_fails_is_named),
         cmocka_unit_test(a_rank_that_never_comes_is_named),
     };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
     ps_log_init("mirrored", PS_LOG_WARNING);
     fill_examples();
     alarm((unsigned)(60 + seeds()));  // who waits for ever is found, too
