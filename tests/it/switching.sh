@@ -97,8 +97,8 @@ for update in async ssp; do
 done
 
 # A signal: what the servers have by then, slots and iterations too, is what the training goes on with.
-one_server() {
-    exec timeout 200 "$workerd" "${common[@]}" --ps "$peers" --workers 1 --rank 0 --set strategy.name=parameter_server \
+one_server() { # in the foreground timeout passes a signal on once: a second one would end workerd at once
+    exec timeout --foreground 200 "$workerd" "${common[@]}" --ps "$peers" --workers 1 --rank 0 --set strategy.name=parameter_server \
         --set on_existing=replace --set epochs=4 "${rule[@]}" --set "$(kept "stopped-$1")" --set strategy.update="$@"
 }
 every='every_seconds: 1000'
