@@ -22,6 +22,7 @@ mirrored() {
 }
 
 ok "--list-devices" eval '"$WORKERD" --list-devices | grep -q "^gpu   CUDA .*, 2 of Emulated GPU"'
+ok "check-build finds NCCL" eval '"$psctl" check-build | grep -q "^\[x\] NCCL "'
 ok "one_device, on the CPU" trains cpu
 ok "on a GPU" trains gpu --set device=gpu
 ok "alike" same cpu gpu

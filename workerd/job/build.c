@@ -72,6 +72,9 @@ static void build_add_gpu(json_t *rows)
     device->close(context);
     device->describe(text, sizeof text);
     build_add(rows, "gpu", true, NULL, "%s", text);
+    const bool has_nccl = device->sums[NN_SUMS_AMONG_ALL] && device->sums[NN_SUMS_AMONG_ALL]->check(&e) == PS_OK;
+    build_add(rows, "NCCL", has_nccl, "until then GPUs of one host add up in the host's memory", "%s",
+              has_nccl ? "all-reduce among GPUs of one host" : e.text);
 }
 
 // ---- between workers ----------------------------------------------------------------------------------------------
