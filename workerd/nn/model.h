@@ -141,6 +141,12 @@ void nn_model_free_saved(struct nn_saved *saved);
 const char *nn_model_document(const struct nn_model *model);
 bool nn_model_is_keras2(const struct nn_model *model);
 const char *nn_model_metadata(const struct nn_model *model);
+// The first BatchNormalization that is trainable and `synchronized`; NULL: none is.
+const char *nn_model_synchronized(const struct nn_model *model);
+// Which layers normalize by what all replicas have that take a step together (nn_hooks.sum). Before any replica is made
+// of the model, which is changed.
+enum nn_synchronize { NN_SYNCHRONIZE_MARKED, NN_SYNCHRONIZE_NONE, NN_SYNCHRONIZE_ALL };
+void nn_model_synchronize(struct nn_model *model, enum nn_synchronize which);
 // Applies parameter i's constraint to a value that a step has changed.
 void nn_model_constrain(const struct nn_model *model, size_t i, float *value);
 const char *nn_model_constraint(const struct nn_model *model, size_t i);  // Keras's name of it; NULL: it has none

@@ -384,6 +384,22 @@ static enum ps_code mirrored_begin(void *state, const struct wk_work *work, stru
     return PS_OK;
 }
 
+// In the midst of a step, behind the buckets that have left before. A replica that has found a gradient which is not
+// finite lets no more leave, and ends here.
+static enum ps_code mirrored_add_up(void *state, double *values, size_t n, struct ps_error *e)
+{
+    struct mirrored *s = state;
+    const uint64_t start = ps_track_now(s->env->compute);
+    bool behind;
+    *e = s->why;
+    if (e->code)
+        return e->code;
+    if (wk_rounds_add_up(&s->rounds, values, n, WK_DOUBLE, e))
+        return s->sums || wk_rounds_meet(&s->rounds, &behind, e) ? e->code : mirrored_again(e);
+    ps_track_end(s->env->compute, &(struct ps_span){PS_SPAN_WAIT, "statistics of the batch", start});
+    return PS_OK;
+}
+
 static enum ps_code mirrored_wait_for_buckets(struct mirrored *s, struct ps_error *e)
 {
     for (size_t i = 0; i < s->n_buckets; i++) {
@@ -564,6 +580,7 @@ static const struct wk_home mirrored_home = {
     .begin = mirrored_begin,
     .need = mirrored_need,
     .ready = mirrored_ready,
+    .sum = mirrored_add_up,
     .end = mirrored_end,
     .refresh = mirrored_refresh,
     .salvage = mirrored_salvage,

@@ -129,7 +129,7 @@ extern const struct nn_kernel nn_cuda_not_equal, nn_cuda_any, nn_cuda_mask_or, n
 extern const struct nn_kernel nn_cuda_masked_mean, nn_cuda_masked_mean_backward;
 // normalize.cu
 extern const struct nn_kernel nn_cuda_normalize, nn_cuda_normalize_backward;
-extern const struct nn_kernel nn_cuda_normalize_by, nn_cuda_normalize_by_backward;
+extern const struct nn_kernel nn_cuda_normalize_by, nn_cuda_normalize_by_backward, nn_cuda_moments;
 // pointwise.cu
 extern const struct nn_kernel nn_cuda_add, nn_cuda_affine, nn_cuda_copy, nn_cuda_relu, nn_cuda_relu_backward;
 extern const struct nn_kernel nn_cuda_bias, nn_cuda_bias_backward, nn_cuda_both_ways, nn_cuda_both_ways_backward;

@@ -84,6 +84,7 @@ static const struct {
     {&nn_op_maxpool_backward, &nn_cuda_maxpool_backward},
     {&nn_op_mse, &nn_cuda_mse},
     {&nn_op_noise, &nn_cuda_noise},
+    {&nn_op_moments, &nn_cuda_moments},
     {&nn_op_normalize, &nn_cuda_normalize},
     {&nn_op_normalize_backward, &nn_cuda_normalize_backward},
     {&nn_op_normalize_by, &nn_cuda_normalize_by},
