@@ -386,8 +386,10 @@ static void workerd_synchronize(const struct wk_run *run, struct nn_model *model
     const uint32_t replicas = run->env.workers * wk_replicas_of_worker(run);
     const char *layer = nn_model_synchronized(model);
     const bool together = run->strategy->home->sum && replicas > 1;
-    nn_model_synchronize(model, together ? NN_SYNCHRONIZE_MARKED : NN_SYNCHRONIZE_NONE);
-    if (layer && !together && replicas > 1)
+    nn_model_synchronize(model, !together                      ? NN_SYNCHRONIZE_NONE
+                                : run->env.job->sync_batchnorm ? NN_SYNCHRONIZE_ALL
+                                                               : NN_SYNCHRONIZE_MARKED);
+    if (layer && !together && replicas > 1 && run->env.rank == 0)
         ps_warn("layer \"%s\" is synchronized: strategy %s takes no steps together, so each worker normalizes by its "
                 "own batch",
                 layer, run->strategy->name);

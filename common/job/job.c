@@ -205,6 +205,7 @@ static const struct field fields[] = {
      .strategies = 1 << PS_STRATEGY_MULTI_WORKER_MIRRORED},
     {"strategy.stall_seconds", SMALL, AT(stall_seconds), "10", .min = 1, .max = 86400,
      .strategies = 1 << PS_STRATEGY_MULTI_WORKER_MIRRORED, OWN},
+    {"strategy.sync_batchnorm", FLAG, AT(sync_batchnorm), "false", REPLICAS},
     {"strategy.compare_every", COUNT, AT(compare_every), "0", .max = 1 << 30, REPLICAS},
     {"strategy.placement", WORD, AT(placement), "greedy", placements, SERVERS},
     {"strategy.partitioner", STRING, AT(partitioner), "none", SERVERS},

@@ -52,6 +52,7 @@
 //       communication: auto      # multi_worker_mirrored: workers of one host share memory; or ring: none do
 //       gradient_compression: none  # multi_worker_mirrored: or bfloat16, float16: what travels from host to host
 //       stall_seconds: 10        # multi_worker_mirrored: a worker that waits for others for so long says for which
+//       sync_batchnorm: false    # each BatchNormalization is by all replicas' examples, as if it were `synchronized`
 //       compare_every: 0         # steps after which replicas see whether their variables are equal, to the bit
 //       update: async            # or sync, ssp; local_steps: sync, or async
 //       n_fetch: 1               # async: pull every so many steps
@@ -263,6 +264,7 @@ struct ps_job {
     int cross_device;                 // enum ps_cross_device
     int communication;                // enum ps_communication
     int compression;                  // enum ps_compression
+    bool sync_batchnorm;              // as devices, else false
     uint64_t compare_every;           // as devices: steps; 0: never
     struct ps_job_devices devices;    // where there are replicas: one on each; none: one on `device`
     int local_steps;                  // local_steps, else 0

@@ -252,8 +252,8 @@ trains() { # RANK
     done
     return 1
 }
-one_is_lost() { # COMMUNICATION RANK SIGNAL LOWEST OTHER
-    ok "$1: three workers train" start_three "$1"
+one_is_lost() { # COMMUNICATION RANK SIGNAL LOWEST OTHER ARGUMENT ...
+    ok "$1: three workers train" start_three "$1" "${@:6}"
     lose "$2" "$3"
     ok "$1: worker $2 gets $3: worker $4 goes on" goes_on "$4" 2
     ok "$1: and worker $5" goes_on "$5" 2
@@ -270,6 +270,15 @@ one_is_lost auto 1 KILL 0 2
 one_is_lost auto 0 STOP 1 2
 one_is_lost ring 2 STOP 0 1
 one_is_lost ring 0 KILL 1 2
+# In the midst of a step, too, where that waits for the statistics of the batch.
+norm='{"class_name": "BatchNormalization", "config": {"name": "norm%d", "synchronized": true}}'
+dense='{"class_name": "Dense", "config": {"name": "dense%d", "units": 10}}'
+printf '{"class_name": "Sequential", "config": {"name": "net", "layers": [%s, %s, '"$dense, $norm, $dense, $norm, $dense, $norm, $dense"']}}' \
+    '{"class_name": "InputLayer", "config": {"name": "in", "batch_shape": [null, 28, 28, 1]}}' \
+    '{"class_name": "Flatten", "config": {"name": "flatten"}}' 1 1 2 2 3 3 4 >norm.json
+normalized=(--set model=norm.json --set loss='{name: sparse_categorical_crossentropy, from_logits: true}')
+one_is_lost auto 1 KILL 0 2 "${normalized[@]}"
+one_is_lost ring 0 STOP 1 2 "${normalized[@]}"
 
 # One that stands still, for less time than it takes to be lost, is awaited: who waits says for whom.
 stalls() { # RANK LOG ...: in one of some tries, since a busy machine may need longer to look than the worker stands still
@@ -318,6 +327,19 @@ kill -TERM "${pid[0]}" "${pid[1]}" "${pid[2]}"
 ok "who came back keeps the weights" ended_with 0 143
 ok "in a file" same -a of0.safetensors of0.safetensors 0
 wait "${pid[1]}" "${pid[2]}"
+
+ok "three workers that normalize together" start_three ring "${normalized[@]}"
+lose 1 KILL
+ok "worker 1 is lost" goes_on 0 2
+start 1 ring "${normalized[@]}"
+ok "and comes back" goes_on 0 3
+lose 0 KILL
+ok "worker 0 is lost" goes_on 1 2
+start 0 ring "${normalized[@]}"
+ok "and comes back" goes_on 1 3
+ok "they train" trains 0
+kill -TERM "${pid[0]}" "${pid[1]}" "${pid[2]}"
+wait "${pid[0]}" "${pid[1]}" "${pid[2]}"
 
 # With fewer than they are to be they end, and so does who is less than half.
 ok "three workers train" start_three ring --set strategy.min_workers=3

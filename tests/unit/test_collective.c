@@ -134,7 +134,8 @@ static enum ps_code meet(struct replica *r, int *round)
     while (r->error.code == PS_ABORTED && wk_collective_reform(c, true, &r->error) == PS_OK) {
         const uint32_t ranks = wk_collective_ranks(c);
         taken[wk_collective_rank(c, r->device)] = *round;
-        if (wk_collective_reduce(c, r->device, taken, ranks, WK_DOUBLE, &r->error))
+        struct wk_reduction sum = {.values = taken, .n = ranks, .type = WK_DOUBLE};
+        if (wk_collective_reduce(c, r->device, &sum, &r->error))
             continue;
         for (uint32_t k = 0; k < ranks; k++)
             *round = taken[k] < *round ? (int)taken[k] : *round;

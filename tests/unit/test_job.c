@@ -515,6 +515,20 @@ static void updates(void **ctx)
     ps_job_free(j);
 }
 
+static void replicas_normalize_together(void **ctx)
+{
+    (void)ctx;
+    struct ps_job *j = with(LEAST, "strategy={name: mirrored, sync_batchnorm: true}");
+    assert_true(j->sync_batchnorm);
+    ps_job_free(j);
+    j = with(LEAST, "strategy.name=multi_worker_mirrored");
+    assert_false(j->sync_batchnorm);
+    ps_job_free(j);
+    refuses_set(
+        LEAST, "strategy.sync_batchnorm=true",
+        "--set strategy.sync_batchnorm: strategy.sync_batchnorm does not go with strategy.name parameter_server");
+}
+
 // What is for several workers or their servers is refused; update says nothing where there is one worker.
 static void one_device_has_no_servers(void **ctx)
 {
@@ -1332,6 +1346,7 @@ int main(void)
         cmocka_unit_test(kerass_spelling),
         cmocka_unit_test(assigned_spelling),
         cmocka_unit_test(updates),
+        cmocka_unit_test(replicas_normalize_together),
         cmocka_unit_test(one_device_has_no_servers),
         cmocka_unit_test(local_steps_have_an_outer_optimizer),
         cmocka_unit_test(local_steps_that_are_refused),

@@ -30,6 +30,7 @@ struct step {
     float gradient;
     float damage;  // added to the weight before the step
     float expected;
+    double sum, expected_sum;  // of a sum behind the gradient; 0: there is none
 };
 
 struct replica {
@@ -51,6 +52,16 @@ static void must(enum ps_code code, const struct ps_error *e)
         fail_msg("%s", e->text);
 }
 
+static enum ps_code add_up(struct replica *r, const struct step *s)
+{
+    double sum[2] = {s->sum, 1};
+    if (under_test->home->sum(r->state, sum, 2, &r->error))
+        return r->error.code;
+    return sum[0] == s->expected_sum && sum[1] == REPLICAS
+               ? PS_OK
+               : ps_fail(&r->error, PS_INTERNAL, "the sum is %f of %f", sum[0], sum[1]);
+}
+
 static void *run_replica(void *arg)
 {
     struct replica *r = arg;
@@ -66,6 +77,8 @@ static void *run_replica(void *arg)
             break;
         nn_replica_grad(r->env.replica, 0)[0] = s->gradient;
         home->ready(r->state, 0);
+        if (s->expected_sum > 0 && add_up(r, s))
+            break;
         if (home->end(r->state, &work, &r->error) == PS_OK && *w != s->expected)
             ps_fail(&r->error, PS_INTERNAL, "step %d: the weight is %f, not %f", (int)k, (double)*w,
                     (double)s->expected);
@@ -121,6 +134,27 @@ static void gradients_are_weighted_by_rows(void **ctx)
     assert_true(r[0].begins_with == r[1].begins_with && r[0].begins_with != 0);
 }
 
+// Between the gradients of a step, which travel meanwhile.
+static void replicas_add_up_in_the_midst_of_a_step(void **ctx)
+{
+    struct replica r[REPLICAS] = {{.step = {{4, 8, 1, 0, 6, 2, 5}, {4, 5, 1, 0, 5.2F, 4, 3}}},
+                                  {.step = {{4, 8, 3, 0, 6, 3, 5}, {1, 5, 0, 0, 5.2F, -1, 3}}}};
+    (void)ctx;
+    run(r, &wk_mirrored, "compare_every: 1");
+    for (int i = 0; i < REPLICAS; i++)
+        must(r[i].error.code, &r[i].error);
+}
+
+// Its gradient has not left: it takes part in no sum behind that.
+static void no_sum_behind_a_gradient_that_is_none(void **ctx)
+{
+    struct replica r[REPLICAS] = {{.step = {{1, 2, 1, 0, 7, 1, 2}}}, {.step = {{1, 2, NAN, 0, 0, 1, 2}}}};
+    (void)ctx;
+    run(r, &wk_mirrored, "refuse_nonfinite: true");
+    assert_string_equal("variable 'net/dense/kernel': the gradient's element 0 is not finite", r[1].error.text);
+    assert_string_equal(r[1].error.text, r[0].error.text);
+}
+
 static void replicas_that_differ_are_found(void **ctx)
 {
     struct replica r[REPLICAS] = {{.step = {{1, 2, 1, 0, 7}, {1, 2, 1, 0, 6}, {1, 2, 1, 0, 5}}},
@@ -171,6 +205,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_are_weighted_by_rows),
+        cmocka_unit_test(replicas_add_up_in_the_midst_of_a_step),
+        cmocka_unit_test(no_sum_behind_a_gradient_that_is_none),
         cmocka_unit_test(replicas_that_differ_are_found),
         cmocka_unit_test(a_gradient_that_is_none_is_named),
         cmocka_unit_test(one_replica_updates_the_variables_of_all),

@@ -390,11 +390,14 @@ static enum ps_code mirrored_add_up(void *state, double *values, size_t n, struc
 {
     struct mirrored *s = state;
     const uint64_t start = ps_track_now(s->env->compute);
+    char what[64];
+    struct wk_reduction sum = {.values = values, .n = n, .type = WK_DOUBLE, .what = what};
     bool behind;
     *e = s->why;
     if (e->code)
         return e->code;
-    if (wk_rounds_add_up(&s->rounds, values, n, WK_DOUBLE, e))
+    snprintf(what, sizeof what, "the batch's statistics in step %" PRIu64, s->step);
+    if (wk_collective_reduce(s->env->collective, s->env->device, &sum, e))
         return s->sums || wk_rounds_meet(&s->rounds, &behind, e) ? e->code : mirrored_again(e);
     ps_track_end(s->env->compute, &(struct ps_span){PS_SPAN_WAIT, "statistics of the batch", start});
     return PS_OK;
