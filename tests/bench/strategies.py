@@ -4,7 +4,7 @@
 
     tests/bench/strategies.py BUILD [--pairs 3] [--seconds 5] [EXAMPLE[:KEY=VALUE ...] ...]
 
-The strategies take turns, so that a noisy machine disturbs all alike. Medians, and each figure as a multiple of one_device.
+The strategies take turns, so that a noisy machine disturbs all alike. Medians, and each as a multiple of one_device.
 Where ps tasks run they share the cores with the workers. Without examples: those of the course notes.
 """
 import argparse

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Makes the networks of He et al. (2015) for 32 x 32 images, with 16, 32 and 64 channels: model.json, ResNet-20 with three
-# blocks of each, and resnet56.json, with nine.
+# Makes the networks of He et al. (2015) for 32 x 32 images, with 16, 32 and 64 channels: model.json, ResNet-20 with
+# three blocks of each, and resnet56.json, with nine.
 import keras
 from keras import layers
 
