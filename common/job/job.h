@@ -79,6 +79,7 @@
 //     seed: 0
 //     threads: 1                 # per replica
 //     device: cpu                # or ref
+//     matmul_precision: float32  # or tensorfloat32, bfloat16: to which a GPU may round the factors of matrix products
 //     bind: none                 # or auto: each replica on an equal part of the cores; or a mask of cores for each of the
 //                                #   worker's replicas: 0x3,0xc
 //     name: NAME                 # default: the file's name without its suffix
@@ -173,6 +174,7 @@ enum ps_cross_device {
 };
 enum ps_communication { PS_COMMUNICATION_AUTO, PS_COMMUNICATION_RING };
 enum ps_scale { PS_SCALE_NONE, PS_SCALE_LINEAR, PS_SCALE_SQRT };
+enum ps_precision { PS_PRECISION_FLOAT32, PS_PRECISION_TENSORFLOAT32, PS_PRECISION_BFLOAT16 };
 enum ps_compression { PS_COMPRESSION_NONE, PS_COMPRESSION_BFLOAT16, PS_COMPRESSION_FLOAT16 };
 enum ps_strategy {
     PS_STRATEGY_PARAMETER_SERVER,
@@ -274,9 +276,10 @@ struct ps_job {
     int batch_size, threads;  // per replica
     uint64_t epochs, steps, seed;
     char *device;
-    char *bind;       // none, auto, or masks
-    int on_existing;  // enum ps_on_existing
-    int timeout;      // seconds
+    int matmul_precision;  // enum ps_precision
+    char *bind;            // none, auto, or masks
+    int on_existing;       // enum ps_on_existing
+    int timeout;           // seconds
     int delay_ms;
     struct ps_callbacks callbacks;
 };

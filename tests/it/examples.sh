@@ -82,6 +82,7 @@ if command -v python3 >/dev/null; then
     example cars cars brands 0.005
     example tickets tickets words 0.05
     example resnet20 resnet20 conv2d_3 0
+    ok "resnet20: its larger sister trains" trains resnet56 one_device 2 --set model=resnet20/resnet56.json --set batch_size=8
 fi
 
 # What is there is what is tested; its pictures are drawn from a real log.

@@ -530,7 +530,7 @@ static void who_does_not_belong_changes_nothing(void **ctx)
     late.options.addresses = others;
     run_worker(&late);
     assert_int_equal(PS_FAILED_PRECONDITION, late.error.code);
-    assert_string_equal("job 'job' has begun, or ended, with the workers that had come", late.error.text);
+    assert_string_equal("job 'job' has begun with the workers that had come", late.error.text);
     ps_client_stop(client);
     ps_client_destroy(client);
     pthread_barrier_wait(&hold);

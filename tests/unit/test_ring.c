@@ -395,6 +395,29 @@ static void failures_end_waits(void **ctx)
     close_rings(&t);
 }
 
+// Of three, one has sent and one is gone: who has sent hears of it, though the ring has not failed.
+static void a_wait_that_ends_answers_who_has_sent(void **ctx)
+{
+    struct test t;
+    struct ps_error e;
+    float values[2] = {1, 2};
+    (void)ctx;
+    open_rings(&t, 3, 1);
+    for (uint32_t r = 0; r < 2; r++)
+        wk_ring_begin(t.ring[r], &t.reduction[r][0], &values[r], 1, WK_FLOAT);
+    while (t.n_wire > 0)
+        deliver(&t);
+    wk_ring_end_of_chunks(t.ring[0], PS_ABORTED, "worker 2 is gone");
+    assert_int_equal(PS_ABORTED, wk_ring_wait(t.ring[0], &t.reduction[0][0], UINT64_MAX, &e));
+    assert_int_equal(1, t.refused);
+    for (uint32_t r = 1; r < 3; r++)
+        wk_ring_fail(t.ring[r], PS_ABORTED, "worker 2 is gone");
+    assert_int_equal(PS_ABORTED, wk_ring_wait(t.ring[1], &t.reduction[1][0], UINT64_MAX, &e));
+    while (t.n_wire > 0)
+        free(t.wire[--t.n_wire]);
+    close_rings(&t);
+}
+
 // What no worker of a ring of two sends: of an array of n numbers.
 static void refuses(size_t n, struct wk_ring_chunk chunk, size_t bytes)
 {
@@ -469,6 +492,7 @@ int main(void)
         cmocka_unit_test(small_arrays_are_added_in_rank_order),
         cmocka_unit_test(who_has_not_sent_is_known),
         cmocka_unit_test(failures_end_waits),
+        cmocka_unit_test(a_wait_that_ends_answers_who_has_sent),
         cmocka_unit_test(strange_chunks_are_refused),
         cmocka_unit_test(arrays_come_once),
     };

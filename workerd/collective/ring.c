@@ -388,12 +388,14 @@ void wk_ring_begin(struct wk_ring *ring, struct wk_ring_reduction *r, void *valu
     ring_receive_early(ring, early);
 }
 
-static void ring_forget(struct wk_ring *ring, const struct wk_ring_reduction *r)
+// locked. Those of its chunks that waited for others.
+static struct wk_ring_message *ring_forget(struct wk_ring *ring, const struct wk_ring_reduction *r)
 {
     struct wk_ring_reduction **at = &ring->under_way;
     while (*at != r)
         at = &(*at)->next;
     *at = r->next;
+    return r->come;
 }
 
 // Why nothing more comes of it.
@@ -411,6 +413,7 @@ enum ps_code wk_ring_wait(struct wk_ring *ring, struct wk_ring_reduction *r, uin
 {
     const struct timespec at = ring_time(until);
     const struct ps_error *error = NULL;
+    struct wk_ring_message *waited = NULL;
     int timed_out = 0;
     pthread_mutex_lock(&ring->lock);
     while ((r->left > 0 || r->busy > 0) && !(error = ring_error(ring, r)) && !timed_out)
@@ -422,8 +425,9 @@ enum ps_code wk_ring_wait(struct wk_ring *ring, struct wk_ring_reduction *r, uin
     else
         e->code = PS_OK;
     if (e->code != PS_DEADLINE_EXCEEDED)
-        ring_forget(ring, r);
+        waited = ring_forget(ring, r);
     pthread_mutex_unlock(&ring->lock);
+    ring_end_messages(waited, PS_ABORTED, e->text);
     return e->code;
 }
 

@@ -164,6 +164,8 @@ void nn_replica_free(struct nn_replica *r);
 // What is measured of each batch, besides the losses. FAILED_PRECONDITION: a metric does not fit its output.
 enum ps_code nn_replica_measure(struct nn_replica *r, const struct nn_metric *metrics, size_t n, struct ps_error *e);
 const struct nn_measures *nn_replica_measures(const struct nn_replica *r);
+// To what the device may round the factors of matrix products; one whose products are float32's does not.
+void nn_replica_set_precision(struct nn_replica *r, enum nn_precision precision);
 // Dropout draws from this seed from the next step on, not from that of create.
 void nn_replica_reseed(struct nn_replica *r, uint64_t seed);
 float *nn_replica_param(struct nn_replica *r, size_t i);  // 64-byte aligned, the caller reads and writes

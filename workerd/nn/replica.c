@@ -335,6 +335,12 @@ void nn_replica_free(struct nn_replica *r)
     free(r);
 }
 
+void nn_replica_set_precision(struct nn_replica *r, enum nn_precision precision)
+{
+    if (r->device->set_precision)
+        r->device->set_precision(r->context, precision);
+}
+
 void nn_replica_reseed(struct nn_replica *r, uint64_t seed)
 {
     r->seed = seed;

@@ -48,7 +48,11 @@ struct wk_peers {
     uint32_t watcher_rank;
     uint32_t aborts;  // under way
     bool closed;
+    struct wk_peers *stuck;  // of peers_stuck, the next
 };
+
+// Closed, but a peer neither reads nor goes: what its calls use stays until the process ends.
+static struct wk_peers *_Atomic peers_stuck;
 
 // A call's part of ours: a chunk.
 struct inbound {
@@ -644,7 +648,7 @@ void wk_peers_close(struct wk_peers *p)
     p->closed = true;
     const bool done = p->now && !p->now->notified && !p->now->over;
     pthread_mutex_unlock(&p->lock);
-    wk_rendezvous_end(&p->rendezvous, "this worker has ended");
+    wk_rendezvous_end(&p->rendezvous);
     if (done)
         wk_ring_flush(p->now->f.ring, ps_now() + close_grace);
     peers_end_watching(p, done);
@@ -655,13 +659,15 @@ void wk_peers_close(struct wk_peers *p)
         ps_client_stop(s->client);
         ps_client_stop(s->control);
     }
-    if (p->server)
-        stopped = ps_server_stop(p->server, close_grace);
-    if (stopped == PS_STOP_STUCK)
-        return;  // a peer neither reads nor goes: what its calls use stays
-    if (p->server)
-        ps_server_destroy(p->server);
     if (s)
         session_free(s);
+    if (p->server)
+        stopped = ps_server_stop(p->server, close_grace);
+    if (stopped == PS_STOP_STUCK) {
+        p->stuck = atomic_exchange(&peers_stuck, p);
+        return;
+    }
+    if (p->server)
+        ps_server_destroy(p->server);
     peers_free(p);
 }

@@ -91,13 +91,21 @@ static uint32_t rendezvous_place(const struct wk_rendezvous *v, uint64_t after)
     return after ? v->options->rank : v->session ? v->rank[0] : 0;
 }
 
+// Locked. One that has ended is as one that does not answer: who looks for the others goes on to the next.
+static enum ps_code rendezvous_check_over(const struct wk_rendezvous *v, struct ps_error *e)
+{
+    e->code = PS_OK;
+    return v->over ? ps_fail(e, PS_UNAVAILABLE, "worker %" PRIu32 " has ended", v->options->rank) : PS_OK;
+}
+
 // locked
 static enum ps_code rendezvous_check_session(const struct wk_rendezvous *v, uint32_t rank, uint64_t after,
                                              struct ps_error *e)
 {
-    if (v->over || (v->session && after == 0 && !v->options->min_workers))
-        return ps_fail(e, PS_FAILED_PRECONDITION, "job '%s' has begun, or ended, with the workers that had come",
-                       v->options->job);
+    if (rendezvous_check_over(v, e))
+        return e->code;
+    if (v->session && after == 0 && !v->options->min_workers)
+        return ps_fail(e, PS_FAILED_PRECONDITION, "job '%s' has begun with the workers that had come", v->options->job);
     if (after && after != v->session)
         return ps_fail(e, PS_FAILED_PRECONDITION, "job '%s' goes on without worker %" PRIu32, v->options->job, rank);
     if (v->guest[rank].call)
@@ -221,12 +229,14 @@ static void rendezvous_refuse(struct wk_rendezvous *v, bool all, enum ps_code co
     }
 }
 
-void wk_rendezvous_end(struct wk_rendezvous *v, const char *text)
+void wk_rendezvous_end(struct wk_rendezvous *v)
 {
+    struct ps_error e;
     pthread_mutex_lock(&v->lock);
     v->over = true;
+    rendezvous_check_over(v, &e);
     pthread_mutex_unlock(&v->lock);
-    rendezvous_refuse(v, true, PS_ABORTED, text);
+    rendezvous_refuse(v, true, e.code, e.text);
 }
 
 // To those who are of the session that begins.

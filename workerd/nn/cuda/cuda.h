@@ -41,6 +41,7 @@ struct nn_context {
     cudaStream_t stream;  // kernels, copies to the device
     cudaStream_t copies;  // copies from the device
     cublasHandle_t blas;
+    cublasComputeType_t products;
     void *workspace;        // its own: products do not allocate while a step is recorded
     struct ps_error error;  // the first one; from then on nothing is queued
     // Scratch memory of the kernels, which run one after the other: as much as the one that needs most (a plan asks,
@@ -62,6 +63,7 @@ struct nn_context {
 
 // Keep the first error. what: which part of a step it was, for people.
 void nn_cuda_note(struct nn_context *c, cudaError_t error, const char *what);
+void nn_cuda_set_precision(struct nn_context *c, enum nn_precision precision);
 void nn_cuda_note_blas(struct nn_context *c, cublasStatus_t status, const char *what);
 // For a plan: kernels find at least so many bytes at c->scratch when they run.
 enum ps_code nn_cuda_reserve(struct nn_context *c, size_t bytes, struct ps_error *e);

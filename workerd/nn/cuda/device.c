@@ -218,6 +218,7 @@ static enum ps_code cuda_open(int index, int threads, struct nn_context **contex
                        count, count - 1);
     struct nn_context *c = ps_alloc(sizeof *c);
     c->index = index;
+    nn_cuda_set_precision(c, NN_FLOAT32);
     cuda_name(c);
     nn_cuda_note(c, cudaSetDevice(index), "cudaSetDevice");
     nn_cuda_open_memory(c);
@@ -259,6 +260,7 @@ const struct nn_device nn_device_cuda = {.name = "gpu",
                                          .close = cuda_close,
                                          .enter = cuda_enter,
                                          .leave = cuda_leave,
+                                         .set_precision = nn_cuda_set_precision,
                                          .pick = cuda_pick,
                                          .memory = &nn_cuda_memory,
                                          .sums = {&nn_cuda_sums, &nn_cuda_peers},
