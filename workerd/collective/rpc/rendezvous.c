@@ -165,6 +165,8 @@ uint64_t wk_rendezvous_call(struct wk_rendezvous *v, struct ps_call *call, char 
     const Paramserver__V1__RendezvousRequest *r = (const Paramserver__V1__RendezvousRequest *)m;
     if (r && rendezvous_check_job(v, r, &e) == PS_OK)
         ended = rendezvous_receive(v, r, call, &e);
+    if (e.code && e.code != PS_UNAVAILABLE && r && !r->asks)
+        ps_warn("a worker is refused: %s", e.text);
     if (ended)
         ps_utf8_cut(r->why[0] ? r->why : "a worker has come back that was thought to be here", why, size);
     ps_slices_clear(&none);
@@ -534,6 +536,10 @@ static enum ps_code rendezvous_say_why(const struct wk_rendezvous *v, uint32_t h
         return ps_fail(e, v->said.code,
                        "worker %" PRIu32 " (%s), where the workers meet, did not answer within %" PRIu64 " s: %s", host,
                        v->options->addresses[host], v->options->timeout / PS_SECOND, v->said.text);
+    // Not a worker's words.
+    if (v->said.code == PS_UNIMPLEMENTED || v->said.code == PS_INTERNAL || v->said.code == PS_RESOURCE_EXHAUSTED)
+        return ps_fail(e, v->said.code, "worker %" PRIu32 " (%s), where the workers meet, answers: %s", host,
+                       v->options->addresses[host], v->said.text);
     return ps_fail(e, v->said.code, "%s", v->said.text);
 }
 
