@@ -282,7 +282,6 @@ static void batches_are_normalized_as_one(void **state)
     (void)state;
     network = synchronized;
     train_in_orders(2, "auto");
-    train_in_orders(4, "reduction_to_one_device");
     network = plain;
 }
 
@@ -348,6 +347,9 @@ static void a_gpu_that_fails_is_named(void **state)
     (void)state;
     fail_in_orders("nccl");
     fail_in_orders("reduction_to_one_device");
+    network = synchronized;
+    fail_in_orders("nccl");
+    network = plain;
 }
 
 // Each takes its timeout of a second.

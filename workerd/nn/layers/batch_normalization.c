@@ -19,18 +19,20 @@ struct batch_normalization {
     bool one_less, synchronized;
 };
 
-static const struct nn_key keys[] = {
-    {"axis", NN_KEY_AXIS, NN_AT(struct batch_normalization, axis), .fallback = -1},
-    {"momentum", NN_KEY_REAL, NN_AT(struct batch_normalization, momentum), .fallback = 0.99, .min = 0, .max = 1},
-    NORMALIZATION_KEYS(struct batch_normalization),
-    {"moving_mean_initializer", NN_KEY_INITIALIZER},
-    {"moving_variance_initializer", NN_KEY_INITIALIZER},
-    {"synchronized", NN_KEY_BOOL, NN_AT(struct batch_normalization, synchronized)},
-    {"renorm", NN_KEY_REFUSED},
-    {"renorm_clipping", NN_KEY_REFUSED},
-    {"renorm_momentum", NN_KEY_NONE},  // of renorm
-    {NULL},
-};
+#define AT(member) NN_AT(struct batch_normalization, member)
+#define KEYS                                                                                             \
+    {"axis", NN_KEY_AXIS, AT(axis), .fallback = -1},                                                     \
+        {"momentum", NN_KEY_REAL, AT(momentum), .fallback = 0.99, .min = 0, .max = 1},                   \
+        NORMALIZATION_KEYS(struct batch_normalization), {"moving_mean_initializer", NN_KEY_INITIALIZER}, \
+        {"moving_variance_initializer", NN_KEY_INITIALIZER}, {"renorm", NN_KEY_REFUSED},                 \
+        {"renorm_clipping", NN_KEY_REFUSED},                                                             \
+    {                                                                                                    \
+        "renorm_momentum", NN_KEY_NONE /* of renorm */                                                   \
+    }
+
+static const struct nn_key keys[] = {KEYS, {"synchronized", NN_KEY_BOOL, AT(synchronized)}, {NULL}};
+// Keras 2's: of its BatchNormalization it does not save whether it is.
+static const struct nn_key sync_keys[] = {KEYS, {"synchronized", NN_KEY_BOOL, AT(synchronized), .fallback = 1}, {NULL}};
 
 static enum ps_code batch_normalization_build(struct nn_building *b, struct ps_error *e)
 {
@@ -131,4 +133,7 @@ static int batch_normalization_emit(struct nn_emitter *m, const struct nn_call *
 
 const struct nn_layer_class nn_layer_batch_normalization = {
     "BatchNormalization",      sizeof(struct batch_normalization), keys,
+    batch_normalization_build, batch_normalization_emit,           .passes_mask = true};
+const struct nn_layer_class nn_layer_sync_batch_normalization = {
+    "SyncBatchNormalization",  sizeof(struct batch_normalization), sync_keys,
     batch_normalization_build, batch_normalization_emit,           .passes_mask = true};
