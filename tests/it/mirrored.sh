@@ -179,6 +179,9 @@ ok "each epoch is logged once" test "$(epochs log.csv)" = "$(epochs whole.csv)"
 # Mistakes.
 ok "a device is there once" fails_with 65 "cpu:1 is there twice" mirrored x 1 --set strategy.devices="[cpu:1,cpu:1]"
 ok "a device is of a kind" fails_with 65 "must be a device, as in cpu:0, of kind cpu or gpu" mirrored x 1 --set strategy.devices="[tpu:1]"
+ok "there is one" fails_with 65 "the list is empty: expected a device for each replica" mirrored x 1 --set strategy.devices="[]"
+ok "one that is not there is named" fails_with 78 "device gpu:1: there is no CUDA module /nowhere" \
+    env PARAMSERVER_CUDA_MODULE=/nowhere "$workerd" --job "$job" --set strategy.name=mirrored --set strategy.devices="[gpu:1]"
 ok "ps tasks have no devices" fails_with 65 "does not go with strategy.name parameter_server" \
     "$psctl" run "$examples/softmax/async.yaml" --set strategy.devices="[cpu:0]"
 ok "mirrored has one worker" fails_with 65 "has one worker, of rank 0" \
@@ -187,6 +190,9 @@ ok "workers need addresses" fails_with 78 "needs the workers' addresses" env -u 
     "$workerd" --job "$job" --set strategy.name=multi_worker_mirrored --workers 2
 printf 'worker: ["127.0.0.1:1", "nowhere"]\n' >bad.yaml
 ok "each its own" fails_with 78 "worker 1 has no address" \
+    "$workerd" --job "$job" --set strategy.name=multi_worker_mirrored --cluster bad.yaml
+printf 'ps: ["127.0.0.1:1"]\n' >bad.yaml
+ok "not those of ps tasks" fails_with 78 "with the list worker" \
     "$workerd" --job "$job" --set strategy.name=multi_worker_mirrored --cluster bad.yaml
 printf 'worker: ["0.0.0.0:7", "127.0.0.1:1"]\n' >open.yaml
 printf 'worker: ["127.0.0.1:1", "127.0.0.1:1"]\n' >bad.yaml
@@ -202,6 +208,16 @@ one_infinite() { # a gradient that is none, at both
     fails_with 65 "is not finite" ring x 2 --set strategy.refuse_nonfinite=true --set data.scale=1e30
 }
 ok "a gradient that is not finite ends all" one_infinite
+ok "nobody is said to go on" eval '! grep "goes on" said'
+infinite() { # in one of two epochs
+    mirrored x 2 --set data.scale=1e30 --set callbacks='[{name: terminate_on_nan}]' 2>&1 | tee said
+    [ "$(grep -c "the training ends with the epoch" said)" = 1 ] && ! grep "Epoch 2" said
+}
+ok "a loss that is not finite ends it, which is said once" infinite
+ok "what has no effect is said" fails_with 0 "strategy mirrored has one worker: --workers 2 is not used" mirrored x 1 --workers 2
+printf '#!/bin/sh\necho "$@"\n' >arguments && chmod +x arguments
+ok "workers hear how many are needed" fails_with 0 " --min-workers 2" env WORKERD="$scratch/arguments" \
+    "$psctl" run --workers 3 --min-workers 2 "$job" --set strategy.name=multi_worker_mirrored
 
 # One of three workers is killed, stands still, or leaves. Who trains compares the replicas before each step.
 endless=(--set epochs=100000 --set callbacks=[])
@@ -396,7 +412,7 @@ both() { # ARGUMENT ...
 }
 own=(--set callbacks='[{name: checkpoint, path: kept, every_steps: 7}]')
 ok "two workers up to step 9" both "${own[@]}" --set steps=9
-both --resume "${own[@]}"
+ok "a file that another worker has not" eval 'both --resume "${own[@]}"; [ $? = 78 ]'
 ok "one goes on, one begins anew" says 'replica 1 has other variables, or is at another step' log0
 ok "both say so" says 'replica 1 has other variables, or is at another step' log1
 cp -r host0/kept host1/

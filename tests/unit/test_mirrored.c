@@ -39,6 +39,8 @@ struct replica {
     pthread_t thread;
     struct step step[STEPS];
     float begins_with;
+    int taken;    // steps
+    bool leaves;  // after the last one, and compares nothing
     struct ps_error error;
 };
 
@@ -82,7 +84,10 @@ static void *run_replica(void *arg)
         if (home->end(r->state, &work, &r->error) == PS_OK && *w != s->expected)
             ps_fail(&r->error, PS_INTERNAL, "step %d: the weight is %f, not %f", (int)k, (double)*w,
                     (double)s->expected);
+        r->taken += r->error.code == PS_OK;
     }
+    if (r->leaves)
+        ps_fail(&r->error, PS_ABORTED, "replica 1 has left");
     if (r->error.code)
         wk_collective_fail(r->env.collective, r->error.text);
     return NULL;
@@ -105,9 +110,15 @@ static void run(struct replica r[REPLICAS], const struct wk_strategy *strategy, 
     must(ps_job_parse(text, strlen(text), "job.yaml", NULL, 0, &job, &e), &e);
     must(nn_model_parse(model_text, "test", &model, &e), &e);
     must(wk_collective_open(&options, REPLICAS, &collective, &e), &e);
+    struct ps_job quiet = *job;
+    quiet.compare_every = 0;
     for (uint32_t i = 0; i < REPLICAS; i++) {
-        r[i].env = (struct wk_env){
-            .job = job, .model = model, .replica_rank = i, .replicas = REPLICAS, .device = i, .collective = collective};
+        r[i].env = (struct wk_env){.job = r[i].leaves ? &quiet : job,
+                                   .model = model,
+                                   .replica_rank = i,
+                                   .replicas = REPLICAS,
+                                   .device = i,
+                                   .collective = collective};
         must(nn_replica_create(model, "ref", 1, 1, i, &mse, &r[i].env.replica, &e), &e);
         pthread_create(&r[i].thread, NULL, run_replica, &r[i]);
     }
@@ -166,6 +177,18 @@ static void replicas_that_differ_are_found(void **ctx)
                         r[0].error.text);
 }
 
+// The other one is lost while the replicas are compared: the step counts, and the next one does not begin.
+static void a_step_counts_after_which_one_is_lost(void **ctx)
+{
+    struct replica r[REPLICAS] = {{.step = {{1, 2, 1, 0, 7}, {1, 2, 1, 0, 6}}},
+                                  {.step = {{1, 2, 1, 0, 7}}, .leaves = true}};
+    (void)ctx;
+    run(r, &wk_mirrored, "compare_every: 1");
+    assert_int_equal(1, r[0].taken);
+    assert_int_equal(PS_ABORTED, r[0].error.code);
+    assert_string_equal("replica 1 has left", r[0].error.text);
+}
+
 static void a_gradient_that_is_none_is_named(void **ctx)
 {
     struct replica r[REPLICAS] = {{.step = {{1, 2, 1, 0, 7}, {1, 2, 1, 0, 6}}},
@@ -208,6 +231,7 @@ int main(void)
         cmocka_unit_test(replicas_add_up_in_the_midst_of_a_step),
         cmocka_unit_test(no_sum_behind_a_gradient_that_is_none),
         cmocka_unit_test(replicas_that_differ_are_found),
+        cmocka_unit_test(a_step_counts_after_which_one_is_lost),
         cmocka_unit_test(a_gradient_that_is_none_is_named),
         cmocka_unit_test(one_replica_updates_the_variables_of_all),
         cmocka_unit_test(a_gradient_that_is_none_updates_nothing),

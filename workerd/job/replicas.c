@@ -33,9 +33,13 @@ static const enum nn_precision replicas_precision[] = {
 enum ps_code wk_replica_create(struct wk_run *run, uint32_t i, struct ps_error *e)
 {
     const struct ps_job *job = run->env.job;
+    const struct nn_device *found;
     char device[32];
+    int index;
     struct wk_objectives o;
     replicas_name_device(job, i, device, sizeof device);
+    if (nn_device_find(device, &found, &index, e))
+        return ps_error_prefix(e, "device %s", device);
     if (wk_objectives_bind(&o, job, run->env.model, e) ||
         nn_replica_create(run->env.model, device, job->batch_size, job->threads, job->seed, o.loss, &run->env.replica,
                           e))
