@@ -28,7 +28,7 @@ struct run {
     struct cli_list sets;
     const char *summary, *timeline;
     bool keep_dir;
-    bool peers;  // the workers reach each other, and there is no ps task
+    bool peers;  // the workers reach each other
 
     char psd[PATH_MAX], workerd[PATH_MAX];
     struct rundir dir;
@@ -208,13 +208,13 @@ static enum ps_code run_check_job(struct run *run, struct ps_error *e)
     struct ps_job *job;
     if (ps_job_load(run->file, run->sets.items, (size_t)run->sets.n, &job, e))
         return e->code;
-    run->peers = job->strategy == PS_STRATEGY_MULTI_WORKER_MIRRORED;
+    run->peers = ps_job_needs_peers(job);
     if (!ps_job_needs_ps(job))
         run->n_ps = 0;
     if (run->n_ps == 0 && !run->peers)
         run->n_workers = 1;
     if (run->min_workers == 0)
-        run->min_workers = (long)job->min_workers;
+        run->min_workers = ps_job_min_workers(job, (uint32_t)run->n_workers);
     enum ps_code code = ps_job_check_files(job, run->summary, e);
     if (code == PS_OK && run->timeline)
         code = ps_output_check(run->timeline, e);
