@@ -36,7 +36,7 @@
 //       warmup_epochs: 0         #   to which it rises from what it is without that, in the first so many epochs
 //       weight_decay: 0          # 0.004 with adamw
 //       clipnorm: 0              # 0: off; of this, clipvalue and global_clipnorm at most one
-//       gradient_accumulation_steps: 0  # 0: off; parameter_server: with clipvalue alone of these three
+//       gradient_accumulation_steps: 0  # 0: off; parameter_server, hybrid: with clipvalue alone of these three
 //       use_ema: false           # the weights' average is kept, and is what a training ends with
 //       ema_momentum: 0.99
 //       ema_overwrite_frequency: 0  # every so many steps the weights become it
@@ -44,17 +44,18 @@
 //       name: parameter_server   # or local_steps, see below; or one_device, mirrored (replicas in one process),
 //                                #   central_storage (likewise), multi_worker_mirrored (replicas in workers that have
 //                                #   no ps task), for which of these there are update, which makes no difference, and
-//                                #   refuse_nonfinite; and for the last three:
+//                                #   refuse_nonfinite; and for the last three devices, compare_every; or hybrid: the
+//                                #   tables of Embeddings on ps tasks, all else as multi_worker_mirrored has it
 //       devices: [cpu:0, cpu:1]  # of a worker, one replica on each; default: one on `device`
 //       cross_device_ops: auto   # mirrored: nccl, GPUs add up among themselves; hierarchical_copy, in the host's
 //                                #   memory; or the first of these that can be; reduction_to_one_device, on the
 //                                #   first GPU
-//       communication: auto      # multi_worker_mirrored: workers of one host share memory; or ring: none do
-//       gradient_compression: none  # multi_worker_mirrored: or bfloat16, float16: what travels from host to host
-//       stall_seconds: 10        # multi_worker_mirrored: a worker that waits for others for so long says for which
+//       communication: auto      # multi_worker_mirrored, hybrid: workers of one host share memory; or ring: none do
+//       gradient_compression: none  # likewise: or bfloat16, float16: what travels from host to host
+//       stall_seconds: 10        # likewise: a worker that waits for others for so long says for which
 //       sync_batchnorm: false    # each BatchNormalization is by all replicas' examples, as if it were `synchronized`
 //       compare_every: 0         # steps after which replicas see whether their variables are equal, to the bit
-//       update: async            # or sync, ssp; local_steps: sync, or async
+//       update: async            # or sync, ssp; local_steps: sync, or async; hybrid: sync
 //       n_fetch: 1               # async: pull every so many steps
 //       n_push: 1                # async: push every so many steps
 //       staleness: N             # ssp, required: steps that a worker may be ahead of the slowest
@@ -83,7 +84,7 @@
 //     bind: none                 # or auto: each replica on an equal part of the cores; or a mask of cores for each of the
 //                                #   worker's replicas: 0x3,0xc
 //     name: NAME                 # default: the file's name without its suffix
-//     on_existing: refuse        # or resume, replace; parameter_server alone, as delay_ms
+//     on_existing: refuse        # or resume, replace; with ps tasks alone, as delay_ms
 //     timeout: 60                # seconds, for connecting and joining, and for an all-reduce among GPUs
 //     delay_ms: 0                # for tests: each worker sleeps at random, at most so long, before it pushes
 //     output: NAME.safetensors   # the final weights; or NAME.keras, NAME.weights.h5
@@ -263,7 +264,7 @@ struct ps_job {
     int staleness;              // ssp, else 0
     int replicas_to_aggregate;  // sync; 0: all
     bool refuse_nonfinite;
-    int stall_seconds;                // multi_worker_mirrored, else 0
+    int stall_seconds;                // multi_worker_mirrored, hybrid, else 0
     int cross_device;                 // enum ps_cross_device
     int communication;                // enum ps_communication
     int compression;                  // enum ps_compression

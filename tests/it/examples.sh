@@ -22,15 +22,20 @@ trains() {
     one_device) cluster=() ;;
     mirrored | central_storage) cluster=() strategy=(--set strategy.compare_every=1) ;;
     multi_worker_mirrored) cluster=(--workers 2) strategy=(--set strategy.compare_every=1) ;;
+    hybrid) strategy=(--set strategy.compare_every=1) ;;
     esac
     timeout 600 "$psctl" run "${cluster[@]}" "$example/$mode.yaml" "${strategy[@]}" --set steps="$steps" --set output="$output.safetensors" \
         --set epochs=1000 "${sizes[@]}" "$@"
+}
+# Is there a table that is trained, with the layer frozen that is?
+tables() { # LAYER
+    flat | grep -o '"class_name": "Embedding", "config": {"name": "[a-z_0-9]*"' | grep -qv "\"$1\"" && echo hybrid
 }
 keeps_frozen() { # MODEL LAYER
     flat | sed "s/\(\"name\": \"$2\", \"trainable\": \)true/\1false/" >"$example/frozen.json"
     flat | sed 's/"trainable": true/"trainable": false/g' >"$example/none.json"
     ok "$example: nothing trained" trains drawn one_device 1 --set model="$example/none.json"
-    for mode in one_device async ssp sync local_steps mirrored central_storage multi_worker_mirrored; do
+    for mode in one_device async ssp sync local_steps mirrored central_storage multi_worker_mirrored $(tables "$2"); do
         ok "$example: $mode trains" trains $mode $mode 4 --set model="$example/frozen.json" --set batch_size=8
         ok "$example: $mode leaves $2 as it was" same drawn.safetensors $mode.safetensors 0 "$1/$2/"
     done
@@ -41,7 +46,7 @@ in_step() { # LEARNING_RATE
     local sgd=(--set optimizer="{name: sgd, learning_rate: $1}")
     ok "$example: one device, batches of 64" trains one one_device "$steps" "${sgd[@]}" --set batch_size=64
     ok "$example: it has gone far" goes_far drawn.safetensors one.safetensors
-    for mode in sync mirrored central_storage multi_worker_mirrored; do
+    for mode in sync mirrored central_storage multi_worker_mirrored $(tables none); do
         ok "$example: $mode of two, batches of 32" trains $mode $mode "$steps" "${sgd[@]}" --set batch_size=32
         ok "$example: $mode together with one device" same -a one.safetensors $mode.safetensors 1e-5
     done

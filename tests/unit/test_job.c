@@ -530,6 +530,37 @@ static void replicas_normalize_together(void **ctx)
         "--set strategy.sync_batchnorm: strategy.sync_batchnorm does not go with strategy.name parameter_server");
 }
 
+// The ps tasks have a part of the variables, and all workers take part in every round.
+static void hybrid_shares_the_variables(void **ctx)
+{
+    static const char HYBRID[] = LEAST "strategy: {name: hybrid}\n";
+    (void)ctx;
+    struct ps_job *j = with(HYBRID, "strategy.partitioner=fixed:2");
+    assert_int_equal(PS_SYNC, j->update);
+    assert_true(ps_job_needs_ps(j) && ps_job_needs_peers(j) && ps_job_needs_all_workers(j));
+    assert_int_equal(3, ps_job_min_workers(j, 3));
+    ps_job_free(j);
+    j = with(LEAST "strategy: {name: multi_worker_mirrored, min_workers: 2}\n", "seed=1");
+    assert_true(!ps_job_needs_ps(j) && ps_job_needs_peers(j) && !ps_job_needs_all_workers(j));
+    assert_int_equal(2, ps_job_min_workers(j, 3));
+    ps_job_free(j);
+    refuses_set(HYBRID, "strategy.update=async",
+                "--set strategy.update: strategy.update async does not go with strategy.name hybrid: expected sync");
+    refuses_set(HYBRID, "on_existing=resume",
+                "--set on_existing: on_existing resume does not go with strategy.name hybrid, as the ps tasks have the "
+                "tables alone: expected refuse or replace");
+    refuses_set(
+        HYBRID, "optimizer={name: adam, global_clipnorm: 1}",
+        "--set optimizer: optimizer.global_clipnorm does not go with strategy.name hybrid, where nobody has all "
+        "gradients: expected clipnorm or clipvalue");
+    refuses_set(HYBRID, "optimizer={name: adam, use_ema: true}",
+                "--set optimizer: optimizer.use_ema does not go with strategy.name hybrid");
+    refuses_set(HYBRID, "strategy.min_workers=1",
+                "--set strategy.min_workers: strategy.min_workers does not go with strategy.name hybrid");
+    refuses_set(HYBRID, "strategy.devices=[cpu:0, cpu:1]",
+                "--set strategy.devices: strategy.devices does not go with strategy.name hybrid");
+}
+
 // What is for several workers or their servers is refused; update says nothing where there is one worker.
 static void one_device_has_no_servers(void **ctx)
 {
@@ -1349,6 +1380,7 @@ int main(void)
         cmocka_unit_test(updates),
         cmocka_unit_test(replicas_normalize_together),
         cmocka_unit_test(one_device_has_no_servers),
+        cmocka_unit_test(hybrid_shares_the_variables),
         cmocka_unit_test(local_steps_have_an_outer_optimizer),
         cmocka_unit_test(local_steps_that_are_refused),
         cmocka_unit_test(sets_lie_over_the_file),

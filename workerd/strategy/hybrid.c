@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// hybrid: the tables that Embeddings train live on the ps tasks, as with parameter_server in rounds; all other variables
-// are every worker's, as with multi_worker_mirrored. So a table and what the optimizer keeps of it exist once, and do not
-// go around the ring.
+// hybrid: the tables that Embeddings train live on the ps tasks, as with parameter_server in rounds; all other
+// variables are every worker's, as with multi_worker_mirrored. So a table and what the optimizer keeps of it exist
+// once, and do not go around the ring.
 //
 // It is made of those two strategies, each with its part of the model's variables (wk_env.has). Both have one step
-// together: all workers take part in both, with the same rows, which weigh alike in both means. Step k is round k + 1 of
-// the ps tasks.
+// together: all workers take part in both, with the same rows, which weigh alike in both means. Step k is round k + 1
+// of the ps tasks.
 //
-//     mirrored          who trains what, the sums of what all have seen, who writes the results
-//     parameter_server  the tables, and what psctl knows of the job
+//     multi_worker_mirrored  who trains what, the sums of what all have seen, who writes the results
+//     parameter_server       the tables, and what psctl knows of the job
 //
-// With the first worker that is lost the job ends: those that are left could agree on a step of the ring that the ps tasks
-// have not taken.
+// With the first worker that is lost the job ends: those that are left could agree on a step of the ring that the ps
+// tasks have not taken.
 #include <stdlib.h>
 
 #include "common/base/alloc.h"
