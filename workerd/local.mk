@@ -89,6 +89,7 @@ workerd_workerd_SOURCES = \
 	workerd/job/place.c workerd/job/place.h \
 	workerd/job/replicas.c workerd/job/replicas.h \
 	workerd/strategy/device_sums.c workerd/strategy/device_sums.h \
+	workerd/strategy/hybrid.c \
 	workerd/strategy/mirrored.c \
 	workerd/strategy/rounds.c workerd/strategy/rounds.h \
 	workerd/strategy/examples.c \

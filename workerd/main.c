@@ -442,7 +442,7 @@ static enum ps_code workerd_take_part(struct wk_run *run, struct ps_job *job, co
     run->summary = o->summary;
     run->env.rank = place.rank;
     run->env.workers = place.workers;
-    run->env.min_workers = (uint32_t)(o->min_workers ? o->min_workers : job->min_workers);
+    run->env.min_workers = (uint32_t)(o->min_workers ? o->min_workers : ps_job_min_workers(job, place.workers));
     run->env.ps = (const char *const *)place.cluster.addresses;
     run->env.n_ps = place.cluster.n;
     if (code == PS_OK && place.evaluator)
@@ -450,6 +450,11 @@ static enum ps_code workerd_take_part(struct wk_run *run, struct ps_job *job, co
     else if (code == PS_OK && run->env.min_workers > place.workers)
         code = ps_fail(e, PS_INVALID_ARGUMENT, "%s: the job needs %" PRIu32 " workers, and has %" PRIu32, o->job,
                        run->env.min_workers, place.workers);
+    else if (code == PS_OK && ps_job_needs_all_workers(job) && run->env.min_workers != place.workers)
+        code = ps_fail(e, PS_INVALID_ARGUMENT,
+                       "--min-workers is %" PRIu32 ", but with strategy %s the job ends with the first worker that is "
+                       "lost: expected %" PRIu32,
+                       run->env.min_workers, run->strategy->name, place.workers);
     else if (code == PS_OK)
         code = workerd_train(run, job, o, &place, model, e);
     ps_cluster_fini(&place.cluster);
@@ -470,13 +475,13 @@ static enum ps_code workerd_look(struct wk_run *run, const struct wk_look *look,
     return weights ? wk_look_at_weights(run, look, e) : PS_OK;
 }
 
-static const struct wk_strategy *const strategy_of[] = {
-    [PS_STRATEGY_ONE_DEVICE] = &wk_one_device,
-    [PS_STRATEGY_PARAMETER_SERVER] = &wk_parameter_server,
-    [PS_STRATEGY_LOCAL_STEPS] = &wk_local_steps,
-    [PS_STRATEGY_MIRRORED] = &wk_mirrored,
-    [PS_STRATEGY_CENTRAL_STORAGE] = &wk_central_storage,
-    [PS_STRATEGY_MULTI_WORKER_MIRRORED] = &wk_multi_worker_mirrored};
+static const struct wk_strategy *const strategy_of[] = {[PS_STRATEGY_ONE_DEVICE] = &wk_one_device,
+                                                        [PS_STRATEGY_PARAMETER_SERVER] = &wk_parameter_server,
+                                                        [PS_STRATEGY_LOCAL_STEPS] = &wk_local_steps,
+                                                        [PS_STRATEGY_MIRRORED] = &wk_mirrored,
+                                                        [PS_STRATEGY_CENTRAL_STORAGE] = &wk_central_storage,
+                                                        [PS_STRATEGY_MULTI_WORKER_MIRRORED] = &wk_multi_worker_mirrored,
+                                                        [PS_STRATEGY_HYBRID] = &wk_hybrid};
 
 static enum ps_code workerd_run_job(struct wk_run *run, const struct options *o, struct ps_error *e)
 {

@@ -53,7 +53,7 @@ static const char *const flips[] = {"none", "horizontal", "vertical", "both", NU
 static const char *const schedules[] = {"constant",        "piecewise",  "exponential",  "cosine",
                                         "cosine_restarts", "polynomial", "inverse_time", NULL};
 const char *const ps_job_strategies[] = {"parameter_server", "one_device",      "mirrored", "multi_worker_mirrored",
-                                         "local_steps",      "central_storage", NULL};
+                                         "local_steps",      "central_storage", "hybrid",   NULL};
 static const char *const strategies_elsewhere[] = {"tpu", NULL};
 static const char *const scales[] = {"none", "linear", "sqrt", NULL};
 static const char *const cross_device_ops[] = {"auto", "nccl", "hierarchical_copy", "reduction_to_one_device", NULL};
@@ -104,12 +104,12 @@ struct field {
     const char *const *elsewhere;  // words known from TensorFlow, which get a better sentence
     int first;                     // CHOICE: value of words[0]
     uint64_t min, max;
-    enum by by;                  // decides, of:
-    unsigned kinds;              // those that have it; 0: all
-    unsigned required;           // those that must have it
-    unsigned strategies;         // those that have it; 0: all
-    bool own;                    // workers of one job may differ in it
-    const char *local_fallback;  // the fallback with strategy local_steps; NULL: no other
+    enum by by;                   // decides, of:
+    unsigned kinds;               // those that have it; 0: all
+    unsigned required;            // those that must have it
+    unsigned strategies;          // those that have it; 0: all
+    bool own;                     // workers of one job may differ in it
+    const char *rounds_fallback;  // the fallback with strategies local_steps and hybrid; NULL: no other
 };
 
 #define AT(member) .offset = offsetof(struct ps_job, member)
@@ -118,6 +118,8 @@ struct field {
 #define STEPS .strategies = 1 << PS_STRATEGY_PARAMETER_SERVER
 #define LOCAL .strategies = 1 << PS_STRATEGY_LOCAL_STEPS
 #define SERVERS .strategies = 1 << PS_STRATEGY_PARAMETER_SERVER | 1 << PS_STRATEGY_LOCAL_STEPS
+#define SERVED SERVERS | 1 << PS_STRATEGY_HYBRID
+#define PEERS .strategies = 1 << PS_STRATEGY_MULTI_WORKER_MIRRORED | 1 << PS_STRATEGY_HYBRID
 #define WORKERS   \
     .strategies = \
         1 << PS_STRATEGY_PARAMETER_SERVER | 1 << PS_STRATEGY_LOCAL_STEPS | 1 << PS_STRATEGY_MULTI_WORKER_MIRRORED
@@ -184,7 +186,7 @@ static const struct field fields[] = {
     {RATE ".warmup_steps", COUNT, AT(schedule.warmup_steps), "0", .max = INT64_MAX, .by = BY_SCHEDULE, .kinds = ANY},
     {RATE ".warmup_initial", REAL, AT(schedule.warmup_initial), "0", .by = BY_SCHEDULE, .kinds = ANY},
     {"strategy.name", CHOICE, AT(strategy), "parameter_server", ps_job_strategies, strategies_elsewhere},
-    {"strategy.update", CHOICE, AT(update), "async", updates, .first = PS_ASYNC, .local_fallback = "sync"},
+    {"strategy.update", CHOICE, AT(update), "async", updates, .first = PS_ASYNC, .rounds_fallback = "sync"},
     {"strategy.n_fetch", SMALL, AT(n_fetch), "1", .min = 1, .max = 1 << 20, .by = BY_UPDATE, .kinds = ASYNC, STEPS},
     {"strategy.n_push", SMALL, AT(n_push), "1", .min = 1, .max = 1 << 20, .by = BY_UPDATE, .kinds = ASYNC, STEPS},
     {"strategy.staleness", SMALL, AT(staleness), .max = 1 << 20, .by = BY_UPDATE, .kinds = SSP, .required = SSP, STEPS},
@@ -200,16 +202,13 @@ static const struct field fields[] = {
     {"strategy.devices", DEVICES, AT(devices), REPLICAS},
     {"strategy.cross_device_ops", CHOICE, AT(cross_device), "auto", cross_device_ops,
      .strategies = 1 << PS_STRATEGY_MIRRORED},
-    {"strategy.communication", CHOICE, AT(communication), "auto", communications,
-     .strategies = 1 << PS_STRATEGY_MULTI_WORKER_MIRRORED},
-    {"strategy.gradient_compression", CHOICE, AT(compression), "none", compressions,
-     .strategies = 1 << PS_STRATEGY_MULTI_WORKER_MIRRORED},
-    {"strategy.stall_seconds", SMALL, AT(stall_seconds), "10", .min = 1, .max = 86400,
-     .strategies = 1 << PS_STRATEGY_MULTI_WORKER_MIRRORED, OWN},
-    {"strategy.sync_batchnorm", FLAG, AT(sync_batchnorm), "false", REPLICAS},
-    {"strategy.compare_every", COUNT, AT(compare_every), "0", .max = 1 << 30, REPLICAS},
-    {"strategy.placement", WORD, AT(placement), "greedy", placements, SERVERS},
-    {"strategy.partitioner", STRING, AT(partitioner), "none", SERVERS},
+    {"strategy.communication", CHOICE, AT(communication), "auto", communications, PEERS},
+    {"strategy.gradient_compression", CHOICE, AT(compression), "none", compressions, PEERS},
+    {"strategy.stall_seconds", SMALL, AT(stall_seconds), "10", .min = 1, .max = 86400, PEERS, OWN},
+    {"strategy.sync_batchnorm", FLAG, AT(sync_batchnorm), "false", REPLICAS | 1 << PS_STRATEGY_HYBRID},
+    {"strategy.compare_every", COUNT, AT(compare_every), "0", .max = 1 << 30, REPLICAS | 1 << PS_STRATEGY_HYBRID},
+    {"strategy.placement", WORD, AT(placement), "greedy", placements, SERVED},
+    {"strategy.partitioner", STRING, AT(partitioner), "none", SERVED},
     {"strategy.min_workers", SMALL, AT(min_workers), "1", .min = 1, .max = PS_MAX_WORKERS, WORKERS, OWN},
     {"batch_size", SMALL, AT(batch_size), "64", .min = 1, .max = 1 << 20},
     {"epochs", COUNT, AT(epochs), "1", .min = 1, .max = 1 << 30},
@@ -219,9 +218,9 @@ static const struct field fields[] = {
     {"device", WORD, AT(device), "cpu", devices, OWN},
     {"matmul_precision", CHOICE, AT(matmul_precision), "float32", precisions},
     {"bind", STRING, AT(bind), "none", OWN},
-    {"on_existing", CHOICE, AT(on_existing), "refuse", on_existing, SERVERS, OWN},
+    {"on_existing", CHOICE, AT(on_existing), "refuse", on_existing, SERVED, OWN},
     {"timeout", SMALL, AT(timeout), "60", .min = 1, .max = 86400, OWN},
-    {"delay_ms", SMALL, AT(delay_ms), "0", .min = 0, .max = 60000, SERVERS, OWN},
+    {"delay_ms", SMALL, AT(delay_ms), "0", .min = 0, .max = 60000, SERVED, OWN},
     {"output", PATH, AT(output), OWN},
     {"callbacks", CALLBACKS, AT(callbacks), OWN},
 };
@@ -509,11 +508,12 @@ static enum ps_code take_field(const struct field *f, const struct ps_yaml *root
                                struct ps_error *e)
 {
     const struct ps_yaml *v = ps_yaml_find(root, f->path);
-    const bool local = job->strategy == PS_STRATEGY_LOCAL_STEPS && f->local_fallback;
+    const bool in_rounds = job->strategy == PS_STRATEGY_LOCAL_STEPS || job->strategy == PS_STRATEGY_HYBRID;
     const struct ps_yaml fallback = {.kind = PS_YAML_SCALAR,
                                      .source = root->source,
                                      .line = 1,
-                                     .text = (char *)(local ? f->local_fallback : f->fallback)};
+                                     .text =
+                                         (char *)(in_rounds && f->rounds_fallback ? f->rounds_fallback : f->fallback)};
     bool given = v && !ps_yaml_is_null(v), fits = !f->kinds || is_among(f->kinds, f, job);
     if (given && field_is_foreign(f, job))
         return ps_yaml_fail(v, e, "%s does not go with strategy.name %s", f->path, ps_job_strategies[job->strategy]);
@@ -635,7 +635,7 @@ static enum ps_code take_optimizer(const struct ps_yaml *root, struct ps_job *jo
     const char *name = ps_job_optimizers[job->optimizer];
     const struct ps_rule *widest = ps_rule_for_optimizer(name, 1, false), *rule;
     double hyper[PS_RULE_MAX_HYPERS];
-    const bool whole = job->strategy != PS_STRATEGY_PARAMETER_SERVER;
+    const bool whole = job->strategy != PS_STRATEGY_PARAMETER_SERVER && job->strategy != PS_STRATEGY_HYBRID;
     ps_rule_defaults(widest, hyper);
     if (read_hypers(ps_yaml_find(root, "optimizer"), "optimizer", name, widest, whole, hyper, e) != PS_OK ||
         job_take_schedule(root, job, hyper, e) != PS_OK)
@@ -754,6 +754,29 @@ static enum ps_code check_local_steps(const struct ps_yaml *root, const struct p
     return PS_OK;
 }
 
+// The ps tasks have the tables alone, and the workers the rest: nobody has the norm of all gradients, or all averages.
+static enum ps_code check_hybrid(const struct ps_yaml *root, const struct ps_job *job, struct ps_error *e)
+{
+    if (job->strategy != PS_STRATEGY_HYBRID)
+        return PS_OK;
+    if (job->update != PS_SYNC)
+        return ps_yaml_fail(ps_yaml_find(root, "strategy.update"), e,
+                            "strategy.update %s does not go with strategy.name hybrid: expected sync",
+                            updates[job->update - PS_ASYNC]);
+    if (job->on_existing == PS_RESUME)
+        return ps_yaml_fail(ps_yaml_find(root, "on_existing"), e,
+                            "on_existing resume does not go with strategy.name hybrid, as the ps tasks have the tables "
+                            "alone: expected refuse or replace");
+    if (job->hypers[PS_HYPER_GLOBAL_CLIPNORM].value > 0)
+        return ps_yaml_fail(ps_yaml_find(root, "optimizer.global_clipnorm"), e,
+                            "optimizer.global_clipnorm does not go with strategy.name hybrid, where nobody has all "
+                            "gradients: expected clipnorm or clipvalue");
+    if (job->hypers[PS_HYPER_USE_EMA].value > 0)
+        return ps_yaml_fail(ps_yaml_find(root, "optimizer.use_ema"), e,
+                            "optimizer.use_ema does not go with strategy.name hybrid");
+    return PS_OK;
+}
+
 static enum ps_code job_check_warm_up(const struct ps_yaml *root, const struct ps_job *job, struct ps_error *e)
 {
     static const char path[] = "optimizer.warmup_epochs";
@@ -770,7 +793,8 @@ static enum ps_code job_check_warm_up(const struct ps_yaml *root, const struct p
 
 static enum ps_code check_together(const struct ps_yaml *root, const struct ps_job *job, struct ps_error *e)
 {
-    if (check_data(root, job, e) || check_local_steps(root, job, e) || job_check_warm_up(root, job, e))
+    if (check_data(root, job, e) || check_local_steps(root, job, e) || check_hybrid(root, job, e) ||
+        job_check_warm_up(root, job, e))
         return e->code;
     return check_partitioner(root, job, e);
 }
@@ -875,7 +899,23 @@ enum ps_code ps_job_server_rule(const struct ps_job *job, const struct ps_rule *
 
 bool ps_job_needs_ps(const struct ps_job *job)
 {
-    return job->strategy == PS_STRATEGY_PARAMETER_SERVER || job->strategy == PS_STRATEGY_LOCAL_STEPS;
+    return job->strategy == PS_STRATEGY_PARAMETER_SERVER || job->strategy == PS_STRATEGY_LOCAL_STEPS ||
+           job->strategy == PS_STRATEGY_HYBRID;
+}
+
+bool ps_job_needs_peers(const struct ps_job *job)
+{
+    return job->strategy == PS_STRATEGY_MULTI_WORKER_MIRRORED || job->strategy == PS_STRATEGY_HYBRID;
+}
+
+bool ps_job_needs_all_workers(const struct ps_job *job)
+{
+    return job->strategy == PS_STRATEGY_HYBRID;
+}
+
+uint32_t ps_job_min_workers(const struct ps_job *job, uint32_t workers)
+{
+    return ps_job_needs_all_workers(job) ? workers : (uint32_t)job->min_workers;
 }
 
 void ps_job_free(struct ps_job *job)

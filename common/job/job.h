@@ -182,7 +182,8 @@ enum ps_strategy {
     PS_STRATEGY_MIRRORED,
     PS_STRATEGY_MULTI_WORKER_MIRRORED,
     PS_STRATEGY_LOCAL_STEPS,
-    PS_STRATEGY_CENTRAL_STORAGE
+    PS_STRATEGY_CENTRAL_STORAGE,
+    PS_STRATEGY_HYBRID
 };
 
 // Their names in a job file; ends with NULL.
@@ -305,6 +306,12 @@ enum ps_code ps_job_server_rule(const struct ps_job *job, const struct ps_rule *
                                 struct ps_error *e);
 // Does the strategy keep variables on ps tasks?
 bool ps_job_needs_ps(const struct ps_job *job);
+// Do its workers have to reach each other?
+bool ps_job_needs_peers(const struct ps_job *job);
+// Does the first worker that is lost end it?
+bool ps_job_needs_all_workers(const struct ps_job *job);
+// With fewer live workers it ends.
+uint32_t ps_job_min_workers(const struct ps_job *job, uint32_t workers);
 void ps_job_free(struct ps_job *job);
 
 // Before a job takes its time: can its weights be read, and its output and the summary (may be NULL) be written, as far

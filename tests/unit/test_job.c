@@ -1007,7 +1007,7 @@ static void wrong_words(void **ctx)
                 "cosine_similarity or confusion_matrix, not \"fog\"");
     refuses_set(LEAST, "strategy.name=tpu",
                 "--set strategy.name: strategy.name tpu is not supported; there are parameter_server, one_device, "
-                "mirrored, multi_worker_mirrored, local_steps and central_storage");
+                "mirrored, multi_worker_mirrored, local_steps, central_storage and hybrid");
     refuses_set(LEAST, "data.kind=hdf5",
                 "--set data.kind: data.kind must be idx, csv, npy, npz, cifar, images, tfrecord, text or "
                 "synthetic-digits, not \"hdf5\"");

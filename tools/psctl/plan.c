@@ -111,9 +111,9 @@ static enum ps_code plan_job_slots(const struct ps_job *job, uint32_t *slots, st
     return PS_OK;
 }
 
-static void take_vars(struct plan *plan, uint32_t slots)
+static void take_vars(struct plan *plan, bool (*has)(const struct nn_param *p), uint32_t slots)
 {
-    plan->variables = wk_variables(plan->model, NULL, &plan->n_vars);
+    plan->variables = wk_variables(plan->model, has, NULL, &plan->n_vars);
     plan->vars = ps_alloc(plan->n_vars * sizeof *plan->vars);
     for (size_t i = 0; i < plan->n_vars; i++) {
         const psc_variable *v = &plan->variables[i];
@@ -138,7 +138,7 @@ static enum ps_code make_plan(const struct ps_job *job, struct plan *plan, struc
         return e->code;
     plan->sync = job->update == PS_SYNC;
     plan->needs_no_ps = !ps_job_needs_ps(job);
-    take_vars(plan, slots);
+    take_vars(plan, job->strategy == PS_STRATEGY_HYBRID ? wk_is_table : NULL, slots);
     return plan->needs_no_ps ? PS_OK
                              : ps_placement_plan(&spec, plan->vars, plan->n_vars, plan->tasks, &plan->partitions,
                                                  &plan->n_partitions, e);

@@ -28,7 +28,7 @@ struct run {
     struct cli_list sets;
     const char *summary, *timeline;
     bool resume, keep_dir;
-    bool peers;  // the workers reach each other, and there is no ps task
+    bool peers;  // the workers reach each other
 
     char psd[PATH_MAX], workerd[PATH_MAX];
     struct rundir dir;
@@ -209,7 +209,7 @@ static void run_take_counts(struct run *run, const struct ps_job *job)
 {
     const char *strategy = ps_job_strategies[job->strategy];
     const bool has_ps = ps_job_needs_ps(job);
-    run->peers = job->strategy == PS_STRATEGY_MULTI_WORKER_MIRRORED;
+    run->peers = ps_job_needs_peers(job);
     if (!has_ps && run->n_ps)
         fprintf(stderr, "psctl: strategy %s has no ps tasks: --ps %ld is not used\n", strategy, run->n_ps);
     if (!has_ps && !run->peers && run->n_workers > 1)
@@ -226,7 +226,7 @@ static enum ps_code run_check_job(struct run *run, struct ps_error *e)
         return e->code;
     run_take_counts(run, job);
     if (run->min_workers == 0)
-        run->min_workers = (long)job->min_workers;
+        run->min_workers = ps_job_min_workers(job, (uint32_t)run->n_workers);
     enum ps_code code = ps_job_check_files(job, run->summary, e);
     if (code == PS_OK && run->timeline)
         code = ps_output_check(run->timeline, e);

@@ -34,15 +34,21 @@ static enum ps_code place_split_addresses(struct wk_place *p, const char *list, 
 
 static const char *place_what_is_needed(enum wk_tasks tasks)
 {
-    return tasks == WK_TASKS_PS ? "needs ps tasks: --cluster FILE, --ps A,B,C or TF_CONFIG"
-                                : "needs the workers' addresses: --cluster FILE or TF_CONFIG";
+    switch (tasks) {
+    case WK_TASKS_PS:
+        return "needs ps tasks: --cluster FILE, --ps A,B,C or TF_CONFIG";
+    case WK_TASKS_ALL:
+        return "needs ps tasks and the workers' addresses: --cluster FILE or TF_CONFIG";
+    default:
+        return "needs the workers' addresses: --cluster FILE or TF_CONFIG";
+    }
 }
 
 // The addresses of --cluster or TF_CONFIG, and what else these say.
 static enum ps_code place_load_cluster(struct wk_place *p, const struct wk_place_options *o,
                                        const struct wk_strategy *strategy, struct ps_error *e)
 {
-    p->cluster.needs_no_ps = strategy->tasks != WK_TASKS_PS;
+    p->cluster.needs_no_ps = !(strategy->tasks & WK_TASKS_PS);
     enum ps_code code = ps_cluster_find(o->cluster, &p->cluster, e);
     if (code == PS_NOT_FOUND && !o->cluster)
         return ps_fail(e, PS_FAILED_PRECONDITION, "%s: strategy %s %s", o->job, strategy->name,
@@ -58,9 +64,9 @@ static enum ps_code place_load_cluster(struct wk_place *p, const struct wk_place
 static enum ps_code place_check_workers(const struct wk_place *p, const struct wk_place_options *o,
                                         const struct wk_strategy *strategy, struct ps_error *e)
 {
-    if (strategy->tasks != WK_TASKS_WORKERS)
+    if (!(strategy->tasks & WK_TASKS_WORKERS))
         return PS_OK;
-    if (p->cluster.workers == 0)
+    if (p->cluster.workers == 0 && !(strategy->tasks & WK_TASKS_PS))
         return ps_fail(e, PS_FAILED_PRECONDITION, "%s: strategy %s %s, with the list worker", o->job, strategy->name,
                        place_what_is_needed(strategy->tasks));
     if (p->workers == 1)

@@ -223,6 +223,15 @@ enum ps_code nn_build_state(struct nn_building *b, const char *what, const char 
     return PS_OK;
 }
 
+enum ps_code nn_build_table(struct nn_building *b, const char *what, const char *fallback, const struct nn_type *type,
+                            struct ps_error *e)
+{
+    if (nn_build_variable(b, what, fallback, type, e))
+        return e->code;
+    b->model->variable[b->model->variables - 1].param.table = true;
+    return PS_OK;
+}
+
 enum ps_code nn_build_activity(struct nn_building *b, struct ps_error *e)
 {
     struct nn_json at = nn_json_member(b->config, "activity_regularizer");

@@ -142,7 +142,10 @@ enum ps_code nn_build_variable(struct nn_building *b, const char *what, const ch
 // batches have.
 enum ps_code nn_build_state(struct nn_building *b, const char *what, const char *fallback, const struct nn_type *type,
                             double momentum, struct ps_error *e);
-// The same, whose initializer is that of another name: "depthwise_initializer".
+// Adds variable `what`, of whose rows a batch reads some.
+enum ps_code nn_build_table(struct nn_building *b, const char *what, const char *fallback, const struct nn_type *type,
+                            struct ps_error *e);
+// As nn_build_variable, but the initializer is that of another name: "depthwise_initializer".
 enum ps_code nn_build_variable_by(struct nn_building *b, const char *what, const char *initializer,
                                   const char *fallback, const struct nn_type *type, struct ps_error *e);
 // The config's "activity_regularizer".

@@ -70,6 +70,7 @@ struct nn_param {
     size_t rank;
     uint64_t count;
     bool trainable;  // by the gradient
+    bool table;      // an Embedding's: a batch reads some of its rows
     // Of what is not trainable, but follows what batches have: the rule by which a batch's value, which stands in the
     // gradient's place, comes into it, and the rule's momentum; NULL: nothing changes it.
     const char *rule;

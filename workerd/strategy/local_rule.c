@@ -26,6 +26,12 @@ static enum ps_code local_rule_take_rule(struct wk_local_rule *r, struct ps_erro
     return ps_rule_check(r->rule, r->hyper, e);
 }
 
+// Is the variable one that this rule trains?
+static bool local_rule_trains(const struct wk_local_rule *r, size_t i)
+{
+    return nn_model_param(r->env->model, i)->trainable && wk_env_has(r->env, i);
+}
+
 // Slot k of a variable, all at what the rule starts it with.
 static enum ps_code local_rule_make_slot(const struct wk_local_rule *r, int k, const struct nn_param *p, float **slot,
                                          struct ps_error *e)
@@ -46,7 +52,7 @@ static enum ps_code local_rule_make_slots(struct wk_local_rule *r, struct ps_err
     r->slots = ps_alloc(n * k_max * sizeof(float *));
     for (size_t i = 0; i < n; i++) {
         const struct nn_param *p = nn_model_param(r->env->model, i);
-        for (size_t k = 0; k < k_max && p->trainable; k++)
+        for (size_t k = 0; k < k_max && local_rule_trains(r, i); k++)
             if (local_rule_make_slot(r, (int)k, p, &r->slots[i * k_max + k], e))
                 return e->code;
     }
@@ -153,12 +159,12 @@ static enum ps_code local_rule_apply_kept(const struct wk_local_rule *r, uint64_
     for (size_t i = 0; i < nn_model_params(r->env->model); i++) {
         const struct nn_param *p = nn_model_param(r->env->model, i);
         struct ps_rule_args a = {
-            .n = p->count, .step = step - r->began + 1, .trainable = p->trainable, .clip_factor = 1};
+            .n = p->count, .step = step - r->began + 1, .trainable = local_rule_trains(r, i), .clip_factor = 1};
         for (size_t k = 0; k < k_max; k++)
             a.slot_in[k] = a.slot_out[k] = r->kept->slots[i * k_max + k];
         if (p->rule)
             nn_replica_apply(r->env->replica, i, ps_rule_find(p->rule), &p->momentum, &a);
-        if (p->trainable)
+        if (local_rule_trains(r, i))
             nn_replica_apply(r->env->replica, i, r->rule, r->hyper, &a);
     }
     r->kept->there = true;
@@ -194,9 +200,8 @@ static void local_rule_clip_by_norm(struct wk_local_rule *r)
     double own = r->hyper[PS_HYPER_CLIPNORM], global = r->hyper[PS_HYPER_GLOBAL_CLIPNORM], total = 0;
     size_t n = nn_model_params(r->env->model);
     for (size_t i = 0; i < n; i++) {
-        const struct nn_param *p = nn_model_param(r->env->model, i);
         r->factor[i] = 1;
-        if (!p->trainable || (own == 0 && global == 0))
+        if (!local_rule_trains(r, i) || (own == 0 && global == 0))
             continue;
         double squares = local_rule_squares(r, i, steps);
         r->factor[i] = ps_clip_factor(squares, own);
@@ -259,7 +264,7 @@ static void local_rule_apply_here(struct wk_local_rule *r, uint64_t step)
         const struct nn_param *p = nn_model_param(r->env->model, i);
         if (p->rule)
             local_rule_follow(r, i, step);
-        if (p->trainable)
+        if (local_rule_trains(r, i))
             local_rule_train(r, i, step);
     }
 }
@@ -290,7 +295,7 @@ void wk_local_rule_take_averages(struct wk_local_rule *r)
     local_rule_fetch_slots(r);
     for (size_t i = 0; i < nn_model_params(r->env->model); i++) {
         const struct nn_param *p = nn_model_param(r->env->model, i);
-        if (p->trainable)
+        if (local_rule_trains(r, i))
             memcpy(nn_replica_param(r->env->replica, i), r->slots[i * (size_t)r->n_slots + (size_t)average],
                    p->count * sizeof(float));
     }
@@ -303,7 +308,8 @@ enum ps_code wk_local_rule_each(const struct wk_local_rule *r, wk_array_fn fn, v
     if (r->kept)
         r->kept->here = true;  // fn may have changed them
     for (size_t i = 0; i < n; i++)
-        if (fn(arg, nn_replica_param(r->env->replica, i), (size_t)nn_model_param(r->env->model, i)->count, e))
+        if (wk_env_has(r->env, i) &&
+            fn(arg, nn_replica_param(r->env->replica, i), (size_t)nn_model_param(r->env->model, i)->count, e))
             return e->code;
     for (size_t i = 0; i < n * k_max; i++)
         if (r->slots[i] && fn(arg, r->slots[i], (size_t)nn_model_param(r->env->model, i / k_max)->count, e))
@@ -319,7 +325,7 @@ void wk_local_rule_save(const struct wk_local_rule *r, struct wk_checkpoint *to)
     local_rule_fetch_slots(r);
     for (size_t i = 0; i < nn_model_params(r->env->model); i++) {
         const struct nn_param *p = nn_model_param(r->env->model, i);
-        for (size_t k = 0; k < k_max && p->trainable; k++)
+        for (size_t k = 0; k < k_max && local_rule_trains(r, i); k++)
             wk_checkpoint_put(to, ps_rule_slot_name(r->rule, r->hyper, (int)k), p->name, p->shape, p->rank,
                               r->slots[i * k_max + k]);
     }
@@ -337,7 +343,7 @@ enum ps_code wk_local_rule_load(struct wk_local_rule *r, const struct wk_checkpo
         return e->code;
     for (size_t i = 0; i < nn_model_params(r->env->model); i++) {
         const struct nn_param *p = nn_model_param(r->env->model, i);
-        for (size_t k = 0; k < k_max && p->trainable; k++)
+        for (size_t k = 0; k < k_max && local_rule_trains(r, i); k++)
             if (wk_checkpoint_get(from, ps_rule_slot_name(r->rule, r->hyper, (int)k), p->name, p->count,
                                   r->slots[i * k_max + k], e))
                 return e->code;

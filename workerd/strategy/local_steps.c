@@ -153,7 +153,7 @@ static struct local_steps *local_steps_create(const struct wk_env *env)
 
 static enum ps_code local_steps_open(const struct wk_env *env, void **state, struct ps_error *e)
 {
-    if (wk_psd_refuse_constraints(env->model, "local_steps", e))
+    if (wk_psd_refuse_constraints(env, e))
         return e->code;
     struct local_steps *l = local_steps_create(env);
     if (local_steps_make_home(l, e) || (env->rank == 0 && wk_init_weights(env, e)) || wk_psd_join(&l->server, e)) {

@@ -83,7 +83,7 @@ static size_t mirrored_bucket_size(const struct wk_env *env, const size_t *order
 {
     size_t bytes = 0;
     for (size_t k = 0; k < n; k++)
-        bytes += mirrored_end_of(env, order[k]) * sizeof(float);
+        bytes += wk_env_has(env, order[k]) ? mirrored_end_of(env, order[k]) * sizeof(float) : 0;
     bytes /= BUCKETS;
     return bytes < BUCKET_MIN ? BUCKET_MIN : bytes > BUCKET_MAX ? BUCKET_MAX : bytes;
 }
@@ -94,8 +94,12 @@ static void mirrored_cut_buckets(struct mirrored *s)
     const size_t enough = mirrored_bucket_size(s->env, order, n);
     s->bucket = ps_alloc((n + 1) * sizeof *s->bucket);
     s->bucket_of = ps_alloc((nn_model_params(s->env->model) + 1) * sizeof *s->bucket_of);
+    struct mirrored_bucket *b = NULL;
     for (size_t k = 0; k < n; k++) {
-        struct mirrored_bucket *b = s->n_buckets ? &s->bucket[s->n_buckets - 1] : NULL;
+        if (!wk_env_has(s->env, order[k])) {
+            b = NULL;
+            continue;
+        }
         if (!b || b->count * sizeof(float) >= enough) {
             b = &s->bucket[s->n_buckets++];
             *b = (struct mirrored_bucket){.first = order[k],
@@ -114,6 +118,8 @@ static enum ps_code mirrored_broadcast(struct mirrored *s, struct ps_error *e)
 {
     const struct wk_env *env = s->env;
     for (size_t i = 0; i < nn_model_params(env->model); i++) {
+        if (!wk_env_has(env, i))
+            continue;
         float *w = nn_replica_param(env->replica, i);
         const size_t n = (size_t)nn_model_param(env->model, i)->count;
         if (wk_rounds_rank(&s->rounds) != 0)

@@ -84,7 +84,7 @@ static enum ps_code strategy_declare(struct wk_parameter_server_state *s, bool *
     psc_hyper *hypers = ps_alloc(d.n_hypers * sizeof *hypers);
     for (size_t i = 0; i < d.n_hypers; i++)
         hypers[i] = (psc_hyper){hyper[i].name, hyper[i].value};
-    psc_variable *variables = wk_variables(s->env->model, s->state_momentum, &d.n_variables);
+    psc_variable *variables = wk_variables(s->env->model, s->env->has, s->state_momentum, &d.n_variables);
     d.variables = variables;
     d.hypers = hypers;
     psc_code code = psc_declare(s->client, &d, resumed, &error);
@@ -154,13 +154,15 @@ enum ps_code wk_home_salvage(void *state, struct ps_error *e)
     return strategy_read_weights(s, s->reader, e);
 }
 
-enum ps_code wk_psd_refuse_constraints(const struct nn_model *model, const char *strategy, struct ps_error *e)
+enum ps_code wk_psd_refuse_constraints(const struct wk_env *env, struct ps_error *e)
 {
+    const struct nn_model *model = env->model;
     for (size_t i = 0; i < nn_model_params(model); i++)
-        if (nn_model_constraint(model, i))
+        if (wk_env_has(env, i) && nn_model_constraint(model, i))
             return ps_fail(e, PS_FAILED_PRECONDITION,
                            "variable '%s' has the constraint %s, which %s does not apply: expected strategy one_device",
-                           nn_model_param(model, i)->name, nn_model_constraint(model, i), strategy);
+                           nn_model_param(model, i)->name, nn_model_constraint(model, i),
+                           ps_job_strategies[env->job->strategy]);
     return PS_OK;
 }
 
@@ -187,7 +189,7 @@ static void parameter_server_close(void *state, const char *reason)
 
 static enum ps_code parameter_server_open(const struct wk_env *env, void **state, struct ps_error *e)
 {
-    if (wk_psd_refuse_constraints(env->model, "parameter_server", e))
+    if (wk_psd_refuse_constraints(env, e))
         return e->code;
     struct wk_parameter_server_state *s = ps_alloc(sizeof *s);
     s->env = env;

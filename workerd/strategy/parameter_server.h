@@ -46,7 +46,7 @@ struct wk_parameter_server_state {
     psc_tensor *gradients;  // [n_trained] in the same order; of a state what the batch has
     psc_tensor *pushed;     // [n_trained] what a push sends: the gradients, or where they are added up (n_push > 1)
     psc_tensor *pulled;     // [n_trained] where a push's answer goes: the weights, or else the home's own
-    size_t *tensor;         // [n] by the model's number of a variable: where it is in these arrays
+    size_t *tensor;         // by the model's number of a variable: where it is in these arrays; one that is not: past n
     struct wk_bucket *bucket;
     size_t n_buckets;
     size_t *bucket_of;                 // [n_trained]
@@ -85,8 +85,8 @@ extern const struct wk_home wk_psd_home;        // psd_home.c
 extern const struct wk_sharder wk_psd_sharder;  // examples.c
 extern const struct wk_group wk_psd_group;      // parameter_server.c
 
-// psd applies rules, and no constraints. FAILED_PRECONDITION: the model has one.
-enum ps_code wk_psd_refuse_constraints(const struct nn_model *model, const char *strategy, struct ps_error *e);
+// psd applies rules, and no constraints. FAILED_PRECONDITION: one of its variables has one.
+enum ps_code wk_psd_refuse_constraints(const struct wk_env *env, struct ps_error *e);
 // Once there is a home: joins the job, of which the chief declares the variables and puts what the replica has.
 enum ps_code wk_psd_join(struct wk_parameter_server_state *s, struct ps_error *e);
 

@@ -78,10 +78,13 @@ void wk_home_add_tensors(struct wk_parameter_server_state *s)
     s->learns = ps_alloc(n * sizeof *s->learns);
     s->momentum = ps_alloc(n * sizeof *s->momentum);
     s->tensor = ps_alloc(n * sizeof *s->tensor);
-    for (size_t k = 0; k < n_ready; k++)
-        home_add_tensor(s, order[k]);
     for (size_t i = 0; i < n; i++)
-        if (!nn_param_changes(nn_model_param(s->env->model, i)))
+        s->tensor[i] = n;
+    for (size_t k = 0; k < n_ready; k++)
+        if (wk_env_has(s->env, order[k]))
+            home_add_tensor(s, order[k]);
+    for (size_t i = 0; i < n; i++)
+        if (wk_env_has(s->env, i) && !nn_param_changes(nn_model_param(s->env->model, i)))
             home_add_tensor(s, i);
 }
 

@@ -187,6 +187,8 @@ static enum ps_code rounds_welcome(struct wk_rounds *r, struct ps_error *e)
 static enum ps_code rounds_meet(struct wk_rounds *r, bool admits, double *sum, bool *behind, struct ps_error *e)
 {
     *behind = false;
+    if (r->env->has)  // the other variables would be at another round
+        return e->code;
     while (e->code == PS_ABORTED && wk_collective_reform(r->env->collective, admits, e) == PS_OK)
         if (rounds_agree(r, sum, behind, e) == PS_OK && rounds_welcome(r, e) == PS_OK) {
             r->met = true;

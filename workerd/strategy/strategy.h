@@ -44,11 +44,18 @@ struct wk_env {
     uint32_t replica_rank, replicas;      // of replicas, over all workers: which one, of how many
     uint32_t device;                      // which replica of this worker
     struct wk_collective *collective;     // of all replicas; NULL: the strategy needs none
-    const volatile sig_atomic_t *stop;    // not 0: a signal asks to stop; long waits look at it
+    // The variables that a home has, where two homes share the model's; NULL: all.
+    bool (*has)(const struct nn_param *p);
+    const volatile sig_atomic_t *stop;  // not 0: a signal asks to stop; long waits look at it
     // What took how long: all of it; what this replica computes and waits for; what travels. NULL: nobody asks.
     struct ps_timeline *timeline;
     struct ps_track *compute, *communication;
 };
+
+static inline bool wk_env_has(const struct wk_env *env, size_t variable)
+{
+    return !env->has || env->has(nn_model_param(env->model, variable));
+}
 
 // The examples of one step: positions [first, first + rows) of an epoch's permutation. rows may be 0: nothing is left
 // for this worker in a step that others still take.
@@ -153,11 +160,12 @@ struct wk_group {
     void (*report)(void *state, uint64_t step, double images_per_second, double loss);
 };
 
-// Whom a worker has to reach.
+// Whom a worker has to reach: a set.
 enum wk_tasks {
-    WK_TASKS_NONE,    // it is the only one
-    WK_TASKS_PS,      // ps tasks; there may be any number of workers
-    WK_TASKS_WORKERS  // the other workers
+    WK_TASKS_NONE = 0,     // it is the only one
+    WK_TASKS_PS = 1,       // ps tasks; there may be any number of workers
+    WK_TASKS_WORKERS = 2,  // the other workers
+    WK_TASKS_ALL = WK_TASKS_PS | WK_TASKS_WORKERS
 };
 
 struct wk_strategy {
@@ -175,7 +183,7 @@ struct wk_strategy {
 };
 
 extern const struct wk_strategy wk_one_device, wk_parameter_server, wk_local_steps, wk_mirrored,
-    wk_multi_worker_mirrored, wk_central_storage;
+    wk_multi_worker_mirrored, wk_central_storage, wk_hybrid;
 
 // Overwrites the replica's parameters with those of a weights file of any kind (workerd/weights), which has each in one
 // of Keras's spellings (weights.c) and with the model's shape; logs what it has besides. INVALID_ARGUMENT: nothing is
