@@ -176,6 +176,12 @@ ok "to the bit" cmp whole.safetensors went.safetensors
 epochs() { cut -d , -f 1 "$1" | tr '\n' ' '; }
 ok "each epoch is logged once" test "$(epochs log.csv)" = "$(epochs whole.csv)"
 
+run=(--set callbacks='[{name: checkpoint, path: run}]')
+ok "an epoch of two workers" ring half 2 "${run[@]}" --set epochs=1
+ok "psctl run goes on" ring resumed 2 "${run[@]}" --resume
+ok "two epochs" ring whole 2
+ok "to the bit" cmp whole.safetensors resumed.safetensors
+
 # Mistakes.
 ok "a device is there once" fails_with 65 "cpu:1 is there twice" mirrored x 1 --set strategy.devices="[cpu:1,cpu:1]"
 ok "a device is of a kind" fails_with 65 "must be a device, as in cpu:0, of kind cpu or gpu" mirrored x 1 --set strategy.devices="[tpu:1]"

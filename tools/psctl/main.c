@@ -26,6 +26,7 @@ static const struct command commands[] = {
      "  --set KEY=VALUE  instead of what the job's file says; may be repeated\n"
      "  --summary FILE   where the chief writes the job's results, as JSON\n"
      "  --timeline FILE  what takes how long, as Chrome traces: t.json, t-1.json, ...\n"
+     "  --resume         go on from the job's newest checkpoint\n"
      "  --keep-dir       leave the directory of sockets and say where it is\n"
      "FILE is a job's YAML file. A one_device, mirrored or central_storage job is one\n"
      "workerd, one of multi_worker_mirrored has no psd; hybrid has both. Exit code 0: the job has\n"

@@ -27,7 +27,7 @@ struct run {
     long n_ps, n_workers, min_workers;  // 0: not said
     struct cli_list sets;
     const char *summary, *timeline;
-    bool keep_dir;
+    bool resume, keep_dir;
     bool peers;  // the workers reach each other
 
     char psd[PATH_MAX], workerd[PATH_MAX];
@@ -107,6 +107,8 @@ static char **worker_words(const struct run *run, int rank)
         add_option(&w, "--summary", run->summary);
     if (run->timeline)
         add_option(&w, "--timeline", run->timeline);
+    if (run->resume)
+        words_add(&w, "--resume");
     return w.v;
 }
 
@@ -257,6 +259,7 @@ int command_run(struct call *call)
         {.name = "set", .list = &run.sets},
         {.name = "summary", .text = &run.summary},
         {.name = "timeline", .text = &run.timeline},
+        {.name = "resume", .flag = &run.resume},
         {.name = "keep-dir", .flag = &run.keep_dir}};
     struct ps_error e;
     int exit_code;

@@ -66,7 +66,7 @@ static enum ps_code place_check_workers(const struct wk_place *p, const struct w
 {
     if (!(strategy->tasks & WK_TASKS_WORKERS))
         return PS_OK;
-    if (p->cluster.workers == 0)
+    if (p->cluster.workers == 0 && !(strategy->tasks & WK_TASKS_PS))
         return ps_fail(e, PS_FAILED_PRECONDITION, "%s: strategy %s %s, with the list worker", o->job, strategy->name,
                        place_what_is_needed(strategy->tasks));
     if (p->workers == 1)
