@@ -31,6 +31,7 @@ STRATEGIES = {
     "central_storage": ("one_device", lambda n: ["--set", "strategy.name=central_storage", *devices(n)]),
     "multi_worker_mirrored": (
         "one_device", lambda n: ["--workers", str(n), "--set", "strategy.name=multi_worker_mirrored"]),
+    "hybrid": ("hybrid", lambda n: ["--ps", "1", "--workers", str(n)]),
     "async": ("async", lambda n: ["--ps", "1", "--workers", str(n)]),
     "ssp": ("ssp", lambda n: ["--ps", "1", "--workers", str(n)]),
     "sync": ("sync", lambda n: ["--ps", "1", "--workers", str(n)]),
@@ -70,6 +71,10 @@ class Runs:
         return max(8, int(self.rate("one_device", 1, 8) / batch_size * self.seconds))
 
 
+    def has(self, strategy):
+        return os.path.exists(os.path.join(self.folder, STRATEGIES[strategy][0] + ".yaml"))
+
+
 def batch_size(folder):
     with open(os.path.join(folder, "one_device.yaml")) as f:
         return next(int(line.split(":")[1]) for line in f if line.startswith("batch_size:"))
@@ -77,7 +82,8 @@ def batch_size(folder):
 
 def measure(runs, pairs):
     steps = runs.steps(batch_size(runs.folder))
-    cases = [(s, n) for s in STRATEGIES for n in (1, 2) if s != "one_device" or n == 1]
+    cases = [(s, n) for s in STRATEGIES if runs.has(s) for n in (1, 2)
+             if s != "one_device" or n == 1]
     rates = {c: [] for c in cases}
     for _ in range(pairs):
         for case in cases:
@@ -88,7 +94,7 @@ def measure(runs, pairs):
 def show(name, medians):
     one = medians["one_device", 1]
     print("%-24s %12s %8s %12s %8s %8s" % (name, "1 replica/s", "", "2 replicas/s", "", "2 / 1"))
-    for s in STRATEGIES:
+    for s in dict.fromkeys(s for s, _ in medians):
         single, pair = medians[s, 1], medians.get((s, 2))
         print("%-24s %12.0f %7.2fx" % (s, single, single / one), end="")
         print(" %12.0f %7.2fx %8.2f" % (pair, pair / one, pair / single) if pair else "")

@@ -29,7 +29,7 @@ static const struct command commands[] = {
      "  --resume         go on from the job's newest checkpoint\n"
      "  --keep-dir       leave the directory of sockets and say where it is\n"
      "FILE is a job's YAML file. A one_device, mirrored or central_storage job is one\n"
-     "workerd, one of multi_worker_mirrored has no psd; hybrid has both. Exit code 0: the job has\n"
+     "workerd, one of multi_worker_mirrored has no psd. Exit code 0: the job has\n"
      "finished; others: psctl(1).\n",
      command_run, TAKES_NONE},
     {"plan", "FILE", 1, 1, "what would lie where and need how much memory",
