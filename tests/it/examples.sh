@@ -22,7 +22,7 @@ trains() {
     one_device) cluster=() ;;
     mirrored | central_storage) cluster=() file=one_device strategy=(--set strategy.name=$mode --set strategy.devices=[cpu:0,cpu:1] --set strategy.compare_every=1) ;;
     multi_worker_mirrored) cluster=(--workers 2) file=one_device strategy=(--set strategy.name=$mode --set strategy.compare_every=1) ;;
-    hybrid) file=one_device strategy=(--set strategy.name=$mode --set strategy.compare_every=1) ;;
+    hybrid) strategy=(--set strategy.compare_every=1) ;;
     esac
     timeout 600 "$psctl" run "${cluster[@]}" "$example/$file.yaml" "${strategy[@]}" --set steps="$steps" --set output="$output.safetensors" \
         --set epochs=1000 "${sizes[@]}" "$@"

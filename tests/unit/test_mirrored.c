@@ -42,6 +42,7 @@ struct replica {
 };
 
 static const struct wk_strategy *under_test;
+static bool (*under_test_has)(const struct nn_param *p);  // wk_env.has
 static struct nn_model *model;
 static struct ps_job *job;
 
@@ -65,7 +66,8 @@ static void *run_replica(void *arg)
         if (home->begin(r->state, &work, &r->error))
             break;
         nn_replica_grad(r->env.replica, 0)[0] = s->gradient;
-        home->ready(r->state, 0);
+        if (wk_env_has(&r->env, 0))
+            home->ready(r->state, 0);
         if (home->end(r->state, &work, &r->error) == PS_OK && *w != s->expected)
             ps_fail(&r->error, PS_INTERNAL, "step %d: the weight is %f, not %f", (int)k, (double)*w,
                     (double)s->expected);
@@ -93,8 +95,13 @@ static void run(struct replica r[REPLICAS], const struct wk_strategy *strategy, 
     must(nn_model_parse(model_text, "test", &model, &e), &e);
     must(wk_collective_open(&options, REPLICAS, &collective, &e), &e);
     for (uint32_t i = 0; i < REPLICAS; i++) {
-        r[i].env = (struct wk_env){
-            .job = job, .model = model, .replica_rank = i, .replicas = REPLICAS, .device = i, .collective = collective};
+        r[i].env = (struct wk_env){.has = under_test_has,
+                                   .job = job,
+                                   .model = model,
+                                   .replica_rank = i,
+                                   .replicas = REPLICAS,
+                                   .device = i,
+                                   .collective = collective};
         must(nn_replica_create(model, "ref", 1, 1, i, &mse, &r[i].env.replica, &e), &e);
         pthread_create(&r[i].thread, NULL, run_replica, &r[i]);
     }
@@ -119,6 +126,26 @@ static void gradients_are_weighted_by_rows(void **ctx)
     for (int i = 0; i < REPLICAS; i++)
         must(r[i].error.code, &r[i].error);
     assert_true(r[0].begins_with == r[1].begins_with && r[0].begins_with != 0);
+}
+
+static bool has_none(const struct nn_param *p)
+{
+    (void)p;
+    return false;
+}
+
+// Each replica's variable stays what somebody else makes of it, and they may differ.
+static void a_variable_of_another_home_is_left_alone(void **ctx)
+{
+    struct replica r[REPLICAS] = {{.step = {{4, 8, 1, 0, 8}, {4, 8, 1, 0, 8}, {4, 8, 1, 2, 10}}},
+                                  {.step = {{4, 8, 3, 0, 8}, {4, 8, 3, 1, 9}, {4, 8, 3, 0, 9}}}};
+    (void)ctx;
+    under_test_has = has_none;
+    run(r, &wk_mirrored, "compare_every: 1");
+    under_test_has = NULL;
+    for (int i = 0; i < REPLICAS; i++)
+        must(r[i].error.code, &r[i].error);
+    assert_true(r[0].begins_with != r[1].begins_with);
 }
 
 static void replicas_that_differ_are_found(void **ctx)
@@ -171,6 +198,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_are_weighted_by_rows),
+        cmocka_unit_test(a_variable_of_another_home_is_left_alone),
         cmocka_unit_test(replicas_that_differ_are_found),
         cmocka_unit_test(a_gradient_that_is_none_is_named),
         cmocka_unit_test(one_replica_updates_the_variables_of_all),

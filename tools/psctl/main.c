@@ -28,7 +28,7 @@ static const struct command commands[] = {
      "  --timeline FILE  what takes how long, as Chrome traces: t.json, t-1.json, ...\n"
      "  --keep-dir       leave the directory of sockets and say where it is\n"
      "FILE is a job's YAML file. A one_device, mirrored or central_storage job is one\n"
-     "workerd, one of multi_worker_mirrored has no psd; hybrid has both. Exit code 0: the job has\n"
+     "workerd, one of multi_worker_mirrored has no psd. Exit code 0: the job has\n"
      "finished; others: psctl(1).\n",
      command_run, TAKES_NONE},
     {"plan", "FILE", 1, 1, "what would lie where and need how much memory",
