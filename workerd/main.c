@@ -380,6 +380,21 @@ static enum ps_code workerd_scale_rate(const struct wk_run *run, struct ps_job *
     return PS_OK;
 }
 
+// Which batch normalizations are by what all replicas have: none, where these do not take their steps together.
+static void workerd_synchronize(const struct wk_run *run, struct nn_model *model)
+{
+    const uint32_t replicas = run->env.workers * wk_replicas_of_worker(run);
+    const char *layer = nn_model_synchronized(model);
+    const bool together = run->strategy->home->sum && replicas > 1;
+    nn_model_synchronize(model, !together                      ? NN_SYNCHRONIZE_NONE
+                                : run->env.job->sync_batchnorm ? NN_SYNCHRONIZE_ALL
+                                                               : NN_SYNCHRONIZE_MARKED);
+    if (layer && !together && replicas > 1 && run->env.rank == 0)
+        ps_warn("layer \"%s\" is synchronized: strategy %s takes no steps together, so each worker normalizes by its "
+                "own batch",
+                layer, run->strategy->name);
+}
+
 static enum ps_code workerd_train(struct wk_run *run, struct ps_job *job, const struct options *o,
                                   const struct wk_place *place, struct nn_model **model, struct ps_error *e)
 {
@@ -405,7 +420,10 @@ static enum ps_code workerd_train(struct wk_run *run, struct ps_job *job, const 
                        run->strategy->name);
     take_place(run, o);
     run->timeline = o->timeline ? wk_timeline_path(o->timeline, run->env.rank) : NULL;
-    if (workerd_prepare(run, model, e) || workerd_scale_rate(run, job, e) || wk_replicas_train(run, &options, e))
+    if (workerd_prepare(run, model, e) || workerd_scale_rate(run, job, e))
+        return e->code;
+    workerd_synchronize(run, *model);
+    if (wk_replicas_train(run, &options, e))
         return e->code;
     if (run->drained)
         ps_info("leaves: it was asked to, or nothing was left; the others train the rest");

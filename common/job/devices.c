@@ -43,7 +43,10 @@ enum ps_code ps_job_devices_parse(const struct ps_yaml *v, const char *path, con
                                   struct ps_job_devices *to, struct ps_error *e)
 {
     ps_job_devices_free(to);
-    if (v->kind != PS_YAML_LIST || !v->first)
+    if (v->kind == PS_YAML_LIST && !v->first)
+        return ps_yaml_fail(v, e, "%s: the list is empty: expected a device for each replica, as in [%s:0, %s:1]", path,
+                            kinds[0], kinds[0]);
+    if (v->kind != PS_YAML_LIST)
         return ps_yaml_expected(v, path, e, "a list of devices, as in [%s:0, %s:1]", kinds[0], kinds[0]);
     to->device = ps_alloc(PS_DEVICES_MAX * sizeof *to->device);
     for (const struct ps_yaml *item = v->first; item; item = item->next) {

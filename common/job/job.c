@@ -59,6 +59,7 @@ static const char *const scales[] = {"none", "linear", "sqrt", NULL};
 static const char *const cross_device_ops[] = {"auto", "nccl", "hierarchical_copy", "reduction_to_one_device", NULL};
 static const char *const communications[] = {"auto", "ring", NULL};
 static const char *const compressions[] = {"none", "bfloat16", "float16", NULL};
+static const char *const precisions[] = {"float32", "tensorfloat32", "bfloat16", NULL};
 static const char *const updates[] = {"async", "sync", "ssp", NULL};
 static const char *const placements[] = {"greedy", "round_robin", NULL};
 static const char *const devices[] = {"cpu", "gpu", "cuda", "ref", NULL};
@@ -204,6 +205,7 @@ static const struct field fields[] = {
     {"strategy.communication", CHOICE, AT(communication), "auto", communications, PEERS},
     {"strategy.gradient_compression", CHOICE, AT(compression), "none", compressions, PEERS},
     {"strategy.stall_seconds", SMALL, AT(stall_seconds), "10", .min = 1, .max = 86400, PEERS, OWN},
+    {"strategy.sync_batchnorm", FLAG, AT(sync_batchnorm), "false", REPLICAS | 1 << PS_STRATEGY_HYBRID},
     {"strategy.compare_every", COUNT, AT(compare_every), "0", .max = 1 << 30, REPLICAS | 1 << PS_STRATEGY_HYBRID},
     {"strategy.placement", WORD, AT(placement), "greedy", placements, SERVED},
     {"strategy.partitioner", STRING, AT(partitioner), "none", SERVED},
@@ -214,6 +216,7 @@ static const struct field fields[] = {
     {"seed", COUNT, AT(seed), "0", .min = 0, .max = INT64_MAX},
     {"threads", SMALL, AT(threads), "1", .min = 1, .max = 1024, OWN},
     {"device", WORD, AT(device), "cpu", devices, OWN},
+    {"matmul_precision", CHOICE, AT(matmul_precision), "float32", precisions},
     {"bind", STRING, AT(bind), "none", OWN},
     {"on_existing", CHOICE, AT(on_existing), "refuse", on_existing, SERVED, OWN},
     {"timeout", SMALL, AT(timeout), "60", .min = 1, .max = 86400, OWN},

@@ -53,6 +53,7 @@
 //       communication: auto      # multi_worker_mirrored, hybrid: workers of one host share memory; or ring: none do
 //       gradient_compression: none  # likewise: or bfloat16, float16: what travels from host to host
 //       stall_seconds: 10        # likewise: a worker that waits for others for so long says for which
+//       sync_batchnorm: false    # each BatchNormalization is by all replicas' examples, as if it were `synchronized`
 //       compare_every: 0         # steps after which replicas see whether their variables are equal, to the bit
 //       update: async            # or sync, ssp; local_steps: sync, or async; hybrid: sync
 //       n_fetch: 1               # async: pull every so many steps
@@ -79,6 +80,7 @@
 //     seed: 0
 //     threads: 1                 # per replica
 //     device: cpu                # or ref
+//     matmul_precision: float32  # or tensorfloat32, bfloat16: to which a GPU may round the factors of matrix products
 //     bind: none                 # or auto: each replica on an equal part of the cores; or a mask of cores for each of the
 //                                #   worker's replicas: 0x3,0xc
 //     name: NAME                 # default: the file's name without its suffix
@@ -173,6 +175,7 @@ enum ps_cross_device {
 };
 enum ps_communication { PS_COMMUNICATION_AUTO, PS_COMMUNICATION_RING };
 enum ps_scale { PS_SCALE_NONE, PS_SCALE_LINEAR, PS_SCALE_SQRT };
+enum ps_precision { PS_PRECISION_FLOAT32, PS_PRECISION_TENSORFLOAT32, PS_PRECISION_BFLOAT16 };
 enum ps_compression { PS_COMPRESSION_NONE, PS_COMPRESSION_BFLOAT16, PS_COMPRESSION_FLOAT16 };
 enum ps_strategy {
     PS_STRATEGY_PARAMETER_SERVER,
@@ -265,6 +268,7 @@ struct ps_job {
     int cross_device;                 // enum ps_cross_device
     int communication;                // enum ps_communication
     int compression;                  // enum ps_compression
+    bool sync_batchnorm;              // as devices, else false
     uint64_t compare_every;           // as devices: steps; 0: never
     struct ps_job_devices devices;    // where there are replicas: one on each; none: one on `device`
     int local_steps;                  // local_steps, else 0
@@ -274,9 +278,10 @@ struct ps_job {
     int batch_size, threads;  // per replica
     uint64_t epochs, steps, seed;
     char *device;
-    char *bind;       // none, auto, or masks
-    int on_existing;  // enum ps_on_existing
-    int timeout;      // seconds
+    int matmul_precision;  // enum ps_precision
+    char *bind;            // none, auto, or masks
+    int on_existing;       // enum ps_on_existing
+    int timeout;           // seconds
     int delay_ms;
     struct ps_callbacks callbacks;
 };

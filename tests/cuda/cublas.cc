@@ -63,11 +63,31 @@ static void matrix_set(const matrix &c, char *data, size_t row, size_t column, f
     memcpy(data + i * 2, &half, 2);
 }
 
+// To the nearest number of so many bits of mantissa, to even between two.
+static float rounded(float value, int mantissa)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, 4);
+    int dropped = 23 - mantissa;
+    if (dropped > 0 && isfinite(value)) {
+        bits += (1u << (dropped - 1)) - 1 + (bits >> dropped & 1);
+        bits &= ~0u << dropped;
+    }
+    memcpy(&value, &bits, 4);
+    return value;
+}
+
+static int mantissa_of(cublasComputeType_t compute)
+{
+    return compute == CUBLAS_COMPUTE_32F_FAST_16BF ? 7 : compute == CUBLAS_COMPUTE_32F_FAST_TF32 ? 10 : 23;
+}
+
 struct product {
     matrix a, b, c;
     size_t inner;
     float alpha, beta;
     size_t count, stride_a, stride_b, stride_c;  // of a batch, in bytes
+    int mantissa = 23;                           // bits to which factors are rounded
 };
 
 static void product_multiply(const product &p)
@@ -78,7 +98,8 @@ static void product_multiply(const product &p)
         for (size_t i = 0; i < p.c.rows; i++) {
             float sum = 0;
             for (size_t l = 0; l < p.inner; l++)
-                sum = fmaf(matrix_get(p.a, a, i, l), matrix_get(p.b, b, l, j), sum);
+                sum = fmaf(rounded(matrix_get(p.a, a, i, l), p.mantissa), rounded(matrix_get(p.b, b, l, j), p.mantissa),
+                           sum);
             float before = p.beta != 0 ? p.beta * matrix_get(p.c, c, i, j) : 0;
             matrix_set(p.c, c, i, j, p.alpha * sum + before);
         }
@@ -197,7 +218,8 @@ cublasStatus_t emu_cublasGemmStridedBatchedEx(emu_place at, cublasHandle_t handl
                                               const void *a, cudaDataType type_a, int lda, long long stride_a,
                                               const void *b, cudaDataType type_b, int ldb, long long stride_b,
                                               const void *beta, void *c, cudaDataType type_c, int ldc,
-                                              long long stride_c, int count, cublasComputeType_t, cublasGemmAlgo_t)
+                                              long long stride_c, int count, cublasComputeType_t compute,
+                                              cublasGemmAlgo_t)
 {
     if (m < 0 || n < 0 || k < 0 || count < 0)
         return CUBLAS_STATUS_INVALID_VALUE;
@@ -210,7 +232,8 @@ cublasStatus_t emu_cublasGemmStridedBatchedEx(emu_place at, cublasHandle_t handl
                  (size_t)count,
                  (size_t)stride_a * type_size(type_a),
                  (size_t)stride_b * type_size(type_b),
-                 (size_t)stride_c * type_size(type_c)};
+                 (size_t)stride_c * type_size(type_c),
+                 mantissa_of(compute)};
     return product_add(at, "a product of cuBLAS", handle, p);
 }
 

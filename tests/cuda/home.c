@@ -28,5 +28,5 @@ static void home_ready(void *arg, size_t variable)
 
 struct nn_hooks home_hooks(struct home *home)
 {
-    return (struct nn_hooks){home_need, home_ready, home};
+    return (struct nn_hooks){home_need, home_ready, NULL, home};
 }

@@ -46,12 +46,24 @@ enum {
     WEIGHTS = 256
 };
 
-static const char network[] =
+static const char plain[] =
     "{\"class_name\": \"Sequential\", \"config\": {\"name\": \"net\", \"layers\": ["
     "{\"class_name\": \"InputLayer\", \"config\": {\"name\": \"in\", \"batch_shape\": [null, 6]}},"
     "{\"class_name\": \"Dense\", \"config\": {\"name\": \"one\", \"units\": 8, \"activation\": \"relu\"}},"
     "{\"class_name\": \"Dense\", \"config\": {\"name\": \"two\", \"units\": 5, \"activation\": \"tanh\"}},"
     "{\"class_name\": \"Dense\", \"config\": {\"name\": \"three\", \"units\": 3, \"activation\": \"softmax\"}}]}}";
+#define NORM(name, settings)                                                                                        \
+    "{\"class_name\": \"BatchNormalization\", \"config\": {\"name\": \"" name "\", \"synchronized\": true" settings \
+    "}},"
+static const char synchronized[] =
+    "{\"class_name\": \"Sequential\", \"config\": {\"name\": \"net\", \"layers\": ["
+    "{\"class_name\": \"InputLayer\", \"config\": {\"name\": \"in\", \"batch_shape\": [null, 6]}},"
+    "{\"class_name\": \"Dense\", \"config\": {\"name\": \"one\", \"units\": 8}}," NORM(
+        "a", "") "{\"class_name\": \"Dense\", \"config\": {\"name\": \"two\", \"units\": 5, \"activation\": "
+                 "\"tanh\"}}," NORM("b",
+                                    ", \"scale\": false") "{\"class_name\": \"Dense\", \"config\": {\"name\": "
+                                                          "\"three\", \"units\": 3, \"activation\": \"softmax\"}}]}}";
+static const char *network = plain;
 static const struct ps_loss loss = PS_LOSS(.kind = PS_LOSS_SPARSE_XENT);
 static const volatile sig_atomic_t no_signal;
 
@@ -93,7 +105,7 @@ static void must(enum ps_code code, const struct ps_error *e)
 static enum ps_code replica_step(struct replica *r, const struct wk_work *work)
 {
     const struct wk_home *home = r->of->strategy->home;
-    const struct nn_hooks hooks = {home->need, home->ready, r->state};
+    const struct nn_hooks hooks = {home->need, home->ready, home->sum, r->state};
     const struct nn_batch batch = {
         .rows = work->rows, .input = {&x[work->first * FEATURES]}, .target = {&label[work->first]}};
     struct nn_result result;
@@ -264,17 +276,34 @@ static void the_first_gpu_adds_up(void **state)
     train_in_orders(4, "reduction_to_one_device");
 }
 
+// Their statistics, too, in the host's memory, whoever adds up the gradients.
+static void batches_are_normalized_as_one(void **state)
+{
+    (void)state;
+    network = synchronized;
+    train_in_orders(2, "auto");
+    network = plain;
+}
+
 // The same in the host's memory, where the job says so.
-static void the_host_adds_up(void **state)
+static void host_adds_up(void)
 {
     static struct training alone, t;
-    (void)state;
     train(&alone, "one_device", 0);
     emu_reset(&(struct emu_config){.seed = 1, .devices = 2});
     train(&t, "mirrored, devices: [gpu:0, gpu:1], cross_device_ops: hierarchical_copy", 2);
     must(t.error.code, &t.error);
     assert_int_equal(emu_counted().collectives, 0);
     assert_close(alone.replica[0].weights, t.replica[0].weights);
+}
+
+static void the_host_adds_up(void **state)
+{
+    (void)state;
+    host_adds_up();
+    network = synchronized;
+    host_adds_up();
+    network = plain;
 }
 
 static void assert_fails(uint32_t gpus, struct emu_config fault, const char *says)
@@ -318,6 +347,9 @@ static void a_gpu_that_fails_is_named(void **state)
     (void)state;
     fail_in_orders("nccl");
     fail_in_orders("reduction_to_one_device");
+    network = synchronized;
+    fail_in_orders("nccl");
+    network = plain;
 }
 
 // Each takes its timeout of a second.
@@ -348,6 +380,7 @@ int main(void)
         cmocka_unit_test(two_gpus_train_as_one_device),
         cmocka_unit_test(four_gpus_train_as_one_device),
         cmocka_unit_test(the_first_gpu_adds_up),
+        cmocka_unit_test(batches_are_normalized_as_one),
         cmocka_unit_test(the_host_adds_up),
         cmocka_unit_test(an_all_reduce_that_breaks_is_named),
         cmocka_unit_test(a_gpu_that_fails_is_named),

@@ -206,6 +206,36 @@ static void test_steps(void **state)
     }
 }
 
+// The greatest distance of the weights that a GPU of this precision trains from those of the reference.
+static double distance_of(enum nn_precision precision)
+{
+    struct training ref, gpu;
+    double losses[4], most = 0;
+    training_must_open(&ref, "ref");
+    training_must_open(&gpu, "gpu:0");
+    nn_replica_set_precision(gpu.replica, precision);
+    training_run(&ref, losses);
+    training_run(&gpu, losses);
+    for (size_t i = 0; i < nn_model_params(ref.model); i++)
+        for (uint64_t j = 0; j < nn_model_param(ref.model, i)->count; j++)
+            most = fmax(
+                most, fabs((double)nn_replica_param(ref.replica, i)[j] - (double)nn_replica_param(gpu.replica, i)[j]));
+    training_close(&ref);
+    training_close(&gpu);
+    assert_nothing_left();
+    return most;
+}
+
+// Rounded factors are seen, and do no harm beyond their bits.
+static void test_precision(void **state)
+{
+    (void)state;
+    begin(1);
+    const double whole = distance_of(NN_FLOAT32), ten = distance_of(NN_TENSORFLOAT32), seven = distance_of(NN_BFLOAT16);
+    if (!(whole < 1e-5 && ten > 4 * whole && ten < 1e-3 && seven > 4 * ten && seven < 1e-2))
+        fail_msg("%g, %g and %g away", whole, ten, seven);
+}
+
 // The same bits in every order of execution.
 static void test_deterministic(void **state)
 {
@@ -632,6 +662,7 @@ int main(void)
         cmocka_unit_test(test_operators),
         cmocka_unit_test(test_larger_operators),
         cmocka_unit_test(test_steps),
+        cmocka_unit_test(test_precision),
         cmocka_unit_test(test_deterministic),
         cmocka_unit_test(test_recorded_steps),
         cmocka_unit_test(test_drawn_steps),

@@ -28,6 +28,9 @@ ok "on a GPU" trains gpu --set device=gpu
 ok "alike" same cpu gpu
 ok "again, in another order" env CUDA_SEED=5 "$psctl" run "$job" "${small[@]}" --set output=again.safetensors --set device=cuda
 ok "to the bit" cmp gpu.safetensors again.safetensors
+ok "products of bfloat16" trains rounded --set device=gpu --set matmul_precision=bfloat16
+ok "nearly alike" "$top_builddir/tests/it/max_diff" -a gpu.safetensors rounded.safetensors 1e-2
+ok "not to the bit" eval '! cmp -s gpu.safetensors rounded.safetensors'
 # Values, gradients and slots stay on the GPU there; checkpoints and weights have them all the same.
 adam=(--set optimizer='{name: adam, weight_decay: 0.01}' --set device=gpu --set epochs=2)
 kept=("${adam[@]}" --set callbacks='[{name: checkpoint, path: kept, every_steps: 7}]')

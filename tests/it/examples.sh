@@ -16,15 +16,15 @@ flat() { tr -s ' \n' ' ' <"$examples/$example/model.json"; }
 
 # trains OUTPUT MODE STEPS ARGUMENT ...: the example's job file of this mode
 trains() {
-    local output=$1 mode=$2 steps=$3 cluster=(--ps 2 --workers 2) file=$2 strategy=()
+    local output=$1 mode=$2 steps=$3 cluster=(--ps 2 --workers 2) strategy=()
     shift 3
     case $mode in
     one_device) cluster=() ;;
-    mirrored | central_storage) cluster=() file=one_device strategy=(--set strategy.name=$mode --set strategy.devices=[cpu:0,cpu:1] --set strategy.compare_every=1) ;;
-    multi_worker_mirrored) cluster=(--workers 2) file=one_device strategy=(--set strategy.name=$mode --set strategy.compare_every=1) ;;
+    mirrored | central_storage) cluster=() strategy=(--set strategy.compare_every=1) ;;
+    multi_worker_mirrored) cluster=(--workers 2) strategy=(--set strategy.compare_every=1) ;;
     hybrid) strategy=(--set strategy.compare_every=1) ;;
     esac
-    timeout 600 "$psctl" run "${cluster[@]}" "$example/$file.yaml" "${strategy[@]}" --set steps="$steps" --set output="$output.safetensors" \
+    timeout 600 "$psctl" run "${cluster[@]}" "$example/$mode.yaml" "${strategy[@]}" --set steps="$steps" --set output="$output.safetensors" \
         --set epochs=1000 "${sizes[@]}" "$@"
 }
 # Is there a table that is trained, with the layer frozen that is?
@@ -87,6 +87,7 @@ if command -v python3 >/dev/null; then
     example cars cars brands 0.005
     example tickets tickets words 0.05
     example resnet20 resnet20 conv2d_3 0
+    ok "resnet20: its larger sister trains" trains resnet56 one_device 2 --set model=resnet20/resnet56.json --set batch_size=8
 fi
 
 # What is there is what is tested; its pictures are drawn from a real log.

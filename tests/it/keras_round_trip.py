@@ -21,6 +21,7 @@ import paramserver_keras
 N, BATCH, EPOCHS = 160, 8, 5
 random = np.random.default_rng(0)
 schedules = keras.optimizers.schedules
+SYNCHRONIZES = keras.backend.backend() == "tensorflow"  # on the others Keras refuses to
 
 
 def mlp():
@@ -62,7 +63,7 @@ def cnn(normalise=False):
     x = random.normal(size=(N, 8, 8, 2)).astype("f4")
     i = keras.Input((8, 8, 2))
     y = L.Conv2D(4, 3, activation="relu")(i)
-    y = L.BatchNormalization(momentum=0.9)(y) if normalise else y
+    y = L.BatchNormalization(momentum=0.9, synchronized=SYNCHRONIZES)(y) if normalise else y
     y = L.Flatten()(L.MaxPooling2D()(y))
     model = keras.Model(i, L.Dense(3)(L.Dense(6, activation="relu")(y)))
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)

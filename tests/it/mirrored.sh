@@ -179,6 +179,9 @@ ok "each epoch is logged once" test "$(epochs log.csv)" = "$(epochs whole.csv)"
 # Mistakes.
 ok "a device is there once" fails_with 65 "cpu:1 is there twice" mirrored x 1 --set strategy.devices="[cpu:1,cpu:1]"
 ok "a device is of a kind" fails_with 65 "must be a device, as in cpu:0, of kind cpu or gpu" mirrored x 1 --set strategy.devices="[tpu:1]"
+ok "there is one" fails_with 65 "the list is empty: expected a device for each replica" mirrored x 1 --set strategy.devices="[]"
+ok "one that is not there is named" fails_with 78 "device gpu:1: there is no CUDA module /nowhere" \
+    env PARAMSERVER_CUDA_MODULE=/nowhere "$workerd" --job "$job" --set strategy.name=mirrored --set strategy.devices="[gpu:1]"
 ok "ps tasks have no devices" fails_with 65 "does not go with strategy.name parameter_server" \
     "$psctl" run "$examples/softmax/async.yaml" --set strategy.devices="[cpu:0]"
 ok "mirrored has one worker" fails_with 65 "has one worker, of rank 0" \
@@ -187,6 +190,9 @@ ok "workers need addresses" fails_with 78 "needs the workers' addresses" env -u 
     "$workerd" --job "$job" --set strategy.name=multi_worker_mirrored --workers 2
 printf 'worker: ["127.0.0.1:1", "nowhere"]\n' >bad.yaml
 ok "each its own" fails_with 78 "worker 1 has no address" \
+    "$workerd" --job "$job" --set strategy.name=multi_worker_mirrored --cluster bad.yaml
+printf 'ps: ["127.0.0.1:1"]\n' >bad.yaml
+ok "not those of ps tasks" fails_with 78 "with the list worker" \
     "$workerd" --job "$job" --set strategy.name=multi_worker_mirrored --cluster bad.yaml
 printf 'worker: ["0.0.0.0:7", "127.0.0.1:1"]\n' >open.yaml
 printf 'worker: ["127.0.0.1:1", "127.0.0.1:1"]\n' >bad.yaml
@@ -202,6 +208,16 @@ one_infinite() { # a gradient that is none, at both
     fails_with 65 "is not finite" ring x 2 --set strategy.refuse_nonfinite=true --set data.scale=1e30
 }
 ok "a gradient that is not finite ends all" one_infinite
+ok "nobody is said to go on" eval '! grep "goes on" said'
+infinite() { # in one of two epochs
+    mirrored x 2 --set data.scale=1e30 --set callbacks='[{name: terminate_on_nan}]' 2>&1 | tee said
+    [ "$(grep -c "the training ends with the epoch" said)" = 1 ] && ! grep "Epoch 2" said
+}
+ok "a loss that is not finite ends it, which is said once" infinite
+ok "what has no effect is said" fails_with 0 "strategy mirrored has one worker: --workers 2 is not used" mirrored x 1 --workers 2
+printf '#!/bin/sh\necho "$@"\n' >arguments && chmod +x arguments
+ok "workers hear how many are needed" fails_with 0 " --min-workers 2" env WORKERD="$scratch/arguments" \
+    "$psctl" run --workers 3 --min-workers 2 "$job" --set strategy.name=multi_worker_mirrored
 
 # One of three workers is killed, stands still, or leaves. Who trains compares the replicas before each step.
 endless=(--set epochs=100000 --set callbacks=[])
@@ -252,8 +268,8 @@ trains() { # RANK
     done
     return 1
 }
-one_is_lost() { # COMMUNICATION RANK SIGNAL LOWEST OTHER
-    ok "$1: three workers train" start_three "$1"
+one_is_lost() { # COMMUNICATION RANK SIGNAL LOWEST OTHER ARGUMENT ...
+    ok "$1: three workers train" start_three "$1" "${@:6}"
     lose "$2" "$3"
     ok "$1: worker $2 gets $3: worker $4 goes on" goes_on "$4" 2
     ok "$1: and worker $5" goes_on "$5" 2
@@ -270,6 +286,15 @@ one_is_lost auto 1 KILL 0 2
 one_is_lost auto 0 STOP 1 2
 one_is_lost ring 2 STOP 0 1
 one_is_lost ring 0 KILL 1 2
+# In the midst of a step, too, where that waits for the statistics of the batch.
+norm='{"class_name": "BatchNormalization", "config": {"name": "norm%d", "synchronized": true}}'
+dense='{"class_name": "Dense", "config": {"name": "dense%d", "units": 10}}'
+printf '{"class_name": "Sequential", "config": {"name": "net", "layers": [%s, %s, '"$dense, $norm, $dense, $norm, $dense, $norm, $dense"']}}' \
+    '{"class_name": "InputLayer", "config": {"name": "in", "batch_shape": [null, 28, 28, 1]}}' \
+    '{"class_name": "Flatten", "config": {"name": "flatten"}}' 1 1 2 2 3 3 4 >norm.json
+normalized=(--set model=norm.json --set loss='{name: sparse_categorical_crossentropy, from_logits: true}')
+one_is_lost auto 1 KILL 0 2 "${normalized[@]}"
+one_is_lost ring 0 STOP 1 2 "${normalized[@]}"
 
 # One that stands still, for less time than it takes to be lost, is awaited: who waits says for whom.
 stalls() { # RANK LOG ...: in one of some tries, since a busy machine may need longer to look than the worker stands still
@@ -318,6 +343,19 @@ kill -TERM "${pid[0]}" "${pid[1]}" "${pid[2]}"
 ok "who came back keeps the weights" ended_with 0 143
 ok "in a file" same -a of0.safetensors of0.safetensors 0
 wait "${pid[1]}" "${pid[2]}"
+
+ok "three workers that normalize together" start_three ring "${normalized[@]}"
+lose 1 KILL
+ok "worker 1 is lost" goes_on 0 2
+start 1 ring "${normalized[@]}"
+ok "and comes back" goes_on 0 3
+lose 0 KILL
+ok "worker 0 is lost" goes_on 1 2
+start 0 ring "${normalized[@]}"
+ok "and comes back" goes_on 1 3
+ok "they train" trains 0
+kill -TERM "${pid[0]}" "${pid[1]}" "${pid[2]}"
+wait "${pid[0]}" "${pid[1]}" "${pid[2]}"
 
 # With fewer than they are to be they end, and so does who is less than half.
 ok "three workers train" start_three ring --set strategy.min_workers=3
@@ -374,7 +412,7 @@ both() { # ARGUMENT ...
 }
 own=(--set callbacks='[{name: checkpoint, path: kept, every_steps: 7}]')
 ok "two workers up to step 9" both "${own[@]}" --set steps=9
-both --resume "${own[@]}"
+ok "a file that another worker has not" eval 'both --resume "${own[@]}"; [ $? = 78 ]'
 ok "one goes on, one begins anew" says 'replica 1 has other variables, or is at another step' log0
 ok "both say so" says 'replica 1 has other variables, or is at another step' log1
 cp -r host0/kept host1/

@@ -134,7 +134,8 @@ static enum ps_code meet(struct replica *r, int *round)
     while (r->error.code == PS_ABORTED && wk_collective_reform(c, true, &r->error) == PS_OK) {
         const uint32_t ranks = wk_collective_ranks(c);
         taken[wk_collective_rank(c, r->device)] = *round;
-        if (wk_collective_reduce(c, r->device, taken, ranks, WK_DOUBLE, &r->error))
+        struct wk_reduction sum = {.values = taken, .n = ranks, .type = WK_DOUBLE};
+        if (wk_collective_reduce(c, r->device, &sum, &r->error))
             continue;
         for (uint32_t k = 0; k < ranks; k++)
             *round = taken[k] < *round ? (int)taken[k] : *round;
@@ -402,23 +403,49 @@ static void strangers_are_refused(void **ctx)
     assert_int_equal(PS_OK, guest.error.code);
 }
 
+static volatile sig_atomic_t signal_came;
+
+static void on_alarm(int number)
+{
+    signal_came = number;
+}
+
 struct answer {
     pthread_mutex_t lock;
     pthread_cond_t came;
     bool here;
     enum ps_code code;
+    uint64_t session;  // in the reply to a rendezvous
 };
 
 static void on_answer(void *arg, enum ps_code code, const char *text, struct ps_slices *reply)
 {
     struct answer *a = arg;
+    struct ps_slices none = PS_SLICES_EMPTY;
+    struct ps_error e = {.code = PS_OK};
+    ProtobufCMessage *m = NULL;
     (void)text;
-    (void)reply;
+    if (code == PS_OK)
+        ps_msg_unpack(&paramserver__v1__rendezvous_reply__descriptor, reply, &m, &none, &e);
     pthread_mutex_lock(&a->lock);
     a->here = true;
     a->code = code;
+    a->session = m ? ((Paramserver__V1__RendezvousReply *)m)->session : 0;
     pthread_cond_signal(&a->came);
     pthread_mutex_unlock(&a->lock);
+    if (m)
+        ps_msg_free(m);
+}
+
+static enum ps_code ask_with(struct ps_client *client, uint32_t rank, int method, struct ps_slices *request,
+                             struct answer *a)
+{
+    ps_client_call(client, rank, method, false, ps_now() + 10 * PS_SECOND, request, on_answer, a);
+    pthread_mutex_lock(&a->lock);
+    while (!a->here)
+        pthread_cond_wait(&a->came, &a->lock);
+    pthread_mutex_unlock(&a->lock);
+    return a->code;
 }
 
 // What a worker answers to a message of no session.
@@ -426,12 +453,7 @@ static enum ps_code ask(struct ps_client *client, uint32_t rank, int method)
 {
     struct answer a = {.lock = PTHREAD_MUTEX_INITIALIZER, .came = PTHREAD_COND_INITIALIZER};
     struct ps_slices empty = PS_SLICES_EMPTY;
-    ps_client_call(client, rank, method, false, ps_now() + 10 * PS_SECOND, &empty, on_answer, &a);
-    pthread_mutex_lock(&a.lock);
-    while (!a.here)
-        pthread_cond_wait(&a.came, &a.lock);
-    pthread_mutex_unlock(&a.lock);
-    return a.code;
+    return ask_with(client, rank, method, &empty, &a);
 }
 
 // A member that meets the others and is gone before they share memory.
@@ -471,6 +493,95 @@ static void who_is_lost_before_memory_is_shared_ends_nobody(void **ctx)
     }
 }
 
+// A member that adds up nothing: it takes what is sent, and says so to who watches it, or waits.
+static void on_idle_call(void *ctx, struct ps_call *call)
+{
+    const enum ps_code *watch = ctx;
+    struct ps_slices none = PS_SLICES_EMPTY;
+    if (call->method != PARAMSERVER__V1__METHOD__WATCH)
+        ps_call_reply(call, PS_OK, NULL, &none);
+    else if (*watch)
+        ps_call_reply(call, *watch, "no such call", NULL);
+}
+
+static void on_idle_cancel(void *ctx, struct ps_call *call)
+{
+    (void)ctx;
+    if (call->method == PARAMSERVER__V1__METHOD__WATCH)
+        ps_call_reply(call, PS_CANCELLED, NULL, NULL);
+}
+
+// Meets worker 0 as worker 1 of 2. The session.
+static uint64_t join_as_worker_1(struct ps_client *client)
+{
+    struct answer a = {.lock = PTHREAD_MUTEX_INITIALIZER, .came = PTHREAD_COND_INITIALIZER};
+    Paramserver__V1__RendezvousRequest r = PARAMSERVER__V1__RENDEZVOUS_REQUEST__INIT;
+    struct ps_slices request = PS_SLICES_EMPTY;
+    while (ask(client, 0, PARAMSERVER__V1__METHOD__ABORT) != PS_FAILED_PRECONDITION)
+        usleep(1000);  // it does not listen yet
+    r.protocol = PS_PROTOCOL;
+    r.job = "job";
+    r.rank = 1;
+    r.workers = 2;
+    r.configuration = "seed=1\n";
+    ps_msg_pack(&r.base, NULL, &request);
+    assert_int_equal(PS_OK, ask_with(client, 0, PARAMSERVER__V1__METHOD__RENDEZVOUS, &request, &a));
+    return a.session;
+}
+
+static enum ps_code say_end(struct ps_client *client, uint64_t session, uint32_t rank, const char *text)
+{
+    struct answer a = {.lock = PTHREAD_MUTEX_INITIALIZER, .came = PTHREAD_COND_INITIALIZER};
+    Paramserver__V1__AbortRequest r = PARAMSERVER__V1__ABORT_REQUEST__INIT;
+    struct ps_slices request = PS_SLICES_EMPTY;
+    r.session = session;
+    r.rank = rank;
+    r.text = (char *)text;
+    ps_msg_pack(&r.base, NULL, &request);
+    return ask_with(client, 0, PARAMSERVER__V1__METHOD__ABORT, &request, &a);
+}
+
+// Ranks 0 and 7 end nothing; rank 1 does. Where another program answers at rank 1's address, that is said.
+static void others_than_members_end_nothing(void **ctx)
+{
+    static enum ps_code watch[] = {PS_OK, PS_UNIMPLEMENTED};
+    (void)ctx;
+    for (int i = 0; i < 2; i++) {
+        const struct ps_server_options options = {
+            .threads = 1, .call = on_idle_call, .cancel = on_idle_cancel, .ctx = &watch[i]};
+        struct worker w = worker_of(0, 2, 1, 1);
+        struct ps_client *client = ps_client_create(address, 1);
+        struct ps_server *server;
+        struct ps_error e;
+        pthread_barrier_t hold;
+        pthread_barrier_init(&hold, NULL, 2);
+        w.hold = &hold;
+        signal_came = 0;
+        w.options.stop = &signal_came;
+        signal(SIGALRM, on_alarm);
+        alarm(60);
+        assert_int_equal(PS_OK, ps_server_start(&address[1], 1, &options, &server, &e));
+        pthread_create(&w.thread, NULL, run_worker, &w);
+        const uint64_t session = join_as_worker_1(client);
+        pthread_barrier_wait(&hold);
+        for (uint32_t rank = 0; i == 0 && rank < 8; rank += 7)
+            assert_int_equal(PS_FAILED_PRECONDITION, say_end(client, session, rank, "nobody"));
+        if (i == 0)
+            assert_int_equal(PS_OK, say_end(client, session, 1, "worker 1 has had enough"));
+        pthread_barrier_wait(&hold);
+        pthread_join(w.thread, NULL);
+        alarm(0);
+        ps_client_stop(client);
+        ps_client_destroy(client);
+        ps_server_stop(server, PS_SECOND);
+        ps_server_destroy(server);
+        pthread_barrier_destroy(&hold);
+        assert_int_equal(i ? PS_UNIMPLEMENTED : PS_ABORTED, w.error.code);
+        if (!strstr(w.error.text, i ? "answers: no such call" : "worker 1 has had enough"))
+            fail_msg("%s", w.error.text);
+    }
+}
+
 // Answers with a session of workers that do not exist.
 static void on_strange_rendezvous(void *ctx, struct ps_call *call)
 {
@@ -507,6 +618,28 @@ static void a_session_of_strange_workers_is_refused(void **ctx)
     }
 }
 
+static void on_other_program(void *ctx, struct ps_call *call)
+{
+    (void)ctx;
+    ps_call_reply(call, PS_UNIMPLEMENTED, "no such call", NULL);
+}
+
+static void another_program_where_the_workers_meet_is_named(void **ctx)
+{
+    const struct ps_server_options options = {.threads = 1, .call = on_other_program};
+    struct worker guest = worker_of(1, 2, 1, 1);
+    struct ps_server *server;
+    struct ps_error e;
+    (void)ctx;
+    assert_int_equal(PS_OK, ps_server_start(address, 1, &options, &server, &e));
+    run_worker(&guest);
+    ps_server_stop(server, PS_SECOND);
+    ps_server_destroy(server);
+    assert_int_equal(PS_UNIMPLEMENTED, guest.error.code);
+    if (strncmp(guest.error.text, "worker 0 (unix:", 15) != 0 || !strstr(guest.error.text, "answers: no such call"))
+        fail_msg("%s", guest.error.text);
+}
+
 // While a job goes on, and before all have come, nobody else can end it or come in.
 static void who_does_not_belong_changes_nothing(void **ctx)
 {
@@ -529,7 +662,7 @@ static void who_does_not_belong_changes_nothing(void **ctx)
     late.options.addresses = others;
     run_worker(&late);
     assert_int_equal(PS_FAILED_PRECONDITION, late.error.code);
-    assert_string_equal("job 'job' has begun, or ended, with the workers that had come", late.error.text);
+    assert_string_equal("job 'job' has begun with the workers that had come", late.error.text);
     ps_client_stop(client);
     ps_client_destroy(client);
     pthread_barrier_wait(&hold);
@@ -556,13 +689,6 @@ static void a_rank_is_there_once(void **ctx)
     assert_int_equal(PS_ALREADY_EXISTS, w[first ? 0 : 2].error.code);
     assert_string_equal("a worker 1 has come already: each needs a rank of its own", w[first ? 0 : 2].error.text);
     assert_string_equal("worker 2 of 3 did not come within 3 s", w[1].error.text);
-}
-
-static volatile sig_atomic_t signal_came;
-
-static void on_alarm(int number)
-{
-    signal_came = number;
 }
 
 static void a_signal_ends_the_waiting(void **ctx)
@@ -595,7 +721,9 @@ int main(void)
         cmocka_unit_test(who_is_missing_is_named),
         cmocka_unit_test(strangers_are_refused),
         cmocka_unit_test(who_is_lost_before_memory_is_shared_ends_nobody),
+        cmocka_unit_test(others_than_members_end_nothing),
         cmocka_unit_test(a_session_of_strange_workers_is_refused),
+        cmocka_unit_test(another_program_where_the_workers_meet_is_named),
         cmocka_unit_test(who_does_not_belong_changes_nothing),
         cmocka_unit_test(a_rank_is_there_once),
         cmocka_unit_test(a_signal_ends_the_waiting),

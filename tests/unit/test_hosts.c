@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// workerd/collective/hosts.c: who is on which host, written out by hand.
+// workerd/collective/hosts.c: who is on which host, written out by hand. shm.c: what is left of the memory of the dead.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,7 +8,16 @@
 
 #include <cmocka.h>
 
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "workerd/collective/hosts.h"
+#include "workerd/collective/shm.h"
 
 static void expect(const char *const *name, uint32_t workers, uint32_t self, struct wk_hosts want)
 {
@@ -60,12 +69,99 @@ static void one_host_is_alone(void **ctx)
     expect(name, 1, 0, (struct wk_hosts){1, 0, 1, 0, 0});
 }
 
+static enum ps_code nobody_is_lost(void *arg, uint32_t member, struct ps_error *e)
+{
+    (void)arg, (void)member;
+    e->code = PS_OK;
+    return PS_OK;
+}
+
+static enum ps_code somebody_is_lost(void *arg, uint32_t member, struct ps_error *e)
+{
+    (void)arg;
+    return ps_fail(e, PS_ABORTED, "member %u is lost", member);
+}
+
+static void name_memory(char name[64], int number)
+{
+    snprintf(name, 64, "/paramserver-test-%d-%d", (int)getpid(), number);
+}
+
+static bool has_memory(const char *name)
+{
+    const int fd = shm_open(name, O_RDWR, 0);
+    if (fd >= 0)
+        close(fd);
+    return fd >= 0;
+}
+
+// A process that has made memory, and waits for a member that does not come.
+static pid_t start_maker(const char *name)
+{
+    struct wk_shm *shm;
+    struct ps_error e;
+    const pid_t pid = fork();
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        wk_shm_open(name, 0, 3, nobody_is_lost, NULL, &shm, &e);
+        _exit(1);
+    }
+    while (pid > 0 && !has_memory(name) && waitpid(pid, NULL, WNOHANG) == 0)
+        usleep(1000);
+    return pid;
+}
+
+static void stop_maker(pid_t pid)
+{
+    assert_int_equal(0, kill(pid, SIGKILL));
+    assert_int_equal(pid, waitpid(pid, NULL, 0));
+}
+
+static void memory_of_the_dead_goes(void **ctx)
+{
+    char dead[64], live[64], own[64];
+    struct wk_shm *shm;
+    struct ps_error e;
+    (void)ctx;
+    name_memory(dead, 0);
+    name_memory(live, 1);
+    name_memory(own, 2);
+    const pid_t maker = start_maker(live);
+    stop_maker(start_maker(dead));
+    assert_true(has_memory(dead));
+    assert_int_equal(PS_OK, wk_shm_open(own, 0, 1, nobody_is_lost, NULL, &shm, &e));
+    wk_shm_close(shm);
+    assert_false(has_memory(dead));
+    assert_false(has_memory(own));
+    assert_true(has_memory(live));
+    // Who knows that not all will come takes the name away.
+    assert_int_equal(PS_ABORTED, wk_shm_open(live, 1, 3, somebody_is_lost, NULL, &shm, &e));
+    assert_false(has_memory(live));
+    stop_maker(maker);
+}
+
+static void memory_of_another_size_is_refused(void **ctx)
+{
+    char name[64];
+    struct wk_shm *shm;
+    struct ps_error e;
+    (void)ctx;
+    name_memory(name, 3);
+    const int fd = shm_open(name, O_RDWR | O_CREAT, 0600);
+    assert_int_equal(0, ftruncate(fd, 4096));
+    assert_int_equal(PS_INTERNAL, wk_shm_open(name, 1, 2, nobody_is_lost, NULL, &shm, &e));
+    close(fd);
+    assert_false(has_memory(name));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(workers_of_a_host_have_its_first_one),
         cmocka_unit_test(workers_without_a_name_are_alone),
         cmocka_unit_test(one_host_is_alone),
+        cmocka_unit_test(memory_of_the_dead_goes),
+        cmocka_unit_test(memory_of_another_size_is_refused),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

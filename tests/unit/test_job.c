@@ -509,7 +509,8 @@ static void updates(void **ctx)
     assert_int_equal(3, j->replicas_to_aggregate);
     assert_false(j->refuse_nonfinite);
     ps_job_free(j);
-    j = with(LEAST, "strategy={update: async, n_push: 4}");
+    j = with(LEAST "matmul_precision: bfloat16\n", "strategy={update: async, n_push: 4}");
+    assert_int_equal(PS_PRECISION_BFLOAT16, j->matmul_precision);
     assert_int_equal(4, j->n_push);
     assert_int_equal(1, j->n_fetch);
     ps_job_free(j);
@@ -544,6 +545,20 @@ static void hybrid_shares_the_variables(void **ctx)
                 "--set strategy.min_workers: strategy.min_workers does not go with strategy.name hybrid");
     refuses_set(HYBRID, "strategy.devices=[cpu:0, cpu:1]",
                 "--set strategy.devices: strategy.devices does not go with strategy.name hybrid");
+}
+
+static void replicas_normalize_together(void **ctx)
+{
+    (void)ctx;
+    struct ps_job *j = with(LEAST, "strategy={name: mirrored, sync_batchnorm: true}");
+    assert_true(j->sync_batchnorm);
+    ps_job_free(j);
+    j = with(LEAST, "strategy.name=multi_worker_mirrored");
+    assert_false(j->sync_batchnorm);
+    ps_job_free(j);
+    refuses_set(
+        LEAST, "strategy.sync_batchnorm=true",
+        "--set strategy.sync_batchnorm: strategy.sync_batchnorm does not go with strategy.name parameter_server");
 }
 
 // What is for several workers or their servers is refused; update says nothing where there is one worker.
@@ -1363,6 +1378,7 @@ int main(void)
         cmocka_unit_test(kerass_spelling),
         cmocka_unit_test(assigned_spelling),
         cmocka_unit_test(updates),
+        cmocka_unit_test(replicas_normalize_together),
         cmocka_unit_test(one_device_has_no_servers),
         cmocka_unit_test(hybrid_shares_the_variables),
         cmocka_unit_test(local_steps_have_an_outer_optimizer),

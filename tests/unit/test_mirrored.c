@@ -30,6 +30,7 @@ struct step {
     float gradient;
     float damage;  // added to the weight before the step
     float expected;
+    double sum, expected_sum;  // of a sum behind the gradient; 0: there is none
 };
 
 struct replica {
@@ -38,6 +39,8 @@ struct replica {
     pthread_t thread;
     struct step step[STEPS];
     float begins_with;
+    int taken;    // steps
+    bool leaves;  // after the last one, and compares nothing
     struct ps_error error;
 };
 
@@ -50,6 +53,16 @@ static void must(enum ps_code code, const struct ps_error *e)
 {
     if (code != PS_OK)
         fail_msg("%s", e->text);
+}
+
+static enum ps_code add_up(struct replica *r, const struct step *s)
+{
+    double sum[2] = {s->sum, 1};
+    if (under_test->home->sum(r->state, sum, 2, &r->error))
+        return r->error.code;
+    return sum[0] == s->expected_sum && sum[1] == REPLICAS
+               ? PS_OK
+               : ps_fail(&r->error, PS_INTERNAL, "the sum is %f of %f", sum[0], sum[1]);
 }
 
 static void *run_replica(void *arg)
@@ -68,10 +81,15 @@ static void *run_replica(void *arg)
         nn_replica_grad(r->env.replica, 0)[0] = s->gradient;
         if (wk_env_has(&r->env, 0))
             home->ready(r->state, 0);
+        if (s->expected_sum > 0 && add_up(r, s))
+            break;
         if (home->end(r->state, &work, &r->error) == PS_OK && *w != s->expected)
             ps_fail(&r->error, PS_INTERNAL, "step %d: the weight is %f, not %f", (int)k, (double)*w,
                     (double)s->expected);
+        r->taken += r->error.code == PS_OK;
     }
+    if (r->leaves)
+        ps_fail(&r->error, PS_ABORTED, "replica 1 has left");
     if (r->error.code)
         wk_collective_fail(r->env.collective, r->error.text);
     return NULL;
@@ -94,9 +112,11 @@ static void run(struct replica r[REPLICAS], const struct wk_strategy *strategy, 
     must(ps_job_parse(text, strlen(text), "job.yaml", NULL, 0, &job, &e), &e);
     must(nn_model_parse(model_text, "test", &model, &e), &e);
     must(wk_collective_open(&options, REPLICAS, &collective, &e), &e);
+    struct ps_job quiet = *job;
+    quiet.compare_every = 0;
     for (uint32_t i = 0; i < REPLICAS; i++) {
         r[i].env = (struct wk_env){.has = under_test_has,
-                                   .job = job,
+                                   .job = r[i].leaves ? &quiet : job,
                                    .model = model,
                                    .replica_rank = i,
                                    .replicas = REPLICAS,
@@ -148,6 +168,27 @@ static void a_variable_of_another_home_is_left_alone(void **ctx)
     assert_true(r[0].begins_with != r[1].begins_with);
 }
 
+// Between the gradients of a step, which travel meanwhile.
+static void replicas_add_up_in_the_midst_of_a_step(void **ctx)
+{
+    struct replica r[REPLICAS] = {{.step = {{4, 8, 1, 0, 6, 2, 5}, {4, 5, 1, 0, 5.2F, 4, 3}}},
+                                  {.step = {{4, 8, 3, 0, 6, 3, 5}, {1, 5, 0, 0, 5.2F, -1, 3}}}};
+    (void)ctx;
+    run(r, &wk_mirrored, "compare_every: 1");
+    for (int i = 0; i < REPLICAS; i++)
+        must(r[i].error.code, &r[i].error);
+}
+
+// Its gradient has not left: it takes part in no sum behind that.
+static void no_sum_behind_a_gradient_that_is_none(void **ctx)
+{
+    struct replica r[REPLICAS] = {{.step = {{1, 2, 1, 0, 7, 1, 2}}}, {.step = {{1, 2, NAN, 0, 0, 1, 2}}}};
+    (void)ctx;
+    run(r, &wk_mirrored, "refuse_nonfinite: true");
+    assert_string_equal("variable 'net/dense/kernel': the gradient's element 0 is not finite", r[1].error.text);
+    assert_string_equal(r[1].error.text, r[0].error.text);
+}
+
 static void replicas_that_differ_are_found(void **ctx)
 {
     struct replica r[REPLICAS] = {{.step = {{1, 2, 1, 0, 7}, {1, 2, 1, 0, 6}, {1, 2, 1, 0, 5}}},
@@ -157,6 +198,18 @@ static void replicas_that_differ_are_found(void **ctx)
     assert_int_equal(PS_INTERNAL, r[0].error.code);
     assert_string_equal("before step 2 replica 1 has other variables, or is at another step, than replica 0",
                         r[0].error.text);
+}
+
+// The other one is lost while the replicas are compared: the step counts, and the next one does not begin.
+static void a_step_counts_after_which_one_is_lost(void **ctx)
+{
+    struct replica r[REPLICAS] = {{.step = {{1, 2, 1, 0, 7}, {1, 2, 1, 0, 6}}},
+                                  {.step = {{1, 2, 1, 0, 7}}, .leaves = true}};
+    (void)ctx;
+    run(r, &wk_mirrored, "compare_every: 1");
+    assert_int_equal(1, r[0].taken);
+    assert_int_equal(PS_ABORTED, r[0].error.code);
+    assert_string_equal("replica 1 has left", r[0].error.text);
 }
 
 static void a_gradient_that_is_none_is_named(void **ctx)
@@ -199,7 +252,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_are_weighted_by_rows),
         cmocka_unit_test(a_variable_of_another_home_is_left_alone),
+        cmocka_unit_test(replicas_add_up_in_the_midst_of_a_step),
+        cmocka_unit_test(no_sum_behind_a_gradient_that_is_none),
         cmocka_unit_test(replicas_that_differ_are_found),
+        cmocka_unit_test(a_step_counts_after_which_one_is_lost),
         cmocka_unit_test(a_gradient_that_is_none_is_named),
         cmocka_unit_test(one_replica_updates_the_variables_of_all),
         cmocka_unit_test(a_gradient_that_is_none_updates_nothing),

@@ -552,7 +552,7 @@ static void gradients_are_reported_when_final(void **state)
     struct nn_replica *r = replicate(g.model, "cpu", 5, &logits);
     float grad[8], value[8];
     struct order o = {.r = r, .value = value};
-    const struct nn_hooks hooks = {note_need, note_ready, &o};
+    const struct nn_hooks hooks = {note_need, note_ready, NULL, &o};
     struct nn_result result;
     const size_t *order;
     set_golden_params(&g, r);
@@ -590,7 +590,7 @@ static void a_step_ends_where_a_value_is_missing(void **state)
     open_golden(&g);
     struct nn_replica *r = replicate(g.model, "cpu", 5, &logits);
     struct order o = {.r = r, .fails_at = 3};
-    const struct nn_hooks hooks = {note_need, note_ready, &o};
+    const struct nn_hooks hooks = {note_need, note_ready, NULL, &o};
     struct nn_result result;
     struct ps_error e = {.code = PS_OK};
     set_golden_params(&g, r);
@@ -623,7 +623,7 @@ static void every_variable_that_learns_is_reported_once(void **state)
     for (int rows = 1; rows >= 0; rows--) {
         struct nn_replica *r = replicate(m, "cpu", 1, &mse);
         struct order o = {.r = r};
-        const struct nn_hooks hooks = {note_need, note_ready, &o};
+        const struct nn_hooks hooks = {note_need, note_ready, NULL, &o};
         struct nn_result result;
         const float x[3] = {1, 2, 3}, target[3] = {4, 5, 6};
         init_params(m, r);
@@ -645,7 +645,7 @@ static void frozen_layers_are_not_reported(void **state)
                                         "b", "'units': 4") ", " DENSE("c", "'units': 2, 'trainable': false"));
     struct nn_replica *r = replicate(m, "ref", 1, &mse);
     struct order o = {.r = r};
-    const struct nn_hooks hooks = {note_need, note_ready, &o};
+    const struct nn_hooks hooks = {note_need, note_ready, NULL, &o};
     struct nn_result result;
     const float x[4] = {1, 2, 3, 4}, target[2] = {5, 6};
     init_params(m, r);

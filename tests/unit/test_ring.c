@@ -395,20 +395,46 @@ static void failures_end_waits(void **ctx)
     close_rings(&t);
 }
 
-// What no worker of a ring of two sends: of an array of n numbers.
-static void refuses(size_t n, struct wk_ring_chunk chunk, size_t bytes)
+// Of three, one has sent and one is gone: who has sent hears of it, though the ring has not failed.
+static void a_wait_that_ends_answers_who_has_sent(void **ctx)
+{
+    struct test t;
+    struct ps_error e;
+    float values[2] = {1, 2};
+    (void)ctx;
+    open_rings(&t, 3, 1);
+    for (uint32_t r = 0; r < 2; r++)
+        wk_ring_begin(t.ring[r], &t.reduction[r][0], &values[r], 1, WK_FLOAT);
+    while (t.n_wire > 0)
+        deliver(&t);
+    wk_ring_end_of_chunks(t.ring[0], PS_ABORTED, "worker 2 is gone");
+    assert_int_equal(PS_ABORTED, wk_ring_wait(t.ring[0], &t.reduction[0][0], UINT64_MAX, &e));
+    assert_int_equal(1, t.refused);
+    for (uint32_t r = 1; r < 3; r++)
+        wk_ring_fail(t.ring[r], PS_ABORTED, "worker 2 is gone");
+    assert_int_equal(PS_ABORTED, wk_ring_wait(t.ring[1], &t.reduction[1][0], UINT64_MAX, &e));
+    while (t.n_wire > 0)
+        free(t.wire[--t.n_wire]);
+    close_rings(&t);
+}
+
+// What no worker of a ring of two sends: of an array of n numbers. It has come so often before.
+static void refuses(size_t n, struct wk_ring_chunk chunk, size_t bytes, int times)
 {
     struct test t;
     struct ps_error e;
     float *values = calloc(n, sizeof *values);
     open_rings(&t, 2, 1);
     wk_ring_begin(t.ring[0], &t.reduction[0][0], values, n, WK_FLOAT);
-    struct letter *l = calloc(1, sizeof *l + sizeof(struct test *));
-    *(struct test **)(l + 1) = &t;
-    l->message.chunk = chunk;
-    l->message.done = taken;
-    ps_slices_add(&l->message.data, ps_slice_copy(values, bytes));
-    wk_ring_receive(t.ring[0], &l->message);
+    for (int i = 0; i <= times; i++) {
+        struct letter *l = calloc(1, sizeof *l + sizeof(struct test *));
+        assert_int_equal(0, t.refused);
+        *(struct test **)(l + 1) = &t;
+        l->message.chunk = chunk;
+        l->message.done = taken;
+        ps_slices_add(&l->message.data, ps_slice_copy(values, bytes));
+        wk_ring_receive(t.ring[0], &l->message);
+    }
     assert_int_equal(1, t.refused);
     assert_int_equal(PS_INVALID_ARGUMENT, wk_ring_wait(t.ring[0], &t.reduction[0][0], UINT64_MAX, &e));
     assert_non_null(strstr(e.text, "does not belong to this ring of 2 workers"));
@@ -426,14 +452,15 @@ static void strange_chunks_are_refused(void **ctx)
 {
     enum { ROUND = 2 * 65540 };
     (void)ctx;
-    refuses(ROUND, (struct wk_ring_chunk){0, 0, 0}, WK_RING_CHUNK);
-    refuses(ROUND, (struct wk_ring_chunk){0, 65540, 0}, WK_RING_CHUNK - 4);
-    refuses(ROUND, (struct wk_ring_chunk){0, 65541, 0}, WK_RING_CHUNK);
-    refuses(ROUND, (struct wk_ring_chunk){0, 65540, 2}, WK_RING_CHUNK);
-    refuses(ROUND, (struct wk_ring_chunk){0, ROUND, 0}, 16);
-    refuses(8, (struct wk_ring_chunk){0, 0, 0}, 28);
-    refuses(8, (struct wk_ring_chunk){0, 4, 0}, 16);
-    refuses(8, (struct wk_ring_chunk){0, 0, 1}, 32);
+    refuses(ROUND, (struct wk_ring_chunk){0, 0, 0}, WK_RING_CHUNK, 0);
+    refuses(ROUND, (struct wk_ring_chunk){0, 65540, 0}, WK_RING_CHUNK - 4, 0);
+    refuses(ROUND, (struct wk_ring_chunk){0, 65541, 0}, WK_RING_CHUNK, 0);
+    refuses(ROUND, (struct wk_ring_chunk){0, 65540, 2}, WK_RING_CHUNK, 0);
+    refuses(ROUND, (struct wk_ring_chunk){0, ROUND, 0}, 16, 0);
+    refuses(ROUND, (struct wk_ring_chunk){0, 65540, 0}, WK_RING_CHUNK, 2);  // more numbers than the array has
+    refuses(8, (struct wk_ring_chunk){0, 0, 0}, 28, 0);
+    refuses(8, (struct wk_ring_chunk){0, 4, 0}, 16, 0);
+    refuses(8, (struct wk_ring_chunk){0, 0, 1}, 32, 0);
 }
 
 // Of three, one sends its array twice.
@@ -469,6 +496,7 @@ int main(void)
         cmocka_unit_test(small_arrays_are_added_in_rank_order),
         cmocka_unit_test(who_has_not_sent_is_known),
         cmocka_unit_test(failures_end_waits),
+        cmocka_unit_test(a_wait_that_ends_answers_who_has_sent),
         cmocka_unit_test(strange_chunks_are_refused),
         cmocka_unit_test(arrays_come_once),
     };

@@ -67,8 +67,9 @@ static enum ps_code allreduce_call(struct wk_collective *collective, float *valu
     uint64_t started = ps_now();
     bool more = true;
     do {
+        struct wk_reduction sum = {.values = values, .n = n, .type = WK_FLOAT};
         values[n - 1] = more ? 0 : 1;
-        if (wk_collective_reduce(collective, 0, values, n, WK_FLOAT, e))
+        if (wk_collective_reduce(collective, 0, &sum, e))
             return e->code;
         more = load_count(m, &started, 1);
     } while (values[n - 1] == 0);

@@ -170,7 +170,7 @@ static void lose_worker(struct group *g, const struct child *child)
         if (live > 0)
             group_say("the job needs %d of its %d workers: stopping", spec->min_workers, spec->n_workers);
         group_stop(g, g->first_failure);
-    } else if (live > 0) {
+    } else if (live > 0 && (child->signal || !spec->ends_together)) {
         group_say("the job goes on with %d of %d workers", live, spec->n_workers);
     }
 }

@@ -4,6 +4,8 @@
 #ifndef PSCTL_GROUP_H
 #define PSCTL_GROUP_H
 
+#include <stdbool.h>
+
 enum { GROUP_MAX = 256 };  // of a kind
 
 // What to start. A ps task writes "READY <port>" to descriptor CHILD_READY_FD when it serves. Each argv ends
@@ -12,7 +14,8 @@ struct group_spec {
     char ***ps;       // [n_ps]
     char ***workers;  // [n_workers]
     int n_ps, n_workers;
-    int min_workers;     // the job goes on while at least so many have not failed
+    int min_workers;     // the job goes on while at least so many have not failed,
+    bool ends_together;  // and none has ended by itself with an error, of which the others hear
     const char *notice;  // said when the workers start; NULL: nothing
     // Called when all workers have ended by themselves and the ps tasks still serve; NULL: nothing.
     void (*trained)(void *arg);

@@ -23,8 +23,8 @@
 #include "workerd/job/objectives.h"
 
 struct run {
-    const char *file;  // of the job
-    long n_ps, n_workers, min_workers;
+    const char *file;                   // of the job
+    long n_ps, n_workers, min_workers;  // 0: not said
     struct cli_list sets;
     const char *summary, *timeline;
     bool keep_dir;
@@ -99,9 +99,8 @@ static char **worker_words(const struct run *run, int rank)
         add_option(&w, "--cluster", rundir_cluster_file(&run->dir, path));
         add_number(&w, "--rank", rank);
         add_number(&w, "--workers", run->n_workers);
-    }
-    if (run->n_ps > 0)
         add_number(&w, "--min-workers", run->min_workers);
+    }
     if (run->n_ps > 0 && rank == 0)
         add_number(&w, "--ready-fd", CHILD_READY_FD);
     if (run->summary)
@@ -165,6 +164,7 @@ static int run_start(struct run *run)
                                     .n_ps = (int)run->n_ps,
                                     .n_workers = (int)run->n_workers,
                                     .min_workers = (int)run->min_workers,
+                                    .ends_together = run->peers,
                                     .notice = run->n_ps ? notice : NULL,
                                     .trained = run->n_ps ? run_say_traffic : NULL,
                                     .arg = run};
@@ -202,17 +202,27 @@ static enum ps_code run_check_model(const struct ps_job *job, struct ps_error *e
     return code;
 }
 
+// How many of each kind the strategy has; what was said in vain is said.
+static void run_take_counts(struct run *run, const struct ps_job *job)
+{
+    const char *strategy = ps_job_strategies[job->strategy];
+    const bool has_ps = ps_job_needs_ps(job);
+    run->peers = ps_job_needs_peers(job);
+    if (!has_ps && run->n_ps)
+        fprintf(stderr, "psctl: strategy %s has no ps tasks: --ps %ld is not used\n", strategy, run->n_ps);
+    if (!has_ps && !run->peers && run->n_workers > 1)
+        fprintf(stderr, "psctl: strategy %s has one worker: --workers %ld is not used\n", strategy, run->n_workers);
+    run->n_ps = !has_ps ? 0 : run->n_ps ? run->n_ps : 2;
+    run->n_workers = !has_ps && !run->peers ? 1 : run->n_workers ? run->n_workers : 2;
+}
+
 // What the job's file says, before anything starts.
 static enum ps_code run_check_job(struct run *run, struct ps_error *e)
 {
     struct ps_job *job;
     if (ps_job_load(run->file, run->sets.items, (size_t)run->sets.n, &job, e))
         return e->code;
-    run->peers = ps_job_needs_peers(job);
-    if (!ps_job_needs_ps(job))
-        run->n_ps = 0;
-    if (run->n_ps == 0 && !run->peers)
-        run->n_workers = 1;
+    run_take_counts(run, job);
     if (run->min_workers == 0)
         run->min_workers = ps_job_min_workers(job, (uint32_t)run->n_workers);
     enum ps_code code = ps_job_check_files(job, run->summary, e);
@@ -239,7 +249,7 @@ static void note_start(void)
 
 int command_run(struct call *call)
 {
-    struct run run = {.n_ps = 2, .n_workers = 2};
+    struct run run = {0};
     const struct cli_option options[] = {
         {.name = "ps", .number = &run.n_ps, .min = 1, .max = GROUP_MAX},
         {.name = "workers", .number = &run.n_workers, .min = 1, .max = GROUP_MAX},

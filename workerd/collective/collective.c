@@ -171,15 +171,13 @@ enum ps_code wk_collective_wait(struct wk_collective *c, uint32_t replica, struc
     return e->code;
 }
 
-enum ps_code wk_collective_reduce(struct wk_collective *c, uint32_t replica, void *values, size_t n,
-                                  enum wk_number type, struct ps_error *e)
+enum ps_code wk_collective_reduce(struct wk_collective *c, uint32_t replica, struct wk_reduction *r, struct ps_error *e)
 {
-    struct wk_reduction r = {.values = values, .n = n, .type = type};
     pthread_mutex_lock(&c->lock);
-    collective_put(c, replica, &r);
+    collective_put(c, replica, r);
     if (collective_is_ready(c) && c->replicas > 1)
         pthread_cond_broadcast(&c->changed);
-    collective_wait(c, &r, e);
+    collective_wait(c, r, e);
     pthread_mutex_unlock(&c->lock);
     return e->code;
 }

@@ -65,9 +65,9 @@ void wk_collective_begin(struct wk_collective *c, uint32_t replica, struct wk_re
 // ABORTED: a replica or worker has ended or is lost, and which one. CANCELLED: so it has, and a signal has come here,
 // too. INVALID_ARGUMENT: the replicas of this process have begun different operations.
 enum ps_code wk_collective_wait(struct wk_collective *c, uint32_t replica, struct wk_reduction *r, struct ps_error *e);
-// Both in one, of an all-reduce: with less delay, and nothing computed meanwhile.
-enum ps_code wk_collective_reduce(struct wk_collective *c, uint32_t replica, void *values, size_t n,
-                                  enum wk_number type, struct ps_error *e);
+// Both in one: with less delay, and nothing computed meanwhile.
+enum ps_code wk_collective_reduce(struct wk_collective *c, uint32_t replica, struct wk_reduction *r,
+                                  struct ps_error *e);
 
 // A replica of this process ends before its time: all that wait for it end with this.
 void wk_collective_fail(struct wk_collective *c, const char *text);

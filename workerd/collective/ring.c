@@ -83,7 +83,13 @@ static bool ring_has_come(const struct wk_ring_reduction *r, uint32_t hop)
     return m != NULL;
 }
 
-// How many elements a chunk has that comes here; 0: there is no such chunk.
+// Is a chunk that comes here with so many hops the sum, once it is added or taken?
+static bool ring_is_sum(const struct wk_ring *ring, uint32_t hop)
+{
+    return hop + 1 >= ring->ranks - 1;
+}
+
+// How many elements a chunk has that comes here; 0: there is no such chunk, or it has come before.
 static size_t ring_expected(const struct wk_ring *ring, const struct wk_ring_reduction *r,
                             const struct wk_ring_chunk *c)
 {
@@ -96,7 +102,8 @@ static size_t ring_expected(const struct wk_ring *ring, const struct wk_ring_red
     const size_t begin = ring_segment(ring, r, segment), end = ring_segment(ring, r, segment + 1);
     if (c->first < begin || c->first >= end || (c->first - begin) % whole != 0)
         return 0;
-    return ring_chunk_elements(r, c->first, end);
+    const size_t elements = ring_chunk_elements(r, c->first, end);
+    return ring_is_sum(ring, c->hop) && elements > r->left ? 0 : elements;
 }
 
 // ---- what a chunk does --------------------------------------------------------------------------------------------
@@ -155,12 +162,11 @@ static void ring_check_done(struct wk_ring *ring, struct wk_ring_reduction *r)
 static void ring_work(struct wk_ring *ring, struct wk_ring_reduction *r, struct wk_ring_message *m, size_t elements)
 {
     const struct wk_ring_chunk on = {m->chunk.sequence, m->chunk.first, m->chunk.hop + 1};
-    const bool goes_on = on.hop < 2 * (ring->ranks - 1), is_sum = on.hop >= ring->ranks - 1;
+    const bool goes_on = on.hop < 2 * (ring->ranks - 1);
     ring_take(ring, r, m, elements);
     if (goes_on)
         ring_send(ring, r, on, elements);
     pthread_mutex_lock(&ring->lock);
-    r->left -= is_sum ? elements : 0;
     r->busy -= goes_on ? 0 : 1;  // else it is until it is acknowledged
     ring_check_done(ring, r);
     pthread_mutex_unlock(&ring->lock);
@@ -288,10 +294,12 @@ void wk_ring_receive(struct wk_ring *ring, struct wk_ring_message *m)
         failed = r ? failed : ring->ended;  // who waited for it may have left with that
     }
     const bool direct = r && r->direct;
-    if (direct)
+    if (direct) {
         all = ring_keep(r, m);
-    else if (r)
+    } else if (r) {
+        r->left -= ring_is_sum(ring, m->chunk.hop) ? elements : 0;
         r->busy++;
+    }
     pthread_mutex_unlock(&ring->lock);
     if (failed.code)
         m->done(m, PS_ABORTED, failed.text);
@@ -388,12 +396,14 @@ void wk_ring_begin(struct wk_ring *ring, struct wk_ring_reduction *r, void *valu
     ring_receive_early(ring, early);
 }
 
-static void ring_forget(struct wk_ring *ring, const struct wk_ring_reduction *r)
+// locked. Those of its chunks that waited for others.
+static struct wk_ring_message *ring_forget(struct wk_ring *ring, const struct wk_ring_reduction *r)
 {
     struct wk_ring_reduction **at = &ring->under_way;
     while (*at != r)
         at = &(*at)->next;
     *at = r->next;
+    return r->come;
 }
 
 // Why nothing more comes of it.
@@ -411,6 +421,7 @@ enum ps_code wk_ring_wait(struct wk_ring *ring, struct wk_ring_reduction *r, uin
 {
     const struct timespec at = ring_time(until);
     const struct ps_error *error = NULL;
+    struct wk_ring_message *waited = NULL;
     int timed_out = 0;
     pthread_mutex_lock(&ring->lock);
     while ((r->left > 0 || r->busy > 0) && !(error = ring_error(ring, r)) && !timed_out)
@@ -422,8 +433,9 @@ enum ps_code wk_ring_wait(struct wk_ring *ring, struct wk_ring_reduction *r, uin
     else
         e->code = PS_OK;
     if (e->code != PS_DEADLINE_EXCEEDED)
-        ring_forget(ring, r);
+        waited = ring_forget(ring, r);
     pthread_mutex_unlock(&ring->lock);
+    ring_end_messages(waited, PS_ABORTED, e->text);
     return e->code;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "workerd/collective/shm.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -9,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -26,6 +28,8 @@ enum {
     LOOK_MS = 100
 };
 
+static const char shm_folder[] = "/dev/shm", shm_prefix[] = "paramserver-";
+
 // In the shared memory.
 struct shm_head {
     atomic_uint waiting;   // at the barrier at hand,
@@ -42,6 +46,7 @@ struct wk_shm {
     char *buffers;  // [2 sets][members][PIECE]
     size_t bytes;
     unsigned pieces;  // so far: the next one's set of buffers
+    int locked;       // member 0, while the memory has a name: its descriptor; else -1
 };
 
 static size_t shm_head_bytes(uint32_t members)
@@ -57,9 +62,22 @@ static size_t shm_bytes(uint32_t members)
 
 // ---- the host -----------------------------------------------------------------------------------------------------
 
+// Memory that has no name.
+static int shm_make_nameless(void)
+{
+    return open(shm_folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+}
+
+static bool shm_can_make(void)
+{
+    const int fd = shm_make_nameless();
+    if (fd >= 0)
+        close(fd);
+    return fd >= 0;
+}
+
 void wk_shm_host(uint32_t workers, char host[WK_SHM_HOST])
 {
-    static const char folder[] = "/dev/shm";
     char boot[40] = "";
     struct stat st;
     struct statvfs fs;
@@ -69,7 +87,7 @@ void wk_shm_host(uint32_t workers, char host[WK_SHM_HOST])
     if (file)
         fclose(file);
     host[0] = '\0';
-    if (boot[0] && stat(folder, &st) == 0 && statvfs(folder, &fs) == 0 &&
+    if (boot[0] && stat(shm_folder, &st) == 0 && statvfs(shm_folder, &fs) == 0 && shm_can_make() &&
         (uint64_t)fs.f_bavail * fs.f_frsize / 2 > shm_bytes(workers))
         snprintf(host, WK_SHM_HOST, "%s/%" PRIx64 "/%u", boot, (uint64_t)st.st_dev, (unsigned)geteuid());
 }
@@ -134,6 +152,9 @@ static enum ps_code shm_barrier(const struct wk_shm *s, struct ps_error *e)
 
 static enum ps_code shm_map(struct wk_shm *s, int fd, struct ps_error *e)
 {
+    struct stat st = {0};
+    if (fstat(fd, &st) || (size_t)st.st_size != s->bytes)
+        return ps_fail(e, PS_INTERNAL, "shared memory has %jd bytes: expected %zu", (intmax_t)st.st_size, s->bytes);
     void *at = mmap(NULL, s->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (at == MAP_FAILED)
         return ps_fail(e, PS_RESOURCE_EXHAUSTED, "cannot map %zu bytes of shared memory: %s", s->bytes,
@@ -143,24 +164,42 @@ static enum ps_code shm_map(struct wk_shm *s, int fd, struct ps_error *e)
     return PS_OK;
 }
 
-static enum ps_code shm_make(struct wk_shm *s, const char *name, struct ps_error *e)
+// Those of workers that were killed while they had names: nobody has them locked.
+static void shm_remove_abandoned(void)
 {
-    const int fd = shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600);
-    const int error = fd < 0 ? errno : posix_fallocate(fd, 0, (off_t)s->bytes);
-    if (error)
-        ps_fail(e, PS_RESOURCE_EXHAUSTED, "cannot make %zu bytes of shared memory %s: %s", s->bytes, name,
-                strerror(error));
-    else
-        shm_map(s, fd, e);
-    if (fd >= 0)
-        close(fd);
-    return e->code;
+    DIR *folder = opendir(shm_folder);
+    for (struct dirent *file; folder && (file = readdir(folder));) {
+        if (strncmp(file->d_name, shm_prefix, strlen(shm_prefix)) != 0)
+            continue;
+        const int fd = openat(dirfd(folder), file->d_name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+        if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
+            unlinkat(dirfd(folder), file->d_name, 0);
+        if (fd >= 0)
+            close(fd);
+    }
+    if (folder)
+        closedir(folder);
 }
 
-static bool shm_is_whole(int fd, size_t bytes)
+static int shm_set_name(int fd, const char *name)
 {
-    struct stat st;
-    return fstat(fd, &st) == 0 && (size_t)st.st_size == bytes;
+    char from[32], to[128];
+    snprintf(from, sizeof from, "/proc/self/fd/%d", fd);
+    snprintf(to, sizeof to, "%s%s", shm_folder, name);
+    return linkat(AT_FDCWD, from, AT_FDCWD, to, AT_SYMLINK_FOLLOW);
+}
+
+// It is whole and locked before others can find it.
+static enum ps_code shm_make(struct wk_shm *s, const char *name, struct ps_error *e)
+{
+    s->locked = shm_make_nameless();
+    int error = s->locked < 0 ? errno : posix_fallocate(s->locked, 0, (off_t)s->bytes);
+    if (!error && (flock(s->locked, LOCK_EX | LOCK_NB) || shm_set_name(s->locked, name)))
+        error = errno;
+    if (error)
+        return ps_fail(e, PS_RESOURCE_EXHAUSTED, "cannot make %zu bytes of shared memory %s%s: %s", s->bytes,
+                       shm_folder, name, strerror(error));
+    return shm_map(s, s->locked, e);
 }
 
 // Waits for member 0 to make it.
@@ -168,11 +207,9 @@ static enum ps_code shm_find(struct wk_shm *s, const char *name, struct ps_error
 {
     const struct timespec pause = {.tv_nsec = 2 * 1000000L};
     int fd = -1;
-    for (unsigned tries = 1; fd < 0 || !shm_is_whole(fd, s->bytes); tries++) {
-        if (tries % 32 == 0 && s->look(s->arg, 0, e))
-            break;
+    for (unsigned tries = 1; fd < 0 && (tries % 32 != 0 || s->look(s->arg, 0, e) == PS_OK); tries++) {
         nanosleep(&pause, NULL);
-        fd = fd < 0 ? shm_open(name, O_RDWR, 0) : fd;
+        fd = shm_open(name, O_RDWR, 0);
     }
     if (e->code == PS_OK)
         shm_map(s, fd, e);
@@ -186,12 +223,17 @@ enum ps_code wk_shm_open(const char *name, uint32_t member, uint32_t n, wk_shm_l
 {
     struct wk_shm *s = ps_alloc(sizeof *s);
     *s = (struct wk_shm){.member = member, .members = n, .look = look, .arg = arg, .bytes = shm_bytes(n)};
+    s->locked = -1;
     s->cores = sysconf(_SC_NPROCESSORS_ONLN);
     e->code = PS_OK;
+    if (member == 0)
+        shm_remove_abandoned();
     if ((member == 0 ? shm_make(s, name, e) : shm_find(s, name, e)) == PS_OK)
         shm_barrier(s, e);
-    if (member == 0)
+    if (member == 0 || e->code)
         shm_unlink(name);  // all have it, or nobody will
+    if (s->locked >= 0)
+        close(s->locked);
     if (e->code) {
         wk_shm_close(s);
         return e->code;

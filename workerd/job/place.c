@@ -61,10 +61,15 @@ static enum ps_code place_load_cluster(struct wk_place *p, const struct wk_place
 }
 
 // Each worker has to have an address, and no other one.
-static enum ps_code place_check_workers(const struct wk_place *p, const struct wk_strategy *strategy,
-                                        struct ps_error *e)
+static enum ps_code place_check_workers(const struct wk_place *p, const struct wk_place_options *o,
+                                        const struct wk_strategy *strategy, struct ps_error *e)
 {
-    if (!(strategy->tasks & WK_TASKS_WORKERS) || p->workers == 1)
+    if (!(strategy->tasks & WK_TASKS_WORKERS))
+        return PS_OK;
+    if (p->cluster.workers == 0)
+        return ps_fail(e, PS_FAILED_PRECONDITION, "%s: strategy %s %s, with the list worker", o->job, strategy->name,
+                       place_what_is_needed(strategy->tasks));
+    if (p->workers == 1)
         return PS_OK;
     if (p->cluster.workers != p->workers)
         return ps_fail(e, PS_FAILED_PRECONDITION,
@@ -99,5 +104,5 @@ enum ps_code wk_place_find(struct wk_place *p, const struct wk_place_options *o,
         return ps_fail(e, PS_INVALID_ARGUMENT,
                        "--rank is %" PRIu32 ", but the job has %" PRIu32 " worker%s: ranks go from 0 to %" PRIu32,
                        p->rank, p->workers, p->workers == 1 ? "" : "s", p->workers - 1);
-    return place_check_workers(p, strategy, e);
+    return place_check_workers(p, o, strategy, e);
 }

@@ -24,16 +24,27 @@ static void replicas_name_device(const struct ps_job *job, uint32_t i, char *tex
         snprintf(text, size, "%s", job->device);
 }
 
+static const enum nn_precision replicas_precision[] = {
+    [PS_PRECISION_FLOAT32] = NN_FLOAT32,
+    [PS_PRECISION_TENSORFLOAT32] = NN_TENSORFLOAT32,
+    [PS_PRECISION_BFLOAT16] = NN_BFLOAT16,
+};
+
 enum ps_code wk_replica_create(struct wk_run *run, uint32_t i, struct ps_error *e)
 {
     const struct ps_job *job = run->env.job;
+    const struct nn_device *found;
     char device[32];
+    int index;
     struct wk_objectives o;
     replicas_name_device(job, i, device, sizeof device);
+    if (nn_device_find(device, &found, &index, e))
+        return ps_error_prefix(e, "device %s", device);
     if (wk_objectives_bind(&o, job, run->env.model, e) ||
         nn_replica_create(run->env.model, device, job->batch_size, job->threads, job->seed, o.loss, &run->env.replica,
                           e))
         return e->code;
+    nn_replica_set_precision(run->env.replica, replicas_precision[job->matmul_precision]);
     return nn_replica_measure(run->env.replica, o.metric, o.n_metrics, e);
 }
 

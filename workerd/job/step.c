@@ -116,7 +116,7 @@ static enum ps_code stepper_train(struct wk_stepper *s, const struct wk_work *wo
     static const struct nn_batch none;
     const struct wk_run *run = s->run;
     const struct wk_home *home = run->strategy->home;
-    const struct nn_hooks hooks = {home->need, home->ready, run->state};
+    const struct nn_hooks hooks = {home->need, home->ready, home->sum, run->state};
     s->untaken = work->rows > 0;
     if (home->begin(run->state, work, e))
         return e->code;

@@ -68,6 +68,9 @@ struct nn_device_sums {
     void (*abort)(struct nn_context *context);
 };
 
+// To what a device may round the factors of a matrix product; sums stay float32. tensorfloat32 has 10 bits of mantissa.
+enum nn_precision { NN_FLOAT32, NN_TENSORFLOAT32, NN_BFLOAT16 };
+
 struct nn_device {
     const char *name;
     void (*describe)(char *text, size_t size);  // what it is on this machine, for people
@@ -77,6 +80,8 @@ struct nn_device {
     // Around the kernels of a run, on the thread that runs them.
     void (*enter)(struct nn_context *context);
     void (*leave)(struct nn_context *context);
+    // From the next run on; float32 until then. NULL: its products are float32's.
+    void (*set_precision)(struct nn_context *context, enum nn_precision precision);
     const struct nn_kernel *(*pick)(const struct nn_op *op);
     // Is this operator, which does the work of several, faster than these? NULL: no such one is.
     bool (*joins)(const struct nn_op *op);

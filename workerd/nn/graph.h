@@ -81,7 +81,9 @@ struct nn_model {
     size_t layers, values, calls, variables, cap_values, cap_variables;
     int input[NN_MAX_PORTS], output[NN_MAX_PORTS];  // values
     int n_inputs, n_outputs;
-    bool keras2;     // as Keras 2 means it
+    bool keras2;               // as Keras 2 means it
+    const char *synchronized;  // the first layer that says so of itself, and is trainable; NULL: none does
+    enum nn_synchronize synchronize;
     char *document;  // the JSON that it was read from
     char *metadata;  // of the .keras file that it was read from; NULL: another kind of file
 };

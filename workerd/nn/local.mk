@@ -24,6 +24,7 @@ libnnops_la_SOURCES = \
 	workerd/nn/ops/lookup.c workerd/nn/ops/lookup.h \
 	workerd/nn/ops/losses.c workerd/nn/ops/losses.h \
 	workerd/nn/ops/maxpool.c \
+	workerd/nn/ops/moments.c workerd/nn/ops/moments.h \
 	workerd/nn/ops/mse.c \
 	workerd/nn/ops/normalize.c workerd/nn/ops/normalize.h \
 	workerd/nn/ops/pad2d.c workerd/nn/ops/pad2d.h \

@@ -142,6 +142,12 @@ void nn_model_free_saved(struct nn_saved *saved);
 const char *nn_model_document(const struct nn_model *model);
 bool nn_model_is_keras2(const struct nn_model *model);
 const char *nn_model_metadata(const struct nn_model *model);
+// The first BatchNormalization that is trainable and `synchronized`; NULL: none is.
+const char *nn_model_synchronized(const struct nn_model *model);
+// Which layers normalize by what all replicas have that take a step together (nn_hooks.sum). Before any replica is made
+// of the model, which is changed.
+enum nn_synchronize { NN_SYNCHRONIZE_MARKED, NN_SYNCHRONIZE_NONE, NN_SYNCHRONIZE_ALL };
+void nn_model_synchronize(struct nn_model *model, enum nn_synchronize which);
 // Applies parameter i's constraint to a value that a step has changed.
 void nn_model_constrain(const struct nn_model *model, size_t i, float *value);
 const char *nn_model_constraint(const struct nn_model *model, size_t i);  // Keras's name of it; NULL: it has none
@@ -159,6 +165,8 @@ void nn_replica_free(struct nn_replica *r);
 // What is measured of each batch, besides the losses. FAILED_PRECONDITION: a metric does not fit its output.
 enum ps_code nn_replica_measure(struct nn_replica *r, const struct nn_metric *metrics, size_t n, struct ps_error *e);
 const struct nn_measures *nn_replica_measures(const struct nn_replica *r);
+// To what the device may round the factors of matrix products; one whose products are float32's does not.
+void nn_replica_set_precision(struct nn_replica *r, enum nn_precision precision);
 // Dropout draws from this seed from the next step on, not from that of create.
 void nn_replica_reseed(struct nn_replica *r, uint64_t seed);
 float *nn_replica_param(struct nn_replica *r, size_t i);  // 64-byte aligned, the caller reads and writes

@@ -60,6 +60,11 @@ struct nn_op_class {
     // Puts on the tape what computes out[0] once more from what the gradient reads anyway, so that it need not be kept
     // for the backward pass: cheap. The tensor that is out[0] then; -1: keep it. NULL: always.
     int (*again)(struct nn_tape *t, const struct nn_op *op);
+    // Of an operator over all replicas that train together: how many sums it takes over them; what this replica gives
+    // to these; what it computes from them. reference: where there are no others.
+    size_t (*sums)(const struct nn_op *op);
+    void (*give)(const struct nn_frame *f, double *sums);
+    void (*take)(const struct nn_frame *f, const double *sums);
     int in_place;  // 1 + the input in whose memory out[0] may lie; 0: in none
     bool draws;    // what it computes depends on the step (nn_frame.step)
 };

@@ -204,6 +204,17 @@ size_t nn_program_order(const struct nn_program *p, const int **variable)
 
 // ---- create and free ----------------------------------------------------------------------------------------------
 
+static double *program_get_sums(const struct nn_program *p)
+{
+    size_t most = 0;
+    for (int k = 0; k < p->tape.n_ops; k++) {
+        const struct nn_op *op = &p->tape.op[k];
+        const size_t n = op->class->sums ? op->class->sums(op) : 0;
+        most = n > most ? n : most;
+    }
+    return ps_alloc((most + 1) * sizeof(double));
+}
+
 enum ps_code nn_program_create(struct nn_tape *t, const struct nn_device *device, struct nn_context *context,
                                struct nn_program **program, struct ps_error *e)
 {
@@ -224,6 +235,7 @@ enum ps_code nn_program_create(struct nn_tape *t, const struct nn_device *device
     program_join_in_place(p);
     program_place(p);
     program_mark_variables(p);
+    p->sums = program_get_sums(p);
     enum ps_code code = program_pick_kernels(p, e);
     if (code == PS_OK)
         *program = p;
@@ -247,6 +259,7 @@ void nn_program_free(struct nn_program *p)
     free(p->memory);
     free(p->need);
     free(p->ready);
+    free(p->sums);
     nn_program_free_copies(p);
     free(p);
 }
@@ -323,6 +336,26 @@ enum ps_code nn_hooks_need(const struct nn_hooks *hooks, const int *variable, in
     return PS_OK;
 }
 
+enum ps_code nn_program_sum(const struct nn_program *p, const struct nn_frame *f, const struct nn_hooks *hooks,
+                            struct ps_error *e)
+{
+    const struct nn_op_class *class = f->op->class;
+    class->give(f, p->sums);
+    if (hooks->sum(hooks->arg, p->sums, class->sums(f->op), e))
+        return e->code;
+    class->take(f, p->sums);
+    return PS_OK;
+}
+
+static enum ps_code program_run_op(const struct nn_program *p, const struct nn_instruction *i,
+                                   const struct nn_hooks *hooks, struct ps_error *e)
+{
+    if (nn_hooks_sum(hooks, i->frame.op))
+        return nn_program_sum(p, &i->frame, hooks, e);
+    i->kernel->run(&i->frame);
+    return PS_OK;
+}
+
 // times is NULL in all but the one call that measures: nothing is left of it in the other.
 static inline __attribute__((always_inline)) enum ps_code
 program_run_ops(struct nn_program *p, const void *const *column, const struct nn_step *step,
@@ -342,7 +375,9 @@ program_run_ops(struct nn_program *p, const void *const *column, const struct nn
             break;
         nn_times_lap(times, i->frame.op, NN_LAP_NEED, &at);
         i->frame.step = step;
-        i->kernel->run(&i->frame);
+        code = program_run_op(p, i, hooks, e);
+        if (code)
+            break;
         nn_times_lap(times, i->frame.op, k, &at);
         for (int r = 0; hooks && r < i->ready; r++)
             hooks->ready(hooks->arg, (size_t)ready[r]);
@@ -365,6 +400,25 @@ enum ps_code nn_program_time(struct nn_program *p, const void *const *column, co
 {
     return p->device->memory ? nn_program_run_device(p, column, step, hooks, times, e)
                              : program_run_ops(p, column, step, hooks, times, e);
+}
+
+enum ps_code nn_program_idle(struct nn_program *p, const struct nn_hooks *hooks, struct ps_error *e)
+{
+    const int *need = p->need, *ready = p->ready;
+    for (int k = 0; k < p->tape.n_ops; k++) {
+        const struct nn_instruction *i = &p->instruction[k];
+        const struct nn_op *op = i->frame.op;
+        if (nn_hooks_need(hooks, need, i->need, e))
+            return e->code;
+        need += i->need;
+        const size_t sums = nn_hooks_sum(hooks, op) ? op->class->sums(op) : 0;
+        memset(p->sums, 0, sums * sizeof *p->sums);
+        if (sums && hooks->sum(hooks->arg, p->sums, sums, e))
+            return e->code;
+        for (int r = 0; r < i->ready; r++)
+            hooks->ready(hooks->arg, (size_t)*ready++);
+    }
+    return PS_OK;
 }
 
 // ---- what it is made of -------------------------------------------------------------------------------------------

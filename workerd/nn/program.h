@@ -21,6 +21,9 @@ struct nn_hooks {
     // After the last one that reads the value or writes the gradient: the one may change, the other is final. Of
     // variables that have a gradient, or a state's value in its place.
     void (*ready)(void *arg, size_t variable);
+    // n numbers become their sums over all replicas, each of which asks for the same sums in the same order, between
+    // the same variables that are ready. Another code than PS_OK ends the step there. NULL: there is one replica.
+    enum ps_code (*sum)(void *arg, double *values, size_t n, struct ps_error *e);
     void *arg;
 };
 
@@ -51,6 +54,8 @@ void nn_program_keep(struct nn_program *p, bool keeps);
 // keeps its gradients calls ready as soon as what makes the gradient is queued.
 enum ps_code nn_program_run(struct nn_program *p, const void *const *column, const struct nn_step *step,
                             const struct nn_hooks *hooks, struct ps_error *e);
+// What hooks are told in a run, and nothing is computed: this replica gives zeros to the sums.
+enum ps_code nn_program_idle(struct nn_program *p, const struct nn_hooks *hooks, struct ps_error *e);
 // Where the time of runs went, in ns.
 struct nn_times {
     uint64_t *op;            // [nn_program_ops]; NULL: not wanted

@@ -186,7 +186,17 @@ static bool detour_is_there(const struct nn_program *p, int root)
     return copies_tensor(p, root)->place == NN_PLACE_WEIGHT && !p->keeps;
 }
 
-static enum ps_code program_detour(struct nn_program *p, const struct nn_instruction *i, struct ps_error *e)
+static enum ps_code detour_compute(const struct nn_program *p, const struct nn_frame *f, const struct nn_hooks *hooks,
+                                   struct ps_error *e)
+{
+    if (nn_hooks_sum(hooks, f->op))
+        return nn_program_sum(p, f, hooks, e);
+    f->op->class->reference(f);
+    return PS_OK;
+}
+
+static enum ps_code program_detour(struct nn_program *p, const struct nn_instruction *i, const struct nn_hooks *hooks,
+                                   struct ps_error *e)
 {
     const struct nn_device_memory *m = p->device->memory;
     const struct nn_op *op = i->frame.op;
@@ -205,7 +215,8 @@ static enum ps_code program_detour(struct nn_program *p, const struct nn_instruc
         out[k] = at;
     f.in = in;
     f.out = out;
-    op->class->reference(&f);
+    if (detour_compute(p, &f, hooks, e))
+        return e->code;
     for (int k = 0; k < op->n_out; k++)
         m->put(p->context, i->out[k], out[k], nn_type_bytes(&op->out_type[k]));
     return PS_OK;
@@ -233,6 +244,17 @@ static void program_hand_over(struct nn_program *p, size_t ready, const struct n
         hooks->ready(hooks->arg, (size_t)p->ready[ready]);
 }
 
+// Hands over the gradients that come to the host, up to this one of those that are queued.
+static enum ps_code program_deliver(struct nn_program *p, size_t end, const struct nn_hooks *hooks, struct ps_error *e)
+{
+    for (; hooks && !p->keeps && p->delivered < end; p->delivered++) {
+        if (p->device->memory->wait(p->context, p->ticket[p->delivered], e))
+            return e->code;
+        hooks->ready(hooks->arg, (size_t)p->ready[p->delivered]);
+    }
+    return PS_OK;
+}
+
 static enum ps_code program_queue(struct nn_program *p, const struct nn_step *step, const struct nn_hooks *hooks,
                                   struct nn_times *times, struct ps_error *e)
 {
@@ -246,9 +268,12 @@ static enum ps_code program_queue(struct nn_program *p, const struct nn_step *st
         need += i->need;
         nn_times_lap(times, i->frame.op, NN_LAP_NEED, &at);
         i->frame.step = step;
+        // Before a sum over the replicas, as on any other device.
+        if (nn_hooks_sum(hooks, i->frame.op) && program_deliver(p, ready, hooks, e))
+            return e->code;
         if (!instruction_on_host(i))
             i->kernel->run(&i->frame);
-        else if (program_detour(p, i, e))
+        else if (program_detour(p, i, hooks, e))
             return e->code;
         if (times && p->device->memory->finish(p->context, e))
             return e->code;
@@ -259,15 +284,12 @@ static enum ps_code program_queue(struct nn_program *p, const struct nn_step *st
     return PS_OK;
 }
 
-static enum ps_code program_deliver(struct nn_program *p, const struct nn_hooks *hooks, struct nn_times *times,
-                                    struct ps_error *e)
+static enum ps_code program_deliver_all(struct nn_program *p, const struct nn_hooks *hooks, struct nn_times *times,
+                                        struct ps_error *e)
 {
     uint64_t at = nn_times_start(times);
-    for (size_t r = 0; hooks && !p->keeps && r < p->n_ready; r++) {
-        if (p->device->memory->wait(p->context, p->ticket[r], e))
-            return e->code;
-        hooks->ready(hooks->arg, (size_t)p->ready[r]);
-    }
+    if (program_deliver(p, p->n_ready, hooks, e))
+        return e->code;
     nn_times_lap(times, NULL, NN_LAP_READY, &at);
     return PS_OK;
 }
@@ -284,11 +306,12 @@ static enum ps_code program_end(struct nn_program *p, enum ps_code code, struct 
 static enum ps_code program_step(struct nn_program *p, const struct nn_step *step, const struct nn_hooks *hooks,
                                  struct nn_times *times, struct ps_error *e)
 {
+    p->delivered = 0;
     program_put_columns(p);
     if (program_queue(p, step, hooks, times, e))
         return e->code;
     program_take_kept(p);
-    return program_deliver(p, hooks, times, e);
+    return program_deliver_all(p, hooks, times, e);
 }
 
 static void program_record(struct nn_program *p, const struct nn_step *step)

@@ -32,6 +32,7 @@ struct nn_program {
     size_t arena;
     int *need, *ready;  // variables, in the order in which they are
     size_t n_ready;
+    double *sums;  // of the operator at hand, over all replicas
 
     // Where the device has memory of its own: the host's copies of inputs, of variables and of what is kept. Those of
     // variables are the caller's, the others lie in the staging memory; its first bytes are for the arguments of an
@@ -42,6 +43,7 @@ struct nn_program {
     char *staged;        // the staging memory
     int *value, *slope;  // [variables]: the tensors of its value and of its gradient; -1: there is none
     uint64_t *ticket;    // [n_ready]: of the copy that brings its gradient
+    size_t delivered;    // of these, in the run at hand
     bool keeps;          // values are there, gradients stay there
     // Of runs that keep: what they queue, recorded at the second of them, where every one queues the same.
     void *graph;
@@ -53,6 +55,13 @@ struct nn_program {
 int nn_program_root(const struct nn_program *p, int tensor);
 // Before the next operator: these variables, until one fails.
 enum ps_code nn_hooks_need(const struct nn_hooks *hooks, const int *variable, int n, struct ps_error *e);
+// Does this operator add up over the replicas, and are there others? Then, with the host's memory in f:
+static inline bool nn_hooks_sum(const struct nn_hooks *hooks, const struct nn_op *op)
+{
+    return hooks && hooks->sum && op->class->sums;
+}
+enum ps_code nn_program_sum(const struct nn_program *p, const struct nn_frame *f, const struct nn_hooks *hooks,
+                            struct ps_error *e);
 void nn_times_add_span(const struct nn_times *times, const struct nn_op *op, uint64_t start, uint64_t end);
 
 // What a lap was for: these, or an operator by its number.

@@ -335,6 +335,12 @@ void nn_replica_free(struct nn_replica *r)
     free(r);
 }
 
+void nn_replica_set_precision(struct nn_replica *r, enum nn_precision precision)
+{
+    if (r->device->set_precision)
+        r->device->set_precision(r->context, precision);
+}
+
 void nn_replica_reseed(struct nn_replica *r, uint64_t seed)
 {
     r->seed = seed;
@@ -667,6 +673,43 @@ static enum ps_code replica_run(struct nn_replica *r, const struct nn_batch *b, 
     return training ? replica_clear_gradients(r, r->n_used, hooks, e) : PS_OK;
 }
 
+// A step of no rows, whose sums the others wait for.
+struct idle {
+    const struct nn_replica *r;
+    const struct nn_hooks *hooks;
+};
+
+static enum ps_code idle_need(void *arg, size_t variable, struct ps_error *e)
+{
+    const struct idle *i = arg;
+    if (i->hooks->need(i->hooks->arg, variable, e))
+        return e->code;
+    memset(i->r->grad[variable], 0, i->r->model->variable[variable].param.count * sizeof(float));
+    return PS_OK;
+}
+
+static void idle_ready(void *arg, size_t variable)
+{
+    const struct idle *i = arg;
+    i->hooks->ready(i->hooks->arg, variable);
+}
+
+static enum ps_code idle_sum(void *arg, double *values, size_t n, struct ps_error *e)
+{
+    const struct idle *i = arg;
+    return i->hooks->sum(i->hooks->arg, values, n, e);
+}
+
+static enum ps_code replica_idle(struct nn_replica *r, const struct nn_hooks *hooks, struct ps_error *e)
+{
+    struct idle i = {r, hooks};
+    const struct nn_hooks own = {idle_need, idle_ready, idle_sum, &i};
+    struct compiled *c;
+    if (replica_program(r, r->rows, true, &c, e) || nn_program_idle(c->program, &own, e))
+        return e->code;
+    return replica_clear_gradients(r, r->n_used, hooks, e);
+}
+
 enum ps_code nn_replica_train(struct nn_replica *r, const struct nn_batch *b, uint64_t step,
                               const struct nn_hooks *hooks, struct nn_result *result, struct ps_error *e)
 {
@@ -676,7 +719,7 @@ enum ps_code nn_replica_train(struct nn_replica *r, const struct nn_batch *b, ui
     // They are there before the home queues work on them.
     if (r->keeps && (replica_clear_gradients(r, 0, NULL, e) || replica_send_gradients(r, e)))
         return e->code;
-    return replica_clear_gradients(r, 0, hooks, e);
+    return hooks && hooks->sum ? replica_idle(r, hooks, e) : replica_clear_gradients(r, 0, hooks, e);
 }
 
 enum ps_code nn_replica_evaluate(struct nn_replica *r, const struct nn_batch *b, struct nn_result *result,

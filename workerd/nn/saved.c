@@ -146,6 +146,16 @@ const char *nn_model_metadata(const struct nn_model *m)
     return m->metadata;
 }
 
+const char *nn_model_synchronized(const struct nn_model *m)
+{
+    return m->synchronized;
+}
+
+void nn_model_synchronize(struct nn_model *m, enum nn_synchronize which)
+{
+    m->synchronize = which;
+}
+
 bool nn_model_is_keras2(const struct nn_model *m)
 {
     return m->keras2;

@@ -54,9 +54,9 @@ static int tape_root(const struct nn_tape *t, int tensor)
 
 int nn_tape_view(struct nn_tape *t, int tensor, const struct nn_type *type)
 {
-    const struct nn_tensor *of = &t->tensor[tensor];
     if (t->error.code)
         return tensor;
+    const struct nn_tensor *of = &t->tensor[tensor];
     assert(type->dtype == of->type.dtype && nn_type_count(type) == nn_type_count(&of->type));
     return tape_add(t, &(struct nn_tensor){.type = *type, .view_of = tensor, .learns = of->learns});
 }

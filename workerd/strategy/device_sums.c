@@ -98,7 +98,8 @@ static enum ps_code sums_share(const struct wk_env *env, struct sums_gift *gift,
     unsigned char *bytes = (unsigned char *)gift;
     for (size_t i = 0; i < sizeof *gift && env->device == 0; i++)
         byte[i] = bytes[i];
-    if (wk_collective_reduce(env->collective, env->device, byte, sizeof *gift, WK_DOUBLE, e))
+    struct wk_reduction sum = {.values = byte, .n = sizeof *gift, .type = WK_DOUBLE};
+    if (wk_collective_reduce(env->collective, env->device, &sum, e))
         return e->code;
     for (size_t i = 0; i < sizeof *gift; i++)
         bytes[i] = (unsigned char)byte[i];

@@ -114,6 +114,12 @@ static void hybrid_ready(void *state, size_t variable)
         dense->home->ready(h->dense, variable);
 }
 
+static enum ps_code hybrid_add_up(void *state, double *values, size_t n, struct ps_error *e)
+{
+    const struct hybrid *h = state;
+    return dense->home->sum(h->dense, values, n, e);
+}
+
 static enum ps_code hybrid_end(void *state, const struct wk_work *work, struct ps_error *e)
 {
     const struct hybrid *h = state;
@@ -227,6 +233,7 @@ static const struct wk_home hybrid_home = {
     .begin = hybrid_begin,
     .need = hybrid_need,
     .ready = hybrid_ready,
+    .sum = hybrid_add_up,
     .end = hybrid_end,
     .refresh = hybrid_refresh,
     .salvage = hybrid_salvage,

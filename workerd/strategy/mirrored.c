@@ -63,6 +63,7 @@ struct mirrored {
     float weight;               // of this replica's gradient in the mean of the step at hand
     struct ps_error why;        // a gradient of the step is not finite
     bool compared;              // the replicas have been found equal, once
+    struct ps_error ended;      // after the last step the others were gone: nothing more begins
     double *hashes;             // [2 * ranks] of the replicas' variables
 
     struct wk_rounds rounds;
@@ -340,8 +341,18 @@ static uint64_t mirrored_hash(const struct mirrored *s, uint64_t step)
     return hash;
 }
 
-// All hashes, in an array that each rank puts its own into: halves, which a double holds. What differs is a defect, of
-// the machine or of this program.
+// Before the first step, that is of the checkpoints from which they go on; later a defect, of the machine or of this
+// program.
+static enum ps_code mirrored_differ(const struct mirrored *s, uint64_t step, uint32_t rank, struct ps_error *e)
+{
+    const bool begins = s->rounds.taken == 0;
+    return ps_fail(e, begins ? PS_FAILED_PRECONDITION : PS_INTERNAL,
+                   "before step %" PRIu64 " replica %" PRIu32
+                   " has other variables, or is at another step, than replica 0%s",
+                   step, rank, begins ? ": expected all workers to go on from the same checkpoint, or none" : "");
+}
+
+// All hashes, in an array that each rank puts its own into: halves, which a double holds.
 static enum ps_code mirrored_compare(struct mirrored *s, uint64_t step, struct ps_error *e)
 {
     const uint64_t hash = mirrored_hash(s, step);
@@ -354,10 +365,7 @@ static enum ps_code mirrored_compare(struct mirrored *s, uint64_t step, struct p
         return e->code;
     for (uint32_t rank = 1; rank < n; rank++)
         if (s->hashes[2 * rank] != s->hashes[0] || s->hashes[2 * rank + 1] != s->hashes[1])
-            return ps_fail(e, PS_INTERNAL,
-                           "before step %" PRIu64 " replica %" PRIu32
-                           " has other variables, or is at another step, than replica 0",
-                           step, rank);
+            return mirrored_differ(s, step, rank, e);
     s->compared = true;
     return PS_OK;
 }
@@ -377,6 +385,10 @@ static enum ps_code mirrored_begin(void *state, const struct wk_work *work, stru
     struct mirrored *s = state;
     // Once, before the first step: workers that go on from different checkpoints would train different models.
     bool behind;
+    if (s->ended.code) {
+        *e = s->ended;
+        return e->code;
+    }
     if (mirrored_lacks_some(s) && work->step % LET_IN_EVERY == 0 && wk_rounds_let_in(&s->rounds, e))
         return e->code;
     if (!s->compared && mirrored_compare(s, work->step, e))
@@ -387,6 +399,25 @@ static enum ps_code mirrored_begin(void *state, const struct wk_work *work, stru
     s->begun = 0;
     for (size_t i = 0; i < s->n_buckets; i++)
         s->bucket[i].missing = s->bucket[i].n;
+    return PS_OK;
+}
+
+// In the midst of a step, behind the buckets that have left before. A replica that has found a gradient which is not
+// finite lets no more leave, and ends here.
+static enum ps_code mirrored_add_up(void *state, double *values, size_t n, struct ps_error *e)
+{
+    struct mirrored *s = state;
+    const uint64_t start = ps_track_now(s->env->compute);
+    char what[64];
+    struct wk_reduction sum = {.values = values, .n = n, .type = WK_DOUBLE, .what = what};
+    bool behind;
+    *e = s->why;
+    if (e->code)
+        return e->code;
+    snprintf(what, sizeof what, "the batch's statistics in step %" PRIu64, s->step);
+    if (wk_collective_reduce(s->env->collective, s->env->device, &sum, e))
+        return s->sums || wk_rounds_meet(&s->rounds, &behind, e) ? e->code : mirrored_again(e);
+    ps_track_end(s->env->compute, &(struct ps_span){PS_SPAN_WAIT, "statistics of the batch", start});
     return PS_OK;
 }
 
@@ -438,6 +469,19 @@ static enum ps_code mirrored_apply(struct mirrored *s, uint64_t step, struct ps_
     return s->central ? mirrored_distribute(s, e) : PS_OK;
 }
 
+// After a step that is taken, whoever is lost then: where there is no going on, the next step does not begin.
+static enum ps_code mirrored_compare_after(struct mirrored *s, uint64_t steps, struct ps_error *e)
+{
+    bool behind;
+    if (mirrored_compare(s, steps, e) == PS_OK || wk_rounds_meet(&s->rounds, &behind, e) == PS_OK)
+        return PS_OK;
+    if (e->code != PS_ABORTED && e->code != PS_CANCELLED)
+        return e->code;
+    s->ended = *e;
+    e->code = PS_OK;
+    return PS_OK;
+}
+
 static enum ps_code mirrored_end(void *state, const struct wk_work *work, struct ps_error *e)
 {
     struct mirrored *s = state;
@@ -455,9 +499,7 @@ static enum ps_code mirrored_end(void *state, const struct wk_work *work, struct
     if (!lost && mirrored_apply(s, work->step, e))
         return e->code;
     wk_rounds_take_step(&s->rounds, work->end, steps);
-    if (!lost && every && steps % every == 0 && mirrored_compare(s, steps, e))
-        return wk_rounds_meet(&s->rounds, &behind, e);
-    return PS_OK;
+    return !lost && every && steps % every == 0 ? mirrored_compare_after(s, steps, e) : PS_OK;
 }
 
 static enum ps_code mirrored_refresh(void *state, struct ps_error *e)
@@ -513,6 +555,10 @@ static void mirrored_set_rate(void *state, double rate)
 static enum ps_code mirrored_sum(void *state, double *values, uint64_t n, struct ps_error *e)
 {
     struct mirrored *s = state;
+    if (s->ended.code) {
+        *e = s->ended;
+        return e->code;
+    }
     return wk_rounds_sum(&s->rounds, values, n, e);
 }
 
@@ -570,6 +616,7 @@ static const struct wk_home mirrored_home = {
     .begin = mirrored_begin,
     .need = mirrored_need,
     .ready = mirrored_ready,
+    .sum = mirrored_add_up,
     .end = mirrored_end,
     .refresh = mirrored_refresh,
     .salvage = mirrored_salvage,

@@ -34,7 +34,8 @@ uint32_t wk_rounds_ranks(const struct wk_rounds *r)
 
 enum ps_code wk_rounds_add_up(struct wk_rounds *r, void *values, size_t n, enum wk_number type, struct ps_error *e)
 {
-    return wk_collective_reduce(r->env->collective, r->env->device, values, n, type, e);
+    struct wk_reduction sum = {.values = values, .n = n, .type = type};
+    return wk_collective_reduce(r->env->collective, r->env->device, &sum, e);
 }
 
 void wk_rounds_clear(float *values, size_t n)

@@ -111,8 +111,8 @@ struct wk_sharder {
 };
 
 // Where the variables live. A step calls begin; need and ready of each variable that it changes, as nn_hooks describe
-// them (workerd/nn/program.h); end. A step of no rows has gradients of 0. Where begin or end fails with ABORTED, and
-// sharder.is_void says so, the step has not happened and is taken again.
+// them (workerd/nn/program.h); end. A step of no rows has gradients of 0. Where begin, sum or end fails with ABORTED,
+// and sharder.is_void says so, the step has not happened and is taken again.
 struct wk_home {
     enum ps_code (*begin)(void *state, const struct wk_work *work, struct ps_error *e);
     // The value is the one for this step, and nobody reads the gradient any more. Both NULL: values are always there,
@@ -121,6 +121,8 @@ struct wk_home {
     // The gradient is the mean over the batch's rows. Between this and the variable's next need the home may read the
     // gradient and write to the value, and the replica touches neither.
     void (*ready)(void *state, size_t variable);
+    // Sums over all replicas that take the step, also one of no rows. NULL: none take it together.
+    enum ps_code (*sum)(void *state, double *values, size_t n, struct ps_error *e);
     enum ps_code (*end)(void *state, const struct wk_work *work, struct ps_error *e);
     // The latest weights, all of them, for an evaluation between steps.
     enum ps_code (*refresh)(void *state, struct ps_error *e);

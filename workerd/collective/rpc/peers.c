@@ -48,7 +48,11 @@ struct wk_peers {
     uint32_t watcher_rank;
     uint32_t aborts;  // under way
     bool closed;
+    struct wk_peers *stuck;  // of peers_stuck, the next
 };
+
+// Closed, but a peer neither reads nor goes: what its calls use stays until the process ends.
+static struct wk_peers *_Atomic peers_stuck;
 
 // A call's part of ours: a chunk.
 struct inbound {
@@ -111,6 +115,14 @@ static void peers_lose(struct session *s, uint32_t rank, const char *text)
     wk_ring_fail(s->f.ring, PS_ABORTED, why);
 }
 
+// A worker, or whoever has its address, answers with an error that is no end of its own. To meet anew would not help.
+static void peers_refused(struct session *s, uint32_t rank, enum ps_code code, const char *text)
+{
+    char why[REASON_MAX];
+    snprintf(why, sizeof why, "worker %" PRIu32 " (%.100s) answers: %.150s", rank, s->f.addresses[rank], text);
+    wk_ring_fail(s->f.ring, code, why);
+}
+
 // ---- the session at hand ------------------------------------------------------------------------------------------
 
 // The one of this number, which stays until peers_leave. NULL: it is another one's, or none.
@@ -159,7 +171,7 @@ static void peers_on_sent(void *arg, enum ps_code code, const char *text, struct
     else if (code == PS_FAILED_PRECONDITION)  // it has left the session, and told all why, or been told
         wk_ring_fail(s->f.ring, PS_ABORTED, why);
     else if (code != PS_CANCELLED)
-        wk_ring_fail(s->f.ring, PS_ABORTED, text);
+        peers_refused(s, out->to, code, text);
     ps_owner_unref(&out->owner);
 }
 
@@ -248,6 +260,14 @@ static void peers_note_end(struct session *s, const Paramserver__V1__AbortReques
     wk_ring_fail(s->f.ring, PS_ABORTED, why);
 }
 
+static bool session_has_other(const struct session *s, uint32_t rank)
+{
+    bool has = false;
+    for (uint32_t k = 0; k < s->f.n; k++)
+        has |= k != s->f.self && s->f.rank[k] == rank;
+    return has;
+}
+
 static void peers_take_abort(struct wk_peers *p, struct ps_call *call)
 {
     struct ps_error e = {.code = PS_OK};
@@ -256,12 +276,13 @@ static void peers_take_abort(struct wk_peers *p, struct ps_call *call)
     ps_msg_unpack(&paramserver__v1__abort_request__descriptor, &call->request, &m, &none, &e);
     const Paramserver__V1__AbortRequest *r = (const Paramserver__V1__AbortRequest *)m;
     struct session *s = r ? peers_enter(p, r->session) : NULL;
-    if (s) {
+    const bool counts = s && session_has_other(s, r->rank);
+    if (counts)
         peers_note_end(s, r);
+    if (s)
         peers_leave(p);
-    } else if (r) {
-        ps_fail(&e, PS_FAILED_PRECONDITION, "the end is another session's");
-    }
+    if (r && !counts)
+        ps_fail(&e, PS_FAILED_PRECONDITION, "the end is another session's, or of no other member");
     ps_slices_clear(&none);
     if (m)
         ps_msg_free(m);
@@ -298,12 +319,14 @@ static void peers_on_watch_reply(void *arg, enum ps_code code, const char *text,
     struct watch *w = arg;
     struct session *s = peers_enter(w->peers, w->session);
     (void)reply;
-    if (s) {
-        // One that ends, or leaves the session, says so itself.
-        if (code == PS_UNAVAILABLE || code == PS_DEADLINE_EXCEEDED)
-            peers_lose(s, w->rank, text);
+    // One that ends, or leaves the session, says so itself.
+    const bool leaves = code == PS_OK || code == PS_ABORTED || code == PS_FAILED_PRECONDITION || code == PS_CANCELLED;
+    if (s && (code == PS_UNAVAILABLE || code == PS_DEADLINE_EXCEEDED))
+        peers_lose(s, w->rank, text);
+    else if (s && !leaves)
+        peers_refused(s, w->rank, code, text);
+    if (s)
         peers_leave(w->peers);
-    }
     free(w);
 }
 
@@ -644,7 +667,7 @@ void wk_peers_close(struct wk_peers *p)
     p->closed = true;
     const bool done = p->now && !p->now->notified && !p->now->over;
     pthread_mutex_unlock(&p->lock);
-    wk_rendezvous_end(&p->rendezvous, "this worker has ended");
+    wk_rendezvous_end(&p->rendezvous);
     if (done)
         wk_ring_flush(p->now->f.ring, ps_now() + close_grace);
     peers_end_watching(p, done);
@@ -655,13 +678,15 @@ void wk_peers_close(struct wk_peers *p)
         ps_client_stop(s->client);
         ps_client_stop(s->control);
     }
-    if (p->server)
-        stopped = ps_server_stop(p->server, close_grace);
-    if (stopped == PS_STOP_STUCK)
-        return;  // a peer neither reads nor goes: what its calls use stays
-    if (p->server)
-        ps_server_destroy(p->server);
     if (s)
         session_free(s);
+    if (p->server)
+        stopped = ps_server_stop(p->server, close_grace);
+    if (stopped == PS_STOP_STUCK) {
+        p->stuck = atomic_exchange(&peers_stuck, p);
+        return;
+    }
+    if (p->server)
+        ps_server_destroy(p->server);
     peers_free(p);
 }

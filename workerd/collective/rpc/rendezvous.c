@@ -91,13 +91,21 @@ static uint32_t rendezvous_place(const struct wk_rendezvous *v, uint64_t after)
     return after ? v->options->rank : v->session ? v->rank[0] : 0;
 }
 
+// Locked. One that has ended is as one that does not answer: who looks for the others goes on to the next.
+static enum ps_code rendezvous_check_over(const struct wk_rendezvous *v, struct ps_error *e)
+{
+    e->code = PS_OK;
+    return v->over ? ps_fail(e, PS_UNAVAILABLE, "worker %" PRIu32 " has ended", v->options->rank) : PS_OK;
+}
+
 // locked
 static enum ps_code rendezvous_check_session(const struct wk_rendezvous *v, uint32_t rank, uint64_t after,
                                              struct ps_error *e)
 {
-    if (v->over || (v->session && after == 0 && !v->options->min_workers))
-        return ps_fail(e, PS_FAILED_PRECONDITION, "job '%s' has begun, or ended, with the workers that had come",
-                       v->options->job);
+    if (rendezvous_check_over(v, e))
+        return e->code;
+    if (v->session && after == 0 && !v->options->min_workers)
+        return ps_fail(e, PS_FAILED_PRECONDITION, "job '%s' has begun with the workers that had come", v->options->job);
     if (after && after != v->session)
         return ps_fail(e, PS_FAILED_PRECONDITION, "job '%s' goes on without worker %" PRIu32, v->options->job, rank);
     if (v->guest[rank].call)
@@ -157,6 +165,8 @@ uint64_t wk_rendezvous_call(struct wk_rendezvous *v, struct ps_call *call, char 
     const Paramserver__V1__RendezvousRequest *r = (const Paramserver__V1__RendezvousRequest *)m;
     if (r && rendezvous_check_job(v, r, &e) == PS_OK)
         ended = rendezvous_receive(v, r, call, &e);
+    if (e.code && e.code != PS_UNAVAILABLE && r && !r->asks)
+        ps_warn("a worker is refused: %s", e.text);
     if (ended)
         ps_utf8_cut(r->why[0] ? r->why : "a worker has come back that was thought to be here", why, size);
     ps_slices_clear(&none);
@@ -221,12 +231,14 @@ static void rendezvous_refuse(struct wk_rendezvous *v, bool all, enum ps_code co
     }
 }
 
-void wk_rendezvous_end(struct wk_rendezvous *v, const char *text)
+void wk_rendezvous_end(struct wk_rendezvous *v)
 {
+    struct ps_error e;
     pthread_mutex_lock(&v->lock);
     v->over = true;
+    rendezvous_check_over(v, &e);
     pthread_mutex_unlock(&v->lock);
-    rendezvous_refuse(v, true, PS_ABORTED, text);
+    rendezvous_refuse(v, true, e.code, e.text);
 }
 
 // To those who are of the session that begins.
@@ -524,6 +536,10 @@ static enum ps_code rendezvous_say_why(const struct wk_rendezvous *v, uint32_t h
         return ps_fail(e, v->said.code,
                        "worker %" PRIu32 " (%s), where the workers meet, did not answer within %" PRIu64 " s: %s", host,
                        v->options->addresses[host], v->options->timeout / PS_SECOND, v->said.text);
+    // Not a worker's words.
+    if (v->said.code == PS_UNIMPLEMENTED || v->said.code == PS_INTERNAL || v->said.code == PS_RESOURCE_EXHAUSTED)
+        return ps_fail(e, v->said.code, "worker %" PRIu32 " (%s), where the workers meet, answers: %s", host,
+                       v->options->addresses[host], v->said.text);
     return ps_fail(e, v->said.code, "%s", v->said.text);
 }
 

@@ -53,8 +53,8 @@ uint64_t wk_rendezvous_call(struct wk_rendezvous *v, struct ps_call *call, char 
 void wk_rendezvous_cancel(struct wk_rendezvous *v, struct ps_call *call);
 // A worker of the session is not waited for any more.
 void wk_rendezvous_lose(struct wk_rendezvous *v, uint32_t rank);
-// Nobody is let in any more; those who wait hear why.
-void wk_rendezvous_end(struct wk_rendezvous *v, const char *text);
+// Nobody is let in any more; those who wait hear that this worker has ended.
+void wk_rendezvous_end(struct wk_rendezvous *v);
 
 // How many wait here to come back.
 uint32_t wk_rendezvous_guests(struct wk_rendezvous *v);

@@ -62,7 +62,7 @@ extern const struct nn_kernel nn_cpu_loss;
 extern const struct nn_kernel nn_cpu_maxpool;
 extern const struct nn_kernel nn_cpu_maxpool_backward;
 extern const struct nn_kernel nn_cpu_normalize, nn_cpu_normalize_backward;
-extern const struct nn_kernel nn_cpu_normalize_by, nn_cpu_normalize_by_backward;
+extern const struct nn_kernel nn_cpu_normalize_by, nn_cpu_normalize_by_backward, nn_cpu_moments;
 extern const struct nn_kernel nn_cpu_pad2d;
 extern const struct nn_kernel nn_cpu_penalty, nn_cpu_penalty_backward;
 extern const struct nn_kernel nn_cpu_reduce;

@@ -129,6 +129,7 @@ static const struct {
     {&nn_op_loss, &nn_cpu_loss},
     {&nn_op_maxpool, &nn_cpu_maxpool},
     {&nn_op_maxpool_backward, &nn_cpu_maxpool_backward},
+    {&nn_op_moments, &nn_cpu_moments},
     {&nn_op_normalize, &nn_cpu_normalize},
     {&nn_op_normalize_backward, &nn_cpu_normalize_backward},
     {&nn_op_normalize_by, &nn_cpu_normalize_by},

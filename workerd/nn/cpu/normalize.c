@@ -361,10 +361,15 @@ static void norm_columns_scale(struct norm *n)
 
 // ---- by columns: the operators ------------------------------------------------------------------------------------
 
-static void norm_columns_forward(struct norm *n)
+static void norm_columns_find_moments(struct norm *n)
 {
     norm_share_blocks(n, norm_columns_moments);
     nn_cpu_share(n->context, n->p->channels, nn_cpu_least(n->p->blocks), norm_columns_join, n);
+}
+
+static void norm_columns_forward(struct norm *n)
+{
+    norm_columns_find_moments(n);
     norm_columns_scale(n);
 }
 
@@ -663,6 +668,18 @@ static void norm_run_forward(const struct nn_frame *f)
         (n.p->columns ? norm_columns_forward : norm_runs_forward)(&n);
 }
 
+static void norm_run_moments(const struct nn_frame *f)
+{
+    struct norm n = {
+        .p = f->plan, .context = f->context, .x = f->in[0], .mean_to = f->out[0], .variance_to = f->out[1]};
+    if (!norm_has_shape(&n))
+        f->op->class->reference(f);
+    else if (n.p->columns)
+        norm_columns_find_moments(&n);
+    else
+        norm_share_statistics(&n, norm_runs_moments);
+}
+
 static void norm_run_backward(const struct nn_frame *f)
 {
     const struct nn_normalize *a = (const struct nn_normalize *)f->op->attr;
@@ -721,5 +738,6 @@ static void norm_run_by_backward(const struct nn_frame *f)
 
 const struct nn_kernel nn_cpu_normalize = {norm_plan, norm_run_forward, norm_free, norm_info};
 const struct nn_kernel nn_cpu_normalize_backward = {norm_plan, norm_run_backward, norm_free, norm_info};
+const struct nn_kernel nn_cpu_moments = {norm_plan, norm_run_moments, norm_free, norm_info};
 const struct nn_kernel nn_cpu_normalize_by = {norm_plan, norm_run_by, norm_free, norm_info};
 const struct nn_kernel nn_cpu_normalize_by_backward = {norm_plan, norm_run_by_backward, norm_free, norm_info};

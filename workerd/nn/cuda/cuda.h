@@ -41,6 +41,7 @@ struct nn_context {
     cudaStream_t stream;  // kernels, copies to the device
     cudaStream_t copies;  // copies from the device
     cublasHandle_t blas;
+    cublasComputeType_t products;
     void *workspace;        // its own: products do not allocate while a step is recorded
     struct ps_error error;  // the first one; from then on nothing is queued
     // Scratch memory of the kernels, which run one after the other: as much as the one that needs most (a plan asks,
@@ -62,6 +63,7 @@ struct nn_context {
 
 // Keep the first error. what: which part of a step it was, for people.
 void nn_cuda_note(struct nn_context *c, cudaError_t error, const char *what);
+void nn_cuda_set_precision(struct nn_context *c, enum nn_precision precision);
 void nn_cuda_note_blas(struct nn_context *c, cublasStatus_t status, const char *what);
 // For a plan: kernels find at least so many bytes at c->scratch when they run.
 enum ps_code nn_cuda_reserve(struct nn_context *c, size_t bytes, struct ps_error *e);
@@ -129,7 +131,7 @@ extern const struct nn_kernel nn_cuda_not_equal, nn_cuda_any, nn_cuda_mask_or, n
 extern const struct nn_kernel nn_cuda_masked_mean, nn_cuda_masked_mean_backward;
 // normalize.cu
 extern const struct nn_kernel nn_cuda_normalize, nn_cuda_normalize_backward;
-extern const struct nn_kernel nn_cuda_normalize_by, nn_cuda_normalize_by_backward;
+extern const struct nn_kernel nn_cuda_normalize_by, nn_cuda_normalize_by_backward, nn_cuda_moments;
 // pointwise.cu
 extern const struct nn_kernel nn_cuda_add, nn_cuda_affine, nn_cuda_copy, nn_cuda_relu, nn_cuda_relu_backward;
 extern const struct nn_kernel nn_cuda_bias, nn_cuda_bias_backward, nn_cuda_both_ways, nn_cuda_both_ways_backward;

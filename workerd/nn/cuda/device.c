@@ -84,6 +84,7 @@ static const struct {
     {&nn_op_maxpool_backward, &nn_cuda_maxpool_backward},
     {&nn_op_mse, &nn_cuda_mse},
     {&nn_op_noise, &nn_cuda_noise},
+    {&nn_op_moments, &nn_cuda_moments},
     {&nn_op_normalize, &nn_cuda_normalize},
     {&nn_op_normalize_backward, &nn_cuda_normalize_backward},
     {&nn_op_normalize_by, &nn_cuda_normalize_by},
@@ -217,6 +218,7 @@ static enum ps_code cuda_open(int index, int threads, struct nn_context **contex
                        count, count - 1);
     struct nn_context *c = ps_alloc(sizeof *c);
     c->index = index;
+    nn_cuda_set_precision(c, NN_FLOAT32);
     cuda_name(c);
     nn_cuda_note(c, cudaSetDevice(index), "cudaSetDevice");
     nn_cuda_open_memory(c);
@@ -258,6 +260,7 @@ const struct nn_device nn_device_cuda = {.name = "gpu",
                                          .close = cuda_close,
                                          .enter = cuda_enter,
                                          .leave = cuda_leave,
+                                         .set_precision = nn_cuda_set_precision,
                                          .pick = cuda_pick,
                                          .memory = &nn_cuda_memory,
                                          .sums = {&nn_cuda_sums, &nn_cuda_peers},

@@ -277,16 +277,30 @@ static enum ps_code cuda_normalize_plan(struct nn_context *c, const struct nn_op
     return nn_cuda_reserve(c, lines_bytes(&l), e);
 }
 
-static void cuda_normalize_run(const struct nn_frame *f)
+// n has the mean that this finds.
+static void cuda_find_moments(const struct nn_frame *f, const struct normalizer *n, float *mean, float *variance)
 {
     const struct nn_normalize *a = normalize_of(f->op);
     const struct lines_along l = lines_of(a, a->statistic);
+    const float *x = nn_cuda_in(f, 0);
+    sum_of_lines<of_x>(f->context, &l, n, x, NULL, 1 / (float)l.n, mean, NULL);
+    sum_of_lines<of_squares>(f->context, &l, n, x, NULL, 1 / (float)l.n, variance, NULL);
+}
+
+static void cuda_moments_run(const struct nn_frame *f)
+{
+    const struct normalizer n = normalizer_of(normalize_of(f->op), nn_cuda_out(f, 0), NULL, NULL, NULL);
+    cuda_find_moments(f, &n, nn_cuda_out(f, 0), nn_cuda_out(f, 1));
+}
+
+static void cuda_normalize_run(const struct nn_frame *f)
+{
+    const struct nn_normalize *a = normalize_of(f->op);
     const struct normalizer n =
         normalizer_of(a, nn_cuda_out(f, 1), nn_cuda_out(f, 2), a->scale ? nn_cuda_in(f, 1) : NULL,
                       a->center ? nn_cuda_in(f, 1 + a->scale) : NULL);
     const float *x = nn_cuda_in(f, 0);
-    sum_of_lines<of_x>(f->context, &l, &n, x, NULL, 1 / (float)l.n, nn_cuda_out(f, 1), NULL);
-    sum_of_lines<of_squares>(f->context, &l, &n, x, NULL, 1 / (float)l.n, nn_cuda_out(f, 2), NULL);
+    cuda_find_moments(f, &n, nn_cuda_out(f, 1), nn_cuda_out(f, 2));
     NN_CUDA_RUN_EACH(f->context, put_normalized, nn_type_count(&f->op->in_type[0]), n, x, nn_cuda_out(f, 0));
 }
 
@@ -405,5 +419,6 @@ static void cuda_normalize_by_run_backward(const struct nn_frame *f)
 const struct nn_kernel nn_cuda_normalize = {cuda_normalize_plan, cuda_normalize_run, NULL, NULL};
 const struct nn_kernel nn_cuda_normalize_backward = {cuda_normalize_plan_backward, cuda_normalize_run_backward, NULL,
                                                      NULL};
+const struct nn_kernel nn_cuda_moments = {cuda_normalize_plan, cuda_moments_run, NULL, NULL};
 const struct nn_kernel nn_cuda_normalize_by = {NULL, cuda_normalize_by_run, NULL, NULL};
 const struct nn_kernel nn_cuda_normalize_by_backward = {NULL, cuda_normalize_by_run_backward, NULL, NULL};

@@ -4,30 +4,35 @@
 // frozen: by the moving ones.
 //
 // The moving variance follows the variance of all elements, divided by their number, as in Keras 3. Keras 2 divides by
-// one less where the input is an image, whose channels come first or last.
+// one less where the input is an image, whose channels come first or last, and the layer not synchronized.
+//
+// Synchronized: by the mean and the variance of what all replicas have in a step.
 #include "workerd/nn/layers/normalization.h"
 #include "workerd/nn/ops/binary.h"
+#include "workerd/nn/ops/moments.h"
 #include "workerd/nn/setting.h"
 
 struct batch_normalization {
     struct normalization n;
     int axis;
     double momentum;
-    bool one_less;
+    bool one_less, synchronized;
 };
 
-static const struct nn_key keys[] = {
-    {"axis", NN_KEY_AXIS, NN_AT(struct batch_normalization, axis), .fallback = -1},
-    {"momentum", NN_KEY_REAL, NN_AT(struct batch_normalization, momentum), .fallback = 0.99, .min = 0, .max = 1},
-    NORMALIZATION_KEYS(struct batch_normalization),
-    {"moving_mean_initializer", NN_KEY_INITIALIZER},
-    {"moving_variance_initializer", NN_KEY_INITIALIZER},
-    {"synchronized", NN_KEY_REFUSED},
-    {"renorm", NN_KEY_REFUSED},
-    {"renorm_clipping", NN_KEY_REFUSED},
-    {"renorm_momentum", NN_KEY_NONE},  // of renorm
-    {NULL},
-};
+#define AT(member) NN_AT(struct batch_normalization, member)
+#define KEYS                                                                                             \
+    {"axis", NN_KEY_AXIS, AT(axis), .fallback = -1},                                                     \
+        {"momentum", NN_KEY_REAL, AT(momentum), .fallback = 0.99, .min = 0, .max = 1},                   \
+        NORMALIZATION_KEYS(struct batch_normalization), {"moving_mean_initializer", NN_KEY_INITIALIZER}, \
+        {"moving_variance_initializer", NN_KEY_INITIALIZER}, {"renorm", NN_KEY_REFUSED},                 \
+        {"renorm_clipping", NN_KEY_REFUSED},                                                             \
+    {                                                                                                    \
+        "renorm_momentum", NN_KEY_NONE /* of renorm */                                                   \
+    }
+
+static const struct nn_key keys[] = {KEYS, {"synchronized", NN_KEY_BOOL, AT(synchronized)}, {NULL}};
+// Keras 2's: of its BatchNormalization it does not save whether it is.
+static const struct nn_key sync_keys[] = {KEYS, {"synchronized", NN_KEY_BOOL, AT(synchronized), .fallback = 1}, {NULL}};
 
 static enum ps_code batch_normalization_build(struct nn_building *b, struct ps_error *e)
 {
@@ -40,7 +45,9 @@ static enum ps_code batch_normalization_build(struct nn_building *b, struct ps_e
     const struct nn_type channels = {NN_FLOAT, 1, {b->out.dim[c->axis]}};
     if (!b->first)
         return PS_OK;
-    c->one_less = nn_setting_is_keras2(b->at) && b->out.rank == 3 && c->axis != 1;
+    c->one_less = nn_setting_is_keras2(b->at) && b->out.rank == 3 && c->axis != 1 && !c->synchronized;
+    if (c->synchronized && b->layer->trainable && !b->model->synchronized)
+        b->model->synchronized = b->layer->name;
     if (normalization_build_parameters(b, &c->n, &channels, e) ||
         nn_build_state(b, "moving_mean", "Zeros", &channels, c->momentum, e))
         return e->code;
@@ -58,12 +65,11 @@ static struct nn_normalize batch_normalization_axes(const struct nn_emitter *m, 
     return attr;
 }
 
-static int batch_normalization_emit_fixed(struct nn_emitter *m, const struct nn_call *call,
-                                          const struct batch_normalization *c, struct nn_normalize *attr)
+static int batch_normalization_emit_by(struct nn_emitter *m, const struct nn_call *call,
+                                       const struct batch_normalization *c, struct nn_normalize *attr,
+                                       const int *statistic)
 {
-    const int own = c->n.scale + c->n.center;
-    int in[5] = {nn_emit_tensor(m, call->in[0]), nn_emit_variable(m, call, own), nn_emit_variable(m, call, own + 1)},
-        out;
+    int in[5] = {nn_emit_tensor(m, call->in[0]), statistic[0], statistic[1]}, out;
     attr->epsilon = (float)c->n.epsilon;
     attr->scale = c->n.scale;
     attr->center = c->n.center;
@@ -72,13 +78,38 @@ static int batch_normalization_emit_fixed(struct nn_emitter *m, const struct nn_
     return out;
 }
 
+static int batch_normalization_emit_fixed(struct nn_emitter *m, const struct nn_call *call,
+                                          const struct batch_normalization *c, struct nn_normalize *attr)
+{
+    const int own = c->n.scale + c->n.center;
+    const int moving[] = {nn_emit_variable(m, call, own), nn_emit_variable(m, call, own + 1)};
+    return batch_normalization_emit_by(m, call, c, attr, moving);
+}
+
+static int batch_normalization_emit_synchronized(struct nn_emitter *m, const struct nn_call *call,
+                                                 const struct batch_normalization *c, struct nn_normalize *attr,
+                                                 int *statistic)
+{
+    const int x = nn_emit_tensor(m, call->in[0]);
+    attr->synchronized = true;
+    nn_tape_put(m->tape, &nn_op_moments, attr, sizeof *attr, &x, 1, statistic, 2);
+    nn_tape_put(m->tape, &nn_op_join_moments, attr, sizeof *attr, statistic, 2, statistic, 2);
+    return batch_normalization_emit_by(m, call, c, attr, statistic);
+}
+
+static bool batch_normalization_is_synchronized(const struct nn_emitter *m, const struct batch_normalization *c)
+{
+    const enum nn_synchronize which = m->model->synchronize;
+    return which == NN_SYNCHRONIZE_ALL || (which == NN_SYNCHRONIZE_MARKED && c->synchronized);
+}
+
 // The variance that the moving one follows.
 static int batch_normalization_variance(struct nn_emitter *m, const struct batch_normalization *c,
                                         const struct nn_normalize *over, int variance)
 {
     const int64_t n = over->dim[0] * over->dim[2];
     const struct nn_affine attr = {(float)((double)n / (double)(n - 1)), 0};
-    if (c->one_less && n > 1)
+    if (c->one_less && !over->synchronized && n > 1)
         nn_tape_put(m->tape, &nn_op_affine, &attr, sizeof attr, &variance, 1, &variance, 1);
     return variance;
 }
@@ -92,7 +123,9 @@ static int batch_normalization_emit(struct nn_emitter *m, const struct nn_call *
     int statistic[2];
     if (!m->training || !l->trainable)
         return batch_normalization_emit_fixed(m, call, c, &attr);
-    int y = normalization_emit(m, call, &c->n, &attr, statistic);
+    const int y = batch_normalization_is_synchronized(m, c)
+                      ? batch_normalization_emit_synchronized(m, call, c, &attr, statistic)
+                      : normalization_emit(m, call, &c->n, &attr, statistic);
     nn_emit_state(m, call, own, statistic[0]);
     nn_emit_state(m, call, own + 1, batch_normalization_variance(m, c, &attr, statistic[1]));
     return y;
@@ -100,4 +133,7 @@ static int batch_normalization_emit(struct nn_emitter *m, const struct nn_call *
 
 const struct nn_layer_class nn_layer_batch_normalization = {
     "BatchNormalization",      sizeof(struct batch_normalization), keys,
+    batch_normalization_build, batch_normalization_emit,           .passes_mask = true};
+const struct nn_layer_class nn_layer_sync_batch_normalization = {
+    "SyncBatchNormalization",  sizeof(struct batch_normalization), sync_keys,
     batch_normalization_build, batch_normalization_emit,           .passes_mask = true};

@@ -32,6 +32,7 @@
     X(upsampling1d)             \
     X(upsampling2d)             \
     X(batch_normalization)      \
+    X(sync_batch_normalization) \
     X(group_normalization)      \
     X(layer_normalization)      \
     X(unit_normalization)       \

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "common/base/alloc.h"
+#include "workerd/nn/ops/moments.h"
 #include "workerd/nn/tape.h"
 
 static int64_t normalize_count(const struct nn_normalize *a, const bool *along)
@@ -58,6 +59,12 @@ static enum ps_code normalize_infer(struct nn_op *op, struct ps_error *e)
     return normalize_check(op, &op->in_type[0], e);
 }
 
+static enum ps_code normalize_infer_moments(struct nn_op *op, struct ps_error *e)
+{
+    op->out_type[0] = op->out_type[1] = (struct nn_type){NN_FLOAT, 1, {nn_normalize_statistics(normalize_attr(op))}};
+    return normalize_check(op, &op->in_type[0], e);
+}
+
 static enum ps_code normalize_infer_by(struct nn_op *op, struct ps_error *e)
 {
     op->out_type[0] = op->in_type[0];
@@ -80,12 +87,6 @@ static enum ps_code normalize_infer_by_backward(struct nn_op *op, struct ps_erro
     return normalize_check(op, &op->in_type[1], e);
 }
 
-// Gammas and betas may have several axes of their own: the gradients are theirs.
-static int normalize_like(struct nn_tape *t, int gradient, const struct nn_type *type)
-{
-    return t->error.code ? gradient : nn_tape_view(t, gradient, type);
-}
-
 static void normalize_differentiate(struct nn_tape *t, const struct nn_op *op, const int *dy, const bool *wanted,
                                     int *dx)
 {
@@ -99,8 +100,9 @@ static void normalize_differentiate(struct nn_tape *t, const struct nn_op *op, c
         n_in++;
     nn_tape_put(t, &nn_op_normalize_backward, a, sizeof *a, in, n_in, out, 1 + a->scale + a->center);
     dx[0] = out[0];
+    // Gammas and betas may have several axes of their own: the gradients are theirs.
     for (int i = 1; i < op->n_in; i++)
-        dx[i] = normalize_like(t, out[i], &op->in_type[i]);
+        dx[i] = nn_tape_view(t, out[i], &op->in_type[i]);
 }
 
 // What came out, by the statistics there are: x is kept in any case. What the activation saves, this costs.
@@ -118,7 +120,9 @@ static void normalize_differentiate_by(struct nn_tape *t, const struct nn_op *op
                                        int *dx)
 {
     const struct nn_normalize *a = normalize_attr(op);
-    if (wanted[0])
+    if (a->synchronized)
+        nn_moments_differentiate(t, op, dy[0], wanted, dx);
+    else if (wanted[0])
         nn_tape_put(t, &nn_op_normalize_by_backward, a, sizeof *a, (int[]){op->in[2], dy[0], op->in[3]}, 2 + a->scale,
                     dx, 1);
 }
@@ -190,7 +194,8 @@ static void normalize_put(const struct nn_frame *f, const nn_real *mean, const n
     }
 }
 
-static void normalize_reference(const struct nn_frame *f)
+// To outputs 1 and 2.
+static void normalize_find_moments(const struct nn_frame *f)
 {
     const size_t n = (size_t)nn_normalize_statistics(normalize_attr(f->op));
     nn_real *mean = f->out[1], *variance = f->out[2];
@@ -202,7 +207,20 @@ static void normalize_reference(const struct nn_frame *f)
     for (size_t i = 0; i < n; i++)
         variance[i] = (nn_real)sum[i];
     free(sum);
-    normalize_put(f, mean, variance, 1);
+}
+
+static void normalize_reference(const struct nn_frame *f)
+{
+    normalize_find_moments(f);
+    normalize_put(f, f->out[1], f->out[2], 1);
+}
+
+static void normalize_reference_moments(const struct nn_frame *f)
+{
+    void *const out[3] = {NULL, f->out[0], f->out[1]};
+    struct nn_frame to = *f;
+    to.out = out;
+    normalize_find_moments(&to);
 }
 
 static void normalize_reference_by(const struct nn_frame *f)
@@ -289,6 +307,8 @@ const struct nn_op_class nn_op_normalize = {.name = "normalize",
                                             .reference = normalize_reference};
 const struct nn_op_class nn_op_normalize_backward = {
     .name = "normalize_backward", .infer = normalize_infer_backward, .reference = normalize_reference_backward};
+const struct nn_op_class nn_op_moments = {
+    .name = "moments", .infer = normalize_infer_moments, .reference = normalize_reference_moments};
 const struct nn_op_class nn_op_normalize_by = {.name = "normalize_by",
                                                .infer = normalize_infer_by,
                                                .differentiate = normalize_differentiate_by,

@@ -23,15 +23,19 @@ struct nn_normalize {
     bool scale, center;  // are there gamma, beta?
     // Behind it; the gradient asks x where it was below 0. Not of nn_op_normalize_by_backward.
     enum nn_activation act;
+    // Of nn_op_normalize_by: its mean and variance are those of x and of what other replicas have (moments.h).
+    bool synchronized;
 };
 
 extern const struct nn_op_class nn_op_normalize;           // x[, gamma][, beta] -> y, mean, variance
 extern const struct nn_op_class nn_op_normalize_backward;  // x, mean, variance, dy[, gamma][, beta], see below
 // nn_op_normalize_backward gives dx[, dgamma][, dbeta]; it reads beta only with an activation.
 //
-// With a mean and a variance that are given.
+// With a mean and a variance that are given, through which no gradient goes, unless they are synchronized.
 extern const struct nn_op_class nn_op_normalize_by;           // x, mean, variance[, gamma][, beta] -> y
 extern const struct nn_op_class nn_op_normalize_by_backward;  // variance, dy[, gamma] -> dx
+
+extern const struct nn_op_class nn_op_moments;  // x -> mean, variance: without gradient
 
 // Can the operator compute an activation, too? That of a batch normalization with channels last can.
 bool nn_normalize_takes_activation(const struct nn_op *op);
