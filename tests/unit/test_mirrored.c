@@ -45,6 +45,7 @@ struct replica {
 };
 
 static const struct wk_strategy *under_test;
+static bool (*under_test_has)(const struct nn_param *p);  // wk_env.has
 static struct nn_model *model;
 static struct ps_job *job;
 
@@ -78,7 +79,8 @@ static void *run_replica(void *arg)
         if (home->begin(r->state, &work, &r->error))
             break;
         nn_replica_grad(r->env.replica, 0)[0] = s->gradient;
-        home->ready(r->state, 0);
+        if (wk_env_has(&r->env, 0))
+            home->ready(r->state, 0);
         if (s->expected_sum > 0 && add_up(r, s))
             break;
         if (home->end(r->state, &work, &r->error) == PS_OK && *w != s->expected)
@@ -113,7 +115,8 @@ static void run(struct replica r[REPLICAS], const struct wk_strategy *strategy, 
     struct ps_job quiet = *job;
     quiet.compare_every = 0;
     for (uint32_t i = 0; i < REPLICAS; i++) {
-        r[i].env = (struct wk_env){.job = r[i].leaves ? &quiet : job,
+        r[i].env = (struct wk_env){.has = under_test_has,
+                                   .job = r[i].leaves ? &quiet : job,
                                    .model = model,
                                    .replica_rank = i,
                                    .replicas = REPLICAS,
@@ -143,6 +146,26 @@ static void gradients_are_weighted_by_rows(void **ctx)
     for (int i = 0; i < REPLICAS; i++)
         must(r[i].error.code, &r[i].error);
     assert_true(r[0].begins_with == r[1].begins_with && r[0].begins_with != 0);
+}
+
+static bool has_none(const struct nn_param *p)
+{
+    (void)p;
+    return false;
+}
+
+// Each replica's variable stays what somebody else makes of it, and they may differ.
+static void a_variable_of_another_home_is_left_alone(void **ctx)
+{
+    struct replica r[REPLICAS] = {{.step = {{4, 8, 1, 0, 8}, {4, 8, 1, 0, 8}, {4, 8, 1, 2, 10}}},
+                                  {.step = {{4, 8, 3, 0, 8}, {4, 8, 3, 1, 9}, {4, 8, 3, 0, 9}}}};
+    (void)ctx;
+    under_test_has = has_none;
+    run(r, &wk_mirrored, "compare_every: 1");
+    under_test_has = NULL;
+    for (int i = 0; i < REPLICAS; i++)
+        must(r[i].error.code, &r[i].error);
+    assert_true(r[0].begins_with != r[1].begins_with);
 }
 
 // Between the gradients of a step, which travel meanwhile.
@@ -228,6 +251,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_are_weighted_by_rows),
+        cmocka_unit_test(a_variable_of_another_home_is_left_alone),
         cmocka_unit_test(replicas_add_up_in_the_midst_of_a_step),
         cmocka_unit_test(no_sum_behind_a_gradient_that_is_none),
         cmocka_unit_test(replicas_that_differ_are_found),
