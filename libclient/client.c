@@ -33,6 +33,8 @@ static enum ps_code options_check(const psc_options *o, struct ps_error *e)
         return ps_fail(e, PS_INVALID_ARGUMENT, "options: update is %d; expected async, ssp or sync", (int)o->update);
     if (o->share_rounds && o->update != PSC_SYNC)
         return ps_fail(e, PS_INVALID_ARGUMENT, "options: share_rounds is %u, which is for sync alone", o->share_rounds);
+    if (o->follows_mode && o->update == PSC_SYNC)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "options: follows_mode is for async and ssp alone");
     if (o->staleness && o->update != PSC_SSP)
         return ps_fail(e, PS_INVALID_ARGUMENT, "options: staleness is %u, which is for ssp alone", o->staleness);
     if (o->min_workers > o->workers)
@@ -76,6 +78,7 @@ static void client_init_options(struct psc_client *c, const psc_options *options
     c->update = options->update;
     c->staleness = options->staleness;
     c->share_rounds = options->share_rounds;
+    c->follows_mode = options->follows_mode;
     c->join_within_ms = (uint32_t)options->join_within_ms;
     c->on_existing = options->on_existing;
     c->unary = options->transport == PSC_UNARY;

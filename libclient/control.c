@@ -160,6 +160,15 @@ static bool lease_fits(const struct control_call *v, const Paramserver__V1__Leas
            r->steps - 1 <= (UINT64_MAX - r->first) / r->stride;
 }
 
+// A psd that says nothing of it has one mode alone.
+static psc_update lease_update(const struct control_call *v, const Paramserver__V1__LeaseReply *r)
+{
+    const bool says_ssp = r->update == PARAMSERVER__V1__UPDATE__SSP;
+    if (v->client->update == PSC_SYNC || (!says_ssp && r->update != PARAMSERVER__V1__UPDATE__ASYNC))
+        return v->client->update;
+    return says_ssp ? PSC_SSP : PSC_ASYNC;
+}
+
 static void lease_take(const struct control_call *v, const ProtobufCMessage *m, struct ps_error *e)
 {
     const Paramserver__V1__LeaseReply *r = (const Paramserver__V1__LeaseReply *)m;
@@ -170,7 +179,7 @@ static void lease_take(const struct control_call *v, const ProtobufCMessage *m, 
                 PSC__TASK_ARGS(&v->client->tasks[0]), r->first, r->count, r->stride, r->steps, r->end, v->examples);
         return;
     }
-    *v->share = (psc_share){r->first, r->count, r->stride, r->end, r->steps, r->round};
+    *v->share = (psc_share){r->first, r->count, r->stride, r->end, r->steps, r->round, lease_update(v, r)};
 }
 
 static const struct kind lease = {PARAMSERVER__V1__METHOD__LEASE,

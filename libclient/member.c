@@ -238,6 +238,7 @@ static void join_send(struct join *j)
     request.join_within_ms = c->join_within_ms;
     request.newest = c->member.newest;
     request.configuration = c->configuration;
+    request.follows_mode = c->follows_mode;
     struct psc__call_spec spec = {.method = PARAMSERVER__V1__METHOD__JOIN,
                                   .message = &request.base,
                                   .timeout_ms = psc__ms_left(c, j->deadline),

@@ -123,6 +123,9 @@ typedef struct psc_options {
     // PSC_SYNC: rounds of which a share of psc_lease is at most; the same for all workers. Who joins a running job gets
     // a share with the next ones. 0: of all that is left of the epoch.
     uint32_t share_rounds;
+    // This program trains each share of psc_lease in the mode that the share names (async or ssp), so that psctl
+    // set-mode may change it between two epochs; the same for all workers.
+    bool follows_mode;
     // For a signal handler: not long (200 ms) after this has become other than 0, everything that waits ends with
     // CANCELLED, psc_connect too, and nothing more is begun but psc_close. May be NULL.
     const volatile sig_atomic_t *stop;
@@ -367,7 +370,8 @@ psc_code psc_barrier(psc_client *client, const char *name, psc_error *error);
 // one may be empty. count 0: the epoch is done by all.
 typedef struct psc_share {
     uint64_t first, count, stride, end, steps;
-    uint64_t round;  // sync: the first batch is for the round after this one
+    uint64_t round;     // sync: the first batch is for the round after this one
+    psc_update update;  // the mode of the epoch: psc_options.update, unless psctl set-mode has changed it
 } psc_share;
 
 // Data sharding: what this worker trains next of an epoch's `examples`. Asking reports all shares that it was given as

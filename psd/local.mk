@@ -27,14 +27,14 @@ libpsdsync_la_SOURCES = \
 	psd/sync/round.c psd/sync/round.h \
 	psd/sync/sync.c psd/sync/sync.h
 libpsdcontrol_la_SOURCES = \
-	psd/control/collective.c psd/control/lease.c psd/control/member.c psd/control/ssp.c psd/control/view.c \
+	psd/control/collective.c psd/control/lease.c psd/control/member.c psd/control/mode.c psd/control/ssp.c psd/control/view.c \
 	psd/control/control.c psd/control/state.c psd/control/state.h psd/control/waiting.c \
 	psd/control/agree.c psd/control/agree.h psd/control/propose.c psd/control/hyper.c \
 	psd/control/watch.c
 libpsdservice_la_SOURCES = \
 	psd/service/core.c psd/service/core.h \
 	psd/service/dispatch.c psd/service/service.h \
-	psd/service/admin.c psd/service/declare.c psd/service/hyper.c psd/service/join.c psd/service/membership.c \
+	psd/service/admin.c psd/service/declare.c psd/service/hyper.c psd/service/join.c psd/service/membership.c psd/service/mode.c \
 	psd/service/peer.c psd/service/read.c psd/service/sums.c psd/service/update.c \
 	psd/service/reply.c psd/service/reply.h \
 	psd/service/request.c psd/service/request.h \

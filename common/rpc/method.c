@@ -57,6 +57,7 @@ static const struct {
     [PARAMSERVER__V1__METHOD__SEND] = WORKER("Send", true),
     [PARAMSERVER__V1__METHOD__ABORT] = WORKER("Abort", false),
     [PARAMSERVER__V1__METHOD__WATCH] = WORKER("Watch", false),
+    [PARAMSERVER__V1__METHOD__SET_MODE] = ADMIN("SetMode"),
 };
 
 const char *ps_method_path(int method)

@@ -61,6 +61,8 @@ struct psd_control *psd_control_new(const struct psd_host *host, struct psd_cont
     c->workers = r->workers;
     c->min_workers = r->min_workers ? r->min_workers : 1;
     c->staleness = r->staleness;
+    c->follows_mode = r->follows_mode;
+    c->mode = c->next = (struct psd_mode){r->update, r->staleness};
     c->opened = psd_host_now(host);
     c->slept = atomic_load(&host->slept);
     c->join_within = (r->join_within_ms ? r->join_within_ms : PSD_JOIN_WITHIN_MS) * PS_MS;
@@ -461,6 +463,7 @@ void psd_control_describe(struct psd_job *job, Paramserver__V1__JobStatus *out, 
         out->state = (char *)(control_all_left(job) ? "done" : "running");
     }
     if (c) {
+        out->update = out->update ? c->mode.update : out->update;  // 0: it is not declared
         out->live_workers = c->tally.live;
         out->data_epoch = c->data.number;
         out->examples = c->data.examples;

@@ -143,8 +143,10 @@ static int lease_take_async(struct psd_control *c, struct psd_member *m, const l
     struct psd_epoch *d = &c->data;
     d->done += m->before.count + m->lease.count;
     lease_forget(m);
-    if (r->epoch > d->number || d->examples == 0)
+    if (r->epoch > d->number || d->examples == 0) {
         lease_begin_epoch(c, r->epoch, r->examples, r->begin);
+        psd_mode_begin(c, ready);
+    }
     m->lease = lease_take_range(d, r->want);
     m->lease_sequence = r->caller->sequence;
     *given = m->lease;

@@ -208,6 +208,10 @@ int psd_member_check_join(struct psd_job *job, const Paramserver__V1__JoinReques
                        ", this worker brings %" PRIu32 ", %s and %" PRIu32,
                        job->name, c->workers, psd_update_name(c->update), c->staleness, r->workers,
                        psd_update_name(r->update), r->staleness);
+    if (c->follows_mode != (bool)r->follows_mode)
+        return ps_fail(e, PS_FAILED_PRECONDITION,
+                       "job '%s' was opened by a worker that %s changes of the mode, this one %s them", job->name,
+                       c->follows_mode ? "follows" : "ignores", r->follows_mode ? "follows" : "ignores");
     if (ps_configuration_check(job->name, job->control->configuration, rank, r->configuration, e))
         return (int)e->code;
     const struct psd_member *m = &c->members[rank];

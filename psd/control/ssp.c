@@ -16,6 +16,13 @@ void psd_clock_advance(struct psd_control *c, struct psd_call **ready)
     }
 }
 
+uint64_t psd_clock_gate(const struct psd_control *c, const struct psd_member *m)
+{
+    const uint64_t staleness = c->mode.staleness;
+    const bool waits = c->mode.update == PARAMSERVER__V1__UPDATE__SSP && m->clock > staleness;
+    return waits ? m->clock - staleness : 0;
+}
+
 void psd_clock_level(struct psd_control *c, struct psd_member *m)
 {
     uint64_t others = ps_heap_least_but(&c->clocks, psd_rank_of(c, m));
@@ -40,23 +47,33 @@ void psd_clock_align(struct psd_control *c)
     }
 }
 
+// Counted is what was trained under ssp. A step that was counted in an earlier epoch may come once more, and begins
+// nothing.
+static void clock_count(struct psd_control *c, struct psd_member *m, uint64_t step)
+{
+    if (step <= m->clock_step)
+        return;
+    m->clock += m->clock_starts ? 0 : step - m->clock_step;
+    m->clock_step = step;
+    m->clock_starts = false;
+    psd_member_recount(c, m);
+}
+
 int psd_clock_step(struct psd_job *job, struct psd_member *m, const Paramserver__V1__ClockRequest *r,
                    Paramserver__V1__ClockReply *out, struct psd_call **ready, struct ps_error *e)
 {
     struct psd_control *c = job->control;
-    if (c->update != PARAMSERVER__V1__UPDATE__SSP)
+    const bool is_ssp = c->mode.update == PARAMSERVER__V1__UPDATE__SSP;
+    if (!is_ssp && !c->follows_mode)
         return ps_fail(e, PS_FAILED_PRECONDITION, "clock: job '%s' is not ssp", job->name);
-    if (r->step > m->clock_step) {
-        m->clock += r->step - m->clock_step;
-        m->clock_step = r->step;
-        psd_member_recount(c, m);
-    }
+    if (is_ssp)
+        clock_count(c, m, r->step);
     psd_clock_advance(c, ready);
-    if (r->wait && c->slowest != UINT64_MAX && m->clock > c->slowest + c->staleness)
+    if (is_ssp && r->wait && psd_clock_gate(c, m) > c->slowest)
         return PSD_WAITS;
     out->clock = m->clock;
     out->slowest = c->slowest == UINT64_MAX ? m->clock : c->slowest;
-    if (r->wait && m->clock > out->slowest && m->clock - out->slowest > c->farthest)
+    if (is_ssp && r->wait && m->clock > out->slowest && m->clock - out->slowest > c->farthest)
         c->farthest = m->clock - out->slowest;
     return PS_OK;
 }

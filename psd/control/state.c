@@ -102,7 +102,7 @@ void psd_member_recount(struct psd_control *c, struct psd_member *m)
     queue_keep(&c->idle, rank, live && m->waits_since && !m->excluded);
     queue_keep(&c->succeeded, rank, m->successors.n > 0);
     heap_keep(&c->clocks, rank, psd_is_expected(m) || (live && !collective && !lease), m->clock);
-    heap_keep(&c->gates, rank, m->for_clock.n > 0, m->clock > c->staleness ? m->clock - c->staleness : 0);
+    heap_keep(&c->gates, rank, m->for_clock.n > 0, psd_clock_gate(c, m));
     heap_keep(&c->deadlines, rank, parked, member_deadline(m));
 }
 

@@ -104,6 +104,7 @@ struct psd_member {
     struct psd_waiters for_clock;
     uint64_t clock;       // ssp: its steps, counted from where it was level with the others
     uint64_t clock_step;  // of its own that are in it
+    bool clock_starts;    // its next step begins the clock: those before it were not ssp
 
     struct psd_waiters successors;  // Joins under its rank that wait until it is gone
     uint64_t succeeded_at;          // ns, on psd_control_awake's clock: when the first of them came
@@ -147,9 +148,17 @@ struct psd_tally {
     uint32_t busy;           // live, and waits neither in a collective nor for a lease
 };
 
-struct psd_control {
+// How the workers update: mode.c.
+struct psd_mode {
     Paramserver__V1__Update update;
+    uint32_t staleness;  // ssp
+};
+
+struct psd_control {
+    Paramserver__V1__Update update;  // as the job was opened, as is staleness
     uint32_t workers, min_workers, staleness;
+    bool follows_mode;             // the workers train each epoch in the mode that its leases name
+    struct psd_mode mode, next;    // of the epoch that is being leased; of the one after it
     uint64_t opened, join_within;  // ns
     uint64_t epoch;                // of the membership; goes on from one run of a job to the next
     uint64_t first_epoch;          // of this run
@@ -319,9 +328,19 @@ void psd_clock_advance(struct psd_control *c, struct psd_call **ready);
 void psd_clock_align(struct psd_control *c);
 // m comes, or goes on after it waited for something else: level with the slowest, not behind.
 void psd_clock_level(struct psd_control *c, struct psd_member *m);
+// m, if it waits for the clock, goes on when the slowest is here.
+uint64_t psd_clock_gate(const struct psd_control *c, const struct psd_member *m);
 // m has finished `step` steps. PSD_WAITS: in m->for_clock.
 int psd_clock_step(struct psd_job *job, struct psd_member *m, const Paramserver__V1__ClockRequest *r,
                    Paramserver__V1__ClockReply *out, struct psd_call **ready, struct ps_error *e);
+
+// ---- mode.c -------------------------------------------------------------------------------------------------------
+
+// Job locked. The next epoch is to be trained in that mode.
+enum ps_code psd_mode_set(struct psd_job *job, const Paramserver__V1__SetModeRequest *r,
+                          Paramserver__V1__SetModeReply *out, struct ps_error *e);
+// An epoch begins: it has the mode that was meant for it.
+void psd_mode_begin(struct psd_control *c, struct psd_call **ready);
 
 // ---- lease.c ------------------------------------------------------------------------------------------------------
 

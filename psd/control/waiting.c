@@ -97,8 +97,8 @@ static void name_wait(const struct psd_control *c, const struct psd_member *m, e
     else if (wait == SUCCESSION)
         snprintf(what, TEXT_MAX, "its rank");
     else
-        snprintf(what, TEXT_MAX, "clock %" PRIu64 ": it is at %" PRIu64 ", staleness is %" PRIu32,
-                 m->clock > c->staleness ? m->clock - c->staleness : 0, m->clock, c->staleness);
+        snprintf(what, TEXT_MAX, "clock %" PRIu64 ": it is at %" PRIu64 ", staleness is %" PRIu32, psd_clock_gate(c, m),
+                 m->clock, c->mode.staleness);
 }
 
 // Job locked. Who has to be gone before another can have its rank.

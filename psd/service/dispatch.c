@@ -61,6 +61,7 @@ static const struct method {
     METHOD(CLOCK, clock, psd_clock, WITH_CALLER | WITH_JOB | SMALL_REPLY),
     METHOD(WAITS, waits, psd_waits, 0),
     METHOD(SET_HYPER, set_hyper, psd_set_hyper, SMALL_REPLY),
+    METHOD(SET_MODE, set_mode, psd_set_mode, SMALL_REPLY),
     METHOD(DRAIN, drain, psd_drain, SMALL_REPLY),
     METHOD(AGREE, agree, psd_agree, SMALL_REPLY),
     METHOD(SUM_SQUARES, sum_squares, psd_sum_squares, 0),

@@ -425,7 +425,8 @@ static void step(struct fuzz *f, struct feed *in)
         psd_core_drain(f->core);
         break;
     default:
-        what = what == OPENS ? (int)PARAMSERVER__V1__METHOD__OPEN : what;
+        if (what == OPENS)
+            what = how & 0x40 ? (int)PARAMSERVER__V1__METHOD__SET_MODE : (int)PARAMSERVER__V1__METHOD__OPEN;
         request_make(&f->job, what, in, &request);
         request_change(what, op / 32, in, &request);
         try(f, what, &request, how);

@@ -33,6 +33,7 @@ uint8_t feed_byte(struct feed *f)
     X(SET_MEMBERS, set_members_request, set_members_reply) \
     X(WAITS, waits_request, waits_reply)                   \
     X(SET_HYPER, set_hyper_request, set_hyper_reply)       \
+    X(SET_MODE, set_mode_request, set_mode_reply)          \
     X(DRAIN, drain_request, drain_reply)                   \
     X(AGREE, agree_request, agree_reply)                   \
     X(SUM_SQUARES, sum_squares_request, sum_squares_reply) \
@@ -48,7 +49,7 @@ static const struct {
 #undef X
 };
 
-_Static_assert(PARAMSERVER__V1__METHOD__OPEN + 1 == FUZZ_METHODS, "the last of them");
+_Static_assert(PARAMSERVER__V1__METHOD__SET_MODE + 1 == FUZZ_METHODS, "the last of them");
 
 const ProtobufCMessageDescriptor *request_type(int method)
 {
@@ -382,6 +383,10 @@ static void make_admin(int method, uint8_t which, struct ps_slices *out)
     case PARAMSERVER__V1__METHOD__SET_HYPER:
         MESSAGE(SetHyperRequest, SET_HYPER_REQUEST, r.job = (char *)"job"; r.name = (char *)"learning_rate";
                 r.value = 0.5; r.round = which % 8);
+        break;
+    case PARAMSERVER__V1__METHOD__SET_MODE:
+        MESSAGE(SetModeRequest, SET_MODE_REQUEST, r.job = (char *)"job";
+                r.update = (Paramserver__V1__Update)(which % 5); r.staleness = which / 5 % 3);
         break;
     case PARAMSERVER__V1__METHOD__DRAIN:
         MESSAGE(DrainRequest, DRAIN_REQUEST, r.job = job; r.worker = which % 4; r.undo = which & 8);

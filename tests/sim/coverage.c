@@ -90,6 +90,7 @@ static const struct {
     METHOD(GET, read),          METHOD(PULL, read),           METHOD(REDUCE, reduce),
     METHOD(CLOCK, clock),       METHOD(SET_HYPER, set_hyper), METHOD(STATUS, status),
     METHOD(WAITS, waits),       METHOD(STOP_JOB, stop_job),   METHOD(OPEN, open),
+    METHOD(SET_MODE, set_mode),
 #undef METHOD
 };
 
@@ -121,6 +122,12 @@ static void note_options(int method, const char *name, const ProtobufCMessage *m
         break;
     case M(SET_HYPER):
         count(name, ((const Paramserver__V1__SetHyperRequest *)m)->round ? "from a round" : "", mode);
+        break;
+    case M(SET_MODE):
+        count(name,
+              ((const Paramserver__V1__SetModeRequest *)m)->update == PARAMSERVER__V1__UPDATE__SSP ? "to ssp"
+                                                                                                   : "to async",
+              mode);
         break;
     case M(LEAVE):
         count(name, ((const Paramserver__V1__LeaveRequest *)m)->failed ? "failed" : "", mode);
@@ -190,6 +197,7 @@ unsigned sim_coverage_print(void)
                                        "PUSH to a round, sync",  "PUSH to a round, sync with backup",
                                        "PULL of a round, sync",  "CLOCK wait, ssp",
                                        "SET_HYPER, sync",        "SET_HYPER from a round, sync",
+                                       "SET_MODE to ssp, async", "SET_MODE to async, ssp",
                                        "JOIN replace, async",    "JOIN replace, sync"};
     char text[PAIR_MAX];
     unsigned missing = 0;

@@ -27,7 +27,8 @@
     X(ADD, "add", 6)             /* some steps AssignAdd as well */                                           \
     X(SET_RATE, "set_rate", 6)   /* sync: the learning rate is changed on the way */                          \
     X(READER, "reader", 7)       /* somebody reads all the while */                                           \
-    X(LONG_READ, "long_read", 2) /* reads of several messages, while a psd is short of memory */
+    X(LONG_READ, "long_read", 2) /* reads of several messages, while a psd is short of memory */              \
+    X(SET_MODE, "set_mode", 4)   /* async, ssp: the next epoch is to be the other, or not */
 
 enum sim_feature {
 #define X(NAME, text, weight) SIM_##NAME,

@@ -69,6 +69,7 @@ static uint64_t number(const char *name, uint64_t otherwise)
 struct tally {
     uint64_t incarnation;
     uint64_t clock, steps;
+    bool starts;          // its steps so far were not ssp, and do not count
     uint32_t leases;      // under way
     uint64_t meets, met;  // sequences of the last collective entered, and passed
 };
@@ -183,8 +184,9 @@ static void see_request(struct ssp *s, const struct sim_seen *seen)
         const Paramserver__V1__ClockRequest *r = (const Paramserver__V1__ClockRequest *)m;
         a->wait = r->wait;
         if (r->step > a->tally->steps) {
-            a->tally->clock += r->step - a->tally->steps;
+            a->tally->clock += a->tally->starts ? 0 : r->step - a->tally->steps;
             a->tally->steps = r->step;
+            a->tally->starts = false;
         }
     } else if (is_current(s, a) && seen->method == M(LEASE)) {
         a->epoch = ((const Paramserver__V1__LeaseRequest *)m)->epoch;
@@ -252,7 +254,8 @@ static void see_answer(struct ssp *s, const struct sim_seen *seen)
     if (seen->method == M(JOIN) && ok)
         a->incarnation = incarnation_in(seen->message);
     if (seen->method == M(JOIN) && ok && a->tally->incarnation != a->incarnation) {
-        *a->tally = (struct tally){.incarnation = a->incarnation};
+        const bool ssp = control_of(s->trial)->mode.update == PARAMSERVER__V1__UPDATE__SSP;
+        *a->tally = (struct tally){.incarnation = a->incarnation, .starts = !ssp};
         level(s, a->tally);
     } else if (is_current(s, a)) {
         if (seen->method == M(LEASE)) {
@@ -301,7 +304,8 @@ struct reader {
     uint64_t set;  // times that the learning rate was asked to change
     double rate;   // the last one asked for
     bool setting;
-    uint64_t sets;  // times that it did
+    uint64_t sets;   // times that it did
+    uint64_t modes;  // times that the next epoch's mode was set
 };
 
 static void read_again(void *arg);
@@ -388,6 +392,38 @@ static uint64_t round_soon(const struct trial *t)
     return ahead ? closed + ahead : 0;
 }
 
+static void on_mode(void *arg, const struct ps_error *e, struct ps_slices *reply)
+{
+    struct reader *r = arg;
+    (void)reply;
+    r->modes += e->code == PS_OK;  // it may have come before the first epoch, or after the last
+    r->setting = false;
+}
+
+// Of another one, now and then: its next epoch is to be async, or ssp.
+static void set_mode(void *arg)
+{
+    struct reader *r = arg;
+    struct ps_error e;
+    if (r->stop || r->trial->update == PSC_SYNC || !trial_has(r->trial, SIM_SET_MODE))
+        return;
+    if (!r->setting) {
+        Paramserver__V1__SetModeRequest request = PARAMSERVER__V1__SET_MODE_REQUEST__INIT;
+        const bool ssp = sim_random(r->trial->sim) % 2;
+        request.job = (char *)"job";
+        request.update = ssp ? PARAMSERVER__V1__UPDATE__SSP : PARAMSERVER__V1__UPDATE__ASYNC;
+        request.staleness = ssp ? r->trial->staleness : 0;
+        struct psc__call_spec spec = {.method = M(SET_MODE),
+                                      .message = &request.base,
+                                      .timeout_ms = 20000,
+                                      .once = true,
+                                      .done = on_mode,
+                                      .arg = r};
+        r->setting = psc__call(r->client, &spec, &e) == PS_OK;
+    }
+    sim_after(r->trial->sim, 300 * PS_MS, set_mode, r);
+}
+
 // Of a sync job, now and then: the learning rate doubles.
 static void set_rate(void *arg)
 {
@@ -423,6 +459,7 @@ static void on_attached(void *arg, const struct ps_error *e)
     CHECK(r->trial, e->code == PS_OK, "reader: %s", e->text);
     read_again(r);
     set_rate(r);
+    set_mode(r);
 }
 
 static void reader_start(struct reader *r, struct trial *t)

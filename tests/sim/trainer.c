@@ -173,6 +173,8 @@ static struct lease *note_lease(const struct life *l, const psc_share *share)
 {
     struct trial *t = l->trial;
     CHECK(t, t->n_leases < MAX_LEASES, "too many leases");
+    CHECK(t, !t->modes[l->epoch] || t->modes[l->epoch] == share->update, "an epoch has two modes");
+    t->modes[l->epoch] = share->update;
     struct lease *noted = &t->leases[t->n_leases++];
     *noted = (struct lease){l->epoch, share->first, share->count, false, false};
     return noted;
@@ -407,7 +409,7 @@ static void on_clock(void *arg, const struct ps_error *e)
 
 static void next_step(struct life *l)
 {
-    if (l->trial->update == PSC_SSP)
+    if (l->share.update == PSC_SSP)
         psc__clock(l->client, l->steps, true, &l->clock, &l->slowest, on_clock, l);
     else
         compute(l);
@@ -481,6 +483,7 @@ void trainer_start(struct trial *t, uint32_t rank)
                            .workers = TRAINERS,
                            .update = t->update,
                            .staleness = t->update == PSC_SSP ? t->staleness : 0,
+                           .follows_mode = t->update != PSC_SYNC,
                            .share_rounds = t->update == PSC_SYNC ? t->share_rounds : 0,
                            .on_existing = t->replaces ? PSC_REPLACE : PSC_REFUSE,
                            .transport = unary ? PSC_UNARY : PSC_STREAM,
@@ -507,6 +510,7 @@ static void replace_when_over(void *arg)
     t->n_pushes = t->n_leases = 0;
     memset(t->pushes, 0, sizeof t->pushes);
     memset(t->leases, 0, sizeof t->leases);
+    memset(t->modes, 0, sizeof t->modes);
     for (uint32_t rank = 0; rank < TRAINERS; rank++)
         trainer_start(t, rank);
 }

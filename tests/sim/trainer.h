@@ -82,7 +82,8 @@ struct trial {
     uint32_t n_pushes;
     struct lease leases[MAX_LEASES];
     uint32_t n_leases;
-    int64_t sum;  // that the last reduction came to, for all alike
+    psc_update modes[EPOCHS];  // of each epoch that has begun; 0: none has been met
+    int64_t sum;               // that the last reduction came to, for all alike
     bool summed;
 };
 

@@ -1136,6 +1136,94 @@ static void test_nobody_runs_ahead(void **state)
     psd_core_destroy(core);
 }
 
+static enum ps_code set_mode(struct psd_core *core, Paramserver__V1__Update update, uint32_t staleness, uint64_t epoch,
+                             Paramserver__V1__Update replaced)
+{
+    Paramserver__V1__SetModeRequest r = PARAMSERVER__V1__SET_MODE_REQUEST__INIT;
+    ProtobufCMessage *m = NULL;
+    r.job = (char *)"job";
+    r.update = update;
+    r.staleness = staleness;
+    enum ps_code code =
+        ask(core, M(SET_MODE), &r.base, NULL, &paramserver__v1__set_mode_reply__descriptor, &m, NULL).code;
+    if (m) {
+        assert_int_equal(((Paramserver__V1__SetModeReply *)m)->data_epoch, epoch);
+        assert_int_equal(((Paramserver__V1__SetModeReply *)m)->replaced, replaced);
+        ps_msg_free(m);
+    }
+    return code;
+}
+
+// A lease of epoch `epoch`, which is trained as `update` says.
+static void lease_in(struct psd_core *core, uint32_t rank, uint64_t sequence, uint64_t epoch,
+                     Paramserver__V1__Update update)
+{
+    struct answer a;
+    lease(core, &a, rank, sequence, epoch, 0);
+    assert_int_equal(share_of(&a).update, update);
+}
+
+// Of 10 ranges each of two workers has one.
+static void end_epoch(struct psd_core *core)
+{
+    struct answer a, b;
+    for (uint64_t sequence = 2; sequence < 10; sequence++)
+        lease_in(core, 0, sequence, 0, ASYNC);
+    lease(core, &a, 0, 10, 0, 0);
+    assert_false(a.answered);
+    lease(core, &b, 1, 2, 0, 0);
+    assert_int_equal(share_of(&a).count + share_of(&b).count, 0);
+}
+
+static bool may_step(struct psd_core *core, uint32_t rank, uint64_t step)
+{
+    struct answer a;
+    tick(core, &a, rank, step, true);
+    if (!a.answered)
+        return false;
+    assert_int_equal(a.code, PS_OK);
+    drop(&a);
+    return true;
+}
+
+// The latest request holds, from the next epoch on, for all. What was trained as async does not count in the clock.
+static void test_mode_changes(void **state)
+{
+    const Paramserver__V1__Update none = PARAMSERVER__V1__UPDATE__UPDATE_NONE;
+    struct job j;
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    struct psd_core *core = j.core;
+    lease_in(core, 0, 1, 0, ASYNC);
+    assert_int_equal(set_mode(core, SSP, 1, 0, none), PS_FAILED_PRECONDITION);  // the workers would not follow
+    psd_core_destroy(core);
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    core = j.core;
+    core->table.newest->control->follows_mode = true;
+    assert_int_equal(set_mode(core, SSP, 1, 0, none), PS_FAILED_PRECONDITION);  // nothing is leased yet
+    lease_in(core, 0, 1, 0, ASYNC);
+    lease_in(core, 1, 1, 0, ASYNC);
+    assert_int_equal(set_mode(core, SYNC, 0, 0, none), PS_INVALID_ARGUMENT);
+    assert_int_equal(set_mode(core, ASYNC, 3, 0, none), PS_INVALID_ARGUMENT);
+    assert_int_equal(set_mode(core, ASYNC, 0, 0, none), PS_OK);
+    assert_int_equal(set_mode(core, SSP, 5, 1, none), PS_OK);
+    assert_int_equal(set_mode(core, SSP, 1, 1, SSP), PS_OK);
+    assert_int_equal(set_mode(core, SSP, 1, 1, none), PS_OK);
+    assert_true(may_step(core, 0, 40));  // nobody waits before
+    end_epoch(core);
+    lease_in(core, 0, 20, 1, SSP);
+    lease_in(core, 1, 20, 1, SSP);
+    assert_true(may_step(core, 0, 40) && may_step(core, 1, 25));
+    assert_true(may_step(core, 0, 41));
+    struct answer ahead;
+    tick(core, &ahead, 0, 42, true);
+    assert_false(ahead.answered);
+    assert_true(may_step(core, 1, 26));
+    assert_true(is_done(&ahead, PS_OK));
+    drop(&ahead);
+    psd_core_destroy(core);
+}
+
 // Who waits in a collective holds nobody up, and is level with the others afterwards.
 static void test_collectives_stop_no_clock(void **state)
 {
@@ -2020,6 +2108,7 @@ int main(void)
         cmocka_unit_test(test_ahead_in_sync),
         cmocka_unit_test(test_given_up),
         cmocka_unit_test(test_nobody_runs_ahead),
+        cmocka_unit_test(test_mode_changes),
         cmocka_unit_test(test_collectives_stop_no_clock),
         cmocka_unit_test(test_clocks_are_ssp),
         cmocka_unit_test(test_one_configuration),

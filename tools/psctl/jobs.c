@@ -49,7 +49,8 @@ static void job_sum_add(struct job_sum *sum, const Paramserver__V1__JobStatus *j
     sum->nonfinite += job->nonfinite;
     sum->dedup_bytes += job->dedup_bytes;
     sum->bytes_moved += job->bytes_moved;
-    sum->staleness = job->staleness > sum->staleness ? job->staleness : sum->staleness;
+    if (job->staleness > sum->staleness && (control || sum->update != PARAMSERVER__V1__UPDATE__SSP))
+        sum->staleness = job->staleness;  // of ssp the control task's, in steps: others met theirs before a set-mode
     if (job->examples > 0) {
         sum->data_epoch = job->data_epoch;
         sum->examples = job->examples;

@@ -77,6 +77,11 @@ static const struct command commands[] = {
      "  --round N        in that round of a sync job; else the next that is possible\n"
      "psctl jobs JOB lists the names.\n",
      command_set, TAKES_CLUSTER},
+    {"set-mode", "JOB async|ssp", 2, 2, "update in another way from the next epoch on",
+     "  --staleness N    ssp: steps that a worker may be ahead of the slowest\n"
+     "Of a running parameter_server job that is async or ssp; the last one before\n"
+     "the epoch ends holds. A sync job stays sync.\n",
+     command_set_mode, TAKES_CLUSTER},
     {"drain", "ps:N | JOB worker:R", 1, 2, "before maintenance: take no new jobs; ask to leave",
      "  --undo           take that back\n"
      "  --wait           until nothing runs there any more, or the worker has left\n"
@@ -103,14 +108,13 @@ static void psctl_help(FILE *to)
 {
     fprintf(to, "usage: psctl [OPTIONS] COMMAND ...\n");
     for (int i = 0; i < COMMANDS; i++) {
-        const int n = fprintf(to, "  %-8s%s", commands[i].name, commands[i].operands);
+        const int n = fprintf(to, "  %-7s %s", commands[i].name, commands[i].operands);
         fprintf(to, "%*s%s\n", 30 - n, "", commands[i].summary);
     }
     fprintf(to, "\n"
                 "  --cluster FILE, --ps A,B,C  the cluster: YAML, or the ps tasks' addresses;\n"
                 "      default: $PSCTL_CLUSTER, $TF_CONFIG, 127.0.0.1:7070\n"
-                "  --timeout S  for each answer (5)      --json     for programs\n"
-                "  --help       also after a command     --version\n");
+                "  --timeout S  for each answer (5)   --json  for programs   --help   --version\n");
 }
 
 static void command_usage(const struct command *command, char *to, size_t size)

@@ -7,6 +7,7 @@
 // share.round + k + 1, as it is by everyone.
 //
 // local_steps: what a round, or a range, is of is a period of several batches, which this worker trains one by one.
+#include "common/base/log.h"
 #include "common/math/philox.h"
 #include "workerd/strategy/history.h"
 #include "workerd/strategy/parameter_server.h"
@@ -42,6 +43,16 @@ static uint64_t examples_seed(void *state)
     return resumptions ? (uint64_t)word[1] << 32 | word[0] : seed;
 }
 
+// Another mode begins with an epoch. What ssp has pulled last is older than what it has pushed since.
+static void take_mode(struct wk_parameter_server_state *s)
+{
+    if (!s->follows_mode || s->share.count == 0 || s->share.update == s->update)
+        return;
+    ps_info("from here on the job is %s: psctl set-mode", s->share.update == PSC_SSP ? "ssp" : "async");
+    s->update = s->share.update;
+    s->has_weights = false;
+}
+
 // Asking says that all before has been trained, so that has to be true.
 static enum ps_code next_share(struct wk_parameter_server_state *s, uint64_t epoch, struct ps_error *e)
 {
@@ -51,6 +62,7 @@ static enum ps_code next_share(struct wk_parameter_server_state *s, uint64_t epo
         return e->code;
     if (psc_lease(s->client, epoch, s->env->examples, want, s->closed, &s->share, &error))
         return wk_take_error(&error, e);
+    take_mode(s);
     s->taken = s->in_period = 0;
     s->began = s->handed_out;
     s->nothing_ahead = false;

@@ -31,6 +31,7 @@ struct wk_parameter_server_state {
     const struct ps_rule *rule;        // that the ps tasks apply to what learns,
     double hyper[PS_RULE_MAX_HYPERS];  // and its hyperparameters, by PS_HYPER_*
     uint64_t period;                   // batches of this worker in a round: 1, or of local_steps
+    bool follows_mode;                 // trains each epoch as its shares say: psctl set-mode
     uint32_t share_rounds;             // sync: that are asked for at once; 0: all
     const double *state_momentum;      // of states on the ps tasks; NULL: each has its layer's
     // Sends what has not been pushed yet, and waits for all that is under way. A signal ends the waiting, not the
