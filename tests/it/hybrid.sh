@@ -59,7 +59,7 @@ refused 65 "as the ps tasks have the tables alone: expected refuse or replace" -
 refused 65 "strategy.min_workers does not go with strategy.name hybrid" --set strategy.min_workers=1
 refused 65 "the job ends with the first worker that is lost: expected 2" --min-workers 1
 printf 'ps: ["unix:%s/p0"]\n' "$scratch" >no_workers.yaml
-ok "the workers' addresses are needed" fails_with 78 "strategy hybrid needs ps tasks and the workers' addresses" \
+ok "the workers' addresses are needed" fails_with 78 "strategy hybrid: there are 2 workers, and the cluster has 0 of them" \
     "$workerd" --job "$job" --set strategy.name=hybrid --cluster no_workers.yaml --rank 0 --workers 2
 
 # One that is lost is named, and the job ends: no worker writes weights.
