@@ -168,7 +168,7 @@ static void dispatch_hear(const struct psd_request *q)
 static const struct method *dispatch_method(const struct psd_call *call)
 {
     bool known = call->method > 0 && call->method < (int)(sizeof methods / sizeof methods[0]);
-    return known ? &methods[call->method] : NULL;
+    return known && methods[call->method].run ? &methods[call->method] : NULL;  // others are of a worker's service
 }
 
 static enum ps_code dispatch_decode(struct psd_request *q, const struct method *m)

@@ -236,7 +236,8 @@ int psd_lease(struct psd_request *t)
         psd_member_waits(t->job->control, m, now);
         psd_control_advance(t->job, &t->ready);
     }
-    out.update = t->job->control->mode.update;
+    if (code == PS_OK)
+        out.update = t->job->control->mode.update;
     out.round = code == PS_OK && given.stride ? t->job->control->data.round : 0;
     pthread_mutex_unlock(&t->job->lock);
     if (code == PSD_PARKED)
