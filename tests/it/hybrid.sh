@@ -70,6 +70,7 @@ servers() {
 }
 start_two() { # NAME
     local rank
+    rm -f log0 log1 # of those before
     for rank in 0 1; do
         "$workerd" --job "$job" --set strategy.name=hybrid "${small[@]}" --set batch_size=8 --set epochs=1000000 --set name="$1" \
             --cluster two.yaml --rank $rank --set output="of$rank.safetensors" >"log$rank" 2>&1 &

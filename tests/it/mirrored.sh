@@ -232,6 +232,7 @@ printf 'worker: ["%s", "%s", "%s"]\n' "${workers[@]}" >three.yaml
 start() { # RANK COMMUNICATION ARGUMENT ...
     local rank=$1 communication=$2
     shift 2
+    rm -f "log$rank" # of the one before
     "$workerd" --job "$job" --set strategy.name=multi_worker_mirrored "${small[@]}" "${endless[@]}" --cluster three.yaml \
         --set strategy.communication="$communication" --set strategy.compare_every=1 --rank "$rank" \
         --set output="$scratch/of$rank.safetensors" "$@" >"log$rank" 2>&1 &
