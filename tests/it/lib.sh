@@ -76,3 +76,27 @@ start_psd() {
 
 # A quick job: few synthetic digits, the softmax model.
 quick=(--set data.train_examples=1280 --set data.test_examples=256 --set epochs=2)
+
+# What psctl tells programs of a job, and whether it was as expected at the last look: an expression over w, its workers
+# by rank, get, for what is said of the job, and clocks. ctl is the script's: psctl, with the cluster.
+look() { ctl --json jobs "$1" >j.json 2>&1 && ctl --json workers "$1" >w.json 2>&1; } # JOB
+was() { # EXPRESSION
+    "$PYTHON3" - "$1" <<'PY'
+import json, sys
+def find(x, key):
+    if isinstance(x, dict):
+        if key in x: return x[key]
+        x = list(x.values())
+    for y in x if isinstance(x, list) else []:
+        got = find(y, key)
+        if got is not None: return got
+j, w = json.load(open("j.json")), {m["worker"]: m for m in json.load(open("w.json"))}
+get = lambda key: find(j, key)
+clocks = [m["clock"] for m in w.values() if m["clock"] is not None]
+sys.exit(0 if eval(sys.argv[1]) else 1)
+PY
+}
+holds() { look "$1" && was "$2"; } # JOB EXPRESSION
+becomes() { # JOB EXPRESSION: soon
+    eventually holds "$@" || { cat j.json w.json; return 1; }
+}

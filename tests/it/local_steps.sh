@@ -66,24 +66,6 @@ work() {
         --workers "$workers" --quiet "$@" 2>>"$name.$rank.log" &
     worker_pid=$!
 }
-look() { ctl --json jobs "$1" >j.json 2>&1 && ctl --json workers "$1" >w.json 2>&1; } # JOB
-was() { # EXPRESSION over w (psctl --json workers) and get (of psctl --json jobs)
-    "$PYTHON3" - "$1" <<'PY'
-import json, sys
-def find(x, key):
-    if isinstance(x, dict):
-        if key in x: return x[key]
-        x = list(x.values())
-    for y in x if isinstance(x, list) else []:
-        got = find(y, key)
-        if got is not None: return got
-j, w = json.load(open("j.json")), {m["worker"]: m for m in json.load(open("w.json"))}
-get = lambda key: find(j, key)
-sys.exit(0 if eval(sys.argv[1]) else 1)
-PY
-}
-holds() { look "$1" && was "$2"; } # JOB EXPRESSION
-becomes() { eventually holds "$@" || { cat j.json w.json; return 1; }; } # JOB EXPRESSION: soon
 ended() { # PID CODE
     local code=0
     wait "$1" || code=$?

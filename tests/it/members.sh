@@ -22,31 +22,7 @@ work() {
     worker_pid=$!
 }
 
-# What a program is told of a job.
-look() { ctl --json jobs "$1" >j.json 2>&1 && ctl --json workers "$1" >w.json 2>&1; } # JOB
-
-# Was it as expected at the last look? An expression over j (psctl --json jobs) and w (its workers).
-was() { # EXPRESSION
-    "$PYTHON3" - "$1" <<'PY'
-import json, sys
-def find(x, key):
-    if isinstance(x, dict):
-        if key in x: return x[key]
-        x = list(x.values())
-    for y in x if isinstance(x, list) else []:
-        got = find(y, key)
-        if got is not None: return got
-j, w = json.load(open("j.json")), {m["worker"]: m for m in json.load(open("w.json"))}
-get = lambda key: find(j, key)
-clocks = [m["clock"] for m in w.values() if m["clock"] is not None]
-sys.exit(0 if eval(sys.argv[1]) else 1)
-PY
-}
-holds() { look "$1" && was "$2"; } # JOB EXPRESSION
 holds_at() { peers=$1 holds "$2" "$3"; } # ADDRESSES JOB EXPRESSION
-becomes() { # JOB EXPRESSION: soon
-    eventually holds "$@" || { cat j.json w.json; return 1; }
-}
 
 # ---- sync: a death, a return, a departure -------------------------------------------------------------------------
 

@@ -31,23 +31,6 @@ ends() { # JOB: both workers
     for pid in "${pids[@]}"; do wait "$pid" || { tail -n 5 "$1".*.log; return 1; }; done
 }
 
-# Does psctl --json jobs say so? An expression over what it says of the job.
-holds() { # JOB EXPRESSION
-    ctl --json jobs "$1" >j.json 2>&1 && "$PYTHON3" - "$2" <<'PY'
-import json, sys
-def find(x, key):
-    if isinstance(x, dict):
-        if key in x: return x[key]
-        x = list(x.values())
-    for y in x if isinstance(x, list) else []:
-        got = find(y, key)
-        if got is not None: return got
-j = json.load(open("j.json"))
-get = lambda key: find(j, key)
-sys.exit(0 if eval(sys.argv[1]) else 1)
-PY
-}
-becomes() { eventually holds "$@" || { cat j.json; return 1; }; }
 mode() { ctl set-mode "$@" | tee said; } # JOB MODE ...
 says() { # TEXT COMMAND ...
     local text=$1
