@@ -463,7 +463,8 @@ void psd_control_describe(struct psd_job *job, Paramserver__V1__JobStatus *out, 
         out->state = (char *)(control_all_left(job) ? "done" : "running");
     }
     if (c) {
-        out->update = out->update ? c->mode.update : out->update;  // 0: it is not declared
+        if (out->update)  // 0: it is not declared
+            out->update = c->mode.update;
         out->live_workers = c->tally.live;
         out->data_epoch = c->data.number;
         out->examples = c->data.examples;
