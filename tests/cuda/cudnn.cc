@@ -3,6 +3,7 @@
 #include "tests/cuda/fiber.h"
 #include "tests/cuda/graph.h"
 #include "tests/cuda/touch.h"
+#include <algorithm>
 #include <math.h>
 
 struct cudnnContext {
@@ -270,6 +271,69 @@ cudnnStatus_t cudnnGetConvolutionBackwardFilterWorkspaceSize(cudnnHandle_t, cudn
                                                              cudnnConvolutionBwdFilterAlgo_t algorithm, size_t *bytes)
 {
     return problem_ask(problem{FILTER, algorithm, *x, *dy, *dw, *conv}, bytes);
+}
+
+// ---- which is the fastest ------------------------------------------------------------------------------------------
+
+// In an order that no clock says, so that it is known which comes first.
+static float problem_time(const problem &p)
+{
+    return 8 - (problem_is_deterministic(p) ? 0 : 4) - (float)p.algorithm * 0.125f - (float)p.w.format * 0.0625f;
+}
+
+// It takes memory of the device.
+template <class P>
+static cudnnStatus_t problem_find(emu_place at, const char *call, cudnnHandle_t handle, problem p, int count, int asked,
+                                  int *returned, P *found)
+{
+    emu_entry entry;
+    if (emu_failed() || emu_capture_forbids(at, call, NULL) || handle->device != emu_device_now())
+        return CUDNN_STATUS_INTERNAL_ERROR;
+    if (!problem_fits(p))
+        return CUDNN_STATUS_BAD_PARAM;
+    *returned = 0;
+    for (p.algorithm = 0; p.algorithm < count && *returned < asked; p.algorithm++) {
+        P one = {};
+        one.algo = static_cast<decltype(one.algo)>(p.algorithm);
+        one.status = problem_is_supported(p) ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_NOT_SUPPORTED;
+        one.time = one.status ? -1 : problem_time(p);
+        one.determinism = problem_is_deterministic(p) ? CUDNN_DETERMINISTIC : CUDNN_NON_DETERMINISTIC;
+        one.mathType = p.conv.math;
+        found[(*returned)++] = one;
+    }
+    std::stable_sort(found, found + *returned,
+                     [](const P &a, const P &b) { return (a.status ? 1000 : a.time) < (b.status ? 1000 : b.time); });
+    return CUDNN_STATUS_SUCCESS;
+}
+
+cudnnStatus_t emu_cudnnFindConvolutionForwardAlgorithm(emu_place at, cudnnHandle_t handle, cudnnTensorDescriptor_t x,
+                                                       cudnnFilterDescriptor_t w, cudnnConvolutionDescriptor_t conv,
+                                                       cudnnTensorDescriptor_t y, int asked, int *returned,
+                                                       cudnnConvolutionFwdAlgoPerf_t *found)
+{
+    return problem_find(at, "cudnnFindConvolutionForwardAlgorithm", handle, problem{FORWARD, 0, *x, *y, *w, *conv},
+                        CUDNN_CONVOLUTION_FWD_ALGO_COUNT, asked, returned, found);
+}
+
+cudnnStatus_t emu_cudnnFindConvolutionBackwardDataAlgorithm(emu_place at, cudnnHandle_t handle,
+                                                            cudnnFilterDescriptor_t w, cudnnTensorDescriptor_t dy,
+                                                            cudnnConvolutionDescriptor_t conv,
+                                                            cudnnTensorDescriptor_t dx, int asked, int *returned,
+                                                            cudnnConvolutionBwdDataAlgoPerf_t *found)
+{
+    return problem_find(at, "cudnnFindConvolutionBackwardDataAlgorithm", handle, problem{DATA, 0, *dx, *dy, *w, *conv},
+                        CUDNN_CONVOLUTION_BWD_DATA_ALGO_COUNT, asked, returned, found);
+}
+
+cudnnStatus_t emu_cudnnFindConvolutionBackwardFilterAlgorithm(emu_place at, cudnnHandle_t handle,
+                                                              cudnnTensorDescriptor_t x, cudnnTensorDescriptor_t dy,
+                                                              cudnnConvolutionDescriptor_t conv,
+                                                              cudnnFilterDescriptor_t dw, int asked, int *returned,
+                                                              cudnnConvolutionBwdFilterAlgoPerf_t *found)
+{
+    return problem_find(at, "cudnnFindConvolutionBackwardFilterAlgorithm", handle,
+                        problem{FILTER, 0, *x, *dy, *dw, *conv}, CUDNN_CONVOLUTION_BWD_FILTER_ALGO_COUNT, asked,
+                        returned, found);
 }
 
 // ---- convolutions --------------------------------------------------------------------------------------------------

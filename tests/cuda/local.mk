@@ -83,6 +83,10 @@ tests_cuda_test_nn_cuda_keras_CPPFLAGS = $(AM_CPPFLAGS) -DDEVICES='"gpu"'
 nodist_EXTRA_tests_cuda_test_nn_cuda_keras_SOURCES = tests/cuda/linked_as.cc
 tests_cuda_test_nn_cuda_keras_LDADD = $(nn_cuda_libs)
 
+# The same where there is no cuDNN.
+TESTS += tests/cuda/keras_alone.sh
+EXTRA_DIST += tests/cuda/keras_alone.sh
+
 # mirrored on several of them, with small buckets.
 mirrored_tests += tests/cuda/test_mirrored_gpus
 check_PROGRAMS += $(mirrored_tests)

@@ -212,14 +212,14 @@ static const char steady_network[] =
     "{'class_name': 'InputLayer', 'config': {'name': 'in', 'batch_shape': [null, 6]}},"
     "{'class_name': 'Dense', 'config': {'name': 'one', 'units': 5, 'activation': 'relu'}},"
     "{'class_name': 'Dense', 'config': {'name': 'two', 'units': 3, 'activation': 'softmax'}}]}}";
-// cuDNN has the first convolution, and not the second, which is padded on one side alone.
+// cuDNN has the second convolution, and not the first, which is padded on one side alone.
 static const char image_network[] =
     "{'class_name': 'Sequential', 'config': {'name': 'net', 'layers': ["
     "{'class_name': 'InputLayer', 'config': {'name': 'in', 'batch_shape': [null, 6]}},"
     "{'class_name': 'Reshape', 'config': {'name': 'image', 'target_shape': [3, 2, 1]}},"
-    "{'class_name': 'Conv2D', 'config': {'name': 'one', 'filters': 4, 'kernel_size': [3, 3], 'padding': 'same',"
+    "{'class_name': 'Conv2D', 'config': {'name': 'one', 'filters': 2, 'kernel_size': [2, 2], 'padding': 'same'}},"
+    "{'class_name': 'Conv2D', 'config': {'name': 'two', 'filters': 3, 'kernel_size': [3, 3], 'padding': 'same',"
     " 'activation': 'relu'}},"
-    "{'class_name': 'Conv2D', 'config': {'name': 'two', 'filters': 3, 'kernel_size': [2, 2], 'padding': 'same'}},"
     "{'class_name': 'Flatten', 'config': {'name': 'flat'}},"
     "{'class_name': 'Dense', 'config': {'name': 'three', 'units': 3, 'activation': 'softmax'}}]}}";
 static const struct ps_loss loss = PS_LOSS(.kind = PS_LOSS_SPARSE_XENT);
@@ -658,6 +658,79 @@ static void test_rule_of_the_host(void **state)
     training_close(&t);
 }
 
+// ---- which convolutions -------------------------------------------------------------------------------------------
+
+static void assert_convolutions_by(struct training *t, const char *forward, const char *data, const char *weights)
+{
+    const struct nn_program *p;
+    struct ps_error e = {0};
+    char wanted[256];
+    if (nn_replica_program(t->replica, &p, &e))
+        fail_msg("%s", e.text);
+    char *info = nn_program_info(p);
+    snprintf(wanted, sizeof wanted, "two conv2d %s\n", forward);
+    const bool has_forward = strstr(info, wanted);
+    snprintf(wanted, sizeof wanted, "two conv2d_backward_data %s\n", data);
+    const bool has_data = strstr(info, wanted);
+    snprintf(wanted, sizeof wanted, "two conv2d_backward_weights %s\n", weights);
+    if (!has_forward || !has_data || !strstr(info, wanted) || !strstr(info, "one conv2d im2col, cublas\n"))
+        fail_msg("%s: expected %s, %s, %s", info, forward, data, weights);
+    free(info);
+}
+
+static void train_as_the_reference(struct training *gpu)
+{
+    struct training ref;
+    double wanted[4], got[4];
+    training_must_open(&ref, "ref");
+    training_run(&ref, wanted);
+    training_run(gpu, got);
+    for (int i = 0; i < 4; i++)
+        assert_true(fabs(wanted[i] - got[i]) < 1e-4);
+    assert_trained_alike(&ref, gpu, 1e-5);
+    training_close(&ref);
+    training_close(gpu);
+    assert_nothing_left();
+}
+
+static void check_which(enum nn_convolutions which, const char *forward, const char *data, const char *weights)
+{
+    struct training gpu;
+    struct ps_error e = {0};
+    begin(1);
+    training_must_open(&gpu, "gpu");
+    if (nn_replica_set_convolutions(gpu.replica, which, &e))
+        fail_msg("%s", e.text);
+    assert_convolutions_by(&gpu, forward, data, weights);
+    train_as_the_reference(&gpu);
+}
+
+static void test_which_convolutions(void **state)
+{
+    (void)state;
+    check_which(NN_CONVOLUTIONS_DETERMINISTIC, "cudnn:implicit_precomp_gemm", "cudnn:algo_1", "cudnn:algo_1");
+    check_which(NN_CONVOLUTIONS_FASTEST, "cudnn:implicit_precomp_gemm", "cudnn:algo_0", "cudnn:algo_3");
+    check_which(NN_CONVOLUTIONS_OWN, "im2col, cublas", "im2col, cublas", "im2col, cublas");
+}
+
+// What was there goes on.
+static void test_no_such_convolutions(void **state)
+{
+    (void)state;
+    struct training t;
+    struct ps_error e = {0};
+    begin_as((struct emu_config){.seed = 1, .without = EMU_NO_CUDNN});
+    training_must_open(&t, "gpu");
+    assert_int_equal(nn_replica_set_convolutions(t.replica, NN_CONVOLUTIONS_FASTEST, &e), PS_FAILED_PRECONDITION);
+    if (!strstr(e.text, "gpu:0 (Emulated GPU): cuDNN cannot be used: CUDNN_STATUS_NOT_INITIALIZED"))
+        fail_msg("%s", e.text);
+    train_as_the_reference(&t);
+    training_must_open(&t, "ref");
+    assert_int_equal(nn_replica_set_convolutions(t.replica, NN_CONVOLUTIONS_OWN, &e), PS_FAILED_PRECONDITION);
+    assert_string_equal(e.text, "a ref has no convolutions to choose from");
+    training_close(&t);
+}
+
 // One thread, two GPUs.
 static void test_two_devices(void **state)
 {
@@ -813,15 +886,15 @@ static int set_images_alone(void **state)
     return 0;
 }
 
-#define TEST(test)                         \
-    {                                      \
-#test, test, set_dense, NULL, NULL \
-    }
-#define TEST_OF_IMAGES(test)                                                  \
-    {#test " of images", test, set_images, NULL, NULL},                       \
-    {                                                                         \
-#test " of images, without cuDNN", test, set_images_alone, NULL, NULL \
-    }
+static struct CMUnitTest test_as(const char *name, CMUnitTestFunction test, CMFixtureFunction set)
+{
+    return (struct CMUnitTest){name, test, set, NULL, NULL};
+}
+
+#define TEST(test) test_as(#test, test, set_dense)
+#define TEST_OF_CUDNN(test) test_as(#test, test, set_images)
+#define TEST_OF_IMAGES(test) \
+    test_as(#test " of images", test, set_images), test_as(#test " of images alone", test, set_images_alone)
 
 int main(void)
 {
@@ -848,6 +921,8 @@ int main(void)
         TEST(test_failed_launch),
         TEST(test_batch_that_fits),
         TEST(test_no_device),
+        TEST_OF_CUDNN(test_which_convolutions),
+        TEST_OF_CUDNN(test_no_such_convolutions),
         TEST_OF_IMAGES(test_steps),
         TEST_OF_IMAGES(test_deterministic),
         TEST_OF_IMAGES(test_recorded_steps),

@@ -55,6 +55,34 @@ typedef enum {
     CUDNN_CONVOLUTION_BWD_FILTER_ALGO_COUNT = 7
 } cudnnConvolutionBwdFilterAlgo_t;
 
+typedef struct {
+    cudnnConvolutionFwdAlgo_t algo;
+    cudnnStatus_t status;
+    float time;
+    size_t memory;
+    cudnnDeterminism_t determinism;
+    cudnnMathType_t mathType;
+    int reserved[3];
+} cudnnConvolutionFwdAlgoPerf_t;
+typedef struct {
+    cudnnConvolutionBwdDataAlgo_t algo;
+    cudnnStatus_t status;
+    float time;
+    size_t memory;
+    cudnnDeterminism_t determinism;
+    cudnnMathType_t mathType;
+    int reserved[3];
+} cudnnConvolutionBwdDataAlgoPerf_t;
+typedef struct {
+    cudnnConvolutionBwdFilterAlgo_t algo;
+    cudnnStatus_t status;
+    float time;
+    size_t memory;
+    cudnnDeterminism_t determinism;
+    cudnnMathType_t mathType;
+    int reserved[3];
+} cudnnConvolutionBwdFilterAlgoPerf_t;
+
 const char *cudnnGetErrorString(cudnnStatus_t status);
 cudnnStatus_t emu_cudnnCreate(struct emu_place at, cudnnHandle_t *handle);
 cudnnStatus_t cudnnDestroy(cudnnHandle_t handle);
@@ -89,6 +117,22 @@ cudnnStatus_t cudnnGetConvolutionBackwardFilterWorkspaceSize(cudnnHandle_t handl
                                                              cudnnFilterDescriptor_t dw,
                                                              cudnnConvolutionBwdFilterAlgo_t algorithm, size_t *bytes);
 
+// All that it could be, the fastest first: the one whose sums have no order.
+cudnnStatus_t emu_cudnnFindConvolutionForwardAlgorithm(struct emu_place at, cudnnHandle_t handle,
+                                                       cudnnTensorDescriptor_t x, cudnnFilterDescriptor_t w,
+                                                       cudnnConvolutionDescriptor_t conv, cudnnTensorDescriptor_t y,
+                                                       int asked, int *returned, cudnnConvolutionFwdAlgoPerf_t *found);
+cudnnStatus_t emu_cudnnFindConvolutionBackwardDataAlgorithm(struct emu_place at, cudnnHandle_t handle,
+                                                            cudnnFilterDescriptor_t w, cudnnTensorDescriptor_t dy,
+                                                            cudnnConvolutionDescriptor_t conv,
+                                                            cudnnTensorDescriptor_t dx, int asked, int *returned,
+                                                            cudnnConvolutionBwdDataAlgoPerf_t *found);
+cudnnStatus_t emu_cudnnFindConvolutionBackwardFilterAlgorithm(struct emu_place at, cudnnHandle_t handle,
+                                                              cudnnTensorDescriptor_t x, cudnnTensorDescriptor_t dy,
+                                                              cudnnConvolutionDescriptor_t conv,
+                                                              cudnnFilterDescriptor_t dw, int asked, int *returned,
+                                                              cudnnConvolutionBwdFilterAlgoPerf_t *found);
+
 // alpha and beta lie in the host's memory.
 cudnnStatus_t emu_cudnnConvolutionForward(struct emu_place at, cudnnHandle_t handle, const void *alpha,
                                           cudnnTensorDescriptor_t x_desc, const void *x, cudnnFilterDescriptor_t w_desc,
@@ -109,6 +153,11 @@ cudnnStatus_t emu_cudnnConvolutionBackwardFilter(struct emu_place at, cudnnHandl
                                                  size_t bytes, const void *beta, cudnnFilterDescriptor_t dw_desc,
                                                  void *dw);
 #define cudnnCreate(...) emu_cudnnCreate(EMU_HERE, __VA_ARGS__)
+#define cudnnFindConvolutionForwardAlgorithm(...) emu_cudnnFindConvolutionForwardAlgorithm(EMU_HERE, __VA_ARGS__)
+#define cudnnFindConvolutionBackwardDataAlgorithm(...) \
+    emu_cudnnFindConvolutionBackwardDataAlgorithm(EMU_HERE, __VA_ARGS__)
+#define cudnnFindConvolutionBackwardFilterAlgorithm(...) \
+    emu_cudnnFindConvolutionBackwardFilterAlgorithm(EMU_HERE, __VA_ARGS__)
 #define cudnnConvolutionForward(...) emu_cudnnConvolutionForward(EMU_HERE, __VA_ARGS__)
 #define cudnnConvolutionBackwardData(...) emu_cudnnConvolutionBackwardData(EMU_HERE, __VA_ARGS__)
 #define cudnnConvolutionBackwardFilter(...) emu_cudnnConvolutionBackwardFilter(EMU_HERE, __VA_ARGS__)

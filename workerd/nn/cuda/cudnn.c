@@ -113,3 +113,11 @@ void nn_cudnn_close(struct nn_context *c)
 }
 
 #endif
+
+enum ps_code nn_cudnn_set_convolutions(struct nn_context *c, enum nn_convolutions which, struct ps_error *e)
+{
+    if (which == NN_CONVOLUTIONS_FASTEST && nn_cudnn_check(c, e))
+        return e->code;
+    c->convolutions = which;
+    return PS_OK;
+}

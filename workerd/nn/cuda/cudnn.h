@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Convolutions by cuDNN. conv2d.cu plans and runs them, and computes by itself what cuDNN does not: where it cannot be
-// loaded, where the padding is uneven, where it has no algorithm for the shapes.
+// loaded, where a job does without it, where the padding is uneven, where it has no algorithm for the shapes.
 //
 // What stays with own kernels, and why:
 //   pooling              cuDNN does not say which of several equal cells is the greatest, nor hands it on to the
@@ -45,7 +45,8 @@ void nn_cudnn_run_conv2d(const struct nn_cudnn_conv2d *plan, float *x, float *y)
 // "cudnn:implicit_precomp_gemm"
 const char *nn_cudnn_info_conv2d(const struct nn_cudnn_conv2d *plan);
 
-// FAILED_PRECONDITION: why there is no cuDNN on this device.
+// nn_device's. FAILED_PRECONDITION: why there is no cuDNN on this device.
+enum ps_code nn_cudnn_set_convolutions(struct nn_context *c, enum nn_convolutions which, struct ps_error *e);
 enum ps_code nn_cudnn_check(struct nn_context *c, struct ps_error *e);
 void nn_cudnn_close(struct nn_context *c);
 

@@ -7,7 +7,7 @@
 
 #ifdef HAVE_CUDNN
 
-#include <stdio.h>
+#include <math.h>
 #include <stdlib.h>
 
 #include "common/base/alloc.h"
@@ -17,17 +17,23 @@
 enum { MATH_FMA, MATH_TENSOR, MATHS };
 static const cudnnMathType_t cudnn_math[MATHS] = {CUDNN_FMA_MATH, CUDNN_TENSOR_OP_MATH};
 
-// Of each way, in the order in which they are tried. All are deterministic, as cuDNN documents.
-struct cudnn_algorithm {
-    int number;  // of the way's enum; -1: none
-    const char *info;
+enum { FORMATS = 2, PINNED = 2, ALGORITHMS = CUDNN_CONVOLUTION_FWD_ALGO_COUNT };  // no way has more than forward
+
+// By their numbers.
+static const char *const cudnn_names[NN_CUDNN_WAYS][ALGORITHMS] = {
+    [NN_CUDNN_FORWARD] = {"cudnn:implicit_gemm", "cudnn:implicit_precomp_gemm", "cudnn:gemm", "cudnn:direct",
+                          "cudnn:fft", "cudnn:fft_tiling", "cudnn:winograd", "cudnn:winograd_nonfused"},
+    [NN_CUDNN_DATA] = {"cudnn:algo_0", "cudnn:algo_1", "cudnn:fft", "cudnn:fft_tiling", "cudnn:winograd",
+                       "cudnn:winograd_nonfused"},
+    [NN_CUDNN_WEIGHTS] = {"cudnn:algo_0", "cudnn:algo_1", "cudnn:fft", "cudnn:algo_3", "cudnn:winograd",
+                          "cudnn:winograd_nonfused", "cudnn:fft_tiling"},
 };
-enum { ALGORITHMS = 2, FORMATS = 2 };
-static const struct cudnn_algorithm cudnn_algorithms[NN_CUDNN_WAYS][ALGORITHMS] = {
-    [NN_CUDNN_FORWARD] = {{CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM, "cudnn:implicit_precomp_gemm"},
-                          {CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM, "cudnn:implicit_gemm"}},
-    [NN_CUDNN_DATA] = {{CUDNN_CONVOLUTION_BWD_DATA_ALGO_1, "cudnn:algo_1"}, {-1, NULL}},
-    [NN_CUDNN_WEIGHTS] = {{CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1, "cudnn:algo_1"}, {-1, NULL}},
+
+// Those that are deterministic, as cuDNN documents, in the order in which they are tried.
+static const int cudnn_pinned[NN_CUDNN_WAYS][PINNED] = {
+    [NN_CUDNN_FORWARD] = {CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM, CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM},
+    [NN_CUDNN_DATA] = {CUDNN_CONVOLUTION_BWD_DATA_ALGO_1, CUDNN_CONVOLUTION_BWD_DATA_ALGO_1},
+    [NN_CUDNN_WEIGHTS] = {CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1, CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1},
 };
 static const cudnnTensorFormat_t cudnn_formats[FORMATS] = {CUDNN_TENSOR_NHWC, CUDNN_TENSOR_NCHW};
 
@@ -35,8 +41,8 @@ static const cudnnTensorFormat_t cudnn_formats[FORMATS] = {CUDNN_TENSOR_NHWC, CU
 static const size_t cudnn_workspace_most = (size_t)1 << 30;
 
 struct cudnn_choice {
-    const struct cudnn_algorithm *algorithm;  // NULL: none
-    int math, format;                         // of the filter, in cudnn_formats
+    bool found;
+    int algorithm, math, format;  // the filter's, in cudnn_formats
     size_t workspace;
 };
 
@@ -140,27 +146,84 @@ static cudnnStatus_t cudnn_workspace(const struct nn_cudnn_conv2d *p, int math, 
     }
 }
 
-// The first one that this cuDNN has for these shapes on this GPU.
-static struct cudnn_choice cudnn_choose(const struct nn_cudnn_conv2d *p, int math)
+// Has this cuDNN that algorithm for these shapes, on this GPU?
+static bool cudnn_has(const struct nn_cudnn_conv2d *p, int math, int format, int algorithm, struct cudnn_choice *choice)
 {
-    for (const struct cudnn_algorithm *a = cudnn_algorithms[p->way]; a < cudnn_algorithms[p->way] + ALGORITHMS; a++)
-        for (int format = 0; format < FORMATS && a->number >= 0; format++) {
-            size_t bytes = 0;
-            if (cudnn_workspace(p, math, format, a->number, &bytes) == CUDNN_STATUS_SUCCESS &&
-                bytes <= cudnn_workspace_most)
-                return (struct cudnn_choice){a, math, format, bytes};
-        }
-    return (struct cudnn_choice){0};
+    size_t bytes = 0;
+    if (cudnn_workspace(p, math, format, algorithm, &bytes) || bytes > cudnn_workspace_most)
+        return false;
+    *choice = (struct cudnn_choice){true, algorithm, math, format, bytes};
+    return true;
 }
 
-// Rounding is allowed, not asked for.
+static void cudnn_choose(const struct nn_cudnn_conv2d *p, int math, struct cudnn_choice *choice)
+{
+    for (int i = 0; i < PINNED && !choice->found; i++)
+        for (int format = 0; format < FORMATS && !choice->found; format++)
+            cudnn_has(p, math, format, cudnn_pinned[p->way][i], choice);
+}
+
+// The fastest first. It takes memory of the device by itself, and gives it back.
+#define CUDNN_MEASURE(function, perf, ...)                                                                         \
+    do {                                                                                                           \
+        perf found[ALGORITHMS];                                                                                    \
+        if (CUDNN(function, p->context->cudnn, __VA_ARGS__, ALGORITHMS, &n, found))                                \
+            return 0;                                                                                              \
+        for (int i = 0; i < n; i++)                                                                                \
+            measured[i] = (struct cudnn_measured){(int)found[i].algo, found[i].status ? INFINITY : found[i].time}; \
+        return n;                                                                                                  \
+    } while (0)
+
+struct cudnn_measured {
+    int algorithm;
+    float milliseconds;
+};
+
+static int cudnn_measure(const struct nn_cudnn_conv2d *p, int math, int format, struct cudnn_measured *measured)
+{
+    const cudnnFilterDescriptor_t f = p->filter[format];
+    int n = 0;
+    switch (p->way) {
+    case NN_CUDNN_FORWARD:
+        CUDNN_MEASURE(cudnnFindConvolutionForwardAlgorithm, cudnnConvolutionFwdAlgoPerf_t, p->x, f, p->conv[math],
+                      p->y);
+    case NN_CUDNN_DATA:
+        CUDNN_MEASURE(cudnnFindConvolutionBackwardDataAlgorithm, cudnnConvolutionBwdDataAlgoPerf_t, f, p->y,
+                      p->conv[math], p->x);
+    default:
+        CUDNN_MEASURE(cudnnFindConvolutionBackwardFilterAlgorithm, cudnnConvolutionBwdFilterAlgoPerf_t, p->x, p->y,
+                      p->conv[math], f);
+    }
+}
+
+static void cudnn_choose_fastest(const struct nn_cudnn_conv2d *p, int math, struct cudnn_choice *choice)
+{
+    float least = INFINITY;
+    for (int format = 0; format < FORMATS; format++) {
+        struct cudnn_measured measured[ALGORITHMS];
+        const int n = cudnn_measure(p, math, format, measured);
+        for (int i = 0; i < n; i++)
+            if (measured[i].milliseconds < least && cudnn_has(p, math, format, measured[i].algorithm, choice))
+                least = measured[i].milliseconds;
+    }
+}
+
+static int cudnn_math_now(const struct nn_cudnn_conv2d *p)
+{
+    return p->context->precision == NN_FLOAT32 ? MATH_FMA : MATH_TENSOR;
+}
+
+// Where nothing can be measured, as for want of memory, those that are pinned serve. Rounding is allowed, not asked
+// for.
 static bool cudnn_choose_all(struct nn_cudnn_conv2d *p)
 {
+    if (p->context->convolutions == NN_CONVOLUTIONS_FASTEST)
+        cudnn_choose_fastest(p, cudnn_math_now(p), &p->choice[cudnn_math_now(p)]);
     for (int math = 0; math < MATHS; math++)
-        p->choice[math] = cudnn_choose(p, math);
-    if (!p->choice[MATH_TENSOR].algorithm)
+        cudnn_choose(p, math, &p->choice[math]);
+    if (!p->choice[MATH_TENSOR].found)
         p->choice[MATH_TENSOR] = p->choice[MATH_FMA];
-    return p->choice[MATH_FMA].algorithm;
+    return p->choice[MATH_FMA].found;
 }
 
 // ---- plans --------------------------------------------------------------------------------------------------------
@@ -178,7 +241,7 @@ enum ps_code nn_cudnn_plan_conv2d(struct nn_context *c, enum nn_cudnn_way way, c
 {
     struct ps_error why;
     *plan = NULL;
-    if (!cudnn_is_even(s) || nn_cudnn_check(c, &why))
+    if (c->convolutions == NN_CONVOLUTIONS_OWN || !cudnn_is_even(s) || nn_cudnn_check(c, &why))
         return PS_OK;
     const size_t filter = (size_t)s->oc * (size_t)(s->c / s->groups) * (size_t)s->kh * (size_t)s->kw * sizeof(float);
     struct nn_cudnn_conv2d *p = ps_alloc(sizeof *p);
@@ -195,11 +258,6 @@ enum ps_code nn_cudnn_plan_conv2d(struct nn_context *c, enum nn_cudnn_way way, c
     return PS_OK;
 }
 
-static int cudnn_math_now(const struct nn_cudnn_conv2d *p)
-{
-    return p->context->precision == NN_FLOAT32 ? MATH_FMA : MATH_TENSOR;
-}
-
 struct nn_cudnn_filter nn_cudnn_filter_of(const struct nn_cudnn_conv2d *p)
 {
     const int format = p->choice[cudnn_math_now(p)].format;
@@ -208,7 +266,7 @@ struct nn_cudnn_filter nn_cudnn_filter_of(const struct nn_cudnn_conv2d *p)
 
 const char *nn_cudnn_info_conv2d(const struct nn_cudnn_conv2d *p)
 {
-    return p->choice[cudnn_math_now(p)].algorithm->info;
+    return cudnn_names[p->way][p->choice[cudnn_math_now(p)].algorithm];
 }
 
 // ---- runs ---------------------------------------------------------------------------------------------------------
@@ -220,7 +278,7 @@ static cudnnStatus_t cudnn_run_way(const struct nn_cudnn_conv2d *p, const struct
     const cudnnHandle_t handle = p->context->cudnn;
     const cudnnFilterDescriptor_t f = p->filter[choice->format];
     const cudnnConvolutionDescriptor_t conv = p->conv[choice->math];
-    const int algorithm = choice->algorithm->number;
+    const int algorithm = choice->algorithm;
     float *filter = p->context->scratch;
     void *workspace = choice->workspace ? (char *)p->context->scratch + p->filter_bytes : NULL;
     switch (p->way) {

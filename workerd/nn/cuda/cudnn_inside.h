@@ -38,6 +38,9 @@
     X(cudnnSetConvolution2dDescriptor)                \
     X(cudnnSetConvolutionGroupCount)                  \
     X(cudnnSetConvolutionMathType)                    \
+    X(cudnnFindConvolutionForwardAlgorithm)           \
+    X(cudnnFindConvolutionBackwardDataAlgorithm)      \
+    X(cudnnFindConvolutionBackwardFilterAlgorithm)    \
     X(cudnnGetConvolutionForwardWorkspaceSize)        \
     X(cudnnGetConvolutionBackwardDataWorkspaceSize)   \
     X(cudnnGetConvolutionBackwardFilterWorkspaceSize) \
