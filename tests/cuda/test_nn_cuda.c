@@ -374,21 +374,24 @@ static void test_precision(void **state)
 static void test_deterministic(void **state)
 {
     (void)state;
-    float *first = NULL;
+    float *first[HOME_VARIABLES] = {NULL};
     for (uint64_t seed = 1; seed <= 5; seed++) {
         struct training t;
         double sums[4];
         begin(seed);
         training_must_open(&t, "gpu");
         training_run(&t, sums);
-        const size_t bytes = nn_model_param(t.model, 0)->count * sizeof(float);
-        if (first)
-            assert_memory_equal(first, nn_replica_param(t.replica, 0), bytes);
-        else
-            memcpy(first = ps_alloc(bytes), nn_replica_param(t.replica, 0), bytes);
+        for (size_t i = 0; i < nn_model_params(t.model); i++) {
+            const size_t bytes = nn_model_param(t.model, i)->count * sizeof(float);
+            if (first[i])
+                assert_memory_equal(first[i], nn_replica_param(t.replica, i), bytes);
+            else
+                memcpy(first[i] = ps_alloc(bytes), nn_replica_param(t.replica, i), bytes);
+        }
         training_close(&t);
     }
-    free(first);
+    for (size_t i = 0; i < HOME_VARIABLES; i++)
+        free(first[i]);
 }
 
 // ---- graphs -------------------------------------------------------------------------------------------------------

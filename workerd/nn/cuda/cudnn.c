@@ -60,6 +60,7 @@ static enum ps_code cudnn_get_handle(struct nn_context *c, struct ps_error *e)
 {
     if (cudnn_find(e))
         return e->code;
+    nn_cuda_note(c, cudaSetDevice(c->index), "it is set for a thread");
     cudnnStatus_t status = CUDNN(cudnnCreate, &c->cudnn);
     if (status == CUDNN_STATUS_SUCCESS)
         status = CUDNN(cudnnSetStream, c->cudnn, c->stream);
@@ -94,7 +95,8 @@ void nn_cudnn_note(struct nn_context *c, cudnnStatus_t status, const char *what)
     // Where the device has failed before, that is the cause.
     nn_cuda_note(c, cudaStreamSynchronize(c->stream), "what was queued on it");
     if (c->error.code == PS_OK)
-        ps_fail(&c->error, PS_INTERNAL, "%s: %s has failed: %s", c->name, what, CUDNN(cudnnGetErrorString, status));
+        ps_fail(&c->error, PS_INTERNAL, "%s: %s has failed: %s; a job with cudnn: none does without it", c->name, what,
+                CUDNN(cudnnGetErrorString, status));
 }
 
 #else

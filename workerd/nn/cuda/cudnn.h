@@ -4,13 +4,12 @@
 // loaded, where a job does without it, where the padding is uneven, where it has no algorithm for the shapes.
 //
 // What stays with own kernels, and why:
-//   pooling              cuDNN does not say which of several equal cells is the greatest, nor hands it on to the
-//                        gradient; ours is the first, as Keras's. Means have padding on one side alone, which cuDNN
-//                        lacks.
-//   batch normalization  cuDNN gives the variance with n - 1 in place of n, and otherwise 1 / sqrt(variance + epsilon),
-//                        from which a small variance cannot be had back: what our operators hand on is that with n.
-//   recurrent layers     cuDNN's know no mask but rows that end, and want all weights in one buffer of their own order,
-//                        to be packed in each step and its gradient unpacked.
+//   pooling              cuDNN does not say which of several equal cells is the greatest, nor hands its place on to the
+//                        gradient; ours is the first, as Keras's. It pads both sides alike.
+//   batch normalization  our images are NHWC, for which cuDNN's kernels of float32 are its slow ones. It hands on the
+//                        variance with n - 1 in place of n, which is none for one element; ours is that with n.
+//   recurrent layers     cuDNN knows no mask but one of rows that end, wants all weights in one buffer of its own order,
+//                        and leaves to the backward pass a buffer for which no operator of the tape has an output.
 #ifndef NN_CUDA_CUDNN_H
 #define NN_CUDA_CUDNN_H
 

@@ -241,6 +241,7 @@ enum ps_code nn_cudnn_plan_conv2d(struct nn_context *c, enum nn_cudnn_way way, c
 {
     struct ps_error why;
     *plan = NULL;
+    nn_cuda_note(c, cudaSetDevice(c->index), "it is set for a thread");
     if (c->convolutions == NN_CONVOLUTIONS_OWN || !cudnn_is_even(s) || nn_cudnn_check(c, &why))
         return PS_OK;
     const size_t filter = (size_t)s->oc * (size_t)(s->c / s->groups) * (size_t)s->kh * (size_t)s->kw * sizeof(float);
