@@ -63,7 +63,15 @@ void wk_rendezvous_fini(struct wk_rendezvous *v)
 
 // ---- who comes ----------------------------------------------------------------------------------------------------
 
-static enum ps_code rendezvous_check_job(const struct wk_rendezvous *v, const Paramserver__V1__RendezvousRequest *r,
+static bool rendezvous_has_begun(struct wk_rendezvous *v)
+{
+    pthread_mutex_lock(&v->lock);
+    const bool begun = v->session != 0;
+    pthread_mutex_unlock(&v->lock);
+    return begun;
+}
+
+static enum ps_code rendezvous_check_job(struct wk_rendezvous *v, const Paramserver__V1__RendezvousRequest *r,
                                          struct ps_error *e)
 {
     const struct wk_peers_options *o = v->options;
@@ -82,7 +90,7 @@ static enum ps_code rendezvous_check_job(const struct wk_rendezvous *v, const Pa
     if (r->rank == o->rank || r->rank >= o->workers)
         return ps_fail(e, PS_INVALID_ARGUMENT, "rank %" PRIu32 " is not one of the others of %" PRIu32 " workers",
                        r->rank, o->workers);
-    return ps_configuration_check(o->job, o->configuration, r->rank, r->configuration, e);
+    return ps_configuration_check(o->job, rendezvous_has_begun(v), o->configuration, r->rank, r->configuration, e);
 }
 
 // locked. Where who comes finds the others: here, or at another worker.
