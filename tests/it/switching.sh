@@ -142,8 +142,7 @@ ok "another one" begin sync
 with_servers=(--ps "$peers" --workers 2 --set on_existing=replace)
 for of in of-none of-sync; do
     differs="worker 1's checkpoint is $([ $of = of-none ] && echo none || echo step 9)"
-    ok "$of: workers that are mirrored" fails_with 78 "$differs" apart $of --cluster ../two.yaml --set strategy.name=multi_worker_mirrored
-    ok "sync" fails_with 78 "$differs" apart $of "${with_servers[@]}" --set strategy.name=parameter_server --set strategy.update=sync
+    ok "$of: sync" fails_with 78 "$differs" apart $of "${with_servers[@]}" --set strategy.name=parameter_server --set strategy.update=sync
     ok "async" fails_with 78 "$differs" apart $of "${with_servers[@]}" --set strategy.name=parameter_server
     ok "local_steps" fails_with 78 "$differs" apart $of "${with_servers[@]}" --set strategy.name=local_steps
 done
