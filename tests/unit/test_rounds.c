@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// workerd/strategy/rounds.c on replica 1 of 2, where workers are lost in the midst of what it adds up. The collective is
-// played here: what the other replica adds, when one is lost, and the chunk that comes late.
+// workerd/strategy/rounds.c on replica 1 of 2, where workers are lost in the midst of what it adds up. The test plays
+// the collective: what the other replica adds, when one is lost, and the chunk that comes late.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
