@@ -89,10 +89,10 @@ enum ps_code wk_collective_reform(struct wk_collective *c, bool admits, struct p
     return PS_OK;
 }
 
-enum ps_code wk_local_rule_each(const struct wk_local_rule *r, wk_array_fn visit, void *arg, struct ps_error *e)
+enum ps_code wk_local_rule_each(const struct wk_local_rule *r, wk_array_fn fn, void *arg, struct ps_error *e)
 {
     (void)r;
-    return visit(arg, variable, 1, e) ? e->code : visit(arg, slot, 1, e);
+    return fn(arg, variable, 1, e) ? e->code : fn(arg, slot, 1, e);
 }
 
 static const struct wk_env env = {.replicas = 2, .device = 1};
