@@ -58,7 +58,7 @@ static const char *const strategies_elsewhere[] = {"tpu", NULL};
 static const char *const scales[] = {"none", "linear", "sqrt", NULL};
 static const char *const cross_device_ops[] = {"auto", "nccl", "hierarchical_copy", "reduction_to_one_device", NULL};
 static const char *const communications[] = {"auto", "ring", NULL};
-static const char *const compressions[] = {"none", "bfloat16", "float16", NULL};
+static const char *const compressions[] = {"none", "bfloat16", "float16", "int8", NULL};
 static const char *const precisions[] = {"float32", "tensorfloat32", "bfloat16", NULL};
 static const char *const updates[] = {"async", "sync", "ssp", NULL};
 static const char *const placements[] = {"greedy", "round_robin", NULL};
@@ -203,7 +203,8 @@ static const struct field fields[] = {
     {"strategy.cross_device_ops", CHOICE, AT(cross_device), "auto", cross_device_ops,
      .strategies = 1 << PS_STRATEGY_MIRRORED},
     {"strategy.communication", CHOICE, AT(communication), "auto", communications, PEERS},
-    {"strategy.gradient_compression", CHOICE, AT(compression), "none", compressions, PEERS},
+    {"strategy.gradient_compression", CHOICE, AT(compression), "none", compressions,
+     PEERS | 1 << PS_STRATEGY_LOCAL_STEPS},
     {"strategy.stall_seconds", SMALL, AT(stall_seconds), "10", .min = 1, .max = 86400, PEERS, OWN},
     {"strategy.sync_batchnorm", FLAG, AT(sync_batchnorm), "false", REPLICAS | 1 << PS_STRATEGY_HYBRID},
     {"strategy.compare_every", COUNT, AT(compare_every), "0", .max = 1 << 30, REPLICAS | 1 << PS_STRATEGY_HYBRID},
@@ -754,6 +755,18 @@ static enum ps_code check_local_steps(const struct ps_yaml *root, const struct p
     return PS_OK;
 }
 
+// What is added up on its way is never in bytes. What is pushed is scaled where its size needs that.
+static enum ps_code check_compression(const struct ps_yaml *root, const struct ps_job *job, struct ps_error *e)
+{
+    const bool local = job->strategy == PS_STRATEGY_LOCAL_STEPS;
+    if (job->compression != (local ? PS_COMPRESSION_FLOAT16 : PS_COMPRESSION_INT8))
+        return PS_OK;
+    return ps_yaml_fail(
+        ps_yaml_find(root, "strategy.gradient_compression"), e,
+        "strategy.gradient_compression %s does not go with strategy.name %s: expected none, bfloat16 or %s",
+        compressions[job->compression], ps_job_strategies[job->strategy], local ? "int8" : "float16");
+}
+
 // The ps tasks have the tables alone, and the workers the rest: nobody has the norm of all gradients, or all averages.
 static enum ps_code check_hybrid(const struct ps_yaml *root, const struct ps_job *job, struct ps_error *e)
 {
@@ -794,7 +807,7 @@ static enum ps_code job_check_warm_up(const struct ps_yaml *root, const struct p
 static enum ps_code check_together(const struct ps_yaml *root, const struct ps_job *job, struct ps_error *e)
 {
     if (check_data(root, job, e) || check_local_steps(root, job, e) || check_hybrid(root, job, e) ||
-        job_check_warm_up(root, job, e))
+        check_compression(root, job, e) || job_check_warm_up(root, job, e))
         return e->code;
     return check_partitioner(root, job, e);
 }

@@ -51,7 +51,8 @@
 //                                #   memory; or the first of these that can be; reduction_to_one_device, on the
 //                                #   first GPU
 //       communication: auto      # multi_worker_mirrored, hybrid: workers of one host share memory; or ring: none do
-//       gradient_compression: none  # likewise: or bfloat16, float16: what travels from host to host
+//       gradient_compression: none  # likewise: or bfloat16, float16: what travels from host to host;
+//                                #   local_steps: or bfloat16, int8: what the ps tasks get
 //       stall_seconds: 10        # likewise: a worker that waits for others for so long says for which
 //       sync_batchnorm: false    # each BatchNormalization is by all replicas' examples, as if it were `synchronized`
 //       compare_every: 0         # steps after which replicas see whether their variables are equal, to the bit
@@ -176,7 +177,7 @@ enum ps_cross_device {
 enum ps_communication { PS_COMMUNICATION_AUTO, PS_COMMUNICATION_RING };
 enum ps_scale { PS_SCALE_NONE, PS_SCALE_LINEAR, PS_SCALE_SQRT };
 enum ps_precision { PS_PRECISION_FLOAT32, PS_PRECISION_TENSORFLOAT32, PS_PRECISION_BFLOAT16 };
-enum ps_compression { PS_COMPRESSION_NONE, PS_COMPRESSION_BFLOAT16, PS_COMPRESSION_FLOAT16 };
+enum ps_compression { PS_COMPRESSION_NONE, PS_COMPRESSION_BFLOAT16, PS_COMPRESSION_FLOAT16, PS_COMPRESSION_INT8 };
 enum ps_strategy {
     PS_STRATEGY_PARAMETER_SERVER,
     PS_STRATEGY_ONE_DEVICE,

@@ -33,6 +33,15 @@ YAML
     ok "and each applied two steps later" small "${halves[@]}" --set strategy.fragment_sync_delay=2 --set output=later.safetensors
     ok "do what the simulation does" same later.safetensors delayed.safetensors 1e-5
     ok "which is not the same as at once" differs later.safetensors halves.safetensors 1e-3
+    for compression in bfloat16 int8; do
+        ok "differences travel as $compression" small --ps 3 --set strategy.partitioner=fixed:2 \
+            --set strategy.gradient_compression=$compression --set output=as-$compression.safetensors
+        ok "do what the simulation does" same as-$compression.safetensors $compression.safetensors 2e-5
+        ok "which is not the same as whole ones" differs as-$compression.safetensors expected.safetensors 1e-4
+    done
+    ok "what bytes lose is made up for" differs as-int8.safetensors lossy.safetensors 1e-3
+    ok "they need not be cut alike" small --ps 1 --set strategy.gradient_compression=int8 --set output=whole.safetensors
+    ok "to the bit" cmp as-int8.safetensors whole.safetensors
     ok "at random late" small --ps 1 --set delay_ms=40 --set output=late.safetensors
     ok "they do the same, to the bit" cmp two.safetensors late.safetensors
 fi
@@ -91,6 +100,20 @@ print([j["bytes_moved"] for j in json.load(sys.stdin)["jobs"] if j["name"] == sy
         [ "$each" -ge $((7 * ten)) ] && [ "$each" -le $((10 * ten)) ]
     }
     ok "ten local steps move a tenth of the bytes" fewer
+    # Of what is pushed and what comes back the first half is a half, or 65/256 of it: 1 byte, and 4 for 256 elements.
+    compressed() {
+        local whole half bytes
+        whole=$(moved whole --set data.train_examples=12800 --set epochs=1 --set strategy.local_steps=10 | tail -n 1)
+        half=$(moved half --set data.train_examples=12800 --set epochs=1 --set strategy.local_steps=10 \
+            --set strategy.gradient_compression=bfloat16 | tail -n 1)
+        bytes=$(moved bytes --set data.train_examples=12800 --set epochs=1 --set strategy.local_steps=10 \
+            --set strategy.gradient_compression=int8 | tail -n 1)
+        echo "float32: $whole, bfloat16: $half, int8: $bytes"
+        # The first values, and what is pulled of them, are float32: a 40th.
+        [ $((half * 100)) -le $((whole * 78)) ] && [ $((half * 100)) -ge $((whole * 74)) ] &&
+            [ $((bytes * 100)) -le $((whole * 66)) ] && [ $((bytes * 100)) -ge $((whole * 62)) ]
+    }
+    ok "compression moves fewer bytes" compressed
 
     # A worker dies in the middle of a period, and comes back in the middle of the epoch: of 667 steps of three workers.
     long=(--set data.train_examples=64000 --set strategy.local_steps=5 --set delay_ms=100 --set epochs=1)

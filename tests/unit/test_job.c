@@ -665,6 +665,14 @@ static void local_steps_that_are_refused(void **ctx)
     refuses_set(LEAST "strategy: {name: local_steps, fragments: 2}\n", "strategy.replicas_to_aggregate=1",
                 "--set strategy.replicas_to_aggregate: strategy.replicas_to_aggregate does not go with fragments or "
                 "fragment_sync_delay");
+    refuses_set(
+        LOCAL, "strategy.gradient_compression=float16",
+        "--set strategy.gradient_compression: strategy.gradient_compression float16 does not go with strategy.name "
+        "local_steps: expected none, bfloat16 or int8");
+    refuses_set(
+        LEAST "strategy: {name: multi_worker_mirrored}\n", "strategy.gradient_compression=int8",
+        "--set strategy.gradient_compression: strategy.gradient_compression int8 does not go with strategy.name "
+        "multi_worker_mirrored: expected none, bfloat16 or float16");
     refuses_set(LOCAL, "strategy.outer_optimizer=sdg",
                 "--set strategy.outer_optimizer: strategy.outer_optimizer.name \"sdg\" is not known; did you mean "
                 "\"sgd\"?");

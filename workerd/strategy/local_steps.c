@@ -17,6 +17,9 @@
 // this worker trains so many further steps; then its weights become what has come, plus what these steps have added.
 // In the last period of a share, as at an epoch's end, all parts are exchanged at the end, and waited for.
 //
+// Differences may travel in fewer bytes (gradient_compression). What that loses of one is added to the next one of the
+// same worker. Weights come back whole, and states travel whole both ways.
+//
 // The slots of the job's optimizer stay in the worker, from one period to the next, and end with it. An epoch's end is
 // a period's end: an epoch is cut into as many equal periods as come nearest to the length that the job asks for.
 #include <inttypes.h>
@@ -95,6 +98,18 @@ static void local_steps_cut(struct local_steps *l)
     }
 }
 
+static psc_dtype local_steps_encoding(const struct ps_job *job)
+{
+    switch (job->compression) {
+    case PS_COMPRESSION_BFLOAT16:
+        return PSC_BFLOAT16;
+    case PS_COMPRESSION_INT8:
+        return PSC_SCALED_INT8;
+    default:
+        return 0;
+    }
+}
+
 // Without a delay nothing trains while a push is under way: its memory is the gradients'.
 static enum ps_code local_steps_make_home(struct local_steps *l, struct ps_error *e)
 {
@@ -107,6 +122,8 @@ static enum ps_code local_steps_make_home(struct local_steps *l, struct ps_error
     wk_home_name_buckets(s);
     if (wk_local_rule_open(&l->rule, s->env, true, e) || wk_local_rule_keep(&l->rule, e) ||
         wk_home_make_tensors(s, &l->begun, e))
+        return e->code;
+    if (local_steps_encoding(s->env->job) && wk_home_encode(s, local_steps_encoding(s->env->job), e))
         return e->code;
     s->pulled = l->begun;
     return l->delay && (wk_home_make_tensors(s, &s->pushed, e) || wk_home_make_tensors(s, &l->left, e)) ? e->code

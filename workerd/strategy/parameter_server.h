@@ -47,7 +47,11 @@ struct wk_parameter_server_state {
     psc_tensor *gradients;  // [n_trained] in the same order; of a state what the batch has
     psc_tensor *pushed;     // [n_trained] what a push sends: the gradients, or where they are added up (n_push > 1)
     psc_tensor *pulled;     // [n_trained] where a push's answer goes: the weights, or else the home's own
-    size_t *tensor;         // by the model's number of a variable: where it is in these arrays; one that is not: past n
+    // local_steps: how gradients travel, and [n_trained] what that has lost of them; NULL: a state, which travels as it
+    // is. 0 and NULL: all do.
+    psc_dtype encoding;
+    float **residual;
+    size_t *tensor;  // by the model's number of a variable: where it is in these arrays; one that is not: past n
     struct wk_bucket *bucket;
     size_t n_buckets;
     size_t *bucket_of;                 // [n_trained]
@@ -123,6 +127,8 @@ void wk_home_add_tensors(struct wk_parameter_server_state *s);
 // there is none.
 enum ps_code wk_home_make_tensors(const struct wk_parameter_server_state *s, psc_tensor **tensors, struct ps_error *e);
 void wk_home_free_tensors(const struct wk_parameter_server_state *s, psc_tensor *tensors);
+// Gradients are pushed in fewer bytes from now on. RESOURCE_EXHAUSTED: no memory for what that loses of them.
+enum ps_code wk_home_encode(struct wk_parameter_server_state *s, psc_dtype encoding, struct ps_error *e);
 // What the buckets are called in the timeline.
 void wk_home_name_buckets(struct wk_parameter_server_state *s);
 // Starts a push, or a push and a pull, of a bucket in round s->round; settle_bucket waits for it.
