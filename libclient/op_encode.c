@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients that travel encoded. A tensor is encoded in one piece, in memory of the operation's own, and its extents point
-// into that: what comes of an element does not depend on how the tensor is cut.
+// Gradients that travel encoded. A tensor is encoded in one piece, in memory of the operation's own, and its extents
+// point into that: what comes of an element does not depend on how the tensor is cut.
 #include <inttypes.h>
 #include <stdlib.h>
 

@@ -328,10 +328,10 @@ typedef struct psc_push_options {
     uint64_t examples;      // behind the mean gradient; 0 counts for nothing in a round
     bool atomic;            // psc_push: takes effect on all variables of a ps task at once; not in sync jobs
     bool refuse_nonfinite;  // a gradient with a NaN or an infinity is refused with INVALID_ARGUMENT
-    // How gradients travel: 0, as they are; or in fewer bytes, as PSC_BFLOAT16 or PSC_SCALED_INT8 (a byte for an element, and
-    // a float for 256 of them). Then residual[i] is as long as tensors[i], of float32: it is added to the gradient, and
-    // becomes what the encoding has lost of it, which is so added to the next one (error feedback). It is zeros at first.
-    // NULL: that tensor travels as it is. Not with atomic. Changed before the call returns.
+    // How gradients travel: 0, as they are; or in fewer bytes, as PSC_BFLOAT16 or PSC_SCALED_INT8 (a byte for an
+    // element, and a float for 256 of them). Then residual[i] is as long as tensors[i], of float32: it is added to the
+    // gradient, and becomes what the encoding has lost of it, which is so added to the next one (error feedback). It is
+    // zeros at first. NULL: that tensor travels as it is. Not with atomic. Changed before the call returns.
     psc_dtype encoding;
     float *const *residual;
 } psc_push_options;

@@ -110,6 +110,7 @@ struct field {
     unsigned strategies;          // those that have it; 0: all
     bool own;                     // workers of one job may differ in it
     const char *rounds_fallback;  // the fallback with strategies local_steps and hybrid; NULL: no other
+    const char *async_fallback;   // the fallback with update async; NULL: no other
 };
 
 #define AT(member) .offset = offsetof(struct ps_job, member)
@@ -196,7 +197,8 @@ static const struct field fields[] = {
     {"strategy.fragments", SMALL, AT(fragments), "1", .min = 1, .max = 64, .by = BY_UPDATE, .kinds = SYNC, LOCAL},
     {"strategy.fragment_sync_delay", SMALL, AT(fragment_delay), "0", .max = 1 << 20, .by = BY_UPDATE, .kinds = SYNC,
      LOCAL},
-    {OUTER ".name", CHOICE, AT(outer.optimizer), "sgd", .words = ps_job_optimizers, LOCAL},
+    {OUTER ".name", CHOICE, AT(outer.optimizer), "sgd", .words = ps_job_outer_optimizers, LOCAL,
+     .async_fallback = "delayed_nesterov"},
     {OUTER ".nesterov", FLAG, AT(outer.nesterov), "true", .by = BY_OUTER, .kinds = SGD, LOCAL},
     {"strategy.refuse_nonfinite", FLAG, AT(refuse_nonfinite), "false"},
     {"strategy.devices", DEVICES, AT(devices), REPLICAS},
@@ -247,7 +249,7 @@ static const struct {
 } deciders[] = {
     [BY_KIND] = {"data.kind", data_kinds, AT(data.kind)},
     [BY_OPTIMIZER] = {"optimizer.name", ps_job_optimizers, AT(optimizer)},
-    [BY_OUTER] = {OUTER ".name", ps_job_optimizers, AT(outer.optimizer)},
+    [BY_OUTER] = {OUTER ".name", ps_job_outer_optimizers, AT(outer.optimizer)},
     [BY_SCHEDULE] = {RATE ".schedule", schedules, AT(schedule.kind), PS_CONSTANT},
     [BY_UPDATE] = {"strategy.update", updates, AT(update), PS_ASYNC},
 };
@@ -504,17 +506,21 @@ static bool field_is_foreign(const struct field *f, const struct ps_job *job)
     return f->strategies && !(f->strategies & 1U << job->strategy);
 }
 
+static const char *field_fallback(const struct field *f, const struct ps_job *job)
+{
+    const bool in_rounds = job->strategy == PS_STRATEGY_LOCAL_STEPS || job->strategy == PS_STRATEGY_HYBRID;
+    if (job->update == PS_ASYNC && f->async_fallback)
+        return f->async_fallback;
+    return in_rounds && f->rounds_fallback ? f->rounds_fallback : f->fallback;
+}
+
 // A field with a value takes it, one without its default.
 static enum ps_code take_field(const struct field *f, const struct ps_yaml *root, struct ps_job *job,
                                struct ps_error *e)
 {
     const struct ps_yaml *v = ps_yaml_find(root, f->path);
-    const bool in_rounds = job->strategy == PS_STRATEGY_LOCAL_STEPS || job->strategy == PS_STRATEGY_HYBRID;
-    const struct ps_yaml fallback = {.kind = PS_YAML_SCALAR,
-                                     .source = root->source,
-                                     .line = 1,
-                                     .text =
-                                         (char *)(in_rounds && f->rounds_fallback ? f->rounds_fallback : f->fallback)};
+    const struct ps_yaml fallback = {
+        .kind = PS_YAML_SCALAR, .source = root->source, .line = 1, .text = (char *)field_fallback(f, job)};
     bool given = v && !ps_yaml_is_null(v), fits = !f->kinds || is_among(f->kinds, f, job);
     if (given && field_is_foreign(f, job))
         return ps_yaml_fail(v, e, "%s does not go with strategy.name %s", f->path, ps_job_strategies[job->strategy]);
@@ -650,16 +656,18 @@ static enum ps_code take_optimizer(const struct ps_yaml *root, struct ps_job *jo
     return PS_OK;
 }
 
-// sgd's are those of DiLoCo (Douillard et al., 2023), the others' Keras's. Where each worker's difference is applied
-// when it arrives, momentum carries all of them too far (Liu et al., 2024).
+// sgd's are those of DiLoCo (Douillard et al., 2023), and delayed_nesterov's the same; the others' are Keras's. Where
+// each worker's difference is applied when it arrives, momentum that follows each carries all of them too far (Liu et
+// al., 2024), so sgd has none there.
 static void outer_defaults(const struct ps_job *job, const char *name, const struct ps_rule *widest, double *hyper)
 {
     struct ps_error ignored;
     ps_rule_defaults(widest, hyper);
-    if (strcmp(name, "sgd") != 0)
+    const bool delayed = strcmp(name, "delayed_nesterov") == 0;
+    if (!delayed && strcmp(name, "sgd") != 0)
         return;
     ps_rule_set(widest, hyper, "learning_rate", 0.7, &ignored);
-    ps_rule_set(widest, hyper, "momentum", job->update == PS_SYNC ? 0.9 : 0, &ignored);
+    ps_rule_set(widest, hyper, "momentum", delayed || job->update == PS_SYNC ? 0.9 : 0, &ignored);
 }
 
 static enum ps_code take_outer_optimizer(const struct ps_yaml *root, struct ps_job *job, struct ps_error *e)
@@ -669,7 +677,7 @@ static enum ps_code take_outer_optimizer(const struct ps_yaml *root, struct ps_j
         return v && !ps_yaml_is_null(v)
                    ? ps_yaml_fail(v, e, "%s does not go with strategy.name %s", OUTER, ps_job_strategies[job->strategy])
                    : PS_OK;
-    const char *name = ps_job_optimizers[job->outer.optimizer];
+    const char *name = ps_job_outer_optimizers[job->outer.optimizer];
     const struct ps_rule *widest = ps_rule_for_optimizer(name, 1, false), *rule;
     double hyper[PS_RULE_MAX_HYPERS], momentum;
     outer_defaults(job, name, widest, hyper);

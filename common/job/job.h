@@ -72,9 +72,9 @@
 //       outer_optimizer:         # local_steps: what the ps tasks apply to the difference that so many steps make:
 //                                #   an optimizer without schedule; or a name
 //         name: sgd
-//         learning_rate: 0.7     # these three defaults are sgd's here; other optimizers have Keras's
-//         momentum: 0.9          # 0 with update async
-//         nesterov: true
+//         learning_rate: 0.7     # these three defaults are sgd's here; other optimizers have Keras's. With update
+//         momentum: 0.9          #   async: delayed_nesterov, 0.7 and 0.9, of delay 0: as many differences as there are
+//         nesterov: true         #   workers; and sgd's momentum is 0
 //     batch_size: 64             # per replica
 //     epochs: 1
 //     steps: 0                   # stop after so many; 0: no limit

@@ -110,7 +110,8 @@ static void decode_groups(uint64_t first, size_t n, const uint8_t *scales, const
 
 // ---- both ---------------------------------------------------------------------------------------------------------
 
-void ps_encoding_write(int dtype, uint64_t first, size_t n, const float *x, float *residual, uint8_t *scales, uint8_t *numbers)
+void ps_encoding_write(int dtype, uint64_t first, size_t n, const float *x, float *residual, uint8_t *scales,
+                       uint8_t *numbers)
 {
     if (dtype == PS_SCALED_INT8)
         encode_groups(first, n, x, residual, scales, (int8_t *)numbers);

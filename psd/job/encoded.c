@@ -40,7 +40,8 @@ static enum ps_code encoded_find(const struct psd_job *job, Paramserver__V1__Ten
     const size_t left = payload - *at, each = ps_dtype_size(x->variable->dtype);
     if (x->count > PS_MESSAGE_MAX / each)
         return ps_fail(e, PS_INVALID_ARGUMENT,
-                       "variable '%s': a gradient of %" PRIu64 " elements; a message with encoded ones brings at most %d "
+                       "variable '%s': a gradient of %" PRIu64
+                       " elements; a message with encoded ones brings at most %d "
                        "bytes as they are decoded",
                        x->variable->name, x->count, PS_MESSAGE_MAX);
     x->scales = encoded ? ps_encoding_scales(x->dtype, x->first, x->count) : 0;
@@ -84,9 +85,10 @@ static enum ps_code encoded_add(const struct encoded *x, const struct ps_slices 
     const size_t bytes = x->count * ps_dtype_size(x->variable->dtype);
     uint8_t *to;
     if (bytes > PS_MESSAGE_MAX - decoded->len)
-        return ps_fail(e, PS_INVALID_ARGUMENT,
-                       "variable '%s': with its gradient the message has %zu bytes as they are decoded, expected at most %d",
-                       x->variable->name, decoded->len + bytes, PS_MESSAGE_MAX);
+        return ps_fail(
+            e, PS_INVALID_ARGUMENT,
+            "variable '%s': with its gradient the message has %zu bytes as they are decoded, expected at most %d",
+            x->variable->name, decoded->len + bytes, PS_MESSAGE_MAX);
     if (!ps_is_encoding(x->dtype)) {
         ps_slices_add_range(decoded, payload, x->at, bytes);
     } else {
@@ -100,7 +102,7 @@ static enum ps_code encoded_add(const struct encoded *x, const struct ps_slices 
 }
 
 enum ps_code psd_decode_gradients(const struct psd_job *job, Paramserver__V1__Tensor *const *tensors, size_t n,
-                        struct ps_slices *payload, struct ps_error *e)
+                                  struct ps_slices *payload, struct ps_error *e)
 {
     struct ps_slices decoded = PS_SLICES_EMPTY;
     struct psd_feed feed = {.payload = payload};

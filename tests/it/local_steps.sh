@@ -60,6 +60,21 @@ ok "one worker that exchanges them every four" timeout 600 "$psctl" run --worker
     --set strategy.local_steps=4 --set output=four.safetensors
 ok "does as one_device" same one.safetensors four.safetensors 1e-6
 
+# async's outer optimizer. Of one worker each difference is a whole step, as in sync; of delay 4 it is a quarter of one.
+outer() { # NAME UPDATE [OUTER-OPTIMIZER]
+    timeout 600 "$psctl" run --workers 1 "${alone[@]}" --set strategy.name=local_steps --set strategy.local_steps=3 \
+        --set strategy.update="$2" --set output="$1.safetensors" ${3+--set strategy.outer_optimizer="$3"}
+}
+ok "one worker, sync" outer sync sync
+ok "one worker, async" outer async async
+ok "does the same" same sync.safetensors async.safetensors 1e-5
+ok "its momentum delayed" outer delayed async '{delay: 4}'
+ok "is not the same" differs sync.safetensors delayed.safetensors 1e-3
+ok "nor is it without" outer without async '{delay: 4, momentum: 0}'
+ok "where each is a quarter of a step" outer quarter async '{name: sgd, learning_rate: 0.175}'
+ok "it is that" same quarter.safetensors without.safetensors 1e-5
+ok "with momentum it is more" differs quarter.safetensors delayed.safetensors 1e-4
+
 # ---- with standing servers ----------------------------------------------------------------------------------------
 
 peers=unix:$scratch/p0,unix:$scratch/p1

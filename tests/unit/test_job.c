@@ -637,7 +637,11 @@ static void local_steps_have_an_outer_optimizer(void **ctx)
     assert_int_equal(PS_SYNC, j->update);
     ps_job_free(j);
     check_outer("seed=1", "nesterov", 0.7, 0.9);
-    check_outer("strategy.update=async", "sgd", 0.7, 0);
+    check_outer("strategy.update=async", "delayed_nesterov", 0.7, 0.9);
+    check_outer("strategy={name: local_steps, update: async, outer_optimizer: {delay: 8, momentum: 0.5}}",
+                "delayed_nesterov", 0.7, 0.5);
+    check_outer("strategy={name: local_steps, update: async, outer_optimizer: sgd}", "sgd", 0.7, 0);
+    check_outer("strategy.outer_optimizer=Delayed_Nesterov", "delayed_nesterov", 0.7, 0.9);
     check_outer("strategy.outer_optimizer=SGD", "nesterov", 0.7, 0.9);
     check_outer("strategy.outer_optimizer.nesterov=false", "momentum", 0.7, 0.9);
     check_outer("strategy.outer_optimizer={lr: 1, momentum: 0}", "sgd", 1, 0);
@@ -676,6 +680,13 @@ static void local_steps_that_are_refused(void **ctx)
     refuses_set(LOCAL, "strategy.outer_optimizer=sdg",
                 "--set strategy.outer_optimizer: strategy.outer_optimizer.name \"sdg\" is not known; did you mean "
                 "\"sgd\"?");
+    refuses_set(LOCAL, "optimizer=delayed_nesterov",
+                "--set optimizer: optimizer.name must be sgd, adam, adamw, rmsprop, adagrad, adadelta, nadam, adamax, "
+                "lion or ftrl, not \"delayed_nesterov\"");
+    refuses_set(
+        LOCAL, "strategy.outer_optimizer={name: delayed_nesterov, delay: 1.5}",
+        "--set strategy.outer_optimizer: strategy.outer_optimizer delayed_nesterov: delay of rule delayed_nesterov "
+        "is 1.5; it must be a whole number");
     refuses_set(LOCAL, "strategy.outer_optimizer={momentun: 0.5}",
                 "--set strategy.outer_optimizer: strategy.outer_optimizer sgd: rule momentum has no \"momentun\"; did "
                 "you mean \"momentum\"?");
