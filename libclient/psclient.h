@@ -224,7 +224,7 @@ typedef struct psc_declaration {
     const psc_variable *variables;
     size_t n_variables;
     // assign_add, sgd, momentum, nesterov, adagrad, adadelta, rmsprop, rmsprop_momentum, rmsprop_centered, adam, adamw,
-    // adam_amsgrad, adamw_amsgrad, nadam, adamax, lion, ftrl, ema
+    // adam_amsgrad, adamw_amsgrad, nadam, adamax, lion, ftrl, delayed_nesterov, ema
     const char *rule;
     const psc_hyper *hypers;  // those not named have Keras's defaults
     size_t n_hypers;
@@ -232,6 +232,7 @@ typedef struct psc_declaration {
     const char *partitioner;         // "none", "fixed:N", "min_bytes:B", "max_bytes:B"; NULL: none
     const psc_schedule *schedule;    // of learning_rate; NULL: none
     uint32_t replicas_to_aggregate;  // sync: gradients that close a round, the others being backup; 0: all
+    uint32_t grace_ms;               // with that: a round that has them waits so long for the others
 } psc_declaration;
 
 // Declares the job's variables on all ps tasks; by the chief alone. *resumed (may be NULL): their values were kept

@@ -193,6 +193,7 @@ static const struct field fields[] = {
     {"strategy.staleness", SMALL, AT(staleness), .max = 1 << 20, .by = BY_UPDATE, .kinds = SSP, .required = SSP, STEPS},
     {"strategy.replicas_to_aggregate", SMALL, AT(replicas_to_aggregate), "0", .max = PS_MAX_WORKERS, .by = BY_UPDATE,
      .kinds = SYNC, SERVERS},
+    {"strategy.grace_seconds", REAL, AT(grace_seconds), "0", .by = BY_UPDATE, .kinds = SYNC, SERVERS},
     {"strategy.local_steps", SMALL, AT(local_steps), "50", .min = 1, .max = 1 << 20, LOCAL},
     {"strategy.fragments", SMALL, AT(fragments), "1", .min = 1, .max = 64, .by = BY_UPDATE, .kinds = SYNC, LOCAL},
     {"strategy.fragment_sync_delay", SMALL, AT(fragment_delay), "0", .max = 1 << 20, .by = BY_UPDATE, .kinds = SYNC,
@@ -763,6 +764,19 @@ static enum ps_code check_local_steps(const struct ps_yaml *root, const struct p
     return PS_OK;
 }
 
+// For whom, where all are waited for?
+static enum ps_code job_check_grace(const struct ps_yaml *root, const struct ps_job *job, struct ps_error *e)
+{
+    static const char path[] = "strategy.grace_seconds";
+    const struct ps_yaml *v = ps_yaml_find(root, path);
+    if (!(job->grace_seconds >= 0 && job->grace_seconds <= 86400))
+        return ps_yaml_expected(v, path, e, "a number from 0 to 86400");
+    if (job->grace_seconds > 0 && !job->replicas_to_aggregate)
+        return ps_yaml_fail(v, e, "%s goes with strategy.replicas_to_aggregate alone: all workers are waited for",
+                            path);
+    return PS_OK;
+}
+
 // What is added up on its way is never in bytes. What is pushed is scaled where its size needs that.
 static enum ps_code check_compression(const struct ps_yaml *root, const struct ps_job *job, struct ps_error *e)
 {
@@ -815,7 +829,7 @@ static enum ps_code job_check_warm_up(const struct ps_yaml *root, const struct p
 static enum ps_code check_together(const struct ps_yaml *root, const struct ps_job *job, struct ps_error *e)
 {
     if (check_data(root, job, e) || check_local_steps(root, job, e) || check_hybrid(root, job, e) ||
-        check_compression(root, job, e) || job_check_warm_up(root, job, e))
+        check_compression(root, job, e) || job_check_grace(root, job, e) || job_check_warm_up(root, job, e))
         return e->code;
     return check_partitioner(root, job, e);
 }

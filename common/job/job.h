@@ -61,6 +61,7 @@
 //       n_push: 1                # async: push every so many steps
 //       staleness: N             # ssp, required: steps that a worker may be ahead of the slowest
 //       replicas_to_aggregate: 0 # sync: gradients that close a round; 0: of all workers
+//       grace_seconds: 0         # and so long it waits for the others then
 //       refuse_nonfinite: false  # a gradient with a NaN or an infinity is an error
 //       placement: greedy        # or round_robin
 //       partitioner: none        # or fixed:N, min_bytes:B, max_bytes:B
@@ -264,6 +265,7 @@ struct ps_job {
     int n_fetch, n_push;        // async, else 0
     int staleness;              // ssp, else 0
     int replicas_to_aggregate;  // sync; 0: all
+    double grace_seconds;       // for those beyond them
     bool refuse_nonfinite;
     int stall_seconds;                // multi_worker_mirrored, hybrid, else 0
     int cross_device;                 // enum ps_cross_device

@@ -76,8 +76,8 @@ struct ps_rule {
 };
 
 // assign_add; sgd, momentum, nesterov, adagrad, adadelta, rmsprop, rmsprop_momentum, rmsprop_centered, adam, adamw,
-// adam_amsgrad, adamw_amsgrad, nadam, adamax, lion, ftrl; delayed_nesterov, which is not Keras's; ema. NULL: no such rule. Keras's Adafactor, Lamb and Muon are
-// not among them: what they do to an element depends on a whole variable.
+// adam_amsgrad, adamw_amsgrad, nadam, adamax, lion, ftrl; delayed_nesterov, which is not Keras's; ema. NULL: no such
+// rule. Keras's Adafactor, Lamb and Muon are not among them: what they do to an element depends on a whole variable.
 const struct ps_rule *ps_rule_find(const char *name);
 // The i-th rule, NULL past the last.
 const struct ps_rule *ps_rule_at(int i);

@@ -44,6 +44,15 @@ YAML
     ok "to the bit" cmp as-int8.safetensors whole.safetensors
     ok "at random late" small --ps 1 --set delay_ms=40 --set output=late.safetensors
     ok "they do the same, to the bit" cmp two.safetensors late.safetensors
+    quorum() { # NAME QUORUM GRACE
+        small --ps 2 --set delay_ms=60 --set strategy.replicas_to_aggregate="$2" --set strategy.grace_seconds="$3" \
+            --set output="$1.safetensors"
+    }
+    ok "a quorum of both" quorum both 2 0
+    ok "a quorum of one, which waits for the other" quorum waits 1 60
+    ok "does the same, to the bit" cmp both.safetensors waits.safetensors
+    ok "a quorum of one, which waits for nobody" quorum hurries 1 0
+    ok "does not: a difference that comes late is dropped" differs both.safetensors hurries.safetensors 1e-3
 fi
 
 alone=("$examples/conv/sync.yaml" --set data.train_examples=1000 --set data.test_examples=64 --set epochs=2
@@ -182,6 +191,8 @@ for update in sync async; do
     ok "$update: epochs shorter than a period" short --set strategy.update=$update --set strategy.local_steps=500 --set epochs=3
 done
 ok "backup workers" short --set strategy.replicas_to_aggregate=2 --set strategy.local_steps=4 --set epochs=3 --set delay_ms=20
+ok "and a time of grace for the others" short --set strategy.replicas_to_aggregate=2 --set strategy.grace_seconds=0.02 \
+    --set strategy.local_steps=4 --set epochs=3 --set delay_ms=20
 ok "a checkpoint in the middle of a period" short --set strategy.local_steps=5 --set steps=12 \
     --set 'callbacks=[{name: checkpoint, path: c-%d.safetensors, every_steps: 3}]'
 cat >constrained.json <<'JSON'

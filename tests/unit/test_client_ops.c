@@ -1116,7 +1116,8 @@ static void test_declaration_is_reported(void **state)
                          .hypers = &rate,
                          .n_hypers = 1,
                          .schedule = &schedule,
-                         .replicas_to_aggregate = 2};
+                         .replicas_to_aggregate = 2,
+                         .grace_ms = 250};
     struct bench *b = bench_new(PSC_STREAM);
     psc_options options = worker_options(b);
     struct outcome o = {0};
@@ -1146,6 +1147,7 @@ static void test_declaration_is_reported(void **state)
     assert_int_equal(r->schedule->n_values, 3);
     assert_true(r->schedule->values[2] == 0.001 && r->schedule->warmup_initial == 0.5);
     assert_int_equal(r->replicas_to_aggregate, 2);
+    assert_int_equal(r->grace_ms, 250);
     assert_int_equal(r->staleness, 3);
     assert_int_equal(r->n_hypers, 1);
     assert_string_equal(r->variables[5]->rule, "sgd");

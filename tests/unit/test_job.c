@@ -677,6 +677,14 @@ static void local_steps_that_are_refused(void **ctx)
         LEAST "strategy: {name: multi_worker_mirrored}\n", "strategy.gradient_compression=int8",
         "--set strategy.gradient_compression: strategy.gradient_compression int8 does not go with strategy.name "
         "multi_worker_mirrored: expected none, bfloat16 or float16");
+    refuses_set(
+        LOCAL, "strategy.grace_seconds=2",
+        "--set strategy.grace_seconds: strategy.grace_seconds goes with strategy.replicas_to_aggregate alone: all "
+        "workers are waited for");
+    refuses_set(LEAST "strategy: {name: local_steps, replicas_to_aggregate: 2}\n", "strategy.grace_seconds=-1",
+                "--set strategy.grace_seconds: strategy.grace_seconds must be a number from 0 to 86400, not \"-1\"");
+    refuses_set(LEAST "strategy: {name: local_steps, update: async}\n", "strategy.grace_seconds=2",
+                "--set strategy.grace_seconds: strategy.grace_seconds does not go with strategy.update async");
     refuses_set(LOCAL, "strategy.outer_optimizer=sdg",
                 "--set strategy.outer_optimizer: strategy.outer_optimizer.name \"sdg\" is not known; did you mean "
                 "\"sgd\"?");

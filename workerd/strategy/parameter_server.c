@@ -89,6 +89,7 @@ static enum ps_code strategy_declare(struct wk_parameter_server_state *s, bool *
         .n_hypers = outer ? outer->n_hypers : job->n_hypers,
         .schedule = from->kind == PS_SCHEDULE_NONE ? NULL : &schedule,
         .replicas_to_aggregate = (uint32_t)job->replicas_to_aggregate,
+        .grace_ms = (uint32_t)(job->grace_seconds * 1000 + 0.5),
     };
     psc_hyper *hypers = ps_alloc(d.n_hypers * sizeof *hypers);
     for (size_t i = 0; i < d.n_hypers; i++)
