@@ -55,6 +55,34 @@ YAML
     ok "does not: a difference that comes late is dropped" differs both.safetensors hurries.safetensors 1e-3
 fi
 
+# ---- checkpoints --------------------------------------------------------------------------------------------------
+
+if [ -n "${PYTHON3:-}" ]; then
+    # Without slots of their own workers go on as if they had not ended: with the outer optimizer's, and its steps.
+    kept() { # NAME EPOCHS OUTER-OPTIMIZER ARGUMENT ...
+        local name=$1 epochs=$2 outer=$3
+        shift 3
+        small --ps 2 --set strategy.partitioner=fixed:2 --set optimizer="{name: sgd, learning_rate: 0.05}" \
+            --set strategy.outer_optimizer="$outer" --set epochs="$epochs" --set output="$name.safetensors" "$@"
+    }
+    for outer in '{name: sgd}' '{name: adam, learning_rate: 0.01}' '{name: delayed_nesterov, delay: 4}' \
+        '{name: sgd, gradient_accumulation_steps: 3}'; do
+        rm -rf kept
+        writes='callbacks=[{name: checkpoint, path: kept, keep: 1}]'
+        ok "outer optimizer $outer: six epochs" kept whole 6 "$outer"
+        ok "three" kept part 3 "$outer" --set "$writes"
+        ok "and three more" kept more 6 "$outer" --set "$writes" --resume
+        ok "are the six, to the bit" cmp whole.safetensors more.safetensors
+    done
+    rm -rf kept
+    async=(--workers 1 --set strategy.update=async)
+    ok "a worker in async: six epochs" kept whole 6 '{delay: 4}' "${async[@]}"
+    ok "three" kept part 3 '{delay: 4}' "${async[@]}" --set "$writes"
+    ok "and three more" kept more 6 '{delay: 4}' "${async[@]}" --set "$writes" --resume
+    ok "are the six, to the bit" cmp whole.safetensors more.safetensors
+    ok "another outer optimizer begins anew" kept other 7 adagrad --set "$writes" --resume
+fi
+
 alone=("$examples/conv/sync.yaml" --set data.train_examples=1000 --set data.test_examples=64 --set epochs=2
     --set optimizer="{name: adam, learning_rate: 0.001}")
 takes_all=(--set strategy.name=local_steps --set strategy.local_steps=1

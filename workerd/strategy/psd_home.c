@@ -550,17 +550,21 @@ static enum ps_code home_save(void *state, struct wk_checkpoint *to, struct ps_e
     return wk_psd_save(s, to, e);
 }
 
-// The version with which it goes on is the same for all: none trains before all know it.
-static enum ps_code home_load(void *state, const struct wk_checkpoint *from, uint64_t epoch, uint64_t first,
-                              uint64_t step, struct ps_error *e)
+enum ps_code wk_home_pull_loaded(struct wk_parameter_server_state *s, struct ps_error *e)
 {
-    struct wk_parameter_server_state *s = state;
-    if (wk_psd_load(s, from, true, epoch, first, step, e))
-        return e->code;
     home_pull_buckets(s);
     if (home_settle_buckets(s, e))
         return e->code;
     s->loaded_version = s->version;
+    return PS_OK;
+}
+
+static enum ps_code home_load(void *state, const struct wk_checkpoint *from, uint64_t epoch, uint64_t first,
+                              uint64_t step, struct ps_error *e)
+{
+    struct wk_parameter_server_state *s = state;
+    if (wk_psd_load(s, from, epoch, first, step, e) || wk_home_pull_loaded(s, e))
+        return e->code;
     home_set_rate(s, json_real_value(json_object_get(from->json, "learning_rate")));
     if (s->env->rank == 0 && s->env->job->schedule.kind == PS_SCHEDULE_NONE && home_tell_rate(s, e))
         return e->code;
