@@ -184,6 +184,7 @@ ok "to the bit" cmp whole.safetensors resumed.safetensors
 
 # Mistakes.
 ok "a device is there once" fails_with 65 "cpu:1 is there twice" mirrored x 1 --set strategy.devices="[cpu:1,cpu:1]"
+ok "by any name" fails_with 65 "cuda:0 is there twice" mirrored x 1 --set strategy.devices="[gpu:0,cuda:0]"
 ok "a device is of a kind" fails_with 65 "must be a device, as in cpu:0, of kind cpu or gpu" mirrored x 1 --set strategy.devices="[tpu:1]"
 ok "there is one" fails_with 65 "the list is empty: expected a device for each replica" mirrored x 1 --set strategy.devices="[]"
 ok "one that is not there is named" fails_with 78 "device gpu:1: there is no CUDA module /nowhere" \

@@ -47,6 +47,8 @@ static json_t *resume_figures_json(const struct wk_figures *f)
 static enum ps_code resume_fill(const struct wk_run *run, struct wk_checkpoint *c, struct ps_error *e)
 {
     const struct wk_history *h = &run->history;
+    if (nn_replica_fetch(run->env.replica, e))
+        return e->code;
     for (size_t i = 0; i < nn_model_params(run->env.model); i++) {
         const struct nn_param *p = nn_model_param(run->env.model, i);
         wk_checkpoint_put(c, NULL, p->name, p->shape, p->rank, nn_replica_param(run->env.replica, i));
@@ -65,7 +67,7 @@ static enum ps_code resume_fill(const struct wk_run *run, struct wk_checkpoint *
     if (run->strategy->home->save(run->state, c, e))
         return e->code;
     wk_callbacks_save(run->callbacks, c);
-    return PS_OK;
+    return nn_replica_fetch(run->env.replica, e);  // of the slots
 }
 
 enum ps_code wk_resume_save(struct wk_run *run, const char *path, struct ps_error *e)
