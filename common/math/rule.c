@@ -90,9 +90,9 @@ static void nesterov_apply(const double *hyper, const struct ps_rule_args *a)
 
 enum { DELAYED_MOMENTUM = PS_HYPER_OWN, DELAYED_DELAY, DELAYED_ACTIVATION };
 
-// Nesterov's momentum for gradients that come one by one from workers that do not wait for each other (Liu et al., arXiv
-// 2401.09135, algorithm 3: there beta, N and c). Each moves the weights by its N-th part, at once; momentum follows the
-// mean of N gradients, and moves the weights with the last of them, or by its part c with each:
+// Nesterov's momentum for gradients that come one by one from workers that do not wait for each other (Liu et al.,
+// arXiv 2401.09135, algorithm 3: there beta, N and c). Each moves the weights by its N-th part, at once; momentum
+// follows the mean of N gradients, and moves the weights with the last of them, or by its part c with each:
 //
 //     sum += g
 //     step a multiple of N:  m = beta m + sum / N,  sum = 0,  w -= rate ((1 - c N + c) beta m + g / N)

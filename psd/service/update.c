@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Put, AssignAdd, AssignSub, Push, PushPull: check the request -> decode its gradients -> locate its blocks -> check rounds -> reserve all that
-// it needs -> apply block by block -> (PushPull: wait for the round, pin) -> reply. An atomic update is staged instead
-// (psd/job/staging.h), and applied when all of it has come. Everything is validated and reserved before anything is
-// applied; from then on nothing is refused.
+// Put, AssignAdd, AssignSub, Push, PushPull: check the request -> decode its gradients -> locate its blocks -> check
+// rounds -> reserve all that it needs -> apply block by block -> (PushPull: wait for the round, pin) -> reply. An
+// atomic update is staged instead (psd/job/staging.h), and applied when all of it has come. Everything is validated and
+// reserved before anything is applied; from then on nothing is refused.
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

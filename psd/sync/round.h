@@ -2,9 +2,10 @@
 //
 // One partition's round: its state, its sum and its application. A round is complete when the whole gradients of enough
 // of its members are in: of all, or of the first replicas_to_aggregate *different* ones, and then either of all others
-// too, or the time of grace has passed since there were enough. It counts a set of ranks, never requests. Once it is complete its contributors do not change: what comes for it later is STALE, and a member
-// that leaves has contributed. The update is sum(n_i g_i) / sum(n_i), added in rank order whatever the order of
-// arrival, so the bits do not depend on timing, on the number of threads or on the number of tasks.
+// too, or the time of grace has passed since there were enough. It counts a set of ranks, never requests. Once it is
+// complete its contributors do not change: what comes for it later is STALE, and a member that leaves has contributed.
+// The update is sum(n_i g_i) / sum(n_i), added in rank order whatever the order of arrival, so the bits do not depend
+// on timing, on the number of threads or on the number of tasks.
 //
 //         add (last block of a gradient)        not held        clipped by a norm          total known            all blocks
 //   OPEN ------------------------------> COMPLETE ------> SQUARING -----------> AWAITING ------------> APPLYING -----> OPEN

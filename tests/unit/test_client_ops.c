@@ -1146,9 +1146,7 @@ static void test_declaration_is_reported(void **state)
     assert_int_equal(r->schedule->boundaries[1], 200);
     assert_int_equal(r->schedule->n_values, 3);
     assert_true(r->schedule->values[2] == 0.001 && r->schedule->warmup_initial == 0.5);
-    assert_int_equal(r->replicas_to_aggregate, 2);
-    assert_int_equal(r->grace_ms, 250);
-    assert_int_equal(r->staleness, 3);
+    assert_true(r->replicas_to_aggregate == 2 && r->grace_ms == 250 && r->staleness == 3);
     assert_int_equal(r->n_hypers, 1);
     assert_string_equal(r->variables[5]->rule, "sgd");
     assert_true(r->variables[5]->n_hypers == 1 && r->variables[5]->hypers[0]->value == 0.5);

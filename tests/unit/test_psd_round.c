@@ -98,6 +98,30 @@ static void test_first_of_several(void **state)
     cluster_close(&c);
 }
 
+// One of the two that were enough leaves, and with it the time of the others; its gradient counts all the same.
+static void grace_of_too_few(void)
+{
+    struct cluster c;
+    const struct variable w = {"w", 20, 1};
+    cluster_open(&c, 1, 4, MEMORY, &w, 1);
+    c.declare.replicas_to_aggregate = 2;
+    c.declare.grace_ms = 500;
+    job_hyper(&c, "learning_rate", 1);
+    cluster_start(&c);
+    assert_queued(push(&c, 0, 0, 1, 3), 1);
+    assert_queued(push(&c, 1, 0, 1, 3), 1);
+    settle(&c, 200);
+    leave(&c, 0);
+    settle(&c, 1000);
+    assert_true(read_first(&c, 0) == 0);
+    assert_queued(push(&c, 2, 0, 1, 6), 1);
+    settle(&c, 400);
+    assert_true(read_first(&c, 0) == 0);
+    settle(&c, 200);
+    assert_true(read_first(&c, 0) == -4);
+    cluster_close(&c);
+}
+
 // A round that has enough waits for the third so long and no longer; all there are close it at once.
 static void test_grace(void **state)
 {
@@ -132,31 +156,7 @@ static void test_grace(void **state)
     settle(&c, 100);
     assert_true(read_first(&c, 0) == -11);
     cluster_close(&c);
-}
-
-// One of the two that were enough leaves, and with it the time of the others; its gradient counts all the same.
-static void test_grace_of_too_few(void **state)
-{
-    struct cluster c;
-    const struct variable w = {"w", 20, 1};
-    (void)state;
-    cluster_open(&c, 1, 4, MEMORY, &w, 1);
-    c.declare.replicas_to_aggregate = 2;
-    c.declare.grace_ms = 500;
-    job_hyper(&c, "learning_rate", 1);
-    cluster_start(&c);
-    assert_queued(push(&c, 0, 0, 1, 3), 1);
-    assert_queued(push(&c, 1, 0, 1, 3), 1);
-    settle(&c, 200);
-    leave(&c, 0);
-    settle(&c, 1000);
-    assert_true(read_first(&c, 0) == 0);
-    assert_queued(push(&c, 2, 0, 1, 6), 1);
-    settle(&c, 400);
-    assert_true(read_first(&c, 0) == 0);
-    settle(&c, 200);
-    assert_true(read_first(&c, 0) == -4);
-    cluster_close(&c);
+    grace_of_too_few();
 }
 
 static struct pushed push_examples(struct cluster *c, uint32_t rank, uint64_t first, uint64_t count, uint64_t examples,
@@ -2146,7 +2146,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_first_of_several),
         cmocka_unit_test(test_grace),
-        cmocka_unit_test(test_grace_of_too_few),
         cmocka_unit_test(test_examples_do_not_wrap),
         cmocka_unit_test(test_examples_of_a_gradient),
         cmocka_unit_test(test_rank_order),

@@ -20,9 +20,9 @@
 // Differences may travel in fewer bytes (gradient_compression). What that loses of one is added to the next one of the
 // same worker. Weights come back whole, and states travel whole both ways.
 //
-// The slots of the job's optimizer stay in the worker, from one period to the next, and end with it; a checkpoint has those
-// of the worker that writes it, with which all go on, and those of the outer rule. An epoch's end is
-// a period's end: an epoch is cut into as many equal periods as come nearest to the length that the job asks for.
+// The slots of the job's optimizer stay in the worker, from one period to the next, and end with it; a checkpoint has
+// those of the worker that writes it, with which all go on, and those of the outer rule. An epoch's end is a period's
+// end: an epoch is cut into as many equal periods as come nearest to the length that the job asks for.
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -416,8 +416,7 @@ static enum ps_code local_steps_load(void *state, const struct wk_checkpoint *fr
     struct local_steps *l = state;
     if (wk_local_rule_load(&l->rule, from, e) || wk_psd_load(&l->server, from, epoch, first, step, e))
         return e->code;
-    local_steps_fetch(l);
-    if (wk_home_pull_loaded(&l->server, e))
+    if (local_steps_fetch(l, e) || wk_home_pull_loaded(&l->server, e))
         return e->code;
     l->last_step = step;
     return wk_psd_barrier(&l->server, "checkpoint taken", e);
