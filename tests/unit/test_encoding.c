@@ -149,5 +149,6 @@ int main(void)
         cmocka_unit_test(test_halves), cmocka_unit_test(test_bytes),       cmocka_unit_test(test_feedback),
         cmocka_unit_test(test_cut),    cmocka_unit_test(test_odd_numbers), cmocka_unit_test(test_small_numbers),
     };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
