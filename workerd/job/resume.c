@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/hash.h"
 #include "workerd/job/callback.h"
 #include "workerd/strategy/configuration.h"
 
@@ -235,6 +236,21 @@ enum ps_code wk_resume_load(struct wk_run *run, const char *path, struct ps_erro
     enum ps_code code = resume_take(run, &c, e);
     wk_checkpoint_free(&c);
     return code;
+}
+
+// All that a training has seen is in the object.
+char *wk_resume_describe(const char *path, struct ps_error *e)
+{
+    struct wk_checkpoint c;
+    if (wk_checkpoint_read(&c, path, e))
+        return NULL;
+    char *object = json_dumps(c.json, JSON_COMPACT | JSON_SORT_KEYS);
+    char *text =
+        ps_printf("step %" JSON_INTEGER_FORMAT ", %016" PRIx64, json_integer_value(json_object_get(c.json, "step")),
+                  ps_hash(PS_HASH_SEED, object, strlen(object)));
+    free(object);
+    wk_checkpoint_free(&c);
+    return text;
 }
 
 // ---- the files ----------------------------------------------------------------------------------------------------

@@ -512,11 +512,13 @@ static enum ps_code mirrored_refresh(void *state, struct ps_error *e)
     return PS_OK;
 }
 
-// Every replica has the weights; that of rank 0 writes them.
+// Every replica has the weights.
 static enum ps_code mirrored_salvage(void *state, struct ps_error *e)
 {
-    const struct mirrored *s = state;
-    return wk_rounds_rank(&s->rounds) == 0 ? PS_OK : ps_fail(e, PS_NOT_FOUND, "replica 0 writes the weights");
+    const struct wk_env *env = ((const struct mirrored *)state)->env;
+    return env->device == 0 && wk_collective_leads(env->collective)
+               ? PS_OK
+               : ps_fail(e, PS_NOT_FOUND, "another replica writes the weights, or other workers train on");
 }
 
 // ---- checkpoints, the learning rate -------------------------------------------------------------------------------
