@@ -460,3 +460,19 @@ ok "one goes on, one begins anew" says 'replica 1 has other variables, or is at 
 ok "both say so" says 'replica 1 has other variables, or is at another step' log1
 cp -r host0/kept host1/
 ok "both go on" both --resume "${own[@]}"
+
+# Callbacks that find other rates: that of the first worker holds for all.
+worker() { # RANK ARGUMENT ...
+    local rank=$1
+    shift
+    exec timeout 100 "$workerd" --quiet --job "$job" --cluster two.yaml --rank "$rank" "${two[@]}" --set epochs=5 --set batch_size=24 \
+        --set strategy.compare_every=1 --set output="$scratch/of$rank.safetensors" "$@" >"log$rank" 2>&1
+}
+plateau='callbacks=[{name: reduce_lr_on_plateau, monitor: loss, patience: 1, min_delta: 100}]'
+(worker 1 --set callbacks=[]) &
+ok "callbacks of worker 0 alone" eval '(worker 0 --set "$plateau")'
+ok "worker 1 follows" wait $!
+ok "at a lower rate" says 'the learning rate is reduced' log0
+(worker 1 --set "$plateau") &
+ok "callbacks of worker 1 alone" eval '(worker 0 --set callbacks=[])'
+ok "worker 1 stays with worker 0" wait $!

@@ -96,6 +96,16 @@ for update in async ssp; do
     ok "and have pushed 40 more" test "$(iterations now)" = 60
 done
 
+# In the middle of a period, whose end nobody has reached: all of it is trained again.
+alone() { timeout 100 "$workerd" "${common[@]}" --ps "$peers" --workers 1 --set on_existing=replace --set strategy.name=local_steps \
+    --set strategy.local_steps=10 --set batch_size=64 --set epochs=2 --summary alone.json --set "$(kept alone)" "$@"; }
+every='every_steps: 4, keep: 10'
+ok "local_steps" alone
+rm alone/softmax-0000000016.safetensors alone/softmax-0000000020.safetensors
+ok "goes on from step 12 of 20" alone --resume
+ok "and trains ten steps" grep -q '"steps": 22' alone.json
+every='keep: 1' epochs=1 steps=0
+
 # A signal: what the servers have by then, slots and iterations too, is what the training goes on with.
 one_server() { # in the foreground timeout passes a signal on once: a second one would end workerd at once
     exec timeout --foreground 200 "$workerd" "${common[@]}" --ps "$peers" --workers 1 --rank 0 --set strategy.name=parameter_server \

@@ -9,7 +9,7 @@
 
 // Where each is in the array: after these flags and counts come the stage and the epoch of each worker (0: it is not in
 // it), then the sums of the training, then those of the validation.
-enum { EPOCH_FINISHED, EPOCH_STOP, EPOCH_STEERS, EPOCH_FINAL, EPOCH_EVALUATED, EPOCH_HEAD };
+enum { EPOCH_FINISHED, EPOCH_STOP, EPOCH_STEERS, EPOCH_FINAL, EPOCH_EVALUATED, EPOCH_RATE, EPOCH_HEAD };
 
 enum epoch_stage { EPOCH_FIGURES = 1, EPOCH_VALIDATION, EPOCH_DECISION, EPOCH_STAGES };
 
@@ -152,6 +152,15 @@ enum ps_code wk_epoch_look(struct wk_run *run, struct wk_epoch *p, struct ps_err
 
 // ---- decide -------------------------------------------------------------------------------------------------------
 
+// Replicas that stay equal go on at the leader's rate: the callbacks of one that has come back, or of another job file,
+// may have found another one.
+static void epoch_take_rate(struct wk_run *run, const struct wk_epoch *p)
+{
+    const struct wk_home *home = run->strategy->home;
+    if (run->env.collective && home->rate(run->state) != p->sums[EPOCH_RATE])
+        home->set_rate(run->state, p->sums[EPOCH_RATE]);
+}
+
 // Where who was to tell the rate is gone, another one tells it again.
 enum ps_code wk_epoch_decide(struct wk_run *run, struct wk_epoch *p, struct ps_error *e)
 {
@@ -162,12 +171,15 @@ enum ps_code wk_epoch_decide(struct wk_run *run, struct wk_epoch *p, struct ps_e
         return PS_OK;
     do {
         leader = p->leader;
-        if (leader == run->env.replica_rank && !p->follows && home->tell_rate && home->tell_rate(run->state, e))
+        const bool leads = leader == run->env.replica_rank && !p->follows;
+        if (leads && home->tell_rate && home->tell_rate(run->state, e))
             return e->code;
         epoch_clear(run, p);
+        p->sums[EPOCH_RATE] = leads && run->env.collective ? home->rate(run->state) : 0;
         if (epoch_sum(run, p, EPOCH_DECISION, &furthest, e))
             return e->code;
     } while (epoch_said_by(p, leader) == 0);
+    epoch_take_rate(run, p);
     return PS_OK;
 }
 
