@@ -21,6 +21,7 @@ libemulator_la_SOURCES = tests/cuda/emulator.h \
 	tests/cuda/kernel.cc tests/cuda/kernel.h tests/cuda/launch.cc \
 	tests/cuda/memory.cc tests/cuda/memory.h \
 	tests/cuda/nccl.cc tests/cuda/nccl.h \
+	tests/cuda/ranks.cc tests/cuda/ranks.h \
 	tests/cuda/report.cc tests/cuda/report.h \
 	tests/cuda/runtime.cc tests/cuda/runtime.h \
 	tests/cuda/shadow.cc tests/cuda/shadow.h \
