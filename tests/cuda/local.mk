@@ -107,8 +107,8 @@ check_PROGRAMS += tests/cuda/workerd
 tests_cuda_workerd_SOURCES = $(workerd_workerd_SOURCES) tests/cuda/loaded.c
 nodist_EXTRA_tests_cuda_workerd_SOURCES = tests/cuda/linked_as.cc
 tests_cuda_workerd_LDADD = $(nn_cuda_watched) $(workerd_workerd_LDADD) libemulator.la
-TESTS += tests/cuda/workerd.sh
-EXTRA_DIST += tests/cuda/workerd.sh
+TESTS += tests/cuda/workerd.sh tests/cuda/workers.sh
+EXTRA_DIST += tests/cuda/workerd.sh tests/cuda/workers.sh
 else
 TESTS += tests/cuda/skipped.sh
 endif
