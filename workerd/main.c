@@ -398,6 +398,14 @@ static void workerd_synchronize(const struct wk_run *run, struct nn_model *model
                 layer, run->strategy->name);
 }
 
+// NCCL listens, too, by itself: where this worker may not be reached from other hosts, on the loopback interface.
+// Before there are threads.
+static void workerd_keep_nccl_inside(const struct options *o)
+{
+    if (!o->insecure)
+        setenv("NCCL_SOCKET_IFNAME", "=lo", 0);
+}
+
 static enum ps_code workerd_train(struct wk_run *run, struct ps_job *job, const struct options *o,
                                   const struct wk_place *place, struct nn_model **model, struct ps_error *e)
 {
@@ -408,7 +416,7 @@ static enum ps_code workerd_train(struct wk_run *run, struct ps_job *job, const 
                   .addresses = (const char *const *)place->cluster.worker,
                   .workers = place->workers,
                   .min_workers = run->env.min_workers,
-                  .shares_memory = job->communication == PS_COMMUNICATION_AUTO,
+                  .shares_memory = job->communication != PS_COMMUNICATION_RING,
                   .insecure = o->insecure,
                   .timeout = (uint64_t)job->timeout * PS_SECOND,
                   .patience = (uint64_t)job->stall_seconds * PS_SECOND,
@@ -422,6 +430,7 @@ static enum ps_code workerd_train(struct wk_run *run, struct ps_job *job, const 
                        "--profile is of one replica where strategy %s has several: expected one worker and one device",
                        run->strategy->name);
     take_place(run, o);
+    workerd_keep_nccl_inside(o);
     run->timeline = o->timeline ? wk_timeline_path(o->timeline, run->env.rank) : NULL;
     if (workerd_prepare(run, model, e) || workerd_scale_rate(run, job, e))
         return e->code;

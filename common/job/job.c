@@ -57,7 +57,7 @@ const char *const ps_job_strategies[] = {"parameter_server", "one_device",      
 static const char *const strategies_elsewhere[] = {"tpu", NULL};
 static const char *const scales[] = {"none", "linear", "sqrt", NULL};
 static const char *const cross_device_ops[] = {"auto", "nccl", "hierarchical_copy", "reduction_to_one_device", NULL};
-static const char *const communications[] = {"auto", "ring", NULL};
+static const char *const communications[] = {"auto", "ring", "nccl", NULL};
 static const char *const compressions[] = {"none", "bfloat16", "float16", "int8", NULL};
 static const char *const precisions[] = {"float32", "tensorfloat32", "bfloat16", NULL};
 static const char *const cudnns[] = {"deterministic", "fastest", "none", NULL};
@@ -814,6 +814,24 @@ static enum ps_code check_hybrid(const struct ps_yaml *root, const struct ps_job
     return PS_OK;
 }
 
+// NCCL adds up what lies on the GPUs, in float32, and all of it.
+static enum ps_code job_check_communication(const struct ps_yaml *root, const struct ps_job *job, struct ps_error *e)
+{
+    const struct ps_yaml *v = ps_yaml_find(root, "strategy.communication");
+    if (job->communication != PS_COMMUNICATION_NCCL)
+        return PS_OK;
+    if (job->strategy == PS_STRATEGY_HYBRID)
+        return ps_yaml_fail(v, e,
+                            "strategy.communication nccl does not go with strategy.name hybrid: expected auto or "
+                            "ring");
+    if (job->compression != PS_COMPRESSION_NONE)
+        return ps_yaml_fail(ps_yaml_find(root, "strategy.gradient_compression"), e,
+                            "strategy.gradient_compression %s does not go with strategy.communication nccl: expected "
+                            "none",
+                            compressions[job->compression]);
+    return PS_OK;
+}
+
 static enum ps_code job_check_warm_up(const struct ps_yaml *root, const struct ps_job *job, struct ps_error *e)
 {
     static const char path[] = "optimizer.warmup_epochs";
@@ -831,7 +849,8 @@ static enum ps_code job_check_warm_up(const struct ps_yaml *root, const struct p
 static enum ps_code check_together(const struct ps_yaml *root, const struct ps_job *job, struct ps_error *e)
 {
     if (check_data(root, job, e) || check_local_steps(root, job, e) || check_hybrid(root, job, e) ||
-        check_compression(root, job, e) || job_check_grace(root, job, e) || job_check_warm_up(root, job, e))
+        check_compression(root, job, e) || job_check_grace(root, job, e) || job_check_communication(root, job, e) ||
+        job_check_warm_up(root, job, e))
         return e->code;
     return check_partitioner(root, job, e);
 }

@@ -50,7 +50,9 @@
 //       cross_device_ops: auto   # mirrored: nccl, GPUs add up among themselves; hierarchical_copy, in the host's
 //                                #   memory; or the first of these that can be; reduction_to_one_device, on the
 //                                #   first GPU
-//       communication: auto      # multi_worker_mirrored, hybrid: workers of one host share memory; or ring: none do
+//       communication: auto      # multi_worker_mirrored, hybrid: workers of one host share memory; or ring: none do;
+//                                #   multi_worker_mirrored: or nccl, all GPUs of all workers add up among themselves,
+//                                #   as they do with auto where they can
 //       gradient_compression: none  # likewise: or bfloat16, float16: what travels from host to host;
 //                                #   local_steps: or bfloat16, int8: what the ps tasks get
 //       stall_seconds: 10        # likewise: a worker that waits for others for so long says for which
@@ -176,7 +178,7 @@ enum ps_cross_device {
     PS_CROSS_DEVICE_HIERARCHICAL_COPY,
     PS_CROSS_DEVICE_REDUCTION_TO_ONE_DEVICE
 };
-enum ps_communication { PS_COMMUNICATION_AUTO, PS_COMMUNICATION_RING };
+enum ps_communication { PS_COMMUNICATION_AUTO, PS_COMMUNICATION_RING, PS_COMMUNICATION_NCCL };
 enum ps_scale { PS_SCALE_NONE, PS_SCALE_LINEAR, PS_SCALE_SQRT };
 enum ps_precision { PS_PRECISION_FLOAT32, PS_PRECISION_TENSORFLOAT32, PS_PRECISION_BFLOAT16 };
 enum ps_cudnn { PS_CUDNN_DETERMINISTIC, PS_CUDNN_FASTEST, PS_CUDNN_NONE };

@@ -54,6 +54,7 @@ struct emu_config {
     unsigned without;           // what cuDNN lacks: enum emu_lack
     uint64_t thread_accesses;   // of memory, by a thread of a kernel between two waits; 0: 2^24
     uint64_t patience;          // operations that may end while a collective waits for a rank; 0: 10,000
+    uint64_t patience_ms;       // for how long one waits for a rank of another process; 0: a minute
 };
 
 // Ends what was there, takes back all memory and starts anew. All handles and pointers of before are invalid.

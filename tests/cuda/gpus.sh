@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # mirrored on the first two GPUs of a machine, and on four where it has them (make check-gpu): it trains what one of them
-# does with the whole batch, the same bytes in each run, and the replicas are equal at every step.
+# does with the whole batch, the same bytes in each run, and the replicas are equal at every step. So do two workers of a
+# GPU each.
 . "$top_srcdir/tests/it/lib.sh" || exit 1
 cd "$scratch" || exit 1
 workerd=${WORKERD:-$workerd}
@@ -42,3 +43,20 @@ for n_gpus in $both; do
     ok "alike" same one host
     rm -f nccl.safetensors again.safetensors first.safetensors host.safetensors
 done
+printf 'worker: ["%s", "%s"]\n' "unix:$scratch/0" "unix:$scratch/1" >two.yaml
+workers() { # OUTPUT: two, each of which sees a GPU of its own
+    local output=$1 got=0 rank pid=()
+    for rank in 0 1; do
+        CUDA_VISIBLE_DEVICES=$rank trains "$output" --cluster two.yaml --rank $rank --set device=gpu --set batch_size=32 \
+            --set strategy.name=multi_worker_mirrored --set strategy.compare_every=1 --set strategy.communication=nccl \
+            2>"workers$rank.log" &
+        pid[$rank]=$!
+    done
+    for rank in 0 1; do wait "${pid[$rank]}" || got=1; done
+    tail -n 3 workers?.log
+    return $got
+}
+ok "two workers, by NCCL" workers nccl
+ok "alike" same one nccl
+ok "again" workers again
+ok "to the bit" cmp nccl.safetensors again.safetensors

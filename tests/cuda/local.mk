@@ -21,6 +21,7 @@ libemulator_la_SOURCES = tests/cuda/emulator.h \
 	tests/cuda/kernel.cc tests/cuda/kernel.h tests/cuda/launch.cc \
 	tests/cuda/memory.cc tests/cuda/memory.h \
 	tests/cuda/nccl.cc tests/cuda/nccl.h \
+	tests/cuda/ranks.cc tests/cuda/ranks.h \
 	tests/cuda/report.cc tests/cuda/report.h \
 	tests/cuda/runtime.cc tests/cuda/runtime.h \
 	tests/cuda/shadow.cc tests/cuda/shadow.h \
@@ -106,8 +107,8 @@ check_PROGRAMS += tests/cuda/workerd
 tests_cuda_workerd_SOURCES = $(workerd_workerd_SOURCES) tests/cuda/loaded.c
 nodist_EXTRA_tests_cuda_workerd_SOURCES = tests/cuda/linked_as.cc
 tests_cuda_workerd_LDADD = $(nn_cuda_watched) $(workerd_workerd_LDADD) libemulator.la
-TESTS += tests/cuda/workerd.sh
-EXTRA_DIST += tests/cuda/workerd.sh
+TESTS += tests/cuda/workerd.sh tests/cuda/workers.sh
+EXTRA_DIST += tests/cuda/workerd.sh tests/cuda/workers.sh
 else
 TESTS += tests/cuda/skipped.sh
 endif

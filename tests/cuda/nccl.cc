@@ -2,8 +2,10 @@
 #include "tests/cuda/nccl.h"
 #include "tests/cuda/graph.h"
 #include "tests/cuda/include/nccl.h"
+#include "tests/cuda/ranks.h"
 #include "tests/cuda/touch.h"
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <stdio.h>
 #include <thread>
@@ -41,11 +43,20 @@ struct emu_collective {
     size_t came = 0;
     bool moved = false;  // the data
     uint64_t since;      // emu_steps when the first one came
+    // Of several processes: that of the n-th rank; whether all have come.
+    std::vector<std::vector<char>> sent;
+    bool complete = false;
+    size_t ended = 0;        // of this process's ranks
+    bool published = false;  // to the others, at this time
+    std::chrono::steady_clock::time_point published_at;
 };
 
 struct collective_group {
-    std::vector<ncclComm_t> ranks;
+    std::vector<ncclComm_t> ranks;  // of this process; NULL: it has not joined, or is another one's
     std::vector<std::shared_ptr<emu_collective>> collectives;
+    emu_ranks *shared;
+    bool abroad;  // all have joined, some of them elsewhere
+    size_t over;  // so many collectives are, at this process's ranks
 };
 
 struct ncclComm {
@@ -59,11 +70,11 @@ struct ncclComm {
     emu_place made;
     bool destroyed, aborted;
     bool broken;  // as its other ranks
+    bool waits;   // its calls do, for other ranks
 };
 
 static std::map<std::string, std::unique_ptr<collective_group>> groups;
 static std::vector<std::unique_ptr<ncclComm>> comms;
-static uint64_t ids;
 static uint64_t asked;     // calls of collectives
 static uint64_t complete;  // collectives to which all ranks came
 static thread_local int group_depth;
@@ -72,6 +83,7 @@ void emu_collectives_reset()
 {
     groups.clear();
     comms.clear();
+    emu_ranks_reset();
     asked = complete = 0;
 }
 
@@ -254,6 +266,115 @@ static void collective_move(emu_collective *c)
             collective_result(*c, from, i, (char *)emu_memory_alias(c->ranks[i].call.receive));
 }
 
+// ---- ranks of other processes --------------------------------------------------------------------------------------
+
+static bool group_is_here(const collective_group &group)
+{
+    return std::all_of(group.ranks.begin(), group.ranks.end(), [](ncclComm_t comm) { return comm; });
+}
+
+static bool group_is_abroad(collective_group *group)
+{
+    group->abroad = group->abroad || (!group_is_here(*group) && emu_ranks_complete(group->shared));
+    return group->abroad;
+}
+
+static std::string abroad_text(const emu_rank_call &call, int rank)
+{
+    return emu_format("%s of %zu elements of %zu bytes (%s, rank %d)", kind_names[call.kind], (size_t)call.count,
+                      type_size((ncclDataType_t)call.type), call.at, rank);
+}
+
+static bool abroad_same(const emu_rank_call &a, const emu_rank_call &b)
+{
+    return a.kind == b.kind && a.type == b.type && a.op == b.op && a.root == b.root && a.count == b.count;
+}
+
+// Tells the others this rank's call, with its data.
+static bool abroad_call(emu_collective &c, const collective_call &call, uint32_t task)
+{
+    emu_rank_call own = {call.kind, call.type, call.op, call.root, call.count, call_send_size(call), ""};
+    snprintf(own.at, sizeof own.at, "%s", emu_place_text(call.at).c_str());
+    emu_ranks *shared = call.comm->group->shared;
+    if (emu_ranks_has_called(shared, call.comm->rank, c.number))
+        return true;
+    if (!emu_touch_range(call.send, own.bytes, EMU_READ, task) ||
+        !emu_ranks_call(shared, call.comm->rank, c.number, own, emu_memory_alias(call.send)))
+        return false;
+    c.published = true;
+    c.published_at = std::chrono::steady_clock::now();
+    return true;
+}
+
+// Every rank has called: the same?
+static bool abroad_alike(const emu_collective &c, const collective_call &own)
+{
+    const collective_group *group = own.comm->group;
+    const emu_rank_call mine = emu_ranks_call_of(group->shared, own.comm->rank, c.number);
+    for (int rank = 0; rank < (int)group->ranks.size(); rank++) {
+        const emu_rank_call other = emu_ranks_call_of(group->shared, rank, c.number);
+        if (abroad_same(mine, other))
+            continue;
+        emu_fail(abroad_text(mine, own.comm->rank) + " meets " + abroad_text(other, rank) +
+                 emu_format(" as call %zu of the communicator: expected the same call, size, type, operation and root "
+                            "on every rank",
+                            c.number));
+        return false;
+    }
+    return true;
+}
+
+static bool abroad_fetch(emu_collective *c, const collective_call &call)
+{
+    const collective_group *group = call.comm->group;
+    c->sent.resize(group->ranks.size());
+    for (int rank = 0; rank < (int)group->ranks.size(); rank++)
+        if (!emu_ranks_data(group->shared, rank, c->number, &c->sent[(size_t)rank]))
+            return false;
+    return true;
+}
+
+static void collective_break(collective_group *group);
+
+// Have all ranks called, so that this one's operation may end?
+static bool abroad_ready(const emu_operation &operation, ncclComm_t comm)
+{
+    emu_collective *c = operation.collective.get();
+    const collective_call &call = c->ranks[(size_t)comm->rank].call;
+    if (comm->broken || !abroad_call(*c, call, operation.task))
+        return false;
+    for (int rank = 0; rank < (int)comm->group->ranks.size(); rank++)
+        if (!emu_ranks_has_called(comm->group->shared, rank, c->number))
+            return false;
+    if (!c->complete) {
+        if (!abroad_alike(*c, call) || !abroad_fetch(c, call))
+            return false;
+        c->complete = true;
+        collective_break(comm->group);
+    }
+    return !comm->broken;
+}
+
+static void abroad_move(const emu_operation &operation, ncclComm_t comm)
+{
+    emu_collective *c = operation.collective.get();
+    const collective_call &call = c->ranks[(size_t)comm->rank].call;
+    rank_inputs from;
+    for (auto &data : c->sent)
+        from.push_back(data.data());
+    emu_count()->collectives++;
+    if (!emu_touch_range(call.receive, call_receive_size(call), EMU_WRITE, operation.task))
+        return;
+    if (call_receive_size(call))
+        collective_result(*c, from, (size_t)comm->rank, (char *)emu_memory_alias(call.receive));
+    emu_ranks_take(comm->group->shared, comm->rank, c->number);
+    collective_group *group = comm->group;
+    if (++c->ended == (size_t)std::count_if(group->ranks.begin(), group->ranks.end(), [](ncclComm_t r) { return r; })) {
+        c->sent.clear();
+        group->over = std::max(group->over, c->number);
+    }
+}
+
 // ---- meeting -------------------------------------------------------------------------------------------------------
 
 static std::string call_text(const collective_call &call)
@@ -296,7 +417,8 @@ static void collective_break(collective_group *group)
     if (++complete != emu_config_now().break_collective)
         return;
     for (ncclComm_t comm : group->ranks)
-        comm->broken = true;
+        if (comm)
+            comm->broken = true;
 }
 
 static void collective_queue(const collective_call &call, const emu_operation_ref &operation)
@@ -333,6 +455,8 @@ static bool collective_ready(const emu_operation &operation, ncclComm_t comm)
     const emu_collective &c = *operation.collective;
     if (c.moved || comm->aborted)
         return true;
+    if (group_is_abroad(comm->group))
+        return abroad_ready(operation, comm);
     return c.came == c.ranks.size() && !comm->broken &&
            std::all_of(c.ranks.begin(), c.ranks.end(),
                        [](const emu_collective::rank_call &rank) { return operation_at_head(rank.operation.lock()); });
@@ -340,7 +464,11 @@ static bool collective_ready(const emu_operation &operation, ncclComm_t comm)
 
 static void collective_run(const emu_operation &operation, ncclComm_t comm)
 {
-    if (!operation.collective->moved && !comm->aborted)
+    if (operation.collective->moved || comm->aborted)
+        return;
+    if (comm->group->abroad)
+        abroad_move(operation, comm);
+    else
         collective_move(operation.collective.get());
 }
 
@@ -379,6 +507,7 @@ static ncclResult_t collective_add(collective_call call, cudaStream_t stream)
     comm->thread = emu_thread_me();
     comm->last = call.at;
     comm->last_call = name;
+    emu_ranks_note(comm->group->shared, comm->rank, emu_format("%s (%s)", name, emu_place_text(call.at).c_str()));
     if (comm_is_absent(comm))
         return ncclSuccess;
     call.grouped = group_depth > 0;
@@ -421,7 +550,7 @@ template <class F> static bool collectives_find_missing(F found)
 {
     for (auto &group : groups)
         for (auto &c : group.second->collectives)
-            for (size_t i = 0; collective_waits(*c) && i < c->ranks.size(); i++)
+            for (size_t i = 0; !group.second->abroad && collective_waits(*c) && i < c->ranks.size(); i++)
                 if (!c->ranks[i].came && found(*c, *group.second, i))
                     return true;
     return false;
@@ -447,8 +576,59 @@ bool emu_collectives_stuck(std::string *sentence)
     return false;
 }
 
+// Those of several processes wait for as long as time passes, not operations: a call, and for which rank.
+static bool collective_is_late_abroad(const collective_group &group, const emu_collective &c, std::string *sentence)
+{
+    const auto waited = std::chrono::steady_clock::now() - c.published_at;
+    if (!c.published || waited <= std::chrono::milliseconds(emu_config_now().patience_ms))
+        return false;
+    for (auto &own : c.ranks)
+        if (own.came && sentence->empty())
+            *sentence = call_text(own.call) + emu_format(", call %zu of the communicator, waits for ", c.number);
+    for (int rank = 0; rank < (int)group.ranks.size(); rank++) {
+        if (group.ranks[(size_t)rank] || emu_ranks_has_called(group.shared, rank, c.number))
+            continue;
+        *sentence += emu_ranks_text(group.shared, rank) + ": expected it to call the same";
+        return true;
+    }
+    *sentence += "data of a rank whose process has ended, or is slow";
+    return true;
+}
+
+static bool collective_waits_abroad(const emu_collective &c)
+{
+    return std::any_of(c.ranks.begin(), c.ranks.end(), [](const emu_collective::rank_call &rank) {
+        return rank.came && rank.call.comm->group->abroad && !rank.call.comm->aborted && !rank.operation.expired();
+    });
+}
+
+template <class F> static bool collectives_find_abroad(F found)
+{
+    for (auto &group : groups)
+        for (size_t i = group.second->over; group.second->abroad && i < group.second->collectives.size(); i++) {
+            const emu_collective &c = *group.second->collectives[i];
+            if (collective_waits_abroad(c) && found(c, *group.second))
+                return true;
+        }
+    return false;
+}
+
+bool emu_collectives_abroad()
+{
+    return collectives_find_abroad([](const emu_collective &, const collective_group &) { return true; });
+}
+
+static bool collectives_are_late_abroad(std::string *sentence)
+{
+    return collectives_find_abroad([sentence](const emu_collective &c, const collective_group &group) {
+        return collective_is_late_abroad(group, c, sentence);
+    });
+}
+
 bool emu_collectives_late(std::string *sentence)
 {
+    if (emu_config_now().patience != UINT64_MAX && collectives_are_late_abroad(sentence))
+        return true;
     return collectives_find_missing([sentence](const emu_collective &c, const collective_group &group, size_t rank) {
         if (emu_steps() - c.since <= emu_config_now().patience)
             return false;
@@ -483,21 +663,33 @@ ncclResult_t ncclGetVersion(int *version)
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 {
     emu_entry entry;
-    memset(id, 0, sizeof *id);
-    snprintf(id->internal, sizeof id->internal, "emulated %zu", (size_t)++ids);
-    return ncclSuccess;
+    return emu_ranks_name(id->internal, sizeof id->internal) ? ncclSuccess : ncclSystemError;
+}
+
+// NULL: no process has made it.
+static collective_group *group_find(const ncclUniqueId &id, int ranks)
+{
+    const std::string name(id.internal, sizeof id.internal);
+    emu_ranks *shared = emu_ranks_open(name);
+    if (!shared)
+        return NULL;
+    auto &group = groups[name];
+    if (!group) {
+        group.reset(new collective_group{});
+        group->ranks.resize((size_t)ranks);
+        group->shared = shared;
+    }
+    return group.get();
 }
 
 ncclResult_t emu_ncclCommInitRank(emu_place at, ncclComm_t *comm, int ranks, ncclUniqueId id, int rank)
 {
     emu_entry entry;
-    if (ranks < 1 || rank < 0 || rank >= ranks)
+    if (ranks < 1 || rank < 0 || rank >= ranks || ranks > EMU_RANKS_MAX)
         return ncclInvalidArgument;
-    auto &group = groups[std::string(id.internal, sizeof id.internal)];
-    if (!group) {
-        group.reset(new collective_group);
-        group->ranks.resize((size_t)ranks);
-    }
+    collective_group *group = group_find(id, ranks);
+    if (!group)
+        return ncclSystemError;
     if (group->ranks.size() != (size_t)ranks || group->ranks[(size_t)rank]) {
         ncclComm_t other = *std::find_if(group->ranks.begin(), group->ranks.end(), [](ncclComm_t c) { return c; });
         other = group->ranks.size() == (size_t)ranks ? group->ranks[(size_t)rank] : other;
@@ -508,11 +700,34 @@ ncclResult_t emu_ncclCommInitRank(emu_place at, ncclComm_t *comm, int ranks, ncc
             emu_place_text(other->made).c_str()));
         return ncclInvalidUsage;
     }
-    comms.emplace_back(new ncclComm{group.get(), rank, emu_device_now(), 0, 0, emu_thread_me(), at, "ncclCommInitRank",
-                                    at, false, false, false});
+    if (!emu_ranks_join(group->shared, rank, ranks)) {
+        emu_fail(emu_format("ncclCommInitRank (%s) joins as rank %d of %d, and so did %s: expected each rank once, and "
+                            "one number of ranks",
+                            emu_place_text(at).c_str(), rank, ranks, emu_ranks_text(group->shared, rank).c_str()));
+        return ncclInvalidUsage;
+    }
+    emu_ranks_note(group->shared, rank, emu_format("ncclCommInitRank (%s)", emu_place_text(at).c_str()));
+    comms.emplace_back(new ncclComm{group, rank, emu_device_now(), 0, 0, emu_thread_me(), at, "ncclCommInitRank", at,
+                                    false, false, false, false});
     *comm = group->ranks[(size_t)rank] = comms.back().get();
     emu_changed();
     return ncclSuccess;
+}
+
+static bool comm_has_met(ncclComm_t comm)
+{
+    return !comm->waits || group_is_here(*comm->group) || group_is_abroad(comm->group);
+}
+
+ncclResult_t emu_ncclCommInitRankConfig(emu_place at, ncclComm_t *comm, int ranks, ncclUniqueId id, int rank,
+                                        ncclConfig_t *config)
+{
+    emu_entry entry;
+    ncclResult_t result = emu_ncclCommInitRank(at, comm, ranks, id, rank);
+    if (result != ncclSuccess)
+        return result;
+    (*comm)->waits = !config->blocking;
+    return comm_has_met(*comm) ? ncclSuccess : ncclInProgress;
 }
 
 ncclResult_t emu_ncclCommInitAll(emu_place at, ncclComm_t *made, int ranks, const int *devices)
@@ -538,6 +753,7 @@ ncclResult_t emu_ncclCommDestroy(emu_place at, ncclComm_t comm)
     comm->destroyed = true;
     comm->last = at;
     comm->last_call = "ncclCommDestroy";
+    emu_ranks_note(comm->group->shared, comm->rank, emu_format("ncclCommDestroy (%s)", emu_place_text(at).c_str()));
     emu_changed();
     return ncclSuccess;
 }
@@ -546,14 +762,26 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
     emu_entry entry;
     comm->destroyed = comm->aborted = true;
+    emu_ranks_note(comm->group->shared, comm->rank, "ncclCommAbort");
     emu_changed();
     return ncclSuccess;
+}
+
+// The end of another rank's process is seen, or it is not and its collectives wait: as by NCCL it depends, here on the
+// seed.
+static bool comm_sees_end(ncclComm_t comm)
+{
+    return emu_config_now().seed % 2 && emu_ranks_one_is_gone(comm->group->shared);
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error)
 {
     emu_entry entry;
-    *error = emu_failed() ? ncclInternalError : comm->broken ? ncclRemoteError : ncclSuccess;
+    comm->broken = comm->broken || comm_sees_end(comm);
+    *error = emu_failed()         ? ncclInternalError
+             : comm->broken       ? ncclRemoteError
+             : comm_has_met(comm) ? ncclSuccess
+                                  : ncclInProgress;
     return ncclSuccess;
 }
 

@@ -43,9 +43,10 @@ bool emu_entry_wait()
 {
     emu_memory_close();
     std::unique_lock<std::mutex> held(lock, std::adopt_lock);
-    bool came = changed.wait_for(held, std::chrono::seconds(60)) == std::cv_status::no_timeout;
+    const bool abroad = emu_collectives_abroad();
+    bool came = changed.wait_for(held, std::chrono::milliseconds(abroad ? 1 : 60000)) == std::cv_status::no_timeout;
     held.release();
-    return came;
+    return came || abroad;
 }
 
 void emu_changed()
@@ -122,6 +123,8 @@ void emu_reset(const struct emu_config *wanted)
         config.device_memory = (size_t)1 << 30;
     if (!config.patience)
         config.patience = 10000;
+    if (!config.patience_ms)
+        config.patience_ms = 60000;
     if (!config.thread_accesses)
         config.thread_accesses = 1 << 24;
     memset(&counts, 0, sizeof counts);

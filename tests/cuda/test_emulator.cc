@@ -6,6 +6,8 @@
 #include "tests/cuda/emulator.h"
 #include "tests/cuda/examples.h"
 #include "tests/cuda/include/cuda_runtime.h"
+#include "tests/cuda/include/nccl.h"
+#include <math.h>
 #include <set>
 #include <signal.h>
 #include <stdio.h>
@@ -13,6 +15,7 @@
 #include <string.h>
 #include <string>
 #include <sys/wait.h>
+#include <unistd.h>
 
 static int point, bad;
 
@@ -178,6 +181,182 @@ static void test_unwatched()
     emu_on_error(NULL, NULL);
 }
 
+// ---- ranks of two processes ----------------------------------------------------------------------------------------
+
+// Each process is a rank, with a GPU of its own: this program, and this program started once more.
+enum { NUMBERS = 1000, SUMS = 7 };
+
+struct two_ranks {
+    int rank;
+    float *x, here[NUMBERS];
+    cudaStream_t stream;
+    ncclComm_t comm;
+};
+
+static bool ranks_begin(struct two_ranks *r, const ncclUniqueId &id)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclResult_t state;
+    config.blocking = 0;
+    for (int i = 0; i < NUMBERS; i++)
+        r->here[i] = (float)(i + r->rank);
+    cudaStreamCreateWithFlags(&r->stream, cudaStreamNonBlocking);
+    cudaMalloc(&r->x, sizeof r->here);
+    cudaMemcpyAsync(r->x, r->here, sizeof r->here, cudaMemcpyHostToDevice, r->stream);
+    ncclCommInitRankConfig(&r->comm, 2, id, r->rank, &config);
+    while (ncclCommGetAsyncError(r->comm, &state) == ncclSuccess && state == ncclInProgress)
+        usleep(100);
+    return state == ncclSuccess;
+}
+
+static const char *ranks_end(struct two_ranks *r, const char *wrong)
+{
+    ncclCommAbort(r->comm);
+    cudaStreamSynchronize(r->stream);
+    cudaStreamDestroy(r->stream);
+    cudaFree(r->x);
+    return wrong ? wrong : "";
+}
+
+static void ranks_add(struct two_ranks *r, size_t n)
+{
+    ncclAllReduce(r->x, r->x, n, ncclFloat32, ncclSum, r->comm, r->stream);
+}
+
+// More sums than a rank may be ahead of the other.
+static const char *ranks_add_up(struct two_ranks *r)
+{
+    for (int k = 0; k < SUMS; k++)
+        ranks_add(r, NUMBERS);
+    cudaMemcpyAsync(r->here, r->x, sizeof r->here, cudaMemcpyDeviceToHost, r->stream);
+    cudaStreamSynchronize(r->stream);
+    for (int i = 0; i < NUMBERS; i++)
+        if (r->here[i] != ldexpf((float)(2 * i + 1), SUMS - 1))
+            return "the sum is wrong";
+    return NULL;
+}
+
+static const char *ranks_differ(struct two_ranks *r)
+{
+    ranks_add(r, NUMBERS);
+    if (r->rank == 0)
+        ranks_add(r, NUMBERS - 1);
+    else
+        ncclBroadcast(r->x, r->x, NUMBERS, ncclFloat32, 0, r->comm, r->stream);
+    cudaStreamSynchronize(r->stream);
+    return NULL;
+}
+
+static const char *ranks_one_is_late(struct two_ranks *r)
+{
+    ranks_add(r, NUMBERS);
+    if (r->rank == 0)
+        ranks_add(r, NUMBERS);
+    cudaStreamSynchronize(r->stream);
+    while (r->rank == 1 && fgetc(stdin) != EOF)  // the other process's data go with it
+        ;
+    return NULL;
+}
+
+// With a seed that is odd its end is seen; else its rank is waited for.
+static const char *ranks_one_is_killed(struct two_ranks *r, uint64_t seed)
+{
+    ncclResult_t state = ncclSuccess;
+    if (r->rank == 1)
+        _exit(0);
+    ranks_add(r, NUMBERS);
+    for (int i = 0; i < 2000 && state == ncclSuccess; i++) {
+        usleep(100);
+        if (cudaStreamQuery(r->stream) != cudaErrorNotReady)
+            return "the sum has ended";
+        ncclCommGetAsyncError(r->comm, &state);
+    }
+    return state == (seed % 2 ? ncclRemoteError : ncclSuccess) ? NULL : "its end is seen with other seeds";
+}
+
+static std::string ranks_run(int rank, int what, uint64_t seed, const ncclUniqueId &id)
+{
+    struct two_ranks r = {};
+    r.rank = rank;
+    if (!ranks_begin(&r, id))
+        return ranks_end(&r, what == 3 && seed % 2 ? NULL : "they have not met");
+    const char *wrong = what == 0   ? ranks_add_up(&r)
+                        : what == 1 ? ranks_differ(&r)
+                        : what == 2 ? ranks_one_is_late(&r)
+                                    : ranks_one_is_killed(&r, seed);
+    return ranks_end(&r, wrong);
+}
+
+static void ranks_reset(int what, uint64_t seed)
+{
+    struct emu_config config = {};
+    config.seed = seed;
+    config.patience_ms = what == 2 ? 200 : 0;
+    emu_reset(&config);
+}
+
+// What both say.
+static std::string ranks_of_two_processes(const char *program, int what, uint64_t seed)
+{
+    char said[1000] = "";
+    int until[2];
+    ncclUniqueId id;
+    if (pipe(until) != 0)
+        return "there is no pipe";
+    ranks_reset(what, seed);
+    ncclGetUniqueId(&id);
+    std::string command = "exec '" + std::string(program) + "' rank " + std::to_string(what) + " " +
+                          std::to_string(seed) + " '" + id.internal + "' 2>&1 <&" + std::to_string(until[0]) + " " +
+                          std::to_string(until[1]) + ">&-";
+    FILE *child = popen(command.c_str(), "r");
+    std::string wrong = ranks_run(0, what, seed, id);
+    close(until[0]);
+    close(until[1]);
+    if (emu_error())
+        wrong += emu_error();
+    while (child && fgets(said, sizeof said, child))
+        wrong += said;
+    if (child)
+        pclose(child);
+    return wrong;
+}
+
+static int ranks_other(char **argv)
+{
+    ncclUniqueId id = {};
+    snprintf(id.internal, sizeof id.internal, "%s", argv[4]);
+    ranks_reset(atoi(argv[2]), strtoull(argv[3], NULL, 10));
+    std::string wrong = ranks_run(1, atoi(argv[2]), strtoull(argv[3], NULL, 10), id);
+    printf("%s%s", wrong.c_str(), emu_error() ? emu_error() : "");
+    return 0;
+}
+
+static const struct {
+    const char *name, *says[2];  // nothing else
+} ranks_tests[] = {
+    {"ranks of two processes add up", {"", ""}},
+    {"found: ranks of two processes call collectives in different order", {"expected the same call", "ncclBroadcast"}},
+    {"found: a rank of another process never comes", {"waits for rank 1 of process", "expected it to call the same"}},
+    {"the end of another rank's process", {"", ""}},
+};
+enum { RANKS_TESTS = sizeof ranks_tests / sizeof *ranks_tests };
+
+static void test_ranks(const char *program, uint64_t seeds)
+{
+    emu_on_error(ignore, NULL);
+    for (int what = 0; what < RANKS_TESTS; what++) {
+        std::string wrong;
+        for (uint64_t seed = 1; seed <= 2 + seeds / 50 && wrong.empty(); seed++) {
+            std::string said = ranks_of_two_processes(program, what, seed);
+            for (const char *part : ranks_tests[what].says)
+                if (*part ? said.find(part) == said.npos : !said.empty())
+                    wrong = with_seed(seed, said.empty() ? "nothing was found" : said);
+        }
+        result(wrong.empty(), ranks_tests[what].name, wrong);
+    }
+    emu_on_error(NULL, NULL);
+}
+
 // Without a handler an error ends the process: this program, started once more to meet one.
 static void test_abort(const char *program)
 {
@@ -199,7 +378,7 @@ static int meet_error()
 
 static int count_points()
 {
-    int count = 4;
+    int count = 4 + RANKS_TESTS;
     for (const struct planned_fault *f = planned_faults; f->name; f++)
         count++;
     for (const struct right_example *e = right_examples; e->name; e++)
@@ -213,6 +392,10 @@ int main(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "abort") == 0)
         return meet_error();
+    if (argc > 4 && strcmp(argv[1], "rank") == 0) {
+        emu_on_error(ignore, NULL);
+        return ranks_other(argv);
+    }
     const char *wanted = getenv("CUDA_SEEDS");
     uint64_t seeds = wanted ? strtoull(wanted, NULL, 10) : 200;
     printf("1..%d\n", count_points());
@@ -222,6 +405,7 @@ int main(int argc, char **argv)
     test_order("threads run in an order that is drawn", order_of_threads);
     test_order("streams run in an order that is drawn", order_of_streams);
     test_unwatched();
+    test_ranks(argv[0], seeds);
     test_abort(argv[0]);
     begin(0, 1);  // nothing is left
     return bad;

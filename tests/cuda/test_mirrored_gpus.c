@@ -285,6 +285,36 @@ static void batches_are_normalized_as_one(void **state)
     network = plain;
 }
 
+// The same, of workers: here of one.
+static void workers_say_how(void **state)
+{
+    static const struct {
+        const char *strategy;
+        bool by_nccl;
+    } how[] = {
+        {"multi_worker_mirrored, devices: [gpu:0, gpu:1], compare_every: 1", true},
+        {"multi_worker_mirrored, devices: [gpu:0, gpu:1], compare_every: 1, communication: nccl", true},
+        {"multi_worker_mirrored, devices: [gpu:0, gpu:1], compare_every: 1, communication: ring", false},
+        {"multi_worker_mirrored, devices: [gpu:0, gpu:1], gradient_compression: bfloat16", false},
+        {"multi_worker_mirrored, devices: [gpu:0, gpu:1], refuse_nonfinite: true", false},
+    };
+    static struct training alone, t;
+    (void)state;
+    train(&alone, "one_device", 0);
+    for (size_t i = 0; i < sizeof how / sizeof *how; i++) {
+        emu_reset(&(struct emu_config){.seed = i + 1, .devices = 2});
+        train(&t, how[i].strategy, 2);
+        must(t.error.code, &t.error);
+        assert_int_equal(emu_counted().collectives > 0, how[i].by_nccl);
+        assert_nothing_left();
+        assert_close(alone.replica[0].weights, t.replica[0].weights);
+    }
+    emu_reset(&(struct emu_config){.seed = 1, .devices = 2});
+    train(&t, "multi_worker_mirrored, devices: [gpu:0, gpu:1], refuse_nonfinite: true, communication: nccl", 2);
+    assert_int_equal(PS_FAILED_PRECONDITION, t.error.code);
+    assert_non_null(strstr(t.error.text, "strategy.communication is nccl, and worker 0 cannot: the host applies"));
+}
+
 // The same in the host's memory, where the job says so.
 static void host_adds_up(void)
 {
@@ -381,6 +411,7 @@ int main(void)
         cmocka_unit_test(four_gpus_train_as_one_device),
         cmocka_unit_test(the_first_gpu_adds_up),
         cmocka_unit_test(batches_are_normalized_as_one),
+        cmocka_unit_test(workers_say_how),
         cmocka_unit_test(the_host_adds_up),
         cmocka_unit_test(an_all_reduce_that_breaks_is_named),
         cmocka_unit_test(a_gpu_that_fails_is_named),

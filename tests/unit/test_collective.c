@@ -60,6 +60,7 @@ struct worker {
     int rounds;               // of sums,
     int leaves_after;         // of which it takes part in so many; 0: all
     bool vanishes;            // with leaves_after: it says nothing
+    bool looks;               // after these rounds, as who waits elsewhere
     pthread_barrier_t *hold;  // before the rounds, twice; NULL: it does not wait
     struct wk_collective *collective;
     struct replica {
@@ -144,6 +145,13 @@ static enum ps_code meet(struct replica *r, int *round)
     return r->error.code;
 }
 
+static void look_for_end(struct replica *r)
+{
+    const uint64_t until = ps_now() + 20 * PS_SECOND;
+    while (wk_collective_look(r->worker->collective, &r->error) == PS_OK && ps_now() < until)
+        usleep(1000);
+}
+
 static void *run_replica(void *arg)
 {
     struct replica *r = arg;
@@ -155,6 +163,10 @@ static void *run_replica(void *arg)
                 ps_fail(&r->error, PS_INTERNAL, "something broke");
                 wk_collective_fail(w->collective, "something broke");
             }
+            break;
+        }
+        if (w->looks && round == 2) {
+            look_for_end(r);
             break;
         }
         if (run_round(r, round) == PS_ABORTED && w->options.min_workers && meet(r, &round) == PS_OK)
@@ -268,6 +280,27 @@ static void one_ends_and_all_hear_why(void **ctx)
                 fail_msg("%u replicas, worker %u: %s", devices, i, w[i].error.text);
         assert_int_equal(PS_ABORTED, w[0].error.code);
         assert_non_null(strstr(w[0].error.text, "worker 1 has ended"));
+    }
+}
+
+// Who waits elsewhere learns of it, too: of one that says why it ends, and of one that does not.
+static void who_looks_hears_of_an_end(void **ctx)
+{
+    (void)ctx;
+    for (int vanishes = 0; vanishes < 2; vanishes++) {
+        struct worker w[3];
+        for (uint32_t i = 0; i < 3; i++) {
+            w[i] = worker_of(i, 3, 2, 5);
+            w[i].looks = i != 1;
+        }
+        w[1].leaves_after = 2;
+        w[1].vanishes = vanishes;
+        run_all(w, 3);
+        for (uint32_t i = 0; i < 3; i += 2) {
+            assert_int_equal(PS_ABORTED, w[i].replica[0].error.code);
+            assert_int_equal(PS_ABORTED, w[i].replica[1].error.code);
+            assert_non_null(strstr(w[i].replica[0].error.text, "worker 1 "));
+        }
     }
 }
 
@@ -714,6 +747,7 @@ int main(void)
         cmocka_unit_test(workers_that_share_memory),
         cmocka_unit_test(workers_of_several_hosts),
         cmocka_unit_test(one_ends_and_all_hear_why),
+        cmocka_unit_test(who_looks_hears_of_an_end),
         cmocka_unit_test(those_that_are_left_go_on),
         cmocka_unit_test(who_came_later_is_not_lost),
         cmocka_unit_test(too_few_that_are_left_end),

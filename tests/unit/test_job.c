@@ -562,6 +562,31 @@ static void hybrid_shares_the_variables(void **ctx)
                 "--set strategy.devices: strategy.devices does not go with strategy.name hybrid");
 }
 
+static void workers_add_up_by(void **ctx)
+{
+    static const char WORKERS[] = LEAST "strategy: {name: multi_worker_mirrored, communication: nccl}\n";
+    (void)ctx;
+    struct ps_job *j = with(LEAST "strategy: {name: multi_worker_mirrored}\n", "seed=1");
+    assert_int_equal(PS_COMMUNICATION_AUTO, j->communication);
+    ps_job_free(j);
+    j = with(WORKERS, "seed=1");
+    assert_int_equal(PS_COMMUNICATION_NCCL, j->communication);
+    ps_job_free(j);
+    j = with(WORKERS, "strategy.communication=ring");
+    assert_int_equal(PS_COMMUNICATION_RING, j->communication);
+    ps_job_free(j);
+    refuses_set(WORKERS, "strategy.communication=mpi",
+                "--set strategy.communication: strategy.communication must be auto, ring or nccl, not \"mpi\"");
+    refuses_set(WORKERS, "strategy.gradient_compression=float16",
+                "--set strategy.gradient_compression: strategy.gradient_compression float16 does not go with "
+                "strategy.communication nccl: expected none");
+    refuses_set(LEAST "strategy: {name: hybrid}\n", "strategy.communication=nccl",
+                "--set strategy.communication: strategy.communication nccl does not go with strategy.name hybrid: "
+                "expected auto or ring");
+    refuses_set(LEAST "strategy: {name: mirrored}\n", "strategy.communication=nccl",
+                "--set strategy.communication: strategy.communication does not go with strategy.name mirrored");
+}
+
 // What is for several workers or their servers is refused; update says nothing where there is one worker.
 static void one_device_has_no_servers(void **ctx)
 {
@@ -1407,6 +1432,7 @@ int main(void)
         cmocka_unit_test(assigned_spelling),
         cmocka_unit_test(updates),
         cmocka_unit_test(replicas_normalize_together),
+        cmocka_unit_test(workers_add_up_by),
         cmocka_unit_test(one_device_has_no_servers),
         cmocka_unit_test(hybrid_shares_the_variables),
         cmocka_unit_test(local_steps_have_an_outer_optimizer),

@@ -145,6 +145,13 @@ void wk_collective_begin(struct wk_collective *c, uint32_t replica, struct wk_re
     pthread_mutex_unlock(&c->lock);
 }
 
+static enum ps_code collective_consider_stop(const struct wk_collective *c, struct ps_error *e)
+{
+    if (e->code == PS_ABORTED && *c->stop)
+        return ps_fail(e, PS_CANCELLED, "stopped by signal %d in an all-reduce", (int)*c->stop);
+    return e->code;
+}
+
 // locked. After a failure, too, nobody works with *r any more.
 static enum ps_code collective_wait(struct wk_collective *c, const struct wk_reduction *r, struct ps_error *e)
 {
@@ -157,9 +164,7 @@ static enum ps_code collective_wait(struct wk_collective *c, const struct wk_red
     }
     if (!r->done)
         *e = c->failed;
-    if (e->code == PS_ABORTED && *c->stop)
-        return ps_fail(e, PS_CANCELLED, "stopped by signal %d in an all-reduce", (int)*c->stop);
-    return e->code;
+    return collective_consider_stop(c, e);
 }
 
 enum ps_code wk_collective_wait(struct wk_collective *c, uint32_t replica, struct wk_reduction *r, struct ps_error *e)
@@ -202,7 +207,17 @@ enum ps_code wk_collective_look(struct wk_collective *c, struct ps_error *e)
     pthread_mutex_lock(&c->lock);
     *e = c->failed;
     pthread_mutex_unlock(&c->lock);
-    return e->code;
+    if (e->code == PS_OK && c->peers)
+        wk_formation_look(wk_peers_formation(c->peers), e);
+    return collective_consider_stop(c, e);
+}
+
+uint64_t wk_collective_reforms(struct wk_collective *c)
+{
+    pthread_mutex_lock(&c->lock);
+    const uint64_t reforms = c->reforms;
+    pthread_mutex_unlock(&c->lock);
+    return reforms;
 }
 
 static void collective_take_ranks(struct wk_collective *c)

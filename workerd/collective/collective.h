@@ -71,10 +71,13 @@ enum ps_code wk_collective_reduce(struct wk_collective *c, uint32_t replica, str
 
 // A replica of this process ends before its time: all that wait for it end with this.
 void wk_collective_fail(struct wk_collective *c, const char *text);
-// For who waits elsewhere: ABORTED once a replica of this process has ended before its time, or a worker is lost.
+// For who waits elsewhere: ABORTED once a replica of this process has ended before its time, or a worker has ended or
+// is lost; CANCELLED: so it has, and a signal has come here, too.
 enum ps_code wk_collective_look(struct wk_collective *c, struct ps_error *e);
 // Had the job begun before this worker came, so that its replicas have nothing of what the others have?
 bool wk_collective_joined(const struct wk_collective *c);
+// How often the workers have met anew. The same until this replica calls reform.
+uint64_t wk_collective_reforms(struct wk_collective *c);
 // Does this worker keep the weights where all end? The lowest of those that are left does; nobody, where others may go
 // on without it.
 bool wk_collective_leads(const struct wk_collective *c);

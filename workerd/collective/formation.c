@@ -58,12 +58,17 @@ static enum ps_code formation_look_at_next(struct wk_formation *f, struct ps_err
                : PS_OK;
 }
 
+enum ps_code wk_formation_look(struct wk_formation *f, struct ps_error *e)
+{
+    return wk_ring_look(f->ring, e) ? e->code : formation_look_at_next(f, e);
+}
+
 // By who waits for a member, a few times per second.
 static enum ps_code formation_look(struct wk_formation *f, uint32_t member, struct ps_error *e)
 {
     if (*f->stop)
         return ps_fail(e, PS_CANCELLED, "stopped by signal %d in an all-reduce", (int)*f->stop);
-    if (wk_ring_look(f->ring, e) || formation_look_at_next(f, e))
+    if (wk_formation_look(f, e))
         return e->code;
     formation_say(f, member, ps_now());
     return PS_OK;

@@ -52,5 +52,7 @@ void wk_formation_close(struct wk_formation *f);
 // has ended or is lost, and which one. CANCELLED: a signal has come. what: is said of it where others do not come.
 enum ps_code wk_formation_reduce(struct wk_formation *f, void *values, size_t n, enum wk_number type, const char *what,
                                  struct ps_error *e);
+// By who waits for members elsewhere: ABORTED, as there. By any thread.
+enum ps_code wk_formation_look(struct wk_formation *f, struct ps_error *e);
 
 #endif

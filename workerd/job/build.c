@@ -77,8 +77,8 @@ static void build_add_gpu(json_t *rows)
     build_add(rows, "cuDNN", has_cudnn, "until then convolutions are products of cuBLAS, which move more memory", "%s",
               has_cudnn ? "convolutions" : e.text);
     const bool has_nccl = device->sums[NN_SUMS_AMONG_ALL] && device->sums[NN_SUMS_AMONG_ALL]->check(&e) == PS_OK;
-    build_add(rows, "NCCL", has_nccl, "until then GPUs of one host add up in the host's memory", "%s",
-              has_nccl ? "all-reduce among GPUs of one host" : e.text);
+    build_add(rows, "NCCL", has_nccl, "until then GPUs add up in the hosts' memory, and workers on the ring", "%s",
+              has_nccl ? "all-reduce among the GPUs of a worker (mirrored) and of all (communication: nccl)" : e.text);
 }
 
 // ---- between workers ----------------------------------------------------------------------------------------------

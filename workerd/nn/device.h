@@ -48,23 +48,32 @@ struct nn_device_memory {
     void (*free_graph)(struct nn_context *context, void *graph);
 };
 
-// Sums over several devices of this kind, each driven by a thread of this process. They are queued behind what computes
-// the numbers, and done beside what is queued after.
+// Sums over several devices of this kind, each driven by a thread of this process or of another one. They are queued
+// behind what computes the numbers, and done beside what is queued after.
 enum { NN_SUMS_NAME = 128 };
+// Who adds up.
+struct nn_sums_ranks {
+    char name[NN_SUMS_NAME];
+    int rank, ranks;  // of this device; of all
+    // Some of them are other processes', which may be lost: whoever waits for others asks whether that is in vain.
+    // NULL: all are this process's.
+    bool (*gives_up)(void *arg);
+    void *arg;
+};
 enum nn_sums_way { NN_SUMS_AMONG_ALL, NN_SUMS_ON_FIRST, NN_SUMS_WAYS };  // on all devices; on that of rank 0
 struct nn_device_sums {
     enum ps_code (*check)(struct ps_error *e);  // FAILED_PRECONDITION: why there are none here
     // By one device: names them, for all that join.
     enum ps_code (*name)(char name[NN_SUMS_NAME], struct ps_error *e);
-    // By each; waits for the others.
-    enum ps_code (*join)(struct nn_context *context, const char name[NN_SUMS_NAME], int rank, int ranks,
-                         struct ps_error *e);
+    // By each, which has left those before; waits for the others. ABORTED: it has given that up.
+    enum ps_code (*join)(struct nn_context *context, const struct nn_sums_ranks *ranks, struct ps_error *e);
     // Queues: n numbers become the sum over all ranks of scale * number, the same bits on each. All ranks queue the
     // same sums in the same order.
     void (*add)(struct nn_context *context, float *values, size_t n, float scale);
-    // *done: all that was queued so far is. Otherwise the first error.
+    // *done: all that was queued so far is. Otherwise the first error. UNAVAILABLE: NCCL's, which may be the
+    // consequence of another process's end.
     enum ps_code (*look)(struct nn_context *context, bool *done, struct ps_error *e);
-    // Ends what is queued and not done, for good.
+    // Leaves the others: what is queued and not done ends. Afterwards the device may join anew, if it has not failed.
     void (*abort)(struct nn_context *context);
 };
 

@@ -178,6 +178,9 @@ float *nn_replica_grad(struct nn_replica *r,
 // nn_replica_param and nn_replica_grad return are copies, to be asked for anew after each step. A hook `ready` says
 // then that what makes the gradient is queued. False: it does not.
 bool nn_replica_keep(struct nn_replica *r, const struct ps_rule *rule, const double *hyper);
+bool nn_replica_can_keep(const struct nn_replica *r, const struct ps_rule *rule, const double *hyper);
+// The host has them again, as at first. Between two steps; no sum is under way.
+void nn_replica_keep_no_more(struct nn_replica *r);
 // Then: before values, or slots that were taken, are written to a file or given to others: INTERNAL: they are not what
 // the device had, which has failed.
 enum ps_code nn_replica_fetch(struct nn_replica *r, struct ps_error *e);
@@ -189,12 +192,11 @@ void nn_replica_take_slots(struct nn_replica *r, float *to, const float *from, s
 void nn_replica_apply(struct nn_replica *r, size_t i, const struct ps_rule *rule, const double *hyper,
                       const struct ps_rule_args *a);
 enum ps_code nn_replica_finish(struct nn_replica *r, struct ps_error *e);  // waits for these
-// Then: sums of gradients over the replicas of this process that keep theirs (nn_device_sums), of n numbers from
-// variable i's gradient on.
+// Then: sums of gradients over the replicas that keep theirs (nn_device_sums), of n numbers from variable i's gradient
+// on.
 enum ps_code nn_replica_check_sums(struct nn_replica *r, enum nn_sums_way way, struct ps_error *e);
 enum ps_code nn_replica_name_sums(const struct nn_replica *r, char name[NN_SUMS_NAME], struct ps_error *e);
-enum ps_code nn_replica_join_sums(struct nn_replica *r, const char name[NN_SUMS_NAME], int rank, int ranks,
-                                  struct ps_error *e);
+enum ps_code nn_replica_join_sums(struct nn_replica *r, const struct nn_sums_ranks *ranks, struct ps_error *e);
 void nn_replica_add_gradients(struct nn_replica *r, size_t i, size_t n, float scale);
 enum ps_code nn_replica_look_at_sums(struct nn_replica *r, bool *done, struct ps_error *e);
 void nn_replica_abort_sums(struct nn_replica *r);

@@ -412,11 +412,24 @@ static enum ps_code replica_send_gradients(struct nn_replica *r, struct ps_error
     return r->device->memory->finish(r->context, e);
 }
 
+bool nn_replica_can_keep(const struct nn_replica *r, const struct ps_rule *rule, const double *hyper)
+{
+    return r->device->memory && r->device->applies && r->device->applies(rule, hyper);
+}
+
 bool nn_replica_keep(struct nn_replica *r, const struct ps_rule *rule, const double *hyper)
 {
-    r->keeps = r->device->memory && r->device->applies && r->device->applies(rule, hyper);
+    r->keeps = nn_replica_can_keep(r, rule, hyper);
     r->values_here = true;
     return r->keeps;
+}
+
+void nn_replica_keep_no_more(struct nn_replica *r)
+{
+    if (r->keeps)
+        replica_fetch_values(r);
+    r->values_here = false;
+    r->keeps = r->gradients_there = false;
 }
 
 enum ps_code nn_replica_get_slots(struct nn_replica *r, size_t n, float **slots, struct ps_error *e)
@@ -471,10 +484,9 @@ enum ps_code nn_replica_name_sums(const struct nn_replica *r, char name[NN_SUMS_
     return r->device_sums->name(name, e);
 }
 
-enum ps_code nn_replica_join_sums(struct nn_replica *r, const char name[NN_SUMS_NAME], int rank, int ranks,
-                                  struct ps_error *e)
+enum ps_code nn_replica_join_sums(struct nn_replica *r, const struct nn_sums_ranks *ranks, struct ps_error *e)
 {
-    return r->device_sums->join(r->context, name, rank, ranks, e);
+    return r->device_sums->join(r->context, ranks, e);
 }
 
 void nn_replica_add_gradients(struct nn_replica *r, size_t i, size_t n, float scale)

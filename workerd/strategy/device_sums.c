@@ -21,23 +21,43 @@ struct progress {
 
 struct wk_device_sums {
     const struct wk_env *env;
-    struct progress *progress;  // [replicas], replica 0's
+    struct wk_local_rule *rule;
+    struct progress *own;       // replica 0's: of all of this process
+    struct progress *progress;  // the same, at all of them
     uint64_t steps;
+    uint64_t formation;  // from 1: in which the workers have agreed who adds up; 0: in none
+    bool on;             // the devices do,
+    bool abroad;         // some of which are other processes'
+    uint64_t deadline;   // ns, ps_now: until when a call of NCCL may wait for others
+    // What the collective adds up, which stays where it is when a worker is lost: [numbers_size].
+    double *numbers;
+    size_t numbers_size;
+    struct wk_reduction sum;
 };
 
-// What replica 0 has for the others.
-struct sums_gift {
-    char name[NN_SUMS_NAME];
-    struct progress *progress;
-};
+static bool sums_are_of_workers(const struct wk_env *env)
+{
+    return env->job->strategy == PS_STRATEGY_MULTI_WORKER_MIRRORED;
+}
 
-// ---- open ---------------------------------------------------------------------------------------------------------
+// ---- who can ------------------------------------------------------------------------------------------------------
 
 static bool sums_are_wanted(const struct wk_env *env)
 {
     const struct ps_job *job = env->job;
+    if (sums_are_of_workers(env))
+        return job->communication == PS_COMMUNICATION_NCCL ||
+               (job->communication == PS_COMMUNICATION_AUTO && job->compression == PS_COMPRESSION_NONE &&
+                env->replicas > 1);
     const bool several = env->replicas > 1 || job->cross_device != PS_CROSS_DEVICE_AUTO;
     return job->strategy == PS_STRATEGY_MIRRORED && job->cross_device != PS_CROSS_DEVICE_HIERARCHICAL_COPY && several;
+}
+
+// Not left to this program.
+static bool sums_are_by_hand(const struct wk_env *env)
+{
+    return sums_are_of_workers(env) ? env->job->communication == PS_COMMUNICATION_NCCL
+                                    : env->job->cross_device != PS_CROSS_DEVICE_AUTO;
 }
 
 static bool device_is_gpu(const char *name)
@@ -50,7 +70,7 @@ static enum nn_sums_way sums_way(const struct wk_env *env)
     return env->job->cross_device == PS_CROSS_DEVICE_REDUCTION_TO_ONE_DEVICE ? NN_SUMS_ON_FIRST : NN_SUMS_AMONG_ALL;
 }
 
-// Of all replicas: each answers alike.
+// Of all replicas of this process.
 static enum ps_code sums_check_devices(const struct wk_env *env, struct ps_error *e)
 {
     const struct ps_job_devices *d = &env->job->devices;
@@ -63,84 +83,224 @@ static enum ps_code sums_check_devices(const struct wk_env *env, struct ps_error
     return nn_replica_check_sums(env->replica, sums_way(env), e);
 }
 
-static enum ps_code sums_check_rule(const struct wk_local_rule *rule, struct ps_error *e)
+static enum ps_code sums_check_self(const struct wk_device_sums *s, struct ps_error *e)
 {
-    if (rule->kept)
+    if (sums_check_devices(s->env, e))
+        return e->code;
+    if (wk_local_rule_can_keep(s->rule))
         return PS_OK;
     return ps_fail(e, PS_FAILED_PRECONDITION,
                    "the host applies the optimizer %s of this job: expected one that GPUs apply, without clipnorm, "
                    "global_clipnorm, gradient_accumulation_steps, use_ema, constraints and refuse_nonfinite",
-                   rule->rule->name);
+                   s->rule->rule->name);
 }
 
-// *can: the devices add up. With auto the host does where they cannot.
-static enum ps_code sums_choose(const struct wk_env *env, struct wk_local_rule *rule, bool *can, struct ps_error *e)
+// ---- agree --------------------------------------------------------------------------------------------------------
+
+static uint32_t sums_rank(const struct wk_device_sums *s)
 {
-    struct ps_error why = {PS_OK, ""};
-    *can = false;
-    if (!sums_are_wanted(env))
-        return PS_OK;
-    if (sums_check_devices(env, &why) == PS_OK) {
-        if (wk_local_rule_keep(rule, e))
-            return e->code;
-        *can = sums_check_rule(rule, &why) == PS_OK;
+    return wk_collective_rank(s->env->collective, s->env->device);
+}
+
+// n numbers, all 0, to be added up.
+static double *sums_numbers(struct wk_device_sums *s, size_t n)
+{
+    if (n > s->numbers_size) {
+        s->numbers_size = n;
+        s->numbers = ps_realloc(s->numbers, n * sizeof *s->numbers);
     }
-    if (!*can && env->job->cross_device != PS_CROSS_DEVICE_AUTO)
-        return ps_fail(e, why.code, "strategy.cross_device_ops is %s, and %s",
-                       sums_way(env) == NN_SUMS_AMONG_ALL ? "nccl" : "reduction_to_one_device", why.text);
+    memset(s->numbers, 0, n * sizeof *s->numbers);
+    return s->numbers;
+}
+
+static enum ps_code sums_add_up(struct wk_device_sums *s, size_t n, const char *what, struct ps_error *e)
+{
+    s->sum = (struct wk_reduction){.values = s->numbers, .n = n, .type = WK_DOUBLE, .what = what};
+    return wk_collective_reduce(s->env->collective, s->env->device, &s->sum, e);
+}
+
+// bytes become at all ranks what they are at the rank that gives them, as sums to which the others add nothing.
+static enum ps_code sums_share(struct wk_device_sums *s, bool gives, void *bytes, size_t n, struct ps_error *e)
+{
+    double *byte = sums_numbers(s, n);
+    unsigned char *b = bytes;
+    for (size_t i = 0; i < n && gives; i++)
+        byte[i] = b[i];
+    if (sums_add_up(s, n, "who adds up", e))
+        return e->code;
+    for (size_t i = 0; i < n; i++)
+        b[i] = (unsigned char)byte[i];
     return PS_OK;
 }
 
-// As sums of bytes, to which the others add nothing.
-static enum ps_code sums_share(const struct wk_env *env, struct sums_gift *gift, struct ps_error *e)
-{
-    double byte[sizeof *gift] = {0};
-    unsigned char *bytes = (unsigned char *)gift;
-    for (size_t i = 0; i < sizeof *gift && env->device == 0; i++)
-        byte[i] = bytes[i];
-    struct wk_reduction sum = {.values = byte, .n = sizeof *gift, .type = WK_DOUBLE};
-    if (wk_collective_reduce(env->collective, env->device, &sum, e))
-        return e->code;
-    for (size_t i = 0; i < sizeof *gift; i++)
-        bytes[i] = (unsigned char)byte[i];
-    return PS_OK;
-}
-
-static enum ps_code sums_join(struct wk_device_sums *s, struct ps_error *e)
-{
-    const struct wk_env *env = s->env;
-    struct sums_gift gift = {.progress = s->progress};
-    if ((env->device == 0 && nn_replica_name_sums(env->replica, gift.name, e)) || sums_share(env, &gift, e))
-        return e->code;
-    s->progress = gift.progress;
-    return nn_replica_join_sums(env->replica, gift.name, (int)env->device, (int)env->replicas, e);
-}
-
-enum ps_code wk_device_sums_open(struct wk_device_sums **sums, const struct wk_env *env, struct wk_local_rule *rule,
+// The sentence of a rank that cannot, for all.
+static enum ps_code sums_say_why(struct wk_device_sums *s, uint32_t rank, const struct ps_error *own,
                                  struct ps_error *e)
 {
-    bool can;
-    if (sums_choose(env, rule, &can, e) || !can)
+    const struct wk_env *env = s->env;
+    char why[256] = "";
+    if (sums_are_of_workers(env))
+        snprintf(why, sizeof why, "worker %" PRIu32 " cannot: %.220s", env->rank, own->text);
+    else
+        snprintf(why, sizeof why, "%.250s", own->text);
+    if (sums_share(s, sums_rank(s) == rank, why, sizeof why, e))
         return e->code;
-    struct wk_device_sums *s = *sums = ps_alloc(sizeof *s);
-    s->env = env;
-    if (env->device == 0) {
-        s->progress = ps_alloc_aligned(env->replicas * sizeof *s->progress);
-        memset(s->progress, 0, env->replicas * sizeof *s->progress);
-        ps_info("%" PRIu32 " replicas add up gradients %s", env->replicas,
-                sums_way(env) == NN_SUMS_AMONG_ALL ? "by NCCL" : "on the first GPU");
-    }
-    return sums_join(s, e);
+    if (sums_are_by_hand(env))
+        return ps_fail(e, PS_FAILED_PRECONDITION, "strategy.%s is %s, and %s",
+                       sums_are_of_workers(env) ? "communication" : "cross_device_ops",
+                       sums_way(env) == NN_SUMS_AMONG_ALL ? "nccl" : "reduction_to_one_device", why);
+    if (env->device == 0 && sums_are_of_workers(env))
+        ps_info("gradients are added up in the hosts' memory and not by NCCL: %s", why);
+    return PS_OK;
 }
 
+// *can: the devices of all ranks do. Where those of none do, and the job leaves it to this program, nobody is told.
+static enum ps_code sums_agree(struct wk_device_sums *s, bool *can, struct ps_error *e)
+{
+    const uint32_t ranks = wk_collective_ranks(s->env->collective);
+    struct ps_error why = {PS_OK, ""};
+    double *cannot = sums_numbers(s, ranks);
+    uint32_t first = ranks, n = 0;
+    cannot[sums_rank(s)] = sums_check_self(s, &why) != PS_OK;
+    if (sums_add_up(s, ranks, "who adds up", e))
+        return e->code;
+    for (uint32_t rank = ranks; rank-- > 0;)
+        if (cannot[rank] > 0) {
+            first = rank;
+            n++;
+        }
+    *can = n == 0;
+    if (n == 0 || (n == ranks && !sums_are_by_hand(s->env)))
+        return PS_OK;
+    return sums_say_why(s, first, &why, e);
+}
+
+// ---- join ---------------------------------------------------------------------------------------------------------
+
+// The name is rank 0's, the progress that of each process.
+static enum ps_code sums_take_gifts(struct wk_device_sums *s, struct nn_sums_ranks *r, struct ps_error *e)
+{
+    const uint32_t here = s->env->replicas / s->env->workers, self = (uint32_t)r->rank / here;
+    const size_t processes = (size_t)r->ranks / here;
+    struct progress **all = ps_alloc(processes * sizeof(struct progress *));
+    s->abroad = processes > 1;
+    for (size_t k = 0; k < processes && e->code == PS_OK; k++) {
+        all[k] = s->own;
+        sums_share(s, k == self && s->env->device == 0, &all[k], sizeof(struct progress *), e);
+    }
+    s->progress = all[self];
+    free(all);
+    return e->code ? e->code : sums_share(s, r->rank == 0, r->name, sizeof r->name, e);
+}
+
+static bool sums_give_up(void *arg)
+{
+    const struct wk_device_sums *s = arg;
+    struct ps_error e;
+    return wk_collective_look(s->env->collective, &e) != PS_OK || ps_now() > s->deadline;
+}
+
+// What NCCL says may be the consequence of a worker's loss, which the collective names within seconds.
+static enum ps_code sums_find_cause(const struct wk_device_sums *s, struct ps_error *e)
+{
+    static const uint64_t enough = 10 * PS_SECOND;
+    const uint64_t since = ps_now();
+    struct ps_error why = {PS_OK, ""};
+    if (e->code != PS_UNAVAILABLE && e->code != PS_ABORTED)
+        return e->code;
+    while (wk_collective_look(s->env->collective, &why) == PS_OK && ps_now() - since < enough)
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    if (why.code == PS_OK)
+        ps_fail(&why, PS_INTERNAL, "worker %" PRIu32 ": replica %" PRIu32 ": %.400s", s->env->rank, s->env->device,
+                e->text);
+    *e = why;
+    return e->code;
+}
+
+static enum ps_code sums_join(struct wk_device_sums *s, const struct nn_sums_ranks *r, struct ps_error *e)
+{
+    s->deadline = ps_now() + (uint64_t)s->env->job->timeout * PS_SECOND;
+    if (nn_replica_join_sums(s->env->replica, r, e) == PS_OK)
+        return PS_OK;
+    if (e->code == PS_ABORTED && wk_collective_look(s->env->collective, e) == PS_OK)
+        return ps_fail(e, PS_INTERNAL, "worker %" PRIu32 ": replica %" PRIu32 " waits for %d s to meet the other GPUs",
+                       s->env->rank, s->env->device, s->env->job->timeout);
+    return sums_find_cause(s, e);
+}
+
+static enum ps_code sums_begin(struct wk_device_sums *s, struct ps_error *e)
+{
+    const struct wk_env *env = s->env;
+    struct nn_sums_ranks r = {.rank = (int)sums_rank(s), .ranks = (int)wk_collective_ranks(env->collective), .arg = s};
+    s->steps = 0;
+    if (s->progress)
+        s->progress[env->device] = (struct progress){0};
+    e->code = PS_OK;
+    if (wk_local_rule_keep(s->rule, e) || (r.rank == 0 && nn_replica_name_sums(env->replica, r.name, e)) ||
+        sums_take_gifts(s, &r, e))
+        return e->code;
+    r.gives_up = s->abroad ? sums_give_up : NULL;
+    if (env->device == 0)
+        ps_info("%d replicas add up gradients %s", r.ranks,
+                sums_way(env) == NN_SUMS_AMONG_ALL ? "by NCCL" : "on the first GPU");
+    s->on = true;
+    return sums_join(s, &r, e);
+}
+
+// ---- open and close -----------------------------------------------------------------------------------------------
+
+void wk_device_sums_open(struct wk_device_sums **sums, const struct wk_env *env, struct wk_local_rule *rule)
+{
+    if (!sums_are_wanted(env))
+        return;
+    struct wk_device_sums *s = *sums = ps_alloc(sizeof *s);
+    s->env = env;
+    s->rule = rule;
+    if (env->device != 0)
+        return;
+    const size_t bytes = env->replicas / env->workers * sizeof *s->own;
+    s->own = ps_alloc_aligned(bytes);
+    memset(s->own, 0, bytes);
+}
+
+enum ps_code wk_device_sums_meet(struct wk_device_sums *s, struct ps_error *e)
+{
+    const uint64_t formation = s ? 1 + wk_collective_reforms(s->env->collective) : 0;
+    bool can;
+    e->code = PS_OK;
+    if (!s || s->formation == formation)
+        return PS_OK;
+    wk_device_sums_stop(s);
+    if (sums_agree(s, &can, e) || (can && sums_begin(s, e)))
+        return e->code;
+    if (!can)
+        wk_local_rule_keep_no_more(s->rule);
+    s->formation = formation;
+    return nn_replica_fetch(s->env->replica, e);
+}
+
+bool wk_device_sums_are_on(const struct wk_device_sums *s)
+{
+    return s && s->on;
+}
+
+void wk_device_sums_stop(struct wk_device_sums *s)
+{
+    if (s && s->on)
+        nn_replica_abort_sums(s->env->replica);
+    if (s)
+        s->on = false;
+}
+
+// Other processes may be gone by now: they are left, not waited for.
 void wk_device_sums_close(struct wk_device_sums *s, bool failed)
 {
     if (!s)
         return;
-    if (failed)
-        nn_replica_abort_sums(s->env->replica);
-    if (s->env->device == 0)
-        free(s->progress);
+    if (failed || s->abroad)
+        wk_device_sums_stop(s);
+    free(s->own);
+    free(s->numbers);
     free(s);
 }
 
@@ -148,6 +308,7 @@ void wk_device_sums_close(struct wk_device_sums *s, bool failed)
 
 void wk_device_sums_add(struct wk_device_sums *s, size_t variable, size_t n, float weight)
 {
+    s->deadline = ps_now() + (uint64_t)s->env->job->timeout * PS_SECOND;
     nn_replica_add_gradients(s->env->replica, variable, n, weight);
 }
 
@@ -163,7 +324,7 @@ static void sums_name_replica(const struct wk_env *env, uint32_t i, char *text, 
 
 static bool sums_all_have_come(const struct wk_device_sums *s)
 {
-    for (uint32_t i = 0; i < s->env->replicas; i++)
+    for (uint32_t i = 0; i < s->env->replicas / s->env->workers; i++)
         if (atomic_load_explicit(&s->progress[i].queued, memory_order_acquire) < s->steps)
             return false;
     return true;
@@ -174,13 +335,19 @@ static enum ps_code sums_are_late(const struct wk_device_sums *s, struct ps_erro
 {
     char own[48], other[48], others[256] = "";
     sums_name_replica(s->env, s->env->device, own, sizeof own);
-    for (uint32_t i = 0; i < s->env->replicas; i++) {
+    for (uint32_t i = 0; i < s->env->replicas / s->env->workers; i++) {
         const size_t at = strlen(others);
         sums_name_replica(s->env, i, other, sizeof other);
         if (atomic_load_explicit(&s->progress[i].done, memory_order_acquire) >= s->steps &&
             at + sizeof other < sizeof others)
             snprintf(others + at, sizeof others - at, "%s%s", at ? ", " : "", other);
     }
+    if (s->abroad)
+        return ps_fail(e, PS_INTERNAL,
+                       "worker %" PRIu32
+                       ": %s waits for %d s in an all-reduce to which all have come: expected NCCL to "
+                       "end it",
+                       s->env->rank, own, s->env->job->timeout);
     return ps_fail(e, PS_INTERNAL,
                    "%s waits for %d s in an all-reduce that has ended on %s: expected all replicas to take part in it",
                    own, s->env->job->timeout, others[0] ? others : "none");
@@ -196,12 +363,25 @@ static enum ps_code sums_look(const struct wk_device_sums *s, uint64_t *since, b
         return PS_OK;
     *since = *since ? *since : ps_now();
     if (nn_replica_look_at_sums(s->env->replica, done, e))
-        return ps_error_prefix(e, "replica %" PRIu32, s->env->device);
-    const uint64_t limit = (uint64_t)s->env->job->timeout * 1000000000;
+        return s->abroad ? sums_find_cause(s, e) : ps_error_prefix(e, "replica %" PRIu32, s->env->device);
+    const uint64_t limit = (uint64_t)s->env->job->timeout * PS_SECOND;
     return !*done && ps_now() - *since > limit ? sums_are_late(s, e) : PS_OK;
 }
 
-enum ps_code wk_device_sums_wait(struct wk_device_sums *s, struct ps_error *e)
+// Waits until all ranks of all workers have queued those of this step: who does not is named, and who is lost. The
+// devices add up meanwhile.
+static enum ps_code sums_await_workers(struct wk_device_sums *s, uint64_t step, struct ps_error *e)
+{
+    char what[64];
+    e->code = PS_OK;
+    if (!s->abroad)
+        return PS_OK;
+    snprintf(what, sizeof what, "gradients in step %" PRIu64, step);
+    sums_numbers(s, 1);
+    return sums_add_up(s, 1, what, e);
+}
+
+enum ps_code wk_device_sums_wait(struct wk_device_sums *s, uint64_t step, struct ps_error *e)
 {
     enum { SPINS = 1000 };  // looks before it sleeps between them
     struct progress *own = &s->progress[s->env->device];
@@ -209,6 +389,8 @@ enum ps_code wk_device_sums_wait(struct wk_device_sums *s, struct ps_error *e)
     bool done = false;
     s->steps++;
     atomic_store_explicit(&own->queued, s->steps, memory_order_release);
+    if (sums_await_workers(s, step, e))
+        return e->code;
     for (int i = 0; !done; i++) {
         if (sums_look(s, &since, &done, e))
             return e->code;

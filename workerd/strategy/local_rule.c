@@ -69,13 +69,19 @@ enum ps_code wk_local_rule_open(struct wk_local_rule *r, const struct wk_env *en
     return local_rule_make_slots(r, e);
 }
 
+static void local_rule_free_kept(struct wk_kept_slots *kept)
+{
+    if (kept)
+        free(kept->slots);
+    free(kept);
+}
+
 void wk_local_rule_close(struct wk_local_rule *r)
 {
     for (size_t i = 0; r->slots && i < nn_model_params(r->env->model) * (size_t)r->n_slots; i++)
         free(r->slots[i]);
-    if (r->kept)
-        free(r->kept->slots);
-    free(r->kept);
+    local_rule_free_kept(r->kept);
+    local_rule_free_kept(r->unused);
     free(r->slots);
     free(r->factor);
 }
@@ -119,11 +125,21 @@ static enum ps_code local_rule_get_kept(struct wk_local_rule *r, struct ps_error
     return PS_OK;
 }
 
+bool wk_local_rule_can_keep(const struct wk_local_rule *r)
+{
+    return local_rule_is_elementwise(r) && nn_replica_can_keep(r->env->replica, r->rule, r->hyper);
+}
+
 enum ps_code wk_local_rule_keep(struct wk_local_rule *r, struct ps_error *e)
 {
-    if (!local_rule_is_elementwise(r) || !nn_replica_keep(r->env->replica, r->rule, r->hyper))
+    if (r->kept || !local_rule_is_elementwise(r) || !nn_replica_keep(r->env->replica, r->rule, r->hyper))
         return PS_OK;
-    return local_rule_get_kept(r, e);
+    if (!r->unused)
+        return local_rule_get_kept(r, e);
+    r->kept = r->unused;
+    r->unused = NULL;
+    r->kept->here = true;
+    return PS_OK;
 }
 
 static enum ps_code local_rule_send_slots(const struct wk_local_rule *r, struct ps_error *e)
@@ -148,6 +164,16 @@ static void local_rule_fetch_slots(const struct wk_local_rule *r)
             nn_replica_take_slots(r->env->replica, r->slots[s], r->kept->slots[s],
                                   (size_t)nn_model_param(r->env->model, s / k_max)->count);
     r->kept->there = false;
+}
+
+void wk_local_rule_keep_no_more(struct wk_local_rule *r)
+{
+    if (!r->kept)
+        return;
+    local_rule_fetch_slots(r);
+    nn_replica_keep_no_more(r->env->replica);
+    r->unused = r->kept;
+    r->kept = NULL;
 }
 
 // As local_rule_train and local_rule_follow, on the device.

@@ -20,7 +20,8 @@ struct wk_local_rule {
     uint64_t began;  // the step with which it begins: in a worker that comes late, whose slots are new, not 0
     uint64_t ahead;  // from a checkpoint: it has been applied so many more times than there were steps (modulo 2^64)
     float *factor;   // [params] what clipping by norm multiplies the gradients by
-    struct wk_kept_slots *kept;  // where the replica's device applies the rule: the slots there; NULL: the host does
+    struct wk_kept_slots *kept;    // where the replica's device applies the rule: the slots there; NULL: the host does
+    struct wk_kept_slots *unused;  // or those that there were
 };
 
 // applies: this replica does; else it has no slots. Whatever it returns, wk_local_rule_close follows.
@@ -30,6 +31,9 @@ void wk_local_rule_close(struct wk_local_rule *r);
 // Where the replica's device can apply the rule, it does from now on, and values, gradients and slots stay there
 // between steps. For whoever uses no hooks, and asks the replica for values when it wants them.
 enum ps_code wk_local_rule_keep(struct wk_local_rule *r, struct ps_error *e);
+bool wk_local_rule_can_keep(const struct wk_local_rule *r);
+// From now on the host applies it, as at first.
+void wk_local_rule_keep_no_more(struct wk_local_rule *r);
 
 // INVALID_ARGUMENT: a gradient has a NaN or an infinity; the text names the variable and the element.
 enum ps_code wk_local_rule_check_finite(const struct wk_local_rule *r, struct ps_error *e);

@@ -51,7 +51,8 @@ struct mirrored_bucket {
 struct mirrored {
     const struct wk_env *env;
     struct wk_local_rule rule;
-    struct wk_device_sums *sums;  // where the devices add up, and keep the gradients; NULL: the collective does
+    struct wk_device_sums
+        *sums;  // while it is on, the devices add up, and keep the gradients; else the collective does
     struct mirrored_bucket *bucket;
     size_t n_buckets;
     size_t *bucket_of;          // by variable
@@ -145,6 +146,8 @@ static void mirrored_close(void *state, const char *reason)
 
 static enum ps_code mirrored_begin_training(struct mirrored *s, struct ps_error *e)
 {
+    if (wk_device_sums_meet(s->sums, e))
+        return e->code;
     if (wk_rounds_rank(&s->rounds) == 0 && wk_init_weights(s->env, e))
         return e->code;
     return mirrored_broadcast(s, e);
@@ -156,6 +159,13 @@ static void mirrored_go_on_from(struct mirrored *s)
     s->epoch = s->rounds.epoch;
     s->at = s->rounds.end;
     s->steps = s->rounds.steps;
+}
+
+// After ABORTED, as wk_rounds_meet. Devices that add up join anew when the next step begins.
+static enum ps_code mirrored_meet(struct mirrored *s, bool *behind, struct ps_error *e)
+{
+    wk_device_sums_stop(s->sums);
+    return wk_rounds_meet(&s->rounds, behind, e);
 }
 
 // Begins with the others, or gets what they have. Where a worker is lost before all have begun, who is left begins
@@ -171,7 +181,7 @@ static enum ps_code mirrored_start(struct mirrored *s, struct ps_error *e)
         if (comes_back)
             wk_rounds_join(&s->rounds, e);
         else
-            wk_rounds_meet(&s->rounds, &behind, e);
+            mirrored_meet(s, &behind, e);
         if (e->code == PS_OK)
             mirrored_go_on_from(s);
         if (e->code != PS_NOT_FOUND)
@@ -202,7 +212,8 @@ static enum ps_code mirrored_open(const struct wk_env *env, void **state, struct
     s->hashes = ps_alloc(2 * (size_t)env->replicas * sizeof *s->hashes);
     wk_rounds_open(&s->rounds, env, &s->rule);
     *state = s;
-    if (wk_local_rule_open(&s->rule, env, mirrored_applies(s), e) || wk_device_sums_open(&s->sums, env, &s->rule, e))
+    wk_device_sums_open(&s->sums, env, &s->rule);
+    if (wk_local_rule_open(&s->rule, env, mirrored_applies(s), e))
         return e->code;
     return mirrored_start(s, e);
 }
@@ -295,7 +306,7 @@ static void mirrored_weigh(const struct mirrored *s, size_t variable)
 static void mirrored_begin_bucket(struct mirrored *s, struct mirrored_bucket *b)
 {
     b->start = ps_track_now(s->env->communication);
-    if (s->sums) {
+    if (wk_device_sums_are_on(s->sums)) {
         wk_device_sums_add(s->sums, b->first, b->count, s->weight);
         return;
     }
@@ -314,7 +325,7 @@ static void mirrored_ready(void *state, size_t variable)
     struct mirrored *s = state;
     if (s->env->job->refuse_nonfinite)
         mirrored_check_finite(s, variable);
-    if (!s->sums)
+    if (!wk_device_sums_are_on(s->sums))
         mirrored_weigh(s, variable);
     s->bucket[s->bucket_of[variable]].missing--;
     for (; s->begun < s->n_buckets && s->bucket[s->begun].missing == 0 && !s->why.code; s->begun++)
@@ -394,8 +405,8 @@ static enum ps_code mirrored_begin(void *state, const struct wk_work *work, stru
     }
     if (mirrored_lacks_some(s) && work->step % LET_IN_EVERY == 0 && wk_rounds_let_in(&s->rounds, e))
         return e->code;
-    if (!s->compared && mirrored_compare(s, work->step, e))
-        return wk_rounds_meet(&s->rounds, &behind, e) ? e->code : mirrored_again(e);
+    if (wk_device_sums_meet(s->sums, e) || (!s->compared && mirrored_compare(s, work->step, e)))
+        return mirrored_meet(s, &behind, e) ? e->code : mirrored_again(e);
     s->weight = (float)work->rows / (float)work->rows_of_all;
     s->why.code = PS_OK;
     s->step = work->step;
@@ -419,7 +430,7 @@ static enum ps_code mirrored_add_up(void *state, double *values, size_t n, struc
         return e->code;
     snprintf(what, sizeof what, "the batch's statistics in step %" PRIu64, s->step);
     if (wk_collective_reduce(s->env->collective, s->env->device, &sum, e))
-        return s->sums || wk_rounds_meet(&s->rounds, &behind, e) ? e->code : mirrored_again(e);
+        return mirrored_meet(s, &behind, e) ? e->code : mirrored_again(e);
     ps_track_end(s->env->compute, &(struct ps_span){PS_SPAN_WAIT, "statistics of the batch", start});
     return PS_OK;
 }
@@ -440,7 +451,7 @@ static enum ps_code mirrored_wait_for_buckets(struct mirrored *s, struct ps_erro
 static enum ps_code mirrored_wait(struct mirrored *s, struct ps_error *e)
 {
     const uint64_t start = ps_track_now(s->env->compute);
-    if (s->sums ? wk_device_sums_wait(s->sums, e) : mirrored_wait_for_buckets(s, e))
+    if (wk_device_sums_are_on(s->sums) ? wk_device_sums_wait(s->sums, s->step, e) : mirrored_wait_for_buckets(s, e))
         return e->code;
     ps_track_end(s->env->compute, &(struct ps_span){PS_SPAN_WAIT, "all-reduce", start});
     return PS_OK;
@@ -476,7 +487,7 @@ static enum ps_code mirrored_apply(struct mirrored *s, uint64_t step, struct ps_
 static enum ps_code mirrored_compare_after(struct mirrored *s, uint64_t steps, struct ps_error *e)
 {
     bool behind;
-    if (mirrored_compare(s, steps, e) == PS_OK || wk_rounds_meet(&s->rounds, &behind, e) == PS_OK)
+    if (mirrored_compare(s, steps, e) == PS_OK || mirrored_meet(s, &behind, e) == PS_OK)
         return PS_OK;
     if (e->code != PS_ABORTED && e->code != PS_CANCELLED)
         return e->code;
@@ -495,7 +506,7 @@ static enum ps_code mirrored_end(void *state, const struct wk_work *work, struct
         return e->code;
     }
     const bool lost = mirrored_wait(s, e) != PS_OK;
-    if (lost && (s->sums || wk_rounds_meet(&s->rounds, &behind, e)))
+    if (lost && mirrored_meet(s, &behind, e))
         return e->code;
     if (lost && !behind)
         return mirrored_again(e);

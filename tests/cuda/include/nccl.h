@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The emulated NCCL: the ranks are emulated devices of this process, each driven by a thread of its own or all by one.
+// The emulated NCCL: the ranks are emulated devices of this process, each driven by a thread of its own or all by one,
+// or of several processes of one host.
 #ifndef EMULATED_NCCL_H
 #define EMULATED_NCCL_H
 
@@ -44,12 +45,23 @@ typedef enum {
     ncclChar = ncclInt8
 } ncclDataType_t;
 typedef enum { ncclSum, ncclProd, ncclMax, ncclMin, ncclAvg } ncclRedOp_t;
+// blocking 0: a call that has to wait for other ranks returns ncclInProgress, and ncclCommGetAsyncError says so until
+// it is done.
+typedef struct {
+    int blocking;
+} ncclConfig_t;
+#define NCCL_CONFIG_INITIALIZER \
+    {                           \
+        1                       \
+    }
 
 const char *ncclGetErrorString(ncclResult_t result);
 const char *ncclGetLastError(ncclComm_t comm);
 ncclResult_t ncclGetVersion(int *version);
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id);
 ncclResult_t emu_ncclCommInitRank(struct emu_place at, ncclComm_t *comm, int ranks, ncclUniqueId id, int rank);
+ncclResult_t emu_ncclCommInitRankConfig(struct emu_place at, ncclComm_t *comm, int ranks, ncclUniqueId id, int rank,
+                                        ncclConfig_t *config);
 ncclResult_t emu_ncclCommInitAll(struct emu_place at, ncclComm_t *comms, int ranks, const int *devices);
 ncclResult_t emu_ncclCommDestroy(struct emu_place at, ncclComm_t comm);
 ncclResult_t ncclCommAbort(ncclComm_t comm);
@@ -70,6 +82,7 @@ ncclResult_t emu_ncclReduceScatter(struct emu_place at, const void *send, void *
 ncclResult_t emu_ncclAllGather(struct emu_place at, const void *send, void *receive, size_t count, ncclDataType_t type,
                                ncclComm_t comm, cudaStream_t stream);
 #define ncclCommInitRank(...) emu_ncclCommInitRank(EMU_HERE, __VA_ARGS__)
+#define ncclCommInitRankConfig(...) emu_ncclCommInitRankConfig(EMU_HERE, __VA_ARGS__)
 #define ncclCommInitAll(...) emu_ncclCommInitAll(EMU_HERE, __VA_ARGS__)
 #define ncclCommDestroy(...) emu_ncclCommDestroy(EMU_HERE, __VA_ARGS__)
 #define ncclAllReduce(...) emu_ncclAllReduce(EMU_HERE, __VA_ARGS__)

@@ -59,6 +59,9 @@ struct nn_context {
     size_t n_arrived;
     // Sums over GPUs; NULL: it has joined none.
     struct ncclComm *comm;
+    bool (*gives_up)(void *arg);  // nn_sums_ranks's
+    void *gives_up_arg;
+    struct ps_error unsummed;  // why the sums have failed, though the GPU has not, and may join anew
     cudaStream_t sums;
     cudaEvent_t added;  // the last of them; with peers: what is to be added is there
     struct nn_cuda_group *peers;

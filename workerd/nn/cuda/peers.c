@@ -69,26 +69,25 @@ static void gpus_open(struct nn_cuda_group *p, int index)
     gpus_note(p, cudaEventCreateWithFlags(&p->done, cudaEventDisableTiming), "an event is made");
 }
 
-static enum ps_code gpus_join(struct nn_context *c, const char name[NN_SUMS_NAME], int rank, int ranks,
-                              struct ps_error *e)
+static enum ps_code gpus_join(struct nn_context *c, const struct nn_sums_ranks *r, struct ps_error *e)
 {
     struct nn_cuda_group *p;
-    memcpy(&p, name, sizeof p);
+    memcpy(&p, r->name, sizeof p);
     nn_cuda_note(c, cudaSetDevice(c->index), "cudaSetDevice");
     nn_cuda_note(c, cudaEventCreateWithFlags(&c->added, cudaEventDisableTiming), "an event is made");
     pthread_mutex_lock(&p->lock);
     if (!p->member) {
-        p->member = ps_alloc((size_t)ranks * sizeof(struct nn_context *));
-        p->begun = ps_alloc((size_t)ranks * sizeof *p->begun);
-        p->ranks = ranks;
+        p->member = ps_alloc((size_t)r->ranks * sizeof(struct nn_context *));
+        p->begun = ps_alloc((size_t)r->ranks * sizeof *p->begun);
+        p->ranks = r->ranks;
     }
-    if (rank == 0)
+    if (r->rank == 0)
         gpus_open(p, c->index);
-    p->member[rank] = c;
+    p->member[r->rank] = c;
     p->members++;
     pthread_mutex_unlock(&p->lock);
     c->peers = p;
-    c->rank = rank;
+    c->rank = r->rank;
     return c->error.code ? ps_fail(e, c->error.code, "%s", c->error.text) : PS_OK;
 }
 

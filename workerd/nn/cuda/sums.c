@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sums over the GPUs of a host, by NCCL: on a stream of their own, beside the kernels that are queued after what they
-// add up. NCCL gives all ranks the same bits.
+// Sums over GPUs, by NCCL: on a stream of their own, beside the kernels that are queued after what they add up. NCCL
+// gives all ranks the same bits.
+//
+// Where all GPUs are this process's, calls of NCCL return when they are done. Where some are other processes', which
+// may be lost at any time, they go on by themselves (ncclConfig_t.blocking): who waits for them can give up, and abort.
 //
 // The module needs no NCCL to be loaded: libnccl.so.2 is opened when a job first asks for it.
 #include <dlfcn.h>
 #include <pthread.h>
+#include <time.h>
 
 #include "config.h"
 #include "workerd/nn/cuda/cuda.h"
@@ -22,6 +26,9 @@
 #pragma GCC diagnostic pop
 
 _Static_assert(sizeof(ncclUniqueId) == NN_SUMS_NAME, "a name is one of NCCL's");
+#if NCCL_VERSION_CODE < 21400
+#error "NCCL 2.14 or later is needed: without its nccl.h the module is built without NCCL"
+#endif
 
 // ---- the library --------------------------------------------------------------------------------------------------
 
@@ -42,7 +49,7 @@ static enum ps_code nccl_check(struct ps_error *e)
 #define NCCL_POINTER(function) __typeof__(&function) function;
 #define NCCL_FIND(function) &&(nccl.function = (__typeof__(&function))dlsym(library, #function))
 #define NCCL_OF_ALL(X) X(ncclGetErrorString) X(ncclGetUniqueId)
-#define NCCL_OF_RANKS(X) X(ncclCommAbort) X(ncclCommDestroy) X(ncclCommGetAsyncError) X(ncclCommInitRank)
+#define NCCL_OF_RANKS(X) X(ncclCommAbort) X(ncclCommDestroy) X(ncclCommGetAsyncError) X(ncclCommInitRankConfig)
 #define NCCL_FUNCTIONS(X) NCCL_OF_ALL(X) NCCL_OF_RANKS(X) X(ncclAllReduce)
 
 static struct {
@@ -72,18 +79,38 @@ static enum ps_code nccl_check(struct ps_error *e)
 
 // ---- ranks --------------------------------------------------------------------------------------------------------
 
+static bool nccl_has_failed(const struct nn_context *c)
+{
+    return c->error.code || c->unsummed.code;
+}
+
 static void nccl_note(struct nn_context *c, ncclResult_t result, const char *what)
 {
     // Where the device has failed before, that is the cause.
     if (result == ncclUnhandledCudaError)
         nn_cuda_note(c, cudaStreamSynchronize(c->stream), "what was queued on it");
-    if (result != ncclSuccess && result != ncclInProgress && c->error.code == PS_OK)
-        ps_fail(&c->error, PS_INTERNAL, "%s: %s has failed: NCCL: %s", c->name, what, NCCL(ncclGetErrorString, result));
+    if (result != ncclSuccess && result != ncclInProgress && !nccl_has_failed(c))
+        ps_fail(&c->unsummed, c->gives_up ? PS_UNAVAILABLE : PS_INTERNAL, "%s: %s has failed: NCCL: %s", c->name, what,
+                NCCL(ncclGetErrorString, result));
+}
+
+// Waits for a call that goes on by itself.
+static void nccl_settle(struct nn_context *c, ncclResult_t result, const char *what)
+{
+    while (result == ncclInProgress && !nccl_has_failed(c)) {
+        nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+        if (c->gives_up && c->gives_up(c->gives_up_arg))
+            ps_fail(&c->unsummed, PS_ABORTED, "%s: %s: other GPUs do not come", c->name, what);
+        else
+            nccl_note(c, NCCL(ncclCommGetAsyncError, c->comm, &result), what);
+    }
+    nccl_note(c, result, what);
 }
 
 static enum ps_code nccl_result(const struct nn_context *c, struct ps_error *e)
 {
-    return c->error.code ? ps_fail(e, c->error.code, "%s", c->error.text) : PS_OK;
+    *e = c->error.code ? c->error : c->unsummed;
+    return e->code;
 }
 
 static enum ps_code nccl_name(char name[NN_SUMS_NAME], struct ps_error *e)
@@ -97,22 +124,35 @@ static enum ps_code nccl_name(char name[NN_SUMS_NAME], struct ps_error *e)
     return PS_OK;
 }
 
-static enum ps_code nccl_join(struct nn_context *c, const char name[NN_SUMS_NAME], int rank, int ranks,
-                              struct ps_error *e)
+static void nccl_open_stream(struct nn_context *c)
 {
+    nn_cuda_note(c, cudaSetDevice(c->index), "cudaSetDevice");
+    if (!c->sums)
+        nn_cuda_note(c, cudaStreamCreateWithFlags(&c->sums, cudaStreamNonBlocking), "a stream is made");
+    if (!c->added)
+        nn_cuda_note(c, cudaEventCreateWithFlags(&c->added, cudaEventDisableTiming), "an event is made");
+}
+
+static enum ps_code nccl_join(struct nn_context *c, const struct nn_sums_ranks *r, struct ps_error *e)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     ncclUniqueId id;
     for (int i = 0; i < NN_SUMS_NAME; i++)
-        id.internal[i] = name[i];
-    nn_cuda_note(c, cudaSetDevice(c->index), "cudaSetDevice");
-    nn_cuda_note(c, cudaStreamCreateWithFlags(&c->sums, cudaStreamNonBlocking), "a stream is made");
-    nn_cuda_note(c, cudaEventCreateWithFlags(&c->added, cudaEventDisableTiming), "an event is made");
+        id.internal[i] = r->name[i];
+    config.blocking = !r->gives_up;
+    c->gives_up = r->gives_up;
+    c->gives_up_arg = r->arg;
+    nccl_open_stream(c);
     if (c->error.code == PS_OK)
-        nccl_note(c, NCCL(ncclCommInitRank, &c->comm, ranks, id, rank), "to meet the other GPUs");
+        nccl_settle(c, NCCL(ncclCommInitRankConfig, &c->comm, r->ranks, id, r->rank, &config),
+                    "to meet the other GPUs");
     return nccl_result(c, e);
 }
 
 static void nccl_abort(struct nn_context *c)
 {
+    c->unsummed.code = PS_OK;
+    c->gives_up = NULL;
     if (!c->comm)
         return;
     NCCL(ncclCommAbort, c->comm);
@@ -124,7 +164,7 @@ static void nccl_abort(struct nn_context *c)
 
 void nn_cuda_close_sums(struct nn_context *c)
 {
-    if (c->error.code)
+    if (nccl_has_failed(c))
         nccl_abort(c);
     if (c->comm)
         NCCL(ncclCommDestroy, c->comm);
@@ -140,11 +180,11 @@ static void nccl_add(struct nn_context *c, float *values, size_t n, float scale)
 {
     if (scale != 1)
         nn_cuda_scale(c, values, n, scale);
-    if (c->error.code || !c->comm)
+    if (nccl_has_failed(c) || !c->comm)
         return;
     nn_cuda_note(c, cudaEventRecord(c->queued, c->stream), "an event");
     nn_cuda_note(c, cudaStreamWaitEvent(c->sums, c->queued, 0), "an event");
-    nccl_note(c, NCCL(ncclAllReduce, values, values, n, ncclFloat32, ncclSum, c->comm, c->sums), "an all-reduce");
+    nccl_settle(c, NCCL(ncclAllReduce, values, values, n, ncclFloat32, ncclSum, c->comm, c->sums), "an all-reduce");
     nn_cuda_note(c, cudaEventRecord(c->added, c->sums), "an event");
 }
 
@@ -152,10 +192,10 @@ static enum ps_code nccl_look(struct nn_context *c, bool *done, struct ps_error 
 {
     ncclResult_t late = ncclSuccess;
     *done = false;
-    if (c->error.code == PS_OK && c->comm)
+    if (!nccl_has_failed(c) && c->comm)
         nccl_note(c, NCCL(ncclCommGetAsyncError, c->comm, &late), "an all-reduce");
     nccl_note(c, late, "an all-reduce");
-    if (c->error.code)
+    if (nccl_has_failed(c))
         return nccl_result(c, e);
     const cudaError_t state = cudaEventQuery(c->added);
     *done = state == cudaSuccess;
