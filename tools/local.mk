@@ -56,6 +56,7 @@ noinst_LTLIBRARIES += libpsbench.la
 libpsbench_la_SOURCES = \
 	tools/psbench/buffers.c tools/psbench/buffers.h \
 	tools/psbench/case.c tools/psbench/case.h \
+	tools/psbench/endpoint.c tools/psbench/endpoint.h \
 	tools/psbench/flow.c tools/psbench/flow.h \
 	tools/psbench/load.c tools/psbench/load.h \
 	tools/psbench/memory.c tools/psbench/memory.h \
@@ -72,5 +73,6 @@ tools_psbench_psbench_SOURCES = \
 	tools/psbench/allreduce.c tools/psbench/allreduce.h \
 	tools/psbench/client.c tools/psbench/client.h \
 	tools/psbench/main.c \
-	tools/psbench/run.c tools/psbench/run.h
+	tools/psbench/run.c tools/psbench/run.h \
+	tools/psbench/socket_ring.c tools/psbench/socket_ring.h
 tools_psbench_psbench_LDADD = libpsbench.la libwkcollective.la libpsclient.la libtools.la libcommon.la $(JANSSON_LIBS) -lm

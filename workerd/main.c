@@ -319,6 +319,9 @@ static enum ps_code workerd_find_checkpoint(struct wk_run *run, const struct opt
     if (o->resume && !writes)
         return ps_fail(e, PS_FAILED_PRECONDITION,
                        "%s: --resume: the job writes no checkpoints: it has no callback checkpoint or backup", o->job);
+    if (*path && !(run->resume_words = wk_resume_describe(*path, e)))
+        return e->code;
+    run->env.checkpoint = run->resume_words;
     if (*path)
         ps_info("goes on from %s", *path);
     else if (o->resume)

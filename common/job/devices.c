@@ -16,6 +16,17 @@ static enum ps_code devices_expected(const struct ps_yaml *v, const char *path, 
     return ps_yaml_expected(v, path, e, "a device, as in %s:0, of kind %s", kinds[0], text);
 }
 
+// cuda is another name of gpu.
+static const char *devices_kind(const char *const *kinds, const char *name, size_t size)
+{
+    if (size == 4 && strncmp(name, "cuda", 4) == 0)
+        return devices_kind(kinds, "gpu", 3);
+    for (size_t i = 0; kinds[i]; i++)
+        if (strlen(kinds[i]) == size && strncmp(kinds[i], name, size) == 0)
+            return kinds[i];
+    return NULL;
+}
+
 static enum ps_code devices_take(const struct ps_yaml *v, const char *path, const char *const *kinds,
                                  struct ps_job_devices *to, struct ps_error *e)
 {
@@ -25,8 +36,7 @@ static enum ps_code devices_take(const struct ps_yaml *v, const char *path, cons
         return e->code;
     colon = strchr(text, ':');
     const size_t size = colon ? (size_t)(colon - text) : strlen(text);
-    for (size_t i = 0; kinds[i] && !d.kind; i++)
-        d.kind = strlen(kinds[i]) == size && strncmp(kinds[i], text, size) == 0 ? kinds[i] : NULL;
+    d.kind = devices_kind(kinds, text, size);
     const bool numbered =
         colon && colon[1] && strlen(colon + 1) < 4 && strspn(colon + 1, "0123456789") == strlen(colon + 1);
     if (!d.kind || (colon && !numbered))

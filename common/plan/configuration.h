@@ -5,12 +5,14 @@
 #ifndef PS_CONFIGURATION_H
 #define PS_CONFIGURATION_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/base/error.h"
 
-// theirs: of this rank. FAILED_PRECONDITION names the first key that differs.
-enum ps_code ps_configuration_check(const char *job, const char *ours, uint32_t rank, const char *theirs,
+// theirs: of this rank. begun: the job has, and whoever comes gets what the others have: then the key "checkpoint", with
+// which all begin together, does not count. FAILED_PRECONDITION names the first key that differs.
+enum ps_code ps_configuration_check(const char *job, bool begun, const char *ours, uint32_t rank, const char *theirs,
                                     struct ps_error *e);
 
 #endif

@@ -212,7 +212,7 @@ int psd_member_check_join(struct psd_job *job, const Paramserver__V1__JoinReques
         return ps_fail(e, PS_FAILED_PRECONDITION,
                        "job '%s' was opened by a worker that %s changes of the mode, this one %s them", job->name,
                        c->follows_mode ? "follows" : "ignores", r->follows_mode ? "follows" : "ignores");
-    if (ps_configuration_check(job->name, job->control->configuration, rank, r->configuration, e))
+    if (ps_configuration_check(job->name, c->begun, c->configuration, rank, r->configuration, e))
         return (int)e->code;
     const struct psd_member *m = &c->members[rank];
     bool same = memcmp(m->client, r->caller->client.data, 16) == 0;

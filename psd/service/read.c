@@ -193,6 +193,9 @@ int psd_get(struct psd_request *t)
         return read_release_snapshot(t, r);
     if (check_declared(t))
         return (int)t->error.code;
+    if (r->slot || r->averages)
+        return (int)ps_fail(&t->error, PS_INVALID_ARGUMENT, "Get of %s: a Get reads values, expected a Pull",
+                            r->slot ? "a slot" : "averages");
     struct psd_snapshot *s = r->snapshot ? go_on_with_snapshot(t, r) : take_fresh_snapshot(t, r);
     if (!s)
         return (int)t->error.code;
@@ -279,6 +282,9 @@ int psd_pull(struct psd_request *t)
         code = (int)check_no_strings(&extents, &t->error);
     if (code == PS_OK)
         code = (int)psd_extents_check_slot(&extents, r->slot, &t->error);
+    if (code == PS_OK && r->slot && r->averages)
+        code = (int)ps_fail(&t->error, PS_INVALID_ARGUMENT,
+                            "the Pull asks for slot %" PRIu32 " and for averages: expected one of them", r->slot);
     if (code == PS_OK)
         code = r->round ? pull_wait(t, &extents) : pull_from(t, r, &extents);
     psd_extents_free(&extents);

@@ -8,7 +8,11 @@ size, so that each pair of figures comes from the same seconds. Shows medians, a
 
 A peer's command line has these words filled in, and prints one JSON object with gb_per_s (10^9 bytes of the variable per
 second; a number, or psbench's {"median": ...}) and, where it knows them, client_cpu_s_per_gb, server_cpu_s_per_gb and
-p50_us. It starts its own server. Another build's psbench is a peer, too:
+p50_us. It starts its own server. tests/bench/allreduce_mpi.c is a peer of allreduce:
+
+        --commands allreduce --peer 'mpi=mpirun -n 2 --mca btl tcp,self ./allreduce_mpi {size} {seconds}' -- --workers 2
+
+Another build's psbench is a peer, too:
 
         --peer 'before=OLD/psbench {command} --size {size} --window {window} --seconds {seconds} --repeat 1 --no-limit --json'
 """

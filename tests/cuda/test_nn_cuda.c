@@ -481,10 +481,9 @@ static void test_recorded_training(void **state)
     }
 }
 
-// A kernel of a step whose values stay fails: the step says so, and so does the next one.
-static void test_failed_launch_of_kept(void **state)
+// A kernel of a step whose values stay fails: the step says so, or whoever waits for it or asks for the values.
+static void failed_launch_of_kept(enum ps_code (*ends)(struct nn_replica *r, struct ps_error *e))
 {
-    (void)state;
     bool failed = true;
     for (uint64_t n = 1; failed; n++) {
         struct training t;
@@ -500,7 +499,7 @@ static void test_failed_launch_of_kept(void **state)
             failed = nn_replica_train(t.replica, &t.batch, step, NULL, &result, &e);
             for (size_t i = 0; i < nn_model_params(t.model) && !failed; i++)
                 optimizer_apply_to(&o, &t, i, step);
-            failed = failed || nn_replica_finish(t.replica, &e);
+            failed = failed || ends(t.replica, &e);
         }
         if (failed && (e.code != PS_INTERNAL || !strstr(e.text, "cudaErrorLaunchFailure")))
             fail_msg("launch %d: %s", (int)n, e.text);
@@ -508,6 +507,13 @@ static void test_failed_launch_of_kept(void **state)
         assert_nothing_left();
         assert_in_range(n, 1, 1000);
     }
+}
+
+static void test_failed_launch_of_kept(void **state)
+{
+    (void)state;
+    failed_launch_of_kept(nn_replica_finish);
+    failed_launch_of_kept(nn_replica_fetch);
 }
 
 // A rule that the device does not know stays with the host.

@@ -184,6 +184,7 @@ ok "to the bit" cmp whole.safetensors resumed.safetensors
 
 # Mistakes.
 ok "a device is there once" fails_with 65 "cpu:1 is there twice" mirrored x 1 --set strategy.devices="[cpu:1,cpu:1]"
+ok "by any name" fails_with 65 "cuda:0 is there twice" mirrored x 1 --set strategy.devices="[gpu:0,cuda:0]"
 ok "a device is of a kind" fails_with 65 "must be a device, as in cpu:0, of kind cpu or gpu" mirrored x 1 --set strategy.devices="[tpu:1]"
 ok "there is one" fails_with 65 "the list is empty: expected a device for each replica" mirrored x 1 --set strategy.devices="[]"
 ok "one that is not there is named" fails_with 78 "device gpu:1: there is no CUDA module /nowhere" \
@@ -233,7 +234,7 @@ start() { # RANK COMMUNICATION ARGUMENT ...
     local rank=$1 communication=$2
     shift 2
     rm -f "log$rank" # of the one before
-    "$workerd" --job "$job" --set strategy.name=multi_worker_mirrored "${small[@]}" "${endless[@]}" --cluster three.yaml \
+    "$workerd" --job "$job" --set strategy.name=multi_worker_mirrored "${small[@]}" "${endless[@]}" --cluster "${cluster:-three.yaml}" \
         --set strategy.communication="$communication" --set strategy.compare_every=1 --rank "$rank" \
         --set output="$scratch/of$rank.safetensors" "$@" >"log$rank" 2>&1 &
     pid[$rank]=$!
@@ -371,6 +372,14 @@ ok "three are needed: worker 0 ends" ended_with 0 75
 ok "and worker 2" ended_with 2 75
 ok "worker 0 names it" says 'worker 1 (.*) is gone.*2 workers are left, of at least 3' log0
 ok "worker 2 names it" says 'worker 1 (.*) is gone.*2 workers are left, of at least 3' log2
+ok "worker 0 keeps the weights" says 'the weights are in .*of0.safetensors' log0
+ok "three workers train" start_three auto --set strategy.min_workers=3
+rm -f of?.safetensors
+lose 0 KILL
+ok "without worker 0 worker 1 ends" ended_with 1 75
+ok "and worker 2" ended_with 2 75
+ok "the lowest of them keeps the weights" same -a of1.safetensors of1.safetensors 0
+ok "and no other" test ! -e of2.safetensors
 ok "three workers train" start_three auto
 lose 0 KILL
 ok "worker 1 goes on" goes_on 1 2
@@ -387,7 +396,34 @@ ok "and trains" trains 0
 kill -TERM "${pid[0]}"
 ok "until a signal comes" ended_with 0 143
 
+# What the others have trained meanwhile stays.
+ok "three workers train" start_three ring
+rm -f of?.safetensors
+lose 0 STOP
+ok "worker 0 stands still: worker 1 goes on" goes_on 1 2
+ok "to its end" eval 'kill -TERM "${pid[1]}" "${pid[2]}" && ended_with 1 143'
+wait "${pid[2]}"
+lose 0 CONT
+ok "worker 0 ends, too" ended_with 0 75
+ok "and writes nothing" test ! -e of0.safetensors
+
+# Worker 0 takes a connection that nobody serves for worker 1, which it cannot tell so.
+dumb() { exec "$PYTHON3" -c 'import socket, sys, time; s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); s.listen(9); time.sleep(900)' dumb; }
+(dumb) &
+dumb=$!
+sed 's/"[^"]*1",/"unix:dumb",/' three.yaml >strange.yaml
+ok "nobody serves" eventually test -S dumb
+cluster=strange.yaml start 0 ring --set strategy.min_workers=3 --set timeout=4
+start 1 ring --set strategy.min_workers=3 --set timeout=4
+start 2 ring --set strategy.min_workers=3 --set timeout=4
+ok "worker 0 does not reach worker 1" ended_with 0 75
+ok "worker 2 hears of it" ended_with 2 75
+ok "worker 1 finds that the others have left" ended_with 1 75
+kill $dumb
+wait $dumb
+
 ok "three workers train" start_three auto
+rm -f of?.safetensors
 kill -TERM "${pid[0]}" "${pid[1]}" "${pid[2]}"
 ok "a signal to all: worker 0 keeps the weights" ended_with 0 143
 ok "they can be read" same -a of0.safetensors of0.safetensors 0

@@ -26,6 +26,7 @@ done
 ok "no size" fails_with 64 "--size is empty" "$psbench" push --size ""
 ok "seconds" fails_with 64 "--seconds is 0" "$psbench" push --seconds 0
 ok "workers" fails_with 64 "--workers is 0" "$psbench" push --workers 1,0
+ok "one worker" fails_with 64 "--workers is 1, expected 2 to 64 for allreduce" "$psbench" allreduce --workers 2,1
 ok "window" fails_with 64 "--window is 0" "$psbench" push --window 0
 ok "a limit without limits" fails_with 64 "does not go with limit" "$psbench" limit --no-limit
 ok "no psd" fails_with 66 "which is no program" env PSD=/dev/null "$psbench" push "${short[@]}"
@@ -64,6 +65,19 @@ for pair in sys.argv[1].split(","):
     k, v = pair.split("=")
     assert str(o[k]) == v, (k, o[k])
 sys.exit(0 if min(cpu) > 0 else 3)
+P
+}
+# sums TRANSPORT WORKERS SIZE LIMIT: an all-reduce, and the ring of sockets beside it where there is one.
+sums() {
+    "$psbench" allreduce --transport "$1" --workers "$2" --size "$3" "${short[@]}" --json >sums.json || return 1
+    cat sums.json
+    "$PYTHON3" - "$@" <<'P'
+import json, sys
+transport, workers, size, limit = sys.argv[1:]
+o = json.load(open("sums.json"))
+assert (o["transport"], o["workers"], o["size"]) == (transport, int(workers), int(size)), o
+assert o["calls_per_s"] > 0 and o["gb_per_s"]["median"] > 0
+assert (o["limit_fraction"] or 0) > 0 if limit == "limit" else o["limit_fraction"] is None
 P
 }
 fraction() {
@@ -163,3 +177,7 @@ refuses() {
     fails_with 69 "ended before it served" env PSD="$scratch/bad_psd" "$psbench" push --size 4 "${short[@]}"
 }
 ok "a psd that does not start" refuses
+ok "an all-reduce of two" sums tcp 2 65536 limit
+ok "of three, of a size that they do not divide" sums unix 3 4100 limit
+ok "of fewer numbers than workers" sums unix 3 4 limit
+ok "in shared memory" sums shm 2 65536 none

@@ -118,6 +118,37 @@ every='keep: 1'
 
 # ---- what is refused ----------------------------------------------------------------------------------------------
 
+# Each worker finds the checkpoints of a folder of its own: worker 0 one, worker 1 none, or that of another step.
+apart() { # OF-WORKER-1 ARGUMENT ...: the exit codes and last lines of both
+    local of=$1 rank status=0 pids=()
+    shift
+    rm -rf r0 r1 && mkdir r0 r1 && cp -r of-multi_worker_mirrored r0/now && cp -r "$of" r1/now
+    for rank in 0 1; do
+        (cd r$rank && exec timeout 60 "$workerd" "${common[@]}" --rank $rank --set batch_size=32 "${rule[@]}" --resume \
+            --set "$(kept now)" --set timeout=3 --set strategy.min_workers=2 --set epochs=3 --set output=x.safetensors "$@") >"r$rank/log" 2>&1 &
+        pids+=($!)
+    done
+    for rank in 0 1; do
+        wait "${pids[$rank]}" || status=$?
+        tail -n 1 "r$rank/log"
+    done
+    return $status
+}
+every='keep: 1' epochs=1 steps=7 rule=(--set "$momentum")
+ok "a training to go on from" begin multi_worker_mirrored
+mkdir of-none
+steps=9
+ok "another one" begin sync
+with_servers=(--ps "$peers" --workers 2 --set on_existing=replace)
+for of in of-none of-sync; do
+    differs="worker 1's checkpoint is $([ $of = of-none ] && echo none || echo step 9)"
+    ok "$of: sync" fails_with 78 "$differs" apart $of "${with_servers[@]}" --set strategy.name=parameter_server --set strategy.update=sync
+    ok "async" fails_with 78 "$differs" apart $of "${with_servers[@]}" --set strategy.name=parameter_server
+    ok "local_steps" fails_with 78 "$differs" apart $of "${with_servers[@]}" --set strategy.name=local_steps
+done
+rm -rf of-none of-sync of-multi_worker_mirrored
+every='every_steps: 4' rule=(--set "$adam")
+
 ok "another optimizer" fails_with 78 "is of a job with optimizer" train one_device --resume --set "$momentum" --set "$(kept of-async)"
 ok "the same, on ps tasks" fails_with 78 "is of a job with optimizer" train sync --resume --set "$momentum" --set "$(kept of-async)"
 sed 's/momentum\/sequential/momentux\/sequential/' <"$(echo of-async/*)" >lacks

@@ -59,7 +59,7 @@ static void __attribute__((format(printf, 1, 2))) say(const char *format, ...)
     va_end(args);
 }
 
-char *wk_configuration(const struct wk_env *env)
+char *wk_configuration_to_begin(const struct wk_env *env)
 {
     (void)env;
     return calloc(1, 1);

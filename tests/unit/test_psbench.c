@@ -152,6 +152,31 @@ static void test_cases_without_limits(void **state)
     bench_cases_free(&cases);
 }
 
+// An all-reduce's limit is a ring of sockets; there is none where no socket is.
+static void test_cases_of_allreduce(void **state)
+{
+    (void)state;
+    uint64_t sizes[] = {4096};
+    struct bench_plan plan = plan_of(sizes, 1);
+    struct bench_cases cases;
+    plan.commands[BENCH_ALLREDUCE] = plan.transports[BENCH_UNIX] = plan.transports[BENCH_SHM] = true;
+    bench_cases_make(&cases, &plan);
+    assert_int_equal(cases.n, 2 + 2 + 1);
+    for (size_t i = 0; i < cases.n; i++) {
+        const struct bench_case *c = &cases.v[i], *limit = c->limit;
+        assert_int_equal(c->command, BENCH_ALLREDUCE);
+        assert_int_equal(c->window, 1);
+        if (c->target == BENCH_SOCKET || c->transport == BENCH_SHM) {
+            assert_null(limit);
+            continue;
+        }
+        assert_int_equal(limit->target, BENCH_SOCKET);
+        assert_int_equal(limit->transport, c->transport);
+        assert_int_equal(limit->workers, c->workers);
+    }
+    bench_cases_free(&cases);
+}
+
 static void test_cases_by_workers(void **state)
 {
     (void)state;
@@ -185,8 +210,8 @@ static void test_everything_fits(void **state)
         plan.rules[i] = true;
     bench_cases_make(&cases, &plan);
     // psd: push, pull, pushpull by three rules, assign_add; sockets: push, pushpull by three rules, pull; by transport.
-    // A ring has a third one.
-    assert_int_equal(cases.n, 3 * (2 * (10 + 7) + 4 + 3));
+    // A ring has a third one, and sockets of its own over the first two.
+    assert_int_equal(cases.n, 3 * (2 * (10 + 7) + 4 + 3 + 2));
     bench_cases_free(&cases);
 }
 
@@ -225,6 +250,7 @@ int main(void)
         cmocka_unit_test(test_size),
         cmocka_unit_test(test_cases_have_limits),
         cmocka_unit_test(test_cases_without_limits),
+        cmocka_unit_test(test_cases_of_allreduce),
         cmocka_unit_test(test_everything_fits),
         cmocka_unit_test(test_cases_by_workers),
         cmocka_unit_test(test_report),

@@ -1011,6 +1011,22 @@ static void test_slots_are_put_and_read(void **state)
     cluster_close(&c);
 }
 
+static void assert_get_refused(struct cluster *c, uint32_t slot, bool averages, const char *why)
+{
+    Paramserver__V1__ReadRequest r = PARAMSERVER__V1__READ_REQUEST__INIT;
+    Paramserver__V1__Tensor t = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&t};
+    r.caller = &c->callers[0];
+    r.tensors = tensors;
+    r.n_tensors = 1;
+    r.slot = slot;
+    r.averages = averages;
+    t.variable = c->v[0].name;
+    const struct answer a =
+        ask(c->task[0].core, M(GET), &r.base, NULL, &paramserver__v1__read_reply__descriptor, NULL, NULL);
+    assert_int_equal(a.code, PS_INVALID_ARGUMENT);
+    assert_string_equal(a.text, why);
+}
+
 static void test_slots_that_there_are_not(void **state)
 {
     struct cluster c;
@@ -1021,6 +1037,11 @@ static void test_slots_that_there_are_not(void **state)
     assert_int_equal(a.code, PS_FAILED_PRECONDITION);
     assert_string_equal(a.text, "variable 'w' has 2 slots, the request is for number 3");
     assert_int_equal(read_part(&c, 0, 4, false, UINT32_MAX, none).code, PS_FAILED_PRECONDITION);
+    a = read_part(&c, 0, 4, true, 2, none);
+    assert_int_equal(a.code, PS_INVALID_ARGUMENT);
+    assert_string_equal(a.text, "the Pull asks for slot 2 and for averages: expected one of them");
+    assert_get_refused(&c, 1, false, "Get of a slot: a Get reads values, expected a Pull");
+    assert_get_refused(&c, 0, true, "Get of averages: a Get reads values, expected a Pull");
     assert_slot(&c, 2, 0, 0);
     cluster_close(&c);
 }

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/psbench/allreduce.h"
 
-#include <arpa/inet.h>
-#include <errno.h>
-#include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +9,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "tools/psbench/endpoint.h"
 #include "workerd/collective/collective.h"
 
 // ---- where the workers are ----------------------------------------------------------------------------------------
@@ -19,28 +17,18 @@
 // A port that was free a moment ago.
 static enum ps_code allreduce_find_port(const char *host, char *address, struct ps_error *e)
 {
-    struct sockaddr_in at = {.sin_family = AF_INET};
-    socklen_t len = sizeof at;
-    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    const bool found = fd >= 0 && inet_pton(AF_INET, host, &at.sin_addr) == 1 &&
-                       bind(fd, (struct sockaddr *)&at, sizeof at) == 0 &&
-                       getsockname(fd, (struct sockaddr *)&at, &len) == 0;
-    const int error = errno;
+    int fd = -1;
+    snprintf(address, RUNDIR_PATH_MAX, "%s:0", host);
+    endpoint_listen(address, &fd, e);
     if (fd >= 0)
         close(fd);
-    if (!found)
-        return ps_fail(e, PS_UNAVAILABLE, "no port of %s is free: %s", host, strerror(error));
-    snprintf(address, RUNDIR_PATH_MAX, "%s:%d", host, ntohs(at.sin_port));
-    return PS_OK;
+    return e->code;
 }
 
 enum ps_code allreduce_open(struct allreduce_places *p, const struct bench_case *c, const char *host,
                             struct ps_error *e)
 {
     *p = (struct allreduce_places){.n = c->workers};
-    if (c->workers < 2 || c->workers > ALLREDUCE_WORKERS_MAX)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "allreduce: --workers is %ld, expected 2 to %d", c->workers,
-                       ALLREDUCE_WORKERS_MAX);
     p->has_dir = c->transport != BENCH_TCP;
     if (p->has_dir && rundir_create(&p->dir, 0, (int)p->n, e))
         return e->code;
@@ -81,7 +69,7 @@ enum ps_code allreduce_work(const void *arg, int rank, struct load_meter *m, str
     static const volatile sig_atomic_t no_signal;
     const struct allreduce_work *work = arg;
     const size_t n = (size_t)(work->c->size / sizeof(float));
-    const char *addresses[ALLREDUCE_WORKERS_MAX];
+    const char *addresses[BENCH_RING_WORKERS_MAX];
     for (long i = 0; i < work->places->n; i++)
         addresses[i] = work->places->address[i];
     const struct wk_peers_options options = {.job = "psbench",

@@ -7,17 +7,14 @@
 #include "tools/common/rundir.h"
 #include "tools/psbench/load.h"
 
-enum { ALLREDUCE_WORKERS_MAX = 64 };
-
 // Where the workers are.
 struct allreduce_places {
     struct rundir dir;  // of unix sockets
     bool has_dir;
-    char address[ALLREDUCE_WORKERS_MAX][RUNDIR_PATH_MAX];
+    char address[BENCH_RING_WORKERS_MAX][RUNDIR_PATH_MAX];
     long n;
 };
 
-// INVALID_ARGUMENT: fewer than two workers, or more than there may be.
 enum ps_code allreduce_open(struct allreduce_places *p, const struct bench_case *c, const char *host,
                             struct ps_error *e);
 void allreduce_close(struct allreduce_places *p);

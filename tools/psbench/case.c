@@ -49,7 +49,7 @@ static struct bench_case case_over_socket(const struct bench_case *c)
         socket.command = BENCH_PUSH;
     if (c->command == BENCH_PULL)
         socket.rule = BENCH_NOOP;
-    socket.ps = 1;
+    socket.ps = c->command != BENCH_ALLREDUCE;
     return socket;
 }
 
@@ -80,12 +80,15 @@ static void case_put_with_limit(struct bench_cases *cases, const struct bench_ca
         cases->v[at].limit = &cases->v[case_put(cases, &socket)];
 }
 
-// One call after the other, and no ps task.
-static void case_put_ring(struct bench_cases *cases, struct bench_case c)
+// One call after the other, and no ps task. No socket does what shared memory does.
+static void case_put_ring(struct bench_cases *cases, struct bench_case c, bool no_limit)
 {
     c.window = 1;
     c.ps = 0;
-    case_put(cases, &c);
+    if (c.transport == BENCH_SHM)
+        case_put(cases, &c);
+    else
+        case_put_with_limit(cases, &c, no_limit);
 }
 
 static void case_put_sizes_and_workers(struct bench_cases *cases, const struct bench_plan *plan, struct bench_case c)
@@ -101,7 +104,7 @@ static void case_put_sizes_and_workers(struct bench_cases *cases, const struct b
         if (c.command == BENCH_LIMIT)
             case_put_limits(cases, &c);
         else if (c.command == BENCH_ALLREDUCE)
-            case_put_ring(cases, c);
+            case_put_ring(cases, c, plan->no_limit);
         else
             case_put_with_limit(cases, &c, plan->no_limit);
     }

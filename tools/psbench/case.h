@@ -32,7 +32,7 @@ enum bench_command {
 enum { BENCH_COMMANDS = BENCH_APPLY + 1, BENCH_SAID_COMMANDS = BENCH_LIMIT + 1 };
 
 enum bench_transport { BENCH_TCP, BENCH_UNIX, BENCH_SHM };  // BENCH_SHM: of BENCH_RING alone
-enum { BENCH_TRANSPORTS = BENCH_SHM + 1 };
+enum { BENCH_TRANSPORTS = BENCH_SHM + 1, BENCH_RING_WORKERS_MAX = 64 };
 
 // noop is assign_add, w += g: psd has no path that takes a gradient and applies nothing.
 enum bench_rule { BENCH_NOOP, BENCH_SGD, BENCH_ADAM };

@@ -131,6 +131,18 @@ static bool options_workers(struct bench_plan *plan, const char *list)
     return plan->n_workers > 0;
 }
 
+// An all-reduce is of several, each of which has an address.
+static bool options_ring(const struct bench_plan *plan)
+{
+    for (size_t i = 0; plan->commands[BENCH_ALLREDUCE] && i < plan->n_workers; i++)
+        if (plan->workers[i] < 2 || plan->workers[i] > BENCH_RING_WORKERS_MAX) {
+            fprintf(stderr, "psbench: --workers is %ld, expected 2 to %d for allreduce\n", plan->workers[i],
+                    BENCH_RING_WORKERS_MAX);
+            return false;
+        }
+    return true;
+}
+
 static bool options_seconds(struct bench_plan *plan, const char *text)
 {
     char *end;
@@ -157,7 +169,7 @@ static bool options_understand(struct bench_plan *plan, const struct said *said,
         fprintf(stderr, "psbench: --no-limit does not go with limit\n");
         return false;
     }
-    return options_sizes(plan, said->size) && options_workers(plan, said->workers) &&
+    return options_sizes(plan, said->size) && options_workers(plan, said->workers) && options_ring(plan) &&
            options_seconds(plan, said->seconds) &&
            options_choose("transport", said->transport, bench_transports, BENCH_TRANSPORTS, plan->transports) &&
            options_choose("rule", said->rule, bench_rules, BENCH_RULES, plan->rules);

@@ -11,6 +11,7 @@
 #include "tools/psbench/memory.h"
 #include "tools/psbench/servers.h"
 #include "tools/psbench/socket.h"
+#include "tools/psbench/socket_ring.h"
 #include "tools/psbench/stop.h"
 
 struct run {
@@ -28,12 +29,13 @@ static enum ps_code run_psd(struct run *r, struct bench_case *c, struct bench_sa
     return e->code;
 }
 
-static enum ps_code run_ring(const struct run *r, struct bench_case *c, struct bench_sample *sample, struct ps_error *e)
+static enum ps_code run_allreduce(const struct run *r, struct bench_case *c, load_work_fn work,
+                                  struct bench_sample *sample, struct ps_error *e)
 {
     struct allreduce_places places;
-    const struct allreduce_work work = {c, &places};
+    const struct allreduce_work on = {c, &places};
     if (allreduce_open(&places, c, r->plan->host, e) == PS_OK &&
-        load_run(c, allreduce_work, &work, NULL, 0, r->plan->seconds, sample, &c->latency, e) == PS_OK)
+        load_run(c, work, &on, NULL, 0, r->plan->seconds, sample, &c->latency, e) == PS_OK)
         allreduce_sum_up(c, sample);
     allreduce_close(&places);
     return e->code;
@@ -59,10 +61,13 @@ static enum ps_code run_case(struct run *r, struct bench_case *c, struct ps_erro
         run_psd(r, c, sample, e);
         break;
     case BENCH_RING:
-        run_ring(r, c, sample, e);
+        run_allreduce(r, c, allreduce_work, sample, e);
         break;
     case BENCH_SOCKET:
-        run_socket(r, c, sample, e);
+        if (c->command == BENCH_ALLREDUCE)
+            run_allreduce(r, c, socket_ring_work, sample, e);
+        else
+            run_socket(r, c, sample, e);
         break;
     case BENCH_MEMORY:
         load_run(c, memory_work, c, NULL, 0, r->plan->seconds, sample, &c->latency, e);

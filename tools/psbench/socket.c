@@ -1,22 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/psbench/socket.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "tools/psbench/buffers.h"
+#include "tools/psbench/endpoint.h"
 #include "tools/psbench/flow.h"
 #include "tools/psbench/memory.h"
 #include "tools/psbench/process.h"
@@ -100,12 +97,6 @@ static void *socket_serve(void *arg)
     return NULL;
 }
 
-static void socket_no_delay(int fd)
-{
-    int on = 1;
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);  // of a unix socket it is an error that does not matter
-}
-
 static _Noreturn void socket_serve_all(const struct bench_case *c, int listener)
 {
     struct memory_variable variable;
@@ -114,7 +105,7 @@ static _Noreturn void socket_serve_all(const struct bench_case *c, int listener)
     memory_variable_init(&variable, c->rule, c->size / sizeof(float));
     for (long i = 0; i < c->workers; i++) {
         connections[i] = (struct connection){.c = c, .variable = &variable, .fd = accept(listener, NULL, NULL)};
-        socket_no_delay(connections[i].fd);
+        endpoint_no_delay(connections[i].fd);
         pthread_create(&threads[i], NULL, socket_serve, &connections[i]);
     }
     for (long i = 0; i < c->workers; i++)
@@ -122,67 +113,13 @@ static _Noreturn void socket_serve_all(const struct bench_case *c, int listener)
     _exit(0);
 }
 
-// ---- addresses ----------------------------------------------------------------------------------------------------
-
-union address {
-    struct sockaddr any;
-    struct sockaddr_in in;
-    struct sockaddr_un un;
-};
-
-// "host:port" or "unix:/path"; returns its length, 0: it is neither.
-static socklen_t socket_parse(const char *text, union address *a)
-{
-    char host[SERVERS_ADDRESS_MAX];
-    const char *colon = strrchr(text, ':');
-    memset(a, 0, sizeof *a);
-    if (strncmp(text, "unix:", 5) == 0) {
-        a->un.sun_family = AF_UNIX;
-        snprintf(a->un.sun_path, sizeof a->un.sun_path, "%s", text + 5);
-        return sizeof a->un;
-    }
-    if (!colon)
-        return 0;
-    snprintf(host, sizeof host, "%.*s", (int)(colon - text), text);
-    a->in.sin_family = AF_INET;
-    a->in.sin_port = htons((uint16_t)atoi(colon + 1));
-    return inet_pton(AF_INET, host, &a->in.sin_addr) == 1 ? sizeof a->in : 0;
-}
+// ---- the server, seen by psbench ----------------------------------------------------------------------------------
 
 // In the server's process: it may be in another network than psbench.
 static enum ps_code socket_listen(struct socket_server *s, const char *netns, int *listener, struct ps_error *e)
 {
-    union address a;
-    socklen_t len = socket_parse(s->address, &a);
-    if (len == 0)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "%s is no IPv4 address", s->address);
-    if (process_enter(netns, e))
-        return e->code;
-    *listener = socket(a.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (*listener < 0 || bind(*listener, &a.any, len) || listen(*listener, 512))
-        return ps_fail(e, PS_UNAVAILABLE, "cannot listen on %s: %s", s->address, strerror(errno));
-    if (a.any.sa_family != AF_INET)
-        return PS_OK;
-    getsockname(*listener, &a.any, &len);
-    snprintf(strrchr(s->address, ':'), 7, ":%d", ntohs(a.in.sin_port));
-    return PS_OK;
+    return process_enter(netns, e) ? e->code : endpoint_listen(s->address, listener, e);
 }
-
-static int socket_connect(const char *address)
-{
-    union address a;
-    socklen_t len = socket_parse(address, &a);
-    int fd = socket(a.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd >= 0 && connect(fd, &a.any, len) == 0) {
-        socket_no_delay(fd);
-        return fd;
-    }
-    if (fd >= 0)
-        close(fd);
-    return -1;
-}
-
-// ---- the server, seen by psbench ----------------------------------------------------------------------------------
 
 // Tells psbench where it listens, or why it does not.
 struct socket_word {
@@ -277,7 +214,7 @@ static enum ps_code socket_call_all(const struct bench_case *c, int fd, struct l
 enum ps_code socket_work(const void *arg, int rank, struct load_meter *m, struct ps_error *e)
 {
     const struct socket_work *work = arg;
-    int fd = socket_connect(work->server->address);
+    int fd = endpoint_connect(work->server->address);
     (void)rank;
     return fd >= 0 ? socket_call_all(work->c, fd, m, e)
                    : ps_fail(e, PS_UNAVAILABLE, "cannot connect to %s: %s", work->server->address, strerror(errno));

@@ -264,6 +264,11 @@ bool wk_collective_joined(const struct wk_collective *c)
     return c->peers && wk_peers_joined(c->peers);
 }
 
+bool wk_collective_leads(const struct wk_collective *c)
+{
+    return !c->peers || wk_peers_leads(c->peers);
+}
+
 uint32_t wk_collective_guests(const struct wk_collective *c)
 {
     return c->peers ? wk_peers_guests(c->peers) : 0;

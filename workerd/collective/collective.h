@@ -75,6 +75,9 @@ void wk_collective_fail(struct wk_collective *c, const char *text);
 enum ps_code wk_collective_look(struct wk_collective *c, struct ps_error *e);
 // Had the job begun before this worker came, so that its replicas have nothing of what the others have?
 bool wk_collective_joined(const struct wk_collective *c);
+// Does this worker keep the weights where all end? The lowest of those that are left does; nobody, where others may go
+// on without it.
+bool wk_collective_leads(const struct wk_collective *c);
 // How many workers wait at this one to come back.
 uint32_t wk_collective_guests(const struct wk_collective *c);
 // After ABORTED, by every replica of this process: the workers that are left meet anew, and nothing is under way any

@@ -11,6 +11,7 @@
 #include "common/base/log.h"
 
 static const uint64_t formation_pause = 100 * PS_MS;  // how often who waits looks around
+static const uint64_t formation_patience_after_left = 2 * PS_SECOND;
 
 // ---- waiting ------------------------------------------------------------------------------------------------------
 
@@ -46,12 +47,23 @@ static void formation_say(struct wk_formation *f, uint32_t member, uint64_t now)
     f->said = true;
 }
 
+// The others are in another session, or have ended, and have not said why.
+static enum ps_code formation_look_at_next(struct wk_formation *f, struct ps_error *e)
+{
+    const uint64_t left = atomic_load(&f->left);
+    const uint32_t next = f->rank[(f->self + 1) % f->n];
+    return left && ps_now() > left + formation_patience_after_left
+               ? ps_fail(e, PS_ABORTED, "worker %" PRIu32 " (%.100s) has left, and has not said why", next,
+                         f->addresses[next])
+               : PS_OK;
+}
+
 // By who waits for a member, a few times per second.
 static enum ps_code formation_look(struct wk_formation *f, uint32_t member, struct ps_error *e)
 {
     if (*f->stop)
         return ps_fail(e, PS_CANCELLED, "stopped by signal %d in an all-reduce", (int)*f->stop);
-    if (wk_ring_look(f->ring, e))
+    if (wk_ring_look(f->ring, e) || formation_look_at_next(f, e))
         return e->code;
     formation_say(f, member, ps_now());
     return PS_OK;

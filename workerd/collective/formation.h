@@ -9,6 +9,7 @@
 #define WK_FORMATION_H
 
 #include <signal.h>
+#include <stdatomic.h>
 
 #include "workerd/collective/hosts.h"
 #include "workerd/collective/ring.h"
@@ -20,6 +21,10 @@ struct wk_formation {
     const char *const *addresses;       // of all workers, by rank
     const volatile sig_atomic_t *stop;  // not 0: a signal asks to stop
     uint64_t patience;                  // ns: who waits for so long says for whom, and again after so long
+
+    // By peers.c, of the member that this one watches: when it has left, ns, 0: it has not. Whoever has lost one tells
+    // all others; where that never comes, it is this one that was lost.
+    _Atomic uint64_t left;
 
     uint32_t n, self;       // members, and which of them this worker is
     uint32_t *rank;         // [n] the workers' ranks, ascending

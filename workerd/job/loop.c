@@ -365,6 +365,7 @@ void wk_run_free(struct wk_run *run)
     wk_meter_reset(&run->meter);
     json_decref(run->matrices);
     free(run->configuration);
+    free(run->resume_words);
     free(run->history.loss);
     free(run->history.examples);
 }

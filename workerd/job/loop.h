@@ -27,6 +27,7 @@ struct wk_run {
     char *timeline;       // where this worker's is written; NULL: there is none
     bool quiet;           // no progress on stdout
     const char *resume;   // the checkpoint from which it goes on; NULL: none
+    char *resume_words;   // that is env.checkpoint
     uint64_t started;     // ns, ps_now(): when whoever started this run did
 
     // While it runs.

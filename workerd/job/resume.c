@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/hash.h"
 #include "workerd/job/callback.h"
 #include "workerd/strategy/configuration.h"
 
@@ -47,6 +48,8 @@ static json_t *resume_figures_json(const struct wk_figures *f)
 static enum ps_code resume_fill(const struct wk_run *run, struct wk_checkpoint *c, struct ps_error *e)
 {
     const struct wk_history *h = &run->history;
+    if (nn_replica_fetch(run->env.replica, e))
+        return e->code;
     for (size_t i = 0; i < nn_model_params(run->env.model); i++) {
         const struct nn_param *p = nn_model_param(run->env.model, i);
         wk_checkpoint_put(c, NULL, p->name, p->shape, p->rank, nn_replica_param(run->env.replica, i));
@@ -65,7 +68,7 @@ static enum ps_code resume_fill(const struct wk_run *run, struct wk_checkpoint *
     if (run->strategy->home->save(run->state, c, e))
         return e->code;
     wk_callbacks_save(run->callbacks, c);
-    return PS_OK;
+    return nn_replica_fetch(run->env.replica, e);  // of the slots
 }
 
 enum ps_code wk_resume_save(struct wk_run *run, const char *path, struct ps_error *e)
@@ -233,6 +236,21 @@ enum ps_code wk_resume_load(struct wk_run *run, const char *path, struct ps_erro
     enum ps_code code = resume_take(run, &c, e);
     wk_checkpoint_free(&c);
     return code;
+}
+
+// All that a training has seen is in the object.
+char *wk_resume_describe(const char *path, struct ps_error *e)
+{
+    struct wk_checkpoint c;
+    if (wk_checkpoint_read(&c, path, e))
+        return NULL;
+    char *object = json_dumps(c.json, JSON_COMPACT | JSON_SORT_KEYS);
+    char *text =
+        ps_printf("step %" JSON_INTEGER_FORMAT ", %016" PRIx64, json_integer_value(json_object_get(c.json, "step")),
+                  ps_hash(PS_HASH_SEED, object, strlen(object)));
+    free(object);
+    wk_checkpoint_free(&c);
+    return text;
 }
 
 // ---- the files ----------------------------------------------------------------------------------------------------

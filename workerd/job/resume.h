@@ -17,6 +17,9 @@ enum ps_code wk_resume_load(struct wk_run *run, const char *path, struct ps_erro
 // callback backup alone. *writes: there is a callback that writes some.
 char *wk_resume_find(const struct ps_job *job, bool backups, bool *writes);
 
+// A checkpoint in some words, which are of no other one; malloc'd. Errors as wk_checkpoint_read, and then NULL.
+char *wk_resume_describe(const char *path, struct ps_error *e);
+
 // A callback's file at a step; malloc'd. kind: "" or "-backup".
 char *wk_resume_path(const char *folder, const char *job, const char *kind, uint64_t step);
 // Removes those that a killed training has left half written.

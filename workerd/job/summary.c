@@ -16,6 +16,8 @@
 enum ps_code wk_save_weights(const struct wk_run *run, struct ps_error *e)
 {
     size_t n = nn_model_params(run->env.model);
+    if (nn_replica_fetch(run->env.replica, e))
+        return e->code;
     const float **value = ps_alloc((n + 1) * sizeof *value);
     for (size_t i = 0; i < n; i++)
         value[i] = nn_replica_param(run->env.replica, i);

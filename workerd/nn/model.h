@@ -176,6 +176,9 @@ float *nn_replica_grad(struct nn_replica *r,
 // nn_replica_param and nn_replica_grad return are copies, to be asked for anew after each step. A hook `ready` says
 // then that what makes the gradient is queued. False: it does not.
 bool nn_replica_keep(struct nn_replica *r, const struct ps_rule *rule, const double *hyper);
+// Then: before values, or slots that were taken, are written to a file or given to others: INTERNAL: they are not what
+// the device had, which has failed.
+enum ps_code nn_replica_fetch(struct nn_replica *r, struct ps_error *e);
 // Then: memory of the device for so many floats, the replica's, once; copies of it, which are waited for.
 enum ps_code nn_replica_get_slots(struct nn_replica *r, size_t n, float **slots, struct ps_error *e);
 enum ps_code nn_replica_put_slots(struct nn_replica *r, float *to, const float *from, size_t n, struct ps_error *e);

@@ -41,6 +41,7 @@ struct nn_replica {
     float **param_twin, **grad_twin;
     float *slots;  // of a rule that the device applies, on the device
     // Values and gradients stay on the device; who has the newer ones.
+    struct ps_error lost;  // the device has failed when values came from it
     bool keeps, values_here, values_there, gradients_there;
     const struct nn_device_sums *device_sums;
     size_t *order;           // variables, as they become ready; then those that a step does not change
@@ -348,15 +349,12 @@ void nn_replica_reseed(struct nn_replica *r, uint64_t seed)
 
 // ---- values that stay on the device ---------------------------------------------------------------------------------
 
-// Steps and rules have been waited for: what fails now is the device.
+// Steps and rules have been waited for: what fails now is the device, and goes on failing.
 static void replica_fetch(struct nn_replica *r, float *to, const float *from, size_t bytes)
 {
-    struct ps_error e = {PS_OK, ""};
     r->device->memory->take(r->context, to, from, bytes);
-    if (r->device->memory->finish(r->context, &e) == PS_OK)
-        return;
-    ps_error_log("the values of a replica are lost: %s", e.text);
-    abort();
+    if (r->device->memory->finish(r->context, &r->lost))
+        ps_error_prefix(&r->lost, "the values of a replica are lost");
 }
 
 // Whoever asks for them may change them.
@@ -366,6 +364,14 @@ static void replica_fetch_values(struct nn_replica *r)
         replica_fetch(r, r->variables, r->twins, r->gradient_bytes);
     r->values_there = false;
     r->values_here = true;
+}
+
+enum ps_code nn_replica_fetch(struct nn_replica *r, struct ps_error *e)
+{
+    if (r->keeps)
+        replica_fetch_values(r);
+    *e = r->lost;
+    return e->code;
 }
 
 static void replica_fetch_gradients(struct nn_replica *r)

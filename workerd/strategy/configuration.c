@@ -28,3 +28,11 @@ char *wk_configuration(const struct wk_env *env)
     free(job);
     return text;
 }
+
+char *wk_configuration_to_begin(const struct wk_env *env)
+{
+    char *configuration = wk_configuration(env);
+    char *text = ps_printf("%scheckpoint=%s\n", configuration, env->checkpoint ? env->checkpoint : "none");
+    free(configuration);
+    return text;
+}

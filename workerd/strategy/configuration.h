@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What all workers of a job must have alike: psc_options.configuration.
+// What all workers of a job must have alike: wk_peers_options.configuration, psc_options.configuration.
 #ifndef WK_CONFIGURATION_H
 #define WK_CONFIGURATION_H
 
@@ -8,5 +8,7 @@
 
 // Of the job file, and what the model and the data are; malloc'd.
 char *wk_configuration(const struct wk_env *env);
+// And the checkpoint with which all begin, where they have nothing else to compare.
+char *wk_configuration_to_begin(const struct wk_env *env);
 
 #endif

@@ -305,6 +305,8 @@ enum ps_code wk_local_rule_each(const struct wk_local_rule *r, wk_array_fn fn, v
 {
     const size_t n = nn_model_params(r->env->model), k_max = (size_t)r->n_slots;
     local_rule_fetch_slots(r);
+    if (nn_replica_fetch(r->env->replica, e))
+        return e->code;
     if (r->kept)
         r->kept->here = true;  // fn may have changed them
     for (size_t i = 0; i < n; i++)

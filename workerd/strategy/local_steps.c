@@ -169,10 +169,9 @@ static enum ps_code local_steps_open(const struct wk_env *env, void **state, str
 
 // Before weights are read or written: they may be on a device, from where they come, and where they go with the next
 // step.
-static void local_steps_fetch(const struct local_steps *l)
+static enum ps_code local_steps_fetch(const struct local_steps *l, struct ps_error *e)
 {
-    if (l->server.n > 0)
-        nn_replica_param(l->server.env->replica, 0);
+    return nn_replica_fetch(l->server.env->replica, e);
 }
 
 static void local_steps_copy(const psc_tensor *to, const psc_tensor *from)
@@ -224,7 +223,8 @@ static enum ps_code local_steps_finish(struct local_steps *l, size_t part, struc
         return PS_OK;
     if (wk_home_settle_bucket(s, b, e))
         return e->code;
-    local_steps_fetch(l);
+    if (local_steps_fetch(l, e))
+        return e->code;
     for (size_t i = b->first; i < b->first + b->n; i++)
         local_steps_take(l, i);
     return PS_OK;
@@ -237,7 +237,8 @@ static enum ps_code local_steps_start(struct local_steps *l, size_t part, struct
     struct local_fragment *f = &l->fragment[part];
     if (local_steps_finish(l, part, e))
         return e->code;
-    local_steps_fetch(l);
+    if (local_steps_fetch(l, e))
+        return e->code;
     for (size_t i = b->first; i < b->first + b->n; i++)
         local_steps_make_difference(l, i);
     s->round = local_steps_round(l);
@@ -255,7 +256,8 @@ static enum ps_code local_steps_finish_all(struct local_steps *l, struct ps_erro
     for (size_t part = 0; part < s->n_buckets; part++)
         if (local_steps_finish(l, part, e))
             return e->code;
-    local_steps_fetch(l);
+    if (local_steps_fetch(l, e))
+        return e->code;
     for (size_t i = 0; i < s->n_trained; i++)
         local_steps_copy(&s->weights[i], &l->begun[i]);
     s->pushed_all = s->in_push = s->trained;
@@ -315,7 +317,8 @@ static enum ps_code local_steps_begin(void *state, const struct wk_work *work, s
     struct wk_parameter_server_state *s = &l->server;
     if (s->has_weights)
         return PS_OK;
-    local_steps_fetch(l);
+    if (local_steps_fetch(l, e))
+        return e->code;
     if (wk_home_pull_all(s, s->update == PSC_SYNC ? s->share.round : 0, e))
         return e->code;
     l->rule.began = s->base ? 0 : work->step;
@@ -349,7 +352,8 @@ static enum ps_code local_steps_refresh(void *state, struct ps_error *e)
         busy |= s->bucket[part].op != NULL;
     if (busy || (l->latest && !s->averages))
         return PS_OK;
-    local_steps_fetch(l);
+    if (local_steps_fetch(l, e))
+        return e->code;
     if (wk_home_pull_all(s, s->round, e))
         return e->code;
     local_steps_keep(l);
@@ -358,7 +362,8 @@ static enum ps_code local_steps_refresh(void *state, struct ps_error *e)
 
 static enum ps_code local_steps_salvage(void *state, struct ps_error *e)
 {
-    local_steps_fetch(state);
+    if (local_steps_fetch(state, e))
+        return e->code;
     return wk_home_salvage(state, e);
 }
 

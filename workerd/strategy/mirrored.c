@@ -330,15 +330,16 @@ static enum ps_code mirrored_add_hash(void *arg, float *values, size_t n, struct
 }
 
 // Of all variables, what the optimizer keeps of them (where all replicas have that), and the next step.
-static uint64_t mirrored_hash(const struct mirrored *s, uint64_t step)
+static enum ps_code mirrored_hash(const struct mirrored *s, uint64_t step, uint64_t *all, struct ps_error *e)
 {
     uint64_t hash = ps_hash(PS_HASH_SEED, &step, sizeof step);
-    if (!s->central)
-        wk_local_rule_each(&s->rule, mirrored_add_hash, &hash, NULL);
+    if (!s->central && wk_local_rule_each(&s->rule, mirrored_add_hash, &hash, e))
+        return e->code;
     for (size_t i = 0; i < nn_model_params(s->env->model) && s->central; i++)
         mirrored_add_hash(&hash, nn_replica_param(s->env->replica, i), (size_t)nn_model_param(s->env->model, i)->count,
                           NULL);
-    return hash;
+    *all = hash;
+    return nn_replica_fetch(s->env->replica, e);
 }
 
 // Before the first step, that is of the checkpoints from which they go on; later a defect, of the machine or of this
@@ -355,8 +356,10 @@ static enum ps_code mirrored_differ(const struct mirrored *s, uint64_t step, uin
 // All hashes, in an array that each rank puts its own into: halves, which a double holds.
 static enum ps_code mirrored_compare(struct mirrored *s, uint64_t step, struct ps_error *e)
 {
-    const uint64_t hash = mirrored_hash(s, step);
     const uint32_t n = wk_rounds_ranks(&s->rounds);
+    uint64_t hash = 0;
+    if (mirrored_hash(s, step, &hash, e))
+        return e->code;
     for (uint32_t rank = 0; rank < 2 * n; rank++)
         s->hashes[rank] = 0;
     s->hashes[2 * wk_rounds_rank(&s->rounds)] = (double)(hash >> 32);
@@ -509,11 +512,13 @@ static enum ps_code mirrored_refresh(void *state, struct ps_error *e)
     return PS_OK;
 }
 
-// Every replica has the weights; that of rank 0 writes them.
+// Every replica has the weights.
 static enum ps_code mirrored_salvage(void *state, struct ps_error *e)
 {
-    const struct mirrored *s = state;
-    return wk_rounds_rank(&s->rounds) == 0 ? PS_OK : ps_fail(e, PS_NOT_FOUND, "replica 0 writes the weights");
+    const struct wk_env *env = ((const struct mirrored *)state)->env;
+    return env->device == 0 && wk_collective_leads(env->collective)
+               ? PS_OK
+               : ps_fail(e, PS_NOT_FOUND, "another replica writes the weights, or other workers train on");
 }
 
 // ---- checkpoints, the learning rate -------------------------------------------------------------------------------

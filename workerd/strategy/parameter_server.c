@@ -37,12 +37,13 @@ static enum ps_code connect_cluster(struct wk_parameter_server_state *s, struct 
         .share_batch = s->follows_mode ? (uint64_t)job->batch_size : 0,
         .on_existing = (psc_on_existing)job->on_existing,
         .timeout_ms = (int)(job->timeout * 1000),
+        .join_within_ms = (int)(job->timeout * 1000),
         .stop = s->env->stop,
         .waits = say_what_it_waits_for,
     };
     if (psc_cluster_create(s->env->ps, s->env->n_ps, &cluster, &error))
         return wk_take_error(&error, e);
-    char *configuration = wk_configuration(s->env);
+    char *configuration = wk_configuration_to_begin(s->env);
     options.configuration = configuration;
     psc_code code = psc_connect(cluster, &options, &s->client, &error);
     psc_cluster_free(cluster);

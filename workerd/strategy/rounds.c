@@ -20,6 +20,8 @@ void wk_rounds_close(struct wk_rounds *r)
 {
     free(r->sum);
     free(r->table);
+    free(r->numbers);
+    free(r->array);
 }
 
 uint32_t wk_rounds_rank(const struct wk_rounds *r)
@@ -44,29 +46,42 @@ void wk_rounds_clear(float *values, size_t n)
         values[i] = -0.0F;
 }
 
+// In memory that stays where a worker is lost. values: the sums, where there are any.
+static enum ps_code rounds_add_up_numbers(struct wk_rounds *r, double *values, size_t n, struct ps_error *e)
+{
+    if (n > r->numbers_size) {
+        r->numbers_size = n;
+        r->numbers = ps_realloc(r->numbers, n * sizeof *r->numbers);
+    }
+    if (n > 0)
+        memcpy(r->numbers, values, n * sizeof *values);
+    if (wk_rounds_add_up(r, r->numbers, n, WK_DOUBLE, e) == PS_OK && n > 0)
+        memcpy(values, r->numbers, n * sizeof *values);
+    return e->code;
+}
+
 // ---- what one has that others have not ----------------------------------------------------------------------------
 
 struct gift {
     struct wk_rounds *r;
     uint32_t giver;
     bool gets;  // this replica does
-    float *scratch;
-    size_t size;
 };
 
 // Into memory besides: a further worker may be lost meanwhile, and then those who had something still have it.
 static enum ps_code rounds_give_array(void *arg, float *values, size_t n, struct ps_error *e)
 {
-    struct gift *g = arg;
-    if (n > g->size) {
-        g->size = n;
-        g->scratch = ps_realloc(g->scratch, n * sizeof *g->scratch);
+    const struct gift *g = arg;
+    struct wk_rounds *r = g->r;
+    if (n > r->array_size) {
+        r->array_size = n;
+        r->array = ps_realloc(r->array, n * sizeof *r->array);
     }
-    wk_rounds_clear(g->scratch, n);
-    if (wk_rounds_rank(g->r) == g->giver)
-        memcpy(g->scratch, values, n * sizeof *g->scratch);
-    if (wk_rounds_add_up(g->r, g->scratch, n, WK_FLOAT, e) == PS_OK && g->gets)
-        memcpy(values, g->scratch, n * sizeof *g->scratch);
+    wk_rounds_clear(r->array, n);
+    if (wk_rounds_rank(r) == g->giver)
+        memcpy(r->array, values, n * sizeof *r->array);
+    if (wk_rounds_add_up(r, r->array, n, WK_FLOAT, e) == PS_OK && g->gets)
+        memcpy(values, r->array, n * sizeof *r->array);
     return e->code;
 }
 
@@ -75,7 +90,6 @@ static enum ps_code rounds_give_state(struct wk_rounds *r, uint32_t giver, bool 
 {
     struct gift g = {.r = r, .giver = giver, .gets = gets};
     wk_local_rule_each(r->rule, rounds_give_array, &g, e);
-    free(g.scratch);
     return e->code;
 }
 
@@ -85,7 +99,7 @@ static enum ps_code rounds_give_numbers(struct wk_rounds *r, uint32_t giver, dou
 {
     for (size_t i = 0; i < n && wk_rounds_rank(r) != giver; i++)
         values[i] = -0.0;
-    return wk_rounds_add_up(r, values, n, WK_DOUBLE, e);
+    return rounds_add_up_numbers(r, values, n, e);
 }
 
 static enum ps_code rounds_give_sum(struct wk_rounds *r, uint32_t giver, size_t n, double *to, struct ps_error *e)
@@ -167,6 +181,7 @@ static enum ps_code rounds_agree(struct wk_rounds *r, double *sum, bool *behind,
     const bool is_behind = !r->is_new && (double)r->taken < rounds_said(r, s.giver, SAYS_TAKEN);
     if (s.known == 0)
         return ps_fail(e, PS_NOT_FOUND, "nobody is left who has the variables");
+    r->is_torn = is_behind && was_step;
     if (s.behind && was_step && rounds_give_state(r, s.giver, is_behind, e))
         return e->code;
     if (s.behind && !was_step &&
@@ -189,11 +204,16 @@ static enum ps_code rounds_meet(struct wk_rounds *r, bool admits, double *sum, b
     *behind = false;
     if (r->env->has)  // the other variables would be at another round
         return e->code;
-    while (e->code == PS_ABORTED && wk_collective_reform(r->env->collective, admits, e) == PS_OK)
+    while (e->code == PS_ABORTED && wk_collective_reform(r->env->collective, admits, e) == PS_OK) {
+        *behind = false;
+        r->is_new |= r->is_torn;
+        r->is_torn = false;
         if (rounds_agree(r, sum, behind, e) == PS_OK && rounds_welcome(r, e) == PS_OK) {
+            r->is_torn = false;
             r->met = true;
             return PS_OK;
         }
+    }
     return e->code;
 }
 
@@ -214,10 +234,11 @@ enum ps_code wk_rounds_sum(struct wk_rounds *r, double *values, size_t n, struct
     double *own = ps_alloc((n + 1) * sizeof *own);
     bool behind = false;
     memcpy(own, values, n * sizeof *own);
-    while (!behind && wk_rounds_add_up(r, values, n, WK_DOUBLE, e)) {
-        memcpy(values, own, n * sizeof *own);
+    while (!behind && rounds_add_up_numbers(r, values, n, e)) {
         if (rounds_meet(r, false, values, &behind, e))
             break;
+        if (!behind)
+            memcpy(values, own, n * sizeof *own);
     }
     free(own);
     if (e->code == PS_OK)
@@ -242,7 +263,7 @@ enum ps_code wk_rounds_let_in(struct wk_rounds *r, struct ps_error *e)
 {
     double guests = wk_collective_guests(r->env->collective);
     bool behind;
-    if (wk_rounds_add_up(r, &guests, 1, WK_DOUBLE, e) == PS_OK && guests == 0)
+    if (rounds_add_up_numbers(r, &guests, 1, e) == PS_OK && guests == 0)
         return PS_OK;
     if (e->code == PS_OK)
         ps_fail(e, PS_ABORTED, "a worker comes back");

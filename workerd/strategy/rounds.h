@@ -7,7 +7,11 @@
 //     behind gets what the round gave, from the lowest rank that has it: after a step the variables and what the
 //     optimizer keeps of them, or the sum. Where nobody has taken it, all take it again.
 //
-//     A worker that comes back has taken none. It is let in between two steps, and gets everything.
+//     A worker that comes back has taken none. It is let in between two steps, and gets everything. So does one to
+//     which another one was lost that gave it variables: what it has is of two steps.
+//
+// What is added up lies in memory of these rounds, or of the caller until the workers have met anew: others may still
+// send from it, and write to it, when a worker is lost.
 //
 // Receives from: mirrored.c. Hands to: collective.h, local_rule.h. Threads: the replica's.
 #ifndef WK_ROUNDS_H
@@ -27,9 +31,13 @@ struct wk_rounds {
     enum wk_round last;  // what the last of them was,
     double *sum;         // and what it gave where it was a sum, n_sum numbers
     size_t n_sum;
-    bool is_new;    // this replica has come back, and has nothing yet
-    bool met;       // the workers have met anew since wk_rounds_met
-    double *table;  // [replicas] what each says of itself, while they agree
+    bool is_new;      // this replica has come back, and has nothing yet
+    bool is_torn;     // it has got some of the variables of a later step, and not all yet
+    bool met;         // the workers have met anew since wk_rounds_met
+    double *table;    // [replicas] what each says of itself, while they agree
+    double *numbers;  // [numbers_size] that are added up
+    float *array;     // [array_size] that is handed over
+    size_t numbers_size, array_size;
 };
 
 void wk_rounds_open(struct wk_rounds *r, const struct wk_env *env, struct wk_local_rule *rule);
@@ -39,7 +47,7 @@ uint32_t wk_rounds_rank(const struct wk_rounds *r);
 uint32_t wk_rounds_ranks(const struct wk_rounds *r);
 
 // Sums of all ranks' numbers, at once. ABORTED: a worker is lost, or has ended; what belongs to a round comes back with
-// wk_rounds_meet.
+// wk_rounds_meet, and until then the values are not the caller's.
 enum ps_code wk_rounds_add_up(struct wk_rounds *r, void *values, size_t n, enum wk_number type, struct ps_error *e);
 // The same as a round. ABORTED: there is no going on.
 enum ps_code wk_rounds_sum(struct wk_rounds *r, double *values, size_t n, struct ps_error *e);

@@ -319,8 +319,11 @@ static void peers_on_watch_reply(void *arg, enum ps_code code, const char *text,
     struct watch *w = arg;
     struct session *s = peers_enter(w->peers, w->session);
     (void)reply;
-    // One that ends, or leaves the session, says so itself.
+    // One that ends, or leaves the session, says so itself, or whoever it has lost is told why: this one, too, if it can
+    // be reached.
     const bool leaves = code == PS_OK || code == PS_ABORTED || code == PS_FAILED_PRECONDITION || code == PS_CANCELLED;
+    if (s && (code == PS_ABORTED || code == PS_FAILED_PRECONDITION))
+        atomic_store(&s->f.left, ps_now());
     if (s && (code == PS_UNAVAILABLE || code == PS_DEADLINE_EXCEEDED))
         peers_lose(s, w->rank, text);
     else if (s && !leaves)
@@ -383,7 +386,7 @@ static void peers_take_watch(struct wk_peers *p, struct ps_call *call)
     if (m)
         ps_msg_free(m);
     if (earlier)
-        ps_call_reply(earlier, PS_ABORTED, "another call watches", NULL);
+        ps_call_reply(earlier, PS_CANCELLED, "another call watches", NULL);
     if (e.code)
         ps_call_reply(call, e.code, e.text, NULL);
 }
@@ -566,6 +569,11 @@ bool wk_peers_joined(const struct wk_peers *p)
 uint32_t wk_peers_guests(struct wk_peers *p)
 {
     return wk_rendezvous_guests(&p->rendezvous);
+}
+
+bool wk_peers_leads(const struct wk_peers *p)
+{
+    return p->now ? p->now->f.self == 0 : p->rendezvous.leads_rest;
 }
 
 enum ps_code wk_peers_reform(struct wk_peers *p, bool admits, struct ps_error *e)

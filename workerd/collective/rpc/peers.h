@@ -24,6 +24,8 @@ enum ps_code wk_peers_open(const struct wk_peers_options *options, struct wk_pee
 struct wk_formation *wk_peers_formation(struct wk_peers *p);
 // Had the job begun before this worker came, so that it has nothing of what the others have?
 bool wk_peers_joined(const struct wk_peers *p);
+// As wk_collective_leads.
+bool wk_peers_leads(const struct wk_peers *p);
 // How many wait here to come back: they are let in where the workers meet anew.
 uint32_t wk_peers_guests(struct wk_peers *p);
 // Meets anew; admits: those, too, who want to come back, else they wait on.

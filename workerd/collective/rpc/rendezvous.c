@@ -82,7 +82,7 @@ static enum ps_code rendezvous_check_job(const struct wk_rendezvous *v, const Pa
     if (r->rank == o->rank || r->rank >= o->workers)
         return ps_fail(e, PS_INVALID_ARGUMENT, "rank %" PRIu32 " is not one of the others of %" PRIu32 " workers",
                        r->rank, o->workers);
-    return ps_configuration_check(o->job, o->configuration, r->rank, r->configuration, e);
+    return ps_configuration_check(o->job, false, o->configuration, r->rank, r->configuration, e);
 }
 
 // locked. Where who comes finds the others: here, or at another worker.
@@ -375,7 +375,7 @@ static enum ps_code rendezvous_wait_for_guests(struct wk_rendezvous *v, struct p
 }
 
 // locked. Are those who have come enough?
-static enum ps_code rendezvous_check_guests(const struct wk_rendezvous *v, struct ps_error *e)
+static enum ps_code rendezvous_check_guests(struct wk_rendezvous *v, struct ps_error *e)
 {
     const uint32_t least = v->options->min_workers ? v->options->min_workers : v->n;
     uint32_t come = 1;
@@ -389,10 +389,12 @@ static enum ps_code rendezvous_check_guests(const struct wk_rendezvous *v, struc
                                       missing, v->n, v->options->timeout / PS_SECOND);
     const struct guest *lowest = &v->guest[v->rank[0]];
     const bool has_lowest = v->rank[0] == v->options->rank || (lowest->call && !lowest->is_new);
+    const bool others = 2 * come < v->n || (2 * come == v->n && !has_lowest);
+    v->leads_rest = come < least && !others;
     if (come < least)
         return ps_fail(e, PS_ABORTED, "%" PRIu32 " worker%s left, of at least %" PRIu32, come,
                        come == 1 ? " is" : "s are", least);
-    if (2 * come < v->n || (2 * come == v->n && !has_lowest))
+    if (others)
         return ps_fail(e, PS_ABORTED,
                        "%" PRIu32 " of %" PRIu32 " workers are left, and the others may go on: expected more than half",
                        come, v->n);
@@ -675,10 +677,23 @@ static enum ps_code rendezvous_meet_first(struct wk_rendezvous *v, struct ps_err
     return e->code;
 }
 
+// Is it the lowest of those that are not lost?
+static bool rendezvous_is_lowest(struct wk_rendezvous *v)
+{
+    uint32_t k = 0;
+    pthread_mutex_lock(&v->lock);
+    while (k < v->n && v->lost[v->rank[k]])
+        k++;
+    const bool is_lowest = k < v->n && v->rank[k] == v->options->rank;
+    pthread_mutex_unlock(&v->lock);
+    return is_lowest;
+}
+
 enum ps_code wk_rendezvous_meet(struct wk_rendezvous *v, bool admits, const char *why, struct ps_error *e)
 {
     e->code = PS_OK;
     v->why = why;
+    v->leads_rest = false;
     v->client = ps_client_create(v->options->addresses, v->options->workers);
     if (v->session == 0)
         rendezvous_meet_first(v, e);
@@ -689,5 +704,7 @@ enum ps_code wk_rendezvous_meet(struct wk_rendezvous *v, bool admits, const char
     ps_client_stop(v->client);
     ps_client_destroy(v->client);
     v->why = NULL;
+    if (e->code == PS_CANCELLED)
+        v->leads_rest = rendezvous_is_lowest(v);
     return e->code;
 }

@@ -35,6 +35,8 @@ struct wk_rendezvous {
     struct ps_error said;  // what that was,
     uint32_t sent_to;      // and to whom it has sent this worker; UINT32_MAX: to nobody
 
+    // It hosted those who are left of the last session, who are too few to go on, and no others can.
+    bool leads_rest;
     bool running;  // the job had begun before the last session,
     bool joined;   // and this worker had not been there
     // The last session: its members in the order of ranks, and what names their hosts.

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// workerd/strategy/rounds.c on replica 1 of 2, where workers are lost in the midst of what it adds up. The collective is
+// played here: what the other replica adds, when one is lost, and the chunk that comes late.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "workerd/strategy/rounds.h"
+
+enum { SAYS = 4, PLACE = 5 };  // numbers of a rank in the table; of the place where training goes on
+
+// What comes of one operation.
+struct act {
+    bool lost;                 // a worker is
+    double add[PLACE + SAYS];  // what the other replica has in it
+};
+
+static struct {
+    const struct act *act;
+    struct wk_reduction late;  // that has failed: a chunk of it comes before the workers have met anew
+    uint32_t reforms;
+    double said_new;  // by this replica, the last time that it was asked
+} play;
+
+static float variable[1], slot[1];
+
+uint32_t wk_collective_rank(const struct wk_collective *c, uint32_t replica)
+{
+    (void)c;
+    return replica;
+}
+
+uint32_t wk_collective_ranks(const struct wk_collective *c)
+{
+    (void)c;
+    return 2;
+}
+
+uint32_t wk_collective_guests(const struct wk_collective *c)
+{
+    (void)c;
+    return 0;
+}
+
+bool wk_collective_joined(const struct wk_collective *c)
+{
+    (void)c;
+    return false;
+}
+
+enum ps_code wk_collective_reduce(struct wk_collective *c, uint32_t replica, struct wk_reduction *r, struct ps_error *e)
+{
+    const struct act *act = play.act++;
+    double *numbers = r->values;
+    float *array = r->values;
+    (void)c;
+    (void)replica;
+    if (r->type == WK_DOUBLE && r->n == 2 * SAYS)
+        play.said_new = numbers[SAYS + 1];
+    if (act->lost) {
+        play.late = *r;
+        return ps_fail(e, PS_ABORTED, "a worker is lost");
+    }
+    for (size_t i = 0; i < r->n; i++)
+        if (r->type == WK_DOUBLE)
+            numbers[i] += act->add[i];
+        else
+            array[i] += (float)act->add[i];
+    e->code = PS_OK;
+    return PS_OK;
+}
+
+enum ps_code wk_collective_reform(struct wk_collective *c, bool admits, struct ps_error *e)
+{
+    (void)c;
+    (void)admits;
+    if (play.late.values && play.late.type == WK_DOUBLE)
+        ((double *)play.late.values)[0] += 1000;
+    else if (play.late.values)
+        ((float *)play.late.values)[0] += 1000;
+    play.late.values = NULL;
+    play.reforms++;
+    e->code = PS_OK;
+    return PS_OK;
+}
+
+enum ps_code wk_local_rule_each(const struct wk_local_rule *r, wk_array_fn visit, void *arg, struct ps_error *e)
+{
+    (void)r;
+    return visit(arg, variable, 1, e) ? e->code : visit(arg, slot, 1, e);
+}
+
+static const struct wk_env env = {.replicas = 2, .device = 1};
+static struct wk_local_rule rule;
+
+// This replica has taken 4 rounds, its variable is 4 and its slot 40.
+static void begin(struct wk_rounds *r, const struct act *acts)
+{
+    play.act = acts;
+    play.reforms = 0;
+    play.late.values = NULL;
+    wk_rounds_open(r, &env, &rule);
+    r->taken = 4;
+    variable[0] = 4;
+    slot[0] = 40;
+}
+
+static enum ps_code meet(struct wk_rounds *r, bool *behind, struct ps_error *e)
+{
+    ps_fail(e, PS_ABORTED, "a worker is lost");
+    return wk_rounds_meet(r, behind, e);
+}
+
+static void who_is_behind_gets_the_step(void **ctx)
+{
+    const struct act acts[] = {{.add = {5}}, {.add = {5}}, {.add = {50}}};
+    struct wk_rounds r;
+    struct ps_error e;
+    bool behind;
+    (void)ctx;
+    begin(&r, acts);
+    assert_int_equal(meet(&r, &behind, &e), PS_OK);
+    assert_true(behind && variable[0] == 5 && slot[0] == 50);
+    wk_rounds_close(&r);
+}
+
+// It has got the variable, and not the slot: nobody may go on from that.
+static void nobody_goes_on_from_half_of_a_step(void **ctx)
+{
+    const struct act acts[] = {{.add = {5}}, {.add = {5}}, {.lost = true}, {.add = {4, 1}}};
+    struct wk_rounds r;
+    struct ps_error e;
+    bool behind;
+    (void)ctx;
+    begin(&r, acts);
+    assert_int_equal(meet(&r, &behind, &e), PS_NOT_FOUND);
+    assert_true(play.said_new == 1);
+    wk_rounds_close(&r);
+}
+
+// The same, but that the replica is left which has taken it: this one is given everything, as one that comes back.
+static void who_has_half_of_a_step_gets_everything(void **ctx)
+{
+    const struct act acts[] = {{.add = {5}}, {.add = {5}}, {.lost = true}, {.add = {5}}, {.add = {5, 2, 64, 9, 0.5}},
+                               {.add = {5}}, {.add = {50}}};
+    struct wk_rounds r;
+    struct ps_error e;
+    bool behind;
+    (void)ctx;
+    begin(&r, acts);
+    assert_int_equal(meet(&r, &behind, &e), PS_OK);
+    assert_false(behind);
+    assert_true(variable[0] == 5 && slot[0] == 50);
+    assert_true(r.taken == 5 && r.epoch == 2 && r.end == 64 && r.steps == 9);
+    assert_false(r.is_new);
+    assert_int_equal(play.reforms, 2);
+    wk_rounds_close(&r);
+}
+
+// It was under way when a worker was lost, and comes before those that are left have met anew.
+static void a_late_chunk_changes_no_sum(void **ctx)
+{
+    const struct act acts[] = {{.lost = true}, {.add = {4}}, {.add = {10}}};
+    double values[1] = {1};
+    struct wk_rounds r;
+    struct ps_error e = {.code = PS_OK};
+    (void)ctx;
+    begin(&r, acts);
+    assert_int_equal(wk_rounds_sum(&r, values, 1, &e), PS_OK);
+    assert_true(values[0] == 11);
+    assert_int_equal(r.taken, 5);
+    wk_rounds_close(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_is_behind_gets_the_step),
+        cmocka_unit_test(nobody_goes_on_from_half_of_a_step),
+        cmocka_unit_test(who_has_half_of_a_step_gets_everything),
+        cmocka_unit_test(a_late_chunk_changes_no_sum),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
