@@ -60,6 +60,7 @@ static const char *const cross_device_ops[] = {"auto", "nccl", "hierarchical_cop
 static const char *const communications[] = {"auto", "ring", NULL};
 static const char *const compressions[] = {"none", "bfloat16", "float16", NULL};
 static const char *const precisions[] = {"float32", "tensorfloat32", "bfloat16", NULL};
+static const char *const cudnns[] = {"deterministic", "fastest", "none", NULL};
 static const char *const updates[] = {"async", "sync", "ssp", NULL};
 static const char *const placements[] = {"greedy", "round_robin", NULL};
 static const char *const devices[] = {"cpu", "gpu", "cuda", "ref", NULL};
@@ -217,6 +218,7 @@ static const struct field fields[] = {
     {"threads", SMALL, AT(threads), "1", .min = 1, .max = 1024, OWN},
     {"device", WORD, AT(device), "cpu", devices, OWN},
     {"matmul_precision", CHOICE, AT(matmul_precision), "float32", precisions},
+    {"cudnn", CHOICE, AT(cudnn), "deterministic", cudnns, OWN},
     {"bind", STRING, AT(bind), "none", OWN},
     {"on_existing", CHOICE, AT(on_existing), "refuse", on_existing, SERVED, OWN},
     {"timeout", SMALL, AT(timeout), "60", .min = 1, .max = 86400, OWN},

@@ -81,6 +81,7 @@
 //     threads: 1                 # per replica
 //     device: cpu                # or ref
 //     matmul_precision: float32  # or tensorfloat32, bfloat16: to which a GPU may round the factors of matrix products
+//     cudnn: deterministic       # or fastest, none: which of cuDNN's algorithms a GPU's convolutions are computed by
 //     bind: none                 # or auto: each replica on an equal part of the cores; or a mask of cores for each of the
 //                                #   worker's replicas: 0x3,0xc
 //     name: NAME                 # default: the file's name without its suffix
@@ -176,6 +177,7 @@ enum ps_cross_device {
 enum ps_communication { PS_COMMUNICATION_AUTO, PS_COMMUNICATION_RING };
 enum ps_scale { PS_SCALE_NONE, PS_SCALE_LINEAR, PS_SCALE_SQRT };
 enum ps_precision { PS_PRECISION_FLOAT32, PS_PRECISION_TENSORFLOAT32, PS_PRECISION_BFLOAT16 };
+enum ps_cudnn { PS_CUDNN_DETERMINISTIC, PS_CUDNN_FASTEST, PS_CUDNN_NONE };
 enum ps_compression { PS_COMPRESSION_NONE, PS_COMPRESSION_BFLOAT16, PS_COMPRESSION_FLOAT16 };
 enum ps_strategy {
     PS_STRATEGY_PARAMETER_SERVER,
@@ -279,6 +281,7 @@ struct ps_job {
     uint64_t epochs, steps, seed;
     char *device;
     int matmul_precision;  // enum ps_precision
+    int cudnn;             // enum ps_cudnn
     char *bind;            // none, auto, or masks
     int on_existing;       // enum ps_on_existing
     int timeout;           // seconds

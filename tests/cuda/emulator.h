@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The emulated GPUs, as a test sees them. A program that calls the CUDA runtime, cuBLAS and NCCL is compiled against
-// tests/cuda/include and linked with libemulator; a test draws an order of execution by a seed, plans faults, and
-// learns of the first error.
+// The emulated GPUs, as a test sees them. A program that calls the CUDA runtime, cuBLAS, cuDNN and NCCL is compiled
+// against tests/cuda/include and linked with libemulator; a test draws an order of execution by a seed, plans faults,
+// and learns of the first error.
 //
 // What is found, in every order:
 //   memory     an access out of an allocation, after its end, misaligned, of bytes that nothing has written, of another
@@ -31,6 +31,14 @@
 extern "C" {
 #endif
 
+enum emu_lack {
+    EMU_NO_CUDNN = 1,                // it cannot be used at all
+    EMU_NO_FILTERS_OF_NHWC = 2,      // no algorithm takes them
+    EMU_NO_PRECOMPUTED_INDICES = 4,  // no CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM
+    EMU_NO_TENSOR_CORES = 8,         // no algorithm with CUDNN_TENSOR_OP_MATH
+    EMU_NO_FMA = 16,                 // none with CUDNN_FMA_MATH
+};
+
 struct emu_config {
     uint64_t seed;         // of the order in which streams, blocks and threads run
     int devices;           // 0: one
@@ -43,6 +51,7 @@ struct emu_config {
     uint64_t break_collective;  // this collective, from 1, breaks under all its ranks, which ncclCommGetAsyncError says
     int absent_rank;            // rank + 1, whose collectives from ...
     uint64_t absent_from;       // ... this one of that rank on, from 1 (0: the first), never come
+    unsigned without;           // what cuDNN lacks: enum emu_lack
     uint64_t thread_accesses;   // of memory, by a thread of a kernel between two waits; 0: 2^24
     uint64_t patience;          // operations that may end while a collective waits for a rank; 0: 10,000
 };
@@ -61,6 +70,7 @@ struct emu_counts {
     uint64_t host_waits;      // calls that had to wait for the device
     size_t live_allocations;  // not freed: device and pinned memory
     size_t live_streams, live_events, live_graphs;
+    size_t live_cudnn;  // handles and descriptors
 };
 struct emu_counts emu_counted(void);
 

@@ -580,6 +580,7 @@ const struct right_example right_examples[] = {
     {"an all-reduce of 4 GPUs, a thread each", 4, run_reduce_4},
     {"an all-reduce of 2 GPUs in one thread's group", 2, run_reduce_grouped},
     {"products by cuBLAS", 1, run_products},
+    {"convolutions by cuDNN", 1, run_convolutions},
     {"every collective", 2, run_collectives},
     {"memory from a stream, copied to another GPU", 2, run_peers},
     {"a host function in a stream", 1, run_host_function},

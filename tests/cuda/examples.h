@@ -15,6 +15,7 @@ extern const struct right_example right_examples[];  // until a NULL name
 
 // Of libraries.cu.
 bool run_products();
+bool run_convolutions();
 bool run_collectives();
 
 struct planted_error {

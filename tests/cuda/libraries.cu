@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Right programs that call cuBLAS and NCCL.
+// Right programs that call cuBLAS, cuDNN and NCCL.
 #include "tests/cuda/examples.h"
 #include <cublas_v2.h>
 #include <cuda_bf16.h>
+#include <cudnn.h>
 #include <nccl.h>
 #include <stdint.h>
 #include <string.h>
@@ -127,6 +128,167 @@ bool run_products()
     bool right = products_of_batch(&p) && products_added(&p) && product_with_vector(&p) && products_of_bf16(&p);
     products_end(&p);
     return right;
+}
+
+// ---- convolutions --------------------------------------------------------------------------------------------------
+
+// Images of 3 x 3 pixels with 2 channels, windows of 2 x 2 one pixel apart, 3 channels.
+enum { SIDE = 3, WINDOW = 2, IN = 2, PLACES = SIDE - WINDOW + 1, OUT = 3 };
+enum { IMAGE = SIDE * SIDE * IN, FILTER = OUT * WINDOW * WINDOW * IN, RESULT = PLACES * PLACES * OUT, SPARE = 1024 };
+struct convolution {
+    cudnnHandle_t handle;
+    cudaStream_t stream;
+    cudnnTensorDescriptor_t x, y;
+    cudnnFilterDescriptor_t last, first;  // where a filter's channels lie
+    cudnnConvolutionDescriptor_t windows;
+    float *x_there, *w_there, *y_there, *spare;
+    float one, none;
+};
+
+static float image_at(int iy, int ix, int c)
+{
+    return (float)((iy * SIDE + ix) * IN + c);
+}
+
+static float filter_at(int k, int r, int s, int c)
+{
+    return (float)((k * 5 + r * 3 + s * 2 + c) % 7);
+}
+
+// channels_last: (OUT, WINDOW, WINDOW, IN), else (OUT, IN, WINDOW, WINDOW).
+static int filter_index(bool channels_last, int k, int r, int s, int c)
+{
+    return channels_last ? ((k * WINDOW + r) * WINDOW + s) * IN + c : ((k * IN + c) * WINDOW + r) * WINDOW + s;
+}
+
+static void convolution_begin(struct convolution *v)
+{
+    *v = convolution();
+    v->one = 1;
+    cudaStreamCreate(&v->stream);
+    cudnnCreate(&v->handle);
+    cudnnSetStream(v->handle, v->stream);
+    cudnnCreateTensorDescriptor(&v->x);
+    cudnnCreateTensorDescriptor(&v->y);
+    cudnnCreateFilterDescriptor(&v->last);
+    cudnnCreateFilterDescriptor(&v->first);
+    cudnnCreateConvolutionDescriptor(&v->windows);
+    cudnnSetTensor4dDescriptor(v->x, CUDNN_TENSOR_NHWC, CUDNN_DATA_FLOAT, 1, IN, SIDE, SIDE);
+    cudnnSetTensor4dDescriptor(v->y, CUDNN_TENSOR_NHWC, CUDNN_DATA_FLOAT, 1, OUT, PLACES, PLACES);
+    cudnnSetFilter4dDescriptor(v->last, CUDNN_DATA_FLOAT, CUDNN_TENSOR_NHWC, OUT, IN, WINDOW, WINDOW);
+    cudnnSetFilter4dDescriptor(v->first, CUDNN_DATA_FLOAT, CUDNN_TENSOR_NCHW, OUT, IN, WINDOW, WINDOW);
+    cudnnSetConvolution2dDescriptor(v->windows, 0, 0, 1, 1, 1, 1, CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT);
+    cudnnSetConvolutionMathType(v->windows, CUDNN_FMA_MATH);
+    cudaMalloc(&v->x_there, IMAGE * sizeof(float));
+    cudaMalloc(&v->w_there, FILTER * sizeof(float));
+    cudaMalloc(&v->y_there, RESULT * sizeof(float));
+    cudaMalloc(&v->spare, SPARE);
+}
+
+static void convolution_end(struct convolution *v)
+{
+    cudaStreamSynchronize(v->stream);
+    cudnnDestroyTensorDescriptor(v->x);
+    cudnnDestroyTensorDescriptor(v->y);
+    cudnnDestroyFilterDescriptor(v->last);
+    cudnnDestroyFilterDescriptor(v->first);
+    cudnnDestroyConvolutionDescriptor(v->windows);
+    cudnnDestroy(v->handle);
+    cudaStreamDestroy(v->stream);
+    cudaFree(v->x_there);
+    cudaFree(v->w_there);
+    cudaFree(v->y_there);
+    cudaFree(v->spare);
+}
+
+static void convolution_put(struct convolution *v, bool channels_last)
+{
+    float x[IMAGE], w[FILTER];
+    for (int i = 0; i < IMAGE; i++)
+        x[i] = image_at(i / IN / SIDE, i / IN % SIDE, i % IN);
+    for (int i = 0; i < FILTER; i++) {
+        const int k = i / (WINDOW * WINDOW * IN), r = i / (WINDOW * IN) % WINDOW, s = i / IN % WINDOW, c = i % IN;
+        w[filter_index(channels_last, k, r, s, c)] = filter_at(k, r, s, c);
+    }
+    cudaMemcpyAsync(v->x_there, x, sizeof x, cudaMemcpyHostToDevice, v->stream);
+    cudaMemcpyAsync(v->w_there, w, sizeof w, cudaMemcpyHostToDevice, v->stream);
+}
+
+static float convolution_wanted(int oy, int ox, int k)
+{
+    float sum = 0;
+    for (int r = 0; r < WINDOW; r++)
+        for (int s = 0; s < WINDOW; s++)
+            for (int c = 0; c < IN; c++)
+                sum += image_at(oy + r, ox + s, c) * filter_at(k, r, s, c);
+    return sum;
+}
+
+static bool convolution_forward(struct convolution *v, bool channels_last)
+{
+    float y[RESULT];
+    convolution_put(v, channels_last);
+    if (cudnnConvolutionForward(v->handle, &v->one, v->x, v->x_there, channels_last ? v->last : v->first, v->w_there,
+                                v->windows, CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM, v->spare, SPARE, &v->none,
+                                v->y, v->y_there) != CUDNN_STATUS_SUCCESS)
+        return false;
+    cudaMemcpyAsync(y, v->y_there, sizeof y, cudaMemcpyDeviceToHost, v->stream);
+    cudaStreamSynchronize(v->stream);
+    for (int i = 0; i < RESULT; i++)
+        if (y[i] != convolution_wanted(i / OUT / PLACES, i / OUT % PLACES, i % OUT))
+            return false;
+    return true;
+}
+
+// The gradients of the sum of y: what a pixel is multiplied with, and what a cell of the filter is.
+static bool convolution_backward(struct convolution *v)
+{
+    float x[IMAGE], w[FILTER], dy[RESULT];
+    convolution_put(v, true);
+    for (int i = 0; i < RESULT; i++)
+        dy[i] = 1;
+    cudaMemcpyAsync(v->y_there, dy, sizeof dy, cudaMemcpyHostToDevice, v->stream);
+    cudnnConvolutionBackwardData(v->handle, &v->one, v->last, v->w_there, v->y, v->y_there, v->windows,
+                                 CUDNN_CONVOLUTION_BWD_DATA_ALGO_1, v->spare, SPARE, &v->none, v->x, v->x_there);
+    cudaMemcpyAsync(x, v->x_there, sizeof x, cudaMemcpyDeviceToHost, v->stream);
+    convolution_put(v, true);
+    cudnnConvolutionBackwardFilter(v->handle, &v->one, v->x, v->x_there, v->y, v->y_there, v->windows,
+                                   CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1, v->spare, SPARE, &v->none, v->last, v->w_there);
+    cudaMemcpyAsync(w, v->w_there, sizeof w, cudaMemcpyDeviceToHost, v->stream);
+    cudaStreamSynchronize(v->stream);
+    float corner = 0;
+    for (int k = 0; k < OUT; k++)
+        corner += filter_at(k, 0, 0, 1);
+    for (int k = 0; k < OUT; k++)
+        if (w[filter_index(true, k, 1, 0, 1)] !=
+            image_at(1, 0, 1) + image_at(1, 1, 1) + image_at(2, 0, 1) + image_at(2, 1, 1))
+            return false;
+    return x[1] == corner;
+}
+
+// What cuDNN refuses.
+static bool convolution_refused(struct convolution *v)
+{
+    size_t bytes;
+    const cudnnStatus_t no_such = cudnnGetConvolutionForwardWorkspaceSize(
+        v->handle, v->x, v->last, v->windows, v->y, CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM, &bytes);
+    const cudnnStatus_t wrong_size = cudnnGetConvolutionForwardWorkspaceSize(
+        v->handle, v->y, v->last, v->windows, v->x, CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM, &bytes);
+    const cudnnStatus_t no_room = cudnnConvolutionForward(v->handle, &v->one, v->x, v->x_there, v->last, v->w_there,
+                                                          v->windows, CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM,
+                                                          v->spare, 8, &v->none, v->y, v->y_there);
+    return no_such == CUDNN_STATUS_NOT_SUPPORTED && wrong_size == CUDNN_STATUS_BAD_PARAM &&
+           no_room == CUDNN_STATUS_BAD_PARAM;
+}
+
+bool run_convolutions()
+{
+    struct convolution v;
+    convolution_begin(&v);
+    bool right = convolution_forward(&v, true) && convolution_forward(&v, false) && convolution_backward(&v) &&
+                 convolution_refused(&v);
+    convolution_end(&v);
+    return right && emu_counted().live_cudnn == 0;
 }
 
 // ---- collectives ---------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@
 // linked with them, and the emulated GPU begins when it is first asked for.
 //
 // CUDA_SEED: the order of execution, 1 if it is not set. CUDA_DEVICES: how many GPUs there are, 2 if it is not set.
+// CUDA_WITHOUT: what cuDNN lacks (enum emu_lack), nothing if it is not set.
 // CUDA_ABSENT_RANK: one more than the rank whose all-reduces never come. CUDA_BREAK: which all-reduce breaks, from 1.
 #include <pthread.h>
 #include <stdlib.h>
@@ -23,6 +24,7 @@ static void begin(void)
 {
     emu_reset(&(struct emu_config){.seed = setting("CUDA_SEED", 1),
                                    .devices = (int)setting("CUDA_DEVICES", 2),
+                                   .without = (unsigned)setting("CUDA_WITHOUT", 0),
                                    .patience = getenv("CUDA_ABSENT_RANK") ? UINT64_MAX : 0,
                                    .absent_rank = (int)setting("CUDA_ABSENT_RANK", 0),
                                    .break_collective = setting("CUDA_BREAK", 0)});

@@ -3,7 +3,8 @@ EXTRA_DIST += tests/cuda/skipped.sh tests/cuda/gpus.sh tests/cuda/examples.cu te
 	tests/cuda/planted.cu tests/cuda/examples.h tests/cuda/host_code.c tests/cuda/host_code.h \
 	tests/cuda/libraries.cu \
 	$(emulator_headers)
-emulator_headers = tests/cuda/include/cuda_runtime.h tests/cuda/include/cuda_bf16.h tests/cuda/include/cublas_v2.h tests/cuda/include/nccl.h \
+emulator_headers = tests/cuda/include/cuda_runtime.h tests/cuda/include/cuda_bf16.h tests/cuda/include/cublas_v2.h \
+	tests/cuda/include/cudnn.h tests/cuda/include/nccl.h \
 	tests/cuda/include/emulated/kernel.h tests/cuda/include/emulated/math.h
 
 cuda_tests =
@@ -14,7 +15,7 @@ mirrored_tests =
 if HAVE_CUDA_EMULATOR
 check_LTLIBRARIES += libemulator.la
 libemulator_la_SOURCES = tests/cuda/emulator.h \
-	tests/cuda/copy.cc tests/cuda/cublas.cc \
+	tests/cuda/copy.cc tests/cuda/cublas.cc tests/cuda/cudnn.cc \
 	tests/cuda/fiber.cc tests/cuda/fiber.h \
 	tests/cuda/graph.cc tests/cuda/graph.h tests/cuda/host.cc tests/cuda/host.h \
 	tests/cuda/kernel.cc tests/cuda/kernel.h tests/cuda/launch.cc \
@@ -81,6 +82,10 @@ tests_cuda_test_nn_cuda_keras_SOURCES = tests/cuda/loaded.c tests/unit/nn_files.
 tests_cuda_test_nn_cuda_keras_CPPFLAGS = $(AM_CPPFLAGS) -DDEVICES='"gpu"'
 nodist_EXTRA_tests_cuda_test_nn_cuda_keras_SOURCES = tests/cuda/linked_as.cc
 tests_cuda_test_nn_cuda_keras_LDADD = $(nn_cuda_libs)
+
+# The same where there is no cuDNN.
+TESTS += tests/cuda/keras_alone.sh
+EXTRA_DIST += tests/cuda/keras_alone.sh
 
 # mirrored on several of them, with small buckets.
 mirrored_tests += tests/cuda/test_mirrored_gpus

@@ -4,6 +4,7 @@
 #include "tests/cuda/examples.h"
 #include "workerd/nn/cuda/launch.h"
 #include <cublas_v2.h>
+#include <cudnn.h>
 #include <nccl.h>
 #include <thread>
 #include <vector>
@@ -486,7 +487,46 @@ static void product_without_event()
     cublasDestroy(handle);
 }
 
+// An image of 4 x 4 pixels, windows of 1 x 1.
+static void convolution_without_event()
+{
+    struct things t = begin();
+    cudnnHandle_t h;
+    cudnnTensorDescriptor_t image;
+    cudnnFilterDescriptor_t w;
+    cudnnConvolutionDescriptor_t conv;
+    const cudnnConvolutionFwdAlgo_t algo = CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM;
+    float one = 1, no = 0;
+    void *spare;
+    cudaMalloc(&spare, 1024);
+    cudnnCreate(&h);
+    cudnnSetStream(h, t.two);
+    cudnnCreateTensorDescriptor(&image);
+    cudnnCreateFilterDescriptor(&w);
+    cudnnCreateConvolutionDescriptor(&conv);
+    cudnnSetTensor4dDescriptor(image, CUDNN_TENSOR_NHWC, CUDNN_DATA_FLOAT, 1, 1, 4, 4);
+    cudnnSetFilter4dDescriptor(w, CUDNN_DATA_FLOAT, CUDNN_TENSOR_NHWC, 1, 1, 1, 1);
+    cudnnSetConvolution2dDescriptor(conv, 0, 0, 1, 1, 1, 1, CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT);
+    PLANT(0) NN_CUDA_LAUNCH(fill, 2, 32, 0, t.one, t.x, (int)N, 1.0f);
+    PLANT(1) cudnnConvolutionForward(h, &one, image, t.x, w, t.x + 16, conv, algo, spare, 1024, &no, image, t.y);
+    cudaDeviceSynchronize();
+    cudnnDestroyConvolutionDescriptor(conv);
+    cudnnDestroyFilterDescriptor(w);
+    cudnnDestroyTensorDescriptor(image);
+    cudnnDestroy(h);
+}
+
 // ---- capture -------------------------------------------------------------------------------------------------------
+
+static void handle_in_capture()
+{
+    struct things t = begin();
+    cudaGraph_t graph;
+    cudnnHandle_t handle;
+    PLANT(0) cudaStreamBeginCapture(t.one, cudaStreamCaptureModeGlobal);
+    PLANT(1) cudnnCreate(&handle);
+    cudaStreamEndCapture(t.one, &graph);
+}
 
 static void allocation_in_capture()
 {
@@ -697,6 +737,8 @@ const struct planted_error planted_errors[] = {
     {"an event of another device is used", 2, event_of_another_device, "expected an event of the stream's device"},
     {"memory of another device is used", 2, memory_of_another_device, "memory of device 1"},
     {"a product does not wait for its factor", 1, product_without_event, "nothing that orders the two"},
+    {"a convolution does not wait for its image", 1, convolution_without_event, "nothing that orders the two"},
+    {"cuDNN begins during a capture", 1, handle_in_capture, "is captured"},
     {"memory is allocated during a capture", 1, allocation_in_capture, "is captured"},
     {"the host waits for a stream that is captured", 1, wait_in_capture, "is captured"},
     {"a captured stream does not join again", 1, capture_not_joined, "nothing waits for kernel fill"},

@@ -2,6 +2,7 @@
 //
 // The CUDA device on the emulated GPU, in several orders of execution: its kernels against the references; steps whose
 // values and gradients come and go while they run; every allocation and every launch fails once. Nothing is left.
+// Convolutions by cuDNN, and where it is not there.
 //
 // CUDA_SEEDS: how many orders of each, 2 if it is not set.
 #include "common/base/alloc.h"
@@ -28,9 +29,21 @@ static uint64_t seeds(void)
     return wanted ? strtoull(wanted, NULL, 10) : 2;
 }
 
+// What this test trains, and what is not there; set before it, main has the tests of each.
+static struct {
+    unsigned without;              // enum emu_lack
+    const char *network, *steady;  // steady: the same in each step, nothing is drawn
+} setting;
+
+static void begin_as(struct emu_config config)
+{
+    config.without |= setting.without;
+    emu_reset(&config);
+}
+
 static void begin(uint64_t seed)
 {
-    emu_reset(&(struct emu_config){.seed = seed});
+    begin_as((struct emu_config){.seed = seed});
 }
 
 static void assert_nothing_left(void)
@@ -39,6 +52,7 @@ static void assert_nothing_left(void)
     assert_int_equal(counts.live_allocations, 0);
     assert_int_equal(counts.live_streams, 0);
     assert_int_equal(counts.live_events, 0);
+    assert_int_equal(counts.live_cudnn, 0);
 }
 
 // ---- operators ----------------------------------------------------------------------------------------------------
@@ -71,6 +85,117 @@ static void test_larger_operators(void **state)
         check_case(&cases[i], 1);
 }
 
+// ---- cuDNN --------------------------------------------------------------------------------------------------------
+
+static bool is_convolution(const struct nn_op_class *class)
+{
+    return class == &nn_op_conv2d || class == &nn_op_conv2d_backward_data || class == &nn_op_conv2d_backward_weights;
+}
+
+// By what a convolution is computed, as far as what is not there says.
+static const char *expected_algorithm(const struct nn_op *op, unsigned without)
+{
+    const struct nn_conv2d *a = (const void *)op->attr;
+    const bool even = a->pad_begin[0] == a->pad_end[0] && a->pad_begin[1] == a->pad_end[1];
+    if (!even || without & (EMU_NO_CUDNN | EMU_NO_FMA))
+        return "im2col, cublas";
+    if (op->class != &nn_op_conv2d)
+        return "cudnn:algo_1";
+    return without & EMU_NO_PRECOMPUTED_INDICES ? "cudnn:implicit_gemm" : "cudnn:implicit_precomp_gemm";
+}
+
+static void check_algorithms(const struct op_case *c, const struct nn_program *p, unsigned without)
+{
+    int found = 0;
+    for (int k = 0; k < nn_program_ops(p); k++) {
+        const struct nn_op *op = nn_program_op(p, k);
+        if (!is_convolution(op->class))
+            continue;
+        const char *got = nn_program_kernel(p, k), *wanted = expected_algorithm(op, without);
+        if (strcmp(got, wanted) != 0)
+            fail_msg("%s: %s is computed by %s: expected %s", c->name, op->class->name, got, wanted);
+        found++;
+    }
+    assert_true(found > 0);
+}
+
+// Twice, the second time with what the first one has left in the scratch memory.
+static void check_convolution(const struct op_case *c, unsigned without, uint64_t seed)
+{
+    struct op_run ref, cuda;
+    begin_as((struct emu_config){.seed = seed, .without = without});
+    run_case(&ref, c, &nn_device_ref, 1);
+    run_case(&cuda, c, &nn_device_cuda, 1);
+    op_go(&cuda);
+    assert_runs_close(&ref, &cuda);
+    check_algorithms(c, cuda.program, without);
+    op_close(&ref);
+    op_close(&cuda);
+    assert_nothing_left();
+}
+
+static void test_convolutions(void **state)
+{
+    static const unsigned without[] = {
+        0, EMU_NO_CUDNN, EMU_NO_FILTERS_OF_NHWC, EMU_NO_PRECOMPUTED_INDICES, EMU_NO_TENSOR_CORES, EMU_NO_FMA};
+    (void)state;
+    for (size_t w = 0; w < COUNT(without); w++)
+        for (size_t f = 0; f < COUNT(families); f++)
+            for (size_t i = 0; i < families[f].n; i++)
+                if (is_convolution(families[f].cases[i].class))
+                    check_convolution(&families[f].cases[i], without[w], w + 1);
+}
+
+// The row that cuDNN pads more is one that no window reaches.
+static void test_padding_that_does_not_matter(void **state)
+{
+    const struct op_case c = CONV("unreached", 2, 8, 9, 2, 3, 3, 2, 2, 1, 1, 0, 1, 3, NN_LINEAR, 1);
+    struct op_run ref, cuda;
+    (void)state;
+    begin(1);
+    run_case(&ref, &c, &nn_device_ref, 1);
+    run_case(&cuda, &c, &nn_device_cuda, 1);
+    assert_runs_close(&ref, &cuda);
+    assert_string_equal(nn_program_kernel(cuda.program, 0), "cudnn:implicit_precomp_gemm");
+    op_close(&ref);
+    op_close(&cuda);
+}
+
+// The greatest distance from the reference of what a convolution gives at this precision, and of its gradients.
+static double convolution_distance(enum nn_precision precision, unsigned without)
+{
+    const struct op_case c = CONV("rounded", 2, 7, 6, 3, 3, 3, 1, 1, 1, 1, 1, 1, 5, NN_LINEAR, 0);
+    struct op_run ref, cuda;
+    double most = 0;
+    begin_as((struct emu_config){.seed = 1, .without = without});
+    op_open(&ref, &c, &nn_device_ref, 1);
+    op_open(&cuda, &c, &nn_device_cuda, 1);
+    nn_device_cuda.set_precision(cuda.context, precision);
+    op_fill(&ref, false);
+    op_fill(&cuda, false);
+    op_go(&ref);
+    op_go(&cuda);
+    for (size_t i = 0; i < nn_type_count(&ref.type[0]); i++)
+        most = fmax(most, fabs((double)op_out(&ref, 0)[i] - (double)op_out(&cuda, 0)[i]));
+    for (int k = 0; k < 2; k++)
+        for (size_t i = 0; i < nn_type_count(&c.in[k]); i++)
+            most = fmax(most, fabs((double)ref.grad[k][i] - (double)cuda.grad[k][i]));
+    op_close(&ref);
+    op_close(&cuda);
+    return most;
+}
+
+// Factors are rounded where that is asked for, and cuDNN can; never to more than TF32.
+static void test_rounded_convolution(void **state)
+{
+    (void)state;
+    const double whole = convolution_distance(NN_FLOAT32, 0), ten = convolution_distance(NN_TENSORFLOAT32, 0);
+    const double same = convolution_distance(NN_BFLOAT16, 0);
+    const double cannot = convolution_distance(NN_TENSORFLOAT32, EMU_NO_TENSOR_CORES);
+    if (!(whole < 2e-5 && ten > 10 * whole && ten < 2e-2 && same == ten && cannot == whole))
+        fail_msg("%g, %g, %g and %g away", whole, ten, same, cannot);
+}
+
 // ---- steps --------------------------------------------------------------------------------------------------------
 
 enum { BATCH = 4, FEATURES = 6, CLASSES = 3 };
@@ -82,12 +207,21 @@ static const char network[] =
     "{'class_name': 'BatchNormalization', 'config': {'name': 'norm'}},"
     "{'class_name': 'Dropout', 'config': {'name': 'drop', 'rate': 0.25}},"
     "{'class_name': 'Dense', 'config': {'name': 'two', 'units': 3, 'activation': 'softmax'}}]}}";
-// The same in each step: nothing is drawn.
 static const char steady_network[] =
     "{'class_name': 'Sequential', 'config': {'name': 'net', 'layers': ["
     "{'class_name': 'InputLayer', 'config': {'name': 'in', 'batch_shape': [null, 6]}},"
     "{'class_name': 'Dense', 'config': {'name': 'one', 'units': 5, 'activation': 'relu'}},"
     "{'class_name': 'Dense', 'config': {'name': 'two', 'units': 3, 'activation': 'softmax'}}]}}";
+// cuDNN has the second convolution, and not the first, which is padded on one side alone.
+static const char image_network[] =
+    "{'class_name': 'Sequential', 'config': {'name': 'net', 'layers': ["
+    "{'class_name': 'InputLayer', 'config': {'name': 'in', 'batch_shape': [null, 6]}},"
+    "{'class_name': 'Reshape', 'config': {'name': 'image', 'target_shape': [3, 2, 1]}},"
+    "{'class_name': 'Conv2D', 'config': {'name': 'one', 'filters': 2, 'kernel_size': [2, 2], 'padding': 'same'}},"
+    "{'class_name': 'Conv2D', 'config': {'name': 'two', 'filters': 3, 'kernel_size': [3, 3], 'padding': 'same',"
+    " 'activation': 'relu'}},"
+    "{'class_name': 'Flatten', 'config': {'name': 'flat'}},"
+    "{'class_name': 'Dense', 'config': {'name': 'three', 'units': 3, 'activation': 'softmax'}}]}}";
 static const struct ps_loss loss = PS_LOSS(.kind = PS_LOSS_SPARSE_XENT);
 
 struct training {
@@ -133,7 +267,7 @@ static enum ps_code training_open_of(struct training *t, const char *text, const
 
 static enum ps_code training_open(struct training *t, const char *device, int rows, struct ps_error *e)
 {
-    return training_open_of(t, network, device, rows, e);
+    return training_open_of(t, setting.network, device, rows, e);
 }
 
 static void training_close(struct training *t)
@@ -240,21 +374,24 @@ static void test_precision(void **state)
 static void test_deterministic(void **state)
 {
     (void)state;
-    float *first = NULL;
+    float *first[HOME_VARIABLES] = {NULL};
     for (uint64_t seed = 1; seed <= 5; seed++) {
         struct training t;
         double sums[4];
         begin(seed);
         training_must_open(&t, "gpu");
         training_run(&t, sums);
-        const size_t bytes = nn_model_param(t.model, 0)->count * sizeof(float);
-        if (first)
-            assert_memory_equal(first, nn_replica_param(t.replica, 0), bytes);
-        else
-            memcpy(first = ps_alloc(bytes), nn_replica_param(t.replica, 0), bytes);
+        for (size_t i = 0; i < nn_model_params(t.model); i++) {
+            const size_t bytes = nn_model_param(t.model, i)->count * sizeof(float);
+            if (first[i])
+                assert_memory_equal(first[i], nn_replica_param(t.replica, i), bytes);
+            else
+                memcpy(first[i] = ps_alloc(bytes), nn_replica_param(t.replica, i), bytes);
+        }
         training_close(&t);
     }
-    free(first);
+    for (size_t i = 0; i < HOME_VARIABLES; i++)
+        free(first[i]);
 }
 
 // ---- graphs -------------------------------------------------------------------------------------------------------
@@ -460,8 +597,8 @@ static void test_recorded_training(void **state)
         struct optimizer a, b;
         struct ps_error e = {0};
         begin(seed);
-        if (training_open_of(&ref, steady_network, "ref", BATCH, &e) ||
-            training_open_of(&gpu, steady_network, "gpu", BATCH, &e))
+        if (training_open_of(&ref, setting.steady, "ref", BATCH, &e) ||
+            training_open_of(&gpu, setting.steady, "gpu", BATCH, &e))
             fail_msg("%s", e.text);
         optimizer_open(&a, "adam", &ref);
         optimizer_open(&b, "adam", &gpu);
@@ -490,8 +627,8 @@ static void failed_launch_of_kept(enum ps_code (*ends)(struct nn_replica *r, str
         struct optimizer o;
         struct ps_error e = {0};
         struct nn_result result;
-        emu_reset(&(struct emu_config){.seed = n, .fail_launch = n});
-        if (training_open_of(&t, steady_network, "gpu", BATCH, &e))
+        begin_as((struct emu_config){.seed = n, .fail_launch = n});
+        if (training_open_of(&t, setting.steady, "gpu", BATCH, &e))
             fail_msg("%s", e.text);
         optimizer_open(&o, "sgd", &t);
         failed = false;
@@ -530,13 +667,86 @@ static void test_rule_of_the_host(void **state)
     training_close(&t);
 }
 
+// ---- which convolutions -------------------------------------------------------------------------------------------
+
+static void assert_convolutions_by(struct training *t, const char *forward, const char *data, const char *weights)
+{
+    const struct nn_program *p;
+    struct ps_error e = {0};
+    char wanted[256];
+    if (nn_replica_program(t->replica, &p, &e))
+        fail_msg("%s", e.text);
+    char *info = nn_program_info(p);
+    snprintf(wanted, sizeof wanted, "two conv2d %s\n", forward);
+    const bool has_forward = strstr(info, wanted);
+    snprintf(wanted, sizeof wanted, "two conv2d_backward_data %s\n", data);
+    const bool has_data = strstr(info, wanted);
+    snprintf(wanted, sizeof wanted, "two conv2d_backward_weights %s\n", weights);
+    if (!has_forward || !has_data || !strstr(info, wanted) || !strstr(info, "one conv2d im2col, cublas\n"))
+        fail_msg("%s: expected %s, %s, %s", info, forward, data, weights);
+    free(info);
+}
+
+static void train_as_the_reference(struct training *gpu)
+{
+    struct training ref;
+    double wanted[4], got[4];
+    training_must_open(&ref, "ref");
+    training_run(&ref, wanted);
+    training_run(gpu, got);
+    for (int i = 0; i < 4; i++)
+        assert_true(fabs(wanted[i] - got[i]) < 1e-4);
+    assert_trained_alike(&ref, gpu, 1e-5);
+    training_close(&ref);
+    training_close(gpu);
+    assert_nothing_left();
+}
+
+static void check_which(enum nn_convolutions which, const char *forward, const char *data, const char *weights)
+{
+    struct training gpu;
+    struct ps_error e = {0};
+    begin(1);
+    training_must_open(&gpu, "gpu");
+    if (nn_replica_set_convolutions(gpu.replica, which, &e))
+        fail_msg("%s", e.text);
+    assert_convolutions_by(&gpu, forward, data, weights);
+    train_as_the_reference(&gpu);
+}
+
+static void test_which_convolutions(void **state)
+{
+    (void)state;
+    check_which(NN_CONVOLUTIONS_DETERMINISTIC, "cudnn:implicit_precomp_gemm", "cudnn:algo_1", "cudnn:algo_1");
+    check_which(NN_CONVOLUTIONS_FASTEST, "cudnn:implicit_precomp_gemm", "cudnn:algo_0", "cudnn:algo_3");
+    check_which(NN_CONVOLUTIONS_OWN, "im2col, cublas", "im2col, cublas", "im2col, cublas");
+}
+
+// What was there goes on.
+static void test_no_such_convolutions(void **state)
+{
+    (void)state;
+    struct training t;
+    struct ps_error e = {0};
+    begin_as((struct emu_config){.seed = 1, .without = EMU_NO_CUDNN});
+    training_must_open(&t, "gpu");
+    assert_int_equal(nn_replica_set_convolutions(t.replica, NN_CONVOLUTIONS_FASTEST, &e), PS_FAILED_PRECONDITION);
+    if (!strstr(e.text, "gpu:0 (Emulated GPU): cuDNN cannot be used: CUDNN_STATUS_NOT_INITIALIZED"))
+        fail_msg("%s", e.text);
+    train_as_the_reference(&t);
+    training_must_open(&t, "ref");
+    assert_int_equal(nn_replica_set_convolutions(t.replica, NN_CONVOLUTIONS_OWN, &e), PS_FAILED_PRECONDITION);
+    assert_string_equal(e.text, "a ref has no convolutions to choose from");
+    training_close(&t);
+}
+
 // One thread, two GPUs.
 static void test_two_devices(void **state)
 {
     (void)state;
     struct training one, two;
     double a[4], b[4];
-    emu_reset(&(struct emu_config){.seed = 3, .devices = 2});
+    begin_as((struct emu_config){.seed = 3, .devices = 2});
     training_must_open(&one, "gpu:0");
     training_must_open(&two, "gpu:1");
     training_run(&one, a);
@@ -576,7 +786,7 @@ static enum ps_code attempt(const struct emu_config *config, struct ps_error *e)
     struct training t;
     double sum;
     *e = (struct ps_error){PS_OK, ""};
-    emu_reset(config);
+    begin_as(*config);
     enum ps_code code = training_open(&t, "gpu", BATCH, e);
     if (code == PS_OK)
         code = training_step(&t, 0, &sum, e);
@@ -630,7 +840,7 @@ static void test_batch_that_fits(void **state)
     struct ps_error e = {0};
     struct training t;
     int rows = 0;
-    emu_reset(&(struct emu_config){.seed = 1, .device_memory = 32 << 20});
+    begin_as((struct emu_config){.seed = 1, .device_memory = 32 << 20});
     assert_int_equal(training_open(&t, "gpu", ROWS, &e), PS_RESOURCE_EXHAUSTED);
     training_close(&t);
     const char *most = strstr(e.text, "a batch of at most ");
@@ -646,7 +856,7 @@ static void check_no_device(int what, const char *name, const char *says)
 {
     struct ps_error e = {0};
     struct training t;
-    emu_reset(&(struct emu_config){.seed = 1, .no_devices = what});
+    begin_as((struct emu_config){.seed = 1, .no_devices = what});
     assert_int_equal(training_open(&t, name, BATCH, &e), PS_FAILED_PRECONDITION);
     training_close(&t);
     if (!strstr(e.text, says))
@@ -661,28 +871,77 @@ static void test_no_device(void **state)
     check_no_device(0, "gpu:1", "there is no gpu:1: CUDA sees 1");
 }
 
+static int set_dense(void **state)
+{
+    (void)state;
+    setting.without = 0;
+    setting.network = network;
+    setting.steady = steady_network;
+    return 0;
+}
+
+static int set_images(void **state)
+{
+    (void)state;
+    setting.without = 0;
+    setting.network = setting.steady = image_network;
+    return 0;
+}
+
+static int set_images_alone(void **state)
+{
+    set_images(state);
+    setting.without = EMU_NO_CUDNN;
+    return 0;
+}
+
+static struct CMUnitTest test_as(const char *name, CMUnitTestFunction test, CMFixtureFunction set)
+{
+    return (struct CMUnitTest){name, test, set, NULL, NULL};
+}
+
+#define TEST(test) test_as(#test, test, set_dense)
+#define TEST_OF_CUDNN(test) test_as(#test, test, set_images)
+#define TEST_OF_IMAGES(test) \
+    test_as(#test " of images", test, set_images), test_as(#test " of images alone", test, set_images_alone)
+
 int main(void)
 {
     cmocka_set_message_output(CM_OUTPUT_TAP);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_operators),
-        cmocka_unit_test(test_larger_operators),
-        cmocka_unit_test(test_steps),
-        cmocka_unit_test(test_precision),
-        cmocka_unit_test(test_deterministic),
-        cmocka_unit_test(test_recorded_steps),
-        cmocka_unit_test(test_drawn_steps),
-        cmocka_unit_test(test_rules),
-        cmocka_unit_test(test_recorded_training),
-        cmocka_unit_test(test_failed_launch_of_kept),
-        cmocka_unit_test(test_values_stay),
-        cmocka_unit_test(test_rule_of_the_host),
-        cmocka_unit_test(test_two_devices),
-        cmocka_unit_test(test_value_is_missing),
-        cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_failed_launch),
-        cmocka_unit_test(test_batch_that_fits),
-        cmocka_unit_test(test_no_device),
+        TEST(test_operators),
+        TEST(test_larger_operators),
+        TEST(test_convolutions),
+        TEST(test_padding_that_does_not_matter),
+        TEST(test_rounded_convolution),
+        TEST(test_steps),
+        TEST(test_precision),
+        TEST(test_deterministic),
+        TEST(test_recorded_steps),
+        TEST(test_drawn_steps),
+        TEST(test_rules),
+        TEST(test_recorded_training),
+        TEST(test_failed_launch_of_kept),
+        TEST(test_values_stay),
+        TEST(test_rule_of_the_host),
+        TEST(test_two_devices),
+        TEST(test_value_is_missing),
+        TEST(test_no_memory),
+        TEST(test_failed_launch),
+        TEST(test_batch_that_fits),
+        TEST(test_no_device),
+        TEST_OF_CUDNN(test_which_convolutions),
+        TEST_OF_CUDNN(test_no_such_convolutions),
+        TEST_OF_IMAGES(test_steps),
+        TEST_OF_IMAGES(test_deterministic),
+        TEST_OF_IMAGES(test_recorded_steps),
+        TEST_OF_IMAGES(test_rules),
+        TEST_OF_IMAGES(test_recorded_training),
+        TEST_OF_IMAGES(test_failed_launch_of_kept),
+        TEST_OF_IMAGES(test_two_devices),
+        TEST_OF_IMAGES(test_no_memory),
+        TEST_OF_IMAGES(test_failed_launch),
+        TEST_OF_IMAGES(test_batch_that_fits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

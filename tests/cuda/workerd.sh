@@ -23,6 +23,8 @@ mirrored() {
 
 ok "--list-devices" eval '"$WORKERD" --list-devices | grep -q "^gpu   CUDA .*, 2 of Emulated GPU"'
 ok "check-build finds NCCL" eval '"$psctl" check-build | grep -q "^\[x\] NCCL "'
+ok "check-build finds cuDNN" eval '"$psctl" check-build | grep -q "^\[x\] cuDNN  *convolutions"'
+ok "or says why not" eval 'CUDA_WITHOUT=1 "$psctl" check-build | tr -s " \n" " " | grep -qF "[ ] cuDNN gpu:0 (Emulated GPU): cuDNN cannot be used: CUDNN_STATUS_NOT_INITIALIZED"'
 ok "one_device, on the CPU" trains cpu
 ok "on a GPU" trains gpu --set device=gpu
 ok "alike" same cpu gpu
@@ -31,6 +33,33 @@ ok "to the bit" cmp gpu.safetensors again.safetensors
 ok "products of bfloat16" trains rounded --set device=gpu --set matmul_precision=bfloat16
 ok "nearly alike" "$top_builddir/tests/it/max_diff" -a gpu.safetensors rounded.safetensors 1e-2
 ok "not to the bit" eval '! cmp -s gpu.safetensors rounded.safetensors'
+# A network with a convolution, by cuDNN and without it.
+conv=("$examples/conv/one_device.yaml" --set data.train_examples=24 --set data.test_examples=4 --set epochs=1 --set batch_size=4)
+images() {
+    local output=$1
+    shift
+    timeout 100 "$psctl" run "${conv[@]}" --set output="$output.safetensors" "$@"
+}
+profiled() { timeout 100 "$WORKERD" --job "${conv[@]}" --set epochs=4 --set steps=1 --set device=gpu "$@" --profile; }
+ok "convolutions, on the CPU" images conv_cpu
+ok "by cuDNN" images conv --set device=gpu
+ok "alike" same conv_cpu conv
+ok "again, in another order" env CUDA_SEED=5 "$psctl" run "${conv[@]}" --set output=again.safetensors --set device=gpu
+ok "to the bit" cmp conv.safetensors again.safetensors
+ok "--profile names its algorithms" eval 'profiled | grep -q "conv2d .* cudnn:implicit_precomp_gemm "'
+ok "where there is no cuDNN" env CUDA_WITHOUT=1 "$psctl" run "${conv[@]}" --set output=alone.safetensors --set device=gpu
+ok "alike" same conv_cpu alone
+ok "cudnn: none" images none --set device=gpu --set cudnn=none
+ok "is as if it were not there" cmp alone.safetensors none.safetensors
+ok "cudnn: fastest" images fastest --set device=gpu --set cudnn=fastest
+ok "alike" same conv_cpu fastest
+ok "takes what has no order" eval 'profiled --set cudnn=fastest | grep -q "conv2d_backward_weights  *cudnn:algo_3 "'
+export CUDA_WITHOUT=1
+ok "cudnn: fastest, where there is none" fails_with 78 \
+    "cudnn is fastest: gpu:0 (Emulated GPU): cuDNN cannot be used: CUDNN_STATUS_NOT_INITIALIZED" \
+    images none --set device=gpu --set cudnn=fastest
+unset CUDA_WITHOUT
+ok "on a CPU" fails_with 78 "cudnn is none, and replica 0 is on a cpu: expected a GPU" images none --set cudnn=none
 # Values, gradients and slots stay on the GPU there; checkpoints and weights have them all the same.
 adam=(--set optimizer='{name: adam, weight_decay: 0.01}' --set device=gpu --set epochs=2)
 kept=("${adam[@]}" --set callbacks='[{name: checkpoint, path: kept, every_steps: 7}]')

@@ -509,8 +509,9 @@ static void updates(void **ctx)
     assert_int_equal(3, j->replicas_to_aggregate);
     assert_false(j->refuse_nonfinite);
     ps_job_free(j);
-    j = with(LEAST "matmul_precision: bfloat16\n", "strategy={update: async, n_push: 4}");
+    j = with(LEAST "matmul_precision: bfloat16\ncudnn: fastest\n", "strategy={update: async, n_push: 4}");
     assert_int_equal(PS_PRECISION_BFLOAT16, j->matmul_precision);
+    assert_int_equal(PS_CUDNN_FASTEST, j->cudnn);
     assert_int_equal(4, j->n_push);
     assert_int_equal(1, j->n_fetch);
     ps_job_free(j);

@@ -69,9 +69,13 @@ static void build_add_gpu(json_t *rows)
         build_add(rows, "gpu", false, NULL, "%s", e.text);
         return;
     }
+    const bool has_cudnn =
+        device->set_convolutions && device->set_convolutions(context, NN_CONVOLUTIONS_FASTEST, &e) == PS_OK;
     device->close(context);
     device->describe(text, sizeof text);
     build_add(rows, "gpu", true, NULL, "%s", text);
+    build_add(rows, "cuDNN", has_cudnn, "until then convolutions are products of cuBLAS, which move more memory", "%s",
+              has_cudnn ? "convolutions" : e.text);
     const bool has_nccl = device->sums[NN_SUMS_AMONG_ALL] && device->sums[NN_SUMS_AMONG_ALL]->check(&e) == PS_OK;
     build_add(rows, "NCCL", has_nccl, "until then GPUs of one host add up in the host's memory", "%s",
               has_nccl ? "all-reduce among GPUs of one host" : e.text);

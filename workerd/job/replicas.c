@@ -30,6 +30,28 @@ static const enum nn_precision replicas_precision[] = {
     [PS_PRECISION_BFLOAT16] = NN_BFLOAT16,
 };
 
+static const enum nn_convolutions replicas_convolutions[] = {
+    [PS_CUDNN_DETERMINISTIC] = NN_CONVOLUTIONS_DETERMINISTIC,
+    [PS_CUDNN_FASTEST] = NN_CONVOLUTIONS_FASTEST,
+    [PS_CUDNN_NONE] = NN_CONVOLUTIONS_OWN,
+};
+
+// After its precision: what is measured is measured with that.
+static enum ps_code replicas_set_cudnn(struct wk_run *run, uint32_t i, const struct nn_device *device,
+                                       struct ps_error *e)
+{
+    const int wanted = run->env.job->cudnn;
+    const char *const name = wanted == PS_CUDNN_FASTEST ? "fastest" : "none";
+    if (wanted == PS_CUDNN_DETERMINISTIC)
+        return PS_OK;
+    if (!device->set_convolutions)
+        return ps_fail(e, PS_FAILED_PRECONDITION, "cudnn is %s, and replica %u is on a %s: expected a GPU", name, i,
+                       device->name);
+    if (nn_replica_set_convolutions(run->env.replica, replicas_convolutions[wanted], e))
+        return ps_error_prefix(e, "cudnn is %s", name);
+    return PS_OK;
+}
+
 enum ps_code wk_replica_create(struct wk_run *run, uint32_t i, struct ps_error *e)
 {
     const struct ps_job *job = run->env.job;
@@ -45,6 +67,8 @@ enum ps_code wk_replica_create(struct wk_run *run, uint32_t i, struct ps_error *
                           e))
         return e->code;
     nn_replica_set_precision(run->env.replica, replicas_precision[job->matmul_precision]);
+    if (replicas_set_cudnn(run, i, found, e))
+        return e->code;
     return nn_replica_measure(run->env.replica, o.metric, o.n_metrics, e);
 }
 

@@ -71,6 +71,10 @@ struct nn_device_sums {
 // To what a device may round the factors of a matrix product; sums stay float32. tensorfloat32 has 10 bits of mantissa.
 enum nn_precision { NN_FLOAT32, NN_TENSORFLOAT32, NN_BFLOAT16 };
 
+// What computes convolutions on a device for which a library has several algorithms: one that gives the same bits in
+// every run; the one that is the fastest when it is measured, as a program is planned; its own kernels.
+enum nn_convolutions { NN_CONVOLUTIONS_DETERMINISTIC, NN_CONVOLUTIONS_FASTEST, NN_CONVOLUTIONS_OWN };
+
 struct nn_device {
     const char *name;
     void (*describe)(char *text, size_t size);  // what it is on this machine, for people
@@ -82,6 +86,9 @@ struct nn_device {
     void (*leave)(struct nn_context *context);
     // From the next run on; float32 until then. NULL: its products are float32's.
     void (*set_precision)(struct nn_context *context, enum nn_precision precision);
+    // Of the programs that are planned from then on; deterministic until then. FAILED_PRECONDITION: it has no library
+    // that can be measured. NULL: it has one kind of convolutions.
+    enum ps_code (*set_convolutions)(struct nn_context *context, enum nn_convolutions which, struct ps_error *e);
     const struct nn_kernel *(*pick)(const struct nn_op *op);
     // Is this operator, which does the work of several, faster than these? NULL: no such one is.
     bool (*joins)(const struct nn_op *op);

@@ -167,6 +167,8 @@ enum ps_code nn_replica_measure(struct nn_replica *r, const struct nn_metric *me
 const struct nn_measures *nn_replica_measures(const struct nn_replica *r);
 // To what the device may round the factors of matrix products; one whose products are float32's does not.
 void nn_replica_set_precision(struct nn_replica *r, enum nn_precision precision);
+// Plans the training anew. FAILED_PRECONDITION: the device has no other convolutions.
+enum ps_code nn_replica_set_convolutions(struct nn_replica *r, enum nn_convolutions which, struct ps_error *e);
 // Dropout draws from this seed from the next step on, not from that of create.
 void nn_replica_reseed(struct nn_replica *r, uint64_t seed);
 float *nn_replica_param(struct nn_replica *r, size_t i);  // 64-byte aligned, the caller reads and writes

@@ -342,6 +342,20 @@ void nn_replica_set_precision(struct nn_replica *r, enum nn_precision precision)
         r->device->set_precision(r->context, precision);
 }
 
+enum ps_code nn_replica_set_convolutions(struct nn_replica *r, enum nn_convolutions which, struct ps_error *e)
+{
+    struct compiled *c;
+    if (!r->device->set_convolutions)
+        return ps_fail(e, PS_FAILED_PRECONDITION, "a %s has no convolutions to choose from", r->device->name);
+    if (r->device->set_convolutions(r->context, which, e))
+        return e->code;
+    for (size_t i = 0; i < PROGRAMS; i++) {
+        nn_program_free(r->compiled[i].program);
+        r->compiled[i] = (struct compiled){0};
+    }
+    return replica_program(r, r->rows, true, &c, e);
+}
+
 void nn_replica_reseed(struct nn_replica *r, uint64_t seed)
 {
     r->seed = seed;

@@ -14,6 +14,7 @@ static const cublasComputeType_t blas_types[] = {
 
 void nn_cuda_set_precision(struct nn_context *c, enum nn_precision precision)
 {
+    c->precision = precision;
     c->products = blas_types[precision];
 }
 

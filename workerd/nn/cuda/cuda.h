@@ -42,7 +42,11 @@ struct nn_context {
     cudaStream_t copies;  // copies from the device
     cublasHandle_t blas;
     cublasComputeType_t products;
-    void *workspace;        // its own: products do not allocate while a step is recorded
+    void *workspace;             // its own: products do not allocate while a step is recorded
+    struct cudnnContext *cudnn;  // NULL: no convolution has been planned, or there is none
+    struct ps_error no_cudnn;    // why there is none, once that is known
+    enum nn_convolutions convolutions;
+    enum nn_precision precision;
     struct ps_error error;  // the first one; from then on nothing is queued
     // Scratch memory of the kernels, which run one after the other: as much as the one that needs most (a plan asks,
     // nn_cuda_reserve). Where it lies is known when a kernel runs.

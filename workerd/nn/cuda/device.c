@@ -5,6 +5,7 @@
 #include "common/base/alloc.h"
 #include "config.h"
 #include "workerd/nn/cuda/cuda.h"
+#include "workerd/nn/cuda/cudnn.h"
 #include "workerd/nn/cuda/version.h"
 #include "workerd/nn/ops/activation.h"
 #include "workerd/nn/ops/attention.h"
@@ -185,6 +186,7 @@ static void cuda_close(struct nn_context *c)
     cudaSetDevice(c->index);
     nn_cuda_close_peers(c);
     nn_cuda_close_sums(c);
+    nn_cudnn_close(c);
     if (c->blas)
         cublasDestroy(c->blas);
     nn_cuda_close_memory(c);
@@ -261,6 +263,7 @@ const struct nn_device nn_device_cuda = {.name = "gpu",
                                          .enter = cuda_enter,
                                          .leave = cuda_leave,
                                          .set_precision = nn_cuda_set_precision,
+                                         .set_convolutions = nn_cudnn_set_convolutions,
                                          .pick = cuda_pick,
                                          .memory = &nn_cuda_memory,
                                          .sums = {&nn_cuda_sums, &nn_cuda_peers},

@@ -1,6 +1,8 @@
 # The CUDA device: the module that workerd loads, and the same sources on the emulated GPUs of tests/cuda.
 nn_cuda_c = \
 	workerd/nn/cuda/blas.c \
+	workerd/nn/cuda/cudnn.c \
+	workerd/nn/cuda/cudnn_conv2d.c \
 	workerd/nn/cuda/device.c \
 	workerd/nn/cuda/graph.c \
 	workerd/nn/cuda/memory.c \
@@ -30,6 +32,8 @@ nn_cuda_cu += \
 	workerd/nn/cuda/transpose.cu
 nn_cuda_headers = \
 	workerd/nn/cuda/cuda.h \
+	workerd/nn/cuda/cudnn.h \
+	workerd/nn/cuda/cudnn_inside.h \
 	workerd/nn/cuda/launch.h \
 	workerd/nn/cuda/teams.h \
 	workerd/nn/cuda/version.h
