@@ -37,6 +37,8 @@ librule_la_SOURCES = \
 	common/math/aggregate.c common/math/aggregate.h \
 	common/math/cpu.h \
 	common/math/elementary.c common/math/elementary.h \
+	common/math/encoding.c common/math/encoding.h \
+	common/math/half.h \
 	common/math/rule.c common/math/rule.h \
 	common/math/schedule.c common/math/schedule.h
 librule_la_CFLAGS = $(AM_CFLAGS) $(PS_VECTOR_CFLAGS) -ffp-contract=off

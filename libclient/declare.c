@@ -263,6 +263,7 @@ static Paramserver__V1__DeclareRequest *declare_make_request(const struct psc_cl
     to->tasks = c->n_tasks;
     to->rule = (char *)d->rule;
     to->replicas_to_aggregate = d->replicas_to_aggregate;
+    to->grace_ms = d->grace_ms;
     to->staleness = c->staleness;
     if (d->schedule)
         builder_schedule(&builder, d->schedule);

@@ -10,7 +10,8 @@ libpscore_la_SOURCES = \
 	libclient/declare.c \
 	libclient/layout.c libclient/layout.h \
 	libclient/member.c libclient/member.h \
-	libclient/op.c libclient/op.h libclient/op_cut.c libclient/op_string.c libclient/op_wire.c \
+	libclient/op.c libclient/op.h libclient/op_cut.c libclient/op_encode.c \
+	libclient/op_string.c libclient/op_wire.c \
 	libclient/queue.c libclient/queue.h \
 	libclient/transport.h \
 	libclient/wait.c libclient/wait.h \

@@ -135,6 +135,7 @@ static void op_drop(struct psc_op *op)
         return;
     }
     psc__op_free_strings(op);
+    psc__op_free_encoded(op);
     free(op->why);
     op_return(ops, op);
 }
@@ -620,7 +621,9 @@ static enum ps_code op_prepare(struct psc_op *op, const struct psc__op_spec *spe
         return ps_fail(e, PS_INVALID_ARGUMENT, "push_pull: there are no tensors to pull into");
     if (spec->seen && op_check_seen(op, spec->seen, e) != PS_OK)
         return e->code;
-    return psc__op_cut(op, spec, e);
+    if (psc__op_cut(op, spec, e) != PS_OK)
+        return e->code;
+    return psc__op_encode_gradients(op, spec, e);
 }
 
 // The requests were cut: what the queues want to know of them.
@@ -725,6 +728,8 @@ static void op_add_options(struct psc__op_spec *spec, const psc_push_options *op
     spec->examples = options->examples;
     spec->atomic = options->atomic;
     spec->refuse_nonfinite = options->refuse_nonfinite;
+    spec->encoding = options->encoding;
+    spec->residual = options->residual;
 }
 
 void psc_push(psc_client *client, const psc_tensor *tensors, size_t n, const psc_push_options *options,

@@ -40,12 +40,15 @@ struct psc__extent {
     bool is_strings;
     bool touched;  // reads: some of it has come
     uint64_t first, count;
-    uint64_t version;     // updates: the least that the last pull of its blocks met
-    uint64_t changes;     // psc_get_newer: those found
-    uint32_t partial;     // push to a round: blocks that came before the last of their gradient,
-    bool stale;           // which is not counted
-    uint64_t bytes;       // of payload; an estimate where strings are read
-    uint8_t *data;        // updates: what is sent; of strings the operation's own
+    uint64_t version;  // updates: the least that the last pull of its blocks met
+    uint64_t changes;  // psc_get_newer: those found
+    uint32_t partial;  // push to a round: blocks that came before the last of their gradient,
+    bool stale;        // which is not counted
+    bool encoded;      // as the operation's encoding says
+    uint64_t bytes;    // of payload; an estimate where strings are read
+    uint8_t *data;     // updates: what is sent; of strings the operation's own, as of what is encoded:
+    uint8_t *scales;   // with the encoding's scales, which are sent before it; NULL: it has none
+    size_t scale_bytes;
     uint8_t *into;        // where values go
     psc_string *strings;  // updates: the caller's, to be encoded; reads: those that came, the operation's own
 };
@@ -94,8 +97,10 @@ struct psc__op_spec {
     psc_seen *seen;  // psc_get_newer
     uint64_t round, examples;
     bool atomic, refuse_nonfinite, averages;
-    uint32_t slot;   // psc_put_state, psc_pull_slot
-    uint64_t steps;  // psc_put_state
+    uint32_t slot;       // psc_put_state, psc_pull_slot
+    uint64_t steps;      // psc_put_state
+    psc_dtype encoding;  // psc_push, psc_push_pull; 0: none. Else:
+    float *const *residual;
     psc_callback callback;
     void *arg;
     psc_op **handle;
@@ -133,6 +138,8 @@ struct psc_op {
     uint32_t slot;
     uint64_t steps;
     psc_seen *seen;
+    psc_dtype encoding;
+    uint8_t **encoded;  // [n_tensors] scales and numbers; NULL: it travels as it is. NULL: all do
     uint32_t n_tensors;
     uint64_t started, deadline;  // deadline UINT64_MAX: waits for a round, as long as the job is healthy
     struct psc__extent *extents;
@@ -197,6 +204,13 @@ enum ps_code psc__strings_take(psc_string *to, uint64_t n, const uint8_t *length
                                const uint8_t *end, struct ps_error *e);
 void psc__op_hand_over(struct psc_op *op);  // the strings read, to the caller
 void psc__op_free_strings(struct psc_op *op);
+
+// ---- op_encode.c: gradients in fewer bytes ------------------------------------------------------------------------
+
+// Encodes what spec says of the tensors that have been cut, as the extents are to be sent; on failure the caller drops
+// the operation.
+enum ps_code psc__op_encode_gradients(struct psc_op *op, const struct psc__op_spec *spec, struct ps_error *e);
+void psc__op_free_encoded(struct psc_op *op);
 
 // ---- op_wire.c ----------------------------------------------------------------------------------------------------
 

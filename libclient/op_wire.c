@@ -33,18 +33,21 @@ static struct ps_tensor_head wire_tensor(const struct psc_op *op, const struct p
         t.version = extent->version;
     if (r->is.mutates && extent->is_strings)
         t.bytes = extent->bytes;
+    if (extent->encoded)
+        t.dtype = op->encoding;
     return t;
 }
 
 static size_t wire_tensor_size(const struct ps_tensor_head *t)
 {
-    return ps_uint_size(t->first) + ps_uint_size(t->count) + ps_uint_size(t->version) + ps_uint_size(t->changes) +
-           ps_uint_size(t->bytes) + ps_uint_size(t->partition);
+    return ps_uint_size(t->dtype) + ps_uint_size(t->first) + ps_uint_size(t->count) + ps_uint_size(t->version) +
+           ps_uint_size(t->changes) + ps_uint_size(t->bytes) + ps_uint_size(t->partition);
 }
 
 static uint8_t *wire_put_tensor(uint8_t *to, const struct ps_tensor_head *t)
 {
     to = ps_put_length(to, REQUEST_TENSORS, wire_tensor_size(t));
+    to = ps_put_uint(to, PS_TENSOR_DTYPE, t->dtype);
     to = ps_put_uint(to, PS_TENSOR_FIRST, t->first);
     to = ps_put_uint(to, PS_TENSOR_COUNT, t->count);
     to = ps_put_uint(to, PS_TENSOR_VERSION, t->version);
@@ -159,8 +162,12 @@ void psc__op_pack(struct psc_op *op, const struct psc__op_request *r, struct ps_
         ps_slices_add(to, header);
     for (uint32_t i = r->first_extent; packed && r->is.mutates && i != PSC__NO_EXTENT; i = op->extents[i].next) {
         const struct psc__extent *extent = &op->extents[i];
+        if (extent->scales) {
+            ps_owner_ref(&op->memory);
+            ps_slices_add(to, (struct ps_slice){extent->scales, extent->scale_bytes, &op->memory});
+        }
         ps_owner_ref(&op->memory);
-        ps_slices_add(to, (struct ps_slice){extent->data, extent->bytes, &op->memory});
+        ps_slices_add(to, (struct ps_slice){extent->data, extent->bytes - extent->scale_bytes, &op->memory});
     }
 }
 

@@ -66,7 +66,9 @@ typedef enum psc_dtype {
     PSC_BFLOAT16 = 5,
     PSC_FLOAT16 = 6,
     PSC_UINT8 = 7,
-    PSC_STRING = 8  // byte strings: a tensor's data is an array of psc_string
+    PSC_STRING = 8,  // byte strings: a tensor's data is an array of psc_string
+    // Of no variable: how gradients may travel, see psc_push_options.
+    PSC_SCALED_INT8 = 9
 } psc_dtype;
 
 typedef enum psc_update { PSC_ASYNC = 1, PSC_SYNC = 2, PSC_SSP = 3 } psc_update;
@@ -223,7 +225,7 @@ typedef struct psc_declaration {
     const psc_variable *variables;
     size_t n_variables;
     // assign_add, sgd, momentum, nesterov, adagrad, adadelta, rmsprop, rmsprop_momentum, rmsprop_centered, adam, adamw,
-    // adam_amsgrad, adamw_amsgrad, nadam, adamax, lion, ftrl, ema
+    // adam_amsgrad, adamw_amsgrad, nadam, adamax, lion, ftrl, delayed_nesterov, ema
     const char *rule;
     const psc_hyper *hypers;  // those not named have Keras's defaults
     size_t n_hypers;
@@ -231,6 +233,7 @@ typedef struct psc_declaration {
     const char *partitioner;         // "none", "fixed:N", "min_bytes:B", "max_bytes:B"; NULL: none
     const psc_schedule *schedule;    // of learning_rate; NULL: none
     uint32_t replicas_to_aggregate;  // sync: gradients that close a round, the others being backup; 0: all
+    uint32_t grace_ms;               // with that: a round that has them waits so long for the others
 } psc_declaration;
 
 // Declares the job's variables on all ps tasks; by the chief alone. *resumed (may be NULL): their values were kept
@@ -327,6 +330,12 @@ typedef struct psc_push_options {
     uint64_t examples;      // behind the mean gradient; 0 counts for nothing in a round
     bool atomic;            // psc_push: takes effect on all variables of a ps task at once; not in sync jobs
     bool refuse_nonfinite;  // a gradient with a NaN or an infinity is refused with INVALID_ARGUMENT
+    // How gradients travel: 0, as they are; or in fewer bytes, as PSC_BFLOAT16 or PSC_SCALED_INT8 (a byte for an
+    // element, and a float for 256 of them). Then residual[i] is as long as tensors[i], of float32: it is added to the
+    // gradient, and becomes what the encoding has lost of it, which is so added to the next one (error feedback). It is
+    // zeros at first. NULL: that tensor travels as it is. Not with atomic. Changed before the call returns.
+    psc_dtype encoding;
+    float *const *residual;
 } psc_push_options;
 
 // A gradient, the mean over options->examples examples. options may be NULL: all of it 0. Staleness is measured against

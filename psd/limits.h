@@ -17,8 +17,9 @@ enum {
     PSD_AGREE_AHEAD_MAX = 4096,   // rounds: it is doubled with every try up to this
 
     // ---- jobs ----
-    PSD_MAX_JOBS = 1024,       // that a task knows at once: finished ones stay until they are stopped or replaced
-    PSD_PAST_RUNS = 4096,      // the last runs of names, remembered when the job is gone
+    PSD_GRACE_MS_MAX = 86400000,  // that a round which has enough gradients stays open for others: a day
+    PSD_MAX_JOBS = 1024,          // that a task knows at once: finished ones stay until they are stopped or replaced
+    PSD_PAST_RUNS = 4096,         // the last runs of names, remembered when the job is gone
     PSD_MAX_CHANGES = 64,      // of a job's hyperparameters whose rounds are not over: they have their place in the job
     PSD_FAILURE_MAX = 400,     // bytes of why a run has ended: a sentence, with a worker's own in it
     PSD_WAIT_TEXT_MAX = 256,   // bytes of what a call waits for, and of for whom

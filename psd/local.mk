@@ -12,6 +12,7 @@ libpsdjob_la_SOURCES = \
 	psd/job/clients.c psd/job/clients.h \
 	psd/job/component.c psd/job/component.h psd/job/host.h \
 	psd/job/declaration.c psd/job/declaration.h \
+	psd/job/encoded.c psd/job/encoded.h \
 	psd/job/hyper.c psd/job/hyper.h \
 	psd/job/job.c psd/job/job.h \
 	psd/job/locate.c psd/job/locate.h \

@@ -60,6 +60,7 @@ include tests/unit/psd_runs.mk
 include tests/unit/rpc.mk
 include tests/unit/rule.mk
 include tests/unit/aggregate.mk
+include tests/unit/encoding.mk
 include tests/unit/safetensors.mk
 include tests/unit/schedule.mk
 include tests/unit/table.mk

@@ -21,7 +21,7 @@ libwkweights_la_LIBADD = libnnmodel.la libpszip.la libcommon.la $(HDF5_LIBS)
 
 # Replicas and workers that add up what they have. libwkring knows no network.
 noinst_LTLIBRARIES += libwkadd.la libwkring.la libwkcollective.la
-libwkadd_la_SOURCES = workerd/collective/add.c workerd/collective/add.h workerd/collective/half.h
+libwkadd_la_SOURCES = workerd/collective/add.c workerd/collective/add.h
 libwkadd_la_CFLAGS = $(AM_CFLAGS) $(PS_VECTOR_CFLAGS) -ffp-contract=off
 libwkring_la_SOURCES = \
 	workerd/collective/formation.c workerd/collective/formation.h \

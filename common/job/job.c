@@ -58,7 +58,7 @@ static const char *const strategies_elsewhere[] = {"tpu", NULL};
 static const char *const scales[] = {"none", "linear", "sqrt", NULL};
 static const char *const cross_device_ops[] = {"auto", "nccl", "hierarchical_copy", "reduction_to_one_device", NULL};
 static const char *const communications[] = {"auto", "ring", NULL};
-static const char *const compressions[] = {"none", "bfloat16", "float16", NULL};
+static const char *const compressions[] = {"none", "bfloat16", "float16", "int8", NULL};
 static const char *const precisions[] = {"float32", "tensorfloat32", "bfloat16", NULL};
 static const char *const cudnns[] = {"deterministic", "fastest", "none", NULL};
 static const char *const updates[] = {"async", "sync", "ssp", NULL};
@@ -111,6 +111,7 @@ struct field {
     unsigned strategies;          // those that have it; 0: all
     bool own;                     // workers of one job may differ in it
     const char *rounds_fallback;  // the fallback with strategies local_steps and hybrid; NULL: no other
+    const char *async_fallback;   // the fallback with update async; NULL: no other
 };
 
 #define AT(member) .offset = offsetof(struct ps_job, member)
@@ -193,18 +194,21 @@ static const struct field fields[] = {
     {"strategy.staleness", SMALL, AT(staleness), .max = 1 << 20, .by = BY_UPDATE, .kinds = SSP, .required = SSP, STEPS},
     {"strategy.replicas_to_aggregate", SMALL, AT(replicas_to_aggregate), "0", .max = PS_MAX_WORKERS, .by = BY_UPDATE,
      .kinds = SYNC, SERVERS},
+    {"strategy.grace_seconds", REAL, AT(grace_seconds), "0", .by = BY_UPDATE, .kinds = SYNC, SERVERS},
     {"strategy.local_steps", SMALL, AT(local_steps), "50", .min = 1, .max = 1 << 20, LOCAL},
     {"strategy.fragments", SMALL, AT(fragments), "1", .min = 1, .max = 64, .by = BY_UPDATE, .kinds = SYNC, LOCAL},
     {"strategy.fragment_sync_delay", SMALL, AT(fragment_delay), "0", .max = 1 << 20, .by = BY_UPDATE, .kinds = SYNC,
      LOCAL},
-    {OUTER ".name", CHOICE, AT(outer.optimizer), "sgd", .words = ps_job_optimizers, LOCAL},
+    {OUTER ".name", CHOICE, AT(outer.optimizer), "sgd", .words = ps_job_outer_optimizers, LOCAL,
+     .async_fallback = "delayed_nesterov"},
     {OUTER ".nesterov", FLAG, AT(outer.nesterov), "true", .by = BY_OUTER, .kinds = SGD, LOCAL},
     {"strategy.refuse_nonfinite", FLAG, AT(refuse_nonfinite), "false"},
     {"strategy.devices", DEVICES, AT(devices), REPLICAS},
     {"strategy.cross_device_ops", CHOICE, AT(cross_device), "auto", cross_device_ops,
      .strategies = 1 << PS_STRATEGY_MIRRORED},
     {"strategy.communication", CHOICE, AT(communication), "auto", communications, PEERS},
-    {"strategy.gradient_compression", CHOICE, AT(compression), "none", compressions, PEERS},
+    {"strategy.gradient_compression", CHOICE, AT(compression), "none", compressions,
+     PEERS | 1 << PS_STRATEGY_LOCAL_STEPS},
     {"strategy.stall_seconds", SMALL, AT(stall_seconds), "10", .min = 1, .max = 86400, PEERS, OWN},
     {"strategy.sync_batchnorm", FLAG, AT(sync_batchnorm), "false", REPLICAS | 1 << PS_STRATEGY_HYBRID},
     {"strategy.compare_every", COUNT, AT(compare_every), "0", .max = 1 << 30, REPLICAS | 1 << PS_STRATEGY_HYBRID},
@@ -248,7 +252,7 @@ static const struct {
 } deciders[] = {
     [BY_KIND] = {"data.kind", data_kinds, AT(data.kind)},
     [BY_OPTIMIZER] = {"optimizer.name", ps_job_optimizers, AT(optimizer)},
-    [BY_OUTER] = {OUTER ".name", ps_job_optimizers, AT(outer.optimizer)},
+    [BY_OUTER] = {OUTER ".name", ps_job_outer_optimizers, AT(outer.optimizer)},
     [BY_SCHEDULE] = {RATE ".schedule", schedules, AT(schedule.kind), PS_CONSTANT},
     [BY_UPDATE] = {"strategy.update", updates, AT(update), PS_ASYNC},
 };
@@ -505,17 +509,21 @@ static bool field_is_foreign(const struct field *f, const struct ps_job *job)
     return f->strategies && !(f->strategies & 1U << job->strategy);
 }
 
+static const char *field_fallback(const struct field *f, const struct ps_job *job)
+{
+    const bool in_rounds = job->strategy == PS_STRATEGY_LOCAL_STEPS || job->strategy == PS_STRATEGY_HYBRID;
+    if (job->update == PS_ASYNC && f->async_fallback)
+        return f->async_fallback;
+    return in_rounds && f->rounds_fallback ? f->rounds_fallback : f->fallback;
+}
+
 // A field with a value takes it, one without its default.
 static enum ps_code take_field(const struct field *f, const struct ps_yaml *root, struct ps_job *job,
                                struct ps_error *e)
 {
     const struct ps_yaml *v = ps_yaml_find(root, f->path);
-    const bool in_rounds = job->strategy == PS_STRATEGY_LOCAL_STEPS || job->strategy == PS_STRATEGY_HYBRID;
-    const struct ps_yaml fallback = {.kind = PS_YAML_SCALAR,
-                                     .source = root->source,
-                                     .line = 1,
-                                     .text =
-                                         (char *)(in_rounds && f->rounds_fallback ? f->rounds_fallback : f->fallback)};
+    const struct ps_yaml fallback = {
+        .kind = PS_YAML_SCALAR, .source = root->source, .line = 1, .text = (char *)field_fallback(f, job)};
     bool given = v && !ps_yaml_is_null(v), fits = !f->kinds || is_among(f->kinds, f, job);
     if (given && field_is_foreign(f, job))
         return ps_yaml_fail(v, e, "%s does not go with strategy.name %s", f->path, ps_job_strategies[job->strategy]);
@@ -651,16 +659,18 @@ static enum ps_code take_optimizer(const struct ps_yaml *root, struct ps_job *jo
     return PS_OK;
 }
 
-// sgd's are those of DiLoCo (Douillard et al., 2023), the others' Keras's. Where each worker's difference is applied
-// when it arrives, momentum carries all of them too far (Liu et al., 2024).
+// sgd's are those of DiLoCo (Douillard et al., 2023), and delayed_nesterov's the same; the others' are Keras's. Where
+// each worker's difference is applied when it arrives, momentum that follows each carries all of them too far (Liu et
+// al., 2024), so sgd has none there.
 static void outer_defaults(const struct ps_job *job, const char *name, const struct ps_rule *widest, double *hyper)
 {
     struct ps_error ignored;
     ps_rule_defaults(widest, hyper);
-    if (strcmp(name, "sgd") != 0)
+    const bool delayed = strcmp(name, "delayed_nesterov") == 0;
+    if (!delayed && strcmp(name, "sgd") != 0)
         return;
     ps_rule_set(widest, hyper, "learning_rate", 0.7, &ignored);
-    ps_rule_set(widest, hyper, "momentum", job->update == PS_SYNC ? 0.9 : 0, &ignored);
+    ps_rule_set(widest, hyper, "momentum", delayed || job->update == PS_SYNC ? 0.9 : 0, &ignored);
 }
 
 static enum ps_code take_outer_optimizer(const struct ps_yaml *root, struct ps_job *job, struct ps_error *e)
@@ -670,7 +680,7 @@ static enum ps_code take_outer_optimizer(const struct ps_yaml *root, struct ps_j
         return v && !ps_yaml_is_null(v)
                    ? ps_yaml_fail(v, e, "%s does not go with strategy.name %s", OUTER, ps_job_strategies[job->strategy])
                    : PS_OK;
-    const char *name = ps_job_optimizers[job->outer.optimizer];
+    const char *name = ps_job_outer_optimizers[job->outer.optimizer];
     const struct ps_rule *widest = ps_rule_for_optimizer(name, 1, false), *rule;
     double hyper[PS_RULE_MAX_HYPERS], momentum;
     outer_defaults(job, name, widest, hyper);
@@ -756,6 +766,31 @@ static enum ps_code check_local_steps(const struct ps_yaml *root, const struct p
     return PS_OK;
 }
 
+// For whom, where all are waited for?
+static enum ps_code job_check_grace(const struct ps_yaml *root, const struct ps_job *job, struct ps_error *e)
+{
+    static const char path[] = "strategy.grace_seconds";
+    const struct ps_yaml *v = ps_yaml_find(root, path);
+    if (!(job->grace_seconds >= 0 && job->grace_seconds <= 86400))
+        return ps_yaml_expected(v, path, e, "a number from 0 to 86400");
+    if (job->grace_seconds > 0 && !job->replicas_to_aggregate)
+        return ps_yaml_fail(v, e, "%s goes with strategy.replicas_to_aggregate alone: all workers are waited for",
+                            path);
+    return PS_OK;
+}
+
+// What is added up on its way is never in bytes. What is pushed is scaled where its size needs that.
+static enum ps_code check_compression(const struct ps_yaml *root, const struct ps_job *job, struct ps_error *e)
+{
+    const bool local = job->strategy == PS_STRATEGY_LOCAL_STEPS;
+    if (job->compression != (local ? PS_COMPRESSION_FLOAT16 : PS_COMPRESSION_INT8))
+        return PS_OK;
+    return ps_yaml_fail(
+        ps_yaml_find(root, "strategy.gradient_compression"), e,
+        "strategy.gradient_compression %s does not go with strategy.name %s: expected none, bfloat16 or %s",
+        compressions[job->compression], ps_job_strategies[job->strategy], local ? "int8" : "float16");
+}
+
 // The ps tasks have the tables alone, and the workers the rest: nobody has the norm of all gradients, or all averages.
 static enum ps_code check_hybrid(const struct ps_yaml *root, const struct ps_job *job, struct ps_error *e)
 {
@@ -796,7 +831,7 @@ static enum ps_code job_check_warm_up(const struct ps_yaml *root, const struct p
 static enum ps_code check_together(const struct ps_yaml *root, const struct ps_job *job, struct ps_error *e)
 {
     if (check_data(root, job, e) || check_local_steps(root, job, e) || check_hybrid(root, job, e) ||
-        job_check_warm_up(root, job, e))
+        check_compression(root, job, e) || job_check_grace(root, job, e) || job_check_warm_up(root, job, e))
         return e->code;
     return check_partitioner(root, job, e);
 }

@@ -51,7 +51,8 @@
 //                                #   memory; or the first of these that can be; reduction_to_one_device, on the
 //                                #   first GPU
 //       communication: auto      # multi_worker_mirrored, hybrid: workers of one host share memory; or ring: none do
-//       gradient_compression: none  # likewise: or bfloat16, float16: what travels from host to host
+//       gradient_compression: none  # likewise: or bfloat16, float16: what travels from host to host;
+//                                #   local_steps: or bfloat16, int8: what the ps tasks get
 //       stall_seconds: 10        # likewise: a worker that waits for others for so long says for which
 //       sync_batchnorm: false    # each BatchNormalization is by all replicas' examples, as if it were `synchronized`
 //       compare_every: 0         # steps after which replicas see whether their variables are equal, to the bit
@@ -60,6 +61,7 @@
 //       n_push: 1                # async: push every so many steps
 //       staleness: N             # ssp, required: steps that a worker may be ahead of the slowest
 //       replicas_to_aggregate: 0 # sync: gradients that close a round; 0: of all workers
+//       grace_seconds: 0         # and so long it waits for the others then
 //       refuse_nonfinite: false  # a gradient with a NaN or an infinity is an error
 //       placement: greedy        # or round_robin
 //       partitioner: none        # or fixed:N, min_bytes:B, max_bytes:B
@@ -71,9 +73,9 @@
 //       outer_optimizer:         # local_steps: what the ps tasks apply to the difference that so many steps make:
 //                                #   an optimizer without schedule; or a name
 //         name: sgd
-//         learning_rate: 0.7     # these three defaults are sgd's here; other optimizers have Keras's
-//         momentum: 0.9          # 0 with update async
-//         nesterov: true
+//         learning_rate: 0.7     # these three defaults are sgd's here; other optimizers have Keras's. With update
+//         momentum: 0.9          #   async: delayed_nesterov, 0.7 and 0.9, of delay 0: as many differences as there are
+//         nesterov: true         #   workers; and sgd's momentum is 0
 //     batch_size: 64             # per replica
 //     epochs: 1
 //     steps: 0                   # stop after so many; 0: no limit
@@ -178,7 +180,7 @@ enum ps_communication { PS_COMMUNICATION_AUTO, PS_COMMUNICATION_RING };
 enum ps_scale { PS_SCALE_NONE, PS_SCALE_LINEAR, PS_SCALE_SQRT };
 enum ps_precision { PS_PRECISION_FLOAT32, PS_PRECISION_TENSORFLOAT32, PS_PRECISION_BFLOAT16 };
 enum ps_cudnn { PS_CUDNN_DETERMINISTIC, PS_CUDNN_FASTEST, PS_CUDNN_NONE };
-enum ps_compression { PS_COMPRESSION_NONE, PS_COMPRESSION_BFLOAT16, PS_COMPRESSION_FLOAT16 };
+enum ps_compression { PS_COMPRESSION_NONE, PS_COMPRESSION_BFLOAT16, PS_COMPRESSION_FLOAT16, PS_COMPRESSION_INT8 };
 enum ps_strategy {
     PS_STRATEGY_PARAMETER_SERVER,
     PS_STRATEGY_ONE_DEVICE,
@@ -265,6 +267,7 @@ struct ps_job {
     int n_fetch, n_push;        // async, else 0
     int staleness;              // ssp, else 0
     int replicas_to_aggregate;  // sync; 0: all
+    double grace_seconds;       // for those beyond them
     bool refuse_nonfinite;
     int stall_seconds;                // multi_worker_mirrored, hybrid, else 0
     int cross_device;                 // enum ps_cross_device

@@ -10,6 +10,9 @@
 const char *const ps_job_optimizers[] = {"sgd",   "adam",   "adamw", "rmsprop", "adagrad", "adadelta",
                                          "nadam", "adamax", "lion",  "ftrl",    NULL};
 
+const char *const ps_job_outer_optimizers[] = {"sgd",   "adam",   "adamw", "rmsprop", "adagrad",          "adadelta",
+                                               "nadam", "adamax", "lion",  "ftrl",    "delayed_nesterov", NULL};
+
 // Those of Keras's that are not here, and why: a rule is over single elements.
 static const struct {
     const char *name, *why;
@@ -124,9 +127,9 @@ static enum ps_code optimizer_spell_name(struct ps_yaml *name, struct ps_error *
         if (strcasecmp(name->text, optimizers_elsewhere[i].name) == 0)
             return ps_yaml_fail(name, e, "optimizer %s is not supported: %s", optimizers_elsewhere[i].name,
                                 optimizers_elsewhere[i].why);
-    for (int i = 0; ps_job_optimizers[i]; i++)
-        if (strcasecmp(name->text, ps_job_optimizers[i]) == 0)
-            optimizer_replace_text(&name->text, ps_job_optimizers[i]);
+    for (int i = 0; ps_job_outer_optimizers[i]; i++)
+        if (strcasecmp(name->text, ps_job_outer_optimizers[i]) == 0)
+            optimizer_replace_text(&name->text, ps_job_outer_optimizers[i]);
     return PS_OK;
 }
 

@@ -10,6 +10,8 @@
 
 // The names of the optimizers, as a job file has them; ends with NULL.
 extern const char *const ps_job_optimizers[];
+// Those of local_steps' outer optimizer: the same, then one that is not Keras's.
+extern const char *const ps_job_outer_optimizers[];
 
 // `optimizer: NAME`, and strategy's `outer_optimizer: NAME`, become maps, so that what is assigned below them finds
 // one.

@@ -88,6 +88,50 @@ static void nesterov_apply(const double *hyper, const struct ps_rule_args *a)
     nesterov_loop(a, (float)hyper[PS_HYPER_LEARNING_RATE], (float)hyper[MOMENTUM_MOMENTUM]);
 }
 
+enum { DELAYED_MOMENTUM = PS_HYPER_OWN, DELAYED_DELAY, DELAYED_ACTIVATION };
+
+// Nesterov's momentum for gradients that come one by one from workers that do not wait for each other (Liu et al.,
+// arXiv 2401.09135, algorithm 3: there beta, N and c). Each moves the weights by its N-th part, at once; momentum
+// follows the mean of N gradients, and moves the weights with the last of them, or by its part c with each:
+//
+//     sum += g
+//     step a multiple of N:  m = beta m + sum / N,  sum = 0,  w -= rate ((1 - c N + c) beta m + g / N)
+//     else:                                                   w -= rate (c beta m + g / N)
+struct delayed_scalars {
+    float rate, momentum;
+    float share;  // 1 / N
+    float ahead;  // what multiplies m
+    bool whole;   // N gradients are there
+};
+
+PS_PER_CPU static void delayed_loop(const struct ps_rule_args *a, struct delayed_scalars s)
+{
+    const ps_unaligned_float *g = a->g;
+    const float *w_in = a->w_in, *m_in = a->slot_in[0], *sum_in = a->slot_in[1];
+    float *w_out = a->w_out, *m_out = a->slot_out[0], *sum_out = a->slot_out[1];
+    PS_ELEMENTWISE
+    for (size_t i = 0; i < a->n; i++) {
+        float sum = sum_in[i] + g[i];
+        float m = s.whole ? m_in[i] * s.momentum + sum * s.share : m_in[i];
+        m_out[i] = m;
+        sum_out[i] = s.whole ? 0 : sum;
+        w_out[i] = w_in[i] - s.rate * (s.ahead * m + g[i] * s.share);
+    }
+}
+
+// A delay of 0, as of 1: none.
+static void delayed_nesterov_apply(const double *hyper, const struct ps_rule_args *a)
+{
+    const double n = hyper[DELAYED_DELAY] > 1 ? hyper[DELAYED_DELAY] : 1;
+    const bool whole = a->step % (uint64_t)n == 0;
+    const double part = hyper[DELAYED_ACTIVATION], now = whole ? 1 - part * n + part : part;
+    delayed_loop(a, (struct delayed_scalars){.rate = (float)hyper[PS_HYPER_LEARNING_RATE],
+                                             .momentum = (float)hyper[DELAYED_MOMENTUM],
+                                             .share = (float)(1 / n),
+                                             .ahead = (float)(now * hyper[DELAYED_MOMENTUM]),
+                                             .whole = whole});
+}
+
 enum { ADAGRAD_INITIAL_ACCUMULATOR_VALUE = PS_HYPER_OWN, ADAGRAD_EPSILON };
 
 PS_PER_CPU static void adagrad_loop(const struct ps_rule_args *a, float rate, float epsilon)
@@ -647,6 +691,14 @@ static const struct ps_rule rules[] = {
                [FTRL_L2_SHRINKAGE] = {"l2_shrinkage_regularization_strength", 0, 0, FACTOR_MAX},
                [FTRL_BETA] = {"beta", 0, 0, FACTOR_MAX}},
      .apply = ftrl_apply},
+    {.name = "delayed_nesterov",
+     .learns = true,
+     .own_slots = 2,
+     .own_slot_name = {"momentum", "gradient_sum"},
+     .hyper = {LEARNS(0.01, 0), [DELAYED_MOMENTUM] = {"momentum", 0.9, 0, 1},
+               [DELAYED_DELAY] = {"delay", 0, 0, COUNT_MAX, PS_HYPER_COUNT, false},
+               [DELAYED_ACTIVATION] = {"activation", 0, 0, 1}},
+     .apply = delayed_nesterov_apply},
     {.name = "ema", .hyper = {[EMA_MOMENTUM] = {"momentum", 0.99, 0, 1}}, .apply = ema_apply},
 };
 
@@ -675,7 +727,7 @@ static const struct {
     {"adam", {{"adam", "adam"}, {"adam_amsgrad", "adam_amsgrad"}}},
     {"adamw", {{"adamw", "adamw"}, {"adamw_amsgrad", "adamw_amsgrad"}}},
 };
-static const char *const alone[] = {"adagrad", "adadelta", "nadam", "adamax", "lion", "ftrl"};
+static const char *const alone[] = {"adagrad", "adadelta", "nadam", "adamax", "lion", "ftrl", "delayed_nesterov"};
 
 const struct ps_rule *ps_rule_for_optimizer(const char *keras_name, double momentum, bool flag)
 {

@@ -76,8 +76,8 @@ struct ps_rule {
 };
 
 // assign_add; sgd, momentum, nesterov, adagrad, adadelta, rmsprop, rmsprop_momentum, rmsprop_centered, adam, adamw,
-// adam_amsgrad, adamw_amsgrad, nadam, adamax, lion, ftrl; ema. NULL: no such rule. Keras's Adafactor, Lamb and Muon are
-// not among them: what they do to an element depends on a whole variable.
+// adam_amsgrad, adamw_amsgrad, nadam, adamax, lion, ftrl; delayed_nesterov, which is not Keras's; ema. NULL: no such
+// rule. Keras's Adafactor, Lamb and Muon are not among them: what they do to an element depends on a whole variable.
 const struct ps_rule *ps_rule_find(const char *name);
 // The i-th rule, NULL past the last.
 const struct ps_rule *ps_rule_at(int i);
@@ -111,10 +111,11 @@ double ps_sum_squares(const float *g, size_t n);
 // min(1, limit / norm). NaN where the sum is not finite, as in Keras's global_clipnorm; 1 where limit is 0.
 float ps_clip_factor(double sum_squares, double limit);
 
-// The rule that a Keras optimizer is ("sgd", "Adam": any case). Of those that differ in their slots it is the one with
-// the fewest that will do: sgd, momentum, nesterov (flag: sgd's `nesterov`); rmsprop, rmsprop_momentum,
-// rmsprop_centered (flag: rmsprop's `centered`); adam, adam_amsgrad and adamw, adamw_amsgrad (flag: their `amsgrad`).
-// With a momentum and without the flag it has all hyperparameters that any of them has. NULL: no such optimizer.
+// The rule that a Keras optimizer, or delayed_nesterov, is ("sgd", "Adam": any case). Of those that differ in their
+// slots it is the one with the fewest that will do: sgd, momentum, nesterov (flag: sgd's `nesterov`); rmsprop,
+// rmsprop_momentum, rmsprop_centered (flag: rmsprop's `centered`); adam, adam_amsgrad and adamw, adamw_amsgrad (flag:
+// their `amsgrad`). With a momentum and without the flag it has all hyperparameters that any of them has. NULL: no such
+// optimizer.
 const struct ps_rule *ps_rule_for_optimizer(const char *keras_name, double momentum, bool flag);
 
 #endif

@@ -10,8 +10,8 @@
 
 #include "common/base/error.h"
 
-// theirs: of this rank. begun: the job has, and whoever comes gets what the others have: then the key "checkpoint", with
-// which all begin together, does not count. FAILED_PRECONDITION names the first key that differs.
+// theirs: of this rank. begun: the job has, and whoever comes gets what the others have: then the key "checkpoint", of
+// what all begin with, does not count. FAILED_PRECONDITION names the first key that differs.
 enum ps_code ps_configuration_check(const char *job, bool begun, const char *ours, uint32_t rank, const char *theirs,
                                     struct ps_error *e);
 

@@ -90,9 +90,9 @@ enum {
     PS_TENSOR_PARTITION
 };
 
-// Tensor, in a reply to a request that names partitions.
+// Tensor, in a request that names partitions, and in the reply to it; dtype: of an encoded gradient alone.
 struct ps_tensor_head {
-    uint64_t first, count, version, changes, bytes, partition;
+    uint64_t dtype, first, count, version, changes, bytes, partition;
 };
 
 // TensorResult.

@@ -10,12 +10,12 @@ static const struct {
 } dtypes[] = {
     [PS_FLOAT32] = {"float32", 4}, [PS_FLOAT64] = {"float64", 8},   [PS_INT32] = {"int32", 4},
     [PS_INT64] = {"int64", 8},     [PS_BFLOAT16] = {"bfloat16", 2}, [PS_FLOAT16] = {"float16", 2},
-    [PS_UINT8] = {"uint8", 1},     [PS_STRING] = {"string", 0},
+    [PS_UINT8] = {"uint8", 1},     [PS_STRING] = {"string", 0},     [PS_SCALED_INT8] = {"scaled_int8", 0},
 };
 
 static bool dtype_is_known(int dtype)
 {
-    return dtype >= PS_FLOAT32 && dtype <= PS_STRING;
+    return dtype >= PS_FLOAT32 && dtype <= PS_SCALED_INT8;
 }
 
 size_t ps_dtype_size(int dtype)

@@ -19,6 +19,7 @@ enum ps_dtype {
     PS_FLOAT16 = 6,
     PS_UINT8 = 7,
     PS_STRING = 8,
+    PS_SCALED_INT8 = 9,  // of no variable: see common/math/encoding.h
 };
 
 enum {
@@ -26,7 +27,7 @@ enum {
     PS_STRING_LENGTH = 4,    // bytes of the length of each, which is all there is of an empty one
 };
 
-size_t ps_dtype_size(int dtype);       // 0: no such type, or PS_STRING
+size_t ps_dtype_size(int dtype);       // 0: no such type, PS_STRING or PS_SCALED_INT8
 const char *ps_dtype_name(int dtype);  // "float32"
 bool ps_dtype_is_number(int dtype);    // may be added to: float32, float64, int32, int64
 

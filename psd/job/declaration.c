@@ -65,7 +65,8 @@ static uint64_t hash_schedule(uint64_t h, const Paramserver__V1__Schedule *s)
 uint64_t psd_declaration_digest(const Paramserver__V1__DeclareRequest *r)
 {
     uint64_t h = PS_HASH_SEED;
-    uint32_t numbers[] = {(uint32_t)r->update, r->workers, r->tasks, r->replicas_to_aggregate, r->staleness};
+    uint32_t numbers[] = {(uint32_t)r->update,      r->workers,   r->tasks,
+                          r->replicas_to_aggregate, r->staleness, r->grace_ms};
     h = ps_hash(h, numbers, sizeof numbers);
     h = hash_rule(h, r->rule, r->hypers, r->n_hypers);
     if (r->schedule && r->schedule->kind[0])
@@ -385,6 +386,7 @@ enum ps_code psd_job_declare(struct psd_job *job, const Paramserver__V1__Declare
     job->workers = r->workers;
     job->tasks = r->tasks;
     job->replicas_to_aggregate = r->replicas_to_aggregate;
+    job->grace_ms = r->grace_ms;
     job->staleness = r->staleness;
     if (take_rule(job, r, e) || take_variables(job, r, e) || take_partitions(job, r, e) || make_incarnations(job, e) ||
         make_shard(job, task, e)) {

@@ -98,6 +98,7 @@ struct psd_job {
     Paramserver__V1__Update update;  // as declared; what it is at the moment: psd_job_is_sync
     uint32_t workers, tasks;
     uint32_t replicas_to_aggregate;  // sync; 0: all members'
+    uint32_t grace_ms;               // for those beyond them
     uint32_t staleness;              // ssp
     const struct ps_rule *rule;      // of trainable variables
     double hyper[PS_RULE_MAX_HYPERS];

@@ -161,6 +161,19 @@ static enum ps_code take_range(const struct psd_job *job, const Paramserver__V1_
     return PS_OK;
 }
 
+enum ps_code psd_job_find_range(const struct psd_job *job, const Paramserver__V1__Tensor *tensor,
+                                const struct psd_variable **variable, uint64_t *first, uint64_t *count,
+                                struct ps_error *e)
+{
+    struct range r = {0};
+    if (take_range(job, tensor, &r, e))
+        return e->code;
+    *variable = r.variable;
+    *first = r.first;
+    *count = r.end - r.first;
+    return PS_OK;
+}
+
 static int by_address(const void *a, const void *b)
 {
     const struct psd_variable *const *x = a, *const *y = b;

@@ -39,6 +39,10 @@ enum psd_access { PSD_READ, PSD_UPDATE, PSD_PUSH };
 // weighs.
 enum ps_code psd_job_locate(const struct psd_job *job, Paramserver__V1__Tensor *const *tensors, size_t n,
                             enum psd_access access, size_t payload, struct psd_extents *extents, struct ps_error *e);
+// The elements of one range, wherever they lie; fails as psd_job_locate does.
+enum ps_code psd_job_find_range(const struct psd_job *job, const Paramserver__V1__Tensor *tensor,
+                                const struct psd_variable **variable, uint64_t *first, uint64_t *count,
+                                struct ps_error *e);
 void psd_extents_free(struct psd_extents *extents);
 // Has each variable this slot, counted from 1? 0: none is asked for. FAILED_PRECONDITION: one has not.
 enum ps_code psd_extents_check_slot(const struct psd_extents *extents, uint32_t slot, struct ps_error *e);

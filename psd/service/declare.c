@@ -31,6 +31,13 @@ static enum ps_code check_update(const declare_t *r, struct ps_error *e)
         return ps_fail(e, PS_INVALID_ARGUMENT,
                        "declare: %" PRIu32 " replicas to aggregate of %" PRIu32 " workers; expected no more than these",
                        r->replicas_to_aggregate, r->workers);
+    if (r->grace_ms && !r->replicas_to_aggregate)
+        return ps_fail(e, PS_INVALID_ARGUMENT,
+                       "declare: %" PRIu32 " ms of grace without replicas to aggregate: all are waited for anyway",
+                       r->grace_ms);
+    if (r->grace_ms > PSD_GRACE_MS_MAX)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "declare: %" PRIu32 " ms of grace; expected at most %d", r->grace_ms,
+                       PSD_GRACE_MS_MAX);
     return PS_OK;
 }
 
@@ -418,6 +425,7 @@ static int describe_reply(struct psd_request *t)
     d.reply.resumptions = job->resumptions;
     d.reply.block_bytes = PS_BLOCK_BYTES;
     d.reply.replicas_to_aggregate = job->replicas_to_aggregate;
+    d.reply.grace_ms = job->grace_ms;
     d.reply.staleness = job->staleness;
     d.reply.run = atomic_load(&job->run);
     describe_schedule(&d, job);

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Put, AssignAdd, AssignSub, Push, PushPull: check the request -> locate its blocks -> check rounds -> reserve all that
-// it needs -> apply block by block -> (PushPull: wait for the round, pin) -> reply. An atomic update is staged instead
-// (psd/job/staging.h), and applied when all of it has come. Everything is validated and reserved before anything is
-// applied; from then on nothing is refused.
+// Put, AssignAdd, AssignSub, Push, PushPull: check the request -> decode its gradients -> locate its blocks -> check
+// rounds -> reserve all that it needs -> apply block by block -> (PushPull: wait for the round, pin) -> reply. An
+// atomic update is staged instead (psd/job/staging.h), and applied when all of it has come. Everything is validated and
+// reserved before anything is applied; from then on nothing is refused.
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
 #include "common/base/sometimes.h"
+#include "psd/job/encoded.h"
 #include "psd/job/staging.h"
 #include "psd/service/reply.h"
 
@@ -41,6 +42,7 @@ struct update {
     struct psd_feed feed;
     result_t *results, **pointers;  // [n_tensors], and to each
     struct reserved *reserved;      // [extents.n] for the block that begins at an extent; NULL: they are not needed
+    size_t bytes_moved;             // of payload as it came
     size_t round_bytes;             // of pinned blocks that rounds will change
     struct psd_reply builder;
     struct push_pull *then;  // room for what a PushPull goes on with
@@ -159,6 +161,18 @@ static enum ps_code update_place_payload(struct update *u, const Paramserver__V1
                        "variable '%s': the range has %" PRIu64 " bytes, the request says %" PRIu64, v->name, *at - from,
                        tensor->bytes);
     return PS_OK;
+}
+
+static enum ps_code update_decode(struct update *u)
+{
+    struct psd_request *t = u->t;
+    const Paramserver__V1__UpdateRequest *r = u->request;
+    u->bytes_moved = t->payload.len;
+    if (!u->push || !psd_has_encoded(r->tensors, r->n_tensors))
+        return PS_OK;
+    if (r->atomic_bytes)
+        return ps_fail(&t->error, PS_INVALID_ARGUMENT, "an encoded gradient in an atomic update: expected float32");
+    return psd_decode_gradients(t->job, r->tensors, r->n_tensors, &t->payload, &t->error);
 }
 
 static enum ps_code update_locate(struct update *u)
@@ -573,7 +587,7 @@ static void update_count_changes(struct update *u)
     unsigned long long met = atomic_load_explicit(&job->met_staleness, memory_order_relaxed);
     while (staleness > met && !atomic_compare_exchange_weak(&job->met_staleness, &met, staleness))
         continue;
-    atomic_fetch_add(&job->bytes_moved, u->t->payload.len);
+    atomic_fetch_add(&job->bytes_moved, u->bytes_moved);
 }
 
 static int update_send_reply(struct update *u)
@@ -633,8 +647,8 @@ static int push_pull_wait(struct update *u)
 // What is wrong with the request itself. Nothing is taken in of its client either.
 static enum ps_code update_check(struct update *u)
 {
-    if (check_sequence(u->t) || update_locate(u) || check_atomic(u) || check_slot(u) || check_pull(u) ||
-        (u->push && check_finite(u)))
+    if (check_sequence(u->t) || update_decode(u) || update_locate(u) || check_atomic(u) || check_slot(u) ||
+        check_pull(u) || (u->push && check_finite(u)))
         return u->t->error.code;
     return PS_OK;
 }

@@ -51,10 +51,22 @@ static void sync_begin_run(struct psd_job *job, struct psd_call **ready)
         psd_norm_reset(job, ready);
 }
 
+// When the first of the rounds that wait for late gradients does so no more.
+static uint64_t sync_tick_grace(struct psd_job *job)
+{
+    uint64_t due = UINT64_MAX;
+    for (uint32_t i = 0; job->grace_ms && atomic_load(&job->declared) && i < job->n_partitions; i++) {
+        const uint64_t its = job->partitions[i].round ? psd_round_tick(job->partitions[i].round) : UINT64_MAX;
+        due = its < due ? its : due;
+    }
+    return due;
+}
+
 // A round that has not closed by itself, for want of memory or of a norm, is tried again at every tick.
 static uint64_t sync_tick(struct psd_job *job, uint64_t now, struct psd_call **ready)
 {
     bool open = true;
+    const uint64_t due = sync_tick_grace(job);
     psd_sync_advance_all(job, ready);
     for (uint32_t i = 0; atomic_load(&job->declared) && i < job->n_partitions && open; i++) {
         struct psd_round *round = job->partitions[i].round;
@@ -64,7 +76,7 @@ static uint64_t sync_tick(struct psd_job *job, uint64_t now, struct psd_call **r
         open = round->state == PSD_ROUND_OPEN && !round->abandoned && !psd_round_work(round, true);
         pthread_mutex_unlock(&round->lock);
     }
-    return open ? UINT64_MAX : now;
+    return open ? due : now;
 }
 
 // ---- who waits ----------------------------------------------------------------------------------------------------

@@ -6,8 +6,10 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/clock.h"
 #include "common/base/sometimes.h"
 #include "common/math/aggregate.h"
+#include "psd/job/host.h"
 
 static enum ps_code round_alloc(struct psd_round *round)
 {
@@ -40,6 +42,8 @@ enum ps_code psd_round_create(const struct psd_job *job, struct psd_partition *p
     round->pool = job->pool;
     round->job_run = &job->run;
     round->workers = job->workers;
+    round->host = job->host;
+    round->grace = job->grace_ms * PS_MS;
     round->enough = job->replicas_to_aggregate ? job->replicas_to_aggregate : job->workers;
     if (round_alloc(round)) {
         psd_round_destroy(round);
@@ -101,12 +105,39 @@ static void round_count(struct psd_round *round)
     }
 }
 
+// Is the time over in which the other members' gradients count, too? There are enough.
+static bool round_grace_is_over(struct psd_round *round)
+{
+    if (round->grace == 0 || round->whole_members >= round->members)
+        return true;
+    const uint64_t now = psd_host_now(round->host);
+    if (round->enough_at == 0)
+        round->enough_at = now;
+    return now - round->enough_at >= round->grace;
+}
+
 // Completes an open round in which enough members' gradients are whole. Those of departed workers count besides.
 static void round_judge(struct psd_round *round)
 {
     uint32_t needed = round->members < round->enough ? round->members : round->enough;
-    if (round->state == PSD_ROUND_OPEN && round->whole_members >= needed && round->whole)
+    if (round->state != PSD_ROUND_OPEN)
+        return;
+    if (round->whole_members < needed || !round->whole)
+        round->enough_at = 0;
+    else if (round_grace_is_over(round))
         round->state = PSD_ROUND_COMPLETE;
+}
+
+uint64_t psd_round_tick(struct psd_round *round)
+{
+    uint64_t due = UINT64_MAX;
+    pthread_mutex_lock(&round->lock);
+    if (round->enough_at)
+        round_judge(round);
+    if (round->enough_at && round->state == PSD_ROUND_OPEN)
+        due = round->enough_at + round->grace;
+    pthread_mutex_unlock(&round->lock);
+    return due;
 }
 
 // The first round that is not complete.
@@ -246,6 +277,7 @@ void psd_round_forget(struct psd_round *round)
     round->next = 0;
     round->abandoned = false;
     round->whole = round->whole_members = 0;
+    round->enough_at = 0;
     round->state = PSD_ROUND_OPEN;
 }
 

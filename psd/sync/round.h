@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // One partition's round: its state, its sum and its application. A round is complete when the whole gradients of enough
-// of its members are in: of all, or of the first replicas_to_aggregate *different* ones. It counts a set of ranks,
-// never requests. Once it is complete its contributors do not change: what comes for it later is STALE, and a member
-// that leaves has contributed. The update is sum(n_i g_i) / sum(n_i), added in rank order whatever the order of
-// arrival, so the bits do not depend on timing, on the number of threads or on the number of tasks.
+// of its members are in: of all, or of the first replicas_to_aggregate *different* ones, and then either of all others
+// too, or the time of grace has passed since there were enough. It counts a set of ranks, never requests. Once it is
+// complete its contributors do not change: what comes for it later is STALE, and a member that leaves has contributed.
+// The update is sum(n_i g_i) / sum(n_i), added in rank order whatever the order of arrival, so the bits do not depend
+// on timing, on the number of threads or on the number of tasks.
 //
 //         add (last block of a gradient)        not held        clipped by a norm          total known            all blocks
 //   OPEN ------------------------------> COMPLETE ------> SQUARING -----------> AWAITING ------------> APPLYING -----> OPEN
@@ -59,7 +60,10 @@ struct psd_round {
     pthread_mutex_t lock;
     uint64_t closed;  // the last round that was applied; what follows is about closed + 1
     enum psd_round_state state;
-    uint32_t workers, enough;                // enough: whole gradients of that many members complete it, or of all
+    uint32_t workers, enough;  // enough: whole gradients of that many members complete it, or of all
+    uint64_t grace;            // ns that an open round which has enough waits for the other members
+    uint64_t enough_at;        // by the host's clock: since when it has; 0: it has not, or there is no grace
+    const struct psd_host *host;
     bool *member;                            // [workers]
     uint64_t epoch;                          // of the membership that says so
     bool over;                               // as the view: what is not complete closes no more
@@ -147,6 +151,8 @@ uint64_t psd_round_decided(struct psd_round *round);
 // worker's gradient counts if it is in whole, beside those of the members. Where all have departed, who waits for a
 // round is made ready.
 void psd_round_set_members(struct psd_round *round, const struct psd_view *view, struct psd_call **ready);
+// Time passes: is an open round complete by that? Returns when it will be, whoever comes; UINT64_MAX: not by time.
+uint64_t psd_round_tick(struct psd_round *round);
 // Does the open round wait for this worker's gradient? The round's lock is held.
 bool psd_round_misses(const struct psd_round *round, uint32_t rank);
 // Starts over for a new run on the old values: round 1, all workers members. Who waits for a round of the old run is

@@ -33,8 +33,54 @@ YAML
     ok "and each applied two steps later" small "${halves[@]}" --set strategy.fragment_sync_delay=2 --set output=later.safetensors
     ok "do what the simulation does" same later.safetensors delayed.safetensors 1e-5
     ok "which is not the same as at once" differs later.safetensors halves.safetensors 1e-3
+    for compression in bfloat16 int8; do
+        ok "differences travel as $compression" small --ps 3 --set strategy.partitioner=fixed:2 \
+            --set strategy.gradient_compression=$compression --set output=as-$compression.safetensors
+        ok "do what the simulation does" same as-$compression.safetensors $compression.safetensors 2e-5
+        ok "which is not the same as whole ones" differs as-$compression.safetensors expected.safetensors 1e-4
+    done
+    ok "what bytes lose is made up for" differs as-int8.safetensors lossy.safetensors 1e-3
+    ok "they need not be cut alike" small --ps 1 --set strategy.gradient_compression=int8 --set output=whole.safetensors
+    ok "to the bit" cmp as-int8.safetensors whole.safetensors
     ok "at random late" small --ps 1 --set delay_ms=40 --set output=late.safetensors
     ok "they do the same, to the bit" cmp two.safetensors late.safetensors
+    quorum() { # NAME QUORUM GRACE
+        small --ps 2 --set delay_ms=60 --set strategy.replicas_to_aggregate="$2" --set strategy.grace_seconds="$3" \
+            --set output="$1.safetensors"
+    }
+    ok "a quorum of both" quorum both 2 0
+    ok "a quorum of one, which waits for the other" quorum waits 1 60
+    ok "does the same, to the bit" cmp both.safetensors waits.safetensors
+    ok "a quorum of one, which waits for nobody" quorum hurries 1 0
+    ok "does not: a difference that comes late is dropped" differs both.safetensors hurries.safetensors 1e-3
+fi
+
+# ---- checkpoints --------------------------------------------------------------------------------------------------
+
+if [ -n "${PYTHON3:-}" ]; then
+    # Without slots of their own workers go on as if they had not ended: with the outer optimizer's, and its steps.
+    kept() { # NAME EPOCHS OUTER-OPTIMIZER ARGUMENT ...
+        local name=$1 epochs=$2 outer=$3
+        shift 3
+        small --ps 2 --set strategy.partitioner=fixed:2 --set optimizer="{name: sgd, learning_rate: 0.05}" \
+            --set strategy.outer_optimizer="$outer" --set epochs="$epochs" --set output="$name.safetensors" "$@"
+    }
+    for outer in '{name: sgd}' '{name: adam, learning_rate: 0.01}' '{name: delayed_nesterov, delay: 4}' \
+        '{name: sgd, gradient_accumulation_steps: 3}'; do
+        rm -rf kept
+        writes='callbacks=[{name: checkpoint, path: kept, keep: 1}]'
+        ok "outer optimizer $outer: six epochs" kept whole 6 "$outer"
+        ok "three" kept part 3 "$outer" --set "$writes"
+        ok "and three more" kept more 6 "$outer" --set "$writes" --resume
+        ok "are the six, to the bit" cmp whole.safetensors more.safetensors
+    done
+    rm -rf kept
+    async=(--workers 1 --set strategy.update=async)
+    ok "a worker in async: six epochs" kept whole 6 '{delay: 4}' "${async[@]}"
+    ok "three" kept part 3 '{delay: 4}' "${async[@]}" --set "$writes"
+    ok "and three more" kept more 6 '{delay: 4}' "${async[@]}" --set "$writes" --resume
+    ok "are the six, to the bit" cmp whole.safetensors more.safetensors
+    ok "another outer optimizer begins anew" kept other 7 adagrad --set "$writes" --resume
 fi
 
 alone=("$examples/conv/sync.yaml" --set data.train_examples=1000 --set data.test_examples=64 --set epochs=2
@@ -50,6 +96,21 @@ done
 ok "one worker that exchanges them every four" timeout 600 "$psctl" run --workers 1 "${alone[@]}" "${takes_all[@]}" \
     --set strategy.local_steps=4 --set output=four.safetensors
 ok "does as one_device" same one.safetensors four.safetensors 1e-6
+
+# async's outer optimizer. Of one worker each difference is a whole step, as in sync; of delay 4 it is a quarter of one.
+outer() { # NAME UPDATE [OUTER-OPTIMIZER]
+    timeout 600 "$psctl" run --workers 1 "${alone[@]}" --set strategy.name=local_steps --set strategy.local_steps=3 \
+        --set strategy.update="$2" --set output="$1.safetensors" ${3+--set strategy.outer_optimizer="$3"}
+}
+ok "one worker, sync" outer sync sync
+ok "one worker, async" outer async async
+ok "does the same" same sync.safetensors async.safetensors 1e-5
+ok "its momentum delayed" outer delayed async '{delay: 4}'
+ok "is not the same" differs sync.safetensors delayed.safetensors 1e-3
+ok "nor is it without" outer without async '{delay: 4, momentum: 0}'
+ok "where each is a quarter of a step" outer quarter async '{name: sgd, learning_rate: 0.175}'
+ok "it is that" same quarter.safetensors without.safetensors 1e-5
+ok "with momentum it is more" differs quarter.safetensors delayed.safetensors 1e-4
 
 # ---- with standing servers ----------------------------------------------------------------------------------------
 
@@ -91,6 +152,20 @@ print([j["bytes_moved"] for j in json.load(sys.stdin)["jobs"] if j["name"] == sy
         [ "$each" -ge $((7 * ten)) ] && [ "$each" -le $((10 * ten)) ]
     }
     ok "ten local steps move a tenth of the bytes" fewer
+    # Of what is pushed and what comes back the first half is a half, or 65/256 of it: 1 byte, and 4 for 256 elements.
+    compressed() {
+        local whole half bytes
+        whole=$(moved whole --set data.train_examples=12800 --set epochs=1 --set strategy.local_steps=10 | tail -n 1)
+        half=$(moved half --set data.train_examples=12800 --set epochs=1 --set strategy.local_steps=10 \
+            --set strategy.gradient_compression=bfloat16 | tail -n 1)
+        bytes=$(moved bytes --set data.train_examples=12800 --set epochs=1 --set strategy.local_steps=10 \
+            --set strategy.gradient_compression=int8 | tail -n 1)
+        echo "float32: $whole, bfloat16: $half, int8: $bytes"
+        # The first values, and what is pulled of them, are float32: a 40th.
+        [ $((half * 100)) -le $((whole * 78)) ] && [ $((half * 100)) -ge $((whole * 74)) ] &&
+            [ $((bytes * 100)) -le $((whole * 66)) ] && [ $((bytes * 100)) -ge $((whole * 62)) ]
+    }
+    ok "compression moves fewer bytes" compressed
 
     # A worker dies in the middle of a period, and comes back in the middle of the epoch: of 667 steps of three workers.
     long=(--set data.train_examples=64000 --set strategy.local_steps=5 --set delay_ms=100 --set epochs=1)
@@ -144,6 +219,8 @@ for update in sync async; do
     ok "$update: epochs shorter than a period" short --set strategy.update=$update --set strategy.local_steps=500 --set epochs=3
 done
 ok "backup workers" short --set strategy.replicas_to_aggregate=2 --set strategy.local_steps=4 --set epochs=3 --set delay_ms=20
+ok "and a time of grace for the others" short --set strategy.replicas_to_aggregate=2 --set strategy.grace_seconds=0.02 \
+    --set strategy.local_steps=4 --set epochs=3 --set delay_ms=20
 ok "a checkpoint in the middle of a period" short --set strategy.local_steps=5 --set steps=12 \
     --set 'callbacks=[{name: checkpoint, path: c-%d.safetensors, every_steps: 3}]'
 cat >constrained.json <<'JSON'

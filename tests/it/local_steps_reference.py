@@ -5,7 +5,8 @@ time, and an outer rule, SGD with Nesterov momentum, is applied to the mean of t
 usage: local_steps_reference.py FOLDER
 
 Writes there the model, the data, the weights to begin with, and what comes of them: expected.safetensors, in two parts
-parts.safetensors, and with a delay of two steps besides delayed.safetensors."""
+parts.safetensors, and with a delay of two steps besides delayed.safetensors; where the differences travel as bfloat16 or
+as bytes, bfloat16.safetensors and int8.safetensors; and as bytes, and what that loses is lost, lossy.safetensors."""
 import copy
 import json
 import math
@@ -107,12 +108,29 @@ def adam(w, g, m, v, step):
             w[name][k] -= rate * m[name][k] / (math.sqrt(v[name][k]) + EPSILON)
 
 
+def as_bfloat16(values):
+    """Each to the nearest float whose lower 16 bits are 0, or to the even one of two."""
+    bits = [struct.unpack("I", struct.pack("f", x))[0] for x in values]
+    return [struct.unpack("f", struct.pack("I", (b + 0x7FFF + (b >> 16 & 1)) >> 16 << 16))[0] for b in bits]
+
+
+def as_bytes(values):
+    """Whole multiples, up to 127, of a scale; these variables are smaller than a group."""
+    scale = as_float32(max(abs(x) for x in values) / 127)
+    return [round(x / scale) * scale if scale else 0.0 for x in values]
+
+
+def as_they_are(values):
+    return values
+
+
 class Worker:
-    """What one keeps: its weights, its slots, and of a part under way what its weights were when it was pushed."""
+    """What one keeps: its weights, its slots, what compression has lost of its differences, and of a part under way what
+    its weights were when it was pushed."""
 
     def __init__(self, w):
         self.w = copy.deepcopy(w)
-        self.m, self.v = ({name: [0.0] * len(x) for name, x in w.items()} for _ in range(2))
+        self.m, self.v, self.lost = ({name: [0.0] * len(x) for name, x in w.items()} for _ in range(3))
         self.trained = self.rows = 0
         self.under_way = {}  # by part: the step at which it is taken, what comes, and the weights at its push
         self.pushed_rows = {}
@@ -121,6 +139,13 @@ class Worker:
         rows = normalise(self.w, [e[:IN] for e in batch])
         adam(self.w, gradients(self.w, rows, [e[IN:] for e in batch]), self.m, self.v, step + 1)
         self.rows += len(batch)
+
+    def difference(self, name, w, compress, keeps):
+        whole = [a - b + c for a, b, c in zip(w[name], self.w[name], self.lost[name])]
+        pushed = compress(whole)
+        if keeps:
+            self.lost[name] = [a - b for a, b in zip(whole, pushed)]
+        return pushed
 
     def take(self, part, names):
         _, come, left = self.under_way.pop(part)
@@ -137,24 +162,24 @@ def mean(values, counts):
     return [sum(n * x for n, x in zip(counts, column)) / sum(counts) for column in zip(*values)]
 
 
-def outer(w, names, all_own, counts, momentum):
+def outer(w, names, workers, counts, momentum, compress, keeps):
     """The ps tasks' part, of these variables."""
     for name in names:
-        common = mean([own[name] for own in all_own], counts)
         if name in STATES:
-            w[name] = common
+            w[name] = mean([worker.w[name] for worker in workers], counts)
             continue
-        for k, x in enumerate(common):
-            gradient = w[name][k] - x
+        pushed = [worker.difference(name, w, compress, keeps) for worker in workers]
+        for k, gradient in enumerate(mean(pushed, counts)):
             momentum[name][k] = OUTER_MOMENTUM * momentum[name][k] - OUTER_RATE * gradient
             w[name][k] += OUTER_MOMENTUM * momentum[name][k] - OUTER_RATE * gradient
 
 
 class Training:
-    """parts: names of the variables that are exchanged together; delay: steps that an exchange takes."""
+    """parts: names of the variables that are exchanged together; delay: steps that an exchange takes; keeps: what
+    compress loses is added to the next difference."""
 
-    def __init__(self, w, parts, delay):
-        self.w, self.parts, self.delay = w, parts, delay
+    def __init__(self, w, parts, delay, compress=as_they_are, keeps=True):
+        self.w, self.parts, self.delay, self.compress, self.keeps = w, parts, delay, compress, keeps
         self.momentum = {name: [0.0] * len(x) for name, x in w.items()}
         self.workers = [Worker(w) for _ in range(WORKERS)]
         self.rounds = 0
@@ -166,7 +191,7 @@ class Training:
                 worker.take(part, names)
         # A difference is of the weights with which the worker's training began: those that came last.
         counts = [worker.rows - worker.pushed_rows.get(part, 0) for worker in self.workers]
-        outer(self.w, names, [worker.w for worker in self.workers], counts, self.momentum)
+        outer(self.w, names, self.workers, counts, self.momentum, self.compress, self.keeps)
         for worker in self.workers:
             worker.pushed_rows[part] = worker.rows
             worker.under_way[part] = (worker.trained + self.delay, copy.deepcopy(self.w), copy.deepcopy(worker.w))
@@ -216,6 +241,9 @@ def main(folder):
     halves = [list(STATES) + ["net/top/bias", "net/top/kernel"], ["net/hidden/bias", "net/hidden/kernel"]]
     for name, parts, delay in (("expected", [list(w)], 0), ("parts", halves, 0), ("delayed", halves, 2)):
         write_safetensors(folder + "/" + name + ".safetensors", Training(copy.deepcopy(w), parts, delay).run(examples))
+    for name, compress, keeps in (("bfloat16", as_bfloat16, True), ("int8", as_bytes, True), ("lossy", as_bytes, False)):
+        training = Training(copy.deepcopy(w), [list(w)], 0, compress, keeps)
+        write_safetensors(folder + "/" + name + ".safetensors", training.run(examples))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ read -ra nm <<<"${NM:-nm}"  # configure says "nm -B"
 psd='main options rpc service control sync job store call'
 service='core dispatch declare hyper join mode membership peer read sums update admin waits reply session request'
 common='rpc job cluster plan file math wire base'
-libclient='rpc admin wait client collective control declare member op op_cut op_wire op_string queue call window layout
+libclient='rpc admin wait client collective control declare member op op_cut op_wire op_encode op_string queue call window layout
     cluster base'
 
 # A room is a folder below DIR; in libclient a file is a room, but for its folder rpc.

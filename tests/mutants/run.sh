@@ -26,13 +26,13 @@ declare -A objects=(
     [mirrored]="unit/test_mirrored ../workerd/strategy/checkpoint ../workerd/strategy/device_sums ../workerd/strategy/local_rule ../workerd/strategy/rounds ../workerd/strategy/weights"
     [replica]=unit/test_nn_replica [synchronized]=unit/test_synchronized
     [keras]=unit/test_keras [metrics]=unit/test_metrics
-    [rule]=unit/test_rule [schedule]=unit/test_schedule [job]=unit/test_job
+    [encoding]=unit/test_encoding [rule]=unit/test_rule [schedule]=unit/test_schedule [job]=unit/test_job
 )
 declare -A archives=([ops]="nn common" [ring]="wkring common" [hosts]="wkring common"
     [collective]="wkcollective common" [mirrored]="wkweights wkcollective nnreplica job common"
     [replica]="nnreplica nnmodel nn common" [synchronized]="nnreplica nnmodel nn common"
     [keras]="nnreplica nnmodel nn common" [metrics]="wkvariables nnreplica nnmodel nn job common"
-    [rule]=common [schedule]=common [job]="job common")
+    [encoding]=common [rule]=common [schedule]=common [job]="job common")
 # As tests/unit/psd.mk links it.
 declare -A options=(
     [data]="-Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc,--wrap=pthread_rwlock_rdlock,--wrap=pthread_rwlock_wrlock"

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/math/encoding.h"
 #include "common/wire/dtype.h"
 #include "tests/unit/fake_inside.h"
 
@@ -229,7 +230,20 @@ static void update_tensor(struct call *c, const Paramserver__V1__UpdateRequest *
 static size_t bytes_of(struct call *c, const Paramserver__V1__Tensor *t)
 {
     const struct variable *v = named(c->f, c->task, t);
+    if (ps_is_encoding((int)t->dtype))
+        return ps_encoding_scales((int)t->dtype, t->first, t->count) + ps_encoding_numbers((int)t->dtype, t->count);
     return v->strings ? t->bytes : t->count * v->elem_size;
+}
+
+// The floats of a gradient that came encoded. NULL: it came as it is.
+static float *decoded(const Paramserver__V1__Tensor *t, const uint8_t *bytes)
+{
+    if (!ps_is_encoding((int)t->dtype))
+        return NULL;
+    float *x = ps_alloc(t->count * sizeof *x);
+    ps_encoding_read((int)t->dtype, t->first, t->count, bytes,
+                     bytes + ps_encoding_scales((int)t->dtype, t->first, t->count), x);
+    return x;
 }
 
 struct results {
@@ -252,12 +266,14 @@ static void update_all(struct call *c, const Paramserver__V1__UpdateRequest *r, 
         Paramserver__V1__TensorResult *result = out->pointers[i] = &out->of[i];
         const Paramserver__V1__Tensor *t = r->tensors[i];
         paramserver__v1__tensor_result__init(result);
-        struct values from = {bytes + at, bytes + at + t->count * PS_STRING_LENGTH};
+        float *plain = decoded(t, bytes + at);
+        struct values from = {plain ? (const uint8_t *)plain : bytes + at, bytes + at + t->count * PS_STRING_LENGTH};
         update_tensor(c, r, t, from, staging, ours, result);
         at += bytes_of(c, t);
         out->duplicate = out->duplicate && result->outcome == PARAMSERVER__V1__OUTCOME__DUPLICATE;
         for (uint64_t k = 0; c->method == PARAMSERVER__V1__METHOD__PUSH && k < t->count; k++)
             result->nonfinite += !isfinite(((const float *)(const void *)from.at)[k]);
+        free(plain);
     }
     free(bytes);
 }

@@ -192,7 +192,7 @@ static inline struct answer send_update(struct psd_core *core, struct update *u,
                (ProtobufCMessage **)reply, NULL);
 }
 
-static inline float read_one(struct psd_core *core, const char *name)
+static inline float read_one_at(struct psd_core *core, const char *name, uint64_t at)
 {
     Paramserver__V1__ReadRequest r = PARAMSERVER__V1__READ_REQUEST__INIT;
     Paramserver__V1__Caller caller = caller_of(0, 0);
@@ -205,6 +205,7 @@ static inline float read_one(struct psd_core *core, const char *name)
     r.tensors = tensors;
     r.n_tensors = 1;
     t.variable = (char *)name;
+    t.first = at;
     t.count = 1;
     struct answer a = ask(core, M(GET), &r.base, NULL, &paramserver__v1__read_reply__descriptor, &reply, &bytes);
     if (a.code)
@@ -214,6 +215,11 @@ static inline float read_one(struct psd_core *core, const char *name)
     ps_slices_clear(&bytes);
     ps_msg_free(reply);
     return value;
+}
+
+static inline float read_one(struct psd_core *core, const char *name)
+{
+    return read_one_at(core, name, 0);
 }
 
 // An update that is taken; its only tensor's result.

@@ -775,6 +775,29 @@ static void test_tensors_are_checked(void **state)
     bench_free(b);
 }
 
+static void test_bad_encodings(void **state)
+{
+    float x[SMALL] = {0}, *residual[] = {x};
+    const psc_tensor bias = {"dense/bias", x, SMALL, PSC_FLOAT32};
+    const struct {
+        psc_push_options options;
+        const char *text;
+    } bad[] = {
+        {{.encoding = PSC_INT32, .residual = residual}, "encoding 3: expected 0, PSC_BFLOAT16 or PSC_SCALED_INT8"},
+        {{.encoding = PSC_BFLOAT16}, "an encoding without residual"},
+        {{.encoding = PSC_BFLOAT16, .residual = residual, .atomic = true}, "atomic does not go with an encoding"},
+    };
+    struct bench *b = bench_ready(PSC_STREAM);
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct outcome o = {0};
+        psc_push(b->client, &bias, 1, &bad[i].options, on_result, &o, NULL);
+        assert_int_equal(finish(b, &o).error.code, PSC_INVALID_ARGUMENT);
+        assert_non_null(strstr(o.result.error.text, bad[i].text));
+    }
+    bench_free(b);
+}
+
 // Options may be left out; tensors may not.
 static void test_what_is_null(void **state)
 {
@@ -1269,6 +1292,7 @@ int main(void)
         cmocka_unit_test(test_lost_state_ends_the_client),
         cmocka_unit_test(test_aborted_ends_the_client),
         cmocka_unit_test(test_tensors_are_checked),
+        cmocka_unit_test(test_bad_encodings),
         cmocka_unit_test(test_what_is_null),
         cmocka_unit_test(test_operations_need_a_declaration),
         cmocka_unit_test(test_a_waiting_pull_blocks_nobody),

@@ -123,6 +123,9 @@ static void start_operations(struct life *l, psc_seen *seen, float *kernel, psc_
     psc_tensor put = {.name = "words", .data = words, .count = WORDS, .dtype = PSC_STRING}, get = put;
     psc_tensor part = {
         .name = "kernel", .data = kernel, .count = 300000, .dtype = PSC_FLOAT32, .part = true, .first = 9};
+    static float lost;
+    float *const residual[] = {&lost};
+    psc_push_options encoded = {.examples = 1, .encoding = PSC_BFLOAT16, .residual = residual};
     psc_push_options options = {.examples = 1}, atomic = {.examples = 1, .atomic = true};
     psc_tensor changed = step;
     into.data = &got;
@@ -130,7 +133,7 @@ static void start_operations(struct life *l, psc_seen *seen, float *kernel, psc_
     get.data = read;
     psc_put(c, &put, 1, on_result, next(l), NULL);
     for (l->pushed = 0; l->pushed < PUSHES - 1; l->pushed++)
-        psc_push(c, &step, 1, l->pushed ? &options : &atomic, on_result, next(l), NULL);
+        psc_push(c, &step, 1, !l->pushed ? &atomic : l->pushed == 2 ? &encoded : &options, on_result, next(l), NULL);
     psc_push_pull(c, &step, &into, 1, &options, on_result, next(l), NULL);
     l->pushed++;
     psc_push(c, &part, 1, &atomic, on_result, next(l), NULL);

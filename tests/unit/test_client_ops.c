@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "common/math/encoding.h"
 #include "common/math/philox.h"
 #include "tests/unit/client_bench.h"
 
@@ -616,6 +617,47 @@ static void test_snapshots_are_released(void **state)
     }
 }
 
+// ---- encoded gradients --------------------------------------------------------------------------------------------
+
+// What an element becomes does not depend on the partitions and requests that the table is cut into, which begin within
+// groups; rows are of the groups that they are of in the table.
+static void push_encoded(psc_transport transport, psc_dtype encoding)
+{
+    struct bench *b = open_bench(transport, PSC_ASYNC, 300 << 10);
+    float *x = calloc(6 * TABLE, sizeof *x), *residual = x + TABLE, *lost = x + 2 * TABLE, *got = x + 3 * TABLE;
+    float *expected = x + 4 * TABLE, *once = x + 5 * TABLE;
+    uint8_t *scales = calloc(TABLE, 4);
+    const psc_tensor t[] = {whole("table", x, TABLE, PSC_FLOAT32), whole("bias", expected, 10, PSC_FLOAT32)};
+    psc_tensor into = whole("table", got, TABLE, PSC_FLOAT32);
+    for (int i = 0; i < TABLE; i++)
+        x[i] = sinf((float)i) * (float)(1 << i / 1000 % 10);
+    for (int k = 0; k < 2; k++) {
+        float *residuals[] = {residual, NULL};
+        struct outcome o = {0};
+        ps_encoding_write((int)encoding, 0, TABLE, x, lost, scales, scales + 2 * TABLE);
+        ps_encoding_read((int)encoding, 0, TABLE, scales, scales + 2 * TABLE, once);
+        for (int i = 0; i < TABLE; i++)
+            expected[i] += once[i];
+        psc_push(b->client, t, 1 + (size_t)k, &(psc_push_options){.encoding = encoding, .residual = residuals},
+                 on_result, &o, NULL);
+        assert_int_equal(finish(b, &o).error.code, PSC_OK);
+        assert_memory_equal(residual, lost, TABLE * sizeof *lost);
+    }
+    assert_int_equal(run(b, psc_get, &into, 1).error.code, PSC_OK);
+    assert_memory_equal(got, expected, TABLE * sizeof *got);
+    free(scales);
+    free(x);
+    bench_free(b);
+}
+
+static void test_push_encoded(void **state)
+{
+    (void)state;
+    push_encoded(PSC_STREAM, PSC_SCALED_INT8);
+    push_encoded(PSC_STREAM, PSC_BFLOAT16);
+    push_encoded(PSC_UNARY, PSC_SCALED_INT8);
+}
+
 // ---- push_pull ----------------------------------------------------------------------------------------------------
 
 static psc_result push_pull(struct bench *b, const psc_tensor *t, const psc_tensor *into, size_t n, uint64_t round)
@@ -1116,7 +1158,8 @@ static void test_declaration_is_reported(void **state)
                          .hypers = &rate,
                          .n_hypers = 1,
                          .schedule = &schedule,
-                         .replicas_to_aggregate = 2};
+                         .replicas_to_aggregate = 2,
+                         .grace_ms = 250};
     struct bench *b = bench_new(PSC_STREAM);
     psc_options options = worker_options(b);
     struct outcome o = {0};
@@ -1145,8 +1188,7 @@ static void test_declaration_is_reported(void **state)
     assert_int_equal(r->schedule->boundaries[1], 200);
     assert_int_equal(r->schedule->n_values, 3);
     assert_true(r->schedule->values[2] == 0.001 && r->schedule->warmup_initial == 0.5);
-    assert_int_equal(r->replicas_to_aggregate, 2);
-    assert_int_equal(r->staleness, 3);
+    assert_true(r->replicas_to_aggregate == 2 && r->grace_ms == 250 && r->staleness == 3);
     assert_int_equal(r->n_hypers, 1);
     assert_string_equal(r->variables[5]->rule, "sgd");
     assert_true(r->variables[5]->n_hypers == 1 && r->variables[5]->hypers[0]->value == 0.5);
@@ -1314,6 +1356,7 @@ int main(void)
         cmocka_unit_test(test_round_after_a_retry),
         cmocka_unit_test(test_numbers_of_a_read_that_begins_again),
         cmocka_unit_test(test_snapshots_are_released),
+        cmocka_unit_test(test_push_encoded),
         cmocka_unit_test(test_push_pull),
         cmocka_unit_test(test_push_pull_in_sync),
         cmocka_unit_test(test_newer),

@@ -638,7 +638,11 @@ static void local_steps_have_an_outer_optimizer(void **ctx)
     assert_int_equal(PS_SYNC, j->update);
     ps_job_free(j);
     check_outer("seed=1", "nesterov", 0.7, 0.9);
-    check_outer("strategy.update=async", "sgd", 0.7, 0);
+    check_outer("strategy.update=async", "delayed_nesterov", 0.7, 0.9);
+    check_outer("strategy={name: local_steps, update: async, outer_optimizer: {delay: 8, momentum: 0.5}}",
+                "delayed_nesterov", 0.7, 0.5);
+    check_outer("strategy={name: local_steps, update: async, outer_optimizer: sgd}", "sgd", 0.7, 0);
+    check_outer("strategy.outer_optimizer=Delayed_Nesterov", "delayed_nesterov", 0.7, 0.9);
     check_outer("strategy.outer_optimizer=SGD", "nesterov", 0.7, 0.9);
     check_outer("strategy.outer_optimizer.nesterov=false", "momentum", 0.7, 0.9);
     check_outer("strategy.outer_optimizer={lr: 1, momentum: 0}", "sgd", 1, 0);
@@ -666,9 +670,32 @@ static void local_steps_that_are_refused(void **ctx)
     refuses_set(LEAST "strategy: {name: local_steps, fragments: 2}\n", "strategy.replicas_to_aggregate=1",
                 "--set strategy.replicas_to_aggregate: strategy.replicas_to_aggregate does not go with fragments or "
                 "fragment_sync_delay");
+    refuses_set(
+        LOCAL, "strategy.gradient_compression=float16",
+        "--set strategy.gradient_compression: strategy.gradient_compression float16 does not go with strategy.name "
+        "local_steps: expected none, bfloat16 or int8");
+    refuses_set(
+        LEAST "strategy: {name: multi_worker_mirrored}\n", "strategy.gradient_compression=int8",
+        "--set strategy.gradient_compression: strategy.gradient_compression int8 does not go with strategy.name "
+        "multi_worker_mirrored: expected none, bfloat16 or float16");
+    refuses_set(
+        LOCAL, "strategy.grace_seconds=2",
+        "--set strategy.grace_seconds: strategy.grace_seconds goes with strategy.replicas_to_aggregate alone: all "
+        "workers are waited for");
+    refuses_set(LEAST "strategy: {name: local_steps, replicas_to_aggregate: 2}\n", "strategy.grace_seconds=-1",
+                "--set strategy.grace_seconds: strategy.grace_seconds must be a number from 0 to 86400, not \"-1\"");
+    refuses_set(LEAST "strategy: {name: local_steps, update: async}\n", "strategy.grace_seconds=2",
+                "--set strategy.grace_seconds: strategy.grace_seconds does not go with strategy.update async");
     refuses_set(LOCAL, "strategy.outer_optimizer=sdg",
                 "--set strategy.outer_optimizer: strategy.outer_optimizer.name \"sdg\" is not known; did you mean "
                 "\"sgd\"?");
+    refuses_set(LOCAL, "optimizer=delayed_nesterov",
+                "--set optimizer: optimizer.name must be sgd, adam, adamw, rmsprop, adagrad, adadelta, nadam, adamax, "
+                "lion or ftrl, not \"delayed_nesterov\"");
+    refuses_set(
+        LOCAL, "strategy.outer_optimizer={name: delayed_nesterov, delay: 1.5}",
+        "--set strategy.outer_optimizer: strategy.outer_optimizer delayed_nesterov: delay of rule delayed_nesterov "
+        "is 1.5; it must be a whole number");
     refuses_set(LOCAL, "strategy.outer_optimizer={momentun: 0.5}",
                 "--set strategy.outer_optimizer: strategy.outer_optimizer sgd: rule momentum has no \"momentun\"; did "
                 "you mean \"momentum\"?");

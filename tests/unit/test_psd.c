@@ -121,6 +121,78 @@ static void test_bad_updates(void **state)
     psd_core_destroy(j.core);
 }
 
+// ---- encoded gradients --------------------------------------------------------------------------------------------
+
+// A push of n elements of `name` from first on, whose payload are these bytes.
+static struct answer push_encoded(struct psd_core *core, uint64_t sequence, const char *name, uint64_t first,
+                                  uint64_t n, Paramserver__V1__DType dtype, const void *bytes, size_t len)
+{
+    struct ps_slices payload = PS_SLICES_EMPTY;
+    struct update u;
+    update_init(&u, 0, sequence, name, first, n);
+    u.t.dtype = dtype;
+    for (size_t at = 0; at < len; at += 7)  // as they may come from a socket
+        ps_slices_add(&payload, ps_slice_copy((const uint8_t *)bytes + at, len - at < 7 ? len - at : 7));
+    return ask(core, M(PUSH), &u.r.base, &payload, NULL, NULL, NULL);
+}
+
+// The rule is sgd, whose rate is 0.01. Elements 200 to 499 of `big` lie in two groups, and the first is 100 half ones.
+static void test_encoded(void **state)
+{
+    struct job j;
+    uint8_t bytes[2 * sizeof(float) + 300];
+    const float scales[] = {0.5f, 2};
+    const uint16_t halves[15] = {0x3fc0};  // 1.5
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 600, 1 << 20);
+    const unsigned long long before = atomic_load(&j.core->table.newest->bytes_moved);
+    assert_int_equal(push_encoded(j.core, 1, "a", 0, 15, PARAMSERVER__V1__DTYPE__BFLOAT16, halves, 30).code, PS_OK);
+    assert_true(read_one(j.core, "a") == -1.5f * 0.01f);
+    memcpy(bytes, scales, sizeof scales);
+    memset(bytes + sizeof scales, 100, 300);
+    bytes[sizeof scales + 299] = (uint8_t)-3;
+    struct answer a =
+        push_encoded(j.core, 2, "big", 200, 300, PARAMSERVER__V1__DTYPE__SCALED_INT8, bytes, sizeof bytes);
+    if (a.code)
+        fail_msg("%s", a.text);
+    assert_true(read_one_at(j.core, "big", 199) == 0);
+    assert_true(read_one_at(j.core, "big", 200) == -50.0f * 0.01f);
+    assert_true(read_one_at(j.core, "big", 255) == -50.0f * 0.01f);
+    assert_true(read_one_at(j.core, "big", 256) == -200.0f * 0.01f);
+    assert_true(read_one_at(j.core, "big", 499) == 6.0f * 0.01f);
+    assert_true(read_one_at(j.core, "big", 500) == 0);
+    assert_true(atomic_load(&j.core->table.newest->bytes_moved) - before == 30 + sizeof bytes + 7 * sizeof(float));
+    psd_core_destroy(j.core);
+}
+
+static void test_bad_encoded(void **state)
+{
+    enum { MANY = (2 << 20) + 1 };
+    static uint8_t bytes[MANY + 4 * (MANY / 256 + 1)];
+    struct job j;
+    struct answer a;
+    (void)state;
+    job_open(&j, ASYNC, "sgd", MANY, 64 << 20);
+    a = push_encoded(j.core, 1, "a", 0, 15, PARAMSERVER__V1__DTYPE__SCALED_INT8, bytes, 18);
+    assert_true(a.code == PS_INVALID_ARGUMENT && strstr(a.text, "'a': 15 elements of scaled_int8 are 19 bytes"));
+    a = push_encoded(j.core, 1, "a", 0, 15, PARAMSERVER__V1__DTYPE__SCALED_INT8, bytes, 20);
+    assert_true(a.code == PS_INVALID_ARGUMENT && strstr(a.text, "need 19 bytes of payload, 20 came"));
+    a = push_encoded(j.core, 1, "big", 0, MANY, PARAMSERVER__V1__DTYPE__SCALED_INT8, bytes, sizeof bytes);
+    assert_true(a.code == PS_INVALID_ARGUMENT && strstr(a.text, "at most 8388608 bytes as they are decoded"));
+    a = push_encoded(j.core, 1, "b", 0, 15, PARAMSERVER__V1__DTYPE__SCALED_INT8, bytes, 19);
+    assert_int_equal(a.code, PS_NOT_FOUND);
+    struct update u;
+    update_init(&u, 0, 1, "a", 0, 15);
+    u.t.dtype = PARAMSERVER__V1__DTYPE__SCALED_INT8;
+    a = send_update(j.core, &u, M(PUT), 15, 1, NULL);
+    assert_true(a.code == PS_INVALID_ARGUMENT && strstr(a.text, "is float32, the request says scaled_int8"));
+    u.r.atomic_bytes = 19;
+    a = send_update(j.core, &u, M(PUSH), 15, 1, NULL);
+    assert_true(a.code == PS_INVALID_ARGUMENT && strstr(a.text, "an encoded gradient in an atomic update"));
+    assert_true(read_one(j.core, "a") == 0 && read_one(j.core, "big") == 0);
+    psd_core_destroy(j.core);
+}
+
 static void test_bad_messages(void **state)
 {
     struct job j;
@@ -1134,6 +1206,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bad_updates),
+        cmocka_unit_test(test_encoded),
+        cmocka_unit_test(test_bad_encoded),
         cmocka_unit_test(test_bad_messages),
         cmocka_unit_test(test_all_or_nothing),
         cmocka_unit_test(test_bad_declarations),

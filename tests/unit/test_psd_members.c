@@ -1482,6 +1482,28 @@ static void test_clocks_are_ssp(void **state)
     psd_core_destroy(core);
 }
 
+// All begin with the same checkpoint; who comes later gets what the others have.
+static void assert_one_checkpoint(void)
+{
+    struct psd_core *core = core_new(1 << 20);
+    struct joining x;
+    struct answer a;
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        join_init(&x, rank, SYNC);
+        x.r.configuration = (char *)(rank ? "seed=0\ncheckpoint=none\n" : "seed=0\ncheckpoint=step 7, 0a\n");
+        a = ask(core, M(JOIN), &x.r.base, NULL, NULL, NULL, NULL);
+    }
+    assert_int_equal(a.code, PS_FAILED_PRECONDITION);
+    assert_string_equal(a.text,
+                        "worker 1's checkpoint is none, worker 0 opened job 'job' with step 7, 0a: expected all "
+                        "workers to go on from the same checkpoint, or none");
+    core->table.newest->control->begun = true;
+    assert_int_equal(ask(core, M(JOIN), &x.r.base, NULL, NULL, NULL, NULL).code, PS_OK);
+    x.r.configuration = (char *)"seed=1\ncheckpoint=none\n";
+    assert_int_equal(ask(core, M(JOIN), &x.r.base, NULL, NULL, NULL, NULL).code, PS_FAILED_PRECONDITION);
+    psd_core_destroy(core);
+}
+
 // What workers must have alike is compared with worker 0's, line by line; one that says nothing is taken.
 static void test_one_configuration(void **state)
 {
@@ -1526,29 +1548,7 @@ static void test_one_configuration(void **state)
     x.r.configuration = (char *)"";
     assert_int_equal(ask(core, M(JOIN), &x.r.base, NULL, NULL, NULL, NULL).code, PS_OK);
     psd_core_destroy(core);
-}
-
-// All begin with the same checkpoint; who comes later gets what the others have.
-static void test_one_checkpoint(void **state)
-{
-    struct psd_core *core = core_new(1 << 20);
-    struct joining x;
-    struct answer a;
-    (void)state;
-    for (uint32_t rank = 0; rank < 2; rank++) {
-        join_init(&x, rank, SYNC);
-        x.r.configuration = (char *)(rank ? "seed=0\ncheckpoint=none\n" : "seed=0\ncheckpoint=step 7, 0a\n");
-        a = ask(core, M(JOIN), &x.r.base, NULL, NULL, NULL, NULL);
-    }
-    assert_int_equal(a.code, PS_FAILED_PRECONDITION);
-    assert_string_equal(a.text,
-                        "worker 1's checkpoint is none, worker 0 opened job 'job' with step 7, 0a: expected all "
-                        "workers to go on from the same checkpoint, or none");
-    core->table.newest->control->begun = true;
-    assert_int_equal(ask(core, M(JOIN), &x.r.base, NULL, NULL, NULL, NULL).code, PS_OK);
-    x.r.configuration = (char *)"seed=1\ncheckpoint=none\n";
-    assert_int_equal(ask(core, M(JOIN), &x.r.base, NULL, NULL, NULL, NULL).code, PS_FAILED_PRECONDITION);
-    psd_core_destroy(core);
+    assert_one_checkpoint();
 }
 
 // ---- coming late, being asked to leave, being heard -----------------------------------------------------------------
@@ -2349,7 +2349,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_collectives_stop_no_clock),
     cmocka_unit_test(test_clocks_are_ssp),
     cmocka_unit_test(test_one_configuration),
-    cmocka_unit_test(test_one_checkpoint),
     cmocka_unit_test(test_who_does_not_come),
     cmocka_unit_test(test_silence_of_who_is_gone),
     cmocka_unit_test(test_reasons_are_whole),

@@ -98,6 +98,67 @@ static void test_first_of_several(void **state)
     cluster_close(&c);
 }
 
+// One of the two that were enough leaves, and with it the time of the others; its gradient counts all the same.
+static void grace_of_too_few(void)
+{
+    struct cluster c;
+    const struct variable w = {"w", 20, 1};
+    cluster_open(&c, 1, 4, MEMORY, &w, 1);
+    c.declare.replicas_to_aggregate = 2;
+    c.declare.grace_ms = 500;
+    job_hyper(&c, "learning_rate", 1);
+    cluster_start(&c);
+    assert_queued(push(&c, 0, 0, 1, 3), 1);
+    assert_queued(push(&c, 1, 0, 1, 3), 1);
+    settle(&c, 200);
+    leave(&c, 0);
+    settle(&c, 1000);
+    assert_true(read_first(&c, 0) == 0);
+    assert_queued(push(&c, 2, 0, 1, 6), 1);
+    settle(&c, 400);
+    assert_true(read_first(&c, 0) == 0);
+    settle(&c, 200);
+    assert_true(read_first(&c, 0) == -4);
+    cluster_close(&c);
+}
+
+// A round that has enough waits for the third so long and no longer; all there are close it at once.
+static void test_grace(void **state)
+{
+    struct cluster c;
+    const struct variable w = {"w", 20, 1};
+    (void)state;
+    cluster_open(&c, 1, 3, MEMORY, &w, 1);
+    c.declare.replicas_to_aggregate = 2;
+    c.declare.grace_ms = 300;
+    job_hyper(&c, "learning_rate", 1);
+    cluster_start(&c);
+    assert_queued(push(&c, 2, 0, 1, 8), 1);
+    settle(&c, 1000);
+    assert_queued(push(&c, 0, 0, 1, 2), 1);
+    settle(&c, 200);
+    assert_true(read_first(&c, 0) == 0);
+    assert_queued(push(&c, 1, 0, 1, 5), 1);
+    assert_true(read_first(&c, 0) == -5);
+    assert_queued(push(&c, 0, 0, 2, 1), 2);
+    assert_queued(push(&c, 1, 0, 2, 3), 2);
+    settle(&c, 200);
+    assert_true(read_first(&c, 0) == -5);
+    settle(&c, 200);
+    assert_true(read_first(&c, 0) == -7);
+    assert_stale(push(&c, 2, 0, 2, 100), 3);
+    assert_queued(push(&c, 2, 0, 3, 4), 3);
+    settle(&c, 1000);
+    assert_true(read_first(&c, 0) == -7);
+    assert_queued(push(&c, 1, 0, 3, 4), 3);
+    assert_true(read_first(&c, 0) == -7);
+    leave(&c, 0);  // whom nobody waits for then
+    settle(&c, 100);
+    assert_true(read_first(&c, 0) == -11);
+    cluster_close(&c);
+    grace_of_too_few();
+}
+
 static struct pushed push_examples(struct cluster *c, uint32_t rank, uint64_t first, uint64_t count, uint64_t examples,
                                    float value)
 {
@@ -1806,6 +1867,19 @@ static void backup_async(struct cluster *c)
     c->declare.update = ASYNC;
     c->declare.replicas_to_aggregate = 1;
 }
+static void grace_for_nobody(struct cluster *c)
+{
+    c->declare.update = PARAMSERVER__V1__UPDATE__SYNC;
+    c->declare.grace_ms = 300;
+}
+
+static void endless_grace(struct cluster *c)
+{
+    c->declare.update = PARAMSERVER__V1__UPDATE__SYNC;
+    c->declare.replicas_to_aggregate = 1;
+    c->declare.grace_ms = PSD_GRACE_MS_MAX + 1;
+}
+
 static void many_replicas(struct cluster *c)
 {
     c->declare.replicas_to_aggregate = 3;
@@ -1903,6 +1977,8 @@ static const struct bad_declaration bad_declarations[] = {
     {"update 4", bad_update, PS_INVALID_ARGUMENT, "update is 4; expected async, sync or ssp"},
     {"staleness in sync", stale_sync, PS_INVALID_ARGUMENT, "for ssp jobs alone"},
     {"replicas in async", backup_async, PS_INVALID_ARGUMENT, "for sync jobs alone"},
+    {"grace for nobody", grace_for_nobody, PS_INVALID_ARGUMENT, "300 ms of grace without replicas to aggregate"},
+    {"endless grace", endless_grace, PS_INVALID_ARGUMENT, "86400001 ms of grace; expected at most 86400000"},
     {"more replicas than workers", many_replicas, PS_INVALID_ARGUMENT, "3 replicas to aggregate of 2 workers"},
     {"a rule that is none", no_rule, PS_INVALID_ARGUMENT, "variable 'mean': no update rule is named 'sdg'"},
     {"a rule of integers", rule_of_ints, PS_INVALID_ARGUMENT, "one with a rule must be float32"},
@@ -2237,6 +2313,7 @@ static void test_threads(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_first_of_several),
+    cmocka_unit_test(test_grace),
     cmocka_unit_test(test_examples_do_not_wrap),
     cmocka_unit_test(test_examples_of_a_gradient),
     cmocka_unit_test(test_rank_order),

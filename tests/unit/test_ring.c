@@ -14,8 +14,8 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "common/math/half.h"
 #include "common/math/philox.h"
-#include "workerd/collective/half.h"
 #include "workerd/collective/ring.h"
 
 enum { FEW = 5, RANKS = WK_RING_DIRECT_RANKS + 2, REDUCTIONS = 3, WIRE = 8192 };
@@ -295,22 +295,22 @@ static void rounds_to_halves(uint16_t (*to)(float), float (*of)(uint16_t), uint1
 
 static uint16_t to_bfloat16(float x)
 {
-    return wk_to_bfloat16(x);
+    return ps_to_bfloat16(x);
 }
 
 static float of_bfloat16(uint16_t half)
 {
-    return wk_of_bfloat16(half);
+    return ps_of_bfloat16(half);
 }
 
 static uint16_t to_float16(float x)
 {
-    return wk_to_float16(x);
+    return ps_to_float16(x);
 }
 
 static float of_float16(uint16_t half)
 {
-    return wk_of_float16(half);
+    return ps_of_float16(half);
 }
 
 static void halves_are_the_nearest(void **ctx)

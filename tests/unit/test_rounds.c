@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// workerd/strategy/rounds.c on replica 1 of 2, where workers are lost in the midst of what it adds up. The collective is
-// played here: what the other replica adds, when one is lost, and the chunk that comes late.
+// workerd/strategy/rounds.c on replica 1 of 2, where workers are lost in the midst of what it adds up. The test plays
+// the collective: what the other replica adds, when one is lost, and the chunk that comes late.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -89,10 +89,10 @@ enum ps_code wk_collective_reform(struct wk_collective *c, bool admits, struct p
     return PS_OK;
 }
 
-enum ps_code wk_local_rule_each(const struct wk_local_rule *r, wk_array_fn visit, void *arg, struct ps_error *e)
+enum ps_code wk_local_rule_each(const struct wk_local_rule *r, wk_array_fn fn, void *arg, struct ps_error *e)
 {
     (void)r;
-    return visit(arg, variable, 1, e) ? e->code : visit(arg, slot, 1, e);
+    return fn(arg, variable, 1, e) ? e->code : fn(arg, slot, 1, e);
 }
 
 static const struct wk_env env = {.replicas = 2, .device = 1};

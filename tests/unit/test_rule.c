@@ -437,6 +437,7 @@ static void optimizers_are_rules(void **ctx)
         {"Adamax", 0, false, "adamax"},
         {"Lion", 0, false, "lion"},
         {"ftrl", 0, false, "ftrl"},
+        {"Delayed_Nesterov", 0, false, "delayed_nesterov"},
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++)
         assert_string_equal(row[i].rule, ps_rule_for_optimizer(row[i].optimizer, row[i].momentum, row[i].flag)->name);
@@ -524,6 +525,88 @@ static void clips_in_one_way(void **ctx)
     assert_int_equal(PS_OK, ps_rule_check(ps_rule_find("ema"), hyper, &e));
 }
 
+// Algorithm 3 of arXiv 2401.09135, line by line, of one element.
+struct delayed {
+    double w, m, sum;
+};
+
+static void delayed_step(struct delayed *d, double g, uint64_t step, double rate, double beta, double n, double c)
+{
+    d->sum += g;
+    if (step % (uint64_t)n == 0) {
+        d->m = beta * d->m + d->sum / n;
+        d->w -= rate * ((1 - c * n + c) * beta * d->m + g / n);
+        d->sum = 0;
+    } else {
+        d->w -= rate * (c * beta * d->m + g / n);
+    }
+}
+
+static void delays_momentum(void **ctx)
+{
+    static const struct {
+        double delay, activation;
+    } row[] = {{0, 0}, {1, 0}, {3, 0}, {4, 0.1}, {4, 0.25}};
+    static struct state s;
+    const struct ps_rule *rule = ps_rule_find("delayed_nesterov");
+    (void)ctx;
+    for (size_t k = 0; k < sizeof row / sizeof *row; k++) {
+        struct delayed d[GOLDEN_N] = {{0}};
+        double hyper[PS_RULE_MAX_HYPERS];
+        ps_rule_defaults(rule, hyper);
+        set(rule, hyper, "learning_rate", 0.7);
+        set(rule, hyper, "delay", row[k].delay);
+        set(rule, hyper, "activation", row[k].activation);
+        start(&s, rule, hyper);
+        for (int i = 0; i < GOLDEN_N; i++)
+            d[i].w = (double)(s.w[i] = golden_weights[i]);
+        for (int step = 1; step <= GOLDEN_STEPS; step++) {
+            const float *g = golden_gradient[step - 1];
+            apply(rule, hyper, (uint64_t)step, g, 0, GOLDEN_N, &s, &s);
+            for (int i = 0; i < GOLDEN_N; i++) {
+                delayed_step(&d[i], (double)g[i], (uint64_t)step, 0.7, 0.9, fmax(row[k].delay, 1), row[k].activation);
+                if (!(fabs((double)s.w[i] - d[i].w) <= 1e-5 * fmax(1, fabs(d[i].w))))
+                    fail_msg("row %zu, step %d, element %d: %.9g, expected %.9g", k, step, i, (double)s.w[i], d[i].w);
+            }
+        }
+        for (int i = 0; i < GOLDEN_N; i++) {
+            assert_true(fabs((double)s.slot[0][i] - d[i].m) <= 1e-5 * fmax(1, fabs(d[i].m)));
+            assert_true(fabs((double)s.slot[1][i] - d[i].sum) <= 1e-5 * fmax(1, fabs(d[i].sum)));
+        }
+    }
+}
+
+// Of one gradient it makes what nesterov does, whose momentum has the rate in it; of several, after the last one, what
+// nesterov makes of their mean.
+static void delays_no_more_than_momentum(void **ctx)
+{
+    enum { DELAY = 5 };
+    static struct state delayed, at_once;
+    const struct ps_rule *rule = ps_rule_find("delayed_nesterov"), *nesterov = ps_rule_find("nesterov");
+    double hyper[PS_RULE_MAX_HYPERS], other[PS_RULE_MAX_HYPERS];
+    float mean[GOLDEN_N];
+    (void)ctx;
+    ps_rule_defaults(rule, hyper);
+    ps_rule_defaults(nesterov, other);
+    set(rule, hyper, "delay", DELAY);
+    set(rule, hyper, "learning_rate", 0.1);
+    set(nesterov, other, "learning_rate", 0.1);
+    set(nesterov, other, "momentum", 0.9);
+    start(&delayed, rule, hyper);
+    start(&at_once, nesterov, other);
+    for (int step = 1; step <= GOLDEN_STEPS; step++) {
+        const float *g = golden_gradient[step - 1];
+        for (int i = 0; i < GOLDEN_N; i++)
+            mean[i] = ((step - 1) % DELAY ? mean[i] : 0) + g[i] / DELAY;
+        apply(rule, hyper, (uint64_t)step, g, 0, GOLDEN_N, &delayed, &delayed);
+        if (step % DELAY)
+            continue;
+        apply(nesterov, other, (uint64_t)step / DELAY, mean, 0, GOLDEN_N, &at_once, &at_once);
+        for (int i = 0; i < GOLDEN_N; i++)
+            assert_true(fabs((double)(delayed.w[i] - at_once.w[i])) <= 1e-5);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -545,6 +628,8 @@ int main(void)
         cmocka_unit_test(optimizers_are_rules),
         cmocka_unit_test(refuses_what_makes_no_sense),
         cmocka_unit_test(clips_in_one_way),
+        cmocka_unit_test(delays_momentum),
+        cmocka_unit_test(delays_no_more_than_momentum),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -30,34 +30,35 @@ struct socket_ring {
     uint64_t sent, got;  // bytes of the stream; got does not count `have`
 };
 
-static char *ring_at(const struct socket_ring *r, uint64_t at, uint64_t behind)
+static char *socket_ring_at(const struct socket_ring *r, uint64_t at, uint64_t behind)
 {
     const uint64_t step = at / r->block;
     return (char *)r->values + (r->rank + 2 * r->p - step - behind) % r->p * r->block + at % r->block;
 }
 
 // The part of [at, to) that lies in one block.
-static uint64_t ring_within(const struct socket_ring *r, uint64_t at, uint64_t to)
+static uint64_t socket_ring_within(const struct socket_ring *r, uint64_t at, uint64_t to)
 {
     const uint64_t end = (at / r->block + 1) * r->block;
     return (end < to ? end : to) - at;
 }
 
-static long ring_send(struct socket_ring *r, uint64_t total)
+static long socket_ring_send(struct socket_ring *r, uint64_t total)
 {
     const uint64_t ready = r->got + r->block < total ? r->got + r->block : total;
     if (r->sent == ready)
         return 0;
-    const ssize_t n = send(r->to, ring_at(r, r->sent, 0), ring_within(r, r->sent, ready), MSG_DONTWAIT | MSG_NOSIGNAL);
+    const ssize_t n =
+        send(r->to, socket_ring_at(r, r->sent, 0), socket_ring_within(r, r->sent, ready), MSG_DONTWAIT | MSG_NOSIGNAL);
     if (n > 0)
         r->sent += (uint64_t)n;
     return n >= 0 ? n : errno == EAGAIN || errno == EINTR ? 0 : -1;
 }
 
-static void ring_take(struct socket_ring *r)
+static void socket_ring_take(struct socket_ring *r)
 {
     const size_t whole = r->have / sizeof(float) * sizeof(float);
-    char *mine = ring_at(r, r->got, 1);
+    char *mine = socket_ring_at(r, r->got, 1);
     if (r->got < (r->p - 1) * r->block) {
         wk_add(WK_FLOAT, mine, r->chunk, whole / sizeof(float));
     } else {
@@ -68,9 +69,9 @@ static void ring_take(struct socket_ring *r)
     memmove(r->chunk, r->chunk + whole, r->have);
 }
 
-static long ring_receive(struct socket_ring *r, uint64_t total)
+static long socket_ring_receive(struct socket_ring *r, uint64_t total)
 {
-    const uint64_t left = ring_within(r, r->got, total);
+    const uint64_t left = socket_ring_within(r, r->got, total);
     const uint64_t most = left < RING_CHUNK ? left : RING_CHUNK;
     if (r->got == total)
         return 0;
@@ -80,16 +81,16 @@ static long ring_receive(struct socket_ring *r, uint64_t total)
     if (n < 0)
         return 0;
     r->have += (size_t)n;
-    ring_take(r);
+    socket_ring_take(r);
     return n;
 }
 
-static enum ps_code ring_reduce(struct socket_ring *r, struct ps_error *e)
+static enum ps_code socket_ring_reduce(struct socket_ring *r, struct ps_error *e)
 {
     const uint64_t total = 2 * (r->p - 1) * r->block;
     r->sent = r->got = 0;
     while (r->sent < total || r->got < total) {
-        const long sent = ring_send(r, total), got = ring_receive(r, total);
+        const long sent = socket_ring_send(r, total), got = socket_ring_receive(r, total);
         if (sent < 0 || got < 0)
             return ps_fail(e, PS_UNAVAILABLE, "the socket's connection has ended: %s", strerror(errno));
         if (sent || got)
@@ -101,8 +102,8 @@ static enum ps_code ring_reduce(struct socket_ring *r, struct ps_error *e)
     return PS_OK;
 }
 
-static enum ps_code ring_connect(struct socket_ring *r, const struct allreduce_places *places, int rank,
-                                 struct ps_error *e)
+static enum ps_code socket_ring_connect(struct socket_ring *r, const struct allreduce_places *places, int rank,
+                                        struct ps_error *e)
 {
     char address[RUNDIR_PATH_MAX];
     const char *next = places->address[(rank + 1) % places->n];
@@ -121,12 +122,12 @@ static enum ps_code ring_connect(struct socket_ring *r, const struct allreduce_p
 }
 
 // Before anything counts: are the sums right?
-static enum ps_code ring_try(struct socket_ring *r, size_t n, struct ps_error *e)
+static enum ps_code socket_ring_try(struct socket_ring *r, size_t n, struct ps_error *e)
 {
     const float sum = (float)(r->p * (r->p + 1) / 2);
     for (size_t i = 0; i < n; i++)
         r->values[i] = (float)(r->rank + 1);
-    if (ring_reduce(r, e))
+    if (socket_ring_reduce(r, e))
         return e->code;
     for (size_t i = 0; i < n; i++)
         if (r->values[i] != sum)
@@ -137,13 +138,13 @@ static enum ps_code ring_try(struct socket_ring *r, size_t n, struct ps_error *e
 }
 
 // The last number of the array says whether any worker has had enough: all end with the same call.
-static enum ps_code ring_call(struct socket_ring *r, size_t last, struct load_meter *m, struct ps_error *e)
+static enum ps_code socket_ring_call(struct socket_ring *r, size_t last, struct load_meter *m, struct ps_error *e)
 {
     uint64_t started = ps_now();
     bool more = true;
     do {
         r->values[last] = more ? 0 : 1;
-        if (ring_reduce(r, e))
+        if (socket_ring_reduce(r, e))
             return e->code;
         more = load_count(m, &started, 1);
     } while (r->values[last] == 0);
@@ -158,10 +159,10 @@ enum ps_code socket_ring_work(const void *arg, int rank, struct load_meter *m, s
     struct socket_ring r = {.p = p, .rank = (uint64_t)rank, .block = block * sizeof(float)};
     r.values = ps_alloc(p * r.block);
     r.chunk = ps_alloc(RING_CHUNK + sizeof(float));
-    if (ring_connect(&r, work->places, rank, e) || ring_try(&r, n, e))
+    if (socket_ring_connect(&r, work->places, rank, e) || socket_ring_try(&r, n, e))
         return e->code;
     load_ready(m);
-    if (ring_call(&r, n - 1, m, e))
+    if (socket_ring_call(&r, n - 1, m, e))
         return e->code;
     load_done(m);
     return PS_OK;

@@ -41,6 +41,7 @@ static const struct table_column job_columns[] = {
 static const struct table_column rule_columns[] = {
     {"rule", "rule", TABLE_TEXT},
     {"replicas_to_aggregate", "replicas to aggregate", TABLE_COUNT},
+    {"grace_ms", "grace, ms", TABLE_COUNT},
     {"staleness", "staleness allowed", TABLE_COUNT},
     {"schedule", "schedule", TABLE_TEXT},
     {"initial", "initial", TABLE_REAL},
@@ -145,6 +146,7 @@ static void rule_row(struct table *t, const Description *d)
     table_row(t);
     table_cell(t, table_text(d->rule));
     table_cell(t, d->replicas_to_aggregate ? table_count(d->replicas_to_aggregate) : NULL);
+    table_cell(t, d->grace_ms ? table_count(d->grace_ms) : NULL);
     table_cell(t, d->update == PARAMSERVER__V1__UPDATE__SSP ? table_count(d->staleness) : NULL);
     if (d->schedule && d->schedule->kind[0])
         schedule_cells(t, d->schedule);

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "workerd/collective/half.h"
+#include "common/math/half.h"
 
 #define ADD(TYPE)                                                                \
     static void add_##TYPE##s(TYPE *sum, const TYPE *a, const TYPE *b, size_t n) \
@@ -35,9 +35,9 @@ void wk_add(enum wk_number type, void *sum, const void *v, size_t n)
     static void encode_##NAME(float *restrict v, uint8_t *restrict wire, size_t n) \
     {                                                                              \
         for (size_t i = 0; i < n; i++) {                                           \
-            const uint16_t half = wk_to_##NAME(v[i]);                              \
+            const uint16_t half = ps_to_##NAME(v[i]);                              \
             memcpy(wire + i * sizeof half, &half, sizeof half);                    \
-            v[i] = wk_of_##NAME(half);                                             \
+            v[i] = ps_of_##NAME(half);                                             \
         }                                                                          \
     }                                                                              \
     _Static_assert(sizeof(uint16_t) == 2, "two bytes travel")
@@ -80,8 +80,8 @@ void wk_encode(enum wk_number type, void *values, size_t n, uint8_t *wire)
 
 COME(float, float, float, );
 COME(double, double, double, );
-COME(bfloat16, float, uint16_t, wk_of_bfloat16);
-COME(float16, float, uint16_t, wk_of_float16);
+COME(bfloat16, float, uint16_t, ps_of_bfloat16);
+COME(float16, float, uint16_t, ps_of_float16);
 
 typedef void (*come_fn)(void *restrict to, const uint8_t *restrict come, size_t n);
 

@@ -17,8 +17,12 @@
 // this worker trains so many further steps; then its weights become what has come, plus what these steps have added.
 // In the last period of a share, as at an epoch's end, all parts are exchanged at the end, and waited for.
 //
-// The slots of the job's optimizer stay in the worker, from one period to the next, and end with it. An epoch's end is
-// a period's end: an epoch is cut into as many equal periods as come nearest to the length that the job asks for.
+// Differences may travel in fewer bytes (gradient_compression). What that loses of one is added to the next one of the
+// same worker. Weights come back whole, and states travel whole both ways.
+//
+// The slots of the job's optimizer stay in the worker, from one period to the next, and end with it; a checkpoint has
+// those of the worker that writes it, with which all go on, and those of the outer rule. An epoch's end is a period's
+// end: an epoch is cut into as many equal periods as come nearest to the length that the job asks for.
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -95,6 +99,18 @@ static void local_steps_cut(struct local_steps *l)
     }
 }
 
+static psc_dtype local_steps_encoding(const struct ps_job *job)
+{
+    switch (job->compression) {
+    case PS_COMPRESSION_BFLOAT16:
+        return PSC_BFLOAT16;
+    case PS_COMPRESSION_INT8:
+        return PSC_SCALED_INT8;
+    default:
+        return 0;
+    }
+}
+
 // Without a delay nothing trains while a push is under way: its memory is the gradients'.
 static enum ps_code local_steps_make_home(struct local_steps *l, struct ps_error *e)
 {
@@ -107,6 +123,8 @@ static enum ps_code local_steps_make_home(struct local_steps *l, struct ps_error
     wk_home_name_buckets(s);
     if (wk_local_rule_open(&l->rule, s->env, true, e) || wk_local_rule_keep(&l->rule, e) ||
         wk_home_make_tensors(s, &l->begun, e))
+        return e->code;
+    if (local_steps_encoding(s->env->job) && wk_home_encode(s, local_steps_encoding(s->env->job), e))
         return e->code;
     s->pulled = l->begun;
     return l->delay && (wk_home_make_tensors(s, &s->pushed, e) || wk_home_make_tensors(s, &l->left, e)) ? e->code
@@ -146,6 +164,8 @@ static struct local_steps *local_steps_create(const struct wk_env *env)
     s->period = local_steps_period(env);
     l->delay = (uint64_t)env->job->fragment_delay;
     s->share_rounds = local_steps_share_rounds(env->job);
+    s->is_outer = true;
+    s->loaded_version = 1;
     l->state_momentum = env->job->update == PS_SYNC ? 0 : 1 - 1.0 / env->workers;
     s->state_momentum = &l->state_momentum;
     return l;
@@ -381,24 +401,25 @@ static void local_steps_set_rate(void *state, double rate)
     l->rule.hyper[PS_HYPER_LEARNING_RATE] = rate;
 }
 
-// Of the slots, which are each worker's own, those of who writes. The outer ones stay on the ps tasks.
+// Of the slots, which are each worker's own, those of who writes; and those of the outer rule.
 static enum ps_code local_steps_save(void *state, struct wk_checkpoint *to, struct ps_error *e)
 {
-    const struct local_steps *l = state;
-    (void)e;
+    struct local_steps *l = state;
     wk_local_rule_save(&l->rule, to);
-    return PS_OK;
+    return wk_psd_save(&l->server, to, e);
 }
 
-// All begin with the same slots, and the outer rule with none.
+// All begin with the same slots. The first step pulls all that it needs.
 static enum ps_code local_steps_load(void *state, const struct wk_checkpoint *from, uint64_t epoch, uint64_t first,
                                      uint64_t step, struct ps_error *e)
 {
     struct local_steps *l = state;
-    if (wk_local_rule_load(&l->rule, from, e) || wk_psd_load(&l->server, from, false, epoch, first, step, e))
+    if (wk_local_rule_load(&l->rule, from, e) || wk_psd_load(&l->server, from, epoch, first, step, e))
+        return e->code;
+    if (local_steps_fetch(l, e) || wk_home_pull_loaded(&l->server, e))
         return e->code;
     l->last_step = step;
-    return PS_OK;
+    return wk_psd_barrier(&l->server, "checkpoint taken", e);
 }
 
 static const struct wk_home local_steps_home = {

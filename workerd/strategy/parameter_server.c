@@ -4,6 +4,7 @@
 // weights into; what all have seen and who writes the results, at the end. What happens in between:
 // parameter_server.h says where.
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/base/alloc.h"
 #include "common/base/log.h"
@@ -51,6 +52,13 @@ static enum ps_code connect_cluster(struct wk_parameter_server_state *s, struct 
     return code ? wk_take_error(&error, e) : PS_OK;
 }
 
+// delayed_nesterov: unless the job says otherwise, momentum follows as many differences as there are workers.
+static double strategy_hyper_value(const struct wk_env *env, const struct ps_hyper *h)
+{
+    const bool fits = env->job->update == PS_ASYNC && h->value == 0 && strcmp(h->name, "delay") == 0;
+    return fits ? (double)env->workers : h->value;
+}
+
 static enum ps_code strategy_declare(struct wk_parameter_server_state *s, bool *resumed, struct ps_error *e)
 {
     const struct ps_job *job = s->env->job;
@@ -83,10 +91,11 @@ static enum ps_code strategy_declare(struct wk_parameter_server_state *s, bool *
         .n_hypers = outer ? outer->n_hypers : job->n_hypers,
         .schedule = from->kind == PS_SCHEDULE_NONE ? NULL : &schedule,
         .replicas_to_aggregate = (uint32_t)job->replicas_to_aggregate,
+        .grace_ms = (uint32_t)(job->grace_seconds * 1000 + 0.5),
     };
     psc_hyper *hypers = ps_alloc(d.n_hypers * sizeof *hypers);
     for (size_t i = 0; i < d.n_hypers; i++)
-        hypers[i] = (psc_hyper){hyper[i].name, hyper[i].value};
+        hypers[i] = (psc_hyper){hyper[i].name, strategy_hyper_value(s->env, &hyper[i])};
     psc_variable *variables = wk_variables(s->env->model, s->env->has, s->state_momentum, &d.n_variables);
     d.variables = variables;
     d.hypers = hypers;

@@ -30,6 +30,7 @@ struct wk_parameter_server_state {
     const struct wk_env *env;
     const struct ps_rule *rule;        // that the ps tasks apply to what learns,
     double hyper[PS_RULE_MAX_HYPERS];  // and its hyperparameters, by PS_HYPER_*
+    bool is_outer;                     // the rule is local_steps' outer optimizer's, the job's is the workers' own
     uint64_t period;                   // batches of this worker in a round: 1, or of local_steps
     bool follows_mode;                 // trains each epoch as its shares say, in `update`: psctl set-mode
     uint32_t share_rounds;             // sync: that are asked for at once; 0: all
@@ -47,7 +48,11 @@ struct wk_parameter_server_state {
     psc_tensor *gradients;  // [n_trained] in the same order; of a state what the batch has
     psc_tensor *pushed;     // [n_trained] what a push sends: the gradients, or where they are added up (n_push > 1)
     psc_tensor *pulled;     // [n_trained] where a push's answer goes: the weights, or else the home's own
-    size_t *tensor;         // by the model's number of a variable: where it is in these arrays; one that is not: past n
+    // local_steps: how gradients travel, and [n_trained] what that has lost of them; NULL: a state, which travels as it
+    // is. 0 and NULL: all do.
+    psc_dtype encoding;
+    float **residual;
+    size_t *tensor;  // by the model's number of a variable: where it is in these arrays; one that is not: past n
     struct wk_bucket *bucket;
     size_t n_buckets;
     size_t *bucket_of;                 // [n_trained]
@@ -67,6 +72,7 @@ struct wk_parameter_server_state {
     uint64_t epochs_over;     // epochs that end at once, as nothing is left of them
     uint64_t ahead;           // the rule has been applied so many more times than there were steps (modulo 2^64)
     uint64_t loaded_version;  // with which it goes on
+    uint64_t outer_steps;     // is_outer: how often the rule had been applied by then
     psc_tensor **slots;       // [the rule's] [n_trained] as pulled or put last; NULL: they were not
     psc_client *reader;       // after a signal
 
@@ -111,12 +117,12 @@ enum ps_code wk_psd_barrier(struct wk_parameter_server_state *s, const char *nam
 // How often the ps tasks have applied the rule, as far as is known here.
 uint64_t wk_psd_iterations(const struct wk_parameter_server_state *s);
 
-// psd_checkpoint.c: the slots and the rate; nothing of this worker's is under way. load: what the replica and the
-// checkpoint have goes to the ps tasks (slots: with the slots), all have waited for it, and next gives the position's
-// examples.
+// psd_checkpoint.c: the slots, and the rate or how often the outer rule has been applied; nothing of this worker's is
+// under way. load: what the replica and the checkpoint have goes to the ps tasks, all have waited for it, and next
+// gives the position's examples. An outer rule that the checkpoint has nothing of begins anew.
 enum ps_code wk_psd_save(struct wk_parameter_server_state *s, struct wk_checkpoint *to, struct ps_error *e);
-enum ps_code wk_psd_load(struct wk_parameter_server_state *s, const struct wk_checkpoint *from, bool slots,
-                         uint64_t epoch, uint64_t first, uint64_t step, struct ps_error *e);
+enum ps_code wk_psd_load(struct wk_parameter_server_state *s, const struct wk_checkpoint *from, uint64_t epoch,
+                         uint64_t first, uint64_t step, struct ps_error *e);
 void wk_psd_free_slots(struct wk_parameter_server_state *s);
 
 // Of which homes are made:
@@ -126,11 +132,16 @@ void wk_home_add_tensors(struct wk_parameter_server_state *s);
 // there is none.
 enum ps_code wk_home_make_tensors(const struct wk_parameter_server_state *s, psc_tensor **tensors, struct ps_error *e);
 void wk_home_free_tensors(const struct wk_parameter_server_state *s, psc_tensor *tensors);
+// Gradients are pushed in fewer bytes from now on. RESOURCE_EXHAUSTED: no memory for what that loses of them.
+enum ps_code wk_home_encode(struct wk_parameter_server_state *s, psc_dtype encoding, struct ps_error *e);
 // What the buckets are called in the timeline.
 void wk_home_name_buckets(struct wk_parameter_server_state *s);
 // Starts a push, or a push and a pull, of a bucket in round s->round; settle_bucket waits for it.
 void wk_home_push(struct wk_parameter_server_state *s, struct wk_bucket *b, uint64_t examples, bool pulls);
 enum ps_code wk_home_settle_bucket(struct wk_parameter_server_state *s, struct wk_bucket *b, struct ps_error *e);
+// What steps change, whose version is the one with which a training goes on from a checkpoint. Nobody pushes before all
+// know it.
+enum ps_code wk_home_pull_loaded(struct wk_parameter_server_state *s, struct ps_error *e);
 // Those too that no step changes, when `round` is closed.
 enum ps_code wk_home_pull_all(struct wk_parameter_server_state *s, uint64_t round, struct ps_error *e);
 // For tests and demonstrations: a worker that is late at random.

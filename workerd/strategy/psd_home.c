@@ -88,6 +88,20 @@ void wk_home_add_tensors(struct wk_parameter_server_state *s)
             home_add_tensor(s, i);
 }
 
+enum ps_code wk_home_encode(struct wk_parameter_server_state *s, psc_dtype encoding, struct ps_error *e)
+{
+    s->residual = ps_alloc((s->n_trained + 1) * sizeof *s->residual);
+    s->encoding = encoding;
+    for (size_t i = 0; i < s->n_trained; i++) {
+        const psc_tensor *g = &s->gradients[i];
+        if (s->learns[i] && !(s->residual[i] = ps_try_alloc_array(g->count, sizeof(float))))
+            return ps_fail(e, PS_RESOURCE_EXHAUSTED,
+                           "no memory for what compression loses of '%s', which takes %" PRIu64 " bytes", g->name,
+                           g->count * sizeof(float));
+    }
+    return PS_OK;
+}
+
 static void home_cut_buckets(struct wk_parameter_server_state *s)
 {
     uint64_t total = 0, bytes = 0;
@@ -157,6 +171,9 @@ void wk_home_free(struct wk_parameter_server_state *s)
     free(s->bucket);
     free(s->bucket_of);
     wk_psd_free_slots(s);
+    for (size_t i = 0; s->residual && i < s->n_trained; i++)
+        free(s->residual[i]);
+    free(s->residual);
     free(s->tensor);
     free(s->momentum);
     free(s->learns);
@@ -228,10 +245,15 @@ static enum ps_code home_settle_buckets(struct wk_parameter_server_state *s, str
     return PS_OK;
 }
 
+// Of a gradient that counts for nothing nothing would be made up for: what was lost before is kept.
 void wk_home_push(struct wk_parameter_server_state *s, struct wk_bucket *b, uint64_t examples, bool pulls)
 {
-    const psc_push_options options = {
-        .round = s->round, .examples = examples, .refuse_nonfinite = s->env->job->refuse_nonfinite};
+    const bool encodes = s->encoding && examples;
+    const psc_push_options options = {.round = s->round,
+                                      .examples = examples,
+                                      .refuse_nonfinite = s->env->job->refuse_nonfinite,
+                                      .encoding = encodes ? s->encoding : 0,
+                                      .residual = encodes ? s->residual + b->first : NULL};
     b->pushes = true;
     b->pulls = pulls;
     s->under_way++;
@@ -534,17 +556,21 @@ static enum ps_code home_save(void *state, struct wk_checkpoint *to, struct ps_e
     return wk_psd_save(s, to, e);
 }
 
-// The version with which it goes on is the same for all: none trains before all know it.
-static enum ps_code home_load(void *state, const struct wk_checkpoint *from, uint64_t epoch, uint64_t first,
-                              uint64_t step, struct ps_error *e)
+enum ps_code wk_home_pull_loaded(struct wk_parameter_server_state *s, struct ps_error *e)
 {
-    struct wk_parameter_server_state *s = state;
-    if (wk_psd_load(s, from, true, epoch, first, step, e))
-        return e->code;
     home_pull_buckets(s);
     if (home_settle_buckets(s, e))
         return e->code;
     s->loaded_version = s->version;
+    return PS_OK;
+}
+
+static enum ps_code home_load(void *state, const struct wk_checkpoint *from, uint64_t epoch, uint64_t first,
+                              uint64_t step, struct ps_error *e)
+{
+    struct wk_parameter_server_state *s = state;
+    if (wk_psd_load(s, from, epoch, first, step, e) || wk_home_pull_loaded(s, e))
+        return e->code;
     home_set_rate(s, json_real_value(json_object_get(from->json, "learning_rate")));
     if (s->env->rank == 0 && s->env->job->schedule.kind == PS_SCHEDULE_NONE && home_tell_rate(s, e))
         return e->code;

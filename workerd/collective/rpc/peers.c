@@ -319,8 +319,8 @@ static void peers_on_watch_reply(void *arg, enum ps_code code, const char *text,
     struct watch *w = arg;
     struct session *s = peers_enter(w->peers, w->session);
     (void)reply;
-    // One that ends, or leaves the session, says so itself, or whoever it has lost is told why: this one, too, if it can
-    // be reached.
+    // One that ends, or leaves the session, says so itself, or who has lost one tells all: this one, too, if it can be
+    // reached.
     const bool leaves = code == PS_OK || code == PS_ABORTED || code == PS_FAILED_PRECONDITION || code == PS_CANCELLED;
     if (s && (code == PS_ABORTED || code == PS_FAILED_PRECONDITION))
         atomic_store(&s->f.left, ps_now());
