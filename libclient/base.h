@@ -82,6 +82,7 @@ struct psc_client {
     uint32_t workers, min_workers;
     uint32_t staleness, share_rounds, join_within_ms;
     bool follows_mode;
+    uint64_t share_batch;
     uint64_t skip_epoch, skip;  // psc_skip_examples
     psc_on_existing on_existing;
     bool unary;

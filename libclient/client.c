@@ -31,10 +31,10 @@ static enum ps_code options_check(const psc_options *o, struct ps_error *e)
                        o->rank, o->workers);
     if (o->rank >= 0 && o->update != PSC_ASYNC && o->update != PSC_SYNC && o->update != PSC_SSP)
         return ps_fail(e, PS_INVALID_ARGUMENT, "options: update is %d; expected async, ssp or sync", (int)o->update);
-    if (o->share_rounds && o->update != PSC_SYNC)
+    if (o->share_rounds && o->update != PSC_SYNC && !o->follows_mode)
         return ps_fail(e, PS_INVALID_ARGUMENT, "options: share_rounds is %u, which is for sync alone", o->share_rounds);
-    if (o->follows_mode && o->update == PSC_SYNC)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "options: follows_mode is for async and ssp alone");
+    if (o->share_batch && !o->follows_mode)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "options: share_batch is for a program with follows_mode");
     if (o->staleness && o->update != PSC_SSP)
         return ps_fail(e, PS_INVALID_ARGUMENT, "options: staleness is %u, which is for ssp alone", o->staleness);
     if (o->min_workers > o->workers)
@@ -79,6 +79,7 @@ static void client_init_options(struct psc_client *c, const psc_options *options
     c->staleness = options->staleness;
     c->share_rounds = options->share_rounds;
     c->follows_mode = options->follows_mode;
+    c->share_batch = options->share_batch;
     c->join_within_ms = (uint32_t)options->join_within_ms;
     c->on_existing = options->on_existing;
     c->unary = options->transport == PSC_UNARY;

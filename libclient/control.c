@@ -16,6 +16,7 @@ struct control_call {
     const struct kind *kind;
     psc_share *share;           // lease, of
     uint64_t examples, want;    // so many in the epoch and at once
+    uint64_t batch;             // and in a batch of a sync share
     uint64_t *clock, *slowest;  // clock
     psc__done_fn done;
     void *arg;
@@ -147,26 +148,30 @@ static uint64_t lease_generation(const ProtobufCMessage *m)
     return ((const Paramserver__V1__LeaseReply *)m)->generation;
 }
 
+// A psd that says nothing of it has one mode alone, as has a job whose workers do not follow another.
+static psc_update lease_update(const struct control_call *v, const Paramserver__V1__LeaseReply *r)
+{
+    switch (v->client->follows_mode ? r->update : PARAMSERVER__V1__UPDATE__UPDATE_NONE) {
+    case PARAMSERVER__V1__UPDATE__ASYNC:
+        return PSC_ASYNC;
+    case PARAMSERVER__V1__UPDATE__SYNC:
+        return PSC_SYNC;
+    case PARAMSERVER__V1__UPDATE__SSP:
+        return PSC_SSP;
+    default:
+        return v->client->update;
+    }
+}
+
 // Would a trainer that takes it stay within the epoch? Batches of a sync share may be empty, past its end.
 static bool lease_fits(const struct control_call *v, const Paramserver__V1__LeaseReply *r)
 {
     if (r->count == 0)
         return true;
-    if (r->count > v->want)
-        return false;
-    if (v->client->update != PSC_SYNC)
-        return r->first < v->examples && r->count <= v->examples - r->first;
-    return r->first <= r->end && r->end <= v->examples && r->stride && r->steps &&
+    if (lease_update(v, r) != PSC_SYNC)
+        return r->count <= v->want && r->first < v->examples && r->count <= v->examples - r->first;
+    return r->count <= v->batch && r->first <= r->end && r->end <= v->examples && r->stride && r->steps &&
            r->steps - 1 <= (UINT64_MAX - r->first) / r->stride;
-}
-
-// A psd that says nothing of it has one mode alone.
-static psc_update lease_update(const struct control_call *v, const Paramserver__V1__LeaseReply *r)
-{
-    const bool says_ssp = r->update == PARAMSERVER__V1__UPDATE__SSP;
-    if (v->client->update == PSC_SYNC || (!says_ssp && r->update != PARAMSERVER__V1__UPDATE__ASYNC))
-        return v->client->update;
-    return says_ssp ? PSC_SSP : PSC_ASYNC;
 }
 
 static void lease_take(const struct control_call *v, const ProtobufCMessage *m, struct ps_error *e)
@@ -193,6 +198,7 @@ static void lease_begin(const struct control_call *v, Paramserver__V1__LeaseRequ
 {
     request->examples = v->examples;
     request->want = v->want;
+    request->batch = v->client->share_batch;
     request->begin = request->epoch == v->client->skip_epoch ? v->client->skip : 0;
     control_begin(v, &request->base, PSC__NO_LIMIT);
 }
@@ -208,7 +214,8 @@ void psc_skip_examples(psc_client *c, uint64_t epoch, uint64_t examples)
 void psc__lease(struct psc_client *c, uint64_t epoch, uint64_t examples, uint64_t want, uint64_t round,
                 psc_share *share, psc__done_fn done, void *arg)
 {
-    const struct control_call v = {c, &lease, share, examples, want, .done = done, .arg = arg};
+    const uint64_t batch = c->share_batch ? c->share_batch : want;
+    const struct control_call v = {c, &lease, share, examples, want, batch, .done = done, .arg = arg};
     Paramserver__V1__LeaseRequest request = PARAMSERVER__V1__LEASE_REQUEST__INIT;
     request.epoch = epoch;
     request.round = round;
@@ -219,7 +226,7 @@ void psc__lease(struct psc_client *c, uint64_t epoch, uint64_t examples, uint64_
 void psc__lease_ahead(struct psc_client *c, uint64_t epoch, uint64_t examples, uint64_t want, psc_share *share,
                       psc__done_fn done, void *arg)
 {
-    const struct control_call v = {c, &lease, share, examples, want, .done = done, .arg = arg};
+    const struct control_call v = {c, &lease, share, examples, want, want, .done = done, .arg = arg};
     Paramserver__V1__LeaseRequest request = PARAMSERVER__V1__LEASE_REQUEST__INIT;
     request.epoch = epoch;
     request.ahead = true;

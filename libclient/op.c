@@ -610,7 +610,7 @@ static enum ps_code op_prepare(struct psc_op *op, const struct psc__op_spec *spe
         return ps_fail(e, PS_FAILED_PRECONDITION, "%s: no variables are known: psc_declare or psc_attach comes first",
                        method);
     op->layout = c->layout;
-    if (spec->atomic && c->update == PSC_SYNC)
+    if (spec->atomic && psc__op_in_rounds(op))
         return ps_fail(e, PS_INVALID_ARGUMENT, "%s: atomic is not for a sync job: a round takes effect at once anyway",
                        method);
     if (spec->atomic && op->method == PARAMSERVER__V1__METHOD__PUSH_PULL)

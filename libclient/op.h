@@ -167,6 +167,12 @@ struct psc_op {
     atomic_bool done;     // its end has been told
 };
 
+// Is a push of it to a round? Who follows the job's mode names one; else the job says so.
+static inline bool psc__op_in_rounds(const struct psc_op *op)
+{
+    return op->client->follows_mode ? op->round != 0 : op->client->update == PSC_SYNC;
+}
+
 enum { PSC__ANSWER_FEW = 8 };
 
 // One reply, decoded: an UpdateReply, a ReadReply or both at once. Names point into the reply, or into `copy`.

@@ -54,7 +54,7 @@ static enum ps_code cut_check_part(const struct psc_op *op, const psc_tensor *t,
                                    struct ps_error *e)
 {
     bool whole = !t->part || (t->first == 0 && t->count == v->count);
-    bool in_rounds = op->client->update == PSC_SYNC && (v->is.trainable || v->is.rule);
+    bool in_rounds = psc__op_in_rounds(op) && (v->is.trainable || v->is.rule);
     if (!t->part && t->count != v->count)
         return ps_fail(e, PS_INVALID_ARGUMENT,
                        "variable '%s' has %" PRIu64 " elements, the tensor has %" PRIu64 "; expected the whole of it",

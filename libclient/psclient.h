@@ -125,9 +125,10 @@ typedef struct psc_options {
     // PSC_SYNC: rounds of which a share of psc_lease is at most; the same for all workers. Who joins a running job gets
     // a share with the next ones. 0: of all that is left of the epoch.
     uint32_t share_rounds;
-    // This program trains each share of psc_lease in the mode that the share names (async or ssp), so that psctl
-    // set-mode may change it between two epochs; the same for all workers.
+    // This program trains each share of psc_lease in the mode that the share names, so that psctl set-mode may change
+    // it between two epochs; the same for all workers. Such a program pushes to a round where it names one.
     bool follows_mode;
+    uint64_t share_batch;  // follows_mode: the batch of a sync share, where it is less than psc_lease's `want`; 0: want
     // For a signal handler: not long (200 ms) after this has become other than 0, everything that waits ends with
     // CANCELLED, psc_connect too, and nothing more is begun but psc_close. May be NULL.
     const volatile sig_atomic_t *stop;

@@ -24,11 +24,13 @@ libpsdjob_la_SOURCES = \
 	psd/job/table.c psd/job/table.h
 libpsdsync_la_SOURCES = \
 	psd/sync/component.c \
+	psd/sync/switch.c \
 	psd/sync/norm.c psd/sync/norm.h \
 	psd/sync/round.c psd/sync/round.h \
 	psd/sync/sync.c psd/sync/sync.h
 libpsdcontrol_la_SOURCES = \
-	psd/control/collective.c psd/control/lease.c psd/control/member.c psd/control/mode.c psd/control/ssp.c psd/control/view.c \
+	psd/control/collective.c psd/control/lease.c psd/control/member.c psd/control/mode.c psd/control/rounds.c psd/control/ssp.c \
+	psd/control/view.c \
 	psd/control/control.c psd/control/state.c psd/control/state.h psd/control/waiting.c \
 	psd/control/agree.c psd/control/agree.h psd/control/propose.c psd/control/hyper.c \
 	psd/control/watch.c

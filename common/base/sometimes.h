@@ -27,6 +27,8 @@
     X(ROUND_SHRUNK, "a round closed because a worker it waited for had gone")       \
     X(LEASE_RETURNED, "a dead worker's range went back")                            \
     X(MODE_CHANGED, "a job's next epoch began in another mode")                     \
+    X(ROUNDS_BEGUN, "a job came into its rounds between two epochs")                \
+    X(ROUNDS_ENDED, "a job left its rounds between two epochs")                     \
     X(PREPARED_LATE, "a change was prepared for a round that a task had closed")    \
     X(HELD, "a round was complete and waited for a change to be decided")           \
     X(BARRIER_AGAIN, "a barrier that had been passed was entered again by a retry") \

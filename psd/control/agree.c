@@ -66,9 +66,10 @@ static void agree_decided_rounds(struct psd_job *job, uint64_t *greatest, uint64
     *greatest = 0;
     *least = UINT64_MAX;
     for (uint32_t i = 0; i < job->n_partitions; i++) {
-        if (!job->partitions[i].round)
+        struct psd_round *round = job->partitions[i].round;
+        if (!round)
             continue;
-        uint64_t decided = psd_round_decided(job->partitions[i].round);
+        uint64_t decided = psd_round_decided(round);
         *greatest = decided > *greatest ? decided : *greatest;
         *least = decided < *least ? decided : *least;
     }
@@ -81,62 +82,76 @@ uint64_t psd_agree_decided_round(struct psd_job *job)
     return greatest;
 }
 
+// Job locked. What is prepared is no more: it has been taken, or is forgotten.
+static void agree_unprepare(struct psd_job *job, bool taken)
+{
+    struct psd_agree *a = job->agree;
+    const struct psd_agree_kind *kind = psd_agree_kind_of(job, a->prepared.kind);
+    a->prepared.number = 0;
+    atomic_store(&job->held, 0);
+    if (!taken && kind->forget)
+        kind->forget(job, &a->prepared);
+}
+
 // Job locked. What was prepared up to this number is decided now.
-static void agree_decide(struct psd_job *job, uint64_t number)
+static void agree_decide(struct psd_job *job, uint64_t number, bool taken)
 {
     struct psd_agree *a = job->agree;
     if (number > a->decided)
         a->decided = number;
-    if (a->prepared.number && a->prepared.number <= a->decided) {
-        a->prepared.number = 0;
-        atomic_store(&job->held, 0);
-    }
+    if (a->prepared.number && a->prepared.number <= a->decided)
+        agree_unprepare(job, taken && a->prepared.number == number);
 }
 
 // The round is held first and looked at then: what closes it has its lock, and sees the one or is seen by the other.
 static struct psd_agree_verdict agree_prepare(struct psd_job *job, const struct psd_proposal *p)
 {
     struct psd_agree *a = job->agree;
+    const struct psd_agree_kind *kind = psd_agree_kind_of(job, p->kind);
     struct psd_agree_verdict v = {.code = PS_OK};
     uint64_t least;
     pthread_mutex_lock(&job->lock);
     bool fresh = p->number > a->decided && p->number > a->prepared.number;
     if (fresh) {
-        agree_decide(job, a->prepared.number);  // of an earlier one nothing will be heard any more
+        agree_decide(job, a->prepared.number, false);  // of an earlier one nothing will be heard any more
         a->prepared = *p;
         a->since = psd_host_now(job->host);
         a->inquired = 0;
         a->logged = false;
-        atomic_store(&job->held, p->round);
+        atomic_store(&job->held, kind->between_rounds ? 0 : p->round);
     }
+    if (kind->between_rounds && a->prepared.number == p->number)
+        v.code = kind->reserve(job, p, 0, &v.missing);
     pthread_mutex_unlock(&job->lock);
     agree_decided_rounds(job, &v.greatest, &least);
-    bool room = psd_agree_kind_of(job, p->kind)->reserve(job, least);
+    const bool late = !kind->between_rounds && v.greatest >= p->round;
+    if (!kind->between_rounds)
+        v.code = kind->reserve(job, p, least, &v.missing);
     pthread_mutex_lock(&job->lock);
-    v.prepared = a->prepared.number == p->number && v.greatest < p->round && room;
+    v.prepared = a->prepared.number == p->number && !late && v.code == PS_OK;
     pthread_mutex_unlock(&job->lock);
-    if (v.greatest >= p->round)
+    if (late)
         ps_sometimes(PS_SOMETIMES_PREPARED_LATE);
-    if (!room)
-        v.code = PS_RESOURCE_EXHAUSTED;
     return v;
 }
 
-static struct psd_agree_verdict agree_commit(struct psd_job *job, const struct psd_proposal *p)
+static struct psd_agree_verdict agree_commit(struct psd_job *job, const struct psd_proposal *p, struct psd_call **ready)
 {
     struct psd_agree *a = job->agree;
     struct psd_agree_verdict v = {.code = PS_OK, .prepared = true};
     const struct psd_agree_kind *kind = psd_agree_kind_of(job, p->kind);
     pthread_mutex_lock(&job->lock);
+    const bool two_phases = kind->between_rounds || psd_job_is_sync(job);
     bool prepared = a->prepared.number == p->number, fresh = p->number > a->decided;
-    if (fresh && psd_job_is_sync(job) && !prepared)
+    if (fresh && two_phases && !prepared)
         v.code = PS_FAILED_PRECONDITION;
-    else if (fresh && !psd_job_is_sync(job) && !kind->reserve(job, 0))
-        v.code = PS_RESOURCE_EXHAUSTED;
-    else if (fresh)
-        kind->take(job, prepared ? &a->prepared : p);
-    if (fresh && v.code == PS_OK)
-        agree_decide(job, p->number);
+    else if (fresh && !two_phases)
+        v.code = kind->reserve(job, p, 0, &v.missing);
+    if (fresh && v.code == PS_OK) {
+        a->prepared.round = prepared ? p->round : a->prepared.round;
+        kind->take(job, prepared ? &a->prepared : p, ready);
+        agree_decide(job, p->number, true);
+    }
     pthread_mutex_unlock(&job->lock);
     return v;
 }
@@ -149,12 +164,13 @@ struct psd_agree_verdict psd_agree_take(struct psd_job *job, psd_agree_phase pha
     if (phase == PSD_AGREE_PREPARE)
         v = agree_prepare(job, p);
     else if (phase == PSD_AGREE_COMMIT)
-        v = agree_commit(job, p);
+        v = agree_commit(job, p, ready);
     else
         agree_decided_rounds(job, &v.greatest, &least);
-    if (phase == PSD_AGREE_FORGET || (phase == PSD_AGREE_PREPARE && !v.prepared)) {
+    const bool refused = phase == PSD_AGREE_PREPARE && !v.prepared && !psd_agree_kind_of(job, p->kind)->between_rounds;
+    if (phase == PSD_AGREE_FORGET || refused) {
         pthread_mutex_lock(&job->lock);
-        agree_decide(job, p->number);
+        agree_decide(job, p->number, false);
         pthread_mutex_unlock(&job->lock);
     }
     if (!psd_round_is_held(job, UINT64_MAX))
@@ -171,7 +187,7 @@ struct agree_inquiry {
 };
 
 // What the control task has answered: NONE where it has not.
-static psd_agree_phase inquiry_read(enum ps_code code, const struct ps_slices *reply, uint64_t *newest)
+static psd_agree_phase inquiry_read(enum ps_code code, const struct ps_slices *reply, uint64_t *round, uint64_t *newest)
 {
     psd_agree_phase phase = PSD_AGREE_NONE;
     struct ps_slices nothing = PS_SLICES_EMPTY;
@@ -179,6 +195,7 @@ static psd_agree_phase inquiry_read(enum ps_code code, const struct ps_slices *r
     if (code == PS_OK && ps_msg_unpack(&paramserver__v1__agree_reply__descriptor, reply, &m, &nothing, NULL) == PS_OK) {
         phase = ((Paramserver__V1__AgreeReply *)m)->decision;
         *newest = ((Paramserver__V1__AgreeReply *)m)->newest;
+        *round = ((Paramserver__V1__AgreeReply *)m)->round;
     }
     ps_slices_clear(&nothing);
     ps_msg_free(m);
@@ -191,9 +208,8 @@ static void agree_forget_unknown(struct psd_job *job, uint64_t number, uint64_t 
 {
     pthread_mutex_lock(&job->lock);
     if (job->agree->prepared.number == number) {
-        job->agree->prepared.number = 0;
-        atomic_store(&job->held, 0);
-        agree_decide(job, number < newest ? number : newest);
+        agree_unprepare(job, false);
+        agree_decide(job, number < newest ? number : newest, false);
     }
     pthread_mutex_unlock(&job->lock);
 }
@@ -202,15 +218,16 @@ static void inquiry_on_reply(void *arg, enum ps_code code, const struct ps_slice
 {
     struct agree_inquiry *q = arg;
     struct psd_call *ready = NULL;
-    uint64_t newest = 0;
-    psd_agree_phase decision = inquiry_read(code, reply, &newest);
+    uint64_t round = 0, newest = 0;
+    psd_agree_phase decision = inquiry_read(code, reply, &round, &newest);
     if (decision == PSD_AGREE_COMMIT) {
         struct psd_proposal p = {.number = q->number};
         pthread_mutex_lock(&q->job->lock);
         if (q->job->agree->prepared.number == q->number)
             p = q->job->agree->prepared;
         pthread_mutex_unlock(&q->job->lock);
-        if (p.round)
+        p.round = round;
+        if (p.kind)
             psd_agree_take(q->job, PSD_AGREE_COMMIT, &p, &ready);
     } else if (decision == PSD_AGREE_FORGET) {
         agree_forget_unknown(q->job, q->number, newest);
@@ -277,7 +294,8 @@ static bool agree_bytes(const struct psd_job *job, uint32_t task, size_t *bytes)
 
 static enum ps_code agree_create(struct psd_job *job, uint32_t task, struct ps_error *e)
 {
-    static const struct psd_agree_kind *const kinds[] = {[PARAMSERVER__V1__AGREE_KIND__HYPER] = &psd_agree_hyper};
+    static const struct psd_agree_kind *const kinds[] = {[PARAMSERVER__V1__AGREE_KIND__HYPER] = &psd_agree_hyper,
+                                                         [PARAMSERVER__V1__AGREE_KIND__ROUNDS] = &psd_agree_rounds};
     struct psd_agree *a = ps_try_alloc(sizeof *a);
     if (!a)
         return ps_no_memory(e, "a job's agreement");

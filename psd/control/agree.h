@@ -4,7 +4,8 @@
 // which says what to do with its value, and the value's bytes.
 //
 // async, ssp: COMMIT is sent to every task, where the change takes effect as it comes. sync: all blocks of all tasks
-// change in the same round, in two phases:
+// change in the same round, in two phases. What takes effect between two rounds, whatever the mode (psd_agree_rounds),
+// goes through the same two, and holds no round; a task that says UNAVAILABLE is asked again:
 //
 //            all have prepared                 all have it
 //   PREPARE ------------------------> COMMIT -------------> the proposer is answered
@@ -22,8 +23,8 @@
 // that inquires hears FORGET for what the control task does not know: so a PREPARE that nobody commits holds rounds for
 // seconds.
 //
-// Receives from: service (SetHyper, and whatever asks next), peers. Hands to: the kinds, the rounds, the other tasks.
-// Threads: any; guarded by the job's lock, but for job->held, which is atomic.
+// Receives from: service (SetHyper, SetMode), control (at the end of an epoch), peers. Hands to: the kinds, the rounds,
+// the other tasks. Threads: any; guarded by the job's lock, but for job->held, which is atomic.
 #ifndef PSD_CONTROL_AGREE_H
 #define PSD_CONTROL_AGREE_H
 
@@ -45,14 +46,21 @@ struct psd_proposal {
     uint8_t value[PSD_AGREE_VALUE_MAX];
 };
 
-// What a kind of change does on one task. The job's lock is held in `take`; in the others it may be.
+// What a kind of change does on one task. The job's lock is held in `take`, `forget` and `done`, and where the kind is
+// between rounds in `reserve`; otherwise it may be.
 struct psd_agree_kind {
-    const char *name;  // of what asks for it: "set hyper"
+    const char *name;      // of what asks for it: "set hyper"
+    const char *room_for;  // what bytes that lack would be for
+    bool between_rounds;   // else it takes effect in one. A task that refuses says so until it hears FORGET
     enum ps_code (*check)(const struct psd_job *job, const struct psd_proposal *p, struct ps_error *e);
     // Makes room for one more, so that take cannot fail. No partition here needs what held before round `least`
-    // (UINT64_MAX: there are no rounds). False: there is no room.
-    bool (*reserve)(struct psd_job *job, uint64_t least);
-    void (*take)(struct psd_job *job, const struct psd_proposal *p);  // p is decided
+    // (UINT64_MAX: there are no rounds). RESOURCE_EXHAUSTED: there is no room; *missing: the bytes that lack, 0: it is
+    // not bytes that lack. UNAVAILABLE: not yet.
+    enum ps_code (*reserve)(struct psd_job *job, const struct psd_proposal *p, uint64_t least, uint64_t *missing);
+    void (*take)(struct psd_job *job, const struct psd_proposal *p, struct psd_call **ready);  // p is decided
+    void (*forget)(struct psd_job *job, const struct psd_proposal *p);  // what reserve has done; may be NULL
+    // At the control task: all tasks have it. May be NULL.
+    void (*done)(struct psd_job *job, const struct psd_proposal *p, struct psd_call **ready);
     // "learning_rate becomes 0.1"
     void (*describe)(const struct psd_job *job, const struct psd_proposal *p, char *text, size_t size);
 };
@@ -63,7 +71,7 @@ struct psd_agree_kinds {
 };
 
 // Where one task stands in the phase.
-enum psd_agree_answer { PSD_TO_ASK, PSD_ASKED, PSD_ANSWERED };
+enum psd_agree_answer { PSD_TO_ASK, PSD_ASK_LATER, PSD_ASKED, PSD_ANSWERED };  // later: at the next tick
 
 // The control task's own part: the proposal that it makes.
 struct psd_agree_lead {
@@ -99,7 +107,9 @@ extern const struct psd_component psd_agree_component;  // agree.c
 
 // What a task has to say.
 struct psd_agree_verdict {
-    enum ps_code code;  // PS_OK; RESOURCE_EXHAUSTED, FAILED_PRECONDITION: it is not prepared here
+    // PS_OK; RESOURCE_EXHAUSTED, FAILED_PRECONDITION: it is not prepared here; UNAVAILABLE: not yet.
+    enum ps_code code;
+    uint64_t missing;  // bytes
     bool prepared;
     uint64_t greatest;  // round that is decided here
 };
@@ -128,9 +138,30 @@ void psd_agree_go_on(struct psd_job *job, struct psd_call **ready);
 // Unlocked. Time passes for the proposal that is being made.
 void psd_agree_press_on(struct psd_job *job, uint64_t now, struct psd_call **ready);
 void psd_agree_walk(struct psd_job *job, const struct psd_look *look);  // over the calls that wait for an outcome
-// Locked. What was decided of a proposal: PREPARE: nothing yet. *newest: the greatest number that there has been.
-psd_agree_phase psd_agree_decision(const struct psd_job *job, uint64_t number, uint64_t *newest);
+// Locked. What was decided of a proposal: PREPARE: nothing yet; COMMIT: of that round. *newest: the greatest number
+// that there has been.
+psd_agree_phase psd_agree_decision(const struct psd_job *job, uint64_t number, uint64_t *round, uint64_t *newest);
 
-extern const struct psd_agree_kind psd_agree_hyper;  // hyper.c
+// Does a change wait for tasks to hear of it?
+static inline bool psd_agree_is_busy(const struct psd_job *job)
+{
+    return job->agree->lead.phase != PSD_AGREE_NONE;
+}
+
+extern const struct psd_agree_kind psd_agree_hyper;   // hyper.c
+extern const struct psd_agree_kind psd_agree_rounds;  // rounds.c
+
+// ---- rounds.c: a job comes into its rounds, or leaves them --------------------------------------------------------
+
+enum psd_rounds_change {
+    PSD_ROUNDS_KEEP = 1,  // room for them
+    PSD_ROUNDS_BEGIN,     // with the proposal's round
+    PSD_ROUNDS_END,       // the proposal's is the first that there is not; with COMMIT, it may be a later one
+    PSD_ROUNDS_GIVE_UP,   // the room
+};
+struct psd_mode;
+void psd_rounds_propose(struct psd_proposal *p, enum psd_rounds_change change, const struct psd_mode *mode);
+// False: it is none.
+bool psd_rounds_read(const struct psd_proposal *p, enum psd_rounds_change *change, struct psd_mode *mode);
 
 #endif

@@ -63,6 +63,7 @@ struct psd_control *psd_control_new(const struct psd_host *host, struct psd_cont
     c->staleness = r->staleness;
     c->follows_mode = r->follows_mode;
     c->mode = c->next = (struct psd_mode){r->update, r->staleness};
+    c->rounds.kept = psd_control_is_sync(c);
     c->opened = psd_host_now(host);
     c->slept = atomic_load(&host->slept);
     c->join_within = (r->join_within_ms ? r->join_within_ms : PSD_JOIN_WITHIN_MS) * PS_MS;
@@ -132,7 +133,7 @@ void psd_control_open(struct psd_job *job, struct psd_control *c, Paramserver__V
 // without some of them.
 static bool control_include_all(struct psd_control *c, const struct ps_queue *who)
 {
-    if (c->update != PARAMSERVER__V1__UPDATE__SYNC)
+    if (!psd_control_is_sync(c))
         return true;
     if (!psd_view_is_known(c))
         return false;  // who is excluded, gone or new: that decides their rounds
@@ -165,10 +166,25 @@ static void control_part(struct psd_job *job, struct psd_call **ready)
         psd_collective_complete(job, ready);
 }
 
+// All live workers wait for what they train next.
+static void control_hand_out(struct psd_job *job, struct psd_call **ready)
+{
+    struct psd_control *c = job->control;
+    if (!control_include_all(c, &c->in_lease))
+        return;
+    if (c->data.over && psd_mode_switches(c))
+        psd_mode_switch(job, ready);
+    else if (psd_control_is_sync(c))
+        psd_lease_assign(job, ready);
+    else
+        psd_lease_wake_all(c, ready);  // they take ranges
+}
+
 void psd_control_advance(struct psd_job *job, struct psd_call **ready)
 {
     struct psd_control *c = job->control;
     const struct psd_tally *t = &c->tally;
+    psd_mode_tidy(job);
     psd_clock_advance(c, ready);
     if (c->declared)
         psd_ready_all(ready, &job->waiting);  // Describe(wait)
@@ -177,9 +193,8 @@ void psd_control_advance(struct psd_job *job, struct psd_call **ready)
     if (t->in_collective && t->in_collective == t->awaited) {
         if (control_include_all(c, &c->in_collective))
             psd_collective_complete(job, ready);
-    } else if (t->in_lease == t->live && c->update == PARAMSERVER__V1__UPDATE__SYNC) {
-        if (control_include_all(c, &c->in_lease))
-            psd_lease_assign(job, ready);
+    } else if (t->in_lease == t->live && (psd_control_is_sync(c) || c->data.over)) {
+        control_hand_out(job, ready);
     } else if (t->in_collective && t->in_collective + t->in_lease == t->live) {
         control_part(job, ready);
     }
@@ -321,12 +336,23 @@ static bool broadcast_any_due(struct psd_job *job)
     return due;
 }
 
+// Job unlocked. Has a change of the rounds been proposed, and nobody been asked yet?
+static bool control_asks_tasks(struct psd_job *job)
+{
+    pthread_mutex_lock(&job->lock);
+    bool asks = job->control && job->control->rounds.asked && psd_agree_is_busy(job);
+    pthread_mutex_unlock(&job->lock);
+    return asks;
+}
+
 void psd_control_broadcast(struct psd_job *job, uint64_t now, struct psd_call **ready)
 {
     if (job->host->task != 0)
         return;
     if (psd_job_has_failed(job))
         psd_job_collect(job, ready);
+    if (control_asks_tasks(job))
+        psd_agree_go_on(job, ready);
     if (!broadcast_any_due(job))
         return;
     broadcast_to_self(job, ready);
@@ -339,7 +365,7 @@ void psd_control_broadcast(struct psd_job *job, uint64_t now, struct psd_call **
 // A worker that has waited here for a while is excluded from rounds, where others still train.
 static void control_exclude_idle(struct psd_control *c, uint64_t now)
 {
-    if (c->update != PARAMSERVER__V1__UPDATE__SYNC || !c->declared || !c->tally.busy)
+    if (!psd_control_is_sync(c) || !c->declared || !c->tally.busy)
         return;
     while (c->idle.n) {
         struct psd_member *m = &c->members[c->idle.first];
@@ -369,7 +395,7 @@ static uint64_t control_due(const struct psd_job *job, uint64_t now)
         due = control_earlier(due, c->members[c->silent.first].last_seen + job->host->dead_after_ms * PS_MS + c->slept);
     if (t->expected)
         due = control_earlier(due, c->opened + c->join_within);
-    if (c->update == PARAMSERVER__V1__UPDATE__SYNC && c->declared && c->idle.n)
+    if (psd_control_is_sync(c) && c->declared && c->idle.n)
         due = control_earlier(due, c->members[c->idle.first].waits_since + PSD_EXCLUDE_AFTER_MS * PS_MS);
     return due;
 }

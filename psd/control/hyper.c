@@ -33,9 +33,16 @@ static enum ps_code hyper_check(const struct psd_job *job, const struct psd_prop
     return ps_rule_set(job->rule, scratch, job->rule->hyper[change.hyper].name, change.value, e);
 }
 
-static void hyper_take(struct psd_job *job, const struct psd_proposal *p)
+static enum ps_code hyper_reserve(struct psd_job *job, const struct psd_proposal *p, uint64_t least, uint64_t *missing)
+{
+    (void)p, (void)missing;
+    return psd_hyper_reserve(job, least) ? PS_OK : PS_RESOURCE_EXHAUSTED;
+}
+
+static void hyper_take(struct psd_job *job, const struct psd_proposal *p, struct psd_call **ready)
 {
     struct psd_change change;
+    (void)ready;
     if (hyper_read(job, p, &change))
         psd_hyper_change(job, &change);
 }
@@ -49,4 +56,8 @@ static void hyper_describe(const struct psd_job *job, const struct psd_proposal 
         snprintf(text, size, "a hyperparameter changes");
 }
 
-const struct psd_agree_kind psd_agree_hyper = {"set hyper", hyper_check, psd_hyper_reserve, hyper_take, hyper_describe};
+const struct psd_agree_kind psd_agree_hyper = {.name = "set hyper",
+                                               .check = hyper_check,
+                                               .reserve = hyper_reserve,
+                                               .take = hyper_take,
+                                               .describe = hyper_describe};

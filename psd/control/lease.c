@@ -58,7 +58,7 @@ static void lease_wake_one(struct psd_control *c, struct psd_call **ready)
     psd_clock_level(c, m);
 }
 
-static void lease_wake_all(struct psd_control *c, struct psd_call **ready)
+void psd_lease_wake_all(struct psd_control *c, struct psd_call **ready)
 {
     while (c->in_lease.n)
         lease_wake_one(c, ready);
@@ -66,7 +66,7 @@ static void lease_wake_all(struct psd_control *c, struct psd_call **ready)
 
 bool psd_lease_offer(struct psd_control *c, struct psd_call **ready)
 {
-    bool offers = c->update != PARAMSERVER__V1__UPDATE__SYNC && c->data.n_left && !c->data.over && c->in_lease.n;
+    bool offers = !psd_control_is_sync(c) && c->data.n_left && !c->data.over && c->in_lease.n;
     if (offers)
         lease_wake_one(c, ready);
     return offers;
@@ -76,7 +76,7 @@ void psd_lease_end_epoch(struct psd_control *c, struct psd_call **ready)
 {
     c->data.over = true;
     psd_clock_align(c);
-    lease_wake_all(c, ready);
+    psd_lease_wake_all(c, ready);
 }
 
 static void lease_forget(struct psd_member *m)
@@ -134,6 +134,17 @@ static void lease_take_ahead(struct psd_control *c, struct psd_member *m, const 
     m->lease = *given;
     m->lease_sequence = r->caller->sequence;
     c->begun = true;
+}
+
+void psd_lease_change_mode(struct psd_control *c, uint64_t closed)
+{
+    struct psd_epoch *d = &c->data;
+    for (uint32_t i = 0; i < c->workers; i++)
+        lease_forget(&c->members[i]);
+    d->sharers = 0;
+    d->n_left = d->n_unfinished = 0;
+    memset(c->open, 0, c->tasks * sizeof *c->open);
+    d->round = closed > d->round ? closed : d->round;
 }
 
 // *given: count 0 with PS_OK: the epoch is done.
@@ -272,10 +283,12 @@ static void lease_hand_out(struct psd_control *c, struct psd_call **ready)
         i++;
         m->lease_sequence = m->asks_sequence;
     }
-    lease_wake_all(c, ready);
+    psd_lease_wake_all(c, ready);
 }
 
-void psd_lease_assign(struct psd_job *job, struct psd_call **ready)
+// All who live have trained what they had, and it is known how much those had who are gone. Returns the epoch that is
+// asked for.
+static uint64_t lease_collect(struct psd_job *job)
 {
     struct psd_control *c = job->control;
     struct psd_epoch *d = &c->data;
@@ -290,6 +303,24 @@ void psd_lease_assign(struct psd_job *job, struct psd_call **ready)
         asked = m->asks_epoch > asked ? m->asks_epoch : asked;
     }
     lease_close_unfinished(job);
+    return asked;
+}
+
+bool psd_lease_mend(struct psd_job *job, struct psd_call **ready)
+{
+    lease_collect(job);
+    lease_find_round(job->control);
+    if (!lease_count_split_rounds(job->control))
+        return false;
+    lease_hand_out(job->control, ready);
+    return true;
+}
+
+void psd_lease_assign(struct psd_job *job, struct psd_call **ready)
+{
+    struct psd_control *c = job->control;
+    struct psd_epoch *d = &c->data;
+    const uint64_t asked = lease_collect(job);
     if (d->n_left == 0 && !d->over && d->done) {
         psd_lease_end_epoch(c, ready);
         return;
@@ -322,12 +353,13 @@ uint64_t psd_lease_done(const struct psd_control *c, uint64_t closed)
 static int lease_take_sync(struct psd_control *c, struct psd_member *m, const lease_t *r, struct ps_error *e)
 {
     struct psd_epoch *d = &c->data;
-    if (d->batch && r->want != d->batch)
+    const uint64_t batch = r->batch ? r->batch : r->want;
+    if (d->batch && batch != d->batch)
         return ps_fail(e, PS_FAILED_PRECONDITION,
-                       "lease: the others train batches of %" PRIu64 ", this worker of %" PRIu64, d->batch, r->want);
+                       "lease: the others train batches of %" PRIu64 ", this worker of %" PRIu64, d->batch, batch);
     if (r->caller->sequence < m->asks_sequence)
         return psd_fail_superseded(r->caller, "lease", m->asks_sequence, e);
-    d->batch = r->want;
+    d->batch = batch;
     d->rounds = r->rounds;
     d->examples = r->examples;
     d->begin = r->begin;
@@ -348,7 +380,7 @@ void psd_lease_return(struct psd_control *c, uint32_t rank)
     if (m->before.count)
         lease_put_back(d, m->before);
     ps_sometimes(PS_SOMETIMES_LEASE_RETURNED);
-    if (c->update == PARAMSERVER__V1__UPDATE__SYNC) {
+    if (psd_control_is_sync(c)) {
         d->unfinished[d->n_unfinished++] = (struct psd_unfinished){rank, m->lease};
     } else {
         lease_put_back(d, m->lease);
@@ -360,12 +392,13 @@ static enum ps_code lease_check(const struct psd_control *c, const lease_t *r, s
 {
     const struct psd_epoch *d = &c->data;
     bool begun = d->examples != 0;
-    if (r->ahead && c->update == PARAMSERVER__V1__UPDATE__SYNC)
+    if (r->ahead && psd_control_is_sync(c))
         return ps_fail(e, PS_INVALID_ARGUMENT,
                        "lease: a sync job's workers ask for more when they have trained what they had, not ahead");
     if (r->examples == 0 || r->want == 0 || r->caller->sequence == 0)
         return ps_fail(e, PS_INVALID_ARGUMENT, "lease: expected examples, want and sequence above 0");
-    if (r->examples > INT64_MAX / 4 || r->want > INT64_MAX / PS_MAX_WORKERS || r->rounds > INT64_MAX / PS_MAX_WORKERS)
+    if (r->examples > INT64_MAX / 4 || r->want > INT64_MAX / PS_MAX_WORKERS || r->batch > r->want ||
+        r->rounds > INT64_MAX / PS_MAX_WORKERS)
         return ps_fail(e, PS_INVALID_ARGUMENT, "lease: %" PRIu64 " of %" PRIu64 " examples are too many", r->want,
                        r->examples);
     if (begun && r->examples != d->examples)
@@ -407,6 +440,6 @@ int psd_lease_take(struct psd_job *job, struct psd_member *m, const lease_t *r, 
         lease_take_ahead(c, m, r, given);
         return PS_OK;
     }
-    return c->update == PARAMSERVER__V1__UPDATE__SYNC ? lease_take_sync(c, m, r, e)
-                                                      : lease_take_async(c, m, r, given, ready);
+    const bool together = psd_control_is_sync(c) || (d->over && psd_mode_switches(c));
+    return together ? lease_take_sync(c, m, r, e) : lease_take_async(c, m, r, given, ready);
 }

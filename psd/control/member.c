@@ -248,7 +248,7 @@ static void member_come(struct psd_job *job, struct psd_member *m, const Paramse
         memcpy(c->openers[c->n_openers++ % PSD_OPENERS], m->client, 16);
     snprintf(m->address, sizeof m->address, "%s", r->address);
     ps_utf8_plain(m->address);
-    m->excluded = m->newcomer = c->begun && c->update == PARAMSERVER__V1__UPDATE__SYNC;
+    m->excluded = m->newcomer = c->begun && psd_control_is_sync(c);
     psd_clock_level(c, m);
     ps_info("job '%s': worker %td joined%s%s%s", job->name, m - c->members, back ? " again" : "",
             m->address[0] ? ", " : "", m->address);

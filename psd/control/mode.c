@@ -1,7 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The mode in which a job without rounds is trained, async or ssp. It changes where no worker has a lease: when the
-// first of them takes one of the next epoch. Workers learn it with their leases, so one epoch has one mode.
+// The mode in which a job is trained: async, ssp or sync. It changes where no worker has a lease, from one epoch to the
+// next. Workers learn it with their leases, so one epoch has one mode.
+//
+// async and ssp need the same of the ps tasks: the first worker that takes a lease of the next epoch changes the mode.
+// Rounds are something that all tasks have, or none. They agree on it (rounds.c):
+//
+//     SetMode(sync) --KEEP: room on every task, or refused--> next = sync --all wait for the next epoch--> BEGIN at the
+//     round after the last that there ever was --> mode = sync, shares
+//     SetMode(async, ssp) of a sync job --> next --all wait for the next epoch, no round is under way--> END --> mode,
+//     ranges
+//
+// Room that was kept for an epoch which then is not sync is given up.
 #include <inttypes.h>
 
 #include "common/base/error.h"
@@ -9,6 +19,11 @@
 #include "psd/control/state.h"
 
 typedef Paramserver__V1__SetModeRequest set_mode_t;
+
+static bool mode_is_sync(const struct psd_mode *m)
+{
+    return m->update == PARAMSERVER__V1__UPDATE__SYNC;
+}
 
 static bool mode_is_ssp(const struct psd_mode *m)
 {
@@ -20,11 +35,18 @@ static bool mode_equals(const struct psd_mode *a, const struct psd_mode *b)
     return a->update == b->update && a->staleness == b->staleness;
 }
 
+bool psd_mode_switches(const struct psd_control *c)
+{
+    return mode_is_sync(&c->mode) != mode_is_sync(&c->next);
+}
+
+// ---- SetMode ------------------------------------------------------------------------------------------------------
+
 static enum ps_code mode_check_request(const set_mode_t *r, struct ps_error *e)
 {
-    if (r->update != PARAMSERVER__V1__UPDATE__ASYNC && r->update != PARAMSERVER__V1__UPDATE__SSP)
-        return ps_fail(e, PS_INVALID_ARGUMENT,
-                       "set mode: update is %d; expected async or ssp (1 or 3): a running job gets no rounds",
+    if (r->update != PARAMSERVER__V1__UPDATE__ASYNC && r->update != PARAMSERVER__V1__UPDATE__SSP &&
+        r->update != PARAMSERVER__V1__UPDATE__SYNC)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "set mode: update is %d; expected async, sync or ssp (1 to 3)",
                        (int)r->update);
     if (r->staleness && r->update != PARAMSERVER__V1__UPDATE__SSP)
         return ps_fail(e, PS_INVALID_ARGUMENT, "set mode: a bound of the staleness, %" PRIu32 ", is for ssp alone",
@@ -35,10 +57,6 @@ static enum ps_code mode_check_request(const set_mode_t *r, struct ps_error *e)
 static enum ps_code mode_check_job(const struct psd_job *job, struct ps_error *e)
 {
     const struct psd_control *c = job->control;
-    if (c->update == PARAMSERVER__V1__UPDATE__SYNC)
-        return ps_fail(e, PS_FAILED_PRECONDITION,
-                       "set mode: job '%s' is sync, and stays so: async and ssp jobs alone change while they run",
-                       job->name);
     if (!c->follows_mode)
         return ps_fail(e, PS_FAILED_PRECONDITION,
                        "set mode: the workers of job '%s' keep the mode that they began in, %s: expected strategy "
@@ -53,31 +71,63 @@ static enum ps_code mode_check_job(const struct psd_job *job, struct ps_error *e
     return PS_OK;
 }
 
-enum ps_code psd_mode_set(struct psd_job *job, const set_mode_t *r, Paramserver__V1__SetModeReply *out,
-                          struct ps_error *e)
+// Asks the tasks for a change of their rounds, unless they are busy with another one.
+static int mode_ask_tasks(struct psd_job *job, enum psd_rounds_change change, const struct psd_mode *mode,
+                          uint64_t round, bool was_parked, struct ps_error *e)
+{
+    struct psd_control *c = job->control;
+    struct psd_proposal p;
+    uint64_t ignored;
+    psd_rounds_propose(&p, change, mode);
+    int code = psd_agree_propose(job, &p, round, 0, was_parked, &ignored, e);
+    if (code == PSD_WAITS)
+        c->rounds.asked = (int)change;
+    return code;
+}
+
+static void mode_set_next(struct psd_control *c, const struct psd_mode *wanted)
+{
+    const bool replaces = !mode_equals(&c->next, &c->mode) && !mode_equals(&c->next, wanted);
+    c->replaced = replaces ? c->next : (struct psd_mode){PARAMSERVER__V1__UPDATE__UPDATE_NONE, 0};
+    c->next = *wanted;
+}
+
+static void mode_reply(const struct psd_control *c, Paramserver__V1__SetModeReply *out)
+{
+    out->replaced = c->replaced.update;
+    out->replaced_staleness = c->replaced.staleness;
+    out->update = c->mode.update;
+    out->staleness = c->mode.staleness;
+    out->data_epoch = mode_equals(&c->mode, &c->next) ? 0 : c->data.number + 1;
+}
+
+int psd_mode_set(struct psd_job *job, const set_mode_t *r, bool was_parked, Paramserver__V1__SetModeReply *out,
+                 struct ps_error *e)
 {
     struct psd_control *c = job->control;
     const struct psd_mode wanted = {r->update, r->staleness};
     if (mode_check_request(r, e) || mode_check_job(job, e))
-        return e->code;
-    if (!mode_equals(&c->next, &c->mode) && !mode_equals(&c->next, &wanted)) {
-        out->replaced = c->next.update;
-        out->replaced_staleness = c->next.staleness;
+        return (int)e->code;
+    const bool granted = was_parked && mode_equals(&c->next, &wanted);  // psd_mode_decided has made it the next
+    const bool busy = psd_agree_is_busy(job) && c->rounds.asked;
+    if (!granted && (was_parked || busy || (mode_is_sync(&wanted) && !c->rounds.kept))) {
+        int code = mode_ask_tasks(job, PSD_ROUNDS_KEEP, &wanted, 0, was_parked, e);
+        if (code != PS_OK)
+            return code;
     }
-    c->next = wanted;
-    out->update = c->mode.update;
-    out->staleness = c->mode.staleness;
-    out->data_epoch = mode_equals(&c->mode, &wanted) ? 0 : c->data.number + 1;
+    if (!granted)
+        mode_set_next(c, &wanted);
+    mode_reply(c, out);
     return PS_OK;
 }
 
-// The clocks are level since the epoch ended, and have stood still where it was not ssp.
-void psd_mode_begin(struct psd_control *c, struct psd_call **ready)
+// ---- the end of an epoch ------------------------------------------------------------------------------------------
+
+// Where one begins to count, what was trained before is not in it.
+static void mode_change(struct psd_control *c, const struct psd_mode *mode, struct psd_call **ready)
 {
-    const bool starts = !mode_is_ssp(&c->mode) && mode_is_ssp(&c->next);
-    if (mode_equals(&c->mode, &c->next))
-        return;
-    c->mode = c->next;
+    const bool starts = !mode_is_ssp(&c->mode) && mode_is_ssp(mode);
+    c->mode = *mode;
     psd_clock_align(c);
     for (uint32_t i = 0; i < c->workers; i++) {
         c->members[i].clock_starts |= starts;
@@ -85,4 +135,77 @@ void psd_mode_begin(struct psd_control *c, struct psd_call **ready)
     }
     psd_clock_advance(c, ready);
     ps_sometimes(PS_SOMETIMES_MODE_CHANGED);
+}
+
+// The clocks are level since the epoch ended, and have stood still where it was not ssp.
+void psd_mode_begin(struct psd_control *c, struct psd_call **ready)
+{
+    if (!mode_equals(&c->mode, &c->next))
+        mode_change(c, &c->next, ready);
+}
+
+// Tasks that are busy with another change are asked when that is over, at the next tick. So are those that have not
+// agreed: every step of a change may be asked for again.
+void psd_mode_switch(struct psd_job *job, struct psd_call **ready)
+{
+    struct psd_control *c = job->control;
+    struct ps_error ignored;
+    if (!psd_view_is_known(c) || psd_agree_is_busy(job))
+        return;
+    if (!psd_control_is_sync(c))
+        mode_ask_tasks(job, PSD_ROUNDS_BEGIN, &c->next, c->data.round + 1, false, &ignored);
+    else if (!psd_lease_mend(job, ready))
+        mode_ask_tasks(job, PSD_ROUNDS_END, &c->next, c->data.round + 1, false, &ignored);
+}
+
+void psd_mode_tidy(struct psd_job *job)
+{
+    struct psd_control *c = job->control;
+    struct ps_error ignored;
+    const bool needed =
+        mode_is_sync(&c->mode) || mode_is_sync(&c->next) || job->update == PARAMSERVER__V1__UPDATE__SYNC;
+    if (c->rounds.kept && !needed && !psd_agree_is_busy(job))
+        mode_ask_tasks(job, PSD_ROUNDS_GIVE_UP, &c->next, 0, false, &ignored);
+}
+
+// ---- what was agreed on -------------------------------------------------------------------------------------------
+
+// Who has come since all waited for the next epoch came to rounds that there are no more.
+static void mode_admit_newcomers(struct psd_control *c)
+{
+    for (uint32_t i = 0; i < c->workers; i++) {
+        struct psd_member *m = &c->members[i];
+        if (psd_is_live(m) && m->excluded)
+            psd_view_changed(c, m);
+        m->excluded = m->newcomer = false;
+        psd_member_recount(c, m);
+    }
+}
+
+// The next epoch has that mode. It has not begun: all wait for it.
+static void mode_switched(struct psd_job *job, const struct psd_mode *mode, uint64_t closed, struct psd_call **ready)
+{
+    struct psd_control *c = job->control;
+    psd_lease_change_mode(c, closed);
+    mode_change(c, mode, ready);
+    if (!mode_is_sync(mode))
+        mode_admit_newcomers(c);
+    ps_sometimes(mode_is_sync(mode) ? PS_SOMETIMES_ROUNDS_BEGUN : PS_SOMETIMES_ROUNDS_ENDED);
+}
+
+void psd_mode_decided(struct psd_job *job, const struct psd_proposal *p, struct psd_call **ready)
+{
+    struct psd_control *c = job->control;
+    enum psd_rounds_change change;
+    struct psd_mode mode;
+    if (!psd_rounds_read(p, &change, &mode) || (int)change != c->rounds.asked)
+        return;  // of the run before
+    c->rounds.asked = 0;
+    if (change == PSD_ROUNDS_KEEP)
+        mode_set_next(c, &mode);
+    c->rounds.kept =
+        change != PSD_ROUNDS_GIVE_UP && (change != PSD_ROUNDS_END || job->update == PARAMSERVER__V1__UPDATE__SYNC);
+    if (change == PSD_ROUNDS_BEGIN || change == PSD_ROUNDS_END)
+        mode_switched(job, &mode, p->round - 1, ready);
+    psd_control_advance(job, ready);
 }

@@ -35,7 +35,8 @@ static void lead_begin_try(struct psd_job *job, uint64_t round)
     x->p.number++;
     x->p.round = round;
     x->too_late = false;
-    lead_begin_phase(job->host, x, psd_job_is_sync(job) ? PSD_AGREE_PREPARE : PSD_AGREE_COMMIT);
+    const bool two_phases = psd_agree_kind_of(job, x->p.kind)->between_rounds || psd_job_is_sync(job);
+    lead_begin_phase(job->host, x, two_phases ? PSD_AGREE_PREPARE : PSD_AGREE_COMMIT);
 }
 
 static void lead_report(struct psd_agree_lead *x, struct psd_call **ready)
@@ -64,6 +65,15 @@ static void lead_note_answer(struct psd_agree_lead *x, uint32_t task)
     x->answers[task] = PSD_ANSWERED;
 }
 
+// A task has no memory for the change.
+static void lead_fail_room(struct psd_job *job, uint32_t task, uint64_t missing)
+{
+    struct psd_agree_lead *x = &job->agree->lead;
+    ps_fail(&x->error, PS_RESOURCE_EXHAUSTED,
+            "%s: ps task %" PRIu32 " lacks %" PRIu64 " bytes for %s; nothing has changed", lead_name(job), task,
+            missing, psd_agree_kind_of(job, x->p.kind)->room_for);
+}
+
 // A task has answered in this phase.
 static void lead_take_verdict(struct psd_job *job, uint32_t task, const struct psd_agree_verdict *v,
                               struct psd_call **ready)
@@ -74,6 +84,11 @@ static void lead_take_verdict(struct psd_job *job, uint32_t task, const struct p
     x->greatest = v->greatest > x->greatest ? v->greatest : x->greatest;
     if (x->phase != PSD_AGREE_PREPARE || v->prepared)
         return;
+    if (v->missing) {
+        lead_fail_room(job, task, v->missing);
+        lead_give_up(job->host, x, ready);
+        return;
+    }
     if (v->code == PS_OK && !x->asked) {
         x->too_late = true;
         lead_begin_phase(job->host, x, PSD_AGREE_FORGET);
@@ -101,6 +116,8 @@ static bool lead_end_phase(struct psd_job *job, struct psd_call **ready)
     if (x->phase == PSD_AGREE_NONE || x->n_answered < x->tasks)
         return false;
     if (x->phase == PSD_AGREE_PREPARE) {
+        if (x->p.round && x->greatest >= x->p.round)
+            x->p.round = x->greatest + 1;  // of what is between two: it is prepared where rounds have closed since
         lead_begin_phase(job->host, x, PSD_AGREE_COMMIT);
         return true;
     }
@@ -109,7 +126,10 @@ static bool lead_end_phase(struct psd_job *job, struct psd_call **ready)
         lead_begin_try(job, x->greatest + x->ahead);
         return true;
     }
-    if (x->phase == PSD_AGREE_COMMIT) {
+    const bool committed = x->phase == PSD_AGREE_COMMIT;
+    const struct psd_proposal p = x->p;
+    const struct psd_agree_kind *kind = psd_agree_kind_of(job, p.kind);
+    if (committed) {
         psd_agree_describe(job, &x->p, what, sizeof what);
         if (x->p.round)
             ps_info("job '%s': %s, from round %" PRIu64 " on", job->name, what, x->p.round);
@@ -118,6 +138,8 @@ static bool lead_end_phase(struct psd_job *job, struct psd_call **ready)
     }
     lead_begin_phase(job->host, x, PSD_AGREE_NONE);
     lead_report(x, ready);
+    if (committed && kind->done)
+        kind->done(job, &p, ready);
     return false;
 }
 
@@ -146,10 +168,11 @@ static void lead_check_time(struct psd_job *job, uint64_t now, struct psd_call *
         lead_report(x, ready);
 }
 
-psd_agree_phase psd_agree_decision(const struct psd_job *job, uint64_t number, uint64_t *newest)
+psd_agree_phase psd_agree_decision(const struct psd_job *job, uint64_t number, uint64_t *round, uint64_t *newest)
 {
     const struct psd_agree_lead *x = &job->agree->lead;
     *newest = x->p.number;
+    *round = x->p.round;
     if (number != x->p.number || (x->phase != PSD_AGREE_PREPARE && x->phase != PSD_AGREE_COMMIT))
         return PSD_AGREE_FORGET;
     return x->phase;
@@ -175,6 +198,8 @@ static struct psd_agree_verdict lead_read_reply(psd_agree_phase phase, enum ps_c
     if (v.code == PS_OK) {
         v.prepared = phase == PSD_AGREE_PREPARE && ((Paramserver__V1__AgreeReply *)m)->prepared;
         v.greatest = ((Paramserver__V1__AgreeReply *)m)->round;
+        v.missing = phase == PSD_AGREE_PREPARE ? ((Paramserver__V1__AgreeReply *)m)->missing : 0;
+        v.code = v.missing ? PS_RESOURCE_EXHAUSTED : PS_OK;
     }
     ps_slices_clear(&nothing);
     ps_msg_free(m);
@@ -183,10 +208,11 @@ static struct psd_agree_verdict lead_read_reply(psd_agree_phase phase, enum ps_c
 
 // Has the task been heard? A task that may not have been, cannot know yet or has no memory is asked again at the next
 // tick.
-static bool lead_is_answer(psd_agree_phase phase, enum ps_code code)
+static bool lead_is_answer(psd_agree_phase phase, const struct psd_agree_verdict *v)
 {
-    return code == PS_OK || (phase == PSD_AGREE_PREPARE && code != PS_UNAVAILABLE && code != PS_DEADLINE_EXCEEDED &&
-                             code != PS_CANCELLED && code != PS_UNKNOWN && code != PS_RESOURCE_EXHAUSTED);
+    return v->code == PS_OK || v->missing ||
+           (phase == PSD_AGREE_PREPARE && v->code != PS_UNAVAILABLE && v->code != PS_DEADLINE_EXCEEDED &&
+            v->code != PS_CANCELLED && v->code != PS_UNKNOWN && v->code != PS_RESOURCE_EXHAUSTED);
 }
 
 static void lead_on_reply(void *arg, enum ps_code code, const struct ps_slices *reply)
@@ -197,12 +223,12 @@ static void lead_on_reply(void *arg, enum ps_code code, const struct ps_slices *
     struct psd_agree_verdict v = lead_read_reply(a->phase, code, reply);
     pthread_mutex_lock(&a->job->lock);
     bool current = x->phase == a->phase && x->p.number == a->number && x->answers[a->task] == PSD_ASKED;
-    if (current && lead_is_answer(a->phase, v.code))
+    if (current && lead_is_answer(a->phase, &v))
         lead_take_verdict(a->job, a->task, &v, &ready);
     else if (current)
         x->answers[a->task] = PSD_TO_ASK;
     pthread_mutex_unlock(&a->job->lock);
-    if (current && lead_is_answer(a->phase, v.code))
+    if (current && lead_is_answer(a->phase, &v))
         psd_agree_go_on(a->job, &ready);
     psd_host_run_ready(a->job->host, ready);
     psd_job_unref(a->job);
@@ -260,7 +286,10 @@ static void lead_ask_self(struct psd_job *job, struct psd_call **ready)
         return;
     struct psd_agree_verdict v = psd_agree_take(job, phase, &p, ready);
     pthread_mutex_lock(&job->lock);
-    if (x->phase == phase && x->p.number == p.number)
+    const bool current = x->phase == phase && x->p.number == p.number;
+    if (current && v.code == PS_UNAVAILABLE)
+        x->answers[0] = PSD_ASK_LATER;
+    else if (current)
         lead_take_verdict(job, 0, &v, ready);
     pthread_mutex_unlock(&job->lock);
 }
@@ -332,7 +361,8 @@ int psd_agree_propose(struct psd_job *job, const struct psd_proposal *p, uint64_
     x->asked = asked;
     x->ahead = PSD_AGREE_AHEAD;
     x->greatest = greatest;
-    lead_begin_try(job, !psd_job_is_sync(job) ? 0 : asked ? asked : greatest + PSD_AGREE_AHEAD);
+    const bool between = psd_agree_kind_of(job, p->kind)->between_rounds;
+    lead_begin_try(job, asked || between ? asked : psd_job_is_sync(job) ? greatest + PSD_AGREE_AHEAD : 0);
     return PSD_WAITS;
 }
 
@@ -341,7 +371,9 @@ int psd_agree_propose(struct psd_job *job, const struct psd_proposal *p, uint64_
 void psd_agree_press_on(struct psd_job *job, uint64_t now, struct psd_call **ready)
 {
     pthread_mutex_lock(&job->lock);
-    bool under_way = job->agree->lead.phase != PSD_AGREE_NONE;
+    bool under_way = psd_agree_is_busy(job);
+    if (under_way && job->agree->lead.answers[0] == PSD_ASK_LATER)
+        job->agree->lead.answers[0] = PSD_TO_ASK;
     if (under_way)
         lead_check_time(job, now, ready);
     pthread_mutex_unlock(&job->lock);

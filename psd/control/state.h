@@ -8,6 +8,9 @@
 //         |               ^------------------Join------------/ (a later incarnation)
 //         \--nobody came in time--> DEAD
 //
+// Between two epochs the mode may change. Where rounds begin or end with that, all live workers wait for a lease of the
+// next one, and all ps tasks agree (agree.h) before anybody gets it.
+//
 // A worker that waits here, in a collective or for a lease, pushes nothing meanwhile. A sync job therefore excludes it
 // from rounds after a while: rounds go on without it, so unequal numbers of batches hang nobody. A worker that joins a
 // running sync job is excluded too. When all live workers wait, they go on together: all are included again, and nobody
@@ -17,8 +20,8 @@
 //     order.h (common)  queues and heaps of ranks     collective.c  Barrier, Reduce
 //     state.h, state.c  structs, what is counted      waiting.c     parked calls: whom they wait for, their deadlines
 //     view.c            who takes part                member.c      coming, going, silence
-//     ssp.c             Clock                         control.c     what goes on after a change; telling the other tasks
-//     lease.c           Lease: the epoch's examples
+//     ssp.c             Clock                         mode.c        SetMode: async, ssp or sync from the next epoch on
+//     lease.c           Lease: the epoch's examples   control.c     what goes on after a change; telling the other tasks
 // agree.c and propose.c stand beside them: see agree.h.
 //
 // Nothing here walks over all members but what concerns all of them: the end of a collective, a sync epoch's
@@ -155,10 +158,15 @@ struct psd_mode {
 };
 
 struct psd_control {
-    Paramserver__V1__Update update;  // as the job was opened, as is staleness
+    Paramserver__V1__Update update;  // as the job was opened, as is staleness; now it is mode.update
     uint32_t workers, min_workers, staleness;
-    bool follows_mode;             // the workers train each epoch in the mode that its leases name
-    struct psd_mode mode, next;    // of the epoch that is being leased; of the one after it
+    bool follows_mode;           // the workers train each epoch in the mode that its leases name
+    struct psd_mode mode, next;  // of the epoch that is being leased; of the one after it
+    struct psd_mode replaced;    // that the last change of next has taken the place of; UPDATE_NONE: none
+    struct psd_rounds {
+        bool kept;  // all tasks have room for them
+        int asked;  // the psd_rounds_change that they are asked for; 0: none
+    } rounds;
     uint64_t opened, join_within;  // ns
     uint64_t epoch;                // of the membership; goes on from one run of a job to the next
     uint64_t first_epoch;          // of this run
@@ -318,6 +326,8 @@ enum ps_code psd_view_take(struct psd_job *job, uint64_t run, uint32_t workers, 
                            struct psd_call **ready, struct ps_error *e);
 // A task has acknowledged d, and answered in it.
 void psd_view_acked(struct psd_job *job, uint32_t task, const struct psd_view_delta *d);
+// Job locked. Its rounds begin, with those who take part at the moment.
+void psd_view_begin_rounds(struct psd_job *job, struct psd_call **ready);
 void psd_view_free(struct psd_task_view *view);  // may be NULL
 
 // ---- ssp.c --------------------------------------------------------------------------------------------------------
@@ -336,11 +346,26 @@ int psd_clock_step(struct psd_job *job, struct psd_member *m, const Paramserver_
 
 // ---- mode.c -------------------------------------------------------------------------------------------------------
 
-// Job locked. The next epoch is to be trained in that mode.
-enum ps_code psd_mode_set(struct psd_job *job, const Paramserver__V1__SetModeRequest *r,
-                          Paramserver__V1__SetModeReply *out, struct ps_error *e);
-// An epoch begins: it has the mode that was meant for it.
+static inline bool psd_control_is_sync(const struct psd_control *c)
+{
+    return c->mode.update == PARAMSERVER__V1__UPDATE__SYNC;
+}
+
+// Job locked. The next epoch is to be trained in that mode. PSD_WAITS: in the agreement's waiting; psd_agree_go_on
+// follows, unlocked. was_parked: it has waited so.
+int psd_mode_set(struct psd_job *job, const Paramserver__V1__SetModeRequest *r, bool was_parked,
+                 Paramserver__V1__SetModeReply *out, struct ps_error *e);
+// An epoch begins: it has the mode that was meant for it, where the tasks need not agree on that.
 void psd_mode_begin(struct psd_control *c, struct psd_call **ready);
+// Must rounds begin or end before the next epoch does?
+bool psd_mode_switches(const struct psd_control *c);
+// All live workers wait for the next epoch, which they must not begin before: asks the tasks for it, if that has not
+// been done. psd_mode_decided follows.
+void psd_mode_switch(struct psd_job *job, struct psd_call **ready);
+// Gives room for rounds back that is not needed any more.
+void psd_mode_tidy(struct psd_job *job);
+// All tasks have this change of the rounds.
+void psd_mode_decided(struct psd_job *job, const struct psd_proposal *p, struct psd_call **ready);
 
 // ---- lease.c ------------------------------------------------------------------------------------------------------
 
@@ -356,6 +381,12 @@ void psd_lease_assign(struct psd_job *job, struct psd_call **ready);
 // dies before it takes the range, the next call of this function finds the range still there. True: there was such a
 // member.
 bool psd_lease_offer(struct psd_control *c, struct psd_call **ready);
+// sync, likewise, before the rounds end: where a round is closed in some partitions and open in others, shares without
+// examples close it. False: there is none.
+bool psd_lease_mend(struct psd_job *job, struct psd_call **ready);
+// The epoch is over, and the next has another mode: nothing of it is left. closed: the last round that there was.
+void psd_lease_change_mode(struct psd_control *c, uint64_t closed);
+void psd_lease_wake_all(struct psd_control *c, struct psd_call **ready);
 // Nobody trains the rest of this epoch.
 void psd_lease_end_epoch(struct psd_control *c, struct psd_call **ready);
 // How many examples of the epoch are trained; closed: the last round closed here, of a sync job.

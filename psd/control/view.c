@@ -3,6 +3,7 @@
 // Who takes part in a job, as all its ps tasks must know it: the membership view, in flight and acknowledged.
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
@@ -215,9 +216,8 @@ struct psd_task_view {
     uint64_t epoch;
     uint32_t n_gone;
     uint32_t n;
-    struct psd_task_member {
-        bool takes_part, gone;
-    } v[];  // [n]
+    bool *gone;         // [n]
+    bool takes_part[];  // [n], and then those of gone
 };
 
 // Whom rounds wait for: a worker that is live and not excluded, or is still expected.
@@ -244,20 +244,21 @@ void psd_view_free(struct psd_task_view *view)
 static struct psd_task_view *view_of_task(struct psd_job *job, uint32_t workers)
 {
     if (!job->view)
-        job->view = ps_try_alloc(sizeof *job->view + workers * sizeof job->view->v[0]);
+        job->view = ps_try_alloc(sizeof *job->view + 2 * workers * sizeof job->view->takes_part[0]);
     if (!job->view)
         return NULL;
     job->view->n = workers;
+    job->view->gone = job->view->takes_part + workers;
     return job->view;
 }
 
 static void view_put(struct psd_task_view *view, const struct psd_view_entry *entry)
 {
-    struct psd_task_member *m = &view->v[entry->rank];
     const bool gone = psd_is_gone(entry->state);
     view->n_gone += gone;
-    view->n_gone -= m->gone;
-    *m = (struct psd_task_member){view_includes(entry->state, entry->excluded), gone};
+    view->n_gone -= view->gone[entry->rank];
+    view->gone[entry->rank] = gone;
+    view->takes_part[entry->rank] = view_includes(entry->state, entry->excluded);
 }
 
 // Job locked. A view of a run that is over must not become the next run's: that begins with none, under this lock.
@@ -293,17 +294,18 @@ static enum ps_code view_merge(struct psd_job *job, const struct psd_view_delta 
     view->epoch = d->epoch > view->epoch ? d->epoch : view->epoch;
     copy->epoch = view->epoch;
     copy->over = view->n_gone == view->n;
-    for (uint32_t i = 0; i < view->n; i++)
-        copy->takes_part[i] = view->v[i].takes_part;
+    memcpy(copy->takes_part, view->takes_part, view->n * sizeof *view->takes_part);
     return PS_OK;
 }
 
 // Closing a round takes its time.
 static void view_reform_rounds(struct psd_job *job, const struct psd_view *view, struct psd_call **ready)
 {
-    for (uint32_t i = 0; atomic_load(&job->declared) && i < job->n_partitions; i++)
-        if (job->partitions[i].round)
-            psd_sync_set_members(job, job->partitions[i].round, view, ready);
+    for (uint32_t i = 0; atomic_load(&job->declared) && i < job->n_partitions; i++) {
+        struct psd_round *round = job->partitions[i].round;
+        if (round)
+            psd_sync_set_members(job, round, view, ready);
+    }
 }
 
 // What counts here of those that d names. A task without rounds counts nothing.
@@ -342,4 +344,18 @@ enum ps_code psd_view_take(struct psd_job *job, uint64_t run, uint32_t workers, 
     free(counted);
     free(copy.takes_part);
     return code;
+}
+
+void psd_view_begin_rounds(struct psd_job *job, struct psd_call **ready)
+{
+    const struct psd_task_view *view = job->view;
+    if (!view)
+        return;
+    view_reform_rounds(job,
+                       &(struct psd_view){.run = atomic_load(&job->run),
+                                          .epoch = view->epoch,
+                                          .n = view->n,
+                                          .takes_part = (bool *)view->takes_part,
+                                          .over = view->n_gone == view->n},
+                       ready);
 }

@@ -381,6 +381,8 @@ enum ps_code psd_job_declare(struct psd_job *job, const Paramserver__V1__Declare
                              struct ps_error *e)
 {
     job->update = r->update;
+    atomic_store(&job->in_rounds, r->update == PARAMSERVER__V1__UPDATE__SYNC);
+    job->keeps_rounds = psd_job_is_sync(job);
     job->workers = r->workers;
     job->tasks = r->tasks;
     job->replicas_to_aggregate = r->replicas_to_aggregate;

@@ -76,6 +76,16 @@ void psd_hyper_begin_run(struct psd_job *job)
     pthread_rwlock_unlock(&job->snapshot_lock);
 }
 
+void psd_hyper_leave_rounds(struct psd_job *job, uint64_t closed)
+{
+    pthread_rwlock_wrlock(&job->snapshot_lock);
+    for (uint32_t i = 0; i < job->n_changes; i++)
+        if (job->changes[i].round <= closed)
+            job->changes[i].round = 0;
+    hyper_prune(job, 0);
+    pthread_rwlock_unlock(&job->snapshot_lock);
+}
+
 // ---- clipping by norm ---------------------------------------------------------------------------------------------
 
 bool psd_clips_with_model(const struct psd_variable *v)

@@ -37,7 +37,10 @@ struct psd_partition {
     uint32_t n_blocks;
     uint32_t block_count;  // elements of every block but the last
     struct psd_block *blocks;
-    struct psd_round *round;  // sync, and the variable has a rule; else NULL
+    // The variable has a rule, and the job is in rounds; else NULL. `made` is that round, which stays where it is when
+    // the job leaves its rounds: who has looked it up may go on with it. NULL: the job has never had rounds.
+    struct psd_round *_Atomic round;
+    struct psd_round *made;
 };
 
 struct psd_variable {
@@ -88,11 +91,11 @@ struct psd_job {
 
     // The declaration.
     atomic_bool declared;
-    bool declaring;           // guarded by the job table's lock, as is
-    uint8_t declared_by[16];  // the client id of the chief that did, or resumed
-    uint64_t resumptions;     // how many declarations went on with old values, that one among them if it did
-    bool resumed;             // that declaration did
-    Paramserver__V1__Update update;
+    bool declaring;                  // guarded by the job table's lock, as is
+    uint8_t declared_by[16];         // the client id of the chief that did, or resumed
+    uint64_t resumptions;            // how many declarations went on with old values, that one among them if it did
+    bool resumed;                    // that declaration did
+    Paramserver__V1__Update update;  // as declared; what it is at the moment: psd_job_is_sync
     uint32_t workers, tasks;
     uint32_t replicas_to_aggregate;  // sync; 0: all members'
     uint32_t grace_ms;               // for those beyond them
@@ -124,7 +127,11 @@ struct psd_job {
     uint32_t n_changes;
     struct psd_agree *agree;  // psd/control/agree.h
     atomic_ullong held;       // rounds from this one on do not close; 0: none is held
-    struct psd_norm *norms;   // psd/sync/norm.c; sync, else NULL
+    struct psd_norm *norms;   // psd/sync/norm.c; NULL: the job has never had rounds
+    // psd/sync/switch.c: rounds that the declaration did not ask for.
+    atomic_bool in_rounds;  // the job is sync at the moment
+    bool keeps_rounds;      // there is room for rounds
+    size_t rounds_room;     // taken from the pool for their gradients
 
     pthread_mutex_t ending;         // taken last; guards, beside the changes of run:
     char failure[PSD_FAILURE_MAX];  // why this run has ended; written before failed is set
@@ -151,9 +158,17 @@ struct psd_job {
     uint64_t rates_at;  // ns: since when last_updates are; 0: nothing changes
 };
 
+// At the moment: a change of the mode goes to all tasks, and reaches them one after the other.
 static inline bool psd_job_is_sync(const struct psd_job *job)
 {
-    return job->update == PARAMSERVER__V1__UPDATE__SYNC;
+    return atomic_load(&job->in_rounds);
+}
+
+// Outside of rounds a task other than the control task knows no more than how the job was declared.
+static inline Paramserver__V1__Update psd_job_update(const struct psd_job *job)
+{
+    const bool left = job->update == PARAMSERVER__V1__UPDATE__SYNC;
+    return psd_job_is_sync(job) ? PARAMSERVER__V1__UPDATE__SYNC : left ? PARAMSERVER__V1__UPDATE__ASYNC : job->update;
 }
 
 // Any thread, any lock held. Has its run failed? Then its failure says why.

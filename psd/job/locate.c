@@ -37,7 +37,8 @@ static enum ps_code locate_blocks(struct range *r, struct psd_partition *p, uint
                                   struct ps_error *e)
 {
     const struct psd_variable *v = r->variable;
-    bool whole = r->access != PSD_READ && (v->dtype == PS_STRING || (r->access == PSD_PUSH && p->round));
+    struct psd_round *round = p->round;
+    bool whole = r->access != PSD_READ && (v->dtype == PS_STRING || (r->access == PSD_PUSH && round));
     size_t size = ps_dtype_size(v->dtype);
     while (r->first < stop) {
         uint64_t at = r->first - p->first;
@@ -55,6 +56,7 @@ static enum ps_code locate_blocks(struct range *r, struct psd_partition *p, uint
             return ps_no_memory(e, "the blocks of a request");
         *extent = (struct psd_extent){.variable = r->variable,
                                       .partition = p,
+                                      .round = round,
                                       .first = r->first,
                                       .block = block,
                                       .offset = offset,

@@ -12,7 +12,8 @@
 struct psd_extent {
     struct psd_variable *variable;
     struct psd_partition *partition;
-    uint64_t first;  // element of the variable
+    struct psd_round *round;  // the partition's when the request came: the same for all that is done for it
+    uint64_t first;           // element of the variable
     uint32_t block;
     uint32_t offset, count;  // elements inside the block
     uint32_t tensor;         // of the request,

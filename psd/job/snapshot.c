@@ -231,7 +231,7 @@ static void snapshot_look(struct psd_snapshot *s)
         pthread_mutex_lock(&b->lock);
         s->pinned[i] = (struct psd_pinned){.version = b->version, .round = b->round};
         pthread_mutex_unlock(&b->lock);
-        if (!s->extents.v[i].partition->round)
+        if (!s->extents.v[i].round)
             continue;
         least = s->pinned[i].round < least ? s->pinned[i].round : least;
         s->last_round = s->pinned[i].round > s->last_round ? s->pinned[i].round : s->last_round;

@@ -23,6 +23,7 @@ static void count_partitions(struct psd_job *job, Paramserver__V1__JobStatus *ou
     uint32_t last = UINT32_MAX;
     for (uint32_t i = 0; i < job->n_partitions; i++) {
         struct psd_partition *p = &job->partitions[i];
+        struct psd_round *in = p->round;
         if (!p->blocks)
             continue;
         out->partitions++;
@@ -33,10 +34,10 @@ static void count_partitions(struct psd_job *job, Paramserver__V1__JobStatus *ou
         }
         out->variables += p->variable != last;
         last = p->variable;
-        if (p->round) {
-            pthread_mutex_lock(&p->round->lock);
-            round = p->round->closed < round ? p->round->closed : round;
-            pthread_mutex_unlock(&p->round->lock);
+        if (in) {
+            pthread_mutex_lock(&in->lock);
+            round = in->closed < round ? in->closed : round;
+            pthread_mutex_unlock(&in->lock);
         }
     }
     out->round = round == UINT64_MAX ? 0 : round;
@@ -50,7 +51,7 @@ static void describe_job(struct psd_core *core, struct psd_job *job, struct job_
     out->run = atomic_load(&job->run);
     out->reason = s->reason;
     if (atomic_load(&job->declared)) {
-        out->update = job->update;
+        out->update = psd_job_update(job);
         out->bytes = atomic_load(&job->store.page_bytes);
         count_partitions(job, out);
     }

@@ -262,6 +262,7 @@ int psd_declare(struct psd_request *t)
 
 static void describe_partition(const struct psd_partition *p, Paramserver__V1__PartitionState *out)
 {
+    struct psd_round *round = p->round;
     uint64_t updates = 0;
     for (uint32_t k = 0; k < p->n_blocks; k++) {
         struct psd_block *b = &p->blocks[k];
@@ -274,10 +275,10 @@ static void describe_partition(const struct psd_partition *p, Paramserver__V1__P
     }
     out->blocks = p->n_blocks;
     out->updates = p->n_blocks ? updates / p->n_blocks : 0;
-    if (p->round) {
-        pthread_mutex_lock(&p->round->lock);
-        out->round = p->round->closed;
-        pthread_mutex_unlock(&p->round->lock);
+    if (round) {
+        pthread_mutex_lock(&round->lock);
+        out->round = round->closed;
+        pthread_mutex_unlock(&round->lock);
     }
 }
 

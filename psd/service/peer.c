@@ -129,7 +129,7 @@ static enum ps_code agree_check(struct psd_request *t, const Paramserver__V1__Ag
     if (r->value.len > sizeof p->value)
         return ps_fail(e, PS_INVALID_ARGUMENT, "agree: a value of %zu bytes; expected at most %zu", r->value.len,
                        sizeof p->value);
-    if (sync ? r->round == 0 : r->round != 0 || r->phase != PSD_AGREE_COMMIT)
+    if (!kind->between_rounds && (sync ? r->round == 0 : r->round != 0 || r->phase != PSD_AGREE_COMMIT))
         return ps_fail(e, PS_INVALID_ARGUMENT,
                        sync ? "agree: a change of a sync job names its round, from 1"
                             : "agree: a job without rounds takes COMMIT alone, for round 0");
@@ -144,7 +144,7 @@ static int agree_answer_inquiry(struct psd_request *t, const struct psd_proposal
 {
     Paramserver__V1__AgreeReply out = PARAMSERVER__V1__AGREE_REPLY__INIT;
     pthread_mutex_lock(&t->job->lock);
-    out.decision = psd_agree_decision(t->job, p->number, &out.newest);
+    out.decision = psd_agree_decision(t->job, p->number, &out.round, &out.newest);
     pthread_mutex_unlock(&t->job->lock);
     out.generation = t->core->generation;
     return psd_request_reply(t, &out.base, NULL);
@@ -168,10 +168,13 @@ int psd_agree(struct psd_request *t)
     struct psd_agree_verdict v = psd_agree_take(t->job, r->phase, &p, &t->ready);
     if (v.code == PS_FAILED_PRECONDITION)
         return ps_fail(&t->error, v.code, "agree: proposal %" PRIu64 " is not prepared here", r->number);
-    if (v.code)
+    if (v.code == PS_UNAVAILABLE)
+        return ps_fail(&t->error, v.code, "agree: a round is under way");
+    if (v.code && !v.missing)
         return ps_fail(&t->error, v.code, "agree: too many changes wait for their rounds already");
     out.generation = t->core->generation;
     out.prepared = v.prepared;
+    out.missing = v.missing;
     out.round = v.greatest;
     return psd_request_reply(t, &out.base, NULL);
 }

@@ -24,7 +24,7 @@ static enum ps_code sums_find_job(struct psd_request *t, const Paramserver__V1__
                        t->job->name, r->run);
     if (psd_job_has_failed(t->job))
         return (enum ps_code)psd_request_fail_ended(t);
-    if (!t->job->norms)
+    if (!psd_job_is_sync(t->job))
         return ps_fail(&t->error, PS_FAILED_PRECONDITION, "sum squares: job '%s' is not sync", t->job->name);
     return PS_OK;
 }

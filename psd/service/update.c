@@ -73,7 +73,7 @@ static enum ps_code check_sequence(struct psd_request *t)
 // The round that an extent's push goes to, or NULL: it is applied on arrival.
 static struct psd_round *round_of(const struct update *u, const struct psd_extent *p)
 {
-    return u->push ? p->partition->round : NULL;
+    return u->push ? p->round : NULL;
 }
 
 static enum ps_code check_dtype(const struct update *u, const struct psd_variable *v,
@@ -267,6 +267,10 @@ static enum ps_code check_rounds(struct update *u)
         const struct psd_extent *p = &u->extents.v[i];
         struct psd_round *round = round_of(u, p);
         Paramserver__V1__Outcome outcome;
+        if (!round && u->push && u->request->round && p->variable->rule)
+            return ps_fail(&t->error, PS_FAILED_PRECONDITION,
+                           "variable '%s': a push for round %" PRIu64 " of job '%s', which is in no rounds",
+                           p->variable->name, u->request->round, t->job->name);
         if (!round)
             continue;
         if (t->caller->worker == 0)
@@ -443,6 +447,12 @@ static enum ps_code fail_block(struct update *u, size_t i)
                    p->variable->name, p->block);
 }
 
+// The job has come into its rounds since the request was located.
+static enum ps_code fail_mode(struct update *u)
+{
+    return ps_fail(&u->t->error, PS_UNAVAILABLE, "job '%s' has become sync meanwhile: send it again", u->t->job->name);
+}
+
 // Extents [i, end) are all in one block.
 static enum ps_code apply_now(struct update *u, size_t i, size_t end, struct applied *a)
 {
@@ -459,14 +469,17 @@ static enum ps_code apply_now(struct update *u, size_t i, size_t end, struct app
                                 .steps = u->request->steps};
     enum psd_written written;
     do {
-        update.promised = r->promised;
-        r->promised = false;
         pthread_rwlock_rdlock(&job->snapshot_lock);
-        written = psd_update_block(&update, &r->page, &a->found, &a->version);
+        const bool late = u->push && u->extents.v[i].partition->round;
+        update.promised = r->promised;
+        r->promised &= late;
+        written = late ? PSD_NOT_WANTED : psd_update_block(&update, &r->page, &a->found, &a->version);
         pthread_rwlock_unlock(&job->snapshot_lock);
     } while (written == PSD_NO_ROOM && psd_snapshots_drop_oldest(&u->t->core->snapshots));
     if (written == PSD_NO_ROOM)
         return fail_block(u, i);
+    if (written == PSD_NOT_WANTED)
+        return fail_mode(u);
     a->counted = written == PSD_WRITTEN;
     a->outcome = a->counted ? PARAMSERVER__V1__OUTCOME__APPLIED : PARAMSERVER__V1__OUTCOME__DUPLICATE;
     return PS_OK;

@@ -7,65 +7,48 @@
 
 #include "common/base/alloc.h"
 #include "common/base/utf8.h"
-#include "psd/job/declaration.h"
 #include "psd/sync/norm.h"
 #include "psd/sync/sync.h"
 
-static bool sync_has_round(const struct psd_job *job, const struct psd_partition *p, uint32_t task)
-{
-    return psd_job_is_sync(job) && p->task == task && job->variables[p->variable].rule;
-}
-
 // ---- with the declaration -----------------------------------------------------------------------------------------
-
-// With many workers and small variables this is most of what a job takes.
-static bool round_bytes(const struct psd_job *job, const struct psd_partition *p, size_t *bytes)
-{
-    const size_t size = psd_element_bytes(&job->variables[p->variable]), workers = job->workers;
-    const size_t each = workers * (PSD_PAGE_OVERHEAD + PSD_ROUND_BYTES_PER_GRADIENT_BLOCK) + PSD_ROUND_BYTES_PER_BLOCK;
-    const size_t once = sizeof(struct psd_round) + workers * PSD_ROUND_BYTES_PER_WORKER;
-    size_t values, kept;
-    return !__builtin_mul_overflow(p->count * size, workers, &values) &&
-           !__builtin_mul_overflow(psd_partition_blocks(job, p), each, &kept) &&
-           !__builtin_add_overflow(*bytes, values, bytes) && !__builtin_add_overflow(*bytes, kept, bytes) &&
-           !__builtin_add_overflow(*bytes, once, bytes);
-}
 
 static bool sync_bytes(const struct psd_job *job, uint32_t task, size_t *bytes)
 {
-    for (uint32_t i = 0; i < job->n_partitions; i++)
-        if (sync_has_round(job, &job->partitions[i], task) && !round_bytes(job, &job->partitions[i], bytes))
-            return false;
-    return !__builtin_add_overflow(*bytes, psd_norm_bytes(job, task), bytes);
+    struct psd_sync_room room;
+    if (!psd_job_is_sync(job))
+        return true;
+    return psd_sync_count(job, task, &room) && !__builtin_add_overflow(*bytes, room.once, bytes) &&
+           !__builtin_add_overflow(*bytes, room.gradients, bytes);
 }
 
 static enum ps_code sync_create(struct psd_job *job, uint32_t task, struct ps_error *e)
 {
-    for (uint32_t i = 0; i < job->n_partitions; i++) {
-        struct psd_partition *p = &job->partitions[i];
-        if (sync_has_round(job, p, task) && psd_round_create(job, p, &p->round, e))
-            return e->code;
-    }
-    return psd_norm_create(job, task, e);
-}
-
-static void sync_destroy(struct psd_job *job)
-{
-    for (uint32_t i = 0; i < job->n_partitions; i++) {
-        psd_round_destroy(job->partitions[i].round);
-        job->partitions[i].round = NULL;
-    }
-    psd_norm_destroy(job);
+    if (!psd_job_is_sync(job))
+        return PS_OK;
+    if (psd_sync_make(job, task, e))
+        return e->code;
+    for (uint32_t i = 0; i < job->n_partitions; i++)
+        job->partitions[i].round = job->partitions[i].made;
+    return PS_OK;
 }
 
 // ---- the job's life -----------------------------------------------------------------------------------------------
 
+// As it was declared, whatever it has become in the run before.
 static void sync_begin_run(struct psd_job *job, struct psd_call **ready)
 {
+    pthread_mutex_lock(&job->lock);
     for (uint32_t i = 0; i < job->n_partitions; i++)
-        if (job->partitions[i].round)
-            psd_round_reset(job->partitions[i].round, ready);
-    psd_norm_reset(job, ready);
+        if (job->partitions[i].made)
+            psd_round_reset(job->partitions[i].made, ready);
+    if (psd_job_is_sync(job) && job->update != PARAMSERVER__V1__UPDATE__SYNC)
+        psd_sync_end(job, ready);
+    else if (!psd_job_is_sync(job) && job->update == PARAMSERVER__V1__UPDATE__SYNC)
+        psd_sync_begin(job, 1);
+    psd_sync_give_up(job);
+    pthread_mutex_unlock(&job->lock);
+    if (psd_job_is_sync(job))
+        psd_norm_reset(job, ready);
 }
 
 // When the first of the rounds that wait for late gradients does so no more.
@@ -135,16 +118,19 @@ static void sync_walk(struct psd_job *job, const struct psd_look *look)
 {
     if (!atomic_load(&job->declared))
         return;
-    for (uint32_t i = 0; i < job->n_partitions; i++)
-        if (job->partitions[i].round)
-            round_walk(job, job->partitions[i].round, look);
-    psd_norm_walk(job, look);
+    for (uint32_t i = 0; i < job->n_partitions; i++) {
+        struct psd_round *round = job->partitions[i].round;
+        if (round)
+            round_walk(job, round, look);
+    }
+    if (psd_job_is_sync(job))
+        psd_norm_walk(job, look);
 }
 
 const struct psd_component psd_sync_component = {.name = "sync",
                                                  .bytes = sync_bytes,
                                                  .create = sync_create,
-                                                 .destroy = sync_destroy,
+                                                 .destroy = psd_sync_destroy,
                                                  .begin_run = sync_begin_run,
                                                  .tick = sync_tick,
                                                  .walk = sync_walk};

@@ -8,15 +8,8 @@
 #include "psd/job/hyper.h"
 #include "psd/sync/round.h"
 
-static bool norm_is_needed(const struct psd_job *job)
-{
-    return job->update == PARAMSERVER__V1__UPDATE__SYNC;
-}
-
 size_t psd_norm_bytes(const struct psd_job *job, uint32_t task)
 {
-    if (!norm_is_needed(job))
-        return 0;
     size_t here = sizeof(struct psd_norm);
     if (task == 0)
         here += job->n_partitions * 2 * sizeof(struct psd_norm_sum) +
@@ -26,8 +19,6 @@ size_t psd_norm_bytes(const struct psd_job *job, uint32_t task)
 
 enum ps_code psd_norm_create(struct psd_job *job, uint32_t task, struct ps_error *e)
 {
-    if (!norm_is_needed(job))
-        return PS_OK;
     struct psd_norm *norms = ps_try_alloc(sizeof *norms);
     if (!norms)
         return ps_no_memory(e, "clipping by norm");

@@ -44,8 +44,8 @@ struct psd_norm {
     struct psd_waiters waiting;          // SumSquares calls, until their totals are known
 };
 
-// What the control task needs besides: counted before, taken by create. job->norms stays NULL where there are no
-// rounds.
+// What the rounds of a task need besides, counted before, taken by create. Who uses job->norms has seen that the job is
+// in rounds.
 size_t psd_norm_bytes(const struct psd_job *job, uint32_t task);
 enum ps_code psd_norm_create(struct psd_job *job, uint32_t task, struct ps_error *e);
 void psd_norm_destroy(struct psd_job *job);

@@ -178,7 +178,10 @@ enum ps_code psd_round_check(struct psd_round *round, const char *variable, uint
     pthread_mutex_lock(&round->lock);
     const struct psd_contribution *c = &round->contributions[rank];
     *outcome = number < open_number(round) ? PARAMSERVER__V1__OUTCOME__STALE : PARAMSERVER__V1__OUTCOME__QUEUED;
-    if (round->abandoned)
+    if (round->off)
+        code = ps_fail(e, PS_FAILED_PRECONDITION,
+                       "variable '%s': the job has left its rounds, the push is for round %" PRIu64, variable, number);
+    else if (round->abandoned)
         code = ps_fail(e, PS_UNAVAILABLE, "variable '%s': its round still ends its work for the run before", variable);
     else if (number > round->closed + 1 && number == open_number(round))
         code = ps_fail(e, PS_UNAVAILABLE, "variable '%s': round %" PRIu64 " opens once round %" PRIu64 " is applied",
@@ -224,7 +227,7 @@ Paramserver__V1__Outcome psd_round_add(struct psd_round *round, uint64_t run, ui
     // Since the check its worker may have been taken out, and told what of it counts; or the round may have been reset,
     // for a run that the job began before.
     bool open = atomic_load(round->job_run) == run && round->state == PSD_ROUND_OPEN && number == round->closed + 1 &&
-                round->member[rank] && !round->abandoned && *gradient;
+                round->member[rank] && !round->abandoned && !round->off && *gradient;
     bool fresh = open && !has_block(c, block);
     pthread_mutex_lock(&b->lock);
     bool had = psd_block_has_taken(b, id), room = !fresh || had || psd_block_reserve(b, id);
@@ -578,16 +581,22 @@ bool psd_round_misses(const struct psd_round *round, uint32_t rank)
     return round->state == PSD_ROUND_OPEN && round->member[rank] && !is_whole(round, rank);
 }
 
-void psd_round_reset(struct psd_round *round, struct psd_call **ready)
+// All gradients; those that the busy thread has it forgets itself.
+static void round_abandon(struct psd_round *round)
 {
-    pthread_mutex_lock(&round->lock);
-    uint64_t run = atomic_fetch_add(&round->run, 1) + 1;
     if (round->busy) {
         round->abandoned = true;
         round->state = PSD_ROUND_OPEN;
     } else {
         psd_round_forget(round);
     }
+}
+
+void psd_round_reset(struct psd_round *round, struct psd_call **ready)
+{
+    pthread_mutex_lock(&round->lock);
+    uint64_t run = atomic_fetch_add(&round->run, 1) + 1;
+    round_abandon(round);
     memset(round->member, true, round->workers * sizeof *round->member);
     memset(round->counted, 0, round->workers * sizeof *round->counted);
     round_count(round);
@@ -597,6 +606,39 @@ void psd_round_reset(struct psd_round *round, struct psd_call **ready)
     note_round(round, run, 0);
     psd_ready_all(ready, &round->waiting);
     pthread_mutex_unlock(&round->lock);
+}
+
+void psd_round_begin(struct psd_round *round, uint64_t closed)
+{
+    pthread_mutex_lock(&round->lock);
+    uint64_t run = atomic_fetch_add(&round->run, 1) + 1;
+    round_abandon(round);
+    memset(round->member, true, round->workers * sizeof *round->member);
+    round_count(round);
+    round->closed = closed;
+    round->epoch = 0;
+    round->over = round->off = false;
+    note_round(round, run, closed);
+    pthread_mutex_unlock(&round->lock);
+}
+
+void psd_round_end(struct psd_round *round, struct psd_call **ready)
+{
+    pthread_mutex_lock(&round->lock);
+    round_abandon(round);
+    round->off = round->over = true;
+    psd_ready_all(ready, &round->waiting);
+    pthread_mutex_unlock(&round->lock);
+}
+
+bool psd_round_settle(struct psd_round *round)
+{
+    pthread_mutex_lock(&round->lock);
+    if (round->state == PSD_ROUND_OPEN && round->whole)
+        round->state = PSD_ROUND_COMPLETE;
+    bool settled = round->state == PSD_ROUND_OPEN && !round->busy && !round->abandoned;
+    pthread_mutex_unlock(&round->lock);
+    return settled;
 }
 
 static uint64_t counted_here(struct psd_round *round, uint32_t rank)

@@ -67,6 +67,7 @@ struct psd_round {
     bool *member;                            // [workers]
     uint64_t epoch;                          // of the membership that says so
     bool over;                               // as the view: what is not complete closes no more
+    bool off;                                // the job has left its rounds: none takes gradients
     struct psd_contribution *contributions;  // [workers]
     struct psd_page **pages;                 // [workers][n_blocks]
     uint64_t *counted;                       // [workers] the last round in which its gradient counted
@@ -157,6 +158,14 @@ bool psd_round_misses(const struct psd_round *round, uint32_t rank);
 // Starts over for a new run on the old values: round 1, all workers members. Who waits for a round of the old run is
 // made ready. A round of the old run that is being applied may have changed some blocks; it changes no more.
 void psd_round_reset(struct psd_round *round, struct psd_call **ready);
+
+// The job comes into its rounds again: the next one is closed + 1, of all workers until a view says otherwise.
+void psd_round_begin(struct psd_round *round, uint64_t closed);
+// The job leaves its rounds: parts of gradients are forgotten, who waits for a round is made ready.
+void psd_round_end(struct psd_round *round, struct psd_call **ready);
+// Nobody pushes any more: whole gradients in the open round complete it. Is nothing of it under way but parts of
+// gradients of workers that are gone?
+bool psd_round_settle(struct psd_round *round);
 
 // For each rank, [workers], the last round in which its gradient counts in some partition here and in all of them; that
 // of one that has departed counts in the open round as soon as it is whole. 0 where this task has no rounds.

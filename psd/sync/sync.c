@@ -145,9 +145,11 @@ void psd_sync_advance(struct psd_job *job, struct psd_round *round, struct psd_c
 
 void psd_sync_advance_all(struct psd_job *job, struct psd_call **ready)
 {
-    for (uint32_t i = 0; atomic_load(&job->declared) && i < job->n_partitions; i++)
-        if (job->partitions[i].round)
-            psd_sync_advance(job, job->partitions[i].round, ready);
+    for (uint32_t i = 0; atomic_load(&job->declared) && i < job->n_partitions; i++) {
+        struct psd_round *round = job->partitions[i].round;
+        if (round)
+            psd_sync_advance(job, round, ready);
+    }
     psd_sync_send_norms(job, ready);
 }
 
@@ -163,7 +165,7 @@ void psd_sync_set_members(struct psd_job *job, struct psd_round *round, const st
 // The next extent whose round is another, from `at` on; extents->n: there is none.
 static size_t sync_next_round(const struct psd_extents *extents, size_t at, const struct psd_round *last)
 {
-    while (at < extents->n && (!extents->v[at].partition->round || extents->v[at].partition->round == last))
+    while (at < extents->n && (!extents->v[at].round || extents->v[at].round == last))
         at++;
     return at;
 }
@@ -172,7 +174,7 @@ struct psd_round *psd_sync_lock_open(const struct psd_extents *extents, uint64_t
 {
     struct psd_round *round = NULL;
     while ((*at = sync_next_round(extents, *at, round)) < extents->n) {
-        round = extents->v[*at].partition->round;
+        round = extents->v[*at].round;
         pthread_mutex_lock(&round->lock);
         if (round->closed < wanted)
             return round;
@@ -186,7 +188,7 @@ uint64_t psd_sync_least_closed(const struct psd_extents *extents)
     struct psd_round *round = NULL;
     uint64_t least = UINT64_MAX;
     for (size_t at = 0; (at = sync_next_round(extents, at, round)) < extents->n;) {
-        round = extents->v[at].partition->round;
+        round = extents->v[at].round;
         pthread_mutex_lock(&round->lock);
         least = round->closed < least ? round->closed : least;
         pthread_mutex_unlock(&round->lock);
@@ -303,7 +305,7 @@ static bool sync_ask(struct psd_job *job)
 
 void psd_sync_send_norms(struct psd_job *job, struct psd_call **ready)
 {
-    if (!atomic_load(&job->declared) || !job->norms || !psd_norm_is_due(job) || psd_job_has_failed(job))
+    if (!atomic_load(&job->declared) || !psd_job_is_sync(job) || !psd_norm_is_due(job) || psd_job_has_failed(job))
         return;
     if (job->host->task == 0)
         sync_finish_own(job, ready);

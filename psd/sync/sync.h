@@ -35,6 +35,32 @@ void psd_sync_send_norms(struct psd_job *job, struct psd_call **ready);
 
 extern const struct psd_component psd_sync_component;  // component.c
 
+// ---- rounds that come and go: switch.c ----------------------------------------------------------------------------
+//
+//     none --keep--> room is kept --begin--> in rounds --end--> none, or where the job was declared sync: room is kept
+//        ^---give up---/
+//
+// A job that was declared sync keeps its room for good. The rounds themselves stay, from the first time that they are
+// made: whoever has found one in a partition may use it, and is told there that the job has left it.
+
+// What the rounds of a task take: once, and for their gradients, which is given back when the job leaves them.
+struct psd_sync_room {
+    size_t once, gradients;
+};
+bool psd_sync_count(const struct psd_job *job, uint32_t task, struct psd_sync_room *room);  // false: more than that
+// Makes the rounds and norms that are not there; their room has been taken.
+enum ps_code psd_sync_make(struct psd_job *job, uint32_t task, struct ps_error *e);
+void psd_sync_destroy(struct psd_job *job);
+// The job is locked:
+// False: there is no room, nothing has changed; *missing: the bytes that lack.
+bool psd_sync_keep(struct psd_job *job, uint64_t *missing);
+void psd_sync_give_up(struct psd_job *job);                // the room, unless it is in use or was declared
+void psd_sync_begin(struct psd_job *job, uint64_t first);  // with that round, for which there is room
+void psd_sync_end(struct psd_job *job, struct psd_call **ready);
+// Nobody pushes any more: what is open with whole gradients is complete without the others. False: a round is under
+// way, which psd_sync_advance goes on with.
+bool psd_sync_settle(struct psd_job *job);
+
 // The first of the extents' rounds, from extent *at on, that has not closed round `wanted`, with its lock held: its
 // list of waiters may be joined. *at moves to it: those before have, and need no second look. NULL: all have.
 struct psd_round *psd_sync_lock_open(const struct psd_extents *extents, uint64_t wanted, size_t *at);

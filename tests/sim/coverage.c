@@ -67,6 +67,14 @@ static void note_join(const Paramserver__V1__JoinRequest *r, const char *mode)
         count("JOIN", what[r->on_existing], mode);
 }
 
+static void note_mode(const char *name, const Paramserver__V1__SetModeRequest *r, const char *mode)
+{
+    static const char *const to[] = {[PARAMSERVER__V1__UPDATE__ASYNC] = "to async",
+                                     [PARAMSERVER__V1__UPDATE__SYNC] = "to sync",
+                                     [PARAMSERVER__V1__UPDATE__SSP] = "to ssp"};
+    count(name, to[r->update], mode);
+}
+
 static void note_reduce(const Paramserver__V1__ReduceRequest *r, const char *mode)
 {
     static const char *const ops[] = {"none", "sum", "mean", "min", "max", "gather", "broadcast"};
@@ -124,10 +132,7 @@ static void note_options(int method, const char *name, const ProtobufCMessage *m
         count(name, ((const Paramserver__V1__SetHyperRequest *)m)->round ? "from a round" : "", mode);
         break;
     case M(SET_MODE):
-        count(name,
-              ((const Paramserver__V1__SetModeRequest *)m)->update == PARAMSERVER__V1__UPDATE__SSP ? "to ssp"
-                                                                                                   : "to async",
-              mode);
+        note_mode(name, (const Paramserver__V1__SetModeRequest *)m, mode);
         break;
     case M(LEAVE):
         count(name, ((const Paramserver__V1__LeaveRequest *)m)->failed ? "failed" : "", mode);
@@ -191,14 +196,16 @@ unsigned sim_coverage_print(void)
                                              "REDUCE sum",
                                              "PUSH of whole partitions",
                                              "OPEN stream"};
-    static const char *const here[] = {"PUSH atomic, async",     "PUSH atomic, ssp",
-                                       "PUSH_PULL unary, async", "PUSH_PULL stream, sync",
-                                       "PUSH_PULL unary, ssp",   "PUSH_PULL to a round, sync",
-                                       "PUSH to a round, sync",  "PUSH to a round, sync with backup",
-                                       "PULL of a round, sync",  "CLOCK wait, ssp",
-                                       "SET_HYPER, sync",        "SET_HYPER from a round, sync",
-                                       "SET_MODE to ssp, async", "SET_MODE to async, ssp",
-                                       "JOIN replace, async",    "JOIN replace, sync"};
+    static const char *const here[] = {"PUSH atomic, async",      "PUSH atomic, ssp",
+                                       "PUSH_PULL unary, async",  "PUSH_PULL stream, sync",
+                                       "PUSH_PULL unary, ssp",    "PUSH_PULL to a round, sync",
+                                       "PUSH to a round, sync",   "PUSH to a round, sync with backup",
+                                       "PULL of a round, sync",   "CLOCK wait, ssp",
+                                       "SET_HYPER, sync",         "SET_HYPER from a round, sync",
+                                       "SET_MODE to ssp, async",  "SET_MODE to async, ssp",
+                                       "SET_MODE to sync, async", "SET_MODE to sync, ssp",
+                                       "SET_MODE to async, sync", "SET_MODE to ssp, sync with backup",
+                                       "JOIN replace, async",     "JOIN replace, sync"};
     char text[PAIR_MAX];
     unsigned missing = 0;
     for (size_t i = 0; i < n_pairs; i++)

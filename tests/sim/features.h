@@ -25,10 +25,10 @@
     X(ATOMIC, "atomic", 6)       /* some pushes are atomic */                                                 \
     X(PUSH_PULL, "push_pull", 6) /* some steps are one PushPull */                                            \
     X(ADD, "add", 6)             /* some steps AssignAdd as well */                                           \
-    X(SET_RATE, "set_rate", 6)   /* sync: the learning rate is changed on the way */                          \
+    X(SET_RATE, "set_rate", 6)   /* of a job that began as sync the learning rate is changed on the way */    \
     X(READER, "reader", 7)       /* somebody reads all the while */                                           \
     X(LONG_READ, "long_read", 2) /* reads of several messages, while a psd is short of memory */              \
-    X(SET_MODE, "set_mode", 4)   /* async, ssp: the next epoch is to be the other, or not */
+    X(SET_MODE, "set_mode", 4)   /* the next epoch is to be async, ssp or sync, and there is one more */
 
 enum sim_feature {
 #define X(NAME, text, weight) SIM_##NAME,

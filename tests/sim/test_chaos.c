@@ -4,6 +4,7 @@
 // cut, workers killed, stopped and back as later incarnations, psds without a processor. At the end, for each seed:
 //
 //   - a push that was acknowledged is there once, in every partition; one that was not, once or not at all;
+//   - an epoch has one mode for all; where the next one has another:
 //   - sync: a round of a partition divides by the examples of those who are in it, and by nothing else; nobody who is a
 //     member is left out; every batch of an epoch counts once;
 //   - async, ssp: every range of an epoch is done once;
@@ -79,6 +80,7 @@ struct ssp {
     struct tally tallies[TRAINERS];
     bool second;       // what is here is of the second run
     uint64_t aligned;  // epochs whose end has made all level
+    int mode;          // as is another mode, where it has been met here
     uint64_t grants, greatest;
 };
 
@@ -183,6 +185,7 @@ static void see_request(struct ssp *s, const struct sim_seen *seen)
     if (is_current(s, a) && seen->method == M(CLOCK)) {
         const Paramserver__V1__ClockRequest *r = (const Paramserver__V1__ClockRequest *)m;
         a->wait = r->wait;
+        a->tally->starts |= control_of(s->trial)->members[a->tally - s->tallies].clock_starts;
         if (r->step > a->tally->steps) {
             a->tally->clock += a->tally->starts ? 0 : r->step - a->tally->steps;
             a->tally->steps = r->step;
@@ -245,6 +248,11 @@ static uint64_t incarnation_in(const struct ps_slices *message)
     return incarnation;
 }
 
+static bool is_ssp(const struct ssp *s)
+{
+    return control_of(s->trial)->mode.update == PARAMSERVER__V1__UPDATE__SSP;
+}
+
 static void see_answer(struct ssp *s, const struct sim_seen *seen)
 {
     struct asked *a = (struct asked *)(uintptr_t)*seen->note;
@@ -254,8 +262,7 @@ static void see_answer(struct ssp *s, const struct sim_seen *seen)
     if (seen->method == M(JOIN) && ok)
         a->incarnation = incarnation_in(seen->message);
     if (seen->method == M(JOIN) && ok && a->tally->incarnation != a->incarnation) {
-        const bool ssp = control_of(s->trial)->mode.update == PARAMSERVER__V1__UPDATE__SSP;
-        *a->tally = (struct tally){.incarnation = a->incarnation, .starts = !ssp};
+        *a->tally = (struct tally){.incarnation = a->incarnation, .starts = !is_ssp(s)};
         level(s, a->tally);
     } else if (is_current(s, a)) {
         if (seen->method == M(LEASE)) {
@@ -265,7 +272,7 @@ static void see_answer(struct ssp *s, const struct sim_seen *seen)
                 level(s, a->tally);
             a->tally->leases -= !a->ahead;
         } else if (seen->method == M(CLOCK)) {
-            if (ok && a->wait)
+            if (ok && a->wait && is_ssp(s))  // else it is a late copy, which is told nothing
                 see_grant(s, a);
         } else if (ok && a->sequence > a->tally->met) {
             if (a->tally->met < a->tally->meets)
@@ -277,6 +284,15 @@ static void see_answer(struct ssp *s, const struct sim_seen *seen)
     free(a);
 }
 
+// A change of the mode makes all level.
+static void see_mode(struct ssp *s)
+{
+    const struct psd_control *c = control_of(s->trial);
+    if (c && s->mode && s->mode != (int)c->mode.update)
+        align(s);
+    s->mode = c ? (int)c->mode.update : 0;
+}
+
 static void see(void *arg, const struct sim_seen *seen)
 {
     struct ssp *s = arg;
@@ -285,8 +301,10 @@ static void see(void *arg, const struct sim_seen *seen)
     if (s->second != s->trial->replaces) {
         memset(s->tallies, 0, sizeof s->tallies);
         s->aligned = 0;
+        s->mode = 0;
         s->second = true;
     }
+    see_mode(s);
     if (seen->answer)
         see_answer(s, seen);
     else
@@ -400,19 +418,20 @@ static void on_mode(void *arg, const struct ps_error *e, struct ps_slices *reply
     r->setting = false;
 }
 
-// Of another one, now and then: its next epoch is to be async, or ssp.
+// Now and then: its next epoch is to be async, sync or ssp.
 static void set_mode(void *arg)
 {
+    static const Paramserver__V1__Update to[] = {PARAMSERVER__V1__UPDATE__ASYNC, PARAMSERVER__V1__UPDATE__SSP,
+                                                 PARAMSERVER__V1__UPDATE__SYNC, PARAMSERVER__V1__UPDATE__SYNC};
     struct reader *r = arg;
     struct ps_error e;
-    if (r->stop || r->trial->update == PSC_SYNC || !trial_has(r->trial, SIM_SET_MODE))
+    if (r->stop || !trial_has(r->trial, SIM_SET_MODE))
         return;
     if (!r->setting) {
         Paramserver__V1__SetModeRequest request = PARAMSERVER__V1__SET_MODE_REQUEST__INIT;
-        const bool ssp = sim_random(r->trial->sim) % 2;
         request.job = (char *)"job";
-        request.update = ssp ? PARAMSERVER__V1__UPDATE__SSP : PARAMSERVER__V1__UPDATE__ASYNC;
-        request.staleness = ssp ? r->trial->staleness : 0;
+        request.update = to[sim_random(r->trial->sim) % (sizeof to / sizeof to[0])];
+        request.staleness = request.update == PARAMSERVER__V1__UPDATE__SSP ? r->trial->staleness : 0;
         struct psc__call_spec spec = {.method = M(SET_MODE),
                                       .message = &request.base,
                                       .timeout_ms = 20000,
@@ -424,7 +443,7 @@ static void set_mode(void *arg)
     sim_after(r->trial->sim, 300 * PS_MS, set_mode, r);
 }
 
-// Of a sync job, now and then: the learning rate doubles.
+// Of a job that began as sync, now and then: the learning rate doubles.
 static void set_rate(void *arg)
 {
     struct reader *r = arg;
@@ -543,6 +562,17 @@ static bool is_in(const struct reader *r, uint32_t partition, uint32_t push)
     return r->values[partition * SLOTS + push] != 0;
 }
 
+// Of a push that was applied on arrival, at the learning rate of the moment.
+static bool is_rate(const struct trial *t, float found)
+{
+    return found == 1 || (t->update == PSC_SYNC && (found == 2 || found == 4 || found == 8));
+}
+
+static psc_update mode_of(const struct trial *t, uint64_t epoch)
+{
+    return t->modes[epoch] ? t->modes[epoch] : t->update;
+}
+
 static void check_pushes(const struct trial *t, const struct reader *r)
 {
     for (uint32_t i = 0; i < t->n_pushes; i++) {
@@ -550,7 +580,7 @@ static void check_pushes(const struct trial *t, const struct reader *r)
         uint32_t in = 0;
         for (uint32_t k = 0; k < t->partitions; k++) {
             in += is_in(r, k, i);
-            CHECK(t, t->update == PSC_SYNC || !is_in(r, k, i) || r->values[k * SLOTS + i] == 1,
+            CHECK(t, p->round || !is_in(r, k, i) || is_rate(t, r->values[k * SLOTS + i]),
                   "push %" PRIu32 " of worker %" PRIu32 " is in partition %" PRIu32 " as %g", i, p->rank, k,
                   (double)r->values[k * SLOTS + i]);
         }
@@ -611,8 +641,8 @@ static void check_rounds(const struct trial *t, const struct reader *r)
 // Every batch of an epoch counts in some partition, under one push alone.
 static void check_batches(const struct trial *t, const struct reader *r)
 {
-    for (uint64_t epoch = 0; epoch < EPOCHS; epoch++)
-        for (uint64_t first = 0; first < EXAMPLES; first += BATCH) {
+    for (uint64_t epoch = 0; epoch < t->epochs; epoch++)
+        for (uint64_t first = 0; first < EXAMPLES && mode_of(t, epoch) == PSC_SYNC; first += BATCH) {
             uint32_t counted = 0;
             for (uint32_t i = 0; i < t->n_pushes; i++) {
                 bool in = false;
@@ -627,8 +657,8 @@ static void check_batches(const struct trial *t, const struct reader *r)
 
 static void check_leases(const struct trial *t)
 {
-    for (uint64_t epoch = 0; epoch < EPOCHS; epoch++)
-        for (uint64_t x = 0; x < EXAMPLES; x++) {
+    for (uint64_t epoch = 0; epoch < t->epochs; epoch++)
+        for (uint64_t x = 0; x < EXAMPLES && mode_of(t, epoch) != PSC_SYNC; x++) {
             uint32_t done = 0, perhaps = 0;
             for (uint32_t i = 0; i < t->n_leases; i++) {
                 const struct lease *l = &t->leases[i];
@@ -686,11 +716,10 @@ static void check_all(const struct trial *t, const struct reader *r, const float
     CHECK(t, !ended || any, "the job has failed: %s", psd_job_lookup(&sim_core(t->sim, 0)->table, "job")->failure);
     check_pushes(t, r);
     check_extra(t, extra);
-    if (t->update == PSC_SYNC)
-        check_rounds(t, r);
-    if (t->update == PSC_SYNC && !t->enough && !ended)
+    check_rounds(t, r);
+    if (!t->enough && !ended)
         check_batches(t, r);
-    if (t->update != PSC_SYNC && !ended)
+    if (!ended)
         check_leases(t);
 }
 
@@ -755,6 +784,8 @@ static struct trial *trial_new(uint64_t seed)
     struct trial *t = ps_alloc(sizeof *t);
     *t = (struct trial){.seed = seed, .update = updates[seed % 5], .enough = seed % 5 == 4 ? 3 : 0, .ps = 3};
     t->features = sim_features_draw(seed);
+    t->epochs = trial_has(t, SIM_SET_MODE) ? EPOCHS : EPOCHS - 1;
+    t->follows = t->update != PSC_SYNC || trial_has(t, SIM_SET_MODE);
     t->staleness = 1 + seed / 5 % 3;
     t->share_rounds = seed / 5 % 3;
     t->partitions = t->update == PSC_SSP ? 2 : MAX_PARTITIONS;  // ssp: a psd owns nothing

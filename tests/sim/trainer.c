@@ -132,9 +132,10 @@ static void finish(struct life *l)
 
 static void next_step(struct life *l);
 
+// The epoch that it has a share of.
 static bool is_sync(const struct life *l)
 {
-    return l->trial->update == PSC_SYNC;
+    return l->share.update == PSC_SYNC;
 }
 
 static void on_lease(void *arg, const struct ps_error *e);
@@ -145,7 +146,8 @@ static void next_share(struct life *l)
         l->lease->asked = true;
     if (l->trained)
         l->trained->asked = true;
-    psc__lease(l->client, l->epoch, EXAMPLES, is_sync(l) ? BATCH : 2 * BATCH, l->closed, &l->share, on_lease, l);
+    const bool whole = l->trial->update == PSC_SYNC && !l->trial->follows;
+    psc__lease(l->client, l->epoch, EXAMPLES, whole ? BATCH : 2 * BATCH, l->closed, &l->share, on_lease, l);
 }
 
 static psc_tensor slots_of(const struct trial *t, float *data)
@@ -169,12 +171,18 @@ static void catch_up(struct life *l)
     psc_pull(l->client, &weights, 1, l->share.round, on_caught_up, l, NULL);
 }
 
+static void note_mode(const struct life *l, const psc_share *share)
+{
+    struct trial *t = l->trial;
+    CHECK(t, !t->modes[l->epoch] || t->modes[l->epoch] == share->update, "an epoch has two modes");
+    t->modes[l->epoch] = share->update;
+}
+
 static struct lease *note_lease(const struct life *l, const psc_share *share)
 {
     struct trial *t = l->trial;
     CHECK(t, t->n_leases < MAX_LEASES, "too many leases");
-    CHECK(t, !t->modes[l->epoch] || t->modes[l->epoch] == share->update, "an epoch has two modes");
-    t->modes[l->epoch] = share->update;
+    note_mode(l, share);
     struct lease *noted = &t->leases[t->n_leases++];
     *noted = (struct lease){l->epoch, share->first, share->count, false, false};
     return noted;
@@ -191,7 +199,7 @@ static void on_lease(void *arg, const struct ps_error *e)
         l->trained->done = true;
     l->lease = l->trained = NULL;
     l->taken = 0;
-    if (l->share.count == 0 && ++l->epoch == EPOCHS) {
+    if (l->share.count == 0 && ++l->epoch == l->trial->epochs) {
         finish(l);
         return;
     }
@@ -201,6 +209,8 @@ static void on_lease(void *arg, const struct ps_error *e)
     }
     if (!is_sync(l))
         l->lease = note_lease(l, &l->share);
+    else if (l->share.first < l->share.end)  // else it closes rounds of the epoch before, perhaps
+        note_mode(l, &l->share);
     if (is_sync(l) && l->share.round > l->closed)
         catch_up(l);
     else
@@ -424,7 +434,7 @@ static void on_ready(void *arg, const struct ps_error *e)
         return;
     l->trial->declared = true;
     l->epoch = psc_is_late(l->client) ? psc_data_epoch(l->client) : 0;
-    if (l->epoch < EPOCHS)
+    if (l->epoch < l->trial->epochs)
         next_share(l);
     else
         psc__leave(l->client, NULL, on_left, l);
@@ -483,8 +493,9 @@ void trainer_start(struct trial *t, uint32_t rank)
                            .workers = TRAINERS,
                            .update = t->update,
                            .staleness = t->update == PSC_SSP ? t->staleness : 0,
-                           .follows_mode = t->update != PSC_SYNC,
-                           .share_rounds = t->update == PSC_SYNC ? t->share_rounds : 0,
+                           .follows_mode = t->follows,
+                           .share_batch = t->follows ? BATCH : 0,
+                           .share_rounds = t->follows || t->update == PSC_SYNC ? t->share_rounds : 0,
                            .on_existing = t->replaces ? PSC_REPLACE : PSC_REFUSE,
                            .transport = unary ? PSC_UNARY : PSC_STREAM,
                            .chunk_bytes = 1024,  // a request for each partition

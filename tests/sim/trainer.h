@@ -12,7 +12,7 @@
 
 enum {
     TRAINERS = 4,
-    EPOCHS = 2,
+    EPOCHS = 3,     // at most
     EXAMPLES = 30,  // in an epoch; no multiple of the batch
     BATCH = 4,
     SLOTS = 192,
@@ -27,6 +27,7 @@ struct push {
     uint64_t epoch, first, round;
     uint32_t rows;
     bool acknowledged, atomic, added;  // added: its slot of "extra" as well, acknowledged
+                                       // round 0: it was applied on arrival
     uint32_t stale;                    // partitions that dropped it
 };
 
@@ -66,6 +67,8 @@ struct trial {
     uint32_t staleness, enough;  // enough: replicas_to_aggregate, 0: all
     uint32_t share_rounds;       // of a sync share; 0: all
     uint32_t ps, partitions;
+    uint32_t epochs;
+    bool follows;  // the workers train each share as it says
     struct sim *sim;
     bool declared, ended;
     bool calm;              // the faults have stopped

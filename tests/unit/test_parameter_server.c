@@ -34,7 +34,10 @@ struct psc_client {
     size_t shared;
     uint64_t given, given_before;  // examples: in all; before the last share
     uint64_t pushed;               // examples whose push was waited for
-    uint32_t share_rounds;         // as psc_connect was told
+    uint32_t share_rounds;         // as psc_connect was told, as are
+    psc_update update;             // that of a share which names none, and
+    uint64_t share_batch;          // this
+    uint64_t round;                // of the last push
     bool late, draining, follows;  // not the chief
     int changes_refused;
 };
@@ -78,6 +81,8 @@ psc_code psc_connect(const psc_cluster *cluster, const psc_options *options, psc
 {
     (void)cluster, (void)error;
     client.share_rounds = options->share_rounds;
+    client.share_batch = options->share_batch;
+    client.update = options->update;
     *to = &client;
     return PSC_OK;
 }
@@ -216,6 +221,7 @@ void psc_push_pull(psc_client *c, const psc_tensor *tensors, const psc_tensor *i
         say(" %s", strrchr(tensors[i].name, '/') + 1);
     }
     say(" of %u ", (unsigned)options->examples);
+    c->round = options->round;
     begin_op(options->examples, (psc_result){.version = c->version, .open_round = options->round + 1}, op);
 }
 
@@ -235,6 +241,7 @@ static void give(psc_client *c, uint64_t done, psc_share *share)
 {
     assert_true(c->pushed >= done);
     *share = c->shares[c->shared++];
+    share->update = share->update ? share->update : c->update;
     if (share->count) {
         c->given_before = c->given;
         c->given += share->count;
@@ -535,6 +542,39 @@ static void ranges_follow_each_other(void **state)
     end(&w);
 }
 
+// An epoch of another mode: weights are pulled anew, pushes name the share's rounds or none, and steps are counted on.
+static void the_mode_changes(void **state)
+{
+    static const uint64_t rounds[] = {0, 0, 11, 12, 0};
+    struct worker w;
+    uint64_t step = 0;
+    (void)state;
+    begin(&w, "sgd, learning_rate: 1", "update: async");
+    assert_int_equal(client.share_batch, BATCH);
+    const psc_share shares[] = {{.count = 8},  // none is ahead, and the epoch is over
+                                [3] = {.count = 4, .stride = 4, .end = 8, .steps = 2, .round = 10, .update = PSC_SYNC},
+                                [4] = {.update = PSC_SYNC},
+                                [5] = {.count = 4, .update = PSC_ASYNC},
+                                [7] = {.update = PSC_ASYNC}};
+    memcpy(client.shares, shares, sizeof shares);
+    for (uint64_t epoch = 0; epoch < 3; epoch++)
+        while (fill(&w, epoch) != WK_EPOCH_END || w.n_ahead) {
+            assert_int_equal(w.ahead[0].step, step);
+            client.log[0] = '\0';
+            train_work(&w, &w.ahead[0]);
+            assert_int_equal(client.round, rounds[step]);
+            assert_true((strstr(client.log, "pull 4") != NULL) == (step == 0 || step == 2 || step == 4));
+            memmove(w.ahead, w.ahead + 1, (size_t)--w.n_ahead * sizeof *w.ahead);
+            step++;
+        }
+    assert_int_equal(step, 5);
+    client.shared = 3;
+    assert_int_equal(fill(&w, 3), WK_LATER);
+    train_work(&w, &w.ahead[0]);
+    assert_true(w.ahead[0].step == 5 && client.round == 11);
+    end(&w);
+}
+
 // Who was asked to leave trains what it has, and asks for nothing ahead.
 static void a_draining_worker_takes_no_more(void **state)
 {
@@ -805,6 +845,7 @@ int main(void)
         cmocka_unit_test_setup(frozen_layers_stay, begin_world),
         cmocka_unit_test_setup(buckets_leave_as_they_become_ready, begin_world),
         cmocka_unit_test_setup(ranges_follow_each_other, begin_world),
+        cmocka_unit_test_setup(the_mode_changes, begin_world),
         cmocka_unit_test_setup(a_draining_worker_takes_no_more, begin_world),
         cmocka_unit_test_setup(groups_have_their_size, begin_world),
         cmocka_unit_test_setup(local_steps_follow_the_schedule, begin_world),

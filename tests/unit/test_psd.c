@@ -498,7 +498,7 @@ static void test_steps(void **state)
         job_open(&j, sync ? SYNC : ASYNC, "adam", 20, 1 << 20);
         for (uint64_t k = 1; k <= 3; k++)
             for (uint32_t rank = 0; rank < (sync ? 2 : 1); rank++)
-                push_round(j.core, rank, k, k, 0, 20);
+                push_round(j.core, rank, k, sync ? k : 0, 0, 20);
         value[sync] = read_one(j.core, "big");
         psd_core_destroy(j.core);
     }

@@ -1154,6 +1154,13 @@ static enum ps_code set_mode(struct psd_core *core, Paramserver__V1__Update upda
     return code;
 }
 
+// Time for what is looked at at a tick.
+static void settle(struct psd_core *core)
+{
+    for (int i = 0; i < 3; i++)
+        psd_core_tick(core);
+}
+
 // A lease of epoch `epoch`, which is trained as `update` says.
 static void lease_in(struct psd_core *core, uint32_t rank, uint64_t sequence, uint64_t epoch,
                      Paramserver__V1__Update update)
@@ -1203,7 +1210,7 @@ static void test_mode_changes(void **state)
     assert_int_equal(set_mode(core, SSP, 1, 0, none), PS_FAILED_PRECONDITION);  // nothing is leased yet
     lease_in(core, 0, 1, 0, ASYNC);
     lease_in(core, 1, 1, 0, ASYNC);
-    assert_int_equal(set_mode(core, SYNC, 0, 0, none), PS_INVALID_ARGUMENT);
+    assert_int_equal(set_mode(core, none, 0, 0, none), PS_INVALID_ARGUMENT);
     assert_int_equal(set_mode(core, ASYNC, 3, 0, none), PS_INVALID_ARGUMENT);
     assert_int_equal(set_mode(core, ASYNC, 0, 0, none), PS_OK);
     assert_int_equal(set_mode(core, SSP, 5, 1, none), PS_OK);
@@ -1221,6 +1228,211 @@ static void test_mode_changes(void **state)
     assert_true(may_step(core, 1, 26));
     assert_true(is_done(&ahead, PS_OK));
     drop(&ahead);
+    psd_core_destroy(core);
+}
+
+static enum ps_code push_big(struct psd_core *core, uint32_t rank, uint64_t sequence, uint64_t round)
+{
+    struct update u;
+    Paramserver__V1__UpdateReply *reply = NULL;
+    update_init(&u, rank, sequence, "big", 0, 20);
+    u.r.round = round;
+    struct answer a = send_update(core, &u, M(PUSH), 20, 1, &reply);
+    if (reply)
+        ps_msg_free(&reply->base);
+    return a.code;
+}
+
+// To every variable that has rounds; of so many examples.
+static enum ps_code push_round_of_all(struct psd_core *core, uint32_t rank, uint64_t sequence, uint64_t round,
+                                      uint64_t examples)
+{
+    struct update u;
+    Paramserver__V1__UpdateReply *reply = NULL;
+    struct answer a = {0};
+    for (uint32_t i = 0; i < core->table.newest->n_variables; i++) {
+        const struct psd_variable *v = &core->table.newest->variables[i];
+        if (!v->rule)
+            continue;
+        update_init(&u, rank, sequence + i, v->name, 0, v->count);
+        u.r.round = round;
+        u.r.examples = examples;
+        a = send_update(core, &u, M(PUSH), v->count, 1, &reply);
+        if (reply)
+            ps_msg_free(&reply->base);
+        reply = NULL;
+        if (a.code)
+            break;
+    }
+    return a.code;
+}
+
+// Both ask for epoch `epoch`, and get it together. Returns the round that their shares begin after.
+static uint64_t share_in_rounds(struct psd_core *core, uint64_t sequence, uint64_t epoch, uint64_t closed)
+{
+    struct answer a, b;
+    lease(core, &a, 0, sequence, epoch, closed);
+    assert_false(a.answered);
+    lease(core, &b, 1, sequence, epoch, closed);
+    settle(core);
+    Paramserver__V1__LeaseReply x = share_of(&a), y = share_of(&b);
+    assert_true(x.update == SYNC && y.update == SYNC && x.round == y.round && x.steps == 5);
+    return x.round;
+}
+
+// Both have trained their shares: the epoch is over.
+static void end_rounds(struct psd_core *core, uint64_t sequence, uint64_t epoch, uint64_t closed)
+{
+    struct answer a, b;
+    lease(core, &a, 0, sequence, epoch, closed);
+    lease(core, &b, 1, sequence, epoch, closed);
+    settle(core);
+    assert_int_equal(share_of(&a).count + share_of(&b).count, 0);
+}
+
+// The job comes into its rounds, and leaves them, between two epochs, and their room with them. Values and steps stay.
+static void test_rounds_come_and_go(void **state)
+{
+    const Paramserver__V1__Update none = PARAMSERVER__V1__UPDATE__UPDATE_NONE;
+    struct job j;
+    struct answer a, b;
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    struct psd_core *core = j.core;
+    struct psd_job *job = core->table.newest;
+    const struct psd_block *block = &job->partitions[job->n_partitions - 1].blocks[0];
+    job->control->follows_mode = true;
+    lease_in(core, 0, 1, 0, ASYNC);
+    lease_in(core, 1, 1, 0, ASYNC);
+    const size_t before = pages_used(core);
+    assert_int_equal(set_mode(core, SYNC, 0, 1, none), PS_OK);
+    const size_t kept = pages_used(core), gradients = job->rounds_room;
+    assert_true(gradients >= 2 * 20 * sizeof(float) && kept >= before + gradients);
+    assert_int_equal(push_big(core, 0, 100, 0), PS_OK);  // as before, until the epoch is over
+    assert_int_equal(push_big(core, 0, 101, 1), PS_FAILED_PRECONDITION);
+    assert_int_equal(set_mode(core, ASYNC, 0, 0, SYNC), PS_OK);
+    settle(core);
+    assert_int_equal(pages_used(core), kept - gradients);
+    assert_int_equal(set_mode(core, SYNC, 0, 1, none), PS_OK);
+    assert_int_equal(pages_used(core), kept);
+    end_epoch(core);
+    assert_int_equal(share_in_rounds(core, 20, 1, 0), 0);
+    assert_true(psd_job_is_sync(job));
+    assert_int_equal(push_big(core, 0, 102, 0), PS_INVALID_ARGUMENT);
+    for (uint64_t round = 1; round <= 5; round++) {
+        assert_int_equal(push_big(core, 0, 110 + round, round), PS_OK);
+        assert_int_equal(push_big(core, 1, 110 + round, round), PS_OK);
+    }
+    assert_int_equal(block->steps, 1 + 5);
+    assert_int_equal(set_mode(core, ASYNC, 0, 2, none), PS_OK);
+    end_rounds(core, 30, 1, 5);
+    lease(core, &a, 0, 40, 2, 5);
+    assert_false(a.answered);  // until nobody trains in rounds
+    lease(core, &b, 1, 40, 2, 5);
+    settle(core);
+    assert_true(share_of(&a).update == ASYNC && share_of(&b).update == ASYNC);
+    assert_false(psd_job_is_sync(job));
+    assert_int_equal(pages_used(core), kept - gradients);
+    assert_int_equal(push_big(core, 0, 120, 6), PS_FAILED_PRECONDITION);
+    assert_int_equal(push_big(core, 0, 121, 0), PS_OK);
+    assert_int_equal(block->steps, 1 + 5 + 1);
+    psd_core_destroy(core);
+}
+
+// A round has a number of its own: those that come later go on after it. What was declared sync keeps its room.
+static void test_rounds_go_on(void **state)
+{
+    const Paramserver__V1__Update none = PARAMSERVER__V1__UPDATE__UPDATE_NONE;
+    struct job j;
+    (void)state;
+    job_open(&j, SYNC, "sgd", 20, 1 << 20);
+    struct psd_core *core = j.core;
+    struct psd_job *job = core->table.newest;
+    job->control->follows_mode = true;
+    const size_t room = pages_used(core);
+    assert_int_equal(share_in_rounds(core, 1, 0, 0), 0);
+    assert_int_equal(push_big(core, 0, 101, 1), PS_OK);
+    assert_int_equal(push_big(core, 1, 101, 1), PS_OK);
+    assert_int_equal(set_mode(core, SSP, 1, 1, none), PS_OK);
+    end_rounds(core, 2, 0, 1);
+    struct answer a, b;
+    lease(core, &a, 0, 3, 1, 1);
+    lease(core, &b, 1, 3, 1, 1);
+    settle(core);
+    assert_true(share_of(&a).update == SSP && share_of(&b).update == SSP);
+    assert_int_equal(pages_used(core), room);
+    assert_int_equal(set_mode(core, SYNC, 0, 2, none), PS_OK);
+    for (uint64_t sequence = 4; sequence < 12; sequence++)
+        lease_in(core, 0, sequence, 1, SSP);
+    lease(core, &a, 0, 12, 1, 0);
+    lease(core, &b, 1, 12, 1, 0);
+    assert_int_equal(share_of(&a).count + share_of(&b).count, 0);
+    assert_int_equal(share_in_rounds(core, 20, 2, 1), 1);
+    assert_int_equal(push_big(core, 0, 110, 1), PS_OK);  // stale
+    assert_int_equal(push_big(core, 0, 111, 2), PS_OK);
+    assert_int_equal(push_big(core, 1, 111, 2), PS_OK);
+    assert_int_equal(job->partitions[job->n_partitions - 1].made->closed, 2);
+    psd_core_destroy(core);
+}
+
+// The last gradient of a worker that has died is in an open round: it is closed before the rounds end.
+static void test_rounds_are_mended(void **state)
+{
+    const Paramserver__V1__Update none = PARAMSERVER__V1__UPDATE__UPDATE_NONE;
+    struct job j;
+    struct answer a;
+    (void)state;
+    job_open(&j, SYNC, "sgd", 20, 1 << 20);
+    struct psd_core *core = j.core;
+    const struct psd_job *job = core->table.newest;
+    job->control->follows_mode = true;
+    assert_int_equal(share_in_rounds(core, 1, 0, 0), 0);
+    for (uint64_t round = 1; round <= 4; round++)
+        for (uint32_t rank = 0; rank < 2; rank++)
+            assert_int_equal(push_round_of_all(core, rank, 100 + 2 * round, round, 1), PS_OK);
+    assert_int_equal(push_round_of_all(core, 1, 120, 5, 1), PS_OK);
+    assert_int_equal(set_mode(core, ASYNC, 0, 1, none), PS_OK);
+    assert_int_equal(leave(core, 1, "it is killed").code, PS_OK);
+    lease(core, &a, 0, 2, 0, 4);
+    settle(core);
+    assert_int_equal(share_of(&a).count, 0);
+    lease(core, &a, 0, 3, 1, 4);
+    settle(core);
+    Paramserver__V1__LeaseReply share = share_of(&a);
+    assert_true(share.update == SYNC && share.round == 4 && share.steps == 1 && share.first == share.end);
+    assert_int_equal(push_round_of_all(core, 0, 120, 5, 0), PS_OK);
+    lease(core, &a, 0, 4, 1, 5);
+    settle(core);
+    assert_int_equal(share_of(&a).update, ASYNC);
+    assert_int_equal(job->partitions[job->n_partitions - 1].blocks[0].steps, 5);
+    psd_core_destroy(core);
+}
+
+// Without memory for the gradients of rounds nothing changes, and it is said how much there would have to be.
+static void test_rounds_need_room(void **state)
+{
+    const Paramserver__V1__Update none = PARAMSERVER__V1__UPDATE__UPDATE_NONE;
+    struct job j;
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    struct psd_core *core = j.core;
+    struct psd_job *job = core->table.newest;
+    job->control->follows_mode = true;
+    lease_in(core, 0, 1, 0, ASYNC);
+    lease_in(core, 1, 1, 0, ASYNC);
+    const size_t used = psd_pool_used(&core->pool);
+    core->pool.limit = used + 64;
+    assert_int_equal(set_mode(core, SYNC, 0, 0, none), PS_RESOURCE_EXHAUSTED);
+    const char *text = job->agree->lead.error.text;
+    const char *lacks = strstr(text, "set mode: ps task 0 lacks ");
+    assert_non_null(lacks);
+    const size_t missing = strtoull(lacks + strlen("set mode: ps task 0 lacks "), NULL, 10);
+    assert_int_equal(psd_pool_used(&core->pool), used);
+    assert_true(job->control->next.update == ASYNC && !job->keeps_rounds);
+    core->pool.limit = used + 64 + missing - 1;
+    assert_int_equal(set_mode(core, SYNC, 0, 0, none), PS_RESOURCE_EXHAUSTED);
+    core->pool.limit = used + 64 + missing;
+    assert_int_equal(set_mode(core, SYNC, 0, 1, none), PS_OK);
     psd_core_destroy(core);
 }
 
@@ -2097,66 +2309,71 @@ static void test_ten_thousand_wait(void **state)
     free(pulls);
 }
 
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_reductions),
+    cmocka_unit_test(test_not_a_number_shows),
+    cmocka_unit_test(test_gather_and_broadcast),
+    cmocka_unit_test(test_bad_reductions),
+    cmocka_unit_test(test_sequence_of_another_collective),
+    cmocka_unit_test(test_superseded_collective),
+    cmocka_unit_test(test_mean_of_great_integers),
+    cmocka_unit_test(test_a_late_barrier_is_not_entered),
+    cmocka_unit_test(test_a_late_value_is_not_summed),
+    cmocka_unit_test(test_a_late_barrier_refuses_no_other),
+    cmocka_unit_test(test_the_cancelled_are_not_counted),
+    cmocka_unit_test(test_a_late_barrier_excludes_nobody),
+    cmocka_unit_test(test_unequal_batches),
+    cmocka_unit_test(test_all_know_before_all_go_on),
+    cmocka_unit_test(test_a_round_of_nothing),
+    cmocka_unit_test(test_shares),
+    cmocka_unit_test(test_the_dead_leave_their_shares),
+    cmocka_unit_test(test_shares_of_some_rounds),
+    cmocka_unit_test(test_the_dead_leave_some_rounds),
+    cmocka_unit_test(test_coming_back_to_sync),
+    cmocka_unit_test(test_a_round_closed_in_part),
+    cmocka_unit_test(test_collectives_without_who_came_late),
+    cmocka_unit_test(test_late_share),
+    cmocka_unit_test(test_the_end_of_an_epoch_is_not_waited_for_twice),
+    cmocka_unit_test(test_many_batches),
+    cmocka_unit_test(test_one_batch_for_many),
+    cmocka_unit_test(test_ahead),
+    cmocka_unit_test(test_ahead_of_nothing),
+    cmocka_unit_test(test_ahead_in_sync),
+    cmocka_unit_test(test_given_up),
+    cmocka_unit_test(test_nobody_runs_ahead),
+    cmocka_unit_test(test_mode_changes),
+    cmocka_unit_test(test_rounds_come_and_go),
+    cmocka_unit_test(test_rounds_go_on),
+    cmocka_unit_test(test_rounds_need_room),
+    cmocka_unit_test(test_rounds_are_mended),
+    cmocka_unit_test(test_collectives_stop_no_clock),
+    cmocka_unit_test(test_clocks_are_ssp),
+    cmocka_unit_test(test_one_configuration),
+    cmocka_unit_test(test_who_does_not_come),
+    cmocka_unit_test(test_silence_of_who_is_gone),
+    cmocka_unit_test(test_reasons_are_whole),
+    cmocka_unit_test(test_a_stopped_task_buries_nobody),
+    cmocka_unit_test(test_back_before_its_death_is_known),
+    cmocka_unit_test(test_back_when_it_has_left),
+    cmocka_unit_test(test_next_worker_when_one_is_done),
+    cmocka_unit_test(test_two_of_one_rank),
+    cmocka_unit_test(test_back_to_a_job_that_is_done),
+    cmocka_unit_test(test_back_to_a_job_that_ends),
+    cmocka_unit_test(test_who_moves_data_lives),
+    cmocka_unit_test(test_drain),
+    cmocka_unit_test(test_who_waits_for_whom),
+    cmocka_unit_test(test_who_waits_for_an_epoch),
+    cmocka_unit_test(test_names_are_cut),
+    cmocka_unit_test(test_late_for_different_things),
+    cmocka_unit_test(test_waits_from_now_on),
+    cmocka_unit_test(test_nothing_walks),
+    cmocka_unit_test(test_one_line_for_a_barrier),
+    cmocka_unit_test(test_late_one_after_the_other),
+    cmocka_unit_test(test_ten_thousand_wait),
+};
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reductions),
-        cmocka_unit_test(test_not_a_number_shows),
-        cmocka_unit_test(test_gather_and_broadcast),
-        cmocka_unit_test(test_bad_reductions),
-        cmocka_unit_test(test_sequence_of_another_collective),
-        cmocka_unit_test(test_superseded_collective),
-        cmocka_unit_test(test_mean_of_great_integers),
-        cmocka_unit_test(test_a_late_barrier_is_not_entered),
-        cmocka_unit_test(test_a_late_value_is_not_summed),
-        cmocka_unit_test(test_a_late_barrier_refuses_no_other),
-        cmocka_unit_test(test_the_cancelled_are_not_counted),
-        cmocka_unit_test(test_a_late_barrier_excludes_nobody),
-        cmocka_unit_test(test_unequal_batches),
-        cmocka_unit_test(test_all_know_before_all_go_on),
-        cmocka_unit_test(test_a_round_of_nothing),
-        cmocka_unit_test(test_shares),
-        cmocka_unit_test(test_the_dead_leave_their_shares),
-        cmocka_unit_test(test_shares_of_some_rounds),
-        cmocka_unit_test(test_the_dead_leave_some_rounds),
-        cmocka_unit_test(test_coming_back_to_sync),
-        cmocka_unit_test(test_a_round_closed_in_part),
-        cmocka_unit_test(test_collectives_without_who_came_late),
-        cmocka_unit_test(test_late_share),
-        cmocka_unit_test(test_the_end_of_an_epoch_is_not_waited_for_twice),
-        cmocka_unit_test(test_many_batches),
-        cmocka_unit_test(test_one_batch_for_many),
-        cmocka_unit_test(test_ahead),
-        cmocka_unit_test(test_ahead_of_nothing),
-        cmocka_unit_test(test_ahead_in_sync),
-        cmocka_unit_test(test_given_up),
-        cmocka_unit_test(test_nobody_runs_ahead),
-        cmocka_unit_test(test_mode_changes),
-        cmocka_unit_test(test_collectives_stop_no_clock),
-        cmocka_unit_test(test_clocks_are_ssp),
-        cmocka_unit_test(test_one_configuration),
-        cmocka_unit_test(test_who_does_not_come),
-        cmocka_unit_test(test_silence_of_who_is_gone),
-        cmocka_unit_test(test_reasons_are_whole),
-        cmocka_unit_test(test_a_stopped_task_buries_nobody),
-        cmocka_unit_test(test_back_before_its_death_is_known),
-        cmocka_unit_test(test_back_when_it_has_left),
-        cmocka_unit_test(test_next_worker_when_one_is_done),
-        cmocka_unit_test(test_two_of_one_rank),
-        cmocka_unit_test(test_back_to_a_job_that_is_done),
-        cmocka_unit_test(test_back_to_a_job_that_ends),
-        cmocka_unit_test(test_who_moves_data_lives),
-        cmocka_unit_test(test_drain),
-        cmocka_unit_test(test_who_waits_for_whom),
-        cmocka_unit_test(test_who_waits_for_an_epoch),
-        cmocka_unit_test(test_names_are_cut),
-        cmocka_unit_test(test_late_for_different_things),
-        cmocka_unit_test(test_waits_from_now_on),
-        cmocka_unit_test(test_nothing_walks),
-        cmocka_unit_test(test_one_line_for_a_barrier),
-        cmocka_unit_test(test_late_one_after_the_other),
-        cmocka_unit_test(test_ten_thousand_wait),
-    };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

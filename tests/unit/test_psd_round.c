@@ -1579,20 +1579,190 @@ static void test_inquiry_about_another(void **state)
 {
     struct cluster c;
     struct answer a;
-    uint64_t newest;
+    uint64_t round, newest;
     (void)state;
     open_two(&c, SYNC);
     assert_int_equal(set_hyper(&c, "learning_rate", 2, 1), 1);
     const struct psd_job *job = c.task[0].core->table.newest;
     const uint64_t number = job->agree->lead.p.number;
     set_hyper_later(&c, &a, "learning_rate", 4, 2, UINT64_MAX);
-    assert_int_equal(psd_agree_decision(job, number + 1, &newest), PREPARE);
-    assert_int_equal(newest, number + 1);
-    assert_int_equal(psd_agree_decision(job, number, &newest), FORGET);
-    assert_int_equal(psd_agree_decision(job, number + 2, &newest), FORGET);
+    assert_int_equal(psd_agree_decision(job, number + 1, &round, &newest), PREPARE);
+    assert_true(newest == number + 1 && round == 2);
+    assert_int_equal(psd_agree_decision(job, number, &round, &newest), FORGET);
+    assert_int_equal(psd_agree_decision(job, number + 2, &round, &newest), FORGET);
     settle(&c, 200);
     assert_true(a.answered);
     ps_slices_clear(&a.body);
+    cluster_close(&c);
+}
+
+// ---- rounds that begin and end ------------------------------------------------------------------------------------
+
+static enum ps_code set_mode(struct cluster *c, Paramserver__V1__Update update, const char *text)
+{
+    Paramserver__V1__SetModeRequest r = PARAMSERVER__V1__SET_MODE_REQUEST__INIT;
+    struct answer a;
+    r.job = (char *)"job";
+    r.update = update;
+    ask_later(c->task[0].core, &a, M(SET_MODE), &r.base, NULL, UINT64_MAX);
+    settle(c, 200);
+    assert_true(a.answered);
+    ps_slices_clear(&a.body);
+    assert_true(!text || strstr(a.text, text));
+    return a.code;
+}
+
+// The only worker asks for what it trains next: of an epoch of 10 examples, all at once.
+static void ask_share(struct cluster *c, struct answer *a, uint64_t sequence, uint64_t epoch)
+{
+    Paramserver__V1__LeaseRequest r = PARAMSERVER__V1__LEASE_REQUEST__INIT;
+    Paramserver__V1__Caller caller = c->callers[0];
+    caller.sequence = sequence;
+    r.caller = &caller;
+    r.epoch = epoch;
+    r.examples = r.want = 10;
+    ask_later(c->task[0].core, a, M(LEASE), &r.base, NULL, UINT64_MAX);
+    settle(c, 200);
+}
+
+static Paramserver__V1__LeaseReply share_in(struct answer *a)
+{
+    ProtobufCMessage *m = NULL;
+    struct ps_slices nothing = PS_SLICES_EMPTY;
+    if (!a->answered || a->code)
+        fail_msg("lease: %s", a->answered ? a->text : "not answered");
+    assert_int_equal(ps_msg_unpack(&paramserver__v1__lease_reply__descriptor, &a->body, &m, &nothing, NULL), PS_OK);
+    const Paramserver__V1__LeaseReply share = *(Paramserver__V1__LeaseReply *)m;
+    ps_slices_clear(&a->body);
+    ps_msg_free(m);
+    return share;
+}
+
+static void open_following(struct cluster *c, Paramserver__V1__Update update)
+{
+    struct answer a;
+    open_two(c, update);
+    c->task[0].core->table.newest->control->follows_mode = true;
+    ask_share(c, &a, 1000, 0);
+    assert_int_equal(share_in(&a).count, 10);
+}
+
+static bool all_in_rounds(const struct cluster *c, bool rounds)
+{
+    for (uint32_t i = 0; i < c->tasks; i++)
+        if (psd_job_is_sync(c->task[i].core->table.newest) != rounds)
+            return false;
+    return true;
+}
+
+// All tasks have room, or none keeps any; then all are in the same round before anybody trains in it.
+static void test_rounds_begin_on_all_tasks(void **state)
+{
+    struct cluster c;
+    struct answer a;
+    (void)state;
+    open_following(&c, ASYNC);
+    struct psd_pool *pool = &c.task[1].core->pool;
+    const struct psd_job *other = c.task[0].core->table.newest;
+    const size_t limit = pool->limit;
+    pool->limit = psd_pool_used(pool);
+    assert_int_equal(set_mode(&c, SYNC, "set mode: ps task 1 lacks "), PS_RESOURCE_EXHAUSTED);
+    assert_true(!other->keeps_rounds && other->rounds_room == 0);
+    pool->limit = limit;
+    assert_int_equal(set_mode(&c, SYNC, NULL), PS_OK);
+    assert_true(other->keeps_rounds && other->rounds_room > 0);
+    assert_true(all_in_rounds(&c, false));
+    ask_share(&c, &a, 1001, 0);
+    assert_int_equal(share_in(&a).count, 0);
+    c.cut_off = 1;
+    ask_share(&c, &a, 1002, 1);
+    assert_false(a.answered);
+    c.cut_off = NO_TASK;
+    settle(&c, 5000);
+    assert_int_equal(share_in(&a).update, SYNC);
+    assert_true(all_in_rounds(&c, true));
+    for (uint32_t i = 0; i < 2; i++)
+        assert_queued(push(&c, 0, i, 1, 1), 1);
+    settle(&c, 200);
+    assert_true(read_first(&c, 0) == -1 && read_first(&c, 1) == -1);
+    cluster_close(&c);
+}
+
+// A round whose norm is not known yet is not given up.
+static void test_rounds_end_when_all_are_closed(void **state)
+{
+    struct cluster c;
+    struct answer a;
+    const struct variable w = {"w", 4, 2};
+    (void)state;
+    cluster_open(&c, 2, 1, MEMORY, &w, 1);
+    c.declare.update = SYNC;
+    job_hyper(&c, "learning_rate", 1);
+    job_hyper(&c, "clipnorm", 1e6);
+    cluster_start(&c);
+    c.task[0].core->table.newest->control->follows_mode = true;
+    ask_share(&c, &a, 1000, 0);
+    assert_int_equal(share_in(&a).count, 10);
+    assert_int_equal(set_mode(&c, ASYNC, NULL), PS_OK);
+    c.cut_off = 0;
+    for (uint32_t i = 0; i < 2; i++)
+        assert_queued(push(&c, 0, i, 1, 1), 1);
+    ask_share(&c, &a, 1001, 0);
+    assert_int_equal(share_in(&a).count, 0);
+    ask_share(&c, &a, 1002, 1);
+    assert_false(a.answered);
+    assert_true(all_in_rounds(&c, true));
+    c.cut_off = NO_TASK;
+    settle(&c, 3000);
+    assert_int_equal(share_in(&a).update, ASYNC);
+    assert_true(all_in_rounds(&c, false));
+    assert_true(read_first(&c, 0) == -1 && read_first(&c, 1) == -1);
+    cluster_close(&c);
+}
+
+// Whose COMMIT is lost asks, and leaves its rounds, too; nobody trains before. What was changed in a round holds on.
+static void test_rounds_end_where_commit_is_lost(void **state)
+{
+    struct cluster c;
+    struct answer a;
+    (void)state;
+    open_following(&c, SYNC);
+    for (uint32_t i = 0; i < 2; i++)
+        assert_queued(push(&c, 0, i, 1, 1), 1);
+    settle(&c, 200);
+    set_hyper(&c, "learning_rate", 4, 2);
+    set_hyper(&c, "learning_rate", 8, 100);
+    for (uint32_t i = 0; i < 2; i++)
+        assert_queued(push(&c, 0, i, 2, 1), 2);
+    settle(&c, 200);
+    assert_true(read_first(&c, 0) == -5 && read_first(&c, 1) == -5);
+    assert_int_equal(set_mode(&c, ASYNC, NULL), PS_OK);
+    ask_share(&c, &a, 1001, 0);
+    assert_int_equal(share_in(&a).count, 0);
+    Paramserver__V1__LeaseRequest r = PARAMSERVER__V1__LEASE_REQUEST__INIT;
+    Paramserver__V1__Caller caller = c.callers[0];
+    caller.sequence = 1002;
+    r.caller = &caller;
+    r.epoch = 1;
+    r.examples = r.want = 10;
+    r.round = 2;
+    ask_later(c.task[0].core, &a, M(LEASE), &r.base, NULL, UINT64_MAX);
+    while (c.task[0].core->table.newest->agree->lead.phase == PREPARE)
+        assert_true(deliver(&c));
+    c.cut_off = 1;  // no COMMIT reaches it, what it sends itself does
+    settle(&c, 2400);
+    assert_true(psd_job_is_sync(c.task[1].core->table.newest));
+    assert_false(a.answered);
+    settle(&c, 300);
+    assert_true(all_in_rounds(&c, false));
+    assert_false(a.answered);  // the control task has not heard that
+    c.cut_off = NO_TASK;
+    settle(&c, 2000);
+    assert_int_equal(share_in(&a).update, ASYNC);
+    for (uint32_t i = 0; i < 2; i++)
+        push(&c, 0, i, 0, 1);
+    assert_true(read_first(&c, 0) == -9 && read_first(&c, 1) == -9);
+    assert_int_equal(c.task[1].core->table.newest->n_changes, 2);  // one of them is for round 100
     cluster_close(&c);
 }
 
@@ -1609,16 +1779,15 @@ static enum ps_code dummy_check(const struct psd_job *job, const struct psd_prop
     return p->bytes == 1 ? PS_OK : ps_fail(e, PS_INVALID_ARGUMENT, "expected one byte");
 }
 
-static bool dummy_reserve(struct psd_job *job, uint64_t least)
+static enum ps_code dummy_reserve(struct psd_job *job, const struct psd_proposal *p, uint64_t least, uint64_t *missing)
 {
-    (void)job;
-    (void)least;
-    return dummy_has_room;
+    (void)job, (void)p, (void)least, (void)missing;
+    return dummy_has_room ? PS_OK : PS_RESOURCE_EXHAUSTED;
 }
 
-static void dummy_take(struct psd_job *job, const struct psd_proposal *p)
+static void dummy_take(struct psd_job *job, const struct psd_proposal *p, struct psd_call **ready)
 {
-    (void)job;
+    (void)job, (void)ready;
     dummy_taken[p->value[0]] += p->round;
 }
 
@@ -1628,7 +1797,8 @@ static void dummy_describe(const struct psd_job *job, const struct psd_proposal 
     snprintf(text, size, "dummy %d is", p->value[0]);
 }
 
-static const struct psd_agree_kind dummy = {"dummy", dummy_check, dummy_reserve, dummy_take, dummy_describe};
+static const struct psd_agree_kind dummy = {
+    .name = "dummy", .check = dummy_check, .reserve = dummy_reserve, .take = dummy_take, .describe = dummy_describe};
 static const struct psd_agree_kind *const two_kinds[] = {NULL, &psd_agree_hyper, &dummy};
 
 static int propose(struct cluster *c, uint8_t value, uint64_t asked, bool was_parked, struct ps_error *e)
@@ -2141,66 +2311,70 @@ static void test_threads(void **state)
     cluster_close(&x.c);
 }
 
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_first_of_several),
+    cmocka_unit_test(test_grace),
+    cmocka_unit_test(test_examples_do_not_wrap),
+    cmocka_unit_test(test_examples_of_a_gradient),
+    cmocka_unit_test(test_rank_order),
+    cmocka_unit_test(test_half_a_gradient),
+    cmocka_unit_test(test_waits_for_every_partition),
+    cmocka_unit_test(test_departures),
+    cmocka_unit_test(test_counted_nothing),
+    cmocka_unit_test(test_own_rules),
+    cmocka_unit_test(test_own_rules_async),
+    cmocka_unit_test(test_slots),
+    cmocka_unit_test(test_schedule_in_rounds),
+    cmocka_unit_test(test_schedule_async),
+    cmocka_unit_test(test_accumulation),
+    cmocka_unit_test(test_average),
+    cmocka_unit_test(test_averages_are_read),
+    cmocka_unit_test(test_slots_are_put_and_read),
+    cmocka_unit_test(test_slots_that_there_are_not),
+    cmocka_unit_test(test_clipnorm),
+    cmocka_unit_test(test_global_clipnorm),
+    cmocka_unit_test(test_clipvalue),
+    cmocka_unit_test(test_no_norm_async),
+    cmocka_unit_test(test_norm_of_nothing),
+    cmocka_unit_test(test_while_awaiting),
+    cmocka_unit_test(test_norms_of_runs),
+    cmocka_unit_test(test_clipping_by_hand),
+    cmocka_unit_test(test_all_in_one_round),
+    cmocka_unit_test(test_asked_round),
+    cmocka_unit_test(test_last_word),
+    cmocka_unit_test(test_async),
+    cmocka_unit_test(test_fast_rounds),
+    cmocka_unit_test(test_one_at_a_time),
+    cmocka_unit_test(test_silent_task),
+    cmocka_unit_test(test_behind_a_silent_task),
+    cmocka_unit_test(test_silent_while_changing),
+    cmocka_unit_test(test_impatient),
+    cmocka_unit_test(test_end_of_wait),
+    cmocka_unit_test(test_too_many_changes),
+    cmocka_unit_test(test_resume),
+    cmocka_unit_test(test_resume_while_changing),
+    cmocka_unit_test(test_resume_after_a_restart),
+    cmocka_unit_test(test_prepare),
+    cmocka_unit_test(test_prepare_while_awaiting),
+    cmocka_unit_test(test_bad_declarations),
+    cmocka_unit_test(test_digest),
+    cmocka_unit_test(test_bad_set_hyper),
+    cmocka_unit_test(test_prepared_by_nobody),
+    cmocka_unit_test(test_inquiry_hears_commit),
+    cmocka_unit_test(test_inquiry_before_the_decision),
+    cmocka_unit_test(test_inquiry_about_another),
+    cmocka_unit_test(test_rounds_begin_on_all_tasks),
+    cmocka_unit_test(test_rounds_end_where_commit_is_lost),
+    cmocka_unit_test(test_rounds_end_when_all_are_closed),
+    cmocka_unit_test(test_another_kind),
+    cmocka_unit_test(test_bad_proposals),
+    cmocka_unit_test(test_bad_sum_squares),
+    cmocka_unit_test(test_describe),
+    cmocka_unit_test(test_threads),
+};
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_first_of_several),
-        cmocka_unit_test(test_grace),
-        cmocka_unit_test(test_examples_do_not_wrap),
-        cmocka_unit_test(test_examples_of_a_gradient),
-        cmocka_unit_test(test_rank_order),
-        cmocka_unit_test(test_half_a_gradient),
-        cmocka_unit_test(test_waits_for_every_partition),
-        cmocka_unit_test(test_departures),
-        cmocka_unit_test(test_counted_nothing),
-        cmocka_unit_test(test_own_rules),
-        cmocka_unit_test(test_own_rules_async),
-        cmocka_unit_test(test_slots),
-        cmocka_unit_test(test_schedule_in_rounds),
-        cmocka_unit_test(test_schedule_async),
-        cmocka_unit_test(test_accumulation),
-        cmocka_unit_test(test_average),
-        cmocka_unit_test(test_averages_are_read),
-        cmocka_unit_test(test_slots_are_put_and_read),
-        cmocka_unit_test(test_slots_that_there_are_not),
-        cmocka_unit_test(test_clipnorm),
-        cmocka_unit_test(test_global_clipnorm),
-        cmocka_unit_test(test_clipvalue),
-        cmocka_unit_test(test_no_norm_async),
-        cmocka_unit_test(test_norm_of_nothing),
-        cmocka_unit_test(test_while_awaiting),
-        cmocka_unit_test(test_norms_of_runs),
-        cmocka_unit_test(test_clipping_by_hand),
-        cmocka_unit_test(test_all_in_one_round),
-        cmocka_unit_test(test_asked_round),
-        cmocka_unit_test(test_last_word),
-        cmocka_unit_test(test_async),
-        cmocka_unit_test(test_fast_rounds),
-        cmocka_unit_test(test_one_at_a_time),
-        cmocka_unit_test(test_silent_task),
-        cmocka_unit_test(test_behind_a_silent_task),
-        cmocka_unit_test(test_silent_while_changing),
-        cmocka_unit_test(test_impatient),
-        cmocka_unit_test(test_end_of_wait),
-        cmocka_unit_test(test_too_many_changes),
-        cmocka_unit_test(test_resume),
-        cmocka_unit_test(test_resume_while_changing),
-        cmocka_unit_test(test_resume_after_a_restart),
-        cmocka_unit_test(test_prepare),
-        cmocka_unit_test(test_prepare_while_awaiting),
-        cmocka_unit_test(test_bad_declarations),
-        cmocka_unit_test(test_digest),
-        cmocka_unit_test(test_bad_set_hyper),
-        cmocka_unit_test(test_prepared_by_nobody),
-        cmocka_unit_test(test_inquiry_hears_commit),
-        cmocka_unit_test(test_inquiry_before_the_decision),
-        cmocka_unit_test(test_inquiry_about_another),
-        cmocka_unit_test(test_another_kind),
-        cmocka_unit_test(test_bad_proposals),
-        cmocka_unit_test(test_bad_sum_squares),
-        cmocka_unit_test(test_describe),
-        cmocka_unit_test(test_threads),
-    };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -77,10 +77,10 @@ static const struct command commands[] = {
      "  --round N        in that round of a sync job; else the next that is possible\n"
      "psctl jobs JOB lists the names.\n",
      command_set, TAKES_CLUSTER},
-    {"set-mode", "JOB async|ssp", 2, 2, "update in another way from the next epoch on",
+    {"set-mode", "JOB MODE", 2, 2, "async, ssp or sync from the next epoch on",
      "  --staleness N    ssp: steps that a worker may be ahead of the slowest\n"
-     "Of a running parameter_server job that is async or ssp; the last one before\n"
-     "the epoch ends holds. A sync job stays sync.\n",
+     "Of a running parameter_server job; the last one before the epoch ends holds.\n"
+     "To sync: refused where a ps task lacks memory for the gradients of rounds.\n",
      command_set_mode, TAKES_CLUSTER},
     {"drain", "ps:N | JOB worker:R", 1, 2, "before maintenance: take no new jobs; ask to leave",
      "  --undo           take that back\n"

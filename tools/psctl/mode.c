@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// psctl set-mode: the next epoch of a running job is async, or ssp. The control task tells its workers, with what they
-// train next.
+// psctl set-mode: the next epoch of a running job is async, ssp or sync. The control task tells its workers, with what
+// they train next.
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -102,7 +102,7 @@ int command_set_mode(struct call *call)
     request.update = mode_find(call->argv[1]);
     const bool ssp = request.update == PARAMSERVER__V1__UPDATE__SSP;
     if (request.update == PARAMSERVER__V1__UPDATE__UPDATE_NONE)
-        return call_wrong(call, "%.64s is no mode: expected async or ssp", call->argv[1]);
+        return call_wrong(call, "%.64s is no mode: expected async, ssp or sync", call->argv[1]);
     if (ssp != (staleness != NO_STALENESS))
         return call_wrong(call, ssp ? "ssp needs --staleness N" : "--staleness goes with ssp alone");
     request.staleness = ssp ? (uint32_t)staleness : 0;

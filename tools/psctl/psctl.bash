@@ -24,7 +24,7 @@ _psctl_operand() {
     run:0 | plan:0 | get:2 | put:2) _psctl_files ;;
     get:1 | put:1) _psctl_offer < <(_psctl_names vars "${operands[0]}") ;;
     drain:0) _psctl_offer < <(echo ps:; _psctl_names jobs) ;;
-    set-mode:1) _psctl_offer < <(printf '%s\n' async ssp) ;;
+    set-mode:1) _psctl_offer < <(printf '%s\n' async ssp sync) ;;
     drain:1) [[ ${operands[0]} == ps:* ]] || _psctl_offer <<<worker: ;;
     help:* | check-build:*) ;;
     *:0) _psctl_offer < <(_psctl_names jobs) ;;

@@ -43,20 +43,28 @@ static uint64_t examples_seed(void *state)
     return resumptions ? (uint64_t)word[1] << 32 | word[0] : seed;
 }
 
-// Another mode begins with an epoch. What ssp has pulled last is older than what it has pushed since.
+// Another mode begins with an epoch. What this worker has pulled last may be older than what all have pushed since. Who
+// comes when the last epoch is over learns in which mode it was.
 static void take_mode(struct wk_parameter_server_state *s)
 {
-    if (!s->follows_mode || s->share.count == 0 || s->share.update == s->update)
+    static const char *const names[] = {[PSC_ASYNC] = "async", [PSC_SYNC] = "sync", [PSC_SSP] = "ssp"};
+    if (!s->follows_mode || s->share.update == s->update)
         return;
-    ps_info("from here on the job is %s: psctl set-mode", s->share.update == PSC_SSP ? "ssp" : "async");
+    if (s->share.count)
+        ps_info("from here on the job is %s: psctl set-mode", names[s->share.update]);
     s->update = s->share.update;
+    s->mode_changed = true;
     s->has_weights = false;
+    s->round_offset = s->next_step - s->share.round * s->period;
+    s->count_offset = s->next_step - s->handed_out;
 }
 
 // Asking says that all before has been trained, so that has to be true.
 static enum ps_code next_share(struct wk_parameter_server_state *s, uint64_t epoch, struct ps_error *e)
 {
-    const uint64_t want = s->update == PSC_SYNC ? examples_per_period(s) : examples_per_lease(s);
+    // The batch of a share in rounds, which the next one may be whatever this one was, is known from psc_connect.
+    const bool ranges = s->follows_mode || s->update != PSC_SYNC;
+    const uint64_t want = ranges ? examples_per_lease(s) : examples_per_period(s);
     psc_error error;
     if (s->settle(s, e))
         return e->code;
@@ -106,7 +114,7 @@ static uint64_t examples_take_of_round(struct wk_parameter_server_state *s, stru
     const uint64_t from = examples_least(s->share.first + s->taken * s->share.stride, end);
     const uint64_t to = from + examples_least(end - from, examples_per_period(s));
     const uint64_t left = to - examples_least(from + done, to);
-    work->step = s->base + (s->share.round + s->taken) * s->period + s->in_period++;
+    work->step = s->base + s->round_offset + (s->share.round + s->taken) * s->period + s->in_period++;
     work->first = to - left;
     work->ends_period = left <= (uint64_t)s->env->job->batch_size;
     work->last_period = s->taken + 1 == s->share.steps;
@@ -123,7 +131,7 @@ static uint64_t examples_take_of_round(struct wk_parameter_server_state *s, stru
 static uint64_t examples_take_of_range(struct wk_parameter_server_state *s, struct wk_work *work)
 {
     const uint64_t left = s->share.count - s->taken;
-    work->step = s->base + s->handed_out++;
+    work->step = s->base + s->count_offset + s->handed_out;
     work->first = s->share.first + s->taken;
     s->taken += examples_least(left, (uint64_t)s->env->job->batch_size);
     work->ends_period = s->taken % examples_per_period(s) == 0 || is_used_up(s);
@@ -139,6 +147,8 @@ static void examples_take_batch(struct wk_parameter_server_state *s, struct wk_w
     const uint64_t left = s->update == PSC_SYNC ? examples_take_of_round(s, work) : examples_take_of_range(s, work);
     work->rows = (int)examples_least(left, batch);
     work->rows_of_all = 0;
+    s->handed_out++;
+    s->next_step = work->step + 1 - s->base;
 }
 
 // Before this worker leaves: its last push counts, and a range that it has trained is told so by asking for another,

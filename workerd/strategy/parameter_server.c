@@ -35,6 +35,7 @@ static enum ps_code connect_cluster(struct wk_parameter_server_state *s, struct 
         .staleness = (uint32_t)job->staleness,
         .share_rounds = s->share_rounds,
         .follows_mode = s->follows_mode,
+        .share_batch = s->follows_mode ? (uint64_t)job->batch_size : 0,
         .on_existing = (psc_on_existing)job->on_existing,
         .timeout_ms = (int)(job->timeout * 1000),
         .join_within_ms = (int)(job->timeout * 1000),
@@ -205,7 +206,7 @@ static enum ps_code parameter_server_open(const struct wk_env *env, void **state
     struct wk_parameter_server_state *s = ps_alloc(sizeof *s);
     s->env = env;
     s->update = (psc_update)env->job->update;
-    s->follows_mode = s->update != PSC_SYNC && env->job->n_push <= 1 && env->job->n_fetch <= 1;
+    s->follows_mode = env->job->n_push <= 1 && env->job->n_fetch <= 1;
     // Before anything is opened: with weights or memory that cannot be had no job begins.
     if (wk_home_open(s, e) || (env->rank == 0 && wk_init_weights(env, e)) || wk_psd_join(s, e)) {
         parameter_server_close(s, e->text);

@@ -32,7 +32,7 @@ struct wk_parameter_server_state {
     double hyper[PS_RULE_MAX_HYPERS];  // and its hyperparameters, by PS_HYPER_*
     bool is_outer;                     // the rule is local_steps' outer optimizer's, the job's is the workers' own
     uint64_t period;                   // batches of this worker in a round: 1, or of local_steps
-    bool follows_mode;                 // trains each epoch as its shares say: psctl set-mode
+    bool follows_mode;                 // trains each epoch as its shares say, in `update`: psctl set-mode
     uint32_t share_rounds;             // sync: that are asked for at once; 0: all
     const double *state_momentum;      // of states on the ps tasks; NULL: each has its layer's
     // Sends what has not been pushed yet, and waits for all that is under way. A signal ends the waiting, not the
@@ -57,7 +57,6 @@ struct wk_parameter_server_state {
     size_t n_buckets;
     size_t *bucket_of;                 // [n_trained]
     size_t under_way;                  // buckets with a push
-    bool early;                        // gradients leave as they become ready, not at the end of the step
     int rows;                          // of the step at hand
     uint64_t closed;                   // sync: the last round known to be closed
     uint64_t round;                    // sync: that of the step at hand
@@ -79,6 +78,10 @@ struct wk_parameter_server_state {
 
     // Steps of this worker, counted.
     uint64_t handed_out, trained;  // as next gave them; those whose gradients there are
+    // A step's number beyond base is that of its round, or the count of those handed out, plus these (modulo 2^64): a
+    // change of the mode moves them so that it goes on from next_step.
+    uint64_t round_offset, count_offset, next_step;
+    bool mode_changed;             // there were two modes, as far as is known here
     uint64_t in_push, pushed_all;  // those up to which the last push goes; up to which all have been acknowledged
 
     psc_share share;

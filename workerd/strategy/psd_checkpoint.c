@@ -123,10 +123,12 @@ static void checkpoint_put_outer(const struct wk_parameter_server_state *s, stru
     json_object_set_new(to->json, "outer_optimizer", outer);
 }
 
-// In rounds the rule is applied once in a step; else as often as all workers push.
+// In rounds the rule is applied once in a step; else as often as all workers push. Who has been in rounds all the time
+// counts its steps as they do.
 static uint64_t checkpoint_ahead(const struct wk_parameter_server_state *s)
 {
-    return s->update == PSC_SYNC ? s->ahead : wk_psd_iterations(s) - (s->base + s->trained);
+    const uint64_t trained = s->next_step - (s->handed_out - s->trained);
+    return s->update == PSC_SYNC && !s->mode_changed ? s->ahead : wk_psd_iterations(s) - (s->base + trained);
 }
 
 enum ps_code wk_psd_save(struct wk_parameter_server_state *s, struct wk_checkpoint *to, struct ps_error *e)

@@ -147,8 +147,6 @@ enum ps_code wk_home_open(struct wk_parameter_server_state *s, struct ps_error *
     s->pulled = s->weights;
     s->settle = home_settle;
     s->period = s->loaded_version = 1;
-    s->early =
-        job->n_push <= 1 && job->n_fetch <= 1 && (s->update == PSC_SYNC || s->hyper[PS_HYPER_GLOBAL_CLIPNORM] == 0);
     return job->n_push > 1 ? wk_home_make_tensors(s, &s->pushed, e) : PS_OK;
 }
 
@@ -336,8 +334,8 @@ static enum ps_code home_wait_for_clock(struct wk_parameter_server_state *s, uin
 // weights have come.
 static enum ps_code home_find_round(struct wk_parameter_server_state *s, uint64_t step, struct ps_error *e)
 {
-    s->round = s->update == PSC_SYNC ? step - s->base + 1 : 0;
-    if (s->env->job->replicas_to_aggregate == 0)
+    s->round = s->update == PSC_SYNC ? step - s->base - s->round_offset + 1 : 0;
+    if (s->round == 0 || s->env->job->replicas_to_aggregate == 0)
         return PS_OK;
     if (home_settle_buckets(s, e))
         return e->code;
@@ -403,13 +401,20 @@ static void home_clip_all(struct wk_parameter_server_state *s)
             home_scale(&s->gradients[i], ps_clip_factor(total, global));
 }
 
+// Do gradients leave as they become ready, not at the end of the step?
+static bool home_is_early(const struct wk_parameter_server_state *s)
+{
+    const struct ps_job *job = s->env->job;
+    return job->n_push <= 1 && job->n_fetch <= 1 && (s->update == PSC_SYNC || s->hyper[PS_HYPER_GLOBAL_CLIPNORM] == 0);
+}
+
 static void home_ready(void *state, size_t variable)
 {
     struct wk_parameter_server_state *s = state;
     const size_t i = s->tensor[variable];
     struct wk_bucket *b = &s->bucket[s->bucket_of[i]];
     home_clip(s, i);
-    if (--b->missing == 0 && s->early)
+    if (--b->missing == 0 && home_is_early(s))
         wk_home_push(s, b, (uint64_t)s->rows, s->update != PSC_SSP);
 }
 
@@ -478,10 +483,11 @@ static enum ps_code home_end(void *state, const struct wk_work *work, struct ps_
         if (home_end_with_sums(s, fetches, e))
             return e->code;
     } else {
+        const bool early = home_is_early(s);
         s->in_push = s->trained;
-        if (!s->early)
+        if (!early)
             home_clip_all(s);
-        for (size_t i = 0; !s->early && i < s->n_buckets; i++)
+        for (size_t i = 0; !early && i < s->n_buckets; i++)
             wk_home_push(s, &s->bucket[i], (uint64_t)s->rows, fetches);
     }
     if (!fetches && s->update == PSC_ASYNC)
