@@ -158,7 +158,17 @@ static void ring_check_done(struct wk_ring *ring, struct wk_ring_reduction *r)
         pthread_cond_broadcast(&ring->changed);
 }
 
-// One that has been found to belong to r, which counts it as busy.
+// A chunk of it is through.
+static void ring_has_worked(struct wk_ring *ring, struct wk_ring_reduction *r)
+{
+    pthread_mutex_lock(&ring->lock);
+    r->busy--;
+    ring_check_done(ring, r);
+    pthread_mutex_unlock(&ring->lock);
+}
+
+// One that has been found to belong to r, which counts it as busy: until it is acknowledged, where it goes on. Then r may
+// be over, and another one in its memory, before this returns.
 static void ring_work(struct wk_ring *ring, struct wk_ring_reduction *r, struct wk_ring_message *m, size_t elements)
 {
     const struct wk_ring_chunk on = {m->chunk.sequence, m->chunk.first, m->chunk.hop + 1};
@@ -166,10 +176,8 @@ static void ring_work(struct wk_ring *ring, struct wk_ring_reduction *r, struct 
     ring_take(ring, r, m, elements);
     if (goes_on)
         ring_send(ring, r, on, elements);
-    pthread_mutex_lock(&ring->lock);
-    r->busy -= goes_on ? 0 : 1;  // else it is until it is acknowledged
-    ring_check_done(ring, r);
-    pthread_mutex_unlock(&ring->lock);
+    else
+        ring_has_worked(ring, r);
     m->done(m, PS_OK, NULL);  // not before: the rank before may end once it knows
 }
 
@@ -313,13 +321,13 @@ void wk_ring_receive(struct wk_ring *ring, struct wk_ring_message *m)
 
 void wk_ring_sent(struct wk_ring *ring, struct wk_ring_reduction *r)
 {
-    pthread_mutex_lock(&ring->lock);
     if (r) {
-        r->busy--;
-        ring_check_done(ring, r);
-    } else if (--ring->direct == 0) {
-        pthread_cond_broadcast(&ring->changed);
+        ring_has_worked(ring, r);
+        return;
     }
+    pthread_mutex_lock(&ring->lock);
+    if (--ring->direct == 0)
+        pthread_cond_broadcast(&ring->changed);
     pthread_mutex_unlock(&ring->lock);
 }
 

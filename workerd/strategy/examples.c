@@ -118,7 +118,7 @@ static uint64_t examples_take_of_round(struct wk_parameter_server_state *s, stru
     work->first = to - left;
     work->ends_period = left <= (uint64_t)s->env->job->batch_size;
     work->last_period = s->taken + 1 == s->share.steps;
-    // Of all workers. In the middle of a period, which has no end that all have reached, all of it is to be trained again.
+    // Of all workers. In the middle of a period, whose end nobody has reached, all of it is to be trained again.
     work->end = work->ends_period ? examples_least(from + s->share.stride, end) : from;
     if (work->ends_period) {
         s->taken++;
