@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// workerd: trains one replica of a job and exits. 0: done; else why, on stderr and as the exit code.
+// workerd: trains a worker's replicas of a job and exits. 0: done; else why, on stderr and as the exit code.
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
@@ -29,7 +29,7 @@
 #include "workerd/nn/device.h"
 #include "workerd/weights/weights.h"
 
-static const char help[] = "Usage: workerd --job FILE [OPTION...]: trains one replica of a job.\n"
+static const char help[] = "Usage: workerd --job FILE [OPTION...]: trains a worker's replicas of a job.\n"
                            "\n"
                            "  -j, --job FILE         the job file (YAML)\n"
                            "  -s, --set KEY=VALUE    overrides a key of the job file; may be repeated\n"

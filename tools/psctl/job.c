@@ -158,7 +158,7 @@ struct changes {
     const Paramserver__V1__HyperChange *now, *next;
 };
 
-// The last word counts: from its round on, also where something was said before for a later one.
+// The latest change wins from its round on, even over an earlier change that names a later round.
 static struct changes changes_of(const Description *d, const char *name, uint64_t round)
 {
     struct changes c = {0};

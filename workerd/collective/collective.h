@@ -43,7 +43,7 @@ struct wk_reduction {
     void *values;
     size_t n;
     enum wk_number type;
-    const char *what;  // is said of it where others do not come; NULL: figures
+    const char *what;  // names it in a warning where others do not come; NULL: "figures"
     bool done;
     uint64_t ended;  // ns, ps_now: when it was
     struct wk_reduction *next;

@@ -50,8 +50,8 @@ struct wk_ring_reduction {
     struct wk_ring_reduction *next;
 };
 
-// Which part of which reduction: its first element and how many ranks it has passed, or (direct) between sender and
-// receiver would have.
+// Which part of which reduction: its first element, and how many ranks it has passed. One that goes directly to its
+// receiver counts those between the two.
 struct wk_ring_chunk {
     uint64_t sequence, first;
     uint32_t hop;

@@ -46,7 +46,8 @@ struct nn_bound {
 };
 // All of it outlives the program or is bound anew. Programs that do not run at the same time may share it.
 void nn_program_bind(struct nn_program *p, const struct nn_bound *b);
-// Of a device with memory of its own: its values are those of the next run, which takes no gradients back; or no more.
+// Of a device with memory of its own. keeps: from now on a run begins with the values that the device has, and its
+// gradients stay there; else values come from the host for each run, and gradients go back to it.
 void nn_program_keep(struct nn_program *p, bool keeps);
 // column[i]: the memory of the input with that number, of the host. hooks may be NULL; without them it cannot fail
 // where the device has no memory of its own. Where it has, all operators are queued, then variables become ready one by

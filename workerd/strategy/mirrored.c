@@ -68,8 +68,8 @@ struct mirrored {
     double *hashes;             // [2 * ranks] of the replicas' variables
 
     struct wk_rounds rounds;
-    bool late;                  // the others had begun
-    uint64_t epoch, at, steps;  // examples of the epoch that have been handed out to all; steps
+    bool late;           // the others had begun
+    uint64_t at, steps;  // examples of the epoch that have been handed out to all; steps
 };
 
 // ---- open ---------------------------------------------------------------------------------------------------------
@@ -156,7 +156,6 @@ static enum ps_code mirrored_begin_training(struct mirrored *s, struct ps_error 
 static void mirrored_go_on_from(struct mirrored *s)
 {
     s->late = true;
-    s->epoch = s->rounds.epoch;
     s->at = s->rounds.end;
     s->steps = s->rounds.steps;
 }
@@ -224,7 +223,7 @@ static uint64_t mirrored_first_epoch(void *state, bool *late)
 {
     const struct mirrored *s = state;
     *late = s->late;
-    return s->epoch;
+    return s->rounds.epoch;
 }
 
 static uint64_t mirrored_seed(void *state)
@@ -244,8 +243,8 @@ static enum wk_next mirrored_next(void *state, uint64_t epoch, bool idle, struct
     struct mirrored *s = state;
     const uint64_t examples = s->env->examples, batch = (uint64_t)s->env->job->batch_size;
     (void)e;
-    if (epoch != s->epoch) {
-        s->epoch = s->rounds.epoch = epoch;
+    if (epoch != s->rounds.epoch) {
+        s->rounds.epoch = epoch;
         s->at = s->rounds.end = 0;
     }
     if (s->at >= examples)
@@ -548,7 +547,7 @@ static enum ps_code mirrored_load(void *state, const struct wk_checkpoint *from,
     struct mirrored *s = state;
     if (wk_local_rule_load(&s->rule, from, e))
         return e->code;
-    s->epoch = s->rounds.epoch = epoch;
+    s->rounds.epoch = epoch;
     s->at = s->rounds.end = first;
     s->steps = s->rounds.steps = step;
     return PS_OK;

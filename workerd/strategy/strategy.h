@@ -64,8 +64,8 @@ struct wk_work {
     uint64_t epoch, first;
     uint64_t step;  // from 0; in sync jobs the same for all workers: its round - 1
     int rows;
-    // local_steps: the last one before this worker exchanges weights with the others; it is of the last period for
-    // which this worker knows its examples.
+    // local_steps: ends_period: after this step the worker exchanges weights with the others. last_period: of later
+    // periods the worker does not know its examples yet.
     bool ends_period, last_period;
     // Where replicas take a step together: its rows of all of them, else 0; and the position after it, of all.
     uint64_t rows_of_all, end;

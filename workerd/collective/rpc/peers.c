@@ -29,7 +29,7 @@ struct session {
     // Their tasks are the workers, by rank. For chunks; and for what must not wait behind these. They are the session's
     // own, since one that has been connected to a worker that died is slow to see that it has come back.
     struct ps_client *client, *control;
-    bool notified;         // the others know, or will, that it has ended
+    bool notified;         // somebody tells the others that it has ended
     bool over;             // a member has ended by itself: nobody goes on
     char why[REASON_MAX];  // it was another one's doing; "": it was not
 };

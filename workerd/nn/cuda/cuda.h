@@ -6,8 +6,8 @@
 // A nn_kernel's run queues work on the context's stream and waits for nothing. Its plan, which is made when the program
 // is, gets what memory it needs (nn_cuda_reserve). Launches go through NN_CUDA_RUN, which keeps the first error.
 //
-// Deterministic: one stream computes, sums have a fixed order, no float is added atomically. Products are of float:
-// no TF32.
+// Deterministic: one stream computes, sums have a fixed order, no float is added atomically. Products are of
+// float32, unless matmul_precision says otherwise.
 #ifndef NN_CUDA_CUDA_H
 #define NN_CUDA_CUDA_H
 
