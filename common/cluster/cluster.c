@@ -134,6 +134,12 @@ static enum ps_code cluster_read(const struct ps_yaml *root, struct ps_cluster *
         else
             code = cluster_unknown_key(section, e);
     }
+    if (code == PS_OK && c->n == 0 && !c->needs_no_ps && c->workers > 0)
+        return ps_fail(
+            e, PS_INVALID_ARGUMENT,
+            "%s: lists workers alone: expected ps, too, the list of the ps tasks' addresses; of a job without "
+            "ps tasks its workers' logs say how it goes",
+            root->source);
     if (code == PS_OK && c->n == 0 && !c->needs_no_ps)
         return ps_fail(e, PS_INVALID_ARGUMENT, "%s: ps is missing: the list of the ps tasks' addresses", root->source);
     return code;

@@ -97,6 +97,8 @@ ok "no such folder" fails_with 73 "cannot create no/trace.json: No such file" tr
 ok "nor psctl run" fails_with 73 "cannot create no/trace.json: No such file" \
     together "$examples/softmax/async.yaml" --timeline no/trace.json
 rm w.safetensors
+ok "a device of two workers" together "$examples/softmax/async.yaml" --timeline /dev/null
+ok "has no other beside it" test ! -e /dev/null-1
 ok "a full disk" fails_with 74 "cannot write /dev/full: No space left on device" trains --timeline /dev/full
 ok "does not take the weights" test -s w.safetensors
 for look in --profile --evaluate --show-model; do

@@ -75,6 +75,9 @@ static void test_yaml_mistakes(void **state)
         {"# nothing\n", "c.yaml: ps is missing: the list of the ps tasks' addresses"},
         {"- a:1", "c.yaml:1: expected a map with the key ps: a list of addresses"},
         {"7", "c.yaml:1: expected a map with the key ps: a list of addresses"},
+        {"worker: ['a:1', 'b:1']",
+         "c.yaml: lists workers alone: expected ps, too, the list of the ps tasks' addresses; of a "
+         "job without ps tasks its workers' logs say how it goes"},
         {"worker: []", "c.yaml: ps is missing: the list of the ps tasks' addresses"},
         {"ps: []", "c.yaml:1: ps must be a list of addresses, as in [\"127.0.0.1:7070\"], not a list"},
         {"ps:", "c.yaml:1: ps must be a list of addresses, as in [\"127.0.0.1:7070\"], not empty"},

@@ -4,12 +4,22 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "common/base/alloc.h"
 #include "common/base/log.h"
 
+// A device has no others beside it.
+static bool timeline_is_device(const char *file)
+{
+    struct stat is;
+    return stat(file, &is) == 0 && !S_ISREG(is.st_mode) && !S_ISDIR(is.st_mode);
+}
+
 char *wk_timeline_path(const char *file, uint32_t rank)
 {
+    if (timeline_is_device(file))
+        return ps_strdup(file);
     const char *slash = strrchr(file, '/'), *name = slash ? slash + 1 : file, *dot = strrchr(name, '.');
     const size_t stem = dot && dot > name ? (size_t)(dot - file) : strlen(file);
     return rank ? ps_printf("%.*s-%" PRIu32 "%s", (int)stem, file, rank, file + stem) : ps_strdup(file);
