@@ -20,21 +20,38 @@ bool psd_has_encoded(Paramserver__V1__Tensor *const *tensors, size_t n)
 // A tensor of the request: its elements, and the payload's bytes that are its own.
 struct encoded {
     const struct psd_variable *variable;
-    int dtype;  // as it came
+    int dtype;  // as it came; 0: its numbers are the variable's
     uint64_t first, count;
     size_t at, scales, numbers;  // in the payload: where it begins, and its bytes; scales 0: there are none
 };
+
+// Its variable and range. What comes for a variable of float32 may be encoded; for any other it is that variable's, or of a
+// wrong dtype.
+static enum ps_code encoded_find_range(const struct psd_job *job, Paramserver__V1__Tensor *t, struct encoded *x,
+                                       struct ps_error *e)
+{
+    const Paramserver__V1__DType came = t->dtype;
+    if (ps_is_encoding((int)came))
+        t->dtype = PARAMSERVER__V1__DTYPE__DTYPE_NONE;
+    if (psd_job_find_range(job, t, &x->variable, &x->first, &x->count, e))
+        return e->code;
+    if (ps_is_encoding((int)came) && x->variable->dtype == PS_FLOAT32) {
+        t->dtype = PARAMSERVER__V1__DTYPE__FLOAT32;
+        x->dtype = (int)came;
+        return PS_OK;
+    }
+    t->dtype = came;
+    return psd_job_find_range(job, t, &x->variable, &x->first, &x->count, e);
+}
 
 // From *at in the payload on; moves *at past it.
 static enum ps_code encoded_find(const struct psd_job *job, Paramserver__V1__Tensor *t, size_t payload, size_t *at,
                                  struct encoded *x, struct ps_error *e)
 {
-    *x = (struct encoded){.dtype = (int)t->dtype, .at = *at};
-    const bool encoded = ps_is_encoding(x->dtype);
-    if (encoded)
-        t->dtype = PARAMSERVER__V1__DTYPE__FLOAT32;
-    if (psd_job_find_range(job, t, &x->variable, &x->first, &x->count, e))
+    *x = (struct encoded){.at = *at};
+    if (encoded_find_range(job, t, x, e))
         return e->code;
+    const bool encoded = x->dtype != 0;
     if (x->variable->dtype == PS_STRING)
         return ps_fail(e, PS_INVALID_ARGUMENT, "variable '%s' is string, which takes no gradient", x->variable->name);
     const size_t left = payload - *at, each = ps_dtype_size(x->variable->dtype);
@@ -89,7 +106,7 @@ static enum ps_code encoded_add(const struct encoded *x, const struct ps_slices 
             e, PS_INVALID_ARGUMENT,
             "variable '%s': with its gradient the message has %zu bytes as they are decoded, expected at most %d",
             x->variable->name, decoded->len + bytes, PS_MESSAGE_MAX);
-    if (!ps_is_encoding(x->dtype)) {
+    if (!x->dtype) {
         ps_slices_add_range(decoded, payload, x->at, bytes);
     } else {
         struct ps_slice floats = ps_slice_new(bytes, &to);

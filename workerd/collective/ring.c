@@ -167,8 +167,8 @@ static void ring_has_worked(struct wk_ring *ring, struct wk_ring_reduction *r)
     pthread_mutex_unlock(&ring->lock);
 }
 
-// One that has been found to belong to r, which counts it as busy: until it is acknowledged, where it goes on. Then r may
-// be over, and another one in its memory, before this returns.
+// One that has been found to belong to r, which counts it as busy: until it is acknowledged, where it goes on. Then r
+// may be over, and another one in its memory, before this returns.
 static void ring_work(struct wk_ring *ring, struct wk_ring_reduction *r, struct wk_ring_message *m, size_t elements)
 {
     const struct wk_ring_chunk on = {m->chunk.sequence, m->chunk.first, m->chunk.hop + 1};
