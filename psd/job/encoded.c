@@ -25,8 +25,8 @@ struct encoded {
     size_t at, scales, numbers;  // in the payload: where it begins, and its bytes; scales 0: there are none
 };
 
-// Its variable and range. What comes for a variable of float32 may be encoded; for any other it is that variable's, or of a
-// wrong dtype.
+// Its variable and range. What comes for a variable of float32 may be encoded; for any other it is of the dtype that it
+// says.
 static enum ps_code encoded_find_range(const struct psd_job *job, Paramserver__V1__Tensor *t, struct encoded *x,
                                        struct ps_error *e)
 {
