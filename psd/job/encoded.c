@@ -31,17 +31,18 @@ static enum ps_code encoded_find_range(const struct psd_job *job, Paramserver__V
                                        struct ps_error *e)
 {
     const Paramserver__V1__DType came = t->dtype;
-    if (ps_is_encoding((int)came))
-        t->dtype = PARAMSERVER__V1__DTYPE__DTYPE_NONE;
+    if (!ps_is_encoding((int)came))
+        return psd_job_find_range(job, t, &x->variable, &x->first, &x->count, e);
+    t->dtype = PARAMSERVER__V1__DTYPE__DTYPE_NONE;
     if (psd_job_find_range(job, t, &x->variable, &x->first, &x->count, e))
         return e->code;
-    if (ps_is_encoding((int)came) && x->variable->dtype == PS_FLOAT32) {
-        t->dtype = PARAMSERVER__V1__DTYPE__FLOAT32;
-        x->dtype = (int)came;
-        return PS_OK;
+    if (x->variable->dtype != PS_FLOAT32) {
+        t->dtype = came;
+        return psd_job_find_range(job, t, &x->variable, &x->first, &x->count, e);
     }
-    t->dtype = came;
-    return psd_job_find_range(job, t, &x->variable, &x->first, &x->count, e);
+    t->dtype = PARAMSERVER__V1__DTYPE__FLOAT32;
+    x->dtype = (int)came;
+    return PS_OK;
 }
 
 // From *at in the payload on; moves *at past it.
