@@ -99,7 +99,8 @@ struct psc_client {
 
     pthread_mutex_t lock;
     TAILQ_HEAD(, psc__later) later;
-    struct ps_error ended;  // OK: the job goes on; else why it does not
+    struct ps_error ended;    // OK: the job goes on; else why it does not
+    struct ps_error stopped;  // likewise: a signal came, and only what moves values may still end
     TAILQ_HEAD(, psc__ender) enders;
     psc_update update;
     uint64_t resumptions;  // as psc_resumptions

@@ -120,7 +120,7 @@ static void call_refuse(void *arg)
     struct psc_client *c = call->client;
     psc__lock(c);
     if (!call_landed(call))
-        call_finish(call, &c->ended);
+        call_finish(call, c->ended.code ? &c->ended : &c->stopped);
     psc__unlock(c);
 }
 
@@ -267,7 +267,7 @@ enum ps_code psc__call_locked(struct psc_client *c, const struct psc__call_spec 
     if (spec->mutates)
         call->sequence = ++c->calls->last_sequence;
     TAILQ_INSERT_TAIL(&c->calls->open, call, link);
-    if (c->ended.code != PS_OK && !spec->last) {
+    if ((c->ended.code || (c->stopped.code && !spec->once)) && !spec->last) {
         call->away = true;
         psc__after(c, 0, call_refuse, call);
     } else {
@@ -325,6 +325,14 @@ void psc__calls_name_wait(const struct psc_client *c, uint64_t since, char *what
     else
         snprintf(what, size, PSC__TASK ": no answer to %s yet", PSC__TASK_ARGS(call->task),
                  psc__method_name(call->method));
+}
+
+void psc__calls_stop(struct psc_client *c)
+{
+    struct psc__call *call;
+    TAILQ_FOREACH(call, &c->calls->open, link)
+    if (!call->once)
+        call_finish(call, &c->stopped);
 }
 
 static void calls_end(struct psc_client *c, const struct ps_error *why)

@@ -12,7 +12,7 @@
 #include "libclient/layout.h"
 #include "libclient/op.h"
 
-enum { DEFAULT_TIMEOUT_MS = 60000, DEFAULT_CHUNK = 512 << 10, STOP_LOOK_MS = 200 };
+enum { DEFAULT_TIMEOUT_MS = 60000, DEFAULT_CHUNK = 512 << 10, STOP_LOOK_MS = 200, STOP_GRACE_MS = 2000 };
 
 #define WAIT_IS_LONG (2 * PS_SECOND)
 #define WAIT_LOOK (PS_SECOND / 2)
@@ -127,13 +127,25 @@ static struct psc_client *client_new(const struct psc_cluster *cluster, const ps
     return NULL;
 }
 
-static void client_end_stopped(struct psc_client *c, int number)
+static void client_end_stopped(void *arg)
+{
+    struct psc_client *c = arg;
+    psc__lock(c);
+    psc__end(c, PS_CANCELLED, "%s", c->stopped.text);
+    psc__unlock(c);
+}
+
+// Locked. Who is in the middle of a step may end it: a gradient that has come to some tasks only, or that has been
+// applied without an answer, would make the weights others than those of any step.
+static void client_stop(struct psc_client *c, int number)
 {
     const char *name = number == SIGINT ? "SIGINT" : number == SIGTERM ? "SIGTERM" : number == SIGHUP ? "SIGHUP" : NULL;
     if (name)
-        psc__end(c, PS_CANCELLED, "stopped by %s", name);
+        ps_fail(&c->stopped, PS_CANCELLED, "stopped by %s", name);
     else
-        psc__end(c, PS_CANCELLED, "stopped by signal %d", number);
+        ps_fail(&c->stopped, PS_CANCELLED, "stopped by signal %d", number);
+    psc__calls_stop(c);
+    psc__after(c, c->layout ? STOP_GRACE_MS * PS_MS : 0, client_end_stopped, c);
 }
 
 // A signal handler can do no more than leave a number behind: it is looked for from time to time.
@@ -142,7 +154,7 @@ static void client_look_for_stop(void *arg)
     struct psc_client *c = arg;
     psc__lock(c);
     if (*c->stop)
-        client_end_stopped(c, (int)*c->stop);
+        client_stop(c, (int)*c->stop);
     else if (c->ended.code == PS_OK)
         psc__after(c, STOP_LOOK_MS * PS_MS, client_look_for_stop, c);
     psc__unlock(c);

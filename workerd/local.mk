@@ -31,6 +31,7 @@ libwkring_la_SOURCES = \
 libwkring_la_LIBADD = libwkadd.la libcommon.la
 libwkcollective_la_SOURCES = \
 	workerd/collective/collective.c workerd/collective/collective.h \
+	workerd/collective/rpc/mesh.c workerd/collective/rpc/mesh.h \
 	workerd/collective/rpc/options.h \
 	workerd/collective/rpc/peers.c workerd/collective/rpc/peers.h \
 	workerd/collective/rpc/rendezvous.c workerd/collective/rpc/rendezvous.h \

@@ -54,7 +54,6 @@ static const struct {
     [PARAMSERVER__V1__METHOD__SUM_SQUARES] = PEER("SumSquares"),
     [PARAMSERVER__V1__METHOD__OPEN] = DATA("Open"),
     [PARAMSERVER__V1__METHOD__RENDEZVOUS] = WORKER("Rendezvous", false),
-    [PARAMSERVER__V1__METHOD__SEND] = WORKER("Send", true),
     [PARAMSERVER__V1__METHOD__ABORT] = WORKER("Abort", false),
     [PARAMSERVER__V1__METHOD__WATCH] = WORKER("Watch", false),
     [PARAMSERVER__V1__METHOD__SET_MODE] = ADMIN("SetMode"),

@@ -6,7 +6,7 @@
 
 #include <stdbool.h>
 
-enum { PS_METHODS = 32 };  // values of Method in proto/paramserver.proto; 0 is none
+enum { PS_METHODS = 31 };  // values of Method in proto/paramserver.proto; 0 is none
 
 #define PS_STREAM_PATH "/paramserver.v1.ParameterServer/Stream"
 

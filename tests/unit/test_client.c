@@ -925,6 +925,35 @@ static void test_the_job_ends_while_waiting(void **state)
     bench_free(b);
 }
 
+// A signal ends what waits for others at once; a step in whose middle it comes may end, within two seconds.
+static void test_a_signal_lets_a_step_end(void **state)
+{
+    (void)state;
+    struct bench *b = bench_new(PSC_STREAM);
+    volatile sig_atomic_t stop = 0;
+    psc_options options = worker_options(b);
+    struct outcome met = {0}, pulled = {0}, later = {0};
+    options.stop = &stop;
+    bench_begin(b, options);
+    psc__barrier(b->client, "end", on_done, &met);
+    psc_pull(b->client, b->tensors, 1, 1, on_result, &pulled, NULL);
+    fake_idle(&b->fake, 1);
+    stop = SIGTERM;
+    fake_idle(&b->fake, 0.3);
+    assert_int_equal(met.error.code, PS_CANCELLED);
+    assert_string_equal(met.error.text, "barrier: stopped by SIGTERM");
+    assert_int_equal(atomic_load(&pulled.done), 0);
+    psc__barrier(b->client, "end", on_done, &later);
+    assert_true(fake_run(&b->fake, &later.done, 0.1));
+    assert_int_equal(later.error.code, PS_CANCELLED);
+    b->scalar = 1;
+    assert_int_equal(push(b, 3, 1).error.code, PSC_OK);
+    fake_idle(&b->fake, 2);
+    assert_int_equal(pulled.result.error.code, PSC_CANCELLED);
+    assert_int_equal(push(b, 3, 1).error.code, PSC_CANCELLED);
+    bench_free(b);
+}
+
 static void test_silence_ends_the_job(void **state)
 {
     (void)state;
@@ -1299,6 +1328,7 @@ int main(void)
         cmocka_unit_test(test_barrier_and_lease),
         cmocka_unit_test(test_a_share_that_is_none),
         cmocka_unit_test(test_the_job_ends_while_waiting),
+        cmocka_unit_test(test_a_signal_lets_a_step_end),
         cmocka_unit_test(test_silence_ends_the_job),
         cmocka_unit_test(test_standing_still_is_no_silence),
         cmocka_unit_test(test_heartbeats_go_on),

@@ -13,6 +13,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -557,9 +559,29 @@ static uint64_t join_as_worker_1(struct ps_client *client)
     r.rank = 1;
     r.workers = 2;
     r.configuration = "seed=1\n";
+    r.ring_at = "[::1]:1";
     ps_msg_pack(&r.base, NULL, &request);
     assert_int_equal(PS_OK, ask_with(client, 0, PARAMSERVER__V1__METHOD__RENDEZVOUS, &request, &a));
     return a.session;
+}
+
+// What who connects to a ring says first (mesh.c).
+struct hello {
+    char what[8];
+    uint64_t session;
+    uint32_t rank, zero;
+};
+
+// Connects to worker 0's ring once it listens, and says so many bytes of that.
+static int connect_to_ring(const struct hello *hello, size_t bytes)
+{
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    snprintf(at.sun_path, sizeof at.sun_path, "%.96s.ring", address_text[0] + strlen("unix:"));
+    while (connect(fd, (struct sockaddr *)&at, sizeof at))
+        usleep(1000);
+    assert_int_equal(bytes, write(fd, hello, bytes));
+    return fd;
 }
 
 static enum ps_code say_end(struct ps_client *client, uint64_t session, uint32_t rank, const char *text)
@@ -588,7 +610,7 @@ static void others_than_members_end_nothing(void **ctx)
         struct ps_error e;
         pthread_barrier_t hold;
         pthread_barrier_init(&hold, NULL, 2);
-        w.hold = &hold;
+        w.hold = i == 0 ? &hold : NULL;
         signal_came = 0;
         w.options.stop = &signal_came;
         signal(SIGALRM, on_alarm);
@@ -596,12 +618,15 @@ static void others_than_members_end_nothing(void **ctx)
         assert_int_equal(PS_OK, ps_server_start(&address[1], 1, &options, &server, &e));
         pthread_create(&w.thread, NULL, run_worker, &w);
         const uint64_t session = join_as_worker_1(client);
-        pthread_barrier_wait(&hold);
-        for (uint32_t rank = 0; i == 0 && rank < 8; rank += 7)
-            assert_int_equal(PS_FAILED_PRECONDITION, say_end(client, session, rank, "nobody"));
-        if (i == 0)
+        if (i == 0) {
+            const int fd = connect_to_ring(&(struct hello){"ps-ring1", session, 1, 0}, sizeof(struct hello));
+            pthread_barrier_wait(&hold);
+            for (uint32_t rank = 0; rank < 8; rank += 7)
+                assert_int_equal(PS_FAILED_PRECONDITION, say_end(client, session, rank, "nobody"));
             assert_int_equal(PS_OK, say_end(client, session, 1, "worker 1 has had enough"));
-        pthread_barrier_wait(&hold);
+            pthread_barrier_wait(&hold);
+            close(fd);
+        }
         pthread_join(w.thread, NULL);
         alarm(0);
         ps_client_stop(client);
@@ -612,6 +637,55 @@ static void others_than_members_end_nothing(void **ctx)
         assert_int_equal(i ? PS_UNIMPLEMENTED : PS_ABORTED, w.error.code);
         if (!strstr(w.error.text, i ? "answers: no such call" : "worker 1 has had enough"))
             fail_msg("%s", w.error.text);
+    }
+}
+
+// A member that others cannot connect to, and that does not connect.
+static void who_does_not_connect_is_named(void **ctx)
+{
+    static enum ps_code watch = PS_OK;
+    const struct ps_server_options options = {
+        .threads = 1, .call = on_idle_call, .cancel = on_idle_cancel, .ctx = &watch};
+    struct worker w = worker_of(0, 2, 1, 1);
+    struct ps_client *client = ps_client_create(address, 1);
+    struct ps_server *server;
+    struct ps_error e;
+    (void)ctx;
+    w.options.timeout = PS_SECOND;
+    assert_int_equal(PS_OK, ps_server_start(&address[1], 1, &options, &server, &e));
+    pthread_create(&w.thread, NULL, run_worker, &w);
+    join_as_worker_1(client);
+    pthread_join(w.thread, NULL);
+    ps_client_stop(client);
+    ps_client_destroy(client);
+    ps_server_stop(server, PS_SECOND);
+    ps_server_destroy(server);
+    assert_int_equal(PS_DEADLINE_EXCEEDED, w.error.code);
+    if (strncmp(w.error.text, "worker 1 (unix:", 15) != 0 || !strstr(w.error.text, "at [::1]:1, and no connection"))
+        fail_msg("%s", w.error.text);
+}
+
+// Who connects to a ring and is none of its ranks changes nothing, and is sent away.
+static void strangers_on_a_ring_are_sent_away(void **ctx)
+{
+    const struct hello strange[] = {{"GET / HT", 1, 1, 0}, {"ps-ring1", 1, 1, 0}, {"ps-ring1", 0, 7, 0}};
+    struct worker w[2] = {worker_of(0, 2, 1, 3), worker_of(1, 2, 1, 3)};
+    int fd[4];
+    char byte;
+    (void)ctx;
+    pthread_create(&w[0].thread, NULL, run_worker, &w[0]);
+    for (size_t i = 0; i < 3; i++)
+        fd[i] = connect_to_ring(&strange[i], sizeof *strange);
+    fd[3] = connect_to_ring(strange, 5);
+    pthread_create(&w[1].thread, NULL, run_worker, &w[1]);
+    for (int i = 0; i < 2; i++) {
+        pthread_join(w[i].thread, NULL);
+        if (w[i].error.code)
+            fail_msg("%s", w[i].error.text);
+    }
+    for (size_t i = 0; i < 4; i++) {
+        assert_true(read(fd[i], &byte, 1) <= 0);
+        close(fd[i]);
     }
 }
 
@@ -626,7 +700,8 @@ static void on_strange_rendezvous(void *ctx, struct ps_call *call)
     r.session = 1;
     r.rank = rank;
     r.n_rank = r.n_host = 2;
-    r.host = host;
+    r.host = r.ring_at = host;
+    r.n_ring_at = 2;
     ps_msg_pack(&r.base, NULL, &body);
     ps_call_reply(call, PS_OK, NULL, &body);
 }
@@ -690,7 +765,6 @@ static void who_does_not_belong_changes_nothing(void **ctx)
     pthread_barrier_wait(&hold);
     assert_int_equal(PS_FAILED_PRECONDITION, ask(client, 1, PARAMSERVER__V1__METHOD__ABORT));
     assert_int_equal(PS_FAILED_PRECONDITION, ask(client, 1, PARAMSERVER__V1__METHOD__WATCH));
-    assert_int_equal(PS_FAILED_PRECONDITION, ask(client, 1, PARAMSERVER__V1__METHOD__SEND));
     assert_int_equal(PS_UNIMPLEMENTED, ask(client, 1, PARAMSERVER__V1__METHOD__STATUS));
     late.options.addresses = others;
     run_worker(&late);
@@ -756,6 +830,8 @@ int main(void)
         cmocka_unit_test(strangers_are_refused),
         cmocka_unit_test(who_is_lost_before_memory_is_shared_ends_nobody),
         cmocka_unit_test(others_than_members_end_nothing),
+        cmocka_unit_test(who_does_not_connect_is_named),
+        cmocka_unit_test(strangers_on_a_ring_are_sent_away),
         cmocka_unit_test(a_session_of_strange_workers_is_refused),
         cmocka_unit_test(another_program_where_the_workers_meet_is_named),
         cmocka_unit_test(who_does_not_belong_changes_nothing),

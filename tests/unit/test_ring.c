@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// workerd/collective/ring.c: rings of two to five ranks, and of so many that nothing goes directly, in one thread.
-// Their chunks come in any order that a network may bring them in, drawn from a seed.
+// workerd/collective/ring.c: rings of two to five ranks, and of so many that nothing goes directly, each rank a thread.
+// Their sockets take and give as few bytes at a time as a network may, drawn from a seed.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,120 +9,162 @@
 
 #include <cmocka.h>
 
+#include <errno.h>
 #include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "common/base/clock.h"
 #include "common/math/half.h"
 #include "common/math/philox.h"
 #include "workerd/collective/ring.h"
 
-enum { FEW = 5, RANKS = WK_RING_DIRECT_RANKS + 2, REDUCTIONS = 3, WIRE = 8192 };
+enum { FEW = 5, RANKS = WK_RING_DIRECT_RANKS + 2, REDUCTIONS = 3 };
 
-static void must(enum ps_code code, const struct ps_error *e)
+// ---- a network that takes its time --------------------------------------------------------------------------------
+
+static _Thread_local uint64_t drawn, seed_of_draws;
+static atomic_size_t bytes_sent;
+
+// How many of so many bytes pass now; 0: none.
+static size_t draw_bytes(size_t of)
 {
-    if (code)
-        fail_msg("%s", e->text);
+    uint32_t word[4];
+    ps_philox(seed_of_draws, PS_RANDOM_DELAY, 0, drawn++, word);
+    const size_t most = word[0] % 16 == 0 ? 9 : 200001, n = 1 + word[1] % most;
+    return word[2] % 8 == 0 ? 0 : n < of ? n : of;
 }
 
-// A chunk on its way, or an acknowledgement.
-struct letter {
-    struct wk_ring_message message;
-    uint32_t from, to;
-    struct wk_ring_reduction *reduction;  // the sender's, which hears of the acknowledgement
-    bool is_acknowledgement;
+ssize_t send(int fd, const void *data, size_t n, int flags)
+{
+    n = draw_bytes(n);
+    const ssize_t sent = n ? syscall(SYS_sendto, fd, data, n, flags, NULL, 0) : -1;
+    errno = n ? errno : EAGAIN;
+    bytes_sent += sent > 0 ? (size_t)sent : 0;
+    return sent;
+}
+
+ssize_t recv(int fd, void *data, size_t n, int flags)
+{
+    n = draw_bytes(n);
+    const ssize_t come = n ? syscall(SYS_recvfrom, fd, data, n, flags, NULL, NULL) : -1;
+    errno = n ? errno : EAGAIN;
+    return come;
+}
+
+// ---- rings --------------------------------------------------------------------------------------------------------
+
+struct rank {
+    struct test *t;
+    uint32_t rank;
+    struct wk_ring *ring;
+    pthread_t thread;
+    void *values[REDUCTIONS];
+    int reductions;
+    struct ps_error error;
+    _Atomic uint32_t waits_for;
+    _Atomic bool stop;
 };
 
 struct test {
     uint32_t ranks;
-    struct wk_ring *ring[RANKS];
-    struct node {
-        struct test *t;
-        uint32_t rank;
-    } node[RANKS];
-    struct wk_ring_reduction reduction[RANKS][REDUCTIONS];
-    struct letter *wire[WIRE];
-    size_t n_wire;
-    uint64_t drawn, seed;
-    size_t refused;
+    uint64_t seed;
+    size_t n;
+    enum wk_number type;
+    int fd[RANKS][RANKS];
+    struct rank rank[RANKS];
 };
 
-static void post(struct test *t, struct letter *l)
-{
-    assert_true(t->n_wire < WIRE);
-    t->wire[t->n_wire++] = l;
-}
+static const char *names[RANKS];
 
-// The chunk has been taken: its sender hears of it some time later.
-static void taken(struct wk_ring_message *m, enum ps_code code, const char *text)
+static void name_ranks(void)
 {
-    struct letter *l = (struct letter *)m;
-    struct test *t = *(struct test **)(l + 1);
-    ps_slices_clear(&m->data);
-    (void)text;
-    t->refused += code != PS_OK;
-    l->to = l->from;
-    l->is_acknowledgement = true;
-    post(t, l);
-}
-
-// Chunks are copied, so that one whose sender changes it too early is not the sum; cut at odd places into slices.
-static void send_to(void *ctx, struct wk_ring_reduction *r, uint32_t to, struct wk_ring_chunk chunk,
-                    struct ps_slice data)
-{
-    struct node *n = ctx;
-    struct letter *l = calloc(1, sizeof *l + sizeof(struct test *));
-    *(struct test **)(l + 1) = n->t;
-    l->from = n->rank;
-    l->to = to;
-    l->reduction = r;
-    l->message.chunk = chunk;
-    l->message.done = taken;
-    for (size_t at = 0, part; at < data.len; at += part) {
-        part = data.len - at < 1001 ? data.len - at : 1001;
-        ps_slices_add(&l->message.data, ps_slice_copy(data.data + at, part));
-    }
-    ps_slice_unref(data);
-    post(n->t, l);
-}
-
-static uint32_t draw(struct test *t, size_t below)
-{
-    uint32_t word[4];
-    ps_philox(t->seed, PS_RANDOM_DELAY, 0, t->drawn++, word);
-    return (uint32_t)(word[0] % below);
-}
-
-// One letter, any of them, arrives.
-static void deliver(struct test *t)
-{
-    const size_t k = draw(t, t->n_wire);
-    struct letter *l = t->wire[k];
-    t->wire[k] = t->wire[--t->n_wire];
-    if (l->is_acknowledgement) {
-        wk_ring_sent(t->ring[l->to], l->reduction);
-        free(l);
-    } else {
-        wk_ring_receive(t->ring[l->to], &l->message);
+    static char text[RANKS][16];
+    for (uint32_t r = 0; r < RANKS; r++) {
+        snprintf(text[r], sizeof text[r], "worker %u", r);
+        names[r] = text[r];
     }
 }
 
-static void open_rings(struct test *t, uint32_t ranks, uint64_t seed)
+static void open_rings(struct test *t, uint32_t ranks, uint64_t seed, size_t n, enum wk_number type)
 {
-    *t = (struct test){.ranks = ranks, .seed = seed};
+    memset(t, 0, sizeof *t);
+    t->ranks = ranks;
+    t->seed = seed;
+    t->n = n;
+    t->type = type;
+    memset(t->fd, -1, sizeof t->fd);
+    for (uint32_t r = 0; r < ranks; r++)
+        for (uint32_t to = 0; to < r; to++) {
+            int pair[2];
+            if (!wk_ring_connects(r, to, ranks))
+                continue;
+            assert_int_equal(0, socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair));
+            t->fd[r][to] = pair[0];
+            t->fd[to][r] = pair[1];
+        }
     for (uint32_t r = 0; r < ranks; r++) {
-        t->node[r] = (struct node){t, r};
-        t->ring[r] = wk_ring_create((struct wk_ring_link){send_to, &t->node[r]});
-        wk_ring_join(t->ring[r], r, ranks);
+        t->rank[r].t = t;
+        t->rank[r].rank = r;
+        t->rank[r].waits_for = UINT32_MAX;
+        t->rank[r].ring = wk_ring_create();
+        wk_ring_join(t->rank[r].ring, r, ranks, t->fd[r], names);
     }
 }
 
 static void close_rings(struct test *t)
 {
-    for (uint32_t r = 0; r < t->ranks; r++)
-        wk_ring_destroy(t->ring[r]);
+    for (uint32_t r = 0; r < t->ranks; r++) {
+        wk_ring_destroy(t->rank[r].ring);
+        for (int k = 0; k < REDUCTIONS; k++)
+            free(t->rank[r].values[k]);
+    }
 }
+
+static enum ps_code look(void *arg, uint32_t rank, struct ps_error *e)
+{
+    struct rank *r = arg;
+    r->waits_for = rank;
+    return r->stop ? ps_fail(e, PS_CANCELLED, "stopped") : PS_OK;
+}
+
+static void *run_rank(void *arg)
+{
+    struct rank *r = arg;
+    seed_of_draws = r->t->seed * RANKS + r->rank;
+    for (int k = 0; k < r->reductions && r->error.code == PS_OK; k++)
+        wk_ring_reduce(r->ring, r->values[k], r->t->n, r->t->type, look, r, &r->error);
+    return NULL;
+}
+
+static void start(struct test *t, uint32_t rank, int reductions)
+{
+    t->rank[rank].reductions = reductions;
+    assert_int_equal(0, pthread_create(&t->rank[rank].thread, NULL, run_rank, &t->rank[rank]));
+}
+
+static enum ps_code join(struct test *t, uint32_t rank)
+{
+    pthread_join(t->rank[rank].thread, NULL);
+    return t->rank[rank].error.code;
+}
+
+static void run_all(struct test *t, int reductions)
+{
+    for (uint32_t r = 0; r < t->ranks; r++)
+        start(t, r, reductions);
+    for (uint32_t r = 0; r < t->ranks; r++)
+        if (join(t, r))
+            fail_msg("seed %d, rank %u: %s", (int)t->seed, r, t->rank[r].error.text);
+}
+
+// ---- sums ---------------------------------------------------------------------------------------------------------
 
 // What rank r has at i, in reduction k: sums are exact.
 static double value_of(uint32_t r, int k, size_t i)
@@ -142,59 +184,42 @@ static void *make(uint32_t r, int k, size_t n, enum wk_number type)
     return v;
 }
 
-static void check(const struct test *t, const void *values, int k, size_t n, enum wk_number type)
+static void check(const struct test *t, const void *values, int k)
 {
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < t->n; i++) {
         double sum = 0;
         for (uint32_t r = 0; r < t->ranks; r++)
             sum += value_of(r, k, i);
-        double got = type == WK_FLOAT ? (double)((const float *)values)[i] : ((const double *)values)[i];
+        double got = t->type == WK_FLOAT ? (double)((const float *)values)[i] : ((const double *)values)[i];
         if (got != sum)
             fail_msg("seed %d, %u ranks, reduction %d: element %zu is %f, not %f", (int)t->seed, t->ranks, k, i, got,
                      sum);
     }
 }
 
-// Three reductions at once, which each rank begins at some time.
-static void reduce_three(struct test *t, size_t n, enum wk_number type)
+static void reduce_three(struct test *t)
 {
-    void *values[RANKS][REDUCTIONS];
-    int begun[RANKS] = {0};
-    uint32_t left = t->ranks * REDUCTIONS;
-    struct ps_error e;
     for (uint32_t r = 0; r < t->ranks; r++)
         for (int k = 0; k < REDUCTIONS; k++)
-            values[r][k] = make(r, k, n, type);
-    while (left > 0 || t->n_wire > 0) {
-        uint32_t r = draw(t, t->ranks);
-        if (begun[r] < REDUCTIONS && (t->n_wire == 0 || draw(t, 4) == 0)) {
-            wk_ring_begin(t->ring[r], &t->reduction[r][begun[r]], values[r][begun[r]], n, type);
-            begun[r]++;
-            left--;
-        } else if (t->n_wire > 0) {
-            deliver(t);
-        }
-    }
+            t->rank[r].values[k] = make(r, k, t->n, t->type);
+    run_all(t, REDUCTIONS);
     for (uint32_t r = 0; r < t->ranks; r++)
-        for (int k = 0; k < REDUCTIONS; k++) {
-            must(wk_ring_wait(t->ring[r], &t->reduction[r][k], ps_now(), &e), &e);
-            check(t, values[r][k], k, n, type);
-            free(values[r][k]);
-        }
-    assert_int_equal(0, t->refused);
+        for (int k = 0; k < REDUCTIONS; k++)
+            check(t, t->rank[r].values[k], k);
 }
 
-static void sums_in_any_order(void **ctx)
+static void sums_however_bytes_come(void **ctx)
 {
     static const size_t sizes[] = {0, 1, 2, 3, 4, 5, 17, 1000, 65536, 65537, 300001};
     (void)ctx;
-    for (uint64_t seed = 0; seed < 40; seed++)
+    for (uint64_t seed = 0; seed < 24; seed++)
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
             struct test t;
             if (sizes[i] > 1000 && seed > 6)
                 continue;
-            open_rings(&t, sizes[i] <= 1000 && seed % 8 == 7 ? RANKS : 2 + (uint32_t)(seed % (FEW - 1)), seed);
-            reduce_three(&t, sizes[i], seed % 3 ? WK_FLOAT : WK_DOUBLE);
+            open_rings(&t, sizes[i] <= 1000 && seed % 8 == 7 ? RANKS : 2 + (uint32_t)(seed % (FEW - 1)), seed, sizes[i],
+                       seed % 3 ? WK_FLOAT : WK_DOUBLE);
+            reduce_three(&t);
             close_rings(&t);
         }
 }
@@ -204,23 +229,19 @@ static void bits_repeat(uint32_t ranks, enum wk_number type)
 {
     enum { N = 1000 };
     float first[N];
-    for (uint64_t seed = 0; seed < 20; seed++) {
+    for (uint64_t seed = 0; seed < 4; seed++) {
         struct test t;
-        float values[RANKS][N];
-        struct ps_error e;
-        open_rings(&t, ranks, seed);
+        open_rings(&t, ranks, seed, N, type);
         for (uint32_t r = 0; r < ranks; r++) {
+            float *v = t.rank[r].values[0] = malloc(N * sizeof *v);
             for (size_t i = 0; i < N; i++)
-                values[r][i] = 1.0f / (float)(i * ranks + r + 1) * (r % 2 ? 1e6f : 1e-3f);
-            wk_ring_begin(t.ring[r], &t.reduction[r][0], values[r], N, type);
+                v[i] = 1.0f / (float)(i * ranks + r + 1) * (r % 2 ? 1e6f : 1e-3f);
         }
-        while (t.n_wire > 0)
-            deliver(&t);
+        run_all(&t, 1);
         for (uint32_t r = 0; r < ranks; r++) {
-            must(wk_ring_wait(t.ring[r], &t.reduction[r][0], ps_now(), &e), &e);
             if (seed == 0 && r == 0)
-                memcpy(first, values[0], sizeof first);
-            assert_memory_equal(first, values[r], sizeof first);
+                memcpy(first, t.rank[0].values[0], sizeof first);
+            assert_memory_equal(first, t.rank[r].values[0], sizeof first);
         }
         close_rings(&t);
     }
@@ -241,26 +262,19 @@ static void the_bits_repeat(void **ctx)
 static void sums_of_halves(uint32_t ranks, size_t n, enum wk_number type)
 {
     struct test t;
-    struct ps_error e;
-    float *values[RANKS];
-    open_rings(&t, ranks, n);
+    open_rings(&t, ranks, n, n, type);
     for (uint32_t r = 0; r < ranks; r++) {
-        values[r] = malloc(n * sizeof **values);
+        float *v = t.rank[r].values[0] = malloc(n * sizeof *v);
         for (size_t i = 0; i < n; i++)
-            values[r][i] = (float)(i % 4 + r % 3);
-        wk_ring_begin(t.ring[r], &t.reduction[r][0], values[r], n, type);
+            v[i] = (float)(i % 4 + r % 3);
     }
-    for (size_t k = 0; k < t.n_wire; k++)
-        assert_true(t.wire[k]->message.data.len <= 2 * n);
-    while (t.n_wire > 0)
-        deliver(&t);
-    for (uint32_t r = 0; r < ranks; r++) {
-        must(wk_ring_wait(t.ring[r], &t.reduction[r][0], ps_now(), &e), &e);
+    bytes_sent = 0;
+    run_all(&t, 1);
+    assert_true(bytes_sent <= (size_t)ranks * (ranks - 1) * (2 * n + 32));
+    assert_true(n < 100000 || bytes_sent == (size_t)2 * (ranks - 1) * 2 * n + (size_t)ranks * 24);
+    for (uint32_t r = 0; r < ranks; r++)
         for (size_t i = 0; i < n; i++)
-            assert_true(values[r][i] == (float)(i % 4 * ranks + ranks / 3 * 3 + (ranks % 3 == 2)));
-        free(values[r]);
-    }
-    assert_int_equal(0, t.refused);
+            assert_true(((float *)t.rank[r].values[0])[i] == (float)(i % 4 * ranks + ranks / 3 * 3 + (ranks % 3 == 2)));
     close_rings(&t);
 }
 
@@ -326,180 +340,161 @@ static void halves_are_the_nearest(void **ctx)
 static void small_arrays_are_added_in_rank_order(void **ctx)
 {
     static const float summand[FEW] = {1e8f, 1, -1e8f, 3, 5};
-    float values[FEW];
     struct test t;
-    struct ps_error e;
     (void)ctx;
-    open_rings(&t, FEW, 3);
+    open_rings(&t, FEW, 3, 1, WK_FLOAT);
     for (uint32_t r = 0; r < FEW; r++) {
-        values[r] = summand[r];
-        wk_ring_begin(t.ring[r], &t.reduction[r][0], &values[r], 1, WK_FLOAT);
+        t.rank[r].values[0] = malloc(sizeof(float));
+        memcpy(t.rank[r].values[0], &summand[r], sizeof(float));
     }
-    assert_int_equal(FEW * (FEW - 1), t.n_wire);  // and no more come
-    while (t.n_wire > 0)
-        deliver(&t);
-    for (uint32_t r = 0; r < FEW; r++) {
-        must(wk_ring_wait(t.ring[r], &t.reduction[r][0], ps_now(), &e), &e);
-        assert_true(values[r] == 8);
-        wk_ring_flush(t.ring[r], UINT64_MAX);
-    }
+    bytes_sent = 0;
+    run_all(&t, 1);
+    assert_int_equal(FEW * (FEW - 1) * (24 + sizeof(float)), bytes_sent);
+    for (uint32_t r = 0; r < FEW; r++)
+        assert_true(*(float *)t.rank[r].values[0] == 8);
     close_rings(&t);
 }
 
-// Of three ranks, one has not sent its array: it is named, and what the other one has sent is refused with the failure.
+// ---- ends ---------------------------------------------------------------------------------------------------------
+
+// Rings of zeros; large: the array goes round.
+static void open_idle(struct test *t, uint32_t ranks, bool large)
+{
+    open_rings(t, ranks, 1, large ? WK_RING_DIRECT / sizeof(float) + 1 : 2, WK_FLOAT);
+    for (uint32_t r = 0; r < ranks; r++)
+        for (int k = 0; k < REDUCTIONS; k++)
+            t->rank[r].values[k] = calloc(t->n, sizeof(float));
+}
+
+// Of three ranks, one does not come: the others wait for it, until they are told otherwise.
 static void who_has_not_sent_is_known(void **ctx)
 {
     struct test t;
-    struct ps_error e;
-    float values[2] = {0};
     (void)ctx;
-    open_rings(&t, 3, 1);
-    wk_ring_begin(t.ring[0], &t.reduction[0][0], &values[0], 1, WK_FLOAT);
-    assert_int_equal(2, wk_ring_missing(t.ring[0], &t.reduction[0][0]));
-    wk_ring_begin(t.ring[2], &t.reduction[2][0], &values[1], 1, WK_FLOAT);
-    while (t.n_wire > 0)
-        deliver(&t);  // what goes to rank 1 waits there
-    assert_int_equal(1, wk_ring_missing(t.ring[0], &t.reduction[0][0]));
-    wk_ring_flush(t.ring[0], ps_now());  // returns
-    for (uint32_t r = 0; r < 3; r++)
-        wk_ring_fail(t.ring[r], PS_ABORTED, "worker 1 is gone");
-    assert_int_equal(4, t.refused);
-    assert_int_equal(PS_ABORTED, wk_ring_wait(t.ring[0], &t.reduction[0][0], UINT64_MAX, &e));
-    while (t.n_wire > 0)
-        free(t.wire[--t.n_wire]);
+    open_idle(&t, 3, false);
+    start(&t, 0, 1);
+    start(&t, 2, 1);
+    while (t.rank[0].waits_for != 1 || t.rank[2].waits_for != 1)
+        usleep(1000);
+    t.rank[0].stop = true;
+    assert_int_equal(PS_CANCELLED, join(&t, 0));
+    assert_string_equal("stopped", t.rank[0].error.text);
+    wk_ring_fail(t.rank[2].ring, PS_ABORTED, "worker 1 is gone");
+    wk_ring_fail(t.rank[2].ring, PS_ABORTED, "worker 0 has ended");
+    assert_int_equal(PS_ABORTED, join(&t, 2));
+    assert_string_equal("worker 1 is gone", t.rank[2].error.text);
     close_rings(&t);
 }
 
-// A wait ends with why the ring has failed, or with the end of the rank before where chunks of it are missing.
-static void failures_end_waits(void **ctx)
+static void what_has_failed_fails_again(void **ctx)
 {
     struct test t;
-    struct ps_error e;
-    float values[2][8] = {{0}};
     (void)ctx;
-    open_rings(&t, 2, 1);
-    wk_ring_begin(t.ring[0], &t.reduction[0][0], values[0], 8, WK_FLOAT);
-    assert_int_equal(PS_DEADLINE_EXCEEDED, wk_ring_wait(t.ring[0], &t.reduction[0][0], ps_now(), &e));
-    wk_ring_end_of_chunks(t.ring[0], PS_ABORTED, "worker 1 is gone");
-    assert_int_equal(PS_ABORTED, wk_ring_wait(t.ring[0], &t.reduction[0][0], UINT64_MAX, &e));
-    assert_string_equal("worker 1 is gone", e.text);
-    deliver(&t);  // waits at rank 1, which has not begun
-    wk_ring_fail(t.ring[1], PS_ABORTED, "worker 0 has ended");
-    assert_int_equal(1, t.refused);
-    wk_ring_fail(t.ring[1], PS_ABORTED, "something else");
-    wk_ring_begin(t.ring[1], &t.reduction[1][0], values[1], 8, WK_FLOAT);
-    assert_int_equal(PS_ABORTED, wk_ring_wait(t.ring[1], &t.reduction[1][0], UINT64_MAX, &e));
-    assert_string_equal("worker 0 has ended", e.text);
-    while (t.n_wire > 0)
-        free(t.wire[--t.n_wire]);
+    open_idle(&t, 2, true);
+    wk_ring_fail(t.rank[1].ring, PS_ABORTED, "worker 0 has ended");
+    start(&t, 1, 1);
+    assert_int_equal(PS_ABORTED, join(&t, 1));
+    assert_string_equal("worker 0 has ended", t.rank[1].error.text);
     close_rings(&t);
 }
 
-// Of three, one has sent and one is gone: who has sent hears of it, though the ring has not failed.
-static void a_wait_that_ends_answers_who_has_sent(void **ctx)
+// The rank before has ended: what it has sent still counts, and what it has not is missed.
+static void who_ends_may_have_sent_all(void **ctx)
 {
-    struct test t;
-    struct ps_error e;
-    float values[2] = {1, 2};
     (void)ctx;
-    open_rings(&t, 3, 1);
-    for (uint32_t r = 0; r < 2; r++)
-        wk_ring_begin(t.ring[r], &t.reduction[r][0], &values[r], 1, WK_FLOAT);
-    while (t.n_wire > 0)
-        deliver(&t);
-    wk_ring_end_of_chunks(t.ring[0], PS_ABORTED, "worker 2 is gone");
-    assert_int_equal(PS_ABORTED, wk_ring_wait(t.ring[0], &t.reduction[0][0], UINT64_MAX, &e));
-    assert_int_equal(1, t.refused);
-    for (uint32_t r = 1; r < 3; r++)
-        wk_ring_fail(t.ring[r], PS_ABORTED, "worker 2 is gone");
-    assert_int_equal(PS_ABORTED, wk_ring_wait(t.ring[1], &t.reduction[1][0], UINT64_MAX, &e));
-    while (t.n_wire > 0)
-        free(t.wire[--t.n_wire]);
-    close_rings(&t);
-}
-
-// What no worker of a ring of two sends: of an array of n numbers. It has come so often before.
-static void refuses(size_t n, struct wk_ring_chunk chunk, size_t bytes, int times)
-{
-    struct test t;
-    struct ps_error e;
-    float *values = calloc(n, sizeof *values);
-    open_rings(&t, 2, 1);
-    wk_ring_begin(t.ring[0], &t.reduction[0][0], values, n, WK_FLOAT);
-    for (int i = 0; i <= times; i++) {
-        struct letter *l = calloc(1, sizeof *l + sizeof(struct test *));
-        assert_int_equal(0, t.refused);
-        *(struct test **)(l + 1) = &t;
-        l->message.chunk = chunk;
-        l->message.done = taken;
-        ps_slices_add(&l->message.data, ps_slice_copy(values, bytes));
-        wk_ring_receive(t.ring[0], &l->message);
+    for (int large = 0; large <= 1; large++) {
+        struct test t;
+        open_idle(&t, 2, large);
+        start(&t, 1, 1);
+        start(&t, 0, 1);
+        assert_int_equal(PS_OK, join(&t, 1));
+        assert_int_equal(PS_OK, join(&t, 0));
+        start(&t, 1, 1);  // what it sends lies there when the other one begins
+        while (t.rank[1].waits_for != 0)
+            usleep(1000);
+        wk_ring_end_of_numbers(t.rank[0].ring, PS_ABORTED, "worker 1 is gone");
+        start(&t, 0, 2);
+        assert_int_equal(PS_OK, join(&t, 1));
+        assert_int_equal(PS_ABORTED, join(&t, 0));
+        assert_string_equal("worker 1 is gone", t.rank[0].error.text);
+        close_rings(&t);
     }
-    assert_int_equal(1, t.refused);
-    assert_int_equal(PS_INVALID_ARGUMENT, wk_ring_wait(t.ring[0], &t.reduction[0][0], UINT64_MAX, &e));
-    assert_non_null(strstr(e.text, "does not belong to this ring of 2 workers"));
-    while (t.n_wire > 0) {
-        struct letter *one = t.wire[--t.n_wire];
-        ps_slices_clear(&one->message.data);
-        free(one);
-    }
-    close_rings(&t);
-    free(values);
 }
 
-// Segment 1 of the array that goes round begins at 65540, and has a chunk of 65536 numbers and one of 4.
-static void strange_chunks_are_refused(void **ctx)
+// Nobody says why.
+static void a_connection_that_ends_is_named(void **ctx)
 {
-    enum { ROUND = 2 * 65540 };
     (void)ctx;
-    refuses(ROUND, (struct wk_ring_chunk){0, 0, 0}, WK_RING_CHUNK, 0);
-    refuses(ROUND, (struct wk_ring_chunk){0, 65540, 0}, WK_RING_CHUNK - 4, 0);
-    refuses(ROUND, (struct wk_ring_chunk){0, 65541, 0}, WK_RING_CHUNK, 0);
-    refuses(ROUND, (struct wk_ring_chunk){0, 65540, 2}, WK_RING_CHUNK, 0);
-    refuses(ROUND, (struct wk_ring_chunk){0, ROUND, 0}, 16, 0);
-    refuses(ROUND, (struct wk_ring_chunk){0, 65540, 0}, WK_RING_CHUNK, 2);  // more numbers than the array has
-    refuses(8, (struct wk_ring_chunk){0, 0, 0}, 28, 0);
-    refuses(8, (struct wk_ring_chunk){0, 4, 0}, 16, 0);
-    refuses(8, (struct wk_ring_chunk){0, 0, 1}, 32, 0);
+    for (int large = 0; large <= 1; large++) {
+        struct test t;
+        open_idle(&t, 3, large);
+        start(&t, 0, 1);
+        shutdown(t.fd[2][0], SHUT_RDWR);
+        assert_int_equal(PS_ABORTED, join(&t, 0));
+        if (strncmp(t.rank[0].error.text, "worker 2 is gone: its connection has ended: ", 44) != 0)
+            fail_msg("%s", t.rank[0].error.text);
+        close_rings(&t);
+    }
 }
 
-// Of three, one sends its array twice.
-static void arrays_come_once(void **ctx)
+// Arrays that are not alike are not added up.
+static void other_arrays_are_refused(void **ctx)
+{
+    static const char wanted[] = "worker 1 adds up array 0, of 5 numbers of type 0: expected 0, of ";
+    (void)ctx;
+    for (int large = 0; large <= 1; large++) {
+        struct test t, other;
+        open_idle(&t, 2, large);
+        memset(&other, 0, sizeof other);
+        other.n = 5;
+        t.rank[1].t = &other;
+        start(&t, 0, 1);
+        start(&t, 1, 1);
+        assert_int_equal(PS_ABORTED, join(&t, 0));
+        if (strncmp(t.rank[0].error.text, wanted, sizeof wanted - 1) != 0)
+            fail_msg("%s", t.rank[0].error.text);
+        wk_ring_fail(t.rank[1].ring, PS_ABORTED, "worker 0 has ended");
+        join(&t, 1);
+        close_rings(&t);
+    }
+}
+
+// Who ends waits until the others have what it has sent; not for ever.
+static void what_was_sent_is_flushed(void **ctx)
 {
     struct test t;
-    struct ps_error e;
-    float values[2] = {0};
     (void)ctx;
-    open_rings(&t, 3, 1);
-    wk_ring_begin(t.ring[0], &t.reduction[0][0], &values[0], 1, WK_FLOAT);
-    for (int i = 0; i < 2; i++)
-        send_to(&t.node[2], NULL, 0, (struct wk_ring_chunk){0, 0, 0}, ps_slice_copy(&values[1], sizeof(float)));
-    wk_ring_receive(t.ring[0], &t.wire[2]->message);
-    wk_ring_receive(t.ring[0], &t.wire[3]->message);
-    assert_int_equal(2, t.refused);  // the ring fails with it: the first one, too
-    assert_int_equal(PS_INVALID_ARGUMENT, wk_ring_wait(t.ring[0], &t.reduction[0][0], UINT64_MAX, &e));
-    for (int i = 0; i < 2; i++) {
-        ps_slices_clear(&t.wire[i]->message.data);
-        free(t.wire[i]);
-        free(t.wire[2 + i]);
-    }
+    open_idle(&t, 2, false);
+    start(&t, 0, 1);
+    while (t.rank[0].waits_for != 1)
+        usleep(1000);
+    uint64_t began = ps_now();
+    wk_ring_flush(t.rank[0].ring, began + 50 * PS_MS);
+    assert_true(ps_now() >= began + 50 * PS_MS);
+    start(&t, 1, 1);
+    assert_int_equal(PS_OK, join(&t, 0));
+    assert_int_equal(PS_OK, join(&t, 1));
+    wk_ring_flush(t.rank[0].ring, UINT64_MAX);
+    wk_ring_flush(t.rank[1].ring, UINT64_MAX);
     close_rings(&t);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sums_in_any_order),
+        cmocka_unit_test(sums_however_bytes_come),
         cmocka_unit_test(the_bits_repeat),
         cmocka_unit_test(halves_travel),
         cmocka_unit_test(halves_are_the_nearest),
         cmocka_unit_test(small_arrays_are_added_in_rank_order),
         cmocka_unit_test(who_has_not_sent_is_known),
-        cmocka_unit_test(failures_end_waits),
-        cmocka_unit_test(a_wait_that_ends_answers_who_has_sent),
-        cmocka_unit_test(strange_chunks_are_refused),
-        cmocka_unit_test(arrays_come_once),
+        cmocka_unit_test(what_has_failed_fails_again),
+        cmocka_unit_test(who_ends_may_have_sent_all),
+        cmocka_unit_test(a_connection_that_ends_is_named),
+        cmocka_unit_test(other_arrays_are_refused),
+        cmocka_unit_test(what_was_sent_is_flushed),
     };
+    name_ranks();
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,7 +11,7 @@
         for (size_t i = 0; i < n; i++)                                           \
             sum[i] = a[i] + b[i];                                                \
     }                                                                            \
-    _Static_assert(sizeof(TYPE) <= sizeof(double), "a number that a slice cuts has room")
+    _Static_assert(sizeof(TYPE) <= sizeof(double), "a number has at most eight bytes")
 
 ADD(float);
 ADD(double);
@@ -76,7 +76,7 @@ void wk_encode(enum wk_number type, void *values, size_t n, uint8_t *wire)
             to[i] = OF(v);                                                             \
         }                                                                              \
     }                                                                                  \
-    _Static_assert(sizeof(WIRE) <= sizeof(double), "a number that a slice cuts has room")
+    _Static_assert(sizeof(WIRE) <= sizeof(double), "a number has at most eight bytes")
 
 COME(float, float, float, );
 COME(double, double, double, );
@@ -94,33 +94,12 @@ static const struct {
     [WK_FLOAT_AS_FLOAT16] = {add_float16, take_float16},
 };
 
-// Slice by slice; a number that lies in two or more is put together first.
-static void come_each(enum wk_number type, void *to, const struct ps_slices *come, size_t n, come_fn each)
+void wk_add_come(enum wk_number type, void *to, const uint8_t *come, size_t n)
 {
-    const size_t size = wk_wire_size(type), room = wk_number_size(type);
-    size_t done = 0, at = 0;  // numbers; where the slice begins
-    for (size_t k = 0; k < come->n && done < n; at += come->v[k++].len) {
-        const struct ps_slice *s = &come->v[k];
-        const size_t skip = done * size - at;
-        if (skip >= s->len)
-            continue;
-        const size_t whole = (s->len - skip) / size < n - done ? (s->len - skip) / size : n - done;
-        each((char *)to + done * room, s->data + skip, whole);
-        done += whole;
-        if (done < n && done * size < at + s->len) {
-            uint8_t cut[sizeof(double)];
-            ps_slices_copy_out(come, done * size, size, cut);
-            each((char *)to + done++ * room, cut, 1);
-        }
-    }
+    come_of[type].add(to, come, n);
 }
 
-void wk_add_slices(enum wk_number type, void *to, const struct ps_slices *come, size_t n)
+void wk_take_come(enum wk_number type, void *to, const uint8_t *come, size_t n)
 {
-    come_each(type, to, come, n, come_of[type].add);
-}
-
-void wk_take_slices(enum wk_number type, void *to, const struct ps_slices *come, size_t n)
-{
-    come_each(type, to, come, n, come_of[type].take);
+    come_of[type].take(to, come, n);
 }

@@ -7,8 +7,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/wire/slice.h"
-
 enum wk_number {
     WK_FLOAT,
     WK_DOUBLE,
@@ -44,8 +42,8 @@ void wk_sum(enum wk_number type, void *sum, const void *a, const void *b, size_t
 // What travels of n numbers, [n * wk_wire_size] bytes. The numbers become what who receives it will have.
 void wk_encode(enum wk_number type, void *values, size_t n, uint8_t *wire);
 
-// to[i] = come[i] + to[i], or to[i] = come[i], of n numbers that have travelled and lie anywhere in a slice list.
-void wk_add_slices(enum wk_number type, void *to, const struct ps_slices *come, size_t n);
-void wk_take_slices(enum wk_number type, void *to, const struct ps_slices *come, size_t n);
+// to[i] = come[i] + to[i], or to[i] = come[i], of n numbers that have travelled; come need not be aligned.
+void wk_add_come(enum wk_number type, void *to, const uint8_t *come, size_t n);
+void wk_take_come(enum wk_number type, void *to, const uint8_t *come, size_t n);
 
 #endif

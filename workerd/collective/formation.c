@@ -10,7 +10,6 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 
-static const uint64_t formation_pause = 100 * PS_MS;  // how often who waits looks around
 static const uint64_t formation_patience_after_left = 2 * PS_SECOND;
 
 // ---- waiting ------------------------------------------------------------------------------------------------------
@@ -68,7 +67,7 @@ static enum ps_code formation_look(struct wk_formation *f, uint32_t member, stru
 {
     if (*f->stop)
         return ps_fail(e, PS_CANCELLED, "stopped by signal %d in an all-reduce", (int)*f->stop);
-    if (wk_formation_look(f, e))
+    if (formation_look_at_next(f, e))
         return e->code;
     formation_say(f, member, ps_now());
     return PS_OK;
@@ -77,13 +76,19 @@ static enum ps_code formation_look(struct wk_formation *f, uint32_t member, stru
 static enum ps_code formation_look_at_host(void *arg, uint32_t member, struct ps_error *e)
 {
     struct wk_formation *f = arg;
-    return formation_look(f, f->here[member], e);
+    return wk_ring_look(f->ring, e) ? e->code : formation_look(f, f->here[member], e);
+}
+
+// What the ring itself has been told it looks at: who has ended may have sent all before.
+enum ps_code wk_formation_look_at_ring(void *arg, uint32_t rank, struct ps_error *e)
+{
+    struct wk_formation *f = arg;
+    return formation_look(f, f->first[rank], e);
 }
 
 // ---- open and close -----------------------------------------------------------------------------------------------
 
-void wk_formation_open(struct wk_formation *f, const uint32_t *rank, const char *const *host, uint32_t n, uint32_t self,
-                       struct wk_ring_link link)
+void wk_formation_open(struct wk_formation *f, const uint32_t *rank, const char *const *host, uint32_t n, uint32_t self)
 {
     f->n = n;
     f->rank = ps_alloc(n * sizeof *f->rank);
@@ -95,10 +100,17 @@ void wk_formation_open(struct wk_formation *f, const uint32_t *rank, const char 
     for (uint32_t k = 0; k < f->hosts.members; k++)
         f->here[k] = wk_hosts_member(host, f->self, k);
     f->first = ps_alloc(f->hosts.hosts * sizeof *f->first);
-    for (uint32_t k = 0; k < f->hosts.hosts; k++)
+    f->name = ps_alloc(f->hosts.hosts * sizeof *f->name);
+    for (uint32_t k = 0; k < f->hosts.hosts; k++) {
         f->first[k] = wk_hosts_first(host, k);
-    f->ring = wk_ring_create(link);
-    wk_ring_join(f->ring, f->hosts.host, f->hosts.hosts);
+        f->name[k] = ps_printf("worker %" PRIu32 " (%.100s)", f->rank[f->first[k]], f->addresses[f->rank[f->first[k]]]);
+    }
+    f->ring = wk_ring_create();
+}
+
+bool wk_formation_is_on_ring(const struct wk_formation *f)
+{
+    return f->hosts.hosts > 1 && f->hosts.member == 0;
 }
 
 enum ps_code wk_formation_share_memory(struct wk_formation *f, struct ps_error *e)
@@ -113,6 +125,9 @@ void wk_formation_close(struct wk_formation *f)
 {
     wk_shm_close(f->shm);
     wk_ring_destroy(f->ring);
+    for (uint32_t k = 0; k < f->hosts.hosts; k++)
+        free(f->name[k]);
+    free(f->name);
     free(f->first);
     free(f->here);
     free(f->rank);
@@ -120,25 +135,15 @@ void wk_formation_close(struct wk_formation *f)
 
 // ---- reduce -------------------------------------------------------------------------------------------------------
 
-static enum ps_code formation_reduce_on_ring(struct wk_formation *f, void *values, size_t n, enum wk_number type,
-                                             struct ps_error *e)
-{
-    wk_ring_begin(f->ring, &f->reduction, values, n, type);
-    while (wk_ring_wait(f->ring, &f->reduction, ps_now() + formation_pause, e) == PS_DEADLINE_EXCEEDED)
-        if (formation_look(f, f->first[wk_ring_missing(f->ring, &f->reduction)], e))
-            break;
-    return e->code;
-}
-
 static enum ps_code formation_reduce(struct wk_formation *f, void *values, size_t n, enum wk_number type,
                                      struct ps_error *e)
 {
     const bool one_host = f->hosts.hosts == 1;
     if (!f->shm)
-        return formation_reduce_on_ring(f, values, n, type, e);
+        return wk_ring_reduce(f->ring, values, n, type, wk_formation_look_at_ring, f, e);
     if (wk_shm_reduce(f->shm, values, n, type, one_host, e) || one_host)
         return e->code;
-    if (f->hosts.member == 0 && formation_reduce_on_ring(f, values, n, type, e))
+    if (f->hosts.member == 0 && wk_ring_reduce(f->ring, values, n, type, wk_formation_look_at_ring, f, e))
         return e->code;
     return wk_shm_broadcast(f->shm, values, n, type, e);
 }

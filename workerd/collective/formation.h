@@ -32,24 +32,28 @@ struct wk_formation {
     uint32_t *here;         // [hosts.members] the members of this host
     uint32_t *first;        // [hosts.hosts] the first member of each host: the ranks of the ring
     struct wk_ring *ring;   // of the first workers of hosts; every member's is told why the formation ends
+    char **name;            // [hosts.hosts] these, in errors
     struct wk_shm *shm;     // NULL: no other member shares memory with this one
-    // Of the reduction at hand. Where it fails, chunks of it may be under way until the formation is closed.
-    struct wk_ring_reduction reduction;
+    // Of the reduction at hand.
     uint64_t waiting_since, say;  // ns: ps_now; when to say next for whom it waits
     bool said;                    // it has, of this reduction,
     const char *what;             // which is that of this
 };
 
 // Of n workers of these ranks, ascending, and hosts (hosts.h), among them `self`.
-void wk_formation_open(struct wk_formation *f, const uint32_t *rank, const char *const *host, uint32_t n, uint32_t self,
-                       struct wk_ring_link link);
+void wk_formation_open(struct wk_formation *f, const uint32_t *rank, const char *const *host, uint32_t n,
+                       uint32_t self);
+// Is this member the first of its host, and are there others? Then it is one of the ring.
+bool wk_formation_is_on_ring(const struct wk_formation *f);
+// By who waits for the member that has this rank on the ring: as wk_formation_reduce's errors. arg: the formation.
+enum ps_code wk_formation_look_at_ring(void *arg, uint32_t rank, struct ps_error *e);
 // Waits for the other members of this host. Errors as wk_shm_open.
 enum ps_code wk_formation_share_memory(struct wk_formation *f, struct ps_error *e);
 void wk_formation_close(struct wk_formation *f);
 
 // Adds up an array of each member, in its place: the ranks' values in an order that the members and their hosts decide.
-// After an error the formation is of no use, and the array is not to be touched until it is closed. ABORTED: a member
-// has ended or is lost, and which one. CANCELLED: a signal has come. what: is said of it where others do not come.
+// After an error the formation is of no use. ABORTED: a member has ended or is lost, and which one. CANCELLED: a signal
+// has come. what: is said of it where others do not come.
 enum ps_code wk_formation_reduce(struct wk_formation *f, void *values, size_t n, enum wk_number type, const char *what,
                                  struct ps_error *e);
 // By who waits for members elsewhere: ABORTED, as there. By any thread.

@@ -1,506 +1,113 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "workerd/collective/ring.h"
 
+#include <errno.h>
 #include <inttypes.h>
+#include <linux/sockios.h>
+#include <poll.h>
 #include <pthread.h>
-#include <stdio.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
-#include "workerd/collective/add.h"
+
+enum {
+    RING_BUFFER = 128 << 10,  // bytes that come and are added at a time, so that they stay in the processor's cache
+    RING_LOOK_MS = 100,
+    RING_FLUSH_MS = 1
+};
+// How long a rank looks again and again whether something has come before it lets the kernel wake it; and how long after
+// a connection has ended it waits to hear why.
+static const uint64_t ring_spin = 50 * 1000, ring_reason = 2 * PS_SECOND;
 
 struct wk_ring {
     uint32_t rank, ranks;
-    struct wk_ring_link link;
+    int *fd;  // [ranks]; -1: there is no connection
+    const char *const *name;
+    uint64_t sequence;    // of the next array
+    uint8_t *come, *out;  // [RING_BUFFER] numbers as they travel
+
+    int wake;  // an eventfd: the ring has failed
     pthread_mutex_t lock;
-    pthread_cond_t changed;
-    uint64_t next;                        // sequence
-    struct wk_ring_reduction *under_way;  // begun, and waited for
-    struct wk_ring_message *early;        // of reductions that have not begun
-    size_t direct;                        // chunks sent directly, and not acknowledged
-    struct ps_error failed;               // code PS_OK: it has not
-    struct ps_error ended;                // likewise: the rank before has not
+    struct ps_error failed;  // code PS_OK: it has not
+    struct ps_error ended;   // likewise: the rank before has not
 };
 
-struct wk_ring *wk_ring_create(struct wk_ring_link link)
+struct wk_ring *wk_ring_create(void)
 {
     struct wk_ring *ring = ps_alloc(sizeof *ring);
-    pthread_condattr_t attributes;
-    *ring = (struct wk_ring){.link = link};
     pthread_mutex_init(&ring->lock, NULL);
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&ring->changed, &attributes);
-    pthread_condattr_destroy(&attributes);
+    ring->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);  // where there is none a failure is seen somewhat later
     return ring;
 }
 
-void wk_ring_join(struct wk_ring *ring, uint32_t rank, uint32_t ranks)
+void wk_ring_join(struct wk_ring *ring, uint32_t rank, uint32_t ranks, const int *fd, const char *const *name)
 {
-    pthread_mutex_lock(&ring->lock);
     ring->rank = rank;
     ring->ranks = ranks;
-    pthread_mutex_unlock(&ring->lock);
+    ring->name = name;
+    ring->fd = ps_alloc(ranks * sizeof *ring->fd);
+    memcpy(ring->fd, fd, ranks * sizeof *ring->fd);
+    ring->come = ps_alloc(RING_BUFFER);
+    ring->out = ps_alloc(RING_BUFFER);
 }
 
 void wk_ring_destroy(struct wk_ring *ring)
 {
     if (!ring)
         return;
-    pthread_cond_destroy(&ring->changed);
+    for (uint32_t k = 0; k < ring->ranks; k++)
+        if (ring->fd[k] >= 0)
+            close(ring->fd[k]);
+    if (ring->wake >= 0)
+        close(ring->wake);
     pthread_mutex_destroy(&ring->lock);
+    free(ring->fd);
+    free(ring->come);
+    free(ring->out);
     free(ring);
 }
 
-// ---- segments and chunks ------------------------------------------------------------------------------------------
-
-// Where a segment begins; that of `ranks` is the end.
-static size_t ring_segment(const struct wk_ring *ring, const struct wk_ring_reduction *r, uint32_t segment)
+bool wk_ring_connects(uint32_t rank, uint32_t other, uint32_t ranks)
 {
-    return (size_t)((unsigned __int128)r->n * segment / ring->ranks);
-}
-
-static char *ring_at(const struct wk_ring_reduction *r, size_t element)
-{
-    return (char *)r->values + element * wk_number_size(r->type);
-}
-
-// The elements of a chunk that begins there, within a segment that ends there.
-static size_t ring_chunk_elements(const struct wk_ring_reduction *r, size_t first, size_t end)
-{
-    const size_t whole = WK_RING_CHUNK / wk_number_size(r->type);
-    return end - first < whole ? end - first : whole;
-}
-
-static bool ring_has_come(const struct wk_ring_reduction *r, uint32_t hop)
-{
-    const struct wk_ring_message *m = r->come;
-    while (m && m->chunk.hop != hop)
-        m = m->next;
-    return m != NULL;
-}
-
-// Is a chunk that comes here with so many hops the sum, once it is added or taken?
-static bool ring_is_sum(const struct wk_ring *ring, uint32_t hop)
-{
-    return hop + 1 >= ring->ranks - 1;
-}
-
-// How many elements a chunk has that comes here; 0: there is no such chunk, or it has come before.
-static size_t ring_expected(const struct wk_ring *ring, const struct wk_ring_reduction *r,
-                            const struct wk_ring_chunk *c)
-{
-    const size_t whole = WK_RING_CHUNK / wk_number_size(r->type);
-    if (r->direct)
-        return r->awaited > 0 && c->hop < ring->ranks - 1 && c->first == 0 && !ring_has_come(r, c->hop) ? r->n : 0;
-    if (c->hop >= 2 * (ring->ranks - 1))
-        return 0;
-    const uint32_t segment = (ring->rank + 2 * ring->ranks - 1 - c->hop) % ring->ranks;
-    const size_t begin = ring_segment(ring, r, segment), end = ring_segment(ring, r, segment + 1);
-    if (c->first < begin || c->first >= end || (c->first - begin) % whole != 0)
-        return 0;
-    const size_t elements = ring_chunk_elements(r, c->first, end);
-    return ring_is_sum(ring, c->hop) && elements > r->left ? 0 : elements;
-}
-
-// ---- what a chunk does --------------------------------------------------------------------------------------------
-
-// Calls done of each of a list.
-static void ring_end_messages(struct wk_ring_message *list, enum ps_code code, const char *text)
-{
-    while (list) {
-        struct wk_ring_message *m = list;
-        list = m->next;
-        m->done(m, code, text);
-    }
-}
-
-// A copy of these numbers, as they travel. Empty, and the ring has failed: there is no memory.
-static struct ps_slice ring_copy(struct wk_ring *ring, const struct wk_ring_reduction *r, size_t first, size_t elements)
-{
-    uint8_t *wire;
-    const size_t bytes = elements * wk_wire_size(r->type);
-    const struct ps_slice copy = ps_slice_new(bytes, &wire);
-    if (wire)
-        wk_encode(r->type, ring_at(r, first), elements, wire);
-    else
-        wk_ring_fail(ring, PS_RESOURCE_EXHAUSTED, "no memory for a chunk of an all-reduce");
-    return copy;
-}
-
-static void ring_send(struct wk_ring *ring, struct wk_ring_reduction *r, struct wk_ring_chunk chunk, size_t elements)
-{
-    const uint32_t next = (ring->rank + 1) % ring->ranks;
-    const bool as_it_is = wk_wire_size(r->type) == wk_number_size(r->type);
-    const struct ps_slice data =
-        as_it_is ? (struct ps_slice){(uint8_t *)ring_at(r, chunk.first), elements * wk_number_size(r->type), NULL}
-                 : ring_copy(ring, r, chunk.first, elements);
-    ring->link.send(ring->link.ctx, r, next, chunk, data);
-}
-
-// Adds, or takes; no other thread works with these elements.
-static void ring_take(const struct wk_ring *ring, const struct wk_ring_reduction *r, const struct wk_ring_message *m,
-                      size_t elements)
-{
-    if (m->chunk.hop >= ring->ranks - 1)
-        wk_take_slices(r->type, ring_at(r, m->chunk.first), &m->data, elements);
-    else
-        wk_add_slices(r->type, ring_at(r, m->chunk.first), &m->data, elements);
-}
-
-// locked
-static void ring_check_done(struct wk_ring *ring, struct wk_ring_reduction *r)
-{
-    if (r->left == 0 && r->busy == 0)
-        pthread_cond_broadcast(&ring->changed);
-}
-
-// A chunk of it is through.
-static void ring_has_worked(struct wk_ring *ring, struct wk_ring_reduction *r)
-{
-    pthread_mutex_lock(&ring->lock);
-    r->busy--;
-    ring_check_done(ring, r);
-    pthread_mutex_unlock(&ring->lock);
-}
-
-// One that has been found to belong to r, which counts it as busy: until it is acknowledged, where it goes on. Then r
-// may be over, and another one in its memory, before this returns.
-static void ring_work(struct wk_ring *ring, struct wk_ring_reduction *r, struct wk_ring_message *m, size_t elements)
-{
-    const struct wk_ring_chunk on = {m->chunk.sequence, m->chunk.first, m->chunk.hop + 1};
-    const bool goes_on = on.hop < 2 * (ring->ranks - 1);
-    ring_take(ring, r, m, elements);
-    if (goes_on)
-        ring_send(ring, r, on, elements);
-    else
-        ring_has_worked(ring, r);
-    m->done(m, PS_OK, NULL);  // not before: the rank before may end once it knows
-}
-
-static void ring_refuse(struct wk_ring *ring, struct wk_ring_message *m)
-{
-    char text[160];
-    snprintf(text, sizeof text,
-             "a chunk of %zu bytes at element %" PRIu64 " of reduction %" PRIu64 ", hop %" PRIu32
-             ", does not belong to this ring of %" PRIu32 " workers",
-             m->data.len, m->chunk.first, m->chunk.sequence, m->chunk.hop, ring->ranks);
-    m->done(m, PS_INVALID_ARGUMENT, text);
-    wk_ring_fail(ring, PS_INVALID_ARGUMENT, text);
-}
-
-// ---- small arrays: directly ---------------------------------------------------------------------------------------
-
-static bool ring_goes_directly(const struct wk_ring *ring, size_t n, enum wk_number type)
-{
-    const size_t p = ring->ranks, bytes = n * wk_number_size(type);
-    return n > 0 && bytes <= WK_RING_CHUNK && p - 1 <= WK_RING_DIRECT_RANKS &&
-           bytes * (p - 1) * (p - 2) / p <= WK_RING_DIRECT;
-}
-
-// The rank whose chunk has passed so many.
-static uint32_t ring_sender(const struct wk_ring *ring, uint32_t hop)
-{
-    return (ring->rank + 2 * ring->ranks - 1 - hop) % ring->ranks;
-}
-
-static void ring_send_directly(struct wk_ring *ring, const struct wk_ring_reduction *r)
-{
-    pthread_mutex_lock(&ring->lock);
-    const uint32_t others = ring->failed.code ? 0 : ring->ranks - 1;
-    ring->direct += others;
-    pthread_mutex_unlock(&ring->lock);
-    const struct ps_slice copy = ring_copy(ring, r, 0, r->n);
-    for (uint32_t hop = 0; hop < others; hop++)
-        ring->link.send(ring->link.ctx, NULL, (ring->rank + 1 + hop) % ring->ranks,
-                        (struct wk_ring_chunk){r->sequence, 0, hop}, ps_slice_ref(copy));
-    ps_slice_unref(copy);
-}
-
-static const struct ps_slices *ring_array_of(const struct wk_ring *ring, const struct wk_ring_message *list,
-                                             uint32_t rank)
-{
-    while (ring_sender(ring, list->chunk.hop) != rank)
-        list = list->next;
-    return &list->data;
-}
-
-// In the order of the ranks: those below this one, this one, those above.
-static void ring_add_directly(const struct wk_ring *ring, const struct wk_ring_reduction *r,
-                              const struct wk_ring_message *list)
-{
-    if (ring->rank > 0) {
-        char *below = ps_alloc(r->n * wk_number_size(r->type));
-        wk_take_slices(r->type, below, ring_array_of(ring, list, 0), r->n);
-        for (uint32_t rank = 1; rank < ring->rank; rank++)
-            wk_add_slices(r->type, below, ring_array_of(ring, list, rank), r->n);
-        wk_add(r->type, r->values, below, r->n);
-        free(below);
-    }
-    for (uint32_t rank = ring->rank + 1; rank < ring->ranks; rank++)
-        wk_add_slices(r->type, r->values, ring_array_of(ring, list, rank), r->n);
-}
-
-// locked. All that have come where this one is the last, else NULL.
-static struct wk_ring_message *ring_keep(struct wk_ring_reduction *r, struct wk_ring_message *m)
-{
-    m->next = r->come;
-    r->come = m;
-    if (--r->awaited > 0)
-        return NULL;
-    r->come = NULL;
-    r->busy++;
-    return m;
-}
-
-static void ring_work_directly(struct wk_ring *ring, struct wk_ring_reduction *r, struct wk_ring_message *list)
-{
-    ring_add_directly(ring, r, list);
-    pthread_mutex_lock(&ring->lock);
-    r->left = 0;
-    r->busy--;
-    ring_check_done(ring, r);
-    pthread_mutex_unlock(&ring->lock);
-    ring_end_messages(list, PS_OK, NULL);
-}
-
-// ---- chunks that come ---------------------------------------------------------------------------------------------
-
-// Does it belong to the reduction? Of one that has ended, none does.
-static bool ring_fits(const struct wk_ring *ring, const struct wk_ring_reduction *r, const struct wk_ring_message *m,
-                      size_t *elements)
-{
-    *elements = r ? ring_expected(ring, r, &m->chunk) : 0;
-    return *elements > 0 && m->data.len == *elements * wk_wire_size(r->type);
-}
-
-static struct wk_ring_reduction *ring_find(const struct wk_ring *ring, uint64_t sequence)
-{
-    struct wk_ring_reduction *r = ring->under_way;
-    while (r && r->sequence != sequence)
-        r = r->next;
-    return r;
-}
-
-void wk_ring_receive(struct wk_ring *ring, struct wk_ring_message *m)
-{
-    struct wk_ring_reduction *r = NULL;
-    struct wk_ring_message *all = NULL;  // that belong to one that goes directly
-    size_t elements = 0;
-    pthread_mutex_lock(&ring->lock);
-    struct ps_error failed = ring->failed;
-    const bool early = !failed.code && m->chunk.sequence >= ring->next;
-    if (early) {
-        m->next = ring->early;
-        ring->early = m;
-    } else if (!failed.code) {
-        r = ring_find(ring, m->chunk.sequence);
-        r = ring_fits(ring, r, m, &elements) ? r : NULL;
-        failed = r ? failed : ring->ended;  // who waited for it may have left with that
-    }
-    const bool direct = r && r->direct;
-    if (direct) {
-        all = ring_keep(r, m);
-    } else if (r) {
-        r->left -= ring_is_sum(ring, m->chunk.hop) ? elements : 0;
-        r->busy++;
-    }
-    pthread_mutex_unlock(&ring->lock);
-    if (failed.code)
-        m->done(m, PS_ABORTED, failed.text);
-    else if (all)
-        ring_work_directly(ring, r, all);
-    else if (r && !direct)
-        ring_work(ring, r, m, elements);
-    else if (!r && !early)
-        ring_refuse(ring, m);
-}
-
-void wk_ring_sent(struct wk_ring *ring, struct wk_ring_reduction *r)
-{
-    if (r) {
-        ring_has_worked(ring, r);
-        return;
-    }
-    pthread_mutex_lock(&ring->lock);
-    if (--ring->direct == 0)
-        pthread_cond_broadcast(&ring->changed);
-    pthread_mutex_unlock(&ring->lock);
-}
-
-// ---- begin and wait -----------------------------------------------------------------------------------------------
-
-// Takes out those that have waited for this reduction.
-static struct wk_ring_message *ring_take_early(struct wk_ring *ring, uint64_t sequence)
-{
-    struct wk_ring_message *list = NULL, **at = &ring->early;
-    while (*at) {
-        struct wk_ring_message *m = *at;
-        if (m->chunk.sequence != sequence) {
-            at = &m->next;
-            continue;
-        }
-        *at = m->next;
-        m->next = list;
-        list = m;
-    }
-    return list;
-}
-
-static void ring_receive_early(struct wk_ring *ring, struct wk_ring_message *list)
-{
-    while (list) {
-        struct wk_ring_message *m = list;
-        list = m->next;
-        wk_ring_receive(ring, m);
-    }
-}
-
-static size_t ring_own_chunks(const struct wk_ring *ring, const struct wk_ring_reduction *r)
-{
-    const size_t whole = WK_RING_CHUNK / wk_number_size(r->type);
-    return (ring_segment(ring, r, ring->rank + 1) - ring_segment(ring, r, ring->rank) + whole - 1) / whole;
-}
-
-// The segment with which this rank begins.
-static void ring_send_own(struct wk_ring *ring, struct wk_ring_reduction *r)
-{
-    const size_t begin = ring_segment(ring, r, ring->rank), end = ring_segment(ring, r, ring->rank + 1);
-    size_t elements;
-    for (size_t first = begin; first < end; first += elements) {
-        elements = ring_chunk_elements(r, first, end);
-        ring_send(ring, r, (struct wk_ring_chunk){r->sequence, first, 0}, elements);
-    }
-}
-
-// From now on its chunks are taken. Those that have come before; and whether it can be begun.
-static struct wk_ring_message *ring_admit(struct wk_ring *ring, struct wk_ring_reduction *r, bool *failed)
-{
-    pthread_mutex_lock(&ring->lock);
-    ring->next++;
-    r->next = ring->under_way;
-    ring->under_way = r;
-    *failed = ring->failed.code != PS_OK;
-    r->busy = *failed || r->direct ? 0 : ring_own_chunks(ring, r);
-    struct wk_ring_message *early = *failed ? NULL : ring_take_early(ring, r->sequence);
-    pthread_mutex_unlock(&ring->lock);
-    return early;
-}
-
-void wk_ring_begin(struct wk_ring *ring, struct wk_ring_reduction *r, void *values, size_t n, enum wk_number type)
-{
-    bool failed;
-    *r = (struct wk_ring_reduction){.sequence = ring->next, .values = values, .n = n, .type = type, .left = n};
-    r->direct = ring_goes_directly(ring, n, type);
-    r->awaited = ring->ranks - 1;
-    if (r->direct)
-        ring_send_directly(ring, r);  // as they are: nothing is added to the values before
-    struct wk_ring_message *early = ring_admit(ring, r, &failed);
-    if (!failed && !r->direct)
-        ring_send_own(ring, r);
-    ring_receive_early(ring, early);
-}
-
-// locked. Those of its chunks that waited for others.
-static struct wk_ring_message *ring_forget(struct wk_ring *ring, const struct wk_ring_reduction *r)
-{
-    struct wk_ring_reduction **at = &ring->under_way;
-    while (*at != r)
-        at = &(*at)->next;
-    *at = r->next;
-    return r->come;
-}
-
-// Why nothing more comes of it.
-static const struct ps_error *ring_error(const struct wk_ring *ring, const struct wk_ring_reduction *r)
-{
-    return ring->failed.code ? &ring->failed : r->left > 0 && ring->ended.code ? &ring->ended : NULL;
-}
-
-static struct timespec ring_time(uint64_t ns)
-{
-    return (struct timespec){(time_t)(ns / PS_SECOND), (long)(ns % PS_SECOND)};
-}
-
-enum ps_code wk_ring_wait(struct wk_ring *ring, struct wk_ring_reduction *r, uint64_t until, struct ps_error *e)
-{
-    const struct timespec at = ring_time(until);
-    const struct ps_error *error = NULL;
-    struct wk_ring_message *waited = NULL;
-    int timed_out = 0;
-    pthread_mutex_lock(&ring->lock);
-    while ((r->left > 0 || r->busy > 0) && !(error = ring_error(ring, r)) && !timed_out)
-        timed_out = pthread_cond_timedwait(&ring->changed, &ring->lock, &at);
-    if (error)
-        *e = *error;
-    else if (r->left > 0 || r->busy > 0)
-        ps_fail(e, PS_DEADLINE_EXCEEDED, "reduction %" PRIu64 " is not done", r->sequence);
-    else
-        e->code = PS_OK;
-    if (e->code != PS_DEADLINE_EXCEEDED)
-        waited = ring_forget(ring, r);
-    pthread_mutex_unlock(&ring->lock);
-    ring_end_messages(waited, PS_ABORTED, e->text);
-    return e->code;
-}
-
-uint32_t wk_ring_missing(struct wk_ring *ring, struct wk_ring_reduction *r)
-{
-    uint32_t hop = 0;
-    pthread_mutex_lock(&ring->lock);
-    while (r->direct && hop + 2 < ring->ranks && ring_has_come(r, hop))
-        hop++;
-    pthread_mutex_unlock(&ring->lock);
-    return ring_sender(ring, hop);
+    const bool is_next = (rank + 1) % ranks == other || (other + 1) % ranks == rank;
+    return rank != other && (is_next || ranks - 1 <= WK_RING_DIRECT_RANKS);
 }
 
 // ---- ends ---------------------------------------------------------------------------------------------------------
 
-void wk_ring_end_of_chunks(struct wk_ring *ring, enum ps_code code, const char *text)
+void wk_ring_end_of_numbers(struct wk_ring *ring, enum ps_code code, const char *text)
 {
     pthread_mutex_lock(&ring->lock);
     if (!ring->ended.code)
         ps_fail(&ring->ended, code, "%s", text);
-    pthread_cond_broadcast(&ring->changed);
     pthread_mutex_unlock(&ring->lock);
-}
-
-// locked. All chunks that wait for something.
-static struct wk_ring_message *ring_take_waiting(struct wk_ring *ring)
-{
-    struct wk_ring_message *list = ring->early, **end = &list;
-    ring->early = NULL;
-    for (struct wk_ring_reduction *r = ring->under_way; r; r = r->next) {
-        while (*end)
-            end = &(*end)->next;
-        *end = r->come;
-        r->come = NULL;
-    }
-    return list;
 }
 
 void wk_ring_fail(struct wk_ring *ring, enum ps_code code, const char *text)
 {
+    static const uint64_t one = 1;
     pthread_mutex_lock(&ring->lock);
     if (!ring->failed.code)
         ps_fail(&ring->failed, code, "%s", text);
-    struct wk_ring_message *waiting = ring_take_waiting(ring);
-    pthread_cond_broadcast(&ring->changed);
     pthread_mutex_unlock(&ring->lock);
-    ring_end_messages(waiting, PS_ABORTED, text);
+    if (ring->wake >= 0 && write(ring->wake, &one, sizeof one) < 0)
+        return;  // it has been written to before
 }
 
-void wk_ring_flush(struct wk_ring *ring, uint64_t until)
+static enum ps_code ring_failed(struct wk_ring *ring, struct ps_error *e)
 {
-    const struct timespec at = ring_time(until);
-    int timed_out = 0;
     pthread_mutex_lock(&ring->lock);
-    while (ring->direct > 0 && !ring->failed.code && !timed_out)
-        timed_out = pthread_cond_timedwait(&ring->changed, &ring->lock, &at);
+    *e = ring->failed;
     pthread_mutex_unlock(&ring->lock);
+    return e->code;
 }
 
 enum ps_code wk_ring_look(struct wk_ring *ring, struct ps_error *e)
@@ -509,4 +116,350 @@ enum ps_code wk_ring_look(struct wk_ring *ring, struct ps_error *e)
     *e = ring->failed.code ? ring->failed : ring->ended;
     pthread_mutex_unlock(&ring->lock);
     return e->code;
+}
+
+// Has the kernel of another rank's host not acknowledged all?
+static bool ring_is_unsent(const struct wk_ring *ring)
+{
+    int bytes, unsent = 0;
+    for (uint32_t k = 0; k < ring->ranks; k++)
+        unsent |= ring->fd[k] >= 0 && ioctl(ring->fd[k], SIOCOUTQ, &bytes) == 0 && bytes > 0;
+    return unsent;
+}
+
+void wk_ring_flush(struct wk_ring *ring, uint64_t until)
+{
+    static const struct timespec moment = {.tv_nsec = RING_FLUSH_MS * 1000000L};
+    struct ps_error e;
+    while (ring_is_unsent(ring) && !ring_failed(ring, &e) && ps_now() < until)
+        nanosleep(&moment, NULL);
+}
+
+// ---- waiting ------------------------------------------------------------------------------------------------------
+
+// An array that travels is preceded by this.
+struct header {
+    uint64_t sequence, n;
+    uint32_t type, zero;
+};
+
+// A reduction at hand.
+struct run {
+    struct wk_ring *ring;
+    char *values;
+    size_t n, size, wire;  // size: bytes of a number; wire: as it travels
+    enum wk_number type;
+    struct header header;
+    wk_ring_look_fn look;
+    void *arg;
+    uint64_t moved, looked;  // ns, ps_now: when bytes moved last, and when look was asked
+};
+
+static enum ps_code run_look(struct run *run, uint32_t rank, uint64_t now, struct ps_error *e)
+{
+    if (now < run->looked + RING_LOOK_MS * PS_MS)
+        return PS_OK;
+    run->looked = now;
+    return run->look(run->arg, rank, e);
+}
+
+// Nothing is heard of a connection that is waited for in no direction.
+static struct pollfd ring_event(int fd, bool in, bool out)
+{
+    return (struct pollfd){.fd = in || out ? fd : -1, .events = (short)((in ? POLLIN : 0) | (out ? POLLOUT : 0))};
+}
+
+// After a pass over the connections; fds: what it waits for, [0] is the ring's wake. rank: the one that it waits for.
+static enum ps_code run_pause(struct run *run, bool has_moved, struct pollfd *fds, nfds_t n, uint32_t rank,
+                              struct ps_error *e)
+{
+    const uint64_t now = ps_now();
+    run->moved = has_moved ? now : run->moved;
+    if (run_look(run, rank, now, e) || has_moved)
+        return e->code;
+    if (now < run->moved + ring_spin) {
+        sched_yield();  // to a rank of this host, or to who computes
+        return PS_OK;
+    }
+    // Of one that has ended all may have come that is needed, but once nothing comes any more nothing will.
+    const bool silent = poll(fds, n, RING_LOOK_MS) == 0;
+    return silent ? wk_ring_look(run->ring, e) : ring_failed(run->ring, e);
+}
+
+// A connection has ended. Why is known soon: who ends says so, and who is lost is missed by its neighbours.
+static enum ps_code run_lose(struct run *run, uint32_t rank, int error, struct ps_error *e)
+{
+    struct pollfd wake = ring_event(run->ring->wake, true, false);
+    for (const uint64_t until = ps_now() + ring_reason; ps_now() < until; poll(&wake, 1, RING_LOOK_MS))
+        if (wk_ring_look(run->ring, e) || run->look(run->arg, rank, e))
+            return e->code;
+    return ps_fail(e, PS_ABORTED, "%s is gone: its connection has ended: %s", run->ring->name[rank],
+                   error ? strerror(error) : "it was closed");
+}
+
+static enum ps_code run_check_header(const struct run *run, const struct header *h, uint32_t rank, struct ps_error *e)
+{
+    const struct header *own = &run->header;
+    if (memcmp(h, own, sizeof *h) == 0)
+        return PS_OK;
+    return ps_fail(e, PS_ABORTED,
+                   "%s adds up array %" PRIu64 ", of %" PRIu64 " numbers of type %" PRIu32 ": expected %" PRIu64
+                   ", of %" PRIu64 " of type %" PRIu32,
+                   run->ring->name[rank], h->sequence, h->n, h->type, own->sequence, own->n, own->type);
+}
+
+// ---- one direction of a connection --------------------------------------------------------------------------------
+
+enum moved { MOVED_NOTHING, MOVED_SOME, MOVED_LOST };
+
+static enum moved moved_bytes(ssize_t n, size_t *bytes)
+{
+    *bytes = n > 0 ? (size_t)n : 0;
+    return n > 0 ? MOVED_SOME : n < 0 && (errno == EAGAIN || errno == EINTR) ? MOVED_NOTHING : MOVED_LOST;
+}
+
+// more: of the same array follows at once.
+static enum moved ring_send(int fd, const uint8_t **data, size_t *left, bool more)
+{
+    size_t bytes;
+    const enum moved moved =
+        moved_bytes(send(fd, *data, *left, MSG_DONTWAIT | MSG_NOSIGNAL | (more ? MSG_MORE : 0)), &bytes);
+    *data += bytes;
+    *left -= bytes;
+    return moved;
+}
+
+static enum moved ring_receive(int fd, void *to, size_t room, size_t *have)
+{
+    size_t bytes;
+    errno = 0;
+    const enum moved moved = moved_bytes(recv(fd, to, room, MSG_DONTWAIT), &bytes);
+    *have += bytes;
+    return moved;
+}
+
+// ---- on the ring --------------------------------------------------------------------------------------------------
+
+// A number's place in a stream of segments.
+struct place {
+    uint32_t step, behind;  // in step s it is segment rank - s - behind
+    size_t first, end;      // elements: the next one; where the segment ends
+};
+
+struct round {
+    struct run run;
+    uint32_t steps;
+    struct place out, in;
+    const uint8_t *data;  // what leaves now,
+    size_t left;          // so many bytes
+    struct header header;
+    size_t have_header, have;  // bytes of the header; of the next number, or several, that have come
+};
+
+static char *round_at(const struct round *r, size_t element)
+{
+    return r->run.values + element * r->run.size;
+}
+
+// To the next number of the stream, which is in the next segment that has any.
+static void round_settle(const struct round *r, struct place *p)
+{
+    const struct wk_ring *ring = r->run.ring;
+    while (p->first == p->end && ++p->step < r->steps) {
+        const uint32_t segment = (ring->rank + 2 * ring->ranks - p->step - p->behind) % ring->ranks;
+        p->first = (size_t)((unsigned __int128)r->run.n * segment / ring->ranks);
+        p->end = (size_t)((unsigned __int128)r->run.n * (segment + 1) / ring->ranks);
+    }
+}
+
+// Up to where numbers may leave: those of the first step, and of each other one those that have come in the one before.
+static size_t round_ready(const struct round *r)
+{
+    if (r->out.step == 0 || r->in.step >= r->out.step)
+        return r->out.end;
+    return r->in.step + 1 == r->out.step ? r->in.first : r->out.first;
+}
+
+static void round_refill(struct round *r)
+{
+    const struct run *run = &r->run;
+    const bool as_it_is = run->wire == run->size;
+    size_t n = round_ready(r) - r->out.first;
+    if (r->left > 0 || r->out.step == r->steps || n == 0)
+        return;
+    n = !as_it_is && n > RING_BUFFER / run->wire ? RING_BUFFER / run->wire : n;
+    r->data = as_it_is ? (uint8_t *)round_at(r, r->out.first) : run->ring->out;
+    r->left = n * run->wire;
+    if (!as_it_is)
+        wk_encode(run->type, round_at(r, r->out.first), n, run->ring->out);
+    r->out.first += n;
+    round_settle(r, &r->out);
+}
+
+static enum moved round_send(struct round *r, int fd)
+{
+    const uint8_t *header = (const uint8_t *)&r->run.header;
+    const bool is_header = r->data >= header && r->data < header + sizeof r->run.header;
+    const bool more = is_header && r->out.step < r->steps && round_ready(r) > r->out.first;
+    round_refill(r);
+    return r->left ? ring_send(fd, &r->data, &r->left, more) : MOVED_NOTHING;
+}
+
+// Of what has come, whole numbers.
+static void round_take(struct round *r, bool adds, bool in_place)
+{
+    const struct run *run = &r->run;
+    const size_t n = r->have / run->wire;
+    if (adds)
+        wk_add_come(run->type, round_at(r, r->in.first), run->ring->come, n);
+    else if (!in_place)
+        wk_take_come(run->type, round_at(r, r->in.first), run->ring->come, n);
+    r->have -= n * run->wire;
+    r->in.first += n;
+    if (!in_place)
+        memmove(run->ring->come, run->ring->come + n * run->wire, r->have);
+    round_settle(r, &r->in);
+}
+
+static enum moved round_receive(struct round *r, int fd)
+{
+    const struct run *run = &r->run;
+    const bool adds = r->in.step < r->steps / 2, in_place = !adds && run->wire == run->size;
+    if (r->have_header < sizeof r->header)
+        return ring_receive(fd, (char *)&r->header + r->have_header, sizeof r->header - r->have_header,
+                            &r->have_header);
+    if (r->in.step == r->steps)
+        return MOVED_NOTHING;
+    char *to = in_place ? round_at(r, r->in.first) : (char *)run->ring->come;
+    size_t room = (r->in.end - r->in.first) * run->wire;
+    room = in_place || room < RING_BUFFER ? room : RING_BUFFER;
+    const enum moved moved = ring_receive(fd, to + r->have, room - r->have, &r->have);
+    if (moved == MOVED_SOME)
+        round_take(r, adds, in_place);
+    return moved;
+}
+
+// One pass over both connections.
+static enum ps_code round_move(struct round *r, uint32_t next, uint32_t before, struct ps_error *e)
+{
+    struct wk_ring *ring = r->run.ring;
+    const bool had_header = r->have_header == sizeof r->header;
+    const enum moved sent = round_send(r, ring->fd[next]);
+    const enum moved come = sent == MOVED_LOST ? MOVED_NOTHING : round_receive(r, ring->fd[before]);
+    if (sent == MOVED_LOST || come == MOVED_LOST)
+        return run_lose(&r->run, sent == MOVED_LOST ? next : before, errno, e);
+    if (!had_header && r->have_header == sizeof r->header && run_check_header(&r->run, &r->header, before, e))
+        return e->code;
+    struct pollfd fds[] = {ring_event(ring->wake, true, false),
+                           ring_event(ring->fd[before], r->in.step < r->steps, false),
+                           ring_event(ring->fd[next], false, r->left > 0)};
+    return run_pause(&r->run, sent == MOVED_SOME || come == MOVED_SOME, fds, 3, before, e);
+}
+
+static enum ps_code ring_reduce_round(const struct run *run, struct ps_error *e)
+{
+    const struct wk_ring *ring = run->ring;
+    const uint32_t next = (ring->rank + 1) % ring->ranks, before = (ring->rank + ring->ranks - 1) % ring->ranks;
+    struct round r = {.run = *run,
+                      .steps = 2 * (ring->ranks - 1),
+                      .out = {.step = UINT32_MAX, .behind = 0},
+                      .in = {.step = UINT32_MAX, .behind = 1},
+                      .left = sizeof run->header};
+    r.data = (uint8_t *)&r.run.header;
+    round_settle(&r, &r.out);
+    round_settle(&r, &r.in);
+    while (e->code == PS_OK && (r.in.step < r.steps || r.out.step < r.steps || r.left > 0))
+        round_move(&r, next, before, e);
+    return e->code;
+}
+
+// ---- small arrays: directly ---------------------------------------------------------------------------------------
+
+static bool ring_goes_directly(const struct wk_ring *ring, size_t bytes)
+{
+    const size_t p = ring->ranks;
+    return bytes <= WK_RING_DIRECT && p - 1 <= WK_RING_DIRECT_RANKS &&
+           bytes * (p - 1) * (p - 2) / p <= WK_RING_DIRECT_MORE;
+}
+
+// What goes to a rank, and what comes from it: header and numbers.
+struct exchange {
+    const uint8_t *data;
+    size_t left, have;
+    uint8_t *come;
+};
+
+// One pass. *missing: a rank whose array has not come; the own one: all have.
+static enum ps_code direct_move(struct run *run, struct exchange *x, size_t bytes, uint32_t *missing, bool *done,
+                                struct ps_error *e)
+{
+    struct wk_ring *ring = run->ring;
+    struct pollfd fds[WK_RING_DIRECT_RANKS + 1] = {ring_event(ring->wake, true, false)};
+    nfds_t n = 1;
+    bool has_moved = false;
+    *missing = ring->rank;
+    *done = true;
+    for (uint32_t k = 0; k < ring->ranks; k++) {
+        const int fd = ring->fd[k];
+        if (fd < 0)
+            continue;
+        const size_t had = x[k].have;
+        const enum moved sent = x[k].left ? ring_send(fd, &x[k].data, &x[k].left, false) : MOVED_NOTHING;
+        const enum moved come = sent != MOVED_LOST && had < bytes
+                                    ? ring_receive(fd, x[k].come + had, bytes - had, &x[k].have)
+                                    : MOVED_NOTHING;
+        if (sent == MOVED_LOST || come == MOVED_LOST)
+            return run_lose(run, k, errno, e);
+        if (had < sizeof run->header && x[k].have >= sizeof run->header &&
+            run_check_header(run, (struct header *)x[k].come, k, e))
+            return e->code;
+        has_moved |= sent == MOVED_SOME || come == MOVED_SOME;
+        *missing = x[k].have < bytes ? k : *missing;
+        *done &= x[k].have == bytes && x[k].left == 0;
+        fds[n++] = ring_event(fd, x[k].have<bytes, x[k].left> 0);
+    }
+    return *done ? PS_OK : run_pause(run, has_moved, fds, n, *missing, e);
+}
+
+static enum ps_code ring_reduce_directly(struct run *run, struct ps_error *e)
+{
+    const struct wk_ring *ring = run->ring;
+    const size_t bytes = sizeof run->header + run->n * run->wire, room = (bytes + 15) & ~(size_t)15;
+    struct exchange *x = ps_alloc(ring->ranks * sizeof *x);
+    uint8_t *all = ps_alloc(ring->ranks * room), *own = all + ring->rank * room;
+    uint32_t missing;
+    bool done = false;
+    memcpy(own, &run->header, sizeof run->header);
+    wk_encode(run->type, run->values, run->n, own + sizeof run->header);
+    for (uint32_t k = 0; k < ring->ranks; k++)
+        x[k] = (struct exchange){.data = own, .left = bytes, .come = all + k * room};
+    while (!done && direct_move(run, x, bytes, &missing, &done, e) == PS_OK)
+        ;
+    for (uint32_t k = 0; k < ring->ranks && e->code == PS_OK; k++)
+        (k ? wk_add_come : wk_take_come)(run->type, run->values, x[k].come + sizeof run->header, run->n);
+    free(all);
+    free(x);
+    return e->code;
+}
+
+// ---- reduce -------------------------------------------------------------------------------------------------------
+
+enum ps_code wk_ring_reduce(struct wk_ring *ring, void *values, size_t n, enum wk_number type, wk_ring_look_fn look,
+                            void *arg, struct ps_error *e)
+{
+    struct run run = {.ring = ring,
+                      .values = values,
+                      .n = n,
+                      .size = wk_number_size(type),
+                      .wire = wk_wire_size(type),
+                      .type = type,
+                      .header = {.sequence = ring->sequence++, .n = n, .type = (uint32_t)type},
+                      .look = look,
+                      .arg = arg,
+                      .moved = ps_now()};
+    run.looked = run.moved;
+    e->code = PS_OK;
+    if (n == 0 || ring_failed(ring, e))
+        return e->code;
+    return ring_goes_directly(ring, n * run.size) ? ring_reduce_directly(&run, e) : ring_reduce_round(&run, e);
 }

@@ -4,9 +4,10 @@
 // 69, 2009): the sum of an array of each rank, at each rank, for which a rank sends and receives 2 (p - 1) / p times
 // its size.
 //
-//     The array is cut into p segments, a segment into chunks. A chunk of segment s sets out from rank s. At each of the
-//     next p - 1 ranks that rank's own values are added to it, after which it is the sum; it goes on through p - 1 more,
-//     which take it as it is. A chunk waits for no other one.
+//     The array is cut into p segments. In step s = 0 ... 2 (p - 1) - 1 rank r sends segment r - s to the next rank and
+//     receives segment r - s - 1 from the one before. In the first p - 1 steps it adds its own values to what comes,
+//     after which that is the sum; in the others it takes what comes as it is. A number waits for no other one: it is
+//     sent on as soon as it has come.
 //
 // A small array goes directly: each rank sends the whole of it to each other one, and adds up what has come. It takes
 // the time of one message, where the ring takes that of 2 (p - 1).
@@ -14,8 +15,11 @@
 // The ranks' values are added in an order that the segment decides, or of a small array in the order of the ranks: all
 // ranks get the same bits, and get them again in the next run.
 //
-// Receives from: formation.c, which begins and waits; peers.c, to which chunks come. Hands to: peers.c, as a
-// wk_ring_link. Threads: any; a rank begins its reductions one after the other, in the order in which all ranks do.
+// The numbers travel on sockets, which the thread that adds up reads and writes itself: nothing is handed from thread to
+// thread. Before each array goes what it is, so that ranks that add up different ones notice.
+//
+// Receives from: formation.c; peers.c, which says who has ended. Hands to: sockets (rpc/mesh.h). Threads: one adds up;
+// any others say why it fails.
 #ifndef WK_RING_H
 #define WK_RING_H
 
@@ -29,75 +33,40 @@
 struct wk_ring;
 
 enum {
-    WK_RING_CHUNK = 256 << 10,  // bytes of a chunk
-    // An array goes directly where a rank sends at most so many bytes more than on a ring, and to no more other ranks:
-    // half a millisecond of a network of 1 Gbit/s; and the connections that a host may well have.
-    WK_RING_DIRECT = 64 << 10,
+    // An array goes directly where it has at most so many bytes; where a rank sends at most so many bytes more than on
+    // a ring, half a millisecond of a network of 1 Gbit/s; and to no more other ranks: so many connections a host may
+    // well have.
+    WK_RING_DIRECT = 256 << 10,
+    WK_RING_DIRECT_MORE = 64 << 10,
     WK_RING_DIRECT_RANKS = 32
 };
 
-// A reduction under way, in memory of whoever waits for it.
-struct wk_ring_reduction {
-    uint64_t sequence;  // 0, 1, ... in the order in which they begin
-    void *values;
-    size_t n;  // elements
-    enum wk_number type;
-    size_t left;  // elements that are not the sum yet
-    size_t busy;  // chunks that are being added, or are sent and not acknowledged
-    bool direct;
-    uint32_t awaited;              // direct: how many ranks' arrays have not come;
-    struct wk_ring_message *come;  // those that have, until all have
-    struct wk_ring_reduction *next;
-};
+// Asked by who waits, ten times per second: is there a reason not to wait for this rank? PS_OK: none is known.
+typedef enum ps_code (*wk_ring_look_fn)(void *arg, uint32_t rank, struct ps_error *e);
 
-// Which part of which reduction: its first element, and how many ranks it has passed. One that goes directly to its
-// receiver counts those between the two.
-struct wk_ring_chunk {
-    uint64_t sequence, first;
-    uint32_t hop;
-};
+// Does a rank of so many need a connection to that one?
+bool wk_ring_connects(uint32_t rank, uint32_t other, uint32_t ranks);
 
-// A chunk that has come. The ring has it until it calls done, which it does once: OK, or why the ring is of no use.
-struct wk_ring_message {
-    struct wk_ring_chunk chunk;
-    struct ps_slices data;
-    void (*done)(struct wk_ring_message *m, enum ps_code code, const char *text);
-    struct wk_ring_message *next;
-};
+// Without ranks: it can fail.
+struct wk_ring *wk_ring_create(void);
+// rank of ranks, two or more. fd: by rank, the sockets to those that wk_ring_connects names, which do not block; the
+// ring closes them; all others are -1. name: by rank, for errors; stays.
+void wk_ring_join(struct wk_ring *ring, uint32_t rank, uint32_t ranks, const int *fd, const char *const *name);
+void wk_ring_destroy(struct wk_ring *ring);  // may be NULL
 
-// To the other ranks.
-struct wk_ring_link {
-    // Sends a chunk to a rank, and takes over its data. Where those have no owner, they stay until wk_ring_sent is
-    // called for r, which may be NULL. Not from inside send.
-    void (*send)(void *ctx, struct wk_ring_reduction *r, uint32_t to, struct wk_ring_chunk chunk, struct ps_slice data);
-    void *ctx;
-};
+// Adds up an array of each rank, in its place. After an error the ring is of no use: why it has failed; what look says;
+// ABORTED: a connection has ended, or the rank before adds up another array.
+enum ps_code wk_ring_reduce(struct wk_ring *ring, void *values, size_t n, enum wk_number type, wk_ring_look_fn look,
+                            void *arg, struct ps_error *e);
 
-struct wk_ring *wk_ring_create(struct wk_ring_link link);
-// rank of ranks, two or more, before the first reduction and the first chunk.
-void wk_ring_join(struct wk_ring *ring, uint32_t rank, uint32_t ranks);
-// No thread is in a function of the ring, and no chunk is on its way.
-void wk_ring_destroy(struct wk_ring *ring);
-
-// values are the ring's until the wait for *r ends.
-void wk_ring_begin(struct wk_ring *ring, struct wk_ring_reduction *r, void *values, size_t n, enum wk_number type);
-// Waits until values are the sum, and nobody needs them any more; or until the given time (ns, ps_now's clock),
-// DEADLINE_EXCEEDED: wait again. Any other error is why the ring has failed; values are then of no use.
-enum ps_code wk_ring_wait(struct wk_ring *ring, struct wk_ring_reduction *r, uint64_t until, struct ps_error *e);
-
-// For which rank it waits: one of those.
-uint32_t wk_ring_missing(struct wk_ring *ring, struct wk_ring_reduction *r);
-// Before the end: waits until the other ranks have all that they need of this one, or the ring fails, or until then.
+// Before the end: waits until the other ranks' hosts have all that was sent, or until then (ns, ps_now's clock).
 void wk_ring_flush(struct wk_ring *ring, uint64_t until);
 
-// The link's. A chunk of a reduction that has not begun here waits for that.
-void wk_ring_receive(struct wk_ring *ring, struct wk_ring_message *m);
-void wk_ring_sent(struct wk_ring *ring, struct wk_ring_reduction *r);
-// The rank before has ended: an error, for all that wait for chunks of it now or later.
-void wk_ring_end_of_chunks(struct wk_ring *ring, enum ps_code code, const char *text);
+// The rank before has ended: an error, for who waits for more than it had sent.
+void wk_ring_end_of_numbers(struct wk_ring *ring, enum ps_code code, const char *text);
 // Has it failed, or has the rank before ended?
 enum ps_code wk_ring_look(struct wk_ring *ring, struct ps_error *e);
-// All that waits, and all that begins from now on, ends with this. The first reason stays.
+// What is under way, and all that begins from now on, ends with this. The first reason stays.
 void wk_ring_fail(struct wk_ring *ring, enum ps_code code, const char *text);
 
 #endif

@@ -156,7 +156,7 @@ enum ps_code wk_home_salvage(void *state, struct ps_error *e)
     psc_cluster *cluster;
     if (!psc_is_chief(s->client))
         return ps_fail(e, PS_NOT_FOUND, "the chief writes the weights");
-    wk_home_abandon(s);
+    wk_home_leave(s);
     if (psc_cluster_create(s->env->ps, s->env->n_ps, &cluster, &error))
         return wk_take_error(&error, e);
     psc_code code = psc_connect(cluster, &options, &s->reader, &error);

@@ -106,7 +106,9 @@ enum ps_code wk_home_open(struct wk_parameter_server_state *s, struct ps_error *
 void wk_home_free(struct wk_parameter_server_state *s);
 // Waits for what is under way where its outcome is of no use: the client has ended, or is closed.
 void wk_home_abandon(struct wk_parameter_server_state *s);
-// Once the client has ended, as the chief: the weights as the ps tasks have them, and s->reader to read more.
+// After a signal, while the ps tasks may still be reached: they get what counts as trained, and what is under way ends.
+void wk_home_leave(struct wk_parameter_server_state *s);
+// After a signal, as the chief: the weights as the ps tasks have them, and s->reader to read more.
 // NOT_FOUND: it is not the chief.
 enum ps_code wk_home_salvage(void *state, struct ps_error *e);
 // Is the average of the weights kept?

@@ -293,11 +293,20 @@ static enum ps_code home_flush(struct wk_parameter_server_state *s, struct ps_er
 {
     if (!s->summed)
         return PS_OK;
+    if (home_settle_buckets(s, e))  // a pull may be under way
+        return e->code;
     for (size_t i = 0; i < s->n_buckets; i++)
         wk_home_push(s, &s->bucket[i], s->summed_examples, false);
     s->in_push = s->trained;
     s->summed = s->summed_examples = 0;
     return home_settle_buckets(s, e);
+}
+
+void wk_home_leave(struct wk_parameter_server_state *s)
+{
+    struct ps_error ignored = {.code = PS_OK};
+    home_flush(s, &ignored);
+    wk_home_abandon(s);
 }
 
 static enum ps_code home_settle(struct wk_parameter_server_state *s, struct ps_error *e)

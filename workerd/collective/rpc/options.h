@@ -18,6 +18,7 @@ struct wk_peers_options {
     const char *configuration;     // what all must have alike; see common/plan/configuration.h
     bool shares_memory;            // with workers of the same host that do, too
     const char *host;              // what names that host; NULL: wk_shm_host says
+    const char *ring_at;           // where it takes connections of a ring (mesh.h); by wk_peers_open
     bool insecure;                 // it may listen where other hosts can connect
     uint64_t timeout;              // ns, for the others to come
     uint64_t patience;             // ns: who waits for another one for so long says so

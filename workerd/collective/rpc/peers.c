@@ -16,6 +16,7 @@
 #include "common/wire/wire.h"
 #include "proto/paramserver.pb-c.h"
 #include "proto/worker.pb-c.h"
+#include "workerd/collective/rpc/mesh.h"
 #include "workerd/collective/rpc/rendezvous.h"
 
 enum { REASON_MAX = 320 };  // bytes of why a formation ends
@@ -26,25 +27,26 @@ static const uint64_t abort_timeout = PS_SECOND, close_grace = 2 * PS_SECOND;
 struct session {
     struct wk_formation f;
     struct wk_peers *peers;
-    // Their tasks are the workers, by rank. For chunks; and for what must not wait behind these. They are the session's
-    // own, since one that has been connected to a worker that died is slow to see that it has come back.
-    struct ps_client *client, *control;
-    bool notified;         // somebody tells the others that it has ended
-    bool over;             // a member has ended by itself: nobody goes on
-    char why[REASON_MAX];  // it was another one's doing; "": it was not
+    // Its tasks are the workers, by rank. It is the session's own, since one that has been connected to a worker that died
+    // is slow to see that it has come back.
+    struct ps_client *client;
+    uint64_t connect_until;  // ns, ps_now: so long it waits for the others to connect
+    bool notified;           // somebody tells the others that it has ended
+    bool over;               // a member has ended by itself: nobody goes on
+    char why[REASON_MAX];    // it was another one's doing; "": it was not
 };
 
 struct wk_peers {
     struct wk_peers_options options;
     struct ps_server *server;
+    struct wk_mesh *mesh;
     struct wk_rendezvous rendezvous;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    struct session *now;           // NULL: the workers are about to meet
-    uint32_t inside;               // calls that work with it
-    struct wk_ring_message *held;  // chunks that came while there was none
-    struct ps_call *watcher;       // the member before this one; NULL: it has not called, or is gone
-    uint64_t watcher_session;      // as it says; looked at where it comes before this worker's own
+    struct session *now;       // NULL: the workers are about to meet
+    uint32_t inside;           // calls that work with it
+    struct ps_call *watcher;   // the member before this one; NULL: it has not called, or is gone
+    uint64_t watcher_session;  // as it says; looked at where it comes before this worker's own
     uint32_t watcher_rank;
     uint32_t aborts;  // under way
     bool closed;
@@ -53,13 +55,6 @@ struct wk_peers {
 
 // Closed, but a peer neither reads nor goes: what its calls use stays until the process ends.
 static struct wk_peers *_Atomic peers_stuck;
-
-// A call's part of ours: a chunk.
-struct inbound {
-    struct wk_ring_message message;  // first: one is the other
-    struct ps_call *from;
-    uint64_t session;
-};
 
 // ---- an end -------------------------------------------------------------------------------------------------------
 
@@ -94,7 +89,7 @@ static void peers_tell(struct session *s, uint32_t lost, const char *text)
         if (k == s->f.self)
             continue;
         ps_msg_pack(&r.base, NULL, &request);
-        ps_client_call(s->control, s->f.rank[k], PARAMSERVER__V1__METHOD__ABORT, false, ps_now() + abort_timeout,
+        ps_client_call(s->client, s->f.rank[k], PARAMSERVER__V1__METHOD__ABORT, false, ps_now() + abort_timeout,
                        &request, peers_on_abort_reply, p);
     }
 }
@@ -141,104 +136,6 @@ static void peers_leave(struct wk_peers *p)
     p->inside--;
     pthread_cond_broadcast(&p->changed);
     pthread_mutex_unlock(&p->lock);
-}
-
-// ---- chunks that leave --------------------------------------------------------------------------------------------
-
-struct outbound {
-    struct ps_owner owner;  // of bytes that are the reduction's; and one reference until the reply
-    struct session *session;
-    struct wk_ring_reduction *reduction;
-    uint32_t to;
-};
-
-static void outbound_free(struct ps_owner *o)
-{
-    free(o);
-}
-
-static void peers_on_sent(void *arg, enum ps_code code, const char *text, struct ps_slices *reply)
-{
-    struct outbound *out = arg;
-    struct session *s = out->session;
-    char why[REASON_MAX];
-    (void)reply;
-    peers_name(s, out->to, text, why);
-    if (code == PS_OK)
-        wk_ring_sent(s->f.ring, out->reduction);
-    else if (code == PS_UNAVAILABLE || code == PS_DEADLINE_EXCEEDED)
-        peers_lose(s, out->to, text);
-    else if (code == PS_FAILED_PRECONDITION)  // it has left the session, and told all why, or been told
-        wk_ring_fail(s->f.ring, PS_ABORTED, why);
-    else if (code != PS_CANCELLED)
-        peers_refused(s, out->to, code, text);
-    ps_owner_unref(&out->owner);
-}
-
-static void peers_send(void *ctx, struct wk_ring_reduction *r, uint32_t to, struct wk_ring_chunk chunk,
-                       struct ps_slice data)
-{
-    struct session *s = ctx;
-    struct outbound *out = ps_alloc(sizeof *out);
-    struct ps_slices payload = PS_SLICES_EMPTY, request = PS_SLICES_EMPTY;
-    Paramserver__V1__SendRequest m = PARAMSERVER__V1__SEND_REQUEST__INIT;
-    *out = (struct outbound){{.free = outbound_free}, s, r, s->f.rank[s->f.first[to]]};
-    atomic_init(&out->owner.refs, data.owner ? 1 : 2);
-    m.session = s->f.session;
-    m.sequence = chunk.sequence;
-    m.hop = chunk.hop;
-    m.first = chunk.first;
-    data.owner = data.owner ? data.owner : &out->owner;
-    ps_slices_add(&payload, data);
-    ps_msg_pack(&m.base, &payload, &request);
-    ps_client_call(s->client, out->to, PARAMSERVER__V1__METHOD__SEND, true, UINT64_MAX, &request, peers_on_sent, out);
-}
-
-// ---- chunks that come ---------------------------------------------------------------------------------------------
-
-static void inbound_done(struct wk_ring_message *m, enum ps_code code, const char *text)
-{
-    struct inbound *in = (struct inbound *)m;
-    ps_slices_clear(&m->data);
-    ps_call_reply(in->from, code, text, NULL);
-}
-
-static void peers_hand_over(struct wk_peers *p, struct inbound *in)
-{
-    struct session *s = peers_enter(p, in->session);
-    if (!s) {
-        inbound_done(&in->message, PS_FAILED_PRECONDITION, "the chunk is of another session");
-        return;
-    }
-    wk_ring_receive(s->f.ring, &in->message);
-    peers_leave(p);
-}
-
-static void peers_take_chunk(struct wk_peers *p, struct ps_call *call)
-{
-    struct inbound *in = call->user;
-    struct ps_error e = {.code = PS_OK};
-    ProtobufCMessage *m = NULL;
-    in->from = call;
-    in->message.done = inbound_done;
-    if (ps_msg_unpack(&paramserver__v1__send_request__descriptor, &call->request, &m, &in->message.data, &e)) {
-        inbound_done(&in->message, e.code, e.text);
-        return;
-    }
-    const Paramserver__V1__SendRequest *r = (const Paramserver__V1__SendRequest *)m;
-    in->session = r->session;
-    in->message.chunk = (struct wk_ring_chunk){r->sequence, r->first, r->hop};
-    ps_msg_free(m);
-    ps_slices_clear(&call->request);
-    pthread_mutex_lock(&p->lock);
-    const bool early = !p->now && !p->closed;
-    if (early) {
-        in->message.next = p->held;
-        p->held = &in->message;
-    }
-    pthread_mutex_unlock(&p->lock);
-    if (!early)
-        peers_hand_over(p, in);
 }
 
 // ---- others that end ----------------------------------------------------------------------------------------------
@@ -343,7 +240,7 @@ static void peers_watch(struct session *s)
     r.session = s->f.session;
     r.rank = p->options.rank;
     ps_msg_pack(&r.base, NULL, &request);
-    ps_client_call(s->control, w->rank, PARAMSERVER__V1__METHOD__WATCH, false, UINT64_MAX, &request,
+    ps_client_call(s->client, w->rank, PARAMSERVER__V1__METHOD__WATCH, false, UINT64_MAX, &request,
                    peers_on_watch_reply, w);
 }
 
@@ -407,7 +304,7 @@ static void peers_lose_watcher(struct wk_peers *p, struct ps_call *call)
     if (s) {
         snprintf(text, sizeof text, "worker %" PRIu32 " (%.200s) is gone: its connection has ended", rank,
                  p->options.addresses[rank]);
-        wk_ring_end_of_chunks(s->f.ring, PS_ABORTED, text);
+        wk_ring_end_of_numbers(s->f.ring, PS_ABORTED, text);
         peers_leave(p);
     }
     ps_call_reply(call, PS_CANCELLED, "the worker is gone", NULL);
@@ -432,9 +329,6 @@ static void peers_on_call(void *ctx, struct ps_call *call)
     switch (call->method) {
     case PARAMSERVER__V1__METHOD__RENDEZVOUS:
         peers_take_rendezvous(p, call);
-        break;
-    case PARAMSERVER__V1__METHOD__SEND:
-        peers_take_chunk(p, call);
         break;
     case PARAMSERVER__V1__METHOD__ABORT:
         peers_take_abort(p, call);
@@ -463,37 +357,60 @@ static struct session *session_create(struct wk_peers *p)
     const struct wk_rendezvous *v = &p->rendezvous;
     struct session *s = ps_alloc(sizeof *s);
     s->peers = p;
-    s->client = ps_client_create(p->options.addresses, p->options.workers);
-    s->control = ps_client_create_patient(p->options.addresses, p->options.workers, 2 * PS_CLIENT_ATTEMPT_MS);
+    s->client = ps_client_create_patient(p->options.addresses, p->options.workers, 2 * PS_CLIENT_ATTEMPT_MS);
     s->f.session = v->session;
     s->f.addresses = p->options.addresses;
     s->f.stop = p->options.stop;
     s->f.patience = p->options.patience;
-    wk_formation_open(&s->f, v->rank, (const char *const *)v->host, v->n, p->options.rank,
-                      (struct wk_ring_link){peers_send, s});
+    wk_formation_open(&s->f, v->rank, (const char *const *)v->host, v->n, p->options.rank);
     return s;
 }
 
-// From now on its chunks are taken, and those that came before.
 static void session_begin(struct session *s)
 {
     struct wk_peers *p = s->peers;
     pthread_mutex_lock(&p->lock);
     p->now = s;
-    struct wk_ring_message *held = p->held;
-    p->held = NULL;
     struct ps_call *stranger = session_is_watched(s) ? NULL : p->watcher;
     p->watcher = stranger ? NULL : p->watcher;
     pthread_mutex_unlock(&p->lock);
     if (stranger)
         ps_call_reply(stranger, PS_FAILED_PRECONDITION, "the watch is of another session", NULL);
-    while (held) {
-        struct inbound *in = (struct inbound *)held;
-        held = held->next;
-        peers_hand_over(p, in);
-    }
     if (s->f.n > 1)
         peers_watch(s);
+}
+
+// By who waits for a member of the ring to connect.
+static enum ps_code session_look(void *arg, uint32_t rank, struct ps_error *e)
+{
+    struct session *s = arg;
+    const struct wk_rendezvous *v = &s->peers->rendezvous;
+    if (wk_ring_look(s->f.ring, e) || wk_formation_look_at_ring(&s->f, rank, e))
+        return e->code;
+    return ps_now() < s->connect_until
+               ? PS_OK
+               : ps_fail(e, PS_DEADLINE_EXCEEDED,
+                         "%s takes the numbers of others at %s, and no connection came about within %" PRIu64
+                         " s: expected a network that lets it through",
+                         s->f.name[rank], v->ring_at[s->f.first[rank]], s->peers->options.timeout / PS_SECOND);
+}
+
+static enum ps_code session_connect(struct session *s, struct ps_error *e)
+{
+    const struct wk_hosts *h = &s->f.hosts;
+    e->code = PS_OK;
+    if (!wk_formation_is_on_ring(&s->f))
+        return PS_OK;
+    int *fd = ps_alloc(h->hosts * sizeof *fd);
+    const char **places = ps_alloc(h->hosts * sizeof *places);
+    for (uint32_t k = 0; k < h->hosts; k++)
+        places[k] = s->peers->rendezvous.ring_at[s->f.first[k]];
+    s->connect_until = ps_now() + s->peers->options.timeout;
+    if (wk_mesh_connect(s->peers->mesh, s->f.session, places, h->host, h->hosts, session_look, s, fd, e) == PS_OK)
+        wk_ring_join(s->f.ring, h->host, h->hosts, fd, (const char *const *)s->f.name);
+    free(places);
+    free(fd);
+    return e->code;
 }
 
 // The workers meet, and begin. why: by which the last session has ended; NULL: it is the first.
@@ -503,8 +420,10 @@ static enum ps_code peers_meet(struct wk_peers *p, bool admits, const char *why,
         return e->code;
     struct session *s = session_create(p);
     session_begin(s);
-    if (wk_formation_share_memory(&s->f, e) != PS_ABORTED)
+    if ((session_connect(s, e) || wk_formation_share_memory(&s->f, e)) && e->code != PS_ABORTED)
         return e->code;
+    if (e->code == PS_OK)
+        return PS_OK;
     // A member is lost already: the first reduction says so, and those that are left meet anew.
     wk_ring_fail(s->f.ring, PS_ABORTED, e->text);
     e->code = PS_OK;
@@ -537,7 +456,6 @@ static struct session *peers_take_out(struct wk_peers *p)
 static void session_free(struct session *s)
 {
     ps_client_destroy(s->client);
-    ps_client_destroy(s->control);
     wk_formation_close(&s->f);
     free(s);
 }
@@ -545,20 +463,6 @@ static void session_free(struct session *s)
 struct wk_formation *wk_peers_formation(struct wk_peers *p)
 {
     return &p->now->f;
-}
-
-// Chunks that came for a session that never began here.
-static void peers_refuse_held(struct wk_peers *p)
-{
-    pthread_mutex_lock(&p->lock);
-    struct wk_ring_message *held = p->held;
-    p->held = NULL;
-    pthread_mutex_unlock(&p->lock);
-    while (held) {
-        struct wk_ring_message *m = held;
-        held = m->next;
-        inbound_done(m, PS_ABORTED, "this worker has ended");
-    }
 }
 
 bool wk_peers_joined(const struct wk_peers *p)
@@ -590,10 +494,9 @@ enum ps_code wk_peers_reform(struct wk_peers *p, bool admits, struct ps_error *e
         return e->code;
     peers_take_out(p);
     peers_end_watching(p, false);
-    ps_client_stop(s->client);
     ps_info("%s: the workers meet anew", why.text);
     peers_meet(p, admits, why.text, e);
-    ps_client_stop(s->control);  // not before: the watch that ends with it would be taken for this worker's end
+    ps_client_stop(s->client);  // not before: the watch that ends with it would be taken for this worker's end
     session_free(s);
     if (e->code == PS_OK) {
         ps_info("goes on with %" PRIu32 " of %" PRIu32 " workers", p->now->f.n, p->options.workers);
@@ -631,7 +534,6 @@ static enum ps_code peers_start(struct wk_peers *p, struct ps_error *e)
     const struct ps_server_options options = {
         .insecure = p->options.insecure,
         .threads = 1,
-        .call_bytes = sizeof(struct inbound),
         .call = peers_on_call,
         .cancel = peers_on_cancel,
         .ctx = p,
@@ -648,8 +550,11 @@ enum ps_code wk_peers_open(const struct wk_peers_options *options, struct wk_pee
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->changed, NULL);
     e->code = PS_OK;
-    if (peers_start(p, e) == PS_OK)
+    if (peers_start(p, e) == PS_OK &&
+        wk_mesh_open(p->options.addresses[p->options.rank], p->options.insecure, &p->mesh, e) == PS_OK) {
+        p->options.ring_at = wk_mesh_places(p->mesh);
         peers_meet(p, false, NULL, e);
+    }
     if (e->code) {
         wk_peers_end(p, e->text);
         wk_peers_close(p);
@@ -662,6 +567,7 @@ enum ps_code wk_peers_open(const struct wk_peers_options *options, struct wk_pee
 static void peers_free(struct wk_peers *p)
 {
     wk_rendezvous_fini(&p->rendezvous);
+    wk_mesh_close(p->mesh);
     pthread_cond_destroy(&p->changed);
     pthread_mutex_destroy(&p->lock);
     free((char *)p->options.configuration);
@@ -679,12 +585,10 @@ void wk_peers_close(struct wk_peers *p)
     if (done)
         wk_ring_flush(p->now->f.ring, ps_now() + close_grace);
     peers_end_watching(p, done);
-    peers_refuse_held(p);
     struct session *s = peers_take_out(p);
     if (s) {
         wk_ring_fail(s->f.ring, PS_ABORTED, "the job is done");
         ps_client_stop(s->client);
-        ps_client_stop(s->control);
     }
     if (s)
         session_free(s);

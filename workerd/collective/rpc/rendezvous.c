@@ -37,6 +37,7 @@ void wk_rendezvous_init(struct wk_rendezvous *v, const struct wk_peers_options *
     v->lost = ps_alloc(options->workers * sizeof *v->lost);
     v->rank = ps_alloc(options->workers * sizeof *v->rank);
     v->host = ps_alloc(options->workers * sizeof *v->host);
+    v->ring_at = ps_alloc(options->workers * sizeof *v->ring_at);
     for (v->n = 0; v->n < options->workers; v->n++)
         v->rank[v->n] = v->n;
     pthread_mutex_init(&v->lock, NULL);
@@ -50,12 +51,15 @@ void wk_rendezvous_fini(struct wk_rendezvous *v)
 {
     for (uint32_t rank = 0; rank < v->options->workers; rank++) {
         free(v->guest[rank].host);
+        free(v->guest[rank].ring_at);
         free(v->host[rank]);
+        free(v->ring_at[rank]);
     }
     free(v->guest);
     free(v->lost);
     free(v->rank);
     free(v->host);
+    free(v->ring_at);
     free(v->own_host);
     pthread_cond_destroy(&v->changed);
     pthread_mutex_destroy(&v->lock);
@@ -123,7 +127,8 @@ static uint64_t rendezvous_admit(struct wk_rendezvous *v, const Paramserver__V1_
     for (uint32_t k = 0; v->session && k < v->n; k++)
         is_member |= v->rank[k] == r->rank;
     free(guest->host);
-    *guest = (struct guest){call, ps_strdup(r->host), v->session && !r->after};
+    free(guest->ring_at);
+    *guest = (struct guest){call, ps_strdup(r->host), ps_strdup(r->ring_at), v->session && !r->after};
     pthread_cond_broadcast(&v->changed);
     return is_member ? v->session : 0;
 }
@@ -250,6 +255,8 @@ static void rendezvous_answer(struct wk_rendezvous *v)
     reply.n_rank = v->n;
     reply.host = v->host;
     reply.n_host = v->n;
+    reply.ring_at = v->ring_at;
+    reply.n_ring_at = v->n;
     reply.running = v->running;
     for (uint32_t k = 0; k < v->n; k++) {
         struct ps_slices body = PS_SLICES_EMPTY;
@@ -401,6 +408,15 @@ static enum ps_code rendezvous_check_guests(struct wk_rendezvous *v, struct ps_e
     return PS_OK;
 }
 
+// locked. Of member k.
+static void rendezvous_set_place(struct wk_rendezvous *v, uint32_t k, const char *host, const char *ring_at)
+{
+    free(v->host[k]);
+    free(v->ring_at[k]);
+    v->host[k] = ps_strdup(host);
+    v->ring_at[k] = ps_strdup(ring_at);
+}
+
 // locked
 static void rendezvous_take_members(struct wk_rendezvous *v, bool admits)
 {
@@ -410,8 +426,7 @@ static void rendezvous_take_members(struct wk_rendezvous *v, bool admits)
         const bool self = rank == v->options->rank;
         if (!self && !(guest->call && (admits || !guest->is_new)))
             continue;
-        free(v->host[v->n]);
-        v->host[v->n] = ps_strdup(self ? v->own_host : guest->host);
+        rendezvous_set_place(v, v->n, self ? v->own_host : guest->host, self ? v->options->ring_at : guest->ring_at);
         v->rank[v->n++] = rank;
     }
     memset(v->lost, 0, v->options->workers * sizeof *v->lost);
@@ -441,10 +456,10 @@ static enum ps_code rendezvous_host(struct wk_rendezvous *v, bool admits, struct
 
 // ---- the others ---------------------------------------------------------------------------------------------------
 
-// This worker and others, ascending, each with its host.
+// This worker and others, ascending, each with its host and where that takes connections.
 static bool rendezvous_is_session(const struct wk_rendezvous *v, const Paramserver__V1__RendezvousReply *r)
 {
-    bool is_of_it = false, is_well = r->n_host == r->n_rank;
+    bool is_of_it = false, is_well = r->n_host == r->n_rank && r->n_ring_at == r->n_rank;
     for (size_t k = 0; k < r->n_rank; k++) {
         is_of_it |= r->rank[k] == v->options->rank;
         is_well &= r->rank[k] < v->options->workers && (k == 0 || r->rank[k - 1] < r->rank[k]);
@@ -466,8 +481,7 @@ static void rendezvous_take_session(struct wk_rendezvous *v, const Paramserver__
     v->n = (uint32_t)r->n_rank;
     memset(v->lost, 0, v->options->workers * sizeof *v->lost);
     for (uint32_t k = 0; k < v->n; k++) {
-        free(v->host[k]);
-        v->host[k] = ps_strdup(r->host[k]);
+        rendezvous_set_place(v, k, r->host[k], r->ring_at[k]);
         v->rank[k] = r->rank[k];
     }
 }
@@ -516,6 +530,7 @@ static Paramserver__V1__RendezvousRequest rendezvous_request(const struct wk_ren
     r.workers = o->workers;
     r.configuration = (char *)o->configuration;
     r.host = v->own_host;
+    r.ring_at = (char *)o->ring_at;
     r.after = v->session;
     r.why = (char *)(v->why ? v->why : "");
     return r;

@@ -25,7 +25,7 @@ struct wk_rendezvous {
     pthread_cond_t changed;
     struct guest {
         struct ps_call *call;  // NULL: it has not come, or has been answered
-        char *host;
+        char *host, *ring_at;
         bool is_new;       // it has not been of the last session
     } * guest;             // [workers] who want to meet here
     bool *lost;            // [workers] of the last session, as far as is known
@@ -39,11 +39,11 @@ struct wk_rendezvous {
     bool leads_rest;
     bool running;  // the job had begun before the last session,
     bool joined;   // and this worker had not been there
-    // The last session: its members in the order of ranks, and what names their hosts.
+    // The last session: its members in the order of ranks, what names their hosts, and where these take connections.
     uint64_t session;  // 0: there has been none
     uint32_t n;
     uint32_t *rank;
-    char **host;
+    char **host, **ring_at;
 };
 
 void wk_rendezvous_init(struct wk_rendezvous *v, const struct wk_peers_options *options);

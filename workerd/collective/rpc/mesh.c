@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "workerd/collective/rpc/mesh.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/rpc/address.h"
+
+enum { MESH_PLACE = 128, MESH_STRANGERS = 64, MESH_BACKLOG = 256, MESH_LOOK_MS = 20 };
+// How long one attempt to connect may take, and who has connected may say nothing; how long after a failed attempt the
+// next one follows.
+static const uint64_t mesh_attempt = 2 * PS_SECOND, mesh_again = 50 * PS_MS;
+
+struct wk_mesh {
+    int listener[PS_ADDRESSES_MAX];
+    size_t n;
+    char places[PS_ADDRESSES_MAX * MESH_PLACE];
+};
+
+// ---- listening ----------------------------------------------------------------------------------------------------
+
+static void mesh_remove_socket(const struct wk_mesh *m)
+{
+    if (strncmp(m->places, "unix:", 5) == 0)
+        unlink(m->places + 5);
+}
+
+void wk_mesh_close(struct wk_mesh *m)
+{
+    if (!m)
+        return;
+    for (size_t k = 0; k < m->n; k++)
+        close(m->listener[k]);
+    mesh_remove_socket(m);
+    free(m);
+}
+
+static enum ps_code mesh_listen_at(struct wk_mesh *m, const struct sockaddr *at, socklen_t len, const char *address,
+                                   struct ps_error *e)
+{
+    const int fd = socket(at->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0 || bind(fd, at, len) || listen(fd, MESH_BACKLOG)) {
+        ps_fail(e, PS_UNAVAILABLE, "cannot listen on %s for the numbers of other workers: %s", address,
+                strerror(errno));
+        if (fd >= 0)
+            close(fd);
+        return e->code;
+    }
+    m->listener[m->n++] = fd;
+    return PS_OK;
+}
+
+static enum ps_code mesh_listen_unix(struct wk_mesh *m, const char *address, struct ps_error *e)
+{
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    memcpy(at.sun_path, address + 5, strlen(address + 5));  // it has been admitted
+    if (mesh_listen_at(m, (struct sockaddr *)&at, sizeof at, address, e))
+        return e->code;
+    snprintf(m->places, sizeof m->places, "%s", address);
+    return PS_OK;
+}
+
+// On a port that the kernel picks.
+static enum ps_code mesh_listen_ip(struct wk_mesh *m, struct sockaddr_storage *at, const char *address,
+                                   struct ps_error *e)
+{
+    char text[PS_ADDRESS_TEXT];
+    socklen_t len = at->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+    if (mesh_listen_at(m, (struct sockaddr *)at, len, address, e))
+        return e->code;
+    len = sizeof *at;
+    getsockname(m->listener[m->n - 1], (struct sockaddr *)at, &len);
+    ps_address_text(at, 0, text);
+    const size_t used = strlen(m->places);
+    snprintf(m->places + used, sizeof m->places - used, "%s%s", used ? " " : "", text);
+    return PS_OK;
+}
+
+// "unix:/PATH.ring", or "HOST:0". Malloc'd.
+static char *mesh_beside(const char *address)
+{
+    const char *colon = strrchr(address, ':');
+    const bool is_unix = strncmp(address, "unix:", 5) == 0;
+    return is_unix ? ps_printf("%s.ring", address) : ps_printf("%.*s:0", colon ? (int)(colon - address) : 0, address);
+}
+
+enum ps_code wk_mesh_open(const char *address, bool insecure, struct wk_mesh **mesh, struct ps_error *e)
+{
+    struct ps_addresses found;
+    struct wk_mesh *m = ps_alloc(sizeof *m);
+    char *beside = mesh_beside(address);
+    const int held = ps_address_hold(beside);
+    if (ps_address_admit(beside, insecure, &found, e) == PS_OK && found.n == 0)
+        mesh_listen_unix(m, beside, e);
+    ps_address_let_go(held);
+    for (size_t k = 0; k < found.n && e->code == PS_OK; k++)
+        mesh_listen_ip(m, &found.at[k], address, e);
+    free(beside);
+    if (e->code)
+        wk_mesh_close(m);
+    else
+        *mesh = m;
+    return e->code;
+}
+
+const char *wk_mesh_places(const struct wk_mesh *m)
+{
+    return m->places;
+}
+
+// ---- connecting ---------------------------------------------------------------------------------------------------
+
+// What who connects says first.
+struct hello {
+    char what[8];
+    uint64_t session;
+    uint32_t rank, zero;
+};
+
+static const char hello_what[8] = "ps-ring1";
+
+// To a lower rank, which listens.
+struct attempt {
+    int fd;           // -1: none is under way
+    size_t tries;     // places that have been tried
+    uint64_t end;     // ns, ps_now: of this attempt
+    uint64_t begins;  // of the next
+};
+
+// One that has connected, and not said all.
+struct stranger {
+    int fd;
+    size_t have;
+    uint64_t end;
+    struct hello hello;
+};
+
+struct meeting {
+    const struct wk_mesh *mesh;
+    uint64_t session;
+    const char *const *places;
+    uint32_t rank, ranks;
+    int *fd;
+    struct attempt *attempt;  // [rank]
+    struct stranger stranger[MESH_STRANGERS];
+    size_t strangers;
+};
+
+static void mesh_no_delay(int fd)
+{
+    const int on = 1;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);  // of a unix socket it is an error that does not matter
+}
+
+// Place k of several, between spaces, and again from the first. False: there is none.
+static bool mesh_place(const char *places, size_t k, char place[MESH_PLACE])
+{
+    size_t n = places[0] != '\0';
+    for (const char *p = places; *p; p++)
+        n += *p == ' ';
+    for (k = n ? k % n : 0; k > 0; k--)
+        places = strchr(places, ' ') + 1;
+    const size_t len = strcspn(places, " ");
+    snprintf(place, MESH_PLACE, "%.*s", (int)len, places);
+    return len > 0 && len < MESH_PLACE;
+}
+
+// The address of "unix:/PATH", "1.2.3.4:5" or "[::1]:5". Its length; 0: it is none.
+static socklen_t mesh_parse(char *place, struct sockaddr_storage *at)
+{
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
+    struct addrinfo *found;
+    char *colon = strrchr(place, ':'), *host = place;
+    struct sockaddr_un *un = (struct sockaddr_un *)at;
+    memset(at, 0, sizeof *at);
+    if (!colon || !ps_address_fits(place))
+        return 0;
+    if (strncmp(place, "unix:", 5) == 0) {
+        un->sun_family = AF_UNIX;
+        strcpy(un->sun_path, place + 5);
+        return sizeof *un;
+    }
+    *colon = '\0';
+    if (*host == '[' && colon[-1] == ']') {
+        colon[-1] = '\0';
+        host++;
+    }
+    if (getaddrinfo(host, colon + 1, &hints, &found))
+        return 0;
+    const socklen_t len = found->ai_addrlen;
+    memcpy(at, found->ai_addr, len);
+    freeaddrinfo(found);
+    return len;
+}
+
+static void attempt_fail(struct attempt *a, uint64_t now)
+{
+    if (a->fd >= 0)
+        close(a->fd);
+    a->fd = -1;
+    a->begins = now + mesh_again;
+}
+
+static void attempt_begin(struct attempt *a, const char *places, uint64_t now)
+{
+    char place[MESH_PLACE];
+    struct sockaddr_storage at;
+    const socklen_t len = mesh_place(places, a->tries++, place) ? mesh_parse(place, &at) : 0;
+    a->fd = len ? socket(at.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0) : -1;
+    a->end = now + mesh_attempt;
+    if (a->fd < 0 || (connect(a->fd, (struct sockaddr *)&at, len) && errno != EINPROGRESS))
+        attempt_fail(a, now);
+}
+
+// It can be written to, or has failed.
+static void meeting_finish_attempt(struct meeting *m, uint32_t rank, uint64_t now)
+{
+    struct attempt *a = &m->attempt[rank];
+    struct hello hello = {.session = m->session, .rank = m->rank};
+    int error = 0;
+    socklen_t len = sizeof error;
+    memcpy(hello.what, hello_what, sizeof hello.what);
+    getsockopt(a->fd, SOL_SOCKET, SO_ERROR, &error, &len);
+    mesh_no_delay(a->fd);
+    if (error || send(a->fd, &hello, sizeof hello, MSG_NOSIGNAL) != sizeof hello) {
+        attempt_fail(a, now);
+        return;
+    }
+    m->fd[rank] = a->fd;
+    a->fd = -1;
+}
+
+// ---- being connected to -------------------------------------------------------------------------------------------
+
+static void meeting_accept(struct meeting *m, int listener, uint64_t now)
+{
+    const int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd >= 0)
+        m->stranger[m->strangers++] = (struct stranger){.fd = fd, .end = now + mesh_attempt};
+}
+
+// Has it said that it is a higher rank of this session, which has not come?
+static bool meeting_knows(const struct meeting *m, const struct hello *h)
+{
+    return memcmp(h->what, hello_what, sizeof h->what) == 0 && h->session == m->session && h->rank > m->rank &&
+           h->rank < m->ranks && m->fd[h->rank] < 0 && wk_ring_connects(m->rank, h->rank, m->ranks);
+}
+
+// Takes in what it says. False: it is a stranger no longer.
+static bool meeting_hear(struct meeting *m, struct stranger *s, uint64_t now)
+{
+    const ssize_t n = recv(s->fd, (char *)&s->hello + s->have, sizeof s->hello - s->have, MSG_DONTWAIT);
+    const bool waits = n < 0 && (errno == EAGAIN || errno == EINTR);
+    s->have += n > 0 ? (size_t)n : 0;
+    if ((waits || (n > 0 && s->have < sizeof s->hello)) && now < s->end)
+        return true;
+    if (s->have == sizeof s->hello && meeting_knows(m, &s->hello)) {
+        mesh_no_delay(s->fd);
+        m->fd[s->hello.rank] = s->fd;
+    } else {
+        close(s->fd);
+    }
+    return false;
+}
+
+static void meeting_hear_strangers(struct meeting *m, uint64_t now)
+{
+    size_t left = 0;
+    for (size_t k = 0; k < m->strangers; k++)
+        if (meeting_hear(m, &m->stranger[k], now))
+            m->stranger[left++] = m->stranger[k];
+    m->strangers = left;
+}
+
+// ---- a meeting ----------------------------------------------------------------------------------------------------
+
+// A rank that there is no connection to, and should be; `ranks`: there is none.
+static uint32_t meeting_missing(const struct meeting *m)
+{
+    uint32_t k = 0;
+    while (k < m->ranks && (m->fd[k] >= 0 || !wk_ring_connects(m->rank, k, m->ranks)))
+        k++;
+    return k;
+}
+
+static void meeting_begin_attempts(struct meeting *m, uint64_t now)
+{
+    for (uint32_t k = 0; k < m->rank; k++) {
+        struct attempt *a = &m->attempt[k];
+        if (a->fd >= 0 && now >= a->end)
+            attempt_fail(a, now);
+        if (a->fd < 0 && m->fd[k] < 0 && now >= a->begins && wk_ring_connects(m->rank, k, m->ranks))
+            attempt_begin(a, m->places[k], now);
+    }
+}
+
+// Waits for something to happen, and sees to it.
+static void meeting_poll(struct meeting *m, struct pollfd *fds)
+{
+    const size_t listeners = m->strangers < MESH_STRANGERS ? m->mesh->n : 0;
+    size_t n = 0;
+    for (size_t k = 0; k < listeners; k++)
+        fds[n++] = (struct pollfd){.fd = m->mesh->listener[k], .events = POLLIN};
+    for (uint32_t k = 0; k < m->rank; k++)
+        fds[n++] = (struct pollfd){.fd = m->attempt[k].fd, .events = POLLOUT};
+    for (size_t k = 0; k < m->strangers; k++)
+        fds[n++] = (struct pollfd){.fd = m->stranger[k].fd, .events = POLLIN};
+    poll(fds, n, MESH_LOOK_MS);
+    const uint64_t now = ps_now();
+    for (uint32_t k = 0; k < m->rank; k++)
+        if (m->attempt[k].fd >= 0 && fds[listeners + k].revents)
+            meeting_finish_attempt(m, k, now);
+    for (size_t k = 0; k < listeners && m->strangers < MESH_STRANGERS; k++)
+        if (fds[k].revents)
+            meeting_accept(m, m->mesh->listener[k], now);
+    meeting_hear_strangers(m, now);
+}
+
+static void meeting_end(struct meeting *m, bool failed)
+{
+    for (uint32_t k = 0; k < m->rank; k++)
+        if (m->attempt[k].fd >= 0)
+            close(m->attempt[k].fd);
+    for (size_t k = 0; k < m->strangers; k++)
+        close(m->stranger[k].fd);
+    for (uint32_t k = 0; k < m->ranks && failed; k++)
+        if (m->fd[k] >= 0)
+            close(m->fd[k]);
+    free(m->attempt);
+}
+
+enum ps_code wk_mesh_connect(struct wk_mesh *mesh, uint64_t session, const char *const *places, uint32_t rank,
+                             uint32_t ranks, wk_ring_look_fn look, void *arg, int *fd, struct ps_error *e)
+{
+    struct meeting m = {.mesh = mesh, .session = session, .places = places, .rank = rank, .ranks = ranks, .fd = fd};
+    struct pollfd *fds = ps_alloc((PS_ADDRESSES_MAX + rank + MESH_STRANGERS) * sizeof *fds);
+    uint32_t missing;
+    m.attempt = ps_alloc((rank + 1) * sizeof *m.attempt);
+    for (uint32_t k = 0; k < rank; k++)
+        m.attempt[k].fd = -1;
+    for (uint32_t k = 0; k < ranks; k++)
+        fd[k] = -1;
+    e->code = PS_OK;
+    while ((missing = meeting_missing(&m)) < ranks && look(arg, missing, e) == PS_OK) {
+        meeting_begin_attempts(&m, ps_now());
+        meeting_poll(&m, fds);
+    }
+    meeting_end(&m, e->code != PS_OK);
+    free(fds);
+    return e->code;
+}

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The connections on which the numbers of a ring travel (ring.h): plain sockets between the first workers of the hosts,
+// since a chunk that goes through gRPC's threads takes longer to hand over than to send. A worker listens beside its
+// address: on the same host, on a port that the kernel picks; or at unix:/PATH.ring. Where that is, the workers tell
+// each other when they meet. Who connects says which session it is of, a number that only its members know.
+//
+// Receives from: peers.c. Hands to: sockets. Threads: one opens, connects and closes.
+#ifndef WK_MESH_H
+#define WK_MESH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/error.h"
+#include "workerd/collective/ring.h"
+
+struct wk_mesh;
+
+// Listens, until it is closed. address: the worker's own, HOST:PORT or unix:/PATH. Errors as ps_address_admit.
+enum ps_code wk_mesh_open(const char *address, bool insecure, struct wk_mesh **mesh, struct ps_error *e);
+// Where: "10.0.0.1:40123", or several, between spaces; each a numeric address. For wk_mesh_connect.
+const char *wk_mesh_places(const struct wk_mesh *m);
+void wk_mesh_close(struct wk_mesh *m);  // may be NULL
+
+// Connects rank `rank` of `ranks` to those that wk_ring_connects names, which do the same; places: where they listen, by
+// rank. fd[ranks]: the sockets, which do not block, else -1. look as in ring.h; only its errors end the wait.
+enum ps_code wk_mesh_connect(struct wk_mesh *m, uint64_t session, const char *const *places, uint32_t rank,
+                             uint32_t ranks, wk_ring_look_fn look, void *arg, int *fd, struct ps_error *e);
+
+#endif
