@@ -9,7 +9,11 @@ TEST_EXTENSIONS = .sh .py
 LOG_DRIVER = env AM_TAP_AWK='$(AWK)' $(SHELL) $(top_srcdir)/build-aux/tap-driver.sh
 SH_LOG_DRIVER = $(LOG_DRIVER)
 PY_LOG_DRIVER = $(LOG_DRIVER)
-PY_LOG_COMPILER = $(PYTHON3)
+# A test that hangs is a failure, and ends: the others still run. make check TEST_SECONDS=... for what takes its time.
+TEST_SECONDS = 1200
+LOG_COMPILER = timeout -k 10 $(TEST_SECONDS)
+SH_LOG_COMPILER = $(LOG_COMPILER)
+PY_LOG_COMPILER = $(LOG_COMPILER) $(PYTHON3)
 
 # The gRPC core is not instrumented: what it does between its own threads is not for TSan to judge.
 AM_TESTS_ENVIRONMENT = \
