@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/cuda/fiber.h"
+#include "tests/cuda/forever.h"
 #include <memory>
 #include <stdio.h>
 #include <stdlib.h>
@@ -98,10 +99,10 @@ static const void *outside_stack;
 static size_t outside_stack_size;
 #endif
 
-static std::vector<std::unique_ptr<fiber>> all;
-static std::vector<fiber *> idle, ready;
-static std::vector<fiber *> waiting;  // by index
-static std::vector<unsigned> not_begun;
+static auto &all = emu_forever<std::vector<std::unique_ptr<fiber>>>();
+static auto &idle = emu_forever<std::vector<fiber *>>(), &ready = emu_forever<std::vector<fiber *>>();
+static auto &waiting = emu_forever<std::vector<fiber *>>();  // by index
+static auto &not_begun = emu_forever<std::vector<unsigned>>();
 static void (*body)(unsigned);
 static unsigned ended;
 

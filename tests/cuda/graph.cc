@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/cuda/graph.h"
+#include "tests/cuda/forever.h"
 #include <algorithm>
 #include <thread>
 
@@ -29,9 +30,9 @@ struct emu_graph_exec {
     bool destroyed;
 };
 
-static std::vector<std::unique_ptr<emu_capture>> captures;
-static std::vector<std::unique_ptr<emu_graph>> graphs;
-static std::vector<std::unique_ptr<emu_graph_exec>> execs;
+static auto &captures = emu_forever<std::vector<std::unique_ptr<emu_capture>>>();
+static auto &graphs = emu_forever<std::vector<std::unique_ptr<emu_graph>>>();
+static auto &execs = emu_forever<std::vector<std::unique_ptr<emu_graph_exec>>>();
 
 void emu_graphs_reset()
 {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/cuda/host.h"
+#include "tests/cuda/forever.h"
 #include "tests/cuda/runtime.h"
 #include <atomic>
 #include <dlfcn.h>
@@ -18,8 +19,8 @@ struct host_thread {
 static thread_local struct host_thread thread_now;
 
 static std::atomic<uint64_t> epoch;  // 0: nobody has called emu_reset
-static std::unordered_map<const volatile void *, emu_clock> objects;
-static std::map<pthread_t, emu_clock> ended;  // what threads knew at their end
+static auto &objects = emu_forever<std::unordered_map<const volatile void *, emu_clock>>();
+static auto &ended = emu_forever<std::map<pthread_t, emu_clock>>();  // what threads knew at their end
 
 static struct host_thread *host_me()
 {

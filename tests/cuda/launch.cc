@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Launches of kernels: what the launch itself refuses, and the planned failure of one.
+#include "tests/cuda/forever.h"
 #include "tests/cuda/kernel.h"
 #include "tests/cuda/stream.h"
 #include <map>
 
-static std::map<const void *, size_t> shared_limits;
+static auto &shared_limits = emu_forever<std::map<const void *, size_t>>();
 
 void emu_launches_reset()
 {

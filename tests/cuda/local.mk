@@ -16,7 +16,7 @@ if HAVE_CUDA_EMULATOR
 check_LTLIBRARIES += libemulator.la
 libemulator_la_SOURCES = tests/cuda/emulator.h \
 	tests/cuda/copy.cc tests/cuda/cublas.cc tests/cuda/cudnn.cc \
-	tests/cuda/fiber.cc tests/cuda/fiber.h \
+	tests/cuda/fiber.cc tests/cuda/fiber.h tests/cuda/forever.h \
 	tests/cuda/graph.cc tests/cuda/graph.h tests/cuda/host.cc tests/cuda/host.h \
 	tests/cuda/kernel.cc tests/cuda/kernel.h tests/cuda/launch.cc \
 	tests/cuda/memory.cc tests/cuda/memory.h \

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/cuda/nccl.h"
+#include "tests/cuda/forever.h"
 #include "tests/cuda/graph.h"
 #include "tests/cuda/include/nccl.h"
 #include "tests/cuda/ranks.h"
@@ -73,8 +74,8 @@ struct ncclComm {
     bool waits;   // its calls do, for other ranks
 };
 
-static std::map<std::string, std::unique_ptr<collective_group>> groups;
-static std::vector<std::unique_ptr<ncclComm>> comms;
+static auto &groups = emu_forever<std::map<std::string, std::unique_ptr<collective_group>>>();
+static auto &comms = emu_forever<std::vector<std::unique_ptr<ncclComm>>>();
 static uint64_t asked;     // calls of collectives
 static uint64_t complete;  // collectives to which all ranks came
 static thread_local int group_depth;

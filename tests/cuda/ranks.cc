@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/cuda/ranks.h"
+#include "tests/cuda/forever.h"
 #include "tests/cuda/report.h"
 #include <algorithm>
 #include <atomic>
@@ -36,7 +37,7 @@ struct emu_ranks {
     int others[EMU_RANKS_MAX][KEPT];  // of all, to read; 0: not open
 };
 
-static std::map<std::string, std::unique_ptr<emu_ranks>> opened;
+static auto &opened = emu_forever<std::map<std::string, std::unique_ptr<emu_ranks>>>();
 static uint64_t names;
 
 static emu_ranks *ranks_map(const std::string &id, int file)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/cuda/report.h"
 #include "tests/cuda/emulator.h"
+#include "tests/cuda/forever.h"
 #include <atomic>
 #include <link.h>
 #include <stdarg.h>
@@ -11,7 +12,7 @@
 
 static void (*handler)(const char *, void *);
 static void *handler_argument;
-static std::string first;
+static auto &first = emu_forever<std::string>();
 static std::atomic<bool> failed;
 
 std::string emu_format(const char *format, ...)

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/cuda/stream.h"
 #include "tests/cuda/fiber.h"
+#include "tests/cuda/forever.h"
 #include "tests/cuda/graph.h"
 #include "tests/cuda/host.h"
 #include "tests/cuda/kernel.h"
 #include "tests/cuda/nccl.h"
 #include "tests/cuda/touch.h"
 
-static std::vector<std::unique_ptr<emu_stream>> streams;  // the devices' default streams come first
-static std::vector<std::unique_ptr<emu_event>> events;
+static auto &streams =
+    emu_forever<std::vector<std::unique_ptr<emu_stream>>>();  // the devices' default streams come first
+static auto &events = emu_forever<std::vector<std::unique_ptr<emu_event>>>();
 static uint64_t steps;
 static int numbers;  // of streams
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/cuda/task.h"
+#include "tests/cuda/forever.h"
 #include <algorithm>
 #include <deque>
 
-static std::deque<emu_task> tasks;
-static std::vector<uint32_t> counts;  // per actor
+static auto &tasks = emu_forever<std::deque<emu_task>>();
+static auto &counts = emu_forever<std::vector<uint32_t>>();  // per actor
 
 void emu_clock_join(emu_clock &to, const emu_clock &from)
 {

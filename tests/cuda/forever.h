@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The emulator's state is never destroyed: threads of libraries begin and take locks, all of which it watches, until the
+// process is gone.
+#ifndef EMU_FOREVER_H
+#define EMU_FOREVER_H
+
+template <typename T> T &emu_forever()
+{
+    return *new T;
+}
+
+#endif
