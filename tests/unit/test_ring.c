@@ -392,6 +392,7 @@ static void what_has_failed_fails_again(void **ctx)
     (void)ctx;
     open_idle(&t, 2, true);
     wk_ring_fail(t.rank[1].ring, PS_ABORTED, "worker 0 has ended");
+    wk_ring_fail(t.rank[1].ring, PS_ABORTED, "worker 1 has ended");
     start(&t, 1, 1);
     assert_int_equal(PS_ABORTED, join(&t, 1));
     assert_string_equal("worker 0 has ended", t.rank[1].error.text);
