@@ -546,8 +546,8 @@ static void on_idle_cancel(void *ctx, struct ps_call *call)
         ps_call_reply(call, PS_CANCELLED, NULL, NULL);
 }
 
-// Meets worker 0 as worker 1 of 2. The session.
-static uint64_t join_as_worker_1(struct ps_client *client)
+// Meets worker 0 as worker 1 of 2, which listens there for a ring. The session.
+static uint64_t join_as_worker_1(struct ps_client *client, char *ring_at)
 {
     struct answer a = {.lock = PTHREAD_MUTEX_INITIALIZER, .came = PTHREAD_COND_INITIALIZER};
     Paramserver__V1__RendezvousRequest r = PARAMSERVER__V1__RENDEZVOUS_REQUEST__INIT;
@@ -559,7 +559,7 @@ static uint64_t join_as_worker_1(struct ps_client *client)
     r.rank = 1;
     r.workers = 2;
     r.configuration = "seed=1\n";
-    r.ring_at = "[::1]:1";
+    r.ring_at = ring_at;
     ps_msg_pack(&r.base, NULL, &request);
     assert_int_equal(PS_OK, ask_with(client, 0, PARAMSERVER__V1__METHOD__RENDEZVOUS, &request, &a));
     return a.session;
@@ -572,12 +572,18 @@ struct hello {
     uint32_t rank, zero;
 };
 
+static struct sockaddr_un ring_address(const char *worker)
+{
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    snprintf(at.sun_path, sizeof at.sun_path, "%.96s.ring", worker + strlen("unix:"));
+    return at;
+}
+
 // Connects to worker 0's ring once it listens, and says so many bytes of that.
 static int connect_to_ring(const struct hello *hello, size_t bytes)
 {
-    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    const struct sockaddr_un at = ring_address(address[0]);
     const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
-    snprintf(at.sun_path, sizeof at.sun_path, "%.96s.ring", address_text[0] + strlen("unix:"));
     while (connect(fd, (struct sockaddr *)&at, sizeof at))
         usleep(1000);
     assert_int_equal(bytes, write(fd, hello, bytes));
@@ -608,7 +614,13 @@ static void others_than_members_end_nothing(void **ctx)
         struct ps_client *client = ps_client_create(address, 1);
         struct ps_server *server;
         struct ps_error e;
+        const struct sockaddr_un at = ring_address(address[1]);
+        const int listener = socket(AF_UNIX, SOCK_STREAM, 0);
+        char ring_at[sizeof at.sun_path + 8];
         pthread_barrier_t hold;
+        snprintf(ring_at, sizeof ring_at, "unix:%s", at.sun_path);
+        assert_int_equal(0, bind(listener, (const struct sockaddr *)&at, sizeof at));
+        assert_int_equal(0, listen(listener, 1));
         pthread_barrier_init(&hold, NULL, 2);
         w.hold = i == 0 ? &hold : NULL;
         signal_came = 0;
@@ -617,7 +629,7 @@ static void others_than_members_end_nothing(void **ctx)
         alarm(60);
         assert_int_equal(PS_OK, ps_server_start(&address[1], 1, &options, &server, &e));
         pthread_create(&w.thread, NULL, run_worker, &w);
-        const uint64_t session = join_as_worker_1(client);
+        const uint64_t session = join_as_worker_1(client, ring_at);
         if (i == 0) {
             const int fd = connect_to_ring(&(struct hello){"ps-ring1", session, 1, 0}, sizeof(struct hello));
             pthread_barrier_wait(&hold);
@@ -634,6 +646,8 @@ static void others_than_members_end_nothing(void **ctx)
         ps_server_stop(server, PS_SECOND);
         ps_server_destroy(server);
         pthread_barrier_destroy(&hold);
+        close(listener);
+        unlink(at.sun_path);
         assert_int_equal(i ? PS_UNIMPLEMENTED : PS_ABORTED, w.error.code);
         if (!strstr(w.error.text, i ? "answers: no such call" : "worker 1 has had enough"))
             fail_msg("%s", w.error.text);
@@ -654,7 +668,7 @@ static void who_does_not_connect_is_named(void **ctx)
     w.options.timeout = PS_SECOND;
     assert_int_equal(PS_OK, ps_server_start(&address[1], 1, &options, &server, &e));
     pthread_create(&w.thread, NULL, run_worker, &w);
-    join_as_worker_1(client);
+    join_as_worker_1(client, "[::1]:1");
     pthread_join(w.thread, NULL);
     ps_client_stop(client);
     ps_client_destroy(client);

@@ -77,7 +77,7 @@ struct test {
     uint64_t seed;
     size_t n;
     enum wk_number type;
-    int fd[RANKS][RANKS];
+    int to[RANKS][RANKS], from[RANKS][RANKS];  // by rank, and the other one
     struct rank rank[RANKS];
 };
 
@@ -92,6 +92,13 @@ static void name_ranks(void)
     }
 }
 
+static int *copy(const int *fd)
+{
+    int *own = malloc(RANKS * sizeof *own);
+    memcpy(own, fd, RANKS * sizeof *own);
+    return own;
+}
+
 static void open_rings(struct test *t, uint32_t ranks, uint64_t seed, size_t n, enum wk_number type)
 {
     memset(t, 0, sizeof *t);
@@ -99,22 +106,23 @@ static void open_rings(struct test *t, uint32_t ranks, uint64_t seed, size_t n, 
     t->seed = seed;
     t->n = n;
     t->type = type;
-    memset(t->fd, -1, sizeof t->fd);
+    memset(t->to, -1, sizeof t->to);
+    memset(t->from, -1, sizeof t->from);
     for (uint32_t r = 0; r < ranks; r++)
-        for (uint32_t to = 0; to < r; to++) {
+        for (uint32_t to = 0; to < ranks; to++) {
             int pair[2];
-            if (!wk_ring_connects(r, to, ranks))
+            if (!wk_ring_sends(r, to, ranks))
                 continue;
             assert_int_equal(0, socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair));
-            t->fd[r][to] = pair[0];
-            t->fd[to][r] = pair[1];
+            t->to[r][to] = pair[0];
+            t->from[to][r] = pair[1];
         }
     for (uint32_t r = 0; r < ranks; r++) {
         t->rank[r].t = t;
         t->rank[r].rank = r;
         t->rank[r].waits_for = UINT32_MAX;
         t->rank[r].ring = wk_ring_create();
-        wk_ring_join(t->rank[r].ring, r, ranks, t->fd[r], names);
+        wk_ring_join(t->rank[r].ring, r, ranks, (struct wk_ring_sockets){copy(t->to[r]), copy(t->from[r])}, names);
     }
 }
 
@@ -430,7 +438,7 @@ static void a_connection_that_ends_is_named(void **ctx)
         struct test t;
         open_idle(&t, 3, large);
         start(&t, 0, 1);
-        shutdown(t.fd[2][0], SHUT_RDWR);
+        shutdown(t.to[2][0], SHUT_RDWR);
         assert_int_equal(PS_ABORTED, join(&t, 0));
         if (strncmp(t.rank[0].error.text, "worker 2 is gone: its connection has ended: ", 44) != 0)
             fail_msg("%s", t.rank[0].error.text);

@@ -29,7 +29,7 @@ static const uint64_t ring_spin = 50 * 1000, ring_reason = 2 * PS_SECOND;
 
 struct wk_ring {
     uint32_t rank, ranks;
-    int *fd;  // [ranks]; -1: there is no connection
+    int *to, *from;  // [ranks]; -1: there is no connection
     const char *const *name;
     uint64_t sequence;    // of the next array
     uint8_t *come, *out;  // [RING_BUFFER] numbers as they travel
@@ -48,13 +48,14 @@ struct wk_ring *wk_ring_create(void)
     return ring;
 }
 
-void wk_ring_join(struct wk_ring *ring, uint32_t rank, uint32_t ranks, const int *fd, const char *const *name)
+void wk_ring_join(struct wk_ring *ring, uint32_t rank, uint32_t ranks, struct wk_ring_sockets sockets,
+                  const char *const *name)
 {
     ring->rank = rank;
     ring->ranks = ranks;
     ring->name = name;
-    ring->fd = ps_alloc(ranks * sizeof *ring->fd);
-    memcpy(ring->fd, fd, ranks * sizeof *ring->fd);
+    ring->to = sockets.to;
+    ring->from = sockets.from;
     ring->come = ps_alloc(RING_BUFFER);
     ring->out = ps_alloc(RING_BUFFER);
 }
@@ -63,22 +64,25 @@ void wk_ring_destroy(struct wk_ring *ring)
 {
     if (!ring)
         return;
-    for (uint32_t k = 0; k < ring->ranks; k++)
-        if (ring->fd[k] >= 0)
-            close(ring->fd[k]);
+    for (uint32_t k = 0; k < ring->ranks; k++) {
+        if (ring->to[k] >= 0)
+            close(ring->to[k]);
+        if (ring->from[k] >= 0)
+            close(ring->from[k]);
+    }
     if (ring->wake >= 0)
         close(ring->wake);
     pthread_mutex_destroy(&ring->lock);
-    free(ring->fd);
+    free(ring->to);
+    free(ring->from);
     free(ring->come);
     free(ring->out);
     free(ring);
 }
 
-bool wk_ring_connects(uint32_t rank, uint32_t other, uint32_t ranks)
+bool wk_ring_sends(uint32_t rank, uint32_t to, uint32_t ranks)
 {
-    const bool is_next = (rank + 1) % ranks == other || (other + 1) % ranks == rank;
-    return rank != other && (is_next || ranks - 1 <= WK_RING_DIRECT_RANKS);
+    return rank != to && ((rank + 1) % ranks == to || ranks - 1 <= WK_RING_DIRECT_RANKS);
 }
 
 // ---- ends ---------------------------------------------------------------------------------------------------------
@@ -123,7 +127,7 @@ static bool ring_is_unsent(const struct wk_ring *ring)
 {
     int bytes, unsent = 0;
     for (uint32_t k = 0; k < ring->ranks; k++)
-        unsent |= ring->fd[k] >= 0 && ioctl(ring->fd[k], SIOCOUTQ, &bytes) == 0 && bytes > 0;
+        unsent |= ring->to[k] >= 0 && ioctl(ring->to[k], SIOCOUTQ, &bytes) == 0 && bytes > 0;
     return unsent;
 }
 
@@ -344,15 +348,15 @@ static enum ps_code round_move(struct round *r, uint32_t next, uint32_t before, 
 {
     struct wk_ring *ring = r->run.ring;
     const bool had_header = r->have_header == sizeof r->header;
-    const enum moved sent = round_send(r, ring->fd[next]);
-    const enum moved come = sent == MOVED_LOST ? MOVED_NOTHING : round_receive(r, ring->fd[before]);
+    const enum moved sent = round_send(r, ring->to[next]);
+    const enum moved come = sent == MOVED_LOST ? MOVED_NOTHING : round_receive(r, ring->from[before]);
     if (sent == MOVED_LOST || come == MOVED_LOST)
         return run_lose(&r->run, sent == MOVED_LOST ? next : before, errno, e);
     if (!had_header && r->have_header == sizeof r->header && run_check_header(&r->run, &r->header, before, e))
         return e->code;
     struct pollfd fds[] = {ring_event(ring->wake, true, false),
-                           ring_event(ring->fd[before], r->in.step < r->steps, false),
-                           ring_event(ring->fd[next], false, r->left > 0)};
+                           ring_event(ring->from[before], r->in.step < r->steps, false),
+                           ring_event(ring->to[next], false, r->left > 0)};
     return run_pause(&r->run, sent == MOVED_SOME || come == MOVED_SOME, fds, 3, before, e);
 }
 
@@ -394,19 +398,18 @@ static enum ps_code direct_move(struct run *run, struct exchange *x, size_t byte
                                 struct ps_error *e)
 {
     struct wk_ring *ring = run->ring;
-    struct pollfd fds[WK_RING_DIRECT_RANKS + 1] = {ring_event(ring->wake, true, false)};
+    struct pollfd fds[2 * WK_RING_DIRECT_RANKS + 1] = {ring_event(ring->wake, true, false)};
     nfds_t n = 1;
     bool has_moved = false;
     *missing = ring->rank;
     *done = true;
     for (uint32_t k = 0; k < ring->ranks; k++) {
-        const int fd = ring->fd[k];
-        if (fd < 0)
+        if (k == ring->rank)
             continue;
         const size_t had = x[k].have;
-        const enum moved sent = x[k].left ? ring_send(fd, &x[k].data, &x[k].left, false) : MOVED_NOTHING;
+        const enum moved sent = x[k].left ? ring_send(ring->to[k], &x[k].data, &x[k].left, false) : MOVED_NOTHING;
         const enum moved come = sent != MOVED_LOST && had < bytes
-                                    ? ring_receive(fd, x[k].come + had, bytes - had, &x[k].have)
+                                    ? ring_receive(ring->from[k], x[k].come + had, bytes - had, &x[k].have)
                                     : MOVED_NOTHING;
         if (sent == MOVED_LOST || come == MOVED_LOST)
             return run_lose(run, k, errno, e);
@@ -416,7 +419,8 @@ static enum ps_code direct_move(struct run *run, struct exchange *x, size_t byte
         has_moved |= sent == MOVED_SOME || come == MOVED_SOME;
         *missing = x[k].have < bytes ? k : *missing;
         *done &= x[k].have == bytes && x[k].left == 0;
-        fds[n++] = ring_event(fd, x[k].have<bytes, x[k].left> 0);
+        fds[n++] = ring_event(ring->from[k], x[k].have < bytes, false);
+        fds[n++] = ring_event(ring->to[k], false, x[k].left > 0);
     }
     return *done ? PS_OK : run_pause(run, has_moved, fds, n, *missing, e);
 }

@@ -44,14 +44,21 @@ enum {
 // Asked by who waits, ten times per second: is there a reason not to wait for this rank? PS_OK: none is known.
 typedef enum ps_code (*wk_ring_look_fn)(void *arg, uint32_t rank, struct ps_error *e);
 
-// Does a rank of so many need a connection to that one?
-bool wk_ring_connects(uint32_t rank, uint32_t other, uint32_t ranks);
+// Does a rank of so many send to that one? Each connection carries numbers one way: of two that send to each other at
+// once, one connection would have them wait for its lock.
+bool wk_ring_sends(uint32_t rank, uint32_t to, uint32_t ranks);
 
 // Without ranks: it can fail.
 struct wk_ring *wk_ring_create(void);
-// rank of ranks, two or more. fd: by rank, the sockets to those that wk_ring_connects names, which do not block; the
-// ring closes them; all others are -1. name: by rank, for errors; stays.
-void wk_ring_join(struct wk_ring *ring, uint32_t rank, uint32_t ranks, const int *fd, const char *const *name);
+// The sockets of a rank: by rank, those to send on and those to receive from, as wk_ring_sends says; all others are -1.
+struct wk_ring_sockets {
+    int *to, *from;
+};
+
+// rank of ranks, two or more. The ring takes over the sockets, which do not block, and frees the arrays. name: by rank,
+// for errors; stays.
+void wk_ring_join(struct wk_ring *ring, uint32_t rank, uint32_t ranks, struct wk_ring_sockets sockets,
+                  const char *const *name);
 void wk_ring_destroy(struct wk_ring *ring);  // may be NULL
 
 // Adds up an array of each rank, in its place. After an error the ring is of no use: why it has failed; what look says;

@@ -130,7 +130,6 @@ struct hello {
 
 static const char hello_what[8] = "ps-ring1";
 
-// To a lower rank, which listens.
 struct attempt {
     int fd;           // -1: none is under way
     size_t tries;     // places that have been tried
@@ -151,8 +150,8 @@ struct meeting {
     uint64_t session;
     const char *const *places;
     uint32_t rank, ranks;
-    int *fd;
-    struct attempt *attempt;  // [rank]
+    struct wk_ring_sockets sockets;
+    struct attempt *attempt;  // [ranks]
     struct stranger stranger[MESH_STRANGERS];
     size_t strangers;
 };
@@ -237,7 +236,7 @@ static void meeting_finish_attempt(struct meeting *m, uint32_t rank, uint64_t no
         attempt_fail(a, now);
         return;
     }
-    m->fd[rank] = a->fd;
+    m->sockets.to[rank] = a->fd;
     a->fd = -1;
 }
 
@@ -250,11 +249,11 @@ static void meeting_accept(struct meeting *m, int listener, uint64_t now)
         m->stranger[m->strangers++] = (struct stranger){.fd = fd, .end = now + mesh_attempt};
 }
 
-// Has it said that it is a higher rank of this session, which has not come?
+// Has it said that it is a rank of this session, which has not come?
 static bool meeting_knows(const struct meeting *m, const struct hello *h)
 {
-    return memcmp(h->what, hello_what, sizeof h->what) == 0 && h->session == m->session && h->rank > m->rank &&
-           h->rank < m->ranks && m->fd[h->rank] < 0 && wk_ring_connects(m->rank, h->rank, m->ranks);
+    return memcmp(h->what, hello_what, sizeof h->what) == 0 && h->session == m->session && h->rank < m->ranks &&
+           m->sockets.from[h->rank] < 0 && wk_ring_sends(h->rank, m->rank, m->ranks);
 }
 
 // Takes in what it says. False: it is a stranger no longer.
@@ -266,8 +265,7 @@ static bool meeting_hear(struct meeting *m, struct stranger *s, uint64_t now)
     if ((waits || (n > 0 && s->have < sizeof s->hello)) && now < s->end)
         return true;
     if (s->have == sizeof s->hello && meeting_knows(m, &s->hello)) {
-        mesh_no_delay(s->fd);
-        m->fd[s->hello.rank] = s->fd;
+        m->sockets.from[s->hello.rank] = s->fd;
     } else {
         close(s->fd);
     }
@@ -285,22 +283,23 @@ static void meeting_hear_strangers(struct meeting *m, uint64_t now)
 
 // ---- a meeting ----------------------------------------------------------------------------------------------------
 
-// A rank that there is no connection to, and should be; `ranks`: there is none.
+// A rank to or from which there is no connection, and should be; `ranks`: there is none.
 static uint32_t meeting_missing(const struct meeting *m)
 {
     uint32_t k = 0;
-    while (k < m->ranks && (m->fd[k] >= 0 || !wk_ring_connects(m->rank, k, m->ranks)))
+    while (k < m->ranks && (m->sockets.to[k] >= 0 || !wk_ring_sends(m->rank, k, m->ranks)) &&
+           (m->sockets.from[k] >= 0 || !wk_ring_sends(k, m->rank, m->ranks)))
         k++;
     return k;
 }
 
 static void meeting_begin_attempts(struct meeting *m, uint64_t now)
 {
-    for (uint32_t k = 0; k < m->rank; k++) {
+    for (uint32_t k = 0; k < m->ranks; k++) {
         struct attempt *a = &m->attempt[k];
         if (a->fd >= 0 && now >= a->end)
             attempt_fail(a, now);
-        if (a->fd < 0 && m->fd[k] < 0 && now >= a->begins && wk_ring_connects(m->rank, k, m->ranks))
+        if (a->fd < 0 && m->sockets.to[k] < 0 && now >= a->begins && wk_ring_sends(m->rank, k, m->ranks))
             attempt_begin(a, m->places[k], now);
     }
 }
@@ -312,13 +311,13 @@ static void meeting_poll(struct meeting *m, struct pollfd *fds)
     size_t n = 0;
     for (size_t k = 0; k < listeners; k++)
         fds[n++] = (struct pollfd){.fd = m->mesh->listener[k], .events = POLLIN};
-    for (uint32_t k = 0; k < m->rank; k++)
+    for (uint32_t k = 0; k < m->ranks; k++)
         fds[n++] = (struct pollfd){.fd = m->attempt[k].fd, .events = POLLOUT};
     for (size_t k = 0; k < m->strangers; k++)
         fds[n++] = (struct pollfd){.fd = m->stranger[k].fd, .events = POLLIN};
     poll(fds, n, MESH_LOOK_MS);
     const uint64_t now = ps_now();
-    for (uint32_t k = 0; k < m->rank; k++)
+    for (uint32_t k = 0; k < m->ranks; k++)
         if (m->attempt[k].fd >= 0 && fds[listeners + k].revents)
             meeting_finish_attempt(m, k, now);
     for (size_t k = 0; k < listeners && m->strangers < MESH_STRANGERS; k++)
@@ -327,30 +326,40 @@ static void meeting_poll(struct meeting *m, struct pollfd *fds)
     meeting_hear_strangers(m, now);
 }
 
+static void mesh_close_all(int *fd, uint32_t n)
+{
+    for (uint32_t k = 0; k < n; k++)
+        if (fd[k] >= 0)
+            close(fd[k]);
+    free(fd);
+}
+
 static void meeting_end(struct meeting *m, bool failed)
 {
-    for (uint32_t k = 0; k < m->rank; k++)
+    for (uint32_t k = 0; k < m->ranks; k++)
         if (m->attempt[k].fd >= 0)
             close(m->attempt[k].fd);
     for (size_t k = 0; k < m->strangers; k++)
         close(m->stranger[k].fd);
-    for (uint32_t k = 0; k < m->ranks && failed; k++)
-        if (m->fd[k] >= 0)
-            close(m->fd[k]);
+    if (failed) {
+        mesh_close_all(m->sockets.to, m->ranks);
+        mesh_close_all(m->sockets.from, m->ranks);
+    }
     free(m->attempt);
 }
 
 enum ps_code wk_mesh_connect(struct wk_mesh *mesh, uint64_t session, const char *const *places, uint32_t rank,
-                             uint32_t ranks, wk_ring_look_fn look, void *arg, int *fd, struct ps_error *e)
+                             uint32_t ranks, wk_ring_look_fn look, void *arg, struct wk_ring_sockets *sockets,
+                             struct ps_error *e)
 {
-    struct meeting m = {.mesh = mesh, .session = session, .places = places, .rank = rank, .ranks = ranks, .fd = fd};
-    struct pollfd *fds = ps_alloc((PS_ADDRESSES_MAX + rank + MESH_STRANGERS) * sizeof *fds);
+    struct meeting m = {.mesh = mesh, .session = session, .places = places, .rank = rank, .ranks = ranks};
+    struct pollfd *fds = ps_alloc((PS_ADDRESSES_MAX + ranks + MESH_STRANGERS) * sizeof *fds);
     uint32_t missing;
-    m.attempt = ps_alloc((rank + 1) * sizeof *m.attempt);
-    for (uint32_t k = 0; k < rank; k++)
-        m.attempt[k].fd = -1;
+    m.attempt = ps_alloc(ranks * sizeof *m.attempt);
+    m.sockets.to = ps_alloc(ranks * sizeof *m.sockets.to);
+    m.sockets.from = ps_alloc(ranks * sizeof *m.sockets.from);
     for (uint32_t k = 0; k < ranks; k++)
-        fd[k] = -1;
+        m.attempt[k].fd = m.sockets.to[k] = m.sockets.from[k] = -1;
     e->code = PS_OK;
     while ((missing = meeting_missing(&m)) < ranks && look(arg, missing, e) == PS_OK) {
         meeting_begin_attempts(&m, ps_now());
@@ -358,5 +367,6 @@ enum ps_code wk_mesh_connect(struct wk_mesh *mesh, uint64_t session, const char 
     }
     meeting_end(&m, e->code != PS_OK);
     free(fds);
+    *sockets = m.sockets;
     return e->code;
 }

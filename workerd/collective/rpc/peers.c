@@ -401,15 +401,14 @@ static enum ps_code session_connect(struct session *s, struct ps_error *e)
     e->code = PS_OK;
     if (!wk_formation_is_on_ring(&s->f))
         return PS_OK;
-    int *fd = ps_alloc(h->hosts * sizeof *fd);
+    struct wk_ring_sockets sockets;
     const char **places = ps_alloc(h->hosts * sizeof *places);
     for (uint32_t k = 0; k < h->hosts; k++)
         places[k] = s->peers->rendezvous.ring_at[s->f.first[k]];
     s->connect_until = ps_now() + s->peers->options.timeout;
-    if (wk_mesh_connect(s->peers->mesh, s->f.session, places, h->host, h->hosts, session_look, s, fd, e) == PS_OK)
-        wk_ring_join(s->f.ring, h->host, h->hosts, fd, (const char *const *)s->f.name);
+    if (wk_mesh_connect(s->peers->mesh, s->f.session, places, h->host, h->hosts, session_look, s, &sockets, e) == PS_OK)
+        wk_ring_join(s->f.ring, h->host, h->hosts, sockets, (const char *const *)s->f.name);
     free(places);
-    free(fd);
     return e->code;
 }
 
