@@ -23,8 +23,8 @@ enum {
     RING_LOOK_MS = 100,
     RING_FLUSH_MS = 1
 };
-// How long a rank looks again and again whether something has come before it lets the kernel wake it; and how long after
-// a connection has ended it waits to hear why.
+// How long a rank looks again and again whether something has come before it lets the kernel wake it; and how long it
+// waits to hear why a connection has ended.
 static const uint64_t ring_spin = 50 * 1000, ring_reason = 2 * PS_SECOND;
 
 struct wk_ring {
@@ -266,7 +266,7 @@ static char *round_at(const struct round *r, size_t element)
 }
 
 // To the next number of the stream, which is in the next segment that has any.
-static void round_settle(const struct round *r, struct place *p)
+static void round_enter_segment(const struct round *r, struct place *p)
 {
     const struct wk_ring *ring = r->run.ring;
     while (p->first == p->end && ++p->step < r->steps) {
@@ -297,7 +297,7 @@ static void round_refill(struct round *r)
     if (!as_it_is)
         wk_encode(run->type, round_at(r, r->out.first), n, run->ring->out);
     r->out.first += n;
-    round_settle(r, &r->out);
+    round_enter_segment(r, &r->out);
 }
 
 static enum moved round_send(struct round *r, int fd)
@@ -322,7 +322,7 @@ static void round_take(struct round *r, bool adds, bool in_place)
     r->in.first += n;
     if (!in_place)
         memmove(run->ring->come, run->ring->come + n * run->wire, r->have);
-    round_settle(r, &r->in);
+    round_enter_segment(r, &r->in);
 }
 
 static enum moved round_receive(struct round *r, int fd)
@@ -370,8 +370,8 @@ static enum ps_code ring_reduce_round(const struct run *run, struct ps_error *e)
                       .in = {.step = UINT32_MAX, .behind = 1},
                       .left = sizeof run->header};
     r.data = (uint8_t *)&r.run.header;
-    round_settle(&r, &r.out);
-    round_settle(&r, &r.in);
+    round_enter_segment(&r, &r.out);
+    round_enter_segment(&r, &r.in);
     while (e->code == PS_OK && (r.in.step < r.steps || r.out.step < r.steps || r.left > 0))
         round_move(&r, next, before, e);
     return e->code;

@@ -15,8 +15,8 @@
 // The ranks' values are added in an order that the segment decides, or of a small array in the order of the ranks: all
 // ranks get the same bits, and get them again in the next run.
 //
-// The numbers travel on sockets, which the thread that adds up reads and writes itself: nothing is handed from thread to
-// thread. Before each array goes what it is, so that ranks that add up different ones notice.
+// The numbers travel on sockets, which the thread that adds up reads and writes itself: nothing is handed from thread
+// to thread. Before each array goes what it is, so that ranks that add up different ones notice.
 //
 // Receives from: formation.c; peers.c, which says who has ended. Hands to: sockets (rpc/mesh.h). Threads: one adds up;
 // any others say why it fails.
@@ -34,10 +34,10 @@ struct wk_ring;
 
 enum {
     // An array goes directly where it has at most so many bytes; where a rank sends at most so many bytes more than on
-    // a ring, half a millisecond of a network of 1 Gbit/s; and to no more other ranks: so many connections a host may
-    // well have.
+    // a ring, three quarters of a millisecond of a network of 1 Gbit/s; and to no more other ranks: so many connections
+    // a host may well have.
     WK_RING_DIRECT = 256 << 10,
-    WK_RING_DIRECT_MORE = 64 << 10,
+    WK_RING_DIRECT_MORE = 96 << 10,
     WK_RING_DIRECT_RANKS = 32
 };
 

@@ -145,7 +145,7 @@ struct stranger {
     struct hello hello;
 };
 
-struct meeting {
+struct bootstrap {
     const struct wk_mesh *mesh;
     uint64_t session;
     const char *const *places;
@@ -223,7 +223,7 @@ static void attempt_begin(struct attempt *a, const char *places, uint64_t now)
 }
 
 // It can be written to, or has failed.
-static void meeting_finish_attempt(struct meeting *m, uint32_t rank, uint64_t now)
+static void bootstrap_finish_attempt(struct bootstrap *m, uint32_t rank, uint64_t now)
 {
     struct attempt *a = &m->attempt[rank];
     struct hello hello = {.session = m->session, .rank = m->rank};
@@ -242,7 +242,7 @@ static void meeting_finish_attempt(struct meeting *m, uint32_t rank, uint64_t no
 
 // ---- being connected to -------------------------------------------------------------------------------------------
 
-static void meeting_accept(struct meeting *m, int listener, uint64_t now)
+static void bootstrap_accept(struct bootstrap *m, int listener, uint64_t now)
 {
     const int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd >= 0)
@@ -250,21 +250,21 @@ static void meeting_accept(struct meeting *m, int listener, uint64_t now)
 }
 
 // Has it said that it is a rank of this session, which has not come?
-static bool meeting_knows(const struct meeting *m, const struct hello *h)
+static bool bootstrap_knows(const struct bootstrap *m, const struct hello *h)
 {
     return memcmp(h->what, hello_what, sizeof h->what) == 0 && h->session == m->session && h->rank < m->ranks &&
            m->sockets.from[h->rank] < 0 && wk_ring_sends(h->rank, m->rank, m->ranks);
 }
 
 // Takes in what it says. False: it is a stranger no longer.
-static bool meeting_hear(struct meeting *m, struct stranger *s, uint64_t now)
+static bool bootstrap_hear(struct bootstrap *m, struct stranger *s, uint64_t now)
 {
     const ssize_t n = recv(s->fd, (char *)&s->hello + s->have, sizeof s->hello - s->have, MSG_DONTWAIT);
     const bool waits = n < 0 && (errno == EAGAIN || errno == EINTR);
     s->have += n > 0 ? (size_t)n : 0;
     if ((waits || (n > 0 && s->have < sizeof s->hello)) && now < s->end)
         return true;
-    if (s->have == sizeof s->hello && meeting_knows(m, &s->hello)) {
+    if (s->have == sizeof s->hello && bootstrap_knows(m, &s->hello)) {
         m->sockets.from[s->hello.rank] = s->fd;
     } else {
         close(s->fd);
@@ -272,19 +272,19 @@ static bool meeting_hear(struct meeting *m, struct stranger *s, uint64_t now)
     return false;
 }
 
-static void meeting_hear_strangers(struct meeting *m, uint64_t now)
+static void bootstrap_hear_strangers(struct bootstrap *m, uint64_t now)
 {
     size_t left = 0;
     for (size_t k = 0; k < m->strangers; k++)
-        if (meeting_hear(m, &m->stranger[k], now))
+        if (bootstrap_hear(m, &m->stranger[k], now))
             m->stranger[left++] = m->stranger[k];
     m->strangers = left;
 }
 
-// ---- a meeting ----------------------------------------------------------------------------------------------------
+// ---- the bootstrap ------------------------------------------------------------------------------------------------
 
 // A rank to or from which there is no connection, and should be; `ranks`: there is none.
-static uint32_t meeting_missing(const struct meeting *m)
+static uint32_t bootstrap_missing(const struct bootstrap *m)
 {
     uint32_t k = 0;
     while (k < m->ranks && (m->sockets.to[k] >= 0 || !wk_ring_sends(m->rank, k, m->ranks)) &&
@@ -293,7 +293,7 @@ static uint32_t meeting_missing(const struct meeting *m)
     return k;
 }
 
-static void meeting_begin_attempts(struct meeting *m, uint64_t now)
+static void bootstrap_begin_attempts(struct bootstrap *m, uint64_t now)
 {
     for (uint32_t k = 0; k < m->ranks; k++) {
         struct attempt *a = &m->attempt[k];
@@ -305,7 +305,7 @@ static void meeting_begin_attempts(struct meeting *m, uint64_t now)
 }
 
 // Waits for something to happen, and sees to it.
-static void meeting_poll(struct meeting *m, struct pollfd *fds)
+static void bootstrap_poll(struct bootstrap *m, struct pollfd *fds)
 {
     const size_t listeners = m->strangers < MESH_STRANGERS ? m->mesh->n : 0;
     size_t n = 0;
@@ -319,11 +319,11 @@ static void meeting_poll(struct meeting *m, struct pollfd *fds)
     const uint64_t now = ps_now();
     for (uint32_t k = 0; k < m->ranks; k++)
         if (m->attempt[k].fd >= 0 && fds[listeners + k].revents)
-            meeting_finish_attempt(m, k, now);
+            bootstrap_finish_attempt(m, k, now);
     for (size_t k = 0; k < listeners && m->strangers < MESH_STRANGERS; k++)
         if (fds[k].revents)
-            meeting_accept(m, m->mesh->listener[k], now);
-    meeting_hear_strangers(m, now);
+            bootstrap_accept(m, m->mesh->listener[k], now);
+    bootstrap_hear_strangers(m, now);
 }
 
 static void mesh_close_all(int *fd, uint32_t n)
@@ -334,7 +334,7 @@ static void mesh_close_all(int *fd, uint32_t n)
     free(fd);
 }
 
-static void meeting_end(struct meeting *m, bool failed)
+static void bootstrap_end(struct bootstrap *m, bool failed)
 {
     for (uint32_t k = 0; k < m->ranks; k++)
         if (m->attempt[k].fd >= 0)
@@ -352,7 +352,7 @@ enum ps_code wk_mesh_connect(struct wk_mesh *mesh, uint64_t session, const char 
                              uint32_t ranks, wk_ring_look_fn look, void *arg, struct wk_ring_sockets *sockets,
                              struct ps_error *e)
 {
-    struct meeting m = {.mesh = mesh, .session = session, .places = places, .rank = rank, .ranks = ranks};
+    struct bootstrap m = {.mesh = mesh, .session = session, .places = places, .rank = rank, .ranks = ranks};
     struct pollfd *fds = ps_alloc((PS_ADDRESSES_MAX + ranks + MESH_STRANGERS) * sizeof *fds);
     uint32_t missing;
     m.attempt = ps_alloc(ranks * sizeof *m.attempt);
@@ -361,11 +361,11 @@ enum ps_code wk_mesh_connect(struct wk_mesh *mesh, uint64_t session, const char 
     for (uint32_t k = 0; k < ranks; k++)
         m.attempt[k].fd = m.sockets.to[k] = m.sockets.from[k] = -1;
     e->code = PS_OK;
-    while ((missing = meeting_missing(&m)) < ranks && look(arg, missing, e) == PS_OK) {
-        meeting_begin_attempts(&m, ps_now());
-        meeting_poll(&m, fds);
+    while ((missing = bootstrap_missing(&m)) < ranks && look(arg, missing, e) == PS_OK) {
+        bootstrap_begin_attempts(&m, ps_now());
+        bootstrap_poll(&m, fds);
     }
-    meeting_end(&m, e->code != PS_OK);
+    bootstrap_end(&m, e->code != PS_OK);
     free(fds);
     *sockets = m.sockets;
     return e->code;

@@ -23,8 +23,8 @@ enum ps_code wk_mesh_open(const char *address, bool insecure, struct wk_mesh **m
 const char *wk_mesh_places(const struct wk_mesh *m);
 void wk_mesh_close(struct wk_mesh *m);  // may be NULL
 
-// Connects rank `rank` of `ranks` to those that it sends to, and waits until those have connected that send to it; places:
-// where they listen, by rank. sockets: for wk_ring_join. look as in ring.h; only its errors end the wait.
+// Connects rank `rank` of `ranks` to those that it sends to, and waits until those have connected that send to it.
+// places: where they listen, by rank. sockets: for wk_ring_join. look as in ring.h; only its errors end the wait.
 enum ps_code wk_mesh_connect(struct wk_mesh *m, uint64_t session, const char *const *places, uint32_t rank,
                              uint32_t ranks, wk_ring_look_fn look, void *arg, struct wk_ring_sockets *sockets,
                              struct ps_error *e);

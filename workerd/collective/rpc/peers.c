@@ -27,8 +27,8 @@ static const uint64_t abort_timeout = PS_SECOND, close_grace = 2 * PS_SECOND;
 struct session {
     struct wk_formation f;
     struct wk_peers *peers;
-    // Its tasks are the workers, by rank. It is the session's own, since one that has been connected to a worker that died
-    // is slow to see that it has come back.
+    // Its tasks are the workers, by rank. It is the session's own, since one that has been connected to a worker that
+    // died is slow to see that it has come back.
     struct ps_client *client;
     uint64_t connect_until;  // ns, ps_now: so long it waits for the others to connect
     bool notified;           // somebody tells the others that it has ended
