@@ -26,7 +26,7 @@ struct psc__call {
     int method;
     uint64_t sequence;  // 0: none
     const char *awaits;
-    bool once;
+    bool once, last;
     struct ps_slice message;  // packed; sent each time by reference, behind a fresh Caller
     uint64_t started, deadline;
     uint64_t sent;        // the attempt that is under way, or was last
@@ -259,6 +259,7 @@ enum ps_code psc__call_locked(struct psc_client *c, const struct psc__call_spec 
     call->method = spec->method;
     call->awaits = spec->awaits;
     call->once = spec->once;
+    call->last = spec->last;
     call->done = spec->done;
     call->arg = spec->arg;
     call->owns_arg = spec->owns_arg;
@@ -331,7 +332,7 @@ void psc__calls_stop(struct psc_client *c)
 {
     struct psc__call *call;
     TAILQ_FOREACH(call, &c->calls->open, link)
-    if (!call->once)
+    if (!call->once && !call->last)
         call_finish(call, &c->stopped);
 }
 

@@ -37,7 +37,7 @@ bool psc__calls_wait_for_others(const struct psc_client *c, uint64_t since);
 // none.
 void psc__calls_name_wait(const struct psc_client *c, uint64_t since, char *what, size_t size);
 
-// Locked. All end but those that are not repeated, with c->stopped; of new ones, too, none else begins.
+// Locked. All end with c->stopped but those that are not repeated, and the last; of new ones, too, none else begins.
 void psc__calls_stop(struct psc_client *c);
 
 bool psc__calls_create(struct psc_client *c);  // false: no memory

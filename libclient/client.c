@@ -153,7 +153,7 @@ static void client_look_for_stop(void *arg)
 {
     struct psc_client *c = arg;
     psc__lock(c);
-    if (*c->stop)
+    if (c->ended.code == PS_OK && *c->stop)
         client_stop(c, (int)*c->stop);
     else if (c->ended.code == PS_OK)
         psc__after(c, STOP_LOOK_MS * PS_MS, client_look_for_stop, c);

@@ -129,9 +129,10 @@ typedef struct psc_options {
     // it between two epochs; the same for all workers. Such a program pushes to a round where it names one.
     bool follows_mode;
     uint64_t share_batch;  // follows_mode: the batch of a sync share, where it is less than psc_lease's `want`; 0: want
-    // For a signal handler: not long (200 ms) after this has become other than 0, everything that waits for other
-    // workers ends with CANCELLED, psc_connect too, and nothing like it begins. What moves values has 2 s more, so that
-    // a step that has begun to push can end; then all is CANCELLED but psc_close. May be NULL.
+    // For a signal handler: not long (200 ms) after this has become other than 0, psc_connect and all calls on the job
+    // (barriers, leases, clocks, reductions, hyperparameters) end with CANCELLED, and no more begin. What moves values
+    // has 2 s more once the job is declared, so that a step that has begun to push can end; then all is CANCELLED but
+    // psc_close. May be NULL.
     const volatile sig_atomic_t *stop;
     // Told what the client waits for, once that has lasted 2 s, and again when it is something else: "ps:1
     // (node1:7070): Connection refused", "worker 0 to open the job". Runs on a thread of the library and must not wait;

@@ -5,7 +5,7 @@
 
 #include "proto/paramserver.pb-c.h"
 
-// Those of the service ParameterServer may be records of a stream, and what workers send each other.
+// Those of the service ParameterServer may be records of a stream.
 #define DATA(name)                                    \
     {                                                 \
         "/paramserver.v1.ParameterServer/" name, true \
@@ -14,9 +14,9 @@
     {                                        \
         "/paramserver.v1.Admin/" name, false \
     }
-#define WORKER(name, streams)                   \
-    {                                           \
-        "/paramserver.v1.Worker/" name, streams \
+#define WORKER(name)                          \
+    {                                         \
+        "/paramserver.v1.Worker/" name, false \
     }
 #define PEER(name)                          \
     {                                       \
@@ -53,9 +53,9 @@ static const struct {
     [PARAMSERVER__V1__METHOD__AGREE] = PEER("Agree"),
     [PARAMSERVER__V1__METHOD__SUM_SQUARES] = PEER("SumSquares"),
     [PARAMSERVER__V1__METHOD__OPEN] = DATA("Open"),
-    [PARAMSERVER__V1__METHOD__RENDEZVOUS] = WORKER("Rendezvous", false),
-    [PARAMSERVER__V1__METHOD__ABORT] = WORKER("Abort", false),
-    [PARAMSERVER__V1__METHOD__WATCH] = WORKER("Watch", false),
+    [PARAMSERVER__V1__METHOD__RENDEZVOUS] = WORKER("Rendezvous"),
+    [PARAMSERVER__V1__METHOD__ABORT] = WORKER("Abort"),
+    [PARAMSERVER__V1__METHOD__WATCH] = WORKER("Watch"),
     [PARAMSERVER__V1__METHOD__SET_MODE] = ADMIN("SetMode"),
 };
 

@@ -935,6 +935,7 @@ static void test_a_signal_lets_a_step_end(void **state)
     struct outcome met = {0}, pulled = {0}, later = {0};
     options.stop = &stop;
     bench_begin(b, options);
+    assert_int_equal(bench_declare(b).code, PS_OK);
     psc__barrier(b->client, "end", on_done, &met);
     psc_pull(b->client, b->tensors, 1, 1, on_result, &pulled, NULL);
     fake_idle(&b->fake, 1);

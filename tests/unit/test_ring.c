@@ -459,7 +459,7 @@ static void other_arrays_are_refused(void **ctx)
         t.rank[1].t = &other;
         start(&t, 0, 1);
         start(&t, 1, 1);
-        assert_int_equal(PS_ABORTED, join(&t, 0));
+        assert_int_equal(PS_INVALID_ARGUMENT, join(&t, 0));
         if (strncmp(t.rank[0].error.text, wanted, sizeof wanted - 1) != 0)
             fail_msg("%s", t.rank[0].error.text);
         wk_ring_fail(t.rank[1].ring, PS_ABORTED, "worker 0 has ended");

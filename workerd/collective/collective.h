@@ -13,10 +13,11 @@
 //
 //     collective.c      the replicas of a process
 //     formation.c       the workers that add up together
-//     shm.c, ring.c     how: on one host through memory, among hosts on a ring; neither knows the network
+//     shm.c, ring.c     how: on one host through memory, among hosts on a ring, whose sockets it is given
 //     hosts.c           which workers are on which host
 //     rpc/peers.c       the network: a server and a client in each worker; who has ended, who is lost
 //     rpc/rendezvous.c  how the workers find each other
+//     rpc/mesh.c        how a ring's sockets come about
 //     add.c             sums of numbers
 //
 // Receives from: the strategies. Hands to: formation.c, rpc/. Threads: each replica has a thread, which calls; one more

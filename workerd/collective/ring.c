@@ -33,11 +33,12 @@ struct wk_ring {
     const char *const *name;
     uint64_t sequence;    // of the next array
     uint8_t *come, *out;  // [RING_BUFFER] numbers as they travel
+    bool spins;           // what it waited for last came soon
 
     int wake;  // an eventfd: the ring has failed
     pthread_mutex_t lock;
     struct ps_error failed;  // code PS_OK: it has not
-    struct ps_error ended;   // likewise: the rank before has not
+    struct ps_error ended;   // likewise: the member before has not
 };
 
 struct wk_ring *wk_ring_create(void)
@@ -181,13 +182,14 @@ static enum ps_code run_pause(struct run *run, bool has_moved, struct pollfd *fd
     run->moved = has_moved ? now : run->moved;
     if (run_look(run, rank, now, e) || has_moved)
         return e->code;
-    if (now < run->moved + ring_spin) {
+    if (run->ring->spins && now < run->moved + ring_spin) {
         sched_yield();  // to a rank of this host, or to who computes
         return PS_OK;
     }
-    // Of one that has ended all may have come that is needed, but once nothing comes any more nothing will.
+    // One that has ended may have sent all that is needed of it, and what is missed may be another one's.
     const bool silent = poll(fds, n, RING_LOOK_MS) == 0;
-    return silent ? wk_ring_look(run->ring, e) : ring_failed(run->ring, e);
+    run->ring->spins = ps_now() < now + ring_spin;
+    return silent && ps_now() >= run->moved + ring_reason ? wk_ring_look(run->ring, e) : ring_failed(run->ring, e);
 }
 
 // A connection has ended. Why is known soon: who ends says so, and who is lost is missed by its neighbours.
@@ -206,7 +208,7 @@ static enum ps_code run_check_header(const struct run *run, const struct header 
     const struct header *own = &run->header;
     if (memcmp(h, own, sizeof *h) == 0)
         return PS_OK;
-    return ps_fail(e, PS_ABORTED,
+    return ps_fail(e, PS_INVALID_ARGUMENT,
                    "%s adds up array %" PRIu64 ", of %" PRIu64 " numbers of type %" PRIu32 ": expected %" PRIu64
                    ", of %" PRIu64 " of type %" PRIu32,
                    run->ring->name[rank], h->sequence, h->n, h->type, own->sequence, own->n, own->type);

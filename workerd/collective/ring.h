@@ -62,16 +62,16 @@ void wk_ring_join(struct wk_ring *ring, uint32_t rank, uint32_t ranks, struct wk
 void wk_ring_destroy(struct wk_ring *ring);  // may be NULL
 
 // Adds up an array of each rank, in its place. After an error the ring is of no use: why it has failed; what look says;
-// ABORTED: a connection has ended, or the rank before adds up another array.
+// ABORTED: a connection has ended. INVALID_ARGUMENT: another rank adds up another array.
 enum ps_code wk_ring_reduce(struct wk_ring *ring, void *values, size_t n, enum wk_number type, wk_ring_look_fn look,
                             void *arg, struct ps_error *e);
 
 // Before the end: waits until the other ranks' hosts have all that was sent, or until then (ns, ps_now's clock).
 void wk_ring_flush(struct wk_ring *ring, uint64_t until);
 
-// The rank before has ended: an error, for who waits for more than it had sent.
+// The member before in the formation has ended: an error for who waits in vain.
 void wk_ring_end_of_numbers(struct wk_ring *ring, enum ps_code code, const char *text);
-// Has it failed, or has the rank before ended?
+// Has it failed, or has the member before ended?
 enum ps_code wk_ring_look(struct wk_ring *ring, struct ps_error *e);
 // What is under way, and all that begins from now on, ends with this. The first reason stays.
 void wk_ring_fail(struct wk_ring *ring, enum ps_code code, const char *text);

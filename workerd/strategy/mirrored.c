@@ -125,7 +125,7 @@ static enum ps_code mirrored_broadcast(struct mirrored *s, struct ps_error *e)
         const size_t n = (size_t)nn_model_param(env->model, i)->count;
         if (wk_rounds_rank(&s->rounds) != 0)
             wk_rounds_clear(w, n);
-        if (wk_rounds_add_up(&s->rounds, w, n, WK_FLOAT, e))
+        if (wk_rounds_add_up(&s->rounds, w, n, WK_FLOAT, "initial weights", e))
             return ps_error_prefix(e, "initial weights");
     }
     return PS_OK;
@@ -374,7 +374,7 @@ static enum ps_code mirrored_compare(struct mirrored *s, uint64_t step, struct p
         s->hashes[rank] = 0;
     s->hashes[2 * wk_rounds_rank(&s->rounds)] = (double)(hash >> 32);
     s->hashes[2 * wk_rounds_rank(&s->rounds) + 1] = (double)(hash & UINT32_MAX);
-    if (wk_rounds_add_up(&s->rounds, s->hashes, 2 * (size_t)n, WK_DOUBLE, e))
+    if (wk_rounds_add_up(&s->rounds, s->hashes, 2 * (size_t)n, WK_DOUBLE, "hashes of variables", e))
         return e->code;
     for (uint32_t rank = 1; rank < n; rank++)
         if (s->hashes[2 * rank] != s->hashes[0] || s->hashes[2 * rank + 1] != s->hashes[1])

@@ -135,7 +135,7 @@ static enum ps_code agree_on_weights(struct wk_parameter_server_state *s, struct
     return psc_is_late(s->client) ? PS_OK : wk_psd_barrier(s, "start", e);
 }
 
-// The client has ended with the signal; who only reads needs no job that goes on.
+// The client ends with the signal; who only reads needs no job that goes on.
 static enum ps_code strategy_read_weights(struct wk_parameter_server_state *s, psc_client *reader, struct ps_error *e)
 {
     psc_error error;
@@ -154,9 +154,9 @@ enum ps_code wk_home_salvage(void *state, struct ps_error *e)
     const psc_options options = {.job = s->env->job->name, .rank = -1, .timeout_ms = SALVAGE_MS};
     psc_error error;
     psc_cluster *cluster;
+    wk_home_leave(s);
     if (!psc_is_chief(s->client))
         return ps_fail(e, PS_NOT_FOUND, "the chief writes the weights");
-    wk_home_leave(s);
     if (psc_cluster_create(s->env->ps, s->env->n_ps, &cluster, &error))
         return wk_take_error(&error, e);
     psc_code code = psc_connect(cluster, &options, &s->reader, &error);

@@ -104,7 +104,7 @@ enum ps_code wk_psd_join(struct wk_parameter_server_state *s, struct ps_error *e
 // RESOURCE_EXHAUSTED: no memory.
 enum ps_code wk_home_open(struct wk_parameter_server_state *s, struct ps_error *e);
 void wk_home_free(struct wk_parameter_server_state *s);
-// Waits for what is under way where its outcome is of no use: the client has ended, or is closed.
+// Waits for what is under way where its outcome is of no use: the client has ended or ends, or is closed.
 void wk_home_abandon(struct wk_parameter_server_state *s);
 // After a signal, while the ps tasks may still be reached: they get what counts as trained, and what is under way ends.
 void wk_home_leave(struct wk_parameter_server_state *s);

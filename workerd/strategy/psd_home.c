@@ -25,6 +25,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/log.h"
 #include "common/math/philox.h"
 #include "workerd/strategy/history.h"
 #include "workerd/strategy/parameter_server.h"
@@ -150,7 +151,7 @@ enum ps_code wk_home_open(struct wk_parameter_server_state *s, struct ps_error *
     return job->n_push > 1 ? wk_home_make_tensors(s, &s->pushed, e) : PS_OK;
 }
 
-// What was under way when the job failed has ended with the client; its handles are still ours.
+// What was under way when the job failed ends with the client; its handles are still ours.
 void wk_home_abandon(struct wk_parameter_server_state *s)
 {
     psc_error ignored;
@@ -304,8 +305,9 @@ static enum ps_code home_flush(struct wk_parameter_server_state *s, struct ps_er
 
 void wk_home_leave(struct wk_parameter_server_state *s)
 {
-    struct ps_error ignored = {.code = PS_OK};
-    home_flush(s, &ignored);
+    struct ps_error e = {.code = PS_OK};
+    if (home_flush(s, &e))
+        ps_warn("the gradients of the last steps, %" PRIu64 " examples, are lost: %s", s->summed_examples, e.text);
     wk_home_abandon(s);
 }
 

@@ -34,9 +34,10 @@ uint32_t wk_rounds_ranks(const struct wk_rounds *r)
     return wk_collective_ranks(r->env->collective);
 }
 
-enum ps_code wk_rounds_add_up(struct wk_rounds *r, void *values, size_t n, enum wk_number type, struct ps_error *e)
+enum ps_code wk_rounds_add_up(struct wk_rounds *r, void *values, size_t n, enum wk_number type, const char *what,
+                              struct ps_error *e)
 {
-    struct wk_reduction sum = {.values = values, .n = n, .type = type};
+    struct wk_reduction sum = {.values = values, .n = n, .type = type, .what = what};
     return wk_collective_reduce(r->env->collective, r->env->device, &sum, e);
 }
 
@@ -55,7 +56,7 @@ static enum ps_code rounds_add_up_numbers(struct wk_rounds *r, double *values, s
     }
     if (n > 0)
         memcpy(r->numbers, values, n * sizeof *values);
-    if (wk_rounds_add_up(r, r->numbers, n, WK_DOUBLE, e) == PS_OK && n > 0)
+    if (wk_rounds_add_up(r, r->numbers, n, WK_DOUBLE, NULL, e) == PS_OK && n > 0)
         memcpy(values, r->numbers, n * sizeof *values);
     return e->code;
 }
@@ -80,7 +81,7 @@ static enum ps_code rounds_give_array(void *arg, float *values, size_t n, struct
     wk_rounds_clear(r->array, n);
     if (wk_rounds_rank(r) == g->giver)
         memcpy(r->array, values, n * sizeof *r->array);
-    if (wk_rounds_add_up(r, r->array, n, WK_FLOAT, e) == PS_OK && g->gets)
+    if (wk_rounds_add_up(r, r->array, n, WK_FLOAT, "variables for who comes back", e) == PS_OK && g->gets)
         memcpy(values, r->array, n * sizeof *r->array);
     return e->code;
 }
@@ -147,7 +148,7 @@ static enum ps_code rounds_ask_all(struct wk_rounds *r, struct ps_error *e)
     own[SAYS_NEW] = r->is_new;
     own[SAYS_LAST] = r->last;
     own[SAYS_N_SUM] = (double)r->n_sum;
-    return wk_rounds_add_up(r, r->table, n, WK_DOUBLE, e);
+    return wk_rounds_add_up(r, r->table, n, WK_DOUBLE, "steps", e);
 }
 
 // The lowest rank that has taken the most rounds; whether others are behind, or new.

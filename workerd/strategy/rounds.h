@@ -3,7 +3,7 @@
 // What replicas that stay equal do together, one round after the other: a step, whose gradients all add up; or a sum of
 // what each has measured. Where a worker is lost, those that are left go on from the same round:
 //
-//     A worker may have taken a round that another one has not, one round and no more: it lacked the last chunk. Who is
+//     A worker may have taken a round that another one has not, one round and no more: it lacked the last numbers. Who is
 //     behind gets what the round gave, from the lowest rank that has it: after a step the variables and what the
 //     optimizer keeps of them, or the sum. Where nobody has taken it, all take it again.
 //
@@ -46,9 +46,10 @@ void wk_rounds_close(struct wk_rounds *r);
 uint32_t wk_rounds_rank(const struct wk_rounds *r);
 uint32_t wk_rounds_ranks(const struct wk_rounds *r);
 
-// Sums of all ranks' numbers, at once. ABORTED: a worker is lost, or has ended; what belongs to a round comes back with
-// wk_rounds_meet, and until then the values are not the caller's.
-enum ps_code wk_rounds_add_up(struct wk_rounds *r, void *values, size_t n, enum wk_number type, struct ps_error *e);
+// Sums of all ranks' numbers, at once. what: as in struct wk_reduction. ABORTED: a worker is lost, or has ended; what
+// belongs to a round comes back with wk_rounds_meet, and until then the values are not the caller's.
+enum ps_code wk_rounds_add_up(struct wk_rounds *r, void *values, size_t n, enum wk_number type, const char *what,
+                              struct ps_error *e);
 // The same as a round. ABORTED: there is no going on.
 enum ps_code wk_rounds_sum(struct wk_rounds *r, double *values, size_t n, struct ps_error *e);
 // A step is over.

@@ -40,9 +40,9 @@ void wk_mesh_close(struct wk_mesh *m)
 {
     if (!m)
         return;
+    mesh_remove_socket(m);  // before: while somebody listens there no other process takes the name
     for (size_t k = 0; k < m->n; k++)
         close(m->listener[k]);
-    mesh_remove_socket(m);
     free(m);
 }
 
@@ -101,7 +101,10 @@ enum ps_code wk_mesh_open(const char *address, bool insecure, struct wk_mesh **m
     struct wk_mesh *m = ps_alloc(sizeof *m);
     char *beside = mesh_beside(address);
     const int held = ps_address_hold(beside);
-    if (ps_address_admit(beside, insecure, &found, e) == PS_OK && found.n == 0)
+    e->code = PS_OK;
+    if (ps_address_admit(beside, insecure, &found, e))
+        ps_error_prefix(e, "for the numbers of other workers");
+    else if (found.n == 0)
         mesh_listen_unix(m, beside, e);
     ps_address_let_go(held);
     for (size_t k = 0; k < found.n && e->code == PS_OK; k++)
@@ -130,8 +133,12 @@ struct hello {
 
 static const char hello_what[8] = "ps-ring1";
 
+// What it hears then: else it could take for connected what the other one has given up.
+static const char hello_answer = '1';
+
 struct attempt {
     int fd;           // -1: none is under way
+    bool greeted;     // it has said hello, and awaits the answer
     size_t tries;     // places that have been tried
     uint64_t end;     // ns, ps_now: of this attempt
     uint64_t begins;  // of the next
@@ -154,6 +161,7 @@ struct bootstrap {
     struct attempt *attempt;  // [ranks]
     struct stranger stranger[MESH_STRANGERS];
     size_t strangers;
+    uint64_t accepts;  // ns, ps_now: not before
 };
 
 static void mesh_no_delay(int fd)
@@ -216,44 +224,74 @@ static void attempt_begin(struct attempt *a, const char *places, uint64_t now)
     char place[MESH_PLACE];
     struct sockaddr_storage at;
     const socklen_t len = mesh_place(places, a->tries++, place) ? mesh_parse(place, &at) : 0;
+    a->greeted = false;
     a->fd = len ? socket(at.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0) : -1;
     a->end = now + mesh_attempt;
     if (a->fd < 0 || (connect(a->fd, (struct sockaddr *)&at, len) && errno != EINPROGRESS))
         attempt_fail(a, now);
 }
 
-// It can be written to, or has failed.
-static void bootstrap_finish_attempt(struct bootstrap *m, uint32_t rank, uint64_t now)
+// It is connected, or has failed.
+static bool attempt_greet(const struct attempt *a, uint64_t session, uint32_t rank)
 {
-    struct attempt *a = &m->attempt[rank];
-    struct hello hello = {.session = m->session, .rank = m->rank};
+    struct hello hello = {.session = session, .rank = rank};
     int error = 0;
     socklen_t len = sizeof error;
     memcpy(hello.what, hello_what, sizeof hello.what);
     getsockopt(a->fd, SOL_SOCKET, SO_ERROR, &error, &len);
     mesh_no_delay(a->fd);
-    if (error || send(a->fd, &hello, sizeof hello, MSG_NOSIGNAL) != sizeof hello) {
+    return !error && send(a->fd, &hello, sizeof hello, MSG_NOSIGNAL) == sizeof hello;
+}
+
+// It can be written to, or read from once it has greeted.
+static void bootstrap_move_attempt(struct bootstrap *m, uint32_t rank, uint64_t now)
+{
+    struct attempt *a = &m->attempt[rank];
+    char answer = 0;
+    if (!a->greeted && attempt_greet(a, m->session, m->rank)) {
+        a->greeted = true;
+    } else if (a->greeted && recv(a->fd, &answer, 1, MSG_DONTWAIT) == 1 && answer == hello_answer) {
+        m->sockets.to[rank] = a->fd;
+        a->fd = -1;
+    } else {
         attempt_fail(a, now);
-        return;
     }
-    m->sockets.to[rank] = a->fd;
-    a->fd = -1;
 }
 
 // ---- being connected to -------------------------------------------------------------------------------------------
 
+// Where there are too many, the oldest stranger goes.
 static void bootstrap_accept(struct bootstrap *m, int listener, uint64_t now)
 {
     const int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd >= 0)
-        m->stranger[m->strangers++] = (struct stranger){.fd = fd, .end = now + mesh_attempt};
+    if (fd < 0) {
+        m->accepts = now + mesh_again;  // there is no descriptor left, or it is gone
+        return;
+    }
+    if (m->strangers == MESH_STRANGERS) {
+        close(m->stranger[0].fd);
+        memmove(&m->stranger[0], &m->stranger[1], --m->strangers * sizeof m->stranger[0]);
+    }
+    m->stranger[m->strangers++] = (struct stranger){.fd = fd, .end = now + mesh_attempt};
 }
 
-// Has it said that it is a rank of this session, which has not come?
+// Has it said that it is a rank of this session? One that has come before tries again, since it has had no answer.
 static bool bootstrap_knows(const struct bootstrap *m, const struct hello *h)
 {
     return memcmp(h->what, hello_what, sizeof h->what) == 0 && h->session == m->session && h->rank < m->ranks &&
-           m->sockets.from[h->rank] < 0 && wk_ring_sends(h->rank, m->rank, m->ranks);
+           wk_ring_sends(h->rank, m->rank, m->ranks);
+}
+
+static void bootstrap_take(struct bootstrap *m, const struct stranger *s)
+{
+    int *from = &m->sockets.from[s->hello.rank];
+    if (*from >= 0)
+        close(*from);
+    *from = -1;
+    if (send(s->fd, &hello_answer, 1, MSG_NOSIGNAL) == 1)
+        *from = s->fd;
+    else
+        close(s->fd);
 }
 
 // Takes in what it says. False: it is a stranger no longer.
@@ -265,7 +303,7 @@ static bool bootstrap_hear(struct bootstrap *m, struct stranger *s, uint64_t now
     if ((waits || (n > 0 && s->have < sizeof s->hello)) && now < s->end)
         return true;
     if (s->have == sizeof s->hello && bootstrap_knows(m, &s->hello)) {
-        m->sockets.from[s->hello.rank] = s->fd;
+        bootstrap_take(m, s);
     } else {
         close(s->fd);
     }
@@ -307,20 +345,20 @@ static void bootstrap_begin_attempts(struct bootstrap *m, uint64_t now)
 // Waits for something to happen, and sees to it.
 static void bootstrap_poll(struct bootstrap *m, struct pollfd *fds)
 {
-    const size_t listeners = m->strangers < MESH_STRANGERS ? m->mesh->n : 0;
+    const size_t listeners = ps_now() >= m->accepts ? m->mesh->n : 0;
     size_t n = 0;
     for (size_t k = 0; k < listeners; k++)
         fds[n++] = (struct pollfd){.fd = m->mesh->listener[k], .events = POLLIN};
     for (uint32_t k = 0; k < m->ranks; k++)
-        fds[n++] = (struct pollfd){.fd = m->attempt[k].fd, .events = POLLOUT};
+        fds[n++] = (struct pollfd){.fd = m->attempt[k].fd, .events = m->attempt[k].greeted ? POLLIN : POLLOUT};
     for (size_t k = 0; k < m->strangers; k++)
         fds[n++] = (struct pollfd){.fd = m->stranger[k].fd, .events = POLLIN};
     poll(fds, n, MESH_LOOK_MS);
     const uint64_t now = ps_now();
     for (uint32_t k = 0; k < m->ranks; k++)
         if (m->attempt[k].fd >= 0 && fds[listeners + k].revents)
-            bootstrap_finish_attempt(m, k, now);
-    for (size_t k = 0; k < listeners && m->strangers < MESH_STRANGERS; k++)
+            bootstrap_move_attempt(m, k, now);
+    for (size_t k = 0; k < listeners; k++)
         if (fds[k].revents)
             bootstrap_accept(m, m->mesh->listener[k], now);
     bootstrap_hear_strangers(m, now);

@@ -288,7 +288,7 @@ static void peers_take_watch(struct wk_peers *p, struct ps_call *call)
         ps_call_reply(call, e.code, e.text, NULL);
 }
 
-// The member before this one has ended, or is done: nothing more comes from it.
+// The member before this one has ended, or is done.
 static void peers_lose_watcher(struct wk_peers *p, struct ps_call *call)
 {
     char text[REASON_MAX];
@@ -390,9 +390,10 @@ static enum ps_code session_look(void *arg, uint32_t rank, struct ps_error *e)
     return ps_now() < s->connect_until
                ? PS_OK
                : ps_fail(e, PS_DEADLINE_EXCEEDED,
-                         "%s takes the numbers of others at %s, and no connection came about within %" PRIu64
-                         " s: expected a network that lets it through",
-                         s->f.name[rank], v->ring_at[s->f.first[rank]], s->peers->options.timeout / PS_SECOND);
+                         "%s takes the numbers of others at %.80s, this worker at %.80s, and within %" PRIu64
+                         " s they have not connected to each other: expected a network that lets that through",
+                         s->f.name[rank], v->ring_at[s->f.first[rank]], s->peers->options.ring_at,
+                         s->peers->options.timeout / PS_SECOND);
 }
 
 static enum ps_code session_connect(struct session *s, struct ps_error *e)

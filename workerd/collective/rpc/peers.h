@@ -7,8 +7,8 @@
 // ends, within seconds where it falls silent. Who notices tells all others, so that every worker's error names the one
 // that is gone. After a loss those who are left may meet anew.
 //
-// Receives from: collective.c. Hands to: formation.c and ring.c; common/rpc. Threads: those of server and client,
-// besides the caller's.
+// Receives from: collective.c. Hands to: formation.c and ring.c; mesh.h; common/rpc. Threads: those of server and
+// client, besides the caller's.
 #ifndef WK_PEERS_H
 #define WK_PEERS_H
 

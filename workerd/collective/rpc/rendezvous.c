@@ -83,6 +83,10 @@ static enum ps_code rendezvous_check_job(const struct wk_rendezvous *v, const Pa
                        "worker %" PRIu32 " expects %" PRIu32 " workers, worker %" PRIu32 " %" PRIu32
                        ": give all the same cluster and number of devices",
                        r->rank, r->workers, o->rank, o->workers);
+    if (!r->ring_at[0])
+        return ps_fail(e, PS_FAILED_PRECONDITION,
+                       "worker %" PRIu32 " does not say where it takes the numbers of others: it is of another version",
+                       r->rank);
     if (r->rank == o->rank || r->rank >= o->workers)
         return ps_fail(e, PS_INVALID_ARGUMENT, "rank %" PRIu32 " is not one of the others of %" PRIu32 " workers",
                        r->rank, o->workers);
