@@ -449,13 +449,13 @@ static void a_connection_that_ends_is_named(void **ctx)
 // Arrays that are not alike are not added up.
 static void other_arrays_are_refused(void **ctx)
 {
-    static const char wanted[] = "worker 1 adds up array 0, of 5 numbers of type 0: expected 0, of ";
+    static const char wanted[] = "worker 1 adds up array 0, of 1 numbers of type 0: expected 0, of ";
     (void)ctx;
     for (int large = 0; large <= 1; large++) {
         struct test t, other;
         open_idle(&t, 2, large);
         memset(&other, 0, sizeof other);
-        other.n = 5;
+        other.n = 1;
         t.rank[1].t = &other;
         start(&t, 0, 1);
         start(&t, 1, 1);

@@ -305,7 +305,7 @@ static bool bootstrap_hear(struct bootstrap *m, struct stranger *s, uint64_t now
     if (s->have == sizeof s->hello && bootstrap_knows(m, &s->hello)) {
         bootstrap_take(m, s);
     } else {
-        close(s->fd);
+        close(s->fd);  // of another session, or no worker at all
     }
     return false;
 }
@@ -335,7 +335,9 @@ static void bootstrap_begin_attempts(struct bootstrap *m, uint64_t now)
 {
     for (uint32_t k = 0; k < m->ranks; k++) {
         struct attempt *a = &m->attempt[k];
-        if (a->fd >= 0 && now >= a->end)
+        if (a->fd >= 0 && now >= a->end && a->greeted)
+            bootstrap_move_attempt(m, k, now);  // who has stood still may have been answered
+        else if (a->fd >= 0 && now >= a->end)
             attempt_fail(a, now);
         if (a->fd < 0 && m->sockets.to[k] < 0 && now >= a->begins && wk_ring_sends(m->rank, k, m->ranks))
             attempt_begin(a, m->places[k], now);
