@@ -182,3 +182,23 @@ void ps_address_text(const struct sockaddr_storage *at, int port, char text[PS_A
     int own = ps_address_port(at);
     snprintf(text, PS_ADDRESS_TEXT, v6 ? "[%s]:%d" : "%s:%d", host, own ? own : port);
 }
+
+socklen_t ps_address_parse(const char *address, struct sockaddr_storage *at)
+{
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
+    struct sockaddr_un *un = (struct sockaddr_un *)at;
+    struct addrinfo *found;
+    char host[256], port[8];
+    memset(at, 0, sizeof *at);
+    if (strncmp(address, "unix:", 5) == 0 && ps_address_fits(address)) {
+        un->sun_family = AF_UNIX;
+        strcpy(un->sun_path, address + 5);
+        return sizeof *un;
+    }
+    if (!address_split(address, host, sizeof host, port, sizeof port) || getaddrinfo(host, port, &hints, &found))
+        return 0;
+    const socklen_t len = found->ai_addrlen;
+    memcpy(at, found->ai_addr, len);
+    freeaddrinfo(found);
+    return len;
+}

@@ -36,5 +36,7 @@ void ps_address_let_go(int held);
 enum { PS_ADDRESS_TEXT = 80 };
 void ps_address_text(const struct sockaddr_storage *at, int port, char text[PS_ADDRESS_TEXT]);
 int ps_address_port(const struct sockaddr_storage *at);
+// The other way round, for "unix:/path" too: no name is looked up. Its length; 0: the text is no such address.
+socklen_t ps_address_parse(const char *address, struct sockaddr_storage *at);
 
 #endif

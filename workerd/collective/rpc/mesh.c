@@ -2,7 +2,6 @@
 #include "workerd/collective/rpc/mesh.h"
 
 #include <errno.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -10,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "common/base/alloc.h"
@@ -63,9 +61,9 @@ static enum ps_code mesh_listen_at(struct wk_mesh *m, const struct sockaddr *at,
 
 static enum ps_code mesh_listen_unix(struct wk_mesh *m, const char *address, struct ps_error *e)
 {
-    struct sockaddr_un at = {.sun_family = AF_UNIX};
-    memcpy(at.sun_path, address + 5, strlen(address + 5));  // it has been admitted
-    if (mesh_listen_at(m, (struct sockaddr *)&at, sizeof at, address, e))
+    struct sockaddr_storage at;
+    const socklen_t len = ps_address_parse(address, &at);
+    if (mesh_listen_at(m, (struct sockaddr *)&at, len, address, e))
         return e->code;
     snprintf(m->places, sizeof m->places, "%s", address);
     return PS_OK;
@@ -183,34 +181,6 @@ static bool mesh_place(const char *places, size_t k, char place[MESH_PLACE])
     return len > 0 && len < MESH_PLACE;
 }
 
-// The address of "unix:/PATH", "1.2.3.4:5" or "[::1]:5". Its length; 0: it is none.
-static socklen_t mesh_parse(char *place, struct sockaddr_storage *at)
-{
-    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
-    struct addrinfo *found;
-    char *colon = strrchr(place, ':'), *host = place;
-    struct sockaddr_un *un = (struct sockaddr_un *)at;
-    memset(at, 0, sizeof *at);
-    if (!colon || !ps_address_fits(place))
-        return 0;
-    if (strncmp(place, "unix:", 5) == 0) {
-        un->sun_family = AF_UNIX;
-        strcpy(un->sun_path, place + 5);
-        return sizeof *un;
-    }
-    *colon = '\0';
-    if (*host == '[' && colon[-1] == ']') {
-        colon[-1] = '\0';
-        host++;
-    }
-    if (getaddrinfo(host, colon + 1, &hints, &found))
-        return 0;
-    const socklen_t len = found->ai_addrlen;
-    memcpy(at, found->ai_addr, len);
-    freeaddrinfo(found);
-    return len;
-}
-
 static void attempt_fail(struct attempt *a, uint64_t now)
 {
     if (a->fd >= 0)
@@ -223,7 +193,7 @@ static void attempt_begin(struct attempt *a, const char *places, uint64_t now)
 {
     char place[MESH_PLACE];
     struct sockaddr_storage at;
-    const socklen_t len = mesh_place(places, a->tries++, place) ? mesh_parse(place, &at) : 0;
+    const socklen_t len = mesh_place(places, a->tries++, place) ? ps_address_parse(place, &at) : 0;
     a->greeted = false;
     a->fd = len ? socket(at.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0) : -1;
     a->end = now + mesh_attempt;
@@ -335,10 +305,6 @@ static void bootstrap_begin_attempts(struct bootstrap *m, uint64_t now)
 {
     for (uint32_t k = 0; k < m->ranks; k++) {
         struct attempt *a = &m->attempt[k];
-        if (a->fd >= 0 && now >= a->end && a->greeted)
-            bootstrap_move_attempt(m, k, now);  // who has stood still may have been answered
-        else if (a->fd >= 0 && now >= a->end)
-            attempt_fail(a, now);
         if (a->fd < 0 && m->sockets.to[k] < 0 && now >= a->begins && wk_ring_sends(m->rank, k, m->ranks))
             attempt_begin(a, m->places[k], now);
     }
@@ -355,11 +321,14 @@ static void bootstrap_poll(struct bootstrap *m, struct pollfd *fds)
         fds[n++] = (struct pollfd){.fd = m->attempt[k].fd, .events = m->attempt[k].greeted ? POLLIN : POLLOUT};
     for (size_t k = 0; k < m->strangers; k++)
         fds[n++] = (struct pollfd){.fd = m->stranger[k].fd, .events = POLLIN};
-    poll(fds, n, MESH_LOOK_MS);
+    if (poll(fds, n, MESH_LOOK_MS) < 0)
+        return;
     const uint64_t now = ps_now();
     for (uint32_t k = 0; k < m->ranks; k++)
         if (m->attempt[k].fd >= 0 && fds[listeners + k].revents)
             bootstrap_move_attempt(m, k, now);
+        else if (m->attempt[k].fd >= 0 && now >= m->attempt[k].end)
+            attempt_fail(&m->attempt[k], now);
     for (size_t k = 0; k < listeners; k++)
         if (fds[k].revents)
             bootstrap_accept(m, m->mesh->listener[k], now);
