@@ -34,6 +34,8 @@ struct wk_ring {
     uint64_t sequence;    // of the next array
     uint8_t *come, *out;  // [RING_BUFFER] numbers as they travel
     bool spins;           // what it waited for last came soon
+    uint8_t *arrays;      // all ranks' that go directly, one behind the other
+    size_t arrays_size;   // bytes
 
     int wake;  // an eventfd: the ring has failed
     pthread_mutex_t lock;
@@ -78,6 +80,7 @@ void wk_ring_destroy(struct wk_ring *ring)
     free(ring->from);
     free(ring->come);
     free(ring->out);
+    free(ring->arrays);
     free(ring);
 }
 
@@ -427,12 +430,23 @@ static enum ps_code direct_move(struct run *run, struct exchange *x, size_t byte
     return *done ? PS_OK : run_pause(run, has_moved, fds, n, *missing, e);
 }
 
+// Memory for so many bytes, which stays for the next arrays.
+static uint8_t *direct_room(struct wk_ring *ring, size_t bytes)
+{
+    if (bytes > ring->arrays_size) {
+        free(ring->arrays);
+        ring->arrays = ps_alloc(bytes);
+        ring->arrays_size = bytes;
+    }
+    return ring->arrays;
+}
+
 static enum ps_code ring_reduce_directly(struct run *run, struct ps_error *e)
 {
-    const struct wk_ring *ring = run->ring;
+    struct wk_ring *ring = run->ring;
     const size_t bytes = sizeof run->header + run->n * run->wire, room = (bytes + 15) & ~(size_t)15;
-    struct exchange *x = ps_alloc(ring->ranks * sizeof *x);
-    uint8_t *all = ps_alloc(ring->ranks * room), *own = all + ring->rank * room;
+    uint8_t *all = direct_room(ring, ring->ranks * room), *own = all + ring->rank * room;
+    struct exchange x[WK_RING_DIRECT_RANKS + 1];
     uint32_t missing;
     bool done = false;
     memcpy(own, &run->header, sizeof run->header);
@@ -443,8 +457,6 @@ static enum ps_code ring_reduce_directly(struct run *run, struct ps_error *e)
         ;
     for (uint32_t k = 0; k < ring->ranks && e->code == PS_OK; k++)
         (k ? wk_add_come : wk_take_come)(run->type, run->values, x[k].come + sizeof run->header, run->n);
-    free(all);
-    free(x);
     return e->code;
 }
 
