@@ -64,7 +64,9 @@ class Network:
             tc = ["tc", "-n", host, "qdisc"]
             subprocess.run(tc + ["del", "dev", "eth0", "root"], check=False, stderr=subprocess.DEVNULL)
             if rate != "free":
-                subprocess.run(tc + ["add", "dev", "eth0", "root", "tbf", "rate", rate, "burst", "64kb", "latency",
+                # A burst that holds the largest packet: of a smaller one the kernel cuts each into pieces of 1500
+                # bytes, which takes both cores.
+                subprocess.run(tc + ["add", "dev", "eth0", "root", "tbf", "rate", rate, "burst", "80kb", "latency",
                                      "50ms"], check=True)
 
     def sent(self):
