@@ -95,7 +95,9 @@ static void heartbeat_ended(struct psc_client *c, const struct ps_error *e)
     uint64_t silent = psc__now(c) - c->member.heard;
     c->member.unsent |= e->code != PS_OK;
     c->member.unanswered += e->code != PS_OK;
-    if (e->code != PS_OK && heartbeat_is_final(e->code))
+    if (e->code == PS_NOT_FOUND)
+        psc__lost_job(&c->tasks[0], e->text);
+    else if (e->code != PS_OK && heartbeat_is_final(e->code))
         psc__end(c, PS_ABORTED, "the job has ended: %s", e->text);
     c->tasks[0].given_up |= c->member.unanswered >= LEAST_UNANSWERED && silent > 2 * c->member.dead_after_ns;
     if (c->tasks[0].given_up)

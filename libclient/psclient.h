@@ -33,7 +33,7 @@ extern "C" {
 // The codes are gRPC's canonical status codes.
 typedef enum psc_code {
     PSC_OK = 0,
-    PSC_CANCELLED = 1,
+    PSC_CANCELLED = 1,  // the job was stopped or replaced, or the program's own stop asks for the end
     PSC_UNKNOWN = 2,
     PSC_INVALID_ARGUMENT = 3,   // wrong name, shape, dtype, value
     PSC_DEADLINE_EXCEEDED = 4,  // the text says for whom it waited
@@ -42,7 +42,7 @@ typedef enum psc_code {
     PSC_PERMISSION_DENIED = 7,
     PSC_RESOURCE_EXHAUSTED = 8,
     PSC_FAILED_PRECONDITION = 9,  // e.g. push before declare
-    PSC_ABORTED = 10,             // the job has ended, or a ps task lost its state; the text says which and why.
+    PSC_ABORTED = 10,             // the job has ended early, or a ps task lost its state; the text says which and why.
                                   // psc_set_hyper, and what is among workers, have their own reasons
     PSC_OUT_OF_RANGE = 11,
     PSC_UNIMPLEMENTED = 12,

@@ -66,6 +66,7 @@ workerd_job = \
 	workerd/job/profile.c workerd/job/profile.h \
 	workerd/job/step.c workerd/job/step.h \
 	workerd/job/progress.c workerd/job/progress.h \
+	workerd/job/recovery.c workerd/job/recovery.h \
 	workerd/job/resume.c workerd/job/resume.h \
 	workerd/job/summary.c workerd/job/summary.h \
 	workerd/job/supported.c workerd/job/supported.h \

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/base/alloc.h"
@@ -22,6 +23,7 @@
 #include "workerd/job/objectives.h"
 #include "workerd/job/place.h"
 #include "workerd/job/profile.h"
+#include "workerd/job/recovery.h"
 #include "workerd/job/replicas.h"
 #include "workerd/job/resume.h"
 #include "workerd/job/supported.h"
@@ -310,13 +312,15 @@ static enum ps_code workerd_build(struct wk_run *run, struct nn_model **model, s
 }
 
 // Where the training goes on: with --resume the newest checkpoint, without it a backup's.
-static enum ps_code workerd_find_checkpoint(struct wk_run *run, const struct options *o, char **path,
-                                            struct ps_error *e)
+static enum ps_code workerd_find_checkpoint(struct wk_run *run, struct ps_job *job, const struct options *o,
+                                            char **path, bool *writes, struct ps_error *e)
 {
-    bool writes;
-    *path = wk_resume_find(run->env.job, !o->resume, &writes);
+    *path = wk_resume_find(job, !o->resume, writes);
     run->resume = *path;
-    if (o->resume && !writes)
+    // What a run that has failed left on the ps tasks gives way to what the checkpoint has.
+    if (*writes && job->on_existing == PS_REFUSE)
+        job->on_existing = PS_REPLACE;
+    if (o->resume && !*writes)
         return ps_fail(e, PS_FAILED_PRECONDITION,
                        "%s: --resume: the job writes no checkpoints: it has no callback checkpoint or backup", o->job);
     if (*path && !(run->resume_words = wk_resume_describe(*path, e)))
@@ -344,8 +348,9 @@ static enum ps_code workerd_prepare(struct wk_run *run, struct nn_model **model,
 }
 
 struct training {
-    const struct options *o;
+    struct options *o;
     const struct wk_run *run;
+    struct wk_ended *ended;
     bool shown;  // this worker speaks of itself; rank 0 shows its progress
 };
 
@@ -355,7 +360,9 @@ static void training_opened(void *arg)
     if (t->o->ready_fd >= 0) {
         dprintf((int)t->o->ready_fd, "READY\n");
         close((int)t->o->ready_fd);
+        t->o->ready_fd = -1;
     }
+    t->ended->opened = true;
     t->shown = !t->o->quiet && t->run->env.rank != 0;
     if (t->shown)
         ps_info("joined job '%s' as worker %" PRIu32 " of %" PRIu32, t->run->env.job->name, t->run->env.rank,
@@ -406,10 +413,11 @@ static void workerd_keep_nccl_inside(const struct options *o)
         setenv("NCCL_SOCKET_IFNAME", "=lo", 0);
 }
 
-static enum ps_code workerd_train(struct wk_run *run, struct ps_job *job, const struct options *o,
-                                  const struct wk_place *place, struct nn_model **model, struct ps_error *e)
+static enum ps_code workerd_train(struct wk_run *run, struct ps_job *job, struct options *o,
+                                  const struct wk_place *place, struct nn_model **model, struct wk_ended *ended,
+                                  struct ps_error *e)
 {
-    struct training t = {.o = o, .run = run};
+    struct training t = {.o = o, .run = run, .ended = ended};
     const struct wk_replicas_options options = {
         .peers = {.job = job->name,
                   .rank = place->rank,
@@ -445,8 +453,8 @@ static enum ps_code workerd_train(struct wk_run *run, struct ps_job *job, const 
 }
 
 // Finds its place in the cluster, and trains there.
-static enum ps_code workerd_take_part(struct wk_run *run, struct ps_job *job, const struct options *o,
-                                      struct nn_model **model, struct ps_error *e)
+static enum ps_code workerd_take_part(struct wk_run *run, struct ps_job *job, struct options *o,
+                                      struct nn_model **model, struct wk_ended *ended, struct ps_error *e)
 {
     const struct wk_place_options asked = {o->job, o->cluster, o->ps, o->rank, o->workers};
     struct wk_place place;
@@ -468,7 +476,7 @@ static enum ps_code workerd_take_part(struct wk_run *run, struct ps_job *job, co
                        "lost: expected %" PRIu32,
                        run->env.min_workers, run->strategy->name, place.workers);
     else if (code == PS_OK)
-        code = workerd_train(run, job, o, &place, model, e);
+        code = workerd_train(run, job, o, &place, model, ended, e);
     ps_cluster_fini(&place.cluster);
     return code;
 }
@@ -495,7 +503,8 @@ static const struct wk_strategy *const strategy_of[] = {[PS_STRATEGY_ONE_DEVICE]
                                                         [PS_STRATEGY_MULTI_WORKER_MIRRORED] = &wk_multi_worker_mirrored,
                                                         [PS_STRATEGY_HYBRID] = &wk_hybrid};
 
-static enum ps_code workerd_run_job(struct wk_run *run, const struct options *o, struct ps_error *e)
+static enum ps_code workerd_run_job(struct wk_run *run, struct options *o, struct wk_ended *ended,
+                                    struct ps_error *e)
 {
     struct nn_model *model = NULL;
     struct ps_job *job = NULL;
@@ -506,11 +515,15 @@ static enum ps_code workerd_run_job(struct wk_run *run, const struct options *o,
         run->strategy = strategy_of[job->strategy];
     if (code == PS_OK && wk_look_is_wanted(&o->look))
         code = workerd_look(run, &o->look, &model, e);
-    else if (code == PS_OK && workerd_find_checkpoint(run, o, &checkpoint, e) == PS_OK)
-        code = workerd_take_part(run, job, o, &model, e);
+    else if (code == PS_OK && workerd_find_checkpoint(run, job, o, &checkpoint, &ended->recovers, e) == PS_OK)
+        code = workerd_take_part(run, job, o, &model, ended, e);
     else if (code == PS_OK)
         code = e->code;
     code = wk_timeline_close(run, code, e);
+    ended->recovers = ended->recovers && !o->profile && run->strategy->tasks != WK_TASKS_NONE;
+    ended->trained = run->seconds_to_first_step > 0;
+    ended->checkpoint = run->resumed_at;
+    ended->patience = job ? (uint64_t)job->timeout * PS_SECOND : 0;
     wk_run_free(run);
     nn_replica_free(run->env.replica);
     wk_data_free(run->data);
@@ -528,6 +541,32 @@ static uint64_t started_at(void)
     return began && began < now ? began : now;
 }
 
+// Says so, and waits a moment, in which others come to the same end. False: a signal came.
+static bool workerd_begin_anew(const struct ps_error *e)
+{
+    static const struct timespec moment = {.tv_nsec = 250 * 1000000L};
+    ps_warn("%s; begins anew from the newest checkpoint", e->text);
+    if (!stop)
+        nanosleep(&moment, NULL);
+    return !stop;
+}
+
+// The runs of the job that this worker takes part in: one, unless others are lost.
+static enum ps_code workerd_run_jobs(struct options *o, struct ps_error *e)
+{
+    struct wk_recovery recovery = {0};
+    const uint64_t started = started_at();
+    for (;;) {
+        struct wk_run run = {.started = started, .env.stop = &stop};
+        struct wk_ended ended = {0};
+        e->code = workerd_run_job(&run, o, &ended, e);
+        if (stop || !wk_recovery_begins(&recovery, &ended, ps_now(), e))
+            return e->code;
+        if (!workerd_begin_anew(e))
+            return ps_fail(e, PS_CANCELLED, "stopped by signal %d", (int)stop);
+    }
+}
+
 // A failed write to standard output is an error, unless the run has failed already.
 static enum ps_code workerd_end_output(enum ps_code code, struct ps_error *e)
 {
@@ -542,12 +581,11 @@ static enum ps_code workerd_end_output(enum ps_code code, struct ps_error *e)
 int main(int argc, char **argv)
 {
     struct ps_error e = {0};
-    struct wk_run run = {.started = started_at(), .env.stop = &stop};
     ps_alloc_tune();
     struct options o = workerd_parse_options(argc, argv);
     ps_log_init("workerd", PS_LOG_INFO);
     workerd_catch_signals();
-    enum ps_code code = workerd_end_output(workerd_run_job(&run, &o, &e), &e);
+    enum ps_code code = workerd_end_output(workerd_run_jobs(&o, &e), &e);
     if (code != PS_OK)
         ps_error_log("%s", e.text);
     free(o.sets);

@@ -135,6 +135,7 @@ struct psd_job {
 
     pthread_mutex_t ending;         // taken last; guards, beside the changes of run:
     char failure[PSD_FAILURE_MAX];  // why this run has ended; written before failed is set
+    bool stopped;                   // somebody has asked for its end; written before failed is set
     atomic_bool failed;
 
     // At tasks other than the control task: psd/control/watch.c.
@@ -194,6 +195,8 @@ bool psd_job_try_ref(struct psd_job *job);  // of one that is kept. False: no re
 // Ends this run of the job: sets its failure text, unless it has one or goes on as another run (false). What waits in
 // it is collected at the next tick at the latest.
 bool psd_job_fail(struct psd_job *job, uint64_t run, const char *reason);
+// It is taken from the table: who is still in it is told that there is no such job.
+void psd_job_stop(struct psd_job *job);
 // The job goes on as another run. failed: one that has failed stays so for now.
 void psd_job_set_run(struct psd_job *job, uint64_t run, bool failed);
 

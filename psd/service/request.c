@@ -12,6 +12,9 @@
 
 int psd_request_fail_ended(struct psd_request *t)
 {
+    if (t->job->stopped)
+        return ps_fail(&t->error, PS_NOT_FOUND, "ps task %" PRIu32 " has no job '%s'", t->core->config.task,
+                       t->job->name);
     return ps_fail(&t->error, PS_ABORTED, "job '%s' has ended: %s", t->job->name, t->job->failure);
 }
 

@@ -69,7 +69,8 @@ int psd_request_reply(struct psd_request *t, const ProtobufCMessage *reply, stru
 // A call that has waited may have taken effect: where there is no memory to go on with it (code RESOURCE_EXHAUSTED), it
 // is to be sent again (UNAVAILABLE). Returns the code to answer.
 int psd_fail_later(struct psd_request *t, int code);
-int psd_request_fail_ended(struct psd_request *t);  // ABORTED, with the reason for which the job has ended
+// ABORTED, with the reason for which the job has ended; NOT_FOUND where it was stopped.
+int psd_request_fail_ended(struct psd_request *t);
 
 // Lists of parked calls. The lock that guards the list is held.
 // Parks the request's call in a list, which lock guards. The call keeps the decoded request without its payload, the

@@ -28,6 +28,7 @@ struct wk_run {
     bool quiet;           // no progress on stdout
     const char *resume;   // the checkpoint from which it goes on; NULL: none
     char *resume_words;   // that is env.checkpoint
+    uint64_t resumed_at;  // its step; 0: none
     uint64_t started;     // ns, ps_now(): when whoever started this run did
 
     // While it runs.

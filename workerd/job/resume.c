@@ -234,6 +234,7 @@ enum ps_code wk_resume_load(struct wk_run *run, const char *path, struct ps_erro
     if (wk_checkpoint_read(&c, path, e))
         return e->code;
     enum ps_code code = resume_take(run, &c, e);
+    run->resumed_at = run->position.step;
     wk_checkpoint_free(&c);
     return code;
 }

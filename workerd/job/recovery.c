@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "workerd/job/recovery.h"
+
+#include <inttypes.h>
+
+#include "common/base/clock.h"
+
+// Others are lost, or this worker came while the run was at its end. Once the training has stood still, workers may
+// come with different checkpoints, of which the newest has been written a moment ago, or before the run that has ended
+// has been given up.
+static bool recovery_is_of_others(const struct wk_recovery *r, const struct wk_ended *ended, enum ps_code code)
+{
+    if (code == PS_ABORTED)
+        return true;
+    if (code == PS_UNAVAILABLE)
+        return ended->opened;
+    return r->since && !ended->trained && (code == PS_FAILED_PRECONDITION || code == PS_ALREADY_EXISTS);
+}
+
+static bool recovery_gives_up(struct wk_recovery *r, const struct wk_ended *ended, uint64_t now, struct ps_error *e)
+{
+    if (r->ends > WK_RECOVERY_ENDS) {
+        ps_error_prefix(e, "the training has ended early %u times on its way from step %" PRIu64, r->ends,
+                        r->checkpoint);
+        return true;
+    }
+    if (now - r->since > ended->patience) {
+        ps_error_prefix(e, "the training has not gone on for %.0f s", (double)(now - r->since) / (double)PS_SECOND);
+        return true;
+    }
+    return false;
+}
+
+bool wk_recovery_begins(struct wk_recovery *r, const struct wk_ended *ended, uint64_t now, struct ps_error *e)
+{
+    if (!ended->recovers || !recovery_is_of_others(r, ended, e->code))
+        return false;
+    if (!r->since || ended->trained)
+        r->since = now;
+    if (ended->trained) {
+        r->ends = ended->checkpoint == r->checkpoint ? r->ends + 1 : 1;
+        r->checkpoint = ended->checkpoint;
+    }
+    return !recovery_gives_up(r, ended, now, e);
+}
