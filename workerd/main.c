@@ -313,14 +313,15 @@ static enum ps_code workerd_build(struct wk_run *run, struct nn_model **model, s
 
 // Where the training goes on: with --resume the newest checkpoint, without it a backup's.
 static enum ps_code workerd_find_checkpoint(struct wk_run *run, struct ps_job *job, const struct options *o,
-                                            char **path, bool *writes, struct ps_error *e)
+                                            char **path, struct ps_error *e)
 {
-    *path = wk_resume_find(job, !o->resume, writes);
+    const bool goes_on = ps_job_goes_on(job, o->resume);
+    *path = wk_resume_find(job, !o->resume);
     run->resume = *path;
     // What a run that has failed left on the ps tasks gives way to what the checkpoint has.
-    if (*writes && job->on_existing == PS_REFUSE)
+    if (goes_on && job->on_existing == PS_REFUSE)
         job->on_existing = PS_REPLACE;
-    if (o->resume && !*writes)
+    if (o->resume && !goes_on)
         return ps_fail(e, PS_FAILED_PRECONDITION,
                        "%s: --resume: the job writes no checkpoints: it has no callback checkpoint or backup", o->job);
     if (*path && !(run->resume_words = wk_resume_describe(*path, e)))
@@ -503,8 +504,17 @@ static const struct wk_strategy *const strategy_of[] = {[PS_STRATEGY_ONE_DEVICE]
                                                         [PS_STRATEGY_MULTI_WORKER_MIRRORED] = &wk_multi_worker_mirrored,
                                                         [PS_STRATEGY_HYBRID] = &wk_hybrid};
 
-static enum ps_code workerd_run_job(struct wk_run *run, struct options *o, struct wk_ended *ended,
-                                    struct ps_error *e)
+static void workerd_say_how_it_ended(const struct wk_run *run, const struct options *o, struct wk_ended *ended)
+{
+    const struct ps_job *job = run->env.job;
+    ended->recovers = ps_job_goes_on(job, o->resume) && run->strategy->tasks != WK_TASKS_NONE && !o->profile &&
+                      !wk_look_is_wanted(&o->look);
+    ended->trained = run->seconds_to_first_step > 0;
+    ended->checkpoint = run->resumed_at;
+    ended->patience = (uint64_t)job->timeout * PS_SECOND;
+}
+
+static enum ps_code workerd_run_job(struct wk_run *run, struct options *o, struct wk_ended *ended, struct ps_error *e)
 {
     struct nn_model *model = NULL;
     struct ps_job *job = NULL;
@@ -515,15 +525,13 @@ static enum ps_code workerd_run_job(struct wk_run *run, struct options *o, struc
         run->strategy = strategy_of[job->strategy];
     if (code == PS_OK && wk_look_is_wanted(&o->look))
         code = workerd_look(run, &o->look, &model, e);
-    else if (code == PS_OK && workerd_find_checkpoint(run, job, o, &checkpoint, &ended->recovers, e) == PS_OK)
+    else if (code == PS_OK && workerd_find_checkpoint(run, job, o, &checkpoint, e) == PS_OK)
         code = workerd_take_part(run, job, o, &model, ended, e);
     else if (code == PS_OK)
         code = e->code;
     code = wk_timeline_close(run, code, e);
-    ended->recovers = ended->recovers && !o->profile && run->strategy->tasks != WK_TASKS_NONE;
-    ended->trained = run->seconds_to_first_step > 0;
-    ended->checkpoint = run->resumed_at;
-    ended->patience = job ? (uint64_t)job->timeout * PS_SECOND : 0;
+    if (job)
+        workerd_say_how_it_ended(run, o, ended);
     wk_run_free(run);
     nn_replica_free(run->env.replica);
     wk_data_free(run->data);
@@ -545,7 +553,7 @@ static uint64_t started_at(void)
 static bool workerd_begin_anew(const struct ps_error *e)
 {
     static const struct timespec moment = {.tv_nsec = 250 * 1000000L};
-    ps_warn("%s; begins anew from the newest checkpoint", e->text);
+    ps_warn("%s; begins anew from the newest backup", e->text);
     if (!stop)
         nanosleep(&moment, NULL);
     return !stop;

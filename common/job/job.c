@@ -974,6 +974,16 @@ uint32_t ps_job_min_workers(const struct ps_job *job, uint32_t workers)
     return ps_job_needs_all_workers(job) ? workers : (uint32_t)job->min_workers;
 }
 
+bool ps_job_goes_on(const struct ps_job *job, bool resume)
+{
+    for (size_t i = 0; i < job->callbacks.n; i++) {
+        const char *name = ps_callback_name(&job->callbacks.v[i]);
+        if (strcmp(name, "backup") == 0 || (resume && strcmp(name, "checkpoint") == 0))
+            return true;
+    }
+    return false;
+}
+
 void ps_job_free(struct ps_job *job)
 {
     if (!job)

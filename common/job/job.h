@@ -323,6 +323,9 @@ bool ps_job_needs_all_workers(const struct ps_job *job);
 uint32_t ps_job_min_workers(const struct ps_job *job, uint32_t workers);
 void ps_job_free(struct ps_job *job);
 
+// Does it write files from which a training goes on? With --resume all checkpoints are such files, without it backups.
+bool ps_job_goes_on(const struct ps_job *job, bool resume);
+
 // Before a job takes its time: can its weights be read, and its output and the summary (may be NULL) be written, as far
 // as can be seen now? NOT_FOUND, PERMISSION_DENIED of the weights; CANNOT_CREATE.
 enum ps_code ps_job_check_files(const struct ps_job *job, const char *summary, struct ps_error *e);

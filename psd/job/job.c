@@ -91,7 +91,7 @@ bool psd_job_fail(struct psd_job *job, uint64_t run, const char *reason)
 
 void psd_job_stop(struct psd_job *job)
 {
-    job_end(job, atomic_load(&job->run), "it was stopped or replaced", true);
+    job_end(job, atomic_load(&job->run), "it was stopped", true);
 }
 
 void psd_job_set_run(struct psd_job *job, uint64_t run, bool failed)

@@ -195,7 +195,7 @@ bool psd_job_try_ref(struct psd_job *job);  // of one that is kept. False: no re
 // Ends this run of the job: sets its failure text, unless it has one or goes on as another run (false). What waits in
 // it is collected at the next tick at the latest.
 bool psd_job_fail(struct psd_job *job, uint64_t run, const char *reason);
-// It is taken from the table: who is still in it is told that there is no such job.
+// Ends it as somebody has asked for: who is still in it is told that there is no such job.
 void psd_job_stop(struct psd_job *job);
 // The job goes on as another run. failed: one that has failed stays so for now.
 void psd_job_set_run(struct psd_job *job, uint64_t run, bool failed);

@@ -90,7 +90,7 @@ void psd_job_remove(struct psd_table *table, struct psd_job *job, struct psd_cal
     table_vacate(table, job);
     if (atomic_load(&job->declared))
         psd_runs_remember(&table->runs, job->name, atomic_load(&job->run));
-    psd_job_stop(job);
+    psd_job_fail(job, atomic_load(&job->run), "it was replaced");
     psd_job_collect(job, ready);
     job->refs--;
 }

@@ -192,6 +192,7 @@ int psd_stop_job(struct psd_request *t)
     if (job) {
         psd_job_ref(job);
         t->gone = job;
+        psd_job_stop(job);
         psd_job_remove(&t->core->table, job, &t->ready);
     }
     pthread_mutex_unlock(&t->core->table.lock);

@@ -14,3 +14,8 @@ TESTS += tests/unit/test_progress
 tests_unit_test_progress_SOURCES = tests/unit/test_progress.c workerd/job/figures.c workerd/job/figures.h workerd/job/progress.c workerd/job/progress.h
 tests_unit_test_progress_LDADD = libwkdata.la libwkvariables.la libnnreplica.la libjob.la libcommon.la $(JANSSON_LIBS) $(CMOCKA_LIBS) -lm
 tests_unit_test_progress_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=ps_now
+
+check_PROGRAMS += tests/unit/test_recovery
+TESTS += tests/unit/test_recovery
+tests_unit_test_recovery_SOURCES = tests/unit/test_recovery.c workerd/job/recovery.c workerd/job/recovery.h
+tests_unit_test_recovery_LDADD = libcommon.la $(CMOCKA_LIBS)

@@ -125,7 +125,6 @@ static enum ps_code train_here(struct training *t, const char *lines, bool resum
 {
     static const struct ps_loss loss = PS_LOSS(.kind = PS_LOSS_SPARSE_XENT, .from_logits = true);
     struct ps_error e = {.code = PS_OK};
-    bool writes;
     memset(t, 0, sizeof *t);
     open_job(t, lines);
     must(nn_model_parse(model_text, "test", &t->model, &e), &e);
@@ -150,7 +149,7 @@ static enum ps_code train_here(struct training *t, const char *lines, bool resum
     t->run.env.stop = &stop;
     t->run.strategy = &strategy;
     t->run.quiet = true;
-    t->resume = wk_resume_find(t->job, !resumes, &writes);
+    t->resume = wk_resume_find(t->job, !resumes);
     t->run.resume = t->resume;
     must(strategy.open(&t->run.env, &t->run.state, &e), &e);
     return wk_loop(&t->run, &t->error);

@@ -39,6 +39,7 @@ struct child {
     bool running;  // from the start to on_end
     bool ready;
     bool stopped;  // child_end was called: its end is no surprise
+    unsigned starts;
     int64_t exit_code;
     int signal;  // that ended it; 0: none
 
@@ -48,7 +49,7 @@ struct child {
 };
 
 // argv ends with NULL, argv[0] is the program's path. On failure on_end is not called, but the loop has to
-// run once more before the child's memory may go.
+// run once more before the child's memory may go. One that has ended may be started again.
 enum ps_code child_start(struct child *child, uv_loop_t *loop, char **argv, struct ps_error *e);
 
 // Sends SIGTERM or SIGKILL where it is still running.

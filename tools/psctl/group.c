@@ -26,6 +26,7 @@ enum {
     WORKER_END_MS = 20000,
     PS_END_MS = 5000,
     SIGNALS = 3,
+    STARTS = 6,  // of a process that signals end: a defect would end it for ever
 };
 
 enum phase { STARTING, TRAINING, STOPPING, CLOSING };
@@ -136,6 +137,25 @@ static void group_on_signal(uv_signal_t *handle, int signum)
     group_stop(g, 128 + signum);
 }
 
+// ---- once more ----------------------------------------------------------------------------------------------------
+
+// A signal that nobody here sent has ended the child: the training goes on from its backup, once the child is back.
+static bool group_restart(struct group *g, struct child *child, char **argv)
+{
+    struct ps_error e;
+    char text[256];
+    if (!g->spec->goes_on || g->phase != TRAINING || child->stopped || !child->signal || child->starts >= STARTS)
+        return false;
+    child_describe_end(child, text, sizeof text);
+    group_say("%s: starting it again", text);
+    if (child_start(child, &g->loop, argv, &e)) {
+        group_say("%s", e.text);
+        return false;
+    }
+    guard_add(&g->guard, child->pid);
+    return true;
+}
+
 // ---- workers ------------------------------------------------------------------------------------------------------
 
 static int code_of_worker(const struct child *child)
@@ -179,6 +199,8 @@ static void on_worker_end(struct child *child)
 {
     struct group *g = child->arg;
     guard_remove(&g->guard, child->pid);
+    if (group_restart(g, child, g->spec->workers[child - g->workers]))
+        return;
     char text[256];
     bool failed = child->signal || child->exit_code;
     child_describe_end(child, text, sizeof text);
@@ -246,6 +268,8 @@ static void on_ps_end(struct child *child)
 {
     struct group *g = child->arg;
     guard_remove(&g->guard, child->pid);
+    if (group_restart(g, child, g->spec->ps[child - g->ps]))
+        return;
     char text[256];
     child_describe_end(child, text, sizeof text);
     if (!child->stopped) {

@@ -16,6 +16,7 @@ struct group_spec {
     int n_ps, n_workers;
     int min_workers;     // the job goes on while at least so many have not failed,
     bool ends_together;  // and none has ended by itself with an error, of which the others hear
+    bool goes_on;        // from a backup: what a signal ends is started again, so often that it may be an accident
     const char *notice;  // said when the workers start; NULL: nothing
     // Called when all workers have ended by themselves and the ps tasks still serve; NULL: nothing.
     void (*trained)(void *arg);

@@ -28,7 +28,8 @@ struct run {
     struct cli_list sets;
     const char *summary, *timeline;
     bool resume, keep_dir;
-    bool peers;  // the workers reach each other
+    bool peers;    // the workers reach each other
+    bool goes_on;  // the job writes backups
 
     char psd[PATH_MAX], workerd[PATH_MAX];
     struct rundir dir;
@@ -167,6 +168,7 @@ static int run_start(struct run *run)
                                     .n_workers = (int)run->n_workers,
                                     .min_workers = (int)run->min_workers,
                                     .ends_together = run->peers,
+                                    .goes_on = run->goes_on,
                                     .notice = run->n_ps ? notice : NULL,
                                     .trained = run->n_ps ? run_say_traffic : NULL,
                                     .arg = run};
@@ -210,6 +212,7 @@ static void run_take_counts(struct run *run, const struct ps_job *job)
     const char *strategy = ps_job_strategies[job->strategy];
     const bool has_ps = ps_job_needs_ps(job);
     run->peers = ps_job_needs_peers(job);
+    run->goes_on = ps_job_goes_on(job, run->resume);
     if (!has_ps && run->n_ps)
         fprintf(stderr, "psctl: strategy %s has no ps tasks: --ps %ld is not used\n", strategy, run->n_ps);
     if (!has_ps && !run->peers && run->n_workers > 1)

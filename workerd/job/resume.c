@@ -329,18 +329,16 @@ void wk_resume_prune(const char *folder, const char *job, const char *kind, uint
     free(steps);
 }
 
-char *wk_resume_find(const struct ps_job *job, bool backups, bool *writes)
+char *wk_resume_find(const struct ps_job *job, bool backups)
 {
     char *newest = NULL;
     uint64_t newest_step = 0;
-    *writes = false;
     for (size_t i = 0; i < job->callbacks.n; i++) {
         const struct ps_callback *c = &job->callbacks.v[i];
         bool backup = strcmp(ps_callback_name(c), "backup") == 0;
         size_t n;
         if (!backup && (backups || strcmp(ps_callback_name(c), "checkpoint") != 0))
             continue;
-        *writes = true;
         const char *folder = ps_callback_text(c, "path"), *kind = backup ? "-backup" : "";
         uint64_t *steps = resume_list(folder, job->name, kind, &n);
         if (steps && (!newest || steps[0] > newest_step)) {

@@ -14,8 +14,8 @@ enum ps_code wk_resume_save(struct wk_run *run, const char *path, struct ps_erro
 enum ps_code wk_resume_load(struct wk_run *run, const char *path, struct ps_error *e);
 
 // The newest checkpoint that a callback of the job has written, malloc'd; NULL: there is none. backups: those of the
-// callback backup alone. *writes: there is a callback that writes some.
-char *wk_resume_find(const struct ps_job *job, bool backups, bool *writes);
+// callback backup alone.
+char *wk_resume_find(const struct ps_job *job, bool backups);
 
 // A checkpoint in some words, which are of no other one; malloc'd. Errors as wk_checkpoint_read, and then NULL.
 char *wk_resume_describe(const char *path, struct ps_error *e);

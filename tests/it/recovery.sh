@@ -1,0 +1,123 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Daemons are killed at random moments, and started again as a service manager would: the training goes on by itself,
+# from its newest backup, and where its members are fixed ends with the bytes of one that nobody disturbed.
+# RECOVERY_KILLS=100 kills so many in one training of each kind, RECOVERY_SEED draws other moments.
+. "$top_srcdir/tests/it/lib.sh"
+kills=${RECOVERY_KILLS:-8}
+RANDOM=${RECOVERY_SEED:-1}
+cd "$scratch" || exit 1
+echo "ps: [\"unix:$scratch/ps0\", \"unix:$scratch/ps1\"]" >ps.yaml
+echo "worker: [\"unix:$scratch/w0\", \"unix:$scratch/w1\"]" >peers.yaml
+
+# keep NAME COMMAND ...: runs it, and again after a moment where it ends in any other way than well. NAME.pid has its
+# pid, NAME.code how it has ended last.
+keep() {
+    local name=$1
+    shift
+    while [ ! -e over ]; do
+        "$@" >>"$name.log" 2>&1 &
+        echo $! >"$name.pid"
+        wait $!
+        echo $? >"$name.code"
+        [ "$(cat "$name.code")" = 0 ] && break
+        sleep 0.2
+    done
+    rm -f "$name.pid"
+}
+
+# train NAME CLUSTER JOB SET ...: two workers, with a backup every 20 steps, kept in the background.
+train() {
+    local name=$1 cluster=$2 job=$3 rank
+    shift 3
+    training=()
+    for rank in 0 1; do
+        keep "$name-$rank" "$workerd" --job "$examples/softmax/$job" --cluster "$cluster" --rank $rank --workers 2 --quiet \
+            --set name="$name" --set data.train_examples=12800 --set data.test_examples=64 --set epochs=$((10 + 3 * kills)) \
+            --set strategy.min_workers=2 --set "callbacks=[{name: backup, path: $name.backups, every_steps: 20}]" \
+            --set output="$name.safetensors" "$@" &
+        training+=($!)
+    done
+}
+ends() { wait "${training[@]}" && cat "$1"-?.code && [ "$(cat "$1"-?.code | sort -u)" = 0 ]; } # NAME
+
+# The step of the newest backup; 0: there is none.
+newest() { find "$1.backups" -name '*.safetensors' 2>/dev/null | sed -E 's/.*-0*([0-9]+)\.safetensors/\1/' | sort -n | tail -n 1 | grep . || echo 0; }
+has_got_further() { [ ! -e "$1-0.pid" ] && [ ! -e "$1-1.pid" ] || [ "$(newest "$1")" -gt "$2" ]; } # NAME STEP
+
+# strike NAME VICTIM ...: kills them at random moments, each once the training has got further since the last.
+strike() {
+    local name=$1 i step=0 victim pid struck=0
+    shift
+    for ((i = 0; i < kills; i++)); do
+        eventually has_got_further "$name" "$step" || return 1
+        step=$(newest "$name")
+        sleep "0.$((RANDOM % 4))"
+        victim=${*:$((RANDOM % $# + 1)):1}
+        pid=$(cat "$victim.pid" 2>/dev/null) || continue
+        kill -KILL "$pid" && struck=$((struck + 1))
+        echo "step $step: $victim was killed"
+    done
+    [ "$struck" -gt 0 ]
+}
+
+serve() { # the ps tasks, kept
+    for task in 0 1; do keep "ps$task" "$psd" --quiet --cluster ps.yaml --task $task --dead-after-ms 2500 & done
+}
+serve
+
+# ---- rounds of fixed members: the bytes -----------------------------------------------------------------------------
+
+train calm ps.yaml sync.yaml
+ok "nobody disturbs a training in rounds" ends calm
+train sync ps.yaml sync.yaml
+ok "its ps tasks and workers are killed, $kills times" strike sync ps0 ps1 sync-0 sync-1
+ok "it goes on by itself to the end" ends sync
+ok "with the bytes of the other" cmp calm.safetensors sync.safetensors
+ok "and leaves no backup" test "$(newest sync)" = 0
+
+train ring-calm peers.yaml multi_worker_mirrored.yaml
+ok "nobody disturbs workers without ps tasks" ends ring-calm
+train ring peers.yaml multi_worker_mirrored.yaml
+ok "they are killed" strike ring ring-0 ring-1
+ok "they go on to the end" ends ring
+ok "with the bytes of the others" cmp ring-calm.safetensors ring.safetensors
+
+# ---- where no two runs are alike ------------------------------------------------------------------------------------
+
+kills=$((kills / 2))
+for kind in "async.yaml" "local_steps.yaml --set strategy.local_steps=10"; do
+    name=${kind%%.*}
+    # shellcheck disable=SC2086
+    train "$name" ps.yaml $kind
+    ok "$name: daemons are killed" strike "$name" ps0 ps1 "$name-0" "$name-1"
+    ok "$name: the training goes on to the end" ends "$name"
+    ok "$name: it has learned" at_least "$("$workerd" --job "$examples/softmax/one_device.yaml" --set data.train_examples=64 \
+        --set data.test_examples=256 --set weights="$name.safetensors" --evaluate --json | sed -nE 's/.*"(val_|test_)?accuracy": *([0-9.]+).*/\2/p' | head -n 1)" 0.8
+done
+
+# ---- what is not to go on -------------------------------------------------------------------------------------------
+
+train stopped ps.yaml sync.yaml --set delay_ms=20 --set steps=100000 --set epochs=1000
+ok "a training" eventually has_got_further stopped 0
+touch over
+ok "is stopped by psctl stop" "$psctl" --cluster ps.yaml stop stopped
+were_stopped() {
+    wait "${training[@]}"
+    cat stopped-?.log
+    [ "$(cat stopped-?.code | sort -u)" = 75 ] && [ "$(grep -l "it was stopped or replaced" stopped-?.log | wc -l)" = 2 ]
+}
+ok "its workers end, and do not begin anew" were_stopped
+rm over
+
+timeout=(--set timeout=3)
+train lost ps.yaml sync.yaml --set delay_ms=20 --set steps=100000 --set epochs=1000 "${timeout[@]}"
+ok "another training" eventually has_got_further lost 0
+touch over
+ok "loses a ps task that nobody starts again" kill -KILL "$(cat ps1.pid)"
+ends_named() {
+    wait "${training[@]}"
+    cat lost-?.log lost-?.code
+    grep -q "begins anew from the newest backup" lost-0.log && tail -n 1 lost-0.log | grep -q "$scratch/ps1" && [ "$(cat lost-0.code)" = 69 ]
+}
+ok "waits for it as long as its timeout, then ends and names it" ends_named
