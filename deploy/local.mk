@@ -18,3 +18,38 @@ uninstall-local: uninstall-examples
 uninstall-examples:
 	rm -rf "$(DESTDIR)$(examplesdir)"
 .PHONY: install-examples uninstall-examples
+
+# Services: units for systemd, and what they read. A file in the system's folder that somebody has changed stays.
+systemdsystemunitdir = @systemdsystemunitdir@
+sysusersdir = $(prefix)/lib/sysusers.d
+systemd_generated = deploy/systemd/psd@.service deploy/systemd/workerd@.service
+dist_systemdsystemunit_DATA = deploy/systemd/paramserver.target
+nodist_systemdsystemunit_DATA = $(systemd_generated)
+systemd_settings = deploy/systemd/cluster.yaml deploy/systemd/psd.conf deploy/systemd/workerd.conf
+EXTRA_DIST += deploy/systemd/psd@.service.in deploy/systemd/workerd@.service.in \
+	deploy/systemd/paramserver.sysusers $(systemd_settings)
+CLEANFILES += $(systemd_generated)
+
+$(systemd_generated): Makefile
+	$(AM_V_GEN)$(MKDIR_P) deploy/systemd && $(SED) -e 's,[@]sbindir[@],$(sbindir),g' -e 's,[@]sysconfdir[@],$(sysconfdir),g' \
+	    $(srcdir)/$@.in >$@
+deploy/systemd/psd@.service: deploy/systemd/psd@.service.in
+deploy/systemd/workerd@.service: deploy/systemd/workerd@.service.in
+
+install-data-local: install-settings
+install-settings:
+	@$(MKDIR_P) "$(DESTDIR)$(sysconfdir)/paramserver" "$(DESTDIR)$(sysusersdir)"
+	@$(INSTALL_DATA) $(srcdir)/deploy/systemd/paramserver.sysusers "$(DESTDIR)$(sysusersdir)/paramserver.conf"
+	@for file in $(systemd_settings); do \
+	    to="$(DESTDIR)$(sysconfdir)/paramserver/$${file##*/}"; \
+	    [ -e "$$to" ] || $(INSTALL_DATA) "$(srcdir)/$$file" "$$to" || exit 1; \
+	done
+uninstall-local: uninstall-settings
+uninstall-settings:
+	rm -f "$(DESTDIR)$(sysusersdir)/paramserver.conf"
+	@for file in $(systemd_settings); do \
+	    to="$(DESTDIR)$(sysconfdir)/paramserver/$${file##*/}"; \
+	    ! cmp -s "$(srcdir)/$$file" "$$to" || rm -f "$$to"; \
+	done
+	-@rmdir "$(DESTDIR)$(sysconfdir)/paramserver" 2>/dev/null
+.PHONY: install-settings uninstall-settings

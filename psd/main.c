@@ -34,9 +34,11 @@ static void on_signal(uv_signal_t *handle, int number)
     uv_stop(handle->loop);
 }
 
+// The service manager's watchdog sees that ticks go on: who cannot tick, serves nobody.
 static void on_tick(uv_timer_t *handle)
 {
     psd_core_tick(handle->data);
+    ps_notify_alive();
 }
 
 static void close_handle(uv_handle_t *handle, void *arg)
