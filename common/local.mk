@@ -24,6 +24,7 @@ libcommon_la_SOURCES = \
 	common/file/safetensors.c common/file/safetensors.h \
 	common/file/timeline.c common/file/timeline.h \
 	common/wire/slice.c common/wire/slice.h \
+	common/base/crc32c.c common/base/crc32c.h \
 	common/file/tfrecord.c common/file/tfrecord.h \
 	common/base/utf8.c common/base/utf8.h \
 	common/base/workers.c common/base/workers.h \

@@ -41,6 +41,7 @@ tools_psctl_psctl_SOURCES = \
 	tools/psctl/top.c \
 	tools/psctl/value.c tools/psctl/value.h \
 	tools/psctl/vars.c \
+	tools/psctl/verify.c \
 	tools/psctl/waits.c \
 	tools/psctl/workers.c tools/psctl/workers.h
 tools_psctl_psctl_LDADD = libpsctl.la libpscrpc.la libwkvariables.la libjob.la libcommon.la libproto.la $(JANSSON_LIBS) $(UV_LIBS) -lm

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Top to bottom: reading (the file, the header, the tensors, how they cover the data), finding, writing.
+// Top to bottom: checksums, reading (the file, the header, the tensors, how they cover the data), finding, writing.
 #include "common/file/safetensors.h"
 
 #include <endian.h>
@@ -17,11 +17,34 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/crc32c.h"
 #include "common/file/output.h"
 
 _Static_assert(__BYTE_ORDER == __LITTLE_ENDIAN, "float32 data is little-endian in the file and used where it lies");
 
 enum { MAX_HEADER = 100000000, PREFIX = 8 };  // bytes; the limit is the format's own
+enum { CHECKSUMMED = 1 << 20 };               // bytes of data that have one checksum
+
+// ---- checksums ----------------------------------------------------------------------------------------------------
+
+// Of the header, and of so many bytes of data.
+static size_t checksums_of(uint64_t data_size)
+{
+    return 1 + (size_t)((data_size + CHECKSUMMED - 1) / CHECKSUMMED);
+}
+
+// Adds what stands at this place in the data to the sums of its parts.
+static void checksums_add(uint32_t *sums, uint64_t at, const char *data, uint64_t size)
+{
+    while (size) {
+        const uint64_t room = CHECKSUMMED - at % CHECKSUMMED, n = size < room ? size : room;
+        uint32_t *sum = &sums[1 + at / CHECKSUMMED];
+        *sum = ps_crc32c(*sum, data, n);
+        at += n;
+        data += n;
+        size -= n;
+    }
+}
 
 // ---- reading ------------------------------------------------------------------------------------------------------
 
@@ -73,15 +96,18 @@ static enum ps_code read_header(int fd, const char *path, uint64_t file_size, ch
     return PS_OK;
 }
 
+// crc: of the header with its length.
 static enum ps_code safetensors_parse_header(int fd, const char *path, uint64_t file_size, json_t **header,
-                                             uint64_t *length, struct ps_error *e)
+                                             uint64_t *length, uint32_t *crc, struct ps_error *e)
 {
     char *text = NULL;
     json_error_t error;
     enum ps_code code = read_header(fd, path, file_size, &text, length, e);
     if (code != PS_OK)
         return code;
+    const uint64_t word = htole64(*length);
     json_t *root = json_loadb(text, *length, JSON_REJECT_DUPLICATES, &error);
+    *crc = ps_crc32c(ps_crc32c(0, &word, sizeof word), text, *length);
     free(text);
     if (!root)
         return ps_fail(e, PS_INVALID_ARGUMENT, "%s: the header is not JSON: %s (byte %d)", path, error.text,
@@ -296,6 +322,36 @@ static enum ps_code read_data(int fd, const char *path, uint64_t size, float **d
     return code;
 }
 
+static bool safetensors_is_seal(const struct entry *entry)
+{
+    return strcmp(entry->tensor.name, PS_SAFETENSORS_CHECKSUMS) == 0 && strcmp(entry->dtype->name, "U32") == 0;
+}
+
+// The last tensor has what the others are compared with, where the file is sealed; header: how long it is, with its
+// length.
+static enum ps_code safetensors_check_seal(const char *path, const struct entry *seal, const float *data,
+                                           uint64_t header, uint32_t header_crc, struct ps_error *e)
+{
+    const size_t n = checksums_of(seal->begin);
+    const char *const bytes = (const char *)data, *const written = bytes + seal->begin;
+    if (seal->tensor.count != n)
+        return ps_fail(e, PS_DATA_LOSS, "%s: is damaged: it has %" PRIu64 " checksums, expected %zu", path,
+                       seal->tensor.count, n);
+    uint32_t *sums = ps_alloc(n * sizeof *sums);
+    sums[0] = header_crc;
+    checksums_add(sums, 0, bytes, seal->begin);
+    size_t bad = 0;
+    while (bad < n && memcmp(&sums[bad], written + bad * sizeof *sums, sizeof *sums) == 0)
+        bad++;
+    free(sums);
+    if (bad == n)
+        return PS_OK;
+    const uint64_t first = bad ? header + (bad - 1) * CHECKSUMMED : 0;
+    const uint64_t last = bad == 0 ? header : bad + 1 < n ? first + CHECKSUMMED : header + seal->begin;
+    return ps_fail(e, PS_DATA_LOSS, "%s: is damaged: bytes %" PRIu64 " to %" PRIu64 " are not what their checksum says",
+                   path, first, last - 1);
+}
+
 // Gives the tensors their data. Where all are float32 it stays where it was read; else it is converted into a block of
 // its own, which takes its place: other widths need not leave a float where one may lie.
 static enum ps_code safetensors_set_data(const char *path, const struct entry *entries, struct ps_safetensors *s,
@@ -328,15 +384,19 @@ static enum ps_code safetensors_set_data(const char *path, const struct entry *e
 }
 
 // header lives on in s for the names.
-static enum ps_code read_tensors(int fd, const char *path, uint64_t data_size, struct ps_safetensors *s,
-                                 struct ps_error *e)
+static enum ps_code read_tensors(int fd, const char *path, uint64_t file_size, uint64_t header, uint32_t header_crc,
+                                 struct ps_safetensors *s, struct ps_error *e)
 {
+    const uint64_t data_size = file_size - header;
     struct entry *entries = calloc(json_object_size(s->header) + 1, sizeof *entries);
     if (!entries)
         return ps_fail(e, PS_RESOURCE_EXHAUSTED, "%s: no memory for the names of its tensors", path);
     enum ps_code code = read_entries(path, s->header, data_size, entries, &s->n, e);
     if (code == PS_OK)
         code = read_data(fd, path, data_size, &s->data, e);
+    s->sealed = code == PS_OK && s->n && safetensors_is_seal(&entries[s->n - 1]);
+    if (s->sealed)
+        code = safetensors_check_seal(path, &entries[--s->n], s->data, header, header_crc, e);
     if (code == PS_OK) {
         s->tensor = ps_alloc(s->n * sizeof *s->tensor);
         for (size_t i = 0; i < s->n; i++) {
@@ -356,9 +416,10 @@ static enum ps_code read_file(int fd, const char *path, struct ps_safetensors *s
         return ps_fail(e, PS_INVALID_ARGUMENT, "%s: expected a regular file", path);
     uint64_t size = (uint64_t)st.st_size, length = 0;
     json_t *header = NULL;
-    enum ps_code code = safetensors_parse_header(fd, path, size, &header, &length, e);
+    uint32_t crc = 0;
+    enum ps_code code = safetensors_parse_header(fd, path, size, &header, &length, &crc, e);
     s->header = header;
-    return code == PS_OK ? read_tensors(fd, path, size - PREFIX - length, s, e) : code;
+    return code == PS_OK ? read_tensors(fd, path, size, PREFIX + length, crc, s, e) : code;
 }
 
 enum ps_code ps_safetensors_read(const char *path, struct ps_safetensors **out, struct ps_error *e)
@@ -416,7 +477,8 @@ static enum ps_code sort_tensors(const char *path, const struct ps_safetensor *t
         t[i] = tensors[i];
     qsort(t, n, sizeof *t, by_name);
     for (size_t i = 0; code == PS_OK && i < n; i++) {
-        if (strcmp(t[i].name, "__metadata__") == 0 || (i > 0 && strcmp(t[i].name, t[i - 1].name) == 0))
+        if (strcmp(t[i].name, "__metadata__") == 0 || strcmp(t[i].name, PS_SAFETENSORS_CHECKSUMS) == 0 ||
+            (i > 0 && strcmp(t[i].name, t[i - 1].name) == 0))
             code = ps_fail(e, PS_INVALID_ARGUMENT, "%s: tensor \"%.100s\": expected a name that is not taken", path,
                            t[i].name);
         else if (ps_shape_count(t[i].shape, t[i].rank, PS_FLOAT32, &t[i].count, e) != PS_OK)
@@ -429,19 +491,20 @@ static enum ps_code sort_tensors(const char *path, const struct ps_safetensor *t
     return code;
 }
 
-// {"dtype": "F32", "shape": [...], "data_offsets": [offset, offset + bytes]}
-static json_t *entry_json(const struct ps_safetensor *t, uint64_t offset)
+// {"dtype": "F32", "shape": [...], "data_offsets": [offset, offset + bytes]}, of numbers of four bytes
+static json_t *entry_json(const struct ps_safetensor *t, const char *dtype, uint64_t offset)
 {
     json_t *shape = json_array();
     for (size_t i = 0; i < t->rank; i++)
         json_array_append_new(shape, json_integer((json_int_t)t->shape[i]));
-    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", "F32", "shape", shape, "data_offsets", (json_int_t)offset,
+    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", dtype, "shape", shape, "data_offsets", (json_int_t)offset,
                      (json_int_t)(offset + t->count * sizeof(float)));
 }
 
-// The header with its length before it, padded with spaces to a multiple of 8; freed by the caller.
-static enum ps_code make_header(const char *path, const struct ps_safetensor *t, size_t n, json_t *metadata, char **out,
-                                size_t *size, struct ps_error *e)
+// The header with its length before it, padded with spaces to a multiple of 8; freed by the caller. seals: it names
+// checksums.
+static enum ps_code make_header(const char *path, const struct ps_safetensor *t, size_t n, json_t *metadata, bool seals,
+                                char **out, size_t *size, struct ps_error *e)
 {
     json_t *root = json_object();
     uint64_t offset = 0;
@@ -449,10 +512,13 @@ static enum ps_code make_header(const char *path, const struct ps_safetensor *t,
         json_object_set(root, "__metadata__", metadata);
     enum ps_code code = PS_OK;
     for (size_t i = 0; code == PS_OK && i < n; i++) {
-        if (json_object_set_new(root, t[i].name, entry_json(&t[i], offset)) != 0)
+        if (json_object_set_new(root, t[i].name, entry_json(&t[i], "F32", offset)) != 0)
             code = ps_fail(e, PS_INVALID_ARGUMENT, "%s: tensor %zu: expected a name in UTF-8", path, i);
         offset += t[i].count * sizeof(float);
     }
+    const struct ps_safetensor sums = {.rank = 1, .shape = {checksums_of(offset)}, .count = checksums_of(offset)};
+    if (seals)
+        json_object_set_new(root, PS_SAFETENSORS_CHECKSUMS, entry_json(&sums, "U32", offset));
     char *text = code == PS_OK ? json_dumps(root, JSON_COMPACT) : NULL;
     json_decref(root);
     if (code != PS_OK)
@@ -469,42 +535,71 @@ static enum ps_code make_header(const char *path, const struct ps_safetensor *t,
     return PS_OK;
 }
 
+static uint64_t safetensors_size(const struct ps_safetensor *t, size_t n)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < n; i++)
+        bytes += t[i].count * sizeof(float);
+    return bytes;
+}
+
+// Behind the data. Errors are kept in the file.
+static void write_seal(FILE *file, const struct ps_safetensor *t, size_t n, const char *header, size_t size)
+{
+    const size_t n_sums = checksums_of(safetensors_size(t, n));
+    uint32_t *sums = ps_alloc(n_sums * sizeof *sums);
+    uint64_t at = 0;
+    sums[0] = ps_crc32c(0, header, size);
+    for (size_t i = 0; i < n; at += t[i].count * sizeof(float), i++)
+        checksums_add(sums, at, (const char *)t[i].data, t[i].count * sizeof(float));
+    fwrite(sums, sizeof *sums, n_sums, file);
+    free(sums);
+}
+
 static enum ps_code write_sorted(const char *path, const struct ps_safetensor *t, size_t n, json_t *metadata,
-                                 struct ps_error *e)
+                                 bool seals, struct ps_error *e)
 {
     struct ps_output o;
     char *header = NULL;
     size_t size = 0;
-    enum ps_code code = make_header(path, t, n, metadata, &header, &size, e);
+    enum ps_code code = make_header(path, t, n, metadata, seals, &header, &size, e);
     if (code == PS_OK)
         code = ps_output_open(&o, path, e);
     if (code == PS_OK) {
         fwrite(header, 1, size, o.file);
         for (size_t i = 0; i < n && !ferror(o.file); i++)
             fwrite(t[i].data, sizeof(float), t[i].count, o.file);
+        if (seals)
+            write_seal(o.file, t, n, header, size);
         code = ps_output_commit(&o, e);
     }
     free(header);
     return code;
 }
 
-enum ps_code ps_safetensors_write_with(const char *path, const struct ps_safetensor *tensors, size_t n, const char *key,
-                                       const char *text, struct ps_error *e)
+static enum ps_code safetensors_write(const char *path, const struct ps_safetensor *tensors, size_t n, json_t *metadata,
+                                      bool seals, struct ps_error *e)
 {
     struct ps_safetensor *sorted = NULL;
-    json_t *metadata = key ? json_pack("{s:s}", key, text) : NULL;
-    enum ps_code code = PS_OK;
-    if (key && !metadata)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: expected metadata in UTF-8", path);
-    code = sort_tensors(path, tensors, n, &sorted, e);
+    enum ps_code code = sort_tensors(path, tensors, n, &sorted, e);
     if (code == PS_OK)
-        code = write_sorted(path, sorted, n, metadata, e);
-    json_decref(metadata);
+        code = write_sorted(path, sorted, n, metadata, seals, e);
     free(sorted);
+    return code;
+}
+
+enum ps_code ps_safetensors_write_sealed(const char *path, const struct ps_safetensor *tensors, size_t n,
+                                         const char *key, const char *text, struct ps_error *e)
+{
+    json_t *metadata = json_pack("{s:s}", key, text);
+    if (!metadata)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: expected metadata in UTF-8", path);
+    enum ps_code code = safetensors_write(path, tensors, n, metadata, true, e);
+    json_decref(metadata);
     return code;
 }
 
 enum ps_code ps_safetensors_write(const char *path, const struct ps_safetensor *tensors, size_t n, struct ps_error *e)
 {
-    return ps_safetensors_write_with(path, tensors, n, NULL, NULL, e);
+    return safetensors_write(path, tensors, n, NULL, false, e);
 }

@@ -1,24 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/file/tfrecord.h"
 
-// The polynomial 0x1EDC6F41 with its bits reversed, as the bytes' are.
-#define CRC32C_POLYNOMIAL UINT32_C(0x82F63B78)
-
-uint32_t ps_crc32c(const void *data, size_t size)
-{
-    const uint8_t *p = data;
-    uint32_t crc = UINT32_MAX;
-    for (size_t i = 0; i < size; i++) {
-        crc ^= p[i];
-        for (int bit = 0; bit < 8; bit++)
-            crc = crc >> 1 ^ (crc & 1 ? CRC32C_POLYNOMIAL : 0);
-    }
-    return ~crc;
-}
+#include "common/base/crc32c.h"
 
 uint32_t ps_masked_crc32c(const void *data, size_t size)
 {
-    uint32_t crc = ps_crc32c(data, size);
+    uint32_t crc = ps_crc32c(0, data, size);
     return (crc >> 15 | crc << 17) + UINT32_C(0xA282EAD8);
 }
 

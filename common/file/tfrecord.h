@@ -11,9 +11,7 @@
 
 enum { PS_TFRECORD_HEAD = 12, PS_TFRECORD_TAIL = 4 };
 
-// CRC-32C (Castagnoli; RFC 3720, appendix B.4).
-uint32_t ps_crc32c(const void *data, size_t size);
-// As TFRecord has it: CRC(data containing CRCs) would be of little use otherwise.
+// CRC-32C (common/base/crc32c.h) as TFRecord has it: CRC(data containing CRCs) would be of little use otherwise.
 uint32_t ps_masked_crc32c(const void *data, size_t size);
 // What stands before and after a record of these bytes.
 void ps_tfrecord_frame(const void *data, size_t size, uint8_t head[PS_TFRECORD_HEAD], uint8_t tail[PS_TFRECORD_TAIL]);

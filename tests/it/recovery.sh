@@ -4,7 +4,7 @@
 # from its newest backup, and where its members are fixed ends with the bytes of one that nobody disturbed.
 # RECOVERY_KILLS=100 kills so many in one training of each kind, RECOVERY_SEED draws other moments.
 . "$top_srcdir/tests/it/lib.sh"
-kills=${RECOVERY_KILLS:-8}
+kills=${RECOVERY_KILLS:-6}
 RANDOM=${RECOVERY_SEED:-1}
 cd "$scratch" || exit 1
 echo "ps: [\"unix:$scratch/ps0\", \"unix:$scratch/ps1\"]" >ps.yaml
@@ -83,6 +83,24 @@ train ring peers.yaml multi_worker_mirrored.yaml
 ok "they are killed" strike ring ring-0 ring-1
 ok "they go on to the end" ends ring
 ok "with the bytes of the others" cmp ring-calm.safetensors ring.safetensors
+
+# ---- what a disk does ------------------------------------------------------------------------------------------------
+
+alone() { # OPTION ...
+    "$workerd" --job "$examples/softmax/one_device.yaml" --quiet --set name=alone --set data.train_examples=1280 --set data.test_examples=64 \
+        --set epochs=1 --set "callbacks=[{name: checkpoint, path: kept, every_steps: 10, keep: 0}]" --set output=alone.safetensors "$@"
+}
+ok "a training keeps checkpoints" alone
+ok "which are as they were written" "$psctl" verify kept
+verified() { "$psctl" verify kept --json | "$PYTHON3" -c 'import json, sys; sys.exit([f["step"] for f in json.load(sys.stdin)] != [10, 20])'; }
+ok "for programs, too" verified
+newest_kept=kept/alone-0000000020.safetensors
+printf '\125' | dd of=$newest_kept bs=1 seek=20000 conv=notrunc status=none
+ok "one byte that has changed is found" fails_with 65 "is damaged: bytes" "$psctl" verify $newest_kept
+ok "among the others" fails_with 65 "is damaged: bytes" "$psctl" verify kept
+ok "no training goes on from it" fails_with 65 "$newest_kept: is damaged: bytes" alone --resume
+ok "weights alone are no checkpoint" fails_with 65 "has no checksums: expected a checkpoint" "$psctl" verify alone.safetensors
+ok "where there is none" fails_with 66 "has no checkpoints" "$psctl" verify "$examples"
 
 # ---- where no two runs are alike ------------------------------------------------------------------------------------
 

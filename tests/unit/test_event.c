@@ -14,6 +14,7 @@
 #include <cmocka.h>
 #include <zlib.h>
 
+#include "common/base/crc32c.h"
 #include "common/file/tfrecord.h"
 #include "workerd/job/callbacks/event.h"
 #include "workerd/job/callbacks/picture.h"
@@ -24,13 +25,14 @@ static void crcs(void **state)
     uint8_t bytes[32];
     (void)state;
     memset(bytes, 0, sizeof bytes);
-    assert_int_equal(ps_crc32c(bytes, sizeof bytes), 0x8A9136AA);
+    assert_int_equal(ps_crc32c(0, bytes, sizeof bytes), 0x8A9136AA);
     memset(bytes, 0xFF, sizeof bytes);
-    assert_int_equal(ps_crc32c(bytes, sizeof bytes), 0x62A8AB43);
+    assert_int_equal(ps_crc32c(0, bytes, sizeof bytes), 0x62A8AB43);
     for (int i = 0; i < 32; i++)
         bytes[i] = (uint8_t)i;
-    assert_int_equal(ps_crc32c(bytes, sizeof bytes), 0x46DD794E);
-    assert_int_equal(ps_crc32c("123456789", 9), 0xE3069283);
+    assert_int_equal(ps_crc32c(0, bytes, sizeof bytes), 0x46DD794E);
+    assert_int_equal(ps_crc32c(0, "123456789", 9), 0xE3069283);
+    assert_int_equal(ps_crc32c(ps_crc32c(0, "1", 1), "23456789", 8), 0xE3069283);
     assert_int_equal(ps_masked_crc32c("123456789", 9), (0xE3069283u >> 15 | 0xE3069283u << 17) + 0xA282EAD8u);
 }
 

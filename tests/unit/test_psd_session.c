@@ -223,6 +223,20 @@ static struct answer push_short(struct psd_core *core, uint64_t sequence, float 
     return send_update(core, &u, M(PUSH), 1, value, NULL);
 }
 
+// A read of element 0 of "a" that does so, too.
+static struct answer get_short(struct psd_core *core)
+{
+    Paramserver__V1__ReadRequest r = PARAMSERVER__V1__READ_REQUEST__INIT;
+    Paramserver__V1__Caller caller = PARAMSERVER__V1__CALLER__INIT;
+    Paramserver__V1__Tensor t = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&t};
+    r.caller = &caller;
+    r.tensors = tensors;
+    r.n_tensors = 1;
+    t.variable = (char *)"a";
+    t.count = 1;
+    return ask(core, M(GET), &r.base, NULL, NULL, NULL, NULL);
+}
+
 static void expect_answer(struct answer a, enum ps_code code, const char *text)
 {
     assert_string_equal(a.text, text);
@@ -331,6 +345,7 @@ static void test_session_of_an_older_run(void **state)
     stop.job = (char *)"job";
     assert_int_equal(ask(j.core, M(STOP_JOB), &stop.base, NULL, NULL, NULL, NULL).code, PS_OK);
     expect_answer(push_short(j.core, 2, 1), PS_NOT_FOUND, "ps task 0 has no job 'job'");
+    expect_answer(get_short(j.core), PS_NOT_FOUND, "ps task 0 has no job 'job'");
     psd_job_unref(used);
     assert_int_equal(psd_pool_used(&j.core->pool), 0);
     expect_answer(push_short(j.core, 2, 1), PS_NOT_FOUND, "ps task 0 has no job 'job'");

@@ -337,6 +337,108 @@ static void every_dtype(void **state)
     ps_safetensors_free(s);
 }
 
+// ---- sealed files -------------------------------------------------------------------------------------------------
+
+static void write_bytes(const char *path, const char *from, size_t size)
+{
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    assert_int_equal(fwrite(from, 1, size, f), size);
+    fclose(f);
+}
+
+// What reading says of a file with these bytes; a file that reads well has to be sealed no more to count as damaged.
+static bool is_found_damaged(const char *bytes, size_t size)
+{
+    struct ps_safetensors *s = NULL;
+    struct ps_error e;
+    write_bytes(in_folder("b"), bytes, size);
+    const enum ps_code code = ps_safetensors_read(in_folder("b"), &s, &e);
+    const bool damaged = code != PS_OK || !s->sealed;
+    assert_true(code == PS_OK || strstr(e.text, in_folder("b")));
+    if (code == PS_OK)
+        ps_safetensors_free(s);
+    return damaged;
+}
+
+static size_t write_three_sealed(char *bytes, size_t room)
+{
+    struct ps_error e;
+    assert_int_equal(ps_safetensors_write_sealed(in_folder("a"), three, 3, "key", "text", &e), PS_OK);
+    return read_bytes(in_folder("a"), bytes, room);
+}
+
+static void a_sealed_file_reads_as_any_other(void **state)
+{
+    struct ps_safetensors *s;
+    struct ps_error e;
+    char bytes[2048];
+    (void)state;
+    write_three_sealed(bytes, sizeof bytes);
+    assert_int_equal(ps_safetensors_read(in_folder("a"), &s, &e), PS_OK);
+    assert_true(s->sealed);
+    assert_int_equal(s->n, 3);
+    assert_memory_equal(ps_safetensors_find(s, "net/dense/kernel")->data, kernel, sizeof kernel);
+    assert_null(ps_safetensors_find(s, PS_SAFETENSORS_CHECKSUMS));
+    assert_string_equal(ps_safetensors_metadata(s, "key"), "text");
+    ps_safetensors_free(s);
+    assert_int_equal(ps_safetensors_write(in_folder("a"), three, 3, &e), PS_OK);
+    assert_int_equal(ps_safetensors_read(in_folder("a"), &s, &e), PS_OK);
+    assert_false(s->sealed);
+    ps_safetensors_free(s);
+}
+
+static void every_flipped_bit_is_found(void **state)
+{
+    char bytes[2048];
+    const size_t size = write_three_sealed(bytes, sizeof bytes);
+    (void)state;
+    assert_true(size > 300 && size < sizeof bytes);
+    assert_false(is_found_damaged(bytes, size));
+    for (size_t bit = 0; bit < 8 * size; bit++) {
+        bytes[bit / 8] ^= (char)(1 << bit % 8);
+        if (!is_found_damaged(bytes, size))
+            fail_msg("bit %zu of byte %zu of %zu", bit % 8, bit / 8, size);
+        bytes[bit / 8] ^= (char)(1 << bit % 8);
+    }
+    for (size_t cut = 0; cut < size; cut++)
+        assert_true(is_found_damaged(bytes, cut));
+}
+
+// Two MiB and a half of data: a flip is found in its MiB, and the message has the place in the file.
+static void damage_is_placed(void **state)
+{
+    enum { N = 5 << 17, MIB = 1 << 20 };
+    float *data = ps_alloc(N * sizeof *data);
+    char *bytes = ps_alloc(N * sizeof *data + 4096), says[64];
+    const struct ps_safetensor one = {.name = "w", .shape = {N}, .rank = 1, .data = data};
+    struct ps_safetensors *s;
+    struct ps_error e;
+    uint64_t header;
+    (void)state;
+    for (size_t i = 0; i < N; i++)
+        data[i] = (float)i;
+    assert_int_equal(ps_safetensors_write_sealed(in_folder("a"), &one, 1, "key", "text", &e), PS_OK);
+    const size_t size = read_bytes(in_folder("a"), bytes, N * sizeof *data + 4096);
+    memcpy(&header, bytes, sizeof header);
+    header += sizeof header;
+    assert_int_equal(size, header + N * sizeof *data + 4 * sizeof(uint32_t));
+    for (size_t mib = 0; mib < 3; mib++) {
+        const size_t first = header + mib * MIB, last = mib < 2 ? first + MIB : size - 4 * sizeof(uint32_t);
+        const size_t at[] = {first, last - 1, first + 4711};
+        snprintf(says, sizeof says, "is damaged: bytes %zu to %zu are not", first, last - 1);
+        for (size_t k = 0; k < 3; k++) {
+            bytes[at[k]] ^= 16;
+            write_bytes(in_folder("b"), bytes, size);
+            bytes[at[k]] ^= 16;
+            assert_int_equal(ps_safetensors_read(in_folder("b"), &s, &e), PS_DATA_LOSS);
+            assert_non_null(strstr(e.text, says));
+        }
+    }
+    free(bytes);
+    free(data);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -350,6 +452,9 @@ int main(void)
         cmocka_unit_test(cuts_and_flips),
         cmocka_unit_test(foreign_file),
         cmocka_unit_test(every_dtype),
+        cmocka_unit_test(a_sealed_file_reads_as_any_other),
+        cmocka_unit_test(every_flipped_bit_is_found),
+        cmocka_unit_test(damage_is_placed),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -89,6 +89,12 @@ static const struct command commands[] = {
      "Running jobs go on. A worker leaves after its step.\n",
      command_drain, TAKES_CLUSTER},
     {"stop", "JOB", 1, 1, "end a job and forget its variables", NULL, command_stop, TAKES_CLUSTER},
+    {"verify", "FILE | FOLDER", 1, 1, "are checkpoints what was written?",
+     "  --json           for programs\n"
+     "Reads each checkpoint whole and compares it with its checksums. Exit code 0:\n"
+     "all are as they were written; 65: one is damaged, and where, or is no\n"
+     "checkpoint; 66: there is none.\n",
+     command_verify, TAKES_JSON},
     {"check-build", "", 0, 0, "what this build and machine have; what is missing",
      "  --json           for programs\n"
      "[x]: it is there; [ ]: it is not, and what to install or configure. Of the\n"
@@ -112,8 +118,7 @@ static void psctl_help(FILE *to)
         fprintf(to, "%*s%s\n", 30 - n, "", commands[i].summary);
     }
     fprintf(to, "\n"
-                "  --cluster FILE, --ps A,B,C  the cluster: YAML, or the ps tasks' addresses;\n"
-                "      default: $PSCTL_CLUSTER, $TF_CONFIG, 127.0.0.1:7070\n"
+                "  --cluster FILE, --ps A,B,C  ($PSCTL_CLUSTER, $TF_CONFIG, 127.0.0.1:7070)\n"
                 "  --timeout S  for each answer (5)   --json  for programs   --help   --version\n");
 }
 

@@ -69,6 +69,7 @@ int command_drain(struct call *call);
 int command_doctor(struct call *call);
 int command_check_build(struct call *call);
 int command_top(struct call *call);
+int command_verify(struct call *call);
 int command_help(struct call *call);
 
 // Parses a command's options and checks the number of its operands, which become call->argv[0 .. argc - 1].

@@ -73,7 +73,7 @@ enum ps_code wk_checkpoint_write(const struct wk_checkpoint *c, const char *path
     char *text = json_dumps(c->json, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
     if (!text)
         return ps_fail(e, PS_INTERNAL, "%s: the state is no JSON", path);
-    enum ps_code code = ps_safetensors_write_with(path, c->array, c->n, checkpoint_key, text, e);
+    enum ps_code code = ps_safetensors_write_sealed(path, c->array, c->n, checkpoint_key, text, e);
     free(text);
     return code;
 }
@@ -86,9 +86,12 @@ enum ps_code wk_checkpoint_read(struct wk_checkpoint *c, const char *path, struc
         return e->code;
     const char *text = ps_safetensors_metadata(c->file, checkpoint_key);
     c->json = text ? json_loads(text, JSON_REJECT_DUPLICATES, &why) : NULL;
-    if (json_is_object(c->json))
+    const bool sealed = c->file->sealed;
+    if (json_is_object(c->json) && sealed)
         return PS_OK;
     wk_checkpoint_free(c);
     *c = (struct wk_checkpoint){.path = path};
+    if (text)
+        return ps_fail(e, PS_DATA_LOSS, "%s: is damaged: it has no checksums", path);
     return ps_fail(e, PS_INVALID_ARGUMENT, "%s: is no checkpoint: it says nothing of where a training was", path);
 }

@@ -4,7 +4,7 @@
 // "paramserver"). The model's variables have their own names, what an optimizer keeps of them "SLOT/VARIABLE", what a
 // callback keeps "callbacks/CALLBACK/NAME".
 //
-// A file appears whole and on disk, or not at all.
+// A file appears whole and on disk, or not at all; it is sealed: DATA_LOSS where a bit of it has changed.
 #ifndef WK_CHECKPOINT_H
 #define WK_CHECKPOINT_H
 
