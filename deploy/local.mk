@@ -23,7 +23,7 @@ uninstall-examples:
 systemdsystemunitdir = @systemdsystemunitdir@
 sysusersdir = $(prefix)/lib/sysusers.d
 systemd_generated = deploy/systemd/psd@.service deploy/systemd/workerd@.service
-dist_systemdsystemunit_DATA = deploy/systemd/paramserver.target
+dist_systemdsystemunit_DATA = deploy/systemd/paramserver.target deploy/systemd/paramserver-ps.target
 nodist_systemdsystemunit_DATA = $(systemd_generated)
 systemd_settings = deploy/systemd/cluster.yaml deploy/systemd/psd.conf deploy/systemd/workerd.conf
 EXTRA_DIST += deploy/systemd/psd@.service.in deploy/systemd/workerd@.service.in \

@@ -172,7 +172,7 @@ const char *psc__method_name(int method)
 
 void psc__lost_job(struct psc__task *t, const char *text)
 {
-    psc__end(t->client, PS_CANCELLED, PSC__TASK ": %s: it was stopped or replaced", PSC__TASK_ARGS(t), text);
+    psc__end(t->client, PS_CANCELLED, PSC__TASK ": %s: it was stopped", PSC__TASK_ARGS(t), text);
 }
 
 void psc__end(struct psc_client *c, enum ps_code code, const char *format, ...)

@@ -33,7 +33,7 @@ extern "C" {
 // The codes are gRPC's canonical status codes.
 typedef enum psc_code {
     PSC_OK = 0,
-    PSC_CANCELLED = 1,  // the job was stopped or replaced, or the program's own stop asks for the end
+    PSC_CANCELLED = 1,  // the job was stopped (psctl stop), or the program's own stop asks for the end
     PSC_UNKNOWN = 2,
     PSC_INVALID_ARGUMENT = 3,   // wrong name, shape, dtype, value
     PSC_DEADLINE_EXCEEDED = 4,  // the text says for whom it waited

@@ -34,11 +34,17 @@ static void on_signal(uv_signal_t *handle, int number)
     uv_stop(handle->loop);
 }
 
-// The service manager's watchdog sees that ticks go on: who cannot tick, serves nobody.
+// A tick takes the core's locks: where they are held for ever, the service manager's watchdog sees it.
+struct ticking {
+    struct psd_core *core;
+    struct ps_watchdog watchdog;
+};
+
 static void on_tick(uv_timer_t *handle)
 {
-    psd_core_tick(handle->data);
-    ps_notify_alive();
+    struct ticking *t = handle->data;
+    psd_core_tick(t->core);
+    ps_watchdog_feed(&t->watchdog);
 }
 
 static void close_handle(uv_handle_t *handle, void *arg)
@@ -57,7 +63,9 @@ static void run_loop(struct psd_core *core)
     uv_signal_init(&loop, &term);
     uv_signal_init(&loop, &interrupt);
     uv_timer_init(&loop, &tick);
-    tick.data = core;
+    struct ticking ticking = {.core = core};
+    ps_watchdog_init(&ticking.watchdog);
+    tick.data = &ticking;
     uv_signal_start(&term, on_signal, SIGTERM);
     uv_signal_start(&interrupt, on_signal, SIGINT);
     uv_timer_start(&tick, on_tick, TICK_MS, TICK_MS);

@@ -52,9 +52,9 @@ static const char help[] = "Usage: workerd --job FILE [OPTION...]: trains a work
                            "      --layers, --list-devices, --check-build  what there is: losses, devices\n"
                            "  -h, --help; -V, --version\n"
                            "\n"
-                           "Exit: 0 done; 64 usage; 65 bad input; 66 no such file; 69 a ps task cannot be\n"
-                           "reached; 73 job or rank taken, or a file cannot be created; 74 a file cannot be\n"
-                           "written; 75 the job has ended early; 78 configuration; 128 + N signal N.\n";
+                           "Exit: 0 done; 64 usage; 65 bad input; 66 no such file; 69 no ps task; 70 defect;\n"
+                           "73 job or rank taken, file not created; 74 file not written; 75 job ended early;\n"
+                           "78 configuration; 79 stopped by psctl; 128 + N signal N.\n";
 
 enum {
     READY_FD = 256,
@@ -312,16 +312,13 @@ static enum ps_code workerd_build(struct wk_run *run, struct nn_model **model, s
 }
 
 // Where the training goes on: with --resume the newest checkpoint, without it a backup's.
-static enum ps_code workerd_find_checkpoint(struct wk_run *run, struct ps_job *job, const struct options *o,
+static enum ps_code workerd_find_checkpoint(struct wk_run *run, const struct ps_job *job, const struct options *o,
                                             char **path, struct ps_error *e)
 {
-    const bool goes_on = ps_job_goes_on(job, o->resume);
-    *path = wk_resume_find(job, !o->resume);
+    if (wk_resume_find(job, !o->resume, path, e))
+        return e->code;
     run->resume = *path;
-    // What a run that has failed left on the ps tasks gives way to what the checkpoint has.
-    if (goes_on && job->on_existing == PS_REFUSE)
-        job->on_existing = PS_REPLACE;
-    if (o->resume && !goes_on)
+    if (o->resume && !ps_job_goes_on(job, true))
         return ps_fail(e, PS_FAILED_PRECONDITION,
                        "%s: --resume: the job writes no checkpoints: it has no callback checkpoint or backup", o->job);
     if (*path && !(run->resume_words = wk_resume_describe(*path, e)))
@@ -504,12 +501,29 @@ static const struct wk_strategy *const strategy_of[] = {[PS_STRATEGY_ONE_DEVICE]
                                                         [PS_STRATEGY_MULTI_WORKER_MIRRORED] = &wk_multi_worker_mirrored,
                                                         [PS_STRATEGY_HYBRID] = &wk_hybrid};
 
+// What a run that has failed left on the ps tasks gives way to what the checkpoint has.
+static void workerd_let_replace(struct ps_job *job, const struct options *o)
+{
+    if (ps_job_goes_on(job, o->resume) && job->on_existing == PS_REFUSE)
+        job->on_existing = PS_REPLACE;
+}
+
+static bool workerd_is_outdated(const struct wk_run *run, const struct options *o)
+{
+    char *newest;
+    const bool found = wk_resume_find(run->env.job, !o->resume, &newest, NULL) == PS_OK;
+    const bool same = newest && run->resume ? strcmp(newest, run->resume) == 0 : newest == run->resume;
+    free(newest);
+    return found && !same;
+}
+
 static void workerd_say_how_it_ended(const struct wk_run *run, const struct options *o, struct wk_ended *ended)
 {
     const struct ps_job *job = run->env.job;
     ended->recovers = ps_job_goes_on(job, o->resume) && run->strategy->tasks != WK_TASKS_NONE && !o->profile &&
                       !wk_look_is_wanted(&o->look);
     ended->trained = run->seconds_to_first_step > 0;
+    ended->outdated = ended->recovers && !ended->trained && workerd_is_outdated(run, o);
     ended->checkpoint = run->resumed_at;
     ended->patience = (uint64_t)job->timeout * PS_SECOND;
 }
@@ -521,8 +535,10 @@ static enum ps_code workerd_run_job(struct wk_run *run, struct options *o, struc
     char *checkpoint = NULL;
     enum ps_code code = ps_job_load(o->job, o->sets, (size_t)o->n_sets, &job, e);
     run->env.job = job;
-    if (code == PS_OK)
+    if (code == PS_OK) {
         run->strategy = strategy_of[job->strategy];
+        workerd_let_replace(job, o);
+    }
     if (code == PS_OK && wk_look_is_wanted(&o->look))
         code = workerd_look(run, &o->look, &model, e);
     else if (code == PS_OK && workerd_find_checkpoint(run, job, o, &checkpoint, e) == PS_OK)

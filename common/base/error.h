@@ -12,7 +12,7 @@
 //    name                 value  exit code (sysexits.h)
 #define PS_CODE_MAP(X)            \
     X(OK, 0, 0)                   \
-    X(CANCELLED, 1, 75)           \
+    X(CANCELLED, 1, 79)           \
     X(UNKNOWN, 2, 70)             \
     X(INVALID_ARGUMENT, 3, 65)    \
     X(DEADLINE_EXCEEDED, 4, 75)   \

@@ -3,7 +3,6 @@
 
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -30,20 +29,19 @@ void ps_notify(const char *state)
         close(fd);
 }
 
-// Half of what systemd waits (sd_watchdog_enabled(3)); 0: it does not.
-static uint64_t notify_interval(void)
+// Half of what systemd waits (sd_watchdog_enabled(3)).
+void ps_watchdog_init(struct ps_watchdog *w)
 {
     const char *us = getenv("WATCHDOG_USEC"), *pid = getenv("WATCHDOG_PID");
     const bool own = !pid || strtol(pid, NULL, 10) == getpid();
-    return us && own ? strtoull(us, NULL, 10) * 1000 / 2 : 0;
+    *w = (struct ps_watchdog){.interval = us && own ? strtoull(us, NULL, 10) * 1000 / 2 : 0};
 }
 
-void ps_notify_alive(void)
+void ps_watchdog_feed(struct ps_watchdog *w)
 {
-    static uint64_t next;
-    const uint64_t now = ps_now(), interval = notify_interval();
-    if (!interval || now < next)
+    const uint64_t now = ps_now();
+    if (!w->interval || now < w->next)
         return;
-    next = now + interval;
+    w->next = now + w->interval;
     ps_notify("WATCHDOG=1");
 }

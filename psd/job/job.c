@@ -70,13 +70,12 @@ bool psd_job_try_ref(struct psd_job *job)
     return refs != 0;
 }
 
-static bool job_end(struct psd_job *job, uint64_t run, const char *reason, bool stopped)
+bool psd_job_fail(struct psd_job *job, uint64_t run, const char *reason)
 {
     pthread_mutex_lock(&job->ending);
     bool fails = !psd_job_has_failed(job) && atomic_load(&job->run) == run;
     if (fails) {
         ps_utf8_cut(reason, job->failure, sizeof job->failure);
-        job->stopped = stopped;
         atomic_store(&job->failed, true);
         ps_warn("job '%s' has ended: %s", job->name, job->failure);
     }
@@ -84,14 +83,10 @@ static bool job_end(struct psd_job *job, uint64_t run, const char *reason, bool 
     return fails;
 }
 
-bool psd_job_fail(struct psd_job *job, uint64_t run, const char *reason)
-{
-    return job_end(job, run, reason, false);
-}
-
 void psd_job_stop(struct psd_job *job)
 {
-    job_end(job, atomic_load(&job->run), "it was stopped", true);
+    atomic_store(&job->stopped, true);
+    psd_job_fail(job, atomic_load(&job->run), "it was stopped");
 }
 
 void psd_job_set_run(struct psd_job *job, uint64_t run, bool failed)

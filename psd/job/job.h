@@ -135,7 +135,7 @@ struct psd_job {
 
     pthread_mutex_t ending;         // taken last; guards, beside the changes of run:
     char failure[PSD_FAILURE_MAX];  // why this run has ended; written before failed is set
-    bool stopped;                   // somebody has asked for its end; written before failed is set
+    atomic_bool stopped;            // somebody has asked for its end
     atomic_bool failed;
 
     // At tasks other than the control task: psd/control/watch.c.

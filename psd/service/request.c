@@ -10,11 +10,16 @@
 
 // ---- the end of a request -----------------------------------------------------------------------------------------
 
+enum ps_code psd_request_fail_no_job(struct psd_request *t)
+{
+    return ps_fail(&t->error, PS_NOT_FOUND, "ps task %" PRIu32 " has no job '%s'", t->core->config.task,
+                   t->caller->job);
+}
+
 int psd_request_fail_ended(struct psd_request *t)
 {
-    if (t->job->stopped)
-        return ps_fail(&t->error, PS_NOT_FOUND, "ps task %" PRIu32 " has no job '%s'", t->core->config.task,
-                       t->job->name);
+    if (atomic_load(&t->job->stopped) && t->caller)
+        return (int)psd_request_fail_no_job(t);
     return ps_fail(&t->error, PS_ABORTED, "job '%s' has ended: %s", t->job->name, t->job->failure);
 }
 

@@ -69,6 +69,7 @@ int psd_request_reply(struct psd_request *t, const ProtobufCMessage *reply, stru
 // A call that has waited may have taken effect: where there is no memory to go on with it (code RESOURCE_EXHAUSTED), it
 // is to be sent again (UNAVAILABLE). Returns the code to answer.
 int psd_fail_later(struct psd_request *t, int code);
+enum ps_code psd_request_fail_no_job(struct psd_request *t);  // NOT_FOUND, of a request that has a caller
 // ABORTED, with the reason for which the job has ended; NOT_FOUND where it was stopped.
 int psd_request_fail_ended(struct psd_request *t);
 

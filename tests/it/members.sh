@@ -95,7 +95,7 @@ they_are() {
     local code=0
     wait "$worker_pid" || code=$?
     cat gone.0.log
-    [ "$code" = 75 ] && grep -q "it was stopped or replaced" gone.0.log
+    [ "$code" = 79 ] && grep -q "it was stopped" gone.0.log
 }
 ok "which are told so" they_are
 

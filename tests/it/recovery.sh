@@ -124,7 +124,7 @@ ok "is stopped by psctl stop" "$psctl" --cluster ps.yaml stop stopped
 were_stopped() {
     wait "${training[@]}"
     cat stopped-?.log
-    [ "$(cat stopped-?.code | sort -u)" = 75 ] && [ "$(grep -l "it was stopped or replaced" stopped-?.log | wc -l)" = 2 ]
+    [ "$(cat stopped-?.code | sort -u)" = 79 ] && [ "$(grep -l "it was stopped" stopped-?.log | wc -l)" = 2 ]
 }
 ok "its workers end, and do not begin anew" were_stopped
 rm over

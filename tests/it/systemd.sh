@@ -8,7 +8,7 @@ root=$scratch/root
 install_into() { env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL make -C "$top_builddir" install DESTDIR="$1"; }
 ok "make install" install_into "$root"
 units=$(dirname "$(find "$root" -name 'psd@.service' | head -n 1)")
-for unit in psd@.service workerd@.service paramserver.target; do ok "$unit is installed" test -s "$units/$unit"; done
+for unit in psd@.service workerd@.service paramserver.target paramserver-ps.target; do ok "$unit is installed" test -s "$units/$unit"; done
 ok "the group and user are described" test -n "$(find "$root" -path '*/sysusers.d/paramserver.conf')"
 settings=$(dirname "$(find "$root" -path '*/paramserver/cluster.yaml' | grep etc)")
 
@@ -16,7 +16,7 @@ settings=$(dirname "$(find "$root" -path '*/paramserver/cluster.yaml' | grep etc
 staged() { sed -E "s,^ExecStart=,ExecStart=$root," "$units/$1" >"$scratch/$1"; }
 verifies() { systemd-analyze --man=no --recursive-errors=no verify "$@" 2>&1 | grep -v "^$" | tee "$scratch/verified"; [ ! -s "$scratch/verified" ]; }
 staged psd@.service && staged workerd@.service
-ok "systemd finds nothing wrong with the units" verifies "$scratch/psd@.service" "$scratch/workerd@.service" "$units/paramserver.target"
+ok "systemd finds nothing wrong with the units" verifies "$scratch/psd@.service" "$scratch/workerd@.service" "$units/paramserver.target" "$units/paramserver-ps.target"
 exposure() { systemd-analyze --no-pager security --offline=true --threshold="$1" "$units/$2"; } # TENTHS UNIT
 ok "psd is exposed below 2.0" exposure 20 psd@.service
 ok "workerd below 4.0" exposure 40 workerd@.service
@@ -92,10 +92,25 @@ ok "the journal tells who began anew" says workerd@0 "begins anew from the newes
 ok "and who came back" says psd@0 "worker 1 joined"
 ok "psd is watched" test "$(inside systemctl show -P WatchdogUSec psd@0)" = 30s
 hung=$(inside systemctl show -P MainPID psd@1)
-inside systemctl set-property --runtime psd@1 CPUWeight=100 2>/dev/null
 ok "a psd that stands still" inside kill -STOP "$hung"
 restarted() { [ "$(inside systemctl show -P NRestarts psd@1)" -ge 2 ]; }
 ok "is started again" eventually restarted
+
+# ---- ends that somebody asks for --------------------------------------------------------------------------------------
+
+sed -i 's/epochs=100/epochs=10000/' "$host$at/workerd.conf"
+ok "the next training" inside systemctl start workerd@0 workerd@1
+ok "makes backups" eventually backups
 ok "all of it is stopped" inside systemctl stop paramserver.target
-psd_down() { [ "$(inside systemctl show -P ActiveState psd@0)" = inactive ]; }
-ok "in order" eventually psd_down
+down() { [ "$(inside systemctl show -P ActiveState "$1")" = inactive ]; }
+for unit in workerd@0 workerd@1 psd@0 psd@1; do ok "$unit is down" eventually down "$unit"; done
+ok "the workers before what they need: the weights are kept" says workerd@0 "the weights are in"
+ok "and there is a backup" backups
+ok "all of it is started" inside systemctl start paramserver.target
+ok "it goes on from there" eventually says workerd@0 "goes on from backups/"
+joined() { inside "$(chroot "$host" sh -c 'command -v psctl || echo /usr/local/bin/psctl')" --cluster "$at/cluster.yaml" workers softmax 2>/dev/null | grep -c " live " | grep -qx 2; }
+ok "with both workers" eventually joined
+ok "psctl stop ends the job" inside /usr/local/bin/psctl --cluster "$at/cluster.yaml" stop softmax
+failed() { [ "$(inside systemctl show -P ActiveState "$1")" = failed ] && [ "$(inside systemctl show -P ExecMainStatus "$1")" = 79 ]; }
+ok "and nobody begins it anew" eventually failed workerd@0
+ok "on any host" eventually failed workerd@1

@@ -107,6 +107,8 @@ static void follow_cue(const struct cue *cue, pid_t pid)
         close(open(in_dir("cue"), O_WRONLY | O_CREAT, 0600));
 }
 
+static bool goes_on;  // the groups that are run
+
 // Runs a group in a process of its own, so that its output can be read; cue may be NULL.
 static struct outcome run(char *const ps[], int n_ps, char *const workers[], int n_workers, int min_workers,
                           const struct cue *cue)
@@ -114,7 +116,12 @@ static struct outcome run(char *const ps[], int n_ps, char *const workers[], int
     char *ps_argv[MOST][4], *worker_argv[MOST][4], **ps_list[MOST], **worker_list[MOST];
     make(ps_argv, ps_list, ps, n_ps);
     make(worker_argv, worker_list, workers, n_workers);
-    const struct group_spec spec = {ps_list, worker_list, n_ps, n_workers, min_workers, NULL};
+    const struct group_spec spec = {.ps = ps_list,
+                                    .workers = worker_list,
+                                    .n_ps = n_ps,
+                                    .n_workers = n_workers,
+                                    .min_workers = min_workers,
+                                    .goes_on = goes_on};
     struct outcome o = {0};
     int out[2], status;
     double start = now();
@@ -256,6 +263,78 @@ static void the_others_do_not_wait_for_a_chief_that_opened_nothing(void **state)
     expect_says(&o, GOES_ON);
 }
 
+// ---- of a job that goes on from a backup ----------------------------------------------------------------------------
+
+static int make_dir_of_job_that_goes_on(void **state)
+{
+    goes_on = true;
+    return make_dir(state);
+}
+
+static int remove_dir_of_job_that_goes_on(void **state)
+{
+    goes_on = false;
+    unlink(in_dir("came"));
+    unlink(in_dir("cue"));
+    return remove_dir(state);
+}
+
+// Dies once, and is well when it is there again.
+#define DIES_ONCE "test -e \"$TMPDIR/came\" || { touch \"$TMPDIR/came\"; kill -KILL $$; }; "
+
+static void a_worker_that_is_killed_is_started_again(void **state)
+{
+    char *ps[] = {GOOD_PS}, *workers[] = {DIES_ONCE "exit 0", "exit 0"};
+    (void)state;
+    struct outcome o = run(ps, 1, workers, 1, 1, NULL);
+    assert_int_equal(o.code, 0);
+    expect_says(&o, "was killed by signal 9 (Killed): it was started again\n");
+}
+
+static void a_ps_task_that_is_killed_is_started_again(void **state)
+{
+    // The worker ends once psctl has said so.
+    const struct cue cue = {"it was started again\n", 0};
+    char *ps[] = {"test -e \"$TMPDIR/came\" || { touch \"$TMPDIR/came\"; echo READY 0 >&3; sleep 0.3; kill -KILL $$; "
+                  "}; " GOOD_PS};
+    char *workers[] = {LAST_WORKER};
+    (void)state;
+    struct outcome o = run(ps, 1, workers, 1, 1, &cue);
+    assert_int_equal(o.code, 0);
+}
+
+static void what_dies_for_ever_ends_the_job(void **state)
+{
+    char *ps[] = {GOOD_PS}, *workers[] = {"kill -KILL $$"};
+    (void)state;
+    struct outcome o = run(ps, 1, workers, 1, 1, NULL);
+    assert_int_equal(o.code, 75);
+    int times = 0;
+    for (const char *at = o.output; (at = strstr(at, "it was started again\n")); at++)
+        times++;
+    assert_int_equal(times, 5);
+}
+
+static void an_error_is_no_accident(void **state)
+{
+    char *ps[] = {GOOD_PS}, *workers[] = {"exit 65"};
+    (void)state;
+    struct outcome o = run(ps, 1, workers, 1, 1, NULL);
+    assert_int_equal(o.code, 65);
+    assert_null(strstr(o.output, "started again"));
+}
+
+// Worker 0 has ended well: the job is done.
+static void nobody_begins_what_is_done(void **state)
+{
+    char *ps[] = {GOOD_PS}, *workers[] = {"exit 0", "sleep 1; kill -KILL $$"};
+    (void)state;
+    struct outcome o = run(ps, 1, workers, 2, 1, NULL);
+    assert_null(strstr(o.output, "started again"));
+    expect_says(&o, "worker 1 (pid ");
+    assert_int_equal(o.code, 0);
+}
+
 static void a_signal_ends_workers_then_ps_tasks(void **state)
 {
     static const int signals[] = {SIGTERM, SIGINT};
@@ -307,6 +386,8 @@ static void who_is_killed_leaves_nobody_behind(void **state)
     unlink(in_dir("fifo"));
 }
 
+#define OF_JOB_THAT_GOES_ON(test) \
+    cmocka_unit_test_setup_teardown(test, make_dir_of_job_that_goes_on, remove_dir_of_job_that_goes_on)
 #define WITH_DIR(test) cmocka_unit_test_setup_teardown(test, make_dir, remove_dir)
 
 int main(void)
@@ -322,6 +403,11 @@ int main(void)
         cmocka_unit_test(what_a_worker_leaves_behind_ends_too),
         cmocka_unit_test(too_few_workers_end_it),
         WITH_DIR(the_others_do_not_wait_for_a_chief_that_opened_nothing),
+        OF_JOB_THAT_GOES_ON(a_worker_that_is_killed_is_started_again),
+        OF_JOB_THAT_GOES_ON(a_ps_task_that_is_killed_is_started_again),
+        OF_JOB_THAT_GOES_ON(what_dies_for_ever_ends_the_job),
+        OF_JOB_THAT_GOES_ON(an_error_is_no_accident),
+        OF_JOB_THAT_GOES_ON(nobody_begins_what_is_done),
         cmocka_unit_test(a_signal_ends_workers_then_ps_tasks),
         cmocka_unit_test(a_ps_task_that_ends_badly_is_named),
         cmocka_unit_test(long_lines_are_cut_and_the_last_one_needs_no_newline),

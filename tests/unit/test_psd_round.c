@@ -1315,7 +1315,7 @@ static void test_end_of_wait(void **state)
         else
             assert_int_equal(ask(c.task[0].core, M(STOP_JOB), &stop.base, NULL, NULL, NULL, NULL).code, PS_OK);
         assert_true(a.answered);
-        assert_int_equal(a.code, k ? PS_UNAVAILABLE : PS_NOT_FOUND);
+        assert_int_equal(a.code, k ? PS_UNAVAILABLE : PS_ABORTED);
         cluster_close(&c);
     }
 }

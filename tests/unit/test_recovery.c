@@ -62,6 +62,30 @@ static void a_cluster_that_was_never_there_is_final(void **state)
 }
 
 // Others may have found another checkpoint, or the run that has ended may still have this rank.
+// One that is lost while the others begin anew.
+static void a_second_loss_is_no_end(void **state)
+{
+    struct wk_recovery r = {0};
+    struct wk_ended ended = trained;
+    (void)state;
+    assert_true(begins(&r, ended, PS_ABORTED, 100));
+    ended.opened = ended.trained = false;
+    assert_true(begins(&r, ended, PS_UNAVAILABLE, 110));
+}
+
+// A worker that was just started, too.
+static void a_file_that_is_outdated_is_looked_for_anew(void **state)
+{
+    static const enum ps_code codes[] = {PS_FAILED_PRECONDITION, PS_NOT_FOUND};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct wk_recovery r = {0};
+        struct wk_ended ended = {.recovers = true, .outdated = true, .patience = 60 * PS_SECOND};
+        assert_true(begins(&r, ended, codes[i], 100));
+        assert_false(begins(&r, ended, codes[i], 161));
+    }
+}
+
 static void after_a_loss_others_may_be_elsewhere(void **state)
 {
     struct wk_recovery r = {0};
@@ -114,7 +138,7 @@ static void the_same_way_to_the_same_end_is_no_accident(void **state)
     for (int i = 0; i < WK_RECOVERY_ENDS; i++)
         assert_true(begins(&r, ended, PS_ABORTED, 100));
     assert_false(wk_recovery_begins(&r, &ended, 100 * PS_SECOND, &e));
-    assert_int_equal(e.code, PS_UNAVAILABLE);
+    assert_int_equal(e.code, PS_INTERNAL);
     assert_string_equal(e.text, "the training has ended early 6 times on its way from step 60: ps task 1 is lost");
 }
 
@@ -125,6 +149,8 @@ int main(void)
         cmocka_unit_test(own_errors_are_final),
         cmocka_unit_test(a_job_without_backups_does_not_begin_anew),
         cmocka_unit_test(a_cluster_that_was_never_there_is_final),
+        cmocka_unit_test(a_second_loss_is_no_end),
+        cmocka_unit_test(a_file_that_is_outdated_is_looked_for_anew),
         cmocka_unit_test(after_a_loss_others_may_be_elsewhere),
         cmocka_unit_test(waits_as_long_as_the_timeout),
         cmocka_unit_test(a_step_begins_the_wait_anew),

@@ -149,7 +149,7 @@ static enum ps_code train_here(struct training *t, const char *lines, bool resum
     t->run.env.stop = &stop;
     t->run.strategy = &strategy;
     t->run.quiet = true;
-    t->resume = wk_resume_find(t->job, !resumes);
+    must(wk_resume_find(t->job, !resumes, &t->resume, &e), &e);
     t->run.resume = t->resume;
     must(strategy.open(&t->run.env, &t->run.state, &e), &e);
     return wk_loop(&t->run, &t->error);

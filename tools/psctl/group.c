@@ -36,6 +36,7 @@ struct group {
     enum phase phase;
     struct child *ps, *workers;
     struct guard guard;
+    bool done;  // a worker has ended well
     int failed_workers;
     int first_failure;  // exit code that the first failed worker stands for
     int exit_code;
@@ -139,19 +140,21 @@ static void group_on_signal(uv_signal_t *handle, int signum)
 
 // ---- once more ----------------------------------------------------------------------------------------------------
 
-// A signal that nobody here sent has ended the child: the training goes on from its backup, once the child is back.
+// A signal that nobody here sent has ended the child: the training goes on from its backup, once the child is back. Once
+// a worker has ended well the job is done.
 static bool group_restart(struct group *g, struct child *child, char **argv)
 {
     struct ps_error e;
     char text[256];
-    if (!g->spec->goes_on || g->phase != TRAINING || child->stopped || !child->signal || child->starts >= STARTS)
+    const bool may = g->spec->goes_on && g->phase == TRAINING && !g->done;
+    if (!may || child->stopped || !child->signal || child->starts >= STARTS)
         return false;
     child_describe_end(child, text, sizeof text);
-    group_say("%s: starting it again", text);
     if (child_start(child, &g->loop, argv, &e)) {
         group_say("%s", e.text);
         return false;
     }
+    group_say("%s: it was started again", text);
     guard_add(&g->guard, child->pid);
     return true;
 }
@@ -203,6 +206,7 @@ static void on_worker_end(struct child *child)
         return;
     char text[256];
     bool failed = child->signal || child->exit_code;
+    g->done |= !failed;
     child_describe_end(child, text, sizeof text);
     if (failed && (!child->stopped || (child->signal && child->signal != SIGTERM)))
         group_say("%s", text);

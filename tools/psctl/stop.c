@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // psctl stop: every ps task forgets a job. Its workers learn of it with their next call.
+#include "common/wire/wire.h"
 #include "proto/paramserver.pb-c.h"
 #include "tools/common/table.h"
 #include "tools/psctl/cluster.h"
@@ -48,13 +49,19 @@ static int stop_judge(struct cluster *c, const struct answer *answers, const cha
 static int stop_ask(struct cluster *c, struct call *call)
 {
     Paramserver__V1__StopJobRequest request = PARAMSERVER__V1__STOP_JOB_REQUEST__INIT;
+    const ProtobufCMessageDescriptor *type = &paramserver__v1__stop_job_reply__descriptor;
+    ProtobufCMessage *first = NULL;
     struct answer *answers;
     struct ps_error e;
     if (cluster_check(c, &e))
         return report(&e);
     request.job = call->argv[0];
-    cluster_ask(c, PARAMSERVER__V1__METHOD__STOP_JOB, &request.base, &paramserver__v1__stop_job_reply__descriptor,
-                &answers);
+    // Task 0 before the others: a worker that heard of the end from another one would tell it there as its own failure.
+    cluster_ask_one(c, 0, PARAMSERVER__V1__METHOD__STOP_JOB, &request.base, type, &first, &e);
+    cluster_ask(c, PARAMSERVER__V1__METHOD__STOP_JOB, &request.base, type, &answers);
+    if (first && answers[0].reply)
+        ps_msg_free(answers[0].reply);
+    answers[0].reply = first ? first : answers[0].reply;
     stop_show(c, answers, call->target.json);
     int exit_code = stop_judge(c, answers, call->argv[0]);
     cluster_answers_free(answers, c->tasks);

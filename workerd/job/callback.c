@@ -106,6 +106,7 @@ static enum ps_code callback_call(const struct callback *one, enum wk_event even
                                      struct ps_error *) = {[WK_STEP] = class->step,
                                                            [WK_EPOCH_ENDS] = class->epoch_end,
                                                            [WK_END] = class->end,
+                                                           [WK_WRITTEN] = class->written,
                                                            [WK_STOPPED] = class->stopped};
     if (!function[event])
         return PS_OK;

@@ -3,7 +3,7 @@
 // Callbacks: what is done beside a training, at its moments. One file each in callbacks/, and one line in the table of
 // callback.c; their settings are in the table of common/job/callbacks.c.
 //
-//     open -> [load] -> begin -> [ step* -> epoch_end ]* -> end | stopped -> close
+//     open -> [load] -> begin -> [ step* -> epoch_end ]* -> end -> written | stopped -> close
 //
 // Those that steer run on every worker, at each moment with the same figures and the same weights, so that whoever
 // takes over has all of their state; the others on the chief alone: a worker that becomes the chief later begins then.
@@ -37,7 +37,10 @@ struct wk_callback_class {
     enum ps_code (*step)(void *state, struct wk_moment *m, struct ps_error *e);
     // Figures of the epoch are in the run; a callback may add to them.
     enum ps_code (*epoch_end)(void *state, struct wk_moment *m, struct ps_error *e);
+    // All steps are taken, and the weights are about to be written.
     enum ps_code (*end)(void *state, struct wk_moment *m, struct ps_error *e);
+    // They are written, as all workers know.
+    enum ps_code (*written)(void *state, struct wk_moment *m, struct ps_error *e);
     // A signal ends the training before it is done.
     enum ps_code (*stopped)(void *state, struct wk_moment *m, struct ps_error *e);
     // Into and from a checkpoint: a JSON object, and arrays with this prefix.
@@ -49,7 +52,7 @@ struct wk_callback_class {
 extern const struct wk_callback_class wk_csv_log, wk_json_lines, wk_tensorboard, wk_early_stopping,
     wk_reduce_lr_on_plateau, wk_terminate_on_nan, wk_checkpoint_callback, wk_backup;
 
-enum wk_event { WK_STEP, WK_EPOCH_ENDS, WK_END, WK_STOPPED };
+enum wk_event { WK_STEP, WK_EPOCH_ENDS, WK_END, WK_WRITTEN, WK_STOPPED };
 
 struct wk_callbacks;
 // Those of the job.

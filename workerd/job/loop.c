@@ -293,7 +293,8 @@ static enum ps_code loop_finish(struct loop *l, struct ps_error *e)
             return e->code;
         written |= writer == WK_SELF;
     }
-    return PS_OK;
+    struct wk_moment m = {.epoch = l->progress.epoch, .leads = true};
+    return written ? loop_tell(l, WK_WRITTEN, &m, e) : PS_OK;
 }
 
 // ---- a signal -----------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ struct wk_ended {
     bool recovers;        // its strategy and its callbacks let a training go on
     bool opened;          // it had come into the job
     bool trained;         // it took a step
+    bool outdated;        // there is another checkpoint by now than the one that it went on from
     uint64_t checkpoint;  // the step of the one that it went on from; 0: it began at the beginning
     uint64_t patience;    // ns: the job's timeout
 };
@@ -33,7 +34,8 @@ struct wk_recovery {
 
 enum { WK_RECOVERY_ENDS = 5 };  // so many times from one checkpoint are no accident
 
-// Does the training go on? *e: why the run has ended; where it does not go on, with what was tried.
+// Does the training go on? *e: why the run has ended; where it does not go on, with what was tried, and INTERNAL where
+// it ended early too often.
 bool wk_recovery_begins(struct wk_recovery *r, const struct wk_ended *ended, uint64_t now, struct ps_error *e);
 
 #endif

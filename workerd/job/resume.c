@@ -2,6 +2,7 @@
 #include "workerd/job/resume.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -287,23 +288,29 @@ static int resume_by_step(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-// The steps of a callback's files, newest first; malloc'd. NULL: there are none.
-static uint64_t *resume_list(const char *folder, const char *job, const char *kind, size_t *n)
+// The steps of a callback's files, newest first; malloc'd, also where it fails. NULL: there are none.
+static enum ps_code resume_list(const char *folder, const char *job, const char *kind, uint64_t **steps, size_t *n,
+                                struct ps_error *e)
 {
-    uint64_t *steps = NULL, step;
+    uint64_t step;
     DIR *dir = opendir(folder);
+    *steps = NULL;
     *n = 0;
-    for (struct dirent *d; dir && (d = readdir(dir));) {
+    if (!dir && errno != ENOENT)
+        return ps_fail(e, PS_UNAVAILABLE, "%s: %s", folder, strerror(errno));
+    errno = 0;
+    for (struct dirent *d; dir && (d = readdir(dir)); errno = 0) {
         if (!resume_step_of(d->d_name, job, kind, false, &step))
             continue;
-        steps = ps_realloc(steps, (*n + 1) * sizeof *steps);
-        steps[(*n)++] = step;
+        *steps = ps_realloc(*steps, (*n + 1) * sizeof **steps);
+        (*steps)[(*n)++] = step;
     }
+    const int error = errno;
     if (dir)
         closedir(dir);
-    if (steps)
-        qsort(steps, *n, sizeof *steps, resume_by_step);
-    return steps;
+    if (*n)
+        qsort(*steps, *n, sizeof **steps, resume_by_step);
+    return dir && error ? ps_fail(e, PS_UNAVAILABLE, "%s: %s", folder, strerror(error)) : PS_OK;
 }
 
 void wk_resume_clean(const char *folder, const char *job, const char *kind)
@@ -319,8 +326,9 @@ void wk_resume_clean(const char *folder, const char *job, const char *kind)
 
 void wk_resume_prune(const char *folder, const char *job, const char *kind, uint64_t keep)
 {
+    uint64_t *steps;
     size_t n;
-    uint64_t *steps = resume_list(folder, job, kind, &n);
+    resume_list(folder, job, kind, &steps, &n, NULL);
     for (size_t i = keep; i < n; i++) {
         char *path = wk_resume_path(folder, job, kind, steps[i]);
         unlink(path);
@@ -329,23 +337,25 @@ void wk_resume_prune(const char *folder, const char *job, const char *kind, uint
     free(steps);
 }
 
-char *wk_resume_find(const struct ps_job *job, bool backups)
+enum ps_code wk_resume_find(const struct ps_job *job, bool backups, char **path, struct ps_error *e)
 {
-    char *newest = NULL;
-    uint64_t newest_step = 0;
-    for (size_t i = 0; i < job->callbacks.n; i++) {
+    uint64_t newest = 0;
+    enum ps_code code = PS_OK;
+    *path = NULL;
+    for (size_t i = 0; i < job->callbacks.n && code == PS_OK; i++) {
         const struct ps_callback *c = &job->callbacks.v[i];
-        bool backup = strcmp(ps_callback_name(c), "backup") == 0;
+        const bool backup = strcmp(ps_callback_name(c), "backup") == 0;
+        uint64_t *steps;
         size_t n;
         if (!backup && (backups || strcmp(ps_callback_name(c), "checkpoint") != 0))
             continue;
         const char *folder = ps_callback_text(c, "path"), *kind = backup ? "-backup" : "";
-        uint64_t *steps = resume_list(folder, job->name, kind, &n);
-        if (steps && (!newest || steps[0] > newest_step)) {
-            free(newest);
-            newest = wk_resume_path(folder, job->name, kind, newest_step = steps[0]);
+        code = resume_list(folder, job->name, kind, &steps, &n, e);
+        if (n && (!*path || steps[0] > newest)) {
+            free(*path);
+            *path = wk_resume_path(folder, job->name, kind, newest = steps[0]);
         }
         free(steps);
     }
-    return newest;
+    return code;
 }

@@ -14,8 +14,8 @@ enum ps_code wk_resume_save(struct wk_run *run, const char *path, struct ps_erro
 enum ps_code wk_resume_load(struct wk_run *run, const char *path, struct ps_error *e);
 
 // The newest checkpoint that a callback of the job has written, malloc'd; NULL: there is none. backups: those of the
-// callback backup alone.
-char *wk_resume_find(const struct ps_job *job, bool backups);
+// callback backup alone. UNAVAILABLE: a folder cannot be read.
+enum ps_code wk_resume_find(const struct ps_job *job, bool backups, char **path, struct ps_error *e);
 
 // A checkpoint in some words, which are of no other one; malloc'd. Errors as wk_checkpoint_read, and then NULL.
 char *wk_resume_describe(const char *path, struct ps_error *e);

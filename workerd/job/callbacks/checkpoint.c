@@ -109,7 +109,7 @@ static enum ps_code checkpoint_stopped(void *state, struct wk_moment *m, struct 
     return c->best_only ? PS_OK : checkpoint_save_now(c, m->run, e);
 }
 
-static enum ps_code backup_end(void *state, struct wk_moment *m, struct ps_error *e)
+static enum ps_code backup_written(void *state, struct wk_moment *m, struct ps_error *e)
 {
     struct checkpointing *c = state;
     (void)e;
@@ -157,6 +157,6 @@ const struct wk_callback_class wk_backup = {
     .begin = checkpoint_begin,
     .step = checkpoint_step,
     .epoch_end = checkpoint_epoch_end,
-    .end = backup_end,
+    .written = backup_written,
     .stopped = checkpoint_stopped,
 };
