@@ -7,17 +7,30 @@ kerasdir = $(pkgdatadir)/keras
 dist_keras_SCRIPTS = deploy/keras/export.py deploy/keras/import.py
 dist_keras_DATA = deploy/keras/paramserver_keras.py
 
-install-data-local: install-examples
+# For Slurm. The module file says where all is installed.
+slurmdir = $(pkgdatadir)/slurm
+dist_slurm_SCRIPTS = deploy/slurm/paramserver.sbatch
+dist_slurm_DATA = deploy/slurm/README.md
+EXTRA_DIST += deploy/slurm/paramserver.modulefile
+
+install-data-local: install-examples install-modulefile
+install-modulefile:
+	$(MKDIR_P) "$(DESTDIR)$(slurmdir)"
+	sed -e 's|[@]bindir@|$(bindir)|; s|[@]sbindir@|$(sbindir)|; s|[@]mandir@|$(mandir)|; s|[@]libdir@|$(libdir)|; s|[@]VERSION@|$(VERSION)|' \
+	    $(top_srcdir)/deploy/slurm/paramserver.modulefile >"$(DESTDIR)$(slurmdir)/paramserver.modulefile"
+
 install-examples:
 	@(cd $(top_srcdir)/deploy/examples && find . -type f ! -name '*.npz' ! -path './*/cifar/*') | while read -r file; do \
 	    $(MKDIR_P) "$(DESTDIR)$(examplesdir)/$${file%/*}" && \
 	    $(INSTALL_DATA) "$(top_srcdir)/deploy/examples/$$file" "$(DESTDIR)$(examplesdir)/$$file" || exit 1; \
 	done
 
-uninstall-local: uninstall-examples
+uninstall-local: uninstall-examples uninstall-modulefile
+uninstall-modulefile:
+	rm -f "$(DESTDIR)$(slurmdir)/paramserver.modulefile"
 uninstall-examples:
 	rm -rf "$(DESTDIR)$(examplesdir)"
-.PHONY: install-examples uninstall-examples
+.PHONY: install-examples install-modulefile uninstall-examples uninstall-modulefile
 
 # Services: units for systemd, and what they read. A file in the system's folder that somebody has changed stays.
 systemdsystemunitdir = @systemdsystemunitdir@

@@ -92,15 +92,18 @@ static void workerd_on_signal(int number)
     stop = number;
 }
 
+// A second SIGINT ends it at once, as one who waits at a terminal expects. A second SIGTERM changes nothing: Slurm
+// sends two within a moment.
 // On a stack of its own: oneDNN's kernels use the stack pointer as they use any other register, and a signal's frame
 // would be written over whatever that points to. It is for the main thread, which the kernel prefers to all others.
 static void workerd_catch_signals(void)
 {
     static char stack[64 << 10];
     const stack_t own = {.ss_sp = stack, .ss_size = sizeof stack};
-    const struct sigaction action = {.sa_handler = workerd_on_signal, .sa_flags = SA_RESETHAND | SA_ONSTACK};
+    struct sigaction action = {.sa_handler = workerd_on_signal, .sa_flags = SA_ONSTACK};
     sigaltstack(&own, NULL);
     sigaction(SIGTERM, &action, NULL);
+    action.sa_flags |= SA_RESETHAND;
     sigaction(SIGINT, &action, NULL);
 }
 

@@ -64,6 +64,7 @@ JOB=/srv/softmax/sync.yaml
 WORKERD_OPTIONS=--quiet --set data.train_examples=12800 --set data.test_examples=64 --set epochs=100 --set delay_ms=1 --set strategy.min_workers=2 --set "callbacks=[{name: backup, path: backups, every_steps: 20}]" --set output=weights.safetensors
 Y
 rm -f "$host/etc/machine-id"
+ln -sf /dev/null "$host/etc/systemd/system/systemd-networkd-wait-online.service" # there is no network to wait for
 SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1 systemd-nspawn -q -b -D "$host" --register=no --keep-unit --link-journal=no --console=pipe \
     --private-network --machine="psit$$" systemd.mask=getty.target </dev/null >"$scratch/boot.log" 2>&1 &
 nspawn=$!

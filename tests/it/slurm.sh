@@ -1,0 +1,178 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# deploy/slurm/paramserver.sbatch on three nodes of a real Slurm, all on this host: each slurmd is a node with an address
+# of its own, in namespaces where nothing else is, and which take everything with them when they end.
+skip() {
+    echo "1..0 # SKIP $1"
+    exit 0
+}
+if [ -z "${PS_SLURM_INSIDE:-}" ]; then
+    for program in slurmctld slurmd sbatch; do
+        command -v "$program" >/dev/null || skip "no $program: it is in the package slurm-wlm"
+    done
+    [ "$(id -u)" = 0 ] || skip "Slurm's daemons run as root"
+    own=(unshare --mount --uts --net --pid --fork --kill-child --mount-proc)
+    why=$("${own[@]}" ip link set lo up 2>&1) || skip "no namespaces here: $why"
+    PS_SLURM_INSIDE=1 exec "${own[@]}" "$0"
+fi
+. "$top_srcdir/tests/it/lib.sh"
+cd "$scratch" || exit 1
+
+# ---- three nodes ----------------------------------------------------------------------------------------------------
+
+hostname head
+printf '127.0.0.1 localhost head\n' >hosts
+ip link set lo up
+for i in 1 2 3; do
+    echo "10.9.8.$i n$i" >>hosts
+    ip address add "10.9.8.$i/32" dev lo
+done
+mount --bind hosts /etc/hosts
+cat >slurm.conf <<CONF
+ClusterName=test
+SlurmctldHost=head(127.0.0.1)
+SlurmUser=root
+AuthType=auth/none
+CredType=cred/none
+AuthInfo=cred_expire=5
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SchedulerParameters=sched_interval=1,bf_interval=1
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+MpiDefault=none
+ReturnToService=2
+SlurmdParameters=config_overrides
+StateSaveLocation=$scratch/state
+SlurmdSpoolDir=$scratch/%n
+SlurmctldPidFile=$scratch/slurmctld.pid
+SlurmdPidFile=$scratch/%n.pid
+SlurmctldLogFile=$scratch/slurmctld.log
+SlurmdLogFile=$scratch/%n.log
+NodeName=n[1-3] NodeHostname=head NodeAddr=127.0.0.1 Port=[17001-17003] CPUs=4 RealMemory=4000
+PartitionName=main Nodes=n[1-3] Default=YES PriorityTier=1
+PartitionName=graceful Nodes=n[1-3] PriorityTier=1 GraceTime=60
+PartitionName=urgent Nodes=n[1-3] PriorityTier=2 PreemptMode=OFF
+CONF
+export SLURM_CONF=$scratch/slurm.conf
+mkdir state bin
+start_nodes() {
+    slurmctld -i && for i in 1 2 3; do slurmd -N "n$i" || return 1; done
+    eventually three_idle || { cat ./*.log; return 1; }
+}
+three_idle() { [ "$(sinfo --noheader --Node --partition main --states idle | grep -c idle)" = 3 ]; }
+ok "Slurm has three nodes" start_nodes
+
+ln -s "$PSD" bin/psd
+export PATH=$scratch/bin:$top_builddir/workerd:$PATH
+sbatch=$top_srcdir/deploy/slurm/paramserver.sbatch
+
+# submit OPTION ... -- JOB SET ...: its number is in $id, its output in $id.out.
+submit() {
+    local options=()
+    while [ "$1" != -- ]; do options+=("$1"); shift; done
+    local file=$2
+    shift 2
+    id=$(sbatch --parsable --output %j.out "${options[@]}" "$sbatch" "$examples/softmax/$file" "${quick[@]}" "$@")
+}
+has() { [[ $(scontrol --oneliner show job "$1") == *" $2 "* ]] || { scontrol show job "$1"; cat "$1.out"; false; }; } # JOB KEY=VALUE
+eventually_has() { eventually has "$@" >has.out || { cat has.out; return 1; }; }
+ends_with() { eventually_has "$1" "ExitCode=$2:0" && { eventually is_gone "$1"; cat "$1.out"; [ "$2" != 0 ] || has "$1" JobState=COMPLETED; }; } # JOB CODE
+is_gone() { [ -z "$(squeue --noheader --jobs "$1" 2>/dev/null)" ]; }
+
+# ---- trainings to their end -----------------------------------------------------------------------------------------
+
+three_train() {
+    submit --nodes 3 -- async.yaml --set output=three.safetensors && ends_with "$id" 0 || return 1
+    cat "paramserver-$id"/*
+    [ -s three.safetensors ] && grep -q "as worker 2 of 3" "$id.out" && grep -q "stopped" "paramserver-$id/psd-0.log"
+}
+ok "a job trains on three nodes, and its server ends" three_train
+
+layout() { # the addresses of the last job, without the port's number
+    local port=$((10000 + id % 1400 * 16))
+    tr -d ' \n"-' <"paramserver-$id/cluster.yaml" | sed "s/:$port/:P /g; s/:$((port + 1))/:Q /g; s/:$((port + 2))/:R /g"
+    echo
+}
+several() {
+    PS_TASKS=2 submit --nodes 2 --ntasks-per-node 2 -- sync.yaml --set output=several.safetensors && ends_with "$id" 0 || return 1
+    layout
+    [ -s several.safetensors ] && [ "$(layout)" = "ps:n1:P n2:P worker:n1:Q n1:R n2:Q n2:R " ]
+}
+ok "with two servers, and two workers on each node" several
+
+without_servers() {
+    PS_TASKS=0 submit --nodes 3 -- multi_worker_mirrored.yaml --set output=ring.safetensors && ends_with "$id" 0 || return 1
+    [ -s ring.safetensors ] && [ "$(layout)" = "worker:n1:Q n2:Q n3:Q " ]
+}
+ok "without servers" without_servers
+
+# ---- two at once, on the same nodes ---------------------------------------------------------------------------------
+
+# Long enough to be met by the commands that follow.
+long=(--set data.train_examples=128000 --set epochs=1000 --set delay_ms=20)
+two_run() { [ "$(squeue --noheader --states R | wc -l)" = 2 ]; }
+both_train() { grep -q Epoch "$first.out" && grep -q Epoch "$id.out"; }
+two_at_once() {
+    submit --nodes 3 -- async.yaml "${long[@]}" --set steps=300 --set output=first.safetensors && first=$id
+    submit --nodes 3 -- async.yaml "${long[@]}" --set steps=300 --set output=second.safetensors
+    eventually two_run && eventually both_train && two_run && ends_with "$first" 0 && ends_with "$id" 0 && [ -s first.safetensors ] && [ -s second.safetensors ]
+}
+ok "two jobs of one name train at once on the same nodes" two_at_once
+
+# ---- what is wrong --------------------------------------------------------------------------------------------------
+
+ends_wrong() { # CODE JOB SET ...
+    local code=$1
+    shift
+    submit --nodes 2 -- "$@" && ends_with "$id" "$code" && has "$id" JobState=FAILED
+}
+ok "a wrong value ends the job with 65" ends_wrong 65 async.yaml --set epochs=many
+ok "a job file that is not there, with 66" ends_wrong 66 none.yaml
+PS_TASKS=3 ok "more servers than nodes, with 64" ends_wrong 64 async.yaml
+
+# ---- ended from outside ---------------------------------------------------------------------------------------------
+
+backup() { echo "callbacks=[{name: backup, path: $1, every_seconds: 3600}]"; }
+trains() { eventually grep -q Epoch "$1.out" && sleep 1 || { cat "$1.out"; return 1; }; }
+
+is_cancelled() {
+    submit --nodes 3 -- sync.yaml "${long[@]}" --set "$(backup cancelled)" --set output=cancelled.safetensors && trains "$id" || return 1
+    local start=$SECONDS
+    scancel "$id"
+    eventually is_gone "$id"
+    echo "gone after $((SECONDS - start)) s"
+    cat "$id.out" "paramserver-$id"/*.log
+    [ $((SECONDS - start)) -le 25 ] && has "$id" JobState=CANCELLED && ls cancelled/*.safetensors && [ -s cancelled.safetensors ]
+}
+ok "scancel ends a job within 25 s; a backup and the weights are left" is_cancelled
+stays_cancelled() { sleep 5 && has "$id" JobState=CANCELLED && has "$id" Restarts=0; }
+ok "it is not queued again" stays_cancelled
+
+# What Slurm does a minute before the time limit.
+is_warned() {
+    submit --nodes 3 -- sync.yaml "${long[@]}" --set steps=400 --set "$(backup warned)" --set output=warned.safetensors && trains "$id" || return 1
+    scancel --batch --signal=TERM "$id"
+    eventually_has "$id" Restarts=1 && ls warned/*.safetensors && eventually_has "$id" JobState=PENDING || return 1
+    scontrol update job "$id" NumNodes=2-2 NumTasks=2 NumCPUs=2
+}
+ok "a job that is told of its time limit writes a backup and is queued again" is_warned
+# goes_on NAME: the last job, from its backup, which was all that it had, to the end.
+goes_on() {
+    ends_with "$id" 0 || return 1
+    has "$id" Restarts=1 && [ -s "$1.safetensors" ] && grep -q "goes on from $1/" "$id.out"
+}
+goes_on_with_two() { goes_on warned && layout && [ "$(layout)" = "ps:n1:P worker:n1:Q n2:Q " ]; }
+ok "and goes on from it, on two nodes" goes_on_with_two
+
+is_preempted() { # PARTITION
+    submit --nodes 3 --partition "$1" --exclusive -- sync.yaml "${long[@]}" --set steps=400 --set "$(backup "$1")" --set output="$1.safetensors" && trains "$id" || return 1
+    sbatch --nodes 3 --partition urgent --exclusive --output /dev/null --wrap 'sleep 1'
+    eventually_has "$id" Restarts=1 && cat "$id.out" && ls "$1"/*.safetensors
+}
+ok "a job that is pre-empted with grace writes a backup" is_preempted graceful
+ok "and goes on from it" goes_on graceful
+ok "so does one that is pre-empted without grace" is_preempted main
+ok "and goes on from it" goes_on main
