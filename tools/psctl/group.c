@@ -140,8 +140,8 @@ static void group_on_signal(uv_signal_t *handle, int signum)
 
 // ---- once more ----------------------------------------------------------------------------------------------------
 
-// A signal that nobody here sent has ended the child: the training goes on from its backup, once the child is back. Once
-// a worker has ended well the job is done.
+// A signal that nobody here sent has ended the child: the training goes on from its backup, once the child is back.
+// Where a worker has ended well the job is done.
 static bool group_restart(struct group *g, struct child *child, char **argv)
 {
     struct ps_error e;
