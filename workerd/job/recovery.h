@@ -32,7 +32,8 @@ struct wk_recovery {
     unsigned ends;        // so many times
 };
 
-enum { WK_RECOVERY_ENDS = 5 };  // so many times from one checkpoint are no accident
+// So many early ends on the way from one checkpoint to the next may be a restart of each ps task; more are no accident.
+enum { WK_RECOVERY_ENDS = 10 };
 
 // Does the training go on? *e: why the run has ended; where it does not go on, with what was tried, and INTERNAL where
 // it ended early too often.
