@@ -329,8 +329,8 @@ static enum ps_code workerd_find_checkpoint(struct wk_run *run, const struct ps_
     run->env.checkpoint = run->resume_words;
     if (*path)
         ps_info("goes on from %s", *path);
-    else if (o->resume)
-        ps_info("there is no checkpoint yet: begins anew");
+    else if (ps_job_goes_on(job, o->resume))
+        ps_info("there is no %s yet: begins anew", o->resume ? "checkpoint" : "backup");
     return PS_OK;
 }
 
@@ -587,10 +587,13 @@ static enum ps_code workerd_run_jobs(struct options *o, struct ps_error *e)
         struct wk_run run = {.started = started, .env.stop = &stop};
         struct wk_ended ended = {0};
         e->code = workerd_run_job(&run, o, &ended, e);
-        if (stop || !wk_recovery_begins(&recovery, &ended, ps_now(), e))
+        if (!wk_recovery_begins(&recovery, &ended, ps_now(), e))
             return e->code;
-        if (!workerd_begin_anew(e))
-            return ps_fail(e, PS_CANCELLED, "stopped by signal %d", (int)stop);
+        // Others are lost, who may have heard the same signal.
+        if (stop || !workerd_begin_anew(e)) {
+            const struct ps_error why = *e;
+            return ps_fail(e, PS_CANCELLED, "stopped by signal %d: %s", (int)stop, why.text);
+        }
     }
 }
 

@@ -55,7 +55,7 @@ static enum ps_code read_fully(int fd, const char *path, void *to, size_t n, str
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
-            return ps_fail(e, PS_UNAVAILABLE, "%s: reading: %s", path, strerror(errno));
+            return ps_fail(e, PS_DATA_LOSS, "%s: reading: %s", path, strerror(errno));
         if (got == 0)
             return ps_fail(e, PS_DATA_LOSS, "%s: ends %zu bytes too early", path, n - at);
         at += (size_t)got;

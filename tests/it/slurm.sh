@@ -109,6 +109,16 @@ without_servers() {
 }
 ok "without servers" without_servers
 
+heals() {
+    submit --nodes 2 -- sync.yaml --set data.train_examples=12800 --set epochs=8 --set delay_ms=5 --set output=heals.safetensors \
+        --set "callbacks=[{name: backup, path: heals, every_steps: 20}]" && eventually eval 'ls heals/*.safetensors 2>/dev/null' || { cat "$id.out"; return 1; }
+    pkill -KILL -x psd || return 1
+    ends_with "$id" 0 || return 1
+    cat "paramserver-$id"/*.log
+    grep -q "begins anew from the newest backup" "$id.out" && [ -s heals.safetensors ]
+}
+ok "a server that is killed is started again, and the training goes on from its backup" heals
+
 # ---- two at once, on the same nodes ---------------------------------------------------------------------------------
 
 # Long enough to be met by the commands that follow.

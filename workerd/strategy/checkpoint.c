@@ -92,6 +92,6 @@ enum ps_code wk_checkpoint_read(struct wk_checkpoint *c, const char *path, struc
     wk_checkpoint_free(c);
     *c = (struct wk_checkpoint){.path = path};
     if (text)
-        return ps_fail(e, PS_DATA_LOSS, "%s: is damaged: it has no checksums", path);
+        return ps_fail(e, PS_DATA_LOSS, "%s: has no checksums: it is damaged, or of an earlier version", path);
     return ps_fail(e, PS_INVALID_ARGUMENT, "%s: is no checkpoint: it says nothing of where a training was", path);
 }
