@@ -77,7 +77,7 @@ start_three() { # COMMUNICATION ARGUMENT ...
 trains() { # RANK
     local epoch
     epoch=$(grep -c Epoch "log$1")
-    for _ in $(seq 200); do
+    for _ in $(seq 1200); do
         [ "$(grep -c Epoch "log$1")" -gt $((epoch + 2)) ] && return
         sleep 0.1
     done
