@@ -63,7 +63,7 @@ start() { # RANK COMMUNICATION ARGUMENT ...
 }
 says() { grep -q -- "$1" "$2" || { tail -n 3 "$2"; false; }; }
 soon() { # TEXT LOG
-    for _ in $(seq 200); do
+    for _ in $(seq 1200); do
         grep -q -- "$1" "$2" 2>/dev/null && return
         sleep 0.1
     done
