@@ -45,6 +45,13 @@ librule_la_SOURCES = \
 librule_la_CFLAGS = $(AM_CFLAGS) $(PS_VECTOR_CFLAGS) -ffp-contract=off
 
 # Zip files, for what is read of .npz and .keras.
+noinst_LTLIBRARIES += libpstls.la
+libpstls_la_SOURCES = \
+	common/tls/files.h \
+	common/tls/identity.c common/tls/identity.h \
+	common/tls/tls.c common/tls/tls.h
+libpstls_la_LIBADD = $(OPENSSL_LIBS)
+
 noinst_LTLIBRARIES += libpszip.la
 libpszip_la_SOURCES = common/file/zip.c common/file/zip.h
 libpszip_la_LIBADD = libcommon.la $(ZLIB_LIBS)

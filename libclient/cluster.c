@@ -66,6 +66,15 @@ psc_code psc_cluster_create(const char *const *ps, size_t n, psc_cluster **clust
     return cluster_give(&is, &e, cluster, error);
 }
 
+psc_code psc_cluster_set_tls(psc_cluster *cluster, const psc_tls *tls, psc_error *error)
+{
+    struct ps_error e = {.code = PS_OK};
+    const struct ps_tls_files files = {(char *)tls->folder, (char *)tls->ca, (char *)tls->certificate,
+                                       (char *)tls->key};
+    ps_cluster_set_tls(&cluster->is, &files, &e);
+    return psc__error_out(&e, error);
+}
+
 psc_task_type psc_cluster_task(const psc_cluster *cluster, size_t *index)
 {
     if (index && cluster->is.task != PS_TASK_NONE)

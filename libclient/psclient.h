@@ -94,6 +94,14 @@ psc_code psc_cluster_parse_tf_config(const char *json, psc_cluster **cluster, ps
 // The one this process is told of: the file named by `path` where it is not NULL, else the environment's TF_CONFIG.
 // NOT_FOUND: neither.
 psc_code psc_cluster_find(const char *path, psc_cluster **cluster, psc_error *error);
+// Mutual TLS, in place of what the YAML says in `tls`: a folder with ca.pem and worker.pem, which holds certificate and
+// key (psctl tls init makes them); or the files one by one, PEM, where key may be NULL if certificate's holds it, too.
+// psc_connect reads them, and later connections take up what is new in them. INVALID_ARGUMENT: neither.
+typedef struct psc_tls {
+    const char *folder;
+    const char *ca, *certificate, *key;
+} psc_tls;
+psc_code psc_cluster_set_tls(psc_cluster *cluster, const psc_tls *tls, psc_error *error);
 typedef enum psc_task_type { PSC_TASK_NONE, PSC_TASK_PS, PSC_TASK_WORKER, PSC_TASK_EVALUATOR } psc_task_type;
 // What this process is in it, as TF_CONFIG says; *index (may be NULL): of the ps task, or the worker's rank.
 psc_task_type psc_cluster_task(const psc_cluster *cluster, size_t *index);

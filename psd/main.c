@@ -15,6 +15,7 @@
 #include "common/base/notify.h"
 #include "common/base/workers.h"
 #include "common/plan/cost.h"
+#include "common/tls/tls.h"
 #include "config.h"
 #include "psd/options.h"
 #include "psd/rpc/descriptors.h"
@@ -125,7 +126,7 @@ static uint64_t cluster_hash(const struct psd_options *o)
     return h;
 }
 
-static enum ps_code main_run(const struct psd_options *o, struct ps_error *e)
+static enum ps_code main_run(const struct psd_options *o, struct ps_tls *tls, struct ps_error *e)
 {
     const struct psd_config config = {
         .task = o->task,
@@ -137,7 +138,7 @@ static enum ps_code main_run(const struct psd_options *o, struct ps_error *e)
         .stall_ms = o->stall_after_ms,
     };
     struct psd_core *core = NULL;
-    struct psd_rpc *rpc = psd_rpc_create(o->peers, o->n_peers);
+    struct psd_rpc *rpc = psd_rpc_create(o->peers, o->n_peers, tls);
     struct psd_world world = *psd_rpc_world(rpc);
     struct ps_workers *workers = world.workers = ps_workers_create(0);
     enum ps_code code = psd_core_create(&config, &world, &core, e);
@@ -153,9 +154,19 @@ static enum ps_code main_run(const struct psd_options *o, struct ps_error *e)
     return code;
 }
 
+static enum ps_code main_open_tls(const struct psd_options *o, struct ps_tls **tls, struct ps_error *e)
+{
+    if (!o->tls.folder && !o->tls.certificate)
+        return PS_OK;
+    if (ps_tls_open(&o->tls, PS_ROLE_PSD, tls, e))
+        return ps_error_prefix(e, "TLS");
+    return PS_OK;
+}
+
 int main(int argc, char **argv)
 {
     struct psd_options options;
+    struct ps_tls *tls = NULL;
     struct ps_error e;
     char name[32];
     ps_alloc_tune();
@@ -166,7 +177,9 @@ int main(int argc, char **argv)
         ps_log_init(name, options.log_level);
         ps_log_times();
         signal(SIGPIPE, SIG_IGN);
-        code = main_run(&options, &e);
+        code = main_open_tls(&options, &tls, &e);
+        if (code == PS_OK)
+            code = main_run(&options, tls, &e);
         if (code == PS_OK)
             ps_info("stopped");
     }

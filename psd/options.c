@@ -20,6 +20,8 @@ static const char help[] = "Usage: psd [OPTION...]\n"
                            "\n"
                            "  -l, --listen ADDRESS     host:port or unix:/path; may be repeated; default:\n"
                            "                           this task's in the cluster, or 127.0.0.1:7070\n"
+                           "      --tls FOLDER         certificates, for connections of both kinds (psctl tls init\n"
+                           "                           makes them); default: the cluster's\n"
                            "      --insecure           listen where other hosts can connect, without TLS\n"
                            "  -t, --task I             this task's index, from 0; default: TF_CONFIG's, or 0\n"
                            "  -c, --cluster FILE       addresses of all ps tasks (YAML); default: TF_CONFIG\n"
@@ -36,15 +38,16 @@ static const char help[] = "Usage: psd [OPTION...]\n"
                            "  -h, --help; -V, --version\n"
                            "\n"
                            "Exit: 0 stopped by SIGTERM or SIGINT; 64 usage; 65 bad input; 66 no such file;\n"
-                           "69 address not usable; 73 address in use; 77 not permitted; 78 needs --insecure.\n";
+                           "69 address not usable; 73 address in use; 77 not permitted; 78 needs TLS or --insecure.\n";
 
-enum { INSECURE = 256, THREADS, HEARTBEAT, DEAD_AFTER, STALL_AFTER, READY_FD };
+enum { INSECURE = 256, THREADS, HEARTBEAT, DEAD_AFTER, STALL_AFTER, READY_FD, TLS };
 
 #define TASK_UNSAID UINT32_MAX
 #define LEAST_MEMORY (UINT64_C(4) << 20)  // bytes
 
 static const struct option known[] = {{"listen", 1, NULL, 'l'},
                                       {"insecure", 0, NULL, INSECURE},
+                                      {"tls", 1, NULL, TLS},
                                       {"task", 1, NULL, 't'},
                                       {"cluster", 1, NULL, 'c'},
                                       {"peers", 1, NULL, 'p'},
@@ -122,6 +125,15 @@ static enum ps_code take_task(struct psd_options *o, const struct ps_cluster *cl
     }
 }
 
+// What the command line says goes before what the cluster says.
+static void options_take_tls(struct psd_options *o, struct ps_tls_files *from)
+{
+    if (o->tls.folder)
+        return;
+    o->tls = *from;
+    *from = (struct ps_tls_files){NULL};
+}
+
 // The cluster of --cluster, else TF_CONFIG's, if there is one.
 static enum ps_code load_cluster(struct psd_options *o, const char *path, struct ps_error *e)
 {
@@ -133,6 +145,7 @@ static enum ps_code load_cluster(struct psd_options *o, const char *path, struct
         return code;
     for (size_t i = 0; i < cluster.n; i++)
         options_list_push(&o->peers, &o->n_peers, cluster.addresses[i]);
+    options_take_tls(o, &cluster.tls);
     if (!path && o->task == TASK_UNSAID)
         code = take_task(o, &cluster, e);
     ps_cluster_fini(&cluster);
@@ -147,6 +160,10 @@ static void options_take(struct psd_options *o, int option, const char **cluster
         break;
     case INSECURE:
         o->insecure = true;
+        break;
+    case TLS:
+        free(o->tls.folder);
+        o->tls.folder = ps_strdup(optarg);
         break;
     case 't':
         o->task = (uint32_t)options_parse_number("task", optarg, 0, PS_MAX_TASKS - 1);
@@ -285,6 +302,10 @@ static void list_free(const char **list, size_t n)
 
 void psd_options_free(struct psd_options *o)
 {
+    free(o->tls.folder);
+    free(o->tls.ca);
+    free(o->tls.certificate);
+    free(o->tls.key);
     list_free(o->listen, o->n_listen);
     list_free(o->peers, o->n_peers);
 }

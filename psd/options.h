@@ -10,6 +10,7 @@
 
 #include "common/base/error.h"
 #include "common/base/log.h"
+#include "common/tls/files.h"
 
 struct psd_options {
     const char **listen;  // "host:port" or "unix:/path"
@@ -18,6 +19,7 @@ struct psd_options {
     size_t n_peers;
     uint32_t task;  // index into peers
     bool insecure;
+    struct ps_tls_files tls;
     enum ps_log_level log_level;
     uint64_t memory;         // bytes
     const char *memory_why;  // what the default is 3/4 of; NULL: --memory said it

@@ -12,6 +12,7 @@ bin_PROGRAMS += tools/psctl/psctl
 dist_man_MANS += tools/psctl.1
 noinst_LTLIBRARIES += libpsctl.la
 libpsctl_la_SOURCES = \
+	tools/psctl/authority.c tools/psctl/authority.h \
 	tools/psctl/child.c tools/psctl/child.h \
 	tools/psctl/findings.c tools/psctl/findings.h \
 	tools/psctl/group.c tools/psctl/group.h \
@@ -20,7 +21,7 @@ libpsctl_la_SOURCES = \
 	tools/psctl/operand.c tools/psctl/operand.h \
 	tools/psctl/probe.c tools/psctl/probe.h \
 	tools/psctl/screen.c tools/psctl/screen.h
-libpsctl_la_LIBADD = libtools.la libcommon.la $(JANSSON_LIBS) $(UV_LIBS) -lm
+libpsctl_la_LIBADD = libpstls.la libtools.la libcommon.la $(JANSSON_LIBS) $(UV_LIBS) $(OPENSSL_LIBS) -lm
 tools_psctl_psctl_SOURCES = \
 	tools/psctl/build.c \
 	tools/psctl/cluster.c tools/psctl/cluster.h \
@@ -38,6 +39,7 @@ tools_psctl_psctl_SOURCES = \
 	tools/psctl/shards.c \
 	tools/psctl/status.c \
 	tools/psctl/stop.c \
+	tools/psctl/tls.c \
 	tools/psctl/top.c \
 	tools/psctl/value.c tools/psctl/value.h \
 	tools/psctl/vars.c \

@@ -27,8 +27,9 @@ libwkring_la_SOURCES = \
 	workerd/collective/formation.c workerd/collective/formation.h \
 	workerd/collective/hosts.c workerd/collective/hosts.h \
 	workerd/collective/ring.c workerd/collective/ring.h \
-	workerd/collective/shm.c workerd/collective/shm.h
-libwkring_la_LIBADD = libwkadd.la libcommon.la
+	workerd/collective/shm.c workerd/collective/shm.h \
+	workerd/collective/socket.c workerd/collective/socket.h
+libwkring_la_LIBADD = libwkadd.la libcommon.la $(OPENSSL_LIBS)
 libwkcollective_la_SOURCES = \
 	workerd/collective/collective.c workerd/collective/collective.h \
 	workerd/collective/rpc/mesh.c workerd/collective/rpc/mesh.h \

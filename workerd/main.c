@@ -40,7 +40,8 @@ static const char help[] = "Usage: workerd --job FILE [OPTION...]: trains a work
                            "  -r, --rank I           this worker's rank, from 0; default: TF_CONFIG's, or 0\n"
                            "  -w, --workers M        workers of the job; default: the cluster's, or 1\n"
                            "  -m, --min-workers K    with fewer live workers the job ends\n"
-                           "      --insecure         workers may listen where other hosts can connect\n"
+                           "      --tls FOLDER       certificates (psctl tls init makes them); default: the cluster's\n"
+                           "      --insecure         workers may listen where other hosts can connect, without TLS\n"
                            "  -R, --resume           goes on from the job's newest checkpoint\n"
                            "  -S, --summary FILE     where the chief writes how it went (JSON)\n"
                            "  -q, --quiet            no progress on standard output\n"
@@ -62,6 +63,7 @@ enum {
     JSON,
     PREDICT,
     INSECURE,
+    TLS,
     PROFILE,
     TIMELINE,
     SHOW_MODEL,
@@ -71,7 +73,7 @@ enum {
 };
 
 struct options {
-    const char *job, *cluster, *summary, *timeline;
+    const char *job, *cluster, *tls, *summary, *timeline;
     char *ps;
     const char **sets;
     int n_sets;
@@ -129,6 +131,7 @@ static const struct option known_options[] = {{"job", 1, NULL, 'j'},
                                               {"ready-fd", 1, NULL, READY_FD},
                                               {"resume", 0, NULL, 'R'},
                                               {"quiet", 0, NULL, 'q'},
+                                              {"tls", 1, NULL, TLS},
                                               {"insecure", 0, NULL, INSECURE},
                                               {"evaluate", 0, NULL, EVALUATE},
                                               {"json", 0, NULL, JSON},
@@ -232,6 +235,9 @@ static void workerd_take_option(struct options *o, int option)
         break;
     case 'q':
         o->quiet = true;
+        break;
+    case TLS:
+        o->tls = optarg;
         break;
     case INSECURE:
         o->insecure = true;
@@ -426,6 +432,7 @@ static enum ps_code workerd_train(struct wk_run *run, struct ps_job *job, struct
                   .workers = place->workers,
                   .min_workers = run->env.min_workers,
                   .shares_memory = job->communication != PS_COMMUNICATION_RING,
+                  .tls = place->tls,
                   .insecure = o->insecure,
                   .timeout = (uint64_t)job->timeout * PS_SECOND,
                   .patience = (uint64_t)job->stall_seconds * PS_SECOND,
@@ -440,6 +447,8 @@ static enum ps_code workerd_train(struct wk_run *run, struct ps_job *job, struct
                        run->strategy->name);
     take_place(run, o);
     workerd_keep_nccl_inside(o);
+    if (place->tls)
+        signal(SIGPIPE, SIG_IGN);  // OpenSSL writes to sockets as to files
     run->timeline = o->timeline ? wk_timeline_path(o->timeline, run->env.rank) : NULL;
     if (workerd_prepare(run, model, e) || workerd_scale_rate(run, job, e))
         return e->code;
@@ -457,7 +466,7 @@ static enum ps_code workerd_train(struct wk_run *run, struct ps_job *job, struct
 static enum ps_code workerd_take_part(struct wk_run *run, struct ps_job *job, struct options *o,
                                       struct nn_model **model, struct wk_ended *ended, struct ps_error *e)
 {
-    const struct wk_place_options asked = {o->job, o->cluster, o->ps, o->rank, o->workers};
+    const struct wk_place_options asked = {o->job, o->cluster, o->ps, o->tls, o->rank, o->workers};
     struct wk_place place;
     enum ps_code code = wk_place_find(&place, &asked, run->strategy, e);
     run->summary = o->summary;
@@ -466,6 +475,7 @@ static enum ps_code workerd_take_part(struct wk_run *run, struct ps_job *job, st
     run->env.min_workers = (uint32_t)(o->min_workers ? o->min_workers : ps_job_min_workers(job, place.workers));
     run->env.ps = (const char *const *)place.cluster.addresses;
     run->env.n_ps = place.cluster.n;
+    run->env.tls = place.tls ? &place.cluster.tls : NULL;
     if (code == PS_OK && place.evaluator)
         ps_info("TF_CONFIG: an evaluator takes no part in the training: nothing to do");
     else if (code == PS_OK && run->env.min_workers > place.workers)
@@ -478,7 +488,7 @@ static enum ps_code workerd_take_part(struct wk_run *run, struct ps_job *job, st
                        run->env.min_workers, run->strategy->name, place.workers);
     else if (code == PS_OK)
         code = workerd_train(run, job, o, &place, model, ended, e);
-    ps_cluster_fini(&place.cluster);
+    wk_place_fini(&place);
     return code;
 }
 

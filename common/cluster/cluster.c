@@ -112,13 +112,90 @@ static enum ps_code cluster_read_worker(const struct ps_yaml *list, struct ps_cl
     return PS_OK;
 }
 
+// ---- tls: a folder, or a map of three files -----------------------------------------------------------------------
+
+static void cluster_clear_tls(struct ps_tls_files *f)
+{
+    free(f->folder);
+    free(f->ca);
+    free(f->certificate);
+    free(f->key);
+    *f = (struct ps_tls_files){NULL};
+}
+
+bool ps_cluster_has_tls(const struct ps_cluster *c)
+{
+    return c->tls.folder || c->tls.certificate;
+}
+
+static bool cluster_copy_path(const char *path, char **to)
+{
+    *to = path ? ps_try_strdup(path) : NULL;
+    return *to || !path;
+}
+
+enum ps_code ps_cluster_set_tls(struct ps_cluster *c, const struct ps_tls_files *f, struct ps_error *e)
+{
+    cluster_clear_tls(&c->tls);
+    if (!f->folder && (!f->ca || !f->certificate))
+        return ps_fail(e, PS_INVALID_ARGUMENT,
+                       "TLS: expected a folder, or the files of an authority and a certificate");
+    if (!cluster_copy_path(f->folder, &c->tls.folder) || !cluster_copy_path(f->ca, &c->tls.ca) ||
+        !cluster_copy_path(f->certificate, &c->tls.certificate) || !cluster_copy_path(f->key, &c->tls.key))
+        return ps_no_memory(e, "a cluster");
+    return PS_OK;
+}
+
+static enum ps_code cluster_read_path(const struct ps_yaml *v, const char *what, char **to, struct ps_error *e)
+{
+    const char *path;
+    if (ps_yaml_string(v, what, &path, e))
+        return e->code;
+    if (!*path)
+        return ps_yaml_expected(v, what, e, "a path");
+    const size_t folder = ps_yaml_folder(v, path), len = strlen(path);
+    *to = ps_try_alloc(folder + len + 1);
+    if (!*to)
+        return ps_no_memory(e, "a cluster");
+    memcpy(*to, v->source, folder);
+    memcpy(*to + folder, path, len);
+    return PS_OK;
+}
+
+static enum ps_code cluster_read_tls_file(const struct ps_yaml *v, struct ps_tls_files *f, struct ps_error *e)
+{
+    if (strcmp(v->key, "ca") == 0)
+        return cluster_read_path(v, "tls.ca", &f->ca, e);
+    if (strcmp(v->key, "certificate") == 0)
+        return cluster_read_path(v, "tls.certificate", &f->certificate, e);
+    if (strcmp(v->key, "key") == 0)
+        return cluster_read_path(v, "tls.key", &f->key, e);
+    return ps_yaml_fail(v, e, "unknown key 'tls.%s'; expected ca, certificate or key", v->key);
+}
+
+static enum ps_code cluster_read_tls(const struct ps_yaml *section, struct ps_cluster *c, struct ps_error *e)
+{
+    e->code = PS_OK;
+    if (ps_yaml_is_null(section))
+        return PS_OK;
+    if (section->kind == PS_YAML_SCALAR)
+        return cluster_read_path(section, "tls", &c->tls.folder, e);
+    if (section->kind != PS_YAML_MAP)
+        return ps_yaml_expected(section, "tls", e, "a folder, or a map of ca, certificate and key");
+    for (const struct ps_yaml *v = section->first; v && e->code == PS_OK; v = v->next)
+        cluster_read_tls_file(v, &c->tls, e);
+    if (e->code == PS_OK && (!c->tls.ca || !c->tls.certificate))
+        return ps_yaml_fail(section, e, "tls: expected ca and certificate, and key where that is another file");
+    return e->code;
+}
+
 static enum ps_code cluster_unknown_key(const struct ps_yaml *section, struct ps_error *e)
 {
-    static const char *const known[] = {"ps", "worker"};
+    static const char *const known[] = {"ps", "worker", "tls"};
     const char *near = ps_nearest(section->key, known, sizeof known / sizeof *known);
     if (near)
         return ps_yaml_fail(section, e, "unknown key '%s'; did you mean '%s'?", section->key, near);
-    return ps_yaml_fail(section, e, "unknown key '%s'; expected ps or worker", section->key);
+    return ps_yaml_fail(section, e, "unknown key '%s'; expected ps, worker or tls", section->key);
 }
 
 static enum ps_code cluster_read(const struct ps_yaml *root, struct ps_cluster *c, struct ps_error *e)
@@ -131,6 +208,8 @@ static enum ps_code cluster_read(const struct ps_yaml *root, struct ps_cluster *
             code = cluster_read_ps(section, c, e);
         else if (strcmp(section->key, "worker") == 0)
             code = cluster_read_worker(section, c, e);
+        else if (strcmp(section->key, "tls") == 0)
+            code = cluster_read_tls(section, c, e);
         else
             code = cluster_unknown_key(section, e);
     }
@@ -189,5 +268,6 @@ void ps_cluster_fini(struct ps_cluster *c)
         free(c->worker[i]);
     free(c->worker);
     free(c->addresses);
+    cluster_clear_tls(&c->tls);
     *c = (struct ps_cluster){0};
 }

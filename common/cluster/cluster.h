@@ -9,14 +9,16 @@
 
 #include "common/base/error.h"
 #include "common/base/limits.h"
+#include "common/tls/files.h"
 
 enum ps_task_type { PS_TASK_NONE, PS_TASK_PS, PS_TASK_WORKER, PS_TASK_EVALUATOR };
 
 struct ps_cluster {
     char **addresses;  // of the ps tasks
     size_t n;
-    char **worker;           // [workers] their addresses; NULL where one was not said, or is none
-    size_t workers;          // 0: not said
+    char **worker;   // [workers] their addresses; NULL where one was not said, or is none
+    size_t workers;  // 0: not said
+    struct ps_tls_files tls;
     bool needs_no_ps;        // set by the caller: a description without ps tasks will do
     enum ps_task_type task;  // what this process is, as TF_CONFIG says
     size_t index;            // of the ps task, or the worker's rank
@@ -33,6 +35,11 @@ enum ps_code ps_cluster_find(const char *path, struct ps_cluster *c, struct ps_e
 
 // Appends a worker; address NULL, or no address: it has none. INVALID_ARGUMENT: another one has it.
 enum ps_code ps_cluster_add_worker(struct ps_cluster *c, const char *address, struct ps_error *e);
+
+// Certificates, in place of those that the description names; copied. INVALID_ARGUMENT: neither a folder nor files;
+// RESOURCE_EXHAUSTED: no memory.
+enum ps_code ps_cluster_set_tls(struct ps_cluster *c, const struct ps_tls_files *files, struct ps_error *e);
+bool ps_cluster_has_tls(const struct ps_cluster *c);
 
 // Appends a ps task. The text speaks of the address; the caller prefixes where it stands. On failure *c is as before.
 enum ps_code ps_cluster_add(struct ps_cluster *c, const char *address, struct ps_error *e);

@@ -483,6 +483,12 @@ enum ps_code ps_yaml_uint(const struct ps_yaml *v, const char *what, uint64_t mi
     return PS_OK;
 }
 
+size_t ps_yaml_folder(const struct ps_yaml *v, const char *path)
+{
+    const char *slash = v->line ? strrchr(v->source, '/') : NULL;
+    return slash && path[0] != '/' ? (size_t)(slash - v->source) + 1 : 0;
+}
+
 enum ps_code ps_yaml_real(const struct ps_yaml *v, const char *what, double *to, struct ps_error *e)
 {
     bool plain = v->kind == PS_YAML_SCALAR && !v->quoted && *v->text && !v->text[strspn(v->text, "+-.0123456789eE")];

@@ -52,6 +52,9 @@ const struct ps_yaml *ps_yaml_find(const struct ps_yaml *root, const char *path)
 // Nothing, said in one of YAML's ways: a key without a value, ~ or null.
 bool ps_yaml_is_null(const struct ps_yaml *v);
 
+// Paths in a file are relative to that file: how many bytes of v's source, a folder and its slash, go before the path.
+size_t ps_yaml_folder(const struct ps_yaml *v, const char *path);
+
 // Fails with INVALID_ARGUMENT and "FILE:LINE: ..." or "--set KEY: ...".
 enum ps_code ps_yaml_fail(const struct ps_yaml *at, struct ps_error *e, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

@@ -344,10 +344,7 @@ static enum ps_code check_keys(const struct ps_yaml *map, const char *parent, st
 
 char *ps_job_resolve_path(const struct ps_yaml *v, const char *path)
 {
-    const char *slash = v->line ? strrchr(v->source, '/') : NULL;
-    if (!slash || path[0] == '/')
-        return ps_strdup(path);
-    return ps_printf("%.*s/%s", (int)(slash - v->source), v->source, path);
+    return ps_printf("%.*s%s", (int)ps_yaml_folder(v, path), v->source, path);
 }
 
 // A word that users of TensorFlow know, and that is not here.

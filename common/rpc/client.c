@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/rpc/client.h"
 
-#include <grpc/grpc_security.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
-#include "common/rpc/address.h"
 #include "common/rpc/client_inside.h"
 #include "common/rpc/method.h"
 
@@ -169,6 +167,7 @@ static uint64_t client_run_due(struct ps_client *c)
         continue;
     client_run_timers(c, now);
     ps__streams_expire(c, now);
+    ps__channels_look(c, now);
     pthread_mutex_lock(&c->lock);
     bool stopping = c->stopping;
     uint64_t next = c->wake = client_next_due(c);
@@ -217,45 +216,6 @@ static void *client_thread(void *arg)
 
 // ---- start and end ------------------------------------------------------------------------------------------------
 
-static grpc_arg client_arg(const char *key, int value)
-{
-    return (grpc_arg){.type = GRPC_ARG_INTEGER, .key = (char *)key, .value.integer = value};
-}
-
-enum { SILENCE_MS = 2000 };
-
-static grpc_channel *client_channel_create(const char *address, int attempt_ms)
-{
-    if (!ps_address_fits(address))
-        return grpc_lame_client_channel_create(address, GRPC_STATUS_UNAVAILABLE,
-                                               "its path is too long for a unix socket");
-    grpc_arg args[] = {
-        client_arg(GRPC_ARG_ENABLE_HTTP_PROXY, 0),  // set on many clusters, and not meant for this
-        client_arg(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1),
-        client_arg(GRPC_ARG_ENABLE_RETRIES, 0),  // libclient repeats what may be repeated
-        client_arg(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, PS_MESSAGE_MAX),
-        client_arg(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0),
-        // What a task may send before it is read: a round trip's worth. See server_opens_windows.
-        client_arg(GRPC_ARG_HTTP2_BDP_PROBE, 1),
-        client_arg(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, PS_LOOK_AHEAD),
-        client_arg(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, PS_FRAME_MAX),
-        client_arg(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, attempt_ms),  // what an attempt may take, for all its name
-        client_arg(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100),
-        client_arg(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000),
-        // A task that is stopped still acknowledges TCP: it is missed after 3 s without an answer to a ping; by who
-        // makes one attempt alone, after that.
-        client_arg(GRPC_ARG_KEEPALIVE_TIME_MS, 1000),
-        client_arg(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, attempt_ms > SILENCE_MS ? attempt_ms : SILENCE_MS),
-        client_arg(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0),
-        {.type = GRPC_ARG_STRING, .key = GRPC_ARG_OPTIMIZATION_TARGET, .value.string = "throughput"},
-    };
-    grpc_channel_credentials *credentials = grpc_insecure_credentials_create();
-    grpc_channel *channel =
-        grpc_channel_create(address, credentials, &(grpc_channel_args){sizeof args / sizeof *args, args});
-    grpc_channel_credentials_release(credentials);
-    return channel;
-}
-
 static grpc_call *client_call_nowhere(struct ps_client *c)
 {
     c->nowhere = grpc_lame_client_channel_create("nowhere", GRPC_STATUS_UNAVAILABLE, "never called");
@@ -263,14 +223,16 @@ static grpc_call *client_call_nowhere(struct ps_client *c)
                                     ps_timespec(UINT64_MAX), NULL);
 }
 
-struct ps_client *ps_client_create(const char *const *addresses, size_t n)
-{
-    return ps_client_create_patient(addresses, n, PS_CLIENT_ATTEMPT_MS);
-}
-
-struct ps_client *ps_client_create_patient(const char *const *addresses, size_t n, int attempt_ms)
+struct ps_client *ps_client_create(const char *const *addresses, size_t n, const struct ps_client_options *options)
 {
     struct ps_client *c = ps_alloc(sizeof *c);
+    if (options)
+        c->options = *options;
+    c->options.attempt_ms = c->options.attempt_ms ? c->options.attempt_ms : PS_CLIENT_ATTEMPT_MS;
+    c->options.to = c->options.to ? c->options.to : PS_ROLE_PSD;
+    if (c->options.tls)
+        c->tls_version = ps_tls_version(c->options.tls);
+    ps__client_keep_grpc_quiet();
     ps_cq_init(&c->cq);
     pthread_mutex_init(&c->lock, NULL);
     pthread_cond_init(&c->work, NULL);
@@ -280,10 +242,8 @@ struct ps_client *ps_client_create_patient(const char *const *addresses, size_t 
     c->waker = client_call_nowhere(c);
     c->peers = ps_alloc(n * sizeof *c->peers);
     c->n_peers = n;
-    for (size_t i = 0; i < n; i++) {
-        c->peers[i].client = c;
-        c->peers[i].channel = client_channel_create(addresses[i], attempt_ms);
-    }
+    for (size_t i = 0; i < n; i++)
+        ps__peer_init(&c->peers[i], c, addresses[i]);
     pthread_create(&c->thread, NULL, client_thread, c);
     return c;
 }
@@ -296,7 +256,7 @@ void ps_client_stop(struct ps_client *c)
     ps__client_poke(c, 0);
     pthread_join(c->thread, NULL);
     for (size_t i = 0; i < c->n_peers; i++)
-        grpc_channel_destroy(c->peers[i].channel);
+        ps__peer_stop(&c->peers[i]);
     while (client_report_ended(c))  // what came in while it ended
         continue;
     c->stuck |= !ps_loans_settle(&c->loans);
@@ -312,7 +272,7 @@ void ps_client_destroy(struct ps_client *c)
     pthread_cond_destroy(&c->work);
     pthread_mutex_destroy(&c->lock);
     for (size_t i = 0; i < c->n_peers; i++)
-        ps_slice_unref(c->peers[i].opening);
+        ps__peer_fini(&c->peers[i]);
     free(c->peers);
     free(c->timers);
     free(c);

@@ -18,11 +18,18 @@
 #include <stdint.h>
 
 #include "common/base/error.h"
+#include "common/tls/tls.h"
 #include "common/wire/slice.h"
 
 struct ps_client;
 
 enum { PS_CLIENT_ATTEMPT_MS = 1000 };
+
+struct ps_client_options {
+    int attempt_ms;      // what an attempt to connect may take; 0: PS_CLIENT_ATTEMPT_MS
+    struct ps_tls *tls;  // outlives the client; NULL: connections are neither authenticated nor encrypted
+    enum ps_role to;     // what those who are called show that they are
+};
 
 // Runs once per call. reply is empty unless code is PS_OK; what is not moved out of it is cleared afterwards. text: the
 // server's sentence, or what became of the connection; which task it was is the caller's to say. Codes made here:
@@ -31,9 +38,8 @@ typedef void (*ps_reply_fn)(void *arg, enum ps_code code, const char *text, stru
 
 // addresses[i] is ps task i's: "host:port" or "unix:/path". They are not contacted before the first call. An attempt to
 // connect may take so long that a task that comes back is found within the next second, and one that falls silent is
-// given up after 3 s; or attempt_ms, for who makes one attempt alone.
-struct ps_client *ps_client_create(const char *const *addresses, size_t n);
-struct ps_client *ps_client_create_patient(const char *const *addresses, size_t n, int attempt_ms);
+// given up after 3 s; or options.attempt_ms, for who makes one attempt alone. options NULL: as they are where zero.
+struct ps_client *ps_client_create(const char *const *addresses, size_t n, const struct ps_client_options *options);
 // Ends every call with CANCELLED and drops the timers; returns when the thread has ended and no request's slice is in
 // use any more. (Some seconds later at most: with a peer that has stopped, the core keeps slices whose owners are never
 // told, and the client is not freed.) Not from a callback. Calls that callbacks make meanwhile end the same way. None

@@ -28,6 +28,12 @@ static bool call_reached_nobody(const char *details)
     return false;
 }
 
+static bool call_ends_with(const char *text, const char *end)
+{
+    const size_t n = strlen(text), m = strlen(end);
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
+
 // What the core says where it reaches nobody ends with the cause: "failed to connect to all addresses; last error: ...:
 // Connection refused". What is not the system's word for it is said in ours. What a server has said is left alone.
 static const char *call_cause(const char *details)
@@ -40,12 +46,16 @@ static const char *call_cause(const char *details)
          "it takes the connection, then does not answer"},
         {"Failed parsing HTTP/2", "what listens there is no gRPC server"},
         {"Trying to connect an http1.x server", "what listens there is no gRPC server"},
+        {"certificate verify failed",
+         "its certificate is not of an authority that this process trusts, or has expired"},
+        {"wrong version number", "it does not speak TLS"},
+        {"is not in peer certificate", "its certificate is of another role"},
     };
     const char *colon = call_reached_nobody(details) ? strstr(details, ": ") : NULL;
     for (; colon; colon = strstr(details, ": "))
         details = colon + 2;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (strcmp(details, known[i].said) == 0)
+        if (*known[i].said ? call_ends_with(details, known[i].said) : !*details)
             return known[i].meant;
     return details;
 }

@@ -5,6 +5,7 @@
 //     client.c         the thread, timers, start and end
 //     client_unary.c   a unary call
 //     client_stream.c  a task's gathered stream and its records
+//     client_channel.c the channel to a peer
 //     client_call.c    what every kind of call needs of the client
 //
 // Each calls those below it alone; the two in the middle do not know each other.
@@ -27,7 +28,10 @@ struct ps__client_stream;
 
 struct ps__peer {
     struct ps_client *client;
-    grpc_channel *channel;
+    char *address;
+    grpc_channel *channel;  // for ps__peer_call; another one where there are new certificates
+    grpc_channel *before;   // that it was until a moment ago; NULL: none
+    pthread_rwlock_t channel_lock;
     struct ps__client_stream *stream;  // NULL: the next call opens one
     // Under the client's lock:
     struct ps_slice opening;  // what a stream begins with; empty: nothing
@@ -68,6 +72,9 @@ struct ps_client {
     bool stuck;  // the thread's; read after it has ended
     struct ps__peer *peers;
     size_t n_peers;
+    struct ps_client_options options;
+    // The thread's: of the certificates in use; ns, ps_now: when to look for new ones, and since when these are.
+    uint64_t tls_version, tls_looks, tls_renewed;
     grpc_channel *nowhere;
     grpc_call *waker;  // never started: a batch of nothing on it wakes the thread
     struct ps_event on_wake;
@@ -90,6 +97,15 @@ void ps__client_poke(struct ps_client *c, uint64_t at);
 // Ends a call that the core does not know (any more); the callback runs on the thread. Without the lock. Frees p.
 void ps__pending_end_later(struct ps_client *c, struct ps__pending *p, enum ps_code code, char *text);
 void ps__pending_free(struct ps__pending *p);
+
+void ps__client_keep_grpc_quiet(void);
+void ps__peer_init(struct ps__peer *peer, struct ps_client *c, const char *address);
+void ps__peer_stop(struct ps__peer *peer);  // after the thread
+void ps__peer_fini(struct ps__peer *peer);
+// On the thread: makes other channels where the process has new certificates. Without the client's lock.
+void ps__channels_look(struct ps_client *c, uint64_t now);
+// A call of the core's on the peer's channel. Without the client's lock.
+grpc_call *ps__peer_call(struct ps__peer *peer, const char *path, uint64_t deadline);
 
 // Both take over p and, in it, the request.
 void ps__unary_call(struct ps__peer *peer, struct ps__pending *p);

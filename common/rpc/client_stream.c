@@ -397,9 +397,7 @@ static struct ps__client_stream *client_stream_new(struct ps__peer *peer)
 static void client_stream_open(struct ps__client_stream *st)
 {
     struct ps_client *c = st->peer->client;
-    st->grpc =
-        grpc_channel_create_call(st->peer->channel, NULL, 0, c->cq.queue, grpc_slice_from_static_string(PS_STREAM_PATH),
-                                 NULL, ps_timespec(UINT64_MAX), NULL);
+    st->grpc = ps__peer_call(st->peer, PS_STREAM_PATH, UINT64_MAX);
     grpc_op ops[] = {
         {.op = GRPC_OP_SEND_INITIAL_METADATA},
         {.op = GRPC_OP_RECV_INITIAL_METADATA, .data.recv_initial_metadata.recv_initial_metadata = &st->initial},

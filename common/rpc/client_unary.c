@@ -86,14 +86,12 @@ static void client_unary_on_done(struct ps_event *ev, bool ok)
 static struct ps__unary *client_unary_new(struct ps__peer *peer, struct ps__pending *p)
 {
     struct ps__unary *u = ps_alloc(sizeof *u);
-    grpc_slice path = grpc_slice_from_static_string(ps_method_path(p->method));
     u->peer = peer;
     u->pending = p;
     atomic_init(&u->batches, 2);
     u->sent.fn = client_unary_on_sent;
     u->done.fn = client_unary_on_done;
-    u->grpc = grpc_channel_create_call(peer->channel, NULL, 0, peer->client->cq.queue, path, NULL,
-                                       ps_timespec(p->deadline), NULL);
+    u->grpc = ps__peer_call(peer, ps_method_path(p->method), p->deadline);
     u->request = ps_slices_to_buffer(&p->request, &peer->client->loans);
     grpc_metadata_array_init(&u->initial);
     grpc_metadata_array_init(&u->trailing);

@@ -6,26 +6,20 @@
 #include "proto/paramserver.pb-c.h"
 
 // Those of the service ParameterServer may be records of a stream.
-#define DATA(name)                                    \
-    {                                                 \
-        "/paramserver.v1.ParameterServer/" name, true \
+#define METHOD(service, name, streams, roles)               \
+    {                                                       \
+        "/paramserver.v1." service "/" name, streams, roles \
     }
-#define ADMIN(name)                          \
-    {                                        \
-        "/paramserver.v1.Admin/" name, false \
-    }
-#define WORKER(name)                          \
-    {                                         \
-        "/paramserver.v1.Worker/" name, false \
-    }
-#define PEER(name)                          \
-    {                                       \
-        "/paramserver.v1.Peer/" name, false \
-    }
+#define DATA(name) METHOD("ParameterServer", name, true, PS_STREAM_ROLES)
+// Status and SetHyper aside, which a training asks of its own job, and Status a ps task of others'.
+#define ADMIN(name) METHOD("Admin", name, false, PS_ROLE_ADMIN)
+#define WORKER(name) METHOD("Worker", name, false, PS_ROLE_WORKER)
+#define PEER(name) METHOD("Peer", name, false, PS_ROLE_PSD)
 
 static const struct {
     const char *path;
     bool streams;
+    unsigned roles;
 } methods[PS_METHODS] = {
     [PARAMSERVER__V1__METHOD__JOIN] = DATA("Join"),
     [PARAMSERVER__V1__METHOD__HEARTBEAT] = DATA("Heartbeat"),
@@ -39,7 +33,7 @@ static const struct {
     [PARAMSERVER__V1__METHOD__PUSH] = DATA("Push"),
     [PARAMSERVER__V1__METHOD__GET] = DATA("Get"),
     [PARAMSERVER__V1__METHOD__PULL] = DATA("Pull"),
-    [PARAMSERVER__V1__METHOD__STATUS] = ADMIN("Status"),
+    [PARAMSERVER__V1__METHOD__STATUS] = METHOD("Admin", "Status", false, PS_ROLE_ALL),
     [PARAMSERVER__V1__METHOD__WORKERS] = ADMIN("Workers"),
     [PARAMSERVER__V1__METHOD__STOP_JOB] = ADMIN("StopJob"),
     [PARAMSERVER__V1__METHOD__SET_MEMBERS] = PEER("SetMembers"),
@@ -48,7 +42,7 @@ static const struct {
     [PARAMSERVER__V1__METHOD__REDUCE] = DATA("Reduce"),
     [PARAMSERVER__V1__METHOD__CLOCK] = DATA("Clock"),
     [PARAMSERVER__V1__METHOD__WAITS] = ADMIN("Waits"),
-    [PARAMSERVER__V1__METHOD__SET_HYPER] = ADMIN("SetHyper"),
+    [PARAMSERVER__V1__METHOD__SET_HYPER] = METHOD("Admin", "SetHyper", false, PS_STREAM_ROLES),
     [PARAMSERVER__V1__METHOD__DRAIN] = ADMIN("Drain"),
     [PARAMSERVER__V1__METHOD__AGREE] = PEER("Agree"),
     [PARAMSERVER__V1__METHOD__SUM_SQUARES] = PEER("SumSquares"),
@@ -73,6 +67,11 @@ const char *ps_method_name(int method)
 bool ps_method_streams(int method)
 {
     return method > 0 && method < PS_METHODS && methods[method].streams;
+}
+
+unsigned ps_method_roles(int method)
+{
+    return method > 0 && method < PS_METHODS ? methods[method].roles : 0;
 }
 
 bool ps_method_is_control(int method)

@@ -6,6 +6,8 @@
 
 #include <stdbool.h>
 
+#include "common/tls/identity.h"
+
 enum { PS_METHODS = 31 };  // values of Method in proto/paramserver.proto; 0 is none
 
 #define PS_STREAM_PATH "/paramserver.v1.ParameterServer/Stream"
@@ -13,6 +15,10 @@ enum { PS_METHODS = 31 };  // values of Method in proto/paramserver.proto; 0 is 
 const char *ps_method_path(int method);  // "/paramserver.v1.ParameterServer/Push"; NULL: no such method
 const char *ps_method_name(int method);  // "Push"; "?": no such method
 bool ps_method_streams(int method);      // may be a record of the stream
+// Who may call it, of enum ps_role. What moves data is a worker's, of jobs of its user; administration looks at values
+// and changes them, too. Of Admin a worker may call Status and SetHyper, which know the jobs of its user alone then.
+unsigned ps_method_roles(int method);
+enum { PS_STREAM_ROLES = PS_ROLE_WORKER | PS_ROLE_ADMIN };  // of all methods that may be records
 // Membership and administration: small, answered at once, and not to wait behind data. Such calls are unary by choice
 // of our client, and have a room of their own at the server.
 bool ps_method_is_control(int method);

@@ -76,6 +76,22 @@ static void acceptor_refuse(struct ps_server *s, grpc_call *call, const grpc_cal
     gpr_free(path);
 }
 
+// Who calls, and may it? The methods of a stream are those of one kind of caller; services beside the contract are
+// anyone's who shows a certificate.
+static enum ps_code acceptor_identify(const struct acceptor *a, struct ps_identity *from, struct ps_error *e)
+{
+    const unsigned may = a->kind == UNARY    ? ps_method_roles(a->method)
+                         : a->kind == STREAM ? PS_STREAM_ROLES
+                                             : PS_ROLE_ALL;
+    char is[PS_ROLES_TEXT], expected[PS_ROLES_TEXT];
+    if (ps__call_identity(a->call, &a->server->tls, from, e) || from->roles & may)
+        return e->code;
+    ps_roles_text(from->roles, is);
+    ps_roles_text(may, expected);
+    return ps_fail(e, PS_PERMISSION_DENIED, "%s: '%s' has a certificate of role %s: expected %s",
+                   a->kind == UNARY ? ps_method_name(a->method) : "Stream", from->user, is, expected);
+}
+
 static void acceptor_on_call(struct ps_event *ev, bool ok)
 {
     struct acceptor *a = PS_CONTAINER(ev, struct acceptor, ev), met = *a;
@@ -87,10 +103,14 @@ static void acceptor_on_call(struct ps_event *ev, bool ok)
     grpc_call_details_init(&a->details);
     acceptor_arm(a);
 
-    if (met.kind == UNARY)
-        ps__unary_begin(met.server, met.method, met.call, acceptor_deadline(met.deadline));
+    struct ps_identity from;
+    struct ps_error e;
+    if (acceptor_identify(&met, &from, &e))
+        ps__call_refuse(met.server, met.call, e.code, e.text);
+    else if (met.kind == UNARY)
+        ps__unary_begin(met.server, met.method, met.call, acceptor_deadline(met.deadline), &from);
     else if (met.kind == STREAM)
-        ps__stream_begin(met.server, met.call);
+        ps__stream_begin(met.server, met.call, &from);
     else if (met.kind == SERVICE)
         ps__service_begin(met.server, &met.server->services[met.method], met.call);
     else
@@ -218,6 +238,7 @@ static struct ps_server *server_new(const struct ps_server_options *options, siz
     gpr_set_log_function(server_log_grpc);
     ps_cq_init(&s->cq);
     s->options = *options;
+    s->tls.tls = options->tls;
     s->shut.fn = server_on_shut;
     s->ports = ps_alloc(n_addresses * sizeof *s->ports);
     atomic_init(&s->refs, 1);
@@ -271,7 +292,7 @@ static enum ps_code server_bind_address(struct ps_server *s, const char *address
                                         int *port, struct ps_error *e)
 {
     struct ps_addresses found;
-    enum ps_code code = ps_address_admit(address, s->options.insecure, &found, e);
+    enum ps_code code = ps_address_admit(address, s->options.insecure || s->tls.tls, &found, e);
     if (code)
         return code;
     int bound = server_bind_each(s, address, &found, credentials);
@@ -281,7 +302,7 @@ static enum ps_code server_bind_address(struct ps_server *s, const char *address
 
 static enum ps_code server_bind(struct ps_server *s, const char *const *addresses, size_t n, struct ps_error *e)
 {
-    grpc_server_credentials *credentials = grpc_insecure_server_credentials_create();
+    grpc_server_credentials *credentials = ps__server_credentials(&s->tls);
     enum ps_code code = PS_OK;
     for (size_t i = 0; i < n && code == PS_OK; i++) {
         int held = ps_address_hold(addresses[i]);

@@ -6,6 +6,9 @@
 // to callbacks of their own. Threads: its own poll the completion queue and run the callbacks, which must not block;
 // ps_call_reply may be called from any thread, with no lock held that the release of a slice could want.
 //
+// Where there is TLS every client shows a certificate before a byte of it is read as HTTP/2, and may call the methods of
+// its role (ps_method_roles): others are answered with PERMISSION_DENIED, and their requests are not read.
+//
 // Requests of one stream are handed over in order, one at a time. A stream with too much unanswered, or too many
 // replies that its client does not read, is not read from until that is gone. A call whose client is gone is the
 // handler's until it answers, which options.cancel asks it to do at once; the answer is dropped.
@@ -25,6 +28,7 @@
 #include <stdint.h>
 
 #include "common/base/error.h"
+#include "common/tls/tls.h"
 #include "common/wire/slice.h"
 
 enum {
@@ -51,6 +55,7 @@ struct ps_call {
     struct ps_slices request;  // the message; to be moved or cleared at any time, cleared with the call at the latest
     void *user;                // options.call_bytes, zeroed, aligned for anything
     void **stream;             // the handler's own of the stream that brought it, NULL at first; NULL: it is unary
+    const struct ps_identity *from;  // who calls; may call this method
 };
 
 // A method outside of the contract, of small messages that are answered at once.
@@ -68,10 +73,11 @@ struct ps_service_method {
 };
 
 struct ps_server_options {
-    bool insecure;      // allow addresses that other hosts can reach
-    int threads;        // that poll; 0: one, and one more for each four cores
-    size_t bytes;       // in flight; 0: PS_SERVER_BYTES
-    size_t call_bytes;  // room for the handler in each call
+    struct ps_tls *tls;  // outlives the server; NULL: connections are neither authenticated nor encrypted
+    bool insecure;       // allow addresses that other hosts can reach, without TLS
+    int threads;         // that poll; 0: one, and one more for each four cores
+    size_t bytes;        // in flight; 0: PS_SERVER_BYTES
+    size_t call_bytes;   // room for the handler in each call
     void (*call)(void *ctx, struct ps_call *call);
     // The client of a call that was handed over is gone, or waits for it no longer. Once per call, after `call` has
     // returned, by any of the server's threads; the handler may answer meanwhile, or have answered: *call stays until

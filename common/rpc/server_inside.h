@@ -22,6 +22,7 @@
 
 #include "common/rpc/buffer.h"
 #include "common/rpc/cq.h"
+#include "common/rpc/credentials.h"
 #include "common/rpc/server.h"
 
 struct ps__stream;
@@ -117,6 +118,7 @@ struct ps_server {
     struct ps__budget budget;
     struct ps_cq cq;
     struct ps_loans loans;
+    struct ps__server_tls tls;
     grpc_server *grpc;
     pthread_t *threads;
     int n_threads;
@@ -157,7 +159,8 @@ struct ps__stream {
     bool drained;                  // to drain; likewise
     grpc_call *grpc;
     atomic_size_t refs;  // one per operation of the core and per record that is not answered
-    void *user;          // the handler's
+    struct ps_identity from;
+    void *user;  // the handler's
     struct ps_event received, sent, closed, ended;
     struct ps__receiver receiver;
     struct ps__sender sender;
@@ -211,8 +214,9 @@ void ps__server_drop_call(grpc_call *grpc);
 uint64_t ps__answer_by(uint64_t now, uint64_t deadline);
 
 // A call of the core's, just taken up, is handed over to one of these.
-void ps__unary_begin(struct ps_server *s, int method, grpc_call *grpc, uint64_t deadline);
-void ps__stream_begin(struct ps_server *s, grpc_call *grpc);
+void ps__unary_begin(struct ps_server *s, int method, grpc_call *grpc, uint64_t deadline,
+                     const struct ps_identity *from);
+void ps__stream_begin(struct ps_server *s, grpc_call *grpc, const struct ps_identity *from);
 void ps__service_begin(struct ps_server *s, struct ps__service *service, grpc_call *grpc);
 
 bool ps__stream_try_ref(struct ps__stream *st);  // under the server's lock; false: it is being freed

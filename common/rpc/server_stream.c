@@ -383,6 +383,7 @@ static void record_init(struct ps__record *r, struct ps__stream *st, struct ps_r
     r->base.call.deadline = in->timeout_ms ? ps__answer_by(now, now + in->timeout_ms * PS_MS) : UINT64_MAX;
     r->base.call.request = in->body;
     r->base.call.stream = &st->user;
+    r->base.call.from = &st->from;
     r->stream = st;
     r->id = in->id;
 }
@@ -632,13 +633,14 @@ static bool stream_is_one_too_many(struct ps_server *s)
     return many;
 }
 
-static struct ps__stream *stream_new(struct ps_server *s, grpc_call *grpc)
+static struct ps__stream *stream_new(struct ps_server *s, grpc_call *grpc, const struct ps_identity *from)
 {
     struct ps__stream *st = ps_try_alloc(sizeof *st);
     if (!st)
         return NULL;
     st->server = s;
     st->grpc = grpc;
+    st->from = *from;
     st->received.fn = stream_on_received;
     st->sent.fn = stream_on_sent;
     st->ended.fn = stream_on_ended;
@@ -654,7 +656,7 @@ static struct ps__stream *stream_new(struct ps_server *s, grpc_call *grpc)
     return st;
 }
 
-void ps__stream_begin(struct ps_server *s, grpc_call *grpc)
+void ps__stream_begin(struct ps_server *s, grpc_call *grpc, const struct ps_identity *from)
 {
     char text[96];
     if (stream_is_one_too_many(s)) {
@@ -662,7 +664,7 @@ void ps__stream_begin(struct ps_server *s, grpc_call *grpc)
         ps__call_refuse(s, grpc, PS_RESOURCE_EXHAUSTED, text);
         return;
     }
-    struct ps__stream *st = stream_new(s, grpc);
+    struct ps__stream *st = stream_new(s, grpc, from);
     if (!st) {
         ps__server_drop_call(grpc);
         return;

@@ -26,6 +26,7 @@ struct unary {
     struct ps__receiver receiver;
     struct ps__sender sender;
     int cancelled;
+    struct ps_identity from;
 };
 
 // The handler is asked to end a call once it was handed over and its client is gone, in whichever order.
@@ -188,12 +189,15 @@ static void unary_listen(struct unary *u)
         unary_unref(u);
 }
 
-void ps__unary_begin(struct ps_server *s, int method, grpc_call *grpc, uint64_t deadline)
+void ps__unary_begin(struct ps_server *s, int method, grpc_call *grpc, uint64_t deadline,
+                     const struct ps_identity *from)
 {
     struct unary *u = unary_new(s, grpc);
     if (!u)
         return;
     struct ps_call *call = &u->base.call;
+    u->from = *from;
+    call->from = &u->from;
     call->method = method;
     call->deadline = ps__answer_by(ps_now(), deadline);
     u->in_lane = ps_method_is_control(method) && ps__budget_take_lane(&s->budget);

@@ -7,15 +7,14 @@
 #include "libclient/rpc/world.h"
 #include "libclient/wait.h"
 
-static psc_code connect_join(const psc_cluster *cluster, const psc_options *options, int attempt_ms,
-                             psc_client **client, psc_error *error)
+static psc_code connect_join(const psc_cluster *cluster, const psc_options *options,
+                             const struct psc_world_rpc_options *rpc, psc_client **client, psc_error *error)
 {
     struct psc__waiter w;
     struct psc_world world;
     psc_client *c;
     struct ps_error e = {.code = PS_OK};
-    if (psc_world_rpc_create((const char *const *)cluster->is.addresses, cluster->is.n, options->transport, attempt_ms,
-                             &world, &e) != PS_OK ||
+    if (psc_world_rpc_create(cluster, rpc, &world, &e) != PS_OK ||
         psc_client_create(cluster, options, &world, &c, &e) != PS_OK)
         return psc__error_out(&e, error);
     psc__waiter_init(&w);
@@ -29,12 +28,15 @@ static psc_code connect_join(const psc_cluster *cluster, const psc_options *opti
 
 psc_code psc_connect(const psc_cluster *cluster, const psc_options *options, psc_client **client, psc_error *error)
 {
-    return connect_join(cluster, options, PS_CLIENT_ATTEMPT_MS, client, error);
+    const struct psc_world_rpc_options rpc = {options->transport, PS_CLIENT_ATTEMPT_MS, PS_ROLE_WORKER};
+    return connect_join(cluster, options, &rpc, client, error);
 }
 
 // Longer than a call: it is its deadline that ends the wait for who takes the connection and does not answer.
 psc_code psc__admin_connect(const psc_cluster *cluster, const psc_options *options, psc_client **client,
                             psc_error *error)
 {
-    return connect_join(cluster, options, options->timeout_ms + PS_CLIENT_ATTEMPT_MS, client, error);
+    const struct psc_world_rpc_options rpc = {options->transport, options->timeout_ms + PS_CLIENT_ATTEMPT_MS,
+                                              PS_ROLE_ADMIN};
+    return connect_join(cluster, options, &rpc, client, error);
 }

@@ -6,9 +6,11 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/rpc/client.h"
+#include "libclient/cluster.h"
 
 struct rpc_world {
     struct ps_client *client;
+    struct ps_tls *tls;  // NULL: none
     bool stream;
 };
 
@@ -53,23 +55,33 @@ static void psc_rpc_destroy(void *ctx)
 {
     struct rpc_world *w = ctx;
     ps_client_destroy(w->client);
+    ps_tls_close(w->tls);
     free(w);
 }
 
-enum ps_code psc_world_rpc_create(const char *const *addresses, size_t n, enum psc_transport transport, int attempt_ms,
+static enum ps_code psc_rpc_start(struct rpc_world *w, const struct psc_cluster *cluster,
+                                  const struct psc_world_rpc_options *o, struct ps_error *e)
+{
+    if (ps_cluster_has_tls(&cluster->is) && ps_tls_open(&cluster->is.tls, o->role, &w->tls, e))
+        return ps_error_prefix(e, "TLS");
+    const struct ps_client_options options = {.attempt_ms = o->attempt_ms, .tls = w->tls, .to = PS_ROLE_PSD};
+    w->client = ps_client_create((const char *const *)cluster->is.addresses, cluster->is.n, &options);
+    return PS_OK;
+}
+
+enum ps_code psc_world_rpc_create(const struct psc_cluster *cluster, const struct psc_world_rpc_options *o,
                                   struct psc_world *world, struct ps_error *e)
 {
-    if (transport != PSC_STREAM && transport != PSC_UNARY)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "transport %d: expected PSC_STREAM or PSC_UNARY", (int)transport);
+    if (o->transport != PSC_STREAM && o->transport != PSC_UNARY)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "transport %d: expected PSC_STREAM or PSC_UNARY", (int)o->transport);
     struct rpc_world *w = ps_try_alloc(sizeof *w);
     if (!w)
         return ps_no_memory(e, "the connections");
-    w->client = ps_client_create_patient(addresses, n, attempt_ms);
-    if (!w->client) {
+    if (psc_rpc_start(w, cluster, o, e)) {
         free(w);
-        return ps_no_memory(e, "the connections");
+        return e->code;
     }
-    w->stream = transport == PSC_STREAM;
+    w->stream = o->transport == PSC_STREAM;
     *world = (struct psc_world){
         .ctx = w,
         .call = psc_rpc_call,

@@ -7,12 +7,18 @@
 #include <stddef.h>
 
 #include "common/base/error.h"
+#include "common/tls/identity.h"
 #include "libclient/psclient.h"
 #include "libclient/transport.h"
 
-// PSC_STREAM: the calls that may be records of the gathered stream are, the others are unary. Addresses are copied.
-// attempt_ms: what an attempt to connect may take. INVALID_ARGUMENT: no such transport.
-enum ps_code psc_world_rpc_create(const char *const *addresses, size_t n, enum psc_transport transport, int attempt_ms,
+struct psc_world_rpc_options {
+    enum psc_transport transport;  // PSC_STREAM: calls that may be records of the gathered stream are, others are unary
+    int attempt_ms;                // what an attempt to connect may take
+    enum ps_role role;             // which certificate it shows, where the cluster has TLS
+};
+
+// The cluster is copied. INVALID_ARGUMENT: no such transport; errors of ps_tls_open.
+enum ps_code psc_world_rpc_create(const struct psc_cluster *cluster, const struct psc_world_rpc_options *options,
                                   struct psc_world *world, struct ps_error *e) __attribute__((visibility("hidden")));
 
 #endif

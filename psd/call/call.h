@@ -9,6 +9,7 @@
 #include <stdbool.h>
 
 #include "common/base/error.h"
+#include "common/tls/identity.h"
 #include "common/wire/slice.h"
 
 struct psd_request;
@@ -18,9 +19,10 @@ struct psd_waiters;
 // A call that has arrived. The caller of psd_core_call allocates it (usually inside something larger) and it
 // stays the core's until reply has run, exactly once, perhaps before psd_core_call returns.
 struct psd_call {
-    int method;                // Method of the proto
-    uint64_t deadline;         // ns on psd_world.now's clock; UINT64_MAX: none
-    struct ps_slices request;  // the message; cleared by the core
+    int method;                      // Method of the proto
+    uint64_t deadline;               // ns on psd_world.now's clock; UINT64_MAX: none
+    struct ps_slices request;        // the message; cleared by the core
+    const struct ps_identity *from;  // who calls, and may call this method; NULL: nobody has been asked
     // Where the core keeps the session of the stream that brought the call; NULL: none did. At most one call of a
     // stream is being taken up at a time; looked at until psd_core_call returns.
     struct psd_session **session;

@@ -13,11 +13,13 @@
 #include "psd/job/declaration.h"
 #include "psd/job/host.h"
 
-struct psd_job *psd_job_new(const char *name, struct psd_host *host)
+// NULL: no memory.
+struct psd_job *psd_job_new(const char *name, const char *owner, struct psd_host *host)
 {
     struct psd_job *job = ps_try_alloc(sizeof *job);
     pthread_rwlockattr_t attr;
-    if (!job || !(job->name = ps_try_strdup(name))) {
+    if (!job || !(job->name = ps_try_strdup(name)) || !(job->owner = ps_try_strdup(owner))) {
+        free(job ? job->name : NULL);
         free(job);
         return NULL;
     }
@@ -48,6 +50,7 @@ void psd_job_free(struct psd_job *job)
     pthread_mutex_destroy(&job->staging);
     pthread_mutex_destroy(&job->lock);
     free(job->name);
+    free(job->owner);
     psd_job_forget(job);
 }
 

@@ -17,6 +17,7 @@
 
 struct psd_rpc {
     struct psd_world world;
+    struct ps_tls *tls;  // NULL: none
     struct ps_client *peers;
     struct ps_server *server;  // NULL: not started
     struct psd_core *core;
@@ -46,6 +47,7 @@ static void rpc_on_call(void *ctx, struct ps_call *from)
     in->from = from;
     in->call.method = from->method;
     in->call.deadline = from->deadline;
+    in->call.from = from->from;
     in->call.reply = inbound_reply;
     in->call.session = (struct psd_session **)from->stream;
     ps_slices_move(&in->call.request, &from->request);
@@ -133,10 +135,12 @@ static uint64_t rpc_world_queued(void *ctx)
 
 // ---- start and end ------------------------------------------------------------------------------------------------
 
-struct psd_rpc *psd_rpc_create(const char *const *peers, size_t n)
+struct psd_rpc *psd_rpc_create(const char *const *peers, size_t n, struct ps_tls *tls)
 {
+    const struct ps_client_options options = {.tls = tls, .to = PS_ROLE_PSD};
     struct psd_rpc *r = ps_alloc(sizeof *r);
-    r->peers = ps_client_create(peers, n);
+    r->tls = tls;
+    r->peers = ps_client_create(peers, n, &options);
     psd_health_init(&r->health);
     r->world = (struct psd_world){
         .ctx = r,
@@ -177,6 +181,7 @@ enum ps_code psd_rpc_start(struct psd_rpc *r, struct psd_core *core, const struc
                            struct ps_error *e)
 {
     const struct ps_server_options options = {
+        .tls = r->tls,
         .insecure = listen->insecure,
         .threads = listen->threads,
         .bytes = listen->bytes,

@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "common/base/error.h"
+#include "common/tls/tls.h"
 #include "psd/service/core.h"
 
 struct psd_rpc;
@@ -25,8 +26,8 @@ struct psd_rpc_listen {
     size_t bytes;   // of requests and answers in flight
 };
 
-// peers[i] is ps task i's address; the one of this task is there for its index only.
-struct psd_rpc *psd_rpc_create(const char *const *peers, size_t n);
+// peers[i] is ps task i's address; the one of this task is there for its index only. tls outlives it; NULL: none.
+struct psd_rpc *psd_rpc_create(const char *const *peers, size_t n, struct ps_tls *tls);
 const struct psd_world *psd_rpc_world(struct psd_rpc *r);
 
 // Serves the core from now on. Errors are ps_server_start's.

@@ -48,6 +48,7 @@ static void describe_job(struct psd_core *core, struct psd_job *job, struct job_
     Paramserver__V1__JobStatus *out = &s->out;
     paramserver__v1__job_status__init(out);
     out->name = job->name;
+    out->user = job->owner;
     out->run = atomic_load(&job->run);
     out->reason = s->reason;
     if (atomic_load(&job->declared)) {
@@ -103,9 +104,12 @@ int psd_status(struct psd_request *t)
     int code = v && out.jobs ? PS_OK : (int)ps_no_memory(&t->error, "a list of jobs");
     if (code == PS_OK) {
         describe_task(t->core, &out);
-        for (; out.n_jobs < jobs.n; out.n_jobs++) {
-            describe_job(t->core, jobs.v[out.n_jobs], &v[out.n_jobs]);
+        for (uint32_t i = 0; i < jobs.n; i++) {
+            if (!psd_request_owns(t, jobs.v[i]))
+                continue;
+            describe_job(t->core, jobs.v[i], &v[out.n_jobs]);
             out.jobs[out.n_jobs] = &v[out.n_jobs].out;
+            out.n_jobs++;
         }
         code = psd_request_reply(t, &out.base, NULL);
     }

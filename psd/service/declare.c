@@ -141,7 +141,7 @@ static void declare_resume_run(struct psd_job *job, uint64_t run, struct psd_cal
 // memory.
 static struct psd_job *claim_new(struct psd_request *t, struct psd_job *old)
 {
-    struct psd_job *job = psd_job_new(t->caller->job, &t->core->host);
+    struct psd_job *job = psd_job_new(t->caller->job, psd_request_user(t), &t->core->host);
     if (!job) {
         ps_no_memory(&t->error, "another job");
         return NULL;
@@ -163,7 +163,7 @@ enum claim { CLAIM_FRESH, CLAIM_RESUMES, CLAIM_REPEATED };
 static int declare_claim_name(struct psd_request *t, const declare_t *r, enum claim *claim)
 {
     struct psd_job *job = psd_job_lookup(&t->core->table, t->caller->job);
-    if (declare_check_run(t, job))
+    if ((job && psd_request_check_owner(t, job)) || declare_check_run(t, job))
         return (int)t->error.code;
     const bool failed = job && t->core->config.task == 0 && psd_job_has_failed(job);
     if (failed)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/log.h"
 #include "common/base/sometimes.h"
 #include "common/base/utf8.h"
 #include "psd/control/state.h"
@@ -29,9 +30,11 @@ void psd_core_cancel(struct psd_core *core, struct psd_call *call)
 #define WITH_JOB 2
 #define SMALL_REPLY 4
 #define MOVES_DATA 8
+#define AUDITED 16
 
 // What is done for a method before its own steps: the caller is checked; the job is looked up and must live; there is
-// room for a small reply; a worker that moves data shows that it lives.
+// room for a small reply; a worker that moves data shows that it lives. And after them: what was changed by hand is
+// logged.
 static const struct method {
     const ProtobufCMessageDescriptor *type;
     psd_method_fn run;
@@ -53,16 +56,16 @@ static const struct method {
     METHOD(PULL, read, psd_pull, WITH_CALLER | WITH_JOB | MOVES_DATA),
     METHOD(STATUS, status, psd_status, 0),
     METHOD(WORKERS, workers, psd_workers, 0),
-    METHOD(STOP_JOB, stop_job, psd_stop_job, SMALL_REPLY),
+    METHOD(STOP_JOB, stop_job, psd_stop_job, SMALL_REPLY | AUDITED),
     METHOD(SET_MEMBERS, set_members, psd_set_members, 0),
     METHOD(ASSIGN_SUB, update, psd_update_values, WITH_CALLER | WITH_JOB | MOVES_DATA),
     METHOD(PUSH_PULL, update, psd_update_values, WITH_CALLER | WITH_JOB | MOVES_DATA),
     METHOD(REDUCE, reduce, psd_reduce, WITH_CALLER | WITH_JOB),
     METHOD(CLOCK, clock, psd_clock, WITH_CALLER | WITH_JOB | SMALL_REPLY),
     METHOD(WAITS, waits, psd_waits, 0),
-    METHOD(SET_HYPER, set_hyper, psd_set_hyper, SMALL_REPLY),
-    METHOD(SET_MODE, set_mode, psd_set_mode, SMALL_REPLY),
-    METHOD(DRAIN, drain, psd_drain, SMALL_REPLY),
+    METHOD(SET_HYPER, set_hyper, psd_set_hyper, SMALL_REPLY | AUDITED),
+    METHOD(SET_MODE, set_mode, psd_set_mode, SMALL_REPLY | AUDITED),
+    METHOD(DRAIN, drain, psd_drain, SMALL_REPLY | AUDITED),
     METHOD(AGREE, agree, psd_agree, SMALL_REPLY),
     METHOD(SUM_SQUARES, sum_squares, psd_sum_squares, 0),
     METHOD(OPEN, open, psd_open, SMALL_REPLY),
@@ -135,7 +138,7 @@ static enum ps_code dispatch_check_run(struct psd_request *t, const struct metho
 // Is it the caller's run, and does it live?
 static enum ps_code dispatch_check_job(struct psd_request *t, const struct method *m)
 {
-    if (dispatch_check_run(t, m))
+    if (psd_request_check_owner(t, t->job) || dispatch_check_run(t, m))
         return t->error.code;
     if (psd_job_has_failed(t->job) && m->run != psd_get && m->run != psd_describe && m->run != psd_leave)
         return (enum ps_code)psd_request_fail_ended(t);
@@ -264,6 +267,15 @@ static int dispatch_go_on(struct psd_request *q, const struct method *m)
     return call->resume ? call->resume(q) : m->run(q);
 }
 
+// "audit: StopJob of job 'mnist' by alice: done"
+static void dispatch_audit(const struct psd_request *q, const struct method *m, enum ps_code code)
+{
+    const char *user = psd_request_user(q), *job = q->job ? q->job->name : "", *type = m->type->short_name;
+    ps_info("audit: %.*s%s%s%s by %s: %s%s%s", (int)(strlen(type) - strlen("Request")), type, *job ? " of job '" : "",
+            job, *job ? "'" : "", *user ? user : "somebody, without TLS", code ? ps_code_name(code) : "done",
+            code ? ": " : "", code ? q->error.text : "");
+}
+
 static void run_one(struct psd_core *core, struct psd_call *call, struct psd_call **ready)
 {
     struct psd_request q = {.core = core, .call = call};
@@ -272,6 +284,8 @@ static void run_one(struct psd_core *core, struct psd_call *call, struct psd_cal
     if (m)
         code = call->message ? dispatch_go_on(&q, m) : dispatch_start(&q, m);
     if (code != PSD_PARKED) {
+        if (m && m->needs & AUDITED)
+            dispatch_audit(&q, m, (enum ps_code)code);
         if (!call->message)
             ps_msg_free((ProtobufCMessage *)q.request);
         psd_call_answer(call, (enum ps_code)code, code ? q.error.text : "", &q.reply);

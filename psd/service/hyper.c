@@ -20,6 +20,8 @@ static enum ps_code set_hyper_find_job(struct psd_request *t, const Paramserver_
         t->job = psd_job_find(&t->core->table, r->job);
     if (!t->job)
         return ps_fail(e, PS_NOT_FOUND, "there is no job '%.128s'", r->job);
+    if (psd_request_check_owner(t, t->job))
+        return e->code;
     if (!atomic_load(&t->job->declared) || !psd_control_declared(t->job))
         return ps_fail(e, PS_FAILED_PRECONDITION, "job '%s' is not declared yet", t->job->name);
     if (r->round && !psd_job_is_sync(t->job))

@@ -69,7 +69,7 @@ static struct psd_job *join_open_new(struct psd_request *t, const join_t *r, str
     struct psd_table *table = &t->core->table;
     if (!old && psd_job_make_place(table, &t->gone, &t->ready, &t->error))
         return NULL;
-    struct psd_job *job = psd_job_new(t->caller->job, table->host);
+    struct psd_job *job = psd_job_new(t->caller->job, psd_request_user(t), table->host);
     if (!job) {
         ps_no_memory(&t->error, "a job");
         return NULL;
@@ -157,6 +157,8 @@ static enum ps_code join_open_run(struct psd_request *t, const join_t *r, struct
 static int join_open(struct psd_request *t, const join_t *r)
 {
     struct psd_job *job = psd_job_lookup(&t->core->table, t->caller->job);
+    if (job && psd_request_check_owner(t, job))
+        return (int)t->error.code;
     const bool under_way = job && !join_is_over(job);
     // What worker 0 is refused for, with the same job file.
     const bool comes_after = job && !under_way && !t->call->parked_since && t->caller->worker != 1;

@@ -165,7 +165,7 @@ static void heartbeat(void)
 
 static struct ps_client *client_of(const char *address)
 {
-    return ps_client_create(&address, 1);
+    return ps_client_create(&address, 1, NULL);
 }
 
 static void end_client(struct ps_client *client)

@@ -135,7 +135,7 @@ static void learn_run(const char *address)
 {
     Paramserver__V1__DescribeRequest r = PARAMSERVER__V1__DESCRIBE_REQUEST__INIT;
     Paramserver__V1__Caller caller = caller_of(0, 0);
-    struct ps_client *c = ps_client_create(&address, 1);
+    struct ps_client *c = ps_client_create(&address, 1, NULL);
     caller.worker = caller.run = 0;
     r.caller = &caller;
     struct ps_slices none = PS_SLICES_EMPTY, reply = call(c, M(DESCRIBE), &r.base);
@@ -238,7 +238,7 @@ static void pusher_init(struct pusher *p, const char *address, size_t kib)
     memset(data, 0, p->bytes);
     for (int i = 0; i < 2; i++)
         memcpy(p->id + 8 * i, &(uint64_t){ps_random()}, 8);
-    p->client = ps_client_create(&address, 1);
+    p->client = ps_client_create(&address, 1, NULL);
 }
 
 static uint64_t pushed(struct pusher *p, size_t n)
@@ -381,7 +381,7 @@ static int park(const char *address, size_t n)
     struct ps_client *c[STREAMS + 1];
     char line[8];
     for (int i = 0; i <= STREAMS; i++) {
-        c[i] = ps_client_create(&address, 1);
+        c[i] = ps_client_create(&address, 1, NULL);
         (void)waiting(c[i]);  // so that it is connected
     }
     struct parked *parked = ps_alloc(n * sizeof *parked);
@@ -597,7 +597,7 @@ int main(int argc, char **argv)
     for (int i = 3; i < argc && i < 7; i++)
         n[i - 3] = atol(argv[i]);
     if (strcmp(what, "declare") == 0) {
-        struct ps_client *c = ps_client_create((const char *const *)&argv[1], 1);
+        struct ps_client *c = ps_client_create((const char *const *)&argv[1], 1, NULL);
         int rc = declare(c, argc > 3);
         ps_client_stop(c);
         ps_client_destroy(c);
@@ -614,7 +614,7 @@ int main(int argc, char **argv)
     if (strcmp(what, "deaf") == 0)
         return deaf(argv[1], (size_t)n[0], (size_t)n[1]);
     if (strcmp(what, "waiting") == 0) {
-        struct ps_client *c = ps_client_create((const char *const *)&argv[1], 1);
+        struct ps_client *c = ps_client_create((const char *const *)&argv[1], 1, NULL);
         printf("waiting %" PRIu32 "\n", waiting(c));
         ps_client_stop(c);
         ps_client_destroy(c);

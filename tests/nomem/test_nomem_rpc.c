@@ -160,7 +160,7 @@ static void await_nothing_left(struct ps_server *s)
 static uint64_t run(struct ps_server *s, const char *address, uint64_t nth, uint64_t k)
 {
     nomem_mark();
-    struct ps_client *client = ps_client_create_patient(&address, 1, PATIENCE_MS);
+    struct ps_client *client = ps_client_create(&address, 1, &(struct ps_client_options){.attempt_ms = PATIENCE_MS});
     nomem_fail(nth, k);
     call_all(client, true);
     uint64_t count = nomem_count();

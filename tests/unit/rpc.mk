@@ -2,3 +2,8 @@ check_PROGRAMS += tests/unit/test_rpc
 TESTS += tests/unit/test_rpc
 tests_unit_test_rpc_SOURCES = tests/unit/test_rpc.c
 tests_unit_test_rpc_LDADD = libworkerproto.la libpsrpc.la libcommon.la $(CMOCKA_LIBS)
+
+check_PROGRAMS += tests/unit/test_tls
+TESTS += tests/unit/test_tls
+tests_unit_test_tls_SOURCES = tests/unit/test_tls.c
+tests_unit_test_tls_LDADD = libpsctl.la libpscluster.la libpsrpc.la libcommon.la libproto.la $(CMOCKA_LIBS) $(OPENSSL_LIBS)

@@ -495,7 +495,7 @@ static enum ps_code ask(struct ps_client *client, uint32_t rank, int method)
 static void who_is_lost_before_memory_is_shared_ends_nobody(void **ctx)
 {
     struct worker w[2] = {worker_of(0, 3, 1, 3), worker_of(2, 3, 1, 3)};
-    struct ps_client *client = ps_client_create(address, 1);
+    struct ps_client *client = ps_client_create(address, 1, NULL);
     struct ps_slices request = PS_SLICES_EMPTY;
     struct answer a = {.lock = PTHREAD_MUTEX_INITIALIZER, .came = PTHREAD_COND_INITIALIZER};
     Paramserver__V1__RendezvousRequest r = PARAMSERVER__V1__RENDEZVOUS_REQUEST__INIT;
@@ -612,7 +612,7 @@ static void others_than_members_end_nothing(void **ctx)
         const struct ps_server_options options = {
             .threads = 1, .call = on_idle_call, .cancel = on_idle_cancel, .ctx = &watch[i]};
         struct worker w = worker_of(0, 2, 1, 1);
-        struct ps_client *client = ps_client_create(address, 1);
+        struct ps_client *client = ps_client_create(address, 1, NULL);
         struct ps_server *server;
         struct ps_error e;
         const struct sockaddr_un at = ring_address(address[1]);
@@ -668,7 +668,7 @@ static void who_does_not_connect_is_named(void **ctx)
     const struct ps_server_options options = {
         .threads = 1, .call = on_idle_call, .cancel = on_idle_cancel, .ctx = &watch};
     struct worker w = worker_of(0, 2, 1, 1);
-    struct ps_client *client = ps_client_create(address, 1);
+    struct ps_client *client = ps_client_create(address, 1, NULL);
     struct ps_server *server;
     struct ps_error e;
     (void)ctx;
@@ -774,7 +774,7 @@ static void who_does_not_belong_changes_nothing(void **ctx)
 {
     struct worker w[2] = {worker_of(0, 2, 1, 3), worker_of(1, 2, 1, 3)}, late = worker_of(1, 2, 1, 1);
     const char *others[WORKERS] = {address_text[0], address_text[3], NULL, NULL};
-    struct ps_client *client = ps_client_create(address, 2);
+    struct ps_client *client = ps_client_create(address, 2, NULL);
     pthread_barrier_t hold;
     (void)ctx;
     pthread_barrier_init(&hold, NULL, 3);

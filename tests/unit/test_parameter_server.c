@@ -72,6 +72,12 @@ psc_code psc_cluster_create(const char *const *ps, size_t n, psc_cluster **clust
     return PSC_OK;
 }
 
+psc_code psc_cluster_set_tls(psc_cluster *cluster, const psc_tls *tls, psc_error *error)
+{
+    (void)cluster, (void)tls, (void)error;
+    return PSC_OK;
+}
+
 void psc_cluster_free(psc_cluster *cluster)
 {
     (void)cluster;

@@ -67,7 +67,7 @@ static struct probe probed(const char *says, size_t len)
     struct probe p = {0};
     listen_somewhere(&l);
     pthread_create(&l.thread, NULL, answer, &l);
-    probe(l.address, PATIENCE_MS, &p);
+    probe(l.address, PATIENCE_MS, NULL, &p);
     pthread_join(l.thread, NULL);
     close(l.fd);
     return p;
@@ -99,7 +99,7 @@ static void who_does_not_accept_is_silent(void **state)
     listen_somewhere(&l);
     // Where the time runs out before it is connected, once more with more of it.
     for (int ms = SHORT_MS; ms < PATIENCE_MS; ms *= 4) {
-        probe(l.address, ms, &p);
+        probe(l.address, ms, NULL, &p);
         if (p.result != PROBE_NO_NAME && p.result != PROBE_UNREACHABLE)
             break;
     }
@@ -113,7 +113,7 @@ static void who_does_not_listen_refuses(void **state)
     struct listener l = {0};
     struct probe p = {0};
     take_port(&l);
-    probe(l.address, PATIENCE_MS, &p);
+    probe(l.address, PATIENCE_MS, NULL, &p);
     assert_int_equal(p.result, PROBE_REFUSED);
     close(l.fd);
 }
@@ -123,18 +123,18 @@ static void addresses_that_lead_nowhere(void **state)
     (void)state;
     struct probe p = {0};
     char path[300] = "unix:/tmp/";
-    probe("unix:/nowhere/psd", SHORT_MS, &p);
+    probe("unix:/nowhere/psd", SHORT_MS, NULL, &p);
     assert_int_equal(p.result, PROBE_NO_SOCKET);
     assert_string_equal(p.detail, "No such file or directory");
-    probe("unix:/dev/null", SHORT_MS, &p);
+    probe("unix:/dev/null", SHORT_MS, NULL, &p);
     assert_true(p.result == PROBE_REFUSED || p.result == PROBE_NO_SOCKET);
     memset(path + 10, 'x', 200);
-    probe(path, SHORT_MS, &p);
+    probe(path, SHORT_MS, NULL, &p);
     assert_int_equal(p.result, PROBE_NO_SOCKET);
-    probe("no-such-host.invalid:7070", SHORT_MS, &p);
+    probe("no-such-host.invalid:7070", SHORT_MS, NULL, &p);
     assert_int_equal(p.result, PROBE_NO_NAME);
     assert_true(p.detail[0] != '\0');
-    probe("no port", SHORT_MS, &p);
+    probe("no port", SHORT_MS, NULL, &p);
     assert_int_equal(p.result, PROBE_NO_NAME);
 }
 

@@ -92,11 +92,12 @@ static void name_ranks(void)
     }
 }
 
-static int *copy(const int *fd)
+static struct wk_socket *copy(const int *fd)
 {
-    int *own = malloc(RANKS * sizeof *own);
-    memcpy(own, fd, RANKS * sizeof *own);
-    return own;
+    struct wk_socket *sockets = calloc(RANKS, sizeof *sockets);
+    for (int k = 0; k < RANKS; k++)
+        sockets[k].fd = fd[k];
+    return sockets;
 }
 
 static void open_rings(struct test *t, uint32_t ranks, uint64_t seed, size_t n, enum wk_number type)

@@ -369,7 +369,7 @@ static void serve(struct pair *p, int threads)
 
 static struct ps_client *connect_to(const char *address)
 {
-    return ps_client_create_patient(&address, 1, CALL_MS);
+    return ps_client_create(&address, 1, &(struct ps_client_options){.attempt_ms = CALL_MS});
 }
 
 static int setup(void **state)
@@ -1335,7 +1335,7 @@ static void no_server(struct pair *p, const char *said, int attempt_ms, uint32_t
     int fd = socket(AF_UNIX, SOCK_STREAM, 0);
     assert_int_equal(bind(fd, (struct sockaddr *)&to, sizeof to), 0);
     assert_int_equal(listen(fd, 8), 0);
-    struct ps_client *c = ps_client_create_patient(&address, 1, attempt_ms);
+    struct ps_client *c = ps_client_create(&address, 1, &(struct ps_client_options){.attempt_ms = attempt_ms});
     ask(c, false, PUSH, timeout_ms, text("e"), &a);
     int peer = said ? accept(fd, NULL, NULL) : -1;
     if (said)

@@ -9,8 +9,10 @@
 #include <time.h>
 
 #include "common/base/alloc.h"
+#include "common/tls/tls.h"
 #include "common/wire/wire.h"
 #include "libclient/admin.h"
+#include "libclient/cluster.h"
 #include "proto/paramserver.pb-c.h"
 
 enum { TIMEOUT_MS = 5000 };
@@ -46,13 +48,26 @@ enum ps_code cluster_check_addresses(const char *list, struct ps_error *e)
 }
 
 // --ps, or --cluster, or PSCTL_CLUSTER, or TF_CONFIG, or the psd that is started without being told anything.
-static psc_code find_spec(const struct target *target, psc_cluster **spec, psc_error *error)
+static psc_code find_tasks(const struct target *target, psc_cluster **spec, psc_error *error)
 {
     if (target->ps)
         return cluster_split_addresses(target->ps, spec, error);
     const char *file = target->file ? target->file : getenv("PSCTL_CLUSTER");
     psc_code code = psc_cluster_find(file, spec, error);
     return code == PSC_NOT_FOUND && !file ? cluster_split_addresses(default_address, spec, error) : code;
+}
+
+// --tls, or PSCTL_TLS, or what the cluster's file says.
+static psc_code find_spec(const struct target *target, psc_cluster **spec, psc_error *error)
+{
+    const psc_tls tls = {.folder = target->tls ? target->tls : getenv("PSCTL_TLS")};
+    psc_code code = find_tasks(target, spec, error);
+    if (code || !tls.folder)
+        return code;
+    code = psc_cluster_set_tls(*spec, &tls, error);
+    if (code)
+        psc_cluster_free(*spec);
+    return code;
 }
 
 enum ps_code cluster_open(struct cluster *c, const struct target *target, const char *job, struct ps_error *e)
@@ -72,6 +87,11 @@ enum ps_code cluster_open(struct cluster *c, const struct target *target, const 
         psc_cluster_free(opened.spec);
         return cluster_from_psc(&error, e);
     }
+    const struct ps_cluster *is = &opened.spec->is;
+    if (ps_cluster_has_tls(is) && ps_tls_open(&is->tls, PS_ROLE_ADMIN, &opened.tls, e)) {
+        cluster_close(&opened);
+        return e->code;
+    }
     opened.tasks = psc_cluster_tasks(opened.spec);
     *c = opened;
     return PS_OK;
@@ -80,6 +100,7 @@ enum ps_code cluster_open(struct cluster *c, const struct target *target, const 
 void cluster_close(struct cluster *c)
 {
     psc_close(c->client, NULL);
+    ps_tls_close(c->tls);
     psc_cluster_free(c->spec);
 }
 

@@ -15,6 +15,7 @@
 
 struct cluster {
     psc_cluster *spec;
+    struct ps_tls *tls;  // what psctl shows; NULL: nothing
     psc_client *client;  // an observer
     size_t tasks;
     int timeout_ms;      // of every question

@@ -59,7 +59,10 @@ static void judge_probe(struct doctor *d, size_t task, const struct probe *p)
         [PROBE_SILENT] = {"takes the connection, then does not answer",
                           "stopped (kill -CONT), swapping, or hung: see its process"},
         [PROBE_CLOSED] = {"takes the connection, then hangs up: no psd", "correct the address"},
-        [PROBE_TLS] = {"speaks TLS, psctl does not", "correct the address"},
+        [PROBE_TLS] = {"asks for a certificate, and psctl has none", "say --tls FOLDER, or tls: in the cluster's file"},
+        [PROBE_PLAIN] = {"does not speak TLS", "start psd with the same tls, or correct the address"},
+        [PROBE_UNTRUSTED] = {"its certificate does not do", "give it one of the authority in ca.pem (psctl tls issue)"},
+        [PROBE_NOT_TRUSTED] = {"does not take psctl's certificate", "have its authority issue one (psctl tls issue)"},
         [PROBE_OTHER] = {"is no gRPC server", "correct the address"},
     };
     char name[SUBJECT_MAX];
@@ -84,7 +87,7 @@ static void *doctor_inquire(void *arg)
 {
     struct inquiry *q = arg;
     const struct cluster *c = q->doctor->cluster;
-    probe(psc_cluster_address(c->spec, q->task), c->timeout_ms, &q->probe);
+    probe(psc_cluster_address(c->spec, q->task), c->timeout_ms, c->tls, &q->probe);
     return NULL;
 }
 

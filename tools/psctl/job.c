@@ -14,6 +14,7 @@ typedef Paramserver__V1__DescribeReply Description;
 
 static const struct table_column job_columns[] = {
     {"name", "job", TABLE_TEXT},
+    {"user", "user", TABLE_TEXT},
     {"state", "state", TABLE_TEXT},
     {"update", "update", TABLE_TEXT},
     {"workers", "workers", TABLE_COUNT, .always = true},
@@ -80,6 +81,7 @@ static void job_command_row(struct table *t, const struct job_sum *job)
     bool sync = job->update == PARAMSERVER__V1__UPDATE__SYNC;
     table_row(t);
     table_cell(t, table_text(job->name));
+    table_cell(t, table_text(job->user));
     table_cell(t, table_text(job->state));
     table_cell(t, table_text(jobs_update_name(job->update)));
     table_cell(t, jobs_live_workers(job));

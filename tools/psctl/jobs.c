@@ -18,6 +18,7 @@ static struct job_sum *sum_of(struct jobs *jobs, const Paramserver__V1__JobStatu
     jobs->v[jobs->n] = (struct job_sum){.name = job->name,
                                         .run = job->run,
                                         .state = job->state,
+                                        .user = job->user,
                                         .reason = job->reason,
                                         .update = (int)job->update,
                                         .round = UINT64_MAX};

@@ -13,7 +13,7 @@
 
 // Strings belong to the answers.
 struct job_sum {
-    const char *name, *state, *reason;
+    const char *name, *user, *state, *reason;
     uint64_t run;
     int update;
     const Paramserver__V1__JobStatus

@@ -95,6 +95,15 @@ static const struct command commands[] = {
      "all are as they were written; 65: one is damaged, and where, or is no\n"
      "checkpoint; 66: there is none.\n",
      command_verify, TAKES_JSON},
+    {"tls", "ACTION FOLDER [ROLE]", 2, 3, "certificates: init, issue, show",
+     "  --user NAME        whose: jobs of one user are no other's (default: who asks)\n"
+     "  --days N           for so long (365)\n"
+     "  -o, --output FILE  issue: not into the folder\n"
+     "  --json             show: for programs\n"
+     "ACTION init makes an authority, and a certificate for each role; issue\n"
+     "another one: of psd, worker or admin. Running processes take up new files.\n"
+     "show's exit code is 78 where one does not do, or ends within two weeks.\n",
+     command_tls, TAKES_JSON},
     {"check-build", "", 0, 0, "what this build and machine have; what is missing",
      "  --json           for programs\n"
      "[x]: it is there; [ ]: it is not, and what to install or configure. Of the\n"
@@ -107,6 +116,7 @@ enum { COMMANDS = sizeof commands / sizeof commands[0] };
 
 static const char cluster_help[] = "  --cluster FILE   the cluster's YAML file ($PSCTL_CLUSTER, $TF_CONFIG)\n"
                                    "  --ps A,B,C       or the addresses of its ps tasks (127.0.0.1:7070)\n"
+                                   "  --tls FOLDER     certificates ($PSCTL_TLS; default: as the cluster says)\n"
                                    "  --timeout S      seconds that each answer may take (5)\n"
                                    "  --json           for programs\n";
 
@@ -119,6 +129,7 @@ static void psctl_help(FILE *to)
     }
     fprintf(to, "\n"
                 "  --cluster FILE, --ps A,B,C  ($PSCTL_CLUSTER, $TF_CONFIG, 127.0.0.1:7070)\n"
+                "  --tls FOLDER  ($PSCTL_TLS, as the cluster says)\n"
                 "  --timeout S  for each answer (5)   --json  for programs   --help   --version\n");
 }
 
@@ -217,7 +228,7 @@ static int check_target(const struct call *call)
 {
     const struct target *t = &call->target;
     const struct command *command = call->command;
-    const char *stray = t->file ? "cluster" : t->ps ? "ps" : t->timeout ? "timeout" : NULL;
+    const char *stray = t->file ? "cluster" : t->ps ? "ps" : t->tls ? "tls" : t->timeout ? "timeout" : NULL;
     if (stray && command->takes != TAKES_CLUSTER)
         return call_wrong(call, "--%s before %s does not go with it: it asks no cluster", stray, command->name);
     if (t->json && command->takes == TAKES_NONE)

@@ -3,6 +3,8 @@
 
 #include <errno.h>
 #include <netdb.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -16,6 +18,9 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/tls/tls.h"
+
+enum { HANDSHAKE_MS = 2000 };  // for one that is tried because HTTP/2 without one has failed
 
 static void probe_say(struct probe *p, enum probe_result result, const char *detail)
 {
@@ -230,12 +235,104 @@ static void probe_greet(int fd, uint64_t until, struct probe *p)
         probe_quote(p, said, n);
 }
 
-void probe(const char *address, int timeout_ms, struct probe *p)
+static int probe_connect(const char *address, uint64_t until, struct probe *p)
+{
+    return strncmp(address, "unix:", 5) == 0 ? connect_unix(address + 5, until, p) : connect_host(address, until, p);
+}
+
+// ---- TLS ----------------------------------------------------------------------------------------------------------
+
+// Does something that OpenSSL may have to be asked for again. Its last result.
+static int tls_do(SSL *ssl, int (*step)(SSL *ssl), uint64_t until)
+{
+    for (;;) {
+        ERR_clear_error();
+        const int n = step(ssl), error = n > 0 ? SSL_ERROR_NONE : SSL_get_error(ssl, n);
+        const short events = error == SSL_ERROR_WANT_READ ? POLLIN : error == SSL_ERROR_WANT_WRITE ? POLLOUT : 0;
+        if (!events || !probe_wait_for(SSL_get_fd(ssl), events, until))
+            return n;
+    }
+}
+
+static int tls_send_preface(SSL *ssl)
+{
+    return SSL_write(ssl, preface, sizeof preface);
+}
+
+// One byte of what is said first, which is left there: the server has let the client in.
+static int tls_hear(SSL *ssl)
+{
+    char first;
+    return SSL_peek(ssl, &first, 1);
+}
+
+static void tls_judge_handshake(SSL *ssl, uint64_t until, struct probe *p)
+{
+    const long verdict = SSL_get_verify_result(ssl);
+    const int reason = ERR_GET_REASON(ERR_peek_error());
+    if (verdict == X509_V_ERR_HOSTNAME_MISMATCH)
+        probe_say(p, PROBE_UNTRUSTED, "it is of another role than psd");
+    else if (verdict != X509_V_OK)
+        probe_say(p, PROBE_UNTRUSTED, X509_verify_cert_error_string(verdict));
+    else if (reason == SSL_R_WRONG_VERSION_NUMBER)
+        probe_say(p, PROBE_PLAIN, "");
+    else
+        probe_say(p, ps_now() < until ? PROBE_CLOSED : PROBE_SILENT, "");
+}
+
+static void probe_greet_tls(int fd, struct ps_tls *tls, uint64_t until, struct probe *p)
+{
+    SSL *ssl = ps_tls_connection(tls, fd, false, PS_ROLE_PSD);
+    if (!ssl) {
+        probe_say(p, PROBE_CLOSED, "no memory");
+    } else if (tls_do(ssl, SSL_do_handshake, until) != 1) {
+        tls_judge_handshake(ssl, until, p);
+    } else if (tls_do(ssl, tls_send_preface, until) > 0 && tls_do(ssl, tls_hear, until) > 0) {
+        probe_say(p, PROBE_HTTP2, "");
+    } else {
+        const unsigned long error = ERR_peek_error();  // an alert, or that it has hung up
+        const char *alert = ERR_GET_REASON(error) > SSL_AD_REASON_OFFSET ? ERR_reason_error_string(error) : "";
+        probe_say(p, ps_now() < until ? PROBE_NOT_TRUSTED : PROBE_SILENT, alert ? alert : "");
+    }
+    ERR_clear_error();
+    SSL_free(ssl);
+}
+
+// Of who hangs up when HTTP/2 is spoken: would it take a handshake?
+static bool probe_wants_tls(const char *address, uint64_t until)
+{
+    struct probe ignored;
+    const int fd = probe_connect(address, until, &ignored);
+    SSL_CTX *context = fd >= 0 ? SSL_CTX_new(TLS_client_method()) : NULL;
+    SSL *ssl = context ? SSL_new(context) : NULL;
+    bool wants = false;
+    if (ssl && SSL_set_fd(ssl, fd) == 1) {
+        SSL_set_connect_state(ssl);
+        tls_do(ssl, SSL_do_handshake, until);
+        X509 *shown = SSL_get_peer_certificate(ssl);
+        wants = shown != NULL;
+        X509_free(shown);
+    }
+    ERR_clear_error();
+    SSL_free(ssl);
+    SSL_CTX_free(context);
+    if (fd >= 0)
+        close(fd);
+    return wants;
+}
+
+void probe(const char *address, int timeout_ms, struct ps_tls *tls, struct probe *p)
 {
     const uint64_t until = ps_now() + (uint64_t)timeout_ms * PS_MS;
-    int fd = strncmp(address, "unix:", 5) == 0 ? connect_unix(address + 5, until, p) : connect_host(address, until, p);
+    const int fd = probe_connect(address, until, p);
     if (fd < 0)
         return;
-    probe_greet(fd, until, p);
+    if (tls)
+        probe_greet_tls(fd, tls, until, p);
+    else
+        probe_greet(fd, until, p);
     close(fd);
+    const uint64_t soon = ps_now() + HANDSHAKE_MS * PS_MS;
+    if (!tls && p->result == PROBE_CLOSED && probe_wants_tls(address, until < soon ? until : soon))
+        probe_say(p, PROBE_TLS, "");
 }

@@ -5,6 +5,8 @@
 #ifndef PSCTL_PROBE_H
 #define PSCTL_PROBE_H
 
+struct ps_tls;
+
 enum probe_result {
     PROBE_HTTP2,        // it speaks HTTP/2, as gRPC servers do
     PROBE_NO_NAME,      // the name does not resolve
@@ -13,7 +15,10 @@ enum probe_result {
     PROBE_UNREACHABLE,  // no route, or no answer to the attempt to connect
     PROBE_SILENT,       // connected, then nothing
     PROBE_CLOSED,       // connected, then hung up
-    PROBE_TLS,          // it wants to speak TLS
+    PROBE_TLS,          // it wants to speak TLS, and this process has no certificate
+    PROBE_PLAIN,        // it does not speak TLS, as this process would
+    PROBE_UNTRUSTED,    // this process does not trust its certificate
+    PROBE_NOT_TRUSTED,  // it does not trust this process's
     PROBE_OTHER,        // it says something else
 };
 
@@ -22,7 +27,7 @@ struct probe {
     char detail[160];  // the system's reason, or the beginning of what was said; may be empty
 };
 
-// Takes at most timeout_ms in all. Any thread.
-void probe(const char *address, int timeout_ms, struct probe *p);
+// Takes at most timeout_ms in all. tls: what to show, and whom to trust; NULL: TLS is not spoken. Any thread.
+void probe(const char *address, int timeout_ms, struct ps_tls *tls, struct probe *p);
 
 #endif

@@ -24,6 +24,7 @@ static const struct table_column task_columns[] = {
 
 static const struct table_column job_columns[] = {
     {"name", "job", TABLE_TEXT},
+    {"user", "user", TABLE_TEXT},
     {"state", "state", TABLE_TEXT},
     {"update", "update", TABLE_TEXT, .detail = true},
     {"workers", "workers", TABLE_COUNT, .always = true},
@@ -68,6 +69,7 @@ static void status_job_row(struct table *t, const struct job_sum *job)
 {
     table_row(t);
     table_cell(t, table_text(job->name));
+    table_cell(t, table_text(job->user));
     table_cell(t, table_text(job->state));
     table_cell(t, table_text(jobs_update_name(job->update)));
     table_cell(t, jobs_live_workers(job));

@@ -29,7 +29,7 @@ static const uint64_t ring_spin = 50 * 1000, ring_reason = 2 * PS_SECOND;
 
 struct wk_ring {
     uint32_t rank, ranks;
-    int *to, *from;  // [ranks]; -1: there is no connection
+    struct wk_socket *to, *from;  // [ranks]
     const char *const *name;
     uint64_t sequence;    // of the next array
     uint8_t *come, *out;  // [RING_BUFFER] numbers as they travel
@@ -68,10 +68,8 @@ void wk_ring_destroy(struct wk_ring *ring)
     if (!ring)
         return;
     for (uint32_t k = 0; k < ring->ranks; k++) {
-        if (ring->to[k] >= 0)
-            close(ring->to[k]);
-        if (ring->from[k] >= 0)
-            close(ring->from[k]);
+        wk_socket_close(&ring->to[k]);
+        wk_socket_close(&ring->from[k]);
     }
     if (ring->wake >= 0)
         close(ring->wake);
@@ -131,7 +129,7 @@ static bool ring_is_unsent(const struct wk_ring *ring)
 {
     int bytes, unsent = 0;
     for (uint32_t k = 0; k < ring->ranks; k++)
-        unsent |= ring->to[k] >= 0 && ioctl(ring->to[k], SIOCOUTQ, &bytes) == 0 && bytes > 0;
+        unsent |= ring->to[k].fd >= 0 && ioctl(ring->to[k].fd, SIOCOUTQ, &bytes) == 0 && bytes > 0;
     return unsent;
 }
 
@@ -228,21 +226,19 @@ static enum moved moved_bytes(ssize_t n, size_t *bytes)
 }
 
 // more: of the same array follows at once.
-static enum moved ring_send(int fd, const uint8_t **data, size_t *left, bool more)
+static enum moved ring_send(struct wk_socket *s, const uint8_t **data, size_t *left, bool more)
 {
     size_t bytes;
-    const enum moved moved =
-        moved_bytes(send(fd, *data, *left, MSG_DONTWAIT | MSG_NOSIGNAL | (more ? MSG_MORE : 0)), &bytes);
+    const enum moved moved = moved_bytes(wk_socket_send(s, *data, *left, more), &bytes);
     *data += bytes;
     *left -= bytes;
     return moved;
 }
 
-static enum moved ring_receive(int fd, void *to, size_t room, size_t *have)
+static enum moved ring_receive(struct wk_socket *s, void *to, size_t room, size_t *have)
 {
     size_t bytes;
-    errno = 0;
-    const enum moved moved = moved_bytes(recv(fd, to, room, MSG_DONTWAIT), &bytes);
+    const enum moved moved = moved_bytes(wk_socket_receive(s, to, room), &bytes);
     *have += bytes;
     return moved;
 }
@@ -305,13 +301,13 @@ static void round_refill(struct round *r)
     round_enter_segment(r, &r->out);
 }
 
-static enum moved round_send(struct round *r, int fd)
+static enum moved round_send(struct round *r, struct wk_socket *s)
 {
     const uint8_t *header = (const uint8_t *)&r->run.header;
     const bool is_header = r->data >= header && r->data < header + sizeof r->run.header;
     const bool more = is_header && r->out.step < r->steps && round_ready(r) > r->out.first;
     round_refill(r);
-    return r->left ? ring_send(fd, &r->data, &r->left, more) : MOVED_NOTHING;
+    return r->left ? ring_send(s, &r->data, &r->left, more) : MOVED_NOTHING;
 }
 
 // Of what has come, whole numbers.
@@ -330,19 +326,18 @@ static void round_take(struct round *r, bool adds, bool in_place)
     round_enter_segment(r, &r->in);
 }
 
-static enum moved round_receive(struct round *r, int fd)
+static enum moved round_receive(struct round *r, struct wk_socket *s)
 {
     const struct run *run = &r->run;
     const bool adds = r->in.step < r->steps / 2, in_place = !adds && run->wire == run->size;
     if (r->have_header < sizeof r->header)
-        return ring_receive(fd, (char *)&r->header + r->have_header, sizeof r->header - r->have_header,
-                            &r->have_header);
+        return ring_receive(s, (char *)&r->header + r->have_header, sizeof r->header - r->have_header, &r->have_header);
     if (r->in.step == r->steps)
         return MOVED_NOTHING;
     char *to = in_place ? round_at(r, r->in.first) : (char *)run->ring->come;
     size_t room = (r->in.end - r->in.first) * run->wire;
     room = in_place || room < RING_BUFFER ? room : RING_BUFFER;
-    const enum moved moved = ring_receive(fd, to + r->have, room - r->have, &r->have);
+    const enum moved moved = ring_receive(s, to + r->have, room - r->have, &r->have);
     if (moved == MOVED_SOME)
         round_take(r, adds, in_place);
     return moved;
@@ -353,15 +348,15 @@ static enum ps_code round_move(struct round *r, uint32_t next, uint32_t before, 
 {
     struct wk_ring *ring = r->run.ring;
     const bool had_header = r->have_header == sizeof r->header;
-    const enum moved sent = round_send(r, ring->to[next]);
-    const enum moved come = sent == MOVED_LOST ? MOVED_NOTHING : round_receive(r, ring->from[before]);
+    const enum moved sent = round_send(r, &ring->to[next]);
+    const enum moved come = sent == MOVED_LOST ? MOVED_NOTHING : round_receive(r, &ring->from[before]);
     if (sent == MOVED_LOST || come == MOVED_LOST)
         return run_lose(&r->run, sent == MOVED_LOST ? next : before, errno, e);
     if (!had_header && r->have_header == sizeof r->header && run_check_header(&r->run, &r->header, before, e))
         return e->code;
     struct pollfd fds[] = {ring_event(ring->wake, true, false),
-                           ring_event(ring->from[before], r->in.step < r->steps, false),
-                           ring_event(ring->to[next], false, r->left > 0)};
+                           ring_event(ring->from[before].fd, r->in.step < r->steps, false),
+                           ring_event(ring->to[next].fd, false, r->left > 0)};
     return run_pause(&r->run, sent == MOVED_SOME || come == MOVED_SOME, fds, 3, before, e);
 }
 
@@ -412,9 +407,9 @@ static enum ps_code direct_move(struct run *run, struct exchange *x, size_t byte
         if (k == ring->rank)
             continue;
         const size_t had = x[k].have;
-        const enum moved sent = x[k].left ? ring_send(ring->to[k], &x[k].data, &x[k].left, false) : MOVED_NOTHING;
+        const enum moved sent = x[k].left ? ring_send(&ring->to[k], &x[k].data, &x[k].left, false) : MOVED_NOTHING;
         const enum moved come = sent != MOVED_LOST && had < bytes
-                                    ? ring_receive(ring->from[k], x[k].come + had, bytes - had, &x[k].have)
+                                    ? ring_receive(&ring->from[k], x[k].come + had, bytes - had, &x[k].have)
                                     : MOVED_NOTHING;
         if (sent == MOVED_LOST || come == MOVED_LOST)
             return run_lose(run, k, errno, e);
@@ -424,8 +419,8 @@ static enum ps_code direct_move(struct run *run, struct exchange *x, size_t byte
         has_moved |= sent == MOVED_SOME || come == MOVED_SOME;
         *missing = x[k].have < bytes ? k : *missing;
         *done &= x[k].have == bytes && x[k].left == 0;
-        fds[n++] = ring_event(ring->from[k], x[k].have < bytes, false);
-        fds[n++] = ring_event(ring->to[k], false, x[k].left > 0);
+        fds[n++] = ring_event(ring->from[k].fd, x[k].have < bytes, false);
+        fds[n++] = ring_event(ring->to[k].fd, false, x[k].left > 0);
     }
     return *done ? PS_OK : run_pause(run, has_moved, fds, n, *missing, e);
 }

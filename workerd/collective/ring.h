@@ -29,6 +29,7 @@
 
 #include "common/base/error.h"
 #include "workerd/collective/add.h"
+#include "workerd/collective/socket.h"
 
 struct wk_ring;
 
@@ -50,9 +51,10 @@ bool wk_ring_sends(uint32_t rank, uint32_t to, uint32_t ranks);
 
 // Without ranks: it can fail.
 struct wk_ring *wk_ring_create(void);
-// The sockets of a rank: by rank, those to send on and those to receive from, as wk_ring_sends says; all others are -1.
+// The sockets of a rank: by rank, those to send on and those to receive from, as wk_ring_sends says; all others are
+// WK_NO_SOCKET.
 struct wk_ring_sockets {
-    int *to, *from;
+    struct wk_socket *to, *from;
 };
 
 // rank of ranks, two or more. The ring takes over the sockets, which do not block, and frees the arrays. name: by rank,

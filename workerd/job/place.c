@@ -84,6 +84,15 @@ static enum ps_code place_check_workers(const struct wk_place *p, const struct w
     return PS_OK;
 }
 
+static enum ps_code place_open_tls(struct wk_place *p, const struct wk_place_options *o, struct ps_error *e)
+{
+    if (o->tls && ps_cluster_set_tls(&p->cluster, &(struct ps_tls_files){.folder = (char *)o->tls}, e))
+        return e->code;
+    if (ps_cluster_has_tls(&p->cluster) && ps_tls_open(&p->cluster.tls, PS_ROLE_WORKER, &p->tls, e))
+        return ps_error_prefix(e, "TLS");
+    return PS_OK;
+}
+
 enum ps_code wk_place_find(struct wk_place *p, const struct wk_place_options *o, const struct wk_strategy *strategy,
                            struct ps_error *e)
 {
@@ -100,9 +109,17 @@ enum ps_code wk_place_find(struct wk_place *p, const struct wk_place_options *o,
         return e->code;
     if (p->evaluator)
         return PS_OK;
+    if (place_open_tls(p, o, e))
+        return e->code;
     if (p->rank >= p->workers)
         return ps_fail(e, PS_INVALID_ARGUMENT,
                        "--rank is %" PRIu32 ", but the job has %" PRIu32 " worker%s: ranks go from 0 to %" PRIu32,
                        p->rank, p->workers, p->workers == 1 ? "" : "s", p->workers - 1);
     return place_check_workers(p, o, strategy, e);
+}
+
+void wk_place_fini(struct wk_place *p)
+{
+    ps_tls_close(p->tls);
+    ps_cluster_fini(&p->cluster);
 }

@@ -8,6 +8,7 @@
 #define WK_PLACE_H
 
 #include "common/cluster/cluster.h"
+#include "common/tls/tls.h"
 #include "workerd/strategy/strategy.h"
 
 // The command line.
@@ -15,19 +16,22 @@ struct wk_place_options {
     const char *job;      // the job's file, for messages
     const char *cluster;  // a file; NULL: none
     const char *ps;       // "A,B,C"; NULL: none
+    const char *tls;      // a folder of certificates; NULL: as the cluster says
     long rank;            // -1: not said
     long workers;         // 0: not said
 };
 
 struct wk_place {
     struct ps_cluster cluster;
+    struct ps_tls *tls;  // what it shows to ps tasks and other workers; NULL: none
     uint32_t rank, workers;
     bool evaluator;  // TF_CONFIG: this process does not train
 };
 
-// INVALID_ARGUMENT, FAILED_PRECONDITION: what does not fit the strategy, or is missing. Whatever it returns,
-// ps_cluster_fini(&place->cluster) follows.
+// INVALID_ARGUMENT, FAILED_PRECONDITION: what does not fit the strategy, or is missing; ps_tls_open's. Whatever it
+// returns, wk_place_fini follows.
 enum ps_code wk_place_find(struct wk_place *place, const struct wk_place_options *o, const struct wk_strategy *strategy,
                            struct ps_error *e);
+void wk_place_fini(struct wk_place *place);
 
 #endif

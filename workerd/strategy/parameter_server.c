@@ -21,6 +21,19 @@ static void say_what_it_waits_for(void *arg, const char *what)
     ps_info("waiting for %s", what);
 }
 
+// The ps tasks, and how they are reached.
+static psc_code cluster_of(const struct wk_env *env, psc_cluster **cluster, psc_error *error)
+{
+    psc_code code = psc_cluster_create(env->ps, env->n_ps, cluster, error);
+    if (code || !env->tls)
+        return code;
+    const psc_tls tls = {env->tls->folder, env->tls->ca, env->tls->certificate, env->tls->key};
+    code = psc_cluster_set_tls(*cluster, &tls, error);
+    if (code)
+        psc_cluster_free(*cluster);
+    return code;
+}
+
 static enum ps_code connect_cluster(struct wk_parameter_server_state *s, struct ps_error *e)
 {
     const struct ps_job *job = s->env->job;
@@ -42,7 +55,7 @@ static enum ps_code connect_cluster(struct wk_parameter_server_state *s, struct 
         .stop = s->env->stop,
         .waits = say_what_it_waits_for,
     };
-    if (psc_cluster_create(s->env->ps, s->env->n_ps, &cluster, &error))
+    if (cluster_of(s->env, &cluster, &error))
         return wk_take_error(&error, e);
     char *configuration = wk_configuration_to_begin(s->env);
     options.configuration = configuration;
@@ -157,7 +170,7 @@ enum ps_code wk_home_salvage(void *state, struct ps_error *e)
     wk_home_leave(s);
     if (!psc_is_chief(s->client))
         return ps_fail(e, PS_NOT_FOUND, "the chief writes the weights");
-    if (psc_cluster_create(s->env->ps, s->env->n_ps, &cluster, &error))
+    if (cluster_of(s->env, &cluster, &error))
         return wk_take_error(&error, e);
     psc_code code = psc_connect(cluster, &options, &s->reader, &error);
     psc_cluster_free(cluster);

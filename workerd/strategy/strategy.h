@@ -27,6 +27,7 @@
 #include "common/base/error.h"
 #include "common/file/timeline.h"
 #include "common/job/job.h"
+#include "common/tls/files.h"
 #include "workerd/nn/model.h"
 #include "workerd/strategy/checkpoint.h"
 
@@ -40,6 +41,7 @@ struct wk_env {
     uint64_t examples;      // in an epoch
     const char *const *ps;  // addresses of the ps tasks
     size_t n_ps;
+    const struct ps_tls_files *tls;       // to reach them; NULL: without
     uint32_t rank, workers, min_workers;  // of workers
     uint32_t replica_rank, replicas;      // of replicas, over all workers: which one, of how many
     uint32_t device;                      // which replica of this worker

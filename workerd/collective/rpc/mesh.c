@@ -21,6 +21,7 @@ enum { MESH_PLACE = 128, MESH_STRANGERS = 64, MESH_BACKLOG = 256, MESH_LOOK_MS =
 static const uint64_t mesh_attempt = 2 * PS_SECOND, mesh_again = 50 * PS_MS;
 
 struct wk_mesh {
+    struct ps_tls *tls;  // NULL: none
     int listener[PS_ADDRESSES_MAX];
     size_t n;
     char places[PS_ADDRESSES_MAX * MESH_PLACE];
@@ -93,14 +94,16 @@ static char *mesh_beside(const char *address)
     return is_unix ? ps_printf("%s.ring", address) : ps_printf("%.*s:0", colon ? (int)(colon - address) : 0, address);
 }
 
-enum ps_code wk_mesh_open(const char *address, bool insecure, struct wk_mesh **mesh, struct ps_error *e)
+enum ps_code wk_mesh_open(const char *address, struct ps_tls *tls, bool insecure, struct wk_mesh **mesh,
+                          struct ps_error *e)
 {
     struct ps_addresses found;
     struct wk_mesh *m = ps_alloc(sizeof *m);
+    m->tls = tls;
     char *beside = mesh_beside(address);
     const int held = ps_address_hold(beside);
     e->code = PS_OK;
-    if (ps_address_admit(beside, insecure, &found, e))
+    if (ps_address_admit(beside, insecure || tls, &found, e))
         ps_error_prefix(e, "for the numbers of other workers");
     else if (found.n == 0)
         mesh_listen_unix(m, beside, e);
@@ -135,16 +138,16 @@ static const char hello_what[8] = "ps-ring1";
 static const char hello_answer = '1';
 
 struct attempt {
-    int fd;           // -1: none is under way
-    bool greeted;     // it has said hello, and awaits the answer
-    size_t tries;     // places that have been tried
-    uint64_t end;     // ns, ps_now: of this attempt
-    uint64_t begins;  // of the next
+    struct wk_socket socket;  // WK_NO_SOCKET: none is under way
+    bool connected, greeted;  // it has said hello, and awaits the answer
+    size_t tries;             // places that have been tried
+    uint64_t end;             // ns, ps_now: of this attempt
+    uint64_t begins;          // of the next
 };
 
 // One that has connected, and not said all.
 struct stranger {
-    int fd;
+    struct wk_socket socket;
     size_t have;
     uint64_t end;
     struct hello hello;
@@ -183,9 +186,7 @@ static bool mesh_place(const char *places, size_t k, char place[MESH_PLACE])
 
 static void attempt_fail(struct attempt *a, uint64_t now)
 {
-    if (a->fd >= 0)
-        close(a->fd);
-    a->fd = -1;
+    wk_socket_close(&a->socket);
     a->begins = now + mesh_again;
 }
 
@@ -194,38 +195,59 @@ static void attempt_begin(struct attempt *a, const char *places, uint64_t now)
     char place[MESH_PLACE];
     struct sockaddr_storage at;
     const socklen_t len = mesh_place(places, a->tries++, place) ? ps_address_parse(place, &at) : 0;
-    a->greeted = false;
-    a->fd = len ? socket(at.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0) : -1;
+    a->connected = a->greeted = false;
+    a->socket.fd = len ? socket(at.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0) : -1;
     a->end = now + mesh_attempt;
-    if (a->fd < 0 || (connect(a->fd, (struct sockaddr *)&at, len) && errno != EINPROGRESS))
+    if (a->socket.fd < 0 || (connect(a->socket.fd, (struct sockaddr *)&at, len) && errno != EINPROGRESS))
         attempt_fail(a, now);
 }
 
 // It is connected, or has failed.
-static bool attempt_greet(const struct attempt *a, uint64_t session, uint32_t rank)
+static bool attempt_connect(struct attempt *a, struct ps_tls *tls)
 {
-    struct hello hello = {.session = session, .rank = rank};
     int error = 0;
     socklen_t len = sizeof error;
-    memcpy(hello.what, hello_what, sizeof hello.what);
-    getsockopt(a->fd, SOL_SOCKET, SO_ERROR, &error, &len);
-    mesh_no_delay(a->fd);
-    return !error && send(a->fd, &hello, sizeof hello, MSG_NOSIGNAL) == sizeof hello;
+    getsockopt(a->socket.fd, SOL_SOCKET, SO_ERROR, &error, &len);
+    mesh_no_delay(a->socket.fd);
+    if (tls && !error)
+        a->socket.tls = ps_tls_connection(tls, a->socket.fd, false, PS_ROLE_WORKER);
+    a->connected = !error && (!tls || a->socket.tls);
+    return a->connected;
 }
 
-// It can be written to, or read from once it has greeted.
-static void bootstrap_move_attempt(struct bootstrap *m, uint32_t rank, uint64_t now)
+// Says hello, behind the handshake where there is one. False: it has failed.
+static bool attempt_greet(struct attempt *a, struct ps_tls *tls, uint64_t session, uint32_t rank)
+{
+    struct hello hello = {.session = session, .rank = rank};
+    memcpy(hello.what, hello_what, sizeof hello.what);
+    const ssize_t n = wk_socket_send(&a->socket, &hello, sizeof hello, false);
+    a->greeted = n == sizeof hello;
+    return a->greeted ? !tls || ps_tls_is_own_user(tls, a->socket.tls) : n < 0 && errno == EAGAIN;
+}
+
+// It can go on. False: it has failed.
+static bool bootstrap_move_attempt(struct bootstrap *m, uint32_t rank)
 {
     struct attempt *a = &m->attempt[rank];
+    struct ps_tls *tls = m->mesh->tls;
     char answer = 0;
-    if (!a->greeted && attempt_greet(a, m->session, m->rank)) {
-        a->greeted = true;
-    } else if (a->greeted && recv(a->fd, &answer, 1, MSG_DONTWAIT) == 1 && answer == hello_answer) {
-        m->sockets.to[rank] = a->fd;
-        a->fd = -1;
-    } else {
-        attempt_fail(a, now);
-    }
+    if (!a->connected && !attempt_connect(a, tls))
+        return false;
+    if (!a->greeted)
+        return attempt_greet(a, tls, m->session, m->rank);
+    const ssize_t n = wk_socket_receive(&a->socket, &answer, 1);
+    if (n < 0 && errno == EAGAIN)
+        return true;
+    if (n != 1 || answer != hello_answer)
+        return false;
+    m->sockets.to[rank] = a->socket;
+    a->socket = WK_NO_SOCKET;
+    return true;
+}
+
+static short attempt_events(const struct attempt *a)
+{
+    return wk_socket_events(&a->socket, a->greeted ? POLLIN : POLLOUT);
 }
 
 // ---- being connected to -------------------------------------------------------------------------------------------
@@ -239,43 +261,48 @@ static void bootstrap_accept(struct bootstrap *m, int listener, uint64_t now)
         return;
     }
     if (m->strangers == MESH_STRANGERS) {
-        close(m->stranger[0].fd);
+        wk_socket_close(&m->stranger[0].socket);
         memmove(&m->stranger[0], &m->stranger[1], --m->strangers * sizeof m->stranger[0]);
     }
-    m->stranger[m->strangers++] = (struct stranger){.fd = fd, .end = now + mesh_attempt};
+    struct stranger s = {.socket = {.fd = fd}, .end = now + mesh_attempt};
+    if (m->mesh->tls && !(s.socket.tls = ps_tls_connection(m->mesh->tls, fd, true, PS_ROLE_WORKER)))
+        wk_socket_close(&s.socket);
+    else
+        m->stranger[m->strangers++] = s;
 }
 
 // Has it said that it is a rank of this session? One that has come before tries again, since it has had no answer.
-static bool bootstrap_knows(const struct bootstrap *m, const struct hello *h)
+static bool bootstrap_knows(const struct bootstrap *m, const struct stranger *s)
 {
+    const struct hello *h = &s->hello;
+    if (m->mesh->tls && !ps_tls_is_own_user(m->mesh->tls, s->socket.tls))
+        return false;
     return memcmp(h->what, hello_what, sizeof h->what) == 0 && h->session == m->session && h->rank < m->ranks &&
            wk_ring_sends(h->rank, m->rank, m->ranks);
 }
 
-static void bootstrap_take(struct bootstrap *m, const struct stranger *s)
+static void bootstrap_take(struct bootstrap *m, struct stranger *s)
 {
-    int *from = &m->sockets.from[s->hello.rank];
-    if (*from >= 0)
-        close(*from);
-    *from = -1;
-    if (send(s->fd, &hello_answer, 1, MSG_NOSIGNAL) == 1)
-        *from = s->fd;
+    struct wk_socket *from = &m->sockets.from[s->hello.rank];
+    wk_socket_close(from);
+    if (wk_socket_send(&s->socket, &hello_answer, 1, false) == 1)
+        *from = s->socket;
     else
-        close(s->fd);
+        wk_socket_close(&s->socket);
 }
 
 // Takes in what it says. False: it is a stranger no longer.
 static bool bootstrap_hear(struct bootstrap *m, struct stranger *s, uint64_t now)
 {
-    const ssize_t n = recv(s->fd, (char *)&s->hello + s->have, sizeof s->hello - s->have, MSG_DONTWAIT);
+    const ssize_t n = wk_socket_receive(&s->socket, (char *)&s->hello + s->have, sizeof s->hello - s->have);
     const bool waits = n < 0 && (errno == EAGAIN || errno == EINTR);
     s->have += n > 0 ? (size_t)n : 0;
     if ((waits || (n > 0 && s->have < sizeof s->hello)) && now < s->end)
         return true;
-    if (s->have == sizeof s->hello && bootstrap_knows(m, &s->hello)) {
+    if (s->have == sizeof s->hello && bootstrap_knows(m, s)) {
         bootstrap_take(m, s);
     } else {
-        close(s->fd);  // of another session, or no worker at all
+        wk_socket_close(&s->socket);  // of another session or user, or no worker at all
     }
     return false;
 }
@@ -295,8 +322,8 @@ static void bootstrap_hear_strangers(struct bootstrap *m, uint64_t now)
 static uint32_t bootstrap_missing(const struct bootstrap *m)
 {
     uint32_t k = 0;
-    while (k < m->ranks && (m->sockets.to[k] >= 0 || !wk_ring_sends(m->rank, k, m->ranks)) &&
-           (m->sockets.from[k] >= 0 || !wk_ring_sends(k, m->rank, m->ranks)))
+    while (k < m->ranks && (m->sockets.to[k].fd >= 0 || !wk_ring_sends(m->rank, k, m->ranks)) &&
+           (m->sockets.from[k].fd >= 0 || !wk_ring_sends(k, m->rank, m->ranks)))
         k++;
     return k;
 }
@@ -305,7 +332,7 @@ static void bootstrap_begin_attempts(struct bootstrap *m, uint64_t now)
 {
     for (uint32_t k = 0; k < m->ranks; k++) {
         struct attempt *a = &m->attempt[k];
-        if (a->fd < 0 && m->sockets.to[k] < 0 && now >= a->begins && wk_ring_sends(m->rank, k, m->ranks))
+        if (a->socket.fd < 0 && m->sockets.to[k].fd < 0 && now >= a->begins && wk_ring_sends(m->rank, k, m->ranks))
             attempt_begin(a, m->places[k], now);
     }
 }
@@ -318,16 +345,16 @@ static void bootstrap_poll(struct bootstrap *m, struct pollfd *fds)
     for (size_t k = 0; k < listeners; k++)
         fds[n++] = (struct pollfd){.fd = m->mesh->listener[k], .events = POLLIN};
     for (uint32_t k = 0; k < m->ranks; k++)
-        fds[n++] = (struct pollfd){.fd = m->attempt[k].fd, .events = m->attempt[k].greeted ? POLLIN : POLLOUT};
+        fds[n++] = (struct pollfd){.fd = m->attempt[k].socket.fd, .events = attempt_events(&m->attempt[k])};
     for (size_t k = 0; k < m->strangers; k++)
-        fds[n++] = (struct pollfd){.fd = m->stranger[k].fd, .events = POLLIN};
+        fds[n++] =
+            (struct pollfd){.fd = m->stranger[k].socket.fd, .events = wk_socket_events(&m->stranger[k].socket, POLLIN)};
     if (poll(fds, n, MESH_LOOK_MS) < 0)
         return;
     const uint64_t now = ps_now();
     for (uint32_t k = 0; k < m->ranks; k++)
-        if (m->attempt[k].fd >= 0 && fds[listeners + k].revents)
-            bootstrap_move_attempt(m, k, now);
-        else if (m->attempt[k].fd >= 0 && now >= m->attempt[k].end)
+        if (m->attempt[k].socket.fd >= 0 && ((fds[listeners + k].revents && !bootstrap_move_attempt(m, k)) ||
+                                             (m->attempt[k].socket.fd >= 0 && now >= m->attempt[k].end)))
             attempt_fail(&m->attempt[k], now);
     for (size_t k = 0; k < listeners; k++)
         if (fds[k].revents)
@@ -335,21 +362,19 @@ static void bootstrap_poll(struct bootstrap *m, struct pollfd *fds)
     bootstrap_hear_strangers(m, now);
 }
 
-static void mesh_close_all(int *fd, uint32_t n)
+static void mesh_close_all(struct wk_socket *socket, uint32_t n)
 {
     for (uint32_t k = 0; k < n; k++)
-        if (fd[k] >= 0)
-            close(fd[k]);
-    free(fd);
+        wk_socket_close(&socket[k]);
+    free(socket);
 }
 
 static void bootstrap_end(struct bootstrap *m, bool failed)
 {
     for (uint32_t k = 0; k < m->ranks; k++)
-        if (m->attempt[k].fd >= 0)
-            close(m->attempt[k].fd);
+        wk_socket_close(&m->attempt[k].socket);
     for (size_t k = 0; k < m->strangers; k++)
-        close(m->stranger[k].fd);
+        wk_socket_close(&m->stranger[k].socket);
     if (failed) {
         mesh_close_all(m->sockets.to, m->ranks);
         mesh_close_all(m->sockets.from, m->ranks);
@@ -368,7 +393,7 @@ enum ps_code wk_mesh_connect(struct wk_mesh *mesh, uint64_t session, const char 
     m.sockets.to = ps_alloc(ranks * sizeof *m.sockets.to);
     m.sockets.from = ps_alloc(ranks * sizeof *m.sockets.from);
     for (uint32_t k = 0; k < ranks; k++)
-        m.attempt[k].fd = m.sockets.to[k] = m.sockets.from[k] = -1;
+        m.attempt[k].socket = m.sockets.to[k] = m.sockets.from[k] = WK_NO_SOCKET;
     e->code = PS_OK;
     while ((missing = bootstrap_missing(&m)) < ranks && look(arg, missing, e) == PS_OK) {
         bootstrap_begin_attempts(&m, ps_now());

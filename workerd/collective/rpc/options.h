@@ -8,6 +8,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct ps_tls;
+
 // All strings and arrays stay until the worker's peers are closed; configuration is copied.
 struct wk_peers_options {
     const char *job;
@@ -19,7 +21,8 @@ struct wk_peers_options {
     bool shares_memory;            // with workers of the same host that do, too
     const char *host;              // what names that host; NULL: wk_shm_host says
     const char *ring_at;           // where it takes connections of a ring (mesh.h); by wk_peers_open
-    bool insecure;                 // it may listen where other hosts can connect
+    struct ps_tls *tls;            // NULL: none
+    bool insecure;                 // without TLS: it may listen where other hosts can connect
     uint64_t timeout;              // ns, for the others to come
     uint64_t patience;             // ns: who waits for another one for so long says so
     const volatile sig_atomic_t *stop;

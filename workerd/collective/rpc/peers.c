@@ -323,9 +323,24 @@ static void peers_end_watching(struct wk_peers *p, bool done)
 
 // ---- calls that come, by method -----------------------------------------------------------------------------------
 
+// Workers of one user train together.
+static enum ps_code peers_check_user(const struct wk_peers *p, const struct ps_call *call, struct ps_error *e)
+{
+    e->code = PS_OK;
+    if (!p->options.tls || strcmp(call->from->user, ps_tls_user(p->options.tls)) == 0)
+        return PS_OK;
+    return ps_fail(e, PS_PERMISSION_DENIED, "worker %" PRIu32 " trains for %s, not for %s", p->options.rank,
+                   ps_tls_user(p->options.tls), call->from->user);
+}
+
 static void peers_on_call(void *ctx, struct ps_call *call)
 {
     struct wk_peers *p = ctx;
+    struct ps_error e;
+    if (peers_check_user(p, call, &e)) {
+        ps_call_reply(call, e.code, e.text, NULL);
+        return;
+    }
     switch (call->method) {
     case PARAMSERVER__V1__METHOD__RENDEZVOUS:
         peers_take_rendezvous(p, call);
@@ -357,7 +372,9 @@ static struct session *session_create(struct wk_peers *p)
     const struct wk_rendezvous *v = &p->rendezvous;
     struct session *s = ps_alloc(sizeof *s);
     s->peers = p;
-    s->client = ps_client_create_patient(p->options.addresses, p->options.workers, 2 * PS_CLIENT_ATTEMPT_MS);
+    const struct ps_client_options options = {
+        .attempt_ms = 2 * PS_CLIENT_ATTEMPT_MS, .tls = p->options.tls, .to = PS_ROLE_WORKER};
+    s->client = ps_client_create(p->options.addresses, p->options.workers, &options);
     s->f.session = v->session;
     s->f.addresses = p->options.addresses;
     s->f.stop = p->options.stop;
@@ -532,6 +549,7 @@ void wk_peers_end(struct wk_peers *p, const char *reason)
 static enum ps_code peers_start(struct wk_peers *p, struct ps_error *e)
 {
     const struct ps_server_options options = {
+        .tls = p->options.tls,
         .insecure = p->options.insecure,
         .threads = 1,
         .call = peers_on_call,
@@ -550,8 +568,8 @@ enum ps_code wk_peers_open(const struct wk_peers_options *options, struct wk_pee
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->changed, NULL);
     e->code = PS_OK;
-    if (peers_start(p, e) == PS_OK &&
-        wk_mesh_open(p->options.addresses[p->options.rank], p->options.insecure, &p->mesh, e) == PS_OK) {
+    if (peers_start(p, e) == PS_OK && wk_mesh_open(p->options.addresses[p->options.rank], p->options.tls,
+                                                   p->options.insecure, &p->mesh, e) == PS_OK) {
         p->options.ring_at = wk_mesh_places(p->mesh);
         peers_meet(p, false, NULL, e);
     }

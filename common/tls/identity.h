@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Who somebody is, as a certificate says: its role, by a DNS name among its subject alternative names; and its user, by
+// the common name of its subject, as with etcd and Kubernetes. A certificate does not say on which host it is used.
+#ifndef PS_COMMON_TLS_IDENTITY_H
+#define PS_COMMON_TLS_IDENTITY_H
+
+#include <stdbool.h>
+
+// What one may do: bits, since a certificate may name several.
+enum ps_role {
+    PS_ROLE_PSD = 1,     // a ps task: is called, and calls the others
+    PS_ROLE_WORKER = 2,  // trains jobs of its user; is called by other workers of that user
+    PS_ROLE_ADMIN = 4,   // looks at all jobs and changes them
+    PS_ROLE_ALL = 7
+};
+
+enum { PS_USER_MAX = 64 };  // bytes: what X.509 allows for a common name
+
+struct ps_identity {
+    unsigned roles;              // of enum ps_role; all of them where there is no TLS
+    char user[PS_USER_MAX + 1];  // "": there is no TLS
+};
+
+const char *ps_role_name(enum ps_role role);  // "worker"
+const char *ps_role_host(enum ps_role role);  // "worker.paramserver", in a certificate
+// Of the name; 0: there is no such role.
+enum ps_role ps_role_find(const char *name);
+// Of a DNS name of a certificate; 0: it names no role.
+enum ps_role ps_role_of_host(const char *host);
+// "worker", "worker or admin"; "none".
+enum { PS_ROLES_TEXT = 40 };
+void ps_roles_text(unsigned roles, char text[PS_ROLES_TEXT]);
+// Can text be a user? 1 to PS_USER_MAX bytes that steer no terminal.
+bool ps_user_is_plain(const char *text);
+
+#endif

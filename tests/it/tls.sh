@@ -1,0 +1,185 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Mutual TLS: what psctl tls makes lets psd, workerd and psctl reach each other and keeps everybody else out; each role
+# does its own; users do not touch each other's jobs; certificates change while a training runs.
+. "$top_srcdir/tests/it/lib.sh"
+cd "$scratch" || exit 1
+
+# A few free ports; another process may take one before we do, which the test would say.
+mapfile -t ports < <("${PYTHON3:-python3}" -c 'import socket
+s = [socket.socket() for _ in range(6)]
+for x in s: x.bind(("127.0.0.1", 0)); print(x.getsockname()[1])')
+psd0=127.0.0.1:${ports[0]} psd1=127.0.0.1:${ports[1]}
+echo "ps: [\"$psd0\", \"$psd1\"]
+worker: [\"127.0.0.1:${ports[2]}\", \"127.0.0.1:${ports[3]}\"]
+tls: tls" >cluster.yaml
+ctl() { "$psctl" --cluster "$scratch/cluster.yaml" "$@"; }
+
+# ---- certificates ----
+
+makes_certificates() {
+    "$psctl" tls init tls --user alice && "$psctl" tls init other --user alice >/dev/null || return 1
+    "$psctl" tls issue tls worker --user bob --days 30 --output tls/bob.pem || return 1
+    cp other/admin.pem tls/other-admin.pem
+    "$psctl" tls show tls && [ "$(stat -c %a tls/psd.pem tls/ca.key | sort -u)" = 600 ]
+}
+ok "psctl tls makes an authority and certificates that only their owner can read" makes_certificates
+ok "not twice" fails_with 73 "has an authority already" "$psctl" tls init tls
+ok "no other role" fails_with 64 "expected psd, worker or admin" "$psctl" tls issue tls root
+
+shows_what_does_not_do() {
+    mkdir bad && cp tls/ca.pem bad/ && cp other/psd.pem bad/psd.pem && cp tls/worker.pem bad/admin.pem || return 1
+    "$psctl" tls issue tls worker --days 3 --output bad/worker.pem >/dev/null || return 1
+    fails_with 78 "expires soon" "$psctl" tls show bad && grep -q "is not signed by an authority" said && grep -q "expected admin" said
+}
+ok "psctl tls show names what does not do" shows_what_does_not_do
+
+# ---- what starts ----
+
+serve() { # NAME OPTION ...: a psd of the cluster, its pid in $psd_pid
+    local name=$1 ready
+    shift
+    rm -f "$name.ready" && mkfifo "$name.ready"
+    "$psd" --cluster cluster.yaml --ready-fd 3 --dead-after-ms $dead_after_ms "$@" 3>"$name.ready" 2>>"$name.log" &
+    psd_pid=$!
+    read -r ready <"$name.ready"
+    case $ready in READY*) ;; *) return 1 ;; esac
+}
+ok "psd refuses another's certificate" fails_with 78 "is not signed by an authority" "$psd" --tls bad --listen 127.0.0.1:0
+cp tls/worker.pem bad/psd.pem
+ok "psd refuses one of another role" fails_with 78 "is a certificate of role worker: expected psd" "$psd" --tls bad --listen 127.0.0.1:0
+ok "other hosts reach nothing without TLS" fails_with 78 "other hosts could connect" "$psd" --listen 0.0.0.0:0
+printf 'ps: ["%s"]\ntls: {ca: tls/ca.pem, certificate: tls/psd.pem, key: tls/worker.pem}\n' "$psd0" >mismatched.yaml
+ok "psd refuses a key of another certificate" fails_with 78 "its key is not that of the certificate" "$psd" --cluster mismatched.yaml
+chmod 644 tls/worker.pem
+ok "a key that every user can read is refused" fails_with 77 "every user can read" \
+    "$workerd" --job "$examples/softmax/async.yaml" --cluster cluster.yaml --rank 0 --workers 1
+chmod 600 tls/worker.pem
+
+serve psd0 --task 0 --listen "0.0.0.0:${ports[0]}" || echo "# psd0: $(cat psd0.log)"
+pid0=$psd_pid
+serve psd1 --task 1 || echo "# psd1: $(cat psd1.log)"
+pid1=$psd_pid
+
+both_are_up() { [ "$(ctl --json status | grep -c '"state": "up"')" = 2 ]; }
+ok "psctl finds both, one of which listens for other hosts" both_are_up
+
+# ---- who is kept out ----
+
+if [ -n "${PYTHON3:-}" ]; then
+    start_psd alone --tls tls
+    client() { "$PYTHON3" "$top_srcdir/tests/it/tls_client.py" "$1" "unix:$scratch/alone" "$scratch/tls"; }
+    ok "nobody is heard without a certificate of the authority" client nobody_without_a_certificate
+    ok "a worker's certificate administrates nothing" client a_worker_administrates_nothing
+    ok "a job is its user's alone" client a_job_is_its_users
+    kill "$psd_pid"
+else
+    n=$((n + 1)) && echo "ok $n - # SKIP no python3 with gRPC"
+fi
+if command -v openssl >/dev/null; then
+    old_tls() { # VERSION: not spoken; the newest is
+        local options=(-connect "$psd0" -CAfile tls/ca.pem -cert tls/admin.pem -key tls/admin.pem -alpn h2)
+        openssl s_client "${options[@]}" </dev/null 2>&1 | grep "TLSv1.3, Cipher" || return 1
+        ! openssl s_client "${options[@]}" "$1" -cipher 'ALL:@SECLEVEL=0' </dev/null 2>&1 | grep "Cipher is [A-Z]"
+    }
+    ok "TLS 1.1 is not spoken" old_tls -tls1_1
+    expired() {
+        openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout old.key -subj /CN=alice -out old.csr &&
+            printf 'subjectAltName=DNS:admin.paramserver\n' >old.ext &&
+            openssl x509 -req -in old.csr -CA tls/ca.pem -CAkey tls/ca.key -extfile old.ext -days -1 -out old.crt || return 1
+        local options=(-connect "$psd0" -CAfile tls/ca.pem -alpn h2)
+        # psd hangs up on one, and speaks to the other for as long as it likes.
+        sleep 2 | openssl s_client "${options[@]}" -cert old.crt -key old.key 2>&1 | grep "unexpected eof" &&
+            ! { sleep 2 | openssl s_client "${options[@]}" -cert tls/admin.pem -key tls/admin.pem 2>&1 | grep "unexpected eof"; }
+    }
+    ok "a certificate that has expired is not taken" expired
+fi
+
+# ---- what the doctor says ----
+
+doctor_of() { # CODE TEXT OPTION ...
+    local code=$1 text=$2
+    shift 2
+    fails_with "$code" "$text" "$psctl" --timeout 5 "$@" doctor
+}
+ok "the doctor says that TLS is wanted" doctor_of 69 "asks for a certificate, and psctl has none" --ps "$psd0"
+ok "the doctor says that psd is another authority's" doctor_of 69 "its certificate does not do" --ps "$psd0" --tls other
+cat other/ca.pem tls/ca.pem >both.pem && mkdir half && cp both.pem half/ca.pem && cp other/admin.pem half/
+ok "the doctor says that psd does not take psctl's" doctor_of 69 "does not take psctl's certificate" --ps "$psd0" --tls half
+start_psd plain
+ok "the doctor says that psd speaks no TLS" doctor_of 69 "does not speak TLS" --ps "unix:$scratch/plain" --tls tls
+kill "$psd_pid"
+
+# ---- training, and certificates that change ----
+
+work() { # JOB RANK OPTION ...
+    local job=$1 rank=$2
+    shift 2
+    "$workerd" --job "$examples/softmax/$job" --cluster cluster.yaml --rank "$rank" --workers 2 --quiet \
+        --set data.train_examples=6400 --set data.test_examples=64 "$@"
+}
+both() { # JOB OPTION ...
+    local pids=() pid code=0
+    work "$1" 0 "${@:2}" --set output=weights.safetensors & pids+=($!)
+    work "$1" 1 "${@:2}" & pids+=($!)
+    for pid in "${pids[@]}"; do wait "$pid" || code=$?; done
+    return $code
+}
+ring=(--set strategy.communication=ring --set epochs=1)
+ring_is_the_same() {
+    both multi_worker_mirrored.yaml "${ring[@]}" && mv weights.safetensors encrypted || return 1
+    sed -i '/^tls/d' cluster.yaml && both multi_worker_mirrored.yaml "${ring[@]}" --insecure && mv weights.safetensors plain.safetensors || return 1
+    echo "tls: tls" >>cluster.yaml
+    cmp encrypted plain.safetensors
+}
+ok "a ring under TLS gives the bits of one without" ring_is_the_same
+
+# New certificates of all roles each second; a new connection each time.
+rotate() {
+    local role
+    while [ ! -e trained ]; do
+        for role in psd worker admin; do
+            "$psctl" tls issue tls "$role" --user "$([ $role = psd ] && echo psd || echo alice)" >/dev/null || return 1
+        done
+        ctl status >/dev/null || return 1
+        echo x >>rotations
+        sleep 1
+    done
+}
+train_for_long() {
+    local code=0
+    both async.yaml --set epochs=8 --set data.train_examples=64000 --set name=long || code=$?
+    touch trained
+    return $code
+}
+rotation() {
+    local rotating
+    rotate & rotating=$!
+    train_for_long || return 1
+    wait $rotating || { echo "a call of psctl failed"; return 1; }
+    at_least "$(wc -l <rotations)" 2
+}
+ok "certificates change under a training and psctl, and no call fails" rotation
+
+keeps_the_one_before() {
+    cp tls/psd.pem good.pem && cp other/psd.pem tls/psd.pem.new && mv tls/psd.pem.new tls/psd.pem || return 1
+    sleep 1.2
+    both_are_up && both_are_up && grep -c "is not signed by an authority of .*; the certificate of before stays in use" psd0.log || return 1
+    mv good.pem tls/psd.pem && sleep 1.2 && both_are_up
+}
+ok "a certificate that does not do is not taken up: the one before stays" keeps_the_one_before
+
+new_authority() { # a bundle of both for a while, then the new one's certificates
+    cat other/ca.pem tls/ca.pem >tls/ca.new && mv tls/ca.new tls/ca.pem && sleep 1.2 && both_are_up || return 1
+    for role in psd worker admin; do cp other/$role.pem tls/new && mv tls/new tls/$role.pem; done
+    sleep 1.2 && both_are_up && cp other/ca.pem tls/ca.new && mv tls/ca.new tls/ca.pem && sleep 1.2 && both_are_up
+}
+ok "another authority takes over" new_authority
+
+audits() {
+    ctl drain ps:0 && ctl drain ps:0 --undo && grep "audit: Drain by alice: done" psd0.log
+}
+ok "what is changed by hand is logged, with the user" audits
+
+ends() { kill "$pid0" "$pid1" && wait "$pid0" && wait "$pid1"; }
+ok "both end well" ends

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/psctl/authority.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <openssl/err.h>
+#include <openssl/evp.h>
+#include <openssl/pem.h>
+#include <openssl/rand.h>
+#include <openssl/x509v3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/base/alloc.h"
+
+struct authority {
+    X509 *certificate;
+    EVP_PKEY *key;
+};
+
+enum { DAY = 24 * 3600, CLOCKS_DIFFER = 300 };  // s
+
+// Has OpenSSL done all that was asked of it?
+static enum ps_code authority_check(bool done, const char *what, struct ps_error *e)
+{
+    e->code = PS_OK;
+    if (done)
+        return PS_OK;
+    ps_fail(e, PS_INTERNAL, "OpenSSL cannot %s: %s", what, ERR_reason_error_string(ERR_get_error()));
+    ERR_clear_error();
+    return e->code;
+}
+
+// ---- files --------------------------------------------------------------------------------------------------------
+
+// Writes a file anew; what was there before stays until it is on disk.
+static enum ps_code authority_write(const char *path, mode_t mode, const X509 *x, EVP_PKEY *key, struct ps_error *e)
+{
+    char *temporary = ps_printf("%s.%ld", path, (long)getpid());
+    const int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+    FILE *f = fd >= 0 ? fdopen(fd, "w") : NULL;
+    e->code = PS_OK;
+    if (!f) {
+        ps_fail(e, PS_CANNOT_CREATE, "%s: %s", path, strerror(errno));
+    } else {
+        bool done =
+            (!x || PEM_write_X509(f, x) == 1) && (!key || PEM_write_PrivateKey(f, key, NULL, NULL, 0, NULL, NULL) == 1);
+        done = fflush(f) == 0 && fsync(fd) == 0 && done;
+        if (fclose(f) || !done || rename(temporary, path))
+            ps_fail(e, PS_CANNOT_WRITE, "%s: %s", path, strerror(errno));
+        if (e->code)
+            unlink(temporary);
+    }
+    free(temporary);
+    return e->code;
+}
+
+static FILE *authority_read_file(const char *path, struct ps_error *e)
+{
+    FILE *f = fopen(path, "re");
+    e->code = PS_OK;
+    if (!f)
+        ps_fail(e, errno == ENOENT ? PS_NOT_FOUND : PS_PERMISSION_DENIED, "%s: %s", path, strerror(errno));
+    return f;
+}
+
+static int authority_no_passphrase(char *text, int size, int writes, void *arg)
+{
+    (void)text;
+    (void)size;
+    (void)writes;
+    (void)arg;
+    return -1;
+}
+
+static X509 *authority_read_certificate(const char *path, struct ps_error *e)
+{
+    FILE *f = authority_read_file(path, e);
+    X509 *x = f ? PEM_read_X509(f, NULL, authority_no_passphrase, NULL) : NULL;
+    if (f)
+        fclose(f);
+    if (f && !x)
+        ps_fail(e, PS_FAILED_PRECONDITION, "%s: holds no certificate in PEM", path);
+    ERR_clear_error();
+    return x;
+}
+
+static EVP_PKEY *authority_read_key(const char *path, struct ps_error *e)
+{
+    FILE *f = authority_read_file(path, e);
+    EVP_PKEY *key = f ? PEM_read_PrivateKey(f, NULL, authority_no_passphrase, NULL) : NULL;
+    if (f)
+        fclose(f);
+    if (f && !key)
+        ps_fail(e, PS_FAILED_PRECONDITION, "%s: holds no private key in PEM that needs no passphrase", path);
+    ERR_clear_error();
+    return key;
+}
+
+// ---- certificates -------------------------------------------------------------------------------------------------
+
+static bool authority_add(X509 *x, X509 *issuer, int what, const char *value)
+{
+    X509V3_CTX context;
+    X509V3_set_ctx(&context, issuer, x, NULL, NULL, 0);
+    X509_EXTENSION *extension = X509V3_EXT_conf_nid(NULL, &context, what, value);
+    const bool done = extension && X509_add_ext(x, extension, -1) == 1;
+    X509_EXTENSION_free(extension);
+    return done;
+}
+
+// 128 random bits, of which the first is not set: a serial number is positive.
+static bool authority_number(X509 *x)
+{
+    unsigned char bytes[16];
+    if (RAND_bytes(bytes, sizeof bytes) != 1)
+        return false;
+    bytes[0] = (unsigned char)((bytes[0] & 0x7f) | 0x40);
+    BIGNUM *number = BN_bin2bn(bytes, sizeof bytes, NULL);
+    const bool done = number && BN_to_ASN1_INTEGER(number, X509_get_serialNumber(x));
+    BN_free(number);
+    return done;
+}
+
+// Without what makes it of use to somebody; not signed. Its validity begins a little before now, for hosts whose clocks
+// are behind.
+static X509 *authority_new(const char *name, EVP_PKEY *key, int days)
+{
+    X509 *x = X509_new();
+    const bool done = x && X509_set_version(x, 2) == 1 && authority_number(x) &&
+                      X509_NAME_add_entry_by_NID(X509_get_subject_name(x), NID_commonName, MBSTRING_UTF8,
+                                                 (const unsigned char *)name, -1, -1, 0) == 1 &&
+                      X509_gmtime_adj(X509_getm_notBefore(x), -CLOCKS_DIFFER) &&
+                      X509_gmtime_adj(X509_getm_notAfter(x), 0) &&
+                      X509_time_adj_ex(X509_getm_notAfter(x), days, 0, NULL) && X509_set_pubkey(x, key) == 1;
+    if (!done) {
+        X509_free(x);
+        return NULL;
+    }
+    return x;
+}
+
+static EVP_PKEY *authority_make_key(void)
+{
+    EVP_PKEY_CTX *context = EVP_PKEY_CTX_new_id(EVP_PKEY_EC, NULL);
+    EVP_PKEY *key = NULL;
+    const bool done = context && EVP_PKEY_keygen_init(context) == 1 &&
+                      EVP_PKEY_CTX_set_ec_paramgen_curve_nid(context, NID_X9_62_prime256v1) == 1 &&
+                      EVP_PKEY_CTX_set_ec_param_enc(context, OPENSSL_EC_NAMED_CURVE) == 1 &&
+                      EVP_PKEY_keygen(context, &key) == 1;
+    EVP_PKEY_CTX_free(context);
+    return done ? key : NULL;
+}
+
+// Signed by itself.
+static X509 *authority_make_root(EVP_PKEY *key)
+{
+    char name[48];
+    uint32_t number;
+    if (!key || RAND_bytes((unsigned char *)&number, sizeof number) != 1)
+        return NULL;
+    snprintf(name, sizeof name, "paramserver authority %08x", number);
+    X509 *x = authority_new(name, key, AUTHORITY_DAYS);
+    const bool done = x && X509_set_issuer_name(x, X509_get_subject_name(x)) == 1 &&
+                      authority_add(x, x, NID_basic_constraints, "critical,CA:TRUE,pathlen:0") &&
+                      authority_add(x, x, NID_key_usage, "critical,keyCertSign,cRLSign") &&
+                      authority_add(x, x, NID_subject_key_identifier, "hash") && X509_sign(x, key, EVP_sha256()) > 0;
+    if (!done) {
+        X509_free(x);
+        return NULL;
+    }
+    return x;
+}
+
+static X509 *authority_make_leaf(const struct authority *a, EVP_PKEY *key, enum ps_role role, const char *user,
+                                 int days)
+{
+    char names[64];
+    snprintf(names, sizeof names, "DNS:%s", ps_role_host(role));
+    X509 *x = key ? authority_new(user, key, days) : NULL;
+    const bool done = x && X509_set_issuer_name(x, X509_get_subject_name(a->certificate)) == 1 &&
+                      authority_add(x, a->certificate, NID_basic_constraints, "critical,CA:FALSE") &&
+                      authority_add(x, a->certificate, NID_key_usage, "critical,digitalSignature") &&
+                      authority_add(x, a->certificate, NID_ext_key_usage, "serverAuth,clientAuth") &&
+                      authority_add(x, a->certificate, NID_subject_alt_name, names) &&
+                      authority_add(x, a->certificate, NID_authority_key_identifier, "keyid") &&
+                      X509_sign(x, a->key, EVP_sha256()) > 0;
+    if (!done) {
+        X509_free(x);
+        return NULL;
+    }
+    return x;
+}
+
+enum ps_code authority_issue(const struct authority *a, enum ps_role role, const char *user, int days, const char *path,
+                             struct ps_error *e)
+{
+    EVP_PKEY *key = authority_make_key();
+    X509 *x = authority_make_leaf(a, key, role, user, days);
+    if (authority_check(x, "make a certificate", e) == PS_OK)
+        authority_write(path, 0600, x, key, e);
+    X509_free(x);
+    EVP_PKEY_free(key);
+    return e->code;
+}
+
+// ---- the authority ------------------------------------------------------------------------------------------------
+
+static enum ps_code authority_make_folder(const char *folder, struct ps_error *e)
+{
+    struct stat st;
+    if (mkdir(folder, 0700) == 0 || (errno == EEXIST && stat(folder, &st) == 0 && S_ISDIR(st.st_mode)))
+        return PS_OK;
+    return ps_fail(e, PS_CANNOT_CREATE, "%s: %s", folder, strerror(errno));
+}
+
+static enum ps_code authority_write_both(const struct authority *a, const char *certificate, const char *key,
+                                         struct ps_error *e)
+{
+    if (authority_write(key, 0600, NULL, a->key, e))
+        return e->code;
+    return authority_write(certificate, 0644, a->certificate, NULL, e);
+}
+
+enum ps_code authority_create(const char *folder, struct authority **authority, struct ps_error *e)
+{
+    char *certificate = ps_printf("%s/ca.pem", folder), *key = ps_printf("%s/ca.key", folder);
+    struct authority *a = ps_alloc(sizeof *a);
+    e->code = PS_OK;
+    if (access(certificate, F_OK) == 0 || access(key, F_OK) == 0) {
+        ps_fail(e, PS_ALREADY_EXISTS, "%s: has an authority already, of which nodes may have certificates", folder);
+    } else if (authority_make_folder(folder, e) == PS_OK) {
+        a->key = authority_make_key();
+        a->certificate = authority_make_root(a->key);
+        if (authority_check(a->certificate, "make an authority", e) == PS_OK)
+            authority_write_both(a, certificate, key, e);
+    }
+    free(certificate);
+    free(key);
+    if (e->code)
+        authority_close(a);
+    else
+        *authority = a;
+    return e->code;
+}
+
+enum ps_code authority_open(const char *folder, struct authority **authority, struct ps_error *e)
+{
+    char *certificate = ps_printf("%s/ca.pem", folder), *key = ps_printf("%s/ca.key", folder);
+    struct authority *a = ps_alloc(sizeof *a);
+    a->certificate = authority_read_certificate(certificate, e);
+    if (a->certificate)
+        a->key = authority_read_key(key, e);
+    if (a->key && X509_check_private_key(a->certificate, a->key) != 1)
+        ps_fail(e, PS_FAILED_PRECONDITION, "%s: is not the key of %s", key, certificate);
+    ERR_clear_error();
+    free(certificate);
+    free(key);
+    if (e->code)
+        authority_close(a);
+    else
+        *authority = a;
+    return e->code;
+}
+
+void authority_close(struct authority *a)
+{
+    if (!a)
+        return;
+    X509_free(a->certificate);
+    EVP_PKEY_free(a->key);
+    free(a);
+}
+
+// ---- what stands in one -------------------------------------------------------------------------------------------
+
+static int64_t certificate_seconds(const ASN1_TIME *time)
+{
+    struct tm tm;
+    return ASN1_TIME_to_tm(time, &tm) == 1 ? (int64_t)timegm(&tm) : 0;
+}
+
+enum ps_code certificate_read(const char *path, struct certificate *c, struct ps_error *e)
+{
+    X509 *x = authority_read_certificate(path, e);
+    *c = (struct certificate){.roles = 0};
+    if (!x)
+        return e->code;
+    for (unsigned role = 1; role < PS_ROLE_ALL; role <<= 1)
+        c->roles |= X509_check_host(x, ps_role_host(role), 0, 0, NULL) == 1 ? role : 0;
+    X509_NAME_get_text_by_NID(X509_get_subject_name(x), NID_commonName, c->user, sizeof c->user);
+    c->from = certificate_seconds(X509_get0_notBefore(x));
+    c->until = certificate_seconds(X509_get0_notAfter(x));
+    c->is_authority = X509_check_ca(x) != 0;
+    X509_free(x);
+    ERR_clear_error();
+    return PS_OK;
+}
