@@ -17,7 +17,7 @@
 #include "common/base/clock.h"
 
 enum { TLS_CA, TLS_CERTIFICATE, TLS_KEY, TLS_FILES };
-enum { TLS_FILE_MAX = 1 << 20, TLS_READ_AHEAD = 128 << 10 };  // bytes
+enum { TLS_FILE_MAX = 1 << 20 };  // bytes
 
 static const uint64_t look_every = PS_SECOND;
 
@@ -260,7 +260,6 @@ static void tls_harden(SSL_CTX *context)
     SSL_CTX_set_options(context, SSL_OP_IGNORE_UNEXPECTED_EOF);
 #endif
     SSL_CTX_set_read_ahead(context, 1);
-    SSL_CTX_set_default_read_buffer_len(context, TLS_READ_AHEAD);
     SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION);
     SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
     SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);

@@ -9,6 +9,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/tls/tls.h"
 #include "tools/psbench/endpoint.h"
 #include "workerd/collective/collective.h"
 
@@ -29,7 +30,7 @@ enum ps_code allreduce_open(struct allreduce_places *p, const struct bench_case 
                             struct ps_error *e)
 {
     *p = (struct allreduce_places){.n = c->workers};
-    p->has_dir = c->transport != BENCH_TCP;
+    p->has_dir = c->transport != BENCH_TCP && c->transport != BENCH_TLS;
     if (p->has_dir && rundir_create(&p->dir, 0, (int)p->n, e))
         return e->code;
     for (int i = 0; i < p->n; i++)
@@ -72,7 +73,12 @@ enum ps_code allreduce_work(const void *arg, int rank, struct load_meter *m, str
     const char *addresses[BENCH_RING_WORKERS_MAX];
     for (long i = 0; i < work->places->n; i++)
         addresses[i] = work->places->address[i];
+    struct ps_tls *tls = NULL;  // the process's, until it ends
+    const struct ps_tls_files files = {.folder = (char *)work->tls};
+    if (work->tls && ps_tls_open(&files, PS_ROLE_WORKER, &tls, e))
+        return e->code;
     const struct wk_peers_options options = {.job = "psbench",
+                                             .tls = tls,
                                              .patience = 10 * PS_SECOND,
                                              .rank = (uint32_t)rank,
                                              .addresses = addresses,

@@ -22,6 +22,7 @@ void allreduce_close(struct allreduce_places *p);
 struct allreduce_work {
     const struct bench_case *c;
     const struct allreduce_places *places;
+    const char *tls;  // folder of certificates; NULL: none
 };
 // For load_run; arg is a struct allreduce_work.
 enum ps_code allreduce_work(const void *arg, int rank, struct load_meter *m, struct ps_error *e);

@@ -8,7 +8,7 @@
 const char *const bench_targets[] = {"psd", "ring", "socket", "memory"};
 const char *const bench_commands[] = {"push",      "pull",  "pushpull", "assign_add",
                                       "allreduce", "limit", "memcpy",   "apply"};
-const char *const bench_transports[] = {"tcp", "unix", "shm"};
+const char *const bench_transports[] = {"tcp", "tls", "unix", "shm"};
 const char *const bench_rules[] = {"noop", "sgd", "adam"};
 
 const char *bench_rule_name(enum bench_rule rule)
@@ -40,7 +40,7 @@ static size_t case_put(struct bench_cases *cases, const struct bench_case *c)
     return cases->n++;
 }
 
-// The same work without psd. assign_add is a push of w += g.
+// The same work without psd, and without TLS. assign_add is a push of w += g.
 static struct bench_case case_over_socket(const struct bench_case *c)
 {
     struct bench_case socket = *c;
@@ -49,6 +49,8 @@ static struct bench_case case_over_socket(const struct bench_case *c)
         socket.command = BENCH_PUSH;
     if (c->command == BENCH_PULL)
         socket.rule = BENCH_NOOP;
+    if (c->transport == BENCH_TLS)
+        socket.transport = BENCH_TCP;
     socket.ps = c->command != BENCH_ALLREDUCE;
     return socket;
 }

@@ -31,7 +31,7 @@ enum bench_command {
 };
 enum { BENCH_COMMANDS = BENCH_APPLY + 1, BENCH_SAID_COMMANDS = BENCH_LIMIT + 1 };
 
-enum bench_transport { BENCH_TCP, BENCH_UNIX, BENCH_SHM };  // BENCH_SHM: of BENCH_RING alone
+enum bench_transport { BENCH_TCP, BENCH_TLS, BENCH_UNIX, BENCH_SHM };  // BENCH_SHM: of BENCH_RING alone
 enum { BENCH_TRANSPORTS = BENCH_SHM + 1, BENCH_RING_WORKERS_MAX = 64 };
 
 // noop is assign_add, w += g: psd has no path that takes a gradient and applies nothing.
@@ -82,6 +82,7 @@ struct bench_plan {
     bool no_limit;      // leave the socket's cases out
     const char *host;   // that servers listen on
     const char *netns;  // network namespace of the servers; NULL: ours
+    const char *tls;    // folder of certificates, for BENCH_TLS
 };
 
 struct bench_cases {

@@ -101,7 +101,11 @@ static psc_code client_connect(struct client *client, const struct servers *serv
         .job = "psbench", .rank = rank, .workers = (uint32_t)client->c->workers, .update = PSC_ASYNC};
     if (psc_cluster_create(addresses, (size_t)servers->n, &cluster, error))
         return error->code;
-    psc_code code = psc_connect(cluster, &options, &client->psc, error);
+    psc_code code = PSC_OK;
+    if (servers->shown)
+        code = psc_cluster_set_tls(cluster, &(psc_tls){.folder = servers->shown}, error);
+    if (code == PSC_OK)
+        code = psc_connect(cluster, &options, &client->psc, error);
     psc_cluster_free(cluster);
     return code;
 }

@@ -25,7 +25,8 @@ static const char help[] = "usage: psbench COMMAND... [OPTIONS]\n"
                            "  --window N         calls under way per worker (64 to 2, by size)\n"
                            "  --workers LIST     client processes (1)\n"
                            "  --ps N             ps tasks (1)\n"
-                           "  --transport LIST   tcp, unix; of allreduce shm, too (tcp)\n"
+                           "  --transport LIST   tcp, tls, unix; of allreduce shm, too (tcp)\n"
+                           "  --tls FOLDER       certificates for tls (psctl tls init makes them)\n"
                            "  --rule LIST        what a push does: noop (w += g), sgd, adam (sgd)\n"
                            "  --seconds S        of a repetition, as it counts (1)\n"
                            "  --repeat N         repetitions, in turn with all others (5)\n"
@@ -143,6 +144,14 @@ static bool options_ring(const struct bench_plan *plan)
     return true;
 }
 
+static bool options_tls(const struct bench_plan *plan)
+{
+    if (plan->transports[BENCH_TLS] == (plan->tls != NULL))
+        return true;
+    fprintf(stderr, "psbench: --transport tls and --tls FOLDER go together\n");
+    return false;
+}
+
 static bool options_seconds(struct bench_plan *plan, const char *text)
 {
     char *end;
@@ -172,7 +181,7 @@ static bool options_understand(struct bench_plan *plan, const struct said *said,
     return options_sizes(plan, said->size) && options_workers(plan, said->workers) && options_ring(plan) &&
            options_seconds(plan, said->seconds) &&
            options_choose("transport", said->transport, bench_transports, BENCH_TRANSPORTS, plan->transports) &&
-           options_choose("rule", said->rule, bench_rules, BENCH_RULES, plan->rules);
+           options_tls(plan) && options_choose("rule", said->rule, bench_rules, BENCH_RULES, plan->rules);
 }
 
 bool options_parse(struct options *o, int argc, char **argv, int *exit_code)
@@ -185,6 +194,7 @@ bool options_parse(struct options *o, int argc, char **argv, int *exit_code)
                                        {.name = "workers", .text = &said.workers},
                                        {.name = "ps", .number = &plan->ps, .min = 1, .max = SERVERS_MAX},
                                        {.name = "transport", .text = &said.transport},
+                                       {.name = "tls", .text = &plan->tls},
                                        {.name = "rule", .text = &said.rule},
                                        {.name = "seconds", .text = &said.seconds},
                                        {.name = "repeat", .number = &plan->repeat, .min = 1, .max = 1000},

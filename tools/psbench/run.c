@@ -33,7 +33,7 @@ static enum ps_code run_allreduce(const struct run *r, struct bench_case *c, loa
                                   struct bench_sample *sample, struct ps_error *e)
 {
     struct allreduce_places places;
-    const struct allreduce_work on = {c, &places};
+    const struct allreduce_work on = {c, &places, c->transport == BENCH_TLS ? r->plan->tls : NULL};
     if (allreduce_open(&places, c, r->plan->host, e) == PS_OK &&
         load_run(c, work, &on, NULL, 0, r->plan->seconds, sample, &c->latency, e) == PS_OK)
         allreduce_sum_up(c, sample);
@@ -88,7 +88,7 @@ static void run_show_progress(const struct bench_cases *cases, long repeat, size
 
 enum ps_code run_all(const struct bench_plan *plan, struct bench_cases *cases, struct ps_error *e)
 {
-    struct run r = {.plan = plan, .servers = {.host = plan->host, .netns = plan->netns}};
+    struct run r = {.plan = plan, .servers = {.host = plan->host, .netns = plan->netns, .tls = plan->tls}};
     size_t done = 0;
     if (servers_find(&r.servers, e))
         return e->code;

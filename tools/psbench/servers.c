@@ -49,7 +49,7 @@ static enum ps_code servers_choose_addresses(struct servers *s, enum bench_trans
 {
     if (rundir_create(&s->dir, s->n, 0, e))
         return e->code;
-    if (transport == BENCH_TCP)
+    if (transport == BENCH_TCP || transport == BENCH_TLS)
         return servers_choose_ports(s, e);
     for (int i = 0; i < s->n; i++)
         rundir_address(&s->dir, i, s->addresses[i]);
@@ -77,18 +77,9 @@ static _Noreturn void servers_exec(const struct servers *s, int task, int ready_
     char index[16], fd[16], *peers = servers_peers(s);
     snprintf(index, sizeof index, "%d", task);
     snprintf(fd, sizeof fd, "%d", READY_FD);
-    char *argv[] = {(char *)s->program,
-                    "--quiet",
-                    "--insecure",
-                    "--listen",
-                    (char *)s->addresses[task],
-                    "--task",
-                    index,
-                    "--peers",
-                    peers,
-                    "--ready-fd",
-                    fd,
-                    NULL};
+    char *argv[] = {
+        (char *)s->program, "--quiet", "--insecure", "--listen", (char *)s->addresses[task], "--task",         index,
+        "--peers",          peers,     "--ready-fd", fd,         s->shown ? "--tls" : NULL,  (char *)s->shown, NULL};
     if (process_enter(s->netns, &e)) {
         fprintf(stderr, "psbench: %s\n", e.text);
         _exit(1);
@@ -139,6 +130,7 @@ static enum ps_code servers_start_one(struct servers *s, int task, struct ps_err
 enum ps_code servers_start(struct servers *s, int n, enum bench_transport transport, struct ps_error *e)
 {
     s->n = n;
+    s->shown = transport == BENCH_TLS ? s->tls : NULL;
     memset(s->pids, 0, sizeof s->pids);
     enum ps_code code = servers_choose_addresses(s, transport, e);
     for (int i = 0; i < n && !code; i++)

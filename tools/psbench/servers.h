@@ -17,6 +17,8 @@ enum { SERVERS_MAX = 64, SERVERS_ADDRESS_MAX = RUNDIR_PATH_MAX };
 struct servers {
     const char *host;   // that they listen on, where it is TCP
     const char *netns;  // that they run in; NULL: ours
+    const char *tls;    // folder of certificates, for BENCH_TLS
+    const char *shown;  // that, where they run with it; NULL: they do not
     char program[PATH_MAX];
     struct rundir dir;  // of unix sockets
     int n;
