@@ -476,6 +476,7 @@ static enum ps_code workerd_take_part(struct wk_run *run, struct ps_job *job, st
     run->env.ps = (const char *const *)place.cluster.addresses;
     run->env.n_ps = place.cluster.n;
     run->env.tls = place.tls ? &place.cluster.tls : NULL;
+    run->env.insecure = o->insecure;
     if (code == PS_OK && place.evaluator)
         ps_info("TF_CONFIG: an evaluator takes no part in the training: nothing to do");
     else if (code == PS_OK && run->env.min_workers > place.workers)

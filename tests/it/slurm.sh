@@ -66,7 +66,7 @@ three_idle() { [ "$(sinfo --noheader --Node --partition main --states idle | gre
 ok "Slurm has three nodes" start_nodes
 
 ln -s "$PSD" bin/psd
-export PATH=$scratch/bin:$top_builddir/workerd:$PATH
+export PATH=$scratch/bin:$top_builddir/workerd:$top_builddir/tools/psctl:$PATH
 sbatch=$top_srcdir/deploy/slurm/paramserver.sbatch
 
 # submit OPTION ... -- JOB SET ...: its number is in $id, its output in $id.out.

@@ -26,6 +26,9 @@ _psctl_operand() {
     drain:0) _psctl_offer < <(echo ps:; _psctl_names jobs) ;;
     set-mode:1) _psctl_offer < <(printf '%s\n' async ssp sync) ;;
     drain:1) [[ ${operands[0]} == ps:* ]] || _psctl_offer <<<worker: ;;
+    tls:0) _psctl_offer < <(printf '%s\n' init issue show) ;;
+    tls:1) _psctl_files ;;
+    tls:2) _psctl_offer < <(printf '%s\n' psd worker admin) ;;
     help:* | check-build:*) ;;
     *:0) _psctl_offer < <(_psctl_names jobs) ;;
     esac
@@ -40,8 +43,8 @@ _psctl() {
     COMPREPLY=()
     for ((i = 1; i < ${#words[@]} - 1; i++)); do
         case ${words[i]} in
-        --cluster | --ps) target+=("${words[@]:i:2}") ;;&
-        --cluster=* | --ps=*) target+=("${words[i]}") ;;
+        --cluster | --ps | --tls) target+=("${words[@]:i:2}") ;;&
+        --cluster=* | --ps=* | --tls=*) target+=("${words[i]}") ;;
         -*) [[ $valued == *" ${words[i]} "* ]] && i=$((i + 1)) ;;
         *)
             if [ "$command" ]; then operands+=("${words[i]}"); else command=${words[i]} valued=$(_psctl_valued); fi
@@ -49,11 +52,11 @@ _psctl() {
         esac
     done
     case $before in
-    --cluster | --summary | --timeline | --output | -o) _psctl_files; return ;;
+    --cluster | --tls | --summary | --timeline | --output | -o) _psctl_files; return ;;
     -*) [[ $valued == *" $before "* ]] && return ;;
     esac
     case $word in
-    --cluster=* | --summary=* | --timeline=* | --output=*) _psctl_files ;;
+    --cluster=* | --tls=* | --summary=* | --timeline=* | --output=*) _psctl_files ;;
     -*) _psctl_offer < <(_psctl_options; echo --help) ;;
     *) _psctl_operand ;;
     esac

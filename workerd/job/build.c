@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "workerd/job/build.h"
 
+#include <openssl/crypto.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <protobuf-c/protobuf-c.h>
@@ -93,10 +94,8 @@ static void build_add_collectives(json_t *rows)
               "mount a tmpfs of 64 MiB or more there (docker: --shm-size); until then workers of one host use the ring",
               "all-reduce within a host: /dev/shm %s, %.1f MiB free", mounted ? "is there" : "is not there",
               mounted ? (double)fs.f_bavail * (double)fs.f_frsize / (1 << 20) : 0.0);
-    build_add(rows, "ring", true, NULL, "all-reduce between hosts: over gRPC");
-    build_add(rows, "TLS", false,
-              "use a network that you trust, and --insecure for addresses that other hosts can reach",
-              "connections are not encrypted in this version");
+    build_add(rows, "ring", true, NULL, "all-reduce between hosts: over sockets");
+    build_add(rows, "TLS", true, NULL, "mutual, of all connections but NCCL's: %s", OpenSSL_version(OPENSSL_VERSION));
 }
 
 // ---- files --------------------------------------------------------------------------------------------------------
