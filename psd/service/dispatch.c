@@ -270,7 +270,10 @@ static int dispatch_go_on(struct psd_request *q, const struct method *m)
 // "audit: StopJob of job 'mnist' by alice: done"
 static void dispatch_audit(const struct psd_request *q, const struct method *m, enum ps_code code)
 {
-    const char *user = psd_request_user(q), *job = q->job ? q->job->name : "", *type = m->type->short_name;
+    const ProtobufCFieldDescriptor *field = protobuf_c_message_descriptor_get_field_by_name(m->type, "job");
+    const bool named = q->request && field;
+    const char *job = named ? *(char *const *)((const char *)q->request + field->offset) : "";
+    const char *user = psd_request_user(q), *type = m->type->short_name;
     ps_info("audit: %.*s%s%s%s by %s: %s%s%s", (int)(strlen(type) - strlen("Request")), type, *job ? " of job '" : "",
             job, *job ? "'" : "", *user ? user : "somebody, without TLS", code ? ps_code_name(code) : "done",
             code ? ": " : "", code ? q->error.text : "");

@@ -87,9 +87,10 @@ is_gone() { [ -z "$(squeue --noheader --jobs "$1" 2>/dev/null)" ]; }
 three_train() {
     submit --nodes 3 -- async.yaml --set output=three.safetensors && ends_with "$id" 0 || return 1
     cat "paramserver-$id"/*
-    [ -s three.safetensors ] && grep -q "as worker 2 of 3" "$id.out" && grep -q "stopped" "paramserver-$id/psd-0.log"
+    [ -s three.safetensors ] && grep -q "as worker 2 of 3" "$id.out" && grep -q "stopped" "paramserver-$id/psd-0.log" &&
+        [ ! -e "paramserver-$id/tls" ]
 }
-ok "a job trains on three nodes, and its server ends" three_train
+ok "a job trains on three nodes; its server ends, and its certificates" three_train
 
 layout() { # the addresses of the last job, without the port's number
     local port=$((10000 + id % 1400 * 16))
@@ -99,13 +100,13 @@ layout() { # the addresses of the last job, without the port's number
 several() {
     PS_TASKS=2 submit --nodes 2 --ntasks-per-node 2 -- sync.yaml --set output=several.safetensors && ends_with "$id" 0 || return 1
     layout
-    [ -s several.safetensors ] && [ "$(layout)" = "ps:n1:P n2:P worker:n1:Q n1:R n2:Q n2:R " ]
+    [ -s several.safetensors ] && [ "$(layout)" = "ps:n1:P n2:P worker:n1:Q n1:R n2:Q n2:R tls:tls" ]
 }
 ok "with two servers, and two workers on each node" several
 
 without_servers() {
     PS_TASKS=0 submit --nodes 3 -- multi_worker_mirrored.yaml --set output=ring.safetensors && ends_with "$id" 0 || return 1
-    [ -s ring.safetensors ] && [ "$(layout)" = "worker:n1:Q n2:Q n3:Q " ]
+    [ -s ring.safetensors ] && [ "$(layout)" = "worker:n1:Q n2:Q n3:Q tls:tls" ]
 }
 ok "without servers" without_servers
 
@@ -174,7 +175,7 @@ goes_on() {
     ends_with "$id" 0 || return 1
     has "$id" Restarts=1 && [ -s "$1.safetensors" ] && grep -q "goes on from $1/" "$id.out"
 }
-goes_on_with_two() { goes_on warned && layout && [ "$(layout)" = "ps:n1:P worker:n1:Q n2:Q " ]; }
+goes_on_with_two() { goes_on warned && layout && [ "$(layout)" = "ps:n1:P worker:n1:Q n2:Q tls:tls" ]; }
 ok "and goes on from it, on two nodes" goes_on_with_two
 
 is_preempted() { # PARTITION

@@ -108,12 +108,15 @@ static void on_reply(struct psd_call *call, enum ps_code code, const char *text,
 
 // Where calls bring the session of their stream; NULL: they are unary.
 static struct psd_session **test_session;
+static const struct ps_identity *test_from;  // who calls; NULL: nobody has been asked
 
 // Starts a call; payload (may be NULL) is moved. The answer may come now or later.
 static void ask_later(struct psd_core *core, struct answer *a, int method, const ProtobufCMessage *m,
                       struct ps_slices *payload, uint64_t deadline)
 {
-    *a = (struct answer){.call = {.method = method, .deadline = deadline, .reply = on_reply, .session = test_session}};
+    *a = (struct answer){
+        .call = {
+            .method = method, .deadline = deadline, .reply = on_reply, .session = test_session, .from = test_from}};
     ps_msg_pack(m, payload, &a->call.request);
     psd_core_call(core, &a->call);
 }

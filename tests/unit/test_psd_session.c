@@ -422,6 +422,68 @@ static void test_session_of_a_parked_call(void **state)
     psd_core_destroy(j.core);
 }
 
+// ---- users --------------------------------------------------------------------------------------------------------
+
+static void expect_refused(struct answer a)
+{
+    if (a.code != PS_PERMISSION_DENIED)
+        fail_msg("%d: %s", (int)a.code, a.text);
+    assert_string_equal(a.text, "job 'job' is alice's, not bob's: choose another name");
+}
+
+static size_t jobs_seen(struct psd_core *core)
+{
+    Paramserver__V1__StatusRequest r = PARAMSERVER__V1__STATUS_REQUEST__INIT;
+    ProtobufCMessage *m = NULL;
+    assert_int_equal(PS_OK,
+                     ask(core, M(STATUS), &r.base, NULL, &paramserver__v1__status_reply__descriptor, &m, NULL).code);
+    const Paramserver__V1__StatusReply *s = (const Paramserver__V1__StatusReply *)m;
+    const size_t n = s->n_jobs;
+    assert_true(n == 0 || strcmp(s->jobs[0]->user, "alice") == 0);
+    ps_msg_free(m);
+    return n;
+}
+
+// By a call of its own, and in a session that was opened for the job.
+static void test_job_is_its_users(void **state)
+{
+    static const struct ps_identity alice = {PS_ROLE_WORKER, "alice"}, bob = {PS_ROLE_WORKER, "bob"},
+                                    admin = {PS_ROLE_ADMIN, "bob"};
+    Paramserver__V1__HeartbeatRequest beat = PARAMSERVER__V1__HEARTBEAT_REQUEST__INIT;
+    Paramserver__V1__SetHyperRequest hyper = PARAMSERVER__V1__SET_HYPER_REQUEST__INIT;
+    Paramserver__V1__Caller caller;
+    struct declaring x;
+    struct job j;
+    struct update u;
+    (void)state;
+    test_from = &alice;
+    open_cut(&j, ASYNC);
+    update_init(&u, 0, 1, "a", 0, 15);
+    update_ok(j.core, &u, M(PUSH), 15, 1);
+    assert_int_equal(jobs_seen(j.core), 1);
+
+    test_from = &bob;
+    expect_refused(join(j.core, 0, ASYNC));
+    declare_init(&x, &j, ASYNC, "assign_add");
+    expect_refused(ask(j.core, M(DECLARE), &x.r.base, NULL, NULL, NULL, NULL));
+    update_init(&u, 0, 2, "a", 0, 15);
+    expect_refused(send_update(j.core, &u, M(PUSH), 15, 1, NULL));
+    expect_refused(send_update(j.core, &u, M(PUT), 15, 1, NULL));
+    caller = caller_of(0, 0);
+    beat.caller = &caller;
+    expect_refused(ask(j.core, M(HEARTBEAT), &beat.base, NULL, NULL, NULL, NULL));
+    hyper.job = (char *)"job";
+    hyper.name = (char *)"learning_rate";
+    expect_refused(ask(j.core, M(SET_HYPER), &hyper.base, NULL, NULL, NULL, NULL));
+    assert_int_equal(jobs_seen(j.core), 0);
+
+    test_from = &admin;
+    assert_int_equal(jobs_seen(j.core), 1);
+    assert_true(big_at(j.core, 0) == 0);
+    test_from = NULL;
+    psd_core_destroy(j.core);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -430,7 +492,7 @@ int main(void)
         cmocka_unit_test(test_read_partitions),          cmocka_unit_test(test_session_opens),
         cmocka_unit_test(test_session_opens_again),      cmocka_unit_test(test_session_is_refused),
         cmocka_unit_test(test_session_of_an_older_run),  cmocka_unit_test(test_session_of_a_parked_call),
-        cmocka_unit_test(test_session_of_a_resumed_run),
+        cmocka_unit_test(test_session_of_a_resumed_run), cmocka_unit_test(test_job_is_its_users),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

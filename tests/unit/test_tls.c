@@ -2,16 +2,17 @@
 //
 // Mutual TLS: which files do, what is said of those that do not, what is taken up while processes run, and who may call
 // what over connections of both kinds, gRPC's and those of OpenSSL.
-#include <cmocka.h>
-#include <errno.h>
-#include <openssl/ssl.h>
-#include <poll.h>
-#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <openssl/ssl.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

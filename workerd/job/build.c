@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "workerd/job/build.h"
 
-#include <openssl/crypto.h>
 #include <inttypes.h>
 #include <jansson.h>
+#include <openssl/crypto.h>
 #include <protobuf-c/protobuf-c.h>
 #include <stdarg.h>
 #include <stdbool.h>
