@@ -34,6 +34,7 @@ tools_psctl_psctl_SOURCES = \
 	tools/psctl/plan.c \
 	tools/psctl/psctl.h \
 	tools/psctl/run.c \
+	tools/psctl/save.c \
 	tools/psctl/set.c \
 	tools/psctl/mode.c \
 	tools/psctl/shards.c \

@@ -289,6 +289,13 @@ epoch_of_still() { # what people are shown; what programs are
 }
 ok "epochs are counted from 1, as in the log; in JSON from 0" epoch_of_still
 ok "get writes .npy" ctl get still $kernel one.npy
+saves() { # all weights, as the trainer has written them; what it is of
+    ctl save still saved.safetensors && cmp saved.safetensors still.safetensors &&
+        ctl --json save still saved.safetensors | grep '"variables": 2'
+}
+ok "save writes the bytes that the trainer has written" saves
+ok "save of a job that is not there" fails_with 66 "no job" ctl save nothing saved.safetensors
+ok "save into a folder" fails_with 73 "$scratch" ctl save still "$scratch"
 put_back() {
     ctl get still $kernel --rows 10:20 -o rows.npy && ctl put still $kernel rows.npy --rows 30:40 &&
         ctl get still $kernel --rows 30:40 again.npy && cmp rows.npy again.npy && ctl get still $kernel two.npy &&

@@ -133,20 +133,10 @@ static void get_show(const struct value *v, bool json)
     table_fini(&t);
 }
 
-// psc_attach waits for a job that is not there yet: ask first. Returns the exit code.
-static int ask_for_job(struct cluster *c, const char *job)
-{
-    struct answer *answers;
-    cluster_describe(c, &answers);
-    int exit_code = jobs_report_answers(c, answers, job);
-    cluster_answers_free(answers, c->tasks);
-    return exit_code;
-}
-
 static int get_read(struct cluster *c, const struct call *call, const char *rows, const char *file, struct value *v)
 {
     struct ps_error e = {0};
-    int exit_code = ask_for_job(c, call->argv[0]);
+    int exit_code = jobs_ask_for(c, call->argv[0]);
     if (exit_code)
         return exit_code;
     if (value_open(c, call->argv[0], call->argv[1], rows, v, &e) || value_get(c, v, &e))
@@ -163,7 +153,7 @@ static int get_write(struct cluster *c, const struct call *call, const char *row
     struct ps_error e = {0};
     if (cluster_check(c, &e))
         return report(&e);
-    int exit_code = ask_for_job(c, call->argv[0]);
+    int exit_code = jobs_ask_for(c, call->argv[0]);
     if (exit_code)
         return exit_code;
     if (value_open(c, call->argv[0], call->argv[1], rows, v, &e) || npy_read(file, &v->array, &e) ||

@@ -181,3 +181,12 @@ int jobs_show(struct cluster *c, struct call *call, jobs_show_fn show)
     cluster_answers_free(answers, c->tasks);
     return exit_code;
 }
+
+int jobs_ask_for(struct cluster *c, const char *job)
+{
+    struct answer *answers;
+    cluster_describe(c, &answers);
+    int exit_code = jobs_report_answers(c, answers, job);
+    cluster_answers_free(answers, c->tasks);
+    return exit_code;
+}

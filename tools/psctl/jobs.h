@@ -45,6 +45,8 @@ const char *jobs_update_name(int update);
 int jobs_report_error(struct cluster *c, const char *job, const struct ps_error *e);
 // cluster_report, likewise.
 int jobs_report_answers(struct cluster *c, const struct answer *answers, const char *job);
+// Is the job there? psc_attach would wait for one that is not. Returns the exit code.
+int jobs_ask_for(struct cluster *c, const char *job);
 // The control task's word on the job, as JobStatus.state; "": it is not known. to[size]
 void jobs_state(struct cluster *c, const char *job, char *to, size_t size);
 

@@ -69,6 +69,10 @@ static const struct command commands[] = {
      "FILE - is standard input. Its type and shape must be the variable's; slots\n"
      "and steps stay. For bfloat16 it is float32, for strings NumPy's S.\n",
      command_put, TAKES_CLUSTER},
+    {"save", "JOB FILE", 2, 2, "all weights of a job at this moment, as safetensors",
+     "Of a job that runs or is done, as float32; what are no floats is left out.\n"
+     "workerd --evaluate and --predict take such a file, as Python's safetensors does.\n",
+     command_save, TAKES_CLUSTER},
     {"set-lr", "JOB VALUE", 2, 2, "change a job's learning rate while it runs",
      "  --round N        in that round of a sync job; else the next that is possible\n"
      "Shows, for every ps task, from which round on it holds.\n",

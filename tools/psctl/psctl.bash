@@ -21,7 +21,7 @@ _psctl_files() { compopt -o default; }  # bash's own, where COMPREPLY is empty
 _psctl_operand() {
     case $command:${#operands[@]} in
     :0 | help:0) _psctl_offer < <(_psctl_commands) ;;
-    run:0 | plan:0 | verify:0 | get:2 | put:2) _psctl_files ;;
+    run:0 | plan:0 | verify:0 | get:2 | put:2 | save:1) _psctl_files ;;
     get:1 | put:1) _psctl_offer < <(_psctl_names vars "${operands[0]}") ;;
     drain:0) _psctl_offer < <(echo ps:; _psctl_names jobs) ;;
     set-mode:1) _psctl_offer < <(printf '%s\n' async ssp sync) ;;

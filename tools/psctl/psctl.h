@@ -71,6 +71,7 @@ int command_doctor(struct call *call);
 int command_check_build(struct call *call);
 int command_top(struct call *call);
 int command_verify(struct call *call);
+int command_save(struct call *call);
 int command_tls(struct call *call);
 int command_help(struct call *call);
 

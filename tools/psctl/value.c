@@ -62,6 +62,16 @@ static enum ps_code make_room(struct value *v, struct ps_error *e)
     return a->data ? PS_OK : ps_no_memory(e, v->variable->name);
 }
 
+static void value_name(const psc_variable *variable, struct value *v)
+{
+    *v = (struct value){.variable = variable};
+    v->array = (struct npy_array){.dtype = (int)variable->dtype, .shape = v->shape, .rank = variable->rank, .count = 1};
+    for (size_t i = 0; i < variable->rank; i++) {
+        v->shape[i] = variable->shape[i];
+        v->array.count *= v->shape[i];
+    }
+}
+
 enum ps_code value_open(struct cluster *c, const char *job, const char *name, const char *rows, struct value *v,
                         struct ps_error *e)
 {
@@ -71,14 +81,15 @@ enum ps_code value_open(struct cluster *c, const char *job, const char *name, co
         return value_from_psc(&error, e);
     if (value_find(c->client, job, name, &v->variable, e))
         return e->code;
-    v->array =
-        (struct npy_array){.dtype = (int)v->variable->dtype, .shape = v->shape, .rank = v->variable->rank, .count = 1};
-    for (size_t i = 0; i < v->variable->rank; i++) {
-        v->shape[i] = v->variable->shape[i];
-        v->array.count *= v->shape[i];
-    }
+    value_name(v->variable, v);
     if (choose_rows(v, rows, e))
         return e->code;
+    return make_room(v, e);
+}
+
+enum ps_code value_of(const psc_variable *variable, struct value *v, struct ps_error *e)
+{
+    value_name(variable, v);
     return make_room(v, e);
 }
 

@@ -22,6 +22,8 @@ struct value {
 // NOT_FOUND suggests a name.
 enum ps_code value_open(struct cluster *c, const char *job, const char *name, const char *rows, struct value *v,
                         struct ps_error *e);
+// Of that variable, whole.
+enum ps_code value_of(const psc_variable *variable, struct value *v, struct ps_error *e);
 enum ps_code value_get(struct cluster *c, struct value *v, struct ps_error *e);
 // Exactly once, however often it has to be sent.
 enum ps_code value_put(struct cluster *c, struct value *v, struct ps_error *e);
