@@ -67,7 +67,7 @@ completes() { # EXPECTED WORD ...
     [ "$(sort said | tr '\n' ' ')" = "$expected" ]
 }
 ok "completion of a command" completes "workers " wo
-ok "completion of commands" completes "set set-lr set-mode shards status stop " s
+ok "completion of commands" completes "save set set-lr set-mode shards status stop " s
 ok "completion of a command after options" completes "doctor " --ps a:1 do
 ok "completion of options" completes "--timeout " drain --ti
 ok "completion of a command's own options" completes "--undo " drain --un

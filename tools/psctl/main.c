@@ -69,7 +69,7 @@ static const struct command commands[] = {
      "FILE - is standard input. Its type and shape must be the variable's; slots\n"
      "and steps stay. For bfloat16 it is float32, for strings NumPy's S.\n",
      command_put, TAKES_CLUSTER},
-    {"save", "JOB FILE", 2, 2, "all weights of a job at this moment, as safetensors",
+    {"save", "JOB FILE", 2, 2, "all weights of a job now, as safetensors",
      "Of a job that runs or is done, as float32; what are no floats is left out.\n"
      "workerd --evaluate and --predict take such a file, as Python's safetensors does.\n",
      command_save, TAKES_CLUSTER},
@@ -124,16 +124,15 @@ static const char cluster_help[] = "  --cluster FILE   the cluster's YAML file (
                                    "  --timeout S      seconds that each answer may take (5)\n"
                                    "  --json           for programs\n";
 
+// A screen of 24 lines; the last command, help, is in the first one.
 static void psctl_help(FILE *to)
 {
-    fprintf(to, "usage: psctl [OPTIONS] COMMAND ...\n");
-    for (int i = 0; i < COMMANDS; i++) {
+    fprintf(to, "usage: psctl [OPTIONS] COMMAND ...; psctl help COMMAND says more of one\n");
+    for (int i = 0; i + 1 < COMMANDS; i++) {
         const int n = fprintf(to, "  %-7s %s", commands[i].name, commands[i].operands);
         fprintf(to, "%*s%s\n", 30 - n, "", commands[i].summary);
     }
-    fprintf(to, "\n"
-                "  --cluster FILE, --ps A,B,C  ($PSCTL_CLUSTER, $TF_CONFIG, 127.0.0.1:7070)\n"
-                "  --tls FOLDER  ($PSCTL_TLS, as the cluster says)\n"
+    fprintf(to, "  --cluster FILE, --ps A,B,C  ($PSCTL_CLUSTER, $TF_CONFIG)   --tls FOLDER\n"
                 "  --timeout S  for each answer (5)   --json  for programs   --help   --version\n");
 }
 

@@ -2,7 +2,7 @@
 # bash completion of psctl. What there is to complete is what psctl itself says: the commands of `psctl help`, the
 # options of `psctl help COMMAND`, the jobs and variables of the cluster that the line names.
 
-_psctl_commands() { "$psctl" help 2>/dev/null | sed -nE 's/^  ([a-z][a-z-]*) .*/\1/p'; }
+_psctl_commands() { "$psctl" help 2>/dev/null | sed -nE 's/^  ([a-z][a-z-]*) .*/\1/p'; echo help; }
 _psctl_options() { "$psctl" help $command 2>/dev/null | grep -oE -- '(^|[ ,])--?[a-z][a-z-]*' | tr -d ' ,' | sort -u; }
 # " --ps " and so on: those that a value follows.
 _psctl_valued() { "$psctl" help $command 2>/dev/null | grep -oE -- '--?[a-z-]+ [A-Z]' | sed -E 's/^(.*) .$/ \1 /'; }
