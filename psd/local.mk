@@ -21,7 +21,8 @@ libpsdjob_la_SOURCES = \
 	psd/job/snapshot.c psd/job/snapshot.h \
 	psd/job/staging.c psd/job/staging.h \
 	psd/job/step.c psd/job/step.h \
-	psd/job/table.c psd/job/table.h
+	psd/job/table.c psd/job/table.h \
+	psd/job/users.c psd/job/users.h
 libpsdsync_la_SOURCES = \
 	psd/sync/component.c \
 	psd/sync/switch.c \

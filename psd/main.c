@@ -136,6 +136,8 @@ static enum ps_code main_run(const struct psd_options *o, struct ps_tls *tls, st
         .heartbeat_ms = o->heartbeat_ms,
         .dead_after_ms = o->dead_after_ms,
         .stall_ms = o->stall_after_ms,
+        .user_jobs = o->user_jobs,
+        .user_bytes = o->user_memory,
     };
     struct psd_core *core = NULL;
     struct psd_rpc *rpc = psd_rpc_create(o->peers, o->n_peers, tls);

@@ -28,6 +28,8 @@ static const char help[] = "Usage: psd [OPTION...]\n"
                            "  -p, --peers A,B,C        the same, on the command line\n"
                            "  -m, --memory BYTES       in all, from 4M on (K, M, G, T: KiB, MiB, ...);\n"
                            "                           default: 3/4 of the machine's or the cgroup's\n"
+                           "      --user-jobs N        that one user may have here (with TLS); default: all\n"
+                           "      --user-memory BYTES  that jobs of one user may take; default: all\n"
                            "      --threads N          that serve; default 1 + cores/4\n"
                            "      --heartbeat-ms N     how often workers report; default 500\n"
                            "      --dead-after-ms N    silence that counts as death; default 2500\n"
@@ -40,7 +42,7 @@ static const char help[] = "Usage: psd [OPTION...]\n"
                            "Exit: 0 stopped by SIGTERM or SIGINT; 64 usage; 65 bad input; 66 no such file;\n"
                            "69 address not usable; 73 address in use; 77 not permitted; 78 needs TLS or --insecure.\n";
 
-enum { INSECURE = 256, THREADS, HEARTBEAT, DEAD_AFTER, STALL_AFTER, READY_FD, TLS };
+enum { INSECURE = 256, THREADS, HEARTBEAT, DEAD_AFTER, STALL_AFTER, READY_FD, TLS, USER_JOBS, USER_MEMORY };
 
 #define TASK_UNSAID UINT32_MAX
 #define LEAST_MEMORY (UINT64_C(4) << 20)  // bytes
@@ -52,6 +54,8 @@ static const struct option known[] = {{"listen", 1, NULL, 'l'},
                                       {"cluster", 1, NULL, 'c'},
                                       {"peers", 1, NULL, 'p'},
                                       {"memory", 1, NULL, 'm'},
+                                      {"user-jobs", 1, NULL, USER_JOBS},
+                                      {"user-memory", 1, NULL, USER_MEMORY},
                                       {"threads", 1, NULL, THREADS},
                                       {"heartbeat-ms", 1, NULL, HEARTBEAT},
                                       {"dead-after-ms", 1, NULL, DEAD_AFTER},
@@ -152,8 +156,36 @@ static enum ps_code load_cluster(struct psd_options *o, const char *path, struct
     return code;
 }
 
+// Is it an option that takes a number?
+static bool options_take_number(struct psd_options *o, int option)
+{
+    const struct {
+        int option;
+        const char *name;
+        long min, max;
+        void *to;  // an int, or a uint32_t
+    } numbers[] = {
+        {'t', "task", 0, PS_MAX_TASKS - 1, &o->task},
+        {THREADS, "threads", 1, 256, &o->threads},
+        {HEARTBEAT, "heartbeat-ms", 10, 3600000, &o->heartbeat_ms},
+        {DEAD_AFTER, "dead-after-ms", 20, 3600000, &o->dead_after_ms},
+        {STALL_AFTER, "stall-after-ms", 0, 3600000, &o->stall_after_ms},
+        {READY_FD, "ready-fd", 0, 65535, &o->ready_fd},
+        {USER_JOBS, "user-jobs", 1, 1000000, &o->user_jobs},
+    };
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (numbers[i].option == option) {
+            const int n = (int)options_parse_number(numbers[i].name, optarg, numbers[i].min, numbers[i].max);
+            memcpy(numbers[i].to, &n, sizeof n);
+            return true;
+        }
+    return false;
+}
+
 static void options_take(struct psd_options *o, int option, const char **cluster)
 {
+    if (options_take_number(o, option))
+        return;
     switch (option) {
     case 'l':
         options_list_push(&o->listen, &o->n_listen, optarg);
@@ -164,9 +196,6 @@ static void options_take(struct psd_options *o, int option, const char **cluster
     case TLS:
         free(o->tls.folder);
         o->tls.folder = ps_strdup(optarg);
-        break;
-    case 't':
-        o->task = (uint32_t)options_parse_number("task", optarg, 0, PS_MAX_TASKS - 1);
         break;
     case 'c':
         *cluster = optarg;
@@ -179,20 +208,8 @@ static void options_take(struct psd_options *o, int option, const char **cluster
         if (o->memory < LEAST_MEMORY)
             options_refuse("memory", optarg, "at least 4M, with which requests of up to 1 MiB fit");
         break;
-    case THREADS:
-        o->threads = (int)options_parse_number("threads", optarg, 1, 256);
-        break;
-    case HEARTBEAT:
-        o->heartbeat_ms = (uint32_t)options_parse_number("heartbeat-ms", optarg, 10, 3600000);
-        break;
-    case DEAD_AFTER:
-        o->dead_after_ms = (uint32_t)options_parse_number("dead-after-ms", optarg, 20, 3600000);
-        break;
-    case STALL_AFTER:
-        o->stall_after_ms = (uint32_t)options_parse_number("stall-after-ms", optarg, 0, 3600000);
-        break;
-    case READY_FD:
-        o->ready_fd = (int)options_parse_number("ready-fd", optarg, 0, 65535);
+    case USER_MEMORY:
+        o->user_memory = options_parse_bytes("user-memory", optarg);
         break;
     case 'v':
         o->log_level = PS_LOG_DEBUG;

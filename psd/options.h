@@ -22,6 +22,8 @@ struct psd_options {
     struct ps_tls_files tls;
     enum ps_log_level log_level;
     uint64_t memory;         // bytes
+    uint32_t user_jobs;      // 0: no quota
+    uint64_t user_memory;    // bytes; likewise
     const char *memory_why;  // what the default is 3/4 of; NULL: --memory said it
     int threads;
     int ready_fd;  // -1: none

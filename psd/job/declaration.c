@@ -9,7 +9,9 @@
 #include "common/base/hash.h"
 #include "common/base/utf8.h"
 #include "psd/job/component.h"
+#include "psd/job/host.h"
 #include "psd/job/hyper.h"
+#include "psd/job/users.h"
 
 void psd_job_undeclare(struct psd_job *job)
 {
@@ -35,6 +37,8 @@ void psd_job_undeclare(struct psd_job *job)
     job->n_partitions = job->n_variables = job->n_buckets = 0;
     psd_pool_give(job->pool, job->room);
     job->room = 0;
+    psd_users_give(job->host->users, job->user, job->users_bytes);
+    job->users_bytes = 0;
 }
 
 // ---- declaration --------------------------------------------------------------------------------------------------
@@ -348,6 +352,9 @@ static enum ps_code make_blocks(struct psd_job *job, struct psd_partition *p, st
 static enum ps_code make_shard(struct psd_job *job, uint32_t task, struct ps_error *e)
 {
     size_t bytes = bytes_needed(job, task);
+    if (psd_users_take(job->host->users, job->user, bytes, e))
+        return ps_error_prefix(e, "declare: ps task %" PRIu32, task);
+    job->users_bytes = bytes;
     if (!psd_pool_take(job->pool, bytes))
         return ps_fail(e, PS_RESOURCE_EXHAUSTED,
                        "declare: ps task %" PRIu32 " would need %zu bytes for job '%s' and has %zu of %zu left", task,

@@ -18,6 +18,7 @@ struct psd_call;
 struct psd_component;
 struct psd_pool;
 struct psd_runs;
+struct psd_users;
 
 struct psd_host {
     uint32_t task, tasks;
@@ -28,6 +29,7 @@ struct psd_host {
     struct ps_workers *workers;  // NULL: who makes work possible does it
     struct psd_pool *pool;
     struct psd_runs *runs;
+    struct psd_users *users;
     const struct psd_component *const *components;  // what each job consists of, the highest first; ends with NULL
     pthread_mutex_t cancelling;                     // taken before any other; while it is held no job is freed
 

@@ -12,13 +12,14 @@
 #include "psd/job/component.h"
 #include "psd/job/declaration.h"
 #include "psd/job/host.h"
+#include "psd/job/users.h"
 
 // NULL: no memory.
-struct psd_job *psd_job_new(const char *name, const char *owner, struct psd_host *host)
+struct psd_job *psd_job_new(const char *name, const char *user, struct psd_host *host)
 {
     struct psd_job *job = ps_try_alloc(sizeof *job);
     pthread_rwlockattr_t attr;
-    if (!job || !(job->name = ps_try_strdup(name)) || !(job->owner = ps_try_strdup(owner))) {
+    if (!job || !(job->name = ps_try_strdup(name)) || !(job->user = psd_users_find(host->users, user))) {
         free(job ? job->name : NULL);
         free(job);
         return NULL;
@@ -50,7 +51,7 @@ void psd_job_free(struct psd_job *job)
     pthread_mutex_destroy(&job->staging);
     pthread_mutex_destroy(&job->lock);
     free(job->name);
-    free(job->owner);
+    psd_users_let_go(job->host->users, job->user);
     psd_job_forget(job);
 }
 

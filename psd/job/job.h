@@ -69,7 +69,8 @@ struct psd_change {
 
 struct psd_job {
     char *name;
-    char *owner;  // the user who has opened it; "": nobody has been asked
+    struct psd_user *user;  // who has opened it
+    size_t users_bytes;     // that count as the user's
     // Which training under this name: the control task gives it out, others know it by its declaration. It changes
     // where a new run goes on with the values of the one before.
     atomic_ullong run;
@@ -186,8 +187,8 @@ static inline bool psd_round_is_held(const struct psd_job *job, uint64_t round)
     return from && round >= from;
 }
 
-struct psd_job *psd_job_new(const char *name, const char *owner, struct psd_host *host);  // with one reference
-void psd_job_free(struct psd_job *job);                                                   // no reference is left
+struct psd_job *psd_job_new(const char *name, const char *user, struct psd_host *host);  // with one reference
+void psd_job_free(struct psd_job *job);                                                  // no reference is left
 // Keeps the struct, with nothing that it has: what it had goes with the last reference.
 void psd_job_keep(struct psd_job *job);
 void psd_job_forget(struct psd_job *job);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "psd/job/table.h"
+#include "psd/job/users.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -116,9 +117,19 @@ bool psd_job_drop_void(struct psd_table *table, struct psd_job **gone, struct ps
     return true;
 }
 
-enum ps_code psd_job_make_place(struct psd_table *table, struct psd_job **gone, struct psd_call **ready,
-                                struct ps_error *e)
+static uint32_t table_count_jobs(const struct psd_table *table, const char *user)
 {
+    uint32_t n = 0;
+    for (const struct psd_job *job = table->newest; job; job = job->older)
+        n += strcmp(job->user->name, user) == 0;
+    return n;
+}
+
+enum ps_code psd_job_make_place(struct psd_table *table, const char *user, struct psd_job **gone,
+                                struct psd_call **ready, struct ps_error *e)
+{
+    if (psd_users_check_jobs(table->host->users, user, table_count_jobs(table, user), e))
+        return e->code;
     if (table->n < PSD_MAX_JOBS || psd_job_drop_void(table, gone, ready))
         return PS_OK;
     return ps_fail(e, PS_RESOURCE_EXHAUSTED, "ps task %" PRIu32 " has %" PRIu32 " jobs and takes no more: stop one",

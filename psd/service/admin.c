@@ -48,7 +48,7 @@ static void describe_job(struct psd_core *core, struct psd_job *job, struct job_
     Paramserver__V1__JobStatus *out = &s->out;
     paramserver__v1__job_status__init(out);
     out->name = job->name;
-    out->user = job->owner;
+    out->user = job->user->name;
     out->run = atomic_load(&job->run);
     out->reason = s->reason;
     if (atomic_load(&job->declared)) {

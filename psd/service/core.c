@@ -38,6 +38,7 @@ static void core_init_host(struct psd_core *core)
                                    .workers = world->workers,
                                    .pool = &core->pool,
                                    .components = components,
+                                   .users = &core->users,
                                    .world = world->ctx,
                                    .now = world->now,
                                    .send = world->send,
@@ -61,6 +62,7 @@ enum ps_code psd_core_create(const struct psd_config *config, const struct psd_w
     while (core->generation == 0)
         core->generation = world->random(world->ctx);
     psd_pool_init(&core->pool, config->memory_bytes);
+    psd_users_init(&core->users, config->user_jobs, config->user_bytes);
     core_init_host(core);
     if (!psd_table_init(&core->table, &core->host, world->wall ? world->wall(world->ctx) * 1000 : 0)) {
         free(core);
@@ -76,6 +78,7 @@ void psd_core_destroy(struct psd_core *core)
 {
     psd_snapshots_fini(&core->snapshots);
     psd_table_fini(&core->table);
+    psd_users_fini(&core->users);
     psd_pool_fini(&core->pool);
     pthread_mutex_destroy(&core->tick_lock);
     pthread_mutex_destroy(&core->host.cancelling);

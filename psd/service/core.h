@@ -36,6 +36,8 @@ struct psd_config {
     uint32_t dead_after_ms;
     uint32_t stall_ms;      // a call parked for longer is logged; 0: never
     uint64_t cluster_hash;  // of the ps tasks' addresses, for those who compare
+    uint32_t user_jobs;     // that one user may have, whom a certificate names; 0: as many as there may be
+    uint64_t user_bytes;    // of memory_bytes, that its jobs may declare; 0: all
 };
 
 enum ps_code psd_core_create(const struct psd_config *config, const struct psd_world *world, struct psd_core **core,

@@ -182,7 +182,7 @@ static int declare_claim_name(struct psd_request *t, const declare_t *r, enum cl
     const bool replaces = exists && !mine && r->on_existing != PARAMSERVER__V1__ON_EXISTING__RESUME;
     if (!job && psd_refuse_when_draining(t))
         return (int)t->error.code;
-    if (!job && psd_job_make_place(&t->core->table, &t->gone, &t->ready, &t->error))
+    if (!job && psd_job_make_place(&t->core->table, psd_request_user(t), &t->gone, &t->ready, &t->error))
         return (int)t->error.code;
     if ((!job || replaces) && !(job = claim_new(t, job)))
         return (int)t->error.code;

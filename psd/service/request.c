@@ -18,7 +18,7 @@ const char *psd_request_user(const struct psd_request *t)
 bool psd_request_owns(const struct psd_request *t, const struct psd_job *job)
 {
     const char *user = psd_request_user(t);
-    return !*user || t->call->from->roles & (PS_ROLE_ADMIN | PS_ROLE_PSD) || strcmp(user, job->owner) == 0;
+    return !*user || t->call->from->roles & (PS_ROLE_ADMIN | PS_ROLE_PSD) || strcmp(user, job->user->name) == 0;
 }
 
 enum ps_code psd_request_check_owner(struct psd_request *t, const struct psd_job *job)
@@ -26,7 +26,7 @@ enum ps_code psd_request_check_owner(struct psd_request *t, const struct psd_job
     if (psd_request_owns(t, job))
         return PS_OK;
     return ps_fail(&t->error, PS_PERMISSION_DENIED, "job '%s' is %s's, not %s's: choose another name", job->name,
-                   job->owner[0] ? job->owner : "nobody", psd_request_user(t));
+                   job->user->name[0] ? job->user->name : "nobody", psd_request_user(t));
 }
 
 enum ps_code psd_request_fail_no_job(struct psd_request *t)

@@ -12,6 +12,7 @@
 #include "psd/job/clients.h"
 #include "psd/job/snapshot.h"
 #include "psd/job/table.h"
+#include "psd/job/users.h"
 #include "psd/service/core.h"
 #include "psd/sync/norm.h"
 #include "psd/sync/sync.h"
@@ -22,6 +23,7 @@ struct psd_core {
     uint64_t generation;
     uint64_t started;
     struct psd_pool pool;
+    struct psd_users users;
     struct psd_host host;
     atomic_bool draining;      // shuts down
     atomic_bool refuses_jobs;  // was asked to drain: takes no new ones

@@ -484,6 +484,49 @@ static void test_job_is_its_users(void **state)
     psd_core_destroy(j.core);
 }
 
+static struct answer join_job(struct psd_core *core, uint32_t rank, const char *job)
+{
+    struct joining x;
+    join_init(&x, rank, ASYNC);
+    x.caller.job = (char *)job;
+    return ask(core, M(JOIN), &x.r.base, NULL, NULL, NULL, NULL);
+}
+
+// Quotas: of jobs, and of what they declare.
+static void test_user_may_have_so_much(void **state)
+{
+    static const struct ps_identity alice = {PS_ROLE_WORKER, "alice"}, bob = {PS_ROLE_WORKER, "bob"};
+    Paramserver__V1__StopJobRequest stop = PARAMSERVER__V1__STOP_JOB_REQUEST__INIT;
+    struct declaring x;
+    struct job j;
+    (void)state;
+    test_from = &alice;
+    open_cut(&j, ASYNC);
+    j.core->users.most_jobs = 1;
+    struct answer a = join_job(j.core, 0, "other");
+    assert_int_equal(a.code, PS_RESOURCE_EXHAUSTED);
+    assert_string_equal(a.text, "user alice has 1 job here, and may have no more: stop one");
+    test_from = &bob;
+    assert_int_equal(join_job(j.core, 0, "other").code, PS_OK);
+    assert_int_equal(join_job(j.core, 1, "other").code, PS_OK);
+    j.core->users.most_bytes = BIG;
+    declare_init(&x, &j, ASYNC, "assign_add");
+    x.caller.job = (char *)"other";
+    x.caller.run = 2;
+    j.pbig.count = BIG;
+    a = ask(j.core, M(DECLARE), &x.r.base, NULL, NULL, NULL, NULL);
+    if (!strstr(a.text, "declare: ps task 0: user bob would have "))
+        fail_msg("%s", a.text);
+    assert_int_equal(a.code, PS_RESOURCE_EXHAUSTED);
+    test_from = NULL;
+    stop.job = (char *)"job";
+    assert_int_equal(ask(j.core, M(STOP_JOB), &stop.base, NULL, NULL, NULL, NULL).code, PS_OK);
+    test_from = &alice;
+    assert_int_equal(join_job(j.core, 0, "third").code, PS_OK);
+    test_from = NULL;
+    psd_core_destroy(j.core);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -493,6 +536,7 @@ int main(void)
         cmocka_unit_test(test_session_opens_again),      cmocka_unit_test(test_session_is_refused),
         cmocka_unit_test(test_session_of_an_older_run),  cmocka_unit_test(test_session_of_a_parked_call),
         cmocka_unit_test(test_session_of_a_resumed_run), cmocka_unit_test(test_job_is_its_users),
+        cmocka_unit_test(test_user_may_have_so_much),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "psd/job/users.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+
+void psd_users_init(struct psd_users *users, uint32_t most_jobs, size_t most_bytes)
+{
+    *users = (struct psd_users){.most_jobs = most_jobs, .most_bytes = most_bytes};
+    pthread_mutex_init(&users->lock, NULL);
+}
+
+void psd_users_fini(struct psd_users *users)
+{
+    pthread_mutex_destroy(&users->lock);
+}
+
+// Locked. Where the pointer to it stands; to NULL: it is none.
+static struct psd_user **users_seek(struct psd_users *users, const char *name)
+{
+    struct psd_user **at = &users->first;
+    while (*at && strcmp((*at)->name, name) != 0)
+        at = &(*at)->next;
+    return at;
+}
+
+struct psd_user *psd_users_find(struct psd_users *users, const char *name)
+{
+    pthread_mutex_lock(&users->lock);
+    struct psd_user **at = users_seek(users, name);
+    if (!*at && (*at = ps_try_alloc(sizeof **at + strlen(name) + 1)))
+        strcpy((*at)->name, name);
+    struct psd_user *user = *at;
+    if (user)
+        user->refs++;
+    pthread_mutex_unlock(&users->lock);
+    return user;
+}
+
+void psd_users_let_go(struct psd_users *users, struct psd_user *user)
+{
+    pthread_mutex_lock(&users->lock);
+    const bool last = --user->refs == 0;
+    if (last)
+        *users_seek(users, user->name) = user->next;
+    pthread_mutex_unlock(&users->lock);
+    if (last)
+        free(user);
+}
+
+enum ps_code psd_users_take(struct psd_users *users, struct psd_user *user, size_t bytes, struct ps_error *e)
+{
+    const size_t most = user->name[0] && users->most_bytes ? users->most_bytes : SIZE_MAX;
+    pthread_mutex_lock(&users->lock);
+    const size_t had = user->bytes;
+    const bool fits = had <= most && bytes <= most - had;
+    user->bytes += fits ? bytes : 0;
+    pthread_mutex_unlock(&users->lock);
+    if (fits)
+        return PS_OK;
+    return ps_fail(e, PS_RESOURCE_EXHAUSTED,
+                   "user %s would have %zu bytes here, with the %zu of other jobs: may have %zu", user->name, bytes,
+                   had, most);
+}
+
+void psd_users_give(struct psd_users *users, struct psd_user *user, size_t bytes)
+{
+    pthread_mutex_lock(&users->lock);
+    user->bytes -= bytes;
+    pthread_mutex_unlock(&users->lock);
+}
+
+enum ps_code psd_users_check_jobs(const struct psd_users *users, const char *user, uint32_t jobs, struct ps_error *e)
+{
+    if (!user[0] || !users->most_jobs || jobs < users->most_jobs)
+        return PS_OK;
+    return ps_fail(e, PS_RESOURCE_EXHAUSTED, "user %s has %" PRIu32 " job%s here, and may have no more: stop one", user,
+                   jobs, jobs == 1 ? "" : "s");
+}
