@@ -28,6 +28,8 @@ static const char help[] = "Usage: psd [OPTION...]\n"
                            "  -p, --peers A,B,C        the same, on the command line\n"
                            "  -m, --memory BYTES       in all, from 4M on (K, M, G, T: KiB, MiB, ...);\n"
                            "                           default: 3/4 of the machine's or the cgroup's\n"
+                           "      --http ADDRESS       /metrics for Prometheus, /healthz and /readyz, at this\n"
+                           "                           host:port; default: none\n"
                            "      --threads N          that serve; default 1 + cores/4\n"
                            "      --heartbeat-ms N     how often workers report; default 500\n"
                            "      --dead-after-ms N    silence that counts as death; default 2500\n"
@@ -40,7 +42,7 @@ static const char help[] = "Usage: psd [OPTION...]\n"
                            "Exit: 0 stopped by SIGTERM or SIGINT; 64 usage; 65 bad input; 66 no such file;\n"
                            "69 address not usable; 73 address in use; 77 not permitted; 78 needs TLS or --insecure.\n";
 
-enum { INSECURE = 256, THREADS, HEARTBEAT, DEAD_AFTER, STALL_AFTER, READY_FD, TLS };
+enum { INSECURE = 256, THREADS, HEARTBEAT, DEAD_AFTER, STALL_AFTER, READY_FD, TLS, HTTP };
 
 #define TASK_UNSAID UINT32_MAX
 #define LEAST_MEMORY (UINT64_C(4) << 20)  // bytes
@@ -52,6 +54,7 @@ static const struct option known[] = {{"listen", 1, NULL, 'l'},
                                       {"cluster", 1, NULL, 'c'},
                                       {"peers", 1, NULL, 'p'},
                                       {"memory", 1, NULL, 'm'},
+                                      {"http", 1, NULL, HTTP},
                                       {"threads", 1, NULL, THREADS},
                                       {"heartbeat-ms", 1, NULL, HEARTBEAT},
                                       {"dead-after-ms", 1, NULL, DEAD_AFTER},
@@ -178,6 +181,9 @@ static void options_take(struct psd_options *o, int option, const char **cluster
         o->memory = options_parse_bytes("memory", optarg);
         if (o->memory < LEAST_MEMORY)
             options_refuse("memory", optarg, "at least 4M, with which requests of up to 1 MiB fit");
+        break;
+    case HTTP:
+        o->http = optarg;
         break;
     case THREADS:
         o->threads = (int)options_parse_number("threads", optarg, 1, 256);
