@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A few pages over HTTP/1.1, for those who watch a daemon: a table of paths, each with a function that makes its text.
-// GET and HEAD; 404 and 405 for all else, and 413 for a request that brings a body. Neither authenticated nor encrypted.
+// GET and HEAD are served; 404 and 405 answer all else, 413 a request that brings a body. Nothing is authenticated or
+// encrypted.
 //
 // Receives from: the network. Hands to: the pages' functions. Threads: one for each address, which runs these functions
 // one at a time, with all signals blocked.

@@ -159,6 +159,16 @@ names_exist() { # FILE
 ok "the rules name metrics that there are" names_exist "$deploy/rules.yml"
 ok "the dashboard, too" names_exist "$deploy/dashboard.json"
 ok "so does the README" names_exist "$top_srcdir/README.md"
+ok "and so do the man pages" names_exist "$top_srcdir/psd/psd.8"
+ok "of both" names_exist "$top_srcdir/workerd/workerd.8"
+are_described() {
+    local name missing=0
+    for name in $(sed -nE 's/^# TYPE ([a-z_]+) .*/\1/p' psd0.metrics w1.metrics); do
+        cat "$top_srcdir/psd/psd.8" "$top_srcdir/workerd/workerd.8" | grep -qx ".B $name" || { echo "$name is in no man page"; missing=1; }
+    done
+    return $missing
+}
+ok "which say what every metric is" are_described
 
 # ---- a real Prometheus ----
 
