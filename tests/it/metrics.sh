@@ -145,6 +145,8 @@ if command -v promtool >/dev/null; then
     checks() { promtool check metrics <"$1"; }
     for page in psd0 psd1 w1; do ok "promtool finds nothing wrong with $page's metrics" checks $page.metrics; done
     ok "nor with the rules" promtool check rules "$deploy/rules.yml"
+    cp "$deploy/rules.yml" "$top_srcdir/tests/it/metrics_rules.yml" .
+    ok "each of which is raised when it should be" promtool test rules metrics_rules.yml
     ok "nor with prometheus.yml" promtool check config "$deploy/prometheus.yml"
 else
     skip "promtool finds nothing wrong" "there is no promtool"

@@ -154,6 +154,8 @@ static void test_refusals(void **state)
     exchange(h, "GET /pages HTTP/1.1\r\n" CLOSE);
     assert_status("HTTP/1.1 404 ");
     assert_has("\r\n\r\nthere is no such page: expected /page, /failure or /empty\n");
+    exchange(h, "GET /pages HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert_has("Connection: close\r\n");
     exchange(h, "GET /../page HTTP/1.1\r\n" CLOSE);
     assert_status("HTTP/1.1 404 ");
     static const char *const methods[] = {"POST", "PUT", "DELETE", "OPTIONS", "TRACE", "get"};
