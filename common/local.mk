@@ -85,4 +85,12 @@ noinst_LTLIBRARIES += libpscluster.la
 libpscluster_la_SOURCES = common/cluster/cluster.c common/cluster/cluster.h common/cluster/tf_config.c
 libpscluster_la_LIBADD = libpsyaml.la $(JANSSON_LIBS)
 
+# Pages over HTTP, for the daemons, which link with libpsrpc after it: an address is looked at there.
+noinst_LTLIBRARIES += libpshttp.la
+libpshttp_la_SOURCES = \
+	common/http/metrics.c common/http/metrics.h \
+	common/http/server.c common/http/server.h
+libpshttp_la_CPPFLAGS = $(AM_CPPFLAGS) $(MICROHTTPD_CFLAGS)
+libpshttp_la_LIBADD = $(MICROHTTPD_LIBS)
+
 include common/rpc/local.mk

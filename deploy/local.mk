@@ -13,6 +13,10 @@ dist_slurm_SCRIPTS = deploy/slurm/paramserver.sbatch
 dist_slurm_DATA = deploy/slurm/README.md
 EXTRA_DIST += deploy/slurm/paramserver.modulefile
 
+# For Prometheus, and a dashboard for Grafana.
+prometheusdir = $(pkgdatadir)/prometheus
+dist_prometheus_DATA = deploy/prometheus/prometheus.yml deploy/prometheus/rules.yml deploy/prometheus/dashboard.json
+
 install-data-local: install-examples install-modulefile
 install-modulefile:
 	$(MKDIR_P) "$(DESTDIR)$(slurmdir)"

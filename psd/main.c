@@ -17,6 +17,7 @@
 #include "common/plan/cost.h"
 #include "common/tls/tls.h"
 #include "config.h"
+#include "psd/http/http.h"
 #include "psd/options.h"
 #include "psd/rpc/descriptors.h"
 #include "psd/rpc/rpc.h"
@@ -101,10 +102,13 @@ static void say_ready(const struct psd_options *o, const struct psd_rpc *rpc)
 static enum ps_code main_serve(const struct psd_options *o, struct psd_rpc *rpc, struct psd_core *core,
                                struct ps_error *e)
 {
+    struct psd_http *http = NULL;
     long files = psd_descriptors_raise();
     const struct psd_rpc_listen listen = {o->listen, o->n_listen, o->insecure, o->threads,
                                           ps_memory_in_flight(o->memory)};
     if (psd_rpc_start(rpc, core, &listen, e))
+        return e->code;
+    if (o->http && psd_http_start(core, o->http, o->insecure, &http, e))
         return e->code;
     if (files)
         ps_info("the limit of open files, and with it of connections, is %ld", files);
@@ -112,6 +116,7 @@ static enum ps_code main_serve(const struct psd_options *o, struct psd_rpc *rpc,
     run_loop(core);
 
     ps_notify("STOPPING=1");
+    psd_http_stop(http);
     psd_rpc_drain(rpc);
     psd_core_drain(core);
     return PS_OK;

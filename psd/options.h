@@ -17,7 +17,8 @@ struct psd_options {
     size_t n_listen;
     const char **peers;  // the addresses of all ps tasks
     size_t n_peers;
-    uint32_t task;  // index into peers
+    uint32_t task;     // index into peers
+    const char *http;  // "host:port"; NULL: no HTTP
     bool insecure;
     struct ps_tls_files tls;
     enum ps_log_level log_level;

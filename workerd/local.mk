@@ -64,6 +64,7 @@ workerd_job = \
 	workerd/job/figures.c workerd/job/figures.h \
 	workerd/job/look.c workerd/job/look.h \
 	workerd/job/loop.c workerd/job/loop.h \
+	workerd/job/metrics.c workerd/job/metrics.h \
 	workerd/job/profile.c workerd/job/profile.h \
 	workerd/job/step.c workerd/job/step.h \
 	workerd/job/progress.c workerd/job/progress.h \
@@ -73,7 +74,8 @@ workerd_job = \
 	workerd/job/supported.c workerd/job/supported.h \
 	workerd/job/timeline.c workerd/job/timeline.h \
 	workerd/strategy/checkpoint.c workerd/strategy/checkpoint.h \
-	workerd/strategy/configuration.c workerd/strategy/configuration.h
+	workerd/strategy/configuration.c workerd/strategy/configuration.h \
+	workerd/strategy/waits.h
 
 # One replica with its variables; its unit tests have it, too.
 workerd_one_device = \
@@ -86,6 +88,7 @@ workerd_workerd_SOURCES = \
 	workerd/main.c \
 	$(workerd_job) \
 	$(workerd_one_device) \
+	workerd/http/http.c workerd/http/http.h \
 	workerd/strategy/history.c workerd/strategy/history.h \
 	workerd/job/build.c workerd/job/build.h \
 	workerd/job/cores.c workerd/job/cores.h \
@@ -100,7 +103,7 @@ workerd_workerd_SOURCES = \
 	workerd/strategy/psd_checkpoint.c \
 	workerd/strategy/psd_home.c \
 	workerd/strategy/strategy.h
-workerd_workerd_LDADD = libwkweights.la libwkdata.la libwkvariables.la libnnreplica.la libwkcollective.la libpsclient.la \
+workerd_workerd_LDADD = libwkweights.la libwkdata.la libwkvariables.la libnnreplica.la libwkcollective.la libpshttp.la libpsrpc.la libpsclient.la \
 	libpscluster.la libjob.la libcommon.la $(JANSSON_LIBS) $(YAML_LIBS) $(HWLOC_LIBS) -lm
 workerd_workerd_LDFLAGS = $(nn_cuda_ldflags)
 EXTRA_workerd_workerd_DEPENDENCIES = $(nn_cuda_needs)

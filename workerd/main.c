@@ -18,6 +18,7 @@
 #include "common/file/output.h"
 #include "common/job/job.h"
 #include "config.h"
+#include "workerd/http/http.h"
 #include "workerd/job/build.h"
 #include "workerd/job/look.h"
 #include "workerd/job/objectives.h"
@@ -42,6 +43,7 @@ static const char help[] = "Usage: workerd --job FILE [OPTION...]: trains a work
                            "  -m, --min-workers K    with fewer live workers the job ends\n"
                            "      --tls FOLDER       certificates (psctl tls init makes them); default: the cluster's\n"
                            "      --insecure         workers may listen where other hosts can connect, without TLS\n"
+                           "      --http ADDRESS     /metrics for Prometheus, /healthz, /readyz, at this host:port\n"
                            "  -R, --resume           goes on from the job's newest checkpoint\n"
                            "  -S, --summary FILE     where the chief writes how it went (JSON)\n"
                            "  -q, --quiet            no progress on standard output\n"
@@ -64,6 +66,7 @@ enum {
     PREDICT,
     INSECURE,
     TLS,
+    HTTP,
     PROFILE,
     TIMELINE,
     SHOW_MODEL,
@@ -73,7 +76,7 @@ enum {
 };
 
 struct options {
-    const char *job, *cluster, *tls, *summary, *timeline;
+    const char *job, *cluster, *tls, *summary, *timeline, *http;
     char *ps;
     const char **sets;
     int n_sets;
@@ -136,6 +139,7 @@ static const struct option known_options[] = {{"job", 1, NULL, 'j'},
                                               {"evaluate", 0, NULL, EVALUATE},
                                               {"json", 0, NULL, JSON},
                                               {"predict", 1, NULL, PREDICT},
+                                              {"http", 1, NULL, HTTP},
                                               {"profile", 0, NULL, PROFILE},
                                               {"timeline", 1, NULL, TIMELINE},
                                               {"show-model", 0, NULL, SHOW_MODEL},
@@ -242,6 +246,9 @@ static void workerd_take_option(struct options *o, int option)
     case INSECURE:
         o->insecure = true;
         break;
+    case HTTP:
+        o->http = optarg;
+        break;
     case PROFILE:
         o->profile = o->quiet = true;
         break;
@@ -263,6 +270,8 @@ static void workerd_check_options(const struct options *o)
         why = "--resume is of a training, which --evaluate, --predict and --show-model are not";
     else if (o->timeline && (o->profile || wk_look_is_wanted(&o->look)))
         why = "--timeline is of a training, which --profile, --evaluate, --predict and --show-model are not";
+    else if (o->http && (o->profile || wk_look_is_wanted(&o->look)))
+        why = "--http is of a training, which --profile, --evaluate, --predict and --show-model are not";
     else if (o->profile && (o->resume || wk_look_is_wanted(&o->look)))
         why = "--profile does not go with --resume, --evaluate, --predict or --show-model";
     else if (o->look.json && !o->look.evaluate && !o->profile)
@@ -370,6 +379,7 @@ static void training_opened(void *arg)
         t->o->ready_fd = -1;
     }
     t->ended->opened = true;
+    wk_metrics_trains(t->run->metrics);
     t->shown = !t->o->quiet && t->run->env.rank != 0;
     if (t->shown)
         ps_info("joined job '%s' as worker %" PRIu32 " of %" PRIu32, t->run->env.job->name, t->run->env.rank,
@@ -446,7 +456,7 @@ static enum ps_code workerd_train(struct wk_run *run, struct ps_job *job, struct
                        "--profile is of one replica where strategy %s has several: expected one worker and one device",
                        run->strategy->name);
     take_place(run, o);
-    workerd_keep_nccl_inside(o);
+    wk_metrics_begin(run->metrics, job->name, run->strategy->name, place->rank);
     if (place->tls)
         signal(SIGPIPE, SIG_IGN);  // OpenSSL writes to sockets as to files
     run->timeline = o->timeline ? wk_timeline_path(o->timeline, run->env.rank) : NULL;
@@ -590,12 +600,13 @@ static bool workerd_begin_anew(const struct ps_error *e)
 }
 
 // The runs of the job that this worker takes part in: one, unless others are lost.
-static enum ps_code workerd_run_jobs(struct options *o, struct ps_error *e)
+static enum ps_code workerd_run_jobs(struct options *o, struct wk_metrics *metrics, struct ps_error *e)
 {
     struct wk_recovery recovery = {0};
     const uint64_t started = started_at();
     for (;;) {
-        struct wk_run run = {.started = started, .env.stop = &stop};
+        struct wk_run run = {.started = started, .env.stop = &stop, .metrics = metrics};
+        run.env.waits = metrics ? &metrics->waits : NULL;
         struct wk_ended ended = {0};
         e->code = workerd_run_job(&run, o, &ended, e);
         if (!wk_recovery_begins(&recovery, &ended, ps_now(), e))
@@ -606,6 +617,22 @@ static enum ps_code workerd_run_jobs(struct options *o, struct ps_error *e)
             return ps_fail(e, PS_CANCELLED, "stopped by signal %d: %s", (int)stop, why.text);
         }
     }
+}
+
+// The same with --http: the metrics are there from before the first run until after the last.
+static enum ps_code workerd_run_jobs_watched(struct options *o, struct ps_error *e)
+{
+    struct wk_metrics metrics;
+    struct wk_http *http;
+    if (!o->http)
+        return workerd_run_jobs(o, NULL, e);
+    wk_metrics_init(&metrics);
+    enum ps_code code = wk_http_start(&metrics, o->http, o->insecure, &http, e);
+    if (code == PS_OK)
+        code = workerd_run_jobs(o, &metrics, e);
+    wk_http_stop(http);
+    wk_metrics_fini(&metrics);
+    return code;
 }
 
 // A failed write to standard output is an error, unless the run has failed already.
@@ -626,7 +653,8 @@ int main(int argc, char **argv)
     struct options o = workerd_parse_options(argc, argv);
     ps_log_init("workerd", PS_LOG_INFO);
     workerd_catch_signals();
-    enum ps_code code = workerd_end_output(workerd_run_jobs(&o, &e), &e);
+    workerd_keep_nccl_inside(&o);
+    enum ps_code code = workerd_end_output(workerd_run_jobs_watched(&o, &e), &e);
     if (code != PS_OK)
         ps_error_log("%s", e.text);
     free(o.sets);

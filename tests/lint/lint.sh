@@ -89,7 +89,8 @@ rule_includes() {
     includes_none 'psd/(store|call)/' '-' 'psd/(job|sync|control|service|rpc)/'
     includes_none 'psd/' 'psd/(rpc|main)' 'psd/rpc'
     includes_none 'libclient/' 'libclient/rpc' 'libclient/rpc'
-    includes_none 'common/|psd/|libclient/|workerd/|tests/(sim|fuzz)/' '[a-z]+(/collective)?/rpc|psd/main' 'grpc/|grpc\.|common/rpc'
+    includes_none 'common/|psd/|libclient/|workerd/|tests/(sim|fuzz)/' '[a-z]+(/collective)?/rpc|psd/main|common/http' 'grpc/|grpc\.|common/rpc'
+    includes_none 'common/http/' '-' 'grpc/|grpc\.|common/rpc/([^a]|address[^.])'
 }
 
 # A request that finds no memory is refused; nothing ends the process. Start-up may; so does the gRPC core, and what lies

@@ -6,6 +6,7 @@
 
 #include "common/base/alloc.h"
 #include "workerd/job/evaluate.h"
+#include "workerd/strategy/waits.h"
 
 // Where each is in the array: after these flags and counts come the stage and the epoch of each worker (0: it is not in
 // it), then the sums of the training, then those of the validation.
@@ -78,9 +79,9 @@ static enum ps_code epoch_sum(struct wk_run *run, struct wk_epoch *p, enum epoch
     // Who follows has no part in what this stage is about.
     p->sums[EPOCH_HEAD + run->env.replica_rank] =
         (double)(p->epoch * EPOCH_STAGES + (p->follows ? EPOCH_FIGURES : stage));
-    const uint64_t start = ps_track_now(run->env.compute);
+    const uint64_t start = wk_wait_begin(&run->env);
     const enum ps_code code = run->strategy->group->sum(run->state, p->sums, epoch_size(run), e);
-    ps_track_end(run->env.compute, &(struct ps_span){PS_SPAN_WAIT, "all workers", start});
+    wk_wait_end(&run->env, WK_WAIT_WORKERS, "all workers", start);
     if (code)
         return code;
     *furthest = epoch_find_members(run, p);

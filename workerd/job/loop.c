@@ -10,6 +10,7 @@
 #include "workerd/job/callback.h"
 #include "workerd/job/epoch.h"
 #include "workerd/job/evaluate.h"
+#include "workerd/job/metrics.h"
 #include "workerd/job/progress.h"
 #include "workerd/job/resume.h"
 #include "workerd/job/step.h"
@@ -54,12 +55,13 @@ static void loop_remember_step(struct loop *l, uint64_t step, double loss, doubl
     h->total_examples += examples;
 }
 
-// Of an epoch all time counts, what is waited for between two steps too.
-static void loop_count_time(struct loop *l)
+// Of an epoch all time counts, what is waited for between two steps too. Returns what has been added, in ns.
+static uint64_t loop_count_time(struct loop *l)
 {
-    uint64_t now = ps_now();
-    l->run->train_seconds += (double)(now - l->timed) / (double)PS_SECOND;
+    const uint64_t now = ps_now(), ns = now - l->timed;
+    l->run->train_seconds += (double)ns / (double)PS_SECOND;
     l->timed = now;
+    return ns;
 }
 
 // ---- callbacks ----------------------------------------------------------------------------------------------------
@@ -107,7 +109,7 @@ static enum ps_code loop_train(struct loop *l, const struct wk_work *work, struc
     l->step = work->step + 1;
     if (l->trained++ == 0)
         run->seconds_to_first_step = seconds_since(run->started);
-    loop_count_time(l);
+    const uint64_t ns = loop_count_time(l);
     loop_remember_step(l, work->step, result.loss, work->rows);
     wk_meter_add(&run->meter, &result);
     run->position = (struct wk_position){work->epoch, work->end, l->step};
@@ -116,6 +118,7 @@ static enum ps_code loop_train(struct loop *l, const struct wk_work *work, struc
         loop_make_figures(l);
         wk_progress_show(&l->progress, &run->figures);
     }
+    wk_metrics_step(run->metrics, &(struct wk_metrics_step){run->env.device, l->step, ns, work->rows, result.loss});
     run->strategy->group->report(run->state, l->step, run->history.total_examples / run->train_seconds,
                                  work->rows ? result.loss / work->rows : 0);
     return loop_tell_step(l, work, &result, e);
@@ -167,6 +170,8 @@ static enum ps_code loop_close_epoch(struct loop *l, struct wk_epoch *p, struct 
     l->progress.epoch = p->epoch;
     l->progress.quiet = run->quiet || !m.leads;
     wk_progress_epoch_end(&l->progress, &run->figures);
+    if (run->env.device == 0 && !p->follows)
+        wk_metrics_end_epoch(run->metrics, &run->figures);
     return PS_OK;
 }
 
@@ -204,6 +209,8 @@ static void loop_begin_epoch(struct loop *l, uint64_t epoch)
         wk_meter_reset(&run->meter);
     }
     l->epoch_open = true;
+    if (run->env.device == 0)
+        wk_metrics_begin_epoch(run->metrics, epoch);
     l->progress.quiet = !is_shown(l);
     wk_progress_epoch_begin(&l->progress, epoch, steps_for(&run->env, run->position.first));
 }
@@ -282,10 +289,11 @@ static enum ps_code loop_finish(struct loop *l, struct ps_error *e)
     struct wk_run *run = l->run;
     enum wk_writer writer = WK_ANOTHER;
     bool written = false;
-    const uint64_t start = ps_track_now(run->env.compute);
-    if (run->strategy->group->finish(run->state, &run->history, e))
+    const uint64_t start = wk_wait_begin(&run->env);
+    const enum ps_code code = run->strategy->group->finish(run->state, &run->history, e);
+    wk_wait_end(&run->env, WK_WAIT_WORKERS, "all workers", start);
+    if (code)
         return ps_error_prefix(e, "after the last step");
-    ps_track_end(run->env.compute, &(struct ps_span){PS_SPAN_WAIT, "all workers", start});
     while (writer != WK_NOBODY) {
         if (run->strategy->group->elect(run->state, written, &writer, e))
             return ps_error_prefix(e, "while the results are written");

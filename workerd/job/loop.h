@@ -12,6 +12,7 @@
 #include "workerd/strategy/strategy.h"
 
 struct wk_callbacks;
+struct wk_metrics;
 
 // What comes next: the example at position `first` of an epoch's order, in a step that is counted from 0.
 struct wk_position {
@@ -23,13 +24,14 @@ struct wk_run {
     const struct wk_strategy *strategy;
     void *state;
     struct wk_data *data;
-    const char *summary;  // where it is written, too; may be NULL
-    char *timeline;       // where this worker's is written; NULL: there is none
-    bool quiet;           // no progress on stdout
-    const char *resume;   // the checkpoint from which it goes on; NULL: none
-    char *resume_words;   // that is env.checkpoint
-    uint64_t resumed_at;  // its step; 0: none
-    uint64_t started;     // ns, ps_now(): when whoever started this run did
+    const char *summary;         // where it is written, too; may be NULL
+    char *timeline;              // where this worker's is written; NULL: there is none
+    struct wk_metrics *metrics;  // that are told of it; NULL: none
+    bool quiet;                  // no progress on stdout
+    const char *resume;          // the checkpoint from which it goes on; NULL: none
+    char *resume_words;          // that is env.checkpoint
+    uint64_t resumed_at;         // its step; 0: none
+    uint64_t started;            // ns, ps_now(): when whoever started this run did
 
     // While it runs.
     struct wk_callbacks *callbacks;

@@ -118,9 +118,11 @@ static struct replica *replicas_start(const struct wk_run *run, const struct wk_
         own->env.replica_rank += i;
         own->env.device = i;
         own->env.replica = NULL;
+        own->env.waits = NULL;
         own->strategy = run->strategy;
         own->data = run->data;
         own->resume = run->resume;
+        own->metrics = run->metrics;
         own->started = run->started;
         own->quiet = true;
         all[i].cores = cores;

@@ -5,6 +5,7 @@
 
 #include "common/base/alloc.h"
 #include "workerd/job/objectives.h"
+#include "workerd/strategy/waits.h"
 
 enum ps_code wk_stepper_open(struct wk_stepper *s, struct wk_run *run, uint64_t seed, struct ps_error *e)
 {
@@ -38,9 +39,9 @@ static enum ps_code stepper_request(struct wk_stepper *s, uint64_t epoch, struct
 {
     while (s->n_ahead < WK_FEED_AHEAD && !s->epoch_over) {
         struct wk_work work;
-        const uint64_t start = ps_track_now(s->run->env.compute);
+        const uint64_t start = wk_wait_begin(&s->run->env);
         enum wk_next next = s->run->strategy->sharder->next(s->run->state, epoch, s->n_ahead == 0, &work, e);
-        ps_track_end(s->run->env.compute, &(struct ps_span){PS_SPAN_WAIT, "next examples", start});
+        wk_wait_end(&s->run->env, WK_WAIT_EXAMPLES, "next examples", start);
         stepper_lap(s, WK_PART_NEXT);
         if (next == WK_FAILED || next == WK_LATER)
             return next == WK_FAILED ? e->code : PS_OK;
@@ -121,10 +122,10 @@ static enum ps_code stepper_train(struct wk_stepper *s, const struct wk_work *wo
     if (home->begin(run->state, work, e))
         return e->code;
     stepper_lap(s, WK_PART_BEGIN);
-    const uint64_t start = ps_track_now(run->env.compute);
+    const uint64_t start = wk_wait_begin(&run->env);
     const struct nn_batch *batch = work->rows ? stepper_take_batch(s, e) : &none;
     s->untaken = false;
-    ps_track_end(run->env.compute, &(struct ps_span){PS_SPAN_WAIT, "batch", start});
+    wk_wait_end(&run->env, WK_WAIT_BATCH, "batch", start);
     stepper_lap(s, WK_PART_FEED);
     if (!batch || nn_replica_train(run->env.replica, batch, work->step, home->need ? &hooks : NULL, result, e))
         return e->code;

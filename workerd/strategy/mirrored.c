@@ -24,6 +24,7 @@
 #include "common/base/hash.h"
 #include "workerd/strategy/device_sums.h"
 #include "workerd/strategy/rounds.h"
+#include "workerd/strategy/waits.h"
 
 // Bytes. At least what a network of 1 Gbit/s carries in half a millisecond, which is what beginning with one costs; at
 // most as PyTorch's DistributedDataParallel.
@@ -420,7 +421,6 @@ static enum ps_code mirrored_begin(void *state, const struct wk_work *work, stru
 static enum ps_code mirrored_add_up(void *state, double *values, size_t n, struct ps_error *e)
 {
     struct mirrored *s = state;
-    const uint64_t start = ps_track_now(s->env->compute);
     char what[64];
     struct wk_reduction sum = {.values = values, .n = n, .type = WK_DOUBLE, .what = what};
     bool behind;
@@ -428,9 +428,11 @@ static enum ps_code mirrored_add_up(void *state, double *values, size_t n, struc
     if (e->code)
         return e->code;
     snprintf(what, sizeof what, "the batch's statistics in step %" PRIu64, s->step);
-    if (wk_collective_reduce(s->env->collective, s->env->device, &sum, e))
+    const uint64_t start = wk_wait_begin(s->env);
+    const enum ps_code code = wk_collective_reduce(s->env->collective, s->env->device, &sum, e);
+    wk_wait_end(s->env, WK_WAIT_GRADIENTS, "statistics of the batch", start);
+    if (code)
         return mirrored_meet(s, &behind, e) ? e->code : mirrored_again(e);
-    ps_track_end(s->env->compute, &(struct ps_span){PS_SPAN_WAIT, "statistics of the batch", start});
     return PS_OK;
 }
 
@@ -449,11 +451,11 @@ static enum ps_code mirrored_wait_for_buckets(struct mirrored *s, struct ps_erro
 
 static enum ps_code mirrored_wait(struct mirrored *s, struct ps_error *e)
 {
-    const uint64_t start = ps_track_now(s->env->compute);
-    if (wk_device_sums_are_on(s->sums) ? wk_device_sums_wait(s->sums, s->step, e) : mirrored_wait_for_buckets(s, e))
-        return e->code;
-    ps_track_end(s->env->compute, &(struct ps_span){PS_SPAN_WAIT, "all-reduce", start});
-    return PS_OK;
+    const uint64_t start = wk_wait_begin(s->env);
+    const enum ps_code code =
+        wk_device_sums_are_on(s->sums) ? wk_device_sums_wait(s->sums, s->step, e) : mirrored_wait_for_buckets(s, e);
+    wk_wait_end(s->env, WK_WAIT_GRADIENTS, "all-reduce", start);
+    return code;
 }
 
 // Replica 0's variables, for all.

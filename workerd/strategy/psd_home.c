@@ -29,6 +29,7 @@
 #include "common/math/philox.h"
 #include "workerd/strategy/history.h"
 #include "workerd/strategy/parameter_server.h"
+#include "workerd/strategy/waits.h"
 
 // A bucket costs a message in each direction; what is in one waits for its last gradient. No more of them than are
 // of use, and far fewer than a client may have open (256).
@@ -210,9 +211,9 @@ static enum ps_code home_take(struct wk_parameter_server_state *s, psc_op *op, b
 {
     psc_result r;
     psc_error error;
-    const uint64_t start = ps_track_now(s->env->compute);
+    const uint64_t start = wk_wait_begin(s->env);
     const psc_code code = psc_wait(op, &r, &error);
-    ps_track_end(s->env->compute, &(struct ps_span){PS_SPAN_WAIT, pulls ? "weights" : "push", start});
+    wk_wait_end(s->env, WK_WAIT_WEIGHTS, pulls ? "weights" : "push", start);
     if (code)
         return wk_take_error(&error, e);
     if (pulls && r.version == 0)
@@ -335,9 +336,9 @@ static enum ps_code home_wait_for_clock(struct wk_parameter_server_state *s, uin
     psc_error error;
     if (home_settle_buckets(s, e))
         return e->code;
-    const uint64_t start = ps_track_now(s->env->compute);
+    const uint64_t start = wk_wait_begin(s->env);
     const psc_code code = psc_clock(s->client, step - s->base, true, NULL, NULL, &error);
-    ps_track_end(s->env->compute, &(struct ps_span){PS_SPAN_WAIT, "clock", start});
+    wk_wait_end(s->env, WK_WAIT_CLOCK, "clock", start);
     return code ? wk_take_error(&error, e) : PS_OK;
 }
 

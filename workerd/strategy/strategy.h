@@ -32,6 +32,7 @@
 #include "workerd/strategy/checkpoint.h"
 
 struct wk_collective;
+struct wk_waits;
 
 // What a strategy is made of and works on. Everything in it outlives the strategy.
 struct wk_env {
@@ -54,6 +55,7 @@ struct wk_env {
     // What took how long: all of it; what this replica computes and waits for; what travels. NULL: nobody asks.
     struct ps_timeline *timeline;
     struct ps_track *compute, *communication;
+    struct wk_waits *waits;  // how long this replica waits (waits.h); NULL: nobody asks
 };
 
 static inline bool wk_env_has(const struct wk_env *env, size_t variable)

@@ -1,0 +1,227 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# psd --http and workerd --http: what they print of a training is what Prometheus takes, and sane; every strategy has it;
+# health and readiness; a real Prometheus scrapes them, where there is one, and the dashboard's queries find data.
+. "$top_srcdir/tests/it/lib.sh"
+cd "$scratch" || exit 1
+deploy=$top_srcdir/deploy/prometheus
+skip() { n=$((n + 1)) && echo "ok $n - $1 # SKIP $2"; }
+
+# ---- HTTP, by hand ----
+
+get() { # PORT PATH [METHOD [BODY]]: the whole answer
+    local body=${4:-} length=
+    [ -z "$body" ] || length="Content-Length: ${#body}"$'\r\n'
+    exec 9<>"/dev/tcp/127.0.0.1/$1" || return 1
+    printf '%s %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n%s\r\n%s' "${3:-GET}" "$2" "$length" "$body" >&9
+    cat <&9
+    exec 9>&-
+}
+answers() { # CODE TEXT PORT PATH [METHOD [BODY]]
+    get "${@:3}" | tr -d '\r' >answer
+    cat answer
+    head -n 1 answer | grep -q "^HTTP/1.1 $1 " && grep -qF -- "$2" answer
+}
+metrics() { get "$1" /metrics | tr -d '\r' | sed '1,/^$/d'; } # PORT
+# sample PORT NAME [LABEL ...]: the value of the sample that has these labels, e.g. 'state="live"'.
+sample() {
+    local label found
+    found=$(metrics "$1" | grep -E "^$2(\{| )")
+    for label in "${@:3}"; do found=$(grep -F "$label" <<<"$found"); done
+    awk 'NR == 1 { print $NF }' <<<"$found"
+}
+is() { # VALUE PORT NAME [LABEL ...]
+    local got
+    got=$(sample "${@:2}")
+    echo "$3 is '$got', expected $1"
+    [ "$got" = "$1" ]
+}
+above() { # VALUE PORT NAME [LABEL ...]
+    local got
+    got=$(sample "${@:2}")
+    awk -v a="${got:-nan}" -v b="$1" 'BEGIN { print a, ">", b; exit !(a + 0 > b + 0) }'
+}
+http_port() { sed -nE 's/.*metrics: port ([0-9]+) of .*/\1/p' "$1" | head -n 1; } # LOG
+
+# ---- what starts ----
+
+ok "other hosts reach nothing without --insecure" fails_with 78 "other hosts could connect" \
+    "$psd" --listen "unix:$scratch/x" --http 0.0.0.0:0
+ok "no worker either" fails_with 78 "other hosts could connect" \
+    "$workerd" --job "$examples/softmax/one_device.yaml" --http 0.0.0.0:0
+ok "a unix socket is refused" fails_with 65 "not served on unix sockets" "$psd" --listen "unix:$scratch/x" --http unix:h
+ok "--http is of a training" fails_with 64 "--http is of a training" \
+    "$workerd" --job "$examples/softmax/one_device.yaml" --http 127.0.0.1:0 --evaluate
+
+peers=unix:$scratch/psd0,unix:$scratch/psd1
+start_psd psd0 --peers "$peers" --task 0 --http 127.0.0.1:0 || exit 1
+pid0=$psd_pid
+start_psd psd1 --peers "$peers" --task 1 --http 127.0.0.1:0 || exit 1
+pid1=$psd_pid
+p0=$(http_port psd0.log) p1=$(http_port psd1.log)
+ok "an address that is taken is refused" fails_with 73 "another process listens there" \
+    "$psd" --listen "unix:$scratch/x" --http "127.0.0.1:$p0"
+ctl() { "$psctl" --ps "$peers" "$@"; }
+
+ok "psd is healthy" answers 200 ok "$p0" /healthz
+ok "and ready" answers 200 ok "$p1" /readyz
+ok "there is no other page" answers 404 "expected /metrics, /healthz or /readyz" "$p0" /
+ok "nothing is posted" answers 405 "expected GET or HEAD" "$p0" /metrics POST x
+ok "no body is taken" answers 413 "expected none" "$p0" /metrics GET x
+ok "HEAD has no text" test "$(get "$p0" /metrics HEAD | tr -d '\r' | sed '1,/^$/d')" = ""
+drained() { ctl drain ps:1 && answers 503 "is being drained" "$p1" /readyz && is 1 "$p1" paramserver_psd_draining; }
+ok "a task that is drained is not ready" drained
+undrained() { ctl drain ps:1 --undo && answers 200 ok "$p1" /readyz; }
+ok "and is again" undrained
+
+# ---- a training ----
+
+work() { # JOB RANK NAME OPTION ...: a worker, its pid in $work_pid
+    "$workerd" --job "$examples/softmax/$1" --ps "$peers" --rank "$2" --quiet --http 127.0.0.1:0 \
+        --set name="$3" --set data.train_examples=6400 --set data.test_examples=64 --set epochs=100000 "${@:4}" 2>"$3.$2.log" &
+    work_pid=$!
+}
+has_port() { [ -n "$(http_port "$1")" ]; }
+work async.yaml 1 watched --workers 2
+pid_w1=$work_pid
+ok "a worker that waits for others serves HTTP" eventually has_port watched.1.log
+w1=$(http_port watched.1.log)
+ok "it is healthy" answers 200 ok "$w1" /healthz
+ok "but not ready" answers 503 "the training has not begun" "$w1" /readyz
+work async.yaml 0 watched --workers 2 --set output="$scratch/watched.safetensors"
+pid_w0=$work_pid
+ok "the other one" eventually has_port watched.0.log
+w0=$(http_port watched.0.log)
+ok "it is ready when they train" eventually answers 200 ok "$w1" /readyz
+ok "the epoch has figures" eventually above -1 "$w0" paramserver_workerd_figure 'figure="val_loss"'
+
+job='job="watched"'
+ok "psd names itself" is 1 "$p1" paramserver_psd_info 'task="1"' "version=\"$("$psd" --version | cut -d' ' -f2)\""
+ok "and the job" is 1 "$p0" paramserver_job_info "$job" 'update="async"'
+ok "which runs" is 1 "$p0" paramserver_job_state "$job" 'state="running"'
+ok "and has not failed" is 0 "$p0" paramserver_job_state "$job" 'state="failed"'
+ok "with two workers" is 2 "$p0" paramserver_job_live_workers "$job"
+ok "who live" is 1 "$p0" paramserver_worker_state "$job" 'worker="1"' 'state="live"'
+ok "it knows all examples" is 6400 "$p0" paramserver_job_examples "$job"
+ok "nothing is left out of the memory" above 31000 "$p0" paramserver_psd_blocks_bytes
+below_limit() { above "$(sample "$p0" paramserver_psd_blocks_bytes)" "$p0" paramserver_psd_limit_bytes; }
+ok "which is below its bound" below_limit
+ok "gradients are finite" is 0 "$p0" paramserver_job_nonfinite_total "$job"
+for what in paramserver_job_updates_total paramserver_job_bytes_moved_total paramserver_job_steps_total paramserver_psd_uptime_seconds; do
+    before=$(sample "$p0" $what)
+    ok "psd: $what grows" eventually above "$before" "$p0" $what
+done
+before=$(sample "$p0" paramserver_worker_step "$job" 'worker="1"')
+ok "psd: paramserver_worker_step grows" eventually above "$before" "$p0" paramserver_worker_step "$job" 'worker="1"'
+for what in steps_total examples_total training_seconds_total epoch uptime_seconds; do
+    before=$(sample "$w1" paramserver_workerd_$what)
+    ok "workerd: $what grows" eventually above "$before" "$w1" paramserver_workerd_$what
+done
+before=$(sample "$w1" paramserver_workerd_waiting_seconds_total 'what="weights"')
+ok "workerd: its wait for weights grows" eventually above "$before" "$w1" paramserver_workerd_waiting_seconds_total 'what="weights"'
+sane_share() {
+    local share
+    share=$(sample "$w1" paramserver_workerd_waiting_ratio)
+    awk -v x="${share:-nan}" 'BEGIN { print x; exit !(x > 0 && x < 1) }'
+}
+ok "its share of waits is one" sane_share
+ok "its examples per second are some" above 0 "$w1" paramserver_workerd_images_per_second
+ok "its loss is one" above 0 "$w1" paramserver_workerd_loss
+ok "it never began anew" is 0 "$w1" paramserver_workerd_restarts_total
+
+metrics "$p0" >psd0.metrics && metrics "$p1" >psd1.metrics && metrics "$w1" >w1.metrics
+# One of each that psd's and workerd's pages have, of the job, but of figures.
+all_have_samples() {
+    local name missing=0
+    for name in $(cat psd0.metrics w1.metrics | sed -nE 's/^# TYPE ([a-z_]+) .*/\1/p'); do
+        cat psd0.metrics w1.metrics | grep -qE "^$name(\{| )" || { echo "$name has no sample"; missing=1; }
+    done
+    return $missing
+}
+ok "every metric has a sample" all_have_samples
+no_worker_there() { ! grep "paramserver_worker_" psd1.metrics && grep "paramserver_job_updates_total{$job,task=\"1\"}" psd1.metrics; }
+ok "workers are task 0's to know, jobs of all" no_worker_there
+if command -v promtool >/dev/null; then
+    checks() { promtool check metrics <"$1"; }
+    for page in psd0 psd1 w1; do ok "promtool finds nothing wrong with $page's metrics" checks $page.metrics; done
+    ok "nor with the rules" promtool check rules "$deploy/rules.yml"
+    cp "$deploy/rules.yml" "$top_srcdir/tests/it/metrics_rules.yml" .
+    ok "each of which is raised when it should be" promtool test rules metrics_rules.yml
+    ok "nor with prometheus.yml" promtool check config "$deploy/prometheus.yml"
+else
+    skip "promtool finds nothing wrong" "there is no promtool"
+fi
+names_exist() { # FILE
+    local name unknown=0
+    for name in $(grep -oE 'paramserver_(psd|job|worker|workerd)_[a-z_]+' "$1" | sort -u); do
+        grep -qE "^# TYPE $name " psd0.metrics w1.metrics || { echo "$1: $name is no metric"; unknown=1; }
+    done
+    return $unknown
+}
+ok "the rules name metrics that there are" names_exist "$deploy/rules.yml"
+ok "the dashboard, too" names_exist "$deploy/dashboard.json"
+ok "so does the README" names_exist "$top_srcdir/README.md"
+ok "and so do the man pages" names_exist "$top_srcdir/psd/psd.8"
+ok "of both" names_exist "$top_srcdir/workerd/workerd.8"
+are_described() {
+    local name missing=0
+    for name in $(sed -nE 's/^# TYPE ([a-z_]+) .*/\1/p' psd0.metrics w1.metrics); do
+        cat "$top_srcdir/psd/psd.8" "$top_srcdir/workerd/workerd.8" | grep -qx ".B $name" || { echo "$name is in no man page"; missing=1; }
+    done
+    return $missing
+}
+ok "which say what every metric is" are_described
+
+# ---- a real Prometheus ----
+
+configure_prometheus() {
+    local p=127.0.0.1
+    cp "$deploy/rules.yml" . &&
+        sed -E "s/(scrape_interval: ).*/\1500ms/; s/\[\"node1.*/[\"$p:$p0\", \"$p:$p1\"]/; s/\[\"node3.*/[\"$p:$w0\", \"$p:$w1\"]/" \
+            "$deploy/prometheus.yml" >prometheus.yml && grep -q "$p:$p1" prometheus.yml && grep -q "$p:$w1" prometheus.yml
+}
+asks() { "$PYTHON3" "$top_srcdir/tests/it/metrics_asks.py" "http://127.0.0.1:$prometheus_port" "$@"; }
+if command -v prometheus >/dev/null && command -v "${PYTHON3:-no}" >/dev/null; then
+    ok "prometheus.yml has the targets" configure_prometheus
+    prometheus_port=$("$PYTHON3" -c 'import socket
+s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+    prometheus --config.file=prometheus.yml --storage.tsdb.path=tsdb --web.listen-address="127.0.0.1:$prometheus_port" 2>prometheus.log &
+    prometheus_pid=$!
+    ok "Prometheus has the updates of the job" eventually asks above 0 'sum(paramserver_job_updates_total{job="watched"})'
+    ok "and what workers have trained" eventually asks above 0 'paramserver_workerd_examples_total{job="watched",worker="1"}'
+    ok "all four are up" eventually asks above 3 'sum(up)'
+    ok "every query of the dashboard finds data" eventually asks dashboard "$deploy/dashboard.json"
+    ok "no alert is raised" asks silent
+else
+    skip "Prometheus scrapes" "there is no prometheus"
+fi
+
+# ---- what goes wrong ----
+
+kill -KILL "$pid_w1"
+ok "a worker that dies is seen" eventually is 1 "$p0" paramserver_worker_state "$job" 'worker="1"' 'state="dead"'
+if [ -n "${prometheus_pid:-}" ]; then
+    ok "and alerts" eventually asks alerts WorkerSilent
+    kill "$prometheus_pid" && wait "$prometheus_pid"
+fi
+stops() { ctl stop watched && { wait "$pid_w0" || [ $? = 79 ]; } && ! metrics "$p0" | grep "$job"; }
+ok "a job that is stopped is shown no more" stops
+
+# ---- every strategy ----
+
+trains() { # JOB OPTION ...: alone, until all that it tells of its steps is there
+    local port name=${1%.yaml}
+    work "$1" 0 "$name" --workers 1 --set output="$scratch/$name.safetensors" "${@:2}"
+    eventually has_port "$name.0.log" || { cat "$name.0.log"; return 1; }
+    port=$(http_port "$name.0.log")
+    eventually above 0 "$port" paramserver_workerd_examples_total "job=\"$name\"" &&
+        is 1 "$port" paramserver_workerd_training && above 0 "$port" paramserver_workerd_loss &&
+        eventually above 0 "$port" paramserver_workerd_figure 'figure="val_loss"' || { metrics "$port"; cat "$name.0.log"; return 1; }
+    kill "$work_pid"
+    wait "$work_pid"
+    [ $? = 143 ]
+}
+for job in one_device mirrored central_storage sync ssp local_steps; do ok "$job has metrics" trains $job.yaml; done
+
+ends() { kill "$pid0" "$pid1" && wait "$pid0" && wait "$pid1"; }
+ok "both ps tasks end well" ends

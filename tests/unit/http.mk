@@ -1,0 +1,4 @@
+check_PROGRAMS += tests/unit/test_http
+TESTS += tests/unit/test_http
+tests_unit_test_http_SOURCES = tests/unit/test_http.c psd/http/view.c psd/http/view.h
+tests_unit_test_http_LDADD = libpshttp.la libpsrpc.la libcommon.la libproto.la $(CMOCKA_LIBS) -lm
