@@ -16,7 +16,7 @@ EXTRA_DIST += deploy/slurm/paramserver.modulefile
 install-data-local: install-examples install-modulefile
 install-modulefile:
 	$(MKDIR_P) "$(DESTDIR)$(slurmdir)"
-	sed -e 's|[@]bindir@|$(bindir)|; s|[@]sbindir@|$(sbindir)|; s|[@]mandir@|$(mandir)|; s|[@]libdir@|$(libdir)|; s|[@]VERSION@|$(VERSION)|' \
+	sed -e 's|[@]bindir@|$(bindir)|; s|[@]mandir@|$(mandir)|; s|[@]libdir@|$(libdir)|; s|[@]VERSION@|$(VERSION)|' \
 	    $(top_srcdir)/deploy/slurm/paramserver.modulefile >"$(DESTDIR)$(slurmdir)/paramserver.modulefile"
 
 install-examples:
