@@ -44,7 +44,7 @@ EXTRA_DIST += deploy/systemd/psd@.service.in deploy/systemd/workerd@.service.in 
 CLEANFILES += $(systemd_generated)
 
 $(systemd_generated): Makefile
-	$(AM_V_GEN)$(MKDIR_P) deploy/systemd && $(SED) -e 's,[@]sbindir[@],$(sbindir),g' -e 's,[@]sysconfdir[@],$(sysconfdir),g' \
+	$(AM_V_GEN)$(MKDIR_P) deploy/systemd && $(SED) -e 's,[@]bindir[@],$(bindir),g' -e 's,[@]sysconfdir[@],$(sysconfdir),g' \
 	    $(srcdir)/$@.in >$@
 deploy/systemd/psd@.service: deploy/systemd/psd@.service.in
 deploy/systemd/workerd@.service: deploy/systemd/workerd@.service.in
@@ -66,3 +66,5 @@ uninstall-settings:
 	done
 	-@rmdir "$(DESTDIR)$(sysconfdir)/paramserver" 2>/dev/null
 .PHONY: install-settings uninstall-settings
+
+include deploy/packages/local.mk
