@@ -22,10 +22,10 @@ debian_version = $(VERSION)-1
 debian_files = \
 	deploy/packages/debian/changelog.in deploy/packages/debian/control deploy/packages/debian/copyright \
 	deploy/packages/debian/libpsclient-dev.install deploy/packages/debian/libpsclient0.install \
-	deploy/packages/debian/libpsclient0.symbols deploy/packages/debian/paramserver.docs \
-	deploy/packages/debian/paramserver.install deploy/packages/debian/paramserver.lintian-overrides \
-	deploy/packages/debian/paramserver.manpages deploy/packages/debian/libpsclient-dev.manpages \
-	deploy/packages/debian/paramserver.postrm deploy/packages/debian/rules deploy/packages/debian/source/format
+	deploy/packages/debian/paramserver.docs \
+	deploy/packages/debian/paramserver.install deploy/packages/debian/libpsclient-dev.manpages \
+	deploy/packages/debian/paramserver.manpages deploy/packages/debian/paramserver.postrm \
+	deploy/packages/debian/paramserver.prerm deploy/packages/debian/rules deploy/packages/debian/source/format
 EXTRA_DIST += $(debian_files)
 CLEANFILES += *.deb
 
@@ -39,7 +39,7 @@ deb: dist
 	rm deb/$(distdir)/debian/changelog.in && chmod +x deb/$(distdir)/debian/rules
 	cd deb/$(distdir) && unset MAKEFLAGS MFLAGS MAKELEVEL && \
 	    DEB_BUILD_OPTIONS="$${DEB_BUILD_OPTIONS-nocheck parallel=$$(nproc)}" dpkg-buildpackage -us -uc
-	mv deb/*.deb .
+	cp $$(ls deb/*.deb | grep -v dbgsym) .
 .PHONY: deb
 clean-local: clean-packages
 clean-packages:
@@ -48,7 +48,7 @@ clean-packages:
 
 # ---- RPM packages -----------------------------------------------------------------------------------------------------
 
-EXTRA_DIST += deploy/packages/paramserver.spec.in
+EXTRA_DIST += deploy/packages/paramserver.spec.in deploy/packages/rpmlint.toml
 CLEANFILES += deploy/packages/paramserver.spec *.src.rpm
 deploy/packages/paramserver.spec: deploy/packages/paramserver.spec.in Makefile
 	$(AM_V_GEN)$(MKDIR_P) deploy/packages && $(SED) -e 's,[@]VERSION@,$(VERSION),' $(top_srcdir)/deploy/packages/paramserver.spec.in >$@
