@@ -23,7 +23,8 @@ debian_files = \
 	deploy/packages/debian/changelog.in deploy/packages/debian/control deploy/packages/debian/copyright \
 	deploy/packages/debian/libpsclient-dev.install deploy/packages/debian/libpsclient0.install \
 	deploy/packages/debian/paramserver.docs \
-	deploy/packages/debian/paramserver.install deploy/packages/debian/libpsclient-dev.manpages \
+	deploy/packages/debian/paramserver.install deploy/packages/debian/paramserver.lintian-overrides \
+	deploy/packages/debian/libpsclient-dev.manpages \
 	deploy/packages/debian/paramserver.manpages deploy/packages/debian/paramserver.postrm \
 	deploy/packages/debian/paramserver.prerm deploy/packages/debian/rules deploy/packages/debian/source/format
 EXTRA_DIST += $(debian_files)

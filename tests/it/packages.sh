@@ -203,6 +203,7 @@ unmount() {
 }
 trap unmount EXIT
 mount --bind /proc "$host/proc"
+rm -f "$host/var/lib/man-db/auto-update" # else each step indexes all manual pages
 mkdir -p "$host/packages"
 inside() { chroot "$host" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive HOME=/root "$@"; }
 installs() { cp "$@" "$host/packages" && inside sh -c 'cd /packages && dpkg --force-confold -i "$@"' - "${@##*/}"; }
