@@ -197,7 +197,13 @@ if ! { mount -t tmpfs tmpfs "$scratch/memory" && mkdir "$scratch/memory/upper" "
     exit
 fi
 host=$scratch/host
+pids_inside() { # the daemons that run in the overlay
+    local pid
+    for pid in $(pgrep -x 'psd|workerd'); do [ "$(readlink "/proc/$pid/root")" != "$host" ] || echo "$pid"; done
+}
 unmount() {
+    local pid
+    for pid in $(pids_inside); do kill -KILL "$pid" && tail --pid "$pid" -f /dev/null; done
     umount "$host/proc" "$host" "$scratch/memory" 2>/dev/null
     finish
 }
@@ -212,11 +218,9 @@ snapshot() {
     inside find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /tmp -o -path /run -o -path /work -o -path /packages \
         -o -path /var/lib/dpkg -o -path /var/log -o -path /var/cache \) -prune -o -print | sort
 }
-daemons() { pgrep -x 'psd|workerd' | sort; }
 
 inside dpkg --purge paramserver libpsclient-dev libpsclient0 >/dev/null 2>&1
 snapshot >"$scratch/before"
-daemons >"$scratch/daemons"
 mapfile -t all < <(debs libpsclient0 libpsclient-dev paramserver)
 ok "they are installed" installs "${all[@]}"
 listed() { inside dpkg -L paramserver libpsclient0 libpsclient-dev | grep -qx "$1"; }
@@ -228,9 +232,7 @@ done
 ok "the system user is made" inside getent passwd paramserver
 not_enabled() { ! find "$host/etc/systemd" -name '*paramserver*' -o -name 'psd@*' -o -name 'workerd@*' | grep .; }
 ok "no unit is enabled" not_enabled
-nothing_started() { daemons | comm -13 "$scratch/daemons" - | while read -r pid; do
-    [ "$(readlink "/proc/$pid/root")" != "$host" ] || { echo "$pid runs in the root"; exit 1; }
-done; }
+nothing_started() { ! pids_inside | grep .; }
 ok "nothing is started" nothing_started
 ok "the units are without fault" inside systemd-analyze --man=no --recursive-errors=no verify /lib/systemd/system/psd@.service
 installed_trains() {
