@@ -57,7 +57,7 @@ lay_settings() {
     mkdir -p "$to"
     cp "$stage$unitdir"/* "$stage$sysconfdir"/paramserver/* "$to"
     cp "$root/lib/sysusers.d/paramserver.conf" "$to/paramserver.sysusers"
-    rm -rf "$root/lib/systemd" "$root/lib/sysusers.d" "$root/etc"
+    rm -rf "$root/lib/systemd" "$root/lib/sysusers.d" "${root:?}/etc"
     sed -i -e "s,$sysconfdir/paramserver,/etc/paramserver,g" -e "s,=$prefix/bin,=/opt/paramserver/bin," "$to"/*.service
     sed -i -e '/LD_LIBRARY_PATH/d' -e "s,$prefix/,/opt/paramserver/," "$root/share/paramserver/slurm/paramserver.modulefile"
     # shellcheck disable=SC2016
