@@ -110,21 +110,29 @@ set_rpaths() {
     find "$root/lib" -maxdepth 1 -type f -name '*.so*' | while read -r file; do patchelf --set-rpath '$ORIGIN' "$file"; done
 }
 
+# Lines of PATH PACKAGE, as dpkg knows them; it is asked once, for it reads all its lists each time.
+library_owners() {
+    command -v dpkg-query >/dev/null || return 0
+    { cat "$work/needed"; xargs realpath <"$work/needed"; } | sort -u | { xargs dpkg-query -S 2>/dev/null || true; } |
+        sed -nE 's,^([a-z0-9.+-]+)(:[a-z0-9]+)?: (/.*)$,\3 \1,p'
+}
+
 # Which package each library is of, and that package's licence, where dpkg knows.
 describe_libraries() {
-    local to=$root/share/doc/paramserver path package
+    local to=$root/share/doc/paramserver path package real
+    local -A owner
     mkdir -p "$to/licenses"
     cp "$top_srcdir/LICENSE" "$to/licenses/paramserver"
     cp "$top_srcdir/$here/README.md" "$root/README.md"
+    while read -r path package; do owner[$path]=$package; done < <(library_owners)
     while read -r path; do
-        package=$(dpkg-query -S "$(realpath "$path")" "$path" 2>/dev/null | sed -n '1s/:.*//p') || true
-        if [[ -n $package ]]; then
-            echo "${path##*/} $(dpkg-query -W -f '${Package} ${Version}, source ${source:Package} ${source:Version}' "$package" | head -n 1)"
-            cp "/usr/share/doc/$package/copyright" "$to/licenses/$package"
-        else
-            echo "${path##*/}"
-        fi
+        real=$(realpath "$path")
+        package=${owner[$real]:-${owner[$path]:-}}
+        echo "${path##*/} $package"
+        [[ -z $package ]] || cp "/usr/share/doc/$package/copyright" "$to/licenses/$package"
     done <"$work/needed" >"$to/libraries.txt"
+    ((${#owner[@]} == 0)) || printf '%s\n' "${owner[@]}" | sort -u |
+        xargs dpkg-query -W -f '${Package} ${Version}, source ${source:Package} ${source:Version}\n' | sort -u >"$to/packages.txt"
 }
 
 # ---- the archive ------------------------------------------------------------------------------------------------------
