@@ -20,7 +20,7 @@ dist_prometheus_DATA = deploy/prometheus/prometheus.yml deploy/prometheus/rules.
 install-data-local: install-examples install-modulefile
 install-modulefile:
 	$(MKDIR_P) "$(DESTDIR)$(slurmdir)"
-	sed -e 's|[@]bindir@|$(bindir)|; s|[@]sbindir@|$(sbindir)|; s|[@]mandir@|$(mandir)|; s|[@]libdir@|$(libdir)|; s|[@]VERSION@|$(VERSION)|' \
+	sed -e 's|[@]bindir@|$(bindir)|; s|[@]mandir@|$(mandir)|; s|[@]libdir@|$(libdir)|; s|[@]VERSION@|$(VERSION)|' \
 	    $(top_srcdir)/deploy/slurm/paramserver.modulefile >"$(DESTDIR)$(slurmdir)/paramserver.modulefile"
 
 install-examples:
@@ -48,7 +48,7 @@ EXTRA_DIST += deploy/systemd/psd@.service.in deploy/systemd/workerd@.service.in 
 CLEANFILES += $(systemd_generated)
 
 $(systemd_generated): Makefile
-	$(AM_V_GEN)$(MKDIR_P) deploy/systemd && $(SED) -e 's,[@]sbindir[@],$(sbindir),g' -e 's,[@]sysconfdir[@],$(sysconfdir),g' \
+	$(AM_V_GEN)$(MKDIR_P) deploy/systemd && $(SED) -e 's,[@]bindir[@],$(bindir),g' -e 's,[@]sysconfdir[@],$(sysconfdir),g' \
 	    $(srcdir)/$@.in >$@
 deploy/systemd/psd@.service: deploy/systemd/psd@.service.in
 deploy/systemd/workerd@.service: deploy/systemd/workerd@.service.in
@@ -70,3 +70,5 @@ uninstall-settings:
 	done
 	-@rmdir "$(DESTDIR)$(sysconfdir)/paramserver" 2>/dev/null
 .PHONY: install-settings uninstall-settings
+
+include deploy/packages/local.mk

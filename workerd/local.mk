@@ -83,7 +83,7 @@ workerd_one_device = \
 	workerd/strategy/one_device.c \
 	workerd/strategy/weights.c
 
-sbin_PROGRAMS += workerd/workerd
+bin_PROGRAMS += workerd/workerd
 workerd_workerd_SOURCES = \
 	workerd/main.c \
 	$(workerd_job) \

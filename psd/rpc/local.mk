@@ -1,5 +1,6 @@
 # psd: the core with gRPC around it.
-sbin_PROGRAMS += psd/psd
+# Users start it as well, in jobs of their own, and an ordinary PATH lacks sbin: it is installed in bin, as workerd is.
+bin_PROGRAMS += psd/psd
 dist_man_MANS += psd/psd.8
 psd_psd_SOURCES = \
 	psd/main.c \

@@ -14,6 +14,8 @@ TESTS += tests/it/timeline.sh
 EXTRA_DIST += tests/it/timeline.sh tests/it/timeline_reads.py
 TESTS += tests/it/load.sh tests/it/bind.sh
 EXTRA_DIST += tests/it/load.sh tests/it/bind.sh
+TESTS += tests/it/packages.sh
+EXTRA_DIST += tests/it/packages.sh
 
 TESTS += tests/it/frozen.sh tests/it/install.sh tests/it/local_steps.sh tests/it/large_data.sh tests/it/members.sh tests/it/memory.sh tests/it/psbench.sh tests/it/psctl.sh tests/it/run.sh tests/it/supported.sh tests/it/systemd.sh tests/it/tf_config.sh tests/it/together.sh tests/it/training.sh
 EXTRA_DIST += tests/it/fake_psd.py tests/it/frozen.sh tests/it/install.sh tests/it/large_data.sh tests/it/lib.sh tests/it/local_steps.sh tests/it/local_steps_reference.py tests/it/members.sh tests/it/memory.sh tests/it/psbench.sh tests/it/psctl.sh tests/it/run.sh tests/it/supported.sh tests/it/systemd.sh tests/it/tf_config.sh tests/it/together.sh tests/it/training.sh

@@ -37,9 +37,6 @@ static bool find_near(const char *name, char *to, size_t size)
     snprintf(to, size, "%s/%s", dir, name);
     if (is_program(to))
         return true;
-    snprintf(to, size, "%s/../sbin/%s", dir, name);
-    if (is_program(to))
-        return true;
     snprintf(to, size, "%s/../../%s/%s", dir, name, name);  // a build tree
     return is_program(to);
 }
