@@ -192,6 +192,7 @@ int main(int argc, char **argv)
     }
     if (code)
         ps_error_log("%s", e.text);
+    ps_tls_close(tls);
     psd_options_free(&options);
     return ps_code_exit(code);
 }

@@ -50,6 +50,7 @@ static const char *call_cause(const char *details)
          "its certificate is not of an authority that this process trusts, or has expired"},
         {"wrong version number", "it does not speak TLS"},
         {"is not in peer certificate", "its certificate is of another role"},
+        {"Verify peer callback returned a failure (1)", "its certificate is of another role, or of another user's"},
     };
     const char *colon = call_reached_nobody(details) ? strstr(details, ": ") : NULL;
     for (; colon; colon = strstr(details, ": "))

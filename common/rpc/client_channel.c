@@ -50,7 +50,7 @@ static grpc_channel *channel_create(const char *address, const struct ps_client_
          .key = GRPC_SSL_TARGET_NAME_OVERRIDE_ARG,
          .value.string = (char *)ps_role_host(options->to)},
     };
-    grpc_channel_credentials *credentials = ps__channel_credentials(options->tls);
+    grpc_channel_credentials *credentials = ps__channel_credentials(options->tls, options->to);
     grpc_channel *channel =
         grpc_channel_create(address, credentials, &(grpc_channel_args){sizeof args / sizeof *args, args});
     grpc_channel_credentials_release(credentials);

@@ -84,7 +84,7 @@ static enum ps_code acceptor_identify(const struct acceptor *a, struct ps_identi
                          : a->kind == STREAM ? PS_STREAM_ROLES
                                              : PS_ROLE_ALL;
     char is[PS_ROLES_TEXT], expected[PS_ROLES_TEXT];
-    if (ps__call_identity(a->call, &a->server->tls, from, e) || from->roles & may)
+    if (ps__call_identity(a->call, a->server->options.tls, from, e) || from->roles & may)
         return e->code;
     ps_roles_text(from->roles, is);
     ps_roles_text(may, expected);
@@ -212,6 +212,7 @@ static grpc_server *server_create(grpc_resource_quota *quota, size_t bytes)
         server_arg(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 500),
         server_arg(GRPC_ARG_KEEPALIVE_TIME_MS, 10000),
         server_arg(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20000),
+        server_arg(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 10000),  // one who connects and says nothing
         // What a stream that is not read from may have sent all the same; where windows open, to begin with.
         server_arg(GRPC_ARG_HTTP2_BDP_PROBE, server_opens_windows(bytes)),
         server_arg(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, server_look_ahead(bytes)),
@@ -238,7 +239,6 @@ static struct ps_server *server_new(const struct ps_server_options *options, siz
     gpr_set_log_function(server_log_grpc);
     ps_cq_init(&s->cq);
     s->options = *options;
-    s->tls.tls = options->tls;
     s->shut.fn = server_on_shut;
     s->ports = ps_alloc(n_addresses * sizeof *s->ports);
     atomic_init(&s->refs, 1);
@@ -270,17 +270,32 @@ static void server_start_threads(struct ps_server *s)
         pthread_create(&s->threads[i], NULL, server_poll, s);
 }
 
-// The port that was bound; 0: none. Of a name's further addresses, one whose port is free to choose takes the first's.
-static int server_bind_each(struct ps_server *s, const char *address, const struct ps_addresses *found,
-                            grpc_server_credentials *credentials)
+// The port that was bound; 0: none.
+static int server_bind_one(struct ps_server *s, const char *address)
+{
+    struct ps__port_tls *tls = NULL;
+    if (s->options.tls && s->n_tls == PS_PORTS_MAX)
+        return 0;
+    if (s->options.tls) {
+        tls = s->tls[s->n_tls++] = ps_alloc(sizeof *tls);
+        tls->tls = s->options.tls;
+    }
+    grpc_server_credentials *credentials = ps__server_credentials(tls);
+    const int port = grpc_server_add_http2_port(s->grpc, address, credentials);
+    grpc_server_credentials_release(credentials);
+    return port > 0 ? port : 0;
+}
+
+// Likewise. Of a name's further addresses, one whose port is free to choose takes the first's.
+static int server_bind_each(struct ps_server *s, const char *address, const struct ps_addresses *found)
 {
     char text[PS_ADDRESS_TEXT];
     int port = 0;
     if (!found->n)
-        return grpc_server_add_http2_port(s->grpc, address, credentials);
+        return server_bind_one(s, address);
     for (size_t i = 0; i < found->n; i++) {
         ps_address_text(&found->at[i], port, text);
-        int bound = grpc_server_add_http2_port(s->grpc, text, credentials);
+        int bound = server_bind_one(s, text);
         if (bound <= 0 && (i == 0 || ps_address_port(&found->at[i])))
             return 0;
         port = port ? port : bound;
@@ -288,28 +303,25 @@ static int server_bind_each(struct ps_server *s, const char *address, const stru
     return port;
 }
 
-static enum ps_code server_bind_address(struct ps_server *s, const char *address, grpc_server_credentials *credentials,
-                                        int *port, struct ps_error *e)
+static enum ps_code server_bind_address(struct ps_server *s, const char *address, int *port, struct ps_error *e)
 {
     struct ps_addresses found;
-    enum ps_code code = ps_address_admit(address, s->options.insecure || s->tls.tls, &found, e);
+    enum ps_code code = ps_address_admit(address, s->options.insecure || s->options.tls, &found, e);
     if (code)
         return code;
-    int bound = server_bind_each(s, address, &found, credentials);
+    int bound = server_bind_each(s, address, &found);
     *port = found.n ? bound : 0;
     return bound > 0 ? PS_OK : ps_fail(e, PS_UNAVAILABLE, "cannot listen on %s", address);
 }
 
 static enum ps_code server_bind(struct ps_server *s, const char *const *addresses, size_t n, struct ps_error *e)
 {
-    grpc_server_credentials *credentials = ps__server_credentials(&s->tls);
     enum ps_code code = PS_OK;
     for (size_t i = 0; i < n && code == PS_OK; i++) {
         int held = ps_address_hold(addresses[i]);
-        code = server_bind_address(s, addresses[i], credentials, &s->ports[i], e);
+        code = server_bind_address(s, addresses[i], &s->ports[i], e);
         ps_address_let_go(held);
     }
-    grpc_server_credentials_release(credentials);
     return code;
 }
 

@@ -120,6 +120,8 @@ void ps__server_unref(struct ps_server *s)
     pthread_cond_destroy(&s->changed);
     pthread_mutex_destroy(&s->lock);
     ps__budget_fini(&s->budget);
+    for (size_t i = 0; i < s->n_tls; i++)
+        free(s->tls[i]);
     free(s->threads);
     free(s->ports);
     free(s->services);

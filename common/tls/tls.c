@@ -42,7 +42,8 @@ struct ps_tls {
     char user[PS_USER_MAX + 1];
     pthread_mutex_t lock;  // all below
     struct contents now;
-    struct signature seen[TLS_FILES];  // of the last that were looked into, good or not
+    struct signature seen[TLS_FILES];  // of the last that were looked into
+    bool refused;                      // those do not do, or did not when they were looked into
     uint64_t version, looked;
 };
 
@@ -97,7 +98,7 @@ static void tls_sign(const struct ps_tls *t, struct signature seen[TLS_FILES])
             seen[i].device = st.st_dev;
             seen[i].inode = st.st_ino;
             seen[i].size = st.st_size;
-            seen[i].changed = st.st_mtim;
+            seen[i].changed = st.st_ctim;
         }
 }
 
@@ -112,21 +113,27 @@ static int tls_no_passphrase(char *text, int size, int writes, void *arg)
     return -1;
 }
 
-// Each certificate of a text, in order. True: there was one.
-static bool tls_each_certificate(const char *pem, bool (*take)(SSL_CTX *context, X509 *x, int k), SSL_CTX *context)
+// Each certificate of a text, in order. What is wrong with it; NULL: nothing.
+static const char *tls_each_certificate(const char *pem, bool (*take)(SSL_CTX *context, X509 *x, int k),
+                                        SSL_CTX *context)
 {
     BIO *bio = BIO_new_mem_buf(pem, -1);
     X509 *x;
+    bool taken = true;
     int n = 0;
-    for (; bio && (x = PEM_read_bio_X509(bio, NULL, tls_no_passphrase, NULL)); n++) {
-        const bool taken = take(context, x, n);
+    ERR_clear_error();
+    for (; bio && taken && (x = PEM_read_bio_X509(bio, NULL, tls_no_passphrase, NULL)); n++) {
+        taken = take(context, x, n);
         X509_free(x);
-        if (!taken)
-            break;
     }
+    const bool ended = ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE;
+    const char *wrong = !taken   ? "holds a certificate that OpenSSL does not take, such as one with a short key"
+                        : n == 0 ? "holds no certificate in PEM"
+                        : !ended ? "holds a certificate that is damaged, or not whole"
+                                 : NULL;
     BIO_free(bio);
     ERR_clear_error();
-    return n > 0;
+    return wrong;
 }
 
 static bool tls_trust(SSL_CTX *context, X509 *x, int k)
@@ -233,6 +240,9 @@ static enum ps_code tls_check_identity(const struct ps_tls *t, struct contents *
     if (!tls_read_user(x, c->user))
         return ps_fail(e, PS_FAILED_PRECONDITION, "%s: expected a common name of 1 to %d bytes, which names its user",
                        t->path[TLS_CERTIFICATE], PS_USER_MAX);
+    if (t->user[0] && strcmp(t->user, c->user) != 0)
+        return ps_fail(e, PS_FAILED_PRECONDITION, "%s: is %s's: this process is %s's", t->path[TLS_CERTIFICATE],
+                       c->user, t->user);
     return PS_OK;
 }
 
@@ -243,10 +253,12 @@ static enum ps_code tls_take(const struct ps_tls *t, struct contents *c, struct 
         return ps_no_memory(e, "TLS");
     // As gRPC does: what is trusted need not be the root of all.
     X509_STORE_set_flags(SSL_CTX_get_cert_store(c->context), X509_V_FLAG_PARTIAL_CHAIN | X509_V_FLAG_TRUSTED_FIRST);
-    if (!tls_each_certificate(c->pem[TLS_CA], tls_trust, c->context))
-        return ps_fail(e, PS_FAILED_PRECONDITION, "%s: holds no certificate in PEM", t->path[TLS_CA]);
-    if (!tls_each_certificate(c->pem[TLS_CERTIFICATE], tls_show, c->context))
-        return ps_fail(e, PS_FAILED_PRECONDITION, "%s: holds no certificate in PEM", t->path[TLS_CERTIFICATE]);
+    const char *wrong = tls_each_certificate(c->pem[TLS_CA], tls_trust, c->context);
+    if (wrong)
+        return ps_fail(e, PS_FAILED_PRECONDITION, "%s: %s", t->path[TLS_CA], wrong);
+    wrong = tls_each_certificate(c->pem[TLS_CERTIFICATE], tls_show, c->context);
+    if (wrong)
+        return ps_fail(e, PS_FAILED_PRECONDITION, "%s: %s", t->path[TLS_CERTIFICATE], wrong);
     if (tls_take_key(t, c, e) || tls_check_chain(t, c->context, e))
         return e->code;
     return tls_check_identity(t, c, e);
@@ -349,15 +361,20 @@ static void tls_look_again(struct ps_tls *t, struct ps_error *e)
     struct signature seen[TLS_FILES];
     struct contents found;
     tls_sign(t, seen);
-    if (memcmp(seen, t->seen, sizeof seen) == 0)
+    const bool changed = memcmp(seen, t->seen, sizeof seen) != 0;
+    if (!changed && !t->refused)
         return;
     memcpy(t->seen, seen, sizeof seen);
     if (tls_load(t, &found, e)) {
         contents_free(&found);
+        if (!changed)  // it has been said
+            e->code = PS_OK;
+        t->refused = true;
         return;
     }
     contents_free(&t->now);
     t->now = found;
+    t->refused = false;
     t->version++;
 }
 
@@ -406,6 +423,8 @@ struct ssl_st *ps_tls_connection(struct ps_tls *t, int fd, bool listens, enum ps
     pthread_mutex_lock(&t->lock);
     SSL *connection = SSL_new(t->now.context);
     pthread_mutex_unlock(&t->lock);
+    if (connection)
+        SSL_set_hostflags(connection, X509_CHECK_FLAG_NO_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT);
     if (!connection || SSL_set_fd(connection, fd) != 1 || SSL_set1_host(connection, ps_role_host(to)) != 1) {
         SSL_free(connection);
         ERR_clear_error();
@@ -416,6 +435,40 @@ struct ssl_st *ps_tls_connection(struct ps_tls *t, int fd, bool listens, enum ps
     else
         SSL_set_connect_state(connection);
     return connection;
+}
+
+static X509 *tls_parse(const char *pem, size_t len)
+{
+    BIO *bio = len < TLS_FILE_MAX ? BIO_new_mem_buf(pem, (int)len) : NULL;
+    X509 *x = bio ? PEM_read_bio_X509(bio, NULL, tls_no_passphrase, NULL) : NULL;
+    BIO_free(bio);
+    ERR_clear_error();
+    return x;
+}
+
+enum ps_code ps_tls_identify(const char *pem, size_t len, struct ps_identity *who, struct ps_error *e)
+{
+    X509 *x = tls_parse(pem, len);
+    *who = (struct ps_identity){.roles = 0};
+    e->code = PS_OK;
+    if (!x)
+        return ps_fail(e, PS_UNAUTHENTICATED, "the certificate cannot be read");
+    who->roles = tls_roles(x);
+    if (X509_cmp_current_time(X509_get0_notAfter(x)) < 0)
+        ps_fail(e, PS_UNAUTHENTICATED, "the certificate has expired");
+    else if (!tls_read_user(x, who->user) || !who->roles)
+        ps_fail(e, PS_PERMISSION_DENIED, "the certificate names no %s: expected one as psctl tls issue makes",
+                who->roles ? "user" : "role");
+    X509_free(x);
+    return e->code;
+}
+
+bool ps_tls_accepts(const struct ps_tls *t, const char *pem, enum ps_role to)
+{
+    struct ps_identity who;
+    struct ps_error e;
+    return ps_tls_identify(pem, strlen(pem), &who, &e) == PS_OK && who.roles & to &&
+           (to != PS_ROLE_WORKER || strcmp(who.user, t->user) == 0);
 }
 
 bool ps_tls_is_own_user(const struct ps_tls *t, const struct ssl_st *connection)

@@ -9,6 +9,7 @@
 #define PS_COMMON_TLS_TLS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "common/base/error.h"
@@ -26,7 +27,8 @@ enum ps_code ps_tls_open(const struct ps_tls_files *files, enum ps_role role, st
 void ps_tls_close(struct ps_tls *tls);  // may be NULL
 
 // Looks at the files, once per second at most, and takes up what is new. Returns a number that grows where it did. *e
-// says, once, what is wrong with new ones, which are not taken up then; its code is PS_OK otherwise.
+// says, once, what is wrong with new ones, which are not taken up then, but tried again; its code is PS_OK otherwise. A
+// process stays its user's: certificates of another one do not do.
 uint64_t ps_tls_look(struct ps_tls *tls, struct ps_error *e);
 uint64_t ps_tls_version(struct ps_tls *tls);  // that number, without a look
 
@@ -41,6 +43,12 @@ void ps_tls_pem_free(struct ps_tls_pem *pem);
 // verifies that the other one is of role `to`. The handshake goes with what is sent or received first. SSL_free it;
 // NULL: no memory.
 struct ssl_st *ps_tls_connection(struct ps_tls *tls, int fd, bool listens, enum ps_role to);
+// What a certificate in PEM, which an authority has been found for, says of its owner. UNAUTHENTICATED: it is none, or
+// has expired; a session that is resumed is not looked at otherwise. PERMISSION_DENIED: it names no role, or no user.
+enum ps_code ps_tls_identify(const char *pem, size_t len, struct ps_identity *who, struct ps_error *e);
+// May this process call who shows such a certificate, as `to`? Workers are called by workers of the same user.
+bool ps_tls_accepts(const struct ps_tls *tls, const char *pem, enum ps_role to);
+
 // After the handshake: is the other end this process's user?
 bool ps_tls_is_own_user(const struct ps_tls *tls, const struct ssl_st *connection);
 const char *ps_tls_user(const struct ps_tls *tls);  // of the first that was read; stays

@@ -89,7 +89,8 @@ void psd_job_remove(struct psd_table *table, struct psd_job *job, struct psd_cal
     *(job->older ? &job->older->newer : &table->oldest) = job->newer;
     *(job->newer ? &job->newer->older : &table->newest) = job->older;
     table_vacate(table, job);
-    if (atomic_load(&job->declared))
+    // What the control task has never told of elsewhere may be no run that it gave out.
+    if (atomic_load(&job->declared) && (table->host->task == 0 || job->view))
         psd_runs_remember(&table->runs, job->name, atomic_load(&job->run));
     psd_job_fail(job, atomic_load(&job->run), "it was replaced");
     psd_job_collect(job, ready);

@@ -156,14 +156,42 @@ static struct psd_job *claim_new(struct psd_request *t, struct psd_job *old)
     return job;
 }
 
+// Whose a job is, is the control task's to say, which was asked first: elsewhere one that it has not told of its
+// members, in that run, is nobody's yet. Table lock held.
+static bool declare_is_confirmed(struct psd_job *job)
+{
+    pthread_mutex_lock(&job->lock);
+    const bool confirmed = job->host->task == 0 || job->view;
+    pthread_mutex_unlock(&job->lock);
+    return confirmed;
+}
+
+// The job of this name; *job may be NULL. One of another user's goes, where it is nobody's yet.
+static enum ps_code declare_find_own(struct psd_request *t, struct psd_job **job)
+{
+    struct psd_table *table = &t->core->table;
+    *job = psd_job_lookup(table, t->caller->job);
+    if (!*job || psd_request_owns(t, *job))
+        return PS_OK;
+    if (declare_is_confirmed(*job))
+        return psd_request_check_owner(t, *job);
+    if ((*job)->declaring)
+        return ps_fail(&t->error, PS_UNAVAILABLE, "job '%s' is being declared", (*job)->name);
+    psd_job_ref(*job);
+    t->gone = *job;
+    psd_job_remove(table, *job, &t->ready);
+    *job = NULL;
+    return PS_OK;
+}
+
 enum claim { CLAIM_FRESH, CLAIM_RESUMES, CLAIM_REPEATED };
 
 // What stands under this name already; table lock held. PS_OK with t->job: it is to be declared afresh, to go on with
 // its values in a new run, or has been declared by this client.
 static int declare_claim_name(struct psd_request *t, const declare_t *r, enum claim *claim)
 {
-    struct psd_job *job = psd_job_lookup(&t->core->table, t->caller->job);
-    if ((job && psd_request_check_owner(t, job)) || declare_check_run(t, job))
+    struct psd_job *job;
+    if (declare_find_own(t, &job) || declare_check_run(t, job))
         return (int)t->error.code;
     const bool failed = job && t->core->config.task == 0 && psd_job_has_failed(job);
     if (failed)

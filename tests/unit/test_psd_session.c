@@ -484,6 +484,31 @@ static void test_job_is_its_users(void **state)
     psd_core_destroy(j.core);
 }
 
+// At a task that the control task has not told of the job, nobody has it yet: who takes the name does not keep it.
+static void test_name_is_the_control_tasks_to_give(void **state)
+{
+    static const struct ps_identity alice = {PS_ROLE_WORKER, "alice"}, bob = {PS_ROLE_WORKER, "bob"};
+    struct declaring x;
+    struct job j;
+    (void)state;
+    fill_job(&j, BIG);
+    j.core = core_new_task(1, 2, 64 << 20);
+    j.pa.task = j.pbig.task = 1;
+    declare_init(&x, &j, ASYNC, "assign_add");
+    test_from = &bob;
+    x.caller.run = (UINT64_C(1) << 62) + 7;
+    assert_int_equal(ask(j.core, M(DECLARE), &x.r.base, NULL, NULL, NULL, NULL).code, PS_OK);
+    test_from = &alice;
+    x.caller.run = 5;
+    struct answer a = ask(j.core, M(DECLARE), &x.r.base, NULL, NULL, NULL, NULL);
+    if (a.code)
+        fail_msg("%s", a.text);
+    assert_int_equal(jobs_seen(j.core), 1);
+    assert_int_equal(j.core->table.runs.forgotten, 0);
+    test_from = NULL;
+    psd_core_destroy(j.core);
+}
+
 static struct answer join_job(struct psd_core *core, uint32_t rank, const char *job)
 {
     struct joining x;
@@ -530,12 +555,19 @@ static void test_user_may_have_so_much(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_whole_partition),          cmocka_unit_test(test_range_of_partition),
-        cmocka_unit_test(test_bad_partitions),           cmocka_unit_test(test_order_of_partitions),
-        cmocka_unit_test(test_read_partitions),          cmocka_unit_test(test_session_opens),
-        cmocka_unit_test(test_session_opens_again),      cmocka_unit_test(test_session_is_refused),
-        cmocka_unit_test(test_session_of_an_older_run),  cmocka_unit_test(test_session_of_a_parked_call),
-        cmocka_unit_test(test_session_of_a_resumed_run), cmocka_unit_test(test_job_is_its_users),
+        cmocka_unit_test(test_whole_partition),
+        cmocka_unit_test(test_range_of_partition),
+        cmocka_unit_test(test_bad_partitions),
+        cmocka_unit_test(test_order_of_partitions),
+        cmocka_unit_test(test_read_partitions),
+        cmocka_unit_test(test_session_opens),
+        cmocka_unit_test(test_session_opens_again),
+        cmocka_unit_test(test_session_is_refused),
+        cmocka_unit_test(test_session_of_an_older_run),
+        cmocka_unit_test(test_session_of_a_parked_call),
+        cmocka_unit_test(test_session_of_a_resumed_run),
+        cmocka_unit_test(test_job_is_its_users),
+        cmocka_unit_test(test_name_is_the_control_tasks_to_give),
         cmocka_unit_test(test_user_may_have_so_much),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -158,6 +158,15 @@ static void files_that_do_not_do(void **state)
     refuse("other/ca.pem", "psd.pem", NULL, PS_ROLE_PSD, PS_FAILED_PRECONDITION, "is not signed by an authority of");
     refuse("ca.pem", "worker.pem", NULL, PS_ROLE_PSD, PS_FAILED_PRECONDITION,
            "is a certificate of role worker: expected psd, DNS name psd.paramserver");
+    char *ca = in(folder, "ca.pem"), *two = in(folder, "two.pem");
+    char *command = ps_printf("cat '%s' '%s/ca.pem' | head -c -30 >'%s'", ca, other, two);
+    assert_int_equal(0, system(command));
+    refuse("two.pem", "psd.pem", NULL, PS_ROLE_PSD, PS_FAILED_PRECONDITION,
+           "two.pem: holds a certificate that is damaged");
+    unlink(two);
+    free(ca);
+    free(two);
+    free(command);
     refuse("ca.pem", "other", NULL, PS_ROLE_PSD, PS_FAILED_PRECONDITION, "other: expected a file");
 }
 
@@ -208,6 +217,61 @@ static void new_files_are_taken_up_once_they_belong_together(void **state)
     free(certificate);
     free(key);
     free(next);
+}
+
+// What is refused is tried again, without a word; and a process stays its user's.
+static void refused_files_are_tried_again(void **state)
+{
+    (void)state;
+    struct ps_error e;
+    char *ca = in(folder, "ca.pem"), *certificate = in(folder, "mine.pem");
+    issue(folder, PS_ROLE_WORKER, "alice", 30, "mine.pem");
+    struct ps_tls *tls = open_files(ca, certificate, NULL, PS_ROLE_WORKER);
+    const uint64_t version = ps_tls_version(tls);
+    issue(folder, PS_ROLE_WORKER, "bob", 30, "mine.pem");
+    assert_int_equal(version, look(tls, &e));
+    assert_non_null(strstr(e.text, "mine.pem: is bob's: this process is alice's"));
+    issue(folder, PS_ROLE_WORKER, "alice", 30, "mine.pem");
+    assert_int_equal(0, chmod(certificate, 0644));
+    assert_int_equal(version, look(tls, &e));
+    assert_int_equal(PS_PERMISSION_DENIED, e.code);
+    assert_int_equal(version, look(tls, &e));
+    assert_int_equal(PS_OK, e.code);
+    assert_int_equal(0, chmod(certificate, 0600));
+    assert_int_equal(version + 1, look(tls, &e));
+    ps_tls_close(tls);
+    free(ca);
+    free(certificate);
+}
+
+static void a_certificate_says_who_it_is(void **state)
+{
+    (void)state;
+    struct ps_identity who;
+    struct ps_error e;
+    struct ps_tls_pem pem;
+    struct ps_tls *tls = open_folder(folder, PS_ROLE_WORKER), *bob = open_user(PS_ROLE_WORKER, "bob");
+    assert_int_equal(PS_OK, ps_tls_pem(tls, &pem, &e));
+    assert_int_equal(PS_OK, ps_tls_identify(pem.certificate, strlen(pem.certificate), &who, &e));
+    assert_int_equal(PS_ROLE_WORKER, who.roles);
+    assert_string_equal("alice", who.user);
+    assert_true(ps_tls_accepts(tls, pem.certificate, PS_ROLE_WORKER));
+    assert_false(ps_tls_accepts(bob, pem.certificate, PS_ROLE_WORKER));
+    assert_false(ps_tls_accepts(tls, pem.certificate, PS_ROLE_PSD));
+    assert_int_equal(PS_PERMISSION_DENIED, ps_tls_identify(pem.ca, strlen(pem.ca), &who, &e));
+    assert_int_equal(PS_UNAUTHENTICATED, ps_tls_identify("", 0, &who, &e));
+    ps_tls_pem_free(&pem);
+    issue(folder, PS_ROLE_WORKER, "alice", -1, "past.pem");
+    char *path = in(folder, "past.pem"), text[4096] = "";
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    const size_t n = fread(text, 1, sizeof text - 1, f);
+    fclose(f);
+    assert_int_equal(PS_UNAUTHENTICATED, ps_tls_identify(text, n, &who, &e));
+    assert_string_equal("the certificate has expired", e.text);
+    free(path);
+    ps_tls_close(tls);
+    ps_tls_close(bob);
 }
 
 // ---- connections of OpenSSL ---------------------------------------------------------------------------------------
@@ -321,12 +385,12 @@ static void ask(struct ps_client *c, int method, bool stream, struct reply *r)
 static struct ps_server *serve(struct ps_tls *tls, char **address)
 {
     const struct ps_server_options options = {.tls = tls, .call = on_call};
-    const char *any = "0.0.0.0:0";  // which TLS allows
+    const char *any[] = {"127.0.0.1:0", "0.0.0.0:0"};  // which TLS allows
     struct ps_server *server;
     struct ps_error e;
-    if (ps_server_start(&any, 1, &options, &server, &e))
+    if (ps_server_start(any, 2, &options, &server, &e))
         fail_msg("%s", e.text);
-    *address = ps_printf("127.0.0.1:%d", ps_server_port(server, 0));
+    *address = ps_printf("127.0.0.1:%d", ps_server_port(server, 1));
     return server;
 }
 
@@ -405,6 +469,16 @@ static void who_shows_nothing_is_not_heard(void **state)
     assert_int_equal(before, atomic_load(&handled));
     stop(server, address);
 
+    server = serve(worker, &address);  // calls of other workers
+    ask_as(address, worker, PS_ROLE_WORKER, PARAMSERVER__V1__METHOD__ABORT, false, &r);
+    assert_int_equal(PS_OK, r.code);
+    struct ps_tls *bob = open_user(PS_ROLE_WORKER, "bob");
+    ask_as(address, bob, PS_ROLE_WORKER, PARAMSERVER__V1__METHOD__ABORT, false, &r);
+    assert_int_equal(PS_UNAVAILABLE, r.code);
+    assert_string_equal("its certificate is of another role, or of another user's", r.text);
+    ps_tls_close(bob);
+    stop(server, address);
+
     const struct ps_server_options options = {.call = on_call};
     const char *any = "127.0.0.1:0";
     struct ps_error e;
@@ -413,7 +487,7 @@ static void who_shows_nothing_is_not_heard(void **state)
     ask_as(plain_address, worker, PS_ROLE_PSD, PARAMSERVER__V1__METHOD__PUSH, false, &r);
     assert_int_equal(PS_UNAVAILABLE, r.code);
     assert_string_equal("it does not speak TLS", r.text);
-    assert_int_equal(before, atomic_load(&handled));
+    assert_int_equal(before + 1, atomic_load(&handled));
     stop(server, plain_address);
     ps_tls_close(psd);
     ps_tls_close(worker);
@@ -461,6 +535,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(files_that_do_not_do),
         cmocka_unit_test(new_files_are_taken_up_once_they_belong_together),
+        cmocka_unit_test(refused_files_are_tried_again),
+        cmocka_unit_test(a_certificate_says_who_it_is),
         cmocka_unit_test(workers_know_each_other),
         cmocka_unit_test(roles_may_call_their_methods),
         cmocka_unit_test(who_shows_nothing_is_not_heard),

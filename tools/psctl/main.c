@@ -100,7 +100,8 @@ static const struct command commands[] = {
      "checkpoint; 66: there is none.\n",
      command_verify, TAKES_JSON},
     {"tls", "ACTION FOLDER [ROLE]", 2, 3, "certificates: init, issue, show",
-     "  --user NAME        whose: jobs of one user are no other's (default: who asks)\n"
+     "  --user NAME        whose: jobs of one user are no other's (default: as the one\n"
+     "                     before; else who asks)\n"
      "  --days N           for so long (365)\n"
      "  -o, --output FILE  issue: not into the folder\n"
      "  --json             show: for programs\n"

@@ -7,6 +7,7 @@
 #include <openssl/ssl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -280,6 +281,22 @@ static void tls_judge_handshake(SSL *ssl, uint64_t until, struct probe *p)
         probe_say(p, ps_now() < until ? PROBE_CLOSED : PROBE_SILENT, "");
 }
 
+// OpenSSL writes to sockets as to files, and the other end may have closed this one: the signal is this thread's, and
+// is taken away.
+static void tls_without_signal(void (*run)(int fd, struct ps_tls *tls, uint64_t until, struct probe *p), int fd,
+                               struct ps_tls *tls, uint64_t until, struct probe *p)
+{
+    const struct timespec now = {0};
+    sigset_t pipe, before;
+    sigemptyset(&pipe);
+    sigaddset(&pipe, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &pipe, &before);
+    run(fd, tls, until, p);
+    while (sigtimedwait(&pipe, NULL, &now) == SIGPIPE)
+        ;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
 static void probe_greet_tls(int fd, struct ps_tls *tls, uint64_t until, struct probe *p)
 {
     SSL *ssl = ps_tls_connection(tls, fd, false, PS_ROLE_PSD);
@@ -298,27 +315,33 @@ static void probe_greet_tls(int fd, struct ps_tls *tls, uint64_t until, struct p
     SSL_free(ssl);
 }
 
-// Of who hangs up when HTTP/2 is spoken: would it take a handshake?
-static bool probe_wants_tls(const char *address, uint64_t until)
+// Who hangs up when HTTP/2 is spoken may take a handshake.
+static void probe_shake_hands(int fd, struct ps_tls *none, uint64_t until, struct probe *p)
 {
-    struct probe ignored;
-    const int fd = probe_connect(address, until, &ignored);
-    SSL_CTX *context = fd >= 0 ? SSL_CTX_new(TLS_client_method()) : NULL;
+    SSL_CTX *context = SSL_CTX_new(TLS_client_method());
     SSL *ssl = context ? SSL_new(context) : NULL;
-    bool wants = false;
+    (void)none;
     if (ssl && SSL_set_fd(ssl, fd) == 1) {
         SSL_set_connect_state(ssl);
         tls_do(ssl, SSL_do_handshake, until);
         X509 *shown = SSL_get_peer_certificate(ssl);
-        wants = shown != NULL;
+        if (shown)
+            probe_say(p, PROBE_TLS, "");
         X509_free(shown);
     }
     ERR_clear_error();
     SSL_free(ssl);
     SSL_CTX_free(context);
-    if (fd >= 0)
-        close(fd);
-    return wants;
+}
+
+static void probe_try_tls(const char *address, uint64_t until, struct probe *p)
+{
+    struct probe ignored;
+    const int fd = probe_connect(address, until, &ignored);
+    if (fd < 0)
+        return;
+    tls_without_signal(probe_shake_hands, fd, NULL, until, p);
+    close(fd);
 }
 
 void probe(const char *address, int timeout_ms, struct ps_tls *tls, struct probe *p)
@@ -328,11 +351,11 @@ void probe(const char *address, int timeout_ms, struct ps_tls *tls, struct probe
     if (fd < 0)
         return;
     if (tls)
-        probe_greet_tls(fd, tls, until, p);
+        tls_without_signal(probe_greet_tls, fd, tls, until, p);
     else
         probe_greet(fd, until, p);
     close(fd);
     const uint64_t soon = ps_now() + HANDSHAKE_MS * PS_MS;
-    if (!tls && p->result == PROBE_CLOSED && probe_wants_tls(address, until < soon ? until : soon))
-        probe_say(p, PROBE_TLS, "");
+    if (!tls && p->result == PROBE_CLOSED)
+        probe_try_tls(address, until < soon ? until : soon, p);
 }

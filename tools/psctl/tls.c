@@ -61,6 +61,16 @@ static int tls_init(const struct tls_call *t)
     return 0;
 }
 
+// The certificate that gives way: the next one is of the same user, who may have processes that run.
+static void tls_read_before(const struct tls_call *t, enum ps_role role, struct certificate *before)
+{
+    char *path = t->output ? ps_strdup(t->output) : ps_printf("%s/%s.pem", t->folder, ps_role_name(role));
+    struct ps_error e;
+    if (certificate_read(path, before, &e) || !ps_user_is_plain(before->user))
+        before->user[0] = '\0';
+    free(path);
+}
+
 static int tls_issue(const struct tls_call *t)
 {
     struct authority *a = NULL;
@@ -68,7 +78,9 @@ static int tls_issue(const struct tls_call *t)
     const enum ps_role role = t->call->argc == 3 ? ps_role_find(t->call->argv[2]) : 0;
     if (!role)
         return call_wrong(t->call, "issue takes a folder and a role: expected psd, worker or admin");
-    const char *user = t->user ? t->user : role == PS_ROLE_PSD ? "psd" : tls_login();
+    struct certificate before;
+    tls_read_before(t, role, &before);
+    const char *user = t->user ? t->user : before.user[0] ? before.user : role == PS_ROLE_PSD ? "psd" : tls_login();
     if (authority_open(t->folder, &a, &e) == PS_OK)
         tls_make(t, a, role, user, &e);
     authority_close(a);
