@@ -270,6 +270,12 @@ static void options_complete(struct psd_options *o)
         fprintf(stderr, "psd: --task %u: the others are needed too: --cluster FILE or --peers A,B,C\n", o->task);
         exit(PS_EXIT_USAGE);
     }
+    if ((o->user_jobs || o->user_memory) && !o->tls.folder && !o->tls.certificate) {
+        fputs("psd: --user-jobs and --user-memory are of users whom certificates name: expected --tls, or tls in the "
+              "cluster's file\n",
+              stderr);
+        exit(PS_EXIT_USAGE);
+    }
     if (o->dead_after_ms < 2 * o->heartbeat_ms) {
         fprintf(stderr, "psd: --dead-after-ms %u: expected at least twice --heartbeat-ms %u\n", o->dead_after_ms,
                 o->heartbeat_ms);

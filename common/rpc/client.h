@@ -28,7 +28,7 @@ enum { PS_CLIENT_ATTEMPT_MS = 1000 };
 struct ps_client_options {
     int attempt_ms;      // what an attempt to connect may take; 0: PS_CLIENT_ATTEMPT_MS
     struct ps_tls *tls;  // outlives the client; NULL: connections are neither authenticated nor encrypted
-    enum ps_role to;     // what those who are called show that they are
+    enum ps_role to;     // that the server's certificate must have; 0: PS_ROLE_PSD
 };
 
 // Runs once per call. reply is empty unless code is PS_OK; what is not moved out of it is cleared afterwards. text: the

@@ -7,9 +7,16 @@
 #include "common/base/log.h"
 
 struct expected {
-    const struct ps_tls *tls;
+    struct ps_tls *tls;  // referenced
     enum ps_role to;
 };
+
+static void credentials_forget(void *arg)
+{
+    struct expected *x = arg;
+    ps_tls_close(x->tls);
+    free(x);
+}
 
 // 0: who answers is who was called, whatever name the core has found in its certificate.
 static int credentials_verify(const char *name, const char *pem, void *arg)
@@ -29,7 +36,8 @@ grpc_channel_credentials *ps__channel_credentials(struct ps_tls *tls, enum ps_ro
         return grpc_ssl_credentials_create_ex("", NULL, NULL, NULL);
     struct expected *x = ps_alloc(sizeof *x);
     *x = (struct expected){tls, to};
-    const grpc_ssl_verify_peer_options verify = {credentials_verify, x, free};
+    ps_tls_ref(tls);
+    const grpc_ssl_verify_peer_options verify = {credentials_verify, x, credentials_forget};
     grpc_ssl_pem_key_cert_pair pair = {pem.key, pem.certificate};
     grpc_channel_credentials *credentials = grpc_ssl_credentials_create_ex(pem.ca, &pair, &verify, NULL);
     ps_tls_pem_free(&pem);

@@ -16,8 +16,8 @@ grpc_channel_credentials *ps__channel_credentials(struct ps_tls *tls, enum ps_ro
 // Asks each client for a certificate, before it reads anything of it; takes up new files with the next connection. Of
 // one port: the core asks each for what is new since it asked that one.
 struct ps__port_tls {
-    struct ps_tls *tls;
-    uint64_t version;  // that has been handed over; the core's lock guards it
+    struct ps_tls *tls;  // referenced
+    uint64_t version;    // that has been handed over; the core's lock guards it
 };
 grpc_server_credentials *ps__server_credentials(struct ps__port_tls *port);  // NULL: none; *port outlives the server
 

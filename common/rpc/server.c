@@ -208,7 +208,7 @@ static grpc_server *server_create(grpc_resource_quota *quota, size_t bytes)
         server_arg(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, 1 << GRPC_COMPRESS_NONE),
         server_arg(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0),
         server_arg(GRPC_ARG_MAX_CONCURRENT_STREAMS, server_calls_per_connection(bytes)),
-        // Clients ping every second: see client.c. And a client that is gone without a word goes after 30 s.
+        // Clients ping every second: see client_channel.c. And a client that is gone without a word goes after 30 s.
         server_arg(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 500),
         server_arg(GRPC_ARG_KEEPALIVE_TIME_MS, 10000),
         server_arg(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20000),
@@ -241,6 +241,7 @@ static struct ps_server *server_new(const struct ps_server_options *options, siz
     s->options = *options;
     s->shut.fn = server_on_shut;
     s->ports = ps_alloc(n_addresses * sizeof *s->ports);
+    s->tls = ps_alloc(n_addresses * PS_ADDRESSES_MAX * sizeof *s->tls);
     atomic_init(&s->refs, 1);
     pthread_mutex_init(&s->lock, NULL);
     pthread_condattr_t clock;
@@ -274,11 +275,10 @@ static void server_start_threads(struct ps_server *s)
 static int server_bind_one(struct ps_server *s, const char *address)
 {
     struct ps__port_tls *tls = NULL;
-    if (s->options.tls && s->n_tls == PS_PORTS_MAX)
-        return 0;
     if (s->options.tls) {
-        tls = s->tls[s->n_tls++] = ps_alloc(sizeof *tls);
+        tls = &s->tls[s->n_tls++];
         tls->tls = s->options.tls;
+        ps_tls_ref(tls->tls);
     }
     grpc_server_credentials *credentials = ps__server_credentials(tls);
     const int port = grpc_server_add_http2_port(s->grpc, address, credentials);

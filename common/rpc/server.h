@@ -55,7 +55,7 @@ struct ps_call {
     struct ps_slices request;  // the message; to be moved or cleared at any time, cleared with the call at the latest
     void *user;                // options.call_bytes, zeroed, aligned for anything
     void **stream;             // the handler's own of the stream that brought it, NULL at first; NULL: it is unary
-    const struct ps_identity *from;  // who calls; may call this method
+    const struct ps_identity *from;  // the caller; it is allowed to call this method
 };
 
 // A method outside of the contract, of small messages that are answered at once.

@@ -121,7 +121,8 @@ void ps__server_unref(struct ps_server *s)
     pthread_mutex_destroy(&s->lock);
     ps__budget_fini(&s->budget);
     for (size_t i = 0; i < s->n_tls; i++)
-        free(s->tls[i]);
+        ps_tls_close(s->tls[i].tls);
+    free(s->tls);
     free(s->threads);
     free(s->ports);
     free(s->services);

@@ -113,14 +113,12 @@ void ps__budget_received(struct ps__budget *budget, struct ps__receiver *r);
 void ps__budget_work(struct ps__budget *budget);  // on a thread that polls, after each event and every now and then
 void ps__budget_open(struct ps__budget *budget);  // lets everyone in
 
-enum { PS_PORTS_MAX = 256 };  // with TLS: of all addresses, and all that a name stands for
-
 struct ps_server {
     struct ps_server_options options;
     struct ps__budget budget;
     struct ps_cq cq;
     struct ps_loans loans;
-    struct ps__port_tls *tls[PS_PORTS_MAX];  // of each port; none without TLS
+    struct ps__port_tls *tls;  // [n_tls] of each port; none without TLS
     size_t n_tls;
     grpc_server *grpc;
     pthread_t *threads;

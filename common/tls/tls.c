@@ -8,6 +8,7 @@
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -37,14 +38,16 @@ struct contents {
 };
 
 struct ps_tls {
+    atomic_uint refs;
     char *path[TLS_FILES];
     enum ps_role role;
     char user[PS_USER_MAX + 1];
-    pthread_mutex_t lock;  // all below
+    pthread_mutex_t lock;  // guards what follows
     struct contents now;
+    uint64_t version, looked;
+    bool looking;                      // a thread looks at the files, whose is what follows
     struct signature seen[TLS_FILES];  // of the last that were looked into
     bool refused;                      // those do not do, or did not when they were looked into
-    uint64_t version, looked;
 };
 
 // ---- files --------------------------------------------------------------------------------------------------------
@@ -171,10 +174,13 @@ static void tls_time_text(const ASN1_TIME *time, char text[32])
         strcpy(text, "an unknown time");
 }
 
-static enum ps_code tls_fail_chain(const struct ps_tls *t, X509 *x, int error, struct ps_error *e)
+// Of the process's own certificate, or of one above it.
+static enum ps_code tls_fail_chain(const struct ps_tls *t, const X509_STORE_CTX *check, struct ps_error *e)
 {
     char when[32];
-    const char *path = t->path[TLS_CERTIFICATE];
+    X509 *x = X509_STORE_CTX_get_current_cert((X509_STORE_CTX *)check);
+    const int error = X509_STORE_CTX_get_error((X509_STORE_CTX *)check);
+    const char *path = t->path[X509_STORE_CTX_get_error_depth((X509_STORE_CTX *)check) > 0 ? TLS_CA : TLS_CERTIFICATE];
     if (error == X509_V_ERR_CERT_HAS_EXPIRED) {
         tls_time_text(X509_get0_notAfter(x), when);
         return ps_fail(e, PS_FAILED_PRECONDITION, "%s: has expired, on %s", path, when);
@@ -183,8 +189,8 @@ static enum ps_code tls_fail_chain(const struct ps_tls *t, X509 *x, int error, s
         tls_time_text(X509_get0_notBefore(x), when);
         return ps_fail(e, PS_FAILED_PRECONDITION, "%s: is valid from %s on: is this host's clock right?", path, when);
     }
-    return ps_fail(e, PS_FAILED_PRECONDITION, "%s: is not signed by an authority of %s: %s", path, t->path[TLS_CA],
-                   X509_verify_cert_error_string(error));
+    return ps_fail(e, PS_FAILED_PRECONDITION, "%s: is not signed by an authority of %s: %s", t->path[TLS_CERTIFICATE],
+                   t->path[TLS_CA], X509_verify_cert_error_string(error));
 }
 
 static enum ps_code tls_check_chain(const struct ps_tls *t, SSL_CTX *context, struct ps_error *e)
@@ -196,7 +202,7 @@ static enum ps_code tls_check_chain(const struct ps_tls *t, SSL_CTX *context, st
     if (!check || X509_STORE_CTX_init(check, SSL_CTX_get_cert_store(context), x, chain) != 1)
         ps_no_memory(e, "a certificate");
     else if (X509_verify_cert(check) != 1)
-        tls_fail_chain(t, X509_STORE_CTX_get_current_cert(check), X509_STORE_CTX_get_error(check), e);
+        tls_fail_chain(t, check, e);
     X509_STORE_CTX_free(check);
     ERR_clear_error();
     return e->code;
@@ -264,8 +270,8 @@ static enum ps_code tls_take(const struct ps_tls *t, struct contents *c, struct 
     return tls_check_identity(t, c, e);
 }
 
-// For sockets of ours: TLS 1.3 alone, no tickets, since who sends numbers reads nothing; and where one is closed, as
-// where one without TLS is: what comes on it says how long it is.
+// For sockets of ours: TLS 1.3 alone; no session tickets, which the end that sends never reads; and a close without a
+// word counts as the end of the data, as with plain sockets: messages carry their length.
 static void tls_harden(SSL_CTX *context)
 {
 #ifdef SSL_OP_IGNORE_UNEXPECTED_EOF
@@ -327,6 +333,7 @@ enum ps_code ps_tls_open(const struct ps_tls_files *files, enum ps_role role, st
     if (!t)
         return ps_no_memory(e, "TLS");
     pthread_mutex_init(&t->lock, NULL);
+    atomic_init(&t->refs, 1);
     t->role = role;
     t->version = 1;
     t->looked = ps_now();
@@ -344,9 +351,14 @@ enum ps_code ps_tls_open(const struct ps_tls_files *files, enum ps_role role, st
     return e->code;
 }
 
+void ps_tls_ref(struct ps_tls *t)
+{
+    atomic_fetch_add(&t->refs, 1);
+}
+
 void ps_tls_close(struct ps_tls *t)
 {
-    if (!t)
+    if (!t || atomic_fetch_sub(&t->refs, 1) != 1)
         return;
     contents_free(&t->now);
     for (int i = 0; i < TLS_FILES; i++)
@@ -355,7 +367,7 @@ void ps_tls_close(struct ps_tls *t)
     free(t);
 }
 
-// Locked.
+// By the thread that has set `looking`: files may be slow to read, and nobody else waits for them.
 static void tls_look_again(struct ps_tls *t, struct ps_error *e)
 {
     struct signature seen[TLS_FILES];
@@ -365,25 +377,32 @@ static void tls_look_again(struct ps_tls *t, struct ps_error *e)
     if (!changed && !t->refused)
         return;
     memcpy(t->seen, seen, sizeof seen);
-    if (tls_load(t, &found, e)) {
-        contents_free(&found);
-        if (!changed)  // it has been said
-            e->code = PS_OK;
-        t->refused = true;
-        return;
+    t->refused = tls_load(t, &found, e) != PS_OK;
+    if (t->refused && !changed)
+        e->code = PS_OK;  // it has been said
+    if (!t->refused) {
+        pthread_mutex_lock(&t->lock);
+        const struct contents before = t->now;
+        t->now = found;
+        t->version++;
+        pthread_mutex_unlock(&t->lock);
+        found = before;
     }
-    contents_free(&t->now);
-    t->now = found;
-    t->refused = false;
-    t->version++;
+    contents_free(&found);
 }
 
 uint64_t ps_tls_look(struct ps_tls *t, struct ps_error *e)
 {
     e->code = PS_OK;
     pthread_mutex_lock(&t->lock);
-    if (ps_now() >= t->looked + look_every) {
+    const bool looks = !t->looking && ps_now() >= t->looked + look_every;
+    t->looking |= looks;
+    pthread_mutex_unlock(&t->lock);
+    if (looks)
         tls_look_again(t, e);
+    pthread_mutex_lock(&t->lock);
+    if (looks) {
+        t->looking = false;
         t->looked = ps_now();
     }
     const uint64_t version = t->version;
@@ -454,7 +473,7 @@ enum ps_code ps_tls_identify(const char *pem, size_t len, struct ps_identity *wh
     if (!x)
         return ps_fail(e, PS_UNAUTHENTICATED, "the certificate cannot be read");
     who->roles = tls_roles(x);
-    if (X509_cmp_current_time(X509_get0_notAfter(x)) < 0)
+    if (X509_cmp_current_time(X509_get0_notAfter(x)) <= 0)
         ps_fail(e, PS_UNAUTHENTICATED, "the certificate has expired");
     else if (!tls_read_user(x, who->user) || !who->roles)
         ps_fail(e, PS_PERMISSION_DENIED, "the certificate names no %s: expected one as psctl tls issue makes",

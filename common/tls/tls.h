@@ -24,7 +24,8 @@ struct ssl_st;
 // do: it is no certificate, has expired, is not signed by the authority, names another role; the key is another's.
 // RESOURCE_EXHAUSTED: no memory.
 enum ps_code ps_tls_open(const struct ps_tls_files *files, enum ps_role role, struct ps_tls **tls, struct ps_error *e);
-void ps_tls_close(struct ps_tls *tls);  // may be NULL
+void ps_tls_ref(struct ps_tls *tls);    // for who keeps it: the core keeps credentials for as long as it likes
+void ps_tls_close(struct ps_tls *tls);  // drops a reference; may be NULL
 
 // Looks at the files, once per second at most, and takes up what is new. Returns a number that grows where it did. *e
 // says, once, what is wrong with new ones, which are not taken up then, but tried again; its code is PS_OK otherwise. A
@@ -32,7 +33,7 @@ void ps_tls_close(struct ps_tls *tls);  // may be NULL
 uint64_t ps_tls_look(struct ps_tls *tls, struct ps_error *e);
 uint64_t ps_tls_version(struct ps_tls *tls);  // that number, without a look
 
-// As they were taken up last, PEM; frees nothing of before.
+// As they were taken up last, PEM. Overwrites *pem without freeing it.
 struct ps_tls_pem {
     char *ca, *certificate, *key;
 };
@@ -43,7 +44,7 @@ void ps_tls_pem_free(struct ps_tls_pem *pem);
 // verifies that the other one is of role `to`. The handshake goes with what is sent or received first. SSL_free it;
 // NULL: no memory.
 struct ssl_st *ps_tls_connection(struct ps_tls *tls, int fd, bool listens, enum ps_role to);
-// What a certificate in PEM, which an authority has been found for, says of its owner. UNAUTHENTICATED: it is none, or
+// What a certificate in PEM, whose chain has been verified, says of its owner. UNAUTHENTICATED: it is none, or
 // has expired; a session that is resumed is not looked at otherwise. PERMISSION_DENIED: it names no role, or no user.
 enum ps_code ps_tls_identify(const char *pem, size_t len, struct ps_identity *who, struct ps_error *e);
 // May this process call who shows such a certificate, as `to`? Workers are called by workers of the same user.

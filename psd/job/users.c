@@ -61,9 +61,8 @@ enum ps_code psd_users_take(struct psd_users *users, struct psd_user *user, size
     pthread_mutex_unlock(&users->lock);
     if (fits)
         return PS_OK;
-    return ps_fail(e, PS_RESOURCE_EXHAUSTED,
-                   "user %s would have %zu bytes here, with the %zu of other jobs: may have %zu", user->name, bytes,
-                   had, most);
+    return ps_fail(e, PS_RESOURCE_EXHAUSTED, "the job needs %zu bytes; user %s has %zu of %zu in use", bytes,
+                   user->name, had, most);
 }
 
 void psd_users_give(struct psd_users *users, struct psd_user *user, size_t bytes)

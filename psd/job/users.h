@@ -18,7 +18,7 @@ struct psd_user {
     struct psd_user *next;
     uint32_t refs;  // jobs
     size_t bytes;   // declared by them
-    char name[];    // "": nobody has been asked, who may have all that there is
+    char name[];    // "": there is no TLS, and no quota
 };
 
 struct psd_users {

@@ -540,7 +540,7 @@ static void test_user_may_have_so_much(void **state)
     x.caller.run = 2;
     j.pbig.count = BIG;
     a = ask(j.core, M(DECLARE), &x.r.base, NULL, NULL, NULL, NULL);
-    if (!strstr(a.text, "declare: ps task 0: user bob would have "))
+    if (!strstr(a.text, "declare: ps task 0: the job needs "))
         fail_msg("%s", a.text);
     assert_int_equal(a.code, PS_RESOURCE_EXHAUSTED);
     test_from = NULL;

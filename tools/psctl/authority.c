@@ -30,12 +30,20 @@ static enum ps_code authority_check(bool done, const char *what, struct ps_error
     e->code = PS_OK;
     if (done)
         return PS_OK;
-    ps_fail(e, PS_INTERNAL, "OpenSSL cannot %s: %s", what, ERR_reason_error_string(ERR_get_error()));
+    const char *why = ERR_reason_error_string(ERR_get_error());
+    ps_fail(e, PS_INTERNAL, "OpenSSL cannot %s: %s", what, why ? why : "it does not say why");
     ERR_clear_error();
     return e->code;
 }
 
 // ---- files --------------------------------------------------------------------------------------------------------
+
+static bool authority_put(FILE *f, const X509 *x, EVP_PKEY *key)
+{
+    return (!x || PEM_write_X509(f, x) == 1) &&
+           (!key || PEM_write_PrivateKey(f, key, NULL, NULL, 0, NULL, NULL) == 1) && fflush(f) == 0 &&
+           fsync(fileno(f)) == 0;
+}
 
 // Writes a file anew; what was there before stays until it is on disk.
 static enum ps_code authority_write(const char *path, mode_t mode, const X509 *x, EVP_PKEY *key, struct ps_error *e)
@@ -47,15 +55,15 @@ static enum ps_code authority_write(const char *path, mode_t mode, const X509 *x
     if (!f) {
         ps_fail(e, PS_CANNOT_CREATE, "%s: %s", path, strerror(errno));
     } else {
-        bool done =
-            (!x || PEM_write_X509(f, x) == 1) && (!key || PEM_write_PrivateKey(f, key, NULL, NULL, 0, NULL, NULL) == 1);
-        done = fflush(f) == 0 && fsync(fd) == 0 && done;
-        if (fclose(f) || !done || rename(temporary, path))
-            ps_fail(e, PS_CANNOT_WRITE, "%s: %s", path, strerror(errno));
-        if (e->code)
-            unlink(temporary);
+        errno = 0;
+        const bool written = authority_put(f, x, key), closed = fclose(f) == 0;
+        if (!written || !closed || rename(temporary, path) != 0)
+            ps_fail(e, PS_CANNOT_WRITE, "%s: %s", path, errno ? strerror(errno) : "OpenSSL cannot write it");
     }
+    if (e->code && fd >= 0)
+        unlink(temporary);
     free(temporary);
+    ERR_clear_error();
     return e->code;
 }
 
@@ -126,7 +134,7 @@ static bool authority_number(X509 *x)
     return done;
 }
 
-// Without what makes it of use to somebody; not signed. Its validity begins a little before now, for hosts whose clocks
+// Unsigned, without issuer and extensions. Its validity begins a little before now, for hosts whose clocks
 // are behind.
 static X509 *authority_new(const char *name, EVP_PKEY *key, int days)
 {
@@ -223,7 +231,9 @@ static enum ps_code authority_write_both(const struct authority *a, const char *
 {
     if (authority_write(key, 0600, NULL, a->key, e))
         return e->code;
-    return authority_write(certificate, 0644, a->certificate, NULL, e);
+    if (authority_write(certificate, 0644, a->certificate, NULL, e))
+        unlink(key);  // so that it can be made anew
+    return e->code;
 }
 
 enum ps_code authority_create(const char *folder, struct authority **authority, struct ps_error *e)

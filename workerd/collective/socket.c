@@ -42,6 +42,7 @@ ssize_t wk_socket_send(struct wk_socket *s, const void *data, size_t n, bool mor
     errno = 0;
     if (!s->tls)
         return send(s->fd, data, n, MSG_DONTWAIT | MSG_NOSIGNAL | (more ? MSG_MORE : 0));
+    ERR_clear_error();
     return socket_tls_result(s, SSL_write(s->tls, data, socket_int(n)));
 }
 
@@ -50,7 +51,18 @@ ssize_t wk_socket_receive(struct wk_socket *s, void *to, size_t room)
     errno = 0;
     if (!s->tls)
         return recv(s->fd, to, room, MSG_DONTWAIT);
+    ERR_clear_error();
     return socket_tls_result(s, SSL_read(s->tls, to, socket_int(room)));
+}
+
+int wk_socket_shake_hands(struct wk_socket *s)
+{
+    if (!s->tls)
+        return 1;
+    errno = 0;
+    ERR_clear_error();
+    const ssize_t n = socket_tls_result(s, SSL_do_handshake(s->tls));
+    return n > 0 ? 1 : n < 0 && errno == EAGAIN ? 0 : -1;
 }
 
 short wk_socket_events(const struct wk_socket *s, short wanted)

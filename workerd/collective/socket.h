@@ -24,6 +24,9 @@ struct wk_socket {
 // array follows at once.
 ssize_t wk_socket_send(struct wk_socket *s, const void *data, size_t n, bool more);
 ssize_t wk_socket_receive(struct wk_socket *s, void *to, size_t room);
+// Have both ends shown their certificates? 1; 0: not yet, try again once the events come that wk_socket_events names;
+// -1: they do not do. 1 at once where there is no TLS.
+int wk_socket_shake_hands(struct wk_socket *s);
 // What to poll for, for who wants POLLIN or POLLOUT: until both ends have shown their certificates that may be the
 // other one.
 short wk_socket_events(const struct wk_socket *s, short wanted);

@@ -215,14 +215,19 @@ static bool attempt_connect(struct attempt *a, struct ps_tls *tls)
     return a->connected;
 }
 
-// Says hello, behind the handshake where there is one. False: it has failed.
+// Says hello, after the handshake where there is one. False: it has failed.
 static bool attempt_greet(struct attempt *a, struct ps_tls *tls, uint64_t session, uint32_t rank)
 {
     struct hello hello = {.session = session, .rank = rank};
+    const int shaken = wk_socket_shake_hands(&a->socket);
+    if (shaken < 1)
+        return shaken == 0;
+    if (tls && !ps_tls_is_own_user(tls, a->socket.tls))
+        return false;  // it does not hear the session
     memcpy(hello.what, hello_what, sizeof hello.what);
     const ssize_t n = wk_socket_send(&a->socket, &hello, sizeof hello, false);
     a->greeted = n == sizeof hello;
-    return a->greeted ? !tls || ps_tls_is_own_user(tls, a->socket.tls) : n < 0 && errno == EAGAIN;
+    return a->greeted || (n < 0 && errno == EAGAIN);
 }
 
 // It can go on. False: it has failed.
