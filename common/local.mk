@@ -47,7 +47,6 @@ librule_la_CFLAGS = $(AM_CFLAGS) $(PS_VECTOR_CFLAGS) -ffp-contract=off
 # Zip files, for what is read of .npz and .keras.
 noinst_LTLIBRARIES += libpstls.la
 libpstls_la_SOURCES = \
-	common/tls/files.h \
 	common/tls/identity.c common/tls/identity.h \
 	common/tls/tls.c common/tls/tls.h
 libpstls_la_LIBADD = $(OPENSSL_LIBS)
@@ -82,7 +81,8 @@ libloss_la_LIBADD = $(JANSSON_LIBS)
 
 # The description of a cluster: for libclient and psd.
 noinst_LTLIBRARIES += libpscluster.la
-libpscluster_la_SOURCES = common/cluster/cluster.c common/cluster/cluster.h common/cluster/tf_config.c
+libpscluster_la_SOURCES = common/cluster/cluster.c common/cluster/cluster.h common/cluster/tf_config.c \
+	common/cluster/tls_files.h
 libpscluster_la_LIBADD = libpsyaml.la $(JANSSON_LIBS)
 
 # Pages over HTTP, for the daemons, which link with libpsrpc after it: an address is looked at there.

@@ -80,6 +80,14 @@ static void run_loop(struct psd_core *core)
 
 // ---- start --------------------------------------------------------------------------------------------------------
 
+static void say_tls(struct ps_tls *tls)
+{
+    char until[PS_TLS_TIME];
+    const bool soon = ps_tls_ends_soon(tls, until);
+    ps_log(soon ? PS_LOG_WARNING : PS_LOG_INFO, "TLS: the certificate holds until %s%s", until,
+           soon ? ": psctl tls issue makes a new one" : "");
+}
+
 static void say_ready(const struct psd_options *o, const struct psd_rpc *rpc)
 {
     for (size_t i = 0; i < o->n_listen; i++) {
@@ -167,6 +175,7 @@ static enum ps_code main_open_tls(const struct psd_options *o, struct ps_tls **t
         return PS_OK;
     if (ps_tls_open(&o->tls, PS_ROLE_PSD, tls, e))
         return ps_error_prefix(e, "TLS");
+    say_tls(*tls);
     return PS_OK;
 }
 

@@ -10,7 +10,7 @@
 
 #include "common/base/error.h"
 #include "common/base/log.h"
-#include "common/tls/files.h"
+#include "common/cluster/tls_files.h"
 
 struct psd_options {
     const char **listen;  // "host:port" or "unix:/path"

@@ -176,9 +176,7 @@ static enum ps_code cluster_read_tls_file(const struct ps_yaml *v, struct ps_tls
 static enum ps_code cluster_read_tls(const struct ps_yaml *section, struct ps_cluster *c, struct ps_error *e)
 {
     e->code = PS_OK;
-    if (ps_yaml_is_null(section))
-        return PS_OK;
-    if (section->kind == PS_YAML_SCALAR)
+    if (section->kind == PS_YAML_SCALAR && !ps_yaml_is_null(section))
         return cluster_read_path(section, "tls", &c->tls.folder, e);
     if (section->kind != PS_YAML_MAP)
         return ps_yaml_expected(section, "tls", e, "a folder, or a map of ca, certificate and key");

@@ -9,7 +9,7 @@
 
 #include "common/base/error.h"
 #include "common/base/limits.h"
-#include "common/tls/files.h"
+#include "common/cluster/tls_files.h"
 
 enum ps_task_type { PS_TASK_NONE, PS_TASK_PS, PS_TASK_WORKER, PS_TASK_EVALUATOR };
 

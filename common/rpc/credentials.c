@@ -2,6 +2,7 @@
 #include "common/rpc/credentials.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/base/alloc.h"
 #include "common/base/log.h"
@@ -44,6 +45,13 @@ grpc_channel_credentials *ps__channel_credentials(struct ps_tls *tls, enum ps_ro
     return credentials;
 }
 
+static void credentials_say(struct ps_tls *tls)
+{
+    char until[PS_TLS_TIME];
+    ps_tls_ends_soon(tls, until);
+    ps_info("new certificates are in use, until %s", until);
+}
+
 // For each connection, one after the other.
 static grpc_ssl_certificate_config_reload_status credentials_fetch(void *arg,
                                                                    grpc_ssl_server_certificate_config **config)
@@ -61,6 +69,8 @@ static grpc_ssl_certificate_config_reload_status credentials_fetch(void *arg,
     const grpc_ssl_pem_key_cert_pair pair = {pem.key, pem.certificate};
     *config = grpc_ssl_server_certificate_config_create(pem.ca, &pair, 1);
     ps_tls_pem_free(&pem);
+    if (s->version)
+        credentials_say(s->tls);
     s->version = version;
     return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
 }
@@ -74,6 +84,14 @@ grpc_server_credentials *ps__server_credentials(struct ps__port_tls *s)
             GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY, credentials_fetch, s));
 }
 
+static bool credentials_are_resumed(const grpc_auth_context *context)
+{
+    grpc_auth_property_iterator said =
+        grpc_auth_context_find_properties_by_name(context, GRPC_SSL_SESSION_REUSED_PROPERTY);
+    const grpc_auth_property *reused = grpc_auth_property_iterator_next(&said);
+    return !reused || strcmp(reused->value, "false") != 0;
+}
+
 enum ps_code ps__call_identity(grpc_call *call, bool has_tls, struct ps_identity *who, struct ps_error *e)
 {
     *who = (struct ps_identity){.roles = PS_ROLE_ALL};
@@ -84,7 +102,7 @@ enum ps_code ps__call_identity(grpc_call *call, bool has_tls, struct ps_identity
     grpc_auth_property_iterator shown =
         grpc_auth_context_find_properties_by_name(context, GRPC_X509_PEM_CERT_PROPERTY_NAME);
     const grpc_auth_property *pem = grpc_auth_property_iterator_next(&shown);
-    ps_tls_identify(pem ? pem->value : "", pem ? pem->value_length : 0, who, e);
+    ps_tls_identify(pem ? pem->value : "", pem ? pem->value_length : 0, credentials_are_resumed(context), who, e);
     grpc_auth_context_release(context);
     return e->code;
 }

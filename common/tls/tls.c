@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/base/alloc.h"
@@ -167,17 +168,17 @@ static enum ps_code tls_take_key(const struct ps_tls *t, const struct contents *
     return e->code;
 }
 
-static void tls_time_text(const ASN1_TIME *time, char text[32])
+static void tls_time_text(const ASN1_TIME *at, char text[PS_TLS_TIME])
 {
     struct tm tm;
-    if (ASN1_TIME_to_tm(time, &tm) != 1 || !strftime(text, 32, "%Y-%m-%d %H:%M:%S UTC", &tm))
+    if (ASN1_TIME_to_tm(at, &tm) != 1 || !strftime(text, PS_TLS_TIME, "%Y-%m-%d %H:%M:%S UTC", &tm))
         strcpy(text, "an unknown time");
 }
 
 // Of the process's own certificate, or of one above it.
 static enum ps_code tls_fail_chain(const struct ps_tls *t, const X509_STORE_CTX *check, struct ps_error *e)
 {
-    char when[32];
+    char when[PS_TLS_TIME];
     X509 *x = X509_STORE_CTX_get_current_cert((X509_STORE_CTX *)check);
     const int error = X509_STORE_CTX_get_error((X509_STORE_CTX *)check);
     const char *path = t->path[X509_STORE_CTX_get_error_depth((X509_STORE_CTX *)check) > 0 ? TLS_CA : TLS_CERTIFICATE];
@@ -465,7 +466,7 @@ static X509 *tls_parse(const char *pem, size_t len)
     return x;
 }
 
-enum ps_code ps_tls_identify(const char *pem, size_t len, struct ps_identity *who, struct ps_error *e)
+enum ps_code ps_tls_identify(const char *pem, size_t len, bool resumed, struct ps_identity *who, struct ps_error *e)
 {
     X509 *x = tls_parse(pem, len);
     *who = (struct ps_identity){.roles = 0};
@@ -473,8 +474,8 @@ enum ps_code ps_tls_identify(const char *pem, size_t len, struct ps_identity *wh
     if (!x)
         return ps_fail(e, PS_UNAUTHENTICATED, "the certificate cannot be read");
     who->roles = tls_roles(x);
-    if (X509_cmp_current_time(X509_get0_notAfter(x)) <= 0)
-        ps_fail(e, PS_UNAUTHENTICATED, "the certificate has expired");
+    if (resumed && X509_cmp_current_time(X509_get0_notAfter(x)) <= 0)
+        ps_fail(e, PS_UNAUTHENTICATED, "the client's certificate has expired");
     else if (!tls_read_user(x, who->user) || !who->roles)
         ps_fail(e, PS_PERMISSION_DENIED, "the certificate names no %s: expected one as psctl tls issue makes",
                 who->roles ? "user" : "role");
@@ -486,7 +487,7 @@ bool ps_tls_accepts(const struct ps_tls *t, const char *pem, enum ps_role to)
 {
     struct ps_identity who;
     struct ps_error e;
-    return ps_tls_identify(pem, strlen(pem), &who, &e) == PS_OK && who.roles & to &&
+    return ps_tls_identify(pem, strlen(pem), false, &who, &e) == PS_OK && who.roles & to &&
            (to != PS_ROLE_WORKER || strcmp(who.user, t->user) == 0);
 }
 
@@ -497,6 +498,17 @@ bool ps_tls_is_own_user(const struct ps_tls *t, const struct ssl_st *connection)
     const bool is = x && tls_read_user(x, user) && strcmp(user, t->user) == 0;
     X509_free(x);
     return is;
+}
+
+bool ps_tls_ends_soon(struct ps_tls *t, char until[PS_TLS_TIME])
+{
+    time_t soon = time(NULL) + PS_TLS_SOON_DAYS * 24 * 3600;
+    pthread_mutex_lock(&t->lock);
+    const ASN1_TIME *end = X509_get0_notAfter(SSL_CTX_get0_certificate(t->now.context));
+    tls_time_text(end, until);
+    const bool ends = X509_cmp_time(end, &soon) <= 0;
+    pthread_mutex_unlock(&t->lock);
+    return ends;
 }
 
 const char *ps_tls_user(const struct ps_tls *t)

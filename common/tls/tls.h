@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #include "common/base/error.h"
-#include "common/tls/files.h"
+#include "common/cluster/tls_files.h"
 #include "common/tls/identity.h"
 
 struct ps_tls;
@@ -44,14 +44,18 @@ void ps_tls_pem_free(struct ps_tls_pem *pem);
 // verifies that the other one is of role `to`. The handshake goes with what is sent or received first. SSL_free it;
 // NULL: no memory.
 struct ssl_st *ps_tls_connection(struct ps_tls *tls, int fd, bool listens, enum ps_role to);
-// What a certificate in PEM, whose chain has been verified, says of its owner. UNAUTHENTICATED: it is none, or
-// has expired; a session that is resumed is not looked at otherwise. PERMISSION_DENIED: it names no role, or no user.
-enum ps_code ps_tls_identify(const char *pem, size_t len, struct ps_identity *who, struct ps_error *e);
+// What a certificate in PEM, whose chain has been verified, says of its owner. resumed: that was in an earlier session,
+// which this one goes on with, so that it may have expired since. UNAUTHENTICATED: it is none, or has expired.
+// PERMISSION_DENIED: it names no role, or no user.
+enum ps_code ps_tls_identify(const char *pem, size_t len, bool resumed, struct ps_identity *who, struct ps_error *e);
 // May this process call who shows such a certificate, as `to`? Workers are called by workers of the same user.
 bool ps_tls_accepts(const struct ps_tls *tls, const char *pem, enum ps_role to);
 
 // After the handshake: is the other end this process's user?
 bool ps_tls_is_own_user(const struct ps_tls *tls, const struct ssl_st *connection);
 const char *ps_tls_user(const struct ps_tls *tls);  // of the first that was read; stays
+// "2027-11-25 12:00:00 UTC", until when its certificate holds; and whether that is within two weeks.
+enum { PS_TLS_TIME = 32, PS_TLS_SOON_DAYS = 14 };
+bool ps_tls_ends_soon(struct ps_tls *tls, char until[PS_TLS_TIME]);
 
 #endif

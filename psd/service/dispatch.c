@@ -287,7 +287,7 @@ static void run_one(struct psd_core *core, struct psd_call *call, struct psd_cal
     if (m)
         code = call->message ? dispatch_go_on(&q, m) : dispatch_start(&q, m);
     if (code != PSD_PARKED) {
-        if (m && m->needs & AUDITED)
+        if (m && m->needs & AUDITED && code != PS_NOT_FOUND)
             dispatch_audit(&q, m, (enum ps_code)code);
         if (!call->message)
             ps_msg_free((ProtobufCMessage *)q.request);

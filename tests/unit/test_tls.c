@@ -252,23 +252,27 @@ static void a_certificate_says_who_it_is(void **state)
     struct ps_tls_pem pem;
     struct ps_tls *tls = open_folder(folder, PS_ROLE_WORKER), *bob = open_user(PS_ROLE_WORKER, "bob");
     assert_int_equal(PS_OK, ps_tls_pem(tls, &pem, &e));
-    assert_int_equal(PS_OK, ps_tls_identify(pem.certificate, strlen(pem.certificate), &who, &e));
+    assert_int_equal(PS_OK, ps_tls_identify(pem.certificate, strlen(pem.certificate), false, &who, &e));
     assert_int_equal(PS_ROLE_WORKER, who.roles);
     assert_string_equal("alice", who.user);
     assert_true(ps_tls_accepts(tls, pem.certificate, PS_ROLE_WORKER));
     assert_false(ps_tls_accepts(bob, pem.certificate, PS_ROLE_WORKER));
     assert_false(ps_tls_accepts(tls, pem.certificate, PS_ROLE_PSD));
-    assert_int_equal(PS_PERMISSION_DENIED, ps_tls_identify(pem.ca, strlen(pem.ca), &who, &e));
-    assert_int_equal(PS_UNAUTHENTICATED, ps_tls_identify("", 0, &who, &e));
+    assert_int_equal(PS_PERMISSION_DENIED, ps_tls_identify(pem.ca, strlen(pem.ca), false, &who, &e));
+    assert_int_equal(PS_UNAUTHENTICATED, ps_tls_identify("", 0, false, &who, &e));
     ps_tls_pem_free(&pem);
+    char until[PS_TLS_TIME];
+    assert_false(ps_tls_ends_soon(tls, until));
+    assert_non_null(strstr(until, "UTC"));
     issue(folder, PS_ROLE_WORKER, "alice", -1, "past.pem");
     char *path = in(folder, "past.pem"), text[4096] = "";
     FILE *f = fopen(path, "r");
     assert_non_null(f);
     const size_t n = fread(text, 1, sizeof text - 1, f);
     fclose(f);
-    assert_int_equal(PS_UNAUTHENTICATED, ps_tls_identify(text, n, &who, &e));
-    assert_string_equal("the certificate has expired", e.text);
+    assert_int_equal(PS_OK, ps_tls_identify(text, n, false, &who, &e));  // it was shown before it had
+    assert_int_equal(PS_UNAUTHENTICATED, ps_tls_identify(text, n, true, &who, &e));
+    assert_string_equal("the client's certificate has expired", e.text);
     free(path);
     ps_tls_close(tls);
     ps_tls_close(bob);
@@ -519,14 +523,12 @@ static void cluster_names_the_files(void **state)
     assert_null(c.tls.ca);
     assert_string_equal("/here", c.tls.folder);
     ps_cluster_fini(&c);
-    assert_int_equal(PS_OK, ps_cluster_parse("ps: [a:1]\ntls:\n", "c.yaml", &c, &e));
-    assert_false(ps_cluster_has_tls(&c));
-    ps_cluster_fini(&c);
     static const char *const bad[][2] = {
         {"ps: [a:1]\ntls: [x]\n", "c.yaml:2: tls must be a folder, or a map of ca, certificate and key, not a list"},
         {"ps: [a:1]\ntls: {ca: x}\n", "c.yaml:2: tls: expected ca and certificate, and key where that is another"},
         {"ps: [a:1]\ntls: {cert: x}\n", "c.yaml:2: unknown key 'tls.cert'; expected ca, certificate or key"},
         {"ps: [a:1]\ntls: ''\n", "c.yaml:2: tls must be a path"},
+        {"ps: [a:1]\ntls:\n", "c.yaml:2: tls must be a folder, or a map of ca, certificate and key, not empty"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         assert_int_equal(PS_INVALID_ARGUMENT, ps_cluster_parse(bad[i][0], "c.yaml", &c, &e));

@@ -14,7 +14,7 @@
 #include "tools/psctl/authority.h"
 #include "tools/psctl/psctl.h"
 
-enum { TLS_DAYS = 365, TLS_DAY = 24 * 3600, TLS_SOON = 14 };  // TLS_SOON: days before the end that show warns of
+enum { TLS_DAYS = 365, TLS_DAY = 24 * 3600 };
 
 struct tls_call {
     struct call *call;
@@ -140,7 +140,7 @@ static int tls_show_role(const struct tls_call *t, enum ps_role role, struct tab
     struct ps_error unread;
     if (there && certificate_read(path, &c, &unread) && !e.code)
         e = unread;
-    if (there && !e.code && c.until < (int64_t)time(NULL) + TLS_SOON * TLS_DAY)
+    if (there && !e.code && c.until < (int64_t)time(NULL) + PS_TLS_SOON_DAYS * TLS_DAY)
         ps_fail(&e, PS_FAILED_PRECONDITION, "expires soon: psctl tls issue %s %s makes a new one", t->folder,
                 ps_role_name(role));
     if (there)

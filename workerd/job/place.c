@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/log.h"
 
 // Who this process is, as TF_CONFIG says; --rank is heard before that.
 static enum ps_code place_take_task(struct wk_place *p, const struct wk_place_options *o, struct ps_error *e)
@@ -88,8 +89,13 @@ static enum ps_code place_open_tls(struct wk_place *p, const struct wk_place_opt
 {
     if (o->tls && ps_cluster_set_tls(&p->cluster, &(struct ps_tls_files){.folder = (char *)o->tls}, e))
         return e->code;
-    if (ps_cluster_has_tls(&p->cluster) && ps_tls_open(&p->cluster.tls, PS_ROLE_WORKER, &p->tls, e))
+    if (!ps_cluster_has_tls(&p->cluster))
+        return PS_OK;
+    if (ps_tls_open(&p->cluster.tls, PS_ROLE_WORKER, &p->tls, e))
         return ps_error_prefix(e, "TLS");
+    char until[PS_TLS_TIME];
+    if (ps_tls_ends_soon(p->tls, until))
+        ps_warn("TLS: the certificate holds until %s: psctl tls issue makes a new one", until);
     return PS_OK;
 }
 

@@ -25,9 +25,9 @@
 #include <stdint.h>
 
 #include "common/base/error.h"
+#include "common/cluster/tls_files.h"
 #include "common/file/timeline.h"
 #include "common/job/job.h"
-#include "common/tls/files.h"
 #include "workerd/nn/model.h"
 #include "workerd/strategy/checkpoint.h"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Where the certificates lie, as a cluster's description or the command line says.
-#ifndef PS_COMMON_TLS_FILES_H
-#define PS_COMMON_TLS_FILES_H
+#ifndef PS_CLUSTER_TLS_FILES_H
+#define PS_CLUSTER_TLS_FILES_H
 
 // All NULL: there is no TLS. folder: it holds ca.pem and of each role psd.pem, worker.pem, admin.pem, certificate and
 // key in one file, as `psctl tls init` makes them. Or the three files of this process; key NULL: the certificate's file
