@@ -10,11 +10,15 @@
 
 // ---- clocks --------------------------------------------------------------------------------------------------------
 
+// The thread has ended; what its libraries still do, such as at the end of the process, orders nothing.
+static thread_local bool thread_over;
+
 struct host_thread {
     uint64_t epoch = 0;  // the emu_reset in which the rest is valid
     uint32_t actor = 0, task = 0;
     emu_clock clock;
     emu_place at;
+    ~host_thread() { thread_over = true; }
 };
 static thread_local struct host_thread thread_now;
 
@@ -77,7 +81,7 @@ static void host_tell(emu_clock &clock)
 // The emulator's own use of pthreads orders nothing in the program.
 static bool host_is_watched()
 {
-    return epoch && !emu_entry_held();
+    return epoch && !thread_over && !emu_entry_held();
 }
 
 void emu_host_release(const volatile void *object)

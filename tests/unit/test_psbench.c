@@ -209,9 +209,9 @@ static void test_everything_fits(void **state)
     for (int i = 0; i < BENCH_RULES; i++)
         plan.rules[i] = true;
     bench_cases_make(&cases, &plan);
-    // psd: push, pull, pushpull by three rules, assign_add; sockets: push, pushpull by three rules, pull; by transport.
-    // A ring has a third one, and sockets of its own over the first two.
-    assert_int_equal(cases.n, 3 * (2 * (10 + 7) + 4 + 3 + 2));
+    // psd, over tcp, tls and unix: push, pull, pushpull by three rules, assign_add; sockets, over tcp and unix: push,
+    // pushpull by three rules, pull. A ring has a fourth transport, and sockets of its own over those two.
+    assert_int_equal(cases.n, 3 * (3 * 10 + 2 * 7 + 4 + 4 + 2));
     bench_cases_free(&cases);
 }
 
