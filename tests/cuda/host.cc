@@ -18,7 +18,10 @@ struct host_thread {
     uint32_t actor = 0, task = 0;
     emu_clock clock;
     emu_place at;
-    ~host_thread() { thread_over = true; }
+    ~host_thread()
+    {
+        thread_over = true;
+    }
 };
 static thread_local struct host_thread thread_now;
 
