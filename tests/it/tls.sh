@@ -134,6 +134,18 @@ ring_is_the_same() {
 }
 ok "a ring under TLS gives the bits of one without" ring_is_the_same
 
+cp -r tls bobs && cp tls/bob.pem bobs/worker.pem
+of_another_user() { # rank 1 shows bob's certificate: it hears why, and so does who reads its log
+    local code=0 first
+    work multi_worker_mirrored.yaml 0 "${ring[@]}" --set timeout=8 & first=$!
+    work multi_worker_mirrored.yaml 1 "${ring[@]}" --set timeout=4 --tls bobs || code=$?
+    kill "$first"
+    wait "$first"
+    [ $code != 0 ]
+}
+names_the_cause() { of_another_user >said 2>&1; cat said; grep -q "of another role, or of another user's" said; }
+ok "a worker of another user does not join, and is told why" names_the_cause
+
 # New certificates of all roles each second; a new connection each time.
 rotate() {
     local role

@@ -512,6 +512,9 @@ static void rendezvous_on_reply(void *arg, enum ps_code code, const char *text, 
     else
         ps_msg_unpack(&paramserver__v1__rendezvous_reply__descriptor, reply, &m, &none, &said);
     pthread_mutex_lock(&v->lock);
+    // Where the time is over, why the calls before have failed says more than that the last one has.
+    if (said.code == PS_DEADLINE_EXCEEDED && v->said.code == PS_UNAVAILABLE)
+        strcpy(said.text, v->said.text);
     v->answered = true;
     v->said = said;
     v->sent_to = UINT32_MAX;
@@ -547,6 +550,9 @@ static void rendezvous_ask(struct wk_rendezvous *v, uint32_t host, uint64_t dead
     struct ps_slices request = PS_SLICES_EMPTY;
     ps_msg_pack(&r.base, NULL, &request);
     v->answered = false;
+    if (v->asked != host)
+        v->said.code = PS_OK;  // what another one has said
+    v->asked = host;
     ps_client_call(v->client, host, PARAMSERVER__V1__METHOD__RENDEZVOUS, false, deadline, &request, rendezvous_on_reply,
                    v);
 }
