@@ -33,7 +33,7 @@ struct wk_rendezvous {
     bool over;             // nobody is let in any more
     bool answered;         // the host has said something,
     struct ps_error said;  // what that was,
-    uint32_t asked;  // whose word that is
+    uint32_t asked;        // whose word that is
     uint32_t sent_to;      // and to whom it has sent this worker; UINT32_MAX: to nobody
 
     // It hosted those who are left of the last session, who are too few to go on, and no others can.
