@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/tls/tls.h"
 
 struct authority {
     X509 *certificate;
@@ -294,15 +295,29 @@ static int64_t certificate_seconds(const ASN1_TIME *time)
     return ASN1_TIME_to_tm(time, &tm) == 1 ? (int64_t)timegm(&tm) : 0;
 }
 
+// As those see it to whom it is shown.
+static void certificate_identify(X509 *x, struct certificate *c)
+{
+    BIO *bio = BIO_new(BIO_s_mem());
+    struct ps_identity who = {.roles = 0};
+    struct ps_error e;
+    char *pem;
+    if (bio && PEM_write_bio_X509(bio, x) == 1) {
+        const long len = BIO_get_mem_data(bio, &pem);
+        ps_tls_identify(pem, (size_t)len, false, &who, &e);
+    }
+    BIO_free(bio);
+    c->roles = who.roles;
+    strcpy(c->user, who.user);
+}
+
 enum ps_code certificate_read(const char *path, struct certificate *c, struct ps_error *e)
 {
     X509 *x = authority_read_certificate(path, e);
     *c = (struct certificate){.roles = 0};
     if (!x)
         return e->code;
-    for (unsigned role = 1; role < PS_ROLE_ALL; role <<= 1)
-        c->roles |= X509_check_host(x, ps_role_host(role), 0, 0, NULL) == 1 ? role : 0;
-    X509_NAME_get_text_by_NID(X509_get_subject_name(x), NID_commonName, c->user, sizeof c->user);
+    certificate_identify(x, c);
     c->from = certificate_seconds(X509_get0_notBefore(x));
     c->until = certificate_seconds(X509_get0_notAfter(x));
     c->is_authority = X509_check_ca(x) != 0;

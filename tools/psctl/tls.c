@@ -120,8 +120,12 @@ static int tls_show_authority(const struct tls_call *t, struct table *table)
     struct certificate c;
     struct ps_error e = {.code = PS_OK};
     certificate_read(path, &c, &e);
-    if (!e.code && c.until < (int64_t)time(NULL))
-        ps_fail(&e, PS_FAILED_PRECONDITION, "%s: has expired", path);
+    if (!e.code && !c.is_authority)
+        ps_fail(&e, PS_FAILED_PRECONDITION, "is no authority's certificate");
+    else if (!e.code && c.until < (int64_t)time(NULL) + PS_TLS_SOON_DAYS * TLS_DAY)
+        ps_fail(&e, PS_FAILED_PRECONDITION,
+                "%s: let ca.pem hold the next one, too, before you issue certificates of it",
+                c.until < (int64_t)time(NULL) ? "has expired" : "expires soon");
     tls_row(table, path, &c, e.code ? e.text : "good");
     free(path);
     return e.code ? ps_code_exit(e.code) : 0;
