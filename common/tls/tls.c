@@ -500,6 +500,15 @@ bool ps_tls_is_own_user(const struct ps_tls *t, const struct ssl_st *connection)
     return is;
 }
 
+int64_t ps_tls_until(struct ps_tls *t)
+{
+    struct tm tm;
+    pthread_mutex_lock(&t->lock);
+    const bool read = ASN1_TIME_to_tm(X509_get0_notAfter(SSL_CTX_get0_certificate(t->now.context)), &tm) == 1;
+    pthread_mutex_unlock(&t->lock);
+    return read ? (int64_t)timegm(&tm) : 0;
+}
+
 bool ps_tls_ends_soon(struct ps_tls *t, char until[PS_TLS_TIME])
 {
     time_t soon = time(NULL) + PS_TLS_SOON_DAYS * 24 * 3600;

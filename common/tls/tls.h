@@ -54,6 +54,7 @@ bool ps_tls_accepts(const struct ps_tls *tls, const char *pem, enum ps_role to);
 // After the handshake: is the other end this process's user?
 bool ps_tls_is_own_user(const struct ps_tls *tls, const struct ssl_st *connection);
 const char *ps_tls_user(const struct ps_tls *tls);  // of the first that was read; stays
+int64_t ps_tls_until(struct ps_tls *tls);           // when its certificate ends: s since 1970
 // "2027-11-25 12:00:00 UTC", until when its certificate holds; and whether that is within two weeks.
 enum { PS_TLS_TIME = 32, PS_TLS_SOON_DAYS = 14 };
 bool ps_tls_ends_soon(struct ps_tls *tls, char until[PS_TLS_TIME]);

@@ -34,6 +34,8 @@ static const struct view_metric view_task[] = {
     {"paramserver_psd_limit_bytes", "gauge", "Memory that blocks may take.", VIEW_UINT64, TASK(limit_bytes)},
     {"paramserver_psd_queued_bytes", "gauge", "Requests that are not answered, and answers that are not sent.",
      VIEW_UINT64, TASK(queued_bytes)},
+    {"paramserver_psd_certificate_expires_seconds", "gauge",
+     "When the certificate of this ps task ends, since 1970; 0 without TLS.", VIEW_UINT64, TASK(certificate_until)},
     {"paramserver_psd_draining", "gauge", "1 where this ps task takes no new jobs.", VIEW_BOOL, TASK(draining)},
 };
 

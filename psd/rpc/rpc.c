@@ -133,6 +133,12 @@ static uint64_t rpc_world_queued(void *ctx)
     return r->server ? ps_server_queued(r->server) : 0;
 }
 
+static uint64_t rpc_world_certificate_until(void *ctx)
+{
+    const struct psd_rpc *r = ctx;
+    return r->tls ? (uint64_t)ps_tls_until(r->tls) : 0;
+}
+
 // ---- start and end ------------------------------------------------------------------------------------------------
 
 struct psd_rpc *psd_rpc_create(const char *const *peers, size_t n, struct ps_tls *tls)
@@ -149,6 +155,7 @@ struct psd_rpc *psd_rpc_create(const char *const *peers, size_t n, struct ps_tls
         .resident = rpc_world_resident,
         .wall = rpc_world_wall,
         .queued = rpc_world_queued,
+        .certificate_until = rpc_world_certificate_until,
         .send = rpc_world_send,
     };
     return r;

@@ -84,6 +84,8 @@ static void describe_task(struct psd_core *core, Paramserver__V1__StatusReply *o
     out->clock_ms = core->world.wall ? core->world.wall(core->world.ctx) : 0;
     out->resident_bytes = core->world.resident(core->world.ctx);
     out->queued_bytes = core->world.queued ? core->world.queued(core->world.ctx) : 0;
+    if (core->world.certificate_until)
+        out->certificate_until = core->world.certificate_until(core->world.ctx);
     out->block_bytes = psd_pool_used(&core->pool);
     out->limit_bytes = core->pool.limit;
     out->draining = atomic_load(&core->refuses_jobs);

@@ -22,6 +22,7 @@ struct psd_world {
     uint64_t (*resident)(void *ctx);  // bytes of this process that are in memory
     uint64_t (*wall)(void *ctx);      // ms since 1970; may be NULL, as the next
     uint64_t (*queued)(void *ctx);    // bytes of requests that came and are not answered, and of answers not sent
+    uint64_t (*certificate_until)(void *ctx);  // s since 1970; 0: there is no TLS; may be NULL
     // Sends a message of the Peer service to another ps task. Its answer comes back through done, never from inside
     // send; reply is empty unless code is PS_OK, and done's only while it runs.
     void (*send)(void *ctx, uint32_t task, int method, struct ps_slices *request,

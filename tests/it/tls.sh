@@ -181,6 +181,12 @@ keeps_the_one_before() {
 }
 ok "a certificate that does not do is not taken up: the one before stays" keeps_the_one_before
 
+ends_soon() {
+    "$psctl" tls issue tls psd --days 3 && sleep 1.2 && both_are_up && fails_with 0 "its certificate ends on 20" ctl doctor && "$psctl" tls issue tls psd &&
+        sleep 1.2 && both_are_up && ! ctl doctor | grep "its certificate"
+}
+ok "the doctor says that a certificate ends soon" ends_soon
+
 new_authority() { # a bundle of both for a while, then the new one's certificates
     cat other/ca.pem tls/ca.pem >tls/ca.new && mv tls/ca.new tls/ca.pem && sleep 1.2 && both_are_up || return 1
     for role in psd worker admin; do cp other/$role.pem tls/new && mv tls/new tls/$role.pem; done

@@ -8,8 +8,10 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "common/base/alloc.h"
+#include "common/tls/tls.h"
 #include "common/wire/wire.h"
 #include "config.h"
 #include "proto/paramserver.pb-c.h"
@@ -196,6 +198,19 @@ static void check_load(struct doctor *d, size_t task, const char *name)
                      "is draining: it takes no new jobs");
 }
 
+static void check_certificate(struct doctor *d, size_t task, const char *name)
+{
+    const time_t until = (time_t)status_of(d, task)->certificate_until;
+    char date[32] = "";
+    struct tm tm;
+    if (!until || until > time(NULL) + PS_TLS_SOON_DAYS * 24 * 3600)
+        return;
+    if (gmtime_r(&until, &tm))
+        strftime(date, sizeof date, "%Y-%m-%d", &tm);
+    findings_add(&d->findings, VERDICT_WARNING, name, "psctl tls issue FOLDER psd makes a new one, which it takes up",
+                 "its certificate ends on %s", date);
+}
+
 static void check_task(struct doctor *d, size_t task)
 {
     char name[SUBJECT_MAX];
@@ -206,6 +221,7 @@ static void check_task(struct doctor *d, size_t task)
     check_version(d, task, name);
     check_clock(d, task, name);
     check_load(d, task, name);
+    check_certificate(d, task, name);
     if (json_array_size(d->findings.table.rows) == before)
         findings_add(&d->findings, VERDICT_OK, name, NULL, "version %.32s, %zu job%s", s->version, s->n_jobs,
                      s->n_jobs == 1 ? "" : "s");
