@@ -7,8 +7,9 @@
 #include "common/base/alloc.h"
 #include "common/base/log.h"
 
+// Made by one thread, and looked at by others of the core's: tls is set last, and read first.
 struct expected {
-    struct ps_tls *tls;  // referenced
+    struct ps_tls *_Atomic tls;  // referenced
     enum ps_role to;
 };
 
@@ -24,7 +25,8 @@ static int credentials_verify(const char *name, const char *pem, void *arg)
 {
     const struct expected *x = arg;
     (void)name;
-    return ps_tls_accepts(x->tls, pem, x->to) ? 0 : 1;
+    const struct ps_tls *tls = x->tls;
+    return ps_tls_accepts(tls, pem, x->to) ? 0 : 1;
 }
 
 grpc_channel_credentials *ps__channel_credentials(struct ps_tls *tls, enum ps_role to)
@@ -36,8 +38,9 @@ grpc_channel_credentials *ps__channel_credentials(struct ps_tls *tls, enum ps_ro
     if (ps_tls_pem(tls, &pem, &e))
         return grpc_ssl_credentials_create_ex("", NULL, NULL, NULL);
     struct expected *x = ps_alloc(sizeof *x);
-    *x = (struct expected){tls, to};
     ps_tls_ref(tls);
+    x->to = to;
+    x->tls = tls;
     const grpc_ssl_verify_peer_options verify = {credentials_verify, x, credentials_forget};
     grpc_ssl_pem_key_cert_pair pair = {pem.key, pem.certificate};
     grpc_channel_credentials *credentials = grpc_ssl_credentials_create_ex(pem.ca, &pair, &verify, NULL);
