@@ -300,7 +300,7 @@ kill_part() { # PATTERN CODE TEXT UPDATE ARGUMENT ...
     for try in 1 2 3; do # of more epochs where all were trained before the part was killed
         (long_job "$@") >long.log 2>&1 &
         pid=$!
-        eventually grep -q "^Epoch 2" long.log || return 1
+        eventually grep -q "^Epoch 2" long.log || { cat long.log; return 1; }
         part=$(child_of "$pid" "$pattern")
         [ "$part" ] && kill -KILL "$part" && break
         wait "$pid"
@@ -321,7 +321,7 @@ interrupted() {
     local got=0
     (long_job async) >long.log 2>&1 &
     local pid=$!
-    eventually grep -q "^Epoch 2" long.log || return 1
+    eventually grep -q "^Epoch 2" long.log || { cat long.log; return 1; }
     kill -TERM "$pid"
     wait "$pid" || got=$?
     tail -n 5 long.log
