@@ -140,3 +140,4 @@ ends_named() {
     grep -q "begins anew from the newest backup" lost-0.log && tail -n 1 lost-0.log | grep -q "$scratch/ps1" && [ "$(cat lost-0.code)" = 69 ]
 }
 ok "waits for it as long as its timeout, then ends and names it" ends_named
+ok "the ps task that is left is ended" kill "$(cat ps0.pid)"
