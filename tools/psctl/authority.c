@@ -23,7 +23,7 @@ struct authority {
     EVP_PKEY *key;
 };
 
-enum { DAY = 24 * 3600, CLOCKS_DIFFER = 300 };  // s
+enum { CLOCKS_DIFFER = 300 };  // s
 
 // Has OpenSSL done all that was asked of it?
 static enum ps_code authority_check(bool done, const char *what, struct ps_error *e)
@@ -318,7 +318,6 @@ enum ps_code certificate_read(const char *path, struct certificate *c, struct ps
     if (!x)
         return e->code;
     certificate_identify(x, c);
-    c->from = certificate_seconds(X509_get0_notBefore(x));
     c->until = certificate_seconds(X509_get0_notAfter(x));
     c->is_authority = X509_check_ca(x) != 0;
     X509_free(x);

@@ -30,7 +30,7 @@ enum ps_code authority_issue(const struct authority *a, enum ps_role role, const
 struct certificate {
     unsigned roles;  // 0: it is an authority's, or no certificate of ours
     char user[PS_USER_MAX + 1];
-    int64_t from, until;  // s since 1970
+    int64_t until;  // s since 1970
     bool is_authority;
 };
 enum ps_code certificate_read(const char *path, struct certificate *c, struct ps_error *e);
