@@ -171,7 +171,7 @@ static enum ps_code main_run(const struct psd_options *o, struct ps_tls *tls, st
 
 static enum ps_code main_open_tls(const struct psd_options *o, struct ps_tls **tls, struct ps_error *e)
 {
-    if (!o->tls.folder && !o->tls.certificate)
+    if (!ps_tls_files_given(&o->tls))
         return PS_OK;
     if (ps_tls_open(&o->tls, PS_ROLE_PSD, tls, e))
         return ps_error_prefix(e, "TLS");

@@ -270,7 +270,7 @@ static void options_complete(struct psd_options *o)
         fprintf(stderr, "psd: --task %u: the others are needed too: --cluster FILE or --peers A,B,C\n", o->task);
         exit(PS_EXIT_USAGE);
     }
-    if ((o->user_jobs || o->user_memory) && !o->tls.folder && !o->tls.certificate) {
+    if ((o->user_jobs || o->user_memory) && !ps_tls_files_given(&o->tls)) {
         fputs("psd: --user-jobs and --user-memory are of users whom certificates name: expected --tls, or tls in the "
               "cluster's file\n",
               stderr);
@@ -331,10 +331,7 @@ static void list_free(const char **list, size_t n)
 
 void psd_options_free(struct psd_options *o)
 {
-    free(o->tls.folder);
-    free(o->tls.ca);
-    free(o->tls.certificate);
-    free(o->tls.key);
+    ps_tls_files_clear(&o->tls);
     list_free(o->listen, o->n_listen);
     list_free(o->peers, o->n_peers);
 }

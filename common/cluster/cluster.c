@@ -114,7 +114,7 @@ static enum ps_code cluster_read_worker(const struct ps_yaml *list, struct ps_cl
 
 // ---- tls: a folder, or a map of three files -----------------------------------------------------------------------
 
-static void cluster_clear_tls(struct ps_tls_files *f)
+void ps_tls_files_clear(struct ps_tls_files *f)
 {
     free(f->folder);
     free(f->ca);
@@ -123,9 +123,14 @@ static void cluster_clear_tls(struct ps_tls_files *f)
     *f = (struct ps_tls_files){NULL};
 }
 
+bool ps_tls_files_given(const struct ps_tls_files *f)
+{
+    return f->folder || f->certificate;
+}
+
 bool ps_cluster_has_tls(const struct ps_cluster *c)
 {
-    return c->tls.folder || c->tls.certificate;
+    return ps_tls_files_given(&c->tls);
 }
 
 static bool cluster_copy_path(const char *path, char **to)
@@ -136,7 +141,7 @@ static bool cluster_copy_path(const char *path, char **to)
 
 enum ps_code ps_cluster_set_tls(struct ps_cluster *c, const struct ps_tls_files *f, struct ps_error *e)
 {
-    cluster_clear_tls(&c->tls);
+    ps_tls_files_clear(&c->tls);
     if (!f->folder && (!f->ca || !f->certificate))
         return ps_fail(e, PS_INVALID_ARGUMENT,
                        "TLS: expected a folder, or the files of an authority and a certificate");
@@ -266,6 +271,6 @@ void ps_cluster_fini(struct ps_cluster *c)
         free(c->worker[i]);
     free(c->worker);
     free(c->addresses);
-    cluster_clear_tls(&c->tls);
+    ps_tls_files_clear(&c->tls);
     *c = (struct ps_cluster){0};
 }
