@@ -130,7 +130,8 @@ gpu_tests = tests/cuda/gpu_nn_ops tests/cuda/gpu_keras
 EXTRA_PROGRAMS += $(gpu_tests)
 CLEANFILES += $(gpu_tests)
 tests_cuda_gpu_nn_ops_SOURCES = $(nn_ops_cases) tests/cuda/gpu_nn_ops.c
-tests_cuda_gpu_nn_ops_LDFLAGS = $(nn_cuda_ldflags)
+# With all operators, as the module names each: a replica needs them.
+tests_cuda_gpu_nn_ops_LDFLAGS = $(nn_cuda_ldflags) -Wl,-u,nn_replica_create
 tests_cuda_gpu_nn_ops_LDADD = libnnreplica.la libcommon.la $(JANSSON_LIBS) $(CMOCKA_LIBS)
 tests_cuda_gpu_keras_SOURCES = tests/unit/nn_files.h tests/unit/test_keras.c
 tests_cuda_gpu_keras_CPPFLAGS = $(AM_CPPFLAGS) -DDEVICES='"gpu"'
