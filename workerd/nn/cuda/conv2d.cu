@@ -4,8 +4,12 @@
 // it, a matrix of what those rows are multiplied with. The patches of as many images as fit into the scratch memory are
 // made at a time. Groups are the batch of the product: a patch has their channels one group after the other.
 //
-// Where cuDNN has an algorithm, it computes the convolution, of the kernel in its own order.
-#include "workerd/nn/cuda/cudnn.h"
+// Where there are few channels, implicit.cu computes the convolution; else cuDNN, where it has an algorithm, of the
+// kernel in its own order.
+#include "workerd/nn/cuda/implicit.h"
+
+// A plan is cuDNN's, or this one, that implicit.cu computes it, or NULL: by patches.
+static char conv2d_implicit;
 
 // Patches: rows of `row` floats, of which each group has `group`.
 struct conv2d_patches {
@@ -176,9 +180,15 @@ static dim3 filter_tiles(const struct filter_matrix *m)
     return dim3((m->rows + FILTER_TILE - 1) / FILTER_TILE, (m->columns + FILTER_TILE - 1) / FILTER_TILE);
 }
 
+static bool conv2d_by_implicit(const struct nn_frame *f)
+{
+    return f->plan == &conv2d_implicit;
+}
+
+// NULL: another way.
 static const struct nn_cudnn_conv2d *cudnn_plan_of(const struct nn_frame *f)
 {
-    return (const struct nn_cudnn_conv2d *)f->plan;
+    return conv2d_by_implicit(f) ? NULL : (const struct nn_cudnn_conv2d *)f->plan;
 }
 
 static void cudnn_put_kernel(const struct nn_frame *f, const struct nn_cuda_conv2d *s, const float *kernel)
@@ -275,14 +285,17 @@ static void cuda_conv2d_run(const struct nn_frame *f)
 {
     const struct nn_conv2d *a = nn_cuda_attr<nn_conv2d>(f);
     const struct nn_cuda_conv2d s = conv2d_shape_of(a, &f->op->in_type[0], &f->op->out_type[0]);
-    if (f->plan) {
+    const float *bias = a->bias ? nn_cuda_in(f, 2) : NULL;
+    if (cudnn_plan_of(f)) {
         cudnn_put_kernel(f, &s, nn_cuda_in(f, 1));
         nn_cudnn_run_conv2d(cudnn_plan_of(f), (float *)f->in[0], nn_cuda_out(f, 0));
+    } else if (conv2d_by_implicit(f)) {
+        nn_cuda_implicit_forward(f->context, &s, nn_cuda_in(f, 0), nn_cuda_in(f, 1), bias, a->act, nn_cuda_out(f, 0));
+        return;
     } else {
         conv2d_multiply(f, &s);
     }
-    nn_cuda_bias_activation(f->context, a->act, (size_t)s.n * conv2d_pixels(&s), (size_t)s.oc,
-                            a->bias ? nn_cuda_in(f, 2) : NULL, nn_cuda_out(f, 0));
+    nn_cuda_bias_activation(f->context, a->act, (size_t)s.n * conv2d_pixels(&s), (size_t)s.oc, bias, nn_cuda_out(f, 0));
 }
 
 // dw = patches of x, transposed, times dy
@@ -314,9 +327,11 @@ static void cuda_conv2d_run_weights(const struct nn_frame *f)
 {
     const struct nn_conv2d *a = nn_cuda_attr<nn_conv2d>(f);
     const struct nn_cuda_conv2d s = conv2d_shape_of(a, &f->op->in_type[0], &f->op->in_type[1]);
-    if (f->plan) {
+    if (cudnn_plan_of(f)) {
         nn_cudnn_run_conv2d(cudnn_plan_of(f), (float *)f->in[0], (float *)f->in[1]);
         cudnn_take_kernel(f, &s, nn_cuda_out(f, 0));
+    } else if (conv2d_by_implicit(f)) {
+        nn_cuda_implicit_weights(f->context, &s, nn_cuda_in(f, 0), nn_cuda_in(f, 1), nn_cuda_out(f, 0));
     } else {
         conv2d_multiply_weights(f, &s);
     }
@@ -355,9 +370,11 @@ static void cuda_conv2d_run_data(const struct nn_frame *f)
 {
     const struct nn_conv2d *a = nn_cuda_attr<nn_conv2d>(f);
     const struct nn_cuda_conv2d s = conv2d_shape_of(a, &f->op->out_type[0], &f->op->in_type[1]);
-    if (f->plan) {
+    if (cudnn_plan_of(f)) {
         cudnn_put_kernel(f, &s, nn_cuda_in(f, 0));
         nn_cudnn_run_conv2d(cudnn_plan_of(f), nn_cuda_out(f, 0), (float *)f->in[1]);
+    } else if (conv2d_by_implicit(f)) {
+        nn_cuda_implicit_data(f->context, &s, nn_cuda_in(f, 0), nn_cuda_in(f, 1), nn_cuda_out(f, 0));
     } else {
         conv2d_multiply_data(f, &s);
     }
@@ -365,7 +382,12 @@ static void cuda_conv2d_run_data(const struct nn_frame *f)
 
 // ---- plans --------------------------------------------------------------------------------------------------------
 
-// cuDNN's, or scratch memory for patches.
+static bool conv2d_is_implicit(const struct nn_cuda_conv2d *s)
+{
+    const struct conv2d_patches p = conv2d_patches_of(s);
+    return !p.whole && nn_cuda_implicit_fits(s);
+}
+
 static enum ps_code cuda_conv2d_plan_way(struct nn_context *c, const struct nn_op *op, enum nn_cudnn_way way,
                                          void **plan, struct ps_error *e)
 {
@@ -373,6 +395,10 @@ static enum ps_code cuda_conv2d_plan_way(struct nn_context *c, const struct nn_o
     const struct nn_type *y = way == NN_CUDNN_FORWARD ? &op->out_type[0] : &op->in_type[1];
     const struct nn_cuda_conv2d s = conv2d_shape_of((const struct nn_conv2d *)(const void *)op->attr, x, y);
     struct nn_cudnn_conv2d *cudnn;
+    if (conv2d_is_implicit(&s)) {
+        *plan = &conv2d_implicit;
+        return way == NN_CUDNN_WEIGHTS ? nn_cuda_implicit_reserve(c, &s, e) : PS_OK;
+    }
     if (nn_cudnn_plan_conv2d(c, way, &s, &cudnn, e))
         return e->code;
     *plan = cudnn;
@@ -399,11 +425,14 @@ static enum ps_code cuda_conv2d_plan_data(struct nn_context *c, const struct nn_
 
 static void cuda_conv2d_free(void *plan)
 {
-    nn_cudnn_free_conv2d((struct nn_cudnn_conv2d *)plan);
+    if (plan != &conv2d_implicit)
+        nn_cudnn_free_conv2d((struct nn_cudnn_conv2d *)plan);
 }
 
 static const char *cuda_conv2d_info(const void *plan)
 {
+    if (plan == &conv2d_implicit)
+        return "implicit";
     return plan ? nn_cudnn_info_conv2d((const struct nn_cudnn_conv2d *)plan) : "im2col, cublas";
 }
 

@@ -4,6 +4,8 @@
 // loaded, where a job does without it, where the padding is uneven, where it has no algorithm for the shapes.
 //
 // What stays with own kernels, and why:
+//   few channels         implicit.cu is two to ten times as fast: cuDNN's deterministic algorithms for float32 took 40
+//                        to 240 us on an H100 where it takes 13 to 24 (ResNet-56, batches of 64).
 //   pooling              cuDNN does not say which of several equal cells is the greatest, nor hands its place on to the
 //                        gradient; ours is the first, as Keras's. It pads both sides alike.
 //   batch normalization  our images are NHWC, for which cuDNN's kernels of float32 are its slow ones. It hands on the

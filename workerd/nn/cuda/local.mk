@@ -22,6 +22,7 @@ nn_cuda_cu += \
 	workerd/nn/cuda/dropout.cu \
 	workerd/nn/cuda/embedding.cu \
 	workerd/nn/cuda/images.cu \
+	workerd/nn/cuda/implicit.cu \
 	workerd/nn/cuda/lookup.cu \
 	workerd/nn/cuda/losses.cu \
 	workerd/nn/cuda/mask.cu \
@@ -34,6 +35,7 @@ nn_cuda_headers = \
 	workerd/nn/cuda/cuda.h \
 	workerd/nn/cuda/cudnn.h \
 	workerd/nn/cuda/cudnn_inside.h \
+	workerd/nn/cuda/implicit.h \
 	workerd/nn/cuda/launch.h \
 	workerd/nn/cuda/teams.h \
 	workerd/nn/cuda/version.h

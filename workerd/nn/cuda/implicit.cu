@@ -1,0 +1,615 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// All three ways of a convolution are one product, Y (rows, columns) = the sum over the depth of P (depth, rows) times
+// Q (depth, columns):
+//
+//            rows               columns          depth               P                  Q
+//   forward  pixels of y        channels of y    cells of a window   x, gathered        kernel
+//   data     pixels of x        channels of x    cells, channels     dy, gathered       kernel, by its columns
+//   weights  cells of a window  channels of y    pixels of y         x, gathered        dy
+//
+// A cell is a place of the window and a channel of x. The pixels of `weights` are cut into parts, a block's each, whose
+// sums are added up last.
+#include "workerd/nn/cuda/implicit.h"
+
+// Numbers go in fours, which lie side by side where VECTORS is true: channels are divisible by four, and memory is
+// aligned. DEEP of the depth are multiplied at a time, while the next are on their way.
+enum { DEEP = 16, PADDING = 4 };
+
+// ---- division by a number that does not change (Granlund and Montgomery 1994, figure 4.1) --------------------------
+
+// Of numbers below 2^31.
+struct divisor {
+    unsigned by, factor, shift;
+};
+
+static struct divisor divisor_of(int by)
+{
+    struct divisor d = {(unsigned)by, 0, 0};
+    while ((uint64_t)1 << d.shift < d.by)
+        d.shift++;
+    d.factor = (unsigned)((((uint64_t)1 << 32) * (((uint64_t)1 << d.shift) - d.by)) / d.by + 1);
+    return d;
+}
+
+static __device__ unsigned divide(unsigned n, const struct divisor &d)
+{
+    return ((unsigned)(((uint64_t)n * d.factor) >> 32) + n) >> d.shift;
+}
+
+// n becomes what is left.
+static __device__ unsigned divide_off(unsigned *n, const struct divisor &d)
+{
+    const unsigned quotient = divide(*n, d);
+    *n -= quotient * d.by;
+    return quotient;
+}
+
+// ---- what is the same for all ways ---------------------------------------------------------------------------------
+
+struct window {
+    struct nn_cuda_conv2d s;
+    struct divisor c, oc, kw, h, w, oh, ow, stride[2];
+};
+
+static struct window window_of(const struct nn_cuda_conv2d *s)
+{
+    const struct window w = {*s,
+                             divisor_of(s->c),
+                             divisor_of(s->oc),
+                             divisor_of(s->kw),
+                             divisor_of(s->h),
+                             divisor_of(s->w),
+                             divisor_of(s->oh),
+                             divisor_of(s->ow),
+                             {divisor_of(s->stride[0]), divisor_of(s->stride[1])}};
+    return w;
+}
+
+// A place of the window, and a channel there.
+struct cell {
+    int y, x;  // in pixels of the input
+    unsigned tap, channel;
+};
+
+static __device__ struct cell cell_at(const struct window &w, unsigned at, const struct divisor &channels)
+{
+    struct cell cell;
+    cell.tap = divide_off(&at, channels);
+    cell.channel = at;
+    unsigned kx = cell.tap;
+    cell.y = (int)divide_off(&kx, w.kw) * w.s.dilation[0];
+    cell.x = (int)kx * w.s.dilation[1];
+    return cell;
+}
+
+// An image, and a pixel of it.
+struct pixel {
+    int y, x;
+    unsigned image;
+};
+
+static __device__ struct pixel pixel_at(unsigned at, const struct divisor &h, const struct divisor &w)
+{
+    struct pixel p;
+    unsigned line = divide_off(&at, w);
+    p.x = (int)at;
+    p.image = divide_off(&line, h);
+    p.y = (int)line;
+    return p;
+}
+
+// Four numbers of which the k-th is of(k).
+template <class Of> static __device__ float4 each_of_four(Of of)
+{
+    return make_float4(of(0), of(1), of(2), of(3));
+}
+
+static __device__ float4 four_at(const float *from)
+{
+    return *(const float4 *)(const void *)from;
+}
+
+static __device__ float4 no_four(void)
+{
+    return make_float4(0, 0, 0, 0);
+}
+
+// From a line of `columns` numbers of a matrix: those from `column` on.
+template <bool VECTORS>
+static __device__ float4 four_of_line(const float *matrix, unsigned line, unsigned column, unsigned columns)
+{
+    const float *from = matrix + (size_t)line * columns;
+    if (VECTORS)
+        return column < columns ? four_at(from + column) : no_four();
+    return each_of_four([=](unsigned k) { return column + k < columns ? from[column + k] : 0; });
+}
+
+template <bool VECTORS>
+static __device__ void put_four(float *matrix, unsigned line, unsigned column, unsigned columns, float4 four)
+{
+    float *to = matrix + (size_t)line * columns + column;
+    const float each[4] = {four.x, four.y, four.z, four.w};
+    if (VECTORS && column < columns)
+        *(float4 *)(void *)to = four;
+    for (unsigned k = 0; !VECTORS && k < 4 && column + k < columns; k++)
+        to[k] = each[k];
+}
+
+// ---- forward -------------------------------------------------------------------------------------------------------
+//
+// A way has: what a thread keeps of a row that it gathers (place), four numbers of P and of Q, and where four of Y go.
+// P_DEEP, Q_DEEP: the four follow each other along the depth, not along the row or column.
+
+struct forward_way {
+    static constexpr bool P_DEEP = true, Q_DEEP = false;
+    struct window w;
+    const float *x, *kernel, *bias;
+    enum nn_activation act;
+    float *y;
+    unsigned rows, columns, depth;
+
+    // The window's first pixel, which may be outside.
+    struct place {
+        int y, x;
+        const float *image;  // NULL: there is no such row
+    };
+
+    __device__ struct place place_of(unsigned row) const
+    {
+        const struct pixel p = pixel_at(row, w.oh, w.ow);
+        const struct place at = {p.y * w.s.stride[0] - w.s.pad[0], p.x * w.s.stride[1] - w.s.pad[1],
+                                 row < rows ? x + (size_t)p.image * w.s.h * w.s.w * w.s.c : NULL};
+        return at;
+    }
+
+    __device__ const float *cell_of(const struct place &at, unsigned deep) const
+    {
+        const struct cell cell = cell_at(w, deep, w.c);
+        const int iy = at.y + cell.y, ix = at.x + cell.x;
+        const bool inside = (unsigned)iy < (unsigned)w.s.h && (unsigned)ix < (unsigned)w.s.w;
+        return at.image && deep < depth && inside ? at.image + (iy * w.s.w + ix) * w.s.c + cell.channel : NULL;
+    }
+
+    template <bool VECTORS> __device__ float4 p(const struct place &at, unsigned, unsigned deep) const
+    {
+        if (!VECTORS)
+            return each_of_four([&](unsigned k) {
+                const float *cell = cell_of(at, deep + k);
+                return cell ? *cell : 0;
+            });
+        const float *cell = cell_of(at, deep);
+        return cell ? four_at(cell) : no_four();
+    }
+
+    template <bool VECTORS> __device__ float4 q(unsigned column, unsigned deep) const
+    {
+        return deep < depth ? four_of_line<VECTORS>(kernel, deep, column, columns) : no_four();
+    }
+
+    __device__ float finished(float sum, float b) const
+    {
+        sum += b;
+        return act == NN_RELU && sum < 0 ? 0 : sum;  // a NaN goes on
+    }
+
+    template <bool VECTORS> __device__ void put(unsigned row, unsigned column, float4 sum, unsigned) const
+    {
+        const float4 b = bias ? four_of_line<VECTORS>(bias, 0, column, columns) : no_four();
+        const float4 out =
+            make_float4(finished(sum.x, b.x), finished(sum.y, b.y), finished(sum.z, b.z), finished(sum.w, b.w));
+        put_four<VECTORS>(y, row, column, columns, out);
+    }
+};
+
+// ---- data ----------------------------------------------------------------------------------------------------------
+
+struct data_way {
+    static constexpr bool P_DEEP = true, Q_DEEP = true;
+    struct window w;
+    const float *kernel, *dy;
+    float *dx;
+    unsigned rows, columns, depth;
+
+    // The pixel, counted from where the padding begins.
+    struct place {
+        int y, x;
+        const float *image;
+    };
+
+    __device__ struct place place_of(unsigned row) const
+    {
+        const struct pixel p = pixel_at(row, w.h, w.w);
+        const struct place at = {p.y + w.s.pad[0], p.x + w.s.pad[1],
+                                 row < rows ? dy + (size_t)p.image * w.s.oh * w.s.ow * w.s.oc : NULL};
+        return at;
+    }
+
+    // The output row or column whose window has this pixel at that place; -1: none has.
+    __device__ int output_of(int axis, int at, int places) const
+    {
+        if (at < 0)
+            return -1;
+        unsigned rest = (unsigned)at;
+        const int output = (int)divide_off(&rest, w.stride[axis]);
+        return rest == 0 && output < places ? output : -1;
+    }
+
+    __device__ const float *cell_of(const struct place &at, unsigned deep) const
+    {
+        const struct cell cell = cell_at(w, deep, w.oc);
+        const int oy = output_of(0, at.y - cell.y, w.s.oh), ox = output_of(1, at.x - cell.x, w.s.ow);
+        return at.image && deep < depth && oy >= 0 && ox >= 0 ? at.image + (oy * w.s.ow + ox) * w.s.oc + cell.channel
+                                                              : NULL;
+    }
+
+    template <bool VECTORS> __device__ float4 p(const struct place &at, unsigned, unsigned deep) const
+    {
+        if (!VECTORS)
+            return each_of_four([&](unsigned k) {
+                const float *cell = cell_of(at, deep + k);
+                return cell ? *cell : 0;
+            });
+        const float *cell = cell_of(at, deep);
+        return cell ? four_at(cell) : no_four();
+    }
+
+    __device__ const float *weight_of(unsigned column, unsigned deep) const
+    {
+        const unsigned tap = divide_off(&deep, w.oc);
+        return kernel + ((size_t)tap * columns + column) * w.s.oc + deep;
+    }
+
+    template <bool VECTORS> __device__ float4 q(unsigned column, unsigned deep) const
+    {
+        if (VECTORS)
+            return column < columns && deep < depth ? four_at(weight_of(column, deep)) : no_four();
+        return each_of_four(
+            [&](unsigned k) { return column < columns && deep + k < depth ? *weight_of(column, deep + k) : 0; });
+    }
+
+    template <bool VECTORS> __device__ void put(unsigned row, unsigned column, float4 sum, unsigned) const
+    {
+        put_four<VECTORS>(dx, row, column, columns, sum);
+    }
+};
+
+// ---- weights -------------------------------------------------------------------------------------------------------
+
+struct weights_way {
+    static constexpr bool P_DEEP = false, Q_DEEP = false;
+    struct window w;
+    const float *x, *dy;
+    float *parts;
+    unsigned rows, columns, depth;
+
+    struct place {
+        struct cell cell;
+    };
+
+    __device__ struct place place_of(unsigned row) const
+    {
+        const struct place at = {cell_at(w, row, w.c)};
+        return at;
+    }
+
+    __device__ const float *cell_of(const struct cell &cell, unsigned row, unsigned deep) const
+    {
+        const struct pixel p = pixel_at(deep, w.oh, w.ow);
+        const int iy = p.y * w.s.stride[0] - w.s.pad[0] + cell.y, ix = p.x * w.s.stride[1] - w.s.pad[1] + cell.x;
+        const bool inside = (unsigned)iy < (unsigned)w.s.h && (unsigned)ix < (unsigned)w.s.w;
+        return row < rows && deep < depth && inside
+                   ? x + (((size_t)p.image * w.s.h + iy) * w.s.w + ix) * w.s.c + cell.channel
+                   : NULL;
+    }
+
+    template <bool VECTORS> __device__ float4 p(const struct place &at, unsigned row, unsigned deep) const
+    {
+        if (!VECTORS)
+            return each_of_four([&](unsigned k) {
+                const float *cell = cell_of(cell_at(w, row + k, w.c), row + k, deep);
+                return cell ? *cell : 0;
+            });
+        const float *cell = cell_of(at.cell, row, deep);
+        return cell ? four_at(cell) : no_four();
+    }
+
+    template <bool VECTORS> __device__ float4 q(unsigned column, unsigned deep) const
+    {
+        return deep < depth ? four_of_line<VECTORS>(dy, deep, column, columns) : no_four();
+    }
+
+    template <bool VECTORS> __device__ void put(unsigned row, unsigned column, float4 sum, unsigned part) const
+    {
+        put_four<VECTORS>(parts + (size_t)part * rows * columns, row, column, columns, sum);
+    }
+};
+
+// ---- the product ---------------------------------------------------------------------------------------------------
+
+// A block's part of Y, and a thread's part of that.
+template <int ROWS_, int COLUMNS_, int THREAD_ROWS_, int THREAD_COLUMNS_> struct tile {
+    static constexpr int ROWS = ROWS_, COLUMNS = COLUMNS_, THREAD_ROWS = THREAD_ROWS_;
+    static constexpr int THREAD_COLUMNS = THREAD_COLUMNS_, ACROSS = COLUMNS / THREAD_COLUMNS;
+    static constexpr int THREADS = ROWS / THREAD_ROWS * ACROSS;
+};
+
+// Fours of DEEP lines of LENGTH numbers in shared memory, shared out to THREADS threads.
+template <int LENGTH, bool ALONG_DEPTH, int THREADS> struct fours {
+    static constexpr int ALL = LENGTH * DEEP / 4, EACH = (ALL + THREADS - 1) / THREADS;
+    static constexpr bool EVEN = ALL % THREADS == 0;
+
+    static __device__ unsigned number(int k)
+    {
+        return (unsigned)k * THREADS + threadIdx.x;
+    }
+    static __device__ bool is_there(int k)
+    {
+        return EVEN || number(k) < ALL;
+    }
+    static __device__ unsigned deep(int k)
+    {
+        return ALONG_DEPTH ? number(k) % (DEEP / 4) * 4 : number(k) / (LENGTH / 4);
+    }
+    static __device__ unsigned along(int k)
+    {
+        return ALONG_DEPTH ? number(k) / (DEEP / 4) : number(k) % (LENGTH / 4) * 4;
+    }
+    static __device__ void put(float (*to)[LENGTH + PADDING], int k, float4 four)
+    {
+        float *at = &to[deep(k)][along(k)];
+        if (!ALONG_DEPTH) {
+            *(float4 *)(void *)at = four;
+            return;
+        }
+        at[0] = four.x;
+        at[LENGTH + PADDING] = four.y;
+        at[2 * (LENGTH + PADDING)] = four.z;
+        at[3 * (LENGTH + PADDING)] = four.w;
+    }
+};
+
+// What a block multiplies in this turn, and what it gathers for the next. Shared memory of a size that the launch gives:
+// a template's own is not shared where the GPU is emulated.
+template <class Tile> struct tiles {
+    float p[2][DEEP][Tile::ROWS + PADDING], q[2][DEEP][Tile::COLUMNS + PADDING];
+};
+
+// N numbers of a line that a thread multiplies: fours, as far apart as all threads' fours are wide.
+template <int N, int LENGTH> static __device__ void take_numbers(const float *line, unsigned thread, float *to)
+{
+#pragma unroll
+    for (int k = 0; k < N; k += 4)
+        *(float4 *)(void *)(to + k) = four_at(line + k * (LENGTH / N) + thread * 4);
+}
+
+// One thread's part of the work.
+template <class Way, class Tile, bool VECTORS> struct worker {
+    typedef fours<Tile::ROWS, Way::P_DEEP, Tile::THREADS> of_p;
+    typedef fours<Tile::COLUMNS, Way::Q_DEEP, Tile::THREADS> of_q;
+    static constexpr int TM = Tile::THREAD_ROWS, TN = Tile::THREAD_COLUMNS;
+    unsigned top, left, down, across;
+    typename Way::place place[of_p::EACH];
+    float4 p_next[of_p::EACH], q_next[of_q::EACH];
+    float sum[TM][TN];
+
+    __device__ worker(const Way &way)
+        : top(blockIdx.x * Tile::ROWS), left(blockIdx.y * Tile::COLUMNS), down(threadIdx.x / Tile::ACROSS),
+          across(threadIdx.x % Tile::ACROSS), sum()
+    {
+#pragma unroll
+        for (int k = 0; k < of_p::EACH; k++)
+            place[k] = way.place_of(top + of_p::along(k));
+    }
+
+    // From the device's memory, at this place of the depth.
+    __device__ void gather(const Way &way, unsigned at)
+    {
+#pragma unroll
+        for (int k = 0; k < of_p::EACH; k++)
+            if (of_p::is_there(k))
+                p_next[k] = way.template p<VECTORS>(place[k], top + of_p::along(k), at + of_p::deep(k));
+#pragma unroll
+        for (int k = 0; k < of_q::EACH; k++)
+            if (of_q::is_there(k))
+                q_next[k] = way.template q<VECTORS>(left + of_q::along(k), at + of_q::deep(k));
+    }
+
+    __device__ void share(struct tiles<Tile> *to, unsigned turn) const
+    {
+#pragma unroll
+        for (int k = 0; k < of_p::EACH; k++)
+            if (of_p::is_there(k))
+                of_p::put(to->p[turn], k, p_next[k]);
+#pragma unroll
+        for (int k = 0; k < of_q::EACH; k++)
+            if (of_q::is_there(k))
+                of_q::put(to->q[turn], k, q_next[k]);
+    }
+
+    __device__ void multiply(const struct tiles<Tile> *from, unsigned turn)
+    {
+#pragma unroll
+        for (int d = 0; d < DEEP; d++) {
+            float p[TM], q[TN];
+            take_numbers<TM, Tile::ROWS>(from->p[turn][d], down, p);
+            take_numbers<TN, Tile::COLUMNS>(from->q[turn][d], across, q);
+#pragma unroll
+            for (int i = 0; i < TM; i++)
+#pragma unroll
+                for (int j = 0; j < TN; j++)
+                    sum[i][j] += p[i] * q[j];
+        }
+    }
+
+    __device__ void finish(const Way &way) const
+    {
+#pragma unroll
+        for (int i = 0; i < TM; i++)
+#pragma unroll
+            for (int j = 0; j < TN; j += 4) {
+                const unsigned row = top + i / 4 * 4 * (Tile::ROWS / TM) + down * 4 + i % 4;
+                const unsigned column = left + j * (Tile::COLUMNS / TN) + across * 4;
+                const float4 four = make_float4(sum[i][j], sum[i][j + 1], sum[i][j + 2], sum[i][j + 3]);
+                if (row < way.rows)
+                    way.template put<VECTORS>(row, column, four, blockIdx.z);
+            }
+    }
+};
+
+// Each turn gathers for the next while it multiplies.
+template <class Way, class Tile, bool VECTORS>
+static __global__ void __launch_bounds__(Tile::THREADS) multiply_tile(Way way, unsigned per_part)
+{
+    NN_CUDA_SHARED(struct tiles<Tile>, shared);
+    const unsigned first = blockIdx.z * per_part;
+    way.depth = way.depth - first < per_part ? way.depth : first + per_part;
+    worker<Way, Tile, VECTORS> w(way);
+    unsigned turn = 0;
+    w.gather(way, first);
+    for (unsigned at = first + DEEP; at < way.depth; at += DEEP, turn ^= 1) {
+        w.share(shared, turn);
+        __syncthreads();
+        w.gather(way, at);
+        w.multiply(shared, turn);
+    }
+    w.share(shared, turn);
+    __syncthreads();
+    w.multiply(shared, turn);
+    w.finish(way);
+}
+
+// ---- runs ----------------------------------------------------------------------------------------------------------
+
+static size_t implicit_cells(const struct nn_cuda_conv2d *s)
+{
+    return (size_t)s->kh * (size_t)s->kw * (size_t)s->c;
+}
+
+static size_t implicit_pixels(const struct nn_cuda_conv2d *s)
+{
+    return (size_t)s->n * (size_t)s->oh * (size_t)s->ow;
+}
+
+static size_t implicit_pixels_of_x(const struct nn_cuda_conv2d *s)
+{
+    return (size_t)s->n * (size_t)s->h * (size_t)s->w;
+}
+
+int nn_cuda_implicit_most = 128;
+
+bool nn_cuda_implicit_fits(const struct nn_cuda_conv2d *s)
+{
+    const size_t most = (size_t)1 << 30;
+    return s->groups == 1 && s->c <= nn_cuda_implicit_most && s->oc <= nn_cuda_implicit_most &&
+           implicit_pixels(s) * (size_t)s->oc < most && implicit_pixels_of_x(s) * (size_t)s->c < most &&
+           implicit_cells(s) * (size_t)s->oc < most;
+}
+
+static bool implicit_is_aligned(const void *a, const void *b, const void *c, const void *d)
+{
+    return (((uintptr_t)a | (uintptr_t)b | (uintptr_t)c | (uintptr_t)d) & 15) == 0;
+}
+
+template <class Tile, class Way>
+static void implicit_run(struct nn_context *c, const Way &way, bool vectors, unsigned parts, unsigned per_part)
+{
+    const dim3 grid((way.rows + Tile::ROWS - 1) / Tile::ROWS, (way.columns + Tile::COLUMNS - 1) / Tile::COLUMNS, parts);
+    if (vectors)
+        NN_CUDA_RUN(c, (multiply_tile<Way, Tile, true>), grid, Tile::THREADS, sizeof(struct tiles<Tile>), way,
+                    per_part);
+    else
+        NN_CUDA_RUN(c, (multiply_tile<Way, Tile, false>), grid, Tile::THREADS, sizeof(struct tiles<Tile>), way,
+                    per_part);
+}
+
+// Of pixels: tall where there are few channels.
+template <class Way> static void implicit_run_pixels(struct nn_context *c, const Way &way, bool vectors)
+{
+    if (way.columns <= 16)
+        implicit_run<tile<128, 16, 4, 4>>(c, way, vectors, 1, way.depth);
+    else if (way.columns <= 32)
+        implicit_run<tile<64, 32, 4, 4>>(c, way, vectors, 1, way.depth);
+    else if (way.columns <= 64)
+        implicit_run<tile<32, 64, 4, 4>>(c, way, vectors, 1, way.depth);
+    else
+        implicit_run<tile<64, 64, 8, 4>>(c, way, vectors, 1, way.depth);
+}
+
+static bool implicit_in_fours(const struct nn_cuda_conv2d *s)
+{
+    return s->c % 4 == 0 && s->oc % 4 == 0;
+}
+
+void nn_cuda_implicit_forward(struct nn_context *c, const struct nn_cuda_conv2d *s, const float *x, const float *kernel,
+                              const float *bias, enum nn_activation act, float *y)
+{
+    const struct forward_way way = {window_of(s),
+                                    x,
+                                    kernel,
+                                    bias,
+                                    act,
+                                    y,
+                                    (unsigned)implicit_pixels(s),
+                                    (unsigned)s->oc,
+                                    (unsigned)implicit_cells(s)};
+    implicit_run_pixels(c, way, implicit_in_fours(s) && implicit_is_aligned(x, kernel, bias, y));
+}
+
+void nn_cuda_implicit_data(struct nn_context *c, const struct nn_cuda_conv2d *s, const float *kernel, const float *dy,
+                           float *dx)
+{
+    const struct data_way way = {window_of(s),
+                                 kernel,
+                                 dy,
+                                 dx,
+                                 (unsigned)implicit_pixels_of_x(s),
+                                 (unsigned)s->c,
+                                 (unsigned)(s->kh * s->kw * s->oc)};
+    implicit_run_pixels(c, way, implicit_in_fours(s) && implicit_is_aligned(kernel, dy, dx, NULL));
+}
+
+// ---- the kernel's gradient, in parts -------------------------------------------------------------------------------
+
+// As many parts as keep a GPU busy, none of them too short for the tile's own work.
+static unsigned implicit_per_part(const struct nn_cuda_conv2d *s)
+{
+    enum { BLOCKS = 1056, SHORTEST = 64, TILE = 64, MOST_PARTS = 256 };
+    const size_t tiles = (implicit_cells(s) + TILE - 1) / TILE * (((size_t)s->oc + TILE - 1) / TILE);
+    const size_t pixels = implicit_pixels(s);
+    size_t parts = (BLOCKS + tiles - 1) / tiles;
+    parts = parts < pixels / SHORTEST ? parts : pixels / SHORTEST;
+    parts = parts > MOST_PARTS ? (size_t)MOST_PARTS : parts;
+    const size_t per = parts > 1 ? (pixels + parts - 1) / parts : pixels;
+    return (unsigned)((per + DEEP - 1) / DEEP * DEEP);
+}
+
+static unsigned implicit_parts(const struct nn_cuda_conv2d *s)
+{
+    const size_t per = implicit_per_part(s);
+    return (unsigned)((implicit_pixels(s) + per - 1) / per);
+}
+
+enum ps_code nn_cuda_implicit_reserve(struct nn_context *c, const struct nn_cuda_conv2d *s, struct ps_error *e)
+{
+    const size_t parts = implicit_parts(s);
+    return parts > 1 ? nn_cuda_reserve(c, parts * implicit_cells(s) * (size_t)s->oc * sizeof(float), e) : PS_OK;
+}
+
+void nn_cuda_implicit_weights(struct nn_context *c, const struct nn_cuda_conv2d *s, const float *x, const float *dy,
+                              float *dw)
+{
+    const unsigned parts = implicit_parts(s), per = implicit_per_part(s);
+    float *sums = parts > 1 ? (float *)c->scratch : dw;
+    const struct weights_way way = {
+        window_of(s), x, dy, sums, (unsigned)implicit_cells(s), (unsigned)s->oc, (unsigned)implicit_pixels(s)};
+    const bool vectors = implicit_in_fours(s) && implicit_is_aligned(x, dy, sums, NULL);
+    if (s->oc <= 16)
+        implicit_run<tile<64, 16, 4, 4>>(c, way, vectors, parts, per);
+    else if (s->oc <= 32)
+        implicit_run<tile<64, 32, 4, 4>>(c, way, vectors, parts, per);
+    else
+        implicit_run<tile<64, 64, 8, 4>>(c, way, vectors, parts, per);
+    if (parts > 1)
+        nn_cuda_sum_rows(c, parts, way.rows * (size_t)way.columns, sums, dw);
+}
