@@ -35,7 +35,7 @@ enum emu_lack {
     EMU_NO_CUDNN = 1,                // it cannot be used at all
     EMU_NO_FILTERS_OF_NHWC = 2,      // no algorithm takes them
     EMU_NO_PRECOMPUTED_INDICES = 4,  // no CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM
-    EMU_NO_TENSOR_CORES = 8,         // no algorithm with CUDNN_TENSOR_OP_MATH
+    EMU_NO_TENSOR_CORES = 8,         // of compute capability 7; no algorithm with CUDNN_TENSOR_OP_MATH
     EMU_NO_FMA = 16,                 // none with CUDNN_FMA_MATH
 };
 

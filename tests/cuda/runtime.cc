@@ -317,7 +317,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device)
     p->sharedMemPerBlockOptin = EMU_SHARED_OPTIN_MAX;
     p->warpSize = 32;
     p->maxThreadsPerBlock = EMU_THREADS_MAX;
-    p->major = 8;
+    p->major = config.without & EMU_NO_TENSOR_CORES ? 7 : 8;
     p->multiProcessorCount = 4;
     p->pciBusID = device + 1;
     return cudaSuccess;

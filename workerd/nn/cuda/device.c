@@ -172,10 +172,11 @@ static enum ps_code cuda_count(int *count, struct ps_error *e)
     return PS_OK;
 }
 
-static void cuda_name(struct nn_context *c)
+static void cuda_know(struct nn_context *c)
 {
     struct cudaDeviceProp properties;
     const bool known = cudaGetDeviceProperties(&properties, c->index) == cudaSuccess;
+    c->tensor_cores = known && properties.major >= 8;
     snprintf(c->name, sizeof c->name, "gpu:%d (%.64s)", c->index, known ? properties.name : "of an unknown kind");
 }
 
@@ -221,7 +222,7 @@ static enum ps_code cuda_open(int index, int threads, struct nn_context **contex
     struct nn_context *c = ps_alloc(sizeof *c);
     c->index = index;
     nn_cuda_set_precision(c, NN_FLOAT32);
-    cuda_name(c);
+    cuda_know(c);
     nn_cuda_note(c, cudaSetDevice(index), "cudaSetDevice");
     nn_cuda_open_memory(c);
     if (cuda_open_blas(c, e)) {

@@ -14,7 +14,7 @@
 
 // Numbers go in fours, which lie side by side where VECTORS is true: channels are divisible by four, and memory is
 // aligned. DEEP of the depth are multiplied at a time, while the next are on their way.
-enum { DEEP = 16, PADDING = 4 };
+enum { DEEP = 16 };
 
 // ---- division by a number that does not change (Granlund and Montgomery 1994, figure 4.1) --------------------------
 
@@ -335,7 +335,7 @@ template <int ROWS_, int COLUMNS_, int THREAD_ROWS_, int THREAD_COLUMNS_> struct
 };
 
 // Fours of DEEP lines of LENGTH numbers in shared memory, shared out to THREADS threads.
-template <int LENGTH, bool ALONG_DEPTH, int THREADS> struct fours {
+template <int LENGTH, int PADDING, bool ALONG_DEPTH, int THREADS> struct fours {
     static constexpr int ALL = LENGTH * DEEP / 4, EACH = (ALL + THREADS - 1) / THREADS;
     static constexpr bool EVEN = ALL % THREADS == 0;
 
@@ -371,9 +371,11 @@ template <int LENGTH, bool ALONG_DEPTH, int THREADS> struct fours {
 
 // What a block multiplies in this turn, and what it gathers for the next. Shared memory of a size that the launch gives:
 // a template's own is not shared where the GPU is emulated.
-template <class Tile> struct tiles {
+template <class Tile, int PADDING> struct tiles {
     float p[2][DEEP][Tile::ROWS + PADDING], q[2][DEEP][Tile::COLUMNS + PADDING];
 };
+
+// ---- a thread's sums, of whole numbers -----------------------------------------------------------------------------
 
 // N numbers of a line that a thread multiplies: fours, as far apart as all threads' fours are wide.
 template <int N, int LENGTH> static __device__ void take_numbers(const float *line, unsigned thread, float *to)
@@ -383,51 +385,21 @@ template <int N, int LENGTH> static __device__ void take_numbers(const float *li
         *(float4 *)(void *)(to + k) = four_at(line + k * (LENGTH / N) + thread * 4);
 }
 
-// One thread's part of the work.
-template <class Way, class Tile, bool VECTORS> struct worker {
-    typedef fours<Tile::ROWS, Way::P_DEEP, Tile::THREADS> of_p;
-    typedef fours<Tile::COLUMNS, Way::Q_DEEP, Tile::THREADS> of_q;
-    static constexpr int TM = Tile::THREAD_ROWS, TN = Tile::THREAD_COLUMNS;
-    unsigned top, left, down, across;
-    typename Way::place place[of_p::EACH];
-    float4 p_next[of_p::EACH], q_next[of_q::EACH];
+template <class Tile> struct plain_sums {
+    static constexpr int PADDING = 4, TM = Tile::THREAD_ROWS, TN = Tile::THREAD_COLUMNS;
+    unsigned down, across;
     float sum[TM][TN];
 
-    __device__ worker(const Way &way)
-        : top(blockIdx.x * Tile::ROWS), left(blockIdx.y * Tile::COLUMNS), down(threadIdx.x / Tile::ACROSS),
-          across(threadIdx.x % Tile::ACROSS), sum()
+    __device__ plain_sums() : down(threadIdx.x / Tile::ACROSS), across(threadIdx.x % Tile::ACROSS), sum()
     {
-#pragma unroll
-        for (int k = 0; k < of_p::EACH; k++)
-            place[k] = way.place_of(top + of_p::along(k));
     }
 
-    // From the device's memory, at this place of the depth.
-    __device__ void gather(const Way &way, unsigned at)
+    static __device__ float4 factors(float4 four)
     {
-#pragma unroll
-        for (int k = 0; k < of_p::EACH; k++)
-            if (of_p::is_there(k))
-                p_next[k] = way.template p<VECTORS>(place[k], top + of_p::along(k), at + of_p::deep(k));
-#pragma unroll
-        for (int k = 0; k < of_q::EACH; k++)
-            if (of_q::is_there(k))
-                q_next[k] = way.template q<VECTORS>(left + of_q::along(k), at + of_q::deep(k));
+        return four;
     }
 
-    __device__ void share(struct tiles<Tile> *to, unsigned turn) const
-    {
-#pragma unroll
-        for (int k = 0; k < of_p::EACH; k++)
-            if (of_p::is_there(k))
-                of_p::put(to->p[turn], k, p_next[k]);
-#pragma unroll
-        for (int k = 0; k < of_q::EACH; k++)
-            if (of_q::is_there(k))
-                of_q::put(to->q[turn], k, q_next[k]);
-    }
-
-    __device__ void multiply(const struct tiles<Tile> *from, unsigned turn)
+    __device__ void multiply(const struct tiles<Tile, PADDING> *from, unsigned turn)
     {
 #pragma unroll
         for (int d = 0; d < DEEP; d++) {
@@ -442,41 +414,204 @@ template <class Way, class Tile, bool VECTORS> struct worker {
         }
     }
 
-    __device__ void finish(const Way &way) const
+    // put(row, column, four), within the tile
+    template <class Put> __device__ void each(Put put) const
     {
 #pragma unroll
         for (int i = 0; i < TM; i++)
 #pragma unroll
-            for (int j = 0; j < TN; j += 4) {
-                const unsigned row = top + i / 4 * 4 * (Tile::ROWS / TM) + down * 4 + i % 4;
-                const unsigned column = left + j * (Tile::COLUMNS / TN) + across * 4;
-                const float4 four = make_float4(sum[i][j], sum[i][j + 1], sum[i][j + 2], sum[i][j + 3]);
-                if (row < way.rows)
-                    way.template put<VECTORS>(row, column, four, blockIdx.z);
+            for (int j = 0; j < TN; j += 4)
+                put(i / 4 * 4 * (Tile::ROWS / TM) + down * 4 + i % 4, j * (Tile::COLUMNS / TN) + across * 4,
+                    make_float4(sum[i][j], sum[i][j + 1], sum[i][j + 2], sum[i][j + 3]));
+    }
+};
+
+// ---- a warp's sums, of factors rounded to TF32, by tensor cores ----------------------------------------------------
+//
+// A warp multiplies 16 rows by 8 columns, 8 deep, at once. Lane 4 g + t has of these factors and sums (PTX ISA,
+// "Matrix Fragments for mma.m16n8k8" of .tf32):
+//
+//   a    rows g, g + 8 at depth t, then both at depth t + 4
+//   b    column g at depths t, t + 4
+//   sum  row g at columns 2 t, 2 t + 1, then row g + 8 at both
+
+enum { MMA_ROWS = 16, MMA_COLUMNS = 8, MMA_DEEP = 8 };
+
+#ifdef CUDA_EMULATED
+
+static float round_to_tf32(float x)
+{
+    uint32_t bits;
+    __builtin_memcpy(&bits, &x, sizeof bits);
+    bits = x == x ? (bits + 0x1000) & 0xffffe000 : bits;
+    __builtin_memcpy(&x, &bits, sizeof bits);
+    return x;
+}
+
+static void multiply_by_warp(const float a[4], const float b[2], float sum[4])
+{
+    const unsigned g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    for (unsigned k = 0; k < MMA_DEEP; k++)
+        for (unsigned i = 0; i < 4; i++)
+            sum[i] += __shfl_sync(0xffffffffu, a[k / 4 * 2 + i / 2], g * 4 + k % 4) *
+                      __shfl_sync(0xffffffffu, b[k / 4], (2 * t + i % 2) * 4 + k % 4);
+}
+
+#else
+
+// Ties away from 0. Before sm_80 there is none, and no such kernel is launched.
+static __device__ float round_to_tf32(float x)
+{
+#if __CUDA_ARCH__ >= 800
+    unsigned bits;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
+    x = __uint_as_float(bits);
+#endif
+    return x;
+}
+
+static __device__ void multiply_by_warp(const float a[4], const float b[2], float sum[4])
+{
+#if __CUDA_ARCH__ >= 800
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+        : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])),
+          "r"(__float_as_uint(a[3])), "r"(__float_as_uint(b[0])), "r"(__float_as_uint(b[1])));
+#endif
+}
+
+#endif
+
+// A warp has 32 rows and 16 columns of a tile, or with fewer warps than these are, several of them side by side.
+template <class Tile> struct tensor_sums {
+    static constexpr int PADDING = 8, WARPS = Tile::THREADS / 32, DOWN = Tile::ROWS / 32;
+    static constexpr int COLUMNS = Tile::COLUMNS * DOWN / WARPS;  // of a warp
+    static constexpr int M = 32 / MMA_ROWS, N = COLUMNS / MMA_COLUMNS;
+    unsigned g, t, top, left;
+    float sum[M][N][4];
+
+    __device__ tensor_sums()
+        : g(threadIdx.x % 32 / 4), t(threadIdx.x % 4), top(threadIdx.x / 32 % DOWN * 32),
+          left(threadIdx.x / 32 / DOWN * COLUMNS), sum()
+    {
+    }
+
+    static __device__ float4 factors(float4 four)
+    {
+        return make_float4(round_to_tf32(four.x), round_to_tf32(four.y), round_to_tf32(four.z), round_to_tf32(four.w));
+    }
+
+    __device__ void multiply(const struct tiles<Tile, PADDING> *from, unsigned turn)
+    {
+#pragma unroll
+        for (int d = 0; d < DEEP; d += MMA_DEEP) {
+            const auto *p = &from->p[turn][d + t];
+            const auto *q = &from->q[turn][d + t];
+            float a[M][4], b[N][2];
+#pragma unroll
+            for (int i = 0; i < M; i++)
+#pragma unroll
+                for (int k = 0; k < 4; k++)
+                    a[i][k] = p[k / 2 * 4][top + i * MMA_ROWS + k % 2 * 8 + g];
+#pragma unroll
+            for (int j = 0; j < N; j++)
+#pragma unroll
+                for (int k = 0; k < 2; k++)
+                    b[j][k] = q[k * 4][left + j * MMA_COLUMNS + g];
+#pragma unroll
+            for (int i = 0; i < M; i++)
+#pragma unroll
+                for (int j = 0; j < N; j++)
+                    multiply_by_warp(a[i], b[j], sum[i][j]);
+        }
+    }
+
+    // Of two neighbours, one gives up its half of the lower row for the other's of the upper: each has four of one row.
+    template <class Put> __device__ void each(Put put) const
+    {
+        const bool lower = t % 2;
+#pragma unroll
+        for (int i = 0; i < M; i++)
+#pragma unroll
+            for (int j = 0; j < N; j++) {
+                const float *s = sum[i][j];
+                const float x = __shfl_xor_sync(0xffffffffu, lower ? s[0] : s[2], 1);
+                const float y = __shfl_xor_sync(0xffffffffu, lower ? s[1] : s[3], 1);
+                put(top + i * MMA_ROWS + lower * 8 + g, left + j * MMA_COLUMNS + t / 2 * 4,
+                    lower ? make_float4(x, y, s[2], s[3]) : make_float4(s[0], s[1], x, y));
             }
     }
 };
 
+// ---- the product of a tile -----------------------------------------------------------------------------------------
+
+// One thread's part of what is gathered.
+template <class Way, class Tile, class Sums, bool VECTORS> struct gatherer {
+    typedef fours<Tile::ROWS, Sums::PADDING, Way::P_DEEP, Tile::THREADS> of_p;
+    typedef fours<Tile::COLUMNS, Sums::PADDING, Way::Q_DEEP, Tile::THREADS> of_q;
+    unsigned top, left;
+    typename Way::place place[of_p::EACH];
+    float4 p[of_p::EACH], q[of_q::EACH];
+
+    __device__ gatherer(const Way &way) : top(blockIdx.x * Tile::ROWS), left(blockIdx.y * Tile::COLUMNS)
+    {
+#pragma unroll
+        for (int k = 0; k < of_p::EACH; k++)
+            place[k] = way.place_of(top + of_p::along(k));
+    }
+
+    // From the device's memory, at this place of the depth.
+    __device__ void gather(const Way &way, unsigned at)
+    {
+#pragma unroll
+        for (int k = 0; k < of_p::EACH; k++)
+            if (of_p::is_there(k))
+                p[k] = way.template p<VECTORS>(place[k], top + of_p::along(k), at + of_p::deep(k));
+#pragma unroll
+        for (int k = 0; k < of_q::EACH; k++)
+            if (of_q::is_there(k))
+                q[k] = way.template q<VECTORS>(left + of_q::along(k), at + of_q::deep(k));
+    }
+
+    __device__ void share(struct tiles<Tile, Sums::PADDING> *to, unsigned turn) const
+    {
+#pragma unroll
+        for (int k = 0; k < of_p::EACH; k++)
+            if (of_p::is_there(k))
+                of_p::put(to->p[turn], k, Sums::factors(p[k]));
+#pragma unroll
+        for (int k = 0; k < of_q::EACH; k++)
+            if (of_q::is_there(k))
+                of_q::put(to->q[turn], k, Sums::factors(q[k]));
+    }
+};
+
 // Each turn gathers for the next while it multiplies.
-template <class Way, class Tile, bool VECTORS>
+template <class Way, class Tile, class Sums, bool VECTORS>
 static __global__ void __launch_bounds__(Tile::THREADS) multiply_tile(Way way, unsigned per_part)
 {
-    NN_CUDA_SHARED(struct tiles<Tile>, shared);
+    typedef struct tiles<Tile, Sums::PADDING> shared_tiles;
+    NN_CUDA_SHARED(shared_tiles, shared);
     const unsigned first = blockIdx.z * per_part;
     way.depth = way.depth - first < per_part ? way.depth : first + per_part;
-    worker<Way, Tile, VECTORS> w(way);
+    gatherer<Way, Tile, Sums, VECTORS> from(way);
+    Sums sums;
     unsigned turn = 0;
-    w.gather(way, first);
+    from.gather(way, first);
     for (unsigned at = first + DEEP; at < way.depth; at += DEEP, turn ^= 1) {
-        w.share(shared, turn);
+        from.share(shared, turn);
         __syncthreads();
-        w.gather(way, at);
-        w.multiply(shared, turn);
+        from.gather(way, at);
+        sums.multiply(shared, turn);
     }
-    w.share(shared, turn);
+    from.share(shared, turn);
     __syncthreads();
-    w.multiply(shared, turn);
-    w.finish(way);
+    sums.multiply(shared, turn);
+    sums.each([&](unsigned row, unsigned column, float4 four) {
+        if (from.top + row < way.rows)
+            way.template put<VECTORS>(from.top + row, from.left + column, four, blockIdx.z);
+    });
 }
 
 // ---- runs ----------------------------------------------------------------------------------------------------------
@@ -511,16 +646,23 @@ static bool implicit_is_aligned(const void *a, const void *b, const void *c, con
     return (((uintptr_t)a | (uintptr_t)b | (uintptr_t)c | (uintptr_t)d) & 15) == 0;
 }
 
+template <class Tile, class Sums, bool VECTORS, class Way>
+static void implicit_launch(struct nn_context *c, const Way &way, unsigned parts, unsigned per_part)
+{
+    const dim3 grid((way.rows + Tile::ROWS - 1) / Tile::ROWS, (way.columns + Tile::COLUMNS - 1) / Tile::COLUMNS, parts);
+    NN_CUDA_RUN(c, (multiply_tile<Way, Tile, Sums, VECTORS>), grid, Tile::THREADS,
+                sizeof(struct tiles<Tile, Sums::PADDING>), way, per_part);
+}
+
 template <class Tile, class Way>
 static void implicit_run(struct nn_context *c, const Way &way, bool vectors, unsigned parts, unsigned per_part)
 {
-    const dim3 grid((way.rows + Tile::ROWS - 1) / Tile::ROWS, (way.columns + Tile::COLUMNS - 1) / Tile::COLUMNS, parts);
-    if (vectors)
-        NN_CUDA_RUN(c, (multiply_tile<Way, Tile, true>), grid, Tile::THREADS, sizeof(struct tiles<Tile>), way,
-                    per_part);
+    if (!vectors)
+        implicit_launch<Tile, plain_sums<Tile>, false>(c, way, parts, per_part);
+    else if (c->precision == NN_FLOAT32 || !c->tensor_cores)
+        implicit_launch<Tile, plain_sums<Tile>, true>(c, way, parts, per_part);
     else
-        NN_CUDA_RUN(c, (multiply_tile<Way, Tile, false>), grid, Tile::THREADS, sizeof(struct tiles<Tile>), way,
-                    per_part);
+        implicit_launch<Tile, tensor_sums<Tile>, true>(c, way, parts, per_part);
 }
 
 // Of pixels: tall where there are few channels.
