@@ -7,7 +7,7 @@
 cd "$scratch" || exit 1
 export WORKERD=$top_builddir/tests/cuda/workerd
 job=$examples/softmax/one_device.yaml
-small=(--set data.train_examples=500 --set data.test_examples=100 --set epochs=1 --set batch_size=24)
+small=(--set data.train_examples=250 --set data.test_examples=100 --set epochs=1 --set batch_size=24)
 # trains OUTPUT ARGUMENT ...
 trains() {
     local output=$1
@@ -85,7 +85,7 @@ ok "alike" same cpu host
 ok "on a GPU and the CPU" mirrored both '[gpu:1,cpu:0]' --set batch_size=12
 ok "alike" same cpu both
 ok "a GPU that is not there" fails_with 78 "there is no gpu:2: CUDA sees 2, expected gpu:0 to gpu:1" mirrored none '[gpu:0,gpu:2]'
-ok "as make check-gpu does" "$top_srcdir/tests/cuda/gpus.sh"
+ok "as make check-gpu does" env GPUS_EXAMPLES=300 "$top_srcdir/tests/cuda/gpus.sh"
 by_force=(--set strategy.cross_device_ops=nccl --set timeout=1)
 ok "a GPU and the CPU do not by NCCL" fails_with 78 "strategy.cross_device_ops is nccl, and replica 1 is on cpu:0: expected GPUs alone" \
     mirrored none '[gpu:0,cpu:0]' "${by_force[@]}"

@@ -8,7 +8,7 @@
 cd "$scratch" || exit 1
 export WORKERD=$top_builddir/tests/cuda/workerd
 job=$examples/softmax/one_device.yaml
-small=(--set data.train_examples=500 --set data.test_examples=100 --set epochs=2 --set batch_size=6)
+small=(--set data.train_examples=250 --set data.test_examples=100 --set epochs=2 --set batch_size=6)
 by_all=(--set strategy.name=multi_worker_mirrored --set strategy.compare_every=1)
 two='[gpu:0,gpu:1]'
 # workers OUTPUT COMMUNICATION ARGUMENT ...: two workers of two GPUs
