@@ -241,11 +241,7 @@ start() { # RANK COMMUNICATION ARGUMENT ...
 }
 start_three() { # COMMUNICATION ARGUMENT ...
     for rank in 0 1 2; do start $rank "$@"; done
-    for _ in $(seq 300); do
-        grep -q 'Epoch 3/' log0 && return
-        sleep 0.1
-    done
-    return 1
+    eventually grep -q 'Epoch 3/' log0
 }
 ended_with() { # RANK CODE
     wait "${pid[$1]}"
@@ -261,21 +257,10 @@ gone() { # RANK
 }
 # Those that are left train on, under whoever of them is the lowest, until a signal ends them all.
 goes_on() { # RANK OF-THOSE-LEFT
-    for _ in $(seq 100); do
-        grep -q "goes on with $2 of 3 workers" "log$1" && return
-        sleep 0.1
-    done
-    return 1
+    eventually grep -q "goes on with $2 of 3 workers" "log$1"
 }
-trains() { # RANK
-    local epoch
-    epoch=$(grep -c Epoch "log$1")
-    for _ in $(seq 100); do
-        [ "$(grep -c Epoch "log$1")" -gt $((epoch + 2)) ] && return
-        sleep 0.1
-    done
-    return 1
-}
+is_beyond() { [ "$(grep -c Epoch "log$1")" -gt "$2" ]; } # RANK EPOCH
+trains() { eventually is_beyond "$1" $(($(grep -c Epoch "log$1") + 2)); } # RANK
 one_is_lost() { # COMMUNICATION RANK SIGNAL LOWEST OTHER ARGUMENT ...
     ok "$1: three workers train" start_three "$1" "${@:6}"
     lose "$2" "$3"
