@@ -18,7 +18,7 @@ job=$examples/softmax/one_device.yaml
 trains() {
     local output=$1
     shift
-    timeout 100 "$workerd" --job "$job" --set data.train_examples="${GPUS_EXAMPLES:-2000}" --set data.test_examples=100 --set epochs=2 \
+    timeout 600 "$workerd" --job "$job" --set data.train_examples="${GPUS_EXAMPLES:-2000}" --set data.test_examples=100 --set epochs=2 \
         --set output="$output.safetensors" "$@"
 }
 # mirrored N OUTPUT ARGUMENT ...: on so many GPUs, a batch of 64 in each step.
