@@ -10,7 +10,7 @@ tests_it_max_diff_LDADD = libcommon.la $(JANSSON_LIBS) -lm
 check_PROGRAMS += tests/it/load
 tests_it_load_SOURCES = tests/it/load.c tests/it/call.h tests/messages.h
 tests_it_load_LDADD = libpsclient.la libpsrpc.la libcommon.la
-tests/it/load.log: tests/it/load
+tests/it/bind.log tests/it/load.log: tests/it/load
 TESTS += tests/it/keras.sh
 EXTRA_DIST += tests/it/keras.sh tests/it/keras_models.py tests/it/keras_round_trip.py
 TESTS += tests/it/tensorboard.sh
