@@ -29,8 +29,21 @@ AM_TESTS_ENVIRONMENT = \
 	UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1; export UBSAN_OPTIONS; \
 	TSAN_OPTIONS=ignore_noninstrumented_modules=1:halt_on_error=1:second_deadlock_stack=1; export TSAN_OPTIONS;
 
+# A build with sanitizers leaves these out: they judge sources, packages or objects that are not instrumented, or have
+# daemons run by other programs, whose time limits sanitized daemons are too slow for.
+PLAIN_TESTS =
+if !SANITIZED
+TESTS += $(PLAIN_TESTS)
+endif
+
+# Tests start in the order in which they are listed: those that take minutes come first.
+include tests/it/local.mk
+include tests/cuda/local.mk
+include tests/lint/local.mk
+
 # Automake has no wildcards: one line per subject.
 if HAVE_CMOCKA
+include tests/mutants/local.mk
 include tests/unit/cli.mk
 include tests/unit/client.mk
 include tests/unit/data.mk
@@ -74,11 +87,7 @@ include tests/unit/timeline.mk
 include tests/unit/zip.mk
 include tests/nomem/nomem.mk
 include tests/sim/local.mk
-include tests/mutants/local.mk
 endif
 
-include tests/cuda/local.mk
-include tests/lint/local.mk
 include tests/fuzz/local.mk
-include tests/it/local.mk
 include tests/bench/local.mk

@@ -72,7 +72,7 @@ enum ps_code ps_cluster_add_worker(struct ps_cluster *c, const char *address, st
         if (c->worker[i] && strcmp(c->worker[i], address) == 0)
             return ps_fail(e, PS_INVALID_ARGUMENT, "worker address '%.200s': is there twice, each worker needs its own",
                            address);
-    char **worker = ps_try_realloc(c->worker, (c->workers + 1) * sizeof *worker);
+    char **worker = ps_try_reserve(c->worker, c->workers + 1, &c->cap_worker, sizeof *worker);
     if (!worker)
         return ps_no_memory(e, "a cluster");
     c->worker = worker;

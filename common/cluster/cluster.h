@@ -18,6 +18,7 @@ struct ps_cluster {
     size_t n;
     char **worker;   // [workers] their addresses; NULL where one was not said, or is none
     size_t workers;  // 0: not said
+    size_t cap_worker;
     struct ps_tls_files tls;
     bool needs_no_ps;        // set by the caller: a description without ps tasks will do
     enum ps_task_type task;  // what this process is, as TF_CONFIG says

@@ -3,7 +3,7 @@
 #
 # mirrored on the first two GPUs of a machine, and on four where it has them (make check-gpu): it trains what one of them
 # does with the whole batch, the same bytes in each run, and the replicas are equal at every step. So do two workers of a
-# GPU each.
+# GPU each. GPUS_EXAMPLES: what they train with, 2000 if it is not set.
 . "$top_srcdir/tests/it/lib.sh" || exit 1
 cd "$scratch" || exit 1
 workerd=${WORKERD:-$workerd}
@@ -18,7 +18,7 @@ job=$examples/softmax/one_device.yaml
 trains() {
     local output=$1
     shift
-    timeout 100 "$workerd" --job "$job" --set data.train_examples=2000 --set data.test_examples=100 --set epochs=2 \
+    timeout 600 "$workerd" --job "$job" --set data.train_examples="${GPUS_EXAMPLES:-2000}" --set data.test_examples=100 --set epochs=2 \
         --set output="$output.safetensors" "$@"
 }
 # mirrored N OUTPUT ARGUMENT ...: on so many GPUs, a batch of 64 in each step.

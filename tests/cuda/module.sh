@@ -7,7 +7,7 @@ cd "$scratch" || exit 1
 
 cp "$examples/softmax/model.json" .
 sed 's|^strategy:.*|strategy: {name: one_device}|' "$examples/softmax/async.yaml" >job.yaml
-trains() { timeout 60 "$workerd" --job job.yaml "${quick[@]}" --set epochs=1 --set device=gpu; }
+trains() { timeout 600 "$workerd" --job job.yaml "${quick[@]}" --set epochs=1 --set device=gpu; }
 says() { "$workerd" --list-devices | grep -q "^gpu   $1"; }
 
 export PARAMSERVER_CUDA_MODULE=$scratch/none.so

@@ -7,12 +7,12 @@
 cd "$scratch" || exit 1
 export WORKERD=$top_builddir/tests/cuda/workerd
 job=$examples/softmax/one_device.yaml
-small=(--set data.train_examples=500 --set data.test_examples=100 --set epochs=1 --set batch_size=24)
+small=(--set data.train_examples=250 --set data.test_examples=100 --set epochs=1 --set batch_size=24)
 # trains OUTPUT ARGUMENT ...
 trains() {
     local output=$1
     shift
-    timeout 100 "$psctl" run "$job" "${small[@]}" --set output="$output.safetensors" "$@"
+    timeout 600 "$psctl" run "$job" "${small[@]}" --set output="$output.safetensors" "$@"
 }
 same() { "$top_builddir/tests/it/max_diff" -a "$1.safetensors" "$2.safetensors" 1e-4; }
 mirrored() {
@@ -38,9 +38,9 @@ conv=("$examples/conv/one_device.yaml" --set data.train_examples=24 --set data.t
 images() {
     local output=$1
     shift
-    timeout 100 "$psctl" run "${conv[@]}" --set output="$output.safetensors" "$@"
+    timeout 600 "$psctl" run "${conv[@]}" --set output="$output.safetensors" "$@"
 }
-profiled() { timeout 100 "$WORKERD" --job "${conv[@]}" --set epochs=4 --set steps=1 --set device=gpu "$@" --profile; }
+profiled() { timeout 600 "$WORKERD" --job "${conv[@]}" --set epochs=4 --set steps=1 --set device=gpu "$@" --profile; }
 ok "convolutions, on the CPU" images conv_cpu
 ok "by cuDNN" images conv --set device=gpu
 ok "alike" same conv_cpu conv
@@ -67,7 +67,7 @@ ok "adam, on the CPU" trains adam_cpu "${adam[@]}" --set device=cpu
 ok "on a GPU" trains adam "${adam[@]}"
 ok "alike" same adam_cpu adam
 ok "up to step 9" trains went "${kept[@]}" --set steps=9
-ok "goes on from step 7" timeout 100 "$WORKERD" --job "$job" --resume "${small[@]}" "${kept[@]}" --set output=resumed.safetensors
+ok "goes on from step 7" timeout 600 "$WORKERD" --job "$job" --resume "${small[@]}" "${kept[@]}" --set output=resumed.safetensors
 ok "to the bit" cmp adam.safetensors resumed.safetensors
 by_nccl() { mirrored "$@" --set strategy.compare_every=1 2>&1 | grep "replicas add up gradients by NCCL"; }
 ok "mirrored, on two GPUs" by_nccl two '[gpu:0,gpu:1]' --set batch_size=12
@@ -85,7 +85,7 @@ ok "alike" same cpu host
 ok "on a GPU and the CPU" mirrored both '[gpu:1,cpu:0]' --set batch_size=12
 ok "alike" same cpu both
 ok "a GPU that is not there" fails_with 78 "there is no gpu:2: CUDA sees 2, expected gpu:0 to gpu:1" mirrored none '[gpu:0,gpu:2]'
-ok "as make check-gpu does" "$top_srcdir/tests/cuda/gpus.sh"
+ok "as make check-gpu does" env GPUS_EXAMPLES=300 "$top_srcdir/tests/cuda/gpus.sh"
 by_force=(--set strategy.cross_device_ops=nccl --set timeout=1)
 ok "a GPU and the CPU do not by NCCL" fails_with 78 "strategy.cross_device_ops is nccl, and replica 1 is on cpu:0: expected GPUs alone" \
     mirrored none '[gpu:0,cpu:0]' "${by_force[@]}"

@@ -8,20 +8,20 @@
 cd "$scratch" || exit 1
 export WORKERD=$top_builddir/tests/cuda/workerd
 job=$examples/softmax/one_device.yaml
-small=(--set data.train_examples=500 --set data.test_examples=100 --set epochs=2 --set batch_size=6)
+small=(--set data.train_examples=250 --set data.test_examples=100 --set epochs=2 --set batch_size=6)
 by_all=(--set strategy.name=multi_worker_mirrored --set strategy.compare_every=1)
 two='[gpu:0,gpu:1]'
 # workers OUTPUT COMMUNICATION ARGUMENT ...: two workers of two GPUs
 workers() {
     local output=$1 communication=$2
     shift 2
-    timeout 100 "$psctl" run --workers 2 "$job" "${small[@]}" "${by_all[@]}" --set strategy.devices="$two" \
+    timeout 600 "$psctl" run --workers 2 "$job" "${small[@]}" "${by_all[@]}" --set strategy.devices="$two" \
         --set strategy.communication="$communication" --set output="$output.safetensors" "$@"
 }
 by_nccl() { workers "$@" >said 2>&1 && [ "$(grep -c '4 replicas add up gradients by NCCL' said)" = 2 ]; }
 same() { "$top_builddir/tests/it/max_diff" -a "$1.safetensors" "$2.safetensors" 1e-5; }
 
-ok "one device, batches of 24" timeout 100 "$psctl" run "$job" "${small[@]}" --set batch_size=24 --set output=one.safetensors
+ok "one device, batches of 24" timeout 600 "$psctl" run "$job" "${small[@]}" --set batch_size=24 --set output=one.safetensors
 ok "two workers of two GPUs, on the ring" workers ring ring
 ok "by NCCL" by_nccl nccl nccl
 ok "as one device" same one nccl
@@ -33,7 +33,7 @@ ok "to the bit" cmp nccl.safetensors again.safetensors
 ok "by themselves" by_nccl auto auto
 ok "to the bit" cmp nccl.safetensors auto.safetensors
 adam=(--set optimizer='{name: adam, weight_decay: 0.01}')
-ok "adam, one device" timeout 100 "$psctl" run "$job" "${small[@]}" "${adam[@]}" --set batch_size=24 --set output=one.safetensors
+ok "adam, one device" timeout 600 "$psctl" run "$job" "${small[@]}" "${adam[@]}" --set batch_size=24 --set output=one.safetensors
 ok "by NCCL" by_nccl nccl nccl "${adam[@]}"
 ok "as one device" same one nccl
 kept=("${adam[@]}" --set callbacks='[{name: checkpoint, path: kept, every_steps: 7}]')

@@ -15,13 +15,13 @@ small=(--set data.path="$scratch/text" --set data.stride=64 --set data.validatio
 hybrid() { # OUTPUT WORKERS ARGUMENT ...
     local output=$1 n=$2
     shift 2
-    timeout 100 "$psctl" run --ps 2 --workers "$n" "$job" --set strategy.name=hybrid "${small[@]}" --set batch_size=8 \
+    timeout 600 "$psctl" run --ps 2 --workers "$n" "$job" --set strategy.name=hybrid "${small[@]}" --set batch_size=8 \
         --set strategy.compare_every=1 --set output="$output.safetensors" "$@"
 }
 one() { # OUTPUT ARGUMENT ...
     local output=$1
     shift
-    timeout 100 "$psctl" run "$job" "${small[@]:0:8}" --set batch_size=24 --set output="$output.safetensors" "$@"
+    timeout 600 "$psctl" run "$job" "${small[@]:0:8}" --set batch_size=24 --set output="$output.safetensors" "$@"
 }
 sgd=(--set optimizer='{name: sgd, learning_rate: 0.01, momentum: 0.9}')
 adam=(--set optimizer='{name: adam, clipnorm: 0.5, learning_rate: {schedule: cosine, initial: 0.001, decay_steps: 8}}')
@@ -41,14 +41,14 @@ travels_less() {
         echo "$all bytes, $tables" && [ "$tables" -gt 0 ] && [ $((tables * 10)) -lt "$all" ]
 }
 moved() { # ARGUMENT ...: the bytes that psctl run says
-    timeout 100 "$psctl" run "$job" "${small[@]:0:8}" "${sgd[@]}" --set output=moved.safetensors "$@" 2>&1 |
+    timeout 600 "$psctl" run "$job" "${small[@]:0:8}" "${sgd[@]}" --set output=moved.safetensors "$@" 2>&1 |
         awk '/pushed and pulled/ { print int($5 * ($6 == "MiB" ? 2 ^ 20 : $6 == "KiB" ? 2 ^ 10 : 1)) }'
 }
 ok "the tables alone travel to the ps tasks" travels_less
 
 # The replica of a model without a table that is trained has nothing for a ps task.
 ok "no Embedding" fails_with 78 "the model has no Embedding that is trained" \
-    timeout 100 "$psctl" run --ps 1 --workers 2 "$examples/softmax/one_device.yaml" --set strategy.name=hybrid "${quick[@]}"
+    timeout 600 "$psctl" run --ps 1 --workers 2 "$examples/softmax/one_device.yaml" --set strategy.name=hybrid "${quick[@]}"
 refused() { # CODE TEXT ARGUMENT ...
     ok "${*:3}" fails_with "$1" "$2" hybrid x 2 "${@:3}"
 }
@@ -94,11 +94,11 @@ train() { # STRATEGY ARGUMENT ...
     local rank status=0 pids=() strategy=$1
     shift
     if [ "$strategy" = one ]; then
-        timeout 100 "$workerd" --quiet --job "$job" "${small[@]:0:8}" "${adam[@]}" --set batch_size=24 "$@"
+        timeout 600 "$workerd" --quiet --job "$job" "${small[@]:0:8}" "${adam[@]}" --set batch_size=24 "$@"
         return
     fi
     for rank in 0 1; do
-        timeout 100 "$workerd" --quiet --job "$job" --set strategy.name=hybrid --set on_existing=replace "${small[@]}" "${adam[@]}" \
+        timeout 600 "$workerd" --quiet --job "$job" --set strategy.name=hybrid --set on_existing=replace "${small[@]}" "${adam[@]}" \
             --set batch_size=12 --cluster two.yaml --rank $rank "$@" &
         pids[rank]=$!
     done

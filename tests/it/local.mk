@@ -1,4 +1,8 @@
 # Real daemons. Scripts find the programs under $top_builddir.
+# The longest first: none of them runs alone at the end.
+TESTS += tests/it/members.sh tests/it/recovery.sh tests/it/psctl.sh tests/it/set_mode.sh tests/it/run.sh tests/it/examples.sh \
+	tests/it/mirrored.sh tests/it/synchronized.sh tests/it/switching.sh tests/it/load.sh
+
 check_PROGRAMS += tests/it/max_diff
 tests_it_max_diff_SOURCES = tests/it/max_diff.c
 tests_it_max_diff_LDADD = libcommon.la $(JANSSON_LIBS) -lm
@@ -6,21 +10,23 @@ tests_it_max_diff_LDADD = libcommon.la $(JANSSON_LIBS) -lm
 check_PROGRAMS += tests/it/load
 tests_it_load_SOURCES = tests/it/load.c tests/it/call.h tests/messages.h
 tests_it_load_LDADD = libpsclient.la libpsrpc.la libcommon.la
+tests/it/bind.log tests/it/load.log: tests/it/load
 TESTS += tests/it/keras.sh
 EXTRA_DIST += tests/it/keras.sh tests/it/keras_models.py tests/it/keras_round_trip.py
 TESTS += tests/it/tensorboard.sh
 EXTRA_DIST += tests/it/tensorboard.sh tests/it/tensorboard_reads.py
 TESTS += tests/it/timeline.sh
 EXTRA_DIST += tests/it/timeline.sh tests/it/timeline_reads.py
-TESTS += tests/it/load.sh tests/it/bind.sh
+TESTS += tests/it/bind.sh
 EXTRA_DIST += tests/it/load.sh tests/it/bind.sh
-TESTS += tests/it/packages.sh
+# A sanitizer takes address space, which large_data.sh limits.
+PLAIN_TESTS += tests/it/large_data.sh tests/it/packages.sh tests/it/slurm.sh tests/it/systemd.sh
 EXTRA_DIST += tests/it/packages.sh
 
-TESTS += tests/it/frozen.sh tests/it/install.sh tests/it/local_steps.sh tests/it/large_data.sh tests/it/members.sh tests/it/memory.sh tests/it/psbench.sh tests/it/psctl.sh tests/it/run.sh tests/it/supported.sh tests/it/systemd.sh tests/it/tf_config.sh tests/it/together.sh tests/it/training.sh
+TESTS += tests/it/frozen.sh tests/it/install.sh tests/it/local_steps.sh tests/it/memory.sh tests/it/psbench.sh tests/it/supported.sh tests/it/tf_config.sh tests/it/together.sh tests/it/training.sh
 EXTRA_DIST += tests/it/fake_psd.py tests/it/frozen.sh tests/it/install.sh tests/it/large_data.sh tests/it/lib.sh tests/it/local_steps.sh tests/it/local_steps_reference.py tests/it/members.sh tests/it/memory.sh tests/it/psbench.sh tests/it/psctl.sh tests/it/run.sh tests/it/supported.sh tests/it/systemd.sh tests/it/tf_config.sh tests/it/together.sh tests/it/training.sh
 
-TESTS += tests/it/central_storage.sh tests/it/examples.sh tests/it/hosts.sh tests/it/hybrid.sh tests/it/mirrored.sh tests/it/metrics.sh tests/it/recovery.sh tests/it/set_mode.sh tests/it/slurm.sh tests/it/switching.sh tests/it/synchronized.sh tests/it/tls.sh
+TESTS += tests/it/central_storage.sh tests/it/hosts.sh tests/it/hybrid.sh tests/it/metrics.sh tests/it/tls.sh
 EXTRA_DIST += tests/it/metrics_asks.py tests/it/metrics_rules.yml tests/it/tls_client.py tests/it/central_storage.sh tests/it/examples.sh tests/it/hosts.sh tests/it/hybrid.sh tests/it/mirrored.sh tests/it/metrics.sh tests/it/recovery.sh tests/it/set_mode.sh tests/it/slurm.sh tests/it/switching.sh tests/it/synchronized.sh tests/it/tls.sh
 
 check_PROGRAMS += tests/it/chaos

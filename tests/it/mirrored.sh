@@ -14,13 +14,13 @@ replicas() { # N: a list of devices
 mirrored() {
     local output=$1 n=$2
     shift 2
-    timeout 100 "$psctl" run "$job" --set strategy.name=mirrored --set strategy.devices="[$(replicas "$n")]" \
+    timeout 600 "$psctl" run "$job" --set strategy.name=mirrored --set strategy.devices="[$(replicas "$n")]" \
         "${small[@]}" --set output="$output.safetensors" "$@"
 }
 ring() {
     local output=$1 n=$2
     shift 2
-    timeout 100 "$psctl" run --workers "$n" "$job" --set strategy.name=multi_worker_mirrored "${small[@]}" \
+    timeout 600 "$psctl" run --workers "$n" "$job" --set strategy.name=multi_worker_mirrored "${small[@]}" \
         --set output="$output.safetensors" "$@"
 }
 same() { "$top_builddir/tests/it/max_diff" "$@"; }
@@ -33,7 +33,7 @@ ok "to the bit" cmp three.safetensors again.safetensors
 ok "three workers" ring workers 3
 ok "again" ring again 3
 ok "to the bit" cmp workers.safetensors again.safetensors
-ok "one device, batches of 72" timeout 100 "$psctl" run "$job" "${small[@]}" --set batch_size=72 --set output=one.safetensors
+ok "one device, batches of 72" timeout 600 "$psctl" run "$job" "${small[@]}" --set batch_size=72 --set output=one.safetensors
 ok "replicas as one device" same -a one.safetensors three.safetensors 1e-4
 ok "workers as one device" same -a one.safetensors workers.safetensors 1e-4
 ok "three workers that share no memory" ring apart 3 --set strategy.communication=ring
@@ -73,7 +73,7 @@ ok "to the bit" cmp scaled_ring.safetensors by_hand_ring.safetensors
 served() { # OUTPUT ARGUMENT ...
     local output=$1
     shift
-    timeout 100 "$psctl" run --ps 2 --workers 3 "$job" --set strategy='{name: parameter_server, update: sync}' "${small[@]}" \
+    timeout 600 "$psctl" run --ps 2 --workers 3 "$job" --set strategy='{name: parameter_server, update: sync}' "${small[@]}" \
         --set output="$output.safetensors" "$@"
 }
 ok "of workers with ps tasks" served scaled_ps "${scaled[@]}"
@@ -136,7 +136,7 @@ ok "three replicas in one go" mirrored whole 3 "${adam[@]}"
 for then in mirrored central_storage; do
     rm -rf kept
     ok "and up to step 9" mirrored went 3 "${kept[@]}" --set steps=9
-    ok "go on from step 7 as $then" timeout 100 "$workerd" --job "$job" --resume --set strategy.name=$then \
+    ok "go on from step 7 as $then" timeout 600 "$workerd" --job "$job" --resume --set strategy.name=$then \
         --set strategy.devices="[$(replicas 3)]" "${small[@]}" --set output=went.safetensors "${kept[@]}"
     ok "to the bit" cmp whole.safetensors went.safetensors
 done
@@ -147,13 +147,13 @@ from_step_7() { # FOLDER STRATEGY ARGUMENT ...: of checkpoints
     shift 2
     rm -rf kept
     cp -r "$from" kept
-    timeout 100 "$workerd" --job "$job" --resume --set strategy.name="$strategy" "${small[@]}" "${kept[@]}" \
+    timeout 600 "$workerd" --job "$job" --resume --set strategy.name="$strategy" "${small[@]}" "${kept[@]}" \
         --set output=went.safetensors "$@"
 }
 rm -rf kept
 ok "three replicas up to step 9" mirrored went 3 "${kept[@]}" --set steps=9
 mv kept replicas
-ok "one device up to step 9" timeout 100 "$workerd" --job "$job" "${small[@]}" "${kept[@]}" --set batch_size=72 --set steps=9 \
+ok "one device up to step 9" timeout 600 "$workerd" --job "$job" "${small[@]}" "${kept[@]}" --set batch_size=72 --set steps=9 \
     --set output=went.safetensors
 mv kept one
 ok "one device goes on as replicas" from_step_7 one mirrored --set strategy.devices="[$(replicas 3)]"
@@ -170,7 +170,7 @@ ok "three replicas, logged" mirrored whole 3 "${logged[@]}"
 cut -d , -f 1-5 log.csv >whole.csv
 rm -rf kept log.csv
 ok "and their first epoch" mirrored went 3 "${logged[@]}" --set steps=14
-ok "go on with the second" timeout 100 "$workerd" --job "$job" --resume --set strategy.name=mirrored \
+ok "go on with the second" timeout 600 "$workerd" --job "$job" --resume --set strategy.name=mirrored \
     --set strategy.devices="[$(replicas 3)]" "${small[@]}" --set output=went.safetensors "${logged[@]}"
 ok "to the bit" cmp whole.safetensors went.safetensors
 epochs() { cut -d , -f 1 "$1" | tr '\n' ' '; }
@@ -241,11 +241,7 @@ start() { # RANK COMMUNICATION ARGUMENT ...
 }
 start_three() { # COMMUNICATION ARGUMENT ...
     for rank in 0 1 2; do start $rank "$@"; done
-    for _ in $(seq 300); do
-        grep -q 'Epoch 3/' log0 && return
-        sleep 0.1
-    done
-    return 1
+    eventually grep -q 'Epoch 3/' log0
 }
 ended_with() { # RANK CODE
     wait "${pid[$1]}"
@@ -261,21 +257,10 @@ gone() { # RANK
 }
 # Those that are left train on, under whoever of them is the lowest, until a signal ends them all.
 goes_on() { # RANK OF-THOSE-LEFT
-    for _ in $(seq 100); do
-        grep -q "goes on with $2 of 3 workers" "log$1" && return
-        sleep 0.1
-    done
-    return 1
+    eventually grep -q "goes on with $2 of 3 workers" "log$1"
 }
-trains() { # RANK
-    local epoch
-    epoch=$(grep -c Epoch "log$1")
-    for _ in $(seq 100); do
-        [ "$(grep -c Epoch "log$1")" -gt $((epoch + 2)) ] && return
-        sleep 0.1
-    done
-    return 1
-}
+is_beyond() { [ "$(grep -c Epoch "log$1")" -gt "$2" ]; } # RANK EPOCH
+trains() { eventually is_beyond "$1" $(($(grep -c Epoch "log$1") + 2)); } # RANK
 one_is_lost() { # COMMUNICATION RANK SIGNAL LOWEST OTHER ARGUMENT ...
     ok "$1: three workers train" start_three "$1" "${@:6}"
     lose "$2" "$3"
@@ -465,7 +450,7 @@ ok "both go on" both --resume "${own[@]}"
 worker() { # RANK ARGUMENT ...
     local rank=$1
     shift
-    exec timeout 100 "$workerd" --quiet --job "$job" --cluster two.yaml --rank "$rank" "${two[@]}" --set epochs=5 --set batch_size=24 \
+    exec timeout 600 "$workerd" --quiet --job "$job" --cluster two.yaml --rank "$rank" "${two[@]}" --set epochs=5 --set batch_size=24 \
         --set strategy.compare_every=1 --set output="$scratch/of$rank.safetensors" "$@" >"log$rank" 2>&1
 }
 plateau='callbacks=[{name: reduce_lr_on_plateau, monitor: loss, patience: 1, min_delta: 100}]'

@@ -135,9 +135,7 @@ check_bundle() {
     local other
     for other in ${PS_PACKAGES_ROOTS-}; do ok "it trains in $other" trains_in_root "$other"; done
 }
-if [ "$SANITIZERS" != no ]; then
-    skip "the bundle" "a build with sanitizers is not for others"
-elif ! has patchelf; then
+if ! has patchelf; then
     skip "the bundle" "there is no patchelf"
 else
     check_bundle
@@ -160,7 +158,7 @@ if has rpmspec && rpm --eval '%{?_unitdir}' | grep -q .; then ok "rpmspec parses
 
 # ---- at full length: what is built from the tarball -------------------------------------------------------------------
 
-if [ -z "${PS_PACKAGES_LONG-}" ] || [ "$SANITIZERS" != no ]; then
+if [ -z "${PS_PACKAGES_LONG-}" ]; then
     skip "the Debian packages and the source RPM" "PS_PACKAGES_LONG=1 builds them, which takes minutes"
     exit
 fi

@@ -97,7 +97,7 @@ for update in async ssp; do
 done
 
 # In the middle of a period, whose end nobody has reached: all of it is trained again.
-alone() { timeout 100 "$workerd" "${common[@]}" --ps "$peers" --workers 1 --set on_existing=replace --set strategy.name=local_steps \
+alone() { timeout 600 "$workerd" "${common[@]}" --ps "$peers" --workers 1 --set on_existing=replace --set strategy.name=local_steps \
     --set strategy.local_steps=10 --set batch_size=64 --set epochs=2 --summary alone.json --set "$(kept alone)" "$@"; }
 every='every_steps: 4, keep: 10'
 ok "local_steps" alone
@@ -134,7 +134,7 @@ apart() { # OF-WORKER-1 ARGUMENT ...: the exit codes and last lines of both
     shift
     rm -rf r0 r1 && mkdir r0 r1 && cp -r of-multi_worker_mirrored r0/now && cp -r "$of" r1/now
     for rank in 0 1; do
-        (cd r$rank && exec timeout 60 "$workerd" "${common[@]}" --rank $rank --set batch_size=32 "${rule[@]}" --resume \
+        (cd r$rank && exec timeout 600 "$workerd" "${common[@]}" --rank $rank --set batch_size=32 "${rule[@]}" --resume \
             --set "$(kept now)" --set timeout=3 --set strategy.min_workers=2 --set epochs=3 --set output=x.safetensors "$@") >"r$rank/log" 2>&1 &
         pids+=($!)
     done

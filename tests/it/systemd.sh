@@ -27,8 +27,8 @@ ok "leaves settings as somebody has made them" grep -qx "ps: \[\]" "$settings/cl
 
 # ---- a real boot ----------------------------------------------------------------------------------------------------
 
-if [ "$(id -u)" != 0 ] || ! command -v systemd-nspawn >/dev/null || [ "$SANITIZERS" != no ]; then
-    echo "# no boot: it needs root, systemd-nspawn and a build without sanitizers"
+if [ "$(id -u)" != 0 ] || ! command -v systemd-nspawn >/dev/null; then
+    echo "# no boot: it needs root and systemd-nspawn"
     exit
 fi
 mkdir "$scratch/upper" "$scratch/work" "$scratch/host"

@@ -35,9 +35,10 @@ formatter=${CLANG_FORMAT:-$(command -v clang-format-14 || command -v clang-forma
 
 rule_format() {
     [[ -f .clang-format ]] || { echo ".clang-format: is missing"; return; }
-    c_files | while read -r f; do
-        "$formatter" --style=file "$f" | diff -q "$f" - >/dev/null || echo "$f: not as clang-format writes it (make format)"
-    done
+    local said
+    said=$(c_files | xargs "$formatter" --style=file --dry-run --Werror 2>&1) && return
+    grep 'Wclang-format-violations' <<<"$said" | cut -d: -f1 | sort -u | sed 's/$/: not as clang-format writes it (make format)/' |
+        grep . || echo "$said"
 }
 
 rule_spdx() {

@@ -6,7 +6,7 @@ tests/mutants/flags: Makefile
 	echo "CFLAGS='$(AM_CFLAGS) $(CFLAGS)'"; \
 	echo "LIBS='$(LDFLAGS) $(CMOCKA_LIBS) $(YAML_LIBS) $(PROTOBUF_C_LIBS) $(JANSSON_LIBS) $(DNNL_LIBS) $(HDF5_LIBS) $(ZLIB_LIBS) $(GRPC_LIBS) $(OPENSSL_LIBS) $(UV_LIBS) -lgomp -lm -lpthread'"; } >$@
 
-TESTS += tests/mutants/run.sh
+PLAIN_TESTS += tests/mutants/run.sh
 EXTRA_DIST += tests/mutants/list tests/mutants/run.sh
 CLEANFILES += tests/mutants/flags
 mutants_tests = tests/sim/test_chaos tests/sim/test_sim tests/unit/test_client tests/unit/test_psd \

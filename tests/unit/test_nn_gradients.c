@@ -65,15 +65,17 @@ static double weighted(const struct op_run *r, const double *weight)
     return sum;
 }
 
-// gradient (n) is what the operator said of its input. Central differences.
+// gradient (n) is what the operator said of its input. Central differences; where n is large, of every few elements: an
+// odd number, which meets all rows and channels.
 static void check_slopes(struct op_run *r, double *x, const double *gradient, size_t n, const double *weight)
 {
     const double h = 1e-5;
+    const size_t every = n / 256 | 1;
     double scale = 0;
     for (size_t i = 0; i < n; i++)
         scale = fmax(scale, fabs(gradient[i]));
     assert_true(scale > 0);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i += every) {
         double was = x[i];
         x[i] = was + h;
         op_go(r);

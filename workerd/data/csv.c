@@ -311,7 +311,8 @@ static enum ps_code csv_add_name(struct wk_csv_format *format, char *name, struc
                                  struct ps_error *e)
 {
     size_t i = format->fields++;
-    format->name = ps_realloc(format->name, format->fields * sizeof *format->name);
+    if ((i & (i - 1)) == 0)  // there is room for a power of two, which is full now
+        format->name = ps_realloc(format->name, (i ? 2 * i : 1) * sizeof *format->name);
     format->name[i] = name;
     size_t before = (size_t)wk_vocabulary_find(seen, name, strlen(name));
     if (before < i)

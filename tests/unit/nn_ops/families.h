@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Cases of operators, a file for each family: each is run on the CPU against the reference (test_nn_ops), and its
-// gradients against slopes in double precision (test_nn_gradients). Sizes are small and odd: of every size twice as
-// many runs are made as it has elements.
+// gradients against slopes in double precision (test_nn_gradients). Sizes are small and odd: two runs are made
+// for each element, or for a few hundred of them.
 #ifndef TEST_NN_FAMILIES_H
 #define TEST_NN_FAMILIES_H
 
