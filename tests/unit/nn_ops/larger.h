@@ -147,6 +147,8 @@ static const struct op_case cases[] = {
     POOL("pool, same, overlapping", 2, 9, 9, 17, 3, 3, 1, 1, 1, 1, 9, 9),
     POOL("pool, strides beyond the window", 1, 7, 7, 1, 2, 1, 3, 2, 0, 0, 2, 4),
     {"relu", &nn_op_relu, NULL, 0, 1, 1, {FLOATS(2, 17, 59)}, {true}},
+    {"relu, of vectors", &nn_op_relu, NULL, 0, 1, 1, {FLOATS(2, 17, 60)}, {true}},
+    {"add, of vectors", &nn_op_add, NULL, 0, 2, 1, {FLOATS(2, 17, 60), FLOATS(2, 17, 60)}, {true, true}},
     {"add", &nn_op_add, NULL, 0, 2, 1, {FLOATS(2, 17, 59), FLOATS(2, 17, 59)}, {true, true}},
     {"softmax", &nn_op_softmax, NULL, 0, 1, 1, {FLOATS(3, 3, 4, 33)}, {true}},
     DROPOUT("dropout of one", 1),

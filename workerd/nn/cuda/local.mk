@@ -36,6 +36,7 @@ nn_cuda_headers = \
 	workerd/nn/cuda/cudnn_inside.h \
 	workerd/nn/cuda/launch.h \
 	workerd/nn/cuda/teams.h \
+	workerd/nn/cuda/vectors.h \
 	workerd/nn/cuda/version.h
 EXTRA_DIST += $(nn_cuda_c) $(nn_cuda_cu) $(nn_cuda_headers)
 
