@@ -92,6 +92,34 @@ static void test_larger_operators(void **state)
         check_case(&cases[i], 1);
 }
 
+static void run_far_from_zero(struct op_run *r, const struct op_case *c, const struct nn_device *device)
+{
+    op_open(r, c, device, 1);
+    op_fill(r, true);
+    for (size_t i = 0; i < nn_type_count(&c->in[0]); i++)
+        ((nn_real *)r->in[0])[i] += 100;
+    op_go(r);
+}
+
+// A variance that is the difference of two sums of squares would not be right.
+static void test_variance_far_from_zero(void **state)
+{
+    const struct op_case far_cases[] = {
+        BATCH_NORM("batch, far from 0", 515, 12), BATCH_NORM("batch, far from 0, odd channels", 515, 3),
+        LAYER_NORM("layer, far from 0", 7, 1501), BATCH_NORM("batch, one row far from 0", 1, 40),
+        BATCH_NORM("batch, one row, odd channels", 1, 37)};
+    (void)state;
+    for (size_t i = 0; i < COUNT(far_cases); i++) {
+        struct op_run ref, cuda;
+        begin(i + 1);
+        run_far_from_zero(&ref, &far_cases[i], &nn_device_ref);
+        run_far_from_zero(&cuda, &far_cases[i], &nn_device_cuda);
+        assert_runs_close(&ref, &cuda);
+        op_close(&ref);
+        op_close(&cuda);
+    }
+}
+
 // ---- cuDNN --------------------------------------------------------------------------------------------------------
 
 static bool is_convolution(const struct nn_op_class *class)
@@ -971,6 +999,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_operators),
         TEST(test_larger_operators),
+        TEST(test_variance_far_from_zero),
         TEST_OF_MANY(test_convolutions),
         TEST_OF_MANY(test_padding_that_does_not_matter),
         TEST_OF_MANY(test_rounded_convolution),

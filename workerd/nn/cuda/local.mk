@@ -32,12 +32,16 @@ nn_cuda_cu += \
 	workerd/nn/cuda/softmax.cu \
 	workerd/nn/cuda/transpose.cu
 nn_cuda_headers = \
+	workerd/nn/cuda/columns.h \
 	workerd/nn/cuda/cuda.h \
 	workerd/nn/cuda/cudnn.h \
 	workerd/nn/cuda/cudnn_inside.h \
 	workerd/nn/cuda/implicit.h \
 	workerd/nn/cuda/launch.h \
+	workerd/nn/cuda/normalizer.h \
+	workerd/nn/cuda/normalizer_sums.h \
 	workerd/nn/cuda/teams.h \
+	workerd/nn/cuda/vectors.h \
 	workerd/nn/cuda/version.h
 EXTRA_DIST += $(nn_cuda_c) $(nn_cuda_cu) $(nn_cuda_headers)
 

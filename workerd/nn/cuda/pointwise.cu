@@ -2,6 +2,7 @@
 //
 // Element by element: sums, relu, copies, biases, y = scale x + offset, the two ways through a sequence.
 #include "workerd/nn/cuda/teams.h"
+#include "workerd/nn/cuda/vectors.h"
 #include "workerd/nn/ops/binary.h"
 #include "workerd/nn/ops/both_ways.h"
 
@@ -12,23 +13,40 @@ static size_t pointwise_count(const struct nn_frame *f)
 
 // ---- add, relu, copy, affine --------------------------------------------------------------------------------------
 
-static __global__ void add_two(size_t n, const float *a, const float *b, float *y)
+template <int N> static __global__ void add_two(size_t n, const float *a, const float *b, float *y)
 {
-    NN_CUDA_EACH(i, n)
-    y[i] = a[i] + b[i];
+    NN_CUDA_EACH_VECTOR(i, n, N)
+    {
+        nn_cuda_floats<N> v = nn_cuda_load<N>(a + i);
+        const nn_cuda_floats<N> w = nn_cuda_load<N>(b + i);
+        for (int k = 0; k < N; k++)
+            v.at[k] += w.at[k];
+        nn_cuda_store(y + i, v);
+    }
 }
 
 // A NaN goes on.
-static __global__ void relu_of(size_t n, const float *x, float *y)
+template <int N> static __global__ void relu_of(size_t n, const float *x, float *y)
 {
-    NN_CUDA_EACH(i, n)
-    y[i] = x[i] < 0 ? 0 : x[i];
+    NN_CUDA_EACH_VECTOR(i, n, N)
+    {
+        nn_cuda_floats<N> v = nn_cuda_load<N>(x + i);
+        for (int k = 0; k < N; k++)
+            v.at[k] = v.at[k] < 0 ? 0 : v.at[k];
+        nn_cuda_store(y + i, v);
+    }
 }
 
-static __global__ void relu_backward(size_t n, const float *y, const float *dy, float *dx)
+template <int N> static __global__ void relu_backward(size_t n, const float *y, const float *dy, float *dx)
 {
-    NN_CUDA_EACH(i, n)
-    dx[i] = y[i] > 0 ? dy[i] : 0;
+    NN_CUDA_EACH_VECTOR(i, n, N)
+    {
+        nn_cuda_floats<N> v = nn_cuda_load<N>(dy + i);
+        const nn_cuda_floats<N> w = nn_cuda_load<N>(y + i);
+        for (int k = 0; k < N; k++)
+            v.at[k] = w.at[k] > 0 ? v.at[k] : 0;
+        nn_cuda_store(dx + i, v);
+    }
 }
 
 static __global__ void scale_and_shift(size_t n, const float *x, float scale, float offset, float *y)
@@ -39,18 +57,18 @@ static __global__ void scale_and_shift(size_t n, const float *x, float scale, fl
 
 static void cuda_add_run(const struct nn_frame *f)
 {
-    NN_CUDA_RUN_EACH(f->context, add_two, pointwise_count(f), nn_cuda_in(f, 0), nn_cuda_in(f, 1), nn_cuda_out(f, 0));
+    NN_CUDA_RUN_VECTORS(f->context, add_two, pointwise_count(f), nn_cuda_in(f, 0), nn_cuda_in(f, 1), nn_cuda_out(f, 0));
 }
 
 static void cuda_relu_run(const struct nn_frame *f)
 {
-    NN_CUDA_RUN_EACH(f->context, relu_of, pointwise_count(f), nn_cuda_in(f, 0), nn_cuda_out(f, 0));
+    NN_CUDA_RUN_VECTORS(f->context, relu_of, pointwise_count(f), nn_cuda_in(f, 0), nn_cuda_out(f, 0));
 }
 
 static void cuda_relu_run_backward(const struct nn_frame *f)
 {
-    NN_CUDA_RUN_EACH(f->context, relu_backward, pointwise_count(f), nn_cuda_in(f, 0), nn_cuda_in(f, 1),
-                     nn_cuda_out(f, 0));
+    NN_CUDA_RUN_VECTORS(f->context, relu_backward, pointwise_count(f), nn_cuda_in(f, 0), nn_cuda_in(f, 1),
+                        nn_cuda_out(f, 0));
 }
 
 static void cuda_copy_run(const struct nn_frame *f)

@@ -67,13 +67,19 @@ struct nn_cuda_most {
     }
 };
 
+// What another thread of the warp has. A struct of several numbers has one of these functions of its own.
+template <class T> static inline __device__ T nn_cuda_of_lane(T x, int by)
+{
+    return __shfl_xor_sync(0xffffffffu, x, by);
+}
+
 // In the same order for every thread, so that all have the same bits.
 template <class Of, class T> static inline __device__ T nn_cuda_team_all(T x, T *part)
 {
     if (blockDim.x == 1)
         return x;
     for (int by = NN_CUDA_WARP / 2; by > 0; by /= 2)
-        x = Of::of(x, __shfl_xor_sync(0xffffffffu, x, by));
+        x = Of::of(x, nn_cuda_of_lane(x, by));
     if (blockDim.x == NN_CUDA_WARP)
         return x;
     __syncthreads();  // part is no longer read
