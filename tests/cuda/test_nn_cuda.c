@@ -31,8 +31,8 @@ static uint64_t seeds(void)
 
 // What this test trains, and what is not there; set before it, main has the tests of each.
 static struct {
-    unsigned without;              // enum emu_lack
-    const char *network, *steady;  // steady: the same in each step, nothing is drawn
+    unsigned without;  // enum emu_lack
+    const char *network;
 } setting;
 
 static void begin_as(struct emu_config config)
@@ -207,11 +207,6 @@ static const char network[] =
     "{'class_name': 'BatchNormalization', 'config': {'name': 'norm'}},"
     "{'class_name': 'Dropout', 'config': {'name': 'drop', 'rate': 0.25}},"
     "{'class_name': 'Dense', 'config': {'name': 'two', 'units': 3, 'activation': 'softmax'}}]}}";
-static const char steady_network[] =
-    "{'class_name': 'Sequential', 'config': {'name': 'net', 'layers': ["
-    "{'class_name': 'InputLayer', 'config': {'name': 'in', 'batch_shape': [null, 6]}},"
-    "{'class_name': 'Dense', 'config': {'name': 'one', 'units': 5, 'activation': 'relu'}},"
-    "{'class_name': 'Dense', 'config': {'name': 'two', 'units': 3, 'activation': 'softmax'}}]}}";
 // cuDNN has the second convolution, and not the first, which is padded on one side alone.
 static const char image_network[] =
     "{'class_name': 'Sequential', 'config': {'name': 'net', 'layers': ["
@@ -247,10 +242,9 @@ static struct nn_model *parse_network(const char *text)
     return m;
 }
 
-static enum ps_code training_open_of(struct training *t, const char *text, const char *device, int rows,
-                                     struct ps_error *e)
+static enum ps_code training_open(struct training *t, const char *device, int rows, struct ps_error *e)
 {
-    *t = (struct training){.model = parse_network(text)};
+    *t = (struct training){.model = parse_network(setting.network)};
     fill_numbers(t->x, COUNT(t->x), 1, false);
     for (int i = 0; i < BATCH; i++) {
         t->label[i] = i % CLASSES;
@@ -263,11 +257,6 @@ static enum ps_code training_open_of(struct training *t, const char *text, const
     for (size_t i = 0; i < nn_model_params(t->model); i++)
         nn_model_init_param(t->model, i, 3, nn_replica_param(t->replica, i));
     return PS_OK;
-}
-
-static enum ps_code training_open(struct training *t, const char *device, int rows, struct ps_error *e)
-{
-    return training_open_of(t, setting.network, device, rows, e);
 }
 
 static void training_close(struct training *t)
@@ -396,12 +385,15 @@ static void test_deterministic(void **state)
 
 // ---- graphs -------------------------------------------------------------------------------------------------------
 
-// Runs of a program whose values are there, of other inputs each: the same as the reference's, whether they are
-// recorded or not.
-static void check_recorded(const struct op_case *c, uint64_t seed)
+// Runs of a program whose values are there, of other inputs each, and of another step, whose numbers are drawn: the same
+// as the reference's, whether they are recorded or not.
+static void check_recorded(const struct op_case *of, uint64_t seed)
 {
+    struct op_case no_value = *of;
+    const struct op_case *c = &no_value;
     struct op_run ref, gpu;
     struct ps_error e = {0};
+    no_value.learns[0] = false;
     begin(seed);
     run_case(&ref, c, &nn_device_ref, 1);
     run_case(&gpu, c, &nn_device_cuda, 1);
@@ -409,6 +401,7 @@ static void check_recorded(const struct op_case *c, uint64_t seed)
     for (int run = 0; run < 5; run++) {
         for (size_t i = 0; i < nn_type_count(&c->in[0]); i++)
             ((float *)gpu.in[0])[i] = ((float *)ref.in[0])[i] += 0.25f;
+        ref.step = gpu.step = (struct nn_step){seed + (uint64_t)run / 2, (uint32_t)run};
         if (run == 3)  // what kernels keep while they run moves
             assert_int_equal(nn_cuda_reserve(gpu.context, 2 * gpu.context->scratch_bytes + 64, &e), PS_OK);
         op_go(&ref);
@@ -425,33 +418,24 @@ static void check_recorded(const struct op_case *c, uint64_t seed)
 static void test_recorded_steps(void **state)
 {
     (void)state;
-    struct op_case conv = CONV("recorded", 3, 7, 6, 3, 3, 3, 1, 1, 1, 1, 1, 1, 5, NN_LINEAR, 1);
-    struct op_case dense = DENSE("recorded", 9, 17, 4, NN_LINEAR, 1);
-    conv.learns[0] = dense.learns[0] = false;
+    const struct op_case conv = CONV("recorded", 3, 7, 6, 3, 3, 3, 1, 1, 1, 1, 1, 1, 5, NN_LINEAR, 1);
+    const struct op_case dense = DENSE("recorded", 9, 17, 4, NN_LINEAR, 1);
     for (uint64_t seed = 1; seed <= 4 * seeds(); seed++) {
         check_recorded(&conv, seed);
         check_recorded(&dense, seed);
     }
 }
 
-// What is drawn in each step is not recorded.
 static void test_drawn_steps(void **state)
 {
     (void)state;
-    const struct op_case c = DROPOUT("drawn", 60);
-    struct op_run gpu;
-    float first[4 * 60];
-    begin(1);
-    run_case(&gpu, &c, &nn_device_cuda, 1);
-    nn_program_keep(gpu.program, true);
-    memcpy(first, op_out(&gpu, 0), sizeof first);
-    for (int run = 0; run < 3; run++) {
-        gpu.step.number++;
-        op_go(&gpu);
-        assert_memory_not_equal(first, op_out(&gpu, 0), sizeof first);
-    }
-    assert_int_equal(emu_counted().live_graphs, 0);
-    op_close(&gpu);
+    const struct op_case dropout = DROPOUT("drawn", 60);
+    for (uint64_t seed = 1; seed <= 4 * seeds(); seed++)
+        check_recorded(&dropout, seed);
+    for (size_t f = 0; f < COUNT(families); f++)
+        for (size_t i = 0; i < families[f].n; i++)
+            if (families[f].cases[i].class->draws)
+                check_recorded(&families[f].cases[i], 1);
 }
 
 // ---- rules on the device ------------------------------------------------------------------------------------------
@@ -679,7 +663,7 @@ static void test_rule_is_not_waited_for(void **state)
     assert_nothing_left();
 }
 
-// No step copies a value or a gradient then: fewer copies than there are variables, batch and results included.
+// No step copies a value or a gradient then, but values when they have been asked for.
 static void test_values_stay(void **state)
 {
     (void)state;
@@ -691,11 +675,10 @@ static void test_values_stay(void **state)
     optimizer_step(&o, &t, 0, BATCH);
     const struct emu_counts before = emu_counted();
     optimizer_step(&o, &t, 1, BATCH);
-    const uint64_t kept = emu_counted().copies - before.copies;
+    assert_int_equal(emu_counted().copies - before.copies, 5 + 3);  // columns and the step; results
     nn_replica_param(t.replica, 0);
     optimizer_step(&o, &t, 2, BATCH);
-    const uint64_t asked = emu_counted().copies - before.copies - kept;
-    assert_int_equal(asked, kept + 2);
+    assert_int_equal(emu_counted().copies - before.copies, 5 + 3 + 2);  // besides those of a graph
     training_close(&t);
 }
 
@@ -721,9 +704,8 @@ static void test_recorded_training(void **state)
         struct optimizer a, b;
         struct ps_error e = {0};
         begin(seed);
-        if (training_open_of(&ref, setting.steady, "ref", BATCH, &e) ||
-            training_open_of(&gpu, setting.steady, "gpu", BATCH, &e))
-            fail_msg("%s", e.text);
+        training_must_open(&ref, "ref");
+        training_must_open(&gpu, "gpu");
         optimizer_open(&a, "adam", &ref);
         optimizer_open(&b, "adam", &gpu);
         for (int i = 0; i < 2; i++) {
@@ -753,8 +735,7 @@ static void failed_launch_of_kept(bool asks)
         struct ps_error e = {0};
         struct nn_result result;
         begin_as((struct emu_config){.seed = n, .fail_launch = n});
-        if (training_open_of(&t, setting.steady, "gpu", BATCH, &e))
-            fail_msg("%s", e.text);
+        training_must_open(&t, "gpu");
         optimizer_open(&o, "sgd", &t);
         failed = false;
         for (uint64_t step = 0; step < 4 && !failed; step++) {
@@ -1001,7 +982,6 @@ static int set_dense(void **state)
     (void)state;
     setting.without = 0;
     setting.network = network;
-    setting.steady = steady_network;
     return 0;
 }
 
@@ -1009,7 +989,7 @@ static int set_images(void **state)
 {
     (void)state;
     setting.without = 0;
-    setting.network = setting.steady = image_network;
+    setting.network = image_network;
     return 0;
 }
 

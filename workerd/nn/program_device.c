@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A program on a device with memory of its own. A step copies the batch there, and each variable's value before the
-// first operator that reads it; queues the operators without waiting for any; takes each gradient back when its last
-// operator is done, beside those that are still to run; and waits for the gradients in that order, so that they leave
-// while the backward pass goes on. Only an operator that the device has no kernel for is waited for: its arguments come
-// to the host, its reference computes it there, and what it gives goes back.
+// A program on a device with memory of its own. A step copies the batch there, and where operators draw by its number,
+// that; and each variable's value before the first operator that reads it; queues the operators without waiting for any;
+// takes each gradient back when its last operator is done, beside those that are still to run; and waits for the
+// gradients in that order, so that they leave while the backward pass goes on. Only an operator that the device has no
+// kernel for is waited for: its arguments come to the host, its reference computes it there, and what it gives goes back.
 #include <stdlib.h>
 #include <string.h>
 
@@ -79,8 +79,20 @@ static bool copies_is_steady(const struct nn_program *p)
 {
     bool steady = true;
     for (int k = 0; k < p->tape.n_ops; k++)
-        steady &= !instruction_on_host(&p->instruction[k]) && !p->tape.op[k].class->draws;
+        steady &= !instruction_on_host(&p->instruction[k]);
     return steady;
+}
+
+// Kernels read the step from the device's memory, so that what every step queues is the same.
+static void copies_place_step(struct nn_program *p)
+{
+    enum { BYTES = 64 };
+    for (int k = 0; k < p->tape.n_ops; k++)
+        p->draws |= !instruction_on_host(&p->instruction[k]) && p->tape.op[k].class->draws;
+    p->step_at = p->arena;
+    p->host_step_at = p->staging;
+    p->arena += p->draws ? BYTES : 0;
+    p->staging += p->draws ? BYTES : 0;
 }
 
 void nn_program_plan_copies(struct nn_program *p)
@@ -91,6 +103,7 @@ void nn_program_plan_copies(struct nn_program *p)
     p->ticket = ps_alloc((p->n_ready + 1) * sizeof *p->ticket);
     p->staging = copies_most_arguments(p);
     p->steady = copies_is_steady(p);
+    copies_place_step(p);
     copies_find_variables(p);
     for (int i = 0; i < p->tape.n_tensors; i++) {
         const struct nn_tensor *t = copies_tensor(p, i);
@@ -121,6 +134,8 @@ void nn_program_free_copies(struct nn_program *p)
 void nn_program_bind_copies(struct nn_program *p, const struct nn_bound *b)
 {
     p->staged = b->staging;
+    p->step = p->draws ? (void *)(b->arena + p->step_at) : NULL;
+    p->host_step = p->draws ? (void *)(b->staging + p->host_step_at) : NULL;
     program_drop_graph(p);
     for (int i = 0; i < p->tape.n_tensors; i++) {
         const struct nn_tensor *t = copies_tensor(p, i);
@@ -157,15 +172,19 @@ static bool copies_is_column(const struct nn_program *p, int tensor)
     return copies_tensor(p, tensor)->place == NN_PLACE_INPUT && p->life[tensor].first >= 0;
 }
 
-static void program_stage_columns(struct nn_program *p, const void *const *column)
+static void program_stage(struct nn_program *p, const void *const *column, const struct nn_step *step)
 {
+    if (p->draws)
+        *p->host_step = *step;
     for (int i = 0; i < p->tape.n_tensors; i++)
         if (copies_is_column(p, i))
             memcpy(p->host[i], column[copies_tensor(p, i)->index], nn_type_bytes(&copies_tensor(p, i)->type));
 }
 
-static void program_put_columns(struct nn_program *p)
+static void program_put_staged(struct nn_program *p)
 {
+    if (p->draws)
+        p->device->memory->put(p->context, p->step, p->host_step, sizeof *p->step);
     for (int i = 0; i < p->tape.n_tensors; i++)
         if (copies_is_column(p, i))
             program_put(p, i);
@@ -267,7 +286,7 @@ static enum ps_code program_queue(struct nn_program *p, const struct nn_step *st
             return e->code;
         need += i->need;
         nn_times_lap(times, i->frame.op, NN_LAP_NEED, &at);
-        i->frame.step = step;
+        i->frame.step = p->draws && !instruction_on_host(i) ? p->step : step;
         // Before a sum over the replicas, as on any other device.
         if (nn_hooks_sum(hooks, i->frame.op) && program_deliver(p, ready, hooks, e))
             return e->code;
@@ -307,7 +326,7 @@ static enum ps_code program_step(struct nn_program *p, const struct nn_step *ste
                                  struct nn_times *times, struct ps_error *e)
 {
     p->delivered = 0;
-    program_put_columns(p);
+    program_put_staged(p);
     if (program_queue(p, step, hooks, times, e))
         return e->code;
     program_take_kept(p);
@@ -341,7 +360,7 @@ enum ps_code nn_program_run_device(struct nn_program *p, const void *const *colu
 {
     enum ps_code code = PS_OK;
     p->device->enter(p->context);
-    program_stage_columns(p, column);
+    program_stage(p, column, step);
     if (!p->keeps || hooks || times || !program_replay(p, step))
         code = program_step(p, step, hooks, times, e);
     code = program_end(p, code, e);
