@@ -385,8 +385,8 @@ static void test_deterministic(void **state)
 
 // ---- graphs -------------------------------------------------------------------------------------------------------
 
-// Runs of a program whose values are there, of other inputs each, and of another step, whose numbers are drawn: the same
-// as the reference's, whether they are recorded or not.
+// Runs of a program whose values are there, of other inputs each, and of another step, by which numbers are drawn: the
+// same as the reference's, whether they are recorded or not.
 static void check_recorded(const struct op_case *of, uint64_t seed)
 {
     struct op_case no_value = *of;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A program on a device with memory of its own. A step copies the batch there, and where operators draw by its number,
-// that; and each variable's value before the first operator that reads it; queues the operators without waiting for any;
-// takes each gradient back when its last operator is done, beside those that are still to run; and waits for the
-// gradients in that order, so that they leave while the backward pass goes on. Only an operator that the device has no
-// kernel for is waited for: its arguments come to the host, its reference computes it there, and what it gives goes back.
+// A program on a device with memory of its own. A step copies the batch there, with the step's number where operators
+// draw by it, and each variable's value before the first operator that reads it; queues the operators without waiting
+// for any; takes each gradient back when its last operator is done, beside those that are still to run; and waits for
+// the gradients in that order, so that they leave while the backward pass goes on. Only an operator that the device has
+// no kernel for is waited for: its arguments come to the host, its reference computes it there, and what it gives goes
+// back.
 #include <stdlib.h>
 #include <string.h>
 

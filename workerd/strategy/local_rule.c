@@ -10,8 +10,8 @@
 
 enum { RUN = 2048 };  // elements of a mean that is made to be measured
 
-// Slots on a device, [params * n_slots] as those of the host, and who has the newer ones; what is done with them in each
-// step.
+// Slots on a device, [params * n_slots] as those of the host, and who has the newer ones; what is done with them in
+// each step.
 struct wk_kept_slots {
     float **slots;
     bool there, here;

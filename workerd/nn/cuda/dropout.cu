@@ -16,7 +16,7 @@ static __device__ struct draws draws_of(const struct nn_step *step, uint32_t lay
     return d;
 }
 
-static __device__ void draw(const struct draws &d, uint64_t place, uint32_t word[4])
+static __device__ void draw_words(const struct draws &d, uint64_t place, uint32_t word[4])
 {
     ps_philox(d.seed, PS_RANDOM_DROPOUT, d.stream, place, word);
 }
@@ -39,7 +39,7 @@ static __global__ void drop_out(size_t n, const struct nn_step *step, uint32_t l
         const size_t row = nn_cuda_quotient(i, groups);
         const uint64_t first = example[row] * per, four = first / 4 + (i - row * groups);
         uint32_t word[4];
-        draw(d, four, word);
+        draw_words(d, four, word);
         for (uint64_t k = 0; k < 4; k++) {
             const uint64_t j = four * 4 + k - first;  // before the row's first, it is huge
             if (j < per)
@@ -107,7 +107,7 @@ static __global__ void add_noise(size_t n, const struct nn_step *step, struct nn
         const size_t row = nn_cuda_quotient(i, s.per);
         const uint64_t place = example[row] * s.drawn + noise_place(s, i - row * s.per);
         uint32_t word[4];
-        draw(d, place / 4, word);
+        draw_words(d, place / 4, word);
         y[i] = noise_of(a, scale, word, place % 4, x[i]);
     }
 }
@@ -149,7 +149,7 @@ static __global__ void flip_images(size_t lines, const struct nn_step *step, str
     uint32_t word[4];
     if (k >= lines)
         return;
-    draw(draws_of(step, a.layer), example[image], word);
+    draw_words(draws_of(step, a.layer), example[image], word);
     const bool across = a.horizontal && word[0] >> 31, down = a.vertical && word[1] >> 31;
     const size_t from = (image * m.h + (down ? m.h - 1 - row : row)) * m.w * m.c;
     NN_CUDA_TEAM_EACH(j, m.w * m.c)
@@ -183,7 +183,7 @@ static __global__ void copy_windows(size_t lines, const struct nn_step *step, st
     uint32_t word[4];
     if (k >= lines)
         return;
-    draw(draws_of(step, a.layer), example[image], word);
+    draw_words(draws_of(step, a.layer), example[image], word);
     const size_t row = image * (size_t)a.from[0] + window_begin(a, word, 0) + (k - image * h);
     const size_t from = (row * (size_t)a.from[1] + window_begin(a, word, 1)) * c;
     NN_CUDA_TEAM_EACH(j, width)
@@ -198,7 +198,7 @@ static __global__ void copy_windows_back(size_t lines, const struct nn_step *ste
     uint32_t word[4];
     if (k >= lines)
         return;
-    draw(draws_of(step, a.layer), example[image], word);
+    draw_words(draws_of(step, a.layer), example[image], word);
     // Before the window's first, both are huge.
     const size_t row = k - image * h - window_begin(a, word, 0), first = window_begin(a, word, 1) * c;
     const size_t part = (size_t)a.to[1] * c, from = (image * (size_t)a.to[0] + row) * part;
