@@ -368,7 +368,7 @@ static void fail_in_orders(const char *ops)
 {
     static struct training t;
     for (uint64_t seed = 1; seed <= seeds(); seed++) {
-        emu_reset(&(struct emu_config){.seed = seed, .devices = 2, .fail_launch = 1 + seed * 13 % 150});
+        emu_reset(&(struct emu_config){.seed = seed, .devices = 2, .fail_launch = 1 + seed * 13 % 120});
         train(&t, devices_of(2, ops), 2);
         assert_int_equal(PS_INTERNAL, t.error.code);
         if (!strstr(t.error.text, "gpu:") || !strstr(t.error.text, "cudaErrorLaunchFailure"))

@@ -36,8 +36,8 @@ static uint64_t seeds(void)
 
 // What this test trains, and what is not there; set before it, main has the tests of each.
 static struct {
-    unsigned without;              // enum emu_lack
-    const char *network, *steady;  // steady: the same in each step, nothing is drawn
+    unsigned without;  // enum emu_lack
+    const char *network;
 } setting;
 
 static int few;  // channels: so many are computed by implicit.cu
@@ -261,11 +261,6 @@ static const char network[] =
     "{'class_name': 'BatchNormalization', 'config': {'name': 'norm'}},"
     "{'class_name': 'Dropout', 'config': {'name': 'drop', 'rate': 0.25}},"
     "{'class_name': 'Dense', 'config': {'name': 'two', 'units': 3, 'activation': 'softmax'}}]}}";
-static const char steady_network[] =
-    "{'class_name': 'Sequential', 'config': {'name': 'net', 'layers': ["
-    "{'class_name': 'InputLayer', 'config': {'name': 'in', 'batch_shape': [null, 6]}},"
-    "{'class_name': 'Dense', 'config': {'name': 'one', 'units': 5, 'activation': 'relu'}},"
-    "{'class_name': 'Dense', 'config': {'name': 'two', 'units': 3, 'activation': 'softmax'}}]}}";
 // cuDNN has the second convolution, and not the first, which is padded on one side alone.
 static const char image_network[] =
     "{'class_name': 'Sequential', 'config': {'name': 'net', 'layers': ["
@@ -301,10 +296,9 @@ static struct nn_model *parse_network(const char *text)
     return m;
 }
 
-static enum ps_code training_open_of(struct training *t, const char *text, const char *device, int rows,
-                                     struct ps_error *e)
+static enum ps_code training_open(struct training *t, const char *device, int rows, struct ps_error *e)
 {
-    *t = (struct training){.model = parse_network(text)};
+    *t = (struct training){.model = parse_network(setting.network)};
     fill_numbers(t->x, COUNT(t->x), 1, false);
     for (int i = 0; i < BATCH; i++) {
         t->label[i] = i % CLASSES;
@@ -317,11 +311,6 @@ static enum ps_code training_open_of(struct training *t, const char *text, const
     for (size_t i = 0; i < nn_model_params(t->model); i++)
         nn_model_init_param(t->model, i, 3, nn_replica_param(t->replica, i));
     return PS_OK;
-}
-
-static enum ps_code training_open(struct training *t, const char *device, int rows, struct ps_error *e)
-{
-    return training_open_of(t, setting.network, device, rows, e);
 }
 
 static void training_close(struct training *t)
@@ -450,12 +439,15 @@ static void test_deterministic(void **state)
 
 // ---- graphs -------------------------------------------------------------------------------------------------------
 
-// Runs of a program whose values are there, of other inputs each: the same as the reference's, whether they are
-// recorded or not.
-static void check_recorded(const struct op_case *c, uint64_t seed)
+// Runs of a program whose values are there, of other inputs each, and of another step, by which numbers are drawn: the
+// same as the reference's, whether they are recorded or not.
+static void check_recorded(const struct op_case *of, uint64_t seed)
 {
+    struct op_case no_value = *of;
+    const struct op_case *c = &no_value;
     struct op_run ref, gpu;
     struct ps_error e = {0};
+    no_value.learns[0] = false;
     begin(seed);
     run_case(&ref, c, &nn_device_ref, 1);
     run_case(&gpu, c, &nn_device_cuda, 1);
@@ -463,6 +455,7 @@ static void check_recorded(const struct op_case *c, uint64_t seed)
     for (int run = 0; run < 5; run++) {
         for (size_t i = 0; i < nn_type_count(&c->in[0]); i++)
             ((float *)gpu.in[0])[i] = ((float *)ref.in[0])[i] += 0.25f;
+        ref.step = gpu.step = (struct nn_step){seed + (uint64_t)run / 2, (uint32_t)run};
         if (run == 3)  // what kernels keep while they run moves
             assert_int_equal(nn_cuda_reserve(gpu.context, 2 * gpu.context->scratch_bytes + 64, &e), PS_OK);
         op_go(&ref);
@@ -479,33 +472,24 @@ static void check_recorded(const struct op_case *c, uint64_t seed)
 static void test_recorded_steps(void **state)
 {
     (void)state;
-    struct op_case conv = CONV("recorded", 3, 7, 6, 3, 3, 3, 1, 1, 1, 1, 1, 1, 5, NN_LINEAR, 1);
-    struct op_case dense = DENSE("recorded", 9, 17, 4, NN_LINEAR, 1);
-    conv.learns[0] = dense.learns[0] = false;
+    const struct op_case conv = CONV("recorded", 3, 7, 6, 3, 3, 3, 1, 1, 1, 1, 1, 1, 5, NN_LINEAR, 1);
+    const struct op_case dense = DENSE("recorded", 9, 17, 4, NN_LINEAR, 1);
     for (uint64_t seed = 1; seed <= 4 * seeds(); seed++) {
         check_recorded(&conv, seed);
         check_recorded(&dense, seed);
     }
 }
 
-// What is drawn in each step is not recorded.
 static void test_drawn_steps(void **state)
 {
     (void)state;
-    const struct op_case c = DROPOUT("drawn", 60);
-    struct op_run gpu;
-    float first[4 * 60];
-    begin(1);
-    run_case(&gpu, &c, &nn_device_cuda, 1);
-    nn_program_keep(gpu.program, true);
-    memcpy(first, op_out(&gpu, 0), sizeof first);
-    for (int run = 0; run < 3; run++) {
-        gpu.step.number++;
-        op_go(&gpu);
-        assert_memory_not_equal(first, op_out(&gpu, 0), sizeof first);
-    }
-    assert_int_equal(emu_counted().live_graphs, 0);
-    op_close(&gpu);
+    const struct op_case dropout = DROPOUT("drawn", 60);
+    for (uint64_t seed = 1; seed <= 4 * seeds(); seed++)
+        check_recorded(&dropout, seed);
+    for (size_t f = 0; f < COUNT(families); f++)
+        for (size_t i = 0; i < families[f].n; i++)
+            if (families[f].cases[i].class->draws)
+                check_recorded(&families[f].cases[i], 1);
 }
 
 // ---- rules on the device ------------------------------------------------------------------------------------------
@@ -535,21 +519,36 @@ static void optimizer_open(struct optimizer *o, const char *name, struct trainin
                      PS_OK);
 }
 
-static void optimizer_apply_to(struct optimizer *o, struct training *t, size_t i, uint64_t step)
+static struct nn_update optimizer_update(struct optimizer *o, struct training *t, size_t i, uint64_t step)
 {
     const struct nn_param *p = nn_model_param(t->model, i);
-    const struct ps_rule *rule = p->rule ? ps_rule_find(p->rule) : o->rule;
-    const double *hyper = p->rule ? &p->momentum : o->hyper;
-    struct ps_rule_args a = {.n = p->count, .step = step + 1, .trainable = p->trainable, .clip_factor = 1};
+    struct nn_update u = {i,
+                          p->rule ? ps_rule_find(p->rule) : o->rule,
+                          p->rule ? &p->momentum : o->hyper,
+                          {.n = p->count, .step = step + 1, .trainable = p->trainable, .clip_factor = 1}};
     for (int k = 0; k < SLOTS; k++)
-        a.slot_in[k] = a.slot_out[k] = o->there ? o->there + ((i * SLOTS) + (size_t)k) * ROOM : o->here[i][k];
-    if (o->there) {
-        nn_replica_apply(t->replica, i, rule, hyper, &a);
-        return;
-    }
-    a.g = nn_replica_grad(t->replica, i);
-    a.w_in = a.w_out = nn_replica_param(t->replica, i);
-    ps_rule_apply(rule, hyper, &a);
+        u.args.slot_in[k] = u.args.slot_out[k] = o->there ? o->there + ((i * SLOTS) + (size_t)k) * ROOM : o->here[i][k];
+    return u;
+}
+
+static void optimizer_apply_here(struct training *t, struct nn_update *u)
+{
+    u->args.g = nn_replica_grad(t->replica, u->variable);
+    u->args.w_in = u->args.w_out = nn_replica_param(t->replica, u->variable);
+    ps_rule_apply(u->rule, u->hyper, &u->args);
+}
+
+static void optimizer_apply(struct optimizer *o, struct training *t, uint64_t step)
+{
+    struct nn_update update[HOME_VARIABLES];
+    size_t n = 0;
+    for (size_t i = 0; i < nn_model_params(t->model); i++)
+        if (nn_param_changes(nn_model_param(t->model, i)))
+            update[n++] = optimizer_update(o, t, i, step);
+    if (o->there)
+        nn_replica_apply(t->replica, update, n);
+    for (size_t i = 0; !o->there && i < n; i++)
+        optimizer_apply_here(t, &update[i]);
 }
 
 static void optimizer_step(struct optimizer *o, struct training *t, uint64_t step, int rows)
@@ -560,11 +559,7 @@ static void optimizer_step(struct optimizer *o, struct training *t, uint64_t ste
     batch.rows = rows;
     if (nn_replica_train(t->replica, &batch, step, NULL, &result, &e))
         fail_msg("%s", e.text);
-    for (size_t i = 0; i < nn_model_params(t->model); i++)
-        if (nn_param_changes(nn_model_param(t->model, i)))
-            optimizer_apply_to(o, t, i, step);
-    if (o->there && nn_replica_finish(t->replica, &e))
-        fail_msg("%s", e.text);
+    optimizer_apply(o, t, step);
 }
 
 // Three steps, of which the second is without rows; the host looks at values and changes them before the third.
@@ -609,7 +604,120 @@ static void test_rules(void **state)
     }
 }
 
-// No step copies a value or a gradient then: fewer copies than there are variables, batch and results included.
+// More variables than a launch takes, one of them not trainable, in memory of a device or of the host: counts that end
+// anywhere in a vector and in the part of a block; some arrays are not aligned for vectors. Arrays: gradients, weights,
+// slots.
+enum { MANY = 230, ARRAYS = 2 + SLOTS, MOST_FLOATS = 400000 };
+
+struct many {
+    size_t at[MANY][ARRAYS], floats;
+    double momentum[MANY];
+    struct nn_update update[MANY];
+    float *memory;
+};
+
+static size_t many_count(size_t i)
+{
+    static const size_t counts[] = {1, 2, 3, 4, 5, 8, 31, 257, 1023, 2048, 2047, 2049, 4096, 5001};
+    return i % 7 == 3 ? counts[i / 7 % COUNT(counts)] : counts[i % 7];
+}
+
+static void many_lay_out(struct many *m)
+{
+    *m = (struct many){.floats = 0};
+    for (size_t i = 0; i < MANY; i++)
+        for (size_t k = 0; k < ARRAYS; k++) {
+            m->at[i][k] = m->floats + (i % 5 == 2 && i / 5 % ARRAYS == k);
+            m->floats = (m->at[i][k] + many_count(i) + 3) / 4 * 4;
+            m->momentum[i] = i % 3 == 0 ? 0.75 : 0.5;
+        }
+    assert_in_range(m->floats, 1, MOST_FLOATS);
+}
+
+// ema: 20 with the same momentum follow each other.
+static void many_list(struct many *m, const struct ps_rule *rule, const double *hyper, float *memory, uint64_t step)
+{
+    m->memory = memory;
+    for (size_t i = 0; i < MANY; i++) {
+        struct ps_rule_args *a = &m->update[i].args;
+        m->update[i] = (struct nn_update){i, rule, rule->learns ? hyper : &m->momentum[i / 20], {.n = many_count(i)}};
+        a->step = step;
+        a->trainable = i != 7;
+        a->clip_factor = 1;
+        a->g = memory + m->at[i][0];
+        a->w_in = a->w_out = memory + m->at[i][1];
+        for (int k = 0; k < rule->own_slots; k++)
+            a->slot_in[k] = a->slot_out[k] = memory + m->at[i][2 + k];
+    }
+}
+
+// Two applications, of the same bits as the host's.
+static void check_many(const char *name, uint64_t seed)
+{
+    static float here[MOST_FLOATS], back[MOST_FLOATS];
+    const struct nn_device_memory *memory = nn_device_cuda.memory;
+    const struct ps_rule *rule = ps_rule_find(name);
+    struct nn_context *c;
+    struct ps_error e = {0};
+    struct many m;
+    double hyper[PS_RULE_MAX_HYPERS];
+    void *there;
+    begin(seed);
+    many_lay_out(&m);
+    ps_rule_defaults(rule, hyper);
+    if (rule->learns)
+        hyper[PS_HYPER_CLIPVALUE] = 0.5;
+    fill_numbers(here, m.floats, seed, false);
+    for (size_t i = 0; i < m.floats; i++)
+        here[i] = fabsf(here[i]);
+    assert_int_equal(nn_device_cuda.open(0, 1, &c, &e), PS_OK);
+    assert_int_equal(memory->get(c, m.floats * sizeof(float), &there, &e), PS_OK);
+    memory->put(c, there, here, m.floats * sizeof(float));
+    for (uint64_t step = 1; step <= 2; step++) {
+        many_list(&m, rule, hyper, there, step);
+        nn_device_cuda.apply(c, m.update, MANY);
+        many_list(&m, rule, hyper, here, step);
+        for (size_t i = 0; i < MANY; i++)
+            ps_rule_apply(rule, m.update[i].hyper, &m.update[i].args);
+    }
+    memory->take(c, back, there, m.floats * sizeof(float));
+    assert_int_equal(memory->finish(c, &e), PS_OK);
+    assert_memory_equal(here, back, m.floats * sizeof(float));
+    assert_int_equal(emu_counted().launches, rule->learns ? 2 * 5 : 2 * 10);
+    memory->free(c, there);
+    nn_device_cuda.close(c);
+    assert_nothing_left();
+}
+
+static void test_many_variables(void **state)
+{
+    (void)state;
+    static const char *const rules[] = {"sgd", "momentum", "nesterov", "rmsprop", "adam", "adamw", "ema"};
+    for (uint64_t seed = 1; seed <= seeds(); seed++)
+        for (size_t i = 0; i < COUNT(rules); i++)
+            check_many(rules[i], seed);
+}
+
+// By the host.
+static void test_rule_is_not_waited_for(void **state)
+{
+    (void)state;
+    struct training t;
+    struct optimizer o;
+    begin(1);
+    training_must_open(&t, "gpu");
+    optimizer_open(&o, "adam", &t);
+    for (uint64_t step = 0; step < 4; step++) {
+        optimizer_step(&o, &t, step, BATCH);
+        const uint64_t waits = emu_counted().host_waits;
+        optimizer_apply(&o, &t, step);
+        assert_int_equal(emu_counted().host_waits, waits);
+    }
+    training_close(&t);
+    assert_nothing_left();
+}
+
+// No step copies a value or a gradient then, but values when they have been asked for.
 static void test_values_stay(void **state)
 {
     (void)state;
@@ -621,11 +729,10 @@ static void test_values_stay(void **state)
     optimizer_step(&o, &t, 0, BATCH);
     const struct emu_counts before = emu_counted();
     optimizer_step(&o, &t, 1, BATCH);
-    const uint64_t kept = emu_counted().copies - before.copies;
+    assert_int_equal(emu_counted().copies - before.copies, 1 + 2);  // what the step is given; results
     nn_replica_param(t.replica, 0);
     optimizer_step(&o, &t, 2, BATCH);
-    const uint64_t asked = emu_counted().copies - before.copies - kept;
-    assert_int_equal(asked, kept + 2);
+    assert_int_equal(emu_counted().copies - before.copies, 1 + 2 + 2);  // besides those of a graph
     training_close(&t);
 }
 
@@ -651,9 +758,8 @@ static void test_recorded_training(void **state)
         struct optimizer a, b;
         struct ps_error e = {0};
         begin(seed);
-        if (training_open_of(&ref, setting.steady, "ref", BATCH, &e) ||
-            training_open_of(&gpu, setting.steady, "gpu", BATCH, &e))
-            fail_msg("%s", e.text);
+        training_must_open(&ref, "ref");
+        training_must_open(&gpu, "gpu");
         optimizer_open(&a, "adam", &ref);
         optimizer_open(&b, "adam", &gpu);
         for (int i = 0; i < 2; i++) {
@@ -672,8 +778,9 @@ static void test_recorded_training(void **state)
     }
 }
 
-// A kernel of a step whose values stay fails: the step says so, or whoever waits for it or asks for the values.
-static void failed_launch_of_kept(enum ps_code (*ends)(struct nn_replica *r, struct ps_error *e))
+// A kernel of a step whose values stay, or of the rule after it, fails: that step says so, or the next one, or who asks
+// for the values, in each step or after the last one.
+static void failed_launch_of_kept(bool asks)
 {
     bool failed = true;
     for (uint64_t n = 1; failed; n++) {
@@ -682,15 +789,14 @@ static void failed_launch_of_kept(enum ps_code (*ends)(struct nn_replica *r, str
         struct ps_error e = {0};
         struct nn_result result;
         begin_as((struct emu_config){.seed = n, .fail_launch = n});
-        if (training_open_of(&t, setting.steady, "gpu", BATCH, &e))
-            fail_msg("%s", e.text);
+        training_must_open(&t, "gpu");
         optimizer_open(&o, "sgd", &t);
         failed = false;
         for (uint64_t step = 0; step < 4 && !failed; step++) {
             failed = nn_replica_train(t.replica, &t.batch, step, NULL, &result, &e);
-            for (size_t i = 0; i < nn_model_params(t.model) && !failed; i++)
-                optimizer_apply_to(&o, &t, i, step);
-            failed = failed || ends(t.replica, &e);
+            if (!failed)
+                optimizer_apply(&o, &t, step);
+            failed = failed || ((asks || step == 3) && nn_replica_fetch(t.replica, &e));
         }
         if (failed && (e.code != PS_INTERNAL || !strstr(e.text, "cudaErrorLaunchFailure")))
             fail_msg("launch %d: %s", (int)n, e.text);
@@ -703,8 +809,8 @@ static void failed_launch_of_kept(enum ps_code (*ends)(struct nn_replica *r, str
 static void test_failed_launch_of_kept(void **state)
 {
     (void)state;
-    failed_launch_of_kept(nn_replica_finish);
-    failed_launch_of_kept(nn_replica_fetch);
+    failed_launch_of_kept(false);
+    failed_launch_of_kept(true);
 }
 
 // A rule that the device does not know stays with the host.
@@ -946,7 +1052,6 @@ static int set_dense(void **state)
     nn_cuda_implicit_most = few;
     setting.without = 0;
     setting.network = network;
-    setting.steady = steady_network;
     return 0;
 }
 
@@ -962,7 +1067,7 @@ static int set_images(void **state)
 {
     set_many(state);
     setting.without = 0;
-    setting.network = setting.steady = image_network;
+    setting.network = image_network;
     return 0;
 }
 
@@ -1010,6 +1115,8 @@ int main(void)
         TEST(test_recorded_steps),
         TEST(test_drawn_steps),
         TEST(test_rules),
+        TEST(test_many_variables),
+        TEST(test_rule_is_not_waited_for),
         TEST(test_recorded_training),
         TEST(test_failed_launch_of_kept),
         TEST(test_values_stay),

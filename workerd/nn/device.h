@@ -77,6 +77,14 @@ struct nn_device_sums {
     void (*abort)(struct nn_context *context);
 };
 
+// An application of a rule to a variable, whose arrays are in the device's memory.
+struct nn_update {
+    size_t variable;  // of the model
+    const struct ps_rule *rule;
+    const double *hyper;
+    struct ps_rule_args args;
+};
+
 // To what a device may round the factors of a matrix product; sums stay float32. tensorfloat32 has 10 bits of mantissa.
 enum nn_precision { NN_FLOAT32, NN_TENSORFLOAT32, NN_BFLOAT16 };
 
@@ -109,8 +117,9 @@ struct nn_device {
     const struct nn_device_sums *sums[NN_SUMS_WAYS];  // NULL: there are none of that way
     // Does it apply this rule to values in its own memory? NULL: none.
     bool (*applies)(const struct ps_rule *rule, const double *hyper);
-    void (*apply)(struct nn_context *context, const struct ps_rule *rule, const double *hyper,
-                  const struct ps_rule_args *a);
+    // Queues n of them, each to another array. What follows each other with the same rule and equal hyperparameters is
+    // done together.
+    void (*apply)(struct nn_context *context, const struct nn_update *update, size_t n);
 };
 
 extern const struct nn_device nn_device_ref;  // the references, one thread

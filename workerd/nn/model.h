@@ -188,10 +188,9 @@ enum ps_code nn_replica_fetch(struct nn_replica *r, struct ps_error *e);
 enum ps_code nn_replica_get_slots(struct nn_replica *r, size_t n, float **slots, struct ps_error *e);
 enum ps_code nn_replica_put_slots(struct nn_replica *r, float *to, const float *from, size_t n, struct ps_error *e);
 void nn_replica_take_slots(struct nn_replica *r, float *to, const float *from, size_t n);
-// Then: queues the rule for variable i. Slots are of the device's memory; g, w_in and w_out are set here.
-void nn_replica_apply(struct nn_replica *r, size_t i, const struct ps_rule *rule, const double *hyper,
-                      const struct ps_rule_args *a);
-enum ps_code nn_replica_finish(struct nn_replica *r, struct ps_error *e);  // waits for these
+// Then: queues n updates. Slots are of the device's memory; g, w_in and w_out are set here. Nothing waits for them: an
+// error comes with the next step, or with nn_replica_fetch.
+void nn_replica_apply(struct nn_replica *r, struct nn_update *update, size_t n);
 // Then: sums of gradients over the replicas that keep theirs (nn_device_sums), of n numbers from variable i's gradient
 // on.
 enum ps_code nn_replica_check_sums(struct nn_replica *r, enum nn_sums_way way, struct ps_error *e);

@@ -103,13 +103,19 @@ static int life_larger(const void *a, const void *b)
     return x->first < y->first ? -1 : x->first > y->first;
 }
 
+// What a step is given has places of its own (program_device.c).
+static bool program_places(const struct nn_program *p, size_t i)
+{
+    return p->life[i].in_arena && p->life[i].first >= 0 && p->tape.tensor[i].place != NN_PLACE_INPUT;
+}
+
 static void program_place(struct nn_program *p)
 {
     size_t n = 0, tensors = (size_t)p->tape.n_tensors;
     struct nn_life **sorted = ps_alloc((tensors + 1) * sizeof(struct nn_life *));
     struct arena a = {.placed = ps_alloc((tensors + 1) * sizeof(struct nn_life *))};
     for (size_t i = 0; i < tensors; i++)
-        if (p->life[i].in_arena && p->life[i].first >= 0)
+        if (program_places(p, i))
             sorted[n++] = &p->life[i];
     qsort(sorted, n, sizeof *sorted, life_larger);
     for (size_t i = 0; i < n; i++)

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A program on a device with memory of its own. A step copies the batch there, and each variable's value before the
-// first operator that reads it; queues the operators without waiting for any; takes each gradient back when its last
-// operator is done, beside those that are still to run; and waits for the gradients in that order, so that they leave
-// while the backward pass goes on. Only an operator that the device has no kernel for is waited for: its arguments come
-// to the host, its reference computes it there, and what it gives goes back.
+// A program on a device with memory of its own. A step copies the batch there, with the step's number where operators
+// draw by it, and each variable's value before the first operator that reads it; queues the operators without waiting
+// for any; takes each gradient back when its last operator is done, beside those that are still to run; and waits for
+// the gradients in that order, so that they leave while the backward pass goes on. Only an operator that the device has
+// no kernel for is waited for: its arguments come to the host, its reference computes it there, and what it gives goes
+// back.
 #include <stdlib.h>
 #include <string.h>
 
@@ -79,8 +80,40 @@ static bool copies_is_steady(const struct nn_program *p)
 {
     bool steady = true;
     for (int k = 0; k < p->tape.n_ops; k++)
-        steady &= !instruction_on_host(&p->instruction[k]) && !p->tape.op[k].class->draws;
+        steady &= !instruction_on_host(&p->instruction[k]);
     return steady;
+}
+
+// Do kernels of the device draw? They read the step from its memory, so that what every step queues is the same.
+static bool copies_draw(const struct nn_program *p)
+{
+    bool draw = false;
+    for (int k = 0; k < p->tape.n_ops; k++)
+        draw |= !instruction_on_host(&p->instruction[k]) && p->tape.op[k].class->draws;
+    return draw;
+}
+
+static bool copies_is_column(const struct nn_program *p, int tensor)
+{
+    return copies_tensor(p, tensor)->place == NN_PLACE_INPUT && p->life[tensor].first >= 0;
+}
+
+// Side by side in both memories, so that one copy brings it.
+static void copies_place_given(struct nn_program *p)
+{
+    enum { STEP = 64 };
+    p->draws = copies_draw(p);
+    p->given = p->draws ? STEP : 0;
+    p->given_at = p->arena;
+    p->host_given_at = p->staging;
+    for (int i = 0; i < p->tape.n_tensors; i++)
+        if (copies_is_column(p, i)) {
+            p->life[i].at = p->given_at + p->given;
+            p->host_at[i] = p->host_given_at + p->given;
+            p->given += copies_bytes(&copies_tensor(p, i)->type);
+        }
+    p->arena += p->given;
+    p->staging += p->given;
 }
 
 void nn_program_plan_copies(struct nn_program *p)
@@ -91,10 +124,11 @@ void nn_program_plan_copies(struct nn_program *p)
     p->ticket = ps_alloc((p->n_ready + 1) * sizeof *p->ticket);
     p->staging = copies_most_arguments(p);
     p->steady = copies_is_steady(p);
+    copies_place_given(p);
     copies_find_variables(p);
     for (int i = 0; i < p->tape.n_tensors; i++) {
         const struct nn_tensor *t = copies_tensor(p, i);
-        if (!p->life[i].in_arena || (t->place != NN_PLACE_INPUT && !copies_is_kept(p, i)))
+        if (!p->life[i].in_arena || t->place == NN_PLACE_INPUT || !copies_is_kept(p, i))
             continue;
         p->host_at[i] = p->staging;
         p->staging += copies_bytes(&t->type);
@@ -121,6 +155,8 @@ void nn_program_free_copies(struct nn_program *p)
 void nn_program_bind_copies(struct nn_program *p, const struct nn_bound *b)
 {
     p->staged = b->staging;
+    p->given_there = b->arena + p->given_at;
+    p->given_here = b->staging + p->host_given_at;
     program_drop_graph(p);
     for (int i = 0; i < p->tape.n_tensors; i++) {
         const struct nn_tensor *t = copies_tensor(p, i);
@@ -152,29 +188,35 @@ static uint64_t program_take(struct nn_program *p, int tensor)
                                    nn_type_bytes(&copies_tensor(p, tensor)->type));
 }
 
-static bool copies_is_column(const struct nn_program *p, int tensor)
+static void program_stage(struct nn_program *p, const void *const *column, const struct nn_step *step)
 {
-    return copies_tensor(p, tensor)->place == NN_PLACE_INPUT && p->life[tensor].first >= 0;
-}
-
-static void program_stage_columns(struct nn_program *p, const void *const *column)
-{
+    if (p->draws)
+        *(struct nn_step *)(void *)p->given_here = *step;
     for (int i = 0; i < p->tape.n_tensors; i++)
         if (copies_is_column(p, i))
             memcpy(p->host[i], column[copies_tensor(p, i)->index], nn_type_bytes(&copies_tensor(p, i)->type));
 }
 
-static void program_put_columns(struct nn_program *p)
+static void program_put_given(struct nn_program *p)
 {
-    for (int i = 0; i < p->tape.n_tensors; i++)
-        if (copies_is_column(p, i))
-            program_put(p, i);
+    if (p->given)
+        p->device->memory->put(p->context, p->given_there, p->given_here, p->given);
+}
+
+// Columns that no operator writes over are here.
+static bool program_has_written(const struct nn_program *p, int root)
+{
+    bool written = copies_tensor(p, root)->place != NN_PLACE_INPUT;
+    for (int k = 0; k < p->tape.n_ops; k++)
+        for (int i = 0; i < p->tape.op[k].n_out; i++)
+            written |= nn_program_root(p, p->tape.op[k].out[i]) == root;
+    return written;
 }
 
 static void program_take_kept(struct nn_program *p)
 {
     for (int i = 0; i < p->tape.n_tensors; i++)
-        if (copies_is_kept(p, i) && p->life[i].in_arena)
+        if (copies_is_kept(p, i) && p->life[i].in_arena && program_has_written(p, i))
             program_take(p, i);
 }
 
@@ -267,7 +309,7 @@ static enum ps_code program_queue(struct nn_program *p, const struct nn_step *st
             return e->code;
         need += i->need;
         nn_times_lap(times, i->frame.op, NN_LAP_NEED, &at);
-        i->frame.step = step;
+        i->frame.step = p->draws && !instruction_on_host(i) ? (void *)p->given_there : step;
         // Before a sum over the replicas, as on any other device.
         if (nn_hooks_sum(hooks, i->frame.op) && program_deliver(p, ready, hooks, e))
             return e->code;
@@ -307,7 +349,7 @@ static enum ps_code program_step(struct nn_program *p, const struct nn_step *ste
                                  struct nn_times *times, struct ps_error *e)
 {
     p->delivered = 0;
-    program_put_columns(p);
+    program_put_given(p);
     if (program_queue(p, step, hooks, times, e))
         return e->code;
     program_take_kept(p);
@@ -341,7 +383,7 @@ enum ps_code nn_program_run_device(struct nn_program *p, const void *const *colu
 {
     enum ps_code code = PS_OK;
     p->device->enter(p->context);
-    program_stage_columns(p, column);
+    program_stage(p, column, step);
     if (!p->keeps || hooks || times || !program_replay(p, step))
         code = program_step(p, step, hooks, times, e);
     code = program_end(p, code, e);

@@ -45,6 +45,11 @@ struct nn_program {
     uint64_t *ticket;    // [n_ready]: of the copy that brings its gradient
     size_t delivered;    // of these, in the run at hand
     bool keeps;          // values are there, gradients stay there
+    // What a run is given: the step, where kernels of the device draw by it, then the columns. Bytes, and where they
+    // lie in the arena and in the staging memory.
+    bool draws;
+    size_t given, given_at, host_given_at;
+    char *given_there, *given_here;
     // Of runs that keep: what they queue, recorded at the second of them, where every one queues the same.
     void *graph;
     int kept_runs;

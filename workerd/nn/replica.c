@@ -311,10 +311,19 @@ enum ps_code nn_replica_create(const struct nn_model *model, const char *device,
     return code;
 }
 
+// Waits for all that is queued. An error of it stays the device's.
+static void replica_finish(struct nn_replica *r)
+{
+    struct ps_error kept = {PS_OK, ""};
+    if (r->context && r->device->memory)
+        r->device->memory->finish(r->context, &kept);
+}
+
 void nn_replica_free(struct nn_replica *r)
 {
     if (!r)
         return;
+    replica_finish(r);
     for (size_t i = 0; i < PROGRAMS; i++)
         nn_program_free(r->compiled[i].program);
     nn_memory_free(r->device, r->context, r->arena);
@@ -363,7 +372,7 @@ void nn_replica_reseed(struct nn_replica *r, uint64_t seed)
 
 // ---- values that stay on the device ---------------------------------------------------------------------------------
 
-// Steps and rules have been waited for: what fails now is the device, and goes on failing.
+// What fails, now or in what was queued before, is the device, and goes on failing.
 static void replica_fetch(struct nn_replica *r, float *to, const float *from, size_t bytes)
 {
     r->device->memory->take(r->context, to, from, bytes);
@@ -452,22 +461,19 @@ void nn_replica_take_slots(struct nn_replica *r, float *to, const float *from, s
     replica_fetch(r, to, from, n * sizeof *to);
 }
 
-void nn_replica_apply(struct nn_replica *r, size_t i, const struct ps_rule *rule, const double *hyper,
-                      const struct ps_rule_args *a)
+void nn_replica_apply(struct nn_replica *r, struct nn_update *update, size_t n)
 {
-    struct ps_rule_args there = *a;
-    there.g = r->grad_twin[i];
-    there.w_in = there.w_out = r->param_twin[i];
+    for (size_t k = 0; k < n; k++) {
+        update[k].args.g = r->grad_twin[update[k].variable];
+        update[k].args.w_in = update[k].args.w_out = r->param_twin[update[k].variable];
+    }
     r->device->enter(r->context);
     replica_send_values(r);
-    r->device->apply(r->context, rule, hyper, &there);
+    r->device->apply(r->context, update, n);
+    if (r->times || r->tracked.track)
+        replica_finish(r);  // the times of the next step's operators are without it
     r->device->leave(r->context);
     r->values_there = true;
-}
-
-enum ps_code nn_replica_finish(struct nn_replica *r, struct ps_error *e)
-{
-    return r->device->memory->finish(r->context, e);
 }
 
 enum ps_code nn_replica_check_sums(struct nn_replica *r, enum nn_sums_way way, struct ps_error *e)

@@ -10,10 +10,13 @@
 
 enum { RUN = 2048 };  // elements of a mean that is made to be measured
 
-// Slots on a device, [params * n_slots] as those of the host, and who has the newer ones.
+// Slots on a device, [params * n_slots] as those of the host, and who has the newer ones; what is done with them in
+// each step.
 struct wk_kept_slots {
     float **slots;
     bool there, here;
+    struct nn_update *update;
+    size_t updates;
 };
 
 // ---- open ---------------------------------------------------------------------------------------------------------
@@ -71,8 +74,10 @@ enum ps_code wk_local_rule_open(struct wk_local_rule *r, const struct wk_env *en
 
 static void local_rule_free_kept(struct wk_kept_slots *kept)
 {
-    if (kept)
+    if (kept) {
         free(kept->slots);
+        free(kept->update);
+    }
     free(kept);
 }
 
@@ -125,6 +130,36 @@ static enum ps_code local_rule_get_kept(struct wk_local_rule *r, struct ps_error
     return PS_OK;
 }
 
+static struct ps_rule_args *local_rule_list_update(const struct wk_local_rule *r, size_t i, const struct ps_rule *rule,
+                                                   const double *hyper)
+{
+    struct nn_update *u = &r->kept->update[r->kept->updates++];
+    *u = (struct nn_update){.variable = i, .rule = rule, .hyper = hyper};
+    u->args.n = nn_model_param(r->env->model, i)->count;
+    u->args.clip_factor = 1;
+    return &u->args;
+}
+
+// As local_rule_train and local_rule_follow. Those of one rule follow each other: the device does them together.
+static void local_rule_list_updates(const struct wk_local_rule *r)
+{
+    const size_t n = nn_model_params(r->env->model), k_max = (size_t)r->n_slots;
+    r->kept->update = ps_alloc((2 * n + 1) * sizeof *r->kept->update);
+    for (size_t i = 0; i < n; i++) {
+        const struct nn_param *p = nn_model_param(r->env->model, i);
+        if (p->rule)
+            local_rule_list_update(r, i, ps_rule_find(p->rule), &p->momentum);
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (!local_rule_trains(r, i))
+            continue;
+        struct ps_rule_args *a = local_rule_list_update(r, i, r->rule, r->hyper);
+        a->trainable = true;
+        for (size_t k = 0; k < k_max; k++)
+            a->slot_in[k] = a->slot_out[k] = r->kept->slots[i * k_max + k];
+    }
+}
+
 bool wk_local_rule_can_keep(const struct wk_local_rule *r)
 {
     return local_rule_is_elementwise(r) && nn_replica_can_keep(r->env->replica, r->rule, r->hyper);
@@ -134,8 +169,12 @@ enum ps_code wk_local_rule_keep(struct wk_local_rule *r, struct ps_error *e)
 {
     if (r->kept || !local_rule_is_elementwise(r) || !nn_replica_keep(r->env->replica, r->rule, r->hyper))
         return PS_OK;
-    if (!r->unused)
-        return local_rule_get_kept(r, e);
+    if (!r->unused) {
+        if (local_rule_get_kept(r, e))
+            return e->code;
+        local_rule_list_updates(r);
+        return PS_OK;
+    }
     r->kept = r->unused;
     r->unused = NULL;
     r->kept->here = true;
@@ -176,25 +215,17 @@ void wk_local_rule_keep_no_more(struct wk_local_rule *r)
     r->kept = NULL;
 }
 
-// As local_rule_train and local_rule_follow, on the device.
+// Queues it: the host goes on to the next step.
 static enum ps_code local_rule_apply_kept(const struct wk_local_rule *r, uint64_t step, struct ps_error *e)
 {
-    const size_t k_max = (size_t)r->n_slots;
+    struct wk_kept_slots *kept = r->kept;
     if (local_rule_send_slots(r, e))
         return e->code;
-    for (size_t i = 0; i < nn_model_params(r->env->model); i++) {
-        const struct nn_param *p = nn_model_param(r->env->model, i);
-        struct ps_rule_args a = {
-            .n = p->count, .step = step - r->began + 1, .trainable = local_rule_trains(r, i), .clip_factor = 1};
-        for (size_t k = 0; k < k_max; k++)
-            a.slot_in[k] = a.slot_out[k] = r->kept->slots[i * k_max + k];
-        if (p->rule)
-            nn_replica_apply(r->env->replica, i, ps_rule_find(p->rule), &p->momentum, &a);
-        if (local_rule_trains(r, i))
-            nn_replica_apply(r->env->replica, i, r->rule, r->hyper, &a);
-    }
-    r->kept->there = true;
-    return nn_replica_finish(r->env->replica, e);
+    for (size_t k = 0; k < kept->updates; k++)
+        kept->update[k].args.step = step - r->began + 1;
+    nn_replica_apply(r->env->replica, kept->update, kept->updates);
+    kept->there = true;
+    return PS_OK;
 }
 
 // ---- a step -------------------------------------------------------------------------------------------------------

@@ -38,7 +38,8 @@ void wk_local_rule_keep_no_more(struct wk_local_rule *r);
 // INVALID_ARGUMENT: a gradient has a NaN or an infinity; the text names the variable and the element.
 enum ps_code wk_local_rule_check_finite(const struct wk_local_rule *r, struct ps_error *e);
 // Clips the gradients, applies the rule to all that it trains and a state's own rule to the states. step: the job's,
-// from 0, which a schedule of the learning rate follows. Where the device applies it, it fails as the device does.
+// from 0, which a schedule of the learning rate follows. Where the device applies it, nothing waits for that: an error
+// of it comes with the next step, or with the values.
 enum ps_code wk_local_rule_apply(struct wk_local_rule *r, uint64_t step, struct ps_error *e);
 // Are averages of the weights kept? And puts them in the weights' place.
 bool wk_local_rule_averages(const struct wk_local_rule *r);

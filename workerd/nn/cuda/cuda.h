@@ -160,7 +160,7 @@ bool nn_cuda_dot_fits(const struct nn_op *op);
 bool nn_cuda_dot_backward_fits(const struct nn_op *op);
 // rule.cu
 bool nn_cuda_applies(const struct ps_rule *rule, const double *hyper);
-void nn_cuda_apply(struct nn_context *c, const struct ps_rule *rule, const double *hyper, const struct ps_rule_args *a);
+void nn_cuda_apply(struct nn_context *c, const struct nn_update *u, size_t n);
 // pool2d.cu
 extern const struct nn_kernel nn_cuda_maxpool, nn_cuda_maxpool_backward, nn_cuda_avgpool, nn_cuda_avgpool_backward;
 // sequence.cu

@@ -138,10 +138,12 @@ static enum ps_code memory_wait(struct nn_context *c, uint64_t ticket, struct ps
     return memory_result(c, e);
 }
 
-// After an error, too: nothing reads or writes the caller's memory any more.
+// After an error, too: nothing reads or writes the caller's memory any more. The kernels' stream waits for copies of a
+// graph.
 static enum ps_code memory_finish(struct nn_context *c, struct ps_error *e)
 {
-    nn_cuda_note(c, cudaStreamSynchronize(c->copies), "what was queued on it");
+    if (c->taken != c->finished)
+        nn_cuda_note(c, cudaStreamSynchronize(c->copies), "what was queued on it");
     nn_cuda_note(c, cudaStreamSynchronize(c->stream), "what was queued on it");
     c->finished = c->taken;
     return memory_result(c, e);
