@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Training steps per second on one GPU: workerd's one_device beside PyTorch, in one run. The same networks, batches, rules
-and precision; each repetition measures every one of them once, and medians are shown.
+"""Training steps per second on one GPU: workerd's one_device beside PyTorch, in one run. The same networks, batches,
+rules and precision; each repetition measures every one of them once, and medians are shown.
 
-    tests/bench/gpu.py --workerd build/workerd/workerd [--precision float32,tensorfloat32] [--json gpu.json]
+    tests/bench/gpu.py --workerd build/workerd/workerd [--mnist DIR] [--precision float32,tensorfloat32] [--json F]
 
-PyTorch runs eagerly, compiled (torch.compile, "reduce-overhead"), and with its whole step as a CUDA graph that is replayed.
-Its batches lie in pinned memory, and the next travels while a step computes; workerd's come from its own data pipeline.
-cuDNN chooses by measuring in both. A step counts where it is done: the pace between a short and a long training of the
-same process kind, without what starting takes."""
+PyTorch runs eagerly, compiled (torch.compile, "reduce-overhead"), and with its whole step as a CUDA graph that is
+replayed, each in the order of pixels and channels that is the faster. Its batches lie in pinned memory, and the next
+travels while a step computes; workerd's come from its own data pipeline. PyTorch's cuDNN chooses by measuring; workerd
+is as it is by default, which is deterministic. workerd's pace is that between a short and a long training: without what
+starting takes. Before ResNet-56: python3 deploy/examples/resnet20/data.py, in its folder."""
 import argparse
 import json
 import os
@@ -127,38 +128,37 @@ def torch_graphed(step, x, y):
     return replay
 
 
-def torch_rate(net, how, precision, seconds):
-    """In the order of pixels and channels that is the faster."""
-    return max(torch_rate_in(order, net, how, precision, seconds) for order in TORCH_ORDERS)
+class Torch:
+    """A network in training, prepared once, in this order of pixels and channels."""
 
+    def __init__(self, net, how, precision, order):
+        torch_precision(precision)
+        self.precision = precision
+        images = torch.rand(64 * net["batch"], *net["shape"]).contiguous(memory_format=order).pin_memory()
+        kinds = torch.randint(0, 10, (len(images),)).pin_memory()
+        self.batches = list(zip(images.split(net["batch"]), kinds.split(net["batch"])))
+        model = net["make"]().cuda().to(memory_format=order)
+        rule = net["rule"](model.parameters(), how == "graphed")
+        step = torch_step(torch.compile(model, mode="reduce-overhead") if how == "compiled" else model, rule,
+                          precision == "bfloat16")
+        if how == "graphed":
+            self.step = torch_graphed(step, *(x.cuda() for x in self.batches[0]))
+        else:
+            self.step = lambda x, y: step(x.cuda(non_blocking=True), y.cuda(non_blocking=True))
+        self.run(50)
 
-def torch_rate_in(order, net, how, precision, seconds):
-    torch_precision(precision)
-    torch._dynamo.reset()
-    images = torch.rand(64 * net["batch"], *net["shape"]).contiguous(memory_format=order).pin_memory()
-    kinds = torch.randint(0, 10, (len(images),)).pin_memory()
-    model = net["make"]().cuda().to(memory_format=order)
-    rule = net["rule"](model.parameters(), how == "graphed")
-    step = torch_step(torch.compile(model, mode="reduce-overhead") if how == "compiled" else model, rule,
-                      precision == "bfloat16")
-    batches = list(zip(images.split(net["batch"]), kinds.split(net["batch"])))
-    if how == "graphed":
-        step = torch_graphed(step, batches[0][0].cuda(), batches[0][1].cuda())
-
-    def run(n):
+    def run(self, n):
+        torch_precision(self.precision)
         torch.cuda.synchronize()
         start = time.perf_counter()
         for k in range(n):
-            x, y = batches[k % len(batches)]
-            if how == "graphed":
-                step(x, y)
-            else:
-                step(x.cuda(non_blocking=True), y.cuda(non_blocking=True))
+            self.step(*self.batches[k % len(self.batches)])
         torch.cuda.synchronize()
         return time.perf_counter() - start
-    run(50)
-    n = max(50, int(50 / run(50) * seconds))
-    return n / run(n)
+
+    def rate(self, seconds):
+        n = max(50, int(50 / self.run(50) * seconds))
+        return n / self.run(n)
 
 
 # ---- workerd ---------------------------------------------------------------------------------------------------------
@@ -194,9 +194,9 @@ def main():
     p.add_argument("--precision", default="float32,tensorfloat32")
     p.add_argument("--torch", default="eager,compiled,graphed")
     p.add_argument("--repeat", type=int, default=3)
-    p.add_argument("--seconds", type=float, default=2, help="of each of PyTorch's trainings")
-    p.add_argument("--epochs", type=int, default=1, help="of the short training of workerd's; the long one has four times as many")
-    p.add_argument("--set", action="append", default=["device=gpu", "cudnn=fastest"], help="as workerd's")
+    p.add_argument("--seconds", type=float, default=1, help="of each of PyTorch's trainings")
+    p.add_argument("--epochs", type=int, default=1, help="of workerd's short training; the long one has four times as many")
+    p.add_argument("--set", action="append", default=["device=gpu"], help="as workerd's")
     p.add_argument("--mnist", metavar="DIR", help="train on the MNIST that is there")
     p.add_argument("--json")
     args = p.parse_args()
@@ -205,11 +205,14 @@ def main():
         for name in args.networks.split(","):
             net = NETWORKS[name]
             for precision in args.precision.split(","):
-                rates = {}
+                torch._dynamo.reset()
+                peers = {how: [Torch(net, how, precision, order) for order in TORCH_ORDERS]
+                         for how in filter(None, args.torch.split(","))}
+                rates = {"workerd": [], **{how: [] for how in peers}}
                 for _ in range(args.repeat):
-                    rates.setdefault("workerd", []).append(workerd_rate(args, net, precision, scratch))
-                    for how in filter(None, args.torch.split(",")):
-                        rates.setdefault(how, []).append(torch_rate(net, how, precision, args.seconds))
+                    rates["workerd"].append(workerd_rate(args, net, precision, scratch))
+                    for how in peers:
+                        rates[how].append(max(p.rate(args.seconds) for p in peers[how]))
                 medians = {k: statistics.median(v) for k, v in rates.items()}
                 found.append({"network": name, "precision": precision, "steps_per_s": medians, "all": rates})
                 print(f"{name:10} {precision:14} " + "  ".join(

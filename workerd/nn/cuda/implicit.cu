@@ -13,8 +13,7 @@
 #include "workerd/nn/cuda/implicit.h"
 
 // Numbers go in fours, which lie side by side where VECTORS is true: channels are divisible by four, and memory is
-// aligned. DEEP of the depth are multiplied at a time, while the next are on their way.
-enum { DEEP = 16 };
+// aligned.
 
 // ---- division by a number that does not change (Granlund and Montgomery 1994, figure 4.1) --------------------------
 
@@ -327,21 +326,36 @@ struct weights_way {
 
 // ---- the product ---------------------------------------------------------------------------------------------------
 
-// A block's part of Y, and a thread's part of that.
-template <int ROWS_, int COLUMNS_, int THREAD_ROWS_, int THREAD_COLUMNS_> struct tile {
+// A block's part of Y, and a thread's part of that. Where there are too few blocks to keep a GPU busy, GROUPS of THREADS
+// share out the depth. A group multiplies DEEP of it at a time, while the next are on their way.
+template <int ROWS_, int COLUMNS_, int THREAD_ROWS_, int THREAD_COLUMNS_, int GROUPS_> struct tile {
     static constexpr int ROWS = ROWS_, COLUMNS = COLUMNS_, THREAD_ROWS = THREAD_ROWS_;
     static constexpr int THREAD_COLUMNS = THREAD_COLUMNS_, ACROSS = COLUMNS / THREAD_COLUMNS;
-    static constexpr int THREADS = ROWS / THREAD_ROWS * ACROSS;
+    static constexpr int THREADS = ROWS / THREAD_ROWS * ACROSS, GROUPS = GROUPS_;
 };
 
-// Fours of DEEP lines of LENGTH numbers in shared memory, shared out to THREADS threads.
-template <int LENGTH, int PADDING, bool ALONG_DEPTH, int THREADS> struct fours {
+enum { DEEP = 16 };
+
+// Of its group.
+template <class Tile> static __device__ unsigned thread_of(void)
+{
+    return Tile::GROUPS == 1 ? threadIdx.x : threadIdx.x % Tile::THREADS;
+}
+
+template <class Tile> static __device__ unsigned group_of(void)
+{
+    return Tile::GROUPS == 1 ? 0 : threadIdx.x / Tile::THREADS;
+}
+
+// Fours of DEEP lines of LENGTH numbers in shared memory, shared out to a group's threads.
+template <class Tile, int LENGTH, int PADDING, bool ALONG_DEPTH> struct fours {
+    static constexpr int THREADS = Tile::THREADS;
     static constexpr int ALL = LENGTH * DEEP / 4, EACH = (ALL + THREADS - 1) / THREADS;
     static constexpr bool EVEN = ALL % THREADS == 0;
 
     static __device__ unsigned number(int k)
     {
-        return (unsigned)k * THREADS + threadIdx.x;
+        return (unsigned)k * THREADS + thread_of<Tile>();
     }
     static __device__ bool is_there(int k)
     {
@@ -386,11 +400,11 @@ template <int N, int LENGTH> static __device__ void take_numbers(const float *li
 }
 
 template <class Tile> struct plain_sums {
-    static constexpr int PADDING = 4, TM = Tile::THREAD_ROWS, TN = Tile::THREAD_COLUMNS;
+    static constexpr int PADDING = 4, TM = Tile::THREAD_ROWS, TN = Tile::THREAD_COLUMNS, ALL = TM * TN;
     unsigned down, across;
     float sum[TM][TN];
 
-    __device__ plain_sums() : down(threadIdx.x / Tile::ACROSS), across(threadIdx.x % Tile::ACROSS), sum()
+    __device__ plain_sums() : down(thread_of<Tile>() / Tile::ACROSS), across(thread_of<Tile>() % Tile::ACROSS), sum()
     {
     }
 
@@ -412,6 +426,11 @@ template <class Tile> struct plain_sums {
                 for (int j = 0; j < TN; j++)
                     sum[i][j] += p[i] * q[j];
         }
+    }
+
+    __device__ float &at(int k)
+    {
+        return sum[k / TN][k % TN];
     }
 
     // put(row, column, four), within the tile
@@ -487,13 +506,13 @@ static __device__ void multiply_by_warp(const float a[4], const float b[2], floa
 template <class Tile> struct tensor_sums {
     static constexpr int PADDING = 8, WARPS = Tile::THREADS / 32, DOWN = Tile::ROWS / 32;
     static constexpr int COLUMNS = Tile::COLUMNS * DOWN / WARPS;  // of a warp
-    static constexpr int M = 32 / MMA_ROWS, N = COLUMNS / MMA_COLUMNS;
+    static constexpr int M = 32 / MMA_ROWS, N = COLUMNS / MMA_COLUMNS, ALL = M * N * 4;
     unsigned g, t, top, left;
     float sum[M][N][4];
 
     __device__ tensor_sums()
-        : g(threadIdx.x % 32 / 4), t(threadIdx.x % 4), top(threadIdx.x / 32 % DOWN * 32),
-          left(threadIdx.x / 32 / DOWN * COLUMNS), sum()
+        : g(threadIdx.x % 32 / 4), t(threadIdx.x % 4), top(thread_of<Tile>() / 32 % DOWN * 32),
+          left(thread_of<Tile>() / 32 / DOWN * COLUMNS), sum()
     {
     }
 
@@ -527,6 +546,11 @@ template <class Tile> struct tensor_sums {
         }
     }
 
+    __device__ float &at(int k)
+    {
+        return sum[k / 4 / N][k / 4 % N][k % 4];
+    }
+
     // Of two neighbours, one gives up its half of the lower row for the other's of the upper: each has four of one row.
     template <class Put> __device__ void each(Put put) const
     {
@@ -548,8 +572,8 @@ template <class Tile> struct tensor_sums {
 
 // One thread's part of what is gathered.
 template <class Way, class Tile, class Sums, bool VECTORS> struct gatherer {
-    typedef fours<Tile::ROWS, Sums::PADDING, Way::P_DEEP, Tile::THREADS> of_p;
-    typedef fours<Tile::COLUMNS, Sums::PADDING, Way::Q_DEEP, Tile::THREADS> of_q;
+    typedef fours<Tile, Tile::ROWS, Sums::PADDING, Way::P_DEEP> of_p;
+    typedef fours<Tile, Tile::COLUMNS, Sums::PADDING, Way::Q_DEEP> of_q;
     unsigned top, left;
     typename Way::place place[of_p::EACH];
     float4 p[of_p::EACH], q[of_q::EACH];
@@ -587,31 +611,53 @@ template <class Way, class Tile, class Sums, bool VECTORS> struct gatherer {
     }
 };
 
-// Each turn gathers for the next while it multiplies.
+// To the first group: the sums of all, in their order.
+template <class Tile, class Sums> static __device__ void add_groups(Sums *sums, float *shared)
+{
+    float *mine = shared + thread_of<Tile>();
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < Sums::ALL; k++)
+        if (group_of<Tile>() > 0)
+            mine[((group_of<Tile>() - 1) * Sums::ALL + k) * Tile::THREADS] = sums->at(k);
+    __syncthreads();
+    for (int from = 0; group_of<Tile>() == 0 && from < Tile::GROUPS - 1; from++)
+#pragma unroll
+        for (int k = 0; k < Sums::ALL; k++)
+            sums->at(k) += mine[(from * Sums::ALL + k) * Tile::THREADS];
+}
+
+// A part of the depth is the block's, a share of that a group's. Each turn gathers for the next while it multiplies.
 template <class Way, class Tile, class Sums, bool VECTORS>
-static __global__ void __launch_bounds__(Tile::THREADS) multiply_tile(Way way, unsigned per_part)
+static __global__ void __launch_bounds__(Tile::THREADS *Tile::GROUPS)
+    multiply_tile(Way way, unsigned per_part, unsigned per_group)
 {
     typedef struct tiles<Tile, Sums::PADDING> shared_tiles;
     NN_CUDA_SHARED(shared_tiles, shared);
-    const unsigned first = blockIdx.z * per_part;
-    way.depth = way.depth - first < per_part ? way.depth : first + per_part;
+    struct tiles<Tile, Sums::PADDING> *mine = &shared[group_of<Tile>()];
+    const unsigned part = blockIdx.z * per_part, first = part + group_of<Tile>() * per_group;
+    const unsigned depth = way.depth - part < per_part ? way.depth : part + per_part;
+    way.depth = first + per_group < depth ? first + per_group : depth;  // zeros are behind it
     gatherer<Way, Tile, Sums, VECTORS> from(way);
     Sums sums;
     unsigned turn = 0;
     from.gather(way, first);
-    for (unsigned at = first + DEEP; at < way.depth; at += DEEP, turn ^= 1) {
-        from.share(shared, turn);
+    for (unsigned at = DEEP; at < per_group; at += DEEP, turn ^= 1) {
+        from.share(mine, turn);
         __syncthreads();
-        from.gather(way, at);
-        sums.multiply(shared, turn);
+        from.gather(way, first + at);
+        sums.multiply(mine, turn);
     }
-    from.share(shared, turn);
+    from.share(mine, turn);
     __syncthreads();
-    sums.multiply(shared, turn);
-    sums.each([&](unsigned row, unsigned column, float4 four) {
-        if (from.top + row < way.rows)
-            way.template put<VECTORS>(from.top + row, from.left + column, four, blockIdx.z);
-    });
+    sums.multiply(mine, turn);
+    if (Tile::GROUPS > 1)
+        add_groups<Tile>(&sums, &shared->p[0][0][0]);
+    if (group_of<Tile>() == 0)
+        sums.each([&](unsigned row, unsigned column, float4 four) {
+            if (from.top + row < way.rows)
+                way.template put<VECTORS>(from.top + row, from.left + column, four, blockIdx.z);
+        });
 }
 
 // ---- runs ----------------------------------------------------------------------------------------------------------
@@ -650,8 +696,9 @@ template <class Tile, class Sums, bool VECTORS, class Way>
 static void implicit_launch(struct nn_context *c, const Way &way, unsigned parts, unsigned per_part)
 {
     const dim3 grid((way.rows + Tile::ROWS - 1) / Tile::ROWS, (way.columns + Tile::COLUMNS - 1) / Tile::COLUMNS, parts);
-    NN_CUDA_RUN(c, (multiply_tile<Way, Tile, Sums, VECTORS>), grid, Tile::THREADS,
-                sizeof(struct tiles<Tile, Sums::PADDING>), way, per_part);
+    const unsigned per_group = (per_part + Tile::GROUPS * DEEP - 1) / (Tile::GROUPS * DEEP) * DEEP;
+    NN_CUDA_RUN(c, (multiply_tile<Way, Tile, Sums, VECTORS>), grid, Tile::THREADS * Tile::GROUPS,
+                Tile::GROUPS * sizeof(struct tiles<Tile, Sums::PADDING>), way, per_part, per_group);
 }
 
 template <class Tile, class Way>
@@ -669,13 +716,13 @@ static void implicit_run(struct nn_context *c, const Way &way, bool vectors, uns
 template <class Way> static void implicit_run_pixels(struct nn_context *c, const Way &way, bool vectors)
 {
     if (way.columns <= 16)
-        implicit_run<tile<128, 16, 4, 4>>(c, way, vectors, 1, way.depth);
+        implicit_run<tile<128, 16, 4, 4, 1>>(c, way, vectors, 1, way.depth);
     else if (way.columns <= 32)
-        implicit_run<tile<64, 32, 4, 4>>(c, way, vectors, 1, way.depth);
+        implicit_run<tile<64, 32, 4, 4, 3>>(c, way, vectors, 1, way.depth);
     else if (way.columns <= 64)
-        implicit_run<tile<32, 64, 4, 4>>(c, way, vectors, 1, way.depth);
+        implicit_run<tile<32, 64, 4, 4, 3>>(c, way, vectors, 1, way.depth);
     else
-        implicit_run<tile<64, 64, 8, 4>>(c, way, vectors, 1, way.depth);
+        implicit_run<tile<64, 64, 8, 4, 1>>(c, way, vectors, 1, way.depth);
 }
 
 static bool implicit_in_fours(const struct nn_cuda_conv2d *s)
@@ -716,10 +763,11 @@ void nn_cuda_implicit_data(struct nn_context *c, const struct nn_cuda_conv2d *s,
 // As many parts as keep a GPU busy, none of them too short for the tile's own work.
 static unsigned implicit_per_part(const struct nn_cuda_conv2d *s)
 {
-    enum { BLOCKS = 1056, SHORTEST = 64, TILE = 64, MOST_PARTS = 256 };
+    enum { TILE = 64, SHORTEST = 64, MOST_PARTS = 256 };
+    const size_t blocks = s->oc <= 32 ? 768 : 256;  // of tiles with fewer threads, and more
     const size_t tiles = (implicit_cells(s) + TILE - 1) / TILE * (((size_t)s->oc + TILE - 1) / TILE);
     const size_t pixels = implicit_pixels(s);
-    size_t parts = (BLOCKS + tiles - 1) / tiles;
+    size_t parts = (blocks + tiles - 1) / tiles;
     parts = parts < pixels / SHORTEST ? parts : pixels / SHORTEST;
     parts = parts > MOST_PARTS ? (size_t)MOST_PARTS : parts;
     const size_t per = parts > 1 ? (pixels + parts - 1) / parts : pixels;
@@ -747,11 +795,11 @@ void nn_cuda_implicit_weights(struct nn_context *c, const struct nn_cuda_conv2d 
         window_of(s), x, dy, sums, (unsigned)implicit_cells(s), (unsigned)s->oc, (unsigned)implicit_pixels(s)};
     const bool vectors = implicit_in_fours(s) && implicit_is_aligned(x, dy, sums, NULL);
     if (s->oc <= 16)
-        implicit_run<tile<64, 16, 4, 4>>(c, way, vectors, parts, per);
+        implicit_run<tile<64, 16, 4, 4, 2>>(c, way, vectors, parts, per);
     else if (s->oc <= 32)
-        implicit_run<tile<64, 32, 4, 4>>(c, way, vectors, parts, per);
+        implicit_run<tile<64, 32, 4, 4, 1>>(c, way, vectors, parts, per);
     else
-        implicit_run<tile<64, 64, 8, 4>>(c, way, vectors, parts, per);
+        implicit_run<tile<64, 64, 8, 4, 2>>(c, way, vectors, parts, per);
     if (parts > 1)
         nn_cuda_sum_rows(c, parts, way.rows * (size_t)way.columns, sums, dw);
 }
