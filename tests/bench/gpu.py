@@ -139,6 +139,7 @@ class Torch:
         self.batches = list(zip(images.split(net["batch"]), kinds.split(net["batch"])))
         model = net["make"]().cuda().to(memory_format=order)
         rule = net["rule"](model.parameters(), how == "graphed")
+        self.lives = model, rule  # a graph does not keep what it reads
         step = torch_step(torch.compile(model, mode="reduce-overhead") if how == "compiled" else model, rule,
                           precision == "bfloat16")
         if how == "graphed":
@@ -195,7 +196,7 @@ def main():
     p.add_argument("--torch", default="eager,compiled,graphed")
     p.add_argument("--repeat", type=int, default=3)
     p.add_argument("--seconds", type=float, default=1, help="of each of PyTorch's trainings")
-    p.add_argument("--epochs", type=int, default=1, help="of workerd's short training; the long one has four times as many")
+    p.add_argument("--epochs", type=int, default=1, help="of workerd's short training; the long one has four times more")
     p.add_argument("--set", action="append", default=["device=gpu"], help="as workerd's")
     p.add_argument("--mnist", metavar="DIR", help="train on the MNIST that is there")
     p.add_argument("--json")

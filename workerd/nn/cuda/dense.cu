@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Dense layers: products by cuBLAS; the bias, the activation, and the sum of rows that is the bias's gradient.
-#include "workerd/nn/cuda/cuda.h"
+#include "workerd/nn/cuda/columns.h"
 
 // ---- y = act(y + b) -----------------------------------------------------------------------------------------------
 
@@ -25,57 +25,81 @@ void nn_cuda_bias_activation(struct nn_context *c, enum nn_activation act, size_
 }
 
 // ---- sums of rows -------------------------------------------------------------------------------------------------
+//
+// In parts, one of each block of threads, then of the parts: in the same order in each run.
 
-enum { SUM_COLUMNS = 32, SUM_ROWS = 16, SUM_OF_PART = 256 };
-static const size_t SUM_PARTS = 64;
+enum { SUM_ACROSS = 8, SUM_DOWN = 32, SUM_IN_ONE = 512 };  // threads of a block; rows that one part serves for
 
-// How many parts the rows are cut into: as many as are worth a block, and have room in the scratch memory.
-static unsigned sum_parts(size_t rows)
+struct sum {
+    float x;
+    static __device__ struct sum of(struct sum a, struct sum b)
+    {
+        const struct sum both = {a.x + b.x};
+        return both;
+    }
+};
+
+// Threads with `width` columns each.
+static struct nn_cuda_columns sum_columns_of(size_t rows, size_t n, size_t width)
 {
-    const size_t parts = rows / SUM_OF_PART;
-    return parts < 2 ? 1 : (unsigned)(parts > SUM_PARTS ? SUM_PARTS : parts);
+    const size_t blocks = (n + width * SUM_ACROSS - 1) / (width * SUM_ACROSS), step = NN_CUDA_PLACES * SUM_DOWN;
+    const size_t steps = (rows + step - 1) / step;
+    const size_t most = rows <= SUM_IN_ONE || blocks >= NN_CUDA_COLUMN_BLOCKS ? 1 : NN_CUDA_COLUMN_BLOCKS / blocks;
+    const struct nn_cuda_columns c = {rows, n, dim3((unsigned)blocks, (unsigned)(steps < most ? steps : most)),
+                                      dim3(SUM_ACROSS, SUM_DOWN)};
+    return c;
 }
 
 enum ps_code nn_cuda_reserve_sum(struct nn_context *c, size_t rows, size_t n, struct ps_error *e)
 {
-    const unsigned parts = sum_parts(rows);
+    const size_t parts = sum_columns_of(rows, n, NN_CUDA_VECTOR).grid.y;
     return parts > 1 ? nn_cuda_reserve(c, parts * n * sizeof(float), e) : PS_OK;
 }
 
-// A block for 32 columns of a part of the rows: each of its 16 rows of threads adds up every 16th row, four of which are
-// on their way at once, then the first adds up those sums. sums (parts, n)
-static __global__ void sum_rows(size_t rows, size_t n, const float *x, float *sums)
+// sums (parts, columns)
+template <int N> static __global__ void sum_rows(struct nn_cuda_columns c, const float *x, float *sums)
 {
-    __shared__ float part[SUM_ROWS][SUM_COLUMNS];
-    const size_t column = (size_t)blockIdx.x * SUM_COLUMNS + threadIdx.x;
-    const size_t per = (rows + gridDim.y - 1) / gridDim.y, first = blockIdx.y * per;
-    const size_t end = first + per < rows ? first + per : rows;
-    float mine = 0;
-#pragma unroll 4
-    for (size_t r = first + threadIdx.y; column < n && r < end; r += SUM_ROWS)
-        mine += x[r * n + column];
-    part[threadIdx.y][threadIdx.x] = mine;
-    __syncthreads();
-    if (threadIdx.y != 0 || column >= n)
-        return;
-    for (int k = 1; k < SUM_ROWS; k++)
-        mine += part[k][threadIdx.x];
-    sums[blockIdx.y * n + column] = mine;
+    NN_CUDA_SHARED(struct sum, part);
+    const size_t column = nn_cuda_column<N>();
+    const float *from = column < c.columns ? x : NULL;
+    struct sum sum[N] = {};
+    NN_CUDA_COLUMN_EACH(step, c)
+    {
+        nn_cuda_floats<N> v[NN_CUDA_PLACES];
+        nn_cuda_load_places(from, nn_cuda_places_of(c, step, column), v);
+#pragma unroll
+        for (int k = 0; k < NN_CUDA_PLACES; k++)
+            for (int j = 0; j < N; j++)
+                sum[j].x += v[k].at[j];
+    }
+    nn_cuda_sum_columns_of_block<N>(sum, part);
+    for (int j = 0; threadIdx.y == 0 && from && j < N; j++)
+        sums[blockIdx.y * c.columns + column + j] = sum[j].x;
 }
 
-static void sum_rows_into(struct nn_context *c, size_t rows, size_t n, unsigned parts, const float *x, float *sums)
+template <int N>
+static void sum_rows_launch(struct nn_context *c, const struct nn_cuda_columns *columns, const float *x, float *sums)
 {
-    NN_CUDA_RUN(c, sum_rows, dim3((unsigned)((n + SUM_COLUMNS - 1) / SUM_COLUMNS), parts), dim3(SUM_COLUMNS, SUM_ROWS),
-                0, rows, n, x, sums);
+    NN_CUDA_RUN(c, sum_rows<N>, columns->grid, columns->block, N * SUM_ACROSS * SUM_DOWN * sizeof(struct sum), *columns,
+                x, sums);
+}
+
+static void sum_rows_into(struct nn_context *c, size_t rows, size_t n, const float *x, float *sums, bool vectors)
+{
+    const struct nn_cuda_columns columns = sum_columns_of(rows, n, vectors ? NN_CUDA_VECTOR : 1);
+    if (vectors)
+        sum_rows_launch<NN_CUDA_VECTOR>(c, &columns, x, sums);
+    else
+        sum_rows_launch<1>(c, &columns, x, sums);
 }
 
 void nn_cuda_sum_rows(struct nn_context *c, size_t rows, size_t n, const float *x, float *sum)
 {
-    const unsigned parts = sum_parts(rows);
-    float *sums = parts > 1 ? (float *)c->scratch : sum;
-    sum_rows_into(c, rows, n, parts, x, sums);
+    const bool vectors = nn_cuda_has_vectors(n, x);
+    const size_t parts = sum_columns_of(rows, n, vectors ? NN_CUDA_VECTOR : 1).grid.y;
+    sum_rows_into(c, rows, n, x, parts > 1 ? (float *)c->scratch : sum, vectors);
     if (parts > 1)
-        sum_rows_into(c, parts, n, 1, sums, sum);
+        sum_rows_into(c, parts, n, (const float *)c->scratch, sum, vectors);
 }
 
 // ---- runs ---------------------------------------------------------------------------------------------------------
