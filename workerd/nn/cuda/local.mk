@@ -37,6 +37,8 @@ nn_cuda_headers = \
 	workerd/nn/cuda/cudnn.h \
 	workerd/nn/cuda/cudnn_inside.h \
 	workerd/nn/cuda/implicit.h \
+	workerd/nn/cuda/implicit_tile.h \
+	workerd/nn/cuda/implicit_ways.h \
 	workerd/nn/cuda/launch.h \
 	workerd/nn/cuda/normalizer.h \
 	workerd/nn/cuda/normalizer_sums.h \
