@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The product of a tile of implicit.cu: a block of threads gathers factors into shared memory, and multiplies them there,
-// as they are or, rounded to TF32, by tensor cores.
+// The product of a tile of implicit.cu: a block of threads gathers factors into shared memory, and multiplies them
+// there, as they are or, rounded to TF32, by tensor cores.
 #ifndef NN_CUDA_IMPLICIT_TILE_H
 #define NN_CUDA_IMPLICIT_TILE_H
 
@@ -9,8 +9,8 @@
 
 // ---- tiles ---------------------------------------------------------------------------------------------------------
 
-// A block's part of Y, and a thread's part of that. Where there are too few blocks to keep a GPU busy, GROUPS of THREADS
-// share out the depth. A group multiplies DEEP of it at a time, while the next are on their way.
+// A block's part of Y, and a thread's part of that. Where there are too few blocks to keep a GPU busy, GROUPS of
+// THREADS share out the depth. A group multiplies DEEP of it at a time, while the next are on their way.
 template <int ROWS_, int COLUMNS_, int THREAD_ROWS_, int THREAD_COLUMNS_, int GROUPS_> struct tile {
     static constexpr int ROWS = ROWS_, COLUMNS = COLUMNS_, THREAD_ROWS = THREAD_ROWS_;
     static constexpr int THREAD_COLUMNS = THREAD_COLUMNS_, ACROSS = COLUMNS / THREAD_COLUMNS;
@@ -66,8 +66,8 @@ template <class Tile, int LENGTH, int PADDING, bool ALONG_DEPTH> struct fours {
     }
 };
 
-// What a block multiplies in this turn, and what it gathers for the next. Shared memory of a size that the launch gives:
-// a template's own is not shared where the GPU is emulated.
+// Two buffers: what is multiplied, and what comes next. Shared memory of a size that the launch gives: a template's own
+// is not shared where the GPU is emulated.
 template <class Tile, int PADDING> struct tiles {
     float p[2][DEEP][Tile::ROWS + PADDING], q[2][DEEP][Tile::COLUMNS + PADDING];
 };
@@ -96,13 +96,13 @@ template <class Tile> struct plain_sums {
         return four;
     }
 
-    __device__ void multiply(const struct tiles<Tile, PADDING> *from, unsigned turn)
+    __device__ void multiply(const struct tiles<Tile, PADDING> *from, unsigned buffer)
     {
 #pragma unroll
         for (int d = 0; d < DEEP; d++) {
             float p[TM], q[TN];
-            take_numbers<TM, Tile::ROWS>(from->p[turn][d], down, p);
-            take_numbers<TN, Tile::COLUMNS>(from->q[turn][d], across, q);
+            take_numbers<TM, Tile::ROWS>(from->p[buffer][d], down, p);
+            take_numbers<TN, Tile::COLUMNS>(from->q[buffer][d], across, q);
 #pragma unroll
             for (int i = 0; i < TM; i++)
 #pragma unroll
@@ -204,12 +204,12 @@ template <class Tile> struct tensor_sums {
         return make_float4(round_to_tf32(four.x), round_to_tf32(four.y), round_to_tf32(four.z), round_to_tf32(four.w));
     }
 
-    __device__ void multiply(const struct tiles<Tile, PADDING> *from, unsigned turn)
+    __device__ void multiply(const struct tiles<Tile, PADDING> *from, unsigned buffer)
     {
 #pragma unroll
         for (int d = 0; d < DEEP; d += MMA_DEEP) {
-            const auto *p = &from->p[turn][d + t];
-            const auto *q = &from->q[turn][d + t];
+            const auto *p = &from->p[buffer][d + t];
+            const auto *q = &from->q[buffer][d + t];
             float a[M][4], b[N][2];
 #pragma unroll
             for (int i = 0; i < M; i++)
@@ -281,16 +281,16 @@ template <class Way, class Tile, class Sums, bool VECTORS> struct gatherer {
                 q[k] = way.template q<VECTORS>(left + of_q::along(k), at + of_q::deep(k));
     }
 
-    __device__ void share(struct tiles<Tile, Sums::PADDING> *to, unsigned turn) const
+    __device__ void share(struct tiles<Tile, Sums::PADDING> *to, unsigned buffer) const
     {
 #pragma unroll
         for (int k = 0; k < of_p::EACH; k++)
             if (of_p::is_there(k))
-                of_p::put(to->p[turn], k, Sums::factors(p[k]));
+                of_p::put(to->p[buffer], k, Sums::factors(p[k]));
 #pragma unroll
         for (int k = 0; k < of_q::EACH; k++)
             if (of_q::is_there(k))
-                of_q::put(to->q[turn], k, Sums::factors(q[k]));
+                of_q::put(to->q[buffer], k, Sums::factors(q[k]));
     }
 };
 
@@ -310,7 +310,8 @@ template <class Tile, class Sums> static __device__ void add_groups(Sums *sums, 
             sums->at(k) += mine[(from * Sums::ALL + k) * Tile::THREADS];
 }
 
-// A part of the depth is the block's, a share of that a group's. Each turn gathers for the next while it multiplies.
+// A part of the depth is the block's, a share of that a group's. While one buffer is multiplied, what comes next is
+// gathered for the other.
 template <class Way, class Tile, class Sums, bool VECTORS>
 static __global__ void __launch_bounds__(Tile::THREADS *Tile::GROUPS)
     multiply_tile(Way way, unsigned per_part, unsigned per_group)
@@ -323,17 +324,17 @@ static __global__ void __launch_bounds__(Tile::THREADS *Tile::GROUPS)
     way.depth = first + per_group < depth ? first + per_group : depth;  // zeros are behind it
     gatherer<Way, Tile, Sums, VECTORS> from(way);
     Sums sums;
-    unsigned turn = 0;
+    unsigned buffer = 0;
     from.gather(way, first);
-    for (unsigned at = DEEP; at < per_group; at += DEEP, turn ^= 1) {
-        from.share(mine, turn);
+    for (unsigned at = DEEP; at < per_group; at += DEEP, buffer ^= 1) {
+        from.share(mine, buffer);
         __syncthreads();
         from.gather(way, first + at);
-        sums.multiply(mine, turn);
+        sums.multiply(mine, buffer);
     }
-    from.share(mine, turn);
+    from.share(mine, buffer);
     __syncthreads();
-    sums.multiply(mine, turn);
+    sums.multiply(mine, buffer);
     if (Tile::GROUPS > 1)
         add_groups<Tile>(&sums, &shared->p[0][0][0]);
     if (group_of<Tile>() == 0)

@@ -25,7 +25,7 @@ static struct divisor divisor_of(int by)
     return d;
 }
 
-static __device__ unsigned divide(unsigned n, const struct divisor &d)
+static __device__ unsigned quotient_of(unsigned n, const struct divisor &d)
 {
     return ((unsigned)(((uint64_t)n * d.factor) >> 32) + n) >> d.shift;
 }
@@ -33,7 +33,7 @@ static __device__ unsigned divide(unsigned n, const struct divisor &d)
 // n becomes what is left.
 static __device__ unsigned divide_off(unsigned *n, const struct divisor &d)
 {
-    const unsigned quotient = divide(*n, d);
+    const unsigned quotient = quotient_of(*n, d);
     *n -= quotient * d.by;
     return quotient;
 }
