@@ -3,7 +3,7 @@
 // The CUDA module on a GPU (make check-gpu): its kernels against the references; the same bits when they run again.
 // Convolutions by cuDNN, where it is there, by its fastest algorithms, and by own kernels.
 #include "tests/unit/nn_ops/compare.h"
-#include "tests/unit/nn_ops/larger.h"
+#include "tests/unit/nn_ops/rounded.h"
 
 // The device, but that its convolutions are these from the start.
 static struct {
@@ -107,11 +107,25 @@ static void test_fastest_convolutions(void **state)
     check_chosen(NN_CONVOLUTIONS_FASTEST);
 }
 
+// By tensor cores, where the GPU has them.
+static void test_rounded_convolutions(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT(rounded_cases); i++) {
+        const struct op_case *c = &rounded_cases[i];
+        const double whole = rounded_distance(c, find_gpu(), NN_FLOAT32);
+        const double rounded = rounded_distance(c, find_gpu(), NN_TENSORFLOAT32);
+        print_message("# %s: %g away, by tensor cores %g\n", c->name, whole, rounded);
+        if (!(whole < 2e-5 && rounded < 2e-2))
+            fail_msg("%s: %g and %g away: expected at most 2e-5, 2e-2", c->name, whole, rounded);
+    }
+}
+
 int main(void)
 {
     cmocka_set_message_output(CM_OUTPUT_TAP);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_gpu_is_as_the_reference),
-                                       cmocka_unit_test(test_own_convolutions),
-                                       cmocka_unit_test(test_fastest_convolutions)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_gpu_is_as_the_reference), cmocka_unit_test(test_own_convolutions),
+        cmocka_unit_test(test_fastest_convolutions), cmocka_unit_test(test_rounded_convolutions)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

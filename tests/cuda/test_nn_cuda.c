@@ -9,7 +9,7 @@
 #include "tests/cuda/emulator.h"
 #include "tests/cuda/home.h"
 #include "tests/unit/nn_ops/compare.h"
-#include "tests/unit/nn_ops/larger.h"
+#include "tests/unit/nn_ops/rounded.h"
 #include "workerd/nn/cuda/implicit.h"
 #include "workerd/nn/cuda/module.h"
 
@@ -196,35 +196,18 @@ static void test_padding_that_does_not_matter(void **state)
     op_close(&cuda);
 }
 
-// The greatest distance from the reference of what a convolution gives at this precision, and of its gradients.
-static double convolution_distance(const struct op_case *c, enum nn_precision precision, unsigned without)
+static double distance_without(const struct op_case *c, enum nn_precision precision, unsigned without)
 {
-    struct op_run ref, cuda;
-    double most = 0;
     begin_as((struct emu_config){.seed = 1, .without = without});
-    op_open(&ref, c, &nn_device_ref, 1);
-    op_open(&cuda, c, &nn_device_cuda, 1);
-    nn_device_cuda.set_precision(cuda.context, precision);
-    op_fill(&ref, false);
-    op_fill(&cuda, false);
-    op_go(&ref);
-    op_go(&cuda);
-    for (size_t i = 0; i < nn_type_count(&ref.type[0]); i++)
-        most = fmax(most, fabs((double)op_out(&ref, 0)[i] - (double)op_out(&cuda, 0)[i]));
-    for (int k = 0; k < 2; k++)
-        for (size_t i = 0; i < nn_type_count(&c->in[k]); i++)
-            most = fmax(most, fabs((double)ref.grad[k][i] - (double)cuda.grad[k][i]));
-    op_close(&ref);
-    op_close(&cuda);
-    return most;
+    return rounded_distance(c, &nn_device_cuda, precision);
 }
 
 // Factors are rounded where that is asked for, and the GPU can; never to more than TF32.
 static void check_rounded(const struct op_case *c)
 {
-    const double whole = convolution_distance(c, NN_FLOAT32, 0), ten = convolution_distance(c, NN_TENSORFLOAT32, 0);
-    const double same = convolution_distance(c, NN_BFLOAT16, 0);
-    const double cannot = convolution_distance(c, NN_TENSORFLOAT32, EMU_NO_TENSOR_CORES);
+    const double whole = distance_without(c, NN_FLOAT32, 0), ten = distance_without(c, NN_TENSORFLOAT32, 0);
+    const double same = distance_without(c, NN_BFLOAT16, 0);
+    const double cannot = distance_without(c, NN_TENSORFLOAT32, EMU_NO_TENSOR_CORES);
     if (!(whole < 2e-5 && ten > 10 * whole && ten < 2e-2 && same == ten && cannot == whole))
         fail_msg("%s: %g, %g, %g and %g away", c->name, whole, ten, same, cannot);
 }
@@ -236,18 +219,11 @@ static void test_rounded_convolution(void **state)
     check_rounded(&c);
 }
 
-// One for each tile.
 static void test_rounded_few_channels(void **state)
 {
-    const struct op_case c[] = {
-        CONV("rounded, 12 to 16", 2, 9, 8, 12, 3, 3, 1, 1, 1, 1, 1, 1, 16, NN_LINEAR, 1),
-        CONV("rounded, 20 to 28", 1, 9, 11, 20, 3, 3, 2, 1, 1, 1, 1, 1, 28, NN_LINEAR, 0),
-        CONV("rounded, 36 to 40", 1, 7, 6, 36, 3, 2, 1, 1, 0, 0, 0, 0, 40, NN_LINEAR, 0),
-        CONV("rounded, 72 to 68", 1, 5, 5, 72, 2, 2, 1, 1, 0, 0, 0, 0, 68, NN_LINEAR, 0),
-    };
     (void)state;
-    for (size_t i = 0; i < COUNT(c); i++)
-        check_rounded(&c[i]);
+    for (size_t i = 0; i < COUNT(rounded_cases); i++)
+        check_rounded(&rounded_cases[i]);
 }
 
 // ---- steps --------------------------------------------------------------------------------------------------------

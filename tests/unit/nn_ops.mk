@@ -6,6 +6,7 @@ nn_ops_cases = tests/unit/nn_cases.h \
 	tests/unit/nn_ops/larger.h \
 	tests/unit/nn_ops/norm.h \
 	tests/unit/nn_ops/pointwise.h \
+	tests/unit/nn_ops/rounded.h \
 	tests/unit/nn_ops/sequence.h \
 	tests/unit/nn_ops/shape.h \
 	tests/unit/nn_ops/spatial.h

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "workerd/nn/cuda/cuda.h"
+#include "workerd/nn/cuda/vectors.h"
 
 // What a rule makes of its hyperparameters; of the gradient before it: factor and clip, of the weight: decay,
 // times decay_rate.
@@ -139,11 +139,6 @@ struct rule_ema {
 
 // ---- the kernel ---------------------------------------------------------------------------------------------------
 
-// N numbers, which a thread reads and writes at once.
-template <int N> struct alignas(N * sizeof(float)) rule_lanes {
-    float at[N];
-};
-
 // NaN stays NaN.
 template <class R> static __device__ float rule_after(const struct rule_numbers &s, float *slot, float g, float w)
 {
@@ -158,7 +153,7 @@ template <class R> static __device__ float rule_after(const struct rule_numbers 
 template <class R, int N>
 static __device__ void rule_change(const struct rule_numbers &s, const struct rule_arrays &x, size_t first, uint32_t i)
 {
-    typedef struct rule_lanes<N> lanes;
+    typedef nn_cuda_floats<N> lanes;
     const lanes g = ((const lanes *)(x.g + first))[i];
     lanes w = ((lanes *)(x.w + first))[i], slot[RULE_SLOTS] = {};
 #pragma unroll
