@@ -54,6 +54,7 @@ include tests/unit/goldens.mk
 include tests/unit/keras_files.mk
 include tests/unit/epoch.mk
 include tests/unit/loop.mk
+include tests/unit/log.mk
 include tests/unit/machine.mk
 include tests/unit/memory.mk
 include tests/unit/metrics.mk

@@ -1,15 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // One line per event on stderr: "psd[0] W text". What would begin another line, or steer a terminal, is left out. Any
 // thread.
+//
+// Where stderr is the journal's (JOURNAL_STREAM, systemd.exec(5)), the journal knows the time and is told the priority:
+// "<4>psd[0] text" (sd-daemon(3)), so that journalctl -p warning finds it. Where the environment says
+// PARAMSERVER_LOG=json, a line is an object for programs:
+//
+//   {"time": "2025-01-31T23:59:59.123Z", "level": "warning", "program": "psd[0]", "text": "..."}
 #ifndef PS_COMMON_LOG_H
 #define PS_COMMON_LOG_H
 
 enum ps_log_level { PS_LOG_ERROR, PS_LOG_WARNING, PS_LOG_INFO, PS_LOG_DEBUG };
 
-// name is copied; call before threads start. level: messages above it are dropped. Where a file, of the log or another,
+// name is copied, the environment read; call before threads start. level: messages above it are dropped. Where a file, of the log or another,
 // reaches RLIMIT_FSIZE, writing fails from now on, and does not end the process.
 void ps_log_init(const char *name, enum ps_log_level level);
-// From now on every line begins with the time, "2025-01-31T23:59:59.123Z ".
+// From now on every line for people begins with the time, "2025-01-31T23:59:59.123Z ".
 void ps_log_times(void);
 void ps_log(enum ps_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

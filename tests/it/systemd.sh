@@ -91,6 +91,8 @@ journal() { inside journalctl --no-pager -q -u "$1"; }
 says() { journal "$1" | tee "$scratch/journal" | grep -q "$2" || { tail -n 20 "$scratch/journal"; false; }; }
 ok "the journal tells who began anew" says workerd@0 "begins anew from the newest backup"
 ok "and who came back" says psd@0 "worker 1 joined"
+warnings() { inside journalctl --no-pager -q -p warning -u 'workerd@*' -u 'psd@*' | tee "$scratch/journal" | grep -Eq '(psd|workerd)\['; }
+ok "it knows a warning, and by what it knows it is not shown" eval 'warnings && ! grep -q "<[0-9]>" "$scratch/journal" && ! grep -q "joined as" "$scratch/journal"'
 ok "psd is watched" test "$(inside systemctl show -P WatchdogUSec psd@0)" = 30s
 hung=$(inside systemctl show -P MainPID psd@1)
 ok "a psd that stands still" inside kill -STOP "$hung"

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// common/base/log: what a line looks like to a person, to the journal and to a program.
+#include <jansson.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "common/base/log.h"
+
+static struct {
+    char text[4096];
+    int stderr_before, ends[2];
+} caught;
+
+static void catch_begin(void)
+{
+    caught.stderr_before = dup(STDERR_FILENO);
+    assert_int_equal(pipe(caught.ends), 0);
+    dup2(caught.ends[1], STDERR_FILENO);
+}
+
+// What has been written since.
+static const char *catch_end(void)
+{
+    dup2(caught.stderr_before, STDERR_FILENO);
+    close(caught.stderr_before);
+    close(caught.ends[1]);
+    const ssize_t n = read(caught.ends[0], caught.text, sizeof caught.text - 1);
+    close(caught.ends[0]);
+    caught.text[n > 0 ? n : 0] = '\0';
+    return caught.text;
+}
+
+// As a service's, whose stderr is this pipe.
+static void give_to_journal(void)
+{
+    char stream[64];
+    struct stat s;
+    assert_int_equal(fstat(STDERR_FILENO, &s), 0);
+    snprintf(stream, sizeof stream, "%llu:%llu", (unsigned long long)s.st_dev, (unsigned long long)s.st_ino);
+    setenv("JOURNAL_STREAM", stream, 1);
+}
+
+static int reset(void **state)
+{
+    (void)state;
+    unsetenv("JOURNAL_STREAM");
+    unsetenv("PARAMSERVER_LOG");
+    return 0;
+}
+
+static void test_plain(void **state)
+{
+    (void)state;
+    catch_begin();
+    ps_log_init("psd[0]", PS_LOG_INFO);
+    ps_warn("a \"word\"\nand\033[2J more");
+    ps_debug("nobody hears this");
+    assert_string_equal(catch_end(), "psd[0] W a \"word\"?and?[2J more\n");
+}
+
+static void test_journal(void **state)
+{
+    (void)state;
+    catch_begin();
+    give_to_journal();
+    ps_log_init("psd[0]", PS_LOG_INFO);
+    ps_error_log("one");
+    ps_warn("two");
+    ps_info("three");
+    assert_string_equal(catch_end(), "<3>psd[0] one\n<4>psd[0] two\n<6>psd[0] three\n");
+}
+
+// The variable is inherited by programs whose stderr is another file.
+static void test_not_the_journal(void **state)
+{
+    (void)state;
+    setenv("JOURNAL_STREAM", "1:2", 1);
+    catch_begin();
+    ps_log_init("psctl", PS_LOG_INFO);
+    ps_info("one");
+    assert_string_equal(catch_end(), "psctl I one\n");
+}
+
+static void check_object(const char *line, const char *level, const char *text)
+{
+    json_t *o = json_loads(line, JSON_REJECT_DUPLICATES, NULL);
+    assert_non_null(o);
+    assert_int_equal(json_object_size(o), 4);
+    assert_int_equal(strlen(json_string_value(json_object_get(o, "time"))), strlen("2025-01-31T23:59:59.123Z"));
+    assert_string_equal(json_string_value(json_object_get(o, "level")), level);
+    assert_string_equal(json_string_value(json_object_get(o, "program")), "workerd[3]");
+    assert_string_equal(json_string_value(json_object_get(o, "text")), text);
+    json_decref(o);
+}
+
+static const char *logged_as_json(const char *text)
+{
+    catch_begin();
+    give_to_journal();
+    setenv("PARAMSERVER_LOG", "json", 1);
+    ps_log_init("workerd[3]", PS_LOG_INFO);
+    ps_warn("%s", text);
+    return catch_end();
+}
+
+static void test_json(void **state)
+{
+    char quotes[1500], wanted[1024];
+    (void)state;
+    check_object(logged_as_json("job 'a\\b': \"c\"\x01 \xc3\xa4"), "warning", "job 'a\\b': \"c\"? \xc3\xa4");
+    memset(quotes, '"', sizeof quotes);
+    quotes[sizeof quotes - 1] = '\0';
+    memset(wanted, '"', sizeof wanted);
+    wanted[sizeof wanted - 1] = '\0';
+    check_object(logged_as_json(quotes), "warning", wanted);
+}
+
+int main(void)
+{
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(test_plain, reset),
+        cmocka_unit_test_setup(test_journal, reset),
+        cmocka_unit_test_setup(test_not_the_journal, reset),
+        cmocka_unit_test_setup(test_json, reset),
+    };
+    return cmocka_run_group_tests(tests, NULL, reset);
+}
