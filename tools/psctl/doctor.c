@@ -33,6 +33,7 @@ struct doctor {
     struct inquiry *inquiries;  // [tasks]
     bool *silent;               // [tasks] did not answer
     struct findings findings;
+    bool nagios;
 };
 
 static const Status *status_of(const struct doctor *d, size_t task)
@@ -427,10 +428,11 @@ static size_t check_unopened(struct doctor *d, const char *only)
 
 // ---- the command --------------------------------------------------------------------------------------------------
 
-static int doctor_examine(struct doctor *d, const char *only)
+// e: that the job asked for is nowhere.
+static void doctor_examine(struct doctor *d, const char *only, struct ps_error *e)
 {
     struct jobs jobs;
-    struct ps_error e;
+    e->code = PS_OK;
     begin_probes(d);
     jobs_ask(d->cluster, &d->answers, &jobs);
     find_missing(d);
@@ -440,28 +442,46 @@ static int doctor_examine(struct doctor *d, const char *only)
     for (size_t i = 0; i < jobs.n; i++)
         if (!only || strcmp(only, jobs.v[i].name) == 0)
             doctor_check_job(d, &jobs.v[i]);
-    const size_t unopened = check_unopened(d, only);
-    findings_show(&d->findings, d->target->json, stdout);
-    int exit_code = findings_exit(&d->findings);
-    if (exit_code == 0 && only && !unopened && jobs_find(&jobs, only, &e))
-        exit_code = report(&e);
+    if (only && !check_unopened(d, only))
+        jobs_find(&jobs, only, e);
+    else if (!only)
+        check_unopened(d, NULL);
     free(jobs.v);
     cluster_answers_free(d->answers, d->cluster->tasks);
     free(d->inquiries);
     free(d->silent);
-    return exit_code;
 }
 
-static int doctor_ask(struct cluster *c, struct call *call)
+static int doctor_show(const struct doctor *d, const struct ps_error *e)
 {
-    struct doctor d = {.cluster = c, .target = &call->target};
-    findings_init(&d.findings);
-    int exit_code = doctor_examine(&d, call->argc ? call->argv[0] : NULL);
-    findings_fini(&d.findings);
+    const int exit_code = findings_exit(&d->findings);
+    if (d->nagios)
+        return e->code && exit_code == 0 ? findings_plugin_unknown(e, stdout) : findings_plugin(&d->findings, stdout);
+    findings_show(&d->findings, d->target->json, stdout);
+    return e->code && exit_code == 0 ? report(e) : exit_code;
+}
+
+static int doctor_ask(struct doctor *d, const char *only)
+{
+    struct cluster c;
+    struct ps_error e;
+    if (cluster_open(&c, d->target, only, &e))
+        return d->nagios ? findings_plugin_unknown(&e, stdout) : report(&e);
+    d->cluster = &c;
+    findings_init(&d->findings);
+    doctor_examine(d, only, &e);
+    const int exit_code = doctor_show(d, &e);
+    findings_fini(&d->findings);
+    cluster_close(&c);
     return exit_code;
 }
 
 int command_doctor(struct call *call)
 {
-    return cluster_command(call, doctor_ask);
+    struct doctor d = {.target = &call->target};
+    const struct cli_option options[] = {TARGET_OPTIONS(&call->target), {.name = "nagios", .flag = &d.nagios}};
+    int exit_code;
+    if (!call_parse(call, options, sizeof options / sizeof options[0], &exit_code))
+        return exit_code;
+    return doctor_ask(&d, call->argc ? call->argv[0] : NULL);
 }

@@ -3,6 +3,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "common/base/error.h"
 
@@ -80,4 +81,79 @@ int findings_exit(const struct findings *f)
     default:
         return 0;
     }
+}
+
+// ---- for monitoring -----------------------------------------------------------------------------------------------
+
+static const char *finding_cell(const json_t *row, size_t column)
+{
+    const char *text = json_string_value(json_array_get(row, column));
+    return text ? text : "";
+}
+
+// "ps:1 (...): connection refused; start psd there". What is behind a bar would be performance data.
+static void plugin_say(const json_t *row, FILE *to)
+{
+    const char *advice = finding_cell(row, 3);
+    char text[1024];
+    snprintf(text, sizeof text, "%s: %s%s%s", finding_cell(row, 1), finding_cell(row, 2), *advice ? "; " : "", advice);
+    for (char *at = text; *at; at++)
+        *at = *at == '|' ? '/' : *at;
+    fprintf(to, "%s", text);
+}
+
+static size_t plugin_count(const struct findings *f, bool critical)
+{
+    size_t i, n = 0;
+    json_t *row;
+    json_array_foreach(f->table.rows, i, row)
+    {
+        const bool warning = strcmp(finding_cell(row, 0), names[VERDICT_WARNING]) == 0;
+        const bool well = strcmp(finding_cell(row, 0), names[VERDICT_OK]) == 0;
+        n += critical ? !warning && !well : warning;
+    }
+    return n;
+}
+
+static const json_t *plugin_worst(const struct findings *f)
+{
+    size_t i;
+    json_t *row;
+    json_array_foreach(f->table.rows, i, row) if (strcmp(finding_cell(row, 0), names[f->worst]) == 0) return row;
+    return NULL;
+}
+
+static void plugin_say_others(const struct findings *f, const json_t *worst, FILE *to)
+{
+    size_t i;
+    json_t *row;
+    json_array_foreach(f->table.rows, i, row)
+    {
+        if (row == worst || strcmp(finding_cell(row, 0), names[VERDICT_OK]) == 0)
+            continue;
+        plugin_say(row, to);
+        fputc('\n', to);
+    }
+}
+
+int findings_plugin(const struct findings *f, FILE *to)
+{
+    static const char *const states[] = {"OK", "WARNING", "CRITICAL"};
+    const int state = f->worst > VERDICT_WARNING ? 2 : f->worst;
+    const json_t *worst = plugin_worst(f);
+    fprintf(to, "PARAMSERVER %s - ", states[state]);
+    if (state == 0 || !worst)
+        fprintf(to, "all is well");
+    else
+        plugin_say(worst, to);
+    fprintf(to, " | checked=%zu warnings=%zu critical=%zu\n", json_array_size(f->table.rows), plugin_count(f, false),
+            plugin_count(f, true));
+    plugin_say_others(f, worst, to);
+    return state;
+}
+
+int findings_plugin_unknown(const struct ps_error *error, FILE *to)
+{
+    fprintf(to, "PARAMSERVER UNKNOWN - %s\n", error->text);
+    return 3;
 }
