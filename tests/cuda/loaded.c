@@ -5,11 +5,13 @@
 //
 // CUDA_SEED: the order of execution, 1 if it is not set. CUDA_DEVICES: how many GPUs there are, 2 if it is not set.
 // CUDA_WITHOUT: what cuDNN lacks (enum emu_lack), nothing if it is not set.
+// CUDA_IMPLICIT: how many channels cuda/implicit.cu computes convolutions of, its own number if it is not set.
 // CUDA_ABSENT_RANK: one more than the rank whose all-reduces never come. CUDA_BREAK: which all-reduce breaks, from 1.
 #include <pthread.h>
 #include <stdlib.h>
 
 #include "tests/cuda/emulator.h"
+#include "workerd/nn/cuda/implicit.h"
 #include "workerd/nn/cuda/module.h"
 
 extern const struct nn_device nn_device_cuda;
@@ -22,6 +24,7 @@ static unsigned long setting(const char *name, unsigned long fallback)
 
 static void begin(void)
 {
+    nn_cuda_implicit_most = (int)setting("CUDA_IMPLICIT", (unsigned long)nn_cuda_implicit_most);
     emu_reset(&(struct emu_config){.seed = setting("CUDA_SEED", 1),
                                    .devices = (int)setting("CUDA_DEVICES", 2),
                                    .without = (unsigned)setting("CUDA_WITHOUT", 0),

@@ -33,7 +33,7 @@ ok "to the bit" cmp gpu.safetensors again.safetensors
 ok "products of bfloat16" trains rounded --set device=gpu --set matmul_precision=bfloat16
 ok "nearly alike" "$top_builddir/tests/it/max_diff" -a gpu.safetensors rounded.safetensors 1e-2
 ok "not to the bit" eval '! cmp -s gpu.safetensors rounded.safetensors'
-# A network with a convolution, by cuDNN and without it.
+# A network with a convolution, by own kernels, which serve few channels, and as if it had many: by cuDNN and without it.
 conv=("$examples/conv/one_device.yaml" --set data.train_examples=24 --set data.test_examples=4 --set epochs=1 --set batch_size=4)
 images() {
     local output=$1
@@ -42,6 +42,11 @@ images() {
 }
 profiled() { timeout 600 "$WORKERD" --job "${conv[@]}" --set epochs=4 --set steps=1 --set device=gpu "$@" --profile; }
 ok "convolutions, on the CPU" images conv_cpu
+ok "on a GPU" images few --set device=gpu
+ok "alike" same conv_cpu few
+ok "to the bit, in another order" eval 'CUDA_SEED=5 images again --set device=gpu && cmp few.safetensors again.safetensors'
+ok "--profile says how" eval 'profiled | grep -q "conv2d .* implicit "'
+export CUDA_IMPLICIT=0
 ok "by cuDNN" images conv --set device=gpu
 ok "alike" same conv_cpu conv
 ok "again, in another order" env CUDA_SEED=5 "$psctl" run "${conv[@]}" --set output=again.safetensors --set device=gpu
@@ -58,7 +63,7 @@ export CUDA_WITHOUT=1
 ok "cudnn: fastest, where there is none" fails_with 78 \
     "cudnn is fastest: gpu:0 (Emulated GPU): cuDNN cannot be used: CUDNN_STATUS_NOT_INITIALIZED" \
     images none --set device=gpu --set cudnn=fastest
-unset CUDA_WITHOUT
+unset CUDA_WITHOUT CUDA_IMPLICIT
 ok "on a CPU" fails_with 78 "cudnn is none, and replica 0 is on a cpu: expected a GPU" images none --set cudnn=none
 # Values, gradients and slots stay on the GPU there; checkpoints and weights have them all the same.
 adam=(--set optimizer='{name: adam, weight_decay: 0.01}' --set device=gpu --set epochs=2)
