@@ -12,8 +12,8 @@
 
 enum ps_log_level { PS_LOG_ERROR, PS_LOG_WARNING, PS_LOG_INFO, PS_LOG_DEBUG };
 
-// name is copied, the environment read; call before threads start. level: messages above it are dropped. Where a file, of the log or another,
-// reaches RLIMIT_FSIZE, writing fails from now on, and does not end the process.
+// name is copied, the environment read; call before threads start. level: messages above it are dropped. Where a file,
+// of the log or another, reaches RLIMIT_FSIZE, writing fails from now on, and does not end the process.
 void ps_log_init(const char *name, enum ps_log_level level);
 // From now on every line for people begins with the time, "2025-01-31T23:59:59.123Z ".
 void ps_log_times(void);

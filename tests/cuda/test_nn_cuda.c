@@ -1042,7 +1042,6 @@ static int set_many(void **state)
 static int set_images(void **state)
 {
     set_many(state);
-    setting.without = 0;
     setting.network = image_network;
     return 0;
 }

@@ -150,7 +150,7 @@ rule_names() {
             name = substr(head, RSTART, RLENGTH - 1)
             if (index(name, "_") == 0)
                 printf "%s:%d: %s has one word\n", FILENAME, FNR, name
-            key = name (FILENAME ~ /\.cuh?$/ ? " on a GPU" : "")
+            key = name (FILENAME ~ /\.cu$|\/cuda\// ? " on a GPU" : "")
             if ((key in file) && file[key] != FILENAME)
                 printf "%s:%d: %s is also in %s\n", FILENAME, FNR, name, file[key]
             file[key] = FILENAME

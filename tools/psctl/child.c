@@ -57,7 +57,10 @@ void child_say(FILE *to, const char *name, const char *text)
 static void child_relay(struct child_stream *stream, char *text)
 {
     ps_utf8_plain(text);
-    child_say(stream->to, stream->child->name, text);
+    if (strncmp(text, "{\"time\": ", 9) == 0)  // PARAMSERVER_LOG=json: it says whose it is
+        fprintf(stream->to, "%s\n", text);
+    else
+        child_say(stream->to, stream->child->name, text);
 }
 
 static void hear_readiness(struct child_stream *stream, char *text)

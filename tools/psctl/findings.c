@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/error.h"
+#include "common/base/utf8.h"
 
 static const struct table_column columns[] = {
     {"verdict", "verdict", TABLE_TEXT},
@@ -91,15 +91,22 @@ static const char *finding_cell(const json_t *row, size_t column)
     return text ? text : "";
 }
 
-// "ps:1 (...): connection refused; start psd there". What is behind a bar would be performance data.
+// Text may be another process's. What is behind a bar would be performance data.
+static void plugin_put(char *text, FILE *to)
+{
+    ps_utf8_plain(text);
+    for (char *at = text; *at; at++)
+        *at = *at == '|' ? '/' : *at;
+    fputs(text, to);
+}
+
+// "ps:1 (...): connection refused; start psd there"
 static void plugin_say(const json_t *row, FILE *to)
 {
     const char *advice = finding_cell(row, 3);
     char text[1024];
     snprintf(text, sizeof text, "%s: %s%s%s", finding_cell(row, 1), finding_cell(row, 2), *advice ? "; " : "", advice);
-    for (char *at = text; *at; at++)
-        *at = *at == '|' ? '/' : *at;
-    fprintf(to, "%s", text);
+    plugin_put(text, to);
 }
 
 static size_t plugin_count(const struct findings *f, bool critical)
@@ -154,6 +161,10 @@ int findings_plugin(const struct findings *f, FILE *to)
 
 int findings_plugin_unknown(const struct ps_error *error, FILE *to)
 {
-    fprintf(to, "PARAMSERVER UNKNOWN - %s\n", error->text);
+    char text[sizeof error->text];
+    snprintf(text, sizeof text, "%s", error->text);
+    fputs("PARAMSERVER UNKNOWN - ", to);
+    plugin_put(text, to);
+    fputc('\n', to);
     return 3;
 }

@@ -33,9 +33,8 @@ void findings_show(const struct findings *f, bool json, FILE *to);
 // 0: nothing but OK and warnings; 75 a job has failed; 78 set up wrong; 69 something cannot be reached.
 int findings_exit(const struct findings *f);
 
-// For Nagios, Icinga and their like (Monitoring Plugins, Development Guidelines): one line that begins with OK, WARNING
-// or CRITICAL, with the worst finding, the counts as performance data, then a line for each other finding that is not
-// well. Returns the exit code, 0 to 2. error: why nothing was found: UNKNOWN, 3.
+// For Nagios, Icinga and their like (Monitoring Plugins, Development Guidelines): a line with OK, WARNING or CRITICAL,
+// the worst finding, and the counts as performance data; then a line for each other finding that is not well. Returns the exit code, 0 to 2. error: why nothing was found: UNKNOWN, 3.
 int findings_plugin(const struct findings *f, FILE *to);
 int findings_plugin_unknown(const struct ps_error *error, FILE *to);
 

@@ -55,8 +55,8 @@ static const struct command commands[] = {
      "Where standard output is no terminal, looks follow each other as text.\n",
      command_top, TAKES_CLUSTER},
     {"doctor", "[JOB]", 0, 1, "who is missing, and why; what is wrong; what to do",
-     "  --nagios         as a plugin of Nagios or Icinga: one line; exit code 0 OK,\n"
-     "                   1 WARNING, 2 CRITICAL, 3 UNKNOWN\n"
+     "  --nagios         as a plugin of Nagios or Icinga: exit code 0 OK, 1 WARNING,\n"
+     "                   2 CRITICAL, 3 UNKNOWN\n"
      "One line per ps task, job and worker that is not well, with what to do.\n"
      "Exit code 0: all well; 69: something cannot be reached; 78: something is\n"
      "set up wrong; 75: a job has failed.\n",

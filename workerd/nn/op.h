@@ -43,7 +43,7 @@ struct nn_frame {
     struct nn_context *context;  // the device's
     void *plan;                  // the kernel's
     void *const *in, *const *out;
-    const struct nn_step *step;  // where the kernel's memory is, if the class draws
+    const struct nn_step *step;  // for a class that draws; a device's kernels find it in its memory
 };
 
 struct nn_op_class {

@@ -102,6 +102,7 @@ static bool copies_is_column(const struct nn_program *p, int tensor)
 static void copies_place_given(struct nn_program *p)
 {
     enum { STEP = 64 };
+    _Static_assert(sizeof(struct nn_step) <= STEP, "a place for the step");
     p->draws = copies_draw(p);
     p->given = p->draws ? STEP : 0;
     p->given_at = p->arena;

@@ -171,7 +171,9 @@ extern const struct nn_kernel nn_cuda_dense, nn_cuda_dense_backward_data, nn_cud
 // y (rows, n) += b, which may be NULL; then the activation.
 void nn_cuda_bias_activation(struct nn_context *c, enum nn_activation act, size_t rows, size_t n, const float *b,
                              float *y);
-// sum (n) = the sum of the rows of x (rows, n), by way of the scratch memory, which a plan reserves.
+// sum (n) = the sum of the rows of x (rows, n), by way of the scratch memory, which a plan reserves; of so many rows at
+// most without it, so that x may lie there.
+enum { NN_CUDA_SUM_IN_ONE = 512 };
 enum ps_code nn_cuda_reserve_sum(struct nn_context *c, size_t rows, size_t n, struct ps_error *e);
 void nn_cuda_sum_rows(struct nn_context *c, size_t rows, size_t n, const float *x, float *sum);
 
@@ -210,6 +212,12 @@ static inline unsigned nn_cuda_blocks(size_t n)
 // In a kernel: for (size_t i: this thread's of n elements)
 #define NN_CUDA_EACH(i, n) \
     for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < (size_t)(n); i += (size_t)gridDim.x * blockDim.x)
+
+// A NaN goes on.
+static inline __device__ float nn_cuda_activate(enum nn_activation act, float x)
+{
+    return act == NN_RELU && x < 0 ? 0 : x;
+}
 
 // The arguments of a run.
 static inline const float *nn_cuda_in(const struct nn_frame *f, int i)

@@ -5,16 +5,10 @@
 
 // ---- y = act(y + b) -----------------------------------------------------------------------------------------------
 
-// A NaN goes on.
-static __device__ float cuda_activate(enum nn_activation act, float x)
-{
-    return act == NN_RELU && x < 0 ? 0 : x;
-}
-
 static __global__ void add_bias_activation(size_t n, size_t columns, const float *b, enum nn_activation act, float *y)
 {
     NN_CUDA_EACH(i, n)
-    y[i] = cuda_activate(act, y[i] + (b ? b[i % columns] : 0));
+    y[i] = nn_cuda_activate(act, y[i] + (b ? b[i % columns] : 0));
 }
 
 void nn_cuda_bias_activation(struct nn_context *c, enum nn_activation act, size_t rows, size_t n, const float *b,
@@ -28,7 +22,7 @@ void nn_cuda_bias_activation(struct nn_context *c, enum nn_activation act, size_
 //
 // In parts, one of each block of threads, then of the parts: in the same order in each run.
 
-enum { SUM_ACROSS = 8, SUM_DOWN = 32, SUM_IN_ONE = 512 };  // threads of a block; rows that one part serves for
+enum { SUM_ACROSS = 8, SUM_DOWN = 32 };  // threads of a block
 
 struct sum {
     float x;
@@ -40,11 +34,12 @@ struct sum {
 };
 
 // Threads with `width` columns each.
-static struct nn_cuda_columns sum_columns_of(size_t rows, size_t n, size_t width)
+static struct nn_cuda_columns row_sums_of(size_t rows, size_t n, size_t width)
 {
     const size_t blocks = (n + width * SUM_ACROSS - 1) / (width * SUM_ACROSS), step = NN_CUDA_PLACES * SUM_DOWN;
     const size_t steps = (rows + step - 1) / step;
-    const size_t most = rows <= SUM_IN_ONE || blocks >= NN_CUDA_COLUMN_BLOCKS ? 1 : NN_CUDA_COLUMN_BLOCKS / blocks;
+    const size_t most =
+        rows <= NN_CUDA_SUM_IN_ONE || blocks >= NN_CUDA_COLUMN_BLOCKS ? 1 : NN_CUDA_COLUMN_BLOCKS / blocks;
     const struct nn_cuda_columns c = {rows, n, dim3((unsigned)blocks, (unsigned)(steps < most ? steps : most)),
                                       dim3(SUM_ACROSS, SUM_DOWN)};
     return c;
@@ -52,7 +47,7 @@ static struct nn_cuda_columns sum_columns_of(size_t rows, size_t n, size_t width
 
 enum ps_code nn_cuda_reserve_sum(struct nn_context *c, size_t rows, size_t n, struct ps_error *e)
 {
-    const size_t parts = sum_columns_of(rows, n, NN_CUDA_VECTOR).grid.y;
+    const size_t parts = row_sums_of(rows, n, NN_CUDA_VECTOR).grid.y;
     return parts > 1 ? nn_cuda_reserve(c, parts * n * sizeof(float), e) : PS_OK;
 }
 
@@ -86,7 +81,7 @@ static void sum_rows_launch(struct nn_context *c, const struct nn_cuda_columns *
 
 static void sum_rows_into(struct nn_context *c, size_t rows, size_t n, const float *x, float *sums, bool vectors)
 {
-    const struct nn_cuda_columns columns = sum_columns_of(rows, n, vectors ? NN_CUDA_VECTOR : 1);
+    const struct nn_cuda_columns columns = row_sums_of(rows, n, vectors ? NN_CUDA_VECTOR : 1);
     if (vectors)
         sum_rows_launch<NN_CUDA_VECTOR>(c, &columns, x, sums);
     else
@@ -96,7 +91,7 @@ static void sum_rows_into(struct nn_context *c, size_t rows, size_t n, const flo
 void nn_cuda_sum_rows(struct nn_context *c, size_t rows, size_t n, const float *x, float *sum)
 {
     const bool vectors = nn_cuda_has_vectors(n, x);
-    const size_t parts = sum_columns_of(rows, n, vectors ? NN_CUDA_VECTOR : 1).grid.y;
+    const size_t parts = row_sums_of(rows, n, vectors ? NN_CUDA_VECTOR : 1).grid.y;
     sum_rows_into(c, rows, n, x, parts > 1 ? (float *)c->scratch : sum, vectors);
     if (parts > 1)
         sum_rows_into(c, parts, n, (const float *)c->scratch, sum, vectors);

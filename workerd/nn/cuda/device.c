@@ -5,7 +5,7 @@
 #include "common/base/alloc.h"
 #include "config.h"
 #include "workerd/nn/cuda/cuda.h"
-#include "workerd/nn/cuda/cudnn.h"
+#include "workerd/nn/cuda/implicit.h"
 #include "workerd/nn/cuda/version.h"
 #include "workerd/nn/ops/activation.h"
 #include "workerd/nn/ops/attention.h"
@@ -176,7 +176,7 @@ static void cuda_know(struct nn_context *c)
 {
     struct cudaDeviceProp properties;
     const bool known = cudaGetDeviceProperties(&properties, c->index) == cudaSuccess;
-    c->tensor_cores = known && properties.major >= 8;
+    c->tensor_cores = known && properties.major >= 8 && nn_cuda_implicit_has_tensor_cores();
     snprintf(c->name, sizeof c->name, "gpu:%d (%.64s)", c->index, known ? properties.name : "of an unknown kind");
 }
 
@@ -222,8 +222,8 @@ static enum ps_code cuda_open(int index, int threads, struct nn_context **contex
     struct nn_context *c = ps_alloc(sizeof *c);
     c->index = index;
     nn_cuda_set_precision(c, NN_FLOAT32);
-    cuda_know(c);
     nn_cuda_note(c, cudaSetDevice(index), "cudaSetDevice");
+    cuda_know(c);
     nn_cuda_open_memory(c);
     if (cuda_open_blas(c, e)) {
         cuda_close(c);

@@ -39,9 +39,17 @@ bool nn_cuda_implicit_fits(const struct nn_cuda_conv2d *s)
            implicit_cells(s) * (size_t)s->oc < most;
 }
 
-static bool implicit_is_aligned(const void *a, const void *b, const void *c, const void *d)
+// What is compiled for older GPUs runs on newer ones, too.
+bool nn_cuda_implicit_has_tensor_cores(void)
 {
-    return (((uintptr_t)a | (uintptr_t)b | (uintptr_t)c | (uintptr_t)d) & 15) == 0;
+#ifdef CUDA_EMULATED
+    return true;
+#else
+    typedef tile<32, 64, 4, 4, 3> some;
+    struct cudaFuncAttributes code;
+    return cudaFuncGetAttributes(&code, multiply_tile<data_way, some, tensor_sums<some>, true>) == cudaSuccess &&
+           code.ptxVersion >= 80;
+#endif
 }
 
 template <class Tile, class Sums, bool VECTORS, class Way>
@@ -77,9 +85,9 @@ template <class Way> static void implicit_run_pixels(struct nn_context *c, const
         implicit_run<tile<64, 64, 8, 4, 1>>(c, way, vectors, 1, way.depth);
 }
 
-static bool implicit_in_fours(const struct nn_cuda_conv2d *s)
+template <class... P> static bool implicit_in_fours(const struct nn_cuda_conv2d *s, P... arrays)
 {
-    return s->c % 4 == 0 && s->oc % 4 == 0;
+    return nn_cuda_has_vectors((size_t)s->c, arrays...) && nn_cuda_has_vectors((size_t)s->oc, arrays...);
 }
 
 void nn_cuda_implicit_forward(struct nn_context *c, const struct nn_cuda_conv2d *s, const float *x, const float *kernel,
@@ -94,7 +102,7 @@ void nn_cuda_implicit_forward(struct nn_context *c, const struct nn_cuda_conv2d 
                                     (unsigned)implicit_pixels(s),
                                     (unsigned)s->oc,
                                     (unsigned)implicit_cells(s)};
-    implicit_run_pixels(c, way, implicit_in_fours(s) && implicit_is_aligned(x, kernel, bias, y));
+    implicit_run_pixels(c, way, implicit_in_fours(s, x, kernel, bias, y));
 }
 
 void nn_cuda_implicit_data(struct nn_context *c, const struct nn_cuda_conv2d *s, const float *kernel, const float *dy,
@@ -107,7 +115,7 @@ void nn_cuda_implicit_data(struct nn_context *c, const struct nn_cuda_conv2d *s,
                                  (unsigned)implicit_pixels_of_x(s),
                                  (unsigned)s->c,
                                  (unsigned)(s->kh * s->kw * s->oc)};
-    implicit_run_pixels(c, way, implicit_in_fours(s) && implicit_is_aligned(kernel, dy, dx, NULL));
+    implicit_run_pixels(c, way, implicit_in_fours(s, kernel, dy, dx));
 }
 
 // ---- the kernel's gradient, in parts -------------------------------------------------------------------------------
@@ -116,6 +124,7 @@ void nn_cuda_implicit_data(struct nn_context *c, const struct nn_cuda_conv2d *s,
 static unsigned implicit_per_part(const struct nn_cuda_conv2d *s)
 {
     enum { TILE = 64, SHORTEST = 64, MOST_PARTS = 256 };
+    static_assert((int)MOST_PARTS <= (int)NN_CUDA_SUM_IN_ONE, "their sums lie in the scratch memory");
     const size_t blocks = s->oc <= 32 ? 768 : 256;  // of tiles with fewer threads, and more
     const size_t tiles = (implicit_cells(s) + TILE - 1) / TILE * (((size_t)s->oc + TILE - 1) / TILE);
     const size_t pixels = implicit_pixels(s);
@@ -145,7 +154,7 @@ void nn_cuda_implicit_weights(struct nn_context *c, const struct nn_cuda_conv2d 
     float *sums = parts > 1 ? (float *)c->scratch : dw;
     const struct weights_way way = {
         window_of(s), x, dy, sums, (unsigned)implicit_cells(s), (unsigned)s->oc, (unsigned)implicit_pixels(s)};
-    const bool vectors = implicit_in_fours(s) && implicit_is_aligned(x, dy, sums, NULL);
+    const bool vectors = implicit_in_fours(s, x, dy, sums);
     if (s->oc <= 16)
         implicit_run<tile<64, 16, 4, 4, 2>>(c, way, vectors, parts, per);
     else if (s->oc <= 32)

@@ -8,10 +8,17 @@
 
 #include "workerd/nn/cuda/cudnn.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 // So many channels at most: for more, cuBLAS and cuDNN are the faster. Tests change it, before anything is planned.
 extern int nn_cuda_implicit_most;
 // Are the shapes those that it is the faster for?
 bool nn_cuda_implicit_fits(const struct nn_cuda_conv2d *s);
+
+// Is this code compiled for tensor cores that multiply factors of TF32? Asks the device that is set.
+bool nn_cuda_implicit_has_tensor_cores(void);
 
 // y = act(x * kernel + bias); bias may be NULL
 void nn_cuda_implicit_forward(struct nn_context *c, const struct nn_cuda_conv2d *s, const float *x, const float *kernel,
@@ -23,5 +30,9 @@ void nn_cuda_implicit_data(struct nn_context *c, const struct nn_cuda_conv2d *s,
 enum ps_code nn_cuda_implicit_reserve(struct nn_context *c, const struct nn_cuda_conv2d *s, struct ps_error *e);
 void nn_cuda_implicit_weights(struct nn_context *c, const struct nn_cuda_conv2d *s, const float *x, const float *dy,
                               float *dw);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -161,7 +161,7 @@ static void multiply_by_warp(const float a[4], const float b[2], float sum[4])
 
 #else
 
-// Ties away from 0. Before sm_80 there is none, and no such kernel is launched.
+// Ties away from 0. Code for GPUs before sm_80 has none of it, and is not launched (nn_cuda_implicit_has_tensor_cores).
 static __device__ float round_to_tf32(float x)
 {
 #if __CUDA_ARCH__ >= 800
@@ -180,6 +180,8 @@ static __device__ void multiply_by_warp(const float a[4], const float b[2], floa
         : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
         : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])),
           "r"(__float_as_uint(a[3])), "r"(__float_as_uint(b[0])), "r"(__float_as_uint(b[1])));
+#else
+    __trap();
 #endif
 }
 

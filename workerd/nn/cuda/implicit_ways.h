@@ -5,6 +5,7 @@
 #define NN_CUDA_IMPLICIT_WAYS_H
 
 #include "workerd/nn/cuda/implicit.h"
+#include "workerd/nn/cuda/vectors.h"
 
 // Numbers go in fours, which lie side by side where VECTORS is true: channels are divisible by four, and memory is
 // aligned.
@@ -182,8 +183,7 @@ struct forward_way {
 
     __device__ float finished(float sum, float b) const
     {
-        sum += b;
-        return act == NN_RELU && sum < 0 ? 0 : sum;  // a NaN goes on
+        return nn_cuda_activate(act, sum + b);
     }
 
     template <bool VECTORS> __device__ void put(unsigned row, unsigned column, float4 sum, unsigned) const

@@ -16,9 +16,9 @@ struct moments {
     // large sums, however far the mean is from 0.
     static __device__ struct moments of(const struct moments &x, const struct moments &y)
     {
-        const float n = x.n + y.n, d = y.mean - x.mean, share = y.n > 0 ? __fdividef(y.n, n) : 0;
+        const float n = x.n + y.n, d = y.mean - x.mean, share = __fdividef(y.n, n);
         const struct moments m = {n, x.mean + d * share, x.squares + y.squares + d * d * x.n * share};
-        return m;
+        return y.n == 0 ? x : x.n == 0 ? y : m;
     }
 };
 
