@@ -37,8 +37,8 @@ TESTS += $(PLAIN_TESTS)
 endif
 
 # Tests start in the order in which they are listed: those that take minutes come first.
-include tests/it/local.mk
 include tests/cuda/local.mk
+include tests/it/local.mk
 include tests/lint/local.mk
 
 # Automake has no wildcards: one line per subject.

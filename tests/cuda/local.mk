@@ -85,7 +85,7 @@ nodist_EXTRA_tests_cuda_test_nn_cuda_keras_SOURCES = tests/cuda/linked_as.cc
 tests_cuda_test_nn_cuda_keras_LDADD = $(nn_cuda_libs)
 
 # The same where there is no cuDNN.
-TESTS += tests/cuda/keras_alone.sh
+PLAIN_TESTS += tests/cuda/keras_alone.sh
 EXTRA_DIST += tests/cuda/keras_alone.sh
 
 # mirrored on several of them, with small buckets.
