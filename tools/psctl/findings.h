@@ -34,7 +34,8 @@ void findings_show(const struct findings *f, bool json, FILE *to);
 int findings_exit(const struct findings *f);
 
 // For Nagios, Icinga and their like (Monitoring Plugins, Development Guidelines): a line with OK, WARNING or CRITICAL,
-// the worst finding, and the counts as performance data; then a line for each other finding that is not well. Returns the exit code, 0 to 2. error: why nothing was found: UNKNOWN, 3.
+// the worst finding, and the counts as performance data; then a line for each other finding that is not well. Returns
+// the exit code, 0 to 2. error: why nothing was found: UNKNOWN, 3.
 int findings_plugin(const struct findings *f, FILE *to);
 int findings_plugin_unknown(const struct ps_error *error, FILE *to);
 

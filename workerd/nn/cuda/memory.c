@@ -138,8 +138,8 @@ static enum ps_code memory_wait(struct nn_context *c, uint64_t ticket, struct ps
     return memory_result(c, e);
 }
 
-// After an error, too: nothing reads or writes the caller's memory any more. Copies of a graph are joined to the kernels'
-// stream (graph.c): for these, that of the copies need not be waited for.
+// After an error, too: nothing reads or writes the caller's memory any more. Copies of a graph are joined to the stream
+// of the kernels (graph.c): for these, that of the copies need not be waited for.
 static enum ps_code memory_finish(struct nn_context *c, struct ps_error *e)
 {
     if (c->taken != c->finished)
