@@ -68,7 +68,9 @@ if HAVE_CMOCKA
 nn_cuda_tests += tests/cuda/test_nn_cuda tests/cuda/test_nn_cuda_keras
 check_PROGRAMS += $(nn_cuda_tests)
 cuda_tests += $(nn_cuda_tests)
-TESTS += $(nn_cuda_tests)
+TESTS += tests/cuda/test_nn_cuda_keras
+# Nothing but the emulator is instrumented in it, and that takes twenty times as long.
+PLAIN_TESTS += tests/cuda/test_nn_cuda
 nn_cuda_libs = $(nn_cuda_watched) libnnreplica.la libcommon.la libemulator.la $(JANSSON_LIBS) $(CMOCKA_LIBS)
 tests_cuda_test_nn_cuda_SOURCES = $(nn_ops_cases) tests/cuda/home.h tests/cuda/test_nn_cuda.c
 tests_cuda_test_nn_cuda_CPPFLAGS = -I$(top_srcdir)/tests/cuda/include $(AM_CPPFLAGS)
