@@ -442,10 +442,9 @@ static void doctor_examine(struct doctor *d, const char *only, struct ps_error *
     for (size_t i = 0; i < jobs.n; i++)
         if (!only || strcmp(only, jobs.v[i].name) == 0)
             doctor_check_job(d, &jobs.v[i]);
-    if (only && !check_unopened(d, only))
+    const size_t unopened = check_unopened(d, only);
+    if (only && !unopened)
         jobs_find(&jobs, only, e);
-    else if (!only)
-        check_unopened(d, NULL);
     free(jobs.v);
     cluster_answers_free(d->answers, d->cluster->tasks);
     free(d->inquiries);

@@ -93,12 +93,6 @@ static __device__ struct pixel pixel_at(unsigned at, const struct divisor &h, co
     return p;
 }
 
-// Four numbers of which the k-th is of(k).
-template <class Of> static __device__ float4 each_of_four(Of of)
-{
-    return make_float4(of(0), of(1), of(2), of(3));
-}
-
 static __device__ float4 four_at(const float *from)
 {
     return *(const float4 *)(const void *)from;
@@ -109,14 +103,27 @@ static __device__ float4 no_four(void)
     return make_float4(0, 0, 0, 0);
 }
 
+static __device__ float number_at(const float *from)
+{
+    return from ? *from : 0;
+}
+
+// Four numbers, of which the k-th is at place(k), or 0 where that is NULL; where VECTORS is true, side by side from
+// place(0) on.
+template <bool VECTORS, class Place> static __device__ float4 four_of(Place place)
+{
+    if (!VECTORS)
+        return make_float4(number_at(place(0)), number_at(place(1)), number_at(place(2)), number_at(place(3)));
+    const float *from = place(0);
+    return from ? four_at(from) : no_four();
+}
+
 // From a line of `columns` numbers of a matrix: those from `column` on.
 template <bool VECTORS>
 static __device__ float4 four_of_line(const float *matrix, unsigned line, unsigned column, unsigned columns)
 {
-    const float *from = matrix + (size_t)line * columns;
-    if (VECTORS)
-        return column < columns ? four_at(from + column) : no_four();
-    return each_of_four([=](unsigned k) { return column + k < columns ? from[column + k] : 0; });
+    const float *from = matrix + (size_t)line * columns + column;
+    return four_of<VECTORS>([=](unsigned k) { return column + k < columns ? from + k : NULL; });
 }
 
 template <bool VECTORS>
@@ -167,13 +174,7 @@ struct forward_way {
 
     template <bool VECTORS> __device__ float4 p(const struct place &at, unsigned, unsigned deep) const
     {
-        if (!VECTORS)
-            return each_of_four([&](unsigned k) {
-                const float *cell = cell_of(at, deep + k);
-                return cell ? *cell : 0;
-            });
-        const float *cell = cell_of(at, deep);
-        return cell ? four_at(cell) : no_four();
+        return four_of<VECTORS>([&](unsigned k) { return cell_of(at, deep + k); });
     }
 
     template <bool VECTORS> __device__ float4 q(unsigned column, unsigned deep) const
@@ -238,13 +239,7 @@ struct data_way {
 
     template <bool VECTORS> __device__ float4 p(const struct place &at, unsigned, unsigned deep) const
     {
-        if (!VECTORS)
-            return each_of_four([&](unsigned k) {
-                const float *cell = cell_of(at, deep + k);
-                return cell ? *cell : 0;
-            });
-        const float *cell = cell_of(at, deep);
-        return cell ? four_at(cell) : no_four();
+        return four_of<VECTORS>([&](unsigned k) { return cell_of(at, deep + k); });
     }
 
     __device__ const float *weight_of(unsigned column, unsigned deep) const
@@ -255,10 +250,8 @@ struct data_way {
 
     template <bool VECTORS> __device__ float4 q(unsigned column, unsigned deep) const
     {
-        if (VECTORS)
-            return column < columns && deep < depth ? four_at(weight_of(column, deep)) : no_four();
-        return each_of_four(
-            [&](unsigned k) { return column < columns && deep + k < depth ? *weight_of(column, deep + k) : 0; });
+        return four_of<VECTORS>(
+            [&](unsigned k) { return column < columns && deep + k < depth ? weight_of(column, deep + k) : NULL; });
     }
 
     template <bool VECTORS> __device__ void put(unsigned row, unsigned column, float4 sum, unsigned) const
@@ -298,13 +291,8 @@ struct weights_way {
 
     template <bool VECTORS> __device__ float4 p(const struct place &at, unsigned row, unsigned deep) const
     {
-        if (!VECTORS)
-            return each_of_four([&](unsigned k) {
-                const float *cell = cell_of(cell_at(w, row + k, w.c), row + k, deep);
-                return cell ? *cell : 0;
-            });
-        const float *cell = cell_of(at.cell, row, deep);
-        return cell ? four_at(cell) : no_four();
+        return four_of<VECTORS>(
+            [&](unsigned k) { return cell_of(k == 0 ? at.cell : cell_at(w, row + k, w.c), row + k, deep); });
     }
 
     template <bool VECTORS> __device__ float4 q(unsigned column, unsigned deep) const
