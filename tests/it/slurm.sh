@@ -141,7 +141,15 @@ ends_wrong() { # CODE JOB SET ...
     submit --nodes 2 -- "$@" && ends_with "$id" "$code" && has "$id" JobState=FAILED
 }
 ok "a wrong value ends the job with 65" ends_wrong 65 async.yaml --set epochs=many
-ok "a job file that is not there, with 66" ends_wrong 66 none.yaml
+# The training is over before its server has begun.
+slow_psd() {
+    rm bin/psd && printf '#!/bin/sh\nsleep 3\nexec "%s" "$@"\n' "$PSD" >bin/psd && chmod +x bin/psd || return 1
+    ends_wrong 66 none.yaml
+    local failed=$?
+    ln -sf "$PSD" bin/psd
+    return $failed
+}
+ok "a job file that is not there, with 66" slow_psd
 PS_TASKS=3 ok "more servers than nodes, with 64" ends_wrong 64 async.yaml
 
 # ---- ended from outside ---------------------------------------------------------------------------------------------
