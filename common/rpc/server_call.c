@@ -86,6 +86,13 @@ void ps__idle_give(struct ps_server *s, struct ps__idle *list)
     idle_free(list);
 }
 
+void ps_call_let_go(struct ps_call *call)
+{
+    struct ps__call *c = (struct ps__call *)call;
+    if (c->let_go)
+        c->let_go(c);
+}
+
 void ps_call_reply(struct ps_call *call, enum ps_code code, const char *text, struct ps_slices *body)
 {
     struct ps__call *c = (struct ps__call *)call;

@@ -362,6 +362,16 @@ static void record_reply(struct ps__call *call, enum ps_code code, const char *t
     ps__stream_unref(st);
 }
 
+// The thread that hands over this record looks for what it may receive when it is done with it.
+static void record_let_go(struct ps__call *call)
+{
+    struct ps__stream *st = ((struct ps__record *)call)->stream;
+    pthread_mutex_lock(&st->lock);
+    st->request_bytes -= call->bytes;
+    pthread_mutex_unlock(&st->lock);
+    call->bytes = 0;
+}
+
 // In idle memory, or new. NULL: no memory.
 static struct ps__record *record_alloc(struct ps_server *s, struct ps__idle **idle)
 {
@@ -378,6 +388,7 @@ static struct ps__record *record_alloc(struct ps_server *s, struct ps__idle **id
 static void record_init(struct ps__record *r, struct ps__stream *st, struct ps_record *in, size_t bytes, uint64_t now)
 {
     r->base.reply = record_reply;
+    r->base.let_go = record_let_go;
     r->base.bytes = bytes;
     r->base.call.method = (int)in->method;
     r->base.call.deadline = in->timeout_ms ? ps__answer_by(now, now + in->timeout_ms * PS_MS) : UINT64_MAX;

@@ -28,6 +28,8 @@ struct psd_call {
     struct psd_session **session;
     // body is empty unless code is PS_OK; reply moves it or clears it.
     void (*reply)(struct psd_call *call, enum ps_code code, const char *text, struct ps_slices *body);
+    // The call waits, and its request is cleared. While psd_core_call runs, with locks held. NULL: nobody asks.
+    void (*let_go)(struct psd_call *call);
 
     // The core's own from here on.
     struct psd_call *next;

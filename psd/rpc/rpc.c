@@ -40,6 +40,11 @@ static void inbound_reply(struct psd_call *call, enum ps_code code, const char *
     ps_call_reply(in->from, code, text, body);
 }
 
+static void inbound_let_go(struct psd_call *call)
+{
+    ps_call_let_go(((struct inbound *)call)->from);
+}
+
 static void rpc_on_call(void *ctx, struct ps_call *from)
 {
     struct psd_rpc *r = ctx;
@@ -49,6 +54,7 @@ static void rpc_on_call(void *ctx, struct ps_call *from)
     in->call.deadline = from->deadline;
     in->call.from = from->from;
     in->call.reply = inbound_reply;
+    in->call.let_go = inbound_let_go;
     in->call.session = (struct psd_session **)from->stream;
     ps_slices_move(&in->call.request, &from->request);
     psd_core_call(r->core, &in->call);

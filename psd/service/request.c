@@ -107,6 +107,8 @@ int psd_park(struct psd_request *q, struct psd_waiters *list, pthread_mutex_t *l
         call->parked_since = psd_now(q->core);
         ps_slices_clear(&q->payload);
         ps_slices_clear(&call->request);
+        if (call->let_go)
+            call->let_go(call);
     }
     if (q->caller) {
         call->worker = q->caller->worker;

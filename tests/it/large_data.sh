@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
+# What is larger than it may be anywhere: data, a variable.
+#
 # Data that are three times as large as the memory that workerd may have (its address space, which is more than what is
 # resident) are trained on. The files have holes: they take no disk, and read as zeros.
 . "$top_srcdir/tests/it/lib.sh" || exit 1
@@ -65,3 +67,20 @@ for i in 1 2 3 4 5; do truncate -s $(((bytes / 5 / 3073 + 1) * 3073)) data_batch
 truncate -s 30730 test_batch.bin
 ok "cifar" trains --set model=cifar.json --set "data={kind: cifar, path: .}"
 ok "cifar: all steps" steps_are 40
+
+# ---- a variable -----------------------------------------------------------------------------------------------------
+
+# Larger than what a connection may have unanswered: none of its parts is answered before its round is over.
+printf '{"class_name": "Sequential", "config": {"name": "net", "layers": [%s, %s, %s, %s, %s]}}' \
+    '{"class_name": "InputLayer", "config": {"name": "in", "batch_shape": [null, 28, 28]}}' \
+    '{"class_name": "Flatten", "config": {"name": "flatten"}}' \
+    '{"class_name": "Dense", "config": {"name": "a", "units": 4300, "activation": "relu"}}' \
+    '{"class_name": "Dense", "config": {"name": "b", "units": 4300, "activation": "relu"}}' \
+    '{"class_name": "Dense", "config": {"name": "c", "units": 10, "activation": "linear"}}' >large.json
+rounds() { # SET ...
+    rm -f s.json
+    timeout 300 "$psctl" run --ps 1 --workers 2 "$examples/softmax/sync.yaml" --set model="$PWD/large.json" "${quick[@]}" --set batch_size=8 \
+        --set epochs=1 --set steps=3 --set output=large.safetensors --summary s.json "$@" && steps_are 3
+}
+ok "a variable of 74 MB in rounds" rounds
+ok "by the norm of all gradients" rounds --set "optimizer={name: sgd, global_clipnorm: 1}"

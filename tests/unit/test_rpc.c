@@ -4,7 +4,7 @@
 // is a little core: what it does with a request is the request's first byte.
 //
 //     e   echo            f   fail with NOT_FOUND           p   park until release() answers with an echo
-//     b   answer with 1 MiB
+//     b   answer with 1 MiB                             l   likewise, without the request's bytes
 //     n   a number follows (4 bytes): must be the next one of its stream
 #include <setjmp.h>
 #include <stdarg.h>
@@ -129,7 +129,11 @@ static void on_call(void *ctx, struct ps_call *call)
     core->came = ps_now();
     if (head[0] == 'n')
         core->out_of_order |= number != core->next_number++;
-    bool parks = head[0] == 'p' && !core->ends;
+    bool parks = (head[0] == 'p' || head[0] == 'l') && !core->ends;
+    if (parks && head[0] == 'l') {
+        ps_slices_clear(&call->request);
+        ps_call_let_go(call);
+    }
     if (parks)
         park(core, call);
     pthread_mutex_unlock(&core->lock);
@@ -821,6 +825,27 @@ static void heartbeats_do_not_wait_behind_data(void **state)
     }
     await(&late);
     ps_slices_clear(&late.body);
+    await_idle(p);
+}
+
+// Calls that wait without their requests' bytes keep nobody from sending what they wait for: a gradient's parts, of
+// which there are more than a stream may have unanswered.
+static void who_lets_go_gets_more(void **state)
+{
+    enum { BUDGET = 16 << 20, N = 64, LEN = 512 << 10 };
+    struct pair *p = *state;
+    struct answer a[N];
+    restart(p, BUDGET);
+    for (int i = 0; i < N; i++)
+        ask(p->client, true, PUSH, 0, bytes_of('l', LEN), &a[i]);
+    await_parked(&p->core, N);
+    assert_in_range(ps_server_queued(p->server), N, 1 << 20);
+    release(&p->core);
+    for (int i = 0; i < N; i++) {
+        await(&a[i]);
+        assert_int_equal(a[i].code, PS_OK);
+        ps_slices_clear(&a[i].body);
+    }
     await_idle(p);
 }
 
@@ -1776,6 +1801,7 @@ int main(void)
         TEST(control_calls_have_a_room_of_their_own),
         TEST(heartbeats_do_not_wait_behind_data),
         TEST(who_has_nothing_gets_in),
+        TEST(who_lets_go_gets_more),
         TEST(the_idle_take_no_room),
         TEST(streams_are_bounded),
         TEST(nobody_there_is_said_soon),
