@@ -63,6 +63,8 @@ workerd_job = \
 	workerd/job/evaluate.c workerd/job/evaluate.h \
 	workerd/job/figures.c workerd/job/figures.h \
 	workerd/job/look.c workerd/job/look.h \
+	workerd/job/checkpoint_writer.c workerd/job/checkpoint_writer.h \
+	workerd/job/checkpoints.c workerd/job/checkpoints.h \
 	workerd/job/loop.c workerd/job/loop.h \
 	workerd/job/metrics.c workerd/job/metrics.h \
 	workerd/job/profile.c workerd/job/profile.h \

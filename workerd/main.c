@@ -20,6 +20,7 @@
 #include "config.h"
 #include "workerd/http/http.h"
 #include "workerd/job/build.h"
+#include "workerd/job/checkpoints.h"
 #include "workerd/job/look.h"
 #include "workerd/job/objectives.h"
 #include "workerd/job/place.h"
@@ -331,14 +332,12 @@ static enum ps_code workerd_build(struct wk_run *run, struct nn_model **model, s
 static enum ps_code workerd_find_checkpoint(struct wk_run *run, const struct ps_job *job, const struct options *o,
                                             char **path, struct ps_error *e)
 {
-    if (wk_resume_find(job, !o->resume, path, e))
+    if (wk_checkpoints_find(job, !o->resume, path, &run->resume_words, e))
         return e->code;
     run->resume = *path;
     if (o->resume && !ps_job_goes_on(job, true))
         return ps_fail(e, PS_FAILED_PRECONDITION,
                        "%s: --resume: the job writes no checkpoints: it has no callback checkpoint or backup", o->job);
-    if (*path && !(run->resume_words = wk_resume_describe(*path, e)))
-        return e->code;
     run->env.checkpoint = run->resume_words;
     if (*path)
         ps_info("goes on from %s", *path);
@@ -532,10 +531,12 @@ static void workerd_let_replace(struct ps_job *job, const struct options *o)
 
 static bool workerd_is_outdated(const struct wk_run *run, const struct options *o)
 {
-    char *newest;
-    const bool found = wk_resume_find(run->env.job, !o->resume, &newest, NULL) == PS_OK;
+    struct ps_error e = {.code = PS_OK};
+    char *newest, *words;
+    const bool found = wk_checkpoints_find(run->env.job, !o->resume, &newest, &words, &e) == PS_OK;
     const bool same = newest && run->resume ? strcmp(newest, run->resume) == 0 : newest == run->resume;
     free(newest);
+    free(words);
     return found && !same;
 }
 

@@ -75,6 +75,7 @@ static const struct ps_callback_class callback_classes[] = {
     {"backup", .key = {{"path", CALLBACK_PATH},
                        {"every_steps", CALLBACK_COUNT, "0"},
                        {"every_seconds", CALLBACK_COUNT, "0"},
+                       {"keep", CALLBACK_COUNT, "2"},
                        {"delete_checkpoint", CALLBACK_FLAG, "true"}}},
 };
 

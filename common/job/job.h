@@ -103,7 +103,8 @@
 //                                #   terminate_on_nan,
 //                                #   checkpoint {path, every_steps: 0, every_seconds: 0, keep: 1, save_best_only: false,
 //                                #     monitor, mode}: each epoch where neither steps nor seconds are given,
-//                                #   backup {path, every_steps, every_seconds, delete_checkpoint: true}
+//                                #   backup {path, every_steps, every_seconds, keep: 2,
+//                                #     delete_checkpoint: true}
 //
 // Kinds of data (workerd/data/data.c has them in a table, with what the files look like):
 //

@@ -99,7 +99,13 @@ newest_kept=kept/alone-0000000020.safetensors
 printf '\125' | dd of=$newest_kept bs=1 seek=20000 conv=notrunc status=none
 ok "one byte that has changed is found" fails_with 65 "is damaged: bytes" "$psctl" verify $newest_kept
 ok "among the others" fails_with 65 "is damaged: bytes" "$psctl" verify kept
-ok "no training goes on from it" fails_with 65 "$newest_kept: is damaged: bytes" alone --resume
+goes_on_from_the_one_before() {
+    alone --resume 2>&1 | tee alone.log
+    grep -q "$newest_kept: is damaged: bytes.* it is passed over" alone.log && grep -q "goes on from kept/alone-0000000010.safetensors" alone.log
+}
+ok "a training goes on from the one before it" goes_on_from_the_one_before
+for file in $newest_kept kept/alone-0000000010.safetensors; do printf '\125' | dd of=$file bs=1 seek=20000 conv=notrunc status=none; done
+ok "from none where all are damaged" fails_with 65 "$newest_kept: is damaged: bytes" alone --resume
 ok "weights alone are no checkpoint" fails_with 65 "has no checksums: expected a checkpoint" "$psctl" verify alone.safetensors
 ok "where there is none" fails_with 66 "has no checkpoints" "$psctl" verify "$examples"
 

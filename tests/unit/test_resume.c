@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -21,6 +22,7 @@
 #include "common/base/alloc.h"
 #include "common/base/log.h"
 #include "common/file/safetensors.h"
+#include "workerd/job/checkpoints.h"
 #include "workerd/job/evaluate.h"
 #include "workerd/job/loop.h"
 #include "workerd/job/resume.h"
@@ -149,7 +151,8 @@ static enum ps_code train_here(struct training *t, const char *lines, bool resum
     t->run.env.stop = &stop;
     t->run.strategy = &strategy;
     t->run.quiet = true;
-    must(wk_resume_find(t->job, !resumes, &t->resume, &e), &e);
+    if (wk_checkpoints_find(t->job, !resumes, &t->resume, &t->run.resume_words, &t->error))
+        return t->error.code;
     t->run.resume = t->resume;
     must(strategy.open(&t->run.env, &t->run.state, &e), &e);
     return wk_loop(&t->run, &t->error);
@@ -157,7 +160,8 @@ static enum ps_code train_here(struct training *t, const char *lines, bool resum
 
 static void end(struct training *t)
 {
-    strategy.close(t->run.state, NULL);
+    if (t->run.state)
+        strategy.close(t->run.state, NULL);
     wk_run_free(&t->run);
     wk_data_free(t->run.data);
     nn_replica_free(t->run.env.replica);
@@ -323,17 +327,79 @@ static void backs_up(void **state)
     train(&t, "", false);
     end(&t);
     move("out.safetensors", "whole.safetensors");
-    train_and_die(job, 10, false);
+    train_and_die(job, 14, false);  // that of step 12 may be on disk by then
     assert_true(exists("ck/a/b/job-backup-0000000009.safetensors"));
-    assert_false(exists("ck/a/b/job-backup-0000000006.safetensors"));
+    assert_false(exists("ck/a/b/job-backup-0000000003.safetensors"));
     train(&t, job, false);
     assert_non_null(t.resume);
     end(&t);
     same_file("out.safetensors", "whole.safetensors");
     assert_false(exists("ck/a/b/job-backup-0000000027.safetensors"));
+    assert_false(exists("ck/a/b/job-backup-0000000024.safetensors"));
     train(&t, job, false);
     assert_null(t.resume);
     end(&t);
+}
+
+static void damage(const char *name)
+{
+    char *path = in_folder(name);
+    FILE *f = fopen(path, "r+");
+    assert_non_null(f);
+    fseek(f, 20000, SEEK_SET);
+    const int byte = fgetc(f);
+    fseek(f, 20000, SEEK_SET);
+    fputc(byte ^ 1, f);
+    assert_int_equal(fclose(f), 0);
+    free(path);
+}
+
+// A damaged checkpoint is passed over for the one before it; where there is no other, nothing begins.
+static void passes_over_damaged(void **state)
+{
+    static const char job[] = "callbacks: [{name: checkpoint, path: ck, every_steps: 9, keep: 2}]\n";
+    struct training t;
+    struct ps_error e = {.code = PS_OK};
+    char *path, *words;
+    (void)state;
+    train(&t, job, false);
+    move("out.safetensors", "whole.safetensors");
+    end(&t);
+    damage("ck/job-0000000027.safetensors");
+    train(&t, job, true);
+    assert_int_equal(t.run.resumed_at, 18);
+    same_file("out.safetensors", "whole.safetensors");
+    damage("ck/job-0000000027.safetensors");
+    damage("ck/job-0000000018.safetensors");
+    assert_int_equal(wk_checkpoints_find(t.job, false, &path, &words, &e), PS_DATA_LOSS);
+    assert_non_null(strstr(e.text, "ck/job-0000000027.safetensors"));
+    assert_null(path);
+    assert_null(words);
+    end(&t);
+}
+
+// What a full disk refuses is said, and the training goes on; but a checkpoint that a signal asks for has to be there.
+static void goes_on_without(void **state)
+{
+    static const char job[] = "callbacks: [{name: checkpoint, path: ck, every_steps: 9}]\n";
+    struct training t;
+    struct rlimit old, less;
+    (void)state;
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+    less = (struct rlimit){60000, old.rlim_max};  // the weights are smaller, with their slots they are not
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &less), 0);
+    train(&t, job, false);
+    assert_int_equal(t.run.position.step, STEPS);
+    end(&t);
+    assert_true(exists("out.safetensors"));
+    assert_false(exists("ck/job-0000000027.safetensors"));
+    signal_step = 10;
+    signal_number = SIGTERM;
+    assert_int_equal(train_here(&t, job, false), PS_CANNOT_WRITE);
+    end(&t);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+    signal(SIGXFSZ, SIG_DFL);
 }
 
 // ---- a signal -------------------------------------------------------------------------------------------------------
@@ -572,6 +638,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(goes_on_as_if_never_killed, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(is_killed_again, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(backs_up, begin_folder, end_folder),
+        cmocka_unit_test_setup_teardown(passes_over_damaged, begin_folder, end_folder),
+        cmocka_unit_test_setup_teardown(goes_on_without, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(writes_what_there_is, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(writes_weights_where_it_does_not_look, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(refuses_another_jobs_checkpoint, begin_folder, end_folder),

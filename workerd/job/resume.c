@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "workerd/job/resume.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/base/alloc.h"
 #include "common/base/hash.h"
@@ -72,15 +69,13 @@ static enum ps_code resume_fill(const struct wk_run *run, struct wk_checkpoint *
     return nn_replica_fetch(run->env.replica, e);  // of the slots
 }
 
-enum ps_code wk_resume_save(struct wk_run *run, const char *path, struct ps_error *e)
+enum ps_code wk_resume_save(struct wk_run *run, struct wk_checkpoint *c, struct ps_error *e)
 {
-    struct wk_checkpoint c;
     resume_describe_job(run);
-    wk_checkpoint_init(&c);
-    enum ps_code code = resume_fill(run, &c, e);
-    if (code == PS_OK)
-        code = wk_checkpoint_write(&c, path, e);
-    wk_checkpoint_free(&c);
+    wk_checkpoint_init(c);
+    const enum ps_code code = resume_fill(run, c, e);
+    if (code)
+        wk_checkpoint_free(c);
     return code;
 }
 
@@ -253,109 +248,4 @@ char *wk_resume_describe(const char *path, struct ps_error *e)
     free(object);
     wk_checkpoint_free(&c);
     return text;
-}
-
-// ---- the files ----------------------------------------------------------------------------------------------------
-
-static const char resume_suffix[] = ".safetensors";
-
-char *wk_resume_path(const char *folder, const char *job, const char *kind, uint64_t step)
-{
-    return ps_printf("%s/%s%s-%010" PRIu64 "%s", folder, job, kind, step, resume_suffix);
-}
-
-// Is name one that wk_resume_path gives, with nothing or what common/file/output adds to it behind it?
-static bool resume_step_of(const char *name, const char *job, const char *kind, bool half, uint64_t *step)
-{
-    size_t n = strlen(job), k = strlen(kind), digits;
-    if (strncmp(name, job, n) != 0 || strncmp(name + n, kind, k) != 0 || name[n + k] != '-')
-        return false;
-    name += n + k + 1;
-    digits = strspn(name, "0123456789");
-    *step = strtoull(name, NULL, 10);
-    name += digits;
-    if (digits < 10 || strncmp(name, resume_suffix, sizeof resume_suffix - 1) != 0)
-        return false;
-    name += sizeof resume_suffix - 1;
-    if (!half)
-        return *name == '\0';
-    return *name == '.' && strspn(name + 1, "0123456789abcdef") == 16 && strcmp(name + 17, ".tmp") == 0;
-}
-
-static int resume_by_step(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return (x < y) - (x > y);
-}
-
-// The steps of a callback's files, newest first; malloc'd, also where it fails. NULL: there are none.
-static enum ps_code resume_list(const char *folder, const char *job, const char *kind, uint64_t **steps, size_t *n,
-                                struct ps_error *e)
-{
-    uint64_t step;
-    DIR *dir = opendir(folder);
-    *steps = NULL;
-    *n = 0;
-    if (!dir && errno != ENOENT)
-        return ps_fail(e, PS_UNAVAILABLE, "%s: %s", folder, strerror(errno));
-    errno = 0;
-    for (struct dirent *d; dir && (d = readdir(dir)); errno = 0) {
-        if (!resume_step_of(d->d_name, job, kind, false, &step))
-            continue;
-        *steps = ps_realloc(*steps, (*n + 1) * sizeof **steps);
-        (*steps)[(*n)++] = step;
-    }
-    const int error = errno;
-    if (dir)
-        closedir(dir);
-    if (*n)
-        qsort(*steps, *n, sizeof **steps, resume_by_step);
-    return dir && error ? ps_fail(e, PS_UNAVAILABLE, "%s: %s", folder, strerror(error)) : PS_OK;
-}
-
-void wk_resume_clean(const char *folder, const char *job, const char *kind)
-{
-    uint64_t step;
-    DIR *dir = opendir(folder);
-    for (struct dirent *d; dir && (d = readdir(dir));)
-        if (resume_step_of(d->d_name, job, kind, true, &step))
-            unlinkat(dirfd(dir), d->d_name, 0);
-    if (dir)
-        closedir(dir);
-}
-
-void wk_resume_prune(const char *folder, const char *job, const char *kind, uint64_t keep)
-{
-    uint64_t *steps;
-    size_t n;
-    resume_list(folder, job, kind, &steps, &n, NULL);
-    for (size_t i = keep; i < n; i++) {
-        char *path = wk_resume_path(folder, job, kind, steps[i]);
-        unlink(path);
-        free(path);
-    }
-    free(steps);
-}
-
-enum ps_code wk_resume_find(const struct ps_job *job, bool backups, char **path, struct ps_error *e)
-{
-    uint64_t newest = 0;
-    enum ps_code code = PS_OK;
-    *path = NULL;
-    for (size_t i = 0; i < job->callbacks.n && code == PS_OK; i++) {
-        const struct ps_callback *c = &job->callbacks.v[i];
-        const bool backup = strcmp(ps_callback_name(c), "backup") == 0;
-        uint64_t *steps;
-        size_t n;
-        if (!backup && (backups || strcmp(ps_callback_name(c), "checkpoint") != 0))
-            continue;
-        const char *folder = ps_callback_text(c, "path"), *kind = backup ? "-backup" : "";
-        code = resume_list(folder, job->name, kind, &steps, &n, e);
-        if (n && (!*path || steps[0] > newest)) {
-            free(*path);
-            *path = wk_resume_path(folder, job->name, kind, newest = steps[0]);
-        }
-        free(steps);
-    }
-    return code;
 }

@@ -8,23 +8,13 @@
 
 #include "workerd/job/loop.h"
 
-enum ps_code wk_resume_save(struct wk_run *run, const char *path, struct ps_error *e);
+// What the training is now. Its arrays live until the next step; on PS_OK wk_checkpoint_free follows.
+enum ps_code wk_resume_save(struct wk_run *run, struct wk_checkpoint *c, struct ps_error *e);
 // FAILED_PRECONDITION: it is of a job that differs in more than epochs and steps. The strategy is open, the callbacks
 // have not begun.
 enum ps_code wk_resume_load(struct wk_run *run, const char *path, struct ps_error *e);
 
-// The newest checkpoint that a callback of the job has written, malloc'd; NULL: there is none. backups: those of the
-// callback backup alone. UNAVAILABLE: a folder cannot be read.
-enum ps_code wk_resume_find(const struct ps_job *job, bool backups, char **path, struct ps_error *e);
-
 // A checkpoint in some words, which are of no other one; malloc'd. Errors as wk_checkpoint_read, and then NULL.
 char *wk_resume_describe(const char *path, struct ps_error *e);
-
-// A callback's file at a step; malloc'd. kind: "" or "-backup".
-char *wk_resume_path(const char *folder, const char *job, const char *kind, uint64_t step);
-// Removes those that a killed training has left half written.
-void wk_resume_clean(const char *folder, const char *job, const char *kind);
-// Removes all of a callback's files but the newest `keep`.
-void wk_resume_prune(const char *folder, const char *job, const char *kind, uint64_t keep);
 
 #endif

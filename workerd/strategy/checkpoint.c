@@ -33,9 +33,9 @@ void wk_checkpoint_put(struct wk_checkpoint *c, const char *prefix, const char *
 {
     c->array = ps_realloc(c->array, (c->n + 1) * sizeof *c->array);
     struct ps_safetensor *t = &c->array[c->n++];
-    *t = (struct ps_safetensor){.name = checkpoint_name(prefix, name), .rank = rank, .data = data};
+    *t = (struct ps_safetensor){.name = checkpoint_name(prefix, name), .rank = rank, .count = 1, .data = data};
     for (size_t i = 0; i < rank; i++)
-        t->shape[i] = shape[i];
+        t->count *= t->shape[i] = shape[i];
 }
 
 enum ps_code wk_checkpoint_get(const struct wk_checkpoint *c, const char *prefix, const char *name, uint64_t count,

@@ -1,58 +1,79 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // checkpoint: the whole training in a file, every so many steps or seconds, else at the end of each epoch; the last
-// `keep` of them stay (0: all). backup: the same, of which the last one alone stays; with it a training begins where
-// the one before it was interrupted, and at its end the file is removed.
+// `keep` of them stay (0: all). backup: the same; with it a training begins where the one before it was interrupted,
+// and at its end the files are removed.
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/log.h"
 #include "workerd/job/callbacks/log_file.h"
 #include "workerd/job/callbacks/monitor.h"
+#include "workerd/job/checkpoint_writer.h"
 #include "workerd/job/resume.h"
 
 struct checkpointing {
-    const char *folder, *kind;
-    uint64_t every_steps, every, keep;  // every: ns
-    uint64_t saved;                     // when, ns
+    struct wk_checkpoint_writer writer;
+    uint64_t every_steps, every;  // every: ns
+    uint64_t saved;               // when, ns
     bool best_only, remove;
     struct wk_monitor monitor;
 };
 
+static struct checkpointing *checkpoint_make(const struct ps_callback *settings, const struct wk_run *run,
+                                             const char *kind)
+{
+    struct checkpointing *c = ps_alloc(sizeof *c);
+    *c = (struct checkpointing){
+        .writer = {.to = {ps_callback_text(settings, "path"), run->env.job->name, kind},
+                   .keep = ps_callback_count(settings, "keep")},
+        .every_steps = ps_callback_count(settings, "every_steps"),
+        .every = ps_callback_count(settings, "every_seconds") * PS_SECOND,
+    };
+    return c;
+}
+
+static enum ps_code checkpoint_open_best(struct checkpointing *c, const struct ps_callback *settings,
+                                         struct ps_error *e)
+{
+    if (c->every_steps || c->every)
+        return ps_fail(e, PS_INVALID_ARGUMENT,
+                       "save_best_only goes by the figures of an epoch: it does not go with every_%s",
+                       c->every_steps ? "steps" : "seconds");
+    return wk_monitor_open(settings, 0, &c->monitor, e);
+}
+
+static void checkpoint_close(void *state)
+{
+    struct checkpointing *c = state;
+    struct ps_error why = {.code = PS_OK};
+    wk_checkpoint_writer_wait(&c->writer, &why);
+    wk_checkpoint_writer_free(&c->writer);
+    free(c);
+}
+
 static enum ps_code checkpoint_open(const struct ps_callback *settings, const struct wk_run *run, void **state,
                                     struct ps_error *e)
 {
-    struct checkpointing c = {.folder = ps_callback_text(settings, "path"),
-                              .kind = "",
-                              .every_steps = ps_callback_count(settings, "every_steps"),
-                              .every = ps_callback_count(settings, "every_seconds") * PS_SECOND,
-                              .keep = ps_callback_count(settings, "keep"),
-                              .best_only = ps_callback_flag(settings, "save_best_only")};
-    (void)run;
-    if (c.best_only && (c.every_steps || c.every))
-        return ps_fail(e, PS_INVALID_ARGUMENT,
-                       "save_best_only goes by the figures of an epoch: it does not go with every_%s",
-                       c.every_steps ? "steps" : "seconds");
-    if (c.best_only && wk_monitor_open(settings, 0, &c.monitor, e))
+    struct checkpointing *c = checkpoint_make(settings, run, "");
+    c->best_only = ps_callback_flag(settings, "save_best_only");
+    if (c->best_only && checkpoint_open_best(c, settings, e)) {
+        checkpoint_close(c);
         return e->code;
-    *state = ps_alloc(sizeof c);
-    *(struct checkpointing *)*state = c;
+    }
+    *state = c;
     return PS_OK;
 }
 
 static enum ps_code backup_open(const struct ps_callback *settings, const struct wk_run *run, void **state,
                                 struct ps_error *e)
 {
-    struct checkpointing *c = ps_alloc(sizeof *c);
-    (void)run;
+    struct checkpointing *c = checkpoint_make(settings, run, "-backup");
     (void)e;
-    *c = (struct checkpointing){.folder = ps_callback_text(settings, "path"),
-                                .kind = "-backup",
-                                .every_steps = ps_callback_count(settings, "every_steps"),
-                                .every = ps_callback_count(settings, "every_seconds") * PS_SECOND,
-                                .keep = 1,
-                                .remove = ps_callback_flag(settings, "delete_checkpoint")};
+    c->remove = ps_callback_flag(settings, "delete_checkpoint");
     *state = c;
     return PS_OK;
 }
@@ -60,23 +81,34 @@ static enum ps_code backup_open(const struct ps_callback *settings, const struct
 static enum ps_code checkpoint_begin(void *state, struct wk_run *run, struct ps_error *e)
 {
     struct checkpointing *c = state;
+    (void)run;
     c->saved = ps_now();
-    if (wk_make_folder(c->folder, e))
+    if (wk_make_folder(c->writer.to.folder, e))
         return e->code;
-    wk_resume_clean(c->folder, run->env.job->name, c->kind);
+    wk_checkpoints_clean(&c->writer.to);
     return PS_OK;
+}
+
+// ---- writing ------------------------------------------------------------------------------------------------------
+
+// A disk that is full ends no training: the next checkpoint may fit.
+static void checkpoint_wait(struct checkpointing *c)
+{
+    struct ps_error why = {.code = PS_OK};
+    if (wk_checkpoint_writer_wait(&c->writer, &why))
+        ps_error_log("the checkpoint of step %" PRIu64 " is not written: %s; the training goes on", c->writer.step,
+                     why.text);
 }
 
 static enum ps_code checkpoint_save_now(struct checkpointing *c, struct wk_run *run, struct ps_error *e)
 {
-    const char *job = run->env.job->name;
-    char *path = wk_resume_path(c->folder, job, c->kind, run->position.step);
-    enum ps_code code = wk_resume_save(run, path, e);
-    free(path);
+    struct wk_checkpoint checkpoint;
+    checkpoint_wait(c);
+    if (wk_resume_save(run, &checkpoint, e))
+        return e->code;
+    wk_checkpoint_writer_begin(&c->writer, &checkpoint, run->position.step);
     c->saved = ps_now();
-    if (code == PS_OK && c->keep)
-        wk_resume_prune(c->folder, job, c->kind, c->keep);
-    return code;
+    return PS_OK;
 }
 
 static enum ps_code checkpoint_step(void *state, struct wk_moment *m, struct ps_error *e)
@@ -103,18 +135,29 @@ static enum ps_code checkpoint_epoch_end(void *state, struct wk_moment *m, struc
     return checkpoint_save_now(c, m->run, e);
 }
 
+static enum ps_code checkpoint_end(void *state, struct wk_moment *m, struct ps_error *e)
+{
+    (void)m;
+    (void)e;
+    checkpoint_wait(state);
+    return PS_OK;
+}
+
 static enum ps_code checkpoint_stopped(void *state, struct wk_moment *m, struct ps_error *e)
 {
     struct checkpointing *c = state;
-    return c->best_only ? PS_OK : checkpoint_save_now(c, m->run, e);
+    if (c->best_only)
+        return checkpoint_end(state, m, e);
+    return checkpoint_save_now(c, m->run, e) ? e->code : wk_checkpoint_writer_wait(&c->writer, e);
 }
 
 static enum ps_code backup_written(void *state, struct wk_moment *m, struct ps_error *e)
 {
     struct checkpointing *c = state;
+    (void)m;
     (void)e;
     if (c->remove)
-        wk_resume_prune(c->folder, m->run->env.job->name, c->kind, 0);
+        wk_checkpoints_prune(&c->writer.to, 0);
     return PS_OK;
 }
 
@@ -140,10 +183,11 @@ const struct wk_callback_class wk_checkpoint_callback = {
     .name = "checkpoint",
     .last = true,
     .open = checkpoint_open,
-    .close = free,
+    .close = checkpoint_close,
     .begin = checkpoint_begin,
     .step = checkpoint_step,
     .epoch_end = checkpoint_epoch_end,
+    .end = checkpoint_end,
     .stopped = checkpoint_stopped,
     .save = checkpoint_save,
     .load = checkpoint_load,
@@ -153,10 +197,11 @@ const struct wk_callback_class wk_backup = {
     .name = "backup",
     .last = true,
     .open = backup_open,
-    .close = free,
+    .close = checkpoint_close,
     .begin = checkpoint_begin,
     .step = checkpoint_step,
     .epoch_end = checkpoint_epoch_end,
+    .end = checkpoint_end,
     .written = backup_written,
     .stopped = checkpoint_stopped,
 };

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "workerd/job/checkpoint_writer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+
+// What is kept becomes less only when the new one is there.
+static void *checkpoint_writer_run(void *arg)
+{
+    struct wk_checkpoint_writer *w = arg;
+    char *path = wk_checkpoints_path(&w->to, w->step);
+    if (wk_checkpoint_write(&w->checkpoint, path, &w->error) == PS_OK && w->keep)
+        wk_checkpoints_prune(&w->to, w->keep);
+    free(path);
+    return NULL;
+}
+
+static void checkpoint_writer_copy(struct wk_checkpoint_writer *w)
+{
+    struct wk_checkpoint *c = &w->checkpoint;
+    size_t count = 0, at = 0;
+    for (size_t i = 0; i < c->n; i++)
+        count += c->array[i].count;
+    if (count > w->room) {
+        free(w->copy);
+        w->copy = ps_alloc(count * sizeof *w->copy);
+        w->room = count;
+    }
+    for (size_t i = 0; i < c->n; i++) {
+        const size_t n = c->array[i].count;
+        memcpy(w->copy + at, c->array[i].data, n * sizeof *w->copy);
+        c->array[i].data = w->copy + at;
+        at += n;
+    }
+}
+
+void wk_checkpoint_writer_begin(struct wk_checkpoint_writer *w, struct wk_checkpoint *c, uint64_t step)
+{
+    w->checkpoint = *c;
+    w->step = step;
+    w->error.code = PS_OK;
+    checkpoint_writer_copy(w);
+    w->writes = pthread_create(&w->thread, NULL, checkpoint_writer_run, w) == 0;
+    if (!w->writes)
+        checkpoint_writer_run(w);
+}
+
+enum ps_code wk_checkpoint_writer_wait(struct wk_checkpoint_writer *w, struct ps_error *e)
+{
+    if (w->writes)
+        pthread_join(w->thread, NULL);
+    w->writes = false;
+    wk_checkpoint_free(&w->checkpoint);
+    w->checkpoint = (struct wk_checkpoint){0};
+    const enum ps_code code = w->error.code;
+    if (code)
+        *e = w->error;
+    w->error.code = PS_OK;
+    return code;
+}
+
+void wk_checkpoint_writer_free(struct wk_checkpoint_writer *w)
+{
+    free(w->copy);
+}

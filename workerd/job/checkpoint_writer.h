@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Writes a callback's checkpoints beside the training: the training waits until what it has is copied, and takes its
+// next steps while a thread brings the copy to disk. One is written at a time. For as long as the training runs the
+// copy's memory is kept: that of the checkpoint.
+//
+// Threads: the loop's, besides its own.
+#ifndef WK_CHECKPOINT_WRITER_H
+#define WK_CHECKPOINT_WRITER_H
+
+#include <pthread.h>
+
+#include "workerd/job/checkpoints.h"
+#include "workerd/strategy/checkpoint.h"
+
+struct wk_checkpoint_writer {
+    struct wk_checkpoints to;
+    uint64_t keep;  // so many stay; 0: all
+    // The last one that was begun.
+    struct wk_checkpoint checkpoint;
+    uint64_t step;
+    bool writes;
+    pthread_t thread;
+    struct ps_error error;  // why it was not written
+    float *copy;            // of its arrays
+    size_t room;            // elements
+};
+
+// Takes the checkpoint over, and copies its arrays. The one before has been waited for.
+void wk_checkpoint_writer_begin(struct wk_checkpoint_writer *w, struct wk_checkpoint *c, uint64_t step);
+// Waits until the last one is on disk. Its error, once; OK where there is none.
+enum ps_code wk_checkpoint_writer_wait(struct wk_checkpoint_writer *w, struct ps_error *e);
+// The last one has been waited for.
+void wk_checkpoint_writer_free(struct wk_checkpoint_writer *w);
+
+#endif

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "workerd/job/checkpoints.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/alloc.h"
+#include "common/base/log.h"
+#include "workerd/job/resume.h"
+
+// ---- names --------------------------------------------------------------------------------------------------------
+
+static const char checkpoints_suffix[] = ".safetensors";
+
+char *wk_checkpoints_path(const struct wk_checkpoints *c, uint64_t step)
+{
+    return ps_printf("%s/%s%s-%010" PRIu64 "%s", c->folder, c->job, c->kind, step, checkpoints_suffix);
+}
+
+// Is name one that wk_checkpoints_path gives, with nothing or what common/file/output adds to it behind it?
+static bool checkpoints_has(const struct wk_checkpoints *c, const char *name, bool half, uint64_t *step)
+{
+    size_t n = strlen(c->job), k = strlen(c->kind), digits;
+    if (strncmp(name, c->job, n) != 0 || strncmp(name + n, c->kind, k) != 0 || name[n + k] != '-')
+        return false;
+    name += n + k + 1;
+    digits = strspn(name, "0123456789");
+    *step = strtoull(name, NULL, 10);
+    name += digits;
+    if (digits < 10 || strncmp(name, checkpoints_suffix, sizeof checkpoints_suffix - 1) != 0)
+        return false;
+    name += sizeof checkpoints_suffix - 1;
+    if (!half)
+        return *name == '\0';
+    return *name == '.' && strspn(name + 1, "0123456789abcdef") == 16 && strcmp(name + 17, ".tmp") == 0;
+}
+
+// ---- the folder ---------------------------------------------------------------------------------------------------
+
+static int checkpoints_by_step(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x < y) - (x > y);
+}
+
+// The steps of those in the folder, newest first; malloc'd, also where it fails. NULL: there are none.
+static enum ps_code checkpoints_list(const struct wk_checkpoints *c, uint64_t **steps, size_t *n, struct ps_error *e)
+{
+    uint64_t step;
+    DIR *dir = opendir(c->folder);
+    *steps = NULL;
+    *n = 0;
+    if (!dir && errno != ENOENT)
+        return ps_fail(e, PS_UNAVAILABLE, "%s: %s", c->folder, strerror(errno));
+    errno = 0;
+    for (struct dirent *d; dir && (d = readdir(dir)); errno = 0) {
+        if (!checkpoints_has(c, d->d_name, false, &step))
+            continue;
+        *steps = ps_realloc(*steps, (*n + 1) * sizeof **steps);
+        (*steps)[(*n)++] = step;
+    }
+    const int error = errno;
+    if (dir)
+        closedir(dir);
+    if (*n)
+        qsort(*steps, *n, sizeof **steps, checkpoints_by_step);
+    return dir && error ? ps_fail(e, PS_UNAVAILABLE, "%s: %s", c->folder, strerror(error)) : PS_OK;
+}
+
+void wk_checkpoints_clean(const struct wk_checkpoints *c)
+{
+    uint64_t step;
+    DIR *dir = opendir(c->folder);
+    for (struct dirent *d; dir && (d = readdir(dir));)
+        if (checkpoints_has(c, d->d_name, true, &step))
+            unlinkat(dirfd(dir), d->d_name, 0);
+    if (dir)
+        closedir(dir);
+}
+
+void wk_checkpoints_prune(const struct wk_checkpoints *c, uint64_t keep)
+{
+    uint64_t *steps;
+    size_t n;
+    checkpoints_list(c, &steps, &n, NULL);
+    for (size_t i = keep; i < n; i++) {
+        char *path = wk_checkpoints_path(c, steps[i]);
+        unlink(path);
+        free(path);
+    }
+    free(steps);
+}
+
+// ---- the newest ---------------------------------------------------------------------------------------------------
+
+static bool checkpoints_of(const struct ps_job *job, const struct ps_callback *callback, bool backups,
+                           struct wk_checkpoints *c)
+{
+    const bool backup = strcmp(ps_callback_name(callback), "backup") == 0;
+    if (!backup && (backups || strcmp(ps_callback_name(callback), "checkpoint") != 0))
+        return false;
+    *c = (struct wk_checkpoints){ps_callback_text(callback, "path"), job->name, backup ? "-backup" : ""};
+    return true;
+}
+
+// The newest of a step below *step, which becomes its step. NULL: there is none.
+static enum ps_code checkpoints_newest(const struct ps_job *job, bool backups, uint64_t *step, char **path,
+                                       struct ps_error *e)
+{
+    const uint64_t below = *step;
+    enum ps_code code = PS_OK;
+    *path = NULL;
+    for (size_t i = 0; i < job->callbacks.n && code == PS_OK; i++) {
+        struct wk_checkpoints c;
+        uint64_t *steps;
+        size_t n, first = 0;
+        if (!checkpoints_of(job, &job->callbacks.v[i], backups, &c))
+            continue;
+        code = checkpoints_list(&c, &steps, &n, e);
+        while (first < n && steps[first] >= below)
+            first++;
+        if (first < n && (!*path || steps[first] > *step)) {
+            free(*path);
+            *path = wk_checkpoints_path(&c, *step = steps[first]);
+        }
+        free(steps);
+    }
+    return code;
+}
+
+// Another training may have removed it meanwhile, as it wrote newer ones.
+static bool checkpoints_passes_over(enum ps_code code)
+{
+    return code == PS_DATA_LOSS || code == PS_INVALID_ARGUMENT || code == PS_NOT_FOUND;
+}
+
+enum ps_code wk_checkpoints_find(const struct ps_job *job, bool backups, char **path, char **words, struct ps_error *e)
+{
+    struct ps_error first = {.code = PS_OK}, why;
+    uint64_t step = UINT64_MAX;
+    enum ps_code code;
+    *words = NULL;
+    while ((code = checkpoints_newest(job, backups, &step, path, e)) == PS_OK && *path &&
+           !(*words = wk_resume_describe(*path, &why))) {
+        first = first.code ? first : why;
+        free(*path);
+        *path = NULL;
+        if (!checkpoints_passes_over(why.code))
+            break;
+        ps_warn("%s: it is passed over", why.text);
+    }
+    if (code) {
+        free(*path);
+        *path = NULL;
+    } else if (!*path && first.code) {
+        *e = first;
+        code = first.code;
+    }
+    return code;
+}
