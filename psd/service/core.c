@@ -10,6 +10,7 @@
 #include "psd/control/state.h"
 #include "psd/job/staging.h"
 #include "psd/service/service.h"
+#include "psd/service/slow.h"
 #include "psd/service/waits.h"
 #include "psd/sync/sync.h"
 
@@ -70,12 +71,17 @@ enum ps_code psd_core_create(const struct psd_config *config, const struct psd_w
     }
     psd_snapshots_init(&core->snapshots, &core->pool);
     pthread_mutex_init(&core->tick_lock, NULL);
+    if (psd_core_open_queue(core, e)) {
+        psd_core_destroy(core);
+        return e->code;
+    }
     *out = core;
     return PS_OK;
 }
 
 void psd_core_destroy(struct psd_core *core)
 {
+    psd_core_close_queue(core);
     psd_snapshots_fini(&core->snapshots);
     psd_table_fini(&core->table);
     psd_users_fini(&core->users);
@@ -154,4 +160,5 @@ void psd_core_drain(struct psd_core *core)
     psd_ready_all(&all, &core->table.joining);
     pthread_mutex_unlock(&core->table.lock);
     psd_run_ready(core, all);
+    psd_slow_stop(core->slow);
 }
