@@ -490,7 +490,8 @@ enum ps_code psd_queue_next(struct psd_queue *q, const struct psd_queue_client *
 
 // ---- workers that train -------------------------------------------------------------------------------------------
 
-// Of a process that psd has not heard of, as after psd's own start, all is new. What is not kept is lost; the end is not.
+// Of a process that psd has not heard of, as after psd's own start, all is new. Output that cannot be kept is lost; the
+// job's end is not.
 static void queue_take_output(struct psd_queue *q, const struct psd_queue_job *job, struct psd_queue_part *part,
                               const struct psd_queue_client *from, const struct psd_queue_report *r)
 {
@@ -541,7 +542,7 @@ enum ps_code psd_queue_read(const struct psd_queue *q, const struct psd_queue_jo
 
 // ---- time ---------------------------------------------------------------------------------------------------------
 
-static void queue_expire(struct psd_queue *q, uint64_t wall)
+static void queue_forget_ended(struct psd_queue *q, uint64_t wall)
 {
     size_t over = 0;
     for (const struct psd_queue_job *job = q->jobs; job; job = job->next)
@@ -566,5 +567,5 @@ void psd_queue_tick(struct psd_queue *q, uint64_t now, uint64_t wall)
     for (struct psd_queue_job *job = q->jobs; unwritten && job; job = job->next)
         if (job->unwritten)
             queue_write(q, job);
-    queue_expire(q, wall);
+    queue_forget_ended(q, wall);
 }

@@ -63,8 +63,8 @@ struct psd_queue_job {
 struct psd_queue;
 
 // Reads what the folder has, which is made if it is not there. A file that is damaged is logged, set aside as
-// NAME.damaged, and its job is gone. CANNOT_CREATE, PERMISSION_DENIED: the folder cannot be used; ALREADY_EXISTS: another
-// psd uses it. now: ns, monotonic, as everywhere here; wall: ms since 1970.
+// NAME.damaged, and its job is gone. CANNOT_CREATE, PERMISSION_DENIED: the folder cannot be used; ALREADY_EXISTS:
+// another psd uses it. now: ns, monotonic, as everywhere here; wall: ms since 1970.
 enum ps_code psd_queue_open(const char *folder, uint64_t now, struct psd_queue **queue, struct ps_error *e);
 void psd_queue_close(struct psd_queue *q);  // may be NULL
 
@@ -82,8 +82,8 @@ enum ps_code psd_queue_find(const struct psd_queue *q, const char *what, struct 
 // Of several of the name the one that has not ended. NOT_FOUND; FAILED_PRECONDITION: several have not, or none.
 enum ps_code psd_queue_cancel(struct psd_queue *q, const char *what, uint64_t wall, struct psd_queue_job **job,
                               struct ps_error *e);
-// A worker waits. *job: what it is to train; NULL: nothing yet, and why[size] says what it waits for. PERMISSION_DENIED:
-// the job that runs is another user's workers'.
+// A worker waits. *job: what it is to train; NULL: nothing yet, and why[size] says what it waits for.
+// PERMISSION_DENIED: the job that runs is another user's workers'.
 enum ps_code psd_queue_next(struct psd_queue *q, const struct psd_queue_client *from, uint64_t now, uint64_t wall,
                             struct psd_queue_job **job, char *why, size_t size, struct ps_error *e);
 

@@ -16,26 +16,9 @@ static uint64_t queue_wall(const struct psd_core *core)
     return core->world.wall ? core->world.wall(core->world.ctx) : 0;
 }
 
-static void queue_tick(struct psd_core *core)
+void psd_pass_time_in_queue(struct psd_core *core)
 {
     psd_queue_tick(core->queue, psd_now(core), queue_wall(core));
-}
-
-enum ps_code psd_core_open_queue(struct psd_core *core, struct ps_error *e)
-{
-    const struct psd_slow_work work = {core, psd_run_ready, queue_tick};
-    if (!core->config.queue || core->config.task)
-        return PS_OK;
-    if (psd_queue_open(core->config.queue, psd_now(core), &core->queue, e))
-        return e->code;
-    return psd_slow_start(&work, &core->slow, e);
-}
-
-void psd_core_close_queue(struct psd_core *core)
-{
-    psd_slow_stop(core->slow);
-    psd_slow_free(core->slow);
-    psd_queue_close(core->queue);
 }
 
 // On the thread for files; where the call is on another one, it is parked for that.

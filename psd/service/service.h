@@ -50,9 +50,8 @@ int psd_logs(struct psd_request *t);
 int psd_next(struct psd_request *t);
 int psd_report(struct psd_request *t);
 
-// The queue of the core's folder, if it has one, and the thread for its files; after a failure, too, it is to be closed.
-enum ps_code psd_core_open_queue(struct psd_core *core, struct ps_error *e);
-void psd_core_close_queue(struct psd_core *core);
+// Every second, on the thread for files (slow.h).
+void psd_pass_time_in_queue(struct psd_core *core);
 
 enum ps_code psd_check_on_existing(Paramserver__V1__OnExisting what, struct ps_error *e);
 

@@ -224,7 +224,7 @@ static void a_job_needs_all_its_workers_at_once(void **state)
 }
 
 // Others that would fit do not overtake it.
-static void the_next_one_waits_for_its_turn(void **state)
+static void no_job_overtakes_the_next_one(void **state)
 {
     (void)state;
     submit("wide", 0, 2);
@@ -565,7 +565,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
         TEST(priorities_go_first_then_numbers),
         TEST(a_job_needs_all_its_workers_at_once),
-        TEST(the_next_one_waits_for_its_turn),
+        TEST(no_job_overtakes_the_next_one),
         TEST(what_cannot_be_is_refused),
         TEST(the_queue_is_bounded),
         TEST(the_first_worker_that_failed_says_the_code),
