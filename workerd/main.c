@@ -207,7 +207,7 @@ static void workerd_take_option(struct options *o, int option)
 {
     switch (option) {
     case 'j':
-        o->job = optarg;
+        o->job = *optarg ? optarg : NULL;
         break;
     case 's':
         o->sets[o->n_sets++] = optarg;

@@ -24,7 +24,7 @@ enum {
     REPORT_MS = 1000,         // and a report made where there is none
     OUTPUT_BYTES = 64 << 10,  // of output in one report: psd takes no more
     STARTS = 6,               // of the process, where signals end it
-    KILL_AFTER_S = 60,        // a process that was told to end has so long
+    KILL_AFTER_S = 60,        // the process that was told to end has so long
 };
 
 typedef Paramserver__V1__NextReply Job;
@@ -46,7 +46,7 @@ struct training {
     size_t len;
     uint64_t offset;    // of it, in all that was written
     uint64_t reported;  // ns
-    uint64_t told;      // when the process was told to end, ns; 0: it was not
+    uint64_t stopped;   // when the process was told to end, ns; 0: it was not
     bool stop;          // ps task 0 said that it is to end
     bool lost;          // the last report did not arrive: said once
 };
@@ -135,10 +135,10 @@ static void training_tell_to_end(struct training *t)
     const uint64_t now = ps_now();
     if (!t->stop && !agent_is_stopped(t->agent))
         return;
-    if (!t->told) {
+    if (!t->stopped) {
         wk_child_kill(&t->child, SIGTERM);
-        t->told = now;
-    } else if (now - t->told > KILL_AFTER_S * PS_SECOND) {
+        t->stopped = now;
+    } else if (now - t->stopped > KILL_AFTER_S * PS_SECOND) {
         wk_child_kill(&t->child, SIGKILL);
     }
 }
@@ -199,7 +199,7 @@ static void agent_train(struct agent *a, const Job *job)
     ps_info("trains job %" PRIu64 " '%s', with %" PRIu32 " workers", job->number, job->job, job->workers);
     for (int starts = 1;; starts++) {
         code = training_run_once(t);
-        if (code <= 128 || !WIFSIGNALED(t->child.status) || t->told || starts == STARTS || agent_is_stopped(a))
+        if (code <= 128 || !WIFSIGNALED(t->child.status) || t->stopped || starts == STARTS || agent_is_stopped(a))
             break;
         snprintf(text, sizeof text, "the worker was ended by signal %d: it is started again", code - 128);
         training_say(t, text);

@@ -39,7 +39,7 @@ void wk_ask_close(struct wk_ask *a)
     free(a);
 }
 
-static void ask_on_reply(void *arg, enum ps_code code, const char *text, struct ps_slices *reply)
+static void ask_on_answer(void *arg, enum ps_code code, const char *text, struct ps_slices *reply)
 {
     struct wk_ask *a = arg;
     pthread_mutex_lock(&a->lock);
@@ -53,7 +53,7 @@ static void ask_on_reply(void *arg, enum ps_code code, const char *text, struct 
 }
 
 // The client answers each call, at its deadline at the latest.
-static void ask_wait(struct wk_ask *a)
+static void ask_wait_for_answer(struct wk_ask *a)
 {
     pthread_mutex_lock(&a->lock);
     while (!a->answered)
@@ -67,8 +67,8 @@ enum ps_code wk_ask(struct wk_ask *a, int method, const ProtobufCMessage *reques
 {
     struct ps_slices message = PS_SLICES_EMPTY, payload = PS_SLICES_EMPTY;
     ps_msg_pack(request, NULL, &message);
-    ps_client_call(a->client, 0, method, false, ps_now() + ask_timeout, &message, ask_on_reply, a);
-    ask_wait(a);
+    ps_client_call(a->client, 0, method, false, ps_now() + ask_timeout, &message, ask_on_answer, a);
+    ask_wait_for_answer(a);
     if (a->error.code)
         return ps_fail(e, a->error.code, "ps:0: %s", a->error.text);
     e->code = PS_OK;
