@@ -50,8 +50,8 @@ struct command {
     const char *help;               // the lines under the usage: options, what is shown
     int (*run)(struct call *call);  // returns the exit code
     enum command_takes takes;
-    // In the list of commands, in place of name and operands, and of summary: of several commands. names NULL: as it is;
-    // "": another one's line has it.
+    // A line of several commands in the list of them, in place of this one's own. names NULL: it has its own; "": the
+    // line of another one names it.
     struct {
         const char *names, *summary;
     } listed;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// psctl submit: a job for the workers that wait at ps task 0. It is read and checked here, and sent whole: with all that
-// --set says, and paths that mean the same on every host that has them.
+// psctl submit: a job for the workers that wait at ps task 0. It is read and checked here, and sent whole: with all
+// that --set says, and paths that mean the same on every host that has them.
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
