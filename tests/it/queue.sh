@@ -139,4 +139,24 @@ printf 'garbage' >queue/1.job
 psd_with_queue || exit 1
 ok "a damaged file is set aside" test -s queue/1.job.damaged
 ok "and the others are there" is high done
+
+# ---- others, with and without certificates ---------------------------------------------------------------------------
+
+if [ -n "${PYTHON3:-}" ] && [ "$PYTHON3" != no ]; then
+    ok "clients that send what cannot be are refused" "$PYTHON3" "$top_srcdir/tests/it/queue_client.py" "unix:$scratch/p0"
+    ok "what they write steers no terminal" eval 'ctl logs hostile | tee said | grep -qx "?\[31mred?" && ! grep -q "$(printf "\033")" said'
+else
+    n=$((n + 1)) && echo "ok $n - # SKIP no python3 with gRPC"
+fi
+kill "$psd_pid" && wait "$psd_pid"
+"$psctl" tls init tls --user alice >/dev/null 2>&1
+echo "tls: tls" >>cluster.yaml
+psd_with_queue || exit 1
+wait_for_jobs 0
+wait_for_jobs 1
+ok "with certificates a job is trained, too" says "Weights written" submit --wait --set name=secret --set output=secret.safetensors
+ok "it is shown whose it is" test "$(field secret user)" = alice
+mkdir of_worker && cp tls/ca.pem of_worker && cp tls/worker.pem of_worker/admin.pem
+ok "a worker's certificate submits nothing" fails_with 78 "expected admin" "$psctl" --tls of_worker --cluster cluster.yaml submit "$job"
+for rank in 0 1; do ok "worker $rank ends" stops "$rank"; done
 kill "$psd_pid" && wait "$psd_pid"
