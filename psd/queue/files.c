@@ -181,12 +181,17 @@ static enum ps_code files_read_checked(const char *path, uint8_t **bytes, size_t
     *bytes = NULL;
     FILE *f = fopen(path, "re");
     if (!f)
-        return files_fail(e, PS_NOT_FOUND, path);
+        return files_fail(e, errno == EACCES ? PS_PERMISSION_DENIED : PS_UNAVAILABLE, path);
     uint8_t *all = ps_try_alloc(FILE_MAX + 1);
     const size_t n = all ? fread(all, 1, FILE_MAX, f) : 0;
+    const bool failed = ferror(f);
     fclose(f);
     if (!all)
         return ps_no_memory(e, "a job's file");
+    if (failed) {
+        free(all);
+        return files_fail(e, PS_UNAVAILABLE, path);
+    }
     all[n] = '\0';
     if (n < HEAD || n == FILE_MAX || sscanf((char *)all, "paramserver job %8" SCNx32, &crc) != 1 ||
         crc != ps_crc32c(0, all + HEAD, n - HEAD)) {
@@ -209,7 +214,10 @@ static enum ps_code files_read_job(const char *path, uint64_t number, struct psd
         return e->code;
     ps_slices_add(&in, ps_slice_copy(bytes, len));
     free(bytes);
-    ps_msg_unpack(&paramserver__v1__stored_job__descriptor, &in, &m, &payload, e);
+    if (in.len == len)
+        ps_msg_unpack(&paramserver__v1__stored_job__descriptor, &in, &m, &payload, e);
+    else
+        ps_no_memory(e, "a job's file");
     ps_slices_clear(&in);
     ps_slices_clear(&payload);
     if (!m)
@@ -257,7 +265,7 @@ enum ps_code psd_queue_read_jobs(const char *folder, void (*found)(void *arg, st
         files_name(folder, number, "job", path);
         if (files_read_job(path, number, &job, e) == PS_OK) {
             found(arg, job);
-        } else if (e->code != PS_RESOURCE_EXHAUSTED) {
+        } else if (e->code == PS_DATA_LOSS || e->code == PS_INVALID_ARGUMENT) {
             files_set_aside(path, e);
             e->code = PS_OK;
         }

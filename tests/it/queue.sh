@@ -20,7 +20,7 @@ submit() { ctl submit "${quick[@]}" "$@" "$job"; }
 field() { ctl --json queue "$1" | sed -nE "s/^ *\"$2\": \"?([^\",]*)\"?,?\$/\1/p" | head -n 1; } # JOB KEY
 is() { [ "$(field "$1" state)" = "$2" ] || { ctl queue; false; }; }                           # JOB STATE
 # Of backups, so that whatever is lost comes back; both workers have to be there.
-healing=(--set strategy.min_workers=2 --set delay_ms=10 --set data.train_examples=12800 --set epochs=6)
+healing=(--set strategy.min_workers=2 --set delay_ms=10 --set data.train_examples=12800 --set epochs=20)
 
 psd_with_queue() { rm -f p0.ready && start_psd p0 --cluster cluster.yaml --queue "$scratch/queue"; }
 declare -A agent
@@ -105,8 +105,9 @@ backups() { [ -n "$(find backups -name '*.safetensors' 2>/dev/null)" ]; }
 ok "makes backups" eventually backups
 orphan=$(child 1)
 kill_all_of KILL 1
-gone() { ! kill -0 "$orphan" 2>/dev/null; }
+gone() { [ -n "$orphan" ] && ! kill -0 "$orphan" 2>/dev/null; }
 ok "with a worker that is killed ends what it started" eventually gone
+ok "the job does not" is heals running
 wait_for_jobs 1
 ok "the worker gets its job again" eventually eval '[ "$(grep -c "trains job .* .heals." w1.log)" = 2 ]'
 ok "and joins it" eventually trains heals
