@@ -43,6 +43,20 @@ enum {
     PSD_PARKED_SMALL = 1024,  // bytes: smaller ones are not counted, the transport counts each call as so much
     PSD_PARKED_FRACTION = 8,  // of the memory for blocks, and beside it: what decoded requests may take that wait
 
+    // ---- the queue ----
+    PSD_QUEUE_WAITING = 1000,           // jobs that wait or run at once: each is in memory whole
+    PSD_QUEUE_BYTES = 64 << 20,         // bytes of their texts, likewise
+    PSD_QUEUE_TEXT_MAX = 1 << 20,       // bytes of one: what is read of a job file
+    PSD_QUEUE_PRIORITY = 1000,          // from minus this to this
+    PSD_QUEUE_KEEP = 100,               // jobs that have ended, the latest, and of these
+    PSD_QUEUE_KEEP_S = 7 * 24 * 3600,   // s: none that ended longer ago
+    PSD_QUEUE_LOG_BYTES = 256 << 10,    // of a job's output; up to twice as much is on disk
+    PSD_QUEUE_REPORT_BYTES = 64 << 10,  // of output in one report
+    PSD_QUEUE_READ_BYTES = 256 << 10,   // of output in one reply
+    PSD_QUEUE_HEARD_MS = 3000,          // a worker that has not asked for so long is not there; it asks twice a second
+    PSD_QUEUE_LOST_MS = 30000,          // one that trains reports every second; started again, it asks within this
+    PSD_QUEUE_WAITS_MAX = 300,          // bytes of what a worker waits for
+
     // ---- membership ----
     PSD_MEMBERS_WHOLE = 128,  // more members than this are in no JoinReply or HeartbeatReply: that would be n^2 in all
     PSD_JOIN_WITHIN_MS = 60000,  // a worker that has not joined by then is not waited for, unless Join says otherwise

@@ -1,6 +1,6 @@
 # The parameter server without its network: nothing in these rooms knows gRPC. Each room is a library that links with those
 # above it in this list alone; tests/lint/link.sh tries that.
-noinst_LTLIBRARIES += libpsdcall.la libpsdstore.la libpsdjob.la libpsdsync.la libpsdcontrol.la libpsdservice.la
+noinst_LTLIBRARIES += libpsdcall.la libpsdstore.la libpsdjob.la libpsdsync.la libpsdcontrol.la libpsdqueue.la libpsdservice.la
 libpsdcall_la_SOURCES = psd/limits.h \
 	psd/call/call.c psd/call/call.h
 libpsdstore_la_SOURCES = \
@@ -35,14 +35,18 @@ libpsdcontrol_la_SOURCES = \
 	psd/control/control.c psd/control/state.c psd/control/state.h psd/control/waiting.c \
 	psd/control/agree.c psd/control/agree.h psd/control/propose.c psd/control/hyper.c \
 	psd/control/watch.c
+libpsdqueue_la_SOURCES = \
+	psd/queue/files.c psd/queue/files.h \
+	psd/queue/queue.c psd/queue/queue.h
 libpsdservice_la_SOURCES = \
 	psd/service/core.c psd/service/core.h \
 	psd/service/dispatch.c psd/service/service.h \
 	psd/service/admin.c psd/service/declare.c psd/service/hyper.c psd/service/join.c psd/service/membership.c psd/service/mode.c \
-	psd/service/peer.c psd/service/read.c psd/service/sums.c psd/service/update.c \
+	psd/service/peer.c psd/service/queue.c psd/service/read.c psd/service/sums.c psd/service/update.c \
 	psd/service/reply.c psd/service/reply.h \
 	psd/service/request.c psd/service/request.h \
 	psd/service/session.c psd/service/session.h \
+	psd/service/slow.c psd/service/slow.h \
 	psd/service/waits.c psd/service/waits.h
 
 # Vectorised, as the update rules are.
@@ -53,7 +57,7 @@ libpsdnumbers_la_CFLAGS = $(AM_CFLAGS) $(PS_VECTOR_CFLAGS)
 # All rooms, for who takes them whole.
 noinst_LTLIBRARIES += libpsdcore.la
 libpsdcore_la_SOURCES =
-libpsdcore_la_LIBADD = libpsdservice.la libpsdcontrol.la libpsdsync.la libpsdjob.la libpsdstore.la libpsdcall.la \
+libpsdcore_la_LIBADD = libpsdservice.la libpsdqueue.la libpsdcontrol.la libpsdsync.la libpsdjob.la libpsdstore.la libpsdcall.la \
 	libpsdnumbers.la libcommon.la
 
 include psd/rpc/local.mk

@@ -30,6 +30,8 @@ static const char help[] = "Usage: psd [OPTION...]\n"
                            "                           default: 3/4 of the machine's or the cgroup's\n"
                            "      --user-jobs N        that one user may have here (with TLS); default: all\n"
                            "      --user-memory BYTES  that jobs of one user may take; default: all\n"
+                           "      --queue FOLDER       task 0: where jobs of psctl submit are kept, and workers\n"
+                           "                           without a job get them; default: none\n"
                            "      --http ADDRESS       /metrics for Prometheus, /healthz and /readyz, at this\n"
                            "                           host:port; default: none\n"
                            "      --threads N          that serve; default 1 + cores/4\n"
@@ -44,7 +46,19 @@ static const char help[] = "Usage: psd [OPTION...]\n"
                            "Exit: 0 stopped by SIGTERM or SIGINT; 64 usage; 65 bad input; 66 no such file;\n"
                            "69 address not usable; 73 address in use; 77 not permitted; 78 needs TLS or --insecure.\n";
 
-enum { INSECURE = 256, THREADS, HEARTBEAT, DEAD_AFTER, STALL_AFTER, READY_FD, TLS, USER_JOBS, USER_MEMORY, HTTP };
+enum {
+    INSECURE = 256,
+    THREADS,
+    HEARTBEAT,
+    DEAD_AFTER,
+    STALL_AFTER,
+    READY_FD,
+    TLS,
+    USER_JOBS,
+    USER_MEMORY,
+    HTTP,
+    QUEUE
+};
 
 #define TASK_UNSAID UINT32_MAX
 #define LEAST_MEMORY (UINT64_C(4) << 20)  // bytes
@@ -59,6 +73,7 @@ static const struct option known[] = {{"listen", 1, NULL, 'l'},
                                       {"user-jobs", 1, NULL, USER_JOBS},
                                       {"user-memory", 1, NULL, USER_MEMORY},
                                       {"http", 1, NULL, HTTP},
+                                      {"queue", 1, NULL, QUEUE},
                                       {"threads", 1, NULL, THREADS},
                                       {"heartbeat-ms", 1, NULL, HEARTBEAT},
                                       {"dead-after-ms", 1, NULL, DEAD_AFTER},
@@ -216,6 +231,9 @@ static void options_take(struct psd_options *o, int option, const char **cluster
         break;
     case HTTP:
         o->http = optarg;
+        break;
+    case QUEUE:
+        o->queue = optarg;
         break;
     case 'v':
         o->log_level = PS_LOG_DEBUG;

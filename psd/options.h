@@ -17,8 +17,9 @@ struct psd_options {
     size_t n_listen;
     const char **peers;  // the addresses of all ps tasks
     size_t n_peers;
-    uint32_t task;     // index into peers
-    const char *http;  // "host:port"; NULL: no HTTP
+    uint32_t task;      // index into peers
+    const char *http;   // "host:port"; NULL: no HTTP
+    const char *queue;  // a folder; NULL: no queue
     bool insecure;
     struct ps_tls_files tls;
     enum ps_log_level log_level;

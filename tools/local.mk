@@ -33,6 +33,7 @@ tools_psctl_psctl_SOURCES = \
 	tools/psctl/main.c \
 	tools/psctl/plan.c \
 	tools/psctl/psctl.h \
+	tools/psctl/queue.c tools/psctl/queue.h \
 	tools/psctl/run.c \
 	tools/psctl/save.c \
 	tools/psctl/set.c \
@@ -40,6 +41,7 @@ tools_psctl_psctl_SOURCES = \
 	tools/psctl/shards.c \
 	tools/psctl/status.c \
 	tools/psctl/stop.c \
+	tools/psctl/submit.c \
 	tools/psctl/tls.c \
 	tools/psctl/top.c \
 	tools/psctl/value.c tools/psctl/value.h \

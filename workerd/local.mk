@@ -88,6 +88,9 @@ workerd_one_device = \
 bin_PROGRAMS += workerd/workerd
 workerd_workerd_SOURCES = \
 	workerd/main.c \
+	workerd/agent/agent.c workerd/agent/agent.h \
+	workerd/agent/child.c workerd/agent/child.h \
+	workerd/agent/rpc/ask.c workerd/agent/rpc/ask.h \
 	$(workerd_job) \
 	$(workerd_one_device) \
 	workerd/http/http.c workerd/http/http.h \

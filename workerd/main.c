@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// workerd: trains a worker's replicas of a job and exits. 0: done; else why, on stderr and as the exit code.
+// workerd: trains a worker's replicas of a job and exits. 0: done; else why, on stderr and as the exit code. Without a
+// job it waits for those of the queue, until a signal ends it.
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
@@ -18,6 +19,7 @@
 #include "common/file/output.h"
 #include "common/job/job.h"
 #include "config.h"
+#include "workerd/agent/agent.h"
 #include "workerd/http/http.h"
 #include "workerd/job/build.h"
 #include "workerd/job/checkpoints.h"
@@ -33,9 +35,9 @@
 #include "workerd/nn/device.h"
 #include "workerd/weights/weights.h"
 
-static const char help[] = "Usage: workerd --job FILE [OPTION...]: trains a worker's replicas of a job.\n"
+static const char help[] = "Usage: workerd [--job FILE] [OPTION...]: trains a worker's replicas of a job.\n"
                            "\n"
-                           "  -j, --job FILE         the job file (YAML)\n"
+                           "  -j, --job FILE         the job file (YAML); without it, jobs of psctl submit\n"
                            "  -s, --set KEY=VALUE    overrides a key of the job file; may be repeated\n"
                            "  -c, --cluster FILE     addresses of the ps tasks, workers; default: TF_CONFIG\n"
                            "  -p, --ps A,B,C         the same, on the command line\n"
@@ -206,7 +208,7 @@ static void workerd_take_option(struct options *o, int option)
 {
     switch (option) {
     case 'j':
-        o->job = optarg;
+        o->job = *optarg ? optarg : NULL;
         break;
     case 's':
         o->sets[o->n_sets++] = optarg;
@@ -259,11 +261,20 @@ static void workerd_take_option(struct options *o, int option)
     }
 }
 
+// Without a job: is it said where to wait for one?
+static bool workerd_may_wait(const struct options *o)
+{
+    return (o->cluster || o->ps || getenv("TF_CONFIG")) && !o->profile && !o->timeline && o->ready_fd < 0 &&
+           !wk_look_is_wanted(&o->look);
+}
+
 // Which of them go together.
 static void workerd_check_options(const struct options *o)
 {
     const char *why = NULL;
-    if (o->ps && o->cluster)
+    if (!o->job && !workerd_may_wait(o))
+        why = "--job FILE is needed, or to wait for a job --cluster FILE or --ps A,B,C; see workerd --help";
+    else if (o->ps && o->cluster)
         why = "--ps and --cluster both say where the ps tasks are: expected one of them";
     else if (o->resume && wk_look_is_wanted(&o->look))
         why = "--resume is of a training, which --evaluate, --predict and --show-model are not";
@@ -287,9 +298,8 @@ static struct options workerd_parse_options(int argc, char **argv)
     int option;
     while ((option = getopt_long(argc, argv, "j:s:c:p:r:w:m:RS:qhV", known_options, NULL)) != -1)
         workerd_take_option(&o, option);
-    if (!o.job || optind < argc) {
-        fprintf(stderr, "workerd: %s; see workerd --help\n",
-                o.job ? "arguments other than options are not taken" : "--job FILE is needed");
+    if (optind < argc) {
+        fputs("workerd: arguments other than options are not taken; see workerd --help\n", stderr);
         exit(PS_EXIT_USAGE);
     }
     workerd_check_options(&o);
@@ -634,6 +644,43 @@ static enum ps_code workerd_run_jobs_watched(struct options *o, struct ps_error 
     return code;
 }
 
+// ---- without a job ------------------------------------------------------------------------------------------------
+
+static enum ps_code workerd_check_rank(const struct wk_place *place, struct ps_error *e)
+{
+    if (!place->cluster.workers || place->rank < place->cluster.workers)
+        return PS_OK;
+    return ps_fail(e, PS_INVALID_ARGUMENT,
+                   "--rank is %" PRIu32 ", but the cluster has %zu workers: ranks go from 0 to %zu", place->rank,
+                   place->cluster.workers, place->cluster.workers - 1);
+}
+
+// Waits for jobs of the queue and has them trained, until a signal comes.
+static enum ps_code workerd_wait_for_jobs(const struct options *o, char *const *args, struct ps_error *e)
+{
+    const struct wk_place_options asked = {"without --job", o->cluster, o->ps, o->tls, o->rank, PS_MAX_WORKERS};
+    struct wk_place place;
+    char name[32];
+    enum ps_code code = wk_place_find(&place, &asked, &wk_parameter_server, e);
+    if (code == PS_OK && place.evaluator)
+        code = ps_fail(e, PS_FAILED_PRECONDITION, "TF_CONFIG: an evaluator trains no jobs: expected a worker");
+    if (code == PS_OK)
+        code = workerd_check_rank(&place, e);
+    if (code == PS_OK) {
+        snprintf(name, sizeof name, "workerd[%" PRIu32 "]", place.rank);
+        ps_log_init(name, PS_LOG_INFO);
+        begun = true;
+        wk_agent_run(&(struct wk_agent_options){.args = args,
+                                                .ps = (const char *const *)place.cluster.addresses,
+                                                .n_ps = place.cluster.n,
+                                                .tls = place.tls,
+                                                .rank = place.rank,
+                                                .stop = &stop});
+    }
+    wk_place_fini(&place);
+    return code;
+}
+
 // A failed write to standard output is an error, unless the run has failed already.
 static enum ps_code workerd_end_output(enum ps_code code, struct ps_error *e)
 {
@@ -653,10 +700,11 @@ int main(int argc, char **argv)
     ps_log_init("workerd", PS_LOG_INFO);
     workerd_catch_signals();
     workerd_keep_nccl_inside(&o);
-    enum ps_code code = workerd_end_output(workerd_run_jobs_watched(&o, &e), &e);
+    enum ps_code code =
+        o.job ? workerd_end_output(workerd_run_jobs_watched(&o, &e), &e) : workerd_wait_for_jobs(&o, argv, &e);
     if (code != PS_OK)
         ps_error_log("%s", e.text);
     free(o.sets);
     free(o.ps);
-    return code == PS_CANCELLED && stop ? 128 + stop : ps_code_exit(code);
+    return stop && (code == PS_CANCELLED || !o.job) ? 128 + stop : ps_code_exit(code);
 }

@@ -240,6 +240,15 @@ void ps_callbacks_free(struct ps_callbacks *c)
     free(c->v);
 }
 
+char **ps_callbacks_path(struct ps_callbacks *c, size_t i)
+{
+    for (size_t at = 0; at < c->n; at++)
+        for (size_t k = 0; c->v[at].class->key[k].type != CALLBACK_END; k++)
+            if (c->v[at].class->key[k].type == CALLBACK_PATH && i-- == 0)
+                return &c->v[at].value[k].text;
+    return NULL;
+}
+
 // ---- what was read ------------------------------------------------------------------------------------------------
 
 static json_t *callback_value_json(const struct callback_key *k, const union ps_callback_value *v)

@@ -998,6 +998,25 @@ void ps_job_free(struct ps_job *job)
     free(job);
 }
 
+static void job_make_path_absolute(char **path, const char *folder)
+{
+    char *relative = *path;
+    if (!relative || relative[0] == '/')
+        return;
+    *path = ps_printf("%s/%s", folder, relative);
+    free(relative);
+}
+
+void ps_job_make_absolute(struct ps_job *job, const char *folder)
+{
+    char **path;
+    for (EACH_FIELD(f))
+        if (f->type == PATH)
+            job_make_path_absolute(job_member_of(job, f), folder);
+    for (size_t i = 0; (path = ps_callbacks_path(&job->callbacks, i)); i++)
+        job_make_path_absolute(path, folder);
+}
+
 static json_t *schedule_json(const struct field *f, const struct ps_schedule *s)
 {
     json_t *list = json_array();

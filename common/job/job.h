@@ -334,6 +334,9 @@ enum ps_code ps_job_check_files(const struct ps_job *job, const char *summary, s
 // The effective job, defaults and all, in the form of a job file (which, JSON being YAML, it is). A new reference.
 json_t *ps_job_json(const struct ps_job *job);
 
+// Puts a folder before every path that is relative, so that the job means the same files wherever it is read.
+void ps_job_make_absolute(struct ps_job *job, const char *folder);
+
 // What all workers of a job must have alike, of the job file: lines KEY=VALUE, malloc'd. Names of files and what
 // concerns one worker alone (threads, device, ...) are not among them.
 char *ps_job_configuration(const struct ps_job *job);

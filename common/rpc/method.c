@@ -14,6 +14,7 @@
 // Status and SetHyper aside, which a training asks of its own job, and Status a ps task of others'.
 #define ADMIN(name) METHOD("Admin", name, false, PS_ROLE_ADMIN)
 #define WORKER(name) METHOD("Worker", name, false, PS_ROLE_WORKER)
+#define QUEUE(name, roles) METHOD("Queue", name, false, roles)
 #define PEER(name) METHOD("Peer", name, false, PS_ROLE_PSD)
 
 static const struct {
@@ -51,6 +52,12 @@ static const struct {
     [PARAMSERVER__V1__METHOD__ABORT] = WORKER("Abort"),
     [PARAMSERVER__V1__METHOD__WATCH] = WORKER("Watch"),
     [PARAMSERVER__V1__METHOD__SET_MODE] = ADMIN("SetMode"),
+    [PARAMSERVER__V1__METHOD__SUBMIT] = QUEUE("Submit", PS_ROLE_ADMIN),
+    [PARAMSERVER__V1__METHOD__LIST] = QUEUE("List", PS_ROLE_ADMIN),
+    [PARAMSERVER__V1__METHOD__CANCEL] = QUEUE("Cancel", PS_ROLE_ADMIN),
+    [PARAMSERVER__V1__METHOD__LOGS] = QUEUE("Logs", PS_ROLE_ADMIN),
+    [PARAMSERVER__V1__METHOD__NEXT] = QUEUE("Next", PS_ROLE_WORKER),
+    [PARAMSERVER__V1__METHOD__REPORT] = QUEUE("Report", PS_ROLE_WORKER),
 };
 
 const char *ps_method_path(int method)

@@ -28,6 +28,7 @@ static status_t health_status_of(struct psd_health *h, const char *service)
         "",  // the task
         paramserver__v1__parameter_server__descriptor.name,
         paramserver__v1__admin__descriptor.name,
+        paramserver__v1__queue__descriptor.name,
         paramserver__v1__peer__descriptor.name,
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)

@@ -9,7 +9,9 @@
 #include "psd/control/agree.h"
 #include "psd/control/state.h"
 #include "psd/job/staging.h"
+#include "psd/queue/queue.h"
 #include "psd/service/service.h"
+#include "psd/service/slow.h"
 #include "psd/service/waits.h"
 #include "psd/sync/sync.h"
 
@@ -47,6 +49,24 @@ static void core_init_host(struct psd_core *core)
     pthread_mutex_init(&core->host.cancelling, NULL);
 }
 
+// The queue of the core's folder, if it has one, and the thread for its files.
+static enum ps_code core_open_queue(struct psd_core *core, struct ps_error *e)
+{
+    const struct psd_slow_work work = {core, psd_run_ready, psd_pass_time_in_queue};
+    if (!core->config.queue || core->config.task)
+        return PS_OK;
+    if (psd_queue_open(core->config.queue, psd_now(core), &core->queue, e))
+        return e->code;
+    return psd_slow_start(&work, &core->slow, e);
+}
+
+static void core_close_queue(struct psd_core *core)
+{
+    psd_slow_stop(core->slow);
+    psd_slow_free(core->slow);
+    psd_queue_close(core->queue);
+}
+
 enum ps_code psd_core_create(const struct psd_config *config, const struct psd_world *world, struct psd_core **out,
                              struct ps_error *e)
 {
@@ -70,12 +90,17 @@ enum ps_code psd_core_create(const struct psd_config *config, const struct psd_w
     }
     psd_snapshots_init(&core->snapshots, &core->pool);
     pthread_mutex_init(&core->tick_lock, NULL);
+    if (core_open_queue(core, e)) {
+        psd_core_destroy(core);
+        return e->code;
+    }
     *out = core;
     return PS_OK;
 }
 
 void psd_core_destroy(struct psd_core *core)
 {
+    core_close_queue(core);
     psd_snapshots_fini(&core->snapshots);
     psd_table_fini(&core->table);
     psd_users_fini(&core->users);
@@ -154,4 +179,5 @@ void psd_core_drain(struct psd_core *core)
     psd_ready_all(&all, &core->table.joining);
     pthread_mutex_unlock(&core->table.lock);
     psd_run_ready(core, all);
+    psd_slow_stop(core->slow);
 }

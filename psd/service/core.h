@@ -39,6 +39,7 @@ struct psd_config {
     uint64_t cluster_hash;  // of the ps tasks' addresses, for those who compare
     uint32_t user_jobs;     // that one user may have, whom a certificate names; 0: as many as there may be
     uint64_t user_bytes;    // of memory_bytes, that its jobs may declare; 0: all
+    const char *queue;      // the folder of the jobs that wait for workers, for task 0; NULL: there is no queue
 };
 
 enum ps_code psd_core_create(const struct psd_config *config, const struct psd_world *world, struct psd_core **core,

@@ -69,6 +69,12 @@ static const struct method {
     METHOD(AGREE, agree, psd_agree, SMALL_REPLY),
     METHOD(SUM_SQUARES, sum_squares, psd_sum_squares, 0),
     METHOD(OPEN, open, psd_open, SMALL_REPLY),
+    METHOD(SUBMIT, submit, psd_submit, SMALL_REPLY | AUDITED),
+    METHOD(LIST, list, psd_list, 0),
+    METHOD(CANCEL, cancel, psd_cancel, SMALL_REPLY | AUDITED),
+    METHOD(LOGS, logs, psd_logs, 0),
+    METHOD(NEXT, next, psd_next, 0),
+    METHOD(REPORT, report, psd_report, SMALL_REPLY),
 #undef METHOD
 };
 

@@ -17,6 +17,8 @@
 #include "psd/sync/norm.h"
 #include "psd/sync/sync.h"
 
+struct psd_slow;
+
 struct psd_core {
     struct psd_config config;
     struct psd_world world;
@@ -31,6 +33,9 @@ struct psd_core {
     struct psd_table table;
     struct psd_snapshots snapshots;
     atomic_size_t parked_bytes;  // of decoded requests that wait
+
+    struct psd_queue *queue;  // the slow thread's; NULL: none
+    struct psd_slow *slow;    // NULL: there is no such thread
 
     // psd_core_tick
     uint64_t logged_at;

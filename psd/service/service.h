@@ -4,7 +4,7 @@
 // method's own steps -> reply. The methods live in update.c (Put, AssignAdd, AssignSub, Push, PushPull),
 // read.c (Get, Pull), declare.c (Declare, Describe), join.c (Join), membership.c (what else a job's workers ask of the
 // control task), peer.c (what tasks tell each other), hyper.c (SetHyper), mode.c (SetMode), sums.c (SumSquares),
-// waits.c (Waits) and admin.c (Status, Drain, StopJob).
+// waits.c (Waits), admin.c (Status, Drain, StopJob) and queue.c (Submit, List, Cancel, Logs, Next, Report).
 //
 // core.c calls dispatch.c, which calls the methods; what these have in common is in request.c and reply.c, which call
 // none of them back.
@@ -43,6 +43,15 @@ int psd_status(struct psd_request *t);
 int psd_workers(struct psd_request *t);
 int psd_stop_job(struct psd_request *t);
 int psd_open(struct psd_request *t);
+int psd_submit(struct psd_request *t);
+int psd_list(struct psd_request *t);
+int psd_cancel(struct psd_request *t);
+int psd_logs(struct psd_request *t);
+int psd_next(struct psd_request *t);
+int psd_report(struct psd_request *t);
+
+// Every second, on the thread for files (slow.h).
+void psd_pass_time_in_queue(struct psd_core *core);
 
 enum ps_code psd_check_on_existing(Paramserver__V1__OnExisting what, struct ps_error *e);
 

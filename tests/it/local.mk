@@ -1,6 +1,6 @@
 # Real daemons. Scripts find the programs under $top_builddir.
 # The longest first: none of them runs alone at the end.
-TESTS += tests/it/members.sh tests/it/recovery.sh tests/it/psctl.sh tests/it/set_mode.sh tests/it/run.sh tests/it/examples.sh \
+TESTS += tests/it/members.sh tests/it/recovery.sh tests/it/psctl.sh tests/it/queue.sh tests/it/set_mode.sh tests/it/run.sh tests/it/examples.sh \
 	tests/it/mirrored.sh tests/it/synchronized.sh tests/it/switching.sh tests/it/load.sh
 
 check_PROGRAMS += tests/it/max_diff
@@ -24,7 +24,7 @@ PLAIN_TESTS += tests/it/large_data.sh tests/it/packages.sh tests/it/slurm.sh tes
 EXTRA_DIST += tests/it/packages.sh
 
 TESTS += tests/it/frozen.sh tests/it/install.sh tests/it/local_steps.sh tests/it/memory.sh tests/it/psbench.sh tests/it/supported.sh tests/it/tf_config.sh tests/it/together.sh tests/it/training.sh
-EXTRA_DIST += tests/it/fake_psd.py tests/it/frozen.sh tests/it/install.sh tests/it/large_data.sh tests/it/lib.sh tests/it/local_steps.sh tests/it/local_steps_reference.py tests/it/members.sh tests/it/memory.sh tests/it/psbench.sh tests/it/psctl.sh tests/it/run.sh tests/it/supported.sh tests/it/systemd.sh tests/it/tf_config.sh tests/it/together.sh tests/it/training.sh
+EXTRA_DIST += tests/it/fake_psd.py tests/it/frozen.sh tests/it/install.sh tests/it/large_data.sh tests/it/lib.sh tests/it/local_steps.sh tests/it/local_steps_reference.py tests/it/members.sh tests/it/memory.sh tests/it/psbench.sh tests/it/psctl.sh tests/it/queue.sh tests/it/queue_client.py tests/it/run.sh tests/it/supported.sh tests/it/systemd.sh tests/it/tf_config.sh tests/it/together.sh tests/it/training.sh
 
 TESTS += tests/it/central_storage.sh tests/it/hosts.sh tests/it/hybrid.sh tests/it/metrics.sh tests/it/tls.sh
 EXTRA_DIST += tests/it/metrics_asks.py tests/it/metrics_rules.yml tests/it/tls_client.py tests/it/central_storage.sh tests/it/examples.sh tests/it/hosts.sh tests/it/hybrid.sh tests/it/mirrored.sh tests/it/metrics.sh tests/it/recovery.sh tests/it/set_mode.sh tests/it/slurm.sh tests/it/switching.sh tests/it/synchronized.sh tests/it/tls.sh

@@ -34,10 +34,10 @@ is_json() { # COMMAND ...
 }
 # ---- help and completion ------------------------------------------------------------------------------------------
 
-commands=$("$psctl" help | sed -nE 's/^  ([a-z][a-z-]*) .*/\1/p')
+commands=$("$psctl" help | sed -nE 's/^  (([a-z][a-z-]*, )*[a-z][a-z-]*) .*/\1/p' | sed 's/, / /g')
 fits() { # a screen of 80 x 24
     local c
-    [ "$(wc -w <<<"$commands")" -ge 17 ] || return 1
+    [ "$(wc -w <<<"$commands")" -ge 25 ] || return 1
     for c in '' $commands; do
         "$psctl" help $c >help.out || return 1
         awk -v c="$c" 'length($0) > 80 { print c ": " $0; bad = 1 } END { if (NR > 24) { print c, NR; bad = 1 } exit bad }' help.out ||
@@ -67,7 +67,7 @@ completes() { # EXPECTED WORD ...
     [ "$(sort said | tr '\n' ' ')" = "$expected" ]
 }
 ok "completion of a command" completes "workers " wo
-ok "completion of commands" completes "save set set-lr set-mode shards status stop " s
+ok "completion of commands" completes "save set set-lr set-mode shards status stop submit " s
 ok "completion of a command after options" completes "doctor " --ps a:1 do
 ok "completion of options" completes "--timeout " drain --ti
 ok "completion of a command's own options" completes "--undo " drain --un

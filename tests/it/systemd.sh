@@ -113,7 +113,35 @@ ok "all of it is started" inside systemctl start paramserver.target
 ok "it goes on from there" eventually says workerd@0 "goes on from backups/"
 joined() { inside "$(chroot "$host" sh -c 'command -v psctl || echo /usr/local/bin/psctl')" --cluster "$at/cluster.yaml" workers softmax 2>/dev/null | grep -c " live " | grep -qx 2; }
 ok "with both workers" eventually joined
-ok "psctl stop ends the job" inside /usr/local/bin/psctl --cluster "$at/cluster.yaml" stop softmax
+ctl() { inside /usr/local/bin/psctl --cluster "$at/cluster.yaml" "$@"; }
+ok "psctl stop ends the job" ctl stop softmax
 failed() { [ "$(inside systemctl show -P ActiveState "$1")" = failed ] && [ "$(inside systemctl show -P ExecMainStatus "$1")" = 79 ]; }
 ok "and nobody begins it anew" eventually failed workerd@0
 ok "on any host" eventually failed workerd@1
+
+# ---- jobs that are submitted ------------------------------------------------------------------------------------------
+
+echo "WORKERD_OPTIONS=--quiet" >"$host$at/workerd.conf"
+inside systemctl reset-failed workerd@0 workerd@1
+ok "workers without a job are started" inside systemctl start workerd@0 workerd@1
+ok "and wait for one" eventually says workerd@1 "waits for a job: no job is queued"
+short=(--set data.train_examples=1280 --set data.test_examples=64 --set epochs=2)
+ok "psctl submit trains a job" ctl submit --wait "${short[@]}" --set name=short --set output=/var/lib/paramserver/short.safetensors /srv/softmax/async.yaml
+ok "its weights are there" test -s "$host/var/lib/paramserver/short.safetensors"
+rm -rf "$host/var/lib/paramserver/backups"
+ok "a longer one" ctl submit --set name=longer --set data.train_examples=12800 --set data.test_examples=64 --set epochs=30 --set delay_ms=1 \
+    --set strategy.min_workers=2 --set "callbacks=[{name: backup, path: /var/lib/paramserver/backups, every_steps: 20}]" \
+    --set output=/var/lib/paramserver/longer.safetensors /srv/softmax/sync.yaml
+ok "makes backups" eventually backups
+killed=$(inside systemctl show -P MainPID workerd@1)
+ok "a worker is killed" inside kill -KILL "$killed"
+again() { [ "$(inside systemctl show -P MainPID workerd@1)" != "$killed" ] && [ "$(journal workerd@1 | grep -c "trains job 2")" = 2 ]; }
+ok "and takes the job up again" eventually again
+ok "all of it is stopped" inside systemctl stop paramserver.target
+for unit in workerd@0 workerd@1 psd@0 psd@1; do ok "$unit is down" eventually down "$unit"; done
+ok "and started" inside systemctl start paramserver.target
+runs() { ctl queue longer | grep -q running; }
+ok "the job runs still" eventually runs
+ok "it ends" ctl logs -f longer
+ok "well" eval 'ctl --json queue longer | tee "$scratch/queued" | grep -q "\"state\": \"done\"" && grep -q "\"exit_code\": 0" "$scratch/queued"'
+ok "with its weights" test -s "$host/var/lib/paramserver/longer.safetensors"

@@ -53,6 +53,13 @@ def a_worker_administrates_nothing():
                           (alice.SetMode, pb.SetModeRequest(job="mine"))):
         text = refused(StatusCode.PERMISSION_DENIED, call, request)
         assert "'alice' has a certificate of role worker: expected admin" in text, text
+    queue = pb_grpc.QueueStub(channel("worker.pem"))
+    for call, request in ((queue.Submit, pb.SubmitRequest(job="mine")), (queue.List, pb.ListRequest()),
+                          (queue.Cancel, pb.CancelRequest()), (queue.Logs, pb.LogsRequest())):
+        refused(StatusCode.PERMISSION_DENIED, call, request)
+    queue = pb_grpc.QueueStub(channel("admin.pem"))
+    for call, request in ((queue.Next, pb.NextRequest()), (queue.Report, pb.ReportRequest())):
+        refused(StatusCode.PERMISSION_DENIED, call, request)
     refused(StatusCode.PERMISSION_DENIED, pb_grpc.PeerStub(channel("admin.pem")).SetMembers, pb.SetMembersRequest())
 
 

@@ -9,8 +9,8 @@ cd "${1:-${top_builddir:-.}}" || exit 1
 read -ra nm <<<"${NM:-nm}"  # configure says "nm -B"
 
 # From the top down: each may call those to its right.
-psd='main options http rpc service control sync job store call'
-service='core dispatch declare hyper join mode membership peer read sums update admin waits reply session request'
+psd='main options http rpc service queue control sync job store call'
+service='core dispatch declare hyper join mode membership peer read sums update admin queue waits slow reply session request'
 common='http rpc tls job cluster plan file math wire base'
 libclient='rpc admin wait client collective control declare member op op_cut op_wire op_encode op_string queue call window layout
     cluster base'

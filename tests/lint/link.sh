@@ -10,7 +10,7 @@ tmp=$(mktemp -d "${TMPDIR:-/tmp}/lint-link.XXXXXX") || exit 1
 trap 'rm -rf "$tmp"' EXIT
 
 # From the bottom up, with the archives of each.
-rooms=('call' 'store numbers' 'job' 'sync' 'control' 'service')
+rooms=('call' 'store numbers' 'job' 'sync' 'control' 'queue' 'service')
 
 archives() { # NAME ...
     local name

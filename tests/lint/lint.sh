@@ -85,12 +85,13 @@ rule_includes() {
     includes_none 'workerd/collective/' '-' 'workerd/[^c]|libclient/'
     includes_none 'tools/' '-' 'psd/|tests/'
     includes_none 'psd/control/' '-' 'psd/(service|rpc)/'
+    includes_none 'psd/queue/' '-' 'psd/(call|store|job|sync|control|service|rpc)/'
     includes_none 'psd/sync/' '-' 'psd/(control|service|rpc)/'
     includes_none 'psd/job/' '-' 'psd/(sync|control|service|rpc)/'
     includes_none 'psd/(store|call)/' '-' 'psd/(job|sync|control|service|rpc)/'
     includes_none 'psd/' 'psd/(rpc|main)' 'psd/rpc'
     includes_none 'libclient/' 'libclient/rpc' 'libclient/rpc'
-    includes_none 'common/|psd/|libclient/|workerd/|tests/(sim|fuzz)/' '[a-z]+(/collective)?/rpc|psd/main|common/http' 'grpc/|grpc\.|common/rpc'
+    includes_none 'common/|psd/|libclient/|workerd/|tests/(sim|fuzz)/' '[a-z]+(/collective|/agent)?/rpc|psd/main|common/http' 'grpc/|grpc\.|common/rpc'
     includes_none 'common/http/' '-' 'grpc/|grpc\.|common/rpc/([^a]|address[^.])'
 }
 

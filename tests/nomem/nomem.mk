@@ -1,6 +1,6 @@
 # Every allocation fails once: see tests/nomem/nomem.h. NOMEM_FULL=1: more of it.
-check_PROGRAMS += tests/nomem/test_nomem_psd tests/nomem/test_nomem_job tests/nomem/test_nomem_rpc
-TESTS += tests/nomem/test_nomem_psd tests/nomem/test_nomem_job tests/nomem/test_nomem_rpc
+check_PROGRAMS += tests/nomem/test_nomem_psd tests/nomem/test_nomem_job tests/nomem/test_nomem_queue tests/nomem/test_nomem_rpc
+TESTS += tests/nomem/test_nomem_psd tests/nomem/test_nomem_job tests/nomem/test_nomem_queue tests/nomem/test_nomem_rpc
 nomem_ldflags = $(AM_LDFLAGS) \
 	-Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc,--wrap=posix_memalign \
 	-Wl,--wrap=strdup,--wrap=strndup,--wrap=free \
@@ -22,3 +22,8 @@ tests_nomem_test_nomem_rpc_SOURCES = tests/nomem/test_nomem_rpc.c $(nomem_source
 tests_nomem_test_nomem_rpc_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_nomem_test_nomem_rpc_LDFLAGS = $(nomem_ldflags)
 tests_nomem_test_nomem_rpc_LDADD = libpsrpc.la libcommon.la $(CMOCKA_LIBS)
+
+tests_nomem_test_nomem_queue_SOURCES = tests/nomem/test_nomem_queue.c $(nomem_sources)
+tests_nomem_test_nomem_queue_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_nomem_test_nomem_queue_LDFLAGS = $(nomem_ldflags)
+tests_nomem_test_nomem_queue_LDADD = libpsdqueue.la libcommon.la $(CMOCKA_LIBS)

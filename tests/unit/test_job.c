@@ -618,6 +618,24 @@ static void one_device_has_no_servers(void **ctx)
     ps_job_free(j);
 }
 
+static void paths_become_absolute(void **ctx)
+{
+    (void)ctx;
+    struct ps_job *j =
+        with("model: m.json\nloss: mse\noptimizer: adam\ndata: {kind: csv, path: /data/x.csv, test_path: t.csv}\n"
+             "callbacks: [{name: csv_log, path: log.csv}, terminate_on_nan, {name: backup, path: b}]\n",
+             "output=out/w.safetensors");
+    ps_job_make_absolute(j, "/home/alice");
+    assert_string_equal("/home/alice/dir/m.json", j->model);
+    assert_string_equal("/data/x.csv", j->data.path);
+    assert_string_equal("/home/alice/dir/t.csv", j->data.test_path);
+    assert_string_equal("/home/alice/out/w.safetensors", j->output);
+    assert_null(j->weights);
+    assert_string_equal("/home/alice/dir/log.csv", ps_callback_text(&j->callbacks.v[0], "path"));
+    assert_string_equal("/home/alice/dir/b", ps_callback_text(&j->callbacks.v[2], "path"));
+    ps_job_free(j);
+}
+
 static double outer_hyper(const struct ps_job *j, const char *name)
 {
     for (size_t i = 0; i < j->outer.n_hypers; i++)
@@ -1435,6 +1453,7 @@ int main(void)
         cmocka_unit_test(workers_add_up_by),
         cmocka_unit_test(one_device_has_no_servers),
         cmocka_unit_test(hybrid_shares_the_variables),
+        cmocka_unit_test(paths_become_absolute),
         cmocka_unit_test(local_steps_have_an_outer_optimizer),
         cmocka_unit_test(local_steps_that_are_refused),
         cmocka_unit_test(sets_lie_over_the_file),

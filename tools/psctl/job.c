@@ -9,6 +9,7 @@
 #include "tools/common/table.h"
 #include "tools/psctl/cluster.h"
 #include "tools/psctl/jobs.h"
+#include "tools/psctl/queue.h"
 
 typedef Paramserver__V1__DescribeReply Description;
 
@@ -255,7 +256,10 @@ static void job_command_show(struct cluster *c, const struct answer *answers, co
 
 static int job_command_ask(struct cluster *c, struct call *call)
 {
-    return jobs_show(c, call, job_command_show);
+    const int exit_code = jobs_show(c, call, job_command_show);
+    if (exit_code == 0 && !call->argc && !call->target.json)
+        queue_show_open(c);
+    return exit_code;
 }
 
 int command_jobs(struct call *call)

@@ -43,11 +43,56 @@ static const struct command commands[] = {
      "job holds. dedup: what is kept so that no request is applied twice, once each\n"
      "worker has pushed to every block.\n",
      command_plan, TAKES_JSON},
+    {"submit", "FILE", 1, 1, "queue a job for the workers that wait for one",
+     "  --priority N     before those of lower ones, -1000 to 1000 (0)\n"
+     "  --workers M      workers (those of the cluster)\n"
+     "  --set KEY=VALUE  instead of what the job's file says; may be repeated\n"
+     "  --wait           until it ends: shows its output; the exit code is the job's\n"
+     "FILE is a job's YAML file. Its paths have to lead workers to the same files.\n"
+     "Needs psd --queue FOLDER at ps task 0, and workerd without --job.\n",
+     command_submit, TAKES_CLUSTER},
+    {"queue",
+     "[JOB]",
+     0,
+     1,
+     "jobs that were submitted, and how they ended",
+     "In the order of their turns; those that have ended for a week, the last 100.\n"
+     "JOB is a number or a name. there: of its workers those that wait or train.\n",
+     command_queue,
+     TAKES_CLUSTER,
+     {"queue, cancel, logs JOB", "what was submitted; end one; its output"}},
+    {"cancel",
+     "JOB",
+     1,
+     1,
+     "take a job off the queue, or end it",
+     "JOB is a number or a name. Workers that train it keep what they have.\n",
+     command_cancel,
+     TAKES_CLUSTER,
+     {""}},
+    {"logs",
+     "JOB",
+     1,
+     1,
+     "what a submitted job's workers have written",
+     "  -f, --follow     until it ends; the exit code is then the job's\n"
+     "JOB is a number or a name, of several the latest. The last 256 KiB are kept.\n",
+     command_logs,
+     TAKES_CLUSTER,
+     {""}},
     {"status", "[JOB]", 0, 1, "the ps tasks and the jobs they serve", NULL, command_status, TAKES_CLUSTER},
-    {"jobs", "[JOB]", 0, 1, "jobs with all counts; of one, rule and schedule", NULL, command_jobs, TAKES_CLUSTER},
+    {"jobs", "[JOB]", 0, 1, "jobs with all counts, the queue; of one, its rule", NULL, command_jobs, TAKES_CLUSTER},
     {"shards", "[JOB]", 0, 1, "per ps task and job: what it owns, how busy it is", NULL, command_shards, TAKES_CLUSTER},
-    {"vars", "JOB", 1, 1, "a job's variables: shape, place, rule, version", NULL, command_vars, TAKES_CLUSTER},
-    {"workers", "JOB", 1, 1, "a job's workers: state, step, speed, loss", NULL, command_workers, TAKES_CLUSTER},
+    {"vars",
+     "JOB",
+     1,
+     1,
+     "a job's variables: shape, place, rule, version",
+     NULL,
+     command_vars,
+     TAKES_CLUSTER,
+     {"vars, workers JOB", "a job's variables; its workers: step, speed, loss"}},
+    {"workers", "JOB", 1, 1, "a job's workers: state, step, speed, loss", NULL, command_workers, TAKES_CLUSTER, {""}},
     {"waits", "[JOB]", 0, 1, "who waits, for what, for whom, since when", NULL, command_waits, TAKES_CLUSTER},
     {"top", "[JOB]", 0, 1, "a live screen of tasks, jobs, workers; q quits",
      "  --interval S     seconds between two looks (1)\n"
@@ -75,14 +120,26 @@ static const struct command commands[] = {
      "Of a job that runs or is done, as float32; what are no floats is left out.\n"
      "workerd --evaluate and --predict take such a file, as Python's safetensors does.\n",
      command_save, TAKES_CLUSTER},
-    {"set-lr", "JOB VALUE", 2, 2, "change a job's learning rate while it runs",
+    {"set-lr",
+     "JOB VALUE",
+     2,
+     2,
+     "change a job's learning rate while it runs",
      "  --round N        in that round of a sync job; else the next that is possible\n"
      "Shows, for every ps task, from which round on it holds.\n",
-     command_set_lr, TAKES_CLUSTER},
-    {"set", "JOB NAME=VALUE", 2, 2, "change any hyperparameter while it runs",
+     command_set_lr,
+     TAKES_CLUSTER,
+     {"set-lr, set JOB [NAME=]VALUE", "change a hyperparameter while the job runs"}},
+    {"set",
+     "JOB NAME=VALUE",
+     2,
+     2,
+     "change any hyperparameter while it runs",
      "  --round N        in that round of a sync job; else the next that is possible\n"
      "psctl jobs JOB lists the names.\n",
-     command_set, TAKES_CLUSTER},
+     command_set,
+     TAKES_CLUSTER,
+     {""}},
     {"set-mode", "JOB MODE", 2, 2, "async, ssp or sync from the next epoch on",
      "  --staleness N    ssp: steps that a worker may be ahead of the slowest\n"
      "Of a running parameter_server job; the last one before the epoch ends holds.\n"
@@ -132,8 +189,12 @@ static void psctl_help(FILE *to)
 {
     fprintf(to, "usage: psctl [OPTIONS] COMMAND ...; psctl help COMMAND says more of one\n");
     for (int i = 0; i + 1 < COMMANDS; i++) {
-        const int n = fprintf(to, "  %-7s %s", commands[i].name, commands[i].operands);
-        fprintf(to, "%*s%s\n", 30 - n, "", commands[i].summary);
+        const struct command *c = &commands[i];
+        const char *names = c->listed.names;
+        if (names && !*names)
+            continue;
+        const int n = names ? fprintf(to, "  %s", names) : fprintf(to, "  %-7s %s", c->name, c->operands);
+        fprintf(to, "%*s%s\n", 30 - n, "", names ? c->listed.summary : c->summary);
     }
     fprintf(to, "  --cluster FILE, --ps A,B,C  ($PSCTL_CLUSTER, $TF_CONFIG)   --tls FOLDER\n"
                 "  --timeout S  for each answer (5)   --json  for programs   --help   --version\n");

@@ -46,10 +46,15 @@ struct command {
     const char *name;
     const char *operands;           // "JOB VARIABLE"
     int min, max;                   // how many
-    const char *summary;            // one line in the list of commands
+    const char *summary;            // in the list of commands, and above its own help
     const char *help;               // the lines under the usage: options, what is shown
     int (*run)(struct call *call);  // returns the exit code
     enum command_takes takes;
+    // A line of several commands in the list of them, in place of this one's own. names NULL: it has its own; "": the
+    // line of another one names it.
+    struct {
+        const char *names, *summary;
+    } listed;
 };
 
 int command_run(struct call *call);
@@ -73,6 +78,10 @@ int command_top(struct call *call);
 int command_verify(struct call *call);
 int command_save(struct call *call);
 int command_tls(struct call *call);
+int command_submit(struct call *call);
+int command_queue(struct call *call);
+int command_cancel(struct call *call);
+int command_logs(struct call *call);
 int command_help(struct call *call);
 
 // Parses a command's options and checks the number of its operands, which become call->argv[0 .. argc - 1].

@@ -1,0 +1,571 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "psd/queue/queue.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/base/limits.h"
+#include "common/base/log.h"
+#include "common/base/utf8.h"
+#include "psd/limits.h"
+#include "psd/queue/files.h"
+
+// A process without a job, of one rank.
+struct idle {
+    uint64_t heard;  // ns; 0: never
+};
+
+struct psd_queue {
+    char *folder;
+    int lock;
+    struct psd_queue_job *jobs;     // by number
+    struct psd_queue_job *running;  // NULL: none
+    uint64_t last;                  // the greatest number given out
+    struct idle *idle;              // [n_idle], by rank
+    size_t n_idle;
+    bool unwritten;  // a job has a file that says something older
+};
+
+bool psd_queue_is_over(const struct psd_queue_job *job)
+{
+    return job->state >= PSD_DONE;
+}
+
+// ---- the list -----------------------------------------------------------------------------------------------------
+
+static void queue_insert(struct psd_queue *q, struct psd_queue_job *job)
+{
+    struct psd_queue_job **at = &q->jobs;
+    while (*at && (*at)->number < job->number)
+        at = &(*at)->next;
+    job->next = *at;
+    *at = job;
+    q->last = job->number > q->last ? job->number : q->last;
+    if (job->state == PSD_RUNNING)
+        q->running = job;
+}
+
+static void queue_remove(struct psd_queue *q, struct psd_queue_job *job)
+{
+    struct psd_queue_job **at = &q->jobs;
+    while (*at != job)
+        at = &(*at)->next;
+    *at = job->next;
+    psd_queue_job_free(job);
+}
+
+static bool queue_goes_before(const struct psd_queue_job *a, const struct psd_queue_job *b)
+{
+    return a->priority != b->priority ? a->priority > b->priority : a->number < b->number;
+}
+
+// Whose turn is next; NULL: nobody waits.
+static struct psd_queue_job *queue_head(const struct psd_queue *q)
+{
+    struct psd_queue_job *head = NULL;
+    for (struct psd_queue_job *job = q->jobs; job; job = job->next)
+        if (job->state == PSD_QUEUED && (!head || queue_goes_before(job, head)))
+            head = job;
+    return head;
+}
+
+// Running ones, waiting ones, ended ones; the latest of these first.
+static int queue_compare(const void *x, const void *y)
+{
+    const struct psd_queue_job *a = *(struct psd_queue_job *const *)x, *b = *(struct psd_queue_job *const *)y;
+    const int class_a = a->state == PSD_RUNNING ? 0 : a->state == PSD_QUEUED ? 1 : 2;
+    const int class_b = b->state == PSD_RUNNING ? 0 : b->state == PSD_QUEUED ? 1 : 2;
+    if (class_a != class_b)
+        return class_a - class_b;
+    if (class_a == 2)
+        return a->number > b->number ? -1 : 1;
+    return queue_goes_before(a, b) ? -1 : 1;
+}
+
+struct psd_queue_job **psd_queue_list(const struct psd_queue *q, size_t *n)
+{
+    *n = 0;
+    for (const struct psd_queue_job *job = q->jobs; job; job = job->next)
+        ++*n;
+    struct psd_queue_job **list = ps_try_alloc_array(*n + 1, sizeof *list);
+    if (!list)
+        return NULL;
+    size_t i = 0;
+    for (struct psd_queue_job *job = q->jobs; job; job = job->next)
+        list[i++] = job;
+    qsort(list, *n, sizeof *list, queue_compare);
+    return list;
+}
+
+// ---- on disk ------------------------------------------------------------------------------------------------------
+
+// What cannot be written now is tried again with the next tick.
+static void queue_write(struct psd_queue *q, struct psd_queue_job *job)
+{
+    struct ps_error e;
+    const bool failed = psd_queue_write_job(q->folder, job, &e) != PS_OK;
+    if (failed && !job->unwritten)
+        ps_warn("--queue: job %" PRIu64 ": %s; tries again", job->number, e.text);
+    job->unwritten = failed;
+    q->unwritten |= failed;
+}
+
+// ---- beginning and end of the queue -------------------------------------------------------------------------------
+
+struct reading {
+    struct psd_queue *q;
+    uint64_t now;
+};
+
+static void queue_take_read(void *arg, struct psd_queue_job *job)
+{
+    const struct reading *r = arg;
+    for (uint32_t i = 0; job->parts && i < job->workers; i++)
+        job->parts[i].heard = r->now;
+    if (job->state == PSD_RUNNING && r->q->running) {  // two cannot
+        free(job->parts);
+        job->parts = NULL;
+        job->state = PSD_QUEUED;
+    }
+    queue_insert(r->q, job);
+}
+
+enum ps_code psd_queue_open(const char *folder, uint64_t now, struct psd_queue **queue, struct ps_error *e)
+{
+    struct psd_queue *q = ps_try_alloc(sizeof *q);
+    if (!q || !(q->folder = ps_try_strdup(folder))) {
+        free(q);
+        return ps_no_memory(e, "the queue");
+    }
+    q->lock = -1;
+    struct reading reading = {q, now};
+    if (psd_queue_lock(folder, &q->lock, e) || psd_queue_read_jobs(folder, queue_take_read, &reading, e)) {
+        psd_queue_close(q);
+        return e->code;
+    }
+    *queue = q;
+    return PS_OK;
+}
+
+void psd_queue_close(struct psd_queue *q)
+{
+    if (!q)
+        return;
+    while (q->jobs)
+        queue_remove(q, q->jobs);
+    if (q->lock >= 0)
+        close(q->lock);
+    free(q->folder);
+    free(q->idle);
+    free(q);
+}
+
+// ---- submit -------------------------------------------------------------------------------------------------------
+
+static enum ps_code queue_check(const struct psd_queue_submission *s, struct ps_error *e)
+{
+    const size_t name = strlen(s->name), text = strlen(s->text);
+    if (name < 1 || name > 128 || !ps_utf8_is_plain(s->name))
+        return ps_fail(e, PS_INVALID_ARGUMENT,
+                       "the job's name has %zu bytes: expected 1 to 128, without control characters", name);
+    if (text < 1 || text > PSD_QUEUE_TEXT_MAX)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "job '%s' has %zu bytes: expected 1 to %d", s->name, text,
+                       PSD_QUEUE_TEXT_MAX);
+    if (s->priority < -PSD_QUEUE_PRIORITY || s->priority > PSD_QUEUE_PRIORITY)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "job '%s' has priority %" PRId32 ": expected one from %d to %d", s->name,
+                       s->priority, -PSD_QUEUE_PRIORITY, PSD_QUEUE_PRIORITY);
+    if (s->workers < 1 || s->workers > PS_MAX_WORKERS)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "job '%s' has %" PRIu32 " workers: expected 1 to %d", s->name,
+                       s->workers, PS_MAX_WORKERS);
+    return PS_OK;
+}
+
+static enum ps_code queue_check_room(const struct psd_queue *q, const char *text, struct ps_error *e)
+{
+    size_t n = 0, bytes = strlen(text);
+    for (const struct psd_queue_job *job = q->jobs; job; job = job->next) {
+        n += !psd_queue_is_over(job);
+        bytes += job->text ? strlen(job->text) : 0;
+    }
+    if (n >= PSD_QUEUE_WAITING)
+        return ps_fail(e, PS_RESOURCE_EXHAUSTED, "%zu jobs are queued: expected fewer than %d", n, PSD_QUEUE_WAITING);
+    if (bytes > PSD_QUEUE_BYTES)
+        return ps_fail(e, PS_RESOURCE_EXHAUSTED, "the queued jobs would have %zu bytes: expected at most %d", bytes,
+                       PSD_QUEUE_BYTES);
+    return PS_OK;
+}
+
+enum ps_code psd_queue_submit(struct psd_queue *q, const struct psd_queue_submission *s, uint64_t wall,
+                              uint64_t *number, struct ps_error *e)
+{
+    if (queue_check(s, e) || queue_check_room(q, s->text, e))
+        return e->code;
+    struct psd_queue_job *job = ps_try_alloc(sizeof *job);
+    if (!job)
+        return ps_no_memory(e, "a job of the queue");
+    *job = (struct psd_queue_job){.number = q->last + 1,
+                                  .name = ps_try_strdup(s->name),
+                                  .user = ps_try_strdup(s->user),
+                                  .text = ps_try_strdup(s->text),
+                                  .priority = s->priority,
+                                  .workers = s->workers,
+                                  .state = PSD_QUEUED,
+                                  .submitted_ms = wall};
+    enum ps_code code = PS_OK;
+    if (!job->name || !job->user || !job->text)
+        code = ps_no_memory(e, "a job of the queue");
+    if (code || psd_queue_write_job(q->folder, job, e)) {
+        psd_queue_job_free(job);
+        return e->code;
+    }
+    *number = job->number;
+    queue_insert(q, job);
+    ps_info("job %" PRIu64 " '%s' is queued for %" PRIu32 " workers", job->number, job->name, job->workers);
+    return PS_OK;
+}
+
+// ---- one of them --------------------------------------------------------------------------------------------------
+
+static bool queue_is_named(const struct psd_queue_job *job, const char *what)
+{
+    char number[24];
+    snprintf(number, sizeof number, "%" PRIu64, job->number);
+    return strcmp(number, what) == 0 || strcmp(job->name, what) == 0;
+}
+
+enum ps_code psd_queue_find(const struct psd_queue *q, const char *what, struct psd_queue_job **job, struct ps_error *e)
+{
+    *job = NULL;
+    for (struct psd_queue_job *one = q->jobs; one; one = one->next)
+        if (queue_is_named(one, what))
+            *job = one;
+    return *job ? PS_OK : ps_fail(e, PS_NOT_FOUND, "the queue has no job '%.128s'; psctl queue shows it", what);
+}
+
+// The one that has not ended.
+static enum ps_code queue_find_open(const struct psd_queue *q, const char *what, struct psd_queue_job **job,
+                                    struct ps_error *e)
+{
+    struct psd_queue_job *open = NULL;
+    if (psd_queue_find(q, what, job, e))
+        return e->code;
+    for (struct psd_queue_job *one = q->jobs; one; one = one->next) {
+        if (!queue_is_named(one, what) || psd_queue_is_over(one))
+            continue;
+        if (open)
+            return ps_fail(e, PS_FAILED_PRECONDITION,
+                           "jobs %" PRIu64 " and %" PRIu64 " are both '%.128s': expected a number", open->number,
+                           one->number, what);
+        open = one;
+    }
+    if (!open)
+        return ps_fail(e, PS_FAILED_PRECONDITION, "job %" PRIu64 " '%s' has ended: there is nothing to cancel",
+                       (*job)->number, (*job)->name);
+    *job = open;
+    return PS_OK;
+}
+
+// ---- the end of a job ---------------------------------------------------------------------------------------------
+
+static const char *queue_state_name(enum psd_queue_state state)
+{
+    static const char *const names[] = {"", "queued", "running", "done", "failed", "cancelled"};
+    return names[state];
+}
+
+static void queue_end(struct psd_queue *q, struct psd_queue_job *job, enum psd_queue_state state, uint64_t wall)
+{
+    job->state = state;
+    job->ended_ms = wall;
+    free(job->text);
+    free(job->parts);
+    job->text = NULL;
+    job->parts = NULL;
+    if (q->running == job)
+        q->running = NULL;
+    queue_write(q, job);
+    ps_info("job %" PRIu64 " '%s' is %s", job->number, job->name, queue_state_name(state));
+}
+
+enum { STOPPED = 79 };  // a worker's exit code where psctl stop has ended its job
+
+// Once each worker has ended.
+static void queue_judge(struct psd_queue *q, struct psd_queue_job *job, uint64_t wall)
+{
+    uint32_t code = 0;
+    for (uint32_t i = 0; i < job->workers && code == 0; i++)
+        code = job->parts[i].lost ? 0 : job->parts[i].ended - 1;
+    job->code = job->cancelled ? 0 : code;
+    queue_end(q, job, job->cancelled || code == STOPPED ? PSD_CANCELLED : code ? PSD_FAILED : PSD_DONE, wall);
+}
+
+// Has one of them ended by itself?
+static bool queue_has_ended_part(const struct psd_queue_job *job)
+{
+    for (uint32_t i = 0; i < job->workers; i++)
+        if (job->parts[i].ended && !job->parts[i].lost)
+            return true;
+    return false;
+}
+
+// Counts silent workers as ended, where nobody waits for them any more; ends the job with the last.
+static void queue_settle(struct psd_queue *q, uint64_t now, uint64_t wall)
+{
+    struct psd_queue_job *job = q->running;
+    uint32_t open = 0;
+    if (!job)
+        return;
+    const bool over = job->cancelled || queue_has_ended_part(job);
+    for (uint32_t i = 0; i < job->workers; i++) {
+        struct psd_queue_part *part = &job->parts[i];
+        if (!part->ended && over && now > part->heard + PSD_QUEUE_LOST_MS * PS_MS) {
+            part->ended = 1;
+            part->lost = true;
+            ps_warn("job %" PRIu64 " '%s' ends without worker %" PRIu32 ", which is silent", job->number, job->name, i);
+        }
+        open += !part->ended;
+    }
+    if (!open)
+        queue_judge(q, job, wall);
+}
+
+enum ps_code psd_queue_cancel(struct psd_queue *q, const char *what, uint64_t wall, struct psd_queue_job **job,
+                              struct ps_error *e)
+{
+    if (queue_find_open(q, what, job, e))
+        return e->code;
+    const bool before = (*job)->cancelled;
+    (*job)->cancelled = true;
+    if ((*job)->state == PSD_QUEUED) {
+        queue_end(q, *job, PSD_CANCELLED, wall);
+    } else if (!before && psd_queue_write_job(q->folder, *job, e)) {
+        (*job)->cancelled = false;
+        return e->code;
+    }
+    return PS_OK;
+}
+
+// ---- workers that wait --------------------------------------------------------------------------------------------
+
+static enum ps_code queue_check_client(const struct psd_queue_client *from, struct ps_error *e)
+{
+    if (from->rank < PS_MAX_WORKERS)
+        return PS_OK;
+    return ps_fail(e, PS_INVALID_ARGUMENT, "worker %" PRIu32 ": expected a rank below %d", from->rank, PS_MAX_WORKERS);
+}
+
+static enum ps_code queue_hear(struct psd_queue *q, uint32_t rank, uint64_t now, struct ps_error *e)
+{
+    if (rank >= q->n_idle) {
+        struct idle *more = ps_try_realloc(q->idle, (rank + 1) * sizeof *more);
+        if (!more)
+            return ps_no_memory(e, "the workers that wait");
+        memset(more + q->n_idle, 0, (rank + 1 - q->n_idle) * sizeof *more);
+        q->idle = more;
+        q->n_idle = rank + 1;
+    }
+    q->idle[rank].heard = now;
+    return PS_OK;
+}
+
+static bool queue_is_idle(const struct psd_queue *q, uint32_t rank, uint64_t now)
+{
+    return rank < q->n_idle && q->idle[rank].heard && now <= q->idle[rank].heard + PSD_QUEUE_HEARD_MS * PS_MS;
+}
+
+uint32_t psd_queue_present(const struct psd_queue *q, const struct psd_queue_job *job, uint64_t now)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < job->workers; i++)
+        n += job->state == PSD_RUNNING ? !job->parts[i].ended && job->parts[i].taken &&
+                                             now <= job->parts[i].heard + PSD_QUEUE_HEARD_MS * PS_MS
+                                       : queue_is_idle(q, i, now);
+    return psd_queue_is_over(job) ? 0 : n;
+}
+
+// The job whose turn it is begins, if all its workers are there. It stays queued where its file cannot be written.
+static void queue_begin(struct psd_queue *q, uint64_t now, uint64_t wall)
+{
+    struct psd_queue_job *job = q->running ? NULL : queue_head(q);
+    struct ps_error e;
+    if (!job || psd_queue_present(q, job, now) < job->workers)
+        return;
+    job->parts = ps_try_alloc_array(job->workers, sizeof *job->parts);
+    if (!job->parts)
+        return;
+    for (uint32_t i = 0; i < job->workers; i++)
+        job->parts[i].heard = now;
+    job->state = PSD_RUNNING;
+    job->began_ms = wall;
+    if (psd_queue_write_job(q->folder, job, &e)) {
+        ps_warn("--queue: job %" PRIu64 " cannot begin: %s", job->number, e.text);
+        free(job->parts);
+        job->parts = NULL;
+        job->state = PSD_QUEUED;
+        return;
+    }
+    q->running = job;
+    memset(q->idle, 0, q->n_idle * sizeof *q->idle);
+    ps_info("job %" PRIu64 " '%s' begins on %" PRIu32 " workers", job->number, job->name, job->workers);
+}
+
+static void queue_say_why(const struct psd_queue *q, uint64_t now, char *why, size_t size)
+{
+    const struct psd_queue_job *head = queue_head(q);
+    uint32_t missing = 0;
+    if (!head) {
+        snprintf(why, size, "no job is queued");
+        return;
+    }
+    if (q->running) {
+        snprintf(why, size, "job %" PRIu64 " '%.128s' runs", q->running->number, q->running->name);
+        return;
+    }
+    while (queue_is_idle(q, missing, now))
+        missing++;
+    snprintf(why, size, "job %" PRIu64 " '%.128s' needs %" PRIu32 " workers: worker %" PRIu32 " is not there",
+             head->number, head->name, head->workers, missing);
+}
+
+static enum ps_code queue_check_taker(struct psd_queue_job *job, const struct psd_queue_client *from,
+                                      struct ps_error *e)
+{
+    if (!job->taker && *from->user && !(job->taker = ps_try_strdup(from->user)))
+        return ps_no_memory(e, "the user of the job's workers");
+    if (!job->taker || strcmp(job->taker, from->user) == 0)
+        return PS_OK;
+    return ps_fail(e, PS_PERMISSION_DENIED, "job %" PRIu64 " '%s' is trained by workers of %s, not of %s", job->number,
+                   job->name, job->taker, *from->user ? from->user : "nobody");
+}
+
+// The job that runs, where the worker has a part in it. NULL: it has none, or its end is not waited for any more.
+static struct psd_queue_job *queue_take_part(struct psd_queue *q, const struct psd_queue_client *from, uint64_t now,
+                                             uint64_t wall)
+{
+    struct psd_queue_job *job = q->running;
+    struct psd_queue_part *part = job && from->rank < job->workers ? &job->parts[from->rank] : NULL;
+    if (!part || part->ended)
+        return NULL;
+    const bool again = part->taken && memcmp(part->client, from->id, sizeof part->client) == 0;
+    part->heard = now;
+    if (!again && (job->cancelled || queue_has_ended_part(job))) {
+        part->ended = 1;
+        part->lost = true;
+        queue_settle(q, now, wall);
+        return NULL;
+    }
+    if (!again)
+        part->received = 0;
+    part->taken = true;
+    memcpy(part->client, from->id, sizeof part->client);
+    return job;
+}
+
+enum ps_code psd_queue_next(struct psd_queue *q, const struct psd_queue_client *from, uint64_t now, uint64_t wall,
+                            struct psd_queue_job **job, char *why, size_t size, struct ps_error *e)
+{
+    *job = NULL;
+    if (queue_check_client(from, e))
+        return e->code;
+    if (q->running && from->rank < q->running->workers && queue_check_taker(q->running, from, e))
+        return e->code;
+    *job = queue_take_part(q, from, now, wall);
+    if (*job)
+        return PS_OK;
+    if (queue_hear(q, from->rank, now, e))
+        return e->code;
+    queue_begin(q, now, wall);
+    if (q->running && from->rank < q->running->workers && queue_check_taker(q->running, from, e))
+        return e->code;
+    *job = queue_take_part(q, from, now, wall);
+    if (!*job)
+        queue_say_why(q, now, why, size);
+    return PS_OK;
+}
+
+// ---- workers that train -------------------------------------------------------------------------------------------
+
+// Of a process that psd has not heard of, as after psd's own start, all is new. Output that cannot be kept is lost; the
+// job's end is not.
+static void queue_take_output(struct psd_queue *q, const struct psd_queue_job *job, struct psd_queue_part *part,
+                              const struct psd_queue_client *from, const struct psd_queue_report *r)
+{
+    struct ps_error e;
+    const bool known = part->taken && memcmp(part->client, from->id, sizeof part->client) == 0;
+    const uint64_t received = known ? part->received : 0, end = r->offset + r->len;
+    const size_t skip = r->offset < received ? (size_t)(received - r->offset) : 0;
+    part->taken = true;
+    memcpy(part->client, from->id, sizeof part->client);
+    part->received = end > received ? end : received;
+    if (skip < r->len && psd_queue_write_log(q->folder, job->number, (const char *)r->output + skip, r->len - skip, &e))
+        ps_warn("job %" PRIu64 " '%s': its output is lost: %s", job->number, job->name, e.text);
+}
+
+enum ps_code psd_queue_report(struct psd_queue *q, const struct psd_queue_client *from,
+                              const struct psd_queue_report *r, uint64_t now, uint64_t wall, bool *stop,
+                              struct ps_error *e)
+{
+    struct psd_queue_job *job = q->running;
+    *stop = true;
+    if (queue_check_client(from, e))
+        return e->code;
+    if (r->len > PSD_QUEUE_REPORT_BYTES || r->offset > UINT64_MAX - r->len || r->code > 255)
+        return ps_fail(e, PS_INVALID_ARGUMENT,
+                       "the report has %zu bytes of output and exit code %" PRIu32 ": expected at most %d and 255",
+                       r->len, r->code, PSD_QUEUE_REPORT_BYTES);
+    if (!job || job->number != r->number || from->rank >= job->workers || job->parts[from->rank].ended)
+        return PS_OK;
+    if (queue_check_taker(job, from, e))
+        return e->code;
+    struct psd_queue_part *part = &job->parts[from->rank];
+    part->heard = now;
+    queue_take_output(q, job, part, from, r);
+    *stop = job->cancelled;
+    if (!r->ended)
+        return PS_OK;
+    part->ended = r->code + 1;
+    queue_write(q, job);
+    queue_settle(q, now, wall);
+    return PS_OK;
+}
+
+enum ps_code psd_queue_read(const struct psd_queue *q, const struct psd_queue_job *job, uint64_t *offset, void *to,
+                            size_t size, size_t *len, struct ps_error *e)
+{
+    return psd_queue_read_log(q->folder, job->number, offset, to, size, len, e);
+}
+
+// ---- time ---------------------------------------------------------------------------------------------------------
+
+static void queue_forget_ended(struct psd_queue *q, uint64_t wall)
+{
+    size_t over = 0;
+    for (const struct psd_queue_job *job = q->jobs; job; job = job->next)
+        over += psd_queue_is_over(job);
+    for (struct psd_queue_job *job = q->jobs, *next; job; job = next) {
+        next = job->next;
+        if (!psd_queue_is_over(job))
+            continue;
+        if (over > PSD_QUEUE_KEEP || wall > job->ended_ms + PSD_QUEUE_KEEP_S * UINT64_C(1000)) {
+            psd_queue_remove_job(q->folder, job->number);
+            queue_remove(q, job);
+            over--;
+        }
+    }
+}
+
+void psd_queue_tick(struct psd_queue *q, uint64_t now, uint64_t wall)
+{
+    queue_settle(q, now, wall);
+    const bool unwritten = q->unwritten;
+    q->unwritten = false;
+    for (struct psd_queue_job *job = q->jobs; unwritten && job; job = job->next)
+        if (job->unwritten)
+            queue_write(q, job);
+    queue_forget_ended(q, wall);
+}

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The service Queue: jobs that wait for workers. All of it runs on the thread for files (slow.h), which owns the queue.
+#include "psd/queue/queue.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "psd/service/service.h"
+#include "psd/service/slow.h"
+
+static uint64_t queue_wall(const struct psd_core *core)
+{
+    return core->world.wall ? core->world.wall(core->world.ctx) : 0;
+}
+
+void psd_pass_time_in_queue(struct psd_core *core)
+{
+    psd_queue_tick(core->queue, psd_now(core), queue_wall(core));
+}
+
+// On the thread for files; where the call is on another one, it is parked for that.
+static int queue_enter(struct psd_request *t)
+{
+    if (t->core->config.task)
+        return ps_fail(&t->error, PS_FAILED_PRECONDITION, "the queue is at ps task 0, this is %" PRIu32,
+                       t->core->config.task);
+    if (!t->core->slow)
+        return ps_fail(&t->error, PS_FAILED_PRECONDITION,
+                       "ps task 0 has no folder for a queue: expected it to be started with --queue FOLDER");
+    return t->call->parked_since ? PS_OK : psd_slow_park(t, t->core->slow);
+}
+
+static void queue_describe(const struct psd_core *core, const struct psd_queue_job *job,
+                           Paramserver__V1__QueuedJob *out)
+{
+    paramserver__v1__queued_job__init(out);
+    out->number = job->number;
+    out->name = job->name;
+    out->user = job->user;
+    out->priority = job->priority;
+    out->workers = job->workers;
+    out->state = (Paramserver__V1__QueueState)job->state;
+    out->cancelled = job->cancelled;
+    out->code = job->code;
+    out->submitted_ms = job->submitted_ms;
+    out->began_ms = job->began_ms;
+    out->ended_ms = job->ended_ms;
+    out->present = psd_queue_present(core->queue, job, psd_now(core));
+}
+
+// ---- of people ----------------------------------------------------------------------------------------------------
+
+int psd_submit(struct psd_request *t)
+{
+    const Paramserver__V1__SubmitRequest *r = (const Paramserver__V1__SubmitRequest *)t->request;
+    Paramserver__V1__SubmitReply out = PARAMSERVER__V1__SUBMIT_REPLY__INIT;
+    int code = queue_enter(t);
+    const struct psd_queue_submission s = {r->job, psd_request_user(t), r->text, r->priority, r->workers};
+    if (code != PS_OK)
+        return code;
+    if (psd_queue_submit(t->core->queue, &s, queue_wall(t->core), &out.number, &t->error))
+        return (int)t->error.code;
+    out.generation = t->core->generation;
+    return psd_request_reply(t, &out.base, NULL);
+}
+
+static int queue_reply_list(struct psd_request *t, struct psd_queue_job **jobs, size_t n)
+{
+    Paramserver__V1__ListReply out = PARAMSERVER__V1__LIST_REPLY__INIT;
+    Paramserver__V1__QueuedJob *v = ps_try_alloc_array(n + 1, sizeof *v);
+    out.jobs = ps_try_alloc_array(n + 1, sizeof(void *));
+    int code = v && out.jobs ? PS_OK : (int)ps_no_memory(&t->error, "a list of jobs");
+    for (size_t i = 0; code == PS_OK && i < n; i++) {
+        queue_describe(t->core, jobs[i], &v[i]);
+        out.jobs[out.n_jobs++] = &v[i];
+    }
+    out.generation = t->core->generation;
+    out.clock_ms = queue_wall(t->core);
+    if (code == PS_OK)
+        code = psd_request_reply(t, &out.base, NULL);
+    free(out.jobs);
+    free(v);
+    return code;
+}
+
+int psd_list(struct psd_request *t)
+{
+    const Paramserver__V1__ListRequest *r = (const Paramserver__V1__ListRequest *)t->request;
+    int code = queue_enter(t);
+    struct psd_queue_job *one;
+    size_t n;
+    if (code != PS_OK)
+        return code;
+    if (r->job[0])
+        return psd_queue_find(t->core->queue, r->job, &one, &t->error) ? (int)t->error.code
+                                                                       : queue_reply_list(t, &one, 1);
+    struct psd_queue_job **all = psd_queue_list(t->core->queue, &n);
+    code = all ? queue_reply_list(t, all, n) : (int)ps_no_memory(&t->error, "a list of jobs");
+    free(all);
+    return code;
+}
+
+int psd_cancel(struct psd_request *t)
+{
+    const Paramserver__V1__CancelRequest *r = (const Paramserver__V1__CancelRequest *)t->request;
+    Paramserver__V1__CancelReply out = PARAMSERVER__V1__CANCEL_REPLY__INIT;
+    struct psd_queue_job *job;
+    int code = queue_enter(t);
+    if (code != PS_OK)
+        return code;
+    if (psd_queue_cancel(t->core->queue, r->job, queue_wall(t->core), &job, &t->error))
+        return (int)t->error.code;
+    out.generation = t->core->generation;
+    out.number = job->number;
+    out.state = (Paramserver__V1__QueueState)job->state;
+    return psd_request_reply(t, &out.base, NULL);
+}
+
+static int queue_reply_log(struct psd_request *t, const struct psd_queue_job *job, uint64_t offset, uint8_t *room)
+{
+    Paramserver__V1__LogsReply out = PARAMSERVER__V1__LOGS_REPLY__INIT;
+    out.offset = offset;
+    out.text.data = room;
+    if (psd_queue_read(t->core->queue, job, &out.offset, room, PSD_QUEUE_READ_BYTES, &out.text.len, &t->error))
+        return (int)t->error.code;
+    out.generation = t->core->generation;
+    out.number = job->number;
+    out.state = (Paramserver__V1__QueueState)job->state;
+    out.code = job->code;
+    return psd_request_reply(t, &out.base, NULL);
+}
+
+int psd_logs(struct psd_request *t)
+{
+    const Paramserver__V1__LogsRequest *r = (const Paramserver__V1__LogsRequest *)t->request;
+    struct psd_queue_job *job;
+    int code = queue_enter(t);
+    if (code != PS_OK)
+        return code;
+    if (psd_queue_find(t->core->queue, r->job, &job, &t->error))
+        return (int)t->error.code;
+    uint8_t *room = ps_try_alloc(PSD_QUEUE_READ_BYTES);
+    code = room ? queue_reply_log(t, job, r->offset, room) : (int)ps_no_memory(&t->error, "a job's output");
+    free(room);
+    return code;
+}
+
+// ---- of workers ---------------------------------------------------------------------------------------------------
+
+static enum ps_code queue_client(struct psd_request *t, uint32_t rank, const ProtobufCBinaryData *id,
+                                 struct psd_queue_client *client)
+{
+    *client = (struct psd_queue_client){.rank = rank, .user = psd_request_user(t)};
+    if (id->len != sizeof client->id)
+        return ps_fail(&t->error, PS_INVALID_ARGUMENT, "the client id has %zu bytes, expected 16", id->len);
+    memcpy(client->id, id->data, sizeof client->id);
+    return PS_OK;
+}
+
+int psd_next(struct psd_request *t)
+{
+    const Paramserver__V1__NextRequest *r = (const Paramserver__V1__NextRequest *)t->request;
+    Paramserver__V1__NextReply out = PARAMSERVER__V1__NEXT_REPLY__INIT;
+    struct psd_queue_client from;
+    struct psd_queue_job *job;
+    char why[PSD_QUEUE_WAITS_MAX] = "";
+    int code = queue_enter(t);
+    if (code != PS_OK)
+        return code;
+    if (queue_client(t, r->rank, &r->client, &from) ||
+        psd_queue_next(t->core->queue, &from, psd_now(t->core), queue_wall(t->core), &job, why, sizeof why, &t->error))
+        return (int)t->error.code;
+    out.generation = t->core->generation;
+    out.waits = why;
+    if (job) {
+        out.number = job->number;
+        out.job = job->name;
+        out.text = job->text;
+        out.workers = job->workers;
+    }
+    return psd_request_reply(t, &out.base, NULL);
+}
+
+int psd_report(struct psd_request *t)
+{
+    const Paramserver__V1__ReportRequest *r = (const Paramserver__V1__ReportRequest *)t->request;
+    Paramserver__V1__ReportReply out = PARAMSERVER__V1__REPORT_REPLY__INIT;
+    struct psd_queue_client from;
+    const struct psd_queue_report report = {.number = r->number,
+                                            .offset = r->offset,
+                                            .output = r->output.data,
+                                            .len = r->output.len,
+                                            .ended = r->ended,
+                                            .code = r->code};
+    int code = queue_enter(t);
+    bool stop;
+    if (code != PS_OK)
+        return code;
+    if (queue_client(t, r->rank, &r->client, &from) ||
+        psd_queue_report(t->core->queue, &from, &report, psd_now(t->core), queue_wall(t->core), &stop, &t->error))
+        return (int)t->error.code;
+    out.generation = t->core->generation;
+    out.stop = stop;
+    return psd_request_reply(t, &out.base, NULL);
+}

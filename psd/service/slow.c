@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "psd/service/slow.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/base/alloc.h"
+
+struct psd_slow {
+    struct psd_slow_work work;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    struct psd_waiters calls;
+    bool stop, stopped;  // stopped: the thread is gone; of who stops it alone
+};
+
+// Returns the calls that are there, after a second at the latest.
+static struct psd_call *slow_wait(struct psd_slow *s, bool *stop)
+{
+    struct psd_call *ready = NULL;
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec++;
+    pthread_mutex_lock(&s->lock);
+    if (!s->calls.n && !s->stop)
+        pthread_cond_timedwait(&s->changed, &s->lock, &until);
+    psd_ready_all(&ready, &s->calls);
+    *stop = s->stop;
+    pthread_mutex_unlock(&s->lock);
+    return ready;
+}
+
+static void *slow_run(void *arg)
+{
+    struct psd_slow *s = arg;
+    uint64_t ticked = 0;
+    for (bool stop = false; !stop;) {
+        struct psd_call *ready = slow_wait(s, &stop);
+        const uint64_t now = psd_now(s->work.core);
+        s->work.run_ready(s->work.core, ready);
+        if (now - ticked >= UINT64_C(1000000000)) {
+            s->work.tick(s->work.core);
+            ticked = now;
+        }
+    }
+    return NULL;
+}
+
+enum ps_code psd_slow_start(const struct psd_slow_work *work, struct psd_slow **slow, struct ps_error *e)
+{
+    struct psd_slow *s = ps_try_alloc(sizeof *s);
+    if (!s)
+        return ps_no_memory(e, "the thread for files");
+    s->work = *work;
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->changed, NULL);
+    const int error = pthread_create(&s->thread, NULL, slow_run, s);
+    if (error) {
+        s->stopped = true;
+        psd_slow_free(s);
+        return ps_fail(e, PS_RESOURCE_EXHAUSTED, "cannot start the thread for files: %s", strerror(error));
+    }
+    *slow = s;
+    return PS_OK;
+}
+
+int psd_slow_park(struct psd_request *q, struct psd_slow *s)
+{
+    pthread_mutex_lock(&s->lock);
+    const int code = psd_park(q, &s->calls, &s->lock);
+    pthread_cond_signal(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+    return code;
+}
+
+void psd_slow_stop(struct psd_slow *s)
+{
+    if (!s || s->stopped)
+        return;
+    pthread_mutex_lock(&s->lock);
+    s->stop = true;
+    pthread_cond_signal(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+    pthread_join(s->thread, NULL);
+    s->stopped = true;
+}
+
+void psd_slow_free(struct psd_slow *s)
+{
+    if (!s)
+        return;
+    pthread_cond_destroy(&s->changed);
+    pthread_mutex_destroy(&s->lock);
+    free(s);
+}

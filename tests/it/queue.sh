@@ -1,0 +1,163 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The queue: workers without a job wait for those of psctl submit, in the order of their priorities, and train them to
+# their end, whatever is killed meanwhile.
+. "$top_srcdir/tests/it/lib.sh" || exit 1
+cd "$scratch" || exit 1
+
+echo "ps: [\"unix:$scratch/p0\"]
+worker: [a, b]" >cluster.yaml
+ctl() { timeout 300 "$psctl" --timeout 60 --cluster "$scratch/cluster.yaml" "$@"; }
+says() { # TEXT COMMAND ...
+    local text=$1
+    shift
+    "$@" >said 2>&1
+    cat said
+    grep -qF -- "$text" said
+}
+job=$examples/softmax/async.yaml
+submit() { ctl submit "${quick[@]}" "$@" "$job"; }
+field() { ctl --json queue "$1" | sed -nE "s/^ *\"$2\": \"?([^\",]*)\"?,?\$/\1/p" | head -n 1; } # JOB KEY
+is() { [ "$(field "$1" state)" = "$2" ] || { ctl queue; false; }; }                           # JOB STATE
+# Of backups, so that whatever is lost comes back; both workers have to be there.
+healing=(--set strategy.min_workers=2 --set delay_ms=10 --set data.train_examples=12800 --set epochs=20)
+
+psd_with_queue() { rm -f p0.ready && start_psd p0 --cluster cluster.yaml --queue "$scratch/queue"; }
+declare -A agent
+wait_for_jobs() { # RANK
+    "$workerd" --cluster cluster.yaml --rank "$1" 2>>"w$1.log" &
+    agent[$1]=$!
+}
+child() { pgrep -P "${agent[$1]}"; } # RANK: the process that trains
+kill_all_of() { # SIGNAL RANK ...
+    local signal=$1 rank
+    shift
+    for rank; do kill -s "$signal" "${agent[$rank]}" && wait "${agent[$rank]}" 2>/dev/null; done
+}
+
+# ---- before there are workers -------------------------------------------------------------------------------------
+
+start_psd p0 --cluster cluster.yaml || exit 1
+ok "a psd without a folder has no queue, and says what is missing" fails_with 78 "expected it to be started with --queue FOLDER" submit
+ok "psctl jobs can do without" ctl jobs
+kill "$psd_pid" && wait "$psd_pid"
+psd_with_queue || exit 1
+ok "a second psd does not take its folder" fails_with 73 "is another psd's queue" "$psd" --listen "unix:$scratch/other" --queue queue
+ok "the queue is empty" says "no job is queued" ctl queue
+printf 'model: m.json\nloss: mse\nepochs: never\noptimizer: sgd\ndata: {kind: synthetic-digits}\n' >wrong.yaml
+ok "a wrong job is refused where it is submitted" fails_with 65 "wrong.yaml:3: epochs must be" ctl submit wrong.yaml
+ok "and one that is not there" fails_with 66 "none.yaml" ctl submit none.yaml
+ok "and a model that cannot be" fails_with 65 "m.json" eval 'echo "{}" >m.json; sed "s/never/1/" wrong.yaml >right.yaml; ctl submit right.yaml'
+ok "and one for more workers than there are" fails_with 78 "for 3 workers, and the cluster has 2" submit --workers 3
+ok "and a priority out of range" fails_with 64 "--priority" submit --priority 1001
+ok "a job waits" says "job 1 'low' is queued" submit --set name=low --set output=low.safetensors
+ok "so does another one" says "job 2 'high' is queued" submit --set name=high --set output=high.safetensors --priority 5
+ok "and one that is not wanted any more" says "job 3 'unwanted' is queued" submit --set name=unwanted
+ok "which is cancelled" says "job 3 is cancelled" ctl cancel unwanted
+ok "and is shown so" is 3 cancelled
+ok "once" fails_with 78 "job 3 'unwanted' has ended" ctl cancel 3
+ok "what is not there is not cancelled" fails_with 66 "has no job 'nothing'" ctl cancel nothing
+order() { ctl --json queue | sed -nE 's/^ *"name": "(.*)",/\1/p' | tr '\n' ' '; }
+ok "the order of turns" test "$(order)" = "high low unwanted "
+ok "psctl jobs shows the queue, too" says "high" ctl jobs
+ok "without what has ended" eval '! grep -q unwanted said'
+
+# ---- workers ------------------------------------------------------------------------------------------------------
+
+wait_for_jobs 1
+ok "a worker says what it waits for" eventually grep -qF "waits for a job: job 2 'high' needs 2 workers: worker 0 is not there" w1.log
+ok "nothing has begun" is high queued
+wait_for_jobs 0
+follows() { ctl logs -f high >high.log 2>high.err; }
+ok "psctl logs -f ends with the job" follows
+ok "it shows what the workers said" eval 'grep -q "Weights written to .*high.safetensors" high.log && grep -qF "workerd[1]" high.log'
+ok "and how it ended" grep -q "job 2 is done" high.err
+ok "the weights are where the job was submitted" test -s high.safetensors
+ok "the next one ends, too" eventually is low done
+ok "with exit code 0" test "$(field low exit_code)" = 0
+began() { [ "$(grep -n "'high' begins on 2" p0.log | cut -d: -f1)" -lt "$(grep -n "'low' begins on 2" p0.log | cut -d: -f1)" ]; }
+ok "it came after the one of higher priority" began
+ok "psctl logs shows it afterwards" says "Weights written" ctl logs 1
+ok "a job of one worker" says "Weights written" ctl submit "${quick[@]}" --set output=one.safetensors --wait "$examples/softmax/one_device.yaml"
+
+# ---- a job that fails -----------------------------------------------------------------------------------------------
+
+ok "psctl submit --wait ends as the job does" fails_with 66 "job 5 has failed with exit code 66" submit --wait --set name=fails --set weights=/nowhere.safetensors
+ok "it is shown as failed" is fails failed
+ok "with its exit code" test "$(field fails exit_code)" = 66
+ok "its output says why" says "/nowhere.safetensors" ctl logs fails
+
+# ---- cancel ---------------------------------------------------------------------------------------------------------
+
+ok "a long job" says "is queued" submit --set name=long --set epochs=100000 --set output=long.safetensors
+trains() { ctl workers "$1" 2>/dev/null | grep -c ' live ' | grep -qx 2; }
+ok "trains" eventually trains long
+ok "it is cancelled" says "its workers are told to end" ctl cancel long
+ok "and ends" eventually is long cancelled
+ok "psctl logs -f says so" fails_with 79 "was cancelled" ctl logs -f long
+ok "its weights are kept" test -s long.safetensors
+
+# ---- deaths ---------------------------------------------------------------------------------------------------------
+
+ok "a job with backups" says "is queued" submit "${healing[@]}" --set name=heals --set output=heals.safetensors \
+    --set "callbacks=[{name: backup, path: backups, every_steps: 20}]"
+backups() { [ -n "$(find backups -name '*.safetensors' 2>/dev/null)" ]; }
+ok "makes backups" eventually backups
+orphan=$(child 1)
+kill_all_of KILL 1
+gone() { [ -n "$orphan" ] && ! kill -0 "$orphan" 2>/dev/null; }
+ok "with a worker that is killed ends what it started" eventually gone
+ok "the job does not" is heals running
+wait_for_jobs 1
+ok "the worker gets its job again" eventually eval '[ "$(grep -c "trains job .* .heals." w1.log)" = 2 ]'
+ok "and joins it" eventually trains heals
+kill -KILL "$psd_pid" && wait "$psd_pid" 2>/dev/null
+psd_with_queue || exit 1
+ok "psd, killed and started again, knows that it runs" is heals running
+ok "the workers go on" eventually trains heals
+ok "the process that trains is killed" eval 'kill -KILL "$(child 0)"'
+ok "and started again" eventually grep -q "was ended by signal 9: it is started again" w0.log
+ok "they train again" eventually trains heals
+kill_all_of TERM 0 1
+ok "both workers are stopped: the job is not over" is heals running
+wait_for_jobs 0
+wait_for_jobs 1
+ok "the job ends after all" eventually eval 'is heals done >/dev/null'
+ok "with its weights" test -s heals.safetensors
+ok "its output tells who came back" says "begins anew from the newest backup" ctl logs heals
+
+# ---- stop -----------------------------------------------------------------------------------------------------------
+
+stops() { # RANK
+    local code=0
+    kill "${agent[$1]}" && { wait "${agent[$1]}" || code=$?; }
+    [ "$code" = 143 ]
+}
+ok "a worker that waits ends with SIGTERM" stops 0
+ok "so does the other one" stops 1
+ok "psd ends in order" eval 'kill "$psd_pid" && wait "$psd_pid"'
+printf 'garbage' >queue/1.job
+psd_with_queue || exit 1
+ok "a damaged file is set aside" test -s queue/1.job.damaged
+ok "and the others are there" is high done
+
+# ---- others, with and without certificates ---------------------------------------------------------------------------
+
+if [ -n "${PYTHON3:-}" ] && [ "$PYTHON3" != no ]; then
+    ok "clients that send what cannot be are refused" "$PYTHON3" "$top_srcdir/tests/it/queue_client.py" "unix:$scratch/p0"
+    ok "what they write steers no terminal" eval 'ctl logs hostile | tee said | grep -qx "?\[31mred?" && ! grep -q "$(printf "\033")" said'
+else
+    n=$((n + 1)) && echo "ok $n - # SKIP no python3 with gRPC"
+fi
+kill "$psd_pid" && wait "$psd_pid"
+"$psctl" tls init tls --user alice >/dev/null 2>&1
+echo "tls: tls" >>cluster.yaml
+psd_with_queue || exit 1
+wait_for_jobs 0
+wait_for_jobs 1
+ok "with certificates a job is trained, too" says "Weights written" submit --wait --set name=secret --set output=secret.safetensors
+ok "it is shown whose it is" test "$(field secret user)" = alice
+mkdir of_worker && cp tls/ca.pem of_worker && cp tls/worker.pem of_worker/admin.pem
+ok "a worker's certificate submits nothing" fails_with 78 "expected admin" "$psctl" --tls of_worker --cluster cluster.yaml submit "$job"
+for rank in 0 1; do ok "worker $rank ends" stops "$rank"; done
+kill "$psd_pid" && wait "$psd_pid"

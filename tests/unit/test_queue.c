@@ -1,0 +1,588 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// psd/queue: whose turn it is, what becomes of a job, and what of it is there after a start.
+#include <dirent.h>
+#include <inttypes.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "common/base/clock.h"
+#include "common/base/limits.h"
+#include "psd/limits.h"
+#include "psd/queue/queue.h"
+
+static char folder[64];
+static struct psd_queue *q;
+static uint64_t now, wall;  // ns, ms
+
+static const char *in_folder(const char *name)
+{
+    static char paths[2][sizeof folder + 256];
+    static int i;
+    char *path = paths[i++ % 2];
+    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
+    return path;
+}
+
+static bool exists(const char *name)
+{
+    return access(in_folder(name), F_OK) == 0;
+}
+
+static void start(void)
+{
+    struct ps_error e;
+    assert_int_equal(PS_OK, psd_queue_open(folder, now, &q, &e));
+}
+
+static void restart(void)
+{
+    psd_queue_close(q);
+    start();
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    strcpy(folder, "/tmp/test_queue.XXXXXX");
+    now = 1000 * PS_SECOND;
+    wall = UINT64_C(1700000000000);
+    if (!mkdtemp(folder))
+        return -1;
+    start();
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    psd_queue_close(q);
+    DIR *d = opendir(folder);
+    for (struct dirent *entry; (entry = readdir(d));)
+        if (entry->d_name[0] != '.')
+            unlink(in_folder(entry->d_name));
+    closedir(d);
+    return rmdir(folder);
+}
+
+static void pass(uint64_t ms)
+{
+    now += ms * PS_MS;
+    wall += ms;
+    psd_queue_tick(q, now, wall);
+}
+
+static uint64_t submit(const char *name, int32_t priority, uint32_t workers)
+{
+    const struct psd_queue_submission s = {name, "alice", "the job", priority, workers};
+    struct ps_error e;
+    uint64_t number = 0;
+    assert_int_equal(PS_OK, psd_queue_submit(q, &s, wall, &number, &e));
+    return number;
+}
+
+static void refuses(const struct psd_queue_submission *s, enum ps_code code, const char *text)
+{
+    struct ps_error e;
+    uint64_t number;
+    assert_int_equal(code, psd_queue_submit(q, s, wall, &number, &e));
+    assert_non_null(strstr(e.text, text));
+}
+
+static struct psd_queue_client client(uint32_t rank, uint8_t process)
+{
+    return (struct psd_queue_client){.rank = rank, .id = {process}, .user = ""};
+}
+
+// The job that the process gets: its number, or 0.
+static uint64_t next_of(uint32_t rank, uint8_t process)
+{
+    const struct psd_queue_client from = client(rank, process);
+    struct psd_queue_job *job;
+    struct ps_error e;
+    char why[PSD_QUEUE_WAITS_MAX];
+    assert_int_equal(PS_OK, psd_queue_next(q, &from, now, wall, &job, why, sizeof why, &e));
+    return job ? job->number : 0;
+}
+
+static void waits_for(uint32_t rank, const char *text)
+{
+    const struct psd_queue_client from = client(rank, 1);
+    struct psd_queue_job *job;
+    struct ps_error e;
+    char why[PSD_QUEUE_WAITS_MAX];
+    assert_int_equal(PS_OK, psd_queue_next(q, &from, now, wall, &job, why, sizeof why, &e));
+    assert_null(job);
+    assert_string_equal(text, why);
+}
+
+static bool report(uint64_t number, uint32_t rank, uint8_t process, const char *output, uint64_t offset, int code)
+{
+    const struct psd_queue_client from = client(rank, process);
+    const struct psd_queue_report r = {number,         offset,    output,
+                                       strlen(output), code >= 0, code >= 0 ? (uint32_t)code : 0};
+    struct ps_error e;
+    bool stop;
+    assert_int_equal(PS_OK, psd_queue_report(q, &from, &r, now, wall, &stop, &e));
+    return stop;
+}
+
+static void ends(uint64_t number, uint32_t rank, int code)
+{
+    report(number, rank, 1, "", 0, code);
+}
+
+static struct psd_queue_job *find(const char *what)
+{
+    struct psd_queue_job *job;
+    struct ps_error e;
+    return psd_queue_find(q, what, &job, &e) == PS_OK ? job : NULL;
+}
+
+static enum psd_queue_state state_of(const char *what)
+{
+    const struct psd_queue_job *job = find(what);
+    assert_non_null(job);
+    return job->state;
+}
+
+static enum ps_code cancel(const char *what, const char *text)
+{
+    struct psd_queue_job *job;
+    struct ps_error e = {PS_OK, ""};
+    const enum ps_code code = psd_queue_cancel(q, what, wall, &job, &e);
+    assert_non_null(strstr(e.text, text));
+    return code;
+}
+
+static void expect_output(const char *what, uint64_t offset, uint64_t from, const char *text)
+{
+    char have[64] = "";
+    struct ps_error e;
+    size_t len;
+    assert_int_equal(PS_OK, psd_queue_read(q, find(what), &offset, have, sizeof have - 1, &len, &e));
+    assert_int_equal(from, offset);
+    assert_string_equal(text, have);
+}
+
+// One worker trains a job to its end.
+static void train(const char *name, int code)
+{
+    const uint64_t number = submit(name, 0, 1);
+    assert_int_equal(number, next_of(0, 1));
+    ends(number, 0, code);
+}
+
+// ---- turns --------------------------------------------------------------------------------------------------------
+
+static void priorities_go_first_then_numbers(void **state)
+{
+    static const char *const order[] = {"urgent", "first", "second", "late"};
+    (void)state;
+    submit("first", 0, 1);
+    submit("late", -1, 1);
+    submit("second", 0, 1);
+    submit("urgent", 7, 1);
+    size_t n;
+    struct psd_queue_job **list = psd_queue_list(q, &n);
+    assert_int_equal(4, n);
+    for (size_t i = 0; i < n; i++)
+        assert_string_equal(order[i], list[i]->name);
+    for (size_t i = 0; i < n; i++) {
+        const uint64_t number = next_of(0, 1);
+        assert_int_equal(number, list[i]->number);
+        ends(number, 0, 0);
+        assert_int_equal(PSD_DONE, state_of(order[i]));
+    }
+    free(list);
+    waits_for(0, "no job is queued");
+}
+
+static void a_job_needs_all_its_workers_at_once(void **state)
+{
+    (void)state;
+    const uint64_t number = submit("wide", 0, 3);
+    waits_for(2, "job 1 'wide' needs 3 workers: worker 0 is not there");
+    waits_for(0, "job 1 'wide' needs 3 workers: worker 1 is not there");
+    pass(PSD_QUEUE_HEARD_MS + 1);
+    waits_for(1, "job 1 'wide' needs 3 workers: worker 0 is not there");
+    assert_int_equal(1, psd_queue_present(q, find("wide"), now));
+    assert_int_equal(0, next_of(0, 1));
+    assert_int_equal(number, next_of(2, 1));
+    assert_int_equal(number, next_of(0, 1));
+    assert_int_equal(number, next_of(1, 1));
+    assert_int_equal(PSD_RUNNING, state_of("wide"));
+    assert_int_equal(3, psd_queue_present(q, find("wide"), now));
+}
+
+// Others that would fit do not overtake it.
+static void no_job_overtakes_the_next_one(void **state)
+{
+    (void)state;
+    submit("wide", 0, 2);
+    submit("narrow", 0, 1);
+    waits_for(0, "job 1 'wide' needs 2 workers: worker 1 is not there");
+    assert_int_equal(1, next_of(1, 1));
+    assert_int_equal(1, next_of(0, 1));
+    waits_for(2, "job 1 'wide' runs");
+    ends(1, 0, 0);
+    assert_int_equal(PSD_RUNNING, state_of("wide"));
+    waits_for(0, "job 1 'wide' runs");
+    ends(1, 1, 0);
+    assert_int_equal(PSD_DONE, state_of("wide"));
+    assert_int_equal(2, next_of(0, 1));
+}
+
+static void what_cannot_be_is_refused(void **state)
+{
+    char name[130];
+    (void)state;
+    memset(name, 'n', sizeof name);
+    name[129] = '\0';
+    refuses(&(struct psd_queue_submission){"", "", "text", 0, 1}, PS_INVALID_ARGUMENT, "0 bytes: expected 1 to 128");
+    refuses(&(struct psd_queue_submission){name, "", "text", 0, 1}, PS_INVALID_ARGUMENT, "129 bytes");
+    refuses(&(struct psd_queue_submission){"a\033[2J", "", "text", 0, 1}, PS_INVALID_ARGUMENT, "control characters");
+    refuses(&(struct psd_queue_submission){"a", "", "", 0, 1}, PS_INVALID_ARGUMENT, "expected 1 to 1048576");
+    refuses(&(struct psd_queue_submission){"a", "", "text", 1001, 1}, PS_INVALID_ARGUMENT, "from -1000 to 1000");
+    refuses(&(struct psd_queue_submission){"a", "", "text", 0, 0}, PS_INVALID_ARGUMENT, "expected 1 to 65536");
+    refuses(&(struct psd_queue_submission){"a", "", "text", 0, PS_MAX_WORKERS + 1}, PS_INVALID_ARGUMENT, "65537");
+    assert_false(exists("1.job"));
+}
+
+static void the_queue_is_bounded(void **state)
+{
+    (void)state;
+    char *text = malloc(PSD_QUEUE_TEXT_MAX + 1);
+    memset(text, 't', PSD_QUEUE_TEXT_MAX);
+    text[PSD_QUEUE_TEXT_MAX] = '\0';
+    const struct psd_queue_submission large = {"large", "", text, 0, 1};
+    struct ps_error e;
+    uint64_t number;
+    for (int i = 0; i < PSD_QUEUE_BYTES / PSD_QUEUE_TEXT_MAX; i++)
+        assert_int_equal(PS_OK, psd_queue_submit(q, &large, wall, &number, &e));
+    refuses(&large, PS_RESOURCE_EXHAUSTED, "bytes: expected at most 67108864");
+    free(text);
+}
+
+// ---- ends ---------------------------------------------------------------------------------------------------------
+
+static void the_first_worker_that_failed_says_the_code(void **state)
+{
+    (void)state;
+    submit("job", 0, 3);
+    for (uint32_t rank = 0; rank < 3; rank++)
+        next_of(rank, 1);
+    ends(1, 2, 70);
+    ends(1, 0, 0);
+    ends(1, 1, 65);
+    assert_int_equal(PSD_FAILED, state_of("job"));
+    assert_int_equal(65, find("job")->code);
+    assert_true(report(1, 1, 1, "", 0, -1));  // it has ended
+    train("stopped", 79);
+    assert_int_equal(PSD_CANCELLED, state_of("stopped"));
+}
+
+static void a_worker_that_comes_back_gets_its_job_again(void **state)
+{
+    (void)state;
+    submit("job", 0, 2);
+    next_of(1, 1);
+    assert_int_equal(1, next_of(0, 1));
+    assert_int_equal(1, next_of(1, 1));
+    pass(10 * PSD_QUEUE_LOST_MS);
+    assert_int_equal(PSD_RUNNING, state_of("job"));
+    assert_int_equal(0, psd_queue_present(q, find("job"), now));
+    assert_int_equal(1, next_of(1, 2));
+    assert_int_equal(1, next_of(0, 2));
+    assert_false(report(1, 0, 2, "", 0, -1));
+}
+
+static void one_that_is_gone_is_not_waited_for_when_another_has_ended(void **state)
+{
+    (void)state;
+    submit("job", 0, 2);
+    next_of(1, 1);
+    next_of(0, 1);
+    next_of(1, 1);
+    ends(1, 0, 0);
+    pass(PSD_QUEUE_LOST_MS);
+    assert_int_equal(PSD_RUNNING, state_of("job"));
+    pass(1);
+    assert_int_equal(PSD_DONE, state_of("job"));
+}
+
+// It would begin the training anew.
+static void nor_does_it_get_the_job_again(void **state)
+{
+    (void)state;
+    submit("job", 0, 2);
+    next_of(1, 1);
+    next_of(0, 1);
+    next_of(1, 1);
+    ends(1, 0, 0);
+    assert_int_equal(1, next_of(1, 1));  // the same process: an answer was lost
+    assert_int_equal(0, next_of(1, 2));
+    assert_int_equal(PSD_DONE, state_of("job"));
+}
+
+static void cancel_ends_what_waits_and_what_runs(void **state)
+{
+    (void)state;
+    submit("job", 0, 1);
+    assert_int_equal(PS_OK, cancel("1", ""));
+    assert_int_equal(PSD_CANCELLED, state_of("1"));
+    assert_int_equal(PS_FAILED_PRECONDITION, cancel("job", "has ended: there is nothing to cancel"));
+    assert_int_equal(PS_NOT_FOUND, cancel("none", "has no job 'none'"));
+    submit("job", 0, 1);
+    submit("job", 0, 1);
+    assert_int_equal(PS_FAILED_PRECONDITION, cancel("job", "jobs 2 and 3 are both 'job': expected a number"));
+    assert_int_equal(2, next_of(0, 1));
+    assert_false(report(2, 0, 1, "", 0, -1));
+    assert_int_equal(PS_OK, cancel("2", ""));
+    assert_int_equal(PSD_RUNNING, state_of("2"));
+    assert_true(report(2, 0, 1, "", 0, -1));
+    ends(2, 0, 143);
+    assert_int_equal(PSD_CANCELLED, state_of("2"));
+    assert_int_equal(3, next_of(0, 1));
+    assert_int_equal(PS_OK, cancel("job", ""));  // the one that has not ended
+    pass(PSD_QUEUE_LOST_MS + 1);
+    assert_int_equal(PSD_CANCELLED, state_of("3"));
+}
+
+static void workers_of_one_user_train_a_job(void **state)
+{
+    struct psd_queue_client from = {.rank = 0, .id = {1}, .user = "alice"};
+    struct psd_queue_job *job;
+    struct ps_error e;
+    char why[PSD_QUEUE_WAITS_MAX];
+    bool stop;
+    (void)state;
+    submit("job", 0, 1);
+    assert_int_equal(PS_OK, psd_queue_next(q, &from, now, wall, &job, why, sizeof why, &e));
+    assert_non_null(job);
+    from.user = "bob";
+    assert_int_equal(PS_PERMISSION_DENIED, psd_queue_next(q, &from, now, wall, &job, why, sizeof why, &e));
+    assert_string_equal("job 1 'job' is trained by workers of alice, not of bob", e.text);
+    const struct psd_queue_report r = {.number = 1, .ended = true};
+    assert_int_equal(PS_PERMISSION_DENIED, psd_queue_report(q, &from, &r, now, wall, &stop, &e));
+    assert_int_equal(PSD_RUNNING, state_of("job"));
+}
+
+// ---- output -------------------------------------------------------------------------------------------------------
+
+static void output_is_taken_once(void **state)
+{
+    (void)state;
+    submit("job", 0, 1);
+    next_of(0, 1);
+    report(1, 0, 1, "one\n", 0, -1);
+    report(1, 0, 1, "one\ntwo\n", 0, -1);  // the answer was lost
+    report(1, 0, 1, "two\n", 4, -1);
+    expect_output("job", 0, 0, "one\ntwo\n");
+    expect_output("job", 4, 4, "two\n");
+    expect_output("job", 8, 8, "");
+    expect_output("job", 99, 99, "");
+    next_of(0, 2);
+    report(1, 0, 2, "three\n", 0, 0);  // of another process
+    expect_output("job", 8, 8, "three\n");
+}
+
+static void the_latest_output_is_kept(void **state)
+{
+    static char block[PSD_QUEUE_REPORT_BYTES + 2];
+    struct stat is;
+    (void)state;
+    submit("job", 0, 1);
+    next_of(0, 1);
+    memset(block, 'x', PSD_QUEUE_REPORT_BYTES);
+    uint64_t offset = 0;
+    for (int i = 0; i < 40; i++, offset += PSD_QUEUE_REPORT_BYTES)
+        report(1, 0, 1, block, offset, -1);
+    report(1, 0, 1, "the end", offset, -1);
+    expect_output("job", offset, offset, "the end");
+    assert_int_equal(0, stat(in_folder("1.log"), &is));
+    assert_true(is.st_size >= PSD_QUEUE_LOG_BYTES && is.st_size <= 2 * PSD_QUEUE_LOG_BYTES + 64);
+    char have[4];
+    size_t len;
+    uint64_t at = 0;
+    struct ps_error e;
+    assert_int_equal(PS_OK, psd_queue_read(q, find("job"), &at, have, sizeof have, &len, &e));
+    assert_true(at > 0 && at + (uint64_t)is.st_size == offset + strlen("the end") + 21);
+    assert_int_equal(sizeof have, len);
+    memset(block, 'x', PSD_QUEUE_REPORT_BYTES + 1);
+    const struct psd_queue_client from = client(0, 1);
+    const struct psd_queue_report r = {.number = 1, .output = block, .len = PSD_QUEUE_REPORT_BYTES + 1};
+    bool stop;
+    assert_int_equal(PS_INVALID_ARGUMENT, psd_queue_report(q, &from, &r, now, wall, &stop, &e));
+}
+
+// ---- a start ------------------------------------------------------------------------------------------------------
+
+static void jobs_survive_a_start(void **state)
+{
+    (void)state;
+    train("ended", 7);
+    submit("runs", 0, 2);
+    next_of(0, 1);
+    next_of(1, 1);
+    assert_int_equal(2, next_of(0, 1));
+    submit("waits", 3, 4);
+    report(2, 0, 1, "before\n", 0, -1);
+    ends(2, 1, 0);
+    wall += 5000;
+    restart();
+    assert_int_equal(PSD_FAILED, state_of("ended"));
+    assert_int_equal(7, find("ended")->code);
+    const struct psd_queue_job *waits = find("waits");
+    assert_int_equal(PSD_QUEUED, waits->state);
+    assert_int_equal(3, waits->priority);
+    assert_int_equal(4, waits->workers);
+    assert_string_equal("the job", waits->text);
+    assert_string_equal("alice", waits->user);
+    assert_int_equal(PSD_RUNNING, state_of("runs"));
+    assert_false(report(2, 0, 1, "after\n", 7, -1));
+    expect_output("runs", 0, 0, "before\nafter\n");
+    ends(2, 0, 0);  // the other one's end is known
+    assert_int_equal(PSD_DONE, state_of("runs"));
+    assert_int_equal(4, submit("another", 0, 1));
+}
+
+static void one_psd_has_a_folder(void **state)
+{
+    struct psd_queue *other;
+    struct ps_error e;
+    (void)state;
+    assert_int_equal(PS_ALREADY_EXISTS, psd_queue_open(folder, now, &other, &e));
+    assert_non_null(strstr(e.text, "is another psd's queue"));
+    assert_int_equal(PS_CANNOT_CREATE, psd_queue_open("/dev/null/queue", now, &other, &e));
+}
+
+static void damage(const char *name, long at)
+{
+    FILE *f = fopen(in_folder(name), "r+");
+    assert_non_null(f);
+    fseek(f, at, SEEK_SET);
+    const int byte = fgetc(f);
+    fseek(f, at, SEEK_SET);
+    fputc(byte ^ 1, f);
+    fclose(f);
+}
+
+static void a_damaged_file_costs_its_job_alone(void **state)
+{
+    (void)state;
+    submit("first", 0, 1);
+    submit("second", 0, 1);
+    submit("third", 0, 1);
+    submit("fourth", 0, 1);
+    damage("1.job", 30);
+    damage("2.job", 18);  // the checksum
+    assert_int_equal(0, truncate(in_folder("3.job"), 10));
+    assert_int_equal(0, rename(in_folder("4.job"), in_folder("5.job")));
+    restart();
+    for (int i = 1; i <= 5; i++) {
+        char name[24], aside[40];
+        snprintf(name, sizeof name, "%d", i);
+        snprintf(aside, sizeof aside, "%d.job.damaged", i);
+        assert_null(find(name));
+        assert_int_equal(i != 4, exists(aside));
+    }
+    submit("new", 0, 1);
+    assert_int_equal(PSD_QUEUED, state_of("new"));
+}
+
+// ---- expiry -------------------------------------------------------------------------------------------------------
+
+static void ended_jobs_expire(void **state)
+{
+    (void)state;
+    train("old", 0);
+    submit("waits", 0, 2);
+    pass(PSD_QUEUE_KEEP_S * UINT64_C(1000));
+    assert_non_null(find("old"));
+    assert_true(exists("1.job"));
+    pass(1);
+    assert_null(find("old"));
+    assert_false(exists("1.job"));
+    assert_int_equal(PSD_QUEUED, state_of("waits"));
+}
+
+static void the_last_ended_jobs_are_kept(void **state)
+{
+    (void)state;
+    submit("waits", -1, 1);
+    for (int i = 0; i < PSD_QUEUE_KEEP + 2; i++)
+        train("job", 0);
+    pass(0);
+    size_t n;
+    free(psd_queue_list(q, &n));
+    assert_int_equal(PSD_QUEUE_KEEP + 1, n);
+    assert_null(find("2"));
+    assert_null(find("3"));
+    assert_non_null(find("4"));
+    assert_non_null(find("waits"));
+    assert_false(exists("3.job"));
+}
+
+// ---- a disk that fails ----------------------------------------------------------------------------------------------
+
+static void make_folder_fail(bool fail)
+{
+    char away[80];
+    snprintf(away, sizeof away, "%s.away", folder);
+    assert_int_equal(0, fail ? rename(folder, away) : rename(away, folder));
+}
+
+static void what_cannot_be_written_is_tried_again(void **state)
+{
+    (void)state;
+    submit("job", 0, 1);
+    make_folder_fail(true);
+    refuses(&(struct psd_queue_submission){"other", "", "text", 0, 1}, PS_CANNOT_CREATE, "2.job");
+    assert_int_equal(0, next_of(0, 1));  // it does not begin without being on disk
+    make_folder_fail(false);
+    assert_int_equal(1, next_of(0, 1));
+    make_folder_fail(true);
+    ends(1, 0, 3);
+    assert_int_equal(PSD_FAILED, state_of("job"));
+    make_folder_fail(false);
+    pass(1000);
+    restart();
+    assert_int_equal(PSD_FAILED, state_of("job"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+        TEST(priorities_go_first_then_numbers),
+        TEST(a_job_needs_all_its_workers_at_once),
+        TEST(no_job_overtakes_the_next_one),
+        TEST(what_cannot_be_is_refused),
+        TEST(the_queue_is_bounded),
+        TEST(the_first_worker_that_failed_says_the_code),
+        TEST(a_worker_that_comes_back_gets_its_job_again),
+        TEST(one_that_is_gone_is_not_waited_for_when_another_has_ended),
+        TEST(nor_does_it_get_the_job_again),
+        TEST(cancel_ends_what_waits_and_what_runs),
+        TEST(workers_of_one_user_train_a_job),
+        TEST(output_is_taken_once),
+        TEST(the_latest_output_is_kept),
+        TEST(jobs_survive_a_start),
+        TEST(one_psd_has_a_folder),
+        TEST(a_damaged_file_costs_its_job_alone),
+        TEST(ended_jobs_expire),
+        TEST(the_last_ended_jobs_are_kept),
+        TEST(what_cannot_be_written_is_tried_again),
+#undef TEST
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
