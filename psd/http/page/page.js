@@ -152,10 +152,12 @@ function showProgress(shown, job) {
   const dd = fact(shown.find('.facts'), shown.facts, 'Of this epoch', text);
   if (!shown.bar) shown.bar = create('progress', dd.parentNode);
   shown.bar.setAttribute('aria-label', 'trained of this epoch');
+  shown.bar.hidden = !job.examples;
   shown.bar.value = share;
 }
 
 function staleness(job) {
+  if (!job.mode) return '–';
   if (job.mode === 'sync') return `none; ${number(job.stale)} late`;
   return job.mode === 'ssp' ? plural(job.staleness, 'step') : plural(job.staleness, 'update');
 }
@@ -208,7 +210,7 @@ function cellsOf(w) {
 function makeRow(body) {
   const row = create('tr', body);
   for (const name of COLUMNS) {
-    const cell = create('td', row, name === 'State' || name === 'Process' ? 'wide' : '');
+    const cell = create('td', row, name === 'Process' ? 'wide' : '');
     cell.dataset.name = name;
   }
   return row;
@@ -238,6 +240,7 @@ function showJob(job, now) {
   showFacts(shown, job);
   if (job.state === 'running') addPoint(shown.points, {t: now, speed: job.examples_per_second, loss: job.loss, staleness: job.staleness});
   shown.plots.forEach((plot) => showPlot(plot, plot.key === 'staleness' && job.mode === 'sync' ? [] : shown.points));
+  shown.find('.plots').hidden = shown.plots.every((plot) => plot.figure.hidden);
   showWorkers(shown, job);
   showWaits(shown, job);
 }
