@@ -28,7 +28,7 @@ class Browser:
         self.come, to_write = os.pipe()
         self.process = subprocess.Popen(
             ["/bin/sh", "-c", f'exec "$0" "$@" 3<&{to_read} 4>&{to_write}', find(), "--headless=new", "--no-sandbox",
-             "--disable-gpu", "--hide-scrollbars", "--no-first-run", "--remote-debugging-pipe",
+             "--disable-gpu", "--disable-lcd-text", "--hide-scrollbars", "--no-first-run", "--remote-debugging-pipe",
              f"--user-data-dir={self.folder.name}", "about:blank"],
             pass_fds=[to_read, to_write], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         os.close(to_read)
@@ -125,8 +125,8 @@ class Page:
         return {event["params"]["request"]["url"].split("/")[2] for event in self.browser.events
                 if event.get("sessionId") == self.session and event["method"] == "Network.requestWillBeSent"}
 
-    def screenshot(self, path):
-        """Of the whole page."""
-        picture = self.call("Page.captureScreenshot", captureBeyondViewport=True)
+    def screenshot(self, path, whole=True):
+        """Of the whole page, or of what is in the window."""
+        picture = self.call("Page.captureScreenshot", captureBeyondViewport=whole)
         with open(path, "wb") as f:
             f.write(base64.b64decode(picture["data"]))

@@ -178,7 +178,7 @@ function showFacts(shown, job) {
   put('Examples/s', number(job.examples_per_second));
   put('Loss', number(job.loss));
   put('Staleness met', staleness(job));
-  put('Variables here', `${bytes(job.bytes)} in ${job.partitions}`);
+  put('Variables here', `${bytes(job.bytes)} in ${plural(job.partitions, 'part')}`);
   put('Traffic', `${bytes(Math.round(job.bytes_per_second))}/s`);
   if (job.user) put('User', job.user);
   if (job.nonfinite) put('Not finite', plural(job.nonfinite, 'push').replace('pushs', 'pushes'));
