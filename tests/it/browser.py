@@ -96,9 +96,9 @@ class Page:
             raise RuntimeError(f"{expression}: {reply['exceptionDetails']}")
         return reply["result"].get("value")
 
-    def wait(self, expression):
+    def wait(self, expression, patience=PATIENCE):
         """Until it is true; says whether it came to be."""
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + patience
         while not self.evaluate(expression):
             if time.monotonic() > end:
                 return False
