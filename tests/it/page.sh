@@ -165,5 +165,24 @@ PY
     ok "a psd that falls silent is said to be" silent
     kill -CONT "$pid0"
 fi
+# ---- psctl run ----
+
+runs() { # the page of a run is there while it is
+    local port pid
+    port=$("$python" -c 'import socket
+s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+    "$psctl" run --http "127.0.0.1:$port" --ps 2 --workers 2 --set epochs=100000 --set delay_ms=50 --set output=run.safetensors \
+        "$examples/softmax/async.yaml" >run.log 2>&1 &
+    pid=$!
+    eventually says_running "$port" || { cat run.log; return 1; }
+    kill "$pid"
+    wait "$pid"
+    [ $? = 143 ]
+}
+says_running() { text_of "$1" /status.json 2>/dev/null | grep -F "1 job trains with 2 live workers"; }
+ok "psctl run --http has it" runs
+ok "not where there is no ps task" fails_with 65 "has none: see workerd --http" \
+    "$psctl" run --http 127.0.0.1:0 "$examples/softmax/one_device.yaml"
+
 ends() { kill "$w0" "$w2" && kill "$pid0" "$pid1" && wait "$pid0" && wait "$pid1"; }
 ok "all end well" ends
