@@ -88,6 +88,7 @@ libpscluster_la_LIBADD = libpsyaml.la $(JANSSON_LIBS)
 # Pages over HTTP, for the daemons, which link with libpsrpc after it: an address is looked at there.
 noinst_LTLIBRARIES += libpshttp.la
 libpshttp_la_SOURCES = \
+	common/http/json.c common/http/json.h \
 	common/http/metrics.c common/http/metrics.h \
 	common/http/server.c common/http/server.h
 libpshttp_la_CPPFLAGS = $(AM_CPPFLAGS) $(MICROHTTPD_CFLAGS)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/http/server.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <microhttpd.h>
 #include <netinet/in.h>
@@ -11,6 +12,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/log.h"
 #include "common/rpc/address.h"
 
 struct ps_http {
@@ -18,11 +20,29 @@ struct ps_http {
     size_t n_pages;
     struct MHD_Daemon *daemon[PS_ADDRESSES_MAX];
     size_t n;
+    bool is_local;   // no other host can connect
+    char name[256];  // that is listened on, without the port
 };
 
-static const char http_plain[] = "text/plain; charset=utf-8";
-
 // ---- answers ------------------------------------------------------------------------------------------------------
+
+static bool http_add_headers(struct MHD_Response *response)
+{
+    static const char *const headers[][2] = {
+        {MHD_HTTP_HEADER_CACHE_CONTROL, "no-store"},
+        {"Content-Security-Policy",
+         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"},
+        {"Cross-Origin-Resource-Policy", "same-origin"},
+        {"Referrer-Policy", "no-referrer"},
+        {"X-Content-Type-Options", "nosniff"},
+        {"X-Frame-Options", "DENY"},
+    };
+    for (size_t i = 0; i < sizeof headers / sizeof *headers; i++)
+        if (MHD_add_response_header(response, headers[i][0], headers[i][1]) != MHD_YES)
+            return false;
+    return true;
+}
 
 // Takes the text over. MHD_NO: no memory; the connection is closed.
 static enum MHD_Result http_send(struct MHD_Connection *connection, unsigned status, const char *type, char *text)
@@ -35,7 +55,7 @@ static enum MHD_Result http_send(struct MHD_Connection *connection, unsigned sta
     }
     // What was refused may have a body, which is not read.
     const bool closes = status >= MHD_HTTP_BAD_REQUEST && status < MHD_HTTP_INTERNAL_SERVER_ERROR;
-    if (MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type) &&
+    if (http_add_headers(response) && MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type) &&
         (!closes || MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close")) &&
         (status != MHD_HTTP_METHOD_NOT_ALLOWED ||
          MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, MHD_HTTP_METHOD_GET ", " MHD_HTTP_METHOD_HEAD)))
@@ -48,7 +68,7 @@ static enum MHD_Result http_send(struct MHD_Connection *connection, unsigned sta
 static enum MHD_Result http_say(struct MHD_Connection *connection, unsigned status, const char *sentence)
 {
     char *line = NULL;
-    return asprintf(&line, "%s\n", sentence) < 0 ? MHD_NO : http_send(connection, status, http_plain, line);
+    return asprintf(&line, "%s\n", sentence) < 0 ? MHD_NO : http_send(connection, status, PS_HTTP_PLAIN, line);
 }
 
 static enum MHD_Result http_say_not_found(const struct ps_http *h, struct MHD_Connection *connection)
@@ -90,11 +110,37 @@ static bool http_has_body(struct MHD_Connection *connection)
            MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_TRANSFER_ENCODING);
 }
 
+// host: of a request, with or without a port; NULL: it names none.
+static bool http_is_own_name(const struct ps_http *h, const char *host)
+{
+    char name[sizeof h->name];
+    struct in_addr ignored;
+    if (!host || host[0] == '[')
+        return true;
+    const size_t len = strcspn(host, ":");
+    if (len >= sizeof name)
+        return false;
+    memcpy(name, host, len);
+    name[len] = '\0';
+    return inet_pton(AF_INET, name, &ignored) == 1 || strcasecmp(name, "localhost") == 0 ||
+           strcasecmp(name, h->name) == 0;
+}
+
+static bool http_is_for_us(const struct ps_http *h, struct MHD_Connection *connection)
+{
+    return !h->is_local ||
+           http_is_own_name(h, MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_HOST));
+}
+
 // A request's headers have come. *page: what is to be answered when all of it has; NULL: it has been refused.
 static enum MHD_Result http_take(const struct ps_http *h, struct MHD_Connection *connection, const char *method,
                                  const char *path, const struct ps_http_page **page)
 {
     *page = NULL;
+    if (!http_is_for_us(h, connection))
+        return http_say(connection, MHD_HTTP_MISDIRECTED_REQUEST,
+                        "this server has another name: expected as Host localhost, an address, or the name that it "
+                        "listens on");
     if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0)
         return http_say(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "this method is not served: expected GET or HEAD");
     if (http_has_body(connection))
@@ -119,6 +165,22 @@ static enum MHD_Result http_on_request(void *ctx, struct MHD_Connection *connect
 }
 
 // ---- start and end ------------------------------------------------------------------------------------------------
+
+static bool http_is_loopback(const struct sockaddr_storage *at)
+{
+    if (at->ss_family == AF_INET6)
+        return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)at)->sin6_addr);
+    return ntohl(((const struct sockaddr_in *)at)->sin_addr.s_addr) >> 24 == 127;
+}
+
+static void http_set_names(struct ps_http *h, const char *address, const struct ps_addresses *found)
+{
+    const char *port = strrchr(address, ':');
+    snprintf(h->name, sizeof h->name, "%.*s", (int)(port ? port - address : 0), address);
+    h->is_local = true;
+    for (size_t i = 0; i < found->n; i++)
+        h->is_local = h->is_local && http_is_loopback(&found->at[i]);
+}
 
 static void http_set_port(struct sockaddr_storage *at, int port)
 {
@@ -183,12 +245,22 @@ enum ps_code ps_http_start(const char *address, bool insecure, const struct ps_h
         return ps_no_memory(e, "the HTTP server");
     h->pages = pages;
     h->n_pages = n;
+    http_set_names(h, address, &found);
     enum ps_code code = http_start_threads(h, address, &found, e);
     if (code == PS_OK)
         *http = h;
     else
         ps_http_stop(h);
     return code;
+}
+
+enum ps_code ps_http_open(const char *address, bool insecure, const struct ps_http_page *pages, size_t n,
+                          const char *what, struct ps_http **http, struct ps_error *e)
+{
+    if (ps_http_start(address, insecure, pages, n, http, e))
+        return ps_error_prefix(e, "--http");
+    ps_info("metrics: port %d of %s, %s", ps_http_port(*http), address, what);
+    return PS_OK;
 }
 
 int ps_http_port(const struct ps_http *h)
@@ -201,4 +273,11 @@ void ps_http_stop(struct ps_http *h)
     for (size_t i = 0; h && i < h->n; i++)
         MHD_stop_daemon(h->daemon[i]);
     free(h);
+}
+
+enum ps_code ps_http_make_ok(void *ctx, char **text, struct ps_error *e)
+{
+    (void)ctx;
+    *text = ps_try_strdup("ok\n");
+    return *text ? PS_OK : ps_no_memory(e, "an answer");
 }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// psd --http: metrics for Prometheus, and whether this task lives and takes jobs. What is shown is what Status and
-// Workers say, asked of the core as an admin may ask: nothing here knows its insides. Who reaches it sees the jobs of
-// all users.
+// psd --http: metrics for Prometheus, whether this task lives and takes jobs, and a status page for browsers, which
+// shows /status.json. What is shown is what Status, Workers and Waits say. Who reaches it sees the jobs of all users.
 //
 // Receives from: the network (common/http). Hands to: psd_core_call. Threads: the HTTP server's.
 #ifndef PSD_HTTP_H

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "common/http/metrics.h"
+#include "psd/http/figures.h"
 
 // ---- the tables ---------------------------------------------------------------------------------------------------
 
@@ -148,27 +149,13 @@ static void view_put_jobs(struct view *v, const struct view_metric *metrics, siz
     }
 }
 
-static const char *view_update_name(Paramserver__V1__Update update)
-{
-    switch (update) {
-    case PARAMSERVER__V1__UPDATE__ASYNC:
-        return "async";
-    case PARAMSERVER__V1__UPDATE__SYNC:
-        return "sync";
-    case PARAMSERVER__V1__UPDATE__SSP:
-        return "ssp";
-    default:
-        return "";
-    }
-}
-
 static void view_put_job_infos(struct view *v)
 {
     ps_metrics_family(&v->to, "paramserver_job_info", "gauge", "A job: its update mode, and the user who opened it.");
     for (size_t j = 0; j < v->status->n_jobs; j++) {
         const Paramserver__V1__JobStatus *job = v->status->jobs[j];
         const struct ps_label labels[] = {
-            {"job", job->name}, {"task", v->task}, {"update", view_update_name(job->update)}, {"user", job->user}};
+            {"job", job->name}, {"task", v->task}, {"update", psd_mode_name(job->update)}, {"user", job->user}};
         ps_metrics_sample(&v->to, labels, LENGTH(labels), 1);
     }
 }

@@ -11,6 +11,14 @@ check_PROGRAMS += tests/it/load
 tests_it_load_SOURCES = tests/it/load.c tests/it/call.h tests/messages.h
 tests_it_load_LDADD = libpsclient.la libpsrpc.la libcommon.la
 tests/it/bind.log tests/it/load.log: tests/it/load
+
+check_PROGRAMS += tests/it/join
+tests_it_join_SOURCES = tests/it/join.c tests/it/call.h tests/messages.h
+tests_it_join_LDADD = libpsrpc.la libcommon.la
+tests/it/page.log: tests/it/join
+TESTS += tests/it/page.sh
+EXTRA_DIST += tests/it/browser.py tests/it/http.sh tests/it/page.sh tests/it/page_looks.py
+
 TESTS += tests/it/keras.sh
 EXTRA_DIST += tests/it/keras.sh tests/it/keras_models.py tests/it/keras_round_trip.py
 TESTS += tests/it/tensorboard.sh

@@ -3,25 +3,12 @@
 # psd --http and workerd --http: what they print of a training is what Prometheus takes, and sane; every strategy has it;
 # health and readiness; a real Prometheus scrapes them, where there is one, and the dashboard's queries find data.
 . "$top_srcdir/tests/it/lib.sh"
+. "$top_srcdir/tests/it/http.sh"
 cd "$scratch" || exit 1
 deploy=$top_srcdir/deploy/prometheus
-skip() { n=$((n + 1)) && echo "ok $n - $1 # SKIP $2"; }
 
-# ---- HTTP, by hand ----
+# ---- samples ----
 
-get() { # PORT PATH [METHOD [BODY]]: the whole answer
-    local body=${4:-} length=
-    [ -z "$body" ] || length="Content-Length: ${#body}"$'\r\n'
-    exec 9<>"/dev/tcp/127.0.0.1/$1" || return 1
-    printf '%s %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n%s\r\n%s' "${3:-GET}" "$2" "$length" "$body" >&9
-    cat <&9
-    exec 9>&-
-}
-answers() { # CODE TEXT PORT PATH [METHOD [BODY]]
-    get "${@:3}" | tr -d '\r' >answer
-    cat answer
-    head -n 1 answer | grep -q "^HTTP/1.1 $1 " && grep -qF -- "$2" answer
-}
 metrics() { get "$1" /metrics | tr -d '\r' | sed '1,/^$/d'; } # PORT
 # sample PORT NAME [LABEL ...]: the value of the sample that has these labels, e.g. 'state="live"'.
 sample() {
@@ -41,7 +28,6 @@ above() { # VALUE PORT NAME [LABEL ...]
     got=$(sample "${@:2}")
     awk -v a="${got:-nan}" -v b="$1" 'BEGIN { print a, ">", b; exit !(a + 0 > b + 0) }'
 }
-http_port() { sed -nE 's/.*metrics: port ([0-9]+) of .*/\1/p' "$1" | head -n 1; } # LOG
 
 # ---- what starts ----
 
@@ -65,7 +51,7 @@ ctl() { "$psctl" --ps "$peers" "$@"; }
 
 ok "psd is healthy" answers 200 ok "$p0" /healthz
 ok "and ready" answers 200 ok "$p1" /readyz
-ok "there is no other page" answers 404 "expected /metrics, /healthz or /readyz" "$p0" /
+ok "there is no other page" answers 404 "expected /metrics, /healthz, /readyz, /status.json" "$p0" /x
 ok "nothing is posted" answers 405 "expected GET or HEAD" "$p0" /metrics POST x
 ok "no body is taken" answers 413 "expected none" "$p0" /metrics GET x
 ok "HEAD has no text" test "$(get "$p0" /metrics HEAD | tr -d '\r' | sed '1,/^$/d')" = ""

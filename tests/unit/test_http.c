@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Pages over HTTP: what is answered and what is refused, bounds, whose signals they are; metrics as text, with what has
-// to be escaped.
+// Pages over HTTP: what is answered and what is refused, bounds, whose signals they are; metrics and JSON as text, with
+// what has to be escaped; the status page's sentences, and what it keeps.
 #include <arpa/inet.h>
 #include <math.h>
 #include <netinet/in.h>
@@ -23,9 +23,14 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/utf8.h"
+#include "common/http/json.h"
 #include "common/http/metrics.h"
 #include "common/http/server.h"
+#include "psd/http/history.h"
+#include "psd/http/status.h"
 #include "psd/http/view.h"
+#include "psd/http/words.h"
 
 // ---- pages --------------------------------------------------------------------------------------------------------
 
@@ -117,7 +122,7 @@ static void assert_has(const char *text)
         fail_msg("expected \"%s\" in: %.500s", text, answer);
 }
 
-#define CLOSE "Host: x\r\nConnection: close\r\n\r\n"
+#define CLOSE "Host: localhost\r\nConnection: close\r\n\r\n"
 
 // ---- what is answered ---------------------------------------------------------------------------------------------
 
@@ -137,7 +142,7 @@ static void test_pages(void **state)
     assert_status("HTTP/1.1 200 ");
     exchange(h, "GET /empty HTTP/1.1\r\n" CLOSE);
     assert_status("HTTP/1.1 200 ");
-    exchange(h, "GET /page HTTP/1.1\r\nHost: x\r\n\r\nGET /failure HTTP/1.1\r\n" CLOSE);  // on one connection
+    exchange(h, "GET /page HTTP/1.1\r\nHost: localhost\r\n\r\nGET /failure HTTP/1.1\r\n" CLOSE);  // on one connection
     assert_has("what it says\nHTTP/1.1 503 ");
     ps_http_stop(h);
 }
@@ -154,7 +159,7 @@ static void test_refusals(void **state)
     exchange(h, "GET /pages HTTP/1.1\r\n" CLOSE);
     assert_status("HTTP/1.1 404 ");
     assert_has("\r\n\r\nthere is no such page: expected /page, /failure or /empty\n");
-    exchange(h, "GET /pages HTTP/1.1\r\nHost: x\r\n\r\n");
+    exchange(h, "GET /pages HTTP/1.1\r\nHost: localhost\r\n\r\n");
     assert_has("Connection: close\r\n");
     exchange(h, "GET /../page HTTP/1.1\r\n" CLOSE);
     assert_status("HTTP/1.1 404 ");
@@ -171,19 +176,69 @@ static void test_refusals(void **state)
     ps_http_stop(h);
 }
 
+// What a web page elsewhere could have a browser ask, by a name that resolves to this host.
+static void test_names(void **state)
+{
+    static const struct {
+        const char *host, *status;
+    } asks[] = {{"localhost", "200"},   {"LocalHost:80", "200"},    {"127.0.0.1:1", "200"}, {"10.1.2.3", "200"},
+                {"[::1]:80", "200"},    {"rebound.example", "421"}, {"x:127", "421"},       {"127.0.0.1.x", "421"},
+                {"localhost.x", "421"}, {"127.0.0.1 x.org", "421"}};
+    char request[512];
+    struct ps_http *h = start_server("127.0.0.1:0");
+    (void)state;
+    for (size_t i = 0; i < sizeof asks / sizeof *asks; i++) {
+        snprintf(request, sizeof request, "GET /page HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", asks[i].host);
+        exchange(h, request);
+        if (strncmp(answer + strlen("HTTP/1.1 "), asks[i].status, 3) != 0)
+            fail_msg("Host %s: expected %s, got %.40s", asks[i].host, asks[i].status, answer);
+    }
+    snprintf(request, sizeof request, "GET /page HTTP/1.1\r\nHost: %0300d\r\nConnection: close\r\n\r\n", 0);
+    exchange(h, request);
+    assert_status("HTTP/1.1 421 ");
+    assert_null(strstr(answer, "what it says"));
+    exchange(h, "GET /page HTTP/1.0\r\n\r\n");
+    assert_status("HTTP/1.1 200 ");
+    ps_http_stop(h);
+    struct ps_error e;
+    assert_int_equal(PS_OK, ps_http_start("0.0.0.0:0", true, pages, 3, &h, &e));
+    exchange(h, "GET /page HTTP/1.1\r\nHost: node1.example\r\nConnection: close\r\n\r\n");  // for any name of it
+    assert_status("HTTP/1.1 200 ");
+    ps_http_stop(h);
+}
+
+static void test_headers(void **state)
+{
+    static const char *const requests[] = {"GET /page HTTP/1.1\r\n" CLOSE, "GET /failure HTTP/1.1\r\n" CLOSE,
+                                           "GET /x HTTP/1.1\r\n" CLOSE, "PUT /page HTTP/1.1\r\n" CLOSE};
+    struct ps_http *h = start_server("127.0.0.1:0");
+    (void)state;
+    for (size_t i = 0; i < sizeof requests / sizeof *requests; i++) {
+        exchange(h, requests[i]);
+        assert_has("\r\nContent-Security-Policy: default-src 'none'; script-src 'self'; ");
+        assert_has("frame-ancestors 'none'\r\n");
+        assert_has("\r\nCache-Control: no-store\r\n");
+        assert_has("\r\nX-Content-Type-Options: nosniff\r\n");
+        assert_has("\r\nX-Frame-Options: DENY\r\n");
+        assert_has("\r\nCross-Origin-Resource-Policy: same-origin\r\n");
+    }
+    ps_http_stop(h);
+}
+
 // What stands in a body is never taken as a request of its own.
 static void test_bodies(void **state)
 {
     struct ps_http *h = start_server("127.0.0.1:0");
     const int before = made;
     (void)state;
-    exchange(h,
-             "GET /page HTTP/1.1\r\nHost: x\r\nContent-Length: 37\r\n\r\nGET /page HTTP/1.1\r\nHost: x\r\n\r\n1234567");
+    exchange(h, "GET /page HTTP/1.1\r\nHost: localhost\r\nContent-Length: 37\r\n\r\nGET /page HTTP/1.1\r\nHost: "
+                "x\r\n\r\n1234567");
     assert_status("HTTP/1.1 413 ");
     assert_has("the request has a body: expected none\n");
-    exchange(h, "GET /page HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n");
+    exchange(h, "GET /page HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n");
     assert_status("HTTP/1.1 413 ");
-    exchange(h, "POST /page HTTP/1.1\r\nHost: x\r\nContent-Length: 30\r\n\r\nGET /page HTTP/1.1\r\nHost: x\r\n\r\n");
+    exchange(
+        h, "POST /page HTTP/1.1\r\nHost: localhost\r\nContent-Length: 30\r\n\r\nGET /page HTTP/1.1\r\nHost: x\r\n\r\n");
     assert_status("HTTP/1.1 405 ");
     assert_null(strstr(answer + 1, "HTTP/1.1 "));
     assert_int_equal(before, made);
@@ -311,6 +366,40 @@ static void test_metrics(void **state)
     free(text);
 }
 
+static void test_json(void **state)
+{
+    struct ps_json j;
+    struct ps_error e;
+    char *text;
+    (void)state;
+    assert_int_equal(PS_OK, ps_json_open(&j, &e));
+    ps_json_begin(&j, NULL, '{');
+    ps_json_text(&j, "a\"b", "</script> \\ \"q\" \n\t\x7f \xc3\xa4");
+    ps_json_text(&j, "bad", "x\xffy");
+    ps_json_begin(&j, "list", '[');
+    ps_json_end(&j, ']');
+    ps_json_begin(&j, "numbers", '[');
+    ps_json_number(&j, NULL, 0.1);
+    ps_json_number(&j, NULL, NAN);
+    ps_json_number(&j, NULL, INFINITY);
+    ps_json_number(&j, NULL, -INFINITY);
+    ps_json_count(&j, NULL, UINT64_MAX);
+    ps_json_end(&j, ']');
+    ps_json_begin(&j, "o", '{');
+    ps_json_flag(&j, "t", true);
+    ps_json_flag(&j, "f", false);
+    ps_json_null(&j, "n");
+    ps_json_end(&j, '}');
+    ps_json_end(&j, '}');
+    assert_int_equal(PS_OK, ps_json_close(&j, &text, &e));
+    assert_string_equal(
+        "{\"a\\\"b\":\"\\u003c/script> \\\\ \\\"q\\\" \\u000a\\u0009\\u007f \xc3\xa4\",\"bad\":\"x\\ufffdy\","
+        "\"list\":[],\"numbers\":[0.1,\"NaN\",\"Infinity\",\"-Infinity\",18446744073709551615],"
+        "\"o\":{\"t\":true,\"f\":false,\"n\":null}}",
+        text);
+    free(text);
+}
+
 // A job and its workers, of which one has not joined.
 static char *view_of(uint32_t task)
 {
@@ -377,12 +466,308 @@ static void test_view(void **state)
     free(text);
 }
 
+// ---- the status page ----------------------------------------------------------------------------------------------
+
+// A look at a job of three workers, which a test changes before it is shown.
+struct scene {
+    Paramserver__V1__StatusReply status;
+    Paramserver__V1__JobStatus job, *jobs[1];
+    Paramserver__V1__Member member[3], *members[3];
+    Paramserver__V1__WorkersReply workers, *list[1];
+    Paramserver__V1__Wait wait, *waits[1];
+    Paramserver__V1__WaitsReply all_waits;
+    struct psd_look look;
+};
+
+static void scene_init(struct scene *s)
+{
+    paramserver__v1__status_reply__init(&s->status);
+    paramserver__v1__job_status__init(&s->job);
+    paramserver__v1__workers_reply__init(&s->workers);
+    paramserver__v1__waits_reply__init(&s->all_waits);
+    paramserver__v1__wait__init(&s->wait);
+    for (uint32_t i = 0; i < 3; i++) {
+        s->members[i] = &s->member[i];
+        paramserver__v1__member__init(&s->member[i]);
+        s->member[i].rank = i;
+        s->member[i].state = PARAMSERVER__V1__MEMBER_STATE__LIVE;
+        s->member[i].address = (char *)"pid 1 on node";
+        s->member[i].step = 10 + i;
+        s->member[i].images_per_second = 100;
+        s->member[i].loss = 1 + i;
+    }
+    s->job.name = (char *)"mnist";
+    s->job.state = (char *)"running";
+    s->job.update = PARAMSERVER__V1__UPDATE__SYNC;
+    s->jobs[0] = &s->job;
+    s->waits[0] = &s->wait;
+    s->workers.n_members = 3;
+    s->workers.members = s->members;
+    s->list[0] = &s->workers;
+    s->status.n_jobs = 1;
+    s->status.jobs = s->jobs;
+    s->status.limit_bytes = 1000;
+    s->status.tasks = 1;
+    s->look = (struct psd_look){&s->status, s->list, NULL};
+}
+
+static void scene_says(const struct scene *s, enum psd_level level, const char *state, const char *risk,
+                       const char *worst, const char *command)
+{
+    struct psd_words w;
+    psd_words_say(&s->look, &w);
+    view_has(w.state, state);
+    view_has(w.risk, risk);
+    view_has(w.worst, worst);
+    assert_string_equal(command, w.command);
+    assert_int_equal(level, w.level);
+}
+
+static void test_words_of_a_training(void **state)
+{
+    struct scene s;
+    (void)state;
+    scene_init(&s);
+    s.member[0].images_per_second = 40;
+    scene_says(&s, PSD_LEVEL_OK, "All is well: 1 job trains with 3 live workers, none dead.",
+               "since the last checkpoint is lost",
+               "Slowest is worker 0 of job mnist: step 10, 40 examples/s; the mean is 80.", "psctl top");
+    s.job.splits = 1;
+    s.job.split_worker = 2;
+    s.job.split_round = 7;
+    scene_says(&s, PSD_LEVEL_OK, "well", "The gradient of worker 2 of job mnist for round 7 counts in some", "Slowest",
+               "psctl top");
+    s.wait.job = s.job.name;
+    s.wait.since_ms = 6500;
+    s.wait.what = (char *)"round 7";
+    s.wait.whom = (char *)"worker 1";
+    s.all_waits.n_waits = 1;
+    s.all_waits.waits = s.waits;
+    s.look.waits = &s.all_waits;
+    scene_says(&s, PSD_LEVEL_OK, "well", "", "Longest wait: 6.5 s for round 7, of worker 1.", "psctl waits mnist");
+    s.wait.job = (char *)"$(reboot)";
+    scene_says(&s, PSD_LEVEL_OK, "well", "", "", "psctl waits");
+    s.wait.since_ms = 100;
+    scene_says(&s, PSD_LEVEL_OK, "well", "", "Slowest", "psctl top");
+}
+
+static void test_words_of_warnings(void **state)
+{
+    struct scene s;
+    (void)state;
+    scene_init(&s);
+    s.member[1].state = PARAMSERVER__V1__MEMBER_STATE__EXPECTED;
+    scene_says(&s, PSD_LEVEL_WARNING, "Job mnist waits for 1 worker that has not joined yet.", "", "", "psctl doctor");
+    scene_init(&s);
+    s.status.draining = true;
+    scene_says(&s, PSD_LEVEL_WARNING, "is being drained", "", "", "psctl top");
+    scene_init(&s);
+    s.status.block_bytes = 899;
+    scene_says(&s, PSD_LEVEL_OK, "well", "", "", "psctl top");
+    s.status.block_bytes = 950;
+    scene_says(&s, PSD_LEVEL_WARNING, "Memory for tensors is 95 % full", "", "", "psctl top");
+    s.member[2].loss = NAN;
+    scene_says(&s, PSD_LEVEL_WARNING, "of job mnist are not finite", "", "", "psctl top");
+}
+
+static void test_words_of_failures(void **state)
+{
+    struct scene s;
+    (void)state;
+    scene_init(&s);
+    s.member[1].state = PARAMSERVER__V1__MEMBER_STATE__DEAD;
+    s.member[1].reason = (char *)"sent no message for 2.5 s";
+    scene_says(&s, PSD_LEVEL_BAD, "Worker 1 of job mnist is dead: sent no message for 2.5 s. 2 workers live.", "",
+               "Worker 1 of job mnist (pid 1 on node)", "psctl doctor");
+    s.job.state = (char *)"done";
+    scene_says(&s, PSD_LEVEL_OK, "1 job is done, none running", "until psctl stop", "", "psctl status");
+    s.job.state = (char *)"failed";
+    s.job.reason = (char *)"ps:1 is gone";
+    scene_says(&s, PSD_LEVEL_BAD, "Job mnist has failed: ps:1 is gone.", "stay here until psctl stop", "",
+               "psctl doctor");
+    s.status.n_jobs = 0;
+    scene_says(&s, PSD_LEVEL_OK, "waits for a job", "Nothing", "", "psctl status");
+    scene_init(&s);
+    s.status.task = 1;
+    s.list[0] = NULL;
+    scene_says(&s, PSD_LEVEL_OK, "This ps task is well: 1 job trains here.", "", "ps task 0 knows", "psctl top");
+}
+
+// The longest that there may be: cut, and still a sentence of UTF-8.
+static void test_words_of_any_length(void **state)
+{
+    struct scene s;
+    struct psd_words w;
+    char longest[4096];
+    (void)state;
+    for (size_t i = 0; i + 2 < sizeof longest; i += 2)
+        memcpy(&longest[i], "\xc3\xa4", 3);
+    scene_init(&s);
+    s.job.name = s.job.reason = s.member[0].reason = s.member[0].address = longest;
+    s.member[0].state = PARAMSERVER__V1__MEMBER_STATE__DEAD;
+    psd_words_say(&s.look, &w);
+    assert_true(ps_utf8_is_plain(w.command));
+    assert_true(ps_utf8_valid(w.state) && ps_utf8_valid(w.worst) && ps_utf8_valid(w.risk));
+    s.job.state = (char *)"failed";
+    psd_words_say(&s.look, &w);
+    assert_true(ps_utf8_valid(w.state) && strlen(w.state) > 400);
+}
+
+static void test_status(void **state)
+{
+    struct scene s;
+    struct ps_error e;
+    char *text;
+    (void)state;
+    scene_init(&s);
+    s.member[2].state = PARAMSERVER__V1__MEMBER_STATE__DEAD;
+    s.job.run = UINT64_C(1) << 63;
+    assert_int_equal(PS_OK, psd_status_text(&s.look, &text, &e));
+    view_has(text, "\"run\":\"9223372036854775808\"");
+    view_has(text, "\"mode\":\"sync\"");
+    view_has(text, "\"examples_per_second\":200,\"loss\":1.5,");
+    view_has(text, "\"workers_in_state\":{\"expected\":0,\"live\":2,\"left\":0,\"dead\":1},\"workers\":[{\"rank\":2,");
+    assert_null(strstr(text, "\"epoch\""));
+    free(text);
+    s.job.examples = 100;
+    s.member[0].loss = INFINITY;
+    s.member[1].state = PARAMSERVER__V1__MEMBER_STATE__EXPECTED;
+    s.member[1].address = (char *)"";
+    assert_int_equal(PS_OK, psd_status_text(&s.look, &text, &e));
+    view_has(text, "\"epoch\":0,\"examples\":100,\"examples_done\":0,");
+    view_has(text, "\"loss\":\"Infinity\"");
+    view_has(text, "{\"rank\":1,\"state\":\"expected\",\"process\":\"\",\"excluded\":false,");
+    free(text);
+    s.list[0] = NULL;
+    assert_int_equal(PS_OK, psd_status_text(&s.look, &text, &e));
+    assert_null(strstr(text, "workers_in_state"));
+    free(text);
+}
+
+// A job of more workers than are shown: the dead are among those that are.
+static void test_many_workers(void **state)
+{
+    enum { MANY = PSD_STATUS_WORKERS + 50 };
+    static Paramserver__V1__Member member[MANY], *members[MANY];
+    struct scene s;
+    struct ps_error e;
+    char *text;
+    size_t shown = 0;
+    (void)state;
+    scene_init(&s);
+    for (uint32_t i = 0; i < MANY; i++) {
+        members[i] = &member[i];
+        member[i] = s.member[0];
+        member[i].rank = i;
+    }
+    member[MANY - 1].state = PARAMSERVER__V1__MEMBER_STATE__DEAD;
+    s.workers.n_members = MANY;
+    s.workers.members = members;
+    assert_int_equal(PS_OK, psd_status_text(&s.look, &text, &e));
+    view_has(text, "\"workers\":[{\"rank\":305,\"state\":\"dead\"");
+    view_has(text, "\"live\":305,\"left\":0,\"dead\":1");
+    for (const char *at = text; (at = strstr(at, "\"rank\":")); at++)
+        shown++;
+    assert_int_equal(PSD_STATUS_WORKERS, shown);
+    free(text);
+}
+
+static void history_says(struct psd_history *h, const char *what)
+{
+    struct ps_error e;
+    char *text;
+    assert_int_equal(PS_OK, psd_history_text(h, &text, &e));
+    view_has(text, what);
+    free(text);
+}
+
+static void test_history(void **state)
+{
+    struct scene s;
+    struct psd_history *h = psd_history_create();
+    (void)state;
+    assert_non_null(h);
+    scene_init(&s);
+    s.status.resident_bytes = 5;
+    s.job.run = 3;
+    for (uint64_t i = 1; i <= PSD_HISTORY_POINTS + 2; i++) {
+        s.status.clock_ms = i;
+        psd_history_add(h, &s.look);
+    }
+    history_says(h, "{\"interval_ms\":5000,\"memory\":[[3,5,0],[4,5,0],");  // the two oldest have gone
+    history_says(h, ",[362,5,0]],\"jobs\":[{\"name\":\"mnist\",\"run\":\"3\",\"points\":[[3,300,2,0],");
+    s.job.run = 4;  // begins anew
+    s.member[0].step = s.member[1].step = s.member[2].step = 0;
+    psd_history_add(h, &s.look);
+    history_says(h, "\"run\":\"4\",\"points\":[[362,null,null,0]]}]}");
+    s.job.state = (char *)"done";  // keeps what it had
+    psd_history_add(h, &s.look);
+    history_says(h, "\"run\":\"4\",\"points\":[[362,null,null,0]]}]}");
+    s.status.n_jobs = 0;
+    psd_history_add(h, &s.look);
+    history_says(h, "\"jobs\":[]}");
+    psd_history_destroy(h);
+}
+
+// Of more jobs than there is room for, the first are kept, and another one takes the place of one that is gone.
+static void test_history_of_many_jobs(void **state)
+{
+    enum { MANY = PSD_HISTORY_JOBS + 1 };
+    static Paramserver__V1__JobStatus job[MANY], *jobs[MANY];
+    static Paramserver__V1__WorkersReply *workers[MANY];
+    static char names[MANY][8];
+    struct scene s;
+    struct psd_history *h = psd_history_create();
+    char *text;
+    struct ps_error e;
+    (void)state;
+    assert_non_null(h);
+    scene_init(&s);
+    for (size_t i = 0; i < MANY; i++) {
+        jobs[i] = &job[i];
+        job[i] = s.job;
+        snprintf(names[i], sizeof names[i], "job%zu", i);
+        job[i].name = names[i];
+    }
+    s.status.n_jobs = MANY;
+    s.status.jobs = jobs;
+    s.look.workers = workers;
+    psd_history_add(h, &s.look);
+    assert_int_equal(PS_OK, psd_history_text(h, &text, &e));
+    view_has(text, "\"job31\"");
+    assert_null(strstr(text, "\"job32\""));
+    free(text);
+    s.status.jobs = jobs + 1;
+    s.status.n_jobs = MANY - 1;
+    psd_history_add(h, &s.look);  // finds that job0 is gone
+    psd_history_add(h, &s.look);
+    history_says(h, "\"job32\"");
+    psd_history_destroy(h);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pages),   cmocka_unit_test(test_refusals),  cmocka_unit_test(test_bodies),
-        cmocka_unit_test(test_noise),   cmocka_unit_test(test_addresses), cmocka_unit_test(test_signals),
-        cmocka_unit_test(test_metrics), cmocka_unit_test(test_view),      cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_pages),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_headers),
+        cmocka_unit_test(test_bodies),
+        cmocka_unit_test(test_noise),
+        cmocka_unit_test(test_addresses),
+        cmocka_unit_test(test_signals),
+        cmocka_unit_test(test_metrics),
+        cmocka_unit_test(test_view),
+        cmocka_unit_test(test_json),
+        cmocka_unit_test(test_words_of_a_training),
+        cmocka_unit_test(test_words_of_warnings),
+        cmocka_unit_test(test_words_of_failures),
+        cmocka_unit_test(test_words_of_any_length),
+        cmocka_unit_test(test_status),
+        cmocka_unit_test(test_many_workers),
+        cmocka_unit_test(test_history),
+        cmocka_unit_test(test_history_of_many_jobs),
+        cmocka_unit_test(test_bounds),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

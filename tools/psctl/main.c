@@ -26,6 +26,7 @@ static const struct command commands[] = {
      "  --set KEY=VALUE  instead of what the job's file says; may be repeated\n"
      "  --summary FILE   where the chief writes the job's results, as JSON\n"
      "  --timeline FILE  what takes how long, as Chrome traces: t.json, t-1.json, ...\n"
+     "  --http ADDRESS   a status page for browsers at this host:port, as psd --http\n"
      "  --resume         go on from the job's newest checkpoint\n"
      "  --keep-dir       leave the directory of sockets and say where it is\n"
      "FILE is a job's YAML file. A one_device, mirrored or central_storage job is one\n"

@@ -26,7 +26,7 @@ struct run {
     const char *file;                   // of the job
     long n_ps, n_workers, min_workers;  // 0: not said
     struct cli_list sets;
-    const char *summary, *timeline;
+    const char *summary, *timeline, *http;
     bool resume, keep_dir;
     bool peers;    // the workers reach each other
     bool goes_on;  // the job writes backups
@@ -84,6 +84,8 @@ static char **ps_words(const struct run *run, int task)
     add_number(&w, "--task", task);
     add_option(&w, "--peers", list);
     add_number(&w, "--ready-fd", CHILD_READY_FD);
+    if (run->http && task == 0)
+        add_option(&w, "--http", run->http);
     free(list);
     return w.v;
 }
@@ -238,6 +240,9 @@ static enum ps_code run_check_job(struct run *run, struct ps_error *e)
     ps_job_free(job);
     if (code)
         return code;
+    if (run->http && run->n_ps == 0)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "--http shows what ps task 0 knows, and %s has none: see workerd --http",
+                       run->file);
     if (run->min_workers > run->n_workers)
         return ps_fail(e, PS_INVALID_ARGUMENT, "%s needs %ld workers, and there are to be %ld: give --workers",
                        run->file, run->min_workers, run->n_workers);
@@ -262,6 +267,7 @@ int command_run(struct call *call)
         {.name = "set", .list = &run.sets},
         {.name = "summary", .text = &run.summary},
         {.name = "timeline", .text = &run.timeline},
+        {.name = "http", .text = &run.http},
         {.name = "resume", .flag = &run.resume},
         {.name = "keep-dir", .flag = &run.keep_dir}};
     struct ps_error e;

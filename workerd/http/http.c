@@ -7,7 +7,6 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
-#include "common/base/log.h"
 #include "common/http/metrics.h"
 #include "common/http/server.h"
 #include "config.h"
@@ -143,21 +142,13 @@ static enum ps_code http_make_worker_metrics(void *ctx, char **text, struct ps_e
 
 // ---- health -------------------------------------------------------------------------------------------------------
 
-static enum ps_code http_make_worker_health(void *ctx, char **text, struct ps_error *e)
-{
-    (void)ctx;
-    (void)e;
-    *text = ps_strdup("ok\n");
-    return PS_OK;
-}
-
 static enum ps_code http_make_worker_readiness(void *ctx, char **text, struct ps_error *e)
 {
     struct wk_metrics *m = ctx;
     if (!atomic_load(&m->trains))
         return ps_fail(e, PS_UNAVAILABLE,
                        "the training has not begun: this worker prepares it, or waits for ps tasks or other workers");
-    return http_make_worker_health(ctx, text, e);
+    return ps_http_make_ok(ctx, text, e);
 }
 
 // ---- start and end ------------------------------------------------------------------------------------------------
@@ -168,13 +159,12 @@ enum ps_code wk_http_start(struct wk_metrics *metrics, const char *address, bool
     struct wk_http *h = ps_alloc(sizeof *h);
     *http = NULL;
     *h = (struct wk_http){.pages = {{"/metrics", PS_METRICS_TYPE, http_make_worker_metrics, metrics},
-                                    {"/healthz", "text/plain; charset=utf-8", http_make_worker_health, metrics},
-                                    {"/readyz", "text/plain; charset=utf-8", http_make_worker_readiness, metrics}}};
-    if (ps_http_start(address, insecure, h->pages, PAGES, &h->server, e)) {
+                                    {"/healthz", PS_HTTP_PLAIN, ps_http_make_ok, metrics},
+                                    {"/readyz", PS_HTTP_PLAIN, http_make_worker_readiness, metrics}}};
+    if (ps_http_open(address, insecure, h->pages, PAGES, "/metrics", &h->server, e)) {
         free(h);
-        return ps_error_prefix(e, "--http");
+        return e->code;
     }
-    ps_info("metrics: port %d of %s, /metrics", ps_http_port(h->server), address);
     *http = h;
     return PS_OK;
 }

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "psd/http/figures.h"
+
+const char *psd_member_state(const Paramserver__V1__Member *m)
+{
+    switch (m->state) {
+    case PARAMSERVER__V1__MEMBER_STATE__EXPECTED:
+        return "expected";
+    case PARAMSERVER__V1__MEMBER_STATE__LIVE:
+        return "live";
+    case PARAMSERVER__V1__MEMBER_STATE__LEFT:
+        return "left";
+    case PARAMSERVER__V1__MEMBER_STATE__DEAD:
+        return "dead";
+    default:
+        return "";
+    }
+}
+
+const char *psd_mode_name(Paramserver__V1__Update update)
+{
+    switch (update) {
+    case PARAMSERVER__V1__UPDATE__ASYNC:
+        return "async";
+    case PARAMSERVER__V1__UPDATE__SYNC:
+        return "sync";
+    case PARAMSERVER__V1__UPDATE__SSP:
+        return "ssp";
+    default:
+        return "";
+    }
+}
+
+static void figures_count(struct psd_figures *f, const Paramserver__V1__Member *m)
+{
+    f->expected += m->state == PARAMSERVER__V1__MEMBER_STATE__EXPECTED;
+    f->live += m->state == PARAMSERVER__V1__MEMBER_STATE__LIVE;
+    f->left += m->state == PARAMSERVER__V1__MEMBER_STATE__LEFT;
+    f->dead += m->state == PARAMSERVER__V1__MEMBER_STATE__DEAD;
+    if (m->state == PARAMSERVER__V1__MEMBER_STATE__DEAD && !f->any_dead)
+        f->any_dead = m;
+}
+
+static bool figures_is_slower(const Paramserver__V1__Member *m, const Paramserver__V1__Member *than)
+{
+    return !than || m->step < than->step || (m->step == than->step && m->images_per_second < than->images_per_second);
+}
+
+struct psd_figures psd_figures_of(const Paramserver__V1__WorkersReply *workers)
+{
+    struct psd_figures f = {0};
+    uint32_t reported = 0, trying = 0;
+    for (size_t i = 0; workers && i < workers->n_members; i++) {
+        const Paramserver__V1__Member *m = workers->members[i];
+        figures_count(&f, m);
+        if (m->state != PARAMSERVER__V1__MEMBER_STATE__LIVE || m->step == 0)
+            continue;
+        reported++;
+        f.examples_per_second += m->images_per_second;
+        f.loss += m->loss;
+        trying += !m->excluded;
+        if (!m->excluded && figures_is_slower(m, f.slowest))
+            f.slowest = m;
+    }
+    f.trains = reported > 0;
+    f.loss = reported ? f.loss / reported : 0;
+    f.slowest = trying > 1 ? f.slowest : NULL;
+    return f;
+}

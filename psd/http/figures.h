@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A job's figures, of what its workers reported last.
+//
+// Receives from: the HTTP pages. No state; any thread.
+#ifndef PSD_HTTP_FIGURES_H
+#define PSD_HTTP_FIGURES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "proto/paramserver.pb-c.h"
+
+struct psd_figures {
+    uint32_t expected, live, left, dead;      // workers in each state
+    bool trains;                              // a live worker has reported a step: else the next two mean nothing
+    double examples_per_second;               // the sum over live workers
+    double loss;                              // the mean over live workers
+    const Paramserver__V1__Member *slowest;   // live and not excluded, of least step, then speed; NULL: fewer than two
+    const Paramserver__V1__Member *any_dead;  // NULL: there is none
+};
+
+// workers: NULL: they are not known, and all is 0.
+struct psd_figures psd_figures_of(const Paramserver__V1__WorkersReply *workers);
+const char *psd_member_state(const Paramserver__V1__Member *m);  // "expected", "live", "left", "dead"
+const char *psd_mode_name(Paramserver__V1__Update update);       // "async", "sync", "ssp"; "": not declared yet
+
+#endif

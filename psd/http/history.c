@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "psd/http/history.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/http/json.h"
+#include "psd/http/figures.h"
+
+// Of the task: resident, blocks. Of a job: examples/s, loss, staleness; trains says whether the first two are known.
+struct history_point {
+    uint64_t clock_ms;
+    double value[3];
+    bool trains;
+};
+
+struct history_ring {
+    uint32_t n, next;
+    struct history_point points[PSD_HISTORY_POINTS];
+};
+
+struct history_job {
+    char *name;
+    uint64_t run;
+    bool seen;  // by the look that is being added
+    struct history_ring ring;
+};
+
+struct psd_history {
+    pthread_mutex_t lock;  // of all that follows
+    struct history_ring task;
+    struct history_job *jobs[PSD_HISTORY_JOBS];  // NULL: free
+};
+
+// ---- what is kept -------------------------------------------------------------------------------------------------
+
+static void history_ring_add(struct history_ring *r, const struct history_point *point)
+{
+    r->points[r->next] = *point;
+    r->next = (r->next + 1) % PSD_HISTORY_POINTS;
+    r->n += r->n < PSD_HISTORY_POINTS;
+}
+
+static void history_job_free(struct history_job **job)
+{
+    if (*job)
+        free((*job)->name);
+    free(*job);
+    *job = NULL;
+}
+
+static struct history_job *history_job_create(const Paramserver__V1__JobStatus *status)
+{
+    struct history_job *job = ps_try_alloc(sizeof *job);
+    if (job)
+        job->name = ps_try_strdup(status->name);
+    if (job && !job->name)
+        history_job_free(&job);
+    return job;
+}
+
+// NULL: there is no room for it. A new run begins with no points.
+static struct history_job *history_job_of(struct psd_history *h, const Paramserver__V1__JobStatus *status)
+{
+    struct history_job **found = NULL;
+    for (int i = 0; i < PSD_HISTORY_JOBS; i++) {
+        if (h->jobs[i] && strcmp(h->jobs[i]->name, status->name) == 0) {
+            found = &h->jobs[i];
+            break;
+        }
+        if (!h->jobs[i] && !found)
+            found = &h->jobs[i];
+    }
+    if (!found)
+        return NULL;
+    if (!*found)
+        *found = history_job_create(status);
+    if (*found && (*found)->run != status->run) {
+        (*found)->run = status->run;
+        (*found)->ring.n = (*found)->ring.next = 0;
+    }
+    return *found;
+}
+
+static void history_add_job(struct psd_history *h, const struct psd_look *look, size_t i)
+{
+    const Paramserver__V1__JobStatus *status = look->status->jobs[i];
+    const struct psd_figures f = psd_figures_of(look->workers[i]);
+    struct history_job *job = history_job_of(h, status);
+    if (!job)
+        return;
+    job->seen = true;
+    if (strcmp(status->state, "running") != 0)
+        return;
+    history_ring_add(&job->ring, &(struct history_point){look->status->clock_ms,
+                                                         {f.examples_per_second, f.loss, (double)status->staleness},
+                                                         f.trains});
+}
+
+// Those that the look has not seen are gone.
+static void history_drop_jobs(struct psd_history *h)
+{
+    for (int i = 0; i < PSD_HISTORY_JOBS; i++) {
+        if (h->jobs[i] && !h->jobs[i]->seen)
+            history_job_free(&h->jobs[i]);
+        else if (h->jobs[i])
+            h->jobs[i]->seen = false;
+    }
+}
+
+void psd_history_add(struct psd_history *h, const struct psd_look *look)
+{
+    const Paramserver__V1__StatusReply *s = look->status;
+    pthread_mutex_lock(&h->lock);
+    history_ring_add(&h->task,
+                     &(struct history_point){s->clock_ms, {(double)s->resident_bytes, (double)s->block_bytes}, true});
+    for (size_t i = 0; i < s->n_jobs; i++)
+        history_add_job(h, look, i);
+    history_drop_jobs(h);
+    pthread_mutex_unlock(&h->lock);
+}
+
+struct psd_history *psd_history_create(void)
+{
+    struct psd_history *h = ps_try_alloc(sizeof *h);
+    if (h)
+        pthread_mutex_init(&h->lock, NULL);
+    return h;
+}
+
+void psd_history_destroy(struct psd_history *h)
+{
+    if (!h)
+        return;
+    for (int i = 0; i < PSD_HISTORY_JOBS; i++)
+        history_job_free(&h->jobs[i]);
+    pthread_mutex_destroy(&h->lock);
+    free(h);
+}
+
+// ---- what is said -------------------------------------------------------------------------------------------------
+
+static void history_put_point(struct ps_json *j, const struct history_point *point, size_t values)
+{
+    ps_json_begin(j, NULL, '[');
+    ps_json_count(j, NULL, point->clock_ms);
+    for (size_t i = 0; i < values; i++)
+        if (point->trains || i == 2)
+            ps_json_number(j, NULL, point->value[i]);
+        else
+            ps_json_null(j, NULL);
+    ps_json_end(j, ']');
+}
+
+static void history_put_ring(struct ps_json *j, const char *key, const struct history_ring *r, size_t values)
+{
+    ps_json_begin(j, key, '[');
+    for (uint32_t i = 0; i < r->n; i++)
+        history_put_point(j, &r->points[(r->next + PSD_HISTORY_POINTS - r->n + i) % PSD_HISTORY_POINTS], values);
+    ps_json_end(j, ']');
+}
+
+static void history_put_job(struct ps_json *j, const struct history_job *job)
+{
+    char run[24];
+    snprintf(run, sizeof run, "%" PRIu64, job->run);
+    ps_json_begin(j, NULL, '{');
+    ps_json_text(j, "name", job->name);
+    ps_json_text(j, "run", run);
+    history_put_ring(j, "points", &job->ring, 3);
+    ps_json_end(j, '}');
+}
+
+enum ps_code psd_history_text(struct psd_history *h, char **text, struct ps_error *e)
+{
+    struct ps_json j;
+    if (ps_json_open(&j, e))
+        return e->code;
+    pthread_mutex_lock(&h->lock);
+    ps_json_begin(&j, NULL, '{');
+    ps_json_count(&j, "interval_ms", PSD_HISTORY_SECONDS * 1000);
+    history_put_ring(&j, "memory", &h->task, 2);
+    ps_json_begin(&j, "jobs", '[');
+    for (int i = 0; i < PSD_HISTORY_JOBS; i++)
+        if (h->jobs[i])
+            history_put_job(&j, h->jobs[i]);
+    ps_json_end(&j, ']');
+    ps_json_end(&j, '}');
+    pthread_mutex_unlock(&h->lock);
+    return ps_json_close(&j, text, e);
+}

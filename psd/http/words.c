@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "psd/http/words.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/utf8.h"
+#include "psd/http/figures.h"
+
+enum {
+    WORDS_FULL_PERCENT = 90,  // of the memory for blocks, from which on it is a warning
+    WORDS_WAIT_MS = 5000,     // a call that waits for longer is worth a word
+};
+
+typedef Paramserver__V1__StatusReply Status;
+typedef Paramserver__V1__JobStatus Job;
+
+// What the sentences are made of: of all jobs, the first of each kind.
+struct survey {
+    const Status *status;
+    uint32_t running, opening, done, failed, live, dead;
+    const Job *failed_job, *dead_job, *absent_job, *not_finite_job, *done_job, *slow_job, *split_job;
+    const Paramserver__V1__Member *dead_worker;
+    struct psd_figures slow;  // of slow_job, whose slowest worker is farthest behind the mean
+    double slow_share;
+    uint32_t absent;  // workers of absent_job
+    const Paramserver__V1__Wait *wait;
+};
+
+const char *psd_level_name(enum psd_level level)
+{
+    static const char *const names[] = {"ok", "warning", "bad"};
+    return names[level];
+}
+
+// ---- a survey -----------------------------------------------------------------------------------------------------
+
+static void survey_take_speed(struct survey *s, const Job *job, const struct psd_figures *f)
+{
+    const double mean = f->examples_per_second / f->live;
+    if (!f->slowest || !(mean > 0))
+        return;
+    const double share = f->slowest->images_per_second / mean;
+    if (s->slow_job && share >= s->slow_share)
+        return;
+    s->slow_job = job;
+    s->slow = *f;
+    s->slow_share = share;
+}
+
+static void survey_take_workers(struct survey *s, const Job *job, const struct psd_figures *f)
+{
+    s->live += f->live;
+    s->dead += f->dead;
+    if (f->any_dead && !s->dead_job) {
+        s->dead_job = job;
+        s->dead_worker = f->any_dead;
+    }
+    if (f->expected > 0 && !s->absent_job) {
+        s->absent_job = job;
+        s->absent = f->expected;
+    }
+    if (f->trains && !isfinite(f->loss) && !s->not_finite_job)
+        s->not_finite_job = job;
+    survey_take_speed(s, job, f);
+}
+
+static void survey_take_job(struct survey *s, const Job *job, const Paramserver__V1__WorkersReply *workers)
+{
+    const struct psd_figures f = psd_figures_of(workers);
+    const bool failed = strcmp(job->state, "failed") == 0, done = strcmp(job->state, "done") == 0;
+    s->failed += failed;
+    s->done += done;
+    s->running += strcmp(job->state, "running") == 0;
+    s->opening += strcmp(job->state, "opening") == 0;
+    if (failed && !s->failed_job)
+        s->failed_job = job;
+    if (done && !s->done_job)
+        s->done_job = job;
+    if (job->nonfinite > 0 && !s->not_finite_job)
+        s->not_finite_job = job;
+    if (job->splits > 0 && !s->split_job)
+        s->split_job = job;
+    if (!failed && !done)
+        survey_take_workers(s, job, &f);
+}
+
+static struct survey survey_of(const struct psd_look *look)
+{
+    struct survey s = {.status = look->status};
+    for (size_t i = 0; i < look->status->n_jobs; i++)
+        survey_take_job(&s, look->status->jobs[i], look->workers[i]);
+    if (look->waits && look->waits->n_waits > 0 && look->waits->waits[0]->since_ms >= WORDS_WAIT_MS)
+        s.wait = look->waits->waits[0];
+    return s;
+}
+
+static double survey_full_percent(const struct survey *s)
+{
+    return s->status->limit_bytes ? 100.0 * (double)s->status->block_bytes / (double)s->status->limit_bytes : 0;
+}
+
+// ---- sentences ----------------------------------------------------------------------------------------------------
+
+static void words_put(char *to, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+// What a name too long has cut stays UTF-8, and steers nothing.
+static void words_put(char *to, size_t size, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(to, size, format, args);
+    va_end(args);
+    ps_utf8_plain(to);
+}
+
+#define STATE(...) words_put(w->state, sizeof w->state, __VA_ARGS__)
+#define RISK(...) words_put(w->risk, sizeof w->risk, __VA_ARGS__)
+#define WORST(...) words_put(w->worst, sizeof w->worst, __VA_ARGS__)
+
+static const char *words_s(uint64_t n)
+{
+    return n == 1 ? "" : "s";
+}
+
+static void words_say_bad(const struct survey *s, struct psd_words *w)
+{
+    w->level = PSD_LEVEL_BAD;
+    if (s->failed_job)
+        STATE("Job %.128s has failed: %.300s.", s->failed_job->name, s->failed_job->reason);
+    else
+        STATE("Worker %" PRIu32 " of job %.128s is dead%s%.200s. %" PRIu32 " worker%s live%s.", s->dead_worker->rank,
+              s->dead_job->name, s->dead_worker->reason[0] ? ": " : "", s->dead_worker->reason, s->live,
+              words_s(s->live), s->live == 1 ? "s" : "");
+}
+
+static void words_say_warning(const struct survey *s, struct psd_words *w)
+{
+    w->level = PSD_LEVEL_WARNING;
+    if (s->not_finite_job)
+        STATE("The gradients or the loss of job %.128s are not finite.", s->not_finite_job->name);
+    else if (survey_full_percent(s) >= WORDS_FULL_PERCENT)
+        STATE("Memory for tensors is %.0f %% full: what no longer fits is refused.", survey_full_percent(s));
+    else if (s->absent_job)
+        STATE("Job %.128s waits for %" PRIu32 " worker%s that %s not joined yet.", s->absent_job->name, s->absent,
+              words_s(s->absent), s->absent == 1 ? "has" : "have");
+    else
+        STATE("This ps task is being drained: it takes no new jobs.");
+}
+
+static void words_say_well(const struct survey *s, struct psd_words *w)
+{
+    const uint32_t jobs = s->running + s->opening;
+    w->level = PSD_LEVEL_OK;
+    if (jobs == 0 && s->done == 0)
+        STATE("This ps task is well and waits for a job.");
+    else if (jobs == 0)
+        STATE("All is well: %" PRIu32 " job%s done, none running.", s->done, s->done == 1 ? " is" : "s are");
+    else if (s->status->task == 0)
+        STATE("All is well: %" PRIu32 " job%s with %" PRIu32 " live worker%s, none dead.", jobs,
+              jobs == 1 ? " trains" : "s train", s->live, words_s(s->live));
+    else
+        STATE("This ps task is well: %" PRIu32 " job%s here.", jobs, jobs == 1 ? " trains" : "s train");
+}
+
+static void words_say_state(const struct survey *s, struct psd_words *w)
+{
+    if (s->failed_job || s->dead_job)
+        words_say_bad(s, w);
+    else if (s->not_finite_job || s->absent_job || s->status->draining || survey_full_percent(s) >= WORDS_FULL_PERCENT)
+        words_say_warning(s, w);
+    else
+        words_say_well(s, w);
+}
+
+static void words_say_risk(const struct survey *s, struct psd_words *w)
+{
+    if (s->split_job)
+        RISK("The gradient of worker %" PRIu32 " of job %.128s for round %" PRIu64
+             " counts in some partitions and not in others.",
+             s->split_job->split_worker, s->split_job->name, s->split_job->split_round);
+    else if (s->running + s->opening > 0)
+        RISK("If this ps task ends, all that was trained since the last checkpoint is lost; if a worker dies, the "
+             "others train its examples.");
+    else if (s->failed_job)
+        RISK("The weights of job %.128s stay here until psctl stop, or until this ps task ends.", s->failed_job->name);
+    else if (s->done_job)
+        RISK("Nothing that a worker has written to its output. The weights here stay until psctl stop, or until this "
+             "ps task ends.");
+    else
+        RISK("Nothing: no job is here.");
+}
+
+static void words_say_worst(const struct survey *s, struct psd_words *w)
+{
+    if (s->wait && s->wait->whom[0])
+        WORST("Longest wait: %.1f s for %.200s, of %.200s.", (double)s->wait->since_ms / 1000, s->wait->what,
+              s->wait->whom);
+    else if (s->dead_worker)
+        WORST("Worker %" PRIu32 " of job %.128s (%.128s).", s->dead_worker->rank, s->dead_job->name,
+              s->dead_worker->address);
+    else if (s->slow_job)
+        WORST("Slowest is worker %" PRIu32 " of job %.128s: step %" PRIu64 ", %.0f examples/s; the mean is %.0f.",
+              s->slow.slowest->rank, s->slow_job->name, s->slow.slowest->step, s->slow.slowest->images_per_second,
+              s->slow.examples_per_second / s->slow.live);
+    else if (s->status->task != 0)
+        WORST("Not known here: ps task 0 knows the workers.");
+    else
+        WORST("No worker is slower than another.");
+}
+
+// ---- what to type -------------------------------------------------------------------------------------------------
+
+// A shell takes it as it is.
+static bool words_is_plain(const char *name)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.";
+    return name[0] && name[strspn(name, plain)] == '\0' && strlen(name) < 200;
+}
+
+static void words_say_command(const struct survey *s, struct psd_words *w)
+{
+    const char *command = "status", *job = "";
+    if (s->failed_job || s->dead_job || s->absent_job)
+        command = "doctor";
+    else if (s->wait) {
+        command = "waits";
+        job = s->wait->job;
+    } else if (s->running + s->opening > 0)
+        command = "top";
+    const bool names = words_is_plain(job);
+    snprintf(w->command, sizeof w->command, "psctl %s%s%s", command, names ? " " : "", names ? job : "");
+}
+
+void psd_words_say(const struct psd_look *look, struct psd_words *words)
+{
+    const struct survey s = survey_of(look);
+    words_say_state(&s, words);
+    words_say_risk(&s, words);
+    words_say_worst(&s, words);
+    words_say_command(&s, words);
+}
