@@ -68,6 +68,10 @@ struct psc__membership {
     uint32_t chief;       // rank
     uint64_t step;
     double images_per_second, loss;
+    uint64_t checkpoints;  // that the job was asked for
+    uint64_t checkpoint;   // the last one of them that is over
+    bool checkpoint_failed;
+    char checkpoint_text[320];
     bool looking;        // a call that asks whether a task is there is under way
     uint32_t looked_at;  // the task that was asked last
     bool unsent;         // these have changed since the last heartbeat, or that one was lost

@@ -8,6 +8,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/utf8.h"
 #include "common/wire/wire.h"
 #include "libclient/convert.h"
 #include "libclient/member.h"
@@ -45,6 +46,7 @@ enum ps_code psc__heartbeat_heard(struct psc_client *c, const struct ps_slices *
     c->member.heard = psc__now(c);
     c->member.unanswered = 0;
     c->member.draining = r->drain;
+    c->member.checkpoints = r->checkpoints;
     // Answers may overtake each other.
     if (psc__saw_generation(&c->tasks[0], r->generation) && r->epoch > c->member.epoch)
         member_note_all(c, r->epoch, r->live, r->chief);
@@ -131,6 +133,9 @@ enum ps_code psc__heartbeat(struct psc_client *c, psc__call_fn done, void *arg, 
     request.step = m->step;
     request.images_per_second = m->images_per_second;
     request.loss = m->loss;
+    request.checkpoint = m->checkpoint;
+    request.checkpoint_failed = m->checkpoint_failed;
+    request.checkpoint_text = m->checkpoint_text;
     m->unsent = false;
     struct psc__call_spec spec = {.method = PARAMSERVER__V1__METHOD__HEARTBEAT,
                                   .message = &request.base,
@@ -425,6 +430,24 @@ bool psc_is_draining(psc_client *client)
     bool draining = client->member.draining;
     psc__unlock(client);
     return draining;
+}
+
+uint64_t psc_checkpoints(psc_client *client)
+{
+    psc__lock(client);
+    uint64_t checkpoints = client->member.checkpoints;
+    psc__unlock(client);
+    return checkpoints;
+}
+
+void psc_report_checkpoint(psc_client *client, uint64_t number, bool failed, const char *text)
+{
+    psc__lock(client);
+    ps_utf8_cut(text, client->member.checkpoint_text, sizeof client->member.checkpoint_text);
+    client->member.checkpoint = number;
+    client->member.checkpoint_failed = failed;
+    client->member.unsent = true;
+    psc__unlock(client);
 }
 
 uint64_t psc_run(psc_client *client)

@@ -186,6 +186,11 @@ bool psc_is_late(psc_client *client);
 uint64_t psc_data_epoch(psc_client *client);
 // Has an administrator asked this worker to leave (psctl drain)? It finishes its step and calls psc_close.
 bool psc_is_draining(psc_client *client);
+// How many checkpoints has an administrator asked the job for (psctl checkpoint)? The chief writes one, and says what
+// has become of the first `number` of them: text is the file's path, or failed and why. It is sent with the next
+// heartbeat.
+uint64_t psc_checkpoints(psc_client *client);
+void psc_report_checkpoint(psc_client *client, uint64_t number, bool failed, const char *text);
 uint64_t psc_run(psc_client *client);  // of the job that it joined or attached to; 0: it has done neither
 
 // ---- variables ----------------------------------------------------------------------------------------------------

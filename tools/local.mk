@@ -26,6 +26,7 @@ tools_psctl_psctl_SOURCES = \
 	tools/psctl/build.c \
 	tools/psctl/cluster.c tools/psctl/cluster.h \
 	tools/psctl/doctor.c \
+	tools/psctl/checkpoint.c \
 	tools/psctl/drain.c \
 	tools/psctl/get.c \
 	tools/psctl/job.c \

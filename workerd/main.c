@@ -88,7 +88,7 @@ struct options {
     struct wk_look look;  // instead of training
 };
 
-static volatile sig_atomic_t stop, begun;
+static volatile sig_atomic_t stop, begun, keep;
 
 // Until the training has begun there is nothing to leave in order.
 static void workerd_on_signal(int number)
@@ -96,6 +96,12 @@ static void workerd_on_signal(int number)
     if (!begun)
         _exit(128 + number);
     stop = number;
+}
+
+static void workerd_on_keep(int number)
+{
+    (void)number;
+    keep++;
 }
 
 // A second SIGINT ends it at once, as one who waits at a terminal expects. A second SIGTERM changes nothing: Slurm
@@ -109,6 +115,9 @@ static void workerd_catch_signals(void)
     struct sigaction action = {.sa_handler = workerd_on_signal, .sa_flags = SA_ONSTACK};
     sigaltstack(&own, NULL);
     sigaction(SIGTERM, &action, NULL);
+    struct sigaction keeping = action;
+    keeping.sa_handler = workerd_on_keep;
+    sigaction(SIGUSR1, &keeping, NULL);
     action.sa_flags |= SA_RESETHAND;
     sigaction(SIGINT, &action, NULL);
 }
@@ -614,7 +623,7 @@ static enum ps_code workerd_run_jobs(struct options *o, struct wk_metrics *metri
     struct wk_recovery recovery = {0};
     const uint64_t started = started_at();
     for (;;) {
-        struct wk_run run = {.started = started, .env.stop = &stop, .metrics = metrics};
+        struct wk_run run = {.started = started, .env.stop = &stop, .env.keep = &keep, .metrics = metrics};
         run.env.waits = metrics ? &metrics->waits : NULL;
         struct wk_ended ended = {0};
         e->code = workerd_run_job(&run, o, &ended, e);

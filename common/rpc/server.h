@@ -115,8 +115,8 @@ enum ps_stop {
 enum ps_stop ps_server_stop(struct ps_server *s, uint64_t grace_ns);
 void ps_server_destroy(struct ps_server *s);  // stopped, not stuck
 
-// The handler has cleared a request that it keeps waiting: its bytes do not keep the stream from sending more, which may
-// be what it waits for. Called while options.call runs, with any lock held.
+// The handler has cleared a request that it keeps waiting: its bytes do not keep the stream from sending more, which
+// may be what it waits for. Called while options.call runs, with any lock held.
 void ps_call_let_go(struct ps_call *call);
 // Answers. body is moved, or cleared unless code is PS_OK; may be NULL. text (may be NULL): one sentence.
 void ps_call_reply(struct ps_call *call, enum ps_code code, const char *text, struct ps_slices *body);

@@ -147,7 +147,7 @@ struct ps__call {
     struct ps_server *server;
     void (*reply)(struct ps__call *call, enum ps_code code, const char *text, struct ps_slices *body);
     void (*let_go)(struct ps__call *call);  // NULL: nothing counts its request's bytes
-    size_t bytes;  // of a record's request; then of the answer
+    size_t bytes;                           // of a record's request; then of the answer
 };
 
 // A stream's life:

@@ -151,6 +151,13 @@ struct psd_tally {
     uint32_t busy;           // live, and waits neither in a collective nor for a lease
 };
 
+// Checkpoints that people ask the chief for.
+struct psd_checkpoints {
+    uint64_t asked, over;        // how many; the last one that is written, or is not
+    bool failed;                 // that one,
+    char text[PSD_FAILURE_MAX];  // and its path, or why
+};
+
 // How the workers update: mode.c.
 struct psd_mode {
     Paramserver__V1__Update update;
@@ -167,6 +174,7 @@ struct psd_control {
         bool kept;  // all tasks have room for them
         int asked;  // the psd_rounds_change that they are asked for; 0: none
     } rounds;
+    struct psd_checkpoints checkpoints;
     uint64_t opened, join_within;  // ns
     uint64_t epoch;                // of the membership; goes on from one run of a job to the next
     uint64_t first_epoch;          // of this run

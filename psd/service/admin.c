@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Status, Drain and StopJob: what psctl asks a task.
+// Status, Drain, Checkpoint and StopJob: what psctl asks a task.
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -184,6 +184,48 @@ int psd_drain(struct psd_request *t)
         atomic_store(&t->core->refuses_jobs, !r->undo);
     free(out.jobs);
     psd_jobs_release(&jobs);
+    return code;
+}
+
+// ---- Checkpoint ---------------------------------------------------------------------------------------------------
+
+// Job locked.
+static enum ps_code checkpoint_request(struct psd_request *t, const Paramserver__V1__CheckpointRequest *r,
+                                   Paramserver__V1__CheckpointReply *out)
+{
+    struct psd_control *c = t->job->control;
+    if (psd_job_is_over(t->job))
+        return ps_fail(&t->error, PS_FAILED_PRECONDITION, "job '%s' does not run any more", t->job->name);
+    if (r->number > c->checkpoints.asked)
+        return ps_fail(&t->error, PS_FAILED_PRECONDITION,
+                       "job '%s' was asked for %" PRIu64 " checkpoints, not %" PRIu64 ": it has begun anew since",
+                       t->job->name, c->checkpoints.asked, r->number);
+    out->number = r->number ? r->number : ++c->checkpoints.asked;
+    out->over = out->number <= c->checkpoints.over;
+    out->failed = out->over && c->checkpoints.failed;
+    out->text = out->over ? c->checkpoints.text : out->text;
+    return PS_OK;
+}
+
+int psd_checkpoint(struct psd_request *t)
+{
+    const Paramserver__V1__CheckpointRequest *r = (const Paramserver__V1__CheckpointRequest *)t->request;
+    Paramserver__V1__CheckpointReply out = PARAMSERVER__V1__CHECKPOINT_REPLY__INIT;
+    out.generation = t->core->generation;
+    t->job = psd_job_find(&t->core->table, r->job);
+    if (!t->job)
+        return ps_fail(&t->error, PS_NOT_FOUND, "ps task %" PRIu32 " has no job '%.128s'", t->core->config.task,
+                       r->job);
+    pthread_mutex_lock(&t->job->lock);
+    int code = PS_OK;
+    if (!t->job->control)
+        code = (int)ps_fail(&t->error, PS_FAILED_PRECONDITION, "checkpoints are asked of ps task 0, this is %" PRIu32,
+                            t->core->config.task);
+    else
+        code = (int)checkpoint_request(t, r, &out);
+    if (code == PS_OK)
+        code = psd_request_reply(t, &out.base, NULL);
+    pthread_mutex_unlock(&t->job->lock);
     return code;
 }
 

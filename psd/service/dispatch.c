@@ -65,6 +65,7 @@ static const struct method {
     METHOD(WAITS, waits, psd_waits, 0),
     METHOD(SET_HYPER, set_hyper, psd_set_hyper, SMALL_REPLY | AUDITED),
     METHOD(SET_MODE, set_mode, psd_set_mode, SMALL_REPLY | AUDITED),
+    METHOD(CHECKPOINT, checkpoint, psd_checkpoint, SMALL_REPLY | AUDITED),
     METHOD(DRAIN, drain, psd_drain, SMALL_REPLY | AUDITED),
     METHOD(AGREE, agree, psd_agree, SMALL_REPLY),
     METHOD(SUM_SQUARES, sum_squares, psd_sum_squares, 0),

@@ -32,6 +32,7 @@ static int heartbeat_reply(struct psd_request *t, const Paramserver__V1__Heartbe
     out.epoch = t->job->control->epoch;
     out.live = t->job->control->tally.live;
     out.chief = t->job->control->chief;
+    out.checkpoints = t->job->control->checkpoints.asked;
     if (psd_members_are_many(t->job->control, r->epoch)) {
         out.n_members = 0;
     } else if (out.epoch != r->epoch && psd_members_list(t->job->control, r->epoch, psd_now(t->core), &list)) {
@@ -50,6 +51,16 @@ static int heartbeat_reply(struct psd_request *t, const Paramserver__V1__Heartbe
     return code;
 }
 
+// Job locked. What the chief says of the checkpoints that it was asked for.
+static void heartbeat_note_checkpoint(struct psd_checkpoints *c, const Paramserver__V1__HeartbeatRequest *r)
+{
+    if (r->checkpoint <= c->over || r->checkpoint > c->asked)
+        return;
+    c->over = r->checkpoint;
+    c->failed = r->checkpoint_failed;
+    ps_utf8_cut(r->checkpoint_text, c->text, sizeof c->text);
+}
+
 int psd_heartbeat(struct psd_request *t)
 {
     const Paramserver__V1__HeartbeatRequest *r = (const Paramserver__V1__HeartbeatRequest *)t->request;
@@ -60,6 +71,7 @@ int psd_heartbeat(struct psd_request *t)
         m->step = r->step;
         m->images_per_second = r->images_per_second;
         m->loss = r->loss;
+        heartbeat_note_checkpoint(&t->job->control->checkpoints, r);
         code = heartbeat_reply(t, r, m->draining);
     }
     pthread_mutex_unlock(&t->job->lock);

@@ -37,7 +37,14 @@ uint8_t feed_byte(struct feed *f)
     X(DRAIN, drain_request, drain_reply)                   \
     X(AGREE, agree_request, agree_reply)                   \
     X(SUM_SQUARES, sum_squares_request, sum_squares_reply) \
-    X(OPEN, open_request, open_reply)
+    X(OPEN, open_request, open_reply)                      \
+    X(SUBMIT, submit_request, submit_reply)                \
+    X(LIST, list_request, list_reply)                      \
+    X(CANCEL, cancel_request, cancel_reply)                \
+    X(LOGS, logs_request, logs_reply)                      \
+    X(NEXT, next_request, next_reply)                      \
+    X(REPORT, report_request, report_reply)                \
+    X(CHECKPOINT, checkpoint_request, checkpoint_reply)
 
 static const struct {
     const ProtobufCMessageDescriptor *request, *reply;
@@ -49,7 +56,7 @@ static const struct {
 #undef X
 };
 
-_Static_assert(PARAMSERVER__V1__METHOD__SET_MODE + 1 == FUZZ_METHODS, "the last of them");
+_Static_assert(PARAMSERVER__V1__METHOD__CHECKPOINT + 1 == FUZZ_METHODS, "the last of them");
 
 const ProtobufCMessageDescriptor *request_type(int method)
 {
@@ -387,6 +394,9 @@ static void make_admin(int method, uint8_t which, struct ps_slices *out)
     case PARAMSERVER__V1__METHOD__SET_MODE:
         MESSAGE(SetModeRequest, SET_MODE_REQUEST, r.job = (char *)"job";
                 r.update = (Paramserver__V1__Update)(which % 5); r.staleness = which / 5 % 3);
+        break;
+    case PARAMSERVER__V1__METHOD__CHECKPOINT:
+        MESSAGE(CheckpointRequest, CHECKPOINT_REQUEST, r.job = (char *)"job"; r.number = which % 3);
         break;
     case PARAMSERVER__V1__METHOD__DRAIN:
         MESSAGE(DrainRequest, DRAIN_REQUEST, r.job = job; r.worker = which % 4; r.undo = which & 8);

@@ -122,6 +122,27 @@ for kind in "async.yaml" "local_steps.yaml --set strategy.local_steps=10"; do
         --set data.test_examples=256 --set weights="$name.safetensors" --evaluate --json | sed -nE 's/.*"(val_|test_)?accuracy": *([0-9.]+).*/\2/p' | head -n 1)" 0.8
 done
 
+# ---- asked by hand --------------------------------------------------------------------------------------------------
+
+asked=(--set delay_ms=20 --set steps=100000 --set epochs=1000 --set "callbacks=[{name: checkpoint, path: asked, every_seconds: 3600, keep: 0}]")
+train asked ps.yaml sync.yaml "${asked[@]}"
+is_asked() { "$psctl" --cluster ps.yaml checkpoint asked >path && cat path && "$psctl" verify "$(cat path)"; }
+ok "psctl checkpoint has the chief write one" eventually is_asked
+steps() { find asked -name '*.safetensors' | wc -l; }
+is_asked_again() { local before; before=$(steps); is_asked && [ "$(steps)" = $((before + 1)) ]; }
+ok "another one" is_asked_again
+for_programs() { "$psctl" --cluster ps.yaml checkpoint asked --json | "$PYTHON3" -c 'import json, sys; sys.exit(not json.load(sys.stdin)[0]["path"].startswith("asked/"))'; }
+ok "for programs" for_programs
+has_more() { [ "$(steps)" -gt "$1" ]; }
+by_signal() { local before; before=$(steps); kill -USR1 "$(cat asked-0.pid)" && eventually has_more "$before"; }
+ok "SIGUSR1 to the chief does, too, and it goes on" by_signal
+is_stopped() { touch over && "$psctl" --cluster ps.yaml stop "$1" && wait "${training[@]}"; [ "$(cat "$1"-?.code | sort -u)" = 79 ] && rm over; } # NAME
+ok "psctl stop ends the training" is_stopped asked
+train none ps.yaml sync.yaml "${asked[@]}" --set "callbacks=[]"
+ok "a job without the callback says so" eventually fails_with 74 "job 'none': the job has no callback checkpoint or backup" "$psctl" --cluster ps.yaml checkpoint none
+ok "it is stopped" is_stopped none
+ok "a job that is not there" fails_with 66 "no job nobody" "$psctl" --cluster ps.yaml checkpoint nobody
+
 # ---- what is not to go on -------------------------------------------------------------------------------------------
 
 train stopped ps.yaml sync.yaml --set delay_ms=20 --set steps=100000 --set epochs=1000

@@ -107,20 +107,37 @@ static const struct command commands[] = {
      "Exit code 0: all well; 69: something cannot be reached; 78: something is\n"
      "set up wrong; 75: a job has failed.\n",
      command_doctor, TAKES_CLUSTER},
-    {"get", "JOB VARIABLE [FILE]", 2, 3, "a variable's value, in short or into a .npy file",
+    {"get",
+     "JOB VARIABLE [FILE]",
+     2,
+     3,
+     "a variable's value, in short or into a .npy file",
      "  --rows A:B         rows A to B - 1 alone\n"
      "  -o, --output FILE  the same as FILE; - is standard output\n"
      "bfloat16 is written as float32, strings as NumPy's S.\n",
-     command_get, TAKES_CLUSTER},
-    {"put", "JOB VARIABLE FILE", 3, 3, "a variable's value from a .npy file",
+     command_get,
+     TAKES_CLUSTER,
+     {"get, put JOB VARIABLE [FILE]", "a variable's value, in short or as a .npy file"}},
+    {"put",
+     "JOB VARIABLE FILE",
+     3,
+     3,
+     "a variable's value from a .npy file",
      "  --rows A:B       rows A to B - 1 alone\n"
      "FILE - is standard input. Its type and shape must be the variable's; slots\n"
      "and steps stay. For bfloat16 it is float32, for strings NumPy's S.\n",
-     command_put, TAKES_CLUSTER},
+     command_put,
+     TAKES_CLUSTER,
+     {""}},
     {"save", "JOB FILE", 2, 2, "all weights of a job now, as safetensors",
      "Of a job that runs or is done, as float32; what are no floats is left out.\n"
      "workerd --evaluate and --predict take such a file, as Python's safetensors does.\n",
      command_save, TAKES_CLUSTER},
+    {"checkpoint", "JOB", 1, 1, "write a checkpoint now, with all to go on from",
+     "  --wait-max S     at most so long (600)\n"
+     "The job's chief writes it after its step, where the job has the callback\n"
+     "checkpoint or backup, and the training goes on. Says where it is.\n",
+     command_checkpoint, TAKES_CLUSTER},
     {"set-lr",
      "JOB VALUE",
      2,

@@ -71,6 +71,7 @@ int command_waits(struct call *call);
 int command_set(struct call *call);
 int command_set_lr(struct call *call);
 int command_set_mode(struct call *call);
+int command_checkpoint(struct call *call);
 int command_drain(struct call *call);
 int command_doctor(struct call *call);
 int command_check_build(struct call *call);

@@ -14,6 +14,7 @@ static void *checkpoint_writer_run(void *arg)
     if (wk_checkpoint_write(&w->checkpoint, path, &w->error) == PS_OK && w->keep)
         wk_checkpoints_prune(&w->to, w->keep);
     free(path);
+    atomic_store(&w->done, true);
     return NULL;
 }
 
@@ -41,10 +42,16 @@ void wk_checkpoint_writer_begin(struct wk_checkpoint_writer *w, struct wk_checkp
     w->checkpoint = *c;
     w->step = step;
     w->error.code = PS_OK;
+    atomic_store(&w->done, false);
     checkpoint_writer_copy(w);
     w->writes = pthread_create(&w->thread, NULL, checkpoint_writer_run, w) == 0;
     if (!w->writes)
         checkpoint_writer_run(w);
+}
+
+bool wk_checkpoint_writer_is_done(const struct wk_checkpoint_writer *w)
+{
+    return atomic_load(&w->done);
 }
 
 enum ps_code wk_checkpoint_writer_wait(struct wk_checkpoint_writer *w, struct ps_error *e)

@@ -9,6 +9,7 @@
 #define WK_CHECKPOINT_WRITER_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "workerd/job/checkpoints.h"
 #include "workerd/strategy/checkpoint.h"
@@ -20,6 +21,7 @@ struct wk_checkpoint_writer {
     struct wk_checkpoint checkpoint;
     uint64_t step;
     bool writes;
+    atomic_bool done;
     pthread_t thread;
     struct ps_error error;  // why it was not written
     float *copy;            // of its arrays
@@ -28,6 +30,8 @@ struct wk_checkpoint_writer {
 
 // Takes the checkpoint over, and copies its arrays. The one before has been waited for.
 void wk_checkpoint_writer_begin(struct wk_checkpoint_writer *w, struct wk_checkpoint *c, uint64_t step);
+// Is the last one on disk, or not to be?
+bool wk_checkpoint_writer_is_done(const struct wk_checkpoint_writer *w);
 // Waits until the last one is on disk. Its error, once; OK where there is none.
 enum ps_code wk_checkpoint_writer_wait(struct wk_checkpoint_writer *w, struct ps_error *e);
 // The last one has been waited for.

@@ -75,6 +75,15 @@ static enum ps_code loop_tell(struct loop *l, enum wk_event event, struct wk_mom
     return code;
 }
 
+// A job without the callbacks that write checkpoints says so.
+static void loop_answer(const struct loop *l)
+{
+    const struct wk_group *group = l->run->strategy->group;
+    const uint64_t asked = group->asked ? group->asked(l->run->state) : 0;
+    if (asked && !ps_job_goes_on(l->run->env.job, true))
+        group->answer(l->run->state, asked, true, "the job has no callback checkpoint or backup");
+}
+
 // In the middle of an epoch nobody who takes part in rounds can leave the others alone.
 static enum ps_code loop_tell_step(struct loop *l, const struct wk_work *work, const struct nn_result *result,
                                    struct ps_error *e)
@@ -84,6 +93,8 @@ static enum ps_code loop_tell_step(struct loop *l, const struct wk_work *work, c
     struct wk_moment m = {
         .epoch = work->epoch, .result = *result, .rows = work->rows, .leads = group->is_chief(l->run->state)};
     enum ps_code code = loop_tell(l, WK_STEP, &m, e);
+    if (m.leads)
+        loop_answer(l);
     *(in_rounds ? &l->stop_later : &l->stop) |= m.stop;
     return code;
 }

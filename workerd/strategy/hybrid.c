@@ -217,6 +217,18 @@ static bool hybrid_in_rounds(void *state)
     return true;
 }
 
+static uint64_t hybrid_asked(void *state)
+{
+    const struct hybrid *h = state;
+    return tables->group->asked(h->tables);
+}
+
+static void hybrid_answer(void *state, uint64_t number, bool failed, const char *text)
+{
+    const struct hybrid *h = state;
+    tables->group->answer(h->tables, number, failed, text);
+}
+
 static void hybrid_report(void *state, uint64_t step, double images_per_second, double loss)
 {
     const struct hybrid *h = state;
@@ -251,6 +263,8 @@ static const struct wk_group hybrid_group = {
     .is_chief = hybrid_is_chief,
     .in_rounds = hybrid_in_rounds,
     .report = hybrid_report,
+    .asked = hybrid_asked,
+    .answer = hybrid_answer,
 };
 
 const struct wk_strategy wk_hybrid = {

@@ -282,6 +282,18 @@ static enum ps_code parameter_server_elect(void *state, bool written, enum wk_wr
     return PS_OK;
 }
 
+static uint64_t parameter_server_asked(void *state)
+{
+    const struct wk_parameter_server_state *s = state;
+    return psc_checkpoints(s->client);
+}
+
+static void parameter_server_answer(void *state, uint64_t number, bool failed, const char *text)
+{
+    const struct wk_parameter_server_state *s = state;
+    psc_report_checkpoint(s->client, number, failed, text);
+}
+
 static void parameter_server_report(void *state, uint64_t step, double images_per_second, double loss)
 {
     struct wk_parameter_server_state *s = state;
@@ -301,6 +313,8 @@ const struct wk_group wk_psd_group = {
     .is_chief = parameter_server_is_chief,
     .in_rounds = parameter_server_in_rounds,
     .report = parameter_server_report,
+    .asked = parameter_server_asked,
+    .answer = parameter_server_answer,
 };
 
 const struct wk_strategy wk_parameter_server = {

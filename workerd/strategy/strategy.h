@@ -52,6 +52,7 @@ struct wk_env {
     bool (*has)(const struct nn_param *p);
     const char *checkpoint;  // from which the training goes on, in words that are of no other one; NULL: none
     const volatile sig_atomic_t *stop;  // not 0: a signal asks to stop; long waits look at it
+    const volatile sig_atomic_t *keep;  // so many signals have asked for a checkpoint; NULL: none can
     // What took how long: all of it; what this replica computes and waits for; what travels. NULL: nobody asks.
     struct ps_timeline *timeline;
     struct ps_track *compute, *communication;
@@ -164,6 +165,10 @@ struct wk_group {
     // Do all wait for each other in each step? Then nobody can end in the middle of an epoch. NULL: no.
     bool (*in_rounds)(void *state);
     void (*report)(void *state, uint64_t step, double images_per_second, double loss);
+    // How many checkpoints have people asked the job for? The chief says what has become of the first `number` of them:
+    // text is a file's path, or failed and why. Both NULL: nobody can ask.
+    uint64_t (*asked)(void *state);
+    void (*answer)(void *state, uint64_t number, bool failed, const char *text);
 };
 
 // Whom a worker has to reach: a set.

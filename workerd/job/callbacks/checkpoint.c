@@ -19,6 +19,8 @@ struct checkpointing {
     struct wk_checkpoint_writer writer;
     uint64_t every_steps, every;  // every: ns
     uint64_t saved;               // when, ns
+    uint64_t asked, signals;      // by people, by signals: so many were looked at
+    uint64_t number;              // of the one that is being written, if people asked for it; else 0
     bool best_only, remove;
     struct wk_monitor monitor;
 };
@@ -78,11 +80,16 @@ static enum ps_code backup_open(const struct ps_callback *settings, const struct
     return PS_OK;
 }
 
+static uint64_t checkpoint_signals(const struct wk_run *run)
+{
+    return run->env.keep ? (uint64_t)*run->env.keep : 0;
+}
+
 static enum ps_code checkpoint_begin(void *state, struct wk_run *run, struct ps_error *e)
 {
     struct checkpointing *c = state;
-    (void)run;
     c->saved = ps_now();
+    c->signals = checkpoint_signals(run);
     if (wk_make_folder(c->writer.to.folder, e))
         return e->code;
     wk_checkpoints_clean(&c->writer.to);
@@ -92,33 +99,59 @@ static enum ps_code checkpoint_begin(void *state, struct wk_run *run, struct ps_
 // ---- writing ------------------------------------------------------------------------------------------------------
 
 // A disk that is full ends no training: the next checkpoint may fit.
-static void checkpoint_wait(struct checkpointing *c)
+static void checkpoint_wait(struct checkpointing *c, struct wk_run *run)
 {
     struct ps_error why = {.code = PS_OK};
-    if (wk_checkpoint_writer_wait(&c->writer, &why))
+    const bool failed = wk_checkpoint_writer_wait(&c->writer, &why) != PS_OK;
+    if (failed)
         ps_error_log("the checkpoint of step %" PRIu64 " is not written: %s; the training goes on", c->writer.step,
                      why.text);
+    if (!c->number)
+        return;
+    char *path = wk_checkpoints_path(&c->writer.to, c->writer.step);
+    run->strategy->group->answer(run->state, c->number, failed, failed ? why.text : path);
+    c->number = 0;
+    free(path);
 }
 
-static enum ps_code checkpoint_save_now(struct checkpointing *c, struct wk_run *run, struct ps_error *e)
+// number: of this one, if people asked for it; else 0.
+static enum ps_code checkpoint_save_now(struct checkpointing *c, struct wk_run *run, uint64_t number,
+                                        struct ps_error *e)
 {
     struct wk_checkpoint checkpoint;
-    checkpoint_wait(c);
+    checkpoint_wait(c, run);
     if (wk_resume_save(run, &checkpoint, e))
         return e->code;
     wk_checkpoint_writer_begin(&c->writer, &checkpoint, run->position.step);
+    c->number = number;
     c->saved = ps_now();
     return PS_OK;
+}
+
+// By a signal, or by people, and then *number is what they call it. The best is not what they want.
+static bool checkpoint_is_asked(struct checkpointing *c, const struct wk_run *run, uint64_t *number)
+{
+    const struct wk_group *group = run->strategy->group;
+    const uint64_t asked = group->asked ? group->asked(run->state) : 0, signals = checkpoint_signals(run);
+    const bool is = !c->best_only && (asked > c->asked || signals > c->signals);
+    *number = is && asked > c->asked ? asked : 0;
+    c->asked = asked;
+    c->signals = signals;
+    return is;
 }
 
 static enum ps_code checkpoint_step(void *state, struct wk_moment *m, struct ps_error *e)
 {
     struct checkpointing *c = state;
-    bool due = (c->every_steps && m->run->position.step % c->every_steps == 0) ||
-               (c->every && ps_now() - c->saved >= c->every);
+    uint64_t number;
+    if (c->number && wk_checkpoint_writer_is_done(&c->writer))
+        checkpoint_wait(c, m->run);
+    const bool due = checkpoint_is_asked(c, m->run, &number) ||
+                     (c->every_steps && m->run->position.step % c->every_steps == 0) ||
+                     (c->every && ps_now() - c->saved >= c->every);
     if (!due || m->run->strategy->home->refresh(m->run->state, e))
         return due ? e->code : PS_OK;
-    return checkpoint_save_now(c, m->run, e);
+    return checkpoint_save_now(c, m->run, number, e);
 }
 
 static enum ps_code checkpoint_epoch_end(void *state, struct wk_moment *m, struct ps_error *e)
@@ -132,14 +165,13 @@ static enum ps_code checkpoint_epoch_end(void *state, struct wk_moment *m, struc
             return PS_OK;
         c->monitor.best = *value;
     }
-    return checkpoint_save_now(c, m->run, e);
+    return checkpoint_save_now(c, m->run, 0, e);
 }
 
 static enum ps_code checkpoint_end(void *state, struct wk_moment *m, struct ps_error *e)
 {
-    (void)m;
     (void)e;
-    checkpoint_wait(state);
+    checkpoint_wait(state, m->run);
     return PS_OK;
 }
 
@@ -148,7 +180,7 @@ static enum ps_code checkpoint_stopped(void *state, struct wk_moment *m, struct 
     struct checkpointing *c = state;
     if (c->best_only)
         return checkpoint_end(state, m, e);
-    return checkpoint_save_now(c, m->run, e) ? e->code : wk_checkpoint_writer_wait(&c->writer, e);
+    return checkpoint_save_now(c, m->run, 0, e) ? e->code : wk_checkpoint_writer_wait(&c->writer, e);
 }
 
 static enum ps_code backup_written(void *state, struct wk_moment *m, struct ps_error *e)
