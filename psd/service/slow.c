@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "common/base/alloc.h"
+#include "common/base/clock.h"
 
 struct psd_slow {
     struct psd_slow_work work;
@@ -21,7 +22,7 @@ static struct psd_call *slow_wait(struct psd_slow *s, bool *stop)
 {
     struct psd_call *ready = NULL;
     struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
+    clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec++;
     pthread_mutex_lock(&s->lock);
     if (!s->calls.n && !s->stop)
@@ -40,7 +41,7 @@ static void *slow_run(void *arg)
         struct psd_call *ready = slow_wait(s, &stop);
         const uint64_t now = psd_now(s->work.core);
         s->work.run_ready(s->work.core, ready);
-        if (now - ticked >= UINT64_C(1000000000)) {
+        if (now - ticked >= PS_SECOND) {
             s->work.tick(s->work.core);
             ticked = now;
         }
@@ -54,8 +55,12 @@ enum ps_code psd_slow_start(const struct psd_slow_work *work, struct psd_slow **
     if (!s)
         return ps_no_memory(e, "the thread for files");
     s->work = *work;
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&s->lock, NULL);
-    pthread_cond_init(&s->changed, NULL);
+    pthread_cond_init(&s->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     const int error = pthread_create(&s->thread, NULL, slow_run, s);
     if (error) {
         s->stopped = true;

@@ -33,7 +33,12 @@ static const ProtobufCMessageDescriptor *const types[] = {
     &paramserver__v1__set_members_reply__descriptor, &paramserver__v1__agree_request__descriptor,
     &paramserver__v1__agree_reply__descriptor,       &paramserver__v1__sum_squares_request__descriptor,
     &paramserver__v1__sum_squares_reply__descriptor, &paramserver__v1__open_request__descriptor,
-    &paramserver__v1__open_reply__descriptor,
+    &paramserver__v1__open_reply__descriptor,        &paramserver__v1__submit_request__descriptor,
+    &paramserver__v1__list_request__descriptor,      &paramserver__v1__list_reply__descriptor,
+    &paramserver__v1__cancel_request__descriptor,    &paramserver__v1__logs_request__descriptor,
+    &paramserver__v1__logs_reply__descriptor,        &paramserver__v1__next_request__descriptor,
+    &paramserver__v1__next_reply__descriptor,        &paramserver__v1__report_request__descriptor,
+    &paramserver__v1__stored_job__descriptor,
 };
 
 static void expect(bool holds)

@@ -19,7 +19,7 @@ job=$examples/softmax/async.yaml
 submit() { ctl submit "${quick[@]}" "$@" "$job"; }
 field() { ctl --json queue "$1" | sed -nE "s/^ *\"$2\": \"?([^\",]*)\"?,?\$/\1/p" | head -n 1; } # JOB KEY
 is() { [ "$(field "$1" state)" = "$2" ] || { ctl queue; false; }; }                           # JOB STATE
-# Of backups, so that whatever is lost comes back; both workers have to be there.
+# Both workers have to be there, and whatever is lost comes back.
 healing=(--set strategy.min_workers=2 --set delay_ms=10 --set data.train_examples=12800 --set epochs=20)
 
 psd_with_queue() { rm -f p0.ready && start_psd p0 --cluster cluster.yaml --queue "$scratch/queue"; }
@@ -82,7 +82,7 @@ ok "a job of one worker" says "Weights written" ctl submit "${quick[@]}" --set o
 
 # ---- a job that fails -----------------------------------------------------------------------------------------------
 
-ok "psctl submit --wait ends as the job does" fails_with 66 "job 5 has failed with exit code 66" submit --wait --set name=fails --set weights=/nowhere.safetensors
+ok "psctl submit --wait ends as the job does" fails_with 66 "job 5 has failed with exit code 66" submit --wait --set name=fails --set timeout=5 --set weights=/nowhere.safetensors
 ok "it is shown as failed" is fails failed
 ok "with its exit code" test "$(field fails exit_code)" = 66
 ok "its output says why" says "/nowhere.safetensors" ctl logs fails
@@ -99,32 +99,41 @@ ok "its weights are kept" test -s long.safetensors
 
 # ---- deaths ---------------------------------------------------------------------------------------------------------
 
-ok "a job with backups" says "is queued" submit "${healing[@]}" --set name=heals --set output=heals.safetensors \
-    --set "callbacks=[{name: backup, path: backups, every_steps: 20}]"
-backups() { [ -n "$(find backups -name '*.safetensors' 2>/dev/null)" ]; }
-ok "makes backups" eventually backups
+backups() { [ -n "$(find "$1" -name '*.safetensors' 2>/dev/null)" ]; }
+writes() { printf 'callbacks=[{name: backup, path: %s, every_steps: 20}]' "$1"; }
+ok "a job with backups" says "is queued" submit "${healing[@]}" --set name=heals --set output=heals.safetensors --set "$(writes healing)"
+ok "makes backups" eventually backups healing
 orphan=$(child 1)
 kill_all_of KILL 1
 gone() { [ -n "$orphan" ] && ! kill -0 "$orphan" 2>/dev/null; }
 ok "with a worker that is killed ends what it started" eventually gone
 ok "the job does not" is heals running
 wait_for_jobs 1
-ok "the worker gets its job again" eventually eval '[ "$(grep -c "trains job .* .heals." w1.log)" = 2 ]'
-ok "and joins it" eventually trains heals
-kill -KILL "$psd_pid" && wait "$psd_pid" 2>/dev/null
-psd_with_queue || exit 1
-ok "psd, killed and started again, knows that it runs" is heals running
-ok "the workers go on" eventually trains heals
-ok "the process that trains is killed" eval 'kill -KILL "$(child 0)"'
-ok "and started again" eventually grep -q "was ended by signal 9: it is started again" w0.log
-ok "they train again" eventually trains heals
-kill_all_of TERM 0 1
-ok "both workers are stopped: the job is not over" is heals running
-wait_for_jobs 0
-wait_for_jobs 1
+takes_again() { [ "$(grep -c "trains job .* '$2'" "w$1.log")" = "$3" ]; } # RANK JOB TIMES
+ok "the worker gets its job again" eventually takes_again 1 heals 2
 ok "the job ends after all" eventually eval 'is heals done >/dev/null'
 ok "with its weights" test -s heals.safetensors
-ok "its output tells who came back" says "begins anew from the newest backup" ctl logs heals
+ok "its output tells what has happened" says "begins anew from the newest backup" ctl logs heals
+
+ok "a job without an end" says "is queued" submit "${healing[@]}" --set name=endures --set epochs=100000 --set output=endures.safetensors \
+    --set "$(writes enduring)"
+ok "makes backups, too" eventually backups enduring
+kill -KILL "$psd_pid" && wait "$psd_pid" 2>/dev/null
+psd_with_queue || exit 1
+ok "psd, killed and started again, knows that it runs" is endures running
+ok "the workers go on" eventually trains endures
+ok "the process that trains is killed" eval 'kill -KILL "$(child 0)"'
+ok "and started again" eventually grep -q "was ended by signal 9: it is started again" w0.log
+ok "they train again" eventually trains endures
+kill_all_of TERM 0 1
+ok "both workers are stopped: the job is not over" is endures running
+wait_for_jobs 0
+wait_for_jobs 1
+ok "they get it again" eventually takes_again 0 endures 2
+ok "and train" eventually trains endures
+ok "until it is cancelled" says "its workers are told to end" ctl cancel endures
+ok "which ends it" eventually is endures cancelled
+ok "with its weights so far" test -s endures.safetensors
 
 # ---- stop -----------------------------------------------------------------------------------------------------------
 

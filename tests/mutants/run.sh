@@ -21,7 +21,7 @@ declare -A objects=(
     [runs]=unit/test_psd_runs-test_psd_runs
     [session]=unit/test_psd_session-test_psd_session
     [client]="unit/test_client unit/fake_ps unit/fake_data"
-    [data]=unit/test_psd_data-test_psd_data
+    [data]=unit/test_psd_data-test_psd_data [queue]=unit/test_queue-test_queue
     [ops]=unit/test_nn_ops [ring]=unit/test_ring [rounds]=unit/test_rounds [hosts]=unit/test_hosts [recovery]=unit/test_recovery [tls]=unit/test_tls [collective]=unit/test_collective
     [mirrored]="unit/test_mirrored ../workerd/strategy/checkpoint ../workerd/strategy/device_sums ../workerd/strategy/local_rule ../workerd/strategy/rounds ../workerd/strategy/weights"
     [replica]=unit/test_nn_replica [synchronized]=unit/test_synchronized
