@@ -184,10 +184,21 @@ function showFacts(shown, job) {
   if (job.nonfinite) put('Not finite', plural(job.nonfinite, 'push').replace('pushs', 'pushes'));
 }
 
+// Those who wait for the same have one line, with the longest wait: psd names that first.
+function waitsOf(job) {
+  const groups = new Map();
+  for (const w of job.waits) {
+    const what = `${w.what || w.method}${w.whom ? `, of ${w.whom}` : ''}`;
+    if (!groups.has(what)) groups.set(what, {since: w.since_ms, who: []});
+    groups.get(what).who.push(known(w.worker) ? `worker ${w.worker}` : 'a client');
+  }
+  return [...groups].map(([what, {since, who}]) => who.length === 1 ? `${who[0]} waits ${time(since)} for ${what}`
+    : `${who.sort().join(', ')} wait up to ${time(since)} for ${what}`);
+}
+
 function showWaits(shown, job) {
-  const list = shown.find('.waits');
-  const texts = job.waits.map((w) => `${known(w.worker) ? `worker ${w.worker}` : 'a client'} waits ${time(w.since_ms)} for ` +
-    `${w.what || w.method}${w.whom ? `, of ${w.whom}` : ''}`);
+  const list = shown.find('.waits'), texts = waitsOf(job);
+  shown.find('.waiting').hidden = !texts.length && job.state !== 'running';
   if (!texts.length) texts.push(job.waiting ? `${plural(job.waiting, 'call')} for a moment` : 'Nobody waits.');
   while (list.children.length > texts.length) list.lastChild.remove();
   texts.forEach((text, i) => say(list.children[i] || create('li', list), text));
