@@ -191,7 +191,7 @@ int psd_drain(struct psd_request *t)
 
 // Job locked.
 static enum ps_code checkpoint_request(struct psd_request *t, const Paramserver__V1__CheckpointRequest *r,
-                                   Paramserver__V1__CheckpointReply *out)
+                                       Paramserver__V1__CheckpointReply *out)
 {
     struct psd_control *c = t->job->control;
     if (psd_job_is_over(t->job))

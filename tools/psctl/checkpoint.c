@@ -29,7 +29,7 @@ static enum ps_code checkpoint_ask(struct cluster *c, const Request *request, Re
 
 // On PS_OK *reply says that it is over.
 static enum ps_code checkpoint_await(struct cluster *c, Request *request, long wait_max, Reply **reply,
-                                    struct ps_error *e)
+                                     struct ps_error *e)
 {
     const uint64_t end = ps_now() + (uint64_t)wait_max * PS_SECOND, say = ps_now() + PS_SECOND;
     bool said = false;
