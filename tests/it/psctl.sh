@@ -90,7 +90,7 @@ ok "check-build: no workerd" fails_with 66 '$WORKERD is /nowhere, which is no pr
 ok "check-build: another program" fails_with 78 "expected the workerd of this psctl's version" \
     env WORKERD=/bin/true "$psctl" check-build
 ok "check-build asks no cluster" fails_with 64 "it asks no cluster" "$psctl" --ps a:1 check-build
-ok "completion of check-build" completes "check-build " che
+ok "completion of check-build" completes "check-build " check-
 
 # ---- plan ---------------------------------------------------------------------------------------------------------
 
