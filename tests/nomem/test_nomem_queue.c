@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The Nth allocation of a job's life in the queue fails, alone or with those that follow, for every N. What is refused
-// says that there was no memory, and succeeds when it is tried again; the job runs once and ends as its workers say; what
-// is on disk afterwards says the same; nothing leaks.
+// says that there was no memory, and succeeds when it is tried again; the job runs once and ends as its workers say;
+// what is on disk afterwards says the same; nothing leaks.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
