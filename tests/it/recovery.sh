@@ -109,6 +109,67 @@ ok "from none where all are damaged" fails_with 65 "$newest_kept: is damaged: by
 ok "weights alone are no checkpoint" fails_with 65 "has no checksums: expected a checkpoint" "$psctl" verify alone.safetensors
 ok "where there is none" fails_with 66 "has no checkpoints" "$psctl" verify "$examples"
 
+# A training that writes all the time is killed in the middle of that, or finds the disk full: what is there is whole, and
+# the next one goes on from it.
+printf '{"class_name": "Sequential", "config": {"name": "net", "layers": [%s, %s, %s, %s]}}' \
+    '{"class_name": "InputLayer", "config": {"name": "in", "batch_shape": [null, 28, 28]}}' \
+    '{"class_name": "Flatten", "config": {"name": "flatten"}}' \
+    '{"class_name": "Dense", "config": {"name": "a", "units": 1000, "activation": "relu"}}' \
+    '{"class_name": "Dense", "config": {"name": "b", "units": 10, "activation": "linear"}}' >wide.json
+writes() { # FOLDER OPTION ...: checkpoints of 10 MB, one after the other; to be run in the background
+    local folder=$1
+    shift
+    exec "$workerd" --job "$examples/softmax/one_device.yaml" --quiet --set name=writes --set model="$PWD/wide.json" --set "optimizer={name: adam}" \
+        --set data.train_examples=640 --set data.test_examples=64 --set batch_size=8 --set epochs=100000 \
+        --set "callbacks=[{name: backup, path: $folder, every_steps: 1}]" --set output=writes.safetensors "$@"
+}
+writing() { [ -n "$(find written -name '*.tmp')" ]; }
+last_written() { find written -name '*.safetensors' | sort | tail -n 1; }
+has_written() { [ "$(last_written)" != "$1" ]; }
+is_killed_writing() {
+    local i before pid
+    mkdir written
+    for ((i = 0; i < 2 * kills; i++)); do
+        before=$(last_written)
+        writes written >>writes.log 2>&1 &
+        pid=$!
+        eventually has_written "$before" && sleep "0.0$((RANDOM % 10))" && eventually writing
+        kill -KILL $pid
+        wait $pid 2>/dev/null
+        echo "killed; there are" written/*
+        "$psctl" verify written || { cat writes.log; return 1; }
+    done
+    [ "$(grep -c "goes on from written/" writes.log)" = $((2 * kills - 1)) ]
+}
+ok "it is killed while it writes: what is there is whole, and the next one goes on from it" is_killed_writing
+rm -rf written
+if mkdir written && mount -t tmpfs -o size=40m tmpfs written 2>/dev/null; then
+    refused() { [ "$(grep -c "No space left on device; the training goes on" full.log)" -gt "$1" ]; }
+    finds_the_disk_full() {
+        local i pid before
+        writes written >full.log 2>&1 &
+        pid=$!
+        for ((i = 0; i < 2 * kills; i++)); do
+            before=$(grep -c "No space left" full.log)
+            sleep "0.0$((RANDOM % 10))"
+            head -c $((RANDOM % 20 + 11))m /dev/zero >written/other 2>/dev/null
+            eventually refused "$before" || break
+            rm written/other
+            before=$(last_written)
+            eventually has_written "$before" && [ -d /proc/$pid ] || break
+        done
+        kill -KILL $pid
+        wait $pid 2>/dev/null
+        tail -n 3 full.log
+        ls -l written
+        [ $i = $((2 * kills)) ] && "$psctl" verify written
+    }
+    ok "the disk is full, again and again: the training goes on, and what is there is whole" finds_the_disk_full
+    umount written
+else
+    echo "# no full disk: there is no tmpfs to mount"
+fi
+
 # ---- where no two runs are alike ------------------------------------------------------------------------------------
 
 kills=$((kills / 2))
