@@ -152,7 +152,7 @@ if mkdir written && mount -t tmpfs -o size=40m tmpfs written 2>/dev/null; then
         for ((i = 0; i < 2 * kills; i++)); do
             before=$(grep -c "No space left" full.log)
             sleep "0.0$((RANDOM % 10))"
-            head -c $((RANDOM % 20 + 11))m /dev/zero >written/other 2>/dev/null
+            head -c $((RANDOM % 16 + 14))m /dev/zero >written/other 2>/dev/null
             eventually refused "$before" || break
             rm written/other
             before=$(last_written)
