@@ -442,11 +442,15 @@ uint64_t psc_checkpoints(psc_client *client)
 
 void psc_report_checkpoint(psc_client *client, uint64_t number, bool failed, const char *text)
 {
+    struct psc__membership *m = &client->member;
     psc__lock(client);
-    ps_utf8_cut(text, client->member.checkpoint_text, sizeof client->member.checkpoint_text);
-    client->member.checkpoint = number;
-    client->member.checkpoint_failed = failed;
-    client->member.unsent = true;
+    const bool is_there = number == m->checkpoint && !m->checkpoint_failed;
+    if (!failed || !is_there) {
+        ps_utf8_cut(text, m->checkpoint_text, sizeof m->checkpoint_text);
+        m->checkpoint = number;
+        m->checkpoint_failed = failed;
+        m->unsent = true;
+    }
     psc__unlock(client);
 }
 

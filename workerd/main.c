@@ -88,7 +88,7 @@ struct options {
     struct wk_look look;  // instead of training
 };
 
-static volatile sig_atomic_t stop, begun, keep;
+static volatile sig_atomic_t stop, begun, checkpoint_signals;
 
 // Until the training has begun there is nothing to leave in order.
 static void workerd_on_signal(int number)
@@ -98,10 +98,10 @@ static void workerd_on_signal(int number)
     stop = number;
 }
 
-static void workerd_on_keep(int number)
+static void workerd_on_checkpoint_signal(int number)
 {
     (void)number;
-    keep++;
+    checkpoint_signals++;
 }
 
 // A second SIGINT ends it at once, as one who waits at a terminal expects. A second SIGTERM changes nothing: Slurm
@@ -115,9 +115,10 @@ static void workerd_catch_signals(void)
     struct sigaction action = {.sa_handler = workerd_on_signal, .sa_flags = SA_ONSTACK};
     sigaltstack(&own, NULL);
     sigaction(SIGTERM, &action, NULL);
-    struct sigaction keeping = action;
-    keeping.sa_handler = workerd_on_keep;
-    sigaction(SIGUSR1, &keeping, NULL);
+    struct sigaction asked = action;
+    asked.sa_flags |= SA_RESTART;  // what is written meanwhile goes on
+    asked.sa_handler = workerd_on_checkpoint_signal;
+    sigaction(SIGUSR1, &asked, NULL);
     action.sa_flags |= SA_RESETHAND;
     sigaction(SIGINT, &action, NULL);
 }
@@ -623,7 +624,8 @@ static enum ps_code workerd_run_jobs(struct options *o, struct wk_metrics *metri
     struct wk_recovery recovery = {0};
     const uint64_t started = started_at();
     for (;;) {
-        struct wk_run run = {.started = started, .env.stop = &stop, .env.keep = &keep, .metrics = metrics};
+        struct wk_run run = {
+            .started = started, .env.stop = &stop, .env.checkpoint_signals = &checkpoint_signals, .metrics = metrics};
         run.env.waits = metrics ? &metrics->waits : NULL;
         struct wk_ended ended = {0};
         e->code = workerd_run_job(&run, o, &ended, e);

@@ -1015,6 +1015,8 @@ void ps_job_make_absolute(struct ps_job *job, const char *folder)
             job_make_path_absolute(job_member_of(job, f), folder);
     for (size_t i = 0; (path = ps_callbacks_path(&job->callbacks, i)); i++)
         job_make_path_absolute(path, folder);
+    for (size_t i = 0; i < job->data.columns.n; i++)
+        job_make_path_absolute(&job->data.columns.of[i].vocabulary, folder);
 }
 
 static json_t *schedule_json(const struct field *f, const struct ps_schedule *s)

@@ -153,7 +153,7 @@ struct psd_tally {
 
 // Checkpoints that people ask the chief for.
 struct psd_checkpoints {
-    uint64_t asked, over;        // how many; the last one that is written, or is not
+    uint64_t asked, over;        // how many; the last one that is written, or has failed
     bool failed;                 // that one,
     char text[PSD_FAILURE_MAX];  // and its path, or why
 };

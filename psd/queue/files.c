@@ -238,19 +238,22 @@ static void files_set_aside(const char *path, const struct ps_error *why)
     ps_warn("--queue: %s; the job is gone%s%s", why->text, moved ? ", the file is kept as " : "", moved ? aside : "");
 }
 
-// "17.job"
-static bool files_is_job(const char *name, uint64_t *number)
+// "17.job", and *last is 17 or more; so it is where the name only begins like that.
+static bool files_is_job(const char *name, uint64_t *number, uint64_t *last)
 {
     char *end;
     if (*name < '1' || *name > '9')
         return false;
     errno = 0;
     *number = strtoull(name, &end, 10);
-    return errno == 0 && strcmp(end, ".job") == 0;
+    if (errno || *end != '.' || *number == UINT64_MAX)
+        return false;
+    *last = *number > *last ? *number : *last;
+    return strcmp(end, ".job") == 0;
 }
 
 enum ps_code psd_queue_read_jobs(const char *folder, void (*found)(void *arg, struct psd_queue_job *job), void *arg,
-                                 struct ps_error *e)
+                                 uint64_t *last, struct ps_error *e)
 {
     DIR *d = opendir(folder);
     uint64_t number;
@@ -260,7 +263,7 @@ enum ps_code psd_queue_read_jobs(const char *folder, void (*found)(void *arg, st
     for (struct dirent *entry; e->code == PS_OK && (entry = readdir(d));) {
         struct psd_queue_job *job;
         char path[PATH_MAX];
-        if (!files_is_job(entry->d_name, &number))
+        if (!files_is_job(entry->d_name, &number, last))
             continue;
         files_name(folder, number, "job", path);
         if (files_read_job(path, number, &job, e) == PS_OK) {
@@ -274,11 +277,17 @@ enum ps_code psd_queue_read_jobs(const char *folder, void (*found)(void *arg, st
     return e->code;
 }
 
-void psd_queue_remove_job(const char *folder, uint64_t number)
+void psd_queue_remove_log(const char *folder, uint64_t number)
 {
     char path[PATH_MAX];
     files_name(folder, number, "log", path);
     unlink(path);
+}
+
+void psd_queue_remove_job(const char *folder, uint64_t number)
+{
+    char path[PATH_MAX];
+    psd_queue_remove_log(folder, number);
     files_name(folder, number, "job", path);
     unlink(path);
 }

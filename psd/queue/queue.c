@@ -9,6 +9,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/hash.h"
 #include "common/base/limits.h"
 #include "common/base/log.h"
 #include "common/base/utf8.h"
@@ -18,6 +19,7 @@
 // A process without a job, of one rank.
 struct idle {
     uint64_t heard;  // ns; 0: never
+    uint64_t user;   // a hash
 };
 
 struct psd_queue {
@@ -28,7 +30,9 @@ struct psd_queue {
     uint64_t last;                  // the greatest number given out
     struct idle *idle;              // [n_idle], by rank
     size_t n_idle;
-    bool unwritten;  // a job has a file that says something older
+    bool unwritten;   // a job has a file that says something older
+    bool said;        // that a job cannot begin
+    uint64_t ticked;  // ns
 };
 
 bool psd_queue_is_over(const struct psd_queue_job *job)
@@ -69,7 +73,7 @@ static struct psd_queue_job *queue_head(const struct psd_queue *q)
 {
     struct psd_queue_job *head = NULL;
     for (struct psd_queue_job *job = q->jobs; job; job = job->next)
-        if (job->state == PSD_QUEUED && (!head || queue_goes_before(job, head)))
+        if (job->state == PSD_QUEUED && !job->cancelled && (!head || queue_goes_before(job, head)))
             head = job;
     return head;
 }
@@ -126,7 +130,7 @@ static void queue_take_read(void *arg, struct psd_queue_job *job)
 {
     const struct reading *r = arg;
     for (uint32_t i = 0; job->parts && i < job->workers; i++)
-        job->parts[i].heard = r->now;
+        job->parts[i].heard = job->parts[i].ended_at = r->now;
     if (job->state == PSD_RUNNING && r->q->running) {  // two cannot
         free(job->parts);
         job->parts = NULL;
@@ -144,7 +148,7 @@ enum ps_code psd_queue_open(const char *folder, uint64_t now, struct psd_queue *
     }
     q->lock = -1;
     struct reading reading = {q, now};
-    if (psd_queue_lock(folder, &q->lock, e) || psd_queue_read_jobs(folder, queue_take_read, &reading, e)) {
+    if (psd_queue_lock(folder, &q->lock, e) || psd_queue_read_jobs(folder, queue_take_read, &reading, &q->last, e)) {
         psd_queue_close(q);
         return e->code;
     }
@@ -225,6 +229,7 @@ enum ps_code psd_queue_submit(struct psd_queue *q, const struct psd_queue_submis
     }
     *number = job->number;
     queue_insert(q, job);
+    psd_queue_remove_log(q->folder, job->number);
     ps_info("job %" PRIu64 " '%s' is queued for %" PRIu32 " workers", job->number, job->name, job->workers);
     return PS_OK;
 }
@@ -304,34 +309,46 @@ static void queue_judge(struct psd_queue *q, struct psd_queue_job *job, uint64_t
     queue_end(q, job, job->cancelled || code == STOPPED ? PSD_CANCELLED : code ? PSD_FAILED : PSD_DONE, wall);
 }
 
-// Has one of them ended by itself?
-static bool queue_has_ended_part(const struct psd_queue_job *job)
+// Does nobody wait for this worker any more, if it is silent? Another one that has ended while this one trained on had
+// been asked to leave.
+static bool queue_is_over_for(const struct psd_queue_job *job, const struct psd_queue_part *part)
 {
-    for (uint32_t i = 0; i < job->workers; i++)
-        if (job->parts[i].ended && !job->parts[i].lost)
-            return true;
-    return false;
+    bool over = job->cancelled;
+    for (uint32_t i = 0; i < job->workers; i++) {
+        const struct psd_queue_part *other = &job->parts[i];
+        over |= other->ended && !other->lost && part->heard <= other->ended_at + PSD_QUEUE_LOST_MS * PS_MS;
+    }
+    return over;
 }
 
-// Counts silent workers as ended, where nobody waits for them any more; ends the job with the last.
-static void queue_settle(struct psd_queue *q, uint64_t now, uint64_t wall)
+static void queue_lose(const struct psd_queue_job *job, struct psd_queue_part *part)
+{
+    part->ended = 1;
+    part->lost = true;
+    ps_warn("job %" PRIu64 " '%s' ends without worker %u, which is silent", job->number, job->name,
+            (unsigned)(part - job->parts));
+}
+
+// Ends the job where the last of its workers has ended.
+static void queue_settle(struct psd_queue *q, uint64_t wall)
 {
     struct psd_queue_job *job = q->running;
     uint32_t open = 0;
-    if (!job)
-        return;
-    const bool over = job->cancelled || queue_has_ended_part(job);
-    for (uint32_t i = 0; i < job->workers; i++) {
-        struct psd_queue_part *part = &job->parts[i];
-        if (!part->ended && over && now > part->heard + PSD_QUEUE_LOST_MS * PS_MS) {
-            part->ended = 1;
-            part->lost = true;
-            ps_warn("job %" PRIu64 " '%s' ends without worker %" PRIu32 ", which is silent", job->number, job->name, i);
-        }
-        open += !part->ended;
-    }
-    if (!open)
+    for (uint32_t i = 0; job && i < job->workers; i++)
+        open += !job->parts[i].ended;
+    if (job && !open)
         queue_judge(q, job, wall);
+}
+
+// Counts silent workers as ended, where nobody waits for them any more.
+static void queue_lose_silent(const struct psd_queue *q, uint64_t now)
+{
+    struct psd_queue_job *job = q->running;
+    for (uint32_t i = 0; job && i < job->workers; i++) {
+        struct psd_queue_part *part = &job->parts[i];
+        if (!part->ended && now > part->heard + PSD_QUEUE_LOST_MS * PS_MS && queue_is_over_for(job, part))
+            queue_lose(job, part);
+    }
 }
 
 enum ps_code psd_queue_cancel(struct psd_queue *q, const char *what, uint64_t wall, struct psd_queue_job **job,
@@ -341,12 +358,12 @@ enum ps_code psd_queue_cancel(struct psd_queue *q, const char *what, uint64_t wa
         return e->code;
     const bool before = (*job)->cancelled;
     (*job)->cancelled = true;
-    if ((*job)->state == PSD_QUEUED) {
-        queue_end(q, *job, PSD_CANCELLED, wall);
-    } else if (!before && psd_queue_write_job(q->folder, *job, e)) {
+    if (!before && psd_queue_write_job(q->folder, *job, e)) {
         (*job)->cancelled = false;
         return e->code;
     }
+    if ((*job)->state == PSD_QUEUED)
+        queue_end(q, *job, PSD_CANCELLED, wall);
     return PS_OK;
 }
 
@@ -359,8 +376,10 @@ static enum ps_code queue_check_client(const struct psd_queue_client *from, stru
     return ps_fail(e, PS_INVALID_ARGUMENT, "worker %" PRIu32 ": expected a rank below %d", from->rank, PS_MAX_WORKERS);
 }
 
-static enum ps_code queue_hear(struct psd_queue *q, uint32_t rank, uint64_t now, struct ps_error *e)
+static enum ps_code queue_hear(struct psd_queue *q, const struct psd_queue_client *from, uint64_t now,
+                               struct ps_error *e)
 {
+    const uint32_t rank = from->rank;
     if (rank >= q->n_idle) {
         struct idle *more = ps_try_realloc(q->idle, (rank + 1) * sizeof *more);
         if (!more)
@@ -369,21 +388,27 @@ static enum ps_code queue_hear(struct psd_queue *q, uint32_t rank, uint64_t now,
         q->idle = more;
         q->n_idle = rank + 1;
     }
-    q->idle[rank].heard = now;
+    q->idle[rank] = (struct idle){now, ps_hash(PS_HASH_SEED, from->user, strlen(from->user))};
     return PS_OK;
 }
 
+// Is a worker of worker 0's user there?
 static bool queue_is_idle(const struct psd_queue *q, uint32_t rank, uint64_t now)
 {
-    return rank < q->n_idle && q->idle[rank].heard && now <= q->idle[rank].heard + PSD_QUEUE_HEARD_MS * PS_MS;
+    return rank < q->n_idle && q->idle[rank].heard && now <= q->idle[rank].heard + PSD_QUEUE_HEARD_MS * PS_MS &&
+           q->idle[rank].user == q->idle[0].user;
+}
+
+static bool queue_is_heard(const struct psd_queue_part *part, uint64_t now)
+{
+    return part->taken && now <= part->heard + PSD_QUEUE_HEARD_MS * PS_MS;
 }
 
 uint32_t psd_queue_present(const struct psd_queue *q, const struct psd_queue_job *job, uint64_t now)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < job->workers; i++)
-        n += job->state == PSD_RUNNING ? !job->parts[i].ended && job->parts[i].taken &&
-                                             now <= job->parts[i].heard + PSD_QUEUE_HEARD_MS * PS_MS
+        n += job->state == PSD_RUNNING ? !job->parts[i].ended && queue_is_heard(&job->parts[i], now)
                                        : queue_is_idle(q, i, now);
     return psd_queue_is_over(job) ? 0 : n;
 }
@@ -391,7 +416,7 @@ uint32_t psd_queue_present(const struct psd_queue *q, const struct psd_queue_job
 // The job whose turn it is begins, if all its workers are there. It stays queued where its file cannot be written.
 static void queue_begin(struct psd_queue *q, uint64_t now, uint64_t wall)
 {
-    struct psd_queue_job *job = q->running ? NULL : queue_head(q);
+    struct psd_queue_job *job = q->running || q->unwritten ? NULL : queue_head(q);
     struct ps_error e;
     if (!job || psd_queue_present(q, job, now) < job->workers)
         return;
@@ -403,12 +428,15 @@ static void queue_begin(struct psd_queue *q, uint64_t now, uint64_t wall)
     job->state = PSD_RUNNING;
     job->began_ms = wall;
     if (psd_queue_write_job(q->folder, job, &e)) {
-        ps_warn("--queue: job %" PRIu64 " cannot begin: %s", job->number, e.text);
+        if (!q->said)
+            ps_warn("--queue: job %" PRIu64 " cannot begin: %s; tries again", job->number, e.text);
+        q->said = true;
         free(job->parts);
         job->parts = NULL;
         job->state = PSD_QUEUED;
         return;
     }
+    q->said = false;
     q->running = job;
     memset(q->idle, 0, q->n_idle * sizeof *q->idle);
     ps_info("job %" PRIu64 " '%s' begins on %" PRIu32 " workers", job->number, job->name, job->workers);
@@ -432,18 +460,22 @@ static void queue_say_why(const struct psd_queue *q, uint64_t now, char *why, si
              head->number, head->name, head->workers, missing);
 }
 
-static enum ps_code queue_check_taker(struct psd_queue_job *job, const struct psd_queue_client *from,
-                                      struct ps_error *e)
+static enum ps_code queue_check_taker(struct psd_queue *q, struct psd_queue_job *job,
+                                      const struct psd_queue_client *from, struct ps_error *e)
 {
-    if (!job->taker && *from->user && !(job->taker = ps_try_strdup(from->user)))
+    const bool first = !job->taker && *from->user;
+    if (first && !(job->taker = ps_try_strdup(from->user)))
         return ps_no_memory(e, "the user of the job's workers");
+    if (first)
+        queue_write(q, job);
     if (!job->taker || strcmp(job->taker, from->user) == 0)
         return PS_OK;
     return ps_fail(e, PS_PERMISSION_DENIED, "job %" PRIu64 " '%s' is trained by workers of %s, not of %s", job->number,
                    job->name, job->taker, *from->user ? from->user : "nobody");
 }
 
-// The job that runs, where the worker has a part in it. NULL: it has none, or its end is not waited for any more.
+// The job that runs, where the worker has a part in it. NULL: it has none, another process of its rank has it, or its end
+// is not waited for any more.
 static struct psd_queue_job *queue_take_part(struct psd_queue *q, const struct psd_queue_client *from, uint64_t now,
                                              uint64_t wall)
 {
@@ -452,15 +484,16 @@ static struct psd_queue_job *queue_take_part(struct psd_queue *q, const struct p
     if (!part || part->ended)
         return NULL;
     const bool again = part->taken && memcmp(part->client, from->id, sizeof part->client) == 0;
-    part->heard = now;
-    if (!again && (job->cancelled || queue_has_ended_part(job))) {
-        part->ended = 1;
-        part->lost = true;
-        queue_settle(q, now, wall);
+    if (!again && queue_is_heard(part, now))
+        return NULL;
+    if (!again && queue_is_over_for(job, part)) {
+        queue_lose(job, part);
+        queue_settle(q, wall);
         return NULL;
     }
     if (!again)
         part->received = 0;
+    part->heard = now;
     part->taken = true;
     memcpy(part->client, from->id, sizeof part->client);
     return job;
@@ -472,15 +505,15 @@ enum ps_code psd_queue_next(struct psd_queue *q, const struct psd_queue_client *
     *job = NULL;
     if (queue_check_client(from, e))
         return e->code;
-    if (q->running && from->rank < q->running->workers && queue_check_taker(q->running, from, e))
+    if (q->running && from->rank < q->running->workers && queue_check_taker(q, q->running, from, e))
         return e->code;
     *job = queue_take_part(q, from, now, wall);
     if (*job)
         return PS_OK;
-    if (queue_hear(q, from->rank, now, e))
+    if (queue_hear(q, from, now, e))
         return e->code;
     queue_begin(q, now, wall);
-    if (q->running && from->rank < q->running->workers && queue_check_taker(q->running, from, e))
+    if (q->running && from->rank < q->running->workers && queue_check_taker(q, q->running, from, e))
         return e->code;
     *job = queue_take_part(q, from, now, wall);
     if (!*job)
@@ -496,8 +529,7 @@ static void queue_take_output(struct psd_queue *q, const struct psd_queue_job *j
                               const struct psd_queue_client *from, const struct psd_queue_report *r)
 {
     struct ps_error e;
-    const bool known = part->taken && memcmp(part->client, from->id, sizeof part->client) == 0;
-    const uint64_t received = known ? part->received : 0, end = r->offset + r->len;
+    const uint64_t received = part->taken ? part->received : 0, end = r->offset + r->len;
     const size_t skip = r->offset < received ? (size_t)(received - r->offset) : 0;
     part->taken = true;
     memcpy(part->client, from->id, sizeof part->client);
@@ -520,17 +552,24 @@ enum ps_code psd_queue_report(struct psd_queue *q, const struct psd_queue_client
                        r->len, r->code, PSD_QUEUE_REPORT_BYTES);
     if (!job || job->number != r->number || from->rank >= job->workers || job->parts[from->rank].ended)
         return PS_OK;
-    if (queue_check_taker(job, from, e))
+    if (queue_check_taker(q, job, from, e))
         return e->code;
     struct psd_queue_part *part = &job->parts[from->rank];
+    if (part->taken && memcmp(part->client, from->id, sizeof part->client) != 0)
+        return PS_OK;  // another process has its place
     part->heard = now;
     queue_take_output(q, job, part, from, r);
     *stop = job->cancelled;
     if (!r->ended)
         return PS_OK;
     part->ended = r->code + 1;
-    queue_write(q, job);
-    queue_settle(q, now, wall);
+    part->ended_at = now;
+    if (psd_queue_write_job(q->folder, job, e)) {  // it says so again
+        part->ended = 0;
+        e->code = e->code == PS_RESOURCE_EXHAUSTED ? e->code : PS_UNAVAILABLE;
+        return ps_error_prefix(e, "the end of worker %" PRIu32 " cannot be kept", from->rank);
+    }
+    queue_settle(q, wall);
     return PS_OK;
 }
 
@@ -559,9 +598,30 @@ static void queue_forget_ended(struct psd_queue *q, uint64_t wall)
     }
 }
 
+// This process, or its disk, stood still: nobody was heard meanwhile.
+static void queue_forgive(const struct psd_queue *q, uint64_t now)
+{
+    const struct psd_queue_job *job = q->running;
+    for (uint32_t i = 0; job && i < job->workers; i++)
+        job->parts[i].heard = job->parts[i].ended ? job->parts[i].heard : now;
+}
+
+// Cancelled, as its file says; but psd ended before it was counted as that.
+static void queue_end_cancelled(struct psd_queue *q, uint64_t wall)
+{
+    for (struct psd_queue_job *job = q->jobs; job; job = job->next)
+        if (job->state == PSD_QUEUED && job->cancelled)
+            queue_end(q, job, PSD_CANCELLED, wall);
+}
+
 void psd_queue_tick(struct psd_queue *q, uint64_t now, uint64_t wall)
 {
-    queue_settle(q, now, wall);
+    if (q->ticked && now > q->ticked + PSD_QUEUE_HEARD_MS * PS_MS)
+        queue_forgive(q, now);
+    q->ticked = now;
+    queue_lose_silent(q, now);
+    queue_settle(q, wall);
+    queue_end_cancelled(q, wall);
     const bool unwritten = q->unwritten;
     q->unwritten = false;
     for (struct psd_queue_job *job = q->jobs; unwritten && job; job = job->next)

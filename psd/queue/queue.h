@@ -6,10 +6,11 @@
 //        |                            ^
 //        +---- cancelled -------------+
 //
-// A job begins when all workers that it needs have asked within PSD_QUEUE_HEARD_MS, and ends when each has reported its
-// end. A worker that falls silent keeps its place: the process that is started under its rank gets the job again. Only
-// where the job was cancelled, or another worker of it has ended, a silent one is counted as ended after
-// PSD_QUEUE_LOST_MS.
+// A job begins when all workers that it needs have asked within PSD_QUEUE_HEARD_MS, all of one user, and ends when each
+// has reported its end. A worker that falls silent keeps its place: the process that is started under its rank gets the
+// job again. Only where the job was cancelled, or another worker of it has ended and this one was not heard for long
+// after that, a silent one is counted as ended, after PSD_QUEUE_LOST_MS. (One that was heard trains on: the other had
+// been asked to leave.) Two processes of one rank never train: the second one waits until the first is silent.
 //
 // Each job is a file in the queue's folder (files.h), written before anybody is told of what it says; a change that
 // could not be written is tried again by psd_queue_tick.
@@ -40,6 +41,7 @@ struct psd_queue_part {
     bool taken;
     uint32_t ended;     // its exit code + 1; 0: it trains
     bool lost;          // counted as ended, without a word
+    uint64_t ended_at;  // ns
     uint64_t heard;     // ns
     uint64_t received;  // bytes of the process's output
 };

@@ -194,12 +194,12 @@ static enum ps_code checkpoint_request(struct psd_request *t, const Paramserver_
                                        Paramserver__V1__CheckpointReply *out)
 {
     struct psd_control *c = t->job->control;
-    if (psd_job_is_over(t->job))
-        return ps_fail(&t->error, PS_FAILED_PRECONDITION, "job '%s' does not run any more", t->job->name);
     if (r->number > c->checkpoints.asked)
         return ps_fail(&t->error, PS_FAILED_PRECONDITION,
                        "job '%s' was asked for %" PRIu64 " checkpoints, not %" PRIu64 ": it has begun anew since",
                        t->job->name, c->checkpoints.asked, r->number);
+    if (psd_job_is_over(t->job) && (!r->number || r->number > c->checkpoints.over))
+        return ps_fail(&t->error, PS_FAILED_PRECONDITION, "job '%s' does not run any more", t->job->name);
     out->number = r->number ? r->number : ++c->checkpoints.asked;
     out->over = out->number <= c->checkpoints.over;
     out->failed = out->over && c->checkpoints.failed;

@@ -51,10 +51,12 @@ static int heartbeat_reply(struct psd_request *t, const Paramserver__V1__Heartbe
     return code;
 }
 
-// Job locked. What the chief says of the checkpoints that it was asked for.
+// Job locked. What the chief says of the checkpoints that it was asked for. Of two that it wrote the one that is there
+// counts.
 static void heartbeat_note_checkpoint(struct psd_checkpoints *c, const Paramserver__V1__HeartbeatRequest *r)
 {
-    if (r->checkpoint <= c->over || r->checkpoint > c->asked)
+    const bool better = r->checkpoint == c->over && c->failed && !r->checkpoint_failed;
+    if (r->checkpoint > c->asked || (r->checkpoint <= c->over && !better))
         return;
     c->over = r->checkpoint;
     c->failed = r->checkpoint_failed;

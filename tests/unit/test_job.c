@@ -625,6 +625,12 @@ static void paths_become_absolute(void **ctx)
         with("model: m.json\nloss: mse\noptimizer: adam\ndata: {kind: csv, path: /data/x.csv, test_path: t.csv}\n"
              "callbacks: [{name: csv_log, path: log.csv}, terminate_on_nan, {name: backup, path: b}]\n",
              "output=out/w.safetensors");
+    struct ps_job *columns = with("model: m.json\nloss: mse\noptimizer: adam\n"
+                                  "data: {kind: csv, path: x.csv, columns: {a: {type: category, vocabulary: v.txt}}}\n",
+                                  "output=w.safetensors");
+    ps_job_make_absolute(columns, "/home/alice");
+    assert_string_equal("/home/alice/dir/v.txt", columns->data.columns.of[0].vocabulary);
+    ps_job_free(columns);
     ps_job_make_absolute(j, "/home/alice");
     assert_string_equal("/home/alice/dir/m.json", j->model);
     assert_string_equal("/data/x.csv", j->data.path);

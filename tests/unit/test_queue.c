@@ -73,11 +73,19 @@ static int tear_down(void **state)
     return rmdir(folder);
 }
 
-static void pass(uint64_t ms)
+static void jump(uint64_t ms)
 {
     now += ms * PS_MS;
     wall += ms;
     psd_queue_tick(q, now, wall);
+}
+
+// As it does where psd ticks.
+static void pass(uint64_t ms)
+{
+    for (; ms > 1000; ms -= 1000)
+        jump(1000);
+    jump(ms);
 }
 
 static uint64_t submit(const char *name, int32_t priority, uint32_t workers)
@@ -329,7 +337,59 @@ static void nor_does_it_get_the_job_again(void **state)
     next_of(1, 1);
     ends(1, 0, 0);
     assert_int_equal(1, next_of(1, 1));  // the same process: an answer was lost
+    pass(PSD_QUEUE_HEARD_MS + 1);
     assert_int_equal(0, next_of(1, 2));
+    assert_int_equal(PSD_DONE, state_of("job"));
+}
+
+// The other one had been asked to leave: this one trains on, and keeps its place.
+static void one_that_trains_on_gets_it_again(void **state)
+{
+    (void)state;
+    submit("job", 0, 2);
+    next_of(1, 1);
+    next_of(0, 1);
+    next_of(1, 1);
+    ends(1, 1, 0);
+    for (int i = 0; i < PSD_QUEUE_LOST_MS / 1000 + 5; i++, pass(1000))
+        assert_false(report(1, 0, 1, "", 0, -1));
+    pass(10 * PSD_QUEUE_LOST_MS);
+    assert_int_equal(PSD_RUNNING, state_of("job"));
+    assert_int_equal(1, next_of(0, 2));
+    ends(1, 0, 0);  // by the process that was before it: not heard
+    assert_int_equal(PSD_RUNNING, state_of("job"));
+    report(1, 0, 2, "", 0, 0);
+    assert_int_equal(PSD_DONE, state_of("job"));
+}
+
+static void two_processes_of_a_rank_do_not_both_train(void **state)
+{
+    (void)state;
+    submit("job", 0, 1);
+    assert_int_equal(1, next_of(0, 1));
+    assert_int_equal(0, next_of(0, 2));
+    assert_true(report(1, 0, 2, "", 0, 70));
+    assert_int_equal(PSD_RUNNING, state_of("job"));
+    pass(PSD_QUEUE_HEARD_MS + 1);
+    assert_int_equal(1, next_of(0, 2));
+    assert_true(report(1, 0, 1, "", 0, -1));
+    assert_false(report(1, 0, 2, "", 0, -1));
+}
+
+// Nobody could be heard meanwhile.
+static void a_psd_that_stood_still_loses_nobody(void **state)
+{
+    (void)state;
+    submit("job", 0, 2);
+    next_of(1, 1);
+    next_of(0, 1);
+    next_of(1, 1);
+    pass(1000);
+    ends(1, 1, 0);
+    jump(2 * PSD_QUEUE_LOST_MS);
+    assert_int_equal(PSD_RUNNING, state_of("job"));
+    assert_false(report(1, 0, 1, "", 0, -1));
+    ends(1, 0, 0);
     assert_int_equal(PSD_DONE, state_of("job"));
 }
 
@@ -390,6 +450,7 @@ static void output_is_taken_once(void **state)
     expect_output("job", 4, 4, "two\n");
     expect_output("job", 8, 8, "");
     expect_output("job", 99, 99, "");
+    pass(PSD_QUEUE_HEARD_MS + 1);
     next_of(0, 2);
     report(1, 0, 2, "three\n", 0, 0);  // of another process
     expect_output("job", 8, 8, "three\n");
@@ -551,10 +612,16 @@ static void what_cannot_be_written_is_tried_again(void **state)
     make_folder_fail(false);
     assert_int_equal(1, next_of(0, 1));
     make_folder_fail(true);
-    ends(1, 0, 3);
-    assert_int_equal(PSD_FAILED, state_of("job"));
+    const struct psd_queue_client from = client(0, 1);
+    const struct psd_queue_report r = {.number = 1, .output = "", .ended = true, .code = 3};
+    struct ps_error e;
+    bool stop;
+    assert_int_equal(PS_UNAVAILABLE, psd_queue_report(q, &from, &r, now, wall, &stop, &e));
+    assert_non_null(strstr(e.text, "the end of worker 0 cannot be kept: "));
+    assert_int_equal(PSD_RUNNING, state_of("job"));
+    assert_int_equal(PS_CANNOT_CREATE, cancel("job", "1.job"));
     make_folder_fail(false);
-    pass(1000);
+    ends(1, 0, 3);
     restart();
     assert_int_equal(PSD_FAILED, state_of("job"));
 }
@@ -572,6 +639,9 @@ int main(void)
         TEST(a_worker_that_comes_back_gets_its_job_again),
         TEST(one_that_is_gone_is_not_waited_for_when_another_has_ended),
         TEST(nor_does_it_get_the_job_again),
+        TEST(one_that_trains_on_gets_it_again),
+        TEST(two_processes_of_a_rank_do_not_both_train),
+        TEST(a_psd_that_stood_still_loses_nobody),
         TEST(cancel_ends_what_waits_and_what_runs),
         TEST(workers_of_one_user_train_a_job),
         TEST(output_is_taken_once),

@@ -125,8 +125,8 @@ static void training_take_output(struct training *t, int wait_ms)
 {
     uint8_t *to = t->output + t->len;
     const size_t n = wk_child_read(&t->child, to, sizeof t->output - t->len, wait_ms);
-    if (n && write(STDERR_FILENO, to, n) < 0)
-        return;  // where nobody reads it, ps task 0 still gets it
+    const ssize_t shown = n ? write(STDERR_FILENO, to, n) : 0;
+    (void)shown;  // where nobody reads it, ps task 0 still gets it
     t->len += n;
 }
 
@@ -206,7 +206,8 @@ static void agent_train(struct agent *a, const Job *job)
         agent_sleep(REPORT_MS);
     }
     ps_info("job %" PRIu64 " '%s' has ended here with exit code %d", job->number, job->job, code);
-    if (!agent_is_stopped(a))
+    const bool interrupted = t->stopped && !t->stop;  // by this process's own end
+    if (!interrupted)
         training_report_end(t, code);
     free(t);
 }
@@ -249,6 +250,7 @@ static void agent_ask(struct agent *a)
 void wk_agent_run(const struct wk_agent_options *options)
 {
     struct agent a = {.options = options};
+    signal(SIGPIPE, SIG_IGN);  // where nobody reads what is written here, ps task 0 still gets it
     for (size_t i = 0; i < sizeof a.id; i += sizeof(uint64_t)) {
         const uint64_t part = ps_random();
         memcpy(a.id + i, &part, sizeof part);

@@ -35,6 +35,7 @@ static void child_become(char *const *argv, int file, int output, pid_t parent)
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
         _exit(1);
+    signal(SIGPIPE, SIG_DFL);
     fcntl(file, F_SETFD, 0);
     dup2(output, STDOUT_FILENO);
     dup2(output, STDERR_FILENO);

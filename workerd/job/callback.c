@@ -134,6 +134,14 @@ bool wk_callbacks_steer(const struct wk_callbacks *c)
     return steers;
 }
 
+bool wk_callbacks_keep(const struct wk_callbacks *c)
+{
+    bool keeps = false;
+    for (size_t i = 0; i < c->n; i++)
+        keeps |= c->v[i].class->keeps && c->v[i].class->keeps(c->v[i].state);
+    return keeps;
+}
+
 // ---- checkpoints --------------------------------------------------------------------------------------------------
 
 void wk_callbacks_save(const struct wk_callbacks *c, struct wk_checkpoint *to)

@@ -27,9 +27,10 @@ struct wk_moment {
 
 // Functions may be NULL.
 struct wk_callback_class {
-    const char *name;  // as in the job file
-    bool last;         // after the others
-    bool steers;       // on every worker
+    const char *name;                  // as in the job file
+    bool last;                         // after the others
+    bool steers;                       // on every worker
+    bool (*keeps)(const void *state);  // writes a checkpoint when it is asked for one
     enum ps_code (*open)(const struct ps_callback *settings, const struct wk_run *run, void **state,
                          struct ps_error *e);
     void (*close)(void *state);
@@ -63,6 +64,8 @@ enum ps_code wk_callbacks_begin(struct wk_callbacks *c, struct wk_run *run, stru
 // callback.
 enum ps_code wk_callbacks_call(struct wk_callbacks *c, enum wk_event event, struct wk_moment *m, struct ps_error *e);
 bool wk_callbacks_steer(const struct wk_callbacks *c);
+// Does one of them write a checkpoint when it is asked for?
+bool wk_callbacks_keep(const struct wk_callbacks *c);
 // All states, as $.callbacks of the checkpoint.
 void wk_callbacks_save(const struct wk_callbacks *c, struct wk_checkpoint *to);
 // A callback that the checkpoint does not know begins anew.

@@ -12,7 +12,7 @@ static void *checkpoint_writer_run(void *arg)
     struct wk_checkpoint_writer *w = arg;
     char *path = wk_checkpoints_path(&w->to, w->step);
     if (wk_checkpoint_write(&w->checkpoint, path, &w->error) == PS_OK && w->keep)
-        wk_checkpoints_prune(&w->to, w->keep);
+        wk_checkpoints_prune(&w->to, w->step, w->keep);
     free(path);
     atomic_store(&w->done, true);
     return NULL;

@@ -30,7 +30,7 @@ struct wk_checkpoint_writer {
 
 // Takes the checkpoint over, and copies its arrays. The one before has been waited for.
 void wk_checkpoint_writer_begin(struct wk_checkpoint_writer *w, struct wk_checkpoint *c, uint64_t step);
-// Is the last one on disk, or not to be?
+// Is the last one written, or has that failed?
 bool wk_checkpoint_writer_is_done(const struct wk_checkpoint_writer *w);
 // Waits until the last one is on disk. Its error, once; OK where there is none.
 enum ps_code wk_checkpoint_writer_wait(struct wk_checkpoint_writer *w, struct ps_error *e);

@@ -82,12 +82,14 @@ void wk_checkpoints_clean(const struct wk_checkpoints *c)
         closedir(dir);
 }
 
-void wk_checkpoints_prune(const struct wk_checkpoints *c, uint64_t keep)
+void wk_checkpoints_prune(const struct wk_checkpoints *c, uint64_t newest, uint64_t keep)
 {
     uint64_t *steps;
-    size_t n;
+    size_t n, kept = 0;
     checkpoints_list(c, &steps, &n, NULL);
-    for (size_t i = keep; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
+        if (steps[i] > newest || kept++ < keep)
+            continue;
         char *path = wk_checkpoints_path(c, steps[i]);
         unlink(path);
         free(path);
@@ -107,11 +109,22 @@ static bool checkpoints_of(const struct ps_job *job, const struct ps_callback *c
     return true;
 }
 
-// The newest of a step below *step, which becomes its step. NULL: there is none.
-static enum ps_code checkpoints_newest(const struct ps_job *job, bool backups, uint64_t *step, char **path,
-                                       struct ps_error *e)
+// Where a search is: all of a later step have been seen, and of this one those of the callbacks up to `callback`.
+struct place {
+    uint64_t step;
+    size_t callback;
+};
+
+static bool checkpoints_is_after(uint64_t step, size_t callback, const struct place *at)
 {
-    const uint64_t below = *step;
+    return step < at->step || (step == at->step && callback > at->callback);
+}
+
+// The newest behind *at, which goes there. NULL: there is none.
+static enum ps_code checkpoints_next(const struct ps_job *job, bool backups, struct place *at, char **path,
+                                     struct ps_error *e)
+{
+    const struct place from = *at;
     enum ps_code code = PS_OK;
     *path = NULL;
     for (size_t i = 0; i < job->callbacks.n && code == PS_OK; i++) {
@@ -121,11 +134,12 @@ static enum ps_code checkpoints_newest(const struct ps_job *job, bool backups, u
         if (!checkpoints_of(job, &job->callbacks.v[i], backups, &c))
             continue;
         code = checkpoints_list(&c, &steps, &n, e);
-        while (first < n && steps[first] >= below)
+        while (first < n && !checkpoints_is_after(steps[first], i, &from))
             first++;
-        if (first < n && (!*path || steps[first] > *step)) {
+        if (first < n && (!*path || steps[first] > at->step)) {
             free(*path);
-            *path = wk_checkpoints_path(&c, *step = steps[first]);
+            *path = wk_checkpoints_path(&c, steps[first]);
+            *at = (struct place){steps[first], i};
         }
         free(steps);
     }
@@ -141,10 +155,10 @@ static bool checkpoints_passes_over(enum ps_code code)
 enum ps_code wk_checkpoints_find(const struct ps_job *job, bool backups, char **path, char **words, struct ps_error *e)
 {
     struct ps_error first = {.code = PS_OK}, why;
-    uint64_t step = UINT64_MAX;
+    struct place at = {UINT64_MAX, SIZE_MAX};
     enum ps_code code;
     *words = NULL;
-    while ((code = checkpoints_newest(job, backups, &step, path, e)) == PS_OK && *path &&
+    while ((code = checkpoints_next(job, backups, &at, path, e)) == PS_OK && *path &&
            !(*words = wk_resume_describe(*path, &why))) {
         first = first.code ? first : why;
         free(*path);

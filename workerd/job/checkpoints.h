@@ -16,8 +16,8 @@ struct wk_checkpoints {
 char *wk_checkpoints_path(const struct wk_checkpoints *c, uint64_t step);  // malloc'd
 // Removes those that a killed training has left half written.
 void wk_checkpoints_clean(const struct wk_checkpoints *c);
-// Removes all but the newest `keep`.
-void wk_checkpoints_prune(const struct wk_checkpoints *c, uint64_t keep);
+// Of those up to the step `newest` removes all but the newest `keep`. Later ones are of a training before this one.
+void wk_checkpoints_prune(const struct wk_checkpoints *c, uint64_t newest, uint64_t keep);
 
 // The newest checkpoint that a callback of the job has written and that is as it was written, with words that are of no
 // other one (wk_resume_describe), both malloc'd; NULL: there is none. One that is damaged is passed over, which is

@@ -75,13 +75,14 @@ static enum ps_code loop_tell(struct loop *l, enum wk_event event, struct wk_mom
     return code;
 }
 
-// A job without the callbacks that write checkpoints says so.
+// A job without a callback that writes checkpoints when it is asked to says so.
 static void loop_answer(const struct loop *l)
 {
     const struct wk_group *group = l->run->strategy->group;
     const uint64_t asked = group->asked ? group->asked(l->run->state) : 0;
-    if (asked && !ps_job_goes_on(l->run->env.job, true))
-        group->answer(l->run->state, asked, true, "the job has no callback checkpoint or backup");
+    if (asked && !wk_callbacks_keep(l->run->callbacks))
+        group->answer(l->run->state, asked, true,
+                      "the job has no callback checkpoint or backup, or one with save_best_only alone");
 }
 
 // In the middle of an epoch nobody who takes part in rounds can leave the others alone.
@@ -374,6 +375,8 @@ enum ps_code wk_loop(struct wk_run *run, struct ps_error *e)
     wk_progress_init(&l.progress, run->quiet, job->epochs, steps_for(&run->env, run->env.examples));
     enum ps_code code = loop_run(&l, e);
     run->drained = l.stepper.drained || l.too_late;
+    wk_callbacks_close(run->callbacks);  // what they still write is there before this worker leaves
+    run->callbacks = NULL;
     wk_progress_fini(&l.progress);
     wk_stepper_close(&l.stepper);
     return code;

@@ -52,7 +52,8 @@ static void checkpoint_close(void *state)
 {
     struct checkpointing *c = state;
     struct ps_error why = {.code = PS_OK};
-    wk_checkpoint_writer_wait(&c->writer, &why);
+    if (wk_checkpoint_writer_wait(&c->writer, &why))
+        ps_error_log("the checkpoint of step %" PRIu64 " is not written: %s", c->writer.step, why.text);
     wk_checkpoint_writer_free(&c->writer);
     free(c);
 }
@@ -82,7 +83,7 @@ static enum ps_code backup_open(const struct ps_callback *settings, const struct
 
 static uint64_t checkpoint_signals(const struct wk_run *run)
 {
-    return run->env.keep ? (uint64_t)*run->env.keep : 0;
+    return run->env.checkpoint_signals ? (uint64_t)*run->env.checkpoint_signals : 0;
 }
 
 static enum ps_code checkpoint_begin(void *state, struct wk_run *run, struct ps_error *e)
@@ -140,6 +141,11 @@ static bool checkpoint_is_asked(struct checkpointing *c, const struct wk_run *ru
     return is;
 }
 
+static bool checkpoint_keeps(const void *state)
+{
+    return !((const struct checkpointing *)state)->best_only;
+}
+
 static enum ps_code checkpoint_step(void *state, struct wk_moment *m, struct ps_error *e)
 {
     struct checkpointing *c = state;
@@ -189,7 +195,7 @@ static enum ps_code backup_written(void *state, struct wk_moment *m, struct ps_e
     (void)m;
     (void)e;
     if (c->remove)
-        wk_checkpoints_prune(&c->writer.to, 0);
+        wk_checkpoints_prune(&c->writer.to, UINT64_MAX, 0);
     return PS_OK;
 }
 
@@ -214,6 +220,7 @@ static enum ps_code checkpoint_load(void *state, const json_t *from, const struc
 const struct wk_callback_class wk_checkpoint_callback = {
     .name = "checkpoint",
     .last = true,
+    .keeps = checkpoint_keeps,
     .open = checkpoint_open,
     .close = checkpoint_close,
     .begin = checkpoint_begin,
@@ -228,6 +235,7 @@ const struct wk_callback_class wk_checkpoint_callback = {
 const struct wk_callback_class wk_backup = {
     .name = "backup",
     .last = true,
+    .keeps = checkpoint_keeps,
     .open = backup_open,
     .close = checkpoint_close,
     .begin = checkpoint_begin,
