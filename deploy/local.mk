@@ -13,6 +13,16 @@ dist_slurm_SCRIPTS = deploy/slurm/paramserver.sbatch
 dist_slurm_DATA = deploy/slurm/README.md
 EXTRA_DIST += deploy/slurm/paramserver.modulefile
 
+# For Kubernetes: file by file, since certificates may lie among them.
+kubernetesdir = $(pkgdatadir)/kubernetes
+dist_kubernetes_DATA = deploy/kubernetes/README.md deploy/kubernetes/files.yaml deploy/kubernetes/kustomization.yaml
+kubernetesbasedir = $(kubernetesdir)/base
+dist_kubernetesbase_DATA = deploy/kubernetes/base/cluster.yaml deploy/kubernetes/base/job.yaml \
+	deploy/kubernetes/base/kustomization.yaml deploy/kubernetes/base/model.json deploy/kubernetes/base/psd.yaml \
+	deploy/kubernetes/base/shared.yaml deploy/kubernetes/base/worker.yaml
+kubernetesgpudir = $(kubernetesdir)/overlays/gpu
+dist_kubernetesgpu_DATA = deploy/kubernetes/overlays/gpu/kustomization.yaml
+
 # For Prometheus, and a dashboard for Grafana.
 prometheusdir = $(pkgdatadir)/prometheus
 dist_prometheus_DATA = deploy/prometheus/prometheus.yml deploy/prometheus/rules.yml deploy/prometheus/dashboard.json

@@ -10,7 +10,8 @@ ok "make install" installs
 pc=$(find "$root" -name psclient.pc | head -n 1)
 ok "psclient.pc is installed" test -n "$pc"
 for what in bin/psd bin/workerd bin/psctl bin/psbench include/psclient.h man8/psd.8 man8/workerd.8 man1/psctl.1 man1/psbench.1 \
-    man3/psclient.3 examples/mnist-cnn/async.yaml slurm/paramserver.sbatch slurm/paramserver.modulefile prometheus/prometheus.yml prometheus/rules.yml \
+    man3/psclient.3 examples/mnist-cnn/async.yaml slurm/paramserver.sbatch slurm/paramserver.modulefile \
+    kubernetes/kustomization.yaml kubernetes/base/worker.yaml kubernetes/overlays/gpu/kustomization.yaml prometheus/prometheus.yml prometheus/rules.yml \
     prometheus/dashboard.json proto/paramserver.proto; do
     ok "$what is installed" test -n "$(find "$root" -path "*/$what" | head -n 1)"
 done

@@ -25,6 +25,8 @@ TESTS += tests/it/tensorboard.sh
 EXTRA_DIST += tests/it/tensorboard.sh tests/it/tensorboard_reads.py
 TESTS += tests/it/timeline.sh
 EXTRA_DIST += tests/it/timeline.sh tests/it/timeline_reads.py
+TESTS += tests/it/kubernetes.sh
+EXTRA_DIST += tests/it/kubernetes.sh tests/it/kubernetes_manifests.py
 TESTS += tests/it/bind.sh
 EXTRA_DIST += tests/it/load.sh tests/it/bind.sh
 # A sanitizer takes address space, which large_data.sh limits.
