@@ -239,6 +239,7 @@ linked_build() {
     archive job "$(function_ job store)"
     archive sync "$(function_ sync job)"
     archive control "$(function_ control sync)"
+    archive queue "$(function_ queue)"
     archive service "$(function_ service control)"
     compile common/error.o "$(function_ fail)"
     ${AR:-ar} rcs "$build/.libs/libcommon.a" "$build/common/error.o"

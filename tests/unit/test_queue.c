@@ -654,5 +654,6 @@ int main(void)
         TEST(what_cannot_be_written_is_tried_again),
 #undef TEST
     };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
