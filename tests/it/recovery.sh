@@ -170,6 +170,41 @@ else
     echo "# no full disk: there is no tmpfs to mount"
 fi
 
+# ---- on other servers -----------------------------------------------------------------------------------------------
+
+# A checkpoint has whole variables: it is gone on from with any number of ps tasks, with the same bits.
+on() { # PS STEPS OUTPUT OPTION ...
+    local ps=$1 steps=$2 output=$3
+    shift 3
+    PSD=$psd timeout 300 "$psctl" run --ps "$ps" --workers 2 "$examples/softmax/sync.yaml" --set name=spread --set model="$PWD/wide.json" \
+        --set "optimizer={name: adam}" --set data.train_examples=1280 --set data.test_examples=64 --set epochs=10 --set steps="$steps" \
+        --set "callbacks=[{name: checkpoint, path: $output.kept, every_steps: 10, keep: 0}]" --set output="$output" "$@"
+}
+ok "three ps tasks train, and keep a checkpoint" on 3 10 three
+ok "and further, undisturbed" on 3 20 whole
+for ps in 1 2 5; do
+    cp -r three.kept "same-$ps.kept"
+    cp -r three.kept "further-$ps.kept"
+    same() { on $ps 10 same-$ps --resume && cmp three same-$ps; }
+    ok "$ps of them have the same bits" same
+    further() { on $ps 20 further-$ps --resume && cmp whole further-$ps; }
+    ok "and go on with them" further
+done
+if "$PYTHON3" -c "import safetensors.numpy" 2>/dev/null; then
+    python_reads() {
+        "$PYTHON3" - three.kept/*.safetensors three <<'PY'
+import sys
+from safetensors.numpy import load_file
+kept, weights = load_file(sys.argv[1]), load_file(sys.argv[2])
+assert all((kept[name] == value).all() for name, value in weights.items())
+print({name: value.shape for name, value in kept.items()})
+PY
+    }
+    ok "Python's safetensors reads it" python_reads
+else
+    echo "# Python has no safetensors to read it"
+fi
+
 # ---- where no two runs are alike ------------------------------------------------------------------------------------
 
 kills=$((kills / 2))
