@@ -51,12 +51,15 @@ SlurmctldPidFile=$scratch/slurmctld.pid
 SlurmdPidFile=$scratch/%n.pid
 SlurmctldLogFile=$scratch/slurmctld.log
 SlurmdLogFile=$scratch/%n.log
-NodeName=n[1-3] NodeHostname=head NodeAddr=127.0.0.1 Port=[17001-17003] CPUs=4 RealMemory=4000
+GresTypes=gpu
+NodeName=n[1-3] NodeHostname=head NodeAddr=127.0.0.1 Port=[17001-17003] CPUs=4 RealMemory=4000 Gres=gpu:2
 PartitionName=main Nodes=n[1-3] Default=YES PriorityTier=1
 PartitionName=graceful Nodes=n[1-3] PriorityTier=1 GraceTime=60
 PartitionName=urgent Nodes=n[1-3] PriorityTier=2 PreemptMode=OFF
 CONF
 export SLURM_CONF=$scratch/slurm.conf
+for i in 0 1; do mknod gpu$i c 1 3; done # null devices, which nodes take for two GPUs
+echo "NodeName=n[1-3] Name=gpu File=$scratch/gpu[0-1]" >gres.conf
 mkdir state bin
 start_nodes() {
     slurmctld -i && for i in 1 2 3; do slurmd -N "n$i" || return 1; done
@@ -109,6 +112,16 @@ without_servers() {
     [ -s ring.safetensors ] && [ "$(layout)" = "worker:n1:Q n2:Q n3:Q tls:tls" ]
 }
 ok "without servers" without_servers
+
+# Each worker sees a GPU of its own, which is none.
+own_gpus() {
+    printf '#!/bin/sh\necho "worker ${SLURM_PROCID} on ${SLURMD_NODENAME} has GPU ${CUDA_VISIBLE_DEVICES}"\nexec "%s" "$@"\n' "$workerd" >bin/workerd
+    chmod +x bin/workerd
+    submit --nodes 2 --ntasks-per-node 2 --gpus-per-task 1 -- async.yaml --set output=gpus.safetensors && ends_with "$id" 0
+    rm bin/workerd
+    [ "$(sed -nE 's/^worker [0-9] on (n.) has GPU ([0-9])$/\1 \2/p' "$id.out" | sort | tr '\n' ' ')" = "n1 0 n1 1 n2 0 n2 1 " ]
+}
+ok "a worker for each GPU of the nodes" own_gpus
 
 heals() {
     submit --nodes 2 -- sync.yaml --set data.train_examples=12800 --set epochs=8 --set delay_ms=5 --set output=heals.safetensors \
@@ -195,3 +208,23 @@ ok "a job that is pre-empted with grace writes a backup" is_preempted graceful
 ok "and goes on from it" goes_on graceful
 ok "so does one that is pre-empted without grace" is_preempted main
 ok "and goes on from it" goes_on main
+
+# ---- a node dies ----------------------------------------------------------------------------------------------------
+
+on_node() { grep -slz "^SLURMD_NODENAME=$1\$" /proc/[0-9]*/environ | cut -d/ -f3; }
+node_dies() {
+    echo SlurmdTimeout=10 >>slurm.conf # not before: elsewhere a node of a busy machine may be silent
+    scontrol reconfigure || return 1
+    submit --nodes 2 -- sync.yaml "${long[@]}" --set steps=400 --set "callbacks=[{name: backup, path: dies, every_steps: 20}]" \
+        --set strategy.min_workers=2 --set timeout=200 --set output=dies.safetensors && trains "$id" && eventually eval 'ls dies/*.safetensors' || { cat "$id.out"; return 1; }
+    local victim
+    victim=$(scontrol --oneliner show job "$id" | sed -nE 's/.* NodeList=(\S+) .*/\1/p')
+    victim=$(scontrol show hostnames "$victim" | tail -n 1)
+    kill -KILL "$(cat "$victim.pid")"
+    pkill -KILL -P "$(cat "$victim.pid")"
+    # shellcheck disable=SC2046
+    kill -KILL $(on_node "$victim")
+    eventually_has "$id" Restarts=1
+}
+ok "a node dies in the middle: its job is queued again" node_dies
+ok "and goes on from its backup on the others" goes_on dies
