@@ -46,7 +46,7 @@ libpsdservice_la_SOURCES = \
 	psd/service/reply.c psd/service/reply.h \
 	psd/service/request.c psd/service/request.h \
 	psd/service/session.c psd/service/session.h \
-	psd/service/slow.c psd/service/slow.h \
+	psd/service/file_thread.c psd/service/file_thread.h \
 	psd/service/waits.c psd/service/waits.h
 
 # Vectorised, as the update rules are.

@@ -25,7 +25,7 @@ struct history_ring {
 struct history_job {
     char *name;
     uint64_t run;
-    bool seen;  // by the look that is being added
+    bool seen;  // by the overview that is being added
     struct history_ring ring;
 };
 
@@ -85,22 +85,22 @@ static struct history_job *history_job_of(struct psd_history *h, const Paramserv
     return *found;
 }
 
-static void history_add_job(struct psd_history *h, const struct psd_look *look, size_t i)
+static void history_add_job(struct psd_history *h, const struct psd_overview *overview, size_t i)
 {
-    const Paramserver__V1__JobStatus *status = look->status->jobs[i];
-    const struct psd_figures f = psd_figures_of(look->workers[i]);
+    const Paramserver__V1__JobStatus *status = overview->status->jobs[i];
+    const struct psd_figures f = psd_figures_of(overview->workers[i]);
     struct history_job *job = history_job_of(h, status);
     if (!job)
         return;
     job->seen = true;
     if (strcmp(status->state, "running") != 0)
         return;
-    history_ring_add(&job->ring, &(struct history_point){look->status->clock_ms,
+    history_ring_add(&job->ring, &(struct history_point){overview->status->clock_ms,
                                                          {f.examples_per_second, f.loss, (double)status->staleness},
                                                          f.trains});
 }
 
-// Those that the look has not seen are gone.
+// Those that the overview has not are gone.
 static void history_drop_jobs(struct psd_history *h)
 {
     for (int i = 0; i < PSD_HISTORY_JOBS; i++) {
@@ -111,14 +111,14 @@ static void history_drop_jobs(struct psd_history *h)
     }
 }
 
-void psd_history_add(struct psd_history *h, const struct psd_look *look)
+void psd_history_add(struct psd_history *h, const struct psd_overview *overview)
 {
-    const Paramserver__V1__StatusReply *s = look->status;
+    const Paramserver__V1__StatusReply *s = overview->status;
     pthread_mutex_lock(&h->lock);
     history_ring_add(&h->task,
                      &(struct history_point){s->clock_ms, {(double)s->resident_bytes, (double)s->block_bytes}, true});
     for (size_t i = 0; i < s->n_jobs; i++)
-        history_add_job(h, look, i);
+        history_add_job(h, overview, i);
     history_drop_jobs(h);
     pthread_mutex_unlock(&h->lock);
 }

@@ -7,7 +7,7 @@
 #ifndef PSD_HTTP_HISTORY_H
 #define PSD_HTTP_HISTORY_H
 
-#include "psd/http/look.h"
+#include "psd/http/overview.h"
 
 enum {
     PSD_HISTORY_JOBS = 32,
@@ -20,8 +20,8 @@ struct psd_history;
 struct psd_history *psd_history_create(void);     // NULL: no memory
 void psd_history_destroy(struct psd_history *h);  // may be NULL
 
-// A job that the look does not have is forgotten.
-void psd_history_add(struct psd_history *h, const struct psd_look *look);
+// A job that the overview does not have is forgotten.
+void psd_history_add(struct psd_history *h, const struct psd_overview *overview);
 
 // {"interval_ms", "memory": [[clock_ms, resident, blocks], ...],
 //  "jobs": [{"name", "run", "points": [[clock_ms, examples/s, loss, staleness], ...]}, ...]}, from the oldest to the

@@ -12,7 +12,7 @@
 #include "common/wire/wire.h"
 #include "psd/http/files.h"
 #include "psd/http/history.h"
-#include "psd/http/look.h"
+#include "psd/http/overview.h"
 #include "psd/http/sampler.h"
 #include "psd/http/status.h"
 #include "psd/http/view.h"
@@ -32,24 +32,24 @@ struct psd_http {
 static enum ps_code http_make_metrics(void *ctx, char **text, struct ps_error *e)
 {
     struct psd_http *h = ctx;
-    struct psd_look look;
-    if (psd_look_take(h->core, &look, e))
+    struct psd_overview overview;
+    if (psd_overview_take(h->core, &overview, e))
         return e->code;
-    enum ps_code code = psd_view_text(look.status, look.workers, text, e);
-    psd_look_free(&look);
+    enum ps_code code = psd_view_text(overview.status, overview.workers, text, e);
+    psd_overview_free(&overview);
     return code;
 }
 
 static enum ps_code http_make_status(void *ctx, char **text, struct ps_error *e)
 {
     struct psd_http *h = ctx;
-    struct psd_look look;
-    if (psd_look_take(h->core, &look, e))
+    struct psd_overview overview;
+    if (psd_overview_take(h->core, &overview, e))
         return e->code;
-    enum ps_code code = psd_look_take_waits(h->core, &look, e);
+    enum ps_code code = psd_overview_take_waits(h->core, &overview, e);
     if (code == PS_OK)
-        code = psd_status_text(&look, text, e);
-    psd_look_free(&look);
+        code = psd_status_text(&overview, text, e);
+    psd_overview_free(&overview);
     return code;
 }
 
@@ -64,7 +64,7 @@ static enum ps_code http_make_health(void *ctx, char **text, struct ps_error *e)
 {
     struct psd_http *h = ctx;
     Paramserver__V1__StatusReply *status;
-    if (psd_look_status(h->core, &status, e))
+    if (psd_overview_status(h->core, &status, e))
         return e->code;
     ps_msg_free(&status->base);
     return ps_http_make_ok(NULL, text, e);
@@ -74,7 +74,7 @@ static enum ps_code http_make_readiness(void *ctx, char **text, struct ps_error 
 {
     struct psd_http *h = ctx;
     Paramserver__V1__StatusReply *status;
-    if (psd_look_status(h->core, &status, e))
+    if (psd_overview_status(h->core, &status, e))
         return e->code;
     const bool draining = status->draining;
     const uint32_t task = status->task;

@@ -31,17 +31,17 @@ static bool sampler_wait(struct psd_sampler *s)
     return !over;
 }
 
-// A look that finds no memory is left out.
+// An overview for which there is no memory is left out.
 static void *sampler_run(void *arg)
 {
     struct psd_sampler *s = arg;
-    struct psd_look look;
+    struct psd_overview overview;
     struct ps_error e;
     do {
-        if (psd_look_take(s->core, &look, &e))
+        if (psd_overview_take(s->core, &overview, &e))
             continue;
-        psd_history_add(s->history, &look);
-        psd_look_free(&look);
+        psd_history_add(s->history, &overview);
+        psd_overview_free(&overview);
     } while (sampler_wait(s));
     return NULL;
 }

@@ -7,21 +7,21 @@
 
 #include "common/http/json.h"
 #include "psd/http/figures.h"
-#include "psd/http/words.h"
+#include "psd/http/summary.h"
 
 typedef Paramserver__V1__Member Member;
 typedef Paramserver__V1__WorkersReply Workers;
 
-static void status_put_words(struct ps_json *j, const struct psd_look *look)
+static void status_put_summary(struct ps_json *j, const struct psd_overview *overview)
 {
-    struct psd_words words;
-    psd_words_say(look, &words);
+    struct psd_summary summary;
+    psd_summarize(overview, &summary);
     ps_json_begin(j, "summary", '{');
-    ps_json_text(j, "level", psd_level_name(words.level));
-    ps_json_text(j, "state", words.state);
-    ps_json_text(j, "risk", words.risk);
-    ps_json_text(j, "worst", words.worst);
-    ps_json_text(j, "command", words.command);
+    ps_json_text(j, "level", psd_level_name(summary.level));
+    ps_json_text(j, "state", summary.state);
+    ps_json_text(j, "risk", summary.risk);
+    ps_json_text(j, "worst", summary.worst);
+    ps_json_text(j, "command", summary.command);
     ps_json_end(j, '}');
 }
 
@@ -175,29 +175,29 @@ static void status_put_course(struct ps_json *j, const Paramserver__V1__JobStatu
     ps_json_count(j, "examples_done", job->examples_done);
 }
 
-static void status_put_job(struct ps_json *j, const struct psd_look *look, size_t i)
+static void status_put_job(struct ps_json *j, const struct psd_overview *overview, size_t i)
 {
-    const Paramserver__V1__JobStatus *job = look->status->jobs[i];
+    const Paramserver__V1__JobStatus *job = overview->status->jobs[i];
     ps_json_begin(j, NULL, '{');
     status_put_place(j, job);
     status_put_course(j, job);
-    if (look->workers[i])
-        status_put_workers(j, look->workers[i]);
-    status_put_waits(j, look->waits, job->name);
+    if (overview->workers[i])
+        status_put_workers(j, overview->workers[i]);
+    status_put_waits(j, overview->waits, job->name);
     ps_json_end(j, '}');
 }
 
-enum ps_code psd_status_text(const struct psd_look *look, char **text, struct ps_error *e)
+enum ps_code psd_status_text(const struct psd_overview *overview, char **text, struct ps_error *e)
 {
     struct ps_json j;
     if (ps_json_open(&j, e))
         return e->code;
     ps_json_begin(&j, NULL, '{');
-    status_put_task(&j, look->status);
-    status_put_words(&j, look);
+    status_put_task(&j, overview->status);
+    status_put_summary(&j, overview);
     ps_json_begin(&j, "jobs", '[');
-    for (size_t i = 0; i < look->status->n_jobs; i++)
-        status_put_job(&j, look, i);
+    for (size_t i = 0; i < overview->status->n_jobs; i++)
+        status_put_job(&j, overview, i);
     ps_json_end(&j, ']');
     ps_json_end(&j, '}');
     return ps_json_close(&j, text, e);

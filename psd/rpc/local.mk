@@ -10,11 +10,11 @@ psd_psd_SOURCES = \
 	psd/http/files.c psd/http/files.h \
 	psd/http/history.c psd/http/history.h \
 	psd/http/http.c psd/http/http.h \
-	psd/http/look.c psd/http/look.h \
+	psd/http/overview.c psd/http/overview.h \
 	psd/http/sampler.c psd/http/sampler.h \
 	psd/http/status.c psd/http/status.h \
 	psd/http/view.c psd/http/view.h \
-	psd/http/words.c psd/http/words.h \
+	psd/http/summary.c psd/http/summary.h \
 	psd/rpc/descriptors.c psd/rpc/descriptors.h \
 	psd/rpc/health.c psd/rpc/health.h \
 	psd/rpc/reflection.c psd/rpc/reflection.h \

@@ -10,8 +10,8 @@
 #include "psd/control/state.h"
 #include "psd/job/staging.h"
 #include "psd/queue/queue.h"
+#include "psd/service/file_thread.h"
 #include "psd/service/service.h"
-#include "psd/service/slow.h"
 #include "psd/service/waits.h"
 #include "psd/sync/sync.h"
 
@@ -52,18 +52,18 @@ static void core_init_host(struct psd_core *core)
 // The queue of the core's folder, if it has one, and the thread for its files.
 static enum ps_code core_open_queue(struct psd_core *core, struct ps_error *e)
 {
-    const struct psd_slow_work work = {core, psd_run_ready, psd_pass_time_in_queue};
+    const struct psd_file_thread_work work = {core, psd_run_ready, psd_pass_time_in_queue};
     if (!core->config.queue || core->config.task)
         return PS_OK;
     if (psd_queue_open(core->config.queue, psd_now(core), &core->queue, e))
         return e->code;
-    return psd_slow_start(&work, &core->slow, e);
+    return psd_file_thread_start(&work, &core->file_thread, e);
 }
 
 static void core_close_queue(struct psd_core *core)
 {
-    psd_slow_stop(core->slow);
-    psd_slow_free(core->slow);
+    psd_file_thread_stop(core->file_thread);
+    psd_file_thread_free(core->file_thread);
     psd_queue_close(core->queue);
 }
 
@@ -179,5 +179,5 @@ void psd_core_drain(struct psd_core *core)
     psd_ready_all(&all, &core->table.joining);
     pthread_mutex_unlock(&core->table.lock);
     psd_run_ready(core, all);
-    psd_slow_stop(core->slow);
+    psd_file_thread_stop(core->file_thread);
 }

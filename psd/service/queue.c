@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The service Queue: jobs that wait for workers. All of it runs on the thread for files (slow.h), which owns the queue.
+// The service Queue: jobs that wait for workers. All of it runs on the thread for files (file_thread.h), which owns the queue.
 #include "psd/queue/queue.h"
 
 #include <inttypes.h>
@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "psd/service/file_thread.h"
 #include "psd/service/service.h"
-#include "psd/service/slow.h"
 
 static uint64_t queue_wall(const struct psd_core *core)
 {
@@ -27,10 +27,10 @@ static int queue_enter(struct psd_request *t)
     if (t->core->config.task)
         return ps_fail(&t->error, PS_FAILED_PRECONDITION, "the queue is at ps task 0, this is %" PRIu32,
                        t->core->config.task);
-    if (!t->core->slow)
+    if (!t->core->file_thread)
         return ps_fail(&t->error, PS_FAILED_PRECONDITION,
                        "ps task 0 has no folder for a queue: expected it to be started with --queue FOLDER");
-    return t->call->parked_since ? PS_OK : psd_slow_park(t, t->core->slow);
+    return t->call->parked_since ? PS_OK : psd_file_thread_park(t, t->core->file_thread);
 }
 
 static void queue_describe(const struct psd_core *core, const struct psd_queue_job *job,

@@ -17,7 +17,7 @@
 #include "psd/sync/norm.h"
 #include "psd/sync/sync.h"
 
-struct psd_slow;
+struct psd_file_thread;
 
 struct psd_core {
     struct psd_config config;
@@ -34,8 +34,8 @@ struct psd_core {
     struct psd_snapshots snapshots;
     atomic_size_t parked_bytes;  // of decoded requests that wait
 
-    struct psd_queue *queue;  // the slow thread's; NULL: none
-    struct psd_slow *slow;    // NULL: there is no such thread
+    struct psd_queue *queue;              // the slow thread's; NULL: none
+    struct psd_file_thread *file_thread;  // NULL: there is no such thread
 
     // psd_core_tick
     uint64_t logged_at;

@@ -51,7 +51,7 @@ int psd_logs(struct psd_request *t);
 int psd_next(struct psd_request *t);
 int psd_report(struct psd_request *t);
 
-// Every second, on the thread for files (slow.h).
+// Every second, on the thread for files (file_thread.h).
 void psd_pass_time_in_queue(struct psd_core *core);
 
 enum ps_code psd_check_on_existing(Paramserver__V1__OnExisting what, struct ps_error *e);

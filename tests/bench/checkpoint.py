@@ -6,8 +6,8 @@
 
 Cases: conv, a small network on one device; sync, the same with one ps task and two workers; large, a network of two
 layers of WIDTH units with Adam on one device, whose checkpoint has 12 bytes for each of its parameters (1 GB); large-ps,
-the same with one ps task and a worker that waits for its device most of the time, as with a GPU. Trainings with and without take turns, so that a noisy machine
-disturbs both alike; printed are each pair's ratio and the median.
+the same with one ps task and a worker that waits for its device most of the time, as with a GPU. Trainings with and
+without take turns, so that a noisy machine disturbs both alike; printed are each pair's ratio and the median.
 """
 import argparse
 import json

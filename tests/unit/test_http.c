@@ -29,8 +29,8 @@
 #include "common/http/server.h"
 #include "psd/http/history.h"
 #include "psd/http/status.h"
+#include "psd/http/summary.h"
 #include "psd/http/view.h"
-#include "psd/http/words.h"
 
 // ---- pages --------------------------------------------------------------------------------------------------------
 
@@ -476,7 +476,7 @@ struct scene {
     Paramserver__V1__WorkersReply workers, *list[1];
     Paramserver__V1__Wait wait, *waits[1];
     Paramserver__V1__WaitsReply all_waits;
-    struct psd_look look;
+    struct psd_overview look;
 };
 
 static void scene_init(struct scene *s)
@@ -508,14 +508,14 @@ static void scene_init(struct scene *s)
     s->status.jobs = s->jobs;
     s->status.limit_bytes = 1000;
     s->status.tasks = 1;
-    s->look = (struct psd_look){&s->status, s->list, NULL};
+    s->look = (struct psd_overview){&s->status, s->list, NULL};
 }
 
 static void scene_says(const struct scene *s, enum psd_level level, const char *state, const char *risk,
                        const char *worst, const char *command)
 {
-    struct psd_words w;
-    psd_words_say(&s->look, &w);
+    struct psd_summary w;
+    psd_summarize(&s->look, &w);
     view_has(w.state, state);
     view_has(w.risk, risk);
     view_has(w.worst, worst);
@@ -597,7 +597,7 @@ static void test_words_of_failures(void **state)
 static void test_words_of_any_length(void **state)
 {
     struct scene s;
-    struct psd_words w;
+    struct psd_summary w;
     char longest[4096];
     (void)state;
     for (size_t i = 0; i + 2 < sizeof longest; i += 2)
@@ -605,11 +605,11 @@ static void test_words_of_any_length(void **state)
     scene_init(&s);
     s.job.name = s.job.reason = s.member[0].reason = s.member[0].address = longest;
     s.member[0].state = PARAMSERVER__V1__MEMBER_STATE__DEAD;
-    psd_words_say(&s.look, &w);
+    psd_summarize(&s.look, &w);
     assert_true(ps_utf8_is_plain(w.command));
     assert_true(ps_utf8_valid(w.state) && ps_utf8_valid(w.worst) && ps_utf8_valid(w.risk));
     s.job.state = (char *)"failed";
-    psd_words_say(&s.look, &w);
+    psd_summarize(&s.look, &w);
     assert_true(ps_utf8_valid(w.state) && strlen(w.state) > 400);
 }
 

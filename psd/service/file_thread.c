@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "psd/service/slow.h"
+#include "psd/service/file_thread.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -8,8 +8,8 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 
-struct psd_slow {
-    struct psd_slow_work work;
+struct psd_file_thread {
+    struct psd_file_thread_work work;
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -18,7 +18,7 @@ struct psd_slow {
 };
 
 // Returns the calls that are there, after a second at the latest.
-static struct psd_call *slow_wait(struct psd_slow *s, bool *stop)
+static struct psd_call *file_thread_wait(struct psd_file_thread *s, bool *stop)
 {
     struct psd_call *ready = NULL;
     struct timespec until;
@@ -33,12 +33,12 @@ static struct psd_call *slow_wait(struct psd_slow *s, bool *stop)
     return ready;
 }
 
-static void *slow_run(void *arg)
+static void *file_thread_run(void *arg)
 {
-    struct psd_slow *s = arg;
+    struct psd_file_thread *s = arg;
     uint64_t ticked = 0;
     for (bool stop = false; !stop;) {
-        struct psd_call *ready = slow_wait(s, &stop);
+        struct psd_call *ready = file_thread_wait(s, &stop);
         const uint64_t now = psd_now(s->work.core);
         s->work.run_ready(s->work.core, ready);
         if (now - ticked >= PS_SECOND) {
@@ -49,9 +49,10 @@ static void *slow_run(void *arg)
     return NULL;
 }
 
-enum ps_code psd_slow_start(const struct psd_slow_work *work, struct psd_slow **slow, struct ps_error *e)
+enum ps_code psd_file_thread_start(const struct psd_file_thread_work *work, struct psd_file_thread **thread,
+                                   struct ps_error *e)
 {
-    struct psd_slow *s = ps_try_alloc(sizeof *s);
+    struct psd_file_thread *s = ps_try_alloc(sizeof *s);
     if (!s)
         return ps_no_memory(e, "the thread for files");
     s->work = *work;
@@ -61,17 +62,17 @@ enum ps_code psd_slow_start(const struct psd_slow_work *work, struct psd_slow **
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->changed, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    const int error = pthread_create(&s->thread, NULL, slow_run, s);
+    const int error = pthread_create(&s->thread, NULL, file_thread_run, s);
     if (error) {
         s->stopped = true;
-        psd_slow_free(s);
+        psd_file_thread_free(s);
         return ps_fail(e, PS_RESOURCE_EXHAUSTED, "cannot start the thread for files: %s", strerror(error));
     }
-    *slow = s;
+    *thread = s;
     return PS_OK;
 }
 
-int psd_slow_park(struct psd_request *q, struct psd_slow *s)
+int psd_file_thread_park(struct psd_request *q, struct psd_file_thread *s)
 {
     pthread_mutex_lock(&s->lock);
     const int code = psd_park(q, &s->calls, &s->lock);
@@ -80,7 +81,7 @@ int psd_slow_park(struct psd_request *q, struct psd_slow *s)
     return code;
 }
 
-void psd_slow_stop(struct psd_slow *s)
+void psd_file_thread_stop(struct psd_file_thread *s)
 {
     if (!s || s->stopped)
         return;
@@ -92,7 +93,7 @@ void psd_slow_stop(struct psd_slow *s)
     s->stopped = true;
 }
 
-void psd_slow_free(struct psd_slow *s)
+void psd_file_thread_free(struct psd_file_thread *s)
 {
     if (!s)
         return;

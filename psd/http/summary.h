@@ -4,20 +4,20 @@
 // type next.
 //
 // Receives from: the status page. No state; any thread.
-#ifndef PSD_HTTP_WORDS_H
-#define PSD_HTTP_WORDS_H
+#ifndef PSD_HTTP_SUMMARY_H
+#define PSD_HTTP_SUMMARY_H
 
-#include "psd/http/look.h"
+#include "psd/http/overview.h"
 
 enum psd_level { PSD_LEVEL_OK, PSD_LEVEL_WARNING, PSD_LEVEL_BAD };
 
-struct psd_words {
+struct psd_summary {
     enum psd_level level;
     char state[640], risk[640], worst[640];  // a sentence each
     char command[256];                       // of psctl
 };
 
-void psd_words_say(const struct psd_look *look, struct psd_words *words);
+void psd_summarize(const struct psd_overview *overview, struct psd_summary *summary);
 const char *psd_level_name(enum psd_level level);  // "ok", "warning", "bad"
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "psd/http/words.h"
+#include "psd/http/summary.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -19,7 +19,7 @@ typedef Paramserver__V1__StatusReply Status;
 typedef Paramserver__V1__JobStatus Job;
 
 // What the sentences are made of: of all jobs, the first of each kind.
-struct survey {
+struct totals {
     const Status *status;
     uint32_t running, opening, done, failed, live, dead;
     const Job *failed_job, *dead_job, *absent_job, *not_finite_job, *done_job, *slow_job, *split_job;
@@ -38,7 +38,7 @@ const char *psd_level_name(enum psd_level level)
 
 // ---- a survey -----------------------------------------------------------------------------------------------------
 
-static void survey_take_speed(struct survey *s, const Job *job, const struct psd_figures *f)
+static void survey_take_speed(struct totals *s, const Job *job, const struct psd_figures *f)
 {
     const double mean = f->examples_per_second / f->live;
     if (!f->slowest || !(mean > 0))
@@ -51,7 +51,7 @@ static void survey_take_speed(struct survey *s, const Job *job, const struct psd
     s->slow_share = share;
 }
 
-static void survey_take_workers(struct survey *s, const Job *job, const struct psd_figures *f)
+static void survey_take_workers(struct totals *s, const Job *job, const struct psd_figures *f)
 {
     s->live += f->live;
     s->dead += f->dead;
@@ -68,7 +68,7 @@ static void survey_take_workers(struct survey *s, const Job *job, const struct p
     survey_take_speed(s, job, f);
 }
 
-static void survey_take_job(struct survey *s, const Job *job, const Paramserver__V1__WorkersReply *workers)
+static void survey_take_job(struct totals *s, const Job *job, const Paramserver__V1__WorkersReply *workers)
 {
     const struct psd_figures f = psd_figures_of(workers);
     const bool failed = strcmp(job->state, "failed") == 0, done = strcmp(job->state, "done") == 0;
@@ -88,27 +88,27 @@ static void survey_take_job(struct survey *s, const Job *job, const Paramserver_
         survey_take_workers(s, job, &f);
 }
 
-static struct survey survey_of(const struct psd_look *look)
+static struct totals totals_of(const struct psd_overview *overview)
 {
-    struct survey s = {.status = look->status};
-    for (size_t i = 0; i < look->status->n_jobs; i++)
-        survey_take_job(&s, look->status->jobs[i], look->workers[i]);
-    if (look->waits && look->waits->n_waits > 0 && look->waits->waits[0]->since_ms >= WORDS_WAIT_MS)
-        s.wait = look->waits->waits[0];
+    struct totals s = {.status = overview->status};
+    for (size_t i = 0; i < overview->status->n_jobs; i++)
+        survey_take_job(&s, overview->status->jobs[i], overview->workers[i]);
+    if (overview->waits && overview->waits->n_waits > 0 && overview->waits->waits[0]->since_ms >= WORDS_WAIT_MS)
+        s.wait = overview->waits->waits[0];
     return s;
 }
 
-static double survey_full_percent(const struct survey *s)
+static double survey_full_percent(const struct totals *s)
 {
     return s->status->limit_bytes ? 100.0 * (double)s->status->block_bytes / (double)s->status->limit_bytes : 0;
 }
 
 // ---- sentences ----------------------------------------------------------------------------------------------------
 
-static void words_put(char *to, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static void summary_put(char *to, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 // What a name too long has cut stays UTF-8, and steers nothing.
-static void words_put(char *to, size_t size, const char *format, ...)
+static void summary_put(char *to, size_t size, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -117,16 +117,16 @@ static void words_put(char *to, size_t size, const char *format, ...)
     ps_utf8_plain(to);
 }
 
-#define STATE(...) words_put(w->state, sizeof w->state, __VA_ARGS__)
-#define RISK(...) words_put(w->risk, sizeof w->risk, __VA_ARGS__)
-#define WORST(...) words_put(w->worst, sizeof w->worst, __VA_ARGS__)
+#define STATE(...) summary_put(w->state, sizeof w->state, __VA_ARGS__)
+#define RISK(...) summary_put(w->risk, sizeof w->risk, __VA_ARGS__)
+#define WORST(...) summary_put(w->worst, sizeof w->worst, __VA_ARGS__)
 
-static const char *words_s(uint64_t n)
+static const char *summary_s(uint64_t n)
 {
     return n == 1 ? "" : "s";
 }
 
-static void words_say_bad(const struct survey *s, struct psd_words *w)
+static void summary_say_bad(const struct totals *s, struct psd_summary *w)
 {
     w->level = PSD_LEVEL_BAD;
     if (s->failed_job)
@@ -134,10 +134,10 @@ static void words_say_bad(const struct survey *s, struct psd_words *w)
     else
         STATE("Worker %" PRIu32 " of job %.128s is dead%s%.200s. %" PRIu32 " worker%s live%s.", s->dead_worker->rank,
               s->dead_job->name, s->dead_worker->reason[0] ? ": " : "", s->dead_worker->reason, s->live,
-              words_s(s->live), s->live == 1 ? "s" : "");
+              summary_s(s->live), s->live == 1 ? "s" : "");
 }
 
-static void words_say_warning(const struct survey *s, struct psd_words *w)
+static void summary_say_warning(const struct totals *s, struct psd_summary *w)
 {
     w->level = PSD_LEVEL_WARNING;
     if (s->not_finite_job)
@@ -146,12 +146,12 @@ static void words_say_warning(const struct survey *s, struct psd_words *w)
         STATE("Memory for tensors is %.0f %% full: what no longer fits is refused.", survey_full_percent(s));
     else if (s->absent_job)
         STATE("Job %.128s waits for %" PRIu32 " worker%s that %s not joined yet.", s->absent_job->name, s->absent,
-              words_s(s->absent), s->absent == 1 ? "has" : "have");
+              summary_s(s->absent), s->absent == 1 ? "has" : "have");
     else
         STATE("This ps task is being drained: it takes no new jobs.");
 }
 
-static void words_say_well(const struct survey *s, struct psd_words *w)
+static void summary_say_well(const struct totals *s, struct psd_summary *w)
 {
     const uint32_t jobs = s->running + s->opening;
     w->level = PSD_LEVEL_OK;
@@ -161,22 +161,22 @@ static void words_say_well(const struct survey *s, struct psd_words *w)
         STATE("All is well: %" PRIu32 " job%s done, none running.", s->done, s->done == 1 ? " is" : "s are");
     else if (s->status->task == 0)
         STATE("All is well: %" PRIu32 " job%s with %" PRIu32 " live worker%s, none dead.", jobs,
-              jobs == 1 ? " trains" : "s train", s->live, words_s(s->live));
+              jobs == 1 ? " trains" : "s train", s->live, summary_s(s->live));
     else
         STATE("This ps task is well: %" PRIu32 " job%s here.", jobs, jobs == 1 ? " trains" : "s train");
 }
 
-static void words_say_state(const struct survey *s, struct psd_words *w)
+static void summary_say_state(const struct totals *s, struct psd_summary *w)
 {
     if (s->failed_job || s->dead_job)
-        words_say_bad(s, w);
+        summary_say_bad(s, w);
     else if (s->not_finite_job || s->absent_job || s->status->draining || survey_full_percent(s) >= WORDS_FULL_PERCENT)
-        words_say_warning(s, w);
+        summary_say_warning(s, w);
     else
-        words_say_well(s, w);
+        summary_say_well(s, w);
 }
 
-static void words_say_risk(const struct survey *s, struct psd_words *w)
+static void summary_say_risk(const struct totals *s, struct psd_summary *w)
 {
     if (s->split_job)
         RISK("The gradient of worker %" PRIu32 " of job %.128s for round %" PRIu64
@@ -194,7 +194,7 @@ static void words_say_risk(const struct survey *s, struct psd_words *w)
         RISK("Nothing: no job is here.");
 }
 
-static void words_say_worst(const struct survey *s, struct psd_words *w)
+static void summary_say_worst(const struct totals *s, struct psd_summary *w)
 {
     if (s->wait && s->wait->whom[0])
         WORST("Longest wait: %.1f s for %.200s, of %.200s.", (double)s->wait->since_ms / 1000, s->wait->what,
@@ -215,13 +215,13 @@ static void words_say_worst(const struct survey *s, struct psd_words *w)
 // ---- what to type -------------------------------------------------------------------------------------------------
 
 // A shell takes it as it is.
-static bool words_is_plain(const char *name)
+static bool summary_is_plain(const char *name)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.";
     return name[0] && name[strspn(name, plain)] == '\0' && strlen(name) < 200;
 }
 
-static void words_say_command(const struct survey *s, struct psd_words *w)
+static void summary_say_command(const struct totals *s, struct psd_summary *w)
 {
     const char *command = "status", *job = "";
     if (s->failed_job || s->dead_job || s->absent_job)
@@ -231,15 +231,15 @@ static void words_say_command(const struct survey *s, struct psd_words *w)
         job = s->wait->job;
     } else if (s->running + s->opening > 0)
         command = "top";
-    const bool names = words_is_plain(job);
+    const bool names = summary_is_plain(job);
     snprintf(w->command, sizeof w->command, "psctl %s%s%s", command, names ? " " : "", names ? job : "");
 }
 
-void psd_words_say(const struct psd_look *look, struct psd_words *words)
+void psd_summarize(const struct psd_overview *overview, struct psd_summary *summary)
 {
-    const struct survey s = survey_of(look);
-    words_say_state(&s, words);
-    words_say_risk(&s, words);
-    words_say_worst(&s, words);
-    words_say_command(&s, words);
+    const struct totals s = totals_of(overview);
+    summary_say_state(&s, summary);
+    summary_say_risk(&s, summary);
+    summary_say_worst(&s, summary);
+    summary_say_command(&s, summary);
 }
