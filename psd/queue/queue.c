@@ -474,8 +474,8 @@ static enum ps_code queue_check_taker(struct psd_queue *q, struct psd_queue_job 
                    job->name, job->taker, *from->user ? from->user : "nobody");
 }
 
-// The job that runs, where the worker has a part in it. NULL: it has none, another process of its rank has it, or its end
-// is not waited for any more.
+// The job that runs, where the worker has a part in it. NULL: it has none, another process of its rank has it, or its
+// end is not waited for any more.
 static struct psd_queue_job *queue_take_part(struct psd_queue *q, const struct psd_queue_client *from, uint64_t now,
                                              uint64_t wall)
 {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The service Queue: jobs that wait for workers. All of it runs on the thread for files (file_thread.h), which owns the queue.
+// The service Queue: jobs that wait for workers. All of it runs on the thread for files (file_thread.h), which owns the
+// queue.
 #include "psd/queue/queue.h"
 
 #include <inttypes.h>

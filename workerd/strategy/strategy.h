@@ -51,7 +51,7 @@ struct wk_env {
     // The variables that a home has, where two homes share the model's; NULL: all.
     bool (*has)(const struct nn_param *p);
     const char *checkpoint;  // from which the training goes on, in words that are of no other one; NULL: none
-    const volatile sig_atomic_t *stop;  // not 0: a signal asks to stop; long waits look at it
+    const volatile sig_atomic_t *stop;                // not 0: a signal asks to stop; long waits look at it
     const volatile sig_atomic_t *checkpoint_signals;  // so many have asked for a checkpoint; NULL: none can
     // What took how long: all of it; what this replica computes and waits for; what travels. NULL: nobody asks.
     struct ps_timeline *timeline;
