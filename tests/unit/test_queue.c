@@ -626,6 +626,30 @@ static void what_cannot_be_written_is_tried_again(void **state)
     assert_int_equal(PSD_FAILED, state_of("job"));
 }
 
+static enum ps_code next_of_user(const char *user)
+{
+    const struct psd_queue_client from = {.rank = 0, .id = {1}, .user = user};
+    struct psd_queue_job *job;
+    struct ps_error e;
+    char why[PSD_QUEUE_WAITS_MAX];
+    return psd_queue_next(q, &from, now, wall, &job, why, sizeof why, &e);
+}
+
+// Whose workers train it is on disk, too, as soon as that can be.
+static void the_user_of_its_workers_survives_a_start(void **state)
+{
+    (void)state;
+    submit("job", 0, 1);
+    assert_int_equal(1, next_of(0, 1));
+    make_folder_fail(true);
+    assert_int_equal(PS_OK, next_of_user("alice"));
+    make_folder_fail(false);
+    pass(1000);
+    restart();
+    assert_int_equal(PS_PERMISSION_DENIED, next_of_user("bob"));
+    assert_int_equal(PS_OK, next_of_user("alice"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -652,6 +676,7 @@ int main(void)
         TEST(ended_jobs_expire),
         TEST(the_last_ended_jobs_are_kept),
         TEST(what_cannot_be_written_is_tried_again),
+        TEST(the_user_of_its_workers_survives_a_start),
 #undef TEST
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
