@@ -566,6 +566,7 @@ enum ps_code psd_queue_report(struct psd_queue *q, const struct psd_queue_client
     part->ended_at = now;
     if (psd_queue_write_job(q->folder, job, e)) {  // it says so again
         part->ended = 0;
+        queue_write(q, job);  // tries again, marks it and logs why
         e->code = e->code == PS_RESOURCE_EXHAUSTED ? e->code : PS_UNAVAILABLE;
         return ps_error_prefix(e, "the end of worker %" PRIu32 " cannot be kept", from->rank);
     }

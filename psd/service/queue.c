@@ -50,6 +50,7 @@ static void queue_describe(const struct psd_core *core, const struct psd_queue_j
     out->began_ms = job->began_ms;
     out->ended_ms = job->ended_ms;
     out->present = psd_queue_present(core->queue, job, psd_now(core));
+    out->unwritten = job->unwritten;
 }
 
 // ---- of people ----------------------------------------------------------------------------------------------------

@@ -19,12 +19,20 @@
 #include "tools/psctl/findings.h"
 #include "tools/psctl/jobs.h"
 #include "tools/psctl/probe.h"
+#include "tools/psctl/queue.h"
 #include "tools/psctl/workers.h"
 
 typedef Paramserver__V1__StatusReply Status;
 typedef Paramserver__V1__DescribeReply Description;
 
-enum { CLOCK_MS = 1000, FULL_PERCENT = 90, SUBJECT_MAX = 320 };
+enum {
+    CLOCK_MS = 1000,
+    FULL_PERCENT = 90,
+    SUBJECT_MAX = 320,
+    ADVICE_MAX = 400,
+    TIMEOUT_S = 3,         // of an answer, where --timeout does not say otherwise: all is told within 5 s
+    FAILED_S = 24 * 3600,  // a job of the queue that failed longer ago is not told
+};
 
 struct doctor {
     struct cluster *cluster;
@@ -47,6 +55,30 @@ static const char *task_name(const struct doctor *d, size_t task, char name[SUBJ
     return name;
 }
 
+// ---- what daemons say ---------------------------------------------------------------------------------------------
+
+// What to do about something that a daemon has said; NULL: nothing is known about that.
+static const char *remedy_of(const char *said)
+{
+    static const struct {
+        const char *sign, *advice;
+    } known[] = {
+        {"No space left on device", "make room on that disk, or name a folder on another"},
+        {"Disk quota exceeded", "make room there, have the quota raised, or name a folder elsewhere"},
+        {"there is no CUDA module", "psctl check-build, on that host, says what is missing; or train with device: cpu"},
+        {"no GPU that CUDA sees", "psctl check-build, on that host, says what is missing; or train with device: cpu"},
+        {"there is no gpu:", "correct the device, or the GPUs that the worker is given (CUDA_VISIBLE_DEVICES)"},
+        {"two workers cannot have one rank", "give each worker a --rank of its own"},
+        {"ranks go from 0 to", "give each worker a --rank of its own, below the number of workers"},
+        {" would need ", "start psd with more --memory, or more ps tasks; psctl plan says how much it takes"},
+        {"ended by signal 9", "out of memory? the kernel's log (dmesg) says so; psctl plan says how much it takes"},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        if (strstr(said, known[i].sign))
+            return known[i].advice;
+    return NULL;
+}
+
 // ---- tasks that do not answer -------------------------------------------------------------------------------------
 
 static void judge_probe(struct doctor *d, size_t task, const struct probe *p)
@@ -57,16 +89,18 @@ static void judge_probe(struct doctor *d, size_t task, const struct probe *p)
         [PROBE_HTTP2] = {"speaks HTTP/2, but does not answer", "is it another gRPC server? else see psd's log"},
         [PROBE_NO_NAME] = {"its name does not resolve", "correct the name, or the resolver of this machine"},
         [PROBE_NO_SOCKET] = {"the socket cannot be used", "start psd there, or correct the path"},
-        [PROBE_REFUSED] = {"connection refused: nobody listens there", "start psd there, or correct the address"},
+        [PROBE_REFUSED] =
+            {"connection refused: nobody listens there",
+             "start psd there, or correct the address; why it ended its log says, or dmesg (out of memory)"},
         [PROBE_UNREACHABLE] = {"cannot be connected to", "is the host up? does a firewall drop it?"},
         [PROBE_SILENT] = {"takes the connection, then does not answer",
                           "stopped (kill -CONT), swapping, or hung: see its process"},
-        [PROBE_CLOSED] = {"takes the connection, then hangs up: no psd", "correct the address"},
+        [PROBE_CLOSED] = {"takes the connection, then hangs up: no psd", "end that program, or correct the address"},
         [PROBE_TLS] = {"asks for a certificate, and psctl has none", "say --tls FOLDER, or tls: in the cluster's file"},
         [PROBE_PLAIN] = {"does not speak TLS", "start psd with the same tls, or correct the address"},
         [PROBE_UNTRUSTED] = {"its certificate does not do", "give it one of the authority in ca.pem (psctl tls issue)"},
         [PROBE_NOT_TRUSTED] = {"does not take psctl's certificate", "have its authority issue one (psctl tls issue)"},
-        [PROBE_OTHER] = {"is no gRPC server", "correct the address"},
+        [PROBE_OTHER] = {"is no gRPC server", "end that program, or correct the address"},
     };
     char name[SUBJECT_MAX];
     const char *detail = p->detail, *text = known[p->result].finding;
@@ -329,11 +363,14 @@ static void check_worker(struct doctor *d, const char *job, const Paramserver__V
     char name[SUBJECT_MAX];
     snprintf(name, sizeof name, "job %.128s, worker %" PRIu32 "%s%.64s", job, m->rank, m->address[0] ? ", " : "",
              m->address);
+    const char *remedy = remedy_of(m->reason);
     if (m->state == PARAMSERVER__V1__MEMBER_STATE__DEAD)
-        findings_add(&d->findings, VERDICT_UNREACHABLE, name, "see its host and its log; started again, it joins again",
-                     "is dead%s%.200s", m->reason[0] ? ": " : "", m->reason);
+        findings_add(&d->findings, VERDICT_UNREACHABLE, name,
+                     remedy ? remedy : "see its host and its log; started again, it joins again", "is dead%s%.200s",
+                     m->reason[0] ? ": " : "", m->reason);
     else if (m->state == PARAMSERVER__V1__MEMBER_STATE__EXPECTED)
-        findings_add(&d->findings, VERDICT_WARNING, name, "start it", "has not joined yet");
+        findings_add(&d->findings, VERDICT_WARNING, name, "start it; where it was, with this --rank, its log says why",
+                     "has not joined yet");
     else if (m->state == PARAMSERVER__V1__MEMBER_STATE__LIVE && m->draining)
         findings_add(&d->findings, VERDICT_WARNING, name, NULL, "was asked to leave");
 }
@@ -368,11 +405,16 @@ static size_t doctor_find_loss(const struct doctor *d, const struct job_sum *job
 static void check_failed(struct doctor *d, const char *name, const struct job_sum *job)
 {
     const size_t lost = doctor_find_loss(d, job);
-    char advice[160] = "start it again with --set on_existing=resume (or replace), or psctl stop it";
+    const char *remedy = remedy_of(job->reason);
+    char advice[ADVICE_MAX];
+    int n = snprintf(advice, sizeof advice, "%s%s", remedy ? remedy : "", remedy ? "; then " : "");
     if (lost < d->cluster->tasks)
-        snprintf(advice, sizeof advice,
+        snprintf(advice + n, sizeof advice - (size_t)n,
                  "ps:%zu %s: start it again with --set on_existing=replace, from the beginning, or psctl stop it", lost,
                  status_of(d, lost) ? "has lost what it had of it" : "does not answer");
+    else
+        snprintf(advice + n, sizeof advice - (size_t)n,
+                 "start it again with --set on_existing=resume (or replace), or psctl stop it");
     findings_add(&d->findings, VERDICT_FAILED, name, advice, "has failed: %.300s", job->reason);
 }
 
@@ -398,10 +440,20 @@ static void doctor_check_job(struct doctor *d, const struct job_sum *job)
                      live == 1 ? "" : "s");
 }
 
-// ---- jobs that are not there yet ----------------------------------------------------------------------------------
+// ---- workers that wait to join, and the queue ---------------------------------------------------------------------
 
-// Workers that have come before worker 0, which opens the job. Returns how many of the job `only` (NULL: of all).
-static size_t check_unopened(struct doctor *d, const char *only)
+static void check_rank(struct doctor *d, const Paramserver__V1__Wait *w)
+{
+    char name[SUBJECT_MAX];
+    snprintf(name, sizeof name, "job %.200s, worker %" PRIu32, w->job, w->worker - 1);
+    findings_add(&d->findings, VERDICT_WARNING, name,
+                 "if both live, give each worker a --rank of its own; else the second is let in when the first is dead",
+                 "a second worker of this rank waits for the first: %.200s", w->whom);
+}
+
+// Of the job `only` (NULL: of all): workers that have come before worker 0, which opens the job, and those whose rank
+// another one has. Returns how many of the first there are.
+static size_t check_waiting(struct doctor *d, const char *only)
 {
     Paramserver__V1__WaitsRequest request = PARAMSERVER__V1__WAITS_REQUEST__INIT;
     ProtobufCMessage *reply;
@@ -414,16 +466,57 @@ static size_t check_unopened(struct doctor *d, const char *only)
     for (size_t i = 0; i < waits->n_waits; i++) {
         const Paramserver__V1__Wait *w = waits->waits[i];
         char name[SUBJECT_MAX];
-        if (w->method != PARAMSERVER__V1__METHOD__JOIN || strcmp(w->whom, "worker 0") != 0 ||
-            (only && strcmp(only, w->job) != 0))
+        if (w->method != PARAMSERVER__V1__METHOD__JOIN || (only && strcmp(only, w->job) != 0))
+            continue;
+        if (strstr(w->whom, "whose death is not certain yet"))
+            check_rank(d, w);
+        if (strcmp(w->whom, "worker 0") != 0)
             continue;
         snprintf(name, sizeof name, "job %.200s", w->job);
-        findings_add(&d->findings, VERDICT_WARNING, name, "start it",
+        findings_add(&d->findings, VERDICT_WARNING, name, "start it; where it was, with --rank 0, its log says why",
                      "worker %" PRIu32 " waits for worker 0, which has not started", w->worker - 1);
         n++;
     }
     ps_msg_free(reply);
     return n;
+}
+
+struct examination {
+    struct doctor *doctor;
+    const char *only;
+    size_t found;  // jobs of the queue that were asked for
+};
+
+static void check_queued(const Paramserver__V1__QueuedJob *job, uint64_t now_ms, const char *complaint, void *arg)
+{
+    struct examination *v = arg;
+    struct findings *f = &v->doctor->findings;
+    const char *remedy = remedy_of(complaint);
+    const bool failed = job->state == PARAMSERVER__V1__QUEUE_STATE__JOB_FAILED;
+    char name[SUBJECT_MAX], advice[ADVICE_MAX];
+    if (v->only && strcmp(v->only, job->name) != 0)
+        return;
+    v->found++;
+    snprintf(name, sizeof name, "job %.200s, number %" PRIu64 " of the queue", job->name, job->number);
+    snprintf(advice, sizeof advice, "%s%spsctl logs %" PRIu64 " shows the rest", remedy ? remedy : "",
+             remedy ? "; " : "", job->number);
+    if (job->unwritten)
+        findings_add(f, VERDICT_WRONG, name, "make room on the disk of ps:0's --queue folder: no job begins until then",
+                     "its state cannot be written there: psd's log says why");
+    if (failed && job->ended_ms + FAILED_S * UINT64_C(1000) > now_ms)
+        findings_add(f, VERDICT_FAILED, name, advice, "has failed with exit code %" PRIu32 "%s%.300s", job->code,
+                     *complaint ? ": " : "", complaint);
+    else if (!failed && remedy)
+        findings_add(f, VERDICT_WARNING, name, advice, "says: %.300s", complaint);
+}
+
+// Returns how many there are.
+static size_t check_queue(struct doctor *d, const char *only)
+{
+    struct examination v = {d, only, 0};
+    if (status_of(d, 0))
+        queue_examine(d->cluster, check_queued, &v);
+    return v.found;
 }
 
 // ---- the command --------------------------------------------------------------------------------------------------
@@ -442,8 +535,8 @@ static void doctor_examine(struct doctor *d, const char *only, struct ps_error *
     for (size_t i = 0; i < jobs.n; i++)
         if (!only || strcmp(only, jobs.v[i].name) == 0)
             doctor_check_job(d, &jobs.v[i]);
-    const size_t unopened = check_unopened(d, only);
-    if (only && !unopened)
+    const size_t waiting = check_waiting(d, only), queued = check_queue(d, only);
+    if (only && !waiting && !queued)
         jobs_find(&jobs, only, e);
     free(jobs.v);
     cluster_answers_free(d->answers, d->cluster->tasks);
@@ -482,5 +575,7 @@ int command_doctor(struct call *call)
     int exit_code;
     if (!call_parse(call, options, sizeof options / sizeof options[0], &exit_code))
         return exit_code;
+    if (call->target.timeout == 0)
+        call->target.timeout = TIMEOUT_S;
     return doctor_ask(&d, call->argc ? call->argv[0] : NULL);
 }

@@ -177,6 +177,7 @@ enum {
     LOG_ASK_MS = 500,      // between two questions for more
     LOG_PATIENCE_S = 120,  // ps task 0 may be away for so long
     LOG_LINE_MAX = 4096,   // bytes; longer ones are cut in pieces
+    LOG_KEPT_MAX = 400,
 };
 
 struct log {
@@ -184,16 +185,38 @@ struct log {
     char number[24];  // once it is known: another job of the name may come
     uint64_t offset;
     char line[LOG_LINE_MAX];
-    size_t len;  // of it, so far
+    size_t len;   // of it, so far
+    bool judged;  // nothing is shown; the last error, else the last warning, is kept
+    char level;   // of the one that is kept: see log_judge
+    char complaint[LOG_KEPT_MAX];
     Paramserver__V1__QueueState state;
     uint32_t code;
 };
+
+// "workerd[1] E device gpu: ..."; or of the process that starts workers "workerd[1]: the worker was ended by ...",
+// which comes before all that follows from it.
+static void log_judge(struct log *l)
+{
+    static const char order[] = "WE:";
+    const char *by = strstr(l->line, "workerd["), *space = by ? strchr(by, ' ') : NULL;
+    if (!space)
+        return;
+    const bool starter = space[-1] == ':';
+    const char *level = strchr(order, starter ? ':' : space[1]);
+    if (!level || !*level || (!starter && space[2] != ' ') || (l->level && level < strchr(order, l->level)))
+        return;
+    l->level = *level;
+    ps_utf8_cut(space + (starter ? 1 : 3), l->complaint, sizeof l->complaint);
+}
 
 static void log_end_line(struct log *l)
 {
     l->line[l->len] = '\0';
     ps_utf8_plain(l->line);  // it may be anything
-    puts(l->line);
+    if (l->judged)
+        log_judge(l);
+    else
+        puts(l->line);
     l->len = 0;
 }
 
@@ -219,7 +242,7 @@ static enum ps_code log_ask(struct cluster *c, struct log *l, bool *more, struct
         return e->code;
     const Paramserver__V1__LogsReply *r = (const Paramserver__V1__LogsReply *)reply;
     snprintf(l->number, sizeof l->number, "%" PRIu64, r->number);
-    if (r->offset > l->offset)
+    if (r->offset > l->offset && !l->judged)
         fprintf(stderr, "psctl: %" PRIu64 " bytes before this are not kept any more\n", r->offset - l->offset);
     log_take(l, (const char *)r->text.data, r->text.len);
     l->offset = r->offset + r->text.len;
@@ -247,7 +270,7 @@ static enum ps_code log_follow(struct cluster *c, struct log *l, bool follow, st
             answered = ps_now();
         else if (!follow || !l->number[0] || !log_may_pass(e) || ps_now() - answered > LOG_PATIENCE_S * PS_SECOND)
             return code;
-        if (!more)
+        if (!more && follow)
             nanosleep(&pause, NULL);
         more = more && code == PS_OK;
     }
@@ -280,6 +303,41 @@ int queue_show_output(struct cluster *c, const char *what, bool follow)
     if (l.state == PARAMSERVER__V1__QUEUE_STATE__JOB_FAILED)
         fprintf(stderr, " with exit code %d\n", exit_code);
     return exit_code;
+}
+
+// ---- what jobs complain of ----------------------------------------------------------------------------------------
+
+static void queue_examine_job(struct cluster *c, const Paramserver__V1__QueuedJob *job, uint64_t now_ms,
+                              queue_examine_fn examine, void *arg)
+{
+    struct log l = {.judged = true};
+    struct ps_error e;
+    snprintf(l.number, sizeof l.number, "%" PRIu64, job->number);
+    if (job->state == PARAMSERVER__V1__QUEUE_STATE__JOB_RUNNING ||
+        job->state == PARAMSERVER__V1__QUEUE_STATE__JOB_FAILED)
+        log_follow(c, &l, false, &e);  // without the log there is no complaint
+    examine(job, now_ms, l.complaint, arg);
+}
+
+// Is there one of the same name before it? The latest of the ended ones are the first.
+static bool queue_has_later(const Paramserver__V1__ListReply *list, size_t job)
+{
+    for (size_t i = 0; i < job; i++)
+        if (strcmp(list->jobs[i]->name, list->jobs[job]->name) == 0)
+            return true;
+    return false;
+}
+
+void queue_examine(struct cluster *c, queue_examine_fn examine, void *arg)
+{
+    Paramserver__V1__ListReply *list = NULL;
+    struct ps_error e;
+    if (queue_list(c, "", &list, &e))
+        return;
+    for (size_t i = 0; i < list->n_jobs; i++)
+        if (!queue_is_over(list->jobs[i]->state) || !queue_has_later(list, i) || list->jobs[i]->unwritten)
+            queue_examine_job(c, list->jobs[i], list->clock_ms, examine, arg);
+    ps_msg_free(&list->base);
 }
 
 int command_logs(struct call *call)

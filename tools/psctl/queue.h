@@ -5,7 +5,9 @@
 #define PSCTL_QUEUE_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
+#include "proto/paramserver.pb-c.h"
 #include "tools/psctl/cluster.h"
 
 // The jobs of the queue, as a table below others; only those that have not ended. Nothing where there are none, or no
@@ -15,5 +17,11 @@ void queue_show_open(struct cluster *c);
 // Shows what the job's workers have written, and with follow goes on until it ends, however long that takes. what: a
 // number or a name. Returns the exit code: of a job that has ended its own, with follow.
 int queue_show_output(struct cluster *c, const char *what, bool follow);
+
+// Each job that runs, or is the latest of its name that has ended. complaint: of one that runs or has failed the last
+// error that its workers wrote, else the last warning; empty: there is none. now_ms: by ps task 0's clock.
+typedef void (*queue_examine_fn)(const Paramserver__V1__QueuedJob *job, uint64_t now_ms, const char *complaint,
+                                 void *arg);
+void queue_examine(struct cluster *c, queue_examine_fn examine, void *arg);
 
 #endif
