@@ -55,7 +55,7 @@ static void sync_begin_run(struct psd_job *job, struct psd_call **ready)
 static uint64_t sync_tick_grace(struct psd_job *job)
 {
     uint64_t due = UINT64_MAX;
-    for (uint32_t i = 0; job->grace_ms && atomic_load(&job->declared) && i < job->n_partitions; i++) {
+    for (uint32_t i = 0; atomic_load(&job->declared) && job->grace_ms && i < job->n_partitions; i++) {
         const uint64_t its = job->partitions[i].round ? psd_round_tick(job->partitions[i].round) : UINT64_MAX;
         due = its < due ? its : due;
     }
