@@ -63,7 +63,7 @@ void psd_queue_job_free(struct psd_queue_job *job)
     free(job);
 }
 
-static void job_to_message(const struct psd_queue_job *job, Paramserver__V1__QueuedJob *m)
+void psd_queue_describe(const struct psd_queue_job *job, Paramserver__V1__QueuedJob *m)
 {
     paramserver__v1__queued_job__init(m);
     m->number = job->number;
@@ -101,7 +101,7 @@ enum ps_code psd_queue_write_job(const char *folder, const struct psd_queue_job 
     struct ps_output out;
     char path[PATH_MAX];
     files_name(folder, job->number, "job", path);
-    job_to_message(job, &described);
+    psd_queue_describe(job, &described);
     m.job = &described;
     m.text = job->text ? job->text : (char *)"";
     m.taker = job->taker ? job->taker : (char *)"";

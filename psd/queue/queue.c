@@ -109,14 +109,14 @@ struct psd_queue_job **psd_queue_list(const struct psd_queue *q, size_t *n)
 // ---- on disk ------------------------------------------------------------------------------------------------------
 
 // What cannot be written now is tried again with the next tick.
-static void queue_write(struct psd_queue *q, struct psd_queue_job *job)
+static enum ps_code queue_write(struct psd_queue *q, struct psd_queue_job *job, struct ps_error *e)
 {
-    struct ps_error e;
-    const bool failed = psd_queue_write_job(q->folder, job, &e) != PS_OK;
-    if (failed && !job->unwritten)
-        ps_warn("--queue: job %" PRIu64 ": %s; tries again", job->number, e.text);
-    job->unwritten = failed;
-    q->unwritten |= failed;
+    const enum ps_code code = psd_queue_write_job(q->folder, job, e);
+    if (code && !job->unwritten)
+        ps_warn("--queue: job %" PRIu64 ": %s; tries again", job->number, e->text);
+    job->unwritten = code != PS_OK;
+    q->unwritten |= job->unwritten;
+    return code;
 }
 
 // ---- beginning and end of the queue -------------------------------------------------------------------------------
@@ -285,6 +285,7 @@ static const char *queue_state_name(enum psd_queue_state state)
 
 static void queue_end(struct psd_queue *q, struct psd_queue_job *job, enum psd_queue_state state, uint64_t wall)
 {
+    struct ps_error e;
     job->state = state;
     job->ended_ms = wall;
     free(job->text);
@@ -293,7 +294,7 @@ static void queue_end(struct psd_queue *q, struct psd_queue_job *job, enum psd_q
     job->parts = NULL;
     if (q->running == job)
         q->running = NULL;
-    queue_write(q, job);
+    queue_write(q, job, &e);
     ps_info("job %" PRIu64 " '%s' is %s", job->number, job->name, queue_state_name(state));
 }
 
@@ -464,10 +465,11 @@ static enum ps_code queue_check_taker(struct psd_queue *q, struct psd_queue_job 
                                       const struct psd_queue_client *from, struct ps_error *e)
 {
     const bool first = !job->taker && *from->user;
+    struct ps_error why;
     if (first && !(job->taker = ps_try_strdup(from->user)))
         return ps_no_memory(e, "the user of the job's workers");
     if (first)
-        queue_write(q, job);
+        queue_write(q, job, &why);
     if (!job->taker || strcmp(job->taker, from->user) == 0)
         return PS_OK;
     return ps_fail(e, PS_PERMISSION_DENIED, "job %" PRIu64 " '%s' is trained by workers of %s, not of %s", job->number,
@@ -564,9 +566,8 @@ enum ps_code psd_queue_report(struct psd_queue *q, const struct psd_queue_client
         return PS_OK;
     part->ended = r->code + 1;
     part->ended_at = now;
-    if (psd_queue_write_job(q->folder, job, e)) {  // it says so again
+    if (queue_write(q, job, e)) {  // it says so again
         part->ended = 0;
-        queue_write(q, job);  // tries again, marks it and logs why
         e->code = e->code == PS_RESOURCE_EXHAUSTED ? e->code : PS_UNAVAILABLE;
         return ps_error_prefix(e, "the end of worker %" PRIu32 " cannot be kept", from->rank);
     }
@@ -624,9 +625,10 @@ void psd_queue_tick(struct psd_queue *q, uint64_t now, uint64_t wall)
     queue_settle(q, wall);
     queue_end_cancelled(q, wall);
     const bool unwritten = q->unwritten;
+    struct ps_error e;
     q->unwritten = false;
     for (struct psd_queue_job *job = q->jobs; unwritten && job; job = job->next)
         if (job->unwritten)
-            queue_write(q, job);
+            queue_write(q, job, &e);
     queue_forget_ended(q, wall);
 }

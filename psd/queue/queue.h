@@ -24,6 +24,7 @@
 #include <stdint.h>
 
 #include "common/base/error.h"
+#include "proto/paramserver.pb-c.h"
 
 // Values are those of QueueState.
 enum psd_queue_state { PSD_QUEUED = 1, PSD_RUNNING, PSD_DONE, PSD_FAILED, PSD_CANCELLED };
@@ -111,6 +112,9 @@ enum ps_code psd_queue_read(const struct psd_queue *q, const struct psd_queue_jo
 struct psd_queue_job **psd_queue_list(const struct psd_queue *q, size_t *n);
 // How many of the job's workers wait for it, or train it.
 uint32_t psd_queue_present(const struct psd_queue *q, const struct psd_queue_job *job, uint64_t now);
+
+// What its file says of it, too; the strings are the job's.
+void psd_queue_describe(const struct psd_queue_job *job, Paramserver__V1__QueuedJob *out);
 
 // Has it ended?
 bool psd_queue_is_over(const struct psd_queue_job *job);

@@ -37,18 +37,7 @@ static int queue_enter(struct psd_request *t)
 static void queue_describe(const struct psd_core *core, const struct psd_queue_job *job,
                            Paramserver__V1__QueuedJob *out)
 {
-    paramserver__v1__queued_job__init(out);
-    out->number = job->number;
-    out->name = job->name;
-    out->user = job->user;
-    out->priority = job->priority;
-    out->workers = job->workers;
-    out->state = (Paramserver__V1__QueueState)job->state;
-    out->cancelled = job->cancelled;
-    out->code = job->code;
-    out->submitted_ms = job->submitted_ms;
-    out->began_ms = job->began_ms;
-    out->ended_ms = job->ended_ms;
+    psd_queue_describe(job, out);
     out->present = psd_queue_present(core->queue, job, psd_now(core));
     out->unwritten = job->unwritten;
 }
