@@ -11,8 +11,8 @@
 #include "psd/http/figures.h"
 
 enum {
-    WORDS_FULL_PERCENT = 90,  // of the memory for blocks, from which on it is a warning
-    WORDS_WAIT_MS = 5000,     // a call that waits for longer is worth a word
+    SUMMARY_FULL_PERCENT = 90,  // of the memory for blocks, from which on it is a warning
+    SUMMARY_WAIT_MS = 5000,     // a call that waits for longer is worth a word
 };
 
 typedef Paramserver__V1__StatusReply Status;
@@ -36,9 +36,9 @@ const char *psd_level_name(enum psd_level level)
     return names[level];
 }
 
-// ---- a survey -----------------------------------------------------------------------------------------------------
+// ---- totals -------------------------------------------------------------------------------------------------------
 
-static void survey_take_speed(struct totals *s, const Job *job, const struct psd_figures *f)
+static void totals_take_speed(struct totals *s, const Job *job, const struct psd_figures *f)
 {
     const double mean = f->examples_per_second / f->live;
     if (!f->slowest || !(mean > 0))
@@ -51,7 +51,7 @@ static void survey_take_speed(struct totals *s, const Job *job, const struct psd
     s->slow_share = share;
 }
 
-static void survey_take_workers(struct totals *s, const Job *job, const struct psd_figures *f)
+static void totals_take_workers(struct totals *s, const Job *job, const struct psd_figures *f)
 {
     s->live += f->live;
     s->dead += f->dead;
@@ -65,10 +65,10 @@ static void survey_take_workers(struct totals *s, const Job *job, const struct p
     }
     if (f->trains && !isfinite(f->loss) && !s->not_finite_job)
         s->not_finite_job = job;
-    survey_take_speed(s, job, f);
+    totals_take_speed(s, job, f);
 }
 
-static void survey_take_job(struct totals *s, const Job *job, const Paramserver__V1__WorkersReply *workers)
+static void totals_take_job(struct totals *s, const Job *job, const Paramserver__V1__WorkersReply *workers)
 {
     const struct psd_figures f = psd_figures_of(workers);
     const bool failed = strcmp(job->state, "failed") == 0, done = strcmp(job->state, "done") == 0;
@@ -85,20 +85,20 @@ static void survey_take_job(struct totals *s, const Job *job, const Paramserver_
     if (job->splits > 0 && !s->split_job)
         s->split_job = job;
     if (!failed && !done)
-        survey_take_workers(s, job, &f);
+        totals_take_workers(s, job, &f);
 }
 
 static struct totals totals_of(const struct psd_overview *overview)
 {
     struct totals s = {.status = overview->status};
     for (size_t i = 0; i < overview->status->n_jobs; i++)
-        survey_take_job(&s, overview->status->jobs[i], overview->workers[i]);
-    if (overview->waits && overview->waits->n_waits > 0 && overview->waits->waits[0]->since_ms >= WORDS_WAIT_MS)
+        totals_take_job(&s, overview->status->jobs[i], overview->workers[i]);
+    if (overview->waits && overview->waits->n_waits > 0 && overview->waits->waits[0]->since_ms >= SUMMARY_WAIT_MS)
         s.wait = overview->waits->waits[0];
     return s;
 }
 
-static double survey_full_percent(const struct totals *s)
+static double totals_full_percent(const struct totals *s)
 {
     return s->status->limit_bytes ? 100.0 * (double)s->status->block_bytes / (double)s->status->limit_bytes : 0;
 }
@@ -142,8 +142,8 @@ static void summary_say_warning(const struct totals *s, struct psd_summary *w)
     w->level = PSD_LEVEL_WARNING;
     if (s->not_finite_job)
         STATE("The gradients or the loss of job %.128s are not finite.", s->not_finite_job->name);
-    else if (survey_full_percent(s) >= WORDS_FULL_PERCENT)
-        STATE("Memory for tensors is %.0f %% full: what no longer fits is refused.", survey_full_percent(s));
+    else if (totals_full_percent(s) >= SUMMARY_FULL_PERCENT)
+        STATE("Memory for tensors is %.0f %% full: what no longer fits is refused.", totals_full_percent(s));
     else if (s->absent_job)
         STATE("Job %.128s waits for %" PRIu32 " worker%s that %s not joined yet.", s->absent_job->name, s->absent,
               summary_s(s->absent), s->absent == 1 ? "has" : "have");
@@ -170,7 +170,8 @@ static void summary_say_state(const struct totals *s, struct psd_summary *w)
 {
     if (s->failed_job || s->dead_job)
         summary_say_bad(s, w);
-    else if (s->not_finite_job || s->absent_job || s->status->draining || survey_full_percent(s) >= WORDS_FULL_PERCENT)
+    else if (s->not_finite_job || s->absent_job || s->status->draining ||
+             totals_full_percent(s) >= SUMMARY_FULL_PERCENT)
         summary_say_warning(s, w);
     else
         summary_say_well(s, w);

@@ -133,10 +133,8 @@ enum ps_code psd_refuse_when_draining(struct psd_request *t)
 
 static int drain_worker(struct psd_request *t, const Paramserver__V1__DrainRequest *r)
 {
-    t->job = psd_job_find(&t->core->table, r->job);
-    if (!t->job)
-        return ps_fail(&t->error, PS_NOT_FOUND, "ps task %" PRIu32 " has no job '%.128s'", t->core->config.task,
-                       r->job);
+    if (psd_request_find_job(t, r->job))
+        return (int)t->error.code;
     pthread_mutex_lock(&t->job->lock);
     struct psd_control *c = t->job->control;
     struct psd_member *m = c && r->worker <= c->workers ? &c->members[r->worker - 1] : NULL;
@@ -212,10 +210,8 @@ int psd_checkpoint(struct psd_request *t)
     const Paramserver__V1__CheckpointRequest *r = (const Paramserver__V1__CheckpointRequest *)t->request;
     Paramserver__V1__CheckpointReply out = PARAMSERVER__V1__CHECKPOINT_REPLY__INIT;
     out.generation = t->core->generation;
-    t->job = psd_job_find(&t->core->table, r->job);
-    if (!t->job)
-        return ps_fail(&t->error, PS_NOT_FOUND, "ps task %" PRIu32 " has no job '%.128s'", t->core->config.task,
-                       r->job);
+    if (psd_request_find_job(t, r->job))
+        return (int)t->error.code;
     pthread_mutex_lock(&t->job->lock);
     int code = PS_OK;
     if (!t->job->control)

@@ -102,10 +102,8 @@ int psd_workers(struct psd_request *t)
     const Paramserver__V1__WorkersRequest *r = (const Paramserver__V1__WorkersRequest *)t->request;
     Paramserver__V1__WorkersReply out = PARAMSERVER__V1__WORKERS_REPLY__INIT;
     struct psd_member_list list;
-    t->job = psd_job_find(&t->core->table, r->job);
-    if (!t->job)
-        return ps_fail(&t->error, PS_NOT_FOUND, "ps task %" PRIu32 " has no job '%.128s'", t->core->config.task,
-                       r->job);
+    if (psd_request_find_job(t, r->job))
+        return (int)t->error.code;
     pthread_mutex_lock(&t->job->lock);
     struct psd_control *c = t->job->control;
     int code = PS_OK;

@@ -58,6 +58,14 @@ int psd_fail_later(struct psd_request *t, int code)
     return code;
 }
 
+enum ps_code psd_request_find_job(struct psd_request *t, const char *name)
+{
+    t->job = psd_job_find(&t->core->table, name);
+    return t->job ? PS_OK
+                  : ps_fail(&t->error, PS_NOT_FOUND, "ps task %" PRIu32 " has no job '%.128s'", t->core->config.task,
+                            name);
+}
+
 // ---- parked calls -------------------------------------------------------------------------------------------------
 
 void psd_wait_lower(atomic_ullong *at, uint64_t to)

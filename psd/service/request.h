@@ -86,6 +86,9 @@ enum ps_code psd_request_fail_no_job(struct psd_request *t);  // NOT_FOUND, of a
 // ABORTED, with the reason for which the job has ended; NOT_FOUND where it was stopped.
 int psd_request_fail_ended(struct psd_request *t);
 
+// Sets t->job to the one of this name, referenced. NOT_FOUND: this task has none.
+enum ps_code psd_request_find_job(struct psd_request *t, const char *name);
+
 // Lists of parked calls. The lock that guards the list is held.
 // Parks the request's call in a list, which lock guards. The call keeps the decoded request without its payload, the
 // room for the reply, and a reference on the request's job: whoever makes it ready takes it out, and it goes on with

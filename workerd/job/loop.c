@@ -24,6 +24,7 @@ struct loop {
     uint64_t timed;    // ns: run->train_seconds counts up to then
     uint64_t step;     // one past the last, as the strategy counts
     uint64_t cap;      // of the history
+    uint64_t asked;    // so many checkpoints that people asked for were looked at
     bool too_late;     // it came to a job that had ended, nearly
     bool epoch_open;   // its figures are in nobody's yet
     bool stop;         // a callback wants the training to end,
@@ -76,11 +77,13 @@ static enum ps_code loop_tell(struct loop *l, enum wk_event event, struct wk_mom
 }
 
 // A job without a callback that writes checkpoints when it is asked to says so.
-static void loop_answer(const struct loop *l)
+static void loop_answer(struct loop *l)
 {
     const struct wk_group *group = l->run->strategy->group;
     const uint64_t asked = group->asked ? group->asked(l->run->state) : 0;
-    if (asked && !wk_callbacks_keep(l->run->callbacks))
+    const bool is_new = asked > l->asked;
+    l->asked = asked;
+    if (is_new && !wk_callbacks_keep(l->run->callbacks))
         group->answer(l->run->state, asked, true,
                       "the job has no callback checkpoint or backup, or one with save_best_only alone");
 }
