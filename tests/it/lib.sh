@@ -48,6 +48,15 @@ fails_with() {
     [ "$got" = "$code" ] && grep -qF -- "$text" "$scratch/said"
 }
 
+# says TEXT COMMAND ...: however it ends.
+says() {
+    local text=$1
+    shift
+    "$@" >said 2>&1
+    cat said
+    grep -qF -- "$text" said
+}
+
 # eventually COMMAND ...: succeeds within two minutes, which is long enough for any machine.
 eventually() {
     local end=$((SECONDS + 120))

@@ -8,13 +8,6 @@ cd "$scratch" || exit 1
 echo "ps: [\"unix:$scratch/p0\"]
 worker: [a, b]" >cluster.yaml
 ctl() { timeout 300 "$psctl" --timeout 60 --cluster "$scratch/cluster.yaml" "$@"; }
-says() { # TEXT COMMAND ...
-    local text=$1
-    shift
-    "$@" >said 2>&1
-    cat said
-    grep -qF -- "$text" said
-}
 job=$examples/softmax/async.yaml
 submit() { ctl submit "${quick[@]}" "$@" "$job"; }
 field() { ctl --json queue "$1" | sed -nE "s/^ *\"$2\": \"?([^\",]*)\"?,?\$/\1/p" | head -n 1; } # JOB KEY

@@ -247,13 +247,6 @@ ok "a job on a standing psd" on_standing
 ok "its name is free again" on_standing
 ok "resumed, with other epochs" on_standing --set on_existing=resume --set epochs=3
 ok "replaced" on_standing --set on_existing=replace
-says() { # TEXT COMMAND ...
-    local text=$1
-    shift
-    "$@" >said 2>&1
-    cat said
-    grep -qF -- "$text" said
-}
 ok "psctl vars names the variables" says kernel psctl_standing vars job
 ok "psctl status sums the job over the tasks" says done psctl_standing status job
 ok "psctl shards" says job psctl_standing shards
