@@ -573,7 +573,6 @@ static void op_init(struct psc_op *op, psc_client *c, const struct psc__op_spec 
     op->atomic = spec->atomic;
     op->refuse_nonfinite = spec->refuse_nonfinite;
     op->averages = spec->averages;
-    op->slot = spec->slot;
     op->steps = spec->steps;
     op->callback = spec->callback;
     op->arg = spec->arg;
@@ -766,20 +765,11 @@ void psc_pull_averages(psc_client *client, const psc_tensor *tensors, size_t n, 
     op_begin(client, &spec);
 }
 
-void psc_put_state(psc_client *client, const psc_tensor *tensors, size_t n, uint32_t slot, uint64_t steps,
-                   psc_callback callback, void *arg, psc_op **op)
-{
-    struct psc__op_spec spec = op_spec(PARAMSERVER__V1__METHOD__PUT, tensors, n, callback, arg, op);
-    spec.slot = slot;
-    spec.steps = steps;
-    op_begin(client, &spec);
-}
-
-void psc_pull_slot(psc_client *client, const psc_tensor *tensors, size_t n, uint32_t slot, psc_callback callback,
+void psc_put_state(psc_client *client, const psc_tensor *tensors, size_t n, uint64_t steps, psc_callback callback,
                    void *arg, psc_op **op)
 {
-    struct psc__op_spec spec = op_spec(PARAMSERVER__V1__METHOD__PULL, tensors, n, callback, arg, op);
-    spec.slot = slot;
+    struct psc__op_spec spec = op_spec(PARAMSERVER__V1__METHOD__PUT, tensors, n, callback, arg, op);
+    spec.steps = steps;
     op_begin(client, &spec);
 }
 

@@ -37,6 +37,7 @@ struct psc__extent {
     uint32_t partition;  // index into the layout's
     uint32_t next;       // in the request's chain
     uint32_t tensor;     // of the operation
+    uint32_t slot;       // as the tensor's
     bool is_strings;
     bool touched;  // reads: some of it has come
     uint64_t first, count;
@@ -97,7 +98,6 @@ struct psc__op_spec {
     psc_seen *seen;  // psc_get_newer
     uint64_t round, examples;
     bool atomic, refuse_nonfinite, averages;
-    uint32_t slot;       // psc_put_state, psc_pull_slot
     uint64_t steps;      // psc_put_state
     psc_dtype encoding;  // psc_push, psc_push_pull; 0: none. Else:
     float *const *residual;
@@ -135,7 +135,6 @@ struct psc_op {
     int method;
     uint64_t round, examples;
     bool atomic, refuse_nonfinite, averages;
-    uint32_t slot;
     uint64_t steps;
     psc_seen *seen;
     psc_dtype encoding;

@@ -14,6 +14,7 @@
 // A tensor, checked.
 struct range {
     struct psc__variable *variable;
+    uint32_t slot;
     uint64_t first, end;
     uint32_t tensor;
 };
@@ -32,7 +33,7 @@ struct cutter {
     struct psc_op *op;
     const struct psc__op_spec *spec;
     struct psc__cutting *kept;
-    struct range *ranges;   // by variable, then first
+    struct range *ranges;   // by variable, then slot, then first
     size_t limit, extents;  // bytes per request, and ranges
     struct ps_error *e;
 };
@@ -43,6 +44,11 @@ static bool method_is_arithmetic(int method)
 {
     return method != PARAMSERVER__V1__METHOD__PUT && method != PARAMSERVER__V1__METHOD__GET &&
            method != PARAMSERVER__V1__METHOD__PULL;
+}
+
+static bool method_takes_slots(int method)
+{
+    return method == PARAMSERVER__V1__METHOD__PUT || method == PARAMSERVER__V1__METHOD__GET;
 }
 
 static bool method_is_push(int method)
@@ -90,6 +96,8 @@ static enum ps_code cut_check_tensor(const struct psc_op *op, const psc_tensor *
                        t->name);
     if (!t->data)
         return ps_fail(e, PS_INVALID_ARGUMENT, "variable '%s': the tensor has no data", t->name);
+    if (t->slot && (!method_takes_slots(op->method) || op->seen))
+        return ps_fail(e, PS_INVALID_ARGUMENT, "variable '%s': a slot is for put and get alone", t->name);
     return cut_check_part(op, t, v, e);
 }
 
@@ -109,12 +117,14 @@ static enum ps_code cut_check_into(const psc_tensor *t, const psc_tensor *into, 
     return PS_OK;
 }
 
-// In the order in which variables are first named, then of their elements.
+// In the order in which variables are first named, then of their slots, then of their elements.
 static int range_compare(const void *a, const void *b)
 {
     const struct range *x = a, *y = b;
     if (x->variable != y->variable)
         return x->variable->nth < y->variable->nth ? -1 : 1;
+    if (x->slot != y->slot)
+        return x->slot < y->slot ? -1 : 1;
     return x->first < y->first ? -1 : x->first > y->first;
 }
 
@@ -136,14 +146,20 @@ static enum ps_code cut_check_tensors(struct cutter *cut)
             v->nth = (uint32_t)i;
         v->mark = l->marks;
         uint64_t first = t->part ? t->first : 0;
-        cut->ranges[i] = (struct range){v, first, first + t->count, (uint32_t)i};
+        cut->ranges[i] = (struct range){v, t->slot, first, first + t->count, (uint32_t)i};
     }
     if (!repeated)
         return PS_OK;
     qsort(cut->ranges, spec->n, sizeof *cut->ranges, range_compare);
     for (size_t i = 1; i < spec->n; i++) {
         const struct range *r = &cut->ranges[i], *before = r - 1;
-        if (r->variable == before->variable && r->first < before->end)
+        if (r->variable != before->variable)
+            continue;
+        if (r->slot != before->slot && op->ticket.mutates)
+            return ps_fail(cut->e, PS_INVALID_ARGUMENT,
+                           "variable '%s': slots %" PRIu32 " and %" PRIu32 " in one operation: expected one of them",
+                           r->variable->is.name, before->slot, r->slot);
+        if (r->slot == before->slot && r->first < before->end)
             return ps_fail(cut->e, PS_INVALID_ARGUMENT,
                            "variable '%s': element %" PRIu64 " is there twice in one operation", r->variable->is.name,
                            r->first);
@@ -373,6 +389,7 @@ static bool cut_add_overlap(struct cutter *cut, struct psc__op_request *r, const
     *extent = (struct psc__extent){.partition = partition,
                                    .next = PSC__NO_EXTENT,
                                    .tensor = o->of->tensor,
+                                   .slot = o->of->slot,
                                    .is_strings = o->of->variable->elem_size == 0,
                                    .first = o->first,
                                    .count = o->count,
@@ -387,7 +404,7 @@ static bool cut_add_overlap(struct cutter *cut, struct psc__op_request *r, const
     return true;
 }
 
-// All ranges of one variable.
+// All ranges of one variable's values, or of one of its slots.
 static enum ps_code cut_variable(struct cutter *cut, const struct range *at, const struct range *end)
 {
     struct psc_op *op = cut->op;
@@ -414,7 +431,7 @@ static enum ps_code cut_all(struct cutter *cut)
 {
     const struct range *at = cut->ranges, *end = at + cut->spec->n, *next;
     for (; at < end; at = next) {
-        for (next = at + 1; next < end && next->variable == at->variable;)
+        for (next = at + 1; next < end && next->variable == at->variable && next->slot == at->slot;)
             next++;
         if (cut_variable(cut, at, next) != PS_OK)
             return cut->e->code;

@@ -14,15 +14,15 @@
 
 // Field numbers.
 enum { REQUEST_CALLER = 1, REQUEST_TENSORS = 2, REQUEST_ROUND = 3 };
-enum { UPDATE_EXAMPLES = 4, UPDATE_REFUSE_NONFINITE, UPDATE_ATOMIC_BYTES, UPDATE_SLOT, UPDATE_STEPS };
-enum { READ_OFFSET = 4, READ_SNAPSHOT, READ_IF_NEWER = 7, READ_AVERAGES, READ_SLOT };
+enum { UPDATE_EXAMPLES = 4, UPDATE_REFUSE_NONFINITE, UPDATE_ATOMIC_BYTES, UPDATE_STEPS = 8 };
+enum { READ_OFFSET = 4, READ_SNAPSHOT, READ_IF_NEWER = 7, READ_AVERAGES };
 
 // A range of a partition; of the whole partition, 0 and 0.
 static struct ps_tensor_head wire_tensor(const struct psc_op *op, const struct psc__op_request *r,
                                          const struct psc__extent *extent)
 {
     const struct psc__partition *p = &op->layout->partitions[extent->partition];
-    struct ps_tensor_head t = {.partition = extent->partition + 1};
+    struct ps_tensor_head t = {.partition = extent->partition + 1, .slot = extent->slot};
     if (extent->count != p->count) {
         t.first = extent->first;
         t.count = extent->count;
@@ -41,7 +41,7 @@ static struct ps_tensor_head wire_tensor(const struct psc_op *op, const struct p
 static size_t wire_tensor_size(const struct ps_tensor_head *t)
 {
     return ps_uint_size(t->dtype) + ps_uint_size(t->first) + ps_uint_size(t->count) + ps_uint_size(t->version) +
-           ps_uint_size(t->changes) + ps_uint_size(t->bytes) + ps_uint_size(t->partition);
+           ps_uint_size(t->changes) + ps_uint_size(t->bytes) + ps_uint_size(t->partition) + ps_uint_size(t->slot);
 }
 
 static uint8_t *wire_put_tensor(uint8_t *to, const struct ps_tensor_head *t)
@@ -53,7 +53,8 @@ static uint8_t *wire_put_tensor(uint8_t *to, const struct ps_tensor_head *t)
     to = ps_put_uint(to, PS_TENSOR_VERSION, t->version);
     to = ps_put_uint(to, PS_TENSOR_CHANGES, t->changes);
     to = ps_put_uint(to, PS_TENSOR_BYTES, t->bytes);
-    return ps_put_uint(to, PS_TENSOR_PARTITION, t->partition);
+    to = ps_put_uint(to, PS_TENSOR_PARTITION, t->partition);
+    return ps_put_uint(to, PS_TENSOR_SLOT, t->slot);
 }
 
 static size_t wire_tensors_size(const struct psc_op *op, const struct psc__op_request *r)
@@ -120,8 +121,7 @@ static bool wire_pack_update(struct psc_op *op, const struct psc__op_request *r,
 {
     uint64_t atomic = op->atomic ? op->per_task[r->per_task].bytes : 0;
     size_t more = ps_uint_size(op->round) + ps_uint_size(op->examples) + ps_uint_size(op->refuse_nonfinite) +
-                  ps_uint_size(atomic) + ps_uint_size(op->slot) + ps_uint_size(op->steps) +
-                  (r->is.bytes ? ps_length_size(r->is.bytes) : 0);
+                  ps_uint_size(atomic) + ps_uint_size(op->steps) + (r->is.bytes ? ps_length_size(r->is.bytes) : 0);
     uint8_t *to = wire_begin(op, r, more, s);
     if (!to)
         return false;
@@ -129,7 +129,6 @@ static bool wire_pack_update(struct psc_op *op, const struct psc__op_request *r,
     to = ps_put_uint(to, UPDATE_EXAMPLES, op->examples);
     to = ps_put_uint(to, UPDATE_REFUSE_NONFINITE, op->refuse_nonfinite);
     to = ps_put_uint(to, UPDATE_ATOMIC_BYTES, atomic);
-    to = ps_put_uint(to, UPDATE_SLOT, op->slot);
     to = ps_put_uint(to, UPDATE_STEPS, op->steps);
     if (r->is.bytes)
         ps_put_length(to, PS_PAYLOAD_FIELD, r->is.bytes);
@@ -140,7 +139,7 @@ static bool wire_pack_read(const struct psc_op *op, const struct psc__op_request
 {
     bool newer = op->seen != NULL;
     size_t more = ps_uint_size(op->round) + ps_uint_size(r->offset) + ps_uint_size(r->snapshot) + ps_uint_size(newer) +
-                  ps_uint_size(op->averages) + ps_uint_size(op->slot);
+                  ps_uint_size(op->averages);
     uint8_t *to = wire_begin(op, r, more, s);
     if (!to)
         return false;
@@ -148,8 +147,7 @@ static bool wire_pack_read(const struct psc_op *op, const struct psc__op_request
     to = ps_put_uint(to, READ_OFFSET, r->offset);
     to = ps_put_uint(to, READ_SNAPSHOT, r->snapshot);
     to = ps_put_uint(to, READ_IF_NEWER, newer);
-    to = ps_put_uint(to, READ_AVERAGES, op->averages);
-    ps_put_uint(to, READ_SLOT, op->slot);
+    ps_put_uint(to, READ_AVERAGES, op->averages);
     return true;
 }
 
@@ -189,7 +187,8 @@ static uint64_t place_part(const struct psc_op *op, const struct psc__place *p, 
         return 0;
     const struct psc__extent *extent = &op->extents[p->extent];
     uint64_t left = t->count - done, room = extent->count - p->at;
-    if (t->first + done != extent->first + p->at || t->partition != (uint64_t)extent->partition + 1)
+    if (t->first + done != extent->first + p->at || t->partition != (uint64_t)extent->partition + 1 ||
+        t->slot != extent->slot)
         return 0;
     return left < room ? left : room;
 }

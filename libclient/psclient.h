@@ -283,6 +283,9 @@ typedef struct psc_tensor {
     psc_dtype dtype;
     bool part;       // data is elements [first, first + count) (rows, where first and count are multiples of a row's
     uint64_t first;  // elements); else the whole variable. A push in a sync job is of whole variables
+    // psc_put, psc_put_state, psc_get: in the place of the value this slot of the variable's rule, counted from 1, of
+    // the same shape: 1 and 2 of adam are m and v. 0: the value. One operation puts one of a variable, and gets several.
+    uint32_t slot;
 } psc_tensor;
 
 // An element of a PSC_STRING tensor. A read sets data to memory that psc_strings_free frees, when all of it has
@@ -317,11 +320,12 @@ typedef void (*psc_callback)(void *arg, const psc_result *result);  // *result l
 // be NULL) runs once, at the end. Never fails at once: errors arrive in the result. op may be NULL where a callback
 // is enough; otherwise *op must go to psc_wait, which frees it. The tensors' data is the library's until the end; the
 // array of tensors and the names are not. Errors: INVALID_ARGUMENT: a tensor, or what is not for this kind of job;
-// NOT_FOUND: no such variable; FAILED_PRECONDITION: no variables are known; RESOURCE_EXHAUSTED: a ps task had no room
-// until the deadline, or this process has no memory; UNAVAILABLE: a ps task cannot be reached; DEADLINE_EXCEEDED: no
-// answer within timeout_ms; ABORTED: the job has ended, or a ps task has lost its state; CANCELLED: psc_close, or stop;
-// INTERNAL: an answer that is none.
+// NOT_FOUND: no such variable; FAILED_PRECONDITION: no variables are known, or one has no such slot;
+// RESOURCE_EXHAUSTED: a ps task had no room until the deadline, or this process has no memory; UNAVAILABLE: a ps task
+// cannot be reached; DEADLINE_EXCEEDED: no answer within timeout_ms; ABORTED: the job has ended, or a ps task has lost
+// its state; CANCELLED: psc_close, or stop; INTERNAL: an answer that is none.
 void psc_put(psc_client *client, const psc_tensor *tensors, size_t n, psc_callback callback, void *arg, psc_op **op);
+// At each ps task all values and slots are of one instant. It may be after the job has ended.
 void psc_get(psc_client *client, const psc_tensor *tensors, size_t n, psc_callback callback, void *arg, psc_op **op);
 void psc_assign_add(psc_client *client, const psc_tensor *tensors, size_t n, psc_callback callback, void *arg,
                     psc_op **op);
@@ -372,12 +376,9 @@ void psc_pull(psc_client *client, const psc_tensor *tensors, size_t n, uint64_t 
 void psc_pull_averages(psc_client *client, const psc_tensor *tensors, size_t n, uint64_t round, psc_callback callback,
                        void *arg, psc_op **op);
 
-// What a training that goes on from a checkpoint brings: overwrites, of trained variables, a slot of their rule,
-// counted from 1 (0: the values), and says how often the rule has been applied to them (0: as before).
-void psc_put_state(psc_client *client, const psc_tensor *tensors, size_t n, uint32_t slot, uint64_t steps,
-                   psc_callback callback, void *arg, psc_op **op);
-// A pull of a slot in the place of the values. It waits for no round. FAILED_PRECONDITION: a variable has no such slot.
-void psc_pull_slot(psc_client *client, const psc_tensor *tensors, size_t n, uint32_t slot, psc_callback callback,
+// A put that says how often the rule has been applied to these variables (0: as before): what a training that goes on
+// from a checkpoint brings.
+void psc_put_state(psc_client *client, const psc_tensor *tensors, size_t n, uint64_t steps, psc_callback callback,
                    void *arg, psc_op **op);
 
 // Waits for op, as long as its own deadline, and frees it. result may be NULL. op NULL: RESOURCE_EXHAUSTED, there was

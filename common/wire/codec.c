@@ -99,9 +99,9 @@ bool ps_read_tensor(const struct ps_field *f, struct ps_tensor_head *t)
 {
     struct ps_reader r = {f->data, f->data + f->len};
     struct ps_field in;
-    uint64_t numbers[PS_TENSOR_PARTITION + 1] = {0};
+    uint64_t numbers[PS_TENSOR_SLOT + 1] = {0};
     while (ps_read_field(&r, &in)) {
-        if (in.number < PS_TENSOR_FIRST || in.number > PS_TENSOR_PARTITION)
+        if (in.number < PS_TENSOR_FIRST || in.number > PS_TENSOR_SLOT)
             continue;
         if (in.type != PS_VARINT)
             return false;
@@ -112,7 +112,8 @@ bool ps_read_tensor(const struct ps_field *f, struct ps_tensor_head *t)
                                  .version = numbers[PS_TENSOR_VERSION],
                                  .changes = numbers[PS_TENSOR_CHANGES],
                                  .bytes = numbers[PS_TENSOR_BYTES],
-                                 .partition = numbers[PS_TENSOR_PARTITION]};
+                                 .partition = numbers[PS_TENSOR_PARTITION],
+                                 .slot = numbers[PS_TENSOR_SLOT]};
     return r.at == r.end;
 }
 

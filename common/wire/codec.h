@@ -87,12 +87,13 @@ enum {
     PS_TENSOR_VERSION,
     PS_TENSOR_CHANGES,
     PS_TENSOR_BYTES,
-    PS_TENSOR_PARTITION
+    PS_TENSOR_PARTITION,
+    PS_TENSOR_SLOT
 };
 
 // Tensor, in a request that names partitions, and in the reply to it; dtype: of an encoded gradient alone.
 struct ps_tensor_head {
-    uint64_t dtype, first, count, version, changes, bytes, partition;
+    uint64_t dtype, first, count, version, changes, bytes, partition, slot;
 };
 
 // TensorResult.

@@ -12,7 +12,7 @@
 #include "common/wire/slice.h"
 
 enum {
-    PS_PROTOCOL = 1,
+    PS_PROTOCOL = 2,
     PS_PAYLOAD_FIELD = 15,
     PS_HEADER_MAX = 4 << 20,     // bytes of a message without its payload
     PS_DECODE_MAX = 32 << 20,    // heap that one decoded header may take

@@ -28,7 +28,7 @@ struct range {
     struct psd_variable *variable;
     uint64_t first, end;
     uint32_t tensor;
-    uint32_t named;  // as in psd_extent
+    uint32_t named, slot;  // as in psd_extent
     enum psd_access access;
 };
 
@@ -63,6 +63,7 @@ static enum ps_code locate_blocks(struct range *r, struct psd_partition *p, uint
                                       .count = count,
                                       .tensor = r->tensor,
                                       .named = r->named,
+                                      .slot = r->slot,
                                       .bytes = (uint32_t)(count * size)};
         extents->bytes += extent->bytes;
         r->first += count;
@@ -134,6 +135,19 @@ static enum ps_code locate_check_partition(const struct psd_job *job, const stru
     return PS_OK;
 }
 
+static enum ps_code locate_check_slot(const struct psd_variable *v, const Paramserver__V1__Tensor *t,
+                                      const struct range *last, struct ps_error *e)
+{
+    if (t->slot > (uint32_t)v->blank.slots)
+        return ps_fail(e, PS_FAILED_PRECONDITION, "variable '%s' has %d slots, the request is for number %" PRIu32,
+                       v->name, v->blank.slots, t->slot);
+    if (last->variable == v && (t->slot < last->slot || (t->slot != last->slot && last->access != PSD_READ)))
+        return ps_fail(e, PS_INVALID_ARGUMENT,
+                       "variable '%s': slot %" PRIu32 " comes after slot %" PRIu32 "; expected %s", v->name, t->slot,
+                       last->slot, last->access == PSD_READ ? "slots in order" : "one of them in an update");
+    return PS_OK;
+}
+
 // last: the range before this one in the request; becomes this one.
 static enum ps_code take_range(const struct psd_job *job, const Paramserver__V1__Tensor *t, struct range *last,
                                struct ps_error *e)
@@ -141,7 +155,8 @@ static enum ps_code take_range(const struct psd_job *job, const Paramserver__V1_
     struct psd_variable *v = locate_variable(job, t);
     if (!v)
         return locate_fail_unknown(job, t, e);
-    if (check_against(v, t, e) || (t->partition && locate_check_partition(job, v, t, e)))
+    if (check_against(v, t, e) || (t->partition && locate_check_partition(job, v, t, e)) ||
+        locate_check_slot(v, t, last, e))
         return e->code;
     const struct psd_partition *p = t->partition ? &job->partitions[t->partition - 1] : NULL;
     bool whole = !t->first && !t->count;
@@ -149,13 +164,14 @@ static enum ps_code take_range(const struct psd_job *job, const Paramserver__V1_
     uint64_t end = !whole ? t->first + t->count : p ? p->first + p->count : v->count;
     if (first == end)
         return ps_fail(e, PS_INVALID_ARGUMENT, "variable '%s': the range at %" PRIu64 " is empty", v->name, first);
-    if (last->variable == v && first < last->end)
+    if (last->variable == v && last->slot == t->slot && first < last->end)
         return ps_fail(e, PS_INVALID_ARGUMENT,
                        "variable '%s': the range at %" PRIu64 " comes after one that ends at %" PRIu64
                        "; expected ranges in order, without overlap",
                        v->name, first, last->end);
     last->variable = v;
     last->named = t->partition;
+    last->slot = t->slot;
     last->first = first;
     last->end = end;
     return PS_OK;
@@ -233,17 +249,6 @@ enum ps_code psd_job_locate(const struct psd_job *job, Paramserver__V1__Tensor *
             if (locate_blocks(&r, p, stop, extents, e))
                 return e->code;
         }
-    }
-    return PS_OK;
-}
-
-enum ps_code psd_extents_check_slot(const struct psd_extents *extents, uint32_t slot, struct ps_error *e)
-{
-    for (size_t i = 0; i < extents->n; i++) {
-        const struct psd_variable *v = extents->v[i].variable;
-        if (slot > (uint32_t)v->blank.slots)
-            return ps_fail(e, PS_FAILED_PRECONDITION, "variable '%s' has %d slots, the request is for number %" PRIu32,
-                           v->name, v->blank.slots, slot);
     }
     return PS_OK;
 }

@@ -18,6 +18,7 @@ struct psd_extent {
     uint32_t offset, count;  // elements inside the block
     uint32_t tensor;         // of the request,
     uint32_t named;          // and the partition that it names, + 1; 0: it names the variable
+    uint32_t slot;           // of the rule, counted from 1, instead of the values; 0: the values
     uint32_t bytes;          // of the values; of STRING as they are in a payload, 0 until that is known
     uint32_t at;             // updates: where they begin in the payload
     uint32_t text_at;        // STRING: at is where the lengths begin, this where the bytes do
@@ -34,9 +35,9 @@ struct psd_extents {
 enum psd_access { PSD_READ, PSD_UPDATE, PSD_PUSH };
 
 // Appends the extents of the ranges of a request, which must lie on this task, those of one variable one after the
-// other and in order (NOT_FOUND, OUT_OF_RANGE, INVALID_ARGUMENT, FAILED_PRECONDITION say what was asked and what is
-// here). Extents in one block are neighbours. payload: bytes that an update brings, so that it costs no more than it
-// weighs.
+// other and in order, in a read those of its slots after those of its values (NOT_FOUND, OUT_OF_RANGE,
+// INVALID_ARGUMENT, FAILED_PRECONDITION say what was asked and what is here). Extents in one block are neighbours, but
+// for slots. payload: bytes that an update brings, so that it costs no more than it weighs.
 enum ps_code psd_job_locate(const struct psd_job *job, Paramserver__V1__Tensor *const *tensors, size_t n,
                             enum psd_access access, size_t payload, struct psd_extents *extents, struct ps_error *e);
 // The elements of one range, wherever they lie; fails as psd_job_locate does.
@@ -44,8 +45,6 @@ enum ps_code psd_job_find_range(const struct psd_job *job, const Paramserver__V1
                                 const struct psd_variable **variable, uint64_t *first, uint64_t *count,
                                 struct ps_error *e);
 void psd_extents_free(struct psd_extents *extents);
-// Has each variable this slot, counted from 1? 0: none is asked for. FAILED_PRECONDITION: one has not.
-enum ps_code psd_extents_check_slot(const struct psd_extents *extents, uint32_t slot, struct ps_error *e);
 
 // The index past the last of the extents from i on that lie in the block of extent i.
 static inline size_t psd_extents_block_end(const struct psd_extents *extents, size_t i)

@@ -179,38 +179,33 @@ void psd_snapshots_expire(struct psd_snapshots *all, uint64_t now, const struct 
 
 // ---- pin ----------------------------------------------------------------------------------------------------------
 
-static struct psd_pinned pin_by(const struct psd_extent *p, struct psd_page *(*pin)(struct psd_block *b))
+// The slot of the rule that has the average of the block's weights, counted from 1; 0: none has. The block is locked.
+static uint32_t snapshot_average(const struct psd_variable *v, const struct psd_block *b)
+{
+    const int slot = v->rule && v->trainable && b->steps > 0 ? ps_rule_average_slot(v->rule, v->hyper) : -1;
+    return (uint32_t)(slot + 1);
+}
+
+static struct psd_pinned pin_by(const struct psd_extent *p, bool average, struct psd_page *(*pin)(struct psd_block *b))
 {
     struct psd_block *b = psd_extent_block(p);
     pthread_mutex_lock(&b->lock);
+    const uint32_t slot = average ? snapshot_average(p->variable, b) : p->slot;
     struct psd_pinned out = {.page = pin(b), .version = b->version, .round = b->round};
+    if (slot)
+        out.from = psd_slot_offset(b->value_bytes, (int)slot - 1);
     pthread_mutex_unlock(&b->lock);
     return out;
 }
 
 struct psd_pinned psd_pin(const struct psd_extent *p)
 {
-    return pin_by(p, psd_block_pin);
+    return pin_by(p, false, psd_block_pin);
 }
 
-// The slot that a part is, from 0; -1: it is the value. The block's lock is held.
-static int snapshot_slot_of(const struct psd_variable *v, const struct psd_block *b, int part)
+struct psd_pinned psd_pin_average(const struct psd_extent *p)
 {
-    if (part != PSD_AVERAGE)
-        return part - 1;
-    return v->rule && v->trainable && b->steps > 0 ? ps_rule_average_slot(v->rule, v->hyper) : -1;
-}
-
-struct psd_pinned psd_pin_part(const struct psd_extent *p, int part)
-{
-    struct psd_block *b = psd_extent_block(p);
-    pthread_mutex_lock(&b->lock);
-    const int slot = snapshot_slot_of(p->variable, b, part);
-    struct psd_pinned out = {.page = psd_block_pin(b), .version = b->version, .round = b->round};
-    if (slot >= 0)
-        out.from = psd_slot_offset(b->value_bytes, slot);
-    pthread_mutex_unlock(&b->lock);
-    return out;
+    return pin_by(p, true, psd_block_pin);
 }
 
 uint32_t psd_strings_bytes(const struct psd_extent *p, const struct psd_page *page)
@@ -263,7 +258,7 @@ static void snapshot_pin(struct psd_snapshot *s)
     for (size_t i = 0; i < s->extents.n; i++) {
         struct psd_extent *p = &s->extents.v[i];
         bool strings = p->variable->dtype == PS_STRING;
-        s->pinned[i] = pin_by(p, strings ? psd_block_pin : psd_block_hold);
+        s->pinned[i] = pin_by(p, false, strings ? psd_block_pin : psd_block_hold);
         s->pinned[i].at = s->extents.bytes;
         if (strings)
             p->bytes = psd_strings_bytes(p, s->pinned[i].page);

@@ -12,7 +12,7 @@
 // An extent's block at one moment, with a reference on its page.
 struct psd_pinned {
     struct psd_page *page;
-    size_t from;  // bytes of the page before what is read: of the average, which is a slot; of the value 0
+    size_t from;  // bytes of the page before what is read: of a slot, as the average is; of the value 0
     uint64_t version, round;
     uint64_t at;  // of a snapshot: bytes of the extents before this one
 };
@@ -53,10 +53,8 @@ void psd_snapshots_fini(struct psd_snapshots *all);  // drops all of them
 
 // Pins an extent's block; the job's snapshot lock is held.
 struct psd_pinned psd_pin(const struct psd_extent *extent);
-// Likewise, to read something else than the value: a slot of the rule, counted from 1, or PSD_AVERAGE: the average of
-// its weights; where none is kept, or there was no gradient yet, the value.
-enum { PSD_AVERAGE = -1, PSD_VALUE = 0 };
-struct psd_pinned psd_pin_part(const struct psd_extent *extent, int part);
+// Likewise, to read the average of the weights; where none is kept, or there was no gradient yet, the value.
+struct psd_pinned psd_pin_average(const struct psd_extent *extent);
 // Bytes of an extent of strings as they are in a payload; page: its block's.
 uint32_t psd_strings_bytes(const struct psd_extent *extent, const struct psd_page *page);
 

@@ -540,6 +540,12 @@ static void queue_take_output(struct psd_queue *q, const struct psd_queue_job *j
         ps_warn("job %" PRIu64 " '%s': its output is lost: %s", job->number, job->name, e.text);
 }
 
+// Worker 0 ends first: it keeps the weights, and a job that loses another worker may end before it has.
+static bool queue_stops(const struct psd_queue_job *job, uint32_t rank, uint64_t now)
+{
+    return job->cancelled && (rank == 0 || job->parts[0].ended || !queue_is_heard(&job->parts[0], now));
+}
+
 enum ps_code psd_queue_report(struct psd_queue *q, const struct psd_queue_client *from,
                               const struct psd_queue_report *r, uint64_t now, uint64_t wall, bool *stop,
                               struct ps_error *e)
@@ -561,7 +567,7 @@ enum ps_code psd_queue_report(struct psd_queue *q, const struct psd_queue_client
         return PS_OK;  // another process has its place
     part->heard = now;
     queue_take_output(q, job, part, from, r);
-    *stop = job->cancelled;
+    *stop = queue_stops(job, from->rank, now);
     if (!r->ended)
         return PS_OK;
     part->ended = r->code + 1;

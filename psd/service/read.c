@@ -23,7 +23,7 @@ static uint64_t read_request_digest(const Paramserver__V1__ReadRequest *r)
     uint64_t h = PS_HASH_SEED;
     for (size_t i = 0; i < r->n_tensors; i++) {
         const Paramserver__V1__Tensor *t = r->tensors[i];
-        const uint64_t range[] = {t->partition, t->first, t->count, r->if_newer ? t->changes : 0};
+        const uint64_t range[] = {t->partition, t->slot, t->first, t->count, r->if_newer ? t->changes : 0};
         h = ps_hash(h, t->variable, strlen(t->variable) + 1);
         h = ps_hash(h, range, sizeof range);
     }
@@ -193,9 +193,8 @@ int psd_get(struct psd_request *t)
         return read_release_snapshot(t, r);
     if (check_declared(t))
         return (int)t->error.code;
-    if (r->slot || r->averages)
-        return (int)ps_fail(&t->error, PS_INVALID_ARGUMENT, "Get of %s: a Get reads values, expected a Pull",
-                            r->slot ? "a slot" : "averages");
+    if (r->averages)
+        return (int)ps_fail(&t->error, PS_INVALID_ARGUMENT, "Get of averages: expected a Pull");
     struct psd_snapshot *s = r->snapshot ? go_on_with_snapshot(t, r) : take_fresh_snapshot(t, r);
     if (!s)
         return (int)t->error.code;
@@ -225,7 +224,7 @@ static int pull_from(struct psd_request *t, const Paramserver__V1__ReadRequest *
     struct part part = find_part(extents, from, r->offset);
     if (psd_reply_init(&builder, 0, extents->v + part.from, part.n, &t->error))
         return (int)t->error.code;
-    psd_reply_add_values(&builder, t->job, extents->v + part.from, part.n, r->averages ? PSD_AVERAGE : (int)r->slot);
+    psd_reply_add_values(&builder, t->job, extents->v + part.from, part.n, r->averages);
     out.generation = t->core->generation;
     out.next_offset = part.next_offset;
     out.round = psd_sync_least_closed(extents);
@@ -235,12 +234,13 @@ static int pull_from(struct psd_request *t, const Paramserver__V1__ReadRequest *
 }
 
 // A worker's read is of numbers that are trained, block by block; what strings take is known only once they are pinned.
-static enum ps_code check_no_strings(const struct psd_extents *extents, struct ps_error *e)
+// Slots are of no use without the values of the same instant.
+static enum ps_code pull_check(const struct psd_extents *extents, struct ps_error *e)
 {
     for (size_t i = 0; i < extents->n; i++)
-        if (extents->v[i].variable->dtype == PS_STRING)
-            return ps_fail(e, PS_INVALID_ARGUMENT, "variable '%s' is string: it is read by Get, not Pull",
-                           extents->v[i].variable->name);
+        if (extents->v[i].variable->dtype == PS_STRING || extents->v[i].slot)
+            return ps_fail(e, PS_INVALID_ARGUMENT, "variable '%s'%s: it is read by Get, not Pull",
+                           extents->v[i].variable->name, extents->v[i].slot ? ", a slot" : " is string");
     return PS_OK;
 }
 
@@ -279,12 +279,7 @@ int psd_pull(struct psd_request *t)
     if (code == PS_OK)
         code = (int)read_locate(t, r, &extents);
     if (code == PS_OK)
-        code = (int)check_no_strings(&extents, &t->error);
-    if (code == PS_OK)
-        code = (int)psd_extents_check_slot(&extents, r->slot, &t->error);
-    if (code == PS_OK && r->slot && r->averages)
-        code = (int)ps_fail(&t->error, PS_INVALID_ARGUMENT,
-                            "the Pull asks for slot %" PRIu32 " and for averages: expected one of them", r->slot);
+        code = (int)pull_check(&extents, &t->error);
     if (code == PS_OK)
         code = r->round ? pull_wait(t, &extents) : pull_from(t, r, &extents);
     psd_extents_free(&extents);

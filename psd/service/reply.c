@@ -59,6 +59,7 @@ static void add_header(struct psd_reply *d, const struct psd_extent *p, const st
             tensor->variable = p->variable->name;
         tensor->dtype = (Paramserver__V1__DType)p->variable->dtype;
         tensor->first = p->first;
+        tensor->slot = p->slot;
         tensor->version = at->version;
     }
     tensor->count += p->count;
@@ -110,11 +111,11 @@ void psd_reply_add(struct psd_reply *d, const struct psd_extent *v, const struct
         add_slice(d, pinned[i].page, pinned[i].from + v[i].offset * ps_dtype_size(v[i].variable->dtype), v[i].bytes);
 }
 
-void psd_reply_add_values(struct psd_reply *d, struct psd_job *job, const struct psd_extent *v, size_t n, int part)
+void psd_reply_add_values(struct psd_reply *d, struct psd_job *job, const struct psd_extent *v, size_t n, bool averages)
 {
     pthread_rwlock_rdlock(&job->snapshot_lock);
     for (size_t i = 0; i < n; i++) {
-        struct psd_pinned pinned = psd_pin_part(&v[i], part);
+        struct psd_pinned pinned = averages ? psd_pin_average(&v[i]) : psd_pin(&v[i]);
         psd_reply_add(d, &v[i], &pinned, 1);
     }
     pthread_rwlock_unlock(&job->snapshot_lock);

@@ -30,9 +30,9 @@ enum ps_code psd_reply_init(struct psd_reply *d, size_t n_results, const struct 
 void psd_reply_fini(struct psd_reply *d);
 // Pinned extents of one tensor; takes over the references. Strings of a tensor come in one call.
 void psd_reply_add(struct psd_reply *d, const struct psd_extent *extents, const struct psd_pinned *pinned, size_t n);
-// What the extents, which are no strings, hold now, between two atomic updates; part: as for psd_pin_part.
+// What the extents, which are no strings, hold now, between two atomic updates; averages: as psd_pin_average has them.
 void psd_reply_add_values(struct psd_reply *d, struct psd_job *job, const struct psd_extent *extents, size_t n,
-                          int part);
+                          bool averages);
 // reply points to the tensors. The builder is empty then. INTERNAL: the header is larger than what was reserved for it,
 // which is a mistake in the bounds above; nothing is written.
 int psd_reply_send(struct psd_reply *d, struct psd_request *t, const ProtobufCMessage *reply);

@@ -229,14 +229,16 @@ static enum ps_code check_atomic(struct update *u)
 }
 
 // What a Put overwrites beside values.
-static enum ps_code check_slot(struct update *u)
+static enum ps_code check_slots(struct update *u)
 {
     const Paramserver__V1__UpdateRequest *r = u->request;
-    struct ps_error *e = &u->t->error;
-    if ((r->slot || r->steps) && (u->method != PARAMSERVER__V1__METHOD__PUT || r->atomic_bytes))
-        return ps_fail(e, PS_INVALID_ARGUMENT,
-                       "slot %" PRIu32 " and steps %" PRIu64 ": expected a Put that is not atomic", r->slot, r->steps);
-    return psd_extents_check_slot(&u->extents, r->slot, e);
+    uint32_t slot = 0;
+    for (size_t i = 0; i < u->extents.n && !slot; i++)
+        slot = u->extents.v[i].slot;
+    if ((slot || r->steps) && (u->method != PARAMSERVER__V1__METHOD__PUT || r->atomic_bytes))
+        return ps_fail(&u->t->error, PS_INVALID_ARGUMENT,
+                       "slot %" PRIu32 " and steps %" PRIu64 ": expected a Put that is not atomic", slot, r->steps);
+    return PS_OK;
 }
 
 // The values of a PushPull go back in one message.
@@ -465,7 +467,7 @@ static enum ps_code apply_now(struct update *u, size_t i, size_t end, struct app
                                 .feed = &u->feed,
                                 .id = &u->id,
                                 .count = u->push,
-                                .slot = u->request->slot,
+                                .slot = u->extents.v[i].slot,
                                 .steps = u->request->steps};
     enum psd_written written;
     do {
@@ -612,7 +614,7 @@ static int push_pull_resume(struct psd_request *q)
     if (code != PS_OK)
         return code;
     out.round = psd_sync_least_closed(&w->extents);
-    psd_reply_add_values(&w->builder, q->job, w->extents.v, w->extents.n, PSD_VALUE);
+    psd_reply_add_values(&w->builder, q->job, w->extents.v, w->extents.n, false);
     out.generation = q->core->generation;
     out.n_results = w->n_results;
     out.results = w->pointers;
@@ -647,7 +649,7 @@ static int push_pull_wait(struct update *u)
 // What is wrong with the request itself. Nothing is taken in of its client either.
 static enum ps_code update_check(struct update *u)
 {
-    if (check_sequence(u->t) || update_decode(u) || update_locate(u) || check_atomic(u) || check_slot(u) ||
+    if (check_sequence(u->t) || update_decode(u) || update_locate(u) || check_atomic(u) || check_slots(u) ||
         check_pull(u) || (u->push && check_finite(u)))
         return u->t->error.code;
     return PS_OK;

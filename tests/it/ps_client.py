@@ -177,7 +177,7 @@ class Worker:
         self.variables = {}
 
     def caller(self, **changes):
-        known = dict(protocol=1, job=self.job, client=self.client, incarnation=self.incarnation,
+        known = dict(protocol=2, job=self.job, client=self.client, incarnation=self.incarnation,
                      generation=self.generation, worker=self.rank + 1, run=self.run)
         return pb.Caller(**{**known, **changes})
 

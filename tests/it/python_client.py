@@ -244,7 +244,7 @@ def what_is_wrong_is_refused_and_changes_nothing():
         (StatusCode.NOT_FOUND, "'none'", put(by=w.caller(job="none", **known))),
         (StatusCode.INVALID_ARGUMENT, "name", put(by=w.caller(job="", **known))),
         (StatusCode.ABORTED, "has restarted", put(by=w.caller(generation=w.generation ^ 1, **known))),
-        (StatusCode.FAILED_PRECONDITION, "protocol 2", put(by=w.caller(protocol=2, **known))),
+        (StatusCode.FAILED_PRECONDITION, "protocol 3", put(by=w.caller(protocol=3, **known))),
         (StatusCode.INVALID_ARGUMENT, "15 bytes", put(by=w.caller(client=w.client[1:], **known))),
         (StatusCode.INVALID_ARGUMENT, "worker", put(by=w.caller(client=os.urandom(16), worker=2, **known))),
         (StatusCode.INVALID_ARGUMENT, "worker", put(by=w.caller(worker=0, **known))),
@@ -826,7 +826,7 @@ def calls_of_clients_that_are_gone_end():
         return len(waits_of(""))
 
     def describe():
-        caller = pb.Caller(protocol=1, job="never opened", client=os.urandom(16))
+        caller = pb.Caller(protocol=2, job="never opened", client=os.urandom(16))
         return pb.DescribeRequest(caller=caller, wait=True)
 
     other = grpc.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)])

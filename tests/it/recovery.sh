@@ -239,6 +239,28 @@ ok "a job without the callback says so" eventually fails_with 74 "job 'none': th
 ok "it is stopped" is_stopped none
 ok "a job that is not there" fails_with 66 "no job nobody" "$psctl" --cluster ps.yaml checkpoint nobody
 
+# ---- told to end ----------------------------------------------------------------------------------------------------
+
+# Worker 1 hears it first, and its end is the job's, which has too few workers then: worker 0 keeps what the ps tasks have.
+are_told() { # NAME SET ...
+    local name=$1 before
+    train "$@" && eventually has_got_further "$name" 0 || return 1
+    before=$(newest "$name")
+    touch over
+    kill -TERM "$(cat "$name-1.pid")" "$(cat "$name-0.pid")" && wait "${training[@]}"
+    rm over
+    cat "$name"-?.log
+    [ -s "$name.safetensors" ] && [ "$(newest "$name")" -gt "$before" ] && "$psctl" verify "$name.backups"
+}
+all_are_told() {
+    local i
+    for i in 1 2 3; do
+        are_told "told$i" ps.yaml sync.yaml --set delay_ms=10 --set optimizer=adam --set "callbacks=[{name: backup, path: told$i.backups, every_steps: 31}]" || return 1
+        are_told "async$i" ps.yaml async.yaml --set delay_ms=10 --set optimizer=adam --set "callbacks=[{name: backup, path: async$i.backups, every_steps: 31}]" || return 1
+    done
+}
+ok "workers that are told to end at once leave the weights and a backup" all_are_told
+
 # ---- what is not to go on -------------------------------------------------------------------------------------------
 
 train stopped ps.yaml sync.yaml --set delay_ms=20 --set steps=100000 --set epochs=1000

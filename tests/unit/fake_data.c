@@ -352,6 +352,17 @@ static size_t range_bytes(const struct variable *v, uint64_t first, uint64_t end
     return bytes;
 }
 
+// Of slot k: the values of a variable of floats, and 1000 k more.
+static void add_slot(struct reading *r, const struct variable *v, uint32_t slot, uint64_t first, uint64_t end)
+{
+    for (uint64_t i = first; i < end; i++) {
+        float value;
+        memcpy(&value, v->values + i * sizeof value, sizeof value);
+        value += 1000 * (float)slot;
+        ps_slices_add(&r->payload, ps_slice_copy(&value, sizeof value));
+    }
+}
+
 static void add_values(struct reading *r, const struct variable *v, uint64_t first, uint64_t end)
 {
     for (uint64_t i = first; v->strings && i < end; i++) {
@@ -364,8 +375,8 @@ static void add_values(struct reading *r, const struct variable *v, uint64_t fir
         ps_slices_add(&r->payload, ps_slice_copy(v->values + first * v->elem_size, (end - first) * v->elem_size));
 }
 
-static void add_tensor(struct reading *r, const struct variable *v, uint32_t partition, uint32_t b, uint64_t first,
-                       uint64_t end, bool join)
+static void add_tensor(struct reading *r, const struct variable *v, const Paramserver__V1__Tensor *asked, uint32_t b,
+                       uint64_t first, uint64_t end, bool join)
 {
     Paramserver__V1__Tensor *t;
     if (join) {
@@ -374,7 +385,8 @@ static void add_tensor(struct reading *r, const struct variable *v, uint32_t par
         t = r->pointers[r->n] = &r->tensors[r->n];
         r->n++;
         paramserver__v1__tensor__init(t);
-        t->partition = partition;
+        t->partition = asked->partition;
+        t->slot = asked->slot;
         t->first = first;
         t->version = UINT64_MAX;
     }
@@ -393,8 +405,11 @@ static void read_range(struct reading *r, const struct variable *v, const Params
         size_t bytes = range_bytes(v, k, next);
         if (r->at >= r->from && (r->payload.len + bytes <= r->limit || r->payload.len == 0) && !r->next_offset) {
             // Joined strings would need their lengths side by side: this fake sends them block by block.
-            add_tensor(r, v, t->partition, b, k, next, r->joins && !v->strings && r->n > before);
-            add_values(r, v, k, next);
+            add_tensor(r, v, t, b, k, next, r->joins && !v->strings && r->n > before);
+            if (t->slot)
+                add_slot(r, v, t->slot, k, next);
+            else
+                add_values(r, v, k, next);
         } else if (r->at >= r->from && !r->next_offset) {
             r->next_offset = r->at;
         }

@@ -63,6 +63,7 @@ struct cluster {
     double lost, repeated;  // probabilities
     uint32_t cut_off;       // a task that no letter reaches; NO_TASK: none
     uint64_t wall;          // ms: of the clock of all tasks
+    uint32_t min_workers;   // as Join says; a test may change it before cluster_start()
 
     struct variable variables[MAX_VARIABLES];
     uint32_t n_variables;
@@ -330,6 +331,7 @@ static inline struct answer cluster_join(struct cluster *c, uint32_t rank)
     r.on_existing = c->declare.on_existing;
     r.address = (char *)"pid 1 on here";
     r.workers = c->workers;
+    r.min_workers = c->min_workers;
     r.update = c->declare.update;
     r.newest = c->newest;
     struct answer a =
@@ -444,7 +446,7 @@ static inline struct pushed push(struct cluster *c, uint32_t rank, uint32_t part
     return out;
 }
 
-// Elements of a partition, from its first on, by Get or by Pull, which has averages of weights and slots, from 1.
+// Elements of a partition, from its first on, by Get, which has slots, from 1, or by Pull, which has averages.
 static inline struct answer read_part(struct cluster *c, uint32_t partition, uint64_t count, bool averages,
                                       uint32_t slot, float *to)
 {
@@ -458,11 +460,11 @@ static inline struct answer read_part(struct cluster *c, uint32_t partition, uin
     r.tensors = tensors;
     r.n_tensors = 1;
     r.averages = averages;
-    r.slot = slot;
+    t.slot = slot;
     t.variable = c->v[p->variable].name;
     t.first = p->first;
     t.count = count;
-    struct answer a = ask(c->task[p->task].core, averages || slot ? M(PULL) : M(GET), &r.base, NULL,
+    struct answer a = ask(c->task[p->task].core, averages ? M(PULL) : M(GET), &r.base, NULL,
                           &paramserver__v1__read_reply__descriptor, &reply, &bytes);
     if (a.code == PS_OK && bytes.len != count * sizeof *to)
         fail_msg("read: %zu bytes", bytes.len);
@@ -491,13 +493,19 @@ static inline float read_first(struct cluster *c, uint32_t partition)
     return value;
 }
 
-static inline void leave(struct cluster *c, uint32_t rank)
+static inline void depart(struct cluster *c, uint32_t rank, bool failed)
 {
     Paramserver__V1__LeaveRequest r = PARAMSERVER__V1__LEAVE_REQUEST__INIT;
     r.caller = &c->callers[rank];
+    r.failed = failed;
     struct answer a = ask(c->task[0].core, M(LEAVE), &r.base, NULL, NULL, NULL, NULL);
     if (a.code)
         fail_msg("leave: %s", a.text);
+}
+
+static inline void leave(struct cluster *c, uint32_t rank)
+{
+    depart(c, rank, false);
 }
 
 // ---- hyperparameters ----------------------------------------------------------------------------------------------

@@ -232,6 +232,33 @@ static void test_slices_are_checked(void **state)
     bench_free(b);
 }
 
+// Values and slots of variables in one get, in whatever order they are named.
+static void test_slots(void **state)
+{
+    (void)state;
+    struct bench *b = open_bench(PSC_STREAM, PSC_ASYNC, 0);
+    float row[WIDTH], got[4][WIDTH] = {{0}};
+    psc_tensor put = rows(row, 3, 1), get[4];
+    for (int i = 0; i < WIDTH; i++)
+        row[i] = (float)i;
+    assert_int_equal(run(b, psc_put, &put, 1).error.code, PSC_OK);
+    for (uint32_t k = 0; k < 4; k++) {
+        get[k] = rows(got[k], k == 3 ? 4 : 3, 1);
+        get[k].slot = k == 3 ? 1 : 2 - k;
+    }
+    assert_int_equal(run(b, psc_get, get, 4).error.code, PSC_OK);
+    assert_true(got[0][7] == 2007 && got[1][7] == 1007 && got[2][7] == 7 && got[3][7] == 1000);
+    get[1].slot = 2;
+    psc_result r = run(b, psc_get, get, 2);
+    assert_string_equal(r.error.text, "get: variable 'table': element 900 is there twice in one operation");
+    get[1].slot = 1;
+    r = run(b, psc_put, get, 2);
+    assert_string_equal(r.error.text, "put: variable 'table': slots 1 and 2 in one operation: expected one of them");
+    r = run(b, start_push, get, 1);
+    assert_string_equal(r.error.text, "push: variable 'table': a slot is for put and get alone");
+    bench_free(b);
+}
+
 static void test_a_round_takes_whole_variables(void **state)
 {
     (void)state;
@@ -1343,6 +1370,7 @@ int main(void)
         cmocka_unit_test(test_slices_of_a_block_share_a_request),
         cmocka_unit_test(test_a_get_is_one_request),
         cmocka_unit_test(test_slices_are_checked),
+        cmocka_unit_test(test_slots),
         cmocka_unit_test(test_a_round_takes_whole_variables),
         cmocka_unit_test(test_assign_sub),
         cmocka_unit_test(test_dtypes),

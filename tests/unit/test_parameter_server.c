@@ -195,19 +195,11 @@ void psc_pull_averages(psc_client *c, const psc_tensor *tensors, size_t n, uint6
     psc_pull(c, tensors, n, round, callback, arg, op);
 }
 
-void psc_pull_slot(psc_client *c, const psc_tensor *tensors, size_t n, uint32_t slot, psc_callback callback, void *arg,
+void psc_put_state(psc_client *c, const psc_tensor *tensors, size_t n, uint64_t steps, psc_callback callback, void *arg,
                    psc_op **op)
 {
-    (void)tensors, (void)callback, (void)arg;
-    say("slot %u of %zu ", (unsigned)slot, n);
-    begin_op(0, (psc_result){.version = c->version}, op);
-}
-
-void psc_put_state(psc_client *c, const psc_tensor *tensors, size_t n, uint32_t slot, uint64_t steps,
-                   psc_callback callback, void *arg, psc_op **op)
-{
-    (void)tensors, (void)callback, (void)arg;
-    say("state %u of %zu at %u ", (unsigned)slot, n, (unsigned)steps);
+    (void)callback, (void)arg;
+    say("state %u of %zu at %u ", n ? (unsigned)tensors->slot : 0, n, (unsigned)steps);
     begin_op(0, (psc_result){.version = ++c->version}, op);
 }
 

@@ -32,7 +32,7 @@ struct bad {
         statement;                     \
     }
 SPOIL(no_caller, u->r.caller = NULL)
-SPOIL(protocol, u->caller.protocol = 2)
+SPOIL(protocol, u->caller.protocol = PS_PROTOCOL + 1)
 SPOIL(empty_job, u->caller.job = (char *)"")
 SPOIL(other_job, u->caller.job = (char *)"other")
 SPOIL(short_client, u->caller.client.len = 15)
@@ -60,7 +60,7 @@ SPOIL(not_a_worker, u->caller.worker = 0; u->caller.client.data = (uint8_t *)"01
 
 static const struct bad bad_updates[] = {
     {"no caller", no_caller, PS_INVALID_ARGUMENT, "names no caller"},
-    {"another protocol", protocol, PS_FAILED_PRECONDITION, "protocol 2"},
+    {"another protocol", protocol, PS_FAILED_PRECONDITION, "protocol 3"},
     {"no job name", empty_job, PS_INVALID_ARGUMENT, "name of 1 to 128"},
     {"unknown job", other_job, PS_NOT_FOUND, "no job 'other'"},
     {"short client id", short_client, PS_INVALID_ARGUMENT, "15 bytes, expected 16"},

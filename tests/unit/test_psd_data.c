@@ -1879,7 +1879,7 @@ struct bad {
     }
 SPOIL(no_caller, g->c.r.caller = g->x.r.caller = NULL)
 SPOIL(protocol_0, g->caller->protocol = 0)
-SPOIL(protocol_2, g->caller->protocol = 2)
+SPOIL(another_protocol, g->caller->protocol = PS_PROTOCOL + 1)
 SPOIL(empty_job, g->caller->job = (char *)"")
 SPOIL(long_job, static char name[130]; memset(name, 'x', 129); g->caller->job = name)
 SPOIL(other_job, g->caller->job = (char *)"other")
@@ -1938,7 +1938,7 @@ SPOIL(no_snapshot, g->x.r.snapshot = 77)
 static const struct bad bad_requests[] = {
     {"no caller", ALL, no_caller, PS_INVALID_ARGUMENT, "names no caller"},
     {"protocol 0", ALL, protocol_0, PS_FAILED_PRECONDITION, "protocol 0 is not spoken here"},
-    {"protocol 2", ALL, protocol_2, PS_FAILED_PRECONDITION, "protocol 2 is not spoken here"},
+    {"another protocol", ALL, another_protocol, PS_FAILED_PRECONDITION, "protocol 3 is not spoken here"},
     {"no job name", ALL, empty_job, PS_INVALID_ARGUMENT, "name of 1 to 128"},
     {"a job name of 129 bytes", ALL, long_job, PS_INVALID_ARGUMENT, "name of 1 to 128"},
     {"unknown job", ALL, other_job, PS_NOT_FOUND, "no job 'other'"},

@@ -339,6 +339,24 @@ static void test_waits_for_every_partition(void **state)
     cluster_close(&c);
 }
 
+// A member whose end is the job's: no task closes a round without it, so that what is left is of one instant.
+static void test_the_end_of_a_job_closes_no_round(void **state)
+{
+    static const struct variable v[] = {{"w", 8, 2}};
+    struct cluster c;
+    (void)state;
+    cluster_open(&c, 2, 2, MEMORY, v, 1);
+    c.min_workers = 2;
+    cluster_start(&c);
+    for (uint32_t partition = 0; partition < 2; partition++)
+        assert_queued(push(&c, 0, partition, 1, 1), 1);
+    depart(&c, 1, true);
+    deliver_all(&c);
+    assert_true(read_first(&c, 0) == 0 && read_first(&c, 1) == 0);
+    assert_int_equal(push(&c, 0, 0, 2, 1).code, PS_ABORTED);
+    cluster_close(&c);
+}
+
 // Members that leave: as many as are there close it. What a departed one has brought whole counts besides.
 static void test_departures(void **state)
 {
@@ -1025,7 +1043,7 @@ static struct answer put_part(struct cluster *c, uint32_t partition, uint64_t fi
     r.caller = &caller;
     r.tensors = tensors;
     r.n_tensors = 1;
-    r.slot = slot;
+    t.slot = slot;
     r.steps = steps;
     t.variable = c->v[c->p[partition].variable].name;
     t.dtype = PARAMSERVER__V1__DTYPE__FLOAT32;
@@ -1072,20 +1090,81 @@ static void test_slots_are_put_and_read(void **state)
     cluster_close(&c);
 }
 
-static void assert_get_refused(struct cluster *c, uint32_t slot, bool averages, const char *why)
+// Reads slots of the first variable, in one request; the reply, if there is one, and its payload are the caller's.
+static struct answer read_slots(struct cluster *c, int method, bool averages, const uint32_t *slots, size_t n,
+                                Paramserver__V1__ReadReply **reply, struct ps_slices *payload)
 {
+    enum { MOST = 4 };
     Paramserver__V1__ReadRequest r = PARAMSERVER__V1__READ_REQUEST__INIT;
-    Paramserver__V1__Tensor t = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&t};
+    Paramserver__V1__Tensor t[MOST], *tensors[MOST];
+    ProtobufCMessage *m = NULL;
     r.caller = &c->callers[0];
     r.tensors = tensors;
-    r.n_tensors = 1;
-    r.slot = slot;
+    r.n_tensors = n;
     r.averages = averages;
-    t.variable = c->v[0].name;
+    for (size_t i = 0; i < n; i++) {
+        tensors[i] = &t[i];
+        paramserver__v1__tensor__init(&t[i]);
+        t[i].variable = c->v[0].name;
+        t[i].slot = slots[i];
+    }
+    if (*reply) {
+        r.offset = (*reply)->next_offset;
+        r.snapshot = (*reply)->snapshot;
+        ps_msg_free(&(*reply)->base);
+    }
     const struct answer a =
-        ask(c->task[0].core, M(GET), &r.base, NULL, &paramserver__v1__read_reply__descriptor, NULL, NULL);
+        ask(c->task[0].core, method, &r.base, NULL, &paramserver__v1__read_reply__descriptor, &m, payload);
+    *reply = (Paramserver__V1__ReadReply *)m;
+    return a;
+}
+
+static void assert_read_refused(struct cluster *c, int method, bool averages, uint32_t first, uint32_t second,
+                                const char *why)
+{
+    const uint32_t slots[] = {first, second};
+    struct ps_slices payload = PS_SLICES_EMPTY;
+    Paramserver__V1__ReadReply *reply = NULL;
+    const struct answer a = read_slots(c, method, averages, slots, 2, &reply, &payload);
     assert_int_equal(a.code, PS_INVALID_ARGUMENT);
     assert_string_equal(a.text, why);
+    ps_slices_clear(&payload);
+}
+
+// A checkpoint: values and slots of one instant, although they come in several messages, between which a gradient is
+// applied; also after the job has failed.
+static void test_slots_are_of_one_instant(void **state)
+{
+    enum { COUNT = 700 << 10, SLOTS = 3 };
+    static const struct variable v[] = {{"w", COUNT, 1, true, "adam", {{"beta_1", 0.5}, {"beta_2", 0.5}}}};
+    static const uint32_t slots[SLOTS] = {0, 1, 2};
+    struct ps_slices payload = PS_SLICES_EMPTY;
+    Paramserver__V1__ReadReply *reply = NULL;
+    struct cluster c;
+    float *found = malloc(SLOTS * COUNT * sizeof *found);
+    size_t bytes = 0, messages = 0;
+    (void)state;
+    cluster_open(&c, 1, 1, 64 << 20, v, 1);
+    cluster_start(&c);
+    assert_int_equal(push(&c, 0, 0, 1, 1).code, PS_OK);
+    do {
+        assert_int_equal(read_slots(&c, M(GET), false, slots, SLOTS, &reply, &payload).code, PS_OK);
+        for (size_t i = 0; i < reply->n_tensors; i++)
+            assert_int_equal(reply->tensors[i]->slot, bytes / (COUNT * sizeof *found) + i);
+        ps_slices_copy_out(&payload, 0, payload.len, (uint8_t *)found + bytes);
+        bytes += payload.len;
+        ps_slices_clear(&payload);
+        if (messages++ == 0)
+            assert_int_equal(push(&c, 0, 0, 2, 3).code, PS_OK);
+        if (messages == 1)
+            psd_job_fail(psd_job_find(&c.task[0].core->table, "job"), 0, "for the test");
+    } while (reply->next_offset);
+    ps_msg_free(&reply->base);
+    assert_true(messages > 1 && bytes == SLOTS * COUNT * sizeof *found);
+    for (size_t i = 0; i < COUNT; i++)
+        assert_true(found[i] == found[0] && found[COUNT + i] == 0.5F && found[2 * COUNT + i] == 0.5F);
+    free(found);
+    cluster_close(&c);
 }
 
 static void test_slots_that_there_are_not(void **state)
@@ -1098,11 +1177,13 @@ static void test_slots_that_there_are_not(void **state)
     assert_int_equal(a.code, PS_FAILED_PRECONDITION);
     assert_string_equal(a.text, "variable 'w' has 2 slots, the request is for number 3");
     assert_int_equal(read_part(&c, 0, 4, false, UINT32_MAX, none).code, PS_FAILED_PRECONDITION);
-    a = read_part(&c, 0, 4, true, 2, none);
-    assert_int_equal(a.code, PS_INVALID_ARGUMENT);
-    assert_string_equal(a.text, "the Pull asks for slot 2 and for averages: expected one of them");
-    assert_get_refused(&c, 1, false, "Get of a slot: a Get reads values, expected a Pull");
-    assert_get_refused(&c, 0, true, "Get of averages: a Get reads values, expected a Pull");
+    assert_read_refused(&c, M(PULL), false, 0, 2, "variable 'w', a slot: it is read by Get, not Pull");
+    assert_read_refused(&c, M(GET), true, 0, 1, "Get of averages: expected a Pull");
+    assert_read_refused(&c, M(GET), false, 2, 1, "variable 'w': slot 1 comes after slot 2; expected slots in order");
+    assert_read_refused(
+        &c, M(GET), false, 1, 1,
+        "variable 'w': the range at 0 comes after one that ends at 4; expected ranges in order, without "
+        "overlap");
     assert_slot(&c, 2, 0, 0);
     cluster_close(&c);
 }
@@ -2320,6 +2401,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_half_a_gradient),
     cmocka_unit_test(test_waits_for_every_partition),
     cmocka_unit_test(test_departures),
+    cmocka_unit_test(test_the_end_of_a_job_closes_no_round),
     cmocka_unit_test(test_counted_nothing),
     cmocka_unit_test(test_own_rules),
     cmocka_unit_test(test_own_rules_async),
@@ -2331,6 +2413,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_averages_are_read),
     cmocka_unit_test(test_slots_are_put_and_read),
     cmocka_unit_test(test_slots_that_there_are_not),
+    cmocka_unit_test(test_slots_are_of_one_instant),
     cmocka_unit_test(test_clipnorm),
     cmocka_unit_test(test_global_clipnorm),
     cmocka_unit_test(test_clipvalue),

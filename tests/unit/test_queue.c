@@ -417,6 +417,32 @@ static void cancel_ends_what_waits_and_what_runs(void **state)
     assert_int_equal(PSD_CANCELLED, state_of("3"));
 }
 
+// It keeps the weights, which a job that has lost another worker may not have any more.
+static void worker_0_ends_first(void **state)
+{
+    (void)state;
+    submit("ends", 0, 2);
+    submit("silent", 0, 2);
+    next_of(1, 1);
+    assert_int_equal(1, next_of(0, 1));
+    assert_int_equal(1, next_of(1, 1));
+    assert_false(report(1, 0, 1, "", 0, -1));
+    cancel("1", "");
+    assert_false(report(1, 1, 1, "", 0, -1));
+    assert_true(report(1, 0, 1, "", 0, -1));
+    assert_false(report(1, 1, 1, "", 0, -1));
+    ends(1, 0, 143);
+    assert_true(report(1, 1, 1, "", 0, -1));
+    ends(1, 1, 143);
+    next_of(1, 1);
+    assert_int_equal(2, next_of(0, 1));
+    assert_int_equal(2, next_of(1, 1));
+    assert_false(report(2, 0, 1, "", 0, -1));
+    cancel("2", "");
+    pass(PSD_QUEUE_HEARD_MS + 1);
+    assert_true(report(2, 1, 1, "", 0, -1));
+}
+
 static void workers_of_one_user_train_a_job(void **state)
 {
     struct psd_queue_client from = {.rank = 0, .id = {1}, .user = "alice"};
@@ -667,6 +693,7 @@ int main(void)
         TEST(two_processes_of_a_rank_do_not_both_train),
         TEST(a_psd_that_stood_still_loses_nobody),
         TEST(cancel_ends_what_waits_and_what_runs),
+        TEST(worker_0_ends_first),
         TEST(workers_of_one_user_train_a_job),
         TEST(output_is_taken_once),
         TEST(the_latest_output_is_kept),

@@ -10,8 +10,10 @@
 static void *checkpoint_writer_run(void *arg)
 {
     struct wk_checkpoint_writer *w = arg;
+    struct wk_checkpoint_fetch *fetch = w->checkpoint.fetch;
     char *path = wk_checkpoints_path(&w->to, w->step);
-    if (wk_checkpoint_write(&w->checkpoint, path, &w->error) == PS_OK && w->keep)
+    if ((!fetch || fetch->wait(fetch, &w->checkpoint, &w->error) == PS_OK) &&
+        wk_checkpoint_write(&w->checkpoint, path, &w->error) == PS_OK && w->keep)
         wk_checkpoints_prune(&w->to, w->step, w->keep);
     free(path);
     atomic_store(&w->done, true);
@@ -31,7 +33,8 @@ static void checkpoint_writer_copy(struct wk_checkpoint_writer *w)
     }
     for (size_t i = 0; i < c->n; i++) {
         const size_t n = c->array[i].count;
-        memcpy(w->copy + at, c->array[i].data, n * sizeof *w->copy);
+        if (c->array[i].data)
+            memcpy(w->copy + at, c->array[i].data, n * sizeof *w->copy);
         c->array[i].data = w->copy + at;
         at += n;
     }
@@ -44,6 +47,8 @@ void wk_checkpoint_writer_begin(struct wk_checkpoint_writer *w, struct wk_checkp
     w->error.code = PS_OK;
     atomic_store(&w->done, false);
     checkpoint_writer_copy(w);
+    if (w->checkpoint.fetch)
+        w->checkpoint.fetch->begin(w->checkpoint.fetch, &w->checkpoint);
     w->writes = pthread_create(&w->thread, NULL, checkpoint_writer_run, w) == 0;
     if (!w->writes)
         checkpoint_writer_run(w);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Writes a callback's checkpoints beside the training: the training waits until what it has is copied, and takes its
-// next steps while a thread brings the copy to disk. One is written at a time. For as long as the training runs the
-// copy's memory is kept: that of the checkpoint.
+// next steps while what others have comes, and a thread brings all of it to disk. One is written at a time. For as long
+// as the training runs the copy's memory is kept: that of the checkpoint.
 //
 // Threads: the loop's, besides its own.
 #ifndef WK_CHECKPOINT_WRITER_H
@@ -28,7 +28,8 @@ struct wk_checkpoint_writer {
     size_t room;            // elements
 };
 
-// Takes the checkpoint over, and copies its arrays. The one before has been waited for.
+// Takes the checkpoint over, copies its arrays, and begins to fetch those that are missing. The one before has been
+// waited for.
 void wk_checkpoint_writer_begin(struct wk_checkpoint_writer *w, struct wk_checkpoint *c, uint64_t step);
 // Is the last one written, or has that failed?
 bool wk_checkpoint_writer_is_done(const struct wk_checkpoint_writer *w);

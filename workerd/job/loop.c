@@ -7,6 +7,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/log.h"
 #include "workerd/job/callback.h"
 #include "workerd/job/epoch.h"
 #include "workerd/job/evaluate.h"
@@ -325,7 +326,8 @@ static enum ps_code loop_finish(struct loop *l, struct ps_error *e)
 // Is there something to keep? A replica that has all variables has them, too, when another one has ended.
 static bool loop_keeps_weights(const struct wk_run *run, enum ps_code code)
 {
-    return (code == PS_CANCELLED && *run->env.stop) || (code == PS_ABORTED && run->env.collective);
+    const bool others_ended = code == PS_ABORTED;  // of the same signal, perhaps
+    return *run->env.stop ? code == PS_CANCELLED || others_ended : others_ended && run->env.collective;
 }
 
 // After the step in which a signal came, or another replica ended: what there is stays.
@@ -337,10 +339,13 @@ static enum ps_code loop_leave(struct loop *l, struct ps_error *e)
     struct ps_error why = {.code = PS_OK};
     if (l->written || run->position.step == 0 || (home->salvage && home->salvage(run->state, &why) == PS_NOT_FOUND))
         return e->code;
-    if (why.code || loop_tell(l, WK_STOPPED, &m, &why) || wk_save_weights(run, &why))
+    if (why.code || wk_save_weights(run, &why))
         return ps_fail(e, why.code, "%s, and the weights are lost: %s",
                        *run->env.stop ? "stopped by a signal" : "another replica has ended", why.text);
-    return loop_say_where(run, e);
+    loop_say_where(run, e);
+    if (loop_tell(l, WK_STOPPED, &m, &why))
+        ps_error_log("%s", why.text);
+    return e->code;
 }
 
 static enum ps_code loop_run(struct loop *l, struct ps_error *e)

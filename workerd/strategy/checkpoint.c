@@ -19,6 +19,8 @@ void wk_checkpoint_free(struct wk_checkpoint *c)
     for (size_t i = 0; i < c->n; i++)
         free((char *)c->array[i].name);
     free(c->array);
+    if (c->fetch)
+        c->fetch->free(c->fetch);
     json_decref(c->json);
     ps_safetensors_free(c->file);
 }
@@ -38,18 +40,26 @@ void wk_checkpoint_put(struct wk_checkpoint *c, const char *prefix, const char *
         t->count *= t->shape[i] = shape[i];
 }
 
-enum ps_code wk_checkpoint_get(const struct wk_checkpoint *c, const char *prefix, const char *name, uint64_t count,
-                               float *to, struct ps_error *e)
+const float *wk_checkpoint_find(const struct wk_checkpoint *c, const char *prefix, const char *name, uint64_t count,
+                                struct ps_error *e)
 {
     char *full = checkpoint_name(prefix, name);
     const struct ps_safetensor *t = ps_safetensors_find(c->file, full);
-    if (!t || !t->data || t->count != count)
+    const float *data = t && t->count == count ? t->data : NULL;
+    if (!data)
         ps_fail(e, PS_FAILED_PRECONDITION, "%s: has no array '%.100s' of %" PRIu64 " elements: it is another job's",
                 c->path, full, count);
-    else
-        memcpy(to, t->data, count * sizeof *to);
     free(full);
-    return t && t->data && t->count == count ? PS_OK : PS_FAILED_PRECONDITION;
+    return data;
+}
+
+enum ps_code wk_checkpoint_get(const struct wk_checkpoint *c, const char *prefix, const char *name, uint64_t count,
+                               float *to, struct ps_error *e)
+{
+    const float *data = wk_checkpoint_find(c, prefix, name, count, e);
+    if (data)
+        memcpy(to, data, count * sizeof *to);
+    return data ? PS_OK : e->code;
 }
 
 void wk_checkpoint_put_rule(struct wk_checkpoint *c, double rate, uint64_t ahead)

@@ -12,11 +12,23 @@
 
 #include "common/file/safetensors.h"
 
+struct wk_checkpoint;
+
+// Brings the arrays that are put without data; whoever makes one has it as the first member of his own.
+struct wk_checkpoint_fetch {
+    // By the training's thread, between the steps whose state is wanted: each such array has memory to be filled.
+    void (*begin)(struct wk_checkpoint_fetch *f, struct wk_checkpoint *c);
+    // By any thread, after begin: waits until all have come.
+    enum ps_code (*wait)(struct wk_checkpoint_fetch *f, struct wk_checkpoint *c, struct ps_error *e);
+    void (*free)(struct wk_checkpoint_fetch *f);
+};
+
 struct wk_checkpoint {
     json_t *json;
     // To be written.
     struct ps_safetensor *array;  // names are owned, data is not
     size_t n;
+    struct wk_checkpoint_fetch *fetch;  // NULL: all arrays have data
     // Read.
     struct ps_safetensors *file;
     const char *path;  // the caller's
@@ -24,10 +36,15 @@ struct wk_checkpoint {
 
 void wk_checkpoint_init(struct wk_checkpoint *c);
 void wk_checkpoint_free(struct wk_checkpoint *c);
-// An array named PREFIX/NAME, or NAME where prefix is NULL; it has to live until it is written.
+// An array named PREFIX/NAME, or NAME where prefix is NULL; it has to live until it is written. data NULL: c->fetch
+// brings it.
 void wk_checkpoint_put(struct wk_checkpoint *c, const char *prefix, const char *name, const uint64_t *shape,
                        size_t rank, const float *data);
-// Copies an array of count elements. FAILED_PRECONDITION: there is none of that name and size.
+// An array of count elements, which lives as long as *c; NULL, and FAILED_PRECONDITION: there is none of that name and
+// size.
+const float *wk_checkpoint_find(const struct wk_checkpoint *c, const char *prefix, const char *name, uint64_t count,
+                                struct ps_error *e);
+// Copies it.
 enum ps_code wk_checkpoint_get(const struct wk_checkpoint *c, const char *prefix, const char *name, uint64_t count,
                                float *to, struct ps_error *e);
 

@@ -405,8 +405,11 @@ static void local_steps_set_rate(void *state, double rate)
 static enum ps_code local_steps_save(void *state, struct wk_checkpoint *to, struct ps_error *e)
 {
     struct local_steps *l = state;
+    if (!l->server.reader && local_steps_refresh(state, e))
+        return e->code;
     wk_local_rule_save(&l->rule, to);
-    return wk_psd_save(&l->server, to, e);
+    wk_psd_save(&l->server, to);
+    return PS_OK;
 }
 
 // All begin with the same slots. The first step pulls all that it needs.

@@ -5,6 +5,7 @@
 // parameter_server.h says where.
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "common/base/alloc.h"
 #include "common/base/log.h"
@@ -196,10 +197,20 @@ enum ps_code wk_psd_join(struct wk_parameter_server_state *s, struct ps_error *e
     return connect_cluster(s, e) || agree_on_weights(s, e) ? e->code : PS_OK;
 }
 
+// Is this worker's end the job's, in a round that worker 0 may be in, who may have heard the same signal?
+static bool strategy_ends_round(const struct wk_parameter_server_state *s)
+{
+    const struct wk_env *env = s->env;
+    return env->rank > 0 && s->update == PSC_SYNC && env->stop && *env->stop && env->min_workers == env->workers;
+}
+
 void wk_psd_close(struct wk_parameter_server_state *s, const char *reason)
 {
+    static const struct timespec a_second = {.tv_sec = 1};
     if (s->reader)
         psc_close(s->reader, NULL);
+    if (s->client && reason && strategy_ends_round(s))
+        nanosleep(&a_second, NULL);
     if (s->client)
         psc_close(s->client, reason);
 }

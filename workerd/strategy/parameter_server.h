@@ -11,6 +11,8 @@
 #ifndef WK_PARAMETER_SERVER_H
 #define WK_PARAMETER_SERVER_H
 
+#include <stdatomic.h>
+
 #include "libclient/psclient.h"
 #include "workerd/strategy/strategy.h"
 
@@ -73,8 +75,9 @@ struct wk_parameter_server_state {
     uint64_t ahead;           // the rule has been applied so many more times than there were steps (modulo 2^64)
     uint64_t loaded_version;  // with which it goes on
     uint64_t outer_steps;     // is_outer: how often the rule had been applied by then
-    psc_tensor **slots;       // [the rule's] [n_trained] as pulled or put last; NULL: they were not
     psc_client *reader;       // after a signal
+    atomic_bool
+        reads_alone;  // checkpoints are fetched between two steps, not beside them: the ps tasks lack the memory
 
     // Steps of this worker, counted.
     uint64_t handed_out, trained;  // as next gave them; those whose gradients there are
@@ -119,13 +122,12 @@ enum ps_code wk_psd_barrier(struct wk_parameter_server_state *s, const char *nam
 // How often the ps tasks have applied the rule, as far as is known here.
 uint64_t wk_psd_iterations(const struct wk_parameter_server_state *s);
 
-// psd_checkpoint.c: the slots, and the rate or how often the outer rule has been applied; nothing of this worker's is
-// under way. load: what the replica and the checkpoint have goes to the ps tasks, all have waited for it, and next
-// gives the position's examples. An outer rule that the checkpoint has nothing of begins anew.
-enum ps_code wk_psd_save(struct wk_parameter_server_state *s, struct wk_checkpoint *to, struct ps_error *e);
+// psd_checkpoint.c: what the ps tasks keep, to be fetched, and the rate or how often the outer rule has been applied;
+// nothing of this worker's is under way. load: what the replica and the checkpoint have goes to the ps tasks, all have
+// waited for it, and next gives the position's examples. An outer rule that the checkpoint has nothing of begins anew.
+void wk_psd_save(struct wk_parameter_server_state *s, struct wk_checkpoint *to);
 enum ps_code wk_psd_load(struct wk_parameter_server_state *s, const struct wk_checkpoint *from, uint64_t epoch,
                          uint64_t first, uint64_t step, struct ps_error *e);
-void wk_psd_free_slots(struct wk_parameter_server_state *s);
 
 // Of which homes are made:
 // The tensors: weights, gradients, learns, momentum, tensor.

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A checkpoint of what the ps tasks keep: the worker that writes it pulls the slots of the rule. A training that goes
-// on from one begins with worker 0's putting values, slots and how often the rule has been applied, while all wait; the
-// job is another run, whose rounds and clocks are counted from 0 again.
+// A checkpoint of what the ps tasks keep. The worker that writes it asks for the values, and for the slots of the rule,
+// before it pushes anything more: each ps task pins all of it in one instant, and hands it out while the training goes
+// on. A training that goes on from one begins with worker 0's putting values, slots and how often the rule has been
+// applied, while all wait; the job is another run, whose rounds and clocks are counted from 0 again.
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,8 +12,6 @@
 #include "common/base/log.h"
 #include "workerd/strategy/history.h"
 #include "workerd/strategy/parameter_server.h"
-
-// ---- slots --------------------------------------------------------------------------------------------------------
 
 static int checkpoint_n_slots(const struct wk_parameter_server_state *s)
 {
@@ -25,140 +25,203 @@ static char *checkpoint_slot_name(const struct wk_parameter_server_state *s, int
     return s->is_outer ? ps_printf("outer_optimizer/%s", name) : ps_strdup(name);
 }
 
-// Memory for all slots, the first time.
-static enum ps_code checkpoint_make_slots(struct wk_parameter_server_state *s, struct ps_error *e)
+// ---- save: what is fetched ----------------------------------------------------------------------------------------
+
+struct fetch {
+    struct wk_checkpoint_fetch is;  // first
+    struct wk_parameter_server_state *s;
+    psc_tensor *tensors;  // [n]
+    size_t *array;        // [n] the checkpoint's arrays that they fill
+    size_t n;
+    uint64_t round;    // the last one, which the values are to be of; 0: there are none, or others close them, too
+    uint64_t version;  // as known when it was made
+    json_t *count;     // what the checkpoint says of how often the rule has been applied, as known then
+    psc_op *op;        // under way; NULL: it is not, or has been waited for
+    psc_result result;
+};
+
+static void fetch_add(struct fetch *f, const psc_tensor *weights, uint32_t slot, size_t array)
 {
-    const int n = checkpoint_n_slots(s);
-    if (!s->slots)
-        s->slots = ps_alloc(((size_t)n + 1) * sizeof *s->slots);
-    for (int k = 0; k < n; k++)
-        if (!s->slots[k] && wk_home_make_tensors(s, &s->slots[k], e))
-            return e->code;
+    f->tensors[f->n] = *weights;
+    f->tensors[f->n].slot = slot;
+    f->array[f->n++] = array;
+}
+
+static void fetch_end(struct fetch *f)
+{
+    if (f->op)
+        psc_wait(f->op, &f->result, NULL);
+    f->op = NULL;
+}
+
+static void fetch_begin(struct wk_checkpoint_fetch *of, struct wk_checkpoint *c)
+{
+    struct fetch *f = (struct fetch *)of;
+    for (size_t i = 0; i < f->n; i++)
+        f->tensors[i].data = (void *)c->array[f->array[i]].data;
+    psc_get(f->s->reader ? f->s->reader : f->s->client, f->tensors, f->n, NULL, NULL, &f->op);
+    if (atomic_load(&f->s->reads_alone))
+        fetch_end(f);
+}
+
+// Where a ps task gives up what is pinned, as it has no memory for it, the values are read again, and others by then.
+// After a signal the others may have gone on.
+static enum ps_code fetch_check(struct fetch *f, struct ps_error *e)
+{
+    const psc_result *r = &f->result;
+    psc_error error = r->error;
+    if (error.code)
+        return wk_take_error(&error, e);
+    if (!f->round || (r->round == r->last_round && (r->round == f->round || f->s->reader)))
+        return PS_OK;
+    if (f->s->reader)
+        return ps_fail(e, PS_ABORTED, "some ps tasks have ended with round %" PRIu64 " and some with round %" PRIu64,
+                       r->round, r->last_round);
+    atomic_store(&f->s->reads_alone, true);
+    return ps_fail(e, PS_UNAVAILABLE,
+                   "the ps tasks have no memory to keep what they had after round %" PRIu64
+                   " beside the training: the next checkpoint is read while the training waits",
+                   f->round);
+}
+
+static enum ps_code fetch_wait(struct wk_checkpoint_fetch *of, struct wk_checkpoint *c, struct ps_error *e)
+{
+    struct fetch *f = (struct fetch *)of;
+    (void)c;
+    fetch_end(f);
+    if (fetch_check(f, e))
+        return e->code;
+    const psc_result *r = &f->result;
+    const uint64_t known = f->round ? f->round : f->version, found = f->round ? r->round : r->version;
+    if (found > known)
+        json_integer_set(f->count, json_integer_value(f->count) + (json_int_t)(found - known));
     return PS_OK;
 }
 
-void wk_psd_free_slots(struct wk_parameter_server_state *s)
+static void fetch_free(struct wk_checkpoint_fetch *of)
 {
-    for (int k = 0; s->slots && k < checkpoint_n_slots(s); k++)
-        wk_home_free_tensors(s, s->slots[k]);
-    free(s->slots);
+    struct fetch *f = (struct fetch *)of;
+    fetch_end(f);
+    free(f->tensors);
+    free(f->array);
+    free(f);
 }
 
-// Of a slot's tensors those of variables that learn: states have none. Returns how many.
-static size_t checkpoint_pick(const struct wk_parameter_server_state *s, int slot, psc_tensor *to)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < s->n_trained; i++)
-        if (s->learns[i])
-            to[n++] = s->slots[slot][i];
-    return n;
-}
-
-// Pulls a slot; puts one of a rule that has been applied `steps` times.
-static enum ps_code checkpoint_move_slot(struct wk_parameter_server_state *s, psc_client *client, int slot, bool puts,
-                                         uint64_t steps, struct ps_error *e)
-{
-    psc_tensor *tensors = ps_alloc((s->n_trained + 1) * sizeof *tensors);
-    const size_t n = checkpoint_pick(s, slot, tensors);
-    psc_error error;
-    psc_op *op;
-    if (puts)
-        psc_put_state(client, tensors, n, (uint32_t)slot + 1, steps, NULL, NULL, &op);
-    else
-        psc_pull_slot(client, tensors, n, (uint32_t)slot + 1, NULL, NULL, &op);
-    free(tensors);
-    return psc_wait(op, NULL, &error) ? wk_take_error(&error, e) : PS_OK;
-}
-
-static enum ps_code checkpoint_pull_slots(struct wk_parameter_server_state *s, struct ps_error *e)
-{
-    if (checkpoint_make_slots(s, e))
-        return e->code;
-    for (int k = 0; k < checkpoint_n_slots(s); k++)
-        if (checkpoint_move_slot(s, s->reader ? s->reader : s->client, k, false, 0, e))
-            return e->code;
-    return PS_OK;
-}
-
-static enum ps_code checkpoint_get_slots(struct wk_parameter_server_state *s, const struct wk_checkpoint *from,
-                                         struct ps_error *e)
-{
-    if (checkpoint_make_slots(s, e))
-        return e->code;
-    enum ps_code code = PS_OK;
-    for (int k = 0; k < checkpoint_n_slots(s) && code == PS_OK; k++) {
-        char *slot = checkpoint_slot_name(s, k);
-        for (size_t i = 0; i < s->n_trained && code == PS_OK; i++) {
-            const psc_tensor *t = &s->slots[k][i];
-            code = s->learns[i] ? wk_checkpoint_get(from, slot, t->name, t->count, t->data, e) : PS_OK;
-        }
-        free(slot);
-    }
-    return code;
-}
-
-// ---- save ---------------------------------------------------------------------------------------------------------
-
-static void checkpoint_put_variable(const struct wk_parameter_server_state *s, size_t variable,
-                                    struct wk_checkpoint *to)
-{
-    const struct nn_param *p = nn_model_param(s->env->model, variable);
-    const size_t i = s->tensor[variable];
-    for (int k = 0; k < checkpoint_n_slots(s) && i < s->n_trained && s->learns[i]; k++) {
-        char *slot = checkpoint_slot_name(s, k);
-        wk_checkpoint_put(to, slot, p->name, p->shape, p->rank, s->slots[k][i].data);
-        free(slot);
-    }
-}
+// ---- save: what is known here -------------------------------------------------------------------------------------
 
 // Which outer rule it is, and how often it has been applied: once in a round, else as often as all workers push.
-static void checkpoint_put_outer(const struct wk_parameter_server_state *s, struct wk_checkpoint *to)
+static json_t *checkpoint_put_outer(const struct wk_parameter_server_state *s, struct wk_checkpoint *to)
 {
     const uint64_t pushes = s->version > s->loaded_version ? s->version - s->loaded_version : 0;
     const uint64_t since = s->update == PSC_SYNC ? s->closed : pushes;
-    json_t *outer = json_object();
+    json_t *outer = json_object(), *steps = json_integer((json_int_t)(s->outer_steps + since));
     json_object_set_new(outer, "rule", json_string(s->rule->name));
     json_object_set_new(outer, "slots", json_integer(checkpoint_n_slots(s)));
-    json_object_set_new(outer, "steps", json_integer((json_int_t)(s->outer_steps + since)));
+    json_object_set_new(outer, "steps", steps);
     json_object_set_new(to->json, "outer_optimizer", outer);
+    return steps;
 }
 
 // In rounds the rule is applied once in a step; else as often as all workers push. Who has been in rounds all the time
 // counts its steps as they do.
-static uint64_t checkpoint_ahead(const struct wk_parameter_server_state *s)
+static json_t *checkpoint_put_rule(const struct wk_parameter_server_state *s, struct wk_checkpoint *to)
 {
     const uint64_t trained = s->next_step - (s->handed_out - s->trained);
-    return s->update == PSC_SYNC && !s->mode_changed ? s->ahead : wk_psd_iterations(s) - (s->base + trained);
+    const bool in_rounds = s->update == PSC_SYNC && !s->mode_changed;
+    wk_checkpoint_put_rule(to, s->rate, in_rounds ? s->ahead : wk_psd_iterations(s) - (s->base + trained));
+    return json_object_get(to->json, "iterations_ahead");
 }
 
-enum ps_code wk_psd_save(struct wk_parameter_server_state *s, struct wk_checkpoint *to, struct ps_error *e)
+// The slots of a variable, of which the weights' array is there already; and its values, which are the ps tasks', where
+// the rule there is not an outer one.
+static void checkpoint_put_variable(struct wk_parameter_server_state *s, size_t variable, struct wk_checkpoint *to,
+                                    struct fetch *f)
 {
-    if (checkpoint_pull_slots(s, e))
-        return e->code;
+    const struct nn_param *p = nn_model_param(s->env->model, variable);
+    const size_t i = s->tensor[variable];
+    if (i >= s->n_trained)
+        return;
+    if (!s->is_outer) {
+        to->array[variable].data = NULL;
+        fetch_add(f, &s->weights[i], 0, variable);
+    }
+    for (int k = 0; k < checkpoint_n_slots(s) && s->learns[i]; k++) {
+        char *slot = checkpoint_slot_name(s, k);
+        fetch_add(f, &s->weights[i], (uint32_t)k + 1, to->n);
+        wk_checkpoint_put(to, slot, p->name, p->shape, p->rank, NULL);
+        free(slot);
+    }
+}
+
+void wk_psd_save(struct wk_parameter_server_state *s, struct wk_checkpoint *to)
+{
+    const size_t most = s->n_trained * ((size_t)checkpoint_n_slots(s) + 1) + 1;
+    const bool alone = s->update == PSC_SYNC && !s->is_outer && s->env->job->replicas_to_aggregate == 0;
+    struct fetch *f = ps_alloc(sizeof *f);
+    *f = (struct fetch){.is = {fetch_begin, fetch_wait, fetch_free},
+                        .s = s,
+                        .tensors = ps_alloc(most * sizeof *f->tensors),
+                        .array = ps_alloc(most * sizeof *f->array),
+                        .round = alone ? s->closed : 0,
+                        .version = s->version};
     for (size_t i = 0; i < nn_model_params(s->env->model); i++)
-        checkpoint_put_variable(s, i, to);
-    if (s->is_outer)
-        checkpoint_put_outer(s, to);
-    else
-        wk_checkpoint_put_rule(to, s->rate, checkpoint_ahead(s));
-    return PS_OK;
+        checkpoint_put_variable(s, i, to, f);
+    f->count = s->is_outer ? checkpoint_put_outer(s, to) : checkpoint_put_rule(s, to);
+    to->fetch = &f->is;
 }
 
 // ---- load ---------------------------------------------------------------------------------------------------------
 
-// All values, and the slots that have been read.
-static enum ps_code checkpoint_put_all(struct wk_parameter_server_state *s, bool slots, uint64_t steps,
-                                       struct ps_error *e)
+// Of one slot what the checkpoint has, for all variables that learn. Returns how many are in tensors; e->code says
+// whether all are there.
+static size_t checkpoint_find_slot(const struct wk_parameter_server_state *s, const struct wk_checkpoint *from, int k,
+                                   psc_tensor *tensors, struct ps_error *e)
+{
+    char *slot = checkpoint_slot_name(s, k);
+    size_t n = 0;
+    for (size_t i = 0; i < s->n_trained && e->code == PS_OK; i++) {
+        const psc_tensor *w = &s->weights[i];
+        if (!s->learns[i])
+            continue;
+        tensors[n] = *w;
+        tensors[n].slot = (uint32_t)k + 1;
+        tensors[n++].data = (void *)wk_checkpoint_find(from, slot, w->name, w->count, e);
+    }
+    free(slot);
+    return n;
+}
+
+static enum ps_code checkpoint_put(struct wk_parameter_server_state *s, const psc_tensor *tensors, size_t n,
+                                   uint64_t steps, struct ps_error *e)
 {
     psc_error error;
     psc_op *op;
-    psc_put_state(s->client, s->weights, s->n, 0, steps, NULL, NULL, &op);
-    if (psc_wait(op, NULL, &error))
-        return wk_take_error(&error, e);
-    for (int k = 0; slots && k < checkpoint_n_slots(s); k++)
-        if (checkpoint_move_slot(s, s->client, k, true, steps, e))
-            return e->code;
-    return PS_OK;
+    psc_put_state(s->client, tensors, n, steps, NULL, NULL, &op);
+    return psc_wait(op, NULL, &error) ? wk_take_error(&error, e) : PS_OK;
+}
+
+// All slots; puts: to the ps tasks.
+static enum ps_code checkpoint_take_slots(struct wk_parameter_server_state *s, const struct wk_checkpoint *from,
+                                          bool puts, uint64_t steps, struct ps_error *e)
+{
+    psc_tensor *tensors = ps_alloc((s->n_trained + 1) * sizeof *tensors);
+    e->code = PS_OK;
+    for (int k = 0; k < checkpoint_n_slots(s) && e->code == PS_OK; k++) {
+        const size_t n = checkpoint_find_slot(s, from, k, tensors, e);
+        if (e->code == PS_OK && puts)
+            checkpoint_put(s, tensors, n, steps, e);
+    }
+    free(tensors);
+    return e->code;
+}
+
+// All values, and the slots that the checkpoint has.
+static enum ps_code checkpoint_put_all(struct wk_parameter_server_state *s, const struct wk_checkpoint *from,
+                                       bool slots, uint64_t steps, struct ps_error *e)
+{
+    if (checkpoint_put(s, s->weights, s->n, steps, e))
+        return e->code;
+    return slots ? checkpoint_take_slots(s, from, true, steps, e) : PS_OK;
 }
 
 // Rounds, clocks and leases begin with the position of the checkpoint.
@@ -195,10 +258,10 @@ enum ps_code wk_psd_load(struct wk_parameter_server_state *s, const struct wk_ch
         return ps_fail(e, PS_FAILED_PRECONDITION,
                        "%s: job '%s' goes on with what the ps tasks have (on_existing: resume): expected one of both",
                        from->path, s->env->job->name);
-    if (wk_checkpoint_get_rule(from, &rate, &s->ahead, e) || (slots && checkpoint_get_slots(s, from, e)))
+    if (wk_checkpoint_get_rule(from, &rate, &s->ahead, e) || (slots && checkpoint_take_slots(s, from, false, 0, e)))
         return e->code;
     checkpoint_go_on(s, epoch, first, step);
-    if (s->env->rank == 0 && checkpoint_put_all(s, slots, s->is_outer ? s->outer_steps : step + s->ahead, e))
+    if (s->env->rank == 0 && checkpoint_put_all(s, from, slots, s->is_outer ? s->outer_steps : step + s->ahead, e))
         return e->code;
     return wk_psd_barrier(s, "checkpoint", e);
 }

@@ -172,7 +172,6 @@ void wk_home_free(struct wk_parameter_server_state *s)
         free(s->bucket[i].name);
     free(s->bucket);
     free(s->bucket_of);
-    wk_psd_free_slots(s);
     for (size_t i = 0; s->residual && i < s->n_trained; i++)
         free(s->residual[i]);
     free(s->residual);
@@ -556,16 +555,14 @@ static enum ps_code home_tell_rate(void *state, struct ps_error *e)
     return code ? wk_take_error(&error, e) : PS_OK;
 }
 
-// Outside of rounds others may have changed what this worker has.
+// The ps tasks have all that this worker has trained, and its last round is closed.
 static enum ps_code home_save(void *state, struct wk_checkpoint *to, struct ps_error *e)
 {
     struct wk_parameter_server_state *s = state;
-    if (s->update != PSC_SYNC) {
-        home_pull_buckets(s);
-        if (home_settle_buckets(s, e))
-            return e->code;
-    }
-    return wk_psd_save(s, to, e);
+    if (home_settle(s, e))
+        return e->code;
+    wk_psd_save(s, to);
+    return PS_OK;
 }
 
 enum ps_code wk_home_pull_loaded(struct wk_parameter_server_state *s, struct ps_error *e)

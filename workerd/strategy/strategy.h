@@ -136,10 +136,10 @@ struct wk_home {
     // A signal has ended the training before its end: the weights as they are now, for this worker to write. NULL: the
     // replica has them. NOT_FOUND: another worker writes them.
     enum ps_code (*salvage)(void *state, struct ps_error *e);
-    // A training that goes on from a checkpoint. save: what the home keeps besides the
-    // replica's parameters, into arrays that live until the next step; the parameters may
-    // become newer by it. load: the same from one, whose parameters are in
-    // the replica already; the next batch is that of the position `first` in this epoch, and its step is `step`.
+    // A training that goes on from a checkpoint. save, between two steps: *to has the replica's parameters, as the
+    // first arrays in the model's order; puts what the home keeps besides, into arrays that live until the next step.
+    // What others keep, parameters too, may be left to to->fetch. load: the same from one, whose parameters are in the
+    // replica already; the next batch is that of the position `first` in this epoch, and its step is `step`.
     // FAILED_PRECONDITION: it is of another job.
     enum ps_code (*save)(void *state, struct wk_checkpoint *to, struct ps_error *e);
     enum ps_code (*load)(void *state, const struct wk_checkpoint *from, uint64_t epoch, uint64_t first, uint64_t step,

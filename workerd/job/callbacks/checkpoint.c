@@ -155,9 +155,7 @@ static enum ps_code checkpoint_step(void *state, struct wk_moment *m, struct ps_
     const bool due = checkpoint_is_asked(c, m->run, &number) ||
                      (c->every_steps && m->run->position.step % c->every_steps == 0) ||
                      (c->every && ps_now() - c->saved >= c->every);
-    if (!due || m->run->strategy->home->refresh(m->run->state, e))
-        return due ? e->code : PS_OK;
-    return checkpoint_save_now(c, m->run, number, e);
+    return due ? checkpoint_save_now(c, m->run, number, e) : PS_OK;
 }
 
 static enum ps_code checkpoint_epoch_end(void *state, struct wk_moment *m, struct ps_error *e)
