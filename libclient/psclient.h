@@ -284,7 +284,7 @@ typedef struct psc_tensor {
     bool part;       // data is elements [first, first + count) (rows, where first and count are multiples of a row's
     uint64_t first;  // elements); else the whole variable. A push in a sync job is of whole variables
     // psc_put, psc_put_state, psc_get: in the place of the value this slot of the variable's rule, counted from 1, of
-    // the same shape: 1 and 2 of adam are m and v. 0: the value. One operation puts one of a variable, and gets several.
+    // the same shape: 1 and 2 of adam are m and v. 0: the value. A put has one of a variable, a get several.
     uint32_t slot;
 } psc_tensor;
 

@@ -14,6 +14,7 @@
 
 #include "common/base/alloc.h"
 #include "libclient/psclient.h"
+#include "workerd/strategy/checkpoint.h"
 #include "workerd/strategy/configuration.h"
 #include "workerd/strategy/parameter_server.h"
 
@@ -38,6 +39,7 @@ struct psc_client {
     psc_update update;             // that of a share which names none, and
     uint64_t share_batch;          // this
     uint64_t round;                // of the last push
+    uint64_t found;                // a get's round
     bool late, draining, follows;  // not the chief
     int changes_refused;
 };
@@ -183,9 +185,11 @@ void psc_pull(psc_client *c, const psc_tensor *tensors, size_t n, uint64_t round
 
 void psc_get(psc_client *c, const psc_tensor *tensors, size_t n, psc_callback callback, void *arg, psc_op **op)
 {
-    (void)tensors, (void)callback, (void)arg;
+    (void)callback, (void)arg;
     say("get %zu ", n);
-    begin_op(0, (psc_result){.version = c->version}, op);
+    for (size_t i = 0; i < n; i++)
+        *(float *)tensors[i].data = 10 * (float)tensors[i].slot + (float)c->found;
+    begin_op(0, (psc_result){.version = c->version, .round = c->found, .last_round = c->found}, op);
 }
 
 void psc_pull_averages(psc_client *c, const psc_tensor *tensors, size_t n, uint64_t round, psc_callback callback,
@@ -695,6 +699,52 @@ static void ends_with_averages(void **state)
     }
 }
 
+// A checkpoint after the first step, which found what the ps tasks have after round `found`.
+static enum ps_code fetch(struct worker *w, uint64_t found, const char *begins, struct ps_error *e)
+{
+    enum { SLOTS = 2, ARRAYS = N_PARAMS + SLOTS * N_TRAINED };
+    struct wk_checkpoint c;
+    float memory[ARRAYS] = {0};
+    size_t fetched = 0;
+    wk_checkpoint_init(&c);
+    for (size_t i = 0; i < N_PARAMS; i++) {
+        const struct nn_param *p = nn_model_param(w->model, i);
+        wk_checkpoint_put(&c, NULL, p->name, p->shape, p->rank, nn_replica_param(w->env.replica, i));
+    }
+    must(strategy->home->save(w->state, &c, e), e);
+    assert_int_equal(c.n, ARRAYS);
+    for (size_t i = 0; i < c.n; i++) {
+        fetched += c.array[i].data == NULL;
+        c.array[i].data = &memory[i];
+    }
+    assert_int_equal(fetched, (1 + SLOTS) * N_TRAINED);
+    client.log[0] = '\0';
+    client.found = found;
+    c.fetch->begin(c.fetch, &c);
+    assert_string_equal(client.log, begins);
+    const enum ps_code code = c.fetch->wait(c.fetch, &c, e);
+    for (size_t i = N_PARAMS; i < c.n; i++)
+        assert_true(memory[i] == (float)found + (strncmp(c.array[i].name, "momentum/", 9) == 0 ? 10 : 20));
+    wk_checkpoint_free(&c);
+    return code;
+}
+
+// Values and slots come while the training goes on, of the round that it is at. Where the ps tasks have no memory for
+// that, the next checkpoint comes while the training waits.
+static void a_checkpoint_is_fetched(void **state)
+{
+    struct worker w;
+    struct ps_error e = {.code = PS_OK};
+    (void)state;
+    begin(&w, "adam", "update: sync");
+    train(&w, 0, BATCH);
+    assert_int_equal(fetch(&w, 1, "get 6 ", &e), PS_OK);
+    assert_int_equal(fetch(&w, 2, "get 6 ", &e), PS_UNAVAILABLE);
+    assert_non_null(strstr(e.text, "no memory to keep what they had after round 1"));
+    assert_int_equal(fetch(&w, 1, "get 6 wait ", &e), PS_OK);
+    end(&w);
+}
+
 // The next round has the rate, or where it is closed the next that is possible; another change is waited for.
 static void the_next_round_has_the_rate(void **state)
 {
@@ -865,6 +915,7 @@ int main(void)
         cmocka_unit_test_setup(the_chief_salvages, begin_world),
         cmocka_unit_test_setup(constraints_are_refused, begin_world),
         cmocka_unit_test_setup(ends_with_averages, begin_world),
+        cmocka_unit_test_setup(a_checkpoint_is_fetched, begin_world),
         cmocka_unit_test_setup(periods_are_exchanged, begin_local_steps),
         cmocka_unit_test_setup(ranges_are_periods, begin_local_steps),
         cmocka_unit_test_setup(fragments_leave_one_by_one, begin_local_steps),

@@ -33,10 +33,13 @@ struct fetch {
     psc_tensor *tensors;  // [n]
     size_t *array;        // [n] the checkpoint's arrays that they fill
     size_t n;
-    uint64_t round;    // the last one, which the values are to be of; 0: there are none, or others close them, too
-    uint64_t version;  // as known when it was made
-    json_t *count;     // what the checkpoint says of how often the rule has been applied, as known then
-    psc_op *op;        // under way; NULL: it is not, or has been waited for
+    uint64_t round;  // that the values are to be of; 0: others close rounds without this worker, or there are none
+    // What the checkpoint says of how often the rule has been applied, as it was known to be up to a version, or a round;
+    // NULL: that is not known.
+    json_t *count;
+    bool by_round;
+    uint64_t known;
+    psc_op *op;  // under way; NULL: it is not, or has been waited for
     psc_result result;
 };
 
@@ -92,9 +95,9 @@ static enum ps_code fetch_wait(struct wk_checkpoint_fetch *of, struct wk_checkpo
     if (fetch_check(f, e))
         return e->code;
     const psc_result *r = &f->result;
-    const uint64_t known = f->round ? f->round : f->version, found = f->round ? r->round : r->version;
-    if (found > known)
-        json_integer_set(f->count, json_integer_value(f->count) + (json_int_t)(found - known));
+    const uint64_t found = f->by_round ? r->round : r->version;
+    if (f->count && found > f->known)
+        json_integer_set(f->count, json_integer_value(f->count) + (json_int_t)(found - f->known));
     return PS_OK;
 }
 
@@ -109,8 +112,14 @@ static void fetch_free(struct wk_checkpoint_fetch *of)
 
 // ---- save: what is known here -------------------------------------------------------------------------------------
 
+// Steps, in this run of the job.
+static uint64_t checkpoint_trained(const struct wk_parameter_server_state *s)
+{
+    return s->next_step - (s->handed_out - s->trained);
+}
+
 // Which outer rule it is, and how often it has been applied: once in a round, else as often as all workers push.
-static json_t *checkpoint_put_outer(const struct wk_parameter_server_state *s, struct wk_checkpoint *to)
+static void checkpoint_put_outer(const struct wk_parameter_server_state *s, struct wk_checkpoint *to, struct fetch *f)
 {
     const uint64_t pushes = s->version > s->loaded_version ? s->version - s->loaded_version : 0;
     const uint64_t since = s->update == PSC_SYNC ? s->closed : pushes;
@@ -119,17 +128,21 @@ static json_t *checkpoint_put_outer(const struct wk_parameter_server_state *s, s
     json_object_set_new(outer, "slots", json_integer(checkpoint_n_slots(s)));
     json_object_set_new(outer, "steps", steps);
     json_object_set_new(to->json, "outer_optimizer", outer);
-    return steps;
+    f->count = steps;
+    f->by_round = s->update == PSC_SYNC;
+    f->known = f->by_round ? s->closed : s->version;
 }
 
 // In rounds the rule is applied once in a step; else as often as all workers push. Who has been in rounds all the time
 // counts its steps as they do.
-static json_t *checkpoint_put_rule(const struct wk_parameter_server_state *s, struct wk_checkpoint *to)
+static void checkpoint_put_rule(const struct wk_parameter_server_state *s, struct wk_checkpoint *to, struct fetch *f)
 {
-    const uint64_t trained = s->next_step - (s->handed_out - s->trained);
+    const uint64_t trained = checkpoint_trained(s);
     const bool in_rounds = s->update == PSC_SYNC && !s->mode_changed;
     wk_checkpoint_put_rule(to, s->rate, in_rounds ? s->ahead : wk_psd_iterations(s) - (s->base + trained));
-    return json_object_get(to->json, "iterations_ahead");
+    f->count = in_rounds && !f->round ? NULL : json_object_get(to->json, "iterations_ahead");
+    f->by_round = in_rounds;
+    f->known = in_rounds ? f->round : s->version;
 }
 
 // The slots of a variable, of which the weights' array is there already; and its values, which are the ps tasks', where
@@ -162,11 +175,13 @@ void wk_psd_save(struct wk_parameter_server_state *s, struct wk_checkpoint *to)
                         .s = s,
                         .tensors = ps_alloc(most * sizeof *f->tensors),
                         .array = ps_alloc(most * sizeof *f->array),
-                        .round = alone ? s->closed : 0,
-                        .version = s->version};
+                        .round = alone ? checkpoint_trained(s) - s->round_offset : 0};
     for (size_t i = 0; i < nn_model_params(s->env->model); i++)
         checkpoint_put_variable(s, i, to, f);
-    f->count = s->is_outer ? checkpoint_put_outer(s, to) : checkpoint_put_rule(s, to);
+    if (s->is_outer)
+        checkpoint_put_outer(s, to, f);
+    else
+        checkpoint_put_rule(s, to, f);
     to->fetch = &f->is;
 }
 
