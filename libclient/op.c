@@ -4,7 +4,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
@@ -39,7 +38,6 @@ static void ops_end(struct psc_client *c, const struct ps_error *why);
 
 bool psc__ops_create(struct psc_client *c)
 {
-    pthread_condattr_t monotonic;
     struct psc__ops *ops = c->ops = ps_try_alloc(sizeof *ops);
     if (!ops)
         return false;
@@ -48,10 +46,7 @@ bool psc__ops_create(struct psc_client *c)
     TAILQ_INIT(&ops->idle);
     ops->users = 1;
     pthread_mutex_init(&ops->lock, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&ops->ended, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    ps_cond_init(&ops->ended);
     ops->ender.end = ops_end;
     TAILQ_INSERT_TAIL(&c->enders, &ops->ender, link);
     return true;
@@ -807,30 +802,16 @@ void psc_seen_free(psc_seen *seen)
 
 // ---- waiting for one ----------------------------------------------------------------------------------------------
 
-static struct timespec time_in(int timeout_ms)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    t.tv_sec += timeout_ms / 1000;
-    t.tv_nsec += timeout_ms % 1000 * 1000000L;
-    if (t.tv_nsec >= 1000000000L) {
-        t.tv_sec++;
-        t.tv_nsec -= 1000000000L;
-    }
-    return t;
-}
-
 bool psc_done(psc_op *op, int timeout_ms)
 {
     if (!op || atomic_load(&op->done) || timeout_ms <= 0)
         return !op || atomic_load(&op->done);
-    int timed_out = 0;
-    struct timespec until = time_in(timeout_ms);
+    const uint64_t until = ps_now() + (uint64_t)timeout_ms * PS_MS;
     struct psc__ops *ops = op->ops;
     pthread_mutex_lock(&ops->lock);
     ops->waiting++;
-    while (!atomic_load(&op->done) && !timed_out)
-        timed_out = pthread_cond_timedwait(&ops->ended, &ops->lock, &until);
+    while (!atomic_load(&op->done) && ps_cond_wait_until(&ops->ended, &ops->lock, until))
+        continue;
     ops->waiting--;
     pthread_mutex_unlock(&ops->lock);
     return atomic_load(&op->done);

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
@@ -244,11 +243,7 @@ static struct ps_server *server_new(const struct ps_server_options *options, siz
     s->tls = ps_alloc(n_addresses * PS_ADDRESSES_MAX * sizeof *s->tls);
     atomic_init(&s->refs, 1);
     pthread_mutex_init(&s->lock, NULL);
-    pthread_condattr_t clock;
-    pthread_condattr_init(&clock);
-    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-    pthread_cond_init(&s->changed, &clock);
-    pthread_condattr_destroy(&clock);
+    ps_cond_init(&s->changed);
     TAILQ_INIT(&s->streams);
     TAILQ_INIT(&s->served);
     s->services = ps_alloc(options->n_methods * sizeof *s->services);
@@ -416,11 +411,9 @@ static bool server_has_no_connection(const struct ps_server *s)
 
 static bool server_wait_until(struct ps_server *s, bool (*reached)(const struct ps_server *s), uint64_t until)
 {
-    struct timespec t = {(time_t)(until / PS_SECOND), (long)(until % PS_SECOND)};
-    int error = 0;
     pthread_mutex_lock(&s->lock);
-    while (!reached(s) && error == 0)
-        error = pthread_cond_timedwait(&s->changed, &s->lock, &t);
+    while (!reached(s) && ps_cond_wait_until(&s->changed, &s->lock, until))
+        continue;
     bool is = reached(s);
     pthread_mutex_unlock(&s->lock);
     return is;

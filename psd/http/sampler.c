@@ -4,9 +4,9 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "common/base/alloc.h"
+#include "common/base/clock.h"
 
 struct psd_sampler {
     struct psd_core *core;
@@ -20,11 +20,9 @@ struct psd_sampler {
 // False: it is over.
 static bool sampler_wait(struct psd_sampler *s)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += PSD_HISTORY_SECONDS;
+    const uint64_t until = ps_now() + PSD_HISTORY_SECONDS * PS_SECOND;
     pthread_mutex_lock(&s->lock);
-    while (!s->is_over && pthread_cond_timedwait(&s->ends, &s->lock, &until) == 0)
+    while (!s->is_over && ps_cond_wait_until(&s->ends, &s->lock, until))
         continue;
     const bool over = s->is_over;
     pthread_mutex_unlock(&s->lock);
@@ -59,11 +57,7 @@ static int sampler_start_thread(struct psd_sampler *s)
 
 static void sampler_init(struct psd_sampler *s)
 {
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&s->ends, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    ps_cond_init(&s->ends);
     pthread_mutex_init(&s->lock, NULL);
 }
 

@@ -3,7 +3,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
@@ -21,12 +20,9 @@ struct psd_file_thread {
 static struct psd_call *file_thread_wait(struct psd_file_thread *s, bool *stop)
 {
     struct psd_call *ready = NULL;
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec++;
     pthread_mutex_lock(&s->lock);
     if (!s->calls.n && !s->stop)
-        pthread_cond_timedwait(&s->changed, &s->lock, &until);
+        ps_cond_wait_until(&s->changed, &s->lock, ps_now() + PS_SECOND);
     psd_ready_all(&ready, &s->calls);
     *stop = s->stop;
     pthread_mutex_unlock(&s->lock);
@@ -56,12 +52,8 @@ enum ps_code psd_file_thread_start(const struct psd_file_thread_work *work, stru
     if (!s)
         return ps_no_memory(e, "the thread for files");
     s->work = *work;
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&s->lock, NULL);
-    pthread_cond_init(&s->changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    ps_cond_init(&s->changed);
     const int error = pthread_create(&s->thread, NULL, file_thread_run, s);
     if (error) {
         s->stopped = true;

@@ -14,7 +14,6 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "common/base/alloc.h"
@@ -85,11 +84,9 @@ static void *look_up(void *arg)
 // Waits for the answer; false: gave up, the thread frees it.
 static bool probe_wait(struct lookup *l, uint64_t until)
 {
-    struct timespec t = {(time_t)(until / PS_SECOND), (long)(until % PS_SECOND)};
-    int error = 0;
     pthread_mutex_lock(&l->lock);
-    while (!l->answered && error == 0)
-        error = pthread_cond_clockwait(&l->changed, &l->lock, CLOCK_MONOTONIC, &t);
+    while (!l->answered && ps_cond_wait_until(&l->changed, &l->lock, until))
+        continue;
     bool answered = l->answered;
     l->given_up = !answered;
     pthread_mutex_unlock(&l->lock);
@@ -103,7 +100,7 @@ static struct addrinfo *probe_resolve(const char *address, uint64_t until, struc
     struct addrinfo *found = NULL;
     pthread_t thread;
     pthread_mutex_init(&l->lock, NULL);
-    pthread_cond_init(&l->changed, NULL);
+    ps_cond_init(&l->changed);
     if (!probe_split(address, l)) {
         probe_say(p, PROBE_NO_NAME, gai_strerror(EAI_NONAME));
     } else if ((errno = pthread_create(&thread, NULL, look_up, l))) {

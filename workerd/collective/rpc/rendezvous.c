@@ -27,7 +27,6 @@ static const uint64_t rendezvous_look = 100 * PS_MS, rendezvous_margin = 2 * PS_
 
 void wk_rendezvous_init(struct wk_rendezvous *v, const struct wk_peers_options *options)
 {
-    pthread_condattr_t attributes;
     char own[WK_SHM_HOST] = "";
     *v = (struct wk_rendezvous){.options = options};
     if (options->shares_memory && !options->host)
@@ -41,10 +40,7 @@ void wk_rendezvous_init(struct wk_rendezvous *v, const struct wk_peers_options *
     for (v->n = 0; v->n < options->workers; v->n++)
         v->rank[v->n] = v->n;
     pthread_mutex_init(&v->lock, NULL);
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&v->changed, &attributes);
-    pthread_condattr_destroy(&attributes);
+    ps_cond_init(&v->changed);
 }
 
 void wk_rendezvous_fini(struct wk_rendezvous *v)
@@ -284,9 +280,7 @@ static enum ps_code rendezvous_stopped(const struct wk_rendezvous *v, struct ps_
 // Waits, locked, until something changes, or a moment.
 static void rendezvous_pause(struct wk_rendezvous *v)
 {
-    const uint64_t until = ps_now() + rendezvous_look;
-    const struct timespec at = {(time_t)(until / PS_SECOND), (long)(until % PS_SECOND)};
-    pthread_cond_timedwait(&v->changed, &v->lock, &at);
+    ps_cond_wait_until(&v->changed, &v->lock, ps_now() + rendezvous_look);
 }
 
 // locked. Is this member of the last session still to come?
