@@ -9,7 +9,7 @@
 #define PS_MS UINT64_C(1000000)
 #define PS_SECOND UINT64_C(1000000000)
 
-uint64_t ps_now(void);  // ns, monotonic
+uint64_t ps_now(void);     // ns, monotonic
 uint64_t ps_random(void);  // from the kernel: for identities, never for training
 
 // A condition that is waited for by ps_now(), which nobody sets. False: that time has come.

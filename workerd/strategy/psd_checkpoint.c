@@ -33,9 +33,9 @@ struct fetch {
     psc_tensor *tensors;  // [n]
     size_t *array;        // [n] the checkpoint's arrays that they fill
     size_t n;
-    uint64_t round;  // that the values are to be of; 0: others close rounds without this worker, or there are none
-    // What the checkpoint says of how often the rule has been applied, as it was known to be up to a version, or a round;
-    // NULL: that is not known.
+    uint64_t round;  // that the values are to be of; 0: there are none, or others close them without this worker
+    // What the checkpoint says of how often the rule has been applied, as it is known up to a version, or a round; NULL:
+    // that is not known.
     json_t *count;
     bool by_round;
     uint64_t known;
