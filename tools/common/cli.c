@@ -117,6 +117,16 @@ enum cli_result cli_parse(const char *command, int argc, char **argv, const stru
     return CLI_OK;
 }
 
+void cli_free_lists(const struct cli_option *options, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (!options[i].list)
+            continue;
+        free(options[i].list->items);
+        *options[i].list = (struct cli_list){0};
+    }
+}
+
 bool cli_operands(const char *command, int given, int min, int max, const char *usage)
 {
     if (given >= min && given <= max)

@@ -34,6 +34,9 @@ enum cli_result { CLI_OK, CLI_HELP, CLI_WRONG };
 enum cli_result cli_parse(const char *command, int argc, char **argv, const struct cli_option *options, size_t n,
                           bool stop_at_operand, int *first);
 
+// What cli_parse has put into lists, for those who do not go on with it.
+void cli_free_lists(const struct cli_option *options, size_t n);
+
 // Checks that there are between min and max operands; else says so, and how the usage is, and returns false.
 bool cli_operands(const char *command, int given, int min, int max, const char *usage);
 

@@ -232,7 +232,7 @@ static void show_help(const struct command *command)
            command->takes == TAKES_CLUSTER ? cluster_help : "");
 }
 
-bool call_parse(struct call *call, const struct cli_option *options, size_t n, int *exit_code)
+static bool call_take(struct call *call, const struct cli_option *options, size_t n, int *exit_code)
 {
     const struct command *command = call->command;
     char name[32], usage[128];
@@ -253,6 +253,14 @@ bool call_parse(struct call *call, const struct cli_option *options, size_t n, i
     call->argc -= first;
     call->argv += first;
     return true;
+}
+
+bool call_parse(struct call *call, const struct cli_option *options, size_t n, int *exit_code)
+{
+    const bool taken = call_take(call, options, n, exit_code);
+    if (!taken)
+        cli_free_lists(options, n);
+    return taken;
 }
 
 int call_wrong(const struct call *call, const char *format, ...)

@@ -34,8 +34,8 @@ struct fetch {
     size_t *array;        // [n] the checkpoint's arrays that they fill
     size_t n;
     uint64_t round;  // that the values are to be of; 0: there are none, or others close them without this worker
-    // What the checkpoint says of how often the rule has been applied, as known up to a version, or a round; NULL: that is
-    // not known.
+    // What the checkpoint says of how often the rule has been applied, as known up to a version, or a round; NULL: it
+    // does not.
     json_t *count;
     bool by_round;
     uint64_t known;
