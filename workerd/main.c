@@ -350,17 +350,18 @@ static enum ps_code workerd_build(struct wk_run *run, struct nn_model **model, s
 
 // Where the training goes on: with --resume the newest checkpoint, without it a backup's.
 static enum ps_code workerd_find_checkpoint(struct wk_run *run, const struct ps_job *job, const struct options *o,
-                                            char **path, struct ps_error *e)
+                                            struct wk_found *found, struct ps_error *e)
 {
-    if (wk_checkpoints_find(job, !o->resume, path, &run->resume_words, e))
+    if (wk_checkpoints_find(job, !o->resume, found, e))
         return e->code;
-    run->resume = *path;
+    run->resume = found->path;
+    run->resume_read = found->path ? &found->read : NULL;
     if (o->resume && !ps_job_goes_on(job, true))
         return ps_fail(e, PS_FAILED_PRECONDITION,
                        "%s: --resume: the job writes no checkpoints: it has no callback checkpoint or backup", o->job);
-    run->env.checkpoint = run->resume_words;
-    if (*path)
-        ps_info("goes on from %s", *path);
+    run->env.checkpoint = found->words;
+    if (found->path)
+        ps_info("goes on from %s", found->path);
     else if (ps_job_goes_on(job, o->resume))
         ps_info("there is no %s yet: begins anew", o->resume ? "checkpoint" : "backup");
     return PS_OK;
@@ -552,11 +553,10 @@ static void workerd_let_replace(struct ps_job *job, const struct options *o)
 static bool workerd_is_outdated(const struct wk_run *run, const struct options *o)
 {
     struct ps_error e = {.code = PS_OK};
-    char *newest, *words;
-    const bool found = wk_checkpoints_find(run->env.job, !o->resume, &newest, &words, &e) == PS_OK;
-    const bool same = newest && run->resume ? strcmp(newest, run->resume) == 0 : newest == run->resume;
-    free(newest);
-    free(words);
+    struct wk_found newest;
+    const bool found = wk_checkpoints_find(run->env.job, !o->resume, &newest, &e) == PS_OK;
+    const bool same = newest.path && run->resume ? strcmp(newest.path, run->resume) == 0 : newest.path == run->resume;
+    wk_found_free(&newest);
     return found && !same;
 }
 
@@ -575,7 +575,7 @@ static enum ps_code workerd_run_job(struct wk_run *run, struct options *o, struc
 {
     struct nn_model *model = NULL;
     struct ps_job *job = NULL;
-    char *checkpoint = NULL;
+    struct wk_found checkpoint = {0};
     enum ps_code code = ps_job_load(o->job, o->sets, (size_t)o->n_sets, &job, e);
     run->env.job = job;
     if (code == PS_OK) {
@@ -589,6 +589,7 @@ static enum ps_code workerd_run_job(struct wk_run *run, struct options *o, struc
     else if (code == PS_OK)
         code = e->code;
     code = wk_timeline_close(run, code, e);
+    wk_resume_forget(run);
     if (job)
         workerd_say_how_it_ended(run, o, ended);
     wk_run_free(run);
@@ -596,7 +597,7 @@ static enum ps_code workerd_run_job(struct wk_run *run, struct options *o, struc
     wk_data_free(run->data);
     nn_model_free(model);
     ps_job_free(job);
-    free(checkpoint);
+    wk_found_free(&checkpoint);
     return code;
 }
 

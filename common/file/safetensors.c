@@ -48,73 +48,86 @@ static void checksums_add(uint32_t *sums, uint64_t at, const char *data, uint64_
 
 // ---- reading ------------------------------------------------------------------------------------------------------
 
-static enum ps_code read_fully(int fd, const char *path, void *to, size_t n, struct ps_error *e)
+// A file that is being read, and what is known of it: bytes.
+struct source {
+    int fd;
+    const char *path;
+    uint64_t size, header;  // the file's; of them the header's with its length
+    uint32_t header_crc;
+};
+
+// From a place of the file on, where fd stands.
+static enum ps_code read_fully(const struct source *f, uint64_t from, void *to, size_t n, struct ps_error *e)
 {
     for (size_t at = 0; at < n;) {
-        ssize_t got = read(fd, (char *)to + at, n - at);
+        ssize_t got = read(f->fd, (char *)to + at, n - at);
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
-            return ps_fail(e, PS_DATA_LOSS, "%s: reading: %s", path, strerror(errno));
+            return ps_fail(e, PS_DATA_LOSS, "%s: reading at byte %" PRIu64 ": %s", f->path, from + at, strerror(errno));
         if (got == 0)
-            return ps_fail(e, PS_DATA_LOSS, "%s: ends %zu bytes too early", path, n - at);
+            return ps_fail(e, PS_DATA_LOSS, "%s: the file ends at byte %" PRIu64 ", %zu bytes too early", f->path,
+                           from + at, n - at);
         at += (size_t)got;
     }
     return PS_OK;
 }
 
+// The header is wrong: the error says where it stands in the file.
+static enum ps_code header_prefix(const struct source *f, struct ps_error *e)
+{
+    return ps_error_prefix(e, "%.200s: header, bytes 0 to %" PRIu64, f->path, f->header - 1);
+}
+
 // Reads the length and the header's text (freed by the caller), and leaves fd at the data.
-static enum ps_code read_header(int fd, const char *path, uint64_t file_size, char **text, uint64_t *length,
-                                struct ps_error *e)
+static enum ps_code read_header(struct source *f, char **text, struct ps_error *e)
 {
     uint64_t word;
-    if (file_size < PREFIX)
-        return ps_fail(e, PS_DATA_LOSS, "%s: expected 8 bytes of header length, but the file has %" PRIu64, path,
-                       file_size);
-    enum ps_code code = read_fully(fd, path, &word, sizeof word, e);
-    if (code != PS_OK)
-        return code;
+    if (f->size < PREFIX)
+        return ps_fail(e, PS_DATA_LOSS, "%s: expected 8 bytes of header length, but the file ends at byte %" PRIu64,
+                       f->path, f->size);
+    if (read_fully(f, 0, &word, sizeof word, e))
+        return e->code;
     word = le64toh(word);
     if (word > MAX_HEADER)
         return ps_fail(e, PS_INVALID_ARGUMENT,
-                       "%s: expected a safetensors header of at most %d bytes, but its length says %" PRIu64, path,
+                       "%s: expected a safetensors header of at most %d bytes, but bytes 0 to 7 say %" PRIu64, f->path,
                        MAX_HEADER, word);
-    if (word > file_size - PREFIX)
+    if (word > f->size - PREFIX)
         return ps_fail(e, PS_DATA_LOSS,
-                       "%s: the header should have %" PRIu64 " bytes, but the file ends after %" PRIu64, path, word,
-                       file_size - PREFIX);
+                       "%s: bytes 0 to 7 say that the header ends at byte %" PRIu64
+                       ", but the file ends at byte %" PRIu64,
+                       f->path, PREFIX + word, f->size);
     char *s = malloc(word + 1);
     if (!s)
-        return ps_fail(e, PS_RESOURCE_EXHAUSTED, "%s: no memory for a header of %" PRIu64 " bytes", path, word);
-    code = read_fully(fd, path, s, word, e);
-    if (code != PS_OK) {
+        return ps_fail(e, PS_RESOURCE_EXHAUSTED, "%s: no memory for a header of %" PRIu64 " bytes", f->path, word);
+    if (read_fully(f, PREFIX, s, word, e)) {
         free(s);
-        return code;
+        return e->code;
     }
+    f->header = PREFIX + word;
     *text = s;
-    *length = word;
     return PS_OK;
 }
 
-// crc: of the header with its length.
-static enum ps_code safetensors_parse_header(int fd, const char *path, uint64_t file_size, json_t **header,
-                                             uint64_t *length, uint32_t *crc, struct ps_error *e)
+static enum ps_code safetensors_parse_header(struct source *f, json_t **header, struct ps_error *e)
 {
     char *text = NULL;
     json_error_t error;
-    enum ps_code code = read_header(fd, path, file_size, &text, length, e);
-    if (code != PS_OK)
-        return code;
-    const uint64_t word = htole64(*length);
-    json_t *root = json_loadb(text, *length, JSON_REJECT_DUPLICATES, &error);
-    *crc = ps_crc32c(ps_crc32c(0, &word, sizeof word), text, *length);
+    if (read_header(f, &text, e))
+        return e->code;
+    const uint64_t length = f->header - PREFIX, word = htole64(length);
+    json_t *root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
+    f->header_crc = ps_crc32c(ps_crc32c(0, &word, sizeof word), text, length);
     free(text);
-    if (!root)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: the header is not JSON: %s (byte %d)", path, error.text,
-                       error.position);
+    if (!root) {
+        ps_fail(e, PS_INVALID_ARGUMENT, "it is not JSON: %s (byte %d)", error.text, PREFIX + error.position);
+        return header_prefix(f, e);
+    }
     if (!json_is_object(root)) {
         json_decref(root);
-        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: expected the header to be a JSON object", path);
+        ps_fail(e, PS_INVALID_ARGUMENT, "expected a JSON object");
+        return header_prefix(f, e);
     }
     *header = root;
     return PS_OK;
@@ -178,63 +191,60 @@ static const struct dtype {
     {"I64", 8, NULL},
 };
 
-static enum ps_code read_dtype(const char *path, const char *name, const json_t *entry, const struct dtype **dtype,
-                               struct ps_error *e)
+static enum ps_code read_dtype(const char *name, const json_t *entry, const struct dtype **dtype, struct ps_error *e)
 {
     const char *word = json_string_value(json_object_get(entry, "dtype"));
     if (!word)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: tensor \"%.100s\": expected a dtype", path, name);
+        return ps_fail(e, PS_INVALID_ARGUMENT, "tensor \"%.100s\": expected a dtype", name);
     for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++) {
         if (strcmp(word, dtypes[i].name) == 0) {
             *dtype = &dtypes[i];
             return PS_OK;
         }
     }
-    return ps_fail(e, PS_INVALID_ARGUMENT, "%s: tensor \"%.100s\": dtype %.16s is not known", path, name, word);
+    return ps_fail(e, PS_INVALID_ARGUMENT, "tensor \"%.100s\": dtype %.16s is not known", name, word);
 }
 
-static enum ps_code read_shape(const char *path, const json_t *entry, struct ps_safetensor *t, struct ps_error *e)
+static enum ps_code read_shape(const json_t *entry, struct ps_safetensor *t, struct ps_error *e)
 {
     const json_t *shape = json_object_get(entry, "shape");
     if (!json_is_array(shape) || json_array_size(shape) > PS_MAX_RANK)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: tensor \"%.100s\": expected a shape of at most %d dimensions", path,
-                       t->name, PS_MAX_RANK);
+        return ps_fail(e, PS_INVALID_ARGUMENT, "tensor \"%.100s\": expected a shape of at most %d dimensions", t->name,
+                       PS_MAX_RANK);
     t->rank = json_array_size(shape);
     for (size_t i = 0; i < t->rank; i++) {
         const json_t *dimension = json_array_get(shape, i);
         if (!json_is_integer(dimension) || json_integer_value(dimension) < 1)
             return ps_fail(e, PS_INVALID_ARGUMENT,
-                           "%s: tensor \"%.100s\": expected dimension %zu to be a whole number of 1 or more", path,
-                           t->name, i);
+                           "tensor \"%.100s\": expected dimension %zu to be a whole number of 1 or more", t->name, i);
         t->shape[i] = (uint64_t)json_integer_value(dimension);
     }
     if (ps_shape_count(t->shape, t->rank, PS_FLOAT32, &t->count, e) != PS_OK)
-        return ps_error_prefix(e, "%.100s: tensor \"%.100s\"", path, t->name);
+        return ps_error_prefix(e, "tensor \"%.100s\"", t->name);
     return PS_OK;
 }
 
 // Sets *begin, in bytes from the start of the data.
-static enum ps_code read_offsets(const char *path, const json_t *entry, const struct ps_safetensor *t,
-                                 const struct dtype *dtype, uint64_t data_size, uint64_t *begin, struct ps_error *e)
+static enum ps_code read_offsets(const json_t *entry, const struct ps_safetensor *t, const struct dtype *dtype,
+                                 const struct source *f, uint64_t *begin, struct ps_error *e)
 {
     char shape[160];
     const json_t *offsets = json_object_get(entry, "data_offsets");
     const json_t *first = json_array_get(offsets, 0), *second = json_array_get(offsets, 1);
     if (json_array_size(offsets) != 2 || !json_is_integer(first) || !json_is_integer(second) ||
         json_integer_value(first) < 0 || json_integer_value(second) < json_integer_value(first))
-        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: tensor \"%.100s\": expected data_offsets [begin, end] in bytes",
-                       path, t->name);
+        return ps_fail(e, PS_INVALID_ARGUMENT, "tensor \"%.100s\": expected data_offsets [begin, end] in bytes",
+                       t->name);
     uint64_t from = (uint64_t)json_integer_value(first), to = (uint64_t)json_integer_value(second);
     uint64_t bytes = t->count * dtype->width;  // read_shape has seen to it that this is below 2^64
     if (to - from != bytes)
         return ps_fail(e, PS_INVALID_ARGUMENT,
-                       "%s: tensor \"%.100s\": data_offsets span %" PRIu64 " bytes, but shape %s of %s takes %" PRIu64,
-                       path, t->name, to - from, ps_shape_text(t->shape, t->rank, shape, sizeof shape), dtype->name,
-                       bytes);
-    if (to > data_size)
+                       "tensor \"%.100s\": data_offsets span %" PRIu64 " bytes, but shape %s of %s takes %" PRIu64,
+                       t->name, to - from, ps_shape_text(t->shape, t->rank, shape, sizeof shape), dtype->name, bytes);
+    if (to > f->size - f->header)
         return ps_fail(e, PS_DATA_LOSS,
-                       "%s: tensor \"%.100s\": data ends at byte %" PRIu64 ", but the file has only %" PRIu64, path,
-                       t->name, to, data_size);
+                       "tensor \"%.100s\" ends at byte %" PRIu64 ", but the file ends at byte %" PRIu64, t->name,
+                       f->header + to, f->size);
     *begin = from;
     return PS_OK;
 }
@@ -253,30 +263,30 @@ static int by_begin(const void *a, const void *b)
 }
 
 // The format wants every byte of the data in exactly one tensor.
-static enum ps_code check_cover(const char *path, const struct entry *entry, size_t n, uint64_t data_size,
-                                struct ps_error *e)
+static enum ps_code check_cover(const struct source *f, const struct entry *entry, size_t n, struct ps_error *e)
 {
-    uint64_t end = 0;
+    uint64_t end = f->header;
     for (size_t i = 0; i < n; i++) {
-        if (entry[i].begin < end)
+        const uint64_t begin = f->header + entry[i].begin;
+        if (begin < end)
             return ps_fail(e, PS_INVALID_ARGUMENT,
-                           "%s: tensor \"%.100s\": begins at byte %" PRIu64
-                           ", inside \"%.100s\", which ends at %" PRIu64,
-                           path, entry[i].tensor.name, entry[i].begin, entry[i - 1].tensor.name, end);
-        if (entry[i].begin > end)
+                           "tensor \"%.100s\" begins at byte %" PRIu64
+                           ", inside \"%.100s\", which ends at byte %" PRIu64,
+                           entry[i].tensor.name, begin, entry[i - 1].tensor.name, end);
+        if (begin > end)
             return ps_fail(e, PS_INVALID_ARGUMENT,
-                           "%s: tensor \"%.100s\": begins at byte %" PRIu64 ", but expected it at %" PRIu64
+                           "tensor \"%.100s\" begins at byte %" PRIu64 ", but expected it at byte %" PRIu64
                            ": a hole in the data",
-                           path, entry[i].tensor.name, entry[i].begin, end);
+                           entry[i].tensor.name, begin, end);
         end += entry[i].tensor.count * entry[i].dtype->width;
     }
-    if (end < data_size)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: %" PRIu64 " bytes after the last tensor belong to none", path,
-                       data_size - end);
+    if (end < f->size)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "bytes %" PRIu64 " to %" PRIu64 ", the file's last, are of no tensor",
+                       end, f->size - 1);
     return PS_OK;
 }
 
-static enum ps_code read_entries(const char *path, json_t *header, uint64_t data_size, struct entry *entries, size_t *n,
+static enum ps_code read_entries(const struct source *f, json_t *header, struct entry *entries, size_t *n,
                                  struct ps_error *e)
 {
     const char *name;
@@ -288,17 +298,13 @@ static enum ps_code read_entries(const char *path, json_t *header, uint64_t data
             continue;
         struct entry *entry = &entries[count++];
         entry->tensor.name = name;
-        enum ps_code code = read_dtype(path, name, value, &entry->dtype, e);
-        if (code == PS_OK)
-            code = read_shape(path, value, &entry->tensor, e);
-        if (code == PS_OK)
-            code = read_offsets(path, value, &entry->tensor, entry->dtype, data_size, &entry->begin, e);
-        if (code != PS_OK)
-            return code;
+        if (read_dtype(name, value, &entry->dtype, e) || read_shape(value, &entry->tensor, e) ||
+            read_offsets(value, &entry->tensor, entry->dtype, f, &entry->begin, e))
+            return header_prefix(f, e);
     }
     qsort(entries, count, sizeof *entries, by_begin);
     *n = count;
-    return check_cover(path, entries, count, data_size, e);
+    return check_cover(f, entries, count, e) ? header_prefix(f, e) : PS_OK;
 }
 
 static float *safetensors_alloc(const char *path, uint64_t size, struct ps_error *e)
@@ -309,12 +315,13 @@ static float *safetensors_alloc(const char *path, uint64_t size, struct ps_error
     return p;
 }
 
-static enum ps_code read_data(int fd, const char *path, uint64_t size, float **data, struct ps_error *e)
+static enum ps_code read_data(const struct source *f, float **data, struct ps_error *e)
 {
-    float *to = safetensors_alloc(path, size, e);
+    const uint64_t size = f->size - f->header;
+    float *to = safetensors_alloc(f->path, size, e);
     if (!to)
         return PS_RESOURCE_EXHAUSTED;
-    enum ps_code code = read_fully(fd, path, to, size, e);
+    enum ps_code code = read_fully(f, f->header, to, size, e);
     if (code == PS_OK)
         *data = to;
     else
@@ -327,18 +334,18 @@ static bool safetensors_is_seal(const struct entry *entry)
     return strcmp(entry->tensor.name, PS_SAFETENSORS_CHECKSUMS) == 0 && strcmp(entry->dtype->name, "U32") == 0;
 }
 
-// The last tensor has what the others are compared with, where the file is sealed; header: how long it is, with its
-// length.
-static enum ps_code safetensors_check_seal(const char *path, const struct entry *seal, const float *data,
-                                           uint64_t header, uint32_t header_crc, struct ps_error *e)
+// The last tensor has what the others are compared with, where the file is sealed.
+static enum ps_code safetensors_check_seal(const struct source *f, const struct entry *seal, const float *data,
+                                           struct ps_error *e)
 {
     const size_t n = checksums_of(seal->begin);
     const char *const bytes = (const char *)data, *const written = bytes + seal->begin;
-    if (seal->tensor.count != n)
-        return ps_fail(e, PS_DATA_LOSS, "%s: is damaged: it has %" PRIu64 " checksums, expected %zu", path,
-                       seal->tensor.count, n);
+    if (seal->tensor.count != n) {
+        ps_fail(e, PS_DATA_LOSS, "is damaged: it names %" PRIu64 " checksums, expected %zu", seal->tensor.count, n);
+        return header_prefix(f, e);
+    }
     uint32_t *sums = ps_alloc(n * sizeof *sums);
-    sums[0] = header_crc;
+    sums[0] = f->header_crc;
     checksums_add(sums, 0, bytes, seal->begin);
     size_t bad = 0;
     while (bad < n && memcmp(&sums[bad], written + bad * sizeof *sums, sizeof *sums) == 0)
@@ -346,10 +353,13 @@ static enum ps_code safetensors_check_seal(const char *path, const struct entry 
     free(sums);
     if (bad == n)
         return PS_OK;
-    const uint64_t first = bad ? header + (bad - 1) * CHECKSUMMED : 0;
-    const uint64_t last = bad == 0 ? header : bad + 1 < n ? first + CHECKSUMMED : header + seal->begin;
-    return ps_fail(e, PS_DATA_LOSS, "%s: is damaged: bytes %" PRIu64 " to %" PRIu64 " are not what their checksum says",
-                   path, first, last - 1);
+    const uint64_t end = f->header + seal->begin, sum = end + bad * sizeof *sums;
+    const uint64_t first = bad ? f->header + (bad - 1) * CHECKSUMMED : 0;
+    const uint64_t last = bad == 0 ? f->header : bad + 1 < n ? first + CHECKSUMMED : end;
+    return ps_fail(e, PS_DATA_LOSS,
+                   "%s: is damaged: bytes %" PRIu64 " to %" PRIu64 " are not what their checksum, bytes %" PRIu64
+                   " to %" PRIu64 ", says",
+                   f->path, first, last - 1, sum, sum + sizeof *sums - 1);
 }
 
 // Gives the tensors their data. Where all are float32 it stays where it was read; else it is converted into a block of
@@ -383,58 +393,73 @@ static enum ps_code safetensors_set_data(const char *path, const struct entry *e
     return PS_OK;
 }
 
-// header lives on in s for the names.
-static enum ps_code read_tensors(int fd, const char *path, uint64_t file_size, uint64_t header, uint32_t header_crc,
-                                 struct ps_safetensors *s, struct ps_error *e)
+// The header lives on in s for the names.
+static enum ps_code read_tensors(const struct source *f, struct ps_safetensors *s, struct ps_error *e)
 {
-    const uint64_t data_size = file_size - header;
     struct entry *entries = calloc(json_object_size(s->header) + 1, sizeof *entries);
     if (!entries)
-        return ps_fail(e, PS_RESOURCE_EXHAUSTED, "%s: no memory for the names of its tensors", path);
-    enum ps_code code = read_entries(path, s->header, data_size, entries, &s->n, e);
+        return ps_fail(e, PS_RESOURCE_EXHAUSTED, "%s: no memory for the names of its tensors", f->path);
+    enum ps_code code = read_entries(f, s->header, entries, &s->n, e);
     if (code == PS_OK)
-        code = read_data(fd, path, data_size, &s->data, e);
+        code = read_data(f, &s->data, e);
     s->sealed = code == PS_OK && s->n && safetensors_is_seal(&entries[s->n - 1]);
     if (s->sealed)
-        code = safetensors_check_seal(path, &entries[--s->n], s->data, header, header_crc, e);
+        code = safetensors_check_seal(f, &entries[--s->n], s->data, e);
     if (code == PS_OK) {
         s->tensor = ps_alloc(s->n * sizeof *s->tensor);
         for (size_t i = 0; i < s->n; i++) {
             s->tensor[i] = entries[i].tensor;
             s->tensor[i].dtype = entries[i].dtype->name;
         }
-        code = safetensors_set_data(path, entries, s, e);
+        code = safetensors_set_data(f->path, entries, s, e);
     }
     free(entries);
     return code;
 }
 
-static enum ps_code read_file(int fd, const char *path, struct ps_safetensors *s, struct ps_error *e)
+static enum ps_code read_file(struct source *f, bool sealed, struct ps_safetensors *s, struct ps_error *e)
 {
     struct stat st;
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
-        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: expected a regular file", path);
-    uint64_t size = (uint64_t)st.st_size, length = 0;
     json_t *header = NULL;
-    uint32_t crc = 0;
-    enum ps_code code = safetensors_parse_header(fd, path, size, &header, &length, &crc, e);
+    if (fstat(f->fd, &st) != 0 || !S_ISREG(st.st_mode))
+        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: expected a regular file", f->path);
+    f->size = (uint64_t)st.st_size;
+    if (safetensors_parse_header(f, &header, e))
+        return e->code;
     s->header = header;
-    return code == PS_OK ? read_tensors(fd, path, size, PREFIX + length, crc, s, e) : code;
+    if (read_tensors(f, s, e))
+        return e->code;
+    if (!sealed || s->sealed)
+        return PS_OK;
+    ps_fail(e, PS_INVALID_ARGUMENT, "has no checksums: expected a checkpoint");
+    return header_prefix(f, e);
 }
 
-enum ps_code ps_safetensors_read(const char *path, struct ps_safetensors **out, struct ps_error *e)
+static enum ps_code safetensors_read(const char *path, bool sealed, struct ps_safetensors **out, struct ps_error *e)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
+    struct ps_error unheard;
+    struct source f = {.fd = open(path, O_RDONLY | O_CLOEXEC), .path = path};
+    e = e ? e : &unheard;
+    if (f.fd < 0)
         return ps_fail(e, PS_NOT_FOUND, "%s: %s", path, strerror(errno));
     struct ps_safetensors *s = ps_alloc(sizeof *s);
-    enum ps_code code = read_file(fd, path, s, e);
-    close(fd);
+    enum ps_code code = read_file(&f, sealed, s, e);
+    close(f.fd);
     if (code == PS_OK)
         *out = s;
     else
         ps_safetensors_free(s);
     return code;
+}
+
+enum ps_code ps_safetensors_read(const char *path, struct ps_safetensors **out, struct ps_error *e)
+{
+    return safetensors_read(path, false, out, e);
+}
+
+enum ps_code ps_safetensors_read_sealed(const char *path, struct ps_safetensors **out, struct ps_error *e)
+{
+    return safetensors_read(path, true, out, e);
 }
 
 void ps_safetensors_free(struct ps_safetensors *s)

@@ -35,9 +35,11 @@ struct ps_safetensors {
 };
 
 // F16, BF16 and F64 become the float32 nearest to them. NOT_FOUND: the file cannot be opened. INVALID_ARGUMENT: not
-// what the format asks for. DATA_LOSS: cut short, or the checksums say that it is damaged, and where. Any bytes may
-// stand in the file: what is allocated is bounded by its size.
+// what the format asks for. DATA_LOSS: cut short, or the checksums say that it is damaged. Both name the bytes of the
+// file that are wrong. Any bytes may stand in the file: what is allocated is bounded by its size.
 enum ps_code ps_safetensors_read(const char *path, struct ps_safetensors **out, struct ps_error *e);
+// The same; INVALID_ARGUMENT also where the header names no checksums.
+enum ps_code ps_safetensors_read_sealed(const char *path, struct ps_safetensors **out, struct ps_error *e);
 void ps_safetensors_free(struct ps_safetensors *s);
 // NULL: no tensor of that name.
 const struct ps_safetensor *ps_safetensors_find(const struct ps_safetensors *s, const char *name);

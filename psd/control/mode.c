@@ -162,8 +162,7 @@ void psd_mode_tidy(struct psd_job *job)
 {
     struct psd_control *c = job->control;
     struct ps_error ignored;
-    const bool needed =
-        mode_is_sync(&c->mode) || mode_is_sync(&c->next) || job->update == PARAMSERVER__V1__UPDATE__SYNC;
+    const bool needed = mode_is_sync(&c->mode) || mode_is_sync(&c->next) || c->update == PARAMSERVER__V1__UPDATE__SYNC;
     if (c->rounds.kept && !needed && !psd_agree_is_busy(job))
         mode_ask_tasks(job, PSD_ROUNDS_GIVE_UP, &c->next, 0, false, &ignored);
 }
@@ -204,7 +203,7 @@ void psd_mode_decided(struct psd_job *job, const struct psd_proposal *p, struct 
     if (change == PSD_ROUNDS_KEEP)
         mode_set_next(c, &mode);
     c->rounds.kept =
-        change != PSD_ROUNDS_GIVE_UP && (change != PSD_ROUNDS_END || job->update == PARAMSERVER__V1__UPDATE__SYNC);
+        change != PSD_ROUNDS_GIVE_UP && (change != PSD_ROUNDS_END || c->update == PARAMSERVER__V1__UPDATE__SYNC);
     if (change == PSD_ROUNDS_BEGIN || change == PSD_ROUNDS_END)
         mode_switched(job, &mode, p->round - 1, ready);
     psd_control_advance(job, ready);

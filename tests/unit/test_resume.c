@@ -39,6 +39,8 @@ enum { EXAMPLES = 100, BATCH = 16, EPOCHS = 4, STEPS = 7 * EPOCHS, TEST_EXAMPLES
 
 static char folder[32];
 static const char *set;  // "KEY=VALUE" laid over the jobs; NULL: nothing
+// The training reads the checkpoint that was found itself, as replicas beside the first do; it is gone by then.
+static bool reads_again, removes_found;
 
 // ---- a training -----------------------------------------------------------------------------------------------------
 
@@ -71,7 +73,8 @@ struct training {
     struct wk_run run;
     struct nn_model *model;
     struct ps_job *job;
-    char *resume;
+    struct wk_found found;
+    const char *resume;  // what was found
     struct ps_error error;
 };
 
@@ -151,9 +154,12 @@ static enum ps_code train_here(struct training *t, const char *lines, bool resum
     t->run.env.stop = &stop;
     t->run.strategy = &strategy;
     t->run.quiet = true;
-    if (wk_checkpoints_find(t->job, !resumes, &t->resume, &t->run.resume_words, &t->error))
+    if (wk_checkpoints_find(t->job, !resumes, &t->found, &t->error))
         return t->error.code;
-    t->run.resume = t->resume;
+    t->resume = t->run.resume = t->found.path;
+    t->run.resume_read = t->resume && !reads_again ? &t->found.read : NULL;
+    if (t->resume && removes_found)
+        assert_int_equal(unlink(t->resume), 0);
     must(strategy.open(&t->run.env, &t->run.state, &e), &e);
     return wk_loop(&t->run, &t->error);
 }
@@ -167,7 +173,7 @@ static void end(struct training *t)
     nn_replica_free(t->run.env.replica);
     nn_model_free(t->model);
     ps_job_free(t->job);
-    free(t->resume);
+    wk_found_free(&t->found);
 }
 
 static void train(struct training *t, const char *lines, bool resumes)
@@ -228,6 +234,7 @@ static int begin_folder(void **state)
     write_text("model.json", model_text);
     signal_number = stops_in_evaluation = 0;
     set = NULL;
+    reads_again = removes_found = false;
     return 0;
 }
 
@@ -318,6 +325,34 @@ static void is_killed_again(void **state)
     same_file("out.safetensors", "whole.safetensors");
 }
 
+// What was read when the checkpoint was found is what the training goes on with.
+static void reads_what_was_found_once(void **state)
+{
+    static const char job[] = "callbacks: [{name: checkpoint, path: ck, every_steps: 3}]\n";
+    struct training t;
+    (void)state;
+    train(&t, "", false);
+    end(&t);
+    move("out.safetensors", "whole.safetensors");
+    for (int i = 0; i < 2; i++) {
+        remove_checkpoints();
+        train_and_die(job, 14, true);
+        reads_again = i == 0;
+        removes_found = i == 1;
+        train(&t, job, true);
+        assert_true(t.run.resumed_at == 9 || t.run.resumed_at == 12);
+        assert_true(reads_again || !t.found.read.file);
+        end(&t);
+        same_file("out.safetensors", "whole.safetensors");
+        reads_again = removes_found = false;
+    }
+    remove_checkpoints();
+    train_and_die(job, 14, true);
+    reads_again = removes_found = true;
+    assert_int_equal(train_here(&t, job, true), PS_NOT_FOUND);
+    end(&t);
+}
+
 // A backup is gone on from without being asked, and is gone in the end.
 static void backs_up(void **state)
 {
@@ -360,7 +395,7 @@ static void passes_over_damaged(void **state)
     static const char job[] = "callbacks: [{name: checkpoint, path: ck, every_steps: 9, keep: 2}]\n";
     struct training t;
     struct ps_error e = {.code = PS_OK};
-    char *path, *words;
+    struct wk_found found;
     (void)state;
     train(&t, job, false);
     move("out.safetensors", "whole.safetensors");
@@ -371,10 +406,11 @@ static void passes_over_damaged(void **state)
     same_file("out.safetensors", "whole.safetensors");
     damage("ck/job-0000000027.safetensors");
     damage("ck/job-0000000018.safetensors");
-    assert_int_equal(wk_checkpoints_find(t.job, false, &path, &words, &e), PS_DATA_LOSS);
+    assert_int_equal(wk_checkpoints_find(t.job, false, &found, &e), PS_DATA_LOSS);
     assert_non_null(strstr(e.text, "ck/job-0000000027.safetensors"));
-    assert_null(path);
-    assert_null(words);
+    assert_null(found.path);
+    assert_null(found.words);
+    wk_found_free(&found);
     end(&t);
 }
 
@@ -637,6 +673,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(goes_on_as_if_never_killed, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(is_killed_again, begin_folder, end_folder),
+        cmocka_unit_test_setup_teardown(reads_what_was_found_once, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(backs_up, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(passes_over_damaged, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(goes_on_without, begin_folder, end_folder),

@@ -2,6 +2,7 @@
 //
 // common/safetensors: what is written comes back, the bytes are determined, and no file is believed.
 #include <dirent.h>
+#include <fcntl.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -203,9 +204,9 @@ static void corrupt_headers(void **state)
         size_t data;
         const char *says;
     } cases[] = {
-        {"{\"a\":1", 0, "the header is not JSON"},
-        {"{\"a\":1,\"a\":1}", 0, "the header is not JSON: duplicate"},
-        {"[]", 0, "expected the header to be a JSON object"},
+        {"{\"a\":1", 0, "header, bytes 0 to 13: it is not JSON: "},
+        {"{\"a\":1,\"a\":1}", 0, "it is not JSON: duplicate"},
+        {"[]", 0, "header, bytes 0 to 9: expected a JSON object"},
         {"{\"a\":1}", 0, "tensor \"a\": expected a dtype"},
         {"{\"a\":{\"dtype\":\"F31\"}}", 0, "tensor \"a\": dtype F31 is not known"},
         {"{\"a\":{\"dtype\":\"F64\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4,
@@ -224,12 +225,12 @@ static void corrupt_headers(void **state)
         {"{\"a\":" TENSOR("[1]", "4", "0") "}", 4, "expected data_offsets [begin, end]"},
         {"{\"a\":" TENSOR("[1]", "0", "\"4\"") "}", 4, "expected data_offsets [begin, end]"},
         {"{\"a\":" TENSOR("[2]", "0", "4") "}", 4, "data_offsets span 4 bytes, but shape (2,) of F32 takes 8"},
-        {"{\"a\":" TENSOR("[2]", "0", "8") "}", 4, "tensor \"a\": data ends at byte 8, but the file has only 4"},
+        {"{\"a\":" TENSOR("[2]", "0", "8") "}", 4, "tensor \"a\" ends at byte 70, but the file ends at byte 66"},
         {"{\"a\":" TENSOR("[2]", "0", "8") ",\"b\":" TENSOR("[2]", "4", "12") "}", 12,
-         "tensor \"b\": begins at byte 4, inside \"a\", which ends at 8"},
+         "tensor \"b\" begins at byte 120, inside \"a\", which ends at byte 124"},
         {"{\"a\":" TENSOR("[1]", "0", "4") ",\"b\":" TENSOR("[1]", "8", "12") "}", 12,
-         "tensor \"b\": begins at byte 8, but expected it at 4: a hole"},
-        {"{\"a\":" TENSOR("[1]", "0", "4") "}", 7, "3 bytes after the last tensor belong to none"},
+         "tensor \"b\" begins at byte 124, but expected it at byte 120: a hole"},
+        {"{\"a\":" TENSOR("[1]", "0", "4") "}", 7, "bytes 66 to 68, the file's last, are of no tensor"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         make_file(cases[i].header, strlen(cases[i].header), cases[i].data);
@@ -241,15 +242,15 @@ static void corrupt_lengths(void **state)
 {
     (void)state;
     make_file("{}", 3, 0);
-    check_refused("the header should have 3 bytes, but the file ends after 2");
+    check_refused("bytes 0 to 7 say that the header ends at byte 11, but the file ends at byte 10");
     make_file("{}", 100000001, 0);
     check_refused("expected a safetensors header of at most 100000000 bytes");
     make_file("{}", UINT64_MAX, 0);
     check_refused("expected a safetensors header of at most");
     make_file("{}", 0, 0);
-    check_refused("the header is not JSON");
+    check_refused("header, bytes 0 to 7: it is not JSON");
     assert_int_equal(truncate(in_folder("b"), 7), 0);
-    check_refused("expected 8 bytes of header length, but the file has 7");
+    check_refused("expected 8 bytes of header length, but the file ends at byte 7");
     unlink(in_folder("b"));
     check_refused("No such file");
 }
@@ -347,20 +348,6 @@ static void write_bytes(const char *path, const char *from, size_t size)
     fclose(f);
 }
 
-// What reading says of a file with these bytes; a file that reads well has to be sealed no more to count as damaged.
-static bool is_found_damaged(const char *bytes, size_t size)
-{
-    struct ps_safetensors *s = NULL;
-    struct ps_error e;
-    write_bytes(in_folder("b"), bytes, size);
-    const enum ps_code code = ps_safetensors_read(in_folder("b"), &s, &e);
-    const bool damaged = code != PS_OK || !s->sealed;
-    assert_true(code == PS_OK || strstr(e.text, in_folder("b")));
-    if (code == PS_OK)
-        ps_safetensors_free(s);
-    return damaged;
-}
-
 static size_t write_three_sealed(char *bytes, size_t room)
 {
     struct ps_error e;
@@ -388,21 +375,97 @@ static void a_sealed_file_reads_as_any_other(void **state)
     ps_safetensors_free(s);
 }
 
-static void every_flipped_bit_is_found(void **state)
+// Does the text say "bytes A to B", and is this one of them?
+static bool names_byte(const char *text, size_t byte)
+{
+    unsigned long first, last;
+    while ((text = strstr(text, "bytes "))) {
+        text += strlen("bytes ");
+        if (sscanf(text, "%lu to %lu", &first, &last) == 2 && first <= byte && byte <= last)
+            return true;
+    }
+    return false;
+}
+
+// Flips bits of one byte in the file that fd has open, and back again. The file is refused, and the message names it
+// and the byte.
+static void check_flip(int fd, const char *bytes, size_t at, unsigned bits)
+{
+    struct ps_safetensors *s = NULL;
+    struct ps_error e = {0};
+    const char flipped = (char)(bytes[at] ^ bits);
+    assert_int_equal(pwrite(fd, &flipped, 1, (off_t)at), 1);
+    const enum ps_code code = ps_safetensors_read_sealed(in_folder("a"), &s, &e);
+    assert_int_equal(pwrite(fd, &bytes[at], 1, (off_t)at), 1);
+    if (code != PS_DATA_LOSS && code != PS_INVALID_ARGUMENT)
+        fail_msg("byte %zu, bits %#x: %s: %s", at, bits, ps_code_name(code), e.text);
+    if (strncmp(e.text, in_folder("a"), strlen(in_folder("a"))) != 0 || !names_byte(e.text, at))
+        fail_msg("byte %zu, bits %#x: \"%s\" does not name the file or the byte", at, bits, e.text);
+    assert_null(s);
+}
+
+static void every_flipped_byte_of_the_header_is_placed(void **state)
+{
+    char bytes[2048];
+    uint64_t length;
+    (void)state;
+    write_three_sealed(bytes, sizeof bytes);
+    memcpy(&length, bytes, sizeof length);
+    const int fd = open(in_folder("a"), O_WRONLY);
+    assert_true(fd >= 0 && length > 250);
+    for (size_t at = 0; at < sizeof length + length; at++) {
+        for (unsigned bit = 0; bit < 8; bit++)
+            check_flip(fd, bytes, at, 1U << bit);
+        check_flip(fd, bytes, at, 0xff);
+    }
+    close(fd);
+}
+
+// Of any byte, of its checksums too.
+static void random_flips_are_placed(void **state)
 {
     char bytes[2048];
     const size_t size = write_three_sealed(bytes, sizeof bytes);
+    uint64_t seed = 1;
     (void)state;
-    assert_true(size > 300 && size < sizeof bytes);
-    assert_false(is_found_damaged(bytes, size));
-    for (size_t bit = 0; bit < 8 * size; bit++) {
-        bytes[bit / 8] ^= (char)(1 << bit % 8);
-        if (!is_found_damaged(bytes, size))
-            fail_msg("bit %zu of byte %zu of %zu", bit % 8, bit / 8, size);
-        bytes[bit / 8] ^= (char)(1 << bit % 8);
+    const int fd = open(in_folder("a"), O_WRONLY);
+    assert_true(fd >= 0 && size > 300 && size < sizeof bytes);
+    for (int i = 0; i < 10000; i++) {
+        seed = seed * 6364136223846793005U + 1442695040888963407U;  // Knuth's MMIX
+        check_flip(fd, bytes, (seed >> 33) % size, 1U << (seed >> 29) % 8);
     }
-    for (size_t cut = 0; cut < size; cut++)
-        assert_true(is_found_damaged(bytes, cut));
+    close(fd);
+    struct ps_safetensors *s = NULL;
+    assert_int_equal(ps_safetensors_read_sealed(in_folder("a"), &s, NULL), PS_OK);  // each was flipped back
+    ps_safetensors_free(s);
+}
+
+static void every_cut_is_placed(void **state)
+{
+    char bytes[2048], says[64];
+    const size_t size = write_three_sealed(bytes, sizeof bytes);
+    (void)state;
+    for (size_t cut = size; cut-- > 0;) {
+        struct ps_safetensors *s = NULL;
+        struct ps_error e = {0};
+        assert_int_equal(truncate(in_folder("a"), (off_t)cut), 0);
+        assert_int_equal(ps_safetensors_read_sealed(in_folder("a"), &s, &e), PS_DATA_LOSS);
+        snprintf(says, sizeof says, "the file ends at byte %zu", cut);
+        const char *const said = strstr(e.text, says);
+        if (!said || said[strlen(says)] || strncmp(e.text, in_folder("a"), strlen(in_folder("a"))) != 0)
+            fail_msg("\"%s\" does not name the file or does not say \"%s\"", e.text, says);
+    }
+}
+
+// Checksums are asked for, and not there.
+static void a_file_without_checksums_is_no_sealed_one(void **state)
+{
+    struct ps_safetensors *s = NULL;
+    struct ps_error e = {0};
+    (void)state;
+    assert_int_equal(ps_safetensors_write(in_folder("a"), three, 3, &e), PS_OK);
+    assert_int_equal(ps_safetensors_read_sealed(in_folder("a"), &s, &e), PS_INVALID_ARGUMENT);
+    assert_non_null(strstr(e.text, "has no checksums: expected a checkpoint"));
 }
 
 // Two MiB and a half of data: a flip is found in its MiB, and the message has the place in the file.
@@ -453,7 +516,10 @@ int main(void)
         cmocka_unit_test(foreign_file),
         cmocka_unit_test(every_dtype),
         cmocka_unit_test(a_sealed_file_reads_as_any_other),
-        cmocka_unit_test(every_flipped_bit_is_found),
+        cmocka_unit_test(every_flipped_byte_of_the_header_is_placed),
+        cmocka_unit_test(random_flips_are_placed),
+        cmocka_unit_test(every_cut_is_placed),
+        cmocka_unit_test(a_file_without_checksums_is_no_sealed_one),
         cmocka_unit_test(damage_is_placed),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -152,27 +152,35 @@ static bool checkpoints_passes_over(enum ps_code code)
     return code == PS_DATA_LOSS || code == PS_INVALID_ARGUMENT || code == PS_NOT_FOUND;
 }
 
-enum ps_code wk_checkpoints_find(const struct ps_job *job, bool backups, char **path, char **words, struct ps_error *e)
+enum ps_code wk_checkpoints_find(const struct ps_job *job, bool backups, struct wk_found *found, struct ps_error *e)
 {
     struct ps_error first = {.code = PS_OK}, why;
     struct place at = {UINT64_MAX, SIZE_MAX};
     enum ps_code code;
-    *words = NULL;
-    while ((code = checkpoints_next(job, backups, &at, path, e)) == PS_OK && *path &&
-           !(*words = wk_resume_describe(*path, &why))) {
+    *found = (struct wk_found){0};
+    while ((code = checkpoints_next(job, backups, &at, &found->path, e)) == PS_OK && found->path &&
+           wk_checkpoint_read(&found->read, found->path, &why)) {
         first = first.code ? first : why;
-        free(*path);
-        *path = NULL;
+        wk_found_free(found);
         if (!checkpoints_passes_over(why.code))
             break;
         ps_warn("%s: it is passed over", why.text);
     }
     if (code) {
-        free(*path);
-        *path = NULL;
-    } else if (!*path && first.code) {
+        wk_found_free(found);
+    } else if (found->path) {
+        found->words = wk_resume_describe(&found->read);
+    } else if (first.code) {
         *e = first;
         code = first.code;
     }
     return code;
+}
+
+void wk_found_free(struct wk_found *found)
+{
+    wk_checkpoint_free(&found->read);
+    free(found->words);
+    free(found->path);
+    *found = (struct wk_found){0};
 }

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "common/job/job.h"
+#include "workerd/strategy/checkpoint.h"
 
 struct wk_checkpoints {
     const char *folder, *job, *kind;  // the caller's; kind: "" or "-backup"
@@ -19,10 +20,17 @@ void wk_checkpoints_clean(const struct wk_checkpoints *c);
 // Of those up to the step `newest` removes all but the newest `keep`. Later ones are of a training before this one.
 void wk_checkpoints_prune(const struct wk_checkpoints *c, uint64_t newest, uint64_t keep);
 
-// The newest checkpoint that a callback of the job has written and that is as it was written, with words that are of no
-// other one (wk_resume_describe), both malloc'd; NULL: there is none. One that is damaged is passed over, which is
-// logged. backups: those of the callback backup alone. UNAVAILABLE: a folder cannot be read. Where all are damaged, the
-// error is the newest one's.
-enum ps_code wk_checkpoints_find(const struct ps_job *job, bool backups, char **path, char **words, struct ps_error *e);
+// A checkpoint that was found, and read to see whether it is as it was written.
+struct wk_found {
+    char *path;                 // NULL: there is none
+    char *words;                // that are of no other one (wk_resume_describe)
+    struct wk_checkpoint read;  // all of it
+};
+
+// The newest checkpoint that a callback of the job has written and that is as it was written. One that is damaged is
+// passed over, which is logged. backups: those of the callback backup alone. UNAVAILABLE: a folder cannot be read.
+// Where all are damaged, the error is the newest one's. wk_found_free follows in any case.
+enum ps_code wk_checkpoints_find(const struct ps_job *job, bool backups, struct wk_found *found, struct ps_error *e);
+void wk_found_free(struct wk_found *found);
 
 #endif

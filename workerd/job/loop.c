@@ -368,7 +368,9 @@ static enum ps_code loop_resume(struct wk_run *run, struct ps_error *e)
     run->strategy->sharder->first_epoch(run->state, &run->late);
     if (run->late)
         run->resume = NULL;
-    return run->resume ? wk_resume_load(run, run->resume, e) : PS_OK;
+    const enum ps_code code = run->resume ? wk_resume_load(run, e) : PS_OK;
+    wk_resume_forget(run);
+    return code;
 }
 
 enum ps_code wk_loop(struct wk_run *run, struct ps_error *e)
@@ -396,7 +398,6 @@ void wk_run_free(struct wk_run *run)
     wk_meter_reset(&run->meter);
     json_decref(run->matrices);
     free(run->configuration);
-    free(run->resume_words);
     free(run->history.loss);
     free(run->history.examples);
 }

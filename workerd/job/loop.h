@@ -29,9 +29,10 @@ struct wk_run {
     struct wk_metrics *metrics;  // that are told of it; NULL: none
     bool quiet;                  // no progress on stdout
     const char *resume;          // the checkpoint from which it goes on; NULL: none
-    char *resume_words;          // that is env.checkpoint
-    uint64_t resumed_at;         // its step; 0: none
-    uint64_t started;            // ns, ps_now(): when whoever started this run did
+    // What has been read of it, the caller's, until wk_resume_forget. NULL: it is read when it is needed.
+    struct wk_checkpoint *resume_read;
+    uint64_t resumed_at;  // its step; 0: none
+    uint64_t started;     // ns, ps_now(): when whoever started this run did
 
     // While it runs.
     struct wk_callbacks *callbacks;

@@ -223,29 +223,34 @@ static enum ps_code resume_take(struct wk_run *run, const struct wk_checkpoint *
     return wk_callbacks_load(run->callbacks, c, e);
 }
 
-enum ps_code wk_resume_load(struct wk_run *run, const char *path, struct ps_error *e)
+enum ps_code wk_resume_load(struct wk_run *run, struct ps_error *e)
 {
-    struct wk_checkpoint c;
+    struct wk_checkpoint own = {0};
     resume_describe_job(run);
-    if (wk_checkpoint_read(&c, path, e))
+    if (!run->resume_read && wk_checkpoint_read(&own, run->resume, e))
         return e->code;
-    enum ps_code code = resume_take(run, &c, e);
+    enum ps_code code = resume_take(run, run->resume_read ? run->resume_read : &own, e);
     run->resumed_at = run->position.step;
-    wk_checkpoint_free(&c);
+    wk_checkpoint_free(&own);
     return code;
 }
 
-// All that a training has seen is in the object.
-char *wk_resume_describe(const char *path, struct ps_error *e)
+void wk_resume_forget(struct wk_run *run)
 {
-    struct wk_checkpoint c;
-    if (wk_checkpoint_read(&c, path, e))
-        return NULL;
-    char *object = json_dumps(c.json, JSON_COMPACT | JSON_SORT_KEYS);
+    if (!run->resume_read)
+        return;
+    wk_checkpoint_free(run->resume_read);
+    *run->resume_read = (struct wk_checkpoint){0};
+    run->resume_read = NULL;
+}
+
+// All that a training has seen is in the object.
+char *wk_resume_describe(const struct wk_checkpoint *c)
+{
+    char *object = json_dumps(c->json, JSON_COMPACT | JSON_SORT_KEYS);
     char *text =
-        ps_printf("step %" JSON_INTEGER_FORMAT ", %016" PRIx64, json_integer_value(json_object_get(c.json, "step")),
+        ps_printf("step %" JSON_INTEGER_FORMAT ", %016" PRIx64, json_integer_value(json_object_get(c->json, "step")),
                   ps_hash(PS_HASH_SEED, object, strlen(object)));
     free(object);
-    wk_checkpoint_free(&c);
     return text;
 }

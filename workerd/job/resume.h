@@ -10,11 +10,13 @@
 
 // What the training is now. Its arrays live until the next step; on PS_OK wk_checkpoint_free follows.
 enum ps_code wk_resume_save(struct wk_run *run, struct wk_checkpoint *c, struct ps_error *e);
-// FAILED_PRECONDITION: it is of a job that differs in more than epochs and steps. The strategy is open, the callbacks
-// have not begun.
-enum ps_code wk_resume_load(struct wk_run *run, const char *path, struct ps_error *e);
+// From run->resume, or what run->resume_read has of it. FAILED_PRECONDITION: it is of a job that differs in more than
+// epochs and steps. The strategy is open, the callbacks have not begun.
+enum ps_code wk_resume_load(struct wk_run *run, struct ps_error *e);
+// Frees what is in run->resume_read: it is not needed any more.
+void wk_resume_forget(struct wk_run *run);
 
-// A checkpoint in some words, which are of no other one; malloc'd. Errors as wk_checkpoint_read, and then NULL.
-char *wk_resume_describe(const char *path, struct ps_error *e);
+// A checkpoint that was read, in some words, which are of no other one; malloc'd.
+char *wk_resume_describe(const struct wk_checkpoint *c);
 
 #endif

@@ -1,0 +1,205 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""How long a training stands still when its ps task is killed: the seconds from SIGKILL to the next finished step.
+
+    tests/bench/restart.py BUILD [--kills 5] [--width 15420] [--workers 2] [--steps 6] [--restart-ms 100]
+                           [--update sync] [--folder DIR] [--set KEY=VALUE ...]
+
+A psd, which is started again as systemd would do it, so many milliseconds after it has died; workers with a backup
+every so many steps; a network of two layers of WIDTH units (15420: 250 million parameters, 1 GB of float32). psd is
+killed three steps after a backup has been written. A row per kill has the seconds from it until psd listened again;
+until the last worker had noticed, had found the backup and read it, and was in the job; until the initial values were
+put, and the backup's; until all workers had pulled these; and until the first step was finished by worker 0. Beside
+them are the CPU time of all processes until then, and what an ordinary step takes.
+"""
+import argparse
+import os
+import re
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+JOB = os.path.join(HERE, "../../deploy/examples/conv/sync.yaml")
+MODEL = ('{"class_name": "Sequential", "config": {"name": "large", "layers": ['
+         '{"class_name": "InputLayer", "config": {"name": "in", "batch_shape": [null, 28, 28]}},'
+         '{"class_name": "Flatten", "config": {"name": "flatten"}}, %s]}}')
+DENSE = '{"class_name": "Dense", "config": {"name": "%s", "units": %d, "activation": "%s"}}'
+PHASES = ["up", "noticed", "found", "joined", "initial", "put", "pulled", "step"]
+
+
+def parameters(width):
+    return 784 * width + width + width * width + width + 10 * width + 10
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Daemon:
+    """A process; when each line of its log came, in seconds; its metrics."""
+
+    def __init__(self, command):
+        self.command = command
+        self.port = free_port()
+        self.lines = []
+        self.start()
+
+    def start(self):
+        self.process = subprocess.Popen([*self.command, "--http", "127.0.0.1:%d" % self.port],
+                                        stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+        threading.Thread(target=self.listen, args=[self.process.stderr], daemon=True).start()
+
+    def listen(self, log):
+        for line in log:
+            self.lines.append((time.monotonic(), line))
+
+    def when(self, text, since):
+        """The first such line since then; None: there is none."""
+        return next((at for at, line in list(self.lines) if at > since and text in line), None)
+
+    def metric(self, name):
+        """None: nobody answers, or has it."""
+        try:
+            with urllib.request.urlopen("http://127.0.0.1:%d/metrics" % self.port, timeout=10) as reply:
+                found = re.search(r"^%s(?:\{[^}]*\})? (\S+)$" % name, reply.read().decode(), re.M)
+        except OSError:
+            return None
+        return float(found.group(1)) if found else None
+
+    def cpu_seconds(self):
+        """Of the process that runs now."""
+        with open("/proc/%d/stat" % self.process.pid) as f:
+            return sum(map(int, f.read().rpartition(")")[2].split()[11:13])) / os.sysconf("SC_CLK_TCK")
+
+
+def keep(daemon, o):
+    """Starts it again whenever it has been killed."""
+    while daemon.process.wait() == -signal.SIGKILL and not o.over.is_set():
+        time.sleep(o.restart_ms / 1000)
+        daemon.start()
+
+
+def wait_until(o, what, condition, seconds=600):
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end or any(d.process.poll() is not None for d in o.trains):
+            sys.exit("%s: it did not come to that\n%s" % (what, "".join(line for d in [o.psd, *o.trains]
+                                                                        for _, line in d.lines[-10:])))
+        time.sleep(0.01)
+
+
+def steps(o):
+    return o.trains[0].metric("paramserver_workerd_steps_total") or 0
+
+
+def newest(o):
+    return max((int(f.split("-")[-1].split(".")[0]) for f in os.listdir(o.backups) if f.endswith(".safetensors")),
+               default=0) if os.path.isdir(o.backups) else 0
+
+
+def until_step(o, what, count=1):
+    """Returns when that step was finished."""
+    at = steps(o) + count
+    wait_until(o, what, lambda: steps(o) >= at)
+    return time.monotonic()
+
+
+def ordinary_step(o):
+    """The faster of two, after one that may have waited for a backup."""
+    times = [until_step(o, "a step") for _ in range(3)]
+    return min(b - a for a, b in zip(times, times[1:]))
+
+
+def kill_once(o):
+    before = newest(o)
+    wait_until(o, "a backup", lambda: newest(o) > before)
+    ordinary, runs = ordinary_step(o), o.trains[0].metric("paramserver_workerd_restarts_total")
+    killed, cpu = time.monotonic(), sum(d.cpu_seconds() for d in o.trains)
+    o.psd.process.kill()
+    wait_until(o, "the workers begin anew",
+               lambda: all(d.when("begins anew", killed) for d in o.trains)
+               and o.trains[0].metric("paramserver_workerd_restarts_total") > runs)
+    trained, at = steps(o), {}
+
+    def look():
+        moved = o.psd.metric("paramserver_job_bytes_moved_total") or 0
+        for phase, enough in ("initial", 1), ("put", 2), ("pulled", 2 + o.workers):
+            if phase not in at and moved >= enough * o.bytes:
+                at[phase] = time.monotonic()
+        return steps(o) > trained
+
+    wait_until(o, "the next step", look)
+    at["step"], cpu = time.monotonic(), sum(d.cpu_seconds() for d in [o.psd, *o.trains]) - cpu
+    at["up"] = o.psd.when("listening on", killed)
+    for phase, line in ("noticed", "begins anew"), ("found", "goes on from"):
+        at[phase] = max(d.when(line, killed) or 0 for d in o.trains)
+    at["joined"] = max((o.psd.when("worker %d joined" % rank, killed) or 0) for rank in range(o.workers))
+    return {phase: at.get(phase, killed + float("nan")) - killed for phase in PHASES}, cpu, ordinary
+
+
+def show(what, times, cpu, ordinary):
+    print("%-8s %7.2f s: %s (CPU %.2f, a step: %.2f)" % (what, times["step"], ", ".join(
+        "%s %.2f" % (phase, times[phase]) for phase in PHASES), cpu, ordinary), flush=True)
+
+
+def measure(o):
+    rows = [kill_once(o) for _ in range(o.kills)]
+    for i, row in enumerate(rows):
+        show("kill %d" % (i + 1), *row)
+    show("median", {phase: statistics.median(r[0][phase] for r in rows) for phase in PHASES},
+         *(statistics.median(r[i] for r in rows) for i in (1, 2)))
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("build")
+    p.add_argument("--kills", type=int, default=5)
+    p.add_argument("--width", type=int, default=15420)
+    p.add_argument("--workers", type=int, default=2)
+    p.add_argument("--steps", type=int, default=6, help="between backups")
+    p.add_argument("--restart-ms", type=int, default=100)
+    p.add_argument("--update", default="sync")
+    p.add_argument("--folder", help="for the backups; default: a temporary one")
+    p.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of the job")
+    o = p.parse_args()
+    o.bytes = 4 * parameters(o.width)
+    o.over = threading.Event()
+    with tempfile.TemporaryDirectory(dir=o.folder) as folder:
+        o.backups = os.path.join(folder, "backups")
+        with open(os.path.join(folder, "large.json"), "w") as f:
+            f.write(MODEL % ", ".join([DENSE % ("a", o.width, "relu"), DENSE % ("b", o.width, "relu"),
+                                       DENSE % ("out", 10, "linear")]))
+        address = "unix:" + os.path.join(folder, "ps0")
+        o.psd = Daemon([os.path.join(o.build, "psd/psd"), "--listen", address])
+        settings = ["name=restart", "model=" + os.path.join(folder, "large.json"), "optimizer={name: sgd}",
+                    "batch_size=1", "strategy.update=" + o.update, "strategy.min_workers=%d" % o.workers,
+                    "epochs=1000000", "data.train_examples=64000", "data.test_examples=10",
+                    "callbacks=[{name: backup, path: %s, every_steps: %d}]" % (o.backups, o.steps),
+                    "output=" + os.path.join(folder, "out.safetensors"), *o.set]
+        o.trains = [Daemon([os.path.join(o.build, "workerd/workerd"), "--job", JOB, "--ps", address, "--quiet",
+                            "--rank", str(rank), "--workers", str(o.workers),
+                            *(word for setting in settings for word in ("--set", setting))])
+                    for rank in range(o.workers)]
+        keeper = threading.Thread(target=keep, args=[o.psd, o])
+        keeper.start()
+        try:
+            print("%.0f million parameters, %.2f GB" % (o.bytes / 4e6, o.bytes / 1e9), flush=True)
+            measure(o)
+        finally:
+            o.over.set()
+            for d in [*o.trains, o.psd]:
+                d.process.kill()
+                d.process.wait()
+            keeper.join()
+
+
+main()
