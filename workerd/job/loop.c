@@ -342,10 +342,9 @@ static enum ps_code loop_leave(struct loop *l, struct ps_error *e)
     if (why.code || wk_save_weights(run, &why))
         return ps_fail(e, why.code, "%s, and the weights are lost: %s",
                        *run->env.stop ? "stopped by a signal" : "another replica has ended", why.text);
-    loop_say_where(run, e);
     if (loop_tell(l, WK_STOPPED, &m, &why))
-        ps_error_log("%s", why.text);
-    return e->code;
+        *e = why;  // without a checkpoint that has all of it no training goes on from here
+    return loop_say_where(run, e);
 }
 
 static enum ps_code loop_run(struct loop *l, struct ps_error *e)

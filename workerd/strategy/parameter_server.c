@@ -119,12 +119,12 @@ static enum ps_code strategy_declare(struct wk_parameter_server_state *s, bool *
     return code ? wk_take_error(&error, e) : PS_OK;
 }
 
-// The chief's: initial weights, unless the job goes on with old ones.
+// The chief's: initial weights, unless the job goes on with old ones, or a checkpoint has them.
 static enum ps_code put_initial(struct wk_parameter_server_state *s, bool resumed, struct ps_error *e)
 {
     psc_error error;
     psc_op *op;
-    if (resumed)
+    if (resumed || s->env->checkpoint)
         return PS_OK;
     psc_put(s->client, s->weights, s->n, NULL, NULL, &op);
     return psc_wait(op, NULL, &error) ? wk_take_error(&error, e) : PS_OK;

@@ -202,7 +202,7 @@ extern const struct wk_strategy wk_one_device, wk_parameter_server, wk_local_ste
 enum ps_code wk_load_weights(const struct wk_env *env, const char *path, struct ps_error *e);
 
 // Initial values of the replica's parameters: the job's weights file, else those of the .keras
-// file that the model is from, else the initializers.
+// file that the model is from, else the initializers. Of a training that goes on from a checkpoint nothing: it has all.
 enum ps_code wk_init_weights(const struct wk_env *env, struct ps_error *e);
 
 #endif

@@ -261,6 +261,8 @@ enum ps_code wk_load_weights(const struct wk_env *env, const char *path, struct 
 enum ps_code wk_init_weights(const struct wk_env *env, struct ps_error *e)
 {
     const char *path = env->job->weights;
+    if (env->checkpoint)
+        return PS_OK;
     if (!path && nn_model_metadata(env->model))
         path = env->job->model;  // a .keras file has them, too
     for (size_t i = 0; i < nn_model_params(env->model); i++)
