@@ -10,12 +10,9 @@ refuses() {
     grep -qF -- "$address" "$scratch/said" && [ "$(wc -l <"$scratch/said")" = 1 ]
 }
 
-tables=(/proc/net/tcp)
-[ -e /proc/net/tcp6 ] && tables+=(/proc/net/tcp6)
-
 # listens ADDRESS: is ready, and every socket that it listens on is loopback's or a path's. Its pid is $psd_pid.
 listens() {
-    local ready inode
+    local ready
     rm -f "$scratch/ready"
     mkfifo "$scratch/ready"
     "$psd" --listen "$1" --quiet --ready-fd 3 3>"$scratch/ready" &
@@ -23,12 +20,7 @@ listens() {
     read -r ready <"$scratch/ready"
     echo "$ready"
     case $ready in READY*) ;; *) return 1 ;; esac
-    for inode in $(readlink /proc/"$psd_pid"/fd/* 2>/dev/null | sed -n 's/^socket:\[\(.*\)\]$/\1/p'); do
-        # State 0A: listening. 7F: 127.0.0.0/8, the address being little-endian; as IPv6 in a dual-stack socket.
-        awk -v i="$inode" '$4 == "0A" && $10 == i { split($2, a, ":"); print a[1]
-            if (a[1] !~ /^(0000000000000000FFFF0000)?......7F$/ && a[1] != "00000000000000000000000001000000") exit 1 }' \
-            "${tables[@]}" || return 1
-    done
+    loopback_alone "$psd_pid" || return 1
     kill -TERM "$psd_pid" && wait "$psd_pid"
 }
 
