@@ -30,6 +30,24 @@ done
 # A kernel may know IPv6 and no interface have it.
 grep -qs '^00000000000000000000000000000001 ' /proc/net/if_inet6 && ok "[::1]:0 is listened on" listens "[::1]:0"
 
+# The pipe is full: psd is held up where it says that it is ready, and a signal that comes then ends it in order.
+ends_in_order() {
+    mkfifo "$scratch/full"
+    exec 4<>"$scratch/full"
+    head -c 65536 /dev/zero >&4
+    "$psd" --listen "unix:$scratch/held" --ready-fd 4 2>"$scratch/held.log" &
+    psd_pid=$!
+    eventually grep -q "memory: " "$scratch/held.log" && kill -TERM "$psd_pid" || return 1
+    head -c 65536 <&4 >"$scratch/zeros"
+    wait "$psd_pid"
+    local code=$?
+    exec 4<&-
+    cat "$scratch/held.log"
+    echo "exit $code"
+    [ $code = 0 ]
+}
+ok "SIGTERM as soon as it is ready ends it in order" ends_in_order
+
 own=$(hostname -I 2>/dev/null | tr ' ' '\n' | grep -m 1 -E '^[0-9.]+$')
 for address in 0.0.0.0:0 0:0 "[::]:0" "[0::0]:7070" 192.0.2.1:7070 "[2001:db8::1]:7070" "[::ffff:127.0.0.1]:0" \
     "[::ffff:0.0.0.0]:0" 128.0.0.1:0 126.255.255.255:0 ${own:+"$own:0"}; do
