@@ -28,57 +28,7 @@ enum { TICK_MS = 50 };
 // What SIGTERM leaves for the last replies; a client that does not read must not keep the others from their next psd.
 static const uint64_t grace_ns = 2 * PS_SECOND;
 
-// ---- the loop -----------------------------------------------------------------------------------------------------
-
-static void on_signal(uv_signal_t *handle, int number)
-{
-    ps_info("signal %d: stopping", number);
-    uv_stop(handle->loop);
-}
-
-// A tick takes the core's locks: where they are held for ever, the service manager's watchdog sees it.
-struct ticking {
-    struct psd_core *core;
-    struct ps_watchdog watchdog;
-};
-
-static void on_tick(uv_timer_t *handle)
-{
-    struct ticking *t = handle->data;
-    psd_core_tick(t->core);
-    ps_watchdog_feed(&t->watchdog);
-}
-
-static void close_handle(uv_handle_t *handle, void *arg)
-{
-    (void)arg;
-    uv_close(handle, NULL);
-}
-
-// Returns once SIGTERM or SIGINT has come.
-static void run_loop(struct psd_core *core)
-{
-    uv_loop_t loop;
-    uv_signal_t term, interrupt;
-    uv_timer_t tick;
-    uv_loop_init(&loop);
-    uv_signal_init(&loop, &term);
-    uv_signal_init(&loop, &interrupt);
-    uv_timer_init(&loop, &tick);
-    struct ticking ticking = {.core = core};
-    ps_watchdog_init(&ticking.watchdog);
-    tick.data = &ticking;
-    uv_signal_start(&term, on_signal, SIGTERM);
-    uv_signal_start(&interrupt, on_signal, SIGINT);
-    uv_timer_start(&tick, on_tick, TICK_MS, TICK_MS);
-    uv_run(&loop, UV_RUN_DEFAULT);
-
-    uv_walk(&loop, close_handle, NULL);
-    uv_run(&loop, UV_RUN_DEFAULT);
-    uv_loop_close(&loop);
-}
-
-// ---- start --------------------------------------------------------------------------------------------------------
+// ---- what is said -------------------------------------------------------------------------------------------------
 
 static void say_tls(struct ps_tls *tls)
 {
@@ -107,6 +57,59 @@ static void say_ready(const struct psd_options *o, const struct psd_rpc *rpc)
     ps_notify("READY=1");
 }
 
+// ---- the loop -----------------------------------------------------------------------------------------------------
+
+static void on_signal(uv_signal_t *handle, int number)
+{
+    ps_info("signal %d: stopping", number);
+    uv_stop(handle->loop);
+}
+
+// A tick takes the core's locks: where they are held for ever, the service manager's watchdog sees it.
+struct ticking {
+    struct psd_core *core;
+    struct ps_watchdog watchdog;
+};
+
+static void on_tick(uv_timer_t *handle)
+{
+    struct ticking *t = handle->data;
+    psd_core_tick(t->core);
+    ps_watchdog_feed(&t->watchdog);
+}
+
+static void close_handle(uv_handle_t *handle, void *arg)
+{
+    (void)arg;
+    uv_close(handle, NULL);
+}
+
+// Returns once SIGTERM or SIGINT has come, which may be as soon as somebody knows that it is ready.
+static void run_loop(const struct psd_options *o, const struct psd_rpc *rpc, struct psd_core *core)
+{
+    uv_loop_t loop;
+    uv_signal_t term, interrupt;
+    uv_timer_t tick;
+    uv_loop_init(&loop);
+    uv_signal_init(&loop, &term);
+    uv_signal_init(&loop, &interrupt);
+    uv_timer_init(&loop, &tick);
+    struct ticking ticking = {.core = core};
+    ps_watchdog_init(&ticking.watchdog);
+    tick.data = &ticking;
+    uv_signal_start(&term, on_signal, SIGTERM);
+    uv_signal_start(&interrupt, on_signal, SIGINT);
+    uv_timer_start(&tick, on_tick, TICK_MS, TICK_MS);
+    say_ready(o, rpc);
+    uv_run(&loop, UV_RUN_DEFAULT);
+
+    uv_walk(&loop, close_handle, NULL);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    uv_loop_close(&loop);
+}
+
+// ---- start --------------------------------------------------------------------------------------------------------
+
 static enum ps_code main_serve(const struct psd_options *o, struct psd_rpc *rpc, struct psd_core *core,
                                struct ps_error *e)
 {
@@ -120,8 +123,7 @@ static enum ps_code main_serve(const struct psd_options *o, struct psd_rpc *rpc,
         return e->code;
     if (files)
         ps_info("the limit of open files, and with it of connections, is %ld", files);
-    say_ready(o, rpc);
-    run_loop(core);
+    run_loop(o, rpc, core);
 
     ps_notify("STOPPING=1");
     psd_http_stop(http);

@@ -41,8 +41,9 @@ tools_psctl_psctl_SOURCES = \
 	tools/psctl/mode.c \
 	tools/psctl/shards.c \
 	tools/psctl/status.c \
+	tools/psctl/slurm.c \
 	tools/psctl/stop.c \
-	tools/psctl/submit.c \
+	tools/psctl/submit.c tools/psctl/submit.h \
 	tools/psctl/tls.c \
 	tools/psctl/top.c \
 	tools/psctl/value.c tools/psctl/value.h \

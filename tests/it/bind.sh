@@ -10,12 +10,9 @@ refuses() {
     grep -qF -- "$address" "$scratch/said" && [ "$(wc -l <"$scratch/said")" = 1 ]
 }
 
-tables=(/proc/net/tcp)
-[ -e /proc/net/tcp6 ] && tables+=(/proc/net/tcp6)
-
 # listens ADDRESS: is ready, and every socket that it listens on is loopback's or a path's. Its pid is $psd_pid.
 listens() {
-    local ready inode
+    local ready
     rm -f "$scratch/ready"
     mkfifo "$scratch/ready"
     "$psd" --listen "$1" --quiet --ready-fd 3 3>"$scratch/ready" &
@@ -23,12 +20,7 @@ listens() {
     read -r ready <"$scratch/ready"
     echo "$ready"
     case $ready in READY*) ;; *) return 1 ;; esac
-    for inode in $(readlink /proc/"$psd_pid"/fd/* 2>/dev/null | sed -n 's/^socket:\[\(.*\)\]$/\1/p'); do
-        # State 0A: listening. 7F: 127.0.0.0/8, the address being little-endian; as IPv6 in a dual-stack socket.
-        awk -v i="$inode" '$4 == "0A" && $10 == i { split($2, a, ":"); print a[1]
-            if (a[1] !~ /^(0000000000000000FFFF0000)?......7F$/ && a[1] != "00000000000000000000000001000000") exit 1 }' \
-            "${tables[@]}" || return 1
-    done
+    loopback_alone "$psd_pid" || return 1
     kill -TERM "$psd_pid" && wait "$psd_pid"
 }
 
@@ -37,6 +29,24 @@ for address in 127.0.0.1:0 127.1.2.3:0 127.1:0 localhost:0 "unix:$scratch/socket
 done
 # A kernel may know IPv6 and no interface have it.
 grep -qs '^00000000000000000000000000000001 ' /proc/net/if_inet6 && ok "[::1]:0 is listened on" listens "[::1]:0"
+
+# The pipe is full: psd is held up where it says that it is ready, and a signal that comes then ends it in order.
+ends_in_order() {
+    mkfifo "$scratch/full"
+    exec 4<>"$scratch/full"
+    head -c 65536 /dev/zero >&4
+    "$psd" --listen "unix:$scratch/held" --ready-fd 4 2>"$scratch/held.log" &
+    psd_pid=$!
+    eventually grep -q "memory: " "$scratch/held.log" && kill -TERM "$psd_pid" || return 1
+    head -c 65536 <&4 >"$scratch/zeros"
+    wait "$psd_pid"
+    local code=$?
+    exec 4<&-
+    cat "$scratch/held.log"
+    echo "exit $code"
+    [ $code = 0 ]
+}
+ok "SIGTERM as soon as it is ready ends it in order" ends_in_order
 
 own=$(hostname -I 2>/dev/null | tr ' ' '\n' | grep -m 1 -E '^[0-9.]+$')
 for address in 0.0.0.0:0 0:0 "[::]:0" "[0::0]:7070" 192.0.2.1:7070 "[2001:db8::1]:7070" "[::ffff:127.0.0.1]:0" \

@@ -40,5 +40,10 @@ installed_trains() {
         "${quick[@]}" --set output="$scratch/installed.safetensors"
 }
 ok "the installed psctl finds psd and workerd, and trains" installed_trains
+installed_queues() {
+    LD_LIBRARY_PATH=$libdir "$bin/psctl" slurm --dry-run "$examples/softmax/async.yaml" | tee "$scratch/queues"
+    grep -qF " $(find "$root" -path '*/slurm/paramserver.sbatch') " "$scratch/queues"
+}
+ok "the installed psctl finds the script for Slurm" installed_queues
 installed_measures() { LD_LIBRARY_PATH=$libdir timeout 600 env -u PSD "$bin/psbench" push --size 4K --seconds 0.05 --repeat 1; }
 ok "the installed psbench finds psd, and measures" installed_measures

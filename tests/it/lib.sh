@@ -83,6 +83,18 @@ start_psd() {
     case $ready in READY*) ;; *) echo "# psd $name: $(cat "$scratch/$name.log")"; return 1 ;; esac
 }
 
+# loopback_alone PID: every TCP socket that it listens on is loopback's. Its host and port in hexadecimal are shown.
+loopback_alone() {
+    local inode tables=("/proc/$1/net/tcp")
+    [ ! -e "/proc/$1/net/tcp6" ] || tables+=("/proc/$1/net/tcp6")
+    for inode in $(readlink "/proc/$1"/fd/* 2>/dev/null | sed -n 's/^socket:\[\(.*\)\]$/\1/p'); do
+        # State 0A: listening. 7F: 127.0.0.0/8, the address being little-endian; as IPv6 in a dual-stack socket.
+        awk -v i="$inode" '$4 == "0A" && $10 == i { print $2; split($2, a, ":")
+            if (a[1] !~ /^(0000000000000000FFFF0000)?......7F$/ && a[1] != "00000000000000000000000001000000") exit 1 }' \
+            "${tables[@]}" || return 1
+    done
+}
+
 # A quick job: few synthetic digits, the softmax model.
 quick=(--set data.train_examples=1280 --set data.test_examples=256 --set epochs=2)
 

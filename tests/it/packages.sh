@@ -86,6 +86,9 @@ trains_in() { # FOLDER: with its own psd and workerd, which psctl has to find
     alone timeout 600 "$1/bin/psctl" run --ps 1 --workers 1 "$1/share/paramserver/examples/softmax/async.yaml" "${quick[@]}" \
         --set output="$scratch/bundle.safetensors" && [ -s "$scratch/bundle.safetensors" ]
 }
+queues_in() { # FOLDER
+    alone "$1/bin/psctl" slurm --dry-run "$1/share/paramserver/examples/softmax/async.yaml" | grep -F " $1/share/paramserver/slurm/paramserver.sbatch "
+}
 same_name() { # what ps shows of a process
     mkfifo "$scratch/named.ready"
     (exec env -i "$bundle/bin/psd" --listen "unix:$scratch/named" --ready-fd 3 3>"$scratch/named.ready") &
@@ -128,6 +131,7 @@ check_bundle() {
     mv "$bundle" "$scratch/moved"
     bundle=$scratch/moved
     ok "moved elsewhere it trains as well" trains_in "$bundle"
+    ok "and finds its script for Slurm" queues_in "$bundle"
     mkdir "$scratch/links"
     ln -s "$bundle"/bin/* "$scratch/links"
     ok "its programs run through links" versions "$scratch/links"

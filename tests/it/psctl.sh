@@ -67,7 +67,7 @@ completes() { # EXPECTED WORD ...
     [ "$(sort said | tr '\n' ' ')" = "$expected" ]
 }
 ok "completion of a command" completes "workers " wo
-ok "completion of commands" completes "save set set-lr set-mode shards status stop submit " s
+ok "completion of commands" completes "save set set-lr set-mode shards slurm status stop submit " s
 ok "completion of a command after options" completes "doctor " --ps a:1 do
 ok "completion of options" completes "--timeout " drain --ti
 ok "completion of a command's own options" completes "--undo " drain --un
@@ -140,6 +140,65 @@ ok "run asks no cluster" fails_with 64 "--cluster before run does not go with it
 ok "run shows no tables" fails_with 64 "--json before run does not go with it" "$psctl" --json run x.yaml
 ok "plan does" is_json "$psctl" --json plan "${plan_args[@]}"
 ok "PSCTL_CLUSTER is no option" says "rounds" env PSCTL_CLUSTER=x "$psctl" plan "${plan_args[@]}"
+
+# ---- slurm ----------------------------------------------------------------------------------------------------------
+
+# An sbatch that says how it was called, a word in a line, and gives the job the number 17 of another cluster.
+mkdir bin
+cat >bin/sbatch <<'SH'
+#!/bin/sh
+printf '%s\n' "PS_TASKS=$PS_TASKS" "$@" >called
+echo "17;far"
+exit "${SBATCH_EXIT:-0}"
+SH
+chmod +x bin/sbatch
+script=$top_srcdir/deploy/slurm/paramserver.sbatch
+slurm() { env PATH="$PWD/bin:$PATH" "$psctl" slurm --script "$script" "$@"; }
+# calls EXPECTED OPTION ...: psctl slurm calls sbatch with these words, of which those of the end are "script" and so on.
+calls() {
+    local expected=$1
+    shift
+    slurm "$@" && tr '\n' ' ' <called | sed "s,$top_srcdir,TOP,g; s, TOP/deploy/slurm/paramserver.sbatch, SCRIPT," | tee said
+    [ "$(cat said)" = "$expected " ]
+}
+job=TOP/deploy/examples
+async=$examples/softmax/async.yaml
+ok "slurm: a node and a server" calls "PS_TASKS=1 --parsable --nodes=1 --job-name softmax SCRIPT $job/softmax/async.yaml" "$async"
+ok "slurm: what is said" says "job 17; what" slurm "$async"
+ok "slurm: what to type next" eval 'grep -qx "  squeue --jobs 17" said && grep -q "^  psctl status --cluster paramserver-17/cluster.yaml " said'
+ok "slurm: nodes, servers, cores" calls \
+    "PS_TASKS=2 --parsable --nodes=3 --job-name mine --cpus-per-task=4 SCRIPT $job/softmax/async.yaml --set threads=4 --set name=mine" \
+    "$async" -N 3 --ps-tasks 2 --set threads=4 --set name=mine
+ok "slurm: nodes for the servers" calls "PS_TASKS=2 --parsable --nodes=2 --job-name softmax SCRIPT $job/softmax/async.yaml" --ps-tasks 2 "$async"
+ok "slurm: options of sbatch" calls "PS_TASKS=1 --parsable --nodes=1 --job-name softmax --time 5 --comment it's \$HOME  SCRIPT $job/softmax/async.yaml" \
+    "$async" -- --time 5 --comment "it's \$HOME" ""
+ok "slurm: a GPU" calls "PS_TASKS=1 --parsable --nodes=1 --job-name softmax --gpus-per-task=1 SCRIPT $job/softmax/async.yaml --set device=gpu" \
+    "$async" --set device=gpu
+ok "slurm: two GPUs" calls \
+    "PS_TASKS=0 --parsable --nodes=1 --job-name softmax --cpus-per-task=2 --gpus-per-task=2 SCRIPT $job/softmax/mirrored.yaml --set strategy.devices=[gpu:0,gpu:1]" \
+    "$examples/softmax/mirrored.yaml" --set "strategy.devices=[gpu:0,gpu:1]"
+ok "slurm: workers without servers" calls "PS_TASKS=0 --parsable --nodes=3 --job-name softmax SCRIPT $job/softmax/multi_worker_mirrored.yaml" \
+    "$examples/softmax/multi_worker_mirrored.yaml" --nodes 3
+ok "slurm: without servers there is no status" lacks status slurm "$examples/softmax/multi_worker_mirrored.yaml"
+ok "slurm: one process" says "has one worker: --nodes 3 is not used" slurm --dry-run -N 3 "$examples/softmax/one_device.yaml"
+ok "slurm: without servers" says "has no ps tasks: --ps-tasks 2 is not used" slurm --dry-run --ps-tasks 2 "$examples/softmax/one_device.yaml"
+shown() { rm called && slurm --dry-run "$async" -N 2 --set threads=2 -- --comment "it's" >shown && cat shown && [ ! -e called ]; }
+ok "slurm --dry-run calls nobody" shown
+is_run() { PATH=$PWD/bin:$PATH sh shown && mv called of_shown && slurm "$async" -N 2 --set threads=2 -- --comment "it's" && cmp called of_shown; }
+ok "slurm --dry-run: what it shows is what is run" is_run
+refuses() { rm -f called && fails_with "$@" && [ ! -e called ]; } # CODE TEXT COMMAND ...
+printf 'model: m.json\nloss: mse\nepochs: never\noptimizer: sgd\ndata: {kind: synthetic-digits}\n' >wrong.yaml
+ok "slurm: a wrong job is not queued" refuses 65 "wrong.yaml:3: epochs must be" slurm wrong.yaml
+ok "slurm: a job that is not there" refuses 66 none.yaml slurm none.yaml
+ok "slurm: more servers than nodes" refuses 64 "each server needs a node" slurm -N 2 --ps-tasks 3 "$async"
+ok "slurm: options of sbatch without --" refuses 64 "unknown option --time" slurm "$async" --time 5
+ok "slurm: a script that is not there" refuses 66 "cannot read none.sbatch" slurm --script none.sbatch "$async"
+ok "slurm: no sbatch" fails_with 69 "there is no sbatch on PATH" env PATH=/nowhere "$psctl" slurm --script "$script" "$async"
+ok "slurm: a job that sbatch waits for, and fails" fails_with 3 "job 17" env SBATCH_EXIT=3 PATH="$PWD/bin:$PATH" "$psctl" slurm --script "$script" "$async"
+printf '#!/bin/sh\necho "sbatch: error: no such partition" >&2\nexit 1\n' >bin/sbatch
+ok "slurm: sbatch refuses" fails_with 78 "has not queued $async, and ended with exit code 1" slurm "$async"
+ok "slurm: and says why" grep -qx "sbatch: error: no such partition" said
+ok "slurm asks no cluster" fails_with 64 "--cluster before slurm does not go with it" "$psctl" --cluster x slurm "$async"
 
 # ---- a cluster of two, and a job on it ----------------------------------------------------------------------------
 

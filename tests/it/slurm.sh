@@ -133,6 +133,28 @@ heals() {
 }
 ok "a server that is killed is started again, and the training goes on from its backup" heals
 
+# ---- psctl slurm ----------------------------------------------------------------------------------------------------
+
+psctl_slurm() { psctl slurm --script "$sbatch" "$@"; }
+trains_for_psctl() {
+    psctl_slurm "$examples/softmax/async.yaml" -N 3 --ps-tasks 2 "${quick[@]}" --set threads=2 --set output=ours.safetensors -- --output %j.out >said || return 1
+    cat said
+    id=$(sed -nE 's/^  squeue --jobs ([0-9]+)$/\1/p' said)
+    grep -q "^  psctl status --cluster paramserver-$id/cluster.yaml " said && has "$id" JobName=softmax && has "$id" CPUs/Task=2 &&
+        ends_with "$id" 0 && layout && [ "$(layout)" = "ps:n1:P n2:P worker:n1:Q n2:Q n3:Q tls:tls" ] && [ -s ours.safetensors ]
+}
+ok "psctl slurm trains" trains_for_psctl
+queued() { squeue --noheader --states all | wc -l; }
+is_refused() { # CODE TEXT OPTION ...
+    local before
+    before=$(queued)
+    fails_with "$1" "$2" psctl_slurm "${@:3}" && [ "$(queued)" = "$before" ]
+}
+sed 's/^epochs: .*/epochs: many/' "$examples/softmax/async.yaml" >wrong.yaml
+ok "a wrong job is refused before it is queued" is_refused 65 "wrong.yaml:$(grep -n ^epochs wrong.yaml | cut -d: -f1): epochs must be" wrong.yaml
+ok "nodes that are not there: Slurm's words" is_refused 78 "sbatch: error: Batch job submission failed: Invalid node name specified" \
+    "$examples/softmax/async.yaml" -- --nodelist n9
+
 # ---- two at once, on the same nodes ---------------------------------------------------------------------------------
 
 # Long enough to be met by the commands that follow.

@@ -1,7 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # The installed units: what systemd says of them; and in a container that boots a real systemd (where this is root and
-# systemd-nspawn is there) a training whose daemons are killed, and healed by systemd and by the training itself.
+# systemd-nspawn is there) the installed package: what it listens on, and trainings whose daemons are killed, and healed
+# by systemd and by the training itself. MNIST is in $PS_MNIST, or in shared/data/mnist beside the sources; else digits
+# are drawn.
 . "$top_srcdir/tests/it/lib.sh"
 command -v systemd-analyze >/dev/null || { echo "1..0 # SKIP there is no systemd-analyze"; trap - EXIT; rm -rf "$scratch"; exit 0; }
 root=$scratch/root
@@ -50,36 +52,125 @@ power_off() {
     finish
 }
 trap power_off EXIT
-ok "make install into the container" install_into "$host"
-chroot "$host" ldconfig
-at=${settings#"$root"} # where the settings are
+# The Debian packages, but of what this build has compiled, which debian/rules would compile again. packages.sh builds
+# them in full.
+packs() {
+    local to=$scratch/packages/paramserver
+    mkdir -p "$to" && cp -r "$top_srcdir/deploy/packages/debian" "$top_srcdir/README.md" "$to" || return 1
+    sed -e "s,@DEBIAN_VERSION@,$(sed -n 's/^VERSION = //p' "$top_builddir/Makefile")-1," -e "s|@DATE@|$(date -R)|" "$to/debian/changelog.in" >"$to/debian/changelog"
+    rm "$to/debian/changelog.in"
+    cat >>"$to/debian/rules" <<'MAKE'
+
+override_dh_auto_configure override_dh_auto_build override_dh_auto_test:
+	@:
+override_dh_auto_install:
+	$(MAKE) -C "$(top_builddir)" install DESTDIR="$(CURDIR)/debian/tmp" prefix=/usr sysconfdir=/etc mandir=/usr/share/man \
+	    libdir=/usr/lib/$(shell dpkg-architecture -qDEB_HOST_MULTIARCH) systemdsystemunitdir=/lib/systemd/system
+	rm -rf debian/tmp/usr/lib/*/paramserver
+	for unit in psd@.service workerd@.service; do \
+	    sed -e 's,@bindir@,/usr/bin,g' -e 's,@sysconfdir@,/etc,g' "$(top_srcdir)/deploy/systemd/$$unit.in" \
+	        >debian/tmp/lib/systemd/system/$$unit || exit 1; done
+override_dh_builddeb:
+	dh_builddeb -- -Znone
+MAKE
+    chmod +x "$to/debian/rules"
+    (cd "$to" && env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL DEB_BUILD_OPTIONS="nostrip noautodbgsym" debian/rules binary)
+}
+installs() {
+    cp "$scratch"/packages/*.deb "$host/srv" && chroot "$host" sh -c 'dpkg --purge paramserver libpsclient-dev libpsclient0; dpkg -i /srv/*.deb'
+}
+mkdir -p "$host/srv"
+rm -f "$host/var/lib/man-db/auto-update" # else all manual pages are indexed
+if command -v dh >/dev/null && command -v dpkg >/dev/null; then
+    ok "the packages are made" packs
+    ok "and installed in the container" installs
+    ok "with a user of their own" chroot "$host" getent passwd paramserver
+    bin=/usr/bin at=/etc/paramserver share=/usr/share/paramserver
+else
+    echo "# no packages: there is no debhelper"
+    ok "make install into the container" install_into "$host"
+    ok "it makes the user" chroot "$host" sh -c 'ldconfig && systemd-sysusers'
+    at=${settings#"$root"} # where the settings are
+    bin=$(find "$root" -path '*/bin/psctl') && bin=${bin#"$root"} && bin=${bin%/psctl} share=${bin%/bin}/share/paramserver
+fi
+rm -f "$host/etc/machine-id"
+ln -sf /dev/null "$host/etc/systemd/system/systemd-networkd-wait-online.service" # there is no network to wait for
+# Not this machine's own services.
+SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1 systemd-nspawn -q -b -D "$host" --register=no --keep-unit --link-journal=no --console=pipe \
+    --private-network --machine="psit$$" systemd.mask=getty.target systemd.unit=basic.target </dev/null >"$scratch/boot.log" 2>&1 &
+nspawn=$!
+inside() { nsenter -t "$leader" -a "$@"; }
+booted() { leader=$(pgrep -P "$nspawn" | head -n 1) && [ -n "$leader" ] && inside systemctl is-active -q basic.target 2>/dev/null; }
+ok "systemd boots" eventually booted
+ok "and finds nothing wrong with the installed units" inside systemd-analyze --man=no --recursive-errors=no verify psd@0.service workerd@0.service paramserver.target
+exposed() { inside systemd-analyze --no-pager security --threshold="$1" "$2"; } # TENTHS UNIT
+ok "psd@0 is exposed below 2.0" exposed 20 psd@0
+ok "workerd@0 below 4.0" exposed 40 workerd@0
+ctl() { inside "$bin/psctl" --cluster "$at/cluster.yaml" "$@"; }
+since= # what the journal tells
+journal() { inside journalctl --no-pager -q -u "$1" ${since:+--since "$since"}; } # UNIT
+says() { journal "$1" | tee "$scratch/journal" | grep -q "$2" || { tail -n 20 "$scratch/journal"; false; }; }
+
+# ---- as it is installed: who can reach it -------------------------------------------------------------------------------
+
+inside ip link set lo up 2>/dev/null
+outward=(192.0.2.1) # addresses of this host that are no loopback's
+inside ip address add 192.0.2.1/24 dev lo
+inside ip address add 2001:db8::1/64 dev lo nodad 2>/dev/null && outward+=(2001:db8::1)
+# scan ADDRESS FIRST LAST: the ports that take connections, twice: one that the kernel happens to give to this end, too,
+# takes its own.
+scan() {
+    nsenter -t "$leader" -n "$PYTHON3" - "$@" <<'PY'
+import socket, sys
+def takes(port):
+    with socket.socket(socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET) as s:
+        return s.connect_ex((sys.argv[1], port)) == 0
+for port in range(int(sys.argv[2]), int(sys.argv[3]) + 1):
+    if takes(port) and takes(port):
+        print(port)
+PY
+}
+ours() { pgrep --ns "$leader" --nslist pid -f "^$bin/(psd|workerd) "; }
+for port in $(awk '$4 == "0A" { sub(/.*:/, "", $2); print $2 }' "/proc/$leader/net"/tcp*); do echo $((16#$port)); done >"$scratch/others"
+ok "a ps task and a worker are started as they are installed" inside systemctl start psd@0 workerd@0
+ok "a job is submitted" ctl submit --set epochs=100000 --set delay_ms=10 --set output=/var/lib/paramserver/first.safetensors "$share/examples/softmax/async.yaml"
+joined() { ctl workers "$1" 2>/dev/null | grep -c " live " | grep -qx "$2"; } # JOB WORKERS
+ok "and trained" eventually joined softmax 1
+listen_on_loopback_alone() {
+    local pid
+    [ "$(ours | wc -l)" -ge 3 ] || return 1 # psd, and the worker that waits and the one that trains
+    for pid in $(ours); do loopback_alone "$pid" || { tr '\0' ' ' <"/proc/$pid/cmdline"; return 1; }; done | tee "$scratch/listening"
+    [ "${PIPESTATUS[0]}" = 0 ] && grep -q ":$(printf %04X 7070)$" "$scratch/listening"
+}
+ok "they listen on loopback addresses alone" listen_on_loopback_alone
+finds_psd() { scan 127.0.0.1 7000 7100 | grep -x 7070; }
+finds_nothing() { scan "$1" 1 65535 >"$scratch/open" && ! grep -vxF -f "$scratch/others" "$scratch/open"; }
+if [ "$PYTHON3" = no ]; then
+    echo "# no scan of the ports: there is no Python"
+else
+    ok "a scan of the ports finds psd there" finds_psd
+    for address in "${outward[@]}"; do ok "and nothing on $address" finds_nothing "$address"; done
+fi
+ok "the job is cancelled" ctl cancel softmax
+ok "and ends" eventually eval '! joined softmax 1'
+ok "the two are stopped" inside systemctl stop psd@0 workerd@0
+
+# ---- a job in the settings ----------------------------------------------------------------------------------------------
+
 cat >"$host$at/cluster.yaml" <<Y
 ps: ["localhost:7070", "localhost:7071"]
 worker: [localhost, localhost]
 Y
-mkdir -p "$host/srv"
 cp -r "$examples/softmax" "$host/srv/softmax"
 cat >"$host$at/workerd.conf" <<Y
 JOB=/srv/softmax/sync.yaml
 WORKERD_OPTIONS=--quiet --set data.train_examples=12800 --set data.test_examples=64 --set epochs=100 --set delay_ms=1 --set strategy.min_workers=2 --set "callbacks=[{name: backup, path: backups, every_steps: 20}]" --set output=weights.safetensors
 Y
-rm -f "$host/etc/machine-id"
-ln -sf /dev/null "$host/etc/systemd/system/systemd-networkd-wait-online.service" # there is no network to wait for
-SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1 systemd-nspawn -q -b -D "$host" --register=no --keep-unit --link-journal=no --console=pipe \
-    --private-network --machine="psit$$" systemd.mask=getty.target </dev/null >"$scratch/boot.log" 2>&1 &
-nspawn=$!
-inside() { nsenter -t "$leader" -a "$@"; }
-booted() { leader=$(pgrep -P "$nspawn" | head -n 1) && [ -n "$leader" ] && inside systemctl is-active -q basic.target 2>/dev/null; }
-ok "systemd boots" eventually booted
-ok "it makes the user" inside systemd-sysusers
-inside ip link set lo up 2>/dev/null
 ok "a host's ps tasks and workers are enabled" inside systemctl enable paramserver.target psd@0 psd@1 workerd@0 workerd@1
 ok "and started" inside systemctl start paramserver.target
 weights=/var/lib/paramserver/weights.safetensors
 backups() { [ -n "$(find "$host/var/lib/paramserver/backups" -name '*.safetensors' 2>/dev/null)" ]; }
 ok "they train" eventually backups
-journal() { inside journalctl --no-pager -q -u "$1"; }
-says() { journal "$1" | tee "$scratch/journal" | grep -q "$2" || { tail -n 20 "$scratch/journal"; false; }; }
 for unit in psd@1 psd@0 workerd@1 workerd@0; do
     killed=$(inside systemctl show -P MainPID "$unit")
     ok "$unit is killed" inside kill -KILL "$killed"
@@ -111,9 +202,7 @@ ok "the workers before what they need: the weights are kept" says workerd@0 "the
 ok "and there is a backup" backups
 ok "all of it is started" inside systemctl start paramserver.target
 ok "it goes on from there" eventually says workerd@0 "goes on from backups/"
-joined() { inside "$(chroot "$host" sh -c 'command -v psctl || echo /usr/local/bin/psctl')" --cluster "$at/cluster.yaml" workers softmax 2>/dev/null | grep -c " live " | grep -qx 2; }
-ok "with both workers" eventually joined
-ctl() { inside /usr/local/bin/psctl --cluster "$at/cluster.yaml" "$@"; }
+ok "with both workers" eventually joined softmax 2
 ok "psctl stop ends the job" ctl stop softmax
 failed() { [ "$(inside systemctl show -P ActiveState "$1")" = failed ] && [ "$(inside systemctl show -P ExecMainStatus "$1")" = 79 ]; }
 ok "and nobody begins it anew" eventually failed workerd@0
@@ -121,7 +210,7 @@ ok "on any host" eventually failed workerd@1
 
 # ---- jobs that are submitted ------------------------------------------------------------------------------------------
 
-echo "WORKERD_OPTIONS=--quiet" >"$host$at/workerd.conf"
+: >"$host$at/workerd.conf"
 inside systemctl reset-failed workerd@0 workerd@1
 ok "workers without a job are started" inside systemctl start workerd@0 workerd@1
 ok "and wait for one" eventually says workerd@1 "waits for a job: no job is queued"
@@ -135,7 +224,7 @@ ok "a longer one" ctl submit --set name=longer --set data.train_examples=12800 -
 ok "makes backups" eventually backups
 killed=$(inside systemctl show -P MainPID workerd@1)
 ok "a worker is killed" inside kill -KILL "$killed"
-again() { [ "$(inside systemctl show -P MainPID workerd@1)" != "$killed" ] && [ "$(journal workerd@1 | grep -c "trains job 2")" = 2 ]; }
+again() { [ "$(inside systemctl show -P MainPID workerd@1)" != "$killed" ] && [ "$(journal workerd@1 | grep -c "trains job .* 'longer'")" = 2 ]; }
 ok "and takes the job up again" eventually again
 ok "all of it is stopped" inside systemctl stop paramserver.target
 for unit in workerd@0 workerd@1 psd@0 psd@1; do ok "$unit is down" eventually down "$unit"; done
@@ -145,3 +234,56 @@ ok "the job runs still" eventually runs
 ok "it ends" ctl logs -f longer
 ok "well" eval 'ctl --json queue longer | tee "$scratch/queued" | grep -q "\"state\": \"done\"" && grep -q "\"exit_code\": 0" "$scratch/queued"'
 ok "with its weights" test -s "$host/var/lib/paramserver/longer.safetensors"
+
+# ---- MNIST's network, and each daemon killed ----------------------------------------------------------------------------
+
+lib=/var/lib/paramserver
+mnist=${PS_MNIST:-$top_srcdir/../shared/data/mnist}
+if [ -n "$(find "$mnist" -name 'train-images*' 2>/dev/null)" ]; then
+    mkdir "$host/srv/mnist" && cp "$mnist"/*ubyte* "$host/srv/mnist" && chmod -R a+rX "$host/srv/mnist"
+    data=(--set data.kind=idx --set data.path=/srv/mnist)
+else
+    echo "# the digits are drawn: \$PS_MNIST names no folder with MNIST's files"
+    data=(--set data.train_examples=60000)
+fi
+network() { # NAME
+    ctl submit --set name="$1" "${data[@]}" --set epochs=2 --set strategy.min_workers=2 --set output=$lib/"$1".safetensors \
+        --set "callbacks=[{name: csv_log, path: $lib/$1.csv}, {name: backup, path: $lib/$1.backups, every_steps: 50}]" \
+        "$share/examples/mnist-cnn/sync.yaml"
+}
+ok "MNIST's network is submitted" network calm
+ok "and trained undisturbed" ctl logs -f calm
+since=@$(date +%s)
+ok "it is submitted again" network healed
+newest() { find "$host$lib/healed.backups" -name '*.safetensors' 2>/dev/null | sed -E 's/.*-0*([0-9]+)\.safetensors/\1/' | sort -n | tail -n 1 | grep . || echo 0; }
+has_got_to() { [ "$(newest)" -ge "$1" ]; } # STEP, of 938
+step=50
+for unit in psd@1 workerd@1 psd@0 workerd@0; do
+    ok "it gets to step $step" eventually has_got_to $step
+    step=$((step + 200))
+    killed=$(inside systemctl show -P MainPID "$unit")
+    ok "$unit is killed" inside kill -KILL "$killed"
+    again() { [ "$(inside systemctl show -P ActiveState "$unit")" = active ] && [ "$(inside systemctl show -P MainPID "$unit")" != "$killed" ]; }
+    ok "systemd starts it again" eventually again
+    ok "the journal tells how it ended" eventually says "$unit" "Main process exited, code=killed, status=9/KILL"
+    ok "and that it is back" eventually says "$unit" "Started $unit.service"
+done
+ok "the training ends well" ctl logs -f healed
+# In the epoch of a death what a backup does not have of the training's figures is missing. Those of the test split are whole.
+curve_is_joined() {
+    cat "$host$lib/healed.csv"
+    awk -F, 'NR > 1 { bad = bad || $1 != NR - 2 || NR > 2 && $3 >= loss; loss = $3 } END { exit bad || NR != 3 }' "$host$lib/healed.csv"
+}
+ok "each epoch is once in its log, and the loss falls" curve_is_joined
+curve_is_the_same() { diff <(cut -d, -f1,4,5 "$host$lib/calm.csv") <(cut -d, -f1,4,5 "$host$lib/healed.csv"); }
+ok "as it did when nobody disturbed it" curve_is_the_same
+ok "to the same weights" cmp "$host$lib/calm.safetensors" "$host$lib/healed.safetensors"
+ok "which have learned" at_least "$(tail -n 1 "$host$lib/healed.csv" | cut -d, -f4)" 0.98
+shown_once() { ctl logs healed | grep -o "val_loss: .*" | tee "$scratch/shown"; [ "$(wc -l <"$scratch/shown")" = 2 ]; }
+ok "psctl logs shows each epoch once" shown_once
+ok "the journal tells what psd's death was to the workers" says "workerd@*" "ps task 1 has restarted and lost what it had of job 'healed'.*; begins anew from the newest backup"
+ok "where they went on" says "workerd@*" "goes on from .*/healed-backup-"
+for rank in 0 1; do
+    ok "that worker $rank was dead" says psd@0 "job 'healed': worker $rank .*is dead"
+    ok "and came back" says psd@0 "job 'healed': worker $rank joined"
+done

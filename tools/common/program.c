@@ -41,7 +41,7 @@ static bool find_near(const char *name, char *to, size_t size)
     return is_program(to);
 }
 
-static bool find_on_path(const char *name, char *to, size_t size)
+bool program_on_path(const char *name, char *to, size_t size)
 {
     const char *path = getenv("PATH");
     while (path && *path) {
@@ -61,8 +61,23 @@ enum ps_code program_find(const char *name, const char *variable, char *to, size
         snprintf(to, size, "%s", given);
         return is_program(to) ? PS_OK : ps_fail(e, PS_NOT_FOUND, "$%s is %s, which is no program", variable, given);
     }
-    if (find_near(name, to, size) || find_on_path(name, to, size))
+    if (find_near(name, to, size) || program_on_path(name, to, size))
         return PS_OK;
     return ps_fail(e, PS_NOT_FOUND, "%s is neither beside %s nor on PATH; $%s may name it", name,
                    program_invocation_short_name, variable);
+}
+
+enum ps_code program_find_data(const char *name, char *to, size_t size, struct ps_error *e)
+{
+    // The second is a bundle's: what runs there is its loader, which lies deeper.
+    static const char *const near[] = {"../share/paramserver", "../../share/paramserver"};
+    char dir[PATH_MAX], path[2 * PATH_MAX], real[PATH_MAX];
+    own_directory(dir, sizeof dir);
+    for (size_t i = 0; i < sizeof near / sizeof *near; i++) {
+        snprintf(path, sizeof path, "%s/%s/%s", dir, near[i], name);
+        if (realpath(path, real) && snprintf(to, size, "%s", real) < (int)size)
+            return PS_OK;
+    }
+    snprintf(to, size, "%s/%s", PKGDATADIR, name);
+    return access(to, R_OK) == 0 ? PS_OK : ps_fail(e, PS_NOT_FOUND, "there is no %s", to);
 }

@@ -44,14 +44,36 @@ static const struct command commands[] = {
      "job holds. dedup: what is kept so that no request is applied twice, once each\n"
      "worker has pushed to every block.\n",
      command_plan, TAKES_JSON},
-    {"submit", "FILE", 1, 1, "queue a job for the workers that wait for one",
+    {"submit",
+     "FILE",
+     1,
+     1,
+     "queue a job for the workers that wait for one",
      "  --priority N     before those of lower ones, -1000 to 1000 (0)\n"
      "  --workers M      workers (those of the cluster)\n"
      "  --set KEY=VALUE  instead of what the job's file says; may be repeated\n"
      "  --wait           until it ends: shows its output; the exit code is the job's\n"
      "FILE is a job's YAML file. Its paths have to lead workers to the same files.\n"
      "Needs psd --queue FOLDER at ps task 0, and workerd without --job.\n",
-     command_submit, TAKES_CLUSTER},
+     command_submit,
+     TAKES_CLUSTER,
+     {"submit, slurm FILE", "queue a job for waiting workers; for Slurm's nodes"}},
+    {"slurm",
+     "FILE [-- SBATCH-OPTIONS]",
+     1,
+     1,
+     "queue a job for nodes of a Slurm cluster",
+     "  -N, --nodes N    nodes, with a worker each (1, or as many as servers)\n"
+     "  --ps-tasks K     servers, on the first K of them (1)\n"
+     "  --set KEY=VALUE  instead of what the job's file says; may be repeated\n"
+     "  --dry-run        show the command line of sbatch, and end\n"
+     "  --script FILE    not the installed paramserver.sbatch\n"
+     "FILE is a job's YAML file, checked before it is queued. Cores and GPUs of a\n"
+     "worker are as its threads and devices say. What stands behind -- is for sbatch,\n"
+     "and the last word: -- --time=2:00:00 --ntasks-per-node=4.\n",
+     command_slurm,
+     TAKES_NONE,
+     {""}},
     {"queue",
      "[JOB]",
      0,

@@ -25,7 +25,7 @@ _psctl_files() { compopt -o default; }  # bash's own, where COMPREPLY is empty
 _psctl_operand() {
     case $command:${#operands[@]} in
     :0 | help:0) _psctl_offer < <(_psctl_commands) ;;
-    run:0 | plan:0 | submit:0 | verify:0 | get:2 | put:2 | save:1) _psctl_files ;;
+    run:0 | plan:0 | submit:0 | slurm:0 | verify:0 | get:2 | put:2 | save:1) _psctl_files ;;
     get:1 | put:1) _psctl_offer < <(_psctl_names vars "${operands[0]}") ;;
     drain:0) _psctl_offer < <(echo ps:; _psctl_names jobs) ;;
     set-mode:1) _psctl_offer < <(printf '%s\n' async ssp sync) ;;
@@ -57,11 +57,11 @@ _psctl() {
         esac
     done
     case $before in
-    --cluster | --tls | --summary | --timeline | --output | -o) _psctl_files; return ;;
+    --cluster | --tls | --summary | --timeline | --script | --output | -o) _psctl_files; return ;;
     -*) [[ $valued == *" $before "* ]] && return ;;
     esac
     case $word in
-    --cluster=* | --tls=* | --summary=* | --timeline=* | --output=*) _psctl_files ;;
+    --cluster=* | --tls=* | --summary=* | --timeline=* | --script=* | --output=*) _psctl_files ;;
     -*) _psctl_offer < <(_psctl_options; echo --help) ;;
     *) _psctl_operand ;;
     esac

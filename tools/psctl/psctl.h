@@ -80,6 +80,7 @@ int command_verify(struct call *call);
 int command_save(struct call *call);
 int command_tls(struct call *call);
 int command_submit(struct call *call);
+int command_slurm(struct call *call);
 int command_queue(struct call *call);
 int command_cancel(struct call *call);
 int command_logs(struct call *call);

@@ -11,12 +11,12 @@
 
 #include "common/base/alloc.h"
 #include "common/base/limits.h"
-#include "common/job/job.h"
 #include "common/wire/wire.h"
 #include "libclient/cluster.h"
 #include "tools/psctl/cluster.h"
 #include "tools/psctl/psctl.h"
 #include "tools/psctl/queue.h"
+#include "tools/psctl/submit.h"
 #include "workerd/job/objectives.h"
 
 struct submit {
@@ -43,6 +43,16 @@ static enum ps_code submit_check_model(const struct ps_job *job, struct ps_error
     return code;
 }
 
+enum ps_code submit_load_job(const char *file, const struct cli_list *sets, struct ps_job **job, struct ps_error *e)
+{
+    if (ps_job_load(file, sets->items, (size_t)sets->n, job, e))
+        return e->code;
+    const enum ps_code code = submit_check_model(*job, e);
+    if (code)
+        ps_job_free(*job);
+    return code;
+}
+
 static void submit_take_job(struct submit *s, struct ps_job *job, const char *folder)
 {
     ps_job_make_absolute(job, folder);
@@ -59,13 +69,11 @@ static enum ps_code submit_read(struct submit *s, const char *file, struct ps_er
     struct ps_job *job;
     if (!getcwd(folder, sizeof folder))
         return ps_fail(e, PS_NOT_FOUND, "the current directory has no path: expected one that workers find");
-    if (ps_job_load(file, s->sets.items, (size_t)s->sets.n, &job, e))
+    if (submit_load_job(file, &s->sets, &job, e))
         return e->code;
-    const enum ps_code code = submit_check_model(job, e);
-    if (code == PS_OK)
-        submit_take_job(s, job, folder);
+    submit_take_job(s, job, folder);
     ps_job_free(job);
-    return code;
+    return PS_OK;
 }
 
 // As said, else as the job is made for one, else as many as the cluster has.

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// psctl slurm: a job for nodes of a Slurm cluster. It is read and checked here, on the login node, and becomes a
+// command line for sbatch, with the installed script that starts servers and workers. --dry-run shows it instead.
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/base/alloc.h"
+#include "tools/common/program.h"
+#include "tools/psctl/psctl.h"
+#include "tools/psctl/submit.h"
+
+struct slurm {
+    const char *file, *script;
+    long nodes, ps_tasks;  // 0: not said, until slurm_count
+    struct cli_list sets;
+    bool dry_run;
+    char **options;    // those of sbatch behind --; ends with NULL
+    char *name;        // of the job
+    long cores, gpus;  // of a worker
+};
+
+// Cuts off what stands behind --.
+static char **slurm_cut_options(struct call *call)
+{
+    for (int i = 1; i < call->argc; i++)
+        if (strcmp(call->argv[i], "--") == 0) {
+            call->argv[i] = NULL;
+            call->argc = i;
+            return call->argv + i + 1;
+        }
+    return call->argv + call->argc;
+}
+
+// ---- the job --------------------------------------------------------------------------------------------------------
+
+static bool is_gpu(const char *device)
+{
+    return strncmp(device, "gpu", 3) == 0;
+}
+
+// As psctl run does, it says what has no effect.
+static void slurm_count(struct slurm *s, const struct ps_job *job)
+{
+    const char *strategy = ps_job_strategies[job->strategy];
+    const bool has_ps = ps_job_needs_ps(job);
+    if (!has_ps && s->ps_tasks)
+        fprintf(stderr, "psctl: strategy %s has no ps tasks: --ps-tasks %ld is not used\n", strategy, s->ps_tasks);
+    s->ps_tasks = !has_ps ? 0 : s->ps_tasks ? s->ps_tasks : 1;
+    if (!has_ps && !ps_job_needs_peers(job) && s->nodes > 1) {
+        fprintf(stderr, "psctl: strategy %s has one worker: --nodes %ld is not used\n", strategy, s->nodes);
+        s->nodes = 1;
+    }
+    if (s->nodes == 0)
+        s->nodes = s->ps_tasks > 0 ? s->ps_tasks : 1;
+}
+
+static void slurm_take_job(struct slurm *s, const struct ps_job *job)
+{
+    const struct ps_job_devices *d = &job->devices;
+    s->name = ps_strdup(job->name);
+    s->cores = job->threads * (d->n ? (long)d->n : 1);
+    s->gpus = !d->n && is_gpu(job->device);
+    for (size_t i = 0; i < d->n; i++)
+        s->gpus += is_gpu(d->device[i].kind);
+    slurm_count(s, job);
+}
+
+// ---- the command line -----------------------------------------------------------------------------------------------
+
+// A word of it, in quotes where a shell would see something else in it.
+static void slurm_add(FILE *to, const char *word)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=:,./@%";
+    if (*word && !word[strspn(word, plain)]) {
+        fprintf(to, " %s", word);
+        return;
+    }
+    fputs(" '", to);
+    for (; *word; word++)
+        *word == '\'' ? fputs("'\\''", to) : fputc(*word, to);
+    fputc('\'', to);
+}
+
+// malloc'd. Of two options of sbatch that say the same the last one holds: the user's.
+static char *slurm_command(const struct slurm *s, const char *script)
+{
+    char *text = NULL;
+    size_t size;
+    FILE *to = open_memstream(&text, &size);
+    fprintf(to, "PS_TASKS=%ld sbatch --parsable --nodes=%ld", s->ps_tasks, s->nodes);
+    slurm_add(to, "--job-name");
+    slurm_add(to, s->name);
+    if (s->cores > 1)
+        fprintf(to, " --cpus-per-task=%ld", s->cores);
+    if (s->gpus > 0)
+        fprintf(to, " --gpus-per-task=%ld", s->gpus);
+    for (char **option = s->options; *option; option++)
+        slurm_add(to, *option);
+    slurm_add(to, script);
+    slurm_add(to, s->file);
+    for (int i = 0; i < s->sets.n; i++) {
+        slurm_add(to, "--set");
+        slurm_add(to, s->sets.items[i]);
+    }
+    fclose(to);
+    return text;
+}
+
+// ---- sbatch ---------------------------------------------------------------------------------------------------------
+
+static void slurm_say(const struct slurm *s, const char *number)
+{
+    printf("Slurm has queued '%s' as job %s; what to type next:\n  squeue --jobs %s\n", s->name, number, number);
+    if (s->ps_tasks > 0)
+        printf("  psctl status --cluster paramserver-%s/cluster.yaml    # once it runs\n", number);
+    fflush(stdout);
+}
+
+// sbatch writes the job's number, and of several clusters ";CLUSTER"; what is wrong it says itself. Where it was told
+// to wait, its exit code is the job's.
+static int slurm_queue(const struct slurm *s, const char *command)
+{
+    struct ps_error e;
+    char line[256] = "";
+    FILE *from = popen(command, "r");
+    if (!from)
+        return report((ps_fail(&e, PS_RESOURCE_EXHAUSTED, "cannot start sbatch: %m"), &e));
+    const char *got = fgets(line, sizeof line, from);
+    const size_t digits = strspn(line, "0123456789");
+    if (digits) {
+        line[digits] = '\0';
+        slurm_say(s, line);
+    } else if (got) {
+        fputs(line, stderr);
+    }
+    const int status = pclose(from), code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    if (code == 0 || digits)
+        return code;
+    ps_fail(&e, PS_FAILED_PRECONDITION, "sbatch has not queued %s, and ended with exit code %d", s->file, code);
+    return report(&e);
+}
+
+static enum ps_code slurm_find_script(const struct slurm *s, char *to, size_t size, struct ps_error *e)
+{
+    if (!s->script && program_find_data("slurm/paramserver.sbatch", to, size, e))
+        return ps_error_prefix(e, "--script FILE may name what sbatch is to run");
+    if (s->script)
+        snprintf(to, size, "%s", s->script);
+    return access(to, R_OK) ? ps_fail(e, PS_NOT_FOUND, "cannot read %s: %m", to) : PS_OK;
+}
+
+static int slurm_run(struct slurm *s)
+{
+    struct ps_error e;
+    struct ps_job *job;
+    char script[PATH_MAX], sbatch[PATH_MAX];
+    if (submit_load_job(s->file, &s->sets, &job, &e))
+        return report(&e);
+    slurm_take_job(s, job);
+    ps_job_free(job);
+    if (slurm_find_script(s, script, sizeof script, &e))
+        return report(&e);
+    if (!s->dry_run && !program_on_path("sbatch", sbatch, sizeof sbatch)) {
+        ps_fail(&e, PS_UNAVAILABLE, "there is no sbatch on PATH: expected a host from which Slurm takes jobs");
+        return report(&e);
+    }
+    char *command = slurm_command(s, script);
+    const int exit_code = s->dry_run ? (puts(command), 0) : slurm_queue(s, command);
+    free(command);
+    return exit_code;
+}
+
+int command_slurm(struct call *call)
+{
+    struct slurm s = {.options = slurm_cut_options(call)};
+    const struct cli_option options[] = {{.name = "nodes", .letter = 'N', .number = &s.nodes, .min = 1, .max = 100000},
+                                         {.name = "ps-tasks", .number = &s.ps_tasks, .min = 1, .max = 100000},
+                                         {.name = "set", .list = &s.sets},
+                                         {.name = "script", .text = &s.script},
+                                         {.name = "dry-run", .flag = &s.dry_run}};
+    int exit_code;
+    if (!call_parse(call, options, sizeof options / sizeof options[0], &exit_code))
+        return exit_code;
+    s.file = call->argv[0];
+    if (s.nodes && s.ps_tasks > s.nodes)
+        exit_code =
+            call_wrong(call, "--ps-tasks is %ld and --nodes %ld: each server needs a node", s.ps_tasks, s.nodes);
+    else
+        exit_code = slurm_run(&s);
+    free(s.sets.items);
+    free(s.name);
+    return exit_code;
+}
