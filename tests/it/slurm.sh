@@ -209,7 +209,7 @@ ok "it is not queued again" stays_cancelled
 is_warned() {
     submit --nodes 3 -- sync.yaml "${long[@]}" --set steps=400 --set "$(backup warned)" --set output=warned.safetensors && trains "$id" || return 1
     scancel --batch --signal=TERM "$id"
-    eventually_has "$id" Restarts=1 && ls warned/*.safetensors && eventually_has "$id" JobState=PENDING || return 1
+    eventually_has "$id" Restarts=1 && eventually eval 'ls warned/*.safetensors' && eventually_has "$id" JobState=PENDING || return 1
     scontrol update job "$id" NumNodes=2-2 NumTasks=2 NumCPUs=2
 }
 ok "a job that is told of its time limit writes a backup and is queued again" is_warned
@@ -224,7 +224,8 @@ ok "and goes on from it, on two nodes" goes_on_with_two
 is_preempted() { # PARTITION
     submit --nodes 3 --partition "$1" --exclusive -- sync.yaml "${long[@]}" --set steps=400 --set "$(backup "$1")" --set output="$1.safetensors" && trains "$id" || return 1
     sbatch --nodes 3 --partition urgent --exclusive --output /dev/null --wrap 'sleep 1'
-    eventually_has "$id" Restarts=1 && cat "$id.out" && ls "$1"/*.safetensors
+    # Slurm counts the restart before the workers have ended.
+    eventually_has "$id" Restarts=1 && cat "$id.out" && eventually eval "ls $1/*.safetensors"
 }
 ok "a job that is pre-empted with grace writes a backup" is_preempted graceful
 ok "and goes on from it" goes_on graceful
