@@ -228,11 +228,23 @@ static bool broadcast_read_reply(const struct ps_slices *reply, struct psd_view_
     return true;
 }
 
+// Job locked. A task that does not know a job that was declared on all of them has restarted: nobody can train on, and
+// those who come back, or have not noticed yet, would wait for what it had. True: the job ends by that.
+static bool broadcast_task_is_lost(struct psd_job *job, uint32_t task, enum ps_code code)
+{
+    char why[80];
+    if (code != PS_NOT_FOUND || !job->control->declared || psd_job_is_over(job))
+        return false;
+    snprintf(why, sizeof why, "ps task %" PRIu32 " has restarted and lost what it had", task);
+    return psd_job_fail(job, atomic_load(&job->run), why);
+}
+
 // What cannot be read is told again at the next tick; a task that lacks what was before is told of all.
 static void broadcast_on_reply(void *arg, enum ps_code code, const struct ps_slices *reply)
 {
     struct broadcast *x = arg;
     struct psd_call *ready = NULL;
+    bool lost = false;
     pthread_mutex_lock(&x->job->lock);
     if (atomic_load(&x->job->run) == x->run) {
         struct psd_control *c = x->job->control;
@@ -243,8 +255,11 @@ static void broadcast_on_reply(void *arg, enum ps_code code, const struct ps_sli
             psd_view_acked(x->job, x->task, &x->delta);
             psd_control_advance(x->job, &ready);
         }
+        lost = broadcast_task_is_lost(x->job, x->task, code);
     }
     pthread_mutex_unlock(&x->job->lock);
+    if (lost)
+        psd_job_collect(x->job, &ready);
     psd_host_run_ready(x->job->host, ready);
     psd_job_unref(x->job);
     psd_view_delta_free(&x->delta);

@@ -208,10 +208,10 @@ fi
 # ---- where no two runs are alike ------------------------------------------------------------------------------------
 
 kills=$((kills / 2))
-for kind in "async.yaml" "local_steps.yaml --set strategy.local_steps=10"; do
-    name=${kind%%.*}
+for kind in "async.yaml" "elastic sync.yaml --set strategy.min_workers=1" "local_steps.yaml --set strategy.local_steps=10"; do
+    name=${kind%%[. ]*}
     # shellcheck disable=SC2086
-    train "$name" ps.yaml $kind
+    train "$name" ps.yaml ${kind#elastic }
     ok "$name: daemons are killed" strike "$name" ps0 ps1 "$name-0" "$name-1"
     ok "$name: the training goes on to the end" ends "$name"
     ok "$name: it has learned" at_least "$("$workerd" --job "$examples/softmax/one_device.yaml" --set data.train_examples=64 \

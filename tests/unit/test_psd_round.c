@@ -357,6 +357,24 @@ static void test_the_end_of_a_job_closes_no_round(void **state)
     cluster_close(&c);
 }
 
+// A task that has lost the job ends it for all, as soon as it is told of a member: those who come back would wait for it.
+static void test_a_task_that_restarts_ends_the_job(void **state)
+{
+    static const struct variable v[] = {{"w", 8, 2}};
+    struct cluster c;
+    (void)state;
+    cluster_open(&c, 2, 2, MEMORY, v, 1);
+    cluster_start(&c);
+    cluster_restart(&c, 1);
+    assert_queued(push(&c, 0, 0, 1, 1), 1);
+    depart(&c, 1, true);
+    deliver_all(&c);
+    const struct pushed p = push(&c, 0, 0, 2, 1);
+    assert_int_equal(p.code, PS_ABORTED);
+    assert_string_equal(p.text, "job 'job' has ended: ps task 1 has restarted and lost what it had");
+    cluster_close(&c);
+}
+
 // Members that leave: as many as are there close it. What a departed one has brought whole counts besides.
 static void test_departures(void **state)
 {
@@ -2402,6 +2420,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_waits_for_every_partition),
     cmocka_unit_test(test_departures),
     cmocka_unit_test(test_the_end_of_a_job_closes_no_round),
+    cmocka_unit_test(test_a_task_that_restarts_ends_the_job),
     cmocka_unit_test(test_counted_nothing),
     cmocka_unit_test(test_own_rules),
     cmocka_unit_test(test_own_rules_async),
