@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -707,6 +708,7 @@ static enum ps_code workerd_end_output(enum ps_code code, struct ps_error *e)
 int main(int argc, char **argv)
 {
     struct ps_error e = {0};
+    prctl(PR_SET_NAME, "workerd");  // where it runs /proc/self/exe, or a bundle's loader, it would be called that
     ps_alloc_tune();
     struct options o = workerd_parse_options(argc, argv);
     ps_log_init("workerd", PS_LOG_INFO);

@@ -21,7 +21,7 @@ wait_for_jobs() { # RANK
     "$workerd" --cluster cluster.yaml --rank "$1" 2>>"w$1.log" &
     agent[$1]=$!
 }
-child() { pgrep -P "${agent[$1]}"; } # RANK: the process that trains
+child() { pgrep -x -P "${agent[$1]}" workerd; } # RANK: the process that trains
 kill_all_of() { # SIGNAL RANK ...
     local signal=$1 rank
     shift
