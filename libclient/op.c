@@ -472,6 +472,13 @@ static void op_request_pack(struct psc__request *r, struct ps_slices *to)
     psc__op_pack(op_request(r)->op, op_request(r), to);
 }
 
+// A read that goes on has as long as at first. Not one that had to begin again: what it reads could be lost each time.
+static void op_extend(struct psc_op *op, struct psc__op_request *r)
+{
+    if (op->deadline != UINT64_MAX && !r->restarted)
+        r->is.deadline = op->deadline = psc__now(op->client) + op->client->timeout_ns;
+}
+
 static bool op_request_accept(struct psc__request *request, const struct ps_slices *reply)
 {
     struct psc__op_request *r = op_request(request);
@@ -490,6 +497,8 @@ static bool op_request_accept(struct psc__request *request, const struct ps_slic
         op_fail(op, &e);
     if (r->op)
         goes_on = psc__op_accept(op, r, &answer);  // which may end the client, and so the operation
+    if (r->op && goes_on)
+        op_extend(op, r);
     if (!r->op)
         op_request_free(c, r);
     else if (!goes_on)

@@ -600,6 +600,7 @@ bool psc__op_accept(struct psc_op *op, struct psc__op_request *r, const struct p
 void psc__op_restart(struct psc_op *op, struct psc__op_request *r)
 {
     r->offset = r->snapshot = r->last_round = 0;
+    r->restarted = true;
     r->is.goes_on = false;
     r->version = r->round = UINT64_MAX;
     r->place = (struct psc__place){r->first_extent, 0};

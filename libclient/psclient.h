@@ -325,7 +325,7 @@ typedef void (*psc_callback)(void *arg, const psc_result *result);  // *result l
 // cannot be reached; DEADLINE_EXCEEDED: no answer within timeout_ms; ABORTED: the job has ended, or a ps task has lost
 // its state; CANCELLED: psc_close, or stop; INTERNAL: an answer that is none.
 void psc_put(psc_client *client, const psc_tensor *tensors, size_t n, psc_callback callback, void *arg, psc_op **op);
-// At each ps task all values and slots are of one instant. It may be after the job has ended.
+// At each ps task all values and slots are of one instant. Also of a job that has failed, by who connects after.
 void psc_get(psc_client *client, const psc_tensor *tensors, size_t n, psc_callback callback, void *arg, psc_op **op);
 void psc_assign_add(psc_client *client, const psc_tensor *tensors, size_t n, psc_callback callback, void *arg,
                     psc_op **op);

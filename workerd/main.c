@@ -353,6 +353,8 @@ static enum ps_code workerd_build(struct wk_run *run, struct nn_model **model, s
 static enum ps_code workerd_find_checkpoint(struct wk_run *run, const struct ps_job *job, const struct options *o,
                                             struct wk_found *found, struct ps_error *e)
 {
+    if (o->profile)
+        return PS_OK;  // it trains from the beginning
     if (wk_checkpoints_find(job, !o->resume, found, e))
         return e->code;
     run->resume = found->path;

@@ -336,7 +336,7 @@ enum ps_code psd_view_take(struct psd_job *job, uint64_t run, uint32_t workers, 
         if (psd_is_gone(d->v[i].state))
             psd_staging_drop_worker(job, d->v[i].rank, d->v[i].incarnation);
     if (code == PS_OK) {
-        // What the end of a job leaves is of one round at all tasks: none closes another without those who are gone.
+        // No view closes a round of a job that has ended: other tasks would not.
         if (!psd_job_has_failed(job))
             view_reform_rounds(job, &copy, ready);
         psd_sync_send_norms(job, ready);

@@ -147,7 +147,7 @@ ok "PSCTL_CLUSTER is no option" says "rounds" env PSCTL_CLUSTER=x "$psctl" plan 
 mkdir bin
 cat >bin/sbatch <<'SH'
 #!/bin/sh
-printf '%s\n' "PS_TASKS=$PS_TASKS" "$@" >called
+printf '%s\n' "$@" >called
 echo "17;far"
 exit "${SBATCH_EXIT:-0}"
 SH
@@ -163,21 +163,21 @@ calls() {
 }
 job=TOP/deploy/examples
 async=$examples/softmax/async.yaml
-ok "slurm: a node and a server" calls "PS_TASKS=1 --parsable --nodes=1 --job-name softmax SCRIPT $job/softmax/async.yaml" "$async"
+ok "slurm: a node and a server" calls "--parsable --nodes=1 --job-name softmax SCRIPT --ps-tasks 1 $job/softmax/async.yaml" "$async"
 ok "slurm: what is said" says "job 17; what" slurm "$async"
 ok "slurm: what to type next" eval 'grep -qx "  squeue --jobs 17" said && grep -q "^  psctl status --cluster paramserver-17/cluster.yaml " said'
 ok "slurm: nodes, servers, cores" calls \
-    "PS_TASKS=2 --parsable --nodes=3 --job-name mine --cpus-per-task=4 SCRIPT $job/softmax/async.yaml --set threads=4 --set name=mine" \
+    "--parsable --nodes=3 --job-name mine --cpus-per-task=4 SCRIPT --ps-tasks 2 $job/softmax/async.yaml --set threads=4 --set name=mine" \
     "$async" -N 3 --ps-tasks 2 --set threads=4 --set name=mine
-ok "slurm: nodes for the servers" calls "PS_TASKS=2 --parsable --nodes=2 --job-name softmax SCRIPT $job/softmax/async.yaml" --ps-tasks 2 "$async"
-ok "slurm: options of sbatch" calls "PS_TASKS=1 --parsable --nodes=1 --job-name softmax --time 5 --comment it's \$HOME  SCRIPT $job/softmax/async.yaml" \
+ok "slurm: nodes for the servers" calls "--parsable --nodes=2 --job-name softmax SCRIPT --ps-tasks 2 $job/softmax/async.yaml" --ps-tasks 2 "$async"
+ok "slurm: options of sbatch" calls "--parsable --nodes=1 --job-name softmax --time 5 --comment it's \$HOME  SCRIPT --ps-tasks 1 $job/softmax/async.yaml" \
     "$async" -- --time 5 --comment "it's \$HOME" ""
-ok "slurm: a GPU" calls "PS_TASKS=1 --parsable --nodes=1 --job-name softmax --gpus-per-task=1 SCRIPT $job/softmax/async.yaml --set device=gpu" \
+ok "slurm: a GPU" calls "--parsable --nodes=1 --job-name softmax --gpus-per-task=1 SCRIPT --ps-tasks 1 $job/softmax/async.yaml --set device=gpu" \
     "$async" --set device=gpu
 ok "slurm: two GPUs" calls \
-    "PS_TASKS=0 --parsable --nodes=1 --job-name softmax --cpus-per-task=2 --gpus-per-task=2 SCRIPT $job/softmax/mirrored.yaml --set strategy.devices=[gpu:0,gpu:1]" \
+    "--parsable --nodes=1 --job-name softmax --cpus-per-task=2 --gpus-per-task=2 SCRIPT --ps-tasks 0 $job/softmax/mirrored.yaml --set strategy.devices=[gpu:0,gpu:1]" \
     "$examples/softmax/mirrored.yaml" --set "strategy.devices=[gpu:0,gpu:1]"
-ok "slurm: workers without servers" calls "PS_TASKS=0 --parsable --nodes=3 --job-name softmax SCRIPT $job/softmax/multi_worker_mirrored.yaml" \
+ok "slurm: workers without servers" calls "--parsable --nodes=3 --job-name softmax SCRIPT --ps-tasks 0 $job/softmax/multi_worker_mirrored.yaml" \
     "$examples/softmax/multi_worker_mirrored.yaml" --nodes 3
 ok "slurm: without servers there is no status" lacks status slurm "$examples/softmax/multi_worker_mirrored.yaml"
 ok "slurm: one process" says "has one worker: --nodes 3 is not used" slurm --dry-run -N 3 "$examples/softmax/one_device.yaml"

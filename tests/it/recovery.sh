@@ -250,7 +250,8 @@ are_told() { # NAME SET ...
     kill -TERM "$(cat "$name-1.pid")" "$(cat "$name-0.pid")" && wait "${training[@]}"
     rm over
     cat "$name"-?.log
-    [ -s "$name.safetensors" ] && [ "$(newest "$name")" -gt "$before" ] && "$psctl" verify "$name.backups"
+    [ "$(cat "$name"-?.code | sort -u)" = 143 ] && [ -s "$name.safetensors" ] && [ "$(newest "$name")" -gt "$before" ] &&
+        "$psctl" verify "$name.backups"
 }
 all_are_told() {
     local i

@@ -78,7 +78,7 @@ submit() {
     while [ "$1" != -- ]; do options+=("$1"); shift; done
     local file=$2
     shift 2
-    id=$(sbatch --parsable --output %j.out "${options[@]}" "$sbatch" "$examples/softmax/$file" "${quick[@]}" "$@")
+    id=$(sbatch --parsable --output %j.out "${options[@]}" "$sbatch" ${ps_tasks:+--ps-tasks "$ps_tasks"} "$examples/softmax/$file" "${quick[@]}" "$@")
 }
 has() { [[ $(scontrol --oneliner show job "$1") == *" $2 "* ]] || { scontrol show job "$1"; cat "$1.out"; false; }; } # JOB KEY=VALUE
 eventually_has() { eventually has "$@" >has.out || { cat has.out; return 1; }; }
@@ -101,14 +101,14 @@ layout() { # the addresses of the last job, without the port's number
     echo
 }
 several() {
-    PS_TASKS=2 submit --nodes 2 --ntasks-per-node 2 -- sync.yaml --set output=several.safetensors && ends_with "$id" 0 || return 1
+    ps_tasks=2 submit --nodes 2 --ntasks-per-node 2 -- sync.yaml --set output=several.safetensors && ends_with "$id" 0 || return 1
     layout
     [ -s several.safetensors ] && [ "$(layout)" = "ps:n1:P n2:P worker:n1:Q n1:R n2:Q n2:R tls:tls" ]
 }
 ok "with two servers, and two workers on each node" several
 
 without_servers() {
-    PS_TASKS=0 submit --nodes 3 -- multi_worker_mirrored.yaml --set output=ring.safetensors && ends_with "$id" 0 || return 1
+    ps_tasks=0 submit --nodes 3 -- multi_worker_mirrored.yaml --set output=ring.safetensors && ends_with "$id" 0 || return 1
     [ -s ring.safetensors ] && [ "$(layout)" = "worker:n1:Q n2:Q n3:Q tls:tls" ]
 }
 ok "without servers" without_servers
@@ -185,7 +185,7 @@ slow_psd() {
     return $failed
 }
 ok "a job file that is not there, with 66" slow_psd
-PS_TASKS=3 ok "more servers than nodes, with 64" ends_wrong 64 async.yaml
+ps_tasks=3 ok "more servers than nodes, with 64" ends_wrong 64 async.yaml
 
 # ---- ended from outside ---------------------------------------------------------------------------------------------
 

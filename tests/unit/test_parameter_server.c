@@ -40,6 +40,8 @@ struct psc_client {
     uint64_t share_batch;          // this
     uint64_t round;                // of the last push
     uint64_t found;                // a get's round
+    int64_t ahead;                 // as the last checkpoint says
+    bool no_memory;                // for a get
     bool late, draining, follows;  // not the chief
     int changes_refused;
 };
@@ -190,6 +192,10 @@ void psc_get(psc_client *c, const psc_tensor *tensors, size_t n, psc_callback ca
     for (size_t i = 0; i < n; i++)
         *(float *)tensors[i].data = 10 * (float)tensors[i].slot + (float)c->found;
     begin_op(0, (psc_result){.version = c->version, .round = c->found, .last_round = c->found}, op);
+    if (c->no_memory) {
+        free(*op);
+        *op = NULL;
+    }
 }
 
 void psc_pull_averages(psc_client *c, const psc_tensor *tensors, size_t n, uint64_t round, psc_callback callback,
@@ -241,8 +247,12 @@ void psc_push_pull(psc_client *c, const psc_tensor *tensors, const psc_tensor *i
 psc_code psc_wait(psc_op *op, psc_result *result, psc_error *error)
 {
     (void)error;
-    client.pushed += op->examples;
     say("wait ");
+    if (!op) {
+        *result = (psc_result){.error = {PSC_RESOURCE_EXHAUSTED, "no memory for an operation"}};
+        return PSC_RESOURCE_EXHAUSTED;
+    }
+    client.pushed += op->examples;
     if (result)
         *result = op->result;
     free(op);
@@ -723,8 +733,12 @@ static enum ps_code fetch(struct worker *w, uint64_t found, const char *begins, 
     c.fetch->begin(c.fetch, &c);
     assert_string_equal(client.log, begins);
     const enum ps_code code = c.fetch->wait(c.fetch, &c, e);
-    for (size_t i = N_PARAMS; i < c.n; i++)
-        assert_true(memory[i] == (float)found + (strncmp(c.array[i].name, "momentum/", 9) == 0 ? 10 : 20));
+    for (size_t i = 0; i < c.n && code == PS_OK; i++) {
+        const char *name = c.array[i].name;
+        const float slot = strncmp(name, "momentum/", 9) == 0 ? 10 : strncmp(name, "velocity/", 9) == 0 ? 20 : 0;
+        assert_true(memory[i] == (strstr(name, "/frozen/") ? 0 : (float)found + slot));
+    }
+    client.ahead = json_integer_value(json_object_get(c.json, "iterations_ahead"));
     wk_checkpoint_free(&c);
     return code;
 }
@@ -740,8 +754,53 @@ static void a_checkpoint_is_fetched(void **state)
     train(&w, 0, BATCH);
     assert_int_equal(fetch(&w, 1, "get 6 ", &e), PS_OK);
     assert_int_equal(fetch(&w, 2, "get 6 ", &e), PS_UNAVAILABLE);
-    assert_non_null(strstr(e.text, "no memory to keep what they had after round 1"));
+    assert_non_null(strstr(e.text, "did not keep what they had after round 1 beside the training"));
     assert_int_equal(fetch(&w, 1, "get 6 wait ", &e), PS_OK);
+    assert_int_equal(client.ahead, 0);
+    assert_int_equal(fetch(&w, 1, "get 6 ", &e), PS_OK);
+    client.no_memory = true;
+    assert_int_equal(fetch(&w, 1, "get 6 ", &e), PS_RESOURCE_EXHAUSTED);
+    client.no_memory = false;
+    end(&w);
+}
+
+// The rule has been applied as often as what was found says: where others close rounds, or push, without this worker.
+static void a_checkpoint_counts_what_it_finds(void **state)
+{
+    struct worker w;
+    struct ps_error e = {.code = PS_OK};
+    (void)state;
+    begin(&w, "adam", "update: sync, replicas_to_aggregate: 1");
+    train(&w, 0, BATCH);
+    assert_int_equal(fetch(&w, 8, "get 6 ", &e), PS_OK);
+    assert_int_equal(client.ahead, 7);
+    end(&w);
+    begin(&w, "adam", "update: async");
+    train(&w, 0, BATCH);
+    must(strategy->home->refresh(w.state, &e), &e);
+    client.version += 5;
+    assert_int_equal(fetch(&w, 0, "get 6 ", &e), PS_OK);
+    const int64_t before = client.ahead;
+    client.version += 5;
+    assert_int_equal(fetch(&w, 0, "get 6 ", &e), PS_OK);
+    assert_int_equal(client.ahead, before + 5);
+    end(&w);
+}
+
+// After a signal the last step may be in no round, whose gradient has counted for nothing.
+static void a_checkpoint_after_a_signal_is_of_what_there_is(void **state)
+{
+    struct worker w;
+    struct ps_error e = {.code = PS_OK};
+    (void)state;
+    begin(&w, "adam", "update: sync");
+    train(&w, 0, BATCH);
+    train(&w, 1, BATCH);
+    must(strategy->home->salvage(w.state, &e), &e);
+    assert_int_equal(fetch(&w, 1, "get 6 ", &e), PS_OK);
+    assert_int_equal(client.ahead, -1);
+    assert_int_equal(fetch(&w, 4, "get 6 ", &e), PS_OK);
+    assert_int_equal(client.ahead, 2);
     end(&w);
 }
 
@@ -916,6 +975,8 @@ int main(void)
         cmocka_unit_test_setup(constraints_are_refused, begin_world),
         cmocka_unit_test_setup(ends_with_averages, begin_world),
         cmocka_unit_test_setup(a_checkpoint_is_fetched, begin_world),
+        cmocka_unit_test_setup(a_checkpoint_counts_what_it_finds, begin_world),
+        cmocka_unit_test_setup(a_checkpoint_after_a_signal_is_of_what_there_is, begin_world),
         cmocka_unit_test_setup(periods_are_exchanged, begin_local_steps),
         cmocka_unit_test_setup(ranges_are_periods, begin_local_steps),
         cmocka_unit_test_setup(fragments_leave_one_by_one, begin_local_steps),

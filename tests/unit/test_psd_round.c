@@ -357,7 +357,7 @@ static void test_the_end_of_a_job_closes_no_round(void **state)
     cluster_close(&c);
 }
 
-// A task that has lost the job ends it for all, as soon as it is told of a member: those who come back would wait for it.
+// A task that has lost the job ends it for all, as soon as it is told of a member: who comes back would wait for it.
 static void test_a_task_that_restarts_ends_the_job(void **state)
 {
     static const struct variable v[] = {{"w", 8, 2}};
@@ -1153,7 +1153,7 @@ static void assert_read_refused(struct cluster *c, int method, bool averages, ui
 // applied; also after the job has failed.
 static void test_slots_are_of_one_instant(void **state)
 {
-    enum { COUNT = 700 << 10, SLOTS = 3 };
+    enum { COUNT = 1100 << 10, SLOTS = 3 };
     static const struct variable v[] = {{"w", COUNT, 1, true, "adam", {{"beta_1", 0.5}, {"beta_2", 0.5}}}};
     static const uint32_t slots[SLOTS] = {0, 1, 2};
     struct ps_slices payload = PS_SLICES_EMPTY;
@@ -1180,7 +1180,7 @@ static void test_slots_are_of_one_instant(void **state)
     ps_msg_free(&reply->base);
     assert_true(messages > 1 && bytes == SLOTS * COUNT * sizeof *found);
     for (size_t i = 0; i < COUNT; i++)
-        assert_true(found[i] == found[0] && found[COUNT + i] == 0.5F && found[2 * COUNT + i] == 0.5F);
+        assert_true(fabsf(1000 * found[i] + 1) < 1e-4F && found[COUNT + i] == 0.5F && found[2 * COUNT + i] == 0.5F);
     free(found);
     cluster_close(&c);
 }

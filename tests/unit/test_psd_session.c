@@ -255,7 +255,7 @@ static void test_session_opens(void **state)
     (void)state;
     job_open(&j, ASYNC, "assign_add", 100, 64 << 20);
     // Without a stream it is as it was, and there is nothing to open.
-    expect_answer(push_short(j.core, 1, 1), PS_FAILED_PRECONDITION, "protocol 0 is not spoken here; this is 1");
+    expect_answer(push_short(j.core, 1, 1), PS_FAILED_PRECONDITION, "protocol 0 is not spoken here; this is 2");
     expect_answer(open_as(j.core, &caller), PS_FAILED_PRECONDITION, "a stream has a session, a unary call has none");
     test_session = &session;
     expect_answer(push_short(j.core, 1, 1), PS_FAILED_PRECONDITION, no_session);
@@ -316,7 +316,7 @@ static void test_session_is_refused(void **state)
     early.run = 9;
     expect_answer(open_as(j.core, &strange), PS_OK, "");
     for (int i = 0; i < 2; i++)
-        expect_answer(push_short(j.core, 1, 1), PS_FAILED_PRECONDITION, "protocol 7 is not spoken here; this is 1");
+        expect_answer(push_short(j.core, 1, 1), PS_FAILED_PRECONDITION, "protocol 7 is not spoken here; this is 2");
     expect_answer(open_as(j.core, &lost), PS_OK, "");
     assert_int_equal(push_short(j.core, 1, 1).code, PS_ABORTED);
     expect_answer(open_as(j.core, &early), PS_OK, "");

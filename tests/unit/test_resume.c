@@ -499,7 +499,7 @@ static void refuses_another_jobs_checkpoint(void **state)
     write_text("ck/job-0000000028.safetensors", "no safetensors at all");
     refuses_resume(job, "expected a safetensors header of at most");
     move("out.safetensors", "ck/job-0000000028.safetensors");
-    refuses_resume(job, "is no checkpoint: it says nothing of where a training was");
+    refuses_resume(job, "has no checksums: expected a checkpoint");
 }
 
 // A checkpoint with one thing in its JSON set to another.

@@ -92,7 +92,7 @@ static char *slurm_command(const struct slurm *s, const char *script)
     char *text = NULL;
     size_t size;
     FILE *to = open_memstream(&text, &size);
-    fprintf(to, "PS_TASKS=%ld sbatch --parsable --nodes=%ld", s->ps_tasks, s->nodes);
+    fprintf(to, "sbatch --parsable --nodes=%ld", s->nodes);
     slurm_add(to, "--job-name");
     slurm_add(to, s->name);
     if (s->cores > 1)
@@ -102,6 +102,7 @@ static char *slurm_command(const struct slurm *s, const char *script)
     for (char **option = s->options; *option; option++)
         slurm_add(to, *option);
     slurm_add(to, script);
+    fprintf(to, " --ps-tasks %ld", s->ps_tasks);
     slurm_add(to, s->file);
     for (int i = 0; i < s->sets.n; i++) {
         slurm_add(to, "--set");

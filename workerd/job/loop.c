@@ -343,6 +343,8 @@ static enum ps_code loop_leave(struct loop *l, struct ps_error *e)
                        *run->env.stop ? "stopped by a signal" : "another replica has ended", why.text);
     if (loop_tell(l, WK_STOPPED, &m, &why))
         *e = why;  // without a checkpoint that has all of it no training goes on from here
+    else if (*run->env.stop)
+        e->code = PS_CANCELLED;  // whatever else has ended by then
     return loop_say_where(run, e);
 }
 

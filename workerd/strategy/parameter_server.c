@@ -197,11 +197,11 @@ enum ps_code wk_psd_join(struct wk_parameter_server_state *s, struct ps_error *e
     return connect_cluster(s, e) || agree_on_weights(s, e) ? e->code : PS_OK;
 }
 
-// Is this worker's end the job's, in a round that worker 0 may be in, who may have heard the same signal?
-static bool strategy_ends_round(const struct wk_parameter_server_state *s)
+// Is this worker's end the job's, and may worker 0, who keeps the weights, have heard the same signal a moment later?
+static bool strategy_ends_job(const struct wk_parameter_server_state *s)
 {
     const struct wk_env *env = s->env;
-    return env->rank > 0 && s->update == PSC_SYNC && env->stop && *env->stop && env->min_workers == env->workers;
+    return env->rank > 0 && env->stop && *env->stop && env->min_workers == env->workers;
 }
 
 void wk_psd_close(struct wk_parameter_server_state *s, const char *reason)
@@ -209,7 +209,7 @@ void wk_psd_close(struct wk_parameter_server_state *s, const char *reason)
     static const struct timespec a_second = {.tv_sec = 1};
     if (s->reader)
         psc_close(s->reader, NULL);
-    if (s->client && reason && strategy_ends_round(s))
+    if (s->client && reason && strategy_ends_job(s))
         nanosleep(&a_second, NULL);
     if (s->client)
         psc_close(s->client, reason);

@@ -34,12 +34,12 @@ struct fetch {
     size_t *array;        // [n] the checkpoint's arrays that they fill
     size_t n;
     uint64_t round;  // that the values are to be of; 0: there are none, or others close them without this worker
-    // What the checkpoint says of how often the rule has been applied, as known up to a version, or a round; NULL: it
-    // does not.
-    json_t *count;
+    json_t *count;   // what the checkpoint says of how often the rule has been applied, as known up to this
+    uint64_t known;  // round, or version
     bool by_round;
-    uint64_t known;
-    psc_op *op;  // under way; NULL: it is not, or has been waited for
+    bool by_reader;  // after a signal
+    bool under_way;
+    psc_op *op;
     psc_result result;
 };
 
@@ -52,9 +52,9 @@ static void fetch_add(struct fetch *f, const psc_tensor *weights, uint32_t slot,
 
 static void fetch_end(struct fetch *f)
 {
-    if (f->op)
+    if (f->under_way)
         psc_wait(f->op, &f->result, NULL);
-    f->op = NULL;
+    f->under_way = false;
 }
 
 static void fetch_begin(struct wk_checkpoint_fetch *of, struct wk_checkpoint *c)
@@ -62,28 +62,33 @@ static void fetch_begin(struct wk_checkpoint_fetch *of, struct wk_checkpoint *c)
     struct fetch *f = (struct fetch *)of;
     for (size_t i = 0; i < f->n; i++)
         f->tensors[i].data = (void *)c->array[f->array[i]].data;
-    psc_get(f->s->reader ? f->s->reader : f->s->client, f->tensors, f->n, NULL, NULL, &f->op);
+    psc_get(f->by_reader ? f->s->reader : f->s->client, f->tensors, f->n, NULL, NULL, &f->op);
+    f->under_way = true;
     if (atomic_load(&f->s->reads_alone))
         fetch_end(f);
 }
 
-// Where a ps task gives up what is pinned, as it has no memory for it, the values are read again, and others by then.
-// After a signal the others may have gone on.
+// Where a ps task gives up what is pinned, as it has no memory for it, or its connection is lost, the values are read
+// again, and others by then: the next ones are read while the training waits. After a signal this worker's last step
+// may be in no round, and the others may have gone on.
 static enum ps_code fetch_check(struct fetch *f, struct ps_error *e)
 {
     const psc_result *r = &f->result;
     psc_error error = r->error;
     if (error.code)
         return wk_take_error(&error, e);
-    if (!f->round || (r->round == r->last_round && (r->round == f->round || f->s->reader)))
+    const bool one_round = r->round == r->last_round, expected = one_round && (r->round == f->round || f->by_reader);
+    if (!f->by_reader)
+        atomic_store(&f->s->reads_alone, f->round && !expected);
+    if (!f->round || expected)
         return PS_OK;
-    if (f->s->reader)
+    if (f->by_reader)
         return ps_fail(e, PS_ABORTED, "some ps tasks have ended with round %" PRIu64 " and some with round %" PRIu64,
                        r->round, r->last_round);
-    atomic_store(&f->s->reads_alone, true);
     return ps_fail(e, PS_UNAVAILABLE,
-                   "the ps tasks have no memory to keep what they had after round %" PRIu64
-                   " beside the training: the next checkpoint is read while the training waits",
+                   "the ps tasks did not keep what they had after round %" PRIu64
+                   " beside the training, for lack of memory or connection: the next checkpoint is read while the "
+                   "training waits",
                    f->round);
 }
 
@@ -95,9 +100,10 @@ static enum ps_code fetch_wait(struct wk_checkpoint_fetch *of, struct wk_checkpo
     if (fetch_check(f, e))
         return e->code;
     const psc_result *r = &f->result;
-    const uint64_t found = f->by_round ? r->round : r->version;
-    if (f->count && found > f->known)
-        json_integer_set(f->count, json_integer_value(f->count) + (json_int_t)(found - f->known));
+    // Of a version the least is found, and the greatest known.
+    const json_int_t more = (json_int_t)((f->by_round ? r->round : r->version) - f->known);
+    if (f->by_round || more > 0)
+        json_integer_set(f->count, json_integer_value(f->count) + more);
     return PS_OK;
 }
 
@@ -140,9 +146,9 @@ static void checkpoint_put_rule(const struct wk_parameter_server_state *s, struc
     const uint64_t trained = checkpoint_trained(s);
     const bool in_rounds = s->update == PSC_SYNC && !s->mode_changed;
     wk_checkpoint_put_rule(to, s->rate, in_rounds ? s->ahead : wk_psd_iterations(s) - (s->base + trained));
-    f->count = in_rounds && !f->round ? NULL : json_object_get(to->json, "iterations_ahead");
+    f->count = json_object_get(to->json, "iterations_ahead");
     f->by_round = in_rounds;
-    f->known = in_rounds ? f->round : s->version;
+    f->known = in_rounds ? trained - s->round_offset : s->version;
 }
 
 // The slots of a variable, of which the weights' array is there already; and its values, which are the ps tasks', where
@@ -173,6 +179,7 @@ void wk_psd_save(struct wk_parameter_server_state *s, struct wk_checkpoint *to)
     struct fetch *f = ps_alloc(sizeof *f);
     *f = (struct fetch){.is = {fetch_begin, fetch_wait, fetch_free},
                         .s = s,
+                        .by_reader = s->reader != NULL,
                         .tensors = ps_alloc(most * sizeof *f->tensors),
                         .array = ps_alloc(most * sizeof *f->array),
                         .round = alone ? checkpoint_trained(s) - s->round_offset : 0};
