@@ -48,10 +48,10 @@ int psd_submit(struct psd_request *t)
 {
     const Paramserver__V1__SubmitRequest *r = (const Paramserver__V1__SubmitRequest *)t->request;
     Paramserver__V1__SubmitReply out = PARAMSERVER__V1__SUBMIT_REPLY__INIT;
-    int code = queue_enter(t);
-    const struct psd_queue_submission s = {r->job, psd_request_user(t), r->text, r->priority, r->workers};
-    if (code != PS_OK)
+    const int code = queue_enter(t);
+    if (code != PS_OK)  // parked: the thread for files may have answered it by now, and freed the request
         return code;
+    const struct psd_queue_submission s = {r->job, psd_request_user(t), r->text, r->priority, r->workers};
     if (psd_queue_submit(t->core->queue, &s, queue_wall(t->core), &out.number, &t->error))
         return (int)t->error.code;
     out.generation = t->core->generation;
