@@ -68,8 +68,8 @@ struct psc__op_request {
     uint32_t first_extent, last_extent, n_extents;  // a chain in the operation's extents
     struct psc__place place;                        // reads that go on: what comes next
     uint64_t offset, snapshot;                      // likewise
-    bool restarted;
-    uint64_t version, round, last_round;  // reads: found so far, for the operation's result
+    bool restarted;                                 // reads: what they went on with was lost
+    uint64_t version, round, last_round;            // reads: found so far, for the operation's result
 };
 
 // What an operation has to do with one of the tasks that it touches.

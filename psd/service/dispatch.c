@@ -121,7 +121,7 @@ static enum ps_code dispatch_no_job(struct psd_request *t)
     pthread_mutex_unlock(&t->core->table.lock);
     if (t->caller->run && t->caller->run < past)
         return ps_fail(&t->error, PS_ABORTED, "run %" PRIu64 " of job '%s' has ended", t->caller->run, t->caller->job);
-    return psd_request_fail_no_job(t);
+    return psd_request_fail_no_job(t, t->caller->job);
 }
 
 static enum ps_code dispatch_check_run(struct psd_request *t, const struct method *m)

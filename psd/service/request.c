@@ -29,16 +29,15 @@ enum ps_code psd_request_check_owner(struct psd_request *t, const struct psd_job
                    job->user->name[0] ? job->user->name : "nobody", psd_request_user(t));
 }
 
-enum ps_code psd_request_fail_no_job(struct psd_request *t)
+enum ps_code psd_request_fail_no_job(struct psd_request *t, const char *name)
 {
-    return ps_fail(&t->error, PS_NOT_FOUND, "ps task %" PRIu32 " has no job '%s'", t->core->config.task,
-                   t->caller->job);
+    return ps_fail(&t->error, PS_NOT_FOUND, "ps task %" PRIu32 " has no job '%.128s'", t->core->config.task, name);
 }
 
 int psd_request_fail_ended(struct psd_request *t)
 {
     if (atomic_load(&t->job->stopped) && t->caller)
-        return (int)psd_request_fail_no_job(t);
+        return (int)psd_request_fail_no_job(t, t->caller->job);
     return ps_fail(&t->error, PS_ABORTED, "job '%s' has ended: %s", t->job->name, t->job->failure);
 }
 
@@ -61,9 +60,7 @@ int psd_fail_later(struct psd_request *t, int code)
 enum ps_code psd_request_find_job(struct psd_request *t, const char *name)
 {
     t->job = psd_job_find(&t->core->table, name);
-    return t->job ? PS_OK
-                  : ps_fail(&t->error, PS_NOT_FOUND, "ps task %" PRIu32 " has no job '%.128s'", t->core->config.task,
-                            name);
+    return t->job ? PS_OK : psd_request_fail_no_job(t, name);
 }
 
 // ---- parked calls -------------------------------------------------------------------------------------------------

@@ -233,8 +233,8 @@ static enum ps_code check_slots(struct update *u)
 {
     const Paramserver__V1__UpdateRequest *r = u->request;
     uint32_t slot = 0;
-    for (size_t i = 0; i < u->extents.n && !slot; i++)
-        slot = u->extents.v[i].slot;
+    for (size_t i = 0; i < r->n_tensors && !slot; i++)
+        slot = r->tensors[i]->slot;
     if ((slot || r->steps) && (u->method != PARAMSERVER__V1__METHOD__PUT || r->atomic_bytes))
         return ps_fail(&u->t->error, PS_INVALID_ARGUMENT,
                        "slot %" PRIu32 " and steps %" PRIu64 ": expected a Put that is not atomic", slot, r->steps);

@@ -17,20 +17,11 @@ import subprocess
 import sys
 import tempfile
 
+sys.dont_write_bytecode = True  # beside large_model.py, in the sources
+from large_model import large_model  # noqa: E402
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 EXAMPLES = os.path.join(HERE, "..", "..", "deploy", "examples")
-
-
-def dense(name, units):
-    return {"class_name": "Dense", "config": {"name": name, "units": units, "activation": "relu"}}
-
-
-def large_model(path, width):
-    layers = [{"class_name": "InputLayer", "config": {"name": "in", "batch_shape": [None, 28, 28]}},
-              {"class_name": "Flatten", "config": {"name": "flatten"}},
-              dense("a", width), dense("b", width), dense("out", 10)]
-    with open(path, "w") as f:
-        json.dump({"class_name": "Sequential", "config": {"name": "large", "layers": layers}}, f)
 
 
 def cases(o):
@@ -90,7 +81,7 @@ def main():
     o = p.parse_intermixed_args()
     o.env = {"WORKERD": o.workerd} if o.workerd else {}
     with tempfile.TemporaryDirectory(dir=o.folder) as o.folder:
-        large_model(os.path.join(o.folder, "large.json"), o.width)
+        large_model(os.path.join(o.folder, "large.json"), o.width, "relu")
         for case in o.case:
             measure(o, case)
 

@@ -5,7 +5,7 @@ tests_bench_delay_LDADD = libcommon.la
 CLEANFILES += tests/bench/delay tests/bench/control
 tests_bench_control_SOURCES = tests/bench/control.c
 tests_bench_control_LDADD = libpsdcore.la libcommon.la
-EXTRA_DIST += tests/bench/allreduce_mpi.c tests/bench/checkpoint.py tests/bench/clients.sh tests/bench/delay.sh tests/bench/gpu.py tests/bench/network.py tests/bench/peers.py tests/bench/restart.py tests/bench/strategies.py tests/bench/train.sh \
+EXTRA_DIST += tests/bench/allreduce_mpi.c tests/bench/checkpoint.py tests/bench/clients.sh tests/bench/delay.sh tests/bench/gpu.py tests/bench/large_model.py tests/bench/network.py tests/bench/peers.py tests/bench/restart.py tests/bench/strategies.py tests/bench/train.sh \
 	tests/bench/speedrun tests/bench/speedrun_keras.py tests/bench/speedrun_torch.py \
 	tests/bench/peak_torch.py
 

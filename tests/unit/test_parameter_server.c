@@ -732,7 +732,7 @@ static enum ps_code fetch(struct worker *w, uint64_t found, const char *begins, 
     client.found = found;
     c.fetch->begin(c.fetch, &c);
     assert_string_equal(client.log, begins);
-    const enum ps_code code = c.fetch->wait(c.fetch, &c, e);
+    const enum ps_code code = c.fetch->wait(c.fetch, e);
     for (size_t i = 0; i < c.n && code == PS_OK; i++) {
         const char *name = c.array[i].name;
         const float slot = strncmp(name, "momentum/", 9) == 0 ? 10 : strncmp(name, "velocity/", 9) == 0 ? 20 : 0;

@@ -12,7 +12,7 @@ static void *checkpoint_writer_run(void *arg)
     struct wk_checkpoint_writer *w = arg;
     struct wk_checkpoint_fetch *fetch = w->checkpoint.fetch;
     char *path = wk_checkpoints_path(&w->to, w->step);
-    if ((!fetch || fetch->wait(fetch, &w->checkpoint, &w->error) == PS_OK) &&
+    if ((!fetch || fetch->wait(fetch, &w->error) == PS_OK) &&
         wk_checkpoint_write(&w->checkpoint, path, &w->error) == PS_OK && w->keep)
         wk_checkpoints_prune(&w->to, w->step, w->keep);
     free(path);

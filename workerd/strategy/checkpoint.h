@@ -19,7 +19,7 @@ struct wk_checkpoint_fetch {
     // By the training's thread, between the steps whose state is wanted: each such array has memory to be filled.
     void (*begin)(struct wk_checkpoint_fetch *f, struct wk_checkpoint *c);
     // By any thread, after begin: waits until all have come.
-    enum ps_code (*wait)(struct wk_checkpoint_fetch *f, struct wk_checkpoint *c, struct ps_error *e);
+    enum ps_code (*wait)(struct wk_checkpoint_fetch *f, struct ps_error *e);
     void (*free)(struct wk_checkpoint_fetch *f);
 };
 

@@ -76,8 +76,7 @@ struct wk_parameter_server_state {
     uint64_t loaded_version;  // with which it goes on
     uint64_t outer_steps;     // is_outer: how often the rule had been applied by then
     psc_client *reader;       // after a signal
-    atomic_bool
-        reads_alone;  // checkpoints are fetched between two steps, not beside them: the ps tasks lack the memory
+    atomic_bool reads_alone;  // the training waits while a checkpoint is fetched: beside it that has failed
 
     // Steps of this worker, counted.
     uint64_t handed_out, trained;  // as next gave them; those whose gradients there are

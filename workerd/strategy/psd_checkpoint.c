@@ -92,10 +92,9 @@ static enum ps_code fetch_check(struct fetch *f, struct ps_error *e)
                    f->round);
 }
 
-static enum ps_code fetch_wait(struct wk_checkpoint_fetch *of, struct wk_checkpoint *c, struct ps_error *e)
+static enum ps_code fetch_wait(struct wk_checkpoint_fetch *of, struct ps_error *e)
 {
     struct fetch *f = (struct fetch *)of;
-    (void)c;
     fetch_end(f);
     if (fetch_check(f, e))
         return e->code;

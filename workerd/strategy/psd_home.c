@@ -271,7 +271,7 @@ static void home_pull_buckets(struct wk_parameter_server_state *s)
         struct wk_bucket *b = &s->bucket[i];
         b->pushes = false;
         b->pulls = true;
-        psc_pull(s->reader ? s->reader : s->client, s->weights + b->first, b->n, 0, home_span(b), b, &b->op);
+        psc_pull(s->client, s->weights + b->first, b->n, 0, home_span(b), b, &b->op);
     }
 }
 
