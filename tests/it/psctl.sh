@@ -174,6 +174,8 @@ ok "slurm: options of sbatch" calls "--parsable --nodes=1 --job-name softmax --t
     "$async" -- --time 5 --comment "it's \$HOME" ""
 ok "slurm: a GPU" calls "--parsable --nodes=1 --job-name softmax --gpus-per-task=1 SCRIPT --ps-tasks 1 $job/softmax/async.yaml --set device=gpu" \
     "$async" --set device=gpu
+ok "slurm: a GPU by its other name" calls "--parsable --nodes=1 --job-name softmax --gpus-per-task=1 SCRIPT --ps-tasks 1 $job/softmax/async.yaml --set device=cuda" \
+    "$async" --set device=cuda
 ok "slurm: two GPUs" calls \
     "--parsable --nodes=1 --job-name softmax --cpus-per-task=2 --gpus-per-task=2 SCRIPT --ps-tasks 0 $job/softmax/mirrored.yaml --set strategy.devices=[gpu:0,gpu:1]" \
     "$examples/softmax/mirrored.yaml" --set "strategy.devices=[gpu:0,gpu:1]"

@@ -40,7 +40,7 @@ static char **slurm_cut_options(struct call *call)
 
 static bool is_gpu(const char *device)
 {
-    return strncmp(device, "gpu", 3) == 0;
+    return strcmp(device, "gpu") == 0 || strcmp(device, "cuda") == 0;  // two names of one kind
 }
 
 // As psctl run does, it says what has no effect.
