@@ -24,6 +24,7 @@ libpsctl_la_SOURCES = \
 libpsctl_la_LIBADD = libpstls.la libtools.la libcommon.la $(JANSSON_LIBS) $(UV_LIBS) $(OPENSSL_LIBS) -lm
 tools_psctl_psctl_SOURCES = \
 	tools/psctl/build.c \
+	tools/psctl/cheat.c \
 	tools/psctl/cluster.c tools/psctl/cluster.h \
 	tools/psctl/doctor.c \
 	tools/psctl/checkpoint.c \
@@ -35,6 +36,8 @@ tools_psctl_psctl_SOURCES = \
 	tools/psctl/plan.c \
 	tools/psctl/psctl.h \
 	tools/psctl/queue.c tools/psctl/queue.h \
+	tools/psctl/report.c tools/psctl/report.h \
+	tools/psctl/restore.c \
 	tools/psctl/run.c \
 	tools/psctl/save.c \
 	tools/psctl/set.c \

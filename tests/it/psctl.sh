@@ -46,6 +46,13 @@ fits() { # a screen of 80 x 24
 }
 ok "every command's help fits a screen" fits
 ok "help of a command that is not there" fails_with 64 "did you mean drain?" "$psctl" help drian
+cheats() { # one screen, of commands that there are
+    "$psctl" cheat >cheat.out && [ "$(wc -l <cheat.out)" -ge 20 ] && [ "$(wc -l <cheat.out)" -le 24 ] &&
+        awk 'length($0) > 80 { print; exit 1 }' cheat.out || return 1
+    local c
+    for c in $(sed -nE 's/.*psctl ([a-z-]+).*/\1/p' cheat.out); do "$psctl" help "$c" || return 1; done
+}
+ok "the cheat sheet fits a screen and names commands that there are" cheats
 ok "what is near nothing" lacks "did you mean" "$psctl" foo
 ok "no command: the help" fails_with 64 "usage: psctl [OPTIONS] COMMAND" "$psctl"
 ok "help has no options, and does not say so" says "usage: psctl help [COMMAND]" "$psctl" help help
@@ -386,6 +393,43 @@ ok "get over an earlier file on a full disk: it stays" earlier
 ok "rows that are not there" fails_with 65 "0:784" ctl get still $kernel --rows 700:800
 ok "a variable that is not there" fails_with 66 "did you mean $kernel?" ctl get still sequential/dense/kernal
 ok "get to standard output" says NUMPY ctl get still $kernel -o -
+
+# ---- restore ------------------------------------------------------------------------------------------------------
+
+# epoch_of_adam OUTPUT OPTION ...: one epoch more of a job that is the same whenever it begins with the same state.
+epoch_of_adam() {
+    local output=$1
+    shift
+    timeout 600 "$workerd" --job "$examples/softmax/sync.yaml" "${quick[@]}" --set epochs=1 --set name=adam \
+        --set 'optimizer={name: adam}' --set data.shuffle=false --set output="$output" --ps "$peers" --workers 1 --quiet "$@"
+}
+goes_back() { # weights, slots and steps: else Adam's next step is another
+    epoch_of_adam first.safetensors --set 'callbacks=[{name: checkpoint, path: kept}]' && cp kept/adam-*.safetensors back &&
+        epoch_of_adam undisturbed.safetensors --set on_existing=resume && says "momentum,velocity" ctl restore adam back &&
+        ctl save adam saved.safetensors && cmp saved.safetensors first.safetensors &&
+        epoch_of_adam restored.safetensors --set on_existing=resume && cmp undisturbed.safetensors restored.safetensors
+}
+ok "restore: a job goes back to its checkpoint, and on from there as before" goes_back
+weights_alone() {
+    ctl restore adam first.safetensors >said && grep "what the optimizer keeps is as it was" said &&
+        ctl save adam saved.safetensors && cmp saved.safetensors first.safetensors &&
+        ctl --json restore adam first.safetensors | grep '"slots": null'
+}
+ok "restore of what save wrote: the weights alone" weights_alone
+damaged() {
+    ctl save adam before.safetensors && LC_ALL=C sed 's/"iterations_ahead/"iterations_behind/' back >damaged &&
+        fails_with 65 "damaged" ctl restore adam damaged && ctl save adam after.safetensors &&
+        cmp before.safetensors after.safetensors
+}
+ok "restore of a damaged checkpoint changes nothing" damaged
+LC_ALL=C sed 's/kernel/kernal/' first.safetensors >renamed.safetensors
+LC_ALL=C sed 's/\[784,10\]/[10,784]/' first.safetensors >turned.safetensors
+ok "restore of other variables" fails_with 78 "expected floats of shape (784, 10) under the name $kernel, but has none" \
+    ctl restore adam renamed.safetensors
+ok "restore of other shapes" fails_with 78 "has shape (10, 784), expected the variable's, (784, 10)" \
+    ctl restore adam turned.safetensors
+ok "restore of no file" fails_with 66 "nothing.safetensors" ctl restore adam nothing.safetensors
+ok "restore into a job that is not there" fails_with 66 "no job" ctl restore nothing first.safetensors
 
 # ---- completion, as it is typed -----------------------------------------------------------------------------------
 

@@ -281,16 +281,16 @@ static void halves(void **state)
     assert_int_equal(to[0], 0x3f80);
     assert_int_equal(to[1], 0x3f82);
     assert_int_equal(to[2], 0x7f80);
-    assert_true(isnan(npy_from_bfloat16(to[3])));
+    assert_true(isnan(ps_of_bfloat16(to[3])));
     assert_int_equal(to[4], 0xbfc0);
-    assert_true(npy_from_bfloat16(0xbfc0) == -1.5F);
-    assert_true(npy_from_float16(0x3c00) == 1);
-    assert_true(npy_from_float16(0xc000) == -2);
-    assert_true(npy_from_float16(0x7bff) == 65504);
-    assert_true(npy_from_float16(0x0400) == 0x1p-14F);
-    assert_true(npy_from_float16(0x0001) == 0x1p-24F);
-    assert_true(npy_from_float16(0x83ff) == -1023 * 0x1p-24F);
-    assert_true(isinf(npy_from_float16(0x7c00)) && isnan(npy_from_float16(0x7c01)));
+    assert_true(ps_of_bfloat16(0xbfc0) == -1.5F);
+    assert_true(ps_of_float16(0x3c00) == 1);
+    assert_true(ps_of_float16(0xc000) == -2);
+    assert_true(ps_of_float16(0x7bff) == 65504);
+    assert_true(ps_of_float16(0x0400) == 0x1p-14F);
+    assert_true(ps_of_float16(0x0001) == 0x1p-24F);
+    assert_true(ps_of_float16(0x83ff) == -1023 * 0x1p-24F);
+    assert_true(isinf(ps_of_float16(0x7c00)) && isnan(ps_of_float16(0x7c01)));
 }
 
 static const struct {

@@ -20,6 +20,7 @@
 #include "tools/psctl/jobs.h"
 #include "tools/psctl/probe.h"
 #include "tools/psctl/queue.h"
+#include "tools/psctl/report.h"
 #include "tools/psctl/workers.h"
 
 typedef Paramserver__V1__StatusReply Status;
@@ -41,7 +42,10 @@ struct doctor {
     struct inquiry *inquiries;  // [tasks]
     bool *silent;               // [tasks] did not answer
     struct findings findings;
+    char *jobs[REPORT_JOBS];  // names of those that were looked at, as many as a report has
+    size_t n_jobs;
     bool nagios;
+    const char *report;  // file; NULL: none is asked for
 };
 
 static const Status *status_of(const struct doctor *d, size_t task)
@@ -532,9 +536,13 @@ static void doctor_examine(struct doctor *d, const char *only, struct ps_error *
     for (size_t i = 0; i < d->cluster->tasks; i++)
         if (status_of(d, i))
             check_task(d, i);
-    for (size_t i = 0; i < jobs.n; i++)
-        if (!only || strcmp(only, jobs.v[i].name) == 0)
-            doctor_check_job(d, &jobs.v[i]);
+    for (size_t i = 0; i < jobs.n; i++) {
+        if (only && strcmp(only, jobs.v[i].name) != 0)
+            continue;
+        doctor_check_job(d, &jobs.v[i]);
+        if (d->n_jobs < REPORT_JOBS)
+            d->jobs[d->n_jobs++] = ps_strdup(jobs.v[i].name);
+    }
     const size_t waiting = check_waiting(d, only), queued = check_queue(d, only);
     if (only && !waiting && !queued)
         jobs_find(&jobs, only, e);
@@ -553,6 +561,17 @@ static int doctor_show(const struct doctor *d, const struct ps_error *e)
     return e->code && exit_code == 0 ? report(e) : exit_code;
 }
 
+// Its exit code is that of what was found.
+static int doctor_report(const struct doctor *d)
+{
+    struct ps_error e;
+    if (report_write(d->report, &d->findings, d->target, (const char *const *)d->jobs, d->n_jobs, &e))
+        return report(&e);
+    if (strcmp(d->report, "-") != 0)
+        printf("%s has names of hosts, users, jobs and folders: read it before you send it\n", d->report);
+    return findings_exit(&d->findings);
+}
+
 static int doctor_ask(struct doctor *d, const char *only)
 {
     struct cluster c;
@@ -562,8 +581,10 @@ static int doctor_ask(struct doctor *d, const char *only)
     d->cluster = &c;
     findings_init(&d->findings);
     doctor_examine(d, only, &e);
-    const int exit_code = doctor_show(d, &e);
+    const int exit_code = d->report && !e.code ? doctor_report(d) : doctor_show(d, &e);
     findings_fini(&d->findings);
+    for (size_t i = 0; i < d->n_jobs; i++)
+        free(d->jobs[i]);
     cluster_close(&c);
     return exit_code;
 }
@@ -571,10 +592,13 @@ static int doctor_ask(struct doctor *d, const char *only)
 int command_doctor(struct call *call)
 {
     struct doctor d = {.target = &call->target};
-    const struct cli_option options[] = {TARGET_OPTIONS(&call->target), {.name = "nagios", .flag = &d.nagios}};
+    const struct cli_option options[] = {
+        TARGET_OPTIONS(&call->target), {.name = "nagios", .flag = &d.nagios}, {.name = "report", .text = &d.report}};
     int exit_code;
     if (!call_parse(call, options, sizeof options / sizeof options[0], &exit_code))
         return exit_code;
+    if (d.report && (d.nagios || call->target.json))
+        return call_wrong(call, "--report is a text for people: expected neither --nagios nor --json with it");
     if (call->target.timeout == 0)
         call->target.timeout = TIMEOUT_S;
     return doctor_ask(&d, call->argc ? call->argv[0] : NULL);

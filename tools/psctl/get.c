@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/math/half.h"
 #include "tools/common/table.h"
 #include "tools/psctl/jobs.h"
 #include "tools/psctl/value.h"
@@ -44,9 +45,9 @@ static double get_element(const struct value *v, uint64_t i)
     case PSC_INT64:
         return (double)((const int64_t *)data)[i];
     case PSC_BFLOAT16:
-        return npy_from_bfloat16(((const uint16_t *)data)[i]);
+        return ps_of_bfloat16(((const uint16_t *)data)[i]);
     case PSC_FLOAT16:
-        return npy_from_float16(((const uint16_t *)data)[i]);
+        return ps_of_float16(((const uint16_t *)data)[i]);
     default:
         return ((const uint8_t *)data)[i];
     }

@@ -125,6 +125,7 @@ static const struct command commands[] = {
     {"doctor", "[JOB]", 0, 1, "who is missing, and why; what is wrong; what to do",
      "  --nagios         as a plugin of Nagios or Icinga: exit code 0 OK, 1 WARNING,\n"
      "                   2 CRITICAL, 3 UNKNOWN\n"
+     "  --report FILE    one to send to who helps; - is standard output\n"
      "One line per ps task, job and worker that is not well, with what to do.\n"
      "Exit code 0: all well; 69: something cannot be reached; 78: something is\n"
      "set up wrong; 75: a job has failed.\n",
@@ -151,10 +152,28 @@ static const struct command commands[] = {
      command_put,
      TAKES_CLUSTER,
      {""}},
-    {"save", "JOB FILE", 2, 2, "all weights of a job now, as safetensors",
+    {"save",
+     "JOB FILE",
+     2,
+     2,
+     "all weights of a job now, as safetensors",
      "Of a job that runs or is done, as float32; what are no floats is left out.\n"
      "workerd --evaluate and --predict take such a file, as Python's safetensors does.\n",
-     command_save, TAKES_CLUSTER},
+     command_save,
+     TAKES_CLUSTER,
+     {"save, restore JOB FILE", "a job's weights into a file; back from one"}},
+    {"restore",
+     "JOB FILE",
+     2,
+     2,
+     "a job's weights from a checkpoint, or from what save wrote",
+     "FILE has all variables of the job that are floats, under their names. Where it\n"
+     "has what the optimizer keeps, too, as a checkpoint does, that and the number of\n"
+     "its steps are restored. Of a job that runs or is done; gradients that are under\n"
+     "way change these weights. To begin a training there, its job says resume.\n",
+     command_restore,
+     TAKES_CLUSTER,
+     {""}},
     {"checkpoint", "JOB", 1, 1, "write a checkpoint now, with all to go on from",
      "  --wait-max S     at most so long (600)\n"
      "The job's chief writes it after its step, where the job has the callback\n"
@@ -213,6 +232,7 @@ static const struct command commands[] = {
      "[x]: it is there; [ ]: it is not, and what to install or configure. Of the\n"
      "workerd that psctl run starts ($WORKERD may name another). Exit code 0.\n",
      command_check_build, TAKES_JSON},
+    {"cheat", "", 0, 0, "what to type when, on one screen", NULL, command_cheat, TAKES_NONE, {""}},
     {"help", "[COMMAND]", 0, 1, "this text, or a command's own", NULL, command_help, TAKES_NONE},
 };
 
@@ -224,10 +244,10 @@ static const char cluster_help[] = "  --cluster FILE   the cluster's YAML file (
                                    "  --timeout S      seconds that each answer may take (5)\n"
                                    "  --json           for programs\n";
 
-// A screen of 24 lines; the last command, help, is in the first one.
+// A screen of 24 lines; the last commands, cheat and help, are in the first one.
 static void psctl_help(FILE *to)
 {
-    fprintf(to, "usage: psctl [OPTIONS] COMMAND ...; psctl help COMMAND says more of one\n");
+    fprintf(to, "usage: psctl [OPTIONS] COMMAND ...; help COMMAND: more of one; cheat: by use\n");
     for (int i = 0; i + 1 < COMMANDS; i++) {
         const struct command *c = &commands[i];
         const char *names = c->listed.names;

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +10,7 @@
 #include "common/base/alloc.h"
 #include "common/file/npy.h"
 #include "common/file/output.h"
+#include "common/math/half.h"
 #include "libclient/psclient.h"
 
 enum { DESCR_MAX = 24 };
@@ -41,40 +41,6 @@ void npy_elements_free(const struct npy_array *a)
     psc_string *s = a->data;
     for (uint64_t i = 0; a->dtype == PSC_STRING && s && i < a->count; i++)
         free(s[i].data);
-}
-
-// ---- halves -------------------------------------------------------------------------------------------------------
-
-float npy_from_bfloat16(uint16_t x)
-{
-    uint32_t bits = (uint32_t)x << 16;
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return f;
-}
-
-// To nearest, ties to even. A NaN stays one: its payload is cut, and a bit of it set.
-static uint16_t to_bfloat16(float f)
-{
-    uint32_t bits;
-    memcpy(&bits, &f, sizeof bits);
-    if (isnan(f))
-        return (uint16_t)(bits >> 16 | 0x40);
-    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-// One bit of sign, five of exponent (bias 15), ten of fraction.
-float npy_from_float16(uint16_t x)
-{
-    int exponent = x >> 10 & 0x1f;
-    float fraction = (float)(x & 0x3ff), f;
-    if (exponent == 0x1f)
-        f = fraction != 0 ? NAN : INFINITY;
-    else if (exponent == 0)
-        f = ldexpf(fraction, -24);
-    else
-        f = ldexpf(1024 + fraction, exponent - 25);
-    return x & 0x8000 ? -f : f;
 }
 
 // ---- writing ------------------------------------------------------------------------------------------------------
@@ -132,7 +98,7 @@ static void write_elements(const struct npy_array *a, size_t width, FILE *file)
         write_strings(a, width, file);
     } else if (a->dtype == PSC_BFLOAT16) {
         for (uint64_t i = 0; i < a->count; i++) {
-            float f = npy_from_bfloat16(((const uint16_t *)a->data)[i]);
+            float f = ps_of_bfloat16(((const uint16_t *)a->data)[i]);
             fwrite(&f, sizeof f, 1, file);
         }
     } else {
@@ -245,7 +211,7 @@ static void take_elements(const struct ps_npy *npy, const struct npy_array *a)
         for (uint64_t i = 0; i < a->count; i++) {
             float f;
             memcpy(&f, npy->elements + i * sizeof f, sizeof f);
-            ((uint16_t *)a->data)[i] = to_bfloat16(f);
+            ((uint16_t *)a->data)[i] = ps_to_bfloat16(f);
         }
     } else {
         memcpy(a->data, npy->elements, a->count * npy->width);

@@ -39,8 +39,4 @@ enum ps_code npy_write(const char *path, const struct npy_array *a, struct ps_er
 // On success STRING elements are to be freed by npy_elements_free, as those of a psc_get are.
 enum ps_code npy_read(const char *path, const struct npy_array *a, struct ps_error *e);
 
-// bfloat16 and float16 as float: exact.
-float npy_from_bfloat16(uint16_t x);
-float npy_from_float16(uint16_t x);
-
 #endif

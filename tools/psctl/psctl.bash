@@ -5,7 +5,7 @@
 # A line may list several: "  set-lr, set JOB VALUE".
 _psctl_commands() {
     "$psctl" help 2>/dev/null | sed -nE 's/^  (([a-z][a-z-]*, )*[a-z][a-z-]*) .*/\1/p' | sed 's/, /\n/g'
-    echo help
+    printf '%s\n' cheat help
 }
 _psctl_options() { "$psctl" help $command 2>/dev/null | grep -oE -- '(^|[ ,])--?[a-z][a-z-]*' | tr -d ' ,' | sort -u; }
 # " --ps " and so on: those that a value follows.
@@ -25,7 +25,7 @@ _psctl_files() { compopt -o default; }  # bash's own, where COMPREPLY is empty
 _psctl_operand() {
     case $command:${#operands[@]} in
     :0 | help:0) _psctl_offer < <(_psctl_commands) ;;
-    run:0 | plan:0 | submit:0 | slurm:0 | verify:0 | get:2 | put:2 | save:1) _psctl_files ;;
+    run:0 | plan:0 | submit:0 | slurm:0 | verify:0 | get:2 | put:2 | save:1 | restore:1) _psctl_files ;;
     get:1 | put:1) _psctl_offer < <(_psctl_names vars "${operands[0]}") ;;
     drain:0) _psctl_offer < <(echo ps:; _psctl_names jobs) ;;
     set-mode:1) _psctl_offer < <(printf '%s\n' async ssp sync) ;;
@@ -34,7 +34,7 @@ _psctl_operand() {
     tls:1) _psctl_files ;;
     tls:2) _psctl_offer < <(printf '%s\n' psd worker admin) ;;
     queue:0 | cancel:0 | logs:0) _psctl_offer < <(_psctl_names queue | sort -u) ;;
-    help:* | check-build:*) ;;
+    help:* | cheat:* | check-build:*) ;;
     *:0) _psctl_offer < <(_psctl_names jobs) ;;
     esac
 }
@@ -57,7 +57,7 @@ _psctl() {
         esac
     done
     case $before in
-    --cluster | --tls | --summary | --timeline | --script | --output | -o) _psctl_files; return ;;
+    --cluster | --tls | --summary | --timeline | --script | --report | --output | -o) _psctl_files; return ;;
     -*) [[ $valued == *" $before "* ]] && return ;;
     esac
     case $word in

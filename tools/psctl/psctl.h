@@ -78,12 +78,14 @@ int command_check_build(struct call *call);
 int command_top(struct call *call);
 int command_verify(struct call *call);
 int command_save(struct call *call);
+int command_restore(struct call *call);
 int command_tls(struct call *call);
 int command_submit(struct call *call);
 int command_slurm(struct call *call);
 int command_queue(struct call *call);
 int command_cancel(struct call *call);
 int command_logs(struct call *call);
+int command_cheat(struct call *call);
 int command_help(struct call *call);
 
 // Parses a command's options and checks the number of its operands, which become call->argv[0 .. argc - 1].

@@ -7,6 +7,7 @@
 #include "common/base/alloc.h"
 #include "common/file/output.h"
 #include "common/file/safetensors.h"
+#include "common/math/half.h"
 #include "tools/common/table.h"
 #include "tools/psctl/jobs.h"
 #include "tools/psctl/value.h"
@@ -25,11 +26,6 @@ struct save {
     json_t *left_out;  // names of the others
     psc_result result;
 };
-
-static bool save_is_float(psc_dtype dtype)
-{
-    return dtype == PSC_FLOAT32 || dtype == PSC_FLOAT64 || dtype == PSC_BFLOAT16 || dtype == PSC_FLOAT16;
-}
 
 static void save_fini(struct save *s)
 {
@@ -53,7 +49,7 @@ static enum ps_code save_make_room(struct save *s, psc_client *client, struct ps
     e->code = PS_OK;
     for (size_t i = 0; i < all && e->code == PS_OK; i++) {
         const psc_variable *v = psc_variable_at(client, i);
-        if (save_is_float(v->dtype))
+        if (value_is_float(v->dtype))
             value_of(v, &s->value[s->n++], e);
         else
             json_array_append_new(s->left_out, json_string(v->name));
@@ -87,9 +83,9 @@ static float save_element(const struct npy_array *a, uint64_t i)
     case PSC_FLOAT64:
         return (float)((const double *)a->data)[i];
     case PSC_BFLOAT16:
-        return npy_from_bfloat16(((const uint16_t *)a->data)[i]);
+        return ps_of_bfloat16(((const uint16_t *)a->data)[i]);
     default:
-        return npy_from_float16(((const uint16_t *)a->data)[i]);
+        return ps_of_float16(((const uint16_t *)a->data)[i]);
     }
 }
 

@@ -87,6 +87,11 @@ enum ps_code value_open(struct cluster *c, const char *job, const char *name, co
     return make_room(v, e);
 }
 
+bool value_is_float(psc_dtype dtype)
+{
+    return dtype == PSC_FLOAT32 || dtype == PSC_FLOAT64 || dtype == PSC_BFLOAT16 || dtype == PSC_FLOAT16;
+}
+
 enum ps_code value_of(const psc_variable *variable, struct value *v, struct ps_error *e)
 {
     value_name(variable, v);

@@ -22,6 +22,8 @@ struct value {
 // NOT_FOUND suggests a name.
 enum ps_code value_open(struct cluster *c, const char *job, const char *name, const char *rows, struct value *v,
                         struct ps_error *e);
+// Has a value of that type its like in a file of float32? float32, float64, bfloat16, float16.
+bool value_is_float(psc_dtype dtype);
 // Of that variable, whole.
 enum ps_code value_of(const psc_variable *variable, struct value *v, struct ps_error *e);
 enum ps_code value_get(struct cluster *c, struct value *v, struct ps_error *e);
