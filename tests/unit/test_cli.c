@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/math/half.h"
 #include "libclient/psclient.h"
 #include "tools/common/cli.h"
 #include "tools/psctl/npy.h"

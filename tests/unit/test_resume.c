@@ -7,6 +7,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -46,6 +47,8 @@ static bool reads_again, removes_found;
 
 // one_device, in whose n-th step a signal comes: SIGKILL ends the process, another one sets `stop`.
 static struct wk_home home;
+static enum ps_code (*home_end)(void *state, const struct wk_work *work, struct ps_error *e);  // in place of end_step
+static enum ps_code (*home_save)(void *state, struct wk_checkpoint *to, struct ps_error *e);   // NULL: one_device's
 static struct wk_group group;
 static struct wk_strategy strategy;
 static uint64_t signal_step;
@@ -142,7 +145,8 @@ static enum ps_code train_here(struct training *t, const char *lines, bool resum
     must(wk_data_bind(t->run.data, t->model, &loss, &e), &e);
     strategy = wk_one_device;
     home = *strategy.home;
-    home.end = end_step;
+    home.end = home_end ? home_end : end_step;
+    home.save = home_save ? home_save : home.save;
     group = *strategy.group;
     group.sum = sum;
     strategy.home = &home;
@@ -234,6 +238,8 @@ static int begin_folder(void **state)
     write_text("model.json", model_text);
     signal_number = stops_in_evaluation = 0;
     set = NULL;
+    home_end = NULL;
+    home_save = NULL;
     reads_again = removes_found = false;
     return 0;
 }
@@ -436,6 +442,65 @@ static void goes_on_without(void **state)
     end(&t);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
     signal(SIGXFSZ, SIG_DFL);
+}
+
+// ---- a slow disk ----------------------------------------------------------------------------------------------------
+
+// The checkpoints' writer waits for the training to be that far.
+enum { SLOW_MS = 100, SLOW_UNTIL = 25, SLOW_PATIENCE_MS = 20000 };
+static atomic_uint_fast64_t trained;
+static atomic_bool slow_gave_up;
+static atomic_int slow_begun;
+
+static enum ps_code slow_end_step(void *state, const struct wk_work *work, struct ps_error *e)
+{
+    atomic_store(&trained, work->step);
+    usleep(SLOW_MS * 1000);
+    return wk_one_device.home->end(state, work, e);
+}
+
+static void slow_begin(struct wk_checkpoint_fetch *f, struct wk_checkpoint *c)
+{
+    (void)f;
+    (void)c;
+    atomic_fetch_add(&slow_begun, 1);
+}
+
+static enum ps_code slow_wait(struct wk_checkpoint_fetch *f, struct ps_error *e)
+{
+    int ms = 0;
+    (void)f;
+    (void)e;
+    while (atomic_load(&trained) < SLOW_UNTIL && ms++ < SLOW_PATIENCE_MS)
+        usleep(1000);
+    if (atomic_load(&trained) < SLOW_UNTIL)
+        atomic_store(&slow_gave_up, true);
+    return PS_OK;
+}
+
+static void slow_free(struct wk_checkpoint_fetch *f)
+{
+    (void)f;
+}
+
+static enum ps_code slow_save(void *state, struct wk_checkpoint *to, struct ps_error *e)
+{
+    static struct wk_checkpoint_fetch fetch = {slow_begin, slow_wait, slow_free};
+    to->fetch = &fetch;
+    return wk_one_device.home->save(state, to, e);
+}
+
+// One by seconds is due while the one before is written.
+static void does_not_wait_for_a_slow_disk(void **state)
+{
+    struct training t;
+    (void)state;
+    home_end = slow_end_step;
+    home_save = slow_save;
+    train(&t, "callbacks: [{name: checkpoint, path: ck, every_seconds: 1, keep: 0}]\n", false);
+    end(&t);
+    assert_false(atomic_load(&slow_gave_up));
+    assert_int_not_equal(atomic_load(&slow_begun), 0);
 }
 
 // ---- a signal -------------------------------------------------------------------------------------------------------
@@ -677,6 +742,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(backs_up, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(passes_over_damaged, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(goes_on_without, begin_folder, end_folder),
+        cmocka_unit_test_setup_teardown(does_not_wait_for_a_slow_disk, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(writes_what_there_is, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(writes_weights_where_it_does_not_look, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(refuses_another_jobs_checkpoint, begin_folder, end_folder),

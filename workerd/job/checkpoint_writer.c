@@ -56,7 +56,7 @@ void wk_checkpoint_writer_begin(struct wk_checkpoint_writer *w, struct wk_checkp
 
 bool wk_checkpoint_writer_is_done(const struct wk_checkpoint_writer *w)
 {
-    return atomic_load(&w->done);
+    return !w->writes || atomic_load(&w->done);
 }
 
 enum ps_code wk_checkpoint_writer_wait(struct wk_checkpoint_writer *w, struct ps_error *e)

@@ -31,7 +31,7 @@ struct wk_checkpoint_writer {
 // Takes the checkpoint over, copies its arrays, and begins to fetch those that are missing. The one before has been
 // waited for.
 void wk_checkpoint_writer_begin(struct wk_checkpoint_writer *w, struct wk_checkpoint *c, uint64_t step);
-// Is the last one written, or has that failed?
+// Is the last one written, or has that failed? Also where there is none.
 bool wk_checkpoint_writer_is_done(const struct wk_checkpoint_writer *w);
 // Waits until the last one is on disk. Its error, once; OK where there is none.
 enum ps_code wk_checkpoint_writer_wait(struct wk_checkpoint_writer *w, struct ps_error *e);

@@ -146,15 +146,20 @@ static bool checkpoint_keeps(const void *state)
     return !((const struct checkpointing *)state)->best_only;
 }
 
+// Those by time follow each other no faster than they can be written; the training does not wait for that.
+static bool checkpoint_is_due(const struct checkpointing *c, uint64_t step, bool idle)
+{
+    return (c->every_steps && step % c->every_steps == 0) || (c->every && idle && ps_now() - c->saved >= c->every);
+}
+
 static enum ps_code checkpoint_step(void *state, struct wk_moment *m, struct ps_error *e)
 {
     struct checkpointing *c = state;
+    const bool idle = wk_checkpoint_writer_is_done(&c->writer);
     uint64_t number;
-    if (c->number && wk_checkpoint_writer_is_done(&c->writer))
+    if (c->number && idle)
         checkpoint_wait(c, m->run);
-    const bool due = checkpoint_is_asked(c, m->run, &number) ||
-                     (c->every_steps && m->run->position.step % c->every_steps == 0) ||
-                     (c->every && ps_now() - c->saved >= c->every);
+    const bool due = checkpoint_is_asked(c, m->run, &number) || checkpoint_is_due(c, m->run->position.step, idle);
     return due ? checkpoint_save_now(c, m->run, number, e) : PS_OK;
 }
 
