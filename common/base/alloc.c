@@ -3,6 +3,7 @@
 
 #include <malloc.h>
 #include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +28,11 @@ static void *alloc_zeroed(size_t size)
         return calloc(1, size);
     void *p = malloc(size ? size : 1);
     return p ? memset(p, 0, size) : NULL;
+}
+
+void *ps_try_alloc_aligned(size_t size)
+{
+    return size > SIZE_MAX - 64 ? NULL : aligned_alloc(64, (size + 64) & ~(size_t)63);
 }
 
 void *ps_try_alloc(size_t size)
@@ -73,7 +79,7 @@ void *ps_alloc(size_t size)
 
 void *ps_alloc_aligned(size_t size)
 {
-    return alloc_checked(aligned_alloc(64, (size + 63) & ~(size_t)63), size);
+    return alloc_checked(ps_try_alloc_aligned(size), size);
 }
 
 void *ps_realloc(void *p, size_t size)

@@ -12,6 +12,7 @@
 
 void *ps_try_alloc(size_t size);                  // zeroed; NULL: no memory
 void *ps_try_alloc_array(size_t n, size_t size);  // likewise; also where n * size overflows
+void *ps_try_alloc_aligned(size_t size);          // 64-byte aligned, not zeroed: for tensors
 void *ps_try_realloc(void *p, size_t size);       // NULL: no memory, p is as it was
 char *ps_try_strdup(const char *s);
 // An array of *cap elements of that size, with room for n; where it has to grow, for twice as many as before. NULL: no
@@ -21,7 +22,7 @@ void *ps_try_reserve(void *array, size_t n, size_t *cap, size_t size);
 enum ps_code ps_no_memory(struct ps_error *e, const char *what);
 
 void *ps_alloc(size_t size);          // zeroed
-void *ps_alloc_aligned(size_t size);  // 64-byte aligned, not zeroed
+void *ps_alloc_aligned(size_t size);  // as ps_try_alloc_aligned
 void *ps_realloc(void *p, size_t size);
 char *ps_strdup(const char *s);
 char *ps_printf(const char *format, ...) __attribute__((format(printf, 1, 2)));

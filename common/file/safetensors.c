@@ -309,7 +309,7 @@ static enum ps_code read_entries(const struct source *f, json_t *header, struct 
 
 static float *safetensors_alloc(const char *path, uint64_t size, struct ps_error *e)
 {
-    float *p = aligned_alloc(64, (size + 64) & ~UINT64_C(63));
+    float *p = ps_try_alloc_aligned(size);
     if (!p)
         ps_fail(e, PS_RESOURCE_EXHAUSTED, "%s: no memory for %" PRIu64 " bytes of tensors", path, size);
     return p;

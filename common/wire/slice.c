@@ -52,7 +52,7 @@ struct ps_slice ps_slice_new(size_t len, uint8_t **data)
 {
     if (len <= SMALL_SLICE)
         return slice_new_small(len, data);
-    struct bytes *b = aligned_alloc(64, (sizeof *b + len + 63) & ~(size_t)63);
+    struct bytes *b = ps_try_alloc_aligned(sizeof *b + len);
     *data = NULL;
     if (!b)
         return (struct ps_slice){0};

@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "common/base/alloc.h"
+
 void psd_pool_init(struct psd_pool *pool, size_t limit)
 {
     *pool = (struct psd_pool){.limit = limit};
@@ -142,7 +144,7 @@ static struct psd_page *page_init(struct psd_pool *pool, size_t bytes, struct ps
                                   void (*free_page)(struct ps_owner *owner))
 {
     if (!page)
-        page = aligned_alloc(64, (sizeof *page + bytes + 63) & ~(size_t)63);
+        page = ps_try_alloc_aligned(sizeof *page + bytes);
     if (!page)
         return NULL;
     page->owner.free = free_page;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <stdlib.h>
 
+#include "common/base/alloc.h"
 #include "workerd/nn/device.h"
 
 static enum ps_code host_memory_get(size_t bytes, void **memory, struct ps_error *e)
 {
-    void *got = aligned_alloc(64, (bytes + 64) & ~(size_t)63);
+    void *got = ps_try_alloc_aligned(bytes);
     if (!got)
         return ps_fail(e, PS_RESOURCE_EXHAUSTED, "no memory for %zu bytes", bytes);
     *memory = got;
