@@ -19,8 +19,8 @@ tests/it/page.log: tests/it/join
 TESTS += tests/it/page.sh
 EXTRA_DIST += tests/it/browser.py tests/it/http.sh tests/it/page.sh tests/it/page_looks.py
 
-TESTS += tests/it/doctor.sh
-EXTRA_DIST += tests/it/doctor.sh
+TESTS += tests/it/doctor.sh tests/it/readme.sh
+EXTRA_DIST += tests/it/doctor.sh tests/it/readme.sh tests/it/replay.py
 TESTS += tests/it/keras.sh
 EXTRA_DIST += tests/it/keras.sh tests/it/keras_models.py tests/it/keras_round_trip.py
 TESTS += tests/it/tensorboard.sh
