@@ -85,6 +85,13 @@ libpscluster_la_SOURCES = common/cluster/cluster.c common/cluster/cluster.h comm
 	common/cluster/tls_files.h
 libpscluster_la_LIBADD = libpsyaml.la $(JANSSON_LIBS)
 
+# A cluster in words, of what its ps tasks answer: for psd's status page and psctl.
+noinst_LTLIBRARIES += libpssummary.la
+libpssummary_la_SOURCES = \
+	common/summary/figures.c common/summary/figures.h \
+	common/summary/summary.c common/summary/summary.h
+libpssummary_la_LIBADD = libproto.la
+
 # Pages over HTTP, for the daemons, which link with libpsrpc after it: an address is looked at there.
 noinst_LTLIBRARIES += libpshttp.la
 libpshttp_la_SOURCES = \

@@ -53,8 +53,9 @@ tools_psctl_psctl_SOURCES = \
 	tools/psctl/vars.c \
 	tools/psctl/verify.c \
 	tools/psctl/waits.c \
+	tools/psctl/words.c tools/psctl/words.h \
 	tools/psctl/workers.c tools/psctl/workers.h
-tools_psctl_psctl_LDADD = libpsctl.la libpscrpc.la libwkvariables.la libjob.la libcommon.la libproto.la $(JANSSON_LIBS) $(UV_LIBS) -lm
+tools_psctl_psctl_LDADD = libpsctl.la libpssummary.la libpscrpc.la libwkvariables.la libjob.la libcommon.la libproto.la $(JANSSON_LIBS) $(UV_LIBS) -lm
 
 bashcompletiondir = $(datadir)/bash-completion/completions
 dist_bashcompletion_DATA = tools/psctl/psctl.bash

@@ -8,7 +8,7 @@
 
 #include "common/base/alloc.h"
 #include "common/http/json.h"
-#include "psd/http/figures.h"
+#include "common/summary/figures.h"
 
 // Of the task: resident, blocks. Of a job: examples/s, loss, staleness; trains says whether the first two are known.
 struct history_point {
@@ -85,10 +85,10 @@ static struct history_job *history_job_of(struct psd_history *h, const Paramserv
     return *found;
 }
 
-static void history_add_job(struct psd_history *h, const struct psd_overview *overview, size_t i)
+static void history_add_job(struct psd_history *h, const struct ps_overview *overview, size_t i)
 {
     const Paramserver__V1__JobStatus *status = overview->status->jobs[i];
-    const struct psd_figures f = psd_figures_of(overview->workers[i]);
+    const struct ps_figures f = ps_figures_of(overview->workers[i]);
     struct history_job *job = history_job_of(h, status);
     if (!job)
         return;
@@ -111,7 +111,7 @@ static void history_drop_jobs(struct psd_history *h)
     }
 }
 
-void psd_history_add(struct psd_history *h, const struct psd_overview *overview)
+void psd_history_add(struct psd_history *h, const struct ps_overview *overview)
 {
     const Paramserver__V1__StatusReply *s = overview->status;
     pthread_mutex_lock(&h->lock);

@@ -21,7 +21,7 @@ struct psd_history *psd_history_create(void);     // NULL: no memory
 void psd_history_destroy(struct psd_history *h);  // may be NULL
 
 // A job that the overview does not have is forgotten.
-void psd_history_add(struct psd_history *h, const struct psd_overview *overview);
+void psd_history_add(struct psd_history *h, const struct ps_overview *overview);
 
 // {"interval_ms", "memory": [[clock_ms, resident, blocks], ...],
 //  "jobs": [{"name", "run", "points": [[clock_ms, examples/s, loss, staleness], ...]}, ...]}, from the oldest to the

@@ -32,7 +32,7 @@ struct psd_http {
 static enum ps_code http_make_metrics(void *ctx, char **text, struct ps_error *e)
 {
     struct psd_http *h = ctx;
-    struct psd_overview overview;
+    struct ps_overview overview;
     if (psd_overview_take(h->core, &overview, e))
         return e->code;
     enum ps_code code = psd_view_text(overview.status, overview.workers, text, e);
@@ -43,7 +43,7 @@ static enum ps_code http_make_metrics(void *ctx, char **text, struct ps_error *e
 static enum ps_code http_make_status(void *ctx, char **text, struct ps_error *e)
 {
     struct psd_http *h = ctx;
-    struct psd_overview overview;
+    struct ps_overview overview;
     if (psd_overview_take(h->core, &overview, e))
         return e->code;
     enum ps_code code = psd_overview_take_waits(h->core, &overview, e);

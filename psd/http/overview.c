@@ -27,9 +27,9 @@ static Paramserver__V1__WorkersReply *overview_ask_workers(struct psd_core *core
     return reply;
 }
 
-enum ps_code psd_overview_take(struct psd_core *core, struct psd_overview *overview, struct ps_error *e)
+enum ps_code psd_overview_take(struct psd_core *core, struct ps_overview *overview, struct ps_error *e)
 {
-    *overview = (struct psd_overview){0};
+    *overview = (struct ps_overview){0};
     if (psd_overview_status(core, &overview->status, e))
         return e->code;
     Paramserver__V1__StatusReply *status = overview->status;
@@ -43,14 +43,14 @@ enum ps_code psd_overview_take(struct psd_core *core, struct psd_overview *overv
     return PS_OK;
 }
 
-enum ps_code psd_overview_take_waits(struct psd_core *core, struct psd_overview *overview, struct ps_error *e)
+enum ps_code psd_overview_take_waits(struct psd_core *core, struct ps_overview *overview, struct ps_error *e)
 {
     const Paramserver__V1__WaitsRequest request = PARAMSERVER__V1__WAITS_REQUEST__INIT;
     return psd_http_ask(core, PARAMSERVER__V1__METHOD__WAITS, &request.base, &paramserver__v1__waits_reply__descriptor,
                         (ProtobufCMessage **)&overview->waits, e);
 }
 
-void psd_overview_free(struct psd_overview *overview)
+void psd_overview_free(struct ps_overview *overview)
 {
     for (size_t i = 0; i < overview->status->n_jobs; i++)
         if (overview->workers[i])

@@ -8,20 +8,14 @@
 #define PSD_HTTP_OVERVIEW_H
 
 #include "common/base/error.h"
+#include "common/summary/summary.h"
 #include "proto/paramserver.pb-c.h"
 #include "psd/service/core.h"
 
-struct psd_overview {
-    Paramserver__V1__StatusReply *status;
-    // workers[i]: the members of status->jobs[i]. NULL: they are not known, which is so for all at others than task 0.
-    Paramserver__V1__WorkersReply **workers;
-    Paramserver__V1__WaitsReply *waits;  // NULL: not asked for
-};
-
 // Otherwise psd_overview_free follows.
-enum ps_code psd_overview_take(struct psd_core *core, struct psd_overview *overview, struct ps_error *e);
-enum ps_code psd_overview_take_waits(struct psd_core *core, struct psd_overview *overview, struct ps_error *e);
-void psd_overview_free(struct psd_overview *overview);
+enum ps_code psd_overview_take(struct psd_core *core, struct ps_overview *overview, struct ps_error *e);
+enum ps_code psd_overview_take_waits(struct psd_core *core, struct ps_overview *overview, struct ps_error *e);
+void psd_overview_free(struct ps_overview *overview);
 
 // Of the task and all jobs, without workers. Freed with ps_msg_free.
 enum ps_code psd_overview_status(struct psd_core *core, Paramserver__V1__StatusReply **status, struct ps_error *e);

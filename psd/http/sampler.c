@@ -33,7 +33,7 @@ static bool sampler_wait(struct psd_sampler *s)
 static void *sampler_run(void *arg)
 {
     struct psd_sampler *s = arg;
-    struct psd_overview overview;
+    struct ps_overview overview;
     struct ps_error e;
     do {
         if (psd_overview_take(s->core, &overview, &e))

@@ -6,18 +6,18 @@
 #include <string.h>
 
 #include "common/http/json.h"
-#include "psd/http/figures.h"
-#include "psd/http/summary.h"
+#include "common/summary/figures.h"
+#include "common/summary/summary.h"
 
 typedef Paramserver__V1__Member Member;
 typedef Paramserver__V1__WorkersReply Workers;
 
-static void status_put_summary(struct ps_json *j, const struct psd_overview *overview)
+static void status_put_summary(struct ps_json *j, const struct ps_overview *overview)
 {
-    struct psd_summary summary;
-    psd_summarize(overview, &summary);
+    struct ps_summary summary;
+    ps_summarize(overview, &summary);
     ps_json_begin(j, "summary", '{');
-    ps_json_text(j, "level", psd_level_name(summary.level));
+    ps_json_text(j, "level", ps_level_name(summary.level));
     ps_json_text(j, "state", summary.state);
     ps_json_text(j, "risk", summary.risk);
     ps_json_text(j, "worst", summary.worst);
@@ -63,7 +63,7 @@ static void status_put_member(struct ps_json *j, const Member *m)
 {
     ps_json_begin(j, NULL, '{');
     ps_json_count(j, "rank", m->rank);
-    ps_json_text(j, "state", psd_member_state(m));
+    ps_json_text(j, "state", ps_member_state(m));
     ps_json_text(j, "process", m->address);
     if (member_has_joined(m))
         status_put_reports(j, m);
@@ -85,7 +85,7 @@ static size_t status_put_members(struct ps_json *j, const Workers *workers, bool
     return room;
 }
 
-static void status_put_counts(struct ps_json *j, const struct psd_figures *f)
+static void status_put_counts(struct ps_json *j, const struct ps_figures *f)
 {
     ps_json_begin(j, "workers_in_state", '{');
     ps_json_count(j, "expected", f->expected);
@@ -97,7 +97,7 @@ static void status_put_counts(struct ps_json *j, const struct psd_figures *f)
 
 static void status_put_workers(struct ps_json *j, const Workers *workers)
 {
-    const struct psd_figures f = psd_figures_of(workers);
+    const struct ps_figures f = ps_figures_of(workers);
     if (f.trains) {
         ps_json_number(j, "examples_per_second", f.examples_per_second);
         ps_json_number(j, "loss", f.loss);
@@ -147,7 +147,7 @@ static void status_put_place(struct ps_json *j, const Paramserver__V1__JobStatus
     ps_json_text(j, "name", job->name);
     ps_json_text(j, "run", run);  // a string: it may be greater than 2^53
     ps_json_text(j, "user", job->user);
-    ps_json_text(j, "mode", psd_mode_name(job->update));
+    ps_json_text(j, "mode", ps_mode_name(job->update));
     ps_json_text(j, "state", job->state);
     ps_json_text(j, "reason", job->reason);
     ps_json_count(j, "variables", job->variables);
@@ -175,7 +175,7 @@ static void status_put_course(struct ps_json *j, const Paramserver__V1__JobStatu
     ps_json_count(j, "examples_done", job->examples_done);
 }
 
-static void status_put_job(struct ps_json *j, const struct psd_overview *overview, size_t i)
+static void status_put_job(struct ps_json *j, const struct ps_overview *overview, size_t i)
 {
     const Paramserver__V1__JobStatus *job = overview->status->jobs[i];
     ps_json_begin(j, NULL, '{');
@@ -187,7 +187,7 @@ static void status_put_job(struct ps_json *j, const struct psd_overview *overvie
     ps_json_end(j, '}');
 }
 
-enum ps_code psd_status_text(const struct psd_overview *overview, char **text, struct ps_error *e)
+enum ps_code psd_status_text(const struct ps_overview *overview, char **text, struct ps_error *e)
 {
     struct ps_json j;
     if (ps_json_open(&j, e))

@@ -14,6 +14,6 @@ enum {
 };
 
 // *text is malloc'd. RESOURCE_EXHAUSTED: no memory.
-enum ps_code psd_status_text(const struct psd_overview *overview, char **text, struct ps_error *e);
+enum ps_code psd_status_text(const struct ps_overview *overview, char **text, struct ps_error *e);
 
 #endif

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "common/http/metrics.h"
-#include "psd/http/figures.h"
+#include "common/summary/figures.h"
 
 // ---- the tables ---------------------------------------------------------------------------------------------------
 
@@ -155,7 +155,7 @@ static void view_put_job_infos(struct view *v)
     for (size_t j = 0; j < v->status->n_jobs; j++) {
         const Paramserver__V1__JobStatus *job = v->status->jobs[j];
         const struct ps_label labels[] = {
-            {"job", job->name}, {"task", v->task}, {"update", psd_mode_name(job->update)}, {"user", job->user}};
+            {"job", job->name}, {"task", v->task}, {"update", ps_mode_name(job->update)}, {"user", job->user}};
         ps_metrics_sample(&v->to, labels, LENGTH(labels), 1);
     }
 }

@@ -6,7 +6,6 @@ psd_psd_SOURCES = \
 	psd/main.c \
 	psd/options.c psd/options.h \
 	psd/http/ask.c psd/http/ask.h \
-	psd/http/figures.c psd/http/figures.h \
 	psd/http/files.c psd/http/files.h \
 	psd/http/history.c psd/http/history.h \
 	psd/http/http.c psd/http/http.h \
@@ -14,12 +13,11 @@ psd_psd_SOURCES = \
 	psd/http/sampler.c psd/http/sampler.h \
 	psd/http/status.c psd/http/status.h \
 	psd/http/view.c psd/http/view.h \
-	psd/http/summary.c psd/http/summary.h \
 	psd/rpc/descriptors.c psd/rpc/descriptors.h \
 	psd/rpc/health.c psd/rpc/health.h \
 	psd/rpc/reflection.c psd/rpc/reflection.h \
 	psd/rpc/rpc.c psd/rpc/rpc.h
-psd_psd_LDADD = libpsdcore.la libpscluster.la libpshttp.la libpsrpc.la libcommon.la libstandardproto.la $(UV_LIBS) $(GRPC_LIBS) -lm
+psd_psd_LDADD = libpsdcore.la libpscluster.la libpssummary.la libpshttp.la libpsrpc.la libcommon.la libstandardproto.la $(UV_LIBS) $(GRPC_LIBS) -lm
 
 # The files of the status page, each as the initialiser of an array of bytes.
 PAGE_FILES = psd/http/page/page.html psd/http/page/page.css psd/http/page/page.js psd/http/page/icon.svg

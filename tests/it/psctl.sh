@@ -237,6 +237,23 @@ trains() { ctl workers "$1" 2>/dev/null | awk '$2 == "live" && $3 > 0 { n++ } EN
 ok "a job trains" eventually trains long
 
 ok "status" says "long" ctl status
+in_words() { # first of all, of all ps tasks; for programs, too
+    ctl status >said && head -n 1 said | grep "^All is well: 1 job trains with 2 live workers, none dead.$" &&
+        sed -n 2p said | grep "^can be lost  If a ps task ends, " && sed -n 3p said | grep "^worst " &&
+        sed -n 4p said | grep -E "^type next    psctl (top|waits long)$" && ctl --json status >json.out && grep '"level": "ok"' json.out
+}
+ok "status in words" in_words
+not_there() { # what is seen of the others stays
+    fails_with 69 "no: No such file or directory" "$psctl" --ps "$peers,unix:$scratch/no" status >shown
+    head -n 1 shown | grep "^ps:2 (unix:$scratch/no) does not answer.$" && grep "^type next    psctl doctor$" shown && grep long shown
+}
+ok "status in words where a ps task is not there" not_there
+in_colour() {
+    local asked="'$psctl' --timeout 60 --ps '$peers' status" green=$'\033[32m'
+    env -u NO_COLOR script -qc "$asked" /dev/null | grep -F "$green" && ! NO_COLOR=1 script -qc "$asked" /dev/null | grep -F "$green" &&
+        ! ctl status | grep -F "$green"
+}
+ok "status has colour on a terminal, not with NO_COLOR" in_colour
 ok "jobs" says "async" ctl jobs
 ok "jobs JOB: its rule" says "learning_rate" ctl jobs long
 ok "shards" says "long" ctl shards

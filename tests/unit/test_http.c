@@ -29,7 +29,7 @@
 #include "common/http/server.h"
 #include "psd/http/history.h"
 #include "psd/http/status.h"
-#include "psd/http/summary.h"
+#include "common/summary/summary.h"
 #include "psd/http/view.h"
 
 // ---- pages --------------------------------------------------------------------------------------------------------
@@ -476,7 +476,7 @@ struct scene {
     Paramserver__V1__WorkersReply workers, *list[1];
     Paramserver__V1__Wait wait, *waits[1];
     Paramserver__V1__WaitsReply all_waits;
-    struct psd_overview look;
+    struct ps_overview look;
 };
 
 static void scene_init(struct scene *s)
@@ -508,14 +508,14 @@ static void scene_init(struct scene *s)
     s->status.jobs = s->jobs;
     s->status.limit_bytes = 1000;
     s->status.tasks = 1;
-    s->look = (struct psd_overview){&s->status, s->list, NULL};
+    s->look = (struct ps_overview){&s->status, s->list, NULL};
 }
 
-static void scene_says(const struct scene *s, enum psd_level level, const char *state, const char *risk,
+static void scene_says(const struct scene *s, enum ps_level level, const char *state, const char *risk,
                        const char *worst, const char *command)
 {
-    struct psd_summary w;
-    psd_summarize(&s->look, &w);
+    struct ps_summary w;
+    ps_summarize(&s->look, &w);
     view_has(w.state, state);
     view_has(w.risk, risk);
     view_has(w.worst, worst);
@@ -529,13 +529,13 @@ static void test_words_of_a_training(void **state)
     (void)state;
     scene_init(&s);
     s.member[0].images_per_second = 40;
-    scene_says(&s, PSD_LEVEL_OK, "All is well: 1 job trains with 3 live workers, none dead.",
+    scene_says(&s, PS_LEVEL_OK, "All is well: 1 job trains with 3 live workers, none dead.",
                "since the last checkpoint is lost",
                "Slowest is worker 0 of job mnist: step 10, 40 examples/s; the mean is 80.", "psctl top");
     s.job.splits = 1;
     s.job.split_worker = 2;
     s.job.split_round = 7;
-    scene_says(&s, PSD_LEVEL_OK, "well", "The gradient of worker 2 of job mnist for round 7 counts in some", "Slowest",
+    scene_says(&s, PS_LEVEL_OK, "well", "The gradient of worker 2 of job mnist for round 7 counts in some", "Slowest",
                "psctl top");
     s.wait.job = s.job.name;
     s.wait.since_ms = 6500;
@@ -544,11 +544,11 @@ static void test_words_of_a_training(void **state)
     s.all_waits.n_waits = 1;
     s.all_waits.waits = s.waits;
     s.look.waits = &s.all_waits;
-    scene_says(&s, PSD_LEVEL_OK, "well", "", "Longest wait: 6.5 s for round 7, of worker 1.", "psctl waits mnist");
+    scene_says(&s, PS_LEVEL_OK, "well", "", "Longest wait: 6.5 s for round 7, of worker 1.", "psctl waits mnist");
     s.wait.job = (char *)"$(reboot)";
-    scene_says(&s, PSD_LEVEL_OK, "well", "", "", "psctl waits");
+    scene_says(&s, PS_LEVEL_OK, "well", "", "", "psctl waits");
     s.wait.since_ms = 100;
-    scene_says(&s, PSD_LEVEL_OK, "well", "", "Slowest", "psctl top");
+    scene_says(&s, PS_LEVEL_OK, "well", "", "Slowest", "psctl top");
 }
 
 static void test_words_of_warnings(void **state)
@@ -557,17 +557,17 @@ static void test_words_of_warnings(void **state)
     (void)state;
     scene_init(&s);
     s.member[1].state = PARAMSERVER__V1__MEMBER_STATE__EXPECTED;
-    scene_says(&s, PSD_LEVEL_WARNING, "Job mnist waits for 1 worker that has not joined yet.", "", "", "psctl doctor");
+    scene_says(&s, PS_LEVEL_WARNING, "Job mnist waits for 1 worker that has not joined yet.", "", "", "psctl doctor");
     scene_init(&s);
     s.status.draining = true;
-    scene_says(&s, PSD_LEVEL_WARNING, "is being drained", "", "", "psctl top");
+    scene_says(&s, PS_LEVEL_WARNING, "is being drained", "", "", "psctl top");
     scene_init(&s);
     s.status.block_bytes = 899;
-    scene_says(&s, PSD_LEVEL_OK, "well", "", "", "psctl top");
+    scene_says(&s, PS_LEVEL_OK, "well", "", "", "psctl top");
     s.status.block_bytes = 950;
-    scene_says(&s, PSD_LEVEL_WARNING, "Memory for tensors is 95 % full", "", "", "psctl top");
+    scene_says(&s, PS_LEVEL_WARNING, "Memory for tensors is 95 % full", "", "", "psctl top");
     s.member[2].loss = NAN;
-    scene_says(&s, PSD_LEVEL_WARNING, "of job mnist are not finite", "", "", "psctl top");
+    scene_says(&s, PS_LEVEL_WARNING, "of job mnist are not finite", "", "", "psctl top");
 }
 
 static void test_words_of_failures(void **state)
@@ -577,27 +577,27 @@ static void test_words_of_failures(void **state)
     scene_init(&s);
     s.member[1].state = PARAMSERVER__V1__MEMBER_STATE__DEAD;
     s.member[1].reason = (char *)"sent no message for 2.5 s";
-    scene_says(&s, PSD_LEVEL_BAD, "Worker 1 of job mnist is dead: sent no message for 2.5 s. 2 workers live.", "",
+    scene_says(&s, PS_LEVEL_BAD, "Worker 1 of job mnist is dead: sent no message for 2.5 s. 2 workers live.", "",
                "Worker 1 of job mnist (pid 1 on node)", "psctl doctor");
     s.job.state = (char *)"done";
-    scene_says(&s, PSD_LEVEL_OK, "1 job is done, none running", "until psctl stop", "", "psctl status");
+    scene_says(&s, PS_LEVEL_OK, "1 job is done, none running", "until psctl stop", "", "psctl status");
     s.job.state = (char *)"failed";
     s.job.reason = (char *)"ps:1 is gone";
-    scene_says(&s, PSD_LEVEL_BAD, "Job mnist has failed: ps:1 is gone.", "stay here until psctl stop", "",
+    scene_says(&s, PS_LEVEL_BAD, "Job mnist has failed: ps:1 is gone.", "stay here until psctl stop", "",
                "psctl doctor");
     s.status.n_jobs = 0;
-    scene_says(&s, PSD_LEVEL_OK, "waits for a job", "Nothing", "", "psctl status");
+    scene_says(&s, PS_LEVEL_OK, "waits for a job", "Nothing", "", "psctl status");
     scene_init(&s);
     s.status.task = 1;
     s.list[0] = NULL;
-    scene_says(&s, PSD_LEVEL_OK, "This ps task is well: 1 job trains here.", "", "ps task 0 knows", "psctl top");
+    scene_says(&s, PS_LEVEL_OK, "This ps task is well: 1 job trains here.", "", "ps task 0 knows", "psctl top");
 }
 
 // The longest that there may be: cut, and still a sentence of UTF-8.
 static void test_words_of_any_length(void **state)
 {
     struct scene s;
-    struct psd_summary w;
+    struct ps_summary w;
     char longest[4096];
     (void)state;
     for (size_t i = 0; i + 2 < sizeof longest; i += 2)
@@ -605,11 +605,11 @@ static void test_words_of_any_length(void **state)
     scene_init(&s);
     s.job.name = s.job.reason = s.member[0].reason = s.member[0].address = longest;
     s.member[0].state = PARAMSERVER__V1__MEMBER_STATE__DEAD;
-    psd_summarize(&s.look, &w);
+    ps_summarize(&s.look, &w);
     assert_true(ps_utf8_is_plain(w.command));
     assert_true(ps_utf8_valid(w.state) && ps_utf8_valid(w.worst) && ps_utf8_valid(w.risk));
     s.job.state = (char *)"failed";
-    psd_summarize(&s.look, &w);
+    ps_summarize(&s.look, &w);
     assert_true(ps_utf8_valid(w.state) && strlen(w.state) > 400);
 }
 

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// psctl status: every ps task, and every job summed over the tasks.
+// psctl status: the cluster in words; every ps task, and every job summed over the tasks.
 #include <string.h>
 
 #include "proto/paramserver.pb-c.h"
 #include "tools/common/table.h"
 #include "tools/psctl/cluster.h"
 #include "tools/psctl/jobs.h"
+#include "tools/psctl/words.h"
 
 static const struct table_column task_columns[] = {
     {"task", "ps", TABLE_COUNT},
@@ -89,7 +90,10 @@ static void status_job_row(struct table *t, const struct job_sum *job)
 static void status_show(struct cluster *c, const struct answer *answers, const struct jobs *jobs, const char *only,
                         bool json)
 {
-    struct table tasks, sums;
+    struct table tasks, sums, summary;
+    struct ps_summary words;
+    words_find(c, answers, only, &words);
+    words_table(&words, &summary);
     table_init(&tasks, task_columns, sizeof task_columns / sizeof task_columns[0]);
     table_init(&sums, job_columns, sizeof job_columns / sizeof job_columns[0]);
     for (size_t i = 0; i < c->tasks; i++)
@@ -97,8 +101,11 @@ static void status_show(struct cluster *c, const struct answer *answers, const s
     for (size_t i = 0; i < jobs->n; i++)
         if (!only || strcmp(jobs->v[i].name, only) == 0)
             status_job_row(&sums, &jobs->v[i]);
-    const struct table_part parts[] = {{"tasks", &tasks, false}, {"jobs", &sums, false}};
-    table_show(parts, 2, json, stdout);
+    const struct table_part parts[] = {{"tasks", &tasks, false}, {"jobs", &sums, false}, {"summary", &summary, true}};
+    if (!json)
+        words_print(&words);
+    table_show(parts, json ? 3 : 2, json, stdout);
+    table_fini(&summary);
     table_fini(&sums);
     table_fini(&tasks);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "psd/http/figures.h"
+#include "common/summary/figures.h"
 
-const char *psd_member_state(const Paramserver__V1__Member *m)
+const char *ps_member_state(const Paramserver__V1__Member *m)
 {
     switch (m->state) {
     case PARAMSERVER__V1__MEMBER_STATE__EXPECTED:
@@ -17,7 +17,7 @@ const char *psd_member_state(const Paramserver__V1__Member *m)
     }
 }
 
-const char *psd_mode_name(Paramserver__V1__Update update)
+const char *ps_mode_name(Paramserver__V1__Update update)
 {
     switch (update) {
     case PARAMSERVER__V1__UPDATE__ASYNC:
@@ -31,7 +31,7 @@ const char *psd_mode_name(Paramserver__V1__Update update)
     }
 }
 
-static void figures_count(struct psd_figures *f, const Paramserver__V1__Member *m)
+static void figures_count(struct ps_figures *f, const Paramserver__V1__Member *m)
 {
     f->expected += m->state == PARAMSERVER__V1__MEMBER_STATE__EXPECTED;
     f->live += m->state == PARAMSERVER__V1__MEMBER_STATE__LIVE;
@@ -46,9 +46,9 @@ static bool figures_is_slower(const Paramserver__V1__Member *m, const Paramserve
     return !than || m->step < than->step || (m->step == than->step && m->images_per_second < than->images_per_second);
 }
 
-struct psd_figures psd_figures_of(const Paramserver__V1__WorkersReply *workers)
+struct ps_figures ps_figures_of(const Paramserver__V1__WorkersReply *workers)
 {
-    struct psd_figures f = {0};
+    struct ps_figures f = {0};
     uint32_t reported = 0, trying = 0;
     for (size_t i = 0; workers && i < workers->n_members; i++) {
         const Paramserver__V1__Member *m = workers->members[i];

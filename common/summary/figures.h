@@ -2,16 +2,16 @@
 //
 // A job's figures, of what its workers reported last.
 //
-// Receives from: the HTTP pages. No state; any thread.
-#ifndef PSD_HTTP_FIGURES_H
-#define PSD_HTTP_FIGURES_H
+// Receives from: psd's HTTP pages, and the summary beside it. No state; any thread.
+#ifndef PS_COMMON_FIGURES_H
+#define PS_COMMON_FIGURES_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "proto/paramserver.pb-c.h"
 
-struct psd_figures {
+struct ps_figures {
     uint32_t expected, live, left, dead;      // workers in each state
     bool trains;                              // a live worker has reported a step: else the next two mean nothing
     double examples_per_second;               // the sum over live workers
@@ -21,8 +21,8 @@ struct psd_figures {
 };
 
 // workers: NULL: they are not known, and all is 0.
-struct psd_figures psd_figures_of(const Paramserver__V1__WorkersReply *workers);
-const char *psd_member_state(const Paramserver__V1__Member *m);  // "expected", "live", "left", "dead"
-const char *psd_mode_name(Paramserver__V1__Update update);       // "async", "sync", "ssp"; "": not declared yet
+struct ps_figures ps_figures_of(const Paramserver__V1__WorkersReply *workers);
+const char *ps_member_state(const Paramserver__V1__Member *m);  // "expected", "live", "left", "dead"
+const char *ps_mode_name(Paramserver__V1__Update update);       // "async", "sync", "ssp"; "": not declared yet
 
 #endif

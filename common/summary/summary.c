@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "psd/http/summary.h"
+#include "common/summary/summary.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "common/base/utf8.h"
-#include "psd/http/figures.h"
+#include "common/summary/figures.h"
 
 enum {
     SUMMARY_FULL_PERCENT = 90,  // of the memory for blocks, from which on it is a warning
@@ -21,16 +21,17 @@ typedef Paramserver__V1__JobStatus Job;
 // What the sentences are made of: of all jobs, the first of each kind.
 struct totals {
     const Status *status;
+    bool whole;
     uint32_t running, opening, done, failed, live, dead;
     const Job *failed_job, *dead_job, *absent_job, *not_finite_job, *done_job, *slow_job, *split_job;
     const Paramserver__V1__Member *dead_worker;
-    struct psd_figures slow;  // of slow_job, whose slowest worker is farthest behind the mean
+    struct ps_figures slow;  // of slow_job, whose slowest worker is farthest behind the mean
     double slow_share;
     uint32_t absent;  // workers of absent_job
     const Paramserver__V1__Wait *wait;
 };
 
-const char *psd_level_name(enum psd_level level)
+const char *ps_level_name(enum ps_level level)
 {
     static const char *const names[] = {"ok", "warning", "bad"};
     return names[level];
@@ -38,7 +39,7 @@ const char *psd_level_name(enum psd_level level)
 
 // ---- totals -------------------------------------------------------------------------------------------------------
 
-static void totals_take_speed(struct totals *s, const Job *job, const struct psd_figures *f)
+static void totals_take_speed(struct totals *s, const Job *job, const struct ps_figures *f)
 {
     const double mean = f->examples_per_second / f->live;
     if (!f->slowest || !(mean > 0))
@@ -51,7 +52,7 @@ static void totals_take_speed(struct totals *s, const Job *job, const struct psd
     s->slow_share = share;
 }
 
-static void totals_take_workers(struct totals *s, const Job *job, const struct psd_figures *f)
+static void totals_take_workers(struct totals *s, const Job *job, const struct ps_figures *f)
 {
     s->live += f->live;
     s->dead += f->dead;
@@ -70,7 +71,7 @@ static void totals_take_workers(struct totals *s, const Job *job, const struct p
 
 static void totals_take_job(struct totals *s, const Job *job, const Paramserver__V1__WorkersReply *workers)
 {
-    const struct psd_figures f = psd_figures_of(workers);
+    const struct ps_figures f = ps_figures_of(workers);
     const bool failed = strcmp(job->state, "failed") == 0, done = strcmp(job->state, "done") == 0;
     s->failed += failed;
     s->done += done;
@@ -88,9 +89,9 @@ static void totals_take_job(struct totals *s, const Job *job, const Paramserver_
         totals_take_workers(s, job, &f);
 }
 
-static struct totals totals_of(const struct psd_overview *overview)
+static struct totals totals_of(const struct ps_overview *overview)
 {
-    struct totals s = {.status = overview->status};
+    struct totals s = {.status = overview->status, .whole = overview->whole};
     for (size_t i = 0; i < overview->status->n_jobs; i++)
         totals_take_job(&s, overview->status->jobs[i], overview->workers[i]);
     if (overview->waits && overview->waits->n_waits > 0 && overview->waits->waits[0]->since_ms >= SUMMARY_WAIT_MS)
@@ -126,9 +127,9 @@ static const char *summary_s(uint64_t n)
     return n == 1 ? "" : "s";
 }
 
-static void summary_say_bad(const struct totals *s, struct psd_summary *w)
+static void summary_say_bad(const struct totals *s, struct ps_summary *w)
 {
-    w->level = PSD_LEVEL_BAD;
+    w->level = PS_LEVEL_BAD;
     if (s->failed_job)
         STATE("Job %.128s has failed: %.300s.", s->failed_job->name, s->failed_job->reason);
     else
@@ -137,9 +138,9 @@ static void summary_say_bad(const struct totals *s, struct psd_summary *w)
               summary_s(s->live), s->live == 1 ? "s" : "");
 }
 
-static void summary_say_warning(const struct totals *s, struct psd_summary *w)
+static void summary_say_warning(const struct totals *s, struct ps_summary *w)
 {
-    w->level = PSD_LEVEL_WARNING;
+    w->level = PS_LEVEL_WARNING;
     if (s->not_finite_job)
         STATE("The gradients or the loss of job %.128s are not finite.", s->not_finite_job->name);
     else if (totals_full_percent(s) >= SUMMARY_FULL_PERCENT)
@@ -148,15 +149,15 @@ static void summary_say_warning(const struct totals *s, struct psd_summary *w)
         STATE("Job %.128s waits for %" PRIu32 " worker%s that %s not joined yet.", s->absent_job->name, s->absent,
               summary_s(s->absent), s->absent == 1 ? "has" : "have");
     else
-        STATE("This ps task is being drained: it takes no new jobs.");
+        STATE("%s is being drained: it takes no new jobs.", s->whole ? "A ps task" : "This ps task");
 }
 
-static void summary_say_well(const struct totals *s, struct psd_summary *w)
+static void summary_say_well(const struct totals *s, struct ps_summary *w)
 {
     const uint32_t jobs = s->running + s->opening;
-    w->level = PSD_LEVEL_OK;
+    w->level = PS_LEVEL_OK;
     if (jobs == 0 && s->done == 0)
-        STATE("This ps task is well and waits for a job.");
+        STATE("%s is well and waits for a job.", s->whole ? "The cluster" : "This ps task");
     else if (jobs == 0)
         STATE("All is well: %" PRIu32 " job%s done, none running.", s->done, s->done == 1 ? " is" : "s are");
     else if (s->status->task == 0)
@@ -166,7 +167,7 @@ static void summary_say_well(const struct totals *s, struct psd_summary *w)
         STATE("This ps task is well: %" PRIu32 " job%s here.", jobs, jobs == 1 ? " trains" : "s train");
 }
 
-static void summary_say_state(const struct totals *s, struct psd_summary *w)
+static void summary_say_state(const struct totals *s, struct ps_summary *w)
 {
     if (s->failed_job || s->dead_job)
         summary_say_bad(s, w);
@@ -177,25 +178,28 @@ static void summary_say_state(const struct totals *s, struct psd_summary *w)
         summary_say_well(s, w);
 }
 
-static void summary_say_risk(const struct totals *s, struct psd_summary *w)
+static void summary_say_risk(const struct totals *s, struct ps_summary *w)
 {
+    const char *task = s->whole ? "a ps task" : "this ps task";
     if (s->split_job)
         RISK("The gradient of worker %" PRIu32 " of job %.128s for round %" PRIu64
              " counts in some partitions and not in others.",
              s->split_job->split_worker, s->split_job->name, s->split_job->split_round);
     else if (s->running + s->opening > 0)
-        RISK("If this ps task ends, all that was trained since the last checkpoint is lost; if a worker dies, the "
-             "others train its examples.");
+        RISK("If %s ends, all that was trained since the last checkpoint is lost; if a worker dies, the others train "
+             "its examples.",
+             task);
     else if (s->failed_job)
-        RISK("The weights of job %.128s stay here until psctl stop, or until this ps task ends.", s->failed_job->name);
+        RISK("The weights of job %.128s stay here until psctl stop, or until %s ends.", s->failed_job->name, task);
     else if (s->done_job)
-        RISK("Nothing that a worker has written to its output. The weights here stay until psctl stop, or until this "
-             "ps task ends.");
+        RISK("Nothing that a worker has written to its output. The weights here stay until psctl stop, or until %s "
+             "ends.",
+             task);
     else
         RISK("Nothing: no job is here.");
 }
 
-static void summary_say_worst(const struct totals *s, struct psd_summary *w)
+static void summary_say_worst(const struct totals *s, struct ps_summary *w)
 {
     if (s->wait && s->wait->whom[0])
         WORST("Longest wait: %.1f s for %.200s, of %.200s.", (double)s->wait->since_ms / 1000, s->wait->what,
@@ -222,7 +226,7 @@ static bool summary_is_plain(const char *name)
     return name[0] && name[strspn(name, plain)] == '\0' && strlen(name) < 200;
 }
 
-static void summary_say_command(const struct totals *s, struct psd_summary *w)
+static void summary_say_command(const struct totals *s, struct ps_summary *w)
 {
     const char *command = "status", *job = "";
     if (s->failed_job || s->dead_job || s->absent_job)
@@ -236,7 +240,7 @@ static void summary_say_command(const struct totals *s, struct psd_summary *w)
     snprintf(w->command, sizeof w->command, "psctl %s%s%s", command, names ? " " : "", names ? job : "");
 }
 
-void psd_summarize(const struct psd_overview *overview, struct psd_summary *summary)
+void ps_summarize(const struct ps_overview *overview, struct ps_summary *summary)
 {
     const struct totals s = totals_of(overview);
     summary_say_state(&s, summary);

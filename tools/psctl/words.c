@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/psctl/words.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/alloc.h"
+#include "common/base/utf8.h"
+#include "common/wire/wire.h"
+
+typedef Paramserver__V1__StatusReply Status;
+
+enum { WORDS_JOBS = 64 };  // whose workers are asked for: one answer each
+
+static const struct table_column columns[] = {
+    {"level", "level", TABLE_TEXT}, {"state", "state", TABLE_TEXT},     {"risk", "risk", TABLE_TEXT},
+    {"worst", "worst", TABLE_TEXT}, {"command", "command", TABLE_TEXT},
+};
+
+// ---- what is known ------------------------------------------------------------------------------------------------
+
+static ProtobufCMessage *words_ask(struct cluster *c, int method, const ProtobufCMessage *request,
+                                   const ProtobufCMessageDescriptor *reply_type)
+{
+    ProtobufCMessage *reply = NULL;
+    struct ps_error e;
+    return cluster_ask_one(c, 0, method, request, reply_type, &reply, &e) ? NULL : reply;
+}
+
+static void words_ask_workers(struct cluster *c, struct ps_overview *o)
+{
+    for (size_t i = 0; i < o->status->n_jobs && i < WORDS_JOBS; i++) {
+        Paramserver__V1__WorkersRequest request = PARAMSERVER__V1__WORKERS_REQUEST__INIT;
+        request.job = o->status->jobs[i]->name;
+        o->workers[i] = (Paramserver__V1__WorkersReply *)words_ask(c, PARAMSERVER__V1__METHOD__WORKERS, &request.base,
+                                                                   &paramserver__v1__workers_reply__descriptor);
+    }
+}
+
+static void words_ask_waits(struct cluster *c, const char *only, struct ps_overview *o)
+{
+    Paramserver__V1__WaitsRequest request = PARAMSERVER__V1__WAITS_REQUEST__INIT;
+    if (only)
+        request.job = (char *)only;
+    o->waits = (Paramserver__V1__WaitsReply *)words_ask(c, PARAMSERVER__V1__METHOD__WAITS, &request.base,
+                                                        &paramserver__v1__waits_reply__descriptor);
+}
+
+// The control task's, with the memory of the task that has the least left. *jobs is malloc'd.
+static Status words_merge(const struct answer *answers, size_t tasks, const char *only,
+                          Paramserver__V1__JobStatus ***jobs)
+{
+    Status whole = *(const Status *)answers[0].reply;
+    *jobs = ps_alloc((whole.n_jobs + 1) * sizeof **jobs);
+    size_t n = 0;
+    for (size_t i = 0; i < whole.n_jobs; i++)
+        if (!only || strcmp(whole.jobs[i]->name, only) == 0)
+            (*jobs)[n++] = whole.jobs[i];
+    whole.jobs = *jobs;
+    whole.n_jobs = n;
+    for (size_t i = 1; i < tasks; i++) {
+        const Status *s = (const Status *)answers[i].reply;
+        whole.draining |= s->draining;
+        if ((double)s->block_bytes * (double)whole.limit_bytes > (double)whole.block_bytes * (double)s->limit_bytes) {
+            whole.block_bytes = s->block_bytes;
+            whole.limit_bytes = s->limit_bytes;
+        }
+    }
+    return whole;
+}
+
+static void words_free(struct ps_overview *o)
+{
+    for (size_t i = 0; i < o->status->n_jobs; i++)
+        if (o->workers[i])
+            ps_msg_free(&o->workers[i]->base);
+    if (o->waits)
+        ps_msg_free(&o->waits->base);
+    free(o->workers);
+}
+
+// ---- the sentences ------------------------------------------------------------------------------------------------
+
+static void words_say_silent(const struct cluster *c, const struct answer *answers, size_t silent, struct ps_summary *w)
+{
+    size_t i = 0;
+    while (answers[i].reply)
+        i++;
+    w->level = PS_LEVEL_BAD;
+    snprintf(w->state, sizeof w->state, "ps:%zu (%.200s) does not answer%s.", i, psc_cluster_address(c->spec, i),
+             silent > 1 ? ", nor do others" : "");
+    snprintf(w->risk, sizeof w->risk,
+             "Jobs stand still until it is back. If it has ended, they go on from their last backup, or are lost.");
+    snprintf(w->worst, sizeof w->worst, "%zu of %zu ps tasks answer.", c->tasks - silent, c->tasks);
+    snprintf(w->command, sizeof w->command, "psctl doctor");
+    ps_utf8_plain(w->state);
+}
+
+void words_find(struct cluster *c, const struct answer *answers, const char *only, struct ps_summary *words)
+{
+    Paramserver__V1__JobStatus **jobs;
+    size_t silent = 0;
+    for (size_t i = 0; i < c->tasks; i++)
+        silent += !answers[i].reply;
+    if (silent) {
+        words_say_silent(c, answers, silent, words);
+        return;
+    }
+    Status status = words_merge(answers, c->tasks, only, &jobs);
+    struct ps_overview o = {.status = &status, .whole = true};
+    o.workers = ps_alloc((status.n_jobs + 1) * sizeof *o.workers);
+    words_ask_workers(c, &o);
+    words_ask_waits(c, only, &o);
+    ps_summarize(&o, words);
+    words_free(&o);
+    free(jobs);
+}
+
+// ---- shown --------------------------------------------------------------------------------------------------------
+
+void words_print(const struct ps_summary *words)
+{
+    static const char *const colours[] = {"\033[32m", "\033[33m", "\033[31m"};
+    const char *none = getenv("NO_COLOR");
+    const bool colour = isatty(STDOUT_FILENO) && !(none && *none);
+    printf("%s%s%s\n", colour ? colours[words->level] : "", words->state, colour ? "\033[0m" : "");
+    printf("can be lost  %s\nworst        %s\ntype next    %s\n\n", words->risk, words->worst, words->command);
+}
+
+void words_table(const struct ps_summary *words, struct table *t)
+{
+    table_init(t, columns, sizeof columns / sizeof columns[0]);
+    table_row(t);
+    table_cell(t, table_text(ps_level_name(words->level)));
+    table_cell(t, table_text(words->state));
+    table_cell(t, table_text(words->risk));
+    table_cell(t, table_text(words->worst));
+    table_cell(t, table_text(words->command));
+}
