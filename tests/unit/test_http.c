@@ -27,9 +27,9 @@
 #include "common/http/json.h"
 #include "common/http/metrics.h"
 #include "common/http/server.h"
+#include "common/summary/summary.h"
 #include "psd/http/history.h"
 #include "psd/http/status.h"
-#include "common/summary/summary.h"
 #include "psd/http/view.h"
 
 // ---- pages --------------------------------------------------------------------------------------------------------

@@ -71,7 +71,7 @@ static Status words_merge(const struct answer *answers, size_t tasks, const char
     return whole;
 }
 
-static void words_free(struct ps_overview *o)
+static void words_forget(struct ps_overview *o)
 {
     for (size_t i = 0; i < o->status->n_jobs; i++)
         if (o->workers[i])
@@ -114,7 +114,7 @@ void words_find(struct cluster *c, const struct answer *answers, const char *onl
     words_ask_workers(c, &o);
     words_ask_waits(c, only, &o);
     ps_summarize(&o, words);
-    words_free(&o);
+    words_forget(&o);
     free(jobs);
 }
 
