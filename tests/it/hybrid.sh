@@ -129,3 +129,45 @@ if servers; then
     kill -KILL "${ps[1]}"
     ok "ps task 1 is killed: both name it and end" both_end_with "ps:1 (.*) cannot be reached" 0 1
 fi
+
+# ---- told to end, and lost ------------------------------------------------------------------------------------------
+
+# Two workers and a ps task that stay; a backup each ten steps.
+printf 'ps: ["unix:%s/ps"]\nworker: ["127.0.0.1:%d", "127.0.0.1:%d"]\n' "$scratch" $((20000 + $$ % 20000)) $((20001 + $$ % 20000)) >cluster.yaml
+start_psd ps || exit 1
+start() { # RANK ARGUMENT ...: adds to logRANK
+    local rank=$1
+    shift
+    "$workerd" --job "$job" --cluster cluster.yaml --rank "$rank" --set strategy.name=hybrid "${small[@]}" "${sgd[@]}" --set name=hybrid \
+        --set batch_size=8 --set epochs=10000 --set delay_ms=20 --set output=ended.safetensors \
+        --set 'callbacks=[{name: backup, path: backups, every_steps: 10}]' "$@" >>"log$rank" 2>&1 &
+    pid[$rank]=$!
+}
+backups() { ls backups/hybrid-backup-*.safetensors 2>/dev/null | wc -l; }
+has_backup() { [ "$(backups)" -gt 0 ]; }
+ends_with() { # CODE RANK
+    local got=0
+    wait "${pid[$2]}" || got=$?
+    echo "worker $2 ended with $got, expected $1"
+    tail -n 3 "log$2"
+    [ "$got" = "$1" ]
+}
+# Of two that are told to end, one hears it later than that the other has ended.
+told() { # FIRST LAST
+    rm -rf backups ended.safetensors log0 log1
+    start 0 && start 1 && eventually has_backup || return 1
+    rm -rf backups && mkdir backups
+    kill -TERM "${pid[$1]}" && sleep 0.3 && kill -TERM "${pid[$2]}" && ends_with 143 0 && ends_with 143 1 && grep "the weights are in ended.safetensors" log0 &&
+        "$psctl" verify backups && [ -s ended.safetensors ]
+}
+ok "told to end, worker 0 last: weights and backup are there" told 1 0
+ok "told to end, worker 0 first" told 0 1
+goes_on() { # a worker that is killed: the other one waits for it, and both go on from the backup
+    rm -rf backups log0 log1
+    start 0 && start 1 && eventually has_backup && kill -KILL "${pid[1]}" || return 1
+    wait "${pid[1]}"
+    start 1
+    again() { grep -q "goes on from backups" log0 && grep -q "goes on from backups" log1; }
+    eventually again && rm -rf backups && mkdir backups && eventually has_backup && kill -TERM "${pid[@]}" && ends_with 143 0 && ends_with 143 1
+}
+ok "a worker is killed, and started again: both go on from the backup" goes_on

@@ -14,8 +14,10 @@
 // With the first worker that is lost the job ends: those that are left could agree on a step of the ring that the ps
 // tasks have not taken.
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/clock.h"
 #include "workerd/strategy/parameter_server.h"
 #include "workerd/strategy/variables.h"
 
@@ -139,11 +141,21 @@ static enum ps_code hybrid_refresh(void *state, struct ps_error *e)
     return tables->home->refresh(h->tables, e) || dense->home->refresh(h->dense, e) ? e->code : PS_OK;
 }
 
+// Who tells all workers to end tells one of them last, which may learn of another's end before it hears that itself.
+static bool hybrid_is_told_to_end(const struct hybrid *h)
+{
+    static const uint64_t patience = PS_SECOND;
+    const uint64_t until = ps_now() + patience;
+    while (!*h->dense_env.stop && ps_now() < until)
+        usleep(1000);
+    return *h->dense_env.stop;
+}
+
 // Where it is no signal that ends the training the tables may be of another step than the rest, or be lost.
 static enum ps_code hybrid_salvage(void *state, struct ps_error *e)
 {
     const struct hybrid *h = state;
-    if (!*h->dense_env.stop)
+    if (!hybrid_is_told_to_end(h))
         return ps_fail(e, PS_NOT_FOUND, "nobody has all weights of one step");
     return dense->home->salvage(h->dense, e) || tables->home->salvage(h->tables, e) ? e->code : PS_OK;
 }
