@@ -75,6 +75,7 @@ include tests/unit/psd_round.mk
 include tests/unit/psd_sync.mk
 include tests/unit/psd_return.mk
 include tests/unit/psd_session.mk
+include tests/unit/psd_trace.mk
 include tests/unit/psd_runs.mk
 include tests/unit/queue.mk
 include tests/unit/rpc.mk
