@@ -87,6 +87,7 @@ include tests/unit/schedule.mk
 include tests/unit/table.mk
 include tests/unit/wire.mk
 include tests/unit/timeline.mk
+include tests/unit/trace_sum.mk
 include tests/unit/zip.mk
 include tests/nomem/nomem.mk
 include tests/sim/local.mk
