@@ -43,10 +43,10 @@ struct psd_call {
     // The core's own from here on.
     struct psd_call *next;
     uint64_t parked_since;  // ns; 0: it never was
-    // One wait: the call may be parked again for the same, as for a round that another partition has not closed. Its
-    // owner's, but for awaited, which whoever takes it out of a list sets.
+    // One wait, which goes on where the call is parked again for the same: for a round that another partition has not
+    // closed. The list's lock guards these while it is parked.
     struct psd_wait wait;
-    uint64_t wait_since;  // ns; 0: what it has waited for is recorded
+    uint64_t wait_since;  // ns; 0: it has not waited since what is recorded
     uint64_t wait_until;  // ns: when it went on last
     uint32_t awaited;     // the worker that let it go on, as in Caller; 0: none, or not known
     bool stall_logged;    // that it waits for long has been logged
