@@ -23,6 +23,8 @@ enum {
     PSD_MAX_CHANGES = 64,      // of a job's hyperparameters whose rounds are not over: they have their place in the job
     PSD_FAILURE_MAX = 400,     // bytes of why a run has ended: a sentence, with a worker's own in it
     PSD_WAIT_TEXT_MAX = 256,   // bytes of what a call waits for, and of for whom
+    PSD_WAIT_NAME_MAX = 32,    // bytes of a collective's name, kept with each wait for one
+    PSD_TRACE_WAITS = 1024,    // of a job, kept when they are over: with 8 workers the last 128 rounds, in 96 KiB
     PSD_MAX_CLIENTS = 131072,  // of a job: as many as workers, and as many others again
     PSD_SILENT_CLIENT_S = 600,  // s: a client that has sent nothing for so long may be forgotten for another
     PSD_STAGED_S = 60,          // s: the rest of an atomic update that has not come by then is not waited for

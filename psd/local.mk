@@ -22,6 +22,7 @@ libpsdjob_la_SOURCES = \
 	psd/job/staging.c psd/job/staging.h \
 	psd/job/step.c psd/job/step.h \
 	psd/job/table.c psd/job/table.h \
+	psd/job/trace.c psd/job/trace.h \
 	psd/job/users.c psd/job/users.h
 libpsdsync_la_SOURCES = \
 	psd/sync/component.c \
@@ -46,6 +47,7 @@ libpsdservice_la_SOURCES = \
 	psd/service/reply.c psd/service/reply.h \
 	psd/service/request.c psd/service/request.h \
 	psd/service/session.c psd/service/session.h \
+	psd/service/trace.c \
 	psd/service/file_thread.c psd/service/file_thread.h \
 	psd/service/waits.c psd/service/waits.h
 

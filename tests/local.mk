@@ -75,6 +75,7 @@ include tests/unit/psd_round.mk
 include tests/unit/psd_sync.mk
 include tests/unit/psd_return.mk
 include tests/unit/psd_session.mk
+include tests/unit/psd_trace.mk
 include tests/unit/psd_runs.mk
 include tests/unit/queue.mk
 include tests/unit/rpc.mk
@@ -86,6 +87,7 @@ include tests/unit/schedule.mk
 include tests/unit/table.mk
 include tests/unit/wire.mk
 include tests/unit/timeline.mk
+include tests/unit/trace_sum.mk
 include tests/unit/zip.mk
 include tests/nomem/nomem.mk
 include tests/sim/local.mk

@@ -13,6 +13,7 @@ dist_man_MANS += tools/psctl.1
 noinst_LTLIBRARIES += libpsctl.la
 libpsctl_la_SOURCES = \
 	tools/psctl/authority.c tools/psctl/authority.h \
+	tools/psctl/caller.c tools/psctl/caller.h \
 	tools/psctl/child.c tools/psctl/child.h \
 	tools/psctl/findings.c tools/psctl/findings.h \
 	tools/psctl/group.c tools/psctl/group.h \
@@ -20,7 +21,8 @@ libpsctl_la_SOURCES = \
 	tools/psctl/npy.c tools/psctl/npy.h \
 	tools/psctl/operand.c tools/psctl/operand.h \
 	tools/psctl/probe.c tools/psctl/probe.h \
-	tools/psctl/screen.c tools/psctl/screen.h
+	tools/psctl/screen.c tools/psctl/screen.h \
+	tools/psctl/trace_sum.c tools/psctl/trace.h
 libpsctl_la_LIBADD = libpstls.la libtools.la libcommon.la $(JANSSON_LIBS) $(UV_LIBS) $(OPENSSL_LIBS) -lm
 tools_psctl_psctl_SOURCES = \
 	tools/psctl/build.c \
@@ -49,6 +51,7 @@ tools_psctl_psctl_SOURCES = \
 	tools/psctl/submit.c tools/psctl/submit.h \
 	tools/psctl/tls.c \
 	tools/psctl/top.c \
+	tools/psctl/trace.c \
 	tools/psctl/value.c tools/psctl/value.h \
 	tools/psctl/vars.c \
 	tools/psctl/verify.c \

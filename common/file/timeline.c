@@ -63,7 +63,7 @@ const char *const ps_span_names[PS_SPAN_KINDS] = {
     [PS_SPAN_CALLBACK] = "callback",
 };
 
-static const char *const timeline_streams[PS_STREAMS] = {"compute", "communication", "data"};
+static const char *const timeline_streams[PS_STREAMS] = {"compute", "communication", "data", "at the servers"};
 
 // ---- the file's text; under the mutex ------------------------------------------------------------------------------
 
@@ -182,12 +182,14 @@ static void track_name_replica(struct ps_track *track)
 {
     struct ps_timeline *t = track->timeline;
     char host[256] = "";
-    gethostname(host, sizeof host - 1);
+    if (track->stream != PS_STREAM_SERVER)  // which another host may write
+        gethostname(host, sizeof host - 1);
     ps_utf8_repair(host);
     timeline_put_head(t, 'M', track, 0);
-    timeline_put(t, ",\"name\":\"process_name\",\"args\":{\"name\":\"replica %" PRIu32 " (", track->replica);
+    timeline_put(t, ",\"name\":\"process_name\",\"args\":{\"name\":\"replica %" PRIu32 "%s", track->replica,
+                 *host ? " (" : "");
     timeline_put_text(t, host);
-    timeline_put(t, ")\"}}");
+    timeline_put(t, "%s\"}}", *host ? ")" : "");
     timeline_put_head(t, 'M', track, 0);
     timeline_put(t, ",\"name\":\"process_sort_index\",\"args\":{\"sort_index\":%" PRIu32 "}}", track->replica);
 }

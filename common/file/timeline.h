@@ -34,6 +34,7 @@ enum ps_stream {
     // Of these, spans that overlap are shown in rows below each other.
     PS_STREAM_COMMUNICATION,
     PS_STREAM_DATA,
+    PS_STREAM_SERVER,  // waits at the ps tasks, as these have seen them
     PS_STREAMS
 };
 

@@ -12,7 +12,7 @@
 
 // Bytes.
 enum {
-    PS_MEMORY_JOB = 4096,          // on each task, as are those for each
+    PS_MEMORY_JOB = 102400,        // on each task, and most of it for the waits that are kept; as are those for each
     PS_MEMORY_VARIABLE = 544,      // variable there is,
     PS_MEMORY_PARTITION = 64,      // partition
     PS_MEMORY_WORKER = 32,         // and worker

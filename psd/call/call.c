@@ -60,14 +60,20 @@ void psd_move_calls(struct psd_call **to, struct psd_call **from)
     }
 }
 
-void psd_ready_all(struct psd_call **ready, struct psd_waiters *list)
+void psd_ready_after(struct psd_call **ready, struct psd_waiters *list, uint32_t worker)
 {
     while (list->first) {
         struct psd_call *call = list->first;
         waiters_unlink(call);
+        call->awaited = worker;
         call->next = *ready;
         *ready = call;
     }
+}
+
+void psd_ready_all(struct psd_call **ready, struct psd_waiters *list)
+{
+    psd_ready_after(ready, list, 0);
 }
 
 void psd_take_late(struct psd_waiters *list, uint64_t now, struct psd_call **late)

@@ -11,10 +11,19 @@
 #include "common/base/error.h"
 #include "common/tls/identity.h"
 #include "common/wire/slice.h"
+#include "psd/limits.h"
 
 struct psd_request;
 struct psd_session;
 struct psd_waiters;
+
+// What a call waits for, kept as it is: the text of it is made for who asks.
+struct psd_wait {
+    int kind;                      // WaitKind of the proto
+    uint32_t variable;             // FOR_ROUND: its index
+    uint64_t number;               // of the round, the epoch or the clock; of a collective its sequence; 0: it has none
+    char name[PSD_WAIT_NAME_MAX];  // of a collective, as much as fits
+};
 
 // A call that has arrived. The caller of psd_core_call allocates it (usually inside something larger) and it
 // stays the core's until reply has run, exactly once, perhaps before psd_core_call returns.
@@ -34,9 +43,15 @@ struct psd_call {
     // The core's own from here on.
     struct psd_call *next;
     uint64_t parked_since;  // ns; 0: it never was
-    bool stall_logged;      // that it waits for long has been logged
-    uint32_t worker;        // who waits: as in Caller
-    uint8_t client[16];     // likewise; of a call in a session, from the start
+    // One wait, which goes on where the call is parked again for the same: for a round that another partition has not
+    // closed. The list's lock guards these while it is parked.
+    struct psd_wait wait;
+    uint64_t wait_since;  // ns; 0: it has not waited since what is recorded
+    uint64_t wait_until;  // ns: when it went on last
+    uint32_t awaited;     // the worker that let it go on, as in Caller; 0: none, or not known
+    bool stall_logged;    // that it waits for long has been logged
+    uint32_t worker;      // who waits: as in Caller
+    uint8_t client[16];   // likewise; of a call in a session, from the start
 
     // Where it is parked: guarded by *lock, which is the list's. NULL: it is not parked.
     pthread_mutex_t *_Atomic lock;
@@ -71,6 +86,8 @@ bool psd_waiters_add(struct psd_waiters *list, pthread_mutex_t *lock, struct psd
 bool psd_call_take(struct psd_call *call, void (*taken)(const struct psd_call *call, const pthread_mutex_t *lock));
 // Moves every call of a list to *ready, which is linked by call->next.
 void psd_ready_all(struct psd_call **ready, struct psd_waiters *list);
+// Likewise, and notes that they have waited for this worker, as in Caller; 0: for none, or it is not known.
+void psd_ready_after(struct psd_call **ready, struct psd_waiters *list, uint32_t worker);
 // Moves those whose deadline has passed to *late.
 void psd_take_late(struct psd_waiters *list, uint64_t now, struct psd_call **late);
 void psd_move_calls(struct psd_call **to, struct psd_call **from);  // all of them, to the front

@@ -251,7 +251,7 @@ void psd_collective_complete(struct psd_job *job, struct psd_call **ready)
         if (o)
             o->refs++;
         m->participation.passed = m->participation.entered;
-        psd_ready_all(ready, &m->participation.waiting);
+        psd_ready_after(ready, &m->participation.waiting, c->mover);
         psd_member_goes_on(c, m);
         psd_clock_level(c, m);
     }
@@ -328,6 +328,7 @@ int psd_collective_enter(struct psd_job *job, struct psd_member *m, const Params
         return (int)e->code;
     if (sequence == p->entered)
         return PSD_WAITS;
+    job->control->mover = caller->worker;
     if (collective_take_value(job->pool, value, &entered, e))
         return (int)e->code;
     psd_ready_all(ready, &p->waiting);  // they asked for the collective that is given up, and are told so

@@ -53,7 +53,7 @@ static void lease_wake_one(struct psd_control *c, struct psd_call **ready)
     if (!c->in_lease.n)
         return;
     struct psd_member *m = &c->members[c->in_lease.first];
-    psd_ready_all(ready, &m->for_lease);
+    psd_ready_after(ready, &m->for_lease, c->mover);
     psd_member_goes_on(c, m);
     psd_clock_level(c, m);
 }
@@ -440,6 +440,7 @@ int psd_lease_take(struct psd_job *job, struct psd_member *m, const lease_t *r, 
         lease_take_ahead(c, m, r, given);
         return PS_OK;
     }
+    c->mover = r->caller->worker;
     const bool together = psd_control_is_sync(c) || (d->over && psd_mode_switches(c));
     return together ? lease_take_sync(c, m, r, e) : lease_take_async(c, m, r, given, ready);
 }

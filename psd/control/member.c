@@ -56,6 +56,7 @@ static void member_depart(struct psd_job *job, uint32_t worker, Paramserver__V1_
     struct psd_control *c = job->control;
     struct psd_member *m = &c->members[worker];
     m->state = state;
+    c->mover = worker + 1;
     psd_view_changed(c, m);
     psd_ready_all(ready, &m->participation.waiting);
     psd_ready_all(ready, &m->for_lease);

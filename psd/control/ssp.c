@@ -11,7 +11,7 @@ void psd_clock_advance(struct psd_control *c, struct psd_call **ready)
     c->slowest = ps_heap_least(&c->clocks);
     while (c->gates.n && ps_heap_least(&c->gates) <= c->slowest) {
         struct psd_member *m = &c->members[ps_heap_first(&c->gates)];
-        psd_ready_all(ready, &m->for_clock);
+        psd_ready_after(ready, &m->for_clock, c->mover);
         psd_member_recount(c, m);
     }
 }
@@ -53,6 +53,7 @@ static void clock_count(struct psd_control *c, struct psd_member *m, uint64_t st
 {
     if (step <= m->clock_step)
         return;
+    c->mover = psd_rank_of(c, m) + 1;
     m->clock += m->clock_starts ? 0 : step - m->clock_step;
     m->clock_step = step;
     m->clock_starts = false;

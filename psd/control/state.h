@@ -175,6 +175,7 @@ struct psd_control {
         int asked;  // the psd_rounds_change that they are asked for; 0: none
     } rounds;
     struct psd_checkpoints checkpoints;
+    uint32_t mover;                // the member whose call or departure may have let others go on last, as in Caller
     uint64_t opened, join_within;  // ns
     uint64_t epoch;                // of the membership; goes on from one run of a job to the next
     uint64_t first_epoch;          // of this run

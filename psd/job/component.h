@@ -9,6 +9,7 @@
 //     sync          sync      rounds, norms
 //     staging       job       atomic updates that are not complete
 //     clients       job       who has changed something
+//     trace         job       what its calls have waited for
 //     watch         control   whether the control task still knows it
 //
 // Receives from: service, control, sync. Hands to: the components. Threads: any; no lock is held but where it says so.

@@ -28,6 +28,7 @@ struct psd_task_view;
 
 struct psd_host;
 struct psd_staged;
+struct psd_trace;
 
 struct psd_partition {
     uint32_t variable;  // index into the job's variables
@@ -130,6 +131,7 @@ struct psd_job {
     struct psd_agree *agree;  // psd/control/agree.h
     atomic_ullong held;       // rounds from this one on do not close; 0: none is held
     struct psd_norm *norms;   // psd/sync/norm.c; NULL: the job has never had rounds
+    struct psd_trace *trace;  // psd/job/trace.h; with the declaration
     // psd/sync/switch.c: rounds that the declaration did not ask for.
     atomic_bool in_rounds;  // the job is sync at the moment
     bool keeps_rounds;      // there is room for rounds

@@ -9,6 +9,7 @@
 #include "psd/control/agree.h"
 #include "psd/control/state.h"
 #include "psd/job/staging.h"
+#include "psd/job/trace.h"
 #include "psd/queue/queue.h"
 #include "psd/service/file_thread.h"
 #include "psd/service/service.h"
@@ -17,13 +18,8 @@
 
 // What each job of this task consists of, besides its blocks.
 static const struct psd_component *const components[] = {
-    &psd_control_component,
-    &psd_agree_component,
-    &psd_sync_component,
-    &psd_staging_component,
-    &psd_clients_component,
-    &psd_watch_component,
-    NULL,
+    &psd_control_component, &psd_agree_component, &psd_sync_component,  &psd_staging_component,
+    &psd_clients_component, &psd_trace_component, &psd_watch_component, NULL,
 };
 
 static void core_run_ready(void *core, struct psd_call *ready)

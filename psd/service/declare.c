@@ -241,7 +241,7 @@ static int declare_job(struct psd_request *t, const declare_t *r)
     if (code != PS_OK)
         return code;
     pthread_mutex_lock(&t->job->lock);
-    psd_ready_all(&t->ready, &t->job->waiting);
+    psd_ready_after(&t->ready, &t->job->waiting, t->caller->worker);
     pthread_mutex_unlock(&t->job->lock);
     ps_debug("job '%s': %" PRIu32 " variables, %" PRIu64 " bytes here", t->job->name, t->job->n_variables,
              (uint64_t)atomic_load(&t->job->store.page_bytes));
@@ -480,6 +480,8 @@ static bool is_declared(const struct psd_request *t)
            (!c || (c->declared && (!m || psd_view_has_member(c, m))));
 }
 
+static const struct psd_wait for_declaration = {.kind = PARAMSERVER__V1__WAIT_KIND__FOR_DECLARATION};
+
 // The job, as it is declared in the caller's run or an earlier one; parks the call where there is none, or one of an
 // earlier run alone: what it waits for is the name.
 static int describe_find_job(struct psd_request *q)
@@ -492,7 +494,7 @@ static int describe_find_job(struct psd_request *q)
         q->job = job;
     } else {
         q->job = NULL;
-        code = psd_park(q, &q->core->table.joining, &q->core->table.lock);
+        code = psd_park(q, &q->core->table.joining, &q->core->table.lock, &for_declaration);
     }
     pthread_mutex_unlock(&q->core->table.lock);
     psd_job_unref(before);
@@ -509,7 +511,7 @@ int psd_describe(struct psd_request *t)
         return code;
     pthread_mutex_lock(&t->job->lock);
     if (r->wait && !is_declared(t))
-        code = psd_park(t, &t->job->waiting, &t->job->lock);
+        code = psd_park(t, &t->job->waiting, &t->job->lock, &for_declaration);
     else if (!atomic_load(&t->job->declared))
         code = (int)ps_fail(&t->error, PS_FAILED_PRECONDITION, "job '%s' is not declared on ps task %" PRIu32 " yet",
                             t->job->name, t->core->config.task);

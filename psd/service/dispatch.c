@@ -15,13 +15,12 @@
 
 void psd_core_cancel(struct psd_core *core, struct psd_call *call)
 {
-    struct ps_slices nothing = PS_SLICES_EMPTY;
     pthread_mutex_lock(&core->host.cancelling);
     atomic_store(&call->cancelled, true);
     bool parked = psd_call_take(call, psd_control_forget_call);
     pthread_mutex_unlock(&core->host.cancelling);
     if (parked)
-        psd_call_answer(call, PS_CANCELLED, "the client is gone", &nothing);
+        psd_call_give_up(call, psd_now(core), PS_CANCELLED, "the client is gone");
 }
 
 // ---- calls --------------------------------------------------------------------------------------------------------
@@ -63,6 +62,7 @@ static const struct method {
     METHOD(REDUCE, reduce, psd_reduce, WITH_CALLER | WITH_JOB),
     METHOD(CLOCK, clock, psd_clock, WITH_CALLER | WITH_JOB | SMALL_REPLY),
     METHOD(WAITS, waits, psd_waits, 0),
+    METHOD(TRACE, trace, psd_trace, 0),
     METHOD(SET_HYPER, set_hyper, psd_set_hyper, SMALL_REPLY | AUDITED),
     METHOD(SET_MODE, set_mode, psd_set_mode, SMALL_REPLY | AUDITED),
     METHOD(CHECKPOINT, checkpoint, psd_checkpoint, SMALL_REPLY | AUDITED),
@@ -256,6 +256,7 @@ static int dispatch_start(struct psd_request *q, const struct method *m)
 static int dispatch_go_on(struct psd_request *q, const struct method *m)
 {
     struct psd_call *call = q->call;
+    call->wait_until = psd_now(q->core);
     q->request = call->message;
     q->caller = dispatch_caller(q, m);
     ps_slices_move(&q->room, &call->room);
@@ -294,6 +295,16 @@ static void dispatch_audit(const struct psd_request *q, const struct method *m, 
             code ? ": " : "", code ? q->error.text : "");
 }
 
+static Paramserver__V1__WaitEnd dispatch_wait_end(const struct psd_request *q, enum ps_code code)
+{
+    if (code == PS_OK)
+        return PARAMSERVER__V1__WAIT_END__WENT_ON;
+    if (code == PS_CANCELLED)
+        return PARAMSERVER__V1__WAIT_END__END_CANCELLED;
+    const bool given_up = code == PS_ABORTED || (q->job && psd_job_has_failed(q->job));
+    return given_up ? PARAMSERVER__V1__WAIT_END__END_WITH_JOB : PARAMSERVER__V1__WAIT_END__END_REFUSED;
+}
+
 static void run_one(struct psd_core *core, struct psd_call *call, struct psd_call **ready)
 {
     struct psd_request q = {.core = core, .call = call};
@@ -302,6 +313,7 @@ static void run_one(struct psd_core *core, struct psd_call *call, struct psd_cal
     if (m)
         code = call->message ? dispatch_go_on(&q, m) : dispatch_start(&q, m);
     if (code != PSD_PARKED) {
+        psd_call_end_wait(q.job, call, dispatch_wait_end(&q, (enum ps_code)code));
         if (dispatch_is_audited(&q, m) && code != PS_NOT_FOUND)
             dispatch_audit(&q, m, (enum ps_code)code);
         if (!call->message)
@@ -327,7 +339,8 @@ void psd_run_ready(struct psd_core *core, struct psd_call *ready)
 void psd_core_call(struct psd_core *core, struct psd_call *call)
 {
     call->next = NULL;
-    call->parked_since = 0;
+    call->parked_since = call->wait_since = 0;
+    call->awaited = 0;
     call->stall_logged = false;
     call->worker = 0;
     memset(call->client, 0, sizeof call->client);

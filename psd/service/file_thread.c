@@ -67,7 +67,7 @@ enum ps_code psd_file_thread_start(const struct psd_file_thread_work *work, stru
 int psd_file_thread_park(struct psd_request *q, struct psd_file_thread *s)
 {
     pthread_mutex_lock(&s->lock);
-    const int code = psd_park(q, &s->calls, &s->lock);
+    const int code = psd_park(q, &s->calls, &s->lock, &(struct psd_wait){.kind = 0});
     pthread_cond_signal(&s->changed);
     pthread_mutex_unlock(&s->lock);
     return code;

@@ -57,7 +57,8 @@ static int set_hyper_propose(struct psd_request *t, const Paramserver__V1__SetHy
     memcpy(p.value, &r->value, sizeof r->value);
     memcpy(p.value + sizeof r->value, r->name, strlen(r->name));  // a name of the rule: it fits
     int code = psd_agree_propose(t->job, &p, r->round, greatest, was_parked, round, &t->error);
-    return code == PSD_WAITS ? psd_park(t, &t->job->agree->lead.waiting, &t->job->lock) : code;
+    const struct psd_wait wait = {.kind = PARAMSERVER__V1__WAIT_KIND__FOR_CHANGE};
+    return code == PSD_WAITS ? psd_park(t, &t->job->agree->lead.waiting, &t->job->lock, &wait) : code;
 }
 
 int psd_set_hyper(struct psd_request *t)

@@ -165,7 +165,8 @@ static int join_open(struct psd_request *t, const join_t *r)
     if (comes_after && join_refuse_failed(t, job, r->on_existing))
         return (int)t->error.code;
     if (!under_way && t->caller->worker != 1)
-        return psd_park(t, &t->core->table.joining, &t->core->table.lock);
+        return psd_park(t, &t->core->table.joining, &t->core->table.lock,
+                        &(struct psd_wait){.kind = PARAMSERVER__V1__WAIT_KIND__FOR_DECLARATION});
     if (!under_way && join_open_run(t, r, &job))
         return (int)t->error.code;
     psd_job_ref(job);
@@ -231,7 +232,8 @@ static int join_park(struct psd_request *t)
     struct psd_control *c = t->job->control;
     struct psd_member *m = &c->members[t->caller->worker - 1];
     psd_member_succeeded(c, m, psd_now(t->core));
-    int code = psd_park(t, &m->successors, &t->job->lock);
+    int code =
+        psd_park(t, &m->successors, &t->job->lock, &(struct psd_wait){.kind = PARAMSERVER__V1__WAIT_KIND__FOR_RANK});
     psd_member_recount(c, m);
     return code;
 }

@@ -5,6 +5,7 @@
 // answers.
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "common/base/alloc.h"
 #include "common/base/utf8.h"
@@ -14,9 +15,9 @@
 _Static_assert((int)PSD_WAITS != (int)PSD_PARKED, "what must wait is not parked yet");
 
 // Job locked. What control has decided: a call that must wait is parked in its list.
-static int membership_park(struct psd_request *t, struct psd_waiters *list, int code)
+static int membership_park(struct psd_request *t, struct psd_waiters *list, int code, const struct psd_wait *wait)
 {
-    return code == PSD_WAITS ? psd_park(t, list, &t->job->lock) : code;
+    return code == PSD_WAITS ? psd_park(t, list, &t->job->lock, wait) : code;
 }
 
 // ---- Heartbeat, Leave, Workers ------------------------------------------------------------------------------------
@@ -125,6 +126,15 @@ int psd_workers(struct psd_request *t)
 
 // ---- Barrier, Reduce ----------------------------------------------------------------------------------------------
 
+static struct psd_wait membership_collective_wait(const struct psd_participation *wish, uint64_t sequence)
+{
+    struct psd_wait wait = {.kind = wish->op ? PARAMSERVER__V1__WAIT_KIND__FOR_REDUCTION
+                                             : PARAMSERVER__V1__WAIT_KIND__FOR_BARRIER,
+                            .number = sequence};
+    memcpy(wait.name, wish->name, sizeof wait.name - 1);
+    return wait;
+}
+
 // Job locked. PS_OK: the collective is over, *m is the caller.
 static int membership_collect(struct psd_request *t, const struct psd_participation *wish, struct psd_member **m)
 {
@@ -133,7 +143,8 @@ static int membership_collect(struct psd_request *t, const struct psd_participat
     if (!*m)
         return (int)t->error.code;
     int code = psd_collective_enter(t->job, *m, t->caller, wish, &t->payload, &t->ready, &t->error);
-    code = membership_park(t, &(*m)->participation.waiting, code);
+    const struct psd_wait wait = membership_collective_wait(wish, t->caller->sequence);
+    code = membership_park(t, &(*m)->participation.waiting, code, &wait);
     if (code == PSD_PARKED) {
         psd_member_waits(t->job->control, *m, now);
         psd_control_advance(t->job, &t->ready);
@@ -243,7 +254,8 @@ int psd_lease(struct psd_request *t)
     pthread_mutex_lock(&t->job->lock);
     struct psd_member *m = psd_member_live(t->job, t->caller, now, &t->error);
     int code = m ? psd_lease_take(t->job, m, r, &given, &t->ready, &t->error) : (int)t->error.code;
-    code = membership_park(t, m ? &m->for_lease : NULL, code);
+    const struct psd_wait wait = {.kind = PARAMSERVER__V1__WAIT_KIND__FOR_SHARE, .number = r->epoch + 1};
+    code = membership_park(t, m ? &m->for_lease : NULL, code, &wait);
     if (code == PSD_PARKED) {
         psd_member_waits(t->job->control, m, now);
         psd_control_advance(t->job, &t->ready);
@@ -270,7 +282,9 @@ int psd_clock(struct psd_request *t)
     pthread_mutex_lock(&t->job->lock);
     struct psd_member *m = psd_member_live(t->job, t->caller, psd_now(t->core), &t->error);
     int code = m ? psd_clock_step(t->job, m, r, &out, &t->ready, &t->error) : (int)t->error.code;
-    code = membership_park(t, m ? &m->for_clock : NULL, code);
+    const struct psd_wait wait = {.kind = PARAMSERVER__V1__WAIT_KIND__FOR_CLOCK,
+                                  .number = m ? psd_clock_gate(t->job->control, m) : 0};
+    code = membership_park(t, m ? &m->for_clock : NULL, code, &wait);
     if (code == PSD_PARKED)
         psd_member_recount(t->job->control, m);
     pthread_mutex_unlock(&t->job->lock);

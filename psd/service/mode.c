@@ -34,7 +34,8 @@ int psd_set_mode(struct psd_request *t)
     int code =
         psd_job_has_failed(t->job) ? psd_request_fail_ended(t) : psd_mode_set(t->job, r, was_parked, &out, &t->error);
     if (code == PSD_WAITS)
-        code = psd_park(t, &t->job->agree->lead.waiting, &t->job->lock);
+        code = psd_park(t, &t->job->agree->lead.waiting, &t->job->lock,
+                        &(struct psd_wait){.kind = PARAMSERVER__V1__WAIT_KIND__FOR_CHANGE});
     pthread_mutex_unlock(&t->job->lock);
     if (code == PSD_PARKED)
         psd_agree_go_on(t->job, &t->ready);

@@ -169,12 +169,14 @@ int psd_wait_for_round(struct psd_request *t, const struct psd_extents *extents,
     int code;
     if (!round)
         return PS_OK;
+    const struct psd_wait wait = {
+        .kind = PARAMSERVER__V1__WAIT_KIND__FOR_ROUND, .number = wanted, .variable = round->partition->variable};
     if (psd_sync_is_over(round))
         code = (int)ps_fail(&t->error, PS_ABORTED,
                             "job '%s' is done: its workers have gone, and round %" PRIu64 " is not closed any more",
                             t->job->name, wanted);
     else
-        code = psd_park(t, &round->waiting, &round->lock);
+        code = psd_park(t, &round->waiting, &round->lock, &wait);
     pthread_mutex_unlock(&round->lock);
     return code;
 }

@@ -99,7 +99,19 @@ static enum ps_code park_count(struct psd_request *q)
     return PS_OK;
 }
 
-int psd_park(struct psd_request *q, struct psd_waiters *list, pthread_mutex_t *lock)
+// A call that has waited before for the same goes on with that.
+static void park_note_wait(struct psd_request *q, const struct psd_wait *wait)
+{
+    struct psd_call *call = q->call;
+    const bool same = call->wait_since && call->wait.kind == wait->kind && call->wait.number == wait->number;
+    if (!same && call->wait_since)
+        psd_call_end_wait(q->job, call, PARAMSERVER__V1__WAIT_END__WENT_ON);
+    if (!same)
+        call->wait_since = psd_now(q->core);
+    call->wait = *wait;
+}
+
+int psd_park(struct psd_request *q, struct psd_waiters *list, pthread_mutex_t *lock, const struct psd_wait *wait)
 {
     struct psd_call *call = q->call;
     if (atomic_load(&q->core->draining))
@@ -126,6 +138,7 @@ int psd_park(struct psd_request *q, struct psd_waiters *list, pthread_mutex_t *l
     if (call->job)
         psd_job_ref(call->job);
     if (psd_waiters_add(list, lock, call)) {
+        park_note_wait(q, wait);
         park_note(q->core, call);
         return PSD_PARKED;
     }
@@ -138,6 +151,23 @@ void psd_request_wait_with(struct psd_request *q, int (*resume)(struct psd_reque
     q->call->resume = resume;
     q->call->state = state;
     q->call->state_free = state_free;
+}
+
+void psd_call_end_wait(struct psd_job *job, struct psd_call *call, Paramserver__V1__WaitEnd end)
+{
+    if (!call->wait_since)
+        return;
+    struct psd_past_wait past = {.wait = call->wait,
+                                 .since = call->wait_since,
+                                 .until = call->wait_until,
+                                 .worker = call->worker,
+                                 .whom = call->awaited == call->worker ? 0 : call->awaited,
+                                 .method = (uint8_t)call->method,
+                                 .end = (uint8_t)end};
+    memcpy(past.client, call->client, sizeof past.client);
+    if (job && atomic_load(&job->declared))
+        psd_trace_add(job, &past);
+    call->wait_since = 0;
 }
 
 void psd_call_answer(struct psd_call *call, enum ps_code code, const char *text, struct ps_slices *body)
@@ -155,6 +185,17 @@ void psd_call_answer(struct psd_call *call, enum ps_code code, const char *text,
     call->state_free = NULL;
     call->reply(call, code, text, body);
     psd_job_unref(job);
+}
+
+void psd_call_give_up(struct psd_call *call, uint64_t now, enum ps_code code, const char *text)
+{
+    struct ps_slices nothing = PS_SLICES_EMPTY;
+    call->awaited = 0;
+    call->wait_until = now > call->wait_since ? now : call->wait_since;
+    psd_call_end_wait(call->job, call,
+                      code == PS_CANCELLED ? PARAMSERVER__V1__WAIT_END__END_CANCELLED
+                                           : PARAMSERVER__V1__WAIT_END__END_BY_DEADLINE);
+    psd_call_answer(call, code, text, &nothing);
 }
 
 // ---- the reply ----------------------------------------------------------------------------------------------------

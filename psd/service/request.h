@@ -12,6 +12,7 @@
 #include "psd/job/clients.h"
 #include "psd/job/snapshot.h"
 #include "psd/job/table.h"
+#include "psd/job/trace.h"
 #include "psd/job/users.h"
 #include "psd/service/core.h"
 #include "psd/sync/norm.h"
@@ -95,13 +96,18 @@ enum ps_code psd_request_find_job(struct psd_request *t, const char *name);
 // these, by its method or by what psd_request_wait_with has named. Once the lock is free it may have been answered: the
 // request is not looked at any more. Returns PSD_PARKED, or the error where nothing may wait any more: the task drains,
 // the job has ended, the client is gone; or where too much waits (UNAVAILABLE).
-int psd_park(struct psd_request *q, struct psd_waiters *list, pthread_mutex_t *lock);
+int psd_park(struct psd_request *q, struct psd_waiters *list, pthread_mutex_t *lock, const struct psd_wait *wait);
+// A call that is in no list has waited until now: that goes to the job's trace (psd/job/trace.h), if it is declared.
+// job may be NULL.
+void psd_call_end_wait(struct psd_job *job, struct psd_call *call, Paramserver__V1__WaitEnd end);
 // Before psd_park: a call that waits goes on with resume, which finds state in q->call->state. Whatever comes of the
 // call, state_free gets the state.
 void psd_request_wait_with(struct psd_request *q, int (*resume)(struct psd_request *q), void *state,
                            void (*state_free)(void *state));
 // Answers a call that is in no list, and lets go of all that it keeps. No lock is held.
 void psd_call_answer(struct psd_call *call, enum ps_code code, const char *text, struct ps_slices *body);
+// Answers a call that was taken out of a list at that time (ns), with what it has waited for not there.
+void psd_call_give_up(struct psd_call *call, uint64_t now, enum ps_code code, const char *text);
 
 // Forgets t->gone (may be NULL), whose snapshots would keep its blocks; no lock held.
 void psd_drop_gone(struct psd_request *t);

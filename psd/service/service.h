@@ -4,7 +4,8 @@
 // method's own steps -> reply. The methods live in update.c (Put, AssignAdd, AssignSub, Push, PushPull),
 // read.c (Get, Pull), declare.c (Declare, Describe), join.c (Join), membership.c (what else a job's workers ask of the
 // control task), peer.c (what tasks tell each other), hyper.c (SetHyper), mode.c (SetMode), sums.c (SumSquares),
-// waits.c (Waits), admin.c (Status, Drain, Checkpoint, StopJob) and queue.c (Submit, List, Cancel, Logs, Next, Report).
+// waits.c (Waits), trace.c (Trace), admin.c (Status, Drain, Checkpoint, StopJob) and queue.c (Submit, List, Cancel,
+// Logs, Next, Report).
 //
 // core.c calls dispatch.c, which calls the methods; what these have in common is in request.c and reply.c, which call
 // none of them back.
@@ -34,6 +35,7 @@ int psd_set_members(struct psd_request *t);
 int psd_reduce(struct psd_request *t);
 int psd_clock(struct psd_request *t);
 int psd_waits(struct psd_request *t);
+int psd_trace(struct psd_request *t);
 int psd_set_hyper(struct psd_request *t);
 int psd_set_mode(struct psd_request *t);
 int psd_checkpoint(struct psd_request *t);

@@ -93,7 +93,8 @@ static int sums_take(struct psd_request *t, const Paramserver__V1__SumSquaresReq
         all = psd_norm_total(t->job, r->partitions[i], of_model[i], r->round, &totals[i]);
     if (*completed)
         psd_ready_all(&t->ready, &t->job->norms->waiting);
-    return all ? PS_OK : psd_park(t, &t->job->norms->waiting, &t->job->norms->lock);
+    const struct psd_wait wait = {.kind = PARAMSERVER__V1__WAIT_KIND__FOR_NORM, .number = r->round};
+    return all ? PS_OK : psd_park(t, &t->job->norms->waiting, &t->job->norms->lock, &wait);
 }
 
 int psd_sum_squares(struct psd_request *t)

@@ -54,12 +54,11 @@ static void answer_late(struct psd_job *job, const char *what, const char *whom,
     (void)job;
     while (late->calls) {
         struct psd_call *call = late->calls;
-        struct ps_slices nothing = PS_SLICES_EMPTY;
         char text[2 * TEXT_MAX + 64];
         late->calls = call->next;
         snprintf(text, sizeof text, "waited %.1f s for %s%s%s", (double)waits_parked_ns(call, late->now) / 1e9, what,
                  whom[0] ? ", for " : "", whom);
-        psd_call_answer(call, PS_DEADLINE_EXCEEDED, text, &nothing);
+        psd_call_give_up(call, late->now, PS_DEADLINE_EXCEEDED, text);
     }
 }
 

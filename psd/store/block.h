@@ -14,7 +14,7 @@
 // is held only to apply or to pin, never across I/O. Knows neither jobs nor messages.
 //
 // Lock order in psd, outermost first: core's job table, job, partition or staging, job's snapshot lock, block, then as
-// leaves the pool and the table of clients. Replies are made with none held.
+// leaves the pool, the table of clients and the trace. Replies are made with none held.
 #ifndef PSD_BLOCK_H
 #define PSD_BLOCK_H
 

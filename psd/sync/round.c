@@ -128,12 +128,23 @@ static void round_judge(struct psd_round *round)
         round->state = PSD_ROUND_COMPLETE;
 }
 
+// The first that an open round waits for, which does not take part in the view (NULL: of all); as in Caller, 0: none.
+static uint32_t round_first_missing(const struct psd_round *round, const struct psd_view *view)
+{
+    for (uint32_t rank = 0; rank < round->workers; rank++)
+        if (psd_round_misses(round, rank) && !(view && rank < view->n && view->takes_part[rank]))
+            return rank + 1;
+    return 0;
+}
+
 uint64_t psd_round_tick(struct psd_round *round)
 {
     uint64_t due = UINT64_MAX;
     pthread_mutex_lock(&round->lock);
-    if (round->enough_at)
+    if (round->enough_at) {
+        round->awaited = round_first_missing(round, NULL);
         round_judge(round);
+    }
     if (round->enough_at && round->state == PSD_ROUND_OPEN)
         due = round->enough_at + round->grace;
     pthread_mutex_unlock(&round->lock);
@@ -250,6 +261,7 @@ Paramserver__V1__Outcome psd_round_add(struct psd_round *round, uint64_t run, ui
         if (outcome == PARAMSERVER__V1__OUTCOME__QUEUED) {
             round->whole++;
             round->whole_members++;
+            round->awaited = rank + 1;
             round_judge(round);
         }
     }
@@ -278,6 +290,7 @@ void psd_round_forget(struct psd_round *round)
     round->abandoned = false;
     round->whole = round->whole_members = 0;
     round->enough_at = 0;
+    round->awaited = 0;
     round->state = PSD_ROUND_OPEN;
 }
 
@@ -521,12 +534,13 @@ bool psd_round_apply(struct psd_job *job, struct psd_round *round, uint64_t run,
 
 void psd_round_close(struct psd_round *round, struct psd_call **ready)
 {
+    const uint32_t awaited = round->awaited;
     round->closed++;
     for (uint32_t rank = 0; rank < round->workers; rank++)
         if (is_whole(round, rank))
             round->counted[rank] = round->closed;
     psd_round_forget(round);
-    psd_ready_all(ready, &round->waiting);
+    psd_ready_after(ready, &round->waiting, awaited);
 }
 
 // ---- members ------------------------------------------------------------------------------------------------------
@@ -558,6 +572,7 @@ void psd_round_set_members(struct psd_round *round, const struct psd_view *view,
 {
     pthread_mutex_lock(&round->lock);
     if (atomic_load(round->job_run) == view->run && view->epoch >= round->epoch) {
+        const uint32_t dropped = round_first_missing(round, view);
         round->epoch = view->epoch;
         if (comes_back(round, view))
             round_settle(round);
@@ -569,6 +584,8 @@ void psd_round_set_members(struct psd_round *round, const struct psd_view *view,
         round_judge(round);
         if (open && round->state != PSD_ROUND_OPEN)
             ps_sometimes(PS_SOMETIMES_ROUND_SHRUNK);
+        if (dropped)
+            round->awaited = dropped;
         round->over = view->over;
         if (round->over)
             psd_ready_all(ready, &round->waiting);

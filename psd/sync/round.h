@@ -72,6 +72,7 @@ struct psd_round {
     struct psd_page **pages;                 // [workers][n_blocks]
     uint64_t *counted;                       // [workers] the last round in which its gradient counted
     struct psd_waiters waiting;              // Pulls for a round that has not closed
+    uint32_t awaited;  // the worker that it waited for last, as in Caller: it brought its gradient, or was given up
     struct psd_partition *partition;
     struct psd_pool *pool;
     uint32_t members, whole, whole_members;  // how many there are: members, whole gradients, and of these members'

@@ -44,7 +44,8 @@ uint8_t feed_byte(struct feed *f)
     X(LOGS, logs_request, logs_reply)                      \
     X(NEXT, next_request, next_reply)                      \
     X(REPORT, report_request, report_reply)                \
-    X(CHECKPOINT, checkpoint_request, checkpoint_reply)
+    X(CHECKPOINT, checkpoint_request, checkpoint_reply)    \
+    X(TRACE, trace_request, trace_reply)
 
 static const struct {
     const ProtobufCMessageDescriptor *request, *reply;
@@ -56,7 +57,7 @@ static const struct {
 #undef X
 };
 
-_Static_assert(PARAMSERVER__V1__METHOD__CHECKPOINT + 1 == FUZZ_METHODS, "the last of them");
+_Static_assert(PARAMSERVER__V1__METHOD__TRACE + 1 == FUZZ_METHODS, "the last of them");
 
 const ProtobufCMessageDescriptor *request_type(int method)
 {
@@ -386,6 +387,9 @@ static void make_admin(int method, uint8_t which, struct ps_slices *out)
         break;
     case PARAMSERVER__V1__METHOD__WAITS:
         MESSAGE(WaitsRequest, WAITS_REQUEST, r.job = job);
+        break;
+    case PARAMSERVER__V1__METHOD__TRACE:
+        MESSAGE(TraceRequest, TRACE_REQUEST, r.job = job; r.skip = which / 2);
         break;
     case PARAMSERVER__V1__METHOD__SET_HYPER:
         MESSAGE(SetHyperRequest, SET_HYPER_REQUEST, r.job = (char *)"job"; r.name = (char *)"learning_rate";

@@ -19,7 +19,7 @@ struct feed {
 uint8_t feed_byte(struct feed *f);
 
 enum { FUZZ_IN_SESSION = 0x80 };  // of who asks: by the session of the stream
-enum { FUZZ_WORKERS = 2, FUZZ_CALLERS = 4, FUZZ_VARIABLES = 7, FUZZ_METHODS = 38 };  // values of Method, with none
+enum { FUZZ_WORKERS = 2, FUZZ_CALLERS = 4, FUZZ_VARIABLES = 7, FUZZ_METHODS = 39 };  // values of Method, with none
 
 // What the requests are right for: job "job" of FUZZ_WORKERS workers, as one ps task sees it.
 struct fuzz_job {

@@ -2,7 +2,7 @@
 """A ps task that says of itself what no healthy psd would, for psctl.sh: fake_psd.py SOCKET JSON
 
 JSON: "status", "describe", "workers": fields of the replies, as protobuf's JSON has them; "clock_off_ms": how far its
-clock is off; "waits": how many calls are parked, two of which fit an answer.
+clock is off; "waits", "trace": how many calls are parked, or were, two of which fit an answer.
 """
 import json
 import os
@@ -45,6 +45,12 @@ class Admin(rpc.AdminServicer):
         total = script.get("waits", 0)
         some = range(request.skip, min(total, request.skip + PER_ANSWER))
         return pb.WaitsReply(total=total, waits=[pb.Wait(job="j", method=pb.PULL, worker=i + 1, what="a round") for i in some])
+
+    def Trace(self, request, context):
+        total = script.get("trace", 0)
+        some = range(request.skip, min(total, request.skip + PER_ANSWER))
+        return pb.TraceReply(total=total, waits=[pb.PastWait(job="j", method=pb.PULL, worker=i + 1, whom=9, kind=pb.FOR_ROUND,
+                                                             waited_us=1000 * (i + 1), ended_us=i) for i in some])
 
 
 class ParameterServer(rpc.ParameterServerServicer):

@@ -648,7 +648,7 @@ if [ "$PYTHON3" != no ]; then
     job='{"name": "j", "run": 1, "state": "running", "update": "SYNC"}'
     plan='{"tasks": 2, "update": "SYNC", "rule": "sgd", "variables": [{"name": "v", "dtype": "FLOAT32"}]'
     fake first "{\"status\": {\"version\": \"$version\", \"tasks\": 2, \"jobs\": [$job]}, \"describe\": $plan},
-        \"waits\": 5, \"workers\": {\"members\": [{\"state\": \"LIVE\", \"clock\": 7}, {\"rank\": 1, \"state\": \"LIVE\",
+        \"waits\": 5, \"trace\": 5, \"workers\": {\"members\": [{\"state\": \"LIVE\", \"clock\": 7}, {\"rank\": 1, \"state\": \"LIVE\",
         \"clock\": 4}, {\"rank\": 2, \"state\": \"EXPECTED\"}, {\"rank\": 3, \"state\": \"LIVE\", \"clock\": 2, \"excluded\": true}]}}"
     second() { # NAME STATUS DESCRIBE [CLOCK_OFF]: status and description beside what the first one says as well
         fake "$1" "{\"status\": {\"task\": 1, \"tasks\": 2, $2}, \"describe\": $3, \"clock_off_ms\": ${4:-0}}"
@@ -693,6 +693,11 @@ if [ "$PYTHON3" != no ]; then
     ok "jobs: what the schedule makes is not said" learns "$(change 0.04 12)" "0.04 12" \
         ', "schedule": {"kind": "constant", "initial": 0.5}'
     ok "waits: all, where an answer has room for two" all_waits
+    all_past() {
+        "$psctl" --timeout 60 --ps "unix:$scratch/first" trace >said && cat said && [ "$(grep -c 'worker [0-4] .* worker 8 ' said)" = 5 ] &&
+            grep -q "^job j: worker 8 made others wait: worker 4 100 %, worker 3 80 %, worker 2 60 % of 5 ms" said
+    }
+    ok "trace: likewise, and who made most of them wait" all_past
     # The second screen of psctl top in a terminal of 80 x 24: 20 tasks, of which 19 are not there, and long names.
     on_small_terminal() { # LOCALE
         LC_ALL=$1 "$PYTHON3" - "$psctl" --timeout 5 --ps "unix:$scratch/crowd$(printf ",unix:$scratch/none%s" {1..19})" top <<'PY'

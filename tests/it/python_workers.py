@@ -415,6 +415,11 @@ def it_is_listed_who_waits_for_whom(stub):
     b.round(1, "w", pack("float32", 1)), pull.result()
     b.barrier("epoch 3").result(), barrier.result()
     equal(len(waits_of("waits")), 0, "waits in the end")
+    past = {w.method: w for w in admin.Trace(pb.TraceRequest(job="waits"), timeout=PATIENCE).waits if w.worker == 1}
+    equal([(w.client, w.kind, w.what, w.whom, w.end) for w in (past[pb.PULL], past[pb.BARRIER])],
+          [(a.client, pb.FOR_ROUND, "round 1 of 'w'", 2, pb.WENT_ON), (a.client, pb.FOR_BARRIER, "barrier 'epoch 3'", 2, pb.WENT_ON)],
+          "what it has waited for")
+    equal(past[pb.PULL].waited_us >= 50000, True, f"{past[pb.PULL].waited_us} us")
 
 
 @point

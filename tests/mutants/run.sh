@@ -20,6 +20,7 @@ declare -A objects=(
     [return]=unit/test_psd_return-test_psd_return [round]=unit/test_psd_round-test_psd_round
     [runs]=unit/test_psd_runs-test_psd_runs
     [session]=unit/test_psd_session-test_psd_session
+    [trace]=unit/test_psd_trace-test_psd_trace
     [client]="unit/test_client unit/fake_ps unit/fake_data"
     [data]=unit/test_psd_data-test_psd_data [queue]=unit/test_queue-test_queue
     [ops]=unit/test_nn_ops [ring]=unit/test_ring [rounds]=unit/test_rounds [hosts]=unit/test_hosts [recovery]=unit/test_recovery [tls]=unit/test_tls [collective]=unit/test_collective

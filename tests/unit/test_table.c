@@ -157,6 +157,10 @@ static void units_change_where_they_should(void **state)
     expect_cell(TABLE_MS, json_integer(999), "999 ms");
     expect_cell(TABLE_MS, json_integer(2550), "2.5 s");
     expect_cell(TABLE_MS, json_integer(61000), "1 min 01 s");
+    expect_cell(TABLE_US, json_integer(49), "0.0 ms");
+    expect_cell(TABLE_US, json_integer(9950), "9.9 ms");
+    expect_cell(TABLE_US, json_integer(10000), "10 ms");
+    expect_cell(TABLE_US, json_integer(2550000), "2.5 s");
     expect_cell(TABLE_INDEX, json_integer(0), "1");
     expect_cell(TABLE_REAL, json_integer(12345678), "12345678");
     expect_cell(TABLE_REAL, json_real(31234.5), "31234");

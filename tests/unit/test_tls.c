@@ -444,6 +444,7 @@ static void roles_may_call_their_methods(void **state)
     assert_int_equal(PS_ROLE_ADMIN, ps_method_roles(PARAMSERVER__V1__METHOD__DRAIN));
     assert_int_equal(PS_ROLE_ADMIN, ps_method_roles(PARAMSERVER__V1__METHOD__WORKERS));
     assert_int_equal(PS_ROLE_ADMIN, ps_method_roles(PARAMSERVER__V1__METHOD__WAITS));
+    assert_int_equal(PS_ROLE_ADMIN, ps_method_roles(PARAMSERVER__V1__METHOD__TRACE));
     assert_int_equal(PS_ROLE_ADMIN, ps_method_roles(PARAMSERVER__V1__METHOD__SUBMIT));
     assert_int_equal(PS_ROLE_ADMIN, ps_method_roles(PARAMSERVER__V1__METHOD__CANCEL));
     assert_int_equal(PS_ROLE_WORKER, ps_method_roles(PARAMSERVER__V1__METHOD__NEXT));

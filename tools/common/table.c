@@ -64,7 +64,7 @@ void table_bytes_text(double bytes, char *to, size_t size)
     snprintf(to, size, "%.*f %s", u ? 1 : 0, bytes, unit[u]);
 }
 
-static void ms_text(int64_t ms, char *to, size_t size)
+void table_ms_text(int64_t ms, char *to, size_t size)
 {
     int64_t minutes = ms / 60000;
     if (ms < 1000)
@@ -75,6 +75,14 @@ static void ms_text(int64_t ms, char *to, size_t size)
         snprintf(to, size, "%" PRId64 " min %02" PRId64 " s", minutes, ms / 1000 % 60);
     else
         snprintf(to, size, "%" PRId64 " h %02" PRId64 " min", minutes / 60, minutes % 60);
+}
+
+static void us_text(int64_t us, char *to, size_t size)
+{
+    if (us < 10000)
+        snprintf(to, size, "%" PRId64 ".%" PRId64 " ms", us / 1000, us % 1000 / 100);
+    else
+        table_ms_text(us / 1000, to, size);
 }
 
 static void number_text(const json_t *value, char *to, size_t size)
@@ -136,7 +144,10 @@ static void cell_text(const struct table_column *column, const json_t *value, ch
         table_bytes_text(json_number_value(value), to, CELL_MAX);
         break;
     case TABLE_MS:
-        ms_text(json_integer_value(value), to, CELL_MAX);
+        table_ms_text(json_integer_value(value), to, CELL_MAX);
+        break;
+    case TABLE_US:
+        us_text(json_integer_value(value), to, CELL_MAX);
         break;
     case TABLE_SHAPE:
         list_text(value, ", ", list, sizeof list);
@@ -198,7 +209,7 @@ static int column_width(const struct table *t, size_t column)
 static bool to_the_right(enum table_type type)
 {
     return type == TABLE_COUNT || type == TABLE_INDEX || type == TABLE_REAL || type == TABLE_BYTES ||
-           type == TABLE_MS || type == TABLE_SHARE;
+           type == TABLE_MS || type == TABLE_US || type == TABLE_SHARE;
 }
 
 // Holds back the spaces after a cell until another follows, so that no line ends in one.

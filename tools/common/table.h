@@ -18,6 +18,7 @@ enum table_type {
     TABLE_REAL,      // number, four digits for people
     TABLE_BYTES,     // number: "1.2 MiB"
     TABLE_MS,        // integer, milliseconds: "350 ms", "2.5 s", "1 h 02 min"
+    TABLE_US,        // integer, microseconds: likewise, and "0.3 ms"
     TABLE_SHAPE,     // array of integers: "(3, 3, 32)"
     TABLE_LIST,      // array of numbers or texts: "0,1"
     TABLE_SHARE,     // number from 0 to 1: "41.5 %"
@@ -52,7 +53,8 @@ json_t *table_text(const char *text);
 json_t *table_count(uint64_t n);
 // "12.3 MiB"
 void table_bytes_text(double bytes, char *to, size_t size);
-json_t *table_real(double x);  // "nan", "inf" or "-inf" where JSON has no number for it
+void table_ms_text(int64_t ms, char *to, size_t size);  // as TABLE_MS
+json_t *table_real(double x);                           // "nan", "inf" or "-inf" where JSON has no number for it
 
 // Aligned text. Numbers stand to the right; a column that no row knows is left out, unless it is always shown. On a
 // terminal that is too narrow details are left out, which is said below, and a sentence in the last column is cut where

@@ -16,6 +16,7 @@ static const struct {
     {"", "top", "the same, live"},
     {"", "workers JOB", "step, speed and loss of each"},
     {"slow", "waits JOB", "who waits, for what, for whom"},
+    {"", "trace JOB", "who made others wait, for how long"},
     {"", "shards JOB", "does one ps task do all the work?"},
     {"broken", "doctor", "what is wrong, and what to do"},
     {"", "doctor --report FILE", "one file, to send to who helps"},

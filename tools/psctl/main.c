@@ -116,7 +116,28 @@ static const struct command commands[] = {
      TAKES_CLUSTER,
      {"vars, workers JOB", "a job's variables; its workers: step, speed, loss"}},
     {"workers", "JOB", 1, 1, "a job's workers: state, step, speed, loss", NULL, command_workers, TAKES_CLUSTER, {""}},
-    {"waits", "[JOB]", 0, 1, "who waits, for what, for whom, since when", NULL, command_waits, TAKES_CLUSTER},
+    {"waits",
+     "[JOB]",
+     0,
+     1,
+     "who waits, for what, for whom, since when",
+     NULL,
+     command_waits,
+     TAKES_CLUSTER,
+     {"waits, trace [JOB]", "who waits, for what, for whom; who has waited"}},
+    {"trace",
+     "[JOB]",
+     0,
+     1,
+     "what requests have waited for, for whom, how long",
+     "  --events         each wait, the latest first\n"
+     "  --timeline FILE  the waits of workers as a Chrome trace, for ui.perfetto.dev\n"
+     "Of each job the last 1024 waits at each ps task. of whom: the worker whose call\n"
+     "or departure ended most of the waiting, and its share of that. of the time:\n"
+     "that there is from the first of a job's waits at the ps task to the last's end.\n",
+     command_trace,
+     TAKES_CLUSTER,
+     {""}},
     {"top", "[JOB]", 0, 1, "a live screen of tasks, jobs, workers; q quits",
      "  --interval S     seconds between two looks (1)\n"
      "  --once           one look, then end\n"

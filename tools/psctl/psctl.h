@@ -68,6 +68,7 @@ int command_put(struct call *call);
 int command_stop(struct call *call);
 int command_jobs(struct call *call);
 int command_waits(struct call *call);
+int command_trace(struct call *call);
 int command_set(struct call *call);
 int command_set_lr(struct call *call);
 int command_set_mode(struct call *call);

@@ -30,7 +30,7 @@ struct section {
 
 // ---- the sections -------------------------------------------------------------------------------------------------
 
-static const char *const of_cluster[] = {"status", "shards", "jobs", "waits", "queue", "check-build"};
+static const char *const of_cluster[] = {"status", "shards", "jobs", "waits", "trace", "queue", "check-build"};
 static const char *const of_job[] = {"jobs", "workers", "vars"};
 enum {
     OF_CLUSTER = sizeof of_cluster / sizeof of_cluster[0],

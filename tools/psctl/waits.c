@@ -8,6 +8,7 @@
 #include "common/wire/wire.h"
 #include "proto/paramserver.pb-c.h"
 #include "tools/common/table.h"
+#include "tools/psctl/caller.h"
 #include "tools/psctl/cluster.h"
 
 static const struct table_column columns[] = {
@@ -16,31 +17,13 @@ static const struct table_column columns[] = {
     {"since_ms", "since", TABLE_MS}, {"left_ms", "still", TABLE_MS},
 };
 
-// "worker 3", or the beginning of the id of a client that is none.
-static json_t *waits_caller(const Paramserver__V1__Wait *w)
-{
-    char text[32] = "client ";
-    size_t len = strlen(text);
-    if (w->worker)
-        return json_sprintf("worker %u", w->worker - 1);
-    for (size_t i = 0; i < w->client.len && i < 4; i++)
-        len += (size_t)snprintf(text + len, sizeof text - len, "%02x", w->client.data[i]);
-    return json_string(text);
-}
-
-static const char *method_name(int method)
-{
-    const ProtobufCEnumValue *v = protobuf_c_enum_descriptor_get_value(&paramserver__v1__method__descriptor, method);
-    return v ? v->name : NULL;
-}
-
 static void wait_row(struct table *t, size_t task, const Paramserver__V1__Wait *w)
 {
     table_row(t);
     table_cell(t, table_count(task));
     table_cell(t, table_text(w->job));
-    table_cell(t, waits_caller(w));
-    table_cell(t, table_text(method_name((int)w->method)));
+    table_cell(t, caller_name(w->worker, &w->client));
+    table_cell(t, table_text(caller_method((int)w->method)));
     table_cell(t, table_text(w->what));
     table_cell(t, table_text(w->whom));
     table_cell(t, table_count(w->since_ms));

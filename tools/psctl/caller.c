@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/psctl/caller.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "proto/paramserver.pb-c.h"
+
+json_t *caller_name(uint32_t worker, const ProtobufCBinaryData *client)
+{
+    char text[32] = "client ";
+    size_t len = strlen(text);
+    if (worker)
+        return json_sprintf("worker %u", worker - 1);
+    for (size_t i = 0; i < client->len && i < 4; i++)
+        len += (size_t)snprintf(text + len, sizeof text - len, "%02x", client->data[i]);
+    return json_string(text);
+}
+
+const char *caller_method(int method)
+{
+    const ProtobufCEnumValue *v = protobuf_c_enum_descriptor_get_value(&paramserver__v1__method__descriptor, method);
+    return v ? v->name : NULL;
+}
