@@ -142,7 +142,7 @@ static enum ps_code hybrid_refresh(void *state, struct ps_error *e)
 }
 
 // Who tells all workers to end tells one of them last, which may learn of another's end before it hears that itself.
-static bool hybrid_is_told_to_end(const struct hybrid *h)
+static bool hybrid_is_stopped(const struct hybrid *h)
 {
     static const uint64_t patience = PS_SECOND;
     const uint64_t until = ps_now() + patience;
@@ -155,7 +155,7 @@ static bool hybrid_is_told_to_end(const struct hybrid *h)
 static enum ps_code hybrid_salvage(void *state, struct ps_error *e)
 {
     const struct hybrid *h = state;
-    if (!hybrid_is_told_to_end(h))
+    if (!hybrid_is_stopped(h))
         return ps_fail(e, PS_NOT_FOUND, "nobody has all weights of one step");
     return dense->home->salvage(h->dense, e) || tables->home->salvage(h->tables, e) ? e->code : PS_OK;
 }
