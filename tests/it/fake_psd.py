@@ -50,7 +50,7 @@ class Admin(rpc.AdminServicer):
         total = script.get("trace", 0)
         some = range(request.skip, min(total, request.skip + PER_ANSWER))
         return pb.TraceReply(total=total, waits=[pb.PastWait(job="j", method=pb.PULL, worker=i + 1, whom=9, kind=pb.FOR_ROUND,
-                                                             waited_us=1000 * (i + 1), ended_us=i) for i in some])
+                                                             waited_us=100_000_000 * (i + 1), ended_us=i) for i in some])
 
 
 class ParameterServer(rpc.ParameterServerServicer):

@@ -695,7 +695,7 @@ if [ "$PYTHON3" != no ]; then
     ok "waits: all, where an answer has room for two" all_waits
     all_past() {
         "$psctl" --timeout 60 --ps "unix:$scratch/first" trace >said && cat said && [ "$(grep -c 'worker [0-4] .* worker 8 ' said)" = 5 ] &&
-            grep -q "^job j: worker 8 made others wait: worker 4 100 %, worker 3 80 %, worker 2 60 % of 5 ms" said
+            grep -q "^job j: worker 8 made others wait: worker 4 100 %, worker 3 80 %, worker 2 60 % of 8 min 20 s" said
     }
     ok "trace: likewise, and who made most of them wait" all_past
     # The second screen of psctl top in a terminal of 80 x 24: 20 tasks, of which 19 are not there, and long names.
