@@ -308,6 +308,8 @@ static struct ps_server *server_new(const struct ps_server_options *options, siz
     gpr_set_log_function(server_log_grpc);
     ps_cq_init(&s->cq);
     s->options = *options;
+    if (options->munge)
+        ps_munge_ref(options->munge);
     s->shut.fn = server_on_shut;
     s->ports = ps_alloc(n_addresses * sizeof *s->ports);
     s->tls = ps_alloc(n_addresses * PS_ADDRESSES_MAX * sizeof *s->tls);

@@ -24,7 +24,7 @@ struct ps_munge {
     char *socket;  // NULL: libmunge's default
     bool users;
     uid_t own;
-    atomic_uint refs;  // the owner's and the thread's
+    atomic_uint refs;  // after the last the thread ends, and frees it
     pthread_mutex_t lock;
     pthread_cond_t changed;  // all below
     struct munge_tasks tasks;
@@ -44,22 +44,11 @@ static bool munge_is_local(const char *address)
     return false;
 }
 
-// A number that this host has until it boots again.
-static void munge_host(char host[40])
-{
-    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
-    if (!file || fscanf(file, "%39s", host) != 1)
-        host[0] = '\0';
-    if (file)
-        fclose(file);
-}
-
 static void munge_text(const char *address, char text[PS_MUNGED_TEXT])
 {
-    char host[40] = "";
-    if (munge_is_local(address))
-        munge_host(host);
-    snprintf(text, PS_MUNGED_TEXT, "paramserver %d %.200s%s%s", PS_PROTOCOL, address, *host ? " " : "", host);
+    char host[65] = "";
+    const bool local = munge_is_local(address) && gethostname(host, sizeof host - 1) == 0;
+    snprintf(text, PS_MUNGED_TEXT, "paramserver %d %.160s%s%s", PS_PROTOCOL, address, local ? " " : "", host);
 }
 
 enum ps_code ps_munge_make(struct ps_munge *m, const char *address, char **credential, struct ps_error *e)
@@ -113,10 +102,8 @@ enum ps_code ps_munge_identify(struct ps_munge *m, const char *credential, const
 
 // ---- the thread -----------------------------------------------------------------------------------------------------
 
-static void munge_unref(struct ps_munge *m)
+static void munge_free(struct ps_munge *m)
 {
-    if (atomic_fetch_sub(&m->refs, 1) != 1)
-        return;
     pthread_cond_destroy(&m->changed);
     pthread_mutex_destroy(&m->lock);
     free(m->socket);
@@ -158,7 +145,7 @@ static void *munge_thread(void *arg)
     pthread_sigmask(SIG_BLOCK, &all, NULL);
     for (struct ps_munge_task *t; (t = munge_next(m));)
         munge_run(m, t);
-    munge_unref(m);
+    munge_free(m);
     return NULL;
 }
 
@@ -188,7 +175,7 @@ static struct ps_munge *munge_new(const char *socket, bool users)
     m->socket = socket ? ps_strdup(socket) : NULL;
     m->users = users;
     m->own = geteuid();
-    atomic_init(&m->refs, 2);
+    atomic_init(&m->refs, 1);
     pthread_mutex_init(&m->lock, NULL);
     pthread_cond_init(&m->changed, NULL);
     STAILQ_INIT(&m->tasks);
@@ -202,8 +189,7 @@ enum ps_code ps_munge_open(const char *socket, bool users, struct ps_munge **mun
         return e->code;
     struct ps_munge *m = munge_new(socket, users);
     if (pthread_create(&thread, NULL, munge_thread, m)) {
-        munge_unref(m);
-        munge_unref(m);
+        munge_free(m);
         return ps_fail(e, PS_RESOURCE_EXHAUSTED, "munge: cannot start a thread");
     }
     pthread_detach(thread);
@@ -211,13 +197,17 @@ enum ps_code ps_munge_open(const char *socket, bool users, struct ps_munge **mun
     return PS_OK;
 }
 
+void ps_munge_ref(struct ps_munge *m)
+{
+    atomic_fetch_add(&m->refs, 1);
+}
+
 void ps_munge_close(struct ps_munge *m)
 {
-    if (!m)
+    if (!m || atomic_fetch_sub(&m->refs, 1) != 1)
         return;
     pthread_mutex_lock(&m->lock);
     m->closed = true;
     pthread_cond_signal(&m->changed);
     pthread_mutex_unlock(&m->lock);
-    munge_unref(m);
 }

@@ -22,7 +22,9 @@ struct ps_munge;
 // root and the user of this process alone, who may do all. FAILED_PRECONDITION: this build has no munge.
 // RESOURCE_EXHAUSTED: no thread.
 enum ps_code ps_munge_open(const char *socket, bool users, struct ps_munge **munge, struct ps_error *e);
-void ps_munge_close(struct ps_munge *munge);  // may be NULL. Its thread goes when munged has answered.
+void ps_munge_ref(struct ps_munge *munge);  // for who keeps it
+void ps_munge_close(
+    struct ps_munge *munge);  // drops a reference; may be NULL. The thread ends when munged has answered.
 
 enum { PS_MUNGE_WAITING = 1024 };  // tasks at a time
 
