@@ -63,8 +63,8 @@ static void client_unary_on_sent(struct ps_event *ev, bool ok)
 static struct ps__unary *client_unary_new(struct ps__peer *peer, struct ps__pending *p, grpc_byte_buffer *request);
 static void client_unary_start(struct ps__unary *u);
 
-// The server did not know the connection, and has not read the request: the call is made again, with a credential. False:
-// it was not that.
+// The server did not know the connection, and has not read the request: the call is made again, with a credential.
+// False: it was not that.
 static bool client_unary_again(struct ps__unary *u)
 {
     struct ps_client *c = u->peer->client;

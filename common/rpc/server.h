@@ -7,9 +7,9 @@
 // ps_call_reply may be called from any thread, with no lock held that the release of a slice could want.
 //
 // Where there is TLS every client shows a certificate before a byte of it is read as HTTP/2, and may call the methods
-// of its role (ps_method_roles): others are answered with PERMISSION_DENIED, and their requests are not read. Where there
-// is munge, a call whose connection is not known shows a credential among its metadata; munge's thread asks munged while
-// the call waits unread.
+// of its role (ps_method_roles): others are answered with PERMISSION_DENIED, and their requests are not read. Where
+// there is munge, a call whose connection is not known shows a credential among its metadata; munge's thread asks
+// munged while the call waits unread.
 //
 // Requests of one stream are handed over in order, one at a time. A stream with too much unanswered, or too many
 // replies that its client does not read, is not read from until that is gone. A call whose client is gone is the

@@ -169,10 +169,17 @@ void ps_munge_ask(struct ps_munge *m, struct ps_munge_task *t)
 
 // ---- open and close -------------------------------------------------------------------------------------------------
 
+// NULL: no memory.
 static struct ps_munge *munge_new(const char *socket, bool users)
 {
-    struct ps_munge *m = ps_alloc(sizeof *m);
-    m->socket = socket ? ps_strdup(socket) : NULL;
+    struct ps_munge *m = ps_try_alloc(sizeof *m);
+    char *copy = socket ? ps_try_strdup(socket) : NULL;
+    if (!m || (socket && !copy)) {
+        free(m);
+        free(copy);
+        return NULL;
+    }
+    m->socket = copy;
     m->users = users;
     m->own = geteuid();
     atomic_init(&m->refs, 1);
@@ -188,6 +195,8 @@ enum ps_code ps_munge_open(const char *socket, bool users, struct ps_munge **mun
     if (ps_munged_check(e))
         return e->code;
     struct ps_munge *m = munge_new(socket, users);
+    if (!m)
+        return ps_no_memory(e, "munge");
     if (pthread_create(&thread, NULL, munge_thread, m)) {
         munge_free(m);
         return ps_fail(e, PS_RESOURCE_EXHAUSTED, "munge: cannot start a thread");

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Munge, in place of certificates where all hosts share one key: who calls shows a credential that the munged of its host
-// has made, which says its user and for which address it is meant. The one at that address has it checked by the munged
-// of its own host. A credential is good for a minute, once, and at one address: whoever hears it there cannot show it
-// elsewhere. Nothing is encrypted, and who answers does not show who it is.
+// Munge, in place of certificates where all hosts share one key: who calls shows a credential that the munged of its
+// host has made, which says its user and for which address it is meant. The one at that address has it checked by the
+// munged of its own host. A credential is good for a minute, once, and at one address: whoever hears it there cannot
+// show it elsewhere. Nothing is encrypted, and who answers does not show who it is.
 //
 // Receives from: common/rpc. Hands to: munged. Threads: any may ask; one thread of its own waits for munged.
 #ifndef PS_COMMON_TLS_MUNGE_H
@@ -20,7 +20,7 @@ struct ps_munge;
 
 // socket: munged's, copied; NULL: libmunge's default. users: everybody whom munged knows may call, as a worker; else
 // root and the user of this process alone, who may do all. FAILED_PRECONDITION: this build has no munge.
-// RESOURCE_EXHAUSTED: no thread.
+// RESOURCE_EXHAUSTED: no thread, or no memory.
 enum ps_code ps_munge_open(const char *socket, bool users, struct ps_munge **munge, struct ps_error *e);
 void ps_munge_ref(struct ps_munge *munge);  // for who keeps it
 void ps_munge_close(

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What libmunge does: it asks munged, the daemon of this host, to make a credential or to take one apart. munged.c has it;
-// munged_none.c stands in its place where configure found no libmunge.
+// What libmunge does: it asks munged, the daemon of this host, to make a credential or to take one apart. munged.c has
+// it; munged_none.c stands in its place where configure found no libmunge.
 //
 // Receives from: munge.c. Hands to: munged, over its socket. Threads: any; each call waits for munged, which may take
 // seconds where it was stopped, since libmunge asks again.

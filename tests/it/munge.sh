@@ -119,8 +119,8 @@ if [ "$(id -u)" = 0 ] && as_nobody "$psctl" --version >/dev/null 2>&1 && as_nobo
     ok "it administrates nothing" fails_with 77 "'nobody' has the role worker: expected admin" \
         as_nobody "$psctl" --cluster cluster.yaml stop theirs
     root_trains() { both async.yaml --set name=ours; }
-    ok "another user's job is not touched" root_trains
-    ok "another user's job is not taken" fails_with 77 "" nobody_trains --set name=ours --set on_existing=replace
+    ok "root trains beside it" root_trains
+    ok "another user's job is not taken" fails_with 77 "choose another name" nobody_trains --set name=ours --set on_existing=replace
 else
     n=$((n + 1)) && echo "ok $n - # SKIP only root starts programs as another user, in folders that this user can read"
 fi

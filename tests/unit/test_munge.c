@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Munge, by a munged of our own in a folder of our own: which credentials do, what is said of those that do not, who may
-// call what, what a connection is known for, and what still works while munged stands still.
+// Munge, by a munged of our own in a folder of our own: which credentials do, what is said of those that do not, who
+// may call, what a connection is known for, and what still works while munged stands still.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

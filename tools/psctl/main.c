@@ -66,7 +66,7 @@ static const struct command commands[] = {
      "  -N, --nodes N    nodes, with a worker each (1, or as many as servers)\n"
      "  --ps-tasks K     servers, on the first K of them (1)\n"
      "  --set KEY=VALUE  instead of what the job's file says; may be repeated\n"
-     "  --munge          no certificates: munge says who connects; nothing is encrypted\n"
+     "  --munge          munge in place of certificates; nothing is encrypted\n"
      "  --dry-run        show the command line of sbatch, and end\n"
      "  --script FILE    not the installed paramserver.sbatch\n"
      "FILE is a job's YAML file, checked before it is queued. Cores and GPUs of a\n"

@@ -31,8 +31,8 @@ struct wk_place {
     bool evaluator;  // TF_CONFIG: this process does not train
 };
 
-// INVALID_ARGUMENT, FAILED_PRECONDITION: what does not fit the strategy, or is missing; ps_tls_open's and ps_munge_open's. Whatever it
-// returns, wk_place_fini follows.
+// INVALID_ARGUMENT, FAILED_PRECONDITION: what does not fit the strategy, or is missing; ps_tls_open's and
+// ps_munge_open's. Whatever it returns, wk_place_fini follows.
 enum ps_code wk_place_find(struct wk_place *place, const struct wk_place_options *o, const struct wk_strategy *strategy,
                            struct ps_error *e);
 void wk_place_fini(struct wk_place *place);
