@@ -30,6 +30,7 @@ ctl() { "$psctl" --cluster "$scratch/cluster.yaml" "$@"; }
 chmod 711 "$scratch" && mkdir -m 755 munged && mungekey --create --keyfile munged/key
 munged --foreground --socket "$scratch/munged/socket" --key-file "$scratch/munged/key" --pid-file "$scratch/munged/pid" \
     --log-file "$scratch/munged/log" --seed-file "$scratch/munged/seed" 2>munged/error &
+munged_pid=$!
 ok "munged is there" eventually test -S munged/socket
 
 # ---- what starts ----
@@ -77,6 +78,19 @@ both() { # JOB OPTION ...
     return $code
 }
 ok "two workers train by both" both sync.yaml --set name=sync
+trains() { ctl --json jobs "$1" | grep -E '"step": [1-9]|"steps": [1-9]|"round": [1-9]'; } # JOB
+without_munged() { # both have joined, and are known, when munged is stopped
+    local training code=0
+    both sync.yaml --set name=goes-on --set data.train_examples=6400 --set delay_ms=100 2>goes-on.log & training=$!
+    eventually trains goes-on && kill -STOP $munged_pid
+    says "no answer to Status" ctl --timeout 2 status || code=1
+    kill -0 $training || { echo "it had ended"; code=1; }
+    wait $training || code=$?
+    kill -CONT $munged_pid
+    cat goes-on.log
+    [ $code = 0 ] && eventually both_are_up
+}
+ok "a training goes on while munged stands still, and psctl waits no longer than it may" without_munged
 ring=(--set strategy.communication=ring)
 ring_is_the_same() {
     both multi_worker_mirrored.yaml "${ring[@]}" && mv weights.safetensors known || return 1
