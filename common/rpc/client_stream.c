@@ -433,7 +433,7 @@ static void client_stream_on_credential(struct ps_munge_task *task)
     ps_cq_end(cq);
 }
 
-// Likewise, once munge has made a credential. False: the client is closed.
+// Goes once munge has made a credential. False: the client is closed.
 static bool client_stream_show(struct ps__client_stream *st)
 {
     if (!ps_cq_begin(&st->peer->client->cq))
@@ -452,8 +452,8 @@ static void client_stream_open(struct ps__client_stream *st)
     grpc_op end = {.op = GRPC_OP_RECV_STATUS_ON_CLIENT,
                    .data.recv_status_on_client = {
                        .trailing_metadata = &st->trailing, .status = &st->status, .status_details = &st->details}};
-    atomic_fetch_add(&st->refs,
-                     2);  // this function's, since client_stream_on_closed may run before it returns; and go's
+    // This function's, since client_stream_on_closed may run before it returns; and client_stream_go's.
+    atomic_fetch_add(&st->refs, 2);
     client_stream_start(st, &end, 1, &st->closed);
     if (!c->options.munge || !client_stream_show(st))
         client_stream_go(st, 0);

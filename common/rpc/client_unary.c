@@ -186,7 +186,7 @@ static void client_unary_start(struct ps__unary *u)
         client_unary_show(u);
         return;
     }
-    u->spare = munge ? grpc_byte_buffer_copy(u->request) : NULL;
+    u->spare = munge && u->request ? grpc_byte_buffer_copy(u->request) : NULL;
     client_unary_send(u, 0);
     client_unary_receive(u);
 }

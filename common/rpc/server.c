@@ -144,7 +144,7 @@ static void acceptor_ask_munge(struct acceptor *met, char *credential)
         return;
     }
     a->met = *met;
-    a->task.address = met->server->options.known_as;
+    a->task.address = met->server->known_as;
     a->task.credential = credential;
     a->task.done = asking_on_answer;
     ps__server_enter(met->server, NULL);
@@ -308,6 +308,7 @@ static struct ps_server *server_new(const struct ps_server_options *options, siz
     gpr_set_log_function(server_log_grpc);
     ps_cq_init(&s->cq);
     s->options = *options;
+    s->known_as = options->known_as ? ps_strdup(options->known_as) : NULL;
     if (options->munge)
         ps_munge_ref(options->munge);
     s->shut.fn = server_on_shut;

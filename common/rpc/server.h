@@ -79,7 +79,7 @@ struct ps_server_options {
     struct ps_tls *tls;  // outlives the server, as munge does; NULL, both: connections are neither authenticated nor
                          // encrypted
     struct ps_munge *munge;
-    const char *known_as;  // with munge: the address by which clients know this server; outlives it
+    const char *known_as;  // with munge: the address by which clients know this server; copied
     bool insecure;         // allow addresses that other hosts can reach, without TLS and munge
     int threads;           // that poll; 0: one, and one more for each four cores
     size_t bytes;          // in flight; 0: PS_SERVER_BYTES

@@ -131,6 +131,7 @@ void ps__server_unref(struct ps_server *s)
     for (size_t i = 0; i < s->n_tls; i++)
         ps_tls_close(s->tls[i].tls);
     ps_munge_close(s->options.munge);
+    free(s->known_as);
     free(s->tls);
     free(s->threads);
     free(s->ports);

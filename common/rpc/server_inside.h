@@ -116,6 +116,7 @@ void ps__budget_open(struct ps__budget *budget);  // lets everyone in
 
 struct ps_server {
     struct ps_server_options options;
+    char *known_as;  // of the options
     struct ps__budget budget;
     struct ps_cq cq;
     struct ps_loans loans;

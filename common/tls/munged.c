@@ -42,7 +42,8 @@ enum ps_code ps_munged_encode(const char *socket, const char *text, char **crede
         return e->code;
     const munge_err_t error = munge_encode(credential, context, text, (int)strlen(text));
     if (error != EMUNGE_SUCCESS)
-        ps_fail(e, PS_UNAUTHENTICATED, "munged of this host makes no credential: %s", munged_words(context, error));
+        ps_fail(e, PS_UNAUTHENTICATED, "munged of the host that calls makes no credential: %s",
+                munged_words(context, error));
     munge_ctx_destroy(context);
     return e->code;
 }
@@ -76,7 +77,7 @@ static enum ps_code munged_refuse(munge_ctx_t context, munge_err_t error, struct
     case EMUNGE_SOCKET:
     case EMUNGE_TIMEOUT:
     case EMUNGE_SNAFU:
-        return ps_fail(e, PS_UNAUTHENTICATED, "munged, which is to check credentials here, does not answer: %s",
+        return ps_fail(e, PS_UNAUTHENTICATED, "munged of the host that is called does not answer: %s",
                        munged_words(context, error));
     default:
         return ps_fail(e, PS_UNAUTHENTICATED, "the munge credential is none of this site's key: %s",

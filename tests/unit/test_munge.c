@@ -215,7 +215,7 @@ static void nobody_answers(void **state)
     struct ps_error e;
     char *credential = NULL;
     assert_int_equal(PS_UNAUTHENTICATED, ps_munge_make(m, node, &credential, &e));
-    assert_non_null(strstr(e.text, "munged of this host makes no credential: "));
+    assert_non_null(strstr(e.text, "munged of the host that calls makes no credential: "));
     refuse(m, make(good, node), node, PS_UNAUTHENTICATED, "does not answer");
     ps_munge_close(m);
     ps_munge_close(good);
