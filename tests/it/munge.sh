@@ -58,7 +58,7 @@ pid1=$psd_pid
 both_are_up() { [ "$(ctl --json status | grep -c '"state": "up"')" = 2 ]; }
 ok "psctl finds both, one of which listens for other hosts" both_are_up
 ok "nobody is heard without a credential" fails_with 77 "brings no munge credential" "$psctl" --ps "$psd0" status
-ok "the doctor says what is missing" says "brings no munge credential" "$psctl" --ps "$psd0" doctor
+ok "the doctor says what is missing" says "does munged run on both hosts, with one key?" "$psctl" --ps "$psd0" doctor
 mkdir none && sed 's,munged/socket,none/socket,' cluster.yaml >none/cluster.yaml
 ok "psctl says that its host has no munged" fails_with 77 "munged of the host that calls makes no credential" \
     "$psctl" --cluster none/cluster.yaml status
