@@ -48,7 +48,7 @@ static void munge_text(const char *address, char text[PS_MUNGED_TEXT])
 {
     char host[65] = "";
     const bool local = munge_is_local(address) && gethostname(host, sizeof host - 1) == 0;
-    snprintf(text, PS_MUNGED_TEXT, "paramserver %d %.160s%s%s", PS_PROTOCOL, address, local ? " " : "", host);
+    snprintf(text, PS_MUNGED_TEXT, "paramserver %d %.400s%s%s", PS_PROTOCOL, address, local ? " " : "", host);
 }
 
 enum ps_code ps_munge_make(struct ps_munge *m, const char *address, char **credential, struct ps_error *e)

@@ -13,7 +13,7 @@
 #include "common/base/error.h"
 
 enum {
-    PS_MUNGED_TEXT = 256,   // bytes of what a credential says, with its NUL
+    PS_MUNGED_TEXT = 512,   // bytes of what a credential says, with its NUL
     PS_MUNGED_SECONDS = 60  // that a credential holds, which is how far apart the hosts' clocks may be
 };
 
