@@ -48,8 +48,17 @@ librule_la_CFLAGS = $(AM_CFLAGS) $(PS_VECTOR_CFLAGS) -ffp-contract=off
 noinst_LTLIBRARIES += libpstls.la
 libpstls_la_SOURCES = \
 	common/tls/identity.c common/tls/identity.h \
+	common/tls/munge.c common/tls/munge.h \
+	common/tls/munged.h \
 	common/tls/tls.c common/tls/tls.h
-libpstls_la_LIBADD = $(OPENSSL_LIBS)
+EXTRA_libpstls_la_SOURCES = common/tls/munged.c common/tls/munged_none.c
+if HAVE_MUNGE
+libpstls_la_SOURCES += common/tls/munged.c
+else
+libpstls_la_SOURCES += common/tls/munged_none.c
+endif
+libpstls_la_CPPFLAGS = $(AM_CPPFLAGS) $(MUNGE_CFLAGS)
+libpstls_la_LIBADD = $(OPENSSL_LIBS) $(MUNGE_LIBS)
 
 noinst_LTLIBRARIES += libpszip.la
 libpszip_la_SOURCES = common/file/zip.c common/file/zip.h

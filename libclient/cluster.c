@@ -75,6 +75,13 @@ psc_code psc_cluster_set_tls(psc_cluster *cluster, const psc_tls *tls, psc_error
     return psc__error_out(&e, error);
 }
 
+psc_code psc_cluster_set_munge(psc_cluster *cluster, const char *socket, psc_error *error)
+{
+    struct ps_error e = {.code = PS_OK};
+    ps_cluster_set_munge(&cluster->is, socket, &e);
+    return psc__error_out(&e, error);
+}
+
 psc_task_type psc_cluster_task(const psc_cluster *cluster, size_t *index)
 {
     if (index && cluster->is.task != PS_TASK_NONE)

@@ -102,6 +102,10 @@ typedef struct psc_tls {
     const char *ca, *certificate, *key;
 } psc_tls;
 psc_code psc_cluster_set_tls(psc_cluster *cluster, const psc_tls *tls, psc_error *error);
+// Munge in place of certificates, as the YAML says it in `munge`: ps tasks ask the munged of their host who calls.
+// Nothing is encrypted. socket: of this host's munged; NULL: its usual one. INVALID_ARGUMENT: the cluster has
+// certificates.
+psc_code psc_cluster_set_munge(psc_cluster *cluster, const char *socket, psc_error *error);
 typedef enum psc_task_type { PSC_TASK_NONE, PSC_TASK_PS, PSC_TASK_WORKER, PSC_TASK_EVALUATOR } psc_task_type;
 // What this process is in it, as TF_CONFIG says; *index (may be NULL): of the ps task, or the worker's rank.
 psc_task_type psc_cluster_task(const psc_cluster *cluster, size_t *index);

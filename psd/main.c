@@ -15,6 +15,7 @@
 #include "common/base/notify.h"
 #include "common/base/workers.h"
 #include "common/plan/cost.h"
+#include "common/tls/munge.h"
 #include "common/tls/tls.h"
 #include "config.h"
 #include "psd/http/http.h"
@@ -115,8 +116,8 @@ static enum ps_code main_serve(const struct psd_options *o, struct psd_rpc *rpc,
 {
     struct psd_http *http = NULL;
     long files = psd_descriptors_raise();
-    const struct psd_rpc_listen listen = {o->listen, o->n_listen, o->insecure, o->threads,
-                                          ps_memory_in_flight(o->memory)};
+    const struct psd_rpc_listen listen = {o->listen,   o->n_listen, o->peers[o->task],
+                                          o->insecure, o->threads,  ps_memory_in_flight(o->memory)};
     if (psd_rpc_start(rpc, core, &listen, e))
         return e->code;
     if (o->http && psd_http_start(core, o->http, o->insecure, &http, e))
@@ -141,7 +142,8 @@ static uint64_t cluster_hash(const struct psd_options *o)
     return h;
 }
 
-static enum ps_code main_run(const struct psd_options *o, struct ps_tls *tls, struct ps_error *e)
+static enum ps_code main_run(const struct psd_options *o, struct ps_tls *tls, struct ps_munge *munge,
+                             struct ps_error *e)
 {
     const struct psd_config config = {
         .task = o->task,
@@ -156,7 +158,7 @@ static enum ps_code main_run(const struct psd_options *o, struct ps_tls *tls, st
         .queue = o->queue,
     };
     struct psd_core *core = NULL;
-    struct psd_rpc *rpc = psd_rpc_create(o->peers, o->n_peers, tls);
+    struct psd_rpc *rpc = psd_rpc_create(o->peers, o->n_peers, tls, munge);
     struct psd_world world = *psd_rpc_world(rpc);
     struct ps_workers *workers = world.workers = ps_workers_create(0);
     enum ps_code code = psd_core_create(&config, &world, &core, e);
@@ -182,10 +184,22 @@ static enum ps_code main_open_tls(const struct psd_options *o, struct ps_tls **t
     return PS_OK;
 }
 
+static enum ps_code main_open_munge(const struct psd_options *o, struct ps_munge **munge, struct ps_error *e)
+{
+    if (!o->munge)
+        return PS_OK;
+    if (ps_munge_open(o->munge_socket, o->munge_users, munge, e))
+        return e->code;
+    ps_info("munge: uid %u and root may do all, other users %s; nothing is encrypted", (unsigned)geteuid(),
+            o->munge_users ? "train" : "nothing: --munge-users lets them train");
+    return PS_OK;
+}
+
 int main(int argc, char **argv)
 {
     struct psd_options options;
     struct ps_tls *tls = NULL;
+    struct ps_munge *munge = NULL;
     struct ps_error e;
     char name[32];
     ps_alloc_tune();
@@ -198,13 +212,16 @@ int main(int argc, char **argv)
         signal(SIGPIPE, SIG_IGN);
         code = main_open_tls(&options, &tls, &e);
         if (code == PS_OK)
-            code = main_run(&options, tls, &e);
+            code = main_open_munge(&options, &munge, &e);
+        if (code == PS_OK)
+            code = main_run(&options, tls, munge, &e);
         if (code == PS_OK)
             ps_info("stopped");
     }
     if (code)
         ps_error_log("%s", e.text);
     ps_tls_close(tls);
+    ps_munge_close(munge);
     psd_options_free(&options);
     return ps_code_exit(code);
 }

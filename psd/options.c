@@ -15,36 +15,39 @@
 #include "common/file/output.h"
 #include "config.h"
 
-static const char help[] = "Usage: psd [OPTION...]\n"
-                           "A parameter server: one ps task of a cluster, for any number of jobs.\n"
-                           "\n"
-                           "  -l, --listen ADDRESS     host:port or unix:/path; may be repeated; default:\n"
-                           "                           this task's in the cluster, or 127.0.0.1:7070\n"
-                           "      --tls FOLDER         certificates, for connections of both kinds (psctl tls init\n"
-                           "                           makes them); default: the cluster's\n"
-                           "      --insecure           listen where other hosts can connect, without TLS\n"
-                           "  -t, --task I             this task's index, from 0; default: TF_CONFIG's, or 0\n"
-                           "  -c, --cluster FILE       addresses of all ps tasks (YAML); default: TF_CONFIG\n"
-                           "  -p, --peers A,B,C        the same, on the command line\n"
-                           "  -m, --memory BYTES       in all, from 4M on (K, M, G, T: KiB, MiB, ...);\n"
-                           "                           default: 3/4 of the machine's or the cgroup's\n"
-                           "      --user-jobs N        that one user may have here (with TLS); default: all\n"
-                           "      --user-memory BYTES  that jobs of one user may take; default: all\n"
-                           "      --queue FOLDER       task 0: where jobs of psctl submit are kept, and workers\n"
-                           "                           without a job get them; default: none\n"
-                           "      --http ADDRESS       a status page, /status.json, /metrics for Prometheus,\n"
-                           "                           /healthz, /readyz at this host:port; default: none\n"
-                           "      --threads N          that serve; default 1 + cores/4\n"
-                           "      --heartbeat-ms N     how often workers report; default 500\n"
-                           "      --dead-after-ms N    silence that counts as death; default 2500\n"
-                           "      --stall-after-ms N   who waits longer is logged; default 60000, 0: never\n"
-                           "      --ready-fd N         write \"READY PORT\" to this descriptor when serving\n"
-                           "  -v, --verbose            say more on standard error\n"
-                           "  -q, --quiet              say only what is wrong\n"
-                           "  -h, --help; -V, --version\n"
-                           "\n"
-                           "Exit: 0 stopped by SIGTERM or SIGINT; 64 usage; 65 bad input; 66 no such file;\n"
-                           "69 address not usable; 73 address in use; 77 not permitted; 78 needs TLS or --insecure.\n";
+static const char help[] =
+    "Usage: psd [OPTION...]\n"
+    "A parameter server: one ps task of a cluster, for any number of jobs.\n"
+    "\n"
+    "  -l, --listen ADDRESS     host:port or unix:/path; may be repeated; default:\n"
+    "                           this task's in the cluster, or 127.0.0.1:7070\n"
+    "      --tls FOLDER         certificates, for connections of both kinds (psctl tls init\n"
+    "                           makes them); default: the cluster's\n"
+    "      --munge              munge in place of certificates (the cluster's munge: true)\n"
+    "      --munge-users        all users whom munge knows may train; default: psd's own, root\n"
+    "      --insecure           listen where other hosts can connect, without either\n"
+    "  -t, --task I             this task's index, from 0; default: TF_CONFIG's, or 0\n"
+    "  -c, --cluster FILE       addresses of all ps tasks (YAML); default: TF_CONFIG\n"
+    "  -p, --peers A,B,C        the same, on the command line\n"
+    "  -m, --memory BYTES       in all, from 4M on (K, M, G, T: KiB, MiB, ...);\n"
+    "                           default: 3/4 of the machine's or the cgroup's\n"
+    "      --user-jobs N        that one user may have here; default: all\n"
+    "      --user-memory BYTES  that jobs of one user may take; default: all\n"
+    "      --queue FOLDER       task 0: where jobs of psctl submit are kept, and workers\n"
+    "                           without a job get them; default: none\n"
+    "      --http ADDRESS       a status page, /status.json, /metrics for Prometheus,\n"
+    "                           /healthz, /readyz at this host:port; default: none\n"
+    "      --threads N          that serve; default 1 + cores/4\n"
+    "      --heartbeat-ms N     how often workers report; default 500\n"
+    "      --dead-after-ms N    silence that counts as death; default 2500\n"
+    "      --stall-after-ms N   who waits longer is logged; default 60000, 0: never\n"
+    "      --ready-fd N         write \"READY PORT\" to this descriptor when serving\n"
+    "  -v, --verbose            say more on standard error\n"
+    "  -q, --quiet              say only what is wrong\n"
+    "  -h, --help; -V, --version\n"
+    "\n"
+    "Exit: 0 stopped by SIGTERM or SIGINT; 64 usage; 65 bad input; 66 no such file;\n"
+    "69 address not usable; 73 address in use; 77 not permitted; 78 needs TLS, munge, --insecure.\n";
 
 enum {
     INSECURE = 256,
@@ -54,6 +57,8 @@ enum {
     STALL_AFTER,
     READY_FD,
     TLS,
+    MUNGE,
+    MUNGE_USERS,
     USER_JOBS,
     USER_MEMORY,
     HTTP,
@@ -66,6 +71,8 @@ enum {
 static const struct option known[] = {{"listen", 1, NULL, 'l'},
                                       {"insecure", 0, NULL, INSECURE},
                                       {"tls", 1, NULL, TLS},
+                                      {"munge", 0, NULL, MUNGE},
+                                      {"munge-users", 0, NULL, MUNGE_USERS},
                                       {"task", 1, NULL, 't'},
                                       {"cluster", 1, NULL, 'c'},
                                       {"peers", 1, NULL, 'p'},
@@ -156,6 +163,13 @@ static void options_take_tls(struct psd_options *o, struct ps_tls_files *from)
     *from = (struct ps_tls_files){NULL};
 }
 
+static void options_take_munge(struct psd_options *o, struct ps_cluster *from)
+{
+    o->munge |= from->munge;
+    o->munge_socket = from->munge_socket;
+    from->munge_socket = NULL;
+}
+
 // The cluster of --cluster, else TF_CONFIG's, if there is one.
 static enum ps_code load_cluster(struct psd_options *o, const char *path, struct ps_error *e)
 {
@@ -168,6 +182,7 @@ static enum ps_code load_cluster(struct psd_options *o, const char *path, struct
     for (size_t i = 0; i < cluster.n; i++)
         options_list_push(&o->peers, &o->n_peers, cluster.addresses[i]);
     options_take_tls(o, &cluster.tls);
+    options_take_munge(o, &cluster);
     if (!path && o->task == TASK_UNSAID)
         code = take_task(o, &cluster, e);
     ps_cluster_fini(&cluster);
@@ -214,6 +229,12 @@ static void options_take(struct psd_options *o, int option, const char **cluster
     case TLS:
         free(o->tls.folder);
         o->tls.folder = ps_strdup(optarg);
+        break;
+    case MUNGE:
+        o->munge = true;
+        break;
+    case MUNGE_USERS:
+        o->munge_users = true;
         break;
     case 'c':
         *cluster = optarg;
@@ -275,6 +296,25 @@ static void options_check_listen(const char *address)
         options_refuse("listen", address, "a port from 0 to 65535");
 }
 
+// Certificates, or munge, or neither; and what goes with them alone.
+static void options_check_users(const struct psd_options *o)
+{
+    const bool tls = ps_tls_files_given(&o->tls);
+    const char *why = NULL;
+    if (tls && o->munge)
+        why = "tls and munge both say who may connect: expected one of them";
+    else if ((o->user_jobs || o->user_memory) && !tls && !o->munge)
+        why =
+            "--user-jobs and --user-memory are of users whom certificates or munge name: expected --tls or --munge, or "
+            "tls or munge in the cluster's file";
+    else if (o->munge_users && !o->munge)
+        why = "--munge-users are those whom munge names: expected --munge, or munge in the cluster's file";
+    if (!why)
+        return;
+    fprintf(stderr, "psd: %s\n", why);
+    exit(PS_EXIT_USAGE);
+}
+
 // What belongs together, and what was not said.
 static void options_complete(struct psd_options *o)
 {
@@ -288,12 +328,7 @@ static void options_complete(struct psd_options *o)
         fprintf(stderr, "psd: --task %u: the others are needed too: --cluster FILE or --peers A,B,C\n", o->task);
         exit(PS_EXIT_USAGE);
     }
-    if ((o->user_jobs || o->user_memory) && !ps_tls_files_given(&o->tls)) {
-        fputs("psd: --user-jobs and --user-memory are of users whom certificates name: expected --tls, or tls in the "
-              "cluster's file\n",
-              stderr);
-        exit(PS_EXIT_USAGE);
-    }
+    options_check_users(o);
     if (o->dead_after_ms < 2 * o->heartbeat_ms) {
         fprintf(stderr, "psd: --dead-after-ms %u: expected at least twice --heartbeat-ms %u\n", o->dead_after_ms,
                 o->heartbeat_ms);
@@ -350,6 +385,7 @@ static void list_free(const char **list, size_t n)
 void psd_options_free(struct psd_options *o)
 {
     ps_tls_files_clear(&o->tls);
+    free(o->munge_socket);
     list_free(o->listen, o->n_listen);
     list_free(o->peers, o->n_peers);
 }

@@ -22,6 +22,8 @@ struct psd_options {
     const char *queue;  // a folder; NULL: no queue
     bool insecure;
     struct ps_tls_files tls;
+    bool munge, munge_users;  // in place of TLS; may all its users train?
+    char *munge_socket;       // munged's; NULL: libmunge's default
     enum ps_log_level log_level;
     uint64_t memory;         // bytes
     uint32_t user_jobs;      // 0: no quota

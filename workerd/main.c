@@ -45,7 +45,8 @@ static const char help[] = "Usage: workerd [--job FILE] [OPTION...]: trains a wo
                            "  -r, --rank I           this worker's rank, from 0; default: TF_CONFIG's, or 0\n"
                            "  -w, --workers M        workers of the job; default: the cluster's, or 1\n"
                            "  -m, --min-workers K    with fewer live workers the job ends\n"
-                           "      --tls FOLDER       certificates (the cluster's); --insecure: none\n"
+                           "      --tls FOLDER       certificates (the cluster's); --munge: in place\n"
+                           "                         of them; --insecure: neither\n"
                            "      --http ADDRESS     metrics for Prometheus and health, at this host:port\n"
                            "  -R, --resume           goes on from the job's newest checkpoint\n"
                            "  -S, --summary FILE     where the chief writes how it went (JSON)\n"
@@ -68,6 +69,7 @@ enum {
     PREDICT,
     INSECURE,
     TLS,
+    MUNGE,
     HTTP,
     PROFILE,
     TIMELINE,
@@ -85,7 +87,7 @@ struct options {
     long rank;                  // -1: not said
     long workers, min_workers;  // 0: not said
     long ready_fd;              // -1: none
-    bool quiet, resume, profile, insecure;
+    bool quiet, resume, profile, munge, insecure;
     struct wk_look look;  // instead of training
 };
 
@@ -147,6 +149,7 @@ static const struct option known_options[] = {{"job", 1, NULL, 'j'},
                                               {"resume", 0, NULL, 'R'},
                                               {"quiet", 0, NULL, 'q'},
                                               {"tls", 1, NULL, TLS},
+                                              {"munge", 0, NULL, MUNGE},
                                               {"insecure", 0, NULL, INSECURE},
                                               {"evaluate", 0, NULL, EVALUATE},
                                               {"json", 0, NULL, JSON},
@@ -254,6 +257,9 @@ static void workerd_take_option(struct options *o, int option)
         break;
     case TLS:
         o->tls = optarg;
+        break;
+    case MUNGE:
+        o->munge = true;
         break;
     case INSECURE:
         o->insecure = true;
@@ -464,6 +470,7 @@ static enum ps_code workerd_train(struct wk_run *run, struct ps_job *job, struct
                   .min_workers = run->env.min_workers,
                   .shares_memory = job->communication != PS_COMMUNICATION_RING,
                   .tls = place->tls,
+                  .munge = place->munge,
                   .insecure = o->insecure,
                   .timeout = (uint64_t)job->timeout * PS_SECOND,
                   .patience = (uint64_t)job->stall_seconds * PS_SECOND,
@@ -497,7 +504,7 @@ static enum ps_code workerd_train(struct wk_run *run, struct ps_job *job, struct
 static enum ps_code workerd_take_part(struct wk_run *run, struct ps_job *job, struct options *o,
                                       struct nn_model **model, struct wk_ended *ended, struct ps_error *e)
 {
-    const struct wk_place_options asked = {o->job, o->cluster, o->ps, o->tls, o->rank, o->workers};
+    const struct wk_place_options asked = {o->job, o->cluster, o->ps, o->tls, o->munge, o->rank, o->workers};
     struct wk_place place;
     enum ps_code code = wk_place_find(&place, &asked, run->strategy, e);
     run->summary = o->summary;
@@ -507,6 +514,8 @@ static enum ps_code workerd_take_part(struct wk_run *run, struct ps_job *job, st
     run->env.ps = (const char *const *)place.cluster.addresses;
     run->env.n_ps = place.cluster.n;
     run->env.tls = place.tls ? &place.cluster.tls : NULL;
+    run->env.munge = place.munge != NULL;
+    run->env.munge_socket = place.cluster.munge_socket;
     run->env.insecure = o->insecure;
     if (code == PS_OK && place.evaluator)
         ps_info("TF_CONFIG: an evaluator takes no part in the training: nothing to do");
@@ -673,7 +682,8 @@ static enum ps_code workerd_check_rank(const struct wk_place *place, struct ps_e
 // Waits for jobs of the queue and has them trained, until a signal comes.
 static enum ps_code workerd_wait_for_jobs(const struct options *o, char *const *args, struct ps_error *e)
 {
-    const struct wk_place_options asked = {"without --job", o->cluster, o->ps, o->tls, o->rank, PS_MAX_WORKERS};
+    const struct wk_place_options asked = {"without --job", o->cluster, o->ps,         o->tls,
+                                           o->munge,        o->rank,    PS_MAX_WORKERS};
     struct wk_place place;
     char name[32];
     enum ps_code code = wk_place_find(&place, &asked, &wk_parameter_server, e);
@@ -689,6 +699,7 @@ static enum ps_code workerd_wait_for_jobs(const struct options *o, char *const *
                                                 .ps = (const char *const *)place.cluster.addresses,
                                                 .n_ps = place.cluster.n,
                                                 .tls = place.tls,
+                                                .munge = place.munge,
                                                 .rank = place.rank,
                                                 .stop = &stop});
     }

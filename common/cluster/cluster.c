@@ -112,7 +112,7 @@ static enum ps_code cluster_read_worker(const struct ps_yaml *list, struct ps_cl
     return PS_OK;
 }
 
-// ---- tls: a folder, or a map of three files -----------------------------------------------------------------------
+// ---- tls: a folder, or a map of three files; or munge ---------------------------------------------------------------
 
 void ps_tls_files_clear(struct ps_tls_files *f)
 {
@@ -139,6 +139,14 @@ static bool cluster_copy_path(const char *path, char **to)
     return *to || !path;
 }
 
+// One of them says who calls.
+static enum ps_code cluster_check_trust(const struct ps_cluster *c, struct ps_error *e)
+{
+    return c->munge && ps_cluster_has_tls(c)
+               ? ps_fail(e, PS_INVALID_ARGUMENT, "tls and munge both say who may connect: expected one of them")
+               : PS_OK;
+}
+
 enum ps_code ps_cluster_set_tls(struct ps_cluster *c, const struct ps_tls_files *f, struct ps_error *e)
 {
     ps_tls_files_clear(&c->tls);
@@ -148,7 +156,18 @@ enum ps_code ps_cluster_set_tls(struct ps_cluster *c, const struct ps_tls_files 
     if (!cluster_copy_path(f->folder, &c->tls.folder) || !cluster_copy_path(f->ca, &c->tls.ca) ||
         !cluster_copy_path(f->certificate, &c->tls.certificate) || !cluster_copy_path(f->key, &c->tls.key))
         return ps_no_memory(e, "a cluster");
-    return PS_OK;
+    return cluster_check_trust(c, e);
+}
+
+enum ps_code ps_cluster_set_munge(struct ps_cluster *c, const char *socket, struct ps_error *e)
+{
+    c->munge = true;
+    if (socket) {
+        free(c->munge_socket);
+        if (!cluster_copy_path(socket, &c->munge_socket))
+            return ps_no_memory(e, "a cluster");
+    }
+    return cluster_check_trust(c, e);
 }
 
 static enum ps_code cluster_read_path(const struct ps_yaml *v, const char *what, char **to, struct ps_error *e)
@@ -192,13 +211,24 @@ static enum ps_code cluster_read_tls(const struct ps_yaml *section, struct ps_cl
     return e->code;
 }
 
+// true, false, or where munged listens.
+static enum ps_code cluster_read_munge(const struct ps_yaml *section, struct ps_cluster *c, struct ps_error *e)
+{
+    c->munge = section->kind == PS_YAML_SCALAR && section->text && strchr(section->text, '/');
+    if (c->munge)
+        return cluster_read_path(section, "munge", &c->munge_socket, e);
+    if (ps_yaml_bool(section, "munge", &c->munge, e))
+        return ps_yaml_expected(section, "munge", e, "true, false or the path of munged's socket");
+    return PS_OK;
+}
+
 static enum ps_code cluster_unknown_key(const struct ps_yaml *section, struct ps_error *e)
 {
-    static const char *const known[] = {"ps", "worker", "tls"};
+    static const char *const known[] = {"ps", "worker", "tls", "munge"};
     const char *near = ps_nearest(section->key, known, sizeof known / sizeof *known);
     if (near)
         return ps_yaml_fail(section, e, "unknown key '%s'; did you mean '%s'?", section->key, near);
-    return ps_yaml_fail(section, e, "unknown key '%s'; expected ps, worker or tls", section->key);
+    return ps_yaml_fail(section, e, "unknown key '%s'; expected ps, worker, tls or munge", section->key);
 }
 
 static enum ps_code cluster_read(const struct ps_yaml *root, struct ps_cluster *c, struct ps_error *e)
@@ -213,9 +243,13 @@ static enum ps_code cluster_read(const struct ps_yaml *root, struct ps_cluster *
             code = cluster_read_worker(section, c, e);
         else if (strcmp(section->key, "tls") == 0)
             code = cluster_read_tls(section, c, e);
+        else if (strcmp(section->key, "munge") == 0)
+            code = cluster_read_munge(section, c, e);
         else
             code = cluster_unknown_key(section, e);
     }
+    if (code == PS_OK && cluster_check_trust(c, e))
+        return ps_error_prefix(e, "%s", root->source);
     if (code == PS_OK && c->n == 0 && !c->needs_no_ps && c->workers > 0)
         return ps_fail(
             e, PS_INVALID_ARGUMENT,
@@ -271,6 +305,7 @@ void ps_cluster_fini(struct ps_cluster *c)
         free(c->worker[i]);
     free(c->worker);
     free(c->addresses);
+    free(c->munge_socket);
     ps_tls_files_clear(&c->tls);
     *c = (struct ps_cluster){0};
 }

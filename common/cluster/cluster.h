@@ -20,6 +20,8 @@ struct ps_cluster {
     size_t workers;  // 0: not said
     size_t cap_worker;
     struct ps_tls_files tls;
+    bool munge;              // in place of certificates
+    char *munge_socket;      // munged's; NULL: libmunge's default
     bool needs_no_ps;        // set by the caller: a description without ps tasks will do
     enum ps_task_type task;  // what this process is, as TF_CONFIG says
     size_t index;            // of the ps task, or the worker's rank
@@ -37,10 +39,13 @@ enum ps_code ps_cluster_find(const char *path, struct ps_cluster *c, struct ps_e
 // Appends a worker; address NULL, or no address: it has none. INVALID_ARGUMENT: another one has it.
 enum ps_code ps_cluster_add_worker(struct ps_cluster *c, const char *address, struct ps_error *e);
 
-// Certificates, in place of those that the description names; copied. INVALID_ARGUMENT: neither a folder nor files;
-// RESOURCE_EXHAUSTED: no memory.
+// Certificates, in place of those that the description names; copied. INVALID_ARGUMENT: neither a folder nor files, or
+// the description says munge; RESOURCE_EXHAUSTED: no memory.
 enum ps_code ps_cluster_set_tls(struct ps_cluster *c, const struct ps_tls_files *files, struct ps_error *e);
 bool ps_cluster_has_tls(const struct ps_cluster *c);
+// Munge in place of certificates; socket is copied, NULL: the description's, or libmunge's default. INVALID_ARGUMENT:
+// there are certificates.
+enum ps_code ps_cluster_set_munge(struct ps_cluster *c, const char *socket, struct ps_error *e);
 
 // Appends a ps task. The text speaks of the address; the caller prefixes where it stands. On failure *c is as before.
 enum ps_code ps_cluster_add(struct ps_cluster *c, const char *address, struct ps_error *e);

@@ -131,8 +131,8 @@ static enum ps_code address_admit_each(const char *address, const struct addrinf
         if (!insecure && !address_is_loopback(a->ai_addr))
             return ps_fail(e, PS_FAILED_PRECONDITION,
                            "refusing to listen on %s: other hosts could connect, and connections are neither "
-                           "authenticated nor encrypted; use certificates (--tls FOLDER), a loopback address or "
-                           "unix:/path, or pass --insecure",
+                           "authenticated nor encrypted; use certificates (--tls FOLDER), munge (--munge), a "
+                           "loopback address or unix:/path, or pass --insecure",
                            address);
     // A name may stand for several addresses ("localhost": ::1 and 127.0.0.1): one that works is enough, one that is
     // taken is not ours.

@@ -230,6 +230,8 @@ struct ps_client *ps_client_create(const char *const *addresses, size_t n, const
         c->options = *options;
     c->options.attempt_ms = c->options.attempt_ms ? c->options.attempt_ms : PS_CLIENT_ATTEMPT_MS;
     c->options.to = c->options.to ? c->options.to : PS_ROLE_PSD;
+    if (c->options.munge)
+        ps_munge_ref(c->options.munge);
     if (c->options.tls)
         c->tls_version = ps_tls_version(c->options.tls);
     ps__client_keep_grpc_quiet();
@@ -273,6 +275,7 @@ void ps_client_destroy(struct ps_client *c)
     pthread_mutex_destroy(&c->lock);
     for (size_t i = 0; i < c->n_peers; i++)
         ps__peer_fini(&c->peers[i]);
+    ps_munge_close(c->options.munge);
     free(c->peers);
     free(c->timers);
     free(c);

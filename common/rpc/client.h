@@ -10,6 +10,10 @@
 // A stream is opened by the first call that needs one, and again by the first one after it was lost. Calls made one
 // after the other over the stream reach the task in that order; when it is lost, every call that is not answered ends
 // with UNAVAILABLE. Whether such a call was executed is not known.
+//
+// With munge a stream shows a credential for the task's address, and so do unary calls until one has been answered: the
+// connection is known then. Where it is another one by now the call is made once more, with a credential. Meanwhile
+// munge's thread starts what waits for a credential.
 #ifndef PS_COMMON_RPC_CLIENT_H
 #define PS_COMMON_RPC_CLIENT_H
 
@@ -18,6 +22,7 @@
 #include <stdint.h>
 
 #include "common/base/error.h"
+#include "common/tls/munge.h"
 #include "common/tls/tls.h"
 #include "common/wire/slice.h"
 
@@ -27,8 +32,10 @@ enum { PS_CLIENT_ATTEMPT_MS = 1000 };
 
 struct ps_client_options {
     int attempt_ms;      // what an attempt to connect may take; 0: PS_CLIENT_ATTEMPT_MS
-    struct ps_tls *tls;  // outlives the client; NULL: connections are neither authenticated nor encrypted
-    enum ps_role to;     // that the server's certificate must have; 0: PS_ROLE_PSD
+    struct ps_tls *tls;  // outlives the client, as munge does; NULL, both: connections are neither authenticated nor
+                         // encrypted
+    struct ps_munge *munge;
+    enum ps_role to;  // that the server's certificate must have; 0: PS_ROLE_PSD
 };
 
 // Runs once per call. reply is empty unless code is PS_OK; what is not moved out of it is cleared afterwards. text: the

@@ -6,6 +6,7 @@
 
 #include "common/base/alloc.h"
 #include "common/rpc/client_inside.h"
+#include "common/rpc/credentials.h"
 #include "common/rpc/method.h"
 
 void ps__client_poke(struct ps_client *c, uint64_t at)
@@ -67,6 +68,12 @@ char *ps__call_text(const struct ps__pending *p, enum ps_code code, const char *
     if (code == PS_DEADLINE_EXCEEDED && ours)
         return ps_printf("no answer to %s", ps_method_name(p->method));
     return ps_strdup(code == PS_UNAVAILABLE ? call_cause(details) : details);
+}
+
+grpc_metadata ps__munge_metadata(const char *credential)
+{
+    return (grpc_metadata){.key = grpc_slice_from_static_string(PS__MUNGE_KEY),
+                           .value = grpc_slice_from_copied_string(credential)};
 }
 
 void ps__pending_free(struct ps__pending *p)

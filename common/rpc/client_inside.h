@@ -33,6 +33,7 @@ struct ps__peer {
     grpc_channel *before;   // that it was until a moment ago; NULL: none
     pthread_rwlock_t channel_lock;
     struct ps__client_stream *stream;  // NULL: the next call opens one
+    atomic_bool known;                 // with munge: the server knows the connection
     // Under the client's lock:
     struct ps_slice opening;  // what a stream begins with; empty: nothing
     int opening_method;
@@ -106,6 +107,9 @@ void ps__peer_fini(struct ps__peer *peer);
 void ps__channels_look(struct ps_client *c, uint64_t now);
 // A call of the core's on the peer's channel. Without the client's lock.
 grpc_call *ps__peer_call(struct ps__peer *peer, const char *path, uint64_t deadline);
+
+// The metadata of a call that shows a credential: one entry, whose value grpc_slice_unref frees.
+grpc_metadata ps__munge_metadata(const char *credential);
 
 // Both take over p and, in it, the request.
 void ps__unary_call(struct ps__peer *peer, struct ps__pending *p);

@@ -32,9 +32,12 @@ struct ps__client_stream {
     grpc_metadata_array initial, trailing;
     grpc_status_code status;
     grpc_slice details;
+    struct ps_munge_task munge;
+    grpc_metadata shown;  // the credential, where there is munge
 
     // Under the client's lock:
-    bool ready;  // client_stream_open() has run: operations may be started
+    bool begun;  // it has a call of the core's, which can be cancelled
+    bool ready;  // client_stream_go() has run: operations may be started
     bool sending;
     bool corked;  // replies are being told
     bool over;    // nothing can be sent any more
@@ -159,6 +162,8 @@ static void client_stream_unref(struct ps__client_stream *st)
     grpc_metadata_array_destroy(&st->initial);
     grpc_metadata_array_destroy(&st->trailing);
     grpc_slice_unref(st->details);
+    grpc_slice_unref(st->shown.value);
+    free(st->munge.credential);
     grpc_call_unref(st->grpc);
     free(st);
 }
@@ -390,7 +395,53 @@ static struct ps__client_stream *client_stream_new(struct ps__peer *peer)
     grpc_metadata_array_init(&st->initial);
     grpc_metadata_array_init(&st->trailing);
     st->details = grpc_empty_slice();
+    st->shown.value = grpc_empty_slice();
     return st;
+}
+
+// From now on it sends and receives. Takes over a reference.
+static void client_stream_go(struct ps__client_stream *st, size_t n_metadata)
+{
+    struct ps_client *c = st->peer->client;
+    grpc_op ops[] = {
+        {.op = GRPC_OP_SEND_INITIAL_METADATA,
+         .data.send_initial_metadata = {.count = n_metadata, .metadata = &st->shown}},
+        {.op = GRPC_OP_RECV_INITIAL_METADATA, .data.recv_initial_metadata.recv_initial_metadata = &st->initial},
+    };
+    client_stream_start(st, ops, 2, &st->opened);
+    client_stream_receive(st);
+
+    pthread_mutex_lock(&c->lock);
+    st->ready = true;
+    bool sends = client_stream_take(st);
+    pthread_mutex_unlock(&c->lock);
+    if (sends)
+        client_stream_send(st);
+    client_stream_unref(st);
+}
+
+// Without a credential the stream ends.
+static void client_stream_on_credential(struct ps_munge_task *task)
+{
+    struct ps__client_stream *st = PS_CONTAINER(task, struct ps__client_stream, munge);
+    struct ps_cq *cq = &st->peer->client->cq;
+    if (task->error.code)
+        grpc_call_cancel_with_status(st->grpc, (grpc_status_code)task->error.code, task->error.text, NULL);
+    else
+        st->shown = ps__munge_metadata(task->credential);
+    client_stream_go(st, task->error.code == PS_OK);
+    ps_cq_end(cq);
+}
+
+// Goes once munge has made a credential. False: the client is closed.
+static bool client_stream_show(struct ps__client_stream *st)
+{
+    if (!ps_cq_begin(&st->peer->client->cq))
+        return false;
+    st->munge.address = st->peer->address;
+    st->munge.done = client_stream_on_credential;
+    ps_munge_ask(st->peer->client->options.munge, &st->munge);
+    return true;
 }
 
 // By the call that made the stream; others only add to it meanwhile.
@@ -398,25 +449,19 @@ static void client_stream_open(struct ps__client_stream *st)
 {
     struct ps_client *c = st->peer->client;
     st->grpc = ps__peer_call(st->peer, PS_STREAM_PATH, UINT64_MAX);
-    grpc_op ops[] = {
-        {.op = GRPC_OP_SEND_INITIAL_METADATA},
-        {.op = GRPC_OP_RECV_INITIAL_METADATA, .data.recv_initial_metadata.recv_initial_metadata = &st->initial},
-    };
     grpc_op end = {.op = GRPC_OP_RECV_STATUS_ON_CLIENT,
                    .data.recv_status_on_client = {
                        .trailing_metadata = &st->trailing, .status = &st->status, .status_details = &st->details}};
-    atomic_fetch_add(&st->refs, 1);  // this function's: client_stream_on_closed may run before it returns
+    // This function's, since client_stream_on_closed may run before it returns; and client_stream_go's.
+    atomic_fetch_add(&st->refs, 2);
     client_stream_start(st, &end, 1, &st->closed);
-    client_stream_start(st, ops, 2, &st->opened);
-    client_stream_receive(st);
+    if (!c->options.munge || !client_stream_show(st))
+        client_stream_go(st, 0);
 
     pthread_mutex_lock(&c->lock);
-    st->ready = true;
+    st->begun = true;
     bool cancel = c->stopping;
-    bool sends = client_stream_take(st);
     pthread_mutex_unlock(&c->lock);
-    if (sends)
-        client_stream_send(st);
     if (cancel)
         grpc_call_cancel_with_status(st->grpc, GRPC_STATUS_CANCELLED, "the client is closed", NULL);
     client_stream_unref(st);
@@ -458,7 +503,7 @@ void ps__streams_cancel_all(struct ps_client *c)
     for (size_t i = 0; i < c->n_peers; i++) {
         pthread_mutex_lock(&c->lock);
         struct ps__client_stream *st = c->peers[i].stream;
-        bool cancel = st && st->ready && !st->cancelled;
+        bool cancel = st && st->begun && !st->cancelled;
         if (cancel)
             st->cancelled = true;
         pthread_mutex_unlock(&c->lock);

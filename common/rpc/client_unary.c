@@ -15,6 +15,9 @@ struct ps__unary {
     bool cancelled;
     grpc_call *grpc;
     atomic_uint batches;  // that are not done
+    struct ps_munge_task munge;
+    grpc_metadata shown;      // the credential, where munge has made one
+    grpc_byte_buffer *spare;  // the request, for who does not know the connection; NULL: a credential is shown
     struct ps_event sent, done;
     grpc_byte_buffer *request, *reply;
     grpc_metadata_array initial, trailing;
@@ -25,6 +28,9 @@ struct ps__unary {
 static void client_unary_free(struct ps__unary *u)
 {
     grpc_byte_buffer_destroy(u->request);
+    grpc_byte_buffer_destroy(u->spare);
+    grpc_slice_unref(u->shown.value);
+    free(u->munge.credential);
     grpc_byte_buffer_destroy(u->reply);
     grpc_metadata_array_destroy(&u->initial);
     grpc_metadata_array_destroy(&u->trailing);
@@ -54,6 +60,28 @@ static void client_unary_on_sent(struct ps_event *ev, bool ok)
     client_unary_unref(PS_CONTAINER(ev, struct ps__unary, sent));
 }
 
+static struct ps__unary *client_unary_new(struct ps__peer *peer, struct ps__pending *p, grpc_byte_buffer *request);
+static void client_unary_start(struct ps__unary *u);
+
+// The server did not know the connection, and has not read the request: the call is made again, with a credential.
+// False: it was not that.
+static bool client_unary_again(struct ps__unary *u)
+{
+    struct ps_client *c = u->peer->client;
+    if (u->status != GRPC_STATUS_UNAUTHENTICATED || !u->spare)
+        return false;
+    atomic_store(&u->peer->known, false);
+    struct ps__unary *next = client_unary_new(u->peer, u->pending, u->spare);
+    u->spare = NULL;
+    pthread_mutex_lock(&c->lock);
+    TAILQ_REMOVE(&c->unaries, u, link);
+    TAILQ_INSERT_TAIL(&c->unaries, next, link);
+    pthread_mutex_unlock(&c->lock);
+    client_unary_start(next);
+    client_unary_unref(u);
+    return true;
+}
+
 static void client_unary_on_done(struct ps_event *ev, bool ok)
 {
     (void)ok;
@@ -62,6 +90,10 @@ static void client_unary_on_done(struct ps_event *ev, bool ok)
     struct ps__pending *p = u->pending;
     struct ps_slices body = PS_SLICES_EMPTY;
     char *text = NULL;
+    if (client_unary_again(u))
+        return;
+    if (u->status == GRPC_STATUS_OK)
+        atomic_store(&u->peer->known, true);
     pthread_mutex_lock(&c->lock);
     TAILQ_REMOVE(&c->unaries, u, link);
     bool stopping = c->stopping;
@@ -83,7 +115,7 @@ static void client_unary_on_done(struct ps_event *ev, bool ok)
     client_unary_unref(u);
 }
 
-static struct ps__unary *client_unary_new(struct ps__peer *peer, struct ps__pending *p)
+static struct ps__unary *client_unary_new(struct ps__peer *peer, struct ps__pending *p, grpc_byte_buffer *request)
 {
     struct ps__unary *u = ps_alloc(sizeof *u);
     u->peer = peer;
@@ -92,21 +124,27 @@ static struct ps__unary *client_unary_new(struct ps__peer *peer, struct ps__pend
     u->sent.fn = client_unary_on_sent;
     u->done.fn = client_unary_on_done;
     u->grpc = ps__peer_call(peer, ps_method_path(p->method), p->deadline);
-    u->request = ps_slices_to_buffer(&p->request, &peer->client->loans);
+    u->request = request;
+    u->shown.value = grpc_empty_slice();
     grpc_metadata_array_init(&u->initial);
     grpc_metadata_array_init(&u->trailing);
     u->details = grpc_empty_slice();
     return u;
 }
 
-static void client_unary_start(struct ps__unary *u)
+static void client_unary_send(struct ps__unary *u, size_t n_metadata)
 {
-    struct ps_cq *cq = &u->peer->client->cq;
     grpc_op send[] = {
-        {.op = GRPC_OP_SEND_INITIAL_METADATA},
+        {.op = GRPC_OP_SEND_INITIAL_METADATA,
+         .data.send_initial_metadata = {.count = n_metadata, .metadata = &u->shown}},
         {.op = GRPC_OP_SEND_MESSAGE, .data.send_message.send_message = u->request},
         {.op = GRPC_OP_SEND_CLOSE_FROM_CLIENT},
     };
+    ps_cq_batch(&u->peer->client->cq, u->grpc, send, sizeof send / sizeof *send, &u->sent);
+}
+
+static void client_unary_receive(struct ps__unary *u)
+{
     grpc_op receive[] = {
         {.op = GRPC_OP_RECV_INITIAL_METADATA, .data.recv_initial_metadata.recv_initial_metadata = &u->initial},
         {.op = GRPC_OP_RECV_MESSAGE, .data.recv_message.recv_message = &u->reply},
@@ -115,14 +153,48 @@ static void client_unary_start(struct ps__unary *u)
                                         .status = &u->status,
                                         .status_details = &u->details}},
     };
-    ps_cq_batch(cq, u->grpc, send, sizeof send / sizeof *send, &u->sent);
-    ps_cq_batch(cq, u->grpc, receive, sizeof receive / sizeof *receive, &u->done);
+    ps_cq_batch(&u->peer->client->cq, u->grpc, receive, sizeof receive / sizeof *receive, &u->done);
+}
+
+// Without a credential the call ends, and what is sent then fails.
+static void client_unary_on_credential(struct ps_munge_task *task)
+{
+    struct ps__unary *u = PS_CONTAINER(task, struct ps__unary, munge);
+    struct ps_cq *cq = &u->peer->client->cq;
+    if (task->error.code)
+        grpc_call_cancel_with_status(u->grpc, (grpc_status_code)task->error.code, task->error.text, NULL);
+    else
+        u->shown = ps__munge_metadata(task->credential);
+    client_unary_send(u, task->error.code == PS_OK);
+    ps_cq_end(cq);
+}
+
+// While it is in the client's list the queue is open.
+static void client_unary_show(struct ps__unary *u)
+{
+    u->munge.address = u->peer->address;
+    u->munge.done = client_unary_on_credential;
+    ps_cq_begin(&u->peer->client->cq);
+    client_unary_receive(u);
+    ps_munge_ask(u->peer->client->options.munge, &u->munge);
+}
+
+static void client_unary_start(struct ps__unary *u)
+{
+    const bool munge = u->peer->client->options.munge;
+    if (munge && !atomic_load(&u->peer->known)) {
+        client_unary_show(u);
+        return;
+    }
+    u->spare = munge && u->request ? grpc_byte_buffer_copy(u->request) : NULL;
+    client_unary_send(u, 0);
+    client_unary_receive(u);
 }
 
 void ps__unary_call(struct ps__peer *peer, struct ps__pending *p)
 {
     struct ps_client *c = peer->client;
-    struct ps__unary *u = client_unary_new(peer, p);
+    struct ps__unary *u = client_unary_new(peer, p, ps_slices_to_buffer(&p->request, &c->loans));
     pthread_mutex_lock(&c->lock);
     bool stopping = c->stopping;
     if (!stopping) {

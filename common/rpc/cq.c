@@ -33,7 +33,7 @@ bool ps_cq_begin(struct ps_cq *cq)
     return true;
 }
 
-static void cq_end(struct ps_cq *cq)
+void ps_cq_end(struct ps_cq *cq)
 {
     if (atomic_fetch_sub(&cq->ops, 1) == 1)
         grpc_completion_queue_shutdown(cq->queue);
@@ -41,7 +41,7 @@ static void cq_end(struct ps_cq *cq)
 
 void ps_cq_close(struct ps_cq *cq)
 {
-    cq_end(cq);
+    ps_cq_end(cq);
 }
 
 bool ps_cq_batch(struct ps_cq *cq, grpc_call *call, const grpc_op *ops, size_t n, struct ps_event *ev)
@@ -52,7 +52,7 @@ bool ps_cq_batch(struct ps_cq *cq, grpc_call *call, const grpc_op *ops, size_t n
     if (error == GRPC_CALL_OK)
         return true;
     ps_error_log("grpc_call_start_batch: %s", grpc_call_error_to_string(error));
-    cq_end(cq);
+    ps_cq_end(cq);
     return false;
 }
 
@@ -129,6 +129,6 @@ enum ps_cq_step ps_cq_step(struct ps_cq *cq, uint64_t until)
     atomic_load(&cq->ops);
     struct ps_event *ev = e.tag;
     ev->fn(ev, e.success);
-    cq_end(cq);
+    ps_cq_end(cq);
     return PS_CQ_EVENT;
 }

@@ -32,6 +32,7 @@ void ps_cq_close(struct ps_cq *cq);  // once; it shuts down when the last operat
 
 // Before an operation whose tag comes out of this queue. False: the queue is shut down.
 bool ps_cq_begin(struct ps_cq *cq);
+void ps_cq_end(struct ps_cq *cq);  // of one that was begun and has no tag
 // A batch of operations on a call, with its ps_cq_begin. False: not started.
 bool ps_cq_batch(struct ps_cq *cq, grpc_call *call, const grpc_op *ops, size_t n, struct ps_event *ev);
 

@@ -95,6 +95,54 @@ static bool credentials_are_resumed(const grpc_auth_context *context)
     return !reused || strcmp(reused->value, "false") != 0;
 }
 
+// ---- munge ----------------------------------------------------------------------------------------------------------
+
+char *ps__call_credential(const grpc_metadata_array *metadata)
+{
+    for (size_t i = 0; i < metadata->count; i++) {
+        const grpc_slice *value = &metadata->metadata[i].value;
+        if (grpc_slice_str_cmp(metadata->metadata[i].key, PS__MUNGE_KEY) == 0)
+            return strndup((const char *)GRPC_SLICE_START_PTR(*value), GRPC_SLICE_LENGTH(*value));
+    }
+    return NULL;
+}
+
+// What the core keeps with a connection as long as it lives.
+static const char connection_property[] = "paramserver_munge";
+
+static bool connection_knows(const grpc_auth_context *context, struct ps_identity *who)
+{
+    grpc_auth_property_iterator said = grpc_auth_context_find_properties_by_name(context, connection_property);
+    const grpc_auth_property *one = grpc_auth_property_iterator_next(&said);
+    if (!one || one->value_length != sizeof *who)
+        return false;
+    memcpy(who, one->value, sizeof *who);
+    return true;
+}
+
+// Of several who show one the first stays.
+void ps__connection_remember(grpc_call *call, const struct ps_identity *who)
+{
+    struct ps_identity before;
+    grpc_auth_context *context = grpc_call_auth_context(call);
+    if (context && !connection_knows(context, &before))
+        grpc_auth_context_add_property(context, connection_property, (const char *)who, sizeof *who);
+    grpc_auth_context_release(context);
+}
+
+enum ps_code ps__connection_identity(grpc_call *call, struct ps_identity *who, struct ps_error *e)
+{
+    grpc_auth_context *context = grpc_call_auth_context(call);
+    const bool knows = context && connection_knows(context, who);
+    grpc_auth_context_release(context);
+    return knows ? (e->code = PS_OK)
+                 : ps_fail(e, PS_UNAUTHENTICATED,
+                           "the call brings no munge credential: expected munge: true in the caller's cluster, or "
+                           "--munge");
+}
+
+// ---- who calls ------------------------------------------------------------------------------------------------------
+
 enum ps_code ps__call_identity(grpc_call *call, bool has_tls, struct ps_identity *who, struct ps_error *e)
 {
     *who = (struct ps_identity){.roles = PS_ROLE_ALL};

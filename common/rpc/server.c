@@ -75,20 +75,96 @@ static void acceptor_refuse(struct ps_server *s, grpc_call *call, const grpc_cal
     gpr_free(path);
 }
 
-// Who calls, and may it? The methods of a stream are those of one kind of caller; services beside the contract are
-// anyone's who shows a certificate.
-static enum ps_code acceptor_identify(const struct acceptor *a, struct ps_identity *from, struct ps_error *e)
+// May it? The methods of a stream are those of one kind of caller; services beside the contract are anyone's who is
+// known.
+static enum ps_code acceptor_check_role(const struct acceptor *a, const struct ps_identity *from, struct ps_error *e)
 {
     const unsigned may = a->kind == UNARY    ? ps_method_roles(a->method)
                          : a->kind == STREAM ? PS_STREAM_ROLES
                                              : PS_ROLE_ALL;
     char is[PS_ROLES_TEXT], expected[PS_ROLES_TEXT];
-    if (ps__call_identity(a->call, a->server->options.tls, from, e) || from->roles & may)
-        return e->code;
+    if (from->roles & may)
+        return e->code = PS_OK;
     ps_roles_text(from->roles, is);
     ps_roles_text(may, expected);
-    return ps_fail(e, PS_PERMISSION_DENIED, "%s: '%s' has a certificate of role %s: expected %s",
-                   a->kind == UNARY ? ps_method_name(a->method) : "Stream", from->user, is, expected);
+    return ps_fail(e, PS_PERMISSION_DENIED, "%s: '%s' has %s %s: expected %s",
+                   a->kind == UNARY ? ps_method_name(a->method) : "Stream", from->user,
+                   a->server->options.tls ? "a certificate of role" : "the role", is, expected);
+}
+
+// It has been met, and who calls is known; or e says why not.
+static void acceptor_admit(struct acceptor *met, const struct ps_identity *from, struct ps_error *e)
+{
+    if (e->code || acceptor_check_role(met, from, e))
+        ps__call_refuse(met->server, met->call, e->code, e->text);
+    else if (met->kind == UNARY)
+        ps__unary_begin(met->server, met->method, met->call, acceptor_deadline(met->deadline), from);
+    else if (met->kind == STREAM)
+        ps__stream_begin(met->server, met->call, from);
+    else if (met->kind == SERVICE)
+        ps__service_begin(met->server, &met->server->services[met->method], met->call);
+    else
+        acceptor_refuse(met->server, met->call, &met->details);
+    grpc_metadata_array_destroy(&met->metadata);
+    grpc_call_details_destroy(&met->details);
+}
+
+// ---- who calls, by munge --------------------------------------------------------------------------------------------
+
+// A call whose credential munged looks at. It counts as one that has begun.
+struct asking {
+    struct ps_munge_task task;
+    struct acceptor met;
+};
+
+static void asking_on_answer(struct ps_munge_task *task)
+{
+    struct asking *a = PS_CONTAINER(task, struct asking, task);
+    struct ps_server *s = a->met.server;
+    if (task->error.code == PS_OK) {
+        pthread_mutex_lock(&s->known_lock);
+        ps__connection_remember(a->met.call, &task->from);
+        pthread_mutex_unlock(&s->known_lock);
+    }
+    acceptor_admit(&a->met, &task->from, &task->error);
+    free(task->credential);
+    free(a);
+    ps__server_leave(s, NULL);
+}
+
+// Takes over the credential.
+static void acceptor_ask_munge(struct acceptor *met, char *credential)
+{
+    struct asking *a = ps_try_alloc(sizeof *a);
+    if (!a) {
+        struct ps_error e;
+        ps_no_memory(&e, "the call");
+        acceptor_admit(met, NULL, &e);
+        free(credential);
+        return;
+    }
+    a->met = *met;
+    a->task.address = met->server->known_as;
+    a->task.credential = credential;
+    a->task.done = asking_on_answer;
+    ps__server_enter(met->server, NULL);
+    ps_munge_ask(met->server->options.munge, &a->task);
+}
+
+static void acceptor_identify_by_munge(struct acceptor *met)
+{
+    struct ps_server *s = met->server;
+    struct ps_identity from;
+    struct ps_error e;
+    char *credential = ps__call_credential(&met->metadata);
+    if (credential) {
+        acceptor_ask_munge(met, credential);
+        return;
+    }
+    pthread_mutex_lock(&s->known_lock);
+    ps__connection_identity(met->call, &from, &e);
+    pthread_mutex_unlock(&s->known_lock);
+    acceptor_admit(met, &from, &e);
 }
 
 static void acceptor_on_call(struct ps_event *ev, bool ok)
@@ -104,18 +180,12 @@ static void acceptor_on_call(struct ps_event *ev, bool ok)
 
     struct ps_identity from;
     struct ps_error e;
-    if (acceptor_identify(&met, &from, &e))
-        ps__call_refuse(met.server, met.call, e.code, e.text);
-    else if (met.kind == UNARY)
-        ps__unary_begin(met.server, met.method, met.call, acceptor_deadline(met.deadline), &from);
-    else if (met.kind == STREAM)
-        ps__stream_begin(met.server, met.call, &from);
-    else if (met.kind == SERVICE)
-        ps__service_begin(met.server, &met.server->services[met.method], met.call);
-    else
-        acceptor_refuse(met.server, met.call, &met.details);
-    grpc_metadata_array_destroy(&met.metadata);
-    grpc_call_details_destroy(&met.details);
+    if (met.server->options.munge) {
+        acceptor_identify_by_munge(&met);
+        return;
+    }
+    ps__call_identity(met.call, met.server->options.tls, &from, &e);
+    acceptor_admit(&met, &from, &e);
 }
 
 static void acceptor_start(struct ps_server *s, int kind, int method, void *registered)
@@ -238,11 +308,15 @@ static struct ps_server *server_new(const struct ps_server_options *options, siz
     gpr_set_log_function(server_log_grpc);
     ps_cq_init(&s->cq);
     s->options = *options;
+    s->known_as = options->known_as ? ps_strdup(options->known_as) : NULL;
+    if (options->munge)
+        ps_munge_ref(options->munge);
     s->shut.fn = server_on_shut;
     s->ports = ps_alloc(n_addresses * sizeof *s->ports);
     s->tls = ps_alloc(n_addresses * PS_ADDRESSES_MAX * sizeof *s->tls);
     atomic_init(&s->refs, 1);
     pthread_mutex_init(&s->lock, NULL);
+    pthread_mutex_init(&s->known_lock, NULL);
     ps_cond_init(&s->changed);
     TAILQ_INIT(&s->streams);
     TAILQ_INIT(&s->served);
@@ -301,7 +375,8 @@ static int server_bind_each(struct ps_server *s, const char *address, const stru
 static enum ps_code server_bind_address(struct ps_server *s, const char *address, int *port, struct ps_error *e)
 {
     struct ps_addresses found;
-    enum ps_code code = ps_address_admit(address, s->options.insecure || s->options.tls, &found, e);
+    const bool open = s->options.insecure || s->options.tls || s->options.munge;
+    enum ps_code code = ps_address_admit(address, open, &found, e);
     if (code)
         return code;
     int bound = server_bind_each(s, address, &found);

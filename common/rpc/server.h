@@ -7,7 +7,9 @@
 // ps_call_reply may be called from any thread, with no lock held that the release of a slice could want.
 //
 // Where there is TLS every client shows a certificate before a byte of it is read as HTTP/2, and may call the methods
-// of its role (ps_method_roles): others are answered with PERMISSION_DENIED, and their requests are not read.
+// of its role (ps_method_roles): others are answered with PERMISSION_DENIED, and their requests are not read. Where
+// there is munge, a call whose connection is not known shows a credential among its metadata; munge's thread asks
+// munged while the call waits unread.
 //
 // Requests of one stream are handed over in order, one at a time. A stream with too much unanswered, or too many
 // replies that its client does not read, is not read from until that is gone. A call whose client is gone is the
@@ -28,6 +30,7 @@
 #include <stdint.h>
 
 #include "common/base/error.h"
+#include "common/tls/munge.h"
 #include "common/tls/tls.h"
 #include "common/wire/slice.h"
 
@@ -73,11 +76,14 @@ struct ps_service_method {
 };
 
 struct ps_server_options {
-    struct ps_tls *tls;  // outlives the server; NULL: connections are neither authenticated nor encrypted
-    bool insecure;       // allow addresses that other hosts can reach, without TLS
-    int threads;         // that poll; 0: one, and one more for each four cores
-    size_t bytes;        // in flight; 0: PS_SERVER_BYTES
-    size_t call_bytes;   // room for the handler in each call
+    struct ps_tls *tls;  // outlives the server, as munge does; NULL, both: connections are neither authenticated nor
+                         // encrypted
+    struct ps_munge *munge;
+    const char *known_as;  // with munge: the address by which clients know this server; copied
+    bool insecure;         // allow addresses that other hosts can reach, without TLS and munge
+    int threads;           // that poll; 0: one, and one more for each four cores
+    size_t bytes;          // in flight; 0: PS_SERVER_BYTES
+    size_t call_bytes;     // room for the handler in each call
     void (*call)(void *ctx, struct ps_call *call);
     // The client of a call that was handed over is gone, or waits for it no longer. Once per call, after `call` has
     // returned, by any of the server's threads; the handler may answer meanwhile, or have answered: *call stays until

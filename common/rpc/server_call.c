@@ -126,9 +126,12 @@ void ps__server_unref(struct ps_server *s)
         return;
     pthread_cond_destroy(&s->changed);
     pthread_mutex_destroy(&s->lock);
+    pthread_mutex_destroy(&s->known_lock);
     ps__budget_fini(&s->budget);
     for (size_t i = 0; i < s->n_tls; i++)
         ps_tls_close(s->tls[i].tls);
+    ps_munge_close(s->options.munge);
+    free(s->known_as);
     free(s->tls);
     free(s->threads);
     free(s->ports);

@@ -12,7 +12,8 @@
 // Each calls those below it alone; the three in the middle do not know each other.
 //
 // Locks: the server's, the budget's, and one per stream and call of a service; never two at once, and no function of
-// the gRPC core is called with any held: it may drop slices, whose owners may do anything.
+// the gRPC core is called with any held: it may drop slices, whose owners may do anything. Under known_lock those are
+// called alone that keep something with a connection.
 #ifndef PS_COMMON_RPC_SERVER_INSIDE_H
 #define PS_COMMON_RPC_SERVER_INSIDE_H
 
@@ -115,6 +116,7 @@ void ps__budget_open(struct ps__budget *budget);  // lets everyone in
 
 struct ps_server {
     struct ps_server_options options;
+    char *known_as;  // of the options
     struct ps__budget budget;
     struct ps_cq cq;
     struct ps_loans loans;
@@ -128,6 +130,8 @@ struct ps_server {
     atomic_size_t refs;    // the owner's, and one per unary call, stream, call of a service and received message
     grpc_resource_quota *quota;
     struct ps__service *services;  // options.n_methods
+
+    pthread_mutex_t known_lock;  // who is known by munge, of all connections
 
     pthread_mutex_t lock;
     pthread_cond_t changed;  // live or is_shut

@@ -10,7 +10,8 @@
 
 struct rpc_world {
     struct ps_client *client;
-    struct ps_tls *tls;  // NULL: none
+    struct ps_tls *tls;      // NULL: none
+    struct ps_munge *munge;  // likewise
     bool stream;
 };
 
@@ -56,6 +57,7 @@ static void psc_rpc_destroy(void *ctx)
     struct rpc_world *w = ctx;
     ps_client_destroy(w->client);
     ps_tls_close(w->tls);
+    ps_munge_close(w->munge);
     free(w);
 }
 
@@ -64,7 +66,10 @@ static enum ps_code psc_rpc_start(struct rpc_world *w, const struct psc_cluster 
 {
     if (ps_cluster_has_tls(&cluster->is) && ps_tls_open(&cluster->is.tls, o->role, &w->tls, e))
         return ps_error_prefix(e, "TLS");
-    const struct ps_client_options options = {.attempt_ms = o->attempt_ms, .tls = w->tls, .to = PS_ROLE_PSD};
+    if (cluster->is.munge && ps_munge_open(cluster->is.munge_socket, false, &w->munge, e))
+        return e->code;
+    const struct ps_client_options options = {
+        .attempt_ms = o->attempt_ms, .tls = w->tls, .munge = w->munge, .to = PS_ROLE_PSD};
     w->client = ps_client_create((const char *const *)cluster->is.addresses, cluster->is.n, &options);
     return PS_OK;
 }

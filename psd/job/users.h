@@ -18,7 +18,7 @@ struct psd_user {
     struct psd_user *next;
     uint32_t refs;  // jobs
     size_t bytes;   // declared by them
-    char name[];    // "": there is no TLS, and no quota
+    char name[];    // "": there is no TLS nor munge, and no quota
 };
 
 struct psd_users {

@@ -33,7 +33,7 @@ enum psd_queue_state { PSD_QUEUED = 1, PSD_RUNNING, PSD_DONE, PSD_FAILED, PSD_CA
 struct psd_queue_client {
     uint32_t rank;
     uint8_t id[16];
-    const char *user;  // "": without TLS
+    const char *user;  // "": without TLS and munge
 };
 
 // One worker of a job that runs.

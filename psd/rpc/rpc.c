@@ -17,7 +17,8 @@
 
 struct psd_rpc {
     struct psd_world world;
-    struct ps_tls *tls;  // NULL: none
+    struct ps_tls *tls;      // NULL: none
+    struct ps_munge *munge;  // likewise
     struct ps_client *peers;
     struct ps_server *server;  // NULL: not started
     struct psd_core *core;
@@ -147,11 +148,12 @@ static uint64_t rpc_world_certificate_until(void *ctx)
 
 // ---- start and end ------------------------------------------------------------------------------------------------
 
-struct psd_rpc *psd_rpc_create(const char *const *peers, size_t n, struct ps_tls *tls)
+struct psd_rpc *psd_rpc_create(const char *const *peers, size_t n, struct ps_tls *tls, struct ps_munge *munge)
 {
-    const struct ps_client_options options = {.tls = tls, .to = PS_ROLE_PSD};
+    const struct ps_client_options options = {.tls = tls, .munge = munge, .to = PS_ROLE_PSD};
     struct psd_rpc *r = ps_alloc(sizeof *r);
     r->tls = tls;
+    r->munge = munge;
     r->peers = ps_client_create(peers, n, &options);
     psd_health_init(&r->health);
     r->world = (struct psd_world){
@@ -195,6 +197,8 @@ enum ps_code psd_rpc_start(struct psd_rpc *r, struct psd_core *core, const struc
 {
     const struct ps_server_options options = {
         .tls = r->tls,
+        .munge = r->munge,
+        .known_as = listen->known_as,
         .insecure = listen->insecure,
         .threads = listen->threads,
         .bytes = listen->bytes,

@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "common/base/error.h"
+#include "common/tls/munge.h"
 #include "common/tls/tls.h"
 #include "psd/service/core.h"
 
@@ -21,13 +22,15 @@ struct psd_rpc;
 struct psd_rpc_listen {
     const char *const *addresses;
     size_t n;
-    bool insecure;  // addresses that other hosts can reach are allowed
-    int threads;    // 0: the server's default
-    size_t bytes;   // of requests and answers in flight
+    const char *known_as;  // this task's address in the cluster
+    bool insecure;         // addresses that other hosts can reach are allowed
+    int threads;           // 0: the server's default
+    size_t bytes;          // of requests and answers in flight
 };
 
-// peers[i] is ps task i's address; the one of this task is there for its index only. tls outlives it; NULL: none.
-struct psd_rpc *psd_rpc_create(const char *const *peers, size_t n, struct ps_tls *tls);
+// peers[i] is ps task i's address; the one of this task is there for its index only. tls and munge outlive it; NULL:
+// none.
+struct psd_rpc *psd_rpc_create(const char *const *peers, size_t n, struct ps_tls *tls, struct ps_munge *munge);
 const struct psd_world *psd_rpc_world(struct psd_rpc *r);
 
 // Serves the core from now on. Errors are ps_server_start's.

@@ -291,7 +291,7 @@ static void dispatch_audit(const struct psd_request *q, const struct method *m, 
     const char *job = named ? *(char *const *)((const char *)q->request + field->offset) : "";
     const char *user = psd_request_user(q), *type = m->type->short_name;
     ps_info("audit: %.*s%s%s%s by %s: %s%s%s", (int)(strlen(type) - strlen("Request")), type, *job ? " of job '" : "",
-            job, *job ? "'" : "", *user ? user : "somebody, without TLS", code ? ps_code_name(code) : "done",
+            job, *job ? "'" : "", *user ? user : "somebody, without TLS and munge", code ? ps_code_name(code) : "done",
             code ? ": " : "", code ? q->error.text : "");
 }
 

@@ -176,6 +176,7 @@ ok "slurm: what to type next" eval 'grep -qx "  squeue --jobs 17" said && grep -
 ok "slurm: nodes, servers, cores" calls \
     "--parsable --nodes=3 --job-name mine --cpus-per-task=4 SCRIPT --ps-tasks 2 $job/softmax/async.yaml --set threads=4 --set name=mine" \
     "$async" -N 3 --ps-tasks 2 --set threads=4 --set name=mine
+ok "slurm: munge" calls "--parsable --nodes=1 --job-name softmax SCRIPT --ps-tasks 1 --munge $job/softmax/async.yaml" --munge "$async"
 ok "slurm: nodes for the servers" calls "--parsable --nodes=2 --job-name softmax SCRIPT --ps-tasks 2 $job/softmax/async.yaml" --ps-tasks 2 "$async"
 ok "slurm: options of sbatch" calls "--parsable --nodes=1 --job-name softmax --time 5 --comment it's \$HOME  SCRIPT --ps-tasks 1 $job/softmax/async.yaml" \
     "$async" -- --time 5 --comment "it's \$HOME" ""

@@ -78,7 +78,7 @@ submit() {
     while [ "$1" != -- ]; do options+=("$1"); shift; done
     local file=$2
     shift 2
-    id=$(sbatch --parsable --output %j.out "${options[@]}" "$sbatch" ${ps_tasks:+--ps-tasks "$ps_tasks"} "$examples/softmax/$file" "${quick[@]}" "$@")
+    id=$(sbatch --parsable --output %j.out "${options[@]}" "$sbatch" ${ps_tasks:+--ps-tasks "$ps_tasks"} ${munge:+--munge} "$examples/softmax/$file" "${quick[@]}" "$@")
 }
 has() { [[ $(scontrol --oneliner show job "$1") == *" $2 "* ]] || { scontrol show job "$1"; cat "$1.out"; false; }; } # JOB KEY=VALUE
 eventually_has() { eventually has "$@" >has.out || { cat has.out; return 1; }; }
@@ -112,6 +112,23 @@ without_servers() {
     [ -s ring.safetensors ] && [ "$(layout)" = "worker:n1:Q n2:Q n3:Q tls:tls" ]
 }
 ok "without servers" without_servers
+
+# In these namespaces /run is ours, and munged where its clients look for it.
+start_munged() {
+    mount -t tmpfs none /run && mkdir -m 755 /run/munge && mungekey --create --keyfile /run/munge/key || return 1
+    munged --foreground --key-file /run/munge/key --seed-file /run/munge/seed --log-file /run/munge/log --pid-file /run/munge/pid 2>munged.log &
+    eventually test -S /run/munge/munge.socket.2
+}
+by_munge() {
+    start_munged || { cat munged.log; return 1; }
+    ps_tasks=2 munge=yes submit --nodes 2 -- sync.yaml --set output=known.safetensors && ends_with "$id" 0 || return 1
+    cat "paramserver-$id"/psd-0.log
+    [ -s known.safetensors ] && [ "$(layout)" = "ps:n1:P n2:P worker:n1:Q n2:Q munge:true" ] && [ ! -e "paramserver-$id/tls" ] &&
+        grep -q "munge: uid 0 and root may do all" "paramserver-$id/psd-0.log"
+}
+if grep -q 'S\["HAVE_MUNGE_TRUE"\]=""' "$top_builddir/config.status" && PATH=$PATH:/usr/sbin command -v munged mungekey >/dev/null; then
+    ok "by munge, without certificates" by_munge
+fi
 
 # Each worker sees a GPU of its own, which is none.
 own_gpus() {

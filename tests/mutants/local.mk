@@ -4,7 +4,7 @@ tests/mutants/flags: Makefile
 	@$(MKDIR_P) tests/mutants
 	@{ echo "CPPFLAGS='$(DEFS) -I$(abs_top_builddir) -I$(abs_top_srcdir) -D_GNU_SOURCE $(PROTOBUF_C_CFLAGS) $(JANSSON_CFLAGS) $(YAML_CFLAGS) $(CPPFLAGS)'"; \
 	echo "CFLAGS='$(AM_CFLAGS) $(CFLAGS)'"; \
-	echo "LIBS='$(LDFLAGS) $(CMOCKA_LIBS) $(YAML_LIBS) $(PROTOBUF_C_LIBS) $(JANSSON_LIBS) $(DNNL_LIBS) $(HDF5_LIBS) $(ZLIB_LIBS) $(GRPC_LIBS) $(OPENSSL_LIBS) $(UV_LIBS) -lgomp -lm -lpthread'"; } >$@
+	echo "LIBS='$(LDFLAGS) $(CMOCKA_LIBS) $(YAML_LIBS) $(PROTOBUF_C_LIBS) $(JANSSON_LIBS) $(DNNL_LIBS) $(HDF5_LIBS) $(ZLIB_LIBS) $(GRPC_LIBS) $(OPENSSL_LIBS) $(MUNGE_LIBS) $(UV_LIBS) -lgomp -lm -lpthread'"; } >$@
 
 PLAIN_TESTS += tests/mutants/run.sh
 EXTRA_DIST += tests/mutants/list tests/mutants/run.sh

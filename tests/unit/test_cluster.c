@@ -85,7 +85,7 @@ static void test_yaml_mistakes(void **state)
         {"worker: [a]\nps: 7", "c.yaml:2: ps must be a list of addresses, as in [\"127.0.0.1:7070\"], not \"7\""},
         {"ps: [a:1]\nworker: 3", "c.yaml:2: worker must be a list with one entry per worker, not \"3\""},
         {"ps: [a:1]\n\nworkers: [a]", "c.yaml:3: unknown key 'workers'; did you mean 'worker'?"},
-        {"ps: [a:1]\nchief: [a]", "c.yaml:2: unknown key 'chief'; expected ps, worker or tls"},
+        {"ps: [a:1]\nchief: [a]", "c.yaml:2: unknown key 'chief'; expected ps, worker, tls or munge"},
         {"ps: [a:1]\n[x]: y", "c.yaml:2: a key must be a word"},
         {"ps: [a:1]\nps: [b:1]", "c.yaml:2: key \"ps\" appears twice, first on line 1"},
         {"ps:\n  - a:1\n  - b", "c.yaml:3: ps address 'b': expected host:port or unix:/path"},

@@ -57,14 +57,17 @@ static psc_code find_tasks(const struct target *target, psc_cluster **spec, psc_
     return code == PSC_NOT_FOUND && !file ? cluster_split_addresses(default_address, spec, error) : code;
 }
 
-// --tls, or PSCTL_TLS, or what the cluster's file says.
+// --munge, --tls, or PSCTL_TLS, or what the cluster's file says.
 static psc_code find_spec(const struct target *target, psc_cluster **spec, psc_error *error)
 {
     const psc_tls tls = {.folder = target->tls ? target->tls : getenv("PSCTL_TLS")};
     psc_code code = find_tasks(target, spec, error);
-    if (code || !tls.folder)
+    if (code)
         return code;
-    code = psc_cluster_set_tls(*spec, &tls, error);
+    if (target->munge)
+        code = psc_cluster_set_munge(*spec, NULL, error);
+    if (code == PSC_OK && tls.folder)
+        code = psc_cluster_set_tls(*spec, &tls, error);
     if (code)
         psc_cluster_free(*spec);
     return code;

@@ -143,8 +143,10 @@ static void judge_error(struct doctor *d, size_t task)
     char name[SUBJECT_MAX];
     const struct ps_error *e = &d->answers[task].error;
     bool foreign = e->code == PS_UNIMPLEMENTED;
-    findings_add(&d->findings, foreign ? VERDICT_UNREACHABLE : VERDICT_WRONG, task_name(d, task, name),
-                 foreign ? "correct the address, or start a psd of this version there" : "see psd's log",
+    const char *advice = foreign                         ? "correct the address, or start a psd of this version there"
+                         : e->code == PS_UNAUTHENTICATED ? "does munged run on both hosts, with one key?"
+                                                         : "see psd's log";
+    findings_add(&d->findings, foreign ? VERDICT_UNREACHABLE : VERDICT_WRONG, task_name(d, task, name), advice,
                  foreign ? "is a gRPC server, but no psd: %s" : "answers with an error: %s", e->text);
 }
 

@@ -66,6 +66,7 @@ static const struct command commands[] = {
      "  -N, --nodes N    nodes, with a worker each (1, or as many as servers)\n"
      "  --ps-tasks K     servers, on the first K of them (1)\n"
      "  --set KEY=VALUE  instead of what the job's file says; may be repeated\n"
+     "  --munge          munge in place of certificates; nothing is encrypted\n"
      "  --dry-run        show the command line of sbatch, and end\n"
      "  --script FILE    not the installed paramserver.sbatch\n"
      "FILE is a job's YAML file, checked before it is queued. Cores and GPUs of a\n"
@@ -262,6 +263,7 @@ enum { COMMANDS = sizeof commands / sizeof commands[0] };
 static const char cluster_help[] = "  --cluster FILE   the cluster's YAML file ($PSCTL_CLUSTER, $TF_CONFIG)\n"
                                    "  --ps A,B,C       or the addresses of its ps tasks (127.0.0.1:7070)\n"
                                    "  --tls FOLDER     certificates ($PSCTL_TLS; default: as the cluster says)\n"
+                                   "  --munge          munge in place of them\n"
                                    "  --timeout S      seconds that each answer may take (5)\n"
                                    "  --json           for programs\n";
 
@@ -278,7 +280,7 @@ static void psctl_help(FILE *to)
         fprintf(to, "%*s%s\n", 30 - n, "", names ? c->listed.summary : c->summary);
     }
     fprintf(to, "  --cluster FILE, --ps A,B,C  ($PSCTL_CLUSTER, $TF_CONFIG)   --tls FOLDER\n"
-                "  --timeout S  for each answer (5)   --json  for programs   --help   --version\n");
+                "  --munge   --timeout S  for each answer (5)   --json   --help   --version\n");
 }
 
 static void command_usage(const struct command *command, char *to, size_t size)
@@ -384,7 +386,12 @@ static int check_target(const struct call *call)
 {
     const struct target *t = &call->target;
     const struct command *command = call->command;
-    const char *stray = t->file ? "cluster" : t->ps ? "ps" : t->tls ? "tls" : t->timeout ? "timeout" : NULL;
+    const char *stray = t->file      ? "cluster"
+                        : t->ps      ? "ps"
+                        : t->tls     ? "tls"
+                        : t->munge   ? "munge"
+                        : t->timeout ? "timeout"
+                                     : NULL;
     if (stray && command->takes != TAKES_CLUSTER)
         return call_wrong(call, "--%s before %s does not go with it: it asks no cluster", stray, command->name);
     if (t->json && command->takes == TAKES_NONE)

@@ -49,7 +49,7 @@ _psctl() {
     for ((i = 1; i < ${#words[@]} - 1; i++)); do
         case ${words[i]} in
         --cluster | --ps | --tls) target+=("${words[@]:i:2}") ;;&
-        --cluster=* | --ps=* | --tls=*) target+=("${words[i]}") ;;
+        --cluster=* | --ps=* | --tls=* | --munge) target+=("${words[i]}") ;;
         -*) [[ $valued == *" ${words[i]} "* ]] && i=$((i + 1)) ;;
         *)
             if [ "$command" ]; then operands+=("${words[i]}"); else command=${words[i]} valued=$(_psctl_valued); fi

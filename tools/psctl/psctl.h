@@ -16,15 +16,16 @@ struct target {
     const char *file;  // --cluster; NULL: $PSCTL_CLUSTER, if it is set
     const char *ps;    // --ps A,B,C
     const char *tls;   // --tls FOLDER; NULL: $PSCTL_TLS, if it is set
+    bool munge;        // --munge
     long timeout;      // --timeout, seconds that an answer may take; 0: not given
     bool json;
 };
 
-#define TARGET_OPTIONS(t)                                                                                          \
-    {.name = "cluster", .text = &(t)->file}, {.name = "ps", .text = &(t)->ps}, {.name = "tls", .text = &(t)->tls}, \
-        {.name = "timeout", .number = &(t)->timeout, .min = 1, .max = 3600},                                       \
-    {                                                                                                              \
-        .name = "json", .flag = &(t)->json                                                                         \
+#define TARGET_OPTIONS(t)                                                                                            \
+    {.name = "cluster", .text = &(t)->file}, {.name = "ps", .text = &(t)->ps}, {.name = "tls", .text = &(t)->tls},   \
+        {.name = "timeout", .number = &(t)->timeout, .min = 1, .max = 3600}, {.name = "munge", .flag = &(t)->munge}, \
+    {                                                                                                                \
+        .name = "json", .flag = &(t)->json                                                                           \
     }
 
 // One call of psctl. argv[0] is the command's name.

@@ -18,7 +18,7 @@ struct slurm {
     const char *file, *script;
     long nodes, ps_tasks;  // 0: not said, until slurm_count
     struct cli_list sets;
-    bool dry_run;
+    bool munge, dry_run;
     char **options;    // those of sbatch behind --; ends with NULL
     char *name;        // of the job
     long cores, gpus;  // of a worker
@@ -102,7 +102,7 @@ static char *slurm_command(const struct slurm *s, const char *script)
     for (char **option = s->options; *option; option++)
         slurm_add(to, *option);
     slurm_add(to, script);
-    fprintf(to, " --ps-tasks %ld", s->ps_tasks);
+    fprintf(to, " --ps-tasks %ld%s", s->ps_tasks, s->munge ? " --munge" : "");
     slurm_add(to, s->file);
     for (int i = 0; i < s->sets.n; i++) {
         slurm_add(to, "--set");
@@ -183,6 +183,7 @@ int command_slurm(struct call *call)
                                          {.name = "ps-tasks", .number = &s.ps_tasks, .min = 1, .max = 100000},
                                          {.name = "set", .list = &s.sets},
                                          {.name = "script", .text = &s.script},
+                                         {.name = "munge", .flag = &s.munge},
                                          {.name = "dry-run", .flag = &s.dry_run}};
     int exit_code;
     if (!call_parse(call, options, sizeof options / sizeof options[0], &exit_code))

@@ -255,7 +255,7 @@ void wk_agent_run(const struct wk_agent_options *options)
         const uint64_t part = ps_random();
         memcpy(a.id + i, &part, sizeof part);
     }
-    a.ask = wk_ask_open(options->ps, options->n_ps, options->tls);
+    a.ask = wk_ask_open(options->ps, options->n_ps, options->tls, options->munge);
     while (!agent_is_stopped(&a)) {
         agent_ask(&a);
         if (!agent_is_stopped(&a))

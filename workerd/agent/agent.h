@@ -12,13 +12,15 @@
 #include <stdint.h>
 
 #include "common/base/error.h"
+#include "common/tls/munge.h"
 #include "common/tls/tls.h"
 
 struct wk_agent_options {
     char *const *args;  // of the processes that train, but for those that name the job; ends with NULL
     const char *const *ps;
     size_t n_ps;
-    struct ps_tls *tls;  // NULL: none
+    struct ps_tls *tls;      // NULL: none
+    struct ps_munge *munge;  // likewise
     uint32_t rank;
     volatile sig_atomic_t *stop;  // a signal's number; 0: none came
 };

@@ -14,6 +14,7 @@
 
 #include "common/base/machine.h"
 #include "common/job/job.h"
+#include "common/tls/munged.h"
 #include "config.h"
 #include "workerd/collective/rpc/version.h"
 #include "workerd/collective/shm.h"
@@ -88,6 +89,7 @@ static void build_add_collectives(json_t *rows)
 {
     char host[WK_SHM_HOST];
     struct statvfs fs;
+    struct ps_error e;
     const bool mounted = statvfs("/dev/shm", &fs) == 0;
     wk_shm_host(2, host);
     build_add(rows, "shared memory", host[0] != '\0',
@@ -96,6 +98,9 @@ static void build_add_collectives(json_t *rows)
               mounted ? (double)fs.f_bavail * (double)fs.f_frsize / (1 << 20) : 0.0);
     build_add(rows, "ring", true, NULL, "all-reduce between hosts: over sockets");
     build_add(rows, "TLS", true, NULL, "mutual, of all connections but NCCL's: %s", OpenSSL_version(OPENSSL_VERSION));
+    const bool has_munge = ps_munged_check(&e) == PS_OK;
+    build_add(rows, "munge", has_munge, "install libmunge (Debian: libmunge-dev), then configure and build again",
+              "in place of TLS: %s", has_munge ? "who may connect, by the site's munged" : "not in this build");
 }
 
 // ---- files --------------------------------------------------------------------------------------------------------

@@ -99,6 +99,13 @@ static enum ps_code place_open_tls(struct wk_place *p, const struct wk_place_opt
     return PS_OK;
 }
 
+static enum ps_code place_open_munge(struct wk_place *p, const struct wk_place_options *o, struct ps_error *e)
+{
+    if (o->munge && ps_cluster_set_munge(&p->cluster, NULL, e))
+        return e->code;
+    return p->cluster.munge ? ps_munge_open(p->cluster.munge_socket, false, &p->munge, e) : PS_OK;
+}
+
 enum ps_code wk_place_find(struct wk_place *p, const struct wk_place_options *o, const struct wk_strategy *strategy,
                            struct ps_error *e)
 {
@@ -115,7 +122,7 @@ enum ps_code wk_place_find(struct wk_place *p, const struct wk_place_options *o,
         return e->code;
     if (p->evaluator)
         return PS_OK;
-    if (place_open_tls(p, o, e))
+    if (place_open_tls(p, o, e) || place_open_munge(p, o, e))
         return e->code;
     if (p->rank >= p->workers)
         return ps_fail(e, PS_INVALID_ARGUMENT,
@@ -127,5 +134,6 @@ enum ps_code wk_place_find(struct wk_place *p, const struct wk_place_options *o,
 void wk_place_fini(struct wk_place *p)
 {
     ps_tls_close(p->tls);
+    ps_munge_close(p->munge);
     ps_cluster_fini(&p->cluster);
 }

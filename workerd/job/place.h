@@ -8,6 +8,7 @@
 #define WK_PLACE_H
 
 #include "common/cluster/cluster.h"
+#include "common/tls/munge.h"
 #include "common/tls/tls.h"
 #include "workerd/strategy/strategy.h"
 
@@ -17,19 +18,21 @@ struct wk_place_options {
     const char *cluster;  // a file; NULL: none
     const char *ps;       // "A,B,C"; NULL: none
     const char *tls;      // a folder of certificates; NULL: as the cluster says
+    bool munge;           // in place of them; false: as the cluster says
     long rank;            // -1: not said
     long workers;         // 0: not said
 };
 
 struct wk_place {
     struct ps_cluster cluster;
-    struct ps_tls *tls;  // what it shows to ps tasks and other workers; NULL: none
+    struct ps_tls *tls;      // what it shows to ps tasks and other workers; NULL: none
+    struct ps_munge *munge;  // likewise
     uint32_t rank, workers;
     bool evaluator;  // TF_CONFIG: this process does not train
 };
 
-// INVALID_ARGUMENT, FAILED_PRECONDITION: what does not fit the strategy, or is missing; ps_tls_open's. Whatever it
-// returns, wk_place_fini follows.
+// INVALID_ARGUMENT, FAILED_PRECONDITION: what does not fit the strategy, or is missing; ps_tls_open's and
+// ps_munge_open's. Whatever it returns, wk_place_fini follows.
 enum ps_code wk_place_find(struct wk_place *place, const struct wk_place_options *o, const struct wk_strategy *strategy,
                            struct ps_error *e);
 void wk_place_fini(struct wk_place *place);

@@ -87,9 +87,10 @@ static enum ps_code sums_check_self(const struct wk_device_sums *s, struct ps_er
 {
     if (sums_check_devices(s->env, e))
         return e->code;
-    if (sums_are_of_workers(s->env) && s->env->tls && !s->env->insecure)
+    if (sums_are_of_workers(s->env) && (s->env->tls || s->env->munge) && !s->env->insecure)
         return ps_fail(e, PS_FAILED_PRECONDITION,
-                       "NCCL knows no TLS, which the cluster has: --insecure lets gradients travel without");
+                       "NCCL knows no %s, which the cluster has: --insecure lets gradients travel without",
+                       s->env->tls ? "TLS" : "munge");
     if (wk_local_rule_can_keep(s->rule))
         return PS_OK;
     return ps_fail(e, PS_FAILED_PRECONDITION,

@@ -26,10 +26,14 @@ static void say_what_it_waits_for(void *arg, const char *what)
 static psc_code cluster_of(const struct wk_env *env, psc_cluster **cluster, psc_error *error)
 {
     psc_code code = psc_cluster_create(env->ps, env->n_ps, cluster, error);
-    if (code || !env->tls)
+    const psc_tls tls =
+        env->tls ? (psc_tls){env->tls->folder, env->tls->ca, env->tls->certificate, env->tls->key} : (psc_tls){NULL};
+    if (code)
         return code;
-    const psc_tls tls = {env->tls->folder, env->tls->ca, env->tls->certificate, env->tls->key};
-    code = psc_cluster_set_tls(*cluster, &tls, error);
+    if (env->tls)
+        code = psc_cluster_set_tls(*cluster, &tls, error);
+    else if (env->munge)
+        code = psc_cluster_set_munge(*cluster, env->munge_socket, error);
     if (code)
         psc_cluster_free(*cluster);
     return code;

@@ -43,6 +43,8 @@ struct wk_env {
     const char *const *ps;  // addresses of the ps tasks
     size_t n_ps;
     const struct ps_tls_files *tls;       // to reach them; NULL: without
+    bool munge;                           // in place of it;
+    const char *munge_socket;             // munged's; NULL: libmunge's default
     bool insecure;                        // what knows no TLS may travel between workers all the same
     uint32_t rank, workers, min_workers;  // of workers
     uint32_t replica_rank, replicas;      // of replicas, over all workers: which one, of how many

@@ -20,9 +20,9 @@ struct wk_ask {
     struct ps_slices reply;
 };
 
-struct wk_ask *wk_ask_open(const char *const *addresses, size_t n, struct ps_tls *tls)
+struct wk_ask *wk_ask_open(const char *const *addresses, size_t n, struct ps_tls *tls, struct ps_munge *munge)
 {
-    const struct ps_client_options options = {.tls = tls, .to = PS_ROLE_PSD};
+    const struct ps_client_options options = {.tls = tls, .munge = munge, .to = PS_ROLE_PSD};
     struct wk_ask *a = ps_alloc(sizeof *a);
     pthread_mutex_init(&a->lock, NULL);
     pthread_cond_init(&a->changed, NULL);

@@ -9,12 +9,13 @@
 #include <protobuf-c/protobuf-c.h>
 
 #include "common/base/error.h"
+#include "common/tls/munge.h"
 #include "common/tls/tls.h"
 
 struct wk_ask;
 
-// tls outlives it; NULL: none.
-struct wk_ask *wk_ask_open(const char *const *addresses, size_t n, struct ps_tls *tls);
+// tls and munge outlive it; NULL: none.
+struct wk_ask *wk_ask_open(const char *const *addresses, size_t n, struct ps_tls *tls, struct ps_munge *munge);
 void wk_ask_close(struct wk_ask *a);
 // Waits for the answer, some seconds at most. *reply is set on success alone; ps_msg_free frees it.
 enum ps_code wk_ask(struct wk_ask *a, int method, const ProtobufCMessage *request,

@@ -4,7 +4,8 @@
 // since a chunk that goes through gRPC's threads takes longer to hand over than to send. A worker listens beside its
 // address: on the same host, on a port that the kernel picks; or at unix:/PATH.ring. Where that is, the workers tell
 // each other when they meet. Who connects says which session it is of, a number that only its members know. Where there
-// is TLS, both ends show certificates of the same user first.
+// is TLS, both ends show certificates of the same user first; with munge that number alone says who may connect, which
+// only those have been told whose credentials were good.
 //
 // Receives from: peers.c. Hands to: sockets. Threads: one opens, connects and closes.
 #ifndef WK_MESH_H
@@ -19,7 +20,8 @@
 
 struct wk_mesh;
 
-// Listens, until it is closed. address: the worker's own, HOST:PORT or unix:/PATH. tls outlives it; NULL: none. Errors
+// Listens, until it is closed. address: the worker's own, HOST:PORT or unix:/PATH. tls outlives it; NULL: none.
+// insecure: other hosts may be able to connect, without TLS, too. Errors
 // as ps_address_admit.
 enum ps_code wk_mesh_open(const char *address, struct ps_tls *tls, bool insecure, struct wk_mesh **mesh,
                           struct ps_error *e);

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 struct ps_tls;
+struct ps_munge;
 
 // All strings and arrays stay until the worker's peers are closed; configuration is copied.
 struct wk_peers_options {
@@ -22,7 +23,8 @@ struct wk_peers_options {
     const char *host;              // what names that host; NULL: wk_shm_host says
     const char *ring_at;           // where it takes connections of a ring (mesh.h); by wk_peers_open
     struct ps_tls *tls;            // NULL: none
-    bool insecure;                 // without TLS: it may listen where other hosts can connect
+    struct ps_munge *munge;        // likewise; of the connections of a ring the session's number says enough
+    bool insecure;                 // without both: it may listen where other hosts can connect
     uint64_t timeout;              // ns, for the others to come
     uint64_t patience;             // ns: who waits for another one for so long says so
     const volatile sig_atomic_t *stop;

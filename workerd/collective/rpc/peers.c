@@ -323,7 +323,7 @@ static void peers_end_watching(struct wk_peers *p, bool done)
 
 // ---- calls that come, by method -----------------------------------------------------------------------------------
 
-// Workers of one user train together.
+// Workers of one user train together; munge has let no others in, but root.
 static enum ps_code peers_check_user(const struct wk_peers *p, const struct ps_call *call, struct ps_error *e)
 {
     e->code = PS_OK;
@@ -373,7 +373,7 @@ static struct session *session_create(struct wk_peers *p)
     struct session *s = ps_alloc(sizeof *s);
     s->peers = p;
     const struct ps_client_options options = {
-        .attempt_ms = 2 * PS_CLIENT_ATTEMPT_MS, .tls = p->options.tls, .to = PS_ROLE_WORKER};
+        .attempt_ms = 2 * PS_CLIENT_ATTEMPT_MS, .tls = p->options.tls, .munge = p->options.munge, .to = PS_ROLE_WORKER};
     s->client = ps_client_create(p->options.addresses, p->options.workers, &options);
     s->f.session = v->session;
     s->f.addresses = p->options.addresses;
@@ -550,6 +550,8 @@ static enum ps_code peers_start(struct wk_peers *p, struct ps_error *e)
 {
     const struct ps_server_options options = {
         .tls = p->options.tls,
+        .munge = p->options.munge,
+        .known_as = p->options.addresses[p->options.rank],
         .insecure = p->options.insecure,
         .threads = 1,
         .call = peers_on_call,
@@ -569,7 +571,7 @@ enum ps_code wk_peers_open(const struct wk_peers_options *options, struct wk_pee
     pthread_cond_init(&p->changed, NULL);
     e->code = PS_OK;
     if (peers_start(p, e) == PS_OK && wk_mesh_open(p->options.addresses[p->options.rank], p->options.tls,
-                                                   p->options.insecure, &p->mesh, e) == PS_OK) {
+                                                   p->options.insecure || p->options.munge, &p->mesh, e) == PS_OK) {
         p->options.ring_at = wk_mesh_places(p->mesh);
         peers_meet(p, false, NULL, e);
     }

@@ -713,7 +713,7 @@ enum ps_code wk_rendezvous_meet(struct wk_rendezvous *v, bool admits, const char
     e->code = PS_OK;
     v->why = why;
     v->leads_rest = false;
-    const struct ps_client_options options = {.tls = v->options->tls, .to = PS_ROLE_WORKER};
+    const struct ps_client_options options = {.tls = v->options->tls, .munge = v->options->munge, .to = PS_ROLE_WORKER};
     v->client = ps_client_create(v->options->addresses, v->options->workers, &options);
     if (v->session == 0)
         rendezvous_meet_first(v, e);
