@@ -64,7 +64,7 @@ static struct ps__unary *client_unary_new(struct ps__peer *peer, struct ps__pend
 static void client_unary_start(struct ps__unary *u);
 
 // The server did not know the connection, and has not read the request: the call is made again, with a credential.
-// False: it was not that.
+// False: it was not that, or the client is being closed.
 static bool client_unary_again(struct ps__unary *u)
 {
     struct ps_client *c = u->peer->client;
@@ -74,9 +74,16 @@ static bool client_unary_again(struct ps__unary *u)
     struct ps__unary *next = client_unary_new(u->peer, u->pending, u->spare);
     u->spare = NULL;
     pthread_mutex_lock(&c->lock);
-    TAILQ_REMOVE(&c->unaries, u, link);
-    TAILQ_INSERT_TAIL(&c->unaries, next, link);
+    const bool stopping = c->stopping;
+    if (!stopping) {
+        TAILQ_REMOVE(&c->unaries, u, link);
+        TAILQ_INSERT_TAIL(&c->unaries, next, link);
+    }
     pthread_mutex_unlock(&c->lock);
+    if (stopping) {
+        client_unary_free(next);
+        return false;
+    }
     client_unary_start(next);
     client_unary_unref(u);
     return true;
