@@ -141,7 +141,7 @@ uint64_t psd_round_tick(struct psd_round *round)
 {
     uint64_t due = UINT64_MAX;
     pthread_mutex_lock(&round->lock);
-    if (round->enough_at) {
+    if (round->enough_at && round->state == PSD_ROUND_OPEN) {
         round->awaited = round_first_missing(round, NULL);
         round_judge(round);
     }

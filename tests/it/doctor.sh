@@ -231,7 +231,7 @@ reports() { # in one file, what each command says, also where a ps task is not t
     NCCL_DEBUG=INFO "$psctl" --ps "$well,unix:$scratch/nobody" doctor --report report.md >said || got=$?
     cat said report.md
     [ "$got" = 69 ] && [ $(((${EPOCHREALTIME/./} - began) / 1000)) -le $((within_ms * 2)) ] && grep "read it before you send it" said || return 1
-    for said in "^set *NCCL_DEBUG=INFO" "^machine .* cores, " "^unreachable .*nobody" "^## psctl status" "^## psctl check-build" \
+    for said in "^## psctl trace" "^set *NCCL_DEBUG=INFO" "^machine .* cores, " "^unreachable .*nobody" "^## psctl status" "^## psctl check-build" \
         "^\[x\] psd " "^## psctl workers softmax" "^ *0 *live" "^(exit code 69)"; do
         grep -q "$said" report.md || { echo "lacks: $said"; return 1; }
     done
@@ -241,6 +241,8 @@ no_colour() { # of standard output, and nothing in it that steers a terminal
     "$psctl" --ps "$well" doctor --report - >report.out && grep "^## psctl doctor" report.out && ! LC_ALL=C grep "$(printf '\033')" report.out
 }
 ok "a report to standard output" no_colour
+behind() { echo before >log && "$psctl" --ps "$well" doctor --report - >>log && head -n 1 log | grep -x before && grep "^## psctl queue" log; }
+ok "a report behind what a file has" behind
 ok "a report into a folder" fails_with 73 "$scratch" "$psctl" --ps "$well" doctor --report "$scratch"
 ok "a report for Nagios" fails_with 64 "expected neither --nagios nor --json" "$psctl" --ps "$well" doctor --nagios --report report.md
 ok "9 a rank that is none" fails_with 65 "ranks go from 0 to 1" worker_ends 5

@@ -428,6 +428,20 @@ goes_back() { # weights, slots and steps: else Adam's next step is another
         epoch_of_adam restored.safetensors --set on_existing=resume && cmp undisturbed.safetensors restored.safetensors
 }
 ok "restore: a job goes back to its checkpoint, and on from there as before" goes_back
+# A rule without slots, whose rate goes down with its steps.
+epoch_of_sgd() {
+    local output=$1
+    shift
+    timeout 600 "$workerd" --job "$examples/softmax/sync.yaml" "${quick[@]}" --set epochs=1 --set name=decays --set data.shuffle=false \
+        --set 'optimizer={name: sgd, learning_rate: {schedule: exponential, initial: 0.1, decay_steps: 10, decay_rate: 0.5}}' \
+        --set output="$output" --ps "$peers" --workers 1 --quiet "$@"
+}
+steps_go_back() {
+    epoch_of_sgd first-sgd.safetensors --set 'callbacks=[{name: checkpoint, path: kept}]' && cp kept/decays-*.safetensors back-sgd &&
+        epoch_of_sgd undisturbed.safetensors --set on_existing=resume && ctl restore decays back-sgd &&
+        epoch_of_sgd restored.safetensors --set on_existing=resume && cmp undisturbed.safetensors restored.safetensors
+}
+ok "restore: the steps of a rule without slots, too" steps_go_back
 weights_alone() {
     ctl restore adam first.safetensors >said && grep "what the optimizer keeps is as it was" said &&
         ctl save adam saved.safetensors && cmp saved.safetensors first.safetensors &&

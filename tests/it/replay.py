@@ -6,14 +6,15 @@
 
 Of the section under HEADING the indented blocks are read. Their lines "HOST$ COMMAND" are typed: RUN is called with HOST
 and COMMAND ("": a bare "$"); a block that begins with a comment, "# NAME.yaml", becomes that file. What follows a
-command is its output. Numbers, with a unit or without, may be others, lines in another order; "you" is who runs this;
-"..." stands for any lines. Commands that only look are typed again for a minute, until they show what they are to show. Those
-that serve or train (psd, workerd) and those that follow a log stay until the transcript is over. Where an output names
+command is its output. Numbers may be others, but for those without a unit in a sentence (a line that ends in a full stop);
+lines may be in another order; "you" is who runs this; "..." stands for any lines. Commands that only look are typed again for a minute, until they show what they are to show. Those
+that serve or train (psd, workerd), and journalctl -f, stay until the transcript is over. Where an output names
 "job N", N stands for that number in the commands that follow.
 """
 import collections
 import getpass
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -29,7 +30,8 @@ USER = re.compile(r"\b%s\b" % re.escape(getpass.getuser()))
 
 
 def plain(line):
-    return " ".join(NUMBER.sub(" N ", USER.sub("you", line)).split())
+    line = USER.sub("you", line)
+    return " ".join((line if line.endswith(".") else NUMBER.sub(" N ", line)).split())
 
 
 def blocks(path, heading):
@@ -96,29 +98,38 @@ class Replay:
         numbers = [re.findall(r"job (\d+)", "\n".join(lines)) for lines in (wanted, seen)]
         self.jobs.update(zip(*numbers))
 
-    def end(self):
+    def check(self):
         for command, process in self.stay:
             if process.poll() not in (None, 0):
                 sys.exit("%s: has ended with exit code %d" % (command, process.returncode))
+
+    def end(self):
         for _, process in self.stay:
             process.terminate()
         for _, process in self.stay:
-            process.wait()
+            try:
+                process.wait(PATIENCE)
+            except subprocess.TimeoutExpired:
+                process.kill()
 
 
 def main():
     path, heading, run = sys.argv[1:]
     replay, typed = Replay(run), 0
-    for block in blocks(path, heading):
-        name = re.fullmatch(r"# (\S+\.yaml)", block[0])
-        if name:
-            with open(name[1], "w", encoding="utf-8") as f:
-                f.write("\n".join(block) + "\n")
-            continue
-        for host, command, wanted in commands(block):
-            replay.type(host, command, wanted)
-            typed += 1
-    replay.end()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("told to end"))
+    try:
+        for block in blocks(path, heading):
+            name = re.fullmatch(r"# (\S+\.yaml)", block[0])
+            if name:
+                with open(name[1], "w", encoding="utf-8") as f:
+                    f.write("\n".join(block) + "\n")
+                continue
+            for host, command, wanted in commands(block):
+                replay.type(host, command, wanted)
+                typed += 1
+        replay.check()
+    finally:
+        replay.end()
     if not typed:
         sys.exit("%s: nothing to type under '%s'" % (path, heading))
 

@@ -57,8 +57,9 @@ events() { ctl --json trace --events slow >events.json && "$python" - <<'PY'
 import json
 sums, events = json.load(open("sum.json")), json.load(open("events.json"))
 assert len(events) == sum(r["waits"] for r in sums), (len(events), sums)
-ended = [e["ended_us"] for e in events]
-assert sorted(ended) == sorted(ended) and all(a <= b + 1000000 for a, b in zip(ended, ended[1:])), ended
+for task in 0, 1:
+    ended = [e["ended_us"] for e in events if e["task"] == task]
+    assert len(ended) > 1 and ended == sorted(ended), (task, ended)
 longest = max(events, key=lambda e: e["waited_us"] if e["what"].startswith("round") else 0)
 assert longest["who"] == "worker 0" and longest["whom"] == "worker 1" and longest["end"] == "went on", longest
 assert longest["what"].split(" of ")[1] in ("'sequential/dense/kernel'", "'sequential/dense/bias'"), longest
@@ -88,6 +89,7 @@ if "$python" -c 'import json' 2>/dev/null; then
     ok "each wait is there, the latest first" events
     ok "the timeline has each wait of a worker" timeline
 fi
+ok "a timeline of all jobs" fails_with 64 "a timeline is of one job: expected JOB" ctl trace --timeline all.json
 ok "a timeline that cannot be written" fails_with 73 "cannot create no/waits.json: No such file" ctl trace slow --timeline no/waits.json
 ok "the job is forgotten" ctl stop slow
 ok "and what it has waited for with it" says "nobody has waited" ctl trace

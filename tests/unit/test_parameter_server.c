@@ -82,6 +82,12 @@ psc_code psc_cluster_set_tls(psc_cluster *cluster, const psc_tls *tls, psc_error
     return PSC_OK;
 }
 
+psc_code psc_cluster_set_munge(psc_cluster *cluster, const char *socket, psc_error *error)
+{
+    (void)cluster, (void)socket, (void)error;
+    return PSC_OK;
+}
+
 void psc_cluster_free(psc_cluster *cluster)
 {
     (void)cluster;

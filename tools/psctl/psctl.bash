@@ -61,7 +61,7 @@ _psctl() {
     -*) [[ $valued == *" $before "* ]] && return ;;
     esac
     case $word in
-    --cluster=* | --tls=* | --summary=* | --timeline=* | --script=* | --output=*) _psctl_files ;;
+    --cluster=* | --tls=* | --summary=* | --timeline=* | --script=* | --report=* | --output=*) _psctl_files ;;
     -*) _psctl_offer < <(_psctl_options; echo --help) ;;
     *) _psctl_operand ;;
     esac

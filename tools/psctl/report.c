@@ -2,6 +2,7 @@
 #include "tools/psctl/report.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/clock.h"
 #include "common/base/machine.h"
 #include "common/base/utf8.h"
 #include "common/file/output.h"
@@ -18,7 +20,7 @@
 
 extern char **environ;
 
-enum { REPORT_WORDS = 24, REPORT_LINE = 4096 };
+enum { REPORT_WORDS = 24, REPORT_LINE = 4096, REPORT_PATIENCE = 10 };  // seconds, beside that of an answer
 
 // A command of psctl's, in a process of its own: what one of them does not come to say, the others do.
 struct section {
@@ -51,11 +53,14 @@ static void section_begin(struct section *s, const struct target *target)
     const bool asks_cluster = strcmp(s->command, "check-build") != 0;
     size_t n = 2;
     posix_spawn_file_actions_t actions;
+    posix_spawnattr_t group;
     snprintf(timeout, sizeof timeout, "%ld", target->timeout);
     section_take_option(argv, &n, "--cluster", asks_cluster ? target->file : NULL);
     section_take_option(argv, &n, "--ps", asks_cluster ? target->ps : NULL);
     section_take_option(argv, &n, "--tls", asks_cluster ? target->tls : NULL);
     section_take_option(argv, &n, "--timeout", asks_cluster ? timeout : NULL);
+    if (target->munge && asks_cluster)
+        argv[n++] = (char *)"--munge";
     section_take_option(argv, &n, "--", s->operand);
     s->said = tmpfile();
     s->error = s->said ? 0 : errno;
@@ -64,20 +69,32 @@ static void section_begin(struct section *s, const struct target *target)
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, fileno(s->said), STDOUT_FILENO);
     posix_spawn_file_actions_adddup2(&actions, fileno(s->said), STDERR_FILENO);
-    s->error = posix_spawn(&s->pid, "/proc/self/exe", &actions, NULL, argv, environ);
+    posix_spawnattr_init(&group);  // of its own
+    posix_spawnattr_setflags(&group, POSIX_SPAWN_SETPGROUP);
+    s->error = posix_spawn(&s->pid, "/proc/self/exe", &actions, &group, argv, environ);
+    posix_spawnattr_destroy(&group);
     posix_spawn_file_actions_destroy(&actions);
 }
 
-static void section_end(struct section *s)
+// One that does not end, as with a driver of a GPU that hangs, is ended, with those that it has started.
+static void section_end(struct section *s, uint64_t until)
 {
-    while (!s->error && waitpid(s->pid, &s->status, 0) < 0 && errno == EINTR)
+    pid_t ended = 0;
+    while (!s->error && (ended = waitpid(s->pid, &s->status, WNOHANG)) == 0 && ps_now() < until)
+        usleep(10 * 1000);
+    if (s->error || ended)
+        return;
+    kill(-s->pid, SIGKILL);
+    while (waitpid(s->pid, &s->status, 0) < 0 && errno == EINTR)
         ;
 }
 
 static void section_write(struct section *s, FILE *to)
 {
     char line[REPORT_LINE];
-    fprintf(to, "\n## psctl %s%s%s\n\n```\n", s->command, s->operand ? " " : "", s->operand ? s->operand : "");
+    snprintf(line, sizeof line, "%s%s", s->operand ? " " : "", s->operand ? s->operand : "");
+    ps_utf8_plain(line);
+    fprintf(to, "\n## psctl %s%s\n\n```\n", s->command, line);
     if (s->error)
         fprintf(to, "(it was not started: %s)\n", strerror(s->error));
     if (s->said)
@@ -88,7 +105,8 @@ static void section_write(struct section *s, FILE *to)
         fprintf(to, "%s\n", line);
     }
     if (!s->error && WIFSIGNALED(s->status))
-        fprintf(to, "(it was ended by signal %d)\n", WTERMSIG(s->status));
+        fprintf(to, "(it was ended by signal %d%s)\n", WTERMSIG(s->status),
+                WTERMSIG(s->status) == SIGKILL ? ", as it did not end itself" : "");
     else if (!s->error && WEXITSTATUS(s->status))
         fprintf(to, "(exit code %d)\n", WEXITSTATUS(s->status));
     fprintf(to, "```\n");
@@ -101,6 +119,7 @@ static void report_ask(const struct target *target, const char *const *jobs, siz
 {
     const size_t n = OF_CLUSTER + n_jobs * OF_JOB;
     struct section *sections = ps_alloc(n * sizeof *sections);
+    const uint64_t until = ps_now() + (uint64_t)(target->timeout + REPORT_PATIENCE) * PS_SECOND;
     for (size_t i = 0; i < n; i++) {
         const size_t of = i < OF_CLUSTER ? 0 : (i - OF_CLUSTER) / OF_JOB;
         sections[i].command = i < OF_CLUSTER ? of_cluster[i] : of_job[(i - OF_CLUSTER) % OF_JOB];
@@ -108,7 +127,7 @@ static void report_ask(const struct target *target, const char *const *jobs, siz
         section_begin(&sections[i], target);
     }
     for (size_t i = 0; i < n; i++) {
-        section_end(&sections[i]);
+        section_end(&sections[i], until);
         section_write(&sections[i], to);
     }
     free(sections);
@@ -173,17 +192,27 @@ static void report_environment(FILE *to)
 
 // ---- the file -----------------------------------------------------------------------------------------------------
 
+static void report_put(FILE *to, const struct findings *findings, const struct target *target, const char *const *jobs,
+                       size_t n_jobs)
+{
+    report_machine(to);
+    report_environment(to);
+    fprintf(to, "\n## psctl doctor\n\n```\n");
+    findings_show(findings, false, to);
+    fprintf(to, "```\n");
+    report_ask(target, jobs, n_jobs, to);
+}
+
 enum ps_code report_write(const char *path, const struct findings *findings, const struct target *target,
                           const char *const *jobs, size_t n_jobs, struct ps_error *e)
 {
     struct ps_output o;
-    if (ps_output_open(&o, strcmp(path, "-") == 0 ? "/dev/stdout" : path, e))
+    if (strcmp(path, "-") == 0) {
+        report_put(stdout, findings, target, jobs, n_jobs);
+        return PS_OK;
+    }
+    if (ps_output_open(&o, path, e))
         return e->code;
-    report_machine(o.file);
-    report_environment(o.file);
-    fprintf(o.file, "\n## psctl doctor\n\n```\n");
-    findings_show(findings, false, o.file);
-    fprintf(o.file, "```\n");
-    report_ask(target, jobs, n_jobs, o.file);
+    report_put(o.file, findings, target, jobs, n_jobs);
     return ps_output_commit(&o, e);
 }

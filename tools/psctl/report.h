@@ -10,7 +10,8 @@
 enum { REPORT_JOBS = 8 };  // that it says more of: each is three processes while it is asked
 
 // This machine, the findings, and what psctl's commands say of the cluster and of each of the jobs. They are asked at
-// the same time. "-": to standard output. Errors as ps_output_open's.
+// the same time, and ended where they do not end themselves. "-": to standard output, whose errors stay with stdout.
+// Errors as ps_output_open's.
 enum ps_code report_write(const char *path, const struct findings *findings, const struct target *target,
                           const char *const *jobs, size_t n_jobs, struct ps_error *e);
 

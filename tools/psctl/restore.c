@@ -38,8 +38,8 @@ struct restore {
     size_t n;
     json_t *left_out;  // names of variables that are no floats: they stay as they are
     json_t *slots;     // names of those that were put
-    bool has_slots;    // the file has all of them
-    uint64_t steps;    // how often the rule had been applied; 0: not known
+    bool is_training;  // a training has written the file, for a rule with these slots
+    uint64_t steps;    // how often the rule had been applied then
 };
 
 static void restore_fini(struct restore *r)
@@ -55,12 +55,13 @@ static void restore_fini(struct restore *r)
 
 // ---- the file -----------------------------------------------------------------------------------------------------
 
-// Of an outer rule where the job's is one, as with local steps: it has a name, slots and steps of its own.
-static void restore_read_steps(struct restore *r, const char *rule)
+// With local steps the ps tasks have an outer rule, beside the workers' own: it has a name, slots and steps of its own.
+static void restore_read_steps(struct restore *r, const char *rule, int slots)
 {
     const json_t *outer = json_object_get(r->state, "outer_optimizer");
     const char *outer_rule = json_string_value(json_object_get(outer, "rule"));
-    const bool is_outer = outer_rule && strcmp(outer_rule, rule) == 0;
+    const bool is_outer =
+        outer_rule && strcmp(outer_rule, rule) == 0 && json_integer_value(json_object_get(outer, "slots")) == slots;
     r->prefix = is_outer ? "outer_optimizer/" : "";
     r->steps = is_outer ? (uint64_t)json_integer_value(json_object_get(outer, "steps"))
                         : (uint64_t)json_integer_value(json_object_get(r->state, "step")) +
@@ -137,11 +138,26 @@ static int restore_slots(const struct restored *v)
     return v->rule ? ps_rule_slots(v->rule, v->hyper) : 0;
 }
 
+static int restore_most_slots(const struct restore *r)
+{
+    int most = 0;
+    for (size_t i = 0; i < r->n; i++)
+        most = restore_slots(&r->v[i]) > most ? restore_slots(&r->v[i]) : most;
+    return most;
+}
+
+// Malloc'd: what the file calls a slot.
+static char *restore_slot_name(const struct restore *r, const struct restored *v, int slot)
+{
+    return ps_printf("%s%s", r->prefix, ps_rule_slot_name(v->rule, v->hyper, slot));
+}
+
 // What the file has of a slot; NULL: nothing of that size.
 static const float *restore_find_slot(const struct restore *r, const struct restored *v, int slot)
 {
-    char *name = ps_printf("%s%s/%s", r->prefix, ps_rule_slot_name(v->rule, v->hyper, slot), v->value.variable->name);
+    char *prefix = restore_slot_name(r, v, slot), *name = ps_printf("%s/%s", prefix, v->value.variable->name);
     const struct ps_safetensor *array = ps_safetensors_find(r->file, name);
+    free(prefix);
     free(name);
     return array && array->count == v->array->count ? array->data : NULL;
 }
@@ -149,12 +165,11 @@ static const float *restore_find_slot(const struct restore *r, const struct rest
 // All, or none: half of what an optimizer keeps is of no training.
 static bool restore_has_slots(const struct restore *r)
 {
-    int found = 0;
     for (size_t i = 0; i < r->n; i++)
-        for (int k = 0; k < restore_slots(&r->v[i]); k++, found++)
+        for (int k = 0; k < restore_slots(&r->v[i]); k++)
             if (!restore_find_slot(r, &r->v[i], k))
                 return false;
-    return found > 0;
+    return true;
 }
 
 // ---- put ----------------------------------------------------------------------------------------------------------
@@ -194,7 +209,14 @@ static enum ps_code restore_put_values(struct restore *r, psc_client *client, ps
         tensors[i] = (psc_tensor){
             .name = r->v[i].value.variable->name, .data = a->data, .count = a->count, .dtype = (psc_dtype)a->dtype};
     }
-    return restore_put(client, tensors, r->n, r->has_slots ? r->steps : 0, e);
+    return restore_put(client, tensors, r->n, r->is_training ? r->steps : 0, e);
+}
+
+static void restore_note_slot(struct restore *r, const struct restored *v, int k)
+{
+    char *name = restore_slot_name(r, v, k);
+    json_array_append_new(r->slots, json_string(name));
+    free(name);
 }
 
 // The k-th slot of all variables that have one. Returns of how many.
@@ -206,7 +228,7 @@ static size_t restore_list_slot(struct restore *r, int k, psc_tensor *tensors)
         if (k >= restore_slots(v))
             continue;
         if (n == 0)
-            json_array_append_new(r->slots, json_string(ps_rule_slot_name(v->rule, v->hyper, k)));
+            restore_note_slot(r, v, k);
         tensors[n++] = (psc_tensor){.name = v->value.variable->name,
                                     .data = (void *)restore_find_slot(r, v, k),
                                     .count = v->array->count,
@@ -216,18 +238,19 @@ static size_t restore_list_slot(struct restore *r, int k, psc_tensor *tensors)
     return n;
 }
 
+// One operation for the values, and one for each slot: with an error between two the job has a part of the file.
 static enum ps_code restore_put_all(struct restore *r, psc_client *client, struct ps_error *e)
 {
     psc_tensor *tensors = ps_alloc((r->n + 1) * sizeof *tensors);
     size_t n = 1;
-    r->has_slots = restore_has_slots(r);
+    r->is_training = r->state && restore_has_slots(r);
     r->slots = json_array();
     enum ps_code code = restore_put_values(r, client, tensors, e);
-    for (int k = 0; r->has_slots && n && code == PS_OK; k++)
+    for (int k = 0; r->is_training && n && code == PS_OK; k++)
         if ((n = restore_list_slot(r, k, tensors)))
             code = restore_put(client, tensors, n, r->steps, e);
     free(tensors);
-    return code;
+    return code ? ps_error_prefix(e, "the job may have a part of %s now, restore it again", r->path) : PS_OK;
 }
 
 // ---- the command --------------------------------------------------------------------------------------------------
@@ -237,17 +260,17 @@ static void restore_show(const struct restore *r, bool json)
     uint64_t bytes = 0;
     struct table t;
     for (size_t i = 0; i < r->n; i++)
-        bytes += r->v[i].array->count * sizeof(float) * (1 + (r->has_slots ? (size_t)restore_slots(&r->v[i]) : 0));
+        bytes += r->v[i].array->count * sizeof(float) * (1 + (r->is_training ? (size_t)restore_slots(&r->v[i]) : 0));
     table_init(&t, columns, sizeof columns / sizeof columns[0]);
     table_row(&t);
     table_cell(&t, table_text(r->path));
     table_cell(&t, table_count(r->n));
     table_cell(&t, table_count(bytes));
     table_cell(&t, json_array_size(r->slots) ? json_incref(r->slots) : NULL);
-    table_cell(&t, r->has_slots ? table_count(r->steps) : NULL);
+    table_cell(&t, r->is_training ? table_count(r->steps) : NULL);
     table_cell(&t, json_array_size(r->left_out) ? json_incref(r->left_out) : NULL);
-    table_cell(&t, table_text(r->has_slots ? "the weights and all that the optimizer keeps are the file's"
-                                           : "the weights are the file's; what the optimizer keeps is as it was"));
+    table_cell(&t, table_text(r->is_training ? "the weights and all that the optimizer keeps are the file's"
+                                             : "the weights are the file's; what the optimizer keeps is as it was"));
     table_show(&(struct table_part){"restored", &t, true}, 1, json, stdout);
     table_fini(&t);
 }
@@ -257,9 +280,9 @@ static enum ps_code restore_job(struct cluster *c, struct restore *r, const Desc
     psc_error error;
     if (psc_attach(c->client, &error))
         return ps_fail(e, (enum ps_code)error.code, "%s", error.text);
-    restore_read_steps(r, d->rule);
     if (restore_take_variables(r, c->client, d, e))
         return e->code;
+    restore_read_steps(r, d->rule, restore_most_slots(r));
     return restore_put_all(r, c->client, e);
 }
 

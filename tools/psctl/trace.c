@@ -56,8 +56,7 @@ static void trace_take(struct trace *trace, size_t task, const Paramserver__V1__
 static enum ps_code trace_ask_rest(struct cluster *c, struct tracing *x, uint32_t task,
                                    const Paramserver__V1__TraceReply *first, struct ps_error *e)
 {
-    size_t seen = first->n_waits;
-    uint32_t total = first->total;
+    size_t seen = first->n_waits, total = first->total;
     while (seen < total) {
         Paramserver__V1__TraceRequest request = trace_request(x->job, seen);
         ProtobufCMessage *reply;
@@ -69,7 +68,7 @@ static enum ps_code trace_ask_rest(struct cluster *c, struct tracing *x, uint32_
         x->more[x->n_more++] = reply;
         trace_take(&x->trace, task, more, ps_now());
         seen += more->n_waits;
-        total = more->n_waits ? more->total : 0;
+        total = more->n_waits ? total : 0;
     }
     return PS_OK;
 }
@@ -235,6 +234,8 @@ int command_trace(struct call *call)
         return exit_code;
     x.job = call->argc ? call->argv[0] : NULL;
     x.json = call->target.json;
+    if (x.timeline && !x.job)
+        return call_wrong(call, "a timeline is of one job: expected JOB");
     if (cluster_open(&c, &call->target, x.job, &e))
         return report(&e);
     exit_code = trace_ask(&c, &x);

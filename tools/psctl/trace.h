@@ -24,8 +24,6 @@ struct trace {
     size_t n;
 };
 
-const char *trace_kind(Paramserver__V1__WaitKind kind, char to[32]);  // "round"
-
 // A row for each ps task, job, caller, method and kind of wait, those that have taken longest first. For the caller's
 // table_init and table_fini.
 extern const struct table_column trace_sum_columns[];

@@ -28,7 +28,8 @@ const struct table_column trace_sum_columns[] = {
 };
 const size_t trace_sum_n_columns = sizeof trace_sum_columns / sizeof trace_sum_columns[0];
 
-const char *trace_kind(Paramserver__V1__WaitKind kind, char to[32])
+// "round"
+static const char *trace_kind(Paramserver__V1__WaitKind kind, char to[32])
 {
     const ProtobufCEnumValue *v =
         protobuf_c_enum_descriptor_get_value(&paramserver__v1__wait_kind__descriptor, (int)kind);

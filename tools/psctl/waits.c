@@ -43,8 +43,7 @@ static Paramserver__V1__WaitsRequest waits_request(const char *job, size_t skip)
 static enum ps_code ask_rest(struct cluster *c, uint32_t task, const char *job, struct table *t,
                              const Paramserver__V1__WaitsReply *first, struct ps_error *e)
 {
-    size_t seen = first->n_waits;
-    uint32_t total = first->total;
+    size_t seen = first->n_waits, total = first->total;
     while (seen < total) {
         Paramserver__V1__WaitsRequest request = waits_request(job, seen);
         ProtobufCMessage *reply;
@@ -55,7 +54,7 @@ static enum ps_code ask_rest(struct cluster *c, uint32_t task, const char *job, 
         for (size_t i = 0; i < more->n_waits; i++)
             wait_row(t, task, more->waits[i]);
         seen += more->n_waits;
-        total = more->n_waits ? more->total : 0;
+        total = more->n_waits ? total : 0;
         ps_msg_free(reply);
     }
     return PS_OK;

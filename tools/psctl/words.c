@@ -21,31 +21,36 @@ static const struct table_column columns[] = {
 
 // ---- what is known ------------------------------------------------------------------------------------------------
 
+// NULL: an error. *silent: ps:0 does not answer any more, and is not asked again.
 static ProtobufCMessage *words_ask(struct cluster *c, int method, const ProtobufCMessage *request,
-                                   const ProtobufCMessageDescriptor *reply_type)
+                                   const ProtobufCMessageDescriptor *reply_type, bool *silent)
 {
     ProtobufCMessage *reply = NULL;
     struct ps_error e;
-    return cluster_ask_one(c, 0, method, request, reply_type, &reply, &e) ? NULL : reply;
+    if (*silent)
+        return NULL;
+    const enum ps_code code = cluster_ask_one(c, 0, method, request, reply_type, &reply, &e);
+    *silent = code == PS_UNAVAILABLE || code == PS_DEADLINE_EXCEEDED;
+    return code ? NULL : reply;
 }
 
-static void words_ask_workers(struct cluster *c, struct ps_overview *o)
+static void words_ask_workers(struct cluster *c, struct ps_overview *o, bool *silent)
 {
     for (size_t i = 0; i < o->status->n_jobs && i < WORDS_JOBS; i++) {
         Paramserver__V1__WorkersRequest request = PARAMSERVER__V1__WORKERS_REQUEST__INIT;
         request.job = o->status->jobs[i]->name;
         o->workers[i] = (Paramserver__V1__WorkersReply *)words_ask(c, PARAMSERVER__V1__METHOD__WORKERS, &request.base,
-                                                                   &paramserver__v1__workers_reply__descriptor);
+                                                                   &paramserver__v1__workers_reply__descriptor, silent);
     }
 }
 
-static void words_ask_waits(struct cluster *c, const char *only, struct ps_overview *o)
+static void words_ask_waits(struct cluster *c, const char *only, struct ps_overview *o, bool *silent)
 {
     Paramserver__V1__WaitsRequest request = PARAMSERVER__V1__WAITS_REQUEST__INIT;
     if (only)
         request.job = (char *)only;
     o->waits = (Paramserver__V1__WaitsReply *)words_ask(c, PARAMSERVER__V1__METHOD__WAITS, &request.base,
-                                                        &paramserver__v1__waits_reply__descriptor);
+                                                        &paramserver__v1__waits_reply__descriptor, silent);
 }
 
 // The control task's, with the memory of the task that has the least left. *jobs is malloc'd.
@@ -83,37 +88,52 @@ static void words_forget(struct ps_overview *o)
 
 // ---- the sentences ------------------------------------------------------------------------------------------------
 
-static void words_say_silent(const struct cluster *c, const struct answer *answers, size_t silent, struct ps_summary *w)
+// of: the first of `silent` tasks that have not answered.
+static void words_say_silent(const struct cluster *c, const struct answer *of, size_t task, size_t silent,
+                             struct ps_summary *w)
 {
-    size_t i = 0;
-    while (answers[i].reply)
-        i++;
+    const bool answers = of && of->error.code != PS_UNAVAILABLE && of->error.code != PS_DEADLINE_EXCEEDED;
     w->level = PS_LEVEL_BAD;
-    snprintf(w->state, sizeof w->state, "ps:%zu (%.200s) does not answer%s.", i, psc_cluster_address(c->spec, i),
-             silent > 1 ? ", nor do others" : "");
-    snprintf(w->risk, sizeof w->risk,
-             "Jobs stand still until it is back. If it has ended, they go on from their last backup, or are lost.");
-    snprintf(w->worst, sizeof w->worst, "%zu of %zu ps tasks answer.", c->tasks - silent, c->tasks);
+    snprintf(w->state, sizeof w->state, "ps:%zu (%.200s) %s%s.", task, psc_cluster_address(c->spec, task),
+             answers ? "answers with an error" : "does not answer", silent > 1 ? "; others have not answered" : "");
+    snprintf(w->risk, sizeof w->risk, "%s",
+             answers ? "Not known."
+                     : "Jobs stand still until it is back. If it has ended, they go on from their last backup, or are "
+                       "lost.");
+    snprintf(w->worst, sizeof w->worst, "%zu of %zu ps tasks have said how they are.", c->tasks - silent, c->tasks);
     snprintf(w->command, sizeof w->command, "psctl doctor");
     ps_utf8_plain(w->state);
+}
+
+// False: some have not answered, and that is said.
+static bool words_all_answer(const struct cluster *c, const struct answer *answers, struct ps_summary *words)
+{
+    size_t silent = 0, first = 0;
+    for (size_t i = c->tasks; i-- > 0;)
+        if (!answers[i].reply) {
+            silent++;
+            first = i;
+        }
+    if (silent)
+        words_say_silent(c, &answers[first], first, silent, words);
+    return silent == 0;
 }
 
 void words_find(struct cluster *c, const struct answer *answers, const char *only, struct ps_summary *words)
 {
     Paramserver__V1__JobStatus **jobs;
-    size_t silent = 0;
-    for (size_t i = 0; i < c->tasks; i++)
-        silent += !answers[i].reply;
-    if (silent) {
-        words_say_silent(c, answers, silent, words);
+    bool silent = false;
+    if (!words_all_answer(c, answers, words))
         return;
-    }
     Status status = words_merge(answers, c->tasks, only, &jobs);
     struct ps_overview o = {.status = &status, .whole = true};
     o.workers = ps_alloc((status.n_jobs + 1) * sizeof *o.workers);
-    words_ask_workers(c, &o);
-    words_ask_waits(c, only, &o);
-    ps_summarize(&o, words);
+    words_ask_workers(c, &o, &silent);
+    words_ask_waits(c, only, &o, &silent);
+    if (silent)
+        words_say_silent(c, NULL, 0, 1, words);
+    else
+        ps_summarize(&o, words);
     words_forget(&o);
     free(jobs);
 }

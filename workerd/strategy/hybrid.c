@@ -26,6 +26,7 @@ static const struct wk_strategy *const dense = &wk_multi_worker_mirrored, *const
 struct hybrid {
     struct wk_env dense_env, tables_env;
     void *dense, *tables;  // the states of the two
+    uint64_t taken;        // steps, by both, since this run began
 };
 
 // ---- open ---------------------------------------------------------------------------------------------------------
@@ -124,8 +125,11 @@ static enum ps_code hybrid_add_up(void *state, double *values, size_t n, struct 
 
 static enum ps_code hybrid_end(void *state, const struct wk_work *work, struct ps_error *e)
 {
-    const struct hybrid *h = state;
-    return tables->home->end(h->tables, work, e) || dense->home->end(h->dense, work, e) ? e->code : PS_OK;
+    struct hybrid *h = state;
+    if (tables->home->end(h->tables, work, e) || dense->home->end(h->dense, work, e))
+        return e->code;
+    h->taken++;
+    return PS_OK;
 }
 
 // The ps tasks have taken all steps that this worker has, and the replica has the tables after them.
@@ -141,23 +145,29 @@ static enum ps_code hybrid_refresh(void *state, struct ps_error *e)
     return tables->home->refresh(h->tables, e) || dense->home->refresh(h->dense, e) ? e->code : PS_OK;
 }
 
-// Who tells all workers to end tells one of them last, which may learn of another's end before it hears that itself.
 static bool hybrid_is_stopped(const struct hybrid *h)
 {
-    static const uint64_t patience = PS_SECOND;
-    const uint64_t until = ps_now() + patience;
+    const uint64_t until = ps_now() + WK_SIGNAL_SECONDS * PS_SECOND;
     while (!*h->dense_env.stop && ps_now() < until)
         usleep(1000);
     return *h->dense_env.stop;
 }
 
-// Where it is no signal that ends the training the tables may be of another step than the rest, or be lost.
+static enum ps_code hybrid_fail_salvage(struct ps_error *e)
+{
+    return ps_fail(e, PS_NOT_FOUND, "nobody has all weights of one step");
+}
+
+// The tables may be of another step than the rest, where a worker has ended between the two; or be lost.
 static enum ps_code hybrid_salvage(void *state, struct ps_error *e)
 {
     const struct hybrid *h = state;
+    const struct wk_parameter_server_state *s = h->tables;
     if (!hybrid_is_stopped(h))
-        return ps_fail(e, PS_NOT_FOUND, "nobody has all weights of one step");
-    return dense->home->salvage(h->dense, e) || tables->home->salvage(h->tables, e) ? e->code : PS_OK;
+        return hybrid_fail_salvage(e);
+    if (dense->home->salvage(h->dense, e) || tables->home->salvage(h->tables, e))
+        return e->code;
+    return s->salvaged == h->taken ? PS_OK : hybrid_fail_salvage(e);
 }
 
 // ---- checkpoints, the learning rate -------------------------------------------------------------------------------

@@ -157,11 +157,15 @@ static enum ps_code agree_on_weights(struct wk_parameter_server_state *s, struct
 static enum ps_code strategy_read_weights(struct wk_parameter_server_state *s, psc_client *reader, struct ps_error *e)
 {
     psc_error error;
+    psc_result result;
     psc_op *op;
     if (psc_attach(reader, &error))
         return wk_take_error(&error, e);
     psc_get(reader, s->weights, s->n, NULL, NULL, &op);
-    return psc_wait(op, NULL, &error) ? wk_take_error(&error, e) : PS_OK;
+    if (psc_wait(op, &result, &error))
+        return wk_take_error(&error, e);
+    s->salvaged = result.round == result.last_round ? result.round : UINT64_MAX;
+    return PS_OK;
 }
 
 enum { SALVAGE_MS = 10000 };  // who has sent the signal does not wait for ever: psctl run 20 s
@@ -210,11 +214,11 @@ static bool strategy_ends_job(const struct wk_parameter_server_state *s)
 
 void wk_psd_close(struct wk_parameter_server_state *s, const char *reason)
 {
-    static const struct timespec a_second = {.tv_sec = 1};
+    static const struct timespec patience = {.tv_sec = WK_SIGNAL_SECONDS};
     if (s->reader)
         psc_close(s->reader, NULL);
     if (s->client && reason && strategy_ends_job(s))
-        nanosleep(&a_second, NULL);
+        nanosleep(&patience, NULL);
     if (s->client)
         psc_close(s->client, reason);
 }

@@ -62,6 +62,7 @@ struct wk_parameter_server_state {
     int rows;                          // of the step at hand
     uint64_t closed;                   // sync: the last round known to be closed
     uint64_t round;                    // sync: that of the step at hand
+    uint64_t salvaged;                 // sync: the round whose values wk_home_salvage has found; UINT64_MAX: of several
     uint64_t version;                  // the greatest met: how often weights were changed, their first values included
     double rate;                       // of the next step, as far as is known here: psctl set-lr is not heard of
     bool rate_changed;                 // and perhaps not told to the ps tasks

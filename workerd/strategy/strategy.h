@@ -122,6 +122,10 @@ struct wk_sharder {
 // Where the variables live. A step calls begin; need and ready of each variable that it changes, as nn_hooks describe
 // them (workerd/nn/program.h); end. A step of no rows has gradients of 0. Where begin, sum or end fails with ABORTED,
 // and sharder.is_void says so, the step has not happened and is taken again.
+// Who tells all workers to end tells one of them last, which may learn of another's end before it hears that itself: so
+// long one waits for the other.
+enum { WK_SIGNAL_SECONDS = 1 };
+
 struct wk_home {
     enum ps_code (*begin)(void *state, const struct wk_work *work, struct ps_error *e);
     // The value is the one for this step, and nobody reads the gradient any more. Both NULL: values are always there,
