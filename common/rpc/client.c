@@ -156,6 +156,8 @@ static uint64_t client_next_due(const struct ps_client *c)  // locked
     uint64_t next = ps__streams_soonest(c);
     if (c->n_timers && !c->stopping && c->timers[0].at < next)
         next = c->timers[0].at;
+    if (c->connects_until > ps_now() && c->connects_until < next)
+        next = c->connects_until;
     return c->released.n || !TAILQ_EMPTY(&c->ended) ? 0 : next;
 }
 
@@ -179,13 +181,15 @@ static uint64_t client_run_due(struct ps_client *c)
 
 static bool client_has_work(const struct ps_client *c)  // locked
 {
-    bool some = c->stopping || c->n_timers || c->released.n || !TAILQ_EMPTY(&c->ended) || !TAILQ_EMPTY(&c->unaries);
+    bool some = c->stopping || c->n_timers || c->released.n || !TAILQ_EMPTY(&c->ended) || !TAILQ_EMPTY(&c->unaries) ||
+                c->connects_until > ps_now();
     for (size_t i = 0; i < c->n_peers && !some; i++)
         some = c->peers[i].stream;
     return some;
 }
 
-// Does not poll while nothing is under way. In the core one thread of the process polls for all: were it this one, in a
+// Does not poll while nothing is under way, an attempt to connect included: a call ends at once where the last attempt
+// has failed, and the core makes the next one by itself, which fails, too, where nobody polls. In the core one thread of the process polls for all: were it this one, in a
 // psd whose peers are silent, each event of the server would be met here and cost a switch of threads.
 static void client_await_work(struct ps_client *c)
 {

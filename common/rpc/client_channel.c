@@ -18,7 +18,14 @@ static grpc_arg channel_arg(const char *key, int value)
     return (grpc_arg){.type = GRPC_ARG_INTEGER, .key = (char *)key, .value.integer = value};
 }
 
-enum { SILENCE_MS = 2000 };
+enum { SILENCE_MS = 2000, BACKOFF_MAX_MS = 1000 };
+
+// As long as the next attempt may take and what is waited before it, with the fifth that the core adds at random.
+void ps__client_note_status(struct ps_client *c, grpc_status_code status)
+{
+    if (status == GRPC_STATUS_UNAVAILABLE || status == GRPC_STATUS_DEADLINE_EXCEEDED)
+        c->connects_until = ps_now() + ((uint64_t)c->options.attempt_ms + BACKOFF_MAX_MS) * PS_MS * 6 / 5;
+}
 
 static grpc_channel *channel_create(const char *address, const struct ps_client_options *options)
 {
@@ -38,7 +45,7 @@ static grpc_channel *channel_create(const char *address, const struct ps_client_
         channel_arg(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, PS_FRAME_MAX),
         channel_arg(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, attempt_ms),  // what an attempt may take, for all its name
         channel_arg(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100),
-        channel_arg(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000),
+        channel_arg(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, BACKOFF_MAX_MS),
         // A task that is stopped still acknowledges TCP: it is missed after 3 s without an answer to a ping; by who
         // makes one attempt alone, after that.
         channel_arg(GRPC_ARG_KEEPALIVE_TIME_MS, 1000),

@@ -84,6 +84,7 @@ struct ps_client {
     pthread_cond_t work;   // there is something to do, for a thread that does not poll
     bool stopping, closed;
     uint64_t wake;             // when the thread looks at the clock of its own accord
+    uint64_t connects_until;   // ns: so long the thread polls all the same, for attempts to connect that are under way
     bool waking;               // the waker's event is on its way to it
     struct ps__timer *timers;  // heap, the next one first
     size_t n_timers, cap_timers;
@@ -105,6 +106,8 @@ void ps__peer_stop(struct ps__peer *peer);  // after the thread
 void ps__peer_fini(struct ps__peer *peer);
 // On the thread: makes other channels where the process has new certificates. Without the client's lock.
 void ps__channels_look(struct ps_client *c, uint64_t now);
+// How a call of the core's has ended: with some, the core goes on trying to connect. The client's lock is held.
+void ps__client_note_status(struct ps_client *c, grpc_status_code status);
 // A call of the core's on the peer's channel. Without the client's lock.
 grpc_call *ps__peer_call(struct ps__peer *peer, const char *path, uint64_t deadline);
 

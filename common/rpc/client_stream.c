@@ -359,6 +359,7 @@ static void client_stream_on_closed(struct ps_event *ev, bool ok)
     struct ps__pending *p;
     pthread_mutex_lock(&c->lock);
     bool stopping = c->stopping;
+    ps__client_note_status(c, st->status);
     st->over = true;
     st->peer->stream = NULL;
     while ((p = TAILQ_FIRST(&st->all))) {

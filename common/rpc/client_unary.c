@@ -104,6 +104,7 @@ static void client_unary_on_done(struct ps_event *ev, bool ok)
     pthread_mutex_lock(&c->lock);
     TAILQ_REMOVE(&c->unaries, u, link);
     bool stopping = c->stopping;
+    ps__client_note_status(c, u->status);
     pthread_mutex_unlock(&c->lock);
 
     enum ps_code code = client_unary_code(u->status, stopping);

@@ -18,6 +18,7 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <netdb.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sys/file.h>
 #include <sys/ioctl.h>
@@ -1386,6 +1387,50 @@ static void who_is_no_server_is_said(void **state)
               "what listens there is no gRPC server");
 }
 
+// A server's first words in HTTP/2, to whoever connects: does one of them acknowledge these?
+static bool preface_is_acknowledged(int fd, int ms)
+{
+    static const char settings[9] = {0, 0, 0, 4, 0}, acknowledged[5] = {0, 0, 0, 4, 1};
+    const uint64_t until = ps_now() + (uint64_t)ms * PS_MS;
+    bool found = false;
+    while (!found && ps_now() < until) {
+        struct pollfd comes = {.fd = fd, .events = POLLIN};
+        const int peer = poll(&comes, 1, 100) == 1 ? accept(fd, NULL, NULL) : -1;
+        char said[4096];
+        size_t len = 0;
+        ssize_t got = peer < 0 ? 0 : write(peer, settings, sizeof settings);
+        for (; got > 0 && len < sizeof said && !found; len += got > 0 ? (size_t)got : 0) {
+            got = read(peer, said + len, sizeof said - len);  // until the client gives the attempt up
+            found = got > 0 && memmem(said, len + (size_t)got, acknowledged, sizeof acknowledged);
+        }
+        if (peer >= 0)
+            close(peer);
+    }
+    return found;
+}
+
+// The last attempt has failed, and with it each call until the next has not: the core makes that while no call is made.
+static void connects_while_nothing_is_under_way(void **state)
+{
+    struct pair *p = *state;
+    const char *address = p->address;
+    close_server(p);
+    for (int stream = 0; stream < 2; stream++) {
+        struct answer a;
+        struct sockaddr_un to = {.sun_family = AF_UNIX};
+        struct ps_client *c = ps_client_create(&address, 1, &(struct ps_client_options){.attempt_ms = 500});
+        assert_int_equal(ask_and_await(c, stream, CALL_MS, "e", &a), PS_UNAVAILABLE);
+        snprintf(to.sun_path, sizeof to.sun_path, "%s", p->address + strlen("unix:"));
+        const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+        assert_int_equal(bind(fd, (struct sockaddr *)&to, sizeof to), 0);
+        assert_int_equal(listen(fd, 8), 0);
+        assert_true(preface_is_acknowledged(fd, 2500));
+        close_client(c);
+        close(fd);
+        unlink(to.sun_path);
+    }
+}
+
 static void a_path_too_long_is_not_connected_to(void **state)
 {
     char path[256] = "unix:/tmp/";
@@ -1819,6 +1864,7 @@ int main(void)
         cmocka_unit_test(a_name_is_looked_up_once),
         cmocka_unit_test(bad_addresses_are_refused),
         TEST(who_is_no_server_is_said),
+        TEST(connects_while_nothing_is_under_way),
         cmocka_unit_test(a_path_too_long_is_not_connected_to),
         TEST(an_address_in_use_is_named),
         TEST(a_stale_socket_is_replaced),
