@@ -368,6 +368,9 @@ static enum ps_code home_begin(void *state, const struct wk_work *work, struct p
     } else if (s->update == PSC_SSP) {
         home_pull_buckets(s);
     }
+    // As of a slower device, which begins when it has all weights.
+    if (s->env->job->delay_ms > 0 && home_settle_buckets(s, e))
+        return e->code;
     wk_home_delay(s, work->step);
     return home_find_round(s, work->step, e);
 }
