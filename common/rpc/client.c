@@ -189,9 +189,9 @@ static bool client_has_work(const struct ps_client *c)  // locked
 }
 
 // Does not poll while nothing is under way, an attempt to connect included: a call ends at once where the last attempt
-// has failed, and the core makes the next one by itself, which fails, too, where nobody polls. In the core one thread of
-// the process polls for all: were it this one, in a psd whose peers are silent, each event of the server would be met
-// here and cost a switch of threads.
+// has failed, and the core makes the next one by itself, which fails, too, where nobody polls. In the core one thread
+// of the process polls for all: were it this one, in a psd whose peers are silent, each event of the server would be
+// met here and cost a switch of threads.
 static void client_await_work(struct ps_client *c)
 {
     pthread_mutex_lock(&c->lock);
