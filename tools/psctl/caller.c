@@ -6,12 +6,17 @@
 
 #include "proto/paramserver.pb-c.h"
 
+json_t *caller_worker(uint32_t worker)
+{
+    return worker ? json_sprintf("worker %u", worker - 1) : NULL;
+}
+
 json_t *caller_name(uint32_t worker, const ProtobufCBinaryData *client)
 {
     char text[32] = "client ";
     size_t len = strlen(text);
     if (worker)
-        return json_sprintf("worker %u", worker - 1);
+        return caller_worker(worker);
     for (size_t i = 0; i < client->len && i < 4; i++)
         len += (size_t)snprintf(text + len, sizeof text - len, "%02x", client->data[i]);
     return json_string(text);

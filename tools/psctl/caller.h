@@ -8,7 +8,9 @@
 #include <protobuf-c/protobuf-c.h>
 #include <stdint.h>
 
-// "worker 3", or the beginning of the id of a client that is none. worker: as in Caller.
+// "worker 3"; NULL: 0, which is none. worker: as in Caller.
+json_t *caller_worker(uint32_t worker);
+// The same, or the beginning of the id of a client that is none.
 json_t *caller_name(uint32_t worker, const ProtobufCBinaryData *client);
 const char *caller_method(int method);  // "PULL"; NULL: not known
 

@@ -215,6 +215,11 @@ enum ps_code cluster_check(struct cluster *c, struct ps_error *e)
     return code;
 }
 
+bool cluster_is_silent(enum ps_code code)
+{
+    return code == PS_UNAVAILABLE || code == PS_DEADLINE_EXCEEDED;
+}
+
 const char *cluster_task_state(const struct answer *answer)
 {
     const ProtobufCMessage *reply = answer->reply;
@@ -223,7 +228,7 @@ const char *cluster_task_state(const struct answer *answer)
         return "draining";
     if (reply)
         return "up";
-    return answer->error.code == PS_UNAVAILABLE || answer->error.code == PS_DEADLINE_EXCEEDED ? "unreachable" : "error";
+    return cluster_is_silent(answer->error.code) ? "unreachable" : "error";
 }
 
 void cluster_describe(struct cluster *c, struct answer **answers)

@@ -57,6 +57,8 @@ enum ps_code cluster_check_task(const struct cluster *c, size_t task, const Para
 // would do harm. Of those that do not answer the command itself will hear.
 enum ps_code cluster_check(struct cluster *c, struct ps_error *e);
 
+// With that error nobody has answered.
+bool cluster_is_silent(enum ps_code code);
 // "up", "draining", "unreachable" or "error"; answers to Status tell the second.
 const char *cluster_task_state(const struct answer *answer);
 

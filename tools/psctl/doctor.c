@@ -134,7 +134,7 @@ static void *doctor_inquire(void *arg)
 
 static bool needs_probe(const struct answer *a)
 {
-    return !a->reply && (a->error.code == PS_UNAVAILABLE || a->error.code == PS_DEADLINE_EXCEEDED);
+    return !a->reply && cluster_is_silent(a->error.code);
 }
 
 // Asked, but not as one of ours would: the text says enough.

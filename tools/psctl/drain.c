@@ -10,6 +10,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/summary/figures.h"
 #include "common/wire/wire.h"
 #include "proto/paramserver.pb-c.h"
 #include "tools/common/table.h"
@@ -60,13 +61,13 @@ static enum ps_code drain_ask(struct cluster *c, struct drain *d, struct ps_erro
 static enum ps_code look_at_worker(struct cluster *c, struct drain *d, struct ps_error *e)
 {
     Paramserver__V1__WorkersReply *reply;
-    const char *state = NULL;
+    const char *state = "";
     if (workers_ask(c, d->job, &reply, e))
         return e->code;
     for (size_t i = 0; i < reply->n_members; i++)
         if (reply->members[i]->rank == d->index && reply->members[i]->state != PARAMSERVER__V1__MEMBER_STATE__LIVE)
-            state = workers_state((int)reply->members[i]->state);
-    snprintf(d->state, sizeof d->state, "%s", state ? state : "draining");
+            state = ps_member_state(reply->members[i]);
+    snprintf(d->state, sizeof d->state, "%s", *state ? state : "draining");
     ps_msg_free(&reply->base);
     return PS_OK;
 }

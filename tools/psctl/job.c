@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/math/schedule.h"
+#include "common/summary/figures.h"
 #include "proto/paramserver.pb-c.h"
 #include "tools/common/table.h"
 #include "tools/psctl/cluster.h"
@@ -84,7 +85,7 @@ static void job_command_row(struct table *t, const struct job_sum *job)
     table_cell(t, table_text(job->name));
     table_cell(t, table_text(job->user));
     table_cell(t, table_text(job->state));
-    table_cell(t, table_text(jobs_update_name(job->update)));
+    table_cell(t, table_text(ps_mode_name((Paramserver__V1__Update)job->update)));
     table_cell(t, jobs_live_workers(job));
     table_cell(t, sync ? table_count(job->round) : NULL);
     table_cell(t, sync ? NULL : table_count(job->staleness));

@@ -146,20 +146,6 @@ json_t *jobs_epoch_done(const struct job_sum *job)
     return job->examples ? json_real((double)job->examples_done / (double)job->examples) : NULL;
 }
 
-const char *jobs_update_name(int update)
-{
-    switch (update) {
-    case PARAMSERVER__V1__UPDATE__ASYNC:
-        return "async";
-    case PARAMSERVER__V1__UPDATE__SYNC:
-        return "sync";
-    case PARAMSERVER__V1__UPDATE__SSP:
-        return "ssp";
-    default:
-        return NULL;
-    }
-}
-
 int jobs_report(struct cluster *c, const struct answer *answers, const struct jobs *jobs, const char *only)
 {
     struct ps_error e;

@@ -39,7 +39,6 @@ enum ps_code jobs_find(const struct jobs *jobs, const char *name, struct ps_erro
 json_t *jobs_live_workers(const struct job_sum *job);
 // How much of the epoch is trained, 0 to 1; NULL: not said.
 json_t *jobs_epoch_done(const struct job_sum *job);
-const char *jobs_update_name(int update);
 
 // report, but where no task has the job says so once, with those there are.
 int jobs_report_error(struct cluster *c, const char *job, const struct ps_error *e);

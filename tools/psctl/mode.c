@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/summary/figures.h"
 #include "common/wire/wire.h"
 #include "proto/paramserver.pb-c.h"
 #include "tools/common/table.h"
@@ -27,7 +28,7 @@ static const char *mode_text(Paramserver__V1__Update update, uint32_t staleness,
     if (update == PARAMSERVER__V1__UPDATE__SSP)
         snprintf(text, MODE_TEXT_MAX, "ssp with staleness %" PRIu32, staleness);
     else
-        snprintf(text, MODE_TEXT_MAX, "%s", jobs_update_name(update));
+        snprintf(text, MODE_TEXT_MAX, "%s", ps_mode_name(update));
     return text;
 }
 
@@ -52,7 +53,7 @@ static void mode_show(const Request *asked, const Reply *reply)
     table_init(&t, columns, sizeof columns / sizeof columns[0]);
     table_row(&t);
     table_cell(&t, table_text(asked->job));
-    table_cell(&t, table_text(jobs_update_name(asked->update)));
+    table_cell(&t, table_text(ps_mode_name(asked->update)));
     table_cell(&t, asked->update == PARAMSERVER__V1__UPDATE__SSP ? table_count(asked->staleness) : NULL);
     table_cell(&t, reply->data_epoch ? table_count(reply->data_epoch + 1) : NULL);
     table_cell(&t,
@@ -82,7 +83,7 @@ static int mode_set(struct cluster *c, const Request *request, bool json)
 static Paramserver__V1__Update mode_find(const char *name)
 {
     for (int u = PARAMSERVER__V1__UPDATE__SSP; u > PARAMSERVER__V1__UPDATE__UPDATE_NONE; u--)
-        if (strcmp(name, jobs_update_name(u)) == 0)
+        if (strcmp(name, ps_mode_name((Paramserver__V1__Update)u)) == 0)
             return (Paramserver__V1__Update)u;
     return PARAMSERVER__V1__UPDATE__UPDATE_NONE;
 }

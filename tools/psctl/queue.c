@@ -254,11 +254,6 @@ static enum ps_code log_ask(struct cluster *c, struct log *l, bool *more, struct
     return PS_OK;
 }
 
-static bool log_may_pass(const struct ps_error *e)
-{
-    return e->code == PS_UNAVAILABLE || e->code == PS_DEADLINE_EXCEEDED;
-}
-
 // Until the job has ended, or ps task 0 is away for too long.
 static enum ps_code log_follow(struct cluster *c, struct log *l, bool follow, struct ps_error *e)
 {
@@ -268,7 +263,8 @@ static enum ps_code log_follow(struct cluster *c, struct log *l, bool follow, st
         const enum ps_code code = log_ask(c, l, &more, e);
         if (code == PS_OK)
             answered = ps_now();
-        else if (!follow || !l->number[0] || !log_may_pass(e) || ps_now() - answered > LOG_PATIENCE_S * PS_SECOND)
+        else if (!follow || !l->number[0] || !cluster_is_silent(e->code) ||
+                 ps_now() - answered > LOG_PATIENCE_S * PS_SECOND)
             return code;
         if (!more && follow)
             nanosleep(&pause, NULL);

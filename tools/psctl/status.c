@@ -3,6 +3,7 @@
 // psctl status: the cluster in words; every ps task, and every job summed over the tasks.
 #include <string.h>
 
+#include "common/summary/figures.h"
 #include "proto/paramserver.pb-c.h"
 #include "tools/common/table.h"
 #include "tools/psctl/cluster.h"
@@ -72,7 +73,7 @@ static void status_job_row(struct table *t, const struct job_sum *job)
     table_cell(t, table_text(job->name));
     table_cell(t, table_text(job->user));
     table_cell(t, table_text(job->state));
-    table_cell(t, table_text(jobs_update_name(job->update)));
+    table_cell(t, table_text(ps_mode_name((Paramserver__V1__Update)job->update)));
     table_cell(t, jobs_live_workers(job));
     table_cell(t, table_count(job->partitions));
     table_cell(t, table_count(job->bytes));

@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "common/base/alloc.h"
+#include "common/summary/figures.h"
 #include "common/wire/wire.h"
 #include "proto/paramserver.pb-c.h"
 #include "tools/psctl/jobs.h"
@@ -116,7 +117,7 @@ static void top_job_row(struct table *t, const struct job_sum *job)
     table_cell(t, json_real(job->updates_per_second));
     table_cell(t, json_real(job->bytes_per_second));
     table_cell(t, table_count(job->nonfinite));
-    table_cell(t, table_text(jobs_update_name(job->update)));
+    table_cell(t, table_text(ps_mode_name((Paramserver__V1__Update)job->update)));
     table_cell(t, table_text(job->reason));
 }
 

@@ -116,7 +116,7 @@ static void event_row(struct table *t, const struct trace_wait *w)
     table_cell(t, caller_name(past->worker, &past->client));
     table_cell(t, table_text(caller_method((int)past->method)));
     table_cell(t, table_text(past->what));
-    table_cell(t, past->whom ? json_sprintf("worker %u", past->whom - 1) : NULL);
+    table_cell(t, caller_worker(past->whom));
     table_cell(t, table_count(past->waited_us));
     table_cell(t, table_count(past->ended_us));
     table_cell(t, table_text(event_end(past->end)));

@@ -196,11 +196,6 @@ static int rows_by_total(const void *a, const void *b)
     return trace_compare(((const struct trace_row *)b)->total, ((const struct trace_row *)a)->total);
 }
 
-static json_t *whom_name(uint32_t whom)
-{
-    return whom ? json_sprintf("worker %u", whom - 1) : NULL;
-}
-
 static void sum_row(struct table *t, const struct trace *trace, const struct trace_row *row)
 {
     const Paramserver__V1__PastWait *past = row->first->past;
@@ -216,7 +211,7 @@ static void sum_row(struct table *t, const struct trace *trace, const struct tra
     table_cell(t, table_count(row->median / 1000));
     table_cell(t, table_count(row->longest / 1000));
     table_cell(t, json_real(trace_share(row->during, trace_span(trace, row->first, false))));
-    table_cell(t, whom_name(row->whom));
+    table_cell(t, caller_worker(row->whom));
     table_cell(t, row->whom ? json_real(trace_share(row->whom_total, row->total)) : NULL);
 }
 

@@ -30,7 +30,7 @@ static ProtobufCMessage *words_ask(struct cluster *c, int method, const Protobuf
     if (*silent)
         return NULL;
     const enum ps_code code = cluster_ask_one(c, 0, method, request, reply_type, &reply, &e);
-    *silent = code == PS_UNAVAILABLE || code == PS_DEADLINE_EXCEEDED;
+    *silent = cluster_is_silent(code);
     return code ? NULL : reply;
 }
 
@@ -92,7 +92,7 @@ static void words_forget(struct ps_overview *o)
 static void words_say_silent(const struct cluster *c, const struct answer *of, size_t task, size_t silent,
                              struct ps_summary *w)
 {
-    const bool answers = of && of->error.code != PS_UNAVAILABLE && of->error.code != PS_DEADLINE_EXCEEDED;
+    const bool answers = of && !cluster_is_silent(of->error.code);
     w->level = PS_LEVEL_BAD;
     snprintf(w->state, sizeof w->state, "ps:%zu (%.200s) %s%s.", task, psc_cluster_address(c->spec, task),
              answers ? "answers with an error" : "does not answer", silent > 1 ? "; others have not answered" : "");

@@ -2,6 +2,7 @@
 //
 // psctl workers: a job's members, as the control task knows them.
 #include "tools/psctl/workers.h"
+#include "common/summary/figures.h"
 #include "common/wire/wire.h"
 #include "proto/paramserver.pb-c.h"
 #include "tools/psctl/jobs.h"
@@ -23,22 +24,6 @@ static const struct table_column columns[] = {
     {"reason", "reason", TABLE_SENTENCE},
 };
 
-const char *workers_state(int state)
-{
-    switch (state) {
-    case PARAMSERVER__V1__MEMBER_STATE__EXPECTED:
-        return "expected";
-    case PARAMSERVER__V1__MEMBER_STATE__LIVE:
-        return "live";
-    case PARAMSERVER__V1__MEMBER_STATE__LEFT:
-        return "left";
-    case PARAMSERVER__V1__MEMBER_STATE__DEAD:
-        return "dead";
-    default:
-        return NULL;
-    }
-}
-
 // One that did not come in time is dead, and has never been heard.
 static bool has_joined(const Paramserver__V1__Member *m)
 {
@@ -52,7 +37,7 @@ static void member_row(struct table *t, const char *job, const Paramserver__V1__
     table_row(t);
     table_cell(t, table_text(job));
     table_cell(t, json_integer(m->rank));
-    table_cell(t, table_text(workers_state((int)m->state)));
+    table_cell(t, table_text(ps_member_state(m)));
     table_cell(t, joined ? table_count(m->step) : NULL);
     table_cell(t, joined ? json_real(m->images_per_second) : NULL);
     table_cell(t, joined ? table_real(m->loss) : NULL);

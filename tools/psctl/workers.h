@@ -13,6 +13,5 @@ enum ps_code workers_ask(struct cluster *c, const char *job, Paramserver__V1__Wo
 // Initializes a table for workers; adds those of a job. job: its name; NULL: the column is left out.
 void workers_table(struct table *t);
 void workers_rows(struct table *t, const char *job, const Paramserver__V1__WorkersReply *reply);
-const char *workers_state(int state);  // "live"; NULL: none
 
 #endif
