@@ -16,6 +16,7 @@ libcommon_la_SOURCES = \
 	common/plan/cost.c common/plan/cost.h \
 	common/base/notify.c common/base/notify.h \
 	common/base/order.c common/base/order.h \
+	common/base/signals.h \
 	common/base/sometimes.c common/base/sometimes.h \
 	common/file/npy.c common/file/npy.h \
 	common/file/output.c common/file/output.h \

@@ -8,6 +8,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/signals.h"
 #include "libclient/cluster.h"
 #include "libclient/layout.h"
 #include "libclient/op.h"
@@ -153,8 +154,9 @@ static void client_look_for_stop(void *arg)
 {
     struct psc_client *c = arg;
     psc__lock(c);
-    if (c->ended.code == PS_OK && *c->stop)
-        client_stop(c, (int)*c->stop);
+    const int number = ps_signal_number(c->stop);
+    if (c->ended.code == PS_OK && number)
+        client_stop(c, number);
     else if (c->ended.code == PS_OK)
         psc__after(c, STOP_LOOK_MS * PS_MS, client_look_for_stop, c);
     psc__unlock(c);

@@ -17,6 +17,7 @@
 #include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/base/log.h"
+#include "common/base/signals.h"
 #include "common/file/output.h"
 #include "common/job/job.h"
 #include "config.h"
@@ -97,13 +98,13 @@ static void workerd_on_signal(int number)
 {
     if (!begun)
         _exit(128 + number);
-    stop = number;
+    ps_signal_leave(&stop, number);
 }
 
 static void workerd_on_checkpoint_signal(int number)
 {
     (void)number;
-    checkpoint_signals++;
+    ps_signal_leave(&checkpoint_signals, checkpoint_signals + 1);
 }
 
 // A second SIGINT ends it at once, as one who waits at a terminal expects. A second SIGTERM changes nothing: Slurm

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "common/base/signals.h"
 #include "libclient/admin.h"
 #include "tests/unit/client_bench.h"
 
@@ -939,7 +940,7 @@ static void test_a_signal_lets_a_step_end(void **state)
     psc__barrier(b->client, "end", on_done, &met);
     psc_pull(b->client, b->tensors, 1, 1, on_result, &pulled, NULL);
     fake_idle(&b->fake, 1);
-    stop = SIGTERM;
+    ps_signal_leave(&stop, SIGTERM);
     fake_idle(&b->fake, 0.3);
     assert_int_equal(met.error.code, PS_CANCELLED);
     assert_string_equal(met.error.text, "barrier: stopped by SIGTERM");

@@ -20,6 +20,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/signals.h"
 #include "common/rpc/client.h"
 #include "common/rpc/server.h"
 #include "common/wire/wire.h"
@@ -442,7 +443,7 @@ static volatile sig_atomic_t signal_came;
 
 static void on_alarm(int number)
 {
-    signal_came = number;
+    ps_signal_leave(&signal_came, number);
 }
 
 struct answer {

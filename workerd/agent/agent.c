@@ -12,6 +12,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/signals.h"
 #include "common/wire/wire.h"
 #include "proto/paramserver.pb-c.h"
 #include "workerd/agent/child.h"
@@ -59,7 +60,7 @@ static void agent_sleep(int ms)
 
 static bool agent_is_stopped(const struct agent *a)
 {
-    return *a->options->stop != 0;
+    return ps_signal_number(a->options->stop) != 0;
 }
 
 // ---- reports ------------------------------------------------------------------------------------------------------
@@ -261,6 +262,6 @@ void wk_agent_run(const struct wk_agent_options *options)
         if (!agent_is_stopped(&a))
             agent_sleep(ASK_MS);
     }
-    ps_info("signal %d: stops waiting for jobs", (int)*options->stop);
+    ps_info("signal %d: stops waiting for jobs", ps_signal_number(options->stop));
     wk_ask_close(a.ask);
 }

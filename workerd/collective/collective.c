@@ -8,6 +8,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/signals.h"
 
 // What a replica has begun and what is not done, in that order.
 struct queue {
@@ -147,8 +148,9 @@ void wk_collective_begin(struct wk_collective *c, uint32_t replica, struct wk_re
 
 static enum ps_code collective_consider_stop(const struct wk_collective *c, struct ps_error *e)
 {
-    if (e->code == PS_ABORTED && *c->stop)
-        return ps_fail(e, PS_CANCELLED, "stopped by signal %d in an all-reduce", (int)*c->stop);
+    const int number = ps_signal_number(c->stop);
+    if (e->code == PS_ABORTED && number)
+        return ps_fail(e, PS_CANCELLED, "stopped by signal %d in an all-reduce", number);
     return e->code;
 }
 

@@ -9,6 +9,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/signals.h"
 
 static const uint64_t formation_patience_after_left = 2 * PS_SECOND;
 
@@ -65,8 +66,9 @@ enum ps_code wk_formation_look(struct wk_formation *f, struct ps_error *e)
 // By who waits for a member, a few times per second.
 static enum ps_code formation_look(struct wk_formation *f, uint32_t member, struct ps_error *e)
 {
-    if (*f->stop)
-        return ps_fail(e, PS_CANCELLED, "stopped by signal %d in an all-reduce", (int)*f->stop);
+    const int number = ps_signal_number(f->stop);
+    if (number)
+        return ps_fail(e, PS_CANCELLED, "stopped by signal %d in an all-reduce", number);
     if (formation_look_at_next(f, e))
         return e->code;
     formation_say(f, member, ps_now());

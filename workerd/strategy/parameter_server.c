@@ -9,6 +9,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/log.h"
+#include "common/base/signals.h"
 #include "workerd/strategy/configuration.h"
 #include "workerd/strategy/history.h"
 #include "workerd/strategy/parameter_server.h"
@@ -209,7 +210,7 @@ enum ps_code wk_psd_join(struct wk_parameter_server_state *s, struct ps_error *e
 static bool strategy_ends_job(const struct wk_parameter_server_state *s)
 {
     const struct wk_env *env = s->env;
-    return env->rank > 0 && env->stop && *env->stop && env->min_workers == env->workers;
+    return env->rank > 0 && env->stop && ps_signal_number(env->stop) && env->min_workers == env->workers;
 }
 
 void wk_psd_close(struct wk_parameter_server_state *s, const char *reason)

@@ -10,6 +10,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/signals.h"
 #include "common/base/utf8.h"
 #include "common/plan/configuration.h"
 #include "common/wire/wire.h"
@@ -272,9 +273,8 @@ static void rendezvous_answer(struct wk_rendezvous *v)
 
 static enum ps_code rendezvous_stopped(const struct wk_rendezvous *v, struct ps_error *e)
 {
-    return *v->options->stop
-               ? ps_fail(e, PS_CANCELLED, "stopped by signal %d while the workers were awaited", (int)*v->options->stop)
-               : PS_OK;
+    const int number = ps_signal_number(v->options->stop);
+    return number ? ps_fail(e, PS_CANCELLED, "stopped by signal %d while the workers were awaited", number) : PS_OK;
 }
 
 // Waits, locked, until something changes, or a moment.

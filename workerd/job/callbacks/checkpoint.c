@@ -10,6 +10,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/signals.h"
 #include "workerd/job/callbacks/log_file.h"
 #include "workerd/job/callbacks/monitor.h"
 #include "workerd/job/checkpoint_writer.h"
@@ -83,7 +84,7 @@ static enum ps_code backup_open(const struct ps_callback *settings, const struct
 
 static uint64_t checkpoint_signals(const struct wk_run *run)
 {
-    return run->env.checkpoint_signals ? (uint64_t)*run->env.checkpoint_signals : 0;
+    return run->env.checkpoint_signals ? (uint64_t)ps_signal_number(run->env.checkpoint_signals) : 0;
 }
 
 static enum ps_code checkpoint_begin(void *state, struct wk_run *run, struct ps_error *e)

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The number that a signal handler leaves for other threads: volatile is enough for one thread, not between two.
+#ifndef PS_COMMON_SIGNALS_H
+#define PS_COMMON_SIGNALS_H
+
+#include <signal.h>
+
+static inline int ps_signal_number(const volatile sig_atomic_t *at)  // 0: none came
+{
+    return (int)__atomic_load_n(at, __ATOMIC_RELAXED);
+}
+
+static inline void ps_signal_leave(volatile sig_atomic_t *at, int number)
+{
+    __atomic_store_n(at, (sig_atomic_t)number, __ATOMIC_RELAXED);
+}
+
+#endif
