@@ -22,6 +22,7 @@ libcommon_la_SOURCES = \
 	common/file/output.c common/file/output.h \
 	common/math/philox.h \
 	common/plan/placement.c common/plan/placement.h \
+	common/wire/progress.c common/wire/progress.h \
 	common/file/safetensors.c common/file/safetensors.h \
 	common/file/timeline.c common/file/timeline.h \
 	common/wire/slice.c common/wire/slice.h \

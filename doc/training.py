@@ -42,7 +42,7 @@ class Training:
         self.folder.cleanup()
 
     def options(self):
-        sets = ("epochs=1000", "data.train_examples=20000", "data.test_examples=256", "threads=1",
+        sets = ("epochs=100", "data.train_examples=20000", "data.test_examples=256", "threads=1",
                 f"output={self.folder.name}/weights.safetensors", *self.sets)
         return [word for s in sets for word in ("--set", s)]
 

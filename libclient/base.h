@@ -17,6 +17,7 @@
 #include <sys/queue.h>
 
 #include "common/base/error.h"
+#include "common/wire/progress.h"
 #include "libclient/psclient.h"
 #include "libclient/transport.h"
 #include "libclient/window.h"
@@ -72,6 +73,7 @@ struct psc__membership {
     uint64_t checkpoint;   // the last one of them that is over
     bool checkpoint_failed;
     char checkpoint_text[320];
+    struct ps_progress progress;
     bool looking;        // a call that asks whether a task is there is under way
     uint32_t looked_at;  // the task that was asked last
     bool unsent;         // these have changed since the last heartbeat, or that one was lost

@@ -9,6 +9,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/utf8.h"
+#include "common/wire/progress.h"
 #include "common/wire/wire.h"
 #include "libclient/convert.h"
 #include "libclient/member.h"
@@ -127,6 +128,7 @@ enum ps_code psc__heartbeat(struct psc_client *c, psc__call_fn done, void *arg, 
 {
     struct psc__membership *m = &c->member;
     Paramserver__V1__HeartbeatRequest request = PARAMSERVER__V1__HEARTBEAT_REQUEST__INIT;
+    struct ps_progress_message progress;
     // Several may be lost before the silence counts as death.
     uint64_t patience = m->dead_after_ns / 4 > m->heartbeat_ns ? m->dead_after_ns / 4 : m->heartbeat_ns;
     request.epoch = m->epoch;
@@ -136,6 +138,7 @@ enum ps_code psc__heartbeat(struct psc_client *c, psc__call_fn done, void *arg, 
     request.checkpoint = m->checkpoint;
     request.checkpoint_failed = m->checkpoint_failed;
     request.checkpoint_text = m->checkpoint_text;
+    request.progress = ps_progress_write(&m->progress, &progress);
     m->unsent = false;
     struct psc__call_spec spec = {.method = PARAMSERVER__V1__METHOD__HEARTBEAT,
                                   .message = &request.base,
@@ -451,6 +454,17 @@ void psc_report_checkpoint(psc_client *client, uint64_t number, bool failed, con
         m->checkpoint_failed = failed;
         m->unsent = true;
     }
+    psc__unlock(client);
+}
+
+void psc_report_epoch(psc_client *client, uint64_t epochs, uint64_t ended, const psc_metric *metrics, size_t n)
+{
+    struct ps_progress *p = &client->member.progress;
+    psc__lock(client);
+    *p = (struct ps_progress){.epochs = epochs, .ended = ended};
+    for (size_t i = n < PS_MAX_PROGRESS ? 0 : n - PS_MAX_PROGRESS; i < n; i++)
+        ps_progress_add(p, metrics[i].name, metrics[i].value);
+    client->member.unsent = true;
     psc__unlock(client);
 }
 

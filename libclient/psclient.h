@@ -157,6 +157,11 @@ typedef struct psc_options {
     const char *configuration;
 } psc_options;
 
+typedef struct psc_metric {
+    const char *name;
+    double value;
+} psc_metric;
+
 // Connects to every ps task and, where rank >= 0, joins the job: rank 0 opens it, others wait for that. From then on
 // the library sends heartbeats. *client is freed by psc_close. INVALID_ARGUMENT: an option; UNAVAILABLE: ps tasks that
 // did not answer within timeout_ms, and why; DEADLINE_EXCEEDED: worker 0 did not open the job, or the death of the
@@ -195,6 +200,10 @@ bool psc_is_draining(psc_client *client);
 // heartbeat.
 uint64_t psc_checkpoints(psc_client *client);
 void psc_report_checkpoint(psc_client *client, uint64_t number, bool failed, const char *text);
+// The chief says how far the training is, for psctl status and the status page: of `epochs` that the job trains `ended`
+// have ended, the last one with these metrics, such as {"val_loss", 0.07}. Of more than 32 the last ones count; a name
+// of more than 47 bytes is cut. It is sent with the next heartbeat.
+void psc_report_epoch(psc_client *client, uint64_t epochs, uint64_t ended, const psc_metric *metrics, size_t n);
 uint64_t psc_run(psc_client *client);  // of the job that it joined or attached to; 0: it has done neither
 
 // ---- variables ----------------------------------------------------------------------------------------------------

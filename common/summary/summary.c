@@ -23,6 +23,7 @@ struct totals {
     const Status *status;
     bool whole;
     uint32_t running, opening, done, failed, live, dead;
+    const Job *trains;  // the last of those that do
     const Job *failed_job, *dead_job, *absent_job, *not_finite_job, *done_job, *slow_job, *split_job;
     const Paramserver__V1__Member *dead_worker;
     struct ps_figures slow;  // of slow_job, whose slowest worker is farthest behind the mean
@@ -75,7 +76,10 @@ static void totals_take_job(struct totals *s, const Job *job, const Paramserver_
     const bool failed = strcmp(job->state, "failed") == 0, done = strcmp(job->state, "done") == 0;
     s->failed += failed;
     s->done += done;
-    s->running += strcmp(job->state, "running") == 0;
+    if (strcmp(job->state, "running") == 0) {
+        s->running++;
+        s->trains = job;
+    }
     s->opening += strcmp(job->state, "opening") == 0;
     if (failed && !s->failed_job)
         s->failed_job = job;
@@ -152,17 +156,38 @@ static void summary_say_warning(const struct totals *s, struct ps_summary *w)
         STATE("%s is being drained: it takes no new jobs.", s->whole ? "A ps task" : "This ps task");
 }
 
+// " It is in epoch 3 of 20; about 4 min are left.": of the only job, where its chief has said so. to[size]
+static void summary_say_how_far(const struct totals *s, char *to, size_t size)
+{
+    const Job *job = s->running == 1 && s->opening == 0 ? s->trains : NULL;
+    const double minutes = job ? (double)job->time_left_ms / 60000 : 0;
+    int n = 0;
+    to[0] = '\0';
+    if (!job || !job->progress || job->data_epoch >= job->progress->epochs)
+        return;
+    n = snprintf(to, size, " It is in epoch %" PRIu64 " of %" PRIu64, job->data_epoch + 1, job->progress->epochs);
+    if (minutes >= 90)
+        n += snprintf(to + n, size - (size_t)n, ", for about %.0f h more", minutes / 60);
+    else if (minutes >= 1.5)
+        n += snprintf(to + n, size - (size_t)n, ", for about %.0f min more", minutes);
+    else if (job->time_left_ms)
+        n += snprintf(to + n, size - (size_t)n, ", for about %.0f s more", minutes * 60);
+    snprintf(to + n, size - (size_t)n, ".");
+}
+
 static void summary_say_well(const struct totals *s, struct ps_summary *w)
 {
     const uint32_t jobs = s->running + s->opening;
+    char how_far[128];
+    summary_say_how_far(s, how_far, sizeof how_far);
     w->level = PS_LEVEL_OK;
     if (jobs == 0 && s->done == 0)
         STATE("%s is well and waits for a job.", s->whole ? "The cluster" : "This ps task");
     else if (jobs == 0)
         STATE("All is well: %" PRIu32 " job%s done, none running.", s->done, s->done == 1 ? " is" : "s are");
     else if (s->status->task == 0)
-        STATE("All is well: %" PRIu32 " job%s with %" PRIu32 " live worker%s, none dead.", jobs,
-              jobs == 1 ? " trains" : "s train", s->live, summary_s(s->live));
+        STATE("All is well: %" PRIu32 " job%s with %" PRIu32 " live worker%s, none dead.%s", jobs,
+              jobs == 1 ? " trains" : "s train", s->live, summary_s(s->live), how_far);
     else
         STATE("This ps task is well: %" PRIu32 " job%s here.", jobs, jobs == 1 ? " trains" : "s train");
 }

@@ -490,10 +490,42 @@ static bool control_all_left(const struct psd_job *job)
     return c && !c->tally.live && !c->tally.expected;
 }
 
-void psd_control_describe(struct psd_job *job, Paramserver__V1__JobStatus *out, char *reason, size_t size)
+static double control_speed(const struct psd_control *c)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < c->workers; i++)
+        if (psd_is_live(&c->members[i]) && c->members[i].images_per_second > 0)
+            sum += c->members[i].images_per_second;
+    return sum;
+}
+
+// 0: not known. A job whose epochs are not all the same length is taken for one where they are.
+static uint64_t control_time_left_ms(const struct psd_control *c, uint64_t examples_done, double speed)
+{
+    const struct ps_progress *p = &c->progress;
+    if (c->data.number >= p->epochs || !(speed > 0))
+        return 0;
+    const double left = (double)(p->epochs - c->data.number) * (double)c->data.examples - (double)examples_done;
+    return left > 0 && left / speed < 1e12 ? (uint64_t)(1000 * left / speed) : 0;
+}
+
+static void control_describe_progress(struct psd_job *job, const struct psd_control *c, Paramserver__V1__JobStatus *out)
+{
+    const bool over = psd_job_has_failed(job) || control_all_left(job);
+    const uint64_t until = over ? c->last_heard : psd_host_now(job->host);
+    out->age_ms = until > c->opened ? (until - c->opened) / PS_MS : 0;
+    if (over)
+        return;
+    out->examples_per_second = control_speed(c);
+    out->time_left_ms = control_time_left_ms(c, out->examples_done, out->examples_per_second);
+}
+
+void psd_control_describe(struct psd_job *job, Paramserver__V1__JobStatus *out, char *reason, size_t size,
+                          struct ps_progress *progress)
 {
     pthread_mutex_lock(&job->lock);
     const struct psd_control *c = job->control;
+    *progress = c ? c->progress : (struct ps_progress){0};
     reason[0] = '\0';
     if (psd_job_has_failed(job)) {
         out->state = (char *)"failed";
@@ -514,6 +546,7 @@ void psd_control_describe(struct psd_job *job, Paramserver__V1__JobStatus *out, 
         out->splits = c->splits;
         out->split_round = c->split_round;
         out->split_worker = c->split_rank;
+        control_describe_progress(job, c, out);
     }
     pthread_mutex_unlock(&job->lock);
 }

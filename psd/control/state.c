@@ -109,6 +109,7 @@ void psd_member_recount(struct psd_control *c, struct psd_member *m)
 void psd_member_heard(struct psd_control *c, struct psd_member *m, uint64_t now)
 {
     m->last_seen = psd_control_awake(c, now);
+    c->last_heard = now;
     c->visited++;
     ps_queue_push(&c->silent, psd_rank_of(c, m));
 }

@@ -35,6 +35,7 @@
 #define PSD_CONTROL_STATE_H
 
 #include "common/base/order.h"
+#include "common/wire/progress.h"
 #include "psd/control/agree.h"
 #include "psd/job/host.h"
 #include "psd/limits.h"
@@ -175,8 +176,10 @@ struct psd_control {
         int asked;  // the psd_rounds_change that they are asked for; 0: none
     } rounds;
     struct psd_checkpoints checkpoints;
+    struct ps_progress progress;
     uint32_t mover;                // the member whose call or departure may have let others go on last, as in Caller
     uint64_t opened, join_within;  // ns
+    uint64_t last_heard;           // ns: of any member
     uint64_t epoch;                // of the membership; goes on from one run of a job to the next
     uint64_t first_epoch;          // of this run
     // Client ids of the processes that have been worker 0, the latest at (n_openers - 1) % PSD_OPENERS. A Join of one
@@ -475,6 +478,7 @@ bool psd_control_may_declare(struct psd_job *job, const Paramserver__V1__Declare
 bool psd_control_declared(struct psd_job *job);
 void psd_control_set_declared(struct psd_job *job, struct psd_call **ready);
 // State, reason, live workers, epoch.
-void psd_control_describe(struct psd_job *job, Paramserver__V1__JobStatus *out, char *reason, size_t size);
+void psd_control_describe(struct psd_job *job, Paramserver__V1__JobStatus *out, char *reason, size_t size,
+                          struct ps_progress *progress);
 
 #endif

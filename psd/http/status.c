@@ -155,6 +155,18 @@ static void status_put_place(struct ps_json *j, const Paramserver__V1__JobStatus
     ps_json_count(j, "bytes", job->bytes);
 }
 
+static void status_put_progress(struct ps_json *j, const Paramserver__V1__JobStatus *job)
+{
+    const Paramserver__V1__Progress *p = job->progress;
+    ps_json_count(j, "epochs", p->epochs);
+    ps_json_count(j, "epochs_ended", p->epochs_ended);
+    ps_json_count(j, "time_left_ms", job->time_left_ms);
+    ps_json_begin(j, "metrics", '{');
+    for (size_t i = 0; i < p->n_metrics; i++)
+        ps_json_number(j, p->metrics[i]->name, p->metrics[i]->value);
+    ps_json_end(j, '}');
+}
+
 static void status_put_course(struct ps_json *j, const Paramserver__V1__JobStatus *job)
 {
     ps_json_count(j, "steps", job->steps);
@@ -168,6 +180,10 @@ static void status_put_course(struct ps_json *j, const Paramserver__V1__JobStatu
     ps_json_count(j, "stale", job->stale);
     ps_json_count(j, "nonfinite", job->nonfinite);
     ps_json_count(j, "waiting", job->waiting);
+    if (job->age_ms)
+        ps_json_count(j, "age_ms", job->age_ms);
+    if (job->progress)
+        status_put_progress(j, job);
     if (job->examples == 0)
         return;
     ps_json_count(j, "epoch", job->data_epoch);

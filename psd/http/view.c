@@ -74,6 +74,13 @@ static const struct view_metric view_control[] = {
     {"paramserver_job_examples", "gauge", "Examples of that epoch.", VIEW_UINT64, JOB(examples)},
     {"paramserver_job_examples_done", "gauge", "Examples of that epoch that are trained.", VIEW_UINT64,
      JOB(examples_done)},
+    {"paramserver_job_age_seconds", "gauge", "Time since this run of the job was opened, or that it took.",
+     VIEW_MILLISECONDS, JOB(age_ms)},
+    {"paramserver_job_time_left_seconds", "gauge",
+     "Time to the end of all epochs by the speed of the moment, without evaluations; 0: not known.", VIEW_MILLISECONDS,
+     JOB(time_left_ms)},
+    {"paramserver_job_examples_per_second", "gauge", "Of the live workers, as they say.", VIEW_DOUBLE,
+     JOB(examples_per_second)},
     {"paramserver_job_split_gradients_total", "counter",
      "Workers that ended while the gradient of their last round counted in some partitions alone.", VIEW_UINT64,
      JOB(splits)},
@@ -173,6 +180,27 @@ static void view_put_job_states(struct view *v)
         }
 }
 
+// What the chief says; nothing where it has not.
+static void view_put_job_progress(struct view *v)
+{
+    ps_metrics_family(&v->to, "paramserver_job_epochs", "gauge", "Epochs that the job trains in all.");
+    for (size_t j = 0; j < v->status->n_jobs; j++) {
+        const Paramserver__V1__JobStatus *job = v->status->jobs[j];
+        const struct ps_label labels[] = {{"job", job->name}, {"task", v->task}};
+        if (job->progress)
+            ps_metrics_sample(&v->to, labels, LENGTH(labels), (double)job->progress->epochs);
+    }
+    ps_metrics_family(&v->to, "paramserver_job_metric", "gauge", "A metric of the last epoch that has ended.");
+    for (size_t j = 0; j < v->status->n_jobs; j++) {
+        const Paramserver__V1__JobStatus *job = v->status->jobs[j];
+        for (size_t i = 0; job->progress && i < job->progress->n_metrics; i++) {
+            const Paramserver__V1__Metric *metric = job->progress->metrics[i];
+            const struct ps_label labels[] = {{"job", job->name}, {"task", v->task}, {"metric", metric->name}};
+            ps_metrics_sample(&v->to, labels, LENGTH(labels), metric->value);
+        }
+    }
+}
+
 // ---- workers ------------------------------------------------------------------------------------------------------
 
 static void view_each_worker(struct view *v,
@@ -238,6 +266,7 @@ enum ps_code psd_view_text(const Paramserver__V1__StatusReply *status, Paramserv
     view_put_jobs(&v, view_job, LENGTH(view_job));
     if (status->task == 0) {
         view_put_jobs(&v, view_control, LENGTH(view_control));
+        view_put_job_progress(&v);
         view_put_workers(&v);
     }
     return ps_metrics_close(&v.to, text, e);

@@ -15,6 +15,8 @@
 struct job_status {
     Paramserver__V1__JobStatus out;
     char reason[PSD_FAILURE_MAX];
+    struct ps_progress progress;
+    struct ps_progress_message progress_message;
 };
 
 static void count_partitions(struct psd_job *job, Paramserver__V1__JobStatus *out)
@@ -56,7 +58,8 @@ static void describe_job(struct psd_core *core, struct psd_job *job, struct job_
         out->bytes = atomic_load(&job->store.page_bytes);
         count_partitions(job, out);
     }
-    psd_control_describe(job, out, s->reason, sizeof s->reason);
+    psd_control_describe(job, out, s->reason, sizeof s->reason, &s->progress);
+    out->progress = ps_progress_write(&s->progress, &s->progress_message);
     out->waiting = psd_waits_count(core, job);
     out->updates = atomic_load(&job->updates);
     out->bytes_moved = atomic_load(&job->bytes_moved);

@@ -75,6 +75,8 @@ int psd_heartbeat(struct psd_request *t)
         m->images_per_second = r->images_per_second;
         m->loss = r->loss;
         heartbeat_note_checkpoint(&t->job->control->checkpoints, r);
+        if (r->progress && psd_rank_of(t->job->control, m) == t->job->control->chief)
+            ps_progress_read(&t->job->control->progress, r->progress);
         code = heartbeat_reply(t, r, m->draining);
     }
     pthread_mutex_unlock(&t->job->lock);

@@ -83,8 +83,9 @@ ok "the job says how" shows 'jobs["slow"]["mode"] == "ssp" and jobs["slow"]["exa
 ok "how fast" eventually shows 'jobs["slow"].get("examples_per_second", 0) > 0'
 ok "how well" eventually shows '0 < jobs["slow"].get("loss", 0) < 10'
 ok "how far" eventually shows 'jobs["slow"]["examples_done"] > 0 and jobs["slow"]["steps"] > 0'
+ok "of how many epochs, for how long" eventually shows 'jobs["slow"]["epochs"] == 100000 and jobs["slow"]["time_left_ms"] > 0 and jobs["slow"]["age_ms"] > 0'
 ok "who waits for whom" eventually shows 'any("worker" in w and w["what"] and "worker" in w["whom"] for w in jobs["slow"]["waits"])'
-ok "all is well" eventually shows 'words["level"] == "ok" and "1 job trains with 3 live workers, none dead" in words["state"]'
+ok "all is well" eventually shows 'words["level"] == "ok" and "1 job trains with 3 live workers, none dead. It is in epoch" in words["state"]'
 ok "somebody is slowest" eventually shows '"worker" in words["worst"]'
 ok "and watched by psctl top" eventually shows 'words["command"] == "psctl top"'
 fields() { shows 'all(set(w) >= {"rank", "state", "process", "step", "clock", "silent_ms", "examples_per_second", "loss",

@@ -39,6 +39,10 @@ def look(page, job, wrong):
     fact = f"[...({section}).querySelectorAll('dt')].find((d) => d.textContent === 'Loss').nextSibling.textContent"
     if not page.wait(f"parseFloat({fact}) > 0"):
         wrong.append(f"its loss is {page.evaluate(fact)}")
+    names = f"[...({section}).querySelectorAll('dt')].map((d) => d.textContent)"
+    few = f"{names}.length < 16 && new Set({names}).size === {names}.length"
+    if not page.wait(f"{names}.some((n) => /metrics/.test(n))") or not page.evaluate(few):
+        wrong.append(f"its facts are {page.evaluate(names)}")
     curves = f"[...({section}).querySelectorAll('figure:not([hidden]) path')]"
     if not page.wait(f"{curves}.length >= 2 && {curves}.every((p) => /L/.test(p.getAttribute('d')))"):
         wrong.append(f"its plots are {page.evaluate(f'{curves}.map((p) => p.outerHTML)')}")

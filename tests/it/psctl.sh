@@ -239,7 +239,7 @@ ok "a job trains" eventually trains long
 
 ok "status" says "long" ctl status
 in_words() { # first of all, of all ps tasks; for programs, too
-    ctl status >said && head -n 1 said | grep "^All is well: 1 job trains with 2 live workers, none dead.$" &&
+    ctl status >said && head -n 1 said | grep -E "^All is well: 1 job trains with 2 live workers, none dead\.( It is in epoch [0-9]+ of [0-9]+(, for about [0-9]+ (s|min|h) more)?\.)?$" &&
         sed -n 2p said | grep "^can be lost  If a ps task ends, " && sed -n 3p said | grep "^worst " &&
         sed -n 4p said | grep -E "^type next    psctl (top|waits long)$" && ctl --json status >json.out && grep '"level": "ok"' json.out
 }

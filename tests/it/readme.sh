@@ -46,15 +46,15 @@ exec ip netns exec "$net-\$1" bash -c 'mount --bind "$scratch/hosts" /etc/hosts 
 RUN
 chmod +x run
 
-# The job that the README speaks of, so long that one can look at it: for ever, or, in the queue, some seconds.
-job() { # NAME LINE
-    printf '%s\n' "name: $1" "model: $examples/softmax/model.json" "data: {kind: synthetic-digits, scale: 1/255, train_examples: 640, test_examples: 64}" \
+# The job that the README speaks of, so long that one can look at it: some minutes, or, in the queue, seconds.
+job() { # NAME EXAMPLES LINE
+    printf '%s\n' "name: $1" "model: $examples/softmax/model.json" "data: {kind: synthetic-digits, scale: 1/255, train_examples: $2, test_examples: 64}" \
         "loss: {name: sparse_categorical_crossentropy, from_logits: true}" "metrics: [accuracy]" "optimizer: {name: sgd, learning_rate: 0.1}" \
-        "strategy: {name: parameter_server, update: sync}" "batch_size: 16" "output: $1.safetensors" "$2"
+        "strategy: {name: parameter_server, update: sync}" "batch_size: 16" "output: $1.safetensors" "$3"
 }
-job urgent "delay_ms: 30" >urgent.yaml
+job urgent 640 "delay_ms: 30" >urgent.yaml
 replays() { timeout 300 "$PYTHON3" "$top_srcdir/tests/it/replay.py" "$top_srcdir/README.md" "$1" "$scratch/run"; }
-job mnist $'delay_ms: 30\nepochs: 100000' >job.yaml
+job mnist 6400 $'delay_ms: 100\nepochs: 20' >job.yaml
 ok "a cluster" replays "A cluster"
-job mnist "delay_ms: 60" >job.yaml
+job mnist 640 "delay_ms: 60" >job.yaml
 ok "a queue" replays "A queue"

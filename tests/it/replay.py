@@ -31,7 +31,8 @@ USER = re.compile(r"\b%s\b" % re.escape(getpass.getuser()))
 
 def plain(line):
     line = USER.sub("you", line)
-    return " ".join((line if line.endswith(".") else NUMBER.sub(" N ", line)).split())
+    sentence = line.endswith(".")
+    return " ".join(NUMBER.sub(lambda number: number[0] if sentence and not number[2] else " N ", line).split())
 
 
 def blocks(path, heading):

@@ -254,6 +254,8 @@ static void heartbeat(struct call *c, const Paramserver__V1__HeartbeatRequest *r
     list_members(c->f, &m);
     c->f->heartbeats++;
     c->f->step = r->step;
+    if (r->progress)
+        ps_progress_read(&c->f->progress, r->progress);
     out.generation = c->f->generation[0];
     out.epoch = epoch_of(c->f);
     out.n_members = out.epoch == r->epoch ? 0 : 2;

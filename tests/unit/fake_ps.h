@@ -7,6 +7,7 @@
 
 #include <stdatomic.h>
 
+#include "common/wire/progress.h"
 #include "libclient/transport.h"
 
 enum { FAKE_TASKS = 3, FAKE_VARIABLES = 8, FAKE_ARRIVALS = 8192 };
@@ -71,7 +72,8 @@ struct fake {
     _Atomic uint64_t now;
     uint64_t arrived;
     int leaves, heartbeats;
-    uint64_t step;        // of the last heartbeat
+    uint64_t step;  // of the last heartbeat, as the next
+    struct ps_progress progress;
     int worlds;           // that are not destroyed: none is used afterwards
     int met;              // Reduces
     int released;         // snapshots

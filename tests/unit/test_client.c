@@ -1106,6 +1106,27 @@ static void test_the_last_report_is_sent_before_leaving(void **state)
     assert_int_equal(step_after_leaving(PSC_STREAM, 0.9, true), 1);
 }
 
+static void test_progress_is_sent_with_heartbeats(void **state)
+{
+    psc_metric metrics[PS_MAX_PROGRESS + 1] = {{"dropped", 0}, {"loss", 0.5}};
+    struct bench *b = bench_ready(PSC_STREAM);
+    const struct ps_progress *p = &b->fake.progress;
+    (void)state;
+    for (size_t i = 2; i <= PS_MAX_PROGRESS; i++)
+        metrics[i] = (psc_metric){"m", 2};
+    fake_idle(&b->fake, 2);
+    assert_int_equal(p->epochs, 0);
+    psc_report_epoch(b->client, 20, 0, NULL, 0);
+    fake_idle(&b->fake, 2);
+    assert_true(p->epochs == 20 && p->ended == 0 && p->n == 0);
+    psc_report_epoch(b->client, 20, 7, metrics, PS_MAX_PROGRESS + 1);
+    fake_idle(&b->fake, 2);
+    assert_true(p->epochs == 20 && p->ended == 7 && p->n == PS_MAX_PROGRESS);
+    assert_string_equal(p->metric[0].name, "loss");
+    assert_true(p->metric[0].value == 0.5 && p->metric[PS_MAX_PROGRESS - 1].value == 2);
+    bench_free(b);
+}
+
 static void test_dying_with_everything_under_way(void **state)
 {
     (void)state;
@@ -1338,6 +1359,7 @@ int main(void)
         cmocka_unit_test(test_memory_is_kept_until_the_transport_lets_go),
         cmocka_unit_test(test_leaving_ends_what_is_under_way),
         cmocka_unit_test(test_the_last_report_is_sent_before_leaving),
+        cmocka_unit_test(test_progress_is_sent_with_heartbeats),
         cmocka_unit_test(test_dying_with_everything_under_way),
         cmocka_unit_test(test_callbacks_start_operations_until_the_end),
         cmocka_unit_test(test_threads_wait),

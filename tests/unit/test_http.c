@@ -644,6 +644,66 @@ static void test_status(void **state)
     free(text);
 }
 
+static void test_words_of_how_far_it_is(void **state)
+{
+    static const struct {
+        uint64_t ms;
+        const char *words;
+    } left[] = {{0, "dead. It is in epoch 3 of 20."},
+                {59000, "dead. It is in epoch 3 of 20, for about 59 s more."},
+                {240000, "dead. It is in epoch 3 of 20, for about 4 min more."},
+                {7200000, "dead. It is in epoch 3 of 20, for about 2 h more."}};
+    Paramserver__V1__Progress progress = PARAMSERVER__V1__PROGRESS__INIT;
+    struct ps_summary w;
+    struct scene s;
+    (void)state;
+    scene_init(&s);
+    s.job.data_epoch = 2;
+    s.job.progress = &progress;
+    progress.epochs = 20;
+    for (size_t i = 0; i < sizeof left / sizeof *left; i++) {
+        s.job.time_left_ms = left[i].ms;
+        ps_summarize(&s.look, &w);
+        view_has(w.state, left[i].words);
+    }
+    s.job.data_epoch = 20;
+    ps_summarize(&s.look, &w);
+    assert_null(strstr(w.state, "epoch"));
+}
+
+static void test_progress(void **state)
+{
+    static Paramserver__V1__Metric metric = PARAMSERVER__V1__METRIC__INIT, *metrics[] = {&metric};
+    Paramserver__V1__Progress progress = PARAMSERVER__V1__PROGRESS__INIT;
+    struct ps_error e;
+    struct scene s;
+    char *text;
+    (void)state;
+    scene_init(&s);
+    metric.name = (char *)"val_loss";
+    metric.value = 0.25;
+    progress.n_metrics = 1;
+    progress.metrics = metrics;
+    progress.epochs = 20;
+    progress.epochs_ended = 2;
+    assert_int_equal(PS_OK, psd_view_text(&s.status, s.list, &text, &e));
+    assert_null(strstr(text, "paramserver_job_epochs{"));
+    free(text);
+    s.job.progress = &progress;
+    s.job.age_ms = 5000;
+    s.job.time_left_ms = 2500;
+    assert_int_equal(PS_OK, psd_status_text(&s.look, &text, &e));
+    view_has(text, "\"age_ms\":5000,\"epochs\":20,\"epochs_ended\":2,\"time_left_ms\":2500,"
+                   "\"metrics\":{\"val_loss\":0.25}");
+    free(text);
+    assert_int_equal(PS_OK, psd_view_text(&s.status, s.list, &text, &e));
+    view_has(text, "paramserver_job_epochs{job=\"mnist\",task=\"0\"} 20\n");
+    view_has(text, "paramserver_job_metric{job=\"mnist\",task=\"0\",metric=\"val_loss\"} 0.25\n");
+    view_has(text, "paramserver_job_age_seconds{job=\"mnist\",task=\"0\"} 5\n");
+    view_has(text, "paramserver_job_time_left_seconds{job=\"mnist\",task=\"0\"} 2.5\n");
+    free(text);
+}
+
 // A job of more workers than are shown: the dead are among those that are.
 static void test_many_workers(void **state)
 {
@@ -763,6 +823,8 @@ int main(void)
         cmocka_unit_test(test_words_of_warnings),
         cmocka_unit_test(test_words_of_failures),
         cmocka_unit_test(test_words_of_any_length),
+        cmocka_unit_test(test_words_of_how_far_it_is),
+        cmocka_unit_test(test_progress),
         cmocka_unit_test(test_status),
         cmocka_unit_test(test_many_workers),
         cmocka_unit_test(test_history),

@@ -34,6 +34,8 @@ struct world {
     uint64_t wait, train, look;  // how long next, end and refresh take
     uint64_t taken;              // batches of the epoch
     uint64_t epochs_begun;
+    struct ps_progress progress;  // the last report
+    int progress_reports;
     int refreshed, stop_at;  // a signal comes in the n-th refresh; 0: never
     double rate;             // of the last report
     volatile sig_atomic_t stop;
@@ -135,6 +137,13 @@ static void fake_report(void *state, uint64_t step, double images_per_second, do
     w->rate = images_per_second;
 }
 
+static void fake_report_progress(void *state, const struct ps_progress *progress)
+{
+    struct world *w = state;
+    w->progress = *progress;
+    w->progress_reports++;
+}
+
 static const struct wk_sharder sharder = {.first_epoch = fake_first_epoch, .seed = fake_seed, .next = fake_next};
 static const struct wk_home home = {.begin = fake_begin, .end = fake_end, .refresh = fake_refresh};
 static const struct wk_group group = {
@@ -143,6 +152,7 @@ static const struct wk_group group = {
     .elect = fake_elect,
     .is_chief = fake_is_chief,
     .report = fake_report,
+    .report_progress = fake_report_progress,
 };
 static const struct wk_strategy fake = {.name = "fake", .sharder = &sharder, .home = &home, .group = &group};
 
@@ -260,6 +270,25 @@ static void names_its_figures(void **state)
     end(&t);
 }
 
+// At the begin, and at the end of each epoch with its figures.
+static void says_how_far_it_is(void **state)
+{
+    const struct ps_progress *p = &world.progress;
+    struct training t;
+    (void)state;
+    must(train(&t), &t.error);
+    assert_int_equal(world.progress_reports, EPOCHS + 1);
+    assert_true(p->epochs == EPOCHS && p->ended == EPOCHS && p->n == 4);
+    assert_string_equal(p->metric[2].name, "val_accuracy");
+    assert_true(p->metric[3].value == t.run.figures.v[3].value && p->metric[3].value > 0);
+    end(&t);
+    begin_world(state);
+    world.stop_at = 1;
+    assert_int_equal(train(&t), PS_CANCELLED);
+    assert_true(p->epochs == EPOCHS && p->ended == 0 && p->n == 0);
+    end(&t);
+}
+
 // In the training loss, not in that of an evaluation.
 static void classes_have_weights(void **state)
 {
@@ -318,6 +347,7 @@ int main(void)
         cmocka_unit_test_setup(times_whole_epochs, begin_world),
         cmocka_unit_test_setup(evaluates_quietly, begin_world),
         cmocka_unit_test_setup(names_its_figures, begin_world),
+        cmocka_unit_test_setup(says_how_far_it_is, begin_world),
         cmocka_unit_test_setup(classes_have_weights, begin_world),
         cmocka_unit_test_setup(stops_in_an_evaluation, begin_world),
         cmocka_unit_test_setup(draws_from_the_strategys_seed, begin_world),

@@ -1670,6 +1670,73 @@ static bool is_asked_to_leave(struct psd_core *core, uint32_t rank)
     return asked;
 }
 
+static Paramserver__V1__StatusReply *status_of(struct psd_core *core)
+{
+    Paramserver__V1__StatusRequest r = PARAMSERVER__V1__STATUS_REQUEST__INIT;
+    ProtobufCMessage *m;
+    assert_int_equal(ask(core, M(STATUS), &r.base, NULL, &paramserver__v1__status_reply__descriptor, &m, NULL).code,
+                     PS_OK);
+    return (Paramserver__V1__StatusReply *)m;
+}
+
+static void report_progress(struct psd_core *core, uint32_t rank, const struct ps_progress *p)
+{
+    Paramserver__V1__HeartbeatRequest r = PARAMSERVER__V1__HEARTBEAT_REQUEST__INIT;
+    Paramserver__V1__Caller caller = caller_of(rank, 0);
+    struct ps_progress_message message;
+    r.caller = &caller;
+    r.images_per_second = 10;
+    r.progress = ps_progress_write(p, &message);
+    assert_int_equal(ask(core, M(HEARTBEAT), &r.base, NULL, NULL, NULL, NULL).code, PS_OK);
+}
+
+// The chief's word counts, the last one that it gave.
+static void test_progress(void **state)
+{
+    struct job j;
+    struct ps_progress p = {.epochs = 20, .ended = 3};
+    Paramserver__V1__StatusReply *s;
+    struct answer a[2];
+    (void)state;
+    ps_progress_add(&p, "val_loss", 0.25);
+    ps_progress_add(&p, "a\033 name that is so long that it has to be cut somewhere", 1);
+    job_open(&j, SYNC, "sgd", 20, 1 << 20);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        lease(j.core, &a[rank], rank, 1, 0, 0);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        share_of(&a[rank]);
+    report_progress(j.core, 1, &p);
+    s = status_of(j.core);
+    assert_null(s->jobs[0]->progress);
+    assert_true(s->jobs[0]->time_left_ms == 0 && s->jobs[0]->examples_per_second == 10);
+    ps_msg_free(&s->base);
+
+    report_progress(j.core, 0, &p);
+    report_progress(j.core, 0, &(struct ps_progress){0});
+    s = status_of(j.core);
+    assert_int_equal(s->jobs[0]->progress->epochs, 20);
+    assert_int_equal(s->jobs[0]->progress->epochs_ended, 3);
+    assert_int_equal(s->jobs[0]->progress->n_metrics, 2);
+    assert_string_equal(s->jobs[0]->progress->metrics[0]->name, "val_loss");
+    assert_true(s->jobs[0]->progress->metrics[0]->value == 0.25);
+    assert_string_equal(s->jobs[0]->progress->metrics[1]->name, "a? name that is so long that it has to be...");
+    // 20 epochs of 95 examples, at 20 a second.
+    assert_true(s->jobs[0]->time_left_ms == 95000 && s->jobs[0]->examples_per_second == 20);
+    ps_msg_free(&s->base);
+
+    test_time += PS_SECOND;
+    for (uint32_t rank = 0; rank < 2; rank++)
+        assert_int_equal(leave(j.core, rank, NULL).code, PS_OK);
+    test_time += 60 * PS_SECOND;
+    s = status_of(j.core);
+    assert_string_equal(s->jobs[0]->state, "done");
+    assert_in_range(s->jobs[0]->age_ms, 1000, 10000);
+    assert_true(s->jobs[0]->time_left_ms == 0 && s->jobs[0]->examples_per_second == 0);
+    assert_int_equal(s->jobs[0]->progress->epochs_ended, 3);
+    ps_msg_free(&s->base);
+    psd_core_destroy(j.core);
+}
+
 static void test_drain(void **state)
 {
     struct job j;
@@ -2360,6 +2427,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_back_to_a_job_that_is_done),
     cmocka_unit_test(test_back_to_a_job_that_ends),
     cmocka_unit_test(test_who_moves_data_lives),
+    cmocka_unit_test(test_progress),
     cmocka_unit_test(test_drain),
     cmocka_unit_test(test_who_waits_for_whom),
     cmocka_unit_test(test_who_waits_for_an_epoch),

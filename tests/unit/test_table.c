@@ -174,6 +174,8 @@ static void shares_flags_and_lists_of_texts(void **state)
     expect_cell(TABLE_SHARE, json_integer(1), "100.0 %");
     expect_cell(TABLE_FLAG, json_true(), "yes");
     expect_cell(TABLE_LIST, json_pack("[s, s]", "mnist", "a\nb"), "mnist,a?b");
+    expect_cell(TABLE_NUMBERS, json_pack("{s:f, s:i, s:s}", "val\nloss", 0.25, "n", 7, "auc", "nan"),
+                "val?loss 0.25, n 7, auc nan");
     expect_cell(TABLE_COUNT, table_count(INT64_MAX), "9223372036854775807");
 }
 

@@ -118,6 +118,26 @@ static void list_text(const json_t *array, const char *separator, char *to, size
     }
 }
 
+static void named_text(const json_t *object, char *to, size_t size)
+{
+    const char *key, *comma = "";
+    json_t *value;
+    size_t len = 0;
+    *to = '\0';
+    json_object_foreach((json_t *)object, key, value)
+    {
+        char name[128], number[128];
+        plain_text(key, name, sizeof name);
+        if (json_is_string(value))
+            plain_text(json_string_value(value), number, sizeof number);
+        else
+            number_text(value, number, sizeof number);
+        if (len < size)
+            len += (size_t)snprintf(to + len, size - len, "%s%s %s", comma, name, number);
+        comma = ", ";
+    }
+}
+
 static void cell_text(const struct table_column *column, const json_t *value, char to[CELL_MAX])
 {
     char list[CELL_MAX - 8];
@@ -155,6 +175,9 @@ static void cell_text(const struct table_column *column, const json_t *value, ch
         break;
     case TABLE_LIST:
         list_text(value, ",", to, CELL_MAX);
+        break;
+    case TABLE_NUMBERS:
+        named_text(value, to, CELL_MAX);
         break;
     case TABLE_SHARE:
         snprintf(to, CELL_MAX, "%.1f %%", 100 * json_number_value(value));
@@ -276,12 +299,17 @@ static int table_least(int a, int b)
     return a < b ? a : b;
 }
 
+static bool table_is_sentence(const struct table_column *column)
+{
+    return column->type == TABLE_SENTENCE || column->type == TABLE_NUMBERS;
+}
+
 // Leaves columns out from the right until the rest fits, but the first and the sentence. Returns how many.
 static size_t table_leave_out(const struct table *t, int *wide, int *used, int columns, bool details)
 {
     size_t left_out = 0;
     for (size_t c = t->n_columns; c-- > 1 && *used > columns;) {
-        if (!wide[c] || t->columns[c].type == TABLE_SENTENCE || (details && !t->columns[c].detail))
+        if (!wide[c] || table_is_sentence(&t->columns[c]) || (details && !t->columns[c].detail))
             continue;
         *used -= wide[c] + 2;
         wide[c] = 0;
@@ -297,7 +325,7 @@ enum { SENTENCE_LEAST = 16 };
 static size_t table_fit_terminal(const struct table *t, int *wide, int columns)
 {
     const size_t last = t->n_columns - 1;
-    const bool says = wide[last] && t->columns[last].type == TABLE_SENTENCE;
+    const bool says = wide[last] && table_is_sentence(&t->columns[last]);
     const int whole = says ? wide[last] : 0;
     int used = -2;
     if (says)
@@ -410,7 +438,7 @@ static size_t table_fit(const struct table *t, int *wide, int columns)
     size_t sentence = t->n_columns;
     int used = -2, whole = 0;
     for (size_t c = 0; c < t->n_columns; c++) {
-        if (wide[c] && t->columns[c].type == TABLE_SENTENCE) {
+        if (wide[c] && table_is_sentence(&t->columns[c])) {
             sentence = c;
             whole = wide[c];
             wide[c] = table_least(whole, SENTENCE_COLUMNS);

@@ -21,6 +21,7 @@ enum table_type {
     TABLE_US,        // integer, microseconds: likewise, and "0.3 ms"
     TABLE_SHAPE,     // array of integers: "(3, 3, 32)"
     TABLE_LIST,      // array of numbers or texts: "0,1"
+    TABLE_NUMBERS,   // object of numbers, for the last column: "loss 0.25, val_loss 0.31"
     TABLE_SHARE,     // number from 0 to 1: "41.5 %"
     TABLE_FLAG,      // boolean: "yes", or "-"; a column without a yes is left out
 };

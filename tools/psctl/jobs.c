@@ -146,6 +146,31 @@ json_t *jobs_epoch_done(const struct job_sum *job)
     return job->examples ? json_real((double)job->examples_done / (double)job->examples) : NULL;
 }
 
+json_t *jobs_epochs(const struct job_sum *job)
+{
+    const Paramserver__V1__Progress *p = job->control ? job->control->progress : NULL;
+    return p ? table_count(p->epochs) : NULL;
+}
+
+json_t *jobs_time_left(const struct job_sum *job)
+{
+    return job->control && job->control->time_left_ms ? table_count(job->control->time_left_ms) : NULL;
+}
+
+json_t *jobs_speed(const struct job_sum *job)
+{
+    const double speed = job->control ? job->control->examples_per_second : 0;
+    return speed > 0 ? json_real(speed) : NULL;
+}
+
+json_t *jobs_metrics(const Paramserver__V1__Progress *progress)
+{
+    json_t *metrics = json_object();
+    for (size_t i = 0; i < progress->n_metrics; i++)
+        json_object_set_new(metrics, progress->metrics[i]->name, table_real(progress->metrics[i]->value));
+    return metrics;
+}
+
 int jobs_report(struct cluster *c, const struct answer *answers, const struct jobs *jobs, const char *only)
 {
     struct ps_error e;

@@ -37,8 +37,13 @@ void jobs_ask(struct cluster *c, struct answer **answers, struct jobs *jobs);
 enum ps_code jobs_find(const struct jobs *jobs, const char *name, struct ps_error *e);
 // NULL: the control task alone knows, and has not said.
 json_t *jobs_live_workers(const struct job_sum *job);
-// How much of the epoch is trained, 0 to 1; NULL: not said.
+// How much of the epoch is trained, 0 to 1; NULL: not said, as the next ones.
 json_t *jobs_epoch_done(const struct job_sum *job);
+
+json_t *jobs_epochs(const struct job_sum *job);                   // that it trains in all
+json_t *jobs_time_left(const struct job_sum *job);                // ms
+json_t *jobs_speed(const struct job_sum *job);                    // examples per second
+json_t *jobs_metrics(const Paramserver__V1__Progress *progress);  // an object
 
 // report, but where no task has the job says so once, with those there are.
 int jobs_report_error(struct cluster *c, const char *job, const struct ps_error *e);

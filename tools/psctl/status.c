@@ -32,15 +32,25 @@ static const struct table_column job_columns[] = {
     {"workers", "workers", TABLE_COUNT, .always = true},
     {"partitions", "partitions", TABLE_COUNT, .detail = true},
     {"bytes", "bytes", TABLE_BYTES},
-    {"round", "round", TABLE_COUNT},
+    {"round", "round", TABLE_COUNT, .detail = true},
     {"epoch", "epoch", TABLE_INDEX},
+    {"epochs", "of", TABLE_COUNT},
     {"epoch_done", "done", TABLE_SHARE},
+    {"time_left_ms", "time left", TABLE_MS},
+    {"age_ms", "age", TABLE_MS},
     {"steps", "steps", TABLE_COUNT},
+    {"examples_per_second", "examples/s", TABLE_REAL},
     {"requests_per_second", "requests/s", TABLE_REAL, .detail = true},
-    {"bytes_per_second", "bytes/s", TABLE_BYTES},
+    {"bytes_per_second", "bytes/s", TABLE_BYTES, .detail = true},
     {"bytes_moved", "moved", TABLE_BYTES},
     {"waiting", "waiting", TABLE_COUNT},
     {"reason", "reason", TABLE_SENTENCE},
+};
+
+static const struct table_column epoch_columns[] = {
+    {"job", "job", TABLE_TEXT},
+    {"epoch", "last epoch", TABLE_INDEX},
+    {"metrics", "metrics", TABLE_NUMBERS},
 };
 
 static json_t *status_limit(uint64_t bytes)
@@ -79,8 +89,12 @@ static void status_job_row(struct table *t, const struct job_sum *job)
     table_cell(t, table_count(job->bytes));
     table_cell(t, job->update == PARAMSERVER__V1__UPDATE__SYNC ? table_count(job->round) : NULL);
     table_cell(t, job->examples ? table_count(job->data_epoch) : NULL);
+    table_cell(t, jobs_epochs(job));
     table_cell(t, jobs_epoch_done(job));
+    table_cell(t, jobs_time_left(job));
+    table_cell(t, job->control ? table_count(job->control->age_ms) : NULL);
     table_cell(t, table_count(job->steps));
+    table_cell(t, jobs_speed(job));
     table_cell(t, json_real(job->updates_per_second));
     table_cell(t, json_real(job->bytes_per_second));
     table_cell(t, table_count(job->bytes_moved));
@@ -88,25 +102,42 @@ static void status_job_row(struct table *t, const struct job_sum *job)
     table_cell(t, table_text(job->reason));
 }
 
+// The epoch that has ended last.
+static void status_epoch_row(struct table *t, const struct job_sum *job)
+{
+    const Paramserver__V1__Progress *p = job->control ? job->control->progress : NULL;
+    if (!p || p->epochs_ended == 0 || p->n_metrics == 0)
+        return;
+    table_row(t);
+    table_cell(t, table_text(job->name));
+    table_cell(t, table_count(p->epochs_ended - 1));
+    table_cell(t, jobs_metrics(p));
+}
+
 static void status_show(struct cluster *c, const struct answer *answers, const struct jobs *jobs, const char *only,
                         bool json)
 {
-    struct table tasks, sums, summary;
+    struct table tasks, sums, epochs, summary;
     struct ps_summary words;
     words_find(c, answers, only, &words);
     words_table(&words, &summary);
     table_init(&tasks, task_columns, sizeof task_columns / sizeof task_columns[0]);
     table_init(&sums, job_columns, sizeof job_columns / sizeof job_columns[0]);
+    table_init(&epochs, epoch_columns, sizeof epoch_columns / sizeof epoch_columns[0]);
     for (size_t i = 0; i < c->tasks; i++)
         status_task_row(&tasks, c, i, &answers[i]);
     for (size_t i = 0; i < jobs->n; i++)
-        if (!only || strcmp(jobs->v[i].name, only) == 0)
+        if (!only || strcmp(jobs->v[i].name, only) == 0) {
             status_job_row(&sums, &jobs->v[i]);
-    const struct table_part parts[] = {{"tasks", &tasks, false}, {"jobs", &sums, false}, {"summary", &summary, true}};
+            status_epoch_row(&epochs, &jobs->v[i]);
+        }
+    const struct table_part parts[] = {
+        {"tasks", &tasks, false}, {"jobs", &sums, false}, {"epochs", &epochs, false}, {"summary", &summary, true}};
     if (!json)
         words_print(&words);
-    table_show(parts, json ? 3 : 2, json, stdout);
+    table_show(parts, json ? 4 : 3, json, stdout);
     table_fini(&summary);
+    table_fini(&epochs);
     table_fini(&sums);
     table_fini(&tasks);
 }

@@ -42,7 +42,9 @@ static const struct table_column job_columns[] = {
     {"round", "round", TABLE_COUNT},
     {"staleness", "staleness", TABLE_COUNT},
     {"epoch", "epoch", TABLE_INDEX},
+    {"epochs", "of", TABLE_COUNT},
     {"epoch_done", "done", TABLE_SHARE},
+    {"time_left_ms", "time left", TABLE_MS},
     {"requests_per_second", "requests/s", TABLE_REAL},
     {"bytes_per_second", "bytes/s", TABLE_BYTES},
     {"nonfinite", "not finite", TABLE_COUNT},
@@ -113,7 +115,9 @@ static void top_job_row(struct table *t, const struct job_sum *job)
     table_cell(t, sync ? table_count(job->round) : NULL);
     table_cell(t, sync ? NULL : table_count(job->staleness));
     table_cell(t, job->examples ? table_count(job->data_epoch) : NULL);
+    table_cell(t, jobs_epochs(job));
     table_cell(t, jobs_epoch_done(job));
+    table_cell(t, jobs_time_left(job));
     table_cell(t, json_real(job->updates_per_second));
     table_cell(t, json_real(job->bytes_per_second));
     table_cell(t, table_count(job->nonfinite));

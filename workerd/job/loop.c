@@ -169,6 +169,19 @@ static bool is_shown(const struct loop *l)
     return !l->run->quiet && l->run->strategy->group->is_chief(l->run->state);
 }
 
+// Of all workers the chief's word counts; whoever is it now.
+static void loop_report_progress(const struct loop *l, uint64_t ended)
+{
+    const struct wk_figures *figures = &l->run->figures;
+    const struct wk_group *group = l->run->strategy->group;
+    struct ps_progress p = {.epochs = l->run->env.job->epochs, .ended = ended};
+    if (!group->report_progress)
+        return;
+    for (size_t i = figures->n < PS_MAX_PROGRESS ? 0 : figures->n - PS_MAX_PROGRESS; i < figures->n; i++)
+        ps_progress_add(&p, figures->v[i].name, figures->v[i].value);
+    group->report_progress(l->run->state, &p);
+}
+
 // What all have measured, shown and told. A worker that came when the others were through with it has nothing to tell.
 static enum ps_code loop_close_epoch(struct loop *l, struct wk_epoch *p, struct ps_error *e)
 {
@@ -187,6 +200,8 @@ static enum ps_code loop_close_epoch(struct loop *l, struct wk_epoch *p, struct 
     wk_progress_epoch_end(&l->progress, &run->figures);
     if (run->env.device == 0 && !p->follows)
         wk_metrics_end_epoch(run->metrics, &run->figures);
+    if (!p->follows)
+        loop_report_progress(l, p->epoch + 1);
     return PS_OK;
 }
 
@@ -234,6 +249,7 @@ static enum ps_code train_all(struct loop *l, uint64_t epoch, struct ps_error *e
 {
     const struct ps_job *job = l->run->env.job;
     bool final = false;
+    loop_report_progress(l, epoch);
     for (; epoch < job->epochs && !is_enough(l) && !l->stepper.drained; epoch++) {
         const uint64_t start = ps_track_now(l->run->env.compute), began = epoch;
         loop_begin_epoch(l, epoch);

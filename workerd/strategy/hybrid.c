@@ -257,6 +257,12 @@ static void hybrid_report(void *state, uint64_t step, double images_per_second, 
     tables->group->report(h->tables, step, images_per_second, loss);
 }
 
+static void hybrid_report_progress(void *state, const struct ps_progress *progress)
+{
+    const struct hybrid *h = state;
+    tables->group->report_progress(h->tables, progress);
+}
+
 static const struct wk_sharder hybrid_sharder = {
     .first_epoch = hybrid_first_epoch,
     .seed = hybrid_seed,
@@ -285,6 +291,7 @@ static const struct wk_group hybrid_group = {
     .is_chief = hybrid_is_chief,
     .in_rounds = hybrid_in_rounds,
     .report = hybrid_report,
+    .report_progress = hybrid_report_progress,
     .asked = hybrid_asked,
     .answer = hybrid_answer,
 };

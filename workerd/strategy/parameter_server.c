@@ -320,6 +320,15 @@ static void parameter_server_report(void *state, uint64_t step, double images_pe
     psc_report(s->client, step, images_per_second, loss);
 }
 
+static void parameter_server_report_progress(void *state, const struct ps_progress *p)
+{
+    struct wk_parameter_server_state *s = state;
+    psc_metric metrics[PS_MAX_PROGRESS];
+    for (size_t i = 0; i < p->n; i++)
+        metrics[i] = (psc_metric){p->metric[i].name, p->metric[i].value};
+    psc_report_epoch(s->client, p->epochs, p->ended, metrics, p->n);
+}
+
 static bool parameter_server_in_rounds(void *state)
 {
     const struct wk_parameter_server_state *s = state;
@@ -333,6 +342,7 @@ const struct wk_group wk_psd_group = {
     .is_chief = parameter_server_is_chief,
     .in_rounds = parameter_server_in_rounds,
     .report = parameter_server_report,
+    .report_progress = parameter_server_report_progress,
     .asked = parameter_server_asked,
     .answer = parameter_server_answer,
 };

@@ -28,6 +28,7 @@
 #include "common/cluster/tls_files.h"
 #include "common/file/timeline.h"
 #include "common/job/job.h"
+#include "common/wire/progress.h"
 #include "workerd/nn/model.h"
 #include "workerd/strategy/checkpoint.h"
 
@@ -171,6 +172,8 @@ struct wk_group {
     // Do all wait for each other in each step? Then nobody can end in the middle of an epoch. NULL: no.
     bool (*in_rounds)(void *state);
     void (*report)(void *state, uint64_t step, double images_per_second, double loss);
+    // How far the training is, which people see. NULL: nobody is told.
+    void (*report_progress)(void *state, const struct ps_progress *progress);
     // How many checkpoints have people asked the job for? The chief says what has become of the first `number` of them:
     // text is a file's path, or failed and why. Both NULL: nobody can ask.
     uint64_t (*asked)(void *state);

@@ -148,7 +148,8 @@ function fact(list, facts, name, text) {
 function showProgress(shown, job) {
   const share = job.examples ? job.examples_done / job.examples : 0;
   const text = job.examples ? `${Math.floor(100 * share)} % of ${number(job.examples)}` : '–';
-  fact(shown.find('.facts'), shown.facts, 'Epoch', job.examples ? number(job.epoch + 1) : '–');
+  const epoch = job.epochs ? `${number(job.epoch + 1)} of ${number(job.epochs)}` : number(job.epoch + 1);
+  fact(shown.find('.facts'), shown.facts, 'Epoch', job.examples ? epoch : '–');
   const dd = fact(shown.find('.facts'), shown.facts, 'Of this epoch', text);
   if (!shown.bar) shown.bar = create('progress', dd.parentNode);
   shown.bar.setAttribute('aria-label', 'trained of this epoch');
@@ -175,12 +176,16 @@ function showFacts(shown, job) {
   put('Workers', workersOf(job));
   put(job.mode === 'sync' ? 'Round' : 'Step', number(job.mode === 'sync' ? job.round : job.steps));
   showProgress(shown, job);
+  if (known(job.epochs)) put('Time left', job.time_left_ms ? `about ${time(job.time_left_ms)}` : '–');
+  if (known(job.age_ms)) put('Age', time(job.age_ms));
   put('Examples/s', number(job.examples_per_second));
   put('Loss', number(job.loss));
   put('Staleness met', staleness(job));
   put('Variables here', `${bytes(job.bytes)} in ${plural(job.partitions, 'part')}`);
   put('Traffic', `${bytes(Math.round(job.bytes_per_second))}/s`);
   if (job.user) put('User', job.user);
+  const metrics = Object.entries(job.metrics || {}).map(([name, value]) => `${name} ${number(value)}`);
+  if (metrics.length) put('The last epoch\'s metrics', metrics.join(', ')).parentNode.className = 'whole';
   if (job.nonfinite) put('Not finite', plural(job.nonfinite, 'push').replace('pushs', 'pushes'));
 }
 
