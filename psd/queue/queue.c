@@ -230,7 +230,8 @@ enum ps_code psd_queue_submit(struct psd_queue *q, const struct psd_queue_submis
     *number = job->number;
     queue_insert(q, job);
     psd_queue_remove_log(q->folder, job->number);
-    ps_info("job %" PRIu64 " '%s' is queued for %" PRIu32 " workers", job->number, job->name, job->workers);
+    ps_info("job %" PRIu64 " '%s' is queued for %" PRIu32 " worker%s", job->number, job->name, job->workers,
+            job->workers == 1 ? "" : "s");
     return PS_OK;
 }
 
@@ -440,7 +441,8 @@ static void queue_begin(struct psd_queue *q, uint64_t now, uint64_t wall)
     q->said = false;
     q->running = job;
     memset(q->idle, 0, q->n_idle * sizeof *q->idle);
-    ps_info("job %" PRIu64 " '%s' begins on %" PRIu32 " workers", job->number, job->name, job->workers);
+    ps_info("job %" PRIu64 " '%s' begins on %" PRIu32 " worker%s", job->number, job->name, job->workers,
+            job->workers == 1 ? "" : "s");
 }
 
 static void queue_say_why(const struct psd_queue *q, uint64_t now, char *why, size_t size)
@@ -457,8 +459,8 @@ static void queue_say_why(const struct psd_queue *q, uint64_t now, char *why, si
     }
     while (queue_is_idle(q, missing, now))
         missing++;
-    snprintf(why, size, "job %" PRIu64 " '%.128s' needs %" PRIu32 " workers: worker %" PRIu32 " is not there",
-             head->number, head->name, head->workers, missing);
+    snprintf(why, size, "job %" PRIu64 " '%.128s' needs %" PRIu32 " worker%s: worker %" PRIu32 " is not there",
+             head->number, head->name, head->workers, head->workers == 1 ? "" : "s", missing);
 }
 
 static enum ps_code queue_check_taker(struct psd_queue *q, struct psd_queue_job *job,

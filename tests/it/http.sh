@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 # HTTP by hand, for the tests of what daemons serve. Sourced after lib.sh.
-skip() { n=$((n + 1)) && echo "ok $n - $1 # SKIP $2"; } # DESCRIPTION WHY
 
 get() { # PORT PATH [METHOD [BODY [HOST]]]: the whole answer
     local body=${4:-} length=

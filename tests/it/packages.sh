@@ -9,10 +9,6 @@ unset PSD
 root=$scratch/root
 packages=$top_srcdir/deploy/packages
 
-skip() { # WHAT WHY
-    n=$((n + 1))
-    echo "ok $n - $1 # SKIP $2"
-}
 has() { command -v "$1" >/dev/null; }
 make_here() { env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL make -s -C "$top_builddir" "$@"; }
 of_make() { sed -n "s/^$1 = //p" "$top_builddir/Makefile" | head -n 1; } # VARIABLE, as it stands

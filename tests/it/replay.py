@@ -4,8 +4,8 @@
 
     replay.py FILE HEADING RUN
 
-Of the section under HEADING the indented blocks are read. Their lines "HOST$ COMMAND" are typed: RUN is called with HOST
-and COMMAND ("": a bare "$"); a block that begins with a comment, "# NAME.yaml", becomes that file. What follows a
+Of the section under HEADING the indented blocks are read. Their lines "HOST$ COMMAND", or "HOST# COMMAND", are typed: RUN is called
+with HOST and COMMAND ("": a bare "$"); a block that begins with a comment, "# NAME.yaml", becomes that file. What follows a
 command is its output. Numbers may be others, but for those without a unit in a sentence (a line that ends in a full stop);
 lines may be in another order; "you" is who runs this; "..." stands for any lines. Commands that only look are typed again for a minute, until they show what they are to show. Those
 that serve or train (psd, workerd), and journalctl -f, stay until the transcript is over. Where an output names
@@ -22,7 +22,7 @@ import time
 PATIENCE = 60
 UNAVAILABLE = 69  # a server that was typed before it is not there yet, and nothing has been done
 STAYS = re.compile(r"^(psd|workerd)\b|^journalctl .*-f")
-LOOKS = re.compile(r"^(psctl (--?\S+ \S+ )*(status|queue|jobs|workers|shards|doctor)|cat|grep|squeue|systemctl status)\b")
+LOOKS = re.compile(r"^(psctl (--?\S+ \S+ )*(status|queue|jobs|workers|shards|doctor)|cat|grep|squeue|systemctl status|journalctl)\b")
 NUMBER = re.compile(r"(?<![\w.])[-+]?\d[\d.,:]*(e[-+]\d+)?( min \d\d s| h \d\d min| ?(ns|us|ms|s|min|h|d|%|[KMG]?i?B)\b)?(/s|/step)?|(?<=\s)-(?=\s|$)")
 
 
@@ -53,9 +53,9 @@ def commands(block):
     """(host, command, output lines) of a block."""
     typed = []
     for line in block:
-        prompt = re.match(r"([a-z0-9]*)[$] +(.*)", line)
+        prompt = re.match(r"([a-z0-9]*[$]|[a-z0-9]+#) +(.*)", line)
         if prompt:
-            typed.append((prompt[1], re.sub(r"\s{2,}# .*", "", prompt[2]), []))
+            typed.append((prompt[1][:-1], re.sub(r"\s{2,}# .*", "", prompt[2]), []))
         elif typed:
             typed[-1][2].append(line)
     return typed

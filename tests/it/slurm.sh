@@ -2,17 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 # deploy/slurm/paramserver.sbatch on three nodes of a real Slurm, all on this host: each slurmd is a node with an address
 # of its own, in namespaces where nothing else is, and which take everything with them when they end.
-skip() {
+skip_all() {
     echo "1..0 # SKIP $1"
     exit 0
 }
 if [ -z "${PS_SLURM_INSIDE:-}" ]; then
     for program in slurmctld slurmd sbatch; do
-        command -v "$program" >/dev/null || skip "no $program: it is in the package slurm-wlm"
+        command -v "$program" >/dev/null || skip_all "no $program: it is in the package slurm-wlm"
     done
-    [ "$(id -u)" = 0 ] || skip "Slurm's daemons run as root"
+    [ "$(id -u)" = 0 ] || skip_all "Slurm's daemons run as root"
     own=(unshare --mount --uts --net --pid --fork --kill-child --mount-proc)
-    why=$("${own[@]}" ip link set lo up 2>&1) || skip "no namespaces here: $why"
+    why=$("${own[@]}" ip link set lo up 2>&1) || skip_all "no namespaces here: $why"
     PS_SLURM_INSIDE=1 exec "${own[@]}" "$0"
 fi
 . "$top_srcdir/tests/it/lib.sh"
@@ -171,6 +171,28 @@ sed 's/^epochs: .*/epochs: many/' "$examples/softmax/async.yaml" >wrong.yaml
 ok "a wrong job is refused before it is queued" is_refused 65 "wrong.yaml:$(grep -n ^epochs wrong.yaml | cut -d: -f1): epochs must be" wrong.yaml
 ok "nodes that are not there: Slurm's words" is_refused 78 "sbatch: error: Batch job submission failed: Invalid node name specified" \
     "$examples/softmax/async.yaml" -- --nodelist n9
+
+# ---- what is written of it ------------------------------------------------------------------------------------------
+
+# replays FILE HEADING: its transcript is typed, as where psctl is installed.
+replays() {
+    sed "s,^model: .*,model: $examples/softmax/model.json," "$examples/softmax/async.yaml" >async.yaml
+    sed "s,^name: .*,name: mnist," async.yaml >job.yaml
+    cat >run <<RUN
+#!/bin/bash
+installed=/usr/share/paramserver/slurm/paramserver.sbatch
+psctl() { if [ "\$1" = slurm ]; then command psctl slurm --script "$sbatch" "\${@:2}" | sed "s,$sbatch,\$installed,"; else command psctl "\$@"; fi; }
+eval "\$2"
+RUN
+    chmod +x run
+    timeout 300 "$PYTHON3" "$top_srcdir/tests/it/replay.py" "$1" "$2" "$scratch/run" && scancel --name mnist
+}
+if [ "${PYTHON3:-no}" = no ]; then
+    skip "the transcripts" "no python3"
+else
+    ok "what README.md shows" replays "$top_srcdir/README.md" Slurm
+    ok "what its own README.md shows" replays "$top_srcdir/deploy/slurm/README.md" "On a Slurm cluster"
+fi
 
 # ---- two at once, on the same nodes ---------------------------------------------------------------------------------
 

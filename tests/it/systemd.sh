@@ -111,6 +111,27 @@ since= # what the journal tells
 journal() { inside journalctl --no-pager -q -u "$1" ${since:+--since "$since"}; } # UNIT
 says() { journal "$1" | tee "$scratch/journal" | grep -q "$2" || { tail -n 20 "$scratch/journal"; false; }; }
 
+# ---- what README.md shows -----------------------------------------------------------------------------------------------
+
+# Where psctl of this build looks for the settings, which the packages have in /etc.
+built_for=$(sed -n 's/^sysconfdir = //p' "$top_builddir/Makefile" | sed "s,\${prefix},$(sed -n 's/^prefix = //p' "$top_builddir/Makefile"),")
+[ -e "$host$built_for/paramserver" ] || { mkdir -p "$host$built_for" && ln -s "$at" "$host$built_for/paramserver"; }
+
+cat >"$scratch/run" <<RUN
+#!/bin/bash
+exec nsenter -t "$leader" -a bash -c "PATH=$bin:\$PATH; \$(sed 's,/usr/share/paramserver,$share,g' <<<"\$2")"
+RUN
+chmod +x "$scratch/run"
+inside ip link set lo up 2>/dev/null
+inside hostname node1
+replays() { cd "$scratch" && timeout 300 "$PYTHON3" "$top_srcdir/tests/it/replay.py" "$top_srcdir/README.md" "As services" "$scratch/run"; }
+if [ "$PYTHON3" = no ]; then
+    skip "what README.md shows" "there is no Python"
+else
+    ok "what README.md shows" replays
+fi
+inside systemctl disable --quiet --now psd@0 workerd@0 2>/dev/null
+
 # ---- as it is installed: who can reach it -------------------------------------------------------------------------------
 
 inside ip link set lo up 2>/dev/null

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "common/base/alloc.h"
 #include "common/tls/tls.h"
@@ -18,6 +19,7 @@
 enum { TIMEOUT_MS = 5000 };
 
 static const char default_address[] = "127.0.0.1:7070";
+static const char host_file[] = SYSCONFDIR "/paramserver/cluster.yaml";
 
 static enum ps_code cluster_from_psc(const psc_error *from, struct ps_error *e)
 {
@@ -47,14 +49,18 @@ enum ps_code cluster_check_addresses(const char *list, struct ps_error *e)
     return code ? cluster_from_psc(&error, e) : PS_OK;
 }
 
-// --ps, or --cluster, or PSCTL_CLUSTER, or TF_CONFIG, or the psd that is started without being told anything.
+// --ps, or --cluster, or PSCTL_CLUSTER, or TF_CONFIG, or what this host's services are in, or the psd that is started
+// without being told anything.
 static psc_code find_tasks(const struct target *target, psc_cluster **spec, psc_error *error)
 {
     if (target->ps)
         return cluster_split_addresses(target->ps, spec, error);
     const char *file = target->file ? target->file : getenv("PSCTL_CLUSTER");
     psc_code code = psc_cluster_find(file, spec, error);
-    return code == PSC_NOT_FOUND && !file ? cluster_split_addresses(default_address, spec, error) : code;
+    if (code != PSC_NOT_FOUND || file)
+        return code;
+    return access(host_file, F_OK) == 0 ? psc_cluster_find(host_file, spec, error)
+                                        : cluster_split_addresses(default_address, spec, error);
 }
 
 // --munge, --tls, or PSCTL_TLS, or what the cluster's file says.

@@ -197,7 +197,8 @@ static void agent_train(struct agent *a, const Job *job)
     char text[160];
     int code;
     *t = (struct training){.agent = a, .job = job};
-    ps_info("trains job %" PRIu64 " '%s', with %" PRIu32 " workers", job->number, job->job, job->workers);
+    ps_info("trains job %" PRIu64 " '%s', with %" PRIu32 " worker%s", job->number, job->job, job->workers,
+            job->workers == 1 ? "" : "s");
     for (int starts = 1;; starts++) {
         code = training_run_once(t);
         if (code <= 128 || !WIFSIGNALED(t->child.status) || t->stopped || starts == STARTS || agent_is_stopped(a))
