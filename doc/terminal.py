@@ -21,7 +21,7 @@ from html import escape
 sys.dont_write_bytecode = True
 from training import Training  # noqa: E402
 
-ROWS, COLUMNS, SECONDS = 20, 106, 8
+ROWS, COLUMNS, SECONDS = 20, 126, 8
 WIDE, HIGH, MARGIN, BAR = 8, 18, 16, 30  # pixels: of a character, of a line, around the text, the window's bar
 
 

@@ -138,7 +138,8 @@ enum ps_code psc__heartbeat(struct psc_client *c, psc__call_fn done, void *arg, 
     request.checkpoint = m->checkpoint;
     request.checkpoint_failed = m->checkpoint_failed;
     request.checkpoint_text = m->checkpoint_text;
-    request.progress = ps_progress_write(&m->progress, &progress);
+    if (m->chief == (uint32_t)c->rank)
+        request.progress = ps_progress_write(&m->progress, &progress);
     m->unsent = false;
     struct psc__call_spec spec = {.method = PARAMSERVER__V1__METHOD__HEARTBEAT,
                                   .message = &request.base,

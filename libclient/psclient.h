@@ -201,8 +201,9 @@ bool psc_is_draining(psc_client *client);
 uint64_t psc_checkpoints(psc_client *client);
 void psc_report_checkpoint(psc_client *client, uint64_t number, bool failed, const char *text);
 // The chief says how far the training is, for psctl status and the status page: of `epochs` that the job trains `ended`
-// have ended, the last one with these metrics, such as {"val_loss", 0.07}. Of more than 32 the last ones count; a name
-// of more than 47 bytes is cut. It is sent with the next heartbeat.
+// have ended, the last one with these metrics, such as {"val_loss", 0.07}. Others may say so, too: it counts when they
+// become the chief. epochs 0: says nothing, and takes nothing back. Of more than 32 metrics the last ones count, of
+// equal names the first; a name of more than 63 bytes is cut. It is sent with the chief's heartbeats.
 void psc_report_epoch(psc_client *client, uint64_t epochs, uint64_t ended, const psc_metric *metrics, size_t n);
 uint64_t psc_run(psc_client *client);  // of the job that it joined or attached to; 0: it has done neither
 

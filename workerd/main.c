@@ -98,13 +98,13 @@ static void workerd_on_signal(int number)
 {
     if (!begun)
         _exit(128 + number);
-    ps_signal_leave(&stop, number);
+    ps_signal_set(&stop, number);
 }
 
 static void workerd_on_checkpoint_signal(int number)
 {
     (void)number;
-    ps_signal_leave(&checkpoint_signals, checkpoint_signals + 1);
+    ps_signal_count(&checkpoint_signals);
 }
 
 // A second SIGINT ends it at once, as one who waits at a terminal expects. A second SIGTERM changes nothing: Slurm
@@ -626,9 +626,9 @@ static bool workerd_begin_anew(const struct ps_error *e)
 {
     static const struct timespec moment = {.tv_nsec = 250 * 1000000L};
     ps_warn("%s; begins anew from the newest backup", e->text);
-    if (!stop)
+    if (!ps_signal_number(&stop))
         nanosleep(&moment, NULL);
-    return !stop;
+    return !ps_signal_number(&stop);
 }
 
 // The runs of the job that this worker takes part in: one, unless others are lost.
@@ -645,9 +645,9 @@ static enum ps_code workerd_run_jobs(struct options *o, struct wk_metrics *metri
         if (!wk_recovery_begins(&recovery, &ended, ps_now(), e))
             return e->code;
         // Others are lost, who may have heard the same signal.
-        if (stop || !workerd_begin_anew(e)) {
+        if (ps_signal_number(&stop) || !workerd_begin_anew(e)) {
             const struct ps_error why = *e;
-            return ps_fail(e, PS_CANCELLED, "stopped by signal %d: %s", (int)stop, why.text);
+            return ps_fail(e, PS_CANCELLED, "stopped by signal %d: %s", ps_signal_number(&stop), why.text);
         }
     }
 }
@@ -733,5 +733,6 @@ int main(int argc, char **argv)
         ps_error_log("%s", e.text);
     free(o.sets);
     free(o.ps);
-    return stop && (code == PS_CANCELLED || !o.job) ? 128 + stop : ps_code_exit(code);
+    const int number = ps_signal_number(&stop);
+    return number && (code == PS_CANCELLED || !o.job) ? 128 + number : ps_code_exit(code);
 }

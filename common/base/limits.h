@@ -10,7 +10,7 @@ enum {
     PS_MAX_WORKERS = 65536,     // of a job: each takes about 1 KiB at the control task
     PS_MAX_PARTITIONS = 65536,  // of a job: a description of more is larger than clients decode
     PS_MAX_PROGRESS = 32,       // metrics of an epoch, kept at the control task for people to see
-    PS_METRIC_NAME = 48,        // bytes of a metric's name with its end, likewise
+    PS_METRIC_NAME = 64,        // bytes of a metric's name with its end, likewise
     PS_MAX_RANK = 8,            // dimensions of a variable: its shape has its place in the struct
 };
 

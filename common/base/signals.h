@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The number that a signal handler leaves for other threads: volatile is enough for one thread, not between two.
+// What a signal handler says to other threads, a number or a count: volatile is enough for one thread, not between two.
 #ifndef PS_COMMON_SIGNALS_H
 #define PS_COMMON_SIGNALS_H
 
@@ -11,9 +11,14 @@ static inline int ps_signal_number(const volatile sig_atomic_t *at)  // 0: none 
     return (int)__atomic_load_n(at, __ATOMIC_RELAXED);
 }
 
-static inline void ps_signal_leave(volatile sig_atomic_t *at, int number)
+static inline void ps_signal_set(volatile sig_atomic_t *at, int number)
 {
     __atomic_store_n(at, (sig_atomic_t)number, __ATOMIC_RELAXED);
+}
+
+static inline void ps_signal_count(volatile sig_atomic_t *at)
+{
+    __atomic_fetch_add(at, 1, __ATOMIC_RELAXED);
 }
 
 #endif

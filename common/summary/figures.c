@@ -31,6 +31,13 @@ const char *ps_mode_name(Paramserver__V1__Update update)
     }
 }
 
+// Where examples are leased out that says it; else the chief does.
+bool ps_job_epoch(const Paramserver__V1__JobStatus *job, uint64_t *epoch)
+{
+    *epoch = job->examples ? job->data_epoch : job->progress ? job->progress->epochs_ended : 0;
+    return job->examples || job->progress;
+}
+
 static void figures_count(struct ps_figures *f, const Paramserver__V1__Member *m)
 {
     f->expected += m->state == PARAMSERVER__V1__MEMBER_STATE__EXPECTED;
@@ -56,7 +63,7 @@ struct ps_figures ps_figures_of(const Paramserver__V1__WorkersReply *workers)
         if (m->state != PARAMSERVER__V1__MEMBER_STATE__LIVE || m->step == 0)
             continue;
         reported++;
-        f.examples_per_second += m->images_per_second;
+        f.examples_per_second += m->images_per_second > 0 ? m->images_per_second : 0;
         f.loss += m->loss;
         trying += !m->excluded;
         if (!m->excluded && figures_is_slower(m, f.slowest))

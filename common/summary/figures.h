@@ -20,6 +20,9 @@ struct ps_figures {
     const Paramserver__V1__Member *any_dead;  // NULL: there is none
 };
 
+// Of a job: the epoch that it is in, counted from 0. False: nobody has said.
+bool ps_job_epoch(const Paramserver__V1__JobStatus *job, uint64_t *epoch);
+
 // workers: NULL: they are not known, and all is 0.
 struct ps_figures ps_figures_of(const Paramserver__V1__WorkersReply *workers);
 const char *ps_member_state(const Paramserver__V1__Member *m);  // "expected", "live", "left", "dead"

@@ -156,22 +156,23 @@ static void summary_say_warning(const struct totals *s, struct ps_summary *w)
         STATE("%s is being drained: it takes no new jobs.", s->whole ? "A ps task" : "This ps task");
 }
 
-// " It is in epoch 3 of 20; about 4 min are left.": of the only job, where its chief has said so. to[size]
+// " It is in epoch 3 of 20; about 4 min left.": of the only job, where its chief has said so. to[size]
 static void summary_say_how_far(const struct totals *s, char *to, size_t size)
 {
     const Job *job = s->running == 1 && s->opening == 0 ? s->trains : NULL;
     const double minutes = job ? (double)job->time_left_ms / 60000 : 0;
+    uint64_t epoch;
     int n = 0;
     to[0] = '\0';
-    if (!job || !job->progress || job->data_epoch >= job->progress->epochs)
+    if (!job || !job->progress || !ps_job_epoch(job, &epoch) || epoch >= job->progress->epochs)
         return;
-    n = snprintf(to, size, " It is in epoch %" PRIu64 " of %" PRIu64, job->data_epoch + 1, job->progress->epochs);
+    n = snprintf(to, size, " It is in epoch %" PRIu64 " of %" PRIu64, epoch + 1, job->progress->epochs);
     if (minutes >= 90)
-        n += snprintf(to + n, size - (size_t)n, ", for about %.0f h more", minutes / 60);
+        n += snprintf(to + n, size - (size_t)n, "; about %.0f h left", minutes / 60);
     else if (minutes >= 1.5)
-        n += snprintf(to + n, size - (size_t)n, ", for about %.0f min more", minutes);
+        n += snprintf(to + n, size - (size_t)n, "; about %.0f min left", minutes);
     else if (job->time_left_ms)
-        n += snprintf(to + n, size - (size_t)n, ", for about %.0f s more", minutes * 60);
+        n += snprintf(to + n, size - (size_t)n, "; about %.0f s left", minutes * 60);
     snprintf(to + n, size - (size_t)n, ".");
 }
 

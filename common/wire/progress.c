@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/wire/progress.h"
 
+#include <stdbool.h>
+#include <string.h>
+
 #include "common/base/utf8.h"
 
 void ps_progress_add(struct ps_progress *p, const char *name, double value)
@@ -10,13 +13,27 @@ void ps_progress_add(struct ps_progress *p, const char *name, double value)
     m->value = value;
 }
 
+// The last one.
+static bool progress_is_new(const struct ps_progress *p)
+{
+    const char *name = p->metric[p->n - 1].name;
+    size_t i = 0;
+    while (strcmp(p->metric[i].name, name) != 0)
+        i++;
+    return *name && i == p->n - 1;
+}
+
 void ps_progress_read(struct ps_progress *p, const Paramserver__V1__Progress *from)
 {
+    const uint64_t ended = from->epochs_ended < from->epochs ? from->epochs_ended : from->epochs;
+    if (from->n_metrics || ended != p->ended)
+        p->n = 0;
     p->epochs = from->epochs;
-    p->ended = from->epochs_ended;
-    p->n = 0;
-    for (size_t i = 0; i < from->n_metrics && i < PS_MAX_PROGRESS; i++)
+    p->ended = ended;
+    for (size_t i = 0; i < from->n_metrics && p->n < PS_MAX_PROGRESS; i++) {
         ps_progress_add(p, from->metrics[i]->name, from->metrics[i]->value);
+        p->n -= !progress_is_new(p);
+    }
 }
 
 Paramserver__V1__Progress *ps_progress_write(const struct ps_progress *p, struct ps_progress_message *to)

@@ -21,7 +21,8 @@ struct ps_progress {
 
 // Appends one; a long name is cut. There is room: n < PS_MAX_PROGRESS.
 void ps_progress_add(struct ps_progress *p, const char *name, double value);
-// What is more than PS_MAX_PROGRESS is left out.
+// What is more than PS_MAX_PROGRESS is left out, and what has no name, or one that is there already. Where there are no
+// metrics those of the same epoch stay.
 void ps_progress_read(struct ps_progress *p, const Paramserver__V1__Progress *from);
 
 struct ps_progress_message {

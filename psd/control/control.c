@@ -2,6 +2,7 @@
 #include "psd/control/state.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -490,13 +491,20 @@ static bool control_all_left(const struct psd_job *job)
     return c && !c->tally.live && !c->tally.expected;
 }
 
-static double control_speed(const struct psd_control *c)
+// Added up once per second at most: every worker that comes asks for the job's state, too.
+static double control_speed(struct psd_control *c, uint64_t now)
 {
-    double sum = 0;
-    for (uint32_t i = 0; i < c->workers; i++)
-        if (psd_is_live(&c->members[i]) && c->members[i].images_per_second > 0)
-            sum += c->members[i].images_per_second;
-    return sum;
+    if (c->speed_at && now < c->speed_at + PS_SECOND)
+        return c->speed;
+    c->speed_at = now;
+    c->speed = 0;
+    for (uint32_t i = 0; i < c->workers; i++) {
+        const struct psd_member *m = &c->members[i];
+        c->visited++;
+        if (psd_is_live(m) && isfinite(m->images_per_second) && m->images_per_second > 0)
+            c->speed += m->images_per_second;
+    }
+    return c->speed;
 }
 
 // 0: not known. A job whose epochs are not all the same length is taken for one where they are.
@@ -509,14 +517,15 @@ static uint64_t control_time_left_ms(const struct psd_control *c, uint64_t examp
     return left > 0 && left / speed < 1e12 ? (uint64_t)(1000 * left / speed) : 0;
 }
 
-static void control_describe_progress(struct psd_job *job, const struct psd_control *c, Paramserver__V1__JobStatus *out)
+static void control_describe_progress(struct psd_job *job, struct psd_control *c, Paramserver__V1__JobStatus *out)
 {
+    const uint64_t now = psd_host_now(job->host);
     const bool over = psd_job_has_failed(job) || control_all_left(job);
-    const uint64_t until = over ? c->last_heard : psd_host_now(job->host);
+    const uint64_t until = over ? c->last_heard : now;
     out->age_ms = until > c->opened ? (until - c->opened) / PS_MS : 0;
     if (over)
         return;
-    out->examples_per_second = control_speed(c);
+    out->examples_per_second = control_speed(c, now);
     out->time_left_ms = control_time_left_ms(c, out->examples_done, out->examples_per_second);
 }
 
@@ -524,7 +533,7 @@ void psd_control_describe(struct psd_job *job, Paramserver__V1__JobStatus *out, 
                           struct ps_progress *progress)
 {
     pthread_mutex_lock(&job->lock);
-    const struct psd_control *c = job->control;
+    struct psd_control *c = job->control;
     *progress = c ? c->progress : (struct ps_progress){0};
     reason[0] = '\0';
     if (psd_job_has_failed(job)) {

@@ -180,6 +180,8 @@ struct psd_control {
     uint32_t mover;                // the member whose call or departure may have let others go on last, as in Caller
     uint64_t opened, join_within;  // ns
     uint64_t last_heard;           // ns: of any member
+    uint64_t speed_at;             // ns: when this was added up,
+    double speed;                  // examples per second of the live members
     uint64_t epoch;                // of the membership; goes on from one run of a job to the next
     uint64_t first_epoch;          // of this run
     // Client ids of the processes that have been worker 0, the latest at (n_openers - 1) % PSD_OPENERS. A Join of one

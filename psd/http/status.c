@@ -169,6 +169,7 @@ static void status_put_progress(struct ps_json *j, const Paramserver__V1__JobSta
 
 static void status_put_course(struct ps_json *j, const Paramserver__V1__JobStatus *job)
 {
+    uint64_t epoch;
     ps_json_count(j, "steps", job->steps);
     ps_json_count(j, "round", job->round);
     ps_json_count(j, "updates", job->updates);
@@ -184,9 +185,10 @@ static void status_put_course(struct ps_json *j, const Paramserver__V1__JobStatu
         ps_json_count(j, "age_ms", job->age_ms);
     if (job->progress)
         status_put_progress(j, job);
+    if (ps_job_epoch(job, &epoch))
+        ps_json_count(j, "epoch", epoch);
     if (job->examples == 0)
         return;
-    ps_json_count(j, "epoch", job->data_epoch);
     ps_json_count(j, "examples", job->examples);
     ps_json_count(j, "examples_done", job->examples_done);
 }

@@ -337,6 +337,22 @@ static void make_peer(struct fuzz_job *job, int method, uint8_t which, struct ps
         ps_msg_pack(&r.base, NULL, out);                             \
     } while (0)
 
+static void make_heartbeat(Paramserver__V1__Caller *caller, uint8_t which, struct ps_slices *out)
+{
+    static Paramserver__V1__Metric metric = PARAMSERVER__V1__METRIC__INIT;
+    static Paramserver__V1__Metric *metrics[40];
+    Paramserver__V1__Progress progress = PARAMSERVER__V1__PROGRESS__INIT;
+    metric.name = (char *)"val_loss";
+    metric.value = which;
+    for (size_t i = 0; i < sizeof metrics / sizeof *metrics; i++)
+        metrics[i] = &metric;
+    progress.epochs = which % 8;
+    progress.epochs_ended = which % 16;
+    progress.n_metrics = which % 41;
+    progress.metrics = metrics;
+    MESSAGE(HeartbeatRequest, HEARTBEAT_REQUEST, r.caller = caller; r.step = which; r.progress = &progress);
+}
+
 static void make_membership(struct fuzz_job *job, int method, uint8_t who, uint8_t which, struct ps_slices *out)
 {
     Paramserver__V1__Caller caller = caller_from(job, who);
@@ -347,7 +363,7 @@ static void make_membership(struct fuzz_job *job, int method, uint8_t who, uint8
                 r.staleness = job->update == PARAMSERVER__V1__UPDATE__SSP ? 2 : 0);
         break;
     case PARAMSERVER__V1__METHOD__HEARTBEAT:
-        MESSAGE(HeartbeatRequest, HEARTBEAT_REQUEST, r.caller = &caller; r.step = which);
+        make_heartbeat(&caller, which, out);
         break;
     case PARAMSERVER__V1__METHOD__LEAVE:
         MESSAGE(LeaveRequest, LEAVE_REQUEST, r.caller = &caller; r.failed = which & 1;

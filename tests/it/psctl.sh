@@ -239,11 +239,20 @@ ok "a job trains" eventually trains long
 
 ok "status" says "long" ctl status
 in_words() { # first of all, of all ps tasks; for programs, too
-    ctl status >said && head -n 1 said | grep -E "^All is well: 1 job trains with 2 live workers, none dead\.( It is in epoch [0-9]+ of [0-9]+(, for about [0-9]+ (s|min|h) more)?\.)?$" &&
+    ctl status >said && head -n 1 said | grep -E "^All is well: 1 job trains with 2 live workers, none dead\. It is in epoch [0-9]+ of [0-9]+; about [0-9]+ (s|min|h) left\.$" &&
         sed -n 2p said | grep "^can be lost  If a ps task ends, " && sed -n 3p said | grep "^worst " &&
         sed -n 4p said | grep -E "^type next    psctl (top|waits long)$" && ctl --json status >json.out && grep '"level": "ok"' json.out
 }
-ok "status in words" in_words
+ok "status in words" eventually in_words
+how_far() { # for programs, and for people
+    ctl status --json | "$PYTHON3" -c 'import json, sys
+d = json.load(sys.stdin)
+job, = [j for j in d["jobs"] if j["name"] == "long"]
+assert job["epochs"] > job["epoch"] and job["time_left_ms"] > 0 and job["age_ms"] > 0 and job["examples_per_second"] > 0, job
+last, = [e for e in d["epochs"] if e["job"] == "long"]
+assert last["epoch"] >= 0 and 0 < last["metrics"]["val_loss"] < 10, last' && ctl status | grep "val_loss [0-9]" && ctl jobs long | grep "time left"
+}
+[ "${PYTHON3:-no}" = no ] || ok "how far it is" eventually how_far
 not_there() { # what is seen of the others stays
     fails_with 69 "no: No such file or directory" "$psctl" --ps "$peers,unix:$scratch/no" status >shown
     grep "^ps:2 (unix:$scratch/no) does not answer.$" shown && grep "^type next    psctl doctor$" shown && grep long shown

@@ -180,12 +180,16 @@ replays() {
     sed "s,^name: .*,name: mnist," async.yaml >job.yaml
     cat >run <<RUN
 #!/bin/bash
+set -o pipefail
 installed=/usr/share/paramserver/slurm/paramserver.sbatch
 psctl() { if [ "\$1" = slurm ]; then command psctl slurm --script "$sbatch" "\${@:2}" | sed "s,$sbatch,\$installed,"; else command psctl "\$@"; fi; }
 eval "\$2"
 RUN
     chmod +x run
-    timeout 300 "$PYTHON3" "$top_srcdir/tests/it/replay.py" "$1" "$2" "$scratch/run" && scancel --name mnist
+    timeout 300 "$PYTHON3" "$top_srcdir/tests/it/replay.py" "$1" "$2" "$scratch/run"
+    local code=$?
+    scancel --name mnist
+    return $code
 }
 if [ "${PYTHON3:-no}" = no ]; then
     skip "the transcripts" "no python3"

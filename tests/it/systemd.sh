@@ -119,24 +119,29 @@ built_for=$(sed -n 's/^sysconfdir = //p' "$top_builddir/Makefile" | sed "s,\${pr
 
 cat >"$scratch/run" <<RUN
 #!/bin/bash
-exec nsenter -t "$leader" -a bash -c "PATH=$bin:\$PATH; \$(sed 's,/usr/share/paramserver,$share,g' <<<"\$2")"
+cp "$scratch"/*.yaml "$host/root" 2>/dev/null
+exec nsenter -t "$leader" -a bash -c "PATH=$bin:\$PATH; cd /root; \$(sed 's,/usr/share/paramserver,$share,g; s,/etc/paramserver,$at,g' <<<"\$2")"
 RUN
 chmod +x "$scratch/run"
 inside ip link set lo up 2>/dev/null
 inside hostname node1
-replays() { cd "$scratch" && timeout 300 "$PYTHON3" "$top_srcdir/tests/it/replay.py" "$top_srcdir/README.md" "As services" "$scratch/run"; }
+inside ip address add 192.0.2.1/24 dev lo
+echo "192.0.2.1 node1 node2" >>"$host/etc/hosts" # the host is both
+cp "$host$at/cluster.yaml" "$scratch/installed"
+replays() (cd "$scratch" && timeout 300 "$PYTHON3" "$top_srcdir/tests/it/replay.py" "$top_srcdir/README.md" "As services" "$scratch/run")
 if [ "$PYTHON3" = no ]; then
     skip "what README.md shows" "there is no Python"
 else
     ok "what README.md shows" replays
 fi
-inside systemctl disable --quiet --now psd@0 workerd@0 2>/dev/null
+inside systemctl disable --quiet --now psd@0 workerd@0 workerd@1 2>/dev/null
+cp "$scratch/installed" "$host$at/cluster.yaml"
+rm -rf "$host$at/tls" "$scratch/cluster.yaml"
 
 # ---- as it is installed: who can reach it -------------------------------------------------------------------------------
 
 inside ip link set lo up 2>/dev/null
 outward=(192.0.2.1) # addresses of this host that are no loopback's
-inside ip address add 192.0.2.1/24 dev lo
 inside ip address add 2001:db8::1/64 dev lo nodad 2>/dev/null && outward+=(2001:db8::1)
 # scan ADDRESS FIRST LAST: the ports that take connections, twice: one that the kernel happens to give to this end, too,
 # takes its own.

@@ -940,7 +940,7 @@ static void test_a_signal_lets_a_step_end(void **state)
     psc__barrier(b->client, "end", on_done, &met);
     psc_pull(b->client, b->tensors, 1, 1, on_result, &pulled, NULL);
     fake_idle(&b->fake, 1);
-    ps_signal_leave(&stop, SIGTERM);
+    ps_signal_set(&stop, SIGTERM);
     fake_idle(&b->fake, 0.3);
     assert_int_equal(met.error.code, PS_CANCELLED);
     assert_string_equal(met.error.text, "barrier: stopped by SIGTERM");
@@ -1109,11 +1109,14 @@ static void test_the_last_report_is_sent_before_leaving(void **state)
 static void test_progress_is_sent_with_heartbeats(void **state)
 {
     psc_metric metrics[PS_MAX_PROGRESS + 1] = {{"dropped", 0}, {"loss", 0.5}};
+    char names[PS_MAX_PROGRESS + 1][8];
     struct bench *b = bench_ready(PSC_STREAM);
     const struct ps_progress *p = &b->fake.progress;
     (void)state;
-    for (size_t i = 2; i <= PS_MAX_PROGRESS; i++)
-        metrics[i] = (psc_metric){"m", 2};
+    for (size_t i = 2; i <= PS_MAX_PROGRESS; i++) {
+        snprintf(names[i], sizeof names[i], "m%zu", i);
+        metrics[i] = (psc_metric){names[i], 2};
+    }
     fake_idle(&b->fake, 2);
     assert_int_equal(p->epochs, 0);
     psc_report_epoch(b->client, 20, 0, NULL, 0);

@@ -443,7 +443,7 @@ static volatile sig_atomic_t signal_came;
 
 static void on_alarm(int number)
 {
-    ps_signal_leave(&signal_came, number);
+    ps_signal_set(&signal_came, number);
 }
 
 struct answer {

@@ -650,22 +650,26 @@ static void test_words_of_how_far_it_is(void **state)
         uint64_t ms;
         const char *words;
     } left[] = {{0, "dead. It is in epoch 3 of 20."},
-                {59000, "dead. It is in epoch 3 of 20, for about 59 s more."},
-                {240000, "dead. It is in epoch 3 of 20, for about 4 min more."},
-                {7200000, "dead. It is in epoch 3 of 20, for about 2 h more."}};
+                {59000, "dead. It is in epoch 3 of 20; about 59 s left."},
+                {240000, "dead. It is in epoch 3 of 20; about 4 min left."},
+                {7200000, "dead. It is in epoch 3 of 20; about 2 h left."}};
     Paramserver__V1__Progress progress = PARAMSERVER__V1__PROGRESS__INIT;
     struct ps_summary w;
     struct scene s;
     (void)state;
     scene_init(&s);
-    s.job.data_epoch = 2;
     s.job.progress = &progress;
+    progress.epochs_ended = 2;  // and nothing is leased out
     progress.epochs = 20;
     for (size_t i = 0; i < sizeof left / sizeof *left; i++) {
         s.job.time_left_ms = left[i].ms;
         ps_summarize(&s.look, &w);
         view_has(w.state, left[i].words);
     }
+    s.job.examples = 100;
+    s.job.data_epoch = 5;
+    ps_summarize(&s.look, &w);
+    view_has(w.state, "dead. It is in epoch 6 of 20; about 2 h left.");
     s.job.data_epoch = 20;
     ps_summarize(&s.look, &w);
     assert_null(strstr(w.state, "epoch"));

@@ -775,6 +775,27 @@ static void a_checkpoint_is_fetched(void **state)
     end(&w);
 }
 
+// Worker 0 puts what a checkpoint has; all pull that once, and train their first step with it.
+static void what_is_loaded_is_pulled_once(void **state)
+{
+    static const char *const updates[] = {"update: async", "update: sync"};
+    for (int k = 0; k < 2; k++) {
+        struct worker w;
+        struct ps_error e = {.code = PS_OK};
+        struct wk_checkpoint c;
+        begin_world(state);
+        begin(&w, "sgd, learning_rate: 1", updates[k]);
+        wk_checkpoint_init(&c);
+        wk_checkpoint_put_rule(&c, 1, 0);
+        must(strategy->home->load(w.state, &c, 0, 8, 2, &e), &e);
+        train(&w, 2, BATCH);
+        assert_string_equal(client.log, "skip 8 of 0 state 0 of 4 at 2 wait pull 2 wait "
+                                        "need need ready ready both bias kernel of 4 end ");
+        wk_checkpoint_free(&c);
+        end(&w);
+    }
+}
+
 // The rule has been applied as often as what was found says: where others close rounds, or push, without this worker.
 static void a_checkpoint_counts_what_it_finds(void **state)
 {
@@ -980,6 +1001,7 @@ int main(void)
         cmocka_unit_test_setup(groups_have_their_size, begin_world),
         cmocka_unit_test_setup(local_steps_follow_the_schedule, begin_world),
         cmocka_unit_test_setup(resumed_runs_draw_anew, begin_world),
+        cmocka_unit_test_setup(what_is_loaded_is_pulled_once, begin_world),
         cmocka_unit_test_setup(no_memory_for_sums, begin_world),
         cmocka_unit_test_setup(the_next_round_has_the_rate, begin_world),
         cmocka_unit_test_setup(the_chief_salvages, begin_world),

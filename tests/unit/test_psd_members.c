@@ -1699,7 +1699,7 @@ static void test_progress(void **state)
     struct answer a[2];
     (void)state;
     ps_progress_add(&p, "val_loss", 0.25);
-    ps_progress_add(&p, "a\033 name that is so long that it has to be cut somewhere", 1);
+    ps_progress_add(&p, "a\033 name that is so long that it has to be cut somewhere before its end", 1);
     job_open(&j, SYNC, "sgd", 20, 1 << 20);
     for (uint32_t rank = 0; rank < 2; rank++)
         lease(j.core, &a[rank], rank, 1, 0, 0);
@@ -1713,26 +1713,41 @@ static void test_progress(void **state)
 
     report_progress(j.core, 0, &p);
     report_progress(j.core, 0, &(struct ps_progress){0});
+    report_progress(j.core, 0, &(struct ps_progress){.epochs = 20, .ended = 3});  // a chief that has come anew
+    test_time += PS_SECOND;
     s = status_of(j.core);
     assert_int_equal(s->jobs[0]->progress->epochs, 20);
     assert_int_equal(s->jobs[0]->progress->epochs_ended, 3);
     assert_int_equal(s->jobs[0]->progress->n_metrics, 2);
     assert_string_equal(s->jobs[0]->progress->metrics[0]->name, "val_loss");
     assert_true(s->jobs[0]->progress->metrics[0]->value == 0.25);
-    assert_string_equal(s->jobs[0]->progress->metrics[1]->name, "a? name that is so long that it has to be...");
+    assert_string_equal(s->jobs[0]->progress->metrics[1]->name,
+                        "a? name that is so long that it has to be cut somewhere...");
     // 20 epochs of 95 examples, at 20 a second.
     assert_true(s->jobs[0]->time_left_ms == 95000 && s->jobs[0]->examples_per_second == 20);
     ps_msg_free(&s->base);
 
+    p = (struct ps_progress){.epochs = 20, .ended = 21};
+    ps_progress_add(&p, "loss", NAN);
+    ps_progress_add(&p, "loss", 1);
+    ps_progress_add(&p, "", 1);
+    ps_progress_add(&p, "auc", 1);
+    assert_int_equal(leave(j.core, 0, NULL).code, PS_OK);
+    report_progress(j.core, 1, &p);  // the chief now
+    s = status_of(j.core);
+    assert_int_equal(s->jobs[0]->progress->epochs_ended, 20);
+    assert_int_equal(s->jobs[0]->progress->n_metrics, 2);
+    assert_string_equal(s->jobs[0]->progress->metrics[1]->name, "auc");
+    ps_msg_free(&s->base);
+
     test_time += PS_SECOND;
-    for (uint32_t rank = 0; rank < 2; rank++)
-        assert_int_equal(leave(j.core, rank, NULL).code, PS_OK);
+    assert_int_equal(leave(j.core, 1, NULL).code, PS_OK);
     test_time += 60 * PS_SECOND;
     s = status_of(j.core);
     assert_string_equal(s->jobs[0]->state, "done");
     assert_in_range(s->jobs[0]->age_ms, 1000, 10000);
     assert_true(s->jobs[0]->time_left_ms == 0 && s->jobs[0]->examples_per_second == 0);
-    assert_int_equal(s->jobs[0]->progress->epochs_ended, 3);
+    assert_int_equal(s->jobs[0]->progress->epochs_ended, 20);
     ps_msg_free(&s->base);
     psd_core_destroy(j.core);
 }

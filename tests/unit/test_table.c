@@ -179,6 +179,26 @@ static void shares_flags_and_lists_of_texts(void **state)
     expect_cell(TABLE_COUNT, table_count(INT64_MAX), "9223372036854775807");
 }
 
+static void many_numbers_are_cut_between_two(void **state)
+{
+    json_t *many = json_object();
+    char name[32];
+    (void)state;
+    for (int i = 0; i < 64; i++) {
+        snprintf(name, sizeof name, "val_accuracy_%02d", i);
+        json_object_set_new(many, name, json_real(0.25));
+    }
+    const struct table_column column = {"x", "x", TABLE_NUMBERS};
+    struct table t;
+    table_init(&t, &column, 1);
+    table_row(&t);
+    table_cell(&t, many);
+    char *text = shown(&t, false, false);
+    assert_non_null(strstr(text, "val_accuracy_22 0.25, ...\n"));
+    free(text);
+    table_fini(&t);
+}
+
 static void a_flag_that_nobody_has_is_no_column(void **state)
 {
     (void)state;
@@ -421,6 +441,7 @@ int main(void)
         cmocka_unit_test(several_parts_are_members_of_an_object),
         cmocka_unit_test(units_change_where_they_should),
         cmocka_unit_test(shares_flags_and_lists_of_texts),
+        cmocka_unit_test(many_numbers_are_cut_between_two),
         cmocka_unit_test(a_flag_that_nobody_has_is_no_column),
         cmocka_unit_test(a_column_that_is_always_shown),
         cmocka_unit_test(findings_end_with_the_worst),

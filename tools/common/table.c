@@ -132,8 +132,13 @@ static void named_text(const json_t *object, char *to, size_t size)
             plain_text(json_string_value(value), number, sizeof number);
         else
             number_text(value, number, sizeof number);
-        if (len < size)
-            len += (size_t)snprintf(to + len, size - len, "%s%s %s", comma, name, number);
+        // There is room for the comma, the dots and the end, else the dots stand in its place.
+        const size_t more = strlen(comma) + strlen(name) + 1 + strlen(number);
+        if (len + more + strlen(", ...") >= size) {
+            snprintf(to + len, size - len, ", ...");
+            return;
+        }
+        len += (size_t)snprintf(to + len, size - len, "%s%s %s", comma, name, number);
         comma = ", ";
     }
 }

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "common/base/alloc.h"
 #include "common/tls/tls.h"
@@ -57,10 +56,9 @@ static psc_code find_tasks(const struct target *target, psc_cluster **spec, psc_
         return cluster_split_addresses(target->ps, spec, error);
     const char *file = target->file ? target->file : getenv("PSCTL_CLUSTER");
     psc_code code = psc_cluster_find(file, spec, error);
-    if (code != PSC_NOT_FOUND || file)
-        return code;
-    return access(host_file, F_OK) == 0 ? psc_cluster_find(host_file, spec, error)
-                                        : cluster_split_addresses(default_address, spec, error);
+    if (code == PSC_NOT_FOUND && !file)
+        code = psc_cluster_find(host_file, spec, error);
+    return code == PSC_NOT_FOUND && !file ? cluster_split_addresses(default_address, spec, error) : code;
 }
 
 // --munge, --tls, or PSCTL_TLS, or what the cluster's file says.

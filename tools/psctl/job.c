@@ -23,8 +23,11 @@ static const struct table_column job_columns[] = {
     {"round", "round", TABLE_COUNT},
     {"staleness", "staleness", TABLE_COUNT, .detail = true},
     {"epoch", "epoch", TABLE_INDEX},
+    {"epochs", "of", TABLE_COUNT},
     {"examples_done", "examples", TABLE_COUNT},
     {"examples", "of", TABLE_COUNT},
+    {"time_left_ms", "time left", TABLE_MS, .detail = true},
+    {"age_ms", "age", TABLE_MS, .detail = true},
     {"steps", "steps", TABLE_COUNT, .detail = true},
     {"requests", "requests", TABLE_COUNT, .detail = true},
     {"duplicates", "duplicates", TABLE_COUNT, .detail = true},
@@ -89,9 +92,12 @@ static void job_command_row(struct table *t, const struct job_sum *job)
     table_cell(t, jobs_live_workers(job));
     table_cell(t, sync ? table_count(job->round) : NULL);
     table_cell(t, sync ? NULL : table_count(job->staleness));
-    table_cell(t, job->examples ? table_count(job->data_epoch) : NULL);
+    table_cell(t, jobs_epoch(job));
+    table_cell(t, jobs_epochs(job));
     table_cell(t, job->examples ? table_count(job->examples_done) : NULL);
     table_cell(t, job->examples ? table_count(job->examples) : NULL);
+    table_cell(t, jobs_time_left(job));
+    table_cell(t, jobs_age(job));
     table_cell(t, table_count(job->steps));
     table_cell(t, table_count(job->updates));
     table_cell(t, table_count(job->duplicates));

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/summary/figures.h"
 #include "common/wire/wire.h"
 #include "tools/common/table.h"
 
@@ -146,6 +147,12 @@ json_t *jobs_epoch_done(const struct job_sum *job)
     return job->examples ? json_real((double)job->examples_done / (double)job->examples) : NULL;
 }
 
+json_t *jobs_epoch(const struct job_sum *job)
+{
+    uint64_t epoch;
+    return job->control && ps_job_epoch(job->control, &epoch) ? table_count(epoch) : NULL;
+}
+
 json_t *jobs_epochs(const struct job_sum *job)
 {
     const Paramserver__V1__Progress *p = job->control ? job->control->progress : NULL;
@@ -155,6 +162,11 @@ json_t *jobs_epochs(const struct job_sum *job)
 json_t *jobs_time_left(const struct job_sum *job)
 {
     return job->control && job->control->time_left_ms ? table_count(job->control->time_left_ms) : NULL;
+}
+
+json_t *jobs_age(const struct job_sum *job)
+{
+    return job->control ? table_count(job->control->age_ms) : NULL;
 }
 
 json_t *jobs_speed(const struct job_sum *job)

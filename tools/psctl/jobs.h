@@ -40,7 +40,9 @@ json_t *jobs_live_workers(const struct job_sum *job);
 // How much of the epoch is trained, 0 to 1; NULL: not said, as the next ones.
 json_t *jobs_epoch_done(const struct job_sum *job);
 
+json_t *jobs_epoch(const struct job_sum *job);                    // that it is in, from 0
 json_t *jobs_epochs(const struct job_sum *job);                   // that it trains in all
+json_t *jobs_age(const struct job_sum *job);                      // ms
 json_t *jobs_time_left(const struct job_sum *job);                // ms
 json_t *jobs_speed(const struct job_sum *job);                    // examples per second
 json_t *jobs_metrics(const Paramserver__V1__Progress *progress);  // an object

@@ -260,8 +260,7 @@ static const struct command commands[] = {
 
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
 
-static const char cluster_help[] = "  --cluster FILE   the cluster's YAML file ($PSCTL_CLUSTER, $TF_CONFIG,\n"
-                                   "                   or that of this host's services in " SYSCONFDIR "/paramserver)\n"
+static const char cluster_help[] = "  --cluster FILE   the cluster's YAML ($PSCTL_CLUSTER, $TF_CONFIG, this host's)\n"
                                    "  --ps A,B,C       or the addresses of its ps tasks (127.0.0.1:7070)\n"
                                    "  --tls FOLDER     certificates ($PSCTL_TLS; default: as the cluster says)\n"
                                    "  --munge          munge in place of them\n"

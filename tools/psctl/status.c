@@ -88,11 +88,11 @@ static void status_job_row(struct table *t, const struct job_sum *job)
     table_cell(t, table_count(job->partitions));
     table_cell(t, table_count(job->bytes));
     table_cell(t, job->update == PARAMSERVER__V1__UPDATE__SYNC ? table_count(job->round) : NULL);
-    table_cell(t, job->examples ? table_count(job->data_epoch) : NULL);
+    table_cell(t, jobs_epoch(job));
     table_cell(t, jobs_epochs(job));
     table_cell(t, jobs_epoch_done(job));
     table_cell(t, jobs_time_left(job));
-    table_cell(t, job->control ? table_count(job->control->age_ms) : NULL);
+    table_cell(t, jobs_age(job));
     table_cell(t, table_count(job->steps));
     table_cell(t, jobs_speed(job));
     table_cell(t, json_real(job->updates_per_second));

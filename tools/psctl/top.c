@@ -114,7 +114,7 @@ static void top_job_row(struct table *t, const struct job_sum *job)
     table_cell(t, jobs_live_workers(job));
     table_cell(t, sync ? table_count(job->round) : NULL);
     table_cell(t, sync ? NULL : table_count(job->staleness));
-    table_cell(t, job->examples ? table_count(job->data_epoch) : NULL);
+    table_cell(t, jobs_epoch(job));
     table_cell(t, jobs_epochs(job));
     table_cell(t, jobs_epoch_done(job));
     table_cell(t, jobs_time_left(job));

@@ -6,12 +6,13 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/signals.h"
 #include "common/file/npy.h"
 #include "common/file/output.h"
 
 enum ps_code wk_stopped(const struct wk_run *run, struct ps_error *e)
 {
-    int signal = (int)*run->env.stop;
+    const int signal = ps_signal_number(run->env.stop);
     return signal ? ps_fail(e, PS_CANCELLED, "stopped by signal %d after step %" PRIu64, signal, run->position.step)
                   : PS_OK;
 }

@@ -7,6 +7,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/signals.h"
 #include "workerd/job/callback.h"
 #include "workerd/job/epoch.h"
 #include "workerd/job/evaluate.h"
@@ -20,16 +21,17 @@ struct loop {
     struct wk_run *run;
     struct wk_stepper stepper;
     struct wk_progress progress;
-    uint64_t trained;  // steps of this worker
-    uint64_t timed;    // ns: run->train_seconds counts up to then
-    uint64_t step;     // one past the last, as the strategy counts
-    uint64_t cap;      // of the history
-    uint64_t asked;    // so many checkpoints that people asked for were looked at
-    bool too_late;     // it came to a job that had ended, nearly
-    bool epoch_open;   // its figures are in nobody's yet
-    bool stop;         // a callback wants the training to end,
-    bool stop_later;   // at the end of the epoch
-    bool written;      // the results are
+    uint64_t trained;          // steps of this worker
+    uint64_t timed;            // ns: run->train_seconds counts up to then
+    uint64_t step;             // one past the last, as the strategy counts
+    uint64_t cap;              // of the history
+    double examples, seconds;  // that there were when this process began
+    uint64_t asked;            // so many checkpoints that people asked for were looked at
+    bool too_late;             // it came to a job that had ended, nearly
+    bool epoch_open;           // its figures are in nobody's yet
+    bool stop;                 // a callback wants the training to end,
+    bool stop_later;           // at the end of the epoch
+    bool written;              // the results are
 };
 
 static double seconds_since(uint64_t t)
@@ -111,6 +113,13 @@ static void loop_make_figures(struct loop *l)
     wk_meter_figures(&run->meter, "", &run->figures);
 }
 
+// Of this worker, since it began: what a checkpoint brings was measured by others.
+static double loop_speed(const struct loop *l)
+{
+    const struct wk_run *run = l->run;
+    return (run->history.total_examples - l->examples) / (run->train_seconds - l->seconds);
+}
+
 static enum ps_code loop_train(struct loop *l, const struct wk_work *work, struct ps_error *e)
 {
     struct wk_run *run = l->run;
@@ -134,8 +143,7 @@ static enum ps_code loop_train(struct loop *l, const struct wk_work *work, struc
         wk_progress_show(&l->progress, &run->figures);
     }
     wk_metrics_step(run->metrics, &(struct wk_metrics_step){run->env.device, l->step, ns, work->rows, result.loss});
-    run->strategy->group->report(run->state, l->step, run->history.total_examples / run->train_seconds,
-                                 work->rows ? result.loss / work->rows : 0);
+    run->strategy->group->report(run->state, l->step, loop_speed(l), work->rows ? result.loss / work->rows : 0);
     return loop_tell_step(l, work, &result, e);
 }
 
@@ -169,15 +177,32 @@ static bool is_shown(const struct loop *l)
     return !l->run->quiet && l->run->strategy->group->is_chief(l->run->state);
 }
 
-// Of all workers the chief's word counts; whoever is it now.
-static void loop_report_progress(const struct loop *l, uint64_t ended)
+// This worker's steps for so many examples, for the progress bar; async workers share them by who comes first.
+static uint64_t steps_for(const struct wk_env *env, uint64_t examples)
 {
-    const struct wk_figures *figures = &l->run->figures;
+    uint64_t per_step = (uint64_t)env->job->batch_size * (env->replicas ? env->replicas : 1);
+    return (examples + per_step - 1) / per_step;
+}
+
+// No more than the job's steps.
+static uint64_t loop_epochs(const struct loop *l)
+{
+    const struct ps_job *job = l->run->env.job;
+    const uint64_t per_epoch = steps_for(&l->run->env, l->run->env.examples);
+    const uint64_t most = job->steps && per_epoch ? (job->steps + per_epoch - 1) / per_epoch : job->epochs;
+    return most < job->epochs ? most : job->epochs;
+}
+
+// Of all workers the chief's word counts; whoever is it now. figures: of the last epoch; NULL: they are not known.
+static void loop_report_progress(const struct loop *l, uint64_t ended, const struct wk_figures *figures)
+{
+    _Static_assert((int)WK_FIGURE_NAME <= (int)PS_METRIC_NAME, "names are told whole");
     const struct wk_group *group = l->run->strategy->group;
-    struct ps_progress p = {.epochs = l->run->env.job->epochs, .ended = ended};
+    struct ps_progress p = {.epochs = loop_epochs(l), .ended = ended};
     if (!group->report_progress)
         return;
-    for (size_t i = figures->n < PS_MAX_PROGRESS ? 0 : figures->n - PS_MAX_PROGRESS; i < figures->n; i++)
+    const size_t n = figures ? figures->n : 0;
+    for (size_t i = n < PS_MAX_PROGRESS ? 0 : n - PS_MAX_PROGRESS; i < n; i++)
         ps_progress_add(&p, figures->v[i].name, figures->v[i].value);
     group->report_progress(l->run->state, &p);
 }
@@ -201,7 +226,7 @@ static enum ps_code loop_close_epoch(struct loop *l, struct wk_epoch *p, struct 
     if (run->env.device == 0 && !p->follows)
         wk_metrics_end_epoch(run->metrics, &run->figures);
     if (!p->follows)
-        loop_report_progress(l, p->epoch + 1);
+        loop_report_progress(l, p->epoch + 1, &run->figures);
     return PS_OK;
 }
 
@@ -224,13 +249,6 @@ static enum ps_code loop_end_epoch(struct loop *l, uint64_t *epoch, bool finishe
     return e->code;
 }
 
-// This worker's steps for so many examples, for the progress bar; async workers share them by who comes first.
-static uint64_t steps_for(const struct wk_env *env, uint64_t examples)
-{
-    uint64_t per_step = (uint64_t)env->job->batch_size * (env->replicas ? env->replicas : 1);
-    return (examples + per_step - 1) / per_step;
-}
-
 static void loop_begin_epoch(struct loop *l, uint64_t epoch)
 {
     struct wk_run *run = l->run;
@@ -249,7 +267,8 @@ static enum ps_code train_all(struct loop *l, uint64_t epoch, struct ps_error *e
 {
     const struct ps_job *job = l->run->env.job;
     bool final = false;
-    loop_report_progress(l, epoch);
+    // A checkpoint's figures may be those of a part of an epoch.
+    loop_report_progress(l, epoch, epoch > 0 && l->run->position.first == 0 ? &l->run->figures : NULL);
     for (; epoch < job->epochs && !is_enough(l) && !l->stepper.drained; epoch++) {
         const uint64_t start = ps_track_now(l->run->env.compute), began = epoch;
         loop_begin_epoch(l, epoch);
@@ -342,7 +361,7 @@ static enum ps_code loop_finish(struct loop *l, struct ps_error *e)
 static bool loop_keeps_weights(const struct wk_run *run, enum ps_code code)
 {
     const bool others_ended = code == PS_ABORTED;  // of the same signal, perhaps
-    return *run->env.stop ? code == PS_CANCELLED || others_ended : others_ended && run->env.collective;
+    return ps_signal_number(run->env.stop) ? code == PS_CANCELLED || others_ended : others_ended && run->env.collective;
 }
 
 // After the step in which a signal came, or another replica ended: what there is stays.
@@ -356,10 +375,10 @@ static enum ps_code loop_leave(struct loop *l, struct ps_error *e)
         return e->code;
     if (why.code || wk_save_weights(run, &why))
         return ps_fail(e, why.code, "%s, and the weights are lost: %s",
-                       *run->env.stop ? "stopped by a signal" : "another replica has ended", why.text);
+                       ps_signal_number(run->env.stop) ? "stopped by a signal" : "another replica has ended", why.text);
     if (loop_tell(l, WK_STOPPED, &m, &why))
         *e = why;  // without a checkpoint that has all of it no training goes on from here
-    else if (*run->env.stop)
+    else if (ps_signal_number(run->env.stop))
         e->code = PS_CANCELLED;  // whatever else has ended by then
     return loop_say_where(run, e);
 }
@@ -398,6 +417,8 @@ enum ps_code wk_loop(struct wk_run *run, struct ps_error *e)
         return e->code;
     l.step = run->position.step;
     l.cap = run->history.steps;
+    l.examples = run->history.total_examples;
+    l.seconds = run->train_seconds;
     wk_progress_init(&l.progress, run->quiet, job->epochs, steps_for(&run->env, run->env.examples));
     enum ps_code code = loop_run(&l, e);
     run->drained = l.stepper.drained || l.too_late;

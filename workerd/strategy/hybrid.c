@@ -18,6 +18,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/signals.h"
 #include "workerd/strategy/parameter_server.h"
 #include "workerd/strategy/variables.h"
 
@@ -148,9 +149,9 @@ static enum ps_code hybrid_refresh(void *state, struct ps_error *e)
 static bool hybrid_is_stopped(const struct hybrid *h)
 {
     const uint64_t until = ps_now() + WK_SIGNAL_SECONDS * PS_SECOND;
-    while (!*h->dense_env.stop && ps_now() < until)
+    while (!ps_signal_number(h->dense_env.stop) && ps_now() < until)
         usleep(1000);
-    return *h->dense_env.stop;
+    return ps_signal_number(h->dense_env.stop) != 0;
 }
 
 static enum ps_code hybrid_fail_salvage(struct ps_error *e)

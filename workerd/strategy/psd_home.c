@@ -583,6 +583,7 @@ static enum ps_code home_load(void *state, const struct wk_checkpoint *from, uin
     struct wk_parameter_server_state *s = state;
     if (wk_psd_load(s, from, epoch, first, step, e) || wk_home_pull_loaded(s, e))
         return e->code;
+    s->has_weights = true;  // nobody trains before all have come to the barrier below
     home_set_rate(s, json_real_value(json_object_get(from->json, "learning_rate")));
     if (s->env->rank == 0 && s->env->job->schedule.kind == PS_SCHEDULE_NONE && home_tell_rate(s, e))
         return e->code;

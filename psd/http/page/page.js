@@ -130,7 +130,10 @@ function makeJob(job) {
 function jobOf(job) {
   let shown = jobs.get(job.name);
   if (!shown) jobs.set(job.name, shown = makeJob(job));
-  if (shown.run !== job.run) [shown.run, shown.points] = [job.run, []];
+  if (shown.run !== job.run) {
+    shown.find('.facts').replaceChildren();
+    Object.assign(shown, {run: job.run, points: [], facts: new Map(), bar: undefined});
+  }
   return shown;
 }
 
@@ -149,7 +152,7 @@ function showProgress(shown, job) {
   const share = job.examples ? job.examples_done / job.examples : 0;
   const text = job.examples ? `${Math.floor(100 * share)} % of ${number(job.examples)}` : '–';
   const epoch = job.epochs ? `${number(job.epoch + 1)} of ${number(job.epochs)}` : number(job.epoch + 1);
-  fact(shown.find('.facts'), shown.facts, 'Epoch', job.examples ? epoch : '–');
+  fact(shown.find('.facts'), shown.facts, 'Epoch', known(job.epoch) ? epoch : '–');
   const dd = fact(shown.find('.facts'), shown.facts, 'Of this epoch', text);
   if (!shown.bar) shown.bar = create('progress', dd.parentNode);
   shown.bar.setAttribute('aria-label', 'trained of this epoch');
