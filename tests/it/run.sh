@@ -273,6 +273,11 @@ long_job() { # UPDATE ARGUMENT ...
         --set strategy.update="$update" --set data.train_examples=640 --set data.test_examples=64 --set epochs="${epochs:-400}" \
         --set delay_ms=20 --set output=long.safetensors "$@"
 }
+begins_long() { # UPDATE ARGUMENT ...: its pid in $pid
+    rm -f long.log # else what is looked for may still be there, of the one before
+    (long_job "$@") >long.log 2>&1 &
+    pid=$!
+}
 processes_with() { # TEXT: those whose command line has it
     local c
     for c in /proc/[0-9]*; do
@@ -291,9 +296,8 @@ kill_part() { # PATTERN CODE TEXT UPDATE ARGUMENT ...
     local pattern=$1 code=$2 text=$3 got=0 pid part epochs=$epochs
     shift 3
     for try in 1 2 3; do # of more epochs where all were trained before the part was killed
-        (long_job "$@") >long.log 2>&1 &
-        pid=$!
-        eventually grep -q "^Epoch 2" long.log || { cat long.log; return 1; }
+        begins_long "$@"
+        eventually grep -qs "^Epoch 2" long.log || { cat long.log; return 1; }
         part=$(child_of "$pid" "$pattern")
         [ "$part" ] && kill -KILL "$part" && break
         wait "$pid"
@@ -312,9 +316,9 @@ ok "with fewer than --min-workers the job ends" kill_part '--rank 1' 75 "worker 
 ok "a psd is killed: the job ends, and says so" kill_part '--task 1' 69 "ps 1" async
 interrupted() {
     local got=0
-    (long_job async) >long.log 2>&1 &
-    local pid=$!
-    eventually grep -q "^Epoch 2" long.log || { cat long.log; return 1; }
+    local pid
+    begins_long async
+    eventually grep -qs "^Epoch 2" long.log || { cat long.log; return 1; }
     kill -TERM "$pid"
     wait "$pid" || got=$?
     tail -n 5 long.log
