@@ -463,7 +463,7 @@ void psc_report_epoch(psc_client *client, uint64_t epochs, uint64_t ended, const
     struct ps_progress *p = &client->member.progress;
     psc__lock(client);
     *p = (struct ps_progress){.epochs = epochs, .ended = ended};
-    for (size_t i = n < PS_MAX_PROGRESS ? 0 : n - PS_MAX_PROGRESS; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         ps_progress_add(p, metrics[i].name, metrics[i].value);
     client->member.unsent = true;
     psc__unlock(client);

@@ -8,6 +8,8 @@
 
 void ps_progress_add(struct ps_progress *p, const char *name, double value)
 {
+    if (p->n == PS_MAX_PROGRESS)
+        memmove(p->metric, p->metric + 1, --p->n * sizeof *p->metric);
     struct ps_progress_metric *m = &p->metric[p->n++];
     ps_utf8_cut(name, m->name, sizeof m->name);
     m->value = value;

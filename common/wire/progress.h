@@ -19,7 +19,7 @@ struct ps_progress {
     } metric[PS_MAX_PROGRESS];
 };
 
-// Appends one; a long name is cut. There is room: n < PS_MAX_PROGRESS.
+// Appends one; a long name is cut. Of more than PS_MAX_PROGRESS the last ones stay.
 void ps_progress_add(struct ps_progress *p, const char *name, double value);
 // What is more than PS_MAX_PROGRESS is left out, and what has no name, or one that is there already. Where there are no
 // metrics those of the same epoch stay.

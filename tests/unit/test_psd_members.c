@@ -592,14 +592,20 @@ static uint64_t done_of(struct psd_core *core)
     return core->table.newest->control->data.done;
 }
 
-static uint64_t status_done(struct psd_core *core)
+static Paramserver__V1__StatusReply *status_of(struct psd_core *core)
 {
     Paramserver__V1__StatusRequest r = PARAMSERVER__V1__STATUS_REQUEST__INIT;
     ProtobufCMessage *m;
     assert_int_equal(ask(core, M(STATUS), &r.base, NULL, &paramserver__v1__status_reply__descriptor, &m, NULL).code,
                      PS_OK);
-    uint64_t done = ((Paramserver__V1__StatusReply *)m)->jobs[0]->examples_done;
-    ps_msg_free(m);
+    return (Paramserver__V1__StatusReply *)m;
+}
+
+static uint64_t status_done(struct psd_core *core)
+{
+    Paramserver__V1__StatusReply *s = status_of(core);
+    const uint64_t done = s->jobs[0]->examples_done;
+    ps_msg_free(&s->base);
     return done;
 }
 
@@ -1668,15 +1674,6 @@ static bool is_asked_to_leave(struct psd_core *core, uint32_t rank)
     bool asked = ((Paramserver__V1__HeartbeatReply *)m)->drain;
     ps_msg_free(m);
     return asked;
-}
-
-static Paramserver__V1__StatusReply *status_of(struct psd_core *core)
-{
-    Paramserver__V1__StatusRequest r = PARAMSERVER__V1__STATUS_REQUEST__INIT;
-    ProtobufCMessage *m;
-    assert_int_equal(ask(core, M(STATUS), &r.base, NULL, &paramserver__v1__status_reply__descriptor, &m, NULL).code,
-                     PS_OK);
-    return (Paramserver__V1__StatusReply *)m;
 }
 
 static void report_progress(struct psd_core *core, uint32_t rank, const struct ps_progress *p)

@@ -101,6 +101,15 @@ static void plain_text(const char *from, char *to, size_t size)
     ps_utf8_plain(to);
 }
 
+// A number, or a text, which may say "nan".
+static void scalar_text(const json_t *value, char *to, size_t size)
+{
+    if (json_is_string(value))
+        plain_text(json_string_value(value), to, size);
+    else
+        number_text(value, to, size);
+}
+
 static void list_text(const json_t *array, const char *separator, char *to, size_t size)
 {
     size_t i, len = 0;
@@ -109,10 +118,7 @@ static void list_text(const json_t *array, const char *separator, char *to, size
     json_array_foreach(array, i, value)
     {
         char item[128];
-        if (json_is_string(value))
-            plain_text(json_string_value(value), item, sizeof item);
-        else
-            number_text(value, item, sizeof item);
+        scalar_text(value, item, sizeof item);
         if (len < size)
             len += (size_t)snprintf(to + len, size - len, "%s%s", i ? separator : "", item);
     }
@@ -128,10 +134,7 @@ static void named_text(const json_t *object, char *to, size_t size)
     {
         char name[128], number[128];
         plain_text(key, name, sizeof name);
-        if (json_is_string(value))
-            plain_text(json_string_value(value), number, sizeof number);
-        else
-            number_text(value, number, sizeof number);
+        scalar_text(value, number, sizeof number);
         // There is room for the comma, the dots and the end, else the dots stand in its place.
         const size_t more = strlen(comma) + strlen(name) + 1 + strlen(number);
         if (len + more + strlen(", ...") >= size) {
@@ -157,10 +160,7 @@ static void cell_text(const struct table_column *column, const json_t *value, ch
         break;
     case TABLE_COUNT:
     case TABLE_REAL:
-        if (json_is_string(value))
-            plain_text(json_string_value(value), to, CELL_MAX);
-        else
-            number_text(value, to, CELL_MAX);
+        scalar_text(value, to, CELL_MAX);
         break;
     case TABLE_INDEX:
         snprintf(to, CELL_MAX, "%" JSON_INTEGER_FORMAT, json_integer_value(value) + 1);

@@ -201,8 +201,7 @@ static void loop_report_progress(const struct loop *l, uint64_t ended, const str
     struct ps_progress p = {.epochs = loop_epochs(l), .ended = ended};
     if (!group->report_progress)
         return;
-    const size_t n = figures ? figures->n : 0;
-    for (size_t i = n < PS_MAX_PROGRESS ? 0 : n - PS_MAX_PROGRESS; i < n; i++)
+    for (size_t i = 0; figures && i < figures->n; i++)
         ps_progress_add(&p, figures->v[i].name, figures->v[i].value);
     group->report_progress(l->run->state, &p);
 }
