@@ -92,10 +92,18 @@ static enum ps_code acceptor_check_role(const struct acceptor *a, const struct p
                    a->server->options.tls ? "a certificate of role" : "the role", is, expected);
 }
 
+static enum ps_code acceptor_check_open(struct ps_server *s, struct ps_error *e)
+{
+    pthread_mutex_lock(&s->lock);
+    bool draining = s->draining;
+    pthread_mutex_unlock(&s->lock);
+    return draining ? ps_fail(e, PS_UNAVAILABLE, PS__SHUTTING_DOWN) : PS_OK;
+}
+
 // It has been met, and who calls is known; or e says why not.
 static void acceptor_admit(struct acceptor *met, const struct ps_identity *from, struct ps_error *e)
 {
-    if (e->code || acceptor_check_role(met, from, e))
+    if (e->code || acceptor_check_role(met, from, e) || acceptor_check_open(met->server, e))
         ps__call_refuse(met->server, met->call, e->code, e->text);
     else if (met->kind == UNARY)
         ps__unary_begin(met->server, met->method, met->call, acceptor_deadline(met->deadline), from);
@@ -460,12 +468,10 @@ void ps_server_drain(struct ps_server *s)
 {
     struct ps__stream *st;
     pthread_mutex_lock(&s->lock);
-    bool first = !s->draining;
+    s->cut_short |= !s->draining && s->live;
     s->draining = true;
     pthread_mutex_unlock(&s->lock);
 
-    if (first && ps_cq_begin(&s->cq))
-        grpc_server_shutdown_and_notify(s->grpc, s->cq.queue, &s->shut);
     while ((st = server_next_stream(s))) {
         ps__stream_drain(st);
         ps__stream_unref(st);
@@ -494,12 +500,23 @@ static bool server_wait_until(struct ps_server *s, bool (*reached)(const struct 
     return is;
 }
 
+static void server_shut(struct ps_server *s)
+{
+    if (!s->shutting && ps_cq_begin(&s->cq))
+        grpc_server_shutdown_and_notify(s->grpc, s->cq.queue, &s->shut);
+    s->shutting = true;
+}
+
 enum ps_stop ps_server_stop(struct ps_server *s, uint64_t grace_ns)
 {
-    const uint64_t patience = PS_SECOND, moment = 500 * PS_MS;
+    const uint64_t patience = PS_SECOND, moment = 500 * PS_MS, reads_within = 200 * PS_MS;
     ps_server_drain(s);
     bool answered = server_wait_until(s, server_has_no_call, ps_now() + grace_ns);
-    // Clients go by themselves once they have read what there is; one that writes to a closed connection reads no more.
+    // Told to shut down, the core closes a connection as soon as its last call has ended, and a client that writes to a
+    // closed connection (a ping, room for more) reads no more: those whose calls end here read the answers before.
+    if (s->cut_short && grace_ns >= reads_within)
+        nanosleep(&(struct timespec){.tv_nsec = (long)reads_within}, NULL);
+    server_shut(s);
     server_wait_until(s, server_has_no_connection, ps_now() + (grace_ns < moment ? grace_ns : moment));
     grpc_server_cancel_all_calls(s->grpc);
     if (!server_wait_until(s, server_has_no_connection, ps_now() + patience))

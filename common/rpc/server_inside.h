@@ -141,9 +141,13 @@ struct ps_server {
     struct ps__idle *idle;
     size_t n_idle;
     bool draining, is_shut;
+    bool cut_short;  // calls were open when it began to drain
+    bool shutting;   // the core knows; belongs to who stops the server
     TAILQ_HEAD(, ps__stream) streams;
     TAILQ_HEAD(, ps__served) served;
 };
+
+#define PS__SHUTTING_DOWN "the server is shutting down"
 
 // A call as the server knows it: the first member of each kind of call, which the handler's part follows in memory.
 struct ps__call {

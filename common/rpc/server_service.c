@@ -192,7 +192,7 @@ static bool served_step(struct ps__served *c, const struct news *news)
             return true;
     }
     if (news->draining)
-        served_end(c, PS_UNAVAILABLE, "the server is shutting down");
+        served_end(c, PS_UNAVAILABLE, PS__SHUTTING_DOWN);
     else if (news->said_all && method->kind == PS_SERVICE_EACH)
         served_end(c, PS_OK, "");
     else if (news->said_all)

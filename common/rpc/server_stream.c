@@ -314,7 +314,7 @@ static void stream_end_with(struct ps__stream *st, int state, enum ps_code code,
 
 void ps__stream_drain(struct ps__stream *st)
 {
-    stream_end_with(st, PS__ENDING, PS_UNAVAILABLE, "the server is shutting down");
+    stream_end_with(st, PS__ENDING, PS_UNAVAILABLE, PS__SHUTTING_DOWN);
 }
 
 // ---- requests -----------------------------------------------------------------------------------------------------

@@ -1685,7 +1685,7 @@ static void unknown_methods_are_unimplemented(void **state)
 
 static void raw_send(struct raw *r)
 {
-    assert_int_equal(send(r->fd, r->out, r->n, 0), r->n);
+    assert_int_equal(send(r->fd, r->out, r->n, MSG_NOSIGNAL), r->n);
     r->n = 0;
 }
 
@@ -1796,6 +1796,52 @@ static void a_watcher_that_does_not_read_delays_no_end(void **state)
     close(r.fd);
 }
 
+static void *stop_in_time(void *arg)
+{
+    struct pair *p = arg;
+    assert_int_equal(stop_server(p->server, WAIT_S * PS_SECOND), PS_STOP_DONE);
+    return NULL;
+}
+
+// Reads until the text comes, or for so long; answers pings, as clients do.
+static bool raw_await_or(struct raw *r, const char *text, int ms)
+{
+    static const uint8_t ping[] = {0, 0, 8, 6, 0, 0, 0, 0, 0};
+    uint8_t in[1 << 14], *from = in, *at;
+    size_t n = 0;
+    ssize_t got;
+    struct timeval patience = {ms / 1000, ms % 1000 * 1000};
+    setsockopt(r->fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    while (n < sizeof in && !memmem(in, n, text, strlen(text)) && (got = recv(r->fd, in + n, sizeof in - n, 0)) > 0) {
+        n += (size_t)got;
+        for (; (at = memmem(from, (size_t)(in + n - from), ping, sizeof ping)) && at + 17 <= in + n; from = at + 17) {
+            put_frame(r, 6, 1, 0, at + 9, 8);
+            raw_send(r);
+        }
+    }
+    return memmem(in, n, text, strlen(text));
+}
+
+// Whoever is told of the end may write, and still reads what was said before: its connection is not closed at once.
+static void a_client_may_write_when_its_calls_have_ended(void **state)
+{
+    struct pair *p = *state;
+    struct raw r;
+    pthread_t thread;
+    raw_watch(&r, p, 255);
+    assert_true(raw_await_or(&r, "state", 1000 * WAIT_S));
+    pthread_create(&thread, NULL, stop_in_time, p);
+    assert_true(raw_await_or(&r, "shutting down", 1000 * WAIT_S));
+    assert_false(raw_await_or(&r, "a pause", 20));
+    put_frame(&r, 6, 0, 0, "still on", 8);
+    raw_send(&r);
+    assert_true(raw_await_or(&r, "still on", 1000 * WAIT_S));
+    close(r.fd);
+    pthread_join(thread, NULL);
+    ps_server_destroy(p->server);
+    p->server = NULL;
+}
+
 static void watchers_come_and_go_while_all_changes(void **state)
 {
     struct pair *p = *state;
@@ -1879,6 +1925,7 @@ int main(void)
         TEST(a_watch_tells_every_change_once),
         TEST(a_watcher_that_does_not_read_misses_changes),
         TEST(a_watcher_that_does_not_read_delays_no_end),
+        TEST(a_client_may_write_when_its_calls_have_ended),
         TEST(watchers_come_and_go_while_all_changes),
         TEST(a_bad_watch_is_refused),
     };
