@@ -9,4 +9,7 @@
 // Any thread.
 uint32_t ps_crc32c(uint32_t crc, const void *data, size_t size);
 
+// The same without the instruction that most processors have for it.
+uint32_t ps_crc32c_portable(uint32_t crc, const void *data, size_t size);
+
 #endif

@@ -36,6 +36,21 @@ static void crcs(void **state)
     assert_int_equal(ps_masked_crc32c("123456789", 9), (0xE3069283u >> 15 | 0xE3069283u << 17) + 0xA282EAD8u);
 }
 
+// Whatever the size, where it begins and what came before, with the processor's instruction and without.
+static void crcs_of_all_sizes(void **state)
+{
+    static uint8_t bytes[15000];
+    (void)state;
+    for (size_t i = 0; i < sizeof bytes; i++)
+        bytes[i] = (uint8_t)(i * 2654435761u >> 11);
+    uint32_t one_by_one = 0;
+    for (size_t n = 0, from = n % 9; n + 9 < sizeof bytes; n++, from = n % 9) {
+        assert_int_equal(ps_crc32c(0, bytes, n), one_by_one);
+        assert_int_equal(ps_crc32c((uint32_t)n, bytes + from, n), ps_crc32c_portable((uint32_t)n, bytes + from, n));
+        one_by_one = ps_crc32c_portable(one_by_one, bytes + n, 1);
+    }
+}
+
 struct file {
     char *text;
     size_t size;
@@ -212,7 +227,8 @@ static void images(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(crcs), cmocka_unit_test(scalars), cmocka_unit_test(histograms),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(crcs),     cmocka_unit_test(crcs_of_all_sizes),
+                                       cmocka_unit_test(scalars),  cmocka_unit_test(histograms),
                                        cmocka_unit_test(pictures), cmocka_unit_test(images)};
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
