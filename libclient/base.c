@@ -188,6 +188,8 @@ void psc__end(struct psc_client *c, enum ps_code code, const char *format, ...)
     struct psc__ender *ender;
     TAILQ_FOREACH(ender, &c->enders, link)
     ender->end(c, &c->ended);
+    if (c->world.cut)  // operations need not wait until the task has their requests
+        c->world.cut(c->world.ctx);
 }
 
 // ---- replies ------------------------------------------------------------------------------------------------------

@@ -63,6 +63,10 @@ void ps_client_call(struct ps_client *c, uint32_t task, int method, bool stream,
 // next; again, while it is answered with an error. Takes over the reference.
 void ps_client_open(struct ps_client *c, uint32_t task, int method, struct ps_slice request);
 
+// Ends the streams that there are: their calls end with UNAVAILABLE soon, whether they have been sent or not. The next
+// call makes a new one.
+void ps_client_cut(struct ps_client *c);
+
 // Runs fn after delay_ns, unless the client is stopped before.
 void ps_client_after(struct ps_client *c, uint64_t delay_ns, void (*fn)(void *arg), void *arg);
 

@@ -499,7 +499,7 @@ void ps__stream_call(struct ps__peer *peer, struct ps__pending *p)
         ps__client_poke(c, soonest);
 }
 
-void ps__streams_cancel_all(struct ps_client *c)
+void ps__streams_cancel_all(struct ps_client *c, const char *why)
 {
     for (size_t i = 0; i < c->n_peers; i++) {
         pthread_mutex_lock(&c->lock);
@@ -509,6 +509,6 @@ void ps__streams_cancel_all(struct ps_client *c)
             st->cancelled = true;
         pthread_mutex_unlock(&c->lock);
         if (cancel)
-            grpc_call_cancel_with_status(st->grpc, GRPC_STATUS_CANCELLED, "the client is closed", NULL);
+            grpc_call_cancel_with_status(st->grpc, GRPC_STATUS_CANCELLED, why, NULL);
     }
 }

@@ -28,6 +28,12 @@ static void psc_rpc_open(void *ctx, uint32_t task, int method, struct ps_slice r
     ps_client_open(w->client, task, method, request);
 }
 
+static void psc_rpc_cut(void *ctx)
+{
+    struct rpc_world *w = ctx;
+    ps_client_cut(w->client);
+}
+
 static uint64_t psc_rpc_now(void *ctx)
 {
     (void)ctx;
@@ -91,6 +97,7 @@ enum ps_code psc_world_rpc_create(const struct psc_cluster *cluster, const struc
         .ctx = w,
         .call = psc_rpc_call,
         .open = psc_rpc_open,
+        .cut = psc_rpc_cut,
         .now = psc_rpc_now,
         .after = psc_rpc_after,
         .random = psc_rpc_random,

@@ -675,6 +675,11 @@ static uint64_t world_random(void *ctx)
     return draw(ctx);
 }
 
+static void world_cut(void *ctx)
+{
+    ((struct fake *)ctx)->cuts++;
+}
+
 static void world_shutdown(void *ctx)
 {
     struct fake *f = ctx;
@@ -713,6 +718,7 @@ struct psc_world fake_world(struct fake *f)
     f->worlds++;
     return (struct psc_world){.ctx = f,
                               .call = world_call,
+                              .cut = world_cut,
                               .now = world_now,
                               .after = world_after,
                               .random = world_random,

@@ -74,7 +74,8 @@ struct fake {
     int leaves, heartbeats;
     uint64_t step;  // of the last heartbeat, as the next
     struct ps_progress progress;
-    int worlds;           // that are not destroyed: none is used afterwards
+    int worlds;  // that are not destroyed: none is used afterwards
+    int cuts;
     int met;              // Reduces
     int released;         // snapshots
     char last_name[128];  // of these

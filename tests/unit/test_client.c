@@ -710,6 +710,7 @@ static void test_lost_state_ends_the_client(void **state)
     assert_string_equal(r.error.text, "ps:1 (b:2) has restarted and lost what it had of the job");
     assert_int_equal(psc_health(b->client, &e), PSC_ABORTED);
     assert_string_equal(e.text, r.error.text);
+    assert_int_equal(b->fake.cuts, 1);                            // what is under way to the other task need not arrive
     assert_string_equal(push(b, 3, 1).error.text, r.error.text);  // whichever task it is for
     struct outcome o = {0};
     psc__barrier(b->client, "b", on_done, &o);

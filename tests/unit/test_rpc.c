@@ -1009,6 +1009,34 @@ static void a_cut_ends_what_waits(void **state)
     p->server = NULL;
 }
 
+// One has arrived, the others have not been sent; a unary call is none of a stream's.
+static void a_client_cuts_its_streams(void **state)
+{
+    struct pair *p = *state;
+    struct answer a[4], unary, next;
+    const size_t size = 4 << 20;
+    uint8_t *data;
+    ask(p->client, true, PUSH, 0, text("p"), &a[0]);
+    ask(p->client, false, PUSH, 0, text("p"), &unary);
+    await_parked(&p->core, 2);
+    for (int i = 1; i < 4; i++) {
+        struct ps_slice large = ps_slice_new(size, &data);
+        memset(data, 'p', size);
+        ask(p->client, true, PUSH, 0, large, &a[i]);
+    }
+    ps_client_cut(p->client);
+    for (int i = 0; i < 4; i++) {
+        await(&a[i]);
+        assert_int_equal(a[i].code, PS_UNAVAILABLE);
+        assert_non_null(strstr(a[i].text, "what it was for is over"));
+    }
+    assert_int_equal(ask_and_await(p->client, true, CALL_MS, "e", &next), PS_OK);
+    release(&p->core);
+    await(&unary);
+    assert_int_equal(unary.code, PS_OK);
+    ps_slices_clear(&unary.body);
+}
+
 static void calls_outlive_the_server(void **state)
 {
     struct pair *p = *state;
@@ -1899,6 +1927,7 @@ int main(void)
         TEST(a_server_that_returns_is_found),
         TEST(streams_begin_with_the_opening),
         TEST(a_cut_ends_what_waits),
+        TEST(a_client_cuts_its_streams),
         TEST(calls_outlive_the_server),
         TEST(a_client_that_leaves_is_forgotten),
         TEST(calls_of_a_client_that_is_gone_end),
