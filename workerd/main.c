@@ -583,7 +583,20 @@ static void workerd_say_how_it_ended(const struct wk_run *run, const struct opti
     ended->patience = (uint64_t)job->timeout * PS_SECOND;
 }
 
-static enum ps_code workerd_run_job(struct wk_run *run, struct options *o, struct wk_ended *ended, struct ps_error *e)
+// Others come to the same end within a moment, and may have heard a signal that comes here, too.
+static enum ps_code workerd_await_others(uint64_t until, struct ps_error *e)
+{
+    const uint64_t now = ps_now(), left = now < until ? until - now : 0;
+    if (left && !ps_signal_number(&stop))
+        nanosleep(&(struct timespec){(time_t)(left / PS_SECOND), (long)(left % PS_SECOND)}, NULL);
+    if (until && ps_signal_number(&stop))
+        return ps_fail(e, PS_CANCELLED, "stopped by signal %d", ps_signal_number(&stop));
+    return PS_OK;
+}
+
+// Trains no sooner than at that time (ps_now), and reads the checkpoint before.
+static enum ps_code workerd_run_job(struct wk_run *run, struct options *o, uint64_t not_before, struct wk_ended *ended,
+                                    struct ps_error *e)
 {
     struct nn_model *model = NULL;
     struct ps_job *job = NULL;
@@ -596,7 +609,8 @@ static enum ps_code workerd_run_job(struct wk_run *run, struct options *o, struc
     }
     if (code == PS_OK && wk_look_is_wanted(&o->look))
         code = workerd_look(run, &o->look, &model, e);
-    else if (code == PS_OK && workerd_find_checkpoint(run, job, o, &checkpoint, e) == PS_OK)
+    else if (code == PS_OK && workerd_find_checkpoint(run, job, o, &checkpoint, e) == PS_OK &&
+             workerd_await_others(not_before, e) == PS_OK)
         code = workerd_take_part(run, job, o, &model, ended, e);
     else if (code == PS_OK)
         code = e->code;
@@ -621,34 +635,26 @@ static uint64_t started_at(void)
     return began && began < now ? began : now;
 }
 
-// Says so, and waits a moment, in which others come to the same end. False: a signal came.
-static bool workerd_begin_anew(const struct ps_error *e)
-{
-    static const struct timespec moment = {.tv_nsec = 250 * 1000000L};
-    ps_warn("%s; begins anew from the newest backup", e->text);
-    if (!ps_signal_number(&stop))
-        nanosleep(&moment, NULL);
-    return !ps_signal_number(&stop);
-}
-
 // The runs of the job that this worker takes part in: one, unless others are lost.
 static enum ps_code workerd_run_jobs(struct options *o, struct wk_metrics *metrics, struct ps_error *e)
 {
+    const uint64_t started = started_at(), moment = 250 * PS_MS;
     struct wk_recovery recovery = {0};
-    const uint64_t started = started_at();
+    uint64_t not_before = 0;
     for (;;) {
         struct wk_run run = {
             .started = started, .env.stop = &stop, .env.checkpoint_signals = &checkpoint_signals, .metrics = metrics};
         run.env.waits = metrics ? &metrics->waits : NULL;
         struct wk_ended ended = {0};
-        e->code = workerd_run_job(&run, o, &ended, e);
+        e->code = workerd_run_job(&run, o, not_before, &ended, e);
         if (!wk_recovery_begins(&recovery, &ended, ps_now(), e))
             return e->code;
-        // Others are lost, who may have heard the same signal.
-        if (ps_signal_number(&stop) || !workerd_begin_anew(e)) {
+        if (ps_signal_number(&stop)) {
             const struct ps_error why = *e;
             return ps_fail(e, PS_CANCELLED, "stopped by signal %d: %s", ps_signal_number(&stop), why.text);
         }
+        ps_warn("%s; begins anew from the newest backup", e->text);
+        not_before = ps_now() + moment;
     }
 }
 

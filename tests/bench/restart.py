@@ -9,7 +9,7 @@ A psd, which is started again as systemd would do it, so many milliseconds after
 every so many steps; a network of two layers of WIDTH units (15420: 250 million parameters, 1 GB of float32). psd is
 killed three steps after a backup has been written. A row per kill has the seconds from it until psd listened again;
 until the last worker had noticed, had found the backup and read it, and was in the job; until the backup's values were
-put; until all workers had pulled these; and until the first step was finished by worker 0. Beside them are the CPU
+put; until the other workers had pulled these; and until the first step was finished by worker 0. Beside them are the CPU
 time of all processes until then, and what an ordinary step takes.
 """
 import argparse
@@ -131,7 +131,7 @@ def kill_once(o):
 
     def look():
         moved = o.psd.metric("paramserver_job_bytes_moved_total") or 0
-        for phase, enough in ("put", 1), ("pulled", 1 + o.workers):
+        for phase, enough in ("put", 1), ("pulled", o.workers):  # worker 0, who puts them, pulls none
             if phase not in at and moved >= enough * o.bytes:
                 at[phase] = time.monotonic()
         return steps(o) > trained

@@ -39,6 +39,7 @@ struct psc_client {
     psc_update update;             // that of a share which names none, and
     uint64_t share_batch;          // this
     uint64_t round;                // of the last push
+    char pulled[64];               // the first variable of the last pull
     uint64_t found;                // a get's round
     int64_t ahead;                 // as the last checkpoint says
     bool no_memory;                // for a get
@@ -191,8 +192,9 @@ void psc_put(psc_client *c, const psc_tensor *tensors, size_t n, psc_callback ca
 void psc_pull(psc_client *c, const psc_tensor *tensors, size_t n, uint64_t round, psc_callback callback, void *arg,
               psc_op **op)
 {
-    (void)tensors, (void)callback, (void)arg, (void)round;
+    (void)callback, (void)arg, (void)round;
     say("pull %zu ", n);
+    snprintf(c->pulled, sizeof c->pulled, "%s", tensors->name);
     begin_op(0, (psc_result){.version = c->version, .round = round}, op);
 }
 
@@ -357,6 +359,12 @@ static const char large_text[] =
     "{\"class_name\": \"InputLayer\", \"config\": {\"name\": \"in\", \"batch_shape\": [null, 1]}},"
     "{\"class_name\": \"Dense\", \"config\": {\"name\": \"a\", \"units\": 8000}},"
     "{\"class_name\": \"Dense\", \"config\": {\"name\": \"b\", \"units\": 3}}]}}";
+
+// Four variables, each of them large enough for a bucket: two learn, two are statistics.
+static const char normalized_text[] =
+    "{\"class_name\": \"Sequential\", \"config\": {\"name\": \"net\", \"layers\": ["
+    "{\"class_name\": \"InputLayer\", \"config\": {\"name\": \"in\", \"batch_shape\": [null, 20000]}},"
+    "{\"class_name\": \"BatchNormalization\", \"config\": {\"name\": \"bn\"}}]}}";
 
 static const char *document = model_text;
 static const struct wk_strategy *strategy = &wk_parameter_server;
@@ -775,11 +783,13 @@ static void a_checkpoint_is_fetched(void **state)
     end(&w);
 }
 
-// Worker 0 puts what a checkpoint has; all pull that once, and train their first step with it.
+// Worker 0 puts what a checkpoint has, and asks for its version; the others pull it once, and train their first step
+// with it.
 static void what_is_loaded_is_pulled_once(void **state)
 {
-    static const char *const updates[] = {"update: async", "update: sync"};
-    for (int k = 0; k < 2; k++) {
+    static const char *const updates[] = {"update: async", "update: sync", "update: async", "update: sync"};
+    for (int k = 0; k < 4; k++) {
+        const bool first = k < 2;
         struct worker w;
         struct ps_error e = {.code = PS_OK};
         struct wk_checkpoint c;
@@ -787,13 +797,49 @@ static void what_is_loaded_is_pulled_once(void **state)
         begin(&w, "sgd, learning_rate: 1", updates[k]);
         wk_checkpoint_init(&c);
         wk_checkpoint_put_rule(&c, 1, 0);
+        w.env.rank = first ? 0 : 1;
         must(strategy->home->load(w.state, &c, 0, 8, 2, &e), &e);
         train(&w, 2, BATCH);
-        assert_string_equal(client.log, "skip 8 of 0 state 0 of 4 at 2 wait pull 2 wait "
-                                        "need need ready ready both bias kernel of 4 end ");
+        assert_string_equal(client.log, first ? "skip 8 of 0 state 0 of 4 at 2 wait pull 2 wait "
+                                                "need need ready ready both bias kernel of 4 end "
+                                              : "skip 8 of 0 pull 2 wait "
+                                                "need need ready ready both bias kernel of 4 end ");
         wk_checkpoint_free(&c);
         end(&w);
     }
+}
+
+// Where slots were put after the values these count, and only what learns has them: the version is asked of that, and
+// of the smallest bucket.
+static void worker_0_asks_for_the_last_version(void **state)
+{
+    static const struct {
+        const char *document, *pulled, *log;
+    } cases[] = {{normalized_text, "bn/beta", "skip 8 of 0 state 0 of 4 at 2 wait state 1 of 2 at 2 wait pull 1 wait "},
+                 {large_text, "a/bias", "skip 8 of 0 state 0 of 4 at 2 wait state 1 of 4 at 2 wait pull 2 wait "}};
+    for (size_t k = 0; k < 2; k++) {
+        struct worker w;
+        struct ps_error e = {.code = PS_OK};
+        struct wk_checkpoint c;
+        begin_world(state);
+        document = cases[k].document;
+        begin(&w, "sgd, learning_rate: 1, momentum: 0.5", "update: sync");
+        wk_checkpoint_init(&c);
+        wk_checkpoint_put_rule(&c, 1, 0);
+        for (size_t i = 0; i < N_PARAMS; i++) {
+            const struct nn_param *p = nn_model_param(w.model, i);
+            wk_checkpoint_put(&c, "momentum", p->name, p->shape, p->rank, nn_replica_param(w.env.replica, i));
+        }
+        struct ps_safetensors file = {.tensor = c.array, .n = c.n};  // as it is read
+        c.file = &file;
+        must(strategy->home->load(w.state, &c, 0, 8, 2, &e), &e);
+        assert_string_equal(client.log, cases[k].log);
+        assert_non_null(strstr(client.pulled, cases[k].pulled));
+        c.file = NULL;
+        wk_checkpoint_free(&c);
+        end(&w);
+    }
+    document = model_text;
 }
 
 // The rule has been applied as often as what was found says: where others close rounds, or push, without this worker.
@@ -1002,6 +1048,7 @@ int main(void)
         cmocka_unit_test_setup(local_steps_follow_the_schedule, begin_world),
         cmocka_unit_test_setup(resumed_runs_draw_anew, begin_world),
         cmocka_unit_test_setup(what_is_loaded_is_pulled_once, begin_world),
+        cmocka_unit_test_setup(worker_0_asks_for_the_last_version, begin_world),
         cmocka_unit_test_setup(no_memory_for_sums, begin_world),
         cmocka_unit_test_setup(the_next_round_has_the_rate, begin_world),
         cmocka_unit_test_setup(the_chief_salvages, begin_world),

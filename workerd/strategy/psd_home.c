@@ -264,15 +264,18 @@ void wk_home_push(struct wk_parameter_server_state *s, struct wk_bucket *b, uint
         psc_push(s->client, s->pushed + b->first, b->n, &options, home_span(b), b, &b->op);
 }
 
+static void home_pull(struct wk_parameter_server_state *s, struct wk_bucket *b)
+{
+    b->pushes = false;
+    b->pulls = true;
+    psc_pull(s->client, s->weights + b->first, b->n, 0, home_span(b), b, &b->op);
+}
+
 // In the order in which the forward pass needs them.
 static void home_pull_buckets(struct wk_parameter_server_state *s)
 {
-    for (size_t i = s->n_buckets; i--;) {
-        struct wk_bucket *b = &s->bucket[i];
-        b->pushes = false;
-        b->pulls = true;
-        psc_pull(s->client, s->weights + b->first, b->n, 0, home_span(b), b, &b->op);
-    }
+    for (size_t i = s->n_buckets; i--;)
+        home_pull(s, &s->bucket[i]);
 }
 
 enum ps_code wk_home_pull_all(struct wk_parameter_server_state *s, uint64_t round, struct ps_error *e)
@@ -577,11 +580,48 @@ enum ps_code wk_home_pull_loaded(struct wk_parameter_server_state *s, struct ps_
     return PS_OK;
 }
 
+// Each put has counted, and slots are put of variables that learn alone: the greatest version is that of a bucket of
+// nothing but these, where there is one. NULL: there is no bucket.
+static struct wk_bucket *home_smallest_of_last_version(struct wk_parameter_server_state *s)
+{
+    struct wk_bucket *best = NULL;
+    uint64_t least = 0;
+    bool best_learns = false;
+    for (struct wk_bucket *b = s->bucket; b < s->bucket + s->n_buckets; b++) {
+        uint64_t count = 0;
+        bool learns = true;
+        for (size_t i = b->first; i < b->first + b->n; i++) {
+            count += s->weights[i].count;
+            learns &= s->learns[i];
+        }
+        if (best && (learns == best_learns ? count >= least : best_learns))
+            continue;
+        best = b;
+        least = count;
+        best_learns = learns;
+    }
+    return best;
+}
+
+// Worker 0 has put the values itself, and asks for the version that all of them are of.
+static enum ps_code home_ask_version(struct wk_parameter_server_state *s, struct ps_error *e)
+{
+    struct wk_bucket *b = home_smallest_of_last_version(s);
+    if (!b)
+        return PS_OK;
+    home_pull(s, b);
+    if (wk_home_settle_bucket(s, b, e))
+        return e->code;
+    s->loaded_version = s->version;
+    return PS_OK;
+}
+
 static enum ps_code home_load(void *state, const struct wk_checkpoint *from, uint64_t epoch, uint64_t first,
                               uint64_t step, struct ps_error *e)
 {
     struct wk_parameter_server_state *s = state;
-    if (wk_psd_load(s, from, epoch, first, step, e) || wk_home_pull_loaded(s, e))
+    if (wk_psd_load(s, from, epoch, first, step, e) ||
+        (s->env->rank == 0 ? home_ask_version(s, e) : wk_home_pull_loaded(s, e)))
         return e->code;
     s->has_weights = true;  // nobody trains before all have come to the barrier below
     home_set_rate(s, json_real_value(json_object_get(from->json, "learning_rate")));
