@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // In software eight bytes at a time (Kounavis and Berry, A systematic approach to building high performance
-// software-based CRC generators, ISCC 2005): table k has the CRC of each byte with k zero bytes behind it. SSE 4.2 has an
-// instruction for eight bytes, of which three can be under way (Gopal et al., Fast CRC Computation for iSCSI Polynomial
-// Using CRC32 Instruction, Intel 2011): three lanes beside each other, whose CRCs are joined by tables.
+// software-based CRC generators, ISCC 2005): table k has the CRC of each byte with k zero bytes behind it. SSE 4.2 has
+// an instruction for eight bytes, of which three can be under way (Gopal et al., Fast CRC Computation for iSCSI
+// Polynomial Using CRC32 Instruction, Intel 2011): three lanes beside each other, whose CRCs tables join.
 #include "common/base/crc32c.h"
 
 #include <pthread.h>
