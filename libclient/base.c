@@ -140,6 +140,8 @@ void psc__task_unreachable(struct psc__task *t, const char *text)
 {
     struct psc_client *c = t->client;
     uint64_t now = psc__now(c);
+    if (c->ended.code)  // by the client's own cut, as like as not
+        return;
     snprintf(t->why, sizeof t->why, "%s", text);
     if (!t->refused_since && text_says_nobody_listens(text))
         t->refused_since = now;
@@ -188,7 +190,9 @@ void psc__end(struct psc_client *c, enum ps_code code, const char *format, ...)
     struct psc__ender *ender;
     TAILQ_FOREACH(ender, &c->enders, link)
     ender->end(c, &c->ended);
-    if (c->world.cut)  // operations need not wait until the task has their requests
+    // Operations need not wait until the tasks have their requests; but what a signal stops is sent as far as it goes:
+    // see client_stop.
+    if (c->world.cut && c->stopped.code == PS_OK)
         c->world.cut(c->world.ctx);
 }
 

@@ -29,8 +29,8 @@ struct psc_world {
     // before the next call, again while it is answered with an error. Takes over the reference. NULL: a call depends on
     // no other. As call otherwise.
     void (*open)(void *ctx, uint32_t task, int method, struct ps_slice request);
-    // Nobody needs the answers of the calls that are under way: they end with UNAVAILABLE, soon, and what they have not
-    // sent is not sent. As call otherwise. NULL: they end by themselves.
+    // Nobody needs the answers of the calls that are under way: those that share a connection's stream end with
+    // UNAVAILABLE, soon, and what they have not sent is not sent. As call otherwise. NULL: they end by themselves.
     void (*cut)(void *ctx);
     uint64_t (*now)(void *ctx);  // ns
     // Runs fn once after delay; never from inside. May be called with locks held, as call may.

@@ -578,20 +578,21 @@ static void workerd_say_how_it_ended(const struct wk_run *run, const struct opti
     ended->recovers = ps_job_goes_on(job, o->resume) && run->strategy->tasks != WK_TASKS_NONE && !o->profile &&
                       !wk_look_is_wanted(&o->look);
     ended->trained = run->seconds_to_first_step > 0;
-    ended->outdated = ended->recovers && !ended->trained && workerd_is_outdated(run, o);
+    ended->outdated = ended->recovers && !ended->trained && !ps_signal_number(&stop) && workerd_is_outdated(run, o);
     ended->checkpoint = run->resumed_at;
     ended->patience = (uint64_t)job->timeout * PS_SECOND;
 }
 
-// Others come to the same end within a moment, and may have heard a signal that comes here, too.
-static enum ps_code workerd_await_others(uint64_t until, struct ps_error *e)
+// Others come to the same end within a moment, and may have heard a signal that comes here, too. Returns the code of
+// what was done meanwhile, or that of a signal.
+static enum ps_code workerd_await_others(uint64_t until, enum ps_code code, struct ps_error *e)
 {
     const uint64_t now = ps_now(), left = now < until ? until - now : 0;
     if (left && !ps_signal_number(&stop))
         nanosleep(&(struct timespec){(time_t)(left / PS_SECOND), (long)(left % PS_SECOND)}, NULL);
     if (until && ps_signal_number(&stop))
         return ps_fail(e, PS_CANCELLED, "stopped by signal %d", ps_signal_number(&stop));
-    return PS_OK;
+    return code;
 }
 
 // Trains no sooner than at that time (ps_now), and reads the checkpoint before.
@@ -607,13 +608,15 @@ static enum ps_code workerd_run_job(struct wk_run *run, struct options *o, uint6
         run->strategy = strategy_of[job->strategy];
         workerd_let_replace(job, o);
     }
-    if (code == PS_OK && wk_look_is_wanted(&o->look))
+    if (code == PS_OK && wk_look_is_wanted(&o->look)) {
         code = workerd_look(run, &o->look, &model, e);
-    else if (code == PS_OK && workerd_find_checkpoint(run, job, o, &checkpoint, e) == PS_OK &&
-             workerd_await_others(not_before, e) == PS_OK)
-        code = workerd_take_part(run, job, o, &model, ended, e);
-    else if (code == PS_OK)
-        code = e->code;
+    } else {
+        if (code == PS_OK)
+            code = workerd_find_checkpoint(run, job, o, &checkpoint, e);
+        code = workerd_await_others(not_before, code, e);
+        if (code == PS_OK)
+            code = workerd_take_part(run, job, o, &model, ended, e);
+    }
     code = wk_timeline_close(run, code, e);
     wk_resume_forget(run);
     if (job)

@@ -31,19 +31,24 @@ static void *alloc_zeroed(size_t size)
     return p ? memset(p, 0, size) : NULL;
 }
 
-// What is large lies in huge pages, where Linux gives them to who asks: one page fault for 2 MiB instead of 512.
-static const size_t huge_page = 2 << 20;
+// Large blocks lie in huge pages, which Linux gives on request: one page fault for 2 MiB instead of 512.
+enum { HUGE_PAGE = 2 << 20, LARGE_ALLOC = 512 << 10 };
+
+// Including the huge pages that it shares with its neighbours.
+static void alloc_ask_for_huge_pages(void *p, size_t size)
+{
+    const uintptr_t from = (uintptr_t)p & ~(uintptr_t)(HUGE_PAGE - 1);
+    const uintptr_t end = ((uintptr_t)p + size + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1);
+    madvise((void *)from, end - from, MADV_HUGEPAGE);
+}
 
 void *ps_try_alloc_aligned(size_t size)
 {
-    if (size > SIZE_MAX - 64)
+    void *p;
+    if (size > SIZE_MAX - 64 || posix_memalign(&p, size < 2 * HUGE_PAGE ? 64 : HUGE_PAGE, (size + 64) & ~(size_t)63))
         return NULL;
-    const size_t rounded = (size + 64) & ~(size_t)63;
-    if (size < 2 * huge_page)
-        return aligned_alloc(64, rounded);
-    void *p = aligned_alloc(huge_page, rounded);
-    if (p)
-        madvise(p, rounded & ~(huge_page - 1), MADV_HUGEPAGE);
+    if (size >= LARGE_ALLOC)
+        alloc_ask_for_huge_pages(p, size);
     return p;
 }
 

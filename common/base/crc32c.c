@@ -24,7 +24,7 @@ static uint32_t crc32c_move(uint32_t crc)
            crc32c_moved[3][crc >> 24];
 }
 
-// Of a sum of bits it is the sum of what each bit becomes.
+// A CRC is linear: that of a sum of bits is the sum of theirs.
 static void crc32c_make_moved(void)
 {
     for (int bit = 0; bit < 32; bit++) {

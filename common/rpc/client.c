@@ -140,7 +140,7 @@ static bool client_report_ended(struct ps_client *c)
 static void client_stop_all(struct ps_client *c)
 {
     ps__unary_cancel_all(c);
-    ps__streams_cancel_all(c, "the client is closed");
+    ps__streams_cancel(c);
     pthread_mutex_lock(&c->lock);
     bool close = !c->closed && TAILQ_EMPTY(&c->unaries) && TAILQ_EMPTY(&c->ended);
     for (size_t i = 0; i < c->n_peers; i++)
@@ -178,7 +178,7 @@ static uint64_t client_run_due(struct ps_client *c)
     if (stopping)
         client_stop_all(c);
     else if (cuts)
-        ps__streams_cancel_all(c, "what it was for is over");
+        ps__streams_cancel(c);
     return next;
 }
 
@@ -256,14 +256,6 @@ struct ps_client *ps_client_create(const char *const *addresses, size_t n, const
         ps__peer_init(&c->peers[i], c, addresses[i]);
     pthread_create(&c->thread, NULL, client_thread, c);
     return c;
-}
-
-void ps_client_cut(struct ps_client *c)
-{
-    pthread_mutex_lock(&c->lock);
-    c->cuts = true;
-    pthread_mutex_unlock(&c->lock);
-    ps__client_poke(c, 0);
 }
 
 void ps_client_stop(struct ps_client *c)

@@ -5,7 +5,7 @@
 //
 // Receives from: libclient's world, psd's world. Hands to: the callbacks. Threads: a client has one of its own, which
 // polls and runs all callbacks; functions may be called from any thread. Neither a callback nor a slice's owner is run
-// from inside ps_client_call and ps_client_after: they may be called with locks held that those want.
+// from inside ps_client_call, ps_client_cut and ps_client_after: they may be called with locks held that those want.
 //
 // A stream is opened by the first call that needs one, and again by the first one after it was lost. Calls made one
 // after the other over the stream reach the task in that order; when it is lost, every call that is not answered ends
@@ -63,8 +63,8 @@ void ps_client_call(struct ps_client *c, uint32_t task, int method, bool stream,
 // next; again, while it is answered with an error. Takes over the reference.
 void ps_client_open(struct ps_client *c, uint32_t task, int method, struct ps_slice request);
 
-// Ends the streams that there are: their calls end with UNAVAILABLE soon, whether they have been sent or not. The next
-// call makes a new one.
+// Ends the streams that there are: the calls on them, and those made until they have ended, end with UNAVAILABLE soon,
+// whether they have been sent or not. Unary calls go on.
 void ps_client_cut(struct ps_client *c);
 
 // Runs fn after delay_ns, unless the client is stopped before.

@@ -83,7 +83,7 @@ struct ps_client {
     pthread_mutex_t lock;  // all below
     pthread_cond_t work;   // there is something to do, for a thread that does not poll
     bool stopping, closed;
-    bool cuts;                 // the streams are to be ended
+    bool cuts;                 // some streams are to end
     uint64_t wake;             // when the thread looks at the clock of its own accord
     uint64_t connects_until;   // ns: so long the thread polls all the same, for attempts to connect that are under way
     bool waking;               // the waker's event is on its way to it
@@ -121,7 +121,7 @@ void ps__stream_call(struct ps__peer *peer, struct ps__pending *p);
 
 // On the thread, without the lock.
 void ps__unary_cancel_all(struct ps_client *c);
-void ps__streams_cancel_all(struct ps_client *c, const char *why);
+void ps__streams_cancel(struct ps_client *c);  // those that are to end
 void ps__streams_expire(struct ps_client *c, uint64_t now);
 
 uint64_t ps__streams_soonest(const struct ps_client *c);  // locked: when to expire next

@@ -41,6 +41,7 @@ struct ps__client_stream {
     bool sending;
     bool corked;  // replies are being told
     bool over;    // nothing can be sent any more
+    bool cut;     // ps_client_cut()
     bool cancelled;
     uint64_t last_id;
     uint64_t openings;    // the peer's, as far as they have been sent; 0: none, or the last was answered with an error
@@ -445,6 +446,12 @@ static bool client_stream_show(struct ps__client_stream *st)
     return true;
 }
 
+// Locked. Why it has to be cancelled; NULL: it need not be.
+static const char *client_stream_must_end(const struct ps__client_stream *st)
+{
+    return st->peer->client->stopping ? "the client is closed" : st->cut ? "nobody waits for its answers" : NULL;
+}
+
 // By the call that made the stream; others only add to it meanwhile.
 static void client_stream_open(struct ps__client_stream *st)
 {
@@ -461,10 +468,10 @@ static void client_stream_open(struct ps__client_stream *st)
 
     pthread_mutex_lock(&c->lock);
     st->begun = true;
-    bool cancel = c->stopping;
+    const char *why = client_stream_must_end(st);
     pthread_mutex_unlock(&c->lock);
-    if (cancel)
-        grpc_call_cancel_with_status(st->grpc, GRPC_STATUS_CANCELLED, "the client is closed", NULL);
+    if (why)
+        grpc_call_cancel_with_status(st->grpc, GRPC_STATUS_CANCELLED, why, NULL);
     client_stream_unref(st);
 }
 
@@ -499,16 +506,27 @@ void ps__stream_call(struct ps__peer *peer, struct ps__pending *p)
         ps__client_poke(c, soonest);
 }
 
-void ps__streams_cancel_all(struct ps_client *c, const char *why)
+void ps__streams_cancel(struct ps_client *c)
 {
     for (size_t i = 0; i < c->n_peers; i++) {
         pthread_mutex_lock(&c->lock);
         struct ps__client_stream *st = c->peers[i].stream;
-        bool cancel = st && st->begun && !st->cancelled;
-        if (cancel)
+        const char *why = st && st->begun && !st->cancelled ? client_stream_must_end(st) : NULL;
+        if (why)
             st->cancelled = true;
         pthread_mutex_unlock(&c->lock);
-        if (cancel)
+        if (why)
             grpc_call_cancel_with_status(st->grpc, GRPC_STATUS_CANCELLED, why, NULL);
     }
+}
+
+void ps_client_cut(struct ps_client *c)
+{
+    pthread_mutex_lock(&c->lock);
+    for (size_t i = 0; i < c->n_peers; i++)
+        if (c->peers[i].stream)
+            c->peers[i].stream->cut = true;
+    c->cuts = true;
+    pthread_mutex_unlock(&c->lock);
+    ps__client_poke(c, 0);
 }

@@ -92,18 +92,10 @@ static enum ps_code acceptor_check_role(const struct acceptor *a, const struct p
                    a->server->options.tls ? "a certificate of role" : "the role", is, expected);
 }
 
-static enum ps_code acceptor_check_open(struct ps_server *s, struct ps_error *e)
-{
-    pthread_mutex_lock(&s->lock);
-    bool draining = s->draining;
-    pthread_mutex_unlock(&s->lock);
-    return draining ? ps_fail(e, PS_UNAVAILABLE, PS__SHUTTING_DOWN) : PS_OK;
-}
-
 // It has been met, and who calls is known; or e says why not.
 static void acceptor_admit(struct acceptor *met, const struct ps_identity *from, struct ps_error *e)
 {
-    if (e->code || acceptor_check_role(met, from, e) || acceptor_check_open(met->server, e))
+    if (e->code || acceptor_check_role(met, from, e))
         ps__call_refuse(met->server, met->call, e->code, e->text);
     else if (met->kind == UNARY)
         ps__unary_begin(met->server, met->method, met->call, acceptor_deadline(met->deadline), from);
@@ -175,6 +167,14 @@ static void acceptor_identify_by_munge(struct acceptor *met)
     acceptor_admit(met, &from, &e);
 }
 
+static enum ps_code acceptor_check_open(struct ps_server *s, struct ps_error *e)
+{
+    pthread_mutex_lock(&s->lock);
+    bool draining = s->draining;
+    pthread_mutex_unlock(&s->lock);
+    return draining ? ps_fail(e, PS_UNAVAILABLE, PS__SHUTTING_DOWN) : PS_OK;
+}
+
 static void acceptor_on_call(struct ps_event *ev, bool ok)
 {
     struct acceptor *a = PS_CONTAINER(ev, struct acceptor, ev), met = *a;
@@ -188,6 +188,10 @@ static void acceptor_on_call(struct ps_event *ev, bool ok)
 
     struct ps_identity from;
     struct ps_error e;
+    if (acceptor_check_open(met.server, &e)) {
+        acceptor_admit(&met, NULL, &e);
+        return;
+    }
     if (met.server->options.munge) {
         acceptor_identify_by_munge(&met);
         return;
@@ -468,7 +472,7 @@ void ps_server_drain(struct ps_server *s)
 {
     struct ps__stream *st;
     pthread_mutex_lock(&s->lock);
-    s->cut_short |= !s->draining && s->live;
+    s->had_calls |= !s->draining && s->live;
     s->draining = true;
     pthread_mutex_unlock(&s->lock);
 
@@ -514,7 +518,7 @@ enum ps_stop ps_server_stop(struct ps_server *s, uint64_t grace_ns)
     bool answered = server_wait_until(s, server_has_no_call, ps_now() + grace_ns);
     // Told to shut down, the core closes a connection as soon as its last call has ended, and a client that writes to a
     // closed connection (a ping, room for more) reads no more: those whose calls end here read the answers before.
-    if (s->cut_short && grace_ns >= reads_within)
+    if (s->had_calls && grace_ns >= reads_within)
         nanosleep(&(struct timespec){.tv_nsec = (long)reads_within}, NULL);
     server_shut(s);
     server_wait_until(s, server_has_no_connection, ps_now() + (grace_ns < moment ? grace_ns : moment));

@@ -107,7 +107,8 @@ void ps_server_changed(struct ps_server *s);              // what is watched is 
 // Bytes of requests taken in and not answered, and of answers not sent.
 size_t ps_server_queued(const struct ps_server *s);
 
-// From now on nothing new is taken; each stream ends with UNAVAILABLE as soon as its requests are answered.
+// From now on new calls are refused with UNAVAILABLE, those of new connections, too; each stream ends with
+// UNAVAILABLE as soon as its requests are answered.
 void ps_server_drain(struct ps_server *s);
 enum ps_stop {
     PS_STOP_DONE,
@@ -115,9 +116,9 @@ enum ps_stop {
     PS_STOP_STUCK,  // a client neither reads nor goes: the server lives on. Stop it again, or leave it and exit.
 };
 
-// Drains, waits up to grace_ns for the last replies to be sent and then a moment for the clients to read them and go,
-// cuts what is left and ends the threads; no reply's slice is in use then. Calls that the handler still has must be
-// answered all the same.
+// Drains, waits up to grace_ns for the last replies to be sent, then a moment for the clients to read them, closes the
+// port, waits a moment for the clients to go, cuts what is left and ends the threads; no reply's slice is in use then.
+// Calls that the handler still has must be answered all the same.
 enum ps_stop ps_server_stop(struct ps_server *s, uint64_t grace_ns);
 void ps_server_destroy(struct ps_server *s);  // stopped, not stuck
 

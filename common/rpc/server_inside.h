@@ -141,7 +141,7 @@ struct ps_server {
     struct ps__idle *idle;
     size_t n_idle;
     bool draining, is_shut;
-    bool cut_short;  // calls were open when it began to drain
+    bool had_calls;  // when it began to drain
     bool shutting;   // the core knows; belongs to who stops the server
     TAILQ_HEAD(, ps__stream) streams;
     TAILQ_HEAD(, ps__served) served;

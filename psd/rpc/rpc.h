@@ -38,7 +38,7 @@ enum ps_code psd_rpc_start(struct psd_rpc *r, struct psd_core *core, const struc
                            struct ps_error *e);
 int psd_rpc_port(const struct psd_rpc *r, size_t i);  // bound for the i-th address; 0: a unix socket
 
-void psd_rpc_drain(struct psd_rpc *r);  // nothing new is taken; psd_core_drain follows
+void psd_rpc_drain(struct psd_rpc *r);  // new calls are refused; psd_core_drain follows
 // Waits up to grace_ns for the last replies to be sent, then cuts. False: a client neither reads nor goes, and what it
 // is connected to cannot be freed: exit without.
 bool psd_rpc_stop(struct psd_rpc *r, uint64_t grace_ns);

@@ -9,8 +9,8 @@ A psd, which is started again as systemd would do it, so many milliseconds after
 every so many steps; a network of two layers of WIDTH units (15420: 250 million parameters, 1 GB of float32). psd is
 killed three steps after a backup has been written. A row per kill has the seconds from it until psd listened again;
 until the last worker had noticed, had found the backup and read it, and was in the job; until the backup's values were
-put; until the other workers had pulled these; and until the first step was finished by worker 0. Beside them are the CPU
-time of all processes until then, and what an ordinary step takes.
+put; until the other workers had pulled these; and until the first step was finished by worker 0. Beside them are the
+CPU time of all processes until then, and what an ordinary step takes.
 """
 import argparse
 import os
