@@ -44,10 +44,11 @@ static void alloc_ask_for_huge_pages(void *p, size_t size)
 
 void *ps_try_alloc_aligned(size_t size)
 {
-    void *p;
-    if (size > SIZE_MAX - 64 || posix_memalign(&p, size < 2 * HUGE_PAGE ? 64 : HUGE_PAGE, (size + 64) & ~(size_t)63))
+    const size_t alignment = size < 2 * HUGE_PAGE ? 64 : HUGE_PAGE;
+    if (size > SIZE_MAX - alignment)
         return NULL;
-    if (size >= LARGE_ALLOC)
+    void *p = aligned_alloc(alignment, (size + alignment) & ~(alignment - 1));
+    if (p && size >= LARGE_ALLOC)
         alloc_ask_for_huge_pages(p, size);
     return p;
 }
