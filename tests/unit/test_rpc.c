@@ -1864,7 +1864,8 @@ static void a_client_may_write_when_its_calls_have_ended(void **state)
     assert_false(raw_await_or(&r, "a pause", 20));
     put_frame(&r, 6, 0, 0, "still on", 8);
     const bool sent = send(r.fd, r.out, r.n, MSG_NOSIGNAL) == (ssize_t)r.n;
-    const bool open = sent && raw_await_or(&r, "still on", 1000 * WAIT_S), late = ps_now() - ended > 100 * PS_MS;
+    const bool late = ps_now() - ended > 100 * PS_MS;
+    const bool open = sent && raw_await_or(&r, "still on", 1000 * WAIT_S);
     close(r.fd);
     pthread_join(thread, NULL);
     ps_server_destroy(p->server);

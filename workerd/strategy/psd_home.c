@@ -571,13 +571,18 @@ static enum ps_code home_save(void *state, struct wk_checkpoint *to, struct ps_e
     return PS_OK;
 }
 
-enum ps_code wk_home_pull_loaded(struct wk_parameter_server_state *s, struct ps_error *e)
+static enum ps_code home_note_loaded(struct wk_parameter_server_state *s, struct ps_error *e)
 {
-    home_pull_buckets(s);
     if (home_settle_buckets(s, e))
         return e->code;
     s->loaded_version = s->version;
     return PS_OK;
+}
+
+enum ps_code wk_home_pull_loaded(struct wk_parameter_server_state *s, struct ps_error *e)
+{
+    home_pull_buckets(s);
+    return home_note_loaded(s, e);
 }
 
 // Each put has counted, and slots are put of variables that learn alone: the greatest version is that of a bucket of
@@ -607,13 +612,9 @@ static struct wk_bucket *home_smallest_of_last_version(struct wk_parameter_serve
 static enum ps_code home_ask_version(struct wk_parameter_server_state *s, struct ps_error *e)
 {
     struct wk_bucket *b = home_smallest_of_last_version(s);
-    if (!b)
-        return PS_OK;
-    home_pull(s, b);
-    if (wk_home_settle_bucket(s, b, e))
-        return e->code;
-    s->loaded_version = s->version;
-    return PS_OK;
+    if (b)
+        home_pull(s, b);
+    return home_note_loaded(s, e);
 }
 
 static enum ps_code home_load(void *state, const struct wk_checkpoint *from, uint64_t epoch, uint64_t first,
