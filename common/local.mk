@@ -24,6 +24,7 @@ libcommon_la_SOURCES = \
 	common/plan/placement.c common/plan/placement.h \
 	common/wire/progress.c common/wire/progress.h \
 	common/file/safetensors.c common/file/safetensors.h \
+	common/file/shards.c common/file/shards.h \
 	common/file/timeline.c common/file/timeline.h \
 	common/wire/slice.c common/wire/slice.h \
 	common/base/crc32c.c common/base/crc32c.h \

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "libclient/admin.h"
 
+#include <stdlib.h>
+
+#include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "libclient/call.h"
 #include "libclient/convert.h"
@@ -18,18 +21,24 @@ static void admin_replied(void *arg, const struct ps_error *e, struct ps_slices 
     psc__waiter_wake(&v->waiter, e);
 }
 
-// spec: but for done and arg.
+// spec: but for done and arg. *v is waited for.
+static void admin_begin(struct psc_client *c, struct psc__call_spec *spec, struct admin_call *v)
+{
+    struct ps_error failed;
+    *v = (struct admin_call){.reply = PS_SLICES_EMPTY};
+    spec->done = admin_replied;
+    spec->arg = v;
+    psc__waiter_init(&v->waiter);
+    if (psc__call(c, spec, &failed) != PS_OK)
+        psc__waiter_wake(&v->waiter, &failed);
+}
+
 static enum ps_code admin_ask(struct psc_client *c, struct psc__call_spec *spec,
                               const ProtobufCMessageDescriptor *reply_type, ProtobufCMessage **reply,
                               struct ps_error *e)
 {
-    struct admin_call v = {.reply = PS_SLICES_EMPTY};
-    struct ps_error failed;
-    spec->done = admin_replied;
-    spec->arg = &v;
-    psc__waiter_init(&v.waiter);
-    if (psc__call(c, spec, &failed) != PS_OK)
-        psc__waiter_wake(&v.waiter, &failed);
+    struct admin_call v;
+    admin_begin(c, spec, &v);
     enum ps_code code = psc__waiter_wait(&v.waiter);
     if (code == PS_OK)
         code = psc__decode(&c->tasks[spec->task], reply_type, &v.reply, reply, e);
@@ -74,6 +83,57 @@ psc_code psc_set_hyper(psc_client *client, const char *name, double value, uint6
     if (e.code != PS_OK)
         ps_error_prefix(&e, "set %s", name);
     return psc__error_out(&e, error);
+}
+
+// Of all ps tasks at once: they answer with nothing but that they are done. what: for the error.
+static psc_code admin_ask_all(struct psc_client *c, const struct psc__call_spec *spec, const char *what,
+                              psc_error *error)
+{
+    struct ps_error e = {.code = PS_OK};
+    struct admin_call *calls = ps_try_alloc_array(c->n_tasks, sizeof *calls);
+    if (!calls)
+        ps_no_memory(&e, "calls to all ps tasks");
+    for (uint32_t i = 0; calls && i < c->n_tasks; i++) {
+        struct psc__call_spec one = *spec;
+        one.task = i;
+        admin_begin(c, &one, &calls[i]);
+    }
+    for (uint32_t i = 0; calls && i < c->n_tasks; i++) {
+        if (psc__waiter_wait(&calls[i].waiter) && e.code == PS_OK)
+            e = calls[i].waiter.error;
+        ps_slices_clear(&calls[i].reply);
+    }
+    free(calls);
+    if (e.code != PS_OK)
+        ps_error_prefix(&e, "%s", what);
+    return psc__error_out(&e, error);
+}
+
+psc_code psc_load_shards(psc_client *client, const psc_shards *shards, uint64_t steps, psc_error *error)
+{
+    Paramserver__V1__LoadShardRequest request = PARAMSERVER__V1__LOAD_SHARD_REQUEST__INIT;
+    Paramserver__V1__Shard shard = PARAMSERVER__V1__SHARD__INIT;
+    shard.name = (char *)shards->name;
+    shard.checkpoint = shards->checkpoint;
+    request.shard = &shard;
+    request.steps = steps;
+    const struct psc__call_spec spec = {
+        .method = PARAMSERVER__V1__METHOD__LOAD_SHARD, .message = &request.base, .timeout_ms = PSC__SHARDS_S * 1000};
+    return admin_ask_all(client, &spec, "load shards", error);
+}
+
+psc_code psc_prune_shards(psc_client *client, const char *name, uint64_t newest, const uint64_t *keep, size_t n,
+                          psc_error *error)
+{
+    Paramserver__V1__PruneShardsRequest request = PARAMSERVER__V1__PRUNE_SHARDS_REQUEST__INIT;
+    request.name = (char *)name;
+    request.newest = newest;
+    request.keep = (uint64_t *)keep;
+    request.n_keep = n;
+    const struct psc__call_spec spec = {.method = PARAMSERVER__V1__METHOD__PRUNE_SHARDS,
+                                        .message = &request.base,
+                                        .timeout_ms = (int)(client->timeout_ns / PS_MS)};
+    return admin_ask_all(client, &spec, "prune shards", error);
 }
 
 psc_code psc_split_gradients(psc_client *client, psc_splits *splits, psc_error *error)

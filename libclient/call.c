@@ -165,7 +165,7 @@ static void call_repeat(struct psc__call *call, enum ps_code code, const char *t
 // Those of the service ParameterServer; Admin's have none.
 static bool call_has_caller(int method)
 {
-    return method < PARAMSERVER__V1__METHOD__STATUS ||
+    return method < PARAMSERVER__V1__METHOD__STATUS || method >= PARAMSERVER__V1__METHOD__PRUNE_SHARDS ||
            (method >= PARAMSERVER__V1__METHOD__ASSIGN_SUB && method <= PARAMSERVER__V1__METHOD__CLOCK);
 }
 

@@ -567,6 +567,14 @@ static bool method_is_read(int method)
     return method == PARAMSERVER__V1__METHOD__GET || method == PARAMSERVER__V1__METHOD__PULL;
 }
 
+// A read or a push and pull of a round waits for the others.
+static uint64_t op_deadline(const struct psc_op *op, const struct psc__op_spec *spec)
+{
+    if (spec->round && spec->method != PARAMSERVER__V1__METHOD__PUSH)
+        return UINT64_MAX;
+    return op->started + (spec->shards ? PSC__SHARDS_S * PS_SECOND : op->client->timeout_ns);
+}
+
 static void op_init(struct psc_op *op, psc_client *c, const struct psc__op_spec *spec)
 {
     op->client = c;
@@ -578,6 +586,7 @@ static void op_init(struct psc_op *op, psc_client *c, const struct psc__op_spec 
     op->refuse_nonfinite = spec->refuse_nonfinite;
     op->averages = spec->averages;
     op->steps = spec->steps;
+    op->shards = spec->shards;
     op->callback = spec->callback;
     op->arg = spec->arg;
     op->ticket.mutates = !method_is_read(spec->method);
@@ -587,8 +596,7 @@ static void op_init(struct psc_op *op, psc_client *c, const struct psc__op_spec 
     atomic_init(&op->holders, spec->handle ? 2 : 1);
     atomic_init(&op->done, false);
     op->started = psc__now(c);
-    op->deadline =
-        spec->round && spec->method != PARAMSERVER__V1__METHOD__PUSH ? UINT64_MAX : op->started + c->timeout_ns;
+    op->deadline = op_deadline(op, spec);
     TAILQ_INIT(&op->requests);
 }
 
@@ -774,6 +782,14 @@ void psc_put_state(psc_client *client, const psc_tensor *tensors, size_t n, uint
 {
     struct psc__op_spec spec = op_spec(PARAMSERVER__V1__METHOD__PUT, tensors, n, callback, arg, op);
     spec.steps = steps;
+    op_begin(client, &spec);
+}
+
+void psc_write_shards(psc_client *client, const psc_tensor *tensors, size_t n, const psc_shards *shards,
+                      psc_callback callback, void *arg, psc_op **op)
+{
+    struct psc__op_spec spec = op_spec(PARAMSERVER__V1__METHOD__GET, tensors, n, callback, arg, op);
+    spec.shards = shards;
     op_begin(client, &spec);
 }
 

@@ -96,7 +96,8 @@ struct psc__op_spec {
     const psc_tensor *tensors;
     const psc_tensor *into;  // psc_push_pull
     size_t n;
-    psc_seen *seen;  // psc_get_newer
+    psc_seen *seen;            // psc_get_newer
+    const psc_shards *shards;  // psc_write_shards
     uint64_t round, examples;
     bool atomic, refuse_nonfinite, averages;
     uint64_t steps;      // psc_put_state
@@ -138,6 +139,7 @@ struct psc_op {
     bool atomic, refuse_nonfinite, averages;
     uint64_t steps;
     psc_seen *seen;
+    const psc_shards *shards;
     psc_dtype encoding;
     uint8_t **encoded;  // [n_tensors] scales and numbers; NULL: it travels as it is. NULL: all do
     uint32_t n_tensors;
@@ -183,7 +185,7 @@ struct psc__answer {
     size_t n_results;
     struct ps_tensor_head *tensors, few_tensors[PSC__ANSWER_FEW];
     size_t n_tensors;
-    uint64_t next_offset, snapshot, round, last_round;
+    uint64_t next_offset, snapshot, round, last_round, version;
     struct psc__place place;  // where the values go on
 };
 

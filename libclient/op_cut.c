@@ -94,7 +94,7 @@ static enum ps_code cut_check_tensor(const struct psc_op *op, const psc_tensor *
         return ps_fail(e, PS_INVALID_ARGUMENT,
                        "variable '%s' is not trainable and names no rule: it takes no gradient; assign_add adds to it",
                        t->name);
-    if (!t->data)
+    if (!t->data && !op->shards)
         return ps_fail(e, PS_INVALID_ARGUMENT, "variable '%s': the tensor has no data", t->name);
     if (t->slot && (!method_takes_slots(op->method) || op->seen))
         return ps_fail(e, PS_INVALID_ARGUMENT, "variable '%s': a slot is for put and get alone", t->name);
@@ -354,6 +354,8 @@ static bool cut_reserve_extent(struct psc_op *op)
 static void cut_point_to_memory(const struct cutter *cut, struct psc__extent *extent, const struct overlap *o)
 {
     const struct psc__variable *v = o->of->variable;
+    if (cut->op->shards)
+        return;
     uint64_t at = (o->first - o->of->first) * (v->elem_size ? v->elem_size : sizeof(psc_string));
     uint8_t *data = (uint8_t *)cut->spec->tensors[o->of->tensor].data + at;
     if (!cut->op->ticket.mutates)

@@ -15,7 +15,7 @@
 // Field numbers.
 enum { REQUEST_CALLER = 1, REQUEST_TENSORS = 2, REQUEST_ROUND = 3 };
 enum { UPDATE_EXAMPLES = 4, UPDATE_REFUSE_NONFINITE, UPDATE_ATOMIC_BYTES, UPDATE_STEPS = 8 };
-enum { READ_OFFSET = 4, READ_SNAPSHOT, READ_IF_NEWER = 7, READ_AVERAGES };
+enum { READ_OFFSET = 4, READ_SNAPSHOT, READ_IF_NEWER = 7, READ_AVERAGES, READ_SHARD };
 
 // A range of a partition; of the whole partition, 0 and 0.
 static struct ps_tensor_head wire_tensor(const struct psc_op *op, const struct psc__op_request *r,
@@ -135,11 +135,23 @@ static bool wire_pack_update(struct psc_op *op, const struct psc__op_request *r,
     return true;
 }
 
+static Paramserver__V1__Shard wire_shard(const struct psc_op *op)
+{
+    Paramserver__V1__Shard shard = PARAMSERVER__V1__SHARD__INIT;
+    if (!op->shards)
+        return shard;
+    shard.name = (char *)op->shards->name;
+    shard.checkpoint = op->shards->checkpoint;
+    return shard;
+}
+
 static bool wire_pack_read(const struct psc_op *op, const struct psc__op_request *r, struct ps_slice *s)
 {
     bool newer = op->seen != NULL;
+    const Paramserver__V1__Shard shard = wire_shard(op);
+    const size_t shard_bytes = paramserver__v1__shard__get_packed_size(&shard);
     size_t more = ps_uint_size(op->round) + ps_uint_size(r->offset) + ps_uint_size(r->snapshot) + ps_uint_size(newer) +
-                  ps_uint_size(op->averages);
+                  ps_uint_size(op->averages) + (op->shards ? ps_length_size(shard_bytes) + shard_bytes : 0);
     uint8_t *to = wire_begin(op, r, more, s);
     if (!to)
         return false;
@@ -147,7 +159,9 @@ static bool wire_pack_read(const struct psc_op *op, const struct psc__op_request
     to = ps_put_uint(to, READ_OFFSET, r->offset);
     to = ps_put_uint(to, READ_SNAPSHOT, r->snapshot);
     to = ps_put_uint(to, READ_IF_NEWER, newer);
-    ps_put_uint(to, READ_AVERAGES, op->averages);
+    to = ps_put_uint(to, READ_AVERAGES, op->averages);
+    if (op->shards)
+        paramserver__v1__shard__pack(&shard, ps_put_length(to, READ_SHARD, shard_bytes));
     return true;
 }
 
@@ -305,7 +319,7 @@ static enum ps_code reply_copy_payload(const struct psc_op *op, const struct psc
 // ---- replies: what they say ---------------------------------------------------------------------------------------
 
 // The fields of a reply, by the way of their numbers.
-enum reply_field { NOWHERE, GENERATION, RESULTS, TENSORS, NEXT_OFFSET, SNAPSHOT, ROUND, LAST_ROUND };
+enum reply_field { NOWHERE, GENERATION, RESULTS, TENSORS, NEXT_OFFSET, SNAPSHOT, ROUND, LAST_ROUND, VERSION };
 
 static const struct reply_kind {
     const char *name;
@@ -313,7 +327,7 @@ static const struct reply_kind {
     enum reply_field fields[8];  // by number
 } update_kind = {"UpdateReply", true, false, {0, GENERATION, RESULTS}},
   push_pull_kind = {"PushPullReply", true, true, {0, GENERATION, RESULTS, TENSORS, ROUND}},
-  read_kind = {"ReadReply", false, true, {0, GENERATION, TENSORS, NEXT_OFFSET, SNAPSHOT, ROUND, LAST_ROUND}};
+  read_kind = {"ReadReply", false, true, {0, GENERATION, TENSORS, NEXT_OFFSET, SNAPSHOT, ROUND, LAST_ROUND, VERSION}};
 
 static const struct reply_kind *reply_kind_of(const struct psc_op *op)
 {
@@ -340,6 +354,8 @@ static uint64_t *answer_number(struct psc__answer *a, enum reply_field field)
         return &a->round;
     case LAST_ROUND:
         return &a->last_round;
+    case VERSION:
+        return &a->version;
     default:
         return NULL;
     }
@@ -416,12 +432,23 @@ static enum ps_code answer_decode(struct psc__answer *a, const struct reply_kind
     return answer_fill(a, kind, r) ? PS_OK : ps_fail(e, PS_INTERNAL, "%s: malformed", kind->name);
 }
 
+// All of the values have stayed there.
+static enum ps_code reply_check_shard(struct psc__answer *a, const struct ps_slices *payload, struct ps_error *e)
+{
+    a->place = (struct psc__place){.extent = PSC__NO_EXTENT};
+    if (a->n_tensors || payload->len || a->next_offset || a->snapshot)
+        return ps_fail(e, PS_INTERNAL, "answered a request to write a shard with %zu tensors", a->n_tensors);
+    return PS_OK;
+}
+
 static enum ps_code reply_read_parts(const struct psc_op *op, const struct psc__op_request *r,
                                      const struct ps_slices *payload, struct psc__answer *a, struct ps_error *e)
 {
     const struct reply_kind *kind = reply_kind_of(op);
     if (kind->results && a->n_results != r->n_extents)
         return ps_fail(e, PS_INTERNAL, "%zu results for %u tensors", a->n_results, r->n_extents);
+    if (op->shards)
+        return reply_check_shard(a, payload, e);
     return kind->values ? reply_copy_payload(op, r, a, payload, e) : PS_OK;
 }
 
@@ -435,7 +462,7 @@ enum ps_code psc__op_read_reply(const struct psc_op *op, const struct psc__op_re
     a->results = NULL;
     a->tensors = NULL;
     a->n_results = a->n_tensors = 0;
-    a->generation = a->next_offset = a->snapshot = a->round = a->last_round = 0;
+    a->generation = a->next_offset = a->snapshot = a->round = a->last_round = a->version = 0;
     a->place = (struct psc__place){0};
     enum ps_code code = answer_decode(a, kind, reply, &payload, e);
     if (code != PS_OK) {
@@ -588,6 +615,8 @@ bool psc__op_accept(struct psc_op *op, struct psc__op_request *r, const struct p
         r->round = a->round;
     if (a->last_round > r->last_round)
         r->last_round = a->last_round;
+    if (op->shards)
+        r->version = a->version;
     r->offset = a->next_offset;
     r->snapshot = a->snapshot;
     r->is.goes_on = a->snapshot != 0;

@@ -43,7 +43,7 @@ libpsdservice_la_SOURCES = \
 	psd/service/core.c psd/service/core.h \
 	psd/service/dispatch.c psd/service/service.h \
 	psd/service/admin.c psd/service/declare.c psd/service/hyper.c psd/service/join.c psd/service/membership.c psd/service/mode.c \
-	psd/service/peer.c psd/service/queue.c psd/service/read.c psd/service/sums.c psd/service/update.c \
+	psd/service/peer.c psd/service/queue.c psd/service/read.c psd/service/shard.c psd/service/sums.c psd/service/update.c \
 	psd/service/reply.c psd/service/reply.h \
 	psd/service/request.c psd/service/request.h \
 	psd/service/session.c psd/service/session.h \

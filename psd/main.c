@@ -156,6 +156,7 @@ static enum ps_code main_run(const struct psd_options *o, struct ps_tls *tls, st
         .user_jobs = o->user_jobs,
         .user_bytes = o->user_memory,
         .queue = o->queue,
+        .checkpoints = o->checkpoints,
     };
     struct psd_core *core = NULL;
     struct psd_rpc *rpc = psd_rpc_create(o->peers, o->n_peers, tls, munge);

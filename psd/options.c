@@ -35,6 +35,7 @@ static const char help[] =
     "      --user-memory BYTES  that jobs of one user may take; default: all\n"
     "      --queue FOLDER       task 0: where jobs of psctl submit are kept, and workers\n"
     "                           without a job get them; default: none\n"
+    "      --checkpoints FOLDER where this task writes its part of checkpoints; default: none\n"
     "      --http ADDRESS       a status page, /status.json, /metrics for Prometheus,\n"
     "                           /healthz, /readyz at this host:port; default: none\n"
     "      --threads N          that serve; default 1 + cores/4\n"
@@ -62,7 +63,8 @@ enum {
     USER_JOBS,
     USER_MEMORY,
     HTTP,
-    QUEUE
+    QUEUE,
+    CHECKPOINTS
 };
 
 #define TASK_UNSAID UINT32_MAX
@@ -81,6 +83,7 @@ static const struct option known[] = {{"listen", 1, NULL, 'l'},
                                       {"user-memory", 1, NULL, USER_MEMORY},
                                       {"http", 1, NULL, HTTP},
                                       {"queue", 1, NULL, QUEUE},
+                                      {"checkpoints", 1, NULL, CHECKPOINTS},
                                       {"threads", 1, NULL, THREADS},
                                       {"heartbeat-ms", 1, NULL, HEARTBEAT},
                                       {"dead-after-ms", 1, NULL, DEAD_AFTER},
@@ -255,6 +258,9 @@ static void options_take(struct psd_options *o, int option, const char **cluster
         break;
     case QUEUE:
         o->queue = optarg;
+        break;
+    case CHECKPOINTS:
+        o->checkpoints = optarg;
         break;
     case 'v':
         o->log_level = PS_LOG_DEBUG;

@@ -17,9 +17,10 @@ struct psd_options {
     size_t n_listen;
     const char **peers;  // the addresses of all ps tasks
     size_t n_peers;
-    uint32_t task;      // index into peers
-    const char *http;   // "host:port"; NULL: no HTTP
-    const char *queue;  // a folder; NULL: no queue
+    uint32_t task;            // index into peers
+    const char *http;         // "host:port"; NULL: no HTTP
+    const char *queue;        // a folder; NULL: no queue
+    const char *checkpoints;  // a folder; NULL: no shards are written
     bool insecure;
     struct ps_tls_files tls;
     bool munge, munge_users;  // in place of TLS; may all its users train?

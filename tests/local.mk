@@ -83,6 +83,7 @@ include tests/unit/rule.mk
 include tests/unit/aggregate.mk
 include tests/unit/encoding.mk
 include tests/unit/safetensors.mk
+include tests/unit/shards.mk
 include tests/unit/schedule.mk
 include tests/unit/table.mk
 include tests/unit/wire.mk

@@ -390,12 +390,31 @@ static enum ps_code workerd_prepare(struct wk_run *run, struct nn_model **model,
     return PS_OK;
 }
 
+// Others come to the same end within a moment, and may have heard a signal that comes here, too. Returns the code of
+// what was done meanwhile, or that of a signal.
+static enum ps_code workerd_await_others(uint64_t until, enum ps_code code, struct ps_error *e)
+{
+    const uint64_t now = ps_now(), left = now < until ? until - now : 0;
+    if (left && !ps_signal_number(&stop))
+        nanosleep(&(struct timespec){(time_t)(left / PS_SECOND), (long)(left % PS_SECOND)}, NULL);
+    if (until && ps_signal_number(&stop))
+        return ps_fail(e, PS_CANCELLED, "stopped by signal %d", ps_signal_number(&stop));
+    return code;
+}
+
 struct training {
+    uint64_t not_before;  // ps_now: it joins the job no sooner
     struct options *o;
     const struct wk_run *run;
     struct wk_ended *ended;
     bool shown;  // this worker speaks of itself; rank 0 shows its progress
 };
+
+static enum ps_code training_made(void *arg, struct ps_error *e)
+{
+    const struct training *t = arg;
+    return workerd_await_others(t->not_before, PS_OK, e);
+}
 
 static void training_opened(void *arg)
 {
@@ -457,11 +476,10 @@ static void workerd_keep_nccl_inside(const struct options *o)
         setenv("NCCL_SOCKET_IFNAME", "=lo", 0);
 }
 
-static enum ps_code workerd_train(struct wk_run *run, struct ps_job *job, struct options *o,
-                                  const struct wk_place *place, struct nn_model **model, struct wk_ended *ended,
-                                  struct ps_error *e)
+static enum ps_code workerd_train(struct training *t, struct wk_run *run, struct ps_job *job,
+                                  const struct wk_place *place, struct nn_model **model, struct ps_error *e)
 {
-    struct training t = {.o = o, .run = run, .ended = ended};
+    const struct options *o = t->o;
     const struct wk_replicas_options options = {
         .peers = {.job = job->name,
                   .rank = place->rank,
@@ -475,9 +493,10 @@ static enum ps_code workerd_train(struct wk_run *run, struct ps_job *job, struct
                   .timeout = (uint64_t)job->timeout * PS_SECOND,
                   .patience = (uint64_t)job->stall_seconds * PS_SECOND,
                   .stop = run->env.stop},
+        .made = training_made,
         .opened = training_opened,
         .work = training_work,
-        .arg = &t,
+        .arg = t,
     };
     if (o->profile && run->strategy->replicates && (place->workers > 1 || job->devices.n > 1))
         return ps_fail(e, PS_INVALID_ARGUMENT,
@@ -495,15 +514,16 @@ static enum ps_code workerd_train(struct wk_run *run, struct ps_job *job, struct
         return e->code;
     if (run->drained)
         ps_info("leaves: it was asked to, or nothing was left; the others train the rest");
-    else if (t.shown)
+    else if (t->shown)
         ps_info("leaves job '%s': it is done", job->name);
     return PS_OK;
 }
 
 // Finds its place in the cluster, and trains there.
-static enum ps_code workerd_take_part(struct wk_run *run, struct ps_job *job, struct options *o,
-                                      struct nn_model **model, struct wk_ended *ended, struct ps_error *e)
+static enum ps_code workerd_take_part(struct training *t, struct wk_run *run, struct ps_job *job,
+                                      struct nn_model **model, struct ps_error *e)
 {
+    const struct options *o = t->o;
     const struct wk_place_options asked = {o->job, o->cluster, o->ps, o->tls, o->munge, o->rank, o->workers};
     struct wk_place place;
     enum ps_code code = wk_place_find(&place, &asked, run->strategy, e);
@@ -528,7 +548,7 @@ static enum ps_code workerd_take_part(struct wk_run *run, struct ps_job *job, st
                        "lost: expected %" PRIu32,
                        run->env.min_workers, run->strategy->name, place.workers);
     else if (code == PS_OK)
-        code = workerd_train(run, job, o, &place, model, ended, e);
+        code = workerd_train(t, run, job, &place, model, e);
     wk_place_fini(&place);
     return code;
 }
@@ -583,19 +603,7 @@ static void workerd_say_how_it_ended(const struct wk_run *run, const struct opti
     ended->patience = (uint64_t)job->timeout * PS_SECOND;
 }
 
-// Others come to the same end within a moment, and may have heard a signal that comes here, too. Returns the code of
-// what was done meanwhile, or that of a signal.
-static enum ps_code workerd_await_others(uint64_t until, enum ps_code code, struct ps_error *e)
-{
-    const uint64_t now = ps_now(), left = now < until ? until - now : 0;
-    if (left && !ps_signal_number(&stop))
-        nanosleep(&(struct timespec){(time_t)(left / PS_SECOND), (long)(left % PS_SECOND)}, NULL);
-    if (until && ps_signal_number(&stop))
-        return ps_fail(e, PS_CANCELLED, "stopped by signal %d", ps_signal_number(&stop));
-    return code;
-}
-
-// Trains no sooner than at that time (ps_now), and reads the checkpoint before.
+// Joins the job no sooner than at that time (ps_now), and reads the checkpoint and builds the model before.
 static enum ps_code workerd_run_job(struct wk_run *run, struct options *o, uint64_t not_before, struct wk_ended *ended,
                                     struct ps_error *e)
 {
@@ -611,11 +619,10 @@ static enum ps_code workerd_run_job(struct wk_run *run, struct options *o, uint6
     if (code == PS_OK && wk_look_is_wanted(&o->look)) {
         code = workerd_look(run, &o->look, &model, e);
     } else {
+        struct training t = {.not_before = not_before, .o = o, .run = run, .ended = ended};
         if (code == PS_OK)
             code = workerd_find_checkpoint(run, job, o, &checkpoint, e);
-        code = workerd_await_others(not_before, code, e);
-        if (code == PS_OK)
-            code = workerd_take_part(run, job, o, &model, ended, e);
+        code = code == PS_OK ? workerd_take_part(&t, run, job, &model, e) : workerd_await_others(not_before, code, e);
     }
     code = wk_timeline_close(run, code, e);
     wk_resume_forget(run);

@@ -73,6 +73,16 @@ char *ps_try_strdup(const char *s)
     return strdup(s);
 }
 
+char *ps_try_printf(const char *format, ...)
+{
+    char *s = NULL;
+    va_list args;
+    va_start(args, format);
+    const int n = vasprintf(&s, format, args);
+    va_end(args);
+    return n < 0 ? NULL : s;
+}
+
 void *ps_try_reserve(void *array, size_t n, size_t *cap, size_t size)
 {
     if (n <= *cap)

@@ -15,6 +15,7 @@ void *ps_try_alloc_array(size_t n, size_t size);  // likewise; also where n * si
 void *ps_try_alloc_aligned(size_t size);          // 64-byte aligned, not zeroed: for tensors
 void *ps_try_realloc(void *p, size_t size);       // NULL: no memory, p is as it was
 char *ps_try_strdup(const char *s);
+char *ps_try_printf(const char *format, ...) __attribute__((format(printf, 1, 2)));
 // An array of *cap elements of that size, with room for n; where it has to grow, for twice as many as before. NULL: no
 // memory, array and *cap are as they were.
 void *ps_try_reserve(void *array, size_t n, size_t *cap, size_t size);

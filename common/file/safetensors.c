@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Top to bottom: checksums, reading (the file, the header, the tensors, how they cover the data), finding, writing.
+// Top to bottom: checksums, reading (the file, the header, the tensors, how they cover the data), finding, reading MiB
+// by MiB, writing.
 #include "common/file/safetensors.h"
 
 #include <endian.h>
@@ -19,11 +20,17 @@
 #include "common/base/alloc.h"
 #include "common/base/crc32c.h"
 #include "common/file/output.h"
+#include "common/file/shards.h"
 
 _Static_assert(__BYTE_ORDER == __LITTLE_ENDIAN, "float32 data is little-endian in the file and used where it lies");
 
 enum { MAX_HEADER = 100000000, PREFIX = 8 };  // bytes; the limit is the format's own
 enum { CHECKSUMMED = 1 << 20 };               // bytes of data that have one checksum
+
+static enum ps_code safetensors_no_memory(const char *path, struct ps_error *e)
+{
+    return ps_fail(e, PS_RESOURCE_EXHAUSTED, "%s: no memory for what it says of its tensors", path);
+}
 
 // ---- checksums ----------------------------------------------------------------------------------------------------
 
@@ -334,32 +341,52 @@ static bool safetensors_is_seal(const struct entry *entry)
     return strcmp(entry->tensor.name, PS_SAFETENSORS_CHECKSUMS) == 0 && strcmp(entry->dtype->name, "U32") == 0;
 }
 
-// The last tensor has what the others are compared with, where the file is sealed.
+static enum ps_code seal_fail_none(const struct source *f, struct ps_error *e)
+{
+    ps_fail(e, PS_INVALID_ARGUMENT, "has no checksums: expected a checkpoint");
+    return header_prefix(f, e);
+}
+
+// The seal is the last tensor.
+static enum ps_code seal_check_count(const struct source *f, const struct entry *seal, struct ps_error *e)
+{
+    const size_t n = checksums_of(seal->begin);
+    if (seal->tensor.count == n)
+        return PS_OK;
+    ps_fail(e, PS_DATA_LOSS, "is damaged: it names %" PRIu64 " checksums, expected %zu", seal->tensor.count, n);
+    return header_prefix(f, e);
+}
+
+// The header (0) or a MiB of the data (counted from 1) is not what its checksum says. data_size: that the seal is of.
+static enum ps_code seal_fail(const struct source *f, uint64_t data_size, size_t bad, struct ps_error *e)
+{
+    const uint64_t end = f->header + data_size, sum = end + bad * sizeof(uint32_t);
+    const uint64_t first = bad ? f->header + (bad - 1) * CHECKSUMMED : 0;
+    const uint64_t last = bad == 0 ? f->header : first + CHECKSUMMED < end ? first + CHECKSUMMED : end;
+    return ps_fail(e, PS_DATA_LOSS,
+                   "%s: is damaged: bytes %" PRIu64 " to %" PRIu64 " are not what their checksum, bytes %" PRIu64
+                   " to %" PRIu64 ", says",
+                   f->path, first, last - 1, sum, sum + sizeof(uint32_t) - 1);
+}
+
+// Compares header and data with the seal.
 static enum ps_code safetensors_check_seal(const struct source *f, const struct entry *seal, const float *data,
                                            struct ps_error *e)
 {
     const size_t n = checksums_of(seal->begin);
     const char *const bytes = (const char *)data, *const written = bytes + seal->begin;
-    if (seal->tensor.count != n) {
-        ps_fail(e, PS_DATA_LOSS, "is damaged: it names %" PRIu64 " checksums, expected %zu", seal->tensor.count, n);
-        return header_prefix(f, e);
-    }
-    uint32_t *sums = ps_alloc(n * sizeof *sums);
+    if (seal_check_count(f, seal, e))
+        return e->code;
+    uint32_t *sums = ps_try_alloc_array(n, sizeof *sums);
+    if (!sums)
+        return safetensors_no_memory(f->path, e);
     sums[0] = f->header_crc;
     checksums_add(sums, 0, bytes, seal->begin);
     size_t bad = 0;
     while (bad < n && memcmp(&sums[bad], written + bad * sizeof *sums, sizeof *sums) == 0)
         bad++;
     free(sums);
-    if (bad == n)
-        return PS_OK;
-    const uint64_t end = f->header + seal->begin, sum = end + bad * sizeof *sums;
-    const uint64_t first = bad ? f->header + (bad - 1) * CHECKSUMMED : 0;
-    const uint64_t last = bad == 0 ? f->header : bad + 1 < n ? first + CHECKSUMMED : end;
-    return ps_fail(e, PS_DATA_LOSS,
-                   "%s: is damaged: bytes %" PRIu64 " to %" PRIu64 " are not what their checksum, bytes %" PRIu64
-                   " to %" PRIu64 ", says",
-                   f->path, first, last - 1, sum, sum + sizeof *sums - 1);
+    return bad == n ? PS_OK : seal_fail(f, seal->begin, bad, e);
 }
 
 // Gives the tensors their data. Where all are float32 it stays where it was read; else it is converted into a block of
@@ -393,58 +420,87 @@ static enum ps_code safetensors_set_data(const char *path, const struct entry *e
     return PS_OK;
 }
 
+static enum ps_code read_entries_of(const struct source *f, json_t *header, struct entry **entries, size_t *n,
+                                    struct ps_error *e)
+{
+    struct entry *v = calloc(json_object_size(header) + 1, sizeof *v);
+    if (!v)
+        return safetensors_no_memory(f->path, e);
+    const enum ps_code code = read_entries(f, header, v, n, e);
+    if (code == PS_OK)
+        *entries = v;
+    else
+        free(v);
+    return code;
+}
+
+static enum ps_code safetensors_take_entries(const char *path, struct ps_safetensors *s, const struct entry *entries,
+                                             struct ps_error *e)
+{
+    s->tensor = ps_try_alloc_array(s->n + 1, sizeof *s->tensor);
+    if (!s->tensor)
+        return safetensors_no_memory(path, e);
+    for (size_t i = 0; i < s->n; i++) {
+        s->tensor[i] = entries[i].tensor;
+        s->tensor[i].dtype = entries[i].dtype->name;
+    }
+    return PS_OK;
+}
+
 // The header lives on in s for the names.
 static enum ps_code read_tensors(const struct source *f, struct ps_safetensors *s, struct ps_error *e)
 {
-    struct entry *entries = calloc(json_object_size(s->header) + 1, sizeof *entries);
-    if (!entries)
-        return ps_fail(e, PS_RESOURCE_EXHAUSTED, "%s: no memory for the names of its tensors", f->path);
-    enum ps_code code = read_entries(f, s->header, entries, &s->n, e);
-    if (code == PS_OK)
-        code = read_data(f, &s->data, e);
+    struct entry *entries;
+    if (read_entries_of(f, s->header, &entries, &s->n, e))
+        return e->code;
+    enum ps_code code = read_data(f, &s->data, e);
     s->sealed = code == PS_OK && s->n && safetensors_is_seal(&entries[s->n - 1]);
     if (s->sealed)
         code = safetensors_check_seal(f, &entries[--s->n], s->data, e);
-    if (code == PS_OK) {
-        s->tensor = ps_alloc(s->n * sizeof *s->tensor);
-        for (size_t i = 0; i < s->n; i++) {
-            s->tensor[i] = entries[i].tensor;
-            s->tensor[i].dtype = entries[i].dtype->name;
-        }
+    if (code == PS_OK)
+        code = safetensors_take_entries(f->path, s, entries, e);
+    if (code == PS_OK)
         code = safetensors_set_data(f->path, entries, s, e);
-    }
     free(entries);
     return code;
 }
 
-static enum ps_code read_file(struct source *f, bool sealed, struct ps_safetensors *s, struct ps_error *e)
+static enum ps_code source_check(struct source *f, struct ps_error *e)
 {
     struct stat st;
-    json_t *header = NULL;
     if (fstat(f->fd, &st) != 0 || !S_ISREG(st.st_mode))
         return ps_fail(e, PS_INVALID_ARGUMENT, "%s: expected a regular file", f->path);
     f->size = (uint64_t)st.st_size;
-    if (safetensors_parse_header(f, &header, e))
+    return PS_OK;
+}
+
+static enum ps_code read_file(struct source *f, bool sealed, struct ps_safetensors *s, struct ps_error *e)
+{
+    json_t *header = NULL;
+    if (source_check(f, e) || safetensors_parse_header(f, &header, e))
         return e->code;
     s->header = header;
     if (read_tensors(f, s, e))
         return e->code;
-    if (!sealed || s->sealed)
-        return PS_OK;
-    ps_fail(e, PS_INVALID_ARGUMENT, "has no checksums: expected a checkpoint");
-    return header_prefix(f, e);
+    return sealed && !s->sealed ? seal_fail_none(f, e) : PS_OK;
 }
 
-static enum ps_code safetensors_read(const char *path, bool sealed, struct ps_safetensors **out, struct ps_error *e)
+// What becomes of a file's shards.
+enum shards { SHARDS_LEFT, SHARDS_HERE, SHARDS_ANYWHERE };
+
+static enum ps_code safetensors_read(const char *path, bool sealed, enum shards shards, struct ps_safetensors **out,
+                                     struct ps_error *e)
 {
     struct ps_error unheard;
     struct source f = {.fd = open(path, O_RDONLY | O_CLOEXEC), .path = path};
     e = e ? e : &unheard;
     if (f.fd < 0)
         return ps_fail(e, PS_NOT_FOUND, "%s: %s", path, strerror(errno));
-    struct ps_safetensors *s = ps_alloc(sizeof *s);
-    enum ps_code code = read_file(&f, sealed, s, e);
+    struct ps_safetensors *s = ps_try_alloc(sizeof *s);
+    enum ps_code code = s ? read_file(&f, sealed, s, e) : safetensors_no_memory(path, e);
     close(f.fd);
+    if (code == PS_OK && shards != SHARDS_LEFT)
+        code = ps_shards_join(s, path, shards == SHARDS_HERE, e);
     if (code == PS_OK)
         *out = s;
     else
@@ -454,12 +510,22 @@ static enum ps_code safetensors_read(const char *path, bool sealed, struct ps_sa
 
 enum ps_code ps_safetensors_read(const char *path, struct ps_safetensors **out, struct ps_error *e)
 {
-    return safetensors_read(path, false, out, e);
+    return safetensors_read(path, false, SHARDS_HERE, out, e);
 }
 
 enum ps_code ps_safetensors_read_sealed(const char *path, struct ps_safetensors **out, struct ps_error *e)
 {
-    return safetensors_read(path, true, out, e);
+    return safetensors_read(path, true, SHARDS_HERE, out, e);
+}
+
+enum ps_code ps_safetensors_read_checkpoint(const char *path, struct ps_safetensors **out, struct ps_error *e)
+{
+    return safetensors_read(path, true, SHARDS_ANYWHERE, out, e);
+}
+
+enum ps_code ps_safetensors_read_shard(const char *path, struct ps_safetensors **out, struct ps_error *e)
+{
+    return safetensors_read(path, true, SHARDS_LEFT, out, e);
 }
 
 void ps_safetensors_free(struct ps_safetensors *s)
@@ -467,6 +533,7 @@ void ps_safetensors_free(struct ps_safetensors *s)
     if (!s)
         return;
     json_decref(s->header);
+    ps_shards_free(s->shards);
     free(s->tensor);
     free(s->data);
     free(s);
@@ -485,6 +552,128 @@ const char *ps_safetensors_metadata(const struct ps_safetensors *s, const char *
     return json_string_value(json_object_get(json_object_get(s->header, "__metadata__"), key));
 }
 
+// ---- reading MiB by MiB -------------------------------------------------------------------------------------------
+
+struct ps_safetensors_stream {
+    char *path;
+    struct source file;
+    struct ps_safetensors tensors;
+    uint32_t *sums;       // as the file has them
+    uint64_t size, next;  // bytes of data; those that were read
+    float *chunk;         // the last MiB, or what there is of it
+    size_t n, at;         // floats in it; those that were handed out
+};
+
+static enum ps_code stream_read_sums(struct ps_safetensors_stream *s, const struct entry *seal, struct ps_error *e)
+{
+    const size_t n = checksums_of(seal->begin), bytes = n * sizeof *s->sums;
+    s->size = seal->begin;
+    if (seal_check_count(&s->file, seal, e))
+        return e->code;
+    s->sums = ps_try_alloc(bytes);
+    if (!s->sums)
+        return safetensors_no_memory(s->path, e);
+    if (pread(s->file.fd, s->sums, bytes, (off_t)(s->file.header + s->size)) != (ssize_t)bytes)
+        return ps_fail(e, PS_DATA_LOSS, "%s: reading its checksums: %s", s->path, errno ? strerror(errno) : "it ends");
+    return s->sums[0] == s->file.header_crc ? PS_OK : seal_fail(&s->file, s->size, 0, e);
+}
+
+static enum ps_code stream_take_entries(struct ps_safetensors_stream *s, struct ps_error *e)
+{
+    struct entry *entries;
+    size_t n;
+    if (read_entries_of(&s->file, s->tensors.header, &entries, &n, e))
+        return e->code;
+    enum ps_code code = n && safetensors_is_seal(&entries[n - 1]) ? stream_read_sums(s, &entries[n - 1], e)
+                                                                  : seal_fail_none(&s->file, e);
+    s->tensors.n = n - (n > 0);
+    for (size_t i = 0; code == PS_OK && i < s->tensors.n; i++)
+        if (entries[i].dtype != &dtypes[0])
+            code = ps_fail(e, PS_INVALID_ARGUMENT, "%s: tensor \"%.100s\" is %s, expected F32", s->path,
+                           entries[i].tensor.name, entries[i].dtype->name);
+    if (code == PS_OK)
+        code = safetensors_take_entries(s->path, &s->tensors, entries, e);
+    free(entries);
+    return code;
+}
+
+enum ps_code ps_safetensors_stream_open(const char *path, struct ps_safetensors_stream **out, struct ps_error *e)
+{
+    json_t *header = NULL;
+    struct ps_safetensors_stream *s = ps_try_alloc(sizeof *s);
+    if (!s)
+        return safetensors_no_memory(path, e);
+    s->path = ps_try_strdup(path);
+    s->chunk = ps_try_alloc(CHECKSUMMED);
+    s->file = (struct source){.fd = open(path, O_RDONLY | O_CLOEXEC), .path = s->path};
+    enum ps_code code = PS_OK;
+    if (!s->path || !s->chunk)
+        code = safetensors_no_memory(path, e);
+    else if (s->file.fd < 0)
+        code = ps_fail(e, PS_NOT_FOUND, "%s: %s", path, strerror(errno));
+    else
+        code = source_check(&s->file, e);
+    if (code == PS_OK)
+        code = safetensors_parse_header(&s->file, &header, e);
+    s->tensors.header = header;
+    if (code == PS_OK)
+        code = stream_take_entries(s, e);
+    if (code == PS_OK)
+        *out = s;
+    else
+        ps_safetensors_stream_close(s);
+    return code;
+}
+
+const struct ps_safetensors *ps_safetensors_stream_tensors(const struct ps_safetensors_stream *s)
+{
+    return &s->tensors;
+}
+
+static enum ps_code stream_fill(struct ps_safetensors_stream *s, struct ps_error *e)
+{
+    const uint64_t left = s->size - s->next;
+    const size_t bytes = left < CHECKSUMMED ? (size_t)left : CHECKSUMMED, number = 1 + (size_t)(s->next / CHECKSUMMED);
+    if (bytes == 0)
+        return ps_fail(e, PS_DATA_LOSS, "%s: has no more than its %" PRIu64 " bytes of data", s->path, s->size);
+    if (read_fully(&s->file, s->file.header + s->next, s->chunk, bytes, e))
+        return e->code;
+    if (ps_crc32c(0, s->chunk, bytes) != s->sums[number])
+        return seal_fail(&s->file, s->size, number, e);
+    s->next += bytes;
+    s->n = bytes / sizeof *s->chunk;
+    s->at = 0;
+    return PS_OK;
+}
+
+enum ps_code ps_safetensors_stream_read(struct ps_safetensors_stream *s, float *to, size_t n, struct ps_error *e)
+{
+    while (n) {
+        if (s->at == s->n && stream_fill(s, e))
+            return e->code;
+        const size_t room = s->n - s->at, some = n < room ? n : room;
+        memcpy(to, s->chunk + s->at, some * sizeof *to);
+        s->at += some;
+        to += some;
+        n -= some;
+    }
+    return PS_OK;
+}
+
+void ps_safetensors_stream_close(struct ps_safetensors_stream *s)
+{
+    if (!s)
+        return;
+    if (s->file.fd >= 0)
+        close(s->file.fd);
+    json_decref(s->tensors.header);
+    free(s->tensors.tensor);
+    free(s->sums);
+    free(s->chunk);
+    free(s->path);
+    free(s);
+}
+
 // ---- writing ------------------------------------------------------------------------------------------------------
 
 static int by_name(const void *a, const void *b)
@@ -496,8 +685,10 @@ static int by_name(const void *a, const void *b)
 static enum ps_code sort_tensors(const char *path, const struct ps_safetensor *tensors, size_t n,
                                  struct ps_safetensor **out, struct ps_error *e)
 {
-    struct ps_safetensor *t = ps_alloc(n * sizeof *t);
+    struct ps_safetensor *t = ps_try_alloc_array(n, sizeof *t);
     enum ps_code code = PS_OK;
+    if (!t)
+        return safetensors_no_memory(path, e);
     for (size_t i = 0; i < n; i++)
         t[i] = tensors[i];
     qsort(t, n, sizeof *t, by_name);
@@ -548,9 +739,13 @@ static enum ps_code make_header(const char *path, const struct ps_safetensor *t,
     json_decref(root);
     if (code != PS_OK)
         return code;
-    size_t length = strlen(text), padded = (length + 7) & ~(size_t)7;
-    uint64_t word = htole64(padded);
-    char *header = ps_alloc(PREFIX + padded);
+    const size_t length = text ? strlen(text) : 0, padded = (length + 7) & ~(size_t)7;
+    const uint64_t word = htole64(padded);
+    char *header = text ? ps_try_alloc(PREFIX + padded) : NULL;
+    if (!header) {
+        free(text);
+        return safetensors_no_memory(path, e);
+    }
     memcpy(header, &word, PREFIX);
     memcpy(header + PREFIX, text, length);
     memset(header + PREFIX + length, ' ', padded - length);
@@ -568,17 +763,42 @@ static uint64_t safetensors_size(const struct ps_safetensor *t, size_t n)
     return bytes;
 }
 
-// Behind the data. Errors are kept in the file.
-static void write_seal(FILE *file, const struct ps_safetensor *t, size_t n, const char *header, size_t size)
+// Writes some of the data, and adds it to the sums (NULL: there are none) while the processor has it at hand. Errors
+// are kept in the file.
+static void write_data(FILE *file, const struct iovec *data, uint32_t *sums, uint64_t *at)
 {
-    const size_t n_sums = checksums_of(safetensors_size(t, n));
-    uint32_t *sums = ps_alloc(n_sums * sizeof *sums);
+    for (size_t done = 0; done < data->iov_len && !ferror(file);) {
+        const char *from = (const char *)data->iov_base + done;
+        const size_t room = CHECKSUMMED - *at % CHECKSUMMED, left = data->iov_len - done, n = left < room ? left : room;
+        if (sums)
+            checksums_add(sums, *at, from, n);
+        fwrite(from, 1, n, file);
+        done += n;
+        *at += n;
+    }
+}
+
+static void write_tensor(FILE *file, const struct ps_safetensor *t, uint32_t *sums, uint64_t *at)
+{
+    const struct iovec whole = {(void *)t->data, t->count * sizeof *t->data};
+    if (t->data)
+        write_data(file, &whole, sums, at);
+    for (size_t i = 0; !t->data && i < t->n_parts; i++)
+        write_data(file, &t->parts[i], sums, at);
+}
+
+// The header, the data, and behind them the sums (NULL: there are none).
+static void write_parts(FILE *file, const struct ps_safetensor *t, size_t n, const char *header, size_t size,
+                        uint32_t *sums)
+{
     uint64_t at = 0;
+    fwrite(header, 1, size, file);
+    for (size_t i = 0; i < n; i++)
+        write_tensor(file, &t[i], sums, &at);
+    if (!sums)
+        return;
     sums[0] = ps_crc32c(0, header, size);
-    for (size_t i = 0; i < n; at += t[i].count * sizeof(float), i++)
-        checksums_add(sums, at, (const char *)t[i].data, t[i].count * sizeof(float));
-    fwrite(sums, sizeof *sums, n_sums, file);
-    free(sums);
+    fwrite(sums, sizeof *sums, checksums_of(at), file);
 }
 
 static enum ps_code write_sorted(const char *path, const struct ps_safetensor *t, size_t n, json_t *metadata,
@@ -587,17 +807,16 @@ static enum ps_code write_sorted(const char *path, const struct ps_safetensor *t
     struct ps_output o;
     char *header = NULL;
     size_t size = 0;
-    enum ps_code code = make_header(path, t, n, metadata, seals, &header, &size, e);
+    uint32_t *sums = seals ? ps_try_alloc_array(checksums_of(safetensors_size(t, n)), sizeof *sums) : NULL;
+    enum ps_code code =
+        seals && !sums ? safetensors_no_memory(path, e) : make_header(path, t, n, metadata, seals, &header, &size, e);
     if (code == PS_OK)
         code = ps_output_open(&o, path, e);
     if (code == PS_OK) {
-        fwrite(header, 1, size, o.file);
-        for (size_t i = 0; i < n && !ferror(o.file); i++)
-            fwrite(t[i].data, sizeof(float), t[i].count, o.file);
-        if (seals)
-            write_seal(o.file, t, n, header, size);
+        write_parts(o.file, t, n, header, size, sums);
         code = ps_output_commit(&o, e);
     }
+    free(sums);
     free(header);
     return code;
 }
@@ -614,12 +833,15 @@ static enum ps_code safetensors_write(const char *path, const struct ps_safetens
 }
 
 enum ps_code ps_safetensors_write_sealed(const char *path, const struct ps_safetensor *tensors, size_t n,
-                                         const char *key, const char *text, struct ps_error *e)
+                                         const struct ps_safetensors_text *texts, size_t n_texts, struct ps_error *e)
 {
-    json_t *metadata = json_pack("{s:s}", key, text);
-    if (!metadata)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: expected metadata in UTF-8", path);
-    enum ps_code code = safetensors_write(path, tensors, n, metadata, true, e);
+    json_t *metadata = json_object();
+    enum ps_code code = PS_OK;
+    for (size_t i = 0; i < n_texts && code == PS_OK; i++)
+        if (json_object_set_new(metadata, texts[i].key, json_string(texts[i].text)))
+            code = ps_fail(e, PS_INVALID_ARGUMENT, "%s: expected metadata in UTF-8", path);
+    if (code == PS_OK)
+        code = safetensors_write(path, tensors, n, metadata, true, e);
     json_decref(metadata);
     return code;
 }

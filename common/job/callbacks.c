@@ -70,12 +70,14 @@ static const struct ps_callback_class callback_classes[] = {
                            {"every_steps", CALLBACK_COUNT, "0"},
                            {"every_seconds", CALLBACK_COUNT, "0"},
                            {"keep", CALLBACK_COUNT, "1"},
+                           {"sharded", CALLBACK_FLAG, "false"},
                            {"save_best_only", CALLBACK_FLAG, "false"},
                            MONITOR}},
     {"backup", .key = {{"path", CALLBACK_PATH},
                        {"every_steps", CALLBACK_COUNT, "0"},
                        {"every_seconds", CALLBACK_COUNT, "0"},
                        {"keep", CALLBACK_COUNT, "2"},
+                       {"sharded", CALLBACK_FLAG, "false"},
                        {"delete_checkpoint", CALLBACK_FLAG, "true"}}},
 };
 
@@ -210,6 +212,35 @@ static enum ps_code callback_parse(const struct ps_yaml *item, struct ps_callbac
     return callback_take_settings(c, item, e);
 }
 
+static bool callback_has_key(const struct ps_callback *c, const char *key)
+{
+    return c->class->key[callback_key_index(c->class, key)].type != CALLBACK_END;
+}
+
+static bool callback_is_sharded(const struct ps_callback *c)
+{
+    return callback_has_key(c, "sharded") && ps_callback_flag(c, "sharded");
+}
+
+const char *ps_callbacks_shards(const struct ps_callbacks *c)
+{
+    for (size_t i = 0; i < c->n; i++)
+        if (callback_is_sharded(&c->v[i]))
+            return ps_callback_text(&c->v[i], "path");
+    return NULL;
+}
+
+// c is the last one of all.
+static enum ps_code callbacks_check_shards(const struct ps_callbacks *all, const struct ps_callback *c,
+                                           const struct ps_yaml *item, struct ps_error *e)
+{
+    const char *path = ps_callbacks_shards(all);
+    if (!callback_is_sharded(c) || strcmp(path, ps_callback_text(c, "path")) == 0)
+        return PS_OK;
+    return ps_yaml_fail(item, e,
+                        "callbacks: those that are sharded have one path, that of the ps tasks: expected %.200s", path);
+}
+
 enum ps_code ps_callbacks_parse(const struct ps_yaml *list, struct ps_callbacks *to, struct ps_error *e)
 {
     if (list->kind != PS_YAML_LIST)
@@ -220,6 +251,8 @@ enum ps_code ps_callbacks_parse(const struct ps_yaml *list, struct ps_callbacks 
         *c = (struct ps_callback){0};
         enum ps_code code = callback_parse(item, c, e);
         to->n += c->class != NULL;
+        if (code == PS_OK)
+            code = callbacks_check_shards(to, c, item, e);
         if (code)
             return code;
     }

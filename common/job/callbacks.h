@@ -42,6 +42,8 @@ struct ps_callbacks {
 enum ps_code ps_callbacks_parse(const struct ps_yaml *list, struct ps_callbacks *to, struct ps_error *e);
 void ps_callbacks_free(struct ps_callbacks *c);
 char **ps_callbacks_path(struct ps_callbacks *c, size_t i);  // the i-th of all their paths; NULL: there are not so many
+// Where checkpoints lie whose shards the ps tasks write: one folder, theirs; NULL: there are none.
+const char *ps_callbacks_shards(const struct ps_callbacks *c);
 // As a job file has it. A new reference.
 json_t *ps_callbacks_json(const struct ps_callbacks *c);
 

@@ -101,9 +101,10 @@
 //                                #   reduce_lr_on_plateau {monitor, mode, factor: 0.1, patience: 10, min_delta: 0.0001,
 //                                #     cooldown: 0, min_lr: 0},
 //                                #   terminate_on_nan,
-//                                #   checkpoint {path, every_steps: 0, every_seconds: 0, keep: 1, save_best_only: false,
-//                                #     monitor, mode}: each epoch where neither steps nor seconds are given,
-//                                #   backup {path, every_steps, every_seconds, keep: 2,
+//                                #   checkpoint {path, every_steps: 0, every_seconds: 0, keep: 1, sharded: false,
+//                                #     save_best_only: false, monitor, mode}: each epoch where neither steps nor
+//                                #     seconds are given; sharded: the ps tasks write what they keep,
+//                                #   backup {path, every_steps, every_seconds, keep: 2, sharded,
 //                                #     delete_checkpoint: true}
 //
 // Kinds of data (workerd/data/data.c has them in a table, with what the files look like):

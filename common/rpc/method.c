@@ -34,6 +34,8 @@ static const struct {
     [PARAMSERVER__V1__METHOD__PUSH] = DATA("Push"),
     [PARAMSERVER__V1__METHOD__GET] = DATA("Get"),
     [PARAMSERVER__V1__METHOD__PULL] = DATA("Pull"),
+    [PARAMSERVER__V1__METHOD__PRUNE_SHARDS] = DATA("PruneShards"),
+    [PARAMSERVER__V1__METHOD__LOAD_SHARD] = DATA("LoadShard"),
     [PARAMSERVER__V1__METHOD__STATUS] = METHOD("Admin", "Status", false, PS_ROLE_ALL),
     [PARAMSERVER__V1__METHOD__WORKERS] = ADMIN("Workers"),
     [PARAMSERVER__V1__METHOD__STOP_JOB] = ADMIN("StopJob"),

@@ -8,7 +8,7 @@
 
 #include "common/tls/identity.h"
 
-enum { PS_METHODS = 39 };  // values of Method in proto/paramserver.proto; 0 is none
+enum { PS_METHODS = 41 };  // values of Method in proto/paramserver.proto; 0 is none
 
 #define PS_STREAM_PATH "/paramserver.v1.ParameterServer/Stream"
 

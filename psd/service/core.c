@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The core: it is made and ended, ticks, and drains.
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
@@ -48,7 +51,7 @@ static void core_init_host(struct psd_core *core)
 // The queue of the core's folder, if it has one, and the thread for its files.
 static enum ps_code core_open_queue(struct psd_core *core, struct ps_error *e)
 {
-    const struct psd_file_thread_work work = {core, psd_run_ready, psd_pass_time_in_queue};
+    const struct psd_file_thread_work work = {core, psd_run_ready, psd_pass_time_in_queue, 0};
     if (!core->config.queue || core->config.task)
         return PS_OK;
     if (psd_queue_open(core->config.queue, psd_now(core), &core->queue, e))
@@ -56,8 +59,23 @@ static enum ps_code core_open_queue(struct psd_core *core, struct ps_error *e)
     return psd_file_thread_start(&work, &core->file_thread, e);
 }
 
-static void core_close_queue(struct psd_core *core)
+// The thread that writes shards of checkpoints, if the core has a folder for them. Trainings go first.
+static enum ps_code core_open_shards(struct psd_core *core, struct ps_error *e)
 {
+    enum { SHARDS_NICE = 10 };
+    const struct psd_file_thread_work work = {core, psd_run_ready, NULL, SHARDS_NICE};
+    const char *folder = core->config.checkpoints;
+    if (!folder)
+        return PS_OK;
+    if (mkdir(folder, 0777) && errno != EEXIST)
+        return ps_fail(e, PS_CANNOT_CREATE, "%s: %s", folder, strerror(errno));
+    return psd_file_thread_start(&work, &core->shard_thread, e);
+}
+
+static void core_close_files(struct psd_core *core)
+{
+    psd_file_thread_stop(core->shard_thread);
+    psd_file_thread_free(core->shard_thread);
     psd_file_thread_stop(core->file_thread);
     psd_file_thread_free(core->file_thread);
     psd_queue_close(core->queue);
@@ -86,7 +104,7 @@ enum ps_code psd_core_create(const struct psd_config *config, const struct psd_w
     }
     psd_snapshots_init(&core->snapshots, &core->pool);
     pthread_mutex_init(&core->tick_lock, NULL);
-    if (core_open_queue(core, e)) {
+    if (core_open_queue(core, e) || core_open_shards(core, e)) {
         psd_core_destroy(core);
         return e->code;
     }
@@ -96,7 +114,7 @@ enum ps_code psd_core_create(const struct psd_config *config, const struct psd_w
 
 void psd_core_destroy(struct psd_core *core)
 {
-    core_close_queue(core);
+    core_close_files(core);
     psd_snapshots_fini(&core->snapshots);
     psd_table_fini(&core->table);
     psd_users_fini(&core->users);

@@ -35,11 +35,12 @@ struct psd_config {
     uint64_t memory_bytes;  // for blocks: values, slots, pins, rounds
     uint32_t heartbeat_ms;  // what workers are told
     uint32_t dead_after_ms;
-    uint32_t stall_ms;      // a call parked for longer is logged; 0: never
-    uint64_t cluster_hash;  // of the ps tasks' addresses, for those who compare
-    uint32_t user_jobs;     // that one user may have, whom a certificate names; 0: as many as there may be
-    uint64_t user_bytes;    // of memory_bytes, that its jobs may declare; 0: all
-    const char *queue;      // the folder of the jobs that wait for workers, for task 0; NULL: there is no queue
+    uint32_t stall_ms;        // a call parked for longer is logged; 0: never
+    uint64_t cluster_hash;    // of the ps tasks' addresses, for those who compare
+    uint32_t user_jobs;       // that one user may have, whom a certificate names; 0: as many as there may be
+    uint64_t user_bytes;      // of memory_bytes, that its jobs may declare; 0: all
+    const char *queue;        // the folder of the jobs that wait for workers, for task 0; NULL: there is no queue
+    const char *checkpoints;  // the folder of shards of checkpoints; NULL: none are written here
 };
 
 enum ps_code psd_core_create(const struct psd_config *config, const struct psd_world *world, struct psd_core **core,

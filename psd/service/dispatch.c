@@ -53,6 +53,8 @@ static const struct method {
     METHOD(PUSH, update, psd_update_values, WITH_CALLER | WITH_JOB | MOVES_DATA),
     METHOD(GET, read, psd_get, WITH_CALLER | WITH_JOB | MOVES_DATA),
     METHOD(PULL, read, psd_pull, WITH_CALLER | WITH_JOB | MOVES_DATA),
+    METHOD(LOAD_SHARD, load_shard, psd_load_shard, WITH_CALLER | WITH_JOB | SMALL_REPLY),
+    METHOD(PRUNE_SHARDS, prune_shards, psd_prune_shards, WITH_CALLER | WITH_JOB | SMALL_REPLY),
     METHOD(STATUS, status, psd_status, 0),
     METHOD(WORKERS, workers, psd_workers, 0),
     METHOD(STOP_JOB, stop_job, psd_stop_job, SMALL_REPLY | AUDITED),

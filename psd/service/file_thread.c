@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
@@ -33,11 +34,13 @@ static void *file_thread_run(void *arg)
 {
     struct psd_file_thread *s = arg;
     uint64_t ticked = 0;
+    if (s->work.nice)  // Linux: of the thread alone; where it is not granted, it is as the others
+        setpriority(PRIO_PROCESS, 0, s->work.nice);
     for (bool stop = false; !stop;) {
         struct psd_call *ready = file_thread_wait(s, &stop);
         const uint64_t now = psd_now(s->work.core);
         s->work.run_ready(s->work.core, ready);
-        if (now - ticked >= PS_SECOND) {
+        if (s->work.tick && now - ticked >= PS_SECOND) {
             s->work.tick(s->work.core);
             ticked = now;
         }

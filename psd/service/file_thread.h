@@ -3,17 +3,18 @@
 // Calls that read and write files: they run on a thread of their own, one at a time, so that a disk that is slow delays
 // no training. Such a call is parked until that thread takes it up.
 //
-// Receives from: queue. Hands to: request. Threads: any.
+// Receives from: queue, shard. Hands to: request. Threads: any.
 #ifndef PSD_FILE_THREAD_H
 #define PSD_FILE_THREAD_H
 
 #include "psd/service/request.h"
 
-// run_ready goes on with calls; tick runs on the thread every second.
+// run_ready goes on with calls; tick (may be NULL) runs on the thread every second.
 struct psd_file_thread_work {
     struct psd_core *core;
     void (*run_ready)(struct psd_core *core, struct psd_call *ready);
     void (*tick)(struct psd_core *core);
+    int nice;  // of the thread: 0, as the process has it
 };
 
 enum ps_code psd_file_thread_start(const struct psd_file_thread_work *work, struct psd_file_thread **thread,

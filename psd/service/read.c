@@ -87,14 +87,6 @@ static enum ps_code fail_offset(uint64_t offset, const struct psd_extents *exten
 
 // ---- Get ----------------------------------------------------------------------------------------------------------
 
-static enum ps_code check_declared(struct psd_request *t)
-{
-    if (!atomic_load(&t->job->declared))
-        return ps_fail(&t->error, PS_FAILED_PRECONDITION, "job '%s' is not declared on ps task %" PRIu32 " yet",
-                       t->job->name, t->core->config.task);
-    return PS_OK;
-}
-
 // A partition's index says nothing without a run: another one may have been declared differently.
 static enum ps_code read_check_names(struct psd_request *t, const Paramserver__V1__ReadRequest *r)
 {
@@ -191,13 +183,17 @@ int psd_get(struct psd_request *t)
     Paramserver__V1__ReadRequest *r = (Paramserver__V1__ReadRequest *)t->request;
     if (r->release)
         return read_release_snapshot(t, r);
-    if (check_declared(t))
+    if (psd_request_check_declared(t))
         return (int)t->error.code;
     if (r->averages)
         return (int)ps_fail(&t->error, PS_INVALID_ARGUMENT, "Get of averages: expected a Pull");
+    if (r->shard && (r->snapshot || r->if_newer))
+        return (int)ps_fail(&t->error, PS_INVALID_ARGUMENT, "a shard is of a snapshot of its own, and of all of it");
     struct psd_snapshot *s = r->snapshot ? go_on_with_snapshot(t, r) : take_fresh_snapshot(t, r);
     if (!s)
         return (int)t->error.code;
+    if (r->shard)
+        return psd_write_shard(t, r, s);
     int code = get_from(t, r, s);
     psd_snapshot_unref(&t->core->snapshots, s);
     return code;
@@ -275,7 +271,7 @@ int psd_pull(struct psd_request *t)
 {
     const Paramserver__V1__ReadRequest *r = (const Paramserver__V1__ReadRequest *)t->request;
     struct psd_extents extents = {0};
-    int code = (int)check_declared(t);
+    int code = (int)psd_request_check_declared(t);
     if (code == PS_OK)
         code = (int)read_locate(t, r, &extents);
     if (code == PS_OK)

@@ -29,6 +29,14 @@ enum ps_code psd_request_check_owner(struct psd_request *t, const struct psd_job
                    job->user->name[0] ? job->user->name : "nobody", psd_request_user(t));
 }
 
+enum ps_code psd_request_check_declared(struct psd_request *t)
+{
+    if (!atomic_load(&t->job->declared))
+        return ps_fail(&t->error, PS_FAILED_PRECONDITION, "job '%s' is not declared on ps task %" PRIu32 " yet",
+                       t->job->name, t->core->config.task);
+    return PS_OK;
+}
+
 enum ps_code psd_request_fail_no_job(struct psd_request *t, const char *name)
 {
     return ps_fail(&t->error, PS_NOT_FOUND, "ps task %" PRIu32 " has no job '%.128s'", t->core->config.task, name);

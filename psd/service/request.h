@@ -36,7 +36,8 @@ struct psd_core {
     atomic_size_t parked_bytes;  // of decoded requests that wait
 
     struct psd_queue *queue;              // the slow thread's; NULL: none
-    struct psd_file_thread *file_thread;  // NULL: there is no such thread
+    struct psd_file_thread *file_thread;  // NULL: there is no such thread; of shards, likewise:
+    struct psd_file_thread *shard_thread;
 
     // psd_core_tick
     uint64_t logged_at;
@@ -83,6 +84,7 @@ const char *psd_request_user(const struct psd_request *t);
 bool psd_request_owns(const struct psd_request *t, const struct psd_job *job);
 // PERMISSION_DENIED: it is not.
 enum ps_code psd_request_check_owner(struct psd_request *t, const struct psd_job *job);
+enum ps_code psd_request_check_declared(struct psd_request *t);                 // FAILED_PRECONDITION: the job is not
 enum ps_code psd_request_fail_no_job(struct psd_request *t, const char *name);  // NOT_FOUND
 // ABORTED, with the reason for which the job has ended; NOT_FOUND where it was stopped.
 int psd_request_fail_ended(struct psd_request *t);

@@ -52,6 +52,11 @@ int psd_cancel(struct psd_request *t);
 int psd_logs(struct psd_request *t);
 int psd_next(struct psd_request *t);
 int psd_report(struct psd_request *t);
+int psd_load_shard(struct psd_request *t);
+int psd_prune_shards(struct psd_request *t);
+
+// Get: the snapshot, whose reference it takes over, goes to a shard of a checkpoint; on the thread for them.
+int psd_write_shard(struct psd_request *t, const Paramserver__V1__ReadRequest *r, struct psd_snapshot *s);
 
 // Every second, on the thread for files (file_thread.h).
 void psd_pass_time_in_queue(struct psd_core *core);

@@ -39,7 +39,8 @@ def rate(o, case, steps, every):
     """Examples per second of a training of so many steps; every: seconds between its checkpoints, or 0."""
     job, arguments = cases(o)[case]
     summary = os.path.join(o.folder, "summary.json")
-    callbacks = "[{name: checkpoint, path: %s, every_seconds: %d}]" % (os.path.join(o.folder, case), every)
+    callbacks = "[{name: checkpoint, path: %s, every_seconds: %d, sharded: %s}]" % (
+        os.path.join(o.folder, case), every, "true" if o.sharded else "false")
     command = [os.path.join(o.build, "tools/psctl/psctl"), "run", *arguments, job, "--summary", summary,
                "--set", "epochs=1000000", "--set", "data.train_examples=64000", "--set", "data.test_examples=10",
                "--set", "steps=%d" % steps, "--set", "callbacks=" + (callbacks if every else "[]"),
@@ -61,8 +62,8 @@ def measure(o, case):
         ratios.append(rates[o.every] / rates[0])
         print("%-10s pair %d: %9.1f examples/s without, %9.1f with: %.3f"
               % (case, pair + 1, rates[0], rates[o.every], ratios[-1]), flush=True)
-    size = max((os.path.getsize(os.path.join(o.folder, case, f)) for f in os.listdir(os.path.join(o.folder, case))),
-               default=0)
+    files = [os.path.join(at, f) for at, _, names in os.walk(os.path.join(o.folder, case)) for f in names]
+    size = max(map(os.path.getsize, files), default=0)
     print("%-10s median %.3f, one of %.1f MB every %d s, %d pairs of %d steps"
           % (case, statistics.median(ratios), size / 1e6, o.every, o.pairs, steps), flush=True)
 
@@ -75,6 +76,7 @@ def main():
     p.add_argument("--every", type=int, default=2)
     p.add_argument("--width", type=int, default=8800)
     p.add_argument("--delay", type=int, default=500, help="ms that a step of the large network waits for its device")
+    p.add_argument("--sharded", action="store_true", help="the ps task writes what it keeps")
     p.add_argument("--folder", help="for the checkpoints; default: a temporary one")
     p.add_argument("--workerd", help="instead of the build's")
     p.add_argument("case", nargs="*", default=["conv", "sync", "large"])

@@ -3,7 +3,7 @@
 """How long a training stands still when its ps task is killed: the seconds from SIGKILL to the next finished step.
 
     tests/bench/restart.py BUILD [--kills 5] [--width 15420] [--workers 2] [--steps 6] [--restart-ms 100]
-                           [--update sync] [--folder DIR] [--set KEY=VALUE ...]
+                           [--update sync] [--sharded shared|own] [--folder DIR] [--set KEY=VALUE ...]
 
 A psd, which is started again as systemd would do it, so many milliseconds after it has died; workers with a backup
 every so many steps; a network of two layers of WIDTH units (15420: 250 million parameters, 1 GB of float32). psd is
@@ -11,6 +11,9 @@ killed three steps after a backup has been written. A row per kill has the secon
 until the last worker had noticed, had found the backup and read it, and was in the job; until the backup's values were
 put; until the other workers had pulled these; and until the first step was finished by worker 0. Beside them are the
 CPU time of all processes until then, and what an ordinary step takes.
+
+--sharded: the ps task writes the backup and loads it, in the workers' folder (shared), or in one of its own, so that the
+workers have the values from it alone.
 """
 import argparse
 import os
@@ -131,7 +134,8 @@ def kill_once(o):
 
     def look():
         moved = o.psd.metric("paramserver_job_bytes_moved_total") or 0
-        for phase, enough in ("put", 1), ("pulled", o.workers):  # worker 0, who puts them, pulls none
+        # Worker 0 pulls nothing where it has read the values.
+        for phase, enough in ("put", 1 - o.loads), ("pulled", o.workers - (o.sharded == "shared")):
             if phase not in at and moved >= enough * o.bytes:
                 at[phase] = time.monotonic()
         return steps(o) > trained
@@ -139,6 +143,8 @@ def kill_once(o):
     wait_until(o, "the next step", look)
     at["step"], cpu = time.monotonic(), sum(d.cpu_seconds() for d in [o.psd, *o.trains]) - cpu
     at["up"] = o.psd.when("listening on", killed)
+    if o.loads:
+        at["put"] = o.psd.when("goes on from", killed)
     for phase, line in ("noticed", "begins anew"), ("found", "goes on from"):
         at[phase] = max(d.when(line, killed) or 0 for d in o.trains)
     at["joined"] = max((o.psd.when("worker %d joined" % rank, killed) or 0) for rank in range(o.workers))
@@ -167,20 +173,25 @@ def main():
     p.add_argument("--steps", type=int, default=6, help="between backups")
     p.add_argument("--restart-ms", type=int, default=100)
     p.add_argument("--update", default="sync")
+    p.add_argument("--sharded", choices=["shared", "own"], help="the ps task writes the backup")
     p.add_argument("--folder", help="for the backups; default: a temporary one")
     p.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of the job")
     o = p.parse_args()
     o.bytes = 4 * parameters(o.width)
+    o.loads = o.sharded is not None
     o.over = threading.Event()
     with tempfile.TemporaryDirectory(dir=o.folder) as folder:
         o.backups = os.path.join(folder, "backups")
         large_model(os.path.join(folder, "large.json"), o.width, "linear")
         address = "unix:" + os.path.join(folder, "ps0")
-        o.psd = Daemon([os.path.join(o.build, "psd/psd"), "--listen", address])
+        shards = o.backups if o.sharded == "shared" else os.path.join(folder, "shards")
+        os.makedirs(shards)
+        o.psd = Daemon([os.path.join(o.build, "psd/psd"), "--listen", address, "--checkpoints", shards])
         settings = ["name=restart", "model=" + os.path.join(folder, "large.json"), "optimizer={name: sgd}",
                     "batch_size=1", "strategy.update=" + o.update, "strategy.min_workers=%d" % o.workers,
                     "epochs=1000000", "data.train_examples=64000", "data.test_examples=10",
-                    "callbacks=[{name: backup, path: %s, every_steps: %d}]" % (o.backups, o.steps),
+                    "callbacks=[{name: backup, path: %s, every_steps: %d, sharded: %s}]" % (
+                        o.backups, o.steps, "true" if o.loads else "false"),
                     "output=" + os.path.join(folder, "out.safetensors"), *o.set]
         o.trains = [Daemon([os.path.join(o.build, "workerd/workerd"), "--job", JOB, "--ps", address, "--quiet",
                             "--rank", str(rank), "--workers", str(o.workers),

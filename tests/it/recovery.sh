@@ -64,7 +64,10 @@ strike() {
 }
 
 serve() { # the ps tasks, kept
-    for task in 0 1; do keep "ps$task" "$psd" --quiet --cluster ps.yaml --task $task --dead-after-ms 2500 & done
+    for task in 0 1; do
+        mkdir -p "ps$task.shards"
+        keep "ps$task" "$psd" --quiet --cluster ps.yaml --task $task --dead-after-ms 2500 --checkpoints "ps$task.shards" &
+    done
 }
 serve
 
@@ -77,6 +80,16 @@ ok "its ps tasks and workers are killed, $kills times" strike sync ps0 ps1 sync-
 ok "it goes on by itself to the end" ends sync
 ok "with the bytes of the other" cmp calm.safetensors sync.safetensors
 ok "and leaves no backup" test "$(newest sync)" = 0
+
+# Each ps task has a folder of its own for its part of a backup, which it writes and loads by itself.
+shards() { find ps?.shards -name "$1-*.safetensors"; } # NAME
+train shards ps.yaml sync.yaml --set "callbacks=[{name: backup, path: shards.backups, every_steps: 20, sharded: true}]"
+lie_with_them() { [ -n "$(shards shards-backup)" ] && [ ! -e shards.backups/shards ]; }
+ok "ps tasks write their part of a backup" eventually lie_with_them
+ok "they are killed, and workers" strike shards ps0 ps1 shards-0 shards-1
+ok "the training goes on to the end" ends shards
+ok "with the same bytes" cmp calm.safetensors shards.safetensors
+ok "and leaves no shard" test -z "$(shards shards-backup)" -a "$(newest shards)" = 0
 
 train ring-calm peers.yaml multi_worker_mirrored.yaml
 ok "nobody disturbs workers without ps tasks" ends ring-calm
@@ -178,7 +191,7 @@ on() { # PS STEPS OUTPUT OPTION ...
     shift 3
     PSD=$psd timeout 300 "$psctl" run --ps "$ps" --workers 2 "$examples/softmax/sync.yaml" --set name=spread --set model="$PWD/wide.json" \
         --set "optimizer={name: adam}" --set data.train_examples=1280 --set data.test_examples=64 --set epochs=10 --set steps="$steps" \
-        --set "callbacks=[{name: checkpoint, path: $output.kept, every_steps: 10, keep: 0}]" --set output="$output" "$@"
+        --set "callbacks=[{name: checkpoint, path: $output.kept, every_steps: 10, keep: 0, sharded: ${sharded:-false}}]" --set output="$output" "$@"
 }
 ok "three ps tasks train, and keep a checkpoint" on 3 10 three
 ok "and further, undisturbed" on 3 20 whole
@@ -204,6 +217,38 @@ PY
 else
     echo "# Python has no safetensors to read it"
 fi
+
+# The same of parts that the ps tasks have written, to a folder that all share.
+sharded=true
+ok "three ps tasks write their parts" on 3 10 parts
+ok "which are whole together" "$psctl" verify parts.kept
+one_each() { [ "$(cd parts.kept/spread && echo *)" = "$(printf 'spread-0000000010-ps-%d-of-3.safetensors ' 0 1 2 | sed 's/ $//')" ]; }
+ok "a file each" one_each
+ok "and have the bits of the others" "$top_builddir/tests/it/max_diff" three.kept/*.safetensors parts.kept/*.safetensors 0
+for ps in 1 3 5; do
+    cp -r parts.kept "parts-$ps.kept"
+    further() { on $ps 20 parts-$ps --resume && cmp whole parts-$ps; }
+    ok "$ps of them go on with them" further
+done
+under_another_strategy() {
+    "$workerd" --job "$examples/softmax/one_device.yaml" --quiet --set name=spread --set model="$PWD/wide.json" --set "optimizer={name: adam}" \
+        --set data.train_examples=1280 --set data.test_examples=64 --set epochs=10 --set steps=12 --set batch_size=128 \
+        --set "callbacks=[{name: checkpoint, path: parts.kept, every_steps: 12, keep: 0}]" --set output=alone.safetensors --resume
+}
+ok "so does a worker alone" under_another_strategy
+rm parts.kept/*-0000000012.safetensors
+rm parts.kept/spread/*-ps-1-of-3.safetensors
+ok "a part that is not there is named" fails_with 66 "parts.kept/spread-0000000010.safetensors: its shard spread/spread-0000000010-ps-1-of-3.safetensors is not beside it" \
+    "$psctl" verify parts.kept
+ok "no other number of ps tasks goes on without it" fails_with 78 "3 ps tasks have written its shards, and now there are 2" on 2 20 parts --resume
+ok "nor does the same number" fails_with 78 "spread-0000000010-ps-1-of-3.safetensors: No such file" on 3 20 parts --resume
+ok "nor another strategy" fails_with 78 "expected all its shards here" under_another_strategy
+cp parts-3.kept/spread/*0010-ps-0-of-3.safetensors parts.kept/spread/spread-0000000010-ps-1-of-3.safetensors
+ok "a part in the place of another is found" fails_with 65 "in none of its shards, or not all of it" "$psctl" verify parts.kept
+fails_with_sharded() { fails_with 65 "sharded: strategy one_device has no ps tasks" "$workerd" --job "$examples/softmax/one_device.yaml" --quiet \
+    --set "callbacks=[{name: checkpoint, path: none.kept, sharded: true}]" --set output=none.safetensors; }
+ok "only ps tasks write parts" fails_with_sharded
+unset sharded
 
 # ---- where no two runs are alike ------------------------------------------------------------------------------------
 

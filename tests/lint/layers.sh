@@ -10,7 +10,7 @@ read -ra nm <<<"${NM:-nm}"  # configure says "nm -B"
 
 # From the top down: each may call those to its right.
 psd='main options http rpc service queue control sync job store call'
-service='core dispatch declare hyper join mode membership peer read sums update admin queue waits trace file_thread reply session request'
+service='core dispatch declare hyper join mode membership peer read shard sums update admin queue waits trace file_thread reply session request'
 common='http rpc summary tls job cluster plan file math wire base'
 libclient='rpc admin wait client collective control declare member op op_cut op_wire op_encode op_string queue call window layout
     cluster base'

@@ -21,3 +21,9 @@ tests_unit_test_psd_data_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_psd_data_LDFLAGS = $(AM_LDFLAGS) \
 	-Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc,--wrap=pthread_rwlock_rdlock,--wrap=pthread_rwlock_wrlock
 tests_unit_test_psd_data_LDADD = libpsdcore.la libcommon.la $(CMOCKA_LIBS)
+
+check_PROGRAMS += tests/unit/test_psd_shards
+TESTS += tests/unit/test_psd_shards
+tests_unit_test_psd_shards_SOURCES = tests/unit/test_psd_shards.c tests/unit/psd_store.h $(psd_job_sources)
+tests_unit_test_psd_shards_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_psd_shards_LDADD = libpsdcore.la libcommon.la $(CMOCKA_LIBS)

@@ -1001,6 +1001,22 @@ static void callbacks(void **ctx)
     ps_job_free(with(LEAST, "callbacks=[{name: json_lines, path: l}]"));
 }
 
+static void callbacks_that_are_sharded(void **ctx)
+{
+    (void)ctx;
+    struct ps_job *j = parse(ALONE "callbacks:\n"
+                                   "  - {name: csv_log, path: log.csv}\n"
+                                   "  - {name: checkpoint, path: c}\n"
+                                   "  - {name: backup, path: b, sharded: true}\n"
+                                   "  - {name: checkpoint, path: b, sharded: true}\n",
+                             "dir/job.yaml", NULL, 0);
+    assert_string_equal(ps_callbacks_shards(&j->callbacks), "dir/b");
+    ps_job_free(j);
+    j = parse(ALONE "callbacks: [{name: checkpoint, path: c}]\n", "dir/job.yaml", NULL, 0);
+    assert_null(ps_callbacks_shards(&j->callbacks));
+    ps_job_free(j);
+}
+
 static void wrong_callbacks(void **ctx)
 {
     static const struct {
@@ -1024,6 +1040,8 @@ static void wrong_callbacks(void **ctx)
         {"[{name: early_stopping, baseline: low}]", "early_stopping.baseline must be a number, not \"low\""},
         {"[{name: reduce_lr_on_plateau, factor: 1}]", "reduce_lr_on_plateau.factor must be below 1, not \"1\""},
         {"[{name: reduce_lr_on_plateau, min_lr: -1}]", "reduce_lr_on_plateau.min_lr must be 0 or more, not \"-1\""},
+        {"[{name: backup, path: b, sharded: true}, {name: checkpoint, path: c, sharded: true}]",
+         "callbacks: those that are sharded have one path, that of the ps tasks: expected b"},
         {"[{name: checkpoint, path: c, every_steps: 0.5}]",
          "checkpoint.every_steps must be a whole number from 0 to 1073741824, not \"0.5\""},
     };
@@ -1471,6 +1489,7 @@ int main(void)
         cmocka_unit_test(configuration_is_what_is_shared),
         cmocka_unit_test(unknown_keys),
         cmocka_unit_test(callbacks),
+        cmocka_unit_test(callbacks_that_are_sharded),
         cmocka_unit_test(wrong_callbacks),
         cmocka_unit_test(wrong_types),
         cmocka_unit_test(wrong_words),

@@ -735,7 +735,7 @@ static enum ps_code fetch(struct worker *w, uint64_t found, const char *begins, 
     struct wk_checkpoint c;
     float memory[ARRAYS] = {0};
     size_t fetched = 0;
-    wk_checkpoint_init(&c);
+    wk_checkpoint_init(&c, NULL);
     for (size_t i = 0; i < N_PARAMS; i++) {
         const struct nn_param *p = nn_model_param(w->model, i);
         wk_checkpoint_put(&c, NULL, p->name, p->shape, p->rank, nn_replica_param(w->env.replica, i));
@@ -795,7 +795,7 @@ static void what_is_loaded_is_pulled_once(void **state)
         struct wk_checkpoint c;
         begin_world(state);
         begin(&w, "sgd, learning_rate: 1", updates[k]);
-        wk_checkpoint_init(&c);
+        wk_checkpoint_init(&c, NULL);
         wk_checkpoint_put_rule(&c, 1, 0);
         w.env.rank = first ? 0 : 1;
         must(strategy->home->load(w.state, &c, 0, 8, 2, &e), &e);
@@ -824,7 +824,7 @@ static void worker_0_asks_for_the_last_version(void **state)
         begin_world(state);
         document = cases[k].document;
         begin(&w, "sgd, learning_rate: 1, momentum: 0.5", "update: sync");
-        wk_checkpoint_init(&c);
+        wk_checkpoint_init(&c, NULL);
         wk_checkpoint_put_rule(&c, 1, 0);
         for (size_t i = 0; i < N_PARAMS; i++) {
             const struct nn_param *p = nn_model_param(w.model, i);

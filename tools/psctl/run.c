@@ -30,6 +30,7 @@ struct run {
     bool resume, keep_dir;
     bool peers;    // the workers reach each other
     bool goes_on;  // the job writes backups
+    char *shards;  // the folder of those that the ps tasks write; NULL: none
 
     char psd[PATH_MAX], workerd[PATH_MAX];
     struct rundir dir;
@@ -84,6 +85,8 @@ static char **ps_words(const struct run *run, int task)
     add_number(&w, "--task", task);
     add_option(&w, "--peers", list);
     add_number(&w, "--ready-fd", CHILD_READY_FD);
+    if (run->shards)
+        add_option(&w, "--checkpoints", run->shards);
     if (run->http && task == 0)
         add_option(&w, "--http", run->http);
     free(list);
@@ -215,6 +218,8 @@ static void run_take_counts(struct run *run, const struct ps_job *job)
     const bool has_ps = ps_job_needs_ps(job);
     run->peers = ps_job_needs_peers(job);
     run->goes_on = ps_job_goes_on(job, run->resume);
+    const char *shards = ps_callbacks_shards(&job->callbacks);
+    run->shards = shards ? ps_strdup(shards) : NULL;
     if (!has_ps && run->n_ps)
         fprintf(stderr, "psctl: strategy %s has no ps tasks: --ps %ld is not used\n", strategy, run->n_ps);
     if (!has_ps && !run->peers && run->n_workers > 1)
@@ -281,5 +286,6 @@ int command_run(struct call *call)
     else
         exit_code = run.n_ps > 0 || run.peers ? start_in_dir(&run) : run_start(&run);
     free(run.sets.items);
+    free(run.shards);
     return exit_code;
 }

@@ -21,6 +21,7 @@ struct slurm {
     bool munge, dry_run;
     char **options;    // those of sbatch behind --; ends with NULL
     char *name;        // of the job
+    char *shards;      // the folder of those that the servers write; NULL: none
     long cores, gpus;  // of a worker
 };
 
@@ -62,7 +63,9 @@ static void slurm_count(struct slurm *s, const struct ps_job *job)
 static void slurm_take_job(struct slurm *s, const struct ps_job *job)
 {
     const struct ps_job_devices *d = &job->devices;
+    const char *shards = ps_callbacks_shards(&job->callbacks);
     s->name = ps_strdup(job->name);
+    s->shards = shards ? ps_strdup(shards) : NULL;
     s->cores = job->threads * (d->n ? (long)d->n : 1);
     s->gpus = !d->n && is_gpu(job->device);
     for (size_t i = 0; i < d->n; i++)
@@ -103,6 +106,10 @@ static char *slurm_command(const struct slurm *s, const char *script)
         slurm_add(to, *option);
     slurm_add(to, script);
     fprintf(to, " --ps-tasks %ld%s", s->ps_tasks, s->munge ? " --munge" : "");
+    if (s->shards && s->ps_tasks > 0) {
+        slurm_add(to, "--checkpoints");
+        slurm_add(to, s->shards);
+    }
     slurm_add(to, s->file);
     for (int i = 0; i < s->sets.n; i++) {
         slurm_add(to, "--set");
@@ -195,6 +202,7 @@ int command_slurm(struct call *call)
     else
         exit_code = slurm_run(&s);
     free(s.sets.items);
+    free(s.shards);
     free(s.name);
     return exit_code;
 }

@@ -5,6 +5,16 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/log.h"
+
+// A shard that stays though its checkpoint is gone goes with the next one.
+static void checkpoint_writer_prune(struct wk_checkpoint_writer *w)
+{
+    struct ps_error why;
+    wk_checkpoints_prune(&w->to, w->step, w->keep);
+    if (w->prune_shards && wk_checkpoints_prune_shards(&w->to, w->step, w->prune_shards, w->arg, &why))
+        ps_warn("%s", why.text);
+}
 
 // What is kept becomes less only when the new one is there.
 static void *checkpoint_writer_run(void *arg)
@@ -14,10 +24,16 @@ static void *checkpoint_writer_run(void *arg)
     char *path = wk_checkpoints_path(&w->to, w->step);
     if ((!fetch || fetch->wait(fetch, &w->error) == PS_OK) &&
         wk_checkpoint_write(&w->checkpoint, path, &w->error) == PS_OK && w->keep)
-        wk_checkpoints_prune(&w->to, w->step, w->keep);
+        checkpoint_writer_prune(w);
     free(path);
     atomic_store(&w->done, true);
     return NULL;
+}
+
+// Goes the array into the file? The others go into shards.
+static bool checkpoint_writer_holds(const struct wk_checkpoint *c, size_t i)
+{
+    return c->array[i].data || !c->shards.name;
 }
 
 static void checkpoint_writer_copy(struct wk_checkpoint_writer *w)
@@ -25,7 +41,7 @@ static void checkpoint_writer_copy(struct wk_checkpoint_writer *w)
     struct wk_checkpoint *c = &w->checkpoint;
     size_t count = 0, at = 0;
     for (size_t i = 0; i < c->n; i++)
-        count += c->array[i].count;
+        count += checkpoint_writer_holds(c, i) ? c->array[i].count : 0;
     if (count > w->room) {
         free(w->copy);
         w->copy = ps_alloc(count * sizeof *w->copy);
@@ -33,6 +49,8 @@ static void checkpoint_writer_copy(struct wk_checkpoint_writer *w)
     }
     for (size_t i = 0; i < c->n; i++) {
         const size_t n = c->array[i].count;
+        if (!checkpoint_writer_holds(c, i))
+            continue;
         if (c->array[i].data)
             memcpy(w->copy + at, c->array[i].data, n * sizeof *w->copy);
         c->array[i].data = w->copy + at;

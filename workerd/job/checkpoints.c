@@ -21,6 +21,11 @@ char *wk_checkpoints_path(const struct wk_checkpoints *c, uint64_t step)
     return ps_printf("%s/%s%s-%010" PRIu64 "%s", c->folder, c->job, c->kind, step, checkpoints_suffix);
 }
 
+char *wk_checkpoints_shards_name(const struct wk_checkpoints *c, uint64_t step)
+{
+    return ps_printf("%s%s-%010" PRIu64, c->job, c->kind, step);
+}
+
 // Is name one that wk_checkpoints_path gives, with nothing or what common/file/output adds to it behind it?
 static bool checkpoints_has(const struct wk_checkpoints *c, const char *name, bool half, uint64_t *step)
 {
@@ -95,6 +100,20 @@ void wk_checkpoints_prune(const struct wk_checkpoints *c, uint64_t newest, uint6
         free(path);
     }
     free(steps);
+}
+
+enum ps_code wk_checkpoints_prune_shards(const struct wk_checkpoints *c, uint64_t newest, wk_prune_shards_fn *prune,
+                                         void *arg, struct ps_error *e)
+{
+    char *name = ps_printf("%s%s", c->job, c->kind);
+    uint64_t *steps;
+    size_t n;
+    enum ps_code code = checkpoints_list(c, &steps, &n, e);
+    if (code == PS_OK)
+        code = prune(arg, name, newest, steps, n, e);
+    free(steps);
+    free(name);
+    return code;
 }
 
 // ---- the newest ---------------------------------------------------------------------------------------------------

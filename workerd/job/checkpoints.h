@@ -20,6 +20,12 @@ void wk_checkpoints_clean(const struct wk_checkpoints *c);
 // Of those up to the step `newest` removes all but the newest `keep`. Later ones are of a training before this one.
 void wk_checkpoints_prune(const struct wk_checkpoints *c, uint64_t newest, uint64_t keep);
 
+// Has the shards removed whose checkpoints, of those up to the step `newest`, are not in the folder; arg: prune's.
+enum ps_code wk_checkpoints_prune_shards(const struct wk_checkpoints *c, uint64_t newest, wk_prune_shards_fn *prune,
+                                         void *arg, struct ps_error *e);
+// Malloc'd: what the shards of a checkpoint have for a name.
+char *wk_checkpoints_shards_name(const struct wk_checkpoints *c, uint64_t step);
+
 // A checkpoint that was found, and read to see whether it is as it was written.
 struct wk_found {
     char *path;                 // NULL: there is none

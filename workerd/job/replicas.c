@@ -200,7 +200,8 @@ static enum ps_code replicas_train(struct wk_run *run, const struct wk_replicas_
     run->env.replica_rank = run->env.rank * n;
     run->env.replicas = run->env.workers * n;
     e->code = PS_OK;
-    if (replicas_create_first(run, cores, e) || (run->strategy->replicates && replicas_meet(run, o, n, e)))
+    if (replicas_create_first(run, cores, e) || o->made(o->arg, e) ||
+        (run->strategy->replicates && replicas_meet(run, o, n, e)))
         return e->code;
     wk_timeline_add(run);
     struct replica *others = replicas_start(run, cores, n);

@@ -19,7 +19,9 @@ uint32_t wk_replicas_of_worker(const struct wk_run *run);
 // What a training needs beside a run that has its job, model and data.
 struct wk_replicas_options {
     struct wk_peers_options peers;  // this worker and the others
-    void (*opened)(void *arg);      // told once replica 0's strategy is open
+    // Replica 0 is made, and has spoken with nobody yet. An error ends the training.
+    enum ps_code (*made)(void *arg, struct ps_error *e);
+    void (*opened)(void *arg);  // told once replica 0's strategy is open
     // What replica 0 does then: wk_loop, or something else that takes steps. The others do wk_loop.
     enum ps_code (*work)(struct wk_run *run, void *arg, struct ps_error *e);
     void *arg;

@@ -69,10 +69,10 @@ static enum ps_code resume_fill(const struct wk_run *run, struct wk_checkpoint *
     return nn_replica_fetch(run->env.replica, e);  // of the slots
 }
 
-enum ps_code wk_resume_save(struct wk_run *run, struct wk_checkpoint *c, struct ps_error *e)
+enum ps_code wk_resume_save(struct wk_run *run, const char *shards, struct wk_checkpoint *c, struct ps_error *e)
 {
     resume_describe_job(run);
-    wk_checkpoint_init(c);
+    wk_checkpoint_init(c, shards);
     const enum ps_code code = resume_fill(run, c, e);
     if (code)
         wk_checkpoint_free(c);
@@ -138,10 +138,21 @@ static enum ps_code resume_check_job(const struct wk_checkpoint *c, const char *
     return PS_OK;
 }
 
+// What is in shards elsewhere the home brings.
 static enum ps_code resume_load_params(const struct wk_run *run, const struct wk_checkpoint *c, struct ps_error *e)
 {
+    const char *missing;
+    const bool elsewhere = wk_checkpoint_is_elsewhere(c, &missing);
+    if (elsewhere && !run->strategy->home->prune_shards)
+        return ps_fail(e, PS_FAILED_PRECONDITION,
+                       "%s: its shard %s is not beside it, and strategy %s has no ps tasks that could load theirs: "
+                       "expected all its shards here",
+                       c->path, missing, run->strategy->name);
     for (size_t i = 0; i < nn_model_params(run->env.model); i++) {
         const struct nn_param *p = nn_model_param(run->env.model, i);
+        const struct ps_safetensor *t = elsewhere ? ps_safetensors_find(c->file, p->name) : NULL;
+        if (t && !t->data && t->count == p->count)
+            continue;
         if (wk_checkpoint_get(c, NULL, p->name, p->count, nn_replica_param(run->env.replica, i), e))
             return e->code;
     }

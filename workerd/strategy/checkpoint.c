@@ -9,9 +9,9 @@
 
 static const char checkpoint_key[] = "paramserver";
 
-void wk_checkpoint_init(struct wk_checkpoint *c)
+void wk_checkpoint_init(struct wk_checkpoint *c, const char *shards)
 {
-    *c = (struct wk_checkpoint){.json = json_object()};
+    *c = (struct wk_checkpoint){.json = json_object(), .shards.name = shards ? ps_strdup(shards) : NULL};
 }
 
 void wk_checkpoint_free(struct wk_checkpoint *c)
@@ -21,6 +21,7 @@ void wk_checkpoint_free(struct wk_checkpoint *c)
     free(c->array);
     if (c->fetch)
         c->fetch->free(c->fetch);
+    free((char *)c->shards.name);
     json_decref(c->json);
     ps_safetensors_free(c->file);
 }
@@ -53,6 +54,16 @@ const float *wk_checkpoint_find(const struct wk_checkpoint *c, const char *prefi
     return data;
 }
 
+bool wk_checkpoint_is_elsewhere(const struct wk_checkpoint *c, const char **missing)
+{
+    struct ps_shards_of of;
+    const char *none = NULL;
+    ps_shards_get(c->file, &of, &none);
+    if (missing)
+        *missing = none;
+    return none != NULL;
+}
+
 enum ps_code wk_checkpoint_get(const struct wk_checkpoint *c, const char *prefix, const char *name, uint64_t count,
                                float *to, struct ps_error *e)
 {
@@ -78,12 +89,34 @@ enum ps_code wk_checkpoint_get_rule(const struct wk_checkpoint *c, double *rate,
     return PS_OK;
 }
 
-enum ps_code wk_checkpoint_write(const struct wk_checkpoint *c, const char *path, struct ps_error *e)
+// Puts the arrays that are in shards behind the others. Returns how many are before them.
+static size_t checkpoint_split(struct wk_checkpoint *c)
+{
+    size_t own = 0;
+    for (size_t i = 0; i < c->n; i++) {
+        const struct ps_safetensor t = c->array[i];
+        if (c->shards.name && !t.data)
+            continue;
+        c->array[i] = c->array[own];
+        c->array[own++] = t;
+    }
+    return own;
+}
+
+enum ps_code wk_checkpoint_write(struct wk_checkpoint *c, const char *path, struct ps_error *e)
 {
     char *text = json_dumps(c->json, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
     if (!text)
         return ps_fail(e, PS_INTERNAL, "%s: the state is no JSON", path);
-    enum ps_code code = ps_safetensors_write_sealed(path, c->array, c->n, checkpoint_key, text, e);
+    const size_t own = checkpoint_split(c);
+    char *index = c->shards.name ? ps_shards_index(&c->shards, c->array + own, c->n - own) : NULL;
+    if (c->shards.name && !index) {
+        free(text);
+        return ps_fail(e, PS_INTERNAL, "%s: the index of its shards is no JSON", path);
+    }
+    const struct ps_safetensors_text texts[] = {{checkpoint_key, text}, {PS_SHARDS_KEY, index}};
+    enum ps_code code = ps_safetensors_write_sealed(path, c->array, own, texts, index ? 2 : 1, e);
+    free(index);
     free(text);
     return code;
 }
@@ -92,7 +125,7 @@ enum ps_code wk_checkpoint_read(struct wk_checkpoint *c, const char *path, struc
 {
     json_error_t why;
     *c = (struct wk_checkpoint){.path = path};
-    if (ps_safetensors_read_sealed(path, &c->file, e))
+    if (ps_safetensors_read_checkpoint(path, &c->file, e))
         return e->code;
     const char *text = ps_safetensors_metadata(c->file, checkpoint_key);
     c->json = text ? json_loads(text, JSON_REJECT_DUPLICATES, &why) : NULL;

@@ -10,7 +10,7 @@
 
 #include <jansson.h>
 
-#include "common/file/safetensors.h"
+#include "common/file/shards.h"
 
 struct wk_checkpoint;
 
@@ -23,27 +23,37 @@ struct wk_checkpoint_fetch {
     void (*free)(struct wk_checkpoint_fetch *f);
 };
 
+// Removes the shards NAME-STEP of steps up to newest, but for the n in keep.
+typedef enum ps_code wk_prune_shards_fn(void *arg, const char *name, uint64_t newest, const uint64_t *keep, size_t n,
+                                        struct ps_error *e);
+
 struct wk_checkpoint {
     json_t *json;
     // To be written.
     struct ps_safetensor *array;  // names are owned, data is not
     size_t n;
     struct wk_checkpoint_fetch *fetch;  // NULL: all arrays have data
+    // name (owned) NULL: all goes into one file. Else the arrays without data go into shards, which the fetch brings
+    // about; whoever makes it fills in the rest.
+    struct ps_shards_of shards;
     // Read.
     struct ps_safetensors *file;
     const char *path;  // the caller's
 };
 
-void wk_checkpoint_init(struct wk_checkpoint *c);
+void wk_checkpoint_init(struct wk_checkpoint *c, const char *shards);  // a name for shards, or NULL
 void wk_checkpoint_free(struct wk_checkpoint *c);
 // An array named PREFIX/NAME, or NAME where prefix is NULL; it has to live until it is written. data NULL: c->fetch
-// brings it.
+// brings it, or has it written to a shard.
 void wk_checkpoint_put(struct wk_checkpoint *c, const char *prefix, const char *name, const uint64_t *shape,
                        size_t rank, const float *data);
 // An array of count elements, which lives as long as *c; NULL, and FAILED_PRECONDITION: there is none of that name and
 // size.
 const float *wk_checkpoint_find(const struct wk_checkpoint *c, const char *prefix, const char *name, uint64_t count,
                                 struct ps_error *e);
+// Are some of its shards not here, but where the ps tasks have written them? They load them then. *missing (may be
+// NULL): the first of them, as the checkpoint names it.
+bool wk_checkpoint_is_elsewhere(const struct wk_checkpoint *c, const char **missing);
 // Copies it.
 enum ps_code wk_checkpoint_get(const struct wk_checkpoint *c, const char *prefix, const char *name, uint64_t count,
                                float *to, struct ps_error *e);
@@ -53,8 +63,8 @@ enum ps_code wk_checkpoint_get(const struct wk_checkpoint *c, const char *prefix
 void wk_checkpoint_put_rule(struct wk_checkpoint *c, double rate, uint64_t ahead);
 enum ps_code wk_checkpoint_get_rule(const struct wk_checkpoint *c, double *rate, uint64_t *ahead, struct ps_error *e);
 
-enum ps_code wk_checkpoint_write(const struct wk_checkpoint *c, const char *path, struct ps_error *e);
-// Errors as ps_safetensors_read; INVALID_ARGUMENT: it is no checkpoint. path has to outlive *c.
+enum ps_code wk_checkpoint_write(struct wk_checkpoint *c, const char *path, struct ps_error *e);
+// Errors as ps_safetensors_read_checkpoint; INVALID_ARGUMENT: it is no checkpoint. path has to outlive *c.
 enum ps_code wk_checkpoint_read(struct wk_checkpoint *c, const char *path, struct ps_error *e);
 
 #endif

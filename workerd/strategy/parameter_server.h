@@ -126,6 +126,7 @@ uint64_t wk_psd_iterations(const struct wk_parameter_server_state *s);
 // nothing of this worker's is under way. load: what the replica and the checkpoint have goes to the ps tasks, all have
 // waited for it, and next gives the position's examples. An outer rule that the checkpoint has nothing of begins anew.
 void wk_psd_save(struct wk_parameter_server_state *s, struct wk_checkpoint *to);
+wk_prune_shards_fn wk_psd_prune_shards;  // arg: the state
 enum ps_code wk_psd_load(struct wk_parameter_server_state *s, const struct wk_checkpoint *from, uint64_t epoch,
                          uint64_t first, uint64_t step, struct ps_error *e);
 

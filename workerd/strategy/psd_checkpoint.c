@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "workerd/strategy/history.h"
 #include "workerd/strategy/parameter_server.h"
@@ -37,7 +38,8 @@ struct fetch {
     json_t *count;   // what the checkpoint says of how often the rule has been applied, as known up to this
     uint64_t known;  // round, or version
     bool by_round;
-    bool by_reader;  // after a signal
+    bool by_reader;     // after a signal
+    psc_shards shards;  // name NULL: the values come here
     bool under_way;
     psc_op *op;
     psc_result result;
@@ -60,9 +62,13 @@ static void fetch_end(struct fetch *f)
 static void fetch_begin(struct wk_checkpoint_fetch *of, struct wk_checkpoint *c)
 {
     struct fetch *f = (struct fetch *)of;
+    psc_client *from = f->by_reader ? f->s->reader : f->s->client;
     for (size_t i = 0; i < f->n; i++)
         f->tensors[i].data = (void *)c->array[f->array[i]].data;
-    psc_get(f->by_reader ? f->s->reader : f->s->client, f->tensors, f->n, NULL, NULL, &f->op);
+    if (f->shards.name)
+        psc_write_shards(from, f->tensors, f->n, &f->shards, NULL, NULL, &f->op);
+    else
+        psc_get(from, f->tensors, f->n, NULL, NULL, &f->op);
     f->under_way = true;
     if (atomic_load(&f->s->reads_alone))
         fetch_end(f);
@@ -171,6 +177,14 @@ static void checkpoint_put_variable(struct wk_parameter_server_state *s, size_t 
     }
 }
 
+static void checkpoint_put_shards(const struct wk_parameter_server_state *s, struct wk_checkpoint *to, struct fetch *f)
+{
+    to->shards.job = s->env->job->name;
+    to->shards.id = ps_random();
+    to->shards.tasks = (uint32_t)s->env->n_ps;
+    f->shards = (psc_shards){.name = to->shards.name, .checkpoint = to->shards.id};
+}
+
 void wk_psd_save(struct wk_parameter_server_state *s, struct wk_checkpoint *to)
 {
     const size_t most = s->n_trained * ((size_t)checkpoint_n_slots(s) + 1) + 1;
@@ -182,6 +196,8 @@ void wk_psd_save(struct wk_parameter_server_state *s, struct wk_checkpoint *to)
                         .tensors = ps_alloc(most * sizeof *f->tensors),
                         .array = ps_alloc(most * sizeof *f->array),
                         .round = alone ? checkpoint_trained(s) - s->round_offset : 0};
+    if (to->shards.name)
+        checkpoint_put_shards(s, to, f);
     for (size_t i = 0; i < nn_model_params(s->env->model); i++)
         checkpoint_put_variable(s, i, to, f);
     if (s->is_outer)
@@ -189,6 +205,14 @@ void wk_psd_save(struct wk_parameter_server_state *s, struct wk_checkpoint *to)
     else
         checkpoint_put_rule(s, to, f);
     to->fetch = &f->is;
+}
+
+enum ps_code wk_psd_prune_shards(void *state, const char *name, uint64_t newest, const uint64_t *keep, size_t n,
+                                 struct ps_error *e)
+{
+    const struct wk_parameter_server_state *s = state;
+    psc_error error;
+    return psc_prune_shards(s->client, name, newest, keep, n, &error) ? wk_take_error(&error, e) : PS_OK;
 }
 
 // ---- load ---------------------------------------------------------------------------------------------------------
@@ -236,13 +260,43 @@ static enum ps_code checkpoint_take_slots(struct wk_parameter_server_state *s, c
     return e->code;
 }
 
+// Each ps task loads the shard that it has written. Where one cannot, and the shards are here, too, all are put.
+static enum ps_code checkpoint_load_shards(struct wk_parameter_server_state *s, const struct wk_checkpoint *from,
+                                           uint64_t steps, bool *loaded, struct ps_error *e)
+{
+    struct ps_shards_of of;
+    const char *missing = NULL;
+    psc_error error;
+    *loaded = false;
+    if (s->is_outer || !ps_shards_get(from->file, &of, &missing))
+        return PS_OK;
+    const psc_shards shards = {of.name, of.id};
+    *loaded = of.tasks == s->env->n_ps && psc_load_shards(s->client, &shards, steps, &error) == PSC_OK;
+    if (*loaded || !missing) {
+        if (!*loaded && of.tasks == s->env->n_ps)
+            ps_info("%s is put by this worker: %s", from->path, error.text);
+        return PS_OK;
+    }
+    if (of.tasks == s->env->n_ps)
+        return wk_take_error(&error, e);
+    return ps_fail(e, PS_FAILED_PRECONDITION,
+                   "%s: %" PRIu32
+                   " ps tasks have written its shards, and now there are %zu: expected as many, or %s and the others "
+                   "beside it",
+                   from->path, of.tasks, s->env->n_ps, missing);
+}
+
 // All values, and the slots that the checkpoint has.
 static enum ps_code checkpoint_put_all(struct wk_parameter_server_state *s, const struct wk_checkpoint *from,
                                        bool slots, uint64_t steps, struct ps_error *e)
 {
-    if (checkpoint_put(s, s->weights, s->n, steps, e))
+    bool loaded;
+    if (checkpoint_load_shards(s, from, steps, &loaded, e))
         return e->code;
-    return slots ? checkpoint_take_slots(s, from, true, steps, e) : PS_OK;
+    const size_t first = loaded ? s->n_trained : 0;
+    if (checkpoint_put(s, s->weights + first, s->n - first, steps, e))
+        return e->code;
+    return slots && !loaded ? checkpoint_take_slots(s, from, true, steps, e) : PS_OK;
 }
 
 // Rounds, clocks and leases begin with the position of the checkpoint.
@@ -279,7 +333,9 @@ enum ps_code wk_psd_load(struct wk_parameter_server_state *s, const struct wk_ch
         return ps_fail(e, PS_FAILED_PRECONDITION,
                        "%s: job '%s' goes on with what the ps tasks have (on_existing: resume): expected one of both",
                        from->path, s->env->job->name);
-    if (wk_checkpoint_get_rule(from, &rate, &s->ahead, e) || (slots && checkpoint_take_slots(s, from, false, 0, e)))
+    if (wk_checkpoint_get_rule(from, &rate, &s->ahead, e))
+        return e->code;
+    if (slots && !wk_checkpoint_is_elsewhere(from, NULL) && checkpoint_take_slots(s, from, false, 0, e))
         return e->code;
     checkpoint_go_on(s, epoch, first, step);
     if (s->env->rank == 0 && checkpoint_put_all(s, from, slots, s->is_outer ? s->outer_steps : step + s->ahead, e))

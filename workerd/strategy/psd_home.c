@@ -621,8 +621,9 @@ static enum ps_code home_load(void *state, const struct wk_checkpoint *from, uin
                               uint64_t step, struct ps_error *e)
 {
     struct wk_parameter_server_state *s = state;
+    const bool has_values = s->env->rank == 0 && !wk_checkpoint_is_elsewhere(from, NULL);
     if (wk_psd_load(s, from, epoch, first, step, e) ||
-        (s->env->rank == 0 ? home_ask_version(s, e) : wk_home_pull_loaded(s, e)))
+        (has_values ? home_ask_version(s, e) : wk_home_pull_loaded(s, e)))
         return e->code;
     s->has_weights = true;  // nobody trains before all have come to the barrier below
     home_set_rate(s, json_real_value(json_object_get(from->json, "learning_rate")));
@@ -639,6 +640,7 @@ const struct wk_home wk_psd_home = {
     .refresh = home_refresh,
     .salvage = wk_home_salvage,
     .save = home_save,
+    .prune_shards = wk_psd_prune_shards,
     .load = home_load,
     .rate = home_get_rate,
     .set_rate = home_set_rate,

@@ -151,6 +151,9 @@ struct wk_home {
     enum ps_code (*save)(void *state, struct wk_checkpoint *to, struct ps_error *e);
     enum ps_code (*load)(void *state, const struct wk_checkpoint *from, uint64_t epoch, uint64_t first, uint64_t step,
                          struct ps_error *e);
+    // A wk_prune_shards_fn, whose arg is the state: of shards that save has brought about, as *to asked for, and load
+    // has the ps tasks load. NULL: what the home keeps is in the arrays alone.
+    wk_prune_shards_fn *prune_shards;
     // The learning rate of the next step. Where a schedule says it, setting it is of no use. All workers set it alike;
     // tell_rate, by one of them, tells it to whom it concerns besides. NULL: that is nobody.
     double (*rate)(void *state);

@@ -22,7 +22,7 @@ struct checkpointing {
     uint64_t saved;               // when, ns
     uint64_t asked, signals;      // by people, by signals: so many were looked at
     uint64_t number;              // of the one that is being written, if people asked for it; else 0
-    bool best_only, remove;
+    bool best_only, remove, sharded;
     struct wk_monitor monitor;
 };
 
@@ -35,6 +35,7 @@ static struct checkpointing *checkpoint_make(const struct ps_callback *settings,
                    .keep = ps_callback_count(settings, "keep")},
         .every_steps = ps_callback_count(settings, "every_steps"),
         .every = ps_callback_count(settings, "every_seconds") * PS_SECOND,
+        .sharded = ps_callback_flag(settings, "sharded"),
     };
     return c;
 }
@@ -87,11 +88,30 @@ static uint64_t checkpoint_signals(const struct wk_run *run)
     return run->env.checkpoint_signals ? (uint64_t)ps_signal_number(run->env.checkpoint_signals) : 0;
 }
 
+// The ps tasks write what they keep themselves.
+static enum ps_code checkpoint_begin_shards(struct checkpointing *c, struct wk_run *run, struct ps_error *e)
+{
+    c->writer.prune_shards = run->strategy->home->prune_shards;
+    c->writer.arg = run->state;
+    if (!c->writer.prune_shards)
+        return ps_fail(e, PS_INVALID_ARGUMENT,
+                       "sharded: strategy %s has no ps tasks that keep the weights: expected parameter_server",
+                       run->strategy->name);
+    if (!ps_shards_is_name(run->env.job->name))
+        return ps_fail(e, PS_INVALID_ARGUMENT,
+                       "sharded: job '%s' cannot have a folder for its shards: expected a name of letters, digits, "
+                       "'.', '_' and '-'",
+                       run->env.job->name);
+    return PS_OK;
+}
+
 static enum ps_code checkpoint_begin(void *state, struct wk_run *run, struct ps_error *e)
 {
     struct checkpointing *c = state;
     c->saved = ps_now();
     c->signals = checkpoint_signals(run);
+    if (c->sharded && checkpoint_begin_shards(c, run, e))
+        return e->code;
     if (wk_make_folder(c->writer.to.folder, e))
         return e->code;
     wk_checkpoints_clean(&c->writer.to);
@@ -122,8 +142,11 @@ static enum ps_code checkpoint_save_now(struct checkpointing *c, struct wk_run *
 {
     struct wk_checkpoint checkpoint;
     checkpoint_wait(c, run);
-    if (wk_resume_save(run, &checkpoint, e))
-        return e->code;
+    char *shards = c->sharded ? wk_checkpoints_shards_name(&c->writer.to, run->position.step) : NULL;
+    const enum ps_code code = wk_resume_save(run, shards, &checkpoint, e);
+    free(shards);
+    if (code)
+        return code;
     wk_checkpoint_writer_begin(&c->writer, &checkpoint, run->position.step);
     c->number = number;
     c->saved = ps_now();
@@ -195,12 +218,13 @@ static enum ps_code checkpoint_stopped(void *state, struct wk_moment *m, struct 
 
 static enum ps_code backup_written(void *state, struct wk_moment *m, struct ps_error *e)
 {
-    struct checkpointing *c = state;
+    const struct checkpointing *c = state;
+    const struct wk_checkpoint_writer *w = &c->writer;
     (void)m;
-    (void)e;
-    if (c->remove)
-        wk_checkpoints_prune(&c->writer.to, UINT64_MAX, 0);
-    return PS_OK;
+    if (!c->remove)
+        return PS_OK;
+    wk_checkpoints_prune(&w->to, UINT64_MAX, 0);
+    return c->sharded ? wk_checkpoints_prune_shards(&w->to, UINT64_MAX, w->prune_shards, w->arg, e) : PS_OK;
 }
 
 static void checkpoint_save(void *state, json_t *to, struct wk_checkpoint *arrays, const char *prefix)

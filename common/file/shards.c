@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/file/shards.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+
+enum { SHARDS_NAME_MAX = 128 };
+
+// ---- names --------------------------------------------------------------------------------------------------------
+
+bool ps_shards_is_name(const char *text)
+{
+    static const char known[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    const size_t n = strlen(text);
+    return n > 0 && n <= SHARDS_NAME_MAX && text[0] != '.' && strspn(text, known) == n;
+}
+
+char *ps_shards_id(uint64_t id)
+{
+    return ps_try_printf("%016" PRIx64, id);
+}
+
+char *ps_shards_path(const struct ps_shards_of *of, uint32_t task)
+{
+    return ps_try_printf("%s/%s-ps-%" PRIu32 "-of-%" PRIu32 ".safetensors", of->job, of->name, task, of->tasks);
+}
+
+char *ps_shards_slice(const char *name, uint64_t first, uint64_t end)
+{
+    return ps_try_printf("%s[%" PRIu64 ":%" PRIu64 "]", name, first, end);
+}
+
+static bool shards_skip(const char **at, const char *text)
+{
+    const size_t n = strlen(text);
+    const bool is = strncmp(*at, text, n) == 0;
+    *at += is ? n : 0;
+    return is;
+}
+
+static bool shards_skip_number(const char **at, uint64_t *number)
+{
+    const size_t n = strspn(*at, "0123456789");
+    *number = strtoull(*at, NULL, 10);
+    *at += n;
+    return n > 0;
+}
+
+bool ps_shards_is_of(const char *file, const char *name, uint64_t *step)
+{
+    uint64_t task, tasks;
+    return shards_skip(&file, name) && shards_skip(&file, "-") && shards_skip_number(&file, step) &&
+           shards_skip(&file, "-ps-") && shards_skip_number(&file, &task) && shards_skip(&file, "-of-") &&
+           shards_skip_number(&file, &tasks) && shards_skip(&file, ".safetensors") && (!*file || *file == '.');
+}
+
+// FOLDER/FILE, and no other folder.
+static bool shards_is_path(const char *text)
+{
+    char folder[SHARDS_NAME_MAX + 1];
+    const char *slash = text ? strchr(text, '/') : NULL;
+    const size_t n = slash ? (size_t)(slash - text) : 0;
+    if (n == 0 || n > SHARDS_NAME_MAX)
+        return false;
+    memcpy(folder, text, n);
+    folder[n] = '\0';
+    return ps_shards_is_name(folder) && strlen(slash + 1) <= 2 * SHARDS_NAME_MAX && slash[1] != '.' &&
+           !strchr(slash + 1, '/');
+}
+
+char *ps_shards_index(const struct ps_shards_of *of, const struct ps_safetensor *tensors, size_t n)
+{
+    json_t *files = json_array(), *shapes = json_object();
+    bool good = true;
+    for (uint32_t i = 0; i < of->tasks; i++) {
+        char *path = ps_shards_path(of, i);
+        good &= json_array_append_new(files, json_string(path)) == 0;
+        free(path);
+    }
+    for (size_t i = 0; i < n; i++) {
+        json_t *shape = json_array();
+        for (size_t k = 0; k < tensors[i].rank; k++)
+            json_array_append_new(shape, json_integer((json_int_t)tensors[i].shape[k]));
+        good &= json_object_set_new(shapes, tensors[i].name, shape) == 0;
+    }
+    char *id = ps_shards_id(of->id);
+    json_t *index =
+        json_pack("{s:s, s:s, s:o, s:o}", "name", of->name, "checkpoint", id, "files", files, "tensors", shapes);
+    good &= index != NULL;
+    char *text = good ? json_dumps(index, JSON_COMPACT) : NULL;
+    json_decref(index);
+    free(id);
+    return text;
+}
+
+// ---- reading: the index, and the files that it names --------------------------------------------------------------
+
+struct ps_shards {
+    json_t *index;  // whose names the tensors have
+    struct ps_safetensors **file;
+    size_t n;
+    const char *absent;   // the first that is not there, perhaps as its ps task keeps nothing; NULL: all are
+    const char *missing;  // the same, where a tensor is in none that is there
+    float **joined;       // the data of tensors that came in slices
+    size_t n_joined;
+};
+
+void ps_shards_free(struct ps_shards *shards)
+{
+    if (!shards)
+        return;
+    for (size_t i = 0; i < shards->n; i++)
+        ps_safetensors_free(shards->file[i]);
+    for (size_t i = 0; i < shards->n_joined; i++)
+        free(shards->joined[i]);
+    free(shards->file);
+    free(shards->joined);
+    json_decref(shards->index);
+    free(shards);
+}
+
+static enum ps_code shards_parse(struct ps_shards *shards, const char *text, const char *path, struct ps_error *e)
+{
+    json_t *index = shards->index = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    const json_t *files = json_object_get(index, "files");
+    const char *name = json_string_value(json_object_get(index, "name"));
+    bool good = name && ps_shards_is_name(name) && json_is_string(json_object_get(index, "checkpoint")) &&
+                json_is_array(files) && json_is_object(json_object_get(index, "tensors"));
+    for (size_t i = 0; good && i < json_array_size(files); i++)
+        good = shards_is_path(json_string_value(json_array_get(files, i)));
+    return good ? PS_OK : ps_fail(e, PS_INVALID_ARGUMENT, "%s: its index of shards is none", path);
+}
+
+static enum ps_code shards_check_id(const struct ps_shards *shards, const struct ps_safetensors *file, const char *path,
+                                    struct ps_error *e)
+{
+    const char *wanted = json_string_value(json_object_get(shards->index, "checkpoint"));
+    const char *id = ps_safetensors_metadata(file, PS_SHARD_KEY);
+    if (id && strcmp(id, wanted) == 0)
+        return PS_OK;
+    return ps_fail(e, PS_INVALID_ARGUMENT, "%s: is a shard of checkpoint %.40s, expected %.40s", path,
+                   id ? id : "(none)", wanted);
+}
+
+// One that is not there may be of a ps task that keeps nothing.
+static enum ps_code shards_open(struct ps_shards *shards, const char *folder, size_t length, const char *name,
+                                struct ps_error *e)
+{
+    char *path = ps_try_printf("%.*s%s", (int)length, folder, name);
+    struct ps_safetensors *file = NULL;
+    enum ps_code code = path ? ps_safetensors_read_shard(path, &file, e) : ps_no_memory(e, "the path of a shard");
+    if (code == PS_OK) {
+        shards->file[shards->n++] = file;
+        code = shards_check_id(shards, file, path, e);
+    } else if (code == PS_NOT_FOUND) {
+        shards->absent = shards->absent ? shards->absent : name;
+        code = PS_OK;
+    }
+    free(path);
+    return code;
+}
+
+static enum ps_code shards_open_all(struct ps_shards *shards, const char *path, struct ps_error *e)
+{
+    const json_t *files = json_object_get(shards->index, "files");
+    const char *slash = strrchr(path, '/');
+    const size_t length = slash ? (size_t)(slash + 1 - path) : 0;
+    shards->file = ps_try_alloc_array(json_array_size(files) + 1, sizeof(void *));
+    if (!shards->file)
+        return ps_no_memory(e, "shards");
+    for (size_t i = 0; i < json_array_size(files); i++)
+        if (shards_open(shards, path, length, json_string_value(json_array_get(files, i)), e))
+            return e->code;
+    return PS_OK;
+}
+
+// ---- reading: the tensors -----------------------------------------------------------------------------------------
+
+// Is the tensor a slice of the one called name? Then the elements that it has.
+static bool slice_of(const struct ps_safetensor *t, const char *name, uint64_t *first)
+{
+    const size_t n = strlen(name);
+    char *end;
+    if (strncmp(t->name, name, n) != 0 || t->name[n] != '[')
+        return false;
+    *first = strtoull(t->name + n + 1, &end, 10);
+    return *end == ':' && strtoull(end + 1, &end, 10) == *first + t->count && strcmp(end, "]") == 0 && t->data;
+}
+
+// The slice that begins at an element; NULL: there is none.
+static const struct ps_safetensor *slice_find(const struct ps_shards *shards, const char *name, uint64_t at)
+{
+    uint64_t first;
+    for (size_t i = 0; i < shards->n; i++)
+        for (size_t k = 0; k < shards->file[i]->n; k++)
+            if (slice_of(&shards->file[i]->tensor[k], name, &first) && first == at)
+                return &shards->file[i]->tensor[k];
+    return NULL;
+}
+
+static enum ps_code shards_fail_missing(const struct ps_shards *shards, const char *path, const char *name,
+                                        struct ps_error *e)
+{
+    if (shards->absent)
+        return ps_fail(e, PS_NOT_FOUND, "%s: its shard %.200s is not beside it, and nowhere else is \"%.100s\"", path,
+                       shards->absent, name);
+    return ps_fail(e, PS_INVALID_ARGUMENT, "%s: tensor \"%.100s\" is in none of its shards, or not all of it", path,
+                   name);
+}
+
+// The slices follow each other from the first element to the last: only then is there memory for all of them.
+static enum ps_code shards_join_slices(struct ps_shards *shards, const char *path, struct ps_safetensor *t,
+                                       struct ps_error *e)
+{
+    const struct ps_safetensor *slice;
+    uint64_t at = 0;
+    while (at < t->count && (slice = slice_find(shards, t->name, at)) && slice->count && slice->count <= t->count - at)
+        at += slice->count;
+    if (at != t->count)
+        return shards_fail_missing(shards, path, t->name, e);
+    float *data = ps_try_alloc_array(t->count + 1, sizeof *data);
+    if (!data)
+        return ps_fail(e, PS_RESOURCE_EXHAUSTED, "%s: no memory for tensor \"%.100s\"", path, t->name);
+    shards->joined[shards->n_joined++] = data;
+    t->data = data;
+    for (at = 0; at < t->count; at += slice->count) {
+        slice = slice_find(shards, t->name, at);
+        memcpy(data + at, slice->data, slice->count * sizeof *data);
+    }
+    return PS_OK;
+}
+
+static enum ps_code shards_find(struct ps_shards *shards, const char *path, struct ps_safetensor *t, struct ps_error *e)
+{
+    for (size_t i = 0; i < shards->n; i++) {
+        const struct ps_safetensor *found = ps_safetensors_find(shards->file[i], t->name);
+        if (!found || found->count != t->count || !found->data)
+            continue;
+        t->data = found->data;
+        return PS_OK;
+    }
+    return shards_join_slices(shards, path, t, e);
+}
+
+static enum ps_code shards_read_shape(const json_t *shape, const char *path, struct ps_safetensor *t,
+                                      struct ps_error *e)
+{
+    bool good = json_is_array(shape) && json_array_size(shape) <= PS_MAX_RANK;
+    t->rank = good ? json_array_size(shape) : 0;
+    for (size_t i = 0; good && i < t->rank; i++) {
+        const json_t *n = json_array_get(shape, i);
+        good = json_is_integer(n) && json_integer_value(n) >= 0;
+        t->shape[i] = (uint64_t)json_integer_value(n);
+    }
+    if (!good)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: tensor \"%.100s\" of its shards: expected a shape", path, t->name);
+    if (ps_shape_count(t->shape, t->rank, PS_FLOAT32, &t->count, e))
+        return ps_error_prefix(e, "%.200s: tensor \"%.100s\" of its shards", path, t->name);
+    return PS_OK;
+}
+
+static enum ps_code shards_add_tensors(struct ps_safetensors *s, const char *path, bool all, struct ps_error *e)
+{
+    json_t *tensors = json_object_get(s->shards->index, "tensors"), *shape;
+    const char *name;
+    struct ps_safetensor *more = ps_try_realloc(s->tensor, (s->n + json_object_size(tensors) + 1) * sizeof *more);
+    s->tensor = more ? more : s->tensor;
+    s->shards->joined = ps_try_alloc_array(json_object_size(tensors) + 1, sizeof(void *));
+    if (!more || !s->shards->joined)
+        return ps_no_memory(e, "the tensors of shards");
+    json_object_foreach(tensors, name, shape)
+    {
+        struct ps_safetensor *t = &s->tensor[s->n];
+        *t = (struct ps_safetensor){.name = name, .dtype = "F32"};
+        if (ps_safetensors_find(s, name))
+            return ps_fail(e, PS_INVALID_ARGUMENT, "%s: tensor \"%.100s\" is there, and in its shards", path, name);
+        if (shards_read_shape(shape, path, t, e))
+            return e->code;
+        if (shards_find(s->shards, path, t, e)) {
+            if (all || e->code != PS_NOT_FOUND)
+                return e->code;
+            s->shards->missing = s->shards->absent;
+        }
+        s->n++;
+    }
+    return PS_OK;
+}
+
+enum ps_code ps_shards_join(struct ps_safetensors *s, const char *path, bool all, struct ps_error *e)
+{
+    const char *text = ps_safetensors_metadata(s, PS_SHARDS_KEY);
+    if (!text)
+        return PS_OK;
+    s->shards = ps_try_alloc(sizeof *s->shards);
+    if (!s->shards)
+        return ps_no_memory(e, "shards");
+    if (shards_parse(s->shards, text, path, e) || shards_open_all(s->shards, path, e))
+        return e->code;
+    return shards_add_tensors(s, path, all, e);
+}
+
+bool ps_shards_get(const struct ps_safetensors *s, struct ps_shards_of *of, const char **missing)
+{
+    const struct ps_shards *shards = s->shards;
+    if (!shards)
+        return false;
+    of->name = json_string_value(json_object_get(shards->index, "name"));
+    of->id = strtoull(json_string_value(json_object_get(shards->index, "checkpoint")), NULL, 16);
+    of->tasks = (uint32_t)json_array_size(json_object_get(shards->index, "files"));
+    if (missing)
+        *missing = shards->missing;
+    return true;
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A checkpoint in shards: each ps task has written what it keeps to a file of its own, and the file that a worker
+// writes last names them. A shard is a sealed safetensors file; it lies in a folder of the job's name beside that file,
+//
+//     FOLDER/digits-0000000020.safetensors
+//     FOLDER/digits/digits-0000000020-ps-0-of-2.safetensors
+//     FOLDER/digits/digits-0000000020-ps-1-of-2.safetensors
+//
+// and says under PS_SHARD_KEY of which checkpoint it is. A tensor is in one shard, or its slices are in several, as
+// flat arrays named NAME[FIRST:END] by their elements. The index, under PS_SHARDS_KEY of the worker's file, is JSON:
+// {"name": ..., "checkpoint": ID, "files": [relative to FOLDER, ...], "tensors": {NAME: [its shape], ...}}. A ps task
+// that keeps nothing has no shard.
+#ifndef PS_COMMON_SHARDS_H
+#define PS_COMMON_SHARDS_H
+
+#include <jansson.h>
+#include <stdint.h>
+
+#include "common/file/safetensors.h"
+
+#define PS_SHARD_KEY "paramserver/shard"
+#define PS_SHARDS_KEY "paramserver/shards"
+
+// What shards of one checkpoint have in common.
+struct ps_shards_of {
+    const char *job, *name;  // folder, and what the files' names begin with
+    uint64_t id;             // no other checkpoint's: shards of two do not mix
+    uint32_t tasks;          // ps tasks
+};
+
+// Can text be the name of a folder or of a file in one, wherever it comes from? Letters, digits, '.', '_' and '-', of
+// which '.' is not the first; at most 128.
+bool ps_shards_is_name(const char *text);
+// Is file, without its folder, a shard of NAME-STEP, or what a process that was killed has left of one?
+bool ps_shards_is_of(const char *file, const char *name, uint64_t *step);
+
+// All malloc'd; NULL: no memory.
+char *ps_shards_id(uint64_t id);                                        // as files have it
+char *ps_shards_path(const struct ps_shards_of *of, uint32_t task);     // relative to FOLDER
+char *ps_shards_slice(const char *name, uint64_t first, uint64_t end);  // NAME[FIRST:END]
+// The index of shards that have these n tensors. NULL also where a name is not UTF-8.
+char *ps_shards_index(const struct ps_shards_of *of, const struct ps_safetensor *tensors, size_t n);
+
+// Reads the shards that the file at path, which is *s, names, and adds their tensors to *s; nothing where it names
+// none. Where a shard is not there, its tensors have no data; all: NOT_FOUND instead. DATA_LOSS, INVALID_ARGUMENT: a
+// shard is not as it was written, is of another checkpoint, or the index is not what is said above. Only what the
+// shards bring is allocated.
+enum ps_code ps_shards_join(struct ps_safetensors *s, const char *path, bool all, struct ps_error *e);
+// Has the file shards, and of which name? Fills in *of but for the job; its name lives as long as *s. *missing (may be
+// NULL): the first shard that was not there though it has tensors; NULL: all of them were.
+bool ps_shards_get(const struct ps_safetensors *s, struct ps_shards_of *of, const char **missing);
+void ps_shards_free(struct ps_shards *shards);  // may be NULL
+
+#endif

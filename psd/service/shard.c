@@ -1,0 +1,433 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Shards of checkpoints: what this task keeps of a job, written to a file in the task's folder of checkpoints while the
+// training goes on. A Get that names a shard takes a snapshot, as any Get; then its call waits for the thread for
+// shards, which writes the pinned pages and answers. All of it runs there; only the snapshot was taken when the call
+// came. A training that goes on has the shard loaded again (LoadShard), and those that are not needed any more removed.
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/alloc.h"
+#include "common/base/log.h"
+#include "common/file/shards.h"
+#include "psd/service/file_thread.h"
+#include "psd/service/service.h"
+
+// ---- may it be written --------------------------------------------------------------------------------------------
+
+static enum ps_code shard_check_folder(struct psd_request *t)
+{
+    if (!t->core->config.checkpoints)
+        return ps_fail(&t->error, PS_FAILED_PRECONDITION,
+                       "ps task %" PRIu32
+                       " has no folder for checkpoints: expected it to be started with --checkpoints FOLDER",
+                       t->core->config.task);
+    if (!ps_shards_is_name(t->job->name))
+        return ps_fail(&t->error, PS_INVALID_ARGUMENT,
+                       "job '%s' cannot have a folder for its shards: expected a name of letters, digits, '.', '_' and "
+                       "'-'",
+                       t->job->name);
+    return PS_OK;
+}
+
+static enum ps_code shard_check_name(struct psd_request *t, const char *name)
+{
+    if (ps_shards_is_name(name))
+        return PS_OK;
+    return ps_fail(&t->error, PS_INVALID_ARGUMENT,
+                   "a shard '%.40s': expected a name of letters, digits, '.', '_' and '-'", name);
+}
+
+// While the shard is written each of its blocks may be changed once and needs another page then.
+static enum ps_code shard_check_snapshot(struct psd_request *t, const struct psd_snapshot *s)
+{
+    for (size_t i = 0; i < s->extents.n; i++)
+        if (s->extents.v[i].variable->dtype != PS_FLOAT32)
+            return ps_fail(&t->error, PS_INVALID_ARGUMENT, "variable '%s' is %s: a shard has float32 alone",
+                           s->extents.v[i].variable->name, ps_dtype_name(s->extents.v[i].variable->dtype));
+    if (psd_pool_has_room(&t->core->pool, s->extents.bytes))
+        return PS_OK;
+    return ps_fail(&t->error, PS_FAILED_PRECONDITION,
+                   "ps task %" PRIu32 " has no room for a copy of the %" PRIu64
+                   " bytes of a shard, which training may need while it is written: expected more --memory, or "
+                   "checkpoints that are not sharded",
+                   t->core->config.task, s->extents.bytes);
+}
+
+// Malloc'd; NULL: no memory.
+static char *shard_path(const struct psd_request *t, const Paramserver__V1__Shard *shard)
+{
+    const struct ps_shards_of of = {t->job->name, shard->name, shard->checkpoint, t->core->config.tasks};
+    char *below = ps_shards_path(&of, t->core->config.task);
+    char *path = below ? ps_try_printf("%s/%s", t->core->config.checkpoints, below) : NULL;
+    free(below);
+    return path;
+}
+
+static char *shard_folder(const struct psd_request *t)
+{
+    return ps_try_printf("%s/%s", t->core->config.checkpoints, t->job->name);
+}
+
+static enum ps_code shard_no_memory(struct psd_request *t)
+{
+    return ps_fail(&t->error, PS_FAILED_PRECONDITION, "ps task %" PRIu32 " has no memory for a shard",
+                   t->core->config.task);
+}
+
+// ---- writing ------------------------------------------------------------------------------------------------------
+
+// A shard that is being written: what a parked call goes on with.
+struct shard {
+    struct psd_snapshots *all;
+    struct psd_snapshot *snapshot;
+    char *path;  // of its file
+    struct ps_safetensor *tensor;
+    size_t n;
+    struct iovec *parts;  // [extents.n]
+};
+
+static void shard_free(void *state)
+{
+    struct shard *d = state;
+    for (size_t i = 0; i < d->n; i++)
+        free((char *)d->tensor[i].name);
+    free(d->tensor);
+    free(d->parts);
+    free(d->path);
+    psd_snapshot_unref(d->all, d->snapshot);
+    free(d);
+}
+
+// Malloc'd; NULL: no memory. [first, end) of the variable's elements; all of it has the variable's name, or its slot's.
+static char *shard_tensor_name(const struct psd_extent *p, uint64_t end)
+{
+    const struct psd_variable *v = p->variable;
+    const char *slot = p->slot ? ps_rule_slot_name(v->rule, v->hyper, (int)p->slot - 1) : "";
+    char *name = ps_try_printf("%s%s%s", slot, p->slot ? "/" : "", v->name);
+    if (!name || (p->first == 0 && end == v->count))
+        return name;
+    char *slice = ps_shards_slice(name, p->first, end);
+    free(name);
+    return slice;
+}
+
+// Extents [i, end) are a tensor's.
+static void shard_add_tensor(struct shard *d, size_t i, size_t end)
+{
+    const struct psd_extent *v = d->snapshot->extents.v;
+    const struct psd_variable *variable = v[i].variable;
+    struct ps_safetensor *t = &d->tensor[d->n++];
+    uint64_t count = 0;
+    for (size_t k = i; k < end; k++) {
+        const struct psd_pinned *at = &d->snapshot->pinned[k];
+        psd_block_fill_held(psd_extent_block(&v[k]), at->page);
+        d->parts[k] = (struct iovec){at->page->data + at->from + v[k].offset * sizeof(float), v[k].bytes};
+        count += v[k].count;
+    }
+    const bool whole = count == variable->count;
+    *t = (struct ps_safetensor){.name = shard_tensor_name(&v[i], v[i].first + count),
+                                .rank = whole ? variable->rank : 1,
+                                .shape = {count},
+                                .parts = &d->parts[i],
+                                .n_parts = end - i};
+    if (whole)
+        memcpy(t->shape, variable->shape, variable->rank * sizeof *t->shape);
+}
+
+static enum ps_code shard_add_tensors(struct psd_request *t, struct shard *d)
+{
+    const struct psd_extents *extents = &d->snapshot->extents;
+    d->tensor = ps_try_alloc_array(extents->n + 1, sizeof *d->tensor);
+    d->parts = ps_try_alloc_array(extents->n + 1, sizeof *d->parts);
+    if (!d->tensor || !d->parts)
+        return shard_no_memory(t);
+    for (size_t i = 0, end; i < extents->n; i = end) {
+        for (end = i + 1; end < extents->n && extents->v[end].tensor == extents->v[i].tensor;)
+            end++;
+        shard_add_tensor(d, i, end);
+        if (!d->tensor[d->n - 1].name)
+            return shard_no_memory(t);
+    }
+    return PS_OK;
+}
+
+static enum ps_code shard_make_folder(struct psd_request *t)
+{
+    char *folder = shard_folder(t);
+    if (!folder)
+        return shard_no_memory(t);
+    const bool made = mkdir(folder, 0777) == 0 || errno == EEXIST;
+    if (!made)
+        ps_fail(&t->error, PS_CANNOT_CREATE, "%s: %s", folder, strerror(errno));
+    free(folder);
+    return made ? PS_OK : t->error.code;
+}
+
+// Of this machine's disk. Asking again would change nothing.
+static int shard_fail_file(struct psd_request *t)
+{
+    t->error.code = PS_FAILED_PRECONDITION;
+    return (int)ps_error_prefix(&t->error, "ps task %" PRIu32, t->core->config.task);
+}
+
+static enum ps_code shard_write_file(struct psd_request *t, const struct shard *d, uint64_t checkpoint)
+{
+    char *id = ps_shards_id(checkpoint);
+    const struct ps_safetensors_text text = {PS_SHARD_KEY, id};
+    enum ps_code code = id ? shard_make_folder(t) : shard_no_memory(t);
+    if (code == PS_OK)
+        code = ps_safetensors_write_sealed(d->path, d->tensor, d->n, &text, 1, &t->error);
+    free(id);
+    return code;
+}
+
+static uint64_t shard_version(const struct psd_snapshot *s)
+{
+    uint64_t least = s->extents.n ? UINT64_MAX : 0;
+    for (size_t i = 0; i < s->extents.n; i++)
+        least = s->pinned[i].version < least ? s->pinned[i].version : least;
+    return least;
+}
+
+static int shard_resume(struct psd_request *t)
+{
+    const Paramserver__V1__ReadRequest *r = (const Paramserver__V1__ReadRequest *)t->request;
+    Paramserver__V1__ReadReply out = PARAMSERVER__V1__READ_REPLY__INIT;
+    struct shard *d = t->call->state;
+    if (shard_add_tensors(t, d))
+        return (int)t->error.code;
+    if (shard_write_file(t, d, r->shard->checkpoint))
+        return shard_fail_file(t);
+    ps_debug("job '%s': %s is written", t->job->name, d->path);
+    out.generation = t->core->generation;
+    out.round = d->snapshot->round;
+    out.last_round = d->snapshot->last_round;
+    out.version = shard_version(d->snapshot);
+    return psd_request_reply(t, &out.base, NULL);
+}
+
+int psd_write_shard(struct psd_request *t, const Paramserver__V1__ReadRequest *r, struct psd_snapshot *s)
+{
+    struct shard *d = ps_try_alloc(sizeof *d);
+    if (!d) {
+        psd_snapshot_unref(&t->core->snapshots, s);
+        return (int)shard_no_memory(t);
+    }
+    *d = (struct shard){.all = &t->core->snapshots, .snapshot = s};
+    if (shard_check_folder(t) || shard_check_name(t, r->shard->name) || shard_check_snapshot(t, s)) {
+        shard_free(d);
+        return (int)t->error.code;
+    }
+    d->path = shard_path(t, r->shard);
+    if (!d->path) {
+        shard_free(d);
+        return (int)shard_no_memory(t);
+    }
+    psd_request_wait_with(t, shard_resume, d, shard_free);
+    return psd_file_thread_park(t, t->core->shard_thread);
+}
+
+// ---- loading ------------------------------------------------------------------------------------------------------
+
+// Where a tensor of the shard goes to.
+struct place {
+    struct psd_partition *partition;  // NULL: nowhere, as yet
+    uint32_t slot;
+};
+
+struct load {
+    struct psd_request *t;
+    struct ps_safetensors_stream *stream;
+    const struct ps_safetensors *file;
+    struct place *place;  // [file->n]
+    uint64_t steps;
+    float *values;  // of one block
+};
+
+static struct ps_safetensor *load_find(const struct load *l, const char *name)
+{
+    for (size_t i = 0; i < l->file->n; i++)
+        if (strcmp(l->file->tensor[i].name, name) == 0)
+            return &l->file->tensor[i];
+    return NULL;
+}
+
+// A partition's values, or a slot of them, where the shard has them.
+static enum ps_code load_place(struct load *l, struct psd_variable *v, struct psd_partition *p, uint32_t slot)
+{
+    const struct psd_extent all = {.variable = v, .partition = p, .first = p->first, .slot = slot};
+    char *name = shard_tensor_name(&all, p->first + p->count);
+    const struct ps_safetensor *t = name ? load_find(l, name) : NULL;
+    const bool fits = !t || (t->count == p->count && v->dtype == PS_FLOAT32);
+    if (!name)
+        return shard_no_memory(l->t);
+    if (t && fits)
+        l->place[t - l->file->tensor] = (struct place){p, slot};
+    if (!fits)
+        ps_fail(&l->t->error, PS_FAILED_PRECONDITION,
+                "%.100s: the shard has %" PRIu64 " float32, the variable has %" PRIu64 " %s", name, t->count, p->count,
+                ps_dtype_name(v->dtype));
+    free(name);
+    return fits ? PS_OK : l->t->error.code;
+}
+
+// All of the shard has a place here, or nothing is put.
+static enum ps_code load_place_all(struct load *l)
+{
+    struct psd_job *job = l->t->job;
+    for (uint32_t i = 0; i < job->n_variables; i++) {
+        struct psd_variable *v = &job->variables[i];
+        struct psd_partition *p = &job->partitions[v->first_partition];
+        for (uint32_t k = 0; k < v->n_partitions; k++)
+            for (int slot = 0; p[k].task == l->t->core->config.task && slot <= v->blank.slots; slot++)
+                if (load_place(l, v, &p[k], (uint32_t)slot))
+                    return l->t->error.code;
+    }
+    for (size_t i = 0; i < l->file->n; i++)
+        if (!l->place[i].partition)
+            return ps_fail(&l->t->error, PS_FAILED_PRECONDITION,
+                           "the shard has %.100s, which ps task %" PRIu32
+                           " of this job has not: its variables lie otherwise",
+                           l->file->tensor[i].name, l->t->core->config.task);
+    return PS_OK;
+}
+
+// As a Put of the block.
+static enum ps_code load_block(struct load *l, const struct place *at, uint32_t block, uint64_t first)
+{
+    struct psd_job *job = l->t->job;
+    struct psd_partition *p = at->partition;
+    struct psd_extent extent = {.variable = &job->variables[p->variable],
+                                .partition = p,
+                                .first = first,
+                                .block = block,
+                                .count = p->blocks[block].count,
+                                .bytes = (uint32_t)(p->blocks[block].count * sizeof(float)),
+                                .slot = at->slot};
+    struct ps_slices payload = PS_SLICES_EMPTY;
+    struct psd_feed feed = {.payload = &payload};
+    const struct psd_update u = {
+        .job = job, .how = PSD_PUT, .extents = &extent, .n = 1, .feed = &feed, .slot = at->slot, .steps = l->steps};
+    struct psd_page *none = NULL;
+    uint64_t found, version;
+    enum psd_written written;
+    if (ps_safetensors_stream_read(l->stream, l->values, extent.count, &l->t->error))
+        return l->t->error.code;
+    ps_slices_add(&payload, (struct ps_slice){(uint8_t *)l->values, extent.bytes, NULL});
+    do {
+        pthread_rwlock_rdlock(&job->snapshot_lock);
+        written = psd_update_block(&u, &none, &found, &version);
+        pthread_rwlock_unlock(&job->snapshot_lock);
+    } while (written == PSD_NO_ROOM && psd_snapshots_drop_oldest(&l->t->core->snapshots));
+    ps_slices_clear(&payload);
+    return written == PSD_WRITTEN ? PS_OK : ps_no_memory(&l->t->error, "a block of the shard");
+}
+
+static enum ps_code load_all(struct load *l)
+{
+    for (size_t i = 0; i < l->file->n; i++) {
+        const struct psd_partition *p = l->place[i].partition;
+        uint64_t first = p->first;
+        for (uint32_t k = 0; k < p->n_blocks; first += p->blocks[k++].count)
+            if (load_block(l, &l->place[i], k, first))
+                return l->t->error.code;
+    }
+    return PS_OK;
+}
+
+static enum ps_code load_check_id(struct load *l, uint64_t checkpoint)
+{
+    char *wanted = ps_shards_id(checkpoint);
+    const char *id = ps_safetensors_metadata(l->file, PS_SHARD_KEY);
+    const bool is = id && wanted && strcmp(id, wanted) == 0;
+    if (!wanted)
+        return shard_no_memory(l->t);
+    if (!is)
+        ps_fail(&l->t->error, PS_FAILED_PRECONDITION, "is a shard of checkpoint %.40s, expected %s", id ? id : "(none)",
+                wanted);
+    free(wanted);
+    return is ? PS_OK : l->t->error.code;
+}
+
+static enum ps_code load_shard(struct psd_request *t, const char *path, const Paramserver__V1__LoadShardRequest *r)
+{
+    struct load l = {.t = t, .steps = r->steps};
+    if (ps_safetensors_stream_open(path, &l.stream, &t->error))
+        return t->error.code;
+    l.file = ps_safetensors_stream_tensors(l.stream);
+    l.place = ps_try_alloc_array(l.file->n + 1, sizeof *l.place);
+    l.values = ps_try_alloc(PS_BLOCK_BYTES);
+    enum ps_code code = l.place && l.values ? load_check_id(&l, r->shard->checkpoint) : shard_no_memory(t);
+    if (code == PS_OK)
+        code = load_place_all(&l);
+    if (code == PS_OK)
+        code = load_all(&l);
+    if (code)
+        ps_error_prefix(&t->error, "%.200s", path);
+    ps_safetensors_stream_close(l.stream);
+    free(l.place);
+    free(l.values);
+    return code;
+}
+
+int psd_load_shard(struct psd_request *t)
+{
+    const Paramserver__V1__LoadShardRequest *r = (const Paramserver__V1__LoadShardRequest *)t->request;
+    Paramserver__V1__LoadShardReply out = PARAMSERVER__V1__LOAD_SHARD_REPLY__INIT;
+    struct psd_job *job = t->job;
+    if (!r->shard)
+        return (int)ps_fail(&t->error, PS_INVALID_ARGUMENT, "the request names no shard");
+    if (shard_check_folder(t) || shard_check_name(t, r->shard->name) || psd_request_check_declared(t))
+        return (int)t->error.code;
+    if (!t->call->parked_since)
+        return psd_file_thread_park(t, t->core->shard_thread);
+    if (job->loaded_run != t->caller->run || job->loaded != r->shard->checkpoint) {
+        char *path = shard_path(t, r->shard);
+        const enum ps_code code = path ? load_shard(t, path, r) : shard_no_memory(t);
+        free(path);
+        if (code)
+            return shard_fail_file(t);
+        ps_info("job '%s': goes on from %s", job->name, r->shard->name);
+        job->loaded_run = t->caller->run;
+        job->loaded = r->shard->checkpoint;
+    }
+    out.generation = t->core->generation;
+    return psd_request_reply(t, &out.base, NULL);
+}
+
+// ---- removing -----------------------------------------------------------------------------------------------------
+
+static bool shard_is_kept(const Paramserver__V1__PruneShardsRequest *r, uint64_t step)
+{
+    bool is = step > r->newest;
+    for (size_t i = 0; i < r->n_keep; i++)
+        is |= r->keep[i] == step;
+    return is;
+}
+
+int psd_prune_shards(struct psd_request *t)
+{
+    const Paramserver__V1__PruneShardsRequest *r = (const Paramserver__V1__PruneShardsRequest *)t->request;
+    Paramserver__V1__PruneShardsReply out = PARAMSERVER__V1__PRUNE_SHARDS_REPLY__INIT;
+    uint64_t step;
+    if (shard_check_folder(t) || shard_check_name(t, r->name))
+        return (int)t->error.code;
+    if (!t->call->parked_since)
+        return psd_file_thread_park(t, t->core->shard_thread);
+    char *folder = shard_folder(t);
+    DIR *dir = folder ? opendir(folder) : NULL;
+    for (struct dirent *d; dir && (d = readdir(dir));)
+        if (ps_shards_is_of(d->d_name, r->name, &step) && !shard_is_kept(r, step))
+            out.removed += unlinkat(dirfd(dir), d->d_name, 0) == 0;
+    if (dir)
+        closedir(dir);
+    free(folder);
+    out.generation = t->core->generation;
+    return psd_request_reply(t, &out.base, NULL);
+}
