@@ -305,7 +305,7 @@ enum ps_code ps_shards_join(struct ps_safetensors *s, const char *path, bool all
 
 bool ps_shards_get(const struct ps_safetensors *s, struct ps_shards_of *of, const char **missing)
 {
-    const struct ps_shards *shards = s->shards;
+    const struct ps_shards *shards = s ? s->shards : NULL;
     if (!shards)
         return false;
     of->name = json_string_value(json_object_get(shards->index, "name"));

@@ -47,8 +47,8 @@ char *ps_shards_index(const struct ps_shards_of *of, const struct ps_safetensor 
 // shard is not as it was written, is of another checkpoint, or the index is not what is said above. Only what the
 // shards bring is allocated.
 enum ps_code ps_shards_join(struct ps_safetensors *s, const char *path, bool all, struct ps_error *e);
-// Has the file shards, and of which name? Fills in *of but for the job; its name lives as long as *s. *missing (may be
-// NULL): the first shard that was not there though it has tensors; NULL: all of them were.
+// Has the file (may be NULL) shards, and of which name? Fills in *of but for the job; its name lives as long as *s.
+// *missing (may be NULL): the first shard that was not there though it has tensors; NULL: all of them were.
 bool ps_shards_get(const struct ps_safetensors *s, struct ps_shards_of *of, const char **missing);
 void ps_shards_free(struct ps_shards *shards);  // may be NULL
 

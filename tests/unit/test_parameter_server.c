@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -43,6 +44,7 @@ struct psc_client {
     uint64_t found;                // a get's round
     int64_t ahead;                 // as the last checkpoint says
     bool no_memory;                // for a get
+    bool no_shards;                // that the ps tasks could load
     bool late, draining, follows;  // not the chief
     int changes_refused;
 };
@@ -209,6 +211,30 @@ void psc_get(psc_client *c, const psc_tensor *tensors, size_t n, psc_callback ca
         free(*op);
         *op = NULL;
     }
+}
+
+void psc_write_shards(psc_client *c, const psc_tensor *tensors, size_t n, const psc_shards *shards,
+                      psc_callback callback, void *arg, psc_op **op)
+{
+    (void)callback, (void)arg;
+    say("shards %s of %zu, slot %u ", shards->name, n, (unsigned)tensors[n - 1].slot);
+    begin_op(0, (psc_result){.version = c->version, .round = c->found, .last_round = c->found}, op);
+}
+
+psc_code psc_load_shards(psc_client *c, const psc_shards *shards, uint64_t steps, psc_error *error)
+{
+    say("load %s %llx at %u ", shards->name, (unsigned long long)shards->checkpoint, (unsigned)steps);
+    c->version += !c->no_shards;
+    *error = (psc_error){.code = c->no_shards ? PSC_FAILED_PRECONDITION : PSC_OK, .text = "ps:0 has no such shard"};
+    return error->code;
+}
+
+psc_code psc_prune_shards(psc_client *c, const char *name, uint64_t newest, const uint64_t *keep, size_t n,
+                          psc_error *error)
+{
+    (void)c, (void)error;
+    say("prune %s up to %u but %u of %zu ", name, (unsigned)newest, n ? (unsigned)keep[0] : 0, n);
+    return PSC_OK;
 }
 
 void psc_pull_averages(psc_client *c, const psc_tensor *tensors, size_t n, uint64_t round, psc_callback callback,
@@ -783,6 +809,92 @@ static void a_checkpoint_is_fetched(void **state)
     end(&w);
 }
 
+// The values that change, and slots, stay with the ps tasks; those that do not change are in the file.
+static void a_sharded_checkpoint_leaves_them_where_they_are(void **state)
+{
+    struct worker w;
+    struct wk_checkpoint c;
+    struct ps_error e = {.code = PS_OK};
+    size_t here = 0;
+    (void)state;
+    begin(&w, "adam", "update: sync");
+    w.env.n_ps = 3;
+    train(&w, 0, BATCH);
+    for (uint64_t found = 1; found <= 2; found++) {
+        wk_checkpoint_init(&c, "job-0000000001");
+        for (size_t i = 0; i < N_PARAMS; i++) {
+            const struct nn_param *p = nn_model_param(w.model, i);
+            wk_checkpoint_put(&c, NULL, p->name, p->shape, p->rank, nn_replica_param(w.env.replica, i));
+        }
+        must(strategy->home->save(w.state, &c, &e), &e);
+        assert_int_equal(c.n, N_PARAMS + 2 * N_TRAINED);
+        for (size_t i = here = 0; i < c.n; i++)
+            here += c.array[i].data != NULL;
+        assert_int_equal(here, N_PARAMS - N_TRAINED);
+        assert_string_equal(c.shards.job, w.job->name);
+        assert_int_equal(c.shards.tasks, 3);
+        client.log[0] = '\0';
+        client.found = found;
+        c.fetch->begin(c.fetch, &c);
+        assert_string_equal(client.log, "shards job-0000000001 of 6, slot 2 ");
+        // Others have closed a round meanwhile: it is not the state after this worker's step.
+        assert_int_equal(c.fetch->wait(c.fetch, &e), found == 1 ? PS_OK : PS_UNAVAILABLE);
+        wk_checkpoint_free(&c);
+    }
+    client.log[0] = '\0';
+    must(strategy->home->prune_shards(w.state, "job", 20, (uint64_t[]){10}, 1, &e), &e);
+    assert_string_equal(client.log, "prune job up to 20 but 10 of 1 ");
+    end(&w);
+}
+
+// A checkpoint at path whose shards of three ps tasks are not beside it.
+static void write_sharded(const char *path)
+{
+    static const float two[] = {3, 4};
+    const struct ps_shards_of of = {"job", "job-0000000002", 0xab, 3};
+    const struct ps_safetensor sharded[] = {{.name = "net/dense/kernel", .rank = 2, .shape = {1, 1}},
+                                            {.name = "net/dense/bias", .rank = 1, .shape = {1}}};
+    const struct ps_safetensor own[] = {{.name = "net/frozen/kernel", .rank = 2, .shape = {1, 1}, .data = &two[0]},
+                                        {.name = "net/frozen/bias", .rank = 1, .shape = {1}, .data = &two[1]}};
+    char *index = ps_shards_index(&of, sharded, 2);
+    const struct ps_safetensors_text texts[] = {{"paramserver", "{\"learning_rate\": 1.0, \"iterations_ahead\": 0}"},
+                                                {PS_SHARDS_KEY, index}};
+    struct ps_error e;
+    must(ps_safetensors_write_sealed(path, own, 2, texts, 2, &e), &e);
+    free(index);
+}
+
+// Each ps task loads its own; worker 0 puts what does not change, and pulls the others, as all do.
+static void shards_are_loaded_by_those_who_have_written_them(void **state)
+{
+    char path[] = "/tmp/test_parameter_server.XXXXXX";
+    struct worker w;
+    struct wk_checkpoint c;
+    struct ps_error e = {.code = PS_OK};
+    (void)state;
+    const int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    write_sharded(path);
+    begin(&w, "sgd, learning_rate: 1", "update: sync");
+    must(wk_checkpoint_read(&c, path, &e), &e);
+    w.env.n_ps = 3;
+    must(strategy->home->load(w.state, &c, 0, 8, 2, &e), &e);
+    assert_string_equal(client.log, "skip 8 of 0 load job-0000000002 ab at 2 state 0 of 2 at 2 wait pull 2 wait ");
+    client.log[0] = '\0';
+    client.no_shards = true;
+    assert_int_equal(strategy->home->load(w.state, &c, 0, 8, 2, &e), PS_FAILED_PRECONDITION);
+    assert_non_null(strstr(e.text, "ps:0 has no such shard"));
+    client.log[0] = '\0';
+    w.env.n_ps = 2;
+    assert_int_equal(strategy->home->load(w.state, &c, 0, 8, 2, &e), PS_FAILED_PRECONDITION);
+    assert_non_null(strstr(e.text, "3 ps tasks have written its shards, and now there are 2"));
+    assert_string_equal(client.log, "skip 8 of 0 ");
+    wk_checkpoint_free(&c);
+    end(&w);
+    unlink(path);
+}
+
 // Worker 0 puts what a checkpoint has, and asks for its version; the others pull it once, and train their first step
 // with it.
 static void what_is_loaded_is_pulled_once(void **state)
@@ -1055,6 +1167,8 @@ int main(void)
         cmocka_unit_test_setup(constraints_are_refused, begin_world),
         cmocka_unit_test_setup(ends_with_averages, begin_world),
         cmocka_unit_test_setup(a_checkpoint_is_fetched, begin_world),
+        cmocka_unit_test_setup(a_sharded_checkpoint_leaves_them_where_they_are, begin_world),
+        cmocka_unit_test_setup(shards_are_loaded_by_those_who_have_written_them, begin_world),
         cmocka_unit_test_setup(a_checkpoint_counts_what_it_finds, begin_world),
         cmocka_unit_test_setup(a_checkpoint_after_a_signal_is_of_what_there_is, begin_world),
         cmocka_unit_test_setup(periods_are_exchanged, begin_local_steps),
