@@ -274,7 +274,7 @@ else
 fi
 network() { # NAME
     ctl submit --set name="$1" "${data[@]}" --set epochs=2 --set strategy.min_workers=2 --set output=$lib/"$1".safetensors \
-        --set "callbacks=[{name: csv_log, path: $lib/$1.csv}, {name: backup, path: $lib/$1.backups, every_steps: 50}]" \
+        --set "callbacks=[{name: csv_log, path: $lib/$1.csv}, {name: backup, path: $lib/$1.backups, every_steps: 50, sharded: true}]" \
         "$share/examples/mnist-cnn/sync.yaml"
 }
 ok "MNIST's network is submitted" network calm
@@ -283,6 +283,8 @@ since=@$(date +%s)
 ok "it is submitted again" network healed
 newest() { find "$host$lib/healed.backups" -name '*.safetensors' 2>/dev/null | sed -E 's/.*-0*([0-9]+)\.safetensors/\1/' | sort -n | tail -n 1 | grep . || echo 0; }
 has_got_to() { [ "$(newest)" -ge "$1" ]; } # STEP, of 938
+written_by_each() { for task in 0 1; do [ -n "$(find "$host$lib/checkpoints/healed" -name "*-ps-$task-of-2.safetensors" 2>/dev/null)" ] || return 1; done; }
+ok "each ps task writes its part of a backup" eventually written_by_each
 step=50
 for unit in psd@1 workerd@1 psd@0 workerd@0; do
     ok "it gets to step $step" eventually has_got_to $step
@@ -307,6 +309,8 @@ ok "to the same weights" cmp "$host$lib/calm.safetensors" "$host$lib/healed.safe
 ok "which have learned" at_least "$(tail -n 1 "$host$lib/healed.csv" | cut -d, -f4)" 0.98
 shown_once() { ctl logs healed | grep -o "val_loss: .*" | tee "$scratch/shown"; [ "$(wc -l <"$scratch/shown")" = 2 ]; }
 ok "psctl logs shows each epoch once" shown_once
+ok "no part of a backup is left" test -z "$(find "$host$lib/checkpoints" -name '*.safetensors*')"
+ok "the journal tells that a ps task loaded its part" says psd@1 "job 'healed': goes on from healed-backup-"
 ok "the journal tells what psd's death was to the workers" says "workerd@*" "ps task 1 has restarted and lost what it had of job 'healed'.*; begins anew from the newest backup"
 ok "where they went on" says "workerd@*" "goes on from .*/healed-backup-"
 for rank in 0 1; do
