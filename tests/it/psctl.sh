@@ -177,6 +177,9 @@ ok "slurm: nodes, servers, cores" calls \
     "--parsable --nodes=3 --job-name mine --cpus-per-task=4 SCRIPT --ps-tasks 2 $job/softmax/async.yaml --set threads=4 --set name=mine" \
     "$async" -N 3 --ps-tasks 2 --set threads=4 --set name=mine
 ok "slurm: munge" calls "--parsable --nodes=1 --job-name softmax SCRIPT --ps-tasks 1 --munge $job/softmax/async.yaml" --munge "$async"
+sharded="callbacks=[{name: backup, path: b, sharded: true}]"
+ok "slurm: servers that write their part of checkpoints" calls \
+    "--parsable --nodes=1 --job-name softmax SCRIPT --ps-tasks 1 --checkpoints b $job/softmax/async.yaml --set $sharded" "$async" --set "$sharded"
 ok "slurm: nodes for the servers" calls "--parsable --nodes=2 --job-name softmax SCRIPT --ps-tasks 2 $job/softmax/async.yaml" --ps-tasks 2 "$async"
 ok "slurm: options of sbatch" calls "--parsable --nodes=1 --job-name softmax --time 5 --comment it's \$HOME  SCRIPT --ps-tasks 1 $job/softmax/async.yaml" \
     "$async" -- --time 5 --comment "it's \$HOME" ""

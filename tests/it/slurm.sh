@@ -78,7 +78,7 @@ submit() {
     while [ "$1" != -- ]; do options+=("$1"); shift; done
     local file=$2
     shift 2
-    id=$(sbatch --parsable --output %j.out "${options[@]}" "$sbatch" ${ps_tasks:+--ps-tasks "$ps_tasks"} ${munge:+--munge} "$examples/softmax/$file" "${quick[@]}" "$@")
+    id=$(sbatch --parsable --output %j.out "${options[@]}" "$sbatch" ${ps_tasks:+--ps-tasks "$ps_tasks"} ${munge:+--munge} ${checkpoints:+--checkpoints "$checkpoints"} "$examples/softmax/$file" "${quick[@]}" "$@")
 }
 has() { [[ $(scontrol --oneliner show job "$1") == *" $2 "* ]] || { scontrol show job "$1"; cat "$1.out"; false; }; } # JOB KEY=VALUE
 eventually_has() { eventually has "$@" >has.out || { cat has.out; return 1; }; }
@@ -141,8 +141,9 @@ own_gpus() {
 ok "a worker for each GPU of the nodes" own_gpus
 
 heals() {
-    submit --nodes 2 -- sync.yaml --set data.train_examples=12800 --set epochs=8 --set delay_ms=5 --set output=heals.safetensors \
-        --set "callbacks=[{name: backup, path: heals, every_steps: 20}]" && eventually eval 'ls heals/*.safetensors 2>/dev/null' || { cat "$id.out"; return 1; }
+    checkpoints=heals submit --nodes 2 -- sync.yaml --set data.train_examples=12800 --set epochs=8 --set delay_ms=5 --set output=heals.safetensors \
+        --set "callbacks=[{name: backup, path: heals, every_steps: 20, sharded: true}]" && eventually eval 'ls heals/*.safetensors 2>/dev/null' &&
+        ls heals/softmax/*-ps-0-of-1.safetensors || { cat "$id.out"; return 1; }
     pkill -KILL -x psd || return 1
     ends_with "$id" 0 || return 1
     cat "paramserver-$id"/*.log
