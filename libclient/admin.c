@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "libclient/admin.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "libclient/call.h"
 #include "libclient/convert.h"
+#include "libclient/op.h"
 #include "libclient/wait.h"
 
 struct admin_call {
@@ -85,55 +87,100 @@ psc_code psc_set_hyper(psc_client *client, const char *name, double value, uint6
     return psc__error_out(&e, error);
 }
 
-// Of all ps tasks at once: they answer with nothing but that they are done. what: for the error.
-static psc_code admin_ask_all(struct psc_client *c, const struct psc__call_spec *spec, const char *what,
-                              psc_error *error)
+// Of all ps tasks at once; all have answered then, and *e is of the first that has failed. NULL: no memory.
+static struct admin_call *admin_ask_all(struct psc_client *c, const struct psc__call_spec *spec, struct ps_error *e)
 {
-    struct ps_error e = {.code = PS_OK};
     struct admin_call *calls = ps_try_alloc_array(c->n_tasks, sizeof *calls);
     if (!calls)
-        ps_no_memory(&e, "calls to all ps tasks");
+        ps_no_memory(e, "calls to all ps tasks");
     for (uint32_t i = 0; calls && i < c->n_tasks; i++) {
         struct psc__call_spec one = *spec;
         one.task = i;
         admin_begin(c, &one, &calls[i]);
     }
-    for (uint32_t i = 0; calls && i < c->n_tasks; i++) {
-        if (psc__waiter_wait(&calls[i].waiter) && e.code == PS_OK)
-            e = calls[i].waiter.error;
-        ps_slices_clear(&calls[i].reply);
-    }
-    free(calls);
-    if (e.code != PS_OK)
-        ps_error_prefix(&e, "%s", what);
-    return psc__error_out(&e, error);
+    for (uint32_t i = 0; calls && i < c->n_tasks; i++)
+        if (psc__waiter_wait(&calls[i].waiter) && e->code == PS_OK)
+            *e = calls[i].waiter.error;
+    return calls;
 }
 
-psc_code psc_load_shards(psc_client *client, const psc_shards *shards, uint64_t steps, psc_error *error)
+static void admin_free_all(struct psc_client *c, struct admin_call *calls)
+{
+    for (uint32_t i = 0; calls && i < c->n_tasks; i++)
+        ps_slices_clear(&calls[i].reply);
+    free(calls);
+}
+
+// Adds up what all have loaded; *none: one that had nothing, or UINT32_MAX.
+static uint64_t admin_count_loaded(struct psc_client *c, struct admin_call *calls, uint32_t *none, struct ps_error *e)
+{
+    uint64_t elements = 0;
+    for (uint32_t i = 0; i < c->n_tasks; i++) {
+        ProtobufCMessage *m = NULL;
+        if (psc__decode(&c->tasks[i], &paramserver__v1__load_shard_reply__descriptor, &calls[i].reply, &m, e))
+            return 0;
+        const uint64_t one = ((Paramserver__V1__LoadShardReply *)m)->elements;
+        *none = one == 0 && *none == UINT32_MAX ? i : *none;
+        elements += one;
+        ps_msg_free(m);
+    }
+    return elements;
+}
+
+static void admin_check_loaded(struct psc_client *c, struct admin_call *calls, const char *name, uint64_t expected,
+                               struct ps_error *e)
+{
+    uint32_t none = UINT32_MAX;
+    const uint64_t loaded = admin_count_loaded(c, calls, &none, e);
+    if (e->code || loaded == expected)
+        return;
+    if (none == UINT32_MAX)
+        ps_fail(e, PS_FAILED_PRECONDITION, "the shards of %s have %" PRIu64 " elements, expected %" PRIu64, name,
+                loaded, expected);
+    else
+        ps_fail(e, PS_FAILED_PRECONDITION,
+                PSC__TASK " has no shard of %s, and the others have %" PRIu64 " of its %" PRIu64 " elements",
+                PSC__TASK_ARGS(&c->tasks[none]), name, loaded, expected);
+}
+
+psc_code psc_load_shards(psc_client *client, const psc_shards *shards, uint64_t elements, uint64_t steps,
+                         psc_error *error)
 {
     Paramserver__V1__LoadShardRequest request = PARAMSERVER__V1__LOAD_SHARD_REQUEST__INIT;
     Paramserver__V1__Shard shard = PARAMSERVER__V1__SHARD__INIT;
+    struct ps_error e = {.code = PS_OK};
     shard.name = (char *)shards->name;
     shard.checkpoint = shards->checkpoint;
     request.shard = &shard;
     request.steps = steps;
-    const struct psc__call_spec spec = {
-        .method = PARAMSERVER__V1__METHOD__LOAD_SHARD, .message = &request.base, .timeout_ms = PSC__SHARDS_S * 1000};
-    return admin_ask_all(client, &spec, "load shards", error);
+    const struct psc__call_spec spec = {.method = PARAMSERVER__V1__METHOD__LOAD_SHARD,
+                                        .message = &request.base,
+                                        .timeout_ms = (int)psc__shards_timeout(shards)};
+    struct admin_call *calls = admin_ask_all(client, &spec, &e);
+    if (e.code == PS_OK)
+        admin_check_loaded(client, calls, shards->name, elements, &e);
+    admin_free_all(client, calls);
+    if (e.code != PS_OK)
+        ps_error_prefix(&e, "load shards");
+    return psc__error_out(&e, error);
 }
 
-psc_code psc_prune_shards(psc_client *client, const char *name, uint64_t newest, const uint64_t *keep, size_t n,
+psc_code psc_prune_shards(psc_client *client, const char *name, uint32_t series, const uint64_t *keep, size_t n,
                           psc_error *error)
 {
     Paramserver__V1__PruneShardsRequest request = PARAMSERVER__V1__PRUNE_SHARDS_REQUEST__INIT;
+    struct ps_error e = {.code = PS_OK};
     request.name = (char *)name;
-    request.newest = newest;
+    request.series = series;
     request.keep = (uint64_t *)keep;
     request.n_keep = n;
     const struct psc__call_spec spec = {.method = PARAMSERVER__V1__METHOD__PRUNE_SHARDS,
                                         .message = &request.base,
                                         .timeout_ms = (int)(client->timeout_ns / PS_MS)};
-    return admin_ask_all(client, &spec, "prune shards", error);
+    admin_free_all(client, admin_ask_all(client, &spec, &e));
+    if (e.code != PS_OK)
+        ps_error_prefix(&e, "prune shards of %s", name);
+    return psc__error_out(&e, error);
 }
 
 psc_code psc_split_gradients(psc_client *client, psc_splits *splits, psc_error *error)

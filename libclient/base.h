@@ -23,8 +23,8 @@
 #include "libclient/window.h"
 #include "proto/paramserver.pb-c.h"
 
-enum { PSC__SHARDS_S = 600 };  // in which ps tasks write their shards, or read them
-enum { PSC__TRY_MS = 30000 };  // the deadline of a single attempt where what is asked for has none
+enum { PSC__SHARDS_MS = 600000 };  // in which ps tasks write their shards, or read them
+enum { PSC__TRY_MS = 30000 };      // the deadline of a single attempt where what is asked for has none
 
 // Runs once, without the lock; where there is no memory to begin, before the function that starts it returns. e->code
 // PS_OK: done, and what out pointers were given is set.

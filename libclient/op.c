@@ -572,7 +572,7 @@ static uint64_t op_deadline(const struct psc_op *op, const struct psc__op_spec *
 {
     if (spec->round && spec->method != PARAMSERVER__V1__METHOD__PUSH)
         return UINT64_MAX;
-    return op->started + (spec->shards ? PSC__SHARDS_S * PS_SECOND : op->client->timeout_ns);
+    return op->started + (spec->shards ? psc__shards_timeout(spec->shards) * PS_MS : op->client->timeout_ns);
 }
 
 static void op_init(struct psc_op *op, psc_client *c, const struct psc__op_spec *spec)

@@ -189,6 +189,11 @@ struct psc__answer {
     struct psc__place place;  // where the values go on
 };
 
+static inline uint64_t psc__shards_timeout(const psc_shards *shards)
+{
+    return shards->timeout_ms ? shards->timeout_ms : PSC__SHARDS_MS;
+}
+
 // ---- op_cut.c -----------------------------------------------------------------------------------------------------
 
 // Validates the tensors and cuts them: requests, left, extents and per_task are filled. e->code is PS_OK before. On

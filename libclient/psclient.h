@@ -396,24 +396,27 @@ void psc_put_state(psc_client *client, const psc_tensor *tensors, size_t n, uint
                    void *arg, psc_op **op);
 
 // Shards of a checkpoint: each ps task writes what it has of it to a file of its own, in the folder that it was started
-// with (psd --checkpoints FOLDER), FOLDER/JOB/NAME-ps-I-of-N.safetensors.
+// with (psd --checkpoints FOLDER), FOLDER/JOB/NAME-CHECKPOINT-ps-I-of-N.safetensors.
 typedef struct psc_shards {
     const char *name;     // letters, digits, '.', '_' and '-', as the job's name then
-    uint64_t checkpoint;  // an id that stands in all of them
+    uint64_t checkpoint;  // an id that stands in all of them, and in no others; its upper half is that of a series
+    uint32_t timeout_ms;  // of psc_write_shards and psc_load_shards; 0: ten minutes
 } psc_shards;
 
 // A psc_get whose values and slots, of float32, stay at the ps tasks and become shards. The tensors' data is not looked
-// at; *shards is the library's until the end, which is when all shards are on disk, after ten minutes at most.
+// at; *shards is the library's until the end, which is when all shards are on disk.
 // FAILED_PRECONDITION: a ps task has no folder for them, its disk has no room, or its memory none for what changes
 // meanwhile.
 void psc_write_shards(psc_client *client, const psc_tensor *tensors, size_t n, const psc_shards *shards,
                       psc_callback callback, void *arg, psc_op **op);
-// All ps tasks put what their shards have, as psc_put_state does with steps. Returns when all have, after ten minutes
-// at most. FAILED_PRECONDITION: one has no such shard, or it is damaged, or of variables that lie otherwise.
-psc_code psc_load_shards(psc_client *client, const psc_shards *shards, uint64_t steps, psc_error *error);
-// Removes shards named NAME-STEP at all ps tasks: those of steps up to newest, but for the n in keep. Returns when all
-// have.
-psc_code psc_prune_shards(psc_client *client, const char *name, uint64_t newest, const uint64_t *keep, size_t n,
+// All ps tasks put what their shards have, as psc_put_state does with steps. Returns when all have. elements: of all of
+// them. FAILED_PRECONDITION: they have others, as one is not there, or one is damaged or of variables that lie
+// otherwise; some ps tasks may have put theirs.
+psc_code psc_load_shards(psc_client *client, const psc_shards *shards, uint64_t elements, uint64_t steps,
+                         psc_error *error);
+// Removes shards named NAME-STEP at all ps tasks: those of this series, but for the n checkpoints in keep. Returns when
+// all have.
+psc_code psc_prune_shards(psc_client *client, const char *name, uint32_t series, const uint64_t *keep, size_t n,
                           psc_error *error);
 
 // Waits for op, as long as its own deadline, and frees it. result may be NULL. op NULL: RESOURCE_EXHAUSTED, there was

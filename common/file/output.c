@@ -5,10 +5,12 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <libgen.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/alloc.h"
 #include "common/base/clock.h"
 
 enum { LINKS_MAX = 40 };  // as many as the kernel follows
@@ -180,6 +182,28 @@ void ps_output_abort(struct ps_output *o)
     output_end(o);
     if (!o->in_place)
         unlink(o->temporary);
+}
+
+static int folder_make(const char *path)
+{
+    return mkdir(path, 0777) && errno != EEXIST ? errno : 0;
+}
+
+enum ps_code ps_make_folder(const char *folder, struct ps_error *e)
+{
+    char *path = ps_try_strdup(folder);
+    int error = path ? 0 : ENOMEM;
+    for (char *at = path; !error && *at; at++) {
+        if (*at != '/' || at == path)
+            continue;
+        *at = '\0';
+        error = folder_make(path);
+        *at = '/';
+    }
+    if (!error)
+        error = folder_make(path);
+    free(path);
+    return error ? ps_fail(e, PS_CANNOT_CREATE, "%s: %s", folder, strerror(error)) : PS_OK;
 }
 
 int ps_output_end_stdout(const char *program, int exit_code)

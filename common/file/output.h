@@ -35,6 +35,9 @@ enum ps_code ps_output_commit(struct ps_output *o, struct ps_error *e);
 // Ends the output; what was there before stays.
 void ps_output_abort(struct ps_output *o);
 
+// Makes the folder, and those above it, where they are not there. PS_CANNOT_CREATE.
+enum ps_code ps_make_folder(const char *folder, struct ps_error *e);
+
 // Could path be opened so, as far as can be seen now? Nothing is created. Errors as ps_output_open's.
 enum ps_code ps_output_check(const char *path, struct ps_error *e);
 

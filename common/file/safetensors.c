@@ -573,8 +573,10 @@ static enum ps_code stream_read_sums(struct ps_safetensors_stream *s, const stru
     s->sums = ps_try_alloc(bytes);
     if (!s->sums)
         return safetensors_no_memory(s->path, e);
-    if (pread(s->file.fd, s->sums, bytes, (off_t)(s->file.header + s->size)) != (ssize_t)bytes)
-        return ps_fail(e, PS_DATA_LOSS, "%s: reading its checksums: %s", s->path, errno ? strerror(errno) : "it ends");
+    const ssize_t got = pread(s->file.fd, s->sums, bytes, (off_t)(s->file.header + s->size));
+    if (got != (ssize_t)bytes)
+        return ps_fail(e, PS_DATA_LOSS, "%s: reading its checksums: %s", s->path,
+                       got < 0 ? strerror(errno) : "the file ends too early");
     return s->sums[0] == s->file.header_crc ? PS_OK : seal_fail(&s->file, s->size, 0, e);
 }
 
@@ -610,7 +612,7 @@ enum ps_code ps_safetensors_stream_open(const char *path, struct ps_safetensors_
     if (!s->path || !s->chunk)
         code = safetensors_no_memory(path, e);
     else if (s->file.fd < 0)
-        code = ps_fail(e, PS_NOT_FOUND, "%s: %s", path, strerror(errno));
+        code = ps_fail(e, errno == ENOENT ? PS_NOT_FOUND : PS_UNAVAILABLE, "%s: %s", path, strerror(errno));
     else
         code = source_check(&s->file, e);
     if (code == PS_OK)
@@ -712,7 +714,10 @@ static json_t *entry_json(const struct ps_safetensor *t, const char *dtype, uint
 {
     json_t *shape = json_array();
     for (size_t i = 0; i < t->rank; i++)
-        json_array_append_new(shape, json_integer((json_int_t)t->shape[i]));
+        if (json_array_append_new(shape, json_integer((json_int_t)t->shape[i]))) {
+            json_decref(shape);
+            return NULL;
+        }
     return json_pack("{s:s, s:o, s:[I, I]}", "dtype", dtype, "shape", shape, "data_offsets", (json_int_t)offset,
                      (json_int_t)(offset + t->count * sizeof(float)));
 }
@@ -724,17 +729,17 @@ static enum ps_code make_header(const char *path, const struct ps_safetensor *t,
 {
     json_t *root = json_object();
     uint64_t offset = 0;
-    if (metadata)
-        json_object_set(root, "__metadata__", metadata);
     enum ps_code code = PS_OK;
+    if (metadata && json_object_set(root, "__metadata__", metadata))
+        code = safetensors_no_memory(path, e);
     for (size_t i = 0; code == PS_OK && i < n; i++) {
         if (json_object_set_new(root, t[i].name, entry_json(&t[i], "F32", offset)) != 0)
             code = ps_fail(e, PS_INVALID_ARGUMENT, "%s: tensor %zu: expected a name in UTF-8", path, i);
         offset += t[i].count * sizeof(float);
     }
     const struct ps_safetensor sums = {.rank = 1, .shape = {checksums_of(offset)}, .count = checksums_of(offset)};
-    if (seals)
-        json_object_set_new(root, PS_SAFETENSORS_CHECKSUMS, entry_json(&sums, "U32", offset));
+    if (code == PS_OK && seals && json_object_set_new(root, PS_SAFETENSORS_CHECKSUMS, entry_json(&sums, "U32", offset)))
+        code = safetensors_no_memory(path, e);
     char *text = code == PS_OK ? json_dumps(root, JSON_COMPACT) : NULL;
     json_decref(root);
     if (code != PS_OK)
@@ -763,77 +768,99 @@ static uint64_t safetensors_size(const struct ps_safetensor *t, size_t n)
     return bytes;
 }
 
-// Writes some of the data, and adds it to the sums (NULL: there are none) while the processor has it at hand. Errors
-// are kept in the file.
-static void write_data(FILE *file, const struct iovec *data, uint32_t *sums, uint64_t *at)
+// A file that is being written. Errors are kept in the stream.
+struct target {
+    FILE *file;
+    uint32_t *sums;  // NULL: it gets none
+    uint64_t at;     // bytes of data
+    const atomic_bool *stop;
+};
+
+static bool target_is_stopped(const struct target *to)
 {
-    for (size_t done = 0; done < data->iov_len && !ferror(file);) {
+    return to->stop && atomic_load(to->stop);
+}
+
+// Adds the data to the sums while the processor has it at hand.
+static void write_data(struct target *to, const struct iovec *data)
+{
+    for (size_t done = 0; done < data->iov_len && !ferror(to->file) && !target_is_stopped(to);) {
         const char *from = (const char *)data->iov_base + done;
-        const size_t room = CHECKSUMMED - *at % CHECKSUMMED, left = data->iov_len - done, n = left < room ? left : room;
-        if (sums)
-            checksums_add(sums, *at, from, n);
-        fwrite(from, 1, n, file);
+        const size_t room = CHECKSUMMED - to->at % CHECKSUMMED, left = data->iov_len - done;
+        const size_t n = left < room ? left : room;
+        if (to->sums)
+            checksums_add(to->sums, to->at, from, n);
+        fwrite(from, 1, n, to->file);
         done += n;
-        *at += n;
+        to->at += n;
     }
 }
 
-static void write_tensor(FILE *file, const struct ps_safetensor *t, uint32_t *sums, uint64_t *at)
+static void write_tensor(struct target *to, const struct ps_safetensor *t)
 {
     const struct iovec whole = {(void *)t->data, t->count * sizeof *t->data};
     if (t->data)
-        write_data(file, &whole, sums, at);
+        write_data(to, &whole);
     for (size_t i = 0; !t->data && i < t->n_parts; i++)
-        write_data(file, &t->parts[i], sums, at);
+        write_data(to, &t->parts[i]);
 }
 
-// The header, the data, and behind them the sums (NULL: there are none).
-static void write_parts(FILE *file, const struct ps_safetensor *t, size_t n, const char *header, size_t size,
-                        uint32_t *sums)
+// The header, the data, and behind them the sums.
+static void write_parts(struct target *to, const struct ps_safetensor *t, size_t n, const char *header, size_t size)
 {
-    uint64_t at = 0;
-    fwrite(header, 1, size, file);
+    fwrite(header, 1, size, to->file);
     for (size_t i = 0; i < n; i++)
-        write_tensor(file, &t[i], sums, &at);
-    if (!sums)
+        write_tensor(to, &t[i]);
+    if (!to->sums)
         return;
-    sums[0] = ps_crc32c(0, header, size);
-    fwrite(sums, sizeof *sums, checksums_of(at), file);
+    to->sums[0] = ps_crc32c(0, header, size);
+    fwrite(to->sums, sizeof *to->sums, checksums_of(to->at), to->file);
+}
+
+static enum ps_code write_file(const char *path, const struct ps_safetensor *t, size_t n, const char *header,
+                               size_t size, struct target *to, struct ps_error *e)
+{
+    struct ps_output o;
+    if (ps_output_open(&o, path, e))
+        return e->code;
+    to->file = o.file;
+    write_parts(to, t, n, header, size);
+    if (!target_is_stopped(to))
+        return ps_output_commit(&o, e);
+    ps_output_abort(&o);
+    return ps_fail(e, PS_CANCELLED, "%s: stopped while it was written", path);
 }
 
 static enum ps_code write_sorted(const char *path, const struct ps_safetensor *t, size_t n, json_t *metadata,
-                                 bool seals, struct ps_error *e)
+                                 bool seals, const atomic_bool *stop, struct ps_error *e)
 {
-    struct ps_output o;
+    struct target to = {.stop = stop};
     char *header = NULL;
     size_t size = 0;
-    uint32_t *sums = seals ? ps_try_alloc_array(checksums_of(safetensors_size(t, n)), sizeof *sums) : NULL;
-    enum ps_code code =
-        seals && !sums ? safetensors_no_memory(path, e) : make_header(path, t, n, metadata, seals, &header, &size, e);
+    if (seals && !(to.sums = ps_try_alloc_array(checksums_of(safetensors_size(t, n)), sizeof *to.sums)))
+        return safetensors_no_memory(path, e);
+    enum ps_code code = make_header(path, t, n, metadata, seals, &header, &size, e);
     if (code == PS_OK)
-        code = ps_output_open(&o, path, e);
-    if (code == PS_OK) {
-        write_parts(o.file, t, n, header, size, sums);
-        code = ps_output_commit(&o, e);
-    }
-    free(sums);
+        code = write_file(path, t, n, header, size, &to, e);
+    free(to.sums);
     free(header);
     return code;
 }
 
 static enum ps_code safetensors_write(const char *path, const struct ps_safetensor *tensors, size_t n, json_t *metadata,
-                                      bool seals, struct ps_error *e)
+                                      bool seals, const atomic_bool *stop, struct ps_error *e)
 {
     struct ps_safetensor *sorted = NULL;
     enum ps_code code = sort_tensors(path, tensors, n, &sorted, e);
     if (code == PS_OK)
-        code = write_sorted(path, sorted, n, metadata, seals, e);
+        code = write_sorted(path, sorted, n, metadata, seals, stop, e);
     free(sorted);
     return code;
 }
 
 enum ps_code ps_safetensors_write_sealed(const char *path, const struct ps_safetensor *tensors, size_t n,
-                                         const struct ps_safetensors_text *texts, size_t n_texts, struct ps_error *e)
+                                         const struct ps_safetensors_text *texts, size_t n_texts,
+                                         const atomic_bool *stop, struct ps_error *e)
 {
     json_t *metadata = json_object();
     enum ps_code code = PS_OK;
@@ -841,12 +868,12 @@ enum ps_code ps_safetensors_write_sealed(const char *path, const struct ps_safet
         if (json_object_set_new(metadata, texts[i].key, json_string(texts[i].text)))
             code = ps_fail(e, PS_INVALID_ARGUMENT, "%s: expected metadata in UTF-8", path);
     if (code == PS_OK)
-        code = safetensors_write(path, tensors, n, metadata, true, e);
+        code = safetensors_write(path, tensors, n, metadata, true, stop, e);
     json_decref(metadata);
     return code;
 }
 
 enum ps_code ps_safetensors_write(const char *path, const struct ps_safetensor *tensors, size_t n, struct ps_error *e)
 {
-    return safetensors_write(path, tensors, n, NULL, false, e);
+    return safetensors_write(path, tensors, n, NULL, false, NULL, e);
 }

@@ -7,6 +7,7 @@
 #ifndef PS_COMMON_SAFETENSORS_H
 #define PS_COMMON_SAFETENSORS_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -58,7 +59,7 @@ const struct ps_safetensor *ps_safetensors_find(const struct ps_safetensors *s, 
 // A sealed file of float32 that is read in the order of its data, of which a MiB at most is in memory: each is compared
 // with its checksum before any of it is handed out. Threads: one at a time.
 struct ps_safetensors_stream;
-// Errors as ps_safetensors_read_shard, but for those of the data.
+// Errors as ps_safetensors_read_shard, but for those of the data; UNAVAILABLE: it is there, and cannot be opened.
 enum ps_code ps_safetensors_stream_open(const char *path, struct ps_safetensors_stream **out, struct ps_error *e);
 // Its tensors, without data; lives as long as the stream.
 const struct ps_safetensors *ps_safetensors_stream_tensors(const struct ps_safetensors_stream *s);
@@ -77,9 +78,10 @@ struct ps_safetensors_text {
 
 // The same with metadata; and sealed: behind the data stands one more tensor, PS_SAFETENSORS_CHECKSUMS of type U32,
 // with the CRC-32C of the header with its length, then of each MiB of the other tensors' data. Who reads it with
-// ps_safetensors_read does not see that tensor.
+// ps_safetensors_read does not see that tensor. stop (may be NULL): CANCELLED where it becomes true meanwhile.
 enum ps_code ps_safetensors_write_sealed(const char *path, const struct ps_safetensor *tensors, size_t n,
-                                         const struct ps_safetensors_text *texts, size_t n_texts, struct ps_error *e);
+                                         const struct ps_safetensors_text *texts, size_t n_texts,
+                                         const atomic_bool *stop, struct ps_error *e);
 // NULL: the metadata has no such key, or no text for it.
 const char *ps_safetensors_metadata(const struct ps_safetensors *s, const char *key);
 

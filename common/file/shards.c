@@ -8,7 +8,7 @@
 
 #include "common/base/alloc.h"
 
-enum { SHARDS_NAME_MAX = 128 };
+enum { SHARDS_NAME_MAX = 160 };
 
 // ---- names --------------------------------------------------------------------------------------------------------
 
@@ -26,7 +26,8 @@ char *ps_shards_id(uint64_t id)
 
 char *ps_shards_path(const struct ps_shards_of *of, uint32_t task)
 {
-    return ps_try_printf("%s/%s-ps-%" PRIu32 "-of-%" PRIu32 ".safetensors", of->job, of->name, task, of->tasks);
+    return ps_try_printf("%s/%s-%016" PRIx64 "-ps-%" PRIu32 "-of-%" PRIu32 ".safetensors", of->job, of->name, of->id,
+                         task, of->tasks);
 }
 
 char *ps_shards_slice(const char *name, uint64_t first, uint64_t end)
@@ -50,26 +51,25 @@ static bool shards_skip_number(const char **at, uint64_t *number)
     return n > 0;
 }
 
-bool ps_shards_is_of(const char *file, const char *name, uint64_t *step)
+static bool shards_skip_id(const char **at, uint64_t *id)
 {
-    uint64_t task, tasks;
-    return shards_skip(&file, name) && shards_skip(&file, "-") && shards_skip_number(&file, step) &&
-           shards_skip(&file, "-ps-") && shards_skip_number(&file, &task) && shards_skip(&file, "-of-") &&
-           shards_skip_number(&file, &tasks) && shards_skip(&file, ".safetensors") && (!*file || *file == '.');
+    const size_t n = strspn(*at, "0123456789abcdef");
+    char text[17] = "";
+    if (n != 16)
+        return false;
+    memcpy(text, *at, n);
+    *id = strtoull(text, NULL, 16);
+    *at += n;
+    return true;
 }
 
-// FOLDER/FILE, and no other folder.
-static bool shards_is_path(const char *text)
+bool ps_shards_is_of(const char *file, const char *name, uint64_t *id)
 {
-    char folder[SHARDS_NAME_MAX + 1];
-    const char *slash = text ? strchr(text, '/') : NULL;
-    const size_t n = slash ? (size_t)(slash - text) : 0;
-    if (n == 0 || n > SHARDS_NAME_MAX)
-        return false;
-    memcpy(folder, text, n);
-    folder[n] = '\0';
-    return ps_shards_is_name(folder) && strlen(slash + 1) <= 2 * SHARDS_NAME_MAX && slash[1] != '.' &&
-           !strchr(slash + 1, '/');
+    uint64_t step, task, tasks;
+    return shards_skip(&file, name) && shards_skip(&file, "-") && shards_skip_number(&file, &step) &&
+           shards_skip(&file, "-") && shards_skip_id(&file, id) && shards_skip(&file, "-ps-") &&
+           shards_skip_number(&file, &task) && shards_skip(&file, "-of-") && shards_skip_number(&file, &tasks) &&
+           shards_skip(&file, ".safetensors") && (!*file || *file == '.');
 }
 
 char *ps_shards_index(const struct ps_shards_of *of, const struct ps_safetensor *tensors, size_t n)
@@ -101,6 +101,8 @@ char *ps_shards_index(const struct ps_shards_of *of, const struct ps_safetensor 
 
 struct ps_shards {
     json_t *index;  // whose names the tensors have
+    struct ps_shards_of of;
+    uint64_t elements;  // of all tensors
     struct ps_safetensors **file;
     size_t n;
     const char *absent;   // the first that is not there, perhaps as its ps task keeps nothing; NULL: all are
@@ -123,27 +125,47 @@ void ps_shards_free(struct ps_shards *shards)
     free(shards);
 }
 
+// Are the files those of an index of this name, id and number of ps tasks, in whatever folder?
+static bool shards_has_files(const json_t *files, struct ps_shards_of *of)
+{
+    char folder[SHARDS_NAME_MAX + 1] = "";
+    const char *first = json_string_value(json_array_get(files, 0));
+    const size_t n = first ? strcspn(first, "/") : 0;
+    bool good = n > 0 && n <= SHARDS_NAME_MAX;
+    if (good)
+        memcpy(folder, first, n);
+    good = good && ps_shards_is_name(folder);
+    of->job = folder;
+    of->tasks = (uint32_t)json_array_size(files);
+    for (uint32_t i = 0; good && i < of->tasks; i++) {
+        char *path = ps_shards_path(of, i);
+        const char *file = json_string_value(json_array_get(files, i));
+        good = path && file && strcmp(path, file) == 0;
+        free(path);
+    }
+    of->job = NULL;
+    return good;
+}
+
 static enum ps_code shards_parse(struct ps_shards *shards, const char *text, const char *path, struct ps_error *e)
 {
     json_t *index = shards->index = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
-    const json_t *files = json_object_get(index, "files");
-    const char *name = json_string_value(json_object_get(index, "name"));
-    bool good = name && ps_shards_is_name(name) && json_is_string(json_object_get(index, "checkpoint")) &&
-                json_is_array(files) && json_is_object(json_object_get(index, "tensors"));
-    for (size_t i = 0; good && i < json_array_size(files); i++)
-        good = shards_is_path(json_string_value(json_array_get(files, i)));
+    const char *id = json_string_value(json_object_get(index, "checkpoint")), *end = id;
+    struct ps_shards_of *of = &shards->of;
+    of->name = json_string_value(json_object_get(index, "name"));
+    bool good = of->name && ps_shards_is_name(of->name) && id && shards_skip_id(&end, &of->id) && !*end;
+    good = good && shards_has_files(json_object_get(index, "files"), of) &&
+           json_is_object(json_object_get(index, "tensors"));
     return good ? PS_OK : ps_fail(e, PS_INVALID_ARGUMENT, "%s: its index of shards is none", path);
 }
 
 static enum ps_code shards_check_id(const struct ps_shards *shards, const struct ps_safetensors *file, const char *path,
                                     struct ps_error *e)
 {
-    const char *wanted = json_string_value(json_object_get(shards->index, "checkpoint"));
     const char *id = ps_safetensors_metadata(file, PS_SHARD_KEY);
-    if (id && strcmp(id, wanted) == 0)
+    if (id && strcmp(id, json_string_value(json_object_get(shards->index, "checkpoint"))) == 0)
         return PS_OK;
-    return ps_fail(e, PS_INVALID_ARGUMENT, "%s: is a shard of checkpoint %.40s, expected %.40s", path,
-                   id ? id : "(none)", wanted);
+    return ps_fail(e, PS_INVALID_ARGUMENT, "%s: is a shard of another checkpoint", path);
 }
 
 // One that is not there may be of a ps task that keeps nothing.
@@ -266,6 +288,7 @@ static enum ps_code shards_read_shape(const json_t *shape, const char *path, str
 static enum ps_code shards_add_tensors(struct ps_safetensors *s, const char *path, bool all, struct ps_error *e)
 {
     json_t *tensors = json_object_get(s->shards->index, "tensors"), *shape;
+    const size_t own = s->n;
     const char *name;
     struct ps_safetensor *more = ps_try_realloc(s->tensor, (s->n + json_object_size(tensors) + 1) * sizeof *more);
     s->tensor = more ? more : s->tensor;
@@ -276,10 +299,11 @@ static enum ps_code shards_add_tensors(struct ps_safetensors *s, const char *pat
     {
         struct ps_safetensor *t = &s->tensor[s->n];
         *t = (struct ps_safetensor){.name = name, .dtype = "F32"};
-        if (ps_safetensors_find(s, name))
+        if (ps_safetensors_find(&(struct ps_safetensors){.tensor = s->tensor, .n = own}, name))
             return ps_fail(e, PS_INVALID_ARGUMENT, "%s: tensor \"%.100s\" is there, and in its shards", path, name);
         if (shards_read_shape(shape, path, t, e))
             return e->code;
+        s->shards->elements += t->count;
         if (shards_find(s->shards, path, t, e)) {
             if (all || e->code != PS_NOT_FOUND)
                 return e->code;
@@ -308,10 +332,28 @@ bool ps_shards_get(const struct ps_safetensors *s, struct ps_shards_of *of, cons
     const struct ps_shards *shards = s ? s->shards : NULL;
     if (!shards)
         return false;
-    of->name = json_string_value(json_object_get(shards->index, "name"));
-    of->id = strtoull(json_string_value(json_object_get(shards->index, "checkpoint")), NULL, 16);
-    of->tasks = (uint32_t)json_array_size(json_object_get(shards->index, "files"));
+    *of = shards->of;
     if (missing)
         *missing = shards->missing;
     return true;
+}
+
+uint64_t ps_shards_elements(const struct ps_safetensors *s)
+{
+    return s->shards ? s->shards->elements : 0;
+}
+
+enum ps_code ps_shards_peek(const char *path, uint64_t *id, struct ps_error *e)
+{
+    struct ps_shards shards = {0};
+    struct ps_safetensors_stream *file;
+    *id = 0;
+    if (ps_safetensors_stream_open(path, &file, e))
+        return e->code;
+    const char *text = ps_safetensors_metadata(ps_safetensors_stream_tensors(file), PS_SHARDS_KEY);
+    const enum ps_code code = text ? shards_parse(&shards, text, path, e) : PS_OK;
+    *id = shards.of.id;
+    json_decref(shards.index);
+    ps_safetensors_stream_close(file);
+    return code;
 }

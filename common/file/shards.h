@@ -4,13 +4,13 @@
 // writes last names them. A shard is a sealed safetensors file; it lies in a folder of the job's name beside that file,
 //
 //     FOLDER/digits-0000000020.safetensors
-//     FOLDER/digits/digits-0000000020-ps-0-of-2.safetensors
-//     FOLDER/digits/digits-0000000020-ps-1-of-2.safetensors
+//     FOLDER/digits/digits-0000000020-01234567890abcde-ps-0-of-2.safetensors
+//     FOLDER/digits/digits-0000000020-01234567890abcde-ps-1-of-2.safetensors
 //
-// and says under PS_SHARD_KEY of which checkpoint it is. A tensor is in one shard, or its slices are in several, as
-// flat arrays named NAME[FIRST:END] by their elements. The index, under PS_SHARDS_KEY of the worker's file, is JSON:
-// {"name": ..., "checkpoint": ID, "files": [relative to FOLDER, ...], "tensors": {NAME: [its shape], ...}}. A ps task
-// that keeps nothing has no shard.
+// with the checkpoint's id in its name, and under PS_SHARD_KEY: none is ever written over. A tensor is in one shard, or
+// its slices are in several, as flat arrays named NAME[FIRST:END] by their elements. The index, under PS_SHARDS_KEY of
+// the worker's file, is JSON: {"name": ..., "checkpoint": ID, "files": [relative to FOLDER, ...], "tensors": {NAME: [its
+// shape], ...}}. A ps task that keeps nothing has no shard.
 #ifndef PS_COMMON_SHARDS_H
 #define PS_COMMON_SHARDS_H
 
@@ -24,16 +24,22 @@
 
 // What shards of one checkpoint have in common.
 struct ps_shards_of {
-    const char *job, *name;  // folder, and what the files' names begin with
-    uint64_t id;             // no other checkpoint's: shards of two do not mix
+    const char *job, *name;  // folder, and what the files' names begin with: NAME-STEP
+    uint64_t id;             // no other checkpoint's: of a series (the upper half), and drawn at random
     uint32_t tasks;          // ps tasks
 };
 
-// Can text be the name of a folder or of a file in one, wherever it comes from? Letters, digits, '.', '_' and '-', of
-// which '.' is not the first; at most 128.
+// Of which series of checkpoints, such as those that one folder keeps, is one?
+static inline uint32_t ps_shards_series(uint64_t id)
+{
+    return (uint32_t)(id >> 32);
+}
+
+// Can text be the name of a folder or what that of a file begins with, wherever it comes from? Letters, digits, '.',
+// '_' and '-', of which '.' is not the first; at most 160.
 bool ps_shards_is_name(const char *text);
 // Is file, without its folder, a shard of NAME-STEP, or what a process that was killed has left of one?
-bool ps_shards_is_of(const char *file, const char *name, uint64_t *step);
+bool ps_shards_is_of(const char *file, const char *name, uint64_t *id);
 
 // All malloc'd; NULL: no memory.
 char *ps_shards_id(uint64_t id);                                        // as files have it
@@ -50,6 +56,10 @@ enum ps_code ps_shards_join(struct ps_safetensors *s, const char *path, bool all
 // Has the file (may be NULL) shards, and of which name? Fills in *of but for the job; its name lives as long as *s.
 // *missing (may be NULL): the first shard that was not there though it has tensors; NULL: all of them were.
 bool ps_shards_get(const struct ps_safetensors *s, struct ps_shards_of *of, const char **missing);
+uint64_t ps_shards_elements(const struct ps_safetensors *s);  // of all tensors in its shards
+// The id of the checkpoint whose file is at path, by its header alone; 0: it has no shards. Errors as
+// ps_safetensors_stream_open.
+enum ps_code ps_shards_peek(const char *path, uint64_t *id, struct ps_error *e);
 void ps_shards_free(struct ps_shards *shards);  // may be NULL
 
 #endif

@@ -235,6 +235,9 @@ static enum ps_code callbacks_check_shards(const struct ps_callbacks *all, const
                                            const struct ps_yaml *item, struct ps_error *e)
 {
     const char *path = ps_callbacks_shards(all);
+    for (const struct ps_callback *b = all->v; callback_is_sharded(c) && b < c; b++)
+        if (callback_is_sharded(b) && b->class == c->class)
+            return ps_yaml_fail(item, e, "callbacks: a second %s that is sharded: expected one", c->class->name);
     if (!callback_is_sharded(c) || strcmp(path, ps_callback_text(c, "path")) == 0)
         return PS_OK;
     return ps_yaml_fail(item, e,

@@ -85,8 +85,8 @@ struct psd_job {
     atomic_ullong late_at, stalled_at;
 
     pthread_mutex_t lock;  // guards what has no remark of its own
-    // The run and the checkpoint whose shard was loaded last. Of the thread for shards alone.
-    uint64_t loaded_run, loaded;
+    // The run and the checkpoint whose shard was loaded last, and what it had. Of the thread for shards alone.
+    uint64_t loaded_run, loaded, loaded_elements;
     // Applying a block holds it shared, pinning a snapshot exclusively: so a snapshot lies between two
     // updates. An atomic update holds it exclusively, pinning what goes into one message shared.
     pthread_rwlock_t snapshot_lock;

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The core: it is made and ended, ticks, and drains.
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/file/output.h"
 #include "psd/control/agree.h"
 #include "psd/control/state.h"
 #include "psd/job/staging.h"
@@ -67,8 +65,8 @@ static enum ps_code core_open_shards(struct psd_core *core, struct ps_error *e)
     const char *folder = core->config.checkpoints;
     if (!folder)
         return PS_OK;
-    if (mkdir(folder, 0777) && errno != EEXIST)
-        return ps_fail(e, PS_CANNOT_CREATE, "%s: %s", folder, strerror(errno));
+    if (ps_make_folder(folder, e))
+        return e->code;
     return psd_file_thread_start(&work, &core->shard_thread, e);
 }
 
@@ -194,4 +192,5 @@ void psd_core_drain(struct psd_core *core)
     pthread_mutex_unlock(&core->table.lock);
     psd_run_ready(core, all);
     psd_file_thread_stop(core->file_thread);
+    psd_file_thread_stop(core->shard_thread);
 }

@@ -149,7 +149,7 @@ static enum ps_code dispatch_check_job(struct psd_request *t, const struct metho
 {
     if (psd_request_check_owner(t, t->job) || dispatch_check_run(t, m))
         return t->error.code;
-    if (psd_job_has_failed(t->job) && m->run != psd_get && m->run != psd_describe && m->run != psd_leave)
+    if (psd_job_has_failed(t->job) && !psd_request_outlives_job(t) && m->run != psd_describe && m->run != psd_leave)
         return (enum ps_code)psd_request_fail_ended(t);
     return PS_OK;
 }
@@ -270,7 +270,7 @@ static int dispatch_go_on(struct psd_request *q, const struct method *m)
     const bool of_run = q->job && m->run != psd_join;  // a Join is of whatever run there is
     if (of_run && q->caller && dispatch_check_run(q, m))
         return (int)q->error.code;
-    if (of_run && psd_job_has_failed(q->job)) {
+    if (of_run && psd_job_has_failed(q->job) && !psd_request_outlives_job(q)) {
         ps_sometimes(PS_SOMETIMES_PARKED_ENDED);
         return psd_request_fail_ended(q);
     }

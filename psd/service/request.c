@@ -124,7 +124,7 @@ int psd_park(struct psd_request *q, struct psd_waiters *list, pthread_mutex_t *l
     struct psd_call *call = q->call;
     if (atomic_load(&q->core->draining))
         return ps_fail(&q->error, PS_UNAVAILABLE, "ps task %" PRIu32 " is shutting down", q->core->config.task);
-    if (q->job && psd_job_has_failed(q->job))
+    if (q->job && psd_job_has_failed(q->job) && !psd_request_outlives_job(q))
         return psd_request_fail_ended(q);
     if (call->parked_since == 0 && park_count(q))
         return (int)q->error.code;

@@ -38,6 +38,7 @@ struct psd_core {
     struct psd_queue *queue;              // the slow thread's; NULL: none
     struct psd_file_thread *file_thread;  // NULL: there is no such thread; of shards, likewise:
     struct psd_file_thread *shard_thread;
+    atomic_size_t shard_bytes;  // of those that wait or are written
 
     // psd_core_tick
     uint64_t logged_at;
@@ -64,6 +65,12 @@ struct psd_request {
     struct psd_call *ready;  // calls that this request made ready: they run after it
     struct ps_error error;
 };
+
+// Is the call good for a job that has failed, too? With these its last weights are saved.
+static inline bool psd_request_outlives_job(const struct psd_request *q)
+{
+    return q->call->method == PARAMSERVER__V1__METHOD__GET || q->call->method == PARAMSERVER__V1__METHOD__PRUNE_SHARDS;
+}
 
 // What a method returns besides a ps_code: the call has been put in a list and may be running elsewhere by
 // now.

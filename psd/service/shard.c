@@ -6,6 +6,7 @@
 // came. A training that goes on has the shard loaded again (LoadShard), and those that are not needed any more removed.
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,14 +44,15 @@ static enum ps_code shard_check_name(struct psd_request *t, const char *name)
                    "a shard '%.40s': expected a name of letters, digits, '.', '_' and '-'", name);
 }
 
-// While the shard is written each of its blocks may be changed once and needs another page then.
+// While a shard is written each of its blocks may be changed once and needs another page then; those of other shards
+// that wait, too.
 static enum ps_code shard_check_snapshot(struct psd_request *t, const struct psd_snapshot *s)
 {
     for (size_t i = 0; i < s->extents.n; i++)
         if (s->extents.v[i].variable->dtype != PS_FLOAT32)
             return ps_fail(&t->error, PS_INVALID_ARGUMENT, "variable '%s' is %s: a shard has float32 alone",
                            s->extents.v[i].variable->name, ps_dtype_name(s->extents.v[i].variable->dtype));
-    if (psd_pool_has_room(&t->core->pool, s->extents.bytes))
+    if (psd_pool_has_room(&t->core->pool, atomic_load(&t->core->shard_bytes) + s->extents.bytes))
         return PS_OK;
     return ps_fail(&t->error, PS_FAILED_PRECONDITION,
                    "ps task %" PRIu32 " has no room for a copy of the %" PRIu64
@@ -84,9 +86,10 @@ static enum ps_code shard_no_memory(struct psd_request *t)
 
 // A shard that is being written: what a parked call goes on with.
 struct shard {
-    struct psd_snapshots *all;
+    struct psd_core *core;
     struct psd_snapshot *snapshot;
-    char *path;  // of its file
+    size_t bytes;  // of it that count in core->shard_bytes
+    char *path;    // of its file
     struct ps_safetensor *tensor;
     size_t n;
     struct iovec *parts;  // [extents.n]
@@ -100,7 +103,8 @@ static void shard_free(void *state)
     free(d->tensor);
     free(d->parts);
     free(d->path);
-    psd_snapshot_unref(d->all, d->snapshot);
+    atomic_fetch_sub(&d->core->shard_bytes, d->bytes);
+    psd_snapshot_unref(&d->core->snapshots, d->snapshot);
     free(d);
 }
 
@@ -157,21 +161,29 @@ static enum ps_code shard_add_tensors(struct psd_request *t, struct shard *d)
     return PS_OK;
 }
 
+// The job's, which is on disk when the folder that it is in is.
 static enum ps_code shard_make_folder(struct psd_request *t)
 {
     char *folder = shard_folder(t);
     if (!folder)
         return shard_no_memory(t);
-    const bool made = mkdir(folder, 0777) == 0 || errno == EEXIST;
-    if (!made)
+    const bool made = mkdir(folder, 0777) == 0, there = made || errno == EEXIST;
+    if (!there)
         ps_fail(&t->error, PS_CANNOT_CREATE, "%s: %s", folder, strerror(errno));
     free(folder);
-    return made ? PS_OK : t->error.code;
+    const int parent = made ? open(t->core->config.checkpoints, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    if (parent >= 0) {
+        fsync(parent);
+        close(parent);
+    }
+    return there ? PS_OK : t->error.code;
 }
 
-// Of this machine's disk. Asking again would change nothing.
+// Of this machine's disk: asking again would change nothing. A task that shuts down is asked again, as another process.
 static int shard_fail_file(struct psd_request *t)
 {
+    if (atomic_load(&t->core->draining))
+        return (int)ps_fail(&t->error, PS_UNAVAILABLE, "ps task %" PRIu32 " is shutting down", t->core->config.task);
     t->error.code = PS_FAILED_PRECONDITION;
     return (int)ps_error_prefix(&t->error, "ps task %" PRIu32, t->core->config.task);
 }
@@ -182,7 +194,7 @@ static enum ps_code shard_write_file(struct psd_request *t, const struct shard *
     const struct ps_safetensors_text text = {PS_SHARD_KEY, id};
     enum ps_code code = id ? shard_make_folder(t) : shard_no_memory(t);
     if (code == PS_OK)
-        code = ps_safetensors_write_sealed(d->path, d->tensor, d->n, &text, 1, &t->error);
+        code = ps_safetensors_write_sealed(d->path, d->tensor, d->n, &text, 1, &t->core->draining, &t->error);
     free(id);
     return code;
 }
@@ -202,7 +214,7 @@ static int shard_resume(struct psd_request *t)
     struct shard *d = t->call->state;
     if (shard_add_tensors(t, d))
         return (int)t->error.code;
-    if (shard_write_file(t, d, r->shard->checkpoint))
+    if (atomic_load(&t->core->draining) || shard_write_file(t, d, r->shard->checkpoint))
         return shard_fail_file(t);
     ps_debug("job '%s': %s is written", t->job->name, d->path);
     out.generation = t->core->generation;
@@ -219,7 +231,7 @@ int psd_write_shard(struct psd_request *t, const Paramserver__V1__ReadRequest *r
         psd_snapshot_unref(&t->core->snapshots, s);
         return (int)shard_no_memory(t);
     }
-    *d = (struct shard){.all = &t->core->snapshots, .snapshot = s};
+    *d = (struct shard){.core = t->core, .snapshot = s};
     if (shard_check_folder(t) || shard_check_name(t, r->shard->name) || shard_check_snapshot(t, s)) {
         shard_free(d);
         return (int)t->error.code;
@@ -229,6 +241,8 @@ int psd_write_shard(struct psd_request *t, const Paramserver__V1__ReadRequest *r
         shard_free(d);
         return (int)shard_no_memory(t);
     }
+    d->bytes = s->extents.bytes;
+    atomic_fetch_add(&t->core->shard_bytes, d->bytes);
     psd_request_wait_with(t, shard_resume, d, shard_free);
     return psd_file_thread_park(t, t->core->shard_thread);
 }
@@ -248,6 +262,7 @@ struct load {
     struct place *place;  // [file->n]
     uint64_t steps;
     float *values;  // of one block
+    uint64_t elements;
 };
 
 static struct ps_safetensor *load_find(const struct load *l, const char *name)
@@ -329,14 +344,25 @@ static enum ps_code load_block(struct load *l, const struct place *at, uint32_t 
     return written == PSD_WRITTEN ? PS_OK : ps_no_memory(&l->t->error, "a block of the shard");
 }
 
+// Whoever has asked is gone, and may have put other values meanwhile; or all ends here.
+static enum ps_code load_check_wanted(struct load *l)
+{
+    struct psd_request *t = l->t;
+    if (atomic_load(&t->core->draining) || atomic_load(&t->call->cancelled) ||
+        atomic_load(&t->job->run) != t->caller->run || psd_job_has_failed(t->job))
+        return ps_fail(&t->error, PS_ABORTED, "nobody waits for the rest of the shard");
+    return PS_OK;
+}
+
 static enum ps_code load_all(struct load *l)
 {
     for (size_t i = 0; i < l->file->n; i++) {
         const struct psd_partition *p = l->place[i].partition;
         uint64_t first = p->first;
         for (uint32_t k = 0; k < p->n_blocks; first += p->blocks[k++].count)
-            if (load_block(l, &l->place[i], k, first))
+            if (load_check_wanted(l) || load_block(l, &l->place[i], k, first))
                 return l->t->error.code;
+        l->elements += p->count;
     }
     return PS_OK;
 }
@@ -349,27 +375,30 @@ static enum ps_code load_check_id(struct load *l, uint64_t checkpoint)
     if (!wanted)
         return shard_no_memory(l->t);
     if (!is)
-        ps_fail(&l->t->error, PS_FAILED_PRECONDITION, "is a shard of checkpoint %.40s, expected %s", id ? id : "(none)",
-                wanted);
+        ps_fail(&l->t->error, PS_FAILED_PRECONDITION, "it is a shard of another checkpoint");
     free(wanted);
     return is ? PS_OK : l->t->error.code;
 }
 
-static enum ps_code load_shard(struct psd_request *t, const char *path, const Paramserver__V1__LoadShardRequest *r)
+// *elements: how many it has; none where there is no such file, as of a task that keeps nothing.
+static enum ps_code load_shard(struct psd_request *t, const char *path, const Paramserver__V1__LoadShardRequest *r,
+                               uint64_t *elements)
 {
     struct load l = {.t = t, .steps = r->steps};
+    *elements = 0;
     if (ps_safetensors_stream_open(path, &l.stream, &t->error))
-        return t->error.code;
+        return t->error.code == PS_NOT_FOUND ? PS_OK : t->error.code;
     l.file = ps_safetensors_stream_tensors(l.stream);
     l.place = ps_try_alloc_array(l.file->n + 1, sizeof *l.place);
     l.values = ps_try_alloc(PS_BLOCK_BYTES);
     enum ps_code code = l.place && l.values ? load_check_id(&l, r->shard->checkpoint) : shard_no_memory(t);
     if (code == PS_OK)
         code = load_place_all(&l);
-    if (code == PS_OK)
-        code = load_all(&l);
     if (code)
         ps_error_prefix(&t->error, "%.200s", path);
+    if (code == PS_OK)
+        code = load_all(&l);
+    *elements = l.elements;
     ps_safetensors_stream_close(l.stream);
     free(l.place);
     free(l.values);
@@ -389,25 +418,27 @@ int psd_load_shard(struct psd_request *t)
         return psd_file_thread_park(t, t->core->shard_thread);
     if (job->loaded_run != t->caller->run || job->loaded != r->shard->checkpoint) {
         char *path = shard_path(t, r->shard);
-        const enum ps_code code = path ? load_shard(t, path, r) : shard_no_memory(t);
+        const enum ps_code code = path ? load_shard(t, path, r, &job->loaded_elements) : shard_no_memory(t);
         free(path);
         if (code)
             return shard_fail_file(t);
-        ps_info("job '%s': goes on from %s", job->name, r->shard->name);
+        if (job->loaded_elements)
+            ps_info("job '%s': goes on from %s", job->name, r->shard->name);
         job->loaded_run = t->caller->run;
         job->loaded = r->shard->checkpoint;
     }
     out.generation = t->core->generation;
+    out.elements = job->loaded_elements;
     return psd_request_reply(t, &out.base, NULL);
 }
 
 // ---- removing -----------------------------------------------------------------------------------------------------
 
-static bool shard_is_kept(const Paramserver__V1__PruneShardsRequest *r, uint64_t step)
+static bool shard_is_kept(const Paramserver__V1__PruneShardsRequest *r, uint64_t id)
 {
-    bool is = step > r->newest;
+    bool is = ps_shards_series(id) != r->series;
     for (size_t i = 0; i < r->n_keep; i++)
-        is |= r->keep[i] == step;
+        is |= r->keep[i] == id;
     return is;
 }
 
@@ -415,15 +446,17 @@ int psd_prune_shards(struct psd_request *t)
 {
     const Paramserver__V1__PruneShardsRequest *r = (const Paramserver__V1__PruneShardsRequest *)t->request;
     Paramserver__V1__PruneShardsReply out = PARAMSERVER__V1__PRUNE_SHARDS_REPLY__INIT;
-    uint64_t step;
+    uint64_t id;
     if (shard_check_folder(t) || shard_check_name(t, r->name))
         return (int)t->error.code;
     if (!t->call->parked_since)
         return psd_file_thread_park(t, t->core->shard_thread);
     char *folder = shard_folder(t);
-    DIR *dir = folder ? opendir(folder) : NULL;
+    if (!folder)
+        return (int)shard_no_memory(t);
+    DIR *dir = opendir(folder);
     for (struct dirent *d; dir && (d = readdir(dir));)
-        if (ps_shards_is_of(d->d_name, r->name, &step) && !shard_is_kept(r, step))
+        if (ps_shards_is_of(d->d_name, r->name, &id) && !shard_is_kept(r, id))
             out.removed += unlinkat(dirfd(dir), d->d_name, 0) == 0;
     if (dir)
         closedir(dir);

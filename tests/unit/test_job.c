@@ -1042,6 +1042,8 @@ static void wrong_callbacks(void **ctx)
         {"[{name: reduce_lr_on_plateau, min_lr: -1}]", "reduce_lr_on_plateau.min_lr must be 0 or more, not \"-1\""},
         {"[{name: backup, path: b, sharded: true}, {name: checkpoint, path: c, sharded: true}]",
          "callbacks: those that are sharded have one path, that of the ps tasks: expected b"},
+        {"[{name: backup, path: b, sharded: true}, {name: backup, path: b, sharded: true}]",
+         "callbacks: a second backup that is sharded: expected one"},
         {"[{name: checkpoint, path: c, every_steps: 0.5}]",
          "checkpoint.every_steps must be a whole number from 0 to 1073741824, not \"0.5\""},
     };

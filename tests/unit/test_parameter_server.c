@@ -221,19 +221,20 @@ void psc_write_shards(psc_client *c, const psc_tensor *tensors, size_t n, const 
     begin_op(0, (psc_result){.version = c->version, .round = c->found, .last_round = c->found}, op);
 }
 
-psc_code psc_load_shards(psc_client *c, const psc_shards *shards, uint64_t steps, psc_error *error)
+psc_code psc_load_shards(psc_client *c, const psc_shards *shards, uint64_t elements, uint64_t steps, psc_error *error)
 {
-    say("load %s %llx at %u ", shards->name, (unsigned long long)shards->checkpoint, (unsigned)steps);
+    say("load %s %llx of %u at %u ", shards->name, (unsigned long long)shards->checkpoint, (unsigned)elements,
+        (unsigned)steps);
     c->version += !c->no_shards;
     *error = (psc_error){.code = c->no_shards ? PSC_FAILED_PRECONDITION : PSC_OK, .text = "ps:0 has no such shard"};
     return error->code;
 }
 
-psc_code psc_prune_shards(psc_client *c, const char *name, uint64_t newest, const uint64_t *keep, size_t n,
+psc_code psc_prune_shards(psc_client *c, const char *name, uint32_t series, const uint64_t *keep, size_t n,
                           psc_error *error)
 {
     (void)c, (void)error;
-    say("prune %s up to %u but %u of %zu ", name, (unsigned)newest, n ? (unsigned)keep[0] : 0, n);
+    say("prune %s of %u but %u of %zu ", name, (unsigned)series, n ? (unsigned)keep[0] : 0, n);
     return PSC_OK;
 }
 
@@ -821,7 +822,7 @@ static void a_sharded_checkpoint_leaves_them_where_they_are(void **state)
     w.env.n_ps = 3;
     train(&w, 0, BATCH);
     for (uint64_t found = 1; found <= 2; found++) {
-        wk_checkpoint_init(&c, "job-0000000001");
+        wk_checkpoint_init(&c, &(struct ps_shards_of){.name = "job-0000000001", .id = 7});
         for (size_t i = 0; i < N_PARAMS; i++) {
             const struct nn_param *p = nn_model_param(w.model, i);
             wk_checkpoint_put(&c, NULL, p->name, p->shape, p->rank, nn_replica_param(w.env.replica, i));
@@ -843,7 +844,7 @@ static void a_sharded_checkpoint_leaves_them_where_they_are(void **state)
     }
     client.log[0] = '\0';
     must(strategy->home->prune_shards(w.state, "job", 20, (uint64_t[]){10}, 1, &e), &e);
-    assert_string_equal(client.log, "prune job up to 20 but 10 of 1 ");
+    assert_string_equal(client.log, "prune job of 20 but 10 of 1 ");
     end(&w);
 }
 
@@ -860,7 +861,7 @@ static void write_sharded(const char *path)
     const struct ps_safetensors_text texts[] = {{"paramserver", "{\"learning_rate\": 1.0, \"iterations_ahead\": 0}"},
                                                 {PS_SHARDS_KEY, index}};
     struct ps_error e;
-    must(ps_safetensors_write_sealed(path, own, 2, texts, 2, &e), &e);
+    must(ps_safetensors_write_sealed(path, own, 2, texts, 2, NULL, &e), &e);
     free(index);
 }
 
@@ -880,7 +881,7 @@ static void shards_are_loaded_by_those_who_have_written_them(void **state)
     must(wk_checkpoint_read(&c, path, &e), &e);
     w.env.n_ps = 3;
     must(strategy->home->load(w.state, &c, 0, 8, 2, &e), &e);
-    assert_string_equal(client.log, "skip 8 of 0 load job-0000000002 ab at 2 state 0 of 2 at 2 wait pull 2 wait ");
+    assert_string_equal(client.log, "skip 8 of 0 load job-0000000002 ab of 2 at 2 state 0 of 2 at 2 wait pull 2 wait ");
     client.log[0] = '\0';
     client.no_shards = true;
     assert_int_equal(strategy->home->load(w.state, &c, 0, 8, 2, &e), PS_FAILED_PRECONDITION);

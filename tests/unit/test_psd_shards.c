@@ -118,8 +118,11 @@ static struct answer write_send(struct store *s, struct writing *w)
     return a;
 }
 
+static uint64_t loaded;  // elements that the last one had
+
 static struct answer load(struct store *s, const char *name, uint64_t checkpoint, uint64_t steps)
 {
+    ProtobufCMessage *m = NULL;
     Paramserver__V1__LoadShardRequest r = PARAMSERVER__V1__LOAD_SHARD_REQUEST__INIT;
     Paramserver__V1__Shard shard = PARAMSERVER__V1__SHARD__INIT;
     Paramserver__V1__Caller caller = caller_of(0, 0);
@@ -128,7 +131,12 @@ static struct answer load(struct store *s, const char *name, uint64_t checkpoint
     r.steps = steps;
     shard.name = (char *)name;
     shard.checkpoint = checkpoint;
-    return ask_and_wait(s->core, M(LOAD_SHARD), &r.base, NULL, NULL);
+    const struct answer a =
+        ask_and_wait(s->core, M(LOAD_SHARD), &r.base, &paramserver__v1__load_shard_reply__descriptor, &m);
+    if (m)
+        loaded = ((Paramserver__V1__LoadShardReply *)m)->elements;
+    ps_msg_free(m);
+    return a;
 }
 
 static void expect(struct answer a, enum ps_code code, const char *text)
@@ -198,8 +206,9 @@ static void what_is_written_comes_back(void **state)
     write_all(&s, &w);
     assert_int_equal(w.version, store_block(&s, "w", 0)->version);
 
-    assert_int_equal(ps_safetensors_read_shard(in_folder("job/job-0000000002-ps-0-of-1.safetensors"), &file, &e),
-                     PS_OK);
+    assert_int_equal(
+        ps_safetensors_read_shard(in_folder("job/job-0000000002-0000000000000007-ps-0-of-1.safetensors"), &file, &e),
+        PS_OK);
     assert_int_equal(file->n, 2);
     assert_string_equal(ps_safetensors_metadata(file, PS_SHARD_KEY), "0000000000000007");
     const struct ps_safetensor *t = ps_safetensors_find(file, "w"), *m = ps_safetensors_find(file, "momentum/w");
@@ -216,8 +225,10 @@ static void what_is_written_comes_back(void **state)
     assert_int_equal(store_block(&s, "w", 2)->steps, 41);
     assert_int_equal(store_block(&s, "w", 0)->version, version + 2);  // values, and a slot
     const uint64_t before = store_digest(&s);
+    loaded = 0;
     expect(load(&s, "job-0000000002", 7, 41), PS_OK, "");  // as after an answer that was lost
     assert_true(store_digest(&s) == before);
+    assert_int_equal(loaded, 2 * N);
     psd_core_destroy(s.core);
     files(true);
 }
@@ -246,8 +257,9 @@ static void updates_go_on_meanwhile(void **state)
     sem_destroy(&call.answered);
     expect(call.a, PS_OK, "");
     ps_slices_clear(&call.a.body);
-    assert_int_equal(ps_safetensors_read_shard(in_folder("job/job-0000000001-ps-0-of-1.safetensors"), &file, &e),
-                     PS_OK);
+    assert_int_equal(
+        ps_safetensors_read_shard(in_folder("job/job-0000000001-0000000000000007-ps-0-of-1.safetensors"), &file, &e),
+        PS_OK);
     for (size_t i = 0; i < N; i++)
         assert_true(file->tensor[0].data[i] == value);
     ps_safetensors_free(file);
@@ -267,8 +279,9 @@ static void a_part_says_which(void **state)
     write_init(&w, "job-0000000001", 7);
     read_range(&w.x, "w", 3, BLOCK);
     expect(write_send(&s, &w), PS_OK, "");
-    assert_int_equal(ps_safetensors_read_shard(in_folder("job/job-0000000001-ps-0-of-1.safetensors"), &file, &e),
-                     PS_OK);
+    assert_int_equal(
+        ps_safetensors_read_shard(in_folder("job/job-0000000001-0000000000000007-ps-0-of-1.safetensors"), &file, &e),
+        PS_OK);
     char *name = ps_shards_slice("w", 3, 3 + BLOCK);
     assert_int_equal(file->n, 1);
     assert_string_equal(file->tensor[0].name, name);
@@ -301,7 +314,9 @@ static void requests_are_checked(void **state)
     read_range(&w.x, "w", 0, N);
     w.x.r.snapshot = 1;
     expect(write_send(&s, &w), PS_INVALID_ARGUMENT, "a snapshot of its own");
-    expect(load(&s, "job-1", 7, 0), PS_FAILED_PRECONDITION, "job-1-ps-0-of-1.safetensors: No such file");
+    loaded = 1;
+    expect(load(&s, "job-1", 7, 0), PS_OK, "");  // as of a task that keeps nothing
+    assert_int_equal(loaded, 0);
     psd_core_destroy(s.core);
 
     store_open(&s, PARAMSERVER__V1__UPDATE__ASYNC, "sgd", 1 << 30, strings, 1);
@@ -345,9 +360,9 @@ static void a_shard_is_loaded_as_it_was_written_or_not_at_all(void **state)
     write_init(&w, "job-0000000001", 7);
     write_all(&s, &w);
     const uint64_t before = store_digest(&s);
-    expect(load(&s, "job-0000000001", 8, 0), PS_FAILED_PRECONDITION,
-           "is a shard of checkpoint 0000000000000007, expected 0000000000000008");
-    snprintf(path, sizeof path, "%s", in_folder("job/job-0000000001-ps-0-of-1.safetensors"));
+    snprintf(path, sizeof path, "%s", in_folder("job/job-0000000001-0000000000000007-ps-0-of-1.safetensors"));
+    assert_int_equal(link(path, in_folder("job/job-0000000001-0000000000000008-ps-0-of-1.safetensors")), 0);
+    expect(load(&s, "job-0000000001", 8, 0), PS_FAILED_PRECONDITION, "it is a shard of another checkpoint");
     FILE *f = fopen(path, "r+");
     fseek(f, 2000, SEEK_SET);
     const int c = fgetc(f);
@@ -363,11 +378,16 @@ static void a_shard_is_loaded_as_it_was_written_or_not_at_all(void **state)
     files(true);
 }
 
+// Of a series: what nobody names is left by one that was not written to its end.
 static void those_that_nobody_names_are_removed(void **state)
 {
-    static const char *const names[] = {"job-0000000010", "job-0000000020", "job-0000000030", "job-backup-0000000010",
-                                        "other-0000000010"};
-    uint64_t keep[] = {20};
+    static const uint64_t series = UINT64_C(5) << 32, other = UINT64_C(6) << 32;
+    static const struct {
+        const char *name;
+        uint64_t id;
+    } all[] = {{"job-0000000010", series | 1},        {"job-0000000010", series | 2}, {"job-0000000020", series | 3},
+               {"job-backup-0000000010", series | 1}, {"job-0000000010", other | 1},  {"other-0000000010", series | 1}};
+    uint64_t keep[] = {series | 2};
     struct store s;
     struct writing w;
     Paramserver__V1__PruneShardsRequest r = PARAMSERVER__V1__PRUNE_SHARDS_REQUEST__INIT;
@@ -375,26 +395,47 @@ static void those_that_nobody_names_are_removed(void **state)
     ProtobufCMessage *m = NULL;
     (void)state;
     open_job(&s);
-    for (size_t i = 0; i < 5; i++) {
-        write_init(&w, names[i], 7);
+    for (size_t i = 0; i < 6; i++) {
+        write_init(&w, all[i].name, all[i].id);
         write_all(&s, &w);
     }
-    assert_int_equal(files(false), 5);
+    assert_int_equal(files(false), 6);
     r.caller = &caller;
     r.name = (char *)"job";
-    r.newest = 29;
+    r.series = 5;
     r.keep = keep;
     r.n_keep = 1;
     expect(ask_and_wait(s.core, M(PRUNE_SHARDS), &r.base, &paramserver__v1__prune_shards_reply__descriptor, &m), PS_OK,
            "");
-    assert_int_equal(((Paramserver__V1__PruneShardsReply *)m)->removed, 1);
+    assert_int_equal(((Paramserver__V1__PruneShardsReply *)m)->removed, 2);
     ps_msg_free(m);
     assert_int_equal(files(false), 4);
-    assert_int_not_equal(access(in_folder("job/job-0000000010-ps-0-of-1.safetensors"), F_OK), 0);
+    assert_int_equal(access(in_folder("job/job-0000000010-0000000500000002-ps-0-of-1.safetensors"), F_OK), 0);
     r.name = (char *)"../job";
     expect(ask_and_wait(s.core, M(PRUNE_SHARDS), &r.base, NULL, NULL), PS_INVALID_ARGUMENT, "expected a name");
     psd_core_destroy(s.core);
     files(true);
+}
+
+// Those that wait need room, too; and a task that shuts down writes nothing to its end.
+static void shards_that_wait_are_counted_and_end_with_the_core(void **state)
+{
+    struct store s;
+    struct writing w;
+    (void)state;
+    store_open(&s, PARAMSERVER__V1__UPDATE__ASYNC, "sgd", N * sizeof(float) * 7 / 2, specs, 1);
+    write_init(&w, "job-0000000001", 7);
+    read_range(&w.x, "w", 0, N);
+    atomic_fetch_add(&s.core->shard_bytes, N * sizeof(float) * 2);
+    expect(write_send(&s, &w), PS_FAILED_PRECONDITION, "has no room for a copy");
+    atomic_fetch_sub(&s.core->shard_bytes, N * sizeof(float) * 2);
+    expect(write_send(&s, &w), PS_OK, "");
+    assert_int_equal(atomic_load(&s.core->shard_bytes), 0);
+    files(true);
+    psd_core_drain(s.core);
+    expect(write_send(&s, &w), PS_UNAVAILABLE, "is shutting down");
+    psd_core_destroy(s.core);
+    assert_int_equal(files(false), 0);
 }
 
 // Between its beginning and its end a job may become another run.
@@ -427,6 +468,7 @@ int main(void)
         cmocka_unit_test(without_a_folder_none_is_written),
         cmocka_unit_test(a_shard_is_loaded_as_it_was_written_or_not_at_all),
         cmocka_unit_test(those_that_nobody_names_are_removed),
+        cmocka_unit_test(shards_that_wait_are_counted_and_end_with_the_core),
         cmocka_unit_test(another_run_loads_it_again),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -353,7 +353,7 @@ static const struct ps_safetensors_text key = {"key", "text"};
 static size_t write_three_sealed(char *bytes, size_t room)
 {
     struct ps_error e;
-    assert_int_equal(ps_safetensors_write_sealed(in_folder("a"), three, 3, &key, 1, &e), PS_OK);
+    assert_int_equal(ps_safetensors_write_sealed(in_folder("a"), three, 3, &key, 1, NULL, &e), PS_OK);
     return read_bytes(in_folder("a"), bytes, room);
 }
 
@@ -483,7 +483,7 @@ static void damage_is_placed(void **state)
     (void)state;
     for (size_t i = 0; i < N; i++)
         data[i] = (float)i;
-    assert_int_equal(ps_safetensors_write_sealed(in_folder("a"), &one, 1, &key, 1, &e), PS_OK);
+    assert_int_equal(ps_safetensors_write_sealed(in_folder("a"), &one, 1, &key, 1, NULL, &e), PS_OK);
     const size_t size = read_bytes(in_folder("a"), bytes, N * sizeof *data + 4096);
     memcpy(&header, bytes, sizeof header);
     header += sizeof header;

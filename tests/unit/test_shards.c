@@ -68,7 +68,7 @@ static void write_shard(uint32_t task, const struct ps_safetensor *tensors, size
     struct ps_error e;
     char *path = ps_shards_path(&of, task), *text = ps_shards_id(id);
     const struct ps_safetensors_text metadata = {PS_SHARD_KEY, text};
-    assert_int_equal(ps_safetensors_write_sealed(in_folder(path), tensors, n, &metadata, 1, &e), PS_OK);
+    assert_int_equal(ps_safetensors_write_sealed(in_folder(path), tensors, n, &metadata, 1, NULL, &e), PS_OK);
     free(path);
     free(text);
 }
@@ -78,7 +78,7 @@ static void write_index(const char *index)
     const struct ps_safetensor step = {.name = "step", .data = own};
     const struct ps_safetensors_text texts[] = {{"paramserver", "{}"}, {PS_SHARDS_KEY, index}};
     struct ps_error e;
-    assert_int_equal(ps_safetensors_write_sealed(in_folder("a"), &step, 1, texts, 2, &e), PS_OK);
+    assert_int_equal(ps_safetensors_write_sealed(in_folder("a"), &step, 1, texts, 2, NULL, &e), PS_OK);
 }
 
 static void write_checkpoint(void)
@@ -122,7 +122,11 @@ static void shards_are_read_together(void **state)
     assert_null(missing);
     assert_string_equal(found.name, of.name);
     assert_true(found.id == of.id && found.tasks == of.tasks);
+    assert_int_equal(ps_shards_elements(s), 8);
     ps_safetensors_free(s);
+    uint64_t id;
+    assert_int_equal(ps_shards_peek(in_folder("a"), &id, &e), PS_OK);
+    assert_true(id == of.id);
 }
 
 static void other_files_have_none(void **state)
@@ -136,6 +140,11 @@ static void other_files_have_none(void **state)
     assert_int_equal(ps_safetensors_read(in_folder("a"), &s, &e), PS_OK);
     assert_false(ps_shards_get(s, &found, NULL));
     ps_safetensors_free(s);
+    uint64_t id = 7;
+    assert_int_equal(ps_safetensors_write_sealed(in_folder("a"), &step, 1, NULL, 0, NULL, &e), PS_OK);
+    assert_int_equal(ps_shards_peek(in_folder("a"), &id, &e), PS_OK);
+    assert_int_equal(id, 0);
+    assert_int_equal(ps_shards_peek(in_folder("none"), &id, &e), PS_NOT_FOUND);
 }
 
 static void a_shard_elsewhere_leaves_its_tensors_without_data(void **state)
@@ -146,11 +155,11 @@ static void a_shard_elsewhere_leaves_its_tensors_without_data(void **state)
     const char *missing;
     (void)state;
     write_checkpoint();
-    unlink(in_folder("job/job-0000000020-ps-1-of-2.safetensors"));
-    refuses(PS_NOT_FOUND, "job/job-0000000020-ps-1-of-2.safetensors");
+    unlink(in_folder("job/job-0000000020-0000000000abcdef-ps-1-of-2.safetensors"));
+    refuses(PS_NOT_FOUND, "job/job-0000000020-0000000000abcdef-ps-1-of-2.safetensors");
     assert_int_equal(ps_safetensors_read_checkpoint(in_folder("a"), &s, &e), PS_OK);
     assert_true(ps_shards_get(s, &found, &missing));
-    assert_string_equal(missing, "job/job-0000000020-ps-1-of-2.safetensors");
+    assert_string_equal(missing, "job/job-0000000020-0000000000abcdef-ps-1-of-2.safetensors");
     assert_null(ps_safetensors_find(s, "w")->data);
     assert_memory_equal(ps_safetensors_find(s, "b")->data, bias, sizeof bias);
     ps_safetensors_free(s);
@@ -165,7 +174,7 @@ static void an_empty_task_is_not_missed(void **state)
     (void)state;
     write_checkpoint();
     write_shard(0, whole, 2, of.id);
-    unlink(in_folder("job/job-0000000020-ps-1-of-2.safetensors"));
+    unlink(in_folder("job/job-0000000020-0000000000abcdef-ps-1-of-2.safetensors"));
     assert_int_equal(ps_safetensors_read(in_folder("a"), &s, &e), PS_OK);
     assert_memory_equal(ps_safetensors_find(s, "w")->data, w, sizeof w);
     ps_safetensors_free(s);
@@ -179,8 +188,7 @@ static void a_shard_of_another_checkpoint_is_refused(void **state)
     write_checkpoint();
     write_shard(1, slices[1], 1, of.id + 1);
     refuses(PS_INVALID_ARGUMENT,
-            "job-0000000020-ps-1-of-2.safetensors: is a shard of checkpoint 0000000000abcdf0, expected "
-            "0000000000abcdef");
+            "job-0000000020-0000000000abcdef-ps-1-of-2.safetensors: is a shard of another checkpoint");
 }
 
 static void a_damaged_shard_is_refused(void **state)
@@ -188,7 +196,7 @@ static void a_damaged_shard_is_refused(void **state)
     char *path = NULL;
     (void)state;
     write_checkpoint();
-    path = ps_strdup(in_folder("job/job-0000000020-ps-0-of-2.safetensors"));
+    path = ps_strdup(in_folder("job/job-0000000020-0000000000abcdef-ps-0-of-2.safetensors"));
     FILE *f = fopen(path, "r+");
     assert_non_null(f);
     fseek(f, -20, SEEK_END);
@@ -196,7 +204,7 @@ static void a_damaged_shard_is_refused(void **state)
     fseek(f, -20, SEEK_END);
     fputc(c ^ 1, f);
     fclose(f);
-    refuses(PS_DATA_LOSS, "job-0000000020-ps-0-of-2.safetensors: is damaged");
+    refuses(PS_DATA_LOSS, "job-0000000020-0000000000abcdef-ps-0-of-2.safetensors: is damaged");
     free(path);
 }
 
@@ -216,18 +224,28 @@ static void slices_have_neither_holes_nor_ends_beyond(void **state)
 
 static void no_index_is_believed(void **state)
 {
+#define FILES(files) "{\"name\":\"job-1\",\"checkpoint\":\"0000000000000007\",\"files\":" files ",\"tensors\":{}}"
+#define FIRST "\"job/job-1-0000000000000007-ps-0-of-"
     static const char *const indexes[] = {
         "",
         "[]",
         "{}",
-        "{\"name\":\"job-1\",\"checkpoint\":\"0\",\"files\":{},\"tensors\":{}}",
-        "{\"name\":\"job-1\",\"checkpoint\":\"0\",\"files\":[\"../a\"],\"tensors\":{}}",
-        "{\"name\":\"job-1\",\"checkpoint\":\"0\",\"files\":[\"/etc/passwd\"],\"tensors\":{}}",
-        "{\"name\":\"job-1\",\"checkpoint\":\"0\",\"files\":[\"job/../a\"],\"tensors\":{}}",
-        "{\"name\":\"job-1\",\"checkpoint\":\"0\",\"files\":[\"job\"],\"tensors\":{}}",
-        "{\"name\":\"job-1\",\"checkpoint\":\"0\",\"files\":[7],\"tensors\":{}}",
-        "{\"name\":\"../x\",\"checkpoint\":\"0\",\"files\":[],\"tensors\":{}}",
-        "{\"name\":\"job-1\",\"checkpoint\":0,\"files\":[],\"tensors\":{}}"};
+        FILES("{}"),
+        FILES("[]"),
+        FILES("[\"../a\"]"),
+        FILES("[\"/etc/passwd\"]"),
+        FILES("[\"job/../a\"]"),
+        FILES("[\"job\"]"),
+        FILES("[7]"),
+        FILES("[" FIRST "2.safetensors\"]"),
+        FILES("[" FIRST "2.safetensors\"," FIRST "2.safetensors\"]"),
+        FILES("[" FIRST "2.safetensors\",7]"),
+        FILES("[\"../job-1-0000000000000007-ps-0-of-1.safetensors\"]"),
+        "{\"name\":\"../x\",\"checkpoint\":\"0000000000000007\",\"files\":[" FIRST "1.safetensors\"],\"tensors\":{}}",
+        "{\"name\":\"job-1\",\"checkpoint\":7,\"files\":[" FIRST "1.safetensors\"],\"tensors\":{}}",
+        "{\"name\":\"job-1\",\"checkpoint\":\"7\",\"files\":[" FIRST "1.safetensors\"],\"tensors\":{}}",
+        "{\"name\":\"job-1\",\"checkpoint\":\"00000000000000078\",\"files\":[" FIRST
+        "1.safetensors\"],\"tensors\":{}}"};
     (void)state;
     write_checkpoint();
     for (size_t i = 0; i < sizeof indexes / sizeof *indexes; i++) {
@@ -243,8 +261,9 @@ static void no_index_is_believed(void **state)
                  {"{\"w\":[1000000000,1000000000,1000000000]}", "\"w\" of its shards"},
                  {"{\"w\":[1000000000]}", "\"w\" is in none of its shards, or not all of it"}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        char *index = ps_printf("{\"name\":\"job-1\",\"checkpoint\":\"0000000000abcdef\",\"files\":[\"job/"
-                                "job-0000000020-ps-0-of-2.safetensors\"],\"tensors\":%s}",
+        char *index = ps_printf("{\"name\":\"job-0000000020\",\"checkpoint\":\"0000000000abcdef\",\"files\":[\"job/"
+                                "job-0000000020-0000000000abcdef-ps-0-of-2.safetensors\",\"job/"
+                                "job-0000000020-0000000000abcdef-ps-1-of-2.safetensors\"],\"tensors\":%s}",
                                 wrong[i].tensors);
         write_index(index);
         refuses(PS_INVALID_ARGUMENT, wrong[i].says);
@@ -258,27 +277,29 @@ static void names_are_checked(void **state)
     static const struct {
         const char *file;
         bool is;
-        uint64_t step;
-    } files[] = {{"job-0000000020-ps-0-of-2.safetensors", true, 20},
-                 {"job-12345678901-ps-7-of-9.safetensors", true, 12345678901},
-                 {"job-0000000020-ps-0-of-2.safetensors.0123456789abcdef.tmp", true, 20},
-                 {"job-backup-0000000020-ps-0-of-2.safetensors", false, 0},
+        uint64_t id;
+    } files[] = {{"job-0000000020-00000000000000af-ps-0-of-2.safetensors", true, 0xaf},
+                 {"job-12345678901-fedcba9876543210-ps-7-of-9.safetensors", true, 0xfedcba9876543210},
+                 {"job-0000000020-00000000000000af-ps-0-of-2.safetensors.0123456789abcdef.tmp", true, 0xaf},
+                 {"job-0000000020-ps-0-of-2.safetensors", false, 0},
+                 {"job-0000000020-0af-ps-0-of-2.safetensors", false, 0},
+                 {"job-backup-0000000020-00000000000000af-ps-0-of-2.safetensors", false, 0},
                  {"job-0000000020.safetensors", false, 0},
-                 {"job-0000000020-ps-0-of-2.safetensorsx", false, 0},
-                 {"other-0000000020-ps-0-of-2.safetensors", false, 0}};
-    char longest[130];
-    uint64_t step;
+                 {"job-0000000020-00000000000000af-ps-0-of-2.safetensorsx", false, 0},
+                 {"other-0000000020-00000000000000af-ps-0-of-2.safetensors", false, 0}};
+    char longest[162];
+    uint64_t id;
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_false(ps_shards_is_name(bad[i]));
-    memset(longest, 'a', 129);
-    longest[129] = '\0';
+    memset(longest, 'a', 161);
+    longest[161] = '\0';
     assert_false(ps_shards_is_name(longest));
     assert_true(ps_shards_is_name(longest + 1));
     assert_true(ps_shards_is_name("mnist_2.0-x"));
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        assert_int_equal(ps_shards_is_of(files[i].file, "job", &step), files[i].is);
-        assert_true(!files[i].is || step == files[i].step);
+        assert_int_equal(ps_shards_is_of(files[i].file, "job", &id), files[i].is);
+        assert_true(!files[i].is || id == files[i].id);
     }
 }
 
@@ -316,15 +337,26 @@ static void data_in_parts_makes_the_same_file(void **state)
     struct ps_error e;
     size_t n_a, n_b;
     (void)state;
-    assert_int_equal(ps_safetensors_write_sealed(in_folder("a"), &whole, 1, &text, 1, &e), PS_OK);
+    assert_int_equal(ps_safetensors_write_sealed(in_folder("a"), &whole, 1, &text, 1, NULL, &e), PS_OK);
     char *a = file_bytes(in_folder("a"), &n_a);
-    assert_int_equal(ps_safetensors_write_sealed(in_folder("a"), &cut, 1, &text, 1, &e), PS_OK);
+    assert_int_equal(ps_safetensors_write_sealed(in_folder("a"), &cut, 1, &text, 1, NULL, &e), PS_OK);
     char *b = file_bytes(in_folder("a"), &n_b);
     assert_int_equal(n_a, n_b);
     assert_memory_equal(a, b, n_a);
     free(a);
     free(b);
     free(data);
+}
+
+static void what_is_stopped_leaves_nothing(void **state)
+{
+    const struct ps_safetensor step = {.name = "step", .data = own};
+    const atomic_bool stop = true;
+    struct ps_error e;
+    (void)state;
+    unlink(in_folder("a"));
+    assert_int_equal(ps_safetensors_write_sealed(in_folder("a"), &step, 1, NULL, 0, &stop, &e), PS_CANCELLED);
+    assert_int_not_equal(access(in_folder("a"), F_OK), 0);
 }
 
 static enum ps_code stream_all(float *to, struct ps_error *e)
@@ -352,7 +384,7 @@ static void a_stream_hands_out_what_is_as_it_was_written(void **state)
     struct ps_error e = {0};
     size_t size;
     (void)state;
-    assert_int_equal(ps_safetensors_write_sealed(in_folder("a"), &whole, 1, &text, 1, &e), PS_OK);
+    assert_int_equal(ps_safetensors_write_sealed(in_folder("a"), &whole, 1, &text, 1, NULL, &e), PS_OK);
     assert_int_equal(stream_all(to, &e), PS_OK);
     assert_memory_equal(data, to, N * sizeof *to);
 
@@ -410,6 +442,7 @@ int main(void)
         cmocka_unit_test(no_index_is_believed),
         cmocka_unit_test(names_are_checked),
         cmocka_unit_test(data_in_parts_makes_the_same_file),
+        cmocka_unit_test(what_is_stopped_leaves_nothing),
         cmocka_unit_test(a_stream_hands_out_what_is_as_it_was_written),
         cmocka_unit_test(a_stream_is_of_sealed_float32),
     };

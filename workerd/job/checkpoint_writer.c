@@ -7,12 +7,11 @@
 #include "common/base/alloc.h"
 #include "common/base/log.h"
 
-// A shard that stays though its checkpoint is gone goes with the next one.
-static void checkpoint_writer_prune(struct wk_checkpoint_writer *w)
+// Also of one that was not written to its end. A shard that stays though its checkpoint is gone goes with the next one.
+static void checkpoint_writer_prune_shards(const struct wk_checkpoint_writer *w)
 {
     struct ps_error why;
-    wk_checkpoints_prune(&w->to, w->step, w->keep);
-    if (w->prune_shards && wk_checkpoints_prune_shards(&w->to, w->step, w->prune_shards, w->arg, &why))
+    if (w->prune_shards && wk_checkpoints_prune_shards(&w->to, w->prune_shards, w->arg, &why))
         ps_warn("%s", why.text);
 }
 
@@ -24,7 +23,8 @@ static void *checkpoint_writer_run(void *arg)
     char *path = wk_checkpoints_path(&w->to, w->step);
     if ((!fetch || fetch->wait(fetch, &w->error) == PS_OK) &&
         wk_checkpoint_write(&w->checkpoint, path, &w->error) == PS_OK && w->keep)
-        checkpoint_writer_prune(w);
+        wk_checkpoints_prune(&w->to, w->step, w->keep);
+    checkpoint_writer_prune_shards(w);
     free(path);
     atomic_store(&w->done, true);
     return NULL;

@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/base/hash.h"
 #include "common/base/log.h"
 #include "workerd/job/resume.h"
 
@@ -19,11 +21,6 @@ static const char checkpoints_suffix[] = ".safetensors";
 char *wk_checkpoints_path(const struct wk_checkpoints *c, uint64_t step)
 {
     return ps_printf("%s/%s%s-%010" PRIu64 "%s", c->folder, c->job, c->kind, step, checkpoints_suffix);
-}
-
-char *wk_checkpoints_shards_name(const struct wk_checkpoints *c, uint64_t step)
-{
-    return ps_printf("%s%s-%010" PRIu64, c->job, c->kind, step);
 }
 
 // Is name one that wk_checkpoints_path gives, with nothing or what common/file/output adds to it behind it?
@@ -102,16 +99,50 @@ void wk_checkpoints_prune(const struct wk_checkpoints *c, uint64_t newest, uint6
     free(steps);
 }
 
-enum ps_code wk_checkpoints_prune_shards(const struct wk_checkpoints *c, uint64_t newest, wk_prune_shards_fn *prune,
-                                         void *arg, struct ps_error *e)
+// The same wherever it is asked from.
+static uint32_t checkpoints_series(const struct wk_checkpoints *c)
+{
+    char *real = realpath(c->folder, NULL);
+    const char *path = real ? real : c->folder;
+    const uint64_t h = ps_hash(PS_HASH_SEED, path, strlen(path));
+    free(real);
+    return (uint32_t)(h ^ h >> 32);
+}
+
+struct ps_shards_of wk_checkpoints_shards(const struct wk_checkpoints *c, uint64_t step)
+{
+    return (struct ps_shards_of){.name = ps_printf("%s%s-%010" PRIu64, c->job, c->kind, step),
+                                 .id = (uint64_t)checkpoints_series(c) << 32 | (uint32_t)ps_random()};
+}
+
+// The ids of those that have shards.
+static enum ps_code checkpoints_ids(const struct wk_checkpoints *c, uint64_t **ids, size_t *n, struct ps_error *e)
+{
+    uint64_t *steps;
+    size_t n_steps;
+    enum ps_code code = checkpoints_list(c, &steps, &n_steps, e);
+    *ids = ps_alloc((n_steps + 1) * sizeof **ids);
+    *n = 0;
+    for (size_t i = 0; i < n_steps && code == PS_OK; i++) {
+        char *path = wk_checkpoints_path(c, steps[i]);
+        code = ps_shards_peek(path, &(*ids)[*n], e);
+        *n += (*ids)[*n] != 0;
+        free(path);
+    }
+    free(steps);
+    return code;
+}
+
+enum ps_code wk_checkpoints_prune_shards(const struct wk_checkpoints *c, wk_prune_shards_fn *prune, void *arg,
+                                         struct ps_error *e)
 {
     char *name = ps_printf("%s%s", c->job, c->kind);
-    uint64_t *steps;
+    uint64_t *ids;
     size_t n;
-    enum ps_code code = checkpoints_list(c, &steps, &n, e);
+    enum ps_code code = checkpoints_ids(c, &ids, &n, e);
     if (code == PS_OK)
-        code = prune(arg, name, newest, steps, n, e);
-    free(steps);
+        code = prune(arg, name, checkpoints_series(c), ids, n, e);
+    free(ids);
     free(name);
     return code;
 }

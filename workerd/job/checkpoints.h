@@ -20,11 +20,13 @@ void wk_checkpoints_clean(const struct wk_checkpoints *c);
 // Of those up to the step `newest` removes all but the newest `keep`. Later ones are of a training before this one.
 void wk_checkpoints_prune(const struct wk_checkpoints *c, uint64_t newest, uint64_t keep);
 
-// Has the shards removed whose checkpoints, of those up to the step `newest`, are not in the folder; arg: prune's.
-enum ps_code wk_checkpoints_prune_shards(const struct wk_checkpoints *c, uint64_t newest, wk_prune_shards_fn *prune,
-                                         void *arg, struct ps_error *e);
-// Malloc'd: what the shards of a checkpoint have for a name.
-char *wk_checkpoints_shards_name(const struct wk_checkpoints *c, uint64_t step);
+// What the shards of a checkpoint that is to be written have in common; their name is malloc'd. Their series is the
+// folder's.
+struct ps_shards_of wk_checkpoints_shards(const struct wk_checkpoints *c, uint64_t step);
+// Has the shards of the folder's series removed whose checkpoints are not there, such as those of one that was not
+// written to its end; arg: prune's. Nothing is removed where a checkpoint that is there cannot be read.
+enum ps_code wk_checkpoints_prune_shards(const struct wk_checkpoints *c, wk_prune_shards_fn *prune, void *arg,
+                                         struct ps_error *e);
 
 // A checkpoint that was found, and read to see whether it is as it was written.
 struct wk_found {

@@ -69,7 +69,8 @@ static enum ps_code resume_fill(const struct wk_run *run, struct wk_checkpoint *
     return nn_replica_fetch(run->env.replica, e);  // of the slots
 }
 
-enum ps_code wk_resume_save(struct wk_run *run, const char *shards, struct wk_checkpoint *c, struct ps_error *e)
+enum ps_code wk_resume_save(struct wk_run *run, const struct ps_shards_of *shards, struct wk_checkpoint *c,
+                            struct ps_error *e)
 {
     resume_describe_job(run);
     wk_checkpoint_init(c, shards);

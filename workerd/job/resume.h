@@ -9,7 +9,8 @@
 #include "workerd/job/loop.h"
 
 // What the training is now. Its arrays live until the next step; on PS_OK wk_checkpoint_free follows.
-enum ps_code wk_resume_save(struct wk_run *run, const char *shards, struct wk_checkpoint *c, struct ps_error *e);
+enum ps_code wk_resume_save(struct wk_run *run, const struct ps_shards_of *shards, struct wk_checkpoint *c,
+                            struct ps_error *e);
 // From run->resume, or what run->resume_read has of it. FAILED_PRECONDITION: it is of a job that differs in more than
 // epochs and steps. The strategy is open, the callbacks have not begun.
 enum ps_code wk_resume_load(struct wk_run *run, struct ps_error *e);

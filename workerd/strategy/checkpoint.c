@@ -9,9 +9,11 @@
 
 static const char checkpoint_key[] = "paramserver";
 
-void wk_checkpoint_init(struct wk_checkpoint *c, const char *shards)
+void wk_checkpoint_init(struct wk_checkpoint *c, const struct ps_shards_of *shards)
 {
-    *c = (struct wk_checkpoint){.json = json_object(), .shards.name = shards ? ps_strdup(shards) : NULL};
+    *c = (struct wk_checkpoint){.json = json_object()};
+    if (shards)
+        c->shards = (struct ps_shards_of){.name = ps_strdup(shards->name), .id = shards->id};
 }
 
 void wk_checkpoint_free(struct wk_checkpoint *c)
@@ -115,7 +117,7 @@ enum ps_code wk_checkpoint_write(struct wk_checkpoint *c, const char *path, stru
         return ps_fail(e, PS_INTERNAL, "%s: the index of its shards is no JSON", path);
     }
     const struct ps_safetensors_text texts[] = {{checkpoint_key, text}, {PS_SHARDS_KEY, index}};
-    enum ps_code code = ps_safetensors_write_sealed(path, c->array, own, texts, index ? 2 : 1, e);
+    enum ps_code code = ps_safetensors_write_sealed(path, c->array, own, texts, index ? 2 : 1, NULL, e);
     free(index);
     free(text);
     return code;

@@ -23,8 +23,8 @@ struct wk_checkpoint_fetch {
     void (*free)(struct wk_checkpoint_fetch *f);
 };
 
-// Removes the shards NAME-STEP of steps up to newest, but for the n in keep.
-typedef enum ps_code wk_prune_shards_fn(void *arg, const char *name, uint64_t newest, const uint64_t *keep, size_t n,
+// Removes the shards NAME-STEP of this series, but for those of the n checkpoints in keep.
+typedef enum ps_code wk_prune_shards_fn(void *arg, const char *name, uint32_t series, const uint64_t *keep, size_t n,
                                         struct ps_error *e);
 
 struct wk_checkpoint {
@@ -41,7 +41,8 @@ struct wk_checkpoint {
     const char *path;  // the caller's
 };
 
-void wk_checkpoint_init(struct wk_checkpoint *c, const char *shards);  // a name for shards, or NULL
+// shards: of which name and id, where it is to have any; NULL: all goes into one file.
+void wk_checkpoint_init(struct wk_checkpoint *c, const struct ps_shards_of *shards);
 void wk_checkpoint_free(struct wk_checkpoint *c);
 // An array named PREFIX/NAME, or NAME where prefix is NULL; it has to live until it is written. data NULL: c->fetch
 // brings it, or has it written to a shard.

@@ -169,12 +169,10 @@ static enum ps_code strategy_read_weights(struct wk_parameter_server_state *s, p
     return PS_OK;
 }
 
-enum { SALVAGE_MS = 10000 };  // who has sent the signal does not wait for ever: psctl run 20 s
-
 enum ps_code wk_home_salvage(void *state, struct ps_error *e)
 {
     struct wk_parameter_server_state *s = state;
-    const psc_options options = {.job = s->env->job->name, .rank = -1, .timeout_ms = SALVAGE_MS};
+    const psc_options options = {.job = s->env->job->name, .rank = -1, .timeout_ms = WK_SALVAGE_MS};
     psc_error error;
     psc_cluster *cluster;
     wk_home_leave(s);

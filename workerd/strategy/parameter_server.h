@@ -16,6 +16,8 @@
 #include "libclient/psclient.h"
 #include "workerd/strategy/strategy.h"
 
+enum { WK_SALVAGE_MS = 10000 };  // who has sent a signal does not wait for ever: psctl run 20 s
+
 // Variables that travel together: tensors [first, first + n).
 struct wk_bucket {
     size_t first, n;

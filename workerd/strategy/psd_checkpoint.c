@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "workerd/strategy/history.h"
 #include "workerd/strategy/parameter_server.h"
@@ -180,9 +179,9 @@ static void checkpoint_put_variable(struct wk_parameter_server_state *s, size_t 
 static void checkpoint_put_shards(const struct wk_parameter_server_state *s, struct wk_checkpoint *to, struct fetch *f)
 {
     to->shards.job = s->env->job->name;
-    to->shards.id = ps_random();
     to->shards.tasks = (uint32_t)s->env->n_ps;
-    f->shards = (psc_shards){.name = to->shards.name, .checkpoint = to->shards.id};
+    f->shards =
+        (psc_shards){.name = to->shards.name, .checkpoint = to->shards.id, .timeout_ms = s->reader ? WK_SALVAGE_MS : 0};
 }
 
 void wk_psd_save(struct wk_parameter_server_state *s, struct wk_checkpoint *to)
@@ -207,12 +206,13 @@ void wk_psd_save(struct wk_parameter_server_state *s, struct wk_checkpoint *to)
     to->fetch = &f->is;
 }
 
-enum ps_code wk_psd_prune_shards(void *state, const char *name, uint64_t newest, const uint64_t *keep, size_t n,
+enum ps_code wk_psd_prune_shards(void *state, const char *name, uint32_t series, const uint64_t *keep, size_t n,
                                  struct ps_error *e)
 {
     const struct wk_parameter_server_state *s = state;
+    psc_client *by = s->reader ? s->reader : s->client;
     psc_error error;
-    return psc_prune_shards(s->client, name, newest, keep, n, &error) ? wk_take_error(&error, e) : PS_OK;
+    return psc_prune_shards(by, name, series, keep, n, &error) ? wk_take_error(&error, e) : PS_OK;
 }
 
 // ---- load ---------------------------------------------------------------------------------------------------------
@@ -270,8 +270,11 @@ static enum ps_code checkpoint_load_shards(struct wk_parameter_server_state *s, 
     *loaded = false;
     if (s->is_outer || !ps_shards_get(from->file, &of, &missing))
         return PS_OK;
-    const psc_shards shards = {of.name, of.id};
-    *loaded = of.tasks == s->env->n_ps && psc_load_shards(s->client, &shards, steps, &error) == PSC_OK;
+    const psc_shards shards = {.name = of.name, .checkpoint = of.id};
+    if (of.tasks == s->env->n_ps)
+        *loaded = psc_load_shards(s->client, &shards, ps_shards_elements(from->file), steps, &error) == PSC_OK;
+    if (of.tasks == s->env->n_ps && !*loaded && error.code != PSC_FAILED_PRECONDITION)
+        return wk_take_error(&error, e);  // some may still be at it
     if (*loaded || !missing) {
         if (!*loaded && of.tasks == s->env->n_ps)
             ps_info("%s is put by this worker: %s", from->path, error.text);

@@ -11,6 +11,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/signals.h"
+#include "common/file/output.h"
 #include "workerd/job/callbacks/log_file.h"
 #include "workerd/job/callbacks/monitor.h"
 #include "workerd/job/checkpoint_writer.h"
@@ -112,7 +113,7 @@ static enum ps_code checkpoint_begin(void *state, struct wk_run *run, struct ps_
     c->signals = checkpoint_signals(run);
     if (c->sharded && checkpoint_begin_shards(c, run, e))
         return e->code;
-    if (wk_make_folder(c->writer.to.folder, e))
+    if (ps_make_folder(c->writer.to.folder, e))
         return e->code;
     wk_checkpoints_clean(&c->writer.to);
     return PS_OK;
@@ -142,9 +143,9 @@ static enum ps_code checkpoint_save_now(struct checkpointing *c, struct wk_run *
 {
     struct wk_checkpoint checkpoint;
     checkpoint_wait(c, run);
-    char *shards = c->sharded ? wk_checkpoints_shards_name(&c->writer.to, run->position.step) : NULL;
-    const enum ps_code code = wk_resume_save(run, shards, &checkpoint, e);
-    free(shards);
+    const struct ps_shards_of shards = wk_checkpoints_shards(&c->writer.to, run->position.step);
+    const enum ps_code code = wk_resume_save(run, c->sharded ? &shards : NULL, &checkpoint, e);
+    free((char *)shards.name);
     if (code)
         return code;
     wk_checkpoint_writer_begin(&c->writer, &checkpoint, run->position.step);
@@ -220,11 +221,15 @@ static enum ps_code backup_written(void *state, struct wk_moment *m, struct ps_e
 {
     const struct checkpointing *c = state;
     const struct wk_checkpoint_writer *w = &c->writer;
+    struct ps_error why;
     (void)m;
+    (void)e;
     if (!c->remove)
         return PS_OK;
     wk_checkpoints_prune(&w->to, UINT64_MAX, 0);
-    return c->sharded ? wk_checkpoints_prune_shards(&w->to, UINT64_MAX, w->prune_shards, w->arg, e) : PS_OK;
+    if (c->sharded && wk_checkpoints_prune_shards(&w->to, w->prune_shards, w->arg, &why))
+        ps_warn("%s", why.text);
+    return PS_OK;
 }
 
 static void checkpoint_save(void *state, json_t *to, struct wk_checkpoint *arrays, const char *prefix)

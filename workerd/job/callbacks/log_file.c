@@ -74,20 +74,3 @@ enum ps_code wk_log_file_load(struct wk_log_file *f, const json_t *from, struct 
     f->goes_on = true;
     return wk_state_count(from, "length", &f->length, e);
 }
-
-enum ps_code wk_make_folder(const char *folder, struct ps_error *e)
-{
-    char *path = ps_strdup(folder);
-    int error = 0;
-    for (char *at = path + 1; !error && *at; at++) {
-        if (*at != '/')
-            continue;
-        *at = '\0';
-        error = mkdir(path, 0777) && errno != EEXIST ? errno : 0;
-        *at = '/';
-    }
-    if (!error)
-        error = mkdir(path, 0777) && errno != EEXIST ? errno : 0;
-    free(path);
-    return error ? ps_fail(e, PS_CANNOT_CREATE, "%s: %s", folder, strerror(error)) : PS_OK;
-}

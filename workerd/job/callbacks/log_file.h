@@ -26,7 +26,4 @@ void wk_log_file_close(struct wk_log_file *f);
 void wk_log_file_save(const struct wk_log_file *f, json_t *to);
 enum ps_code wk_log_file_load(struct wk_log_file *f, const json_t *from, struct ps_error *e);
 
-// Makes a folder, and those that it is in. CANNOT_CREATE.
-enum ps_code wk_make_folder(const char *folder, struct ps_error *e);
-
 #endif

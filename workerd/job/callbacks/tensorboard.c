@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/file/output.h"
 #include "workerd/job/callbacks/event.h"
 #include "workerd/job/callbacks/log_file.h"
 #include "workerd/job/callbacks/picture.h"
@@ -77,7 +78,7 @@ static void tensorboard_head(const struct tensorboard *t, int split, const struc
 static enum ps_code tensorboard_begin_split(struct tensorboard *t, int split, struct wk_run *run, struct ps_error *e)
 {
     char *folder = ps_printf("%s/%s", t->folder, tensorboard_splits[split]);
-    enum ps_code code = wk_make_folder(folder, e);
+    enum ps_code code = ps_make_folder(folder, e);
     free(folder);
     if (code)
         return code;
