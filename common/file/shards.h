@@ -8,9 +8,9 @@
 //     FOLDER/digits/digits-0000000020-01234567890abcde-ps-1-of-2.safetensors
 //
 // with the checkpoint's id in its name, and under PS_SHARD_KEY: none is ever written over. A tensor is in one shard, or
-// its slices are in several, as flat arrays named NAME[FIRST:END] by their elements. The index, under PS_SHARDS_KEY of
-// the worker's file, is JSON: {"name": ..., "checkpoint": ID, "files": [relative to FOLDER, ...], "tensors": {NAME: [its
-// shape], ...}}. A ps task that keeps nothing has no shard.
+// its slices are in several, as flat arrays named NAME[FIRST:END] by their elements. A ps task that keeps nothing has
+// no shard. The index, under PS_SHARDS_KEY of the worker's file, is JSON:
+// {"name": ..., "checkpoint": ID, "files": [relative to FOLDER, ...], "tensors": {NAME: [its shape], ...}}
 #ifndef PS_COMMON_SHARDS_H
 #define PS_COMMON_SHARDS_H
 

@@ -8,7 +8,8 @@
 kills=${RECOVERY_KILLS:-$kills}
 RANDOM=${RECOVERY_SEED:-1}
 cd "$scratch" || exit 1
-echo "ps: [\"unix:$scratch/ps0\", \"unix:$scratch/ps1\"]" >ps.yaml
+# The third has none of the two variables.
+echo "ps: [\"unix:$scratch/ps0\", \"unix:$scratch/ps1\", \"unix:$scratch/ps2\"]" >ps.yaml
 echo "worker: [\"unix:$scratch/w0\", \"unix:$scratch/w1\"]" >peers.yaml
 
 # keep NAME COMMAND ...: runs it, and again after a moment where it ends in any other way than well. NAME.pid has its
@@ -64,9 +65,8 @@ strike() {
 }
 
 serve() { # the ps tasks, kept
-    for task in 0 1; do
-        mkdir -p "ps$task.shards"
-        keep "ps$task" "$psd" --quiet --cluster ps.yaml --task $task --dead-after-ms 2500 --checkpoints "ps$task.shards" &
+    for task in 0 1 2; do
+        keep "ps$task" "$psd" --quiet --cluster ps.yaml --task $task --dead-after-ms 2500 --checkpoints "ps$task.shards/all" &
     done
 }
 serve
@@ -82,7 +82,7 @@ ok "with the bytes of the other" cmp calm.safetensors sync.safetensors
 ok "and leaves no backup" test "$(newest sync)" = 0
 
 # Each ps task has a folder of its own for its part of a backup, which it writes and loads by itself.
-shards() { find ps?.shards -name "$1-*.safetensors"; } # NAME
+shards() { find ps?.shards -name "$1-*.safetensors*" | grep .; } # NAME
 train shards ps.yaml sync.yaml --set "callbacks=[{name: backup, path: shards.backups, every_steps: 20, sharded: true}]"
 lie_with_them() { [ -n "$(shards shards-backup)" ] && [ ! -e shards.backups/shards ]; }
 ok "ps tasks write their part of a backup" eventually lie_with_them
@@ -297,12 +297,13 @@ are_told() { # NAME SET ...
     rm over
     cat "$name"-?.log
     [ "$(cat "$name"-?.code | sort -u)" = 143 ] && [ -s "$name.safetensors" ] && [ "$(newest "$name")" -gt "$before" ] &&
-        "$psctl" verify "$name.backups"
+        if [[ $name == parts* ]]; then shards "$name-backup-$(printf %010d "$(newest "$name")")"; else "$psctl" verify "$name.backups"; fi
 }
 all_are_told() {
     local i
     for i in 1 2 3; do
         are_told "told$i" ps.yaml sync.yaml --set delay_ms=10 --set optimizer=adam --set "callbacks=[{name: backup, path: told$i.backups, every_steps: 31}]" || return 1
+        are_told "parts$i" ps.yaml sync.yaml --set delay_ms=10 --set optimizer=adam --set "callbacks=[{name: backup, path: parts$i.backups, every_steps: 31, sharded: true}]" || return 1
         are_told "async$i" ps.yaml async.yaml --set delay_ms=10 --set optimizer=adam --set "callbacks=[{name: backup, path: async$i.backups, every_steps: 31}]" || return 1
     done
 }
@@ -333,4 +334,4 @@ ends_named() {
     grep -q "begins anew from the newest backup" lost-0.log && tail -n 1 lost-0.log | grep -q "$scratch/ps1" && [ "$(cat lost-0.code)" = 69 ]
 }
 ok "waits for it as long as its timeout, then ends and names it" ends_named
-ok "the ps task that is left is ended" kill "$(cat ps0.pid)"
+ok "the ps tasks that are left are ended" kill "$(cat ps0.pid)" "$(cat ps2.pid)"
