@@ -24,7 +24,8 @@ static void *checkpoint_writer_run(void *arg)
     if ((!fetch || fetch->wait(fetch, &w->error) == PS_OK) &&
         wk_checkpoint_write(&w->checkpoint, path, &w->error) == PS_OK && w->keep)
         wk_checkpoints_prune(&w->to, w->step, w->keep);
-    checkpoint_writer_prune_shards(w);
+    if (w->keep || w->error.code)
+        checkpoint_writer_prune_shards(w);
     free(path);
     atomic_store(&w->done, true);
     return NULL;
