@@ -142,8 +142,9 @@ ok "8 no GPU, without a queue" alone_without_gpu
 "$psctl" --ps "$well" stop softmax >/dev/null 2>&1
 
 long=(--set epochs=100000 --set delay_ms=20)
-killed_worker() {
-    submit eaten "${long[@]}" && eventually state_is eaten running && eventually child || return 1
+joined() { "$psctl" --cluster "$scratch/queue.yaml" doctor | grep "job eaten .* 1 live worker"; }
+killed_worker() { # once the job knows it: one that dies before is started again, and nothing was lost
+    submit eaten "${long[@]}" && eventually state_is eaten running && eventually joined && eventually child || return 1
     kill -KILL "$(child)"
     eventually of_the_queue eaten 75 "ended by signal 9" "out of memory? the kernel's log (dmesg) says so"
 }
