@@ -203,6 +203,9 @@ enum ps_code ps_make_folder(const char *folder, struct ps_error *e)
     if (!error)
         error = folder_make(path);
     free(path);
+    struct stat st;
+    if (!error && (stat(folder, &st) || !S_ISDIR(st.st_mode)))
+        error = ENOTDIR;
     return error ? ps_fail(e, PS_CANNOT_CREATE, "%s: %s", folder, strerror(error)) : PS_OK;
 }
 

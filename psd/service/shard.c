@@ -56,8 +56,7 @@ static enum ps_code shard_check_snapshot(struct psd_request *t, const struct psd
         return PS_OK;
     return ps_fail(&t->error, PS_FAILED_PRECONDITION,
                    "ps task %" PRIu32 " has no room for a copy of the %" PRIu64
-                   " bytes of a shard, which training may need while it is written: expected more --memory, or "
-                   "checkpoints that are not sharded",
+                   " bytes of a shard, as training changes them meanwhile: expected more --memory",
                    t->core->config.task, s->extents.bytes);
 }
 

@@ -221,6 +221,8 @@ fi
 # The same of parts that the ps tasks have written, to a folder that all share.
 sharded=true
 ok "three ps tasks write their parts" on 3 10 parts
+ok "a ps task may have none" on 5 10 parts-of-five
+ok "and all is whole" "$psctl" verify parts-of-five.kept
 ok "which are whole together" "$psctl" verify parts.kept
 one_each() { (cd parts.kept/spread && echo *) | sed -E "s,-[0-9a-f]{16}-,-ID-,g" | grep -qxF "$(echo spread-0000000010-ID-ps-{0,1,2}-of-3.safetensors)"; }
 ok "a file each" one_each
@@ -246,7 +248,7 @@ ok "nor does the same number" fails_with 78 "has no shard of spread-0000000010, 
 ok "nor another strategy" fails_with 78 "expected all its shards here" under_another_strategy
 cp parts.kept/spread/*-ps-0-of-3.safetensors "parts.kept/$gone"
 ok "a part in the place of another is found" fails_with 65 "in none of its shards, or not all of it" "$psctl" verify parts.kept
-fails_with_sharded() { fails_with 65 "sharded: strategy one_device has no ps tasks" "$workerd" --job "$examples/softmax/one_device.yaml" --quiet \
+fails_with_sharded() { fails_with 65 "sharded: with strategy one_device no ps tasks write the weights" "$workerd" --job "$examples/softmax/one_device.yaml" --quiet \
     --set "callbacks=[{name: checkpoint, path: none.kept, sharded: true}]" --set output=none.safetensors; }
 ok "only ps tasks write parts" fails_with_sharded
 unset sharded

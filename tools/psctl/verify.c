@@ -40,17 +40,17 @@ static void verify_file(struct verify *v, const char *path)
     struct ps_safetensors *s = NULL;
     struct ps_error e = {.code = PS_OK};
     struct stat st = {0};
-    ps_safetensors_read_sealed(path, &s, &e);
+    const enum ps_code code = ps_safetensors_read_sealed(path, &s, &e);
     v->files++;
     table_row(&v->table);
     table_cell(&v->table, table_text(path));
     table_cell(&v->table, stat(path, &st) ? NULL : table_count((uint64_t)st.st_size));
     table_cell(&v->table, s ? table_count(s->n) : NULL);
     table_cell(&v->table, s ? verify_step(s) : NULL);
-    table_cell(&v->table, table_text(e.code ? e.text : "as it was written"));
+    table_cell(&v->table, table_text(code ? e.text : "as it was written"));
     ps_safetensors_free(s);
-    if (e.code && !v->exit_code)
-        v->exit_code = ps_code_exit(e.code);
+    if (code && !v->exit_code)
+        v->exit_code = ps_code_exit(code);
 }
 
 static int verify_is_shown(const struct dirent *d)

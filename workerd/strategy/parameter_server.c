@@ -175,16 +175,19 @@ enum ps_code wk_home_salvage(void *state, struct ps_error *e)
     const psc_options options = {.job = s->env->job->name, .rank = -1, .timeout_ms = WK_SALVAGE_MS};
     psc_error error;
     psc_cluster *cluster;
+    psc_client *reader;
     wk_home_leave(s);
     if (!psc_is_chief(s->client))
         return ps_fail(e, PS_NOT_FOUND, "the chief writes the weights");
     if (cluster_of(s->env, &cluster, &error))
         return wk_take_error(&error, e);
-    psc_code code = psc_connect(cluster, &options, &s->reader, &error);
+    psc_code code = psc_connect(cluster, &options, &reader, &error);
     psc_cluster_free(cluster);
     if (code)
         return wk_take_error(&error, e);
-    return strategy_read_weights(s, s->reader, e);
+    const enum ps_code found = strategy_read_weights(s, reader, e);
+    s->reader = reader;  // which the thread that writes a checkpoint looks at, too
+    return found;
 }
 
 enum ps_code wk_psd_refuse_constraints(const struct wk_env *env, struct ps_error *e)

@@ -73,13 +73,13 @@ struct wk_parameter_server_state {
     bool averages;                     // the training has ended, with the averages of the weights (use_ema)
 
     // Of a training that goes on from a checkpoint.
-    uint64_t base;            // steps before this run of the job, whose rounds, clocks and versions begin anew
-    uint64_t epochs_over;     // epochs that end at once, as nothing is left of them
-    uint64_t ahead;           // the rule has been applied so many more times than there were steps (modulo 2^64)
-    uint64_t loaded_version;  // with which it goes on
-    uint64_t outer_steps;     // is_outer: how often the rule had been applied by then
-    psc_client *reader;       // after a signal
-    atomic_bool reads_alone;  // the training waits while a checkpoint is fetched: beside it that has failed
+    uint64_t base;               // steps before this run of the job, whose rounds, clocks and versions begin anew
+    uint64_t epochs_over;        // epochs that end at once, as nothing is left of them
+    uint64_t ahead;              // the rule has been applied so many more times than there were steps (modulo 2^64)
+    uint64_t loaded_version;     // with which it goes on
+    uint64_t outer_steps;        // is_outer: how often the rule had been applied by then
+    psc_client *_Atomic reader;  // after a signal
+    atomic_bool reads_alone;     // the training waits while a checkpoint is fetched: beside it that has failed
 
     // Steps of this worker, counted.
     uint64_t handed_out, trained;  // as next gave them; those whose gradients there are

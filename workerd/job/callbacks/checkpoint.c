@@ -96,7 +96,7 @@ static enum ps_code checkpoint_begin_shards(struct checkpointing *c, struct wk_r
     c->writer.arg = run->state;
     if (!c->writer.prune_shards)
         return ps_fail(e, PS_INVALID_ARGUMENT,
-                       "sharded: strategy %s has no ps tasks that keep the weights: expected parameter_server",
+                       "sharded: with strategy %s no ps tasks write the weights: expected parameter_server",
                        run->strategy->name);
     if (!ps_shards_is_name(run->env.job->name))
         return ps_fail(e, PS_INVALID_ARGUMENT,
