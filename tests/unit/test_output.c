@@ -99,6 +99,24 @@ static void replaces_a_file(void **state)
 }
 
 // Links of every kind: relative, absolute, in a row, to a file that is not there yet.
+static void folders_are_made(void **state)
+{
+    struct ps_error e;
+    char deep[128], file[128];
+    (void)state;
+    snprintf(deep, sizeof deep, "%s/a/b", folder);
+    snprintf(file, sizeof file, "%s/file", folder);
+    assert_int_equal(ps_make_folder(deep, &e), PS_OK);
+    assert_int_equal(ps_make_folder(deep, &e), PS_OK);
+    assert_int_equal(rmdir(deep), 0);
+    assert_int_equal(put(file, "one", &e), PS_OK);
+    assert_int_equal(ps_make_folder(file, &e), PS_CANNOT_CREATE);
+    assert_non_null(strstr(e.text, "Not a directory"));
+    strcat(file, "/below");
+    assert_int_equal(ps_make_folder(file, &e), PS_CANNOT_CREATE);
+    assert_int_equal(ps_make_folder("", &e), PS_CANNOT_CREATE);
+}
+
 static void writes_through_links(void **state)
 {
     struct ps_error e = {0};
@@ -217,6 +235,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(replaces_a_file, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(folders_are_made, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(writes_through_links, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(writes_into_a_fifo, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(writes_into_devices, make_folder, remove_folder),
