@@ -73,14 +73,19 @@ char *ps_try_strdup(const char *s)
     return strdup(s);
 }
 
-char *ps_try_printf(const char *format, ...)
+static char *alloc_print(const char *format, va_list args)
 {
     char *s = NULL;
+    return vasprintf(&s, format, args) < 0 ? NULL : s;
+}
+
+char *ps_try_printf(const char *format, ...)
+{
     va_list args;
     va_start(args, format);
-    const int n = vasprintf(&s, format, args);
+    char *s = alloc_print(format, args);
     va_end(args);
-    return n < 0 ? NULL : s;
+    return s;
 }
 
 void *ps_try_reserve(void *array, size_t n, size_t *cap, size_t size)
@@ -123,12 +128,11 @@ char *ps_strdup(const char *s)
 
 char *ps_printf(const char *format, ...)
 {
-    char *s = NULL;
     va_list args;
     va_start(args, format);
-    int n = vasprintf(&s, format, args);
+    char *s = alloc_print(format, args);
     va_end(args);
-    return alloc_checked(n < 0 ? NULL : s, 0);
+    return alloc_checked(s, 0);
 }
 
 void ps_alloc_tune(void)

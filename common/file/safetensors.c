@@ -560,7 +560,7 @@ struct ps_safetensors_stream {
     struct ps_safetensors tensors;
     uint32_t *sums;       // as the file has them
     uint64_t size, next;  // bytes of data; those that were read
-    float *chunk;         // the last MiB, or what there is of it
+    float *chunk;         // the last MiB, or what there is of it; NULL: none was read
     size_t n, at;         // floats in it; those that were handed out
 };
 
@@ -606,10 +606,9 @@ enum ps_code ps_safetensors_stream_open(const char *path, struct ps_safetensors_
     if (!s)
         return safetensors_no_memory(path, e);
     s->path = ps_try_strdup(path);
-    s->chunk = ps_try_alloc(CHECKSUMMED);
     s->file = (struct source){.fd = open(path, O_RDONLY | O_CLOEXEC), .path = s->path};
     enum ps_code code = PS_OK;
-    if (!s->path || !s->chunk)
+    if (!s->path)
         code = safetensors_no_memory(path, e);
     else if (s->file.fd < 0)
         code = ps_fail(e, errno == ENOENT ? PS_NOT_FOUND : PS_UNAVAILABLE, "%s: %s", path, strerror(errno));
@@ -638,6 +637,8 @@ static enum ps_code stream_fill(struct ps_safetensors_stream *s, struct ps_error
     const size_t bytes = left < CHECKSUMMED ? (size_t)left : CHECKSUMMED, number = 1 + (size_t)(s->next / CHECKSUMMED);
     if (bytes == 0)
         return ps_fail(e, PS_DATA_LOSS, "%s: has no more than its %" PRIu64 " bytes of data", s->path, s->size);
+    if (!s->chunk && !(s->chunk = ps_try_alloc(CHECKSUMMED)))
+        return safetensors_no_memory(s->path, e);
     if (read_fully(&s->file, s->file.header + s->next, s->chunk, bytes, e))
         return e->code;
     if (ps_crc32c(0, s->chunk, bytes) != s->sums[number])

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/file/shards.h"
 
-#include <errno.h>
 #include <inttypes.h>
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -70,6 +70,13 @@ bool ps_shards_is_of(const char *file, const char *name, uint64_t *id)
            shards_skip(&file, "-") && shards_skip_id(&file, id) && shards_skip(&file, "-ps-") &&
            shards_skip_number(&file, &task) && shards_skip(&file, "-of-") && shards_skip_number(&file, &tasks) &&
            shards_skip(&file, ".safetensors") && (!*file || *file == '.');
+}
+
+bool ps_shards_has_id(const struct ps_safetensors *file, uint64_t id)
+{
+    const char *text = ps_safetensors_metadata(file, PS_SHARD_KEY);
+    uint64_t found;
+    return text && shards_skip_id(&text, &found) && !*text && found == id;
 }
 
 char *ps_shards_index(const struct ps_shards_of *of, const struct ps_safetensor *tensors, size_t n)
@@ -162,8 +169,7 @@ static enum ps_code shards_parse(struct ps_shards *shards, const char *text, con
 static enum ps_code shards_check_id(const struct ps_shards *shards, const struct ps_safetensors *file, const char *path,
                                     struct ps_error *e)
 {
-    const char *id = ps_safetensors_metadata(file, PS_SHARD_KEY);
-    if (id && strcmp(id, json_string_value(json_object_get(shards->index, "checkpoint"))) == 0)
+    if (ps_shards_has_id(file, shards->of.id))
         return PS_OK;
     return ps_fail(e, PS_INVALID_ARGUMENT, "%s: is a shard of another checkpoint", path);
 }

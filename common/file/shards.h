@@ -14,7 +14,6 @@
 #ifndef PS_COMMON_SHARDS_H
 #define PS_COMMON_SHARDS_H
 
-#include <jansson.h>
 #include <stdint.h>
 
 #include "common/file/safetensors.h"
@@ -40,6 +39,8 @@ static inline uint32_t ps_shards_series(uint64_t id)
 bool ps_shards_is_name(const char *text);
 // Is file, without its folder, a shard of NAME-STEP, or what a process that was killed has left of one?
 bool ps_shards_is_of(const char *file, const char *name, uint64_t *id);
+// Is a file that was read a shard of the checkpoint with this id?
+bool ps_shards_has_id(const struct ps_safetensors *file, uint64_t id);
 
 // All malloc'd; NULL: no memory.
 char *ps_shards_id(uint64_t id);                                        // as files have it

@@ -264,20 +264,12 @@ struct load {
     uint64_t elements;
 };
 
-static struct ps_safetensor *load_find(const struct load *l, const char *name)
-{
-    for (size_t i = 0; i < l->file->n; i++)
-        if (strcmp(l->file->tensor[i].name, name) == 0)
-            return &l->file->tensor[i];
-    return NULL;
-}
-
 // A partition's values, or a slot of them, where the shard has them.
 static enum ps_code load_place(struct load *l, struct psd_variable *v, struct psd_partition *p, uint32_t slot)
 {
     const struct psd_extent all = {.variable = v, .partition = p, .first = p->first, .slot = slot};
     char *name = shard_tensor_name(&all, p->first + p->count);
-    const struct ps_safetensor *t = name ? load_find(l, name) : NULL;
+    const struct ps_safetensor *t = name ? ps_safetensors_find(l->file, name) : NULL;
     const bool fits = !t || (t->count == p->count && v->dtype == PS_FLOAT32);
     if (!name)
         return shard_no_memory(l->t);
@@ -368,15 +360,9 @@ static enum ps_code load_all(struct load *l)
 
 static enum ps_code load_check_id(struct load *l, uint64_t checkpoint)
 {
-    char *wanted = ps_shards_id(checkpoint);
-    const char *id = ps_safetensors_metadata(l->file, PS_SHARD_KEY);
-    const bool is = id && wanted && strcmp(id, wanted) == 0;
-    if (!wanted)
-        return shard_no_memory(l->t);
-    if (!is)
-        ps_fail(&l->t->error, PS_FAILED_PRECONDITION, "it is a shard of another checkpoint");
-    free(wanted);
-    return is ? PS_OK : l->t->error.code;
+    if (ps_shards_has_id(l->file, checkpoint))
+        return PS_OK;
+    return ps_fail(&l->t->error, PS_FAILED_PRECONDITION, "it is a shard of another checkpoint");
 }
 
 // *elements: how many it has; none where there is no such file, as of a task that keeps nothing.

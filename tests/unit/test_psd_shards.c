@@ -174,6 +174,15 @@ static void write_all(struct store *s, struct writing *w)
     expect(write_send(s, w), PS_OK, "");
 }
 
+// A job after its first step, and the shard of it.
+static void open_and_write(struct store *s, struct writing *w)
+{
+    open_job(s);
+    push(s, 1, 1);
+    write_init(w, "job-0000000001", 7);
+    write_all(s, w);
+}
+
 static bool all_are(struct store *s, float value, float slot)
 {
     bool are = true;
@@ -355,10 +364,7 @@ static void a_shard_is_loaded_as_it_was_written_or_not_at_all(void **state)
     struct writing w;
     char path[256];
     (void)state;
-    open_job(&s);
-    push(&s, 1, 1);
-    write_init(&w, "job-0000000001", 7);
-    write_all(&s, &w);
+    open_and_write(&s, &w);
     const uint64_t before = store_digest(&s);
     snprintf(path, sizeof path, "%s", in_folder("job/job-0000000001-0000000000000007-ps-0-of-1.safetensors"));
     assert_int_equal(link(path, in_folder("job/job-0000000001-0000000000000008-ps-0-of-1.safetensors")), 0);
@@ -444,11 +450,8 @@ static void another_run_loads_it_again(void **state)
     struct store s;
     struct writing w;
     (void)state;
-    open_job(&s);
-    push(&s, 1, 1);
+    open_and_write(&s, &w);
     const float value = get_float(&s, "w", 0);
-    write_init(&w, "job-0000000001", 7);
-    write_all(&s, &w);
     psd_core_destroy(s.core);
     open_job(&s);
     assert_true(get_float(&s, "w", 0) == 0);

@@ -270,23 +270,23 @@ static enum ps_code checkpoint_load_shards(struct wk_parameter_server_state *s, 
     *loaded = false;
     if (s->is_outer || !ps_shards_get(from->file, &of, &missing))
         return PS_OK;
-    const psc_shards shards = {.name = of.name, .checkpoint = of.id};
-    if (of.tasks == s->env->n_ps)
-        *loaded = psc_load_shards(s->client, &shards, ps_shards_elements(from->file), steps, &error) == PSC_OK;
-    if (of.tasks == s->env->n_ps && !*loaded && error.code != PSC_FAILED_PRECONDITION)
-        return wk_take_error(&error, e);  // some may still be at it
-    if (*loaded || !missing) {
-        if (!*loaded && of.tasks == s->env->n_ps)
-            ps_info("%s is put by this worker: %s", from->path, error.text);
-        return PS_OK;
+    if (of.tasks != s->env->n_ps) {
+        if (!missing)
+            return PS_OK;
+        return ps_fail(e, PS_FAILED_PRECONDITION,
+                       "%s: %" PRIu32
+                       " ps tasks have written its shards, and now there are %zu: expected as many, or %s and the "
+                       "others beside it",
+                       from->path, of.tasks, s->env->n_ps, missing);
     }
-    if (of.tasks == s->env->n_ps)
+    const psc_shards shards = {.name = of.name, .checkpoint = of.id};
+    *loaded = psc_load_shards(s->client, &shards, ps_shards_elements(from->file), steps, &error) == PSC_OK;
+    if (*loaded)
+        return PS_OK;
+    if (missing || error.code != PSC_FAILED_PRECONDITION)  // one that has not answered may still be at it
         return wk_take_error(&error, e);
-    return ps_fail(e, PS_FAILED_PRECONDITION,
-                   "%s: %" PRIu32
-                   " ps tasks have written its shards, and now there are %zu: expected as many, or %s and the others "
-                   "beside it",
-                   from->path, of.tasks, s->env->n_ps, missing);
+    ps_info("%s is put by this worker: %s", from->path, error.text);
+    return PS_OK;
 }
 
 // All values, and the slots that the checkpoint has.

@@ -143,7 +143,9 @@ static enum ps_code checkpoint_save_now(struct checkpointing *c, struct wk_run *
 {
     struct wk_checkpoint checkpoint;
     checkpoint_wait(c, run);
-    const struct ps_shards_of shards = wk_checkpoints_shards(&c->writer.to, run->position.step);
+    struct ps_shards_of shards = {0};
+    if (c->sharded)
+        shards = wk_checkpoints_shards(&c->writer.to, run->position.step);
     const enum ps_code code = wk_resume_save(run, c->sharded ? &shards : NULL, &checkpoint, e);
     free((char *)shards.name);
     if (code)
