@@ -506,10 +506,28 @@ static void found_round(struct psc_op *op, uint64_t round)
     op->rounded = true;
 }
 
+static void found_last_round(struct psc_op *op, uint64_t round)
+{
+    if (round > op->found.last_round)
+        op->found.last_round = round;
+}
+
+// What a push has found. A PushPull's next round is that of the values that it brings.
 static void found_open_round(struct psc_op *op, uint64_t round)
 {
-    if (round > op->found.open_round)
+    if (op->method == PARAMSERVER__V1__METHOD__PUSH_PULL)
+        found_last_round(op, round - 1);
+    else if (round > op->found.open_round)
         op->found.open_round = round;
+}
+
+// Where a round closes without a worker (replicas_to_aggregate), partitions run apart: of those whose values a PushPull
+// brings, the last one may still be in a round that others have closed.
+static void found_closed(struct psc_op *op, uint64_t round)
+{
+    found_last_round(op, round);
+    if (op->found.open_round == 0 || round + 1 < op->found.open_round)
+        op->found.open_round = round + 1;
 }
 
 // What a read has found.
@@ -518,8 +536,7 @@ static void found_read(struct psc_op *op, const struct psc__op_request *r)
     if (r->version != UINT64_MAX)  // not all was unchanged since it was seen
         found_version(op, r->version);
     found_round(op, r->round);
-    if (r->last_round > op->found.last_round)
-        op->found.last_round = r->last_round;
+    found_last_round(op, r->last_round);
 }
 
 static void op_accept_result(struct psc_op *op, struct psc__per_task *per_task, struct psc__extent *extent,
@@ -610,7 +627,7 @@ bool psc__op_accept(struct psc_op *op, struct psc__op_request *r, const struct p
     for (size_t i = 0; i < a->n_tensors; i++)
         op_accept_tensor(op, r, &p, &a->tensors[i]);
     if (op->method == PARAMSERVER__V1__METHOD__PUSH_PULL && op->round)
-        found_open_round(op, a->round + 1);
+        found_closed(op, a->round);
     if (a->round < r->round)
         r->round = a->round;
     if (a->last_round > r->last_round)

@@ -321,7 +321,7 @@ typedef struct psc_result {
     uint32_t queued;      //         counted in a round
     uint32_t stale;       //         dropped: their round was closed already
     uint32_t duplicates;  //         had this update already
-    uint64_t open_round;  // sync push: the least round that the next push can be for
+    uint64_t open_round;  // sync push: the least round that no variable has closed. push_pull: that some has not closed
     uint64_t last_round;  // sync get: the greatest round found. Equal to round: one state of the whole model
     uint64_t nonfinite;   // push: elements that were NaN or infinite
     uint32_t unchanged;   // psc_get_newer: tensors that were left as they were

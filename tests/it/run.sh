@@ -59,6 +59,7 @@ also() { # ACCURACY KEY=VALUE ...
 }
 ok "async, pulling and pushing every 4 steps" also 0.6 strategy.update=async strategy.n_fetch=4 strategy.n_push=4
 ok "ssp" also 0.6 strategy.update=ssp strategy.staleness=2
+ok "sync in which one gradient closes a round" also 0.55 strategy.update=sync strategy.replicas_to_aggregate=1
 ok "sync with a backup worker" also 0.55 strategy.update=sync strategy.replicas_to_aggregate=2 delay_ms=10
 ok "async with clipping by norm in the workers" also 0.6 strategy.update=async optimizer.clipnorm=1
 

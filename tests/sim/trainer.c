@@ -349,7 +349,7 @@ static void push(struct life *l, const struct push *batch)
             l->gradient[k * SLOTS + t->n_pushes] = -1;  // is subtracted
         t->n_pushes++;
     }
-    if (way == 0 && !t->enough) {  // where partitions run apart, its result does not say which round is next
+    if (way == 0) {
         l->pending = 1;
         psc_push_pull(l->client, &gradient, &weights, 1, &options, on_push_pull, l, NULL);
         return;

@@ -49,6 +49,7 @@ struct fake {
     bool answers_to_wrong_task;
     bool silent;          // heartbeats are lost
     bool end_job;         // heartbeats are answered with ABORTED
+    bool runs_behind;     // a PushPull's values: all but a variable's first, by a round
     uint64_t round;       // closed; a Pull of a later one is parked until it is and fake_wake is called
     bool barrier_open;    // likewise
     size_t reply_bytes;   // a read's answer holds at most so much; 0: all

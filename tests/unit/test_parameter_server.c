@@ -45,6 +45,9 @@ struct psc_client {
     int64_t ahead;                 // as the last checkpoint says
     bool no_memory;                // for a get
     bool no_shards;                // that the ps tasks could load
+    uint64_t rounds[8];            // that pushes were for
+    size_t n_rounds;
+    bool behind;                   // a round more is closed of the first bucket of two, and none of the second
     bool late, draining, follows;  // not the chief
     int changes_refused;
 };
@@ -281,7 +284,13 @@ void psc_push_pull(psc_client *c, const psc_tensor *tensors, const psc_tensor *i
     }
     say(" of %u ", (unsigned)options->examples);
     c->round = options->round;
-    begin_op(options->examples, (psc_result){.version = c->version, .open_round = options->round + 1}, op);
+    c->rounds[c->n_rounds++ % 8] = options->round;
+    const bool behind = c->behind && c->n_rounds % 2 == 0;
+    begin_op(options->examples,
+             (psc_result){.version = c->version,
+                          .open_round = options->round + !behind,
+                          .last_round = options->round + (c->behind && !behind)},
+             op);
 }
 
 psc_code psc_wait(psc_op *op, psc_result *result, psc_error *error)
@@ -586,6 +595,29 @@ static void buckets_leave_as_they_become_ready(void **state)
         train(&w, 0, BATCH);
         train(&w, 1, BATCH);
         assert_string_equal(client.log, cases[k].log);
+        end(&w);
+    }
+    document = model_text;
+}
+
+// Where others close rounds, no push is for one that some of its variables have not come to.
+static void rounds_that_run_apart(void **state)
+{
+    static const uint64_t steps[] = {1, 1, 1, 1, 1, 1, 2, 2}, periods[] = {1, 2, 2, 3};
+    for (int local = 0; local < 2; local++) {
+        struct worker w;
+        begin_world(state);
+        strategy = local ? &wk_local_steps : &wk_parameter_server;
+        document = local ? model_text : large_text;
+        begin(&w, "sgd, learning_rate: 1",
+              local ? "name: local_steps, local_steps: 1, replicas_to_aggregate: 1"
+                    : "update: sync, replicas_to_aggregate: 1");
+        for (uint64_t step = 0; step < 4; step++) {
+            client.behind = step < 2;
+            train_work(&w, &(struct wk_work){.step = step, .rows = BATCH, .ends_period = true, .last_period = true});
+        }
+        assert_int_equal(client.n_rounds, local ? 4 : 8);
+        assert_memory_equal(client.rounds, local ? periods : steps, local ? sizeof periods : sizeof steps);
         end(&w);
     }
     document = model_text;
@@ -1154,6 +1186,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(frozen_layers_stay, begin_world),
         cmocka_unit_test_setup(buckets_leave_as_they_become_ready, begin_world),
+        cmocka_unit_test_setup(rounds_that_run_apart, begin_world),
         cmocka_unit_test_setup(ranges_follow_each_other, begin_world),
         cmocka_unit_test_setup(the_mode_changes, begin_world),
         cmocka_unit_test_setup(a_draining_worker_takes_no_more, begin_world),

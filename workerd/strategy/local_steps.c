@@ -211,14 +211,14 @@ static void local_steps_make_difference(struct local_steps *l, size_t i)
         local_steps_copy(&l->left[i], &s->weights[i]);
 }
 
-// Where a round closes without this worker (replicas_to_aggregate), it is the one after the last that this worker has
-// seen: too late, it is dropped there.
-static uint64_t local_steps_round(const struct local_steps *l)
+// Where a round closes without this worker (replicas_to_aggregate), it is the one after the last that all variables of
+// the part have closed, as far as this worker has seen: too late, it is dropped there.
+static uint64_t local_steps_round(const struct local_steps *l, const struct wk_bucket *part)
 {
     const struct wk_parameter_server_state *s = &l->server;
     if (s->update != PSC_SYNC)
         return 0;
-    return s->env->job->replicas_to_aggregate ? s->closed + 1 : (l->last_step - s->base) / s->period + 1;
+    return s->env->job->replicas_to_aggregate ? part->closed + 1 : (l->last_step - s->base) / s->period + 1;
 }
 
 // The weights become what has come, plus what this worker has added to them since the push.
@@ -261,7 +261,7 @@ static enum ps_code local_steps_start(struct local_steps *l, size_t part, struct
         return e->code;
     for (size_t i = b->first; i < b->first + b->n; i++)
         local_steps_make_difference(l, i);
-    s->round = local_steps_round(l);
+    s->round = local_steps_round(l, b);
     wk_home_push(s, b, l->examples - f->seen, true);
     *f = (struct local_fragment){true, s->trained + l->delay, l->examples};
     return PS_OK;

@@ -24,6 +24,7 @@ struct wk_bucket {
     size_t missing;      // of the step at hand: not ready yet
     psc_op *op;          // under way: a push, a pull, or both in one
     bool pushes, pulls;  // of that
+    uint64_t closed;     // sync: the last round that all its variables are known to have closed
     // Of the timeline's span of it. Written before it starts and read when it has ended.
     struct ps_track *track;
     char *name;  // of its first variable, and how many others there are; NULL where there is no timeline
@@ -62,7 +63,7 @@ struct wk_parameter_server_state {
     size_t *bucket_of;                 // [n_trained]
     size_t under_way;                  // buckets with a push
     int rows;                          // of the step at hand
-    uint64_t closed;                   // sync: the last round known to be closed
+    uint64_t closed;                   // sync: the last round known to be closed, of some variables at least
     uint64_t round;                    // sync: that of the step at hand
     uint64_t salvaged;                 // sync: the round whose values wk_home_salvage has found; UINT64_MAX: of several
     uint64_t version;                  // the greatest met: how often weights were changed, their first values included

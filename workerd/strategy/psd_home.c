@@ -205,8 +205,9 @@ static psc_callback home_span(struct wk_bucket *b)
     return b->track ? home_add_span : NULL;
 }
 
+// closed: the last round that all have closed whose values have come, where any have.
 static enum ps_code home_take(struct wk_parameter_server_state *s, psc_op *op, bool pushes, bool pulls,
-                              struct ps_error *e)
+                              uint64_t *closed, struct ps_error *e)
 {
     psc_result r;
     psc_error error;
@@ -218,9 +219,12 @@ static enum ps_code home_take(struct wk_parameter_server_state *s, psc_op *op, b
     if (pulls && r.version == 0)
         return ps_fail(e, PS_ABORTED, "the weights have no values: who opened the job ended before it had put them");
     s->version = r.version > s->version ? r.version : s->version;
-    const uint64_t closed = pushes ? r.open_round - (r.open_round > 0) : r.round;
-    if (pulls && closed > s->closed)
-        s->closed = closed;
+    if (!pulls)
+        return PS_OK;
+    const uint64_t last = pushes ? r.last_round : r.round;
+    *closed = pushes ? r.open_round - (r.open_round > 0) : r.round;
+    if (last > s->closed)
+        s->closed = last;
     return PS_OK;
 }
 
@@ -230,7 +234,7 @@ enum ps_code wk_home_settle_bucket(struct wk_parameter_server_state *s, struct w
     if (!op)
         return PS_OK;
     b->op = NULL;
-    if (home_take(s, op, b->pushes, b->pulls, e))
+    if (home_take(s, op, b->pushes, b->pulls, &b->closed, e))
         return e->code;
     if (b->pushes && --s->under_way == 0)
         s->pushed_all = s->in_push;
@@ -281,13 +285,16 @@ static void home_pull_buckets(struct wk_parameter_server_state *s)
 enum ps_code wk_home_pull_all(struct wk_parameter_server_state *s, uint64_t round, struct ps_error *e)
 {
     psc_op *op;
+    uint64_t closed;
     const uint64_t start = ps_track_now(s->env->communication);
     if (s->averages)
         psc_pull_averages(s->client, s->weights, s->n, round, NULL, NULL, &op);
     else
         psc_pull(s->client, s->weights, s->n, round, NULL, NULL, &op);
-    if (home_take(s, op, false, true, e))
+    if (home_take(s, op, false, true, &closed, e))
         return e->code;
+    for (size_t i = 0; i < s->n_buckets; i++)
+        s->bucket[i].closed = closed;
     ps_track_end(s->env->communication, &(struct ps_span){PS_SPAN_PULL, "all variables", start});
     s->has_weights = true;
     return PS_OK;
@@ -344,8 +351,17 @@ static enum ps_code home_wait_for_clock(struct wk_parameter_server_state *s, uin
     return code ? wk_take_error(&error, e) : PS_OK;
 }
 
-// The round of a step. Where a round closes without this worker (replicas_to_aggregate), the last one is known when all
-// weights have come.
+static uint64_t home_least_closed(const struct wk_parameter_server_state *s)
+{
+    uint64_t least = s->n_buckets ? s->bucket[0].closed : s->closed;
+    for (size_t i = 1; i < s->n_buckets; i++)
+        least = s->bucket[i].closed < least ? s->bucket[i].closed : least;
+    return least;
+}
+
+// The round of a step. Where a round closes without this worker (replicas_to_aggregate), it is known when all weights
+// have come: that of the variable that is furthest behind. Others drop the gradient, if they have closed that round.
+// A later one cannot be waited for: whoever has closed it elsewhere may have died before it pushed here.
 static enum ps_code home_find_round(struct wk_parameter_server_state *s, uint64_t step, struct ps_error *e)
 {
     s->round = s->update == PSC_SYNC ? step - s->base - s->round_offset + 1 : 0;
@@ -353,7 +369,7 @@ static enum ps_code home_find_round(struct wk_parameter_server_state *s, uint64_
         return PS_OK;
     if (home_settle_buckets(s, e))
         return e->code;
-    s->round = s->closed + 1;
+    s->round = home_least_closed(s) + 1;
     return PS_OK;
 }
 
