@@ -13,7 +13,7 @@
 #include "libclient/layout.h"
 #include "libclient/op.h"
 
-enum { DEFAULT_TIMEOUT_MS = 60000, DEFAULT_CHUNK = 512 << 10, STOP_LOOK_MS = 200, STOP_GRACE_MS = 2000 };
+enum { DEFAULT_TIMEOUT_MS = 60000, DEFAULT_CHUNK = 512 << 10, STOP_LOOK_MS = 200, STOP_GRACE_MS = 8000 };
 
 #define WAIT_IS_LONG (2 * PS_SECOND)
 #define WAIT_LOOK (PS_SECOND / 2)

@@ -143,7 +143,7 @@ typedef struct psc_options {
     uint64_t share_batch;  // follows_mode: the batch of a sync share, where it is less than psc_lease's `want`; 0: want
     // For a signal handler: not long (200 ms) after this has become other than 0, psc_connect and all calls on the job
     // (barriers, leases, clocks, reductions, hyperparameters) end with CANCELLED, and no more begin. What moves values
-    // has 2 s more once the job is declared, so that a step that has begun to push can end; then all is CANCELLED but
+    // has 8 s more once the job is declared, so that a step that has begun to push can end; then all is CANCELLED but
     // psc_close. May be NULL.
     const volatile sig_atomic_t *stop;
     // Told what the client waits for, once that has lasted 2 s, and again when it is something else: "ps:1

@@ -951,7 +951,10 @@ static void test_a_signal_lets_a_step_end(void **state)
     assert_int_equal(later.error.code, PS_CANCELLED);
     b->scalar = 1;
     assert_int_equal(push(b, 3, 1).error.code, PSC_OK);
-    fake_idle(&b->fake, 2);
+    fake_idle(&b->fake, 7);
+    assert_int_equal(push(b, 3, 1).error.code, PSC_OK);
+    assert_int_equal(atomic_load(&pulled.done), 0);
+    fake_idle(&b->fake, 1);
     assert_int_equal(pulled.result.error.code, PSC_CANCELLED);
     assert_int_equal(push(b, 3, 1).error.code, PSC_CANCELLED);
     bench_free(b);

@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "common/base/alloc.h"
+#include "common/base/clock.h"
 #include "libclient/psclient.h"
 #include "workerd/strategy/checkpoint.h"
 #include "workerd/strategy/configuration.h"
@@ -48,11 +49,13 @@ struct psc_client {
     uint64_t rounds[8];            // that pushes were for
     size_t n_rounds;
     bool behind;                   // a round more is closed of the first bucket of two, and none of the second
+    bool waits_for_others;         // all operations, until the client is closed
     bool late, draining, follows;  // not the chief
     int changes_refused;
 };
 
 static struct psc_client client;
+static volatile sig_atomic_t stop;  // a signal that has come
 static size_t allocations_left;
 
 void *__wrap_ps_try_alloc_array(size_t n, size_t size)
@@ -293,6 +296,12 @@ void psc_push_pull(psc_client *c, const psc_tensor *tensors, const psc_tensor *i
              op);
 }
 
+bool psc_done(psc_op *op, int timeout_ms)
+{
+    (void)op, (void)timeout_ms;
+    return !client.waits_for_others;
+}
+
 psc_code psc_wait(psc_op *op, psc_result *result, psc_error *error)
 {
     (void)error;
@@ -425,7 +434,6 @@ static void must(enum ps_code code, const struct ps_error *e)
 static enum ps_code open_worker(struct worker *w, const char *optimizer, const char *settings, struct ps_error *e)
 {
     static const struct ps_loss mse = PS_LOSS(.kind = PS_LOSS_MSE);
-    static const volatile sig_atomic_t stop;
     char text[512];
     memset(w, 0, sizeof *w);
     snprintf(text, sizeof text,
@@ -518,6 +526,7 @@ static int begin_world(void **state)
 {
     (void)state;
     client = (struct psc_client){.version = 1};
+    stop = 0;
     allocations_left = 1000;
     strategy = &wk_parameter_server;
     return 0;
@@ -1010,20 +1019,61 @@ static void a_checkpoint_counts_what_it_finds(void **state)
     end(&w);
 }
 
-// After a signal the last step may be in no round, whose gradient has counted for nothing.
+// After a signal the last step may be in no round: where all are in each, it is to be taken again; else others count
+// the rounds. No step that is further behind is taken back.
 static void a_checkpoint_after_a_signal_is_of_what_there_is(void **state)
+{
+    static const struct {
+        const char *update;
+        uint64_t found;
+        bool undone;
+        int ahead;
+    } of[] = {{"update: sync", 2, false, 0},
+              {"update: sync", 1, true, 0},
+              {"update: sync", 0, false, -2},
+              {"update: sync, replicas_to_aggregate: 1", 1, false, -1},
+              {"update: sync, replicas_to_aggregate: 1", 4, false, 2}};
+    (void)state;
+    for (size_t k = 0; k < sizeof of / sizeof *of; k++) {
+        struct worker w;
+        struct ps_error e = {.code = PS_OK};
+        bool undone = false;
+        begin_world(state);
+        begin(&w, "adam", of[k].update);
+        train(&w, 0, BATCH);
+        train(&w, 1, BATCH);
+        client.found = of[k].found;
+        must(strategy->home->salvage(w.state, &undone, &e), &e);
+        assert_int_equal(undone, of[k].undone);
+        assert_int_equal(fetch(&w, of[k].found, "get 6 ", &e), PS_OK);
+        assert_int_equal(client.ahead, of[k].ahead);
+        end(&w);
+    }
+}
+
+// Who waits, when a signal comes, for a round to which others have not pushed does not wait for long, and has its last
+// step before it.
+static void a_signal_ends_the_wait_for_others(void **state)
 {
     struct worker w;
     struct ps_error e = {.code = PS_OK};
+    bool undone = false;
     (void)state;
-    begin(&w, "adam", "update: sync");
+    begin(&w, "sgd, learning_rate: 1", "update: sync");
     train(&w, 0, BATCH);
     train(&w, 1, BATCH);
-    must(strategy->home->salvage(w.state, &e), &e);
-    assert_int_equal(fetch(&w, 1, "get 6 ", &e), PS_OK);
-    assert_int_equal(client.ahead, -1);
-    assert_int_equal(fetch(&w, 4, "get 6 ", &e), PS_OK);
-    assert_int_equal(client.ahead, 2);
+    client.waits_for_others = true;
+    stop = SIGTERM;
+    const struct wk_work work = {.step = 2, .rows = BATCH};
+    must(strategy->home->begin(w.state, &work, &e), &e);
+    const uint64_t began = ps_now();
+    assert_int_equal(strategy->home->need(w.state, 0, &e), PS_CANCELLED);
+    assert_string_equal(e.text, "stopped by signal 15 while it waited for the others");
+    client.found = 1;
+    e = (struct ps_error){.code = PS_OK};
+    must(strategy->home->salvage(w.state, &undone, &e), &e);
+    assert_true(undone);
+    assert_true(ps_now() - began < 2 * PS_SECOND);
     end(&w);
 }
 
@@ -1068,7 +1118,8 @@ static void the_chief_salvages(void **state)
         train(&w, 0, BATCH);
         client.log[0] = 0;
         client.follows = k;
-        assert_int_equal(k ? PS_NOT_FOUND : PS_OK, strategy->home->salvage(w.state, &e));
+        bool undone = false;
+        assert_int_equal(k ? PS_NOT_FOUND : PS_OK, strategy->home->salvage(w.state, &undone, &e));
         assert_string_equal(client.log, k ? "wait " : "wait get 4 wait ");
         end(&w);
     }
@@ -1198,6 +1249,7 @@ int main(void)
         cmocka_unit_test_setup(no_memory_for_sums, begin_world),
         cmocka_unit_test_setup(the_next_round_has_the_rate, begin_world),
         cmocka_unit_test_setup(the_chief_salvages, begin_world),
+        cmocka_unit_test_setup(a_signal_ends_the_wait_for_others, begin_world),
         cmocka_unit_test_setup(constraints_are_refused, begin_world),
         cmocka_unit_test_setup(ends_with_averages, begin_world),
         cmocka_unit_test_setup(a_checkpoint_is_fetched, begin_world),

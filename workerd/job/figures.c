@@ -45,7 +45,7 @@ const double *wk_figures_find(const struct wk_figures *f, const char *name)
 void wk_meter_open(struct wk_meter *m, const struct nn_measures *of)
 {
     if (!m->of)
-        *m = (struct wk_meter){of, ps_alloc(nn_measures_sums(of) * sizeof *m->sum)};
+        *m = (struct wk_meter){of, ps_alloc(2 * nn_measures_sums(of) * sizeof *m->sum)};
 }
 
 void wk_meter_add(struct wk_meter *m, const struct nn_result *result)
@@ -53,8 +53,17 @@ void wk_meter_add(struct wk_meter *m, const struct nn_result *result)
     if (!result->of)
         return;
     wk_meter_open(m, result->of);
-    for (size_t i = 0; i < nn_measures_sums(m->of); i++)
+    const size_t n = nn_measures_sums(m->of);
+    memcpy(m->sum + n, m->sum, n * sizeof *m->sum);
+    for (size_t i = 0; i < n; i++)
         m->sum[i] += result->sums[i];
+}
+
+void wk_meter_take_back(struct wk_meter *m)
+{
+    const size_t n = m->of ? nn_measures_sums(m->of) : 0;
+    if (n > 0)
+        memcpy(m->sum, m->sum + n, n * sizeof *m->sum);
 }
 
 void wk_meter_reset(struct wk_meter *m)

@@ -35,13 +35,15 @@ const char *wk_figure_text(double value, char text[WK_FIGURE_TEXT]);
 // What figures are worked out from: sums over the batches of an epoch, or of an evaluation. {0} is an empty one.
 struct wk_meter {
     const struct nn_measures *of;  // NULL: nothing has been added yet
-    double *sum;                   // [nn_measures_sums(of)]
+    double *sum;                   // [nn_measures_sums(of)], and then as many that were there before the last batch
 };
 
 // Makes room for such sums, all 0, unless there is.
 void wk_meter_open(struct wk_meter *m, const struct nn_measures *of);
 void wk_meter_add(struct wk_meter *m, const struct nn_result *result);
-// Takes all away again, and the memory.
+// Takes the last batch away again, and nothing more after it.
+void wk_meter_take_back(struct wk_meter *m);
+// Takes all away, and the memory.
 void wk_meter_reset(struct wk_meter *m);
 // Appends the figures of what has been added up, none where that is nothing. prefix: "" or "val_".
 void wk_meter_figures(const struct wk_meter *m, const char *prefix, struct wk_figures *to);

@@ -21,17 +21,19 @@ struct loop {
     struct wk_run *run;
     struct wk_stepper stepper;
     struct wk_progress progress;
-    uint64_t trained;          // steps of this worker
-    uint64_t timed;            // ns: run->train_seconds counts up to then
-    uint64_t step;             // one past the last, as the strategy counts
-    uint64_t cap;              // of the history
-    double examples, seconds;  // that there were when this process began
-    uint64_t asked;            // so many checkpoints that people asked for were looked at
-    bool too_late;             // it came to a job that had ended, nearly
-    bool epoch_open;           // its figures are in nobody's yet
-    bool stop;                 // a callback wants the training to end,
-    bool stop_later;           // at the end of the epoch
-    bool written;              // the results are
+    uint64_t trained;           // steps of this worker
+    uint64_t timed;             // ns: run->train_seconds counts up to then
+    uint64_t step;              // one past the last, as the strategy counts
+    uint64_t cap;               // of the history
+    double examples, seconds;   // that there were when this process began
+    struct wk_position before;  // the last step,
+    bool in_epoch;              // which is of the epoch at hand, so that it can be taken back
+    uint64_t asked;             // so many checkpoints that people asked for were looked at
+    bool too_late;              // it came to a job that had ended, nearly
+    bool epoch_open;            // its figures are in nobody's yet
+    bool stop;                  // a callback wants the training to end,
+    bool stop_later;            // at the end of the epoch
+    bool written;               // the results are
 };
 
 static double seconds_since(uint64_t t)
@@ -136,6 +138,8 @@ static enum ps_code loop_train(struct loop *l, const struct wk_work *work, struc
     const uint64_t ns = loop_count_time(l);
     loop_remember_step(l, work->step, result.loss, work->rows);
     wk_meter_add(&run->meter, &result);
+    l->before = run->position;
+    l->in_epoch = true;
     run->position = (struct wk_position){work->epoch, work->end, l->step};
     run->evaluated = false;
     if (wk_progress_step(&l->progress)) {
@@ -215,7 +219,7 @@ static enum ps_code loop_close_epoch(struct loop *l, struct wk_epoch *p, struct 
         run->position = (struct wk_position){p->epoch + 1, 0, l->step};
         wk_meter_reset(&run->meter);
     }
-    l->epoch_open = false;
+    l->epoch_open = l->in_epoch = false;
     if (!p->follows && loop_tell(l, WK_EPOCH_ENDS, &m, e))
         return e->code;
     p->stop |= m.stop;
@@ -363,6 +367,19 @@ static bool loop_keeps_weights(const struct wk_run *run, enum ps_code code)
     return ps_signal_number(run->env.stop) ? code == PS_CANCELLED || others_ended : others_ended && run->env.collective;
 }
 
+// The last step is the next one that is trained.
+static void loop_take_back(struct loop *l)
+{
+    struct wk_run *run = l->run;
+    struct wk_history *h = &run->history;
+    if (!l->in_epoch)
+        return;
+    run->position = l->before;
+    h->steps = l->before.step;
+    h->total_examples -= h->examples[h->steps];
+    wk_meter_take_back(&run->meter);
+}
+
 // After the step in which a signal came, or another replica ended: what there is stays.
 static enum ps_code loop_leave(struct loop *l, struct ps_error *e)
 {
@@ -370,8 +387,12 @@ static enum ps_code loop_leave(struct loop *l, struct ps_error *e)
     const struct wk_home *home = run->strategy->home;
     struct wk_moment m = {.epoch = run->position.epoch, .leads = true};
     struct ps_error why = {.code = PS_OK};
-    if (l->written || run->position.step == 0 || (home->salvage && home->salvage(run->state, &why) == PS_NOT_FOUND))
+    bool undone = false;
+    if (l->written || run->position.step == 0 ||
+        (home->salvage && home->salvage(run->state, &undone, &why) == PS_NOT_FOUND))
         return e->code;
+    if (undone)
+        loop_take_back(l);
     if (why.code || wk_save_weights(run, &why))
         return ps_fail(e, why.code, "%s, and the weights are lost: %s",
                        ps_signal_number(run->env.stop) ? "stopped by a signal" : "another replica has ended", why.text);

@@ -160,13 +160,14 @@ static enum ps_code hybrid_fail_salvage(struct ps_error *e)
 }
 
 // The tables may be of another step than the rest, where a worker has ended between the two; or be lost.
-static enum ps_code hybrid_salvage(void *state, struct ps_error *e)
+static enum ps_code hybrid_salvage(void *state, bool *undone, struct ps_error *e)
 {
     const struct hybrid *h = state;
     const struct wk_parameter_server_state *s = h->tables;
+    bool of_tables = false;  // which are a step ahead of the rest where that has not taken it
     if (!hybrid_is_stopped(h))
         return hybrid_fail_salvage(e);
-    if (dense->home->salvage(h->dense, e) || tables->home->salvage(h->tables, e))
+    if (dense->home->salvage(h->dense, undone, e) || tables->home->salvage(h->tables, &of_tables, e))
         return e->code;
     return s->salvaged == h->taken ? PS_OK : hybrid_fail_salvage(e);
 }

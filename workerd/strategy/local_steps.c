@@ -380,11 +380,11 @@ static enum ps_code local_steps_refresh(void *state, struct ps_error *e)
     return PS_OK;
 }
 
-static enum ps_code local_steps_salvage(void *state, struct ps_error *e)
+static enum ps_code local_steps_salvage(void *state, bool *undone, struct ps_error *e)
 {
     if (local_steps_fetch(state, e))
         return e->code;
-    return wk_home_salvage(state, e);
+    return wk_home_salvage(state, undone, e);
 }
 
 // ---- what steers --------------------------------------------------------------------------------------------------

@@ -525,8 +525,9 @@ static enum ps_code mirrored_refresh(void *state, struct ps_error *e)
 }
 
 // Every replica has the weights.
-static enum ps_code mirrored_salvage(void *state, struct ps_error *e)
+static enum ps_code mirrored_salvage(void *state, bool *undone, struct ps_error *e)
 {
+    (void)undone;
     const struct wk_env *env = ((const struct mirrored *)state)->env;
     return env->device == 0 && wk_collective_leads(env->collective)
                ? PS_OK

@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "common/base/alloc.h"
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/signals.h"
 #include "workerd/strategy/configuration.h"
@@ -169,7 +170,17 @@ static enum ps_code strategy_read_weights(struct wk_parameter_server_state *s, p
     return PS_OK;
 }
 
-enum ps_code wk_home_salvage(void *state, struct ps_error *e)
+// In rounds of all workers: those who have ended before their last step leave the round open that this one's is in.
+static bool strategy_undo_last_step(struct wk_parameter_server_state *s)
+{
+    const bool in_step = s->update == PSC_SYNC && !s->is_outer && s->env->job->replicas_to_aggregate == 0;
+    if (!in_step || s->salvaged + 1 != wk_psd_rounds_trained(s))
+        return false;
+    s->trained--;
+    return true;
+}
+
+enum ps_code wk_home_salvage(void *state, bool *undone, struct ps_error *e)
 {
     struct wk_parameter_server_state *s = state;
     const psc_options options = {.job = s->env->job->name, .rank = -1, .timeout_ms = WK_SALVAGE_MS};
@@ -187,6 +198,7 @@ enum ps_code wk_home_salvage(void *state, struct ps_error *e)
         return wk_take_error(&error, e);
     const enum ps_code found = strategy_read_weights(s, reader, e);
     s->reader = reader;  // which the thread that writes a checkpoint looks at, too
+    *undone = found == PS_OK && strategy_undo_last_step(s);
     return found;
 }
 
@@ -207,20 +219,30 @@ enum ps_code wk_psd_join(struct wk_parameter_server_state *s, struct ps_error *e
     return connect_cluster(s, e) || agree_on_weights(s, e) ? e->code : PS_OK;
 }
 
-// Is this worker's end the job's, and may worker 0, who keeps the weights, have heard the same signal a moment later?
-static bool strategy_ends_job(const struct wk_parameter_server_state *s)
+// Worker 0, who keeps the weights, may have heard the same signal a moment later, and be in a step that this one has
+// taken. Does this worker's end end the job for it, or close the round of that step without those who have not pushed?
+static bool strategy_ends_others_step(const struct wk_parameter_server_state *s)
 {
     const struct wk_env *env = s->env;
-    return env->rank > 0 && env->stop && ps_signal_number(env->stop) && env->min_workers == env->workers;
+    return env->rank > 0 && env->stop && ps_signal_number(env->stop) &&
+           (env->min_workers == env->workers || s->update == PSC_SYNC);
+}
+
+// So long a step of worker 0 may last.
+static void strategy_wait_for_others_step(const struct wk_parameter_server_state *s)
+{
+    const uint64_t most = WK_STEP_SECONDS * PS_SECOND, step = s->step_ns < most ? s->step_ns : most;
+    const uint64_t ns = WK_SIGNAL_SECONDS * PS_SECOND + step;
+    const struct timespec patience = {.tv_sec = (time_t)(ns / PS_SECOND), .tv_nsec = (long)(ns % PS_SECOND)};
+    nanosleep(&patience, NULL);
 }
 
 void wk_psd_close(struct wk_parameter_server_state *s, const char *reason)
 {
-    static const struct timespec patience = {.tv_sec = WK_SIGNAL_SECONDS};
     if (s->reader)
         psc_close(s->reader, NULL);
-    if (s->client && reason && strategy_ends_job(s))
-        nanosleep(&patience, NULL);
+    if (s->client && reason && strategy_ends_others_step(s))
+        strategy_wait_for_others_step(s);
     if (s->client)
         psc_close(s->client, reason);
 }

@@ -70,6 +70,7 @@ struct wk_parameter_server_state {
     double rate;                       // of the next step, as far as is known here: psctl set-lr is not heard of
     bool rate_changed;                 // and perhaps not told to the ps tasks
     uint64_t summed, summed_examples;  // gradients in `pushed` that are not pushed yet, where n_push > 1
+    uint64_t step_began, step_ns;      // ps_now(); how long the step before took, with its waits
     bool has_weights;                  // the replica's are from the ps tasks
     bool averages;                     // the training has ended, with the averages of the weights (use_ema)
 
@@ -112,11 +113,12 @@ enum ps_code wk_home_open(struct wk_parameter_server_state *s, struct ps_error *
 void wk_home_free(struct wk_parameter_server_state *s);
 // Waits for what is under way where its outcome is of no use: the client has ended or ends, or is closed.
 void wk_home_abandon(struct wk_parameter_server_state *s);
-// After a signal, while the ps tasks may still be reached: they get what counts as trained, and what is under way ends.
+// After a signal, while the ps tasks may still be reached: they get what counts as trained, and what is under way ends,
+// unless it waits for others who have ended.
 void wk_home_leave(struct wk_parameter_server_state *s);
 // After a signal, as the chief: the weights as the ps tasks have them, and s->reader to read more.
 // NOT_FOUND: it is not the chief.
-enum ps_code wk_home_salvage(void *state, struct ps_error *e);
+enum ps_code wk_home_salvage(void *state, bool *undone, struct ps_error *e);
 // Is the average of the weights kept?
 bool wk_home_averages(const struct wk_parameter_server_state *s);
 
@@ -129,6 +131,8 @@ uint64_t wk_psd_iterations(const struct wk_parameter_server_state *s);
 // nothing of this worker's is under way. load: what the replica and the checkpoint have goes to the ps tasks, all have
 // waited for it, and next gives the position's examples. An outer rule that the checkpoint has nothing of begins anew.
 void wk_psd_save(struct wk_parameter_server_state *s, struct wk_checkpoint *to);
+// sync: the rounds that this worker has pushed to, in this run of the job.
+uint64_t wk_psd_rounds_trained(const struct wk_parameter_server_state *s);
 wk_prune_shards_fn wk_psd_prune_shards;  // arg: the state
 enum ps_code wk_psd_load(struct wk_parameter_server_state *s, const struct wk_checkpoint *from, uint64_t epoch,
                          uint64_t first, uint64_t step, struct ps_error *e);

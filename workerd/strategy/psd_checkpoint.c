@@ -128,6 +128,11 @@ static uint64_t checkpoint_trained(const struct wk_parameter_server_state *s)
     return s->next_step - (s->handed_out - s->trained);
 }
 
+uint64_t wk_psd_rounds_trained(const struct wk_parameter_server_state *s)
+{
+    return checkpoint_trained(s) - s->round_offset;
+}
+
 // Which outer rule it is, and how often it has been applied: once in a round, else as often as all workers push.
 static void checkpoint_put_outer(const struct wk_parameter_server_state *s, struct wk_checkpoint *to, struct fetch *f)
 {
@@ -152,7 +157,7 @@ static void checkpoint_put_rule(const struct wk_parameter_server_state *s, struc
     wk_checkpoint_put_rule(to, s->rate, in_rounds ? s->ahead : wk_psd_iterations(s) - (s->base + trained));
     f->count = json_object_get(to->json, "iterations_ahead");
     f->by_round = in_rounds;
-    f->known = in_rounds ? trained - s->round_offset : s->version;
+    f->known = in_rounds ? wk_psd_rounds_trained(s) : s->version;
 }
 
 // The slots of a variable, of which the weights' array is there already; and its values, which are the ps tasks', where
@@ -194,7 +199,7 @@ void wk_psd_save(struct wk_parameter_server_state *s, struct wk_checkpoint *to)
                         .by_reader = s->reader != NULL,
                         .tensors = ps_alloc(most * sizeof *f->tensors),
                         .array = ps_alloc(most * sizeof *f->array),
-                        .round = alone ? checkpoint_trained(s) - s->round_offset : 0};
+                        .round = alone ? wk_psd_rounds_trained(s) : 0};
     if (to->shards.name)
         checkpoint_put_shards(s, to, f);
     for (size_t i = 0; i < nn_model_params(s->env->model); i++)

@@ -26,6 +26,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/signals.h"
 #include "common/math/philox.h"
 #include "workerd/strategy/history.h"
 #include "workerd/strategy/parameter_server.h"
@@ -34,6 +35,9 @@
 // A bucket costs a message in each direction; what is in one waits for its last gradient. No more of them than are
 // of use, and far fewer than a client may have open (256).
 enum { BUCKET_BYTES = 64 << 10, BUCKETS = 64 };
+
+// While an operation is waited for: how often a signal is looked for.
+enum { LOOK_MS = 100 };
 
 // ---- open ---------------------------------------------------------------------------------------------------------
 
@@ -152,15 +156,45 @@ enum ps_code wk_home_open(struct wk_parameter_server_state *s, struct ps_error *
     return job->n_push > 1 ? wk_home_make_tensors(s, &s->pushed, e) : PS_OK;
 }
 
+// After a signal others may have ended before they have pushed to the round that this worker waits for.
+static bool home_is_stopped(const struct wk_parameter_server_state *s)
+{
+    return s->env->stop && ps_signal_number(s->env->stop);
+}
+
+// An operation that waits for nobody takes less, then.
+static uint64_t home_patience(const struct wk_parameter_server_state *s)
+{
+    const uint64_t most = WK_STEP_SECONDS * PS_SECOND;
+    return WK_SIGNAL_SECONDS * PS_SECOND / 4 + (s->step_ns < most ? s->step_ns : most);
+}
+
+// Has it ended? False: not in time after a signal.
+static bool home_await(const struct wk_parameter_server_state *s, psc_op *op)
+{
+    uint64_t until = UINT64_MAX;
+    while (!psc_done(op, LOOK_MS)) {
+        if (until == UINT64_MAX && home_is_stopped(s))
+            until = ps_now() + home_patience(s);
+        else if (ps_now() >= until)
+            return false;
+    }
+    return true;
+}
+
+static void home_forget(struct wk_bucket *b)
+{
+    psc_error ignored;
+    if (b->op)
+        psc_wait(b->op, NULL, &ignored);
+    b->op = NULL;
+}
+
 // What was under way when the job failed ends with the client; its handles are still ours.
 void wk_home_abandon(struct wk_parameter_server_state *s)
 {
-    psc_error ignored;
-    for (size_t i = 0; i < s->n_buckets; i++) {
-        if (s->bucket[i].op)
-            psc_wait(s->bucket[i].op, NULL, &ignored);
-        s->bucket[i].op = NULL;
-    }
+    for (size_t i = 0; i < s->n_buckets; i++)
+        home_forget(&s->bucket[i]);
 }
 
 void wk_home_free(struct wk_parameter_server_state *s)
@@ -233,6 +267,9 @@ enum ps_code wk_home_settle_bucket(struct wk_parameter_server_state *s, struct w
     psc_op *op = b->op;
     if (!op)
         return PS_OK;
+    if (!home_await(s, op))
+        return ps_fail(e, PS_CANCELLED, "stopped by signal %d while it waited for the others",
+                       ps_signal_number(s->env->stop));
     b->op = NULL;
     if (home_take(s, op, b->pushes, b->pulls, &b->closed, e))
         return e->code;
@@ -318,7 +355,8 @@ void wk_home_leave(struct wk_parameter_server_state *s)
     struct ps_error e = {.code = PS_OK};
     if (home_flush(s, &e))
         ps_warn("the gradients of the last steps, %" PRIu64 " examples, are lost: %s", s->summed_examples, e.text);
-    wk_home_abandon(s);
+    for (size_t i = 0; i < s->n_buckets && home_await(s, s->bucket[i].op); i++)
+        home_forget(&s->bucket[i]);
 }
 
 static enum ps_code home_settle(struct wk_parameter_server_state *s, struct ps_error *e)
@@ -376,6 +414,9 @@ static enum ps_code home_find_round(struct wk_parameter_server_state *s, uint64_
 static enum ps_code home_begin(void *state, const struct wk_work *work, struct ps_error *e)
 {
     struct wk_parameter_server_state *s = state;
+    const uint64_t now = ps_now();
+    s->step_ns = s->step_began ? now - s->step_began : 0;
+    s->step_began = now;
     s->rows = work->rows;
     for (size_t i = 0; i < s->n_buckets; i++)
         s->bucket[i].missing = s->bucket[i].n;
@@ -577,11 +618,11 @@ static enum ps_code home_tell_rate(void *state, struct ps_error *e)
     return code ? wk_take_error(&error, e) : PS_OK;
 }
 
-// The ps tasks have all that this worker has trained, and its last round is closed.
+// The ps tasks have all that this worker has trained, and its last round is closed; or what a signal has left them.
 static enum ps_code home_save(void *state, struct wk_checkpoint *to, struct ps_error *e)
 {
     struct wk_parameter_server_state *s = state;
-    if (home_settle(s, e))
+    if (!s->reader && home_settle(s, e))
         return e->code;
     wk_psd_save(s, to);
     return PS_OK;

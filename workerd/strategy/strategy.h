@@ -120,13 +120,13 @@ struct wk_sharder {
     bool (*is_void)(void *state);
 };
 
+// Who tells all workers to end tells one of them last, which may learn of another's end before it hears that itself: so
+// long one waits for the other, and for a step that this one is in, at most.
+enum { WK_SIGNAL_SECONDS = 1, WK_STEP_SECONDS = 6 };
+
 // Where the variables live. A step calls begin; need and ready of each variable that it changes, as nn_hooks describe
 // them (workerd/nn/program.h); end. A step of no rows has gradients of 0. Where begin, sum or end fails with ABORTED,
 // and sharder.is_void says so, the step has not happened and is taken again.
-// Who tells all workers to end tells one of them last, which may learn of another's end before it hears that itself: so
-// long one waits for the other.
-enum { WK_SIGNAL_SECONDS = 1 };
-
 struct wk_home {
     enum ps_code (*begin)(void *state, const struct wk_work *work, struct ps_error *e);
     // The value is the one for this step, and nobody reads the gradient any more. Both NULL: values are always there,
@@ -141,8 +141,9 @@ struct wk_home {
     // The latest weights, all of them, for an evaluation between steps.
     enum ps_code (*refresh)(void *state, struct ps_error *e);
     // A signal has ended the training before its end: the weights as they are now, for this worker to write. NULL: the
-    // replica has them. NOT_FOUND: another worker writes them.
-    enum ps_code (*salvage)(void *state, struct ps_error *e);
+    // replica has them. NOT_FOUND: another worker writes them. *undone, false on entry: the last step is in no weights,
+    // as others have ended before theirs, and is the first that a training takes that goes on.
+    enum ps_code (*salvage)(void *state, bool *undone, struct ps_error *e);
     // A training that goes on from a checkpoint. save, between two steps: *to has the replica's parameters, as the
     // first arrays in the model's order; puts what the home keeps besides, into arrays that live until the next step.
     // What others keep, parameters too, may be left to to->fetch. load: the same from one, whose parameters are in the
