@@ -50,6 +50,7 @@ struct psc_client {
     size_t n_rounds;
     bool behind;                   // a round more is closed of the first bucket of two, and none of the second
     bool waits_for_others;         // all operations, until the client is closed
+    bool lost;                     // worker 0 has said so of a checkpoint
     bool late, draining, follows;  // not the chief
     int changes_refused;
 };
@@ -356,7 +357,12 @@ psc_code psc_clock(psc_client *c, uint64_t step, bool wait, uint64_t *clock, uin
 psc_code psc_reduce(psc_client *c, const char *name, psc_reduce_op op, psc_dtype dtype, void *data, uint64_t count,
                     uint32_t *workers, psc_error *error)
 {
-    (void)c, (void)name, (void)op, (void)dtype, (void)data, (void)count, (void)workers, (void)error;
+    int64_t *value = data;
+    (void)workers, (void)error;
+    if (strcmp(name, "checkpoint") == 0) {
+        assert_true(op == PSC_MAX && dtype == PSC_INT64 && count == 1);
+        *value = c->lost |= *value != 0;
+    }
     return PSC_OK;
 }
 
@@ -925,8 +931,15 @@ static void shards_are_loaded_by_those_who_have_written_them(void **state)
     assert_string_equal(client.log, "skip 8 of 0 load job-0000000002 ab of 2 at 2 state 0 of 2 at 2 wait pull 2 wait ");
     client.log[0] = '\0';
     client.no_shards = true;
-    assert_int_equal(strategy->home->load(w.state, &c, 0, 8, 2, &e), PS_FAILED_PRECONDITION);
+    assert_int_equal(strategy->home->load(w.state, &c, 0, 8, 2, &e), PS_DATA_LOSS);
     assert_non_null(strstr(e.text, "ps:0 has no such shard"));
+    assert_true(client.lost);
+    e.code = PS_OK;
+    w.env.rank = 1;
+    assert_int_equal(strategy->home->load(w.state, &c, 0, 8, 2, &e), PS_DATA_LOSS);
+    assert_non_null(strstr(e.text, "worker 0 says that its shards cannot be loaded"));
+    e.code = PS_OK;
+    w.env.rank = 0;
     client.log[0] = '\0';
     w.env.n_ps = 2;
     assert_int_equal(strategy->home->load(w.state, &c, 0, 8, 2, &e), PS_FAILED_PRECONDITION);

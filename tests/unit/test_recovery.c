@@ -43,6 +43,18 @@ static void own_errors_are_final(void **state)
     }
 }
 
+// Whatever it went on from, and when: the next one is another.
+static void a_lost_checkpoint_is_passed_over(void **state)
+{
+    struct wk_recovery r = {0};
+    struct wk_ended ended = {.recovers = true, .opened = true, .lost = true, .patience = 60 * PS_SECOND};
+    (void)state;
+    assert_true(begins(&r, ended, PS_DATA_LOSS, 100));
+    assert_true(begins(&r, ended, PS_DATA_LOSS, 101));
+    ended.lost = false;
+    assert_false(begins(&r, ended, PS_DATA_LOSS, 102));
+}
+
 static void a_job_without_backups_does_not_begin_anew(void **state)
 {
     struct wk_recovery r = {0};
@@ -148,6 +160,7 @@ int main(void)
         cmocka_unit_test(who_lost_others_begins_anew),
         cmocka_unit_test(own_errors_are_final),
         cmocka_unit_test(a_job_without_backups_does_not_begin_anew),
+        cmocka_unit_test(a_lost_checkpoint_is_passed_over),
         cmocka_unit_test(a_cluster_that_was_never_there_is_final),
         cmocka_unit_test(a_second_loss_is_no_end),
         cmocka_unit_test(a_file_that_is_outdated_is_looked_for_anew),

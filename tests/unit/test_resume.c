@@ -77,7 +77,8 @@ struct training {
     struct nn_model *model;
     struct ps_job *job;
     struct wk_found found;
-    const char *resume;  // what was found
+    struct wk_lost lost;  // of which others have lost something
+    const char *resume;   // what was found
     struct ps_error error;
 };
 
@@ -158,7 +159,7 @@ static enum ps_code train_here(struct training *t, const char *lines, bool resum
     t->run.env.stop = &stop;
     t->run.strategy = &strategy;
     t->run.quiet = true;
-    if (wk_checkpoints_find(t->job, !resumes, &t->found, &t->error))
+    if (wk_checkpoints_find(t->job, !resumes, &t->lost, &t->found, &t->error))
         return t->error.code;
     t->resume = t->run.resume = t->found.path;
     t->run.resume_read = t->resume && !reads_again ? &t->found.read : NULL;
@@ -412,11 +413,36 @@ static void passes_over_damaged(void **state)
     same_file("out.safetensors", "whole.safetensors");
     damage("ck/job-0000000027.safetensors");
     damage("ck/job-0000000018.safetensors");
-    assert_int_equal(wk_checkpoints_find(t.job, false, &found, &e), PS_DATA_LOSS);
+    assert_int_equal(wk_checkpoints_find(t.job, false, &t.lost, &found, &e), PS_DATA_LOSS);
     assert_non_null(strstr(e.text, "ck/job-0000000027.safetensors"));
     assert_null(found.path);
     assert_null(found.words);
     wk_found_free(&found);
+    end(&t);
+}
+
+// So is one of which something is lost that others keep.
+static void passes_over_lost(void **state)
+{
+    static const char job[] = "callbacks: [{name: checkpoint, path: ck, every_steps: 9, keep: 2}]\n";
+    const struct ps_error why = {PS_DATA_LOSS, "ps:1 has no such shard"}, other = {PS_DATA_LOSS, "ps:0 has none"};
+    struct training t;
+    struct ps_error e = {.code = PS_OK};
+    struct wk_found found;
+    (void)state;
+    train(&t, job, false);
+    must(wk_checkpoints_find(t.job, false, &t.lost, &found, &e), &e);
+    assert_non_null(strstr(found.path, "ck/job-0000000027.safetensors"));
+    wk_lost_add(&t.lost, found.words, &why);
+    wk_found_free(&found);
+    must(wk_checkpoints_find(t.job, false, &t.lost, &found, &e), &e);
+    assert_non_null(strstr(found.path, "ck/job-0000000018.safetensors"));
+    wk_lost_add(&t.lost, found.words, &other);
+    wk_found_free(&found);
+    assert_int_equal(wk_checkpoints_find(t.job, false, &t.lost, &found, &e), PS_DATA_LOSS);
+    assert_string_equal(e.text, why.text);
+    wk_found_free(&found);
+    wk_lost_free(&t.lost);
     end(&t);
 }
 
@@ -741,6 +767,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(reads_what_was_found_once, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(backs_up, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(passes_over_damaged, begin_folder, end_folder),
+        cmocka_unit_test_setup_teardown(passes_over_lost, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(goes_on_without, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(does_not_wait_for_a_slow_disk, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(writes_what_there_is, begin_folder, end_folder),

@@ -202,14 +202,43 @@ static bool checkpoints_passes_over(enum ps_code code)
     return code == PS_DATA_LOSS || code == PS_INVALID_ARGUMENT || code == PS_NOT_FOUND;
 }
 
-enum ps_code wk_checkpoints_find(const struct ps_job *job, bool backups, struct wk_found *found, struct ps_error *e)
+void wk_lost_add(struct wk_lost *lost, const char *words, const struct ps_error *why)
 {
-    struct ps_error first = {.code = PS_OK}, why;
+    lost->v = ps_realloc(lost->v, (lost->n + 1) * sizeof *lost->v);
+    lost->v[lost->n++] = (struct wk_lost_one){ps_strdup(words), *why};
+}
+
+void wk_lost_free(struct wk_lost *lost)
+{
+    for (size_t i = 0; i < lost->n; i++)
+        free(lost->v[i].words);
+    free(lost->v);
+    *lost = (struct wk_lost){0};
+}
+
+// Of path, which was found.
+static enum ps_code checkpoints_read(struct wk_found *found, const struct wk_lost *lost, struct ps_error *e)
+{
+    if (wk_checkpoint_read(&found->read, found->path, e))
+        return e->code;
+    found->words = wk_resume_describe(&found->read);
+    for (size_t i = 0; i < lost->n; i++)
+        if (strcmp(lost->v[i].words, found->words) == 0) {
+            *e = lost->v[i].why;
+            return e->code;
+        }
+    return PS_OK;
+}
+
+enum ps_code wk_checkpoints_find(const struct ps_job *job, bool backups, const struct wk_lost *lost,
+                                 struct wk_found *found, struct ps_error *e)
+{
+    struct ps_error first = {.code = PS_OK}, why = {.code = PS_OK};
     struct place at = {UINT64_MAX, SIZE_MAX};
     enum ps_code code;
     *found = (struct wk_found){0};
     while ((code = checkpoints_next(job, backups, &at, &found->path, e)) == PS_OK && found->path &&
-           wk_checkpoint_read(&found->read, found->path, &why)) {
+           checkpoints_read(found, lost, &why)) {
         first = first.code ? first : why;
         wk_found_free(found);
         if (!checkpoints_passes_over(why.code))
@@ -218,9 +247,7 @@ enum ps_code wk_checkpoints_find(const struct ps_job *job, bool backups, struct 
     }
     if (code) {
         wk_found_free(found);
-    } else if (found->path) {
-        found->words = wk_resume_describe(&found->read);
-    } else if (first.code) {
+    } else if (!found->path && first.code) {
         *e = first;
         code = first.code;
     }

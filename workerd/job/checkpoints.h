@@ -35,10 +35,23 @@ struct wk_found {
     struct wk_checkpoint read;  // all of it
 };
 
-// The newest checkpoint that a callback of the job has written and that is as it was written. One that is damaged is
-// passed over, which is logged. backups: those of the callback backup alone. UNAVAILABLE: a folder cannot be read.
-// Where all are damaged, the error is the newest one's. wk_found_free follows in any case.
-enum ps_code wk_checkpoints_find(const struct ps_job *job, bool backups, struct wk_found *found, struct ps_error *e);
+// Checkpoints that could be read here, but of which something is lost that others keep. {0} has none.
+struct wk_lost {
+    struct wk_lost_one {
+        char *words;  // as wk_found's
+        struct ps_error why;
+    } * v;
+    size_t n;
+};
+
+void wk_lost_add(struct wk_lost *lost, const char *words, const struct ps_error *why);
+void wk_lost_free(struct wk_lost *lost);
+
+// The newest checkpoint that a callback of the job has written and that is as it was written. One that is damaged or
+// lost is passed over, which is logged. backups: those of the callback backup alone. UNAVAILABLE: a folder cannot be
+// read. Where all are passed over, the error is the newest one's. wk_found_free follows in any case.
+enum ps_code wk_checkpoints_find(const struct ps_job *job, bool backups, const struct wk_lost *lost,
+                                 struct wk_found *found, struct ps_error *e);
 void wk_found_free(struct wk_found *found);
 
 #endif

@@ -11,7 +11,7 @@
 static bool recovery_is_of_others(const struct wk_recovery *r, const struct wk_ended *ended, enum ps_code code)
 {
     const bool stood_still = r->since != 0;
-    if (code == PS_ABORTED)
+    if (code == PS_ABORTED || ended->lost)
         return true;
     if (code == PS_UNAVAILABLE)
         return ended->opened || stood_still;

@@ -266,6 +266,7 @@ static enum ps_code checkpoint_take_slots(struct wk_parameter_server_state *s, c
 }
 
 // Each ps task loads the shard that it has written. Where one cannot, and the shards are here, too, all are put.
+// DATA_LOSS: they are not.
 static enum ps_code checkpoint_load_shards(struct wk_parameter_server_state *s, const struct wk_checkpoint *from,
                                            uint64_t steps, bool *loaded, struct ps_error *e)
 {
@@ -288,8 +289,10 @@ static enum ps_code checkpoint_load_shards(struct wk_parameter_server_state *s, 
     *loaded = psc_load_shards(s->client, &shards, ps_shards_elements(from->file), steps, &error) == PSC_OK;
     if (*loaded)
         return PS_OK;
-    if (missing || error.code != PSC_FAILED_PRECONDITION)  // one that has not answered may still be at it
+    if (error.code != PSC_FAILED_PRECONDITION)  // one that has not answered may still be at it
         return wk_take_error(&error, e);
+    if (missing)
+        return ps_fail(e, PS_DATA_LOSS, "%.200s: %s", from->path, error.text);
     ps_info("%s is put by this worker: %s", from->path, error.text);
     return PS_OK;
 }
@@ -332,6 +335,20 @@ static bool checkpoint_has_outer(struct wk_parameter_server_state *s, const stru
     return has;
 }
 
+// All wait for worker 0, and hear from it whether there is anything to go on from. code: of what it has put, which *e
+// tells of; PS_OK of the others.
+static enum ps_code checkpoint_agree(struct wk_parameter_server_state *s, const struct wk_checkpoint *from,
+                                     enum ps_code code, struct ps_error *e)
+{
+    int64_t lost = code == PS_DATA_LOSS;
+    psc_error error;
+    if (psc_reduce(s->client, "checkpoint", PSC_MAX, PSC_INT64, &lost, 1, NULL, &error))
+        return wk_take_error(&error, e);
+    if (lost && code == PS_OK)
+        return ps_fail(e, PS_DATA_LOSS, "%.200s: worker 0 says that its shards cannot be loaded", from->path);
+    return code;
+}
+
 enum ps_code wk_psd_load(struct wk_parameter_server_state *s, const struct wk_checkpoint *from, uint64_t epoch,
                          uint64_t first, uint64_t step, struct ps_error *e)
 {
@@ -346,7 +363,8 @@ enum ps_code wk_psd_load(struct wk_parameter_server_state *s, const struct wk_ch
     if (slots && !wk_checkpoint_is_elsewhere(from, NULL) && checkpoint_take_slots(s, from, false, 0, e))
         return e->code;
     checkpoint_go_on(s, epoch, first, step);
-    if (s->env->rank == 0 && checkpoint_put_all(s, from, slots, s->is_outer ? s->outer_steps : step + s->ahead, e))
-        return e->code;
-    return wk_psd_barrier(s, "checkpoint", e);
+    enum ps_code code = PS_OK;
+    if (s->env->rank == 0)
+        code = checkpoint_put_all(s, from, slots, s->is_outer ? s->outer_steps : step + s->ahead, e);
+    return code && code != PS_DATA_LOSS ? code : checkpoint_agree(s, from, code, e);
 }

@@ -148,7 +148,7 @@ struct wk_home {
     // first arrays in the model's order; puts what the home keeps besides, into arrays that live until the next step.
     // What others keep, parameters too, may be left to to->fetch. load: the same from one, whose parameters are in the
     // replica already; the next batch is that of the position `first` in this epoch, and its step is `step`.
-    // FAILED_PRECONDITION: it is of another job.
+    // FAILED_PRECONDITION: it is of another job. DATA_LOSS: what others keep of it is lost, as all replicas hear.
     enum ps_code (*save)(void *state, struct wk_checkpoint *to, struct ps_error *e);
     enum ps_code (*load)(void *state, const struct wk_checkpoint *from, uint64_t epoch, uint64_t first, uint64_t step,
                          struct ps_error *e);
