@@ -142,6 +142,7 @@ static Paramserver__V1__Shard wire_shard(const struct psc_op *op)
         return shard;
     shard.name = (char *)op->shards->name;
     shard.checkpoint = op->shards->checkpoint;
+    shard.alone = op->shards->alone;
     return shard;
 }
 

@@ -401,6 +401,7 @@ typedef struct psc_shards {
     const char *name;     // letters, digits, '.', '_' and '-', as the job's name then
     uint64_t checkpoint;  // an id that stands in all of them, and in no others; its upper half is that of a series
     uint32_t timeout_ms;  // of psc_write_shards and psc_load_shards; 0: ten minutes
+    bool alone;           // psc_write_shards: nobody changes anything meanwhile, for which memory would be needed
 } psc_shards;
 
 // A psc_get whose values and slots, of float32, stay at the ps tasks and become shards. The tensors' data is not looked

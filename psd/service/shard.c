@@ -45,14 +45,14 @@ static enum ps_code shard_check_name(struct psd_request *t, const char *name)
 }
 
 // While a shard is written each of its blocks may be changed once and needs another page then; those of other shards
-// that wait, too.
-static enum ps_code shard_check_snapshot(struct psd_request *t, const struct psd_snapshot *s)
+// that wait, too. alone: they are not, or whoever changes them waits for a page.
+static enum ps_code shard_check_snapshot(struct psd_request *t, const struct psd_snapshot *s, bool alone)
 {
     for (size_t i = 0; i < s->extents.n; i++)
         if (s->extents.v[i].variable->dtype != PS_FLOAT32)
             return ps_fail(&t->error, PS_INVALID_ARGUMENT, "variable '%s' is %s: a shard has float32 alone",
                            s->extents.v[i].variable->name, ps_dtype_name(s->extents.v[i].variable->dtype));
-    if (psd_pool_has_room(&t->core->pool, atomic_load(&t->core->shard_bytes) + s->extents.bytes))
+    if (alone || psd_pool_has_room(&t->core->pool, atomic_load(&t->core->shard_bytes) + s->extents.bytes))
         return PS_OK;
     return ps_fail(&t->error, PS_FAILED_PRECONDITION,
                    "ps task %" PRIu32 " has no room for a copy of the %" PRIu64
@@ -231,7 +231,7 @@ int psd_write_shard(struct psd_request *t, const Paramserver__V1__ReadRequest *r
         return (int)shard_no_memory(t);
     }
     *d = (struct shard){.core = t->core, .snapshot = s};
-    if (shard_check_folder(t) || shard_check_name(t, r->shard->name) || shard_check_snapshot(t, s)) {
+    if (shard_check_folder(t) || shard_check_name(t, r->shard->name) || shard_check_snapshot(t, s, r->shard->alone)) {
         shard_free(d);
         return (int)t->error.code;
     }
@@ -240,7 +240,7 @@ int psd_write_shard(struct psd_request *t, const Paramserver__V1__ReadRequest *r
         shard_free(d);
         return (int)shard_no_memory(t);
     }
-    d->bytes = s->extents.bytes;
+    d->bytes = r->shard->alone ? 0 : s->extents.bytes;
     atomic_fetch_add(&t->core->shard_bytes, d->bytes);
     psd_request_wait_with(t, shard_resume, d, shard_free);
     return psd_file_thread_park(t, t->core->shard_thread);

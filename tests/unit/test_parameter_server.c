@@ -50,6 +50,7 @@ struct psc_client {
     size_t n_rounds;
     bool behind;                   // a round more is closed of the first bucket of two, and none of the second
     bool waits_for_others;         // all operations, until the client is closed
+    bool no_room;                  // for what changes while a shard is written
     bool lost;                     // worker 0 has said so of a checkpoint
     bool late, draining, follows;  // not the chief
     int changes_refused;
@@ -224,8 +225,14 @@ void psc_write_shards(psc_client *c, const psc_tensor *tensors, size_t n, const 
                       psc_callback callback, void *arg, psc_op **op)
 {
     (void)callback, (void)arg;
-    say("shards %s of %zu, slot %u ", shards->name, n, (unsigned)tensors[n - 1].slot);
-    begin_op(0, (psc_result){.version = c->version, .round = c->found, .last_round = c->found}, op);
+    say("shards %s of %zu, slot %u%s ", shards->name, n, (unsigned)tensors[n - 1].slot, shards->alone ? ", alone" : "");
+    const psc_error refused = {PSC_FAILED_PRECONDITION, "ps task 1 has no room"};
+    begin_op(0,
+             (psc_result){.version = c->version,
+                          .round = c->found,
+                          .last_round = c->found,
+                          .error = c->no_room && !shards->alone ? refused : (psc_error){0}},
+             op);
 }
 
 psc_code psc_load_shards(psc_client *c, const psc_shards *shards, uint64_t elements, uint64_t steps, psc_error *error)
@@ -312,10 +319,11 @@ psc_code psc_wait(psc_op *op, psc_result *result, psc_error *error)
         return PSC_RESOURCE_EXHAUSTED;
     }
     client.pushed += op->examples;
+    const psc_code code = op->result.error.code;
     if (result)
         *result = op->result;
     free(op);
-    return PSC_OK;
+    return code;
 }
 
 // Nobody may say that something is done which has not been pushed.
@@ -895,6 +903,36 @@ static void a_sharded_checkpoint_leaves_them_where_they_are(void **state)
     end(&w);
 }
 
+// From then on the training waits while shards are written.
+static void shards_without_room_are_written_alone(void **state)
+{
+    struct worker w;
+    struct ps_error e = {.code = PS_OK};
+    (void)state;
+    begin(&w, "sgd, learning_rate: 1", "update: sync");
+    train(&w, 0, BATCH);
+    client.found = 1;
+    client.no_room = true;
+    for (int k = 0; k < 3; k++) {
+        struct wk_checkpoint c;
+        wk_checkpoint_init(&c, &(struct ps_shards_of){.name = "job-0000000001", .id = 7});
+        for (size_t i = 0; i < N_PARAMS; i++) {
+            const struct nn_param *p = nn_model_param(w.model, i);
+            wk_checkpoint_put(&c, NULL, p->name, p->shape, p->rank, nn_replica_param(w.env.replica, i));
+        }
+        must(strategy->home->save(w.state, &c, &e), &e);
+        client.log[0] = '\0';
+        c.fetch->begin(c.fetch, &c);
+        assert_string_equal(client.log, k ? "shards job-0000000001 of 2, slot 0, alone wait "
+                                          : "shards job-0000000001 of 2, slot 0 ");
+        assert_int_equal(c.fetch->wait(c.fetch, &e), k ? PS_OK : PS_FAILED_PRECONDITION);
+        if (!k)
+            assert_string_equal(e.text, "ps task 1 has no room; the next ones are written while the training waits");
+        wk_checkpoint_free(&c);
+    }
+    end(&w);
+}
+
 // A checkpoint at path whose shards of three ps tasks are not beside it.
 static void write_sharded(const char *path)
 {
@@ -1267,6 +1305,7 @@ int main(void)
         cmocka_unit_test_setup(ends_with_averages, begin_world),
         cmocka_unit_test_setup(a_checkpoint_is_fetched, begin_world),
         cmocka_unit_test_setup(a_sharded_checkpoint_leaves_them_where_they_are, begin_world),
+        cmocka_unit_test_setup(shards_without_room_are_written_alone, begin_world),
         cmocka_unit_test_setup(shards_are_loaded_by_those_who_have_written_them, begin_world),
         cmocka_unit_test_setup(a_checkpoint_counts_what_it_finds, begin_world),
         cmocka_unit_test_setup(a_checkpoint_after_a_signal_is_of_what_there_is, begin_world),

@@ -187,6 +187,7 @@ enum ps_code wk_home_salvage(void *state, bool *undone, struct ps_error *e)
     psc_error error;
     psc_cluster *cluster;
     psc_client *reader;
+    s->salvaged_at = ps_now();
     wk_home_leave(s);
     if (!psc_is_chief(s->client))
         return ps_fail(e, PS_NOT_FOUND, "the chief writes the weights");

@@ -16,7 +16,9 @@
 #include "libclient/psclient.h"
 #include "workerd/strategy/strategy.h"
 
-enum { WK_SALVAGE_MS = 10000 };  // who has sent a signal does not wait for ever: psctl run 20 s
+// Who has sent a signal does not wait for ever, psctl run 20 s: so long ps tasks may take to answer; and with all that
+// is written.
+enum { WK_SALVAGE_MS = 10000, WK_LAST_SHARDS_MS = 17000 };
 
 // Variables that travel together: tensors [first, first + n).
 struct wk_bucket {
@@ -80,8 +82,10 @@ struct wk_parameter_server_state {
     uint64_t ahead;              // the rule has been applied so many more times than there were steps (modulo 2^64)
     uint64_t loaded_version;     // with which it goes on
     uint64_t outer_steps;        // is_outer: how often the rule had been applied by then
-    psc_client *_Atomic reader;  // after a signal
-    atomic_bool reads_alone;     // the training waits while a checkpoint is fetched: beside it that has failed
+    psc_client *_Atomic reader;  // after a signal,
+    uint64_t salvaged_at;        // ps_now(), that is being dealt with since then
+    // The training waits while a checkpoint is fetched, as beside it that has failed; while shards are written, always.
+    atomic_bool reads_alone, shards_alone;
 
     // Steps of this worker, counted.
     uint64_t handed_out, trained;  // as next gave them; those whose gradients there are

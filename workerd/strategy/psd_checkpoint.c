@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "workerd/strategy/history.h"
 #include "workerd/strategy/parameter_server.h"
@@ -69,8 +70,18 @@ static void fetch_begin(struct wk_checkpoint_fetch *of, struct wk_checkpoint *c)
     else
         psc_get(from, f->tensors, f->n, NULL, NULL, &f->op);
     f->under_way = true;
-    if (atomic_load(&f->s->reads_alone))
+    if (f->shards.name ? f->shards.alone : atomic_load(&f->s->reads_alone))
         fetch_end(f);
+}
+
+// A ps task may have no memory for what changes meanwhile. In rounds nothing does while this worker waits.
+static enum ps_code fetch_fail_shards(struct fetch *f, psc_error *error, struct ps_error *e)
+{
+    const bool waits = f->round && !f->shards.alone && error->code == PSC_FAILED_PRECONDITION;
+    if (!waits)
+        return wk_take_error(error, e);
+    atomic_store(&f->s->shards_alone, true);
+    return ps_fail(e, PS_FAILED_PRECONDITION, "%s; the next ones are written while the training waits", error->text);
 }
 
 // Where a ps task gives up what is pinned, as it has no memory for it, or its connection is lost, the values are read
@@ -81,7 +92,7 @@ static enum ps_code fetch_check(struct fetch *f, struct ps_error *e)
     const psc_result *r = &f->result;
     psc_error error = r->error;
     if (error.code)
-        return wk_take_error(&error, e);
+        return f->shards.name ? fetch_fail_shards(f, &error, e) : wk_take_error(&error, e);
     const bool one_round = r->round == r->last_round, expected = one_round && (r->round == f->round || f->by_reader);
     if (!f->by_reader)
         atomic_store(&f->s->reads_alone, f->round && !expected);
@@ -181,12 +192,21 @@ static void checkpoint_put_variable(struct wk_parameter_server_state *s, size_t 
     }
 }
 
+// What is left after a signal, a second at least.
+static uint32_t checkpoint_ms_left(const struct wk_parameter_server_state *s)
+{
+    const uint64_t ms = (ps_now() - s->salvaged_at) / PS_MS;
+    return ms + 1000 < WK_LAST_SHARDS_MS ? (uint32_t)(WK_LAST_SHARDS_MS - ms) : 1000;
+}
+
 static void checkpoint_put_shards(const struct wk_parameter_server_state *s, struct wk_checkpoint *to, struct fetch *f)
 {
     to->shards.job = s->env->job->name;
     to->shards.tasks = (uint32_t)s->env->n_ps;
-    f->shards =
-        (psc_shards){.name = to->shards.name, .checkpoint = to->shards.id, .timeout_ms = s->reader ? WK_SALVAGE_MS : 0};
+    f->shards = (psc_shards){.name = to->shards.name,
+                             .checkpoint = to->shards.id,
+                             .timeout_ms = s->reader ? checkpoint_ms_left(s) : 0,
+                             .alone = s->reader || atomic_load(&s->shards_alone)};
 }
 
 void wk_psd_save(struct wk_parameter_server_state *s, struct wk_checkpoint *to)

@@ -122,13 +122,13 @@ static enum ps_code checkpoint_begin(void *state, struct wk_run *run, struct ps_
 // ---- writing ------------------------------------------------------------------------------------------------------
 
 // A disk that is full ends no training: the next checkpoint may fit.
-static void checkpoint_wait(struct checkpointing *c, struct wk_run *run)
+static void checkpoint_wait(struct checkpointing *c, struct wk_run *run, bool goes_on)
 {
     struct ps_error why = {.code = PS_OK};
     const bool failed = wk_checkpoint_writer_wait(&c->writer, &why) != PS_OK;
     if (failed)
-        ps_error_log("the checkpoint of step %" PRIu64 " is not written: %s; the training goes on", c->writer.step,
-                     why.text);
+        ps_error_log("the checkpoint of step %" PRIu64 " is not written: %s%s", c->writer.step, why.text,
+                     goes_on ? "; the training goes on" : "");
     if (!c->number)
         return;
     char *path = wk_checkpoints_path(&c->writer.to, c->writer.step);
@@ -137,12 +137,11 @@ static void checkpoint_wait(struct checkpointing *c, struct wk_run *run)
     free(path);
 }
 
-// number: of this one, if people asked for it; else 0.
+// number: of this one, if people asked for it; else 0. The one before it is there, or has failed.
 static enum ps_code checkpoint_save_now(struct checkpointing *c, struct wk_run *run, uint64_t number,
                                         struct ps_error *e)
 {
     struct wk_checkpoint checkpoint;
-    checkpoint_wait(c, run);
     struct ps_shards_of shards = {0};
     if (c->sharded)
         shards = wk_checkpoints_shards(&c->writer.to, run->position.step);
@@ -185,9 +184,11 @@ static enum ps_code checkpoint_step(void *state, struct wk_moment *m, struct ps_
     const bool idle = wk_checkpoint_writer_is_done(&c->writer);
     uint64_t number;
     if (c->number && idle)
-        checkpoint_wait(c, m->run);
-    const bool due = checkpoint_is_asked(c, m->run, &number) || checkpoint_is_due(c, m->run->position.step, idle);
-    return due ? checkpoint_save_now(c, m->run, number, e) : PS_OK;
+        checkpoint_wait(c, m->run, true);
+    if (!checkpoint_is_asked(c, m->run, &number) && !checkpoint_is_due(c, m->run->position.step, idle))
+        return PS_OK;
+    checkpoint_wait(c, m->run, true);
+    return checkpoint_save_now(c, m->run, number, e);
 }
 
 static enum ps_code checkpoint_epoch_end(void *state, struct wk_moment *m, struct ps_error *e)
@@ -201,21 +202,23 @@ static enum ps_code checkpoint_epoch_end(void *state, struct wk_moment *m, struc
             return PS_OK;
         c->monitor.best = *value;
     }
+    checkpoint_wait(c, m->run, true);
     return checkpoint_save_now(c, m->run, 0, e);
 }
 
 static enum ps_code checkpoint_end(void *state, struct wk_moment *m, struct ps_error *e)
 {
     (void)e;
-    checkpoint_wait(state, m->run);
+    checkpoint_wait(state, m->run, false);
     return PS_OK;
 }
 
 static enum ps_code checkpoint_stopped(void *state, struct wk_moment *m, struct ps_error *e)
 {
     struct checkpointing *c = state;
+    checkpoint_wait(c, m->run, false);
     if (c->best_only)
-        return checkpoint_end(state, m, e);
+        return PS_OK;
     return checkpoint_save_now(c, m->run, 0, e) ? e->code : wk_checkpoint_writer_wait(&c->writer, e);
 }
 
