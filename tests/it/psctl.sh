@@ -110,6 +110,8 @@ ok "plan --json" is_json "$psctl" plan --json "${plan_args[@]}"
 needed=$(needs "${plan_args[@]}")
 # Of so little memory psd keeps half for blocks.
 ok "plan: the memory that it needs is enough" says "left" "$psctl" plan --memory $((needed * 2 + 16)) "${plan_args[@]}"
+ok "plan: but not for sharded checkpoints beside the training" says "a sharded checkpoint needs" "$psctl" plan --memory $((needed * 2 + 16)) "${plan_args[@]}" \
+    --set "callbacks=[{name: checkpoint, path: ck, sharded: true}]"
 ok "plan: less is not" fails_with 71 "are missing" "$psctl" plan --memory "$((needed * 2 - 16))" "${plan_args[@]}"
 ok "plan: an imbalance is said" says " times the mean" "$psctl" plan "${plan_args[@]}" --ps 2
 one_device=("$examples/mnist-cnn/one_device.yaml")

@@ -82,7 +82,7 @@ struct plan {
     struct ps_partition *partitions;
     size_t n_partitions;
     uint32_t tasks, workers;
-    bool sync, needs_no_ps;
+    bool sync, needs_no_ps, writes_shards;
     uint64_t limit;  // of --memory, what a psd has for blocks; 0: not given
 };
 
@@ -137,6 +137,7 @@ static enum ps_code make_plan(const struct ps_job *job, struct plan *plan, struc
         nn_model_load(job->model, &plan->model, e))
         return e->code;
     plan->sync = job->update == PS_SYNC;
+    plan->writes_shards = ps_callbacks_shards(&job->callbacks) != NULL;
     plan->needs_no_ps = !ps_job_needs_ps(job);
     take_vars(plan, job->strategy == PS_STRATEGY_HYBRID ? wk_is_table : NULL, slots);
     return plan->needs_no_ps ? PS_OK
@@ -254,7 +255,15 @@ static int plan_warn(const struct plan *plan, uint32_t greatest, const struct lo
     if (imbalance > IMBALANCE && total_of(plan, load) > IMBALANCE_BYTES)
         fprintf(stderr, "psctl: ps:%" PRIu32 " has %.1f times the mean: strategy.partitioner cuts large variables\n",
                 greatest, imbalance);
-    if (plan->limit == 0 || needed <= plan->limit)
+    if (plan->limit == 0)
+        return 0;
+    const uint64_t shard = load->memory.values + load->memory.slots;
+    if (plan->writes_shards && needed <= plan->limit && plan->limit - needed < shard)
+        fprintf(stderr,
+                "psctl: ps:%" PRIu32 " has %" PRIu64 " bytes left of --memory, and a sharded checkpoint needs %" PRIu64
+                " while it is written beside the training\n",
+                greatest, plan->limit - needed, shard);
+    if (needed <= plan->limit)
         return 0;
     ps_fail(&e, PS_RESOURCE_EXHAUSTED,
             "ps:%" PRIu32 " needs %" PRIu64 " bytes, of --memory it has %" PRIu64 ": %" PRIu64 " are missing", greatest,
