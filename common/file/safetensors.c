@@ -486,7 +486,7 @@ static enum ps_code read_file(struct source *f, bool sealed, struct ps_safetenso
 }
 
 // What becomes of a file's shards.
-enum shards { SHARDS_LEFT, SHARDS_HERE, SHARDS_ANYWHERE };
+enum shards { SHARDS_LEFT, SHARDS_NAMED, SHARDS_READ };
 
 static enum ps_code safetensors_read(const char *path, bool sealed, enum shards shards, struct ps_safetensors **out,
                                      struct ps_error *e)
@@ -500,7 +500,7 @@ static enum ps_code safetensors_read(const char *path, bool sealed, enum shards 
     enum ps_code code = s ? read_file(&f, sealed, s, e) : safetensors_no_memory(path, e);
     close(f.fd);
     if (code == PS_OK && shards != SHARDS_LEFT)
-        code = ps_shards_join(s, path, shards == SHARDS_HERE, e);
+        code = ps_shards_join(s, path, shards == SHARDS_READ, e);
     if (code == PS_OK)
         *out = s;
     else
@@ -510,17 +510,17 @@ static enum ps_code safetensors_read(const char *path, bool sealed, enum shards 
 
 enum ps_code ps_safetensors_read(const char *path, struct ps_safetensors **out, struct ps_error *e)
 {
-    return safetensors_read(path, false, SHARDS_HERE, out, e);
+    return safetensors_read(path, false, SHARDS_READ, out, e);
 }
 
 enum ps_code ps_safetensors_read_sealed(const char *path, struct ps_safetensors **out, struct ps_error *e)
 {
-    return safetensors_read(path, true, SHARDS_HERE, out, e);
+    return safetensors_read(path, true, SHARDS_READ, out, e);
 }
 
-enum ps_code ps_safetensors_read_checkpoint(const char *path, struct ps_safetensors **out, struct ps_error *e)
+enum ps_code ps_safetensors_read_index(const char *path, struct ps_safetensors **out, struct ps_error *e)
 {
-    return safetensors_read(path, true, SHARDS_ANYWHERE, out, e);
+    return safetensors_read(path, true, SHARDS_NAMED, out, e);
 }
 
 enum ps_code ps_safetensors_read_shard(const char *path, struct ps_safetensors **out, struct ps_error *e)

@@ -48,8 +48,8 @@ struct ps_safetensors {
 enum ps_code ps_safetensors_read(const char *path, struct ps_safetensors **out, struct ps_error *e);
 // The same; INVALID_ARGUMENT also where the header names no checksums.
 enum ps_code ps_safetensors_read_sealed(const char *path, struct ps_safetensors **out, struct ps_error *e);
-// As ps_safetensors_read_sealed, but the data of tensors may be NULL that are in shards elsewhere (ps_shards_get).
-enum ps_code ps_safetensors_read_checkpoint(const char *path, struct ps_safetensors **out, struct ps_error *e);
+// As ps_safetensors_read_sealed, but without its shards, whose tensors have no data.
+enum ps_code ps_safetensors_read_index(const char *path, struct ps_safetensors **out, struct ps_error *e);
 // One shard of a checkpoint by itself, as ps_safetensors_read_sealed.
 enum ps_code ps_safetensors_read_shard(const char *path, struct ps_safetensors **out, struct ps_error *e);
 void ps_safetensors_free(struct ps_safetensors *s);

@@ -112,9 +112,8 @@ struct ps_shards {
     uint64_t elements;  // of all tensors
     struct ps_safetensors **file;
     size_t n;
-    const char *absent;   // the first that is not there, perhaps as its ps task keeps nothing; NULL: all are
-    const char *missing;  // the same, where a tensor is in none that is there
-    float **joined;       // the data of tensors that came in slices
+    const char *absent;  // the first that is not there, perhaps as its ps task keeps nothing; NULL: all are
+    float **joined;      // the data of tensors that came in slices
     size_t n_joined;
 };
 
@@ -291,7 +290,7 @@ static enum ps_code shards_read_shape(const json_t *shape, const char *path, str
     return PS_OK;
 }
 
-static enum ps_code shards_add_tensors(struct ps_safetensors *s, const char *path, bool all, struct ps_error *e)
+static enum ps_code shards_add_tensors(struct ps_safetensors *s, const char *path, bool reads, struct ps_error *e)
 {
     json_t *tensors = json_object_get(s->shards->index, "tensors"), *shape;
     const size_t own = s->n;
@@ -310,17 +309,14 @@ static enum ps_code shards_add_tensors(struct ps_safetensors *s, const char *pat
         if (shards_read_shape(shape, path, t, e))
             return e->code;
         s->shards->elements += t->count;
-        if (shards_find(s->shards, path, t, e)) {
-            if (all || e->code != PS_NOT_FOUND)
-                return e->code;
-            s->shards->missing = s->shards->absent;
-        }
+        if (reads && shards_find(s->shards, path, t, e))
+            return e->code;
         s->n++;
     }
     return PS_OK;
 }
 
-enum ps_code ps_shards_join(struct ps_safetensors *s, const char *path, bool all, struct ps_error *e)
+enum ps_code ps_shards_join(struct ps_safetensors *s, const char *path, bool reads, struct ps_error *e)
 {
     const char *text = ps_safetensors_metadata(s, PS_SHARDS_KEY);
     if (!text)
@@ -328,20 +324,16 @@ enum ps_code ps_shards_join(struct ps_safetensors *s, const char *path, bool all
     s->shards = ps_try_alloc(sizeof *s->shards);
     if (!s->shards)
         return ps_no_memory(e, "shards");
-    if (shards_parse(s->shards, text, path, e) || shards_open_all(s->shards, path, e))
+    if (shards_parse(s->shards, text, path, e) || (reads && shards_open_all(s->shards, path, e)))
         return e->code;
-    return shards_add_tensors(s, path, all, e);
+    return shards_add_tensors(s, path, reads, e);
 }
 
-bool ps_shards_get(const struct ps_safetensors *s, struct ps_shards_of *of, const char **missing)
+bool ps_shards_get(const struct ps_safetensors *s, struct ps_shards_of *of)
 {
-    const struct ps_shards *shards = s ? s->shards : NULL;
-    if (!shards)
-        return false;
-    *of = shards->of;
-    if (missing)
-        *missing = shards->missing;
-    return true;
+    if (s && s->shards)
+        *of = s->shards->of;
+    return s && s->shards;
 }
 
 uint64_t ps_shards_elements(const struct ps_safetensors *s)

@@ -50,13 +50,12 @@ char *ps_shards_slice(const char *name, uint64_t first, uint64_t end);  // NAME[
 char *ps_shards_index(const struct ps_shards_of *of, const struct ps_safetensor *tensors, size_t n);
 
 // Reads the shards that the file at path, which is *s, names, and adds their tensors to *s; nothing where it names
-// none. Where a shard is not there, its tensors have no data; all: NOT_FOUND instead. DATA_LOSS, INVALID_ARGUMENT: a
-// shard is not as it was written, is of another checkpoint, or the index is not what is said above. Only what the
-// shards bring is allocated.
-enum ps_code ps_shards_join(struct ps_safetensors *s, const char *path, bool all, struct ps_error *e);
-// Has the file (may be NULL) shards, and of which name? Fills in *of but for the job; its name lives as long as *s.
-// *missing (may be NULL): the first shard that was not there though it has tensors; NULL: all of them were.
-bool ps_shards_get(const struct ps_safetensors *s, struct ps_shards_of *of, const char **missing);
+// none. reads false: without their data. NOT_FOUND: a shard is not there. DATA_LOSS, INVALID_ARGUMENT: one is not as it
+// was written, is of another checkpoint, or the index is not what is said above. Only what the shards bring is
+// allocated.
+enum ps_code ps_shards_join(struct ps_safetensors *s, const char *path, bool reads, struct ps_error *e);
+// Has the file (may be NULL) shards? Fills in *of but for the job; its name lives as long as *s.
+bool ps_shards_get(const struct ps_safetensors *s, struct ps_shards_of *of);
 uint64_t ps_shards_elements(const struct ps_safetensors *s);  // of all tensors in its shards
 // The id of the checkpoint whose file is at path, by its header alone; 0: it has no shards. Errors as
 // ps_safetensors_stream_open.

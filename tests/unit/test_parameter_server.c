@@ -963,7 +963,7 @@ static void shards_are_loaded_by_those_who_have_written_them(void **state)
     close(fd);
     write_sharded(path);
     begin(&w, "sgd, learning_rate: 1", "update: sync");
-    must(wk_checkpoint_read(&c, path, &e), &e);
+    must(wk_checkpoint_read(&c, path, false, &e), &e);
     w.env.n_ps = 3;
     must(strategy->home->load(w.state, &c, 0, 8, 2, &e), &e);
     assert_string_equal(client.log, "skip 8 of 0 load job-0000000002 ab of 2 at 2 state 0 of 2 at 2 wait pull 2 wait ");

@@ -599,7 +599,7 @@ static void tamper(const char *name, const char *key, const char *value)
     struct wk_checkpoint c;
     struct ps_error e = {.code = PS_OK};
     char *path = in_folder(name);
-    must(wk_checkpoint_read(&c, path, &e), &e);
+    must(wk_checkpoint_read(&c, path, true, &e), &e);
     json_object_set_new(c.json, key, json_loads(value, JSON_DECODE_ANY, NULL));
     for (size_t i = 0; i < c.file->n; i++)
         wk_checkpoint_put(&c, NULL, c.file->tensor[i].name, c.file->tensor[i].shape, c.file->tensor[i].rank,

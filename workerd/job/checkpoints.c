@@ -216,10 +216,11 @@ void wk_lost_free(struct wk_lost *lost)
     *lost = (struct wk_lost){0};
 }
 
-// Of path, which was found.
-static enum ps_code checkpoints_read(struct wk_found *found, const struct wk_lost *lost, struct ps_error *e)
+// What is at found->path.
+static enum ps_code checkpoints_read(struct wk_found *found, bool shards, const struct wk_lost *lost,
+                                     struct ps_error *e)
 {
-    if (wk_checkpoint_read(&found->read, found->path, e))
+    if (wk_checkpoint_read(&found->read, found->path, shards, e))
         return e->code;
     found->words = wk_resume_describe(&found->read);
     for (size_t i = 0; i < lost->n; i++)
@@ -238,7 +239,7 @@ enum ps_code wk_checkpoints_find(const struct ps_job *job, bool backups, const s
     enum ps_code code;
     *found = (struct wk_found){0};
     while ((code = checkpoints_next(job, backups, &at, &found->path, e)) == PS_OK && found->path &&
-           checkpoints_read(found, lost, &why)) {
+           checkpoints_read(found, wk_resume_reads_shards(job), lost, &why)) {
         first = first.code ? first : why;
         wk_found_free(found);
         if (!checkpoints_passes_over(why.code))

@@ -139,19 +139,13 @@ static enum ps_code resume_check_job(const struct wk_checkpoint *c, const char *
     return PS_OK;
 }
 
-// What is in shards elsewhere the home brings.
+// What is in shards that were not read the home brings.
 static enum ps_code resume_load_params(const struct wk_run *run, const struct wk_checkpoint *c, struct ps_error *e)
 {
-    const char *missing;
-    const bool elsewhere = wk_checkpoint_is_elsewhere(c, &missing);
-    if (elsewhere && !run->strategy->home->prune_shards)
-        return ps_fail(e, PS_FAILED_PRECONDITION,
-                       "%s: its shard %s is not beside it, and strategy %s has no ps tasks that could load theirs: "
-                       "expected all its shards here",
-                       c->path, missing, run->strategy->name);
+    const bool is_index = wk_checkpoint_is_index(c);
     for (size_t i = 0; i < nn_model_params(run->env.model); i++) {
         const struct nn_param *p = nn_model_param(run->env.model, i);
-        const struct ps_safetensor *t = elsewhere ? ps_safetensors_find(c->file, p->name) : NULL;
+        const struct ps_safetensor *t = is_index ? ps_safetensors_find(c->file, p->name) : NULL;
         if (t && !t->data && t->count == p->count)
             continue;
         if (wk_checkpoint_get(c, NULL, p->name, p->count, nn_replica_param(run->env.replica, i), e))
@@ -235,11 +229,16 @@ static enum ps_code resume_take(struct wk_run *run, const struct wk_checkpoint *
     return wk_callbacks_load(run->callbacks, c, e);
 }
 
+bool wk_resume_reads_shards(const struct ps_job *job)
+{
+    return job->strategy != PS_STRATEGY_PARAMETER_SERVER;
+}
+
 enum ps_code wk_resume_load(struct wk_run *run, struct ps_error *e)
 {
     struct wk_checkpoint own = {0};
     resume_describe_job(run);
-    if (!run->resume_read && wk_checkpoint_read(&own, run->resume, e))
+    if (!run->resume_read && wk_checkpoint_read(&own, run->resume, wk_resume_reads_shards(run->env.job), e))
         return e->code;
     enum ps_code code = resume_take(run, run->resume_read ? run->resume_read : &own, e);
     run->resumed_at = run->position.step;

@@ -56,14 +56,10 @@ const float *wk_checkpoint_find(const struct wk_checkpoint *c, const char *prefi
     return data;
 }
 
-bool wk_checkpoint_is_elsewhere(const struct wk_checkpoint *c, const char **missing)
+bool wk_checkpoint_is_index(const struct wk_checkpoint *c)
 {
     struct ps_shards_of of;
-    const char *none = NULL;
-    ps_shards_get(c->file, &of, &none);
-    if (missing)
-        *missing = none;
-    return none != NULL;
+    return !c->whole && ps_shards_get(c->file, &of);
 }
 
 enum ps_code wk_checkpoint_get(const struct wk_checkpoint *c, const char *prefix, const char *name, uint64_t count,
@@ -123,11 +119,11 @@ enum ps_code wk_checkpoint_write(struct wk_checkpoint *c, const char *path, stru
     return code;
 }
 
-enum ps_code wk_checkpoint_read(struct wk_checkpoint *c, const char *path, struct ps_error *e)
+enum ps_code wk_checkpoint_read(struct wk_checkpoint *c, const char *path, bool whole, struct ps_error *e)
 {
     json_error_t why;
-    *c = (struct wk_checkpoint){.path = path};
-    if (ps_safetensors_read_checkpoint(path, &c->file, e))
+    *c = (struct wk_checkpoint){.path = path, .whole = whole};
+    if ((whole ? ps_safetensors_read_sealed : ps_safetensors_read_index)(path, &c->file, e))
         return e->code;
     const char *text = ps_safetensors_metadata(c->file, checkpoint_key);
     c->json = text ? json_loads(text, JSON_REJECT_DUPLICATES, &why) : NULL;

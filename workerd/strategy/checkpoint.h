@@ -38,6 +38,7 @@ struct wk_checkpoint {
     struct ps_shards_of shards;
     // Read.
     struct ps_safetensors *file;
+    bool whole;        // its shards, too, where it has any
     const char *path;  // the caller's
 };
 
@@ -52,9 +53,8 @@ void wk_checkpoint_put(struct wk_checkpoint *c, const char *prefix, const char *
 // size.
 const float *wk_checkpoint_find(const struct wk_checkpoint *c, const char *prefix, const char *name, uint64_t count,
                                 struct ps_error *e);
-// Are some of its shards not here, but where the ps tasks have written them? They load them then. *missing (may be
-// NULL): the first of them, as the checkpoint names it.
-bool wk_checkpoint_is_elsewhere(const struct wk_checkpoint *c, const char **missing);
+// Has it shards that were not read? Those who have written them load them.
+bool wk_checkpoint_is_index(const struct wk_checkpoint *c);
 // Copies it.
 enum ps_code wk_checkpoint_get(const struct wk_checkpoint *c, const char *prefix, const char *name, uint64_t count,
                                float *to, struct ps_error *e);
@@ -65,7 +65,8 @@ void wk_checkpoint_put_rule(struct wk_checkpoint *c, double rate, uint64_t ahead
 enum ps_code wk_checkpoint_get_rule(const struct wk_checkpoint *c, double *rate, uint64_t *ahead, struct ps_error *e);
 
 enum ps_code wk_checkpoint_write(struct wk_checkpoint *c, const char *path, struct ps_error *e);
-// Errors as ps_safetensors_read_checkpoint; INVALID_ARGUMENT: it is no checkpoint. path has to outlive *c.
-enum ps_code wk_checkpoint_read(struct wk_checkpoint *c, const char *path, struct ps_error *e);
+// whole: with its shards. Errors as ps_safetensors_read_sealed; INVALID_ARGUMENT: it is no checkpoint. path has to
+// outlive *c.
+enum ps_code wk_checkpoint_read(struct wk_checkpoint *c, const char *path, bool whole, struct ps_error *e);
 
 #endif

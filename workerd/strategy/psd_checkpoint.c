@@ -285,49 +285,50 @@ static enum ps_code checkpoint_take_slots(struct wk_parameter_server_state *s, c
     return e->code;
 }
 
-// Each ps task loads the shard that it has written. Where one cannot, and the shards are here, too, all are put.
-// DATA_LOSS: they are not.
-static enum ps_code checkpoint_load_shards(struct wk_parameter_server_state *s, const struct wk_checkpoint *from,
-                                           uint64_t steps, bool *loaded, struct ps_error *e)
-{
-    struct ps_shards_of of;
-    const char *missing = NULL;
-    psc_error error;
-    *loaded = false;
-    if (s->is_outer || !ps_shards_get(from->file, &of, &missing))
-        return PS_OK;
-    if (of.tasks != s->env->n_ps) {
-        if (!missing)
-            return PS_OK;
-        return ps_fail(e, PS_FAILED_PRECONDITION,
-                       "%s: %" PRIu32
-                       " ps tasks have written its shards, and now there are %zu: expected as many, or %s and the "
-                       "others beside it",
-                       from->path, of.tasks, s->env->n_ps, missing);
-    }
-    const psc_shards shards = {.name = of.name, .checkpoint = of.id};
-    *loaded = psc_load_shards(s->client, &shards, ps_shards_elements(from->file), steps, &error) == PSC_OK;
-    if (*loaded)
-        return PS_OK;
-    if (error.code != PSC_FAILED_PRECONDITION)  // one that has not answered may still be at it
-        return wk_take_error(&error, e);
-    if (missing)
-        return ps_fail(e, PS_DATA_LOSS, "%.200s: %s", from->path, error.text);
-    ps_info("%s is put by this worker: %s", from->path, error.text);
-    return PS_OK;
-}
-
 // All values, and the slots that the checkpoint has.
 static enum ps_code checkpoint_put_all(struct wk_parameter_server_state *s, const struct wk_checkpoint *from,
                                        bool slots, uint64_t steps, struct ps_error *e)
 {
-    bool loaded;
-    if (checkpoint_load_shards(s, from, steps, &loaded, e))
+    if (checkpoint_put(s, s->weights, s->n, steps, e))
         return e->code;
-    const size_t first = loaded ? s->n_trained : 0;
-    if (checkpoint_put(s, s->weights + first, s->n - first, steps, e))
-        return e->code;
-    return slots && !loaded ? checkpoint_take_slots(s, from, true, steps, e) : PS_OK;
+    return slots ? checkpoint_take_slots(s, from, true, steps, e) : PS_OK;
+}
+
+// The same of one of which the replica has nothing yet.
+static enum ps_code checkpoint_put_whole(struct wk_parameter_server_state *s, const struct wk_checkpoint *whole,
+                                         bool slots, uint64_t steps, struct ps_error *e)
+{
+    for (size_t i = 0; i < s->n_trained; i++)
+        if (wk_checkpoint_get(whole, NULL, s->weights[i].name, s->weights[i].count, s->weights[i].data, e))
+            return e->code;
+    return checkpoint_put_all(s, whole, slots, steps, e);
+}
+
+// Each ps task loads the shard that it has written. Where they cannot, this worker reads all shards, if they are here,
+// and puts what they have. DATA_LOSS: they are not, or damaged.
+static enum ps_code checkpoint_load_shards(struct wk_parameter_server_state *s, const struct wk_checkpoint *from,
+                                           bool slots, uint64_t steps, struct ps_error *e)
+{
+    struct ps_shards_of of = {0};
+    ps_shards_get(from->file, &of);
+    const psc_shards shards = {.name = of.name, .checkpoint = of.id};
+    const bool fits = of.tasks == s->env->n_ps;
+    psc_error why = {.code = PSC_OK};
+    snprintf(why.text, sizeof why.text, "%" PRIu32 " ps tasks have written its shards, and now there are %zu", of.tasks,
+             s->env->n_ps);
+    if (fits && psc_load_shards(s->client, &shards, ps_shards_elements(from->file), steps, &why) == PSC_OK)
+        return checkpoint_put(s, s->weights + s->n_trained, s->n - s->n_trained, steps, e);
+    if (fits && why.code != PSC_FAILED_PRECONDITION)  // one that has not answered may still be at it
+        return wk_take_error(&why, e);
+    struct ps_error here;
+    struct wk_checkpoint whole;
+    enum ps_code code = wk_checkpoint_read(&whole, from->path, true, &here);
+    if (code)
+        return ps_fail(e, fits ? PS_DATA_LOSS : PS_FAILED_PRECONDITION, "%s; %s", here.text, why.text);
+    ps_info("%s is put by this worker: %s", from->path, why.text);
+    code = checkpoint_put_whole(s, &whole, slots, steps, e);
+    wk_checkpoint_free(&whole);
+    return code;
 }
 
 // Rounds, clocks and leases begin with the position of the checkpoint.
@@ -380,11 +381,13 @@ enum ps_code wk_psd_load(struct wk_parameter_server_state *s, const struct wk_ch
                        from->path, s->env->job->name);
     if (wk_checkpoint_get_rule(from, &rate, &s->ahead, e))
         return e->code;
-    if (slots && !wk_checkpoint_is_elsewhere(from, NULL) && checkpoint_take_slots(s, from, false, 0, e))
+    const bool is_index = wk_checkpoint_is_index(from);
+    if (slots && !is_index && checkpoint_take_slots(s, from, false, 0, e))
         return e->code;
     checkpoint_go_on(s, epoch, first, step);
     enum ps_code code = PS_OK;
     if (s->env->rank == 0)
-        code = checkpoint_put_all(s, from, slots, s->is_outer ? s->outer_steps : step + s->ahead, e);
+        code = (is_index ? checkpoint_load_shards
+                         : checkpoint_put_all)(s, from, slots, s->is_outer ? s->outer_steps : step + s->ahead, e);
     return code && code != PS_DATA_LOSS ? code : checkpoint_agree(s, from, code, e);
 }

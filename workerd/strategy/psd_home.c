@@ -678,7 +678,7 @@ static enum ps_code home_load(void *state, const struct wk_checkpoint *from, uin
                               uint64_t step, struct ps_error *e)
 {
     struct wk_parameter_server_state *s = state;
-    const bool has_values = s->env->rank == 0 && !wk_checkpoint_is_elsewhere(from, NULL);
+    const bool has_values = s->env->rank == 0 && !wk_checkpoint_is_index(from);
     if (wk_psd_load(s, from, epoch, first, step, e) ||
         (has_values ? home_ask_version(s, e) : wk_home_pull_loaded(s, e)))
         return e->code;
