@@ -157,6 +157,11 @@ void psc__task_heard(struct psc__task *t)
     t->why[0] = 0;
 }
 
+enum ps_code psc__reply_code(const struct psc_client *c, enum ps_code code)
+{
+    return code == PS_UNAUTHENTICATED && c->member.joined ? PS_UNAVAILABLE : code;
+}
+
 // A call that is refused at once has not waited, whatever else is answered at that moment.
 bool psc__task_was_there(const struct psc__task *t, uint64_t sent)
 {

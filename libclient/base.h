@@ -146,6 +146,9 @@ enum ps_code psc__check_generation(struct psc__task *t, uint64_t generation, str
 // as a worker may be silent, the process is gone, and the job's state with it: that ends a client that has joined.
 void psc__task_unreachable(struct psc__task *t, const char *text);
 void psc__task_heard(struct psc__task *t);  // locked: it has answered
+// Locked. What a reply's code means. Who has joined was known: where the connection broke, and munged of either host is
+// being started anew, it is a moment later again. That is as if the task could not be reached.
+enum ps_code psc__reply_code(const struct psc_client *c, enum ps_code code);
 // Locked. Has the task answered others while a call waited there that was sent at `sent`? Then the failure that ended
 // this attempt is the first one.
 bool psc__task_was_there(const struct psc__task *t, uint64_t sent);

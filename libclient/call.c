@@ -180,6 +180,7 @@ static void call_replied(void *arg, enum ps_code code, const char *text, struct 
     struct psc__call *call = arg;
     struct psc_client *c = call->client;
     psc__lock(c);
+    code = psc__reply_code(c, code);
     if (code == PS_UNAVAILABLE)
         psc__task_unreachable(call->task, text);  // which may end the client, and so the call
     else if (code != PS_DEADLINE_EXCEEDED)

@@ -322,6 +322,7 @@ static void queue_replied(void *arg, enum ps_code code, const char *text, struct
     struct psc__queue *q = r->queue;
     struct psc_client *c = q->task->client;
     psc__lock(c);
+    code = psc__reply_code(c, code);
     queue_land(q, r);
     if (code != PS_UNAVAILABLE && code != PS_RESOURCE_EXHAUSTED)
         queue_answered(q, r);

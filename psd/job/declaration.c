@@ -355,6 +355,11 @@ static enum ps_code make_shard(struct psd_job *job, uint32_t task, struct ps_err
     if (psd_users_take(job->host->users, job->user, bytes, e))
         return ps_error_prefix(e, "declare: ps task %" PRIu32, task);
     job->users_bytes = bytes;
+    if (bytes > job->pool->limit)  // waiting for the end of other jobs is of no use
+        return ps_fail(e, PS_FAILED_PRECONDITION,
+                       "declare: ps task %" PRIu32 " would need %zu bytes for job '%s', and has room for %zu: expected "
+                       "more --memory, or more ps tasks",
+                       task, bytes, job->name, job->pool->limit);
     if (!psd_pool_take(job->pool, bytes))
         return ps_fail(e, PS_RESOURCE_EXHAUSTED,
                        "declare: ps task %" PRIu32 " would need %zu bytes for job '%s' and has %zu of %zu left", task,

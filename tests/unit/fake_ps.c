@@ -618,6 +618,9 @@ static void arrive(void *arg)
     case FAKE_ABORT:
         fake_answer(c, PS_ABORTED, "the job has ended");
         break;
+    case FAKE_UNKNOWN:
+        fake_answer(c, PS_UNAUTHENTICATED, "munged of the host that calls makes no credential");
+        break;
     case FAKE_GARBAGE:
         ps_slices_add(&c->body, ps_slice_copy("\xff\xff\xff\x7f", 4));
         fake_answer(c, PS_OK, "");

@@ -679,6 +679,36 @@ static void test_refused_is_tried_again(void **state)
     bench_free(b);
 }
 
+// param: requests that come to a task, of any kind, before one is known there.
+static enum fake_fate is_unknown(struct fake *f, uint32_t task, int method, uint64_t n)
+{
+    (void)task, (void)method, (void)n;
+    return f->param && f->param-- ? FAKE_UNKNOWN : FAKE_DELIVER;
+}
+
+// Munged of a host is started anew: who has joined waits for it, as long as for a task that cannot be reached.
+static void test_who_has_joined_is_known_again(void **state)
+{
+    (void)state;
+    struct bench *b = bench_ready(PSC_STREAM);
+    struct outcome met = {0};
+    b->fake.fate = is_unknown;
+    b->fake.param = 12;
+    b->scalar = 1;
+    psc__barrier(b->client, "end", on_done, &met);
+    assert_int_equal(push(b, 0, N_VARIABLES).error.code, PSC_OK);
+    assert_int_equal(b->fake.param, 0);
+    b->fake.barrier_open = true;
+    fake_wake(&b->fake);
+    assert_true(fake_run(&b->fake, &met.done, 30));
+    assert_int_equal(met.error.code, PS_OK);
+    b->fake.param = UINT64_MAX;
+    psc_result r = push(b, 0, N_VARIABLES);
+    assert_int_equal(r.error.code, PSC_UNAVAILABLE);
+    assert_non_null(strstr(r.error.text, "munged of the host that calls makes no credential"));
+    bench_free(b);
+}
+
 static enum fake_fate garble(struct fake *f, uint32_t task, int method, uint64_t n)
 {
     (void)task, (void)n;
@@ -1347,6 +1377,7 @@ int main(void)
         cmocka_unit_test(test_cut_twice_while_it_waits),
         cmocka_unit_test(test_no_answer_until_the_deadline),
         cmocka_unit_test(test_refused_is_tried_again),
+        cmocka_unit_test(test_who_has_joined_is_known_again),
         cmocka_unit_test(test_answers_that_are_none),
         cmocka_unit_test(test_lost_state_ends_the_client),
         cmocka_unit_test(test_aborted_ends_the_client),

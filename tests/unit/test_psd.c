@@ -254,7 +254,7 @@ SPOIL_JOB(stray, j->pbig.variable = 9)
 static const struct bad_declaration bad_declarations[] = {
     {"dimension 0", zero_dim, PS_INVALID_ARGUMENT, "dimension 0 is 0"},
     {"2^64 elements", huge, PS_INVALID_ARGUMENT, "overflows"},
-    {"more than the memory", too_big, PS_RESOURCE_EXHAUSTED, "would need 4"},
+    {"more than the memory", too_big, PS_FAILED_PRECONDITION, "would need 4"},
     {"a name twice", twice, PS_INVALID_ARGUMENT, "declared twice"},
     {"no name", nameless, PS_INVALID_ARGUMENT, "needs a name"},
     {"trainable int64", not_float, PS_INVALID_ARGUMENT, "must be float32"},
