@@ -3,7 +3,8 @@
 // In software eight bytes at a time (Kounavis and Berry, A systematic approach to building high performance
 // software-based CRC generators, ISCC 2005): table k has the CRC of each byte with k zero bytes behind it. SSE 4.2 has
 // an instruction for eight bytes, of which three can be under way (Gopal et al., Fast CRC Computation for iSCSI
-// Polynomial Using CRC32 Instruction, Intel 2011): three lanes beside each other, whose CRCs tables join.
+// Polynomial Using CRC32 Instruction, Intel 2011): three lanes beside each other, whose CRCs tables join. Memory is
+// slower than that: the next three lanes are fetched meanwhile, as the processor does not guess them.
 #include "common/base/crc32c.h"
 
 #include <pthread.h>
@@ -12,7 +13,7 @@
 // The polynomial 0x1EDC6F41 with its bits reversed, as the bytes' are.
 #define CRC32C_POLYNOMIAL UINT32_C(0x82F63B78)
 
-enum { LANE = 2048 };  // bytes
+enum { LANE = 4096, LINE = 64 };  // bytes: of a lane, of the cache
 
 static uint32_t crc32c_table[8][256];
 static uint32_t crc32c_moved[4][256];  // the CRC of each byte of a CRC with LANE zero bytes behind it
@@ -89,10 +90,19 @@ __attribute__((target("sse4.2"))) static uint32_t crc32c_lane(uint64_t crc, cons
     return (uint32_t)crc;
 }
 
+// A line of each lane. There may be nothing there, and then nothing happens.
+static inline void crc32c_fetch(uintptr_t at)
+{
+    for (size_t lane = 0; lane < 3; lane++)
+        __builtin_prefetch((const void *)(at + lane * LANE));
+}
+
 __attribute__((target("sse4.2"))) static uint32_t crc32c_three_lanes(uint64_t crc, const uint8_t *p)
 {
     uint64_t second = 0, third = 0, word[3];
     for (size_t i = 0; i < LANE; i += 8) {
+        if (i % LINE == 0)
+            crc32c_fetch((uintptr_t)p + 3 * LANE + i);
         memcpy(&word[0], p + i, 8);
         memcpy(&word[1], p + LANE + i, 8);
         memcpy(&word[2], p + 2 * LANE + i, 8);
