@@ -842,6 +842,18 @@ bool psc_done(psc_op *op, int timeout_ms)
     return atomic_load(&op->done);
 }
 
+void psc_cancel(psc_op *op)
+{
+    if (!op)
+        return;
+    struct ps_error e;
+    ps_fail(&e, PS_CANCELLED, "%s: it was cancelled", psc__method_name(op->method));
+    psc__lock(op->client);
+    if (!op->refused)
+        op_fail(op, &e);
+    psc__unlock(op->client);
+}
+
 psc_code psc_wait(psc_op *op, psc_result *result, psc_error *error)
 {
     psc_result found = {.error.code = PSC_RESOURCE_EXHAUSTED, .error.text = "no memory for an operation"};

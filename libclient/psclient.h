@@ -322,7 +322,7 @@ typedef struct psc_result {
     uint32_t stale;       //         dropped: their round was closed already
     uint32_t duplicates;  //         had this update already
     uint64_t open_round;  // sync push: the least round that no variable has closed. push_pull: that some has not closed
-    uint64_t last_round;  // sync get: the greatest round found. Equal to round: one state of the whole model
+    uint64_t last_round;  // sync get, push_pull: the greatest round closed. Of a get, equal to round: one state of all
     uint64_t nonfinite;   // push: elements that were NaN or infinite
     uint32_t unchanged;   // psc_get_newer: tensors that were left as they were
 } psc_result;
@@ -406,8 +406,8 @@ typedef struct psc_shards {
 
 // A psc_get whose values and slots, of float32, stay at the ps tasks and become shards. The tensors' data is not looked
 // at; *shards is the library's until the end, which is when all shards are on disk.
-// FAILED_PRECONDITION: a ps task has no folder for them, its disk has no room, or its memory none for what changes
-// meanwhile.
+// FAILED_PRECONDITION: a ps task has no folder for them, or its disk has no room. OUT_OF_RANGE: its memory has none for
+// what changes meanwhile.
 void psc_write_shards(psc_client *client, const psc_tensor *tensors, size_t n, const psc_shards *shards,
                       psc_callback callback, void *arg, psc_op **op);
 // All ps tasks put what their shards have, as psc_put_state does with steps. Returns when all have. elements: of all of
@@ -425,6 +425,9 @@ psc_code psc_prune_shards(psc_client *client, const char *name, uint32_t series,
 psc_code psc_wait(psc_op *op, psc_result *result, psc_error *error);
 // Has op ended? Waits at most timeout_ms for that; 0: looks. Frees nothing.
 bool psc_done(psc_op *op, int timeout_ms);
+// Ends op with CANCELLED, unless it has ended; what it asks for may take effect all the same. psc_wait follows. op may
+// be NULL.
+void psc_cancel(psc_op *op);
 
 // Returns when every live worker of the job is in a barrier of this name. No limit but their lives. ABORTED: the job
 // has ended; FAILED_PRECONDITION: an observer, or another worker is in a barrier of another name; UNAVAILABLE,

@@ -357,11 +357,11 @@ static enum ps_code workerd_build(struct wk_run *run, struct nn_model **model, s
 
 // Where the training goes on: with --resume the newest checkpoint, without it a backup's.
 static enum ps_code workerd_find_checkpoint(struct wk_run *run, const struct ps_job *job, const struct options *o,
-                                            const struct wk_lost *lost, struct wk_found *found, struct ps_error *e)
+                                            struct wk_found *found, struct ps_error *e)
 {
     if (o->profile)
         return PS_OK;  // it trains from the beginning
-    if (wk_checkpoints_find(job, !o->resume, lost, found, e))
+    if (wk_checkpoints_find(job, !o->resume, run->lost, found, e))
         return e->code;
     run->resume = found->path;
     run->resume_read = found->path ? &found->read : NULL;
@@ -592,29 +592,28 @@ static bool workerd_is_outdated(const struct wk_run *run, const struct options *
     return found && !same;
 }
 
-static void workerd_say_how_it_ended(const struct wk_run *run, const struct options *o, struct wk_lost *lost,
-                                     const struct ps_error *e, struct wk_ended *ended)
+static void workerd_say_how_it_ended(const struct wk_run *run, const struct options *o, size_t lost_before,
+                                     struct wk_ended *ended)
 {
     const struct ps_job *job = run->env.job;
     ended->recovers = ps_job_goes_on(job, o->resume) && run->strategy->tasks != WK_TASKS_NONE && !o->profile &&
                       !wk_look_is_wanted(&o->look);
     ended->trained = run->seconds_to_first_step > 0;
-    ended->lost = run->resume && !ended->trained && e->code == PS_DATA_LOSS;
-    if (ended->lost)
-        wk_lost_add(lost, run->env.checkpoint, e);
+    ended->lost = run->lost->n > lost_before;
     ended->outdated = ended->recovers && !ended->trained && !ended->lost && !ps_signal_number(&stop) &&
-                      workerd_is_outdated(run, o, lost);
+                      workerd_is_outdated(run, o, run->lost);
     ended->checkpoint = run->resumed_at;
     ended->patience = (uint64_t)job->timeout * PS_SECOND;
 }
 
 // Joins the job no sooner than at that time (ps_now), and reads the checkpoint and builds the model before.
-static enum ps_code workerd_run_job(struct wk_run *run, struct options *o, uint64_t not_before, struct wk_lost *lost,
-                                    struct wk_ended *ended, struct ps_error *e)
+static enum ps_code workerd_run_job(struct wk_run *run, struct options *o, uint64_t not_before, struct wk_ended *ended,
+                                    struct ps_error *e)
 {
     struct nn_model *model = NULL;
     struct ps_job *job = NULL;
     struct wk_found checkpoint = {0};
+    const size_t lost_before = run->lost->n;
     enum ps_code code = ps_job_load(o->job, o->sets, (size_t)o->n_sets, &job, e);
     run->env.job = job;
     if (code == PS_OK) {
@@ -626,13 +625,13 @@ static enum ps_code workerd_run_job(struct wk_run *run, struct options *o, uint6
     } else {
         struct training t = {.not_before = not_before, .o = o, .run = run, .ended = ended};
         if (code == PS_OK)
-            code = workerd_find_checkpoint(run, job, o, lost, &checkpoint, e);
+            code = workerd_find_checkpoint(run, job, o, &checkpoint, e);
         code = code == PS_OK ? workerd_take_part(&t, run, job, &model, e) : workerd_await_others(not_before, code, e);
     }
     code = wk_timeline_close(run, code, e);
     wk_resume_forget(run);
     if (job)
-        workerd_say_how_it_ended(run, o, lost, e, ended);
+        workerd_say_how_it_ended(run, o, lost_before, ended);
     wk_run_free(run);
     nn_replica_free(run->env.replica);
     wk_data_free(run->data);
@@ -658,11 +657,14 @@ static enum ps_code workerd_run_jobs(struct options *o, struct wk_metrics *metri
     struct wk_lost lost = {0};
     uint64_t not_before = 0;
     for (;;) {
-        struct wk_run run = {
-            .started = started, .env.stop = &stop, .env.checkpoint_signals = &checkpoint_signals, .metrics = metrics};
+        struct wk_run run = {.started = started,
+                             .env.stop = &stop,
+                             .env.checkpoint_signals = &checkpoint_signals,
+                             .metrics = metrics,
+                             .lost = &lost};
         run.env.waits = metrics ? &metrics->waits : NULL;
         struct wk_ended ended = {0};
-        e->code = workerd_run_job(&run, o, not_before, &lost, &ended, e);
+        e->code = workerd_run_job(&run, o, not_before, &ended, e);
         if (!wk_recovery_begins(&recovery, &ended, ps_now(), e))
             break;
         if (ps_signal_number(&stop)) {

@@ -54,7 +54,7 @@ static enum ps_code shard_check_snapshot(struct psd_request *t, const struct psd
                            s->extents.v[i].variable->name, ps_dtype_name(s->extents.v[i].variable->dtype));
     if (alone || psd_pool_has_room(&t->core->pool, atomic_load(&t->core->shard_bytes) + s->extents.bytes))
         return PS_OK;
-    return ps_fail(&t->error, PS_FAILED_PRECONDITION,
+    return ps_fail(&t->error, PS_OUT_OF_RANGE,
                    "ps task %" PRIu32 " has no room for a copy of the %" PRIu64
                    " bytes of a shard, as training changes them meanwhile: expected more --memory",
                    t->core->config.task, s->extents.bytes);

@@ -1253,6 +1253,39 @@ static void *push_many(void *arg)
     return NULL;
 }
 
+// What waits for others is cancelled: nothing comes into its memory any more, and what else is under way goes on.
+static void test_cancelled(void **state)
+{
+    (void)state;
+    struct bench *b = bench_new(PSC_STREAM);
+    psc_options options = worker_options(b);
+    float got = 77, other = 77;
+    psc_tensor t = {"step", &got, 1, PSC_FLOAT32}, u = {"step", &other, 1, PSC_FLOAT32};
+    psc_op *first, *second;
+    options.update = PSC_SYNC;
+    bench_begin(b, options);
+    assert_int_equal(bench_declare(b).code, PS_OK);
+    psc_pull(b->client, &t, 1, 1, NULL, NULL, &first);
+    psc_pull(b->client, &u, 1, 1, NULL, NULL, &second);
+    fake_idle(&b->fake, 1);
+    assert_false(psc_done(first, 0));
+    psc_cancel(first);
+    psc_cancel(NULL);
+    fake_idle(&b->fake, 0.1);
+    assert_false(psc_done(second, 0));
+    b->fake.round = 1;
+    fake_wake(&b->fake);
+    fake_idle(&b->fake, 1);
+    assert_true(psc_done(first, 0) && psc_done(second, 0));
+    psc_cancel(second);  // too late
+    psc_error e;
+    assert_int_equal(psc_wait(first, NULL, &e), PSC_CANCELLED);
+    assert_string_equal(e.text, "pull: it was cancelled");
+    assert_int_equal(psc_wait(second, NULL, &e), PSC_OK);
+    assert_true(got == 77 && other == 0);
+    bench_free(b);
+}
+
 static void test_threads_wait(void **state)
 {
     (void)state;
@@ -1400,6 +1433,7 @@ int main(void)
         cmocka_unit_test(test_progress_is_sent_with_heartbeats),
         cmocka_unit_test(test_dying_with_everything_under_way),
         cmocka_unit_test(test_callbacks_start_operations_until_the_end),
+        cmocka_unit_test(test_cancelled),
         cmocka_unit_test(test_threads_wait),
         cmocka_unit_test(test_a_hyperparameter_is_set_again),
     };

@@ -338,7 +338,7 @@ static void requests_are_checked(void **state)
     store_open(&s, PARAMSERVER__V1__UPDATE__ASYNC, "sgd", N * sizeof(float) * 3 / 2, specs, 1);
     write_init(&w, "job-1", 7);
     read_range(&w.x, "w", 0, N);
-    expect(write_send(&s, &w), PS_FAILED_PRECONDITION, "has no room for a copy");
+    expect(write_send(&s, &w), PS_OUT_OF_RANGE, "has no room for a copy");
     assert_int_equal(files(false), 0);
     // Or nobody changes them.
     w.shard.alone = true;
@@ -437,7 +437,7 @@ static void shards_that_wait_are_counted_and_end_with_the_core(void **state)
     write_init(&w, "job-0000000001", 7);
     read_range(&w.x, "w", 0, N);
     atomic_fetch_add(&s.core->shard_bytes, N * sizeof(float) * 2);
-    expect(write_send(&s, &w), PS_FAILED_PRECONDITION, "has no room for a copy");
+    expect(write_send(&s, &w), PS_OUT_OF_RANGE, "has no room for a copy");
     atomic_fetch_sub(&s.core->shard_bytes, N * sizeof(float) * 2);
     expect(write_send(&s, &w), PS_OK, "");
     assert_int_equal(atomic_load(&s.core->shard_bytes), 0);

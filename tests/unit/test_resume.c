@@ -65,6 +65,8 @@ static enum ps_code end_step(void *state, const struct wk_work *work, struct ps_
     return code;
 }
 
+static enum ps_code (*home_salvage)(void *state, bool *undone, struct ps_error *e);  // NULL: the replica has them
+
 static enum ps_code sum(void *state, double *values, uint64_t n, struct ps_error *e)
 {
     if (stops_in_evaluation && --stops_in_evaluation == 0)
@@ -148,6 +150,7 @@ static enum ps_code train_here(struct training *t, const char *lines, bool resum
     home = *strategy.home;
     home.end = home_end ? home_end : end_step;
     home.save = home_save ? home_save : home.save;
+    home.salvage = home_salvage;
     group = *strategy.group;
     group.sum = sum;
     strategy.home = &home;
@@ -433,16 +436,21 @@ static void passes_over_lost(void **state)
     train(&t, job, false);
     must(wk_checkpoints_find(t.job, false, &t.lost, &found, &e), &e);
     assert_non_null(strstr(found.path, "ck/job-0000000027.safetensors"));
-    wk_lost_add(&t.lost, found.words, &why);
+    wk_lost_add(&t.lost, found.path, &why);
     wk_found_free(&found);
     must(wk_checkpoints_find(t.job, false, &t.lost, &found, &e), &e);
     assert_non_null(strstr(found.path, "ck/job-0000000018.safetensors"));
-    wk_lost_add(&t.lost, found.words, &other);
+    wk_lost_add(&t.lost, found.path, &other);
     wk_found_free(&found);
     assert_int_equal(wk_checkpoints_find(t.job, false, &t.lost, &found, &e), PS_DATA_LOSS);
     assert_string_equal(e.text, why.text);
     wk_found_free(&found);
+    wk_lost_set_aside(&t.lost);
     wk_lost_free(&t.lost);
+    must(wk_checkpoints_find(t.job, false, &t.lost, &found, &e), &e);
+    assert_null(found.path);
+    wk_found_free(&found);
+    move("ck/job-0000000027.safetensors.lost", "ck/job-0000000027.safetensors");
     end(&t);
 }
 
@@ -546,6 +554,58 @@ static void writes_what_there_is(void **state)
     end(&t);
     assert_true(exists("out.safetensors") && exists("ck/job-0000000010.safetensors"));
     train(&t, job, true);
+    end(&t);
+    same_file("out.safetensors", "whole.safetensors");
+}
+
+// The step in which the signal comes is in no weights: others have ended before theirs.
+static enum ps_code end_alone(void *state, const struct wk_work *work, struct ps_error *e)
+{
+    if (work->step != signal_step)
+        return wk_one_device.home->end(state, work, e);
+    stop = signal_number;
+    return PS_OK;
+}
+
+static enum ps_code salvage_step_before(void *state, bool *undone, struct ps_error *e)
+{
+    (void)state, (void)e;
+    *undone = true;
+    return PS_OK;
+}
+
+// Such a step is taken again, and counts once: in the weights, among the losses and in the figures of its epoch.
+static void a_step_that_does_not_count_is_taken_again(void **state)
+{
+    static const char job[] = "callbacks: [{name: checkpoint, path: ck, every_steps: 100}]\n";
+    struct training t;
+    struct wk_history *h = &t.run.history;
+    (void)state;
+    train(&t, "", false);
+    const uint64_t steps = h->steps;
+    const double examples = h->total_examples;
+    const struct wk_figures figures = t.run.figures;
+    double *losses = ps_alloc(steps * sizeof *losses);
+    memcpy(losses, h->loss, steps * sizeof *losses);
+    end(&t);
+    move("out.safetensors", "whole.safetensors");
+    signal_step = 23;
+    signal_number = SIGTERM;
+    home_end = end_alone;
+    home_salvage = salvage_step_before;
+    assert_int_equal(train_here(&t, job, true), PS_CANCELLED);
+    end(&t);
+    assert_true(exists("ck/job-0000000023.safetensors"));
+    home_end = NULL;
+    home_salvage = NULL;
+    train(&t, job, true);
+    assert_int_equal(h->steps, steps);
+    assert_true(h->total_examples == examples);
+    assert_memory_equal(h->loss, losses, steps * sizeof *losses);
+    assert_int_equal(t.run.figures.n, figures.n);
+    for (size_t i = 0; i < figures.n; i++)
+        assert_true(t.run.figures.v[i].value == figures.v[i].value);
+    free(losses);
     end(&t);
     same_file("out.safetensors", "whole.safetensors");
 }
@@ -771,6 +831,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(goes_on_without, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(does_not_wait_for_a_slow_disk, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(writes_what_there_is, begin_folder, end_folder),
+        cmocka_unit_test_setup_teardown(a_step_that_does_not_count_is_taken_again, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(writes_weights_where_it_does_not_look, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(refuses_another_jobs_checkpoint, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(refuses_what_is_wrong_in_a_checkpoint, begin_folder, end_folder),

@@ -89,6 +89,7 @@ struct plan {
 // What one task or one variable holds.
 struct load {
     uint64_t variables, partitions;
+    uint64_t shard;  // bytes of what changes, and of its slots
     struct ps_memory memory;
 };
 
@@ -161,12 +162,13 @@ static void plan_fini(struct plan *plan)
 static void load_add(struct load *load, const struct plan *plan, const struct ps_partition *p)
 {
     const psc_variable *v = &plan->variables[p->var];
-    bool rounds = plan->sync && (v->trainable || v->rule);
+    const bool changes = v->trainable || v->rule, rounds = plan->sync && changes;
     const struct ps_memory_part part = {.count = p->count,
                                         .dtype = (int)v->dtype,
                                         .slots = plan->vars[p->var].slots,
                                         .round_workers = rounds ? plan->workers : 0};
     load->partitions++;
+    load->shard += changes ? p->count * ps_dtype_size((int)v->dtype) * (1 + plan->vars[p->var].slots) : 0;
     if (!ps_memory_add(&load->memory, &part))
         load->memory.kept = INT64_MAX / 2;
 }
@@ -257,12 +259,11 @@ static int plan_warn(const struct plan *plan, uint32_t greatest, const struct lo
                 greatest, imbalance);
     if (plan->limit == 0)
         return 0;
-    const uint64_t shard = load->memory.values + load->memory.slots;
-    if (plan->writes_shards && needed <= plan->limit && plan->limit - needed < shard)
+    if (plan->writes_shards && needed <= plan->limit && plan->limit - needed < load->shard)
         fprintf(stderr,
                 "psctl: ps:%" PRIu32 " has %" PRIu64 " bytes left of --memory, and a sharded checkpoint needs %" PRIu64
                 " while it is written beside the training\n",
-                greatest, plan->limit - needed, shard);
+                greatest, plan->limit - needed, load->shard);
     if (needed <= plan->limit)
         return 0;
     ps_fail(&e, PS_RESOURCE_EXHAUSTED,

@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -202,16 +203,26 @@ static bool checkpoints_passes_over(enum ps_code code)
     return code == PS_DATA_LOSS || code == PS_INVALID_ARGUMENT || code == PS_NOT_FOUND;
 }
 
-void wk_lost_add(struct wk_lost *lost, const char *words, const struct ps_error *why)
+void wk_lost_add(struct wk_lost *lost, const char *path, const struct ps_error *why)
 {
     lost->v = ps_realloc(lost->v, (lost->n + 1) * sizeof *lost->v);
-    lost->v[lost->n++] = (struct wk_lost_one){ps_strdup(words), *why};
+    lost->v[lost->n++] = (struct wk_lost_one){ps_strdup(path), *why};
+}
+
+void wk_lost_set_aside(const struct wk_lost *lost)
+{
+    for (size_t i = 0; i < lost->n; i++) {
+        char *aside = ps_printf("%s.lost", lost->v[i].path);
+        if (rename(lost->v[i].path, aside) == 0)
+            ps_warn("%s: it is set aside as %s.lost", lost->v[i].path, lost->v[i].path);
+        free(aside);
+    }
 }
 
 void wk_lost_free(struct wk_lost *lost)
 {
     for (size_t i = 0; i < lost->n; i++)
-        free(lost->v[i].words);
+        free(lost->v[i].path);
     free(lost->v);
     *lost = (struct wk_lost){0};
 }
@@ -220,14 +231,14 @@ void wk_lost_free(struct wk_lost *lost)
 static enum ps_code checkpoints_read(struct wk_found *found, bool shards, const struct wk_lost *lost,
                                      struct ps_error *e)
 {
-    if (wk_checkpoint_read(&found->read, found->path, shards, e))
-        return e->code;
-    found->words = wk_resume_describe(&found->read);
     for (size_t i = 0; i < lost->n; i++)
-        if (strcmp(lost->v[i].words, found->words) == 0) {
+        if (strcmp(lost->v[i].path, found->path) == 0) {
             *e = lost->v[i].why;
             return e->code;
         }
+    if (wk_checkpoint_read(&found->read, found->path, shards, e))
+        return e->code;
+    found->words = wk_resume_describe(&found->read);
     return PS_OK;
 }
 

@@ -9,6 +9,7 @@
 #include "common/base/clock.h"
 #include "common/base/signals.h"
 #include "workerd/job/callback.h"
+#include "workerd/job/checkpoints.h"
 #include "workerd/job/epoch.h"
 #include "workerd/job/evaluate.h"
 #include "workerd/job/metrics.h"
@@ -371,12 +372,10 @@ static bool loop_keeps_weights(const struct wk_run *run, enum ps_code code)
 static void loop_take_back(struct loop *l)
 {
     struct wk_run *run = l->run;
-    struct wk_history *h = &run->history;
     if (!l->in_epoch)
         return;
     run->position = l->before;
-    h->steps = l->before.step;
-    h->total_examples -= h->examples[h->steps];
+    run->history.steps = l->before.step;
     wk_meter_take_back(&run->meter);
 }
 
@@ -424,6 +423,10 @@ static enum ps_code loop_resume(struct wk_run *run, struct ps_error *e)
     if (run->late)
         run->resume = NULL;
     const enum ps_code code = run->resume ? wk_resume_load(run, e) : PS_OK;
+    if (code == PS_DATA_LOSS && run->lost)
+        wk_lost_add(run->lost, run->resume, e);
+    if (code == PS_OK && run->lost && run->env.rank == 0)
+        wk_lost_set_aside(run->lost);
     wk_resume_forget(run);
     return code;
 }

@@ -19,6 +19,8 @@ struct wk_position {
     uint64_t epoch, first, step;
 };
 
+struct wk_lost;
+
 struct wk_run {
     struct wk_env env;
     const struct wk_strategy *strategy;
@@ -31,8 +33,9 @@ struct wk_run {
     const char *resume;          // the checkpoint from which it goes on; NULL: none
     // What has been read of it, the caller's, until wk_resume_forget. NULL: it is read when it is needed.
     struct wk_checkpoint *resume_read;
-    uint64_t resumed_at;  // its step; 0: none
-    uint64_t started;     // ns, ps_now(): when whoever started this run did
+    struct wk_lost *lost;  // the caller's: one of which others have lost something is added; NULL: nobody wants to know
+    uint64_t resumed_at;   // its step; 0: none
+    uint64_t started;      // ns, ps_now(): when whoever started this run did
 
     // While it runs.
     struct wk_callbacks *callbacks;

@@ -136,6 +136,24 @@ static enum ps_code put_initial(struct wk_parameter_server_state *s, bool resume
     return psc_wait(op, NULL, &error) ? wk_take_error(&error, e) : PS_OK;
 }
 
+bool wk_psd_in_rounds_of_all(const struct wk_parameter_server_state *s)
+{
+    return s->update == PSC_SYNC && !s->is_outer && s->env->job->replicas_to_aggregate == 0;
+}
+
+void wk_psd_count_step(struct wk_parameter_server_state *s)
+{
+    const uint64_t now = ps_now();
+    s->step_ns = s->step_began ? now - s->step_began : 0;
+    s->step_began = now;
+}
+
+uint64_t wk_psd_step_ns(const struct wk_parameter_server_state *s)
+{
+    const uint64_t most = WK_STEP_SECONDS * PS_SECOND;
+    return s->step_ns < most ? s->step_ns : most;
+}
+
 enum ps_code wk_psd_barrier(struct wk_parameter_server_state *s, const char *name, struct ps_error *e)
 {
     psc_error error;
@@ -173,8 +191,7 @@ static enum ps_code strategy_read_weights(struct wk_parameter_server_state *s, p
 // In rounds of all workers: those who have ended before their last step leave the round open that this one's is in.
 static bool strategy_undo_last_step(struct wk_parameter_server_state *s)
 {
-    const bool in_step = s->update == PSC_SYNC && !s->is_outer && s->env->job->replicas_to_aggregate == 0;
-    if (!in_step || s->salvaged + 1 != wk_psd_rounds_trained(s))
+    if (!wk_psd_in_rounds_of_all(s) || s->salvaged + 1 != wk_psd_rounds_trained(s))
         return false;
     s->trained--;
     return true;
@@ -187,7 +204,7 @@ enum ps_code wk_home_salvage(void *state, bool *undone, struct ps_error *e)
     psc_error error;
     psc_cluster *cluster;
     psc_client *reader;
-    s->salvaged_at = ps_now();
+    s->stopped_at = s->stopped_at ? s->stopped_at : ps_now();
     wk_home_leave(s);
     if (!psc_is_chief(s->client))
         return ps_fail(e, PS_NOT_FOUND, "the chief writes the weights");
@@ -225,15 +242,14 @@ enum ps_code wk_psd_join(struct wk_parameter_server_state *s, struct ps_error *e
 static bool strategy_ends_others_step(const struct wk_parameter_server_state *s)
 {
     const struct wk_env *env = s->env;
-    return env->rank > 0 && env->stop && ps_signal_number(env->stop) &&
+    return env->rank > 0 && !s->reader && env->stop && ps_signal_number(env->stop) &&
            (env->min_workers == env->workers || s->update == PSC_SYNC);
 }
 
 // So long a step of worker 0 may last.
 static void strategy_wait_for_others_step(const struct wk_parameter_server_state *s)
 {
-    const uint64_t most = WK_STEP_SECONDS * PS_SECOND, step = s->step_ns < most ? s->step_ns : most;
-    const uint64_t ns = WK_SIGNAL_SECONDS * PS_SECOND + step;
+    const uint64_t ns = WK_SIGNAL_SECONDS * PS_SECOND + wk_psd_step_ns(s);
     const struct timespec patience = {.tv_sec = (time_t)(ns / PS_SECOND), .tv_nsec = (long)(ns % PS_SECOND)};
     nanosleep(&patience, NULL);
 }

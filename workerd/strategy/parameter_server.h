@@ -83,7 +83,7 @@ struct wk_parameter_server_state {
     uint64_t loaded_version;     // with which it goes on
     uint64_t outer_steps;        // is_outer: how often the rule had been applied by then
     psc_client *_Atomic reader;  // after a signal,
-    uint64_t salvaged_at;        // ps_now(), that is being dealt with since then
+    uint64_t stopped_at;         // which was noticed then, ps_now(); 0: none was
     // The training waits while a checkpoint is fetched, as beside it that has failed; while shards are written, always.
     atomic_bool reads_alone, shards_alone;
 
@@ -110,6 +110,12 @@ extern const struct wk_group wk_psd_group;      // parameter_server.c
 enum ps_code wk_psd_refuse_constraints(const struct wk_env *env, struct ps_error *e);
 // Once there is a home: joins the job, of which the chief declares the variables and puts what the replica has.
 enum ps_code wk_psd_join(struct wk_parameter_server_state *s, struct ps_error *e);
+
+// Is each of its steps in a round that all workers are in?
+bool wk_psd_in_rounds_of_all(const struct wk_parameter_server_state *s);
+// A step begins; how long the one before it took, WK_STEP_SECONDS at most.
+void wk_psd_count_step(struct wk_parameter_server_state *s);
+uint64_t wk_psd_step_ns(const struct wk_parameter_server_state *s);
 
 // What the home is made of, before there is a client; freed by wk_home_free once the client is closed.
 // RESOURCE_EXHAUSTED: no memory.

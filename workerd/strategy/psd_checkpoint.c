@@ -77,7 +77,7 @@ static void fetch_begin(struct wk_checkpoint_fetch *of, struct wk_checkpoint *c)
 // A ps task may have no memory for what changes meanwhile. In rounds nothing does while this worker waits.
 static enum ps_code fetch_fail_shards(struct fetch *f, psc_error *error, struct ps_error *e)
 {
-    const bool waits = f->round && !f->shards.alone && error->code == PSC_FAILED_PRECONDITION;
+    const bool waits = f->round && !f->shards.alone && error->code == PSC_OUT_OF_RANGE;
     if (!waits)
         return wk_take_error(error, e);
     atomic_store(&f->s->shards_alone, true);
@@ -195,7 +195,7 @@ static void checkpoint_put_variable(struct wk_parameter_server_state *s, size_t 
 // What is left after a signal, a second at least.
 static uint32_t checkpoint_ms_left(const struct wk_parameter_server_state *s)
 {
-    const uint64_t ms = (ps_now() - s->salvaged_at) / PS_MS;
+    const uint64_t ms = (ps_now() - s->stopped_at) / PS_MS;
     return ms + 1000 < WK_LAST_SHARDS_MS ? (uint32_t)(WK_LAST_SHARDS_MS - ms) : 1000;
 }
 
@@ -206,20 +206,19 @@ static void checkpoint_put_shards(const struct wk_parameter_server_state *s, str
     f->shards = (psc_shards){.name = to->shards.name,
                              .checkpoint = to->shards.id,
                              .timeout_ms = s->reader ? checkpoint_ms_left(s) : 0,
-                             .alone = s->reader || atomic_load(&s->shards_alone)};
+                             .alone = s->reader || (f->round && atomic_load(&s->shards_alone))};
 }
 
 void wk_psd_save(struct wk_parameter_server_state *s, struct wk_checkpoint *to)
 {
     const size_t most = s->n_trained * ((size_t)checkpoint_n_slots(s) + 1) + 1;
-    const bool alone = s->update == PSC_SYNC && !s->is_outer && s->env->job->replicas_to_aggregate == 0;
     struct fetch *f = ps_alloc(sizeof *f);
     *f = (struct fetch){.is = {fetch_begin, fetch_wait, fetch_free},
                         .s = s,
                         .by_reader = s->reader != NULL,
                         .tensors = ps_alloc(most * sizeof *f->tensors),
                         .array = ps_alloc(most * sizeof *f->array),
-                        .round = alone ? wk_psd_rounds_trained(s) : 0};
+                        .round = wk_psd_in_rounds_of_all(s) ? wk_psd_rounds_trained(s) : 0};
     if (to->shards.name)
         checkpoint_put_shards(s, to, f);
     for (size_t i = 0; i < nn_model_params(s->env->model); i++)
@@ -304,8 +303,18 @@ static enum ps_code checkpoint_put_whole(struct wk_parameter_server_state *s, co
     return checkpoint_put_all(s, whole, slots, steps, e);
 }
 
+// The shards were not read here either, after the ps tasks could not load them. DATA_LOSS: they are lost; not where as
+// many ps tasks as there are now could never have loaded them.
+static enum ps_code checkpoint_fail_shards(const struct ps_error *here, const char *why, bool fits, struct ps_error *e)
+{
+    const bool lost = here->code == PS_DATA_LOSS || here->code == PS_INVALID_ARGUMENT;
+    if (lost || (fits && here->code == PS_NOT_FOUND))
+        return ps_fail(e, PS_DATA_LOSS, "%s; %s", here->text, why);
+    return ps_fail(e, here->code == PS_NOT_FOUND ? PS_FAILED_PRECONDITION : here->code, "%s; %s", here->text, why);
+}
+
 // Each ps task loads the shard that it has written. Where they cannot, this worker reads all shards, if they are here,
-// and puts what they have. DATA_LOSS: they are not, or damaged.
+// and puts what they have.
 static enum ps_code checkpoint_load_shards(struct wk_parameter_server_state *s, const struct wk_checkpoint *from,
                                            bool slots, uint64_t steps, struct ps_error *e)
 {
@@ -324,7 +333,7 @@ static enum ps_code checkpoint_load_shards(struct wk_parameter_server_state *s, 
     struct wk_checkpoint whole;
     enum ps_code code = wk_checkpoint_read(&whole, from->path, true, &here);
     if (code)
-        return ps_fail(e, fits ? PS_DATA_LOSS : PS_FAILED_PRECONDITION, "%s; %s", here.text, why.text);
+        return checkpoint_fail_shards(&here, why.text, fits, e);
     ps_info("%s is put by this worker: %s", from->path, why.text);
     code = checkpoint_put_whole(s, &whole, slots, steps, e);
     wk_checkpoint_free(&whole);
@@ -361,11 +370,14 @@ static bool checkpoint_has_outer(struct wk_parameter_server_state *s, const stru
 static enum ps_code checkpoint_agree(struct wk_parameter_server_state *s, const struct wk_checkpoint *from,
                                      enum ps_code code, struct ps_error *e)
 {
-    int64_t lost = code == PS_DATA_LOSS;
+    enum { NOBODY_SAYS, THERE, LOST };
+    int64_t said = s->env->rank > 0 ? NOBODY_SAYS : code == PS_OK ? THERE : LOST;
     psc_error error;
-    if (psc_reduce(s->client, "checkpoint", PSC_MAX, PSC_INT64, &lost, 1, NULL, &error))
+    if (psc_reduce(s->client, "checkpoint", PSC_MAX, PSC_INT64, &said, 1, NULL, &error))
         return wk_take_error(&error, e);
-    if (lost && code == PS_OK)
+    if (said == NOBODY_SAYS)
+        return ps_fail(e, PS_ABORTED, "worker 0 has ended before it had put what is in %.200s", from->path);
+    if (said == LOST && code == PS_OK)
         return ps_fail(e, PS_DATA_LOSS, "%.200s: worker 0 says that its shards cannot be loaded", from->path);
     return code;
 }

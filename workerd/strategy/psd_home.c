@@ -156,30 +156,24 @@ enum ps_code wk_home_open(struct wk_parameter_server_state *s, struct ps_error *
     return job->n_push > 1 ? wk_home_make_tensors(s, &s->pushed, e) : PS_OK;
 }
 
-// After a signal others may have ended before they have pushed to the round that this worker waits for.
-static bool home_is_stopped(const struct wk_parameter_server_state *s)
+// After a signal others may have ended before they have pushed to the round that this worker waits for: from then on an
+// operation has as long as a step takes, and a little more. Where nobody waits for others it has the time that the
+// client gives.
+static bool home_is_out_of_time(struct wk_parameter_server_state *s)
 {
-    return s->env->stop && ps_signal_number(s->env->stop);
+    if (!wk_psd_in_rounds_of_all(s) || !s->env->stop || !ps_signal_number(s->env->stop))
+        return false;
+    s->stopped_at = s->stopped_at ? s->stopped_at : ps_now();
+    return ps_now() >= s->stopped_at + WK_SIGNAL_SECONDS * PS_SECOND / 4 + wk_psd_step_ns(s);
 }
 
-// An operation that waits for nobody takes less, then.
-static uint64_t home_patience(const struct wk_parameter_server_state *s)
+// Has it ended? False: not in time.
+static bool home_await(struct wk_parameter_server_state *s, psc_op *op)
 {
-    const uint64_t most = WK_STEP_SECONDS * PS_SECOND;
-    return WK_SIGNAL_SECONDS * PS_SECOND / 4 + (s->step_ns < most ? s->step_ns : most);
-}
-
-// Has it ended? False: not in time after a signal.
-static bool home_await(const struct wk_parameter_server_state *s, psc_op *op)
-{
-    uint64_t until = UINT64_MAX;
-    while (!psc_done(op, LOOK_MS)) {
-        if (until == UINT64_MAX && home_is_stopped(s))
-            until = ps_now() + home_patience(s);
-        else if (ps_now() >= until)
-            return false;
-    }
-    return true;
+    bool out_of_time = home_is_out_of_time(s);
+    while (!psc_done(op, out_of_time ? 0 : LOOK_MS) && !out_of_time)
+        out_of_time = home_is_out_of_time(s);
+    return psc_done(op, 0);
 }
 
 static void home_forget(struct wk_bucket *b)
@@ -245,10 +239,7 @@ static enum ps_code home_take(struct wk_parameter_server_state *s, psc_op *op, b
 {
     psc_result r;
     psc_error error;
-    const uint64_t start = wk_wait_begin(s->env);
-    const psc_code code = psc_wait(op, &r, &error);
-    wk_wait_end(s->env, WK_WAIT_WEIGHTS, pulls ? "weights" : "push", start);
-    if (code)
+    if (psc_wait(op, &r, &error))
         return wk_take_error(&error, e);
     if (pulls && r.version == 0)
         return ps_fail(e, PS_ABORTED, "the weights have no values: who opened the job ended before it had put them");
@@ -267,7 +258,10 @@ enum ps_code wk_home_settle_bucket(struct wk_parameter_server_state *s, struct w
     psc_op *op = b->op;
     if (!op)
         return PS_OK;
-    if (!home_await(s, op))
+    const uint64_t start = wk_wait_begin(s->env);
+    const bool ended = home_await(s, op);
+    wk_wait_end(s->env, WK_WAIT_WEIGHTS, b->pulls ? "weights" : "push", start);
+    if (!ended)
         return ps_fail(e, PS_CANCELLED, "stopped by signal %d while it waited for the others",
                        ps_signal_number(s->env->stop));
     b->op = NULL;
@@ -328,8 +322,11 @@ enum ps_code wk_home_pull_all(struct wk_parameter_server_state *s, uint64_t roun
         psc_pull_averages(s->client, s->weights, s->n, round, NULL, NULL, &op);
     else
         psc_pull(s->client, s->weights, s->n, round, NULL, NULL, &op);
-    if (home_take(s, op, false, true, &closed, e))
-        return e->code;
+    const uint64_t began = wk_wait_begin(s->env);
+    const enum ps_code code = home_take(s, op, false, true, &closed, e);
+    wk_wait_end(s->env, WK_WAIT_WEIGHTS, "weights", began);
+    if (code)
+        return code;
     for (size_t i = 0; i < s->n_buckets; i++)
         s->bucket[i].closed = closed;
     ps_track_end(s->env->communication, &(struct ps_span){PS_SPAN_PULL, "all variables", start});
@@ -350,13 +347,23 @@ static enum ps_code home_flush(struct wk_parameter_server_state *s, struct ps_er
     return home_settle_buckets(s, e);
 }
 
+// What waits for others ends here, and nothing more comes into the weights. The transport may still have a gradient.
+static void home_cut(struct wk_parameter_server_state *s)
+{
+    for (size_t i = 0; i < s->n_buckets; i++)
+        if (!home_await(s, s->bucket[i].op))
+            psc_cancel(s->bucket[i].op);
+    for (size_t i = 0; i < s->n_buckets; i++)
+        if (psc_done(s->bucket[i].op, LOOK_MS))
+            home_forget(&s->bucket[i]);
+}
+
 void wk_home_leave(struct wk_parameter_server_state *s)
 {
     struct ps_error e = {.code = PS_OK};
     if (home_flush(s, &e))
         ps_warn("the gradients of the last steps, %" PRIu64 " examples, are lost: %s", s->summed_examples, e.text);
-    for (size_t i = 0; i < s->n_buckets && home_await(s, s->bucket[i].op); i++)
-        home_forget(&s->bucket[i]);
+    home_cut(s);
 }
 
 static enum ps_code home_settle(struct wk_parameter_server_state *s, struct ps_error *e)
@@ -414,9 +421,7 @@ static enum ps_code home_find_round(struct wk_parameter_server_state *s, uint64_
 static enum ps_code home_begin(void *state, const struct wk_work *work, struct ps_error *e)
 {
     struct wk_parameter_server_state *s = state;
-    const uint64_t now = ps_now();
-    s->step_ns = s->step_began ? now - s->step_began : 0;
-    s->step_began = now;
+    wk_psd_count_step(s);
     s->rows = work->rows;
     for (size_t i = 0; i < s->n_buckets; i++)
         s->bucket[i].missing = s->bucket[i].n;
