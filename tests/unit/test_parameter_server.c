@@ -19,6 +19,7 @@
 #include "workerd/strategy/checkpoint.h"
 #include "workerd/strategy/configuration.h"
 #include "workerd/strategy/parameter_server.h"
+#include "workerd/strategy/waits.h"
 
 void *__real_ps_try_alloc_array(size_t n, size_t size);
 void *__wrap_ps_try_alloc_array(size_t n, size_t size);
@@ -51,6 +52,7 @@ struct psc_client {
     bool behind;                   // a round more is closed of the first bucket of two, and none of the second
     bool waits_for_others;         // all operations, until they are cancelled
     int cancelled;                 // operations
+    int late_ms;                   // an operation's end, once it is waited for
     bool no_room;                  // for what changes while a shard is written
     int64_t said;                  // by worker 0, of a checkpoint
     bool late, draining, follows;  // not the chief
@@ -307,11 +309,11 @@ void psc_push_pull(psc_client *c, const psc_tensor *tensors, const psc_tensor *i
 
 bool psc_done(psc_op *op, int timeout_ms)
 {
-    const struct timespec time = {.tv_nsec = timeout_ms * 1000 * 1000};
-    const bool done = !op || !client.waits_for_others || client.cancelled;
-    if (!done)
+    const bool waits = client.waits_for_others && !client.cancelled;
+    const struct timespec time = {.tv_nsec = (waits ? timeout_ms : client.late_ms) * 1000 * 1000};
+    if (op && timeout_ms > 0)
         nanosleep(&time, NULL);
-    return done;
+    return !op || !waits;
 }
 
 void psc_cancel(psc_op *op)
@@ -1113,6 +1115,22 @@ static void a_checkpoint_after_a_signal_is_of_what_there_is(void **state)
     }
 }
 
+// What a step waits for counts as that.
+static void waits_for_weights_are_measured(void **state)
+{
+    struct wk_waits waits = {0};
+    struct worker w;
+    (void)state;
+    begin(&w, "sgd, learning_rate: 1", "update: sync");
+    w.env.waits = &waits;
+    train(&w, 0, BATCH);
+    client.late_ms = 20;
+    train(&w, 1, BATCH);
+    assert_true(atomic_load(&waits.ns[WK_WAIT_WEIGHTS]) >= 20 * PS_MS);
+    assert_int_equal(waits.depth, 0);
+    end(&w);
+}
+
 // Who waits, when a signal comes, for a round to which others have not pushed does not wait for long, and has its last
 // step before it.
 static void a_signal_ends_the_wait_for_others(void **state)
@@ -1312,6 +1330,7 @@ int main(void)
         cmocka_unit_test_setup(no_memory_for_sums, begin_world),
         cmocka_unit_test_setup(the_next_round_has_the_rate, begin_world),
         cmocka_unit_test_setup(the_chief_salvages, begin_world),
+        cmocka_unit_test_setup(waits_for_weights_are_measured, begin_world),
         cmocka_unit_test_setup(a_signal_ends_the_wait_for_others, begin_world),
         cmocka_unit_test_setup(constraints_are_refused, begin_world),
         cmocka_unit_test_setup(ends_with_averages, begin_world),
