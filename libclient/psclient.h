@@ -8,7 +8,8 @@
 // psc_health, psc_is_chief, what is declared), they must not call what waits: psc_wait, psc_declare, psc_attach,
 // psc_barrier, psc_lease, psc_clock, psc_reduce and what else is among workers, psc_set_hyper, psc_split_gradients or
 // psc_close. A psc_op belongs to whoever started it. (Where there is no memory for an operation its callback runs
-// before the function that starts it returns, and its handle is NULL, which psc_wait and psc_done take.)
+// before the function that starts it returns, and its handle is NULL, which psc_wait, psc_done and
+// psc_cancel take.)
 //
 // Ownership. Strings and arrays that are passed in are copied before the call returns, except tensors' data: that
 // memory stays the caller's and must neither move nor change (reads: be read) until the operation has finished. What
@@ -337,7 +338,7 @@ typedef void (*psc_callback)(void *arg, const psc_result *result);  // *result l
 // NOT_FOUND: no such variable; FAILED_PRECONDITION: no variables are known, or one has no such slot;
 // RESOURCE_EXHAUSTED: a ps task had no room until the deadline, or this process has no memory; UNAVAILABLE: a ps task
 // cannot be reached; DEADLINE_EXCEEDED: no answer within timeout_ms; ABORTED: the job has ended, or a ps task has lost
-// its state; CANCELLED: psc_close, or stop; INTERNAL: an answer that is none.
+// its state; CANCELLED: psc_close, psc_cancel, or stop; INTERNAL: an answer that is none.
 void psc_put(psc_client *client, const psc_tensor *tensors, size_t n, psc_callback callback, void *arg, psc_op **op);
 // At each ps task all values and slots are of one instant. Also of a job that has failed, by who connects after.
 void psc_get(psc_client *client, const psc_tensor *tensors, size_t n, psc_callback callback, void *arg, psc_op **op);

@@ -1153,7 +1153,7 @@ static void a_signal_ends_the_wait_for_others(void **state)
     e = (struct ps_error){.code = PS_OK};
     must(strategy->home->salvage(w.state, &undone, &e), &e);
     assert_true(undone);
-    assert_true(ps_now() - began < PS_SECOND / 2);  // the same time for both
+    assert_true(ps_now() - began < PS_SECOND * 3 / 4);  // less than others wait for it
     assert_true(client.cancelled > 0);
     end(&w);
 }

@@ -436,11 +436,12 @@ static void passes_over_lost(void **state)
     train(&t, job, false);
     must(wk_checkpoints_find(t.job, false, &t.lost, &found, &e), &e);
     assert_non_null(strstr(found.path, "ck/job-0000000027.safetensors"));
-    wk_lost_add(&t.lost, found.path, &why);
+    wk_lost_add(&t.lost, found.path, "of another file there", &other);
+    wk_lost_add(&t.lost, found.path, found.words, &why);
     wk_found_free(&found);
     must(wk_checkpoints_find(t.job, false, &t.lost, &found, &e), &e);
     assert_non_null(strstr(found.path, "ck/job-0000000018.safetensors"));
-    wk_lost_add(&t.lost, found.path, &other);
+    wk_lost_add(&t.lost, found.path, found.words, &other);
     wk_found_free(&found);
     assert_int_equal(wk_checkpoints_find(t.job, false, &t.lost, &found, &e), PS_DATA_LOSS);
     assert_string_equal(e.text, why.text);

@@ -24,8 +24,12 @@ char *wk_checkpoints_path(const struct wk_checkpoints *c, uint64_t step)
     return ps_printf("%s/%s%s-%010" PRIu64 "%s", c->folder, c->job, c->kind, step, checkpoints_suffix);
 }
 
-// Is name one that wk_checkpoints_path gives, with nothing or what common/file/output adds to it behind it?
-static bool checkpoints_has(const struct wk_checkpoints *c, const char *name, bool half, uint64_t *step)
+// What stands behind what wk_checkpoints_path gives: nothing, what common/file/output adds, or what wk_lost_set_aside
+// does.
+enum ending { WHOLE, HALF, LOST };
+static const char checkpoints_lost[] = ".lost";
+
+static bool checkpoints_has(const struct wk_checkpoints *c, const char *name, enum ending ending, uint64_t *step)
 {
     size_t n = strlen(c->job), k = strlen(c->kind), digits;
     if (strncmp(name, c->job, n) != 0 || strncmp(name + n, c->kind, k) != 0 || name[n + k] != '-')
@@ -37,8 +41,8 @@ static bool checkpoints_has(const struct wk_checkpoints *c, const char *name, bo
     if (digits < 10 || strncmp(name, checkpoints_suffix, sizeof checkpoints_suffix - 1) != 0)
         return false;
     name += sizeof checkpoints_suffix - 1;
-    if (!half)
-        return *name == '\0';
+    if (ending != HALF)
+        return strcmp(name, ending == LOST ? checkpoints_lost : "") == 0;
     return *name == '.' && strspn(name + 1, "0123456789abcdef") == 16 && strcmp(name + 17, ".tmp") == 0;
 }
 
@@ -51,7 +55,8 @@ static int checkpoints_by_step(const void *a, const void *b)
 }
 
 // The steps of those in the folder, newest first; malloc'd, also where it fails. NULL: there are none.
-static enum ps_code checkpoints_list(const struct wk_checkpoints *c, uint64_t **steps, size_t *n, struct ps_error *e)
+static enum ps_code checkpoints_list(const struct wk_checkpoints *c, enum ending ending, uint64_t **steps, size_t *n,
+                                     struct ps_error *e)
 {
     uint64_t step;
     DIR *dir = opendir(c->folder);
@@ -61,7 +66,7 @@ static enum ps_code checkpoints_list(const struct wk_checkpoints *c, uint64_t **
         return ps_fail(e, PS_UNAVAILABLE, "%s: %s", c->folder, strerror(errno));
     errno = 0;
     for (struct dirent *d; dir && (d = readdir(dir)); errno = 0) {
-        if (!checkpoints_has(c, d->d_name, false, &step))
+        if (!checkpoints_has(c, d->d_name, ending, &step))
             continue;
         *steps = ps_realloc(*steps, (*n + 1) * sizeof **steps);
         (*steps)[(*n)++] = step;
@@ -79,25 +84,39 @@ void wk_checkpoints_clean(const struct wk_checkpoints *c)
     uint64_t step;
     DIR *dir = opendir(c->folder);
     for (struct dirent *d; dir && (d = readdir(dir));)
-        if (checkpoints_has(c, d->d_name, true, &step))
+        if (checkpoints_has(c, d->d_name, HALF, &step))
             unlinkat(dirfd(dir), d->d_name, 0);
     if (dir)
         closedir(dir);
 }
 
-void wk_checkpoints_prune(const struct wk_checkpoints *c, uint64_t newest, uint64_t keep)
+// Malloc'd.
+static char *checkpoints_path(const struct wk_checkpoints *c, enum ending ending, uint64_t step)
+{
+    char *path = wk_checkpoints_path(c, step), *whole = ps_printf("%s%s", path, ending == LOST ? checkpoints_lost : "");
+    free(path);
+    return whole;
+}
+
+static void checkpoints_remove(const struct wk_checkpoints *c, enum ending ending, uint64_t newest, uint64_t keep)
 {
     uint64_t *steps;
     size_t n, kept = 0;
-    checkpoints_list(c, &steps, &n, NULL);
+    checkpoints_list(c, ending, &steps, &n, NULL);
     for (size_t i = 0; i < n; i++) {
         if (steps[i] > newest || kept++ < keep)
             continue;
-        char *path = wk_checkpoints_path(c, steps[i]);
+        char *path = checkpoints_path(c, ending, steps[i]);
         unlink(path);
         free(path);
     }
     free(steps);
+}
+
+void wk_checkpoints_prune(const struct wk_checkpoints *c, uint64_t newest, uint64_t keep)
+{
+    checkpoints_remove(c, WHOLE, newest, keep);
+    checkpoints_remove(c, LOST, newest, keep);
 }
 
 // The same wherever it is asked from.
@@ -116,16 +135,16 @@ struct ps_shards_of wk_checkpoints_shards(const struct wk_checkpoints *c, uint64
                                  .id = (uint64_t)checkpoints_series(c) << 32 | (uint32_t)ps_random()};
 }
 
-// The ids of those that have shards.
-static enum ps_code checkpoints_ids(const struct wk_checkpoints *c, uint64_t **ids, size_t *n, struct ps_error *e)
+// Adds the ids of those that have shards; *ids is malloc'd.
+static enum ps_code checkpoints_add_ids(const struct wk_checkpoints *c, enum ending ending, uint64_t **ids, size_t *n,
+                                        struct ps_error *e)
 {
     uint64_t *steps;
     size_t n_steps;
-    enum ps_code code = checkpoints_list(c, &steps, &n_steps, e);
-    *ids = ps_alloc((n_steps + 1) * sizeof **ids);
-    *n = 0;
+    enum ps_code code = checkpoints_list(c, ending, &steps, &n_steps, e);
+    *ids = ps_realloc(*ids, (*n + n_steps + 1) * sizeof **ids);
     for (size_t i = 0; i < n_steps && code == PS_OK; i++) {
-        char *path = wk_checkpoints_path(c, steps[i]);
+        char *path = checkpoints_path(c, ending, steps[i]);
         code = ps_shards_peek(path, &(*ids)[*n], e);
         *n += (*ids)[*n] != 0;
         free(path);
@@ -138,9 +157,11 @@ enum ps_code wk_checkpoints_prune_shards(const struct wk_checkpoints *c, wk_prun
                                          struct ps_error *e)
 {
     char *name = ps_printf("%s%s", c->job, c->kind);
-    uint64_t *ids;
-    size_t n;
-    enum ps_code code = checkpoints_ids(c, &ids, &n, e);
+    uint64_t *ids = NULL;
+    size_t n = 0;
+    enum ps_code code = checkpoints_add_ids(c, WHOLE, &ids, &n, e);
+    if (code == PS_OK)
+        code = checkpoints_add_ids(c, LOST, &ids, &n, e);
     if (code == PS_OK)
         code = prune(arg, name, checkpoints_series(c), ids, n, e);
     free(ids);
@@ -184,7 +205,7 @@ static enum ps_code checkpoints_next(const struct ps_job *job, bool backups, str
         size_t n, first = 0;
         if (!checkpoints_of(job, &job->callbacks.v[i], backups, &c))
             continue;
-        code = checkpoints_list(&c, &steps, &n, e);
+        code = checkpoints_list(&c, WHOLE, &steps, &n, e);
         while (first < n && !checkpoints_is_after(steps[first], i, &from))
             first++;
         if (first < n && (!*path || steps[first] > at->step)) {
@@ -203,26 +224,28 @@ static bool checkpoints_passes_over(enum ps_code code)
     return code == PS_DATA_LOSS || code == PS_INVALID_ARGUMENT || code == PS_NOT_FOUND;
 }
 
-void wk_lost_add(struct wk_lost *lost, const char *path, const struct ps_error *why)
+void wk_lost_add(struct wk_lost *lost, const char *path, const char *words, const struct ps_error *why)
 {
     lost->v = ps_realloc(lost->v, (lost->n + 1) * sizeof *lost->v);
-    lost->v[lost->n++] = (struct wk_lost_one){ps_strdup(path), *why};
+    lost->v[lost->n++] = (struct wk_lost_one){ps_strdup(path), ps_strdup(words), *why};
 }
 
 void wk_lost_set_aside(const struct wk_lost *lost)
 {
     for (size_t i = 0; i < lost->n; i++) {
-        char *aside = ps_printf("%s.lost", lost->v[i].path);
+        char *aside = ps_printf("%s%s", lost->v[i].path, checkpoints_lost);
         if (rename(lost->v[i].path, aside) == 0)
-            ps_warn("%s: it is set aside as %s.lost", lost->v[i].path, lost->v[i].path);
+            ps_warn("%s: is set aside as %s", lost->v[i].path, aside);
         free(aside);
     }
 }
 
 void wk_lost_free(struct wk_lost *lost)
 {
-    for (size_t i = 0; i < lost->n; i++)
+    for (size_t i = 0; i < lost->n; i++) {
         free(lost->v[i].path);
+        free(lost->v[i].words);
+    }
     free(lost->v);
     *lost = (struct wk_lost){0};
 }
@@ -231,14 +254,14 @@ void wk_lost_free(struct wk_lost *lost)
 static enum ps_code checkpoints_read(struct wk_found *found, bool shards, const struct wk_lost *lost,
                                      struct ps_error *e)
 {
-    for (size_t i = 0; i < lost->n; i++)
-        if (strcmp(lost->v[i].path, found->path) == 0) {
-            *e = lost->v[i].why;
-            return e->code;
-        }
     if (wk_checkpoint_read(&found->read, found->path, shards, e))
         return e->code;
     found->words = wk_resume_describe(&found->read);
+    for (size_t i = 0; i < lost->n; i++)
+        if (strcmp(lost->v[i].path, found->path) == 0 && strcmp(lost->v[i].words, found->words) == 0) {
+            *e = lost->v[i].why;
+            return e->code;
+        }
     return PS_OK;
 }
 

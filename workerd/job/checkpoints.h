@@ -38,15 +38,15 @@ struct wk_found {
 // Checkpoints that could be read here, but of which something is lost that others keep. {0} has none.
 struct wk_lost {
     struct wk_lost_one {
-        char *path;
+        char *path, *words;  // as wk_found's
         struct ps_error why;
     } * v;
     size_t n;
 };
 
-void wk_lost_add(struct wk_lost *lost, const char *path, const struct ps_error *why);
+void wk_lost_add(struct wk_lost *lost, const char *path, const char *words, const struct ps_error *why);
 // By one worker, once the training goes on from another: they get the ending .lost, so that who comes later, and has
-// not heard of it, finds the same.
+// not heard of it, finds the same. Their shards stay as long as that.
 void wk_lost_set_aside(const struct wk_lost *lost);
 void wk_lost_free(struct wk_lost *lost);
 

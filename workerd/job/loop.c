@@ -424,9 +424,11 @@ static enum ps_code loop_resume(struct wk_run *run, struct ps_error *e)
         run->resume = NULL;
     const enum ps_code code = run->resume ? wk_resume_load(run, e) : PS_OK;
     if (code == PS_DATA_LOSS && run->lost)
-        wk_lost_add(run->lost, run->resume, e);
+        wk_lost_add(run->lost, run->resume, run->env.checkpoint, e);
     if (code == PS_OK && run->lost && run->env.rank == 0)
         wk_lost_set_aside(run->lost);
+    if (code == PS_OK && run->lost)
+        wk_lost_free(run->lost);
     wk_resume_forget(run);
     return code;
 }

@@ -42,8 +42,8 @@ struct wk_parameter_server_state {
     bool follows_mode;                 // trains each epoch as its shares say, in `update`: psctl set-mode
     uint32_t share_rounds;             // sync: that are asked for at once; 0: all
     const double *state_momentum;      // of states on the ps tasks; NULL: each has its layer's
-    // Sends what has not been pushed yet, and waits for all that is under way. A signal ends the waiting, not the
-    // operations: those end with the client.
+    // Sends what has not been pushed yet, and waits for all that is under way. A signal ends the waiting: wk_home_leave
+    // cancels the operations, or they end with the client.
     enum ps_code (*settle)(struct wk_parameter_server_state *s, struct ps_error *e);
     psc_update update;
     psc_client *client;
@@ -124,7 +124,7 @@ void wk_home_free(struct wk_parameter_server_state *s);
 // Waits for what is under way where its outcome is of no use: the client has ended or ends, or is closed.
 void wk_home_abandon(struct wk_parameter_server_state *s);
 // After a signal, while the ps tasks may still be reached: they get what counts as trained, and what is under way ends,
-// unless it waits for others who have ended.
+// or is cancelled as it waits for others who have ended.
 void wk_home_leave(struct wk_parameter_server_state *s);
 // After a signal, as the chief: the weights as the ps tasks have them, and s->reader to read more.
 // NOT_FOUND: it is not the chief.

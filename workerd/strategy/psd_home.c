@@ -19,6 +19,7 @@
 // at the rate that the ps tasks apply by then; gradients are added up and pushed every n_push steps, and what there is
 // before an evaluation and at the end of an epoch.
 #include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -156,24 +157,33 @@ enum ps_code wk_home_open(struct wk_parameter_server_state *s, struct ps_error *
     return job->n_push > 1 ? wk_home_make_tensors(s, &s->pushed, e) : PS_OK;
 }
 
-// After a signal others may have ended before they have pushed to the round that this worker waits for: from then on an
-// operation has as long as a step takes, and a little more. Where nobody waits for others it has the time that the
-// client gives.
-static bool home_is_out_of_time(struct wk_parameter_server_state *s)
+// How long an operation of a round may take after a signal, from now on: others may have ended before they have pushed
+// to it, so that is as long as a step takes, and a little more. UINT64_MAX: as long as the client lets it.
+static uint64_t home_deadline(struct wk_parameter_server_state *s)
 {
-    if (!wk_psd_in_rounds_of_all(s) || !s->env->stop || !ps_signal_number(s->env->stop))
-        return false;
+    if (!s->env->stop || !ps_signal_number(s->env->stop))
+        return UINT64_MAX;
     s->stopped_at = s->stopped_at ? s->stopped_at : ps_now();
-    return ps_now() >= s->stopped_at + WK_SIGNAL_SECONDS * PS_SECOND / 4 + wk_psd_step_ns(s);
+    const bool in_step = s->update == PSC_SYNC && !s->is_outer;
+    return in_step ? s->stopped_at + WK_SIGNAL_SECONDS * PS_SECOND / 4 + wk_psd_step_ns(s) : UINT64_MAX;
 }
 
-// Has it ended? False: not in time.
+// Has it ended? False: not in time after a signal.
 static bool home_await(struct wk_parameter_server_state *s, psc_op *op)
 {
-    bool out_of_time = home_is_out_of_time(s);
-    while (!psc_done(op, out_of_time ? 0 : LOOK_MS) && !out_of_time)
-        out_of_time = home_is_out_of_time(s);
-    return psc_done(op, 0);
+    while (!psc_done(op, LOOK_MS))
+        if (ps_now() >= home_deadline(s))
+            return false;
+    return true;
+}
+
+// All of them, until then.
+static void home_await_all(const struct wk_parameter_server_state *s, uint64_t until)
+{
+    for (size_t i = 0; i < s->n_buckets; i++) {
+        const uint64_t now = ps_now(), ms = now < until ? (until - now) / PS_MS : 0;
+        psc_done(s->bucket[i].op, ms < INT_MAX ? (int)ms : INT_MAX);
+    }
 }
 
 static void home_forget(struct wk_bucket *b)
@@ -350,11 +360,13 @@ static enum ps_code home_flush(struct wk_parameter_server_state *s, struct ps_er
 // What waits for others ends here, and nothing more comes into the weights. The transport may still have a gradient.
 static void home_cut(struct wk_parameter_server_state *s)
 {
+    const uint64_t moment = WK_SIGNAL_SECONDS * PS_SECOND / 4, least = ps_now() + moment, until = home_deadline(s);
+    home_await_all(s, until > least ? until : least);
     for (size_t i = 0; i < s->n_buckets; i++)
-        if (!home_await(s, s->bucket[i].op))
-            psc_cancel(s->bucket[i].op);
+        psc_cancel(s->bucket[i].op);
+    home_await_all(s, ps_now() + moment);
     for (size_t i = 0; i < s->n_buckets; i++)
-        if (psc_done(s->bucket[i].op, LOOK_MS))
+        if (psc_done(s->bucket[i].op, 0))
             home_forget(&s->bucket[i]);
 }
 
