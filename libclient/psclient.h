@@ -268,8 +268,9 @@ typedef struct psc_declaration {
 
 // Declares the job's variables on all ps tasks; by the chief alone. *resumed (may be NULL): their values were kept
 // from an earlier run, do not put initial ones. INVALID_ARGUMENT: a variable, rule, schedule or placement;
-// FAILED_PRECONDITION: declared already, or with others than those that are kept; RESOURCE_EXHAUSTED: a ps task has no
-// room; UNAVAILABLE, DEADLINE_EXCEEDED, ABORTED: as operations.
+// FAILED_PRECONDITION: declared already, or with others than those that are kept, or more than a ps task has room for
+// when it has no other job; RESOURCE_EXHAUSTED: it has no room now; UNAVAILABLE, DEADLINE_EXCEEDED, ABORTED: as
+// operations.
 psc_code psc_declare(psc_client *client, const psc_declaration *declaration, bool *resumed, psc_error *error);
 
 // Waits until the chief has declared, then knows the variables. Everyone but the chief calls it before the first

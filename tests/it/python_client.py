@@ -901,9 +901,9 @@ def sizes_whose_product_overflows_are_refused():
         (StatusCode.INVALID_ARGUMENT, [(1 << 32, 1 << 32)]),  # 2^64 elements
         (StatusCode.INVALID_ARGUMENT, [(1 << 32, 1 << 30)]),  # 2^64 bytes
         (StatusCode.INVALID_ARGUMENT, [((1 << 64) - 1,)]),
-        (StatusCode.RESOURCE_EXHAUSTED, [(1 << 32, 1 << 28)]),  # 2^62 bytes, four times with the round's gradients
-        (StatusCode.RESOURCE_EXHAUSTED, [(1 << 31, 1 << 28)] * 2),
-        (StatusCode.RESOURCE_EXHAUSTED, [(1 << 32,)]),
+        (StatusCode.FAILED_PRECONDITION, [(1 << 32, 1 << 28)]),  # 2^62 bytes, four times with the round's gradients
+        (StatusCode.FAILED_PRECONDITION, [(1 << 31, 1 << 28)] * 2),
+        (StatusCode.FAILED_PRECONDITION, [(1 << 32,)]),
     ):
         variables = [variable(f"w{i}", "float32", *shape, trainable=True) for i, shape in enumerate(shapes)]
         with refused(code, "declare"):

@@ -74,7 +74,7 @@ static void test_is_counted(void **state)
     j.core = core_new(sizeof(struct psd_trace));
     forget_again();
     assert_int_equal(join(j.core, 0, ASYNC).code, PS_OK);
-    assert_int_equal(declare(&j, ASYNC, "sgd").code, PS_RESOURCE_EXHAUSTED);
+    assert_int_equal(declare(&j, ASYNC, "sgd").code, PS_FAILED_PRECONDITION);
     psd_core_destroy(j.core);
 }
 
