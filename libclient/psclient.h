@@ -8,8 +8,8 @@
 // psc_health, psc_is_chief, what is declared), they must not call what waits: psc_wait, psc_declare, psc_attach,
 // psc_barrier, psc_lease, psc_clock, psc_reduce and what else is among workers, psc_set_hyper, psc_split_gradients or
 // psc_close. A psc_op belongs to whoever started it. (Where there is no memory for an operation its callback runs
-// before the function that starts it returns, and its handle is NULL, which psc_wait, psc_done and
-// psc_cancel take.)
+// before the function that starts it returns, and its handle is NULL, which psc_wait, psc_done and psc_cancel
+// take.)
 //
 // Ownership. Strings and arrays that are passed in are copied before the call returns, except tensors' data: that
 // memory stays the caller's and must neither move nor change (reads: be read) until the operation has finished. What

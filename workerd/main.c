@@ -582,11 +582,11 @@ static void workerd_let_replace(struct ps_job *job, const struct options *o)
         job->on_existing = PS_REPLACE;
 }
 
-static bool workerd_is_outdated(const struct wk_run *run, const struct options *o, const struct wk_lost *lost)
+static bool workerd_is_outdated(const struct wk_run *run, const struct options *o)
 {
     struct ps_error e = {.code = PS_OK};
     struct wk_found newest;
-    const bool found = wk_checkpoints_find(run->env.job, !o->resume, lost, &newest, &e) == PS_OK;
+    const bool found = wk_checkpoints_find(run->env.job, !o->resume, run->lost, &newest, &e) == PS_OK;
     const bool same = newest.path && run->resume ? strcmp(newest.path, run->resume) == 0 : newest.path == run->resume;
     wk_found_free(&newest);
     return found && !same;
@@ -600,8 +600,8 @@ static void workerd_say_how_it_ended(const struct wk_run *run, const struct opti
                       !wk_look_is_wanted(&o->look);
     ended->trained = run->seconds_to_first_step > 0;
     ended->lost = run->lost->n > lost_before;
-    ended->outdated = ended->recovers && !ended->trained && !ended->lost && !ps_signal_number(&stop) &&
-                      workerd_is_outdated(run, o, run->lost);
+    ended->outdated =
+        ended->recovers && !ended->trained && !ended->lost && !ps_signal_number(&stop) && workerd_is_outdated(run, o);
     ended->checkpoint = run->resumed_at;
     ended->patience = (uint64_t)job->timeout * PS_SECOND;
 }

@@ -822,6 +822,20 @@ static void ends_with_averages(void **state)
     }
 }
 
+// The replica's parameters, and what the home puts besides.
+static void save(struct worker *w, const struct ps_shards_of *of, struct wk_checkpoint *c)
+{
+    struct ps_error e = {.code = PS_OK};
+    wk_checkpoint_init(c, of);
+    for (size_t i = 0; i < N_PARAMS; i++) {
+        const struct nn_param *p = nn_model_param(w->model, i);
+        wk_checkpoint_put(c, NULL, p->name, p->shape, p->rank, nn_replica_param(w->env.replica, i));
+    }
+    must(strategy->home->save(w->state, c, &e), &e);
+}
+
+static const struct ps_shards_of shards = {.name = "job-0000000001", .id = 7};
+
 // A checkpoint after the first step, which found what the ps tasks have after round `found`.
 static enum ps_code fetch(struct worker *w, uint64_t found, const char *begins, struct ps_error *e)
 {
@@ -829,12 +843,7 @@ static enum ps_code fetch(struct worker *w, uint64_t found, const char *begins, 
     struct wk_checkpoint c;
     float memory[ARRAYS] = {0};
     size_t fetched = 0;
-    wk_checkpoint_init(&c, NULL);
-    for (size_t i = 0; i < N_PARAMS; i++) {
-        const struct nn_param *p = nn_model_param(w->model, i);
-        wk_checkpoint_put(&c, NULL, p->name, p->shape, p->rank, nn_replica_param(w->env.replica, i));
-    }
-    must(strategy->home->save(w->state, &c, e), e);
+    save(w, NULL, &c);
     assert_int_equal(c.n, ARRAYS);
     for (size_t i = 0; i < c.n; i++) {
         fetched += c.array[i].data == NULL;
@@ -889,12 +898,7 @@ static void a_sharded_checkpoint_leaves_them_where_they_are(void **state)
     w.env.n_ps = 3;
     train(&w, 0, BATCH);
     for (uint64_t found = 1; found <= 2; found++) {
-        wk_checkpoint_init(&c, &(struct ps_shards_of){.name = "job-0000000001", .id = 7});
-        for (size_t i = 0; i < N_PARAMS; i++) {
-            const struct nn_param *p = nn_model_param(w.model, i);
-            wk_checkpoint_put(&c, NULL, p->name, p->shape, p->rank, nn_replica_param(w.env.replica, i));
-        }
-        must(strategy->home->save(w.state, &c, &e), &e);
+        save(&w, &shards, &c);
         assert_int_equal(c.n, N_PARAMS + 2 * N_TRAINED);
         for (size_t i = here = 0; i < c.n; i++)
             here += c.array[i].data != NULL;
@@ -927,12 +931,7 @@ static void shards_without_room_are_written_alone(void **state)
     client.no_room = true;
     for (int k = 0; k < 3; k++) {
         struct wk_checkpoint c;
-        wk_checkpoint_init(&c, &(struct ps_shards_of){.name = "job-0000000001", .id = 7});
-        for (size_t i = 0; i < N_PARAMS; i++) {
-            const struct nn_param *p = nn_model_param(w.model, i);
-            wk_checkpoint_put(&c, NULL, p->name, p->shape, p->rank, nn_replica_param(w.env.replica, i));
-        }
-        must(strategy->home->save(w.state, &c, &e), &e);
+        save(&w, &shards, &c);
         client.log[0] = '\0';
         c.fetch->begin(c.fetch, &c);
         assert_string_equal(client.log, k ? "shards job-0000000001 of 2, slot 0, alone wait "

@@ -49,6 +49,7 @@ static bool reads_again, removes_found;
 static struct wk_home home;
 static enum ps_code (*home_end)(void *state, const struct wk_work *work, struct ps_error *e);  // in place of end_step
 static enum ps_code (*home_save)(void *state, struct wk_checkpoint *to, struct ps_error *e);   // NULL: one_device's
+static enum ps_code (*home_salvage)(void *state, bool *undone, struct ps_error *e);            // NULL: likewise
 static struct wk_group group;
 static struct wk_strategy strategy;
 static uint64_t signal_step;
@@ -64,8 +65,6 @@ static enum ps_code end_step(void *state, const struct wk_work *work, struct ps_
         stop = signal_number;
     return code;
 }
-
-static enum ps_code (*home_salvage)(void *state, bool *undone, struct ps_error *e);  // NULL: the replica has them
 
 static enum ps_code sum(void *state, double *values, uint64_t n, struct ps_error *e)
 {
@@ -244,6 +243,7 @@ static int begin_folder(void **state)
     set = NULL;
     home_end = NULL;
     home_save = NULL;
+    home_salvage = NULL;
     reads_again = removes_found = false;
     return 0;
 }

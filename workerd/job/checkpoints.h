@@ -32,7 +32,7 @@ enum ps_code wk_checkpoints_prune_shards(const struct wk_checkpoints *c, wk_prun
 struct wk_found {
     char *path;                 // NULL: there is none
     char *words;                // that are of no other one (wk_resume_describe)
-    struct wk_checkpoint read;  // all of it
+    struct wk_checkpoint read;  // all of it, but for shards that the ps tasks load
 };
 
 // Checkpoints that could be read here, but of which something is lost that others keep. {0} has none.

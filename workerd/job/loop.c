@@ -416,6 +416,18 @@ static enum ps_code loop_run(struct loop *l, struct ps_error *e)
     return loop_keeps_weights(run, code) ? loop_leave(l, e) : code;
 }
 
+// run->resume is lost; or the training goes on from it, and those that were lost before are set aside.
+static void loop_note_lost(const struct wk_run *run, enum ps_code code, const struct ps_error *e)
+{
+    if (code == PS_DATA_LOSS)
+        wk_lost_add(run->lost, run->resume, run->env.checkpoint, e);
+    if (code)
+        return;
+    if (run->env.rank == 0)
+        wk_lost_set_aside(run->lost);
+    wk_lost_free(run->lost);
+}
+
 // A worker that comes to others who train has what they have.
 static enum ps_code loop_resume(struct wk_run *run, struct ps_error *e)
 {
@@ -423,12 +435,8 @@ static enum ps_code loop_resume(struct wk_run *run, struct ps_error *e)
     if (run->late)
         run->resume = NULL;
     const enum ps_code code = run->resume ? wk_resume_load(run, e) : PS_OK;
-    if (code == PS_DATA_LOSS && run->lost)
-        wk_lost_add(run->lost, run->resume, run->env.checkpoint, e);
-    if (code == PS_OK && run->lost && run->env.rank == 0)
-        wk_lost_set_aside(run->lost);
-    if (code == PS_OK && run->lost)
-        wk_lost_free(run->lost);
+    if (run->lost)
+        loop_note_lost(run, code, e);
     wk_resume_forget(run);
     return code;
 }
