@@ -4,6 +4,7 @@
 
     tests/bench/restart.py BUILD [--kills 5] [--width 15420] [--workers 2] [--steps 6] [--restart-ms 100]
                            [--update sync] [--sharded shared|own] [--folder DIR] [--set KEY=VALUE ...]
+                           [--unit psd@0 --ps ADDRESS --http ADDRESS]
 
 A psd, which is started again as systemd would do it, so many milliseconds after it has died; workers with a backup
 every so many steps; a network of two layers of WIDTH units (15420: 250 million parameters, 1 GB of float32). psd is
@@ -14,6 +15,9 @@ CPU time of all processes until then, and what an ordinary step takes.
 
 --sharded: the ps task writes the backup and loads it, in the workers' folder (shared), or in one of its own, so that the
 workers have the values from it alone.
+
+--unit: psd is a unit of this machine's systemd, as the package installs it, which starts it again; it is reached at --ps,
+and has its metrics at --http (PSD_OPTIONS in psd.conf). This needs to be root, who may kill it.
 """
 import argparse
 import os
@@ -51,14 +55,23 @@ class Daemon:
 
     def __init__(self, command):
         self.command = command
-        self.port = free_port()
+        self.http = "127.0.0.1:%d" % free_port()
         self.lines = []
         self.start()
 
     def start(self):
-        self.process = subprocess.Popen([*self.command, "--http", "127.0.0.1:%d" % self.port],
+        self.process = subprocess.Popen([*self.command, "--http", self.http],
                                         stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
         threading.Thread(target=self.listen, args=[self.process.stderr], daemon=True).start()
+
+    def pid(self):
+        return self.process.pid
+
+    def kill(self):
+        self.process.kill()
+
+    def over(self):
+        return self.process.poll() is not None
 
     def listen(self, log):
         for line in log:
@@ -71,7 +84,7 @@ class Daemon:
     def metric(self, name):
         """None: nobody answers, or has it."""
         try:
-            with urllib.request.urlopen("http://127.0.0.1:%d/metrics" % self.port, timeout=10) as reply:
+            with urllib.request.urlopen("http://%s/metrics" % self.http, timeout=10) as reply:
                 found = re.search(r"^%s(?:\{[^}]*\})? (\S+)$" % name, reply.read().decode(), re.M)
         except OSError:
             return None
@@ -79,8 +92,26 @@ class Daemon:
 
     def cpu_seconds(self):
         """Of the process that runs now."""
-        with open("/proc/%d/stat" % self.process.pid) as f:
+        with open("/proc/%d/stat" % self.pid()) as f:
             return sum(map(int, f.read().rpartition(")")[2].split()[11:13])) / os.sysconf("SC_CLK_TCK")
+
+
+class Unit(Daemon):
+    """The same of a unit of systemd, whose journal is its log."""
+
+    def __init__(self, name, http):
+        self.name = name
+        self.http = http
+        self.lines = []
+        self.process = subprocess.Popen(["journalctl", "--follow", "--lines=0", "--output=cat", "--unit", name],
+                                        stdout=subprocess.PIPE, text=True)
+        threading.Thread(target=self.listen, args=[self.process.stdout], daemon=True).start()
+
+    def pid(self):
+        return int(subprocess.check_output(["systemctl", "show", "--property=MainPID", "--value", self.name]))
+
+    def kill(self):
+        os.kill(self.pid(), signal.SIGKILL)
 
 
 def keep(daemon, o):
@@ -93,7 +124,7 @@ def keep(daemon, o):
 def wait_until(o, what, condition, seconds=600):
     end = time.monotonic() + seconds
     while not condition():
-        if time.monotonic() > end or any(d.process.poll() is not None for d in o.trains):
+        if time.monotonic() > end or any(d.over() for d in o.trains):
             sys.exit("%s: it did not come to that\n%s" % (what, "".join(line for d in [o.psd, *o.trains]
                                                                         for _, line in d.lines[-10:])))
         time.sleep(0.01)
@@ -126,7 +157,7 @@ def kill_once(o):
     wait_until(o, "a backup", lambda: newest(o) > before)
     ordinary, runs = ordinary_step(o), o.trains[0].metric("paramserver_workerd_restarts_total")
     killed, cpu = time.monotonic(), sum(d.cpu_seconds() for d in o.trains)
-    o.psd.process.kill()
+    o.psd.kill()
     wait_until(o, "the workers begin anew",
                lambda: all(d.when("begins anew", killed) for d in o.trains)
                and o.trains[0].metric("paramserver_workerd_restarts_total") > runs)
@@ -176,29 +207,36 @@ def main():
     p.add_argument("--sharded", choices=["shared", "own"], help="the ps task writes the backup")
     p.add_argument("--folder", help="for the backups; default: a temporary one")
     p.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of the job")
+    p.add_argument("--unit", help="of systemd, which psd is")
+    p.add_argument("--ps", metavar="ADDRESS", help="of the unit")
+    p.add_argument("--http", metavar="ADDRESS", help="of the unit")
     o = p.parse_args()
+    if o.unit and (not o.ps or not o.http or o.sharded == "shared"):
+        p.error("--unit: its --ps and --http are to be named, and it writes into its own folder alone")
     o.bytes = 4 * parameters(o.width)
     o.loads = o.sharded is not None
     o.over = threading.Event()
     with tempfile.TemporaryDirectory(dir=o.folder) as folder:
         o.backups = os.path.join(folder, "backups")
         large_model(os.path.join(folder, "large.json"), o.width, "linear")
-        address = "unix:" + os.path.join(folder, "ps0")
+        o.address = o.ps or "unix:" + os.path.join(folder, "ps0")
         shards = o.backups if o.sharded == "shared" else os.path.join(folder, "shards")
         os.makedirs(shards)
-        o.psd = Daemon([os.path.join(o.build, "psd/psd"), "--listen", address, "--checkpoints", shards])
+        o.psd = Unit(o.unit, o.http) if o.unit else Daemon([os.path.join(o.build, "psd/psd"), "--listen", o.address,
+                                                            "--checkpoints", shards])
         settings = ["name=restart", "model=" + os.path.join(folder, "large.json"), "optimizer={name: sgd}",
                     "batch_size=1", "strategy.update=" + o.update, "strategy.min_workers=%d" % o.workers,
                     "epochs=1000000", "data.train_examples=64000", "data.test_examples=10",
                     "callbacks=[{name: backup, path: %s, every_steps: %d, sharded: %s}]" % (
                         o.backups, o.steps, "true" if o.loads else "false"),
                     "output=" + os.path.join(folder, "out.safetensors"), *o.set]
-        o.trains = [Daemon([os.path.join(o.build, "workerd/workerd"), "--job", JOB, "--ps", address, "--quiet",
+        o.trains = [Daemon([os.path.join(o.build, "workerd/workerd"), "--job", JOB, "--ps", o.address, "--quiet",
                             "--rank", str(rank), "--workers", str(o.workers),
                             *(word for setting in settings for word in ("--set", setting))])
                     for rank in range(o.workers)]
         keeper = threading.Thread(target=keep, args=[o.psd, o])
-        keeper.start()
+        if not o.unit:
+            keeper.start()
         try:
             print("%.0f million parameters, %.2f GB" % (o.bytes / 4e6, o.bytes / 1e9), flush=True)
             measure(o)
@@ -207,7 +245,8 @@ def main():
             for d in [*o.trains, o.psd]:
                 d.process.kill()
                 d.process.wait()
-            keeper.join()
+            if not o.unit:
+                keeper.join()
 
 
 main()
