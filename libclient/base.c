@@ -46,7 +46,8 @@ void psc__after(struct psc_client *c, uint64_t delay_ns, void (*fn)(void *), voi
 
 uint64_t psc__backoff(struct psc_client *c, uint32_t attempt)
 {
-    uint64_t base = attempt < 5 ? (50 * PS_MS) << attempt : PS_SECOND;
+    // A fifth of what has passed, about: a task that is started again is not missed for long.
+    uint64_t base = attempt < 20 ? (50 * PS_MS) << attempt / 4 : PS_SECOND;
     return base / 2 + c->world.random(c->world.ctx) % base;
 }
 

@@ -18,7 +18,7 @@ static grpc_arg channel_arg(const char *key, int value)
     return (grpc_arg){.type = GRPC_ARG_INTEGER, .key = (char *)key, .value.integer = value};
 }
 
-enum { SILENCE_MS = 2000, BACKOFF_MAX_MS = 1000 };
+enum { SILENCE_MS = 2000, BACKOFF_MAX_MS = 250 };
 
 // As long as the next attempt may take and what is waited before it, with the fifth that the core adds at random.
 void ps__client_note_status(struct ps_client *c, grpc_status_code status)
