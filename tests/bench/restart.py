@@ -54,24 +54,24 @@ class Daemon:
     """A process; when each line of its log came, in seconds; its metrics."""
 
     def __init__(self, command):
-        self.command = command
-        self.http = "127.0.0.1:%d" % free_port()
         self.lines = []
+        self.http = "127.0.0.1:%d" % free_port()
+        self.command = [*command, "--http", self.http]
         self.start()
 
     def start(self):
-        self.process = subprocess.Popen([*self.command, "--http", self.http],
-                                        stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
-        threading.Thread(target=self.listen, args=[self.process.stderr], daemon=True).start()
+        self.process = subprocess.Popen(self.command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+        self.listen_to(self.process.stderr)
 
     def pid(self):
         return self.process.pid
 
-    def kill(self):
+    def stop(self):
         self.process.kill()
+        self.process.wait()
 
-    def over(self):
-        return self.process.poll() is not None
+    def listen_to(self, log):
+        threading.Thread(target=self.listen, args=[log], daemon=True).start()
 
     def listen(self, log):
         for line in log:
@@ -96,35 +96,52 @@ class Daemon:
             return sum(map(int, f.read().rpartition(")")[2].split()[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
+class Restarted(Daemon):
+    """One that is started again whenever it has been killed, until it is stopped."""
+
+    def __init__(self, command, after):
+        super().__init__(command)
+        self.stopped = threading.Event()
+        self.keeper = threading.Thread(target=self.keep, args=[after])
+        self.keeper.start()
+
+    def keep(self, after):
+        while self.process.wait() == -signal.SIGKILL and not self.stopped.is_set():
+            time.sleep(after)
+            self.start()
+
+    def stop(self):
+        self.stopped.set()
+        super().stop()
+        self.keeper.join()
+
+
 class Unit(Daemon):
-    """The same of a unit of systemd, whose journal is its log."""
+    """One that systemd starts again; its log is the journal. Stopped, nobody listens to it any more."""
 
     def __init__(self, name, http):
-        self.name = name
-        self.http = http
         self.lines = []
-        self.process = subprocess.Popen(["journalctl", "--follow", "--lines=0", "--output=cat", "--unit", name],
-                                        stdout=subprocess.PIPE, text=True)
-        threading.Thread(target=self.listen, args=[self.process.stdout], daemon=True).start()
+        self.http = http
+        self.name = name
+        self.process = subprocess.Popen(["journalctl", "--follow", "--lines=0", "--output=short-monotonic", "--unit",
+                                         name], stdout=subprocess.PIPE, text=True)
+        self.listen_to(self.process.stdout)
+
+    def listen(self, log):
+        """The journal is late, but says when: [  12.345678] host psd[9]: ..."""
+        for line in log:
+            at = re.match(r"\[ *([0-9.]+)\] ", line)
+            if at:
+                self.lines.append((float(at.group(1)), line))
 
     def pid(self):
         return int(subprocess.check_output(["systemctl", "show", "--property=MainPID", "--value", self.name]))
-
-    def kill(self):
-        os.kill(self.pid(), signal.SIGKILL)
-
-
-def keep(daemon, o):
-    """Starts it again whenever it has been killed."""
-    while daemon.process.wait() == -signal.SIGKILL and not o.over.is_set():
-        time.sleep(o.restart_ms / 1000)
-        daemon.start()
 
 
 def wait_until(o, what, condition, seconds=600):
     end = time.monotonic() + seconds
     while not condition():
-        if time.monotonic() > end or any(d.over() for d in o.trains):
+        if time.monotonic() > end or any(d.process.poll() is not None for d in o.trains):
             sys.exit("%s: it did not come to that\n%s" % (what, "".join(line for d in [o.psd, *o.trains]
                                                                         for _, line in d.lines[-10:])))
         time.sleep(0.01)
@@ -156,8 +173,9 @@ def kill_once(o):
     before = newest(o)
     wait_until(o, "a backup", lambda: newest(o) > before)
     ordinary, runs = ordinary_step(o), o.trains[0].metric("paramserver_workerd_restarts_total")
-    killed, cpu = time.monotonic(), sum(d.cpu_seconds() for d in o.trains)
-    o.psd.kill()
+    victim, cpu = o.psd.pid(), sum(d.cpu_seconds() for d in o.trains)
+    killed = time.monotonic()
+    os.kill(victim, signal.SIGKILL)
     wait_until(o, "the workers begin anew",
                lambda: all(d.when("begins anew", killed) for d in o.trains)
                and o.trains[0].metric("paramserver_workerd_restarts_total") > runs)
@@ -173,12 +191,14 @@ def kill_once(o):
 
     wait_until(o, "the next step", look)
     at["step"], cpu = time.monotonic(), sum(d.cpu_seconds() for d in [o.psd, *o.trains]) - cpu
-    at["up"] = o.psd.when("listening on", killed)
+    said = {"up": ["listening on"], "joined": ["worker %d joined" % rank for rank in range(o.workers)]}
     if o.loads:
-        at["put"] = o.psd.when("goes on from", killed)
+        said["put"] = ["goes on from"]
+    for phase, lines in said.items():
+        wait_until(o, "psd's log", lambda: all(o.psd.when(line, killed) for line in lines))
+        at[phase] = max(o.psd.when(line, killed) for line in lines)
     for phase, line in ("noticed", "begins anew"), ("found", "goes on from"):
         at[phase] = max(d.when(line, killed) or 0 for d in o.trains)
-    at["joined"] = max((o.psd.when("worker %d joined" % rank, killed) or 0) for rank in range(o.workers))
     return {phase: at.get(phase, killed + float("nan")) - killed for phase in PHASES}, cpu, ordinary
 
 
@@ -211,42 +231,36 @@ def main():
     p.add_argument("--ps", metavar="ADDRESS", help="of the unit")
     p.add_argument("--http", metavar="ADDRESS", help="of the unit")
     o = p.parse_args()
-    if o.unit and (not o.ps or not o.http or o.sharded == "shared"):
-        p.error("--unit: its --ps and --http are to be named, and it writes into its own folder alone")
+    if len({bool(o.unit), bool(o.ps), bool(o.http)}) > 1:
+        p.error("--unit, --ps and --http: all of them, or none")
+    if o.unit and o.sharded == "shared":
+        p.error("--unit: it writes into its own folder alone, --sharded own")
     o.bytes = 4 * parameters(o.width)
     o.loads = o.sharded is not None
-    o.over = threading.Event()
     with tempfile.TemporaryDirectory(dir=o.folder) as folder:
         o.backups = os.path.join(folder, "backups")
         large_model(os.path.join(folder, "large.json"), o.width, "linear")
-        o.address = o.ps or "unix:" + os.path.join(folder, "ps0")
+        address = o.ps or "unix:" + os.path.join(folder, "ps0")
         shards = o.backups if o.sharded == "shared" else os.path.join(folder, "shards")
         os.makedirs(shards)
-        o.psd = Unit(o.unit, o.http) if o.unit else Daemon([os.path.join(o.build, "psd/psd"), "--listen", o.address,
-                                                            "--checkpoints", shards])
+        o.psd = Unit(o.unit, o.http) if o.unit else Restarted(
+            [os.path.join(o.build, "psd/psd"), "--listen", address, "--checkpoints", shards], o.restart_ms / 1000)
         settings = ["name=restart", "model=" + os.path.join(folder, "large.json"), "optimizer={name: sgd}",
                     "batch_size=1", "strategy.update=" + o.update, "strategy.min_workers=%d" % o.workers,
                     "epochs=1000000", "data.train_examples=64000", "data.test_examples=10",
                     "callbacks=[{name: backup, path: %s, every_steps: %d, sharded: %s}]" % (
                         o.backups, o.steps, "true" if o.loads else "false"),
                     "output=" + os.path.join(folder, "out.safetensors"), *o.set]
-        o.trains = [Daemon([os.path.join(o.build, "workerd/workerd"), "--job", JOB, "--ps", o.address, "--quiet",
+        o.trains = [Daemon([os.path.join(o.build, "workerd/workerd"), "--job", JOB, "--ps", address, "--quiet",
                             "--rank", str(rank), "--workers", str(o.workers),
                             *(word for setting in settings for word in ("--set", setting))])
                     for rank in range(o.workers)]
-        keeper = threading.Thread(target=keep, args=[o.psd, o])
-        if not o.unit:
-            keeper.start()
         try:
             print("%.0f million parameters, %.2f GB" % (o.bytes / 4e6, o.bytes / 1e9), flush=True)
             measure(o)
         finally:
-            o.over.set()
             for d in [*o.trains, o.psd]:
-                d.process.kill()
-                d.process.wait()
-            if not o.unit:
-                keeper.join()
+                d.stop()
 
 
 main()
