@@ -470,6 +470,43 @@ static void test_unreachable_until_the_deadline(void **state)
     bench_free(b);
 }
 
+// How long a task was away, and what came of it.
+struct absence {
+    uint64_t since, until;
+    int attempts;  // of one push
+};
+
+static struct absence absence;
+
+static enum fake_fate task_is_away(struct fake *f, uint32_t task, int method, uint64_t n)
+{
+    (void)method, (void)n;
+    if (task != 1 || f->now >= absence.until)
+        return FAKE_DELIVER;
+    absence.attempts += f->now >= absence.since;
+    return FAKE_CUT_BEFORE;
+}
+
+// An attempt is made after a sixth to a half of what has passed, so a task that is back is found soon, however long it
+// was away; and it is not asked all the time.
+static void test_a_task_that_is_back_is_found_soon(void **state)
+{
+    (void)state;
+    const double away_s[] = {0.2, 1, 3, 10};
+    for (int i = 0; i < 4 * 2 * 30; i++) {
+        double away = away_s[i % 4];
+        struct bench *b = bench_ready(i / 4 % 2 ? PSC_UNARY : PSC_STREAM);
+        b->fake.seed = (uint64_t)i;
+        absence = (struct absence){.since = b->fake.now, .until = b->fake.now + (uint64_t)(away * 1e9)};
+        b->fake.fate = task_is_away;
+        assert_int_equal(push(b, 0, 1).error.code, PSC_OK);
+        double late = (double)(b->fake.now - absence.until) / 1e9;
+        assert_true(late < away / 2 + 0.1 && late < 1.5);
+        assert_true(absence.attempts < 20 + 2 * (int)away);
+        bench_free(b);
+    }
+}
+
 static enum fake_fate task_is_gone(struct fake *f, uint32_t task, int method, uint64_t n)
 {
     (void)method, (void)n;
@@ -1403,6 +1440,7 @@ int main(void)
         cmocka_unit_test(test_waiting_for_the_window_has_a_deadline),
         cmocka_unit_test(test_who_waits_for_others_holds_up_no_update),
         cmocka_unit_test(test_unreachable_until_the_deadline),
+        cmocka_unit_test(test_a_task_that_is_back_is_found_soon),
         cmocka_unit_test(test_a_task_that_is_gone_ends_the_client),
         cmocka_unit_test(test_a_task_that_is_slow_does_not),
         cmocka_unit_test(test_who_waits_can_say_for_what),
