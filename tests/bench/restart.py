@@ -4,7 +4,7 @@
 
     tests/bench/restart.py BUILD [--kills 5] [--width 15420] [--workers 2] [--steps 6] [--restart-ms 100]
                            [--update sync] [--sharded shared|own] [--folder DIR] [--set KEY=VALUE ...]
-                           [--unit psd@0 --ps ADDRESS --http ADDRESS]
+                           [--unit psd@0 --ps ADDRESS --http ADDRESS] [--log]
 
 A psd, which is started again as systemd would do it, so many milliseconds after it has died; workers with a backup
 every so many steps; a network of two layers of WIDTH units (15420: 250 million parameters, 1 GB of float32). psd is
@@ -199,6 +199,9 @@ def kill_once(o):
         at[phase] = max(o.psd.when(line, killed) for line in lines)
     for phase, line in ("noticed", "begins anew"), ("found", "goes on from"):
         at[phase] = max(d.when(line, killed) or 0 for d in o.trains)
+    if o.log:
+        for at_line, line in sorted(entry for d in [o.psd, *o.trains] for entry in d.lines if entry[0] > killed):
+            print("# %6.2f %s" % (at_line - killed, line.rstrip()), flush=True)
     return {phase: at.get(phase, killed + float("nan")) - killed for phase in PHASES}, cpu, ordinary
 
 
@@ -230,6 +233,7 @@ def main():
     p.add_argument("--unit", help="of systemd, which psd is")
     p.add_argument("--ps", metavar="ADDRESS", help="of the unit")
     p.add_argument("--http", metavar="ADDRESS", help="of the unit")
+    p.add_argument("--log", action="store_true", help="show what the daemons logged after each kill")
     o = p.parse_args()
     if len({bool(o.unit), bool(o.ps), bool(o.http)}) > 1:
         p.error("--unit, --ps and --http: all of them, or none")
