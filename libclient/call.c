@@ -230,7 +230,7 @@ static void call_send(struct psc__call *call)
     }
     call->away = true;
     call->sent = psc__now(c);
-    c->world.call(c->world.ctx, call->task->index, call->method, psc__attempt_deadline(c, call->deadline), &request,
+    c->world.call(c->world.ctx, call->task->index, call->method, 0, psc__attempt_deadline(c, call->deadline), &request,
                   call_replied, call);
 }
 

@@ -582,6 +582,7 @@ static void op_init(struct psc_op *op, psc_client *c, const struct psc__op_spec 
     op->method = spec->method;
     op->round = spec->round;
     op->examples = spec->examples;
+    op->priority = spec->priority;
     op->atomic = spec->atomic;
     op->refuse_nonfinite = spec->refuse_nonfinite;
     op->averages = spec->averages;
@@ -648,6 +649,7 @@ static void op_dress_requests(struct psc_op *op)
         r->is.method = op->method;
         r->is.started = op->started;
         r->is.deadline = op->deadline;
+        r->is.priority = op->priority;
         r->is.mutates = op->ticket.mutates;
         r->is.put = op->method == PARAMSERVER__V1__METHOD__PUT;
         r->is.round_trip = op->method == PARAMSERVER__V1__METHOD__PUSH_PULL && op->round > 0;
@@ -737,6 +739,7 @@ static void op_add_options(struct psc__op_spec *spec, const psc_push_options *op
         return;
     spec->round = options->round;
     spec->examples = options->examples;
+    spec->priority = options->priority;
     spec->atomic = options->atomic;
     spec->refuse_nonfinite = options->refuse_nonfinite;
     spec->encoding = options->encoding;

@@ -99,6 +99,7 @@ struct psc__op_spec {
     psc_seen *seen;            // psc_get_newer
     const psc_shards *shards;  // psc_write_shards
     uint64_t round, examples;
+    uint32_t priority;
     bool atomic, refuse_nonfinite, averages;
     uint64_t steps;      // psc_put_state
     psc_dtype encoding;  // psc_push, psc_push_pull; 0: none. Else:
@@ -136,6 +137,7 @@ struct psc_op {
     struct psc__layout *layout;
     int method;
     uint64_t round, examples;
+    uint32_t priority;
     bool atomic, refuse_nonfinite, averages;
     uint64_t steps;
     psc_seen *seen;

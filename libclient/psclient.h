@@ -371,6 +371,11 @@ typedef struct psc_push_options {
     // zeros at first. NULL: that tensor travels as it is. Not with atomic. Changed before the call returns.
     psc_dtype encoding;
     float *const *residual;
+    // Which goes first where the network is slow, as in MXNet: a push of a higher priority, and its answer, may
+    // overtake those of a lower one that the same client has not sent yet. 0: none; such a push, and everything that
+    // is not a push, overtakes nothing and is not overtaken. Those of one variable that are under way at a time should
+    // have the same.
+    uint32_t priority;
 } psc_push_options;
 
 // A gradient, the mean over options->examples examples. options may be NULL: all of it 0. Staleness is measured against

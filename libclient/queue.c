@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "common/base/alloc.h"
+#include "common/wire/wire.h"
 
 static void queue_replied(void *arg, enum ps_code code, const char *text, struct ps_slices *reply);
 
@@ -34,12 +35,33 @@ static void queue_append(struct psc__requests *list, struct psc__request *r)
     TAILQ_INSERT_TAIL(list, r, link);
 }
 
+// An update takes the places of those that it goes before, and they move up by one. What is there when a read comes
+// stays before it.
+static void queue_insert_update(struct psc__queue *q, struct psc__request *r)
+{
+    const struct psc__request *read = TAILQ_LAST(&q->reads, psc__requests);
+    struct psc__request *before = TAILQ_LAST(&q->updates, psc__requests);
+    r->order = ++q->last_order;
+    r->list = &q->updates;
+    for (; before && ps_goes_before(r->priority, before->priority) && (!read || before->order > read->order);
+         before = TAILQ_PREV(before, psc__requests, link))
+        r->order = before->order++;
+    if (before)
+        TAILQ_INSERT_AFTER(&q->updates, before, r, link);
+    else
+        TAILQ_INSERT_HEAD(&q->updates, r, link);
+}
+
 void psc__queue_add(struct psc__request *r)
 {
     struct psc__queue *q = r->queue;
-    r->order = r->mutates ? ++q->last_order : q->last_order;
     r->state = PSC__QUEUED;
-    queue_append(r->mutates ? &q->updates : &q->reads, r);
+    if (r->mutates) {
+        queue_insert_update(q, r);
+    } else {
+        r->order = q->last_order;
+        queue_append(&q->reads, r);
+    }
 }
 
 void psc__queue_remove(struct psc__request *r)
@@ -112,7 +134,7 @@ static void queue_send(struct psc__queue *q, struct psc__request *r)
     queue_fly(q, r);
     if (r->deadline == UINT64_MAX)
         r->sent = psc__now(c);
-    c->world.call(c->world.ctx, q->task->index, r->method, psc__attempt_deadline(c, r->deadline), &message,
+    c->world.call(c->world.ctx, q->task->index, r->method, r->priority, psc__attempt_deadline(c, r->deadline), &message,
                   queue_replied, r);
 }
 

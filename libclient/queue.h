@@ -20,6 +20,9 @@
 // the updates go one by one until that one has passed: else those right behind it would overtake it when it is refused
 // again.
 //
+// Updates that have a priority need not be in the order of their sequences: one of a higher priority goes before those
+// of a lower one that have not been sent, here and in the transport, but overtakes nothing that a read waits for.
+//
 // A push whose answer waits for its round (PushPull in a sync job) is sent in its turn, and then is nobody's concern:
 // it takes effect with its round, so nothing waits for its answer, which may need what is sent after it.
 //
@@ -65,6 +68,7 @@ struct psc__request {
     uint64_t started, deadline;  // of what it belongs to; deadline UINT64_MAX: waits for others as long as they live
     uint64_t sequence;           // likewise
     size_t bytes;                // payload, here or in the reply
+    uint32_t priority;           // of an update: 0: none
     bool mutates;
     bool put;         // an update that goes with no other sequence's
     bool round_trip;  // an update whose answer waits for its round

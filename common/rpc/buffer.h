@@ -13,7 +13,20 @@
 
 // What waits for the stream goes into one message up to here, but always at least one record. Larger ones gain nothing
 // and would leave the cache between the socket's copy and the update rule.
-enum { PS_GATHER_BYTES = 512 << 10, PS_GATHER_RECORDS = 400 };
+enum { PS_GATHER_BYTES = 512 << 10, PS_GATHER_LEAST = 32 << 10, PS_GATHER_RECORDS = 400 };
+
+// So much the next message gathers of what has a priority, where one of so many bytes took ns to leave: on a slow
+// network what leaves in a millisecond, since what is not gathered yet can be overtaken.
+static inline size_t ps_gather_next(size_t gathers, size_t bytes, uint64_t ns)
+{
+    const uint64_t ms = 1000000, most = ns > ms ? bytes * ms / ns : 2 * gathers;
+    return most < PS_GATHER_LEAST ? PS_GATHER_LEAST : most < PS_GATHER_BYTES ? (size_t)most : PS_GATHER_BYTES;
+}
+
+static inline size_t ps_gather_most(size_t gathers, uint32_t priority)
+{
+    return priority ? gathers : PS_GATHER_BYTES;
+}
 
 // HTTP/2's: what may be under way on a stream (a round trip's worth at several GB/s), and in one frame (all that HTTP/2
 // allows: a frame that ends in a tensor splits an element).
@@ -25,7 +38,7 @@ enum {
 };
 
 // Bytes of a record besides its body and text, at most, and what that leaves for the body.
-enum { PS_RECORD_OVERHEAD = 48, PS_BODY_MAX = PS_MESSAGE_MAX - PS_RECORD_OVERHEAD };
+enum { PS_RECORD_OVERHEAD = 54, PS_BODY_MAX = PS_MESSAGE_MAX - PS_RECORD_OVERHEAD };
 
 // Appends the buffer's bytes to *out; takes over the buffer, which lives until the last of its slices is dropped; then
 // freed (may be NULL) is told, on any thread, with any lock held. False: no memory; the buffer is gone, freed not told.

@@ -9,7 +9,7 @@
 #include "common/rpc/client_inside.h"
 #include "common/rpc/method.h"
 
-void ps_client_call(struct ps_client *c, uint32_t task, int method, bool stream, uint64_t deadline,
+void ps_client_call(struct ps_client *c, uint32_t task, int method, const struct ps_call_options *options,
                     struct ps_slices *request, ps_reply_fn reply, void *arg)
 {
     struct ps__peer *peer = &c->peers[task];
@@ -18,7 +18,8 @@ void ps_client_call(struct ps_client *c, uint32_t task, int method, bool stream,
     p->reply = reply;
     p->arg = arg;
     p->method = method;
-    p->deadline = deadline;
+    p->deadline = options->deadline;
+    p->priority = options->priority;
     ps_slices_move(&p->request, request);
 
     ps_releases_begin(&releases);
@@ -26,7 +27,7 @@ void ps_client_call(struct ps_client *c, uint32_t task, int method, bool stream,
         ps__pending_end_later(c, p, PS_INVALID_ARGUMENT,
                               ps_printf("%s: a request of %zu bytes, at most %d are accepted", ps_method_name(method),
                                         p->request.len, PS_BODY_MAX));
-    else if (stream && ps_method_streams(method) && !ps_method_is_control(method))
+    else if (options->stream && ps_method_streams(method) && !ps_method_is_control(method))
         ps__stream_call(peer, p);
     else
         ps__unary_call(peer, p);

@@ -54,9 +54,14 @@ struct ps_client *ps_client_create(const char *const *addresses, size_t n, const
 void ps_client_stop(struct ps_client *c);
 void ps_client_destroy(struct ps_client *c);  // stopped
 
-// request is moved. deadline: in ns, on the clock of ps_now; UINT64_MAX: none. stream: as a record, where the method
-// may be one and is no control call: those do not queue behind data.
-void ps_client_call(struct ps_client *c, uint32_t task, int method, bool stream, uint64_t deadline,
+struct ps_call_options {
+    uint64_t deadline;  // ns, on the clock of ps_now; UINT64_MAX: none
+    bool stream;  // as a record, where the method may be one and is no control call: those do not queue behind data
+    uint32_t priority;  // of a record, as ps_goes_before() says; 0: none
+};
+
+// request is moved.
+void ps_client_call(struct ps_client *c, uint32_t task, int method, const struct ps_call_options *options,
                     struct ps_slices *request, ps_reply_fn reply, void *arg);
 
 // From now on a stream to the task begins with this request, and one that is open has it sent before whatever is called

@@ -48,6 +48,7 @@ struct ps__pending {
     int method;
     uint64_t deadline;  // ns; UINT64_MAX: none
     // Records:
+    uint32_t priority;
     TAILQ_ENTRY(ps__pending) to_send;
     LIST_ENTRY(ps__pending) same_bucket;
     uint64_t id;

@@ -29,6 +29,8 @@ struct ps__client_stream {
         struct ps_slices body;
     } batch[PS_GATHER_RECORDS];
     size_t n_batch;
+    size_t batch_bytes;
+    uint64_t batch_at;  // ns
     grpc_metadata_array initial, trailing;
     grpc_status_code status;
     grpc_slice details;
@@ -39,20 +41,33 @@ struct ps__client_stream {
     bool begun;  // it has a call of the core's, which can be cancelled
     bool ready;  // client_stream_go() has run: operations may be started
     bool sending;
-    bool corked;  // replies are being told
-    bool over;    // nothing can be sent any more
-    bool cut;     // ps_client_cut()
+    bool corked;     // replies are being told
+    bool over;       // nothing can be sent any more
+    size_t gathers;  // bytes, the next message
+    bool cut;        // ps_client_cut()
     bool cancelled;
     uint64_t last_id;
     uint64_t openings;    // the peer's, as far as they have been sent; 0: none, or the last was answered with an error
     uint64_t opening_id;  // of the last
     uint64_t soonest;     // no deadline in `all` is earlier
     struct ps__pendings all;
-    TAILQ_HEAD(, ps__pending) to_send;
+    TAILQ_HEAD(ps__to_send, ps__pending) to_send;
     struct bucket by_id[BUCKETS];
 };
 
 // ---- calls --------------------------------------------------------------------------------------------------------
+
+// Behind those that it does not go before.
+static void client_stream_insert(struct ps__client_stream *st, struct ps__pending *p)
+{
+    struct ps__pending *before = TAILQ_LAST(&st->to_send, ps__to_send);
+    while (before && ps_goes_before(p->priority, before->priority))
+        before = TAILQ_PREV(before, ps__to_send, to_send);
+    if (before)
+        TAILQ_INSERT_AFTER(&st->to_send, before, p, to_send);
+    else
+        TAILQ_INSERT_HEAD(&st->to_send, p, to_send);
+}
 
 static void client_stream_add(struct ps__client_stream *st, struct ps__pending *p)
 {
@@ -61,7 +76,7 @@ static void client_stream_add(struct ps__client_stream *st, struct ps__pending *
         st->soonest = p->deadline;
     p->queued = true;
     TAILQ_INSERT_TAIL(&st->all, p, link);
-    TAILQ_INSERT_TAIL(&st->to_send, p, to_send);
+    client_stream_insert(st, p);
     LIST_INSERT_HEAD(&st->by_id[p->id % BUCKETS], p, same_bucket);
 }
 
@@ -139,17 +154,21 @@ static bool client_stream_take(struct ps__client_stream *st)
     n = client_stream_take_opening(st);
     while ((p = TAILQ_FIRST(&st->to_send)) && n < PS_GATHER_RECORDS) {
         bytes += p->request.len + PS_RECORD_OVERHEAD;
-        if (bytes > PS_GATHER_BYTES && bytes > p->request.len + PS_RECORD_OVERHEAD)
+        if (bytes > ps_gather_most(st->gathers, p->priority) && bytes > p->request.len + PS_RECORD_OVERHEAD)
             break;
         struct ps__batch *b = &st->batch[n++];
-        b->head = (struct ps_record_head){
-            .id = p->id, .method = (uint32_t)p->method, .timeout_ms = client_stream_time_left(p, now)};
+        b->head = (struct ps_record_head){.id = p->id,
+                                          .method = (uint32_t)p->method,
+                                          .timeout_ms = client_stream_time_left(p, now),
+                                          .priority = p->priority};
         b->body = p->request;
         p->request = PS_SLICES_EMPTY;
         p->queued = false;
         TAILQ_REMOVE(&st->to_send, p, to_send);
     }
     st->n_batch = n;
+    st->batch_bytes = bytes;
+    st->batch_at = now;
     st->sending = n > 0;
     return n > 0;
 }
@@ -204,6 +223,7 @@ static void client_stream_on_sent(struct ps_event *ev, bool ok)
     pthread_mutex_lock(&c->lock);
     st->sending = false;
     st->over |= !ok;
+    st->gathers = ps_gather_next(st->gathers, st->batch_bytes, ps_now() - st->batch_at);
     bool sends = client_stream_take(st);
     pthread_mutex_unlock(&c->lock);
     if (sends)
@@ -392,6 +412,7 @@ static struct ps__client_stream *client_stream_new(struct ps__peer *peer)
     st->sent.fn = client_stream_on_sent;
     st->closed.fn = client_stream_on_closed;
     st->soonest = UINT64_MAX;
+    st->gathers = PS_GATHER_BYTES;
     TAILQ_INIT(&st->all);
     TAILQ_INIT(&st->to_send);
     grpc_metadata_array_init(&st->initial);

@@ -194,6 +194,8 @@ struct ps__stream {
     size_t unanswered;     // records, those parsed included
     size_t request_bytes;  // inbox and unanswered
     size_t sending_bytes;  // of answer_bytes
+    uint64_t sending_at;   // ns
+    size_t gathers;        // bytes, the next message
     size_t last_bytes;     // of the last message
 };
 

@@ -34,6 +34,7 @@ struct ps__record {
     bool cancelling;  // is being asked, by a thread that frees it where it has been answered
     bool answered;    // meanwhile
     uint64_t id;
+    uint32_t priority;
     enum ps_code code;  // the answer
     char *text;         // NULL: none
     struct ps_slices body;
@@ -151,7 +152,7 @@ static void stream_take_outbox(struct ps__stream *st, struct ps__records *out)
     if (st->sending || st->corked || st->state >= PS__FAILED)
         return;
     while ((r = TAILQ_FIRST(&st->outbox)) && n < PS_GATHER_RECORDS) {
-        if (n && bytes + r->base.bytes > PS_GATHER_BYTES)
+        if (n && bytes + r->base.bytes > ps_gather_most(st->gathers, r->priority))
             break;
         n++;
         bytes += r->base.bytes;
@@ -159,6 +160,7 @@ static void stream_take_outbox(struct ps__stream *st, struct ps__records *out)
         TAILQ_INSERT_TAIL(out, r, link);
     }
     st->sending_bytes = bytes;
+    st->sending_at = n ? ps_now() : 0;
 }
 
 static bool stream_must_hand_over(const struct ps__stream *st)
@@ -337,6 +339,18 @@ static void record_keep_body(struct ps__record *r, struct ps_slices *body)
     ps_slices_clear(body);
 }
 
+// Behind those that it does not go before.
+static void stream_post(struct ps__stream *st, struct ps__record *r)
+{
+    struct ps__record *before = TAILQ_LAST(&st->outbox, ps__records);
+    while (before && ps_goes_before(r->priority, before->priority))
+        before = TAILQ_PREV(before, ps__records, link);
+    if (before)
+        TAILQ_INSERT_AFTER(&st->outbox, before, r, link);
+    else
+        TAILQ_INSERT_HEAD(&st->outbox, r, link);
+}
+
 static void record_reply(struct ps__call *call, enum ps_code code, const char *text, struct ps_slices *body)
 {
     struct ps__record *r = (struct ps__record *)call;
@@ -356,7 +370,7 @@ static void record_reply(struct ps__call *call, enum ps_code code, const char *t
     if (!r->cancelling) {
         st->answer_bytes += r->base.bytes;
         atomic_fetch_add(&st->server->budget.answers, r->base.bytes);
-        TAILQ_INSERT_TAIL(&st->outbox, r, link);  // a stream that has failed drops it
+        stream_post(st, r);  // a stream that has failed drops it
     }
     stream_unlock_and_advance(st);
     ps__stream_unref(st);
@@ -397,6 +411,7 @@ static void record_init(struct ps__record *r, struct ps__stream *st, struct ps_r
     r->base.call.from = &st->from;
     r->stream = st;
     r->id = in->id;
+    r->priority = in->priority;
 }
 
 static enum ps_code stream_take_records(struct ps__stream *st, const struct ps_slices *message, struct ps__records *out,
@@ -613,6 +628,7 @@ static void stream_on_sent(struct ps_event *ev, bool ok)
     pthread_mutex_lock(&st->lock);
     st->sending = false;
     stream_forget_answers(st, st->sending_bytes);
+    st->gathers = ps_gather_next(st->gathers, st->sending_bytes, ps_now() - st->sending_at);
     if (!ok)
         st->state = PS__CUT;
     stream_unlock_and_work(st);
@@ -658,6 +674,7 @@ static struct ps__stream *stream_new(struct ps_server *s, grpc_call *grpc, const
     st->closed.fn = stream_on_closed;
     st->receiver.go = stream_receive_late;
     st->last_bytes = PS_STREAM_OWN;
+    st->gathers = PS_GATHER_BYTES;
     STAILQ_INIT(&st->inbox);
     TAILQ_INIT(&st->parsed);
     TAILQ_INIT(&st->outbox);

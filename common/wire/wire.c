@@ -17,7 +17,15 @@ enum { VARINT_MAX = 10 };
 
 // Field numbers of StreamMessage and Record.
 enum { STREAM_RECORDS = 1 };
-enum { RECORD_ID = 1, RECORD_METHOD = 2, RECORD_TIMEOUT = 3, RECORD_CODE = 4, RECORD_ERROR = 5, RECORD_BODY = 15 };
+enum {
+    RECORD_ID = 1,
+    RECORD_METHOD = 2,
+    RECORD_TIMEOUT = 3,
+    RECORD_CODE = 4,
+    RECORD_ERROR = 5,
+    RECORD_PRIORITY = 6,
+    RECORD_BODY = 15
+};
 
 // ---- reading ------------------------------------------------------------------------------------------------------
 
@@ -265,6 +273,9 @@ static bool record_field(struct cursor *c, const struct field *f, struct ps_reco
     case RECORD_CODE:
         r->code = (uint32_t)f->value;
         return varint;
+    case RECORD_PRIORITY:
+        r->priority = (uint32_t)f->value;
+        return varint;
     case RECORD_ERROR:
         record_error(c, f->len, r);
         break;
@@ -285,7 +296,7 @@ enum ps_code ps_record_next(const struct ps_slices *message, size_t *offset, str
     struct cursor c = cursor_at(message, *offset);
     struct field f = {0};
     r->id = 0;
-    r->method = r->timeout_ms = r->code = 0;
+    r->method = r->timeout_ms = r->code = r->priority = 0;
     r->error[0] = 0;
     r->body = PS_SLICES_EMPTY;
     if (!read_field(&c, &f) || f.number != STREAM_RECORDS || f.type != LENGTH)
@@ -306,13 +317,14 @@ size_t ps_record_write(const struct ps_record_head *r, size_t body, uint8_t *to)
 {
     size_t error = r->error ? strlen(r->error) : 0;
     size_t header = ps_uint_size(r->id) + ps_uint_size(r->method) + ps_uint_size(r->timeout_ms) +
-                    ps_uint_size(r->code) + (error ? ps_length_size(error) + error : 0) +
+                    ps_uint_size(r->code) + ps_uint_size(r->priority) + (error ? ps_length_size(error) + error : 0) +
                     (body ? ps_length_size(body) : 0);
     uint8_t *at = ps_put_length(to, STREAM_RECORDS, header + body);
     at = ps_put_uint(at, RECORD_ID, r->id);
     at = ps_put_uint(at, RECORD_METHOD, r->method);
     at = ps_put_uint(at, RECORD_TIMEOUT, r->timeout_ms);
     at = ps_put_uint(at, RECORD_CODE, r->code);
+    at = ps_put_uint(at, RECORD_PRIORITY, r->priority);
     if (error) {
         at = ps_put_length(at, RECORD_ERROR, error);
         at = (uint8_t *)memcpy(at, r->error, error) + error;
@@ -324,7 +336,7 @@ size_t ps_record_write(const struct ps_record_head *r, size_t body, uint8_t *to)
 
 void ps_record_pack(struct ps_record *r, struct ps_slices *out)
 {
-    struct ps_record_head head = {r->id, r->method, r->timeout_ms, r->code, r->error};
+    struct ps_record_head head = {r->id, r->method, r->timeout_ms, r->code, r->priority, r->error};
     uint8_t *to;
     struct ps_slice s = ps_slice_new(PS_RECORD_HEAD + strlen(r->error), &to);
     if (!to) {

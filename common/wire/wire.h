@@ -44,9 +44,16 @@ void ps_msg_pack(const ProtobufCMessage *m, struct ps_slices *payload, struct ps
 // of the message, and at most PS_MSG_WRITE_MORE bytes more.
 size_t ps_msg_write(const ProtobufCMessage *m, size_t payload_len, uint8_t *to);
 
+// Where records wait to be sent, a request or a reply of the higher priority goes before those of a lower one that came
+// before it; as far as the last that has none (0), which keeps its place.
+static inline bool ps_goes_before(uint32_t priority, uint32_t other)
+{
+    return other && priority > other;
+}
+
 struct ps_record_head {
     uint64_t id;
-    uint32_t method, timeout_ms, code;
+    uint32_t method, timeout_ms, code, priority;
     const char *error;
 };
 
@@ -56,6 +63,7 @@ struct ps_record {
     uint32_t method;      // enum of the proto
     uint32_t timeout_ms;  // requests
     uint32_t code;        // replies
+    uint32_t priority;    // requests
     char error[512];      // replies
     struct ps_slices body;
 };
@@ -66,7 +74,7 @@ enum ps_code ps_record_next(const struct ps_slices *message, size_t *offset, str
 void ps_record_pack(struct ps_record *r, struct ps_slices *out);  // moves r->body
 // Writes the same record without its body, of which body_len bytes are to follow, to memory that has room for
 // PS_RECORD_HEAD bytes and the error text (NULL: none). Returns how many it wrote.
-enum { PS_RECORD_HEAD = 48 };
+enum { PS_RECORD_HEAD = 54 };
 size_t ps_record_write(const struct ps_record_head *r, size_t body_len, uint8_t *to);
 
 #endif

@@ -15,11 +15,13 @@ struct rpc_world {
     bool stream;
 };
 
-static void psc_rpc_call(void *ctx, uint32_t task, int method, uint64_t deadline, struct ps_slices *request,
-                         psc_reply_fn reply, void *arg)
+static void psc_rpc_call(void *ctx, uint32_t task, int method, uint32_t priority, uint64_t deadline,
+                         struct ps_slices *request, psc_reply_fn reply, void *arg)
 {
     struct rpc_world *w = ctx;
-    ps_client_call(w->client, task, method, w->stream, deadline, request, reply, arg);
+    ps_client_call(w->client, task, method,
+                   &(struct ps_call_options){.deadline = deadline, .stream = w->stream, .priority = priority}, request,
+                   reply, arg);
 }
 
 static void psc_rpc_open(void *ctx, uint32_t task, int method, struct ps_slice request)

@@ -99,7 +99,8 @@ static void rpc_world_send(void *ctx, uint32_t task, int method, struct ps_slice
     struct psd_rpc *r = ctx;
     struct outbound *out = ps_alloc(sizeof *out);
     *out = (struct outbound){done, arg, task};
-    ps_client_call(r->peers, task, method, false, ps_now() + send_timeout, request, rpc_on_reply, out);
+    ps_client_call(r->peers, task, method, &(struct ps_call_options){.deadline = ps_now() + send_timeout}, request,
+                   rpc_on_reply, out);
 }
 
 static uint64_t rpc_world_now(void *ctx)

@@ -6,12 +6,14 @@ token bucket. Needs root, iproute2 and a kernel with sch_tbf.
     tests/bench/network.py BUILD RATE[,RATE ...] [WAY ...]      e.g.  tests/bench/network.py build 10mbit,1gbit,free
 
 A way is a strategy with settings, a name of WAYS; all of them without one. Every way is run at each rate in turn. The
-table: milliseconds per step of worker 0; which part of its time it waits for others; MB that it sends per step.
+table: milliseconds per step of worker 0, its median; which part of its time it waits for others; MB that it sends per
+step. The kernel keeps 128 kB that a connection has not sent (tcp_notsent_lowat), as workerd(8) says of such networks.
 Models of other sizes: --set, given after --, goes to each worker.
 """
 import collections
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -61,6 +63,7 @@ class Network:
 
     def limit(self, rate):
         for host in self.hosts:
+            ip("netns", "exec", host, "sysctl", "--quiet", "--write", "net.ipv4.tcp_notsent_lowat=131072")
             tc = ["tc", "-n", host, "qdisc"]
             subprocess.run(tc + ["del", "dev", "eth0", "root"], check=False, stderr=subprocess.DEVNULL)
             if rate != "free":
@@ -78,16 +81,18 @@ class Network:
         return subprocess.Popen(["ip", "netns", "exec", self.hosts[host], *command], stdout=log, stderr=log)
 
 
-def waits(timeline):
-    """Which part of the time the computing thread waits."""
+def read_timeline(timeline):
+    """The median step, in ms, and which part of the time the computing thread waits."""
     with open(timeline, encoding="utf-8") as f:
         events = json.load(f)
-    spans = collections.Counter()
+    spans, begun = collections.Counter(), []
     threads = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
     for e in events:
         if e["ph"] == "X" and threads[e["pid"], e["tid"]].startswith("compute"):
             spans[e["cat"]] += e["dur"]
-    return spans["wait"] / spans["epoch"]
+            begun += [e["ts"]] if e["name"] == "step" else []
+    begun.sort()
+    return statistics.median(b - a for a, b in zip(begun, begun[1:])) / 1000, spans["wait"] / spans["epoch"]
 
 
 def run(network, build, way, more):
@@ -114,7 +119,7 @@ def run(network, build, way, more):
     with open("summary.json", encoding="utf-8") as f:
         summary = json.load(f)
     steps = summary["steps"]
-    return 1000 * summary["seconds"] / steps, waits("timeline0.json"), (network.sent() - before) / steps / 1e6
+    return *read_timeline("timeline0.json"), (network.sent() - before) / steps / 1e6
 
 
 def main():

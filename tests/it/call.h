@@ -42,7 +42,8 @@ static inline void ask(struct ps_client *client, int method, bool stream, const 
     struct ps_slices request = PS_SLICES_EMPTY;
     *a = (struct answer){.lock = PTHREAD_MUTEX_INITIALIZER, .came = PTHREAD_COND_INITIALIZER};
     ps_msg_pack(m, payload, &request);
-    ps_client_call(client, 0, method, stream, ps_now() + call_timeout, &request, take_answer, a);
+    ps_client_call(client, 0, method, &(struct ps_call_options){.stream = stream, .deadline = ps_now() + call_timeout},
+                   &request, take_answer, a);
 }
 
 static inline enum ps_code await(struct answer *a)

@@ -227,7 +227,8 @@ static void push_one(struct pusher *p, uint64_t sequence)
     struct push *x = ps_alloc(sizeof *x);
     *x = (struct push){p, sequence};
     pack_push(p, sequence, &request);
-    ps_client_call(p->client, 0, M(PUSH), true, UINT64_MAX, &request, on_pushed, x);
+    ps_client_call(p->client, 0, M(PUSH), &(struct ps_call_options){.stream = true, .deadline = UINT64_MAX}, &request,
+                   on_pushed, x);
 }
 
 static void pusher_init(struct pusher *p, const char *address, size_t kib)
@@ -340,7 +341,8 @@ static void park_one(void *arg)
     struct parked *p = arg;
     struct ps_slices request = PS_SLICES_EMPTY;
     read_request(&request, "small", 0, 16, 1);
-    ps_client_call(p->client, 0, M(PULL), p->stream, UINT64_MAX, &request, on_pulled, p);
+    ps_client_call(p->client, 0, M(PULL), &(struct ps_call_options){.stream = p->stream, .deadline = UINT64_MAX},
+                   &request, on_pulled, p);
 }
 
 static uint32_t waiting(struct ps_client *c)
@@ -430,12 +432,15 @@ static int deaf(const char *address, size_t reads, size_t kib)
         for (uint64_t first = 0; first + chunk <= (uint64_t)MIB << 18; first += chunk) {
             struct ps_slices request = PS_SLICES_EMPTY;
             read_request(&request, "w", first, chunk, 0);
-            ps_client_call(p.client, 0, M(PULL), i % 2 == 0, UINT64_MAX, &request, on_pulled, NULL);
+            ps_client_call(p.client, 0, M(PULL),
+                           &(struct ps_call_options){.stream = i % 2 == 0, .deadline = UINT64_MAX}, &request, on_pulled,
+                           NULL);
         }
     for (size_t i = 0; kib && i < PS_WINDOW - 1; i++) {
         struct ps_slices request = PS_SLICES_EMPTY;
         pack_push(&p, ++p.sequence, &request);
-        ps_client_call(p.client, 0, M(PUSH), true, UINT64_MAX, &request, on_pulled, NULL);
+        ps_client_call(p.client, 0, M(PUSH), &(struct ps_call_options){.stream = true, .deadline = UINT64_MAX},
+                       &request, on_pulled, NULL);
     }
     ps_client_after(p.client, 100 * PS_MS, never, NULL);
     return pause();

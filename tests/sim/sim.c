@@ -8,6 +8,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/math/philox.h"
+#include "common/wire/wire.h"
 #include "psd/service/service.h"
 
 // A process that is stopped, or has no processor, until then: what happens to it meanwhile happens afterwards.
@@ -41,7 +42,8 @@ struct tick {
 };
 
 struct connection {
-    uint64_t arrives[2];      // when the last message there, and back, arrives: later ones arrive later
+    // When the last message there, and back, of each priority arrives: later ones arrive later, unless they go before.
+    uint64_t arrives[2][SIM_PRIORITIES];
     uint64_t serial;          // grows with every cut
     struct ps_slice opening;  // what it begins with; empty: nothing
     int opening_method;
@@ -59,7 +61,7 @@ struct stream {
 struct call {
     struct psd_call psd;  // first: the psd gives this pointer back
     struct client *client;
-    uint32_t task;
+    uint32_t task, priority;
     uint64_t serial;        // of the connection it was made on
     struct stream *stream;  // likewise; NULL: the call is on its own
     bool answered;          // reply has run, or never will
@@ -295,10 +297,11 @@ static void on_answered(void *arg)
 static uint64_t next_arrival(struct call *c, int direction)
 {
     struct sim *sim = c->client->sim;
-    uint64_t *last = &connection_of(c)->arrives[direction];
-    uint64_t when = sim->now + some_delay(sim);
-    *last = when > *last ? when : *last + 1;
-    return *last;
+    uint64_t *last = connection_of(c)->arrives[direction], when = sim->now + some_delay(sim);
+    for (uint32_t p = 0; p < SIM_PRIORITIES; p++)
+        if (!ps_goes_before(c->priority, p) && last[p] >= when)
+            when = last[p] + 1;
+    return last[c->priority] = when;
 }
 
 // Most messages take their usual time; one in eight of those that are on their own takes seconds.
@@ -452,16 +455,18 @@ static void open_connection(struct client *client, uint32_t task)
     arrives(c, next_arrival(c, 0));
 }
 
-static void world_call(void *ctx, uint32_t task, int method, uint64_t deadline, struct ps_slices *request,
-                       psc_reply_fn reply, void *arg)
+static void world_call(void *ctx, uint32_t task, int method, uint32_t priority, uint64_t deadline,
+                       struct ps_slices *request, psc_reply_fn reply, void *arg)
 {
     struct client *client = ctx;
     struct sim *sim = client->sim;
+    if (priority >= SIM_PRIORITIES)
+        abort();
     if (!client->loose)
         open_connection(client, task);
     struct call *c = ps_alloc(sizeof *c);
     // One reference is the way's, one of the list: a dead client's calls wait in it for its world's shutdown.
-    *c = (struct call){.client = client, .task = task, .refs = 2, .reply = reply, .arg = arg};
+    *c = (struct call){.client = client, .task = task, .priority = priority, .refs = 2, .reply = reply, .arg = arg};
     c->stream = client->loose ? NULL : stream_ref(client->connections[task].stream);
     LIST_INSERT_HEAD(&client->waiting, c, link);
     c->serial = client->connections[task].serial;
@@ -626,7 +631,7 @@ static void psd_send(void *ctx, uint32_t task, int method, struct ps_slices *req
     struct peer_call *p = ps_alloc(sizeof *p);
     p->done = done;
     p->arg = arg;
-    world_call(sim->peers, task, method, 1000, request, peer_replied, p);
+    world_call(sim->peers, task, method, 0, 1000, request, peer_replied, p);
 }
 
 static void on_tick(void *arg)

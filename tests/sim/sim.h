@@ -15,6 +15,8 @@
 #include "libclient/transport.h"
 #include "psd/service/core.h"
 
+enum { SIM_PRIORITIES = 4 };  // of calls: each below it
+
 struct sim;
 
 struct sim_faults {

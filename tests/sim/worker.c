@@ -80,9 +80,15 @@ static void step(struct sim_worker *w)
     for (size_t v = 0; v < n_variables(w); v++)
         w->job->gradient(w->rank, w->step, v, w->gradients[v].data, w->gradients[v].count);
     w->step++;
-    w->pending = 2;
-    psc_push(w->client, w->gradients, n_variables(w), &(psc_push_options){.round = round_of(w, w->step), .examples = 1},
-             on_push, w, NULL);
+    w->pending = 1;
+    for (size_t v = 0; v < n_variables(w); v++) {
+        w->pending++;
+        psc_push(w->client, &w->gradients[v], 1,
+                 &(psc_push_options){.round = round_of(w, w->step),
+                                     .examples = 1,
+                                     .priority = (uint32_t)(v + w->rank) % SIM_PRIORITIES},
+                 on_push, w, NULL);
+    }
     psc_pull(w->client, w->weights, n_variables(w), round_of(w, w->step), on_step_part, w, NULL);
 }
 

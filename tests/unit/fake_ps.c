@@ -631,12 +631,13 @@ static void arrive(void *arg)
     }
 }
 
-static void world_call(void *ctx, uint32_t task, int method, uint64_t deadline, struct ps_slices *request,
-                       psc_reply_fn reply, void *arg)
+static void world_call(void *ctx, uint32_t task, int method, uint32_t priority, uint64_t deadline,
+                       struct ps_slices *request, psc_reply_fn reply, void *arg)
 {
     struct fake *f = ctx;
     struct call *c = ps_alloc(sizeof *c);
     uint8_t *bytes;
+    (void)priority;
     aside(f, true);
     struct ps_slice copy = ps_slice_new(request->len, &bytes);
     ps_slices_copy_out(request, 0, request->len, bytes);

@@ -413,6 +413,50 @@ static void test_window(void **state)
     bench_free(b);
 }
 
+// The updates that a task has had, in the order of their first requests, each as what its sequence is more than the
+// first's; a pull as "r".
+static void orders_at(const struct fake *f, uint32_t task, uint64_t first, char orders[32])
+{
+    size_t n = 0;
+    for (size_t i = 0; i < f->n_arrivals; i++) {
+        const struct fake_arrival *a = &f->arrivals[i];
+        const char is = a->method == PARAMSERVER__V1__METHOD__PULL ? 'r' : (char)('0' + a->sequence - first);
+        orders[n] = 0;
+        if (a->task == task && !strchr(orders, is))
+            orders[n++] = is;
+    }
+    orders[n] = 0;
+}
+
+// Of those that wait for their task one of a higher priority goes first; but what a read came after stays before it.
+static void test_a_higher_priority_goes_first(void **state)
+{
+    (void)state;
+    static const uint32_t priority[] = {0, 1, 3, 2, 4, 0, 1};
+    for (int unary = 0; unary < 2; unary++) {
+        struct bench *b = bench_ready(unary ? PSC_UNARY : PSC_STREAM);
+        struct outcome o[7] = {0}, pulled = {0};
+        char orders[32];
+        b->fake.fate = task_is_down;
+        b->fake.param = 1;
+        for (int i = 0; i < 7; i++) {
+            psc_push_options options = {.examples = 1, .priority = priority[i]};
+            psc_push(b->client, b->tensors, 1, &options, on_result, &o[i], NULL);
+            if (i == 0)
+                fake_idle(&b->fake, 0.01);  // it has flown, and the queue rests
+            if (i == 1)
+                psc_pull(b->client, b->tensors, 1, 0, on_result, &pulled, NULL);
+        }
+        const uint64_t first = b->fake.arrivals[0].sequence;
+        bench_forget(b);
+        b->fake.param = 0;
+        assert_true(fake_run(&b->fake, &o[6].done, 30) && fake_run(&b->fake, &pulled.done, 30));
+        orders_at(&b->fake, 1, first, orders);
+        assert_string_equal(orders, unary ? "01r42356" : "0142r356");  // four fly at a time
+        bench_free(b);
+    }
+}
+
 static void test_waiting_for_the_window_has_a_deadline(void **state)
 {
     (void)state;
@@ -1437,6 +1481,7 @@ int main(void)
         cmocka_unit_test(test_no_read_overtakes_an_update_stream),
         cmocka_unit_test(test_no_read_overtakes_an_update_unary),
         cmocka_unit_test(test_window),
+        cmocka_unit_test(test_a_higher_priority_goes_first),
         cmocka_unit_test(test_waiting_for_the_window_has_a_deadline),
         cmocka_unit_test(test_who_waits_for_others_holds_up_no_update),
         cmocka_unit_test(test_unreachable_until_the_deadline),

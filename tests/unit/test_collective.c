@@ -476,7 +476,8 @@ static void on_answer(void *arg, enum ps_code code, const char *text, struct ps_
 static enum ps_code ask_with(struct ps_client *client, uint32_t rank, int method, struct ps_slices *request,
                              struct answer *a)
 {
-    ps_client_call(client, rank, method, false, ps_now() + 10 * PS_SECOND, request, on_answer, a);
+    ps_client_call(client, rank, method, &(struct ps_call_options){.deadline = ps_now() + 10 * PS_SECOND}, request,
+                   on_answer, a);
     pthread_mutex_lock(&a->lock);
     while (!a->here)
         pthread_cond_wait(&a->came, &a->lock);
@@ -517,8 +518,8 @@ static void who_is_lost_before_memory_is_shared_ends_nobody(void **ctx)
     r.host = "one";
     r.ring_at = "[::1]:1";
     ps_msg_pack(&r.base, NULL, &request);
-    ps_client_call(client, 0, PARAMSERVER__V1__METHOD__RENDEZVOUS, false, ps_now() + 20 * PS_SECOND, &request,
-                   on_answer, &a);
+    ps_client_call(client, 0, PARAMSERVER__V1__METHOD__RENDEZVOUS,
+                   &(struct ps_call_options){.deadline = ps_now() + 20 * PS_SECOND}, &request, on_answer, &a);
     for (int i = 0; i < 2; i++)
         pthread_join(w[i].thread, NULL);
     ps_client_stop(client);

@@ -325,7 +325,9 @@ static uint64_t ask(struct ps_client *c, bool stream, struct reply *r)
     *r = (struct reply){.code = PS_OK};
     pthread_mutex_init(&r->lock, NULL);
     pthread_cond_init(&r->changed, NULL);
-    ps_client_call(c, 0, PARAMSERVER__V1__METHOD__PUSH, stream, began + PATIENCE_MS * PS_MS, &request, on_reply, r);
+    ps_client_call(c, 0, PARAMSERVER__V1__METHOD__PUSH,
+                   &(struct ps_call_options){.stream = stream, .deadline = began + PATIENCE_MS * PS_MS}, &request,
+                   on_reply, r);
     pthread_mutex_lock(&r->lock);
     while (!r->come)
         pthread_cond_wait(&r->changed, &r->lock);
@@ -504,7 +506,8 @@ static void the_servers_munged_stands_still(void **state)
     kill(here.munged, SIGSTOP);
     const int before = atomic_load(&handled);
     const uint64_t began = ps_now();
-    ps_client_call(fresh, 0, PARAMSERVER__V1__METHOD__PUSH, false, began + 2 * PS_SECOND, &request, on_reply, &late);
+    ps_client_call(fresh, 0, PARAMSERVER__V1__METHOD__PUSH,
+                   &(struct ps_call_options){.deadline = began + 2 * PS_SECOND}, &request, on_reply, &late);
     for (int i = 0; i < 5; i++) {
         usleep(100000);
         assert_true(ask(known, i % 2, &r) < 1000 && r.code == PS_OK);

@@ -115,6 +115,8 @@ static void pause_ms(long ms)
     nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
 }
 
+static void release(struct core *core);
+
 static void on_call(void *ctx, struct ps_call *call)
 {
     struct core *core = ctx;
@@ -140,6 +142,8 @@ static void on_call(void *ctx, struct ps_call *call)
     pthread_mutex_unlock(&core->lock);
     if (parks)
         return;  // whoever lets it go may have done so: it is not here any more
+    if (head[0] == 'r')
+        release(core);
     if (call->method == OPEN)
         name_stream(call);
     else if (head[0] == 's')
@@ -288,8 +292,10 @@ static void ask(struct ps_client *c, bool stream, int method, uint32_t timeout_m
     memset(a, 0, sizeof *a);
     ps_slices_add(&slices, request);
     inside_call = true;
-    ps_client_call(c, 0, method, stream, timeout_ms ? ps_now() + timeout_ms * PS_MS : UINT64_MAX, &slices, on_answer,
-                   a);
+    ps_client_call(c, 0, method,
+                   &(struct ps_call_options){.stream = stream,
+                                             .deadline = timeout_ms ? ps_now() + timeout_ms * PS_MS : UINT64_MAX},
+                   &slices, on_answer, a);
     inside_call = false;
     assert_int_equal(slices.len, 0);
 }
@@ -1140,6 +1146,62 @@ static void drained_server_answers_what_it_has(void **state)
     p->server = NULL;
 }
 
+// Calls with a priority, each named by the second letter of its request, and their order.
+struct raced {
+    struct ps_client *client;
+    char answered[8];
+    struct answer released;
+};
+
+static void note_answer(void *arg, enum ps_code code, const char *text, struct ps_slices *reply)
+{
+    struct raced *r = arg;
+    char body[2];
+    (void)text;
+    assert_int_equal(code, PS_OK);
+    ps_slices_copy_out(reply, 0, sizeof body, (uint8_t *)body);
+    r->answered[strlen(r->answered)] = body[1];
+}
+
+// While replies are told nothing is sent: these wait together.
+static void race(void *arg, enum ps_code code, const char *what, struct ps_slices *reply)
+{
+    static const uint32_t priority[] = {1, 3, 0, 2};
+    static const char *const request[] = {"pa", "pb", "pc", "pd"};
+    struct raced *r = arg;
+    (void)code, (void)what, (void)reply;
+    for (int i = 0; i < 4; i++) {
+        struct ps_slices slices = PS_SLICES_EMPTY;
+        ps_slices_add(&slices, text(request[i]));
+        ps_client_call(r->client, 0, PUSH,
+                       &(struct ps_call_options){.deadline = UINT64_MAX, .stream = true, .priority = priority[i]},
+                       &slices, note_answer, r);
+    }
+}
+
+// As far as what has no priority; and so do their answers, which are given from the last to the first.
+static void what_has_a_higher_priority_goes_first(void **state)
+{
+    struct pair *p = *state;
+    struct raced r = {.client = p->client};
+    struct ps_slices request = PS_SLICES_EMPTY;
+    char arrived[5] = "";
+    ps_slices_add(&request, text("e"));
+    ps_client_call(p->client, 0, PUSH, &(struct ps_call_options){.deadline = UINT64_MAX, .stream = true}, &request,
+                   race, &r);
+    await_parked(&p->core, 4);
+    pthread_mutex_lock(&p->core.lock);
+    struct user *u = p->core.parked;
+    for (int i = 4; i--; u = u->next)
+        ps_slices_copy_out(&u->call->request, 1, 1, (uint8_t *)&arrived[i]);
+    pthread_mutex_unlock(&p->core.lock);
+    assert_string_equal(arrived, "bacd");
+    ask(p->client, true, PUSH, 0, text("r"), &r.released);
+    await(&r.released);
+    ps_slices_clear(&r.released.body);
+    assert_string_equal(r.answered, "dcba");
+}
+
 struct chain {
     struct ps_client *client;
     int calls;
@@ -1154,9 +1216,12 @@ static void call_again(void *arg, enum ps_code code, const char *what, struct ps
     (void)reply;
     assert_int_equal(code, PS_CANCELLED);
     if (chain->calls++ < 3)
-        ps_client_call(chain->client, 0, PUSH, chain->calls % 2, UINT64_MAX, &request, call_again, chain);
+        ps_client_call(chain->client, 0, PUSH,
+                       &(struct ps_call_options){.stream = chain->calls % 2, .deadline = UINT64_MAX}, &request,
+                       call_again, chain);
     else
-        ps_client_call(chain->client, 0, PUSH, true, UINT64_MAX, &request, on_answer, &chain->last);
+        ps_client_call(chain->client, 0, PUSH, &(struct ps_call_options){.stream = true, .deadline = UINT64_MAX},
+                       &request, on_answer, &chain->last);
 }
 
 static void calls_made_while_stopping_end(void **state)
@@ -1165,7 +1230,8 @@ static void calls_made_while_stopping_end(void **state)
     struct chain chain = {.client = p->client};
     struct ps_slices request = PS_SLICES_EMPTY;
     ps_slices_add(&request, text("p"));
-    ps_client_call(p->client, 0, PUSH, true, UINT64_MAX, &request, call_again, &chain);
+    ps_client_call(p->client, 0, PUSH, &(struct ps_call_options){.stream = true, .deadline = UINT64_MAX}, &request,
+                   call_again, &chain);
     await_parked(&p->core, 1);
     close_client(p->client);
     p->client = NULL;
@@ -1938,6 +2004,7 @@ int main(void)
         TEST(calls_of_a_client_that_is_gone_end),
         TEST(calls_are_answered_while_their_clients_go),
         TEST(drained_server_answers_what_it_has),
+        TEST(what_has_a_higher_priority_goes_first),
         TEST(calls_made_while_stopping_end),
         TEST(timers_run_in_order),
         cmocka_unit_test(only_loopback_without_insecure),

@@ -380,7 +380,8 @@ static void ask(struct ps_client *c, int method, bool stream, struct reply *r)
     *r = (struct reply){.code = PS_OK};
     pthread_mutex_init(&r->lock, NULL);
     pthread_cond_init(&r->changed, NULL);
-    ps_client_call(c, 0, method, stream, ps_now() + 10 * PS_SECOND, &request, on_reply, r);
+    ps_client_call(c, 0, method, &(struct ps_call_options){.stream = stream, .deadline = ps_now() + 10 * PS_SECOND},
+                   &request, on_reply, r);
     pthread_mutex_lock(&r->lock);
     while (!r->come)
         pthread_cond_wait(&r->changed, &r->lock);

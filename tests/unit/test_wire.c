@@ -292,6 +292,7 @@ static uint8_t *packed_records(size_t *len)
     r->id = 1ull << 40;
     r->method = 10;
     r->timeout_ms = 60000;
+    r->priority = 1u << 31;
     r->body = slices_of(PAYLOAD, sizeof PAYLOAD);
     ps_record_pack(r, &out);
     assert_int_equal(r->body.len, 0);
@@ -315,6 +316,7 @@ static void check_records(const struct ps_slices *in)
     assert_true(r.id == 1ull << 40);
     assert_int_equal(r.method, 10);
     assert_int_equal(r.timeout_ms, 60000);
+    assert_true(r.priority == 1u << 31);
     assert_int_equal(r.code, 0);
     assert_string_equal(r.error, "");
     assert_int_equal(r.body.len, sizeof PAYLOAD);
@@ -325,6 +327,7 @@ static void check_records(const struct ps_slices *in)
     assert_int_equal(ps_record_next(in, &offset, &r, NULL), PS_OK);
     assert_int_equal(r.id, 2);
     assert_int_equal(r.method, 0);
+    assert_int_equal(r.priority, 0);
     assert_int_equal(r.code, PS_NOT_FOUND);
     assert_string_equal(r.error, "no such variable");
     assert_int_equal(r.body.len, 0);

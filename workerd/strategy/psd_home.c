@@ -5,7 +5,8 @@
 //
 // What a step changes travels in buckets, cut in the order in which the backward pass makes gradients ready. A bucket
 // leaves with its last gradient; the forward pass waits for it where it needs the first of its weights. The other
-// variables are pulled once, and for evaluations.
+// variables are pulled once, and for evaluations. What the forward pass needs first was ready last: such a bucket goes
+// before those that have not left (Jayarajan et al., Priority-based Parameter Propagation, MLSys 2019).
 //
 //     async   push and pull of a bucket are one operation
 //     sync    likewise; its answer comes when the round has closed that the push is part of
@@ -297,6 +298,7 @@ void wk_home_push(struct wk_parameter_server_state *s, struct wk_bucket *b, uint
     const bool encodes = s->encoding && examples;
     const psc_push_options options = {.round = s->round,
                                       .examples = examples,
+                                      .priority = (uint32_t)(b - s->bucket) + 1,
                                       .refuse_nonfinite = s->env->job->refuse_nonfinite,
                                       .encoding = encodes ? s->encoding : 0,
                                       .residual = encodes ? s->residual + b->first : NULL};

@@ -67,7 +67,8 @@ enum ps_code wk_ask(struct wk_ask *a, int method, const ProtobufCMessage *reques
 {
     struct ps_slices message = PS_SLICES_EMPTY, payload = PS_SLICES_EMPTY;
     ps_msg_pack(request, NULL, &message);
-    ps_client_call(a->client, 0, method, false, ps_now() + ask_timeout, &message, ask_on_answer, a);
+    ps_client_call(a->client, 0, method, &(struct ps_call_options){.deadline = ps_now() + ask_timeout}, &message,
+                   ask_on_answer, a);
     ask_wait_for_answer(a);
     if (a->error.code)
         return ps_fail(e, a->error.code, "ps:0: %s", a->error.text);

@@ -89,8 +89,9 @@ static void peers_tell(struct session *s, uint32_t lost, const char *text)
         if (k == s->f.self)
             continue;
         ps_msg_pack(&r.base, NULL, &request);
-        ps_client_call(s->client, s->f.rank[k], PARAMSERVER__V1__METHOD__ABORT, false, ps_now() + abort_timeout,
-                       &request, peers_on_abort_reply, p);
+        ps_client_call(s->client, s->f.rank[k], PARAMSERVER__V1__METHOD__ABORT,
+                       &(struct ps_call_options){.deadline = ps_now() + abort_timeout}, &request, peers_on_abort_reply,
+                       p);
     }
 }
 
@@ -240,8 +241,8 @@ static void peers_watch(struct session *s)
     r.session = s->f.session;
     r.rank = p->options.rank;
     ps_msg_pack(&r.base, NULL, &request);
-    ps_client_call(s->client, w->rank, PARAMSERVER__V1__METHOD__WATCH, false, UINT64_MAX, &request,
-                   peers_on_watch_reply, w);
+    ps_client_call(s->client, w->rank, PARAMSERVER__V1__METHOD__WATCH,
+                   &(struct ps_call_options){.deadline = UINT64_MAX}, &request, peers_on_watch_reply, w);
 }
 
 // locked. Is the watcher the member that should be?

@@ -355,8 +355,9 @@ static void rendezvous_ask_missing(struct wk_rendezvous *v)
         struct question *q = ps_alloc(sizeof *q);
         *q = (struct question){v, v->rank[k]};
         ps_msg_pack(&r.base, NULL, &request);
-        ps_client_call(v->client, v->rank[k], PARAMSERVER__V1__METHOD__ABORT, false,
-                       ps_now() + 3 * rendezvous_ask_every, &request, rendezvous_on_sign_of_life, q);
+        ps_client_call(v->client, v->rank[k], PARAMSERVER__V1__METHOD__ABORT,
+                       &(struct ps_call_options){.deadline = ps_now() + 3 * rendezvous_ask_every}, &request,
+                       rendezvous_on_sign_of_life, q);
     }
 }
 
@@ -547,8 +548,8 @@ static void rendezvous_ask(struct wk_rendezvous *v, uint32_t host, uint64_t dead
     if (v->asked != host)
         v->said.code = PS_OK;  // what another one has said
     v->asked = host;
-    ps_client_call(v->client, host, PARAMSERVER__V1__METHOD__RENDEZVOUS, false, deadline, &request, rendezvous_on_reply,
-                   v);
+    ps_client_call(v->client, host, PARAMSERVER__V1__METHOD__RENDEZVOUS,
+                   &(struct ps_call_options){.deadline = deadline}, &request, rendezvous_on_reply, v);
 }
 
 static enum ps_code rendezvous_say_why(const struct wk_rendezvous *v, uint32_t host, struct ps_error *e)
@@ -619,8 +620,9 @@ static uint32_t rendezvous_search(struct wk_rendezvous *v)
         if (rank == v->options->rank)
             continue;
         ps_msg_pack(&r.base, NULL, &request);
-        ps_client_call(v->client, rank, PARAMSERVER__V1__METHOD__RENDEZVOUS, false, ps_now() + rendezvous_margin,
-                       &request, rendezvous_on_place, &search);
+        ps_client_call(v->client, rank, PARAMSERVER__V1__METHOD__RENDEZVOUS,
+                       &(struct ps_call_options){.deadline = ps_now() + rendezvous_margin}, &request,
+                       rendezvous_on_place, &search);
     }
     pthread_mutex_lock(&v->lock);
     while (search.open > 0)
