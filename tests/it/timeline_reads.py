@@ -127,7 +127,7 @@ def check_bytes(spans, want):
         begun = [span for span in pushes if span.replica == step.replica and step.start <= span.start < step.end]
         assert sum(span.value["bytes"] for span in begun) == want, (step, begun)
         assert len({span.name for span in begun}) == len(begun), begun
-        assert len(begun) == 1 or begun[0].start <= step.backward_ends, (step, begun)
+        assert len(begun) == 1 or min(span.start for span in begun) <= step.backward_ends, (step, begun)
 
 
 def check_perfetto(events, spans, has):
