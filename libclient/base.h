@@ -126,7 +126,7 @@ void psc__run_later(struct psc_client *c, struct psc__later *l, void (*run)(stru
 
 uint64_t psc__now(struct psc_client *c);
 void psc__after(struct psc_client *c, uint64_t delay_ns, void (*fn)(void *), void *arg);
-// 50 ms, doubling with each attempt to 1 s, give or take half of it.
+// 50 ms, doubling with every fourth attempt to 1 s, give or take half of it.
 uint64_t psc__backoff(struct psc_client *c, uint32_t attempt);
 // Until the deadline, at least 1.
 int psc__ms_left(struct psc_client *c, uint64_t deadline);

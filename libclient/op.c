@@ -649,7 +649,7 @@ static void op_dress_requests(struct psc_op *op)
         r->is.method = op->method;
         r->is.started = op->started;
         r->is.deadline = op->deadline;
-        r->is.priority = op->priority;
+        r->is.priority = op->atomic ? 0 : op->priority;
         r->is.mutates = op->ticket.mutates;
         r->is.put = op->method == PARAMSERVER__V1__METHOD__PUT;
         r->is.round_trip = op->method == PARAMSERVER__V1__METHOD__PUSH_PULL && op->round > 0;

@@ -371,10 +371,10 @@ typedef struct psc_push_options {
     // zeros at first. NULL: that tensor travels as it is. Not with atomic. Changed before the call returns.
     psc_dtype encoding;
     float *const *residual;
-    // Which goes first where the network is slow, as in MXNet: a push of a higher priority, and its answer, may
-    // overtake those of a lower one that the same client has not sent yet. 0: none; such a push, and everything that
-    // is not a push, overtakes nothing and is not overtaken. Those of one variable that are under way at a time should
-    // have the same.
+    // Which goes first where the network is slow, as in MXNet: a push of a higher priority may be sent before pushes of
+    // a lower one that were started earlier and still wait here, and its answer before theirs. 0, and with atomic:
+    // none; no push goes before such a one, a put or an assignment, nor they before a push. No read misses what was
+    // started before it. A variable's pushes should all have the same priority, else a later one may come first.
     uint32_t priority;
 } psc_push_options;
 

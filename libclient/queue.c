@@ -35,8 +35,8 @@ static void queue_append(struct psc__requests *list, struct psc__request *r)
     TAILQ_INSERT_TAIL(list, r, link);
 }
 
-// An update takes the places of those that it goes before, and they move up by one. What is there when a read comes
-// stays before it.
+// An update takes the place of the first that it goes before; that one and those behind it move back by one. What a
+// read waits for stays before it.
 static void queue_insert_update(struct psc__queue *q, struct psc__request *r)
 {
     const struct psc__request *read = TAILQ_LAST(&q->reads, psc__requests);

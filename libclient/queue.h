@@ -2,15 +2,15 @@
 // The requests of tensor operations to one task. A queue knows a request as the data below and a table of functions;
 // what an operation is it does not know.
 //
-//     updates   HELD? -> QUEUED -> FLYING -> LANDED -> done      one order per task: that of their sequences
+//     updates   HELD? -> QUEUED -> FLYING -> LANDED -> done      one order per task: that in which they were started
 //     reads     HELD? -> QUEUED -> FLYING -> LANDED -> done      no order of their own, but none overtakes an
 //                           ^                    |               update that was started before it
 //                           +---- sent again ----+
 //
-// Stream: what is sent in order is taken up in order, so several updates may fly at once (bounded in number and
-// bytes), and a read may follow as soon as the updates before it are gone. Where one of these is refused, that is
-// answered before the read is: what was read is dropped, and read again behind the update. Unary calls may overtake
-// each other, so one update flies at a time, and a read waits until those before it are answered.
+// Stream: what is sent in order is taken up in order (but for priorities), so several updates may fly at once (bounded
+// in number and bytes), and a read may follow as soon as the updates before it are gone. Where one of these is
+// refused, that is answered before the read is: what was read is dropped, and read again behind the update. Unary calls
+// may overtake each other, so one update flies at a time, and a read waits until those before it are answered.
 //
 // A put does not commute with other updates: it flies with the rest of its own operation alone.
 //
@@ -20,8 +20,8 @@
 // the updates go one by one until that one has passed: else those right behind it would overtake it when it is refused
 // again.
 //
-// Updates that have a priority need not be in the order of their sequences: one of a higher priority goes before those
-// of a lower one that have not been sent, here and in the transport, but overtakes nothing that a read waits for.
+// Priorities: an update goes before those of a lower one that have not been sent, here and in the transport, but never
+// before one that has none, and not before what a read waits for.
 //
 // A push whose answer waits for its round (PushPull in a sync job) is sent in its turn, and then is nobody's concern:
 // it takes effect with its round, so nothing waits for its answer, which may need what is sent after it.
@@ -68,7 +68,7 @@ struct psc__request {
     uint64_t started, deadline;  // of what it belongs to; deadline UINT64_MAX: waits for others as long as they live
     uint64_t sequence;           // likewise
     size_t bytes;                // payload, here or in the reply
-    uint32_t priority;           // of an update: 0: none
+    uint32_t priority;           // of an update; 0: none
     bool mutates;
     bool put;         // an update that goes with no other sequence's
     bool round_trip;  // an update whose answer waits for its round
@@ -79,8 +79,9 @@ struct psc__request {
     bool overtook;   // a read that flies: an update before it was refused meanwhile
     bool again;      // its task could not be reached, or its answer was lost, at least once
     enum { PSC__HELD, PSC__QUEUED, PSC__FLYING, PSC__LANDED } state;
-    uint64_t sent;   // last; 0: it waits for nobody
-    uint64_t order;  // updates: place in the task's order; reads: of the last update before it
+    uint64_t sent;  // last; 0: it waits for nobody
+    uint64_t
+        order;  // updates: place in the task's order, which may grow while it is QUEUED; reads: of the last update before it
 };
 
 struct psc__queue {
@@ -106,7 +107,7 @@ struct psc__queue {
 bool psc__queues_create(struct psc_client *c);  // false: no memory
 void psc__queues_free(struct psc_client *c);
 
-void psc__queue_add(struct psc__request *r);     // HELD -> QUEUED, at the end; the caller pumps
+void psc__queue_add(struct psc__request *r);     // HELD -> QUEUED; the caller pumps
 void psc__queue_remove(struct psc__request *r);  // QUEUED -> out
 void psc__queue_pump(struct psc__queue *q);      // sends what may be sent
 // Locked. Has q waited for its task to be reached, or to have room, since before `since`? q->why says why.

@@ -18,8 +18,8 @@ typedef void (*psc_reply_fn)(void *arg, enum ps_code code, const char *text, str
 struct psc_world {
     void *ctx;
     // Sends request (moved) as `method` (Method of the proto) to a ps task. Calls made one after the other reach a
-    // task in that order as long as the connection holds; but one of a higher priority may go before those of a lower
-    // one, as ps_goes_before() says. reply may run on another thread, and never before call
+    // task in that order as long as the connection holds; but one with a priority (0: it has none) may go before
+    // others, as ps_goes_before() says. reply may run on another thread, and never before call
     // returns control to a caller that holds its locks: it is never run from inside call. deadline: ns, as `now` tells
     // the time; it is not UINT64_MAX. The request's slices are the
     // user's memory: the transport drops its references when it has done with reading them, holding no lock, and an

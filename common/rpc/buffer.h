@@ -15,17 +15,21 @@
 // and would leave the cache between the socket's copy and the update rule.
 enum { PS_GATHER_BYTES = 512 << 10, PS_GATHER_LEAST = 32 << 10, PS_GATHER_RECORDS = 400 };
 
-// So much the next message gathers of what has a priority, where one of so many bytes took ns to leave: on a slow
-// network what leaves in a millisecond, since what is not gathered yet can be overtaken.
-static inline size_t ps_gather_next(size_t gathers, size_t bytes, uint64_t ns)
+// How much the next message gathers of records that have a priority: on a slow network what leaves in a millisecond,
+// or PS_GATHER_LEAST, since what is not gathered yet can be overtaken. limit: of the message before, of so many bytes,
+// which took ns to leave; one that was not half full says nothing of the network.
+static inline size_t ps_gather_next(size_t limit, size_t bytes, uint64_t ns)
 {
-    const uint64_t ms = 1000000, most = ns > ms ? bytes * ms / ns : 2 * gathers;
-    return most < PS_GATHER_LEAST ? PS_GATHER_LEAST : most < PS_GATHER_BYTES ? (size_t)most : PS_GATHER_BYTES;
+    const uint64_t ms = 1000000, next = ns > ms ? bytes * ms / ns : 2 * limit;
+    if (bytes < limit / 2)
+        return limit;
+    return next < PS_GATHER_LEAST ? PS_GATHER_LEAST : next < PS_GATHER_BYTES ? (size_t)next : PS_GATHER_BYTES;
 }
 
-static inline size_t ps_gather_most(size_t gathers, uint32_t priority)
+// How much a message may have with a record of this priority.
+static inline size_t ps_gather_most(size_t limit, uint32_t priority)
 {
-    return priority ? gathers : PS_GATHER_BYTES;
+    return priority ? limit : PS_GATHER_BYTES;
 }
 
 // HTTP/2's: what may be under way on a stream (a round trip's worth at several GB/s), and in one frame (all that HTTP/2

@@ -29,8 +29,6 @@ struct ps__client_stream {
         struct ps_slices body;
     } batch[PS_GATHER_RECORDS];
     size_t n_batch;
-    size_t batch_bytes;
-    uint64_t batch_at;  // ns
     grpc_metadata_array initial, trailing;
     grpc_status_code status;
     grpc_slice details;
@@ -41,15 +39,17 @@ struct ps__client_stream {
     bool begun;  // it has a call of the core's, which can be cancelled
     bool ready;  // client_stream_go() has run: operations may be started
     bool sending;
-    bool corked;     // replies are being told
-    bool over;       // nothing can be sent any more
-    size_t gathers;  // bytes, the next message
-    bool cut;        // ps_client_cut()
+    bool corked;  // replies are being told
+    bool over;    // nothing can be sent any more
+    bool cut;     // ps_client_cut()
     bool cancelled;
     uint64_t last_id;
     uint64_t openings;    // the peer's, as far as they have been sent; 0: none, or the last was answered with an error
     uint64_t opening_id;  // of the last
     uint64_t soonest;     // no deadline in `all` is earlier
+    size_t batch_bytes;
+    uint64_t batch_at;    // ns
+    size_t gather_limit;  // as ps_gather_next() says
     struct ps__pendings all;
     TAILQ_HEAD(ps__to_send, ps__pending) to_send;
     struct bucket by_id[BUCKETS];
@@ -153,9 +153,10 @@ static bool client_stream_take(struct ps__client_stream *st)
     const uint64_t now = ps_now();
     n = client_stream_take_opening(st);
     while ((p = TAILQ_FIRST(&st->to_send)) && n < PS_GATHER_RECORDS) {
-        bytes += p->request.len + PS_RECORD_OVERHEAD;
-        if (bytes > ps_gather_most(st->gathers, p->priority) && bytes > p->request.len + PS_RECORD_OVERHEAD)
+        const size_t more = p->request.len + PS_RECORD_OVERHEAD;
+        if (bytes && bytes + more > ps_gather_most(st->gather_limit, p->priority))
             break;
+        bytes += more;
         struct ps__batch *b = &st->batch[n++];
         b->head = (struct ps_record_head){.id = p->id,
                                           .method = (uint32_t)p->method,
@@ -223,7 +224,7 @@ static void client_stream_on_sent(struct ps_event *ev, bool ok)
     pthread_mutex_lock(&c->lock);
     st->sending = false;
     st->over |= !ok;
-    st->gathers = ps_gather_next(st->gathers, st->batch_bytes, ps_now() - st->batch_at);
+    st->gather_limit = ps_gather_next(st->gather_limit, st->batch_bytes, ps_now() - st->batch_at);
     bool sends = client_stream_take(st);
     pthread_mutex_unlock(&c->lock);
     if (sends)
@@ -412,7 +413,7 @@ static struct ps__client_stream *client_stream_new(struct ps__peer *peer)
     st->sent.fn = client_stream_on_sent;
     st->closed.fn = client_stream_on_closed;
     st->soonest = UINT64_MAX;
-    st->gathers = PS_GATHER_BYTES;
+    st->gather_limit = PS_GATHER_BYTES;
     TAILQ_INIT(&st->all);
     TAILQ_INIT(&st->to_send);
     grpc_metadata_array_init(&st->initial);

@@ -195,7 +195,7 @@ struct ps__stream {
     size_t request_bytes;  // inbox and unanswered
     size_t sending_bytes;  // of answer_bytes
     uint64_t sending_at;   // ns
-    size_t gathers;        // bytes, the next message
+    size_t gather_limit;   // as ps_gather_next() says
     size_t last_bytes;     // of the last message
 };
 

@@ -152,7 +152,7 @@ static void stream_take_outbox(struct ps__stream *st, struct ps__records *out)
     if (st->sending || st->corked || st->state >= PS__FAILED)
         return;
     while ((r = TAILQ_FIRST(&st->outbox)) && n < PS_GATHER_RECORDS) {
-        if (n && bytes + r->base.bytes > ps_gather_most(st->gathers, r->priority))
+        if (n && bytes + r->base.bytes > ps_gather_most(st->gather_limit, r->priority))
             break;
         n++;
         bytes += r->base.bytes;
@@ -339,11 +339,14 @@ static void record_keep_body(struct ps__record *r, struct ps_slices *body)
     ps_slices_clear(body);
 }
 
+// An answer goes before so many others at most: nobody's priorities make psd walk over all that it has to send.
+enum { GOES_BEFORE_MOST = 256 };
+
 // Behind those that it does not go before.
 static void stream_post(struct ps__stream *st, struct ps__record *r)
 {
     struct ps__record *before = TAILQ_LAST(&st->outbox, ps__records);
-    while (before && ps_goes_before(r->priority, before->priority))
+    for (int n = 0; before && n < GOES_BEFORE_MOST && ps_goes_before(r->priority, before->priority); n++)
         before = TAILQ_PREV(before, ps__records, link);
     if (before)
         TAILQ_INSERT_AFTER(&st->outbox, before, r, link);
@@ -628,7 +631,7 @@ static void stream_on_sent(struct ps_event *ev, bool ok)
     pthread_mutex_lock(&st->lock);
     st->sending = false;
     stream_forget_answers(st, st->sending_bytes);
-    st->gathers = ps_gather_next(st->gathers, st->sending_bytes, ps_now() - st->sending_at);
+    st->gather_limit = ps_gather_next(st->gather_limit, st->sending_bytes, ps_now() - st->sending_at);
     if (!ok)
         st->state = PS__CUT;
     stream_unlock_and_work(st);
@@ -674,7 +677,7 @@ static struct ps__stream *stream_new(struct ps_server *s, grpc_call *grpc, const
     st->closed.fn = stream_on_closed;
     st->receiver.go = stream_receive_late;
     st->last_bytes = PS_STREAM_OWN;
-    st->gathers = PS_GATHER_BYTES;
+    st->gather_limit = PS_GATHER_BYTES;
     STAILQ_INIT(&st->inbox);
     TAILQ_INIT(&st->parsed);
     TAILQ_INIT(&st->outbox);

@@ -44,8 +44,8 @@ void ps_msg_pack(const ProtobufCMessage *m, struct ps_slices *payload, struct ps
 // of the message, and at most PS_MSG_WRITE_MORE bytes more.
 size_t ps_msg_write(const ProtobufCMessage *m, size_t payload_len, uint8_t *to);
 
-// Where records wait to be sent, a request or a reply of the higher priority goes before those of a lower one that came
-// before it; as far as the last that has none (0), which keeps its place.
+// Where records wait to be sent, a request, and its reply, goes before those of a lower priority; never before one that
+// has none (0).
 static inline bool ps_goes_before(uint32_t priority, uint32_t other)
 {
     return other && priority > other;

@@ -1,19 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """What a slow network costs each strategy: two workers and a ps task, each in a network namespace of its own, behind a
-token bucket. Needs root, iproute2 and a kernel with sch_tbf.
+token bucket. Needs root, iproute2, procps and a kernel with sch_tbf.
 
     tests/bench/network.py BUILD RATE[,RATE ...] [WAY ...]      e.g.  tests/bench/network.py build 10mbit,1gbit,free
 
 A way is a strategy with settings, a name of WAYS; all of them without one. Every way is run at each rate in turn. The
-table: milliseconds per step of worker 0, its median; which part of its time it waits for others; MB that it sends per
+table: milliseconds from one step of worker 0 to the next; which part of its time it waits for others; MB that it sends per
 step. The kernel keeps 128 kB that a connection has not sent (tcp_notsent_lowat), as workerd(8) says of such networks.
 Models of other sizes: --set, given after --, goes to each worker.
 """
 import collections
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -82,7 +81,7 @@ class Network:
 
 
 def read_timeline(timeline):
-    """The median step, in ms, and which part of the time the computing thread waits."""
+    """A step in ms, without what comes before the first, and which part of the time the computing thread waits."""
     with open(timeline, encoding="utf-8") as f:
         events = json.load(f)
     spans, begun = collections.Counter(), []
@@ -92,7 +91,7 @@ def read_timeline(timeline):
             spans[e["cat"]] += e["dur"]
             begun += [e["ts"]] if e["name"] == "step" else []
     begun.sort()
-    return statistics.median(b - a for a, b in zip(begun, begun[1:])) / 1000, spans["wait"] / spans["epoch"]
+    return (begun[-1] - begun[0]) / (len(begun) - 1) / 1000, spans["wait"] / spans["epoch"]
 
 
 def run(network, build, way, more):

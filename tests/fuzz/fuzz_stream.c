@@ -51,7 +51,8 @@ static bool same(const struct ps_slices *a, const struct ps_slices *b)
 
 static void expect_same(const struct ps_record *a, const struct ps_record *b)
 {
-    expect(a->id == b->id && a->method == b->method && a->timeout_ms == b->timeout_ms && a->code == b->code);
+    expect(a->id == b->id && a->method == b->method && a->timeout_ms == b->timeout_ms && a->code == b->code &&
+           a->priority == b->priority);
     expect(strcmp(a->error, b->error) == 0 && same(&a->body, &b->body));
 }
 
@@ -76,7 +77,8 @@ static void compare(const struct ps_record *r, const Paramserver__V1__Record *p)
     size_t n = strlen(p->error) < sizeof r->error ? strlen(p->error) : sizeof r->error - 1;
     uint8_t *body = malloc(r->body.len + 1);
     ps_slices_copy_out(&r->body, 0, r->body.len, body);
-    expect(r->id == p->id && r->method == (uint32_t)p->method && r->timeout_ms == p->timeout_ms && r->code == p->code);
+    expect(r->id == p->id && r->method == (uint32_t)p->method && r->timeout_ms == p->timeout_ms && r->code == p->code &&
+           r->priority == p->priority);
     expect(strncmp(r->error, p->error, n) == 0 && r->error[n] == 0);
     expect(r->body.len == p->body.len && (!p->body.len || memcmp(body, p->body.data, p->body.len) == 0));
     free(body);

@@ -18,6 +18,7 @@ struct call {
     struct fake *f;
     uint32_t task;
     int method;
+    uint32_t priority;
     uint64_t serial, deadline;  // of the connection; on the fake's clock
     bool cut;                   // its answer is lost
     bool counted;               // it was parked for a round, which has its gradient

@@ -144,6 +144,7 @@ void fake_note(struct call *c, const Paramserver__V1__Caller *caller, Paramserve
 {
     a.task = c->task;
     a.method = c->method;
+    a.priority = c->priority;
     a.sequence = caller->sequence;
     a.oldest = caller->oldest;
     a.tensors = n;
@@ -637,11 +638,10 @@ static void world_call(void *ctx, uint32_t task, int method, uint32_t priority, 
     struct fake *f = ctx;
     struct call *c = ps_alloc(sizeof *c);
     uint8_t *bytes;
-    (void)priority;
     aside(f, true);
     struct ps_slice copy = ps_slice_new(request->len, &bytes);
     ps_slices_copy_out(request, 0, request->len, bytes);
-    *c = (struct call){.f = f, .task = task, .method = method, .reply = reply, .arg = arg};
+    *c = (struct call){.f = f, .task = task, .method = method, .priority = priority, .reply = reply, .arg = arg};
     ps_slices_add(&c->request, copy);
     aside(f, false);
     if (f->hold_memory && method == PARAMSERVER__V1__METHOD__PUSH)

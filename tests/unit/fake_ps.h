@@ -28,6 +28,7 @@ enum fake_fate {
 struct fake_arrival {
     uint32_t task;
     int method;
+    uint32_t priority;
     uint64_t sequence, oldest, first, count, round, version, snapshot, atomic_bytes;
     size_t bytes;  // of payload
     size_t tensors;

@@ -428,6 +428,20 @@ static void orders_at(const struct fake *f, uint32_t task, uint64_t first, char 
     orders[n] = 0;
 }
 
+// psd keeps what has come of one atomic push until the rest is there: none goes between its requests.
+static void check_atomic(void)
+{
+    struct bench *b = bench_ready(PSC_STREAM);
+    struct outcome o = {0};
+    const psc_push_options options = {.examples = 1, .priority = 2, .atomic = true};
+    psc_push(b->client, b->tensors, 1, &options, on_result, &o, NULL);
+    assert_int_equal(finish(b, &o).error.code, PSC_OK);
+    assert_true(b->fake.n_arrivals > 0);
+    for (size_t i = 0; i < b->fake.n_arrivals; i++)
+        assert_int_equal(b->fake.arrivals[i].priority, 0);
+    bench_free(b);
+}
+
 // Of those that wait for their task one of a higher priority goes first; but what a read came after stays before it.
 static void test_a_higher_priority_goes_first(void **state)
 {
@@ -451,10 +465,16 @@ static void test_a_higher_priority_goes_first(void **state)
         bench_forget(b);
         b->fake.param = 0;
         assert_true(fake_run(&b->fake, &o[6].done, 30) && fake_run(&b->fake, &pulled.done, 30));
+        for (size_t i = 0; i < b->fake.n_arrivals; i++) {
+            const struct fake_arrival *a = &b->fake.arrivals[i];
+            assert_int_equal(a->priority,
+                             a->method == PARAMSERVER__V1__METHOD__PUSH ? priority[a->sequence - first] : 0);
+        }
         orders_at(&b->fake, 1, first, orders);
         assert_string_equal(orders, unary ? "01r42356" : "0142r356");  // four fly at a time
         bench_free(b);
     }
+    check_atomic();
 }
 
 static void test_waiting_for_the_window_has_a_deadline(void **state)
@@ -531,7 +551,7 @@ static enum fake_fate task_is_away(struct fake *f, uint32_t task, int method, ui
     return FAKE_CUT_BEFORE;
 }
 
-// An attempt is made after a sixth to a half of what has passed, so a task that is back is found soon, however long it
+// An attempt is made after a part of what has passed, so a task that is back is found soon, however long it
 // was away; and it is not asked all the time.
 static void test_a_task_that_is_back_is_found_soon(void **state)
 {

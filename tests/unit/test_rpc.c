@@ -30,6 +30,7 @@
 
 #include "common/base/clock.h"
 #include "common/rpc/address.h"
+#include "common/rpc/buffer.h"
 #include "common/rpc/client.h"
 #include "common/rpc/method.h"
 #include "common/rpc/server.h"
@@ -1149,7 +1150,7 @@ static void drained_server_answers_what_it_has(void **state)
 // Calls with a priority, each named by the second letter of its request, and their order.
 struct raced {
     struct ps_client *client;
-    char answered[8];
+    char answered[512];
     struct answer released;
 };
 
@@ -1163,20 +1164,31 @@ static void note_answer(void *arg, enum ps_code code, const char *text, struct p
     r->answered[strlen(r->answered)] = body[1];
 }
 
+static void ask_raced(struct raced *r, const char *request, uint32_t priority)
+{
+    struct ps_slices slices = PS_SLICES_EMPTY;
+    ps_slices_add(&slices, text(request));
+    ps_client_call(r->client, 0, PUSH,
+                   &(struct ps_call_options){.deadline = UINT64_MAX, .stream = true, .priority = priority}, &slices,
+                   note_answer, r);
+}
+
 // While replies are told nothing is sent: these wait together.
 static void race(void *arg, enum ps_code code, const char *what, struct ps_slices *reply)
 {
-    static const uint32_t priority[] = {1, 3, 0, 2};
-    static const char *const request[] = {"pa", "pb", "pc", "pd"};
-    struct raced *r = arg;
     (void)code, (void)what, (void)reply;
-    for (int i = 0; i < 4; i++) {
-        struct ps_slices slices = PS_SLICES_EMPTY;
-        ps_slices_add(&slices, text(request[i]));
-        ps_client_call(r->client, 0, PUSH,
-                       &(struct ps_call_options){.deadline = UINT64_MAX, .stream = true, .priority = priority[i]},
-                       &slices, note_answer, r);
-    }
+    ask_raced(arg, "pa", 1);
+    ask_raced(arg, "pb", 3);
+    ask_raced(arg, "pc", 0);
+    ask_raced(arg, "pd", 2);
+}
+
+// All that is parked is answered, the last first, before anything is sent.
+static void release_raced(struct pair *p, struct raced *r)
+{
+    ask(p->client, true, PUSH, 0, text("r"), &r->released);
+    await(&r->released);
+    ps_slices_clear(&r->released.body);
 }
 
 // As far as what has no priority; and so do their answers, which are given from the last to the first.
@@ -1196,10 +1208,37 @@ static void what_has_a_higher_priority_goes_first(void **state)
         ps_slices_copy_out(&u->call->request, 1, 1, (uint8_t *)&arrived[i]);
     pthread_mutex_unlock(&p->core.lock);
     assert_string_equal(arrived, "bacd");
-    ask(p->client, true, PUSH, 0, text("r"), &r.released);
-    await(&r.released);
-    ps_slices_clear(&r.released.body);
+    release_raced(p, &r);
     assert_string_equal(r.answered, "dcba");
+}
+
+static void a_message_gathers_what_leaves_in_a_millisecond(void **state)
+{
+    (void)state;
+    enum { MS = 1000000, ALL = PS_GATHER_BYTES };
+    assert_int_equal(ps_gather_next(ALL, ALL, MS / 2), ALL);
+    assert_int_equal(ps_gather_next(ALL, ALL, 4 * MS), ALL / 4);
+    assert_int_equal(ps_gather_next(ALL / 4, ALL / 4, MS / 10), ALL / 2);
+    assert_int_equal(ps_gather_next(ALL, ALL, 1000 * MS), PS_GATHER_LEAST);
+    assert_int_equal(ps_gather_next(ALL / 4, 60, MS / 10), ALL / 4);  // says nothing of the network
+    assert_int_equal(ps_gather_next(ALL / 4, 60, 10 * MS), ALL / 4);
+    assert_int_equal(ps_gather_most(ALL / 4, 1), ALL / 4);
+    assert_int_equal(ps_gather_most(ALL / 4, 0), ALL);
+}
+
+// What a client's priorities can cost psd is bounded.
+static void an_answer_goes_before_so_many_others(void **state)
+{
+    struct pair *p = *state;
+    struct raced r = {.client = p->client};
+    ask_raced(&r, "pz", 2);
+    await_parked(&p->core, 1);
+    for (int i = 0; i < 300; i++)
+        ask_raced(&r, "px", 1);
+    await_parked(&p->core, 301);
+    release_raced(p, &r);
+    assert_int_equal(strlen(r.answered), 301);
+    assert_int_equal(strchr(r.answered, 'z') - r.answered, 300 - 256);
 }
 
 struct chain {
@@ -2005,6 +2044,8 @@ int main(void)
         TEST(calls_are_answered_while_their_clients_go),
         TEST(drained_server_answers_what_it_has),
         TEST(what_has_a_higher_priority_goes_first),
+        TEST(an_answer_goes_before_so_many_others),
+        TEST(a_message_gathers_what_leaves_in_a_millisecond),
         TEST(calls_made_while_stopping_end),
         TEST(timers_run_in_order),
         cmocka_unit_test(only_loopback_without_insecure),

@@ -26,6 +26,7 @@ struct wk_bucket {
     size_t missing;      // of the step at hand: not ready yet
     psc_op *op;          // under way: a push, a pull, or both in one
     bool pushes, pulls;  // of that
+    uint32_t priority;   // of its pushes; 0: none
     uint64_t closed;     // sync: the last round that all its variables are known to have closed
     // Of the timeline's span of it. Written before it starts and read when it has ended.
     struct ps_track *track;

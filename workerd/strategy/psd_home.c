@@ -120,7 +120,8 @@ static void home_cut_buckets(struct wk_parameter_server_state *s)
     s->bucket_of = ps_alloc((s->n_trained + 1) * sizeof *s->bucket_of);
     for (size_t i = 0; i < s->n_trained; i++) {
         if (i == 0 || bytes >= enough) {
-            s->bucket[s->n_buckets++] = (struct wk_bucket){.first = i};
+            s->bucket[s->n_buckets] = (struct wk_bucket){.first = i, .priority = (uint32_t)s->n_buckets + 1};
+            s->n_buckets++;
             bytes = 0;
         }
         bytes += s->gradients[i].count * sizeof(float);
@@ -298,7 +299,7 @@ void wk_home_push(struct wk_parameter_server_state *s, struct wk_bucket *b, uint
     const bool encodes = s->encoding && examples;
     const psc_push_options options = {.round = s->round,
                                       .examples = examples,
-                                      .priority = (uint32_t)(b - s->bucket) + 1,
+                                      .priority = b->priority,
                                       .refuse_nonfinite = s->env->job->refuse_nonfinite,
                                       .encoding = encodes ? s->encoding : 0,
                                       .residual = encodes ? s->residual + b->first : NULL};
@@ -352,7 +353,7 @@ static enum ps_code home_flush(struct wk_parameter_server_state *s, struct ps_er
         return PS_OK;
     if (home_settle_buckets(s, e))  // a pull may be under way
         return e->code;
-    for (size_t i = 0; i < s->n_buckets; i++)
+    for (size_t i = s->n_buckets; i--;)
         wk_home_push(s, &s->bucket[i], s->summed_examples, false);
     s->in_push = s->trained;
     s->summed = s->summed_examples = 0;
@@ -580,7 +581,7 @@ static enum ps_code home_end(void *state, const struct wk_work *work, struct ps_
         s->in_push = s->trained;
         if (!early)
             home_clip_all(s);
-        for (size_t i = 0; !early && i < s->n_buckets; i++)
+        for (size_t i = early ? 0 : s->n_buckets; i--;)
             wk_home_push(s, &s->bucket[i], (uint64_t)s->rows, fetches);
     }
     if (!fetches && s->update == PSC_ASYNC)
