@@ -3,12 +3,12 @@
 """What a slow network costs each strategy: two workers and a ps task, each in a network namespace of its own, behind a
 token bucket. Needs root, iproute2, procps and a kernel with sch_tbf.
 
-    tests/bench/network.py BUILD RATE[,RATE ...] [WAY ...]      e.g.  tests/bench/network.py build 10mbit,1gbit,free
+    tests/bench/network.py [--job FILE] BUILD RATE[,RATE ...] [WAY ...]      e.g.  tests/bench/network.py build 10mbit,1gbit,free
 
 A way is a strategy with settings, a name of WAYS; all of them without one. Every way is run at each rate in turn. The
 table: milliseconds from one step of worker 0 to the next; which part of its time it waits for others; MB that it sends per
 step. The kernel keeps 128 kB that a connection has not sent (tcp_notsent_lowat), as workerd(8) says of such networks.
-Models of other sizes: --set, given after --, goes to each worker.
+Models of other sizes: --set, given after --, goes to each worker; --job: another job than mnist-cnn, with its own data.
 """
 import collections
 import json
@@ -94,9 +94,11 @@ def read_timeline(timeline):
     return (begun[-1] - begun[0]) / (len(begun) - 1) / 1000, spans["wait"] / spans["epoch"]
 
 
-def run(network, build, way, more):
+def run(network, build, job, way, more):
     sets, examples = WAYS[way]
-    sets = sets + ["data.train_examples=%d" % examples, "data.test_examples=100", "epochs=1", "threads=1"]
+    sets = sets + ["epochs=1", "threads=1"]
+    if job == JOB:
+        sets += ["data.train_examples=%d" % examples, "data.test_examples=100"]
     log = open("log", "w+", encoding="utf-8")
     with open("cluster.yaml", "w", encoding="utf-8") as f:
         f.write('ps: ["%s:7070"]\nworker: ["%s:7071", "%s:7071"]\n' % (ADDRESS % 3, ADDRESS % 1, ADDRESS % 2))
@@ -104,7 +106,7 @@ def run(network, build, way, more):
     before = network.sent()
     workers = []
     for rank in range(2):
-        command = [build + "/workerd/workerd", "--insecure", "--job", JOB, "--cluster", "cluster.yaml", "--rank",
+        command = [build + "/workerd/workerd", "--insecure", "--job", job, "--cluster", "cluster.yaml", "--rank",
                    str(rank), "--summary", "summary.json", "--timeline", "timeline%d.json" % rank]
         for one in sets + ["output=weights%d.safetensors" % rank]:
             command += ["--set", one]
@@ -125,6 +127,8 @@ def main():
     words = sys.argv[1:]
     more = words[words.index("--") + 1:] if "--" in words else []
     words = words[:words.index("--")] if "--" in words else words
+    job = os.path.abspath(words[1]) if words[:1] == ["--job"] else JOB
+    words = words[2:] if words[:1] == ["--job"] else words
     if len(words) < 2 or not set(words[2:]) <= set(WAYS):
         sys.exit(__doc__)
     build, rates, ways = os.path.abspath(words[0]), words[1].split(","), words[2:] or list(WAYS)
@@ -134,7 +138,7 @@ def main():
         for way in ways:
             for rate in rates:
                 network.limit(rate)
-                ms, wait, mb = run(network, build, way, more)
+                ms, wait, mb = run(network, build, job, way, more)
                 print("%-14s %8s %10.2f %6.1f%% %10.3f" % (way, rate, ms, 100 * wait, mb), flush=True)
         os.chdir("/")
 
