@@ -19,11 +19,10 @@ struct psc_world {
     void *ctx;
     // Sends request (moved) as `method` (Method of the proto) to a ps task. Calls made one after the other reach a
     // task in that order as long as the connection holds; but one with a priority (0: it has none) may go before
-    // others, as ps_goes_before() says. reply may run on another thread, and never before call
-    // returns control to a caller that holds its locks: it is never run from inside call. deadline: ns, as `now` tells
-    // the time; it is not UINT64_MAX. The request's slices are the
-    // user's memory: the transport drops its references when it has done with reading them, holding no lock, and an
-    // operation does not end before that.
+    // others, as ps_goes_before() says. reply may run on another thread, and never before call returns control to a
+    // caller that holds its locks: it is never run from inside call. deadline: ns, as `now` tells the time; it is not
+    // UINT64_MAX. The request's slices are the user's memory: the transport drops its references when it has done with
+    // reading them, holding no lock, and an operation does not end before that.
     void (*call)(void *ctx, uint32_t task, int method, uint32_t priority, uint64_t deadline, struct ps_slices *request,
                  psc_reply_fn reply, void *arg);
     // From now on every connection to the task begins with this request, and the one that is there goes on with it

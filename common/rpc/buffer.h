@@ -42,7 +42,7 @@ enum {
 };
 
 // Bytes of a record besides its body and text, at most, and what that leaves for the body.
-enum { PS_RECORD_OVERHEAD = 54, PS_BODY_MAX = PS_MESSAGE_MAX - PS_RECORD_OVERHEAD };
+enum { PS_RECORD_OVERHEAD = PS_RECORD_HEAD, PS_BODY_MAX = PS_MESSAGE_MAX - PS_RECORD_OVERHEAD };
 
 // Appends the buffer's bytes to *out; takes over the buffer, which lives until the last of its slices is dropped; then
 // freed (may be NULL) is told, on any thread, with any lock held. False: no memory; the buffer is gone, freed not told.

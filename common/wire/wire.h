@@ -74,7 +74,7 @@ enum ps_code ps_record_next(const struct ps_slices *message, size_t *offset, str
 void ps_record_pack(struct ps_record *r, struct ps_slices *out);  // moves r->body
 // Writes the same record without its body, of which body_len bytes are to follow, to memory that has room for
 // PS_RECORD_HEAD bytes and the error text (NULL: none). Returns how many it wrote.
-enum { PS_RECORD_HEAD = 54 };
+enum { PS_RECORD_HEAD = 48 };
 size_t ps_record_write(const struct ps_record_head *r, size_t body_len, uint8_t *to);
 
 #endif

@@ -116,7 +116,19 @@ static void pause_ms(long ms)
     nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
 }
 
-static void release(struct core *core);
+static void release(struct core *core)
+{
+    pthread_mutex_lock(&core->lock);
+    struct user *u = core->parked;
+    core->parked = NULL;
+    core->n_parked = 0;
+    pthread_mutex_unlock(&core->lock);
+    while (u) {
+        struct ps_call *call = u->call;
+        u = u->next;  // it goes with its call
+        echo(call);
+    }
+}
 
 static void on_call(void *ctx, struct ps_call *call)
 {
@@ -157,20 +169,6 @@ static void on_call(void *ctx, struct ps_call *call)
         answer_big(call);
     else
         echo(call);
-}
-
-static void release(struct core *core)
-{
-    pthread_mutex_lock(&core->lock);
-    struct user *u = core->parked;
-    core->parked = NULL;
-    core->n_parked = 0;
-    pthread_mutex_unlock(&core->lock);
-    while (u) {
-        struct ps_call *call = u->call;
-        u = u->next;  // it goes with its call
-        echo(call);
-    }
 }
 
 // As it is now; for its numbers.
