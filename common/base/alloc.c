@@ -31,26 +31,35 @@ static void *alloc_zeroed(size_t size)
     return p ? memset(p, 0, size) : NULL;
 }
 
-// Large blocks lie in huge pages, which Linux gives on request: one page fault for 2 MiB instead of 512.
-enum { HUGE_PAGE = 2 << 20, LARGE_ALLOC = 512 << 10 };
-
-// Including the huge pages that it shares with its neighbours.
-static void alloc_ask_for_huge_pages(void *p, size_t size)
-{
-    const uintptr_t from = (uintptr_t)p & ~(uintptr_t)(HUGE_PAGE - 1);
-    const uintptr_t end = ((uintptr_t)p + size + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1);
-    madvise((void *)from, end - from, MADV_HUGEPAGE);
-}
+// Linux gives huge pages on request, to memory that was not touched before: what malloc has split its own header into
+// comes too late. So a large block begins with a huge page.
+enum { HUGE_PAGE = 2 << 20, LARGE_ALLOC = 2 * HUGE_PAGE };
 
 void *ps_try_alloc_aligned(size_t size)
 {
-    const size_t alignment = size < 2 * HUGE_PAGE ? 64 : HUGE_PAGE;
+    const size_t alignment = size < LARGE_ALLOC ? 64 : HUGE_PAGE;
     if (size > SIZE_MAX - alignment)
         return NULL;
     void *p = aligned_alloc(alignment, (size + alignment) & ~(alignment - 1));
     if (p && size >= LARGE_ALLOC)
-        alloc_ask_for_huge_pages(p, size);
+        madvise(p, size, MADV_HUGEPAGE);
     return p;
+}
+
+// Those that lie side by side are one mapping to Linux, as none has been touched when it is told what they are for.
+void *ps_try_map(size_t size)
+{
+    void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED)
+        return NULL;
+    madvise(p, size, MADV_HUGEPAGE);
+    return p;
+}
+
+void ps_unmap(void *p, size_t size)
+{
+    if (p)
+        munmap(p, size);
 }
 
 void *ps_try_alloc(size_t size)

@@ -14,6 +14,10 @@ void *ps_try_alloc(size_t size);                  // zeroed; NULL: no memory
 void *ps_try_alloc_array(size_t n, size_t size);  // likewise; also where n * size overflows
 void *ps_try_alloc_aligned(size_t size);          // 64-byte aligned, not zeroed: for tensors
 void *ps_try_realloc(void *p, size_t size);       // NULL: no memory, p is as it was
+// Memory of the kernel's own pages: zeroed, and none of it touched yet. What is asked for in a row lies in huge pages,
+// where Linux has them: one page fault for 2 MiB instead of 512. NULL: no memory.
+void *ps_try_map(size_t size);
+void ps_unmap(void *p, size_t size);  // of ps_try_map; p may be NULL
 char *ps_try_strdup(const char *s);
 char *ps_try_printf(const char *format, ...) __attribute__((format(printf, 1, 2)));
 // An array of *cap elements of that size, with room for n; where it has to grow, for twice as many as before. NULL: no

@@ -36,15 +36,15 @@ void psd_block_fini(struct psd_block *b)
     pthread_mutex_destroy(&b->lock);
 }
 
-// Writes what the block has held from the start. Pages come back to the pool as they were left, so all of it is
-// written.
+// Writes what the block has held from the start. Pages come back to the pool as they were left.
 void psd_block_fill(struct psd_block *b)
 {
     const struct psd_blank *blank = b->blank;
     if (!blank)
         return;
     b->blank = NULL;
-    memset(b->page->data, 0, b->page->bytes);
+    if (!b->page->zeroed)
+        memset(b->page->data, 0, b->page->bytes);
     for (int k = 0; k < blank->slots; k++) {
         float *slot = (float *)(b->page->data + psd_slot_offset(b->value_bytes, k));
         for (uint32_t i = 0; blank->start[k] != 0 && i < b->count; i++)

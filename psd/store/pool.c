@@ -11,6 +11,40 @@ void psd_pool_init(struct psd_pool *pool, size_t limit)
     pthread_mutex_init(&pool->lock, NULL);
 }
 
+// ---- their memory -------------------------------------------------------------------------------------------------
+
+// From here on the data is apart, in the kernel's own pages, which are touched with the first write: a block that is
+// declared costs nothing but its page's head until then. AddressSanitizer watches the ends of what malloc has given.
+#ifdef __SANITIZE_ADDRESS__
+#define LARGE SIZE_MAX
+#else
+#define LARGE (128 << 10)
+#endif
+
+// NULL: malloc, or the kernel, has nothing left.
+static struct psd_page *page_alloc(size_t bytes)
+{
+    const bool large = bytes >= LARGE;
+    struct psd_page *page = ps_try_alloc_aligned(sizeof *page + (large ? 0 : bytes));
+    if (!page)
+        return NULL;
+    page->data = large ? ps_try_map(bytes) : (uint8_t *)(page + 1);
+    if (!page->data) {
+        free(page);
+        return NULL;
+    }
+    page->bytes = bytes;
+    page->zeroed = large;
+    return page;
+}
+
+static void page_dispose(struct psd_page *page)
+{
+    if (page->bytes >= LARGE)
+        ps_unmap(page->data, page->bytes);
+    free(page);
+}
+
 // ---- free pages: the pool's lock is held --------------------------------------------------------------------------
 
 // Multiplicative hashing (Knuth, The Art of Computer Programming 6.4), by 2^64 / phi.
@@ -22,6 +56,7 @@ static struct psd_page **pool_list(struct psd_pool *pool, size_t bytes)
 static void pool_keep(struct psd_pool *pool, struct psd_page *page)
 {
     struct psd_page **list = pool_list(pool, page->bytes);
+    page->zeroed = false;
     page->next_free = *list;
     *list = page;
     pool->kept += page->bytes;
@@ -67,7 +102,7 @@ static void pool_free(struct psd_page *pages)
     while (pages) {
         struct psd_page *page = pages;
         pages = page->next_free;
-        free(page);
+        page_dispose(page);
     }
 }
 
@@ -120,7 +155,7 @@ static void page_keep_or_free(struct psd_pool *pool, struct psd_page *page)
         pool_keep(pool, page);
     pthread_mutex_unlock(&pool->lock);
     if (!fits)
-        free(page);
+        page_dispose(page);
 }
 
 static void page_free(struct ps_owner *owner)
@@ -144,13 +179,12 @@ static struct psd_page *page_init(struct psd_pool *pool, size_t bytes, struct ps
                                   void (*free_page)(struct ps_owner *owner))
 {
     if (!page)
-        page = ps_try_alloc_aligned(sizeof *page + bytes);
+        page = page_alloc(bytes);
     if (!page)
         return NULL;
     page->owner.free = free_page;
     atomic_init(&page->owner.refs, 1);
     page->pool = pool;
-    page->bytes = bytes;
     page->snapshots = 0;
     return page;
 }

@@ -12,12 +12,13 @@
 
 // A page is immutable while it has more than one reference: references are added under its block's lock only.
 struct psd_page {
-    struct ps_owner owner;
+    _Alignas(64) struct ps_owner owner;
     struct psd_pool *pool;
     struct psd_page *next_free;
     size_t bytes;
+    uint8_t *data;       // behind the page itself, or where that is large in memory of its own
+    bool zeroed;         // data was, when the pool gave the page out
     uint32_t snapshots;  // that hold it: psd/job/snapshot.c
-    _Alignas(64) uint8_t data[];
 };
 
 enum { PSD_POOL_LISTS = 256 };
@@ -42,7 +43,7 @@ size_t psd_pool_used(struct psd_pool *pool);
 // limit.
 bool psd_pool_take(struct psd_pool *pool, size_t bytes);
 void psd_pool_give(struct psd_pool *pool, size_t bytes);
-// Not zeroed. Goes past the limit rather than fail, for whoever has made sure of the room before; NULL only where
+// Goes past the limit rather than fail, for whoever has made sure of the room before; NULL only where
 // malloc has nothing left.
 struct psd_page *psd_page_new(struct psd_pool *pool, size_t bytes);
 struct psd_page *psd_page_try(struct psd_pool *pool, size_t bytes);  // NULL also where it does not fit the limit

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 static struct {
     atomic_uint_fast64_t nth, k, count, failed;
@@ -160,6 +161,8 @@ void *__real_calloc(size_t n, size_t size);
 void *__real_realloc(void *p, size_t size);
 void *__real_aligned_alloc(size_t alignment, size_t size);
 void __real_free(void *p);
+void *__real_mmap(void *at, size_t size, int protection, int flags, int fd, off_t offset);
+int __real_munmap(void *p, size_t size);
 void *__wrap_malloc(size_t size);
 void *__wrap_calloc(size_t n, size_t size);
 void *__wrap_realloc(void *p, size_t size);
@@ -168,6 +171,8 @@ int __wrap_posix_memalign(void **p, size_t alignment, size_t size);
 char *__wrap_strdup(const char *s);
 char *__wrap_strndup(const char *s, size_t n);
 void __wrap_free(void *p);
+void *__wrap_mmap(void *at, size_t size, int protection, int flags, int fd, off_t offset);
+int __wrap_munmap(void *p, size_t size);
 
 void *__wrap_malloc(size_t size)
 {
@@ -223,6 +228,18 @@ void __wrap_free(void *p)
 {
     dies(p);
     __real_free(p);
+}
+
+void *__wrap_mmap(void *at, size_t size, int protection, int flags, int fd, off_t offset)
+{
+    void *p = fails() ? MAP_FAILED : __real_mmap(at, size, protection, flags, fd, offset);
+    return p == MAP_FAILED ? p : born(p, size, BY);
+}
+
+int __wrap_munmap(void *p, size_t size)
+{
+    dies(p);
+    return __real_munmap(p, size);
 }
 
 // ---- what is spared -----------------------------------------------------------------------------------------------

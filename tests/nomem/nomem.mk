@@ -3,7 +3,7 @@ check_PROGRAMS += tests/nomem/test_nomem_psd tests/nomem/test_nomem_job tests/no
 TESTS += tests/nomem/test_nomem_psd tests/nomem/test_nomem_job tests/nomem/test_nomem_queue tests/nomem/test_nomem_rpc
 nomem_ldflags = $(AM_LDFLAGS) \
 	-Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc,--wrap=posix_memalign \
-	-Wl,--wrap=strdup,--wrap=strndup,--wrap=free \
+	-Wl,--wrap=strdup,--wrap=strndup,--wrap=free,--wrap=mmap,--wrap=munmap \
 	-Wl,--wrap=ps_alloc,--wrap=ps_realloc,--wrap=ps_strdup
 nomem_sources = tests/nomem/nomem.c tests/nomem/nomem.h
 
