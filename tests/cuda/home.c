@@ -13,7 +13,7 @@ static enum ps_code home_need(void *arg, size_t variable, struct ps_error *e)
     return PS_OK;
 }
 
-static void home_ready(void *arg, size_t variable)
+static enum ps_code home_ready(void *arg, size_t variable, struct ps_error *e)
 {
     struct home *h = arg;
     float *value = nn_replica_param(h->replica, variable), *gradient = nn_replica_grad(h->replica, variable);
@@ -24,6 +24,7 @@ static void home_ready(void *arg, size_t variable)
         gradient[i] = 0;
     }
     h->ready[h->n_ready++] = variable;
+    return h->n_ready == h->most ? ps_fail(e, PS_ABORTED, "nobody wants more") : PS_OK;
 }
 
 struct nn_hooks home_hooks(struct home *home)

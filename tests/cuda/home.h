@@ -16,6 +16,7 @@ struct home {
     size_t needed[HOME_VARIABLES], ready[HOME_VARIABLES];  // in this order
     size_t n_needed, n_ready;
     size_t refuse;                    // 1 + the variable that never comes; 0: all do
+    size_t most;                      // after so many are ready no more are wanted; 0: all are
     float *gradient[HOME_VARIABLES];  // where it is not NULL: a copy
 };
 

@@ -904,8 +904,8 @@ static void test_two_devices(void **state)
     assert_nothing_left();
 }
 
-// A value that does not come ends the step; the next one is as if that had not been.
-static void test_value_is_missing(void **state)
+// A value that does not come, or a gradient that nobody takes, ends the step; the next one is as if that had not been.
+static void test_hook_fails(void **state)
 {
     (void)state;
     struct training t;
@@ -919,6 +919,11 @@ static void test_value_is_missing(void **state)
         assert_int_equal(t.home.n_ready, 0);
     }
     t.home.refuse = 0;
+    for (t.home.most = 1; t.home.most <= 4; t.home.most++) {
+        assert_int_equal(training_step(&t, 0, &sum, &e), PS_ABORTED);
+        assert_int_equal(t.home.n_ready, t.home.most);
+    }
+    t.home.most = 0;
     assert_int_equal(training_step(&t, 0, &sum, &e), PS_OK);
     training_close(&t);
     assert_nothing_left();
@@ -1092,7 +1097,7 @@ int main(void)
         TEST(test_values_stay),
         TEST(test_rule_of_the_host),
         TEST(test_two_devices),
-        TEST(test_value_is_missing),
+        TEST(test_hook_fails),
         TEST(test_no_memory),
         TEST(test_failed_launch),
         TEST(test_batch_that_fits),

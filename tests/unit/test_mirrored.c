@@ -79,8 +79,8 @@ static void *run_replica(void *arg)
         if (home->begin(r->state, &work, &r->error))
             break;
         nn_replica_grad(r->env.replica, 0)[0] = s->gradient;
-        if (wk_env_has(&r->env, 0))
-            home->ready(r->state, 0);
+        if (wk_env_has(&r->env, 0) && home->ready(r->state, 0, &r->error))
+            break;
         if (s->expected_sum > 0 && add_up(r, s))
             break;
         if (home->end(r->state, &work, &r->error) == PS_OK && *w != s->expected)

@@ -523,6 +523,7 @@ struct order {
     struct nn_replica *r;
     const float *value;  // [variables] the first element of each, which comes when it is needed; NULL: they are there
     size_t fails_at;     // the number of a need, from 1
+    size_t ready_fails_at;
 };
 
 static enum ps_code note_need(void *arg, size_t i, struct ps_error *e)
@@ -536,12 +537,13 @@ static enum ps_code note_need(void *arg, size_t i, struct ps_error *e)
 }
 
 // It is this one's now: what is left of the step shall neither read the value nor write the gradient.
-static void note_ready(void *arg, size_t i)
+static enum ps_code note_ready(void *arg, size_t i, struct ps_error *e)
 {
     struct order *o = arg;
     o->param[o->n++] = i;
     nn_replica_param(o->r, i)[0] += 1000;
     nn_replica_grad(o->r, i)[0] += 1000;
+    return o->n == o->ready_fails_at ? ps_fail(e, PS_ABORTED, "nobody wants it") : PS_OK;
 }
 
 static void gradients_are_reported_when_final(void **state)
@@ -582,8 +584,8 @@ static void gradients_are_reported_when_final(void **state)
     close_golden(&g);
 }
 
-// Where a value does not come the step ends, and nothing after that is told.
-static void a_step_ends_where_a_value_is_missing(void **state)
+// Where a value does not come, or nobody takes a gradient, the step ends, and nothing after that is told.
+static void a_step_ends_where_a_hook_fails(void **state)
 {
     (void)state;
     struct golden g;
@@ -598,6 +600,10 @@ static void a_step_ends_where_a_value_is_missing(void **state)
     assert_string_equal(e.text, "it has gone");
     assert_int_equal(o.n_needed, 3);
     assert_int_equal(o.n, 0);
+    o = (struct order){.r = r, .ready_fails_at = 2};
+    assert_int_equal(nn_replica_train(r, &g.batch, 0, &hooks, &result, &e), PS_ABORTED);
+    assert_string_equal(e.text, "nobody wants it");
+    assert_int_equal(o.n, 2);
     nn_replica_free(r);
     close_golden(&g);
 }
@@ -824,7 +830,7 @@ int main(void)
         cmocka_unit_test(dropout_before_a_recurrent_layer_is_of_all_steps),
         cmocka_unit_test(attention_drops),
         cmocka_unit_test(gradients_are_reported_when_final),
-        cmocka_unit_test(a_step_ends_where_a_value_is_missing),
+        cmocka_unit_test(a_step_ends_where_a_hook_fails),
         cmocka_unit_test(every_variable_that_learns_is_reported_once),
         cmocka_unit_test(frozen_layers_are_not_reported),
         cmocka_unit_test(frozen_layers_get_no_gradient),

@@ -32,6 +32,7 @@ struct psc_op {
 };
 
 struct psc_client {
+    bool ended;      // the job has
     char log[4096];  // what was asked for: see say
     uint64_t version, resumptions;
     psc_share shares[8];  // one after the other
@@ -398,8 +399,11 @@ psc_code psc_set_hyper(psc_client *c, const char *name, double value, uint64_t *
 
 psc_code psc_health(psc_client *c, psc_error *error)
 {
-    (void)c, (void)error;
-    return PSC_OK;
+    (void)c;
+    if (!client.ended)
+        return PSC_OK;
+    snprintf(error->text, sizeof error->text, "ps task 0 has restarted");
+    return error->code = PSC_ABORTED;
 }
 
 psc_code psc_split_gradients(psc_client *c, psc_splits *splits, psc_error *error)
@@ -512,7 +516,7 @@ static void train_work(struct worker *w, const struct wk_work *work)
         if (!home->ready)
             continue;
         say("ready ");
-        home->ready(w->state, order[k]);
+        must(home->ready(w->state, order[k], &e), &e);
     }
     must(home->end(w->state, work, &e), &e);
     say("end ");
@@ -1157,6 +1161,41 @@ static void a_signal_ends_the_wait_for_others(void **state)
     end(&w);
 }
 
+// Where the job has ended, the rest of a step is not computed, nor pushed.
+static void a_step_ends_with_the_job(void **state)
+{
+    struct worker w;
+    struct ps_error e = {.code = PS_OK};
+    const size_t *order;
+    const struct wk_work work = {.step = 0, .rows = BATCH};
+    (void)state;
+    begin(&w, "sgd, learning_rate: 1", "update: sync");
+    must(strategy->home->begin(w.state, &work, &e), &e);
+    nn_replica_order(w.env.replica, &order);
+    must(strategy->home->ready(w.state, order[0], &e), &e);
+    client.log[0] = '\0';
+    client.ended = true;
+    assert_int_equal(strategy->home->ready(w.state, order[1], &e), PS_ABORTED);
+    assert_string_equal(e.text, "ps task 0 has restarted");
+    assert_string_equal(client.log, "");
+    client.ended = false;
+    end(&w);
+}
+
+static void a_period_ends_with_the_job(void **state)
+{
+    struct worker w;
+    struct ps_error e = {.code = PS_OK};
+    (void)state;
+    begin(&w, "sgd, learning_rate: 1", "name: local_steps, local_steps: 5");
+    train(&w, 0, BATCH);
+    client.ended = true;
+    assert_int_equal(strategy->home->begin(w.state, &(struct wk_work){.step = 1, .rows = BATCH}, &e), PS_ABORTED);
+    assert_string_equal(e.text, "ps task 0 has restarted");
+    client.ended = false;
+    end(&w);
+}
+
 // The next round has the rate, or where it is closed the next that is possible; another change is waited for.
 static void the_next_round_has_the_rate(void **state)
 {
@@ -1331,6 +1370,7 @@ int main(void)
         cmocka_unit_test_setup(the_chief_salvages, begin_world),
         cmocka_unit_test_setup(waits_for_weights_are_measured, begin_world),
         cmocka_unit_test_setup(a_signal_ends_the_wait_for_others, begin_world),
+        cmocka_unit_test_setup(a_step_ends_with_the_job, begin_world),
         cmocka_unit_test_setup(constraints_are_refused, begin_world),
         cmocka_unit_test_setup(ends_with_averages, begin_world),
         cmocka_unit_test_setup(a_checkpoint_is_fetched, begin_world),
@@ -1343,6 +1383,7 @@ int main(void)
         cmocka_unit_test_setup(ranges_are_periods, begin_local_steps),
         cmocka_unit_test_setup(fragments_leave_one_by_one, begin_local_steps),
         cmocka_unit_test_setup(shares_are_of_periods, begin_local_steps),
+        cmocka_unit_test_setup(a_period_ends_with_the_job, begin_local_steps),
         cmocka_unit_test_setup(late_slots_are_new, begin_local_steps),
         cmocka_unit_test_setup(no_memory_for_local_steps, begin_local_steps),
     };

@@ -80,9 +80,11 @@ static enum ps_code part_need(void *arg, size_t variable, struct ps_error *e)
     return PS_OK;
 }
 
-static void part_ready(void *arg, size_t variable)
+static enum ps_code part_ready(void *arg, size_t variable, struct ps_error *e)
 {
+    (void)e;
     note(arg, 1 + (int)variable);
+    return PS_OK;
 }
 
 // locked, by the last that comes: in the order of the replicas.

@@ -342,6 +342,14 @@ enum ps_code nn_hooks_need(const struct nn_hooks *hooks, const int *variable, in
     return PS_OK;
 }
 
+static enum ps_code hooks_ready(const struct nn_hooks *hooks, const int *variable, int n, struct ps_error *e)
+{
+    for (int i = 0; i < n; i++)
+        if (hooks->ready(hooks->arg, (size_t)variable[i], e))
+            return e->code;
+    return PS_OK;
+}
+
 enum ps_code nn_program_sum(const struct nn_program *p, const struct nn_frame *f, const struct nn_hooks *hooks,
                             struct ps_error *e)
 {
@@ -385,9 +393,11 @@ program_run_ops(struct nn_program *p, const void *const *column, const struct nn
         if (code)
             break;
         nn_times_lap(times, i->frame.op, k, &at);
-        for (int r = 0; hooks && r < i->ready; r++)
-            hooks->ready(hooks->arg, (size_t)ready[r]);
+        if (hooks)
+            code = hooks_ready(hooks, ready, i->ready, e);
         ready += i->ready;
+        if (code)
+            break;
         nn_times_lap(times, i->frame.op, NN_LAP_READY, &at);
     }
     p->device->leave(p->context);
@@ -421,8 +431,9 @@ enum ps_code nn_program_idle(struct nn_program *p, const struct nn_hooks *hooks,
         memset(p->sums, 0, sums * sizeof *p->sums);
         if (sums && hooks->sum(hooks->arg, p->sums, sums, e))
             return e->code;
-        for (int r = 0; r < i->ready; r++)
-            hooks->ready(hooks->arg, (size_t)*ready++);
+        if (hooks_ready(hooks, ready, i->ready, e))
+            return e->code;
+        ready += i->ready;
     }
     return PS_OK;
 }

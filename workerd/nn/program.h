@@ -19,8 +19,8 @@ struct nn_hooks {
     // the step there.
     enum ps_code (*need)(void *arg, size_t variable, struct ps_error *e);
     // After the last one that reads the value or writes the gradient: the one may change, the other is final. Of
-    // variables that have a gradient, or a state's value in its place.
-    void (*ready)(void *arg, size_t variable);
+    // variables that have a gradient, or a state's value in its place. Another code than PS_OK ends the step there.
+    enum ps_code (*ready)(void *arg, size_t variable, struct ps_error *e);
     // n numbers become their sums over all replicas, each of which asks for the same sums in the same order, between
     // the same variables that are ready. Another code than PS_OK ends the step there. NULL: there is one replica.
     enum ps_code (*sum)(void *arg, double *values, size_t n, struct ps_error *e);

@@ -279,21 +279,21 @@ static enum ps_code program_bring_values(struct nn_program *p, const int *variab
 }
 
 // A gradient is queued: it comes to the host, or what stays there is the home's to queue work on.
-static void program_hand_over(struct nn_program *p, size_t ready, const struct nn_hooks *hooks)
+static enum ps_code program_hand_over(struct nn_program *p, size_t ready, const struct nn_hooks *hooks,
+                                      struct ps_error *e)
 {
     if (!p->keeps)
         p->ticket[ready] = program_take(p, p->slope[p->ready[ready]]);
-    else if (hooks)
-        hooks->ready(hooks->arg, (size_t)p->ready[ready]);
+    return p->keeps && hooks ? hooks->ready(hooks->arg, (size_t)p->ready[ready], e) : PS_OK;
 }
 
 // Hands over the gradients that come to the host, up to this one of those that are queued.
 static enum ps_code program_deliver(struct nn_program *p, size_t end, const struct nn_hooks *hooks, struct ps_error *e)
 {
     for (; hooks && !p->keeps && p->delivered < end; p->delivered++) {
-        if (p->device->memory->wait(p->context, p->ticket[p->delivered], e))
+        if (p->device->memory->wait(p->context, p->ticket[p->delivered], e) ||
+            hooks->ready(hooks->arg, (size_t)p->ready[p->delivered], e))
             return e->code;
-        hooks->ready(hooks->arg, (size_t)p->ready[p->delivered]);
     }
     return PS_OK;
 }
@@ -322,7 +322,8 @@ static enum ps_code program_queue(struct nn_program *p, const struct nn_step *st
             return e->code;
         nn_times_lap(times, i->frame.op, k, &at);
         for (int r = 0; r < i->ready; r++, ready++)
-            program_hand_over(p, ready, hooks);
+            if (program_hand_over(p, ready, hooks, e))
+                return e->code;
     }
     return PS_OK;
 }

@@ -673,8 +673,8 @@ static enum ps_code replica_clear_gradients(struct nn_replica *r, size_t from, c
         if (hooks && hooks->need(hooks->arg, i, e))
             return e->code;
         memset(r->grad[i], 0, r->model->variable[i].param.count * sizeof(float));
-        if (hooks)
-            hooks->ready(hooks->arg, i);
+        if (hooks && hooks->ready(hooks->arg, i, e))
+            return e->code;
     }
     return PS_OK;
 }
@@ -726,10 +726,10 @@ static enum ps_code idle_need(void *arg, size_t variable, struct ps_error *e)
     return PS_OK;
 }
 
-static void idle_ready(void *arg, size_t variable)
+static enum ps_code idle_ready(void *arg, size_t variable, struct ps_error *e)
 {
     const struct idle *i = arg;
-    i->hooks->ready(i->hooks->arg, variable);
+    return i->hooks->ready(i->hooks->arg, variable, e);
 }
 
 static enum ps_code idle_sum(void *arg, double *values, size_t n, struct ps_error *e)

@@ -109,13 +109,11 @@ static enum ps_code hybrid_need(void *state, size_t variable, struct ps_error *e
                                          : dense->home->need(h->dense, variable, e);
 }
 
-static void hybrid_ready(void *state, size_t variable)
+static enum ps_code hybrid_ready(void *state, size_t variable, struct ps_error *e)
 {
     const struct hybrid *h = state;
-    if (hybrid_has_table(h, variable))
-        tables->home->ready(h->tables, variable);
-    else
-        dense->home->ready(h->dense, variable);
+    return hybrid_has_table(h, variable) ? tables->home->ready(h->tables, variable, e)
+                                         : dense->home->ready(h->dense, variable, e);
 }
 
 static enum ps_code hybrid_add_up(void *state, double *values, size_t n, struct ps_error *e)

@@ -336,7 +336,7 @@ static enum ps_code local_steps_begin(void *state, const struct wk_work *work, s
     struct local_steps *l = state;
     struct wk_parameter_server_state *s = &l->server;
     if (s->has_weights)
-        return PS_OK;
+        return wk_psd_health(s, e);
     if (local_steps_fetch(l, e))
         return e->code;
     if (wk_home_pull_all(s, s->update == PSC_SYNC ? s->share.round : 0, e))

@@ -320,7 +320,7 @@ static void mirrored_begin_bucket(struct mirrored *s, struct mirrored_bucket *b)
 }
 
 // The buckets leave in their order, which is that of all ranks, whatever the order in which they are complete.
-static void mirrored_ready(void *state, size_t variable)
+static enum ps_code mirrored_ready(void *state, size_t variable, struct ps_error *e)
 {
     struct mirrored *s = state;
     if (s->env->job->refuse_nonfinite)
@@ -330,6 +330,8 @@ static void mirrored_ready(void *state, size_t variable)
     s->bucket[s->bucket_of[variable]].missing--;
     for (; s->begun < s->n_buckets && s->bucket[s->begun].missing == 0 && !s->why.code; s->begun++)
         mirrored_begin_bucket(s, &s->bucket[s->begun]);
+    (void)e;  // mirrored_end has it
+    return PS_OK;
 }
 
 static enum ps_code mirrored_add_hash(void *arg, float *values, size_t n, struct ps_error *e)

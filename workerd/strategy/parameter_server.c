@@ -160,6 +160,12 @@ enum ps_code wk_psd_barrier(struct wk_parameter_server_state *s, const char *nam
     return psc_barrier(s->client, name, &error) ? wk_take_error(&error, e) : PS_OK;
 }
 
+enum ps_code wk_psd_health(const struct wk_parameter_server_state *s, struct ps_error *e)
+{
+    psc_error error;
+    return psc_health(s->client, &error) ? wk_take_error(&error, e) : PS_OK;
+}
+
 static enum ps_code agree_on_weights(struct wk_parameter_server_state *s, struct ps_error *e)
 {
     psc_error error;

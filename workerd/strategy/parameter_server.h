@@ -135,6 +135,8 @@ bool wk_home_averages(const struct wk_parameter_server_state *s);
 
 void wk_psd_close(struct wk_parameter_server_state *s, const char *reason);  // leaves the job
 enum ps_code wk_psd_barrier(struct wk_parameter_server_state *s, const char *name, struct ps_error *e);
+// Has the job ended? What is computed from then on is for nothing. Does not wait.
+enum ps_code wk_psd_health(const struct wk_parameter_server_state *s, struct ps_error *e);
 // How often the ps tasks have applied the rule, as far as is known here.
 uint64_t wk_psd_iterations(const struct wk_parameter_server_state *s);
 

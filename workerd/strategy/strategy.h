@@ -134,7 +134,7 @@ struct wk_home {
     enum ps_code (*need)(void *state, size_t variable, struct ps_error *e);
     // The gradient is the mean over the batch's rows. Between this and the variable's next need the home may read the
     // gradient and write to the value, and the replica touches neither.
-    void (*ready)(void *state, size_t variable);
+    enum ps_code (*ready)(void *state, size_t variable, struct ps_error *e);
     // Sums over all replicas that take the step, also one of no rows. NULL: none take it together.
     enum ps_code (*sum)(void *state, double *values, size_t n, struct ps_error *e);
     enum ps_code (*end)(void *state, const struct wk_work *work, struct ps_error *e);
