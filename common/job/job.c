@@ -843,11 +843,22 @@ static enum ps_code job_check_warm_up(const struct ps_yaml *root, const struct p
     return PS_OK;
 }
 
+// The ps tasks write what they keep, where they have all of it.
+static enum ps_code job_check_sharded(const struct ps_yaml *root, const struct ps_job *job, struct ps_error *e)
+{
+    if (!ps_callbacks_shards(&job->callbacks) || job->strategy == PS_STRATEGY_PARAMETER_SERVER)
+        return PS_OK;
+    return ps_yaml_fail(ps_yaml_find(root, "callbacks"), e,
+                        "callbacks: sharded does not go with strategy.name %s, with which no ps tasks write the "
+                        "weights: expected parameter_server",
+                        ps_job_strategies[job->strategy]);
+}
+
 static enum ps_code check_together(const struct ps_yaml *root, const struct ps_job *job, struct ps_error *e)
 {
     if (check_data(root, job, e) || check_local_steps(root, job, e) || check_hybrid(root, job, e) ||
         check_compression(root, job, e) || job_check_grace(root, job, e) || job_check_communication(root, job, e) ||
-        job_check_warm_up(root, job, e))
+        job_check_warm_up(root, job, e) || job_check_sharded(root, job, e))
         return e->code;
     return check_partitioner(root, job, e);
 }

@@ -109,6 +109,20 @@ are_worn() {
 }
 ok "a shard that is lost or damaged is passed over for the one before" are_worn
 
+# From then on backups have no shards: those that there are go with their backups.
+turned=(ps.yaml sync.yaml --set "callbacks=[{name: backup, path: turned.backups, every_steps: 20, sharded: SHARDED}]")
+has_shards() { [ -n "$(shards turned-backup)" ] && [ "$(newest turned)" -ge 20 ]; }
+is_turned() {
+    train turned "${turned[@]/SHARDED/true}" && eventually has_shards || return 1
+    touch over
+    kill -KILL "$(cat turned-0.pid)" "$(cat turned-1.pid)" && wait "${training[@]}"
+    rm over
+    train turned "${turned[@]/SHARDED/false}" && ends turned && cmp calm.safetensors turned.safetensors || return 1
+    cat turned-0.log
+    [ -z "$(ls turned.backups)$(shards turned-backup)" ]
+}
+ok "shards go with their backups where the next ones have none" is_turned
+
 train ring-calm peers.yaml multi_worker_mirrored.yaml
 ok "nobody disturbs workers without ps tasks" ends ring-calm
 train ring peers.yaml multi_worker_mirrored.yaml
@@ -266,7 +280,7 @@ ok "nor does the same number" fails_with 65 "has no shard of spread-0000000010, 
 ok "nor another strategy" fails_with 66 "its shard $gone is not beside it" under_another_strategy
 cp parts.kept/spread/*-ps-0-of-3.safetensors "parts.kept/$gone"
 ok "a part in the place of another is found" fails_with 65 "in none of its shards, or not all of it" "$psctl" verify parts.kept
-fails_with_sharded() { fails_with 65 "sharded: with strategy one_device no ps tasks write the weights" "$workerd" --job "$examples/softmax/one_device.yaml" --quiet \
+fails_with_sharded() { fails_with 65 "sharded does not go with strategy.name one_device" "$workerd" --job "$examples/softmax/one_device.yaml" --quiet \
     --set "callbacks=[{name: checkpoint, path: none.kept, sharded: true}]" --set output=none.safetensors; }
 ok "only ps tasks write parts" fails_with_sharded
 unset sharded

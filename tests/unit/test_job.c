@@ -1004,7 +1004,8 @@ static void callbacks(void **ctx)
 static void callbacks_that_are_sharded(void **ctx)
 {
     (void)ctx;
-    struct ps_job *j = parse(ALONE "callbacks:\n"
+    struct ps_job *j = parse(LEAST "strategy: {name: parameter_server}\n"
+                                   "callbacks:\n"
                                    "  - {name: csv_log, path: log.csv}\n"
                                    "  - {name: checkpoint, path: c}\n"
                                    "  - {name: backup, path: b, sharded: true}\n"
@@ -1044,6 +1045,9 @@ static void wrong_callbacks(void **ctx)
          "callbacks: those that are sharded have one path, that of the ps tasks: expected b"},
         {"[{name: backup, path: b, sharded: true}, {name: backup, path: b, sharded: true}]",
          "callbacks: a second backup that is sharded: expected one"},
+        {"[{name: backup, path: b, sharded: true}]",
+         "callbacks: sharded does not go with strategy.name one_device, with which no ps tasks write the weights: "
+         "expected parameter_server"},
         {"[{name: checkpoint, path: c, every_steps: 0.5}]",
          "checkpoint.every_steps must be a whole number from 0 to 1073741824, not \"0.5\""},
     };

@@ -15,16 +15,17 @@ static void checkpoint_writer_prune_shards(const struct wk_checkpoint_writer *w)
         ps_warn("%s", why.text);
 }
 
-// What is kept becomes less only when the new one is there.
+// What is kept becomes less only when the new one is there. Those before it may be sharded where it is not.
 static void *checkpoint_writer_run(void *arg)
 {
     struct wk_checkpoint_writer *w = arg;
     struct wk_checkpoint_fetch *fetch = w->checkpoint.fetch;
     char *path = wk_checkpoints_path(&w->to, w->step);
+    bool sharded = w->checkpoint.shards.name != NULL;
     if ((!fetch || fetch->wait(fetch, &w->error) == PS_OK) &&
         wk_checkpoint_write(&w->checkpoint, path, &w->error) == PS_OK && w->keep)
-        wk_checkpoints_prune(&w->to, w->step, w->keep);
-    if (w->keep || w->error.code)
+        sharded |= wk_checkpoints_prune(&w->to, w->step, w->keep);
+    if (sharded && (w->keep || w->error.code))
         checkpoint_writer_prune_shards(w);
     free(path);
     atomic_store(&w->done, true);

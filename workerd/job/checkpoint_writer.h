@@ -17,7 +17,7 @@
 struct wk_checkpoint_writer {
     struct wk_checkpoints to;
     uint64_t keep;  // so many stay; 0: all
-    // NULL: the checkpoints have no shards. Any thread.
+    // NULL: there are no shards. Any thread.
     wk_prune_shards_fn *prune_shards;
     void *arg;
     // The last one that was begun.

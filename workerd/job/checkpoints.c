@@ -98,25 +98,36 @@ static char *checkpoints_path(const struct wk_checkpoints *c, enum ending ending
     return whole;
 }
 
-static void checkpoints_remove(const struct wk_checkpoints *c, enum ending ending, uint64_t newest, uint64_t keep)
+static bool checkpoints_has_shards(const char *path)
+{
+    struct ps_error ignored;
+    uint64_t id;
+    ps_shards_peek(path, &id, &ignored);
+    return id != 0;
+}
+
+static bool checkpoints_remove(const struct wk_checkpoints *c, enum ending ending, uint64_t newest, uint64_t keep)
 {
     uint64_t *steps;
     size_t n, kept = 0;
+    bool sharded = false;
     checkpoints_list(c, ending, &steps, &n, NULL);
     for (size_t i = 0; i < n; i++) {
         if (steps[i] > newest || kept++ < keep)
             continue;
         char *path = checkpoints_path(c, ending, steps[i]);
+        sharded |= checkpoints_has_shards(path);
         unlink(path);
         free(path);
     }
     free(steps);
+    return sharded;
 }
 
-void wk_checkpoints_prune(const struct wk_checkpoints *c, uint64_t newest, uint64_t keep)
+bool wk_checkpoints_prune(const struct wk_checkpoints *c, uint64_t newest, uint64_t keep)
 {
-    checkpoints_remove(c, WHOLE, newest, keep);
-    checkpoints_remove(c, LOST, newest, keep);
+    const bool whole = checkpoints_remove(c, WHOLE, newest, keep), lost = checkpoints_remove(c, LOST, newest, keep);
+    return whole || lost;
 }
 
 // The same wherever it is asked from.

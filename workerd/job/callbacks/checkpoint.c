@@ -89,30 +89,13 @@ static uint64_t checkpoint_signals(const struct wk_run *run)
     return run->env.checkpoint_signals ? (uint64_t)ps_signal_number(run->env.checkpoint_signals) : 0;
 }
 
-// The ps tasks write what they keep themselves.
-static enum ps_code checkpoint_begin_shards(struct checkpointing *c, struct wk_run *run, struct ps_error *e)
-{
-    c->writer.prune_shards = run->strategy->home->prune_shards;
-    c->writer.arg = run->state;
-    if (!c->writer.prune_shards)
-        return ps_fail(e, PS_INVALID_ARGUMENT,
-                       "sharded: with strategy %s no ps tasks write the weights: expected parameter_server",
-                       run->strategy->name);
-    if (!ps_shards_is_name(run->env.job->name))
-        return ps_fail(e, PS_INVALID_ARGUMENT,
-                       "sharded: job '%s' cannot have a folder for its shards: expected a name of letters, digits, "
-                       "'.', '_' and '-'",
-                       run->env.job->name);
-    return PS_OK;
-}
-
 static enum ps_code checkpoint_begin(void *state, struct wk_run *run, struct ps_error *e)
 {
     struct checkpointing *c = state;
     c->saved = ps_now();
     c->signals = checkpoint_signals(run);
-    if (c->sharded && checkpoint_begin_shards(c, run, e))
-        return e->code;
+    c->writer.prune_shards = run->strategy->home->prune_shards;
+    c->writer.arg = run->state;
     if (ps_make_folder(c->writer.to.folder, e))
         return e->code;
     wk_checkpoints_clean(&c->writer.to);
@@ -231,8 +214,8 @@ static enum ps_code backup_written(void *state, struct wk_moment *m, struct ps_e
     (void)e;
     if (!c->remove)
         return PS_OK;
-    wk_checkpoints_prune(&w->to, UINT64_MAX, 0);
-    if (c->sharded && wk_checkpoints_prune_shards(&w->to, w->prune_shards, w->arg, &why))
+    const bool sharded = wk_checkpoints_prune(&w->to, UINT64_MAX, 0) || c->sharded;
+    if (sharded && w->prune_shards && wk_checkpoints_prune_shards(&w->to, w->prune_shards, w->arg, &why))
         ps_warn("%s", why.text);
     return PS_OK;
 }
