@@ -31,8 +31,8 @@ static void *alloc_zeroed(size_t size)
     return p ? memset(p, 0, size) : NULL;
 }
 
-// Linux gives huge pages on request, to memory that was not touched before: what malloc has split its own header into
-// comes too late. So a large block begins with a huge page.
+// Linux gives huge pages on request, to memory that nobody has touched yet. Malloc touches the page that it writes a
+// block's header into, so a large block begins with the next huge page.
 enum { HUGE_PAGE = 2 << 20, LARGE_ALLOC = 2 * HUGE_PAGE };
 
 void *ps_try_alloc_aligned(size_t size)
@@ -40,9 +40,10 @@ void *ps_try_alloc_aligned(size_t size)
     const size_t alignment = size < LARGE_ALLOC ? 64 : HUGE_PAGE;
     if (size > SIZE_MAX - alignment)
         return NULL;
-    void *p = aligned_alloc(alignment, (size + alignment) & ~(alignment - 1));
+    const size_t whole = (size + alignment) & ~(alignment - 1);
+    void *p = aligned_alloc(alignment, whole);
     if (p && size >= LARGE_ALLOC)
-        madvise(p, size, MADV_HUGEPAGE);
+        madvise(p, whole, MADV_HUGEPAGE);
     return p;
 }
 
@@ -56,10 +57,12 @@ void *ps_try_map(size_t size)
     return p;
 }
 
+// Where Linux has no place for another mapping (vm.max_map_count), what lies in the middle of one cannot leave it: its
+// memory is given back all the same.
 void ps_unmap(void *p, size_t size)
 {
-    if (p)
-        munmap(p, size);
+    if (p && munmap(p, size))
+        madvise(p, size, MADV_DONTNEED);
 }
 
 void *ps_try_alloc(size_t size)

@@ -5,6 +5,7 @@
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/base/alloc.h"
 
@@ -341,17 +342,41 @@ uint64_t ps_shards_elements(const struct ps_safetensors *s)
     return s->shards ? s->shards->elements : 0;
 }
 
-enum ps_code ps_shards_peek(const char *path, uint64_t *id, struct ps_error *e)
+// By its header alone. Names none: shards->index stays NULL.
+static enum ps_code shards_peek(struct ps_shards *shards, const char *path, struct ps_error *e)
 {
-    struct ps_shards shards = {0};
     struct ps_safetensors_stream *file;
-    *id = 0;
     if (ps_safetensors_stream_open(path, &file, e))
         return e->code;
     const char *text = ps_safetensors_metadata(ps_safetensors_stream_tensors(file), PS_SHARDS_KEY);
-    const enum ps_code code = text ? shards_parse(&shards, text, path, e) : PS_OK;
-    *id = shards.of.id;
-    json_decref(shards.index);
+    const enum ps_code code = text ? shards_parse(shards, text, path, e) : PS_OK;
     ps_safetensors_stream_close(file);
     return code;
+}
+
+enum ps_code ps_shards_peek(const char *path, uint64_t *id, struct ps_error *e)
+{
+    struct ps_shards shards = {0};
+    const enum ps_code code = shards_peek(&shards, path, e);
+    *id = shards.of.id;
+    json_decref(shards.index);
+    return code;
+}
+
+bool ps_shards_remove(const char *path)
+{
+    struct ps_shards shards = {0};
+    struct ps_error ignored;
+    const char *slash = strrchr(path, '/');
+    const bool has = shards_peek(&shards, path, &ignored) == PS_OK && shards.index;
+    const json_t *files = has ? json_object_get(shards.index, "files") : NULL;
+    for (size_t i = 0; i < json_array_size(files); i++) {
+        char *shard = ps_try_printf("%.*s%s", slash ? (int)(slash + 1 - path) : 0, path,
+                                    json_string_value(json_array_get(files, i)));
+        if (shard)
+            unlink(shard);
+        free(shard);
+    }
+    json_decref(shards.index);
+    return has;
 }

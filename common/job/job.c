@@ -849,8 +849,8 @@ static enum ps_code job_check_sharded(const struct ps_yaml *root, const struct p
     if (!ps_callbacks_shards(&job->callbacks) || job->strategy == PS_STRATEGY_PARAMETER_SERVER)
         return PS_OK;
     return ps_yaml_fail(ps_yaml_find(root, "callbacks"), e,
-                        "callbacks: sharded does not go with strategy.name %s, with which no ps tasks write the "
-                        "weights: expected parameter_server",
+                        "callbacks: sharded does not go with strategy.name %s, with which the ps tasks do not have all "
+                        "that a checkpoint keeps: expected parameter_server",
                         ps_job_strategies[job->strategy]);
 }
 

@@ -13,34 +13,35 @@ void psd_pool_init(struct psd_pool *pool, size_t limit)
 
 // ---- their memory -------------------------------------------------------------------------------------------------
 
-// From here on the data is apart, in the kernel's own pages, which are touched with the first write: a block that is
-// declared costs nothing but its page's head until then. AddressSanitizer watches the ends of what malloc has given.
+// Pages of at least so many bytes have their data in a mapping of its own, which nobody touches before the first write:
+// until then a declared block costs its page's head. AddressSanitizer watches the ends of what malloc gives, so that
+// under it all is malloc's.
 #ifdef __SANITIZE_ADDRESS__
-#define LARGE SIZE_MAX
+#define MAPPED_BYTES SIZE_MAX
 #else
-#define LARGE (128 << 10)
+#define MAPPED_BYTES (128 << 10)
 #endif
 
 // NULL: malloc, or the kernel, has nothing left.
 static struct psd_page *page_alloc(size_t bytes)
 {
-    const bool large = bytes >= LARGE;
-    struct psd_page *page = ps_try_alloc_aligned(sizeof *page + (large ? 0 : bytes));
+    const bool mapped = bytes >= MAPPED_BYTES;
+    struct psd_page *page = ps_try_alloc_aligned(sizeof *page + (mapped ? 0 : bytes));
     if (!page)
         return NULL;
-    page->data = large ? ps_try_map(bytes) : (uint8_t *)(page + 1);
+    page->data = mapped ? ps_try_map(bytes) : (uint8_t *)(page + 1);
     if (!page->data) {
         free(page);
         return NULL;
     }
     page->bytes = bytes;
-    page->zeroed = large;
+    page->zeroed = mapped;
     return page;
 }
 
 static void page_dispose(struct psd_page *page)
 {
-    if (page->bytes >= LARGE)
+    if (page->bytes >= MAPPED_BYTES)
         ps_unmap(page->data, page->bytes);
     free(page);
 }

@@ -17,7 +17,7 @@ struct psd_page {
     struct psd_page *next_free;
     size_t bytes;
     uint8_t *data;       // behind the page itself, or where that is large in memory of its own
-    bool zeroed;         // data was, when the pool gave the page out
+    bool zeroed;         // data was 0 when the pool gave the page out; of use until the first write
     uint32_t snapshots;  // that hold it: psd/job/snapshot.c
 };
 
@@ -43,8 +43,8 @@ size_t psd_pool_used(struct psd_pool *pool);
 // limit.
 bool psd_pool_take(struct psd_pool *pool, size_t bytes);
 void psd_pool_give(struct psd_pool *pool, size_t bytes);
-// Goes past the limit rather than fail, for whoever has made sure of the room before; NULL only where
-// malloc has nothing left.
+// Goes past the limit rather than fail, for whoever has made sure of the room before; NULL only where malloc, or the
+// kernel, has nothing left.
 struct psd_page *psd_page_new(struct psd_pool *pool, size_t bytes);
 struct psd_page *psd_page_try(struct psd_pool *pool, size_t bytes);  // NULL also where it does not fit the limit
 // Likewise, of bytes that psd_pool_take has counted for longer than the page lives, which are not given back with it.

@@ -1046,8 +1046,8 @@ static void wrong_callbacks(void **ctx)
         {"[{name: backup, path: b, sharded: true}, {name: backup, path: b, sharded: true}]",
          "callbacks: a second backup that is sharded: expected one"},
         {"[{name: backup, path: b, sharded: true}]",
-         "callbacks: sharded does not go with strategy.name one_device, with which no ps tasks write the weights: "
-         "expected parameter_server"},
+         "callbacks: sharded does not go with strategy.name one_device, with which the ps tasks do not have all that a "
+         "checkpoint keeps: expected parameter_server"},
         {"[{name: checkpoint, path: c, every_steps: 0.5}]",
          "checkpoint.every_steps must be a whole number from 0 to 1073741824, not \"0.5\""},
     };

@@ -145,6 +145,39 @@ static void other_files_have_none(void **state)
     assert_int_equal(ps_shards_peek(in_folder("none"), &id, &e), PS_NOT_FOUND);
 }
 
+static size_t count_shards(void)
+{
+    size_t n = 0;
+    DIR *dir = opendir(in_folder("job"));
+    for (struct dirent *d; dir && (d = readdir(dir));)
+        n += d->d_name[0] != '.';
+    if (dir)
+        closedir(dir);
+    return n;
+}
+
+// Those of this checkpoint, and of no other one; some may lie elsewhere.
+static void shards_are_removed(void **state)
+{
+    const struct ps_shards_of another = {"job", "job-0000000020", 0xfedcba, 1};
+    struct ps_error e;
+    (void)state;
+    remove_all(in_folder("job"));
+    write_checkpoint();
+    char *stays = ps_shards_path(&another, 0);
+    assert_int_equal(ps_safetensors_write(in_folder(stays), slices[0], 2, &e), PS_OK);
+    assert_int_equal(count_shards(), 3);
+    assert_true(ps_shards_remove(in_folder("a")));
+    assert_int_equal(count_shards(), 1);
+    assert_int_equal(access(in_folder(stays), F_OK), 0);
+    assert_int_equal(access(in_folder("a"), F_OK), 0);
+    assert_true(ps_shards_remove(in_folder("a")));
+    free(stays);
+    assert_int_equal(ps_safetensors_write(in_folder("a"), slices[0], 2, &e), PS_OK);
+    assert_false(ps_shards_remove(in_folder("a")));
+    assert_false(ps_shards_remove(in_folder("none")));
+}
+
 // Those who have written them read them.
 static void an_index_is_read_without_its_shards(void **state)
 {
@@ -435,6 +468,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shards_are_read_together),
         cmocka_unit_test(other_files_have_none),
+        cmocka_unit_test(shards_are_removed),
         cmocka_unit_test(an_index_is_read_without_its_shards),
         cmocka_unit_test(an_empty_task_is_not_missed),
         cmocka_unit_test(a_shard_of_another_checkpoint_is_refused),

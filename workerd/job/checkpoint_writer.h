@@ -17,7 +17,7 @@
 struct wk_checkpoint_writer {
     struct wk_checkpoints to;
     uint64_t keep;  // so many stay; 0: all
-    // NULL: there are no shards. Any thread.
+    // Of shards in the ps tasks' own folders; NULL: there are none, or nobody asks the ps tasks. Any thread.
     wk_prune_shards_fn *prune_shards;
     void *arg;
     // The last one that was begun.

@@ -98,14 +98,6 @@ static char *checkpoints_path(const struct wk_checkpoints *c, enum ending ending
     return whole;
 }
 
-static bool checkpoints_has_shards(const char *path)
-{
-    struct ps_error ignored;
-    uint64_t id;
-    ps_shards_peek(path, &id, &ignored);
-    return id != 0;
-}
-
 static bool checkpoints_remove(const struct wk_checkpoints *c, enum ending ending, uint64_t newest, uint64_t keep)
 {
     uint64_t *steps;
@@ -116,7 +108,7 @@ static bool checkpoints_remove(const struct wk_checkpoints *c, enum ending endin
         if (steps[i] > newest || kept++ < keep)
             continue;
         char *path = checkpoints_path(c, ending, steps[i]);
-        sharded |= checkpoints_has_shards(path);
+        sharded |= ps_shards_remove(path);
         unlink(path);
         free(path);
     }

@@ -18,7 +18,7 @@ char *wk_checkpoints_path(const struct wk_checkpoints *c, uint64_t step);  // ma
 // Removes those that a killed training has left half written.
 void wk_checkpoints_clean(const struct wk_checkpoints *c);
 // Of those up to the step `newest` removes all but the newest `keep`. Later ones are of a training before this one.
-// True: one that was removed had shards, which stay.
+// Shards beside them go with them. True: one of them had shards, which may lie elsewhere.
 bool wk_checkpoints_prune(const struct wk_checkpoints *c, uint64_t newest, uint64_t keep);
 
 // What the shards of a checkpoint that is to be written have in common; their name is malloc'd. Their series is the

@@ -282,9 +282,10 @@ static enum ps_code program_bring_values(struct nn_program *p, const int *variab
 static enum ps_code program_hand_over(struct nn_program *p, size_t ready, const struct nn_hooks *hooks,
                                       struct ps_error *e)
 {
-    if (!p->keeps)
-        p->ticket[ready] = program_take(p, p->slope[p->ready[ready]]);
-    return p->keeps && hooks ? hooks->ready(hooks->arg, (size_t)p->ready[ready], e) : PS_OK;
+    if (p->keeps)
+        return hooks ? hooks->ready(hooks->arg, (size_t)p->ready[ready], e) : PS_OK;
+    p->ticket[ready] = program_take(p, p->slope[p->ready[ready]]);
+    return PS_OK;
 }
 
 // Hands over the gradients that come to the host, up to this one of those that are queued.

@@ -502,6 +502,7 @@ static bool home_is_early(const struct wk_parameter_server_state *s)
     return job->n_push <= 1 && job->n_fetch <= 1 && (s->update == PSC_SYNC || s->hyper[PS_HYPER_GLOBAL_CLIPNORM] == 0);
 }
 
+// Nobody takes a gradient of a job that has ended: the step ends there.
 static enum ps_code home_ready(void *state, size_t variable, struct ps_error *e)
 {
     struct wk_parameter_server_state *s = state;

@@ -133,7 +133,7 @@ struct wk_home {
     // gradients are taken at the end.
     enum ps_code (*need)(void *state, size_t variable, struct ps_error *e);
     // The gradient is the mean over the batch's rows. Between this and the variable's next need the home may read the
-    // gradient and write to the value, and the replica touches neither.
+    // gradient and write to the value, and the replica touches neither. Another code than PS_OK ends the step there.
     enum ps_code (*ready)(void *state, size_t variable, struct ps_error *e);
     // Sums over all replicas that take the step, also one of no rows. NULL: none take it together.
     enum ps_code (*sum)(void *state, double *values, size_t n, struct ps_error *e);

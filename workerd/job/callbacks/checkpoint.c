@@ -94,7 +94,9 @@ static enum ps_code checkpoint_begin(void *state, struct wk_run *run, struct ps_
     struct checkpointing *c = state;
     c->saved = ps_now();
     c->signals = checkpoint_signals(run);
-    c->writer.prune_shards = run->strategy->home->prune_shards;
+    // Where another one is sharded, it alone knows which shards are being written.
+    if (c->sharded || !ps_callbacks_shards(&run->env.job->callbacks))
+        c->writer.prune_shards = run->strategy->home->prune_shards;
     c->writer.arg = run->state;
     if (ps_make_folder(c->writer.to.folder, e))
         return e->code;
