@@ -1712,6 +1712,31 @@ static bool is_untouched(const struct psd_page *page)
     return i == n;
 }
 
+// A block begins with what is said of it, whatever its page was used for before.
+static void test_fresh_blocks_are_blank(void **state)
+{
+    enum { COUNT_LARGE = 1 << 18 };
+    static const struct psd_blank blank = {.slots = 1, .start = {0.5f}};
+    struct psd_pool pool;
+    struct psd_store store = {.pool = &pool};
+    struct psd_block b;
+    struct ps_error e;
+    (void)state;
+    psd_pool_init(&pool, (size_t)64 << 20);
+    for (int use = 0; use < 3; use++) {
+        assert_int_equal(psd_block_init(&b, &store, COUNT_LARGE, sizeof(float), &blank, &e), PS_OK);
+        psd_block_fill(&b);
+        const float *value = (const float *)b.page->data;
+        const float *slot = (const float *)(b.page->data + psd_slot_offset(b.value_bytes, 0));
+        for (size_t i = 0; i < COUNT_LARGE; i++)
+            assert_true(value[i] == 0 && slot[i] == 0.5f);
+        memset(b.page->data, USED_BEFORE, b.page->bytes);
+        psd_block_fini(&b);
+    }
+    assert_true(pool.kept > 0);
+    psd_pool_fini(&pool);
+}
+
 // A declaration takes the room of its blocks and touches none of it: what they hold is written by who comes first,
 // wherever the memory was used before.
 static void test_declare_touches_nothing(void **state)
@@ -2297,6 +2322,7 @@ int main(void)
         cmocka_unit_test(test_dedup_is_what_is_open),
         cmocka_unit_test(test_dedup_keeps_a_window),
         cmocka_unit_test(test_clients_are_forgotten),
+        cmocka_unit_test(test_fresh_blocks_are_blank),
         cmocka_unit_test(test_declare_touches_nothing),
         cmocka_unit_test(test_clients_count),
         cmocka_unit_test(test_as_planned),
