@@ -174,18 +174,26 @@ static enum ps_code shards_check_id(const struct ps_shards *shards, const struct
     return ps_fail(e, PS_INVALID_ARGUMENT, "%s: is a shard of another checkpoint", path);
 }
 
+// Where the i-th of an index's files is, beside the file at path. Malloc'd; NULL: no memory.
+static char *shards_beside(const char *path, const json_t *files, size_t i)
+{
+    const char *slash = strrchr(path, '/');
+    return ps_try_printf("%.*s%s", slash ? (int)(slash + 1 - path) : 0, path,
+                         json_string_value(json_array_get(files, i)));
+}
+
 // One that is not there may be of a ps task that keeps nothing.
-static enum ps_code shards_open(struct ps_shards *shards, const char *folder, size_t length, const char *name,
+static enum ps_code shards_open(struct ps_shards *shards, const char *index, const json_t *files, size_t i,
                                 struct ps_error *e)
 {
-    char *path = ps_try_printf("%.*s%s", (int)length, folder, name);
+    char *path = shards_beside(index, files, i);
     struct ps_safetensors *file = NULL;
     enum ps_code code = path ? ps_safetensors_read_shard(path, &file, e) : ps_no_memory(e, "the path of a shard");
     if (code == PS_OK) {
         shards->file[shards->n++] = file;
         code = shards_check_id(shards, file, path, e);
     } else if (code == PS_NOT_FOUND) {
-        shards->absent = shards->absent ? shards->absent : name;
+        shards->absent = shards->absent ? shards->absent : json_string_value(json_array_get(files, i));
         code = PS_OK;
     }
     free(path);
@@ -195,13 +203,11 @@ static enum ps_code shards_open(struct ps_shards *shards, const char *folder, si
 static enum ps_code shards_open_all(struct ps_shards *shards, const char *path, struct ps_error *e)
 {
     const json_t *files = json_object_get(shards->index, "files");
-    const char *slash = strrchr(path, '/');
-    const size_t length = slash ? (size_t)(slash + 1 - path) : 0;
     shards->file = ps_try_alloc_array(json_array_size(files) + 1, sizeof(void *));
     if (!shards->file)
         return ps_no_memory(e, "shards");
     for (size_t i = 0; i < json_array_size(files); i++)
-        if (shards_open(shards, path, length, json_string_value(json_array_get(files, i)), e))
+        if (shards_open(shards, path, files, i, e))
             return e->code;
     return PS_OK;
 }
@@ -367,12 +373,10 @@ bool ps_shards_remove(const char *path)
 {
     struct ps_shards shards = {0};
     struct ps_error ignored;
-    const char *slash = strrchr(path, '/');
     const bool has = shards_peek(&shards, path, &ignored) == PS_OK && shards.index;
     const json_t *files = has ? json_object_get(shards.index, "files") : NULL;
     for (size_t i = 0; i < json_array_size(files); i++) {
-        char *shard = ps_try_printf("%.*s%s", slash ? (int)(slash + 1 - path) : 0, path,
-                                    json_string_value(json_array_get(files, i)));
+        char *shard = shards_beside(path, files, i);
         if (shard)
             unlink(shard);
         free(shard);

@@ -11,7 +11,7 @@ void psd_pool_init(struct psd_pool *pool, size_t limit)
     pthread_mutex_init(&pool->lock, NULL);
 }
 
-// ---- their memory -------------------------------------------------------------------------------------------------
+// ---- a page's memory ----------------------------------------------------------------------------------------------
 
 // Pages of at least so many bytes have their data in a mapping of its own, which nobody touches before the first write:
 // until then a declared block costs its page's head. AddressSanitizer watches the ends of what malloc gives, so that

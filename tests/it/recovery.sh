@@ -95,12 +95,15 @@ ok "and leaves no shard" test -z "$(shards shards-backup)" -a "$(newest shards)"
 worn=(ps.yaml sync.yaml --set "callbacks=[{name: backup, path: worn.backups, every_steps: 20, sharded: true, keep: 3}]")
 damage() { printf '\377' | dd of="$1" bs=1 seek=$(($(stat -c %s "$1") / 2)) conv=notrunc status=none; } # FILE
 has_three() { [ "$(find worn.backups -name '*.safetensors' | wc -l)" -ge 3 ]; }
+kill_both() { # NAME: its workers are killed, and not started again
+    touch over
+    kill -KILL "$(cat "$1-0.pid")" "$(cat "$1-1.pid")" && wait "${training[@]}"
+    rm over
+}
 are_worn() {
     local step
     train worn "${worn[@]}" && eventually has_three || return 1
-    touch over
-    kill -KILL "$(cat worn-0.pid)" "$(cat worn-1.pid)" && wait "${training[@]}"
-    rm over
+    kill_both worn
     step=$(newest worn)
     rm "$(shards "worn-backup-$(printf %010d "$step")" | grep ps-1-of)" && damage "$(shards "worn-backup-$(printf %010d $((step - 20)))" | grep ps-0-of)" || return 1
     train worn "${worn[@]}" && ends worn
@@ -114,9 +117,7 @@ turned=(ps.yaml sync.yaml --set "callbacks=[{name: backup, path: turned.backups,
 has_shards() { [ -n "$(shards turned-backup)" ] && [ "$(newest turned)" -ge 20 ]; }
 is_turned() {
     train turned "${turned[@]/SHARDED/true}" && eventually has_shards || return 1
-    touch over
-    kill -KILL "$(cat turned-0.pid)" "$(cat turned-1.pid)" && wait "${training[@]}"
-    rm over
+    kill_both turned
     train turned "${turned[@]/SHARDED/false}" && ends turned && cmp calm.safetensors turned.safetensors || return 1
     cat turned-0.log
     [ -z "$(ls turned.backups)$(shards turned-backup)" ]

@@ -502,16 +502,18 @@ static bool home_is_early(const struct wk_parameter_server_state *s)
     return job->n_push <= 1 && job->n_fetch <= 1 && (s->update == PSC_SYNC || s->hyper[PS_HYPER_GLOBAL_CLIPNORM] == 0);
 }
 
-// Nobody takes a gradient of a job that has ended: the step ends there.
+// Nobody takes a bucket of a job that has ended: the step ends there.
 static enum ps_code home_ready(void *state, size_t variable, struct ps_error *e)
 {
     struct wk_parameter_server_state *s = state;
     const size_t i = s->tensor[variable];
     struct wk_bucket *b = &s->bucket[s->bucket_of[i]];
+    home_clip(s, i);
+    if (--b->missing > 0)
+        return PS_OK;
     if (wk_psd_health(s, e))
         return e->code;
-    home_clip(s, i);
-    if (--b->missing == 0 && home_is_early(s))
+    if (home_is_early(s))
         wk_home_push(s, b, (uint64_t)s->rows, s->update != PSC_SSP);
     return PS_OK;
 }
