@@ -376,11 +376,20 @@ static enum ps_code workerd_find_checkpoint(struct wk_run *run, const struct ps_
     return PS_OK;
 }
 
+// What rank 0 sees to: it writes the results, unless it dies, and keeps the checkpoints.
+static enum ps_code workerd_prepare_first(const struct wk_run *run, struct ps_error *e)
+{
+    const struct ps_job *job = run->env.job;
+    if (run->env.rank != 0)
+        return PS_OK;
+    if (run->resume)
+        wk_lost_set_aside(run->lost);
+    return ps_job_check_files(job, run->summary, e) ? e->code : wk_weights_check_output(job->output, e);
+}
+
 static enum ps_code workerd_prepare(struct wk_run *run, struct nn_model **model, struct ps_error *e)
 {
-    // Rank 0 is who writes the results, unless it dies.
-    const struct ps_job *job = run->env.job;
-    if (run->env.rank == 0 && (ps_job_check_files(job, run->summary, e) || wk_weights_check_output(job->output, e)))
+    if (workerd_prepare_first(run, e))
         return e->code;
     if (run->timeline && ps_output_check(run->timeline, e))
         return e->code;

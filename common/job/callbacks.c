@@ -230,18 +230,28 @@ const char *ps_callbacks_shards(const struct ps_callbacks *c)
     return NULL;
 }
 
-// c is the last one of all.
-static enum ps_code callbacks_check_shards(const struct ps_callbacks *all, const struct ps_callback *c,
-                                           const struct ps_yaml *item, struct ps_error *e)
+// Would they write one file? Checkpoints and backups have names of their own in a folder.
+static bool callbacks_overlap(const struct ps_callback *a, const struct ps_callback *b)
 {
-    const char *path = ps_callbacks_shards(all);
-    for (const struct ps_callback *b = all->v; callback_is_sharded(c) && b < c; b++)
-        if (callback_is_sharded(b) && b->class == c->class)
-            return ps_yaml_fail(item, e, "callbacks: a second %s that is sharded: expected one", c->class->name);
-    if (!callback_is_sharded(c) || strcmp(path, ps_callback_text(c, "path")) == 0)
+    if (!callback_has_key(a, "path") || !callback_has_key(b, "path") ||
+        strcmp(ps_callback_text(a, "path"), ps_callback_text(b, "path")) != 0)
+        return false;
+    return a->class == b->class || !(callback_has_key(a, "keep") || callback_has_key(b, "keep"));
+}
+
+// c is the last one of all.
+static enum ps_code callbacks_check_paths(const struct ps_callbacks *all, const struct ps_callback *c,
+                                          const struct ps_yaml *item, struct ps_error *e)
+{
+    const char *shards = ps_callbacks_shards(all);
+    for (const struct ps_callback *b = all->v; b < c; b++)
+        if (callbacks_overlap(b, c))
+            return ps_yaml_fail(item, e, "callbacks: %s writes to %.200s, as %s before it: expected another path",
+                                c->class->name, ps_callback_text(c, "path"), b->class->name);
+    if (!callback_is_sharded(c) || strcmp(shards, ps_callback_text(c, "path")) == 0)
         return PS_OK;
-    return ps_yaml_fail(item, e,
-                        "callbacks: those that are sharded have one path, that of the ps tasks: expected %.200s", path);
+    return ps_yaml_fail(
+        item, e, "callbacks: those that are sharded have one path, that of the ps tasks: expected %.200s", shards);
 }
 
 enum ps_code ps_callbacks_parse(const struct ps_yaml *list, struct ps_callbacks *to, struct ps_error *e)
@@ -255,7 +265,7 @@ enum ps_code ps_callbacks_parse(const struct ps_yaml *list, struct ps_callbacks 
         enum ps_code code = callback_parse(item, c, e);
         to->n += c->class != NULL;
         if (code == PS_OK)
-            code = callbacks_check_shards(to, c, item, e);
+            code = callbacks_check_paths(to, c, item, e);
         if (code)
             return code;
     }

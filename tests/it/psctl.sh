@@ -174,7 +174,7 @@ job=TOP/deploy/examples
 async=$examples/softmax/async.yaml
 ok "slurm: a node and a server" calls "--parsable --nodes=1 --job-name softmax SCRIPT --ps-tasks 1 $job/softmax/async.yaml" "$async"
 ok "slurm: what is said" says "job 17; what" slurm "$async"
-ok "slurm: what to type next" eval 'grep -qx "  squeue --jobs 17" said && grep -q "^  psctl status --cluster paramserver-17/cluster.yaml " said'
+ok "slurm: what to type next" eval 'grep -qx "  squeue --jobs 17 --clusters far" said && grep -q "^  psctl status --cluster paramserver-17/cluster.yaml " said'
 ok "slurm: nodes, servers, cores" calls \
     "--parsable --nodes=3 --job-name mine --cpus-per-task=4 SCRIPT --ps-tasks 2 $job/softmax/async.yaml --set threads=4 --set name=mine" \
     "$async" -N 3 --ps-tasks 2 --set threads=4 --set name=mine

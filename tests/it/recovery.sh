@@ -91,7 +91,8 @@ ok "the training goes on to the end" ends shards
 ok "with the same bytes" cmp calm.safetensors shards.safetensors
 ok "and leaves no shard" test -z "$(shards shards-backup)" -a "$(newest shards)" = 0
 
-# Of one backup a ps task has lost its shard, and of another it is damaged: the one before them is taken.
+# Of one backup a ps task has lost its shard, and of another it is damaged: the one before them is taken, by a worker,
+# too, that dies as it hears of it, and has not when it is there again.
 worn=(ps.yaml sync.yaml --set "callbacks=[{name: backup, path: worn.backups, every_steps: 20, sharded: true, keep: 3}]")
 damage() { printf '\377' | dd of="$1" bs=1 seek=$(($(stat -c %s "$1") / 2)) conv=notrunc status=none; } # FILE
 has_three() { [ "$(find worn.backups -name '*.safetensors' | wc -l)" -ge 3 ]; }
@@ -100,15 +101,16 @@ kill_both() { # NAME: its workers are killed, and not started again
     kill -KILL "$(cat "$1-0.pid")" "$(cat "$1-1.pid")" && wait "${training[@]}"
     rm over
 }
+begins_anew() { grep -q "begins anew from the newest backup" "$1.log"; } # NAME
 are_worn() {
     local step
     train worn "${worn[@]}" && eventually has_three || return 1
     kill_both worn
     step=$(newest worn)
     rm "$(shards "worn-backup-$(printf %010d "$step")" | grep ps-1-of)" && damage "$(shards "worn-backup-$(printf %010d $((step - 20)))" | grep ps-0-of)" || return 1
-    train worn "${worn[@]}" && ends worn
+    train worn "${worn[@]}" && eventually begins_anew worn-1 && kill -KILL "$(cat worn-1.pid)" && ends worn
     cat worn-?.log
-    [ "$(grep -c "worn-backup-.* it is passed over" worn-0.log)" -ge 2 ] && [ "$(grep -c "is set aside as .*\.lost" worn-0.log)" = 2 ] && [ -z "$(ls worn.backups)$(shards worn-backup)" ] && grep -q "goes on from .*$((step - 40)).safetensors" worn-1.log && cmp calm.safetensors worn.safetensors
+    ! grep -q "has not gone on" worn-?.log && [ "$(grep -c "worn-backup-.* it is passed over" worn-0.log)" -ge 2 ] && [ "$(grep -c "is set aside as .*\.lost" worn-0.log)" = 2 ] && [ -z "$(ls worn.backups)$(shards worn-backup)" ] && grep -q "goes on from .*$((step - 40)).safetensors" worn-1.log && cmp calm.safetensors worn.safetensors
 }
 ok "a shard that is lost or damaged is passed over for the one before" are_worn
 

@@ -82,6 +82,7 @@ ok "a model with an unknown layer" bad 65 'bad.json' "$examples/softmax/async.ya
 ok "weights that are not there" bad 66 "nothing.safetensors" "$examples/softmax/async.yaml" --set weights=nothing.safetensors
 ok "an output whose folder is missing" bad 73 "nowhere/o.safetensors: No such file" "$examples/softmax/async.yaml" --set output=nowhere/o.safetensors
 ok "a summary whose folder is missing" bad 73 "nowhere/s.json: No such file" "$examples/softmax/async.yaml" --summary nowhere/s.json
+ok "a folder that the ps tasks cannot make" bad 73 "without it the job cannot go on" "$examples/softmax/sync.yaml" --set "callbacks=[{name: backup, path: /dev/null/b, sharded: true}]"
 ok "an output that is a folder" bad 73 "/tmp: it is a folder" "$examples/softmax/async.yaml" --set output=/tmp
 
 # Outputs. As on a full disk: a limit on the size of files.

@@ -1044,7 +1044,11 @@ static void wrong_callbacks(void **ctx)
         {"[{name: backup, path: b, sharded: true}, {name: checkpoint, path: c, sharded: true}]",
          "callbacks: those that are sharded have one path, that of the ps tasks: expected b"},
         {"[{name: backup, path: b, sharded: true}, {name: backup, path: b, sharded: true}]",
-         "callbacks: a second backup that is sharded: expected one"},
+         "callbacks: backup writes to b, as backup before it: expected another path"},
+        {"[{name: backup, path: b}, {name: checkpoint, path: b}, {name: checkpoint, path: b, keep: 9}]",
+         "callbacks: checkpoint writes to b, as checkpoint before it: expected another path"},
+        {"[{name: csv_log, path: l}, terminate_on_nan, {name: json_lines, path: l}]",
+         "callbacks: json_lines writes to l, as csv_log before it: expected another path"},
         {"[{name: backup, path: b, sharded: true}]",
          "callbacks: sharded does not go with strategy.name one_device, with which the ps tasks do not have all that a "
          "checkpoint keeps: expected parameter_server"},

@@ -278,7 +278,8 @@ static void on_ps_end(struct child *child)
     child_describe_end(child, text, sizeof text);
     if (!child->stopped) {
         group_say("%s; without it the job cannot go on", text);
-        group_stop(g, ps_code_exit(PS_UNAVAILABLE));
+        const bool says_why = !child->signal && child->exit_code;
+        group_stop(g, says_why ? (int)child->exit_code : ps_code_exit(PS_UNAVAILABLE));
     } else if (child->signal || child->exit_code) {
         group_say("%s when it was told to end", text);
         g->exit_code = g->exit_code ? g->exit_code : ps_code_exit(PS_UNAVAILABLE);

@@ -121,9 +121,11 @@ static char *slurm_command(const struct slurm *s, const char *script)
 
 // ---- sbatch ---------------------------------------------------------------------------------------------------------
 
-static void slurm_say(const struct slurm *s, const char *number)
+// cluster: "" where Slurm has one.
+static void slurm_say(const struct slurm *s, const char *number, const char *cluster)
 {
-    printf("Slurm has queued '%s' as job %s; what to type next:\n  squeue --jobs %s\n", s->name, number, number);
+    printf("Slurm has queued '%s' as job %s; what to type next:\n  squeue --jobs %s%s%s\n", s->name, number, number,
+           *cluster ? " --clusters " : "", cluster);
     if (s->ps_tasks > 0)
         printf("  psctl status --cluster paramserver-%s/cluster.yaml    # once it runs\n", number);
     fflush(stdout);
@@ -141,8 +143,10 @@ static int slurm_queue(const struct slurm *s, const char *command)
     const char *got = fgets(line, sizeof line, from);
     const size_t digits = strspn(line, "0123456789");
     if (digits) {
+        line[strcspn(line, "\n")] = '\0';
+        const char *cluster = line[digits] == ';' ? line + digits + 1 : "";
         line[digits] = '\0';
-        slurm_say(s, line);
+        slurm_say(s, line, cluster);
     } else if (got) {
         fputs(line, stderr);
     }

@@ -46,8 +46,8 @@ struct wk_lost {
 };
 
 void wk_lost_add(struct wk_lost *lost, const char *path, const char *words, const struct ps_error *why);
-// By one worker, once the training goes on from another: they get the ending .lost, so that who comes later, and has
-// not heard of it, finds the same. Their shards stay as long as that.
+// By one worker, once it has another to go on from: they get the ending .lost, so that who comes later, and has not
+// heard of it, finds the same. Their shards stay as long as that.
 void wk_lost_set_aside(const struct wk_lost *lost);
 void wk_lost_free(struct wk_lost *lost);
 

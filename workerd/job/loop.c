@@ -416,16 +416,13 @@ static enum ps_code loop_run(struct loop *l, struct ps_error *e)
     return loop_keeps_weights(run, code) ? loop_leave(l, e) : code;
 }
 
-// run->resume is lost; or the training goes on from it, and those that were lost before are set aside.
+// run->resume is lost; or the training goes on from it, and nothing has to be remembered of those before.
 static void loop_note_lost(const struct wk_run *run, enum ps_code code, const struct ps_error *e)
 {
     if (code == PS_DATA_LOSS)
         wk_lost_add(run->lost, run->resume, run->env.checkpoint, e);
-    if (code)
-        return;
-    if (run->env.rank == 0)
-        wk_lost_set_aside(run->lost);
-    wk_lost_free(run->lost);
+    else if (code == PS_OK)
+        wk_lost_free(run->lost);
 }
 
 // A worker that comes to others who train has what they have.
