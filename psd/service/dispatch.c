@@ -315,6 +315,8 @@ static void run_one(struct psd_core *core, struct psd_call *call, struct psd_cal
     if (m)
         code = call->message ? dispatch_go_on(&q, m) : dispatch_start(&q, m);
     if (code != PSD_PARKED) {
+        if (call->wait_since && call->wait.kind == PARAMSERVER__V1__WAIT_KIND__FOR_FILE)
+            call->wait_until = psd_now(core);  // it was not parked to be taken up, but to be done
         psd_call_end_wait(q.job, call, dispatch_wait_end(&q, (enum ps_code)code));
         if (dispatch_is_audited(&q, m) && code != PS_NOT_FOUND)
             dispatch_audit(&q, m, (enum ps_code)code);

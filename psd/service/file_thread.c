@@ -14,20 +14,40 @@ struct psd_file_thread {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     struct psd_waiters calls;
-    bool stop, stopped;  // stopped: the thread is gone; of who stops it alone
+    struct psd_call *next;  // of those that are no longer parked, from the first that came on
+    struct psd_call seen;   // what may be looked at of the call that is worked on
+    bool works;             // there is one
+    bool stop, stopped;     // stopped: the thread is gone; of who stops it alone
 };
 
-// Returns the calls that are there, after a second at the latest.
-static struct psd_call *file_thread_wait(struct psd_file_thread *s, bool *stop)
+static void file_thread_begin(struct psd_file_thread *s, struct psd_call *call)
 {
-    struct psd_call *ready = NULL;
+    s->seen = (struct psd_call){.method = call->method,
+                                .deadline = call->deadline,
+                                .parked_since = call->parked_since,
+                                .worker = call->worker,
+                                .job = call->job};
+    memcpy(s->seen.client, call->client, sizeof s->seen.client);
+    s->next = call->next;
+    call->next = NULL;
+}
+
+// The call before this one is done. Returns the next one, after a second at the latest: NULL where there is none.
+static struct psd_call *file_thread_next(struct psd_file_thread *s, bool *stop)
+{
     pthread_mutex_lock(&s->lock);
-    if (!s->calls.n && !s->stop)
+    s->works = false;
+    if (!s->next && !s->calls.n && !s->stop)
         ps_cond_wait_until(&s->changed, &s->lock, ps_now() + PS_SECOND);
-    psd_ready_all(&ready, &s->calls);
-    *stop = s->stop;
+    if (!s->next)
+        psd_ready_all(&s->next, &s->calls);
+    struct psd_call *call = s->next;
+    s->works = call != NULL;
+    if (call)
+        file_thread_begin(s, call);
+    *stop = s->stop && !call;
     pthread_mutex_unlock(&s->lock);
-    return ready;
+    return call;
 }
 
 static void *file_thread_run(void *arg)
@@ -37,9 +57,9 @@ static void *file_thread_run(void *arg)
     if (s->work.nice)  // Linux: of the thread alone; where it is not granted, it is as the others
         setpriority(PRIO_PROCESS, 0, s->work.nice);
     for (bool stop = false; !stop;) {
-        struct psd_call *ready = file_thread_wait(s, &stop);
+        struct psd_call *call = file_thread_next(s, &stop);
         const uint64_t now = psd_now(s->work.core);
-        s->work.run_ready(s->work.core, ready);
+        s->work.run_ready(s->work.core, call);
         if (s->work.tick && now - ticked >= PS_SECOND) {
             s->work.tick(s->work.core);
             ticked = now;
@@ -70,10 +90,30 @@ enum ps_code psd_file_thread_start(const struct psd_file_thread_work *work, stru
 int psd_file_thread_park(struct psd_request *q, struct psd_file_thread *s)
 {
     pthread_mutex_lock(&s->lock);
-    const int code = psd_park(q, &s->calls, &s->lock, &(struct psd_wait){.kind = 0});
+    const int code = psd_park(q, &s->calls, &s->lock, &(struct psd_wait){.kind = PARAMSERVER__V1__WAIT_KIND__FOR_FILE});
     pthread_cond_signal(&s->changed);
     pthread_mutex_unlock(&s->lock);
     return code;
+}
+
+static void file_thread_look_at(const struct psd_call *call, const struct psd_job *job,
+                                void (*look)(const struct psd_call *call, void *arg), void *arg)
+{
+    for (; call; call = call->next)
+        if (call->job == job)
+            look(call, arg);
+}
+
+void psd_file_thread_look(struct psd_file_thread *s, const struct psd_job *job,
+                          void (*look)(const struct psd_call *call, void *arg), void *arg)
+{
+    if (!s)
+        return;
+    pthread_mutex_lock(&s->lock);
+    file_thread_look_at(s->works ? &s->seen : NULL, job, look, arg);
+    file_thread_look_at(s->next, job, look, arg);
+    file_thread_look_at(s->calls.first, job, look, arg);
+    pthread_mutex_unlock(&s->lock);
 }
 
 void psd_file_thread_stop(struct psd_file_thread *s)

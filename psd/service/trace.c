@@ -34,7 +34,8 @@ static void past_name(const struct psd_job *job, const struct psd_wait *wait, ch
 {
     static const char *const fixed[] = {[PARAMSERVER__V1__WAIT_KIND__FOR_RANK] = "its rank",
                                         [PARAMSERVER__V1__WAIT_KIND__FOR_DECLARATION] = "the job to be declared",
-                                        [PARAMSERVER__V1__WAIT_KIND__FOR_CHANGE] = "all ps tasks to agree on a change"};
+                                        [PARAMSERVER__V1__WAIT_KIND__FOR_CHANGE] = "all ps tasks to agree on a change",
+                                        [PARAMSERVER__V1__WAIT_KIND__FOR_FILE] = "a file on the ps task's disk"};
     const uint64_t number = wait->number;
     if (wait->kind == PARAMSERVER__V1__WAIT_KIND__FOR_ROUND)
         snprintf(what, PSD_WAIT_TEXT_MAX, "round %" PRIu64 " of '%.180s'", number, job->variables[wait->variable].name);

@@ -10,6 +10,8 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/utf8.h"
+#include "psd/service/file_thread.h"
+
 enum { TEXT_MAX = PSD_WAIT_TEXT_MAX };
 
 static void waits_walk(struct psd_core *core, struct psd_job *job, const struct psd_look *look)
@@ -168,10 +170,17 @@ static bool count_calls(struct psd_waiters *list, void *arg)
     return false;
 }
 
+static void count_file_call(const struct psd_call *call, void *arg)
+{
+    (void)call;
+    ++*(uint32_t *)arg;
+}
+
 uint32_t psd_waits_count(struct psd_core *core, struct psd_job *job)
 {
     uint32_t n = 0;
     waits_walk(core, job, &(struct psd_look){count_calls, NULL, &n});
+    psd_file_thread_look(core->shard_thread, job, count_file_call, &n);
     return n;
 }
 
@@ -293,9 +302,17 @@ static int reply_listing(struct psd_request *t, struct listing *l, size_t skip)
     return code;
 }
 
-static void list_job(struct psd_core *core, struct psd_job *job, void *arg)
+static void list_file_call(const struct psd_call *call, void *arg)
 {
-    waits_walk(core, job, &(struct psd_look){list_calls, list_texts, arg});
+    struct listing *l = arg;
+    l->broken = l->broken || !add_wait(l, call);
+}
+
+static void list_job(struct psd_core *core, struct psd_job *job, struct listing *l)
+{
+    waits_walk(core, job, &(struct psd_look){list_calls, list_texts, l});
+    psd_file_thread_look(job ? core->shard_thread : core->file_thread, job, list_file_call, l);
+    list_texts(job, "a file", "this ps task's disk", l);
 }
 
 int psd_waits(struct psd_request *t)

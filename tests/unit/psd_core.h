@@ -30,7 +30,7 @@ struct answer {
     struct ps_slices body;
 };
 
-static uint64_t test_time = 1000000000;
+static _Atomic uint64_t test_time = 1000000000;
 
 static uint64_t test_now(void *ctx)
 {

@@ -3,6 +3,8 @@
 // Shards of checkpoints at the psd core: a Get writes what the task has at one instant, while updates go on; LoadShard
 // puts it back, once; what is wrong changes nothing; and what is not needed is removed.
 #include <dirent.h>
+#include <fcntl.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -71,16 +73,27 @@ static void on_waited(struct psd_call *call, enum ps_code code, const char *text
     sem_post(&w->answered);
 }
 
+static void ask_ahead(struct psd_core *core, int method, const ProtobufCMessage *m, struct waited *w)
+{
+    *w = (struct waited){.a.call = {.method = method, .deadline = UINT64_MAX, .reply = on_waited}};
+    sem_init(&w->answered, 0, 0);
+    ps_msg_pack(m, NULL, &w->a.call.request);
+    psd_core_call(core, &w->a.call);
+}
+
+static void await_answer(struct waited *w)
+{
+    sem_wait(&w->answered);
+    sem_destroy(&w->answered);
+}
+
 static struct answer ask_and_wait(struct psd_core *core, int method, const ProtobufCMessage *m,
                                   const ProtobufCMessageDescriptor *type, ProtobufCMessage **reply)
 {
-    struct waited w = {.a.call = {.method = method, .deadline = UINT64_MAX, .reply = on_waited}};
+    struct waited w;
     struct ps_slices nothing = PS_SLICES_EMPTY;
-    sem_init(&w.answered, 0, 0);
-    ps_msg_pack(m, NULL, &w.a.call.request);
-    psd_core_call(core, &w.a.call);
-    sem_wait(&w.answered);
-    sem_destroy(&w.answered);
+    ask_ahead(core, method, m, &w);
+    await_answer(&w);
     if (w.a.code == PS_OK && reply)
         assert_int_equal(ps_msg_unpack(type, &w.a.body, reply, &nothing, NULL), PS_OK);
     ps_slices_clear(&nothing);
@@ -448,6 +461,98 @@ static void shards_that_wait_are_counted_and_end_with_the_core(void **state)
     assert_int_equal(files(false), 0);
 }
 
+// ---- who waits ----------------------------------------------------------------------------------------------------
+
+static const Paramserver__V1__WaitsReply *ask_waits(struct store *s, ProtobufCMessage **m)
+{
+    Paramserver__V1__WaitsRequest r = PARAMSERVER__V1__WAITS_REQUEST__INIT;
+    r.job = (char *)"job";
+    assert_int_equal(ask(s->core, M(WAITS), &r.base, NULL, &paramserver__v1__waits_reply__descriptor, m, NULL).code,
+                     PS_OK);
+    return (const Paramserver__V1__WaitsReply *)*m;
+}
+
+static uint32_t count_waits(struct store *s)
+{
+    ProtobufCMessage *m;
+    const uint32_t n = ask_waits(s, &m)->total;
+    ps_msg_free(m);
+    return n;
+}
+
+static void assert_waits_for_file(struct store *s, Paramserver__V1__Method first, Paramserver__V1__Method then)
+{
+    ProtobufCMessage *m;
+    const Paramserver__V1__WaitsReply *r = ask_waits(s, &m);
+    assert_int_equal(r->n_waits, 2);
+    for (size_t i = 0; i < 2; i++) {
+        assert_string_equal(r->waits[i]->job, "job");
+        assert_string_equal(r->waits[i]->what, "a file");
+        assert_string_equal(r->waits[i]->whom, "this ps task's disk");
+        assert_true(r->waits[i]->method == first || r->waits[i]->method == then);
+        assert_int_equal(r->waits[i]->worker, 1);
+    }
+    assert_int_not_equal(r->waits[0]->method, r->waits[1]->method);
+    ps_msg_free(m);
+}
+
+static void assert_traced(struct store *s)
+{
+    ProtobufCMessage *m;
+    Paramserver__V1__TraceRequest r = PARAMSERVER__V1__TRACE_REQUEST__INIT;
+    r.job = (char *)"job";
+    assert_int_equal(ask(s->core, M(TRACE), &r.base, NULL, &paramserver__v1__trace_reply__descriptor, &m, NULL).code,
+                     PS_OK);
+    const Paramserver__V1__TraceReply *t = (const Paramserver__V1__TraceReply *)m;
+    assert_int_equal(t->n_waits, 2);
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(t->waits[i]->kind, PARAMSERVER__V1__WAIT_KIND__FOR_FILE);
+        assert_string_equal(t->waits[i]->what, "a file on the ps task's disk");
+        assert_true(t->waits[i]->waited_us == 30000);
+    }
+    ps_msg_free(m);
+}
+
+// A shard that is a pipe is as one on a disk that does not answer: who waits for it, and who waits behind, is seen
+// meanwhile, and afterwards.
+static void who_waits_for_a_file_is_seen(void **state)
+{
+    struct store s;
+    struct waited reads, behind;
+    Paramserver__V1__LoadShardRequest r = PARAMSERVER__V1__LOAD_SHARD_REQUEST__INIT;
+    Paramserver__V1__PruneShardsRequest prune = PARAMSERVER__V1__PRUNE_SHARDS_REQUEST__INIT;
+    Paramserver__V1__Shard shard = PARAMSERVER__V1__SHARD__INIT;
+    Paramserver__V1__Caller caller = caller_of(0, 0);
+    const char *name;
+    (void)state;
+    open_job(&s);
+    mkdir(in_folder("job"), 0777);
+    name = in_folder("job/job-0000000001-0000000000000007-ps-0-of-1.safetensors");
+    assert_int_equal(mkfifo(name, 0666), 0);
+    r.caller = prune.caller = &caller;
+    r.shard = &shard;
+    shard.name = (char *)"job-0000000001";
+    shard.checkpoint = 7;
+    prune.name = (char *)"job";
+    assert_int_equal(count_waits(&s), 0);
+    ask_ahead(s.core, M(LOAD_SHARD), &r.base, &reads);
+    ask_ahead(s.core, M(PRUNE_SHARDS), &prune.base, &behind);
+    usleep(20000);  // by then it is worked on; the test would not see what it is for, and be green, if it were not
+    assert_waits_for_file(&s, M(LOAD_SHARD), M(PRUNE_SHARDS));
+    test_time += 30 * PS_MS;
+    close(open(name, O_WRONLY));
+    await_answer(&reads);
+    await_answer(&behind);
+    expect(reads.a, PS_FAILED_PRECONDITION, "0000000007-ps-0-of-1.safetensors");
+    expect(behind.a, PS_OK, "");
+    ps_slices_clear(&behind.a.body);
+    while (count_waits(&s))  // it has been answered before it is done
+        sched_yield();
+    assert_traced(&s);
+    psd_core_destroy(s.core);
+    files(true);
+}
+
 // Between its beginning and its end a job may become another run.
 static void another_run_loads_it_again(void **state)
 {
@@ -476,6 +581,7 @@ int main(void)
         cmocka_unit_test(a_shard_is_loaded_as_it_was_written_or_not_at_all),
         cmocka_unit_test(those_that_nobody_names_are_removed),
         cmocka_unit_test(shards_that_wait_are_counted_and_end_with_the_core),
+        cmocka_unit_test(who_waits_for_a_file_is_seen),
         cmocka_unit_test(another_run_loads_it_again),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
