@@ -43,6 +43,17 @@ static void status_put_task(struct ps_json *j, const Paramserver__V1__StatusRepl
     ps_json_end(j, '}');
 }
 
+static void status_put_queue(struct ps_json *j, const Paramserver__V1__QueueFigures *q)
+{
+    if (!q)
+        return;
+    ps_json_begin(j, "queue", '{');
+    ps_json_count(j, "queued", q->queued);
+    ps_json_count(j, "running", q->running);
+    ps_json_count(j, "oldest_ms", q->oldest_ms);
+    ps_json_end(j, '}');
+}
+
 // ---- workers ------------------------------------------------------------------------------------------------------
 
 static bool member_has_joined(const Member *m)
@@ -212,6 +223,7 @@ enum ps_code psd_status_text(const struct ps_overview *overview, char **text, st
         return e->code;
     ps_json_begin(&j, NULL, '{');
     status_put_task(&j, overview->status);
+    status_put_queue(&j, overview->status->queue);
     status_put_summary(&j, overview);
     ps_json_begin(&j, "jobs", '[');
     for (size_t i = 0; i < overview->status->n_jobs; i++)

@@ -145,6 +145,23 @@ static void view_put_task(struct view *v)
     }
 }
 
+// Task 0's, where it has a queue.
+static void view_put_queue(struct view *v)
+{
+    const Paramserver__V1__QueueFigures *q = v->status->queue;
+    const struct ps_label queued[] = {{"task", v->task}, {"state", "queued"}},
+                          running[] = {{"task", v->task}, {"state", "running"}};
+    if (!q)
+        return;
+    const uint64_t now = v->status->clock_ms;
+    ps_metrics_family(&v->to, "paramserver_queue_jobs", "gauge", "Jobs of psctl submit that have not ended.");
+    ps_metrics_sample(&v->to, queued, LENGTH(queued), q->queued);
+    ps_metrics_sample(&v->to, running, LENGTH(running), q->running);
+    ps_metrics_family(&v->to, "paramserver_queue_oldest_seconds", "gauge",
+                      "How long ago the first of the jobs that wait was submitted; 0: none waits.");
+    ps_metrics_sample(&v->to, queued, 1, q->oldest_ms && now > q->oldest_ms ? (double)(now - q->oldest_ms) / 1000 : 0);
+}
+
 static void view_put_jobs(struct view *v, const struct view_metric *metrics, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -261,6 +278,7 @@ enum ps_code psd_view_text(const Paramserver__V1__StatusReply *status, Paramserv
         return e->code;
     snprintf(v.task, sizeof v.task, "%" PRIu32, status->task);
     view_put_task(&v);
+    view_put_queue(&v);
     view_put_job_infos(&v);
     view_put_job_states(&v);
     view_put_jobs(&v, view_job, LENGTH(view_job));

@@ -97,10 +97,23 @@ static void describe_task(struct psd_core *core, Paramserver__V1__StatusReply *o
     pthread_mutex_unlock(&core->snapshots.lock);
 }
 
+static void describe_queue(struct psd_core *core, Paramserver__V1__QueueFigures *queue,
+                           Paramserver__V1__StatusReply *out)
+{
+    if (!core->queue)
+        return;
+    paramserver__v1__queue_figures__init(queue);
+    queue->queued = atomic_load(&core->queued_jobs);
+    queue->running = atomic_load(&core->running_jobs);
+    queue->oldest_ms = atomic_load(&core->oldest_job);
+    out->queue = queue;
+}
+
 int psd_status(struct psd_request *t)
 {
     const Paramserver__V1__StatusRequest *r = (const Paramserver__V1__StatusRequest *)t->request;
     Paramserver__V1__StatusReply out = PARAMSERVER__V1__STATUS_REPLY__INIT;
+    Paramserver__V1__QueueFigures queue;
     struct psd_jobs jobs;
     if (psd_jobs_hold(&t->core->table, r->job, &jobs, &t->error) && t->error.code != PS_NOT_FOUND)
         return (int)t->error.code;
@@ -109,6 +122,7 @@ int psd_status(struct psd_request *t)
     int code = v && out.jobs ? PS_OK : (int)ps_no_memory(&t->error, "a list of jobs");
     if (code == PS_OK) {
         describe_task(t->core, &out);
+        describe_queue(t->core, &queue, &out);
         for (uint32_t i = 0; i < jobs.n; i++) {
             if (!psd_request_owns(t, jobs.v[i]))
                 continue;

@@ -20,6 +20,10 @@ static uint64_t queue_wall(const struct psd_core *core)
 void psd_pass_time_in_queue(struct psd_core *core)
 {
     psd_queue_tick(core->queue, psd_now(core), queue_wall(core));
+    const struct psd_queue_figures f = psd_queue_count(core->queue);
+    atomic_store(&core->queued_jobs, f.queued);
+    atomic_store(&core->running_jobs, f.running);
+    atomic_store(&core->oldest_job, f.oldest_ms);
 }
 
 // On the thread for files; where the call is on another one, it is parked for that.

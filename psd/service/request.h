@@ -35,7 +35,9 @@ struct psd_core {
     struct psd_snapshots snapshots;
     atomic_size_t parked_bytes;  // of decoded requests that wait
 
-    struct psd_queue *queue;              // the slow thread's; NULL: none
+    struct psd_queue *queue;  // of the thread for files; NULL: none; what others are told of it:
+    atomic_uint queued_jobs, running_jobs;
+    atomic_ullong oldest_job;             // ms since 1970
     struct psd_file_thread *file_thread;  // NULL: there is no such thread; of shards, likewise:
     struct psd_file_thread *shard_thread;
     atomic_size_t shard_bytes;  // of those that wait or are written

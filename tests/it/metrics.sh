@@ -40,7 +40,7 @@ ok "--http is of a training" fails_with 64 "--http is of a training" \
     "$workerd" --job "$examples/softmax/one_device.yaml" --http 127.0.0.1:0 --evaluate
 
 peers=unix:$scratch/psd0,unix:$scratch/psd1
-start_psd psd0 --peers "$peers" --task 0 --http 127.0.0.1:0 || exit 1
+start_psd psd0 --peers "$peers" --task 0 --http 127.0.0.1:0 --queue queue || exit 1
 pid0=$psd_pid
 start_psd psd1 --peers "$peers" --task 1 --http 127.0.0.1:0 || exit 1
 pid1=$psd_pid
@@ -125,6 +125,13 @@ all_have_samples() {
     return $missing
 }
 ok "every metric has a sample" all_have_samples
+ok "nobody waits in its queue" is 0 "$p0" paramserver_queue_jobs 'state="queued"'
+two_wait() {
+    for i in 1 2; do "$psctl" --ps "$peers" submit --workers 1 "$examples/softmax/async.yaml" || return 1; done
+    eventually is 2 "$p0" paramserver_queue_jobs 'state="queued"' && above 0 "$p0" paramserver_queue_oldest_seconds &&
+        is 0 "$p0" paramserver_queue_jobs 'state="running"' && get "$p0" /status.json | tr -d ' \n\r' | grep -E '"queue":\{"queued":2,"running":0,"oldest_ms":[1-9]'
+}
+ok "then two jobs do" two_wait
 no_worker_there() { ! grep "paramserver_worker_" psd1.metrics && grep "paramserver_job_updates_total{$job,task=\"1\"}" psd1.metrics; }
 ok "workers are task 0's to know, jobs of all" no_worker_there
 if command -v promtool >/dev/null; then
@@ -139,7 +146,7 @@ else
 fi
 names_exist() { # FILE
     local name unknown=0
-    for name in $(grep -oE 'paramserver_(psd|job|worker|workerd)_[a-z_]+' "$1" | sort -u); do
+    for name in $(grep -oE 'paramserver_(psd|queue|job|worker|workerd)_[a-z_]+' "$1" | sort -u); do
         grep -qE "^# TYPE $name " psd0.metrics w1.metrics || { echo "$1: $name is no metric"; unknown=1; }
     done
     return $unknown

@@ -214,6 +214,35 @@ static void priorities_go_first_then_numbers(void **state)
     waits_for(0, "no job is queued");
 }
 
+static void expect_figures(uint32_t queued, uint32_t running, uint64_t oldest_ms)
+{
+    const struct psd_queue_figures f = psd_queue_count(q);
+    assert_int_equal(f.queued, queued);
+    assert_int_equal(f.running, running);
+    assert_true(f.oldest_ms == oldest_ms);
+}
+
+static void jobs_that_have_not_ended_are_counted(void **state)
+{
+    (void)state;
+    expect_figures(0, 0, 0);
+    const uint64_t first = submit("first", 0, 1), began = wall;
+    pass(3000);
+    submit("second", 9, 1);
+    expect_figures(2, 0, began);
+    const uint64_t second = next_of(0, 1);
+    expect_figures(1, 1, began);
+    ends(second, 0, 0);
+    assert_int_equal(next_of(0, 1), first);
+    expect_figures(0, 1, 0);
+    pass(1000);
+    submit("third", 0, 1);
+    expect_figures(1, 1, wall);
+    assert_int_equal(cancel("third", ""), PS_OK);
+    ends(first, 0, 3);
+    expect_figures(0, 0, 0);
+}
+
 static void a_job_needs_all_its_workers_at_once(void **state)
 {
     (void)state;
@@ -681,6 +710,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
         TEST(priorities_go_first_then_numbers),
+        TEST(jobs_that_have_not_ended_are_counted),
         TEST(a_job_needs_all_its_workers_at_once),
         TEST(no_job_overtakes_the_next_one),
         TEST(what_cannot_be_is_refused),

@@ -276,6 +276,11 @@ function showSummary(status) {
 
 const taskFacts = new Map();
 
+function queueText(q, now) {
+  const waits = q.queued ? `, ${plural(q.queued, 'job')} waiting, for ${time(now - q.oldest_ms)} at most` : '';
+  return (q.running ? 'a job runs' : 'no job runs') + waits;
+}
+
 function showTask(status) {
   const m = status.memory, put = (name, text) => fact(by('task'), taskFacts, name, text);
   say(by('where'), `ps task ${status.task} of ${status.tasks}, version ${status.version}, up for ${time(status.uptime_ms)}`);
@@ -283,6 +288,7 @@ function showTask(status) {
   put('Process', `${bytes(m.resident_bytes)} resident`);
   put('Held by readers', bytes(m.pinned_bytes));
   put('Requests in flight', bytes(m.queued_bytes));
+  if (status.queue) put('Queue', queueText(status.queue, status.clock_ms));
   put('Takes jobs', status.draining ? 'no: it is being drained' : 'yes');
   if (status.tasks > 1) put('Other ps tasks', 'have pages of their own');
   addPoint(memory.points, {t: status.clock_ms, resident: m.resident_bytes, blocks: m.block_bytes});
