@@ -355,13 +355,29 @@ static enum ps_code workerd_build(struct wk_run *run, struct nn_model **model, s
     return open_data(run, o.loss, e);
 }
 
+// Those that are lost are set aside at once: a worker that dies now is to find the same one when it is there again.
+// Where nothing is left, they all stay as they were: what they lack may be had another time, as with a disk that is not
+// mounted.
+static enum ps_code workerd_search(struct wk_run *run, const struct ps_job *job, const struct options *o,
+                                   struct wk_found *found, struct ps_error *e)
+{
+    enum ps_code code = wk_checkpoints_find(job, !o->resume, run->lost, found, e);
+    if (code && wk_lost_put_back(run->lost)) {
+        wk_found_free(found);
+        code = wk_checkpoints_find(job, !o->resume, run->lost, found, e);
+    }
+    if (found->path)
+        wk_lost_set_aside(run->lost, found->path);
+    return code;
+}
+
 // Where the training goes on: with --resume the newest checkpoint, without it a backup's.
 static enum ps_code workerd_find_checkpoint(struct wk_run *run, const struct ps_job *job, const struct options *o,
                                             struct wk_found *found, struct ps_error *e)
 {
     if (o->profile)
         return PS_OK;  // it trains from the beginning
-    if (wk_checkpoints_find(job, !o->resume, run->lost, found, e))
+    if (workerd_search(run, job, o, found, e))
         return e->code;
     run->resume = found->path;
     run->resume_read = found->path ? &found->read : NULL;
@@ -376,20 +392,11 @@ static enum ps_code workerd_find_checkpoint(struct wk_run *run, const struct ps_
     return PS_OK;
 }
 
-// What rank 0 sees to: it writes the results, unless it dies, and keeps the checkpoints.
-static enum ps_code workerd_prepare_first(const struct wk_run *run, struct ps_error *e)
-{
-    const struct ps_job *job = run->env.job;
-    if (run->env.rank != 0)
-        return PS_OK;
-    if (run->resume)
-        wk_lost_set_aside(run->lost);
-    return ps_job_check_files(job, run->summary, e) ? e->code : wk_weights_check_output(job->output, e);
-}
-
 static enum ps_code workerd_prepare(struct wk_run *run, struct nn_model **model, struct ps_error *e)
 {
-    if (workerd_prepare_first(run, e))
+    // Rank 0 is who writes the results, unless it dies.
+    const struct ps_job *job = run->env.job;
+    if (run->env.rank == 0 && (ps_job_check_files(job, run->summary, e) || wk_weights_check_output(job->output, e)))
         return e->code;
     if (run->timeline && ps_output_check(run->timeline, e))
         return e->code;
@@ -684,6 +691,8 @@ static enum ps_code workerd_run_jobs(struct options *o, struct wk_metrics *metri
         ps_warn("%s; begins anew from the newest backup", e->text);
         not_before = ps_now() + moment;
     }
+    if (e->code)
+        wk_lost_put_back(&lost);
     wk_lost_free(&lost);
     return e->code;
 }

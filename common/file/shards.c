@@ -369,18 +369,32 @@ enum ps_code ps_shards_peek(const char *path, uint64_t *id, struct ps_error *e)
     return code;
 }
 
-bool ps_shards_remove(const char *path)
+struct ps_shards *ps_shards_named(const char *path)
 {
-    struct ps_shards shards = {0};
+    struct ps_shards *shards = ps_try_alloc(sizeof *shards);
     struct ps_error ignored;
-    const bool has = shards_peek(&shards, path, &ignored) == PS_OK && shards.index;
-    const json_t *files = has ? json_object_get(shards.index, "files") : NULL;
+    if (shards && shards_peek(shards, path, &ignored) == PS_OK && shards->index)
+        return shards;
+    ps_shards_free(shards);
+    return NULL;
+}
+
+void ps_shards_unlink(const struct ps_shards *shards, const char *path)
+{
+    const json_t *files = shards ? json_object_get(shards->index, "files") : NULL;
     for (size_t i = 0; i < json_array_size(files); i++) {
         char *shard = shards_beside(path, files, i);
         if (shard)
             unlink(shard);
         free(shard);
     }
-    json_decref(shards.index);
+}
+
+bool ps_shards_remove(const char *path)
+{
+    struct ps_shards *shards = ps_shards_named(path);
+    const bool has = shards != NULL;
+    ps_shards_unlink(shards, path);
+    ps_shards_free(shards);
     return has;
 }

@@ -60,7 +60,11 @@ uint64_t ps_shards_elements(const struct ps_safetensors *s);  // of all tensors 
 // The id of the checkpoint whose file is at path, by its header alone; 0: it has no shards. Errors as
 // ps_safetensors_stream_open.
 enum ps_code ps_shards_peek(const char *path, uint64_t *id, struct ps_error *e);
-// Removes those shards of the file at path that lie beside it. Has it any, wherever they lie?
+// What the file at path says of its shards, freed with ps_shards_free. NULL: it has none, or cannot be read.
+struct ps_shards *ps_shards_named(const char *path);
+// Removes those that lie beside path. shards: may be NULL.
+void ps_shards_unlink(const struct ps_shards *shards, const char *path);
+// Both. Has the file any, wherever they lie?
 bool ps_shards_remove(const char *path);
 void ps_shards_free(struct ps_shards *shards);  // may be NULL
 

@@ -34,6 +34,7 @@ struct callback_key {
 
 struct ps_callback_class {
     const char *name;
+    bool in_folder;                                 // its path is a folder, where its files have names of their own
     struct callback_key key[PS_CALLBACK_KEYS + 1];  // ends with CALLBACK_END
 };
 
@@ -49,10 +50,11 @@ static const char *const callback_modes[] = {"auto", "min", "max", NULL};
 static const struct ps_callback_class callback_classes[] = {
     {"csv_log", .key = {{"path", CALLBACK_PATH}, {"separator", CALLBACK_STRING, ","}}},
     {"json_lines", .key = {{"path", CALLBACK_PATH}}},
-    {"tensorboard", .key = {{"path", CALLBACK_PATH},
-                            {"histogram_freq", CALLBACK_COUNT, "0"},
-                            {"write_images", CALLBACK_FLAG, "false"},
-                            {"update_steps", CALLBACK_COUNT, "0"}}},
+    {"tensorboard", .in_folder = true,
+     .key = {{"path", CALLBACK_PATH},
+             {"histogram_freq", CALLBACK_COUNT, "0"},
+             {"write_images", CALLBACK_FLAG, "false"},
+             {"update_steps", CALLBACK_COUNT, "0"}}},
     {"early_stopping", .key = {MONITOR,
                                {"min_delta", CALLBACK_REAL, "0", ANY},
                                {"patience", CALLBACK_COUNT, "0"},
@@ -66,19 +68,21 @@ static const struct ps_callback_class callback_classes[] = {
                                      {"cooldown", CALLBACK_COUNT, "0"},
                                      {"min_lr", CALLBACK_REAL, "0", .min = 0, .max = DBL_MAX}}},
     {"terminate_on_nan"},
-    {"checkpoint", .key = {{"path", CALLBACK_PATH},
-                           {"every_steps", CALLBACK_COUNT, "0"},
-                           {"every_seconds", CALLBACK_COUNT, "0"},
-                           {"keep", CALLBACK_COUNT, "1"},
-                           {"sharded", CALLBACK_FLAG, "false"},
-                           {"save_best_only", CALLBACK_FLAG, "false"},
-                           MONITOR}},
-    {"backup", .key = {{"path", CALLBACK_PATH},
-                       {"every_steps", CALLBACK_COUNT, "0"},
-                       {"every_seconds", CALLBACK_COUNT, "0"},
-                       {"keep", CALLBACK_COUNT, "2"},
-                       {"sharded", CALLBACK_FLAG, "false"},
-                       {"delete_checkpoint", CALLBACK_FLAG, "true"}}},
+    {"checkpoint", .in_folder = true,
+     .key = {{"path", CALLBACK_PATH},
+             {"every_steps", CALLBACK_COUNT, "0"},
+             {"every_seconds", CALLBACK_COUNT, "0"},
+             {"keep", CALLBACK_COUNT, "1"},
+             {"sharded", CALLBACK_FLAG, "false"},
+             {"save_best_only", CALLBACK_FLAG, "false"},
+             MONITOR}},
+    {"backup", .in_folder = true,
+     .key = {{"path", CALLBACK_PATH},
+             {"every_steps", CALLBACK_COUNT, "0"},
+             {"every_seconds", CALLBACK_COUNT, "0"},
+             {"keep", CALLBACK_COUNT, "2"},
+             {"sharded", CALLBACK_FLAG, "false"},
+             {"delete_checkpoint", CALLBACK_FLAG, "true"}}},
 };
 
 enum { CALLBACK_CLASSES = sizeof callback_classes / sizeof *callback_classes };
@@ -230,13 +234,13 @@ const char *ps_callbacks_shards(const struct ps_callbacks *c)
     return NULL;
 }
 
-// Would they write one file? Checkpoints and backups have names of their own in a folder.
+// Would they write the same files, or one a file where the other has its folder?
 static bool callbacks_overlap(const struct ps_callback *a, const struct ps_callback *b)
 {
     if (!callback_has_key(a, "path") || !callback_has_key(b, "path") ||
         strcmp(ps_callback_text(a, "path"), ps_callback_text(b, "path")) != 0)
         return false;
-    return a->class == b->class || !(callback_has_key(a, "keep") || callback_has_key(b, "keep"));
+    return a->class == b->class || !a->class->in_folder || !b->class->in_folder;
 }
 
 // c is the last one of all.
@@ -244,10 +248,13 @@ static enum ps_code callbacks_check_paths(const struct ps_callbacks *all, const 
                                           const struct ps_yaml *item, struct ps_error *e)
 {
     const char *shards = ps_callbacks_shards(all);
-    for (const struct ps_callback *b = all->v; b < c; b++)
+    for (const struct ps_callback *b = all->v; b < c; b++) {
+        if (callback_is_sharded(c) && callback_is_sharded(b) && b->class == c->class)
+            return ps_yaml_fail(item, e, "callbacks: a second %s that is sharded: expected one", c->class->name);
         if (callbacks_overlap(b, c))
             return ps_yaml_fail(item, e, "callbacks: %s writes to %.200s, as %s before it: expected another path",
                                 c->class->name, ps_callback_text(c, "path"), b->class->name);
+    }
     if (!callback_is_sharded(c) || strcmp(shards, ps_callback_text(c, "path")) == 0)
         return PS_OK;
     return ps_yaml_fail(

@@ -551,10 +551,14 @@ static void queue_take_output(struct psd_queue *q, const struct psd_queue_job *j
         ps_warn("job %" PRIu64 " '%s': its output is lost: %s", job->number, job->name, e.text);
 }
 
-// Worker 0 ends first: it keeps the weights, and a job that loses another worker may end before it has.
+// Of a job that was cancelled worker 0 ends first: it keeps the weights, and a job that loses another worker may end
+// before it has. Where worker 0 has failed before it had opened the job, others wait for that in vain.
 static bool queue_stops(const struct psd_queue_job *job, uint32_t rank, uint64_t now)
 {
-    return job->cancelled && (rank == 0 || job->parts[0].ended || !queue_is_heard(&job->parts[0], now));
+    const struct psd_queue_part *first = &job->parts[0];
+    if (first->ended > 1 && first->waits && job->parts[rank].waits)
+        return true;
+    return job->cancelled && (rank == 0 || first->ended || !queue_is_heard(first, now));
 }
 
 enum ps_code psd_queue_report(struct psd_queue *q, const struct psd_queue_client *from,
@@ -577,6 +581,7 @@ enum ps_code psd_queue_report(struct psd_queue *q, const struct psd_queue_client
     if (part->taken && memcmp(part->client, from->id, sizeof part->client) != 0)
         return PS_OK;  // another process has its place
     part->heard = now;
+    part->waits = r->waits;
     queue_take_output(q, job, part, from, r);
     *stop = queue_stops(job, from->rank, now);
     if (!r->ended)

@@ -42,6 +42,7 @@ struct psd_queue_part {
     bool taken;
     uint32_t ended;     // its exit code + 1; 0: it trains
     bool lost;          // counted as ended, without a word
+    bool waits;         // it has said that it has not been in the job yet
     uint64_t ended_at;  // ns
     uint64_t heard;     // ns
     uint64_t received;  // bytes of the process's output
@@ -97,6 +98,7 @@ struct psd_queue_report {
     size_t len;
     bool ended;
     uint32_t code;
+    bool waits;  // it has not been in the job yet
 };
 // *stop: the process is to end.
 enum ps_code psd_queue_report(struct psd_queue *q, const struct psd_queue_client *from,

@@ -54,6 +54,7 @@ static enum ps_code core_open_queue(struct psd_core *core, struct ps_error *e)
         return PS_OK;
     if (psd_queue_open(core->config.queue, psd_now(core), &core->queue, e))
         return e->code;
+    psd_note_queue(core);
     return psd_file_thread_start(&work, &core->file_thread, e);
 }
 

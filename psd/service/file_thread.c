@@ -14,7 +14,7 @@ struct psd_file_thread {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     struct psd_waiters calls;
-    struct psd_call *next;  // of those that are no longer parked, from the first that came on
+    struct psd_call *next;  // those that are no longer parked, the one that came first first
     struct psd_call seen;   // what may be looked at of the call that is worked on
     bool works;             // there is one
     bool stop, stopped;     // stopped: the thread is gone; of who stops it alone
@@ -32,11 +32,10 @@ static void file_thread_begin(struct psd_file_thread *s, struct psd_call *call)
     call->next = NULL;
 }
 
-// The call before this one is done. Returns the next one, after a second at the latest: NULL where there is none.
+// The next call, after a second at the latest: NULL where there is none.
 static struct psd_call *file_thread_next(struct psd_file_thread *s, bool *stop)
 {
     pthread_mutex_lock(&s->lock);
-    s->works = false;
     if (!s->next && !s->calls.n && !s->stop)
         ps_cond_wait_until(&s->changed, &s->lock, ps_now() + PS_SECOND);
     if (!s->next)
@@ -50,6 +49,14 @@ static struct psd_call *file_thread_next(struct psd_file_thread *s, bool *stop)
     return call;
 }
 
+static void file_thread_work(struct psd_file_thread *s, struct psd_call *call)
+{
+    s->work.run_ready(s->work.core, call);
+    pthread_mutex_lock(&s->lock);
+    s->works = false;
+    pthread_mutex_unlock(&s->lock);
+}
+
 static void *file_thread_run(void *arg)
 {
     struct psd_file_thread *s = arg;
@@ -59,7 +66,8 @@ static void *file_thread_run(void *arg)
     for (bool stop = false; !stop;) {
         struct psd_call *call = file_thread_next(s, &stop);
         const uint64_t now = psd_now(s->work.core);
-        s->work.run_ready(s->work.core, call);
+        if (call)
+            file_thread_work(s, call);
         if (s->work.tick && now - ticked >= PS_SECOND) {
             s->work.tick(s->work.core);
             ticked = now;

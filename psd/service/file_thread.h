@@ -21,8 +21,8 @@ enum ps_code psd_file_thread_start(const struct psd_file_thread_work *work, stru
                                    struct ps_error *e);
 // Parks the request's call for the thread. As psd_park.
 int psd_file_thread_park(struct psd_request *q, struct psd_file_thread *thread);
-// Shows the calls of a job, or (NULL) of none, that are parked or worked on, under the thread's lock: when and as what
-// they came, and of whom. thread may be NULL.
+// Shows the calls of a job, or (NULL) of none, that are parked or worked on, under the thread's lock: their method,
+// since when they are parked, their deadline, and the caller of those that have one. thread may be NULL.
 void psd_file_thread_look(struct psd_file_thread *thread, const struct psd_job *job,
                           void (*look)(const struct psd_call *call, void *arg), void *arg);
 // Finishes what is parked and ends the thread; nothing parks any more, as the core drains. Once or more often.

@@ -20,10 +20,15 @@ static uint64_t queue_wall(const struct psd_core *core)
 void psd_pass_time_in_queue(struct psd_core *core)
 {
     psd_queue_tick(core->queue, psd_now(core), queue_wall(core));
+    psd_note_queue(core);
+}
+
+void psd_note_queue(struct psd_core *core)
+{
     const struct psd_queue_figures f = psd_queue_count(core->queue);
     atomic_store(&core->queued_jobs, f.queued);
     atomic_store(&core->running_jobs, f.running);
-    atomic_store(&core->oldest_job, f.oldest_ms);
+    atomic_store(&core->oldest_job_ms, f.oldest_ms);
 }
 
 // On the thread for files; where the call is on another one, it is parked for that.
@@ -189,6 +194,7 @@ int psd_report(struct psd_request *t)
                                             .output = r->output.data,
                                             .len = r->output.len,
                                             .ended = r->ended,
+                                            .waits = r->waits,
                                             .code = r->code};
     int code = queue_enter(t);
     bool stop;

@@ -35,9 +35,10 @@ struct psd_core {
     struct psd_snapshots snapshots;
     atomic_size_t parked_bytes;  // of decoded requests that wait
 
-    struct psd_queue *queue;  // of the thread for files; NULL: none; what others are told of it:
+    struct psd_queue *queue;  // of the thread for files alone; NULL: none
+    // What others are told of it: psd_queue_count's figures.
     atomic_uint queued_jobs, running_jobs;
-    atomic_ullong oldest_job;             // ms since 1970
+    atomic_ullong oldest_job_ms;
     struct psd_file_thread *file_thread;  // NULL: there is no such thread; of shards, likewise:
     struct psd_file_thread *shard_thread;
     atomic_size_t shard_bytes;  // of those that wait or are written

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // All parked calls of a job, or of none (job NULL: those that wait for a job that is not there yet): they are counted,
-// end in time, and have a line in the log where they wait for long.
+// end in time, and have a line in the log where they wait for long. Those of the threads for files are counted and told
+// alone: they end when their file is done.
 //
 // Receives from: core, service. Threads: any.
 #ifndef PSD_WAITS_H

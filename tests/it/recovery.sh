@@ -93,26 +93,46 @@ ok "and leaves no shard" test -z "$(shards shards-backup)" -a "$(newest shards)"
 
 # Of one backup a ps task has lost its shard, and of another it is damaged: the one before them is taken, by a worker,
 # too, that dies as it hears of it, and has not when it is there again.
-worn=(ps.yaml sync.yaml --set "callbacks=[{name: backup, path: worn.backups, every_steps: 20, sharded: true, keep: 3}]")
 damage() { printf '\377' | dd of="$1" bs=1 seek=$(($(stat -c %s "$1") / 2)) conv=notrunc status=none; } # FILE
-has_three() { [ "$(find worn.backups -name '*.safetensors' | wc -l)" -ge 3 ]; }
-kill_both() { # NAME: its workers are killed, and not started again
+has_three() { [ "$(find "$1.backups" -name '*.safetensors' | wc -l)" -ge 3 ]; }                         # NAME
+kill_both() {                                                                                           # NAME: its workers are killed, and not started again
     touch over
     kill -KILL "$(cat "$1-0.pid")" "$(cat "$1-1.pid")" && wait "${training[@]}"
     rm over
 }
-begins_anew() { grep -q "begins anew from the newest backup" "$1.log"; } # NAME
-are_worn() {
+sharded() { train "$1" ps.yaml sync.yaml --set "callbacks=[{name: backup, path: $1.backups, every_steps: 20, sharded: true, keep: 3}]"; } # NAME
+shard() { shards "$1-backup-$(printf %010d "$2")" | grep "ps-$3-of"; }                                                                    # NAME STEP TASK
+begins_anew() { grep -q "begins anew from the newest backup" "$1.log"; }                                                                  # NAME
+are_worn() {                                                                                                                              # NAME RANK
     local step
-    train worn "${worn[@]}" && eventually has_three || return 1
-    kill_both worn
-    step=$(newest worn)
-    rm "$(shards "worn-backup-$(printf %010d "$step")" | grep ps-1-of)" && damage "$(shards "worn-backup-$(printf %010d $((step - 20)))" | grep ps-0-of)" || return 1
-    train worn "${worn[@]}" && eventually begins_anew worn-1 && kill -KILL "$(cat worn-1.pid)" && ends worn
-    cat worn-?.log
-    ! grep -q "has not gone on" worn-?.log && [ "$(grep -c "worn-backup-.* it is passed over" worn-0.log)" -ge 2 ] && [ "$(grep -c "is set aside as .*\.lost" worn-0.log)" = 2 ] && [ -z "$(ls worn.backups)$(shards worn-backup)" ] && grep -q "goes on from .*$((step - 40)).safetensors" worn-1.log && cmp calm.safetensors worn.safetensors
+    sharded "$1" && eventually has_three "$1" || return 1
+    kill_both "$1"
+    step=$(newest "$1")
+    rm "$(shard "$1" "$step" 1)" && damage "$(shard "$1" $((step - 20)) 0)" || return 1
+    sharded "$1" && eventually begins_anew "$1-$2" && kill -KILL "$(cat "$1-$2.pid")" && ends "$1"
+    cat "$1"-?.log
+    ! grep -q "has not gone on" "$1"-?.log && [ "$(grep -c "it is passed over" "$1-$((1 - $2)).log")" -ge 1 ] && [ "$(cat "$1"-?.log | grep -c "is set aside as .*\.lost")" = 2 ] &&
+        [ -z "$(ls "$1.backups")$(shards "$1-backup")" ] && grep -q "goes on from .*$((step - 40)).safetensors" "$1-$2.log" && cmp calm.safetensors "$1.safetensors"
 }
-ok "a shard that is lost or damaged is passed over for the one before" are_worn
+ok "a shard that is lost or damaged is passed over for the one before" are_worn worn 1
+ok "also by worker 0" are_worn torn 0
+
+# Nothing is left of any: all keep their names, and are gone on from when what they lack is there again.
+are_away() {
+    local step
+    sharded away && eventually has_three away || return 1
+    kill_both away
+    step=$(newest away)
+    mv ps1.shards ps1.away
+    sharded away && eventually grep -q 65 away-0.code && eventually grep -q 65 away-1.code && touch over && wait "${training[@]}"
+    rm over
+    cat away-?.log
+    [ "$(newest away)" = "$step" ] && has_three away && ! ls away.backups/*.lost || return 1
+    rm -rf ps1.shards && mv ps1.away ps1.shards && sharded away && ends away
+    tail -n 20 away-?.log
+    grep -q "goes on from .*$step.safetensors" away-0.log && cmp calm.safetensors away.safetensors
+}
+ok "where all are lost, all stay as they were" are_away
 
 # From then on backups have no shards: those that there are go with their backups.
 turned=(ps.yaml sync.yaml --set "callbacks=[{name: backup, path: turned.backups, every_steps: 20, sharded: SHARDED}]")

@@ -65,6 +65,18 @@ ok "async with clipping by norm in the workers" also 0.6 strategy.update=async o
 
 ok "the summary says how long the first step took" at_least "$(value async.json seconds_to_first_step)" 0.000001
 
+# A training that writes no shards takes the place of one that did, checkpoint by checkpoint.
+is_replaced() {
+    local sharded
+    for sharded in true false; do
+        "$psctl" run --ps 2 --workers 1 "$examples/softmax/sync.yaml" "${quick[@]}" --set name=replaced --set data.train_examples=640 --set epochs=1 \
+            --set "callbacks=[{name: checkpoint, path: replaced, sharded: $sharded, every_steps: 5, keep: 2}]" || return 1
+        find replaced -type f | sort
+        [ "$(find replaced -name '*-ps-*' | wc -l)" = "$([ "$sharded" = true ] && echo 4 || echo 0)" ] || return 1
+    done
+}
+ok "shards go with the checkpoint whose place another one takes" is_replaced
+
 # What is wrong is said in one sentence, with the right exit code.
 bad() { # CODE TEXT ARGUMENT ...
     local code=$1 text=$2
@@ -316,6 +328,27 @@ ok "sync: a worker is killed, the others finish" kill_part '--rank 1' 0 "worker 
 epochs=400
 ok "with fewer than --min-workers the job ends" kill_part '--rank 1' 75 "worker 1" sync --min-workers 2
 ok "a psd is killed: the job ends, and says so" kill_part '--task 1' 69 "ps 1" async
+# One that is killed is started again, and stands still until the others have trained to the end.
+too_late() {
+    local got=0 pid old late
+    rm -f long.log
+    "$psctl" run --workers 3 "$examples/softmax/one_device.yaml" --set "strategy={name: multi_worker_mirrored, communication: ring}" \
+        --set "callbacks=[{name: backup, path: late.backups, every_steps: 1000}]" --set data.train_examples=3840 --set data.test_examples=64 \
+        --set epochs=30 --set output=late.safetensors >long.log 2>&1 &
+    pid=$!
+    eventually grep -qs "^Epoch 2" long.log || { cat long.log; return 1; }
+    old=$(child_of "$pid" "--rank 1")
+    kill -KILL "$old" || return 1
+    until late=$(child_of "$pid" "--rank 1") && [ "$late" ] && [ "$late" != "$old" ]; do kill -0 "$pid" || break; done
+    kill -STOP "$late" || { cat long.log; return 1; }
+    eventually grep -q "the job is done without worker 1 (pid $late)" long.log || { cat long.log; kill "$pid"; }
+    kill -CONT "$late"
+    wait "$pid" || got=$?
+    tail -n 12 long.log
+    echo "exit $got"
+    [ "$got" = 0 ] && [ -s late.safetensors ]
+}
+ok "a worker that comes back when the job is done is not waited for" too_late
 interrupted() {
     local got=0
     local pid

@@ -1008,6 +1008,7 @@ static void callbacks_that_are_sharded(void **ctx)
                                    "callbacks:\n"
                                    "  - {name: csv_log, path: log.csv}\n"
                                    "  - {name: checkpoint, path: c}\n"
+                                   "  - {name: tensorboard, path: c}\n"
                                    "  - {name: backup, path: b, sharded: true}\n"
                                    "  - {name: checkpoint, path: b, sharded: true}\n",
                              "dir/job.yaml", NULL, 0);
@@ -1044,7 +1045,11 @@ static void wrong_callbacks(void **ctx)
         {"[{name: backup, path: b, sharded: true}, {name: checkpoint, path: c, sharded: true}]",
          "callbacks: those that are sharded have one path, that of the ps tasks: expected b"},
         {"[{name: backup, path: b, sharded: true}, {name: backup, path: b, sharded: true}]",
-         "callbacks: backup writes to b, as backup before it: expected another path"},
+         "callbacks: a second backup that is sharded: expected one"},
+        {"[{name: backup, path: b, sharded: true}, {name: backup, path: c, sharded: true}]",
+         "callbacks: a second backup that is sharded: expected one"},
+        {"[{name: backup, path: b}, {name: csv_log, path: b}]",
+         "callbacks: csv_log writes to b, as backup before it: expected another path"},
         {"[{name: backup, path: b}, {name: checkpoint, path: b}, {name: checkpoint, path: b, keep: 9}]",
          "callbacks: checkpoint writes to b, as checkpoint before it: expected another path"},
         {"[{name: csv_log, path: l}, terminate_on_nan, {name: json_lines, path: l}]",

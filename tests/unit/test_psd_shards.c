@@ -4,6 +4,7 @@
 // puts it back, once; what is wrong changes nothing; and what is not needed is removed.
 #include <dirent.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -480,23 +481,23 @@ static uint32_t count_waits(struct store *s)
     return n;
 }
 
-static void assert_waits_for_file(struct store *s, Paramserver__V1__Method first, Paramserver__V1__Method then)
+static void assert_waits_for_file(struct store *s, size_t loads)
 {
     ProtobufCMessage *m;
     const Paramserver__V1__WaitsReply *r = ask_waits(s, &m);
-    assert_int_equal(r->n_waits, 2);
-    for (size_t i = 0; i < 2; i++) {
+    assert_int_equal(r->n_waits, loads + 1);
+    for (size_t i = 0; i < r->n_waits; i++) {
         assert_string_equal(r->waits[i]->job, "job");
         assert_string_equal(r->waits[i]->what, "a file");
         assert_string_equal(r->waits[i]->whom, "this ps task's disk");
-        assert_true(r->waits[i]->method == first || r->waits[i]->method == then);
         assert_int_equal(r->waits[i]->worker, 1);
+        loads -= r->waits[i]->method == M(LOAD_SHARD);
     }
-    assert_int_not_equal(r->waits[0]->method, r->waits[1]->method);
+    assert_int_equal(loads, 0);
     ps_msg_free(m);
 }
 
-static void assert_traced(struct store *s)
+static void assert_traced(struct store *s, const uint64_t waited_ms[], size_t n)
 {
     ProtobufCMessage *m;
     Paramserver__V1__TraceRequest r = PARAMSERVER__V1__TRACE_REQUEST__INIT;
@@ -504,51 +505,85 @@ static void assert_traced(struct store *s)
     assert_int_equal(ask(s->core, M(TRACE), &r.base, NULL, &paramserver__v1__trace_reply__descriptor, &m, NULL).code,
                      PS_OK);
     const Paramserver__V1__TraceReply *t = (const Paramserver__V1__TraceReply *)m;
-    assert_int_equal(t->n_waits, 2);
-    for (size_t i = 0; i < 2; i++) {
+    assert_int_equal(t->n_waits, n);
+    for (size_t i = 0; i < n; i++) {
         assert_int_equal(t->waits[i]->kind, PARAMSERVER__V1__WAIT_KIND__FOR_FILE);
         assert_string_equal(t->waits[i]->what, "a file on the ps task's disk");
-        assert_true(t->waits[i]->waited_us == 30000);
+        assert_int_equal(t->waits[i]->waited_us, waited_ms[i] * 1000);
     }
     ps_msg_free(m);
 }
 
-// A shard that is a pipe is as one on a disk that does not answer: who waits for it, and who waits behind, is seen
-// meanwhile, and afterwards.
-static void who_waits_for_a_file_is_seen(void **state)
+static void make_pipe(char path[256], uint64_t checkpoint)
 {
-    struct store s;
-    struct waited reads, behind;
+    mkdir(in_folder("job"), 0777);
+    snprintf(path, 256, "%s/job/job-0000000001-%016" PRIx64 "-ps-0-of-1.safetensors", folder, checkpoint);
+    assert_int_equal(mkfifo(path, 0666), 0);
+}
+
+static void load_ahead(struct store *s, uint64_t checkpoint, struct waited *w)
+{
     Paramserver__V1__LoadShardRequest r = PARAMSERVER__V1__LOAD_SHARD_REQUEST__INIT;
-    Paramserver__V1__PruneShardsRequest prune = PARAMSERVER__V1__PRUNE_SHARDS_REQUEST__INIT;
     Paramserver__V1__Shard shard = PARAMSERVER__V1__SHARD__INIT;
     Paramserver__V1__Caller caller = caller_of(0, 0);
-    const char *name;
-    (void)state;
-    open_job(&s);
-    mkdir(in_folder("job"), 0777);
-    name = in_folder("job/job-0000000001-0000000000000007-ps-0-of-1.safetensors");
-    assert_int_equal(mkfifo(name, 0666), 0);
-    r.caller = prune.caller = &caller;
+    r.caller = &caller;
     r.shard = &shard;
     shard.name = (char *)"job-0000000001";
-    shard.checkpoint = 7;
-    prune.name = (char *)"job";
-    assert_int_equal(count_waits(&s), 0);
-    ask_ahead(s.core, M(LOAD_SHARD), &r.base, &reads);
-    ask_ahead(s.core, M(PRUNE_SHARDS), &prune.base, &behind);
-    usleep(20000);  // by then it is worked on; the test would not see what it is for, and be green, if it were not
-    assert_waits_for_file(&s, M(LOAD_SHARD), M(PRUNE_SHARDS));
+    shard.checkpoint = checkpoint;
+    ask_ahead(s->core, M(LOAD_SHARD), &r.base, w);
+}
+
+static void prune_ahead(struct store *s, struct waited *w)
+{
+    Paramserver__V1__PruneShardsRequest r = PARAMSERVER__V1__PRUNE_SHARDS_REQUEST__INIT;
+    Paramserver__V1__Caller caller = caller_of(0, 0);
+    r.caller = &caller;
+    r.name = (char *)"job";
+    ask_ahead(s->core, M(PRUNE_SHARDS), &r.base, w);
+}
+
+// The thread has gone as far as it can. If it has not, what is to be seen is the same.
+static void let_it_go_on(void)
+{
+    usleep(20000);
     test_time += 30 * PS_MS;
-    close(open(name, O_WRONLY));
+}
+
+// Shards that are pipes are as those on a disk that does not answer. Who waits for them, and who waits behind, is seen
+// meanwhile and afterwards: where the thread works on the first and the others are parked, and where it has taken up
+// the others.
+static void who_waits_for_a_file_is_seen(void **state)
+{
+    static const uint64_t waited_ms[] = {60, 60, 30};  // who waited last first
+    char first[256], second[256];
+    struct store s;
+    struct waited reads, reads_next, behind;
+    (void)state;
+    open_job(&s);
+    make_pipe(first, 7);
+    make_pipe(second, 8);
+    assert_int_equal(count_waits(&s), 0);
+    load_ahead(&s, 7, &reads);
+    load_ahead(&s, 8, &reads_next);
+    prune_ahead(&s, &behind);
+    let_it_go_on();
+    assert_waits_for_file(&s, 2);
+    close(open(first, O_WRONLY));
     await_answer(&reads);
+    while (count_waits(&s) > 2)  // it has been answered before it is done
+        sched_yield();
+    let_it_go_on();
+    assert_waits_for_file(&s, 1);
+    close(open(second, O_WRONLY));
+    await_answer(&reads_next);
     await_answer(&behind);
     expect(reads.a, PS_FAILED_PRECONDITION, "0000000007-ps-0-of-1.safetensors");
+    expect(reads_next.a, PS_FAILED_PRECONDITION, "0000000008-ps-0-of-1.safetensors");
     expect(behind.a, PS_OK, "");
     ps_slices_clear(&behind.a.body);
-    while (count_waits(&s))  // it has been answered before it is done
+    while (count_waits(&s))
         sched_yield();
-    assert_traced(&s);
+    assert_traced(&s, waited_ms, 3);
     psd_core_destroy(s.core);
     files(true);
 }

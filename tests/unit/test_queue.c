@@ -143,6 +143,18 @@ static bool report(uint64_t number, uint32_t rank, uint8_t process, const char *
     return stop;
 }
 
+// Likewise; waits: of one that has not been in the job yet.
+static bool report_of(uint64_t number, uint32_t rank, bool waits, int code)
+{
+    const struct psd_queue_client from = client(rank, 1);
+    const struct psd_queue_report r = {
+        .number = number, .ended = code >= 0, .code = code >= 0 ? (uint32_t)code : 0, .waits = waits};
+    struct ps_error e;
+    bool stop;
+    assert_int_equal(PS_OK, psd_queue_report(q, &from, &r, now, wall, &stop, &e));
+    return stop;
+}
+
 static void ends(uint64_t number, uint32_t rank, int code)
 {
     report(number, rank, 1, "", 0, code);
@@ -420,6 +432,30 @@ static void a_psd_that_stood_still_loses_nobody(void **state)
     assert_false(report(1, 0, 1, "", 0, -1));
     ends(1, 0, 0);
     assert_int_equal(PSD_DONE, state_of("job"));
+}
+
+// Of two workers; which of them have been in the job when worker 0 ends, and with which code.
+static void the_job_that_worker_0_did_not_open_ends(void **state)
+{
+    static const struct {
+        bool first_waits, other_waits, stops;
+        int code;
+    } rows[] = {{true, true, true, 73}, {true, true, false, 0}, {false, true, false, 1}, {true, false, false, 1}};
+    (void)state;
+    for (uint64_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const uint64_t number = submit("job", 0, 2);
+        next_of(1, 1);
+        assert_int_equal(number, next_of(0, 1));
+        assert_int_equal(number, next_of(1, 1));
+        assert_false(report_of(number, 1, rows[i].other_waits, -1));
+        assert_false(report_of(number, 0, rows[i].first_waits, -1));
+        report_of(number, 0, rows[i].first_waits, rows[i].code);
+        assert_int_equal(report_of(number, 1, rows[i].other_waits, -1), rows[i].stops);
+        assert_int_equal(PSD_RUNNING, state_of("job"));
+        report_of(number, 1, rows[i].other_waits, rows[i].stops ? 143 : rows[i].code);
+        assert_int_equal(rows[i].code ? PSD_FAILED : PSD_DONE, state_of("job"));
+        assert_int_equal(rows[i].code, find("job")->code);
+    }
 }
 
 static void cancel_ends_what_waits_and_what_runs(void **state)
@@ -722,6 +758,7 @@ int main(void)
         TEST(one_that_trains_on_gets_it_again),
         TEST(two_processes_of_a_rank_do_not_both_train),
         TEST(a_psd_that_stood_still_loses_nobody),
+        TEST(the_job_that_worker_0_did_not_open_ends),
         TEST(cancel_ends_what_waits_and_what_runs),
         TEST(worker_0_ends_first),
         TEST(workers_of_one_user_train_a_job),

@@ -441,17 +441,27 @@ static void passes_over_lost(void **state)
     wk_found_free(&found);
     must(wk_checkpoints_find(t.job, false, &t.lost, &found, &e), &e);
     assert_non_null(strstr(found.path, "ck/job-0000000018.safetensors"));
+    wk_lost_set_aside(&t.lost, found.path);
+    assert_true(exists("ck/job-0000000027.safetensors.lost"));
+    move("ck/job-0000000018.safetensors", "ck/job-0000000027.safetensors");
+    wk_lost_set_aside(&t.lost, found.path);  // another one has the name by now
+    move("ck/job-0000000027.safetensors", "ck/job-0000000018.safetensors");
     wk_lost_add(&t.lost, found.path, found.words, &other);
+    wk_lost_set_aside(&t.lost, found.path);  // itself
     wk_found_free(&found);
+    assert_int_equal(wk_checkpoints_find(t.job, false, &t.lost, &found, &e), PS_DATA_LOSS);
+    assert_string_equal(e.text, other.text);
+    wk_found_free(&found);
+    assert_true(wk_lost_put_back(&t.lost));
+    assert_false(wk_lost_put_back(&t.lost));
+    assert_false(exists("ck/job-0000000027.safetensors.lost"));
     assert_int_equal(wk_checkpoints_find(t.job, false, &t.lost, &found, &e), PS_DATA_LOSS);
     assert_string_equal(e.text, why.text);
     wk_found_free(&found);
-    wk_lost_set_aside(&t.lost);
     wk_lost_free(&t.lost);
     must(wk_checkpoints_find(t.job, false, &t.lost, &found, &e), &e);
-    assert_null(found.path);
+    assert_non_null(strstr(found.path, "ck/job-0000000027.safetensors"));
     wk_found_free(&found);
-    move("ck/job-0000000027.safetensors.lost", "ck/job-0000000027.safetensors");
     end(&t);
 }
 

@@ -150,6 +150,7 @@ static bool group_restart(struct group *g, struct child *child, char **argv)
     if (!may || child->stopped || !child->signal || child->starts >= STARTS)
         return false;
     child_describe_end(child, text, sizeof text);
+    child->ready &= !g->spec->ends_together;  // the others go on without it until it is in the job again
     if (child_start(child, &g->loop, argv, &e)) {
         group_say("%s", e.text);
         return false;
@@ -183,7 +184,7 @@ static void lose_worker(struct group *g, const struct child *child)
     int live = group_running(g->workers, spec->n_workers);
     if (g->failed_workers++ == 0)
         g->first_failure = code_of_worker(child);
-    if (child->on_ready && !child->ready) {
+    if (spec->n_ps && child == g->workers && !child->ready) {
         if (live > 0)
             group_say("%s did not open the job, for which the others wait: stopping", child->name);
         group_stop(g, code_of_worker(child));
@@ -196,6 +197,17 @@ static void lose_worker(struct group *g, const struct child *child)
     } else if (live > 0 && (child->signal || !spec->ends_together)) {
         group_say("the job goes on with %d of %d workers", live, spec->n_workers);
     }
+}
+
+// The job is done, for all who were in it: who was not, as one that was started again too late, waits in vain.
+static void group_end_late(struct group *g)
+{
+    for (struct child *worker = g->workers; worker < g->workers + g->spec->n_workers; worker++)
+        if (worker->running && !worker->ready && !worker->stopped) {
+            group_say("the job is done without %s (pid %d), which was not in it: it is stopped", worker->name,
+                      worker->pid);
+            child_end(worker, SIGTERM);
+        }
 }
 
 static void on_worker_end(struct child *child)
@@ -212,6 +224,8 @@ static void on_worker_end(struct child *child)
         group_say("%s", text);
     if (failed && !child->stopped)
         lose_worker(g, child);
+    if (g->done && g->spec->ends_together)
+        group_end_late(g);
     // One of those who were told to stop had failed already, and the first failure was a consequence of it.
     const bool consequence = g->exit_code == ps_code_exit(PS_ABORTED) && child->stopped && !child->signal;
     if (consequence && child->exit_code && child->exit_code < 128)
@@ -227,7 +241,7 @@ static void on_worker_end(struct child *child)
     finish_if_ended(g);
 }
 
-// Worker 0 says so once it has opened the job; what follows from it is seen where it ends.
+// A worker says so once it is in the job, or has opened it; what follows from it is seen where it ends.
 static void on_job_open(struct child *child)
 {
     (void)child;
@@ -244,7 +258,7 @@ static void start_workers(struct group *g)
         struct child *worker = &g->workers[i];
         snprintf(worker->name, sizeof worker->name, "worker %d", i);
         worker->terminal = i == 0;  // the chief shows the progress
-        worker->on_ready = i == 0 && g->spec->n_ps ? on_job_open : NULL;
+        worker->on_ready = g->spec->ends_together || (i == 0 && g->spec->n_ps) ? on_job_open : NULL;
         worker->on_end = on_worker_end;
         worker->arg = g;
         if (child_start(worker, &g->loop, g->spec->workers[i], &e)) {
@@ -278,7 +292,7 @@ static void on_ps_end(struct child *child)
     child_describe_end(child, text, sizeof text);
     if (!child->stopped) {
         group_say("%s; without it the job cannot go on", text);
-        const bool says_why = !child->signal && child->exit_code;
+        const bool says_why = !child->signal && child->exit_code && child->exit_code < 128;
         group_stop(g, says_why ? (int)child->exit_code : ps_code_exit(PS_UNAVAILABLE));
     } else if (child->signal || child->exit_code) {
         group_say("%s when it was told to end", text);

@@ -107,7 +107,7 @@ static char **worker_words(const struct run *run, int rank)
         add_number(&w, "--workers", run->n_workers);
         add_number(&w, "--min-workers", run->min_workers);
     }
-    if (run->n_ps > 0 && rank == 0)
+    if (run->peers || (run->n_ps > 0 && rank == 0))
         add_number(&w, "--ready-fd", CHILD_READY_FD);
     if (run->summary)
         add_option(&w, "--summary", run->summary);

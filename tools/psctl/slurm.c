@@ -121,7 +121,7 @@ static char *slurm_command(const struct slurm *s, const char *script)
 
 // ---- sbatch ---------------------------------------------------------------------------------------------------------
 
-// cluster: "" where Slurm has one.
+// cluster: "" where sbatch has named none.
 static void slurm_say(const struct slurm *s, const char *number, const char *cluster)
 {
     printf("Slurm has queued '%s' as job %s; what to type next:\n  squeue --jobs %s%s%s\n", s->name, number, number,

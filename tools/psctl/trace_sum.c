@@ -292,7 +292,8 @@ static void worst_say(const struct trace *trace, const struct trace_worst *b, FI
     for (size_t i = 0; i < b->n; i++) {
         const Paramserver__V1__PastWait *past = b->v[i].first->past;
         json_t *who = caller_name(past->worker, &past->client);
-        fprintf(to, "%s%s %.0f %%", i ? ", " : "", json_string_value(who), 100 * trace_share(b->v[i].during, span));
+        fprintf(to, "%s%s %.0f %%", i ? ", " : "", who ? json_string_value(who) : "a client",
+                100 * trace_share(b->v[i].during, span));
         json_decref(who);
     }
     fprintf(to, " of %s%s\n", time, b->whom ? "" : " waited, for no worker");

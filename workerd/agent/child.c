@@ -30,62 +30,85 @@ static enum ps_code child_make_file(const char *text, int *fd, struct ps_error *
 }
 
 // Between fork and exec: system calls alone.
-static void child_become(char *const *argv, int file, int output, pid_t parent)
+static void child_become(char *const *argv, int file, int output, int ready, pid_t parent)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
         _exit(1);
     signal(SIGPIPE, SIG_DFL);
     fcntl(file, F_SETFD, 0);
+    fcntl(ready, F_SETFD, 0);
     dup2(output, STDOUT_FILENO);
     dup2(output, STDERR_FILENO);
     execv("/proc/self/exe", argv);
     _exit(127);
 }
 
-static char **child_words(char *const *args, const char *file, const char *workers)
+static char **child_words(char *const *args, const char *const *more, size_t n_more)
 {
     size_t n = 0;
     while (args[n])
         n++;
-    char **words = ps_alloc((n + 5) * sizeof *words);
+    char **words = ps_alloc((n + n_more + 1) * sizeof *words);
     memcpy(words, args, n * sizeof *words);
-    words[n] = (char *)"--job";
-    words[n + 1] = (char *)file;
-    words[n + 2] = (char *)"--workers";
-    words[n + 3] = (char *)workers;
+    memcpy(words + n, more, n_more * sizeof *words);
     return words;
+}
+
+static enum ps_code child_make_pipes(int output[2], int ready[2], struct ps_error *e)
+{
+    const bool made = pipe2(output, O_CLOEXEC) == 0;
+    if (made && pipe2(ready, O_CLOEXEC) == 0)
+        return PS_OK;
+    const int error = errno;
+    if (made) {
+        close(output[0]);
+        close(output[1]);
+    }
+    return ps_fail(e, PS_RESOURCE_EXHAUSTED, "cannot make a pipe: %s", strerror(error));
+}
+
+static pid_t child_fork(char *const *args, const char *job_file, uint32_t workers, int file, int output, int ready)
+{
+    char count[16], fd[16];
+    snprintf(count, sizeof count, "%" PRIu32, workers);
+    snprintf(fd, sizeof fd, "%d", ready);
+    const char *const more[] = {"--job", job_file, "--workers", count, "--ready-fd", fd};
+    char **words = child_words(args, more, sizeof more / sizeof *more);
+    const pid_t parent = getpid(), pid = fork();
+    if (pid == 0)
+        child_become(words, file, output, ready, parent);
+    free(words);
+    return pid;
 }
 
 enum ps_code wk_child_start(struct wk_child *c, char *const *args, const char *job, uint32_t workers,
                             struct ps_error *e)
 {
-    char path[48], count[16];
-    int file, pipes[2];
-    *c = (struct wk_child){.output = -1};
+    char path[48];
+    int file, output[2], ready[2];
+    *c = (struct wk_child){.output = -1, .ready = -1};
     if (child_make_file(job, &file, e))
         return e->code;
-    if (pipe2(pipes, O_CLOEXEC)) {
+    if (child_make_pipes(output, ready, e)) {
         close(file);
-        return ps_fail(e, PS_RESOURCE_EXHAUSTED, "cannot make a pipe: %s", strerror(errno));
+        return e->code;
     }
     snprintf(path, sizeof path, "/proc/self/fd/%d", file);
-    snprintf(count, sizeof count, "%" PRIu32, workers);
-    char **words = child_words(args, path, count);
-    const pid_t parent = getpid(), pid = fork();
-    if (pid == 0)
-        child_become(words, file, pipes[1], parent);
+    const pid_t pid = child_fork(args, path, workers, file, output[1], ready[1]);
     const int error = errno;
-    free(words);
     close(file);
-    close(pipes[1]);
+    close(output[1]);
+    close(ready[1]);
+    fcntl(output[0], F_SETFL, O_NONBLOCK);
+    fcntl(ready[0], F_SETFL, O_NONBLOCK);
+    c->output = output[0];
+    c->ready = ready[0];
     if (pid < 0) {
-        close(pipes[0]);
+        wk_child_close(c);
         return ps_fail(e, PS_RESOURCE_EXHAUSTED, "cannot start a process: %s", strerror(error));
     }
-    fcntl(pipes[0], F_SETFL, O_NONBLOCK);
     c->pid = pid;
-    c->output = pipes[0];
     return PS_OK;
 }
 
@@ -100,6 +123,14 @@ size_t wk_child_read(struct wk_child *c, void *to, size_t size, int wait_ms)
         c->output = -1;
     }
     return n > 0 ? (size_t)n : 0;
+}
+
+bool wk_child_has_opened(struct wk_child *c)
+{
+    char said;
+    if (!c->opened && c->ready >= 0)
+        c->opened = read(c->ready, &said, 1) == 1;
+    return c->opened;
 }
 
 bool wk_child_has_ended(struct wk_child *c)
@@ -119,5 +150,7 @@ void wk_child_close(struct wk_child *c)
 {
     if (c->output >= 0)
         close(c->output);
-    c->output = -1;
+    if (c->ready >= 0)
+        close(c->ready);
+    c->output = c->ready = -1;
 }

@@ -6,6 +6,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/log.h"
+#include "common/file/shards.h"
 
 // Also of one that was not written to its end. A shard that stays though its checkpoint is gone goes with the next one.
 static void checkpoint_writer_prune_shards(const struct wk_checkpoint_writer *w)
@@ -15,6 +16,19 @@ static void checkpoint_writer_prune_shards(const struct wk_checkpoint_writer *w)
         ps_warn("%s", why.text);
 }
 
+// In place of what another training has written under the same name, the shards of which go with it; where this one has
+// shards, too, the ps tasks remove them. *sharded: there is something for these to remove.
+static enum ps_code checkpoint_writer_replace(struct wk_checkpoint_writer *w, const char *path, bool *sharded)
+{
+    struct ps_shards *before = *sharded ? NULL : ps_shards_named(path);
+    const enum ps_code code = wk_checkpoint_write(&w->checkpoint, path, &w->error);
+    if (code == PS_OK)
+        ps_shards_unlink(before, path);
+    *sharded |= before != NULL;
+    ps_shards_free(before);
+    return code;
+}
+
 // What is kept becomes less only when the new one is there. Those before it may be sharded where it is not.
 static void *checkpoint_writer_run(void *arg)
 {
@@ -22,8 +36,8 @@ static void *checkpoint_writer_run(void *arg)
     struct wk_checkpoint_fetch *fetch = w->checkpoint.fetch;
     char *path = wk_checkpoints_path(&w->to, w->step);
     bool sharded = w->checkpoint.shards.name != NULL;
-    if ((!fetch || fetch->wait(fetch, &w->error) == PS_OK) &&
-        wk_checkpoint_write(&w->checkpoint, path, &w->error) == PS_OK && w->keep)
+    if ((!fetch || fetch->wait(fetch, &w->error) == PS_OK) && checkpoint_writer_replace(w, path, &sharded) == PS_OK &&
+        w->keep)
         sharded |= wk_checkpoints_prune(&w->to, w->step, w->keep);
     if (sharded && (w->keep || w->error.code))
         checkpoint_writer_prune_shards(w);

@@ -54,6 +54,13 @@ static int checkpoints_by_step(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
+// What is not permitted stays so; the rest may be a server of files that is back in a moment.
+static enum ps_code checkpoints_cannot_read(const struct wk_checkpoints *c, int error, struct ps_error *e)
+{
+    const bool forbidden = error == EACCES || error == EPERM;
+    return ps_fail(e, forbidden ? PS_PERMISSION_DENIED : PS_UNAVAILABLE, "%s: %s", c->folder, strerror(error));
+}
+
 // The steps of those in the folder, newest first; malloc'd, also where it fails. NULL: there are none.
 static enum ps_code checkpoints_list(const struct wk_checkpoints *c, enum ending ending, uint64_t **steps, size_t *n,
                                      struct ps_error *e)
@@ -63,7 +70,7 @@ static enum ps_code checkpoints_list(const struct wk_checkpoints *c, enum ending
     *steps = NULL;
     *n = 0;
     if (!dir && errno != ENOENT)
-        return ps_fail(e, PS_UNAVAILABLE, "%s: %s", c->folder, strerror(errno));
+        return checkpoints_cannot_read(c, errno, e);
     errno = 0;
     for (struct dirent *d; dir && (d = readdir(dir)); errno = 0) {
         if (!checkpoints_has(c, d->d_name, ending, &step))
@@ -76,7 +83,7 @@ static enum ps_code checkpoints_list(const struct wk_checkpoints *c, enum ending
         closedir(dir);
     if (*n)
         qsort(*steps, *n, sizeof **steps, checkpoints_by_step);
-    return dir && error ? ps_fail(e, PS_UNAVAILABLE, "%s: %s", c->folder, strerror(error)) : PS_OK;
+    return dir && error ? checkpoints_cannot_read(c, error, e) : PS_OK;
 }
 
 void wk_checkpoints_clean(const struct wk_checkpoints *c)
@@ -230,17 +237,37 @@ static bool checkpoints_passes_over(enum ps_code code)
 void wk_lost_add(struct wk_lost *lost, const char *path, const char *words, const struct ps_error *why)
 {
     lost->v = ps_realloc(lost->v, (lost->n + 1) * sizeof *lost->v);
-    lost->v[lost->n++] = (struct wk_lost_one){ps_strdup(path), ps_strdup(words), *why};
+    lost->v[lost->n++] = (struct wk_lost_one){.path = ps_strdup(path), .words = ps_strdup(words), .why = *why};
 }
 
-void wk_lost_set_aside(const struct wk_lost *lost)
+// Each once: what has its name later may be another one.
+void wk_lost_set_aside(struct wk_lost *lost, const char *path)
 {
-    for (size_t i = 0; i < lost->n; i++) {
-        char *aside = ps_printf("%s%s", lost->v[i].path, checkpoints_lost);
-        if (rename(lost->v[i].path, aside) == 0)
-            ps_warn("%s: is set aside as %s", lost->v[i].path, aside);
+    for (struct wk_lost_one *one = lost->v; one < lost->v + lost->n; one++) {
+        if (one->tried || strcmp(one->path, path) == 0)
+            continue;
+        char *aside = ps_printf("%s%s", one->path, checkpoints_lost);
+        one->tried = true;
+        one->aside = rename(one->path, aside) == 0;
+        if (one->aside)
+            ps_warn("%s: is set aside as %s", one->path, aside);
         free(aside);
     }
+}
+
+bool wk_lost_put_back(struct wk_lost *lost)
+{
+    bool any = false;
+    for (struct wk_lost_one *one = lost->v; one < lost->v + lost->n; one++) {
+        char *aside = ps_printf("%s%s", one->path, checkpoints_lost);
+        const bool back = one->aside && access(one->path, F_OK) && rename(aside, one->path) == 0;
+        if (back)
+            ps_warn("%s: has its name again", one->path);
+        one->aside = false;
+        any |= back;
+        free(aside);
+    }
+    return any;
 }
 
 void wk_lost_free(struct wk_lost *lost)

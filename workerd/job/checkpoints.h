@@ -41,19 +41,24 @@ struct wk_lost {
     struct wk_lost_one {
         char *path, *words;  // as wk_found's
         struct ps_error why;
+        bool tried;  // to be set aside,
+        bool aside;  // which this process did
     } * v;
     size_t n;
 };
 
 void wk_lost_add(struct wk_lost *lost, const char *path, const char *words, const struct ps_error *why);
-// By one worker, once it has another to go on from: they get the ending .lost, so that who comes later, and has not
-// heard of it, finds the same. Their shards stay as long as that.
-void wk_lost_set_aside(const struct wk_lost *lost);
+// Once there is another one to go on from, of that path: they get the ending .lost, so that who comes later, and has
+// not heard of it, finds the same. Their shards stay as long as that.
+void wk_lost_set_aside(struct wk_lost *lost, const char *path);
+// Where the training does not go on from another one either: those have their names again. False: there was none.
+bool wk_lost_put_back(struct wk_lost *lost);
 void wk_lost_free(struct wk_lost *lost);
 
 // The newest checkpoint that a callback of the job has written and that is as it was written. One that is damaged or
 // lost is passed over, which is logged. backups: those of the callback backup alone. UNAVAILABLE: a folder cannot be
-// read. Where all are passed over, the error is the newest one's. wk_found_free follows in any case.
+// read; PERMISSION_DENIED: it may not. Where all are passed over, the error is the newest one's. wk_found_free follows
+// in any case.
 enum ps_code wk_checkpoints_find(const struct ps_job *job, bool backups, const struct wk_lost *lost,
                                  struct wk_found *found, struct ps_error *e);
 void wk_found_free(struct wk_found *found);
