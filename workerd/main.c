@@ -388,7 +388,8 @@ static enum ps_code workerd_find_checkpoint(struct wk_run *run, const struct ps_
     if (found->path)
         ps_info("goes on from %s", found->path);
     else if (ps_job_goes_on(job, o->resume))
-        ps_info("there is no %s yet: begins anew", o->resume ? "checkpoint" : "backup");
+        ps_info("there is no %s of job '%s' in %s yet: begins anew", o->resume ? "checkpoint" : "backup", job->name,
+                wk_checkpoints_folder(job, !o->resume));
     return PS_OK;
 }
 

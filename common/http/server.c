@@ -238,8 +238,15 @@ enum ps_code ps_http_start(const char *address, bool insecure, const struct ps_h
     *http = NULL;
     if (strncmp(address, "unix:", 5) == 0)
         return ps_fail(e, PS_INVALID_ARGUMENT, "'%s': HTTP is not served on unix sockets: expected host:port", address);
-    if (ps_address_admit(address, insecure, &found, e))
-        return e->code;
+    const enum ps_code admitted = ps_address_admit(address, insecure, &found, e);
+    if (admitted == PS_FAILED_PRECONDITION)
+        return ps_fail(
+            e, PS_FAILED_PRECONDITION,
+            "refusing to serve HTTP on %s: other hosts could connect, and it has neither users nor encryption; "
+            "use a loopback address (ssh -L reaches it), or start psd or workerd with --insecure",
+            address);
+    if (admitted)
+        return admitted;
     struct ps_http *h = ps_try_alloc(sizeof *h);
     if (!h)
         return ps_no_memory(e, "the HTTP server");

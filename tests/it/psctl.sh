@@ -850,6 +850,11 @@ for c in "status long" "jobs long" "top --once long"; do
     ok "$c: its workers are not known" eventually fails_with 69 '"workers": null' ctl --timeout 5 --json $c
 done
 ok "jobs: for people, too" eventually fails_with 69 "workers     -" ctl --timeout 5 jobs long
+# One that is started again knows nothing of what has failed with the other.
+rm a0.ready
+start_psd a0 --task 0 --peers "$peers" || exit 1
+told() { ctl --timeout 5 status >said; head -n 4 said; head -n 1 said | grep "^Job .* has failed: ps task 0, the control task, does not know it any more"; }
+ok "status: what has failed is told, though another task alone knows of it" eventually told
 
 # ---- the end of psctl run -----------------------------------------------------------------------------------------
 

@@ -208,7 +208,7 @@ static void a_ps_task_that_cannot_start_says_why(void **state)
     (void)state;
     char *ps[] = {GOOD_PS, "echo 'address in use' >&2; exit 71"}, *workers[] = {WAITING_WORKER};
     struct outcome o = run(ps, 2, workers, 1, 1, NULL);
-    assert_int_equal(o.code, 69);
+    assert_int_equal(o.code, 71);
     expect_says(&o, "ps 1: address in use\n");
     expect_says(&o, ") exited with code 71; ");
 }

@@ -285,7 +285,8 @@ static void test_addresses(void **state)
     struct ps_http *h = start_server("localhost:0");
     char taken[32];
     (void)state;
-    refuses("0.0.0.0:0", PS_FAILED_PRECONDITION, "other hosts could connect");
+    refuses("0.0.0.0:0", PS_FAILED_PRECONDITION,
+            "other hosts could connect, and it has neither users nor encryption; use a loopback");
     refuses("unix:/tmp/http", PS_INVALID_ARGUMENT, "HTTP is not served on unix sockets");
     refuses("localhost", PS_INVALID_ARGUMENT, "expected host:port");
     snprintf(taken, sizeof taken, "127.0.0.1:%d", ps_http_port(h));

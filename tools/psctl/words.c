@@ -53,20 +53,32 @@ static void words_ask_waits(struct cluster *c, const char *only, struct ps_overv
                                                         &paramserver__v1__waits_reply__descriptor, silent);
 }
 
-// The control task's, with the memory of the task that has the least left. *jobs is malloc'd.
-static Status words_merge(const struct answer *answers, size_t tasks, const char *only,
-                          Paramserver__V1__JobStatus ***jobs)
+static bool words_has_job(const Status *s, const char *name)
+{
+    size_t i = 0;
+    while (i < s->n_jobs && strcmp(s->jobs[i]->name, name) != 0)
+        i++;
+    return i < s->n_jobs;
+}
+
+// Those that are not in it yet. Of a control task that was started again others know more.
+static void words_add_jobs(Status *whole, const Status *from, const char *only)
+{
+    whole->jobs = ps_realloc(whole->jobs, (whole->n_jobs + from->n_jobs + 1) * sizeof *whole->jobs);
+    for (size_t i = 0; i < from->n_jobs; i++)
+        if ((!only || strcmp(from->jobs[i]->name, only) == 0) && !words_has_job(whole, from->jobs[i]->name))
+            whole->jobs[whole->n_jobs++] = from->jobs[i];
+}
+
+// The control task's, with the memory of the task that has the least left. Its list of jobs is malloc'd.
+static Status words_merge(const struct answer *answers, size_t tasks, const char *only)
 {
     Status whole = *(const Status *)answers[0].reply;
-    *jobs = ps_alloc((whole.n_jobs + 1) * sizeof **jobs);
-    size_t n = 0;
-    for (size_t i = 0; i < whole.n_jobs; i++)
-        if (!only || strcmp(whole.jobs[i]->name, only) == 0)
-            (*jobs)[n++] = whole.jobs[i];
-    whole.jobs = *jobs;
-    whole.n_jobs = n;
-    for (size_t i = 1; i < tasks; i++) {
+    whole.jobs = NULL;
+    whole.n_jobs = 0;
+    for (size_t i = 0; i < tasks; i++) {
         const Status *s = (const Status *)answers[i].reply;
+        words_add_jobs(&whole, s, only);
         whole.draining |= s->draining;
         if ((double)s->block_bytes * (double)whole.limit_bytes > (double)whole.block_bytes * (double)s->limit_bytes) {
             whole.block_bytes = s->block_bytes;
@@ -121,11 +133,10 @@ static bool words_all_answer(const struct cluster *c, const struct answer *answe
 
 void words_find(struct cluster *c, const struct answer *answers, const char *only, struct ps_summary *words)
 {
-    Paramserver__V1__JobStatus **jobs;
     bool silent = false;
     if (!words_all_answer(c, answers, words))
         return;
-    Status status = words_merge(answers, c->tasks, only, &jobs);
+    Status status = words_merge(answers, c->tasks, only);
     struct ps_overview o = {.status = &status, .whole = true};
     o.workers = ps_alloc((status.n_jobs + 1) * sizeof *o.workers);
     words_ask_workers(c, &o, &silent);
@@ -135,7 +146,7 @@ void words_find(struct cluster *c, const struct answer *answers, const char *onl
     else
         ps_summarize(&o, words);
     words_forget(&o);
-    free(jobs);
+    free(status.jobs);
 }
 
 // ---- shown --------------------------------------------------------------------------------------------------------

@@ -191,6 +191,15 @@ static bool checkpoints_of(const struct ps_job *job, const struct ps_callback *c
     return true;
 }
 
+const char *wk_checkpoints_folder(const struct ps_job *job, bool backups)
+{
+    struct wk_checkpoints c;
+    for (size_t i = 0; i < job->callbacks.n; i++)
+        if (checkpoints_of(job, &job->callbacks.v[i], backups, &c))
+            return c.folder;
+    return NULL;
+}
+
 // Where a search is: all of a later step have been seen, and of this one those of the callbacks up to `callback`.
 struct place {
     uint64_t step;

@@ -55,6 +55,8 @@ void wk_lost_set_aside(struct wk_lost *lost, const char *path);
 bool wk_lost_put_back(struct wk_lost *lost);
 void wk_lost_free(struct wk_lost *lost);
 
+// The first folder that is searched; NULL: none is. It lives as long as the job.
+const char *wk_checkpoints_folder(const struct ps_job *job, bool backups);
 // The newest checkpoint that a callback of the job has written and that is as it was written. One that is damaged or
 // lost is passed over, which is logged. backups: those of the callback backup alone. UNAVAILABLE: a folder cannot be
 // read; PERMISSION_DENIED: it may not. Where all are passed over, the error is the newest one's. wk_found_free follows
