@@ -362,7 +362,7 @@ static enum ps_code workerd_search(struct wk_run *run, const struct ps_job *job,
                                    struct wk_found *found, struct ps_error *e)
 {
     enum ps_code code = wk_checkpoints_find(job, !o->resume, run->lost, found, e);
-    if (code && wk_lost_put_back(run->lost)) {
+    if (wk_checkpoints_passes_over(code) && wk_lost_put_back(run->lost)) {
         wk_found_free(found);
         code = wk_checkpoints_find(job, !o->resume, run->lost, found, e);
     }
@@ -375,6 +375,7 @@ static enum ps_code workerd_search(struct wk_run *run, const struct ps_job *job,
 static enum ps_code workerd_find_checkpoint(struct wk_run *run, const struct ps_job *job, const struct options *o,
                                             struct wk_found *found, struct ps_error *e)
 {
+    size_t folders;
     if (o->profile)
         return PS_OK;  // it trains from the beginning
     if (workerd_search(run, job, o, found, e))
@@ -388,8 +389,9 @@ static enum ps_code workerd_find_checkpoint(struct wk_run *run, const struct ps_
     if (found->path)
         ps_info("goes on from %s", found->path);
     else if (ps_job_goes_on(job, o->resume))
-        ps_info("there is no %s of job '%s' in %s yet: begins anew", o->resume ? "checkpoint" : "backup", job->name,
-                wk_checkpoints_folder(job, !o->resume));
+        ps_info("there is no %s of job '%s' in %s%s yet: begins anew", o->resume ? "checkpoint" : "backup", job->name,
+                wk_checkpoints_folder(job, !o->resume, &folders),
+                folders > 1 ? ", nor in the other callbacks' folders," : "");
     return PS_OK;
 }
 
@@ -692,8 +694,6 @@ static enum ps_code workerd_run_jobs(struct options *o, struct wk_metrics *metri
         ps_warn("%s; begins anew from the newest backup", e->text);
         not_before = ps_now() + moment;
     }
-    if (e->code)
-        wk_lost_put_back(&lost);
     wk_lost_free(&lost);
     return e->code;
 }

@@ -167,8 +167,10 @@ static struct psd_queue_job *job_of_message(const Paramserver__V1__StoredJob *m)
         psd_queue_job_free(job);
         return NULL;
     }
-    for (uint32_t i = 0; runs && i < job->workers; i++)
+    for (uint32_t i = 0; runs && i < job->workers; i++) {
         job->parts[i].ended = m->ends[i];
+        job->parts[i].came = true;  // perhaps
+    }
     return job;
 }
 

@@ -556,7 +556,7 @@ static void queue_take_output(struct psd_queue *q, const struct psd_queue_job *j
 static bool queue_stops(const struct psd_queue_job *job, uint32_t rank, uint64_t now)
 {
     const struct psd_queue_part *first = &job->parts[0];
-    if (first->ended > 1 && first->waits && job->parts[rank].waits)
+    if (first->ended > 1 && !first->came && !job->parts[rank].came)
         return true;
     return job->cancelled && (rank == 0 || first->ended || !queue_is_heard(first, now));
 }
@@ -581,7 +581,7 @@ enum ps_code psd_queue_report(struct psd_queue *q, const struct psd_queue_client
     if (part->taken && memcmp(part->client, from->id, sizeof part->client) != 0)
         return PS_OK;  // another process has its place
     part->heard = now;
-    part->waits = r->waits;
+    part->came |= !r->waits;
     queue_take_output(q, job, part, from, r);
     *stop = queue_stops(job, from->rank, now);
     if (!r->ended)

@@ -42,7 +42,7 @@ struct psd_queue_part {
     bool taken;
     uint32_t ended;     // its exit code + 1; 0: it trains
     bool lost;          // counted as ended, without a word
-    bool waits;         // it has said that it has not been in the job yet
+    bool came;          // it has been in the job, or may have been
     uint64_t ended_at;  // ns
     uint64_t heard;     // ns
     uint64_t received;  // bytes of the process's output

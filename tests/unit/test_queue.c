@@ -456,6 +456,14 @@ static void the_job_that_worker_0_did_not_open_ends(void **state)
         assert_int_equal(rows[i].code ? PSD_FAILED : PSD_DONE, state_of("job"));
         assert_int_equal(rows[i].code, find("job")->code);
     }
+    // Of a psd that was started again: it does not know whether worker 0 had opened the job.
+    const uint64_t number = submit("job", 0, 2);
+    next_of(1, 1);
+    next_of(0, 1);
+    next_of(1, 1);
+    report_of(number, 0, true, 73);
+    restart();
+    assert_false(report_of(number, 1, true, -1));
 }
 
 static void cancel_ends_what_waits_and_what_runs(void **state)

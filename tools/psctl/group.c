@@ -113,12 +113,22 @@ static void name_unready(const struct group *g)
             group_say("%s (pid %d) was not ready within %d s", g->ps[i].name, g->ps[i].pid, READY_MS / 1000);
 }
 
+// Those who were told to end though the job is not stopped.
+static void kill_late(struct group *g)
+{
+    for (struct child *worker = g->workers; worker < g->workers + g->spec->n_workers; worker++)
+        if (worker->stopped)
+            child_end(worker, SIGKILL);
+}
+
 static void on_patience(uv_timer_t *timer)
 {
     struct group *g = timer->data;
     if (g->phase == STARTING) {
         name_unready(g);
         group_stop(g, ps_code_exit(PS_UNAVAILABLE));
+    } else if (g->phase == TRAINING) {
+        kill_late(g);
     } else if (g->phase == STOPPING) {
         end_all(g->workers, g->spec->n_workers, SIGKILL);
     } else {
@@ -184,7 +194,8 @@ static void lose_worker(struct group *g, const struct child *child)
     int live = group_running(g->workers, spec->n_workers);
     if (g->failed_workers++ == 0)
         g->first_failure = code_of_worker(child);
-    if (spec->n_ps && child == g->workers && !child->ready) {
+    const bool was_in_it = child->ready || (spec->ends_together && child->starts > 1);
+    if (spec->n_ps && child == g->workers && !was_in_it) {
         if (live > 0)
             group_say("%s did not open the job, for which the others wait: stopping", child->name);
         group_stop(g, code_of_worker(child));
@@ -207,6 +218,7 @@ static void group_end_late(struct group *g)
             group_say("the job is done without %s (pid %d), which was not in it: it is stopped", worker->name,
                       worker->pid);
             child_end(worker, SIGTERM);
+            uv_timer_start(&g->patience, on_patience, WORKER_END_MS, 0);
         }
 }
 

@@ -16,17 +16,16 @@ static void checkpoint_writer_prune_shards(const struct wk_checkpoint_writer *w)
         ps_warn("%s", why.text);
 }
 
-// In place of what another training has written under the same name, the shards of which go with it; where this one has
-// shards, too, the ps tasks remove them. *sharded: there is something for these to remove.
-static enum ps_code checkpoint_writer_replace(struct wk_checkpoint_writer *w, const char *path, bool *sharded)
+// What another training has written under the same name gives way, and its shards go with it; where this one has
+// shards, too, the ps tasks remove them. Had that one any?
+static bool checkpoint_writer_replace(struct wk_checkpoint_writer *w, const char *path, bool sharded)
 {
-    struct ps_shards *before = *sharded ? NULL : ps_shards_named(path);
-    const enum ps_code code = wk_checkpoint_write(&w->checkpoint, path, &w->error);
-    if (code == PS_OK)
+    struct ps_shards *before = ps_shards_named(path);
+    const bool had = before != NULL;
+    if (wk_checkpoint_write(&w->checkpoint, path, &w->error) == PS_OK && !sharded)
         ps_shards_unlink(before, path);
-    *sharded |= before != NULL;
     ps_shards_free(before);
-    return code;
+    return had;
 }
 
 // What is kept becomes less only when the new one is there. Those before it may be sharded where it is not.
@@ -35,11 +34,13 @@ static void *checkpoint_writer_run(void *arg)
     struct wk_checkpoint_writer *w = arg;
     struct wk_checkpoint_fetch *fetch = w->checkpoint.fetch;
     char *path = wk_checkpoints_path(&w->to, w->step);
-    bool sharded = w->checkpoint.shards.name != NULL;
-    if ((!fetch || fetch->wait(fetch, &w->error) == PS_OK) && checkpoint_writer_replace(w, path, &sharded) == PS_OK &&
-        w->keep)
-        sharded |= wk_checkpoints_prune(&w->to, w->step, w->keep);
-    if (sharded && (w->keep || w->error.code))
+    const bool sharded = w->checkpoint.shards.name != NULL;
+    bool gone = false;  // sharded ones are, whose shards may be with the ps tasks
+    if (!fetch || fetch->wait(fetch, &w->error) == PS_OK)
+        gone = checkpoint_writer_replace(w, path, sharded);
+    if (w->error.code == PS_OK && w->keep)
+        gone |= wk_checkpoints_prune(&w->to, w->step, w->keep);
+    if (gone || (sharded && (w->keep || w->error.code)))
         checkpoint_writer_prune_shards(w);
     free(path);
     atomic_store(&w->done, true);

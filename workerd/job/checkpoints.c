@@ -191,13 +191,17 @@ static bool checkpoints_of(const struct ps_job *job, const struct ps_callback *c
     return true;
 }
 
-const char *wk_checkpoints_folder(const struct ps_job *job, bool backups)
+const char *wk_checkpoints_folder(const struct ps_job *job, bool backups, size_t *n)
 {
     struct wk_checkpoints c;
+    const char *first = NULL;
+    *n = 0;
     for (size_t i = 0; i < job->callbacks.n; i++)
-        if (checkpoints_of(job, &job->callbacks.v[i], backups, &c))
-            return c.folder;
-    return NULL;
+        if (checkpoints_of(job, &job->callbacks.v[i], backups, &c)) {
+            first = first ? first : c.folder;
+            ++*n;
+        }
+    return first;
 }
 
 // Where a search is: all of a later step have been seen, and of this one those of the callbacks up to `callback`.
@@ -237,8 +241,7 @@ static enum ps_code checkpoints_next(const struct ps_job *job, bool backups, str
     return code;
 }
 
-// Another training may have removed it meanwhile, as it wrote newer ones.
-static bool checkpoints_passes_over(enum ps_code code)
+bool wk_checkpoints_passes_over(enum ps_code code)
 {
     return code == PS_DATA_LOSS || code == PS_INVALID_ARGUMENT || code == PS_NOT_FOUND;
 }
@@ -270,9 +273,10 @@ bool wk_lost_put_back(struct wk_lost *lost)
     for (struct wk_lost_one *one = lost->v; one < lost->v + lost->n; one++) {
         char *aside = ps_printf("%s%s", one->path, checkpoints_lost);
         const bool back = one->aside && access(one->path, F_OK) && rename(aside, one->path) == 0;
-        if (back)
+        if (back) {
             ps_warn("%s: has its name again", one->path);
-        one->aside = false;
+            one->aside = one->tried = false;
+        }
         any |= back;
         free(aside);
     }
@@ -315,7 +319,7 @@ enum ps_code wk_checkpoints_find(const struct ps_job *job, bool backups, const s
            checkpoints_read(found, wk_resume_reads_shards(job), lost, &why)) {
         first = first.code ? first : why;
         wk_found_free(found);
-        if (!checkpoints_passes_over(why.code))
+        if (!wk_checkpoints_passes_over(why.code))
             break;
         ps_warn("%s: it is passed over", why.text);
     }

@@ -51,12 +51,14 @@ void wk_lost_add(struct wk_lost *lost, const char *path, const char *words, cons
 // Once there is another one to go on from, of that path: they get the ending .lost, so that who comes later, and has
 // not heard of it, finds the same. Their shards stay as long as that.
 void wk_lost_set_aside(struct wk_lost *lost, const char *path);
-// Where the training does not go on from another one either: those have their names again. False: there was none.
+// Where none is left to go on from: those have their names again. False: there was none.
 bool wk_lost_put_back(struct wk_lost *lost);
 void wk_lost_free(struct wk_lost *lost);
 
-// The first folder that is searched; NULL: none is. It lives as long as the job.
-const char *wk_checkpoints_folder(const struct ps_job *job, bool backups);
+// The first of *n folders that are searched; NULL: none is. It lives as long as the job.
+const char *wk_checkpoints_folder(const struct ps_job *job, bool backups, size_t *n);
+// Where a search fails so, no checkpoint is left: each is damaged or lost, or was removed meanwhile.
+bool wk_checkpoints_passes_over(enum ps_code code);
 // The newest checkpoint that a callback of the job has written and that is as it was written. One that is damaged or
 // lost is passed over, which is logged. backups: those of the callback backup alone. UNAVAILABLE: a folder cannot be
 // read; PERMISSION_DENIED: it may not. Where all are passed over, the error is the newest one's. wk_found_free follows
