@@ -215,7 +215,8 @@ if mkdir written && mount -t tmpfs -o size=40m tmpfs written 2>/dev/null; then
     refused() { [ "$(grep -c "No space left on device; the training goes on" full.log)" -gt "$1" ]; }
     finds_the_disk_full() {
         local i pid before
-        writes written >full.log 2>&1 &
+        : >full.log
+        writes written >>full.log 2>&1 &
         pid=$!
         for ((i = 0; i < 2 * kills; i++)); do
             before=$(grep -c "No space left" full.log)
