@@ -77,14 +77,14 @@ ok "a job of one worker" says "Weights written" ctl submit "${quick[@]}" --set o
 
 ok "psctl submit --wait ends as the job does" fails_with 66 "job 5 has failed with exit code 66" submit --wait --set name=fails --set timeout=5 --set weights=/nowhere.safetensors
 ok "it is shown as failed" is fails failed
+ok "with its exit code" test "$(field fails exit_code)" = 66
+ok "its output says why" says "/nowhere.safetensors" ctl logs fails
 # Worker 1 would wait a minute for what worker 0 cannot open.
 ends_for_both() {
     fails_with 73 "has failed with exit code 73" submit --wait --set name=nowhere --set output=/nonexistent/x.safetensors || return 1
     ctl logs nowhere >said && cat said && grep "cannot create /nonexistent/x.safetensors" said && ! grep "waited" said
 }
 ok "what worker 0 cannot open ends for worker 1, too" ends_for_both
-ok "with its exit code" test "$(field fails exit_code)" = 66
-ok "its output says why" says "/nowhere.safetensors" ctl logs fails
 
 # ---- cancel ---------------------------------------------------------------------------------------------------------
 

@@ -93,17 +93,24 @@ ok "and leaves no shard" test -z "$(shards shards-backup)" -a "$(newest shards)"
 
 # Of one backup a ps task has lost its shard, and of another it is damaged: the one before them is taken, by a worker,
 # too, that dies as it hears of it, and has not when it is there again.
-damage() { printf '\377' | dd of="$1" bs=1 seek=$(($(stat -c %s "$1") / 2)) conv=notrunc status=none; } # FILE
-has_three() { [ "$(find "$1.backups" -name '*.safetensors' | wc -l)" -ge 3 ]; }                         # NAME
-kill_both() {                                                                                           # NAME: its workers are killed, and not started again
+# FILE
+damage() { printf '\377' | dd of="$1" bs=1 seek=$(($(stat -c %s "$1") / 2)) conv=notrunc status=none; }
+# NAME
+has_three() { [ "$(find "$1.backups" -name '*.safetensors' | wc -l)" -ge 3 ]; }
+# NAME: its workers are killed, and not started again.
+kill_both() {
     touch over
     kill -KILL "$(cat "$1-0.pid")" "$(cat "$1-1.pid")" && wait "${training[@]}"
     rm over
 }
-sharded() { train "$1" ps.yaml sync.yaml --set "callbacks=[{name: backup, path: $1.backups, every_steps: 20, sharded: true, keep: 3}]"; } # NAME
-shard() { shards "$1-backup-$(printf %010d "$2")" | grep "ps-$3-of"; }                                                                    # NAME STEP TASK
-begins_anew() { grep -q "begins anew from the newest backup" "$1.log"; }                                                                  # NAME
-are_worn() {                                                                                                                              # NAME RANK
+# NAME
+sharded() { train "$1" ps.yaml sync.yaml --set "callbacks=[{name: backup, path: $1.backups, every_steps: 20, sharded: true, keep: 3}]"; }
+# NAME STEP TASK
+shard() { shards "$1-backup-$(printf %010d "$2")" | grep "ps-$3-of"; }
+# NAME
+begins_anew() { grep -q "begins anew from the newest backup" "$1.log"; }
+# NAME RANK
+are_worn() {
     local step
     sharded "$1" && eventually has_three "$1" || return 1
     kill_both "$1"

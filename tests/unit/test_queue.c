@@ -132,27 +132,28 @@ static void waits_for(uint32_t rank, const char *text)
     assert_string_equal(text, why);
 }
 
-static bool report(uint64_t number, uint32_t rank, uint8_t process, const char *output, uint64_t offset, int code)
+static bool send_report(uint32_t rank, uint8_t process, const struct psd_queue_report *r)
 {
     const struct psd_queue_client from = client(rank, process);
-    const struct psd_queue_report r = {number,         offset,    output,
-                                       strlen(output), code >= 0, code >= 0 ? (uint32_t)code : 0};
     struct ps_error e;
     bool stop;
-    assert_int_equal(PS_OK, psd_queue_report(q, &from, &r, now, wall, &stop, &e));
+    assert_int_equal(PS_OK, psd_queue_report(q, &from, r, now, wall, &stop, &e));
     return stop;
 }
 
-// Likewise; waits: of one that has not been in the job yet.
+static bool report(uint64_t number, uint32_t rank, uint8_t process, const char *output, uint64_t offset, int code)
+{
+    const struct psd_queue_report r = {number,         offset,    output,
+                                       strlen(output), code >= 0, code >= 0 ? (uint32_t)code : 0};
+    return send_report(rank, process, &r);
+}
+
+// waits: it has not been in the job yet.
 static bool report_of(uint64_t number, uint32_t rank, bool waits, int code)
 {
-    const struct psd_queue_client from = client(rank, 1);
     const struct psd_queue_report r = {
         .number = number, .ended = code >= 0, .code = code >= 0 ? (uint32_t)code : 0, .waits = waits};
-    struct ps_error e;
-    bool stop;
-    assert_int_equal(PS_OK, psd_queue_report(q, &from, &r, now, wall, &stop, &e));
-    return stop;
+    return send_report(rank, 1, &r);
 }
 
 static void ends(uint64_t number, uint32_t rank, int code)

@@ -49,7 +49,7 @@ struct training {
     uint64_t reported;  // ns
     uint64_t stopped;   // when the process was told to end, ns; 0: it was not
     bool stop;          // ps task 0 said that it is to end
-    bool opened;        // one of its processes has been in the job
+    bool came;          // one of its processes has been in the job
     bool lost;          // the last report did not arrive: said once
 };
 
@@ -86,8 +86,8 @@ static enum ps_code training_report(struct training *t, int code, struct ps_erro
     r.output = (ProtobufCBinaryData){t->len, t->output};
     r.ended = code >= 0;
     r.code = code >= 0 ? (uint32_t)code : 0;
-    t->opened |= wk_child_has_opened(&t->child);
-    r.waits = !t->opened;
+    t->came |= wk_child_came(&t->child);
+    r.waits = !t->came;
     t->reported = ps_now();
     if (wk_ask(a->ask, PARAMSERVER__V1__METHOD__REPORT, &r.base, &paramserver__v1__report_reply__descriptor, &reply, e))
         return e->code;

@@ -125,12 +125,10 @@ size_t wk_child_read(struct wk_child *c, void *to, size_t size, int wait_ms)
     return n > 0 ? (size_t)n : 0;
 }
 
-bool wk_child_has_opened(struct wk_child *c)
+bool wk_child_came(const struct wk_child *c)
 {
-    char said;
-    if (!c->opened && c->ready >= 0)
-        c->opened = read(c->ready, &said, 1) == 1;
-    return c->opened;
+    char said[16];  // "READY", once
+    return c->ready >= 0 && read(c->ready, said, sizeof said) > 0;
 }
 
 bool wk_child_has_ended(struct wk_child *c)

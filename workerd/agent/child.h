@@ -18,7 +18,6 @@ struct wk_child {
     pid_t pid;   // 0: none
     int output;  // the pipe; -1: none
     int ready;   // another one, which says that it is in the job; -1: none any more
-    bool opened;
     int status;  // as waitpid has it, once it has ended
 };
 
@@ -27,8 +26,8 @@ enum ps_code wk_child_start(struct wk_child *c, char *const *args, const char *j
                             struct ps_error *e);
 // Reads what there is, and waits for it at most so long. 0: nothing came. The end of the output counts as nothing.
 size_t wk_child_read(struct wk_child *c, void *to, size_t size, int wait_ms);
-// Is it in the job, or was it?
-bool wk_child_has_opened(struct wk_child *c);
+// Has it come into the job since this was asked last?
+bool wk_child_came(const struct wk_child *c);
 // Has it ended? c->status then says how; its output may not be read to the end.
 bool wk_child_has_ended(struct wk_child *c);
 void wk_child_kill(const struct wk_child *c, int signal);
