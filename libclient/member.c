@@ -462,9 +462,22 @@ void psc_report_epoch(psc_client *client, uint64_t epochs, uint64_t ended, const
 {
     struct ps_progress *p = &client->member.progress;
     psc__lock(client);
-    *p = (struct ps_progress){.epochs = epochs, .ended = ended};
+    if (n || ended != p->ended)
+        p->n = 0;
+    p->epochs = epochs;
+    p->ended = ended;
     for (size_t i = 0; i < n; i++)
         ps_progress_add(p, metrics[i].name, metrics[i].value);
+    client->member.unsent = true;
+    psc__unlock(client);
+}
+
+void psc_report_saved(psc_client *client, uint64_t step)
+{
+    struct ps_progress *p = &client->member.progress;
+    psc__lock(client);
+    p->checkpoints = true;
+    p->checkpoint = step;
     client->member.unsent = true;
     psc__unlock(client);
 }

@@ -204,8 +204,12 @@ void psc_report_checkpoint(psc_client *client, uint64_t number, bool failed, con
 // The chief says how far the training is, for psctl status and the status page: of `epochs` that the job trains `ended`
 // have ended, the last one with these metrics, such as {"val_loss", 0.07}. Others may say so, too: it counts when they
 // become the chief. epochs 0: says nothing, and takes nothing back. Of more than 32 metrics the last ones count, of
-// equal names the first; a name of more than 63 bytes is cut. It is sent with the chief's heartbeats.
+// equal names the first; a name of more than 63 bytes is cut. Without metrics those of the same epoch stay. It is sent
+// with the chief's heartbeats.
 void psc_report_epoch(psc_client *client, uint64_t epochs, uint64_t ended, const psc_metric *metrics, size_t n);
+// The chief says that the job writes checkpoints, the newest of which is of that step (0: none is there yet): what
+// psctl status says can be lost goes by it. It is sent with what psc_report_epoch has said.
+void psc_report_saved(psc_client *client, uint64_t step);
 uint64_t psc_run(psc_client *client);  // of the job that it joined or attached to; 0: it has done neither
 
 // ---- variables ----------------------------------------------------------------------------------------------------

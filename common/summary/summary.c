@@ -24,7 +24,8 @@ struct totals {
     bool whole;
     uint32_t running, opening, done, failed, live, dead;
     const Job *trains;  // the last of those that do
-    const Job *failed_job, *dead_job, *absent_job, *not_finite_job, *done_job, *slow_job, *split_job;
+    const Job *failed_job, *dead_job, *absent_job, *not_finite_job, *done_job, *slow_job, *split_job,
+        *risk_job;  // that trains, or is about to, and would lose most
     const Paramserver__V1__Member *dead_worker;
     struct ps_figures slow;  // of slow_job, whose slowest worker is farthest behind the mean
     double slow_share;
@@ -70,6 +71,15 @@ static void totals_take_workers(struct totals *s, const Job *job, const struct p
     totals_take_speed(s, job, f);
 }
 
+// The greater, the more of the job would be lost: it writes no checkpoints, has none yet, has an old one.
+static uint64_t totals_risk(const Job *job)
+{
+    const Paramserver__V1__Progress *p = job->progress;
+    if (!p)
+        return 0;  // not said
+    return p->checkpoint_step ? 1 + job->checkpoint_age_ms : UINT64_MAX - p->checkpoints;
+}
+
 static void totals_take_job(struct totals *s, const Job *job, const Paramserver__V1__WorkersReply *workers)
 {
     const struct ps_figures f = ps_figures_of(workers);
@@ -89,8 +99,11 @@ static void totals_take_job(struct totals *s, const Job *job, const Paramserver_
         s->not_finite_job = job;
     if (job->splits > 0 && !s->split_job)
         s->split_job = job;
-    if (!failed && !done)
-        totals_take_workers(s, job, &f);
+    if (failed || done)
+        return;
+    totals_take_workers(s, job, &f);
+    if (!s->risk_job || totals_risk(job) > totals_risk(s->risk_job))
+        s->risk_job = job;
 }
 
 static struct totals totals_of(const struct ps_overview *overview)
@@ -156,23 +169,32 @@ static void summary_say_warning(const struct totals *s, struct ps_summary *w)
         STATE("%s is being drained: it takes no new jobs.", s->whole ? "A ps task" : "This ps task");
 }
 
+// "34 s", "12 min", "3 h". to[size]
+static void summary_put_time(char *to, size_t size, uint64_t ms)
+{
+    const double minutes = (double)ms / 60000;
+    if (minutes >= 90)
+        snprintf(to, size, "%.0f h", minutes / 60);
+    else if (minutes >= 1.5)
+        snprintf(to, size, "%.0f min", minutes);
+    else
+        snprintf(to, size, "%.0f s", minutes * 60);
+}
+
 // " It is in epoch 3 of 20; about 4 min left.": of the only job, where its chief has said so. to[size]
 static void summary_say_how_far(const struct totals *s, char *to, size_t size)
 {
     const Job *job = s->running == 1 && s->opening == 0 ? s->trains : NULL;
-    const double minutes = job ? (double)job->time_left_ms / 60000 : 0;
+    char left[32];
     uint64_t epoch;
     int n = 0;
     to[0] = '\0';
     if (!job || !job->progress || !ps_job_epoch(job, &epoch) || epoch >= job->progress->epochs)
         return;
     n = snprintf(to, size, " It is in epoch %" PRIu64 " of %" PRIu64, epoch + 1, job->progress->epochs);
-    if (minutes >= 90)
-        n += snprintf(to + n, size - (size_t)n, "; about %.0f h left", minutes / 60);
-    else if (minutes >= 1.5)
-        n += snprintf(to + n, size - (size_t)n, "; about %.0f min left", minutes);
-    else if (job->time_left_ms)
-        n += snprintf(to + n, size - (size_t)n, "; about %.0f s left", minutes * 60);
+    summary_put_time(left, sizeof left, job->time_left_ms);
+    if (job->time_left_ms)
+        n += snprintf(to + n, size - (size_t)n, "; about %s left", left);
     snprintf(to + n, size - (size_t)n, ".");
 }
 
@@ -204,6 +226,25 @@ static void summary_say_state(const struct totals *s, struct ps_summary *w)
         summary_say_well(s, w);
 }
 
+// Of the job that would lose most.
+static void summary_say_loss(const struct totals *s, const char *task, struct ps_summary *w)
+{
+    static const char others[] = "if a worker dies, the others train its examples";
+    const Job *job = s->risk_job;
+    const Paramserver__V1__Progress *p = job->progress;
+    char age[32];
+    if (!p) {
+        RISK("If %s ends, all that was trained since the last checkpoint is lost; %s.", task, others);
+    } else if (!p->checkpoint_step) {
+        RISK("If %s ends, all that job %.128s has trained is lost: it %s; %s.", task, job->name,
+             p->checkpoints ? "has no checkpoint yet" : "writes no checkpoints", others);
+    } else {
+        summary_put_time(age, sizeof age, job->checkpoint_age_ms);
+        RISK("If %s ends, job %.128s loses what it has trained since its checkpoint of step %" PRIu64 ", %s ago; %s.",
+             task, job->name, p->checkpoint_step, age, others);
+    }
+}
+
 static void summary_say_risk(const struct totals *s, struct ps_summary *w)
 {
     const char *task = s->whole ? "a ps task" : "this ps task";
@@ -211,10 +252,8 @@ static void summary_say_risk(const struct totals *s, struct ps_summary *w)
         RISK("The gradient of worker %" PRIu32 " of job %.128s for round %" PRIu64
              " counts in some partitions and not in others.",
              s->split_job->split_worker, s->split_job->name, s->split_job->split_round);
-    else if (s->running + s->opening > 0)
-        RISK("If %s ends, all that was trained since the last checkpoint is lost; if a worker dies, the others train "
-             "its examples.",
-             task);
+    else if (s->risk_job)
+        summary_say_loss(s, task, w);
     else if (s->failed_job)
         RISK("The weights of job %.128s stay here until psctl stop, or until %s ends.", s->failed_job->name, task);
     else if (s->done_job)

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/wire/progress.h"
 
-#include <stdbool.h>
 #include <string.h>
 
 #include "common/base/utf8.h"
@@ -32,6 +31,9 @@ void ps_progress_read(struct ps_progress *p, const Paramserver__V1__Progress *fr
         p->n = 0;
     p->epochs = from->epochs;
     p->ended = ended;
+    p->checkpoints |= from->checkpoints;
+    if (from->checkpoint_step > p->checkpoint)
+        p->checkpoint = from->checkpoint_step;
     for (size_t i = 0; i < from->n_metrics && p->n < PS_MAX_PROGRESS; i++) {
         ps_progress_add(p, from->metrics[i]->name, from->metrics[i]->value);
         p->n -= !progress_is_new(p);
@@ -45,6 +47,8 @@ Paramserver__V1__Progress *ps_progress_write(const struct ps_progress *p, struct
     paramserver__v1__progress__init(&to->base);
     to->base.epochs = p->epochs;
     to->base.epochs_ended = p->ended;
+    to->base.checkpoints = p->checkpoints;
+    to->base.checkpoint_step = p->checkpoint;
     to->base.n_metrics = p->n;
     to->base.metrics = to->pointers;
     for (size_t i = 0; i < p->n; i++) {

@@ -4,6 +4,7 @@
 #ifndef PS_COMMON_PROGRESS_H
 #define PS_COMMON_PROGRESS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -12,6 +13,8 @@
 
 struct ps_progress {
     uint64_t epochs, ended;  // epochs 0: not said
+    bool checkpoints;        // the job writes some,
+    uint64_t checkpoint;     // of which the newest is of this step; 0: there is none yet
     size_t n;
     struct ps_progress_metric {
         char name[PS_METRIC_NAME];  // plain UTF-8
@@ -22,7 +25,7 @@ struct ps_progress {
 // Appends one; a long name is cut. Of more than PS_MAX_PROGRESS the last ones stay.
 void ps_progress_add(struct ps_progress *p, const char *name, double value);
 // What is more than PS_MAX_PROGRESS is left out, and what has no name, or one that is there already. Where there are no
-// metrics those of the same epoch stay.
+// metrics those of the same epoch stay. A chief that does not know of the newest checkpoint takes nothing back.
 void ps_progress_read(struct ps_progress *p, const Paramserver__V1__Progress *from);
 
 struct ps_progress_message {

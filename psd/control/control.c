@@ -507,6 +507,14 @@ static double control_speed(struct psd_control *c, uint64_t now)
     return c->speed;
 }
 
+void psd_control_progress(struct psd_control *c, const Paramserver__V1__Progress *said, uint64_t now)
+{
+    const uint64_t before = c->progress.checkpoint;
+    ps_progress_read(&c->progress, said);
+    if (c->progress.checkpoint != before)
+        c->saved = now;
+}
+
 // 0: not known. A job whose epochs are not all the same length is taken for one where they are.
 static uint64_t control_time_left_ms(const struct psd_control *c, uint64_t examples_done, double speed)
 {
@@ -523,6 +531,8 @@ static void control_describe_progress(struct psd_job *job, struct psd_control *c
     const bool over = psd_job_has_failed(job) || control_all_left(job);
     const uint64_t until = over ? c->last_heard : now;
     out->age_ms = until > c->opened ? (until - c->opened) / PS_MS : 0;
+    if (c->progress.checkpoint && now > c->saved)
+        out->checkpoint_age_ms = (now - c->saved) / PS_MS;
     if (over)
         return;
     out->examples_per_second = control_speed(c, now);

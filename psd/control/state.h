@@ -177,6 +177,7 @@ struct psd_control {
     } rounds;
     struct psd_checkpoints checkpoints;
     struct ps_progress progress;
+    uint64_t saved;                // ns: when its newest checkpoint was there
     uint32_t mover;                // the member whose call or departure may have let others go on last, as in Caller
     uint64_t opened, join_within;  // ns
     uint64_t last_heard;           // ns: of any member
@@ -479,6 +480,8 @@ bool psd_control_may_declare(struct psd_job *job, const Paramserver__V1__Declare
 // Has the chief of this run declared the job here, at the control task, and with that everywhere?
 bool psd_control_declared(struct psd_job *job);
 void psd_control_set_declared(struct psd_job *job, struct psd_call **ready);
+// What the chief says of it.
+void psd_control_progress(struct psd_control *c, const Paramserver__V1__Progress *said, uint64_t now);
 // State, reason, live workers, epoch.
 void psd_control_describe(struct psd_job *job, Paramserver__V1__JobStatus *out, char *reason, size_t size,
                           struct ps_progress *progress);

@@ -197,6 +197,26 @@ static void view_put_job_states(struct view *v)
         }
 }
 
+// Nothing of a job that has none.
+static void view_put_job_checkpoints(struct view *v)
+{
+    ps_metrics_family(&v->to, "paramserver_job_checkpoint_step", "gauge",
+                      "Of which step of the chief the newest checkpoint is.");
+    for (size_t j = 0; j < v->status->n_jobs; j++) {
+        const Paramserver__V1__JobStatus *job = v->status->jobs[j];
+        const struct ps_label labels[] = {{"job", job->name}, {"task", v->task}};
+        if (job->progress && job->progress->checkpoint_step)
+            ps_metrics_sample(&v->to, labels, LENGTH(labels), (double)job->progress->checkpoint_step);
+    }
+    ps_metrics_family(&v->to, "paramserver_job_checkpoint_age_seconds", "gauge", "Time since that one was there.");
+    for (size_t j = 0; j < v->status->n_jobs; j++) {
+        const Paramserver__V1__JobStatus *job = v->status->jobs[j];
+        const struct ps_label labels[] = {{"job", job->name}, {"task", v->task}};
+        if (job->progress && job->progress->checkpoint_step)
+            ps_metrics_sample(&v->to, labels, LENGTH(labels), (double)job->checkpoint_age_ms / 1000);
+    }
+}
+
 // What the chief says; nothing where it has not.
 static void view_put_job_progress(struct view *v)
 {
@@ -285,6 +305,7 @@ enum ps_code psd_view_text(const Paramserver__V1__StatusReply *status, Paramserv
     if (status->task == 0) {
         view_put_jobs(&v, view_control, LENGTH(view_control));
         view_put_job_progress(&v);
+        view_put_job_checkpoints(&v);
         view_put_workers(&v);
     }
     return ps_metrics_close(&v.to, text, e);

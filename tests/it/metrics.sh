@@ -74,7 +74,8 @@ ok "a worker that waits for others serves HTTP" eventually has_port watched.1.lo
 w1=$(http_port watched.1.log)
 ok "it is healthy" answers 200 ok "$w1" /healthz
 ok "but not ready" answers 503 "the training has not begun" "$w1" /readyz
-work async.yaml 0 watched --workers 2 --set output="$scratch/watched.safetensors"
+work async.yaml 0 watched --workers 2 --set output="$scratch/watched.safetensors" \
+    --set "callbacks=[{name: backup, path: $scratch/kept, every_steps: 20}]"
 pid_w0=$work_pid
 ok "the other one" eventually has_port watched.0.log
 w0=$(http_port watched.0.log)
@@ -115,6 +116,15 @@ ok "its examples per second are some" above 0 "$w1" paramserver_workerd_images_p
 ok "its loss is one" above 0 "$w1" paramserver_workerd_loss
 ok "it never began anew" is 0 "$w1" paramserver_workerd_restarts_total
 
+known_to_be_kept() { # one of those that are there, or that was a moment ago
+    local step oldest
+    above 0 "$p0" paramserver_job_checkpoint_step "$job" && above -1 "$p0" paramserver_job_checkpoint_age_seconds "$job" || return 1
+    oldest=$(find "$scratch/kept" -name 'watched-backup-*.safetensors' | sort | sed -n '1s/.*-0*\([0-9]*\)\..*/\1/p')
+    step=$(sample "$p0" paramserver_job_checkpoint_step "$job")
+    echo "$step, and the oldest is $oldest"
+    [ $((step % 20)) = 0 ] && [ "$step" -ge "$oldest" ] && ctl status | grep "loses what it has trained since its checkpoint of step [0-9]*0, "
+}
+ok "its newest checkpoint is known" eventually known_to_be_kept
 metrics "$p0" >psd0.metrics && metrics "$p1" >psd1.metrics && metrics "$w1" >w1.metrics
 # One of each that psd's and workerd's pages have, of the job, but of figures.
 all_have_samples() {

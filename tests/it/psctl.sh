@@ -249,6 +249,7 @@ in_words() { # first of all, of all ps tasks; for programs, too
         sed -n 4p said | grep -E "^type next    psctl (top|waits long)$" && ctl --json status >json.out && grep '"level": "ok"' json.out
 }
 ok "status in words" eventually in_words
+ok "of what is lost where the job writes no checkpoints" says "all that job long has trained is lost: it writes no checkpoints" ctl status
 how_far() { # for programs, and for people
     ctl status --json | "$PYTHON3" -c 'import json, sys
 d = json.load(sys.stdin)

@@ -594,6 +594,44 @@ static void test_words_of_failures(void **state)
     scene_says(&s, PS_LEVEL_OK, "This ps task is well: 1 job trains here.", "", "ps task 0 knows", "psctl top");
 }
 
+// What is lost with a ps task: of several jobs that of which it is most.
+static void test_words_of_checkpoints(void **state)
+{
+    Paramserver__V1__Progress progress = PARAMSERVER__V1__PROGRESS__INIT, other = progress;
+    Paramserver__V1__JobStatus second, *jobs[2] = {NULL, &second};
+    Paramserver__V1__WorkersReply *workers[2];
+    struct scene s;
+    (void)state;
+    scene_init(&s);
+    s.job.progress = &progress;
+    scene_says(&s, PS_LEVEL_OK, "", "all that job mnist has trained is lost: it writes no checkpoints; if", "",
+               "psctl top");
+    progress.checkpoints = true;
+    scene_says(&s, PS_LEVEL_OK, "", "all that job mnist has trained is lost: it has no checkpoint yet; if", "",
+               "psctl top");
+    progress.checkpoint_step = 1200;
+    s.job.checkpoint_age_ms = 34400;
+    scene_says(
+        &s, PS_LEVEL_OK, "",
+        "If this ps task ends, job mnist loses what it has trained since its checkpoint of step 1200, 34 s ago; if", "",
+        "psctl top");
+    second = s.job;
+    second.name = (char *)"other";
+    second.progress = &other;
+    jobs[0] = &s.job;
+    workers[0] = workers[1] = &s.workers;
+    s.status.jobs = jobs;
+    s.status.n_jobs = 2;
+    s.look.workers = workers;
+    scene_says(&s, PS_LEVEL_OK, "", "job other has trained is lost: it writes no", "", "psctl top");
+    other = progress;
+    second.checkpoint_age_ms = 7200000;
+    scene_says(&s, PS_LEVEL_OK, "", "job other loses what it has trained since its checkpoint of step 1200, 2 h ago",
+               "", "psctl top");
+    second.state = (char *)"done";
+    scene_says(&s, PS_LEVEL_OK, "", "job mnist loses", "", "psctl top");
+}
+
 // The longest that there may be: cut, and still a sentence of UTF-8.
 static void test_words_of_any_length(void **state)
 {
@@ -699,13 +737,21 @@ static void test_progress(void **state)
     s.job.time_left_ms = 2500;
     assert_int_equal(PS_OK, psd_status_text(&s.look, &text, &e));
     view_has(text, "\"age_ms\":5000,\"epochs\":20,\"epochs_ended\":2,\"time_left_ms\":2500,"
-                   "\"metrics\":{\"val_loss\":0.25}");
+                   "\"checkpoints\":false,\"metrics\":{\"val_loss\":0.25}");
+    free(text);
+    progress.checkpoints = true;
+    progress.checkpoint_step = 1200;
+    s.job.checkpoint_age_ms = 34400;
+    assert_int_equal(PS_OK, psd_status_text(&s.look, &text, &e));
+    view_has(text, "\"checkpoints\":true,\"checkpoint_step\":1200,\"checkpoint_age_ms\":34400,\"metrics\"");
     free(text);
     assert_int_equal(PS_OK, psd_view_text(&s.status, s.list, &text, &e));
     view_has(text, "paramserver_job_epochs{job=\"mnist\",task=\"0\"} 20\n");
     view_has(text, "paramserver_job_metric{job=\"mnist\",task=\"0\",metric=\"val_loss\"} 0.25\n");
     view_has(text, "paramserver_job_age_seconds{job=\"mnist\",task=\"0\"} 5\n");
     view_has(text, "paramserver_job_time_left_seconds{job=\"mnist\",task=\"0\"} 2.5\n");
+    view_has(text, "paramserver_job_checkpoint_step{job=\"mnist\",task=\"0\"} 1200\n");
+    view_has(text, "paramserver_job_checkpoint_age_seconds{job=\"mnist\",task=\"0\"} 34.4\n");
     free(text);
 }
 
@@ -827,6 +873,7 @@ int main(void)
         cmocka_unit_test(test_words_of_a_training),
         cmocka_unit_test(test_words_of_warnings),
         cmocka_unit_test(test_words_of_failures),
+        cmocka_unit_test(test_words_of_checkpoints),
         cmocka_unit_test(test_words_of_any_length),
         cmocka_unit_test(test_words_of_how_far_it_is),
         cmocka_unit_test(test_progress),

@@ -179,6 +179,11 @@ void psc_report_epoch(psc_client *c, uint64_t epochs, uint64_t ended, const psc_
     (void)c, (void)epochs, (void)ended, (void)metrics, (void)n;
 }
 
+void psc_report_saved(psc_client *c, uint64_t step)
+{
+    (void)c, (void)step;
+}
+
 uint64_t psc_checkpoints(psc_client *c)
 {
     (void)c;

@@ -1749,6 +1749,32 @@ static void test_progress(void **state)
     psd_core_destroy(j.core);
 }
 
+// The newest one is that of the greatest step, whoever the chief is.
+static void test_newest_checkpoint(void **state)
+{
+    static const struct {
+        struct ps_progress said;
+        uint64_t step, age_ms;
+    } line[] = {{{.epochs = 20, .checkpoints = true}, 0, 0},
+                {{.epochs = 20, .checkpoints = true, .checkpoint = 40}, 40, 1000},
+                {{.epochs = 20}, 40, 2000},
+                {{.epochs = 20, .checkpoints = true, .checkpoint = 20}, 40, 3000},
+                {{.epochs = 20, .checkpoints = true, .checkpoint = 60}, 60, 1000}};
+    struct job j;
+    (void)state;
+    job_open(&j, SYNC, "sgd", 20, 1 << 20);
+    for (size_t i = 0; i < sizeof line / sizeof *line; i++) {
+        report_progress(j.core, 0, &line[i].said);
+        test_time += PS_SECOND;
+        Paramserver__V1__StatusReply *s = status_of(j.core);
+        assert_true(s->jobs[0]->progress->checkpoints);
+        assert_int_equal(s->jobs[0]->progress->checkpoint_step, line[i].step);
+        assert_int_equal(s->jobs[0]->checkpoint_age_ms, line[i].age_ms);
+        ps_msg_free(&s->base);
+    }
+    psd_core_destroy(j.core);
+}
+
 static void test_drain(void **state)
 {
     struct job j;
@@ -2440,6 +2466,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_back_to_a_job_that_ends),
     cmocka_unit_test(test_who_moves_data_lives),
     cmocka_unit_test(test_progress),
+    cmocka_unit_test(test_newest_checkpoint),
     cmocka_unit_test(test_drain),
     cmocka_unit_test(test_who_waits_for_whom),
     cmocka_unit_test(test_who_waits_for_an_epoch),

@@ -28,6 +28,8 @@ static const struct table_column job_columns[] = {
     {"examples", "of", TABLE_COUNT},
     {"time_left_ms", "time left", TABLE_MS, .detail = true},
     {"age_ms", "age", TABLE_MS, .detail = true},
+    {"checkpoint_step", "checkpoint", TABLE_COUNT, .detail = true},
+    {"checkpoint_age_ms", "ago", TABLE_MS, .detail = true},
     {"steps", "steps", TABLE_COUNT, .detail = true},
     {"requests", "requests", TABLE_COUNT, .detail = true},
     {"duplicates", "duplicates", TABLE_COUNT, .detail = true},
@@ -98,6 +100,8 @@ static void job_command_row(struct table *t, const struct job_sum *job)
     table_cell(t, job->examples ? table_count(job->examples) : NULL);
     table_cell(t, jobs_time_left(job));
     table_cell(t, jobs_age(job));
+    table_cell(t, jobs_checkpoint(job));
+    table_cell(t, jobs_checkpoint_age(job));
     table_cell(t, table_count(job->steps));
     table_cell(t, table_count(job->updates));
     table_cell(t, table_count(job->duplicates));

@@ -169,6 +169,23 @@ json_t *jobs_age(const struct job_sum *job)
     return job->control ? table_count(job->control->age_ms) : NULL;
 }
 
+static const Paramserver__V1__Progress *jobs_saved(const struct job_sum *job)
+{
+    const Paramserver__V1__Progress *p = job->control ? job->control->progress : NULL;
+    return p && p->checkpoint_step ? p : NULL;
+}
+
+json_t *jobs_checkpoint(const struct job_sum *job)
+{
+    const Paramserver__V1__Progress *p = jobs_saved(job);
+    return p ? table_count(p->checkpoint_step) : NULL;
+}
+
+json_t *jobs_checkpoint_age(const struct job_sum *job)
+{
+    return jobs_saved(job) ? table_count(job->control->checkpoint_age_ms) : NULL;
+}
+
 json_t *jobs_speed(const struct job_sum *job)
 {
     const double speed = job->control ? job->control->examples_per_second : 0;

@@ -44,6 +44,8 @@ json_t *jobs_epoch(const struct job_sum *job);                    // that it is 
 json_t *jobs_epochs(const struct job_sum *job);                   // that it trains in all
 json_t *jobs_age(const struct job_sum *job);                      // ms
 json_t *jobs_time_left(const struct job_sum *job);                // ms
+json_t *jobs_checkpoint(const struct job_sum *job);               // the newest one's step
+json_t *jobs_checkpoint_age(const struct job_sum *job);           // ms
 json_t *jobs_speed(const struct job_sum *job);                    // examples per second
 json_t *jobs_metrics(const Paramserver__V1__Progress *progress);  // an object
 

@@ -38,6 +38,8 @@ static const struct table_column job_columns[] = {
     {"epoch_done", "done", TABLE_SHARE},
     {"time_left_ms", "time left", TABLE_MS},
     {"age_ms", "age", TABLE_MS},
+    {"checkpoint_step", "checkpoint", TABLE_COUNT, .detail = true},
+    {"checkpoint_age_ms", "ago", TABLE_MS, .detail = true},
     {"steps", "steps", TABLE_COUNT},
     {"examples_per_second", "examples/s", TABLE_REAL},
     {"requests_per_second", "requests/s", TABLE_REAL, .detail = true},
@@ -93,6 +95,8 @@ static void status_job_row(struct table *t, const struct job_sum *job)
     table_cell(t, jobs_epoch_done(job));
     table_cell(t, jobs_time_left(job));
     table_cell(t, jobs_age(job));
+    table_cell(t, jobs_checkpoint(job));
+    table_cell(t, jobs_checkpoint_age(job));
     table_cell(t, table_count(job->steps));
     table_cell(t, jobs_speed(job));
     table_cell(t, json_real(job->updates_per_second));

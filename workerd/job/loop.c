@@ -30,6 +30,7 @@ struct loop {
     struct wk_position before;  // the last step,
     bool in_epoch;              // which is of the epoch at hand, so that it can be taken back
     uint64_t asked;             // so many checkpoints that people asked for were looked at
+    uint64_t saved;             // run->saved, as others were told last
     bool too_late;              // it came to a job that had ended, nearly
     bool epoch_open;            // its figures are in nobody's yet
     bool stop;                  // a callback wants the training to end,
@@ -70,6 +71,43 @@ static uint64_t loop_count_time(struct loop *l)
     return ns;
 }
 
+// ---- how far it is -------------------------------------------------------------------------------------------------
+
+// This worker's steps for so many examples, for the progress bar; async workers share them by who comes first.
+static uint64_t steps_for(const struct wk_env *env, uint64_t examples)
+{
+    uint64_t per_step = (uint64_t)env->job->batch_size * (env->replicas ? env->replicas : 1);
+    return (examples + per_step - 1) / per_step;
+}
+
+// No more than the job's steps.
+static uint64_t loop_epochs(const struct loop *l)
+{
+    const struct ps_job *job = l->run->env.job;
+    const uint64_t per_epoch = steps_for(&l->run->env, l->run->env.examples);
+    const uint64_t most = job->steps && per_epoch ? (job->steps + per_epoch - 1) / per_epoch : job->epochs;
+    return most < job->epochs ? most : job->epochs;
+}
+
+// Of all workers the chief's word counts; whoever is it now. figures: of the last epoch; NULL: they are not known.
+static void loop_report_progress(struct loop *l, uint64_t ended, const struct wk_figures *figures)
+{
+    _Static_assert((int)WK_FIGURE_NAME <= (int)PS_METRIC_NAME, "names are told whole");
+    const struct wk_run *run = l->run;
+    const struct wk_group *group = run->strategy->group;
+    size_t folders;
+    struct ps_progress p = {.epochs = loop_epochs(l),
+                            .ended = ended,
+                            .checkpoints = wk_checkpoints_folder(run->env.job, false, &folders) != NULL,
+                            .checkpoint = run->saved};
+    l->saved = run->saved;
+    if (!group->report_progress)
+        return;
+    for (size_t i = 0; figures && i < figures->n; i++)
+        ps_progress_add(&p, figures->v[i].name, figures->v[i].value);
+    group->report_progress(run->state, &p);
+}
+
 // ---- callbacks ----------------------------------------------------------------------------------------------------
 
 static enum ps_code loop_tell(struct loop *l, enum wk_event event, struct wk_moment *m, struct ps_error *e)
@@ -97,13 +135,16 @@ static void loop_answer(struct loop *l)
 static enum ps_code loop_tell_step(struct loop *l, const struct wk_work *work, const struct nn_result *result,
                                    struct ps_error *e)
 {
-    const struct wk_group *group = l->run->strategy->group;
-    const bool in_rounds = group->in_rounds && group->in_rounds(l->run->state);
+    const struct wk_run *run = l->run;
+    const struct wk_group *group = run->strategy->group;
+    const bool in_rounds = group->in_rounds && group->in_rounds(run->state);
     struct wk_moment m = {
-        .epoch = work->epoch, .result = *result, .rows = work->rows, .leads = group->is_chief(l->run->state)};
+        .epoch = work->epoch, .result = *result, .rows = work->rows, .leads = group->is_chief(run->state)};
     enum ps_code code = loop_tell(l, WK_STEP, &m, e);
     if (m.leads)
         loop_answer(l);
+    if (run->saved != l->saved)
+        loop_report_progress(l, work->epoch, NULL);
     *(in_rounds ? &l->stop_later : &l->stop) |= m.stop;
     return code;
 }
@@ -180,35 +221,6 @@ static enum ps_code train_epoch(struct loop *l, uint64_t epoch, struct ps_error 
 static bool is_shown(const struct loop *l)
 {
     return !l->run->quiet && l->run->strategy->group->is_chief(l->run->state);
-}
-
-// This worker's steps for so many examples, for the progress bar; async workers share them by who comes first.
-static uint64_t steps_for(const struct wk_env *env, uint64_t examples)
-{
-    uint64_t per_step = (uint64_t)env->job->batch_size * (env->replicas ? env->replicas : 1);
-    return (examples + per_step - 1) / per_step;
-}
-
-// No more than the job's steps.
-static uint64_t loop_epochs(const struct loop *l)
-{
-    const struct ps_job *job = l->run->env.job;
-    const uint64_t per_epoch = steps_for(&l->run->env, l->run->env.examples);
-    const uint64_t most = job->steps && per_epoch ? (job->steps + per_epoch - 1) / per_epoch : job->epochs;
-    return most < job->epochs ? most : job->epochs;
-}
-
-// Of all workers the chief's word counts; whoever is it now. figures: of the last epoch; NULL: they are not known.
-static void loop_report_progress(const struct loop *l, uint64_t ended, const struct wk_figures *figures)
-{
-    _Static_assert((int)WK_FIGURE_NAME <= (int)PS_METRIC_NAME, "names are told whole");
-    const struct wk_group *group = l->run->strategy->group;
-    struct ps_progress p = {.epochs = loop_epochs(l), .ended = ended};
-    if (!group->report_progress)
-        return;
-    for (size_t i = 0; figures && i < figures->n; i++)
-        ps_progress_add(&p, figures->v[i].name, figures->v[i].value);
-    group->report_progress(l->run->state, &p);
 }
 
 // What all have measured, shown and told. A worker that came when the others were through with it has nothing to tell.

@@ -43,6 +43,7 @@ struct wk_run {
     struct wk_meter meter;  // of the epoch
     char *configuration;    // of which job checkpoints are; NULL: not needed yet
     bool late;              // it came to a job that had begun
+    uint64_t saved;         // the step of the newest checkpoint that is on disk; 0: there is none
 
     // Results.
     struct wk_history history;

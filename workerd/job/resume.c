@@ -241,7 +241,7 @@ enum ps_code wk_resume_load(struct wk_run *run, struct ps_error *e)
     if (!run->resume_read && wk_checkpoint_read(&own, run->resume, wk_resume_reads_shards(run->env.job), e))
         return e->code;
     enum ps_code code = resume_take(run, run->resume_read ? run->resume_read : &own, e);
-    run->resumed_at = run->position.step;
+    run->resumed_at = run->saved = run->position.step;
     wk_checkpoint_free(&own);
     return code;
 }

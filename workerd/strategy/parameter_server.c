@@ -372,6 +372,8 @@ static void parameter_server_report_progress(void *state, const struct ps_progre
     psc_metric metrics[PS_MAX_PROGRESS];
     for (size_t i = 0; i < p->n; i++)
         metrics[i] = (psc_metric){p->metric[i].name, p->metric[i].value};
+    if (p->checkpoints)
+        psc_report_saved(s->client, p->checkpoint);
     psc_report_epoch(s->client, p->epochs, p->ended, metrics, p->n);
 }
 

@@ -166,6 +166,11 @@ function staleness(job) {
   return job.mode === 'ssp' ? plural(job.staleness, 'step') : plural(job.staleness, 'update');
 }
 
+function checkpoint(job) {
+  if (!job.checkpoint_step) return job.checkpoints ? 'none yet' : 'none: it writes none';
+  return `step ${number(job.checkpoint_step)}, ${time(job.checkpoint_age_ms)} ago`;
+}
+
 function workersOf(job) {
   const n = job.workers_in_state;
   if (!n) return 'known to ps task 0';
@@ -181,6 +186,7 @@ function showFacts(shown, job) {
   showProgress(shown, job);
   if (known(job.epochs)) put('Time left', job.time_left_ms ? `about ${time(job.time_left_ms)}` : '–');
   if (known(job.age_ms)) put('Age', time(job.age_ms));
+  if (known(job.checkpoints)) put('Newest checkpoint', checkpoint(job));
   put('Examples/s', number(job.examples_per_second));
   put('Loss', number(job.loss));
   put('Staleness met', staleness(job));

@@ -22,6 +22,7 @@ struct checkpointing {
     uint64_t every_steps, every;  // every: ns
     uint64_t saved;               // when, ns
     uint64_t asked, signals;      // by people, by signals: so many were looked at
+    bool writes;                  // one was begun, and has not been waited for
     uint64_t number;              // of the one that is being written, if people asked for it; else 0
     bool best_only, remove, sharded;
     struct wk_monitor monitor;
@@ -110,10 +111,13 @@ static enum ps_code checkpoint_begin(void *state, struct wk_run *run, struct ps_
 static void checkpoint_wait(struct checkpointing *c, struct wk_run *run, bool goes_on)
 {
     struct ps_error why = {.code = PS_OK};
-    const bool failed = wk_checkpoint_writer_wait(&c->writer, &why) != PS_OK;
+    const bool wrote = c->writes, failed = wk_checkpoint_writer_wait(&c->writer, &why) != PS_OK;
+    c->writes = false;
     if (failed)
         ps_error_log("the checkpoint of step %" PRIu64 " is not written: %s%s", c->writer.step, why.text,
                      goes_on ? "; the training goes on" : "");
+    else if (wrote)
+        run->saved = c->writer.step;
     if (!c->number)
         return;
     char *path = wk_checkpoints_path(&c->writer.to, c->writer.step);
@@ -135,6 +139,7 @@ static enum ps_code checkpoint_save_now(struct checkpointing *c, struct wk_run *
     if (code)
         return code;
     wk_checkpoint_writer_begin(&c->writer, &checkpoint, run->position.step);
+    c->writes = true;
     c->number = number;
     c->saved = ps_now();
     return PS_OK;
@@ -168,7 +173,7 @@ static enum ps_code checkpoint_step(void *state, struct wk_moment *m, struct ps_
     struct checkpointing *c = state;
     const bool idle = wk_checkpoint_writer_is_done(&c->writer);
     uint64_t number;
-    if (c->number && idle)
+    if (c->writes && idle)
         checkpoint_wait(c, m->run, true);
     if (!checkpoint_is_asked(c, m->run, &number) && !checkpoint_is_due(c, m->run->position.step, idle))
         return PS_OK;
