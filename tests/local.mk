@@ -65,6 +65,7 @@ include tests/unit/one_device.mk
 include tests/unit/resume.mk
 include tests/unit/collective.mk
 include tests/unit/weights.mk
+include tests/unit/lock.mk
 include tests/unit/output.mk
 include tests/unit/parameter_server.mk
 include tests/unit/placement.mk

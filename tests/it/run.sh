@@ -353,6 +353,26 @@ too_late() {
     [ "$got" = 0 ] && [ -s late.safetensors ]
 }
 ok "a worker that comes back when the job is done is not waited for" too_late
+# Their backups would remove each other.
+of_one_name() {
+    local pid got=0
+    "$workerd" --job "$examples/softmax/one_device.yaml" --quiet --set epochs=100000 --set "callbacks=[{name: backup, path: shared, every_steps: 10}]" \
+        --set output=one.safetensors 2>one.log &
+    pid=$!
+    has_backup() { [ -n "$(find shared -name '*.safetensors' 2>/dev/null)" ]; }
+    eventually has_backup || { cat one.log; return 1; }
+    bad 73 "another training of job 'softmax' writes to that folder; expected another folder or name: shared/softmax-backup.lock is locked by worker 0 at $(uname -n) (pid $pid)" \
+        "$examples/softmax/async.yaml" --set output=two.safetensors --set "callbacks=[{name: backup, path: shared}]" || return 1
+    kill -TERM $pid
+    wait $pid || got=$?
+    ls shared
+    [ "$got" = 143 ] && has_backup && [ ! -e shared/softmax-backup.lock ]
+}
+ok "two trainings of one name do not share a folder of backups" of_one_name
+no_place() { # found before the first step
+    mkdir -p locked/softmax.lock && bad 73 "cannot create locked/softmax.lock: Is a directory" "$examples/softmax/async.yaml" --set epochs=100000 --set "callbacks=[{name: checkpoint, path: locked}]"
+}
+ok "a folder of checkpoints that cannot be written to" no_place
 interrupted() {
     local got=0
     local pid
