@@ -46,12 +46,18 @@ static enum ps_code lock_refuse(int fd, const char *path, const char *owner, str
 }
 
 // A disk that is full has no room for the names: it is locked all the same.
-static void lock_hold(struct ps_lock *lock, int fd, const char *path, const char *owner, const char *holder)
+static enum ps_code lock_hold(struct ps_lock *lock, int fd, const char *path, const char *owner, const char *holder,
+                              struct ps_error *e)
 {
+    lock->path = ps_try_strdup(path);
+    if (!lock->path) {
+        close(fd);
+        return ps_no_memory(e, "the path of a lock");
+    }
     lock->fd = fd;
-    lock->path = ps_strdup(path);
     if (ftruncate(fd, 0) == 0)
         dprintf(fd, "%s\n%s\n", owner, holder);
+    return PS_OK;
 }
 
 enum ps_code ps_lock_take(struct ps_lock *lock, const char *path, const char *owner, const char *holder,
@@ -67,10 +73,8 @@ enum ps_code ps_lock_take(struct ps_lock *lock, const char *path, const char *ow
         const int error = flock(fd, LOCK_EX | LOCK_NB) ? errno : 0;
         if (error == EWOULDBLOCK)
             return lock_refuse(fd, path, owner, e);
-        if (!error && lock_is_at(path, fd)) {
-            lock_hold(lock, fd, path, owner, holder);
-            return PS_OK;
-        }
+        if (!error && lock_is_at(path, fd))
+            return lock_hold(lock, fd, path, owner, holder, e);
         close(fd);
         if (error) {
             unlink(path);  // nobody can hold one there
