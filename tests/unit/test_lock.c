@@ -134,5 +134,6 @@ int main(void)
         cmocka_unit_test(test_a_file_that_was_replaced),
         cmocka_unit_test(test_what_cannot_be_made),
     };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
