@@ -298,6 +298,7 @@ static void leave_send(struct psc_client *c, const char *reason, psc__done_fn do
     if (reason)
         request.reason = (char *)reason;
     psc__lock(c);
+    request.interrupted = reason && c->member.interrupted;
     enum ps_code code = control_start(&v, &request.base, LEAVE_TIMEOUT_MS, &e);
     psc__unlock(c);
     if (code != PS_OK)

@@ -458,6 +458,13 @@ void psc_report_checkpoint(psc_client *client, uint64_t number, bool failed, con
     psc__unlock(client);
 }
 
+void psc_interrupted(psc_client *client)
+{
+    psc__lock(client);
+    client->member.interrupted = true;
+    psc__unlock(client);
+}
+
 void psc_report_epoch(psc_client *client, uint64_t epochs, uint64_t ended, const psc_metric *metrics, size_t n)
 {
     struct ps_progress *p = &client->member.progress;

@@ -196,6 +196,9 @@ bool psc_is_late(psc_client *client);
 uint64_t psc_data_epoch(psc_client *client);
 // Has an administrator asked this worker to leave (psctl drain)? It finishes its step and calls psc_close.
 bool psc_is_draining(psc_client *client);
+// People have asked this worker to end, with a signal: where psc_close's reason ends the job, that is interrupted, and
+// has not failed.
+void psc_interrupted(psc_client *client);
 // How many checkpoints has an administrator asked the job for (psctl checkpoint)? The chief writes one, and says what
 // has become of the first `number` of them: text is the file's path, or failed and why. It is sent with the next
 // heartbeat.

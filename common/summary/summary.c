@@ -22,9 +22,9 @@ typedef Paramserver__V1__JobStatus Job;
 struct totals {
     const Status *status;
     bool whole;
-    uint32_t running, opening, done, failed, live, dead;
+    uint32_t running, opening, done, live, dead;
     const Job *trains;  // the last of those that do
-    const Job *failed_job, *dead_job, *absent_job, *not_finite_job, *done_job, *slow_job, *split_job,
+    const Job *failed_job, *dead_job, *absent_job, *not_finite_job, *done_job, *interrupted_job, *slow_job, *split_job,
         *risk_job;  // that trains, or is about to, and would lose most
     const Paramserver__V1__Member *dead_worker;
     struct ps_figures slow;  // of slow_job, whose slowest worker is farthest behind the mean
@@ -83,8 +83,8 @@ static uint64_t totals_risk(const Job *job)
 static void totals_take_job(struct totals *s, const Job *job, const Paramserver__V1__WorkersReply *workers)
 {
     const struct ps_figures f = ps_figures_of(workers);
-    const bool failed = strcmp(job->state, "failed") == 0, done = strcmp(job->state, "done") == 0;
-    s->failed += failed;
+    const bool failed = strcmp(job->state, "failed") == 0, done = strcmp(job->state, "done") == 0,
+               interrupted = strcmp(job->state, "interrupted") == 0;
     s->done += done;
     if (strcmp(job->state, "running") == 0) {
         s->running++;
@@ -95,11 +95,13 @@ static void totals_take_job(struct totals *s, const Job *job, const Paramserver_
         s->failed_job = job;
     if (done && !s->done_job)
         s->done_job = job;
+    if (interrupted && !s->interrupted_job)
+        s->interrupted_job = job;
     if (job->nonfinite > 0 && !s->not_finite_job)
         s->not_finite_job = job;
     if (job->splits > 0 && !s->split_job)
         s->split_job = job;
-    if (failed || done)
+    if (failed || done || interrupted)
         return;
     totals_take_workers(s, job, &f);
     if (!s->risk_job || totals_risk(job) > totals_risk(s->risk_job))
@@ -204,7 +206,9 @@ static void summary_say_well(const struct totals *s, struct ps_summary *w)
     char how_far[128];
     summary_say_how_far(s, how_far, sizeof how_far);
     w->level = PS_LEVEL_OK;
-    if (jobs == 0 && s->done == 0)
+    if (jobs == 0 && s->interrupted_job)
+        STATE("Job %.128s was interrupted: %.300s.", s->interrupted_job->name, s->interrupted_job->reason);
+    else if (jobs == 0 && s->done == 0)
         STATE("%s is well and waits for a job.", s->whole ? "The cluster" : "This ps task");
     else if (jobs == 0)
         STATE("All is well: %" PRIu32 " job%s done, none running.", s->done, s->done == 1 ? " is" : "s are");
@@ -254,8 +258,9 @@ static void summary_say_risk(const struct totals *s, struct ps_summary *w)
              s->split_job->split_worker, s->split_job->name, s->split_job->split_round);
     else if (s->risk_job)
         summary_say_loss(s, task, w);
-    else if (s->failed_job)
-        RISK("The weights of job %.128s stay here until psctl stop, or until %s ends.", s->failed_job->name, task);
+    else if (s->failed_job || s->interrupted_job)
+        RISK("The weights of job %.128s stay here until psctl stop, or until %s ends.",
+             (s->failed_job ? s->failed_job : s->interrupted_job)->name, task);
     else if (s->done_job)
         RISK("Nothing that a worker has written to its output. The weights here stay until psctl stop, or until %s "
              "ends.",

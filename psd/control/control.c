@@ -281,6 +281,7 @@ static bool broadcast_pack(struct psd_job *job, uint64_t now, const struct psd_v
     request.n_members = list.n;
     request.members = list.pointers;
     request.failure = psd_job_has_failed(job) ? job->failure : (char *)"";
+    request.interrupted = atomic_load(&job->interrupted);
     ps_msg_pack(&request.base, NULL, message);
     psd_members_list_free(&list);
     return !message->broken;
@@ -547,7 +548,7 @@ void psd_control_describe(struct psd_job *job, Paramserver__V1__JobStatus *out, 
     *progress = c ? c->progress : (struct ps_progress){0};
     reason[0] = '\0';
     if (psd_job_has_failed(job)) {
-        out->state = (char *)"failed";
+        out->state = (char *)(atomic_load(&job->interrupted) ? "interrupted" : "failed");
         snprintf(reason, size, "%s", job->failure);
     } else if (!atomic_load(&job->declared) || (c && !c->declared)) {
         out->state = (char *)"opening";

@@ -35,7 +35,7 @@ static void member_end_job_if_too_few(struct psd_job *job, uint32_t worker)
     else if (!c->declared)
         snprintf(reason, sizeof reason, "worker %" PRIu32 " %s before the job was declared", worker, why);
     if (reason[0])
-        psd_job_fail(job, atomic_load(&job->run), reason);
+        (c->members[worker].interrupted ? psd_job_interrupt : psd_job_fail)(job, atomic_load(&job->run), reason);
 }
 
 // Nobody is left: those who have waited for a rank of a run that is over are for the next one.
@@ -82,7 +82,9 @@ enum ps_code psd_member_leave(struct psd_job *job, const Paramserver__V1__LeaveR
     struct psd_member *m = psd_member_live(job, r->caller, now, e);
     if (!m)
         return e->code;
-    size_t at = r->failed ? (size_t)snprintf(m->reason, sizeof m->reason, "failed: ") : 0;
+    const char *how = !r->failed ? "" : r->interrupted ? "was interrupted: " : "failed: ";
+    size_t at = (size_t)snprintf(m->reason, sizeof m->reason, "%s", how);
+    m->interrupted = r->interrupted;
     ps_utf8_cut(r->reason, m->reason + at, sizeof m->reason - at);
     ps_log(r->failed ? PS_LOG_WARNING : PS_LOG_INFO, "job '%s': worker %" PRIu32 " %s%s", job->name, worker - 1,
            r->failed ? "" : "left", r->failed ? m->reason : "");
@@ -95,6 +97,7 @@ enum ps_code psd_member_leave(struct psd_job *job, const Paramserver__V1__LeaveR
 static void member_die(struct psd_job *job, struct psd_member *m, struct psd_call **ready)
 {
     const uint32_t rank = psd_rank_of(job->control, m);
+    m->interrupted = false;
     ps_warn("job '%s': worker %" PRIu32 "%s%s%s is dead: it %s", job->name, rank, m->address[0] ? " (" : "", m->address,
             m->address[0] ? ")" : "", m->reason);
     member_depart(job, rank, DEAD, ready);

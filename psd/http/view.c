@@ -187,7 +187,7 @@ static void view_put_job_infos(struct view *v)
 // One sample for each state, so that none of them vanishes when the state changes.
 static void view_put_job_states(struct view *v)
 {
-    static const char *const states[] = {"opening", "running", "done", "failed"};
+    static const char *const states[] = {"opening", "running", "done", "failed", "interrupted"};
     ps_metrics_family(&v->to, "paramserver_job_state", "gauge", "1 for the state that the job is in.");
     for (size_t j = 0; j < v->status->n_jobs; j++)
         for (size_t i = 0; i < LENGTH(states); i++) {

@@ -74,17 +74,28 @@ bool psd_job_try_ref(struct psd_job *job)
     return refs != 0;
 }
 
-bool psd_job_fail(struct psd_job *job, uint64_t run, const char *reason)
+static bool job_end(struct psd_job *job, uint64_t run, bool interrupted, const char *reason)
 {
     pthread_mutex_lock(&job->ending);
     bool fails = !psd_job_has_failed(job) && atomic_load(&job->run) == run;
     if (fails) {
         ps_utf8_cut(reason, job->failure, sizeof job->failure);
+        atomic_store(&job->interrupted, interrupted);
         atomic_store(&job->failed, true);
         ps_warn("job '%s' has ended: %s", job->name, job->failure);
     }
     pthread_mutex_unlock(&job->ending);
     return fails;
+}
+
+bool psd_job_fail(struct psd_job *job, uint64_t run, const char *reason)
+{
+    return job_end(job, run, false, reason);
+}
+
+bool psd_job_interrupt(struct psd_job *job, uint64_t run, const char *reason)
+{
+    return job_end(job, run, true, reason);
 }
 
 void psd_job_stop(struct psd_job *job)

@@ -386,3 +386,21 @@ interrupted() {
     [ "$got" = 143 ] && [ -z "$(processes_with "$(sed -n 's/.*--cluster \(.*\)\/cluster.yaml.*/\1/p' long.log)")" ]
 }
 ok "SIGTERM ends psctl run and all it started" interrupted
+# Worker 0 does not move: psctl says whom it waits for, and how the weights are had meanwhile; and then it moves after all.
+named_while_it_hangs() {
+    local got=0 pid chief said
+    begins_long async
+    eventually grep -qs "^Epoch 2" long.log || { cat long.log; return 1; }
+    chief=$(child_of "$pid" "--rank 0")
+    kill -STOP "$chief" && kill -INT "$pid"
+    eventually grep -q "worker 0 (pid $chief), which has not ended yet; if it does not, its weights can be had by" long.log
+    said=$(sed -n 's/.*its weights can be had by psctl \(.*\) FILE$/\1/p' long.log)
+    # shellcheck disable=SC2086
+    "$psctl" $said rescued.safetensors
+    kill -CONT "$chief"
+    wait "$pid" || got=$?
+    tail -n 8 long.log
+    echo "exit $got"
+    [ "$got" = 130 ] && [ -s rescued.safetensors ] && grep "stopped by signal .*; the weights are in " long.log
+}
+ok "a worker that hangs when it is to end is named, and the weights are not lost" named_while_it_hangs

@@ -632,6 +632,18 @@ static void test_words_of_checkpoints(void **state)
     scene_says(&s, PS_LEVEL_OK, "", "job mnist loses", "", "psctl top");
 }
 
+static void test_words_of_an_end_by_people(void **state)
+{
+    struct scene s;
+    (void)state;
+    scene_init(&s);
+    s.job.state = (char *)"interrupted";
+    s.job.reason = (char *)"worker 0 was interrupted: by signal 15";
+    s.member[0].state = PARAMSERVER__V1__MEMBER_STATE__DEAD;
+    scene_says(&s, PS_LEVEL_OK, "Job mnist was interrupted: worker 0 was interrupted: by signal 15.",
+               "The weights of job mnist stay here until psctl stop", "", "psctl status");
+}
+
 // The longest that there may be: cut, and still a sentence of UTF-8.
 static void test_words_of_any_length(void **state)
 {
@@ -874,6 +886,7 @@ int main(void)
         cmocka_unit_test(test_words_of_warnings),
         cmocka_unit_test(test_words_of_failures),
         cmocka_unit_test(test_words_of_checkpoints),
+        cmocka_unit_test(test_words_of_an_end_by_people),
         cmocka_unit_test(test_words_of_any_length),
         cmocka_unit_test(test_words_of_how_far_it_is),
         cmocka_unit_test(test_progress),

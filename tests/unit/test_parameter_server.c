@@ -184,6 +184,12 @@ void psc_report_saved(psc_client *c, uint64_t step)
     (void)c, (void)step;
 }
 
+void psc_interrupted(psc_client *c)
+{
+    (void)c;
+    say("interrupted ");
+}
+
 uint64_t psc_checkpoints(psc_client *c)
 {
     (void)c;

@@ -1749,6 +1749,32 @@ static void test_progress(void **state)
     psd_core_destroy(j.core);
 }
 
+// A job that people end has not failed.
+static void test_interrupted(void **state)
+{
+    struct job j;
+    (void)state;
+    for (int interrupted = 0; interrupted < 2; interrupted++) {
+        job_open(&j, SYNC, "sgd", 20, 1 << 20);
+        for (uint32_t rank = 0; rank < 2; rank++) {
+            Paramserver__V1__LeaveRequest r = PARAMSERVER__V1__LEAVE_REQUEST__INIT;
+            Paramserver__V1__Caller caller = caller_of(rank, 0);
+            r.caller = &caller;
+            r.failed = true;
+            r.interrupted = interrupted;
+            r.reason = (char *)"by signal 15";
+            assert_int_equal(ask(j.core, M(LEAVE), &r.base, NULL, NULL, NULL, NULL).code, PS_OK);
+        }
+        Paramserver__V1__StatusReply *s = status_of(j.core);
+        assert_string_equal(s->jobs[0]->state, interrupted ? "interrupted" : "failed");
+        assert_string_equal(s->jobs[0]->reason,
+                            interrupted ? "worker 1 was interrupted: by signal 15, and 0 of at least 1 remain"
+                                        : "worker 1 failed: by signal 15, and 0 of at least 1 remain");
+        ps_msg_free(&s->base);
+        psd_core_destroy(j.core);
+    }
+}
+
 // The newest one is that of the greatest step, whoever the chief is.
 static void test_newest_checkpoint(void **state)
 {
@@ -2467,6 +2493,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_who_moves_data_lives),
     cmocka_unit_test(test_progress),
     cmocka_unit_test(test_newest_checkpoint),
+    cmocka_unit_test(test_interrupted),
     cmocka_unit_test(test_drain),
     cmocka_unit_test(test_who_waits_for_whom),
     cmocka_unit_test(test_who_waits_for_an_epoch),

@@ -185,6 +185,32 @@ static void test_fails_late(void **state)
     psd_core_destroy(j.core);
 }
 
+// As the control task says.
+static void test_interrupted(void **state)
+{
+    Paramserver__V1__SetMembersRequest r = PARAMSERVER__V1__SET_MEMBERS_REQUEST__INIT;
+    Paramserver__V1__Member members[2], *pointers[2];
+    struct job j;
+    (void)state;
+    open_at_1(&j);
+    for (uint32_t i = 0; i < 2; i++) {
+        paramserver__v1__member__init(pointers[i] = &members[i]);
+        members[i].rank = i;
+    }
+    r.members = pointers;
+    r.n_members = 2;
+    r.job = (char *)"job";
+    r.run = 1;
+    r.epoch = 9;
+    r.failure = (char *)"worker 1 was interrupted";
+    r.interrupted = true;
+    assert_int_equal(ask(j.core, M(SET_MEMBERS), &r.base, NULL, NULL, NULL, NULL).code, PS_OK);
+    struct psd_job *job = psd_job_lookup(&j.core->table, "job");
+    assert_true(psd_job_has_failed(job) && atomic_load(&job->interrupted));
+    assert_string_equal(job->failure, "worker 1 was interrupted");
+    psd_core_destroy(j.core);
+}
+
 // Half of an atomic Put to "big" by worker 1's next incarnation; what became of it.
 static Paramserver__V1__Outcome put_half(struct psd_core *core, uint64_t first, uint64_t count)
 {
@@ -213,7 +239,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_settled),           cmocka_unit_test(test_fenced),
                                        cmocka_unit_test(test_who_stays),         cmocka_unit_test(test_gone_meanwhile),
                                        cmocka_unit_test(test_resumed_meanwhile), cmocka_unit_test(test_fails_late),
-                                       cmocka_unit_test(test_staged_since)};
+                                       cmocka_unit_test(test_interrupted),       cmocka_unit_test(test_staged_since)};
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

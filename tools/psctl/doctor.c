@@ -408,30 +408,54 @@ static size_t doctor_find_loss(const struct doctor *d, const struct job_sum *job
     return i;
 }
 
+// What of it is kept: it goes on from a checkpoint, or from what the ps tasks have, where none has lost that. to[size]
+static void doctor_put_way_on(const struct doctor *d, const struct job_sum *job, char *to, size_t size)
+{
+    const Paramserver__V1__Progress *p = job->control ? job->control->progress : NULL;
+    const size_t lost = doctor_find_loss(d, job);
+    int n = 0;
+    if (lost < d->cluster->tasks)
+        n = snprintf(to, size, "ps:%zu %s: ", lost,
+                     status_of(d, lost) ? "has lost what it had of it" : "does not answer");
+    to += n;
+    size -= (size_t)n;
+    if (p && p->checkpoint_step)
+        snprintf(to, size,
+                 "started again, it goes on from its checkpoint of step %" PRIu64
+                 ", by itself from a backup, else with --resume; or psctl stop it",
+                 p->checkpoint_step);
+    else if (n)
+        snprintf(to, size, "start it again with --set on_existing=replace, from the beginning, or psctl stop it");
+    else
+        snprintf(to, size, "start it again with --set on_existing=resume (or replace), or psctl stop it");
+}
+
 static void check_failed(struct doctor *d, const char *name, const struct job_sum *job)
 {
-    const size_t lost = doctor_find_loss(d, job);
     const char *remedy = remedy_of(job->reason);
     char advice[ADVICE_MAX];
     int n = snprintf(advice, sizeof advice, "%s%s", remedy ? remedy : "", remedy ? "; then " : "");
-    if (lost < d->cluster->tasks)
-        snprintf(advice + n, sizeof advice - (size_t)n,
-                 "ps:%zu %s: start it again with --set on_existing=replace, from the beginning, or psctl stop it", lost,
-                 status_of(d, lost) ? "has lost what it had of it" : "does not answer");
-    else
-        snprintf(advice + n, sizeof advice - (size_t)n,
-                 "start it again with --set on_existing=resume (or replace), or psctl stop it");
+    doctor_put_way_on(d, job, advice + n, sizeof advice - (size_t)n);
     findings_add(&d->findings, VERDICT_FAILED, name, advice, "has failed: %.300s", job->reason);
+}
+
+static void check_interrupted(struct doctor *d, const char *name, const struct job_sum *job)
+{
+    char advice[ADVICE_MAX];
+    doctor_put_way_on(d, job, advice, sizeof advice);
+    findings_add(&d->findings, VERDICT_OK, name, advice, "was interrupted: %.300s", job->reason);
 }
 
 static void doctor_check_job(struct doctor *d, const struct job_sum *job)
 {
     char name[SUBJECT_MAX];
     size_t before = json_array_size(d->findings.table.rows);
-    bool failed = strcmp(job->state, "failed") == 0, over = failed || strcmp(job->state, "done") == 0;
+    const bool interrupted = strcmp(job->state, "interrupted") == 0,
+               failed = strcmp(job->state, "failed") == 0 || interrupted,
+               over = failed || strcmp(job->state, "done") == 0;
     snprintf(name, sizeof name, "job %.200s", job->name);
     if (failed)
-        check_failed(d, name, job);
+        (interrupted ? check_interrupted : check_failed)(d, name, job);
     // One that has failed may have done so on the way to all tasks.
     if (!failed) {
         check_run(d, name, job->name);

@@ -25,6 +25,7 @@ enum {
     // managers grant psctl itself.
     WORKER_END_MS = 20000,
     PS_END_MS = 5000,
+    SOON_MS = 3000,  // what takes longer to end is named
     SIGNALS = 3,
     STARTS = 6,  // of a process that signals end: a defect would end it for ever
 };
@@ -36,7 +37,8 @@ struct group {
     enum phase phase;
     struct child *ps, *workers;
     struct guard guard;
-    bool done;  // a worker has ended well
+    bool done;   // a worker has ended well
+    bool named;  // STOPPING: those who take long to end
     int failed_workers;
     int first_failure;  // exit code that the first failed worker stands for
     int exit_code;
@@ -101,7 +103,7 @@ static void group_stop(struct group *g, int exit_code)
         return;
     g->phase = STOPPING;
     end_all(g->workers, g->spec->n_workers, SIGTERM);
-    uv_timer_start(&g->patience, on_patience, WORKER_END_MS, 0);
+    uv_timer_start(&g->patience, on_patience, SOON_MS, 0);
     if (group_running(g->workers, g->spec->n_workers) == 0)
         close_ps(g);
 }
@@ -121,6 +123,20 @@ static void kill_late(struct group *g)
             child_end(worker, SIGKILL);
 }
 
+// They may be at a step, at their output, at a checkpoint; or hang.
+static void name_late(struct group *g)
+{
+    const int left = (WORKER_END_MS - SOON_MS) / 1000;
+    for (int i = 0; i < g->spec->n_workers; i++)
+        if (g->workers[i].running)
+            group_say("waits up to %d s for %s (pid %d), which has not ended yet%s%s", left, g->workers[i].name,
+                      g->workers[i].pid,
+                      i == 0 && g->spec->in_need ? "; if it does not, its weights can be had by " : "",
+                      i == 0 && g->spec->in_need ? g->spec->in_need : "");
+    g->named = true;
+    uv_timer_start(&g->patience, on_patience, WORKER_END_MS - SOON_MS, 0);
+}
+
 static void on_patience(uv_timer_t *timer)
 {
     struct group *g = timer->data;
@@ -129,6 +145,8 @@ static void on_patience(uv_timer_t *timer)
         group_stop(g, ps_code_exit(PS_UNAVAILABLE));
     } else if (g->phase == TRAINING) {
         kill_late(g);
+    } else if (g->phase == STOPPING && !g->named) {
+        name_late(g);
     } else if (g->phase == STOPPING) {
         end_all(g->workers, g->spec->n_workers, SIGKILL);
     } else {

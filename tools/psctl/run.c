@@ -30,6 +30,7 @@ struct run {
     bool resume, keep_dir;
     bool peers;    // the workers reach each other
     bool goes_on;  // the job writes backups
+    char *job;     // its name
     char *shards;  // the folder of those that the ps tasks write; NULL: none
 
     char psd[PATH_MAX], workerd[PATH_MAX];
@@ -163,10 +164,11 @@ static void run_say_traffic(void *arg)
 
 static int run_start(struct run *run)
 {
-    char path[RUNDIR_PATH_MAX], notice[256];
+    char path[RUNDIR_PATH_MAX], notice[256], save[512];
     char ***ps = words_of_all(run, ps_words, run->n_ps), ***workers = words_of_all(run, worker_words, run->n_workers);
     snprintf(notice, sizeof notice, "ps tasks: %ld, workers: %ld; psctl --cluster %s status shows them", run->n_ps,
              run->n_workers, rundir_cluster_file(&run->dir, path));
+    snprintf(save, sizeof save, "psctl --cluster %s save %.200s FILE", path, run->job);
     const struct group_spec spec = {.ps = ps,
                                     .workers = workers,
                                     .n_ps = (int)run->n_ps,
@@ -175,6 +177,7 @@ static int run_start(struct run *run)
                                     .ends_together = run->peers,
                                     .goes_on = run->goes_on,
                                     .notice = run->n_ps ? notice : NULL,
+                                    .in_need = run->n_ps ? save : NULL,
                                     .trained = run->n_ps ? run_say_traffic : NULL,
                                     .arg = run};
     int exit_code = group_run(&spec);
@@ -218,6 +221,7 @@ static void run_take_counts(struct run *run, const struct ps_job *job)
     const bool has_ps = ps_job_needs_ps(job);
     run->peers = ps_job_needs_peers(job);
     run->goes_on = ps_job_goes_on(job, run->resume);
+    run->job = ps_strdup(job->name);
     const char *shards = ps_callbacks_shards(&job->callbacks);
     run->shards = shards ? ps_strdup(shards) : NULL;
     if (!has_ps && run->n_ps)
@@ -287,5 +291,6 @@ int command_run(struct call *call)
         exit_code = run.n_ps > 0 || run.peers ? start_in_dir(&run) : run_start(&run);
     free(run.sets.items);
     free(run.shards);
+    free(run.job);
     return exit_code;
 }

@@ -248,8 +248,7 @@ enum ps_code wk_psd_join(struct wk_parameter_server_state *s, struct ps_error *e
 static bool strategy_ends_others_step(const struct wk_parameter_server_state *s)
 {
     const struct wk_env *env = s->env;
-    return env->rank > 0 && !s->reader && env->stop && ps_signal_number(env->stop) &&
-           (env->min_workers == env->workers || s->update == PSC_SYNC);
+    return env->rank > 0 && !s->reader && (env->min_workers == env->workers || s->update == PSC_SYNC);
 }
 
 // So long a step of worker 0 may last.
@@ -264,7 +263,10 @@ void wk_psd_close(struct wk_parameter_server_state *s, const char *reason)
 {
     if (s->reader)
         psc_close(s->reader, NULL);
-    if (s->client && reason && strategy_ends_others_step(s))
+    const bool interrupted = s->client && reason && s->env->stop && ps_signal_number(s->env->stop);
+    if (interrupted)
+        psc_interrupted(s->client);
+    if (interrupted && strategy_ends_others_step(s))
         strategy_wait_for_others_step(s);
     if (s->client)
         psc_close(s->client, reason);
