@@ -382,9 +382,8 @@ static enum ps_code workerd_find_checkpoint(struct wk_run *run, const struct ps_
         return e->code;
     run->resume = found->path;
     run->resume_read = found->path ? &found->read : NULL;
-    if (o->resume && !ps_job_goes_on(job, true))
-        return ps_fail(e, PS_FAILED_PRECONDITION,
-                       "%s: --resume: the job writes no checkpoints: it has no callback checkpoint or backup", o->job);
+    if (o->resume && ps_job_check_resume(job, o->job, e))
+        return e->code;
     run->env.checkpoint = found->words;
     if (found->path)
         ps_info("goes on from %s", found->path);

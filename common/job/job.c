@@ -992,6 +992,14 @@ bool ps_job_goes_on(const struct ps_job *job, bool resume)
     return false;
 }
 
+enum ps_code ps_job_check_resume(const struct ps_job *job, const char *file, struct ps_error *e)
+{
+    if (ps_job_goes_on(job, true))
+        return PS_OK;
+    return ps_fail(e, PS_FAILED_PRECONDITION,
+                   "%s: --resume: the job writes no checkpoints: it has no callback checkpoint or backup", file);
+}
+
 void ps_job_free(struct ps_job *job)
 {
     if (!job)

@@ -327,6 +327,8 @@ void ps_job_free(struct ps_job *job);
 
 // Does it write files from which a training goes on? With --resume all checkpoints are such files, without it backups.
 bool ps_job_goes_on(const struct ps_job *job, bool resume);
+// FAILED_PRECONDITION: none with --resume. file: the job's.
+enum ps_code ps_job_check_resume(const struct ps_job *job, const char *file, struct ps_error *e);
 
 // Before a job takes its time: can its weights be read, and its output and the summary (may be NULL) be written, as far
 // as can be seen now? NOT_FOUND, PERMISSION_DENIED of the weights; CANNOT_CREATE.

@@ -116,6 +116,13 @@ ok "--resume and --evaluate" fails_with 64 "--resume is of a training" trains --
 ok "--json alone" fails_with 64 "--json goes with --evaluate or --profile alone" trains --json
 ok "--evaluate without weights" fails_with 66 "none.safetensors" trains --evaluate --set output=none.safetensors
 ok "--resume without checkpoints" fails_with 78 "the job writes no checkpoints" trains --resume --set 'callbacks=[]'
+nothing_started() { fails_with 78 "the job writes no checkpoints" "$psctl" run --resume "$examples/softmax/async.yaml" && ! grep "ps tasks:" said; }
+ok "psctl run --resume without them starts nothing" nothing_started
+complete() { # its checkpoint is that of the end of its only epoch
+    local all=(--set epochs=1 --set output=all.safetensors --set 'callbacks=[{name: checkpoint, path: all}]')
+    trains "${all[@]}" && says "has all steps of the job: none is left to train" trains --resume "${all[@]}"
+}
+ok "--resume of all that there is to train says so" complete
 ok "--resume of another job" fails_with 78 "but this one has seed=32" trains --resume --set seed=32
 ok "a log where there is no folder" fails_with 73 "callback csv_log: no/log.csv: No such file" trains \
     --set 'callbacks=[{name: csv_log, path: no/log.csv}]'

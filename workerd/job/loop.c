@@ -7,6 +7,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/log.h"
 #include "common/base/signals.h"
 #include "workerd/job/callback.h"
 #include "workerd/job/checkpoints.h"
@@ -95,10 +96,9 @@ static void loop_report_progress(struct loop *l, uint64_t ended, const struct wk
     _Static_assert((int)WK_FIGURE_NAME <= (int)PS_METRIC_NAME, "names are told whole");
     const struct wk_run *run = l->run;
     const struct wk_group *group = run->strategy->group;
-    size_t folders;
     struct ps_progress p = {.epochs = loop_epochs(l),
                             .ended = ended,
-                            .checkpoints = wk_checkpoints_folder(run->env.job, false, &folders) != NULL,
+                            .checkpoints = ps_job_goes_on(run->env.job, true),
                             .checkpoint = run->saved};
     l->saved = run->saved;
     if (!group->report_progress)
@@ -428,6 +428,15 @@ static enum ps_code loop_run(struct loop *l, struct ps_error *e)
     return loop_keeps_weights(run, code) ? loop_leave(l, e) : code;
 }
 
+// A checkpoint that has all of the job.
+static void loop_say_nothing_is_left(const struct loop *l)
+{
+    const struct wk_run *run = l->run;
+    const struct ps_job *job = run->env.job;
+    if (run->resume && run->env.replica_rank == 0 && (run->position.epoch >= job->epochs || is_enough(l)))
+        ps_info("%s has all steps of the job: none is left to train", run->resume);
+}
+
 // run->resume is lost; or the training goes on from it, and nothing has to be remembered of those before.
 static void loop_note_lost(const struct wk_run *run, enum ps_code code, const struct ps_error *e)
 {
@@ -462,6 +471,7 @@ enum ps_code wk_loop(struct wk_run *run, struct ps_error *e)
     l.examples = run->history.total_examples;
     l.seconds = run->train_seconds;
     wk_progress_init(&l.progress, run->quiet, job->epochs, steps_for(&run->env, run->env.examples));
+    loop_say_nothing_is_left(&l);
     enum ps_code code = loop_run(&l, e);
     run->drained = l.stepper.drained || l.too_late;
     wk_callbacks_close(run->callbacks);  // what they still write is there before this worker leaves
