@@ -8,12 +8,11 @@
 #include "common/base/log.h"
 #include "common/file/shards.h"
 
-// Also of one that was not written to its end. A shard that stays though its checkpoint is gone goes with the next one.
-static void checkpoint_writer_prune_shards(const struct wk_checkpoint_writer *w)
+void wk_checkpoint_writer_prune_shards(const struct wk_checkpoint_writer *w)
 {
     struct ps_error why;
     if (w->prune_shards && wk_checkpoints_prune_shards(&w->to, w->prune_shards, w->arg, &why))
-        ps_warn("%s", why.text);
+        ps_warn("shards that are not needed any more stay: %s", why.text);
 }
 
 // What another training has written under the same name gives way, and its shards go with it; where this one has
@@ -41,7 +40,7 @@ static void *checkpoint_writer_run(void *arg)
     if (w->error.code == PS_OK && w->keep)
         gone |= wk_checkpoints_prune(&w->to, w->step, w->keep);
     if (gone || (sharded && (w->keep || w->error.code)))
-        checkpoint_writer_prune_shards(w);
+        wk_checkpoint_writer_prune_shards(w);
     free(path);
     atomic_store(&w->done, true);
     return NULL;

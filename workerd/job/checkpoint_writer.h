@@ -31,6 +31,9 @@ struct wk_checkpoint_writer {
     size_t room;            // elements
 };
 
+// Has the ps tasks remove the shards of checkpoints that are not there any more; what stays goes another time.
+void wk_checkpoint_writer_prune_shards(const struct wk_checkpoint_writer *w);
+
 // Takes the checkpoint over, copies its arrays, and begins to fetch those that are missing. The one before has been
 // waited for.
 void wk_checkpoint_writer_begin(struct wk_checkpoint_writer *w, struct wk_checkpoint *c, uint64_t step);

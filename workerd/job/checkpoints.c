@@ -176,7 +176,7 @@ enum ps_code wk_checkpoints_prune_shards(const struct wk_checkpoints *c, wk_prun
         code = prune(arg, name, checkpoints_series(c), ids, n, e);
     free(ids);
     free(name);
-    return code ? ps_error_prefix(e, "shards that are not needed any more stay") : PS_OK;
+    return code;
 }
 
 // ---- the newest ---------------------------------------------------------------------------------------------------

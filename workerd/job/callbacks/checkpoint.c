@@ -129,6 +129,15 @@ static enum ps_code checkpoint_lock(struct checkpointing *c, const struct wk_env
     return code;
 }
 
+// Those that a killed training has left go; and a ps task that writes none is found before the first checkpoint.
+static enum ps_code checkpoint_try_shards(const struct wk_checkpoint_writer *w, struct ps_error *e)
+{
+    struct ps_error why;
+    const enum ps_code code =
+        w->prune_shards ? wk_checkpoints_prune_shards(&w->to, w->prune_shards, w->arg, &why) : PS_OK;
+    return code == PS_FAILED_PRECONDITION ? ps_fail(e, code, "sharded: %s", why.text) : PS_OK;
+}
+
 static enum ps_code checkpoint_begin(void *state, struct wk_run *run, struct ps_error *e)
 {
     struct checkpointing *c = state;
@@ -141,7 +150,7 @@ static enum ps_code checkpoint_begin(void *state, struct wk_run *run, struct ps_
     if (ps_make_folder(c->writer.to.folder, e) || checkpoint_lock(c, &run->env, e))
         return e->code;
     wk_checkpoints_clean(&c->writer.to);
-    return PS_OK;
+    return c->sharded ? checkpoint_try_shards(&c->writer, e) : PS_OK;
 }
 
 // ---- writing ------------------------------------------------------------------------------------------------------
@@ -255,14 +264,12 @@ static enum ps_code backup_written(void *state, struct wk_moment *m, struct ps_e
 {
     const struct checkpointing *c = state;
     const struct wk_checkpoint_writer *w = &c->writer;
-    struct ps_error why;
     (void)m;
     (void)e;
     if (!c->remove)
         return PS_OK;
-    const bool sharded = wk_checkpoints_prune(&w->to, UINT64_MAX, 0) || c->sharded;
-    if (sharded && w->prune_shards && wk_checkpoints_prune_shards(&w->to, w->prune_shards, w->arg, &why))
-        ps_warn("%s", why.text);
+    if (wk_checkpoints_prune(&w->to, UINT64_MAX, 0) || c->sharded)
+        wk_checkpoint_writer_prune_shards(w);
     return PS_OK;
 }
 
