@@ -458,7 +458,7 @@ void psc_report_checkpoint(psc_client *client, uint64_t number, bool failed, con
     psc__unlock(client);
 }
 
-void psc_interrupted(psc_client *client)
+void psc_report_interrupted(psc_client *client)
 {
     psc__lock(client);
     client->member.interrupted = true;
@@ -479,12 +479,13 @@ void psc_report_epoch(psc_client *client, uint64_t epochs, uint64_t ended, const
     psc__unlock(client);
 }
 
-void psc_report_saved(psc_client *client, uint64_t step)
+void psc_report_saved(psc_client *client, bool some, uint64_t step, uint64_t written_ms)
 {
     struct ps_progress *p = &client->member.progress;
     psc__lock(client);
-    p->checkpoints = true;
+    p->checkpoints = some ? PS_CHECKPOINTS_SOME : PS_CHECKPOINTS_NONE;
     p->checkpoint = step;
+    p->checkpoint_ms = written_ms;
     client->member.unsent = true;
     psc__unlock(client);
 }

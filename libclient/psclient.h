@@ -196,9 +196,9 @@ bool psc_is_late(psc_client *client);
 uint64_t psc_data_epoch(psc_client *client);
 // Has an administrator asked this worker to leave (psctl drain)? It finishes its step and calls psc_close.
 bool psc_is_draining(psc_client *client);
-// People have asked this worker to end, with a signal: where psc_close's reason ends the job, that is interrupted, and
-// has not failed.
-void psc_interrupted(psc_client *client);
+// A signal has asked this worker to end. If psc_close with a reason then ends the job, the job's state is interrupted,
+// not failed.
+void psc_report_interrupted(psc_client *client);
 // How many checkpoints has an administrator asked the job for (psctl checkpoint)? The chief writes one, and says what
 // has become of the first `number` of them: text is the file's path, or failed and why. It is sent with the next
 // heartbeat.
@@ -210,9 +210,10 @@ void psc_report_checkpoint(psc_client *client, uint64_t number, bool failed, con
 // equal names the first; a name of more than 63 bytes is cut. Without metrics those of the same epoch stay. It is sent
 // with the chief's heartbeats.
 void psc_report_epoch(psc_client *client, uint64_t epochs, uint64_t ended, const psc_metric *metrics, size_t n);
-// The chief says that the job writes checkpoints, the newest of which is of that step (0: none is there yet): what
-// psctl status says can be lost goes by it. It is sent with what psc_report_epoch has said.
-void psc_report_saved(psc_client *client, uint64_t step);
+// The chief says whether the job writes checkpoints, of which step the newest is (0: none is there yet) and when it was
+// written, in milliseconds since 1970: what psctl status says can be lost goes by it. It is sent with what
+// psc_report_epoch has said.
+void psc_report_saved(psc_client *client, bool some, uint64_t step, uint64_t written_ms);
 uint64_t psc_run(psc_client *client);  // of the job that it joined or attached to; 0: it has done neither
 
 // ---- variables ----------------------------------------------------------------------------------------------------

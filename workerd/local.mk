@@ -62,6 +62,7 @@ workerd_job = \
 	workerd/job/epoch.c workerd/job/epoch.h \
 	workerd/job/evaluate.c workerd/job/evaluate.h \
 	workerd/job/figures.c workerd/job/figures.h \
+	workerd/job/folders.c workerd/job/folders.h \
 	workerd/job/look.c workerd/job/look.h \
 	workerd/job/checkpoint_writer.c workerd/job/checkpoint_writer.h \
 	workerd/job/checkpoints.c workerd/job/checkpoints.h \

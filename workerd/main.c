@@ -25,6 +25,7 @@
 #include "workerd/http/http.h"
 #include "workerd/job/build.h"
 #include "workerd/job/checkpoints.h"
+#include "workerd/job/folders.h"
 #include "workerd/job/look.h"
 #include "workerd/job/objectives.h"
 #include "workerd/job/place.h"
@@ -398,7 +399,8 @@ static enum ps_code workerd_prepare(struct wk_run *run, struct nn_model **model,
 {
     // Rank 0 is who writes the results, unless it dies.
     const struct ps_job *job = run->env.job;
-    if (run->env.rank == 0 && (ps_job_check_files(job, run->summary, e) || wk_weights_check_output(job->output, e)))
+    if (run->env.rank == 0 && (ps_job_check_files(job, run->summary, e) || wk_weights_check_output(job->output, e) ||
+                               (run->folders && wk_folders_take(run->folders, job, e))))
         return e->code;
     if (run->timeline && ps_output_check(run->timeline, e))
         return e->code;
@@ -545,6 +547,9 @@ static enum ps_code workerd_take_part(struct training *t, struct wk_run *run, st
     const struct wk_place_options asked = {o->job, o->cluster, o->ps, o->tls, o->munge, o->rank, o->workers};
     struct wk_place place;
     enum ps_code code = wk_place_find(&place, &asked, run->strategy, e);
+    char *training = wk_place_training(&place);
+    struct wk_folders folders = {.training = training, .rank = place.rank};
+    run->folders = o->profile ? NULL : &folders;
     run->summary = o->summary;
     run->env.rank = place.rank;
     run->env.workers = place.workers;
@@ -568,6 +573,9 @@ static enum ps_code workerd_take_part(struct training *t, struct wk_run *run, st
     else if (code == PS_OK)
         code = workerd_train(t, run, job, &place, model, e);
     wk_place_fini(&place);
+    wk_folders_release(&folders);
+    run->folders = NULL;
+    free(training);
     return code;
 }
 

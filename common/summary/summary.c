@@ -75,9 +75,11 @@ static void totals_take_workers(struct totals *s, const Job *job, const struct p
 static uint64_t totals_risk(const Job *job)
 {
     const Paramserver__V1__Progress *p = job->progress;
-    if (!p)
-        return 0;  // not said
-    return p->checkpoint_step ? 1 + job->checkpoint_age_ms : UINT64_MAX - p->checkpoints;
+    if (!p || p->checkpoints == PARAMSERVER__V1__CHECKPOINTS__CHECKPOINTS_UNKNOWN)
+        return 0;
+    if (p->checkpoints == PARAMSERVER__V1__CHECKPOINTS__CHECKPOINTS_NONE)
+        return UINT64_MAX;
+    return p->checkpoint_step ? 1 + job->checkpoint_age_ms : UINT64_MAX - 1;
 }
 
 static void totals_take_job(struct totals *s, const Job *job, const Paramserver__V1__WorkersReply *workers)
@@ -207,7 +209,7 @@ static void summary_say_well(const struct totals *s, struct ps_summary *w)
     summary_say_how_far(s, how_far, sizeof how_far);
     w->level = PS_LEVEL_OK;
     if (jobs == 0 && s->interrupted_job)
-        STATE("Job %.128s was interrupted: %.300s.", s->interrupted_job->name, s->interrupted_job->reason);
+        STATE("No job runs; job %.128s was interrupted: %.300s.", s->interrupted_job->name, s->interrupted_job->reason);
     else if (jobs == 0 && s->done == 0)
         STATE("%s is well and waits for a job.", s->whole ? "The cluster" : "This ps task");
     else if (jobs == 0)
@@ -237,11 +239,13 @@ static void summary_say_loss(const struct totals *s, const char *task, struct ps
     const Job *job = s->risk_job;
     const Paramserver__V1__Progress *p = job->progress;
     char age[32];
-    if (!p) {
+    if (totals_risk(job) == 0) {
         RISK("If %s ends, all that was trained since the last checkpoint is lost; %s.", task, others);
     } else if (!p->checkpoint_step) {
         RISK("If %s ends, all that job %.128s has trained is lost: it %s; %s.", task, job->name,
-             p->checkpoints ? "has no checkpoint yet" : "writes no checkpoints", others);
+             p->checkpoints == PARAMSERVER__V1__CHECKPOINTS__CHECKPOINTS_NONE ? "writes no checkpoints"
+                                                                              : "has no checkpoint yet",
+             others);
     } else {
         summary_put_time(age, sizeof age, job->checkpoint_age_ms);
         RISK("If %s ends, job %.128s loses what it has trained since its checkpoint of step %" PRIu64 ", %s ago; %s.",

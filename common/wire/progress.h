@@ -4,17 +4,24 @@
 #ifndef PS_COMMON_PROGRESS_H
 #define PS_COMMON_PROGRESS_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "common/base/limits.h"
 #include "proto/paramserver.pb-c.h"
 
+// Does the job write checkpoints?
+enum ps_checkpoints {
+    PS_CHECKPOINTS_UNKNOWN = PARAMSERVER__V1__CHECKPOINTS__CHECKPOINTS_UNKNOWN,
+    PS_CHECKPOINTS_NONE = PARAMSERVER__V1__CHECKPOINTS__CHECKPOINTS_NONE,
+    PS_CHECKPOINTS_SOME = PARAMSERVER__V1__CHECKPOINTS__CHECKPOINTS_SOME,
+};
+
 struct ps_progress {
     uint64_t epochs, ended;  // epochs 0: not said
-    bool checkpoints;        // the job writes some,
-    uint64_t checkpoint;     // of which the newest is of this step; 0: there is none yet
+    enum ps_checkpoints checkpoints;
+    uint64_t checkpoint;     // the step of the newest; 0: there is none yet
+    uint64_t checkpoint_ms;  // when that was written, since 1970
     size_t n;
     struct ps_progress_metric {
         char name[PS_METRIC_NAME];  // plain UTF-8

@@ -281,7 +281,7 @@ static bool broadcast_pack(struct psd_job *job, uint64_t now, const struct psd_v
     request.n_members = list.n;
     request.members = list.pointers;
     request.failure = psd_job_has_failed(job) ? job->failure : (char *)"";
-    request.interrupted = atomic_load(&job->interrupted);
+    request.interrupted = psd_job_was_interrupted(job);
     ps_msg_pack(&request.base, NULL, message);
     psd_members_list_free(&list);
     return !message->broken;
@@ -508,14 +508,6 @@ static double control_speed(struct psd_control *c, uint64_t now)
     return c->speed;
 }
 
-void psd_control_progress(struct psd_control *c, const Paramserver__V1__Progress *said, uint64_t now)
-{
-    const uint64_t before = c->progress.checkpoint;
-    ps_progress_read(&c->progress, said);
-    if (c->progress.checkpoint != before)
-        c->saved = now;
-}
-
 // 0: not known. A job whose epochs are not all the same length is taken for one where they are.
 static uint64_t control_time_left_ms(const struct psd_control *c, uint64_t examples_done, double speed)
 {
@@ -532,8 +524,6 @@ static void control_describe_progress(struct psd_job *job, struct psd_control *c
     const bool over = psd_job_has_failed(job) || control_all_left(job);
     const uint64_t until = over ? c->last_heard : now;
     out->age_ms = until > c->opened ? (until - c->opened) / PS_MS : 0;
-    if (c->progress.checkpoint && now > c->saved)
-        out->checkpoint_age_ms = (now - c->saved) / PS_MS;
     if (over)
         return;
     out->examples_per_second = control_speed(c, now);
@@ -548,7 +538,7 @@ void psd_control_describe(struct psd_job *job, Paramserver__V1__JobStatus *out, 
     *progress = c ? c->progress : (struct ps_progress){0};
     reason[0] = '\0';
     if (psd_job_has_failed(job)) {
-        out->state = (char *)(atomic_load(&job->interrupted) ? "interrupted" : "failed");
+        out->state = (char *)(psd_job_was_interrupted(job) ? "interrupted" : "failed");
         snprintf(reason, size, "%s", job->failure);
     } else if (!atomic_load(&job->declared) || (c && !c->declared)) {
         out->state = (char *)"opening";

@@ -82,9 +82,9 @@ enum ps_code psd_member_leave(struct psd_job *job, const Paramserver__V1__LeaveR
     struct psd_member *m = psd_member_live(job, r->caller, now, e);
     if (!m)
         return e->code;
-    const char *how = !r->failed ? "" : r->interrupted ? "was interrupted: " : "failed: ";
+    m->interrupted = r->failed && r->interrupted;
+    const char *how = !r->failed ? "" : m->interrupted ? "ended: " : "failed: ";
     size_t at = (size_t)snprintf(m->reason, sizeof m->reason, "%s", how);
-    m->interrupted = r->interrupted;
     ps_utf8_cut(r->reason, m->reason + at, sizeof m->reason - at);
     ps_log(r->failed ? PS_LOG_WARNING : PS_LOG_INFO, "job '%s': worker %" PRIu32 " %s%s", job->name, worker - 1,
            r->failed ? "" : "left", r->failed ? m->reason : "");

@@ -85,7 +85,7 @@ struct psd_member {
     uint64_t step;
     double images_per_second, loss;
     char reason[PSD_REASON_MAX];  // LEFT, DEAD
-    bool interrupted;             // DEAD: by people, with a signal
+    bool interrupted;             // DEAD: by a signal
     bool draining;                // asked to leave
 
     bool newcomer;            // it joined a running sync job, or waits for the next epoch when others are at the end of
@@ -178,7 +178,6 @@ struct psd_control {
     } rounds;
     struct psd_checkpoints checkpoints;
     struct ps_progress progress;
-    uint64_t saved;                // ns: when its newest checkpoint was there
     uint32_t mover;                // the member whose call or departure may have let others go on last, as in Caller
     uint64_t opened, join_within;  // ns
     uint64_t last_heard;           // ns: of any member
@@ -481,8 +480,6 @@ bool psd_control_may_declare(struct psd_job *job, const Paramserver__V1__Declare
 // Has the chief of this run declared the job here, at the control task, and with that everywhere?
 bool psd_control_declared(struct psd_job *job);
 void psd_control_set_declared(struct psd_job *job, struct psd_call **ready);
-// What the chief says of it.
-void psd_control_progress(struct psd_control *c, const Paramserver__V1__Progress *said, uint64_t now);
 // State, reason, live workers, epoch.
 void psd_control_describe(struct psd_job *job, Paramserver__V1__JobStatus *out, char *reason, size_t size,
                           struct ps_progress *progress);

@@ -172,7 +172,8 @@ static void status_put_progress(struct ps_json *j, const Paramserver__V1__JobSta
     ps_json_count(j, "epochs", p->epochs);
     ps_json_count(j, "epochs_ended", p->epochs_ended);
     ps_json_count(j, "time_left_ms", job->time_left_ms);
-    ps_json_flag(j, "checkpoints", p->checkpoints);
+    if (p->checkpoints != PARAMSERVER__V1__CHECKPOINTS__CHECKPOINTS_UNKNOWN)
+        ps_json_flag(j, "checkpoints", p->checkpoints == PARAMSERVER__V1__CHECKPOINTS__CHECKPOINTS_SOME);
     if (p->checkpoint_step) {
         ps_json_count(j, "checkpoint_step", p->checkpoint_step);
         ps_json_count(j, "checkpoint_age_ms", job->checkpoint_age_ms);

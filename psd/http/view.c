@@ -197,7 +197,7 @@ static void view_put_job_states(struct view *v)
         }
 }
 
-// Nothing of a job that has none.
+// Nothing of a job that writes none.
 static void view_put_job_checkpoints(struct view *v)
 {
     ps_metrics_family(&v->to, "paramserver_job_checkpoint_step", "gauge",
@@ -208,11 +208,11 @@ static void view_put_job_checkpoints(struct view *v)
         if (job->progress && job->progress->checkpoint_step)
             ps_metrics_sample(&v->to, labels, LENGTH(labels), (double)job->progress->checkpoint_step);
     }
-    ps_metrics_family(&v->to, "paramserver_job_checkpoint_age_seconds", "gauge", "Time since that one was there.");
+    ps_metrics_family(&v->to, "paramserver_job_checkpoint_age_seconds", "gauge", "Time since it was written; before the first one, since the job was opened.");
     for (size_t j = 0; j < v->status->n_jobs; j++) {
         const Paramserver__V1__JobStatus *job = v->status->jobs[j];
         const struct ps_label labels[] = {{"job", job->name}, {"task", v->task}};
-        if (job->progress && job->progress->checkpoint_step)
+        if (job->progress && job->progress->checkpoints == PARAMSERVER__V1__CHECKPOINTS__CHECKPOINTS_SOME)
             ps_metrics_sample(&v->to, labels, LENGTH(labels), (double)job->checkpoint_age_ms / 1000);
     }
 }

@@ -142,7 +142,7 @@ struct psd_job {
     pthread_mutex_t ending;           // taken last; guards, beside the changes of run:
     char failure[PSD_FAILURE_MAX];    // why this run has ended; written before failed is set
     atomic_bool stopped;              // somebody has asked for its end
-    atomic_bool failed, interrupted;  // interrupted: failed, as people have asked for that
+    atomic_bool failed, interrupted;  // interrupted: failed, as a signal has asked for that
 
     // At tasks other than the control task: psd/control/watch.c.
     struct psd_watch {
@@ -184,6 +184,11 @@ static inline bool psd_job_has_failed(const struct psd_job *job)
     return atomic_load(&job->failed);
 }
 
+static inline bool psd_job_was_interrupted(const struct psd_job *job)
+{
+    return psd_job_has_failed(job) && atomic_load(&job->interrupted);
+}
+
 // Any thread, any lock held.
 static inline bool psd_round_is_held(const struct psd_job *job, uint64_t round)
 {
@@ -201,7 +206,7 @@ bool psd_job_try_ref(struct psd_job *job);  // of one that is kept. False: no re
 // Ends this run of the job: sets its failure text, unless it has one or goes on as another run (false). What waits in
 // it is collected at the next tick at the latest.
 bool psd_job_fail(struct psd_job *job, uint64_t run, const char *reason);
-bool psd_job_interrupt(struct psd_job *job, uint64_t run, const char *reason);  // the same, as people have asked for it
+bool psd_job_interrupt(struct psd_job *job, uint64_t run, const char *reason);  // as a signal has asked for that
 // Ends it as somebody has asked for: who is still in it is told that there is no such job.
 void psd_job_stop(struct psd_job *job);
 // The job goes on as another run. failed: one that has failed stays so for now.

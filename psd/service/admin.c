@@ -45,6 +45,22 @@ static void count_partitions(struct psd_job *job, Paramserver__V1__JobStatus *ou
     out->round = round == UINT64_MAX ? 0 : round;
 }
 
+static uint64_t admin_wall(const struct psd_core *core)
+{
+    return core->world.wall ? core->world.wall(core->world.ctx) : 0;
+}
+
+// 0: the job writes no checkpoints, or its chief has not said.
+static uint64_t admin_checkpoint_age(const struct psd_core *core, const struct ps_progress *p, uint64_t age_ms)
+{
+    const uint64_t now = admin_wall(core);
+    if (p->checkpoints != PS_CHECKPOINTS_SOME)
+        return 0;
+    if (!p->checkpoint)
+        return age_ms;
+    return now > p->checkpoint_ms ? now - p->checkpoint_ms : 0;
+}
+
 static void describe_job(struct psd_core *core, struct psd_job *job, struct job_status *s)
 {
     Paramserver__V1__JobStatus *out = &s->out;
@@ -59,6 +75,7 @@ static void describe_job(struct psd_core *core, struct psd_job *job, struct job_
         count_partitions(job, out);
     }
     psd_control_describe(job, out, s->reason, sizeof s->reason, &s->progress);
+    out->checkpoint_age_ms = admin_checkpoint_age(core, &s->progress, out->age_ms);
     out->progress = ps_progress_write(&s->progress, &s->progress_message);
     out->waiting = psd_waits_count(core, job);
     out->updates = atomic_load(&job->updates);
@@ -84,7 +101,7 @@ static void describe_task(struct psd_core *core, Paramserver__V1__StatusReply *o
     out->tasks = core->config.tasks;
     out->cluster_hash = core->config.cluster_hash;
     out->uptime_ms = (psd_now(core) - core->started) / PS_MS;
-    out->clock_ms = core->world.wall ? core->world.wall(core->world.ctx) : 0;
+    out->clock_ms = admin_wall(core);
     out->resident_bytes = core->world.resident(core->world.ctx);
     out->queued_bytes = core->world.queued ? core->world.queued(core->world.ctx) : 0;
     if (core->world.certificate_until)

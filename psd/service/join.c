@@ -119,9 +119,9 @@ static enum ps_code join_refuse_failed(struct psd_request *t, struct psd_job *jo
     if (how != PARAMSERVER__V1__ON_EXISTING__REFUSE || !psd_job_has_failed(job))
         return PS_OK;
     return ps_fail(&t->error, PS_ALREADY_EXISTS,
-                   "job '%s' exists, failed: resume it or replace it (on_existing: resume, replace), or choose another "
+                   "job '%s' exists, %s: resume it or replace it (on_existing: resume, replace), or choose another "
                    "name",
-                   job->name);
+                   job->name, psd_job_was_interrupted(job) ? "interrupted" : "failed");
 }
 
 // May this worker 0 begin another run of the job, which is over, and how? The process that opened the run that has

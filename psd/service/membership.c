@@ -76,7 +76,7 @@ int psd_heartbeat(struct psd_request *t)
         m->loss = r->loss;
         heartbeat_note_checkpoint(&t->job->control->checkpoints, r);
         if (r->progress && psd_rank_of(t->job->control, m) == t->job->control->chief)
-            psd_control_progress(t->job->control, r->progress, psd_now(t->core));
+            ps_progress_read(&t->job->control->progress, r->progress);
         code = heartbeat_reply(t, r, m->draining);
     }
     pthread_mutex_unlock(&t->job->lock);

@@ -170,7 +170,7 @@ static void training_close(struct training *t)
     wk_collective_close(t->collective, t->error.code ? t->error.text : NULL);
     for (uint32_t i = 0; i < n; i++) {
         if (t->replica[i].state)
-            t->strategy->close(t->replica[i].state, t->error.code ? t->error.text : NULL);
+            t->strategy->close(t->replica[i].state, t->error.code ? &t->error : NULL);
         nn_replica_free(t->replica[i].env.replica);
     }
     nn_model_free(t->model);

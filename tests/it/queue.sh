@@ -86,7 +86,7 @@ ends_for_both() {
 }
 ok "what worker 0 cannot open ends for worker 1, too" ends_for_both
 
-ok "what the ps tasks cannot write is said at once" fails_with 78 "callback backup: sharded: ps task 0 has no folder for checkpoints: expected it to be started with --checkpoints FOLDER" \
+ok "what the ps tasks cannot write is said at once" fails_with 78 "ps task 0 has no folder for checkpoints: expected it to be started with --checkpoints FOLDER" \
     submit --wait --set name=no_shards --set epochs=100000 --set output=no_shards.safetensors --set "callbacks=[{name: backup, path: no_shards, sharded: true}]"
 
 # ---- cancel ---------------------------------------------------------------------------------------------------------

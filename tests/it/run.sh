@@ -361,16 +361,36 @@ of_one_name() {
     pid=$!
     has_backup() { [ -n "$(find shared -name '*.safetensors' 2>/dev/null)" ]; }
     eventually has_backup || { cat one.log; return 1; }
-    bad 73 "another training of job 'softmax' writes to that folder; expected another folder or name: shared/softmax-backup.lock is locked by worker 0 at $(uname -n) (pid $pid)" \
-        "$examples/softmax/async.yaml" --set output=two.safetensors --set "callbacks=[{name: backup, path: shared}]" || return 1
+    fails_with 73 "another training of job 'softmax' writes to that folder; expected another folder or name: shared/softmax-backup.lock is locked by worker 0 at $(uname -n) (pid $pid)" \
+        "$psctl" run --workers 2 "$examples/softmax/async.yaml" --set output=two.safetensors --set "callbacks=[{name: backup, path: shared}]" || return 1
+    ! grep -E "Epoch|joined|goes on with" said || return 1
     kill -TERM $pid
     wait $pid || got=$?
     ls shared
     [ "$got" = 143 ] && has_backup && [ ! -e shared/softmax-backup.lock ]
 }
 ok "two trainings of one name do not share a folder of backups" of_one_name
+# A chief that hangs has the lock, and is followed.
+follows() {
+    local pid chief
+    begins_long async --set "callbacks=[{name: backup, path: followed, every_steps: 10}]" --set epochs=100000
+    newest() { find followed -name '*.safetensors' 2>/dev/null | sort | tail -n 1; }
+    further() { [ "$(newest)" != "$1" ]; }
+    eventually further "" || { cat long.log; return 1; }
+    chief=$(child_of "$pid" "--rank 0")
+    kill -STOP "$chief"
+    sleep 1
+    eventually further "$(newest)"
+    grep "worker 0 at .*pid $chief" followed/softmax-backup.lock
+    kill -KILL "$chief"
+    kill -TERM "$pid"
+    wait "$pid"
+    tail -n 5 long.log
+    further "" && ! grep "another training" long.log && [ ! -e followed/softmax-backup.lock ]
+}
+ok "whoever follows a chief that hangs writes backups, too" follows
 no_place() { # found before the first step
-    mkdir -p locked/softmax.lock && bad 73 "cannot create locked/softmax.lock: Is a directory" "$examples/softmax/async.yaml" --set epochs=100000 --set "callbacks=[{name: checkpoint, path: locked}]"
+    mkdir -p locked/softmax.lock && bad 73 "cannot lock locked/softmax.lock: Is a directory" "$examples/softmax/async.yaml" --set epochs=100000 --set "callbacks=[{name: checkpoint, path: locked}]"
 }
 ok "a folder of checkpoints that cannot be written to" no_place
 interrupted() {
@@ -393,14 +413,16 @@ named_while_it_hangs() {
     eventually grep -qs "^Epoch 2" long.log || { cat long.log; return 1; }
     chief=$(child_of "$pid" "--rank 0")
     kill -STOP "$chief" && kill -INT "$pid"
-    eventually grep -q "worker 0 (pid $chief), which has not ended yet; if it does not, its weights can be had by" long.log
-    said=$(sed -n 's/.*its weights can be had by psctl \(.*\) FILE$/\1/p' long.log)
-    # shellcheck disable=SC2086
-    "$psctl" $said rescued.safetensors
+    if eventually grep -q "can save the weights" long.log; then
+        said=$(sed -n 's/.*can save the weights: psctl \(.*\) FILE$/\1/p' long.log)
+        # shellcheck disable=SC2086
+        "$psctl" $said rescued.safetensors
+    fi
     kill -CONT "$chief"
     wait "$pid" || got=$?
     tail -n 8 long.log
     echo "exit $got"
-    [ "$got" = 130 ] && [ -s rescued.safetensors ] && grep "stopped by signal .*; the weights are in " long.log
+    [ "$got" = 130 ] && [ -s rescued.safetensors ] && grep "waits for worker 0 (pid $chief), which has not ended yet; it is killed in" long.log &&
+        grep "stopped by signal .*; the weights are in " long.log
 }
 ok "a worker that hangs when it is to end is named, and the weights are not lost" named_while_it_hangs

@@ -1256,15 +1256,15 @@ static void test_progress_is_sent_with_heartbeats(void **state)
     assert_int_equal(p->epochs, 0);
     psc_report_epoch(b->client, 20, 0, NULL, 0);
     fake_idle(&b->fake, 2);
-    assert_true(p->epochs == 20 && p->ended == 0 && p->n == 0 && !p->checkpoints);
-    psc_report_saved(b->client, 300);
+    assert_true(p->epochs == 20 && p->ended == 0 && p->n == 0 && p->checkpoints == PS_CHECKPOINTS_UNKNOWN);
+    psc_report_saved(b->client, true, 300, 1234);
     psc_report_epoch(b->client, 20, 7, metrics, PS_MAX_PROGRESS + 1);
     psc_report_epoch(b->client, 20, 7, NULL, 0);
     fake_idle(&b->fake, 2);
     assert_true(p->epochs == 20 && p->ended == 7 && p->n == PS_MAX_PROGRESS);
     assert_string_equal(p->metric[0].name, "loss");
     assert_true(p->metric[0].value == 0.5 && p->metric[PS_MAX_PROGRESS - 1].value == 2);
-    assert_true(p->checkpoints && p->checkpoint == 300);
+    assert_true(p->checkpoints == PS_CHECKPOINTS_SOME && p->checkpoint == 300 && p->checkpoint_ms == 1234);
     bench_free(b);
 }
 

@@ -604,9 +604,11 @@ static void test_words_of_checkpoints(void **state)
     (void)state;
     scene_init(&s);
     s.job.progress = &progress;
+    scene_says(&s, PS_LEVEL_OK, "", "since the last checkpoint is lost", "", "psctl top");
+    progress.checkpoints = other.checkpoints = PARAMSERVER__V1__CHECKPOINTS__CHECKPOINTS_NONE;
     scene_says(&s, PS_LEVEL_OK, "", "all that job mnist has trained is lost: it writes no checkpoints; if", "",
                "psctl top");
-    progress.checkpoints = true;
+    progress.checkpoints = PARAMSERVER__V1__CHECKPOINTS__CHECKPOINTS_SOME;
     scene_says(&s, PS_LEVEL_OK, "", "all that job mnist has trained is lost: it has no checkpoint yet; if", "",
                "psctl top");
     progress.checkpoint_step = 1200;
@@ -638,9 +640,9 @@ static void test_words_of_an_end_by_people(void **state)
     (void)state;
     scene_init(&s);
     s.job.state = (char *)"interrupted";
-    s.job.reason = (char *)"worker 0 was interrupted: by signal 15";
+    s.job.reason = (char *)"worker 0 ended: by signal 15";
     s.member[0].state = PARAMSERVER__V1__MEMBER_STATE__DEAD;
-    scene_says(&s, PS_LEVEL_OK, "Job mnist was interrupted: worker 0 was interrupted: by signal 15.",
+    scene_says(&s, PS_LEVEL_OK, "No job runs; job mnist was interrupted: worker 0 ended: by signal 15.",
                "The weights of job mnist stay here until psctl stop", "", "psctl status");
 }
 
@@ -749,9 +751,9 @@ static void test_progress(void **state)
     s.job.time_left_ms = 2500;
     assert_int_equal(PS_OK, psd_status_text(&s.look, &text, &e));
     view_has(text, "\"age_ms\":5000,\"epochs\":20,\"epochs_ended\":2,\"time_left_ms\":2500,"
-                   "\"checkpoints\":false,\"metrics\":{\"val_loss\":0.25}");
+                   "\"metrics\":{\"val_loss\":0.25}");
     free(text);
-    progress.checkpoints = true;
+    progress.checkpoints = PARAMSERVER__V1__CHECKPOINTS__CHECKPOINTS_SOME;
     progress.checkpoint_step = 1200;
     s.job.checkpoint_age_ms = 34400;
     assert_int_equal(PS_OK, psd_status_text(&s.look, &text, &e));

@@ -113,6 +113,19 @@ static void test_a_file_that_was_replaced(void **state)
     ps_lock_release(&b);
 }
 
+// Of a disk that was full, or before the names are there: it is locked all the same.
+static void test_nobody_is_named(void **state)
+{
+    struct ps_lock a, b;
+    struct ps_error e;
+    (void)state;
+    assert_int_equal(take(&a, "one", &e), PS_OK);
+    assert_int_equal(truncate(path, 0), 0);
+    assert_int_equal(take(&b, "one", &e), PS_ALREADY_EXISTS);
+    assert_non_null(strstr(e.text, "/lock is locked by another process"));
+    ps_lock_release(&a);
+}
+
 static void test_what_cannot_be_made(void **state)
 {
     struct ps_lock a;
@@ -132,6 +145,7 @@ int main(void)
         cmocka_unit_test(test_the_same_owner_is_let_in),
         cmocka_unit_test(test_a_process_that_is_killed_lets_go),
         cmocka_unit_test(test_a_file_that_was_replaced),
+        cmocka_unit_test(test_nobody_is_named),
         cmocka_unit_test(test_what_cannot_be_made),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -179,12 +179,12 @@ void psc_report_epoch(psc_client *c, uint64_t epochs, uint64_t ended, const psc_
     (void)c, (void)epochs, (void)ended, (void)metrics, (void)n;
 }
 
-void psc_report_saved(psc_client *c, uint64_t step)
+void psc_report_saved(psc_client *c, bool some, uint64_t step, uint64_t written_ms)
 {
-    (void)c, (void)step;
+    (void)c, (void)some, (void)step, (void)written_ms;
 }
 
-void psc_interrupted(psc_client *c)
+void psc_report_interrupted(psc_client *c)
 {
     (void)c;
     say("interrupted ");

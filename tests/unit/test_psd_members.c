@@ -1767,33 +1767,44 @@ static void test_interrupted(void **state)
         }
         Paramserver__V1__StatusReply *s = status_of(j.core);
         assert_string_equal(s->jobs[0]->state, interrupted ? "interrupted" : "failed");
-        assert_string_equal(s->jobs[0]->reason,
-                            interrupted ? "worker 1 was interrupted: by signal 15, and 0 of at least 1 remain"
-                                        : "worker 1 failed: by signal 15, and 0 of at least 1 remain");
+        assert_string_equal(s->jobs[0]->reason, interrupted
+                                                    ? "worker 1 ended: by signal 15, and 0 of at least 1 remain"
+                                                    : "worker 1 failed: by signal 15, and 0 of at least 1 remain");
         ps_msg_free(&s->base);
         psd_core_destroy(j.core);
     }
 }
 
-// The newest one is that of the greatest step, whoever the chief is.
+static uint64_t wall(void *ctx)
+{
+    (void)ctx;
+    return 1000000 + test_time / PS_MS;
+}
+
+// The newest one is that of the greatest step, whoever the chief is; where there is none, the job is as old as what may
+// be lost.
 static void test_newest_checkpoint(void **state)
 {
-    static const struct {
+    struct {
         struct ps_progress said;
-        uint64_t step, age_ms;
-    } line[] = {{{.epochs = 20, .checkpoints = true}, 0, 0},
-                {{.epochs = 20, .checkpoints = true, .checkpoint = 40}, 40, 1000},
-                {{.epochs = 20}, 40, 2000},
-                {{.epochs = 20, .checkpoints = true, .checkpoint = 20}, 40, 3000},
-                {{.epochs = 20, .checkpoints = true, .checkpoint = 60}, 60, 1000}};
+        uint64_t written, step, age_ms;  // written: ms ago
+    } line[] = {{{.epochs = 20}, 0, 0, 0},
+                {{.epochs = 20, .checkpoints = PS_CHECKPOINTS_NONE}, 0, 0, 0},
+                {{.epochs = 20, .checkpoints = PS_CHECKPOINTS_SOME}, 0, 0, 3000},
+                {{.epochs = 20, .checkpoints = PS_CHECKPOINTS_SOME, .checkpoint = 40}, 70000, 40, 71000},
+                {{.epochs = 20}, 0, 40, 72000},
+                {{.epochs = 20, .checkpoints = PS_CHECKPOINTS_SOME, .checkpoint = 20}, 0, 40, 73000},
+                {{.epochs = 20, .checkpoints = PS_CHECKPOINTS_SOME, .checkpoint = 60}, 0, 60, 1000}};
     struct job j;
     (void)state;
     job_open(&j, SYNC, "sgd", 20, 1 << 20);
+    j.core->world.wall = wall;
     for (size_t i = 0; i < sizeof line / sizeof *line; i++) {
+        line[i].said.checkpoint_ms = wall(NULL) - line[i].written;
         report_progress(j.core, 0, &line[i].said);
         test_time += PS_SECOND;
         Paramserver__V1__StatusReply *s = status_of(j.core);
-        assert_true(s->jobs[0]->progress->checkpoints);
+        assert_int_equal(s->jobs[0]->progress->checkpoints, i < 2 ? line[i].said.checkpoints : PS_CHECKPOINTS_SOME);
         assert_int_equal(s->jobs[0]->progress->checkpoint_step, line[i].step);
         assert_int_equal(s->jobs[0]->checkpoint_age_ms, line[i].age_ms);
         ps_msg_free(&s->base);

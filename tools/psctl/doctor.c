@@ -408,7 +408,7 @@ static size_t doctor_find_loss(const struct doctor *d, const struct job_sum *job
     return i;
 }
 
-// What of it is kept: it goes on from a checkpoint, or from what the ps tasks have, where none has lost that. to[size]
+// How it is started again: from its checkpoint, or from what the ps tasks have, if none of them has lost that. to[size]
 static void doctor_put_way_on(const struct doctor *d, const struct job_sum *job, char *to, size_t size)
 {
     const Paramserver__V1__Progress *p = job->control ? job->control->progress : NULL;
@@ -451,13 +451,13 @@ static void doctor_check_job(struct doctor *d, const struct job_sum *job)
     char name[SUBJECT_MAX];
     size_t before = json_array_size(d->findings.table.rows);
     const bool interrupted = strcmp(job->state, "interrupted") == 0,
-               failed = strcmp(job->state, "failed") == 0 || interrupted,
-               over = failed || strcmp(job->state, "done") == 0;
+               ended_early = strcmp(job->state, "failed") == 0 || interrupted,
+               over = ended_early || strcmp(job->state, "done") == 0;
     snprintf(name, sizeof name, "job %.200s", job->name);
-    if (failed)
+    if (ended_early)
         (interrupted ? check_interrupted : check_failed)(d, name, job);
-    // One that has failed may have done so on the way to all tasks.
-    if (!failed) {
+    // One that has ended early may have done so on the way to all tasks.
+    if (!ended_early) {
         check_run(d, name, job->name);
         if (job->update)  // else it is not declared, and has no plan
             check_plan(d, name, job->name);

@@ -37,8 +37,8 @@ struct group {
     enum phase phase;
     struct child *ps, *workers;
     struct guard guard;
-    bool done;   // a worker has ended well
-    bool named;  // STOPPING: those who take long to end
+    bool done;              // a worker has ended well
+    bool signalled, named;  // STOPPING: by a signal; those who take long to end were named
     int failed_workers;
     int first_failure;  // exit code that the first failed worker stands for
     int exit_code;
@@ -123,16 +123,16 @@ static void kill_late(struct group *g)
             child_end(worker, SIGKILL);
 }
 
-// They may be at a step, at their output, at a checkpoint; or hang.
+// They may be at a step, at their output, at a checkpoint; or hang. The ps tasks serve until they are killed.
 static void name_late(struct group *g)
 {
     const int left = (WORKER_END_MS - SOON_MS) / 1000;
     for (int i = 0; i < g->spec->n_workers; i++)
         if (g->workers[i].running)
-            group_say("waits up to %d s for %s (pid %d), which has not ended yet%s%s", left, g->workers[i].name,
-                      g->workers[i].pid,
-                      i == 0 && g->spec->in_need ? "; if it does not, its weights can be had by " : "",
-                      i == 0 && g->spec->in_need ? g->spec->in_need : "");
+            group_say("waits for %s (pid %d), which has not ended yet; it is killed in %d s", g->workers[i].name,
+                      g->workers[i].pid, left);
+    if (g->signalled && g->spec->in_need)
+        group_say("until then another terminal can save the weights: %s", g->spec->in_need);
     g->named = true;
     uv_timer_start(&g->patience, on_patience, WORKER_END_MS - SOON_MS, 0);
 }
@@ -163,6 +163,7 @@ static void group_on_signal(uv_signal_t *handle, int signum)
         return;
     }
     group_say("%s: stopping the job", strsignal(signum));
+    g->signalled = g->phase == TRAINING;
     group_stop(g, 128 + signum);
 }
 

@@ -18,8 +18,8 @@ struct group_spec {
     bool ends_together;  // and none has ended by itself with an error, of which the others hear
     bool goes_on;        // from a backup: what a signal ends is started again, so often that it may be an accident
     const char *notice;  // said when the workers start; NULL: nothing
-    const char
-        *in_need;  // what to type for the weights where worker 0, who writes them, does not end; NULL: nothing does
+    // What to type for the weights while the ps tasks serve and a worker does not end; NULL: nothing has them all.
+    const char *in_need;
     // Called when all workers have ended by themselves and the ps tasks still serve; NULL: nothing.
     void (*trained)(void *arg);
     void *arg;

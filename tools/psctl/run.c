@@ -177,7 +177,7 @@ static int run_start(struct run *run)
                                     .ends_together = run->peers,
                                     .goes_on = run->goes_on,
                                     .notice = run->n_ps ? notice : NULL,
-                                    .in_need = run->n_ps ? save : NULL,
+                                    .in_need = run->n_ps && !run->peers ? save : NULL,
                                     .trained = run->n_ps ? run_say_traffic : NULL,
                                     .arg = run};
     int exit_code = group_run(&spec);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/base/alloc.h"
@@ -22,6 +23,12 @@ static const char checkpoints_suffix[] = ".safetensors";
 char *wk_checkpoints_path(const struct wk_checkpoints *c, uint64_t step)
 {
     return ps_printf("%s/%s%s-%010" PRIu64 "%s", c->folder, c->job, c->kind, step, checkpoints_suffix);
+}
+
+uint64_t wk_checkpoints_written_ms(const char *path)
+{
+    struct stat s;
+    return stat(path, &s) ? 0 : (uint64_t)s.st_mtim.tv_sec * 1000 + (uint64_t)s.st_mtim.tv_nsec / PS_MS;
 }
 
 // What stands behind what wk_checkpoints_path gives: nothing, what common/file/output adds, or what wk_lost_set_aside
@@ -181,14 +188,20 @@ enum ps_code wk_checkpoints_prune_shards(const struct wk_checkpoints *c, wk_prun
 
 // ---- the newest ---------------------------------------------------------------------------------------------------
 
-static bool checkpoints_of(const struct ps_job *job, const struct ps_callback *callback, bool backups,
-                           struct wk_checkpoints *c)
+bool wk_checkpoints_of(const struct ps_job *job, const struct ps_callback *callback, struct wk_checkpoints *c)
 {
     const bool backup = strcmp(ps_callback_name(callback), "backup") == 0;
-    if (!backup && (backups || strcmp(ps_callback_name(callback), "checkpoint") != 0))
+    if (!backup && strcmp(ps_callback_name(callback), "checkpoint") != 0)
         return false;
     *c = (struct wk_checkpoints){ps_callback_text(callback, "path"), job->name, backup ? "-backup" : ""};
     return true;
+}
+
+// backups: if it is a backup.
+static bool checkpoints_of(const struct ps_job *job, const struct ps_callback *callback, bool backups,
+                           struct wk_checkpoints *c)
+{
+    return wk_checkpoints_of(job, callback, c) && (!backups || *c->kind);
 }
 
 const char *wk_checkpoints_folder(const struct ps_job *job, bool backups, size_t *n)

@@ -14,7 +14,10 @@ struct wk_checkpoints {
     const char *folder, *job, *kind;  // the caller's; kind: "" or "-backup"
 };
 
+// Those of a callback. False: it keeps none.
+bool wk_checkpoints_of(const struct ps_job *job, const struct ps_callback *callback, struct wk_checkpoints *c);
 char *wk_checkpoints_path(const struct wk_checkpoints *c, uint64_t step);  // malloc'd
+uint64_t wk_checkpoints_written_ms(const char *path);                      // since 1970; 0: it is not there
 // Removes those that a killed training has left half written.
 void wk_checkpoints_clean(const struct wk_checkpoints *c);
 // Of those up to the step `newest` removes all but the newest `keep`. Later ones are of a training before this one.

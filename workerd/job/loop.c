@@ -98,8 +98,10 @@ static void loop_report_progress(struct loop *l, uint64_t ended, const struct wk
     const struct wk_group *group = run->strategy->group;
     struct ps_progress p = {.epochs = loop_epochs(l),
                             .ended = ended,
-                            .checkpoints = ps_job_goes_on(run->env.job, true),
-                            .checkpoint = run->saved};
+                            .checkpoints =
+                                ps_job_goes_on(run->env.job, true) ? PS_CHECKPOINTS_SOME : PS_CHECKPOINTS_NONE,
+                            .checkpoint = run->saved,
+                            .checkpoint_ms = run->saved_ms};
     l->saved = run->saved;
     if (!group->report_progress)
         return;
@@ -116,6 +118,8 @@ static enum ps_code loop_tell(struct loop *l, enum wk_event event, struct wk_mom
     m->run = run;
     enum ps_code code = wk_callbacks_call(run->callbacks, event, m, e);
     run->evaluated &= !m->changed;
+    if (run->saved != l->saved)
+        loop_report_progress(l, run->position.epoch, NULL);
     return code;
 }
 
@@ -135,16 +139,13 @@ static void loop_answer(struct loop *l)
 static enum ps_code loop_tell_step(struct loop *l, const struct wk_work *work, const struct nn_result *result,
                                    struct ps_error *e)
 {
-    const struct wk_run *run = l->run;
-    const struct wk_group *group = run->strategy->group;
-    const bool in_rounds = group->in_rounds && group->in_rounds(run->state);
+    const struct wk_group *group = l->run->strategy->group;
+    const bool in_rounds = group->in_rounds && group->in_rounds(l->run->state);
     struct wk_moment m = {
-        .epoch = work->epoch, .result = *result, .rows = work->rows, .leads = group->is_chief(run->state)};
+        .epoch = work->epoch, .result = *result, .rows = work->rows, .leads = group->is_chief(l->run->state)};
     enum ps_code code = loop_tell(l, WK_STEP, &m, e);
     if (m.leads)
         loop_answer(l);
-    if (run->saved != l->saved)
-        loop_report_progress(l, work->epoch, NULL);
     *(in_rounds ? &l->stop_later : &l->stop) |= m.stop;
     return code;
 }

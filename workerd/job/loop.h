@@ -12,14 +12,14 @@
 #include "workerd/strategy/strategy.h"
 
 struct wk_callbacks;
+struct wk_folders;
+struct wk_lost;
 struct wk_metrics;
 
 // What comes next: the example at position `first` of an epoch's order, in a step that is counted from 0.
 struct wk_position {
     uint64_t epoch, first, step;
 };
-
-struct wk_lost;
 
 struct wk_run {
     struct wk_env env;
@@ -28,6 +28,7 @@ struct wk_run {
     struct wk_data *data;
     const char *summary;         // where it is written, too; may be NULL
     char *timeline;              // where this worker's is written; NULL: there is none
+    struct wk_folders *folders;  // where it keeps checkpoints; NULL: nobody keeps others away from there
     struct wk_metrics *metrics;  // that are told of it; NULL: none
     bool quiet;                  // no progress on stdout
     const char *resume;          // the checkpoint from which it goes on; NULL: none
@@ -44,6 +45,7 @@ struct wk_run {
     char *configuration;    // of which job checkpoints are; NULL: not needed yet
     bool late;              // it came to a job that had begun
     uint64_t saved;         // the step of the newest checkpoint that is on disk; 0: there is none
+    uint64_t saved_ms;      // when it was written, since 1970
 
     // Results.
     struct wk_history history;

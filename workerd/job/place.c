@@ -4,8 +4,10 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/hash.h"
 #include "common/base/log.h"
 
 // Who this process is, as TF_CONFIG says; --rank is heard before that.
@@ -129,6 +131,40 @@ enum ps_code wk_place_find(struct wk_place *p, const struct wk_place_options *o,
                        "--rank is %" PRIu32 ", but the job has %" PRIu32 " worker%s: ranks go from 0 to %" PRIu32,
                        p->rank, p->workers, p->workers == 1 ? "" : "s", p->workers - 1);
     return place_check_workers(p, o, strategy, e);
+}
+
+// Of an address that means another place on another host.
+static bool place_is_local(const char *address)
+{
+    return strncmp(address, "unix:", 5) == 0 || strncmp(address, "localhost", 9) == 0 ||
+           strncmp(address, "127.", 4) == 0 || strncmp(address, "[::1]", 5) == 0;
+}
+
+static uint64_t place_hash(char *const *addresses, size_t n, uint64_t h, bool *any, bool *local)
+{
+    for (size_t i = 0; addresses && i < n; i++) {
+        const char *one = addresses[i] ? addresses[i] : "";
+        *any |= *one != '\0';
+        *local |= place_is_local(one);
+        h = ps_hash(h, one, strlen(one) + 1);
+    }
+    return h;
+}
+
+char *wk_place_training(const struct wk_place *p)
+{
+    const char *slurm = getenv("SLURM_JOB_ID");
+    bool any = false, local = false;
+    char host[65] = "";
+    uint64_t h = place_hash(p->cluster.addresses, p->cluster.n, PS_HASH_SEED, &any, &local);
+    h = place_hash(p->cluster.worker, p->cluster.workers, h, &any, &local);
+    if (!any)
+        return NULL;
+    if (slurm && !local)
+        return ps_printf("job %s of Slurm", slurm);
+    if (local)
+        gethostname(host, sizeof host - 1);
+    return ps_printf("addresses %016" PRIx64 "%s%s", h, local ? " at " : "", host);
 }
 
 void wk_place_fini(struct wk_place *p)

@@ -148,12 +148,12 @@ static void replicas_join(struct replica *all, uint32_t n, struct ps_error *e)
     }
 }
 
-static void replicas_free(struct replica *all, uint32_t n, const char *reason)
+static void replicas_free(struct replica *all, uint32_t n, const struct ps_error *why)
 {
     for (uint32_t i = 1; i < n; i++) {
         struct wk_run *run = &all[i].run;
         if (run->state)
-            run->strategy->close(run->state, reason);
+            run->strategy->close(run->state, why);
         wk_run_free(run);
         nn_replica_free(run->env.replica);
     }
@@ -212,11 +212,11 @@ static enum ps_code replicas_train(struct wk_run *run, const struct wk_replicas_
     }
     replicas_tell(run, e);
     replicas_join(others, n, e);
-    const char *reason = e->code ? e->text : NULL;
-    wk_collective_close(run->env.collective, reason);
-    replicas_free(others, n, reason);
+    const struct ps_error *why = e->code ? e : NULL;
+    wk_collective_close(run->env.collective, why ? why->text : NULL);
+    replicas_free(others, n, why);
     if (run->state)
-        run->strategy->close(run->state, reason);
+        run->strategy->close(run->state, why);
     run->state = NULL;
     return e->code;
 }

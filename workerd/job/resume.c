@@ -9,6 +9,7 @@
 #include "common/base/alloc.h"
 #include "common/base/hash.h"
 #include "workerd/job/callback.h"
+#include "workerd/job/checkpoints.h"
 #include "workerd/strategy/configuration.h"
 
 enum { RESUME_VERSION = 1 };
@@ -242,6 +243,7 @@ enum ps_code wk_resume_load(struct wk_run *run, struct ps_error *e)
         return e->code;
     enum ps_code code = resume_take(run, run->resume_read ? run->resume_read : &own, e);
     run->resumed_at = run->saved = run->position.step;
+    run->saved_ms = wk_checkpoints_written_ms(run->resume);
     wk_checkpoint_free(&own);
     return code;
 }

@@ -59,13 +59,13 @@ static enum ps_code hybrid_open(const struct wk_env *env, void **state, struct p
     return tables->open(&h->tables_env, &h->tables, e) || dense->open(&h->dense_env, &h->dense, e) ? e->code : PS_OK;
 }
 
-static void hybrid_close(void *state, const char *reason)
+static void hybrid_close(void *state, const struct ps_error *why)
 {
     struct hybrid *h = state;
     if (h->dense)
-        dense->close(h->dense, reason);
+        dense->close(h->dense, why);
     if (h->tables)
-        tables->close(h->tables, reason);
+        tables->close(h->tables, why);
     free(h);
 }
 

@@ -131,10 +131,10 @@ static enum ps_code local_steps_make_home(struct local_steps *l, struct ps_error
                                                                                                         : PS_OK;
 }
 
-static void local_steps_close(void *state, const char *reason)
+static void local_steps_close(void *state, const struct ps_error *why)
 {
     struct local_steps *l = state;
-    wk_psd_close(&l->server, reason);
+    wk_psd_close(&l->server, why);
     wk_home_abandon(&l->server);
     wk_home_free_tensors(&l->server, l->begun);
     wk_home_free_tensors(&l->server, l->left);
@@ -177,7 +177,7 @@ static enum ps_code local_steps_open(const struct wk_env *env, void **state, str
         return e->code;
     struct local_steps *l = local_steps_create(env);
     if (local_steps_make_home(l, e) || (env->rank == 0 && wk_init_weights(env, e)) || wk_psd_join(&l->server, e)) {
-        local_steps_close(l, e->text);
+        local_steps_close(l, e);
         return e->code;
     }
     local_steps_say_period(l);

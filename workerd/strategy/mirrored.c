@@ -132,10 +132,10 @@ static enum ps_code mirrored_broadcast(struct mirrored *s, struct ps_error *e)
     return PS_OK;
 }
 
-static void mirrored_close(void *state, const char *reason)
+static void mirrored_close(void *state, const struct ps_error *why)
 {
     struct mirrored *s = state;
-    wk_device_sums_close(s->sums, reason != NULL);
+    wk_device_sums_close(s->sums, why != NULL);
     wk_rounds_close(&s->rounds);
     wk_local_rule_close(&s->rule);
     free(s->bucket);

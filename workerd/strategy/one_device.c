@@ -12,10 +12,10 @@ struct one_device {
     uint64_t epoch, at, steps;
 };
 
-static void one_device_close(void *state, const char *reason)
+static void one_device_close(void *state, const struct ps_error *why)
 {
     struct one_device *s = state;
-    (void)reason;
+    (void)why;
     wk_local_rule_close(&s->rule);
     free(s);
 }

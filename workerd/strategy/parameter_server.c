@@ -259,23 +259,29 @@ static void strategy_wait_for_others_step(const struct wk_parameter_server_state
     nanosleep(&patience, NULL);
 }
 
-void wk_psd_close(struct wk_parameter_server_state *s, const char *reason)
+// What has failed besides, such as writing the weights, is a failure. ABORTED: others have ended, of the same signal.
+static bool strategy_is_interrupted(const struct ps_error *why)
 {
-    if (s->reader)
-        psc_close(s->reader, NULL);
-    const bool interrupted = s->client && reason && s->env->stop && ps_signal_number(s->env->stop);
-    if (interrupted)
-        psc_interrupted(s->client);
-    if (interrupted && strategy_ends_others_step(s))
-        strategy_wait_for_others_step(s);
-    if (s->client)
-        psc_close(s->client, reason);
+    return why->code == PS_CANCELLED || why->code == PS_ABORTED;
 }
 
-static void parameter_server_close(void *state, const char *reason)
+void wk_psd_close(struct wk_parameter_server_state *s, const struct ps_error *why)
+{
+    const bool signalled = s->client && why && s->env->stop && ps_signal_number(s->env->stop);
+    if (s->reader)
+        psc_close(s->reader, NULL);
+    if (signalled && strategy_is_interrupted(why))
+        psc_report_interrupted(s->client);
+    if (signalled && strategy_ends_others_step(s))
+        strategy_wait_for_others_step(s);
+    if (s->client)
+        psc_close(s->client, why ? why->text : NULL);
+}
+
+static void parameter_server_close(void *state, const struct ps_error *why)
 {
     struct wk_parameter_server_state *s = state;
-    wk_psd_close(s, reason);
+    wk_psd_close(s, why);
     wk_home_free(s);
     free(s);
 }
@@ -290,7 +296,7 @@ static enum ps_code parameter_server_open(const struct wk_env *env, void **state
     s->follows_mode = env->job->n_push <= 1 && env->job->n_fetch <= 1;
     // Before anything is opened: with weights or memory that cannot be had no job begins.
     if (wk_home_open(s, e) || (env->rank == 0 && wk_init_weights(env, e)) || wk_psd_join(s, e)) {
-        parameter_server_close(s, e->text);
+        parameter_server_close(s, e);
         return e->code;
     }
     *state = s;
@@ -374,8 +380,8 @@ static void parameter_server_report_progress(void *state, const struct ps_progre
     psc_metric metrics[PS_MAX_PROGRESS];
     for (size_t i = 0; i < p->n; i++)
         metrics[i] = (psc_metric){p->metric[i].name, p->metric[i].value};
-    if (p->checkpoints)
-        psc_report_saved(s->client, p->checkpoint);
+    if (p->checkpoints != PS_CHECKPOINTS_UNKNOWN)
+        psc_report_saved(s->client, p->checkpoints == PS_CHECKPOINTS_SOME, p->checkpoint, p->checkpoint_ms);
     psc_report_epoch(s->client, p->epochs, p->ended, metrics, p->n);
 }
 

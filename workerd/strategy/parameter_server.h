@@ -133,7 +133,7 @@ enum ps_code wk_home_salvage(void *state, bool *undone, struct ps_error *e);
 // Is the average of the weights kept?
 bool wk_home_averages(const struct wk_parameter_server_state *s);
 
-void wk_psd_close(struct wk_parameter_server_state *s, const char *reason);  // leaves the job
+void wk_psd_close(struct wk_parameter_server_state *s, const struct ps_error *why);  // leaves the job
 enum ps_code wk_psd_barrier(struct wk_parameter_server_state *s, const char *name, struct ps_error *e);
 // Has the job ended? What is computed from then on is for nothing. Does not wait.
 enum ps_code wk_psd_health(const struct wk_parameter_server_state *s, struct ps_error *e);

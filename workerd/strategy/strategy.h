@@ -202,8 +202,8 @@ struct wk_strategy {
     // Brings the weights into being: in the replica, or on the ps tasks (where the chief declares them). Whatever it
     // returns, close follows where *state is set.
     enum ps_code (*open)(const struct wk_env *env, void **state, struct ps_error *e);
-    // reason NULL: done; else why it fails.
-    void (*close)(void *state, const char *reason);
+    // why NULL: done; else why it fails, or, with CANCELLED, by whom it is interrupted.
+    void (*close)(void *state, const struct ps_error *why);
 };
 
 extern const struct wk_strategy wk_one_device, wk_parameter_server, wk_local_steps, wk_mirrored,

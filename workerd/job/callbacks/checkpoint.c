@@ -6,19 +6,16 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
-#include "common/base/hash.h"
 #include "common/base/log.h"
 #include "common/base/signals.h"
-#include "common/file/lock.h"
 #include "common/file/output.h"
 #include "workerd/job/callbacks/log_file.h"
 #include "workerd/job/callbacks/monitor.h"
 #include "workerd/job/checkpoint_writer.h"
+#include "workerd/job/folders.h"
 #include "workerd/job/resume.h"
 
 struct checkpointing {
@@ -29,7 +26,7 @@ struct checkpointing {
     bool writes;                  // one was begun, and has not been waited for
     uint64_t number;              // of the one that is being written, if people asked for it; else 0
     bool best_only, remove, sharded;
-    struct ps_lock lock;  // no other training writes there
+    bool warned;  // that another training may write there
     struct wk_monitor monitor;
 };
 
@@ -64,7 +61,6 @@ static void checkpoint_close(void *state)
     if (wk_checkpoint_writer_wait(&c->writer, &why))
         ps_error_log("the checkpoint of step %" PRIu64 " is not written: %s", c->writer.step, why.text);
     wk_checkpoint_writer_free(&c->writer);
-    ps_lock_release(&c->lock);
     free(c);
 }
 
@@ -96,37 +92,15 @@ static uint64_t checkpoint_signals(const struct wk_run *run)
     return run->env.checkpoint_signals ? (uint64_t)ps_signal_number(run->env.checkpoint_signals) : 0;
 }
 
-// What all workers of a training have in common, and those that follow them when it is started again: the addresses of
-// its ps tasks, or what Slurm calls it, also when it has queued it again. Malloc'd.
-static char *checkpoint_owner(const struct wk_env *env, const char *process)
+// In the middle of a training nothing ends by that: whoever has a folder may hang, and be followed by this worker.
+static void checkpoint_keep_others_away(struct checkpointing *c, const struct wk_run *run)
 {
-    const char *job = getenv("SLURM_JOB_ID"), *step = getenv("SLURM_STEP_ID");
-    const bool here = env->n_ps == 0 || strncmp(env->ps[0], "unix:", 5) == 0;
-    uint64_t h = PS_HASH_SEED;
-    if (job && !(here && env->n_ps))
-        return ps_printf("step %s of Slurm's job %s", step ? step : "", job);
-    for (size_t i = 0; i < env->n_ps; i++)
-        h = ps_hash(h, env->ps[i], strlen(env->ps[i]) + 1);
-    return env->n_ps ? ps_printf("ps tasks %016" PRIx64, h) : ps_strdup(process);
-}
-
-// Two trainings of one name would remove each other's.
-static enum ps_code checkpoint_lock(struct checkpointing *c, const struct wk_env *env, struct ps_error *e)
-{
-    const struct wk_checkpoints *to = &c->writer.to;
-    char host[65] = "";
-    gethostname(host, sizeof host - 1);
-    char *path = ps_printf("%s/%s%s.lock", to->folder, to->job, to->kind),
-         *process = ps_printf("worker %" PRIu32 " at %s (pid %ld)", env->rank, host, (long)getpid()),
-         *owner = checkpoint_owner(env, process);
-    const enum ps_code code = ps_lock_take(&c->lock, path, owner, process, e);
-    free(owner);
-    free(process);
-    free(path);
-    if (code == PS_ALREADY_EXISTS)
-        ps_error_prefix(e, "another training of job '%.64s' writes to that folder; expected another folder or name",
-                        to->job);
-    return code;
+    struct ps_error why;
+    if (!run->folders || wk_folders_take(run->folders, run->env.job, &why) == PS_OK)
+        return;
+    if (!c->warned)
+        ps_warn("%s", why.text);
+    c->warned = true;
 }
 
 // Those that a killed training has left go; and a ps task that writes none is found before the first checkpoint.
@@ -147,13 +121,23 @@ static enum ps_code checkpoint_begin(void *state, struct wk_run *run, struct ps_
     if (c->sharded || !ps_callbacks_shards(&run->env.job->callbacks))
         c->writer.prune_shards = run->strategy->home->prune_shards;
     c->writer.arg = run->state;
-    if (ps_make_folder(c->writer.to.folder, e) || checkpoint_lock(c, &run->env, e))
+    if (ps_make_folder(c->writer.to.folder, e))
         return e->code;
+    checkpoint_keep_others_away(c, run);
     wk_checkpoints_clean(&c->writer.to);
     return c->sharded ? checkpoint_try_shards(&c->writer, e) : PS_OK;
 }
 
 // ---- writing ------------------------------------------------------------------------------------------------------
+
+// The last one that was begun is on disk.
+static void checkpoint_note(const struct checkpointing *c, struct wk_run *run)
+{
+    char *path = wk_checkpoints_path(&c->writer.to, c->writer.step);
+    run->saved = c->writer.step;
+    run->saved_ms = wk_checkpoints_written_ms(path);
+    free(path);
+}
 
 // A disk that is full ends no training: the next checkpoint may fit.
 static void checkpoint_wait(struct checkpointing *c, struct wk_run *run, bool goes_on)
@@ -165,7 +149,7 @@ static void checkpoint_wait(struct checkpointing *c, struct wk_run *run, bool go
         ps_error_log("the checkpoint of step %" PRIu64 " is not written: %s%s", c->writer.step, why.text,
                      goes_on ? "; the training goes on" : "");
     else if (wrote)
-        run->saved = c->writer.step;
+        checkpoint_note(c, run);
     if (!c->number)
         return;
     char *path = wk_checkpoints_path(&c->writer.to, c->writer.step);
@@ -180,6 +164,7 @@ static enum ps_code checkpoint_save_now(struct checkpointing *c, struct wk_run *
 {
     struct wk_checkpoint checkpoint;
     struct ps_shards_of shards = {0};
+    checkpoint_keep_others_away(c, run);
     if (c->sharded)
         shards = wk_checkpoints_shards(&c->writer.to, run->position.step);
     const enum ps_code code = wk_resume_save(run, c->sharded ? &shards : NULL, &checkpoint, e);
@@ -257,7 +242,10 @@ static enum ps_code checkpoint_stopped(void *state, struct wk_moment *m, struct 
     checkpoint_wait(c, m->run, false);
     if (c->best_only)
         return PS_OK;
-    return checkpoint_save_now(c, m->run, 0, e) ? e->code : wk_checkpoint_writer_wait(&c->writer, e);
+    if (checkpoint_save_now(c, m->run, 0, e) || wk_checkpoint_writer_wait(&c->writer, e))
+        return e->code;
+    checkpoint_note(c, m->run);
+    return PS_OK;
 }
 
 static enum ps_code backup_written(void *state, struct wk_moment *m, struct ps_error *e)
