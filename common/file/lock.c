@@ -53,8 +53,8 @@ static enum ps_code lock_refuse(int fd, const char *path, const char *owner, str
     return ps_fail(e, PS_ALREADY_EXISTS, "%.256s is locked by %.128s", path, *holder ? holder : "another process");
 }
 
-// A disk that is full has no room for the names: it is locked all the same. Whoever may write to the folder may lock it,
-// too, when this process is gone. Other hosts see the names at once.
+// A disk that is full has no room for the names: it is locked all the same. Whoever may write to the folder may lock
+// it, too, when this process is gone. Other hosts see the names at once.
 static enum ps_code lock_hold(struct ps_lock *lock, int fd, const char *path, const char *owner, const char *holder,
                               struct ps_error *e)
 {

@@ -80,8 +80,13 @@ enum ps_code ps_output_check(const char *path, struct ps_error *e)
     enum ps_code code = output_place(&o, path, e);
     if (code)
         return code;
+    if (o.in_place)
+        return PS_OK;
     output_folder(o.target, folder);
-    return o.in_place || access(folder, W_OK) == 0 ? PS_OK : output_cannot("create", path, errno, e);
+    struct stat s;
+    if (stat(folder, &s) == 0 && !S_ISDIR(s.st_mode))
+        return output_cannot("create", path, ENOTDIR, e);
+    return access(folder, W_OK) == 0 ? PS_OK : output_cannot("create", path, errno, e);
 }
 
 // ---- writing ------------------------------------------------------------------------------------------------------
@@ -207,6 +212,23 @@ enum ps_code ps_make_folder(const char *folder, struct ps_error *e)
     if (!error && (stat(folder, &st) || !S_ISDIR(st.st_mode)))
         error = ENOTDIR;
     return error ? ps_fail(e, PS_CANNOT_CREATE, "%s: %s", folder, strerror(error)) : PS_OK;
+}
+
+enum ps_code ps_folder_check(const char *folder, struct ps_error *e)
+{
+    char at[PATH_MAX], above[PATH_MAX];
+    struct stat s;
+    int error = strlen(folder) >= PATH_MAX ? ENAMETOOLONG : 0;
+    if (!error)
+        strcpy(at, folder);
+    while (!error && stat(at, &s)) {  // the nearest one above that is there
+        error = errno == ENOENT ? 0 : errno;
+        output_folder(at, above);
+        strcpy(at, above);
+    }
+    if (!error)
+        error = !S_ISDIR(s.st_mode) ? ENOTDIR : access(at, W_OK | X_OK) ? errno : 0;
+    return error ? ps_fail(e, PS_CANNOT_CREATE, "cannot create files in %.256s: %s", folder, strerror(error)) : PS_OK;
 }
 
 int ps_output_end_stdout(const char *program, int exit_code)

@@ -38,6 +38,9 @@ void ps_output_abort(struct ps_output *o);
 // Makes the folder, and those above it, where they are not there. PS_CANNOT_CREATE.
 enum ps_code ps_make_folder(const char *folder, struct ps_error *e);
 
+// Could that be made, or is it there, and files in it be created, as far as can be seen now? PS_CANNOT_CREATE.
+enum ps_code ps_folder_check(const char *folder, struct ps_error *e);
+
 // Could path be opened so, as far as can be seen now? Nothing is created. Errors as ps_output_open's.
 enum ps_code ps_output_check(const char *path, struct ps_error *e);
 

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/file/output.h"
 #include "common/file/yaml.h"
 #include "common/job/path.h"
 
@@ -291,6 +292,16 @@ void ps_callbacks_free(struct ps_callbacks *c)
             if (callback_has_text(&c->v[i].class->key[k]))
                 free(c->v[i].value[k].text);
     free(c->v);
+}
+
+enum ps_code ps_callbacks_check_files(const struct ps_callbacks *all, struct ps_error *e)
+{
+    for (const struct ps_callback *c = all->v; c < all->v + all->n; c++) {
+        const char *path = callback_has_key(c, "path") ? ps_callback_text(c, "path") : NULL;
+        if (path && (c->class->in_folder ? ps_folder_check : ps_output_check)(path, e))
+            return ps_error_prefix(e, "callback %s", c->class->name);
+    }
+    return PS_OK;
 }
 
 char **ps_callbacks_path(struct ps_callbacks *c, size_t i)

@@ -11,7 +11,7 @@ const char *ps_member_state(const Paramserver__V1__Member *m)
     case PARAMSERVER__V1__MEMBER_STATE__LEFT:
         return "left";
     case PARAMSERVER__V1__MEMBER_STATE__DEAD:
-        return "dead";
+        return m->interrupted ? "left" : "dead";
     default:
         return "";
     }
@@ -42,9 +42,10 @@ static void figures_count(struct ps_figures *f, const Paramserver__V1__Member *m
 {
     f->expected += m->state == PARAMSERVER__V1__MEMBER_STATE__EXPECTED;
     f->live += m->state == PARAMSERVER__V1__MEMBER_STATE__LIVE;
-    f->left += m->state == PARAMSERVER__V1__MEMBER_STATE__LEFT;
-    f->dead += m->state == PARAMSERVER__V1__MEMBER_STATE__DEAD;
-    if (m->state == PARAMSERVER__V1__MEMBER_STATE__DEAD && !f->any_dead)
+    const bool dead = m->state == PARAMSERVER__V1__MEMBER_STATE__DEAD;
+    f->left += m->state == PARAMSERVER__V1__MEMBER_STATE__LEFT || (dead && m->interrupted);
+    f->dead += dead && !m->interrupted;
+    if (dead && !m->interrupted && !f->any_dead)
         f->any_dead = m;
 }
 

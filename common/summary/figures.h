@@ -25,7 +25,8 @@ bool ps_job_epoch(const Paramserver__V1__JobStatus *job, uint64_t *epoch);
 
 // workers: NULL: they are not known, and all is 0.
 struct ps_figures ps_figures_of(const Paramserver__V1__WorkersReply *workers);
-const char *ps_member_state(const Paramserver__V1__Member *m);  // "expected", "live", "left", "dead"
-const char *ps_mode_name(Paramserver__V1__Update update);       // "async", "sync", "ssp"; "": not declared yet
+// "expected", "live", "left" (also by a signal), "dead".
+const char *ps_member_state(const Paramserver__V1__Member *m);
+const char *ps_mode_name(Paramserver__V1__Update update);  // "async", "sync", "ssp"; "": not declared yet
 
 #endif

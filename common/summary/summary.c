@@ -23,6 +23,7 @@ struct totals {
     const Status *status;
     bool whole;
     uint32_t running, opening, done, live, dead;
+    uint32_t queued;    // jobs of psctl submit that wait
     const Job *trains;  // the last of those that do
     const Job *failed_job, *dead_job, *absent_job, *not_finite_job, *done_job, *interrupted_job, *slow_job, *split_job,
         *risk_job;  // that trains, or is about to, and would lose most
@@ -115,6 +116,7 @@ static struct totals totals_of(const struct ps_overview *overview)
     struct totals s = {.status = overview->status, .whole = overview->whole};
     for (size_t i = 0; i < overview->status->n_jobs; i++)
         totals_take_job(&s, overview->status->jobs[i], overview->workers[i]);
+    s.queued = overview->status->queue ? overview->status->queue->queued : 0;
     if (overview->waits && overview->waits->n_waits > 0 && overview->waits->waits[0]->since_ms >= SUMMARY_WAIT_MS)
         s.wait = overview->waits->waits[0];
     return s;
@@ -208,7 +210,10 @@ static void summary_say_well(const struct totals *s, struct ps_summary *w)
     char how_far[128];
     summary_say_how_far(s, how_far, sizeof how_far);
     w->level = PS_LEVEL_OK;
-    if (jobs == 0 && s->interrupted_job)
+    if (jobs == 0 && s->queued)
+        STATE("%" PRIu32 " job%s in the queue, and none runs: psctl queue says for which workers.", s->queued,
+              s->queued == 1 ? " waits" : "s wait");
+    else if (jobs == 0 && s->interrupted_job)
         STATE("No job runs; job %.128s was interrupted: %.300s.", s->interrupted_job->name, s->interrupted_job->reason);
     else if (jobs == 0 && s->done == 0)
         STATE("%s is well and waits for a job.", s->whole ? "The cluster" : "This ps task");
@@ -310,6 +315,8 @@ static void summary_say_command(const struct totals *s, struct ps_summary *w)
         job = s->wait->job;
     } else if (s->running + s->opening > 0)
         command = "top";
+    else if (s->queued)
+        command = "queue";
     const bool names = summary_is_plain(job);
     snprintf(w->command, sizeof w->command, "psctl %s%s%s", command, names ? " " : "", names ? job : "");
 }

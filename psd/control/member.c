@@ -27,15 +27,18 @@ static void member_end_job_if_too_few(struct psd_job *job, uint32_t worker)
 {
     const struct psd_control *c = job->control;
     const char *why = c->members[worker].reason;
+    const bool interrupted = c->members[worker].interrupted;
     uint32_t remain = c->tally.live + c->tally.expected;
     char reason[PSD_FAILURE_MAX] = "";
     if (remain < c->min_workers)
         snprintf(reason, sizeof reason, "worker %" PRIu32 " %s, and %" PRIu32 " of at least %" PRIu32 " remain", worker,
                  why, remain, c->min_workers);
+    else if (interrupted && !c->tally.live)  // nobody waits for those who have not come yet
+        snprintf(reason, sizeof reason, "worker %" PRIu32 " %s, and no worker lives", worker, why);
     else if (!c->declared)
         snprintf(reason, sizeof reason, "worker %" PRIu32 " %s before the job was declared", worker, why);
     if (reason[0])
-        (c->members[worker].interrupted ? psd_job_interrupt : psd_job_fail)(job, atomic_load(&job->run), reason);
+        (interrupted ? psd_job_interrupt : psd_job_fail)(job, atomic_load(&job->run), reason);
 }
 
 // Nobody is left: those who have waited for a rank of a run that is over are for the next one.

@@ -41,6 +41,7 @@ static void member_fill(struct psd_control *c, uint32_t rank, uint64_t now, Para
     out->images_per_second = m->images_per_second;
     out->loss = m->loss;
     out->reason = (char *)m->reason;
+    out->interrupted = m->state == PARAMSERVER__V1__MEMBER_STATE__DEAD && m->interrupted;
     out->excluded = m->excluded;
     out->draining = m->draining;
     out->clock = m->clock;

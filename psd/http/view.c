@@ -208,7 +208,8 @@ static void view_put_job_checkpoints(struct view *v)
         if (job->progress && job->progress->checkpoint_step)
             ps_metrics_sample(&v->to, labels, LENGTH(labels), (double)job->progress->checkpoint_step);
     }
-    ps_metrics_family(&v->to, "paramserver_job_checkpoint_age_seconds", "gauge", "Time since it was written; before the first one, since the job was opened.");
+    ps_metrics_family(&v->to, "paramserver_job_checkpoint_age_seconds", "gauge",
+                      "Time since it was written; before the first one, since the job was opened.");
     for (size_t j = 0; j < v->status->n_jobs; j++) {
         const Paramserver__V1__JobStatus *job = v->status->jobs[j];
         const struct ps_label labels[] = {{"job", job->name}, {"task", v->task}};
@@ -266,17 +267,11 @@ static void view_put_worker(struct view *v, const char *job, const char *rank, c
 static void view_put_worker_state(struct view *v, const char *job, const char *rank,
                                   const Paramserver__V1__Member *worker, const void *arg)
 {
-    static const struct {
-        Paramserver__V1__MemberState state;
-        const char *name;
-    } states[] = {{PARAMSERVER__V1__MEMBER_STATE__EXPECTED, "expected"},
-                  {PARAMSERVER__V1__MEMBER_STATE__LIVE, "live"},
-                  {PARAMSERVER__V1__MEMBER_STATE__LEFT, "left"},
-                  {PARAMSERVER__V1__MEMBER_STATE__DEAD, "dead"}};
+    static const char *const states[] = {"expected", "live", "left", "dead"};
     (void)arg;
     for (size_t i = 0; i < LENGTH(states); i++) {
-        const struct ps_label labels[] = {{"job", job}, {"worker", rank}, {"state", states[i].name}};
-        ps_metrics_sample(&v->to, labels, LENGTH(labels), worker->state == states[i].state);
+        const struct ps_label labels[] = {{"job", job}, {"worker", rank}, {"state", states[i]}};
+        ps_metrics_sample(&v->to, labels, LENGTH(labels), strcmp(ps_member_state(worker), states[i]) == 0);
     }
 }
 

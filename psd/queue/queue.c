@@ -257,7 +257,7 @@ enum ps_code psd_queue_find(const struct psd_queue *q, const char *what, struct 
 {
     *job = NULL;
     for (struct psd_queue_job *one = q->jobs; one; one = one->next)
-        if (queue_is_named(one, what))
+        if (queue_is_named(one, what) && (!*job || (*job)->state != PSD_RUNNING))
             *job = one;
     return *job ? PS_OK : ps_fail(e, PS_NOT_FOUND, "the queue has no job '%.128s'; psctl queue shows it", what);
 }

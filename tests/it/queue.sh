@@ -103,6 +103,18 @@ interrupted() { # at all ps tasks; and no operator is called
         ctl doctor long >said && cat said && grep 'was interrupted: ' said && ctl doctor --nagios long
 }
 ok "it was interrupted, and has not failed" interrupted
+ok "a job with backups that is cancelled, too" says "is queued" submit --set name=stopped --set epochs=100000 --set output=stopped.safetensors \
+    --set "callbacks=[{name: backup, path: stopped, every_seconds: 600}]"
+ok "trains" eventually trains stopped
+ctl cancel stopped >said 2>&1
+ok "and ends, too" eventually is stopped cancelled
+kept_last() { # the backup of the signal is known
+    local step
+    step=$(find stopped -name '*.safetensors' | sort | sed -n '$s/.*-0*\([0-9]*\)\..*/\1/p')
+    ctl doctor stopped >said && cat said && grep "started again, it goes on from its checkpoint of step ${step:-none}," said &&
+        ctl logs stopped | grep "the weights are in .*stopped.safetensors; started again, it goes on"
+}
+ok "the backup that it has left is told" kept_last
 
 # ---- deaths ---------------------------------------------------------------------------------------------------------
 
@@ -151,6 +163,10 @@ stops() { # RANK
 }
 ok "a worker that waits ends with SIGTERM" stops 0
 ok "so does the other one" stops 1
+in_queue() { ctl status >said && grep "^1 job waits in the queue, and none runs: psctl queue says" said && grep "^type next    psctl queue$" said; }
+ok "a job that nobody trains" says "is queued" submit --set name=lonely
+ok "psctl status tells of it" eventually in_queue
+ok "it is cancelled" says "is cancelled" ctl cancel lonely
 ok "psd ends in order" eval 'kill "$psd_pid" && wait "$psd_pid"'
 printf 'garbage' >queue/1.job
 psd_with_queue || exit 1

@@ -124,9 +124,17 @@ complete() { # its checkpoint is that of the end of its only epoch
 }
 ok "--resume of all that there is to train says so" complete
 ok "--resume of another job" fails_with 78 "but this one has seed=32" trains --resume --set seed=32
-ok "a log where there is no folder" fails_with 73 "callback csv_log: no/log.csv: No such file" trains \
+ok "a log where there is no folder" fails_with 73 "callback csv_log: cannot create no/log.csv: No such file" trains \
     --set 'callbacks=[{name: csv_log, path: no/log.csv}]'
-ok "checkpoints where there is a file" fails_with 73 "callback checkpoint: job.yaml/ck" trains \
+ok "an output where there is a file" fails_with 73 "cannot create job.yaml/x.safetensors: Not a directory" trains --set output=job.yaml/x.safetensors
+nowhere() { fails_with 73 "callback backup: cannot create files in $PWD/job.yaml: Not a directory" "$psctl" run "$examples/softmax/async.yaml" --set "callbacks=[{name: backup, path: $PWD/job.yaml}]" && ! grep "ps tasks:" said; }
+ok "a backup where there is a file starts nothing" nowhere
+fewer() { # its backup stays
+    local more=(--set output=fewer.safetensors --set 'callbacks=[{name: backup, path: fewer, delete_checkpoint: false}]')
+    trains "${more[@]}" --set epochs=2 && fails_with 78 "it is in epoch 2 of its training, and the job has 1" trains "${more[@]}" --set epochs=1 && ls fewer/*.safetensors
+}
+ok "a backup of more epochs than the job has is left alone" fewer
+ok "checkpoints where there is a file" fails_with 73 "callback checkpoint: cannot create files in job.yaml/ck: Not a directory" trains \
     --set 'callbacks=[{name: checkpoint, path: job.yaml/ck}]'
 half=$(newest)
 printf 'half' >"$half"

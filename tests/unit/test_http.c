@@ -634,6 +634,33 @@ static void test_words_of_checkpoints(void **state)
     scene_says(&s, PS_LEVEL_OK, "", "job mnist loses", "", "psctl top");
 }
 
+static void test_words_of_a_queue(void **state)
+{
+    Paramserver__V1__QueueFigures queue = PARAMSERVER__V1__QUEUE_FIGURES__INIT;
+    struct scene s;
+    (void)state;
+    scene_init(&s);
+    s.status.queue = &queue;
+    s.status.n_jobs = 0;
+    queue.queued = 2;
+    scene_says(&s, PS_LEVEL_OK, "2 jobs wait in the queue, and none runs: psctl queue says for which workers.",
+               "Nothing: no job is here.", "", "psctl queue");
+    s.status.n_jobs = 1;
+    scene_says(&s, PS_LEVEL_OK, "All is well: 1 job trains", "", "", "psctl top");
+}
+
+// A worker that a signal has ended is not dead.
+static void test_words_of_a_worker_that_left(void **state)
+{
+    struct scene s;
+    (void)state;
+    scene_init(&s);
+    s.member[0].state = PARAMSERVER__V1__MEMBER_STATE__DEAD;
+    scene_says(&s, PS_LEVEL_BAD, "Worker 0 of job mnist is dead", "", "", "psctl doctor");
+    s.member[0].interrupted = true;
+    scene_says(&s, PS_LEVEL_OK, "All is well: 1 job trains with 2 live workers, none dead.", "", "", "psctl top");
+}
+
 static void test_words_of_an_end_by_people(void **state)
 {
     struct scene s;
@@ -889,6 +916,8 @@ int main(void)
         cmocka_unit_test(test_words_of_failures),
         cmocka_unit_test(test_words_of_checkpoints),
         cmocka_unit_test(test_words_of_an_end_by_people),
+        cmocka_unit_test(test_words_of_a_queue),
+        cmocka_unit_test(test_words_of_a_worker_that_left),
         cmocka_unit_test(test_words_of_any_length),
         cmocka_unit_test(test_words_of_how_far_it_is),
         cmocka_unit_test(test_progress),

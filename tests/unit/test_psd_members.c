@@ -1749,6 +1749,32 @@ static void test_progress(void **state)
     psd_core_destroy(j.core);
 }
 
+// Of two workers one has come, and a signal ends it: nobody waits for the other one.
+static void test_interrupted_before_all_are_there(void **state)
+{
+    struct joining x;
+    (void)state;
+    for (int interrupted = 0; interrupted < 2; interrupted++) {
+        struct psd_core *core = core_new(1 << 20);
+        join_init(&x, 0, SYNC);
+        x.r.min_workers = 1;
+        assert_int_equal(ask(core, M(JOIN), &x.r.base, NULL, NULL, NULL, NULL).code, PS_OK);
+        Paramserver__V1__LeaveRequest r = PARAMSERVER__V1__LEAVE_REQUEST__INIT;
+        r.caller = &x.caller;
+        r.failed = true;
+        r.interrupted = interrupted;
+        r.reason = (char *)"by signal 15";
+        assert_int_equal(ask(core, M(LEAVE), &r.base, NULL, NULL, NULL, NULL).code, PS_OK);
+        Paramserver__V1__StatusReply *s = status_of(core);
+        assert_string_equal(s->jobs[0]->state, interrupted ? "interrupted" : "failed");
+        assert_string_equal(s->jobs[0]->reason, interrupted
+                                                    ? "worker 0 ended: by signal 15, and no worker lives"
+                                                    : "worker 0 failed: by signal 15 before the job was declared");
+        ps_msg_free(&s->base);
+        psd_core_destroy(core);
+    }
+}
+
 // A job that people end has not failed.
 static void test_interrupted(void **state)
 {
@@ -2505,6 +2531,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_progress),
     cmocka_unit_test(test_newest_checkpoint),
     cmocka_unit_test(test_interrupted),
+    cmocka_unit_test(test_interrupted_before_all_are_there),
     cmocka_unit_test(test_drain),
     cmocka_unit_test(test_who_waits_for_whom),
     cmocka_unit_test(test_who_waits_for_an_epoch),

@@ -690,6 +690,7 @@ static void refuses_what_is_wrong_in_a_checkpoint(void **state)
         {"configuration", "7", "another version"},
         {"epoch", "-1", "epoch: expected a whole number of 0 or more"},
         {"first", "101", "first: expected a position in an epoch of 100 examples"},
+        {"epoch", "2", "it is in epoch 2 of its training, and the job has 1: expected as many epochs or more"},
         {"step", "\"7\"", "step: expected a whole number of 0 or more"},
         {"meter", "{}", "meter: expected 5 numbers, or none"},
         {"figures", "[[1, 2]]", "figures[0]: expected a name and a number"},

@@ -127,10 +127,28 @@ void cli_free_lists(const struct cli_option *options, size_t n)
     }
 }
 
+// The word of "command [OPTIONS] A B" that stands for the operand; NULL: it names none. to[size]
+static const char *cli_operand(const char *usage, int operand, char *to, size_t size)
+{
+    const char *at = strstr(usage, "[OPTIONS]");
+    for (int i = 0; at && i <= operand; i++)
+        at = (at = strchr(at, ' ')) ? at + strspn(at, " ") : NULL;
+    if (!at || !*at || *at == '[')
+        return NULL;
+    snprintf(to, size, "%.*s", (int)strcspn(at, " "), at);
+    return to;
+}
+
 bool cli_operands(const char *command, int given, int min, int max, const char *usage)
 {
     if (given >= min && given <= max)
         return true;
-    fprintf(stderr, "%s: %s; usage: %s\n", command, given < min ? "something is missing" : "too many arguments", usage);
+    char word[32];
+    const char *missing = given < min ? cli_operand(usage, given, word, sizeof word) : NULL;
+    if (missing)
+        fprintf(stderr, "%s: %s is missing; usage: %s\n", command, missing, usage);
+    else
+        fprintf(stderr, "%s: %s; usage: %s\n", command, given < min ? "something is missing" : "too many arguments",
+                usage);
     return false;
 }

@@ -370,7 +370,9 @@ static void check_worker(struct doctor *d, const char *job, const Paramserver__V
     snprintf(name, sizeof name, "job %.128s, worker %" PRIu32 "%s%.64s", job, m->rank, m->address[0] ? ", " : "",
              m->address);
     const char *remedy = remedy_of(m->reason);
-    if (m->state == PARAMSERVER__V1__MEMBER_STATE__DEAD)
+    if (m->interrupted)
+        findings_add(&d->findings, VERDICT_WARNING, name, "started again, it joins again", "%.200s", m->reason);
+    else if (m->state == PARAMSERVER__V1__MEMBER_STATE__DEAD)
         findings_add(&d->findings, VERDICT_UNREACHABLE, name,
                      remedy ? remedy : "see its host and its log; started again, it joins again", "is dead%s%.200s",
                      m->reason[0] ? ": " : "", m->reason);

@@ -205,6 +205,8 @@ static void log_judge(struct log *l)
     const char *level = strchr(order, starter ? ':' : space[1]);
     if (!level || !*level || (!starter && space[2] != ' ') || (l->level && level < strchr(order, l->level)))
         return;
+    if (l->level == *level && strstr(space, "stopped by "))
+        return;  // as another one has failed
     l->level = *level;
     ps_utf8_cut(space + (starter ? 1 : 3), l->complaint, sizeof l->complaint);
 }

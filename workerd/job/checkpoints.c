@@ -64,8 +64,12 @@ static int checkpoints_by_step(const void *a, const void *b)
 // What is not permitted stays so; the rest may be a server of files that is back in a moment.
 static enum ps_code checkpoints_cannot_read(const struct wk_checkpoints *c, int error, struct ps_error *e)
 {
-    const bool forbidden = error == EACCES || error == EPERM;
-    return ps_fail(e, forbidden ? PS_PERMISSION_DENIED : PS_UNAVAILABLE, "%s: %s", c->folder, strerror(error));
+    const bool forbidden = error == EACCES || error == EPERM, none = error == ENOTDIR || error == ENAMETOOLONG;
+    return ps_fail(e,
+                   forbidden ? PS_PERMISSION_DENIED
+                   : none    ? PS_CANNOT_CREATE
+                             : PS_UNAVAILABLE,
+                   "%s: %s", c->folder, strerror(error));
 }
 
 // The steps of those in the folder, newest first; malloc'd, also where it fails. NULL: there are none.

@@ -305,11 +305,14 @@ static enum ps_code train_all(struct loop *l, uint64_t epoch, struct ps_error *e
     return PS_OK;
 }
 
-// Puts into an error that is none of the weights where these are.
+// Puts into an error that is none of the weights where these are, and how the training goes on.
 static enum ps_code loop_say_where(const struct wk_run *run, struct ps_error *e)
 {
+    const struct ps_job *job = run->env.job;
+    const bool kept = run->saved && run->saved == run->position.step;
+    const char *on = !kept ? "" : ps_job_goes_on(job, false) ? "; started again, it goes on" : "; --resume goes on";
     struct ps_error why = *e;
-    return ps_fail(e, why.code, "%.200s; the weights are in %.250s", why.text, run->env.job->output);
+    return ps_fail(e, why.code, "%.200s; the weights are in %.220s%s", why.text, job->output, on);
 }
 
 static enum ps_code loop_save_results(const struct wk_run *run, struct ps_error *e)
