@@ -118,7 +118,7 @@ ok "it never began anew" is 0 "$w1" paramserver_workerd_restarts_total
 
 known_to_be_kept() { # one of those that are there, or that was a moment ago
     local step oldest
-    above 0 "$p0" paramserver_job_checkpoint_step "$job" && above -1 "$p0" paramserver_job_checkpoint_age_seconds "$job" || return 1
+    above 0 "$p0" paramserver_job_checkpoint_step "$job" && ! above 60 "$p0" paramserver_job_checkpoint_age_seconds "$job" || return 1
     oldest=$(find "$scratch/kept" -name 'watched-backup-*.safetensors' | sort | sed -n '1s/.*-0*\([0-9]*\)\..*/\1/p')
     step=$(sample "$p0" paramserver_job_checkpoint_step "$job")
     echo "$step, and the oldest is $oldest"
@@ -207,7 +207,13 @@ if [ -n "${prometheus_pid:-}" ]; then
     ok "and alerts" eventually asks alerts WorkerSilent
     kill "$prometheus_pid" && wait "$prometheus_pid"
 fi
-stops() { ctl stop watched && { wait "$pid_w0" || [ $? = 79 ]; } && ! metrics "$p0" | grep "$job"; }
+ends() { # the last worker, by a signal
+    kill -TERM "$pid_w0"
+    wait "$pid_w0"
+    [ $? = 143 ] && eventually is 1 "$p1" paramserver_job_state "$job" 'state="interrupted"' && is 0 "$p1" paramserver_job_state "$job" 'state="failed"'
+}
+ok "a job that a signal ends was interrupted, as the other ps task says, too" ends
+stops() { ctl stop watched && ! metrics "$p0" | grep "$job"; }
 ok "a job that is stopped is shown no more" stops
 
 # ---- every strategy ----

@@ -98,7 +98,7 @@ ok "it is cancelled" says "its workers are told to end" ctl cancel long
 ok "and ends" eventually is long cancelled
 ok "psctl logs -f says so" fails_with 79 "was cancelled" ctl logs -f long
 ok "its weights are kept" test -s long.safetensors
-interrupted() { # at all ps tasks; and no operator is called
+interrupted() { # no operator is called
     ctl --json jobs >jobs.json && tr -d ' \n' <jobs.json | grep '"name":"long",[^}]*"state":"interrupted"' &&
         ctl doctor long >said && cat said && grep 'was interrupted: ' said && ctl doctor --nagios long
 }
