@@ -605,6 +605,31 @@ enum ps_code psd_queue_read(const struct psd_queue *q, const struct psd_queue_jo
 
 // ---- time ---------------------------------------------------------------------------------------------------------
 
+static void queue_forget(struct psd_queue *q, struct psd_queue_job *job)
+{
+    psd_queue_remove_job(q->folder, job->number);
+    queue_remove(q, job);
+}
+
+enum ps_code psd_queue_forget(struct psd_queue *q, const char *what, uint32_t *forgotten, struct ps_error *e)
+{
+    struct psd_queue_job *job;
+    *forgotten = 0;
+    if (psd_queue_find(q, what, &job, e))
+        return e->code;
+    const uint64_t number = job->number;
+    for (struct psd_queue_job *one = q->jobs, *next; one; one = next) {
+        next = one->next;
+        if (!queue_is_named(one, what) || !psd_queue_is_over(one))
+            continue;
+        queue_forget(q, one);
+        ++*forgotten;
+    }
+    return *forgotten ? PS_OK
+                      : ps_fail(e, PS_FAILED_PRECONDITION,
+                                "job %" PRIu64 " '%.128s' has not ended: psctl cancel ends it", number, what);
+}
+
 static void queue_forget_ended(struct psd_queue *q, uint64_t wall)
 {
     size_t over = 0;
@@ -615,8 +640,7 @@ static void queue_forget_ended(struct psd_queue *q, uint64_t wall)
         if (!psd_queue_is_over(job))
             continue;
         if (over > PSD_QUEUE_KEEP || wall > job->ended_ms + PSD_QUEUE_KEEP_S * UINT64_C(1000)) {
-            psd_queue_remove_job(q->folder, job->number);
-            queue_remove(q, job);
+            queue_forget(q, job);
             over--;
         }
     }

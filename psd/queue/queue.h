@@ -80,12 +80,15 @@ struct psd_queue_submission {
 // INVALID_ARGUMENT: a name, a number or a text that cannot be; RESOURCE_EXHAUSTED: too much waits.
 enum ps_code psd_queue_submit(struct psd_queue *q, const struct psd_queue_submission *s, uint64_t wall,
                               uint64_t *number, struct ps_error *e);
-// The job of a number or a name, of several of that name the latest. NOT_FOUND.
+// The job of a number or a name, of several of that name the one that runs, else the latest. NOT_FOUND.
 enum ps_code psd_queue_find(const struct psd_queue *q, const char *what, struct psd_queue_job **job,
                             struct ps_error *e);
 // Of several of the name the one that has not ended. NOT_FOUND; FAILED_PRECONDITION: several have not, or none.
 enum ps_code psd_queue_cancel(struct psd_queue *q, const char *what, uint64_t wall, struct psd_queue_job **job,
                               struct ps_error *e);
+// Those of the number or name that have ended are not kept any more; *forgotten is how many. NOT_FOUND;
+// FAILED_PRECONDITION: none has ended.
+enum ps_code psd_queue_forget(struct psd_queue *q, const char *what, uint32_t *forgotten, struct ps_error *e);
 // A worker waits. *job: what it is to train; NULL: nothing yet, and why[size] says what it waits for.
 // PERMISSION_DENIED: the job that runs is another user's workers'.
 enum ps_code psd_queue_next(struct psd_queue *q, const struct psd_queue_client *from, uint64_t now, uint64_t wall,

@@ -111,6 +111,12 @@ int psd_cancel(struct psd_request *t)
     int code = queue_enter(t);
     if (code != PS_OK)
         return code;
+    if (r->forget) {
+        if (psd_queue_forget(t->core->queue, r->job, &out.forgotten, &t->error))
+            return (int)t->error.code;
+        out.generation = t->core->generation;
+        return psd_request_reply(t, &out.base, NULL);
+    }
     if (psd_queue_cancel(t->core->queue, r->job, queue_wall(t->core), &job, &t->error))
         return (int)t->error.code;
     out.generation = t->core->generation;

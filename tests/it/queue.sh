@@ -79,6 +79,12 @@ ok "psctl submit --wait ends as the job does" fails_with 66 "job 5 has failed wi
 ok "it is shown as failed" is fails failed
 ok "with its exit code" test "$(field fails exit_code)" = 66
 ok "its output says why" says "/nowhere.safetensors" ctl logs fails
+forgotten() { # what has failed troubles nobody any more
+    ctl doctor --nagios fails >/dev/null
+    [ $? = 2 ] && says "1 job and what its workers said is gone" ctl cancel --forget fails && fails_with 66 "has no job 'fails'" ctl logs fails &&
+        fails_with 66 "no job fails here" ctl doctor fails && fails_with 66 "has no job 'fails'" ctl cancel --forget fails
+}
+ok "psctl cancel --forget: it is kept no longer" forgotten
 # Worker 1 would wait a minute for what worker 0 cannot open.
 ends_for_both() {
     fails_with 73 "has failed with exit code 73" submit --wait --set name=nowhere --set output=/nonexistent/x.safetensors || return 1

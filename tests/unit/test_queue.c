@@ -184,6 +184,15 @@ static enum ps_code cancel(const char *what, const char *text)
     return code;
 }
 
+static enum ps_code forget(const char *what, uint32_t expected)
+{
+    uint32_t forgotten;
+    struct ps_error e;
+    const enum ps_code code = psd_queue_forget(q, what, &forgotten, &e);
+    assert_int_equal(forgotten, expected);
+    return code;
+}
+
 static void expect_output(const char *what, uint64_t offset, uint64_t from, const char *text)
 {
     char have[64] = "";
@@ -200,6 +209,25 @@ static void train(const char *name, int code)
     const uint64_t number = submit(name, 0, 1);
     assert_int_equal(number, next_of(0, 1));
     ends(number, 0, code);
+}
+
+// What has ended is not kept any more; the others stay.
+static void ended_jobs_are_forgotten(void **state)
+{
+    char number[24];
+    (void)state;
+    train("twice", 1);
+    train("twice", 0);
+    train("other", 1);
+    snprintf(number, sizeof number, "%" PRIu64, find("other")->number);
+    submit("twice", 0, 1);
+    assert_int_equal(PS_OK, forget("twice", 2));
+    assert_int_equal(PSD_QUEUED, state_of("twice"));
+    assert_int_equal(PS_FAILED_PRECONDITION, forget("twice", 0));
+    assert_int_equal(PS_NOT_FOUND, forget("none", 0));
+    assert_int_equal(PS_OK, forget(number, 1));
+    assert_null(find("other"));
+    ends(next_of(0, 1), 0, 0);
 }
 
 // ---- turns --------------------------------------------------------------------------------------------------------
@@ -754,6 +782,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+        TEST(ended_jobs_are_forgotten),
         TEST(priorities_go_first_then_numbers),
         TEST(jobs_that_have_not_ended_are_counted),
         TEST(a_job_needs_all_its_workers_at_once),

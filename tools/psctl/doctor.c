@@ -530,8 +530,8 @@ static void check_queued(const Paramserver__V1__QueuedJob *job, uint64_t now_ms,
         return;
     v->found++;
     snprintf(name, sizeof name, "job %.200s, number %" PRIu64 " of the queue", job->name, job->number);
-    snprintf(advice, sizeof advice, "%s%spsctl logs %" PRIu64 " shows the rest", remedy ? remedy : "",
-             remedy ? "; " : "", job->number);
+    snprintf(advice, sizeof advice, "%s%spsctl logs %" PRIu64 " shows the rest; cancel --forget it to be silent",
+             remedy ? remedy : "", remedy ? "; " : "", job->number);
     if (job->unwritten)
         findings_add(f, VERDICT_WRONG, name, "make room on the disk of ps:0's --queue folder: no job begins until then",
                      "its state cannot be written there: psd's log says why");

@@ -90,6 +90,7 @@ static const struct command commands[] = {
      1,
      1,
      "take a job off the queue, or end it",
+     "  --forget         one that has ended is not kept any more, nor what it said\n"
      "JOB is a number or a name. Workers that train it keep what they have.\n",
      command_cancel,
      TAKES_CLUSTER,

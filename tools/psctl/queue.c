@@ -147,28 +147,48 @@ void queue_show_open(struct cluster *c)
 
 // ---- psctl cancel -------------------------------------------------------------------------------------------------
 
-static int queue_cancel(struct cluster *c, struct call *call)
+static void cancel_show(const Paramserver__V1__CancelReply *r, bool json)
 {
-    Paramserver__V1__CancelRequest request = PARAMSERVER__V1__CANCEL_REQUEST__INIT;
-    ProtobufCMessage *reply;
-    struct ps_error e;
-    request.job = call->argv[0];
-    if (cluster_ask_one(c, 0, PARAMSERVER__V1__METHOD__CANCEL, &request.base,
-                        &paramserver__v1__cancel_reply__descriptor, &reply, &e))
-        return report(&e);
-    const Paramserver__V1__CancelReply *r = (const Paramserver__V1__CancelReply *)reply;
     const bool runs = r->state == PARAMSERVER__V1__QUEUE_STATE__JOB_RUNNING;
-    if (call->target.json)
+    if (json)
         printf("{\"number\": %" PRIu64 ", \"state\": \"%s\"}\n", r->number, runs ? "ending" : "cancelled");
     else
         printf("job %" PRIu64 " %s\n", r->number, runs ? "is cancelled: its workers are told to end" : "is cancelled");
-    ps_msg_free(reply);
-    return 0;
+}
+
+static void forget_show(const Paramserver__V1__CancelReply *r, bool json)
+{
+    if (json)
+        printf("{\"forgotten\": %" PRIu32 "}\n", r->forgotten);
+    else
+        printf("%" PRIu32 " job%s and what %s workers said %s gone\n", r->forgotten, r->forgotten == 1 ? "" : "s",
+               r->forgotten == 1 ? "its" : "their", r->forgotten == 1 ? "is" : "are");
 }
 
 int command_cancel(struct call *call)
 {
-    return cluster_command(call, queue_cancel);
+    Paramserver__V1__CancelRequest request = PARAMSERVER__V1__CANCEL_REQUEST__INIT;
+    bool forget = false;
+    const struct cli_option options[] = {TARGET_OPTIONS(&call->target), {.name = "forget", .flag = &forget}};
+    ProtobufCMessage *reply;
+    struct cluster c;
+    struct ps_error e;
+    int exit_code;
+    if (!call_parse(call, options, sizeof options / sizeof options[0], &exit_code))
+        return exit_code;
+    if (cluster_open(&c, &call->target, NULL, &e))
+        return report(&e);
+    request.job = call->argv[0];
+    request.forget = forget;
+    if (cluster_ask_one(&c, 0, PARAMSERVER__V1__METHOD__CANCEL, &request.base,
+                        &paramserver__v1__cancel_reply__descriptor, &reply, &e)) {
+        exit_code = report(&e);
+    } else {
+        (forget ? forget_show : cancel_show)((const Paramserver__V1__CancelReply *)reply, call->target.json);
+        ps_msg_free(reply);
+    }
+    cluster_close(&c);
+    return exit_code;
 }
 
 // ---- psctl logs ---------------------------------------------------------------------------------------------------

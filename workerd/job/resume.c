@@ -87,13 +87,16 @@ enum ps_code wk_resume_save(struct wk_run *run, const struct ps_shards_of *shard
 static enum ps_code resume_fail_configuration(const struct wk_checkpoint *c, const char *line, size_t length,
                                               const char *now, struct ps_error *e)
 {
+    static const char way_on[] = "give this one another name or folder, or remove that";
     size_t key = strcspn(line, "=") + 1;
+    if (strncmp(line, "model=", key) == 0)  // the rest is a hash
+        return ps_fail(e, PS_FAILED_PRECONDITION, "%.200s: is of a job with another model; %s", c->path, way_on);
     for (const char *other = now; *other; other += strcspn(other, "\n"), other += *other == '\n')
         if (strncmp(other, line, key) == 0)
-            return ps_fail(e, PS_FAILED_PRECONDITION, "%s: is of a job with %.*s, but this one has %.*s", c->path,
-                           (int)length, line, (int)strcspn(other, "\n"), other);
-    return ps_fail(e, PS_FAILED_PRECONDITION, "%s: is of a job with %.*s, which this one has not", c->path, (int)length,
-                   line);
+            return ps_fail(e, PS_FAILED_PRECONDITION, "%.200s: is of a job with %.*s, but this one has %.*s; %s",
+                           c->path, (int)length, line, (int)strcspn(other, "\n"), other, way_on);
+    return ps_fail(e, PS_FAILED_PRECONDITION, "%.200s: is of a job with %.*s, which this one has not; %s", c->path,
+                   (int)length, line, way_on);
 }
 
 static bool resume_has_line(const char *text, const char *line, size_t length)
