@@ -73,7 +73,7 @@ struct psc__membership {
     uint64_t checkpoints;  // that the job was asked for
     uint64_t checkpoint;   // the last one of them that is over
     bool checkpoint_failed;
-    bool interrupted;  // people have asked for its end
+    bool interrupted;  // a signal has asked for its end
     char checkpoint_text[320];
     struct ps_progress progress;
     bool looking;        // a call that asks whether a task is there is under way

@@ -14,58 +14,83 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 
+static const char lock_mark[] = "lock of paramserver\n";  // then the owner, and the holder, a line each
+
+enum { LOCK_TEXT = 1024, LOCK_TRIES = 20 };
+
 // Is what is at the path the file that is open? Whoever held it before may have removed it.
 static bool lock_is_at(const char *path, int fd)
 {
     struct stat open, named;
-    return fstat(fd, &open) == 0 && stat(path, &named) == 0 && open.st_ino == named.st_ino &&
+    return fstat(fd, &open) == 0 && lstat(path, &named) == 0 && open.st_ino == named.st_ino &&
            open.st_dev == named.st_dev;
 }
 
-// "owner\nholder\n"; what is not there is empty. The holder may be about to write it.
-static void lock_read(int fd, char *text, size_t size, const char **owner, const char **holder)
+// Of a file that is empty, or no lock, all is empty.
+struct lock_text {
+    char text[LOCK_TEXT];
+    const char *owner, *holder;
+    bool empty, other;  // other: it is a file of something else
+};
+
+static void lock_read(int fd, struct lock_text *t)
 {
-    const ssize_t n = pread(fd, text, size - 1, 0);
-    text[n > 0 ? n : 0] = '\0';
-    char *end = strchr(text, '\n');
-    *owner = end ? text : "";
-    *holder = end ? end + 1 : "";
-    if (end)
-        *end = '\0';
-    if ((end = strchr(*holder, '\n')))
-        *end = '\0';
+    const size_t mark = sizeof lock_mark - 1;
+    const ssize_t n = pread(fd, t->text, sizeof t->text - 1, 0);
+    t->text[n > 0 ? n : 0] = '\0';
+    t->empty = n <= 0;
+    t->other = !t->empty && strncmp(t->text, lock_mark, mark) != 0;
+    t->owner = t->holder = "";
+    char *owner = t->text + mark, *end = t->empty || t->other ? NULL : strchr(owner, '\n');
+    if (!end)
+        return;
+    *end = '\0';
+    t->owner = owner;
+    t->holder = end + 1;
+    end[1 + strcspn(end + 1, "\n")] = '\0';
 }
 
-// Whoever has just locked it is about to write who it is.
+static void lock_pause(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 50 * PS_MS}, NULL);
+}
+
+// Whoever has just locked it is about to write who it is, in place of the one before.
 static enum ps_code lock_refuse(int fd, const char *path, const char *owner, struct ps_error *e)
 {
-    const struct timespec moment = {.tv_nsec = 50 * PS_MS};
-    const char *other = "", *holder = "";
-    char text[1024];
-    for (int i = 0; i < 20 && !*other; i++) {
+    struct lock_text t = {.empty = true};
+    lock_pause();
+    for (int i = 0; i < LOCK_TRIES && t.empty; i++) {
         if (i)
-            nanosleep(&moment, NULL);
-        lock_read(fd, text, sizeof text, &other, &holder);
+            lock_pause();
+        lock_read(fd, &t);
     }
     close(fd);
-    if (strcmp(other, owner) == 0)
+    if (strcmp(t.owner, owner) == 0)
         return PS_OK;
-    return ps_fail(e, PS_ALREADY_EXISTS, "%.256s is locked by %.128s", path, *holder ? holder : "another process");
+    return ps_fail(e, PS_ALREADY_EXISTS, "%.256s is locked by %.128s", path, *t.holder ? t.holder : "another process");
 }
 
-// A disk that is full has no room for the names: it is locked all the same. Whoever may write to the folder may lock
-// it, too, when this process is gone. Other hosts see the names at once.
+// A disk that is full has no room for the names: it is locked all the same. Other hosts see them at once. Whoever may
+// write to the folder may lock it, too, when this process is gone.
 static enum ps_code lock_hold(struct ps_lock *lock, int fd, const char *path, const char *owner, const char *holder,
                               struct ps_error *e)
 {
+    struct lock_text before;
+    lock_read(fd, &before);
+    if (before.other) {
+        close(fd);
+        return ps_fail(e, PS_CANNOT_CREATE, "cannot lock %.256s: it is a file of something else", path);
+    }
     lock->path = ps_try_strdup(path);
     if (!lock->path) {
         close(fd);
         return ps_no_memory(e, "the path of a lock");
     }
     lock->fd = fd;
-    (void)!fchmod(fd, 0666);
-    if (ftruncate(fd, 0) == 0 && dprintf(fd, "%s\n%s\n", owner, holder) > 0)
+    if (before.empty)
+        (void)!fchmod(fd, 0666);
+    if (ftruncate(fd, 0) == 0 && dprintf(fd, "%s%s\n%s\n", lock_mark, owner, holder) > 0)
         fsync(fd);
     return PS_OK;
 }
@@ -84,8 +109,8 @@ enum ps_code ps_lock_take(struct ps_lock *lock, const char *path, const char *ow
                           struct ps_error *e)
 {
     *lock = (struct ps_lock){.fd = -1};
-    for (;;) {
-        const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    for (int i = 0; i < LOCK_TRIES; i++) {  // each time it was removed meanwhile
+        const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
         if (fd < 0 && (errno == ENOSPC || errno == EDQUOT))
             return PS_OK;  // what is to be written may find room later
         if (fd < 0)
@@ -101,6 +126,7 @@ enum ps_code ps_lock_take(struct ps_lock *lock, const char *path, const char *ow
         if (error)
             return PS_OK;
     }
+    return PS_OK;
 }
 
 void ps_lock_release(struct ps_lock *lock)

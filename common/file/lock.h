@@ -17,8 +17,8 @@ struct ps_lock {
 
 // owner: who may hold it together, as one of them takes the place of another: a line. holder: who this is, for people:
 // a line. Returns OK also where another process of that owner holds it, and where the file system has no locks, and
-// then holds nothing. ALREADY_EXISTS: another owner does; the text names its holder and the file. CANNOT_CREATE.
-// ps_lock_release follows in any case.
+// then holds nothing. ALREADY_EXISTS: another owner does; the text names its holder and the file. CANNOT_CREATE:
+// also where the file is something else's, which stays. ps_lock_release follows in any case.
 enum ps_code ps_lock_take(struct ps_lock *lock, const char *path, const char *owner, const char *holder,
                           struct ps_error *e);
 // Removes the file, if it is held.

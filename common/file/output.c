@@ -221,8 +221,8 @@ enum ps_code ps_folder_check(const char *folder, struct ps_error *e)
     int error = strlen(folder) >= PATH_MAX ? ENAMETOOLONG : 0;
     if (!error)
         strcpy(at, folder);
-    while (!error && stat(at, &s)) {  // the nearest one above that is there
-        error = errno == ENOENT ? 0 : errno;
+    while (!error && stat(at, &s)) {  // the nearest one above that is there; a link to nothing is in the way
+        error = errno == ENOENT && lstat(at, &s) ? 0 : errno;
         output_folder(at, above);
         strcpy(at, above);
     }

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/base/alloc.h"
 #include "common/file/output.h"
@@ -294,11 +295,17 @@ void ps_callbacks_free(struct ps_callbacks *c)
     free(c->v);
 }
 
+// A log that is there is added to.
+static enum ps_code callback_check_log(const char *path, struct ps_error *e)
+{
+    return access(path, W_OK) == 0 ? PS_OK : ps_output_check(path, e);
+}
+
 enum ps_code ps_callbacks_check_files(const struct ps_callbacks *all, struct ps_error *e)
 {
     for (const struct ps_callback *c = all->v; c < all->v + all->n; c++) {
         const char *path = callback_has_key(c, "path") ? ps_callback_text(c, "path") : NULL;
-        if (path && (c->class->in_folder ? ps_folder_check : ps_output_check)(path, e))
+        if (path && (c->class->in_folder ? ps_folder_check : callback_check_log)(path, e))
             return ps_error_prefix(e, "callback %s", c->class->name);
     }
     return PS_OK;

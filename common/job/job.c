@@ -928,8 +928,7 @@ enum ps_code ps_job_check_files(const struct ps_job *job, const char *summary, s
     if (job->weights && access(job->weights, R_OK) != 0)
         return ps_fail(e, errno == ENOENT || errno == ENOTDIR ? PS_NOT_FOUND : PS_PERMISSION_DENIED,
                        "%s cannot be read: %s", job->weights, strerror(errno));
-    if (ps_output_check(job->output, e) || (summary && ps_output_check(summary, e)) ||
-        ps_callbacks_check_files(&job->callbacks, e))
+    if (ps_output_check(job->output, e) || (summary && ps_output_check(summary, e)))
         return e->code;
     return PS_OK;
 }

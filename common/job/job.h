@@ -330,8 +330,8 @@ bool ps_job_goes_on(const struct ps_job *job, bool resume);
 // FAILED_PRECONDITION: none with --resume. file: the job's.
 enum ps_code ps_job_check_resume(const struct ps_job *job, const char *file, struct ps_error *e);
 
-// Before a job takes its time: can its weights be read, and its output, its callbacks' files and the summary (may be
-// NULL) be written, as far as can be seen now? NOT_FOUND, PERMISSION_DENIED of the weights; CANNOT_CREATE.
+// Before a job takes its time: can its weights be read, and its output and the summary (may be NULL) be written, as far
+// as can be seen now? NOT_FOUND, PERMISSION_DENIED of the weights; CANNOT_CREATE.
 enum ps_code ps_job_check_files(const struct ps_job *job, const char *summary, struct ps_error *e);
 
 // The effective job, defaults and all, in the form of a job file (which, JSON being YAML, it is). A new reference.

@@ -72,6 +72,12 @@ static void totals_take_workers(struct totals *s, const Job *job, const struct p
     totals_take_speed(s, job, f);
 }
 
+// So long it has trained since its newest checkpoint, ms: the job that goes on from one is younger than that.
+static uint64_t totals_unsaved(const Job *job)
+{
+    return job->age_ms && job->age_ms < job->checkpoint_age_ms ? job->age_ms : job->checkpoint_age_ms;
+}
+
 // The greater, the more of the job would be lost: it writes no checkpoints, has none yet, has an old one.
 static uint64_t totals_risk(const Job *job)
 {
@@ -80,7 +86,7 @@ static uint64_t totals_risk(const Job *job)
         return 0;
     if (p->checkpoints == PARAMSERVER__V1__CHECKPOINTS__CHECKPOINTS_NONE)
         return UINT64_MAX;
-    return p->checkpoint_step ? 1 + job->checkpoint_age_ms : UINT64_MAX - 1;
+    return p->checkpoint_step ? 1 + totals_unsaved(job) : UINT64_MAX - 1;
 }
 
 static void totals_take_job(struct totals *s, const Job *job, const Paramserver__V1__WorkersReply *workers)
@@ -252,9 +258,9 @@ static void summary_say_loss(const struct totals *s, const char *task, struct ps
                                                                               : "has no checkpoint yet",
              others);
     } else {
-        summary_put_time(age, sizeof age, job->checkpoint_age_ms);
-        RISK("If %s ends, job %.128s loses what it has trained since its checkpoint of step %" PRIu64 ", %s ago; %s.",
-             task, job->name, p->checkpoint_step, age, others);
+        summary_put_time(age, sizeof age, totals_unsaved(job));
+        RISK("If %s ends, job %.128s loses the last %s of its training, since its checkpoint of step %" PRIu64 "; %s.",
+             task, job->name, age, p->checkpoint_step, others);
     }
 }
 

@@ -35,7 +35,7 @@ void ps_progress_read(struct ps_progress *p, const Paramserver__V1__Progress *fr
     p->ended = ended;
     if (said == PS_CHECKPOINTS_NONE || said == PS_CHECKPOINTS_SOME)
         p->checkpoints = said;
-    if (from->checkpoint_step > p->checkpoint) {
+    if (from->checkpoint_step && from->checkpoint_ms >= p->checkpoint_ms) {
         p->checkpoint = from->checkpoint_step;
         p->checkpoint_ms = from->checkpoint_ms;
     }

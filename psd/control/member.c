@@ -22,6 +22,15 @@
 
 // ---- going --------------------------------------------------------------------------------------------------------
 
+// Has one of them died of something else than a signal?
+static bool members_any_failed(const struct psd_control *c)
+{
+    for (uint32_t i = 0; i < c->workers; i++)
+        if (c->members[i].state == DEAD && !c->members[i].interrupted)
+            return true;
+    return false;
+}
+
 // Does the death of this member end the job? Job locked.
 static void member_end_job_if_too_few(struct psd_job *job, uint32_t worker)
 {
@@ -38,7 +47,7 @@ static void member_end_job_if_too_few(struct psd_job *job, uint32_t worker)
     else if (!c->declared)
         snprintf(reason, sizeof reason, "worker %" PRIu32 " %s before the job was declared", worker, why);
     if (reason[0])
-        (interrupted ? psd_job_interrupt : psd_job_fail)(job, atomic_load(&job->run), reason);
+        (interrupted && !members_any_failed(c) ? psd_job_interrupt : psd_job_fail)(job, atomic_load(&job->run), reason);
 }
 
 // Nobody is left: those who have waited for a rank of a run that is over are for the next one.

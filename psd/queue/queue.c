@@ -246,18 +246,31 @@ enum ps_code psd_queue_submit(struct psd_queue *q, const struct psd_queue_submis
 
 // ---- one of them --------------------------------------------------------------------------------------------------
 
-static bool queue_is_named(const struct psd_queue_job *job, const char *what)
+// A number that a job has is that one's, though another has it for its name.
+static bool queue_is_number(const struct psd_queue *q, const char *what)
+{
+    char number[24];
+    bool is = false;
+    for (const struct psd_queue_job *one = q->jobs; one && !is; one = one->next) {
+        snprintf(number, sizeof number, "%" PRIu64, one->number);
+        is = strcmp(number, what) == 0;
+    }
+    return is;
+}
+
+static bool queue_is_meant(const struct psd_queue_job *job, const char *what, bool is_number)
 {
     char number[24];
     snprintf(number, sizeof number, "%" PRIu64, job->number);
-    return strcmp(number, what) == 0 || strcmp(job->name, what) == 0;
+    return strcmp(is_number ? number : job->name, what) == 0;
 }
 
 enum ps_code psd_queue_find(const struct psd_queue *q, const char *what, struct psd_queue_job **job, struct ps_error *e)
 {
+    const bool is_number = queue_is_number(q, what);
     *job = NULL;
     for (struct psd_queue_job *one = q->jobs; one; one = one->next)
-        if (queue_is_named(one, what) && (!*job || (*job)->state != PSD_RUNNING))
+        if (queue_is_meant(one, what, is_number) && (!*job || (*job)->state != PSD_RUNNING))
             *job = one;
     return *job ? PS_OK : ps_fail(e, PS_NOT_FOUND, "the queue has no job '%.128s'; psctl queue shows it", what);
 }
@@ -266,11 +279,12 @@ enum ps_code psd_queue_find(const struct psd_queue *q, const char *what, struct 
 static enum ps_code queue_find_open(const struct psd_queue *q, const char *what, struct psd_queue_job **job,
                                     struct ps_error *e)
 {
+    const bool is_number = queue_is_number(q, what);
     struct psd_queue_job *open = NULL;
     if (psd_queue_find(q, what, job, e))
         return e->code;
     for (struct psd_queue_job *one = q->jobs; one; one = one->next) {
-        if (!queue_is_named(one, what) || psd_queue_is_over(one))
+        if (!queue_is_meant(one, what, is_number) || psd_queue_is_over(one))
             continue;
         if (open)
             return ps_fail(e, PS_FAILED_PRECONDITION,
@@ -618,9 +632,10 @@ enum ps_code psd_queue_forget(struct psd_queue *q, const char *what, uint32_t *f
     if (psd_queue_find(q, what, &job, e))
         return e->code;
     const uint64_t number = job->number;
+    const bool is_number = queue_is_number(q, what);
     for (struct psd_queue_job *one = q->jobs, *next; one; one = next) {
         next = one->next;
-        if (!queue_is_named(one, what) || !psd_queue_is_over(one))
+        if (!queue_is_meant(one, what, is_number) || !psd_queue_is_over(one))
             continue;
         queue_forget(q, one);
         ++*forgotten;

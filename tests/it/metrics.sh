@@ -122,7 +122,7 @@ known_to_be_kept() { # one of those that are there, or that was a moment ago
     oldest=$(find "$scratch/kept" -name 'watched-backup-*.safetensors' | sort | sed -n '1s/.*-0*\([0-9]*\)\..*/\1/p')
     step=$(sample "$p0" paramserver_job_checkpoint_step "$job")
     echo "$step, and the oldest is $oldest"
-    [ $((step % 20)) = 0 ] && [ "$step" -ge "$oldest" ] && ctl status | grep "loses what it has trained since its checkpoint of step [0-9]*0, "
+    [ $((step % 20)) = 0 ] && [ "$step" -ge "$oldest" ] && ctl status | grep "loses the last .* of its training, since its checkpoint of step [0-9]*0; "
 }
 ok "its newest checkpoint is known" eventually known_to_be_kept
 metrics "$p0" >psd0.metrics && metrics "$p1" >psd1.metrics && metrics "$w1" >w1.metrics
@@ -207,14 +207,26 @@ if [ -n "${prometheus_pid:-}" ]; then
     ok "and alerts" eventually asks alerts WorkerSilent
     kill "$prometheus_pid" && wait "$prometheus_pid"
 fi
-ends() { # the last worker, by a signal
+ends() { # the last worker, by a signal; but the other one had died
     kill -TERM "$pid_w0"
     wait "$pid_w0"
-    [ $? = 143 ] && eventually is 1 "$p1" paramserver_job_state "$job" 'state="interrupted"' && is 0 "$p1" paramserver_job_state "$job" 'state="failed"'
+    [ $? = 143 ] && eventually is 1 "$p1" paramserver_job_state "$job" 'state="failed"'
 }
-ok "a job that a signal ends was interrupted, as the other ps task says, too" ends
+ok "a job of which one worker dies and one is ended has failed" ends
 stops() { ctl stop watched && ! metrics "$p0" | grep "$job"; }
 ok "a job that is stopped is shown no more" stops
+
+interrupted() {
+    local ended
+    work async.yaml 0 alone --workers 1
+    ended=$work_pid
+    eventually above 0 "$p1" paramserver_job_updates_total 'job="alone"' || return 1
+    kill -TERM "$ended"
+    wait "$ended"
+    [ $? = 143 ] && eventually is 1 "$p1" paramserver_job_state 'job="alone"' 'state="interrupted"' && is 0 "$p1" paramserver_job_state 'job="alone"' 'state="failed"' &&
+        ctl stop alone
+}
+ok "one that signals end was interrupted, as the other ps task says, too" interrupted
 
 # ---- every strategy ----
 

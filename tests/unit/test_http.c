@@ -615,8 +615,8 @@ static void test_words_of_checkpoints(void **state)
     s.job.checkpoint_age_ms = 34400;
     scene_says(
         &s, PS_LEVEL_OK, "",
-        "If this ps task ends, job mnist loses what it has trained since its checkpoint of step 1200, 34 s ago; if", "",
-        "psctl top");
+        "If this ps task ends, job mnist loses the last 34 s of its training, since its checkpoint of step 1200; if",
+        "", "psctl top");
     second = s.job;
     second.name = (char *)"other";
     second.progress = &other;
@@ -628,8 +628,10 @@ static void test_words_of_checkpoints(void **state)
     scene_says(&s, PS_LEVEL_OK, "", "job other has trained is lost: it writes no", "", "psctl top");
     other = progress;
     second.checkpoint_age_ms = 7200000;
-    scene_says(&s, PS_LEVEL_OK, "", "job other loses what it has trained since its checkpoint of step 1200, 2 h ago",
+    scene_says(&s, PS_LEVEL_OK, "", "job other loses the last 2 h of its training, since its checkpoint of step 1200",
                "", "psctl top");
+    second.age_ms = 7000;  // it went on from an old one
+    scene_says(&s, PS_LEVEL_OK, "", "job mnist loses the last 34 s", "", "psctl top");
     second.state = (char *)"done";
     scene_says(&s, PS_LEVEL_OK, "", "job mnist loses", "", "psctl top");
 }

@@ -83,10 +83,13 @@ static void test_a_process_that_is_killed_lets_go(void **state)
     assert_int_equal(pipe(ready), 0);
     const pid_t child = fork();
     if (child == 0) {
+        alarm(60);
         const bool ok = take(&a, "one", &e) == PS_OK;
         (void)!write(ready[1], ok ? "y" : "n", 1);
         pause();
+        _exit(1);
     }
+    close(ready[1]);
     assert_int_equal(read(ready[0], &byte, 1), 1);
     assert_int_equal(byte, 'y');
     assert_int_equal(take(&a, "two", &e), PS_ALREADY_EXISTS);
@@ -96,7 +99,6 @@ static void test_a_process_that_is_killed_lets_go(void **state)
     assert_int_equal(take(&a, "two", &e), PS_OK);
     ps_lock_release(&a);
     close(ready[0]);
-    close(ready[1]);
 }
 
 // Whoever waits at a file that was removed meanwhile holds nothing: the name is another file's.
@@ -126,6 +128,30 @@ static void test_nobody_is_named(void **state)
     ps_lock_release(&a);
 }
 
+// A file of the user's own, or a link to one, stays as it is.
+static void test_what_is_something_elses(void **state)
+{
+    struct ps_lock a;
+    struct ps_error e;
+    char text[16] = "", other[160];
+    (void)state;
+    snprintf(other, sizeof other, "%s.other", path);
+    for (int is_link = 0; is_link < 2; is_link++) {
+        FILE *file = fopen(is_link ? other : path, "w");
+        fputs("mine", file);
+        fclose(file);
+        if (is_link)
+            assert_int_equal(symlink(other, path), 0);
+        assert_int_equal(take(&a, "one", &e), PS_CANNOT_CREATE);
+        ps_lock_release(&a);
+        file = fopen(path, "r");
+        assert_string_equal(fgets(text, sizeof text, file), "mine");
+        fclose(file);
+        unlink(path);
+    }
+    unlink(other);
+}
+
 static void test_what_cannot_be_made(void **state)
 {
     struct ps_lock a;
@@ -147,6 +173,7 @@ int main(void)
         cmocka_unit_test(test_a_file_that_was_replaced),
         cmocka_unit_test(test_nobody_is_named),
         cmocka_unit_test(test_what_cannot_be_made),
+        cmocka_unit_test(test_what_is_something_elses),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

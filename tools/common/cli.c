@@ -130,7 +130,7 @@ void cli_free_lists(const struct cli_option *options, size_t n)
 // The word of "command [OPTIONS] A B" that stands for the operand; NULL: it names none. to[size]
 static const char *cli_operand(const char *usage, int operand, char *to, size_t size)
 {
-    const char *at = strstr(usage, "[OPTIONS]");
+    const char *at = strchr(usage, '|') ? NULL : strstr(usage, "[OPTIONS]");
     for (int i = 0; at && i <= operand; i++)
         at = (at = strchr(at, ' ')) ? at + strspn(at, " ") : NULL;
     if (!at || !*at || *at == '[')

@@ -371,7 +371,7 @@ static void check_worker(struct doctor *d, const char *job, const Paramserver__V
              m->address);
     const char *remedy = remedy_of(m->reason);
     if (m->interrupted)
-        findings_add(&d->findings, VERDICT_WARNING, name, "started again, it joins again", "%.200s", m->reason);
+        findings_add(&d->findings, VERDICT_OK, name, "started again, it joins again", "%.200s", m->reason);
     else if (m->state == PARAMSERVER__V1__MEMBER_STATE__DEAD)
         findings_add(&d->findings, VERDICT_UNREACHABLE, name,
                      remedy ? remedy : "see its host and its log; started again, it joins again", "is dead%s%.200s",

@@ -31,7 +31,8 @@ struct wk_checkpoint_writer {
     size_t room;            // elements
 };
 
-// Has the ps tasks remove the shards of checkpoints that are not there any more; what stays goes another time.
+// Has the ps tasks remove the shards of checkpoints that are not there any more, or were not written to their end; what
+// stays goes another time.
 void wk_checkpoint_writer_prune_shards(const struct wk_checkpoint_writer *w);
 
 // Takes the checkpoint over, copies its arrays, and begins to fetch those that are missing. The one before has been

@@ -202,8 +202,8 @@ bool wk_checkpoints_of(const struct ps_job *job, const struct ps_callback *callb
 }
 
 // backups: if it is a backup.
-static bool checkpoints_of(const struct ps_job *job, const struct ps_callback *callback, bool backups,
-                           struct wk_checkpoints *c)
+static bool checkpoints_wanted(const struct ps_job *job, const struct ps_callback *callback, bool backups,
+                               struct wk_checkpoints *c)
 {
     return wk_checkpoints_of(job, callback, c) && (!backups || *c->kind);
 }
@@ -214,7 +214,7 @@ const char *wk_checkpoints_folder(const struct ps_job *job, bool backups, size_t
     const char *first = NULL;
     *n = 0;
     for (size_t i = 0; i < job->callbacks.n; i++)
-        if (checkpoints_of(job, &job->callbacks.v[i], backups, &c)) {
+        if (checkpoints_wanted(job, &job->callbacks.v[i], backups, &c)) {
             first = first ? first : c.folder;
             ++*n;
         }
@@ -243,7 +243,7 @@ static enum ps_code checkpoints_next(const struct ps_job *job, bool backups, str
         struct wk_checkpoints c;
         uint64_t *steps;
         size_t n, first = 0;
-        if (!checkpoints_of(job, &job->callbacks.v[i], backups, &c))
+        if (!checkpoints_wanted(job, &job->callbacks.v[i], backups, &c))
             continue;
         code = checkpoints_list(&c, WHOLE, &steps, &n, e);
         while (first < n && !checkpoints_is_after(steps[first], i, &from))

@@ -29,7 +29,6 @@ bool wk_checkpoints_prune(const struct wk_checkpoints *c, uint64_t newest, uint6
 struct ps_shards_of wk_checkpoints_shards(const struct wk_checkpoints *c, uint64_t step);
 // Has the shards of the folder's series removed whose checkpoints are not there, such as those of one that was not
 // written to its end; arg: prune's. Nothing is removed where a checkpoint that is there cannot be read.
-// FAILED_PRECONDITION: a ps task writes no shards.
 enum ps_code wk_checkpoints_prune_shards(const struct wk_checkpoints *c, wk_prune_shards_fn *prune, void *arg,
                                          struct ps_error *e);
 

@@ -14,7 +14,7 @@ static enum ps_code folders_lock(const struct wk_folders *f, const struct wk_che
 {
     char host[65] = "";
     gethostname(host, sizeof host - 1);
-    char *path = ps_printf("%s/%s%s.lock", c->folder, c->job, c->kind),
+    char *path = ps_printf("%s/%s%s.lock", c->folder, c->job, *c->kind ? c->kind : "-checkpoint"),
          *holder = ps_printf("worker %" PRIu32 " at %s (pid %ld)", f->rank, host, (long)getpid());
     const enum ps_code code = ps_lock_take(lock, path, f->training ? f->training : holder, holder, e);
     free(holder);
@@ -30,6 +30,8 @@ enum ps_code wk_folders_take(struct wk_folders *f, const struct ps_job *job, str
     if (!f->lock) {
         f->n = job->callbacks.n;
         f->lock = ps_alloc((f->n + 1) * sizeof *f->lock);
+        if (ps_callbacks_check_files(&job->callbacks, e))
+            return e->code;
     }
     for (size_t i = 0; i < f->n; i++) {
         const struct ps_callback *callback = &job->callbacks.v[i];

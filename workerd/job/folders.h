@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The folders in which a job's callbacks keep checkpoints. Two trainings of one name would remove each other's files
-// there: each callback's have a lock beside them, FOLDER/JOB.lock, a backup's FOLDER/JOB-backup.lock.
+// there: each callback's have a lock beside them, FOLDER/JOB-checkpoint.lock, a backup's FOLDER/JOB-backup.lock.
 //
 // Receives from: main, before worker 0 opens the job; the callbacks, where another worker takes its place.
 #ifndef WK_FOLDERS_H
@@ -22,8 +22,9 @@ struct wk_folders {
     size_t n;
 };
 
-// Makes the folders that are not there, and locks those that are not locked. ALREADY_EXISTS: another training of that
-// name keeps one; CANNOT_CREATE. wk_folders_release follows in any case.
+// At first looks whether what callbacks write can be written. Makes the folders that are not there, and locks those that
+// are not locked. ALREADY_EXISTS: another training of that name keeps one; CANNOT_CREATE. wk_folders_release follows in
+// any case.
 enum ps_code wk_folders_take(struct wk_folders *f, const struct ps_job *job, struct ps_error *e);
 void wk_folders_release(struct wk_folders *f);
 

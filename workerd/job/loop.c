@@ -31,7 +31,7 @@ struct loop {
     struct wk_position before;  // the last step,
     bool in_epoch;              // which is of the epoch at hand, so that it can be taken back
     uint64_t asked;             // so many checkpoints that people asked for were looked at
-    uint64_t saved;             // run->saved, as others were told last
+    uint64_t ended, saved;      // epochs, and run->saved, as others were told last
     bool too_late;              // it came to a job that had ended, nearly
     bool epoch_open;            // its figures are in nobody's yet
     bool stop;                  // a callback wants the training to end,
@@ -102,6 +102,7 @@ static void loop_report_progress(struct loop *l, uint64_t ended, const struct wk
                                 ps_job_goes_on(run->env.job, true) ? PS_CHECKPOINTS_SOME : PS_CHECKPOINTS_NONE,
                             .checkpoint = run->saved,
                             .checkpoint_ms = run->saved_ms};
+    l->ended = ended;
     l->saved = run->saved;
     if (!group->report_progress)
         return;
@@ -119,7 +120,7 @@ static enum ps_code loop_tell(struct loop *l, enum wk_event event, struct wk_mom
     enum ps_code code = wk_callbacks_call(run->callbacks, event, m, e);
     run->evaluated &= !m->changed;
     if (run->saved != l->saved)
-        loop_report_progress(l, run->position.epoch, NULL);
+        loop_report_progress(l, l->ended, NULL);
     return code;
 }
 

@@ -153,7 +153,7 @@ static uint64_t place_hash(char *const *addresses, size_t n, uint64_t h, bool *a
 
 char *wk_place_training(const struct wk_place *p)
 {
-    const char *slurm = getenv("SLURM_JOB_ID");
+    const char *slurm = getenv("SLURM_JOB_ID"), *step = getenv("SLURM_STEP_ID");
     bool any = false, local = false;
     char host[65] = "";
     uint64_t h = place_hash(p->cluster.addresses, p->cluster.n, PS_HASH_SEED, &any, &local);
@@ -161,7 +161,7 @@ char *wk_place_training(const struct wk_place *p)
     if (!any)
         return NULL;
     if (slurm && !local)
-        return ps_printf("job %s of Slurm", slurm);
+        return ps_printf("job %s of Slurm, step %s", slurm, step ? step : "none");
     if (local)
         gethostname(host, sizeof host - 1);
     return ps_printf("addresses %016" PRIx64 "%s%s", h, local ? " at " : "", host);

@@ -36,8 +36,8 @@ struct wk_place {
 enum ps_code wk_place_find(struct wk_place *place, const struct wk_place_options *o, const struct wk_strategy *strategy,
                            struct ps_error *e);
 // What all workers of a training have in common, and no other training does: where its ps tasks and workers are; with
-// Slurm its job's number, which it keeps when it is queued again and gets other nodes. Malloc'd; NULL: there is one
-// worker, which nobody reaches.
+// Slurm the numbers of its job and step, which it keeps when it is queued again and gets other nodes. Malloc'd; NULL:
+// there is one worker, which nobody reaches.
 char *wk_place_training(const struct wk_place *place);
 void wk_place_fini(struct wk_place *place);
 

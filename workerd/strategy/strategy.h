@@ -202,7 +202,7 @@ struct wk_strategy {
     // Brings the weights into being: in the replica, or on the ps tasks (where the chief declares them). Whatever it
     // returns, close follows where *state is set.
     enum ps_code (*open)(const struct wk_env *env, void **state, struct ps_error *e);
-    // why NULL: done; else why it fails, or, with CANCELLED, by whom it is interrupted.
+    // why NULL: done; else why it fails, or, with CANCELLED, by which signal it is interrupted.
     void (*close)(void *state, const struct ps_error *why);
 };
 

@@ -23,7 +23,7 @@ struct checkpointing {
     uint64_t every_steps, every;  // every: ns
     uint64_t saved;               // when, ns
     uint64_t asked, signals;      // by people, by signals: so many were looked at
-    bool writes;                  // one was begun, and has not been waited for
+    bool pending;                 // one was begun, and has not been waited for
     uint64_t number;              // of the one that is being written, if people asked for it; else 0
     bool best_only, remove, sharded;
     bool warned;  // that another training may write there
@@ -103,12 +103,12 @@ static void checkpoint_keep_others_away(struct checkpointing *c, const struct wk
     c->warned = true;
 }
 
-// Those that a killed training has left go; and a ps task that writes none is found before the first checkpoint.
+// A ps task that writes no shards is found before the first checkpoint: asked to remove those of no checkpoint, it says
+// so. What others are about to write stays.
 static enum ps_code checkpoint_try_shards(const struct wk_checkpoint_writer *w, struct ps_error *e)
 {
     struct ps_error why;
-    const enum ps_code code =
-        w->prune_shards ? wk_checkpoints_prune_shards(&w->to, w->prune_shards, w->arg, &why) : PS_OK;
+    const enum ps_code code = w->prune_shards ? w->prune_shards(w->arg, "none", 0, NULL, 0, &why) : PS_OK;
     return code == PS_FAILED_PRECONDITION ? ps_fail(e, code, "sharded: %s", why.text) : PS_OK;
 }
 
@@ -130,21 +130,24 @@ static enum ps_code checkpoint_begin(void *state, struct wk_run *run, struct ps_
 
 // ---- writing ------------------------------------------------------------------------------------------------------
 
-// The last one that was begun is on disk.
+// The last one that was begun is on disk. Another callback's may be newer.
 static void checkpoint_note(const struct checkpointing *c, struct wk_run *run)
 {
     char *path = wk_checkpoints_path(&c->writer.to, c->writer.step);
-    run->saved = c->writer.step;
-    run->saved_ms = wk_checkpoints_written_ms(path);
+    const uint64_t written_ms = wk_checkpoints_written_ms(path);
     free(path);
+    if (written_ms < run->saved_ms)
+        return;
+    run->saved = c->writer.step;
+    run->saved_ms = written_ms;
 }
 
 // A disk that is full ends no training: the next checkpoint may fit.
 static void checkpoint_wait(struct checkpointing *c, struct wk_run *run, bool goes_on)
 {
     struct ps_error why = {.code = PS_OK};
-    const bool wrote = c->writes, failed = wk_checkpoint_writer_wait(&c->writer, &why) != PS_OK;
-    c->writes = false;
+    const bool wrote = c->pending, failed = wk_checkpoint_writer_wait(&c->writer, &why) != PS_OK;
+    c->pending = false;
     if (failed)
         ps_error_log("the checkpoint of step %" PRIu64 " is not written: %s%s", c->writer.step, why.text,
                      goes_on ? "; the training goes on" : "");
@@ -172,7 +175,7 @@ static enum ps_code checkpoint_save_now(struct checkpointing *c, struct wk_run *
     if (code)
         return code;
     wk_checkpoint_writer_begin(&c->writer, &checkpoint, run->position.step);
-    c->writes = true;
+    c->pending = true;
     c->number = number;
     c->saved = ps_now();
     return PS_OK;
@@ -206,7 +209,7 @@ static enum ps_code checkpoint_step(void *state, struct wk_moment *m, struct ps_
     struct checkpointing *c = state;
     const bool idle = wk_checkpoint_writer_is_done(&c->writer);
     uint64_t number;
-    if (c->writes && idle)
+    if (c->pending && idle)
         checkpoint_wait(c, m->run, true);
     if (!checkpoint_is_asked(c, m->run, &number) && !checkpoint_is_due(c, m->run->position.step, idle))
         return PS_OK;
