@@ -22,9 +22,9 @@ struct wk_folders {
     size_t n;
 };
 
-// At first looks whether what callbacks write can be written. Makes the folders that are not there, and locks those that
-// are not locked. ALREADY_EXISTS: another training of that name keeps one; CANNOT_CREATE. wk_folders_release follows in
-// any case.
+// At first looks whether what callbacks write can be written. Makes the folders that are not there, and locks those
+// that are not locked. ALREADY_EXISTS: another training of that name keeps one; CANNOT_CREATE. wk_folders_release
+// follows in any case.
 enum ps_code wk_folders_take(struct wk_folders *f, const struct ps_job *job, struct ps_error *e);
 void wk_folders_release(struct wk_folders *f);
 
