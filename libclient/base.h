@@ -94,7 +94,7 @@ struct psc_client {
     uint64_t skip_epoch, skip;  // psc_skip_examples
     psc_on_existing on_existing;
     bool unary;
-    uint64_t timeout_ns;
+    uint64_t timeout_ns, refused_ns;
     size_t chunk_bytes;
     const volatile sig_atomic_t *stop;           // may be NULL
     void (*waits)(void *arg, const char *what);  // likewise
@@ -144,7 +144,8 @@ bool psc__saw_generation(struct psc__task *t, uint64_t generation);
 enum ps_code psc__check_generation(struct psc__task *t, uint64_t generation, struct ps_error *e);
 
 // Locked. An attempt to reach t has failed. Silence may pass; but where nobody has listened at its address for as long
-// as a worker may be silent, the process is gone, and the job's state with it: that ends a client that has joined.
+// as a worker may be silent, the process is gone, and the job's state with it: that ends a client that has joined, and
+// an observer after options.refused_ms.
 void psc__task_unreachable(struct psc__task *t, const char *text);
 void psc__task_heard(struct psc__task *t);  // locked: it has answered
 // Locked. What a reply's code means. Who has joined was known: where the connection broke, and munged of either host is

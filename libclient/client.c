@@ -85,6 +85,7 @@ static void client_init_options(struct psc_client *c, const psc_options *options
     c->on_existing = options->on_existing;
     c->unary = options->transport == PSC_UNARY;
     c->timeout_ns = (uint64_t)(options->timeout_ms ? options->timeout_ms : DEFAULT_TIMEOUT_MS) * PS_MS;
+    c->refused_ns = options->refused_ms > 0 ? (uint64_t)options->refused_ms * PS_MS : 0;
     c->chunk_bytes = options->chunk_bytes ? options->chunk_bytes : DEFAULT_CHUNK;
     c->stop = options->stop;
     c->waits = options->waits;

@@ -132,6 +132,8 @@ typedef struct psc_options {
     psc_transport transport;
     int timeout_ms;      // for connecting and joining, and default of every operation; 0: 60,000; waits for a
                          // round or a barrier have no limit of their own as long as those waited for live
+    int refused_ms;      // an observer: so long nobody may listen at a ps task, then all ends as it does for a worker;
+                         // 0: until timeout_ms
     size_t chunk_bytes;  // payload per request; 0: 512 KiB; at most 4 MiB
     uint32_t staleness;  // PSC_SSP: steps that a worker may be ahead of the slowest
     int join_within_ms;  // who has not joined the job by then is not waited for; 0: 60,000

@@ -43,6 +43,7 @@ static const char *call_cause(const char *details)
         const char *said, *meant;
     } known[] = {
         {"", "connection lost"},
+        {"Socket closed", "it has closed the connection: it has ended, or wants TLS"},
         {"connection attempt timed out before receiving SETTINGS frame",
          "it takes the connection, then does not answer"},
         {"Failed parsing HTTP/2", "what listens there is no gRPC server"},

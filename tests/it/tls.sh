@@ -102,6 +102,7 @@ doctor_of() { # CODE TEXT OPTION ...
     shift 2
     fails_with "$code" "$text" "$psctl" --timeout 5 "$@" doctor
 }
+ok "psctl status says that it may be" says "or wants TLS" "$psctl" --timeout 5 --ps "$psd0" status
 ok "the doctor says that TLS is wanted" doctor_of 69 "asks for a certificate, and psctl has none" --ps "$psd0"
 ok "the doctor says that psd is another authority's" doctor_of 69 "its certificate does not do" --ps "$psd0" --tls other
 cat other/ca.pem tls/ca.pem >both.pem && mkdir half && cp both.pem half/ca.pem && cp other/admin.pem half/

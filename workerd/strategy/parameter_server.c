@@ -206,7 +206,8 @@ static bool strategy_undo_last_step(struct wk_parameter_server_state *s)
 enum ps_code wk_home_salvage(void *state, bool *undone, struct ps_error *e)
 {
     struct wk_parameter_server_state *s = state;
-    const psc_options options = {.job = s->env->job->name, .rank = -1, .timeout_ms = WK_SALVAGE_MS};
+    const psc_options options = {
+        .job = s->env->job->name, .rank = -1, .timeout_ms = WK_SALVAGE_MS, .refused_ms = WK_SALVAGE_REFUSED_MS};
     psc_error error;
     psc_cluster *cluster;
     psc_client *reader;

@@ -18,7 +18,7 @@
 
 // Who has sent a signal does not wait for ever, psctl run 20 s: so long ps tasks may take to answer; and with all that
 // is written.
-enum { WK_SALVAGE_MS = 10000, WK_LAST_SHARDS_MS = 17000 };
+enum { WK_SALVAGE_MS = 10000, WK_SALVAGE_REFUSED_MS = 1000, WK_LAST_SHARDS_MS = 17000 };
 
 // Variables that travel together: tensors [first, first + n).
 struct wk_bucket {

@@ -29,17 +29,18 @@ enum ps_code wk_monitor_open(const struct ps_callback *settings, double min_delt
     return PS_OK;
 }
 
-const double *wk_monitor_value(const struct wk_monitor *m, const struct wk_run *run)
+const double *wk_monitor_value(struct wk_monitor *m, const struct wk_run *run)
 {
     const double *value = wk_figures_find(&run->figures, m->name);
     char known[400] = "";
-    if (value)
+    if (value || m->warned)
         return value;
     for (size_t i = 0; i < run->figures.n; i++) {
         strncat(known, i ? ", " : "", sizeof known - strlen(known) - 1);
         strncat(known, run->figures.v[i].name, sizeof known - strlen(known) - 1);
     }
-    ps_warn("nothing is known of '%s', which a callback monitors; known are %s", m->name, known);
+    ps_warn("a callback monitors '%s', of which nothing is known: it does not act; known are %s", m->name, known);
+    m->warned = true;
     return NULL;
 }
 
