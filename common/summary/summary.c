@@ -175,8 +175,9 @@ static void summary_say_warning(const struct totals *s, struct ps_summary *w)
     else if (totals_full_percent(s) >= SUMMARY_FULL_PERCENT)
         STATE("Memory for tensors is %.0f %% full: what no longer fits is refused.", totals_full_percent(s));
     else if (s->absent_job)
-        STATE("Job %.128s waits for %" PRIu32 " worker%s that %s not joined yet.", s->absent_job->name, s->absent,
-              summary_s(s->absent), s->absent == 1 ? "has" : "have");
+        STATE("Job %.128s waits for %" PRIu32 " worker%s that %s not joined yet%s%.300s.", s->absent_job->name,
+              s->absent, summary_s(s->absent), s->absent == 1 ? "has" : "have", s->absent_job->reason[0] ? "; " : "",
+              s->absent_job->reason);
     else
         STATE("%s is being drained: it takes no new jobs.", s->whole ? "A ps task" : "This ps task");
 }

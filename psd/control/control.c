@@ -545,6 +545,8 @@ void psd_control_describe(struct psd_job *job, Paramserver__V1__JobStatus *out, 
     } else {
         out->state = (char *)(control_all_left(job) ? "done" : "running");
     }
+    if (c && c->before[0] && c->tally.expected && !psd_job_has_failed(job))
+        snprintf(reason, size, "its last run has ended: %s", c->before);
     if (c) {
         if (out->update)  // 0: it is not declared
             out->update = c->mode.update;

@@ -180,6 +180,7 @@ struct psd_control {
     struct ps_progress progress;
     uint32_t mover;                // the member whose call or departure may have let others go on last, as in Caller
     uint64_t opened, join_within;  // ns
+    char before[PSD_FAILURE_MAX];  // why the run before this one has ended; empty: there was none, or it was done
     uint64_t last_heard;           // ns: of any member
     uint64_t speed_at;             // ns: when this was added up,
     double speed;                  // examples per second of the live members

@@ -3,6 +3,7 @@
 // Join. Worker 0 opens the job, or begins another run of one that is over; the others wait until it has. Then the
 // caller becomes the member of its rank, once that is free.
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
@@ -45,16 +46,18 @@ static enum ps_code join_check(struct psd_request *t, const join_t *r)
 
 // ---- the job: the table lock is held ------------------------------------------------------------------------------
 
-// before: the run that is over (may be NULL). Where there is no room, a job that is void gives way: see join_find_job.
-static enum ps_code join_begin_run(struct psd_request *t, struct psd_job *job, struct psd_control *before,
+// old: whose run is over (may be NULL). Where there is no room, a job that is void gives way: see join_find_job.
+static enum ps_code join_begin_run(struct psd_request *t, struct psd_job *job, const struct psd_job *old,
                                    const join_t *r, Paramserver__V1__OnExisting how)
 {
     struct psd_table *table = &t->core->table;
-    struct psd_control *c = psd_control_new(table->host, before, r, &t->error);
+    struct psd_control *c = psd_control_new(table->host, old ? old->control : NULL, r, &t->error);
     if (!c && !t->gone)
         psd_job_drop_void(table, &t->gone, &t->ready);
     if (!c)
         return t->error.code;
+    if (old && psd_job_has_failed(old))
+        snprintf(c->before, sizeof c->before, "%s", old->failure);
     psd_job_collect(job, &t->ready);  // of the run that is over, in which nobody waits any more
     psd_control_open(job, c, how);
     psd_ready_all(&t->ready, &table->joining);
@@ -74,7 +77,7 @@ static struct psd_job *join_open_new(struct psd_request *t, const join_t *r, str
         ps_no_memory(&t->error, "a job");
         return NULL;
     }
-    if (join_begin_run(t, job, old ? old->control : NULL, r, how)) {
+    if (join_begin_run(t, job, old, r, how)) {
         psd_job_free(job);
         return NULL;
     }
@@ -148,7 +151,7 @@ static enum ps_code join_open_run(struct psd_request *t, const join_t *r, struct
     if ((*job && join_check_over(t, *job, &how)) || psd_refuse_when_draining(t))
         return t->error.code;
     if (*job && how == PARAMSERVER__V1__ON_EXISTING__RESUME)
-        return join_check_resume(t, r, *job) ? t->error.code : join_begin_run(t, *job, (*job)->control, r, how);
+        return join_check_resume(t, r, *job) ? t->error.code : join_begin_run(t, *job, *job, r, how);
     *job = join_open_new(t, r, *job, how);
     return *job ? PS_OK : t->error.code;
 }

@@ -602,6 +602,27 @@ static psc_result push_to_one_that_is_gone(psc_transport transport, double *seco
     return r;
 }
 
+// An observer waits as long as it says.
+static void observe_one_that_is_gone(void)
+{
+    struct bench *b = bench_ready(PSC_STREAM);
+    psc_client *observer = second_client(b, (psc_options){.rank = -1, .refused_ms = 1000});
+    struct outcome attached = {0}, got = {0};
+    psc__attach(observer, on_done, &attached);
+    assert_true(fake_run(&b->fake, &attached.done, 10));
+    b->fake.fate = task_is_gone;
+    b->fake.param = FAKE_GONE;
+    const uint64_t start = b->fake.now;
+    psc_get(observer, b->tensors, N_VARIABLES, on_result, &got, NULL);
+    const psc_result r = finish(b, &got);
+    assert_int_equal(r.error.code, PSC_UNAVAILABLE);
+    assert_non_null(strstr(r.error.text, "ps:1 (b:2) cannot be reached, tried for 1."));
+    assert_in_range((b->fake.now - start) / PS_MS, 1000, 2500);
+    psc__client_free(b->client);
+    b->client = observer;
+    bench_free(b);
+}
+
 // A task at whose address nobody listens for as long as a worker may be silent (3 s) is dead.
 static void test_a_task_that_is_gone_ends_the_client(void **state)
 {
@@ -617,27 +638,7 @@ static void test_a_task_that_is_gone_ends_the_client(void **state)
         assert_int_equal(r.error.code, PSC_ABORTED);
         assert_non_null(strstr(r.error.text, "ps:1 (b:2) has restarted and lost what it had of the job"));
     }
-}
-
-static void test_an_observer_waits_as_long_as_it_says(void **state)
-{
-    struct bench *b = bench_ready(PSC_STREAM);
-    psc_client *observer = second_client(b, (psc_options){.rank = -1, .refused_ms = 1000});
-    struct outcome attached = {0}, got = {0};
-    (void)state;
-    psc__attach(observer, on_done, &attached);
-    assert_true(fake_run(&b->fake, &attached.done, 10));
-    b->fake.fate = task_is_gone;
-    b->fake.param = FAKE_GONE;
-    const uint64_t start = b->fake.now;
-    psc_get(observer, b->tensors, N_VARIABLES, on_result, &got, NULL);
-    const psc_result r = finish(b, &got);
-    assert_int_equal(r.error.code, PSC_UNAVAILABLE);
-    assert_non_null(strstr(r.error.text, "ps:1 (b:2) cannot be reached, tried for 1."));
-    assert_in_range((b->fake.now - start) / PS_MS, 1000, 2500);
-    psc__client_free(b->client);
-    b->client = observer;
-    bench_free(b);
+    observe_one_that_is_gone();
 }
 
 struct said {
@@ -1531,7 +1532,6 @@ int main(void)
         cmocka_unit_test(test_unreachable_until_the_deadline),
         cmocka_unit_test(test_a_task_that_is_back_is_found_soon),
         cmocka_unit_test(test_a_task_that_is_gone_ends_the_client),
-        cmocka_unit_test(test_an_observer_waits_as_long_as_it_says),
         cmocka_unit_test(test_a_task_that_is_slow_does_not),
         cmocka_unit_test(test_who_waits_can_say_for_what),
         cmocka_unit_test(test_who_waits_for_others_notices_too),

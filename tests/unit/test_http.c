@@ -559,6 +559,10 @@ static void test_words_of_warnings(void **state)
     scene_init(&s);
     s.member[1].state = PARAMSERVER__V1__MEMBER_STATE__EXPECTED;
     scene_says(&s, PS_LEVEL_WARNING, "Job mnist waits for 1 worker that has not joined yet.", "", "", "psctl doctor");
+    s.job.reason = (char *)"its last run has ended: worker 1 is dead";
+    scene_says(&s, PS_LEVEL_WARNING, "has not joined yet; its last run has ended: worker 1 is dead.", "", "",
+               "psctl doctor");
+    s.job.reason = (char *)"";
     scene_init(&s);
     s.status.draining = true;
     scene_says(&s, PS_LEVEL_WARNING, "is being drained", "", "", "psctl top");

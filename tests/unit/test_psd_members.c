@@ -1862,6 +1862,34 @@ static void test_drain(void **state)
     psd_core_destroy(j.core);
 }
 
+static void expect_reason(struct psd_core *core, const char *state, const char *reason)
+{
+    Paramserver__V1__StatusReply *s = status_of(core);
+    assert_string_equal(s->jobs[0]->state, state);
+    assert_string_equal(s->jobs[0]->reason, reason);
+    ps_msg_free(&s->base);
+}
+
+// A job that begins anew, and waits for its workers, says why.
+static void test_why_the_last_run_has_ended(void **state)
+{
+    struct job j;
+    (void)state;
+    for (int how = PARAMSERVER__V1__ON_EXISTING__RESUME; how <= PARAMSERVER__V1__ON_EXISTING__REPLACE; how++) {
+        job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+        expect_reason(j.core, "running", "");
+        for (uint32_t rank = 0; rank < 2; rank++)
+            assert_int_equal(leave(j.core, rank, "of a bullet").code, PS_OK);
+        expect_reason(j.core, "failed", "worker 1 failed: of a bullet, and 0 of at least 1 remain");
+        assert_int_equal(join_again(j.core, 0, ASYNC, (Paramserver__V1__OnExisting)how).code, PS_OK);
+        expect_reason(j.core, "opening",
+                      "its last run has ended: worker 1 failed: of a bullet, and 0 of at least 1 remain");
+        assert_int_equal(join_again(j.core, 1, ASYNC, (Paramserver__V1__OnExisting)how).code, PS_OK);
+        expect_reason(j.core, "opening", "");
+        psd_core_destroy(j.core);
+    }
+}
+
 // ---- Waits --------------------------------------------------------------------------------------------------------
 
 static Paramserver__V1__WaitsReply *waits_of(struct psd_core *core, const char *job, uint32_t skip)
@@ -2533,6 +2561,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_interrupted),
     cmocka_unit_test(test_interrupted_before_all_are_there),
     cmocka_unit_test(test_drain),
+    cmocka_unit_test(test_why_the_last_run_has_ended),
     cmocka_unit_test(test_who_waits_for_whom),
     cmocka_unit_test(test_who_waits_for_an_epoch),
     cmocka_unit_test(test_names_are_cut),
