@@ -46,7 +46,7 @@ ok "and a priority out of range" fails_with 64 "--priority" submit --priority 10
 ok "a job waits" says "job 1 'low' is queued" submit --set name=low --set output=low.safetensors
 ok "so does another one" says "job 2 'high' is queued" submit --set name=high --set output=high.safetensors --priority 5
 ok "and one that is not wanted any more" says "job 3 'unwanted' is queued" submit --set name=unwanted
-ok "which is cancelled" says "job 3 is cancelled" ctl cancel unwanted
+ok "which is cancelled" fails_with 0 "job 3 is cancelled" ctl cancel unwanted
 ok "and is shown so" is 3 cancelled
 ok "once" fails_with 78 "job 3 'unwanted' has ended" ctl cancel 3
 ok "what is not there is not cancelled" fails_with 66 "has no job 'nothing'" ctl cancel nothing
@@ -81,7 +81,7 @@ ok "with its exit code" test "$(field fails exit_code)" = 66
 ok "its output says why" says "/nowhere.safetensors" ctl logs fails
 forgotten() { # what has failed troubles nobody any more
     ctl doctor --nagios fails >/dev/null
-    [ $? = 2 ] && says "1 job and what its workers said is gone" ctl cancel --forget fails && fails_with 66 "has no job 'fails'" ctl logs fails &&
+    [ $? = 2 ] && fails_with 0 "1 job and what its workers said is gone" ctl cancel --forget fails && fails_with 66 "has no job 'fails'" ctl logs fails &&
         fails_with 66 "no job fails here" ctl doctor fails && fails_with 66 "has no job 'fails'" ctl cancel --forget fails
 }
 ok "psctl cancel --forget: it is kept no longer" forgotten

@@ -101,7 +101,8 @@ static const struct command commands[] = {
      1,
      "what a submitted job's workers have written",
      "  -f, --follow     until it ends; the exit code is then the job's\n"
-     "JOB is a number or a name, of several the one that runs, else the latest. The last 256 KiB are kept.\n",
+     "JOB is a number or a name, of several the one that runs, else the latest.\n"
+     "The last 256 KiB are kept.\n",
      command_logs,
      TAKES_CLUSTER,
      {""}},

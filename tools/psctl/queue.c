@@ -184,6 +184,7 @@ int command_cancel(struct call *call)
                         &paramserver__v1__cancel_reply__descriptor, &reply, &e)) {
         exit_code = report(&e);
     } else {
+        exit_code = 0;
         (forget ? forget_show : cancel_show)((const Paramserver__V1__CancelReply *)reply, call->target.json);
         ps_msg_free(reply);
     }
