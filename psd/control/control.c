@@ -10,6 +10,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/utf8.h"
 #include "psd/job/table.h"
 
 // Takes room for c from its pool, and for that the room of the run before.
@@ -545,8 +546,11 @@ void psd_control_describe(struct psd_job *job, Paramserver__V1__JobStatus *out, 
     } else {
         out->state = (char *)(control_all_left(job) ? "done" : "running");
     }
-    if (c && c->before[0] && c->tally.expected && !psd_job_has_failed(job))
-        snprintf(reason, size, "its last run has ended: %s", c->before);
+    if (c && c->before[0] && c->tally.expected && !psd_job_has_failed(job)) {
+        char text[PSD_FAILURE_MAX + 32];
+        snprintf(text, sizeof text, "its last run has ended: %s", c->before);
+        ps_utf8_cut(text, reason, size);
+    }
     if (c) {
         if (out->update)  // 0: it is not declared
             out->update = c->mode.update;
