@@ -6,8 +6,6 @@
 #ifndef PS_COMMON_LOCK_H
 #define PS_COMMON_LOCK_H
 
-#include <stdbool.h>
-
 #include "common/base/error.h"
 
 struct ps_lock {

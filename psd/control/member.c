@@ -47,7 +47,7 @@ static void member_end_job_if_too_few(struct psd_job *job, uint32_t worker)
     else if (!c->declared)
         snprintf(reason, sizeof reason, "worker %" PRIu32 " %s before the job was declared", worker, why);
     if (reason[0])
-        (interrupted && !members_any_failed(c) ? psd_job_interrupt : psd_job_fail)(job, atomic_load(&job->run), reason);
+        psd_job_end(job, atomic_load(&job->run), reason, interrupted && !members_any_failed(c));
 }
 
 // Nobody is left: those who have waited for a rank of a run that is over are for the next one.

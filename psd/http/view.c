@@ -162,14 +162,18 @@ static void view_put_queue(struct view *v)
     ps_metrics_sample(&v->to, queued, 1, q->oldest_ms && now > q->oldest_ms ? (double)(now - q->oldest_ms) / 1000 : 0);
 }
 
+static void view_put_job(struct view *v, const Paramserver__V1__JobStatus *job, double value)
+{
+    const struct ps_label labels[] = {{"job", job->name}, {"task", v->task}};
+    ps_metrics_sample(&v->to, labels, LENGTH(labels), value);
+}
+
 static void view_put_jobs(struct view *v, const struct view_metric *metrics, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         view_begin(v, &metrics[i]);
-        for (size_t j = 0; j < v->status->n_jobs; j++) {
-            const struct ps_label labels[] = {{"job", v->status->jobs[j]->name}, {"task", v->task}};
-            ps_metrics_sample(&v->to, labels, LENGTH(labels), view_value(&metrics[i], v->status->jobs[j]));
-        }
+        for (size_t j = 0; j < v->status->n_jobs; j++)
+            view_put_job(v, v->status->jobs[j], view_value(&metrics[i], v->status->jobs[j]));
     }
 }
 
@@ -204,17 +208,15 @@ static void view_put_job_checkpoints(struct view *v)
                       "Of which step of the chief the newest checkpoint is.");
     for (size_t j = 0; j < v->status->n_jobs; j++) {
         const Paramserver__V1__JobStatus *job = v->status->jobs[j];
-        const struct ps_label labels[] = {{"job", job->name}, {"task", v->task}};
         if (job->progress && job->progress->checkpoint_step)
-            ps_metrics_sample(&v->to, labels, LENGTH(labels), (double)job->progress->checkpoint_step);
+            view_put_job(v, job, (double)job->progress->checkpoint_step);
     }
     ps_metrics_family(&v->to, "paramserver_job_checkpoint_age_seconds", "gauge",
                       "Time since it was written; before the first one, since the job was opened.");
     for (size_t j = 0; j < v->status->n_jobs; j++) {
         const Paramserver__V1__JobStatus *job = v->status->jobs[j];
-        const struct ps_label labels[] = {{"job", job->name}, {"task", v->task}};
         if (job->progress && job->progress->checkpoints == PARAMSERVER__V1__CHECKPOINTS__CHECKPOINTS_SOME)
-            ps_metrics_sample(&v->to, labels, LENGTH(labels), (double)job->checkpoint_age_ms / 1000);
+            view_put_job(v, job, (double)job->checkpoint_age_ms / 1000);
     }
 }
 
@@ -222,12 +224,9 @@ static void view_put_job_checkpoints(struct view *v)
 static void view_put_job_progress(struct view *v)
 {
     ps_metrics_family(&v->to, "paramserver_job_epochs", "gauge", "Epochs that the job trains in all.");
-    for (size_t j = 0; j < v->status->n_jobs; j++) {
-        const Paramserver__V1__JobStatus *job = v->status->jobs[j];
-        const struct ps_label labels[] = {{"job", job->name}, {"task", v->task}};
-        if (job->progress)
-            ps_metrics_sample(&v->to, labels, LENGTH(labels), (double)job->progress->epochs);
-    }
+    for (size_t j = 0; j < v->status->n_jobs; j++)
+        if (v->status->jobs[j]->progress)
+            view_put_job(v, v->status->jobs[j], (double)v->status->jobs[j]->progress->epochs);
     ps_metrics_family(&v->to, "paramserver_job_metric", "gauge", "A metric of the last epoch that has ended.");
     for (size_t j = 0; j < v->status->n_jobs; j++) {
         const Paramserver__V1__JobStatus *job = v->status->jobs[j];

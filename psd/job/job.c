@@ -74,7 +74,7 @@ bool psd_job_try_ref(struct psd_job *job)
     return refs != 0;
 }
 
-static bool job_end(struct psd_job *job, uint64_t run, bool interrupted, const char *reason)
+bool psd_job_end(struct psd_job *job, uint64_t run, const char *reason, bool interrupted)
 {
     pthread_mutex_lock(&job->ending);
     bool fails = !psd_job_has_failed(job) && atomic_load(&job->run) == run;
@@ -90,12 +90,7 @@ static bool job_end(struct psd_job *job, uint64_t run, bool interrupted, const c
 
 bool psd_job_fail(struct psd_job *job, uint64_t run, const char *reason)
 {
-    return job_end(job, run, false, reason);
-}
-
-bool psd_job_interrupt(struct psd_job *job, uint64_t run, const char *reason)
-{
-    return job_end(job, run, true, reason);
+    return psd_job_end(job, run, reason, false);
 }
 
 void psd_job_stop(struct psd_job *job)

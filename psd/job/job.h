@@ -205,8 +205,9 @@ bool psd_job_try_ref(struct psd_job *job);  // of one that is kept. False: no re
 
 // Ends this run of the job: sets its failure text, unless it has one or goes on as another run (false). What waits in
 // it is collected at the next tick at the latest.
+// interrupted: as a signal has asked for that; else it has failed.
+bool psd_job_end(struct psd_job *job, uint64_t run, const char *reason, bool interrupted);
 bool psd_job_fail(struct psd_job *job, uint64_t run, const char *reason);
-bool psd_job_interrupt(struct psd_job *job, uint64_t run, const char *reason);  // as a signal has asked for that
 // Ends it as somebody has asked for: who is still in it is told that there is no such job.
 void psd_job_stop(struct psd_job *job);
 // The job goes on as another run. failed: one that has failed stays so for now.

@@ -246,31 +246,29 @@ enum ps_code psd_queue_submit(struct psd_queue *q, const struct psd_queue_submis
 
 // ---- one of them --------------------------------------------------------------------------------------------------
 
-// A number that a job has is that one's, though another has it for its name.
-static bool queue_is_number(const struct psd_queue *q, const char *what)
+// The job's number that is meant, though another has it for its name; 0: it is a name.
+static uint64_t queue_number(const struct psd_queue *q, const char *what)
 {
     char number[24];
-    bool is = false;
-    for (const struct psd_queue_job *one = q->jobs; one && !is; one = one->next) {
+    for (const struct psd_queue_job *one = q->jobs; one; one = one->next) {
         snprintf(number, sizeof number, "%" PRIu64, one->number);
-        is = strcmp(number, what) == 0;
+        if (strcmp(number, what) == 0)
+            return one->number;
     }
-    return is;
+    return 0;
 }
 
-static bool queue_is_meant(const struct psd_queue_job *job, const char *what, bool is_number)
+static bool queue_is_meant(const struct psd_queue_job *job, const char *what, uint64_t number)
 {
-    char number[24];
-    snprintf(number, sizeof number, "%" PRIu64, job->number);
-    return strcmp(is_number ? number : job->name, what) == 0;
+    return number ? job->number == number : strcmp(job->name, what) == 0;
 }
 
 enum ps_code psd_queue_find(const struct psd_queue *q, const char *what, struct psd_queue_job **job, struct ps_error *e)
 {
-    const bool is_number = queue_is_number(q, what);
+    const uint64_t number = queue_number(q, what);
     *job = NULL;
     for (struct psd_queue_job *one = q->jobs; one; one = one->next)
-        if (queue_is_meant(one, what, is_number) && (!*job || (*job)->state != PSD_RUNNING))
+        if (queue_is_meant(one, what, number) && (!*job || (*job)->state != PSD_RUNNING))
             *job = one;
     return *job ? PS_OK : ps_fail(e, PS_NOT_FOUND, "the queue has no job '%.128s'; psctl queue shows it", what);
 }
@@ -279,12 +277,12 @@ enum ps_code psd_queue_find(const struct psd_queue *q, const char *what, struct 
 static enum ps_code queue_find_open(const struct psd_queue *q, const char *what, struct psd_queue_job **job,
                                     struct ps_error *e)
 {
-    const bool is_number = queue_is_number(q, what);
+    const uint64_t number = queue_number(q, what);
     struct psd_queue_job *open = NULL;
     if (psd_queue_find(q, what, job, e))
         return e->code;
     for (struct psd_queue_job *one = q->jobs; one; one = one->next) {
-        if (!queue_is_meant(one, what, is_number) || psd_queue_is_over(one))
+        if (!queue_is_meant(one, what, number) || psd_queue_is_over(one))
             continue;
         if (open)
             return ps_fail(e, PS_FAILED_PRECONDITION,
@@ -631,18 +629,17 @@ enum ps_code psd_queue_forget(struct psd_queue *q, const char *what, uint32_t *f
     *forgotten = 0;
     if (psd_queue_find(q, what, &job, e))
         return e->code;
-    const uint64_t number = job->number;
-    const bool is_number = queue_is_number(q, what);
+    const uint64_t number = queue_number(q, what), last = job->number;
     for (struct psd_queue_job *one = q->jobs, *next; one; one = next) {
         next = one->next;
-        if (!queue_is_meant(one, what, is_number) || !psd_queue_is_over(one))
+        if (!queue_is_meant(one, what, number) || !psd_queue_is_over(one))
             continue;
         queue_forget(q, one);
         ++*forgotten;
     }
     return *forgotten ? PS_OK
                       : ps_fail(e, PS_FAILED_PRECONDITION,
-                                "job %" PRIu64 " '%.128s' has not ended: psctl cancel ends it", number, what);
+                                "job %" PRIu64 " '%.128s' has not ended: psctl cancel ends it", last, what);
 }
 
 static void queue_forget_ended(struct psd_queue *q, uint64_t wall)

@@ -45,15 +45,10 @@ static void count_partitions(struct psd_job *job, Paramserver__V1__JobStatus *ou
     out->round = round == UINT64_MAX ? 0 : round;
 }
 
-static uint64_t admin_wall(const struct psd_core *core)
-{
-    return core->world.wall ? core->world.wall(core->world.ctx) : 0;
-}
-
 // 0: the job writes no checkpoints, or its chief has not said.
 static uint64_t admin_checkpoint_age(const struct psd_core *core, const struct ps_progress *p, uint64_t age_ms)
 {
-    const uint64_t now = admin_wall(core);
+    const uint64_t now = psd_wall(core);
     if (p->checkpoints != PS_CHECKPOINTS_SOME)
         return 0;
     if (!p->checkpoint)
@@ -101,7 +96,7 @@ static void describe_task(struct psd_core *core, Paramserver__V1__StatusReply *o
     out->tasks = core->config.tasks;
     out->cluster_hash = core->config.cluster_hash;
     out->uptime_ms = (psd_now(core) - core->started) / PS_MS;
-    out->clock_ms = admin_wall(core);
+    out->clock_ms = psd_wall(core);
     out->resident_bytes = core->world.resident(core->world.ctx);
     out->queued_bytes = core->world.queued ? core->world.queued(core->world.ctx) : 0;
     if (core->world.certificate_until)

@@ -69,7 +69,7 @@ static enum ps_code set_members_take(struct psd_request *t, const Paramserver__V
 {
     if (!r->failure[0])
         return psd_view_take(t->job, r->run, t->job->workers, d, &t->ready, &t->error);
-    (r->interrupted ? psd_job_interrupt : psd_job_fail)(t->job, r->run, r->failure);
+    psd_job_end(t->job, r->run, r->failure, r->interrupted);
     psd_job_collect(t->job, &t->ready);
     return PS_OK;
 }

@@ -12,14 +12,9 @@
 #include "psd/service/file_thread.h"
 #include "psd/service/service.h"
 
-static uint64_t queue_wall(const struct psd_core *core)
-{
-    return core->world.wall ? core->world.wall(core->world.ctx) : 0;
-}
-
 void psd_pass_time_in_queue(struct psd_core *core)
 {
-    psd_queue_tick(core->queue, psd_now(core), queue_wall(core));
+    psd_queue_tick(core->queue, psd_now(core), psd_wall(core));
     psd_note_queue(core);
 }
 
@@ -61,7 +56,7 @@ int psd_submit(struct psd_request *t)
     if (code != PS_OK)  // parked: the thread for files may have answered it by now, and freed the request
         return code;
     const struct psd_queue_submission s = {r->job, psd_request_user(t), r->text, r->priority, r->workers};
-    if (psd_queue_submit(t->core->queue, &s, queue_wall(t->core), &out.number, &t->error))
+    if (psd_queue_submit(t->core->queue, &s, psd_wall(t->core), &out.number, &t->error))
         return (int)t->error.code;
     out.generation = t->core->generation;
     return psd_request_reply(t, &out.base, NULL);
@@ -78,7 +73,7 @@ static int queue_reply_list(struct psd_request *t, struct psd_queue_job **jobs, 
         out.jobs[out.n_jobs++] = &v[i];
     }
     out.generation = t->core->generation;
-    out.clock_ms = queue_wall(t->core);
+    out.clock_ms = psd_wall(t->core);
     if (code == PS_OK)
         code = psd_request_reply(t, &out.base, NULL);
     free(out.jobs);
@@ -117,7 +112,7 @@ int psd_cancel(struct psd_request *t)
         out.generation = t->core->generation;
         return psd_request_reply(t, &out.base, NULL);
     }
-    if (psd_queue_cancel(t->core->queue, r->job, queue_wall(t->core), &job, &t->error))
+    if (psd_queue_cancel(t->core->queue, r->job, psd_wall(t->core), &job, &t->error))
         return (int)t->error.code;
     out.generation = t->core->generation;
     out.number = job->number;
@@ -177,7 +172,7 @@ int psd_next(struct psd_request *t)
     if (code != PS_OK)
         return code;
     if (queue_client(t, r->rank, &r->client, &from) ||
-        psd_queue_next(t->core->queue, &from, psd_now(t->core), queue_wall(t->core), &job, why, sizeof why, &t->error))
+        psd_queue_next(t->core->queue, &from, psd_now(t->core), psd_wall(t->core), &job, why, sizeof why, &t->error))
         return (int)t->error.code;
     out.generation = t->core->generation;
     out.waits = why;
@@ -207,7 +202,7 @@ int psd_report(struct psd_request *t)
     if (code != PS_OK)
         return code;
     if (queue_client(t, r->rank, &r->client, &from) ||
-        psd_queue_report(t->core->queue, &from, &report, psd_now(t->core), queue_wall(t->core), &stop, &t->error))
+        psd_queue_report(t->core->queue, &from, &report, psd_now(t->core), psd_wall(t->core), &stop, &t->error))
         return (int)t->error.code;
     out.generation = t->core->generation;
     out.stop = stop;

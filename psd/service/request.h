@@ -54,6 +54,11 @@ static inline uint64_t psd_now(const struct psd_core *core)  // ns, monotonic
     return core->world.now(core->world.ctx);
 }
 
+static inline uint64_t psd_wall(const struct psd_core *core)  // ms since 1970; 0: this world has no such clock
+{
+    return core->world.wall ? core->world.wall(core->world.ctx) : 0;
+}
+
 // One run of a method.
 struct psd_request {
     struct psd_core *core;

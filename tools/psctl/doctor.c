@@ -413,7 +413,7 @@ static size_t doctor_find_loss(const struct doctor *d, const struct job_sum *job
 // How it is started again: from its checkpoint, or from what the ps tasks have, if none of them has lost that. to[size]
 static void doctor_put_way_on(const struct doctor *d, const struct job_sum *job, char *to, size_t size)
 {
-    const Paramserver__V1__Progress *p = job->control ? job->control->progress : NULL;
+    const Paramserver__V1__Progress *p = jobs_progress(job);
     const size_t lost = doctor_find_loss(d, job);
     int n = 0;
     if (lost < d->cluster->tasks)

@@ -153,9 +153,14 @@ json_t *jobs_epoch(const struct job_sum *job)
     return job->control && ps_job_epoch(job->control, &epoch) ? table_count(epoch) : NULL;
 }
 
+const Paramserver__V1__Progress *jobs_progress(const struct job_sum *job)
+{
+    return job->control ? job->control->progress : NULL;
+}
+
 json_t *jobs_epochs(const struct job_sum *job)
 {
-    const Paramserver__V1__Progress *p = job->control ? job->control->progress : NULL;
+    const Paramserver__V1__Progress *p = jobs_progress(job);
     return p ? table_count(p->epochs) : NULL;
 }
 
@@ -171,7 +176,7 @@ json_t *jobs_age(const struct job_sum *job)
 
 static const Paramserver__V1__Progress *jobs_saved(const struct job_sum *job)
 {
-    const Paramserver__V1__Progress *p = job->control ? job->control->progress : NULL;
+    const Paramserver__V1__Progress *p = jobs_progress(job);
     return p && p->checkpoint_step ? p : NULL;
 }
 

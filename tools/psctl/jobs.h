@@ -35,6 +35,8 @@ struct jobs {
 void jobs_ask(struct cluster *c, struct answer **answers, struct jobs *jobs);
 // NOT_FOUND names those there are.
 enum ps_code jobs_find(const struct jobs *jobs, const char *name, struct ps_error *e);
+// What the job's chief has said. NULL: nothing, or the control task does not answer.
+const Paramserver__V1__Progress *jobs_progress(const struct job_sum *job);
 // NULL: the control task alone knows, and has not said.
 json_t *jobs_live_workers(const struct job_sum *job);
 // How much of the epoch is trained, 0 to 1; NULL: not said, as the next ones.

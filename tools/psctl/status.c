@@ -109,7 +109,7 @@ static void status_job_row(struct table *t, const struct job_sum *job)
 // The epoch that has ended last.
 static void status_epoch_row(struct table *t, const struct job_sum *job)
 {
-    const Paramserver__V1__Progress *p = job->control ? job->control->progress : NULL;
+    const Paramserver__V1__Progress *p = jobs_progress(job);
     if (!p || p->epochs_ended == 0 || p->n_metrics == 0)
         return;
     table_row(t);

@@ -214,8 +214,7 @@ static enum ps_code resume_load_position(struct wk_run *run, const json_t *from,
     if (p->epoch > run->env.job->epochs || (p->epoch == run->env.job->epochs && p->first))
         return ps_fail(e, PS_FAILED_PRECONDITION,
                        "it is in epoch %" PRIu64 " of its training, and the job has %" PRIu64
-                       ": expected as many epochs or more, "
-                       "or another folder or name",
+                       ": expected as many epochs or more, or another folder or name",
                        p->epoch + (p->first > 0), run->env.job->epochs);
     run->evaluated = json_is_true(json_object_get(from, "evaluated"));
     if (wk_meter_load(&run->meter, nn_replica_measures(run->env.replica), json_object_get(from, "meter"), e))
