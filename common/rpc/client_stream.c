@@ -200,12 +200,8 @@ static void client_stream_send(struct ps__client_stream *st)
 {
     struct ps_packer message;
     ps_packer_init(&message, &st->peer->client->loans);
-    size_t bytes = 0;
-    for (size_t i = 0; i < st->n_batch; i++) {
-        bytes += st->batch[i].body.len;
+    for (size_t i = 0; i < st->n_batch; i++)
         ps_packer_add_record(&message, &st->batch[i].head, &st->batch[i].body);
-    }
-    ps_cq_note_sent(&st->peer->client->cq, bytes, st->n_batch);
     st->outgoing = ps_packer_end(&message);
     if (!st->outgoing) {  // what was to be sent is lost: the stream ends, and whoever may repeats it
         grpc_call_cancel_with_status(st->grpc, GRPC_STATUS_RESOURCE_EXHAUSTED, "no memory for a message", NULL);
@@ -281,7 +277,6 @@ static enum ps_code client_stream_report_replies(struct ps__client_stream *st, c
         if (++n % FLUSH_REPLIES == 0)
             client_stream_flush(st);
     }
-    ps_cq_note_received(&c->cq, message->len, n);
     return PS_OK;
 }
 

@@ -2,6 +2,7 @@
 #include "common/rpc/cq.h"
 
 #include <pthread.h>
+#include <sched.h>
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
@@ -14,8 +15,8 @@ void ps_cq_init(struct ps_cq *cq)
     pthread_once(&once, grpc_init);
     cq->queue = grpc_completion_queue_create_for_next(NULL);
     atomic_init(&cq->ops, 1);
-    atomic_init(&cq->takes_bulk, false);
-    atomic_init(&cq->gives_bulk, false);
+    atomic_init(&cq->misses, 0);
+    atomic_init(&cq->waits, 0);
 }
 
 void ps_cq_fini(struct ps_cq *cq)
@@ -66,36 +67,32 @@ gpr_timespec ps_timespec(uint64_t ns)
 // ---- what is next -------------------------------------------------------------------------------------------------
 //
 // Busy polling. Who sends to a thread that sleeps has to wake it. On a virtual machine that costs it more than the copy
-// of 64 KiB does, and a thread that keeps up with its sender sleeps after every segment. So while large records come, a
-// thread that finds nothing to do looks again a few times before it waits to be woken; not all the time, so that what
-// comes meanwhile is read at once. Not while small ones come, or large ones leave: there it gains nothing.
+// of 64 KiB does, and a thread that keeps up with its sender sleeps after every segment. So a thread that finds nothing
+// to do looks again a few times before it waits to be woken; not all the time, so that what comes meanwhile is read at
+// once. Between two looks whoever else wants the core has it. Where that was in vain a few times, events are far apart,
+// and only one wait in many is tried again.
 
-enum { BULK_BYTES = 32 << 10, LOOKS = 6 };
+enum { LOOKS = 6, MISSES = 4, TRIED_AGAIN = 32 };
 static const uint64_t look_again_ns = 5000;
 
-void ps_cq_note_received(struct ps_cq *cq, size_t bytes, size_t records)
+static bool cq_may_poll(struct ps_cq *cq)
 {
-    atomic_store_explicit(&cq->takes_bulk, bytes >= records * BULK_BYTES, memory_order_relaxed);
+    return atomic_load_explicit(&cq->misses, memory_order_relaxed) < MISSES ||
+           atomic_fetch_add_explicit(&cq->waits, 1, memory_order_relaxed) % TRIED_AGAIN == 0;
 }
 
-void ps_cq_note_sent(struct ps_cq *cq, size_t bytes, size_t records)
+static void cq_note_polled(struct ps_cq *cq, bool hit)
 {
-    atomic_store_explicit(&cq->gives_bulk, bytes >= records * BULK_BYTES, memory_order_relaxed);
+    if (hit)
+        atomic_store_explicit(&cq->misses, 0, memory_order_relaxed);
+    else if (atomic_load_explicit(&cq->misses, memory_order_relaxed) < MISSES)
+        atomic_fetch_add_explicit(&cq->misses, 1, memory_order_relaxed);
 }
 
-static bool cq_may_poll(const struct ps_cq *cq)
+static void cq_let_others_run(void)
 {
-    return atomic_load_explicit(&cq->takes_bulk, memory_order_relaxed) &&
-           !atomic_load_explicit(&cq->gives_bulk, memory_order_relaxed);
-}
-
-static void cq_spin(void)
-{
-    for (uint64_t until = ps_now() + look_again_ns; ps_now() < until;) {
-#ifdef __x86_64__
-        __builtin_ia32_pause();
-#endif
-    }
+    for (uint64_t until = ps_now() + look_again_ns; ps_now() < until;)
+        sched_yield();
 }
 
 static grpc_event cq_look(struct ps_cq *cq)
@@ -103,18 +100,23 @@ static grpc_event cq_look(struct ps_cq *cq)
     return grpc_completion_queue_next(cq->queue, gpr_time_0(GPR_CLOCK_MONOTONIC), NULL);
 }
 
+static grpc_event cq_poll(struct ps_cq *cq)
+{
+    grpc_event e = cq_look(cq);
+    for (int i = 0; i < LOOKS && e.type == GRPC_QUEUE_TIMEOUT; i++) {
+        cq_let_others_run();
+        e = cq_look(cq);
+    }
+    cq_note_polled(cq, e.type != GRPC_QUEUE_TIMEOUT);
+    return e;
+}
+
 static grpc_event cq_next(struct ps_cq *cq, uint64_t until)
 {
-    if (cq_may_poll(cq)) {
-        grpc_event e = cq_look(cq);
-        for (int i = 0; i < LOOKS && e.type == GRPC_QUEUE_TIMEOUT; i++) {
-            cq_spin();
-            e = cq_look(cq);
-        }
-        if (e.type != GRPC_QUEUE_TIMEOUT)
-            return e;
-    }
-    return grpc_completion_queue_next(cq->queue, ps_timespec(until), NULL);
+    grpc_event e = {.type = GRPC_QUEUE_TIMEOUT};
+    if (cq_may_poll(cq))
+        e = cq_poll(cq);
+    return e.type == GRPC_QUEUE_TIMEOUT ? grpc_completion_queue_next(cq->queue, ps_timespec(until), NULL) : e;
 }
 
 enum ps_cq_step ps_cq_step(struct ps_cq *cq, uint64_t until)

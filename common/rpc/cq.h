@@ -22,8 +22,8 @@ struct ps_event {
 
 struct ps_cq {
     grpc_completion_queue *queue;
-    atomic_size_t ops;                   // under way, and one until it is closed
-    atomic_bool takes_bulk, gives_bulk;  // the last message that came, or left, was of large records
+    atomic_size_t ops;         // under way, and one until it is closed
+    atomic_int misses, waits;  // of those that polled before they waited: in a row; of those that did not poll
 };
 
 void ps_cq_init(struct ps_cq *cq);
@@ -35,10 +35,6 @@ bool ps_cq_begin(struct ps_cq *cq);
 void ps_cq_end(struct ps_cq *cq);  // of one that was begun and has no tag
 // A batch of operations on a call, with its ps_cq_begin. False: not started.
 bool ps_cq_batch(struct ps_cq *cq, grpc_call *call, const grpc_op *ops, size_t n, struct ps_event *ev);
-
-// A message of a stream has come, or leaves: what it weighs says whether threads poll for a while before they wait.
-void ps_cq_note_received(struct ps_cq *cq, size_t bytes, size_t records);
-void ps_cq_note_sent(struct ps_cq *cq, size_t bytes, size_t records);
 
 enum ps_cq_step { PS_CQ_EVENT, PS_CQ_TIMEOUT, PS_CQ_SHUTDOWN };
 // Waits for one event until `until` (ns, ps_now's clock; UINT64_MAX: forever) and runs it.

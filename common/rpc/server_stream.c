@@ -271,17 +271,14 @@ static void stream_start_send(struct ps__stream *st, struct ps__records *records
     struct ps__record *r;
     struct ps_packer message;
     ps_packer_init(&message, &st->server->loans);
-    size_t n = 0;
     TAILQ_FOREACH(r, records, link)
     {
-        n++;
         const struct ps_record_head head = {.id = r->id, .code = r->code, .error = r->text};
         if (r->small_len)
             ps_packer_add_small_record(&message, &head, r->small, r->small_len);
         else
             ps_packer_add_record(&message, &head, &r->body);
     }
-    ps_cq_note_sent(&st->server->cq, st->sending_bytes, n);
     records_free(st->server, records);
     st->outgoing = ps_packer_end(&message);
     if (!st->outgoing) {
@@ -472,7 +469,6 @@ static void stream_open_message(struct ps__stream *st, struct ps__message *m)
     struct ps_error e;
     size_t n;
     enum ps_code code = stream_parse(st, &m->bytes, &st->parsed, &n, &e);
-    ps_cq_note_received(&st->server->cq, m->bytes.len, n);
     if (code) {
         records_free(st->server, &st->parsed);
         stream_end_with(st, PS__FAILED, code, e.text);

@@ -265,10 +265,10 @@ static void free_blocks(struct codec_block *b)
 enum ps_decoded ps_decode(const ProtobufCMessageDescriptor *type, const uint8_t *data, size_t len, size_t budget,
                           ProtobufCMessage **out)
 {
-    enum { PER_BYTE = 4, FIRST_MAX = 8 << 10 };
+    enum { PARTS = 256, PER_BYTE = 4, FIRST_MAX = 8 << 10 };
     struct codec c = {.budget = budget, .result = PS_DECODED_MALFORMED};
-    size_t guess =
-        type->sizeof_message + 64 + PER_BYTE * len;  // all of a usual one, small enough for malloc's fast path
+    // All of a usual push or pull, small enough for malloc's fast path.
+    size_t guess = type->sizeof_message + PARTS + PER_BYTE * len;
     if (guess > FIRST_MAX)
         guess = type->sizeof_message > FIRST_MAX ? type->sizeof_message : FIRST_MAX;
     if (!codec_grow(&c, (guess + 15) & ~(size_t)15))

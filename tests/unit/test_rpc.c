@@ -17,6 +17,7 @@
 #include <cmocka.h>
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <grpc/grpc_security.h>
 #include <netdb.h>
 #include <poll.h>
 #include <pthread.h>
@@ -32,6 +33,7 @@
 #include "common/rpc/address.h"
 #include "common/rpc/buffer.h"
 #include "common/rpc/client.h"
+#include "common/rpc/cq.h"
 #include "common/rpc/method.h"
 #include "common/rpc/server.h"
 #include "common/wire/wire.h"
@@ -1323,6 +1325,67 @@ static void timers_run_in_order(void **state)
             assert_true(order.least[order.seen[i]] <= order.most[order.seen[k]]);
 }
 
+// ---- polling ------------------------------------------------------------------------------------------------------
+
+// In place of libc's: how often a thread that polls let others run.
+static atomic_int n_yields;
+
+int sched_yield(void)
+{
+    atomic_fetch_add(&n_yields, 1);
+    return 0;
+}
+
+// Of n waits for nothing, those that polled before.
+static int polled_of(struct ps_cq *cq, int n)
+{
+    int polled = 0;
+    for (int i = 0; i < n; i++) {
+        atomic_store(&n_yields, 0);
+        assert_int_equal(ps_cq_step(cq, 0), PS_CQ_TIMEOUT);
+        polled += atomic_load(&n_yields) > 0;
+    }
+    return polled;
+}
+
+static void event_came(struct ps_event *ev, bool ok)
+{
+    (void)ev;
+    (void)ok;
+}
+
+// Batches of no operations, which are complete at once.
+static void let_events_come(struct ps_cq *cq, int n)
+{
+    struct ps_event event = {.fn = event_came};
+    grpc_channel_credentials *none = grpc_insecure_credentials_create();
+    grpc_channel *channel = grpc_channel_create("unix:nobody", none, NULL);
+    grpc_call *call = grpc_channel_create_call(channel, NULL, GRPC_PROPAGATE_DEFAULTS, cq->queue,
+                                               grpc_slice_from_static_string("/none"), NULL,
+                                               gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
+    for (int i = 0; i < n; i++) {
+        assert_true(ps_cq_batch(cq, call, NULL, 0, &event));
+        assert_int_equal(ps_cq_step(cq, UINT64_MAX), PS_CQ_EVENT);
+    }
+    grpc_call_unref(call);
+    grpc_channel_destroy(channel);
+    grpc_channel_credentials_release(none);
+}
+
+static void who_polls_in_vain_polls_seldom(void **state)
+{
+    struct ps_cq cq;
+    (void)state;
+    ps_cq_init(&cq);
+    assert_int_equal(polled_of(&cq, 10), 5);  // the first four, and one that is tried again
+    assert_int_equal(polled_of(&cq, 320), 10);
+    let_events_come(&cq, 32);  // one of which is met by who tries again
+    assert_int_equal(polled_of(&cq, 10), 4);
+    ps_cq_close(&cq);
+    assert_int_equal(ps_cq_step(&cq, UINT64_MAX), PS_CQ_SHUTDOWN);
+    ps_cq_fini(&cq);
+}
+
 // ---- addresses ----------------------------------------------------------------------------------------------------
 
 static enum ps_code try_address(const char *address, bool insecure, struct ps_error *e)
@@ -2046,6 +2109,7 @@ int main(void)
         TEST(a_message_gathers_what_leaves_in_a_millisecond),
         TEST(calls_made_while_stopping_end),
         TEST(timers_run_in_order),
+        TEST(who_polls_in_vain_polls_seldom),
         cmocka_unit_test(only_loopback_without_insecure),
         cmocka_unit_test(a_name_is_looked_up_once),
         cmocka_unit_test(bad_addresses_are_refused),
