@@ -141,11 +141,7 @@ static void client_end_stopped(void *arg)
 // applied without an answer, would make the weights others than those of any step.
 static void client_stop(struct psc_client *c, int number)
 {
-    const char *name = number == SIGINT ? "SIGINT" : number == SIGTERM ? "SIGTERM" : number == SIGHUP ? "SIGHUP" : NULL;
-    if (name)
-        ps_fail(&c->stopped, PS_CANCELLED, "stopped by %s", name);
-    else
-        ps_fail(&c->stopped, PS_CANCELLED, "stopped by signal %d", number);
+    ps_fail(&c->stopped, PS_CANCELLED, "stopped by %s", ps_signal_name(number));
     psc__calls_stop(c);
     psc__after(c, c->layout ? STOP_GRACE_MS * PS_MS : 0, client_end_stopped, c);
 }

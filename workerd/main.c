@@ -418,7 +418,7 @@ static enum ps_code workerd_await_others(uint64_t until, enum ps_code code, stru
     if (left && !ps_signal_number(&stop))
         nanosleep(&(struct timespec){(time_t)(left / PS_SECOND), (long)(left % PS_SECOND)}, NULL);
     if (until && ps_signal_number(&stop))
-        return ps_fail(e, PS_CANCELLED, "stopped by signal %d", ps_signal_number(&stop));
+        return ps_fail(e, PS_CANCELLED, "stopped by %s", ps_signal_name(ps_signal_number(&stop)));
     return code;
 }
 
@@ -695,7 +695,7 @@ static enum ps_code workerd_run_jobs(struct options *o, struct wk_metrics *metri
             break;
         if (ps_signal_number(&stop)) {
             const struct ps_error why = *e;
-            ps_fail(e, PS_CANCELLED, "stopped by signal %d: %s", ps_signal_number(&stop), why.text);
+            ps_fail(e, PS_CANCELLED, "stopped by %s: %s", ps_signal_name(ps_signal_number(&stop)), why.text);
             break;
         }
         ps_warn("%s; begins anew from the newest backup", e->text);

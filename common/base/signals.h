@@ -11,6 +11,27 @@ static inline int ps_signal_number(const volatile sig_atomic_t *at)  // 0: none 
     return (int)__atomic_load_n(at, __ATOMIC_RELAXED);
 }
 
+// For people.
+static inline const char *ps_signal_name(int number)
+{
+    switch (number) {
+    case SIGHUP:
+        return "SIGHUP";
+    case SIGINT:
+        return "SIGINT";
+    case SIGQUIT:
+        return "SIGQUIT";
+    case SIGTERM:
+        return "SIGTERM";
+    case SIGUSR1:
+        return "SIGUSR1";
+    case SIGUSR2:
+        return "SIGUSR2";
+    default:
+        return "a signal";
+    }
+}
+
 static inline void ps_signal_set(volatile sig_atomic_t *at, int number)
 {
     __atomic_store_n(at, (sig_atomic_t)number, __ATOMIC_RELAXED);

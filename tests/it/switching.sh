@@ -120,7 +120,7 @@ for update in sync async; do
     sleep 1
     kill -TERM $!
     wait $!
-    ok "$update: is stopped by a signal" grep -q "stopped by signal 15" stopped.log
+    ok "$update: is stopped by a signal" grep -q "stopped by SIGTERM" stopped.log
     ok "goes on" eval "(one_server $update --resume --set output=stopped.safetensors)"
     ok "as if it had not been" same -a whole.safetensors stopped.safetensors 1e-5
 done

@@ -40,7 +40,7 @@ ok "reaches its 5th step" eventually reached 0000000005
 kill -INT $pid
 wait $pid
 ok "SIGINT: exit 130" test $? = 130
-ok "says where the weights are" grep -q 'stopped by signal 2 after step [0-9]*; the weights are in part.safetensors' begun.log
+ok "says where the weights are" grep -q 'stopped by SIGINT after step [0-9]*; the weights are in part.safetensors' begun.log
 ok "and they are" trains --evaluate --set weights=part.safetensors
 
 # What data are read from may be slow: a signal ends that at once. Who opens a pipe for writing waits for its reader.

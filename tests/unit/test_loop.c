@@ -314,7 +314,7 @@ static void stops_in_an_evaluation(void **state)
         begin_world(state);
         world.stop_at = k;
         assert_int_equal(train(&t), PS_CANCELLED);
-        assert_non_null(strstr(t.error.text, "stopped by signal 15"));
+        assert_non_null(strstr(t.error.text, "stopped by SIGTERM"));
         assert_int_equal(world.epochs_begun, k);
         assert_null(wk_figures_find(&t.run.figures, "val_loss"));  // not known
         end(&t);

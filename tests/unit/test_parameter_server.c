@@ -1162,7 +1162,7 @@ static void a_signal_ends_the_wait_for_others(void **state)
     must(strategy->home->begin(w.state, &work, &e), &e);
     const uint64_t began = ps_now();
     assert_int_equal(strategy->home->need(w.state, 0, &e), PS_CANCELLED);
-    assert_string_equal(e.text, "stopped by signal 15 while it waited for the others");
+    assert_string_equal(e.text, "stopped by SIGTERM while it waited for the others");
     client.found = 1;
     e = (struct ps_error){.code = PS_OK};
     must(strategy->home->salvage(w.state, &undone, &e), &e);

@@ -31,6 +31,8 @@ uint64_t __wrap_ps_now(void)
 
 enum { STEPS = 100, SHOWN = 65536 };
 
+static uint64_t steps_here = STEPS;  // of a whole epoch
+
 // Two thirds of an epoch of a second a step, where it goes on with step `from`; to its end where `whole`.
 static void show(uint64_t from, bool whole)
 {
@@ -40,7 +42,7 @@ static void show(uint64_t from, bool whole)
     wk_figures_add(&f, "", "loss", 1.25);
     wk_progress_init(&p, false, 3, STEPS);
     wk_progress_epoch_begin(&p, 0, from);
-    for (uint64_t i = from; i < (whole ? STEPS : STEPS * 2 / 3); i++) {
+    for (uint64_t i = from; i < (whole ? steps_here : STEPS * 2 / 3); i++) {
         now += PS_SECOND;
         if (wk_progress_step(&p))
             wk_progress_show(&p, &f);
@@ -166,11 +168,24 @@ static void a_dumb_terminal_gets_lines(void **state)
                               "2.5000\r\n");
 }
 
+// A worker that comes late, or a data set of less than a batch.
+static void an_epoch_without_steps_says_so(void **state)
+{
+    static char text[SHOWN];
+    (void)state;
+    steps_here = 0;
+    on_terminal(80, "dumb", "", 0, true, text);
+    assert_string_equal(text, "Epoch 1/3\r\nno step of this epoch was trained here - accuracy: 0.5000 - loss: 1.2500 - "
+                              "val_loss: 2.5000\r\n");
+    steps_here = STEPS;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(shows_figures_as_keras), cmocka_unit_test(stays_on_its_line),
                                        cmocka_unit_test(says_what_is_left),
-                                       cmocka_unit_test(a_dumb_terminal_gets_lines)};
+                                       cmocka_unit_test(a_dumb_terminal_gets_lines),
+                                       cmocka_unit_test(an_epoch_without_steps_says_so)};
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -561,7 +561,7 @@ static void writes_what_there_is(void **state)
     signal_step = 9;
     signal_number = SIGINT;
     assert_int_equal(train_here(&t, job, true), PS_CANCELLED);
-    assert_non_null(strstr(t.error.text, "stopped by signal 2 after step 10; the weights are in "));
+    assert_non_null(strstr(t.error.text, "stopped by SIGINT after step 10; the weights are in "));
     end(&t);
     assert_true(exists("out.safetensors") && exists("ck/job-0000000010.safetensors"));
     train(&t, job, true);

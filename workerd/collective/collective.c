@@ -150,7 +150,7 @@ static enum ps_code collective_consider_stop(const struct wk_collective *c, stru
 {
     const int number = ps_signal_number(c->stop);
     if (e->code == PS_ABORTED && number)
-        return ps_fail(e, PS_CANCELLED, "stopped by signal %d in an all-reduce", number);
+        return ps_fail(e, PS_CANCELLED, "stopped by %s in an all-reduce", ps_signal_name(number));
     return e->code;
 }
 

@@ -68,7 +68,7 @@ static enum ps_code formation_look(struct wk_formation *f, uint32_t member, stru
 {
     const int number = ps_signal_number(f->stop);
     if (number)
-        return ps_fail(e, PS_CANCELLED, "stopped by signal %d in an all-reduce", number);
+        return ps_fail(e, PS_CANCELLED, "stopped by %s in an all-reduce", ps_signal_name(number));
     if (formation_look_at_next(f, e))
         return e->code;
     formation_say(f, member, ps_now());

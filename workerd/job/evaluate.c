@@ -13,8 +13,10 @@
 enum ps_code wk_stopped(const struct wk_run *run, struct ps_error *e)
 {
     const int signal = ps_signal_number(run->env.stop);
-    return signal ? ps_fail(e, PS_CANCELLED, "stopped by signal %d after step %" PRIu64, signal, run->position.step)
-                  : PS_OK;
+    if (signal)
+        return ps_fail(e, PS_CANCELLED, "stopped by %s after step %" PRIu64, ps_signal_name(signal),
+                       run->position.step);
+    return PS_OK;
 }
 
 // What is done with each batch.

@@ -109,6 +109,13 @@ static void progress_add_step_time(char line[LINE], double seconds)
         progress_add(line, " %.0fus/step", seconds * 1e6);
 }
 
+static void progress_add_figures(char line[LINE], const struct wk_figures *figures)
+{
+    char text[WK_FIGURE_TEXT];
+    for (size_t i = 0; i < figures->n; i++)
+        progress_add(line, " - %s: %s", figures->v[i].name, wk_figure_text(figures->v[i].value, text));
+}
+
 // While the epoch lasts the time is what is left of it, at the end what it took.
 static void progress_tail(const struct wk_progress *p, const struct wk_figures *figures, uint64_t steps, bool last,
                           char line[LINE])
@@ -118,9 +125,7 @@ static void progress_tail(const struct wk_progress *p, const struct wk_figures *
     line[0] = '\0';
     progress_add_time(line, last ? seconds : per_step * (double)(steps - p->step));
     progress_add_step_time(line, per_step);
-    char text[WK_FIGURE_TEXT];
-    for (size_t i = 0; i < figures->n; i++)
-        progress_add(line, " - %s: %s", figures->v[i].name, wk_figure_text(figures->v[i].value, text));
+    progress_add_figures(line, figures);
 }
 
 // ---- the line -----------------------------------------------------------------------------------------------------
@@ -161,6 +166,14 @@ static void progress_draw(const struct wk_progress *p, const struct wk_figures *
     fputs(tail, stdout);
 }
 
+// Others trained it all, or there is less than a batch.
+static void progress_draw_none(const struct wk_figures *figures)
+{
+    char line[LINE] = "no step of this epoch was trained here";
+    progress_add_figures(line, figures);
+    fputs(line, stdout);
+}
+
 bool wk_progress_step(struct wk_progress *p)
 {
     p->step++;
@@ -180,7 +193,10 @@ void wk_progress_epoch_end(struct wk_progress *p, const struct wk_figures *figur
     if (!p->open || p->quiet)
         return;
     progress_head(p);
-    progress_draw(p, figures, true);
+    if (p->step)
+        progress_draw(p, figures, true);
+    else
+        progress_draw_none(figures);
     putchar('\n');
     fflush(stdout);
     p->open = false;

@@ -274,8 +274,8 @@ enum ps_code wk_home_settle_bucket(struct wk_parameter_server_state *s, struct w
     const bool ended = home_await(s, op);
     wk_wait_end(s->env, WK_WAIT_WEIGHTS, b->pulls ? "weights" : "push", start);
     if (!ended)
-        return ps_fail(e, PS_CANCELLED, "stopped by signal %d while it waited for the others",
-                       ps_signal_number(s->env->stop));
+        return ps_fail(e, PS_CANCELLED, "stopped by %s while it waited for the others",
+                       ps_signal_name(ps_signal_number(s->env->stop)));
     b->op = NULL;
     if (home_take(s, op, b->pushes, b->pulls, &b->closed, e))
         return e->code;

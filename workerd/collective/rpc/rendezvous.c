@@ -274,7 +274,8 @@ static void rendezvous_answer(struct wk_rendezvous *v)
 static enum ps_code rendezvous_stopped(const struct wk_rendezvous *v, struct ps_error *e)
 {
     const int number = ps_signal_number(v->options->stop);
-    return number ? ps_fail(e, PS_CANCELLED, "stopped by signal %d while the workers were awaited", number) : PS_OK;
+    return number ? ps_fail(e, PS_CANCELLED, "stopped by %s while the workers were awaited", ps_signal_name(number))
+                  : PS_OK;
 }
 
 // Waits, locked, until something changes, or a moment.
