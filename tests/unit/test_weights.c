@@ -14,6 +14,7 @@
 
 #include "common/base/log.h"
 #include "common/file/safetensors.h"
+#include "workerd/strategy/checkpoint.h"
 #include "workerd/strategy/strategy.h"
 
 static const char model_text[] =
@@ -112,6 +113,27 @@ static void spellings(void **state)
     }
 }
 
+// Its weights are those of the model, whatever an optimizer has kept beside them.
+static void a_checkpoint_is_a_weights_file(void **state)
+{
+    struct wk_checkpoint c = {.json = json_object()};
+    struct ps_error e = {0};
+    static const float value[2] = {0.5, 0.25};  // as many as any parameter has
+    (void)state;
+    for (size_t i = 0; i < N_PARAMS; i++) {
+        const struct nn_param *p = nn_model_param(env.model, i);
+        wk_checkpoint_put(&c, NULL, p->name, p->shape, p->rank, value);
+        wk_checkpoint_put(&c, "velocity", p->name, p->shape, p->rank, value);
+    }
+    assert_int_equal(wk_checkpoint_write(&c, path, &e), PS_OK);
+    wk_checkpoint_free(&c);
+    if (load_file(&e) != PS_OK)
+        fail_msg("%s", e.text);
+    assert_string_equal(logged, "");
+    for (size_t i = 0; i < N_PARAMS; i++)
+        assert_true(nn_replica_param(env.replica, i)[0] == 0.5f);
+}
+
 static void refused_files(void **state)
 {
     static const struct {
@@ -167,6 +189,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(spellings),
+        cmocka_unit_test(a_checkpoint_is_a_weights_file),
         cmocka_unit_test(refused_files),
         cmocka_unit_test(not_floats),
     };

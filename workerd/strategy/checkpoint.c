@@ -119,6 +119,11 @@ enum ps_code wk_checkpoint_write(struct wk_checkpoint *c, const char *path, stru
     return code;
 }
 
+bool wk_checkpoint_wrote(const struct ps_safetensors *file)
+{
+    return ps_safetensors_metadata(file, checkpoint_key) != NULL;
+}
+
 enum ps_code wk_checkpoint_read(struct wk_checkpoint *c, const char *path, bool whole, struct ps_error *e)
 {
     json_error_t why;

@@ -68,5 +68,7 @@ enum ps_code wk_checkpoint_write(struct wk_checkpoint *c, const char *path, stru
 // whole: with its shards. Errors as ps_safetensors_read_sealed; INVALID_ARGUMENT: it is no checkpoint. path has to
 // outlive *c.
 enum ps_code wk_checkpoint_read(struct wk_checkpoint *c, const char *path, bool whole, struct ps_error *e);
+// Is a file a checkpoint, whatever else it is good for?
+bool wk_checkpoint_wrote(const struct ps_safetensors *file);
 
 #endif
