@@ -100,6 +100,15 @@ ok "what the ps tasks cannot write is said at once" fails_with 78 "ps task 0 has
 ok "a long job" says "is queued" submit --set name=long --set epochs=100000 --set output=long.safetensors
 trains() { ctl workers "$1" 2>/dev/null | grep -c ' live ' | grep -qx 2; }
 ok "trains" eventually trains long
+leaves() { # who follows it and is stopped
+    local pid
+    "$psctl" --cluster "$scratch/cluster.yaml" logs -f long >left.log 2>left.err &
+    pid=$!
+    eventually test -s left.log && kill -TERM "$pid"
+    wait "$pid"
+    [ $? = 143 ] && grep -E "job [0-9]+ goes on: psctl logs -f [0-9]+ follows it, psctl cancel [0-9]+ ends it" left.err && is long running
+}
+ok "who follows it may leave" leaves
 ok "it is cancelled" says "its workers are told to end" ctl cancel long
 ok "and ends" eventually is long cancelled
 ok "psctl logs -f says so" fails_with 79 "was cancelled" ctl logs -f long

@@ -4,6 +4,7 @@
 #include "tools/psctl/queue.h"
 
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/signals.h"
 #include "common/base/utf8.h"
 #include "common/wire/wire.h"
 #include "proto/paramserver.pb-c.h"
@@ -277,12 +279,40 @@ static enum ps_code log_ask(struct cluster *c, struct log *l, bool *more, struct
     return PS_OK;
 }
 
-// Until the job has ended, or ps task 0 is away for too long.
+// The signal by which someone stops following a job.
+static volatile sig_atomic_t log_left;
+
+static void log_on_signal(int number)
+{
+    ps_signal_set(&log_left, number);
+}
+
+// Not those that nohup, say, has psctl ignore. A second one ends psctl at once.
+static void log_heed_signals(void)
+{
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    struct sigaction action = {.sa_handler = log_on_signal, .sa_flags = (int)SA_RESETHAND}, was;
+    sigemptyset(&action.sa_mask);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (sigaction(numbers[i], NULL, &was) == 0 && was.sa_handler != SIG_IGN)
+            sigaction(numbers[i], &action, NULL);
+}
+
+// Ends psctl by the signal, which has not touched the job.
+static void log_leave(const struct log *l)
+{
+    const char *job = l->number[0] ? l->number : l->what;
+    fprintf(stderr, "psctl: job %s goes on: psctl logs -f %s follows it, psctl cancel %s ends it\n", job, job, job);
+    signal(log_left, SIG_DFL);
+    raise(log_left);
+}
+
+// Until the job has ended, or ps task 0 is away for too long, or a signal has come.
 static enum ps_code log_follow(struct cluster *c, struct log *l, bool follow, struct ps_error *e)
 {
     static const struct timespec pause = {.tv_nsec = LOG_ASK_MS * 1000000L};
     uint64_t answered = ps_now();
-    for (bool more = true; more || (follow && !queue_is_over(l->state));) {
+    for (bool more = true; !ps_signal_number(&log_left) && (more || (follow && !queue_is_over(l->state)));) {
         const enum ps_code code = log_ask(c, l, &more, e);
         if (code == PS_OK)
             answered = ps_now();
@@ -307,9 +337,13 @@ int queue_show_output(struct cluster *c, const char *what, bool follow)
 {
     struct log l = {.what = what};
     struct ps_error e;
+    if (follow)
+        log_heed_signals();
     const enum ps_code code = log_follow(c, &l, follow, &e);
     if (l.len)
         log_end_line(&l);
+    if (ps_signal_number(&log_left) && !queue_is_over(l.state))
+        log_leave(&l);
     if (code)
         return report(&e);
     if (!follow)
