@@ -69,11 +69,12 @@ gpr_timespec ps_timespec(uint64_t ns)
 // Busy polling. Who sends to a thread that sleeps has to wake it. On a virtual machine that costs it more than the copy
 // of 64 KiB does, and a thread that keeps up with its sender sleeps after every segment. So a thread that finds nothing
 // to do looks again a few times before it waits to be woken; not all the time, so that what comes meanwhile is read at
-// once. Between two looks whoever else wants the core has it. Where that was in vain a few times, events are far apart,
-// and only one wait in many is tried again.
+// once. Between two looks whoever else wants the core has it. Where it was in vain a few times, events are far apart;
+// where somebody wanted the core, who yields to him gets it back later than who is woken. Then only one wait in many is
+// tried again.
 
 enum { LOOKS = 6, MISSES = 4, TRIED_AGAIN = 32 };
-static const uint64_t look_again_ns = 5000;
+static const uint64_t look_again_ns = 5000, wanted_ns = 50000;
 
 static bool cq_may_poll(struct ps_cq *cq)
 {
@@ -81,18 +82,16 @@ static bool cq_may_poll(struct ps_cq *cq)
            atomic_fetch_add_explicit(&cq->waits, 1, memory_order_relaxed) % TRIED_AGAIN == 0;
 }
 
-static void cq_note_polled(struct ps_cq *cq, bool hit)
+// True: nobody wanted the core for long.
+static bool cq_let_others_run(void)
 {
-    if (hit)
-        atomic_store_explicit(&cq->misses, 0, memory_order_relaxed);
-    else if (atomic_load_explicit(&cq->misses, memory_order_relaxed) < MISSES)
-        atomic_fetch_add_explicit(&cq->misses, 1, memory_order_relaxed);
-}
-
-static void cq_let_others_run(void)
-{
-    for (uint64_t until = ps_now() + look_again_ns; ps_now() < until;)
+    const uint64_t begun = ps_now();
+    uint64_t took;
+    do {
         sched_yield();
+        took = ps_now() - begun;
+    } while (took < look_again_ns);
+    return took < wanted_ns;
 }
 
 static grpc_event cq_look(struct ps_cq *cq)
@@ -100,14 +99,22 @@ static grpc_event cq_look(struct ps_cq *cq)
     return grpc_completion_queue_next(cq->queue, gpr_time_0(GPR_CLOCK_MONOTONIC), NULL);
 }
 
+static void cq_note_polled(struct ps_cq *cq, bool hit, bool mine)
+{
+    const int misses = atomic_load_explicit(&cq->misses, memory_order_relaxed);
+    const int next = !mine ? MISSES : hit ? 0 : misses < MISSES ? misses + 1 : MISSES;
+    atomic_store_explicit(&cq->misses, next, memory_order_relaxed);
+}
+
 static grpc_event cq_poll(struct ps_cq *cq)
 {
+    bool mine = true;
     grpc_event e = cq_look(cq);
-    for (int i = 0; i < LOOKS && e.type == GRPC_QUEUE_TIMEOUT; i++) {
-        cq_let_others_run();
+    for (int i = 0; i < LOOKS && mine && e.type == GRPC_QUEUE_TIMEOUT; i++) {
+        mine = cq_let_others_run();
         e = cq_look(cq);
     }
-    cq_note_polled(cq, e.type != GRPC_QUEUE_TIMEOUT);
+    cq_note_polled(cq, e.type != GRPC_QUEUE_TIMEOUT, mine);
     return e;
 }
 
