@@ -123,7 +123,9 @@ static grpc_event cq_next(struct ps_cq *cq, uint64_t until)
     grpc_event e = {.type = GRPC_QUEUE_TIMEOUT};
     if (cq_may_poll(cq))
         e = cq_poll(cq);
-    return e.type == GRPC_QUEUE_TIMEOUT ? grpc_completion_queue_next(cq->queue, ps_timespec(until), NULL) : e;
+    if (e.type == GRPC_QUEUE_TIMEOUT)
+        e = grpc_completion_queue_next(cq->queue, ps_timespec(until), NULL);
+    return e;
 }
 
 enum ps_cq_step ps_cq_step(struct ps_cq *cq, uint64_t until)

@@ -23,7 +23,7 @@ struct ps_event {
 struct ps_cq {
     grpc_completion_queue *queue;
     atomic_size_t ops;         // under way, and one until it is closed
-    atomic_int misses, waits;  // waits that polled in vain, in a row; those that did not poll
+    atomic_int misses, waits;  // waits that polled in vain, in a row; those for which there were too many of them
 };
 
 void ps_cq_init(struct ps_cq *cq);

@@ -298,13 +298,12 @@ static void log_heed_signals(void)
             sigaction(numbers[i], &action, NULL);
 }
 
-// Ends psctl by the signal, which has not touched the job.
-static void log_leave(const struct log *l)
+// Ends psctl by the signal, which has not touched the job, and whose handler is gone since it came.
+static void log_leave(const struct log *l, int number)
 {
     const char *job = l->number[0] ? l->number : l->what;
     fprintf(stderr, "psctl: job %s goes on: psctl logs -f %s follows it, psctl cancel %s ends it\n", job, job, job);
-    signal(log_left, SIG_DFL);
-    raise(log_left);
+    raise(number);
 }
 
 // Until the job has ended, or ps task 0 is away for too long, or a signal has come.
@@ -342,8 +341,9 @@ int queue_show_output(struct cluster *c, const char *what, bool follow)
     const enum ps_code code = log_follow(c, &l, follow, &e);
     if (l.len)
         log_end_line(&l);
-    if (ps_signal_number(&log_left) && !queue_is_over(l.state))
-        log_leave(&l);
+    const int left = ps_signal_number(&log_left);
+    if (left && !queue_is_over(l.state))
+        log_leave(&l, left);
     if (code)
         return report(&e);
     if (!follow)

@@ -119,7 +119,7 @@ enum ps_code wk_checkpoint_write(struct wk_checkpoint *c, const char *path, stru
     return code;
 }
 
-bool wk_checkpoint_wrote(const struct ps_safetensors *file)
+bool wk_checkpoint_is_one(const struct ps_safetensors *file)
 {
     return ps_safetensors_metadata(file, checkpoint_key) != NULL;
 }

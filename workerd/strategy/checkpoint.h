@@ -69,6 +69,6 @@ enum ps_code wk_checkpoint_write(struct wk_checkpoint *c, const char *path, stru
 // outlive *c.
 enum ps_code wk_checkpoint_read(struct wk_checkpoint *c, const char *path, bool whole, struct ps_error *e);
 // Is a file a checkpoint, whatever else it is good for?
-bool wk_checkpoint_wrote(const struct ps_safetensors *file);
+bool wk_checkpoint_is_one(const struct ps_safetensors *file);
 
 #endif

@@ -223,7 +223,7 @@ static enum ps_code weights_check(const struct nn_model *model, const struct ps_
     mismatch_left_over(&m, file, found, n);
     if (m.missing.length > 0 || m.shape.length > 0 || m.kind.length > 0)
         return mismatch_fail(&m, path, e);
-    if (m.left_over.length > 0 && !wk_checkpoint_wrote(file))  // which has the optimizer's state, too
+    if (m.left_over.length > 0 && !wk_checkpoint_is_one(file))  // which has the optimizer's state, too
         ps_warn("%s: the model has no use for %s", path, m.left_over.text);
     return PS_OK;
 }
