@@ -9,7 +9,7 @@ tests_unit_test_collective_LDADD = libwkcollective.la libcommon.la $(CMOCKA_LIBS
 check_PROGRAMS += tests/unit/test_mirrored
 TESTS += tests/unit/test_mirrored
 tests_unit_test_mirrored_SOURCES = tests/unit/test_mirrored.c workerd/strategy/checkpoint.c \
-	workerd/strategy/device_sums.c workerd/strategy/local_rule.c workerd/strategy/mirrored.c workerd/strategy/rounds.c workerd/strategy/weights.c
+	workerd/strategy/buckets.c workerd/strategy/device_sums.c workerd/strategy/local_rule.c workerd/strategy/mirrored.c workerd/strategy/rounds.c workerd/strategy/weights.c
 tests_unit_test_mirrored_LDADD = libwkweights.la libwkcollective.la libnnreplica.la libjob.la libcommon.la $(JANSSON_LIBS) $(CMOCKA_LIBS)
 check_PROGRAMS += tests/unit/test_rounds
 TESTS += tests/unit/test_rounds

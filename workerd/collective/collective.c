@@ -178,6 +178,14 @@ enum ps_code wk_collective_wait(struct wk_collective *c, uint32_t replica, struc
     return e->code;
 }
 
+bool wk_collective_is_done(struct wk_collective *c, const struct wk_reduction *r)
+{
+    pthread_mutex_lock(&c->lock);
+    const bool done = r->done;
+    pthread_mutex_unlock(&c->lock);
+    return done;
+}
+
 enum ps_code wk_collective_reduce(struct wk_collective *c, uint32_t replica, struct wk_reduction *r, struct ps_error *e)
 {
     pthread_mutex_lock(&c->lock);

@@ -314,16 +314,25 @@ static void local_rule_train(const struct wk_local_rule *r, size_t i, uint64_t s
     nn_model_constrain(r->env->model, i, w);
 }
 
+static void local_rule_update(const struct wk_local_rule *r, size_t i, uint64_t step)
+{
+    if (nn_model_param(r->env->model, i)->rule)
+        local_rule_follow(r, i, step);
+    if (local_rule_trains(r, i))
+        local_rule_train(r, i, step);
+}
+
 static void local_rule_apply_here(struct wk_local_rule *r, uint64_t step)
 {
     local_rule_clip_by_norm(r);
-    for (size_t i = 0; i < nn_model_params(r->env->model); i++) {
-        const struct nn_param *p = nn_model_param(r->env->model, i);
-        if (p->rule)
-            local_rule_follow(r, i, step);
-        if (local_rule_trains(r, i))
-            local_rule_train(r, i, step);
-    }
+    for (size_t i = 0; i < nn_model_params(r->env->model); i++)
+        local_rule_update(r, i, step);
+}
+
+static void local_rule_follow_schedule(struct wk_local_rule *r, uint64_t step)
+{
+    if (r->env->job->schedule.kind != PS_SCHEDULE_NONE)
+        r->hyper[PS_HYPER_LEARNING_RATE] = ps_schedule_rate(&r->env->job->schedule, step);
 }
 
 enum ps_code wk_local_rule_apply(struct wk_local_rule *r, uint64_t step, struct ps_error *e)
@@ -331,14 +340,30 @@ enum ps_code wk_local_rule_apply(struct wk_local_rule *r, uint64_t step, struct 
     const uint64_t start = ps_track_now(r->env->compute);
     enum ps_code code = PS_OK;
     step += r->ahead;
-    if (r->env->job->schedule.kind != PS_SCHEDULE_NONE)
-        r->hyper[PS_HYPER_LEARNING_RATE] = ps_schedule_rate(&r->env->job->schedule, step);
+    local_rule_follow_schedule(r, step);
     if (r->kept)
         code = local_rule_apply_kept(r, step, e);
     else
         local_rule_apply_here(r, step);
     ps_track_end(r->env->compute, &(struct ps_span){PS_SPAN_OPTIMIZER, r->rule->name, start});
     return code;
+}
+
+bool wk_local_rule_is_by_variable(const struct wk_local_rule *r)
+{
+    return r->hyper[PS_HYPER_CLIPNORM] == 0 && r->hyper[PS_HYPER_GLOBAL_CLIPNORM] == 0;
+}
+
+void wk_local_rule_apply_to(struct wk_local_rule *r, const size_t *variables, size_t n, uint64_t step)
+{
+    const uint64_t start = ps_track_now(r->env->compute);
+    step += r->ahead;
+    local_rule_follow_schedule(r, step);
+    for (size_t k = 0; k < n; k++) {
+        r->factor[variables[k]] = 1;
+        local_rule_update(r, variables[k], step);
+    }
+    ps_track_end(r->env->compute, &(struct ps_span){PS_SPAN_OPTIMIZER, r->rule->name, start});
 }
 
 bool wk_local_rule_averages(const struct wk_local_rule *r)

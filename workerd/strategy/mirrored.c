@@ -10,10 +10,6 @@
 // rows, or none. The gradient is the mean over all rows of the step, so each replica's is weighted by its rows.
 //
 // Where a worker is lost, those that are left go on, and one that comes back gets what they have (rounds.h).
-//
-// Gradients travel in buckets, cut in the order in which the backward pass makes them ready (Li et al., PyTorch
-// Distributed, VLDB 2020, section 3.2). Each is an eighth of the model: so the network has work early, and little is
-// left to travel when the pass has ended.
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -22,47 +18,23 @@
 
 #include "common/base/alloc.h"
 #include "common/base/hash.h"
-#include "workerd/strategy/device_sums.h"
-#include "workerd/strategy/rounds.h"
+#include "workerd/strategy/buckets.h"
 #include "workerd/strategy/waits.h"
 
-// Bytes. At least what a network of 1 Gbit/s carries in half a millisecond, which is what beginning with one costs; at
-// most as PyTorch's DistributedDataParallel.
-#ifndef MIRRORED_BUCKET_MIN
-#define MIRRORED_BUCKET_MIN (64 << 10)  // a test may have smaller ones
-#endif
-enum { BUCKETS = 8, BUCKET_MIN = MIRRORED_BUCKET_MIN, BUCKET_MAX = 25 << 20 };
 // After so many steps those who have lost a worker see whether it wants to come back.
 enum { LET_IN_EVERY = 16 };
-
-// Gradients that are added up together: one range of the replica's memory.
-struct mirrored_bucket {
-    float *values;
-    size_t count;      // numbers, with the padding between two gradients
-    size_t first;      // variable,
-    size_t n;          // of so many in the order in which they become ready
-    const char *name;  // of the first of them, and how many there are besides: "+2"
-    char others[24];
-    char what[160];  // "dense/kernel+2 in step 7", of the step at hand
-    size_t missing;  // of the step at hand: not ready yet
-    struct wk_reduction sum;
-    uint64_t start;  // ps_now, where somebody wants to know
-};
 
 struct mirrored {
     const struct wk_env *env;
     struct wk_local_rule rule;
-    struct wk_device_sums
-        *sums;  // while it is on, the devices add up, and keep the gradients; else the collective does
-    struct mirrored_bucket *bucket;
-    size_t n_buckets;
-    size_t *bucket_of;          // by variable
-    enum wk_number type;        // of gradients
+    struct wk_device_sums *sums;  // while it is on, the devices add up, and keep the gradients
+    struct wk_buckets buckets;
     bool central;               // replica 0 applies the rule for all
     struct wk_reduction *copy;  // [variables] of its values, to all
-    uint64_t step;              // at hand
-    size_t begun;               // buckets that have left in it
-    float weight;               // of this replica's gradient in the mean of the step at hand
+    struct wk_work work;        // of the step at hand,
+    bool in_backward;           // whose backward pass has begun
+    struct wk_work ending;      // of the step that is ending, or ended and is still open (buckets.h)
+    bool completed;             // those that are left have completed that
     struct ps_error why;        // a gradient of the step is not finite
     bool compared;              // the replicas have been found equal, once
     struct ps_error ended;      // after the last step the others were gone: nothing more begins
@@ -74,46 +46,6 @@ struct mirrored {
 };
 
 // ---- open ---------------------------------------------------------------------------------------------------------
-
-static size_t mirrored_end_of(const struct wk_env *env, size_t variable)
-{
-    return (size_t)(nn_model_param(env->model, variable)->count + 15) & ~(size_t)15;
-}
-
-// Bytes after which the next bucket begins.
-static size_t mirrored_bucket_size(const struct wk_env *env, const size_t *order, size_t n)
-{
-    size_t bytes = 0;
-    for (size_t k = 0; k < n; k++)
-        bytes += wk_env_has(env, order[k]) ? mirrored_end_of(env, order[k]) * sizeof(float) : 0;
-    bytes /= BUCKETS;
-    return bytes < BUCKET_MIN ? BUCKET_MIN : bytes > BUCKET_MAX ? BUCKET_MAX : bytes;
-}
-
-static void mirrored_cut_buckets(struct mirrored *s)
-{
-    const size_t *order, n = nn_replica_order(s->env->replica, &order);
-    const size_t enough = mirrored_bucket_size(s->env, order, n);
-    s->bucket = ps_alloc((n + 1) * sizeof *s->bucket);
-    s->bucket_of = ps_alloc((nn_model_params(s->env->model) + 1) * sizeof *s->bucket_of);
-    struct mirrored_bucket *b = NULL;
-    for (size_t k = 0; k < n; k++) {
-        if (!wk_env_has(s->env, order[k])) {
-            b = NULL;
-            continue;
-        }
-        if (!b || b->count * sizeof(float) >= enough) {
-            b = &s->bucket[s->n_buckets++];
-            *b = (struct mirrored_bucket){.first = order[k],
-                                          .values = nn_replica_grad(s->env->replica, order[k]),
-                                          .name = nn_model_param(s->env->model, order[k])->name};
-        }
-        b->count += mirrored_end_of(s->env, order[k]);
-        if (b->n++)
-            snprintf(b->others, sizeof b->others, "+%zu", b->n - 1);
-        s->bucket_of[order[k]] = s->n_buckets - 1;
-    }
-}
 
 // Rank 0's values for all: the others add nothing to them.
 static enum ps_code mirrored_broadcast(struct mirrored *s, struct ps_error *e)
@@ -138,8 +70,7 @@ static void mirrored_close(void *state, const struct ps_error *why)
     wk_device_sums_close(s->sums, why != NULL);
     wk_rounds_close(&s->rounds);
     wk_local_rule_close(&s->rule);
-    free(s->bucket);
-    free(s->bucket_of);
+    wk_buckets_close(&s->buckets);
     free(s->hashes);
     free(s->copy);
     free(s);
@@ -161,18 +92,40 @@ static void mirrored_go_on_from(struct mirrored *s)
     s->steps = s->rounds.steps;
 }
 
-// After ABORTED, as wk_rounds_meet. Devices that add up join anew when the next step begins.
-static enum ps_code mirrored_meet(struct mirrored *s, bool *behind, struct ps_error *e)
+static void mirrored_take_step(struct mirrored *s)
 {
+    wk_rounds_take_step(&s->rounds, s->ending.end, s->ending.step + 1);
+}
+
+static enum ps_code mirrored_complete(void *state, struct ps_error *e)
+{
+    struct mirrored *s = state;
+    if (wk_buckets_complete(&s->buckets, &s->completed, e) == PS_OK && s->completed)
+        mirrored_take_step(s);
+    return e->code;
+}
+
+// After ABORTED, as wk_rounds_meet. *taken: this replica has the step that was ending, as others had it or could
+// complete it. Devices that add up join anew when the next step begins.
+static enum ps_code mirrored_meet(struct mirrored *s, bool *taken, struct ps_error *e)
+{
+    bool behind;
     wk_device_sums_stop(s->sums);
-    return wk_rounds_meet(&s->rounds, behind, e);
+    s->completed = false;
+    if (wk_rounds_meet(&s->rounds, &behind, e))
+        return e->code;
+    wk_buckets_forget(&s->buckets);
+    if (behind)
+        mirrored_take_step(s);
+    *taken = behind || s->completed;
+    return PS_OK;
 }
 
 // Begins with the others, or gets what they have. Where a worker is lost before all have begun, who is left begins
 // anew.
 static enum ps_code mirrored_start(struct mirrored *s, struct ps_error *e)
 {
-    bool behind;
+    bool taken;
     for (;;) {
         const bool comes_back = s->rounds.is_new;
         if (!comes_back && mirrored_begin_training(s, e) != PS_ABORTED)
@@ -181,7 +134,7 @@ static enum ps_code mirrored_start(struct mirrored *s, struct ps_error *e)
         if (comes_back)
             wk_rounds_join(&s->rounds, e);
         else
-            mirrored_meet(s, &behind, e);
+            mirrored_meet(s, &taken, e);
         if (e->code == PS_OK)
             mirrored_go_on_from(s);
         if (e->code != PS_NOT_FOUND)
@@ -189,12 +142,6 @@ static enum ps_code mirrored_start(struct mirrored *s, struct ps_error *e)
         s->rounds.is_new = false;
     }
 }
-
-static const enum wk_number mirrored_types[] = {
-    [PS_COMPRESSION_NONE] = WK_FLOAT,
-    [PS_COMPRESSION_BFLOAT16] = WK_FLOAT_AS_BFLOAT16,
-    [PS_COMPRESSION_FLOAT16] = WK_FLOAT_AS_FLOAT16,
-};
 
 static bool mirrored_applies(const struct mirrored *s)
 {
@@ -205,16 +152,17 @@ static enum ps_code mirrored_open(const struct wk_env *env, void **state, struct
 {
     struct mirrored *s = ps_alloc(sizeof *s);
     s->env = env;
-    s->type = mirrored_types[env->job->compression];
     s->central = env->job->strategy == PS_STRATEGY_CENTRAL_STORAGE;
     s->copy = ps_alloc((nn_model_params(env->model) + 1) * sizeof *s->copy);
-    mirrored_cut_buckets(s);
     s->hashes = ps_alloc(2 * (size_t)env->replicas * sizeof *s->hashes);
     wk_rounds_open(&s->rounds, env, &s->rule);
+    s->rounds.complete = mirrored_complete;
+    s->rounds.arg = s;
     *state = s;
     wk_device_sums_open(&s->sums, env, &s->rule);
     if (wk_local_rule_open(&s->rule, env, mirrored_applies(s), e))
         return e->code;
+    wk_buckets_open(&s->buckets, env, &s->rule, &s->rounds, s->sums);
     return mirrored_start(s, e);
 }
 
@@ -275,12 +223,50 @@ static bool mirrored_is_void(void *state)
 
 // ---- a step -------------------------------------------------------------------------------------------------------
 
-// Values change at the end of a step alone.
+static enum ps_code mirrored_again(struct ps_error *e)
+{
+    return ps_fail(e, PS_ABORTED, "the step is taken again");
+}
+
+// After some of the open step's sums have come, or a worker was lost: then who is left has met, and *met says so.
+static enum ps_code mirrored_look_at_open(struct mirrored *s, bool was_open, bool *met, struct ps_error *e)
+{
+    bool taken;
+    *met = e->code != PS_OK;
+    if (was_open && !s->buckets.open)
+        mirrored_take_step(s);
+    return *met ? mirrored_meet(s, &taken, e) : PS_OK;
+}
+
+// No step is open any more: for who looks at the variables.
+static enum ps_code mirrored_settle(struct mirrored *s, bool *met, struct ps_error *e)
+{
+    const bool was_open = s->buckets.open;
+    wk_buckets_apply_all(&s->buckets, e);
+    return mirrored_look_at_open(s, was_open, met, e);
+}
+
+// In the forward pass, while other variables still wait for the sums of the step before.
 static enum ps_code mirrored_need(void *state, size_t variable, struct ps_error *e)
 {
-    (void)state;
-    (void)variable;
-    (void)e;
+    struct mirrored *s = state;
+    const bool was_open = s->buckets.open;
+    bool met;
+    wk_buckets_apply(&s->buckets, s->buckets.of[variable], e);
+    return mirrored_look_at_open(s, was_open, &met, e) || !met ? e->code : mirrored_again(e);
+}
+
+// The first gradient is ready, or the replicas add up something else: the step before is over by then.
+static enum ps_code mirrored_enter_backward(struct mirrored *s, struct ps_error *e)
+{
+    e->code = PS_OK;
+    if (s->in_backward)
+        return PS_OK;
+    bool met;
+    if (mirrored_settle(s, &met, e) || met)
+        return e->code ? e->code : mirrored_again(e);
+    wk_buckets_begin(&s->buckets, s->work.step, (float)s->work.rows / (float)s->work.rows_of_all);
+    s->in_backward = true;
     return PS_OK;
 }
 
@@ -295,42 +281,15 @@ static void mirrored_check_finite(struct mirrored *s, size_t variable)
                     p->name, k);
 }
 
-static void mirrored_weigh(const struct mirrored *s, size_t variable)
-{
-    const uint64_t n = nn_model_param(s->env->model, variable)->count;
-    float *g = nn_replica_grad(s->env->replica, variable);
-    for (uint64_t k = 0; k < n && s->weight != 1; k++)
-        g[k] *= s->weight;
-}
-
-static void mirrored_begin_bucket(struct mirrored *s, struct mirrored_bucket *b)
-{
-    b->start = ps_track_now(s->env->communication);
-    if (wk_device_sums_are_on(s->sums)) {
-        wk_device_sums_add(s->sums, b->first, b->count, s->weight);
-        return;
-    }
-    snprintf(b->what, sizeof b->what, "%.100s%s in step %" PRIu64, b->name, b->others, s->step);
-    b->sum = (struct wk_reduction){.operation = s->central ? WK_REDUCE : WK_ALL_REDUCE,
-                                   .values = b->values,
-                                   .n = b->count,
-                                   .type = s->type,
-                                   .what = b->what};
-    wk_collective_begin(s->env->collective, s->env->device, &b->sum);
-}
-
-// The buckets leave in their order, which is that of all ranks, whatever the order in which they are complete.
 static enum ps_code mirrored_ready(void *state, size_t variable, struct ps_error *e)
 {
     struct mirrored *s = state;
+    if (mirrored_enter_backward(s, e))
+        return e->code;
     if (s->env->job->refuse_nonfinite)
         mirrored_check_finite(s, variable);
-    if (!wk_device_sums_are_on(s->sums))
-        mirrored_weigh(s, variable);
-    s->bucket[s->bucket_of[variable]].missing--;
-    for (; s->begun < s->n_buckets && s->bucket[s->begun].missing == 0 && !s->why.code; s->begun++)
-        mirrored_begin_bucket(s, &s->bucket[s->begun]);
-    (void)e;  // mirrored_end has it
+    if (!s->why.code)
+        wk_buckets_ready(&s->buckets, variable);
     return PS_OK;
 }
 
@@ -386,11 +345,6 @@ static enum ps_code mirrored_compare(struct mirrored *s, uint64_t step, struct p
     return PS_OK;
 }
 
-static enum ps_code mirrored_again(struct ps_error *e)
-{
-    return ps_fail(e, PS_ABORTED, "the step is taken again");
-}
-
 static bool mirrored_lacks_some(const struct mirrored *s)
 {
     return wk_rounds_ranks(&s->rounds) < s->env->replicas;
@@ -399,22 +353,20 @@ static bool mirrored_lacks_some(const struct mirrored *s)
 static enum ps_code mirrored_begin(void *state, const struct wk_work *work, struct ps_error *e)
 {
     struct mirrored *s = state;
-    // Once, before the first step: workers that go on from different checkpoints would train different models.
-    bool behind;
+    bool taken;
     if (s->ended.code) {
         *e = s->ended;
         return e->code;
     }
-    if (mirrored_lacks_some(s) && work->step % LET_IN_EVERY == 0 && wk_rounds_let_in(&s->rounds, e))
+    const bool lets_in = mirrored_lacks_some(s) && work->step % LET_IN_EVERY == 0;
+    if (lets_in && (mirrored_settle(s, &taken, e) || wk_rounds_let_in(&s->rounds, e)))
         return e->code;
+    // Compared once, before the first step: workers that go on from different checkpoints would train different models.
     if (wk_device_sums_meet(s->sums, e) || (!s->compared && mirrored_compare(s, work->step, e)))
-        return mirrored_meet(s, &behind, e) ? e->code : mirrored_again(e);
-    s->weight = (float)work->rows / (float)work->rows_of_all;
+        return mirrored_meet(s, &taken, e) ? e->code : mirrored_again(e);
+    s->work = *work;
     s->why.code = PS_OK;
-    s->step = work->step;
-    s->begun = 0;
-    for (size_t i = 0; i < s->n_buckets; i++)
-        s->bucket[i].missing = s->bucket[i].n;
+    s->in_backward = false;
     return PS_OK;
 }
 
@@ -425,39 +377,17 @@ static enum ps_code mirrored_add_up(void *state, double *values, size_t n, struc
     struct mirrored *s = state;
     char what[64];
     struct wk_reduction sum = {.values = values, .n = n, .type = WK_DOUBLE, .what = what};
-    bool behind;
+    bool taken;
     *e = s->why;
-    if (e->code)
+    if (e->code || mirrored_enter_backward(s, e))
         return e->code;
-    snprintf(what, sizeof what, "the batch's statistics in step %" PRIu64, s->step);
+    snprintf(what, sizeof what, "the batch's statistics in step %" PRIu64, s->work.step);
     const uint64_t start = wk_wait_begin(s->env);
     const enum ps_code code = wk_collective_reduce(s->env->collective, s->env->device, &sum, e);
     wk_wait_end(s->env, WK_WAIT_GRADIENTS, "statistics of the batch", start);
     if (code)
-        return mirrored_meet(s, &behind, e) ? e->code : mirrored_again(e);
+        return mirrored_meet(s, &taken, e) ? e->code : mirrored_again(e);
     return PS_OK;
-}
-
-static enum ps_code mirrored_wait_for_buckets(struct mirrored *s, struct ps_error *e)
-{
-    for (size_t i = 0; i < s->n_buckets; i++) {
-        const struct mirrored_bucket *b = &s->bucket[i];
-        if (wk_collective_wait(s->env->collective, s->env->device, &s->bucket[i].sum, e))
-            return e->code;
-        const struct ps_span span = {PS_SPAN_ALL_REDUCE,       b->name,  b->start, "bytes",
-                                     b->count * sizeof(float), b->others};
-        ps_track_add(s->env->communication, &span, b->sum.ended);
-    }
-    return PS_OK;
-}
-
-static enum ps_code mirrored_wait(struct mirrored *s, struct ps_error *e)
-{
-    const uint64_t start = wk_wait_begin(s->env);
-    const enum ps_code code =
-        wk_device_sums_are_on(s->sums) ? wk_device_sums_wait(s->sums, s->step, e) : mirrored_wait_for_buckets(s, e);
-    wk_wait_end(s->env, WK_WAIT_GRADIENTS, "all-reduce", start);
-    return code;
 }
 
 // Replica 0's variables, for all.
@@ -489,8 +419,8 @@ static enum ps_code mirrored_apply(struct mirrored *s, uint64_t step, struct ps_
 // After a step that is taken, whoever is lost then: where there is no going on, the next step does not begin.
 static enum ps_code mirrored_compare_after(struct mirrored *s, uint64_t steps, struct ps_error *e)
 {
-    bool behind;
-    if (mirrored_compare(s, steps, e) == PS_OK || mirrored_meet(s, &behind, e) == PS_OK)
+    bool taken;
+    if (mirrored_compare(s, steps, e) == PS_OK || mirrored_meet(s, &taken, e) == PS_OK)
         return PS_OK;
     if (e->code != PS_ABORTED && e->code != PS_CANCELLED)
         return e->code;
@@ -499,39 +429,49 @@ static enum ps_code mirrored_compare_after(struct mirrored *s, uint64_t steps, s
     return PS_OK;
 }
 
+// All sums are there; or the step is open, and goes on while the next one computes.
+static enum ps_code mirrored_take_sums(struct mirrored *s, struct ps_error *e)
+{
+    const uint64_t every = s->env->job->compare_every, steps = s->ending.step + 1;
+    const bool compares = every && steps % every == 0, is_open = s->buckets.open;
+    bool met = false;
+    if (!s->buckets.overlaps && mirrored_apply(s, s->ending.step, e))
+        return e->code;
+    if (!is_open)
+        mirrored_take_step(s);
+    if (is_open && compares && mirrored_settle(s, &met, e))
+        return e->code;
+    return compares && !met ? mirrored_compare_after(s, steps, e) : PS_OK;
+}
+
 static enum ps_code mirrored_end(void *state, const struct wk_work *work, struct ps_error *e)
 {
     struct mirrored *s = state;
-    const uint64_t every = s->env->job->compare_every, steps = work->step + 1;
-    bool behind;
-    if (s->why.code) {
-        *e = s->why;
+    bool taken;
+    *e = s->why;
+    if (e->code || mirrored_enter_backward(s, e))
         return e->code;
-    }
-    const bool lost = mirrored_wait(s, e) != PS_OK;
-    if (lost && mirrored_meet(s, &behind, e))
-        return e->code;
-    if (lost && !behind)
-        return mirrored_again(e);
-    if (!lost && mirrored_apply(s, work->step, e))
-        return e->code;
-    wk_rounds_take_step(&s->rounds, work->end, steps);
-    return !lost && every && steps % every == 0 ? mirrored_compare_after(s, steps, e) : PS_OK;
+    s->ending = *work;
+    if (wk_buckets_end(&s->buckets, e) == PS_OK)
+        return mirrored_take_sums(s, e);
+    return mirrored_meet(s, &taken, e) || taken ? e->code : mirrored_again(e);
 }
 
 static enum ps_code mirrored_refresh(void *state, struct ps_error *e)
 {
-    (void)state;
-    (void)e;
-    return PS_OK;
+    bool met;
+    return mirrored_settle(state, &met, e);
 }
 
-// Every replica has the weights.
+// Every replica has the weights. Where the others are gone, it has the last step with its own gradients.
 static enum ps_code mirrored_salvage(void *state, bool *undone, struct ps_error *e)
 {
+    struct mirrored *s = state;
     (void)undone;
-    const struct wk_env *env = ((const struct mirrored *)state)->env;
-    return env->device == 0 && wk_collective_leads(env->collective)
+    if (wk_buckets_apply_all(&s->buckets, e))
+        wk_buckets_complete_alone(&s->buckets);
+    e->code = PS_OK;
+    return s->env->device == 0 && wk_collective_leads(s->env->collective)
                ? PS_OK
                : ps_fail(e, PS_NOT_FOUND, "another replica writes the weights, or other workers train on");
 }
@@ -540,8 +480,10 @@ static enum ps_code mirrored_salvage(void *state, bool *undone, struct ps_error 
 
 static enum ps_code mirrored_save(void *state, struct wk_checkpoint *to, struct ps_error *e)
 {
-    const struct mirrored *s = state;
-    (void)e;
+    struct mirrored *s = state;
+    bool met;
+    if (mirrored_settle(s, &met, e))
+        return e->code;
     wk_local_rule_save(&s->rule, to);
     return PS_OK;
 }
@@ -579,7 +521,8 @@ static enum ps_code mirrored_sum(void *state, double *values, uint64_t n, struct
         *e = s->ended;
         return e->code;
     }
-    return wk_rounds_sum(&s->rounds, values, n, e);
+    bool met;
+    return mirrored_settle(s, &met, e) ? e->code : wk_rounds_sum(&s->rounds, values, n, e);
 }
 
 // All have taken the same steps.

@@ -61,6 +61,22 @@ static enum ps_code rounds_add_up_numbers(struct wk_rounds *r, double *values, s
     return e->code;
 }
 
+// In memory besides: a further worker may be lost meanwhile, and then those who had something still have it.
+enum ps_code wk_rounds_add_arrays(struct wk_rounds *r, const float *own, size_t n, const char *what, const float **sum,
+                                  struct ps_error *e)
+{
+    if (n > r->array_size) {
+        r->array_size = n;
+        r->array = ps_realloc(r->array, n * sizeof *r->array);
+    }
+    *sum = r->array;
+    if (own)
+        memcpy(r->array, own, n * sizeof *r->array);
+    else
+        wk_rounds_clear(r->array, n);
+    return wk_rounds_add_up(r, r->array, n, WK_FLOAT, what, e);
+}
+
 // ---- what one has that others have not ----------------------------------------------------------------------------
 
 struct gift {
@@ -69,20 +85,12 @@ struct gift {
     bool gets;  // this replica does
 };
 
-// Into memory besides: a further worker may be lost meanwhile, and then those who had something still have it.
 static enum ps_code rounds_give_array(void *arg, float *values, size_t n, struct ps_error *e)
 {
     const struct gift *g = arg;
-    struct wk_rounds *r = g->r;
-    if (n > r->array_size) {
-        r->array_size = n;
-        r->array = ps_realloc(r->array, n * sizeof *r->array);
-    }
-    wk_rounds_clear(r->array, n);
-    if (wk_rounds_rank(r) == g->giver)
-        memcpy(r->array, values, n * sizeof *r->array);
-    if (wk_rounds_add_up(r, r->array, n, WK_FLOAT, "variables for who comes back", e) == PS_OK && g->gets)
-        memcpy(values, r->array, n * sizeof *r->array);
+    const float *own = wk_rounds_rank(g->r) == g->giver ? values : NULL, *sum;
+    if (wk_rounds_add_arrays(g->r, own, n, "variables for who comes back", &sum, e) == PS_OK && g->gets)
+        memcpy(values, sum, n * sizeof *values);
     return e->code;
 }
 
@@ -189,7 +197,7 @@ static enum ps_code rounds_agree(struct wk_rounds *r, double *sum, bool *behind,
         rounds_give_sum(r, s.giver, (size_t)rounds_said(r, s.giver, SAYS_N_SUM), is_behind ? sum : NULL, e))
         return e->code;
     *behind |= is_behind;
-    return PS_OK;
+    return s.behind || !r->complete ? PS_OK : r->complete(r->arg, e);
 }
 
 // Where some are new, when all others are at the same round.

@@ -38,6 +38,10 @@ struct wk_rounds {
     double *numbers;  // [numbers_size] that are added up
     float *array;     // [array_size] that is handed over
     size_t numbers_size, array_size;
+    // Where a worker is lost and nobody has taken the round at hand: all that are left call it, and may end that round
+    // all the same. NULL: they take it again.
+    enum ps_code (*complete)(void *arg, struct ps_error *e);
+    void *arg;
 };
 
 void wk_rounds_open(struct wk_rounds *r, const struct wk_env *env, struct wk_local_rule *rule);
@@ -50,6 +54,10 @@ uint32_t wk_rounds_ranks(const struct wk_rounds *r);
 // belongs to a round comes back with wk_rounds_meet, and until then the values are not the caller's.
 enum ps_code wk_rounds_add_up(struct wk_rounds *r, void *values, size_t n, enum wk_number type, const char *what,
                               struct ps_error *e);
+// Sums of arrays that stay the caller's: of one that all are to have it is the only one, or of several. own NULL: this
+// rank adds nothing. *sum: the rounds', until the next call.
+enum ps_code wk_rounds_add_arrays(struct wk_rounds *r, const float *own, size_t n, const char *what, const float **sum,
+                                  struct ps_error *e);
 // The same as a round. ABORTED: there is no going on.
 enum ps_code wk_rounds_sum(struct wk_rounds *r, double *values, size_t n, struct ps_error *e);
 // A step is over.

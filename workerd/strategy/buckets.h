@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Gradients that replicas add up while the backward pass goes on, in buckets: ranges of the replica's memory, cut in
+// the order in which the pass makes them ready (Li et al., PyTorch Distributed, VLDB 2020, section 3.2).
+//
+// Where the network is slower than the pass, some have not travelled when it ends; and those of the first layers, which
+// the next forward pass needs first, are the last that become ready. So they go first (Jayarajan et al., Priority-based
+// parameter propagation, MLSys 2019; Peng et al., ByteScheduler, SOSP 2019):
+//
+//     as they become ready:  0 1 2 3 4 5 6 7
+//     as they leave:         0 1 2 3 4 7 6 5     in_order = 5
+//
+// and the rule is applied to the variables of each as soon as its sum is there, while the next forward pass computes
+// with those before them. in_order is what the ranks have measured, on the average: where the network keeps up, all
+// leave as they become ready, and the step ends when all sums are there.
+//
+// The first layers' sum says that all ranks have handed over all of their gradients. So a step in which one has it is
+// never taken back: where a worker is lost then, those that are left complete the sums that nobody has with their own
+// gradients, of which they keep copies.
+//
+// Receives from: mirrored.c. Hands to: collective.h, device_sums.h, local_rule.h, rounds.h. Threads: the replica's.
+#ifndef WK_BUCKETS_H
+#define WK_BUCKETS_H
+
+#include "workerd/strategy/device_sums.h"
+#include "workerd/strategy/rounds.h"
+
+enum { WK_BUCKETS_AGREE_EVERY = 8 };  // steps, on in_order
+
+struct wk_bucket {
+    float *values, *own;      // the gradients; a copy of what this replica gives, while others may need it
+    size_t count;             // numbers, with the padding between two gradients
+    const size_t *variables;  // [n] in the order in which they become ready
+    size_t n;
+    const char *name;  // of the first of them, and how many there are besides: "+2"
+    char others[24];
+    // Of the step at hand.
+    char what[160];  // "dense/kernel+2 in step 7"
+    size_t missing;  // variables that are not ready yet
+    struct wk_reduction sum;
+    bool applied;    // the variables have it
+    uint64_t start;  // ps_now, where somebody wants to know
+};
+
+struct wk_buckets {
+    const struct wk_env *env;
+    struct wk_local_rule *rule;
+    struct wk_rounds *rounds;
+    struct wk_device_sums *sums;  // while it is on, the devices add up; else the collective does
+    struct wk_bucket *bucket;
+    size_t n;
+    struct wk_bucket **of;  // by variable; NULL: it has no gradient that travels
+    enum wk_number type;
+    enum wk_operation operation;
+    bool may_overlap;  // may the rule be applied to some variables before all sums have come?
+    size_t agreed;     // in_order of the next step
+    float *copies;     // memory of own
+    // Of the step at hand.
+    uint64_t step;
+    float weight;     // of this replica's gradients in the mean
+    size_t in_order;  // so many leave as they become ready,
+    bool overlaps;    // and others later: they still travel in the next step
+    size_t begun;     // that have left
+    bool open;        // the pass is over, and some sums are still to come
+    bool agrees;      // a new in_order is under way:
+    double ready_at;  // how many had come when the last one became ready, and one; and the sum of all ranks'
+    struct wk_reduction agreement;
+    double *table;  // [ranks, n + 1] what each rank has of an open step, while they agree
+};
+
+// rule, rounds and sums stay. The rule is open.
+void wk_buckets_open(struct wk_buckets *b, const struct wk_env *env, struct wk_local_rule *rule,
+                     struct wk_rounds *rounds, struct wk_device_sums *sums);
+void wk_buckets_close(struct wk_buckets *b);
+
+// A step's backward pass begins: weight is that of this replica's gradients in the mean. No step is open.
+void wk_buckets_begin(struct wk_buckets *b, uint64_t step, float weight);
+// A variable's gradient is final. Buckets that are complete leave, in the order that all ranks have.
+void wk_buckets_ready(struct wk_buckets *b, size_t variable);
+// After the pass. Where the step overlaps with the next one, it is open from now on and not taken back, and the rule
+// has been applied to the variables that became ready last. Else all sums are there, and the rule is not applied.
+// Errors as wk_collective_wait, or wk_device_sums_wait.
+enum ps_code wk_buckets_end(struct wk_buckets *b, struct ps_error *e);
+// Of an open step: waits for the sum of a bucket, or for all of them, and applies the rule to its variables. After the
+// last one no step is open any more. Errors as wk_collective_wait.
+enum ps_code wk_buckets_apply(struct wk_buckets *b, struct wk_bucket *one, struct ps_error *e);
+enum ps_code wk_buckets_apply_all(struct wk_buckets *b, struct ps_error *e);
+
+// Those that are left when a worker is lost, all of them: where a rank has an open step, they complete it, and
+// *completed says so. Errors as wk_rounds_add_up, and then they call it again.
+enum ps_code wk_buckets_complete(struct wk_buckets *b, bool *completed, struct ps_error *e);
+// The same without the others, where there is no going on with them.
+void wk_buckets_complete_alone(struct wk_buckets *b);
+// The workers have met anew: nothing is under way, no step is open, and all leave as they become ready.
+void wk_buckets_forget(struct wk_buckets *b);
+
+#endif
