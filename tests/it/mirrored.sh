@@ -289,6 +289,59 @@ normalized=(--set model=norm.json --set loss='{name: sparse_categorical_crossent
 one_is_lost auto 1 KILL 0 2 "${normalized[@]}"
 one_is_lost ring 0 STOP 1 2 "${normalized[@]}"
 
+# Most of what travels is ready before the first layers' gradients are, which need no time: these leave first, and the
+# rest travels while the next step computes. Who is lost is lost in such a step.
+dense() { printf '{"class_name": "Dense", "config": {"name": "dense%d", "units": %d}}' "$@"; }
+printf '{"class_name": "Sequential", "config": {"name": "net", "layers": [%s, %s, %s, %s, %s, %s, %s]}}' \
+    '{"class_name": "InputLayer", "config": {"name": "in", "batch_shape": [null, 28, 28, 1]}}' \
+    '{"class_name": "Flatten", "config": {"name": "flatten"}}' \
+    "$(dense 1 16)" "$(dense 2 512)" "$(dense 3 512)" "$(dense 4 512)" "$(dense 5 10)" >deep.json
+deep=(--set model=deep.json --set loss='{name: sparse_categorical_crossentropy, from_logits: true}'
+    --set optimizer='{name: sgd, learning_rate: 0.01, momentum: 0.9}')
+now_and_then=(--set strategy.compare_every=5) # the replicas are compared
+in_all() { # RANK ...: all of them train, to the end
+    for rank; do start "$rank" ring "${deep[@]}" "${now_and_then[@]}" --set epochs=2 --timeline "timeline$rank.json" "${more[@]}"; done
+    for rank; do ended_with "$rank" 0 || { tail -n 3 "log$rank" && return 1; }; done
+}
+overlap() { # TIMELINE: so many steps, in which sums of the one before still travel
+    "$PYTHON3" - "$1" <<'END'
+import json, sys
+spans = [e for e in json.load(open(sys.argv[1])) if e["ph"] == "X"]
+ends = [e["ts"] + e["dur"] for e in spans if e["name"] == "step"]
+sums = [(e["ts"], e["ts"] + e["dur"]) for e in spans if e["cat"] == "all_reduce"]
+print(sum(any(begin < end < until for begin, until in sums) for end in ends))
+END
+}
+ok "one device" timeout 600 "$psctl" run "$job" "${small[@]}" "${deep[@]}" --set batch_size=72 --set output=one.safetensors
+ok "three workers, step over step" in_all 0 1 2
+ok "as one device" same -a one.safetensors of0.safetensors 1e-4
+ok "steps overlap ($(overlap timeline0.json) of 28)" test "$(overlap timeline0.json)" -gt 3
+mv of0.safetensors over.safetensors
+ok "again" in_all 0 1 2
+ok "to the bit" cmp over.safetensors of0.safetensors
+more=(--set callbacks='[{name: checkpoint, path: deep, every_steps: 10}]' --set steps=20)
+ok "up to step 20" in_all 0 1 2
+more=(--resume --set callbacks='[{name: checkpoint, path: deep, every_steps: 10}]')
+ok "and on from its checkpoint" in_all 0 1 2
+ok "to the bit" cmp over.safetensors of0.safetensors
+# A signal to all of them: the step that has begun ends whole, and is in the checkpoint.
+more=(--set epochs=20)
+ok "twenty epochs" in_all 0 1 2
+mv of0.safetensors over.safetensors
+more=(--set epochs=20 --set callbacks='[{name: checkpoint, path: signalled, every_steps: 1000}]')
+for rank in 0 1 2; do start $rank ring "${deep[@]}" "${now_and_then[@]}" "${more[@]}"; done
+ok "twenty epochs begin" eventually grep -q 'Epoch 4/' log0
+kill -TERM "${pid[0]}" "${pid[1]}" "${pid[2]}"
+wait "${pid[1]}" "${pid[2]}"
+ok "a signal to all" ended_with 0 143
+more+=(--resume)
+ok "and on from where it came" in_all 0 1 2
+ok "to the bit" cmp over.safetensors of0.safetensors
+more=()
+one_is_lost ring 1 KILL 0 2 "${deep[@]}" "${now_and_then[@]}"
+one_is_lost ring 0 STOP 1 2 "${deep[@]}" "${now_and_then[@]}"
+one_is_lost auto 2 KILL 0 1 "${deep[@]}" "${now_and_then[@]}"
+
 # One that stands still, for less time than it takes to be lost, is awaited: who waits says for whom.
 stalls() { # RANK LOG ...: in one of some tries, since a busy machine may need longer to look than the worker stands still
     local rank=$1 log

@@ -15,3 +15,7 @@ check_PROGRAMS += tests/unit/test_rounds
 TESTS += tests/unit/test_rounds
 tests_unit_test_rounds_SOURCES = tests/unit/test_rounds.c workerd/strategy/rounds.c
 tests_unit_test_rounds_LDADD = libcommon.la $(CMOCKA_LIBS)
+check_PROGRAMS += tests/unit/test_buckets
+TESTS += tests/unit/test_buckets
+tests_unit_test_buckets_SOURCES = tests/unit/test_buckets.c workerd/strategy/buckets.c workerd/strategy/rounds.c
+tests_unit_test_buckets_LDADD = libcommon.la $(CMOCKA_LIBS)

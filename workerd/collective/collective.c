@@ -74,7 +74,7 @@ static enum ps_code collective_add_up(const struct wk_collective *c, const struc
     const char *what = r->what ? r->what : "figures";
     for (uint32_t k = 1; k < c->replicas && r->operation != WK_BROADCAST; k++)
         wk_add(r->type, c->values[0], c->values[k], r->n);
-    if (c->peers && wk_formation_reduce(wk_peers_formation(c->peers), c->values[0], r->n, r->type, what, e))
+    if (c->peers && wk_formation_reduce(wk_peers_formation(c->peers), c->values[0], r->n, r->type, what, r->grace, e))
         return e->code;
     for (uint32_t k = 1; k < c->replicas && r->operation != WK_REDUCE; k++)
         memcpy(c->values[k], c->values[0], r->n * wk_number_size(r->type));

@@ -45,6 +45,7 @@ struct wk_reduction {
     size_t n;
     enum wk_number type;
     const char *what;  // names it in a warning where others do not come; NULL: "figures"
+    uint64_t grace;    // ns: for so long after a signal it is still awaited
     bool done;
     uint64_t ended;  // ns, ps_now: when it was
     struct wk_reduction *next;
@@ -61,7 +62,7 @@ uint32_t wk_collective_rank(const struct wk_collective *c, uint32_t replica);
 uint32_t wk_collective_ranks(const struct wk_collective *c);
 
 // Begins an operation on all ranks' arrays, each of n numbers, in the array's place: what the caller says in *r, where
-// all else is 0. All ranks begin the same ones in the same order, and wait for them in that order.
+// all else is 0. All ranks begin the same ones in the same order, and wait for them in any.
 void wk_collective_begin(struct wk_collective *c, uint32_t replica, struct wk_reduction *r);
 // ABORTED: a replica or worker has ended or is lost, and which one. CANCELLED: so it has, and a signal has come here,
 // too. INVALID_ARGUMENT: the replicas of this process have begun different operations.

@@ -67,7 +67,9 @@ enum ps_code wk_formation_look(struct wk_formation *f, struct ps_error *e)
 static enum ps_code formation_look(struct wk_formation *f, uint32_t member, struct ps_error *e)
 {
     const int number = ps_signal_number(f->stop);
-    if (number)
+    if (number && !f->signalled)
+        f->signalled = ps_now();
+    if (number && ps_now() >= f->signalled + f->grace)
         return ps_fail(e, PS_CANCELLED, "stopped by %s in an all-reduce", ps_signal_name(number));
     if (formation_look_at_next(f, e))
         return e->code;
@@ -151,12 +153,13 @@ static enum ps_code formation_reduce(struct wk_formation *f, void *values, size_
 }
 
 enum ps_code wk_formation_reduce(struct wk_formation *f, void *values, size_t n, enum wk_number type, const char *what,
-                                 struct ps_error *e)
+                                 uint64_t grace, struct ps_error *e)
 {
     e->code = PS_OK;
     if (f->n == 1)
         return PS_OK;
     f->what = what;
+    f->grace = grace;
     f->said = false;
     f->waiting_since = ps_now();
     f->say = f->waiting_since + f->patience;

@@ -34,7 +34,9 @@ struct wk_formation {
     struct wk_ring *ring;   // of the first workers of hosts; every member's is told why the formation ends
     char **name;            // [hosts.hosts] these, in errors
     struct wk_shm *shm;     // NULL: no other member shares memory with this one
+    uint64_t signalled;     // ns, ps_now: since when a wait has known of a signal; 0: none has
     // Of the reduction at hand.
+    uint64_t grace;               // ns: for so long after a signal it is still awaited
     uint64_t waiting_since, say;  // ns: ps_now; when to say next for whom it waits
     bool said;                    // it has, of this reduction,
     const char *what;             // which is that of this
@@ -53,9 +55,9 @@ void wk_formation_close(struct wk_formation *f);
 
 // Adds up an array of each member, in its place: the ranks' values in an order that the members and their hosts decide.
 // After an error the formation is of no use. ABORTED: a member has ended or is lost, and which one. CANCELLED: a signal
-// has come. what: is said of it where others do not come.
+// has come, and so many ns, grace, have passed since. what: is said of it where others do not come.
 enum ps_code wk_formation_reduce(struct wk_formation *f, void *values, size_t n, enum wk_number type, const char *what,
-                                 struct ps_error *e);
+                                 uint64_t grace, struct ps_error *e);
 // By who waits for members elsewhere: ABORTED, as there. By any thread.
 enum ps_code wk_formation_look(struct wk_formation *f, struct ps_error *e);
 

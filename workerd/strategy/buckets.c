@@ -43,7 +43,7 @@ static size_t buckets_last(const struct wk_env *env, const size_t *order, size_t
     size_t bytes = 0;
     while (n > 0 && (bytes += buckets_numbers(env, order[n - 1]) * sizeof(float)) <= BUCKET_MIN)
         n--;
-    return n;
+    return n > 0 && buckets_numbers(env, order[n - 1]) * sizeof(float) == bytes ? n - 1 : n;
 }
 
 static void buckets_cut(struct wk_buckets *b)
@@ -111,7 +111,7 @@ static void buckets_get_copies(struct wk_buckets *b)
     b->copies = ps_alloc(n * sizeof *b->copies);
     n = 0;
     for (size_t k = 0; k < b->n; n += b->bucket[k++].count)
-        b->bucket[k].own = b->copies + n;
+        b->bucket[k].copy = b->copies + n;
 }
 
 void wk_buckets_begin(struct wk_buckets *b, uint64_t step, float weight)
@@ -120,6 +120,8 @@ void wk_buckets_begin(struct wk_buckets *b, uint64_t step, float weight)
     b->weight = weight;
     b->begun = 0;
     b->agrees = false;
+    b->agreed = wk_collective_reforms(b->env->collective) == b->reforms ? b->agreed : b->n;
+    b->reforms = wk_collective_reforms(b->env->collective);
     b->in_order = b->agreed;
     b->overlaps = b->in_order < b->n && !wk_device_sums_are_on(b->sums);
     for (size_t k = 0; k < b->n; k++) {
@@ -147,9 +149,13 @@ static void buckets_let_leave(struct wk_buckets *b, struct wk_bucket *one)
     }
     snprintf(one->what, sizeof one->what, "%.100s%s in step %" PRIu64, one->name, one->others, b->step);
     if (b->overlaps)
-        memcpy(one->own, one->values, one->count * sizeof *one->own);
-    one->sum = (struct wk_reduction){
-        .operation = b->operation, .values = one->values, .n = one->count, .type = b->type, .what = one->what};
+        memcpy(one->copy, one->values, one->count * sizeof *one->copy);
+    one->sum = (struct wk_reduction){.operation = b->operation,
+                                     .values = one->values,
+                                     .n = one->count,
+                                     .type = b->type,
+                                     .what = one->what,
+                                     .grace = b->overlaps ? WK_STEP_SECONDS * PS_SECOND : 0};
     wk_collective_begin(b->env->collective, b->env->device, &one->sum);
 }
 
@@ -238,9 +244,10 @@ enum ps_code wk_buckets_end(struct wk_buckets *b, struct ps_error *e)
     return code;
 }
 
-// The sum is in its values.
+// The sum is in its values, which the next step writes to.
 static void buckets_apply_rule(struct wk_buckets *b, struct wk_bucket *one)
 {
+    memcpy(one->copy, one->values, one->count * sizeof *one->copy);
     wk_local_rule_apply_to(b->rule, one->variables, one->n, b->step);
     one->applied = true;
 }
@@ -314,10 +321,10 @@ static float buckets_scale(const struct wk_buckets *b)
     return weight > 0 ? (float)(1 / weight) : 1;
 }
 
-static void buckets_scale_own(const struct wk_bucket *one, float scale)
+static void buckets_scale_copy(const struct wk_bucket *one, float scale)
 {
     for (size_t i = 0; i < one->count; i++)
-        one->values[i] = one->own[i] * scale;
+        one->values[i] = one->copy[i] * scale;
 }
 
 // The sum that a rank has; or a new one of the copies of those that are left.
@@ -327,10 +334,9 @@ static enum ps_code buckets_complete_one(struct wk_buckets *b, size_t bucket, fl
     const uint32_t giver = buckets_giver(b, bucket);
     const bool is_new_sum = giver == wk_rounds_ranks(b->rounds), lacks = b->open && !one->applied;
     if (is_new_sum && lacks)
-        buckets_scale_own(one, scale);
-    const bool gives = is_new_sum ? lacks : giver == wk_rounds_rank(b->rounds);
-    const float *sum;
-    if (wk_rounds_add_arrays(b->rounds, gives ? one->values : NULL, one->count, "a step's gradients", &sum, e))
+        buckets_scale_copy(one, scale);
+    const float *own = giver == wk_rounds_rank(b->rounds) ? one->copy : is_new_sum && lacks ? one->values : NULL, *sum;
+    if (wk_rounds_add_arrays(b->rounds, own, one->count, "a step's gradients", &sum, e))
         return e->code;
     if (lacks) {
         memcpy(one->values, sum, one->count * sizeof *sum);
@@ -344,24 +350,32 @@ enum ps_code wk_buckets_complete(struct wk_buckets *b, bool *completed, struct p
     *completed = false;
     if (!b->may_overlap || b->n == 0)
         return PS_OK;
+    b->open &= !b->rounds->is_new;
     if (buckets_ask_all(b, e))
         return e->code;
     if (buckets_giver(b, b->n - 1) == wk_rounds_ranks(b->rounds))
         return PS_OK;
+    // That one first: whoever has another one has it, if a further worker is lost.
     const float scale = buckets_scale(b);
-    for (size_t k = 0; k < b->n; k++)
-        if (buckets_complete_one(b, k, scale, e))
+    for (size_t k = b->n; k > 0; k--)
+        if (buckets_complete_one(b, k - 1, scale, e))
             return e->code;
     *completed = b->open;
     b->open = false;
     return PS_OK;
 }
 
+bool wk_buckets_counts(const struct wk_buckets *b)
+{
+    return b->open && b->bucket[b->n - 1].applied;
+}
+
 void wk_buckets_complete_alone(struct wk_buckets *b)
 {
-    for (size_t k = 0; k < b->n && b->open; k++)
+    const bool counts = wk_buckets_counts(b);
+    for (size_t k = 0; k < b->n && counts; k++)
         if (!b->bucket[k].applied) {
-            buckets_scale_own(&b->bucket[k], b->weight > 0 ? 1 / b->weight : 1);
+            buckets_scale_copy(&b->bucket[k], b->weight > 0 ? 1 / b->weight : 1);
             buckets_apply_rule(b, &b->bucket[k]);
         }
     b->open = false;
@@ -370,5 +384,4 @@ void wk_buckets_complete_alone(struct wk_buckets *b)
 void wk_buckets_forget(struct wk_buckets *b)
 {
     b->open = b->agrees = false;
-    b->agreed = b->n;
 }

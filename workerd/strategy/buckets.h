@@ -14,9 +14,12 @@
 // with those before them. in_order is what the ranks have measured, on the average: where the network keeps up, all
 // leave as they become ready, and the step ends when all sums are there.
 //
-// The first layers' sum says that all ranks have handed over all of their gradients. So a step in which one has it is
-// never taken back: where a worker is lost then, those that are left complete the sums that nobody has with their own
-// gradients, of which they keep copies.
+// The first layers' sum says that all ranks have computed all of their gradients. So a step in which one has it counts,
+// and is never taken back: where a worker is lost then, those that are left complete the sums that nobody has with
+// their own gradients, of which they keep copies. (Nothing may fail between the last gradient and wk_buckets_end.)
+//
+// Replicas that add up something else in the forward pass (synchronized normalization) gain nothing: the step before is
+// over by then.
 //
 // Receives from: mirrored.c. Hands to: collective.h, device_sums.h, local_rule.h, rounds.h. Threads: the replica's.
 #ifndef WK_BUCKETS_H
@@ -28,7 +31,8 @@
 enum { WK_BUCKETS_AGREE_EVERY = 8 };  // steps, on in_order
 
 struct wk_bucket {
-    float *values, *own;      // the gradients; a copy of what this replica gives, while others may need it
+    float *values;            // the gradients, and then their sum
+    float *copy;              // what others need where a worker is lost: this replica's gradients, once applied the sum
     size_t count;             // numbers, with the padding between two gradients
     const size_t *variables;  // [n] in the order in which they become ready
     size_t n;
@@ -54,7 +58,8 @@ struct wk_buckets {
     enum wk_operation operation;
     bool may_overlap;  // may the rule be applied to some variables before all sums have come?
     size_t agreed;     // in_order of the next step
-    float *copies;     // memory of own
+    float *copies;     // memory of copy
+    uint64_t reforms;  // of the collective, when a step began last
     // Of the step at hand.
     uint64_t step;
     float weight;     // of this replica's gradients in the mean
@@ -87,11 +92,13 @@ enum ps_code wk_buckets_apply(struct wk_buckets *b, struct wk_bucket *one, struc
 enum ps_code wk_buckets_apply_all(struct wk_buckets *b, struct ps_error *e);
 
 // Those that are left when a worker is lost, all of them: where a rank has an open step, they complete it, and
-// *completed says so. Errors as wk_rounds_add_up, and then they call it again.
+// *completed says so. Errors as wk_rounds_add_up: those that are left then call it again.
 enum ps_code wk_buckets_complete(struct wk_buckets *b, bool *completed, struct ps_error *e);
-// The same without the others, where there is no going on with them.
+// Does the open step count? Not where this rank still waits for the sum that says so.
+bool wk_buckets_counts(const struct wk_buckets *b);
+// There is no going on with the others: a step that counts is completed without them, any other one is dropped.
 void wk_buckets_complete_alone(struct wk_buckets *b);
-// The workers have met anew: nothing is under way, no step is open, and all leave as they become ready.
+// The workers have met anew: nothing is under way, and no step is open.
 void wk_buckets_forget(struct wk_buckets *b);
 
 #endif

@@ -100,8 +100,10 @@ static void mirrored_take_step(struct mirrored *s)
 static enum ps_code mirrored_complete(void *state, struct ps_error *e)
 {
     struct mirrored *s = state;
-    if (wk_buckets_complete(&s->buckets, &s->completed, e) == PS_OK && s->completed)
+    bool completed;
+    if (wk_buckets_complete(&s->buckets, &completed, e) == PS_OK && completed)
         mirrored_take_step(s);
+    s->completed |= completed;
     return e->code;
 }
 
@@ -353,13 +355,15 @@ static bool mirrored_lacks_some(const struct mirrored *s)
 static enum ps_code mirrored_begin(void *state, const struct wk_work *work, struct ps_error *e)
 {
     struct mirrored *s = state;
-    bool taken;
+    bool met, taken;
     if (s->ended.code) {
         *e = s->ended;
         return e->code;
     }
     const bool lets_in = mirrored_lacks_some(s) && work->step % LET_IN_EVERY == 0;
-    if (lets_in && (mirrored_settle(s, &taken, e) || wk_rounds_let_in(&s->rounds, e)))
+    if (lets_in && (mirrored_settle(s, &met, e) || met))
+        return e->code ? e->code : mirrored_again(e);
+    if (lets_in && wk_rounds_let_in(&s->rounds, e))
         return e->code;
     // Compared once, before the first step: workers that go on from different checkpoints would train different models.
     if (wk_device_sums_meet(s->sums, e) || (!s->compared && mirrored_compare(s, work->step, e)))
@@ -416,17 +420,23 @@ static enum ps_code mirrored_apply(struct mirrored *s, uint64_t step, struct ps_
     return s->central ? mirrored_distribute(s, e) : PS_OK;
 }
 
-// After a step that is taken, whoever is lost then: where there is no going on, the next step does not begin.
+// Where there is no going on after a step that counts, the next one does not begin.
+static enum ps_code mirrored_end_here(struct mirrored *s, struct ps_error *e)
+{
+    if (e->code == PS_ABORTED || e->code == PS_CANCELLED) {
+        s->ended = *e;
+        e->code = PS_OK;
+    }
+    return e->code;
+}
+
+// After a step that is taken, whoever is lost then.
 static enum ps_code mirrored_compare_after(struct mirrored *s, uint64_t steps, struct ps_error *e)
 {
     bool taken;
     if (mirrored_compare(s, steps, e) == PS_OK || mirrored_meet(s, &taken, e) == PS_OK)
         return PS_OK;
-    if (e->code != PS_ABORTED && e->code != PS_CANCELLED)
-        return e->code;
-    s->ended = *e;
-    e->code = PS_OK;
-    return PS_OK;
+    return mirrored_end_here(s, e);
 }
 
 // All sums are there; or the step is open, and goes on while the next one computes.
@@ -440,7 +450,7 @@ static enum ps_code mirrored_take_sums(struct mirrored *s, struct ps_error *e)
     if (!is_open)
         mirrored_take_step(s);
     if (is_open && compares && mirrored_settle(s, &met, e))
-        return e->code;
+        return mirrored_end_here(s, e);
     return compares && !met ? mirrored_compare_after(s, steps, e) : PS_OK;
 }
 
@@ -454,7 +464,9 @@ static enum ps_code mirrored_end(void *state, const struct wk_work *work, struct
     s->ending = *work;
     if (wk_buckets_end(&s->buckets, e) == PS_OK)
         return mirrored_take_sums(s, e);
-    return mirrored_meet(s, &taken, e) || taken ? e->code : mirrored_again(e);
+    if (mirrored_meet(s, &taken, e))
+        return wk_buckets_counts(&s->buckets) ? mirrored_end_here(s, e) : e->code;
+    return taken ? PS_OK : mirrored_again(e);
 }
 
 static enum ps_code mirrored_refresh(void *state, struct ps_error *e)
@@ -463,7 +475,7 @@ static enum ps_code mirrored_refresh(void *state, struct ps_error *e)
     return mirrored_settle(state, &met, e);
 }
 
-// Every replica has the weights. Where the others are gone, it has the last step with its own gradients.
+// Every replica has the weights; where the others are gone, a last step that counts in part with its own gradients.
 static enum ps_code mirrored_salvage(void *state, bool *undone, struct ps_error *e)
 {
     struct mirrored *s = state;

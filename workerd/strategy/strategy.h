@@ -125,8 +125,9 @@ struct wk_sharder {
 enum { WK_SIGNAL_SECONDS = 1, WK_STEP_SECONDS = 6 };
 
 // Where the variables live. A step calls begin; need and ready of each variable that it changes, as nn_hooks describe
-// them (workerd/nn/program.h); end. A step of no rows has gradients of 0. Where begin, sum or end fails with ABORTED,
-// and sharder.is_void says so, the step has not happened and is taken again.
+// them (workerd/nn/program.h); end. A step of no rows has gradients of 0. Where one of them fails with ABORTED, and
+// sharder.is_void says so, the step has not happened and is taken again. What end has taken stays, though it may go on
+// in the next step: whoever looks at the values between two steps calls refresh or save first.
 struct wk_home {
     enum ps_code (*begin)(void *state, const struct wk_work *work, struct ps_error *e);
     // The value is the one for this step, and nobody reads the gradient any more. Both NULL: values are always there,
