@@ -854,11 +854,27 @@ static enum ps_code job_check_sharded(const struct ps_yaml *root, const struct p
                         ps_job_strategies[job->strategy]);
 }
 
+static bool job_name_ends(const char *name, const char *suffix)
+{
+    const size_t n = strlen(name), k = strlen(suffix);
+    return n >= k && strcmp(name + n - k, suffix) == 0;
+}
+
+// What Keras saves weights as ends in .weights.h5: of other such names nobody knows what the file is to be.
+static enum ps_code job_check_output(const struct ps_yaml *root, const struct ps_job *job, struct ps_error *e)
+{
+    const char *name = job->output ? job->output : "";
+    if (job_name_ends(name, ".weights.h5") || !(job_name_ends(name, ".h5") || job_name_ends(name, ".hdf5")))
+        return PS_OK;
+    return ps_yaml_fail(ps_yaml_find(root, "output"), e,
+                        "output must be a name that ends in .keras, .weights.h5 or .safetensors, not %s", name);
+}
+
 static enum ps_code check_together(const struct ps_yaml *root, const struct ps_job *job, struct ps_error *e)
 {
     if (check_data(root, job, e) || check_local_steps(root, job, e) || check_hybrid(root, job, e) ||
         check_compression(root, job, e) || job_check_grace(root, job, e) || job_check_communication(root, job, e) ||
-        job_check_warm_up(root, job, e) || job_check_sharded(root, job, e))
+        job_check_warm_up(root, job, e) || job_check_sharded(root, job, e) || job_check_output(root, job, e))
         return e->code;
     return check_partitioner(root, job, e);
 }

@@ -365,6 +365,19 @@ static void what_is_completed_stays_where_a_further_one_is_lost(void **ctx)
     assert_memory_equal(play.with, with, sizeof with);
 }
 
+// All of them had it: the sum of the lost one's gradients, too.
+static void what_had_come_before_a_worker_was_lost_stays(void **ctx)
+{
+    bool completed;
+    (void)ctx;
+    open_a_step(1);
+    play.come = 3;  // buckets 0, 3 and 2
+    assert_int_equal(wk_buckets_complete(&buckets, &completed, &e), PS_OK);
+    assert_true(completed);
+    const size_t applied[N] = {3, 0, 2, 1};
+    assert_memory_equal(play.applied, applied, sizeof applied);
+}
+
 // It has got a later step's variables in part: what it had open is of no step that others are in.
 static void who_is_new_has_no_open_step(void **ctx)
 {
@@ -427,6 +440,7 @@ int main(void)
         TEST(a_rule_that_needs_all_gradients_waits_for_all),
         TEST(who_is_left_completes_an_open_step),
         TEST(what_is_completed_stays_where_a_further_one_is_lost),
+        TEST(what_had_come_before_a_worker_was_lost_stays),
         TEST(who_is_new_has_no_open_step),
         TEST(all_leave_in_order_where_the_workers_have_met_anew),
         TEST(a_step_that_nobody_has_is_taken_again),

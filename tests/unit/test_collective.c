@@ -827,6 +827,31 @@ static void a_rank_is_there_once(void **ctx)
     assert_string_equal("worker 2 of 3 did not come within 3 s", w[1].error.text);
 }
 
+// Who waits for the first of two adds it up itself, where it is before the thread, which then has the second to do.
+static void what_nobody_waits_for_goes_on(void **ctx)
+{
+    enum { MANY = 1 << 18 };
+    static float one[2][MANY], two[2];
+    const struct wk_peers_options options = {.workers = 1, .stop = &no_signal};
+    struct wk_collective *c;
+    struct ps_error e;
+    (void)ctx;
+    assert_int_equal(PS_OK, wk_collective_open(&options, 2, &c, &e));
+    for (int round = 0; round < 50; round++) {
+        struct wk_reduction first[2], second[2];
+        for (uint32_t k = 0; k < 2; k++) {
+            first[k] = (struct wk_reduction){.values = one[k], .n = MANY, .type = WK_FLOAT};
+            second[k] = (struct wk_reduction){.values = &two[k], .n = 1, .type = WK_FLOAT};
+            wk_collective_begin(c, k, &first[k]);
+            wk_collective_begin(c, k, &second[k]);
+        }
+        assert_int_equal(PS_OK, wk_collective_wait(c, 1, &first[1], &e));
+        while (!wk_collective_is_done(c, &second[0]))
+            usleep(100);
+    }
+    wk_collective_close(c, NULL);
+}
+
 static void a_signal_ends_the_waiting(void **ctx)
 {
     struct worker w[2] = {worker_of(0, 2, 1, 1), worker_of(1, 2, 1, 1)};
@@ -866,6 +891,7 @@ int main(void)
         cmocka_unit_test(who_does_not_belong_changes_nothing),
         cmocka_unit_test(a_rank_is_there_once),
         cmocka_unit_test(a_signal_ends_the_waiting),
+        cmocka_unit_test(what_nobody_waits_for_goes_on),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, make_directory, remove_directory);

@@ -355,6 +355,17 @@ static void warm_up_by_epochs(void **ctx)
     ps_job_free(j);
 }
 
+// Before anything starts: who reads .h5 would expect what Keras no longer writes.
+static void an_output_of_no_known_kind(void **ctx)
+{
+    (void)ctx;
+    refuses_set(LEAST, "output=net.h5",
+                "--set output: output must be a name that ends in .keras, .weights.h5 or .safetensors, not net.h5");
+    refuses_set(LEAST, "output=net.hdf5",
+                "--set output: output must be a name that ends in .keras, .weights.h5 or .safetensors, not net.hdf5");
+    ps_job_free(with(LEAST, "output=net.weights.h5"));
+}
+
 static void scaled_rates_that_are_refused(void **ctx)
 {
     (void)ctx;
@@ -1483,6 +1494,7 @@ int main(void)
         cmocka_unit_test(scaled_rate),
         cmocka_unit_test(warm_up_by_epochs),
         cmocka_unit_test(scaled_rates_that_are_refused),
+        cmocka_unit_test(an_output_of_no_known_kind),
         cmocka_unit_test(accumulation_and_average),
         cmocka_unit_test(schedules_have_kerass_defaults),
         cmocka_unit_test(kerass_spelling),

@@ -166,6 +166,8 @@ static enum ps_code collective_wait(struct wk_collective *c, const struct wk_red
     }
     if (!r->done)
         *e = c->failed;
+    else if (collective_is_ready(c))
+        pthread_cond_signal(&c->work);  // what this one did not wait for
     return collective_consider_stop(c, e);
 }
 

@@ -62,7 +62,7 @@ uint32_t wk_collective_rank(const struct wk_collective *c, uint32_t replica);
 uint32_t wk_collective_ranks(const struct wk_collective *c);
 
 // Begins an operation on all ranks' arrays, each of n numbers, in the array's place: what the caller says in *r, where
-// all else is 0. All ranks begin the same ones in the same order, and wait for them in any.
+// all else is 0. All ranks begin the same ones in the same order, and wait for them in any order.
 void wk_collective_begin(struct wk_collective *c, uint32_t replica, struct wk_reduction *r);
 // ABORTED: a replica or worker has ended or is lost, and which one. CANCELLED: so it has, and a signal has come here,
 // too. INVALID_ARGUMENT: the replicas of this process have begun different operations.

@@ -40,7 +40,8 @@ struct wk_ring {
     int wake;  // an eventfd: the ring has failed
     pthread_mutex_t lock;
     struct ps_error failed;  // code PS_OK: it has not
-    struct ps_error ended;   // likewise: the member before has not
+    struct ps_error ended;   // likewise: no member has,
+    uint64_t silence;        // whose numbers are awaited for so long, ns, after the last ones that came
 };
 
 struct wk_ring *wk_ring_create(void)
@@ -89,11 +90,13 @@ bool wk_ring_sends(uint32_t rank, uint32_t to, uint32_t ranks)
 
 // ---- ends ---------------------------------------------------------------------------------------------------------
 
-void wk_ring_end_of_numbers(struct wk_ring *ring, enum ps_code code, const char *text)
+void wk_ring_end_of_numbers(struct wk_ring *ring, enum ps_code code, const char *text, uint64_t silence)
 {
     pthread_mutex_lock(&ring->lock);
-    if (!ring->ended.code)
+    if (!ring->ended.code) {
         ps_fail(&ring->ended, code, "%s", text);
+        ring->silence = silence;
+    }
     pthread_mutex_unlock(&ring->lock);
 }
 
@@ -112,6 +115,15 @@ static enum ps_code ring_failed(struct wk_ring *ring, struct ps_error *e)
 {
     pthread_mutex_lock(&ring->lock);
     *e = ring->failed;
+    pthread_mutex_unlock(&ring->lock);
+    return e->code;
+}
+
+// The same, where nothing has come since then.
+static enum ps_code ring_look_since(struct wk_ring *ring, uint64_t then, struct ps_error *e)
+{
+    pthread_mutex_lock(&ring->lock);
+    *e = ring->failed.code || ps_now() < then + ring->silence ? ring->failed : ring->ended;
     pthread_mutex_unlock(&ring->lock);
     return e->code;
 }
@@ -190,7 +202,7 @@ static enum ps_code run_pause(struct run *run, bool has_moved, struct pollfd *fd
     // One that has ended may have sent all that is needed of it, and what is missed may be another one's.
     const bool silent = poll(fds, n, RING_LOOK_MS) == 0;
     run->ring->spins = ps_now() < now + ring_spin;
-    return silent && ps_now() >= run->moved + ring_reason ? wk_ring_look(run->ring, e) : ring_failed(run->ring, e);
+    return silent ? ring_look_since(run->ring, run->moved, e) : ring_failed(run->ring, e);
 }
 
 // A connection has ended. Why is known soon: who ends says so, and who is lost is missed by its neighbours.

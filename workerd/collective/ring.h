@@ -71,9 +71,10 @@ enum ps_code wk_ring_reduce(struct wk_ring *ring, void *values, size_t n, enum w
 // Before the end: waits until the other ranks' hosts have all that was sent, or until then (ns, ps_now's clock).
 void wk_ring_flush(struct wk_ring *ring, uint64_t until);
 
-// The member before in the formation has ended: an error for who waits in vain.
-void wk_ring_end_of_numbers(struct wk_ring *ring, enum ps_code code, const char *text);
-// Has it failed, or has the member before ended?
+// A member has ended, and may have sent before all that is needed of it: an error for who waits for so long, ns, and
+// nothing comes. The first reason stays.
+void wk_ring_end_of_numbers(struct wk_ring *ring, enum ps_code code, const char *text, uint64_t silence);
+// Has it failed, or has a member ended?
 enum ps_code wk_ring_look(struct wk_ring *ring, struct ps_error *e);
 // What is under way, and all that begins from now on, ends with this. The first reason stays.
 void wk_ring_fail(struct wk_ring *ring, enum ps_code code, const char *text);

@@ -155,7 +155,7 @@ static void buckets_let_leave(struct wk_buckets *b, struct wk_bucket *one)
                                      .n = one->count,
                                      .type = b->type,
                                      .what = one->what,
-                                     .grace = b->overlaps ? WK_STEP_SECONDS * PS_SECOND : 0};
+                                     .grace = b->overlaps && b->begun >= b->in_order ? WK_STEP_SECONDS * PS_SECOND : 0};
     wk_collective_begin(b->env->collective, b->env->device, &one->sum);
 }
 
@@ -227,19 +227,15 @@ static enum ps_code buckets_wait_for_all(struct wk_buckets *b, struct ps_error *
     return buckets_agree(b, e);
 }
 
-static enum ps_code buckets_end(struct wk_buckets *b, struct ps_error *e)
-{
-    if (wk_device_sums_are_on(b->sums))
-        return wk_device_sums_wait(b->sums, b->step, e);
-    return b->open ? wk_buckets_apply(b, &b->bucket[b->n - 1], e) : buckets_wait_for_all(b, e);
-}
-
 enum ps_code wk_buckets_end(struct wk_buckets *b, struct ps_error *e)
 {
-    const uint64_t start = wk_wait_begin(b->env);
     e->code = PS_OK;
     b->open = b->overlaps;
-    const enum ps_code code = buckets_end(b, e);
+    if (b->open)
+        return wk_buckets_apply(b, &b->bucket[b->n - 1], e);
+    const uint64_t start = wk_wait_begin(b->env);
+    const enum ps_code code =
+        wk_device_sums_are_on(b->sums) ? wk_device_sums_wait(b->sums, b->step, e) : buckets_wait_for_all(b, e);
     wk_wait_end(b->env, WK_WAIT_GRADIENTS, "all-reduce", start);
     return code;
 }
@@ -285,6 +281,11 @@ enum ps_code wk_buckets_apply_all(struct wk_buckets *b, struct ps_error *e)
     return e->code;
 }
 
+bool wk_buckets_counts(const struct wk_buckets *b)
+{
+    return b->open && b->bucket[b->n - 1].applied;
+}
+
 // ---- a worker is lost ---------------------------------------------------------------------------------------------
 
 // What a rank says: of each bucket whether it has the sum, and the weight of its gradients.
@@ -321,8 +322,9 @@ static float buckets_scale(const struct wk_buckets *b)
     return weight > 0 ? (float)(1 / weight) : 1;
 }
 
-static void buckets_scale_copy(const struct wk_bucket *one, float scale)
+static void buckets_scale_copy(struct wk_bucket *one, float scale)
 {
+    one->sum.done = false;  // which was in its place
     for (size_t i = 0; i < one->count; i++)
         one->values[i] = one->copy[i] * scale;
 }
@@ -345,12 +347,22 @@ static enum ps_code buckets_complete_one(struct wk_buckets *b, size_t bucket, fl
     return PS_OK;
 }
 
+// Of a step that counts: what was there before a worker was lost is no less the sum of all.
+static void buckets_apply_what_has_come(struct wk_buckets *b)
+{
+    const bool counts = wk_buckets_counts(b);
+    for (size_t k = 0; k < b->n && counts; k++)
+        if (!b->bucket[k].applied && wk_collective_is_done(b->env->collective, &b->bucket[k].sum))
+            buckets_apply_rule(b, &b->bucket[k]);
+}
+
 enum ps_code wk_buckets_complete(struct wk_buckets *b, bool *completed, struct ps_error *e)
 {
     *completed = false;
     if (!b->may_overlap || b->n == 0)
         return PS_OK;
     b->open &= !b->rounds->is_new;
+    buckets_apply_what_has_come(b);
     if (buckets_ask_all(b, e))
         return e->code;
     if (buckets_giver(b, b->n - 1) == wk_rounds_ranks(b->rounds))
@@ -363,11 +375,6 @@ enum ps_code wk_buckets_complete(struct wk_buckets *b, bool *completed, struct p
     *completed = b->open;
     b->open = false;
     return PS_OK;
-}
-
-bool wk_buckets_counts(const struct wk_buckets *b)
-{
-    return b->open && b->bucket[b->n - 1].applied;
 }
 
 void wk_buckets_complete_alone(struct wk_buckets *b)

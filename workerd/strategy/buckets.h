@@ -32,7 +32,7 @@ enum { WK_BUCKETS_AGREE_EVERY = 8 };  // steps, on in_order
 
 struct wk_bucket {
     float *values;            // the gradients, and then their sum
-    float *copy;              // what others need where a worker is lost: this replica's gradients, once applied the sum
+    float *copy;              // for the others, where a worker is lost: this replica's gradients, once applied the sum
     size_t count;             // numbers, with the padding between two gradients
     const size_t *variables;  // [n] in the order in which they become ready
     size_t n;
@@ -82,9 +82,10 @@ void wk_buckets_close(struct wk_buckets *b);
 void wk_buckets_begin(struct wk_buckets *b, uint64_t step, float weight);
 // A variable's gradient is final. Buckets that are complete leave, in the order that all ranks have.
 void wk_buckets_ready(struct wk_buckets *b, size_t variable);
-// After the pass. Where the step overlaps with the next one, it is open from now on and not taken back, and the rule
-// has been applied to the variables that became ready last. Else all sums are there, and the rule is not applied.
-// Errors as wk_collective_wait, or wk_device_sums_wait.
+// After the pass. Where the step overlaps with the next one, it is open and counts from now on, and the rule has been
+// applied to the variables that became ready last. Else all sums are there, and the rule is not applied. Errors as
+// wk_collective_wait, or wk_device_sums_wait: then an open step counts only where another rank has it, as
+// wk_buckets_complete says.
 enum ps_code wk_buckets_end(struct wk_buckets *b, struct ps_error *e);
 // Of an open step: waits for the sum of a bucket, or for all of them, and applies the rule to its variables. After the
 // last one no step is open any more. Errors as wk_collective_wait.

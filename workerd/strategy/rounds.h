@@ -5,8 +5,8 @@
 //
 //     A worker may have taken a round that another one has not, one round and no more: it lacked the last numbers. Who is
 //     behind gets what the round gave, from the lowest rank that has it: after a step the variables and what the
-//     optimizer keeps of them, or the sum. Where nobody has taken it, all take it again; or
-//     complete it (buckets.h), where nobody can take it back.
+//     optimizer keeps of them, or the sum. Where nobody has taken it, all take it again; but a
+//     step that some have begun to apply is completed (buckets.h).
 //
 //     A worker that comes back has taken none. It is let in between two steps, and gets everything. So does one to
 //     which another one was lost that gave it variables: what it has is of two steps.
@@ -39,7 +39,7 @@ struct wk_rounds {
     double *numbers;  // [numbers_size] that are added up
     float *array;     // [array_size] that is handed over
     size_t numbers_size, array_size;
-    // Where a worker is lost and nobody has taken the round at hand: all that are left call it, new ones too, and it
+    // Where a worker is lost and nobody is behind: all that are left call it, new ones too, in the round at hand. It
     // completes that round or does nothing. NULL: it does nothing.
     enum ps_code (*complete)(void *arg, struct ps_error *e);
     void *arg;

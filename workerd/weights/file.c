@@ -100,12 +100,8 @@ static enum kind file_kind_of_name(const char *path)
 
 enum ps_code wk_weights_check_output(const char *path, struct ps_error *e)
 {
-    if (file_kind_of_name(path) != KIND_SAFETENSORS)
-        return wk_hdf5_check(e) ? ps_error_prefix(e, "output %.200s", path) : PS_OK;
-    if (file_ends(path, ".h5") || file_ends(path, ".hdf5"))
-        return ps_fail(e, PS_INVALID_ARGUMENT,
-                       "output %s: expected a name that ends in .keras, .weights.h5 or .safetensors", path);
-    return PS_OK;
+    return file_kind_of_name(path) != KIND_SAFETENSORS && wk_hdf5_check(e) ? ps_error_prefix(e, "output %.200s", path)
+                                                                           : PS_OK;
 }
 
 // The model's tensors, by their own names or by those that Keras saves them under; then, of these, what it

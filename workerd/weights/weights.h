@@ -19,7 +19,7 @@
 // Freed with ps_safetensors_free. Errors name the file. FAILED_PRECONDITION: its kind needs HDF5, which is not there.
 enum ps_code wk_weights_read(const char *path, struct ps_safetensors **file, struct ps_error *e);
 
-// Can a file of this name be written? INVALID_ARGUMENT: Keras has no such kind. FAILED_PRECONDITION as above.
+// Can a file of this name be written? FAILED_PRECONDITION as above.
 enum ps_code wk_weights_check_output(const char *path, struct ps_error *e);
 
 // value[i] is parameter i's. The file appears as those of common/file/output.h do.

@@ -22,6 +22,8 @@
 enum { REASON_MAX = 320 };  // bytes of why a formation ends
 
 static const uint64_t abort_timeout = PS_SECOND, close_grace = 2 * PS_SECOND;
+// So long numbers of a member that has ended, or is gone, may still be on their way.
+static const uint64_t ended_silence = 250 * PS_MS, lost_silence = 2 * PS_SECOND;
 
 // A formation, and what connects its members.
 struct session {
@@ -155,7 +157,10 @@ static void peers_note_end(struct session *s, const Paramserver__V1__AbortReques
     pthread_mutex_unlock(&p->lock);
     if (r->lost && r->lost != r->rank + 1 && r->lost != p->options.rank + 1)
         wk_rendezvous_lose(&p->rendezvous, r->lost - 1);
-    wk_ring_fail(s->f.ring, PS_ABORTED, why);
+    if (r->lost)
+        wk_ring_fail(s->f.ring, PS_ABORTED, why);
+    else
+        wk_ring_end_of_numbers(s->f.ring, PS_ABORTED, why, ended_silence);
 }
 
 static bool session_has_other(const struct session *s, uint32_t rank)
@@ -305,7 +310,7 @@ static void peers_lose_watcher(struct wk_peers *p, struct ps_call *call)
     if (s) {
         snprintf(text, sizeof text, "worker %" PRIu32 " (%.200s) is gone: its connection has ended", rank,
                  p->options.addresses[rank]);
-        wk_ring_end_of_numbers(s->f.ring, PS_ABORTED, text);
+        wk_ring_end_of_numbers(s->f.ring, PS_ABORTED, text, lost_silence);
         peers_leave(p);
     }
     ps_call_reply(call, PS_CANCELLED, "the worker is gone", NULL);
@@ -540,6 +545,7 @@ void wk_peers_end(struct wk_peers *p, const char *reason)
         snprintf(text, sizeof text, "worker %" PRIu32 " has ended: %.240s", p->options.rank, reason);
     s->over = true;
     pthread_mutex_unlock(&p->lock);
+    wk_ring_flush(s->f.ring, ps_now() + abort_timeout);  // this does not overtake what others still add up
     peers_tell(s, 0, text);
     peers_await_aborts(p);
     wk_ring_fail(s->f.ring, PS_ABORTED, reason);
