@@ -319,6 +319,9 @@ ok "steps overlap ($(overlap timeline0.json) of 28)" test "$(overlap timeline0.j
 mv of0.safetensors over.safetensors
 ok "again" in_all 0 1 2
 ok "to the bit" cmp over.safetensors of0.safetensors
+ok "two workers of two replicas" ring four 2 "${deep[@]}" "${now_and_then[@]}" --set strategy.communication=ring \
+    --set strategy.devices="[cpu:0,cpu:1]" --set batch_size=18
+ok "as one device" same -a one.safetensors four.safetensors 1e-4
 more=(--set callbacks='[{name: checkpoint, path: deep, every_steps: 10}]' --set steps=20)
 ok "up to step 20" in_all 0 1 2
 more=(--resume --set callbacks='[{name: checkpoint, path: deep, every_steps: 10}]')

@@ -63,6 +63,8 @@ struct worker {
     int rounds;               // of sums,
     int leaves_after;         // of which it takes part in so many; 0: all
     bool vanishes;            // with leaves_after: it says nothing
+    int late;                 // it comes half a second late to this round, and a signal comes meanwhile; 0: to none
+    uint64_t grace;           // of its sums
     bool looks;               // after these rounds, as who waits elsewhere
     pthread_barrier_t *hold;  // before the rounds, twice; NULL: it does not wait
     struct wk_collective *collective;
@@ -123,6 +125,7 @@ static enum ps_code run_round(struct replica *r, int round)
     r->sum = 1;
     r->many = (struct wk_reduction){.values = r->values, .n = COUNT, .type = WK_FLOAT, .what = "many"};
     r->one = (struct wk_reduction){.values = &r->sum, .n = 1, .type = WK_DOUBLE, .what = "one"};
+    r->many.grace = r->one.grace = r->worker->grace;
     wk_collective_begin(c, r->device, &r->many);
     if (rank % 2)
         wk_collective_begin(c, r->device, &r->one);
@@ -172,6 +175,10 @@ static void *run_replica(void *arg)
                 wk_collective_fail(w->collective, "something broke");
             }
             break;
+        }
+        if (w->late && round == w->late) {
+            raise(SIGALRM);
+            usleep(500 * 1000);
         }
         if (w->looks && round == 2) {
             look_for_end(r);
@@ -827,6 +834,24 @@ static void a_rank_is_there_once(void **ctx)
     assert_string_equal("worker 2 of 3 did not come within 3 s", w[1].error.text);
 }
 
+// It still awaits what the other one brings, where the sum is of a step that is to end whole.
+static void a_signal_lets_a_sum_end(void **ctx)
+{
+    (void)ctx;
+    signal(SIGALRM, on_alarm);
+    for (uint64_t grace = 0; grace <= 10 * PS_SECOND; grace += 10 * PS_SECOND) {
+        struct worker w[2] = {worker_of(0, 2, 1, 2), worker_of(1, 2, 1, 2)};
+        signal_came = 0;
+        for (int i = 0; i < 2; i++) {
+            w[i].options.stop = &signal_came;
+            w[i].grace = grace;
+        }
+        w[1].late = 1;
+        run_all(w, 2);
+        assert_int_equal(grace ? PS_OK : PS_CANCELLED, w[0].error.code);
+    }
+}
+
 // Who waits for the first of two adds it up itself, where it is before the thread, which then has the second to do.
 static void what_nobody_waits_for_goes_on(void **ctx)
 {
@@ -891,6 +916,7 @@ int main(void)
         cmocka_unit_test(who_does_not_belong_changes_nothing),
         cmocka_unit_test(a_rank_is_there_once),
         cmocka_unit_test(a_signal_ends_the_waiting),
+        cmocka_unit_test(a_signal_lets_a_sum_end),
         cmocka_unit_test(what_nobody_waits_for_goes_on),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
