@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/text.h"
 #include "common/file/output.h"
 #include "common/file/yaml.h"
 #include "common/job/optimizer.h"
@@ -854,17 +855,11 @@ static enum ps_code job_check_sharded(const struct ps_yaml *root, const struct p
                         ps_job_strategies[job->strategy]);
 }
 
-static bool job_name_ends(const char *name, const char *suffix)
-{
-    const size_t n = strlen(name), k = strlen(suffix);
-    return n >= k && strcmp(name + n - k, suffix) == 0;
-}
-
 // What Keras saves weights as ends in .weights.h5: of other such names nobody knows what the file is to be.
 static enum ps_code job_check_output(const struct ps_yaml *root, const struct ps_job *job, struct ps_error *e)
 {
     const char *name = job->output ? job->output : "";
-    if (job_name_ends(name, ".weights.h5") || !(job_name_ends(name, ".h5") || job_name_ends(name, ".hdf5")))
+    if (ps_ends_with(name, ".weights.h5") || !(ps_ends_with(name, ".h5") || ps_ends_with(name, ".hdf5")))
         return PS_OK;
     return ps_yaml_fail(ps_yaml_find(root, "output"), e,
                         "output must be a name that ends in .keras, .weights.h5 or .safetensors, not %s", name);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/text.h"
 #include "common/rpc/client_inside.h"
 #include "common/rpc/credentials.h"
 #include "common/rpc/method.h"
@@ -27,12 +28,6 @@ static bool call_reached_nobody(const char *details)
         if (strncmp(details, begins[i], strlen(begins[i])) == 0)
             return true;
     return false;
-}
-
-static bool call_ends_with(const char *text, const char *end)
-{
-    const size_t n = strlen(text), m = strlen(end);
-    return n >= m && strcmp(text + n - m, end) == 0;
 }
 
 // What the core says where it reaches nobody ends with the cause: "failed to connect to all addresses; last error: ...:
@@ -58,7 +53,7 @@ static const char *call_cause(const char *details)
     for (; colon; colon = strstr(details, ": "))
         details = colon + 2;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (*known[i].said ? call_ends_with(details, known[i].said) : !*details)
+        if (*known[i].said ? ps_ends_with(details, known[i].said) : !*details)
             return known[i].meant;
     return details;
 }

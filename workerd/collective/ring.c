@@ -119,7 +119,7 @@ static enum ps_code ring_failed(struct wk_ring *ring, struct ps_error *e)
     return e->code;
 }
 
-// The same, where nothing has come since then.
+// Has it failed? Or has a member ended, and has nothing come since then for as long as its numbers are awaited?
 static enum ps_code ring_look_since(struct wk_ring *ring, uint64_t then, struct ps_error *e)
 {
     pthread_mutex_lock(&ring->lock);

@@ -43,8 +43,8 @@ enum ps_code wk_local_rule_check_finite(const struct wk_local_rule *r, struct ps
 enum ps_code wk_local_rule_apply(struct wk_local_rule *r, uint64_t step, struct ps_error *e);
 // Can it be applied to some variables before the gradients of all are known? Not where it clips by a norm.
 bool wk_local_rule_is_by_variable(const struct wk_local_rule *r);
-// Where it can, and the host applies it: does that to these variables. Each gets its turn before the
-// next step's gradients come.
+// Where it can, and the host applies it: does that to these variables. Each gets its turn before the next
+// step's gradients come.
 void wk_local_rule_apply_to(struct wk_local_rule *r, const size_t *variables, size_t n, uint64_t step);
 // Are averages of the weights kept? And puts them in the weights' place.
 bool wk_local_rule_averages(const struct wk_local_rule *r);

@@ -5,8 +5,8 @@
 //
 //     A worker may have taken a round that another one has not, one round and no more: it lacked the last numbers. Who is
 //     behind gets what the round gave, from the lowest rank that has it: after a step the variables and what the
-//     optimizer keeps of them, or the sum. Where nobody has taken it, all take it again; but a
-//     step that some have begun to apply is completed (buckets.h).
+//     optimizer keeps of them, or the sum. Where nobody has taken it, all take it again; but a step
+//     that some have begun to apply is completed (buckets.h).
 //
 //     A worker that comes back has taken none. It is let in between two steps, and gets everything. So does one to
 //     which another one was lost that gave it variables: what it has is of two steps.

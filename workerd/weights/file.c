@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/text.h"
 #include "common/file/output.h"
 #include "common/file/zip.h"
 #include "workerd/weights/hdf5_file.h"
@@ -87,15 +88,9 @@ enum ps_code wk_weights_read(const char *path, struct ps_safetensors **file, str
 
 // ---- writing ------------------------------------------------------------------------------------------------------
 
-static bool file_ends(const char *path, const char *suffix)
-{
-    size_t n = strlen(path), k = strlen(suffix);
-    return n >= k && strcmp(path + n - k, suffix) == 0;
-}
-
 static enum kind file_kind_of_name(const char *path)
 {
-    return file_ends(path, ".keras") ? KIND_KERAS : file_ends(path, ".weights.h5") ? KIND_HDF5 : KIND_SAFETENSORS;
+    return ps_ends_with(path, ".keras") ? KIND_KERAS : ps_ends_with(path, ".weights.h5") ? KIND_HDF5 : KIND_SAFETENSORS;
 }
 
 enum ps_code wk_weights_check_output(const char *path, struct ps_error *e)
