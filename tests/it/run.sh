@@ -380,9 +380,11 @@ follows() {
     kill -STOP "$chief"
     grep "worker 0 at .*pid $chief" followed/softmax-backup.lock && sleep 1 && touch stopped && eventually has_one -newer stopped && good=1
     kill -KILL "$chief"
+    eventually grep -q "worker 0 .*was killed" long.log # its lock is free when it is gone
     kill -TERM "$pid"
     wait "$pid"
     tail -n 5 long.log
+    ls followed
     [ $good = 1 ] && ! grep "another training" long.log && [ ! -e followed/softmax-backup.lock ]
 }
 ok "whoever follows a chief that hangs writes backups, too" follows
