@@ -102,7 +102,7 @@ workerd_workerd_SOURCES = \
 	workerd/job/replicas.c workerd/job/replicas.h \
 	workerd/strategy/device_sums.c workerd/strategy/device_sums.h \
 	workerd/strategy/hybrid.c \
-	workerd/strategy/buckets.c workerd/strategy/buckets.h \
+	workerd/strategy/bucket_order.c workerd/strategy/bucket_order.h workerd/strategy/buckets.c workerd/strategy/buckets.h \
 	workerd/strategy/mirrored.c \
 	workerd/strategy/rounds.c workerd/strategy/rounds.h \
 	workerd/strategy/examples.c \

@@ -96,7 +96,7 @@ check_PROGRAMS += $(mirrored_tests)
 cuda_tests += $(mirrored_tests)
 TESTS += $(mirrored_tests)
 tests_cuda_test_mirrored_gpus_SOURCES = tests/cuda/test_mirrored_gpus.c workerd/strategy/checkpoint.c \
-	workerd/strategy/buckets.c workerd/strategy/device_sums.c workerd/strategy/local_rule.c workerd/strategy/mirrored.c \
+	workerd/strategy/bucket_order.c workerd/strategy/buckets.c workerd/strategy/device_sums.c workerd/strategy/local_rule.c workerd/strategy/mirrored.c \
 	workerd/strategy/one_device.c workerd/strategy/rounds.c workerd/strategy/weights.c
 tests_cuda_test_mirrored_gpus_CPPFLAGS = $(AM_CPPFLAGS) -DBUCKET_SIZE_MIN=64
 nodist_EXTRA_tests_cuda_test_mirrored_gpus_SOURCES = tests/cuda/linked_as.cc

@@ -23,13 +23,13 @@ declare -A objects=(
     [trace]=unit/test_psd_trace-test_psd_trace
     [client]="unit/test_client unit/fake_ps unit/fake_data"
     [data]=unit/test_psd_data-test_psd_data [queue]=unit/test_queue-test_queue
-    [ops]=unit/test_nn_ops [ring]=unit/test_ring [rounds]=unit/test_rounds [buckets]="unit/test_buckets ../workerd/strategy/rounds" [hosts]=unit/test_hosts [recovery]=unit/test_recovery [tls]=unit/test_tls [collective]=unit/test_collective
-    [mirrored]="unit/test_mirrored ../workerd/strategy/checkpoint ../workerd/strategy/buckets ../workerd/strategy/device_sums ../workerd/strategy/local_rule ../workerd/strategy/rounds ../workerd/strategy/weights"
+    [ops]=unit/test_nn_ops [ring]=unit/test_ring [rounds]=unit/test_rounds [order]=unit/test_bucket_order [buckets]="unit/test_buckets ../workerd/strategy/bucket_order ../workerd/strategy/rounds" [hosts]=unit/test_hosts [recovery]=unit/test_recovery [tls]=unit/test_tls [collective]=unit/test_collective
+    [mirrored]="unit/test_mirrored ../workerd/strategy/checkpoint ../workerd/strategy/bucket_order ../workerd/strategy/buckets ../workerd/strategy/device_sums ../workerd/strategy/local_rule ../workerd/strategy/rounds ../workerd/strategy/weights"
     [replica]=unit/test_nn_replica [synchronized]=unit/test_synchronized
     [keras]=unit/test_keras [metrics]=unit/test_metrics
     [encoding]=unit/test_encoding [rule]=unit/test_rule [schedule]=unit/test_schedule [job]=unit/test_job
 )
-declare -A archives=([ops]="nn common" [ring]="wkring common" [rounds]=common [buckets]=common [hosts]="wkring common" [recovery]=common [tls]="psctl pscluster psrpc common"
+declare -A archives=([ops]="nn common" [ring]="wkring common" [rounds]=common [order]=common [buckets]=common [hosts]="wkring common" [recovery]=common [tls]="psctl pscluster psrpc common"
     [collective]="wkcollective common" [mirrored]="wkweights wkcollective nnreplica job common"
     [replica]="nnreplica nnmodel nn common" [synchronized]="nnreplica nnmodel nn common"
     [keras]="nnreplica nnmodel nn common" [metrics]="wkvariables nnreplica nnmodel nn job common"

@@ -9,13 +9,15 @@ tests_unit_test_collective_LDADD = libwkcollective.la libcommon.la $(CMOCKA_LIBS
 check_PROGRAMS += tests/unit/test_mirrored
 TESTS += tests/unit/test_mirrored
 tests_unit_test_mirrored_SOURCES = tests/unit/test_mirrored.c workerd/strategy/checkpoint.c \
-	workerd/strategy/buckets.c workerd/strategy/device_sums.c workerd/strategy/local_rule.c workerd/strategy/mirrored.c workerd/strategy/rounds.c workerd/strategy/weights.c
+	workerd/strategy/bucket_order.c workerd/strategy/buckets.c workerd/strategy/device_sums.c workerd/strategy/local_rule.c workerd/strategy/mirrored.c workerd/strategy/rounds.c workerd/strategy/weights.c
 tests_unit_test_mirrored_LDADD = libwkweights.la libwkcollective.la libnnreplica.la libjob.la libcommon.la $(JANSSON_LIBS) $(CMOCKA_LIBS)
 check_PROGRAMS += tests/unit/test_rounds
 TESTS += tests/unit/test_rounds
 tests_unit_test_rounds_SOURCES = tests/unit/test_rounds.c workerd/strategy/rounds.c
 tests_unit_test_rounds_LDADD = libcommon.la $(CMOCKA_LIBS)
-check_PROGRAMS += tests/unit/test_buckets
-TESTS += tests/unit/test_buckets
-tests_unit_test_buckets_SOURCES = tests/unit/test_buckets.c workerd/strategy/buckets.c workerd/strategy/rounds.c
+check_PROGRAMS += tests/unit/test_bucket_order tests/unit/test_buckets
+TESTS += tests/unit/test_bucket_order tests/unit/test_buckets
+tests_unit_test_bucket_order_SOURCES = tests/unit/test_bucket_order.c workerd/strategy/bucket_order.c
+tests_unit_test_bucket_order_LDADD = libcommon.la $(CMOCKA_LIBS) -lm
+tests_unit_test_buckets_SOURCES = tests/unit/test_buckets.c workerd/strategy/bucket_order.c workerd/strategy/buckets.c workerd/strategy/rounds.c
 tests_unit_test_buckets_LDADD = libcommon.la $(CMOCKA_LIBS)

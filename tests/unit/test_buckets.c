@@ -21,15 +21,16 @@ static const size_t order[N] = {0, 1, 2, 3};  // in which they become ready
 static struct nn_param param[N];
 
 static struct {
-    size_t left[N], n_left;   // buckets, in the order in which they left
-    size_t come;              // so many of them are there before anybody waits
-    double other_came;        // what the other replica says of itself, where they agree on the order
-    double other_has[N + 1];  // and of a step that is open
-    float other[N];           // it adds to all numbers of a bucket that is completed
-    bool lost;                // a worker is: sums do not come
-    size_t lost_after;        // a further one, after so many completed buckets; 0: none
-    size_t completed;         // buckets
-    float gave[N];            // this replica, to them
+    size_t left[N], n_left;           // buckets, in the order in which they left
+    size_t come;                      // so many of them are there when a worker is lost
+    double takes[N], other_takes[N];  // ns, a bucket's sum, as this replica and the other one have measured
+    double other_ready[N];            // when it was ready at the other one
+    double other_has[N + 1];          // and of a step that is open
+    float other[N];                   // it adds to all numbers of a bucket that is completed
+    bool lost;                        // a worker is: sums do not come
+    size_t lost_after;                // a further one, after so many completed buckets; 0: none
+    size_t completed;                 // buckets
+    float gave[N];                    // this replica, to them
     size_t applied[2 * N], n_applied;
     float with[N];  // the gradient that the rule was applied with
     bool by_norm;   // the rule clips by a norm
@@ -83,8 +84,11 @@ void wk_collective_begin(struct wk_collective *c, uint32_t replica, struct wk_re
 {
     (void)c;
     (void)replica;
-    if (r->type == WK_FLOAT)
-        play.left[play.n_left++] = bucket_of(r->values);
+    if (r->type == WK_DOUBLE)
+        return;
+    play.left[play.n_left++] = bucket_of(r->values);
+    r->began = 7;
+    r->ended = 7 + (uint64_t)play.takes[bucket_of(r->values)];
 }
 
 bool wk_collective_is_done(struct wk_collective *c, const struct wk_reduction *r)
@@ -96,6 +100,17 @@ bool wk_collective_is_done(struct wk_collective *c, const struct wk_reduction *r
     return false;
 }
 
+// Replica 0's row, in which this one has nothing.
+static void add_the_others_times(double *times, size_t n)
+{
+    assert_int_equal(n, RANKS * 2 * N);
+    for (size_t k = 0; k < N; k++) {
+        assert_true(times[k] == 0 && times[N + k] == 0 && times[2 * N + k] > 0 && times[3 * N + k] == play.takes[k]);
+        times[k] = play.other_ready[k];
+        times[N + k] = play.other_takes[k];
+    }
+}
+
 enum ps_code wk_collective_wait(struct wk_collective *c, uint32_t replica, struct wk_reduction *r, struct ps_error *e)
 {
     (void)c;
@@ -103,7 +118,7 @@ enum ps_code wk_collective_wait(struct wk_collective *c, uint32_t replica, struc
     if (play.lost)
         return ps_fail(e, PS_ABORTED, "a worker is lost");
     if (r->type == WK_DOUBLE)
-        *(double *)r->values += play.other_came;
+        add_the_others_times(r->values, r->n);
     else
         ((float *)r->values)[COUNT - 1] += 10;  // the other one's
     return e->code = PS_OK;
@@ -229,11 +244,10 @@ static int close_buckets(void **ctx)
     return 0;
 }
 
-// The backward pass of a step: bucket i has gradients of i + 1. come: sums that are there at its end.
-static enum ps_code pass(uint64_t step, float weight, size_t come)
+// The backward pass of a step: bucket i has gradients of i + 1.
+static enum ps_code pass(uint64_t step, float weight)
 {
     play.n_left = play.n_applied = 0;
-    play.come = come;
     wk_buckets_begin(&buckets, step, weight);
     for (size_t i = 0; i < N; i++) {
         for (size_t k = 0; k < COUNT; k++)
@@ -250,12 +264,34 @@ static void assert_left(size_t a, size_t b, size_t c, size_t d)
     assert_memory_equal(play.left, expected, sizeof expected);
 }
 
-// Step 0, in which they agree on the order 0 3 2 1; and step 1, which is open.
+// What is measured from now on: at the other one a bucket is ready every thousand seconds, later than here whatever
+// else this machine does; and here each takes so many seconds.
+static void set_times(double takes)
+{
+    for (size_t k = 0; k < N; k++) {
+        play.other_ready[k] = (double)(k + 1) * 1e12;
+        play.takes[k] = takes * 1e9;
+        play.other_takes[k] = 1e18;
+    }
+}
+
+// The steps up to WK_BUCKETS_AGREE_AT, in which they agree on the order 0 3 2 1.
+static void agree_to_overlap(void)
+{
+    set_times(10000);
+    for (uint64_t step = 0; step <= WK_BUCKETS_AGREE_AT; step++) {
+        assert_int_equal(pass(step, 1), PS_OK);
+        assert_left(0, 1, 2, 3);
+        assert_false(buckets.open);
+    }
+}
+
+enum { FIRST = WK_BUCKETS_AGREE_AT + 1 };  // the step that overlaps with the next one
+
 static void open_a_step(float weight)
 {
-    play.other_came = 1;
-    assert_int_equal(pass(0, 1, 0), PS_OK);
-    assert_int_equal(pass(1, weight, 0), PS_OK);
+    agree_to_overlap();
+    assert_int_equal(pass(FIRST, weight), PS_OK);
     assert_left(0, 3, 2, 1);
     assert_true(buckets.open);
 }
@@ -263,29 +299,29 @@ static void open_a_step(float weight)
 static void where_the_network_keeps_up_a_step_waits_for_all(void **ctx)
 {
     (void)ctx;
-    play.other_came = N;
-    for (uint64_t step = 0; step < 2; step++) {
-        assert_int_equal(pass(step, 1, N - 1), PS_OK);
+    set_times(900);
+    for (uint64_t step = 0; step < 2 * WK_BUCKETS_AGREE_EVERY; step++) {
+        assert_int_equal(pass(step, 1), PS_OK);
         assert_left(0, 1, 2, 3);
         assert_false(buckets.open);
         assert_int_equal(play.n_applied, 0);
     }
 }
 
-// 1 had come here, and one was on its way; at the other 3: so 2 of 4 and 4 of 4 are in time, and 3 on the average.
-static void all_have_the_order_that_is_right_on_the_average(void **ctx)
+// What was known before weighs as much as what is new.
+static void the_order_is_learned_anew_in_every_eighth_step(void **ctx)
 {
     (void)ctx;
-    play.other_came = 4;
-    assert_int_equal(pass(0, 1, 1), PS_OK);
+    open_a_step(1);
+    set_times(500);
+    for (uint64_t step = FIRST + 1; step <= WK_BUCKETS_AGREE_AT + 6 * WK_BUCKETS_AGREE_EVERY; step++) {
+        assert_int_equal(wk_buckets_apply_all(&buckets, &e), PS_OK);
+        assert_int_equal(pass(step, 1), PS_OK);
+        if (step <= WK_BUCKETS_AGREE_AT + WK_BUCKETS_AGREE_EVERY)
+            assert_left(0, 3, 2, 1);
+    }
     assert_left(0, 1, 2, 3);
-    assert_int_equal(pass(1, 1, 1), PS_OK);
-    assert_int_equal(buckets.in_order, 3);
-    play.other_came = 1;
-    assert_int_equal(pass(WK_BUCKETS_AGREE_EVERY, 1, 0), PS_OK);
-    assert_int_equal(wk_buckets_apply_all(&buckets, &e), PS_OK);
-    assert_int_equal(pass(WK_BUCKETS_AGREE_EVERY + 1, 1, 0), PS_OK);
-    assert_left(0, 3, 2, 1);
+    assert_false(buckets.open);
 }
 
 static void the_rule_is_applied_when_a_variable_is_needed(void **ctx)
@@ -310,12 +346,10 @@ static void a_rule_that_needs_all_gradients_waits_for_all(void **ctx)
     play.by_norm = true;
     wk_buckets_close(&buckets);
     wk_buckets_open(&buckets, &env, NULL, &rounds, NULL);
-    play.other_came = 1;
-    for (uint64_t step = 0; step < 2; step++) {
-        assert_int_equal(pass(step, 1, 0), PS_OK);
-        assert_left(0, 1, 2, 3);
-        assert_false(buckets.open);
-    }
+    agree_to_overlap();
+    assert_int_equal(pass(FIRST, 1), PS_OK);
+    assert_left(0, 1, 2, 3);
+    assert_false(buckets.open);
 }
 
 // The other one has the sums of buckets 0 and 3; this one, which had an eighth of the rows, of none. Each of the two
@@ -324,10 +358,9 @@ static void who_is_left_completes_an_open_step(void **ctx)
 {
     bool completed;
     (void)ctx;
-    play.other_came = 1;
-    assert_int_equal(pass(0, 1, 0), PS_OK);
+    agree_to_overlap();
     play.lost = true;
-    assert_int_equal(pass(1, 0.125F, 0), PS_ABORTED);
+    assert_int_equal(pass(FIRST, 0.125F), PS_ABORTED);
     const double has[N + 1] = {1, 0, 0, 1, 0.125};
     const float other[N] = {100, 2, 3, 103};
     memcpy(play.other_has, has, sizeof has);
@@ -397,7 +430,8 @@ static void all_leave_in_order_where_the_workers_have_met_anew(void **ctx)
     open_a_step(1);
     assert_int_equal(wk_buckets_apply_all(&buckets, &e), PS_OK);
     reforms++;
-    assert_int_equal(pass(2, 1, 0), PS_OK);
+    assert_int_equal(pass(WK_BUCKETS_AGREE_EVERY + WK_BUCKETS_AGREE_AT, 1), PS_OK);
+    assert_false(buckets.agrees);
     assert_left(0, 1, 2, 3);
     assert_false(buckets.open);
 }
@@ -406,10 +440,9 @@ static void a_step_that_nobody_has_is_taken_again(void **ctx)
 {
     bool completed;
     (void)ctx;
-    play.other_came = 1;
-    assert_int_equal(pass(0, 1, 0), PS_OK);
+    agree_to_overlap();
     play.lost = true;
-    assert_int_equal(pass(1, 1, 0), PS_ABORTED);
+    assert_int_equal(pass(FIRST, 1), PS_ABORTED);
     play.other_has[0] = 1;
     assert_int_equal(wk_buckets_complete(&buckets, &completed, &e), PS_OK);
     assert_false(completed);
@@ -435,7 +468,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_buckets, close_buckets)
     const struct CMUnitTest tests[] = {
         TEST(where_the_network_keeps_up_a_step_waits_for_all),
-        TEST(all_have_the_order_that_is_right_on_the_average),
+        TEST(the_order_is_learned_anew_in_every_eighth_step),
         TEST(the_rule_is_applied_when_a_variable_is_needed),
         TEST(a_rule_that_needs_all_gradients_waits_for_all),
         TEST(who_is_left_completes_an_open_step),

@@ -873,7 +873,28 @@ static void what_nobody_waits_for_goes_on(void **ctx)
         assert_int_equal(PS_OK, wk_collective_wait(c, 1, &first[1], &e));
         while (!wk_collective_is_done(c, &second[0]))
             usleep(100);
+        assert_true(first[0].began <= first[0].ended && first[0].ended <= second[0].began);
     }
+    wk_collective_close(c, NULL);
+}
+
+// As many numbers each.
+static void replicas_that_add_up_different_things_end(void **ctx)
+{
+    static float values[2];
+    const struct wk_peers_options options = {.workers = 1, .stop = &no_signal};
+    struct wk_collective *c;
+    struct wk_reduction r[2];
+    struct ps_error e;
+    (void)ctx;
+    assert_int_equal(PS_OK, wk_collective_open(&options, 2, &c, &e));
+    for (uint32_t k = 0; k < 2; k++) {
+        r[k] = (struct wk_reduction){.values = &values[k], .n = 1, .type = WK_FLOAT, .what = k ? "a bias" : "a kernel"};
+        wk_collective_begin(c, k, &r[k]);
+    }
+    assert_int_equal(PS_INVALID_ARGUMENT, wk_collective_wait(c, 0, &r[0], &e));
+    assert_string_equal(e.text, "replica 1 adds up 1 numbers of a bias where replica 0 adds up 1 of a kernel: expected "
+                                "the same");
     wk_collective_close(c, NULL);
 }
 
@@ -918,6 +939,7 @@ int main(void)
         cmocka_unit_test(a_signal_ends_the_waiting),
         cmocka_unit_test(a_signal_lets_a_sum_end),
         cmocka_unit_test(what_nobody_waits_for_goes_on),
+        cmocka_unit_test(replicas_that_add_up_different_things_end),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, make_directory, remove_directory);

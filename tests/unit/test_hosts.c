@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/mman.h>
@@ -154,6 +155,48 @@ static void memory_of_another_size_is_refused(void **ctx)
     assert_false(has_memory(name));
 }
 
+struct sharer {
+    const char *name, *what;
+    uint32_t member;
+    float value;
+    enum ps_code code;
+    struct ps_error e;
+};
+
+static void *share(void *arg)
+{
+    struct sharer *s = arg;
+    struct wk_shm *shm;
+    const struct wk_array array = {&s->value, 1, WK_FLOAT, s->what};
+    s->code = wk_shm_open(s->name, s->member, 2, nobody_is_lost, NULL, &shm, &s->e);
+    if (s->code == PS_OK)
+        s->code = wk_shm_reduce(shm, &array, true, &s->e);
+    wk_shm_close(shm);
+    return NULL;
+}
+
+// As many numbers, of something else.
+static void other_arrays_are_refused(void **ctx)
+{
+    (void)ctx;
+    for (int other = 0; other <= 1; other++) {
+        char name[64];
+        pthread_t thread;
+        name_memory(name, 4 + other);
+        struct sharer a = {.name = name, .what = "a kernel", .member = 0, .value = 1},
+                      b = {.name = name, .what = other ? "a bias" : "a kernel", .member = 1, .value = 2};
+        assert_int_equal(0, pthread_create(&thread, NULL, share, &b));
+        share(&a);
+        pthread_join(thread, NULL);
+        assert_int_equal(a.code, other ? PS_INVALID_ARGUMENT : PS_OK);
+        assert_int_equal(b.code, other ? PS_INVALID_ARGUMENT : PS_OK);
+        assert_true(a.value == (other ? 1 : 3) && b.value == (other ? 2 : 3));
+        if (other)
+            assert_string_equal(a.e.text,
+                                "worker 1 of this host adds up something else: expected a kernel, of 1 numbers");
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -162,6 +205,7 @@ int main(void)
         cmocka_unit_test(one_host_is_alone),
         cmocka_unit_test(memory_of_the_dead_goes),
         cmocka_unit_test(memory_of_another_size_is_refused),
+        cmocka_unit_test(other_arrays_are_refused),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -52,18 +52,26 @@ static bool collective_is_ready(const struct wk_collective *c)
     return !c->busy && !c->failed.code;
 }
 
+static const char *collective_what(const struct wk_reduction *r)
+{
+    return r->what ? r->what : "figures";
+}
+
 // locked
 static enum ps_code collective_take_arrays(struct wk_collective *c, struct ps_error *e)
 {
     const struct wk_reduction *first = c->queue[0].first;
     e->code = PS_OK;
     for (uint32_t k = 0; k < c->replicas; k++) {
-        const struct wk_reduction *r = c->queue[k].first;
+        struct wk_reduction *r = c->queue[k].first;
         c->values[k] = r->values;
-        if (r->n != first->n || r->type != first->type || r->operation != first->operation)
+        r->began = ps_now();
+        if (r->operation != first->operation || r->n != first->n || r->type != first->type ||
+            strcmp(collective_what(r), collective_what(first)) != 0)
             return ps_fail(e, PS_INVALID_ARGUMENT,
-                           "replica %" PRIu32 " adds up %zu numbers where replica 0 adds up %zu: expected the same", k,
-                           r->n, first->n);
+                           "replica %" PRIu32 " adds up %zu numbers of %.99s where replica 0 adds up %zu of %.99s: "
+                           "expected the same",
+                           k, r->n, collective_what(r), first->n, collective_what(first));
     }
     return PS_OK;
 }
@@ -71,10 +79,10 @@ static enum ps_code collective_take_arrays(struct wk_collective *c, struct ps_er
 // r: replica 0's, whose others are alike.
 static enum ps_code collective_add_up(const struct wk_collective *c, const struct wk_reduction *r, struct ps_error *e)
 {
-    const char *what = r->what ? r->what : "figures";
+    const struct wk_array array = {c->values[0], r->n, r->type, collective_what(r)};
     for (uint32_t k = 1; k < c->replicas && r->operation != WK_BROADCAST; k++)
         wk_add(r->type, c->values[0], c->values[k], r->n);
-    if (c->peers && wk_formation_reduce(wk_peers_formation(c->peers), c->values[0], r->n, r->type, what, r->grace, e))
+    if (c->peers && wk_formation_reduce(wk_peers_formation(c->peers), &array, r->grace, e))
         return e->code;
     for (uint32_t k = 1; k < c->replicas && r->operation != WK_REDUCE; k++)
         memcpy(c->values[k], c->values[0], r->n * wk_number_size(r->type));

@@ -44,10 +44,11 @@ struct wk_reduction {
     void *values;
     size_t n;
     enum wk_number type;
-    const char *what;  // names it in a warning where others do not come; NULL: "figures"
+    const char *what;  // alike at all ranks; named in a warning where others do not come; NULL: "figures"
     uint64_t grace;    // ns: for so long after a signal it is still awaited
     bool done;
-    uint64_t ended;  // ns, ps_now: when it was
+    uint64_t began;  // ns, ps_now: when all replicas of the process had begun it, and no other one was under way,
+    uint64_t ended;  // and when it was done
     struct wk_reduction *next;
 };
 
@@ -65,7 +66,7 @@ uint32_t wk_collective_ranks(const struct wk_collective *c);
 // all else is 0. All ranks begin the same ones in the same order, and wait for them in any order.
 void wk_collective_begin(struct wk_collective *c, uint32_t replica, struct wk_reduction *r);
 // ABORTED: a replica or worker has ended or is lost, and which one. CANCELLED: so it has, and a signal has come here,
-// too. INVALID_ARGUMENT: the replicas of this process have begun different operations.
+// too. INVALID_ARGUMENT: two ranks have begun different operations.
 enum ps_code wk_collective_wait(struct wk_collective *c, uint32_t replica, struct wk_reduction *r, struct ps_error *e);
 // Has it ended well? Asks, and waits for nothing.
 bool wk_collective_is_done(struct wk_collective *c, const struct wk_reduction *r);

@@ -139,31 +139,31 @@ void wk_formation_close(struct wk_formation *f)
 
 // ---- reduce -------------------------------------------------------------------------------------------------------
 
-static enum ps_code formation_reduce(struct wk_formation *f, void *values, size_t n, enum wk_number type,
-                                     struct ps_error *e)
+static enum ps_code formation_reduce(struct wk_formation *f, const struct wk_array *array, struct ps_error *e)
 {
     const bool one_host = f->hosts.hosts == 1;
     if (!f->shm)
-        return wk_ring_reduce(f->ring, values, n, type, wk_formation_look_at_ring, f, e);
-    if (wk_shm_reduce(f->shm, values, n, type, one_host, e) || one_host)
+        return wk_ring_reduce(f->ring, array, wk_formation_look_at_ring, f, e);
+    if (wk_shm_reduce(f->shm, array, one_host, e) || one_host)
         return e->code;
-    if (f->hosts.member == 0 && wk_ring_reduce(f->ring, values, n, type, wk_formation_look_at_ring, f, e))
+    if (f->hosts.member == 0 && wk_ring_reduce(f->ring, array, wk_formation_look_at_ring, f, e))
         return e->code;
-    return wk_shm_broadcast(f->shm, values, n, type, e);
+    return wk_shm_broadcast(f->shm, array, e);
 }
 
-enum ps_code wk_formation_reduce(struct wk_formation *f, void *values, size_t n, enum wk_number type, const char *what,
-                                 uint64_t grace, struct ps_error *e)
+enum ps_code wk_formation_reduce(struct wk_formation *f, const struct wk_array *array, uint64_t grace,
+                                 struct ps_error *e)
 {
     e->code = PS_OK;
     if (f->n == 1)
         return PS_OK;
-    f->what = what;
+    f->what = array->what;
     f->grace = grace;
     f->said = false;
     f->waiting_since = ps_now();
     f->say = f->waiting_since + f->patience;
-    if (formation_reduce(f, values, n, type, e) == PS_OK && f->said)
-        ps_info("goes on after %.1f s: all-reduce of %s", (double)(ps_now() - f->waiting_since) / PS_SECOND, what);
+    if (formation_reduce(f, array, e) == PS_OK && f->said)
+        ps_info("goes on after %.1f s: all-reduce of %s", (double)(ps_now() - f->waiting_since) / PS_SECOND,
+                array->what);
     return e->code;
 }

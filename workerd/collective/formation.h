@@ -55,9 +55,9 @@ void wk_formation_close(struct wk_formation *f);
 
 // Adds up an array of each member, in its place: the ranks' values in an order that the members and their hosts decide.
 // After an error the formation is of no use. ABORTED: a member has ended or is lost, and which one. CANCELLED: a signal
-// has come, and a wait has known of it for so many ns, grace. what: is said of it where others do not come.
-enum ps_code wk_formation_reduce(struct wk_formation *f, void *values, size_t n, enum wk_number type, const char *what,
-                                 uint64_t grace, struct ps_error *e);
+// has come, and a wait has known of it for so many ns, grace. INVALID_ARGUMENT: another member adds up another array.
+enum ps_code wk_formation_reduce(struct wk_formation *f, const struct wk_array *array, uint64_t grace,
+                                 struct ps_error *e);
 // By who waits for members elsewhere: ABORTED, as there. By any thread.
 enum ps_code wk_formation_look(struct wk_formation *f, struct ps_error *e);
 

@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -157,8 +158,9 @@ void wk_ring_flush(struct wk_ring *ring, uint64_t until)
 
 // An array that travels is preceded by this.
 struct header {
-    uint64_t sequence, n;
-    uint32_t type, zero;
+    uint64_t sequence, id, n;
+    uint32_t type;
+    char what[100];  // as much of it as there is room
 };
 
 // A reduction at hand.
@@ -222,9 +224,10 @@ static enum ps_code run_check_header(const struct run *run, const struct header 
     if (memcmp(h, own, sizeof *h) == 0)
         return PS_OK;
     return ps_fail(e, PS_INVALID_ARGUMENT,
-                   "%s adds up array %" PRIu64 ", of %" PRIu64 " numbers of type %" PRIu32 ": expected %" PRIu64
-                   ", of %" PRIu64 " of type %" PRIu32,
-                   run->ring->name[rank], h->sequence, h->n, h->type, own->sequence, own->n, own->type);
+                   "%s adds up %.99s (array %" PRIu64 ", of %" PRIu64 " numbers of type %" PRIu32
+                   "): expected %.99s (array %" PRIu64 ", of %" PRIu64 " of type %" PRIu32 ")",
+                   run->ring->name[rank], h->what, h->sequence, h->n, h->type, own->what, own->sequence, own->n,
+                   own->type);
 }
 
 // ---- one direction of a connection --------------------------------------------------------------------------------
@@ -469,22 +472,25 @@ static enum ps_code ring_reduce_directly(struct run *run, struct ps_error *e)
 
 // ---- reduce -------------------------------------------------------------------------------------------------------
 
-enum ps_code wk_ring_reduce(struct wk_ring *ring, void *values, size_t n, enum wk_number type, wk_ring_look_fn look,
-                            void *arg, struct ps_error *e)
+enum ps_code wk_ring_reduce(struct wk_ring *ring, const struct wk_array *array, wk_ring_look_fn look, void *arg,
+                            struct ps_error *e)
 {
-    struct run run = {.ring = ring,
-                      .values = values,
-                      .n = n,
-                      .size = wk_number_size(type),
-                      .wire = wk_wire_size(type),
-                      .type = type,
-                      .header = {.sequence = ring->sequence++, .n = n, .type = (uint32_t)type},
-                      .look = look,
-                      .arg = arg,
-                      .moved = ps_now()};
+    struct run run = {
+        .ring = ring,
+        .values = array->values,
+        .n = array->n,
+        .size = wk_number_size(array->type),
+        .wire = wk_wire_size(array->type),
+        .type = array->type,
+        .header = {ring->sequence++, wk_array_id(array), array->n, (uint32_t)array->type, ""},
+        .look = look,
+        .arg = arg,
+        .moved = ps_now(),
+    };
     run.looked = run.moved;
+    snprintf(run.header.what, sizeof run.header.what, "%s", array->what);
     e->code = PS_OK;
-    if (n == 0 || ring_failed(ring, e))
+    if (run.n == 0 || ring_failed(ring, e))
         return e->code;
-    return ring_goes_directly(ring, n * run.size) ? ring_reduce_directly(&run, e) : ring_reduce_round(&run, e);
+    return ring_goes_directly(ring, run.n * run.size) ? ring_reduce_directly(&run, e) : ring_reduce_round(&run, e);
 }

@@ -65,8 +65,8 @@ void wk_ring_destroy(struct wk_ring *ring);  // may be NULL
 
 // Adds up an array of each rank, in its place. After an error the ring is of no use: why it has failed; what look says;
 // ABORTED: a connection has ended. INVALID_ARGUMENT: another rank adds up another array.
-enum ps_code wk_ring_reduce(struct wk_ring *ring, void *values, size_t n, enum wk_number type, wk_ring_look_fn look,
-                            void *arg, struct ps_error *e);
+enum ps_code wk_ring_reduce(struct wk_ring *ring, const struct wk_array *array, wk_ring_look_fn look, void *arg,
+                            struct ps_error *e);
 
 // Before the end: waits until the other ranks' hosts have all that was sent, or until then (ns, ps_now's clock).
 void wk_ring_flush(struct wk_ring *ring, uint64_t until);

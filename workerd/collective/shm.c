@@ -31,10 +31,14 @@ enum {
 static const char shm_folder[] = "/dev/shm", shm_prefix[] = "paramserver-";
 
 // In the shared memory.
+struct shm_member {
+    atomic_uint come;          // to so many barriers
+    _Atomic uint64_t adds_up;  // wk_array_id of the array at hand
+};
 struct shm_head {
     atomic_uint waiting;   // at the barrier at hand,
     atomic_uint barriers;  // of which so many are over; a futex
-    atomic_uint come[];    // [members] how many each has come to
+    struct shm_member of[];
 };
 
 struct wk_shm {
@@ -51,7 +55,7 @@ struct wk_shm {
 
 static size_t shm_head_bytes(uint32_t members)
 {
-    const size_t bytes = sizeof(struct shm_head) + members * sizeof(atomic_uint);
+    const size_t bytes = sizeof(struct shm_head) + members * sizeof(struct shm_member);
     return (bytes + 4095) & ~(size_t)4095;
 }
 
@@ -104,14 +108,14 @@ static uint32_t shm_missing(const struct wk_shm *s, unsigned before)
 {
     uint32_t member = 0;
     while (member + 1 < s->members &&
-           (member == s->member || atomic_load_explicit(&s->head->come[member], memory_order_relaxed) != before))
+           (member == s->member || atomic_load_explicit(&s->head->of[member].come, memory_order_relaxed) != before))
         member++;
     return member;
 }
 
 bool wk_shm_awaits(const struct wk_shm *s, uint32_t member)
 {
-    return member != s->member && atomic_load_explicit(&s->head->come[member], memory_order_relaxed) ==
+    return member != s->member && atomic_load_explicit(&s->head->of[member].come, memory_order_relaxed) ==
                                       atomic_load_explicit(&s->head->barriers, memory_order_relaxed);
 }
 
@@ -139,7 +143,7 @@ static enum ps_code shm_barrier(const struct wk_shm *s, struct ps_error *e)
 {
     struct shm_head *h = s->head;
     const unsigned before = atomic_load_explicit(&h->barriers, memory_order_relaxed);
-    atomic_store_explicit(&h->come[s->member], before + 1, memory_order_relaxed);
+    atomic_store_explicit(&h->of[s->member].come, before + 1, memory_order_relaxed);
     if (atomic_fetch_add_explicit(&h->waiting, 1, memory_order_acq_rel) + 1 < s->members)
         return shm_await(s, before, e);
     atomic_store_explicit(&h->waiting, 0, memory_order_relaxed);
@@ -300,14 +304,28 @@ static void shm_take(const struct wk_shm *s, char *values, size_t n, size_t size
     }
 }
 
-static enum ps_code shm_reduce_piece(struct wk_shm *s, char *values, size_t n, enum wk_number type, bool at_all,
+// After a barrier that all come to with the same array.
+static enum ps_code shm_check(const struct wk_shm *s, const struct wk_array *array, struct ps_error *e)
+{
+    const uint64_t own = atomic_load_explicit(&s->head->of[s->member].adds_up, memory_order_relaxed);
+    for (uint32_t k = 0; k < s->members; k++)
+        if (atomic_load_explicit(&s->head->of[k].adds_up, memory_order_relaxed) != own)
+            return ps_fail(e, PS_INVALID_ARGUMENT,
+                           "worker %" PRIu32 " of this host adds up something else: expected %.99s, of %zu numbers", k,
+                           array->what, array->n);
+    return PS_OK;
+}
+
+static enum ps_code shm_reduce_piece(struct wk_shm *s, const struct wk_array *array, size_t first, bool at_all,
                                      struct ps_error *e)
 {
-    const size_t size = wk_number_size(type);
+    const size_t size = wk_number_size(array->type), most = PIECE / size;
+    const size_t n = array->n - first < most ? array->n - first : most;
+    char *values = (char *)array->values + first * size;
     shm_share(s, values, n, size);
-    if (shm_barrier(s, e))
+    if (shm_barrier(s, e) || (first == 0 && shm_check(s, array, e)))
         return e->code;
-    shm_add_part(s, values, n, type);
+    shm_add_part(s, values, n, array->type);
     if (shm_barrier(s, e))
         return e->code;
     if (at_all || s->member == 0)
@@ -316,28 +334,28 @@ static enum ps_code shm_reduce_piece(struct wk_shm *s, char *values, size_t n, e
     return PS_OK;
 }
 
-enum ps_code wk_shm_reduce(struct wk_shm *s, void *values, size_t n, enum wk_number type, bool at_all,
-                           struct ps_error *e)
+enum ps_code wk_shm_reduce(struct wk_shm *s, const struct wk_array *array, bool at_all, struct ps_error *e)
 {
-    const size_t size = wk_number_size(type), most = PIECE / size;
     e->code = PS_OK;
-    for (size_t at = 0; at < n && e->code == PS_OK; at += most)
-        shm_reduce_piece(s, (char *)values + at * size, n - at < most ? n - at : most, type, at_all, e);
+    atomic_store_explicit(&s->head->of[s->member].adds_up, wk_array_id(array), memory_order_relaxed);
+    for (size_t first = 0; first < array->n && e->code == PS_OK; first += PIECE / wk_number_size(array->type))
+        shm_reduce_piece(s, array, first, at_all, e);
     return e->code;
 }
 
-enum ps_code wk_shm_broadcast(struct wk_shm *s, void *values, size_t n, enum wk_number type, struct ps_error *e)
+enum ps_code wk_shm_broadcast(struct wk_shm *s, const struct wk_array *array, struct ps_error *e)
 {
-    const size_t bytes = n * wk_number_size(type);
+    const size_t bytes = array->n * wk_number_size(array->type);
+    char *values = array->values;
     e->code = PS_OK;
     for (size_t at = 0; at < bytes && e->code == PS_OK; at += PIECE) {
         const size_t piece = bytes - at < PIECE ? bytes - at : PIECE;
         if (s->member == 0)
-            memcpy(shm_buffer(s, 0), (char *)values + at, piece);
+            memcpy(shm_buffer(s, 0), values + at, piece);
         if (shm_barrier(s, e))
             return e->code;
         if (s->member != 0)
-            memcpy((char *)values + at, shm_buffer(s, 0), piece);
+            memcpy(values + at, shm_buffer(s, 0), piece);
         s->pieces++;
     }
     return e->code;

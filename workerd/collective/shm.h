@@ -36,10 +36,10 @@ void wk_shm_close(struct wk_shm *s);
 // By who waits, in look: has this member not come yet?
 bool wk_shm_awaits(const struct wk_shm *s, uint32_t member);
 
-// The sum of all members' arrays, in the array's place, at all; or at member 0 alone.
-enum ps_code wk_shm_reduce(struct wk_shm *s, void *values, size_t n, enum wk_number type, bool at_all,
-                           struct ps_error *e);
+// The sum of all members' arrays, in the array's place, at all; or at member 0 alone. Errors as look's;
+// INVALID_ARGUMENT: another member adds up another array.
+enum ps_code wk_shm_reduce(struct wk_shm *s, const struct wk_array *array, bool at_all, struct ps_error *e);
 // Member 0's array, at all.
-enum ps_code wk_shm_broadcast(struct wk_shm *s, void *values, size_t n, enum wk_number type, struct ps_error *e);
+enum ps_code wk_shm_broadcast(struct wk_shm *s, const struct wk_array *array, struct ps_error *e);
 
 #endif

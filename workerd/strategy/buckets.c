@@ -2,7 +2,6 @@
 #include "workerd/strategy/buckets.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,12 +10,13 @@
 #include "workerd/strategy/waits.h"
 
 // Bytes. At least what a network of 1 Gbit/s carries in half a millisecond, which is what beginning with one costs; at
-// most as PyTorch's DistributedDataParallel. Each is an eighth of the model: so the network has work early. The last
-// one, for which the next step waits, is of the least size, or a variable.
+// most as PyTorch's DistributedDataParallel. Each is a sixteenth of the model: so the network has work early, and what
+// is needed soon waits for little else. The last one, for which the next step waits, is of the least size, or a
+// variable.
 #ifndef BUCKET_SIZE_MIN
 #define BUCKET_SIZE_MIN (64 << 10)  // a test may have smaller ones
 #endif
-enum { BUCKETS = 8, BUCKET_MIN = BUCKET_SIZE_MIN, BUCKET_MAX = 25 << 20 };
+enum { BUCKETS = 16, BUCKET_MIN = BUCKET_SIZE_MIN, BUCKET_MAX = 25 << 20 };
 
 // ---- open ---------------------------------------------------------------------------------------------------------
 
@@ -87,9 +87,10 @@ void wk_buckets_open(struct wk_buckets *b, const struct wk_env *env, struct wk_l
                              .sums = sums,
                              .type = buckets_types[env->job->compression],
                              .operation = central ? WK_REDUCE : WK_ALL_REDUCE};
-    b->may_overlap = !central && env->workers > 1 && !env->has && wk_local_rule_is_by_variable(rule);
     buckets_cut(b);
-    b->agreed = b->n;
+    b->may_overlap = b->n > 1 && !central && env->workers > 1 && !env->has && wk_local_rule_is_by_variable(rule);
+    wk_bucket_order_open(&b->order, b->n);
+    b->times = ps_alloc((b->n + 1) * 2 * (size_t)env->replicas * sizeof *b->times);
     b->table = ps_alloc((b->n + 1) * (size_t)env->replicas * sizeof *b->table);
 }
 
@@ -98,7 +99,9 @@ void wk_buckets_close(struct wk_buckets *b)
     free(b->bucket);
     free(b->of);
     free(b->copies);
+    free(b->times);
     free(b->table);
+    wk_bucket_order_close(&b->order);
 }
 
 // ---- buckets leave ------------------------------------------------------------------------------------------------
@@ -114,16 +117,43 @@ static void buckets_get_copies(struct wk_buckets *b)
         b->bucket[k].copy = b->copies + n;
 }
 
+// Tells the other ranks this one's times of the step before, whose sums are all there.
+static void buckets_begin_to_agree(struct wk_buckets *b)
+{
+    const size_t n = wk_rounds_ranks(b->rounds) * 2 * b->n;
+    double *ready = &b->times[wk_rounds_rank(b->rounds) * 2 * b->n], *takes = ready + b->n;
+    memset(b->times, 0, n * sizeof *b->times);
+    for (size_t k = 0; k < b->n; k++) {
+        const struct wk_bucket *one = &b->bucket[k];
+        ready[k] = (double)(one->ready - b->start);
+        takes[k] = (double)(one->sum.ended - one->sum.began);
+    }
+    b->agreement = (struct wk_reduction){.values = b->times, .n = n, .type = WK_DOUBLE, .what = "times of a step"};
+    wk_collective_begin(b->env->collective, b->env->device, &b->agreement);
+}
+
+// A worker that comes back knows nothing of steps before.
+static void buckets_forget_times(struct wk_buckets *b)
+{
+    wk_bucket_order_reset(&b->order);
+    b->reforms = wk_collective_reforms(b->env->collective);
+    b->measured = false;
+}
+
 void wk_buckets_begin(struct wk_buckets *b, uint64_t step, float weight)
 {
+    const bool devices = wk_device_sums_are_on(b->sums);
+    if (wk_collective_reforms(b->env->collective) != b->reforms)
+        buckets_forget_times(b);
+    b->agrees = b->may_overlap && b->measured && step % WK_BUCKETS_AGREE_EVERY == WK_BUCKETS_AGREE_AT;
+    if (b->agrees)
+        buckets_begin_to_agree(b);
     b->step = step;
+    b->start = ps_now();
     b->weight = weight;
     b->begun = 0;
-    b->agrees = false;
-    b->agreed = wk_collective_reforms(b->env->collective) == b->reforms ? b->agreed : b->n;
-    b->reforms = wk_collective_reforms(b->env->collective);
-    b->in_order = b->agreed;
-    b->overlaps = b->in_order < b->n && !wk_device_sums_are_on(b->sums);
+    b->measured = !devices;
+    b->overlaps = b->order.last + 1 < b->n && !devices;
     for (size_t k = 0; k < b->n; k++) {
         b->bucket[k].missing = b->bucket[k].n;
         b->bucket[k].applied = false;
@@ -150,49 +180,25 @@ static void buckets_let_leave(struct wk_buckets *b, struct wk_bucket *one)
     snprintf(one->what, sizeof one->what, "%.100s%s in step %" PRIu64, one->name, one->others, b->step);
     if (b->overlaps)
         memcpy(one->copy, one->values, one->count * sizeof *one->copy);
-    one->sum = (struct wk_reduction){.operation = b->operation,
-                                     .values = one->values,
-                                     .n = one->count,
-                                     .type = b->type,
-                                     .what = one->what,
-                                     .grace = b->overlaps && b->begun >= b->in_order ? WK_STEP_SECONDS * PS_SECOND : 0};
+    one->sum =
+        (struct wk_reduction){.operation = b->operation,
+                              .values = one->values,
+                              .n = one->count,
+                              .type = b->type,
+                              .what = one->what,
+                              .grace = b->overlaps && b->begun >= b->order.last ? WK_STEP_SECONDS * PS_SECOND : 0};
     wk_collective_begin(b->env->collective, b->env->device, &one->sum);
-}
-
-// The one that leaves after so many others.
-static struct wk_bucket *buckets_next(const struct wk_buckets *b, size_t begun)
-{
-    return &b->bucket[begun < b->in_order ? begun : b->n - 1 - (begun - b->in_order)];
-}
-
-// When the last one is ready: so many had come, and one is on its way. Those behind it should leave last first.
-static void buckets_measure(struct wk_buckets *b)
-{
-    size_t come = 0;
-    while (come < b->begun && wk_collective_is_done(b->env->collective, &buckets_next(b, come)->sum))
-        come++;
-    b->ready_at = (double)(come + 1 < b->n ? come + 1 : b->n);
-}
-
-static void buckets_begin_to_agree(struct wk_buckets *b)
-{
-    b->agrees = true;
-    b->agreement = (struct wk_reduction){.values = &b->ready_at, .n = 1, .type = WK_DOUBLE};
-    wk_collective_begin(b->env->collective, b->env->device, &b->agreement);
 }
 
 void wk_buckets_ready(struct wk_buckets *b, size_t variable)
 {
-    const bool agree =
-        b->may_overlap && b->step % WK_BUCKETS_AGREE_EVERY == 0 && !wk_device_sums_are_on(b->sums) && b->n > 1;
+    struct wk_bucket *of = b->of[variable];
     if (!wk_device_sums_are_on(b->sums))
         buckets_weigh(b, variable);
-    if (--b->of[variable]->missing == 0 && b->of[variable] == &b->bucket[b->n - 1] && agree)
-        buckets_measure(b);
-    for (; b->begun < b->n && buckets_next(b, b->begun)->missing == 0; b->begun++)
-        buckets_let_leave(b, buckets_next(b, b->begun));
-    if (b->begun == b->n && agree)
-        buckets_begin_to_agree(b);
+    if (--of->missing == 0)
+        of->ready = ps_now();
+    for (; b->begun < b->n && b->bucket[b->order.at[b->begun]].missing == 0; b->begun++)
+        buckets_let_leave(b, &b->bucket[b->order.at[b->begun]]);
 }
 
 // ---- sums come ----------------------------------------------------------------------------------------------------
@@ -207,7 +213,7 @@ static enum ps_code buckets_wait_for(const struct wk_buckets *b, struct wk_bucke
     return PS_OK;
 }
 
-// After all sums: what the ranks have measured, on the average.
+// After all sums.
 static enum ps_code buckets_agree(struct wk_buckets *b, struct ps_error *e)
 {
     if (!b->agrees)
@@ -215,7 +221,7 @@ static enum ps_code buckets_agree(struct wk_buckets *b, struct ps_error *e)
     if (wk_collective_wait(b->env->collective, b->env->device, &b->agreement, e))
         return e->code;
     b->agrees = false;
-    b->agreed = (size_t)lround(b->ready_at / wk_rounds_ranks(b->rounds));
+    wk_bucket_order_learn(&b->order, b->times, wk_rounds_ranks(b->rounds));
     return PS_OK;
 }
 
@@ -359,7 +365,7 @@ static void buckets_apply_what_has_come(struct wk_buckets *b)
 enum ps_code wk_buckets_complete(struct wk_buckets *b, bool *completed, struct ps_error *e)
 {
     *completed = false;
-    if (!b->may_overlap || b->n == 0)
+    if (!b->may_overlap)
         return PS_OK;
     b->open &= !b->rounds->is_new;
     buckets_apply_what_has_come(b);

@@ -4,15 +4,9 @@
 // the order in which the pass makes them ready (Li et al., PyTorch Distributed, VLDB 2020, section 3.2).
 //
 // Where the network is slower than the pass, some have not travelled when it ends; and those of the first layers, which
-// the next forward pass needs first, are the last that become ready. So they go first (Jayarajan et al., Priority-based
-// parameter propagation, MLSys 2019; Peng et al., ByteScheduler, SOSP 2019):
-//
-//     as they become ready:  0 1 2 3 4 5 6 7
-//     as they leave:         0 1 2 3 4 7 6 5     in_order = 5
-//
-// and the rule is applied to the variables of each as soon as its sum is there, while the next forward pass computes
-// with those before them. in_order is what the ranks have measured, on the average: where the network keeps up, all
-// leave as they become ready, and the step ends when all sums are there.
+// the next forward pass needs first, are the last that become ready. So they overtake others (bucket_order.h), a step
+// waits for their sum alone, and the rule is applied to the variables of each bucket as soon as its sum is there, while
+// the next forward pass computes with those before them.
 //
 // The first layers' sum says that all ranks have computed all of their gradients. So a step in which one has it counts,
 // and is never taken back: where a worker is lost then, those that are left complete the sums that nobody has with
@@ -21,14 +15,17 @@
 // Replicas that add up something else in the forward pass (synchronized normalization) gain nothing: the step before is
 // over by then.
 //
-// Receives from: mirrored.c. Hands to: collective.h, device_sums.h, local_rule.h, rounds.h. Threads: the replica's.
+// Receives from: mirrored.c. Hands to: bucket_order.h, collective.h, device_sums.h, local_rule.h, rounds.h. Threads:
+// the replica's.
 #ifndef WK_BUCKETS_H
 #define WK_BUCKETS_H
 
+#include "workerd/strategy/bucket_order.h"
 #include "workerd/strategy/device_sums.h"
 #include "workerd/strategy/rounds.h"
 
-enum { WK_BUCKETS_AGREE_EVERY = 8 };  // steps, on in_order
+// The order is agreed upon in every eighth step, first in the third: a process's first one is none to go by.
+enum { WK_BUCKETS_AGREE_EVERY = 8, WK_BUCKETS_AGREE_AT = 2 };
 
 struct wk_bucket {
     float *values;            // the gradients, and then their sum
@@ -43,7 +40,8 @@ struct wk_bucket {
     size_t missing;  // variables that are not ready yet
     struct wk_reduction sum;
     bool applied;    // the variables have it
-    uint64_t start;  // ps_now, where somebody wants to know
+    uint64_t ready;  // ns, ps_now
+    uint64_t start;  // likewise, where somebody wants to know
 };
 
 struct wk_buckets {
@@ -57,18 +55,18 @@ struct wk_buckets {
     enum wk_number type;
     enum wk_operation operation;
     bool may_overlap;  // may the rule be applied to some variables before all sums have come?
-    size_t agreed;     // in_order of the next step
+    struct wk_bucket_order order;
     float *copies;     // memory of copy
     uint64_t reforms;  // of the collective, when a step began last
     // Of the step at hand.
-    uint64_t step;
-    float weight;     // of this replica's gradients in the mean
-    size_t in_order;  // so many leave as they become ready,
-    bool overlaps;    // and others later: they still travel in the next step
-    size_t begun;     // that have left
-    bool open;        // the pass is over, and some sums are still to come
-    bool agrees;      // a new in_order is under way:
-    double ready_at;  // how many had come when the last one became ready, and one; and the sum of all ranks'
+    uint64_t step, start;  // start: ns, ps_now
+    float weight;          // of this replica's gradients in the mean
+    bool overlaps;         // some leave behind the last bucket: they still travel in the next step
+    size_t begun;          // that have left
+    bool open;             // the pass is over, and some sums are still to come
+    bool measured;         // its times, when it is over, are a step's
+    bool agrees;           // the ranks tell each other those of the step before:
+    double *times;         // [ranks, 2 n] of each bucket when it was ready, and how long its sum took, ns
     struct wk_reduction agreement;
     double *table;  // [ranks, n + 1] what each rank has of an open step, while they agree
 };
