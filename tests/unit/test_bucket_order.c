@@ -36,14 +36,20 @@ static void assert_order(const char *expected)
     assert_int_equal(order.at[order.last], N - 1);
 }
 
-// One rank: a bucket is ready every millisecond, and each takes so long.
-static void learn(double takes)
+// One rank: a bucket is ready every millisecond, each takes so long, and a step computes for 12 ms.
+static void set_times(double times[2 * N + 1], double takes)
 {
-    double times[2 * N];
     for (size_t k = 0; k < N; k++) {
         times[k] = (double)(k + 1) * MS;
         times[N + k] = takes * MS;
     }
+    times[2 * N] = 12.0 * MS;
+}
+
+static void learn(double takes)
+{
+    double times[2 * N + 1];
+    set_times(times, takes);
     wk_bucket_order_learn(&order, times, 1);
 }
 
@@ -81,32 +87,31 @@ static void where_computing_takes_longer_the_last_one_waits_for_no_other(void **
 static void not_worth_a_copy(void **ctx)
 {
     (void)ctx;
-    double times[2 * N];
-    for (size_t k = 0; k < N; k++) {
-        times[k] = (double)(k + 1) * MS;
-        times[N + k] = 0.4 * MS;
-    }
+    double times[2 * N + 1];
+    set_times(times, 0.3);
     times[6] = times[7];
     wk_bucket_order_learn(&order, times, 1);
     assert_order("01234567");
     wk_bucket_order_reset(&order);
-    times[N + 6] = 0.6 * MS;
+    times[N + 6] = 0.4 * MS;
     wk_bucket_order_learn(&order, times, 1);
     assert_order("01234576");
 }
 
-// Each rank waits for the other one in half of the sums.
-static void ready_at_the_last_rank_and_without_waiting_for_others(void **ctx)
+// Each rank waits for the other one in half of the sums; rank 0 computes much faster.
+static void the_slowest_rank_computes_and_the_fastest_sum_counts(void **ctx)
 {
     (void)ctx;
-    double times[2][2][N];
-    for (size_t k = 0; k < N; k++)
-        for (size_t rank = 0; rank < 2; rank++) {
-            times[rank][0][k] = (double)(k + 1) * (rank ? MS : MS / 10);
-            times[rank][1][k] = k % 2 == rank ? 2.5 * MS : 9 * MS;
+    double times[2][2 * N + 1];
+    for (size_t rank = 0; rank < 2; rank++) {
+        for (size_t k = 0; k < N; k++) {
+            times[rank][k] = (double)(k + 1) * (rank ? MS : MS / 10);
+            times[rank][N + k] = k % 2 == rank ? 1.2 * MS : 9 * MS;
         }
-    wk_bucket_order_learn(&order, &times[0][0][0], 2);
-    assert_order("02576431");
+        times[rank][2 * N] = rank ? 12.0 * MS : 1.2 * MS;
+    }
+    wk_bucket_order_learn(&order, times[0], 2);
+    assert_order("01234765");
 }
 
 static void one_slow_step_changes_no_order(void **ctx)
@@ -133,7 +138,7 @@ int main(void)
         TEST(whenever_the_network_is_free_what_is_needed_first),
         TEST(where_computing_takes_longer_the_last_one_waits_for_no_other),
         TEST(not_worth_a_copy),
-        TEST(ready_at_the_last_rank_and_without_waiting_for_others),
+        TEST(the_slowest_rank_computes_and_the_fastest_sum_counts),
         TEST(one_slow_step_changes_no_order),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

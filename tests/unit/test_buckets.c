@@ -13,7 +13,7 @@
 #include "common/base/alloc.h"
 #include "workerd/strategy/buckets.h"
 
-enum { N = 4, COUNT = 16384, RANKS = 2 };  // buckets, which are of the least size; numbers in each
+enum { N = 4, COUNT = 16384, RANKS = 2, FULL = 8 };  // buckets, which are of the least size; numbers in each; rows
 
 static float gradient[N][COUNT];
 static uint64_t reforms;
@@ -24,7 +24,9 @@ static struct {
     size_t left[N], n_left;           // buckets, in the order in which they left
     size_t come;                      // so many of them are there when a worker is lost
     double takes[N], other_takes[N];  // ns, a bucket's sum, as this replica and the other one have measured
-    double other_ready[N];            // when it was ready at the other one
+    double other_ready[N];            // when it was ready at the other one,
+    double other_computes;            // and how long that one computed
+    int rows_of_all;                  // of a step; 0: FULL
     double other_has[N + 1];          // and of a step that is open
     float other[N];                   // it adds to all numbers of a bucket that is completed
     bool lost;                        // a worker is: sums do not come
@@ -34,6 +36,8 @@ static struct {
     size_t applied[2 * N], n_applied;
     float with[N];  // the gradient that the rule was applied with
     bool by_norm;   // the rule clips by a norm
+    int agreements;
+    const char *synchronized;  // a layer that adds up in the forward pass
 } play;
 
 static size_t bucket_of(const void *values)
@@ -84,6 +88,7 @@ void wk_collective_begin(struct wk_collective *c, uint32_t replica, struct wk_re
 {
     (void)c;
     (void)replica;
+    play.agreements += r->type == WK_DOUBLE;
     if (r->type == WK_DOUBLE)
         return;
     play.left[play.n_left++] = bucket_of(r->values);
@@ -103,12 +108,15 @@ bool wk_collective_is_done(struct wk_collective *c, const struct wk_reduction *r
 // Replica 0's row, in which this one has nothing.
 static void add_the_others_times(double *times, size_t n)
 {
-    assert_int_equal(n, RANKS * 2 * N);
+    const double *own = times + 2 * N + 1;
+    assert_int_equal(n, RANKS * (2 * N + 1));
     for (size_t k = 0; k < N; k++) {
-        assert_true(times[k] == 0 && times[N + k] == 0 && times[2 * N + k] > 0 && times[3 * N + k] == play.takes[k]);
+        assert_true(times[k] == 0 && times[N + k] == 0 && own[k] >= 0 && own[N + k] == play.takes[k]);
         times[k] = play.other_ready[k];
         times[N + k] = play.other_takes[k];
     }
+    assert_true(times[2 * N] == 0 && own[2 * N] >= own[N - 1]);
+    times[2 * N] = play.other_computes;
 }
 
 enum ps_code wk_collective_wait(struct wk_collective *c, uint32_t replica, struct wk_reduction *r, struct ps_error *e)
@@ -181,6 +189,12 @@ const struct nn_param *nn_model_param(const struct nn_model *m, size_t i)
     return &param[i];
 }
 
+const char *nn_model_synchronized(const struct nn_model *m)
+{
+    (void)m;
+    return play.synchronized;
+}
+
 size_t nn_replica_order(const struct nn_replica *r, const size_t **variable)
 {
     (void)r;
@@ -228,6 +242,7 @@ static int open_buckets(void **ctx)
     (void)ctx;
     memset(&play, 0, sizeof play);
     job.strategy = PS_STRATEGY_MULTI_WORKER_MIRRORED;
+    job.batch_size = FULL / RANKS;
     for (size_t i = 0; i < N; i++)
         param[i] = (struct nn_param){.name = "v", .count = COUNT, .trainable = true};
     wk_rounds_open(&rounds, &env, NULL);
@@ -244,11 +259,13 @@ static int close_buckets(void **ctx)
     return 0;
 }
 
-// The backward pass of a step: bucket i has gradients of i + 1.
-static enum ps_code pass(uint64_t step, float weight)
+// The backward pass of a step, of so many rows of all: bucket i has gradients of i + 1.
+static enum ps_code pass(uint64_t step, int rows)
 {
+    const struct wk_work work = {
+        .step = step, .rows = rows, .rows_of_all = play.rows_of_all ? (uint64_t)play.rows_of_all : FULL};
     play.n_left = play.n_applied = 0;
-    wk_buckets_begin(&buckets, step, weight);
+    wk_buckets_begin(&buckets, &work);
     for (size_t i = 0; i < N; i++) {
         for (size_t k = 0; k < COUNT; k++)
             gradient[i][k] = (float)i + 1;
@@ -273,25 +290,26 @@ static void set_times(double takes)
         play.takes[k] = takes * 1e9;
         play.other_takes[k] = 1e18;
     }
+    play.other_computes = 6e12;
 }
 
-// The steps up to WK_BUCKETS_AGREE_AT, in which they agree on the order 0 3 2 1.
+// The steps up to WK_BUCKETS_AGREE_FIRST, in which they agree on the order 0 3 2 1.
 static void agree_to_overlap(void)
 {
     set_times(10000);
-    for (uint64_t step = 0; step <= WK_BUCKETS_AGREE_AT; step++) {
-        assert_int_equal(pass(step, 1), PS_OK);
+    for (uint64_t step = 0; step <= WK_BUCKETS_AGREE_FIRST; step++) {
+        assert_int_equal(pass(step, FULL), PS_OK);
         assert_left(0, 1, 2, 3);
         assert_false(buckets.open);
     }
 }
 
-enum { FIRST = WK_BUCKETS_AGREE_AT + 1 };  // the step that overlaps with the next one
+enum { FIRST = WK_BUCKETS_AGREE_FIRST + 1 };  // the step that overlaps with the next one
 
-static void open_a_step(float weight)
+static void open_a_step(int rows)
 {
     agree_to_overlap();
-    assert_int_equal(pass(FIRST, weight), PS_OK);
+    assert_int_equal(pass(FIRST, rows), PS_OK);
     assert_left(0, 3, 2, 1);
     assert_true(buckets.open);
 }
@@ -301,7 +319,7 @@ static void where_the_network_keeps_up_a_step_waits_for_all(void **ctx)
     (void)ctx;
     set_times(900);
     for (uint64_t step = 0; step < 2 * WK_BUCKETS_AGREE_EVERY; step++) {
-        assert_int_equal(pass(step, 1), PS_OK);
+        assert_int_equal(pass(step, FULL), PS_OK);
         assert_left(0, 1, 2, 3);
         assert_false(buckets.open);
         assert_int_equal(play.n_applied, 0);
@@ -312,22 +330,46 @@ static void where_the_network_keeps_up_a_step_waits_for_all(void **ctx)
 static void the_order_is_learned_anew_in_every_eighth_step(void **ctx)
 {
     (void)ctx;
-    open_a_step(1);
+    open_a_step(FULL);
     set_times(500);
-    for (uint64_t step = FIRST + 1; step <= WK_BUCKETS_AGREE_AT + 6 * WK_BUCKETS_AGREE_EVERY; step++) {
+    for (uint64_t step = FIRST + 1; step <= WK_BUCKETS_AGREE_FIRST + 6 * WK_BUCKETS_AGREE_EVERY; step++) {
         assert_int_equal(wk_buckets_apply_all(&buckets, &e), PS_OK);
-        assert_int_equal(pass(step, 1), PS_OK);
-        if (step <= WK_BUCKETS_AGREE_AT + WK_BUCKETS_AGREE_EVERY)
+        assert_int_equal(pass(step, FULL), PS_OK);
+        if (step <= WK_BUCKETS_AGREE_FIRST + WK_BUCKETS_AGREE_EVERY)
             assert_left(0, 3, 2, 1);
     }
     assert_left(0, 1, 2, 3);
     assert_false(buckets.open);
 }
 
+// They agree one step later.
+static void a_batch_that_is_not_full_is_not_learned_from(void **ctx)
+{
+    (void)ctx;
+    set_times(10000);
+    for (uint64_t step = 0; step <= FIRST; step++) {
+        play.rows_of_all = step == WK_BUCKETS_AGREE_FIRST - 1 ? FULL / 2 : FULL;
+        assert_int_equal(pass(step, FULL / 2), PS_OK);
+        assert_true(buckets.agrees == false && play.agreements == (step == FIRST));
+    }
+}
+
+static void who_adds_up_in_the_forward_pass_waits_for_all(void **ctx)
+{
+    (void)ctx;
+    play.synchronized = "normalization";
+    wk_buckets_close(&buckets);
+    wk_buckets_open(&buckets, &env, NULL, &rounds, NULL);
+    agree_to_overlap();
+    assert_int_equal(play.agreements, 0);
+    assert_int_equal(pass(FIRST, FULL), PS_OK);
+    assert_false(buckets.open);
+}
+
 static void the_rule_is_applied_when_a_variable_is_needed(void **ctx)
 {
     (void)ctx;
-    open_a_step(1);
+    open_a_step(FULL);
     assert_int_equal(play.n_applied, 1);
     assert_int_equal(play.applied[0], 3);
     for (size_t i = 0; i < N; i++) {
@@ -347,7 +389,7 @@ static void a_rule_that_needs_all_gradients_waits_for_all(void **ctx)
     wk_buckets_close(&buckets);
     wk_buckets_open(&buckets, &env, NULL, &rounds, NULL);
     agree_to_overlap();
-    assert_int_equal(pass(FIRST, 1), PS_OK);
+    assert_int_equal(pass(FIRST, FULL), PS_OK);
     assert_left(0, 1, 2, 3);
     assert_false(buckets.open);
 }
@@ -360,7 +402,7 @@ static void who_is_left_completes_an_open_step(void **ctx)
     (void)ctx;
     agree_to_overlap();
     play.lost = true;
-    assert_int_equal(pass(FIRST, 0.125F), PS_ABORTED);
+    assert_int_equal(pass(FIRST, FULL / 8), PS_ABORTED);
     const double has[N + 1] = {1, 0, 0, 1, 0.125};
     const float other[N] = {100, 2, 3, 103};
     memcpy(play.other_has, has, sizeof has);
@@ -380,7 +422,7 @@ static void what_is_completed_stays_where_a_further_one_is_lost(void **ctx)
 {
     bool completed;
     (void)ctx;
-    open_a_step(1);
+    open_a_step(FULL);
     gradient[3][COUNT - 1] = -1;
     play.lost_after = 2;
     assert_int_equal(wk_buckets_complete(&buckets, &completed, &e), PS_ABORTED);
@@ -403,7 +445,7 @@ static void what_had_come_before_a_worker_was_lost_stays(void **ctx)
 {
     bool completed;
     (void)ctx;
-    open_a_step(1);
+    open_a_step(FULL);
     play.come = 3;  // buckets 0, 3 and 2
     assert_int_equal(wk_buckets_complete(&buckets, &completed, &e), PS_OK);
     assert_true(completed);
@@ -416,7 +458,7 @@ static void who_is_new_has_no_open_step(void **ctx)
 {
     bool completed;
     (void)ctx;
-    open_a_step(1);
+    open_a_step(FULL);
     rounds.is_new = true;
     assert_int_equal(wk_buckets_complete(&buckets, &completed, &e), PS_OK);
     assert_false(completed || buckets.open);
@@ -427,10 +469,10 @@ static void who_is_new_has_no_open_step(void **ctx)
 static void all_leave_in_order_where_the_workers_have_met_anew(void **ctx)
 {
     (void)ctx;
-    open_a_step(1);
+    open_a_step(FULL);
     assert_int_equal(wk_buckets_apply_all(&buckets, &e), PS_OK);
     reforms++;
-    assert_int_equal(pass(WK_BUCKETS_AGREE_EVERY + WK_BUCKETS_AGREE_AT, 1), PS_OK);
+    assert_int_equal(pass(WK_BUCKETS_AGREE_EVERY + WK_BUCKETS_AGREE_FIRST, FULL), PS_OK);
     assert_false(buckets.agrees);
     assert_left(0, 1, 2, 3);
     assert_false(buckets.open);
@@ -442,7 +484,7 @@ static void a_step_that_nobody_has_is_taken_again(void **ctx)
     (void)ctx;
     agree_to_overlap();
     play.lost = true;
-    assert_int_equal(pass(FIRST, 1), PS_ABORTED);
+    assert_int_equal(pass(FIRST, FULL), PS_ABORTED);
     play.other_has[0] = 1;
     assert_int_equal(wk_buckets_complete(&buckets, &completed, &e), PS_OK);
     assert_false(completed);
@@ -456,7 +498,7 @@ static void a_step_that_nobody_has_is_taken_again(void **ctx)
 static void alone_it_has_the_step_with_its_own_gradients(void **ctx)
 {
     (void)ctx;
-    open_a_step(0.5F);
+    open_a_step(FULL / 2);
     wk_buckets_complete_alone(&buckets);
     assert_false(buckets.open);
     const float with[N] = {1, 2, 3, 12};  // the sum of the last one was there: 4 / 2, and the other one's
@@ -469,6 +511,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(where_the_network_keeps_up_a_step_waits_for_all),
         TEST(the_order_is_learned_anew_in_every_eighth_step),
+        TEST(a_batch_that_is_not_full_is_not_learned_from),
+        TEST(who_adds_up_in_the_forward_pass_waits_for_all),
         TEST(the_rule_is_applied_when_a_variable_is_needed),
         TEST(a_rule_that_needs_all_gradients_waits_for_all),
         TEST(who_is_left_completes_an_open_step),

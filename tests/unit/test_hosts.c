@@ -96,6 +96,13 @@ static bool has_memory(const char *name)
     return fd >= 0;
 }
 
+static enum ps_code open_shm(const char *name, uint32_t member, uint32_t n, wk_shm_look_fn look, struct wk_shm **shm,
+                             struct ps_error *e)
+{
+    static const char *const names[] = {"worker 4", "worker 5", "worker 6"};
+    return wk_shm_open(&(struct wk_shm_options){name, member, n, names, look, NULL}, shm, e);
+}
+
 // A process that has made memory, and waits for a member that does not come.
 static pid_t start_maker(const char *name)
 {
@@ -104,7 +111,7 @@ static pid_t start_maker(const char *name)
     const pid_t pid = fork();
     if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        wk_shm_open(name, 0, 3, nobody_is_lost, NULL, &shm, &e);
+        open_shm(name, 0, 3, nobody_is_lost, &shm, &e);
         _exit(1);
     }
     while (pid > 0 && !has_memory(name) && waitpid(pid, NULL, WNOHANG) == 0)
@@ -130,13 +137,13 @@ static void memory_of_the_dead_goes(void **ctx)
     const pid_t maker = start_maker(live);
     stop_maker(start_maker(dead));
     assert_true(has_memory(dead));
-    assert_int_equal(PS_OK, wk_shm_open(own, 0, 1, nobody_is_lost, NULL, &shm, &e));
+    assert_int_equal(PS_OK, open_shm(own, 0, 1, nobody_is_lost, &shm, &e));
     wk_shm_close(shm);
     assert_false(has_memory(dead));
     assert_false(has_memory(own));
     assert_true(has_memory(live));
     // Who knows that not all will come takes the name away.
-    assert_int_equal(PS_ABORTED, wk_shm_open(live, 1, 3, somebody_is_lost, NULL, &shm, &e));
+    assert_int_equal(PS_ABORTED, open_shm(live, 1, 3, somebody_is_lost, &shm, &e));
     assert_false(has_memory(live));
     stop_maker(maker);
 }
@@ -150,7 +157,7 @@ static void memory_of_another_size_is_refused(void **ctx)
     name_memory(name, 3);
     const int fd = shm_open(name, O_RDWR | O_CREAT, 0600);
     assert_int_equal(0, ftruncate(fd, 4096));
-    assert_int_equal(PS_INTERNAL, wk_shm_open(name, 1, 2, nobody_is_lost, NULL, &shm, &e));
+    assert_int_equal(PS_INTERNAL, open_shm(name, 1, 2, nobody_is_lost, &shm, &e));
     close(fd);
     assert_false(has_memory(name));
 }
@@ -168,7 +175,7 @@ static void *share(void *arg)
     struct sharer *s = arg;
     struct wk_shm *shm;
     const struct wk_array array = {&s->value, 1, WK_FLOAT, s->what};
-    s->code = wk_shm_open(s->name, s->member, 2, nobody_is_lost, NULL, &shm, &s->e);
+    s->code = open_shm(s->name, s->member, 2, nobody_is_lost, &shm, &s->e);
     if (s->code == PS_OK)
         s->code = wk_shm_reduce(shm, &array, true, &s->e);
     wk_shm_close(shm);
@@ -192,8 +199,7 @@ static void other_arrays_are_refused(void **ctx)
         assert_int_equal(b.code, other ? PS_INVALID_ARGUMENT : PS_OK);
         assert_true(a.value == (other ? 1 : 3) && b.value == (other ? 2 : 3));
         if (other)
-            assert_string_equal(a.e.text,
-                                "worker 1 of this host adds up something else: expected a kernel, of 1 numbers");
+            assert_string_equal(a.e.text, "worker 5 adds up a bias: expected a kernel");
     }
 }
 

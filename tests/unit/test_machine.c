@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// common/base/machine: the memory that cgroups and RLIMIT_AS leave, read from a machine made of files; and
-// common/base/utf8: what is shown steers no terminal.
+// common/base/machine: the memory that cgroups and RLIMIT_AS leave, read from a machine made of files;
+// common/base/utf8: what is shown steers no terminal; and common/base/thread: what a thread asks of the scheduler.
+#include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,11 +13,14 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #include "common/base/machine.h"
+#include "common/base/thread.h"
 #include "common/base/utf8.h"
 
 static char root[] = "/tmp/test_machine.XXXXXX";
@@ -127,9 +132,48 @@ static void what_is_shown_is_plain(void **state)
     }
 }
 
+struct asked {
+    uint32_t size, policy;
+    uint64_t flags;
+    int32_t nice;
+    uint32_t priority;
+    uint64_t runtime, deadline, period;
+};
+
+// Its niceness stays.
+static void *ask_short_slices(void *arg)
+{
+    struct asked *got = arg;
+    setpriority(PRIO_PROCESS, (id_t)gettid(), 7);
+    ps_thread_ask_short_slices();
+    syscall(SYS_sched_getattr, 0, got, sizeof *got, 0);
+    return NULL;
+}
+
+static void a_thread_asks_for_short_slices(void **state)
+{
+    struct utsname kernel;
+    struct asked other = {0}, own = {0};
+    pthread_t thread;
+    int major = 0, minor = 0;
+    (void)state;
+    pthread_create(&thread, NULL, ask_short_slices, &other);
+    pthread_join(thread, NULL);
+    if (other.size == 0)
+        skip();  // a sandbox does not tell
+    assert_int_equal(other.policy, SCHED_OTHER);
+    assert_int_equal(other.nice, 7);
+    if (uname(&kernel) != 0 || sscanf(kernel.release, "%d.%d", &major, &minor) != 2 || major * 100 + minor < 612)
+        skip();  // the kernel has no slices of its own for a thread
+    syscall(SYS_sched_getattr, 0, &own, sizeof own, 0);
+    assert_int_equal(other.runtime, 100000);
+    assert_true(own.runtime > other.runtime);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_thread_asks_for_short_slices),
         cmocka_unit_test(cgroups),
         cmocka_unit_test(address_space),
         cmocka_unit_test(what_is_shown_is_plain),

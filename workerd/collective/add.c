@@ -28,7 +28,7 @@ void wk_sum(enum wk_number type, void *sum, const void *a, const void *b, size_t
 uint64_t wk_array_id(const struct wk_array *a)
 {
     const uint64_t numbers[2] = {a->n, (uint64_t)a->type};
-    return ps_hash(ps_hash(PS_HASH_SEED, numbers, sizeof numbers), a->what, strlen(a->what)) | 1;
+    return ps_hash(ps_hash(PS_HASH_SEED, numbers, sizeof numbers), a->what, strlen(a->what));
 }
 
 void wk_add(enum wk_number type, void *sum, const void *v, size_t n)

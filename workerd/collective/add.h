@@ -27,15 +27,17 @@ static inline size_t wk_wire_size(enum wk_number type)
     return type >= WK_FLOAT_AS_BFLOAT16 ? sizeof(uint16_t) : wk_number_size(type);
 }
 
-// What ranks add up: each has as many numbers of a type.
+enum { WK_WHAT = 100 };  // bytes that are told of an array's name
+
+// What is added up: an array of each rank, all of the same n, type and name.
 struct wk_array {
     void *values;
     size_t n;
     enum wk_number type;
-    const char *what;  // "dense/kernel in step 7", alike at all ranks
+    const char *what;  // its name: "dense/kernel in step 7"
 };
 
-// Tells two apart that are not the same at two ranks; not 0.
+// Another one where n, type or name is.
 uint64_t wk_array_id(const struct wk_array *a);
 
 // Where part k of n numbers begins that are shared out into so many parts: on a cache line; that of `parts` is the end.

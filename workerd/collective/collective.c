@@ -9,6 +9,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/signals.h"
+#include "common/base/thread.h"
 
 // What a replica has begun and what is not done, in that order.
 struct queue {
@@ -124,6 +125,7 @@ static void collective_perform(struct wk_collective *c)
 static void *collective_thread(void *arg)
 {
     struct wk_collective *c = arg;
+    ps_thread_ask_short_slices();
     pthread_mutex_lock(&c->lock);
     while (!c->over) {
         if (collective_is_ready(c))

@@ -92,6 +92,12 @@ enum ps_code wk_formation_look_at_ring(void *arg, uint32_t rank, struct ps_error
 
 // ---- open and close -----------------------------------------------------------------------------------------------
 
+// Malloc'd.
+static char *formation_name(const struct wk_formation *f, uint32_t member)
+{
+    return ps_printf("worker %" PRIu32 " (%.100s)", f->rank[member], f->addresses[f->rank[member]]);
+}
+
 void wk_formation_open(struct wk_formation *f, const uint32_t *rank, const char *const *host, uint32_t n, uint32_t self)
 {
     f->n = n;
@@ -101,13 +107,16 @@ void wk_formation_open(struct wk_formation *f, const uint32_t *rank, const char 
         f->self++;
     f->hosts = wk_hosts_find(host, n, f->self);
     f->here = ps_alloc(f->hosts.members * sizeof *f->here);
-    for (uint32_t k = 0; k < f->hosts.members; k++)
+    f->here_name = ps_alloc(f->hosts.members * sizeof *f->here_name);
+    for (uint32_t k = 0; k < f->hosts.members; k++) {
         f->here[k] = wk_hosts_member(host, f->self, k);
+        f->here_name[k] = formation_name(f, f->here[k]);
+    }
     f->first = ps_alloc(f->hosts.hosts * sizeof *f->first);
     f->name = ps_alloc(f->hosts.hosts * sizeof *f->name);
     for (uint32_t k = 0; k < f->hosts.hosts; k++) {
         f->first[k] = wk_hosts_first(host, k);
-        f->name[k] = ps_printf("worker %" PRIu32 " (%.100s)", f->rank[f->first[k]], f->addresses[f->rank[f->first[k]]]);
+        f->name[k] = formation_name(f, f->first[k]);
     }
     f->ring = wk_ring_create();
 }
@@ -122,7 +131,13 @@ enum ps_code wk_formation_share_memory(struct wk_formation *f, struct ps_error *
     const struct wk_hosts *h = &f->hosts;
     char name[64];
     snprintf(name, sizeof name, "/paramserver-%016" PRIx64 "-%" PRIu32, f->session, h->first);
-    return h->members > 1 ? wk_shm_open(name, h->member, h->members, formation_look_at_host, f, &f->shm, e) : PS_OK;
+    const struct wk_shm_options options = {.name = name,
+                                           .member = h->member,
+                                           .members = h->members,
+                                           .members_name = (const char *const *)f->here_name,
+                                           .look = formation_look_at_host,
+                                           .arg = f};
+    return h->members > 1 ? wk_shm_open(&options, &f->shm, e) : PS_OK;
 }
 
 void wk_formation_close(struct wk_formation *f)
@@ -131,6 +146,9 @@ void wk_formation_close(struct wk_formation *f)
     wk_ring_destroy(f->ring);
     for (uint32_t k = 0; k < f->hosts.hosts; k++)
         free(f->name[k]);
+    for (uint32_t k = 0; k < f->hosts.members; k++)
+        free(f->here_name[k]);
+    free(f->here_name);
     free(f->name);
     free(f->first);
     free(f->here);

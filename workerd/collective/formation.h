@@ -29,7 +29,8 @@ struct wk_formation {
     uint32_t n, self;       // members, and which of them this worker is
     uint32_t *rank;         // [n] the workers' ranks, ascending
     struct wk_hosts hosts;  // of members, not ranks
-    uint32_t *here;         // [hosts.members] the members of this host
+    uint32_t *here;         // [hosts.members] the members of this host,
+    char **here_name;       // and these, in errors
     uint32_t *first;        // [hosts.hosts] the first member of each host: the ranks of the ring
     struct wk_ring *ring;   // of the first workers of hosts; every member's is told why the formation ends
     char **name;            // [hosts.hosts] these, in errors

@@ -160,7 +160,7 @@ void wk_ring_flush(struct wk_ring *ring, uint64_t until)
 struct header {
     uint64_t sequence, id, n;
     uint32_t type;
-    char what[100];  // as much of it as there is room
+    char what[WK_WHAT];
 };
 
 // A reduction at hand.

@@ -32,8 +32,10 @@ static const char shm_folder[] = "/dev/shm", shm_prefix[] = "paramserver-";
 
 // In the shared memory.
 struct shm_member {
-    atomic_uint come;          // to so many barriers
-    _Atomic uint64_t adds_up;  // wk_array_id of the array at hand
+    atomic_uint come;  // to so many barriers
+    // The array at hand, written before a barrier and read after it.
+    uint64_t id;
+    char what[WK_WHAT];
 };
 struct shm_head {
     atomic_uint waiting;   // at the barrier at hand,
@@ -42,10 +44,8 @@ struct shm_head {
 };
 
 struct wk_shm {
-    uint32_t member, members;
+    struct wk_shm_options is;
     long cores;
-    wk_shm_look_fn look;
-    void *arg;
     struct shm_head *head;
     char *buffers;  // [2 sets][members][PIECE]
     size_t bytes;
@@ -107,30 +107,30 @@ static void shm_futex(atomic_uint *word, int operation, unsigned value, const st
 static uint32_t shm_missing(const struct wk_shm *s, unsigned before)
 {
     uint32_t member = 0;
-    while (member + 1 < s->members &&
-           (member == s->member || atomic_load_explicit(&s->head->of[member].come, memory_order_relaxed) != before))
+    while (member + 1 < s->is.members &&
+           (member == s->is.member || atomic_load_explicit(&s->head->of[member].come, memory_order_relaxed) != before))
         member++;
     return member;
 }
 
 bool wk_shm_awaits(const struct wk_shm *s, uint32_t member)
 {
-    return member != s->member && atomic_load_explicit(&s->head->of[member].come, memory_order_relaxed) ==
-                                      atomic_load_explicit(&s->head->barriers, memory_order_relaxed);
+    return member != s->is.member && atomic_load_explicit(&s->head->of[member].come, memory_order_relaxed) ==
+                                         atomic_load_explicit(&s->head->barriers, memory_order_relaxed);
 }
 
 // Until the number of barriers is another one.
 static enum ps_code shm_await(const struct wk_shm *s, unsigned before, struct ps_error *e)
 {
     static const struct timespec look = {.tv_nsec = LOOK_MS * 1000000L};
-    const int spins = s->members <= s->cores ? SPINS : 0;
+    const int spins = s->is.members <= s->cores ? SPINS : 0;
     for (int i = 0; i < spins; i++)
         if (atomic_load_explicit(&s->head->barriers, memory_order_acquire) != before)
             return PS_OK;
     while (atomic_load_explicit(&s->head->barriers, memory_order_acquire) == before) {
         shm_futex(&s->head->barriers, FUTEX_WAIT, before, &look);
         // Who has gone after the barrier is no reason.
-        if (s->look(s->arg, shm_missing(s, before), e) &&
+        if (s->is.look(s->is.arg, shm_missing(s, before), e) &&
             atomic_load_explicit(&s->head->barriers, memory_order_acquire) == before)
             return e->code;
     }
@@ -143,8 +143,8 @@ static enum ps_code shm_barrier(const struct wk_shm *s, struct ps_error *e)
 {
     struct shm_head *h = s->head;
     const unsigned before = atomic_load_explicit(&h->barriers, memory_order_relaxed);
-    atomic_store_explicit(&h->of[s->member].come, before + 1, memory_order_relaxed);
-    if (atomic_fetch_add_explicit(&h->waiting, 1, memory_order_acq_rel) + 1 < s->members)
+    atomic_store_explicit(&h->of[s->is.member].come, before + 1, memory_order_relaxed);
+    if (atomic_fetch_add_explicit(&h->waiting, 1, memory_order_acq_rel) + 1 < s->is.members)
         return shm_await(s, before, e);
     atomic_store_explicit(&h->waiting, 0, memory_order_relaxed);
     atomic_fetch_add_explicit(&h->barriers, 1, memory_order_release);
@@ -164,7 +164,7 @@ static enum ps_code shm_map(struct wk_shm *s, int fd, struct ps_error *e)
         return ps_fail(e, PS_RESOURCE_EXHAUSTED, "cannot map %zu bytes of shared memory: %s", s->bytes,
                        strerror(errno));
     s->head = at;
-    s->buffers = (char *)at + shm_head_bytes(s->members);
+    s->buffers = (char *)at + shm_head_bytes(s->is.members);
     return PS_OK;
 }
 
@@ -194,8 +194,9 @@ static int shm_set_name(int fd, const char *name)
 }
 
 // It is whole and locked before others can find it.
-static enum ps_code shm_make(struct wk_shm *s, const char *name, struct ps_error *e)
+static enum ps_code shm_make(struct wk_shm *s, struct ps_error *e)
 {
+    const char *name = s->is.name;
     s->locked = shm_make_nameless();
     int error = s->locked < 0 ? errno : posix_fallocate(s->locked, 0, (off_t)s->bytes);
     if (!error && (flock(s->locked, LOCK_EX | LOCK_NB) || shm_set_name(s->locked, name)))
@@ -207,13 +208,13 @@ static enum ps_code shm_make(struct wk_shm *s, const char *name, struct ps_error
 }
 
 // Waits for member 0 to make it.
-static enum ps_code shm_find(struct wk_shm *s, const char *name, struct ps_error *e)
+static enum ps_code shm_find(struct wk_shm *s, struct ps_error *e)
 {
     const struct timespec pause = {.tv_nsec = 2 * 1000000L};
     int fd = -1;
-    for (unsigned tries = 1; fd < 0 && (tries % 32 != 0 || s->look(s->arg, 0, e) == PS_OK); tries++) {
+    for (unsigned tries = 1; fd < 0 && (tries % 32 != 0 || s->is.look(s->is.arg, 0, e) == PS_OK); tries++) {
         nanosleep(&pause, NULL);
-        fd = shm_open(name, O_RDWR, 0);
+        fd = shm_open(s->is.name, O_RDWR, 0);
     }
     if (e->code == PS_OK)
         shm_map(s, fd, e);
@@ -222,26 +223,27 @@ static enum ps_code shm_find(struct wk_shm *s, const char *name, struct ps_error
     return e->code;
 }
 
-enum ps_code wk_shm_open(const char *name, uint32_t member, uint32_t n, wk_shm_look_fn look, void *arg,
-                         struct wk_shm **shm, struct ps_error *e)
+enum ps_code wk_shm_open(const struct wk_shm_options *options, struct wk_shm **shm, struct ps_error *e)
 {
+    const bool makes = options->member == 0;
     struct wk_shm *s = ps_alloc(sizeof *s);
-    *s = (struct wk_shm){.member = member, .members = n, .look = look, .arg = arg, .bytes = shm_bytes(n)};
-    s->locked = -1;
+    *s = (struct wk_shm){.is = *options, .bytes = shm_bytes(options->members), .locked = -1};
     s->cores = sysconf(_SC_NPROCESSORS_ONLN);
+    *shm = NULL;
     e->code = PS_OK;
-    if (member == 0)
+    if (makes)
         shm_remove_abandoned();
-    if ((member == 0 ? shm_make(s, name, e) : shm_find(s, name, e)) == PS_OK)
+    if ((makes ? shm_make(s, e) : shm_find(s, e)) == PS_OK)
         shm_barrier(s, e);
-    if (member == 0 || e->code)
-        shm_unlink(name);  // all have it, or nobody will
+    if (makes || e->code)
+        shm_unlink(options->name);  // all have it, or nobody will
     if (s->locked >= 0)
         close(s->locked);
     if (e->code) {
         wk_shm_close(s);
         return e->code;
     }
+    s->is.name = NULL;
     *shm = s;
     return PS_OK;
 }
@@ -260,7 +262,7 @@ void wk_shm_close(struct wk_shm *s)
 // That of a member, for the piece at hand.
 static char *shm_buffer(const struct wk_shm *s, uint32_t member)
 {
-    return s->buffers + ((size_t)(s->pieces % 2) * s->members + member) * PIECE;
+    return s->buffers + ((size_t)(s->pieces % 2) * s->is.members + member) * PIECE;
 }
 
 // What a member adds up: bytes [first, end) of a piece.
@@ -270,14 +272,14 @@ struct shm_part {
 
 static struct shm_part shm_part(const struct wk_shm *s, uint32_t member, size_t n, size_t size)
 {
-    return (struct shm_part){wk_part(n, s->members, member) * size, wk_part(n, s->members, member + 1) * size};
+    return (struct shm_part){wk_part(n, s->is.members, member) * size, wk_part(n, s->is.members, member + 1) * size};
 }
 
 // Gives the others what they add up.
 static void shm_share(const struct wk_shm *s, const char *values, size_t n, size_t size)
 {
-    const struct shm_part own = shm_part(s, s->member, n, size);
-    char *to = shm_buffer(s, s->member);
+    const struct shm_part own = shm_part(s, s->is.member, n, size);
+    char *to = shm_buffer(s, s->is.member);
     memcpy(to, values, own.first);
     memcpy(to + own.end, values + own.end, n * size - own.end);
 }
@@ -286,11 +288,11 @@ static void shm_share(const struct wk_shm *s, const char *values, size_t n, size
 static void shm_add_part(const struct wk_shm *s, const char *values, size_t n, enum wk_number type)
 {
     const size_t size = wk_number_size(type);
-    const struct shm_part own = shm_part(s, s->member, n, size);
-    char *sum = shm_buffer(s, s->member) + own.first;
-    const char *first = s->member == 0 ? values : shm_buffer(s, 0);
-    for (uint32_t k = 1; k < s->members; k++) {
-        const char *v = s->member == k ? values : shm_buffer(s, k);
+    const struct shm_part own = shm_part(s, s->is.member, n, size);
+    char *sum = shm_buffer(s, s->is.member) + own.first;
+    const char *first = s->is.member == 0 ? values : shm_buffer(s, 0);
+    for (uint32_t k = 1; k < s->is.members; k++) {
+        const char *v = s->is.member == k ? values : shm_buffer(s, k);
         wk_sum(type, sum, first + own.first, v + own.first, (own.end - own.first) / size);
         first = sum - own.first;
     }
@@ -298,21 +300,27 @@ static void shm_add_part(const struct wk_shm *s, const char *values, size_t n, e
 
 static void shm_take(const struct wk_shm *s, char *values, size_t n, size_t size)
 {
-    for (uint32_t k = 0; k < s->members; k++) {
+    for (uint32_t k = 0; k < s->is.members; k++) {
         const struct shm_part part = shm_part(s, k, n, size);
         memcpy(values + part.first, shm_buffer(s, k) + part.first, part.end - part.first);
     }
 }
 
-// After a barrier that all come to with the same array.
-static enum ps_code shm_check(const struct wk_shm *s, const struct wk_array *array, struct ps_error *e)
+static void shm_say_what(const struct wk_shm *s, const struct wk_array *array)
 {
-    const uint64_t own = atomic_load_explicit(&s->head->of[s->member].adds_up, memory_order_relaxed);
-    for (uint32_t k = 0; k < s->members; k++)
-        if (atomic_load_explicit(&s->head->of[k].adds_up, memory_order_relaxed) != own)
-            return ps_fail(e, PS_INVALID_ARGUMENT,
-                           "worker %" PRIu32 " of this host adds up something else: expected %.99s, of %zu numbers", k,
-                           array->what, array->n);
+    struct shm_member *own = &s->head->of[s->is.member];
+    own->id = wk_array_id(array);
+    snprintf(own->what, sizeof own->what, "%s", array->what);
+}
+
+// After a barrier to which all have come with an array: is it the same?
+static enum ps_code shm_check(const struct wk_shm *s, struct ps_error *e)
+{
+    const struct shm_member *of = s->head->of, *own = &of[s->is.member];
+    for (uint32_t k = 0; k < s->is.members; k++)
+        if (of[k].id != own->id)
+            return ps_fail(e, PS_INVALID_ARGUMENT, "%s adds up %.99s: expected %.99s", s->is.members_name[k],
+                           of[k].what, own->what);
     return PS_OK;
 }
 
@@ -323,12 +331,12 @@ static enum ps_code shm_reduce_piece(struct wk_shm *s, const struct wk_array *ar
     const size_t n = array->n - first < most ? array->n - first : most;
     char *values = (char *)array->values + first * size;
     shm_share(s, values, n, size);
-    if (shm_barrier(s, e) || (first == 0 && shm_check(s, array, e)))
+    if (shm_barrier(s, e) || (first == 0 && shm_check(s, e)))
         return e->code;
     shm_add_part(s, values, n, array->type);
     if (shm_barrier(s, e))
         return e->code;
-    if (at_all || s->member == 0)
+    if (at_all || s->is.member == 0)
         shm_take(s, values, n, size);
     s->pieces++;
     return PS_OK;
@@ -337,7 +345,7 @@ static enum ps_code shm_reduce_piece(struct wk_shm *s, const struct wk_array *ar
 enum ps_code wk_shm_reduce(struct wk_shm *s, const struct wk_array *array, bool at_all, struct ps_error *e)
 {
     e->code = PS_OK;
-    atomic_store_explicit(&s->head->of[s->member].adds_up, wk_array_id(array), memory_order_relaxed);
+    shm_say_what(s, array);
     for (size_t first = 0; first < array->n && e->code == PS_OK; first += PIECE / wk_number_size(array->type))
         shm_reduce_piece(s, array, first, at_all, e);
     return e->code;
@@ -350,11 +358,11 @@ enum ps_code wk_shm_broadcast(struct wk_shm *s, const struct wk_array *array, st
     e->code = PS_OK;
     for (size_t at = 0; at < bytes && e->code == PS_OK; at += PIECE) {
         const size_t piece = bytes - at < PIECE ? bytes - at : PIECE;
-        if (s->member == 0)
+        if (s->is.member == 0)
             memcpy(shm_buffer(s, 0), values + at, piece);
         if (shm_barrier(s, e))
             return e->code;
-        if (s->member != 0)
+        if (s->is.member != 0)
             memcpy(values + at, shm_buffer(s, 0), piece);
         s->pieces++;
     }

@@ -27,11 +27,18 @@ enum { WK_SHM_HOST = 96 };  // bytes of what names a host
 // Names this host and its shared memory: alike for two processes that can share. "": there is none, or too little.
 void wk_shm_host(uint32_t workers, char host[WK_SHM_HOST]);
 
-// name: of the memory, alike for its members alone. Member 0 makes it, the others of n find it; returns when all have
-// it. look is asked a few times per second by who waits. RESOURCE_EXHAUSTED, INTERNAL: it cannot be had; else look's.
-enum ps_code wk_shm_open(const char *name, uint32_t member, uint32_t n, wk_shm_look_fn look, void *arg,
-                         struct wk_shm **shm, struct ps_error *e);
-void wk_shm_close(struct wk_shm *s);
+struct wk_shm_options {
+    const char *name;                 // of the memory, alike for its members alone
+    uint32_t member, members;         // this one of so many
+    const char *const *members_name;  // [members] for errors; they stay
+    wk_shm_look_fn look;              // is asked a few times per second by who waits
+    void *arg;
+};
+
+// Member 0 makes the memory, the others find it; returns when all have it. RESOURCE_EXHAUSTED, INTERNAL: it cannot be
+// had; else look's errors, and *shm is NULL.
+enum ps_code wk_shm_open(const struct wk_shm_options *options, struct wk_shm **shm, struct ps_error *e);
+void wk_shm_close(struct wk_shm *s);  // may be NULL
 
 // By who waits, in look: has this member not come yet?
 bool wk_shm_awaits(const struct wk_shm *s, uint32_t member);

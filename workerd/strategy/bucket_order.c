@@ -6,9 +6,9 @@
 
 #include "common/base/alloc.h"
 
-// Where what leaves behind the last bucket takes less than this part of the backward pass, it is not worth the copies
+// Where what leaves behind the last bucket takes less than this part of a step's computing, it is not worth the copies
 // that are made of an open step's gradients.
-static const double order_worth = 1.0 / 16;
+static const double order_worth = 1.0 / 32;
 
 void wk_bucket_order_open(struct wk_bucket_order *o, size_t n)
 {
@@ -35,23 +35,32 @@ static void order_as_ready(struct wk_bucket_order *o)
 
 void wk_bucket_order_reset(struct wk_bucket_order *o)
 {
-    o->has = false;
+    o->knows = false;
     order_as_ready(o);
 }
 
-// Ready when the last rank has it; the rank that begins last with a sum waits for none.
+static double order_mean(const struct wk_bucket_order *o, double before, double now)
+{
+    return o->knows ? (before + now) / 2 : now;
+}
+
 static void order_take_times(struct wk_bucket_order *o, const double *times, size_t ranks)
 {
-    for (size_t k = 0; k < o->n; k++) {
-        double ready = times[k], takes = times[o->n + k];
-        for (size_t rank = 1; rank < ranks; rank++) {
-            ready = fmax(ready, times[rank * 2 * o->n + k]);
-            takes = fmin(takes, times[(rank * 2 + 1) * o->n + k]);
+    const size_t n = o->n, row = 2 * n + 1;
+    double computes = 0;
+    for (size_t k = 0; k < n; k++) {
+        double ready = 0, takes = INFINITY;
+        for (size_t rank = 0; rank < ranks; rank++) {
+            ready = fmax(ready, times[rank * row + k]);
+            takes = fmin(takes, times[rank * row + n + k]);
         }
-        o->ready[k] = o->has ? (o->ready[k] + ready) / 2 : ready;
-        o->takes[k] = o->has ? (o->takes[k] + takes) / 2 : takes;
+        o->ready[k] = order_mean(o, o->ready[k], ready);
+        o->takes[k] = order_mean(o, o->takes[k], takes);
     }
-    o->has = true;
+    for (size_t rank = 0; rank < ranks; rank++)
+        computes = fmax(computes, times[rank * row + 2 * n]);
+    o->computes = order_mean(o, o->computes, computes);
+    o->knows = true;
 }
 
 // ---- what would leave when ----------------------------------------------------------------------------------------
@@ -61,7 +70,7 @@ struct plan {
     bool *has_left;
     size_t last, lowest;  // buckets: n - 1, and the first that has not left
     double now;           // ns: when the network is free
-    bool network_bound;   // it takes longer than all of a step's computing, of which the backward pass is two thirds
+    bool network_bound;   // it takes longer than a step computes
 };
 
 static bool plan_is_network_bound(const struct wk_bucket_order *o)
@@ -69,7 +78,7 @@ static bool plan_is_network_bound(const struct wk_bucket_order *o)
     double travel = 0;
     for (size_t k = 0; k < o->n; k++)
         travel += o->takes[k];
-    return travel > 1.5 * o->ready[o->n - 1];
+    return travel > o->computes;
 }
 
 // What the step waits for is never idle: where that is the network, something always leaves; where that is computing,
@@ -106,6 +115,6 @@ void wk_bucket_order_learn(struct wk_bucket_order *o, const double *times, size_
         behind = k == p.last ? 0 : behind + o->takes[k];
     }
     free(p.has_left);
-    if (behind < order_worth * o->ready[p.last])
+    if (behind < order_worth * o->computes)
         order_as_ready(o);
 }

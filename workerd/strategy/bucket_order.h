@@ -11,8 +11,10 @@
 //                                       the step waits for this one
 //
 // All ranks must have the same order before a step begins. They compute it from what they have measured in steps before
-// that, which they tell each other: when a bucket was ready at the last rank, and how long its sum took from when the
-// last rank had begun with it. Where the network keeps up, all leave as they become ready.
+// that, which they tell each other. A bucket is ready after the longest time that a rank takes from its first gradient
+// on; and its sum takes the shortest time of all ranks', as the one that begins last with it waits for no other one.
+// (Nor does that one wait until a small array, which goes directly, has arrived; but where sums follow each other it
+// does in the next one.) Where the network keeps up, or nearly so, all leave as they become ready.
 #ifndef WK_BUCKET_ORDER_H
 #define WK_BUCKET_ORDER_H
 
@@ -21,11 +23,12 @@
 
 struct wk_bucket_order {
     size_t n;
-    size_t *at;     // [n] buckets, in the order in which they leave
-    size_t last;    // at[last] is n - 1, for which the step waits; those behind it leave while the next step begins
-    bool has;       // times:
-    double *ready;  // [n] ns, from the beginning of the backward pass
-    double *takes;  // [n] ns
+    size_t *at;       // [n] buckets, in the order in which they leave
+    size_t last;      // at[last] is n - 1, for which the step waits; those behind it leave while the next step begins
+    bool knows;       // times, of steps that were not the first:
+    double *ready;    // [n] ns, from the first gradient on
+    double *takes;    // [n] ns
+    double computes;  // ns, in a step, forward and backward
 };
 
 void wk_bucket_order_open(struct wk_bucket_order *o, size_t n);
@@ -33,8 +36,8 @@ void wk_bucket_order_close(struct wk_bucket_order *o);
 
 // Nothing is known: as they become ready.
 void wk_bucket_order_reset(struct wk_bucket_order *o);
-// From the times of one more step, [ranks, 2 n]: each rank's ready and takes, of one bucket or more. What was known
-// before weighs as much.
+// From the times of one more step, [ranks, 2 n + 1]: each rank's ready, takes and computes, of one bucket or more. What
+// was known before weighs as much.
 void wk_bucket_order_learn(struct wk_bucket_order *o, const double *times, size_t ranks);
 
 #endif

@@ -77,6 +77,15 @@ static const enum wk_number buckets_types[] = {
     [PS_COMPRESSION_FLOAT16] = WK_FLOAT_AS_FLOAT16,
 };
 
+// A worker that comes back knows nothing of steps before.
+static void buckets_forget_times(struct wk_buckets *b)
+{
+    wk_bucket_order_reset(&b->order);
+    b->reforms = wk_collective_reforms(b->env->collective);
+    b->since = WK_BUCKETS_AGREE_EVERY - WK_BUCKETS_AGREE_FIRST;
+    b->timed = false;
+}
+
 void wk_buckets_open(struct wk_buckets *b, const struct wk_env *env, struct wk_local_rule *rule,
                      struct wk_rounds *rounds, struct wk_device_sums *sums)
 {
@@ -88,9 +97,11 @@ void wk_buckets_open(struct wk_buckets *b, const struct wk_env *env, struct wk_l
                              .type = buckets_types[env->job->compression],
                              .operation = central ? WK_REDUCE : WK_ALL_REDUCE};
     buckets_cut(b);
-    b->may_overlap = b->n > 1 && !central && env->workers > 1 && !env->has && wk_local_rule_is_by_variable(rule);
+    b->may_overlap = b->n > 1 && !central && env->workers > 1 && !env->has && wk_local_rule_is_by_variable(rule) &&
+                     !nn_model_synchronized(env->model);
     wk_bucket_order_open(&b->order, b->n);
-    b->times = ps_alloc((b->n + 1) * 2 * (size_t)env->replicas * sizeof *b->times);
+    b->times = ps_alloc((2 * b->n + 1) * (size_t)env->replicas * sizeof *b->times);
+    buckets_forget_times(b);
     b->table = ps_alloc((b->n + 1) * (size_t)env->replicas * sizeof *b->table);
 }
 
@@ -120,39 +131,41 @@ static void buckets_get_copies(struct wk_buckets *b)
 // Tells the other ranks this one's times of the step before, whose sums are all there.
 static void buckets_begin_to_agree(struct wk_buckets *b)
 {
-    const size_t n = wk_rounds_ranks(b->rounds) * 2 * b->n;
-    double *ready = &b->times[wk_rounds_rank(b->rounds) * 2 * b->n], *takes = ready + b->n;
+    const size_t row = 2 * b->n + 1, n = wk_rounds_ranks(b->rounds) * row;
+    double *ready = &b->times[wk_rounds_rank(b->rounds) * row], *takes = ready + b->n, *computes = takes + b->n;
     memset(b->times, 0, n * sizeof *b->times);
     for (size_t k = 0; k < b->n; k++) {
         const struct wk_bucket *one = &b->bucket[k];
         ready[k] = (double)(one->ready - b->start);
         takes[k] = (double)(one->sum.ended - one->sum.began);
     }
+    *computes = (double)(ps_now() - b->start - b->waited);
     b->agreement = (struct wk_reduction){.values = b->times, .n = n, .type = WK_DOUBLE, .what = "times of a step"};
     wk_collective_begin(b->env->collective, b->env->device, &b->agreement);
 }
 
-// A worker that comes back knows nothing of steps before.
-static void buckets_forget_times(struct wk_buckets *b)
+// What decides is alike at all ranks.
+static void buckets_consider_agreeing(struct wk_buckets *b)
 {
-    wk_bucket_order_reset(&b->order);
-    b->reforms = wk_collective_reforms(b->env->collective);
-    b->measured = false;
-}
-
-void wk_buckets_begin(struct wk_buckets *b, uint64_t step, float weight)
-{
-    const bool devices = wk_device_sums_are_on(b->sums);
     if (wk_collective_reforms(b->env->collective) != b->reforms)
         buckets_forget_times(b);
-    b->agrees = b->may_overlap && b->measured && step % WK_BUCKETS_AGREE_EVERY == WK_BUCKETS_AGREE_AT;
+    b->agrees = b->may_overlap && b->timed && b->since >= WK_BUCKETS_AGREE_EVERY;
     if (b->agrees)
         buckets_begin_to_agree(b);
-    b->step = step;
+    b->since = b->agrees ? 1 : b->since + 1;
+}
+
+void wk_buckets_begin(struct wk_buckets *b, const struct wk_work *work)
+{
+    const bool devices = wk_device_sums_are_on(b->sums);
+    const uint64_t full = (uint64_t)b->env->job->batch_size * wk_rounds_ranks(b->rounds);
+    buckets_consider_agreeing(b);
+    b->step = work->step;
     b->start = ps_now();
-    b->weight = weight;
+    b->waited = 0;
+    b->weight = (float)work->rows / (float)work->rows_of_all;
     b->begun = 0;
-    b->measured = !devices;
+    b->timed = !devices && work->rows_of_all == full;
     b->overlaps = b->order.last + 1 < b->n && !devices;
     for (size_t k = 0; k < b->n; k++) {
         b->bucket[k].missing = b->bucket[k].n;
@@ -177,7 +190,9 @@ static void buckets_let_leave(struct wk_buckets *b, struct wk_bucket *one)
         wk_device_sums_add(b->sums, one->variables[0], one->count, b->weight);
         return;
     }
-    snprintf(one->what, sizeof one->what, "%.100s%s in step %" PRIu64, one->name, one->others, b->step);
+    const size_t length = strlen(one->name), most = sizeof one->what - sizeof one->others - 30;
+    snprintf(one->what, sizeof one->what, "%s%s in step %" PRIu64, one->name + (length > most ? length - most : 0),
+             one->others, b->step);
     if (b->overlaps)
         memcpy(one->copy, one->values, one->count * sizeof *one->copy);
     one->sum =
@@ -203,9 +218,12 @@ void wk_buckets_ready(struct wk_buckets *b, size_t variable)
 
 // ---- sums come ----------------------------------------------------------------------------------------------------
 
-static enum ps_code buckets_wait_for(const struct wk_buckets *b, struct wk_bucket *one, struct ps_error *e)
+static enum ps_code buckets_wait_for(struct wk_buckets *b, struct wk_bucket *one, struct ps_error *e)
 {
-    if (wk_collective_wait(b->env->collective, b->env->device, &one->sum, e))
+    const uint64_t from = ps_now();
+    wk_collective_wait(b->env->collective, b->env->device, &one->sum, e);
+    b->waited += ps_now() - from;
+    if (e->code)
         return e->code;
     const struct ps_span span = {PS_SPAN_ALL_REDUCE,         one->name,  one->start, "bytes",
                                  one->count * sizeof(float), one->others};

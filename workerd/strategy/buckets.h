@@ -12,7 +12,7 @@
 // and is never taken back: where a worker is lost then, those that are left complete the sums that nobody has with
 // their own gradients, of which they keep copies. (Nothing may fail between the last gradient and wk_buckets_end.)
 //
-// Replicas that add up something else in the forward pass (synchronized normalization) gain nothing: the step before is
+// Not so for replicas that add up something else in the forward pass (synchronized normalization): the step before is
 // over by then.
 //
 // Receives from: mirrored.c. Hands to: bucket_order.h, collective.h, device_sums.h, local_rule.h, rounds.h. Threads:
@@ -24,8 +24,9 @@
 #include "workerd/strategy/device_sums.h"
 #include "workerd/strategy/rounds.h"
 
-// The order is agreed upon in every eighth step, first in the third: a process's first one is none to go by.
-enum { WK_BUCKETS_AGREE_EVERY = 8, WK_BUCKETS_AGREE_AT = 2 };
+// The ranks agree on the order so many steps after they did last; first in the third step after they have met, as a
+// process's first one takes longer than others.
+enum { WK_BUCKETS_AGREE_EVERY = 8, WK_BUCKETS_AGREE_FIRST = 2 };
 
 struct wk_bucket {
     float *values;            // the gradients, and then their sum
@@ -36,8 +37,8 @@ struct wk_bucket {
     const char *name;  // of the first of them, and how many there are besides: "+2"
     char others[24];
     // Of the step at hand.
-    char what[160];  // "dense/kernel+2 in step 7"
-    size_t missing;  // variables that are not ready yet
+    char what[WK_WHAT];  // "dense/kernel+2 in step 7", of a long name its end
+    size_t missing;      // variables that are not ready yet
     struct wk_reduction sum;
     bool applied;    // the variables have it
     uint64_t ready;  // ns, ps_now
@@ -58,15 +59,17 @@ struct wk_buckets {
     struct wk_bucket_order order;
     float *copies;     // memory of copy
     uint64_t reforms;  // of the collective, when a step began last
+    unsigned since;    // steps, that they have agreed
     // Of the step at hand.
     uint64_t step, start;  // start: ns, ps_now
     float weight;          // of this replica's gradients in the mean
     bool overlaps;         // some leave behind the last bucket: they still travel in the next step
     size_t begun;          // that have left
     bool open;             // the pass is over, and some sums are still to come
-    bool measured;         // its times, when it is over, are a step's
+    uint64_t waited;       // ns, for sums
+    bool timed;            // of a full batch, and the collective adds its buckets up: the next one may tell its times
     bool agrees;           // the ranks tell each other those of the step before:
-    double *times;         // [ranks, 2 n] of each bucket when it was ready, and how long its sum took, ns
+    double *times;         // [ranks, 2 n + 1] as wk_bucket_order_learn has them
     struct wk_reduction agreement;
     double *table;  // [ranks, n + 1] what each rank has of an open step, while they agree
 };
@@ -76,8 +79,8 @@ void wk_buckets_open(struct wk_buckets *b, const struct wk_env *env, struct wk_l
                      struct wk_rounds *rounds, struct wk_device_sums *sums);
 void wk_buckets_close(struct wk_buckets *b);
 
-// A step's backward pass begins: weight is that of this replica's gradients in the mean. No step is open.
-void wk_buckets_begin(struct wk_buckets *b, uint64_t step, float weight);
+// A step's backward pass begins. No step is open.
+void wk_buckets_begin(struct wk_buckets *b, const struct wk_work *work);
 // A variable's gradient is final. Buckets that are complete leave, in the order that all ranks have.
 void wk_buckets_ready(struct wk_buckets *b, size_t variable);
 // After the pass. Where the step overlaps with the next one, it is open and counts from now on, and the rule has been

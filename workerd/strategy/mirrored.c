@@ -267,7 +267,7 @@ static enum ps_code mirrored_enter_backward(struct mirrored *s, struct ps_error 
     bool met;
     if (mirrored_settle(s, &met, e) || met)
         return e->code ? e->code : mirrored_again(e);
-    wk_buckets_begin(&s->buckets, s->work.step, (float)s->work.rows / (float)s->work.rows_of_all);
+    wk_buckets_begin(&s->buckets, &s->work);
     s->in_backward = true;
     return PS_OK;
 }

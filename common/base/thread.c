@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/base/thread.h"
+
+#include <sched.h>
+#include <stdint.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+// As the kernel's struct sched_attr, which the C library has not always had.
+struct thread_attributes {
+    uint32_t size, policy;
+    uint64_t flags;
+    int32_t nice;
+    uint32_t priority;
+    uint64_t runtime, deadline, period;  // ns; of SCHED_OTHER: runtime is its slice
+};
+
+static const uint64_t thread_short_slice = 100 * 1000;  // the shortest that the kernel grants
+
+void ps_thread_ask_short_slices(void)
+{
+    struct thread_attributes a = {0};
+    if (syscall(SYS_sched_getattr, 0, &a, sizeof a, 0) != 0 || a.policy != SCHED_OTHER)
+        return;
+    a.runtime = thread_short_slice;
+    syscall(SYS_sched_setattr, 0, &a, 0);
+}
