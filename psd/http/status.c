@@ -51,6 +51,7 @@ static void status_put_queue(struct ps_json *j, const Paramserver__V1__QueueFigu
     ps_json_count(j, "queued", q->queued);
     ps_json_count(j, "running", q->running);
     ps_json_count(j, "oldest_ms", q->oldest_ms);
+    ps_json_count(j, "failed", q->failed);
     ps_json_end(j, '}');
 }
 

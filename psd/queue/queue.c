@@ -109,9 +109,11 @@ struct psd_queue_job **psd_queue_list(const struct psd_queue *q, size_t *n)
 struct psd_queue_figures psd_queue_count(const struct psd_queue *q)
 {
     struct psd_queue_figures f = {.running = q->running != NULL};
-    for (const struct psd_queue_job *job = q->jobs; job; job = job->next)
+    for (const struct psd_queue_job *job = q->jobs; job; job = job->next) {
         if (job->state == PSD_QUEUED && !f.queued++)
             f.oldest_ms = job->submitted_ms;
+        f.failed += job->state == PSD_FAILED;
+    }
     return f;
 }
 

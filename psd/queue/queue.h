@@ -116,7 +116,7 @@ enum ps_code psd_queue_read(const struct psd_queue *q, const struct psd_queue_jo
 // In the order of their turns: those that run, those that wait, the latest ended. list is malloc'd; NULL: no memory.
 struct psd_queue_job **psd_queue_list(const struct psd_queue *q, size_t *n);
 struct psd_queue_figures {
-    uint32_t queued, running;
+    uint32_t queued, running, failed;
     uint64_t oldest_ms;  // submitted_ms of the first of those that are queued; 0: none is
 };
 struct psd_queue_figures psd_queue_count(const struct psd_queue *q);

@@ -117,6 +117,7 @@ static void describe_queue(struct psd_core *core, Paramserver__V1__QueueFigures 
     paramserver__v1__queue_figures__init(queue);
     queue->queued = atomic_load(&core->queued_jobs);
     queue->running = atomic_load(&core->running_jobs);
+    queue->failed = atomic_load(&core->failed_jobs);
     queue->oldest_ms = atomic_load(&core->oldest_job_ms);
     out->queue = queue;
 }

@@ -23,6 +23,7 @@ void psd_note_queue(struct psd_core *core)
     const struct psd_queue_figures f = psd_queue_count(core->queue);
     atomic_store(&core->queued_jobs, f.queued);
     atomic_store(&core->running_jobs, f.running);
+    atomic_store(&core->failed_jobs, f.failed);
     atomic_store(&core->oldest_job_ms, f.oldest_ms);
 }
 

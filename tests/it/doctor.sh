@@ -267,6 +267,19 @@ no_memory() {
 }
 ok "10 a job does not fit into a psd's memory" no_memory
 
+stopped_psd() {
+    local peers=unix:$scratch/s0,unix:$scratch/s1 pids=() found=0
+    start_psd s0 --task 0 --peers "$peers" && pids+=("$psd_pid") && start_psd s1 --task 1 --peers "$peers" && pids+=("$psd_pid") || return 1
+    (worker 0 --ps "$peers" --set timeout=600) 2>stopped.log & pids+=($!)
+    trains() { "$psctl" --ps "$peers" jobs 2>&1 | grep -q "running"; }
+    eventually trains || return 1
+    kill -STOP "$psd_pid"
+    finds 69 "is running, and needs ps:1, which does not answer" "its workers wait for some seconds" --ps "$peers" || found=1
+    ended "${pids[@]}"
+    return $found
+}
+ok "5 a running job that needs it" stopped_psd
+
 killed_psd() {
     local peers=unix:$scratch/k0,unix:$scratch/k1 pids=() found=0
     start_psd k0 --task 0 --peers "$peers" && pids+=("$psd_pid") && start_psd k1 --task 1 --peers "$peers" || return 1

@@ -139,7 +139,7 @@ ok "nobody waits in its queue" is 0 "$p0" paramserver_queue_jobs 'state="queued"
 two_wait() {
     for i in 1 2; do "$psctl" --ps "$peers" submit --workers 1 "$examples/softmax/async.yaml" || return 1; done
     eventually is 2 "$p0" paramserver_queue_jobs 'state="queued"' && above 0 "$p0" paramserver_queue_oldest_seconds &&
-        is 0 "$p0" paramserver_queue_jobs 'state="running"' && get "$p0" /status.json | tr -d ' \n\r' | grep -E '"queue":\{"queued":2,"running":0,"oldest_ms":[1-9]'
+        is 0 "$p0" paramserver_queue_jobs 'state="running"' && get "$p0" /status.json | tr -d ' \n\r' | grep -E '"queue":\{"queued":2,"running":0,"oldest_ms":[1-9][0-9]*,"failed":0}'
 }
 ok "then two jobs do" two_wait
 no_worker_there() { ! grep "paramserver_worker_" psd1.metrics && grep "paramserver_job_updates_total{$job,task=\"1\"}" psd1.metrics; }

@@ -651,6 +651,10 @@ static void test_words_of_a_queue(void **state)
     queue.queued = 2;
     scene_says(&s, PS_LEVEL_OK, "2 jobs wait in the queue, and none runs: psctl queue says for which workers.",
                "Nothing: no job is here.", "", "psctl queue");
+    queue.queued = 0;
+    queue.failed = 1;
+    scene_says(&s, PS_LEVEL_OK, "No job runs; 1 job of the queue has failed: psctl queue says which.",
+               "Nothing: no job is here.", "", "psctl queue");
     s.status.n_jobs = 1;
     scene_says(&s, PS_LEVEL_OK, "All is well: 1 job trains", "", "", "psctl top");
 }

@@ -363,9 +363,11 @@ static void the_first_worker_that_failed_says_the_code(void **state)
     ends(1, 1, 65);
     assert_int_equal(PSD_FAILED, state_of("job"));
     assert_int_equal(65, find("job")->code);
+    assert_int_equal(1, psd_queue_count(q).failed);
     assert_true(report(1, 1, 1, "", 0, -1));  // it has ended
     train("stopped", 79);
     assert_int_equal(PSD_CANCELLED, state_of("stopped"));
+    assert_int_equal(1, psd_queue_count(q).failed);
 }
 
 static void a_worker_that_comes_back_gets_its_job_again(void **state)

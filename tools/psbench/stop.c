@@ -2,7 +2,8 @@
 #include "tools/psbench/stop.h"
 
 #include <signal.h>
-#include <string.h>
+
+#include "common/base/signals.h"
 
 static volatile sig_atomic_t stop_came;
 
@@ -23,7 +24,7 @@ void stop_watch(void)
 bool stop_asked(struct ps_error *e)
 {
     if (stop_came)
-        ps_fail(e, PS_CANCELLED, "%s", strsignal(stop_came));
+        ps_fail(e, PS_CANCELLED, "%s", ps_signal_name(stop_came));
     return stop_came != 0;
 }
 

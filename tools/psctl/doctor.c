@@ -401,6 +401,25 @@ static void check_workers(struct doctor *d, const char *name, const struct job_s
     ps_msg_free(&reply->base);
 }
 
+// A job that was declared is on all ps tasks.
+static void check_tasks_of(struct doctor *d, const char *name, const struct job_sum *job)
+{
+    size_t first = 0, missing = 0;
+    for (size_t i = d->cluster->tasks; i > 0 && job->update; i--)
+        if (!status_of(d, i - 1)) {
+            first = i - 1;
+            missing++;
+        }
+    char others[40] = "";
+    if (missing > 1)
+        snprintf(others, sizeof others, " and %zu more", missing - 1);
+    if (missing)
+        findings_add(&d->findings, VERDICT_WARNING, name,
+                     "its workers wait for some seconds; what a psd has of a job is lost where it ends",
+                     "is %.32s, and needs ps:%zu%s, which %s not answer", job->state, first, others,
+                     missing > 1 ? "do" : "does");
+}
+
 // A ps task that does not have the job any more, though it was declared, or may not; tasks: none.
 static size_t doctor_find_loss(const struct doctor *d, const struct job_sum *job)
 {
@@ -464,8 +483,10 @@ static void doctor_check_job(struct doctor *d, const struct job_sum *job)
         if (job->update)  // else it is not declared, and has no plan
             check_plan(d, name, job->name);
     }
-    if (!over)
+    if (!over) {
+        check_tasks_of(d, name, job);
         check_workers(d, name, job);
+    }
     uint32_t live = job->control ? job->control->live_workers : 0;
     if (json_array_size(d->findings.table.rows) == before)
         findings_add(&d->findings, VERDICT_OK, name, NULL, "%.32s, %" PRIu32 " live worker%s", job->state, live,

@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/signals.h"
 #include "tools/psctl/child.h"
 #include "tools/psctl/guard.h"
 
@@ -162,7 +163,7 @@ static void group_on_signal(uv_signal_t *handle, int signum)
         end_all(g->ps, g->spec->n_ps, SIGKILL);
         return;
     }
-    group_say("%s: stopping the job", strsignal(signum));
+    group_say("%s: stopping the job", ps_signal_name(signum));
     g->signalled = g->phase == TRAINING;
     group_stop(g, 128 + signum);
 }

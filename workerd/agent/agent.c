@@ -22,7 +22,8 @@ enum {
     ASK_MS = 500,             // between two questions for a job
     SILENT_ASKS = 2,          // what it waits for is logged after so many
     READ_MS = 200,            // output is gathered for so long,
-    REPORT_MS = 1000,         // and a report made where there is none
+    REPORT_MS = 250,          // and a report made where there is none: what is cancelled ends so soon
+    AGAIN_MS = 1000,          // before what has failed is tried again
     OUTPUT_BYTES = 64 << 10,  // of output in one report: psd takes no more
     STARTS = 6,               // of the process, where signals end it
     KILL_AFTER_S = 60,        // the process that was told to end has so long
@@ -119,7 +120,7 @@ static void training_report_end(struct training *t, int code)
         if (!t->lost)
             ps_warn("the end of job '%s' did not arrive, tries again: %s", t->job->job, e.text);
         t->lost = true;
-        agent_sleep(REPORT_MS);
+        agent_sleep(AGAIN_MS);
     }
 }
 
@@ -208,7 +209,7 @@ static void agent_train(struct agent *a, const Job *job)
             break;
         snprintf(text, sizeof text, "the worker was ended by signal %d: it is started again", code - 128);
         training_say(t, text);
-        agent_sleep(REPORT_MS);
+        agent_sleep(AGAIN_MS);
     }
     ps_info("job %" PRIu64 " '%s' has ended here with exit code %d", job->number, job->job, code);
     const bool interrupted = t->stopped && !t->stop;  // by this process's own end
