@@ -21,8 +21,7 @@
 enum {
     ASK_MS = 500,             // between two questions for a job
     SILENT_ASKS = 2,          // what it waits for is logged after so many
-    READ_MS = 200,            // output is gathered for so long,
-    REPORT_MS = 250,          // and a report made where there is none: what is cancelled ends so soon
+    REPORT_MS = 200,          // a report is made with all output, and where there is none for so long
     AGAIN_MS = 1000,          // before what has failed is tried again
     OUTPUT_BYTES = 64 << 10,  // of output in one report: psd takes no more
     STARTS = 6,               // of the process, where signals end it
@@ -46,12 +45,11 @@ struct training {
     struct wk_child child;
     uint8_t output[OUTPUT_BYTES];  // not reported yet
     size_t len;
-    uint64_t offset;    // of it, in all that was written
-    uint64_t reported;  // ns
-    uint64_t stopped;   // when the process was told to end, ns; 0: it was not
-    bool stop;          // ps task 0 said that it is to end
-    bool came;          // one of its processes has been in the job
-    bool lost;          // the last report did not arrive: said once
+    uint64_t offset;   // of it, in all that was written
+    uint64_t stopped;  // when the process was told to end, ns; 0: it was not
+    bool stop;         // ps task 0 said that it is to end
+    bool came;         // one of its processes has been in the job
+    bool lost;         // the last report did not arrive: said once
 };
 
 static void agent_sleep(int ms)
@@ -89,7 +87,6 @@ static enum ps_code training_report(struct training *t, int code, struct ps_erro
     r.code = code >= 0 ? (uint32_t)code : 0;
     t->came |= wk_child_came(&t->child);
     r.waits = !t->came;
-    t->reported = ps_now();
     if (wk_ask(a->ask, PARAMSERVER__V1__METHOD__REPORT, &r.base, &paramserver__v1__report_reply__descriptor, &reply, e))
         return e->code;
     t->stop |= ((const Paramserver__V1__ReportReply *)reply)->stop;
@@ -154,9 +151,8 @@ static void training_watch(struct training *t)
     for (bool ended = false; !ended;) {
         training_tell_to_end(t);
         ended = wk_child_has_ended(&t->child);
-        training_take_output(t, ended ? 0 : READ_MS);
-        if (ended || t->len || ps_now() - t->reported > REPORT_MS * PS_MS)
-            training_try_report(t);
+        training_take_output(t, ended ? 0 : REPORT_MS);
+        training_try_report(t);
     }
     for (size_t before = 1; before && t->len < sizeof t->output;) {  // what is left in the pipe
         before = t->len;
