@@ -79,7 +79,7 @@ ok "psctl submit --wait ends as the job does" fails_with 66 "job 5 has failed wi
 ok "it is shown as failed" is fails failed
 ok "with its exit code" test "$(field fails exit_code)" = 66
 ok "its output says why" says "/nowhere.safetensors" ctl logs fails
-ok "psctl status tells of it, where none runs" says "No job runs; 1 job of the queue has failed: psctl queue says which." ctl status
+ok "psctl status tells of it, where none runs" eventually says "No job runs; 1 job of the queue has failed: psctl queue says which." ctl status
 forgotten() { # what has failed troubles nobody any more
     ctl doctor --nagios fails >/dev/null
     [ $? = 2 ] && fails_with 0 "1 job and what its workers said is gone" ctl cancel --forget fails && fails_with 66 "has no job 'fails'" ctl logs fails &&
