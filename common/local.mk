@@ -31,6 +31,7 @@ libcommon_la_SOURCES = \
 	common/base/crc32c.c common/base/crc32c.h \
 	common/file/tfrecord.c common/file/tfrecord.h \
 	common/base/text.h common/base/utf8.c common/base/utf8.h \
+	common/base/option.c common/base/option.h \
 	common/base/thread.c common/base/thread.h \
 	common/base/workers.c common/base/workers.h \
 	common/wire/wire.c common/wire/wire.h

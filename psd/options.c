@@ -11,6 +11,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/machine.h"
+#include "common/base/option.h"
 #include "common/cluster/cluster.h"
 #include "common/file/output.h"
 #include "config.h"
@@ -218,7 +219,7 @@ static bool options_take_number(struct psd_options *o, int option)
     return false;
 }
 
-static void options_take(struct psd_options *o, int option, const char **cluster)
+static void options_take(struct psd_options *o, char **argv, int option, const char **cluster)
 {
     if (options_take_number(o, option))
         return;
@@ -275,7 +276,7 @@ static void options_take(struct psd_options *o, int option, const char **cluster
         puts("psd " PACKAGE_VERSION);
         exit(ps_output_end_stdout("psd", 0));
     default:
-        fputs("psd: see psd --help\n", stderr);
+        ps_option_say_wrong("psd", option, argv, known);
         exit(PS_EXIT_USAGE);
     }
 }
@@ -365,8 +366,9 @@ enum ps_code psd_options_parse(int argc, char **argv, struct psd_options *o, str
         .dead_after_ms = 2500,
         .stall_after_ms = 60000,
     };
-    while ((option = getopt_long(argc, argv, "l:t:c:p:m:vqhV", known, NULL)) != -1)
-        options_take(o, option, &cluster);
+    opterr = 0;
+    while ((option = getopt_long(argc, argv, ":l:t:c:p:m:vqhV", known, NULL)) != -1)
+        options_take(o, argv, option, &cluster);
     if (optind < argc) {
         fprintf(stderr, "psd: %s: arguments other than options are not taken; see psd --help\n", argv[optind]);
         exit(PS_EXIT_USAGE);

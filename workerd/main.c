@@ -17,6 +17,7 @@
 #include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/base/log.h"
+#include "common/base/option.h"
 #include "common/base/signals.h"
 #include "common/file/output.h"
 #include "common/job/job.h"
@@ -182,7 +183,7 @@ static void workerd_list_devices(void)
 }
 
 // One of those that look at a model, or do not even that.
-static void workerd_take_look(struct options *o, int option)
+static void workerd_take_look(struct options *o, char **argv, int option)
 {
     switch (option) {
     case EVALUATE:
@@ -213,13 +214,13 @@ static void workerd_take_look(struct options *o, int option)
         puts("workerd " PACKAGE_VERSION);
         exit(ps_output_end_stdout("workerd", 0));
     default:
-        fputs("workerd: see workerd --help\n", stderr);
+        ps_option_say_wrong("workerd", option, argv, known_options);
         exit(PS_EXIT_USAGE);
     }
 }
 
 // One option, whose value is optarg.
-static void workerd_take_option(struct options *o, int option)
+static void workerd_take_option(struct options *o, char **argv, int option)
 {
     switch (option) {
     case 'j':
@@ -275,7 +276,7 @@ static void workerd_take_option(struct options *o, int option)
         o->timeline = optarg;
         break;
     default:
-        workerd_take_look(o, option);
+        workerd_take_look(o, argv, option);
     }
 }
 
@@ -314,8 +315,9 @@ static struct options workerd_parse_options(int argc, char **argv)
 {
     struct options o = {.sets = ps_alloc((size_t)argc * sizeof(char *)), .rank = -1, .ready_fd = -1};
     int option;
-    while ((option = getopt_long(argc, argv, "j:s:c:p:r:w:m:RS:qhV", known_options, NULL)) != -1)
-        workerd_take_option(&o, option);
+    opterr = 0;
+    while ((option = getopt_long(argc, argv, ":j:s:c:p:r:w:m:RS:qhV", known_options, NULL)) != -1)
+        workerd_take_option(&o, argv, option);
     if (optind < argc) {
         fputs("workerd: arguments other than options are not taken; see workerd --help\n", stderr);
         exit(PS_EXIT_USAGE);

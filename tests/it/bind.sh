@@ -30,6 +30,12 @@ done
 # A kernel may know IPv6 and no interface have it.
 grep -qs '^00000000000000000000000000000001 ' /proc/net/if_inet6 && ok "[::1]:0 is listened on" listens "[::1]:0"
 
+ok "psd: an option that it does not know" fails_with 64 "psd: unknown option --lisen, did you mean --listen?" "$psd" --lisen localhost:0
+ok "one with a value that it does not take" fails_with 64 "psd: unknown option --verbose=1, did you mean --verbose?" "$psd" --verbose=1
+ok "one without a value" fails_with 64 "psd: -l needs a value" "$psd" -l
+ok "a letter among others" fails_with 64 "psd: unknown option -z; psd --help lists the known ones" "$psd" -qz
+ok "workerd: an option that it does not know" fails_with 64 "workerd: unknown option --jbo, did you mean --job?" "$workerd" --jbo x
+
 # The pipe is full: psd is held up where it says that it is ready, and a signal that comes then ends it in order.
 ends_in_order() {
     mkfifo "$scratch/full"

@@ -9,6 +9,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/error.h"
+#include "common/base/option.h"
 
 enum { LONG_BASE = 256, HELP = LONG_BASE + CLI_OPTIONS_MAX };
 
@@ -32,22 +33,6 @@ static void cli_translate(const struct cli_option *options, size_t n, bool stop_
     *letters = '\0';
     longs[n] = (struct option){"help", no_argument, NULL, HELP};
     longs[n + 1] = (struct option){0};
-}
-
-static void unknown_option(const char *command, const char *given, const struct cli_option *options, size_t n)
-{
-    const char *names[CLI_OPTIONS_MAX + 1] = {"help"};
-    for (size_t i = 0; i < n; i++)
-        names[i + 1] = options[i].name;
-    char word[64];
-    snprintf(word, sizeof word, "%s", given + strspn(given, "-"));
-    word[strcspn(word, "=")] = '\0';
-    const char *near = strlen(word) > 1 ? ps_nearest(word, names, (int)n + 1) : NULL;
-    fprintf(stderr, "%s: unknown option %s", command, given);
-    if (near)
-        fprintf(stderr, ", did you mean --%s?\n", near);
-    else
-        fprintf(stderr, "; %s --help lists the known ones\n", command);
 }
 
 static bool cli_store_number(const char *command, const struct cli_option *option, const char *value)
@@ -101,16 +86,9 @@ enum cli_result cli_parse(const char *command, int argc, char **argv, const stru
         const struct cli_option *option = cli_find(options, n, got);
         if (got == HELP || got == 'h')
             return CLI_HELP;
-        if (got == ':') {
-            fprintf(stderr, "%s: %s needs a value\n", command, argv[optind - 1]);
-            return CLI_WRONG;
-        }
-        if (!option) {
-            char letter[3] = {'-', (char)optopt, '\0'};  // optopt: the letter, where it was one
-            unknown_option(command, optopt > 0 && optopt < LONG_BASE ? letter : argv[optind - 1], options, n);
-            return CLI_WRONG;
-        }
-        if (!cli_store(command, option, optarg, argc))
+        if (!option)
+            ps_option_say_wrong(command, got, argv, longs);
+        if (!option || !cli_store(command, option, optarg, argc))
             return CLI_WRONG;
     }
     *first = optind;
