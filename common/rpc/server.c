@@ -12,6 +12,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/thread.h"
 #include "common/rpc/address.h"
 #include "common/rpc/buffer.h"
 #include "common/rpc/method.h"
@@ -221,6 +222,7 @@ static const uint64_t look_ns = 250 * PS_MS;
 static void *server_poll(void *arg)
 {
     struct ps_server *s = arg;
+    ps_thread_ask_short_slices();
     while (ps_cq_step(&s->cq, ps_now() + look_ns) != PS_CQ_SHUTDOWN)
         ps__budget_work(&s->budget);
     return NULL;
