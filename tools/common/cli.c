@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/error.h"
 #include "common/base/option.h"
 
 enum { LONG_BASE = 256, HELP = LONG_BASE + CLI_OPTIONS_MAX };

@@ -27,12 +27,10 @@ static bool formation_is_here(const struct wk_formation *f, uint32_t member)
 static void formation_name_missing(const struct wk_formation *f, uint32_t member, char *to, size_t size)
 {
     const bool here = f->shm && formation_is_here(f, member);
-    size_t n =
-        (size_t)snprintf(to, size, "worker %" PRIu32 " (%.100s)", f->rank[member], f->addresses[f->rank[member]]);
+    size_t n = (size_t)snprintf(to, size, "%s", f->name[member]);
     for (uint32_t k = 0; here && k < f->hosts.members && n < size; k++)
         if (f->here[k] != member && wk_shm_awaits(f->shm, k))
-            n += (size_t)snprintf(to + n, size - n, ", worker %" PRIu32 " (%.100s)", f->rank[f->here[k]],
-                                  f->addresses[f->rank[f->here[k]]]);
+            n += (size_t)snprintf(to + n, size - n, ", %s", f->here_name[k]);
 }
 
 static void formation_say(struct wk_formation *f, uint32_t member, uint64_t now)
@@ -51,10 +49,8 @@ static void formation_say(struct wk_formation *f, uint32_t member, uint64_t now)
 static enum ps_code formation_look_at_next(struct wk_formation *f, struct ps_error *e)
 {
     const uint64_t left = atomic_load(&f->left);
-    const uint32_t next = f->rank[(f->self + 1) % f->n];
     return left && ps_now() > left + formation_patience_after_left
-               ? ps_fail(e, PS_ABORTED, "worker %" PRIu32 " (%.100s) has left, and has not said why", next,
-                         f->addresses[next])
+               ? ps_fail(e, PS_ABORTED, "%s has left, and has not said why", f->name[(f->self + 1) % f->n])
                : PS_OK;
 }
 
@@ -92,17 +88,14 @@ enum ps_code wk_formation_look_at_ring(void *arg, uint32_t rank, struct ps_error
 
 // ---- open and close -----------------------------------------------------------------------------------------------
 
-// Malloc'd.
-static char *formation_name(const struct wk_formation *f, uint32_t member)
-{
-    return ps_printf("worker %" PRIu32 " (%.100s)", f->rank[member], f->addresses[f->rank[member]]);
-}
-
 void wk_formation_open(struct wk_formation *f, const uint32_t *rank, const char *const *host, uint32_t n, uint32_t self)
 {
     f->n = n;
     f->rank = ps_alloc(n * sizeof *f->rank);
     memcpy(f->rank, rank, n * sizeof *f->rank);
+    f->name = ps_alloc(n * sizeof *f->name);
+    for (uint32_t k = 0; k < n; k++)
+        f->name[k] = ps_printf("worker %" PRIu32 " (%.100s)", f->rank[k], f->addresses[f->rank[k]]);
     while (f->rank[f->self] != self)
         f->self++;
     f->hosts = wk_hosts_find(host, n, f->self);
@@ -110,13 +103,13 @@ void wk_formation_open(struct wk_formation *f, const uint32_t *rank, const char 
     f->here_name = ps_alloc(f->hosts.members * sizeof *f->here_name);
     for (uint32_t k = 0; k < f->hosts.members; k++) {
         f->here[k] = wk_hosts_member(host, f->self, k);
-        f->here_name[k] = formation_name(f, f->here[k]);
+        f->here_name[k] = f->name[f->here[k]];
     }
     f->first = ps_alloc(f->hosts.hosts * sizeof *f->first);
-    f->name = ps_alloc(f->hosts.hosts * sizeof *f->name);
+    f->ring_name = ps_alloc(f->hosts.hosts * sizeof *f->ring_name);
     for (uint32_t k = 0; k < f->hosts.hosts; k++) {
         f->first[k] = wk_hosts_first(host, k);
-        f->name[k] = formation_name(f, f->first[k]);
+        f->ring_name[k] = f->name[f->first[k]];
     }
     f->ring = wk_ring_create();
 }
@@ -134,7 +127,7 @@ enum ps_code wk_formation_share_memory(struct wk_formation *f, struct ps_error *
     const struct wk_shm_options options = {.name = name,
                                            .member = h->member,
                                            .members = h->members,
-                                           .members_name = (const char *const *)f->here_name,
+                                           .members_name = f->here_name,
                                            .look = formation_look_at_host,
                                            .arg = f};
     return h->members > 1 ? wk_shm_open(&options, &f->shm, e) : PS_OK;
@@ -144,12 +137,11 @@ void wk_formation_close(struct wk_formation *f)
 {
     wk_shm_close(f->shm);
     wk_ring_destroy(f->ring);
-    for (uint32_t k = 0; k < f->hosts.hosts; k++)
+    for (uint32_t k = 0; k < f->n; k++)
         free(f->name[k]);
-    for (uint32_t k = 0; k < f->hosts.members; k++)
-        free(f->here_name[k]);
-    free(f->here_name);
     free(f->name);
+    free(f->here_name);
+    free(f->ring_name);
     free(f->first);
     free(f->here);
     free(f->rank);

@@ -26,16 +26,17 @@ struct wk_formation {
     // all others; where that never comes, it is this one that was lost.
     _Atomic uint64_t left;
 
-    uint32_t n, self;       // members, and which of them this worker is
-    uint32_t *rank;         // [n] the workers' ranks, ascending
-    struct wk_hosts hosts;  // of members, not ranks
-    uint32_t *here;         // [hosts.members] the members of this host,
-    char **here_name;       // and these, in errors
-    uint32_t *first;        // [hosts.hosts] the first member of each host: the ranks of the ring
-    struct wk_ring *ring;   // of the first workers of hosts; every member's is told why the formation ends
-    char **name;            // [hosts.hosts] these, in errors
-    struct wk_shm *shm;     // NULL: no other member shares memory with this one
-    uint64_t signalled;     // ns, ps_now: since when a wait has known of a signal; 0: none has
+    uint32_t n, self;        // members, and which of them this worker is
+    uint32_t *rank;          // [n] the workers' ranks, ascending
+    char **name;             // [n] these, in errors
+    struct wk_hosts hosts;   // of members, not ranks
+    uint32_t *here;          // [hosts.members] the members of this host,
+    const char **here_name;  // and their names
+    uint32_t *first;         // [hosts.hosts] the first member of each host: the ranks of the ring
+    struct wk_ring *ring;    // of the first workers of hosts; every member's is told why the formation ends
+    const char **ring_name;  // [hosts.hosts] their names
+    struct wk_shm *shm;      // NULL: no other member shares memory with this one
+    uint64_t signalled;      // ns, ps_now: since when a wait has known of a signal; 0: none has
     // Of the reduction at hand.
     uint64_t grace;               // ns: for so long after a signal it is still awaited
     uint64_t waiting_since, say;  // ns: ps_now; when to say next for whom it waits

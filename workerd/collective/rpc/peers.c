@@ -415,7 +415,7 @@ static enum ps_code session_look(void *arg, uint32_t rank, struct ps_error *e)
                : ps_fail(e, PS_DEADLINE_EXCEEDED,
                          "%s takes the numbers of others at %.80s, this worker at %.80s, and within %" PRIu64
                          " s they have not connected to each other: expected a network that lets that through",
-                         s->f.name[rank], v->ring_at[s->f.first[rank]], s->peers->options.ring_at,
+                         s->f.ring_name[rank], v->ring_at[s->f.first[rank]], s->peers->options.ring_at,
                          s->peers->options.timeout / PS_SECOND);
 }
 
@@ -431,7 +431,7 @@ static enum ps_code session_connect(struct session *s, struct ps_error *e)
         places[k] = s->peers->rendezvous.ring_at[s->f.first[k]];
     s->connect_until = ps_now() + s->peers->options.timeout;
     if (wk_mesh_connect(s->peers->mesh, s->f.session, places, h->host, h->hosts, session_look, s, &sockets, e) == PS_OK)
-        wk_ring_join(s->f.ring, h->host, h->hosts, sockets, (const char *const *)s->f.name);
+        wk_ring_join(s->f.ring, h->host, h->hosts, sockets, s->f.ring_name);
     free(places);
     return e->code;
 }
