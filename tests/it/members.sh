@@ -185,9 +185,9 @@ for k in 0 1 2 3; do
     ok "$mode: worker $((k % 2)) names the ps task that died" names_the_dead "$mode" $((k % 2)) "${pids[$k]}"
 done
 
-knows_why() { # MODE: the control task has it from the workers
+knows_why() { # MODE: the control task has it from the workers, wherever they were: in a step, a lease, at the end of an epoch
     "$psctl" --timeout 60 --ps "unix:$scratch/lost0,unix:$scratch/lost1" --json jobs "lost-$1" >said 2>&1
-    tr -d '\n' <said | grep -q "failed: step [0-9]*: ps:1 (unix:$scratch/lost1) cannot be reached"
+    tr -d '\n' <said | grep -q "failed: .*ps:1 (unix:$scratch/lost1) cannot be reached"
 }
 for mode in async sync; do ok "$mode: the control task says why" knows_why $mode; done
 ok "doctor: what was lost is not to be resumed" fails_with 69 "ps:1 does not answer: start it again with --set on_existing=replace" \
