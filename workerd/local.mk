@@ -89,6 +89,8 @@ workerd_one_device = \
 bin_PROGRAMS += workerd/workerd
 workerd_workerd_SOURCES = \
 	workerd/main.c \
+	workerd/attempt.c workerd/attempt.h \
+	workerd/options.c workerd/options.h \
 	workerd/agent/agent.c workerd/agent/agent.h \
 	workerd/agent/child.c workerd/agent/child.h \
 	workerd/agent/rpc/ask.c workerd/agent/rpc/ask.h \
