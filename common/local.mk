@@ -79,11 +79,15 @@ libjob_la_SOURCES = \
 	common/job/callbacks.c common/job/callbacks.h \
 	common/job/columns.c common/job/columns.h \
 	common/job/devices.c common/job/devices.h \
+	common/job/field.c common/job/field.h \
+	common/job/hypers.c common/job/hypers.h \
 	common/job/job.c common/job/job.h \
+	common/job/json.c \
 	common/job/optimizer.c common/job/optimizer.h \
 	common/job/outputs.c common/job/outputs.h \
 	common/job/path.h \
-	common/job/scale.c
+	common/job/scale.c \
+	common/job/together.c common/job/together.h
 libjob_la_LIBADD = libloss.la libpsyaml.la $(JANSSON_LIBS)
 
 # The losses and metrics that there are: for job files and for what computes them.
