@@ -15,6 +15,7 @@
 #include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/base/log.h"
+#include "common/base/self.h"
 #include "common/base/signals.h"
 #include "workerd/agent/agent.h"
 #include "workerd/attempt.h"
@@ -176,13 +177,14 @@ int main(int argc, char **argv)
 {
     struct ps_error e = {0};
     prctl(PR_SET_NAME, "workerd");  // where it runs /proc/self/exe, or a bundle's loader, it would be called that
+    ps_self_begin(argc);
     ps_alloc_tune();
     struct wk_options o = wk_options_parse(argc, argv);
     ps_log_init("workerd", PS_LOG_INFO);
     workerd_catch_signals();
     workerd_keep_nccl_inside(&o);
     enum ps_code code =
-        o.job ? workerd_end_output(workerd_run_job_watched(&o, &e), &e) : workerd_wait_for_jobs(&o, argv, &e);
+        o.job ? workerd_end_output(workerd_run_job_watched(&o, &e), &e) : workerd_wait_for_jobs(&o, argv + 1, &e);
     if (code != PS_OK)
         ps_error_log("%s", e.text);
     wk_options_free(&o);

@@ -95,6 +95,22 @@ same_name() { # what ps shows of a process
     kill "$pid" && wait "$pid"
     return $rc
 }
+# Its programs start themselves once more: a worker for a job of the queue, psctl for the parts of a report.
+trains_queued() {
+    local pids=() at="unix:$scratch/waits" rc
+    mkfifo "$scratch/waits.ready"
+    (exec env -i "$bundle/bin/psd" --listen "$at" --queue "$scratch/waits.queue" --ready-fd 3 3>"$scratch/waits.ready") &
+    pids+=($!)
+    read -r _ <"$scratch/waits.ready"
+    (exec env -i "$bundle/bin/workerd" --ps "$at") &
+    pids+=($!)
+    alone timeout 600 "$bundle/bin/psctl" --ps "$at" submit --workers 1 --wait "$bundle/share/paramserver/examples/softmax/async.yaml" \
+        "${quick[@]}" --set output="$scratch/queued.safetensors" && [ -s "$scratch/queued.safetensors" ] &&
+        alone "$bundle/bin/psctl" --ps "$at" doctor --report "$scratch/report.md" && grep -A4 '^## psctl jobs' "$scratch/report.md" | grep async
+    rc=$?
+    kill "${pids[@]}" && wait "${pids[@]}"
+    return $rc
+}
 builds_with_bundle() {
     local flags
     flags=$(PKG_CONFIG_PATH=$bundle/lib/pkgconfig pkg-config --cflags --libs psclient) || return 1
@@ -124,6 +140,7 @@ check_bundle() {
     ok "with its libraries alone" own_libraries
     ok "under their own names" same_name
     ok "psctl finds psd and workerd in it, and trains" trains_in "$bundle"
+    ok "a worker that waits in it trains a job of the queue" trains_queued
     mv "$bundle" "$scratch/moved"
     bundle=$scratch/moved
     ok "moved elsewhere it trains as well" trains_in "$bundle"

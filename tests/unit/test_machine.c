@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // common/base/machine: the memory that cgroups and RLIMIT_AS leave, read from a machine made of files;
-// common/base/utf8: what is shown steers no terminal; and common/base/thread: what a thread asks of the scheduler.
+// common/base/utf8: what is shown steers no terminal; common/base/thread: what a thread asks of the scheduler; and
+// common/base/self: how a program starts itself once more.
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -20,6 +21,7 @@
 #include <cmocka.h>
 
 #include "common/base/machine.h"
+#include "common/base/self.h"
 #include "common/base/thread.h"
 #include "common/base/utf8.h"
 
@@ -170,14 +172,34 @@ static void a_thread_asks_for_short_slices(void **state)
     assert_true(own.runtime > other.runtime);
 }
 
-int main(void)
+// That of a bundle, where a loader runs it, is seen by tests/it/packages.sh.
+static void a_program_starts_itself_again(void **state)
+{
+    static const char *const more[] = {"--job", "a b", NULL}, *const none[] = {NULL};
+    (void)state;
+    char **words = ps_self_words(more);
+    assert_non_null(strstr(words[0], "test_machine"));
+    assert_string_equal(words[1], "--job");
+    assert_string_equal(words[2], "a b");
+    assert_null(words[3]);
+    free(words);
+    words = ps_self_words(none);
+    assert_non_null(strstr(words[0], "test_machine"));
+    assert_null(words[1]);
+    free(words);
+}
+
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_program_starts_itself_again),
         cmocka_unit_test(a_thread_asks_for_short_slices),
         cmocka_unit_test(cgroups),
         cmocka_unit_test(address_space),
         cmocka_unit_test(what_is_shown_is_plain),
     };
+    (void)argv;
+    ps_self_begin(argc);
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, make_root, remove_root);
 }

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/self.h"
 #include "common/base/utf8.h"
 #include "common/file/output.h"
 #include "tools/psctl/cluster.h"
@@ -442,6 +443,7 @@ static void open_standard(void)
 
 int main(int argc, char **argv)
 {
+    ps_self_begin(argc);
     ps_alloc_tune();
     signal(SIGXFSZ, SIG_IGN);  // what cannot be written is an error like others
     open_standard();

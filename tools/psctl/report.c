@@ -14,6 +14,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/machine.h"
+#include "common/base/self.h"
 #include "common/base/utf8.h"
 #include "common/file/output.h"
 #include "config.h"
@@ -39,29 +40,30 @@ enum {
     OF_JOB = sizeof of_job / sizeof of_job[0],
 };
 
-static void section_take_option(char **argv, size_t *n, const char *option, const char *value)
+static void section_take_option(const char **args, size_t *n, const char *option, const char *value)
 {
     if (!value)
         return;
-    argv[(*n)++] = (char *)option;
-    argv[(*n)++] = (char *)value;
+    args[(*n)++] = option;
+    args[(*n)++] = value;
 }
 
 static void section_begin(struct section *s, const struct target *target)
 {
-    char *argv[REPORT_WORDS] = {(char *)"psctl", (char *)s->command}, timeout[16];
+    const char *args[REPORT_WORDS] = {s->command};
+    char timeout[16];
     const bool asks_cluster = strcmp(s->command, "check-build") != 0;
-    size_t n = 2;
+    size_t n = 1;
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t group;
     snprintf(timeout, sizeof timeout, "%ld", target->timeout);
-    section_take_option(argv, &n, "--cluster", asks_cluster ? target->file : NULL);
-    section_take_option(argv, &n, "--ps", asks_cluster ? target->ps : NULL);
-    section_take_option(argv, &n, "--tls", asks_cluster ? target->tls : NULL);
-    section_take_option(argv, &n, "--timeout", asks_cluster ? timeout : NULL);
+    section_take_option(args, &n, "--cluster", asks_cluster ? target->file : NULL);
+    section_take_option(args, &n, "--ps", asks_cluster ? target->ps : NULL);
+    section_take_option(args, &n, "--tls", asks_cluster ? target->tls : NULL);
+    section_take_option(args, &n, "--timeout", asks_cluster ? timeout : NULL);
     if (target->munge && asks_cluster)
-        argv[n++] = (char *)"--munge";
-    section_take_option(argv, &n, "--", s->operand);
+        args[n++] = "--munge";
+    section_take_option(args, &n, "--", s->operand);
     s->said = tmpfile();
     s->error = s->said ? 0 : errno;
     if (!s->said)
@@ -71,7 +73,9 @@ static void section_begin(struct section *s, const struct target *target)
     posix_spawn_file_actions_adddup2(&actions, fileno(s->said), STDERR_FILENO);
     posix_spawnattr_init(&group);  // of its own
     posix_spawnattr_setflags(&group, POSIX_SPAWN_SETPGROUP);
-    s->error = posix_spawn(&s->pid, "/proc/self/exe", &actions, &group, argv, environ);
+    char **words = ps_self_words(args);
+    s->error = posix_spawn(&s->pid, "/proc/self/exe", &actions, &group, words, environ);
+    free(words);
     posix_spawnattr_destroy(&group);
     posix_spawn_file_actions_destroy(&actions);
 }

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/self.h"
 
 // A file without a name: nothing of it is left, whatever ends the processes.
 static enum ps_code child_make_file(const char *text, int *fd, struct ps_error *e)
@@ -44,14 +45,17 @@ static void child_become(char *const *argv, int file, int output, int ready, pid
     _exit(127);
 }
 
+// The words with which this program trains the job: its own arguments, and those that name the job.
 static char **child_words(char *const *args, const char *const *more, size_t n_more)
 {
     size_t n = 0;
     while (args[n])
         n++;
-    char **words = ps_alloc((n + n_more + 1) * sizeof *words);
-    memcpy(words, args, n * sizeof *words);
-    memcpy(words + n, more, n_more * sizeof *words);
+    const char **all = ps_alloc((n + n_more + 1) * sizeof *all);
+    memcpy(all, args, n * sizeof *all);
+    memcpy(all + n, more, n_more * sizeof *all);
+    char **words = ps_self_words(all);
+    free(all);
     return words;
 }
 

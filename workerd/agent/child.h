@@ -21,7 +21,7 @@ struct wk_child {
     int status;  // as waitpid has it, once it has ended
 };
 
-// args: the words of a command line before those that name the job; ends with NULL. job: its text, for `workers`.
+// args: this program's arguments but for those that name the job; ends with NULL. job: its text, for `workers`.
 enum ps_code wk_child_start(struct wk_child *c, char *const *args, const char *job, uint32_t workers,
                             struct ps_error *e);
 // Reads what there is, and waits for it at most so long. 0: nothing came. The end of the output counts as nothing.
