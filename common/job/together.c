@@ -153,11 +153,26 @@ static enum ps_code together_check_sharded(const struct ps_yaml *root, const str
                         ps_job_strategies[job->strategy]);
 }
 
-// What Keras saves weights as ends in .weights.h5: of other such names nobody knows what the file is to be.
+static enum ps_code together_check_plateau(const struct ps_yaml *root, const struct ps_job *job, struct ps_error *e)
+{
+    for (size_t i = 0; i < job->callbacks.n; i++)
+        if (strcmp(ps_callback_name(&job->callbacks.v[i]), "reduce_lr_on_plateau") == 0 &&
+            job->schedule.kind != PS_SCHEDULE_NONE)
+            return ps_yaml_fail(ps_yaml_find(root, "callbacks"), e,
+                                "callbacks: reduce_lr_on_plateau does not go with a learning rate that follows a "
+                                "schedule");
+    return PS_OK;
+}
+
+// What is written is told by the name's ending. A name without one is that of safetensors.
 static enum ps_code together_check_output(const struct ps_yaml *root, const struct ps_job *job, struct ps_error *e)
 {
-    const char *name = job->output ? job->output : "";
-    if (ps_ends_with(name, ".weights.h5") || !(ps_ends_with(name, ".h5") || ps_ends_with(name, ".hdf5")))
+    static const char *const endings[] = {".keras", ".weights.h5", ".safetensors"};
+    const char *name = job->output ? job->output : "", *slash = strrchr(name, '/'), *base = slash ? slash + 1 : name;
+    bool known = *base == '\0' || !strchr(base + 1, '.');
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
+        known |= ps_ends_with(name, endings[i]);
+    if (known)
         return PS_OK;
     return ps_yaml_fail(ps_yaml_find(root, "output"), e,
                         "output must be a name that ends in .keras, .weights.h5 or .safetensors, not %s", name);
@@ -169,7 +184,7 @@ enum ps_code ps_job_check_together(const struct ps_yaml *root, const struct ps_j
         together_check_hybrid(root, job, e) || together_check_compression(root, job, e) ||
         together_check_grace(root, job, e) || together_check_communication(root, job, e) ||
         together_check_warm_up(root, job, e) || together_check_sharded(root, job, e) ||
-        together_check_output(root, job, e))
+        together_check_plateau(root, job, e) || together_check_output(root, job, e))
         return e->code;
     return together_check_partitioner(root, job, e);
 }

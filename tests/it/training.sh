@@ -123,12 +123,11 @@ complete() { # its checkpoint is that of the end of its only epoch
     trains "${all[@]}" && says "has all steps of the job: none is left to train" trains --resume "${all[@]}"
 }
 ok "--resume of all that there is to train says so" complete
-said_once() {
-    trains --set epochs=3 --set output=watched.safetensors --set 'callbacks=[{name: early_stopping, monitor: val_acuracy, mode: max}]' >said 2>&1
-    cat said
-    [ "$(grep -c "monitors 'val_acuracy', of which nothing is known: it does not act; known are .*val_accuracy" said)" = 1 ]
-}
-ok "a monitor of nothing is said once" said_once
+monitors() { trains --set epochs=3 --set output=watched.safetensors --set "callbacks=[{name: early_stopping, monitor: $1, mode: max}]"; }
+ok "a monitor that the job has not" fails_with 65 "callback early_stopping: monitor 'val_acuracy': the job has no such figure; did you mean 'val_accuracy'?" \
+    monitors val_acuracy
+ok "nothing like it" fails_with 65 "the job has no such figure; expected one of accuracy, loss, val_accuracy, val_loss" monitors speed
+ok "and nothing has been trained for it" [ ! -e watched.safetensors ]
 ok "--resume of another job" fails_with 78 "but this one has seed=32" trains --resume --set seed=32
 ok "a log where there is no folder" fails_with 73 "callback csv_log: cannot create no/log.csv: No such file" trains \
     --set 'callbacks=[{name: csv_log, path: no/log.csv}]'

@@ -99,7 +99,7 @@ rule_includes() {
 # on it; and what workerd and psctl alone use of common.
 rule_memory() {
     c_files | grep -E '^(common|libclient|psd)/' |
-        grep -vE '/rpc/|^psd/(main|options)\.|^common/(base/alloc|job/[a-z]+|file/timeline)\.' |
+        grep -vE '/rpc/|^psd/(main|options)\.|^common/(base/(alloc|self)|job/[a-z]+|file/timeline)\.' |
         xargs -r grep -HnE '\<ps_(alloc|alloc_aligned|realloc|strdup|printf)[[:space:]]*\('
 }
 

@@ -363,7 +363,24 @@ static void an_output_of_no_known_kind(void **ctx)
                 "--set output: output must be a name that ends in .keras, .weights.h5 or .safetensors, not net.h5");
     refuses_set(LEAST, "output=net.hdf5",
                 "--set output: output must be a name that ends in .keras, .weights.h5 or .safetensors, not net.hdf5");
+    refuses_set(
+        LEAST, "output=v1.2/net.pt",
+        "--set output: output must be a name that ends in .keras, .weights.h5 or .safetensors, not v1.2/net.pt");
     ps_job_free(with(LEAST, "output=net.weights.h5"));
+    ps_job_free(with(LEAST, "output=v1.2/net"));
+    ps_job_free(with(LEAST, "output=/dev/null"));
+}
+
+static void a_plateau_and_a_schedule(void **ctx)
+{
+    (void)ctx;
+    const char *plateau = "callbacks=[{name: reduce_lr_on_plateau, monitor: loss}]";
+    ps_job_free(with(LEAST, plateau));
+    refuses_set("model: m.json\ndata: {kind: synthetic-digits}\nloss: {name: sparse_categorical_crossentropy}\n"
+                "optimizer: {name: sgd, learning_rate: {schedule: constant, initial: 0.1}}\n",
+                plateau,
+                "--set callbacks: callbacks: reduce_lr_on_plateau does not go with a learning rate that follows a "
+                "schedule");
 }
 
 static void scaled_rates_that_are_refused(void **ctx)
@@ -1495,6 +1512,7 @@ int main(void)
         cmocka_unit_test(warm_up_by_epochs),
         cmocka_unit_test(scaled_rates_that_are_refused),
         cmocka_unit_test(an_output_of_no_known_kind),
+        cmocka_unit_test(a_plateau_and_a_schedule),
         cmocka_unit_test(accumulation_and_average),
         cmocka_unit_test(schedules_have_kerass_defaults),
         cmocka_unit_test(kerass_spelling),

@@ -90,6 +90,15 @@ void wk_meter_figures(const struct wk_meter *m, const char *prefix, struct wk_fi
         nn_measures_tell(m->of, m->sum, figures_take, &p);
 }
 
+void wk_figures_name(struct wk_figures *f, const struct nn_measures *of, const char *prefix)
+{
+    struct wk_meter one = {0};
+    wk_meter_open(&one, of);
+    one.sum[0] = 1;  // of no examples there are no figures
+    wk_meter_figures(&one, prefix, f);
+    wk_meter_reset(&one);
+}
+
 json_t *wk_meter_matrices(const struct wk_meter *m, const char *prefix)
 {
     json_t *all = json_object();

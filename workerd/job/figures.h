@@ -23,6 +23,8 @@ struct wk_figures {
 
 // One more than WK_MAX_FIGURES is dropped.
 void wk_figures_add(struct wk_figures *f, const char *prefix, const char *name, double value);
+// Those that `of` will tell, without their values.
+void wk_figures_name(struct wk_figures *f, const struct nn_measures *of, const char *prefix);
 // Takes those away whose names begin so.
 void wk_figures_drop(struct wk_figures *f, const char *prefix);
 // NULL: there is none of that name.

@@ -45,13 +45,13 @@ static struct checkpointing *checkpoint_make(const struct ps_callback *settings,
 }
 
 static enum ps_code checkpoint_open_best(struct checkpointing *c, const struct ps_callback *settings,
-                                         struct ps_error *e)
+                                         const struct wk_run *run, struct ps_error *e)
 {
     if (c->every_steps || c->every)
         return ps_fail(e, PS_INVALID_ARGUMENT,
                        "save_best_only goes by the figures of an epoch: it does not go with every_%s",
                        c->every_steps ? "steps" : "seconds");
-    return wk_monitor_open(settings, 0, &c->monitor, e);
+    return wk_monitor_open(settings, 0, run, &c->monitor, e);
 }
 
 static void checkpoint_close(void *state)
@@ -69,7 +69,7 @@ static enum ps_code checkpoint_open(const struct ps_callback *settings, const st
 {
     struct checkpointing *c = checkpoint_make(settings, run, "");
     c->best_only = ps_callback_flag(settings, "save_best_only");
-    if (c->best_only && checkpoint_open_best(c, settings, e)) {
+    if (c->best_only && checkpoint_open_best(c, settings, run, e)) {
         checkpoint_close(c);
         return e->code;
     }

@@ -37,7 +37,7 @@ static enum ps_code early_stopping_open(const struct ps_callback *settings, cons
                                         struct ps_error *e)
 {
     struct wk_monitor monitor;
-    if (wk_monitor_open(settings, ps_callback_real(settings, "min_delta"), &monitor, e))
+    if (wk_monitor_open(settings, ps_callback_real(settings, "min_delta"), run, &monitor, e))
         return e->code;
     struct early_stopping *s = ps_alloc(sizeof *s);
     *s = (struct early_stopping){.monitor = monitor,

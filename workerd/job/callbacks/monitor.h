@@ -11,15 +11,14 @@ struct wk_monitor {
     bool up;           // the greater the better
     double min_delta;
     double best;  // NaN: none yet
-    bool warned;  // that the run has no such figure
 };
 
-// From the settings monitor and mode; `auto` goes by the name, as Keras does: accuracies go up, losses down.
-// INVALID_ARGUMENT: that does not say it.
-enum ps_code wk_monitor_open(const struct ps_callback *settings, double min_delta, struct wk_monitor *m,
-                             struct ps_error *e);
-// NULL, and a warning the first time: the run has no such figure.
-const double *wk_monitor_value(struct wk_monitor *m, const struct wk_run *run);
+// From the settings monitor and mode; `auto` goes by the name, as Keras does: accuracies go up, losses down. run has
+// its replica and its data. INVALID_ARGUMENT: no epoch of it has such a figure; or the name does not say which way.
+enum ps_code wk_monitor_open(const struct ps_callback *settings, double min_delta, const struct wk_run *run,
+                             struct wk_monitor *m, struct ps_error *e);
+// NULL: this epoch has no such figure, as where a worker came too late to train any of it.
+const double *wk_monitor_value(const struct wk_monitor *m, const struct wk_run *run);
 bool wk_monitor_is_better(const struct wk_monitor *m, double value, double than);
 
 #endif

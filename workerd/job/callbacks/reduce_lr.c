@@ -20,9 +20,7 @@ static enum ps_code reduce_lr_open(const struct ps_callback *settings, const str
                                    struct ps_error *e)
 {
     struct wk_monitor monitor;
-    if (run->env.job->schedule.kind != PS_SCHEDULE_NONE)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "does not go with a learning rate that follows a schedule");
-    if (wk_monitor_open(settings, ps_callback_real(settings, "min_delta"), &monitor, e))
+    if (wk_monitor_open(settings, ps_callback_real(settings, "min_delta"), run, &monitor, e))
         return e->code;
     struct reduce_lr *s = ps_alloc(sizeof *s);
     *s = (struct reduce_lr){.monitor = monitor,
