@@ -2,6 +2,7 @@
 #include "libclient/admin.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "common/base/alloc.h"
@@ -84,6 +85,41 @@ psc_code psc_set_hyper(psc_client *client, const char *name, double value, uint6
     }
     if (e.code != PS_OK)
         ps_error_prefix(&e, "set %s", name);
+    return psc__error_out(&e, error);
+}
+
+static psc_hyper_change *admin_take_changes(const Paramserver__V1__DescribeReply *r)
+{
+    psc_hyper_change *all = ps_try_alloc_array(r->n_changes + 1, sizeof *all);
+    for (size_t i = 0; all && i < r->n_changes; i++) {
+        const Paramserver__V1__HyperChange *c = r->changes[i];
+        all[i] = (psc_hyper_change){.value = c->value, .round = c->round};
+        snprintf(all[i].name, sizeof all[i].name, "%s", c->name);
+    }
+    return all;
+}
+
+psc_code psc_hyper_changes(psc_client *client, psc_hyper_change **changes, size_t *n, psc_error *error)
+{
+    Paramserver__V1__DescribeRequest request = PARAMSERVER__V1__DESCRIBE_REQUEST__INIT;
+    struct ps_error e = {.code = PS_OK};
+    ProtobufCMessage *m = NULL;
+    struct psc__call_spec spec = {.method = PARAMSERVER__V1__METHOD__DESCRIBE,
+                                  .message = &request.base,
+                                  .timeout_ms = (int)(client->timeout_ns / PS_MS)};
+    if (admin_ask(client, &spec, &paramserver__v1__describe_reply__descriptor, &m, &e) == PS_OK) {
+        const Paramserver__V1__DescribeReply *r = (Paramserver__V1__DescribeReply *)m;
+        psc_hyper_change *all = admin_take_changes(r);
+        if (all) {
+            *changes = all;
+            *n = r->n_changes;
+        } else {
+            ps_no_memory(&e, "changes");
+        }
+        ps_msg_free(m);
+    }
+    if (e.code != PS_OK)
+        ps_error_prefix(&e, "changes of hyperparameters");
     return psc__error_out(&e, error);
 }
 

@@ -241,6 +241,8 @@ typedef struct psc_hyper {
     double value;
 } psc_hyper;
 
+enum { PSC_HYPER_NAME = 64 };  // bytes of such a name at most, with its end
+
 // A learning rate that follows the step, evaluated by the ps tasks. Keras's schedules (keras.optimizers.schedules:
 // PiecewiseConstantDecay, ExponentialDecay, CosineDecay, CosineDecayRestarts, PolynomialDecay, InverseTimeDecay), with
 // their formulas; their defaults are not filled in. Warm-up is linear and comes first.
@@ -503,6 +505,17 @@ psc_code psc_broadcast(psc_client *client, const char *name, uint32_t root, void
 // UNAVAILABLE: a ps task has not answered; OUT_OF_RANGE: the round is closed; RESOURCE_EXHAUSTED: too many changes wait
 // for their rounds, or no memory; DEADLINE_EXCEEDED; CANCELLED.
 psc_code psc_set_hyper(psc_client *client, const char *name, double value, uint64_t *round, psc_error *error);
+
+// A hyperparameter that psc_set_hyper has changed since the job was declared.
+typedef struct psc_hyper_change {
+    char name[PSC_HYPER_NAME];
+    double value;
+    uint64_t round;  // sync: the first that uses it; 0: since it came
+} psc_hyper_change;
+
+// All changes of the job's hyperparameters that the control task keeps, oldest first; free *changes with free().
+// FAILED_PRECONDITION: not declared yet; NOT_FOUND: no such job; UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED.
+psc_code psc_hyper_changes(psc_client *client, psc_hyper_change **changes, size_t *n, psc_error *error);
 
 // sync: gradients that count for some variables alone, because their workers died while they sent them. worker, round:
 // of the last one; 0 where there is none.

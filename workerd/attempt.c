@@ -120,6 +120,8 @@ static enum ps_code attempt_prepare(struct attempt *a, struct ps_error *e)
     if (run->env.rank == 0 && (ps_job_check_files(job, run->summary, e) || wk_weights_check_output(job->output, e) ||
                                (run->folders && wk_folders_take(run->folders, job, e))))
         return e->code;
+    if (run->env.rank == 0 && run->folders && (a->options->resume || !a->checkpoint.path))
+        wk_checkpoints_warn(job, a->checkpoint.path ? &a->checkpoint : NULL);
     if (run->timeline && ps_output_check(run->timeline, e))
         return e->code;
     if (attempt_build(a, e) || wk_timeline_open(run, e))

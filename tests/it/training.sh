@@ -45,7 +45,7 @@ ok "and they are" trains --evaluate --set weights=part.safetensors
 
 # What data are read from may be slow: a signal ends that at once. Who opens a pipe for writing waits for its reader.
 mkfifo pipe.csv
-"$workerd" --job job.yaml --set 'data={kind: csv, path: pipe.csv}' >read.log 2>&1 &
+"$workerd" --job job.yaml --set 'data={kind: csv, path: pipe.csv}' --set 'callbacks=[]' >read.log 2>&1 &
 pid=$!
 exec 4>pipe.csv
 kill -TERM $pid
@@ -111,6 +111,27 @@ if grep -q 'S\["HAVE_HDF5_TRUE"\]=""' "$top_builddir/config.status"; then
     rm -r ck
     mv keep ck
 fi
+
+# What --resume goes by is said before it surprises.
+of_another() {
+    local two='callbacks=[{name: checkpoint, path: twice, every_steps: 5, keep: 0}]'
+    trains --set epochs=2 --set output=twice.safetensors --set "$two" >said 2>&1 && ! grep "training before this one" said || return 1
+    trains --set epochs=1 --set output=twice.safetensors --set "$two" >said 2>&1
+    grep "twice/softmax-[0-9]*.safetensors is of a training before this one, which begins anew: while it is there, --resume goes on from it" said || return 1
+    trains --set epochs=3 --set output=twice.safetensors --set "$two" --resume >said 2>&1
+    grep "was written later than twice/softmax-[0-9]*.safetensors, so it may be of another training" said
+}
+ok "checkpoints of two trainings in one folder are told of" of_another
+has_some() { ls gone/*.safetensors >said 2>&1; }
+folder_again() {
+    begins --set epochs=100000 --set output=gone.safetensors --set 'callbacks=[{name: checkpoint, path: gone, every_steps: 20, keep: 2}]'
+    eventually has_some && mv gone gone.away && eventually has_some
+    local rc=$?
+    kill -TERM $pid
+    wait $pid
+    [ $? = 143 ] && [ $rc = 0 ] || { cat begun.log; return 1; }
+}
+ok "the folder of checkpoints is made again where somebody removes it" folder_again
 
 ok "--resume and --evaluate" fails_with 64 "--resume is of a training" trains --resume --evaluate
 ok "--json alone" fails_with 64 "--json goes with --evaluate or --profile alone" trains --json

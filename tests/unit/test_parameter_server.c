@@ -398,6 +398,14 @@ psc_code psc_reduce(psc_client *c, const char *name, psc_reduce_op op, psc_dtype
     return PSC_OK;
 }
 
+psc_code psc_hyper_changes(psc_client *c, psc_hyper_change **changes, size_t *n, psc_error *error)
+{
+    (void)c, (void)error;
+    *changes = NULL;
+    *n = 0;
+    return PSC_OK;
+}
+
 psc_code psc_set_hyper(psc_client *c, const char *name, double value, uint64_t *round, psc_error *error)
 {
     (void)error;

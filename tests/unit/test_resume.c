@@ -23,6 +23,7 @@
 #include "common/base/alloc.h"
 #include "common/base/log.h"
 #include "common/file/safetensors.h"
+#include "workerd/job/callback.h"
 #include "workerd/job/checkpoints.h"
 #include "workerd/job/evaluate.h"
 #include "workerd/job/loop.h"
@@ -621,6 +622,45 @@ static void a_step_that_does_not_count_is_taken_again(void **state)
     same_file("out.safetensors", "whole.safetensors");
 }
 
+static void take_long_history(struct wk_run *run)
+{
+    struct wk_history *h = &run->history;
+    enum { LONG = 250000 };
+    h->loss = ps_realloc(h->loss, LONG * sizeof *h->loss);
+    h->examples = ps_realloc(h->examples, LONG * sizeof *h->examples);
+    for (h->steps = 0; h->steps < LONG; h->steps++) {
+        h->loss[h->steps] = (double)h->steps;
+        h->examples[h->steps] = 2;
+    }
+    run->position.step = LONG;
+}
+
+// A checkpoint of a long training is no larger than one of a short one: of old steps it has only how much they trained.
+static void remembers_no_step_for_ever(void **state)
+{
+    static const char job[] = "callbacks: [{name: checkpoint, path: ck}]\n";
+    struct training t;
+    const struct wk_history *h = &t.run.history;
+    struct wk_checkpoint c;
+    struct ps_error e;
+    (void)state;
+    train(&t, job, false);
+    take_long_history(&t.run);
+    must(wk_callbacks_open(&t.run, &t.run.callbacks, &e), &e);
+    must(wk_resume_save(&t.run, NULL, &c, &e), &e);
+    assert_int_equal(json_array_size(json_object_get(c.json, "losses")), 100000);
+    char *path = in_folder("ck/job-0000250000.safetensors");
+    must(wk_checkpoint_write(&c, path, &e), &e);
+    wk_checkpoint_free(&c);
+    free(path);
+    end(&t);
+    train(&t, job, true);
+    assert_int_equal(h->steps, 250000);
+    assert_true(h->total_examples == 500000);
+    assert_true(h->loss[249999] == 249999 && h->loss[150000] == 150000 && h->loss[149999] == 0);
+    end(&t);
+}
+
 // The weights are the final ones, whatever is known of how good they are.
 static void writes_weights_where_it_does_not_look(void **state)
 {
@@ -844,6 +884,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(does_not_wait_for_a_slow_disk, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(writes_what_there_is, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(a_step_that_does_not_count_is_taken_again, begin_folder, end_folder),
+        cmocka_unit_test_setup_teardown(remembers_no_step_for_ever, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(writes_weights_where_it_does_not_look, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(refuses_another_jobs_checkpoint, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(refuses_what_is_wrong_in_a_checkpoint, begin_folder, end_folder),

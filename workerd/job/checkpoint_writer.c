@@ -6,6 +6,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/log.h"
+#include "common/file/output.h"
 #include "common/file/shards.h"
 
 void wk_checkpoint_writer_prune_shards(const struct wk_checkpoint_writer *w)
@@ -21,6 +22,8 @@ static bool checkpoint_writer_replace(struct wk_checkpoint_writer *w, const char
 {
     struct ps_shards *before = ps_shards_named(path);
     const bool had = before != NULL;
+    struct ps_error ignored;                 // what cannot be made cannot be written to
+    ps_make_folder(w->to.folder, &ignored);  // somebody may have removed it
     if (wk_checkpoint_write(&w->checkpoint, path, &w->error) == PS_OK && !sharded)
         ps_shards_unlink(before, path);
     ps_shards_free(before);

@@ -69,5 +69,9 @@ bool wk_checkpoints_passes_over(enum ps_code code);
 enum ps_code wk_checkpoints_find(const struct ps_job *job, bool backups, const struct wk_lost *lost,
                                  struct wk_found *found, struct ps_error *e);
 void wk_found_free(struct wk_found *found);
+// Warns of files that make another one the newest than a person may think, for the worker that speaks: of the job's
+// checkpoints of an earlier training, where this one begins anew (found NULL), as --resume goes by the step; and of one
+// that was written later than the one that was found.
+void wk_checkpoints_warn(const struct ps_job *job, const struct wk_found *found);
 
 #endif

@@ -12,7 +12,8 @@
 #include "workerd/job/checkpoints.h"
 #include "workerd/strategy/configuration.h"
 
-enum { RESUME_VERSION = 1 };
+// Losses: of so many steps, the newest, a checkpoint keeps the losses, so that it does not grow for ever.
+enum { RESUME_VERSION = 1, RESUME_LOSSES = 100000 };
 
 // ---- saving -------------------------------------------------------------------------------------------------------
 
@@ -36,6 +37,18 @@ static json_t *resume_numbers(const double *v, uint64_t n)
     return list;
 }
 
+static void resume_put_history(const struct wk_history *h, json_t *to)
+{
+    const uint64_t first = h->steps > RESUME_LOSSES ? h->steps - RESUME_LOSSES : 0;
+    double before = h->examples_before;
+    for (uint64_t i = 0; i < first; i++)
+        before += h->examples[i];
+    json_object_set_new(to, "losses", h->steps ? resume_numbers(h->loss + first, h->steps - first) : json_array());
+    json_object_set_new(to, "examples",
+                        h->steps ? resume_numbers(h->examples + first, h->steps - first) : json_array());
+    json_object_set_new(to, "examples_before", json_real(before));
+}
+
 static json_t *resume_figures_json(const struct wk_figures *f)
 {
     json_t *list = json_array();
@@ -46,7 +59,6 @@ static json_t *resume_figures_json(const struct wk_figures *f)
 
 static enum ps_code resume_fill(const struct wk_run *run, struct wk_checkpoint *c, struct ps_error *e)
 {
-    const struct wk_history *h = &run->history;
     if (nn_replica_fetch(run->env.replica, e))
         return e->code;
     for (size_t i = 0; i < nn_model_params(run->env.model); i++) {
@@ -61,8 +73,7 @@ static enum ps_code resume_fill(const struct wk_run *run, struct wk_checkpoint *
     json_object_set_new(c->json, "meter", wk_meter_save(&run->meter));
     json_object_set_new(c->json, "figures", resume_figures_json(&run->figures));
     json_object_set_new(c->json, "evaluated", json_boolean(run->evaluated));
-    json_object_set_new(c->json, "losses", resume_numbers(h->loss, h->steps));
-    json_object_set_new(c->json, "examples", resume_numbers(h->examples, h->steps));
+    resume_put_history(&run->history, c->json);
     json_object_set_new(c->json, "train_seconds", json_real(run->train_seconds));
     if (run->strategy->home->save(run->state, c, e))
         return e->code;
@@ -175,12 +186,13 @@ static enum ps_code resume_load_numbers(const json_t *from, const char *key, uin
                                         struct ps_error *e)
 {
     const json_t *list = json_object_get(from, key);
-    if (!json_is_array(list) || json_array_size(list) != n)
+    const uint64_t listed = json_array_size(list), before = n - listed;
+    if (!json_is_array(list) || listed > n || (listed < n && listed != RESUME_LOSSES))
         return ps_fail(e, PS_INVALID_ARGUMENT, "%s: expected one number per step", key);
     *to = ps_alloc((n + 1) * sizeof **to);
-    for (uint64_t i = 0; i < n; i++) {
+    for (uint64_t i = 0; i < listed; i++) {
         const json_t *v = json_array_get(list, i);
-        (*to)[i] = json_is_number(v) ? json_number_value(v) : NAN;
+        (*to)[before + i] = json_is_number(v) ? json_number_value(v) : NAN;
     }
     return PS_OK;
 }
@@ -196,7 +208,8 @@ static enum ps_code resume_load_history(struct wk_run *run, const json_t *from, 
         memset(h->loss, 0, h->steps * sizeof *h->loss);
         memset(h->examples, 0, h->steps * sizeof *h->examples);
     }
-    h->total_examples = 0;
+    h->examples_before = run->env.replica_rank == 0 ? json_number_value(json_object_get(from, "examples_before")) : 0;
+    h->total_examples = h->examples_before;
     for (uint64_t i = 0; i < h->steps; i++)
         h->total_examples += h->examples[i];
     return wk_state_real(from, "train_seconds", &run->train_seconds, e);

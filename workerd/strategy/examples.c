@@ -43,15 +43,20 @@ static uint64_t examples_seed(void *state)
     return resumptions ? (uint64_t)word[1] << 32 | word[0] : seed;
 }
 
+const char *wk_psd_mode_name(psc_update update)
+{
+    static const char *const names[] = {[PSC_ASYNC] = "async", [PSC_SYNC] = "sync", [PSC_SSP] = "ssp"};
+    return names[update];
+}
+
 // Another mode begins with an epoch. What this worker has pulled last may be older than what all have pushed since. Who
 // comes when the last epoch is over learns in which mode it was.
 static void take_mode(struct wk_parameter_server_state *s)
 {
-    static const char *const names[] = {[PSC_ASYNC] = "async", [PSC_SYNC] = "sync", [PSC_SSP] = "ssp"};
     if (!s->follows_mode || s->share.update == s->update)
         return;
     if (s->share.count)
-        ps_info("from here on the job is %s: psctl set-mode", names[s->share.update]);
+        ps_info("from here on the job is %s: psctl set-mode", wk_psd_mode_name(s->share.update));
     s->update = s->share.update;
     s->mode_changed = true;
     s->has_weights = false;

@@ -140,12 +140,20 @@ enum ps_code wk_psd_health(const struct wk_parameter_server_state *s, struct ps_
 // How often the ps tasks have applied the rule, as far as is known here.
 uint64_t wk_psd_iterations(const struct wk_parameter_server_state *s);
 
+const char *wk_psd_mode_name(psc_update update);  // "sync"
+
 // psd_checkpoint.c: what the ps tasks keep, to be fetched, and the rate or how often the outer rule has been applied;
 // nothing of this worker's is under way. load: what the replica and the checkpoint have goes to the ps tasks, all have
 // waited for it, and next gives the position's examples. An outer rule that the checkpoint has nothing of begins anew.
 void wk_psd_save(struct wk_parameter_server_state *s, struct wk_checkpoint *to);
 // sync: the rounds that this worker has pushed to, in this run of the job.
 uint64_t wk_psd_rounds_trained(const struct wk_parameter_server_state *s);
+// Of the rule's hyperparameters; round: as psc_set_hyper's.
+psc_code wk_psd_set_hyper(const struct wk_parameter_server_state *s, const char *name, double value, uint64_t round,
+                          psc_error *error);
+// Those that psctl had set when the checkpoint was written, but for the learning rate, are set again; by one worker.
+enum ps_code wk_psd_load_changes(const struct wk_parameter_server_state *s, const struct wk_checkpoint *from,
+                                 struct ps_error *e);
 wk_prune_shards_fn wk_psd_prune_shards;  // arg: the state
 enum ps_code wk_psd_load(struct wk_parameter_server_state *s, const struct wk_checkpoint *from, uint64_t epoch,
                          uint64_t first, uint64_t step, struct ps_error *e);

@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
@@ -144,6 +145,29 @@ uint64_t wk_psd_rounds_trained(const struct wk_parameter_server_state *s)
     return checkpoint_trained(s) - s->round_offset;
 }
 
+// What psctl has set, as it holds in the next step; of the learning rate, which every checkpoint has, to *rate. Where
+// it is not to be had, as when a ps task is gone, the checkpoint is written without it.
+static void checkpoint_put_changes(const struct wk_parameter_server_state *s, struct wk_checkpoint *to, double *rate)
+{
+    psc_hyper_change *change = NULL;
+    psc_error error;
+    size_t n = 0;
+    const bool in_rounds = s->update == PSC_SYNC;
+    if (psc_hyper_changes(s->reader ? s->reader : s->client, &change, &n, &error) != PSC_OK)
+        return;
+    json_t *changed = json_object();
+    for (size_t i = 0; i < n; i++) {
+        if (in_rounds && change[i].round > s->closed + 1)
+            continue;
+        if (rate && strcmp(change[i].name, "learning_rate") == 0)
+            *rate = change[i].value;
+        else
+            json_object_set_new(changed, change[i].name, json_real(change[i].value));
+    }
+    json_object_set_new(to->json, "changed", changed);
+    free(change);
+}
+
 // Which outer rule it is, and how often it has been applied: once in a round, else as often as all workers push.
 static void checkpoint_put_outer(const struct wk_parameter_server_state *s, struct wk_checkpoint *to, struct fetch *f)
 {
@@ -157,6 +181,7 @@ static void checkpoint_put_outer(const struct wk_parameter_server_state *s, stru
     f->count = steps;
     f->by_round = s->update == PSC_SYNC;
     f->known = f->by_round ? s->closed : s->version;
+    checkpoint_put_changes(s, to, NULL);
 }
 
 // In rounds the rule is applied once in a step; else as often as all workers push. Who has been in rounds all the time
@@ -165,7 +190,9 @@ static void checkpoint_put_rule(const struct wk_parameter_server_state *s, struc
 {
     const uint64_t trained = checkpoint_trained(s);
     const bool in_rounds = s->update == PSC_SYNC && !s->mode_changed;
-    wk_checkpoint_put_rule(to, s->rate, in_rounds ? s->ahead : wk_psd_iterations(s) - (s->base + trained));
+    double rate = s->rate;
+    checkpoint_put_changes(s, to, &rate);
+    wk_checkpoint_put_rule(to, rate, in_rounds ? s->ahead : wk_psd_iterations(s) - (s->base + trained));
     f->count = json_object_get(to->json, "iterations_ahead");
     f->by_round = in_rounds;
     f->known = in_rounds ? wk_psd_rounds_trained(s) : s->version;
@@ -227,6 +254,8 @@ void wk_psd_save(struct wk_parameter_server_state *s, struct wk_checkpoint *to)
         checkpoint_put_outer(s, to, f);
     else
         checkpoint_put_rule(s, to, f);
+    if (s->update != (psc_update)s->env->job->update && !s->is_outer)
+        json_object_set_new(to->json, "mode", json_string(wk_psd_mode_name(s->update)));
     to->fetch = &f->is;
 }
 
@@ -240,6 +269,41 @@ enum ps_code wk_psd_prune_shards(void *state, const char *name, uint32_t series,
 }
 
 // ---- load ---------------------------------------------------------------------------------------------------------
+
+// One change at a time: where another one is being made it is waited for.
+psc_code wk_psd_set_hyper(const struct wk_parameter_server_state *s, const char *name, double value, uint64_t round,
+                          psc_error *error)
+{
+    const struct timespec a_moment = {.tv_nsec = 20 * 1000 * 1000};
+    const uint64_t until = ps_now() + (uint64_t)(s->env->job->timeout * (double)PS_SECOND);
+    psc_code code;
+    psc_error why;
+    while ((code = psc_set_hyper(s->client, name, value, &round, error)) == PSC_ABORTED &&
+           psc_health(s->client, &why) == PSC_OK && ps_now() < until)
+        nanosleep(&a_moment, NULL);
+    return code;
+}
+
+enum ps_code wk_psd_load_changes(const struct wk_parameter_server_state *s, const struct wk_checkpoint *from,
+                                 struct ps_error *e)
+{
+    json_t *changed = json_object_get(from->json, "changed"), *value;
+    const char *name;
+    psc_error error;
+    const char *mode = json_string_value(json_object_get(from->json, "mode"));
+    if (mode)
+        ps_warn("psctl set-mode had changed the job to %s when the checkpoint was written: it goes on as its file says",
+                mode);
+    json_object_foreach(changed, name, value)
+    {
+        if (!json_is_number(value))
+            return ps_fail(e, PS_INVALID_ARGUMENT, "%s: $.changed: expected numbers", from->path);
+        if (wk_psd_set_hyper(s, name, json_number_value(value), 0, &error) != PSC_OK)
+            return wk_take_error(&error, e);
+        ps_info("%s is %g, as psctl had set it", name, json_number_value(value));
+    }
+    return PS_OK;
+}
 
 // Of one slot what the checkpoint has, for all variables that learn. Returns how many are in tensors; e->code says
 // whether all are there.

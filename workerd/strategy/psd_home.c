@@ -616,19 +616,6 @@ static void home_set_rate(void *state, double rate)
     s->rate = rate;
 }
 
-// One change at a time: where psctl makes one it is waited for, and this one comes after it.
-static psc_code home_change_rate(struct wk_parameter_server_state *s, uint64_t round, psc_error *error)
-{
-    const struct timespec a_moment = {.tv_nsec = 20 * 1000 * 1000};
-    const uint64_t until = ps_now() + (uint64_t)(s->env->job->timeout * (double)PS_SECOND);
-    psc_code code;
-    psc_error why;
-    while ((code = psc_set_hyper(s->client, "learning_rate", s->rate, &round, error)) == PSC_ABORTED &&
-           psc_health(s->client, &why) == PSC_OK && ps_now() < until)
-        nanosleep(&a_moment, NULL);
-    return code;
-}
-
 // As psctl set-lr does. All wait for it, in sync between two rounds: the next is the first that has it, unless others
 // have closed rounds without this worker.
 static enum ps_code home_tell_rate(void *state, struct ps_error *e)
@@ -637,9 +624,9 @@ static enum ps_code home_tell_rate(void *state, struct ps_error *e)
     psc_error error;
     psc_code code = PSC_OK;
     if (s->rate_changed)
-        code = home_change_rate(s, s->update == PSC_SYNC ? s->closed + 1 : 0, &error);
+        code = wk_psd_set_hyper(s, "learning_rate", s->rate, s->update == PSC_SYNC ? s->closed + 1 : 0, &error);
     if (code == PSC_OUT_OF_RANGE)
-        code = home_change_rate(s, 0, &error);
+        code = wk_psd_set_hyper(s, "learning_rate", s->rate, 0, &error);
     s->rate_changed &= code != PSC_OK;
     return code ? wk_take_error(&error, e) : PS_OK;
 }
@@ -711,6 +698,8 @@ static enum ps_code home_load(void *state, const struct wk_checkpoint *from, uin
     s->has_weights = true;  // nobody trains before all have come to the barrier below
     home_set_rate(s, json_real_value(json_object_get(from->json, "learning_rate")));
     if (s->env->rank == 0 && s->env->job->schedule.kind == PS_SCHEDULE_NONE && home_tell_rate(s, e))
+        return e->code;
+    if (s->env->rank == 0 && wk_psd_load_changes(s, from, e))
         return e->code;
     return wk_psd_barrier(s, "checkpoint taken", e);
 }

@@ -100,7 +100,9 @@ struct wk_history {
     double *examples;       // [steps]
     uint64_t steps;         // one past the last
     double total_examples;  // of all workers together, all steps
-    bool averaged;          // the weights are the average of what they were: others than after the last step
+    // Of steps of which nothing else is known: a checkpoint, from which this run went on, keeps the newest alone.
+    double examples_before;
+    bool averaged;  // the weights are the average of what they were: others than after the last step
     // sync: gradients that count for some variables alone, and the worker and round of the last one.
     uint64_t splits, split_round;
     uint32_t split_worker;
