@@ -76,6 +76,15 @@ static uint64_t started_at(void)
     return began && began < now ? began : now;
 }
 
+// Where others are lost, and the training with them, this worker may have written a checkpoint.
+static void workerd_say_way_on(const struct wk_ended *ended, struct ps_error *e)
+{
+    const struct ps_error why = *e;
+    if (ended->saved && (e->code == PS_UNAVAILABLE || e->code == PS_ABORTED))
+        ps_fail(e, why.code, "%.400s; %s from step %" PRIu64, why.text,
+                ended->resumes ? "--resume goes on" : "started again, it goes on", ended->saved);
+}
+
 // Attempts at the job: one, unless others are lost.
 static enum ps_code workerd_run_job(struct wk_options *o, struct wk_metrics *metrics, struct ps_error *e)
 {
@@ -93,8 +102,10 @@ static enum ps_code workerd_run_job(struct wk_options *o, struct wk_metrics *met
         struct wk_ended ended = {0};
         const struct wk_attempt attempt = {.options = o, .not_before = not_before, .begun = &begun};
         e->code = wk_attempt(&attempt, &run, &ended, e);
-        if (!wk_recovery_begins(&recovery, &ended, ps_now(), e))
+        if (!wk_recovery_begins(&recovery, &ended, ps_now(), e)) {
+            workerd_say_way_on(&ended, e);
             break;
+        }
         if (ps_signal_number(&stop)) {
             const struct ps_error why = *e;
             ps_fail(e, PS_CANCELLED, "stopped by %s: %s", ps_signal_name(ps_signal_number(&stop)), why.text);

@@ -82,15 +82,27 @@ ok "with the bytes of the other" cmp calm.safetensors sync.safetensors
 ok "and leaves no backup" test "$(newest sync)" = 0
 
 # Each ps task has a folder of its own for its part of a backup, which it writes and loads by itself.
+# The ps task is gone, and with it the weights; not so the checkpoint.
+says_what_is_left() {
+    "$psd" --quiet --listen "unix:$scratch/alone" &
+    local server=$!
+    "$workerd" --job "$examples/softmax/async.yaml" --ps "unix:$scratch/alone" --quiet --set epochs=1000 --set delay_ms=20 \
+        --set 'callbacks=[{name: checkpoint, path: left, every_steps: 5}]' --set output=left.safetensors 2>left.log &
+    local worker=$!
+    eventually eval 'ls left/*.safetensors' && kill -KILL $server && ! wait $worker && cat left.log &&
+        grep -E "cannot be reached.*; --resume goes on from step [0-9]+$" left.log
+}
+ok "where the weights are lost it is said from which step the training goes on" says_what_is_left
+
 # What was set by hand holds where the training goes on from a backup that was written since.
 by_hand() {
     ctl() { "$psctl" --cluster ps.yaml "$@"; }
     is_set() { ctl jobs hand | tee said | grep -E "^learning_rate +0.003 " && grep -E "^momentum +0.5 " said; }
     train hand ps.yaml sync.yaml --set 'optimizer={name: sgd, learning_rate: 0.1, momentum: 0.9}' --set delay_ms=10
-    eventually has_got_further hand 20 && ctl set-lr hand 0.003 && ctl set hand momentum=0.5 && is_set || return 1
+    eventually has_got_further hand 20 && ctl set-lr hand 0.003 && ctl set hand momentum=0.5 && eventually is_set || return 1
     eventually has_got_further hand $(($(newest hand) + 40)) && kill -KILL "$(cat ps0.pid)" &&
         eventually grep -q "goes on from hand.backups" hand-0.log && eventually grep -q "momentum is 0.5, as psctl had set it" hand-0.log &&
-        is_set
+        eventually is_set
 }
 ok "a training goes on with what psctl had set" by_hand
 ok "to the end" ends hand

@@ -149,7 +149,7 @@ ok "a monitor that the job has not" fails_with 65 "callback early_stopping: moni
     monitors val_acuracy
 ok "nothing like it" fails_with 65 "the job has no such figure; expected one of accuracy, loss, val_accuracy, val_loss" monitors speed
 ok "and nothing has been trained for it" [ ! -e watched.safetensors ]
-ok "--resume of another job" fails_with 78 "but this one has seed=32" trains --resume --set seed=32
+ok "--resume of another job" fails_with 78 "but this one has seed=32; with that file as weights it begins anew" trains --resume --set seed=32
 ok "a log where there is no folder" fails_with 73 "callback csv_log: cannot create no/log.csv: No such file" trains \
     --set 'callbacks=[{name: csv_log, path: no/log.csv}]'
 ok "an output where there is a file" fails_with 73 "cannot create job.yaml/x.safetensors: Not a directory" trains --set output=job.yaml/x.safetensors

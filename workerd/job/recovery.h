@@ -25,6 +25,8 @@ struct wk_ended {
     bool outdated;        // there is another checkpoint by now than the one that it went on from
     uint64_t checkpoint;  // the step of the one that it went on from; 0: it began at the beginning
     uint64_t patience;    // ns: the job's timeout
+    uint64_t saved;       // the step of the newest checkpoint that it has written; 0: none
+    bool resumes;         // it takes --resume to go on from that
 };
 
 struct wk_recovery {

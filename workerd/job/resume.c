@@ -98,10 +98,13 @@ enum ps_code wk_resume_save(struct wk_run *run, const struct ps_shards_of *shard
 static enum ps_code resume_fail_configuration(const struct wk_checkpoint *c, const char *line, size_t length,
                                               const char *now, struct ps_error *e)
 {
-    static const char way_on[] = "give this one another name or folder, or remove that";
+    static const char way_on[] = "with that file as weights it begins anew from them; or give this one another name or "
+                                 "folder, or remove that";
     size_t key = strcspn(line, "=") + 1;
     if (strncmp(line, "model=", key) == 0)  // the rest is a hash
-        return ps_fail(e, PS_FAILED_PRECONDITION, "%.200s: is of a job with another model; %s", c->path, way_on);
+        return ps_fail(e, PS_FAILED_PRECONDITION,
+                       "%.200s: is of a job with another model; give this one another name or folder, or remove that",
+                       c->path);
     for (const char *other = now; *other; other += strcspn(other, "\n"), other += *other == '\n')
         if (strncmp(other, line, key) == 0)
             return ps_fail(e, PS_FAILED_PRECONDITION, "%.200s: is of a job with %.*s, but this one has %.*s; %s",
