@@ -188,6 +188,13 @@ static enum ps_code queue_check(const struct psd_queue_submission *s, struct ps_
     if (name < 1 || name > 128 || !ps_utf8_is_plain(s->name))
         return ps_fail(e, PS_INVALID_ARGUMENT,
                        "the job's name has %zu bytes: expected 1 to 128, without control characters", name);
+    if (strspn(s->name, "0123456789") == name)
+        return ps_fail(e, PS_INVALID_ARGUMENT,
+                       "the job's name '%s' is a number: expected a letter in it, for psctl cancel %s means job %s",
+                       s->name, s->name, s->name);
+    if (s->name[0] == '-')
+        return ps_fail(e, PS_INVALID_ARGUMENT,
+                       "the job's name '%s' begins as an option: expected another first character than '-'", s->name);
     if (text < 1 || text > PSD_QUEUE_TEXT_MAX)
         return ps_fail(e, PS_INVALID_ARGUMENT, "job '%s' has %zu bytes: expected 1 to %d", s->name, text,
                        PSD_QUEUE_TEXT_MAX);
@@ -389,6 +396,8 @@ enum ps_code psd_queue_cancel(struct psd_queue *q, const char *what, uint64_t wa
     }
     if ((*job)->state == PSD_QUEUED)
         queue_end(q, *job, PSD_CANCELLED, wall);
+    else if (!before)
+        ps_info("job %" PRIu64 " '%s' is cancelled: its workers are told to end", (*job)->number, (*job)->name);
     return PS_OK;
 }
 
@@ -636,6 +645,7 @@ enum ps_code psd_queue_forget(struct psd_queue *q, const char *what, uint32_t *f
         next = one->next;
         if (!queue_is_meant(one, what, number) || !psd_queue_is_over(one))
             continue;
+        ps_info("job %" PRIu64 " '%s' is forgotten", one->number, one->name);
         queue_forget(q, one);
         ++*forgotten;
     }

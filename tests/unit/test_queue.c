@@ -2,14 +2,20 @@
 //
 // psd/queue: whose turn it is, what becomes of a job, and what of it is there after a start.
 #include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -17,6 +23,7 @@
 #include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "psd/limits.h"
+#include "psd/queue/files.h"
 #include "psd/queue/queue.h"
 
 static char folder[64];
@@ -48,6 +55,40 @@ static void restart(void)
     psd_queue_close(q);
     start();
 }
+
+// ---- the log ------------------------------------------------------------------------------------------------------
+
+static int saved_stderr, log_pipe[2];
+
+static void begin_capture(void)
+{
+    assert_int_equal(0, pipe2(log_pipe, O_NONBLOCK));
+    saved_stderr = dup(STDERR_FILENO);
+    dup2(log_pipe[1], STDERR_FILENO);
+}
+
+// What was logged since begin_capture.
+static const char *end_capture(void)
+{
+    static char text[16384];
+    dup2(saved_stderr, STDERR_FILENO);
+    close(saved_stderr);
+    close(log_pipe[1]);
+    const ssize_t n = read(log_pipe[0], text, sizeof text - 1);
+    close(log_pipe[0]);
+    text[n > 0 ? n : 0] = '\0';
+    return text;
+}
+
+static size_t count_of(const char *text, const char *part)
+{
+    size_t n = 0;
+    for (; (text = strstr(text, part)); text += strlen(part))
+        n++;
+    return n;
+}
+
+// ---- one queue for each test --------------------------------------------------------------------------------------
 
 static int set_up(void **state)
 {
@@ -149,11 +190,16 @@ static bool report(uint64_t number, uint32_t rank, uint8_t process, const char *
 }
 
 // waits: it has not been in the job yet.
-static bool report_of(uint64_t number, uint32_t rank, bool waits, int code)
+static bool report_as(uint64_t number, uint32_t rank, uint8_t process, bool waits, int code)
 {
     const struct psd_queue_report r = {
         .number = number, .ended = code >= 0, .code = code >= 0 ? (uint32_t)code : 0, .waits = waits};
-    return send_report(rank, 1, &r);
+    return send_report(rank, process, &r);
+}
+
+static bool report_of(uint64_t number, uint32_t rank, bool waits, int code)
+{
+    return report_as(number, rank, 1, waits, code);
 }
 
 static void ends(uint64_t number, uint32_t rank, int code)
@@ -332,7 +378,28 @@ static void what_cannot_be_is_refused(void **state)
     refuses(&(struct psd_queue_submission){"a", "", "text", 1001, 1}, PS_INVALID_ARGUMENT, "from -1000 to 1000");
     refuses(&(struct psd_queue_submission){"a", "", "text", 0, 0}, PS_INVALID_ARGUMENT, "expected 1 to 65536");
     refuses(&(struct psd_queue_submission){"a", "", "text", 0, PS_MAX_WORKERS + 1}, PS_INVALID_ARGUMENT, "65537");
+    refuses(&(struct psd_queue_submission){"17", "", "text", 0, 1}, PS_INVALID_ARGUMENT,
+            "the job's name '17' is a number: expected a letter in it, for psctl cancel 17 means job 17");
+    refuses(&(struct psd_queue_submission){"-x", "", "text", 0, 1}, PS_INVALID_ARGUMENT,
+            "the job's name '-x' begins as an option: expected another first character than '-'");
     assert_false(exists("1.job"));
+    assert_int_equal(1, submit("1a", 0, 1));
+}
+
+// What was meant by a number is logged with its name, and the other way.
+static void what_is_cancelled_is_logged(void **state)
+{
+    (void)state;
+    submit("job", 0, 1);
+    next_of(0, 1);
+    begin_capture();
+    cancel("1", "");
+    cancel("1", "");
+    assert_int_equal(1, count_of(end_capture(), "job 1 'job' is cancelled: its workers are told to end"));
+    ends(1, 0, 143);
+    begin_capture();
+    forget("1", 1);
+    assert_non_null(strstr(end_capture(), "job 1 'job' is forgotten"));
 }
 
 static void the_queue_is_bounded(void **state)
@@ -615,6 +682,10 @@ static void the_latest_output_is_kept(void **state)
     assert_int_equal(PS_INVALID_ARGUMENT, psd_queue_report(q, &from, &r, now, wall, &stop, &e));
 }
 
+static struct rlimit any_size;
+
+#define MISSING "\npsd: output is missing here\n"
+
 // ---- a start ------------------------------------------------------------------------------------------------------
 
 static void jobs_survive_a_start(void **state)
@@ -655,6 +726,8 @@ static void one_psd_has_a_folder(void **state)
     assert_non_null(strstr(e.text, "is another psd's queue"));
     assert_int_equal(PS_CANNOT_CREATE, psd_queue_open("/dev/null/queue", now, &other, &e));
 }
+
+static int flock_errno;  // 0: the system decides
 
 static void damage(const char *name, long at)
 {
@@ -790,6 +863,7 @@ int main(void)
         TEST(a_job_needs_all_its_workers_at_once),
         TEST(no_job_overtakes_the_next_one),
         TEST(what_cannot_be_is_refused),
+        TEST(what_is_cancelled_is_logged),
         TEST(the_queue_is_bounded),
         TEST(the_first_worker_that_failed_says_the_code),
         TEST(a_worker_that_comes_back_gets_its_job_again),

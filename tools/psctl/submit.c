@@ -43,6 +43,19 @@ static enum ps_code submit_check_model(const struct ps_job *job, struct ps_error
     return code;
 }
 
+// As the queue has it: psctl cancel takes a number or a name.
+static enum ps_code submit_check_name(const char *name, struct ps_error *e)
+{
+    if (name[0] == '-')
+        return ps_fail(e, PS_INVALID_ARGUMENT,
+                       "the job's name '%s' begins as an option: expected another first character than '-'", name);
+    if (name[strspn(name, "0123456789")])
+        return PS_OK;
+    return ps_fail(e, PS_INVALID_ARGUMENT,
+                   "the job's name '%s' is a number: expected a letter in it, for psctl cancel %s means job %s", name,
+                   name, name);
+}
+
 enum ps_code submit_load_job(const char *file, const struct cli_list *sets, struct ps_job **job, struct ps_error *e)
 {
     if (ps_job_load(file, sets->items, (size_t)sets->n, job, e))
@@ -71,9 +84,11 @@ static enum ps_code submit_read(struct submit *s, const char *file, struct ps_er
         return ps_fail(e, PS_NOT_FOUND, "the current directory has no path: expected one that workers find");
     if (submit_load_job(file, &s->sets, &job, e))
         return e->code;
-    submit_take_job(s, job, folder);
+    const enum ps_code code = submit_check_name(job->name, e);
+    if (code == PS_OK)
+        submit_take_job(s, job, folder);
     ps_job_free(job);
-    return PS_OK;
+    return code;
 }
 
 // As said, else as the job is made for one, else as many as the cluster has.
