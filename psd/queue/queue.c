@@ -447,27 +447,41 @@ uint32_t psd_queue_present(const struct psd_queue *q, const struct psd_queue_job
     return psd_queue_is_over(job) ? 0 : n;
 }
 
-// The job whose turn it is begins, if all its workers are there. It stays queued where its file cannot be written.
-static void queue_begin(struct psd_queue *q, uint64_t now, uint64_t wall)
+static bool queue_try_begin(struct psd_queue *q, struct psd_queue_job *job, const char *taker, uint64_t now,
+                            uint64_t wall, struct ps_error *e)
+{
+    job->parts = ps_try_alloc_array(job->workers, sizeof *job->parts);
+    job->taker = *taker ? ps_try_strdup(taker) : NULL;
+    job->state = PSD_RUNNING;
+    job->began_ms = wall;
+    for (uint32_t i = 0; job->parts && i < job->workers; i++)
+        job->parts[i].heard = now;
+    const bool whole = job->parts && (job->taker || !*taker);
+    if (whole && psd_queue_write_job(q->folder, job, e) == PS_OK)
+        return true;
+    if (!whole)
+        ps_no_memory(e, "a job's workers");
+    free(job->parts);
+    free(job->taker);
+    job->parts = NULL;
+    job->taker = NULL;
+    job->state = PSD_QUEUED;
+    job->began_ms = 0;
+    return false;
+}
+
+// The job whose turn it is begins, if the one that asks is among its workers and all of them are there: then they are
+// of this one's user. It stays queued where its file cannot be written.
+static void queue_begin(struct psd_queue *q, const struct psd_queue_client *from, uint64_t now, uint64_t wall)
 {
     struct psd_queue_job *job = q->running || q->unwritten ? NULL : queue_head(q);
     struct ps_error e;
-    if (!job || psd_queue_present(q, job, now) < job->workers)
+    if (!job || from->rank >= job->workers || psd_queue_present(q, job, now) < job->workers)
         return;
-    job->parts = ps_try_alloc_array(job->workers, sizeof *job->parts);
-    if (!job->parts)
-        return;
-    for (uint32_t i = 0; i < job->workers; i++)
-        job->parts[i].heard = now;
-    job->state = PSD_RUNNING;
-    job->began_ms = wall;
-    if (psd_queue_write_job(q->folder, job, &e)) {
+    if (!queue_try_begin(q, job, from->user, now, wall, &e)) {
         if (!q->said)
             ps_warn("--queue: job %" PRIu64 " cannot begin: %s; tries again", job->number, e.text);
         q->said = true;
-        free(job->parts);
-        job->parts = NULL;
-        job->state = PSD_QUEUED;
         return;
     }
     q->said = false;
@@ -489,8 +503,13 @@ static void queue_say_why(const struct psd_queue *q, uint64_t now, char *why, si
         snprintf(why, size, "job %" PRIu64 " '%.128s' runs", q->running->number, q->running->name);
         return;
     }
-    while (queue_is_idle(q, missing, now))
+    while (missing < head->workers && queue_is_idle(q, missing, now))
         missing++;
+    if (missing == head->workers) {
+        snprintf(why, size, "job %" PRIu64 " '%.128s' %s", head->number, head->name,
+                 q->said ? "cannot begin: psd's log says why" : "begins as soon as its workers ask again");
+        return;
+    }
     snprintf(why, size, "job %" PRIu64 " '%.128s' needs %" PRIu32 " worker%s: worker %" PRIu32 " is not there",
              head->number, head->name, head->workers, head->workers == 1 ? "" : "s", missing);
 }
@@ -548,7 +567,7 @@ enum ps_code psd_queue_next(struct psd_queue *q, const struct psd_queue_client *
         return PS_OK;
     if (queue_hear(q, from, now, e))
         return e->code;
-    queue_begin(q, now, wall);
+    queue_begin(q, from, now, wall);
     if (q->running && from->rank < q->running->workers && queue_check_taker(q, q->running, from, e))
         return e->code;
     *job = queue_take_part(q, from, now, wall);

@@ -6,8 +6,8 @@
 //        |                            ^
 //        +---- cancelled -------------+
 //
-// A job begins when all workers that it needs have asked within PSD_QUEUE_HEARD_MS, all of one user, and ends when each
-// has reported its end. A worker that falls silent keeps its place: the process that is started under its rank gets the
+// A job begins when one of the workers that it needs asks and all have within PSD_QUEUE_HEARD_MS, all of one user, who
+// is its taker; it ends when each has reported its end. A worker that falls silent keeps its place: the process that is started under its rank gets the
 // job again. Only where the job was cancelled, or another worker of it has ended and this one was not heard for long
 // after that, a silent one is counted as ended, after PSD_QUEUE_LOST_MS. (One that was heard trains on: the other had
 // been asked to leave.) Two processes of one rank never train: the second one waits until the first is silent.

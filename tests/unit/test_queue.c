@@ -614,6 +614,30 @@ static void worker_0_ends_first(void **state)
     assert_true(report(2, 1, 1, "", 0, -1));
 }
 
+static struct psd_queue_job *ask_as(uint32_t rank, const char *user, const char *expected)
+{
+    const struct psd_queue_client from = {.rank = rank, .id = {1}, .user = user};
+    struct psd_queue_job *job;
+    struct ps_error e;
+    char why[PSD_QUEUE_WAITS_MAX] = "";
+    assert_int_equal(PS_OK, psd_queue_next(q, &from, now, wall, &job, why, sizeof why, &e));
+    assert_string_equal(expected, why);
+    return job;
+}
+
+static void a_job_begins_through_its_own_workers_alone(void **state)
+{
+    (void)state;
+    assert_null(ask_as(0, "alice", "no job is queued"));
+    submit("job", 0, 1);
+    assert_null(ask_as(7, "bob", "job 1 'job' begins as soon as its workers ask again"));
+    assert_int_equal(PSD_QUEUED, state_of("job"));
+    const struct psd_queue_job *job = ask_as(0, "alice", "");
+    assert_non_null(job);
+    assert_string_equal("alice", job->taker);
+    assert_null(ask_as(7, "bob", "no job is queued"));
+}
+
 static void workers_of_one_user_train_a_job(void **state)
 {
     struct psd_queue_client from = {.rank = 0, .id = {1}, .user = "alice"};
@@ -875,6 +899,7 @@ int main(void)
         TEST(the_job_that_worker_0_did_not_open_ends),
         TEST(cancel_ends_what_waits_and_what_runs),
         TEST(worker_0_ends_first),
+        TEST(a_job_begins_through_its_own_workers_alone),
         TEST(workers_of_one_user_train_a_job),
         TEST(output_is_taken_once),
         TEST(the_latest_output_is_kept),
