@@ -353,12 +353,12 @@ static bool queue_is_over_for(const struct psd_queue_job *job, const struct psd_
     return over;
 }
 
-static void queue_lose(const struct psd_queue_job *job, struct psd_queue_part *part)
+static void queue_lose(const struct psd_queue_job *job, struct psd_queue_part *part, const char *why)
 {
     part->ended = 1;
     part->lost = true;
-    ps_warn("job %" PRIu64 " '%s' ends without worker %u, which is silent", job->number, job->name,
-            (unsigned)(part - job->parts));
+    ps_warn("job %" PRIu64 " '%s' ends without worker %u, which %s", job->number, job->name,
+            (unsigned)(part - job->parts), why);
 }
 
 // Ends the job where the last of its workers has ended.
@@ -379,7 +379,7 @@ static void queue_lose_silent(const struct psd_queue *q, uint64_t now)
     for (uint32_t i = 0; job && i < job->workers; i++) {
         struct psd_queue_part *part = &job->parts[i];
         if (!part->ended && now > part->heard + PSD_QUEUE_LOST_MS * PS_MS && queue_is_over_for(job, part))
-            queue_lose(job, part);
+            queue_lose(job, part, "is silent");
     }
 }
 
@@ -542,7 +542,9 @@ static struct psd_queue_job *queue_take_part(struct psd_queue *q, const struct p
     if (!again && queue_is_heard(part, now))
         return NULL;
     if (!again && queue_is_over_for(job, part)) {
-        queue_lose(job, part);
+        queue_lose(job, part,
+                   job->cancelled ? "asks for it too late: it was cancelled"
+                                  : "asks for it too late: another worker has ended");
         queue_settle(q, wall);
         return NULL;
     }

@@ -481,6 +481,29 @@ static void nor_does_it_get_the_job_again(void **state)
     assert_int_equal(PSD_DONE, state_of("job"));
 }
 
+// Worker 1 came, and has not taken the job before worker 0 has ended.
+static void who_asks_too_late_is_not_called_silent(void **state)
+{
+    (void)state;
+    submit("job", 0, 2);
+    next_of(1, 1);
+    next_of(0, 1);
+    ends(1, 0, 3);
+    now += 50 * PS_MS;
+    begin_capture();
+    assert_int_equal(0, next_of(1, 1));
+    const char *log = end_capture();
+    assert_non_null(strstr(log, "job 1 'job' ends without worker 1, which asks for it too late: another worker has "
+                                "ended"));
+    assert_null(strstr(log, "silent"));
+    submit("other", 0, 1);
+    next_of(0, 1);
+    cancel("other", "");
+    begin_capture();
+    pass(PSD_QUEUE_LOST_MS + 1);
+    assert_non_null(strstr(end_capture(), "job 2 'other' ends without worker 0, which is silent"));
+}
+
 // The other one had been asked to leave: this one trains on, and keeps its place.
 static void one_that_trains_on_gets_it_again(void **state)
 {
@@ -893,6 +916,7 @@ int main(void)
         TEST(a_worker_that_comes_back_gets_its_job_again),
         TEST(one_that_is_gone_is_not_waited_for_when_another_has_ended),
         TEST(nor_does_it_get_the_job_again),
+        TEST(who_asks_too_late_is_not_called_silent),
         TEST(one_that_trains_on_gets_it_again),
         TEST(two_processes_of_a_rank_do_not_both_train),
         TEST(a_psd_that_stood_still_loses_nobody),
