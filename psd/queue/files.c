@@ -45,7 +45,12 @@ enum ps_code psd_queue_lock(const char *folder, int *fd, struct ps_error *e)
         return files_fail(e, errno == EACCES || errno == EROFS ? PS_PERMISSION_DENIED : PS_CANNOT_CREATE, path);
     if (flock(*fd, LOCK_EX | LOCK_NB) == 0)
         return PS_OK;
+    const int error = errno;
     close(*fd);
+    *fd = -1;
+    errno = error;
+    if (error != EWOULDBLOCK)
+        return files_fail(e, PS_CANNOT_CREATE, path);
     return ps_fail(e, PS_ALREADY_EXISTS, "--queue: %s is another psd's queue: expected a folder for each", folder);
 }
 
@@ -336,20 +341,53 @@ static enum ps_code log_shorten(const char *path, int fd, uint64_t before, uint6
     return code;
 }
 
+// All of it or, with errno, nothing.
+static bool log_append(int fd, uint64_t has, const char *bytes, size_t len)
+{
+    const off_t end = (off_t)(LOG_HEAD + has);
+    size_t done = 0;
+    while (done < len) {
+        const ssize_t n = pwrite(fd, bytes + done, len - done, end + (off_t)done);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            break;
+        done += (size_t)n;
+    }
+    const int error = errno;
+    if (done < len && ftruncate(fd, end) == 0)
+        errno = error;
+    return done == len;
+}
+
+static enum ps_code log_open(const char *path, int *fd, uint64_t *before, uint64_t *has, struct ps_error *e)
+{
+    *before = *has = 0;
+    *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (*fd < 0)
+        return files_fail(e, PS_CANNOT_CREATE, path);
+    if (log_measure(*fd, before, has) || log_write_head(*fd, 0))
+        return PS_OK;
+    files_fail(e, PS_CANNOT_WRITE, path);
+    close(*fd);
+    return e->code;
+}
+
 enum ps_code psd_queue_write_log(const char *folder, uint64_t number, const void *bytes, size_t len, struct ps_error *e)
 {
     char path[PATH_MAX];
-    uint64_t before = 0, has = 0;
+    uint64_t before, has;
+    int fd;
     files_name(folder, number, "log", path);
-    const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (fd < 0)
-        return files_fail(e, PS_CANNOT_CREATE, path);
-    enum ps_code code = PS_OK;
-    if ((!log_measure(fd, &before, &has) && !log_write_head(fd, 0)) ||
-        pwrite(fd, bytes, len, (off_t)(LOG_HEAD + has)) != (ssize_t)len)
-        code = files_fail(e, PS_CANNOT_WRITE, path);
-    else if (has + len > 2 * PSD_QUEUE_LOG_BYTES)
-        code = log_shorten(path, fd, before, has + len, e);
+    if (log_open(path, &fd, &before, &has, e))
+        return e->code;
+    if (has > PSD_QUEUE_LOG_BYTES && has + len > 2 * PSD_QUEUE_LOG_BYTES) {
+        const enum ps_code code = log_shorten(path, fd, before, has, e);
+        close(fd);
+        if (code || log_open(path, &fd, &before, &has, e))  // it is another file now
+            return e->code;
+    }
+    const enum ps_code code = log_append(fd, has, bytes, len) ? PS_OK : files_fail(e, PS_CANNOT_WRITE, path);
     close(fd);
     return code;
 }

@@ -10,7 +10,8 @@
 
 #include "psd/queue/queue.h"
 
-// Locks the folder for this process, until the descriptor is closed. Errors as psd_queue_open's.
+// Locks the folder for this process, until the descriptor is closed; where it fails *fd is -1. Errors as
+// psd_queue_open's.
 enum ps_code psd_queue_lock(const char *folder, int *fd, struct ps_error *e);
 
 enum ps_code psd_queue_write_job(const char *folder, const struct psd_queue_job *job, struct ps_error *e);
@@ -21,6 +22,7 @@ enum ps_code psd_queue_read_jobs(const char *folder, void (*found)(void *arg, st
 void psd_queue_remove_job(const char *folder, uint64_t number);
 void psd_queue_remove_log(const char *folder, uint64_t number);
 
+// All of the bytes or, where it fails, none.
 enum ps_code psd_queue_write_log(const char *folder, uint64_t number, const void *bytes, size_t len,
                                  struct ps_error *e);
 enum ps_code psd_queue_read_log(const char *folder, uint64_t number, uint64_t *offset, void *to, size_t size,

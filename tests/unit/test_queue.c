@@ -731,6 +731,31 @@ static void the_latest_output_is_kept(void **state)
 
 static struct rlimit any_size;
 
+// Files grow to so many bytes; 0: to any.
+static void limit_files(uint64_t bytes)
+{
+    signal(SIGXFSZ, SIG_IGN);
+    if (bytes)
+        getrlimit(RLIMIT_FSIZE, &any_size);
+    assert_int_equal(0, setrlimit(RLIMIT_FSIZE, bytes ? &(struct rlimit){bytes, any_size.rlim_max} : &any_size));
+}
+
+// Of a write that ends before its time nothing stays, and the text says why.
+static void output_is_written_whole_or_not_at_all(void **state)
+{
+    struct ps_error e;
+    (void)state;
+    submit("job", 0, 1);
+    assert_int_equal(PS_OK, psd_queue_write_log(folder, 1, "one\n", 4, &e));
+    limit_files(30);
+    errno = 0;
+    const enum ps_code code = psd_queue_write_log(folder, 1, "two three four\n", 15, &e);
+    limit_files(0);
+    assert_int_equal(PS_CANNOT_WRITE, code);
+    assert_non_null(strstr(e.text, strerror(EFBIG)));
+    expect_output("job", 0, 0, "one\n");
+}
+
 #define MISSING "\npsd: output is missing here\n"
 
 // ---- a start ------------------------------------------------------------------------------------------------------
@@ -775,6 +800,31 @@ static void one_psd_has_a_folder(void **state)
 }
 
 static int flock_errno;  // 0: the system decides
+
+int flock(int fd, int operation)
+{
+    if (flock_errno) {
+        errno = flock_errno;
+        return -1;
+    }
+    return (int)syscall(SYS_flock, fd, operation);
+}
+
+static void a_folder_that_cannot_be_locked_is_refused(void **state)
+{
+    struct ps_error e;
+    int fd = -7;
+    (void)state;
+    assert_int_equal(PS_ALREADY_EXISTS, psd_queue_lock(folder, &fd, &e));
+    assert_int_equal(-1, fd);  // closed once
+    flock_errno = ENOLCK;
+    const enum ps_code code = psd_queue_lock(folder, &fd, &e);
+    flock_errno = 0;
+    assert_int_equal(PS_CANNOT_CREATE, code);
+    assert_int_equal(-1, fd);
+    assert_non_null(strstr(e.text, "/lock: "));
+    assert_non_null(strstr(e.text, strerror(ENOLCK)));
+}
 
 static void damage(const char *name, long at)
 {
@@ -927,8 +977,10 @@ int main(void)
         TEST(workers_of_one_user_train_a_job),
         TEST(output_is_taken_once),
         TEST(the_latest_output_is_kept),
+        TEST(output_is_written_whole_or_not_at_all),
         TEST(jobs_survive_a_start),
         TEST(one_psd_has_a_folder),
+        TEST(a_folder_that_cannot_be_locked_is_refused),
         TEST(a_damaged_file_costs_its_job_alone),
         TEST(ended_jobs_expire),
         TEST(the_last_ended_jobs_are_kept),
