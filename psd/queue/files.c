@@ -191,13 +191,15 @@ static enum ps_code files_read_checked(const char *path, uint8_t **bytes, size_t
         return files_fail(e, errno == EACCES ? PS_PERMISSION_DENIED : PS_UNAVAILABLE, path);
     uint8_t *all = ps_try_alloc(FILE_MAX + 1);
     const size_t n = all ? fread(all, 1, FILE_MAX, f) : 0;
-    const bool failed = ferror(f);
+    const bool failed = all && ferror(f);
+    if (failed)
+        files_fail(e, PS_UNAVAILABLE, path);
     fclose(f);
     if (!all)
         return ps_no_memory(e, "a job's file");
     if (failed) {
         free(all);
-        return files_fail(e, PS_UNAVAILABLE, path);
+        return e->code;
     }
     all[n] = '\0';
     if (n < HEAD || n == FILE_MAX || sscanf((char *)all, "paramserver job %8" SCNx32, &crc) != 1 ||
@@ -277,6 +279,9 @@ enum ps_code psd_queue_read_jobs(const char *folder, void (*found)(void *arg, st
             found(arg, job);
         } else if (e->code == PS_DATA_LOSS || e->code == PS_INVALID_ARGUMENT) {
             files_set_aside(path, e);
+            e->code = PS_OK;
+        } else if (e->code == PS_PERMISSION_DENIED || e->code == PS_UNAVAILABLE) {
+            ps_warn("%s; the job is passed over, until a psd is started that can read it", e->text);
             e->code = PS_OK;
         }
     }

@@ -67,7 +67,7 @@ struct psd_queue_job {
 struct psd_queue;
 
 // Reads what the folder has, which is made if it is not there. A file that is damaged is logged, set aside as
-// NAME.damaged, and its job is gone. CANNOT_CREATE, PERMISSION_DENIED: the folder cannot be used; ALREADY_EXISTS:
+// NAME.damaged, and its job is gone; one that cannot be read is logged and passed over. CANNOT_CREATE, PERMISSION_DENIED: the folder cannot be used; ALREADY_EXISTS:
 // another psd uses it. now: ns, monotonic, as everywhere here; wall: ms since 1970.
 enum ps_code psd_queue_open(const char *folder, uint64_t now, struct psd_queue **queue, struct ps_error *e);
 void psd_queue_close(struct psd_queue *q);  // may be NULL

@@ -826,6 +826,23 @@ static void a_folder_that_cannot_be_locked_is_refused(void **state)
     assert_non_null(strstr(e.text, strerror(ENOLCK)));
 }
 
+// What cannot be read is passed over, and stays.
+static void an_unreadable_entry_costs_its_job_alone(void **state)
+{
+    (void)state;
+    submit("job", 0, 1);
+    assert_int_equal(0, mkdir(in_folder("99.job"), 0700));
+    begin_capture();
+    restart();
+    const char *log = end_capture();
+    const bool stayed = exists("99.job");
+    rmdir(in_folder("99.job"));
+    assert_true(stayed);
+    assert_non_null(strstr(log, "99.job: Is a directory; the job is passed over"));
+    assert_int_equal(PSD_QUEUED, state_of("job"));
+    assert_int_equal(100, submit("new", 0, 1));
+}
+
 static void damage(const char *name, long at)
 {
     FILE *f = fopen(in_folder(name), "r+");
@@ -982,6 +999,7 @@ int main(void)
         TEST(one_psd_has_a_folder),
         TEST(a_folder_that_cannot_be_locked_is_refused),
         TEST(a_damaged_file_costs_its_job_alone),
+        TEST(an_unreadable_entry_costs_its_job_alone),
         TEST(ended_jobs_expire),
         TEST(the_last_ended_jobs_are_kept),
         TEST(what_cannot_be_written_is_tried_again),
