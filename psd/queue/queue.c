@@ -130,6 +130,32 @@ static enum ps_code queue_write(struct psd_queue *q, struct psd_queue_job *job, 
     return code;
 }
 
+#define OUTPUT_IS_MISSING "\npsd: output is missing here\n"
+
+// Output that cannot be kept is lost, which is said once and marked where it goes on; the job's end is not. missing:
+// some has been lost before.
+static void queue_keep_output(const struct psd_queue *q, struct psd_queue_job *job, bool missing, const void *output,
+                              size_t len)
+{
+    const size_t mark = missing || job->muted ? strlen(OUTPUT_IS_MISSING) : 0;
+    struct ps_error e;
+    char *all = mark ? ps_try_alloc(mark + len) : NULL;
+    if (all) {
+        memcpy(all, OUTPUT_IS_MISSING, mark);
+        memcpy(all + mark, output, len);
+    }
+    const enum ps_code code = mark && !all
+                                  ? ps_no_memory(&e, "a job's output")
+                                  : psd_queue_write_log(q->folder, job->number, all ? all : output, mark + len, &e);
+    free(all);
+    if (code && !job->muted)
+        ps_warn("job %" PRIu64 " '%s': its output is lost: %s; tries again with what follows", job->number, job->name,
+                e.text);
+    if (!code && job->muted)
+        ps_info("job %" PRIu64 " '%s': its output is kept again", job->number, job->name);
+    job->muted = code != PS_OK;
+}
+
 // ---- beginning and end of the queue -------------------------------------------------------------------------------
 
 struct reading {
@@ -325,6 +351,8 @@ static void queue_end(struct psd_queue *q, struct psd_queue_job *job, enum psd_q
     job->parts = NULL;
     if (q->running == job)
         q->running = NULL;
+    if (job->muted)
+        queue_keep_output(q, job, true, "", 0);
     queue_write(q, job, &e);
     ps_info("job %" PRIu64 " '%s' is %s", job->number, job->name, queue_state_name(state));
 }
@@ -580,19 +608,18 @@ enum ps_code psd_queue_next(struct psd_queue *q, const struct psd_queue_client *
 
 // ---- workers that train -------------------------------------------------------------------------------------------
 
-// Of a process that psd has not heard of, as after psd's own start, all is new. Output that cannot be kept is lost; the
-// job's end is not.
-static void queue_take_output(struct psd_queue *q, const struct psd_queue_job *job, struct psd_queue_part *part,
+// Of a process that psd has not heard of, as after psd's own start, all is new.
+static void queue_take_output(const struct psd_queue *q, struct psd_queue_job *job, struct psd_queue_part *part,
                               const struct psd_queue_client *from, const struct psd_queue_report *r)
 {
-    struct ps_error e;
+    const bool dropped = part->taken && r->offset > part->received;  // by the worker, which could not report it
     const uint64_t received = part->taken ? part->received : 0, end = r->offset + r->len;
     const size_t skip = r->offset < received ? (size_t)(received - r->offset) : 0;
     part->taken = true;
     memcpy(part->client, from->id, sizeof part->client);
     part->received = end > received ? end : received;
-    if (skip < r->len && psd_queue_write_log(q->folder, job->number, (const char *)r->output + skip, r->len - skip, &e))
-        ps_warn("job %" PRIu64 " '%s': its output is lost: %s", job->number, job->name, e.text);
+    if (skip < r->len || dropped)
+        queue_keep_output(q, job, dropped, (const char *)r->output + skip, r->len - skip);
 }
 
 // Of a job that was cancelled worker 0 ends first: it keeps the weights, and a job that loses another worker may end

@@ -61,6 +61,7 @@ struct psd_queue_job {
     uint64_t submitted_ms, began_ms, ended_ms;  // since 1970
     struct psd_queue_part *parts;               // [workers], while it runs
     bool unwritten;                             // the file says something older
+    bool muted;                                 // its latest output could not be kept
     struct psd_queue_job *next;                 // of a higher number
 };
 

@@ -758,6 +758,34 @@ static void output_is_written_whole_or_not_at_all(void **state)
 
 #define MISSING "\npsd: output is missing here\n"
 
+static void lost_output_is_said_once_and_marked(void **state)
+{
+    (void)state;
+    submit("job", 0, 1);
+    next_of(0, 1);
+    report(1, 0, 1, "one\n", 0, -1);
+    begin_capture();
+    limit_files(26);
+    for (uint64_t offset = 4; offset < 24; offset += 4)
+        report(1, 0, 1, "two\n", offset, -1);
+    limit_files(0);
+    const char *log = end_capture();
+    assert_int_equal(1, count_of(log, "job 1 'job': its output is lost"));
+    begin_capture();
+    report(1, 0, 1, "three\n", 24, -1);
+    report(1, 0, 1, "four\n", 30, -1);
+    log = end_capture();
+    assert_int_equal(1, count_of(log, "job 1 'job': its output is kept again"));
+    expect_output("job", 0, 0, "one\n" MISSING "three\nfour\n");
+    report(1, 0, 1, "six\n", 40, -1);  // the worker has dropped some
+    expect_output("job", 44, 44, MISSING "six\n");
+    limit_files(26);
+    report(1, 0, 1, "seven\n", 44, -1);
+    limit_files(0);
+    ends(1, 0, 0);
+    expect_output("job", 77, 77, MISSING);  // to its end
+}
+
 // ---- a start ------------------------------------------------------------------------------------------------------
 
 static void jobs_survive_a_start(void **state)
@@ -995,6 +1023,7 @@ int main(void)
         TEST(output_is_taken_once),
         TEST(the_latest_output_is_kept),
         TEST(output_is_written_whole_or_not_at_all),
+        TEST(lost_output_is_said_once_and_marked),
         TEST(jobs_survive_a_start),
         TEST(one_psd_has_a_folder),
         TEST(a_folder_that_cannot_be_locked_is_refused),
