@@ -167,7 +167,7 @@ static void queue_take_read(void *arg, struct psd_queue_job *job)
 {
     const struct reading *r = arg;
     for (uint32_t i = 0; job->parts && i < job->workers; i++)
-        job->parts[i].heard = job->parts[i].ended_at = r->now;
+        job->parts[i].heard = job->parts[i].ended_at = job->parts[i].before = r->now;
     if (job->state == PSD_RUNNING && r->q->running) {  // two cannot
         free(job->parts);
         job->parts = NULL;
@@ -357,7 +357,10 @@ static void queue_end(struct psd_queue *q, struct psd_queue_job *job, enum psd_q
     ps_info("job %" PRIu64 " '%s' is %s", job->number, job->name, queue_state_name(state));
 }
 
-enum { STOPPED = 79 };  // a worker's exit code where psctl stop has ended its job
+enum {             // exit codes of a worker
+    STOPPED = 79,  // psctl stop has ended its job
+    TAKEN = 73,    // another process has its rank, or a file that the job names
+};
 
 // Once each worker has ended.
 static void queue_judge(struct psd_queue *q, struct psd_queue_job *job, uint64_t wall)
@@ -557,6 +560,15 @@ static enum ps_code queue_check_taker(struct psd_queue *q, struct psd_queue_job 
                    job->name, job->taker, *from->user ? from->user : "nobody");
 }
 
+// To a process that has not been in the job. Of several in a row that have not, the one before the first counts.
+static void queue_hand_over(struct psd_queue_part *part)
+{
+    if (part->taken && (part->inside || !part->before))
+        part->before = part->heard;
+    part->received = 0;
+    part->inside = false;
+}
+
 // The job that runs, where the worker has a part in it. NULL: it has none, another process of its rank has it, or its
 // end is not waited for any more.
 static struct psd_queue_job *queue_take_part(struct psd_queue *q, const struct psd_queue_client *from, uint64_t now,
@@ -577,7 +589,7 @@ static struct psd_queue_job *queue_take_part(struct psd_queue *q, const struct p
         return NULL;
     }
     if (!again)
-        part->received = 0;
+        queue_hand_over(part);
     part->heard = now;
     part->taken = true;
     memcpy(part->client, from->id, sizeof part->client);
@@ -632,6 +644,39 @@ static bool queue_stops(const struct psd_queue_job *job, uint32_t rank, uint64_t
     return job->cancelled && (rank == 0 || first->ended || !queue_is_heard(first, now));
 }
 
+// The place goes to the process that reports, where it is nobody's, and back to one that is in the job from one that is
+// not yet. False: another process has it.
+static bool queue_keep_place(struct psd_queue_part *part, const struct psd_queue_client *from,
+                             const struct psd_queue_report *r)
+{
+    const bool other = part->taken && memcmp(part->client, from->id, sizeof part->client) != 0;
+    if (other && (part->inside || r->waits || r->ended))
+        return false;
+    if (other)
+        part->taken = false;  // what came of its output is not known
+    part->inside |= !r->waits;
+    part->came |= part->inside;
+    part->before = part->inside ? 0 : part->before;
+    return true;
+}
+
+// Did it end because another process of its rank is in the job? That one has not been silent for long.
+static bool queue_was_second(const struct psd_queue_job *job, const struct psd_queue_part *part,
+                             const struct psd_queue_report *r, uint64_t now)
+{
+    return r->code == TAKEN && r->waits && !job->cancelled && part->before &&
+           now <= part->before + PSD_QUEUE_LOST_MS * PS_MS;
+}
+
+static void queue_give_back(const struct psd_queue_job *job, struct psd_queue_part *part)
+{
+    ps_warn("job %" PRIu64 " '%s': a second process of worker %u ended with exit code %d before it was in the job, "
+            "which goes on: the first one may train still",
+            job->number, job->name, (unsigned)(part - job->parts), TAKEN);
+    part->taken = false;
+    memset(part->client, 0, sizeof part->client);
+}
+
 enum ps_code psd_queue_report(struct psd_queue *q, const struct psd_queue_client *from,
                               const struct psd_queue_report *r, uint64_t now, uint64_t wall, bool *stop,
                               struct ps_error *e)
@@ -649,14 +694,18 @@ enum ps_code psd_queue_report(struct psd_queue *q, const struct psd_queue_client
     if (queue_check_taker(q, job, from, e))
         return e->code;
     struct psd_queue_part *part = &job->parts[from->rank];
-    if (part->taken && memcmp(part->client, from->id, sizeof part->client) != 0)
-        return PS_OK;  // another process has its place
+    if (!queue_keep_place(part, from, r))
+        return PS_OK;
     part->heard = now;
-    part->came |= !r->waits;
     queue_take_output(q, job, part, from, r);
     *stop = queue_stops(job, from->rank, now);
     if (!r->ended)
         return PS_OK;
+    if (queue_was_second(job, part, r, now)) {
+        queue_give_back(job, part);
+        *stop = true;
+        return PS_OK;
+    }
     part->ended = r->code + 1;
     part->ended_at = now;
     if (queue_write(q, job, e)) {  // it says so again

@@ -10,7 +10,9 @@
 // is its taker; it ends when each has reported its end. A worker that falls silent keeps its place: the process that is started under its rank gets the
 // job again. Only where the job was cancelled, or another worker of it has ended and this one was not heard for long
 // after that, a silent one is counted as ended, after PSD_QUEUE_LOST_MS. (One that was heard trains on: the other had
-// been asked to leave.) Two processes of one rank never train: the second one waits until the first is silent.
+// been asked to leave.) Two processes of one rank never train: the second one waits until the first is silent,
+// and gives way to it where the first is heard again before the second is in the job. A second one that is refused its
+// rank (exit code 73) within PSD_QUEUE_LOST_MS of the first's last word ends nothing: the first may train still.
 //
 // Each job is a file in the queue's folder (files.h), written before anybody is told of what it says; a change that
 // could not be written is tried again by psd_queue_tick.
@@ -42,7 +44,9 @@ struct psd_queue_part {
     bool taken;
     uint32_t ended;     // its exit code + 1; 0: it trains
     bool lost;          // counted as ended, without a word
-    bool came;          // it has been in the job, or may have been
+    bool came;          // one of its processes has been in the job, or may have been
+    bool inside;        // the one that has it has been
+    uint64_t before;    // ns: until then another process was heard that may be in the job; 0: there is none
     uint64_t ended_at;  // ns
     uint64_t heard;     // ns
     uint64_t received;  // bytes of the process's output

@@ -534,8 +534,78 @@ static void two_processes_of_a_rank_do_not_both_train(void **state)
     assert_int_equal(PSD_RUNNING, state_of("job"));
     pass(PSD_QUEUE_HEARD_MS + 1);
     assert_int_equal(1, next_of(0, 2));
+    assert_false(report(1, 0, 2, "", 0, -1));
     assert_true(report(1, 0, 1, "", 0, -1));
     assert_false(report(1, 0, 2, "", 0, -1));
+}
+
+// Its agent was silent and is heard again, while the second process is refused or has not come yet.
+static void the_process_that_trains_gets_its_place_back(void **state)
+{
+    (void)state;
+    submit("job", 0, 2);
+    next_of(1, 1);
+    next_of(0, 1);
+    next_of(1, 1);
+    report_of(1, 0, false, -1);
+    report_of(1, 1, false, -1);
+    pass(PSD_QUEUE_HEARD_MS + 1);
+    assert_int_equal(1, next_of(0, 2));
+    assert_false(report_as(1, 0, 2, true, -1));
+    assert_true(report_as(1, 0, 2, true, 73));
+    assert_false(report_of(1, 1, false, -1));
+    assert_int_equal(1, next_of(0, 2));  // the first one is silent still
+    assert_false(report_of(1, 0, false, -1));
+    assert_true(report_as(1, 0, 2, true, -1));
+    assert_true(report_as(1, 0, 2, true, 143));
+    assert_int_equal(PSD_RUNNING, state_of("job"));
+    ends(1, 0, 0);
+    ends(1, 1, 0);
+    assert_int_equal(PSD_DONE, state_of("job"));
+}
+
+// Of a psd that was started again: it does not know which process has the place.
+static void also_from_a_psd_that_was_started_again(void **state)
+{
+    (void)state;
+    submit("job", 0, 1);
+    next_of(0, 1);
+    report_of(1, 0, false, -1);
+    restart();
+    assert_int_equal(1, next_of(0, 2));
+    assert_false(report_of(1, 0, false, -1));
+    assert_true(report_as(1, 0, 2, true, 73));
+    ends(1, 0, 0);
+    assert_int_equal(PSD_DONE, state_of("job"));
+}
+
+// A second process that came, or failed by itself, or after the first was silent for long, is the worker.
+static void a_process_that_is_gone_does_not_get_it(void **state)
+{
+    static const struct {
+        uint64_t silent_ms;
+        bool second_waits;
+        int code;
+    } rows[] = {
+        {PSD_QUEUE_HEARD_MS + 1, false, 73}, {PSD_QUEUE_HEARD_MS + 1, true, 66}, {PSD_QUEUE_LOST_MS + 1, true, 73}};
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const uint64_t number = submit("job", 0, 1);
+        assert_int_equal(number, next_of(0, 1));
+        report_of(number, 0, false, -1);
+        pass(rows[i].silent_ms);
+        assert_int_equal(number, next_of(0, 2));
+        assert_false(report_as(number, 0, 2, rows[i].second_waits, -1));
+        if (!rows[i].second_waits)
+            assert_true(report_of(number, 0, false, -1));
+        report_as(number, 0, 2, rows[i].second_waits, rows[i].code);
+        assert_int_equal(PSD_FAILED, state_of("job"));
+        assert_int_equal(rows[i].code, find("job")->code);
+    }
+    const uint64_t number = submit("first", 0, 1);
+    assert_int_equal(number, next_of(0, 1));
+    report_of(number, 0, true, 73);  // no other process had it
+    assert_int_equal(PSD_FAILED, state_of("first"));
 }
 
 // Nobody could be heard meanwhile.
@@ -1014,6 +1084,9 @@ int main(void)
         TEST(who_asks_too_late_is_not_called_silent),
         TEST(one_that_trains_on_gets_it_again),
         TEST(two_processes_of_a_rank_do_not_both_train),
+        TEST(the_process_that_trains_gets_its_place_back),
+        TEST(also_from_a_psd_that_was_started_again),
+        TEST(a_process_that_is_gone_does_not_get_it),
         TEST(a_psd_that_stood_still_loses_nobody),
         TEST(the_job_that_worker_0_did_not_open_ends),
         TEST(cancel_ends_what_waits_and_what_runs),
