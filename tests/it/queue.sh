@@ -170,6 +170,23 @@ ok "until it is cancelled" says "its workers are told to end" ctl cancel endures
 ok "which ends it" eventually is endures cancelled
 ok "with its weights so far" test -s endures.safetensors
 
+# ---- an end that is refused -----------------------------------------------------------------------------------------
+
+refused_end() { # a psd without the queue does not take it, however often it is told
+    kill -KILL "$psd_pid" && wait "$psd_pid" 2>/dev/null
+    rm -f p0.ready && start_psd p0 --cluster cluster.yaml || return 1
+    kill -TERM "$(child 0)"
+    eventually grep -F "the end of job 'refused' is refused, and not reported: ps task 0 has no folder for a queue" w0.log
+}
+ok "a job of one worker without an end" says "is queued" ctl submit "${quick[@]}" --set name=refused --set epochs=100000 --set output=refused.safetensors "$examples/softmax/one_device.yaml"
+ok "is taken" eventually takes_again 0 refused 1
+ok "its worker reports an end that is refused once" refused_end
+kill "$psd_pid" && wait "$psd_pid"
+psd_with_queue || exit 1
+ok "it waits for jobs again, and gets this one" eventually takes_again 0 refused 2
+ok "until it is cancelled, too" says "its workers are told to end" ctl cancel refused
+ok "and has ended" eventually is refused cancelled
+
 # ---- stop -----------------------------------------------------------------------------------------------------------
 
 stops() { # RANK

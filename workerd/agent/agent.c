@@ -107,13 +107,23 @@ static void training_try_report(struct training *t)
         training_consume(t, sizeof t->output / 2);
 }
 
-// Until it has arrived, or a signal came: without it the job would not end.
+// Would ps task 0 say so again?
+static bool training_is_refused(enum ps_code code)
+{
+    return code == PS_PERMISSION_DENIED || code == PS_INVALID_ARGUMENT || code == PS_FAILED_PRECONDITION;
+}
+
+// Until it has arrived, is refused for good, or a signal came: without it the job would not end.
 static void training_report_end(struct training *t, int code)
 {
     struct ps_error e;
     while (training_report(t, code, &e) != PS_OK) {
         if (agent_is_stopped(t->agent))
             return;
+        if (training_is_refused(e.code)) {
+            ps_error_log("the end of job '%s' is refused, and not reported: %s", t->job->job, e.text);
+            return;
+        }
         if (!t->lost)
             ps_warn("the end of job '%s' did not arrive, tries again: %s", t->job->job, e.text);
         t->lost = true;
