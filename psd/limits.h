@@ -56,8 +56,8 @@ enum {
     PSD_QUEUE_REPORT_BYTES = 64 << 10,  // of output in one report
     PSD_QUEUE_READ_BYTES = 256 << 10,   // of output in one reply
     PSD_QUEUE_HEARD_MS = 3000,          // a worker that has not asked for so long is not there; it asks twice a second
-    PSD_QUEUE_LOST_MS = 30000,          // one that trains reports every second; started again, it asks within this
-    PSD_QUEUE_WAITS_MAX = 300,          // bytes of what a worker waits for
+    PSD_QUEUE_LOST_MS = 30000,  // one that trains reports five times a second; started again, it asks within this
+    PSD_QUEUE_WAITS_MAX = 300,  // bytes of what a worker waits for
 
     // ---- membership ----
     PSD_MEMBERS_WHOLE = 128,  // more members than this are in no JoinReply or HeartbeatReply: that would be n^2 in all

@@ -43,6 +43,8 @@ ok "and one that is not there" fails_with 66 "none.yaml" ctl submit none.yaml
 ok "and a model that cannot be" fails_with 65 "m.json" eval 'echo "{}" >m.json; sed "s/never/1/" wrong.yaml >right.yaml; ctl submit right.yaml'
 ok "and one for more workers than there are" fails_with 78 "for 3 workers, and the cluster has 2" submit --workers 3
 ok "and a priority out of range" fails_with 64 "--priority" submit --priority 1001
+ok "and a name that is a number" fails_with 65 "the job's name '1' is a number: expected a letter in it" submit --set name=1
+ok "and one that would be an option" fails_with 65 "the job's name '-x' begins as an option" submit --set name=-x
 ok "a job waits" says "job 1 'low' is queued" submit --set name=low --set output=low.safetensors
 ok "so does another one" says "job 2 'high' is queued" submit --set name=high --set output=high.safetensors --priority 5
 ok "and one that is not wanted any more" says "job 3 'unwanted' is queued" submit --set name=unwanted
