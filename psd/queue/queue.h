@@ -7,12 +7,14 @@
 //        +---- cancelled -------------+
 //
 // A job begins when one of the workers that it needs asks and all have within PSD_QUEUE_HEARD_MS, all of one user, who
-// is its taker; it ends when each has reported its end. A worker that falls silent keeps its place: the process that is started under its rank gets the
-// job again. Only where the job was cancelled, or another worker of it has ended and this one was not heard for long
-// after that, a silent one is counted as ended, after PSD_QUEUE_LOST_MS. (One that was heard trains on: the other had
-// been asked to leave.) Two processes of one rank never train: the second one waits until the first is silent,
-// and gives way to it where the first is heard again before the second is in the job. A second one that is refused its
-// rank (exit code 73) within PSD_QUEUE_LOST_MS of the first's last word ends nothing: the first may train still.
+// is its taker; it ends when each has reported its end. A worker that falls silent keeps its place: the process that is
+// started under its rank gets the job again. Only where the job was cancelled, or another worker of it has ended and
+// this one was not heard for long after that, a silent one is counted as ended, after PSD_QUEUE_LOST_MS. (One that was
+// heard trains on: the other had been asked to leave.)
+//
+// Two processes of one rank never train: the second one waits until the first is silent, and gives way to it where the
+// first is heard again before the second is in the job. A second one that is refused its rank (exit code 73) within
+// PSD_QUEUE_LOST_MS of the first's last word ends nothing: the first may train still.
 //
 // Each job is a file in the queue's folder (files.h), written before anybody is told of what it says; a change that
 // could not be written is tried again by psd_queue_tick.
@@ -72,8 +74,9 @@ struct psd_queue_job {
 struct psd_queue;
 
 // Reads what the folder has, which is made if it is not there. A file that is damaged is logged, set aside as
-// NAME.damaged, and its job is gone; one that cannot be read is logged and passed over. CANNOT_CREATE, PERMISSION_DENIED: the folder cannot be used; ALREADY_EXISTS:
-// another psd uses it. now: ns, monotonic, as everywhere here; wall: ms since 1970.
+// NAME.damaged, and its job is gone; one that cannot be read is logged and passed over. CANNOT_CREATE,
+// PERMISSION_DENIED: the folder cannot be used; ALREADY_EXISTS: another psd uses it. now: ns, monotonic, as everywhere
+// here; wall: ms since 1970.
 enum ps_code psd_queue_open(const char *folder, uint64_t now, struct psd_queue **queue, struct ps_error *e);
 void psd_queue_close(struct psd_queue *q);  // may be NULL
 

@@ -172,13 +172,33 @@ ok "until it is cancelled" says "its workers are told to end" ctl cancel endures
 ok "which ends it" eventually is endures cancelled
 ok "with its weights so far" test -s endures.safetensors
 
+# ---- two of one rank --------------------------------------------------------------------------------------------------
+
+# Its process trains on meanwhile, and the standby's is refused: worker 0 is alive.
+standby() {
+    local first
+    "$workerd" --cluster cluster.yaml --rank 0 2>>standby.log &
+    agent[standby]=$!
+    first=$(child 0)
+    kill -STOP "${agent[0]}"
+    eventually grep "trains job .* 'held'" standby.log && eventually grep "job .* 'held' has ended here with exit code 73" standby.log
+    kill -CONT "${agent[0]}"
+    eventually eval '[ -z "$(child standby)" ]' && trains held && is held running && [ "$(child 0)" = "$first" ]
+}
+ok "a job for two" says "is queued" submit --set name=held --set epochs=100000 --set output=held.safetensors
+ok "trains" eventually trains held
+ok "a second process of worker 0, which falls silent, does not end its training" standby
+kill_all_of TERM standby
+ok "which is cancelled" says "its workers are told to end" ctl cancel held
+ok "and ends then" eventually is held cancelled
+
 # ---- an end that is refused -----------------------------------------------------------------------------------------
 
 refused_end() { # a psd without the queue does not take it, however often it is told
     kill -KILL "$psd_pid" && wait "$psd_pid" 2>/dev/null
     rm -f p0.ready && start_psd p0 --cluster cluster.yaml || return 1
     kill -TERM "$(child 0)"
-    eventually grep -F "the end of job 'refused' is refused, and not reported: ps task 0 has no folder for a queue" w0.log
+    eventually grep -F "the end of job 'refused' is refused, and not reported: ps:0: ps task 0 has no folder for a queue" w0.log
 }
 ok "a job of one worker without an end" says "is queued" ctl submit "${quick[@]}" --set name=refused --set epochs=100000 --set output=refused.safetensors "$examples/softmax/one_device.yaml"
 ok "is taken" eventually takes_again 0 refused 1
