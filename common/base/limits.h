@@ -12,6 +12,8 @@ enum {
     PS_MAX_PROGRESS = 32,       // metrics of an epoch, kept at the control task for people to see
     PS_METRIC_NAME = 64,        // bytes of a metric's name with its end, likewise
     PS_MAX_RANK = 8,            // dimensions of a variable: its shape has its place in the struct
+    PS_MAX_STARTS = 6,          // of a process that signals end: a defect would end it for ever
+    PS_FAILED_S = 24 * 3600,    // a job of the queue that failed longer ago is kept, and no news
 };
 
 #endif

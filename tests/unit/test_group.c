@@ -335,6 +335,18 @@ static void nobody_begins_what_is_done(void **state)
     assert_int_equal(o.code, 0);
 }
 
+// The job is done and its ps tasks are ending: a first signal leaves them to that, a second kills.
+static void a_signal_at_the_end_kills_nobody(void **state)
+{
+    char *ps[] = {"trap 'echo ending; sleep 2; exit 0' TERM; echo READY 0 >&3; sleep 300 & wait"},
+         *workers[] = {"exit 0"};
+    (void)state;
+    struct outcome o = run(ps, 1, workers, 1, 1, &(struct cue){"ps 0: ending\n", SIGTERM});
+    assert_int_equal(o.code, 0);
+    expect_says(&o, "SIGTERM: the job ends already");
+    assert_null(strstr(o.output, "when it was told to end"));
+}
+
 static void a_signal_ends_workers_then_ps_tasks(void **state)
 {
     static const int signals[] = {SIGTERM, SIGINT};
@@ -409,6 +421,7 @@ int main(void)
         OF_JOB_THAT_GOES_ON(an_error_is_no_accident),
         OF_JOB_THAT_GOES_ON(nobody_begins_what_is_done),
         cmocka_unit_test(a_signal_ends_workers_then_ps_tasks),
+        cmocka_unit_test(a_signal_at_the_end_kills_nobody),
         cmocka_unit_test(a_ps_task_that_ends_badly_is_named),
         cmocka_unit_test(long_lines_are_cut_and_the_last_one_needs_no_newline),
         WITH_DIR(who_is_killed_leaves_nobody_behind),

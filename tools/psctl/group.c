@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/limits.h"
 #include "common/base/signals.h"
 #include "tools/psctl/child.h"
 #include "tools/psctl/guard.h"
@@ -28,7 +29,6 @@ enum {
     PS_END_MS = 5000,
     SOON_MS = 3000,  // what takes longer to end is named
     SIGNALS = 3,
-    STARTS = 6,  // of a process that signals end: a defect would end it for ever
 };
 
 enum phase { STARTING, TRAINING, STOPPING, CLOSING };
@@ -39,6 +39,7 @@ struct group {
     struct child *ps, *workers;
     struct guard guard;
     bool done;              // a worker has ended well
+    bool was_signalled;     // a signal has asked for the end
     bool signalled, named;  // STOPPING: by a signal; those who take long to end were named
     int failed_workers;
     int first_failure;  // exit code that the first failed worker stands for
@@ -158,9 +159,15 @@ static void on_patience(uv_timer_t *timer)
 static void group_on_signal(uv_signal_t *handle, int signum)
 {
     struct group *g = handle->data;
-    if (g->phase >= STOPPING) {  // told twice: at once
+    const bool again = g->was_signalled;
+    g->was_signalled = true;
+    if (again) {  // at once
         end_all(g->workers, g->spec->n_workers, SIGKILL);
         end_all(g->ps, g->spec->n_ps, SIGKILL);
+        return;
+    }
+    if (g->phase >= STOPPING) {  // all are on their way already: what the job's end means stays
+        group_say("%s: the job ends already; another signal kills what still runs", ps_signal_name(signum));
         return;
     }
     group_say("%s: stopping the job", ps_signal_name(signum));
@@ -177,7 +184,7 @@ static bool group_restart(struct group *g, struct child *child, char **argv)
     struct ps_error e;
     char text[256];
     const bool may = g->spec->goes_on && g->phase == TRAINING && !g->done;
-    if (!may || child->stopped || !child->signal || child->starts >= STARTS)
+    if (!may || child->stopped || !child->signal || child->starts >= PS_MAX_STARTS)
         return false;
     child_describe_end(child, text, sizeof text);
     child->ready &= !g->spec->ends_together;  // the others go on without it until it is in the job again

@@ -11,6 +11,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/limits.h"
 #include "common/base/log.h"
 #include "common/base/signals.h"
 #include "common/wire/wire.h"
@@ -24,7 +25,6 @@ enum {
     REPORT_MS = 200,          // a report is made with all output, and where there is none for so long
     AGAIN_MS = 1000,          // before what has failed is tried again
     OUTPUT_BYTES = 64 << 10,  // of output in one report: psd takes no more
-    STARTS = 6,               // of the process, where signals end it
     KILL_AFTER_S = 60,        // the process that was told to end has so long
 };
 
@@ -211,7 +211,8 @@ static void agent_train(struct agent *a, const Job *job)
             job->workers == 1 ? "" : "s");
     for (int starts = 1;; starts++) {
         code = training_run_once(t);
-        if (code <= 128 || !WIFSIGNALED(t->child.status) || t->stopped || starts == STARTS || agent_is_stopped(a))
+        if (code <= 128 || !WIFSIGNALED(t->child.status) || t->stopped || starts == PS_MAX_STARTS ||
+            agent_is_stopped(a))
             break;
         snprintf(text, sizeof text, "the worker was ended by signal %d: it is started again", code - 128);
         training_say(t, text);
