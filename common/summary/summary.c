@@ -24,7 +24,7 @@ struct totals {
     bool whole;
     uint32_t running, opening, done, live, dead;
     uint32_t queued;    // jobs of psctl submit that wait,
-    uint32_t failed;    // and that have failed and are still kept
+    uint32_t failed;    // and that have failed within the last day
     const Job *trains;  // the last of those that do
     const Job *failed_job, *dead_job, *absent_job, *not_finite_job, *done_job, *interrupted_job, *slow_job, *split_job,
         *risk_job;  // that trains, or is about to, and would lose most
@@ -124,7 +124,7 @@ static struct totals totals_of(const struct ps_overview *overview)
     for (size_t i = 0; i < overview->status->n_jobs; i++)
         totals_take_job(&s, overview->status->jobs[i], overview->workers[i]);
     s.queued = overview->status->queue ? overview->status->queue->queued : 0;
-    s.failed = overview->status->queue ? overview->status->queue->failed : 0;
+    s.failed = overview->status->queue ? overview->status->queue->failed_lately : 0;
     if (overview->waits && overview->waits->n_waits > 0 && overview->waits->waits[0]->since_ms >= SUMMARY_WAIT_MS)
         s.wait = overview->waits->waits[0];
     return s;
@@ -222,11 +222,11 @@ static void summary_say_well(const struct totals *s, struct ps_summary *w)
     if (jobs == 0 && s->queued)
         STATE("%" PRIu32 " job%s in the queue, and none runs: psctl queue says for which workers.", s->queued,
               s->queued == 1 ? " waits" : "s wait");
+    else if (jobs == 0 && s->interrupted_job)
+        STATE("No job runs; job %.128s was interrupted: %.300s.", s->interrupted_job->name, s->interrupted_job->reason);
     else if (jobs == 0 && s->failed)
         STATE("No job runs; %" PRIu32 " job%s of the queue %s failed: psctl queue says which.", s->failed,
               summary_s(s->failed), s->failed == 1 ? "has" : "have");
-    else if (jobs == 0 && s->interrupted_job)
-        STATE("No job runs; job %.128s was interrupted: %.300s.", s->interrupted_job->name, s->interrupted_job->reason);
     else if (jobs == 0 && s->done == 0)
         STATE("%s is well and waits for a job.", s->whole ? "The cluster" : "This ps task");
     else if (jobs == 0)

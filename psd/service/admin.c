@@ -118,6 +118,7 @@ static void describe_queue(struct psd_core *core, Paramserver__V1__QueueFigures 
     queue->queued = atomic_load(&core->queued_jobs);
     queue->running = atomic_load(&core->running_jobs);
     queue->failed = atomic_load(&core->failed_jobs);
+    queue->failed_lately = atomic_load(&core->lately_failed_jobs);
     queue->oldest_ms = atomic_load(&core->oldest_job_ms);
     out->queue = queue;
 }

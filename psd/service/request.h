@@ -37,7 +37,7 @@ struct psd_core {
 
     struct psd_queue *queue;  // of the thread for files alone; NULL: none
     // What others are told of it: psd_queue_count's figures.
-    atomic_uint queued_jobs, running_jobs, failed_jobs;
+    atomic_uint queued_jobs, running_jobs, failed_jobs, lately_failed_jobs;
     atomic_ullong oldest_job_ms;
     struct psd_file_thread *file_thread;  // NULL: there is no such thread; of shards, likewise:
     struct psd_file_thread *shard_thread;

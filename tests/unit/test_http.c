@@ -652,10 +652,19 @@ static void test_words_of_a_queue(void **state)
     scene_says(&s, PS_LEVEL_OK, "2 jobs wait in the queue, and none runs: psctl queue says for which workers.",
                "Nothing: no job is here.", "", "psctl queue");
     queue.queued = 0;
-    queue.failed = 1;
+    queue.failed = 2;
+    queue.failed_lately = 1;
     scene_says(&s, PS_LEVEL_OK, "No job runs; 1 job of the queue has failed: psctl queue says which.",
                "Nothing: no job is here.", "", "psctl queue");
     s.status.n_jobs = 1;
+    s.job.state = (char *)"interrupted";
+    s.job.reason = (char *)"worker 0 was told to end";
+    scene_says(&s, PS_LEVEL_OK, "No job runs; job mnist was interrupted: worker 0 was told to end.", "", "",
+               "psctl queue");
+    s.job.state = (char *)"done";
+    queue.failed_lately = 0;
+    scene_says(&s, PS_LEVEL_OK, "All is well: 1 job is done, none running.", "", "", "psctl status");
+    s.job.state = (char *)"running";
     scene_says(&s, PS_LEVEL_OK, "All is well: 1 job trains", "", "", "psctl top");
 }
 
