@@ -221,6 +221,11 @@ ok "so does the other one" stops 1
 in_queue() { ctl status >said && grep "^1 job waits in the queue, and none runs: psctl queue says" said && grep "^type next    psctl queue$" said; }
 ok "a job that nobody trains" says "is queued" submit --set name=lonely
 ok "psctl status tells of it" eventually in_queue
+status_of_it() { # the words are of this job alone
+    fails_with 66 "no job lonely here; number " ctl status lonely && grep " of the queue, job lonely, is queued: psctl queue shows it" said &&
+        grep "^No job lonely runs here." said
+}
+ok "asked for it, psctl status says where it is" status_of_it
 ok "it is cancelled" says "is cancelled" ctl cancel lonely
 ok "psd ends in order" eval 'kill "$psd_pid" && wait "$psd_pid"'
 printf 'garbage' >queue/1.job

@@ -9,6 +9,7 @@
 #include "common/summary/figures.h"
 #include "common/wire/wire.h"
 #include "tools/common/table.h"
+#include "tools/psctl/queue.h"
 
 static struct job_sum *sum_of(struct jobs *jobs, const Paramserver__V1__JobStatus *job)
 {
@@ -98,6 +99,16 @@ enum ps_code jobs_find(const struct jobs *jobs, const char *name, struct ps_erro
     return ps_fail(e, PS_NOT_FOUND, "no job %.128s here; %s%s", name, jobs->n ? "there are: " : "there is none", known);
 }
 
+// jobs_find, but of a job that is in the queue says that.
+static enum ps_code jobs_seek(struct cluster *c, const struct jobs *jobs, const char *name, struct ps_error *e)
+{
+    char where[256];
+    const enum ps_code code = jobs_find(jobs, name, e);
+    if (code && queue_place(c, name, where, sizeof where))
+        return ps_fail(e, PS_NOT_FOUND, "no job %.128s here; %s", name, where);
+    return code;
+}
+
 int jobs_report_error(struct cluster *c, const char *job, const struct ps_error *e)
 {
     struct answer *answers;
@@ -106,7 +117,7 @@ int jobs_report_error(struct cluster *c, const char *job, const struct ps_error 
     if (e->code != PS_NOT_FOUND || !strstr(e->text, "no job '"))
         return report(e);
     jobs_ask(c, &answers, &jobs);
-    int exit_code = report(jobs_find(&jobs, job, &found) ? &found : e);
+    int exit_code = report(jobs_seek(c, &jobs, job, &found) ? &found : e);
     free(jobs.v);
     cluster_answers_free(answers, c->tasks);
     return exit_code;
@@ -209,7 +220,7 @@ int jobs_report(struct cluster *c, const struct answer *answers, const struct jo
 {
     struct ps_error e;
     int exit_code = cluster_report(answers, c->tasks);
-    if (exit_code == 0 && only && jobs_find(jobs, only, &e))
+    if (exit_code == 0 && only && jobs_seek(c, jobs, only, &e))
         exit_code = report(&e);
     return exit_code;
 }

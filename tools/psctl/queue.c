@@ -99,6 +99,20 @@ static enum ps_code queue_list(struct cluster *c, const char *what, Paramserver_
     return PS_OK;
 }
 
+bool queue_place(struct cluster *c, const char *what, char *to, size_t size)
+{
+    Paramserver__V1__ListReply *list = NULL;
+    struct ps_error e;
+    if (queue_list(c, what, &list, &e))
+        return false;
+    const bool found = list->n_jobs > 0;
+    if (found)
+        snprintf(to, size, "number %" PRIu64 " of the queue, job %.128s, is %s: psctl queue shows it",
+                 list->jobs[0]->number, list->jobs[0]->name, queue_state(list->jobs[0]));
+    ps_msg_free(&list->base);
+    return found;
+}
+
 // ---- psctl queue --------------------------------------------------------------------------------------------------
 
 static int queue_ask(struct cluster *c, struct call *call)

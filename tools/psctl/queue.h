@@ -14,6 +14,10 @@
 // queue.
 void queue_show_open(struct cluster *c);
 
+// "number 3 of the queue, job kw, is queued: psctl queue shows it". False: the queue has no job of that number or name,
+// or there is no queue. to[size]
+bool queue_place(struct cluster *c, const char *what, char *to, size_t size);
+
 // Shows what the job's workers have written, and with follow goes on until it ends, however long that takes. what: a
 // number or a name. Returns the exit code: of a job that has ended its own, with follow.
 int queue_show_output(struct cluster *c, const char *what, bool follow);

@@ -76,6 +76,7 @@ static Status words_merge(const struct answer *answers, size_t tasks, const char
     Status whole = *(const Status *)answers[0].reply;
     whole.jobs = NULL;
     whole.n_jobs = 0;
+    whole.queue = only ? NULL : whole.queue;  // which is other jobs'
     for (size_t i = 0; i < tasks; i++) {
         const Status *s = (const Status *)answers[i].reply;
         words_add_jobs(&whole, s, only);
@@ -131,10 +132,41 @@ static bool words_all_answer(const struct cluster *c, const struct answer *answe
     return silent == 0;
 }
 
+// True: a task is part of another cluster than was asked for, and what is shown is not all of that.
+static bool words_are_of_a_part(const struct cluster *c, const struct answer *answers, struct ps_summary *w)
+{
+    struct ps_error e = {0};
+    size_t i = 0;
+    while (i < c->tasks && !cluster_check_task(c, i, (const Status *)answers[i].reply, &e))
+        i++;
+    if (i == c->tasks)
+        return false;
+    w->level = PS_LEVEL_WARNING;
+    snprintf(w->state, sizeof w->state, "ps:%zu (%.200s) %.200s: this is not all of its cluster.", i,
+             psc_cluster_address(c->spec, i), e.text);
+    snprintf(w->risk, sizeof w->risk,
+             "Not known: give psctl all addresses of the cluster, in order (--ps, --cluster).");
+    snprintf(w->worst, sizeof w->worst, "Not known.");
+    snprintf(w->command, sizeof w->command, "psctl doctor");
+    ps_utf8_plain(w->state);
+    return true;
+}
+
+// The job that was asked for is at no task; whether others run is another question.
+static void words_say_no_job(const char *only, struct ps_summary *w)
+{
+    w->level = PS_LEVEL_OK;
+    snprintf(w->state, sizeof w->state, "No job %.128s runs here.", only);
+    snprintf(w->risk, sizeof w->risk, "Nothing of it: it is at no ps task.");
+    snprintf(w->worst, sizeof w->worst, "No worker trains it.");
+    snprintf(w->command, sizeof w->command, "psctl status");
+    ps_utf8_plain(w->state);
+}
+
 void words_find(struct cluster *c, const struct answer *answers, const char *only, struct ps_summary *words)
 {
     bool silent = false;
-    if (!words_all_answer(c, answers, words))
+    if (!words_all_answer(c, answers, words) || words_are_of_a_part(c, answers, words))
         return;
     Status status = words_merge(answers, c->tasks, only);
     struct ps_overview o = {.status = &status, .whole = true};
@@ -143,6 +175,8 @@ void words_find(struct cluster *c, const struct answer *answers, const char *onl
     words_ask_waits(c, only, &o, &silent);
     if (silent)
         words_say_silent(c, NULL, 0, 1, words);
+    else if (only && status.n_jobs == 0)
+        words_say_no_job(only, words);
     else
         ps_summarize(&o, words);
     words_forget(&o);
