@@ -487,9 +487,12 @@ void psd_control_set_declared(struct psd_job *job, struct psd_call **ready)
     psd_control_broadcast(job, psd_host_now(job->host), ready);
 }
 
+// Another task goes by what it was told last: it knows that a job is done while task 0 is away, or has lost the job.
 static bool control_all_left(const struct psd_job *job)
 {
     const struct psd_control *c = job->control;
+    if (job->host->task != 0)
+        return psd_view_all_gone(job->view);
     return c && !c->tally.live && !c->tally.expected;
 }
 

@@ -344,6 +344,8 @@ enum ps_code psd_view_take(struct psd_job *job, uint64_t run, uint32_t workers, 
 void psd_view_acked(struct psd_job *job, uint32_t task, const struct psd_view_delta *d);
 // Job locked. Its rounds begin, with those who take part at the moment.
 void psd_view_begin_rounds(struct psd_job *job, struct psd_call **ready);
+// Job locked. Has this task been told that all members are gone? view may be NULL: it was told of none.
+bool psd_view_all_gone(const struct psd_task_view *view);
 void psd_view_free(struct psd_task_view *view);  // may be NULL
 
 // ---- ssp.c --------------------------------------------------------------------------------------------------------

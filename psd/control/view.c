@@ -236,6 +236,11 @@ static void view_fence(struct psd_job *job, uint32_t rank, Paramserver__V1__Memb
         job->incarnations[rank] = least;
 }
 
+bool psd_view_all_gone(const struct psd_task_view *view)
+{
+    return view && view->n_gone == view->n;
+}
+
 void psd_view_free(struct psd_task_view *view)
 {
     free(view);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A task that is not the control task looks whether that still knows the job. Workers notice within seconds that the
-// control task is gone, and end; nobody would tell this task. So where nothing moves for a while, it asks.
+// control task is gone, and end; nobody would tell this task. So where nothing moves for a while, it asks. A job of
+// which this task knows that it is done stays so: nobody waits in it, whatever has become of the control task.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,12 +46,13 @@ static void watch_on_reply(void *arg, enum ps_code code, const struct ps_slices 
     if (code == PS_OK)
         job->watch.answered = now;
     const uint64_t silent = now - job->watch.answered;
+    const bool over = psd_job_is_over(job);
     pthread_mutex_unlock(&job->lock);
     if (code == PS_OK && !watch_is_known(q, reply))
         snprintf(why, sizeof why, "ps task 0, the control task, does not know it any more");
     else if (code != PS_OK && silent >= PSD_WATCH_SILENT_MS * PS_MS)
         snprintf(why, sizeof why, "ps task 0, the control task, has not answered for %.0f s", (double)silent / 1e9);
-    if (why[0] && psd_job_fail(job, q->run, why))
+    if (why[0] && !over && psd_job_fail(job, q->run, why))
         psd_job_collect(job, &ready);
     psd_host_run_ready(job->host, ready);
     psd_job_unref(job);
@@ -73,10 +75,10 @@ static uint64_t watch_tick(struct psd_job *job, uint64_t now, struct psd_call **
     Paramserver__V1__StatusRequest request = PARAMSERVER__V1__STATUS_REQUEST__INIT;
     struct ps_slices message = PS_SLICES_EMPTY;
     (void)ready;
-    if (job->host->task == 0 || !atomic_load(&job->declared) || psd_job_has_failed(job))
+    if (job->host->task == 0 || !atomic_load(&job->declared))
         return UINT64_MAX;
     pthread_mutex_lock(&job->lock);
-    const uint64_t due = watch_due(job, now);
+    const uint64_t due = psd_job_is_over(job) ? UINT64_MAX : watch_due(job, now);
     struct watch_question *q = due <= now ? ps_try_alloc(sizeof *q) : NULL;
     if (q) {
         *q = (struct watch_question){job, atomic_load(&job->run)};

@@ -280,6 +280,45 @@ stopped_psd() {
 }
 ok "5 a running job that needs it" stopped_psd
 
+stopped_control() { # of ps:0 one line says it, and of the job another
+    local peers=unix:$scratch/c0,unix:$scratch/c1 pids=() control found=0
+    start_psd c0 --task 0 --peers "$peers" && control=$psd_pid && start_psd c1 --task 1 --peers "$peers" || return 1
+    pids=("$control" "$psd_pid")
+    (worker 0 --ps "$peers" --set timeout=600) 2>stopped.log & pids+=($!)
+    trains() { "$psctl" --ps "$peers" jobs 2>&1 | grep -q "running"; }
+    eventually trains || return 1
+    kill -STOP "$control"
+    finds 69 "its control task ps:0 does not answer" "see ps:0" --ps "$peers" && ! grep "and needs ps:" said || found=1
+    ended "${pids[@]}"
+    return $found
+}
+ok "5 a running job whose control task it is" stopped_control
+
+done_without_control() { # what is done is done, also where the control task is away, or another knows nothing of it
+    local peers=unix:$scratch/d0,unix:$scratch/d1 pids=() control found=0
+    start_psd d0 --task 0 --peers "$peers" && control=$psd_pid && start_psd d1 --task 1 --peers "$peers" || return 1
+    pids=("$psd_pid")
+    (worker 0 --ps "$peers" --workers 1 --set epochs=1 --set delay_ms=0 --set output=) 2>done.log || return 1
+    finds_done() { "$psctl" --ps "$peers" doctor >said; grep "job softmax .*done, 0 live workers" said; }
+    eventually finds_done || return 1
+    ended "$control"
+    finds 69 "ps:0 (unix:$scratch/d0)" "start psd there" --ps "$peers" && ! grep "needs ps:\|control task" said || found=1
+    rm -f d0.ready
+    start_psd d0 --task 0 --peers "$peers" && pids+=("$psd_pid") || return 1
+    "$psctl" --ps "$peers" doctor --nagios >said && finds_done || { cat said; found=1; }
+    ended "${pids[@]}"
+    return $found
+}
+ok "10 a psd is killed that has a job which is done" done_without_control
+one_of_two() { # its part is not shown as the whole
+    start_psd o0 --task 0 --peers "unix:$scratch/o0,unix:$scratch/o1" || return 1
+    says "says that it is ps:0 of 2, it is listed as ps:0 of 1: this is not all of its cluster" "$psctl" --ps "unix:$scratch/o0" status
+    local got=$?
+    ended "$psd_pid"
+    return $got
+}
+ok "2 one ps task of two, in psctl status" one_of_two
+
 killed_psd() {
     local peers=unix:$scratch/k0,unix:$scratch/k1 pids=() found=0
     start_psd k0 --task 0 --peers "$peers" && pids+=("$psd_pid") && start_psd k1 --task 1 --peers "$peers" || return 1

@@ -270,7 +270,6 @@ static void test_control_has_lost_the_job(void **state)
     Paramserver__V1__StopJobRequest stop = PARAMSERVER__V1__STOP_JOB_REQUEST__INIT;
     (void)state;
     open_job(&c, ASYNC, 2);
-    all_leave(&c);
     settle(&c, 3 * PSD_WATCH_SILENT_MS);
     assert_false(psd_job_has_failed(job_at(&c, 1)));
     stop.job = (char *)"job";
@@ -289,13 +288,76 @@ static void test_control_does_not_answer(void **state)
     struct cluster c;
     (void)state;
     open_job(&c, ASYNC, 2);
-    all_leave(&c);
     c.cut_off = 0;
     settle(&c, PSD_WATCH_SILENT_MS - 1000);
     assert_false(psd_job_has_failed(job_at(&c, 1)));
     settle(&c, PSD_WATCH_AGAIN_MS + PSD_WATCH_IDLE_MS);
     assert_true(psd_job_has_failed(job_at(&c, 1)));
     assert_non_null(strstr(job_at(&c, 1)->failure, "has not answered"));
+    cluster_close(&c);
+}
+
+static void assert_state_at(struct cluster *c, uint32_t task, const char *expected)
+{
+    Paramserver__V1__StatusRequest r = PARAMSERVER__V1__STATUS_REQUEST__INIT;
+    ProtobufCMessage *m = NULL;
+    r.job = (char *)"job";
+    assert_int_equal(
+        ask(c->task[task].core, M(STATUS), &r.base, NULL, &paramserver__v1__status_reply__descriptor, &m, NULL).code,
+        PS_OK);
+    const Paramserver__V1__StatusReply *status = (const Paramserver__V1__StatusReply *)m;
+    assert_int_equal(status->n_jobs, 1);
+    assert_string_equal(status->jobs[0]->state, expected);
+    assert_string_equal(status->jobs[0]->reason, "");
+    ps_msg_free(m);
+}
+
+// What is done stays done elsewhere: while the control task is away, and once another has taken its place that does not
+// know the job.
+static void test_done_stays_done(void **state)
+{
+    struct cluster c;
+    Paramserver__V1__Caller old[8];
+    (void)state;
+    open_job(&c, ASYNC, 2);
+    assert_state_at(&c, 1, "running");
+    leave(&c, 0);
+    settle(&c, 100);
+    assert_state_at(&c, 1, "running");
+    leave(&c, 1);
+    settle(&c, 100);
+    assert_state_at(&c, 0, "done");
+    assert_state_at(&c, 1, "done");
+    c.cut_off = 0;
+    settle(&c, 2 * PSD_WATCH_SILENT_MS);
+    assert_state_at(&c, 1, "done");
+    c.cut_off = NO_TASK;
+    control_restarts(&c);
+    settle(&c, 2 * (PSD_WATCH_IDLE_MS + PSD_WATCH_AGAIN_MS));
+    assert_state_at(&c, 1, "done");
+    run_again(&c, PARAMSERVER__V1__ON_EXISTING__REFUSE, old);
+    assert_state_at(&c, 1, "running");
+    cluster_close(&c);
+}
+
+// The job is done while the control task is being asked for it, and gone before that answers.
+static void test_done_while_asked(void **state)
+{
+    struct cluster c;
+    (void)state;
+    open_job(&c, ASYNC, 1);
+    test_time += (PSD_WATCH_IDLE_MS + PSD_WATCH_AGAIN_MS) * PS_MS;
+    psd_core_tick(c.task[1].core);
+    assert_int_equal(c.n_mail, 1);
+    struct letter *question = c.mail;
+    c.mail = NULL;
+    c.n_mail = 0;
+    leave(&c, 0);
+    deliver_all(&c);
+    control_restarts(&c);
+    post(&c, question);
+    settle(&c, 100);
+    assert_state_at(&c, 1, "done");
     cluster_close(&c);
 }
 
@@ -752,6 +814,8 @@ int main(void)
         cmocka_unit_test(test_passive_while_declared_anew),
         cmocka_unit_test(test_control_has_lost_the_job),
         cmocka_unit_test(test_control_does_not_answer),
+        cmocka_unit_test(test_done_stays_done),
+        cmocka_unit_test(test_done_while_asked),
         cmocka_unit_test(test_push_pull_goes_on),
         cmocka_unit_test(test_cancel),
         cmocka_unit_test(test_cancelled_before_it_parks),

@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "common/base/alloc.h"
+#include "common/base/limits.h"
 #include "common/tls/tls.h"
 #include "common/wire/wire.h"
 #include "config.h"
@@ -31,8 +32,7 @@ enum {
     FULL_PERCENT = 90,
     SUBJECT_MAX = 320,
     ADVICE_MAX = 400,
-    TIMEOUT_S = 3,         // of an answer, where --timeout does not say otherwise: all is told within 5 s
-    FAILED_S = 24 * 3600,  // a job of the queue that failed longer ago is not told
+    TIMEOUT_S = 3,  // of an answer, where --timeout does not say otherwise: all is told within 5 s
 };
 
 struct doctor {
@@ -287,10 +287,10 @@ static void check_run(struct doctor *d, const char *name, const char *job)
         const Paramserver__V1__JobStatus *here = job_at(d, i, job);
         if (!status_of(d, 0) || !here)
             continue;
-        if (!control)
+        if (!control && strcmp(here->state, "done") != 0)
             findings_add(&d->findings, VERDICT_WRONG, name, "psctl stop it: no worker can go on with it",
                          "is known to ps:%zu and not to the control task", i);
-        else if (here->run && control->run && here->run != control->run)
+        else if (control && here->run && control->run && here->run != control->run)
             findings_add(&d->findings, VERDICT_WRONG, name, "psctl stop it, then start it again",
                          "is run %" PRIu64 " on ps:0 and run %" PRIu64 " on ps:%zu", control->run, here->run, i);
     }
@@ -401,13 +401,13 @@ static void check_workers(struct doctor *d, const char *name, const struct job_s
     ps_msg_free(&reply->base);
 }
 
-// A job that was declared is on all ps tasks.
+// A job that was declared is on all ps tasks. Of ps:0 check_workers says more; an error is told where it was answered.
 static void check_tasks_of(struct doctor *d, const char *name, const struct job_sum *job)
 {
     size_t first = 0, missing = 0;
-    for (size_t i = d->cluster->tasks; i > 0 && job->update; i--)
-        if (!status_of(d, i - 1)) {
-            first = i - 1;
+    for (size_t i = d->cluster->tasks - 1; i > 0 && job->update; i--)
+        if (d->silent[i]) {
+            first = i;
             missing++;
         }
     char others[40] = "";
@@ -556,7 +556,7 @@ static void check_queued(const Paramserver__V1__QueuedJob *job, uint64_t now_ms,
     if (job->unwritten)
         findings_add(f, VERDICT_WRONG, name, "make room on the disk of ps:0's --queue folder: no job begins until then",
                      "its state cannot be written there: psd's log says why");
-    if (failed && job->ended_ms + FAILED_S * UINT64_C(1000) > now_ms)
+    if (failed && job->ended_ms + PS_FAILED_S * UINT64_C(1000) > now_ms)
         findings_add(f, VERDICT_FAILED, name, advice, "has failed with exit code %" PRIu32 "%s%.300s", job->code,
                      *complaint ? ": " : "", complaint);
     else if (!failed && remedy)
