@@ -366,8 +366,7 @@ enum ps_code psd_options_parse(int argc, char **argv, struct psd_options *o, str
         .dead_after_ms = 2500,
         .stall_after_ms = 60000,
     };
-    opterr = 0;
-    while ((option = getopt_long(argc, argv, ":l:t:c:p:m:vqhV", known, NULL)) != -1)
+    while ((option = ps_option_next(argc, argv, ":l:t:c:p:m:vqhV", known)) != -1)
         options_take(o, argv, option, &cluster);
     if (optind < argc) {
         fprintf(stderr, "psd: %s: arguments other than options are not taken; see psd --help\n", argv[optind]);

@@ -25,15 +25,15 @@ static const char help[] = "Usage: workerd [--job FILE] [OPTION...]: trains a wo
                            "  -m, --min-workers K    with fewer live workers the job ends\n"
                            "      --tls FOLDER       certificates (the cluster's); or --munge, --insecure\n"
                            "      --http ADDRESS     metrics for Prometheus and health, at this host:port\n"
+                           "      --ready-fd N       writes \"READY\" to this descriptor once in the job\n"
                            "  -R, --resume           goes on from the job's newest checkpoint\n"
                            "  -S, --summary FILE     where the chief writes how it went (JSON)\n"
-                           "  -q, --quiet            no progress on standard output\n"
+                           "  -q, --quiet            no progress on stdout; -h, --help; -V, --version\n"
                            "      --evaluate         no training: how good are the weights? --json: as JSON\n"
                            "      --predict OUT.npy  no training: what the model says of the test split\n"
                            "      --timeline FILE    what takes how long, as a Chrome trace, for Perfetto\n"
                            "      --profile          some steps: where their time goes. --json: as JSON\n"
                            "      --show-model, --layers, --list-devices, --check-build  what there is\n"
-                           "  -h, --help; -V, --version\n"
                            "\n"
                            "Exit: 0 done; 64 usage; 65 bad input; 66 no such file; 69 no ps task; 70 defect;\n"
                            "73 job or rank taken, file not created; 74 file not written; 75 job ended early;\n"
@@ -243,8 +243,7 @@ struct wk_options wk_options_parse(int argc, char **argv)
 {
     struct wk_options o = {.sets = ps_alloc((size_t)argc * sizeof(char *)), .rank = -1, .ready_fd = -1};
     int option;
-    opterr = 0;
-    while ((option = getopt_long(argc, argv, ":j:s:c:p:r:w:m:RS:qhV", known_options, NULL)) != -1)
+    while ((option = ps_option_next(argc, argv, ":j:s:c:p:r:w:m:RS:qhV", known_options)) != -1)
         options_take_value(&o, argv, option);
     if (optind < argc) {
         fputs("workerd: arguments other than options are not taken; see workerd --help\n", stderr);

@@ -110,6 +110,15 @@ static void says_what_is_wrong(void **state)
     expect_wrong("--whatever", "psctl x: unknown option --whatever; psctl x --help lists the known ones\n");
     expect_wrong("-q", "psctl x: unknown option -q; psctl x --help lists the known ones\n");
     expect_wrong("--set", "psctl x: --set needs a value\n");
+    expect_wrong("-o", "psctl x: -o needs a value\n");
+    expect_wrong("--json=1", "psctl x: --json takes no value\n");
+    expect_wrong("--jso", "psctl x: unknown option --jso, did you mean --json?\n");
+    expect_wrong("job --j=1", "psctl x: unknown option --j=1, did you mean --json?\n");
+    expect_wrong("--out file job", "psctl x: unknown option --out, did you mean --output?\n");
+    expect_wrong("--out=file", "psctl x: unknown option --out=file, did you mean --output?\n");
+    expect_wrong("job --out", "psctl x: unknown option --out, did you mean --output?\n");
+    expect_wrong("job -1", "psctl x: -1: no negative number is taken here\n");
+    expect_wrong("job -0.5 --json", "psctl x: -0.5: no negative number is taken here\n");
     expect_wrong("--ps 0", "psctl x: --ps is 0, expected a number from 1 to 64\n");
     expect_wrong("--ps 65", "psctl x: --ps is 65, expected a number from 1 to 64\n");
     expect_wrong("--ps 3x", "psctl x: --ps is 3x, expected a number from 1 to 64\n");

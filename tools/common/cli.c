@@ -79,9 +79,8 @@ enum cli_result cli_parse(const char *command, int argc, char **argv, const stru
     char letters[2 * CLI_OPTIONS_MAX + 4];
     cli_translate(options, n, stop_at_operand, longs, letters);
     optind = 0;  // glibc: start over
-    opterr = 0;
     int got;
-    while ((got = getopt_long(argc, argv, letters, longs, NULL)) != -1) {
+    while ((got = ps_option_next(argc, argv, letters, longs)) != -1) {
         const struct cli_option *option = cli_find(options, n, got);
         if (got == HELP || got == 'h')
             return CLI_HELP;
@@ -116,7 +115,16 @@ static const char *cli_operand(const char *usage, int operand, char *to, size_t 
     return to;
 }
 
-bool cli_operands(const char *command, int given, int min, int max, const char *usage)
+// All of them: which one is too many, as a word of a value that was not quoted, only who has typed them knows.
+static void cli_say_too_many(const char *command, char *const *argv, int given, const char *usage)
+{
+    fprintf(stderr, "%s: too many arguments:", command);
+    for (int i = 0; i < given; i++)
+        fprintf(stderr, " %s", argv[i]);
+    fprintf(stderr, "; usage: %s\n", usage);
+}
+
+bool cli_operands(const char *command, char *const *argv, int given, int min, int max, const char *usage)
 {
     if (given >= min && given <= max)
         return true;
@@ -124,8 +132,9 @@ bool cli_operands(const char *command, int given, int min, int max, const char *
     const char *missing = given < min ? cli_operand(usage, given, word, sizeof word) : NULL;
     if (missing)
         fprintf(stderr, "%s: %s is missing; usage: %s\n", command, missing, usage);
+    else if (given < min)
+        fprintf(stderr, "%s: something is missing; usage: %s\n", command, usage);
     else
-        fprintf(stderr, "%s: %s; usage: %s\n", command, given < min ? "something is missing" : "too many arguments",
-                usage);
+        cli_say_too_many(command, argv, given, usage);
     return false;
 }

@@ -38,6 +38,6 @@ enum cli_result cli_parse(const char *command, int argc, char **argv, const stru
 void cli_free_lists(const struct cli_option *options, size_t n);
 
 // Checks that there are between min and max operands; else says so, and how the usage is, and returns false.
-bool cli_operands(const char *command, int given, int min, int max, const char *usage);
+bool cli_operands(const char *command, char *const *argv, int given, int min, int max, const char *usage);
 
 #endif

@@ -312,7 +312,8 @@ static bool call_take(struct call *call, const struct cli_option *options, size_
     if (result == CLI_HELP)
         show_help(command);
     *exit_code = result == CLI_HELP ? 0 : PS_EXIT_USAGE;
-    if (result != CLI_OK || !cli_operands(name, call->argc - first, command->min, command->max, usage))
+    if (result != CLI_OK ||
+        !cli_operands(name, call->argv + first, call->argc - first, command->min, command->max, usage))
         return false;
     if (call->target.ps && cluster_check_addresses(call->target.ps, &e)) {
         fprintf(stderr, "%s: --ps: %s\n", name, e.text);
