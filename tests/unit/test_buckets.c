@@ -119,10 +119,9 @@ static void add_the_others_times(double *times, size_t n)
     times[2 * N] = play.other_computes;
 }
 
-enum ps_code wk_collective_wait(struct wk_collective *c, uint32_t replica, struct wk_reduction *r, struct ps_error *e)
+enum ps_code wk_collective_wait(struct wk_collective *c, struct wk_reduction *r, struct ps_error *e)
 {
     (void)c;
-    (void)replica;
     if (play.lost)
         return ps_fail(e, PS_ABORTED, "a worker is lost");
     if (r->type == WK_DOUBLE)

@@ -129,11 +129,11 @@ static enum ps_code run_round(struct replica *r, int round)
     wk_collective_begin(c, r->device, &r->many);
     if (rank % 2)
         wk_collective_begin(c, r->device, &r->one);
-    if (wk_collective_wait(c, r->device, &r->many, &r->error))
+    if (wk_collective_wait(c, &r->many, &r->error))
         return r->error.code;
     if (rank % 2 == 0)
         wk_collective_begin(c, r->device, &r->one);
-    if (wk_collective_wait(c, r->device, &r->one, &r->error) == PS_OK)
+    if (wk_collective_wait(c, &r->one, &r->error) == PS_OK)
         check_sum(r, round);
     return r->error.code;
 }
@@ -870,7 +870,7 @@ static void what_nobody_waits_for_goes_on(void **ctx)
             wk_collective_begin(c, k, &first[k]);
             wk_collective_begin(c, k, &second[k]);
         }
-        assert_int_equal(PS_OK, wk_collective_wait(c, 1, &first[1], &e));
+        assert_int_equal(PS_OK, wk_collective_wait(c, &first[1], &e));
         while (!wk_collective_is_done(c, &second[0]))
             usleep(100);
         assert_true(first[0].began <= first[0].ended && first[0].ended <= second[0].began);
@@ -892,7 +892,7 @@ static void replicas_that_add_up_different_things_end(void **ctx)
         r[k] = (struct wk_reduction){.values = &values[k], .n = 1, .type = WK_FLOAT, .what = k ? "a bias" : "a kernel"};
         wk_collective_begin(c, k, &r[k]);
     }
-    assert_int_equal(PS_INVALID_ARGUMENT, wk_collective_wait(c, 0, &r[0], &e));
+    assert_int_equal(PS_INVALID_ARGUMENT, wk_collective_wait(c, &r[0], &e));
     assert_string_equal(e.text, "replica 1 adds up 1 numbers of a bias where replica 0 adds up 1 of a kernel: expected "
                                 "the same");
     wk_collective_close(c, NULL);

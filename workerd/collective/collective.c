@@ -181,9 +181,8 @@ static enum ps_code collective_wait(struct wk_collective *c, const struct wk_red
     return collective_consider_stop(c, e);
 }
 
-enum ps_code wk_collective_wait(struct wk_collective *c, uint32_t replica, struct wk_reduction *r, struct ps_error *e)
+enum ps_code wk_collective_wait(struct wk_collective *c, struct wk_reduction *r, struct ps_error *e)
 {
-    (void)replica;
     pthread_mutex_lock(&c->lock);
     collective_wait(c, r, e);
     pthread_mutex_unlock(&c->lock);

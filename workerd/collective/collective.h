@@ -68,7 +68,7 @@ void wk_collective_begin(struct wk_collective *c, uint32_t replica, struct wk_re
 // ABORTED: a replica or worker has ended or is lost, and which one. CANCELLED: so it has, and a signal has come here,
 // too. INVALID_ARGUMENT: another rank has begun a different one; who does not see it hears ABORTED, once this worker
 // ends.
-enum ps_code wk_collective_wait(struct wk_collective *c, uint32_t replica, struct wk_reduction *r, struct ps_error *e);
+enum ps_code wk_collective_wait(struct wk_collective *c, struct wk_reduction *r, struct ps_error *e);
 // Has it ended well? Asks, and waits for nothing.
 bool wk_collective_is_done(struct wk_collective *c, const struct wk_reduction *r);
 // Both in one: with less delay, and nothing computed meanwhile.

@@ -221,7 +221,7 @@ void wk_buckets_ready(struct wk_buckets *b, size_t variable)
 static enum ps_code buckets_wait_for(struct wk_buckets *b, struct wk_bucket *one, struct ps_error *e)
 {
     const uint64_t from = ps_now();
-    wk_collective_wait(b->env->collective, b->env->device, &one->sum, e);
+    wk_collective_wait(b->env->collective, &one->sum, e);
     b->waited += ps_now() - from;
     if (e->code)
         return e->code;
@@ -236,7 +236,7 @@ static enum ps_code buckets_agree(struct wk_buckets *b, struct ps_error *e)
 {
     if (!b->agrees)
         return PS_OK;
-    if (wk_collective_wait(b->env->collective, b->env->device, &b->agreement, e))
+    if (wk_collective_wait(b->env->collective, &b->agreement, e))
         return e->code;
     b->agrees = false;
     wk_bucket_order_learn(&b->order, b->times, wk_rounds_ranks(b->rounds));

@@ -409,7 +409,7 @@ static enum ps_code mirrored_distribute(struct mirrored *s, struct ps_error *e)
         }
     for (size_t i = 0; i < n && e->code == PS_OK; i++)
         if (nn_param_changes(nn_model_param(s->env->model, i)))
-            wk_collective_wait(s->env->collective, s->env->device, &s->copy[i], e);
+            wk_collective_wait(s->env->collective, &s->copy[i], e);
     return e->code;
 }
 
