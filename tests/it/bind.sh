@@ -34,7 +34,7 @@ ok "psd: an option that it does not know" fails_with 64 "psd: unknown option --l
 ok "one with a value that it does not take" fails_with 64 "psd: --verbose takes no value" "$psd" --verbose=1
 ok "one without a value" fails_with 64 "psd: -l needs a value" "$psd" -l
 ok "one without a value, among others" fails_with 64 "workerd: -r needs a value" "$workerd" -qr
-ok "a name that is cut short" fails_with 64 "psd: unknown option --queu, did you mean --queue?" "$psd" --queu q
+ok "a name that is cut short" fails_with 64 "psd: unknown option --queu, did you mean --queue?" "$psd" --queu /dev/null/q
 ok "psctl: likewise" fails_with 64 "psctl run: unknown option --worker, did you mean --workers?" "$psctl" run --worker 2
 ok "psctl: a value that looks like an option" fails_with 64 "psctl set-lr: -1: no negative number is taken here" "$psctl" set-lr job -1
 ok "psctl: what was not quoted" fails_with 64 "psctl run: too many arguments: job.yaml b}; usage: psctl run" "$psctl" run job.yaml --set x={a: b}
