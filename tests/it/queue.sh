@@ -48,6 +48,12 @@ ok "and one that would be an option" fails_with 65 "the job's name '-x' begins a
 ok "a job waits" says "job 1 'low' is queued" submit --set name=low --set output=low.safetensors
 ok "so does another one" says "job 2 'high' is queued" submit --set name=high --set output=high.safetensors --priority 5
 ok "and one that is not wanted any more" says "job 3 'unwanted' is queued" submit --set name=unwanted
+ok "not one that needs more workers than it is to have" fails_with 65 "the job needs 3 workers (strategy.min_workers), and is to have 2: give --workers" \
+    submit --set strategy.min_workers=3
+ok "nor one that trains in one worker, for two" fails_with 65 "expected --workers 1, not 2" submit --workers 2 --set strategy.name=mirrored
+elsewhere() { fails_with 65 "$1" submit --set strategy.min_workers=3 --set weights=/no/where.safetensors --set output=/no/folder/out.safetensors; }
+ok "what cannot be read here is said" elsewhere "/no/where.safetensors cannot be read here: the workers look for it"
+ok "and what is not here" elsewhere "/no/folder, where the output goes, is not here: worker 0 needs it"
 ok "which is cancelled" fails_with 0 "job 3 is cancelled" ctl cancel unwanted
 ok "and is shown so" is 3 cancelled
 ok "once" fails_with 78 "job 3 'unwanted' has ended" ctl cancel 3

@@ -23,8 +23,9 @@ struct submit {
     long priority, workers;  // workers 0: not said
     bool wait;
     struct cli_list sets;
-    char *name, *text;  // of the job
-    bool alone;         // it is one worker's
+    char *name, *text;     // of the job
+    bool alone;            // it is one worker's
+    uint32_t min_workers;  // with fewer it ends
 };
 
 // The model may lie where workers find it, and this host does not.
@@ -41,6 +42,23 @@ static enum ps_code submit_check_model(const struct ps_job *job, struct ps_error
         code = wk_objectives_bind(&o, job, model, e);
     nn_model_free(model);
     return code;
+}
+
+// What workers read and write may lie where they find it, and this host does not: that is said, and no more.
+static void submit_look_at_files(const struct ps_job *job)
+{
+    const char *const reads[] = {job->data.path,   job->data.test_path, job->data.x, job->data.y,
+                                 job->data.x_test, job->data.y_test,    job->weights};
+    char folder[PATH_MAX];
+    for (size_t i = 0; i < sizeof reads / sizeof *reads; i++)
+        if (reads[i] && !strpbrk(reads[i], "*?[") && access(reads[i], R_OK))
+            fprintf(stderr, "psctl: %s cannot be read here: the workers look for it\n", reads[i]);
+    snprintf(folder, sizeof folder, "%s", job->output);
+    char *slash = strrchr(folder, '/');
+    if (slash && slash > folder)
+        *slash = '\0';
+    if (slash && access(folder, F_OK))
+        fprintf(stderr, "psctl: %s, where the output goes, is not here: worker 0 needs it\n", folder);
 }
 
 // As the queue has it: psctl cancel takes a number or a name.
@@ -69,10 +87,12 @@ enum ps_code submit_load_job(const char *file, const struct cli_list *sets, stru
 static void submit_take_job(struct submit *s, struct ps_job *job, const char *folder)
 {
     ps_job_make_absolute(job, folder);
+    submit_look_at_files(job);
     json_t *json = ps_job_json(job);
     s->text = json_dumps(json, JSON_INDENT(1));
     s->name = ps_strdup(job->name);
     s->alone = !ps_job_needs_ps(job) && !ps_job_needs_peers(job);
+    s->min_workers = ps_job_min_workers(job, 1);
     json_decref(json);
 }
 
@@ -102,6 +122,14 @@ static enum ps_code submit_count_workers(const struct submit *s, const struct cl
     if (listed && *workers > listed)
         return ps_fail(e, PS_FAILED_PRECONDITION, "the job is for %" PRIu32 " workers, and the cluster has %zu",
                        *workers, listed);
+    if (s->alone && *workers > 1)
+        return ps_fail(e, PS_INVALID_ARGUMENT,
+                       "the job's strategy is for one worker: expected --workers 1, not %" PRIu32, *workers);
+    if (*workers < s->min_workers)
+        return ps_fail(e, PS_INVALID_ARGUMENT,
+                       "the job needs %" PRIu32 " workers (strategy.min_workers), and is to have %" PRIu32
+                       ": give --workers",
+                       s->min_workers, *workers);
     return PS_OK;
 }
 
