@@ -1,12 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "workerd/job/objectives.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 
 _Static_assert((int)PS_MAX_OUTPUTS == (int)NN_MAX_PORTS, "a loss for each output");
 
-static enum ps_code objectives_check_weights(const struct ps_job *job, const struct nn_model *model, struct ps_error *e)
+// A class that the output does not have is a slip of the pen. Of one column of numbers any may be meant.
+static enum ps_code objectives_check_classes(const struct ps_class_weights *w, const struct nn_port *output,
+                                             const struct ps_loss *loss, struct ps_error *e)
+{
+    const bool binary = loss->kind == PS_LOSS_BINARY_XENT || loss->kind == PS_LOSS_BINARY_FOCAL;
+    const size_t width = nn_type_count(output->type), classes = width > 1 ? width : binary ? 2 : INT32_MAX;
+    const struct ps_class_weight *last = &w->of[w->n - 1];
+    if ((size_t)last->class < classes)
+        return PS_OK;
+    return ps_fail(e, PS_INVALID_ARGUMENT,
+                   "class_weight: output \"%s\" has %zu classes, 0 to %zu, and none is %" PRId32, output->name, classes,
+                   classes - 1, last->class);
+}
+
+static enum ps_code objectives_check_weights(const struct ps_job *job, const struct nn_model *model,
+                                             const struct ps_loss *loss, struct ps_error *e)
 {
     if (!job->class_weight.n)
         return PS_OK;
@@ -18,7 +34,8 @@ static enum ps_code objectives_check_weights(const struct ps_job *job, const str
                        "class_weight: an example of output \"%s\" has more than one class: expected an output of shape "
                        "(classes,)",
                        nn_model_output(model, 0).name);
-    return PS_OK;
+    const struct nn_port output = nn_model_output(model, 0);
+    return objectives_check_classes(&job->class_weight, &output, &loss[0], e);
 }
 
 enum ps_code wk_objectives_bind(struct wk_objectives *o, const struct ps_job *job, const struct nn_model *model,
@@ -30,7 +47,7 @@ enum ps_code wk_objectives_bind(struct wk_objectives *o, const struct ps_job *jo
         output[k] = nn_model_output(model, k).name;
     *o = (struct wk_objectives){.n_metrics = job->metrics.n};
     if (ps_job_losses_bind(&job->loss, output, n, o->loss, e) || nn_model_check_loss(model, o->loss, e) ||
-        ps_job_metrics_bind(&job->metrics, output, n, place, e) || objectives_check_weights(job, model, e))
+        ps_job_metrics_bind(&job->metrics, output, n, place, e) || objectives_check_weights(job, model, o->loss, e))
         return e->code;
     for (size_t i = 0; i < o->n_metrics; i++) {
         const struct nn_port port = nn_model_output(model, place[i]);
