@@ -164,15 +164,17 @@ static enum ps_code together_check_plateau(const struct ps_yaml *root, const str
     return PS_OK;
 }
 
-// What is written is told by the name's ending. A name without one is that of safetensors.
+// What is written is told by the name's ending; safetensors, where that says nothing. Who gave one of these would find
+// another thing in the file than expected.
 static enum ps_code together_check_output(const struct ps_yaml *root, const struct ps_job *job, struct ps_error *e)
 {
-    static const char *const endings[] = {".keras", ".weights.h5", ".safetensors"};
-    const char *name = job->output ? job->output : "", *slash = strrchr(name, '/'), *base = slash ? slash + 1 : name;
-    bool known = *base == '\0' || !strchr(base + 1, '.');
-    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
-        known |= ps_ends_with(name, endings[i]);
-    if (known)
+    static const char *const others[] = {".h5",  ".hdf5", ".pt",     ".pth", ".ckpt", ".npy",
+                                         ".npz", ".onnx", ".tflite", ".pb",  ".pkl",  ".pickle"};
+    const char *name = job->output ? job->output : "";
+    bool other = false;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        other |= ps_ends_with(name, others[i]);
+    if (!other || ps_ends_with(name, ".weights.h5"))
         return PS_OK;
     return ps_yaml_fail(ps_yaml_find(root, "output"), e,
                         "output must be a name that ends in .keras, .weights.h5 or .safetensors, not %s", name);

@@ -367,7 +367,7 @@ static void an_output_of_no_known_kind(void **ctx)
         LEAST, "output=v1.2/net.pt",
         "--set output: output must be a name that ends in .keras, .weights.h5 or .safetensors, not v1.2/net.pt");
     ps_job_free(with(LEAST, "output=net.weights.h5"));
-    ps_job_free(with(LEAST, "output=v1.2/net"));
+    ps_job_free(with(LEAST, "output=net.v2"));
     ps_job_free(with(LEAST, "output=/dev/null"));
 }
 

@@ -16,7 +16,7 @@ static enum ps_code objectives_check_classes(const struct ps_class_weights *w, c
     const struct ps_class_weight *last = &w->of[w->n - 1];
     if ((size_t)last->class < classes)
         return PS_OK;
-    return ps_fail(e, PS_INVALID_ARGUMENT,
+    return ps_fail(e, PS_FAILED_PRECONDITION,
                    "class_weight: output \"%s\" has %zu classes, 0 to %zu, and none is %" PRId32, output->name, classes,
                    classes - 1, last->class);
 }
