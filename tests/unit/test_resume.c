@@ -755,6 +755,8 @@ static void refuses_what_is_wrong_in_a_checkpoint(void **state)
 // ---- callbacks ------------------------------------------------------------------------------------------------------
 
 // Nothing can become better by so much: the second epoch is the last, and its weights are not kept.
+#define KEPT "callbacks: [{name: checkpoint, path: ck}, "
+
 static void stops_early(void **state)
 {
     struct training t;
@@ -774,6 +776,24 @@ static void stops_early(void **state)
     end(&t);
     train(&t, "callbacks: [{name: early_stopping, min_delta: 1000, start_from_epoch: 2}]\n", false);
     assert_int_equal(t.run.position.step, 28);
+    end(&t);
+}
+
+// What has ended stays so, unless its settings would let it go on now.
+static void stays_stopped(void **state)
+{
+    struct training t;
+    (void)state;
+    train(&t, KEPT "{name: early_stopping, min_delta: 1000, restore_best_weights: true}]\n", false);
+    assert_int_equal(t.run.position.step, 14);
+    end(&t);
+    move("out.safetensors", "first.safetensors");
+    train(&t, KEPT "{name: early_stopping, min_delta: 1000, restore_best_weights: true}]\n", true);
+    assert_int_equal(t.run.position.step, 14);
+    end(&t);
+    same_file("out.safetensors", "first.safetensors");
+    train(&t, KEPT "{name: early_stopping, min_delta: 1000, patience: 2}]\n", true);
+    assert_int_equal(t.run.position.step, 21);
     end(&t);
 }
 
@@ -889,6 +909,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(refuses_another_jobs_checkpoint, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(refuses_what_is_wrong_in_a_checkpoint, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(stops_early, begin_folder, end_folder),
+        cmocka_unit_test_setup_teardown(stays_stopped, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(keeps_the_best, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(reduces_the_rate, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(terminates_on_nan, begin_folder, end_folder),

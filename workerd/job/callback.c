@@ -142,6 +142,14 @@ bool wk_callbacks_keep(const struct wk_callbacks *c)
     return keeps;
 }
 
+bool wk_callbacks_are_over(const struct wk_callbacks *c)
+{
+    bool over = false;
+    for (size_t i = 0; i < c->n; i++)
+        over |= c->v[i].class->is_over && c->v[i].class->is_over(c->v[i].state);
+    return over;
+}
+
 // ---- checkpoints --------------------------------------------------------------------------------------------------
 
 void wk_callbacks_save(const struct wk_callbacks *c, struct wk_checkpoint *to)

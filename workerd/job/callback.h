@@ -27,10 +27,11 @@ struct wk_moment {
 
 // Functions may be NULL.
 struct wk_callback_class {
-    const char *name;                  // as in the job file
-    bool last;                         // after the others
-    bool steers;                       // on every worker
-    bool (*keeps)(const void *state);  // writes a checkpoint when it is asked for one
+    const char *name;                    // as in the job file
+    bool last;                           // after the others
+    bool steers;                         // on every worker
+    bool (*keeps)(const void *state);    // writes a checkpoint when it is asked for one
+    bool (*is_over)(const void *state);  // what was loaded is the end of a training that this callback has ended
     enum ps_code (*open)(const struct ps_callback *settings, const struct wk_run *run, void **state,
                          struct ps_error *e);
     void (*close)(void *state);
@@ -68,6 +69,8 @@ bool wk_callbacks_steer(const struct wk_callbacks *c);
 bool wk_callbacks_keep(const struct wk_callbacks *c);
 // All states, as $.callbacks of the checkpoint.
 void wk_callbacks_save(const struct wk_callbacks *c, struct wk_checkpoint *to);
+// Had one of them ended the training, of which the checkpoint was loaded, and would with its settings now?
+bool wk_callbacks_are_over(const struct wk_callbacks *c);
 // A callback that the checkpoint does not know begins anew.
 enum ps_code wk_callbacks_load(const struct wk_callbacks *c, const struct wk_checkpoint *from, struct ps_error *e);
 

@@ -471,6 +471,7 @@ enum ps_code wk_loop(struct wk_run *run, struct ps_error *e)
     if (wk_callbacks_open(run, &run->callbacks, e) || loop_resume(run, e) ||
         wk_stepper_open(&l.stepper, run, run->strategy->sharder->seed(run->state), e))
         return e->code;
+    l.stop = run->resume && wk_callbacks_are_over(run->callbacks);
     l.step = run->position.step;
     l.cap = run->history.steps;
     l.examples = run->history.total_examples;

@@ -14,7 +14,7 @@ struct early_stopping {
     struct wk_monitor monitor;
     double baseline;  // NaN: none
     uint64_t patience, start, wait, best_epoch;
-    bool restore;
+    bool restore, stopped;
     const struct wk_run *run;
     float **best;  // [params]; NULL: the best weights are not kept, or there are none yet
 };
@@ -97,7 +97,7 @@ static enum ps_code early_stopping_epoch_end(void *state, struct wk_moment *m, s
         return PS_OK;
     }
     if (s->wait >= s->patience && m->epoch > 0) {
-        m->stop = true;
+        m->stop = s->stopped = true;
         if (m->leads)
             ps_info("epoch %" PRIu64 ": early stopping: %s was best, %.6g, in epoch %" PRIu64, m->epoch + 1,
                     s->monitor.name, s->monitor.best, s->best_epoch + 1);
@@ -123,6 +123,12 @@ static enum ps_code early_stopping_end(void *state, struct wk_moment *m, struct 
     return PS_OK;
 }
 
+static bool early_stopping_is_over(const void *state)
+{
+    const struct early_stopping *s = state;
+    return s->stopped && s->wait >= s->patience;
+}
+
 static void early_stopping_save(void *state, json_t *to, struct wk_checkpoint *arrays, const char *prefix)
 {
     struct early_stopping *s = state;
@@ -130,6 +136,7 @@ static void early_stopping_save(void *state, json_t *to, struct wk_checkpoint *a
     json_object_set_new(to, "best", isnan(s->monitor.best) ? json_null() : json_real(s->monitor.best));
     json_object_set_new(to, "wait", json_integer((json_int_t)s->wait));
     json_object_set_new(to, "best_epoch", json_integer((json_int_t)s->best_epoch));
+    json_object_set_new(to, "stopped", json_boolean(s->stopped));
     json_object_set_new(to, "weights", json_boolean(s->best != NULL));
     for (size_t i = 0; s->best && i < nn_model_params(model); i++) {
         const struct nn_param *p = nn_model_param(model, i);
@@ -145,6 +152,7 @@ static enum ps_code early_stopping_load(void *state, const json_t *from, const s
     if (wk_state_real(from, "best", &s->monitor.best, e) || wk_state_count(from, "wait", &s->wait, e) ||
         wk_state_count(from, "best_epoch", &s->best_epoch, e))
         return e->code;
+    s->stopped = json_is_true(json_object_get(from, "stopped"));
     if (!s->restore || !json_is_true(json_object_get(from, "weights")))
         return PS_OK;
     if (early_stopping_make_room(s, e))
@@ -162,6 +170,7 @@ const struct wk_callback_class wk_early_stopping = {
     .steers = true,
     .open = early_stopping_open,
     .close = early_stopping_close,
+    .is_over = early_stopping_is_over,
     .epoch_end = early_stopping_epoch_end,
     .end = early_stopping_end,
     .save = early_stopping_save,
