@@ -27,6 +27,7 @@ static struct {
     double other_ready[N];            // when it was ready at the other one,
     double other_computes;            // and how long that one computed
     int rows_of_all;                  // of a step; 0: FULL
+    uint64_t epoch;                   // of a step
     double other_has[N + 1];          // and of a step that is open
     float other[N];                   // it adds to all numbers of a bucket that is completed
     bool lost;                        // a worker is: sums do not come
@@ -261,8 +262,10 @@ static int close_buckets(void **ctx)
 // The backward pass of a step, of so many rows of all: bucket i has gradients of i + 1.
 static enum ps_code pass(uint64_t step, int rows)
 {
-    const struct wk_work work = {
-        .step = step, .rows = rows, .rows_of_all = play.rows_of_all ? (uint64_t)play.rows_of_all : FULL};
+    const struct wk_work work = {.epoch = play.epoch,
+                                 .step = step,
+                                 .rows = rows,
+                                 .rows_of_all = play.rows_of_all ? (uint64_t)play.rows_of_all : FULL};
     play.n_left = play.n_applied = 0;
     wk_buckets_begin(&buckets, &work);
     for (size_t i = 0; i < N; i++) {
@@ -349,6 +352,18 @@ static void a_batch_that_is_not_full_is_not_learned_from(void **ctx)
     for (uint64_t step = 0; step <= FIRST; step++) {
         play.rows_of_all = step == WK_BUCKETS_AGREE_FIRST - 1 ? FULL / 2 : FULL;
         assert_int_equal(pass(step, FULL / 2), PS_OK);
+        assert_true(buckets.agrees == false && play.agreements == (step == FIRST));
+    }
+}
+
+// Between the two steps lies what is between two epochs.
+static void the_last_step_of_an_epoch_is_not_learned_from(void **ctx)
+{
+    (void)ctx;
+    set_times(10000);
+    for (uint64_t step = 0; step <= FIRST; step++) {
+        play.epoch = step >= WK_BUCKETS_AGREE_FIRST ? 1 : 0;
+        assert_int_equal(pass(step, FULL), PS_OK);
         assert_true(buckets.agrees == false && play.agreements == (step == FIRST));
     }
 }
@@ -511,6 +526,7 @@ int main(void)
         TEST(where_the_network_keeps_up_a_step_waits_for_all),
         TEST(the_order_is_learned_anew_in_every_eighth_step),
         TEST(a_batch_that_is_not_full_is_not_learned_from),
+        TEST(the_last_step_of_an_epoch_is_not_learned_from),
         TEST(who_adds_up_in_the_forward_pass_waits_for_all),
         TEST(the_rule_is_applied_when_a_variable_is_needed),
         TEST(a_rule_that_needs_all_gradients_waits_for_all),

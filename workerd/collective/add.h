@@ -37,7 +37,7 @@ struct wk_array {
     const char *what;  // its name: "dense/kernel in step 7"
 };
 
-// Another one where n, type or name is.
+// A hash of n, type and name, by which ranks notice that they add up different arrays.
 uint64_t wk_array_id(const struct wk_array *a);
 
 // Where part k of n numbers begins that are shared out into so many parts: on a cache line; that of `parts` is the end.

@@ -13,8 +13,9 @@
 // All ranks must have the same order before a step begins. They compute it from what they have measured in steps before
 // that, which they tell each other. A bucket is ready after the longest time that a rank takes from its first gradient
 // on; and its sum takes the shortest time of all ranks', as the one that begins last with it waits for no other one.
-// (Nor does that one wait until a small array, which goes directly, has arrived; but where sums follow each other it
-// does in the next one.) Where the network keeps up, or nearly so, all leave as they become ready.
+// (Of a small array, which is sent directly, the minimum is too short: that rank does not wait until the others have
+// it. Where sums follow one another, the next one includes that wait.) Where the network keeps up, or nearly so, all
+// leave as they become ready.
 #ifndef WK_BUCKET_ORDER_H
 #define WK_BUCKET_ORDER_H
 

@@ -77,7 +77,7 @@ static const enum wk_number buckets_types[] = {
     [PS_COMPRESSION_FLOAT16] = WK_FLOAT_AS_FLOAT16,
 };
 
-// A worker that comes back knows nothing of steps before.
+// One that comes back has no times of steps before, and all must have the same order.
 static void buckets_forget_times(struct wk_buckets *b)
 {
     wk_bucket_order_reset(&b->order);
@@ -144,12 +144,13 @@ static void buckets_begin_to_agree(struct wk_buckets *b)
     wk_collective_begin(b->env->collective, b->env->device, &b->agreement);
 }
 
-// What decides is alike at all ranks.
-static void buckets_consider_agreeing(struct wk_buckets *b)
+// All ranks decide the same, as each of these is equal at all of them. Between two epochs there is more than a step's
+// time: a validation, callbacks.
+static void buckets_consider_agreeing(struct wk_buckets *b, const struct wk_work *work)
 {
     if (wk_collective_reforms(b->env->collective) != b->reforms)
         buckets_forget_times(b);
-    b->agrees = b->may_overlap && b->timed && b->since >= WK_BUCKETS_AGREE_EVERY;
+    b->agrees = b->may_overlap && b->timed && work->epoch == b->epoch && b->since >= WK_BUCKETS_AGREE_EVERY;
     if (b->agrees)
         buckets_begin_to_agree(b);
     b->since = b->agrees ? 1 : b->since + 1;
@@ -159,7 +160,8 @@ void wk_buckets_begin(struct wk_buckets *b, const struct wk_work *work)
 {
     const bool devices = wk_device_sums_are_on(b->sums);
     const uint64_t full = (uint64_t)b->env->job->batch_size * wk_rounds_ranks(b->rounds);
-    buckets_consider_agreeing(b);
+    buckets_consider_agreeing(b, work);
+    b->epoch = work->epoch;
     b->step = work->step;
     b->start = ps_now();
     b->waited = 0;

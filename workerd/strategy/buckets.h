@@ -59,17 +59,18 @@ struct wk_buckets {
     struct wk_bucket_order order;
     float *copies;     // memory of copy
     uint64_t reforms;  // of the collective, when a step began last
-    unsigned since;    // steps, that they have agreed
+    unsigned since;    // steps since the ranks last agreed on the order
     // Of the step at hand.
-    uint64_t step, start;  // start: ns, ps_now
-    float weight;          // of this replica's gradients in the mean
-    bool overlaps;         // some leave behind the last bucket: they still travel in the next step
-    size_t begun;          // that have left
-    bool open;             // the pass is over, and some sums are still to come
-    uint64_t waited;       // ns, for sums
-    bool timed;            // of a full batch, and the collective adds its buckets up: the next one may tell its times
-    bool agrees;           // the ranks tell each other those of the step before:
-    double *times;         // [ranks, 2 n + 1] as wk_bucket_order_learn has them
+    uint64_t epoch, step;
+    uint64_t start;   // ns, ps_now
+    float weight;     // of this replica's gradients in the mean
+    bool overlaps;    // some leave behind the last bucket: they still travel in the next step
+    size_t begun;     // that have left
+    bool open;        // the pass is over, and some sums are still to come
+    uint64_t waited;  // ns, for sums
+    bool timed;       // of a full batch, and the collective adds its buckets up: the next one may tell its times
+    bool agrees;      // the ranks tell each other those of the step before:
+    double *times;    // [ranks, 2 n + 1] as wk_bucket_order_learn has them
     struct wk_reduction agreement;
     double *table;  // [ranks, n + 1] what each rank has of an open step, while they agree
 };
