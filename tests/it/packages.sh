@@ -132,7 +132,8 @@ check_bundle() {
     ok "it has its files" has_files README.md bin/psd bin/workerd bin/psctl bin/psbench include/psclient.h lib/libpsclient.so.0 \
         share/man/man1/psctl.1 share/man/man8/psd.8 share/man/man3/psclient.3 share/paramserver/proto/paramserver.proto \
         share/paramserver/examples/mnist-cnn/async.yaml share/paramserver/systemd/psd@.service share/paramserver/systemd/cluster.yaml \
-        share/paramserver/slurm/paramserver.sbatch share/doc/paramserver/libraries.txt share/doc/paramserver/licenses/paramserver
+        share/paramserver/slurm/paramserver.sbatch share/doc/paramserver/libraries.txt share/doc/paramserver/licenses/paramserver \
+        share/doc/paramserver/README.md share/doc/paramserver/doc/system.svg
     ok "it says whose its libraries are" grep '^libc\.so\.6 ' "$bundle/share/doc/paramserver/libraries.txt"
     ok "its units expect it in /opt" grep -q '^ExecStart=/opt/paramserver/bin/psd --cluster /etc/paramserver/cluster.yaml' \
         "$bundle/share/paramserver/systemd/psd@.service"

@@ -124,6 +124,9 @@ describe_libraries() {
     mkdir -p "$to/licenses"
     cp "$top_srcdir/LICENSE" "$to/licenses/paramserver"
     cp "$top_srcdir/$here/README.md" "$root/README.md"
+    mkdir -p "$to/doc"
+    cp "$top_srcdir/README.md" "$to/README.md"
+    cp "$top_srcdir"/doc/*.svg "$top_srcdir"/doc/*.png "$to/doc"
     while read -r path package; do owner[$path]=$package; done < <(library_owners)
     while read -r path; do
         real=$(realpath "$path")
