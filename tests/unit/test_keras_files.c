@@ -92,6 +92,15 @@ static void write_env(const struct wk_env *env, const char *path)
     free(value);
 }
 
+static void write_bytes(const char *path, const void *bytes, size_t n)
+{
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fwrite(bytes, 1, n, f);
+    fclose(f);
+}
+
+// A zip file of these entries: name, content, up to a NULL.
 // ---- whole files --------------------------------------------------------------------------------------------------
 
 // The model and its weights from a .keras file; written again, they lie where Keras had them.
@@ -242,6 +251,31 @@ static void idf_weights_are_written(void **state)
     remove("idf.weights.h5");
 }
 
+// Of a model that a person has written without it Keras is told whose the class is, or it would not open the file.
+static void a_model_written_by_hand_opens_in_keras(void **state)
+{
+    static const char json[] =
+        "{\"class_name\": \"Sequential\", \"config\": {\"name\": \"net\", \"layers\": ["
+        "{\"class_name\": \"InputLayer\", \"config\": {\"name\": \"in\", \"batch_shape\": [null, 2]}},"
+        "{\"class_name\": \"Dense\", \"config\": {\"name\": \"d\", \"units\": 2}}]}}";
+    (void)state;
+    skip_without_hdf5();
+    struct nn_model *model = NULL, *again = NULL;
+    struct ps_error e = {0};
+    write_bytes("hand.json", json, strlen(json));
+    assert_int_equal(nn_model_load("hand.json", &model, &e), PS_OK);
+    struct wk_env env = open_env(model);
+    write_env(&env, "hand.keras");
+    assert_int_equal(nn_model_load("hand.keras", &again, &e), PS_OK);
+    assert_non_null(strstr(nn_model_document(again),
+                           "{\"module\":\"keras\",\"registered_name\":null,\"class_name\":\"Sequential\""));
+    nn_replica_free(env.replica);
+    nn_model_free(model);
+    nn_model_free(again);
+    remove("hand.json");
+    remove("hand.keras");
+}
+
 // ---- what is wrong ------------------------------------------------------------------------------------------------
 
 static void output_names(void **state)
@@ -255,15 +289,6 @@ static void output_names(void **state)
     assert_int_equal(wk_weights_check_output("net.weights.h5", &e), there ? PS_OK : PS_FAILED_PRECONDITION);
 }
 
-static void write_bytes(const char *path, const void *bytes, size_t n)
-{
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    fwrite(bytes, 1, n, f);
-    fclose(f);
-}
-
-// A zip file of these entries: name, content, up to a NULL.
 static void write_zip(const char *path, const char *const *entry)
 {
     struct ps_zip_writer w;
@@ -399,6 +424,7 @@ int main(void)
         cmocka_unit_test(same_bytes),
         cmocka_unit_test(counts_are_written),
         cmocka_unit_test(idf_weights_are_written),
+        cmocka_unit_test(a_model_written_by_hand_opens_in_keras),
         cmocka_unit_test(output_names),
         cmocka_unit_test(refused_archives),
         cmocka_unit_test(refused_weights),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <errno.h>
 #include <fcntl.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -143,16 +144,33 @@ static const char *file_metadata(const struct nn_model *model)
     return own ? own : nn_model_is_keras2(model) ? "{\"keras_version\": \"2.15.0\"}" : "{\"keras_version\": \"3.0.0\"}";
 }
 
+// As Keras 3 opens it: a document that a person has written need not say whose its class is, but Keras looks for that
+// in the model itself, though not in its layers. Malloc'd.
+static char *file_config(const struct nn_model *model)
+{
+    const char *document = nn_model_document(model), *rest = strchr(document, '{');
+    json_t *json = json_loads(document, 0, NULL);
+    const bool says = !json || json_object_get(json, "module") || nn_model_is_keras2(model);
+    const char *class = json_string_value(json_object_get(json, "class_name"));
+    const char *module = class && strcmp(class, "Sequential") == 0 ? "keras" : "keras.src.models.functional";
+    char *config = says || !rest ? ps_strdup(document)
+                                 : ps_printf("{\"module\": \"%s\", \"registered_name\": null, %s", module, rest + 1);
+    json_decref(json);
+    return config;
+}
+
 static enum ps_code file_put_archive(FILE *to, const struct nn_model *model, const uint8_t *bytes, size_t size,
                                      struct ps_error *e)
 {
-    const char *document = nn_model_document(model), *metadata = file_metadata(model);
+    const char *metadata = file_metadata(model);
+    char *config = file_config(model);
     struct ps_zip_writer w;
     struct ps_error end;
     ps_zip_begin(&w, to);
     enum ps_code code = ps_zip_add(&w, "metadata.json", metadata, strlen(metadata), e);
     if (code == PS_OK)
-        code = ps_zip_add(&w, "config.json", document, strlen(document), e);
+        code = ps_zip_add(&w, "config.json", config, strlen(config), e);
+    free(config);
     if (code == PS_OK)
         code = ps_zip_add(&w, weights_entry, bytes, size, e);
     return ps_zip_end(&w, code ? &end : e) && !code ? e->code : code;
