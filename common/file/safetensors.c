@@ -86,6 +86,20 @@ static enum ps_code header_prefix(const struct source *f, struct ps_error *e)
     return ps_error_prefix(e, "%.200s: header, bytes 0 to %" PRIu64, f->path, f->header - 1);
 }
 
+// What people have beside safetensors, by its first bytes, which are `word`; NULL: none of these.
+static const char *safetensors_other_kind(uint64_t word)
+{
+    static const struct {
+        const char *mark, *kind;
+    } kinds[] = {
+        {"\x89HDF", "HDF5"}, {"PK\x03\x04", "a zip archive, such as .keras, .npz and .pt"}, {"\x93NUM", "NumPy"}};
+    const uint64_t bytes = htole64(word);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (memcmp(&bytes, kinds[i].mark, 4) == 0)
+            return kinds[i].kind;
+    return NULL;
+}
+
 // Reads the length and the header's text (freed by the caller), and leaves fd at the data.
 static enum ps_code read_header(struct source *f, char **text, struct ps_error *e)
 {
@@ -96,6 +110,9 @@ static enum ps_code read_header(struct source *f, char **text, struct ps_error *
     if (read_fully(f, 0, &word, sizeof word, e))
         return e->code;
     word = le64toh(word);
+    const char *other = word > MAX_HEADER ? safetensors_other_kind(word) : NULL;
+    if (other)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: expected safetensors, but it is %s", f->path, other);
     if (word > MAX_HEADER)
         return ps_fail(e, PS_INVALID_ARGUMENT,
                        "%s: expected a safetensors header of at most %d bytes, but bytes 0 to 7 say %" PRIu64, f->path,

@@ -271,7 +271,7 @@ static const struct {
     {"1,,0\n1,2,0\n", "line 1, field 2 is empty"},
     {"\n\n", "is empty"},
     {"a,b,c\n", "only a header line"},
-    {"1\n2\n", "line 1 has one field"},
+    {"1;3\n2;4\n", "line 1 has one field, as fields end at ',' (data.separator)"},
     {"1,2,0\n1,2\n", "line 2 has 2 fields, expected 3"},
     {"1,2,0\n\n1,2,0\n", "line 2 has 1 fields, expected 3"},
     {"a,b,c\n1,2,3,4\n", "line 2 has 4 fields, expected 3"},

@@ -245,6 +245,8 @@ static void corrupt_lengths(void **state)
     check_refused("bytes 0 to 7 say that the header ends at byte 11, but the file ends at byte 10");
     make_file("{}", 100000001, 0);
     check_refused("expected a safetensors header of at most 100000000 bytes");
+    make_file("{}", 0x0a1a0a0d46444889, 0);
+    check_refused("expected safetensors, but it is HDF5");
     make_file("{}", UINT64_MAX, 0);
     check_refused("expected a safetensors header of at most");
     make_file("{}", 0, 0);

@@ -109,7 +109,8 @@ static enum ps_code bind_fail_no_column(const struct wk_source *s, const char *w
     char list[256] = "";
     size_t at = 0;
     for (size_t i = 0; i < s->columns && at < sizeof list - 40; i++)
-        at += (size_t)snprintf(list + at, sizeof list - at, "%s%.30s", i ? ", " : "", s->column[i].name);
+        if (*s->column[i].name)
+            at += (size_t)snprintf(list + at, sizeof list - at, "%s%.30s", at ? ", " : "", s->column[i].name);
     return ps_fail(e, PS_FAILED_PRECONDITION, "%s; the data have the columns %s%s", what, list,
                    at >= sizeof list - 40 ? ", ..." : "");
 }

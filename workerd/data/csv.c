@@ -357,7 +357,11 @@ static enum ps_code csv_learn_format(struct csv_reader *r, bool header, struct w
     if (csv_take_names(r, header, format, e) || csv_check_said(format, e))
         return e->code;
     if (format->fields < 2)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "line 1 has one field, expected inputs and then a label or target");
+        return ps_fail(
+            e, PS_INVALID_ARGUMENT,
+            "line 1 has one field, as fields end at '%c' (data.separator): expected inputs and then a label or "
+            "target",
+            r->separator);
     format->type = ps_alloc(format->fields * sizeof *format->type);
     format->vocabulary = ps_alloc(format->fields * sizeof *format->vocabulary);
     format->words = ps_alloc(format->fields * sizeof *format->words);
