@@ -54,7 +54,7 @@ static bool option_was_name(const char *word, const struct option *known)
 // A word such as -0.5, which getopt_long takes for letters; NULL: it was none.
 static const char *option_number(int got, char *const *argv)
 {
-    if (got != '?' || (!isdigit(optopt) && optopt != '.'))
+    if (got != '?' || optopt > CHAR_MAX || (!isdigit(optopt) && optopt != '.'))
         return NULL;
     for (int i = optind; i >= optind - 1; i--)  // it is passed with its last letter
         if (argv[i] && argv[i][0] == '-' && argv[i][1] == optopt)

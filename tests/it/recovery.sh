@@ -81,15 +81,14 @@ ok "it goes on by itself to the end" ends sync
 ok "with the bytes of the other" cmp calm.safetensors sync.safetensors
 ok "and leaves no backup" test "$(newest sync)" = 0
 
-# Each ps task has a folder of its own for its part of a backup, which it writes and loads by itself.
 # The ps task is gone, and with it the weights; not so the checkpoint.
 says_what_is_left() {
     "$psd" --quiet --listen "unix:$scratch/alone" &
     local server=$!
     "$workerd" --job "$examples/softmax/async.yaml" --ps "unix:$scratch/alone" --quiet --set epochs=1000 --set delay_ms=20 \
-        --set 'callbacks=[{name: checkpoint, path: left, every_steps: 5}]' --set output=left.safetensors 2>left.log &
+        --set 'callbacks=[{name: checkpoint, path: left, every_steps: 5, keep: 0}]' --set output=left.safetensors 2>left.log &
     local worker=$!
-    eventually eval 'ls left/*.safetensors' && kill -KILL $server && ! wait $worker && cat left.log &&
+    eventually eval 'ls left/*10.safetensors' && kill -KILL $server && ! wait $worker && cat left.log &&
         grep -E "cannot be reached.*; --resume goes on from step [0-9]+$" left.log
 }
 ok "where the weights are lost it is said from which step the training goes on" says_what_is_left
@@ -107,6 +106,7 @@ by_hand() {
 ok "a training goes on with what psctl had set" by_hand
 ok "to the end" ends hand
 
+# Each ps task has a folder of its own for its part of a backup, which it writes and loads by itself.
 shards() { find ps?.shards -name "$1-*.safetensors*" | grep .; } # NAME
 train shards ps.yaml sync.yaml --set "callbacks=[{name: backup, path: shards.backups, every_steps: 20, sharded: true}]"
 lie_with_them() { [ -n "$(shards shards-backup)" ] && [ ! -e shards.backups/shards ]; }

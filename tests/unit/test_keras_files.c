@@ -100,7 +100,6 @@ static void write_bytes(const char *path, const void *bytes, size_t n)
     fclose(f);
 }
 
-// A zip file of these entries: name, content, up to a NULL.
 // ---- whole files --------------------------------------------------------------------------------------------------
 
 // The model and its weights from a .keras file; written again, they lie where Keras had them.
@@ -289,6 +288,7 @@ static void output_names(void **state)
     assert_int_equal(wk_weights_check_output("net.weights.h5", &e), there ? PS_OK : PS_FAILED_PRECONDITION);
 }
 
+// A zip file of these entries: name, content, up to a NULL.
 static void write_zip(const char *path, const char *const *entry)
 {
     struct ps_zip_writer w;

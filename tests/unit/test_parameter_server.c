@@ -58,6 +58,8 @@ struct psc_client {
     int64_t said;                  // by worker 0, of a checkpoint
     bool late, draining, follows;  // not the chief
     int changes_refused;
+    size_t n_changes;
+    psc_hyper_change changed[3];
 };
 
 static struct psc_client client;
@@ -401,8 +403,9 @@ psc_code psc_reduce(psc_client *c, const char *name, psc_reduce_op op, psc_dtype
 psc_code psc_hyper_changes(psc_client *c, psc_hyper_change **changes, size_t *n, psc_error *error)
 {
     (void)c, (void)error;
-    *changes = NULL;
-    *n = 0;
+    *changes = ps_alloc((client.n_changes + 1) * sizeof **changes);
+    for (*n = 0; *n < client.n_changes; ++*n)
+        (*changes)[*n] = client.changed[*n];
     return PSC_OK;
 }
 
@@ -1244,6 +1247,38 @@ static void the_next_round_has_the_rate(void **state)
     }
 }
 
+// What psctl has set, in sync up to the next round; but a rate that was reduced at the end of this epoch, and is not
+// told yet, is newer. What has been loaded is set again.
+static void what_was_set_by_hand_is_saved(void **state)
+{
+    struct worker w;
+    struct ps_error e = {.code = PS_OK};
+    struct wk_checkpoint c;
+    const struct wk_home *home = strategy->home;
+    (void)state;
+    begin(&w, "sgd, learning_rate: 1, momentum: 0.5", "update: sync");
+    train(&w, 0, BATCH);
+    must(home->refresh(w.state, &e), &e);
+    client.n_changes = 3;
+    client.changed[0] = (psc_hyper_change){"learning_rate", 0.25, 2};
+    client.changed[1] = (psc_hyper_change){"momentum", 0.75, 2};
+    client.changed[2] = (psc_hyper_change){"momentum", 0.875, 9};
+    save(&w, NULL, &c);
+    assert_true(json_number_value(json_object_get(c.json, "learning_rate")) == 0.25);
+    const json_t *changed = json_object_get(c.json, "changed");
+    assert_int_equal(json_object_size(changed), 1);
+    assert_true(json_number_value(json_object_get(changed, "momentum")) == 0.75);
+    client.log[0] = 0;
+    must(wk_psd_load_changes(w.state, &c, &e), &e);
+    assert_string_equal(client.log, "momentum=0.75@0 ");
+    wk_checkpoint_free(&c);
+    home->set_rate(w.state, 0.125);
+    save(&w, NULL, &c);
+    assert_true(json_number_value(json_object_get(c.json, "learning_rate")) == 0.125);
+    wk_checkpoint_free(&c);
+    end(&w);
+}
+
 // After a signal the chief reads all weights, once nothing is under way that would write to them.
 // What all have pushed ends first.
 static void the_chief_salvages(void **state)
@@ -1383,6 +1418,7 @@ int main(void)
         cmocka_unit_test_setup(local_steps_follow_the_schedule, begin_world),
         cmocka_unit_test_setup(resumed_runs_draw_anew, begin_world),
         cmocka_unit_test_setup(what_is_loaded_is_pulled_once, begin_world),
+        cmocka_unit_test_setup(what_was_set_by_hand_is_saved, begin_world),
         cmocka_unit_test_setup(worker_0_asks_for_the_last_version, begin_world),
         cmocka_unit_test_setup(no_memory_for_sums, begin_world),
         cmocka_unit_test_setup(the_next_round_has_the_rate, begin_world),

@@ -754,9 +754,9 @@ static void refuses_what_is_wrong_in_a_checkpoint(void **state)
 
 // ---- callbacks ------------------------------------------------------------------------------------------------------
 
-// Nothing can become better by so much: the second epoch is the last, and its weights are not kept.
 #define KEPT "callbacks: [{name: checkpoint, path: ck}, "
 
+// Nothing can become better by so much: the second epoch is the last, and its weights are not kept.
 static void stops_early(void **state)
 {
     struct training t;

@@ -307,12 +307,13 @@ static enum ps_code train_all(struct loop *l, uint64_t epoch, struct ps_error *e
 }
 
 // Puts into an error that is none of the weights where these are, and how the training goes on.
-static enum ps_code loop_say_where(const struct wk_run *run, struct ps_error *e)
+static enum ps_code loop_say_where(struct wk_run *run, struct ps_error *e)
 {
     const struct ps_job *job = run->env.job;
     const bool kept = run->saved && run->saved == run->position.step;
     const char *on = !kept ? "" : ps_job_goes_on(job, false) ? "; started again, it goes on" : "; --resume goes on";
     struct ps_error why = *e;
+    run->says_way_on = kept;
     return ps_fail(e, why.code, "%.200s; the weights are in %.220s%s", why.text, job->output, on);
 }
 

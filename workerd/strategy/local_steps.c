@@ -422,6 +422,8 @@ static enum ps_code local_steps_load(void *state, const struct wk_checkpoint *fr
     if (local_steps_fetch(l, e) || wk_home_pull_loaded(&l->server, e))
         return e->code;
     l->last_step = step;
+    if (l->server.env->rank == 0 && wk_psd_load_changes(&l->server, from, e))
+        return e->code;
     return wk_psd_barrier(&l->server, "checkpoint taken", e);
 }
 

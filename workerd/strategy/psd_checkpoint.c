@@ -145,27 +145,29 @@ uint64_t wk_psd_rounds_trained(const struct wk_parameter_server_state *s)
     return checkpoint_trained(s) - s->round_offset;
 }
 
-// What psctl has set, as it holds in the next step; of the learning rate, which every checkpoint has, to *rate. Where
-// it is not to be had, as when a ps task is gone, the checkpoint is written without it.
-static void checkpoint_put_changes(const struct wk_parameter_server_state *s, struct wk_checkpoint *to, double *rate)
+// What was set by hand, and with tell_rate, as it holds in the next step; a rate that this worker is about to tell
+// comes after all of it. The learning rate goes to rate, where that is not NULL: every checkpoint has one. Where none
+// of this is to be had, as when a ps task is gone, the checkpoint is written without it.
+static json_t *checkpoint_changes(const struct wk_parameter_server_state *s, double *rate)
 {
     psc_hyper_change *change = NULL;
     psc_error error;
     size_t n = 0;
     const bool in_rounds = s->update == PSC_SYNC;
-    if (psc_hyper_changes(s->reader ? s->reader : s->client, &change, &n, &error) != PSC_OK)
-        return;
     json_t *changed = json_object();
+    if (psc_hyper_changes(s->reader ? s->reader : s->client, &change, &n, &error) != PSC_OK)
+        return changed;
     for (size_t i = 0; i < n; i++) {
-        if (in_rounds && change[i].round > s->closed + 1)
+        const bool is_rate = strcmp(change[i].name, "learning_rate") == 0;
+        if ((in_rounds && change[i].round > s->closed + 1) || (is_rate && s->rate_changed))
             continue;
-        if (rate && strcmp(change[i].name, "learning_rate") == 0)
+        if (is_rate && rate)
             *rate = change[i].value;
         else
             json_object_set_new(changed, change[i].name, json_real(change[i].value));
     }
-    json_object_set_new(to->json, "changed", changed);
     free(change);
+    return changed;
 }
 
 // Which outer rule it is, and how often it has been applied: once in a round, else as often as all workers push.
@@ -177,11 +179,11 @@ static void checkpoint_put_outer(const struct wk_parameter_server_state *s, stru
     json_object_set_new(outer, "rule", json_string(s->rule->name));
     json_object_set_new(outer, "slots", json_integer(checkpoint_n_slots(s)));
     json_object_set_new(outer, "steps", steps);
+    json_object_set_new(outer, "changed", checkpoint_changes(s, NULL));
     json_object_set_new(to->json, "outer_optimizer", outer);
     f->count = steps;
     f->by_round = s->update == PSC_SYNC;
     f->known = f->by_round ? s->closed : s->version;
-    checkpoint_put_changes(s, to, NULL);
 }
 
 // In rounds the rule is applied once in a step; else as often as all workers push. Who has been in rounds all the time
@@ -190,8 +192,10 @@ static void checkpoint_put_rule(const struct wk_parameter_server_state *s, struc
 {
     const uint64_t trained = checkpoint_trained(s);
     const bool in_rounds = s->update == PSC_SYNC && !s->mode_changed;
+    // With hybrid the ps tasks have the tables alone, whose rate psctl changes without that of the rest.
+    const bool hybrid = s->env->job->strategy == PS_STRATEGY_HYBRID;
     double rate = s->rate;
-    checkpoint_put_changes(s, to, &rate);
+    json_object_set_new(to->json, "changed", checkpoint_changes(s, hybrid ? NULL : &rate));
     wk_checkpoint_put_rule(to, rate, in_rounds ? s->ahead : wk_psd_iterations(s) - (s->base + trained));
     f->count = json_object_get(to->json, "iterations_ahead");
     f->by_round = in_rounds;
@@ -287,7 +291,8 @@ psc_code wk_psd_set_hyper(const struct wk_parameter_server_state *s, const char 
 enum ps_code wk_psd_load_changes(const struct wk_parameter_server_state *s, const struct wk_checkpoint *from,
                                  struct ps_error *e)
 {
-    json_t *changed = json_object_get(from->json, "changed"), *value;
+    const json_t *of = s->is_outer ? json_object_get(from->json, "outer_optimizer") : from->json;
+    json_t *changed = json_object_get(of, "changed"), *value;
     const char *name;
     psc_error error;
     const char *mode = json_string_value(json_object_get(from->json, "mode"));
@@ -297,7 +302,7 @@ enum ps_code wk_psd_load_changes(const struct wk_parameter_server_state *s, cons
     json_object_foreach(changed, name, value)
     {
         if (!json_is_number(value))
-            return ps_fail(e, PS_INVALID_ARGUMENT, "%s: $.changed: expected numbers", from->path);
+            return ps_fail(e, PS_INVALID_ARGUMENT, "%s: changed: expected numbers", from->path);
         if (wk_psd_set_hyper(s, name, json_number_value(value), 0, &error) != PSC_OK)
             return wk_take_error(&error, e);
         ps_info("%s is %g, as psctl had set it", name, json_number_value(value));

@@ -701,6 +701,7 @@ static enum ps_code home_load(void *state, const struct wk_checkpoint *from, uin
         return e->code;
     if (s->env->rank == 0 && wk_psd_load_changes(s, from, e))
         return e->code;
+    s->rate_changed = false;  // worker 0 has told it
     return wk_psd_barrier(s, "checkpoint taken", e);
 }
 

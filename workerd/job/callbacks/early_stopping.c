@@ -85,6 +85,7 @@ static enum ps_code early_stopping_epoch_end(void *state, struct wk_moment *m, s
     const double *value = m->epoch < s->start ? NULL : wk_monitor_value(&s->monitor, m->run);
     if (!value)
         return PS_OK;
+    s->stopped = false;  // it had, of a training that goes on with more patience
     if (s->restore && !s->best && early_stopping_keep(s, m->epoch, e))
         return e->code;
     s->wait++;
