@@ -106,13 +106,14 @@ struct psd_queue_job **psd_queue_list(const struct psd_queue *q, size_t *n)
     return list;
 }
 
-struct psd_queue_figures psd_queue_count(const struct psd_queue *q)
+struct psd_queue_figures psd_queue_count(const struct psd_queue *q, uint64_t wall)
 {
     struct psd_queue_figures f = {.running = q->running != NULL};
     for (const struct psd_queue_job *job = q->jobs; job; job = job->next) {
         if (job->state == PSD_QUEUED && !f.queued++)
             f.oldest_ms = job->submitted_ms;
         f.failed += job->state == PSD_FAILED;
+        f.failed_lately += job->state == PSD_FAILED && job->ended_ms + PS_FAILED_S * UINT64_C(1000) > wall;
     }
     return f;
 }

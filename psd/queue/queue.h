@@ -125,9 +125,10 @@ enum ps_code psd_queue_read(const struct psd_queue *q, const struct psd_queue_jo
 struct psd_queue_job **psd_queue_list(const struct psd_queue *q, size_t *n);
 struct psd_queue_figures {
     uint32_t queued, running, failed;
-    uint64_t oldest_ms;  // submitted_ms of the first of those that are queued; 0: none is
+    uint32_t failed_lately;  // of these within PS_FAILED_S
+    uint64_t oldest_ms;      // submitted_ms of the first of those that are queued; 0: none is
 };
-struct psd_queue_figures psd_queue_count(const struct psd_queue *q);
+struct psd_queue_figures psd_queue_count(const struct psd_queue *q, uint64_t wall);
 // How many of the job's workers wait for it, or train it.
 uint32_t psd_queue_present(const struct psd_queue *q, const struct psd_queue_job *job, uint64_t now);
 

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/limits.h"
 #include "psd/service/file_thread.h"
 #include "psd/service/service.h"
 
@@ -19,28 +18,13 @@ void psd_pass_time_in_queue(struct psd_core *core)
     psd_note_queue(core);
 }
 
-// failed: how many have failed and are still kept. Without memory for a list all of them are lately.
-static uint32_t queue_failed_lately(const struct psd_core *core, uint32_t failed)
-{
-    size_t n;
-    struct psd_queue_job **list = failed ? psd_queue_list(core->queue, &n) : NULL;
-    if (!list)
-        return failed;
-    const uint64_t now = psd_wall(core);
-    uint32_t lately = 0;
-    for (size_t i = 0; i < n; i++)
-        lately += list[i]->state == PSD_FAILED && list[i]->ended_ms + PS_FAILED_S * UINT64_C(1000) > now;
-    free(list);
-    return lately;
-}
-
 void psd_note_queue(struct psd_core *core)
 {
-    const struct psd_queue_figures f = psd_queue_count(core->queue);
+    const struct psd_queue_figures f = psd_queue_count(core->queue, psd_wall(core));
     atomic_store(&core->queued_jobs, f.queued);
     atomic_store(&core->running_jobs, f.running);
     atomic_store(&core->failed_jobs, f.failed);
-    atomic_store(&core->lately_failed_jobs, queue_failed_lately(core, f.failed));
+    atomic_store(&core->lately_failed_jobs, f.failed_lately);
     atomic_store(&core->oldest_job_ms, f.oldest_ms);
 }
 

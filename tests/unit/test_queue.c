@@ -303,7 +303,7 @@ static void priorities_go_first_then_numbers(void **state)
 
 static void expect_figures(uint32_t queued, uint32_t running, uint64_t oldest_ms)
 {
-    const struct psd_queue_figures f = psd_queue_count(q);
+    const struct psd_queue_figures f = psd_queue_count(q, 0);
     assert_int_equal(f.queued, queued);
     assert_int_equal(f.running, running);
     assert_true(f.oldest_ms == oldest_ms);
@@ -430,11 +430,14 @@ static void the_first_worker_that_failed_says_the_code(void **state)
     ends(1, 1, 65);
     assert_int_equal(PSD_FAILED, state_of("job"));
     assert_int_equal(65, find("job")->code);
-    assert_int_equal(1, psd_queue_count(q).failed);
+    assert_int_equal(1, psd_queue_count(q, 0).failed);
+    const uint64_t ended = find("job")->ended_ms, day = UINT64_C(24) * 3600 * 1000;
+    assert_int_equal(1, psd_queue_count(q, ended + day - 1).failed_lately);
+    assert_int_equal(0, psd_queue_count(q, ended + day).failed_lately);
     assert_true(report(1, 1, 1, "", 0, -1));  // it has ended
     train("stopped", 79);
     assert_int_equal(PSD_CANCELLED, state_of("stopped"));
-    assert_int_equal(1, psd_queue_count(q).failed);
+    assert_int_equal(1, psd_queue_count(q, 0).failed);
 }
 
 static void a_worker_that_comes_back_gets_its_job_again(void **state)

@@ -44,7 +44,8 @@ static enum ps_code submit_check_model(const struct ps_job *job, struct ps_error
     return code;
 }
 
-// What workers read and write may lie where they find it, and this host does not: that is said, and no more.
+// What workers read and write may lie where they find it, and this host does not: that is said, and no more. Its paths
+// are absolute.
 static void submit_look_at_files(const struct ps_job *job)
 {
     const char *const reads[] = {job->data.path,   job->data.test_path, job->data.x, job->data.y,
@@ -55,23 +56,9 @@ static void submit_look_at_files(const struct ps_job *job)
             fprintf(stderr, "psctl: %s cannot be read here: the workers look for it\n", reads[i]);
     snprintf(folder, sizeof folder, "%s", job->output);
     char *slash = strrchr(folder, '/');
-    if (slash && slash > folder)
-        *slash = '\0';
-    if (slash && access(folder, F_OK))
+    slash[slash == folder] = '\0';
+    if (access(folder, F_OK))
         fprintf(stderr, "psctl: %s, where the output goes, is not here: worker 0 needs it\n", folder);
-}
-
-// As the queue has it: psctl cancel takes a number or a name.
-static enum ps_code submit_check_name(const char *name, struct ps_error *e)
-{
-    if (name[0] == '-')
-        return ps_fail(e, PS_INVALID_ARGUMENT,
-                       "the job's name '%s' begins as an option: expected another first character than '-'", name);
-    if (name[strspn(name, "0123456789")])
-        return PS_OK;
-    return ps_fail(e, PS_INVALID_ARGUMENT,
-                   "the job's name '%s' is a number: expected a letter in it, for psctl cancel %s means job %s", name,
-                   name, name);
 }
 
 enum ps_code submit_load_job(const char *file, const struct cli_list *sets, struct ps_job **job, struct ps_error *e)
@@ -104,11 +91,9 @@ static enum ps_code submit_read(struct submit *s, const char *file, struct ps_er
         return ps_fail(e, PS_NOT_FOUND, "the current directory has no path: expected one that workers find");
     if (submit_load_job(file, &s->sets, &job, e))
         return e->code;
-    const enum ps_code code = submit_check_name(job->name, e);
-    if (code == PS_OK)
-        submit_take_job(s, job, folder);
+    submit_take_job(s, job, folder);
     ps_job_free(job);
-    return code;
+    return PS_OK;
 }
 
 // As said, else as the job is made for one, else as many as the cluster has.

@@ -364,17 +364,15 @@ void wk_checkpoints_warn(const struct ps_job *job, const struct wk_found *found)
     struct ps_error ignored;
     char *path = NULL;
     bool warned = false;
-    while (!warned && checkpoints_next(job, false, &at, &path, &ignored) == PS_OK && path) {
+    for (; !warned && checkpoints_next(job, false, &at, &path, &ignored) == PS_OK && path; free(path)) {
+        warned = !found || wk_checkpoints_written_ms(path) > written;
         if (!found)
             ps_warn("%s is of a training before this one, which begins anew: while it is there, --resume goes on from "
                     "it, not from earlier steps of this one",
                     path);
-        else if (wk_checkpoints_written_ms(path) > written)
+        else if (warned)
             ps_warn("%s was written later than %s, so it may be of another training; the one of the later step is "
                     "taken",
                     path, found->path);
-        warned = !found || wk_checkpoints_written_ms(path) > written;
-        free(path);
-        path = NULL;
     }
 }
