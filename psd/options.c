@@ -39,7 +39,7 @@ static const char help[] =
     "      --checkpoints FOLDER where this task writes its part of checkpoints; default: none\n"
     "      --http ADDRESS       a status page, /status.json, /metrics for Prometheus,\n"
     "                           /healthz, /readyz at this host:port; default: none\n"
-    "      --threads N          that serve; default 1 + cores/4\n"
+    "      --threads N          that serve; default: by clients, up to 1 + cores/4 or 2\n"
     "      --heartbeat-ms N     how often workers report; default 500\n"
     "      --dead-after-ms N    silence that counts as death; default 2500\n"
     "      --stall-after-ms N   who waits longer is logged; default 60000, 0: never\n"

@@ -25,3 +25,11 @@ void ps_thread_ask_short_slices(void)
     a.runtime = thread_short_slice;
     syscall(SYS_sched_setattr, 0, &a, 0);
 }
+
+unsigned ps_thread_processors(void)
+{
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0)
+        return (unsigned)CPU_COUNT(&set);
+    return (unsigned)sysconf(_SC_NPROCESSORS_ONLN);
+}

@@ -8,4 +8,7 @@
 // of a slice of some milliseconds.
 void ps_thread_ask_short_slices(void);
 
+// Processors that this process may use.
+unsigned ps_thread_processors(void);
+
 #endif

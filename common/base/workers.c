@@ -2,13 +2,13 @@
 #include "common/base/workers.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/thread.h"
 
 // What is added to the niceness of the threads.
 enum { NICER = 5 };
@@ -46,17 +46,9 @@ static void *workers_thread(void *arg)
     return NULL;
 }
 
-static unsigned workers_processors(void)
-{
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0)
-        return (unsigned)CPU_COUNT(&set);
-    return (unsigned)sysconf(_SC_NPROCESSORS_ONLN);
-}
-
 struct ps_workers *ps_workers_create(unsigned n)
 {
-    n = n ? n : workers_processors();
+    n = n ? n : ps_thread_processors();
     struct ps_workers *w = ps_try_alloc(sizeof *w + n * sizeof w->threads[0]);
     if (!w)
         return NULL;

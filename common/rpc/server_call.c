@@ -124,6 +124,7 @@ void ps__server_unref(struct ps_server *s)
 {
     if (atomic_fetch_sub(&s->refs, 1) != 1)
         return;
+    pthread_cond_destroy(&s->called);
     pthread_cond_destroy(&s->changed);
     pthread_mutex_destroy(&s->lock);
     pthread_mutex_destroy(&s->known_lock);
@@ -147,6 +148,7 @@ bool ps__server_enter(struct ps_server *s, struct ps__stream *stream)
     if (stream) {
         s->n_streams++;
         TAILQ_INSERT_TAIL(&s->streams, stream, link);
+        pthread_cond_broadcast(&s->called);
     }
     bool draining = s->draining;
     pthread_mutex_unlock(&s->lock);

@@ -124,7 +124,8 @@ struct ps_server {
     size_t n_tls;
     grpc_server *grpc;
     pthread_t *threads;
-    int n_threads;
+    int n_threads;  // at most, if the options name no number
+    atomic_int n_started;
     int *ports;
     struct ps_event shut;  // the core's: no call and no connection is left
     atomic_size_t refs;    // the owner's, and one per unary call, stream, call of a service and received message
@@ -134,10 +135,11 @@ struct ps_server {
     pthread_mutex_t known_lock;  // who is known by munge, of all connections
 
     pthread_mutex_t lock;
-    pthread_cond_t changed;  // live or is_shut
-    size_t live;             // unary calls, streams and
-    size_t n_served;         // calls of services
-    size_t n_streams;
+    pthread_cond_t changed;   // live or is_shut
+    pthread_cond_t called;    // threads that rest: more of them are wanted, or is_shut
+    size_t live;              // unary calls, streams and
+    size_t n_served;          // calls of services
+    atomic_size_t n_streams;  // changed under the lock
     struct ps__idle *idle;
     size_t n_idle;
     bool draining, is_shut;
@@ -146,6 +148,9 @@ struct ps_server {
     TAILQ_HEAD(, ps__stream) streams;
     TAILQ_HEAD(, ps__served) served;
 };
+
+// How many of the server's threads are to poll.
+int ps__server_threads_wanted(const struct ps_server *s);
 
 #define PS__SHUTTING_DOWN "the server is shutting down"
 

@@ -30,6 +30,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/thread.h"
 #include "common/rpc/address.h"
 #include "common/rpc/buffer.h"
 #include "common/rpc/client.h"
@@ -45,6 +46,7 @@ enum {
     STATUS = PARAMSERVER__V1__METHOD__STATUS,
     HEARTBEAT = PARAMSERVER__V1__METHOD__HEARTBEAT,
     OPEN = PARAMSERVER__V1__METHOD__OPEN,
+    MEET_S = 10,                 // for another thread
     WAIT_S = 120,                // for what comes for certain: however slow this machine is
     CALL_MS = WAIT_S * 1000 / 2  // a call's time where it is not to run out
 };
@@ -65,6 +67,10 @@ struct core {
     bool out_of_order;
     bool ends;                // nothing is parked any more
     uint64_t deadline, came;  // of the last call
+    pthread_t thread;         // that served the last call
+    size_t n_changes;         // of it
+    size_t n_together;
+    bool met;
 };
 
 static void echo(struct ps_call *call)
@@ -132,6 +138,28 @@ static void release(struct core *core)
     }
 }
 
+// As it is now; for its numbers.
+static struct core look(struct core *core)
+{
+    pthread_mutex_lock(&core->lock);
+    struct core copy = *core;
+    pthread_mutex_unlock(&core->lock);
+    return copy;
+}
+
+// Until two of the server's threads are here at once, or for long.
+static void meet(struct core *core)
+{
+    pthread_mutex_lock(&core->lock);
+    core->met |= ++core->n_together >= 2;
+    pthread_mutex_unlock(&core->lock);
+    for (uint64_t until = ps_now() + MEET_S * PS_SECOND; !look(core).met && ps_now() < until;)
+        pause_ms(1);
+    pthread_mutex_lock(&core->lock);
+    core->n_together--;
+    pthread_mutex_unlock(&core->lock);
+}
+
 static void on_call(void *ctx, struct ps_call *call)
 {
     struct core *core = ctx;
@@ -145,6 +173,8 @@ static void on_call(void *ctx, struct ps_call *call)
     core->n_calls++;
     core->deadline = call->deadline;
     core->came = ps_now();
+    core->n_changes += !pthread_equal(core->thread, pthread_self());
+    core->thread = pthread_self();
     if (head[0] == 'n')
         core->out_of_order |= number != core->next_number++;
     bool parks = (head[0] == 'p' || head[0] == 'l') && !core->ends;
@@ -159,6 +189,8 @@ static void on_call(void *ctx, struct ps_call *call)
         return;  // whoever lets it go may have done so: it is not here any more
     if (head[0] == 'r')
         release(core);
+    if (head[0] == 'm')
+        meet(core);
     if (call->method == OPEN)
         name_stream(call);
     else if (head[0] == 's')
@@ -171,15 +203,6 @@ static void on_call(void *ctx, struct ps_call *call)
         answer_big(call);
     else
         echo(call);
-}
-
-// As it is now; for its numbers.
-static struct core look(struct core *core)
-{
-    pthread_mutex_lock(&core->lock);
-    struct core copy = *core;
-    pthread_mutex_unlock(&core->lock);
-    return copy;
 }
 
 // The client of a call is gone: one that waits here ends.
@@ -575,6 +598,45 @@ static void stream_keeps_order(void **state)
     assert_false(look(&p->core).out_of_order);
     assert_int_equal(look(&p->core).n_calls, N);
     free(a);
+}
+
+// Two threads that poll for one stream hand it to and fro.
+static void serve_one_stream(struct pair *p)
+{
+    enum { N = 2000, HANDED_OVER = 2 };  // the one that was in the queue when the stream came takes one event more
+    for (int i = 0; i < N; i++)
+        assert_int_equal(ask_and_await(p->client, true, CALL_MS, "e", &(struct answer){0}), PS_OK);
+    assert_in_range(look(&p->core).n_changes, 1, 1 + HANDED_OVER);
+}
+
+static void serve_more_streams(struct pair *p)
+{
+    enum { N = 4 };
+    struct ps_client *clients[N];
+    struct answer a[N];
+    for (int i = 0; i < N; i++) {
+        clients[i] = connect_to(p->address);
+        assert_int_equal(ask_and_await(clients[i], true, CALL_MS, "e", &a[i]), PS_OK);
+    }
+    for (int i = 0; i < N; i++)
+        ask(clients[i], true, PUSH, 0, text("m"), &a[i]);
+    for (int i = 0; i < N; i++) {
+        await(&a[i]);
+        ps_slices_clear(&a[i].body);
+    }
+    assert_true(look(&p->core).met);
+    for (int i = 0; i < N; i++)
+        close_client(clients[i]);
+}
+
+static void threads_follow_streams(void **state)
+{
+    struct pair *p = *state;
+    close_server(p);
+    serve(p, 0);
+    serve_one_stream(p);
+    if (ps_thread_processors() > 1)
+        serve_more_streams(p);
 }
 
 // The owner of a request's bytes may want a lock that the caller holds: it must not be told from inside the call.
@@ -2081,66 +2143,68 @@ static void a_bad_watch_is_refused(void **state)
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(methods_are_the_contract),
+    TEST(echoes_every_size),
+    TEST(errors_arrive),
+    TEST(admin_calls_are_unary),
+    TEST(too_large_a_request_is_refused),
+    TEST(stream_keeps_order),
+    TEST(threads_follow_streams),
+    TEST(owners_are_let_go_outside_of_calls),
+    TEST(deadlines_hold),
+    TEST(a_parked_call_delays_nobody),
+    TEST(many_calls_park),
+    TEST(calls_are_bounded),
+    TEST(requests_are_bounded),
+    TEST(control_calls_have_a_room_of_their_own),
+    TEST(heartbeats_do_not_wait_behind_data),
+    TEST(who_has_nothing_gets_in),
+    TEST(who_lets_go_gets_more),
+    TEST(the_idle_take_no_room),
+    TEST(streams_are_bounded),
+    TEST(nobody_there_is_said_soon),
+    TEST(a_server_that_returns_is_found),
+    TEST(streams_begin_with_the_opening),
+    TEST(a_cut_ends_what_waits),
+    TEST(a_client_cuts_its_streams),
+    TEST(calls_outlive_the_server),
+    TEST(a_client_that_leaves_is_forgotten),
+    TEST(calls_of_a_client_that_is_gone_end),
+    TEST(calls_are_answered_while_their_clients_go),
+    TEST(drained_server_answers_what_it_has),
+    TEST(what_has_a_higher_priority_goes_first),
+    TEST(an_answer_goes_before_so_many_others),
+    TEST(a_message_gathers_what_leaves_in_a_millisecond),
+    TEST(calls_made_while_stopping_end),
+    TEST(timers_run_in_order),
+    TEST(who_polls_in_vain_polls_seldom),
+    cmocka_unit_test(only_loopback_without_insecure),
+    cmocka_unit_test(a_name_is_looked_up_once),
+    cmocka_unit_test(bad_addresses_are_refused),
+    TEST(who_is_no_server_is_said),
+    TEST(connects_while_nothing_is_under_way),
+    cmocka_unit_test(a_path_too_long_is_not_connected_to),
+    TEST(an_address_in_use_is_named),
+    TEST(a_stale_socket_is_replaced),
+    TEST(a_socket_is_taken_by_one),
+    TEST(a_client_that_does_not_read),
+    TEST(answers_are_bounded),
+    TEST(unread_answers_are_dropped),
+    TEST(malformed_messages_end_their_stream),
+    TEST(a_message_of_too_many_records_ends_its_stream),
+    TEST(compressed_messages_are_refused),
+    TEST(unknown_methods_are_unimplemented),
+    TEST(a_watch_tells_every_change_once),
+    TEST(a_watcher_that_does_not_read_misses_changes),
+    TEST(a_watcher_that_does_not_read_delays_no_end),
+    TEST(a_client_may_write_when_its_calls_have_ended),
+    TEST(watchers_come_and_go_while_all_changes),
+    TEST(a_bad_watch_is_refused),
+};
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(methods_are_the_contract),
-        TEST(echoes_every_size),
-        TEST(errors_arrive),
-        TEST(admin_calls_are_unary),
-        TEST(too_large_a_request_is_refused),
-        TEST(stream_keeps_order),
-        TEST(owners_are_let_go_outside_of_calls),
-        TEST(deadlines_hold),
-        TEST(a_parked_call_delays_nobody),
-        TEST(many_calls_park),
-        TEST(calls_are_bounded),
-        TEST(requests_are_bounded),
-        TEST(control_calls_have_a_room_of_their_own),
-        TEST(heartbeats_do_not_wait_behind_data),
-        TEST(who_has_nothing_gets_in),
-        TEST(who_lets_go_gets_more),
-        TEST(the_idle_take_no_room),
-        TEST(streams_are_bounded),
-        TEST(nobody_there_is_said_soon),
-        TEST(a_server_that_returns_is_found),
-        TEST(streams_begin_with_the_opening),
-        TEST(a_cut_ends_what_waits),
-        TEST(a_client_cuts_its_streams),
-        TEST(calls_outlive_the_server),
-        TEST(a_client_that_leaves_is_forgotten),
-        TEST(calls_of_a_client_that_is_gone_end),
-        TEST(calls_are_answered_while_their_clients_go),
-        TEST(drained_server_answers_what_it_has),
-        TEST(what_has_a_higher_priority_goes_first),
-        TEST(an_answer_goes_before_so_many_others),
-        TEST(a_message_gathers_what_leaves_in_a_millisecond),
-        TEST(calls_made_while_stopping_end),
-        TEST(timers_run_in_order),
-        TEST(who_polls_in_vain_polls_seldom),
-        cmocka_unit_test(only_loopback_without_insecure),
-        cmocka_unit_test(a_name_is_looked_up_once),
-        cmocka_unit_test(bad_addresses_are_refused),
-        TEST(who_is_no_server_is_said),
-        TEST(connects_while_nothing_is_under_way),
-        cmocka_unit_test(a_path_too_long_is_not_connected_to),
-        TEST(an_address_in_use_is_named),
-        TEST(a_stale_socket_is_replaced),
-        TEST(a_socket_is_taken_by_one),
-        TEST(a_client_that_does_not_read),
-        TEST(answers_are_bounded),
-        TEST(unread_answers_are_dropped),
-        TEST(malformed_messages_end_their_stream),
-        TEST(a_message_of_too_many_records_ends_its_stream),
-        TEST(compressed_messages_are_refused),
-        TEST(unknown_methods_are_unimplemented),
-        TEST(a_watch_tells_every_change_once),
-        TEST(a_watcher_that_does_not_read_misses_changes),
-        TEST(a_watcher_that_does_not_read_delays_no_end),
-        TEST(a_client_may_write_when_its_calls_have_ended),
-        TEST(watchers_come_and_go_while_all_changes),
-        TEST(a_bad_watch_is_refused),
-    };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
