@@ -68,6 +68,7 @@ struct psc__membership {
     uint32_t unanswered;  // heartbeats, since
     uint32_t live;        // workers
     uint32_t chief;       // rank
+    uint64_t arrival;     // psc_arrival
     uint64_t step;
     double images_per_second, loss;
     uint64_t checkpoints;  // that the job was asked for
@@ -91,7 +92,8 @@ struct psc_client {
     uint32_t staleness, share_rounds, join_within_ms;
     bool follows_mode;
     uint64_t share_batch;
-    uint64_t skip_epoch, skip;  // psc_skip_examples
+    uint64_t skip_epoch, skip;                 // psc_skip_examples
+    uint64_t steps_before, iterations_before;  // psc_count_from
     psc_on_existing on_existing;
     bool unary;
     uint64_t timeout_ns, refused_ns;

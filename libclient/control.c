@@ -184,7 +184,16 @@ static void lease_take(const struct control_call *v, const ProtobufCMessage *m, 
                 PSC__TASK_ARGS(&v->client->tasks[0]), r->first, r->count, r->stride, r->steps, r->end, v->examples);
         return;
     }
-    *v->share = (psc_share){r->first, r->count, r->stride, r->end, r->steps, r->round, lease_update(v, r)};
+    *v->share = (psc_share){.first = r->first,
+                            .count = r->count,
+                            .stride = r->stride,
+                            .end = r->end,
+                            .steps = r->steps,
+                            .round = r->round,
+                            .update = lease_update(v, r),
+                            .steps_before = r->steps_before,
+                            .iterations_before = r->iterations_before,
+                            .furthest = r->furthest};
 }
 
 static const struct kind lease = {PARAMSERVER__V1__METHOD__LEASE,
@@ -200,6 +209,8 @@ static void lease_begin(const struct control_call *v, Paramserver__V1__LeaseRequ
     request->want = v->want;
     request->batch = v->client->share_batch;
     request->begin = request->epoch == v->client->skip_epoch ? v->client->skip : 0;
+    request->steps_before = v->client->steps_before;
+    request->iterations_before = v->client->iterations_before;
     control_begin(v, &request->base, PSC__NO_LIMIT);
 }
 
@@ -208,6 +219,14 @@ void psc_skip_examples(psc_client *c, uint64_t epoch, uint64_t examples)
     psc__lock(c);
     c->skip_epoch = epoch;
     c->skip = examples;
+    psc__unlock(c);
+}
+
+void psc_count_from(psc_client *c, uint64_t steps, uint64_t iterations)
+{
+    psc__lock(c);
+    c->steps_before = steps;
+    c->iterations_before = iterations;
     psc__unlock(c);
 }
 

@@ -202,6 +202,7 @@ static enum ps_code join_read(struct psc_client *c, const struct ps_slices *repl
         c->on_existing = (psc_on_existing)r->on_existing;
         c->member.joined = true;
         c->member.late = r->late;
+        c->member.arrival = r->arrival;
         c->member.data_epoch = r->data_epoch;
         c->member.heartbeat_ns = r->heartbeat_ms * PS_MS;
         c->member.dead_after_ns = r->dead_after_ms * PS_MS;
@@ -418,6 +419,14 @@ bool psc_is_late(psc_client *client)
     bool late = client->member.late;
     psc__unlock(client);
     return late;
+}
+
+uint64_t psc_arrival(psc_client *client)
+{
+    psc__lock(client);
+    uint64_t arrival = client->member.arrival;
+    psc__unlock(client);
+    return arrival;
 }
 
 uint64_t psc_data_epoch(psc_client *client)

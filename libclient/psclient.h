@@ -189,8 +189,12 @@ void psc_report(psc_client *client, uint64_t step, double images_per_second, dou
 // Has the job ended, as far as heartbeats told? PSC_OK: no; else why.
 psc_code psc_health(psc_client *client, psc_error *error);
 
-// The live worker of lowest rank is the chief: as of the last heartbeat, or of the last psc_barrier if that is later.
+// The live worker that has been there for longest is the chief, of those who were there from the beginning the one of
+// lowest rank: as of the last heartbeat, or of the last psc_barrier if that is later.
 bool psc_is_chief(psc_client *client);
+// 0: this worker was there from the beginning. Else the greater the later it came to the job that had begun: what the
+// chief is chosen by.
+uint64_t psc_arrival(psc_client *client);
 uint32_t psc_live_workers(psc_client *client);
 // Has this worker come to a job that had begun without it? Then it enters no barrier before its first psc_lease, which
 // it asks for from psc_data_epoch on.
@@ -459,6 +463,9 @@ typedef struct psc_share {
     uint64_t first, count, stride, end, steps;
     uint64_t round;     // sync: the first batch is for the round after this one
     psc_update update;  // the mode of the epoch: psc_options.update, unless psctl set-mode has changed it
+    // What others have said with psc_count_from, which who comes late does not know; 0: nothing.
+    uint64_t steps_before, iterations_before;
+    uint64_t furthest;  // the greatest step that any worker has told psc_report of
 } psc_share;
 
 // Data sharding: what this worker trains next of an epoch's `examples`. Asking reports all shares that it was given as
@@ -469,6 +476,9 @@ psc_code psc_lease(psc_client *client, uint64_t epoch, uint64_t examples, uint64
 // Of the epoch that this client leases first, so many examples have been trained already (fewer than it has), and no
 // share has them; all workers say the same, before their first psc_lease.
 void psc_skip_examples(psc_client *client, uint64_t epoch, uint64_t examples);
+// The job goes on from a checkpoint of so many steps, after which its rule had been applied so often. All workers who
+// are there from the beginning say the same, before their first psc_lease; who comes late has it with its psc_share.
+void psc_count_from(psc_client *client, uint64_t steps, uint64_t iterations);
 // async, ssp: the next share while the last one is still being trained, so that its first batch can be made meanwhile:
 // reports those before the last as done. Does not wait. count 0: there is nothing to give now; when the last is done
 // psc_lease says whether the epoch is. INVALID_ARGUMENT: in a sync job.

@@ -18,7 +18,7 @@ static bool take_room(struct psd_control *c, struct psd_control *before)
 {
     size_t had = before ? before->room : 0;
     size_t room = sizeof *c + strlen(c->configuration) +
-                  c->workers * (sizeof *c->members + 6 * PS_QUEUE_BYTES + 3 * PS_HEAP_BYTES) +
+                  c->workers * (sizeof *c->members + 6 * PS_QUEUE_BYTES + 4 * PS_HEAP_BYTES) +
                   c->tasks * (2 * sizeof(uint64_t) + sizeof(bool));
     psd_pool_give(c->pool, had);
     bool taken = psd_pool_take(c->pool, room);
@@ -33,7 +33,8 @@ static bool control_make_orders(struct psd_control *c)
     const uint32_t n = c->workers;
     return ps_queue_init(&c->silent, n) && ps_queue_init(&c->idle, n) && ps_queue_init(&c->in_collective, n) &&
            ps_queue_init(&c->in_lease, n) && ps_queue_init(&c->succeeded, n) && ps_queue_init(&c->changes, n) &&
-           ps_heap_init(&c->clocks, n) && ps_heap_init(&c->gates, n) && ps_heap_init(&c->deadlines, n);
+           ps_heap_init(&c->seniority, n) && ps_heap_init(&c->clocks, n) && ps_heap_init(&c->gates, n) &&
+           ps_heap_init(&c->deadlines, n);
 }
 
 static void control_free_orders(struct psd_control *c)
@@ -44,6 +45,7 @@ static void control_free_orders(struct psd_control *c)
     ps_queue_fini(&c->in_lease);
     ps_queue_fini(&c->succeeded);
     ps_queue_fini(&c->changes);
+    ps_heap_fini(&c->seniority);
     ps_heap_fini(&c->clocks);
     ps_heap_fini(&c->gates);
     ps_heap_fini(&c->deadlines);
@@ -79,7 +81,6 @@ struct psd_control *psd_control_new(const struct psd_host *host, struct psd_cont
     c->acked = ps_try_alloc_array(tasks, sizeof *c->acked);
     c->open = ps_try_alloc_array(tasks, sizeof *c->open);
     c->in_flight = ps_try_alloc_array(tasks, sizeof *c->in_flight);
-    c->chief = PS_NO_ITEM;
     if (!control_make_orders(c) || !c->configuration || !c->members || !c->acked || !c->open || !c->in_flight) {
         psd_control_free(c);
         ps_no_memory(e, "a job's members");
@@ -449,7 +450,7 @@ bool psd_control_may_declare(struct psd_job *job, const Paramserver__V1__Declare
         pthread_mutex_lock(&job->lock);
         const struct psd_control *c = job->control;
         open = c != NULL;
-        chief = open ? c->chief : chief;
+        chief = open ? psd_chief(c) : chief;
         may = chief != PS_NO_ITEM && memcmp(c->members[chief].client, caller->client.data, 16) == 0;
         same = open && c->workers == r->workers && c->update == r->update;
         pthread_mutex_unlock(&job->lock);
@@ -463,8 +464,7 @@ bool psd_control_may_declare(struct psd_job *job, const Paramserver__V1__Declare
         ps_fail(e, PS_FAILED_PRECONDITION, "job '%s' is declared with %" PRIu32 " workers as %s, not as it was opened",
                 caller->job, r->workers, psd_update_name(r->update));
     else if (!may)
-        ps_fail(e, PS_FAILED_PRECONDITION,
-                "job '%s' is declared by its chief, the live worker of lowest rank (%" PRIu32 ")", caller->job, chief);
+        ps_fail(e, PS_FAILED_PRECONDITION, "job '%s' is declared by its chief, worker %" PRIu32, caller->job, chief);
     return may && same;
 }
 

@@ -424,6 +424,10 @@ int psd_lease_take(struct psd_job *job, struct psd_member *m, const lease_t *r, 
     struct psd_epoch *d = &c->data;
     if (lease_check(c, r, e))
         return (int)e->code;
+    if (r->steps_before) {
+        c->steps_before = r->steps_before;
+        c->iterations_before = r->iterations_before;
+    }
     if (r->caller->sequence < m->lease_sequence)
         return psd_fail_superseded(r->caller, "lease", m->lease_sequence, e);
     if (r->caller->sequence == m->lease_sequence && m->lease.count) {

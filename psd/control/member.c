@@ -265,6 +265,7 @@ static void member_come(struct psd_job *job, struct psd_member *m, const Paramse
     snprintf(m->address, sizeof m->address, "%s", r->address);
     ps_utf8_plain(m->address);
     m->excluded = m->newcomer = c->begun && psd_control_is_sync(c);
+    m->arrival = c->begun ? c->epoch + 1 : 0;
     psd_clock_level(c, m);
     ps_info("job '%s': worker %td joined%s%s%s", job->name, m - c->members, back ? " again" : "",
             m->address[0] ? ", " : "", m->address);

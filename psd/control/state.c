@@ -74,16 +74,9 @@ static uint64_t member_deadline(const struct psd_member *m)
     return least;
 }
 
-// The chief is the live member of lowest rank: where it goes, the next one follows.
-static void keep_chief(struct psd_control *c, uint32_t rank, bool live)
+static uint64_t member_seniority(const struct psd_control *c, const struct psd_member *m)
 {
-    if (live && (c->chief == PS_NO_ITEM || rank < c->chief))
-        c->chief = rank;
-    if (live || rank != c->chief)
-        return;
-    while (++rank < c->workers && !psd_is_live(&c->members[rank]))
-        c->visited++;
-    c->chief = rank < c->workers ? rank : (uint32_t)PS_NO_ITEM;
+    return m->arrival * c->workers + psd_rank_of(c, m);
 }
 
 void psd_member_recount(struct psd_control *c, struct psd_member *m)
@@ -95,12 +88,12 @@ void psd_member_recount(struct psd_control *c, struct psd_member *m)
     tally_add(&c->tally, m->tallied, -1);
     tally_add(&c->tally, bits, 1);
     m->tallied = bits;
-    keep_chief(c, rank, live);
     queue_keep(&c->silent, rank, live);
     queue_keep(&c->in_collective, rank, collective);
     queue_keep(&c->in_lease, rank, lease);
     queue_keep(&c->idle, rank, live && m->waits_since && !m->excluded);
     queue_keep(&c->succeeded, rank, m->successors.n > 0);
+    heap_keep(&c->seniority, rank, live, member_seniority(c, m));
     heap_keep(&c->clocks, rank, psd_is_expected(m) || (live && !collective && !lease), m->clock);
     heap_keep(&c->gates, rank, m->for_clock.n > 0, psd_clock_gate(c, m));
     heap_keep(&c->deadlines, rank, parked, member_deadline(m));

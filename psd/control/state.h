@@ -79,7 +79,8 @@ struct psd_member {
     uint64_t changed_at;  // the epoch at which tasks and clients had to hear of it last
     uint8_t client[16];
     uint64_t incarnation;
-    uint64_t since;  // tasks that have heard of this epoch obey the incarnation; 0: all do
+    uint64_t arrival;  // the epoch with which it joined a job that had begun; 0: it was there from the beginning
+    uint64_t since;    // tasks that have heard of this epoch obey the incarnation; 0: all do
     char address[80];
     uint64_t last_seen;  // ns, on psd_control_awake's clock
     uint64_t step;
@@ -199,7 +200,7 @@ struct psd_control {
 
     // What psd_member_recount keeps, so that nothing walks over all members.
     struct psd_tally tally;
-    uint32_t chief;                 // the live member of lowest rank; PS_NO_ITEM
+    struct ps_heap seniority;       // live members, the chief first: by arrival, then by rank
     struct ps_queue silent;         // live members, the one that was heard longest ago first
     struct ps_queue idle;           // sync: live members that wait and are not excluded yet, the longest first
     struct ps_queue in_collective;  // live members
@@ -213,6 +214,9 @@ struct psd_control {
     uint32_t split_rank;
     uint64_t slept;    // ns for which this process did not run: nobody was heard meanwhile
     uint64_t visited;  // members looked at so far: tests count them
+
+    uint64_t steps_before, iterations_before;  // of the checkpoint from which the job goes on
+    uint64_t furthest;                         // the greatest step that a member has reported
 
     uint64_t slowest;   // ssp: the least clock
     uint64_t farthest;  // the greatest lead over it with which anyone was let go
@@ -231,6 +235,12 @@ struct psd_control {
 static inline bool psd_is_live(const struct psd_member *m)
 {
     return m->state == PARAMSERVER__V1__MEMBER_STATE__LIVE;
+}
+
+// The member that has been live for longest: its callbacks remember most. PS_NO_ITEM: nobody is.
+static inline uint32_t psd_chief(const struct psd_control *c)
+{
+    return ps_heap_first(&c->seniority);
 }
 
 static inline bool psd_is_expected(const struct psd_member *m)

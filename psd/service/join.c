@@ -221,7 +221,8 @@ static int join_reply(struct psd_request *t, const struct psd_member *m, struct 
     out.n_members = list->n;
     out.members = list->pointers;
     out.live = c->tally.live;
-    out.chief = c->chief;
+    out.chief = psd_chief(c);
+    out.arrival = m->arrival;
     out.late = c->begun && !m->participation.passed && !m->lease_sequence;
     out.data_epoch = c->data.number + c->data.over;
     out.on_existing = c->on_existing;

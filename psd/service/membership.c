@@ -32,7 +32,7 @@ static int heartbeat_reply(struct psd_request *t, const Paramserver__V1__Heartbe
     out.drain = drain;
     out.epoch = t->job->control->epoch;
     out.live = t->job->control->tally.live;
-    out.chief = t->job->control->chief;
+    out.chief = psd_chief(t->job->control);
     out.checkpoints = t->job->control->checkpoints.asked;
     if (psd_members_are_many(t->job->control, r->epoch)) {
         out.n_members = 0;
@@ -72,10 +72,12 @@ int psd_heartbeat(struct psd_request *t)
     int code = (int)t->error.code;
     if (m) {
         m->step = r->step;
+        if (r->step > t->job->control->furthest)
+            t->job->control->furthest = r->step;
         m->images_per_second = r->images_per_second;
         m->loss = r->loss;
         heartbeat_note_checkpoint(&t->job->control->checkpoints, r);
-        if (r->progress && psd_rank_of(t->job->control, m) == t->job->control->chief)
+        if (r->progress && psd_rank_of(t->job->control, m) == psd_chief(t->job->control))
             ps_progress_read(&t->job->control->progress, r->progress);
         code = heartbeat_reply(t, r, m->draining);
     }
@@ -247,6 +249,22 @@ int psd_reduce(struct psd_request *t)
 
 // ---- Lease, Clock -------------------------------------------------------------------------------------------------
 
+// Job locked.
+static void lease_fill(const struct psd_control *c, const struct psd_assignment *given,
+                       Paramserver__V1__LeaseReply *out)
+{
+    out->first = given->first;
+    out->count = given->count;
+    out->stride = given->stride;
+    out->end = given->end;
+    out->steps = given->steps;
+    out->round = given->stride ? c->data.round : 0;
+    out->update = c->mode.update;
+    out->steps_before = c->steps_before;
+    out->iterations_before = c->iterations_before;
+    out->furthest = c->furthest;
+}
+
 int psd_lease(struct psd_request *t)
 {
     const Paramserver__V1__LeaseRequest *r = (const Paramserver__V1__LeaseRequest *)t->request;
@@ -263,17 +281,11 @@ int psd_lease(struct psd_request *t)
         psd_control_advance(t->job, &t->ready);
     }
     if (code == PS_OK)
-        out.update = t->job->control->mode.update;
-    out.round = code == PS_OK && given.stride ? t->job->control->data.round : 0;
+        lease_fill(t->job->control, &given, &out);
     pthread_mutex_unlock(&t->job->lock);
     if (code == PSD_PARKED)
         psd_control_broadcast(t->job, now, &t->ready);
     out.generation = t->core->generation;
-    out.first = given.first;
-    out.count = given.count;
-    out.stride = given.stride;
-    out.end = given.end;
-    out.steps = given.steps;
     return code == PS_OK ? psd_request_reply(t, &out.base, NULL) : code;
 }
 

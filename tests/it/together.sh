@@ -47,11 +47,14 @@ done
 # A worker that has done its steps waits for those who have not.
 ok "async: each worker's steps" trains "$callbacks" strategy.update=async epochs=50 steps=70
 
-# A chief that is killed, and comes back when another has led: the log has every epoch once.
+# A chief that is killed, and comes back when another has led, follows that: the log has every epoch once, a learning rate
+# that was reduced stays so, and checkpoints are numbered on.
 returns() { # RANK
     exec "$workerd" --ps "unix:$scratch/returns" --rank "$1" --workers 2 --job "$examples/softmax/async.yaml" "${quick[@]}" --quiet \
         --set strategy.name=parameter_server --set name=returns --set batch_size=32 --set epochs=100 --set delay_ms=20 \
-        --set 'callbacks=[{name: csv_log, path: log.csv}]' --set output=returns.safetensors
+        --set "callbacks=[{name: reduce_lr_on_plateau, monitor: loss, min_delta: 10, factor: 0.5, patience: 3},
+            {name: csv_log, path: log.csv}, {name: checkpoint, path: kept, every_steps: 20, keep: 1000}]" \
+        --set output=returns.safetensors
 }
 logged() { [ "$(wc -l <log.csv)" -gt "$1" ]; }
 rm -f log.csv
@@ -60,7 +63,7 @@ returns 0 >chief.log 2>&1 &
 chief=$!
 returns 1 >other.log 2>&1 &
 other=$!
-ok "two epochs" eventually logged 2
+ok "eight epochs" eventually logged 8
 kill -KILL $chief
 wait $chief
 returns 0 >chief.log 2>&1 &
@@ -68,4 +71,11 @@ chief=$!
 ok "the other one goes on to the end" wait $other
 ok "the one that came back, too" wait $chief
 ok "no epoch is missing, and none there twice" eval '[ "$(tail -n +2 log.csv | cut -d, -f1)" = "$(seq 0 99)" ]'
+falls() { # the learning rate: the column of this name
+    tr -d '\r' <log.csv | awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == "learning_rate") rate = i; next }
+        NR > 2 && $rate > last { print $1 ": " $rate " after " last; bad = 1 } { last = $rate }
+        END { exit bad || !rate || last > 1e-4 }'
+}
+ok "the learning rate falls, and does not rise" falls
+ok "checkpoints are numbered as they were written" eval '[ "$(ls -tr kept)" = "$(ls kept)" ]'
 kill "$psd_pid"

@@ -240,6 +240,7 @@ static void join(struct call *c, const Paramserver__V1__JoinRequest *r)
     out.live = 1;
     out.chief = c->f->left ? 1 : 0;
     out.late = c->f->late;
+    out.arrival = c->f->late ? out.epoch : 0;
     out.data_epoch = c->f->data_epoch;
     out.on_existing = r->on_existing;
     c->f->staleness = r->staleness;

@@ -1130,6 +1130,7 @@ static void test_late_and_draining(void **state)
     bench_begin(b, worker_options(b));
     assert_true(psc_is_late(b->client));
     assert_int_equal(psc_data_epoch(b->client), 4);
+    assert_int_equal(psc_arrival(b->client), 1);
     fake_idle(&b->fake, 1);
     assert_false(psc_is_draining(b->client));
     b->fake.drain = true;

@@ -57,6 +57,9 @@ struct psc_client {
     bool no_room;                  // for what changes while a shard is written
     int64_t said;                  // by worker 0, of a checkpoint
     bool late, draining, follows;  // not the chief
+    uint64_t arrival;
+    uint64_t steps_before, iterations_before;
+    int64_t least;  // of others, who would write the results
     int changes_refused;
     size_t n_changes;
     psc_hyper_change changed[3];
@@ -153,6 +156,11 @@ psc_code psc_barrier(psc_client *c, const char *name, psc_error *error)
 bool psc_is_late(psc_client *c)
 {
     return c->late;
+}
+
+uint64_t psc_arrival(psc_client *c)
+{
+    return c->arrival;
 }
 
 uint64_t psc_data_epoch(psc_client *c)
@@ -290,6 +298,12 @@ void psc_skip_examples(psc_client *c, uint64_t epoch, uint64_t examples)
     say("skip %u of %u ", (unsigned)examples, (unsigned)epoch);
 }
 
+void psc_count_from(psc_client *c, uint64_t steps, uint64_t iterations)
+{
+    c->steps_before = steps;
+    c->iterations_before = iterations;
+}
+
 void psc_push(psc_client *c, const psc_tensor *tensors, size_t n, const psc_push_options *options,
               psc_callback callback, void *arg, psc_op **op)
 {
@@ -396,6 +410,8 @@ psc_code psc_reduce(psc_client *c, const char *name, psc_reduce_op op, psc_dtype
         assert_true(op == PSC_MAX && dtype == PSC_INT64 && count == 1);
         c->said = *value > c->said ? *value : c->said;  // worker 0 has come before the others
         *value = c->said;
+    } else if (strcmp(name, "writer") == 0 && c->least < *value) {
+        *value = c->least;
     }
     return PSC_OK;
 }
@@ -682,6 +698,81 @@ static void rounds_that_run_apart(void **state)
         end(&w);
     }
     document = model_text;
+}
+
+// Who comes late knows of the checkpoint from its share. Its steps go on from the furthest of all, those of rounds from
+// their round.
+static void the_late_count_on(void **state)
+{
+    static const struct {
+        const char *update;
+        psc_share share;
+        uint64_t want;
+    } of[] = {
+        {"update: async", {.count = 1, .steps_before = 7000, .iterations_before = 7500, .furthest = 7300}, 7300},
+        {"update: async", {.count = 1, .furthest = 40}, 40},
+        {"update: sync",
+         {.count = 1, .stride = 1, .end = 1, .steps = 1, .round = 9, .steps_before = 7000, .furthest = 7300},
+         7009},
+    };
+    for (size_t k = 0; k < sizeof of / sizeof *of; k++) {
+        struct worker w;
+        begin_world(state);
+        client.late = client.follows = true;
+        begin(&w, "sgd, learning_rate: 1", of[k].update);
+        client.shares[0] = client.shares[1] = of[k].share;
+        fill(&w, 0);
+        assert_int_equal(w.ahead[0].step, of[k].want);
+        const struct wk_parameter_server_state *s = w.state;
+        assert_true(s->base == of[k].share.steps_before);
+        assert_true(s->base + s->ahead == of[k].share.iterations_before);
+        end(&w);
+    }
+}
+
+// The steps of a worker that becomes the chief go on from the furthest of all: once.
+static void the_next_chief_counts_on(void **state)
+{
+    static const uint64_t want[] = {0, 500, 501};
+    struct worker w;
+    (void)state;
+    client.follows = true;
+    begin(&w, "sgd, learning_rate: 1", "update: async");
+    for (uint64_t k = 0; k < 3; k++) {
+        client.shared = 0;
+        client.shares[0] = (psc_share){.first = k, .count = 1, .furthest = 500 * k};
+        client.shares[1] = (psc_share){0};
+        fill(&w, 0);
+        assert_int_equal(w.n_ahead, 1);
+        assert_int_equal(w.ahead[0].step, want[k]);
+        train_work(&w, &w.ahead[0]);
+        w.n_ahead = 0;
+        client.follows = false;
+    }
+    end(&w);
+}
+
+// Of those who can write the results who has been there for longest does.
+static void the_longest_there_writes_the_results(void **state)
+{
+    static const struct {
+        uint64_t arrival;
+        int64_t others;
+        enum wk_writer want;
+    } of[] = {{0, 1, WK_SELF}, {3, 1, WK_ANOTHER}, {3, 5 * 2 + 1, WK_SELF}, {0, -1, WK_NOBODY}};
+    for (size_t k = 0; k < sizeof of / sizeof *of; k++) {
+        struct worker w;
+        struct ps_error e = {.code = PS_OK};
+        enum wk_writer writer = WK_NOBODY;
+        begin_world(state);
+        begin(&w, "sgd, learning_rate: 1", "update: async");
+        w.env.workers = 2;
+        client.arrival = of[k].arrival;
+        client.least = of[k].others;
+        must(strategy->group->elect(w.state, false, &writer, &e), &e);
+        assert_int_equal(writer, of[k].want);
+        end(&w);
+    }
 }
 
 // The next range is asked for while batches of the last one are ahead, and what is said to be done has been pushed.
@@ -1008,6 +1099,7 @@ static void shards_are_loaded_by_those_who_have_written_them(void **state)
     client.no_shards = true;
     assert_int_equal(strategy->home->load(w.state, &c, 0, 8, 2, &e), PS_DATA_LOSS);
     assert_non_null(strstr(e.text, "ps:0 has no such shard"));
+    assert_true(client.steps_before == 2 && client.iterations_before == 2);
     assert_int_equal(client.said, 2);
     e.code = PS_OK;
     w.env.rank = 1;
@@ -1242,6 +1334,10 @@ static void the_next_round_has_the_rate(void **state)
         home->set_rate(w.state, 0.5);
         must(home->tell_rate(w.state, &e), &e);
         must(home->tell_rate(w.state, &e), &e);  // once is enough
+        home->set_rate(w.state, 0.25);
+        home->take_rate(w.state, 0.75);  // another one has told it
+        must(home->tell_rate(w.state, &e), &e);
+        assert_true(home->rate(w.state) == 0.75);
         assert_string_equal(client.log, of[k].want);
         end(&w);
     }
@@ -1411,6 +1507,9 @@ int main(void)
         cmocka_unit_test_setup(frozen_layers_stay, begin_world),
         cmocka_unit_test_setup(buckets_leave_as_they_become_ready, begin_world),
         cmocka_unit_test_setup(rounds_that_run_apart, begin_world),
+        cmocka_unit_test_setup(the_late_count_on, begin_world),
+        cmocka_unit_test_setup(the_next_chief_counts_on, begin_world),
+        cmocka_unit_test_setup(the_longest_there_writes_the_results, begin_world),
         cmocka_unit_test_setup(ranges_follow_each_other, begin_world),
         cmocka_unit_test_setup(the_mode_changes, begin_world),
         cmocka_unit_test_setup(a_draining_worker_takes_no_more, begin_world),

@@ -707,6 +707,73 @@ static void test_coming_back_to_sync(void **state)
     psd_core_destroy(j.core);
 }
 
+static Paramserver__V1__JoinReply join_as_another(struct psd_core *core, uint32_t rank)
+{
+    struct joining x;
+    ProtobufCMessage *m;
+    join_init(&x, rank, SYNC);
+    another_process(&x.caller);
+    assert_int_equal(ask(core, M(JOIN), &x.r.base, NULL, &paramserver__v1__join_reply__descriptor, &m, NULL).code,
+                     PS_OK);
+    Paramserver__V1__JoinReply copy = *(Paramserver__V1__JoinReply *)m;
+    ps_msg_free(m);
+    return copy;
+}
+
+// Worker 0 comes back: worker 1, which has been there for longer, stays the chief until it goes.
+static void test_the_chief_has_been_there_for_longest(void **state)
+{
+    struct job j;
+    struct answer a[2];
+    (void)state;
+    job_open(&j, SYNC, "sgd", 20, 1 << 20);
+    const struct psd_control *c = j.core->table.newest->control;
+    assert_int_equal(psd_chief(c), 0);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        lease(j.core, &a[rank], rank, 1, 0, 0);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        share_of(&a[rank]);
+    assert_int_equal(leave(j.core, 0, "of a bullet").code, PS_OK);
+    assert_int_equal(psd_chief(c), 1);
+    const Paramserver__V1__JoinReply back = join_as_another(j.core, 0);
+    assert_true(back.late && back.chief == 1 && back.arrival == back.epoch);
+    assert_int_equal(psd_chief(c), 1);
+    assert_int_equal(leave(j.core, 1, "of another one").code, PS_OK);
+    assert_int_equal(psd_chief(c), 0);
+    const Paramserver__V1__JoinReply later = join_as_another(j.core, 1);
+    assert_true(later.chief == 0 && later.arrival > back.arrival);
+    psd_core_destroy(j.core);
+}
+
+// Who comes late hears how many steps there were before the run, and which is the furthest.
+static void test_who_comes_late_knows_where_all_are(void **state)
+{
+    struct job j;
+    struct answer a[2];
+    Paramserver__V1__HeartbeatRequest h = PARAMSERVER__V1__HEARTBEAT_REQUEST__INIT;
+    Paramserver__V1__LeaseRequest r = PARAMSERVER__V1__LEASE_REQUEST__INIT;
+    Paramserver__V1__Caller caller = caller_of(0, 1);
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    r.caller = &caller;
+    r.examples = 95;
+    r.want = 10;
+    r.steps_before = 7000;
+    r.iterations_before = 7500;
+    ask_later(j.core, &a[0], M(LEASE), &r.base, NULL, UINT64_MAX);
+    assert_int_equal(share_of(&a[0]).steps_before, 7000);
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        Paramserver__V1__Caller heart = caller_of(rank, 0);
+        h.caller = &heart;
+        h.step = rank ? 7200 : 7300;
+        assert_int_equal(ask(j.core, M(HEARTBEAT), &h.base, NULL, NULL, NULL, NULL).code, PS_OK);
+    }
+    lease(j.core, &a[1], 1, 1, 0, 0);
+    const Paramserver__V1__LeaseReply late = share_of(&a[1]);
+    assert_true(late.steps_before == 7000 && late.iterations_before == 7500 && late.furthest == 7300);
+    psd_core_destroy(j.core);
+}
+
 static Paramserver__V1__LeaseReply share_of_rounds(struct psd_core *core, uint64_t sequence, uint64_t round,
                                                    struct answer a[2])
 {
@@ -2526,6 +2593,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_shares_of_some_rounds),
     cmocka_unit_test(test_the_dead_leave_some_rounds),
     cmocka_unit_test(test_coming_back_to_sync),
+    cmocka_unit_test(test_the_chief_has_been_there_for_longest),
+    cmocka_unit_test(test_who_comes_late_knows_where_all_are),
     cmocka_unit_test(test_a_round_closed_in_part),
     cmocka_unit_test(test_collectives_without_who_came_late),
     cmocka_unit_test(test_late_share),

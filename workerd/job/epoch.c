@@ -9,7 +9,7 @@
 #include "workerd/strategy/waits.h"
 
 // Where each is in the array: after these flags and counts come the stage and the epoch of each worker (0: it is not in
-// it), then the sums of the training, then those of the validation.
+// it), then the arrival of each, then the sums of the training, then those of the validation.
 enum { EPOCH_FINISHED, EPOCH_STOP, EPOCH_STEERS, EPOCH_FINAL, EPOCH_EVALUATED, EPOCH_RATE, EPOCH_HEAD };
 
 enum epoch_stage { EPOCH_FIGURES = 1, EPOCH_VALIDATION, EPOCH_DECISION, EPOCH_STAGES };
@@ -24,9 +24,14 @@ static size_t epoch_n_sums(const struct wk_run *run)
     return nn_measures_sums(nn_replica_measures(run->env.replica));
 }
 
-static double *epoch_trained(const struct wk_run *run, const struct wk_epoch *p)
+static double *epoch_arrivals(const struct wk_run *run, const struct wk_epoch *p)
 {
     return p->sums + EPOCH_HEAD + epoch_replicas(run);
+}
+
+static double *epoch_trained(const struct wk_run *run, const struct wk_epoch *p)
+{
+    return epoch_arrivals(run, p) + epoch_replicas(run);
 }
 
 static double *epoch_validated(const struct wk_run *run, const struct wk_epoch *p)
@@ -36,7 +41,13 @@ static double *epoch_validated(const struct wk_run *run, const struct wk_epoch *
 
 static size_t epoch_size(const struct wk_run *run)
 {
-    return EPOCH_HEAD + epoch_replicas(run) + 2 * epoch_n_sums(run);
+    return EPOCH_HEAD + 2 * epoch_replicas(run) + 2 * epoch_n_sums(run);
+}
+
+static uint64_t epoch_arrival(const struct wk_run *run)
+{
+    const struct wk_group *group = run->strategy->group;
+    return group->arrival ? group->arrival(run->state) : 0;
 }
 
 static void epoch_put(double *to, const struct wk_meter *meter, size_t n)
@@ -50,16 +61,18 @@ static uint64_t epoch_said_by(const struct wk_epoch *p, uint64_t rank)
     return (uint64_t)p->sums[EPOCH_HEAD + rank];
 }
 
-// Who is in it; the furthest stage of any, and of the workers at that one the furthest epoch and the lowest rank.
+// Who is in it; the furthest stage of any, and of the workers at that one the furthest epoch and who has been there for
+// longest.
 static enum epoch_stage epoch_find_members(const struct wk_run *run, struct wk_epoch *p)
 {
+    const double *arrivals = epoch_arrivals(run, p);
     uint64_t furthest = 0;
     p->members = p->index = 0;
     for (uint64_t rank = 0; rank < epoch_replicas(run); rank++) {
         const uint64_t said = epoch_said_by(p, rank), stage = said % EPOCH_STAGES, epoch = said / EPOCH_STAGES;
         p->members += said != 0;
         p->index += said != 0 && rank < run->env.replica_rank;
-        if (stage > furthest)
+        if (stage > furthest || (stage && stage == furthest && arrivals[rank] < arrivals[p->leader]))
             p->leader = rank;
         if (stage > furthest || (stage && stage == furthest && epoch > p->epoch))
             p->epoch = epoch;
@@ -79,6 +92,7 @@ static enum ps_code epoch_sum(struct wk_run *run, struct wk_epoch *p, enum epoch
     // Who follows has no part in what this stage is about.
     p->sums[EPOCH_HEAD + run->env.replica_rank] =
         (double)(p->epoch * EPOCH_STAGES + (p->follows ? EPOCH_FIGURES : stage));
+    epoch_arrivals(run, p)[run->env.replica_rank] = (double)epoch_arrival(run);
     const uint64_t start = wk_wait_begin(&run->env);
     const enum ps_code code = run->strategy->group->sum(run->state, p->sums, epoch_size(run), e);
     wk_wait_end(&run->env, WK_WAIT_WORKERS, "all workers", start);
@@ -153,13 +167,13 @@ enum ps_code wk_epoch_look(struct wk_run *run, struct wk_epoch *p, struct ps_err
 
 // ---- decide -------------------------------------------------------------------------------------------------------
 
-// Replicas that stay equal go on at the leader's rate: the callbacks of one that has come back, or of another job file,
-// may have found another one.
+// All go on at the leader's rate: the callbacks of one that has come back, or of another job file, may have found
+// another one.
 static void epoch_take_rate(struct wk_run *run, const struct wk_epoch *p)
 {
     const struct wk_home *home = run->strategy->home;
-    if (run->env.collective && home->rate(run->state) != p->sums[EPOCH_RATE])
-        home->set_rate(run->state, p->sums[EPOCH_RATE]);
+    if (home->take_rate)
+        home->take_rate(run->state, p->sums[EPOCH_RATE]);
 }
 
 // Where who was to tell the rate is gone, another one tells it again.
@@ -176,7 +190,7 @@ enum ps_code wk_epoch_decide(struct wk_run *run, struct wk_epoch *p, struct ps_e
         if (leads && home->tell_rate && home->tell_rate(run->state, e))
             return e->code;
         epoch_clear(run, p);
-        p->sums[EPOCH_RATE] = leads && run->env.collective ? home->rate(run->state) : 0;
+        p->sums[EPOCH_RATE] = leads ? home->rate(run->state) : 0;
         if (epoch_sum(run, p, EPOCH_DECISION, &furthest, e))
             return e->code;
     } while (epoch_said_by(p, leader) == 0);

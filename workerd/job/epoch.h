@@ -28,7 +28,7 @@ struct wk_epoch {
 
     // Known after figures, and again after each later sum, because workers may be gone.
     uint64_t members, index;  // how many take part, and which of them this worker is, by rank
-    uint64_t leader;          // the lowest rank of those who were there from the beginning
+    uint64_t leader;          // who has been there for longest, of those from the beginning the lowest rank
     bool follows;  // it joined after the others had passed figures, or all have left: it has measured nothing
     bool decided;  // the others had passed the decision already
     bool final;    // all have finished, or the training is to stop

@@ -64,6 +64,22 @@ static void take_mode(struct wk_parameter_server_state *s)
     s->count_offset = s->next_step - s->handed_out;
 }
 
+// Who comes late learns how many steps there were before this run. Not in rounds, where all have the same number: its
+// steps, and those of a worker that becomes the chief, go on from the furthest of all, because checkpoints are named by
+// the chief's.
+static void take_count(struct wk_parameter_server_state *s)
+{
+    const bool late = psc_is_late(s->client), chief = psc_is_chief(s->client);
+    const bool follows = s->handed_out > 0 ? chief && !s->was_chief : late;
+    if (late) {
+        s->base = s->share.steps_before;
+        s->ahead = s->share.iterations_before - s->share.steps_before;
+    }
+    if (follows && s->update != PSC_SYNC && s->share.furthest > s->base + s->count_offset + s->handed_out)
+        s->count_offset = s->share.furthest - s->base - s->handed_out;
+    s->was_chief = chief;
+}
+
 // Asking says that all before has been trained, so that has to be true.
 static enum ps_code next_share(struct wk_parameter_server_state *s, uint64_t epoch, struct ps_error *e)
 {
@@ -76,6 +92,7 @@ static enum ps_code next_share(struct wk_parameter_server_state *s, uint64_t epo
     if (psc_lease(s->client, epoch, s->env->examples, want, s->closed, &s->share, &error))
         return wk_take_error(&error, e);
     take_mode(s);
+    take_count(s);
     s->taken = s->in_period = 0;
     s->began = s->handed_out;
     s->nothing_ahead = false;

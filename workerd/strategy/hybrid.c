@@ -201,6 +201,13 @@ static void hybrid_set_rate(void *state, double rate)
     tables->home->set_rate(h->tables, rate);
 }
 
+static void hybrid_take_rate(void *state, double rate)
+{
+    const struct hybrid *h = state;
+    dense->home->take_rate(h->dense, rate);
+    tables->home->take_rate(h->tables, rate);
+}
+
 static enum ps_code hybrid_tell_rate(void *state, struct ps_error *e)
 {
     const struct hybrid *h = state;
@@ -281,6 +288,7 @@ static const struct wk_home hybrid_home = {
     .load = hybrid_load,
     .rate = hybrid_rate,
     .set_rate = hybrid_set_rate,
+    .take_rate = hybrid_take_rate,
     .tell_rate = hybrid_tell_rate,
 };
 

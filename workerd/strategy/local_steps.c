@@ -341,7 +341,7 @@ static enum ps_code local_steps_begin(void *state, const struct wk_work *work, s
         return e->code;
     if (wk_home_pull_all(s, s->update == PSC_SYNC ? s->share.round : 0, e))
         return e->code;
-    l->rule.began = s->base ? 0 : work->step;
+    l->rule.began = s->base && !psc_is_late(s->client) ? 0 : work->step;
     local_steps_keep(l);
     return PS_OK;
 }
@@ -352,6 +352,7 @@ static enum ps_code local_steps_end(void *state, const struct wk_work *work, str
     struct local_steps *l = state;
     if (l->server.env->job->refuse_nonfinite && wk_local_rule_check_finite(&l->rule, e))
         return e->code;
+    l->rule.ahead = l->server.ahead;  // which a worker that came late has heard with its share
     if (work->rows && wk_local_rule_apply(&l->rule, work->step, e))
         return e->code;
     l->server.trained++;
@@ -436,6 +437,7 @@ static const struct wk_home local_steps_home = {
     .load = local_steps_load,
     .rate = local_steps_rate,
     .set_rate = local_steps_set_rate,
+    .take_rate = local_steps_set_rate,
 };
 
 const struct wk_strategy wk_local_steps = {

@@ -524,6 +524,13 @@ static void mirrored_set_rate(void *state, double rate)
     s->rule.hyper[PS_HYPER_LEARNING_RATE] = rate;
 }
 
+// Replicas stay equal.
+static void mirrored_take_rate(void *state, double rate)
+{
+    if (rate != mirrored_rate(state))
+        mirrored_set_rate(state, rate);
+}
+
 // ---- with whom ----------------------------------------------------------------------------------------------------
 
 static enum ps_code mirrored_sum(void *state, double *values, uint64_t n, struct ps_error *e)
@@ -599,6 +606,7 @@ static const struct wk_home mirrored_home = {
     .load = mirrored_load,
     .rate = mirrored_rate,
     .set_rate = mirrored_set_rate,
+    .take_rate = mirrored_take_rate,
 };
 
 static const struct wk_group replicas = {

@@ -244,15 +244,15 @@ enum ps_code wk_psd_join(struct wk_parameter_server_state *s, struct ps_error *e
     return connect_cluster(s, e) || agree_on_weights(s, e) ? e->code : PS_OK;
 }
 
-// Worker 0, who keeps the weights, may have heard the same signal a moment later, and be in a step that this one has
+// The chief, who keeps the weights, may have heard the same signal a moment later, and be in a step that this one has
 // taken. Does this worker's end end the job for it, or close the round of that step without those who have not pushed?
 static bool strategy_ends_others_step(const struct wk_parameter_server_state *s)
 {
     const struct wk_env *env = s->env;
-    return env->rank > 0 && !s->reader && (env->min_workers == env->workers || s->update == PSC_SYNC);
+    return !psc_is_chief(s->client) && !s->reader && (env->min_workers == env->workers || s->update == PSC_SYNC);
 }
 
-// So long a step of worker 0 may last.
+// So long a step of the chief may last.
 static void strategy_wait_for_others_step(const struct wk_parameter_server_state *s)
 {
     const uint64_t ns = WK_SIGNAL_SECONDS * PS_SECOND + wk_psd_step_ns(s);
@@ -343,12 +343,18 @@ static enum ps_code parameter_server_finish(void *state, struct wk_history *hist
     return s->update == PSC_SYNC ? strategy_count_splits(s, history, e) : PS_OK;
 }
 
-// The lowest rank of those who have come this far: what heartbeats told may be of the past. -1, below every rank: the
-// results are written.
+static uint64_t parameter_server_arrival(void *state)
+{
+    struct wk_parameter_server_state *s = state;
+    return psc_arrival(s->client);
+}
+
+// Who has been there for longest, and of those the lowest rank, of all who have come this far: what heartbeats told may
+// be of the past. -1, below all of them: the results are written.
 static enum ps_code parameter_server_elect(void *state, bool written, enum wk_writer *writer, struct ps_error *e)
 {
     struct wk_parameter_server_state *s = state;
-    const int64_t self = s->env->rank, done = -1;
+    const int64_t self = (int64_t)psc_arrival(s->client) * s->env->workers + s->env->rank, done = -1;
     int64_t least = written ? done : self;
     psc_error error;
     if (psc_reduce(s->client, "writer", PSC_MIN, PSC_INT64, &least, 1, NULL, &error))
@@ -397,6 +403,7 @@ const struct wk_group wk_psd_group = {
     .finish = parameter_server_finish,
     .elect = parameter_server_elect,
     .is_chief = parameter_server_is_chief,
+    .arrival = parameter_server_arrival,
     .in_rounds = parameter_server_in_rounds,
     .report = parameter_server_report,
     .report_progress = parameter_server_report_progress,

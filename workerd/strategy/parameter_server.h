@@ -93,6 +93,7 @@ struct wk_parameter_server_state {
     // A step's number beyond base is that of its round, or the count of those handed out, plus these (modulo 2^64): a
     // change of the mode moves them so that it goes on from next_step.
     uint64_t round_offset, count_offset, next_step;
+    bool was_chief;                // when it asked for a share last
     bool mode_changed;             // there were two modes, as far as is known here
     uint64_t in_push, pushed_all;  // those up to which the last push goes; up to which all have been acknowledged
 

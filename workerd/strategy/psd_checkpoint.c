@@ -414,6 +414,7 @@ static void checkpoint_go_on(struct wk_parameter_server_state *s, uint64_t epoch
 {
     const bool over = first == s->env->examples;
     s->base = step;
+    psc_count_from(s->client, step, step + s->ahead);
     s->epochs_over = over ? epoch + 1 : epoch;
     if (!over)
         psc_skip_examples(s->client, epoch, first);

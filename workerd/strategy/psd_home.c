@@ -616,6 +616,13 @@ static void home_set_rate(void *state, double rate)
     s->rate = rate;
 }
 
+static void home_take_rate(void *state, double rate)
+{
+    struct wk_parameter_server_state *s = state;
+    s->rate = rate;
+    s->rate_changed = false;
+}
+
 // As psctl set-lr does. All wait for it, in sync between two rounds: the next is the first that has it, unless others
 // have closed rounds without this worker.
 static enum ps_code home_tell_rate(void *state, struct ps_error *e)
@@ -717,5 +724,6 @@ const struct wk_home wk_psd_home = {
     .load = home_load,
     .rate = home_get_rate,
     .set_rate = home_set_rate,
+    .take_rate = home_take_rate,
     .tell_rate = home_tell_rate,
 };

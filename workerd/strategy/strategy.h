@@ -163,6 +163,8 @@ struct wk_home {
     double (*rate)(void *state);
     void (*set_rate)(void *state, double rate);
     enum ps_code (*tell_rate)(void *state, struct ps_error *e);
+    // What the leader of all workers has set, and told, holds here, too. NULL: there are no others.
+    void (*take_rate)(void *state, double rate);
 };
 
 // With whom.
@@ -176,6 +178,9 @@ struct wk_group {
     // followed by another. written: this one has done so.
     enum ps_code (*elect)(void *state, bool written, enum wk_writer *writer, struct ps_error *e);
     bool (*is_chief)(void *state);  // as far as is known at the moment: for what is shown meanwhile
+    // 0: this worker was there from the beginning. Else the greater the later it came: who has been there for longest,
+    // of several the lowest rank, leads. NULL: the lowest rank leads.
+    uint64_t (*arrival)(void *state);
     // Do all wait for each other in each step? Then nobody can end in the middle of an epoch. NULL: no.
     bool (*in_rounds)(void *state);
     void (*report)(void *state, uint64_t step, double images_per_second, double loss);
