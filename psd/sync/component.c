@@ -46,9 +46,8 @@ static void sync_begin_run(struct psd_job *job, struct psd_call **ready)
     else if (!psd_job_is_sync(job) && job->update == PARAMSERVER__V1__UPDATE__SYNC)
         psd_sync_begin(job, 1);
     psd_sync_give_up(job);
+    psd_norm_reset(job, ready);  // a job that has just left its rounds keeps its norms, too
     pthread_mutex_unlock(&job->lock);
-    if (psd_job_is_sync(job))
-        psd_norm_reset(job, ready);
 }
 
 // When the first of the rounds that wait for late gradients does so no more.

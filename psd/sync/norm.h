@@ -49,7 +49,8 @@ struct psd_norm {
 size_t psd_norm_bytes(const struct psd_job *job, uint32_t task);
 enum ps_code psd_norm_create(struct psd_job *job, uint32_t task, struct ps_error *e);
 void psd_norm_destroy(struct psd_job *job);
-// For a new run; its rounds have been reset. SumSquares calls that wait are moved to *ready.
+// For a new run; its rounds have been reset. SumSquares calls that wait are moved to *ready. A job that has no norms is
+// left as it is.
 void psd_norm_reset(struct psd_job *job, struct psd_call **ready);
 
 // ---- sums, at the control task; the lock is held ------------------------------------------------------------------

@@ -1819,6 +1819,61 @@ static void test_rounds_end_when_all_are_closed(void **state)
     cluster_close(&c);
 }
 
+// A job that was declared async trains an epoch and is then set to sync.
+static void come_to_rounds(struct cluster *c)
+{
+    struct answer a;
+    c->task[0].core->table.newest->control->follows_mode = true;
+    for (uint64_t sequence = 1000; sequence < 1003; sequence++) {
+        ask_share(c, &a, sequence, sequence == 1002);
+        assert_int_equal(share_in(&a).count, sequence == 1001 ? 0 : 10);
+        if (sequence == 1000)
+            assert_int_equal(set_mode(c, SYNC, NULL), PS_OK);
+    }
+    assert_true(all_in_rounds(c, true));
+}
+
+// Two rounds, clipped to -3 and -4; `due`: and one whose norm is not known when the run ends.
+static void clipped_run(struct cluster *c, bool due)
+{
+    const float before[] = {read_first(c, 0), read_first(c, 1)};
+    come_to_rounds(c);
+    for (uint64_t round = 1; round <= 2; round++) {
+        assert_queued(push(c, 0, 0, round, 6), round);
+        assert_queued(push(c, 0, 1, round, 8), round);
+        deliver_all(c);
+    }
+    assert_true(read_first(c, 0) == before[0] - 6 && read_first(c, 1) == before[1] - 8);
+    if (!due)
+        return;
+    c->cut_off = 0;
+    for (uint32_t i = 0; i < 2; i++)
+        assert_queued(push(c, 0, i, 3, 100), 3);
+    deliver_all(c);
+    c->cut_off = NO_TASK;
+}
+
+// The norms of a run are its own, also where the job was declared async and each run is set to sync.
+static void test_norms_of_set_mode(void **state)
+{
+    struct cluster c;
+    const struct variable w = {"w", 2, 2};
+    (void)state;
+    for (int due = 0; due < 2; due++) {
+        cluster_open(&c, 2, 1, MEMORY, &w, 1);
+        c.declare.update = ASYNC;
+        job_hyper(&c, "learning_rate", 1);
+        job_hyper(&c, "clipnorm", 5);
+        cluster_start(&c);
+        clipped_run(&c, due);
+        leave(&c, 0);
+        run_again(&c);
+        assert_true(all_in_rounds(&c, false));
+        clipped_run(&c, false);
+        cluster_close(&c);
+    }
+}
+
 // Whose COMMIT is lost asks, and leaves its rounds, too; nobody trains before. What was changed in a round holds on.
 static void test_rounds_end_where_commit_is_lost(void **state)
 {
@@ -2466,6 +2521,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_inquiry_before_the_decision),
     cmocka_unit_test(test_inquiry_about_another),
     cmocka_unit_test(test_rounds_begin_on_all_tasks),
+    cmocka_unit_test(test_norms_of_set_mode),
     cmocka_unit_test(test_rounds_end_where_commit_is_lost),
     cmocka_unit_test(test_rounds_end_when_all_are_closed),
     cmocka_unit_test(test_another_kind),
