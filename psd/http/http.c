@@ -80,7 +80,7 @@ static enum ps_code http_make_readiness(void *ctx, char **text, struct ps_error 
     const uint32_t task = status->task;
     ps_msg_free(&status->base);
     if (draining)
-        return ps_fail(e, PS_FAILED_PRECONDITION, "ps task %" PRIu32 " is being drained: it takes no new jobs", task);
+        return ps_fail(e, PS_FAILED_PRECONDITION, PSD_DRAINS, task);
     return ps_http_make_ok(NULL, text, e);
 }
 

@@ -30,9 +30,10 @@ struct psd_queue {
     uint64_t last;                  // the greatest number given out
     struct idle *idle;              // [n_idle], by rank
     size_t n_idle;
-    bool unwritten;   // a job has a file that says something older
-    bool said;        // that a job cannot begin
-    uint64_t ticked;  // ns
+    bool unwritten;                  // a job has a file that says something older
+    bool said;                       // that a job cannot begin
+    char held[PSD_QUEUE_WAITS_MAX];  // why none begins; "": the next one does
+    uint64_t ticked;                 // ns
 };
 
 bool psd_queue_is_over(const struct psd_queue_job *job)
@@ -502,11 +503,16 @@ static bool queue_try_begin(struct psd_queue *q, struct psd_queue_job *job, cons
     return false;
 }
 
+void psd_queue_hold(struct psd_queue *q, const char *why)
+{
+    snprintf(q->held, sizeof q->held, "%s", why);
+}
+
 // The job whose turn it is begins, if the one that asks is among its workers and all of them are there: then they are
 // of this one's user. It stays queued where its file cannot be written.
 static void queue_begin(struct psd_queue *q, const struct psd_queue_client *from, uint64_t now, uint64_t wall)
 {
-    struct psd_queue_job *job = q->running || q->unwritten ? NULL : queue_head(q);
+    struct psd_queue_job *job = q->running || q->unwritten || q->held[0] ? NULL : queue_head(q);
     struct ps_error e;
     if (!job || from->rank >= job->workers || psd_queue_present(q, job, now) < job->workers)
         return;
@@ -533,6 +539,10 @@ static void queue_say_why(const struct psd_queue *q, uint64_t now, char *why, si
     }
     if (q->running) {
         snprintf(why, size, "job %" PRIu64 " '%.128s' runs", q->running->number, q->running->name);
+        return;
+    }
+    if (q->held[0]) {
+        snprintf(why, size, "%s", q->held);
         return;
     }
     while (missing < head->workers && queue_is_idle(q, missing, now))

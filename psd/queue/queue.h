@@ -97,6 +97,8 @@ enum ps_code psd_queue_cancel(struct psd_queue *q, const char *what, uint64_t wa
 // Those of the number or name that have ended are not kept any more; *forgotten is how many. NOT_FOUND;
 // FAILED_PRECONDITION: none has ended.
 enum ps_code psd_queue_forget(struct psd_queue *q, const char *what, uint32_t *forgotten, struct ps_error *e);
+// Until it is called again with "" no job begins: why says for what workers wait. A job that runs goes on.
+void psd_queue_hold(struct psd_queue *q, const char *why);
 // A worker waits. *job: what it is to train; NULL: nothing yet, and why[size] says what it waits for.
 // PERMISSION_DENIED: the job that runs is another user's workers'.
 enum ps_code psd_queue_next(struct psd_queue *q, const struct psd_queue_client *from, uint64_t now, uint64_t wall,

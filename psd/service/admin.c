@@ -158,8 +158,7 @@ enum ps_code psd_refuse_when_draining(struct psd_request *t)
 {
     if (!atomic_load(&t->core->refuses_jobs))
         return PS_OK;
-    return ps_fail(&t->error, PS_FAILED_PRECONDITION, "ps task %" PRIu32 " is being drained: it takes no new jobs",
-                   t->core->config.task);
+    return ps_fail(&t->error, PS_FAILED_PRECONDITION, PSD_DRAINS, t->core->config.task);
 }
 
 static int drain_worker(struct psd_request *t, const Paramserver__V1__DrainRequest *r)

@@ -54,6 +54,9 @@ static enum ps_code core_open_queue(struct psd_core *core, struct ps_error *e)
         return PS_OK;
     if (psd_queue_open(core->config.queue, psd_now(core), &core->queue, e))
         return e->code;
+    core->others = ps_try_alloc_array(core->config.tasks, sizeof *core->others);
+    if (!core->others)
+        return ps_no_memory(e, "the other ps tasks");
     psd_note_queue(core);
     return psd_file_thread_start(&work, &core->file_thread, e);
 }
@@ -78,6 +81,7 @@ static void core_close_files(struct psd_core *core)
     psd_file_thread_stop(core->file_thread);
     psd_file_thread_free(core->file_thread);
     psd_queue_close(core->queue);
+    free(core->others);
 }
 
 enum ps_code psd_core_create(const struct psd_config *config, const struct psd_world *world, struct psd_core **out,
@@ -173,6 +177,7 @@ void psd_core_tick(struct psd_core *core)
         psd_table_put_due(&core->table, core->ticking[i], tick_job(core, core->ticking[i], now, &ready));
     if (now - core->logged_at >= PS_SECOND) {
         psd_waits_log_stalls(core, NULL, now);
+        psd_ask_who_drains(core);
         core->logged_at = now;
     }
     pthread_mutex_unlock(&core->tick_lock);

@@ -15,6 +15,9 @@
 struct psd_core;
 struct psd_session;
 
+// What is said of a ps task that drains: its index.
+#define PSD_DRAINS "ps task %" PRIu32 " is being drained: it takes no new jobs"
+
 struct psd_world {
     void *ctx;
     uint64_t (*now)(void *ctx);  // ns, monotonic

@@ -5,6 +5,7 @@
 #include "psd/queue/queue.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,6 +28,53 @@ void psd_note_queue(struct psd_core *core)
     atomic_store(&core->lately_failed_jobs, f.failed_lately);
     atomic_store(&core->oldest_job_ms, f.oldest_ms);
 }
+
+// ---- the other ps tasks -------------------------------------------------------------------------------------------
+
+// A job is declared on all tasks, and one that drains refuses it. Each knows itself whether it does: a task that has
+// been started again does not, and one that cannot be reached now is taken at its last word.
+static void queue_on_status(void *arg, enum ps_code code, const struct ps_slices *reply)
+{
+    struct psd_other_task *other = arg;
+    struct ps_slices nothing = PS_SLICES_EMPTY;
+    ProtobufCMessage *m = NULL;
+    if (code == PS_OK && ps_msg_unpack(&paramserver__v1__status_reply__descriptor, reply, &m, &nothing, NULL) == PS_OK)
+        atomic_store(&other->drains, ((const Paramserver__V1__StatusReply *)m)->draining);
+    ps_slices_clear(&nothing);
+    ps_msg_free(m);
+    atomic_store(&other->known, true);
+    atomic_store(&other->asked, false);
+}
+
+void psd_ask_who_drains(struct psd_core *core)
+{
+    Paramserver__V1__StatusRequest request = PARAMSERVER__V1__STATUS_REQUEST__INIT;
+    request.job = (char *)"-";  // none of this name, so that the answer is short
+    for (uint32_t i = 1; core->others && i < core->config.tasks; i++) {
+        struct psd_other_task *other = &core->others[i];
+        struct ps_slices message = PS_SLICES_EMPTY;
+        if (atomic_exchange(&other->asked, true))
+            continue;
+        ps_msg_pack(&request.base, NULL, &message);
+        core->world.send(core->world.ctx, i, PARAMSERVER__V1__METHOD__STATUS, &message, queue_on_status, other);
+    }
+}
+
+// Jobs of the queue wait while a task drains, or has not been asked yet.
+static void queue_hold_while_draining(struct psd_core *core)
+{
+    char why[PSD_QUEUE_WAITS_MAX] = "";
+    for (uint32_t i = core->config.tasks; i--;) {
+        const struct psd_other_task *other = &core->others[i];
+        if (i ? atomic_load(&other->drains) : atomic_load(&core->refuses_jobs))
+            snprintf(why, sizeof why, PSD_DRAINS, i);
+        else if (i && !atomic_load(&other->known) && !why[0])
+            snprintf(why, sizeof why, "ps task %" PRIu32 " has not said yet whether it takes jobs", i);
+    }
+    psd_queue_hold(core->queue, why);
+}
+
+// ---- the thread for files -----------------------------------------------------------------------------------------
 
 // On the thread for files; where the call is on another one, it is parked for that.
 static int queue_enter(struct psd_request *t)
@@ -173,6 +221,7 @@ int psd_next(struct psd_request *t)
     int code = queue_enter(t);
     if (code != PS_OK)
         return code;
+    queue_hold_while_draining(t->core);
     if (queue_client(t, r->rank, &r->client, &from) ||
         psd_queue_next(t->core->queue, &from, psd_now(t->core), psd_wall(t->core), &job, why, sizeof why, &t->error))
         return (int)t->error.code;

@@ -20,6 +20,13 @@
 
 struct psd_file_thread;
 
+// Another ps task, as task 0 knows it, which has a queue.
+struct psd_other_task {
+    atomic_bool asked;   // and has not answered
+    atomic_bool known;   // it has answered, or could not be reached
+    atomic_bool drains;  // as it said last
+};
+
 struct psd_core {
     struct psd_config config;
     struct psd_world world;
@@ -39,6 +46,7 @@ struct psd_core {
     // What others are told of it: psd_queue_count's figures.
     atomic_uint queued_jobs, running_jobs, failed_jobs, lately_failed_jobs;
     atomic_ullong oldest_job_ms;
+    struct psd_other_task *others;        // [tasks], the first unused; NULL: there is no queue
     struct psd_file_thread *file_thread;  // NULL: there is no such thread; of shards, likewise:
     struct psd_file_thread *shard_thread;
     atomic_size_t shard_bytes;  // of those that wait or are written

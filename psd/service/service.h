@@ -60,6 +60,8 @@ int psd_write_shard(struct psd_request *t, const Paramserver__V1__ReadRequest *r
 
 // Every second, on the thread for files (file_thread.h).
 void psd_pass_time_in_queue(struct psd_core *core);
+// Every second: asks the other ps tasks whether they take jobs, where this one has a queue.
+void psd_ask_who_drains(struct psd_core *core);
 // On that thread, or before there is one: what others are told of the queue is as it is now.
 void psd_note_queue(struct psd_core *core);
 

@@ -259,3 +259,29 @@ mkdir of_worker && cp tls/ca.pem of_worker && cp tls/worker.pem of_worker/admin.
 ok "a worker's certificate submits nothing" fails_with 78 "expected admin" "$psctl" --tls of_worker --cluster cluster.yaml submit "$job"
 for rank in 0 1; do ok "worker $rank ends" stops "$rank"; done
 kill "$psd_pid" && wait "$psd_pid"
+
+# ---- a ps task that drains, of two ----------------------------------------------------------------------------------
+
+echo "ps: [\"unix:$scratch/p0\", \"unix:$scratch/p1\"]
+worker: [a]" >cluster.yaml
+second_psd() { rm -f p1.ready && start_psd p1 --cluster cluster.yaml --task 1; }
+second_psd && p1=$psd_pid && psd_with_queue || exit 1
+: >w0.log
+wait_for_jobs 0
+waits() { eventually grep -qF "waits for a job: ps task $1 is being drained: it takes no new jobs" w0.log && sleep 2 && is "held$1" queued; } # TASK
+trains_after() { eventually is "held$1" done && ! ctl logs "held$1" | grep drained; }                                                          # TASK
+for task in 0 1; do
+    ok "ps:$task drains" says "drained" ctl drain "ps:$task"
+    sleep 3 # psd asks every second
+    ok "a job is queued" says "is queued" submit --set "name=held$task" --set output=held.safetensors
+    ok "it waits, and says for what" waits "$task"
+    [ "$task" = 1 ] && break
+    ok "drain --undo" says "takes jobs" ctl drain "ps:$task" --undo
+    ok "and it is trained" trains_after "$task"
+done
+kill "$p1" && wait "$p1"
+sleep 3
+ok "it waits also while this psd is not there" is held1 queued
+second_psd && p1=$psd_pid
+ok "and is trained when that is started again" trains_after 1
+ok "the worker ends" stops 0

@@ -301,6 +301,22 @@ static void priorities_go_first_then_numbers(void **state)
     waits_for(0, "no job is queued");
 }
 
+// While a ps task drains none begins, which would be refused there; who has a part in the one that runs gets it again.
+static void none_begins_while_held(void **state)
+{
+    (void)state;
+    const uint64_t first = submit("first", 0, 1), second = submit("second", 0, 1);
+    assert_int_equal(first, next_of(0, 1));
+    psd_queue_hold(q, "ps task 1 is being drained");
+    assert_int_equal(first, next_of(0, 1));
+    ends(first, 0, 0);
+    waits_for(0, "ps task 1 is being drained");
+    assert_int_equal(0, next_of(0, 1));
+    assert_int_equal(PSD_QUEUED, state_of("second"));
+    psd_queue_hold(q, "");
+    assert_int_equal(second, next_of(0, 1));
+}
+
 static void expect_figures(uint32_t queued, uint32_t running, uint64_t oldest_ms)
 {
     const struct psd_queue_figures f = psd_queue_count(q, 0);
@@ -1074,6 +1090,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
         TEST(ended_jobs_are_forgotten),
         TEST(priorities_go_first_then_numbers),
+        TEST(none_begins_while_held),
         TEST(jobs_that_have_not_ended_are_counted),
         TEST(a_job_needs_all_its_workers_at_once),
         TEST(no_job_overtakes_the_next_one),
