@@ -321,6 +321,8 @@ void psd_lease_assign(struct psd_job *job, struct psd_call **ready)
     struct psd_control *c = job->control;
     struct psd_epoch *d = &c->data;
     const uint64_t asked = lease_collect(job);
+    if (d->over)
+        d->n_left = 0;  // of an epoch that was given up
     if (d->n_left == 0 && !d->over && d->done) {
         psd_lease_end_epoch(c, ready);
         return;

@@ -1154,6 +1154,63 @@ static void test_given_up(void **state)
     psd_core_destroy(j.core);
 }
 
+// Worker 1 has enough of an epoch, and worker 0 goes with it. The next one is whole, whatever was left of this one.
+static void give_up_and_begin_again(struct psd_core *core, uint64_t rounds)
+{
+    struct answer a[2], barrier;
+    enter(core, &barrier, 1, 10, "enough");
+    lease_rounds(core, &a[0], caller_of(0, 10), 0, 2, rounds);
+    assert_int_equal(share_of(&a[0]).count, 0);
+    enter(core, &a[0], 0, 11, "enough");
+    assert_true(is_done(&a[0], PS_OK) && is_done(&barrier, PS_OK));
+    drop(&a[0]);
+    drop(&barrier);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        lease_rounds(core, &a[rank], caller_of(rank, 12), 1, 2, rounds);
+    for (uint64_t rank = 0; rank < 2; rank++) {
+        const Paramserver__V1__LeaseReply s = share_of(&a[rank]);
+        assert_true(s.first == 10 * rank && s.stride == 20 && s.round == 2);
+        assert_int_equal(s.steps, rounds ? rounds : 5);
+    }
+    assert_int_equal(core->table.newest->control->data.number, 1);
+    assert_int_equal(done_of(core), 0);
+}
+
+static void test_rounds_given_up(void **state)
+{
+    struct job j;
+    struct answer a[2];
+    (void)state;
+    job_open(&j, SYNC, "sgd", 20, 1 << 20);
+    share_of_rounds(j.core, 1, 0, a);
+    for (uint64_t round = 1; round <= 2; round++)
+        push_both(j.core, 1 + round, round);
+    give_up_and_begin_again(j.core, 2);
+    psd_core_destroy(j.core);
+}
+
+// Of three workers one dies, and the two others give up before they come to what it had not trained.
+static void test_given_up_after_a_death(void **state)
+{
+    struct psd_core *core = core_new(1 << 20);
+    struct joining x;
+    struct answer a[3];
+    (void)state;
+    for (uint32_t rank = 0; rank < 3; rank++) {
+        join_init(&x, rank, SYNC);
+        x.r.workers = 3;
+        assert_int_equal(ask(core, M(JOIN), &x.r.base, NULL, NULL, NULL, NULL).code, PS_OK);
+    }
+    core->table.newest->control->declared = true;
+    for (uint32_t rank = 0; rank < 3; rank++)
+        lease(core, &a[rank], rank, 1, 0, 0);
+    for (uint64_t rank = 0; rank < 3; rank++)
+        assert_int_equal(share_of(&a[rank]).first, 10 * rank);
+    assert_int_equal(leave(core, 2, "of a bullet").code, PS_OK);
+    give_up_and_begin_again(core, 0);
+    psd_core_destroy(core);
+}
+
 // ---- ssp ----------------------------------------------------------------------------------------------------------
 
 static void tick(struct psd_core *core, struct answer *a, uint32_t rank, uint64_t step, bool wait)
@@ -2605,6 +2662,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_ahead_of_nothing),
     cmocka_unit_test(test_ahead_in_sync),
     cmocka_unit_test(test_given_up),
+    cmocka_unit_test(test_rounds_given_up),
+    cmocka_unit_test(test_given_up_after_a_death),
     cmocka_unit_test(test_nobody_runs_ahead),
     cmocka_unit_test(test_mode_changes),
     cmocka_unit_test(test_rounds_come_and_go),
