@@ -119,9 +119,18 @@ void psd_control_free(struct psd_control *c)
     free(c);
 }
 
-void psd_control_open(struct psd_job *job, struct psd_control *c, Paramserver__V1__OnExisting how)
+// A Join that found the job before its run was over may have parked itself since: it is for this run.
+static void control_release(struct psd_control *c, struct psd_call **ready)
+{
+    for (uint32_t i = 0; c && i < c->workers; i++)
+        psd_member_release(&c->members[i], ready);
+}
+
+void psd_control_open(struct psd_job *job, struct psd_control *c, Paramserver__V1__OnExisting how,
+                      struct psd_call **ready)
 {
     pthread_mutex_lock(&job->lock);
+    control_release(job->control, ready);
     psd_control_free(job->control);
     job->control = c;
     c->on_existing = how;

@@ -70,10 +70,7 @@ static void member_depart(struct psd_job *job, uint32_t worker, Paramserver__V1_
     m->state = state;
     c->mover = worker + 1;
     psd_view_changed(c, m);
-    psd_ready_all(ready, &m->participation.waiting);
-    psd_ready_all(ready, &m->for_lease);
-    psd_ready_all(ready, &m->for_clock);
-    psd_ready_all(ready, &m->successors);
+    psd_member_release(m, ready);
     psd_member_recount(c, m);
     psd_lease_return(c, worker);
     if (state == DEAD)

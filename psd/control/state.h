@@ -462,6 +462,7 @@ void psd_member_succeeded(struct psd_control *c, struct psd_member *m, uint64_t 
 // Calls of m that waited have ended otherwise, as by their deadline: where none is left it has entered nothing, and
 // asked for nothing.
 void psd_member_withdraw(struct psd_control *c, struct psd_member *m);
+void psd_member_release(struct psd_member *m, struct psd_call **ready);  // moves all calls that wait there to *ready
 // Unlocked. Over the calls of members that wait.
 void psd_members_walk(struct psd_job *job, const struct psd_look *look);
 // A parked call has been taken out of its list, whose lock is held, because its client is gone: where that list is a
@@ -477,8 +478,10 @@ void psd_member_name(const struct psd_control *c, uint32_t rank, uint64_t now, c
 struct psd_control *psd_control_new(const struct psd_host *host, struct psd_control *before,
                                     const Paramserver__V1__JoinRequest *r, struct ps_error *e);
 void psd_control_free(struct psd_control *control);  // may be NULL
-// Unlocked. c is the job's from now on: a new run begins, in which nobody waits yet.
-void psd_control_open(struct psd_job *job, struct psd_control *c, Paramserver__V1__OnExisting how);
+// Unlocked. c is the job's from now on: a new run begins, in which nobody waits yet. Who still waits in the run before
+// is moved to *ready.
+void psd_control_open(struct psd_job *job, struct psd_control *c, Paramserver__V1__OnExisting how,
+                      struct psd_call **ready);
 // Lets go on whom the last change allows to. Call it after each.
 void psd_control_advance(struct psd_job *job, struct psd_call **ready);
 // Unlocked. Tells the view to those tasks that do not know it, this one at once. Call it after psd_control_advance.

@@ -123,6 +123,12 @@ static struct psd_waiters *list_of(struct psd_member *m, enum wait wait)
                               : &m->successors;
 }
 
+void psd_member_release(struct psd_member *m, struct psd_call **ready)
+{
+    for (enum wait wait = COLLECTIVE; wait < WAITS; wait++)
+        psd_ready_all(ready, list_of(m, wait));
+}
+
 // One walk. Whom those wait for who are in a kind of wait is looked up once, at the first list that is wanted: none of
 // them is among the wanted.
 struct walk {

@@ -550,6 +550,35 @@ static void test_stranger(void **state)
     cluster_close(&c);
 }
 
+// A Join that waits for its rank in a run that is over when the next one begins is for that one.
+static void test_parked_in_the_run_before(void **state)
+{
+    static uint8_t other[16] = "another process";
+    struct cluster c;
+    struct answer a;
+    struct ps_error e;
+    struct psd_call *ready = NULL;
+    Paramserver__V1__JoinRequest r = PARAMSERVER__V1__JOIN_REQUEST__INIT;
+    (void)state;
+    open_job(&c, ASYNC, 2);
+    leave(&c, 1);
+    c.callers[1].client.data = other;
+    r.caller = &c.callers[1];
+    r.workers = 2;
+    r.update = ASYNC;
+    ask_later(c.task[0].core, &a, M(JOIN), &r.base, NULL, UINT64_MAX);
+    assert_false(a.answered);
+    // As worker 0's Join begins a run, after it has made those ready who waited then.
+    struct psd_job *job = c.task[0].core->table.newest;
+    struct psd_control *control = psd_control_new(&c.task[0].core->host, job->control, &r, &e);
+    assert_non_null(control);
+    psd_control_open(job, control, RESUME, &ready);
+    psd_run_ready(c.task[0].core, ready);
+    assert_true(a.answered && a.code == PS_OK);
+    ps_slices_clear(&a.body);
+    cluster_close(&c);
+}
+
 // A worker that comes back is obeyed whatever it, or its clock, thinks of its incarnation; the one before is not. What
 // it waits for first is that all tasks know that.
 static void test_coming_back(void **state)
@@ -822,6 +851,7 @@ int main(void)
         cmocka_unit_test(test_cancel_races),
         cmocka_unit_test(test_waits_for_the_next_run),
         cmocka_unit_test(test_stranger),
+        cmocka_unit_test(test_parked_in_the_run_before),
         cmocka_unit_test(test_coming_back),
         cmocka_unit_test(test_answer_to_an_earlier_run),
         cmocka_unit_test(test_a_run_begins_beside_other_jobs),
