@@ -124,8 +124,7 @@ enum ps_code psc__check_generation(struct psc__task *t, uint64_t generation, str
     return e->code;
 }
 
-// As the transport ends its text (transport.h).
-static bool text_says_nobody_listens(const char *text)
+bool psc__says_nobody_listens(const char *text)
 {
     static const char *const words[] = {PSC_NOBODY_LISTENS, PSC_NO_SOCKET};
     size_t len = strlen(text);
@@ -144,7 +143,7 @@ void psc__task_unreachable(struct psc__task *t, const char *text)
     if (c->ended.code)  // by the client's own cut, as like as not
         return;
     snprintf(t->why, sizeof t->why, "%s", text);
-    if (!t->refused_since && text_says_nobody_listens(text))
+    if (!t->refused_since && psc__says_nobody_listens(text))
         t->refused_since = now;
     const uint64_t patience = c->member.joined ? c->member.dead_after_ns : c->refused_ns;
     t->given_up = patience && t->refused_since && now - t->refused_since >= patience;

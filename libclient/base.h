@@ -145,6 +145,8 @@ bool psc__saw_generation(struct psc__task *t, uint64_t generation);
 // Locked. Likewise; ABORTED: it has changed.
 enum ps_code psc__check_generation(struct psc__task *t, uint64_t generation, struct ps_error *e);
 
+// Does the transport's text of an attempt say that the connection was refused (transport.h)?
+bool psc__says_nobody_listens(const char *text);
 // Locked. An attempt to reach t has failed. Silence may pass; but where nobody has listened at its address for as long
 // as a worker may be silent, the process is gone, and the job's state with it: that ends a client that has joined, and
 // an observer after options.refused_ms.

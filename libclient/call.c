@@ -29,8 +29,9 @@ struct psc__call {
     bool once, last;
     struct ps_slice message;  // packed; sent each time by reference, behind a fresh Caller
     uint64_t started, deadline;
-    uint64_t sent;        // the attempt that is under way, or was last
-    uint64_t down_since;  // first failure since it last waited at its task; 0: none
+    uint64_t refused_until;  // where nobody listens: not sent again from then on
+    uint64_t sent;           // the attempt that is under way, or was last
+    uint64_t down_since;     // first failure since it last waited at its task; 0: none
     uint32_t attempt;
     bool away;            // a reply or a timer will still come back to it
     bool over, reported;  // its end is decided; done has run
@@ -134,7 +135,7 @@ static void call_again(void *arg)
     psc__unlock(c);
 }
 
-static bool call_may_repeat(struct psc__call *call, enum ps_code code)
+static bool call_may_repeat(struct psc__call *call, enum ps_code code, const char *text)
 {
     bool patient = call_is_patient(call);
     uint64_t now = psc__now(call->client);
@@ -146,7 +147,10 @@ static bool call_may_repeat(struct psc__call *call, enum ps_code code)
         return false;
     if (!call->down_since || psc__task_was_there(call->task, call->sent))
         call->down_since = now;
-    return now < (patient ? call->down_since + call->client->timeout_ns : call->deadline);
+    uint64_t until = patient ? call->down_since + call->client->timeout_ns : call->deadline;
+    if (call->refused_until < until && psc__says_nobody_listens(text))
+        until = call->refused_until;
+    return now < until;
 }
 
 static void call_repeat(struct psc__call *call, enum ps_code code, const char *text)
@@ -189,7 +193,7 @@ static void call_replied(void *arg, enum ps_code code, const char *text, struct 
         if (code == PS_OK) {
             ps_slices_move(&call->reply, reply);
             call_finish(call, &(struct ps_error){.code = PS_OK});
-        } else if (call_may_repeat(call, code)) {
+        } else if (call_may_repeat(call, code, text)) {
             call_repeat(call, code, text);
         } else {
             // An attempt that had too little time left to be answered says less than the refusal before it.
@@ -266,6 +270,7 @@ enum ps_code psc__call_locked(struct psc_client *c, const struct psc__call_spec 
     call->owns_arg = spec->owns_arg;
     call->started = psc__now(c);
     call->deadline = spec->timeout_ms < 0 ? UINT64_MAX : call->started + (uint64_t)spec->timeout_ms * PS_MS;
+    call->refused_until = spec->refused_ms ? call->started + (uint64_t)spec->refused_ms * PS_MS : UINT64_MAX;
     if (spec->mutates)
         call->sequence = ++c->calls->last_sequence;
     TAILQ_INSERT_TAIL(&c->calls->open, call, link);

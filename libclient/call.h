@@ -17,6 +17,7 @@ struct psc__call_spec {
     int method;
     const ProtobufCMessage *message;  // without its Caller, which is added each time it is sent; only read
     int timeout_ms;                   // PSC__NO_LIMIT: waits for other workers, as long as the job is healthy
+    int refused_ms;                   // where nobody listens it is tried for so long only; 0: as otherwise
     bool once;                        // is not repeated
     bool last;                        // goes out though the client has ended
     bool mutates;                     // takes the next sequence of such calls, by which psd knows a repetition

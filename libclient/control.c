@@ -9,6 +9,7 @@
 #include "common/wire/wire.h"
 #include "libclient/client.h"
 
+// Where a worker may be silent for longer, one that is done tries for as long as that.
 enum { LEAVE_TIMEOUT_MS = 2000 };
 
 struct control_call {
@@ -92,6 +93,7 @@ static enum ps_code control_start(const struct control_call *call, const Protobu
     struct psc__call_spec spec = {.method = v->kind->method,
                                   .message = request,
                                   .timeout_ms = timeout_ms,
+                                  .refused_ms = v->kind == &leave ? LEAVE_TIMEOUT_MS : 0,
                                   .mutates = v->kind->mutates,
                                   .last = v->kind == &leave,
                                   .done = control_answered,
@@ -307,6 +309,14 @@ struct leaving {
     char reason[];
 };
 
+// Without its Leave a worker that is done counts as dead, and its job as failed; for one that has failed that is no
+// other end. Where nobody listens the job is lost, and nobody waits for long.
+static int leave_timeout_ms(const struct psc_client *c, const char *reason)
+{
+    const int patience_ms = (int)(c->member.dead_after_ns / PS_MS);
+    return !reason && patience_ms > LEAVE_TIMEOUT_MS ? patience_ms : LEAVE_TIMEOUT_MS;
+}
+
 // reason NULL: done.
 static void leave_send(struct psc_client *c, const char *reason, psc__done_fn done, void *arg)
 {
@@ -318,7 +328,7 @@ static void leave_send(struct psc_client *c, const char *reason, psc__done_fn do
         request.reason = (char *)reason;
     psc__lock(c);
     request.interrupted = reason && c->member.interrupted;
-    enum ps_code code = control_start(&v, &request.base, LEAVE_TIMEOUT_MS, &e);
+    enum ps_code code = control_start(&v, &request.base, leave_timeout_ms(c, reason), &e);
     psc__unlock(c);
     if (code != PS_OK)
         done(arg, &e);

@@ -177,8 +177,9 @@ typedef struct psc_metric {
 psc_code psc_connect(const psc_cluster *cluster, const psc_options *options, psc_client **client, psc_error *error);
 
 // Leaves the job (reason NULL: done; else: failed, and why), finishes what is under way, and what its callbacks start
-// then, with CANCELLED, frees. Takes as long as the control task takes to answer, at most some seconds. No other thread
-// may use the client meanwhile. client may be NULL.
+// then, with CANCELLED, frees. Takes as long as the control task takes to answer: at most some seconds, or as long as a
+// worker may be silent (psd --dead-after-ms) where that is longer, it is done, and somebody listens there. No other
+// thread may use the client meanwhile. client may be NULL.
 // Handles of operations that are not waited for yet stay valid, for psc_wait alone.
 void psc_close(psc_client *client, const char *reason);
 

@@ -234,7 +234,7 @@ static void join(struct call *c, const Paramserver__V1__JoinRequest *r)
     out.incarnation = 8;
     out.epoch = epoch_of(c->f);
     out.heartbeat_ms = 500;
-    out.dead_after_ms = 3000;
+    out.dead_after_ms = c->f->dead_after_ms ? c->f->dead_after_ms : 3000;
     out.n_members = 2;
     out.members = m.pointers;
     out.live = 1;

@@ -58,6 +58,7 @@ struct fake {
     bool joins;           // a range's blocks come as one tensor
     bool forgets_staged;  // what is kept of an atomic update
     bool late, drain;
+    uint32_t dead_after_ms;  // as Join says; 0: 3000
     uint64_t resumptions;
     const uint64_t *share;  // what a Lease is answered with: first, count, stride, end, steps; NULL: what fits
     bool left;              // worker 0, which makes another epoch of the members

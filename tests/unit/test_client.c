@@ -1237,6 +1237,47 @@ static void test_leaving_ends_what_is_under_way(void **state)
     bench_free(b);
 }
 
+struct farewell {
+    enum fake_fate fate;  // of what is sent for 3 s
+    const char *reason;
+    int leaves;
+    uint64_t least_ms, most_ms;  // that it takes
+};
+
+static enum fake_fate away_for_a_while(struct fake *f, uint32_t task, int method, uint64_t n)
+{
+    (void)method, (void)n;
+    return task == 0 && f->now < absence.until ? (enum fake_fate)f->param : FAKE_DELIVER;
+}
+
+// A worker that is done says so for as long as it may be silent; not where nobody listens, or where it has failed.
+static void test_the_control_task_is_away_at_the_end(void **state)
+{
+    static const struct farewell farewells[] = {
+        {FAKE_CUT_BEFORE, NULL, 1, 3000, 5000},
+        {FAKE_GONE, NULL, 0, 1000, 3000},
+        {FAKE_CUT_BEFORE, "enough", 0, 1000, 3000},
+    };
+    (void)state;
+    for (size_t i = 0; i < 2 * sizeof farewells / sizeof *farewells; i++) {
+        const struct farewell *x = &farewells[i / 2];
+        struct bench *b = bench_new(i % 2 ? PSC_UNARY : PSC_STREAM);
+        struct outcome left = {0};
+        b->fake.dead_after_ms = 10000;
+        bench_begin(b, worker_options(b));
+        assert_int_equal(bench_declare(b).code, PS_OK);
+        const uint64_t start = b->fake.now;
+        absence.until = start + 3 * PS_SECOND;
+        b->fake.param = x->fate;
+        b->fake.fate = away_for_a_while;
+        psc__leave(b->client, x->reason, on_done, &left);
+        assert_true(fake_run(&b->fake, &left.done, 20));
+        assert_int_equal(b->fake.leaves, x->leaves);
+        assert_in_range((b->fake.now - start) / PS_MS, x->least_ms, x->most_ms);
+        bench_free(b);
+    }
+}
+
 static uint64_t step_after_leaving(psc_transport transport, double seconds, bool silent)
 {
     struct bench *b = bench_ready(transport);
@@ -1505,66 +1546,68 @@ static void test_a_hyperparameter_is_set_again(void **state)
     bench_free(b);
 }
 
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_join_and_declare),
+    cmocka_unit_test(test_join_names_all_that_are_down),
+    cmocka_unit_test(test_join_knows_its_tasks),
+    cmocka_unit_test(test_join_says_what_the_tasks_know),
+    cmocka_unit_test(test_attach),
+    cmocka_unit_test(test_attach_gives_up),
+    cmocka_unit_test(test_declaration_is_checked),
+    cmocka_unit_test(test_options_are_checked),
+    cmocka_unit_test(test_round_trip_stream),
+    cmocka_unit_test(test_round_trip_unary),
+    cmocka_unit_test(test_requests_are_cut_to_chunks),
+    cmocka_unit_test(test_larger_chunks_carry_whole_blocks),
+    cmocka_unit_test(test_versions_come_from_the_last_pull),
+    cmocka_unit_test(test_cuts_are_swept_stream),
+    cmocka_unit_test(test_cuts_are_swept_unary),
+    cmocka_unit_test(test_no_read_overtakes_an_update_stream),
+    cmocka_unit_test(test_no_read_overtakes_an_update_unary),
+    cmocka_unit_test(test_window),
+    cmocka_unit_test(test_a_higher_priority_goes_first),
+    cmocka_unit_test(test_waiting_for_the_window_has_a_deadline),
+    cmocka_unit_test(test_who_waits_for_others_holds_up_no_update),
+    cmocka_unit_test(test_unreachable_until_the_deadline),
+    cmocka_unit_test(test_a_task_that_is_back_is_found_soon),
+    cmocka_unit_test(test_a_task_that_is_gone_ends_the_client),
+    cmocka_unit_test(test_a_task_that_is_slow_does_not),
+    cmocka_unit_test(test_who_waits_can_say_for_what),
+    cmocka_unit_test(test_who_waits_for_others_notices_too),
+    cmocka_unit_test(test_cut_twice_while_it_waits),
+    cmocka_unit_test(test_no_answer_until_the_deadline),
+    cmocka_unit_test(test_refused_is_tried_again),
+    cmocka_unit_test(test_who_has_joined_is_known_again),
+    cmocka_unit_test(test_answers_that_are_none),
+    cmocka_unit_test(test_lost_state_ends_the_client),
+    cmocka_unit_test(test_aborted_ends_the_client),
+    cmocka_unit_test(test_tensors_are_checked),
+    cmocka_unit_test(test_bad_encodings),
+    cmocka_unit_test(test_what_is_null),
+    cmocka_unit_test(test_operations_need_a_declaration),
+    cmocka_unit_test(test_a_waiting_pull_blocks_nobody),
+    cmocka_unit_test(test_barrier_and_lease),
+    cmocka_unit_test(test_a_share_that_is_none),
+    cmocka_unit_test(test_the_job_ends_while_waiting),
+    cmocka_unit_test(test_a_signal_lets_a_step_end),
+    cmocka_unit_test(test_silence_ends_the_job),
+    cmocka_unit_test(test_standing_still_is_no_silence),
+    cmocka_unit_test(test_heartbeats_go_on),
+    cmocka_unit_test(test_get_goes_on),
+    cmocka_unit_test(test_memory_is_kept_until_the_transport_lets_go),
+    cmocka_unit_test(test_leaving_ends_what_is_under_way),
+    cmocka_unit_test(test_the_control_task_is_away_at_the_end),
+    cmocka_unit_test(test_the_last_report_is_sent_before_leaving),
+    cmocka_unit_test(test_progress_is_sent_with_heartbeats),
+    cmocka_unit_test(test_dying_with_everything_under_way),
+    cmocka_unit_test(test_callbacks_start_operations_until_the_end),
+    cmocka_unit_test(test_cancelled),
+    cmocka_unit_test(test_threads_wait),
+    cmocka_unit_test(test_a_hyperparameter_is_set_again),
+};
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_join_and_declare),
-        cmocka_unit_test(test_join_names_all_that_are_down),
-        cmocka_unit_test(test_join_knows_its_tasks),
-        cmocka_unit_test(test_join_says_what_the_tasks_know),
-        cmocka_unit_test(test_attach),
-        cmocka_unit_test(test_attach_gives_up),
-        cmocka_unit_test(test_declaration_is_checked),
-        cmocka_unit_test(test_options_are_checked),
-        cmocka_unit_test(test_round_trip_stream),
-        cmocka_unit_test(test_round_trip_unary),
-        cmocka_unit_test(test_requests_are_cut_to_chunks),
-        cmocka_unit_test(test_larger_chunks_carry_whole_blocks),
-        cmocka_unit_test(test_versions_come_from_the_last_pull),
-        cmocka_unit_test(test_cuts_are_swept_stream),
-        cmocka_unit_test(test_cuts_are_swept_unary),
-        cmocka_unit_test(test_no_read_overtakes_an_update_stream),
-        cmocka_unit_test(test_no_read_overtakes_an_update_unary),
-        cmocka_unit_test(test_window),
-        cmocka_unit_test(test_a_higher_priority_goes_first),
-        cmocka_unit_test(test_waiting_for_the_window_has_a_deadline),
-        cmocka_unit_test(test_who_waits_for_others_holds_up_no_update),
-        cmocka_unit_test(test_unreachable_until_the_deadline),
-        cmocka_unit_test(test_a_task_that_is_back_is_found_soon),
-        cmocka_unit_test(test_a_task_that_is_gone_ends_the_client),
-        cmocka_unit_test(test_a_task_that_is_slow_does_not),
-        cmocka_unit_test(test_who_waits_can_say_for_what),
-        cmocka_unit_test(test_who_waits_for_others_notices_too),
-        cmocka_unit_test(test_cut_twice_while_it_waits),
-        cmocka_unit_test(test_no_answer_until_the_deadline),
-        cmocka_unit_test(test_refused_is_tried_again),
-        cmocka_unit_test(test_who_has_joined_is_known_again),
-        cmocka_unit_test(test_answers_that_are_none),
-        cmocka_unit_test(test_lost_state_ends_the_client),
-        cmocka_unit_test(test_aborted_ends_the_client),
-        cmocka_unit_test(test_tensors_are_checked),
-        cmocka_unit_test(test_bad_encodings),
-        cmocka_unit_test(test_what_is_null),
-        cmocka_unit_test(test_operations_need_a_declaration),
-        cmocka_unit_test(test_a_waiting_pull_blocks_nobody),
-        cmocka_unit_test(test_barrier_and_lease),
-        cmocka_unit_test(test_a_share_that_is_none),
-        cmocka_unit_test(test_the_job_ends_while_waiting),
-        cmocka_unit_test(test_a_signal_lets_a_step_end),
-        cmocka_unit_test(test_silence_ends_the_job),
-        cmocka_unit_test(test_standing_still_is_no_silence),
-        cmocka_unit_test(test_heartbeats_go_on),
-        cmocka_unit_test(test_get_goes_on),
-        cmocka_unit_test(test_memory_is_kept_until_the_transport_lets_go),
-        cmocka_unit_test(test_leaving_ends_what_is_under_way),
-        cmocka_unit_test(test_the_last_report_is_sent_before_leaving),
-        cmocka_unit_test(test_progress_is_sent_with_heartbeats),
-        cmocka_unit_test(test_dying_with_everything_under_way),
-        cmocka_unit_test(test_callbacks_start_operations_until_the_end),
-        cmocka_unit_test(test_cancelled),
-        cmocka_unit_test(test_threads_wait),
-        cmocka_unit_test(test_a_hyperparameter_is_set_again),
-    };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
