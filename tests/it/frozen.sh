@@ -99,8 +99,9 @@ for update in async sync; do
 done
 
 # What a callback does to the rate holds from the first step of the next epoch on.
+warm=""
 plateau() { # ARGUMENT ...
-    "$@" --set optimizer="{name: sgd, learning_rate: 0.05}" \
+    "$@" --set optimizer="{name: sgd, learning_rate: 0.05$warm}" \
         --set 'callbacks=[{name: reduce_lr_on_plateau, monitor: loss, factor: 0.5, patience: 0, min_delta: 100}]' --set epochs=3
 }
 ok "plateau: one_device" plateau trains one top 64 --set strategy.name=one_device
@@ -108,4 +109,12 @@ ok "plateau: is reached" differs one.safetensors last.safetensors 1e-3
 for update in async sync; do
     ok "plateau: $update" plateau alone $update top --set strategy.update=$update
     ok "plateau: $update does as one_device" same one.safetensors $update.safetensors 1e-5
+done
+# Also where the rate warms up before that: here to what it is from the start.
+warm=", scale_learning_rate: linear, warmup_epochs: 1"
+ok "plateau after a warm-up: one_device" plateau trains warm top 64 --set strategy.name=one_device
+ok "plateau after a warm-up: one_device reduces as without it" same one.safetensors warm.safetensors 0
+for update in async sync; do
+    ok "plateau after a warm-up: $update" plateau alone $update top --set strategy.update=$update
+    ok "plateau after a warm-up: $update does as one_device" same one.safetensors $update.safetensors 1e-5
 done

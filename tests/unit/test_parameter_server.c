@@ -1130,7 +1130,7 @@ static void what_is_loaded_is_pulled_once(void **state)
         begin_world(state);
         begin(&w, "sgd, learning_rate: 1", updates[k]);
         wk_checkpoint_init(&c, NULL);
-        wk_checkpoint_put_rule(&c, 1, 0);
+        wk_checkpoint_put_rule(&c, 1, false, 0);
         w.env.rank = first ? 0 : 1;
         client.said = !first;
         must(strategy->home->load(w.state, &c, 0, 8, 2, &e), &e);
@@ -1160,7 +1160,7 @@ static void worker_0_asks_for_the_last_version(void **state)
         document = cases[k].document;
         begin(&w, "sgd, learning_rate: 1, momentum: 0.5", "update: sync");
         wk_checkpoint_init(&c, NULL);
-        wk_checkpoint_put_rule(&c, 1, 0);
+        wk_checkpoint_put_rule(&c, 1, false, 0);
         for (size_t i = 0; i < N_PARAMS; i++) {
             const struct nn_param *p = nn_model_param(w.model, i);
             wk_checkpoint_put(&c, "momentum", p->name, p->shape, p->rank, nn_replica_param(w.env.replica, i));
@@ -1375,6 +1375,42 @@ static void what_was_set_by_hand_is_saved(void **state)
     end(&w);
 }
 
+// The rate that is set rules from the next round on, also of a training that goes on; until then the warm-up does.
+static void a_set_rate_ends_the_warm_up(void **state)
+{
+    struct worker w;
+    struct ps_error e = {.code = PS_OK};
+    struct wk_checkpoint c;
+    const struct wk_home *home = strategy->home;
+    (void)state;
+    begin(&w, "sgd, learning_rate: {schedule: constant, initial: 1, warmup_steps: 2, warmup_initial: 0.5}",
+          "update: sync");
+    client.version = 2;
+    train(&w, 0, BATCH);
+    must(home->refresh(w.state, &e), &e);
+    assert_true(home->rate(w.state) == 0.75);
+    home->set_rate(w.state, 0.75);
+    client.log[0] = 0;
+    must(home->tell_rate(w.state, &e), &e);  // it is what the schedule says
+    save(&w, NULL, &c);
+    assert_false(json_is_true(json_object_get(c.json, "learning_rate_is_set")));
+    wk_checkpoint_free(&c);
+    client.version = 3;
+    train(&w, 1, BATCH);
+    must(home->refresh(w.state, &e), &e);
+    assert_true(home->rate(w.state) == 1);
+    home->set_rate(w.state, 0.25);
+    client.log[0] = 0;
+    must(home->tell_rate(w.state, &e), &e);
+    assert_string_equal(client.log, "learning_rate=0.25@3 ");
+    assert_true(home->rate(w.state) == 0.25);
+    save(&w, NULL, &c);
+    assert_true(json_number_value(json_object_get(c.json, "learning_rate")) == 0.25);
+    assert_true(json_is_true(json_object_get(c.json, "learning_rate_is_set")));
+    wk_checkpoint_free(&c);
+    end(&w);
+}
+
 // After a signal the chief reads all weights, once nothing is under way that would write to them.
 // What all have pushed ends first.
 static void the_chief_salvages(void **state)
@@ -1518,6 +1554,7 @@ int main(void)
         cmocka_unit_test_setup(resumed_runs_draw_anew, begin_world),
         cmocka_unit_test_setup(what_is_loaded_is_pulled_once, begin_world),
         cmocka_unit_test_setup(what_was_set_by_hand_is_saved, begin_world),
+        cmocka_unit_test_setup(a_set_rate_ends_the_warm_up, begin_world),
         cmocka_unit_test_setup(worker_0_asks_for_the_last_version, begin_world),
         cmocka_unit_test_setup(no_memory_for_sums, begin_world),
         cmocka_unit_test_setup(the_next_round_has_the_rate, begin_world),

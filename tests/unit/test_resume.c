@@ -156,6 +156,8 @@ static enum ps_code train_here(struct training *t, const char *lines, bool resum
     strategy.home = &home;
     strategy.group = &group;
     stop = 0;
+    must(ps_job_scale_rate(t->job, 1, EXAMPLES, &e), &e);
+    t->job->schedule.warmup_initial = 0.001;  // as with more replicas
     t->run.env.job = t->job;
     t->run.env.model = t->model;
     t->run.env.examples = EXAMPLES;
@@ -828,6 +830,34 @@ static void reduces_the_rate(void **state)
     end(&t);
 }
 
+#define WARMS_UP "optimizer={name: adam, learning_rate: 0.01, scale_learning_rate: linear, warmup_epochs: "
+
+// Not before the last epoch that warms up has ended; from then on the rate is that of the callback, also in a training
+// that goes on.
+static void reduces_a_rate_that_has_warmed_up(void **state)
+{
+    static const char job[] = LOGS "  - {name: reduce_lr_on_plateau, min_delta: 1000, patience: 0, factor: 0.5}\n";
+    struct training t;
+    (void)state;
+    set = WARMS_UP "4}";
+    train(&t, job, false);
+    assert_true(home.rate(t.run.state) == (double)0.01f / 2);
+    end(&t);
+    remove_checkpoints();
+    set = WARMS_UP "2}";
+    train(&t, job, false);
+    const uint64_t steps = t.run.position.step;
+    const double loss = t.run.history.loss[steps - 1];
+    assert_true(home.rate(t.run.state) == (double)0.01f / 8);
+    end(&t);
+    move("out.safetensors", "whole.safetensors");
+    move("log.csv", "whole.csv");
+    move("log.jsonl", "whole.jsonl");
+    kill_and_go_on(LOGS "  - {name: reduce_lr_on_plateau, min_delta: 1000, patience: 0, factor: 0.5}\n"
+                        "  - {name: checkpoint, path: ck, every_steps: 1}\n",
+                   17, steps, loss);
+}
+
 // A rate that makes infinities of the weights.
 static void terminates_on_nan(void **state)
 {
@@ -912,6 +942,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(stays_stopped, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(keeps_the_best, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(reduces_the_rate, begin_folder, end_folder),
+        cmocka_unit_test_setup_teardown(reduces_a_rate_that_has_warmed_up, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(terminates_on_nan, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(logs, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(tensorboard_goes_on, begin_folder, end_folder),

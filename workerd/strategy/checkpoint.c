@@ -71,18 +71,21 @@ enum ps_code wk_checkpoint_get(const struct wk_checkpoint *c, const char *prefix
     return data ? PS_OK : e->code;
 }
 
-void wk_checkpoint_put_rule(struct wk_checkpoint *c, double rate, uint64_t ahead)
+void wk_checkpoint_put_rule(struct wk_checkpoint *c, double rate, bool is_set, uint64_t ahead)
 {
     json_object_set_new(c->json, "learning_rate", json_real(rate));
+    json_object_set_new(c->json, "learning_rate_is_set", json_boolean(is_set));
     json_object_set_new(c->json, "iterations_ahead", json_integer((json_int_t)ahead));
 }
 
-enum ps_code wk_checkpoint_get_rule(const struct wk_checkpoint *c, double *rate, uint64_t *ahead, struct ps_error *e)
+enum ps_code wk_checkpoint_get_rule(const struct wk_checkpoint *c, double *rate, bool *is_set, uint64_t *ahead,
+                                    struct ps_error *e)
 {
     const json_t *value = json_object_get(c->json, "learning_rate");
     if (!json_is_real(value) || !(json_real_value(value) >= 0))
         return ps_fail(e, PS_INVALID_ARGUMENT, "%s: $.learning_rate: expected a number of 0 or more", c->path);
     *rate = json_real_value(value);
+    *is_set = json_is_true(json_object_get(c->json, "learning_rate_is_set"));
     *ahead = (uint64_t)json_integer_value(json_object_get(c->json, "iterations_ahead"));
     return PS_OK;
 }

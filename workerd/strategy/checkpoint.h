@@ -59,10 +59,12 @@ bool wk_checkpoint_is_index(const struct wk_checkpoint *c);
 enum ps_code wk_checkpoint_get(const struct wk_checkpoint *c, const char *prefix, const char *name, uint64_t count,
                                float *to, struct ps_error *e);
 
-// What is kept of a rule beside its slots: the learning rate, and how many more times it has been applied than the
-// training has taken steps (modulo 2^64). INVALID_ARGUMENT: it is not there.
-void wk_checkpoint_put_rule(struct wk_checkpoint *c, double rate, uint64_t ahead);
-enum ps_code wk_checkpoint_get_rule(const struct wk_checkpoint *c, double *rate, uint64_t *ahead, struct ps_error *e);
+// What is kept of a rule beside its slots: the learning rate, whether it was set and so follows no schedule any more,
+// and how many more times the rule has been applied than the training has taken steps (modulo 2^64).
+// INVALID_ARGUMENT: it is not there.
+void wk_checkpoint_put_rule(struct wk_checkpoint *c, double rate, bool is_set, uint64_t ahead);
+enum ps_code wk_checkpoint_get_rule(const struct wk_checkpoint *c, double *rate, bool *is_set, uint64_t *ahead,
+                                    struct ps_error *e);
 
 enum ps_code wk_checkpoint_write(struct wk_checkpoint *c, const char *path, struct ps_error *e);
 // whole: with its shards. Errors as ps_safetensors_read_sealed; INVALID_ARGUMENT: it is no checkpoint. path has to

@@ -329,18 +329,27 @@ static void local_rule_apply_here(struct wk_local_rule *r, uint64_t step)
         local_rule_update(r, i, step);
 }
 
-static void local_rule_follow_schedule(struct wk_local_rule *r, uint64_t step)
+double wk_local_rule_rate(const struct wk_local_rule *r, uint64_t step)
 {
-    if (r->env->job->schedule.kind != PS_SCHEDULE_NONE)
-        r->hyper[PS_HYPER_LEARNING_RATE] = ps_schedule_rate(&r->env->job->schedule, step);
+    const struct ps_schedule *s = &r->env->job->schedule;
+    const bool follows = s->kind != PS_SCHEDULE_NONE && !r->rate_is_set;
+    return follows ? ps_schedule_rate(s, step + r->ahead) : r->hyper[PS_HYPER_LEARNING_RATE];
+}
+
+void wk_local_rule_set_rate(struct wk_local_rule *r, uint64_t step, double rate)
+{
+    if (rate == wk_local_rule_rate(r, step))
+        return;
+    r->hyper[PS_HYPER_LEARNING_RATE] = rate;
+    r->rate_is_set = r->env->job->schedule.kind != PS_SCHEDULE_NONE;
 }
 
 enum ps_code wk_local_rule_apply(struct wk_local_rule *r, uint64_t step, struct ps_error *e)
 {
     const uint64_t start = ps_track_now(r->env->compute);
     enum ps_code code = PS_OK;
+    r->hyper[PS_HYPER_LEARNING_RATE] = wk_local_rule_rate(r, step);
     step += r->ahead;
-    local_rule_follow_schedule(r, step);
     if (r->kept)
         code = local_rule_apply_kept(r, step, e);
     else
@@ -357,8 +366,8 @@ bool wk_local_rule_is_by_variable(const struct wk_local_rule *r)
 void wk_local_rule_apply_to(struct wk_local_rule *r, const size_t *variables, size_t n, uint64_t step)
 {
     const uint64_t start = ps_track_now(r->env->compute);
+    r->hyper[PS_HYPER_LEARNING_RATE] = wk_local_rule_rate(r, step);
     step += r->ahead;
-    local_rule_follow_schedule(r, step);
     for (size_t k = 0; k < n; k++) {
         r->factor[variables[k]] = 1;
         local_rule_update(r, variables[k], step);
@@ -413,7 +422,7 @@ void wk_local_rule_save(const struct wk_local_rule *r, struct wk_checkpoint *to)
             wk_checkpoint_put(to, ps_rule_slot_name(r->rule, r->hyper, (int)k), p->name, p->shape, p->rank,
                               r->slots[i * k_max + k]);
     }
-    wk_checkpoint_put_rule(to, r->hyper[PS_HYPER_LEARNING_RATE], r->ahead);
+    wk_checkpoint_put_rule(to, r->hyper[PS_HYPER_LEARNING_RATE], r->rate_is_set, r->ahead);
 }
 
 enum ps_code wk_local_rule_load(struct wk_local_rule *r, const struct wk_checkpoint *from, struct ps_error *e)
@@ -423,7 +432,7 @@ enum ps_code wk_local_rule_load(struct wk_local_rule *r, const struct wk_checkpo
     local_rule_fetch_slots(r);
     if (r->kept)
         r->kept->here = true;
-    if (wk_checkpoint_get_rule(from, &rate, &r->ahead, e))
+    if (wk_checkpoint_get_rule(from, &rate, &r->rate_is_set, &r->ahead, e))
         return e->code;
     for (size_t i = 0; i < nn_model_params(r->env->model); i++) {
         const struct nn_param *p = nn_model_param(r->env->model, i);

@@ -15,11 +15,12 @@ struct wk_local_rule {
     const struct wk_env *env;
     const struct ps_rule *rule;
     double hyper[PS_RULE_MAX_HYPERS];
-    int n_slots;     // of each trainable parameter; 0: another replica applies the rule
-    float **slots;   // [params * n_slots], NULL where a parameter is not trainable
-    uint64_t began;  // the step with which it begins: in a worker that comes late, whose slots are new, not 0
-    uint64_t ahead;  // from a checkpoint: it has been applied so many more times than there were steps (modulo 2^64)
-    float *factor;   // [params] what clipping by norm multiplies the gradients by
+    int n_slots;       // of each trainable parameter; 0: another replica applies the rule
+    float **slots;     // [params * n_slots], NULL where a parameter is not trainable
+    uint64_t began;    // the step with which it begins: in a worker that comes late, whose slots are new, not 0
+    uint64_t ahead;    // from a checkpoint: it has been applied so many more times than there were steps (modulo 2^64)
+    bool rate_is_set;  // by a callback: it follows no schedule any more
+    float *factor;     // [params] what clipping by norm multiplies the gradients by
     struct wk_kept_slots *kept;    // where the replica's device applies the rule: the slots there; NULL: the host does
     struct wk_kept_slots *unused;  // or those that there were
 };
@@ -46,6 +47,9 @@ bool wk_local_rule_is_by_variable(const struct wk_local_rule *r);
 // Where it can, and the host applies it: does that to these variables. Each gets its turn before the next
 // step's gradients come.
 void wk_local_rule_apply_to(struct wk_local_rule *r, const size_t *variables, size_t n, uint64_t step);
+// The learning rate of this step, the job's. Setting another one ends a schedule.
+double wk_local_rule_rate(const struct wk_local_rule *r, uint64_t step);
+void wk_local_rule_set_rate(struct wk_local_rule *r, uint64_t step, double rate);
 // Are averages of the weights kept? And puts them in the weights' place.
 bool wk_local_rule_averages(const struct wk_local_rule *r);
 void wk_local_rule_take_averages(struct wk_local_rule *r);

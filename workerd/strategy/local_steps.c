@@ -393,13 +393,13 @@ static enum ps_code local_steps_salvage(void *state, bool *undone, struct ps_err
 static double local_steps_rate(void *state)
 {
     const struct local_steps *l = state;
-    return l->rule.hyper[PS_HYPER_LEARNING_RATE];
+    return wk_local_rule_rate(&l->rule, l->last_step + 1);
 }
 
 static void local_steps_set_rate(void *state, double rate)
 {
     struct local_steps *l = state;
-    l->rule.hyper[PS_HYPER_LEARNING_RATE] = rate;
+    wk_local_rule_set_rate(&l->rule, l->last_step + 1, rate);
 }
 
 // Of the slots, which are each worker's own, those of who writes; and those of the outer rule.

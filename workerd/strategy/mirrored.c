@@ -515,13 +515,13 @@ static enum ps_code mirrored_load(void *state, const struct wk_checkpoint *from,
 static double mirrored_rate(void *state)
 {
     const struct mirrored *s = state;
-    return s->rule.hyper[PS_HYPER_LEARNING_RATE];
+    return wk_local_rule_rate(&s->rule, s->steps);
 }
 
 static void mirrored_set_rate(void *state, double rate)
 {
     struct mirrored *s = state;
-    s->rule.hyper[PS_HYPER_LEARNING_RATE] = rate;
+    wk_local_rule_set_rate(&s->rule, s->steps, rate);
 }
 
 // Replicas stay equal.

@@ -157,13 +157,13 @@ static enum ps_code one_device_load(void *state, const struct wk_checkpoint *fro
 static double one_device_rate(void *state)
 {
     const struct one_device *s = state;
-    return s->rule.hyper[PS_HYPER_LEARNING_RATE];
+    return wk_local_rule_rate(&s->rule, s->steps);
 }
 
 static void one_device_set_rate(void *state, double rate)
 {
     struct one_device *s = state;
-    s->rule.hyper[PS_HYPER_LEARNING_RATE] = rate;
+    wk_local_rule_set_rate(&s->rule, s->steps, rate);
 }
 
 static const struct wk_sharder local_sharder = {

@@ -71,6 +71,7 @@ struct wk_parameter_server_state {
     uint64_t salvaged;                 // sync: the round whose values wk_home_salvage has found; UINT64_MAX: of several
     uint64_t version;                  // the greatest met: how often weights were changed, their first values included
     double rate;                       // of the next step, as far as is known here: psctl set-lr is not heard of
+    bool rate_is_set;                  // and follows no schedule any more; else, where there is one, it says the rate
     bool rate_changed;                 // and perhaps not told to the ps tasks
     uint64_t summed, summed_examples;  // gradients in `pushed` that are not pushed yet, where n_push > 1
     uint64_t step_began, step_ns;      // ps_now(); how long the step before took, with its waits

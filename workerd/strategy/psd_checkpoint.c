@@ -5,6 +5,7 @@
 // on. A training that goes on from one begins with worker 0's putting values, slots and how often the rule has been
 // applied, while all wait; the job is another run, whose rounds and clocks are counted from 0 again.
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -194,9 +195,11 @@ static void checkpoint_put_rule(const struct wk_parameter_server_state *s, struc
     const bool in_rounds = s->update == PSC_SYNC && !s->mode_changed;
     // With hybrid the ps tasks have the tables alone, whose rate psctl changes without that of the rest.
     const bool hybrid = s->env->job->strategy == PS_STRATEGY_HYBRID;
-    double rate = s->rate;
+    double rate = NAN;
     json_object_set_new(to->json, "changed", checkpoint_changes(s, hybrid ? NULL : &rate));
-    wk_checkpoint_put_rule(to, rate, in_rounds ? s->ahead : wk_psd_iterations(s) - (s->base + trained));
+    const bool is_set = s->rate_is_set || (!isnan(rate) && s->env->job->schedule.kind != PS_SCHEDULE_NONE);
+    wk_checkpoint_put_rule(to, isnan(rate) ? s->rate : rate, is_set,
+                           in_rounds ? s->ahead : wk_psd_iterations(s) - (s->base + trained));
     f->count = json_object_get(to->json, "iterations_ahead");
     f->by_round = in_rounds;
     f->known = in_rounds ? wk_psd_rounds_trained(s) : s->version;
@@ -461,7 +464,7 @@ enum ps_code wk_psd_load(struct wk_parameter_server_state *s, const struct wk_ch
         return ps_fail(e, PS_FAILED_PRECONDITION,
                        "%s: job '%s' goes on with what the ps tasks have (on_existing: resume): expected one of both",
                        from->path, s->env->job->name);
-    if (wk_checkpoint_get_rule(from, &rate, &s->ahead, e))
+    if (wk_checkpoint_get_rule(from, &rate, &s->rate_is_set, &s->ahead, e))
         return e->code;
     const bool is_index = wk_checkpoint_is_index(from);
     if (slots && !is_index && checkpoint_take_slots(s, from, false, 0, e))

@@ -523,19 +523,20 @@ uint64_t wk_psd_iterations(const struct wk_parameter_server_state *s)
     return (s->version ? s->version - s->loaded_version : 0) + s->base + s->ahead;
 }
 
-// The rate that the next gradient meets there, as far as is known here.
-static float home_rate(const struct wk_parameter_server_state *s)
+// That the next gradient meets there, as far as is known here.
+static double home_get_rate(void *state)
 {
+    const struct wk_parameter_server_state *s = state;
     const struct ps_schedule *schedule = &s->env->job->schedule;
-    const double accumulated = s->hyper[PS_HYPER_ACCUMULATION_STEPS];
-    const double rate = schedule->kind == PS_SCHEDULE_NONE ? s->rate : ps_schedule_rate(schedule, wk_psd_iterations(s));
-    return (float)(accumulated > 1 ? rate / accumulated : rate);
+    const bool follows = schedule->kind != PS_SCHEDULE_NONE && !s->rate_is_set;
+    return follows ? ps_schedule_rate(schedule, wk_psd_iterations(s)) : s->rate;
 }
 
 // The replica's own weights between two pulls.
 static void home_step_alone(struct wk_parameter_server_state *s)
 {
-    const float rate = home_rate(s);
+    const double whole = home_get_rate(s), accumulated = s->hyper[PS_HYPER_ACCUMULATION_STEPS];
+    const float rate = (float)(accumulated > 1 ? whole / accumulated : whole);
     for (size_t i = 0; i < s->n_trained; i++) {
         float *w = s->weights[i].data, keep = (float)s->momentum[i];
         const float *g = s->gradients[i].data;
@@ -603,17 +604,14 @@ static enum ps_code home_refresh(void *state, struct ps_error *e)
 
 // ---- what steers --------------------------------------------------------------------------------------------------
 
-static double home_get_rate(void *state)
-{
-    const struct wk_parameter_server_state *s = state;
-    return s->rate;
-}
-
 static void home_set_rate(void *state, double rate)
 {
     struct wk_parameter_server_state *s = state;
-    s->rate_changed |= rate != s->rate;
+    if (rate == home_get_rate(s))
+        return;
     s->rate = rate;
+    s->rate_changed = true;
+    s->rate_is_set = s->env->job->schedule.kind != PS_SCHEDULE_NONE;
 }
 
 static void home_take_rate(void *state, double rate)
@@ -694,6 +692,15 @@ static enum ps_code home_ask_version(struct wk_parameter_server_state *s, struct
     return home_note_loaded(s, e);
 }
 
+// Where the checkpoint's rate follows a schedule, that goes on by itself.
+static void home_take_rate(struct wk_parameter_server_state *s, double rate)
+{
+    if (s->env->job->schedule.kind != PS_SCHEDULE_NONE && !s->rate_is_set)
+        return;
+    s->rate_changed = s->rate_is_set || rate != s->rate;
+    s->rate = rate;
+}
+
 static enum ps_code home_load(void *state, const struct wk_checkpoint *from, uint64_t epoch, uint64_t first,
                               uint64_t step, struct ps_error *e)
 {
@@ -703,8 +710,8 @@ static enum ps_code home_load(void *state, const struct wk_checkpoint *from, uin
         (has_values ? home_ask_version(s, e) : wk_home_pull_loaded(s, e)))
         return e->code;
     s->has_weights = true;  // nobody trains before all have come to the barrier below
-    home_set_rate(s, json_real_value(json_object_get(from->json, "learning_rate")));
-    if (s->env->rank == 0 && s->env->job->schedule.kind == PS_SCHEDULE_NONE && home_tell_rate(s, e))
+    home_take_rate(s, json_real_value(json_object_get(from->json, "learning_rate")));
+    if (s->env->rank == 0 && home_tell_rate(s, e))
         return e->code;
     if (s->env->rank == 0 && wk_psd_load_changes(s, from, e))
         return e->code;

@@ -158,7 +158,7 @@ struct wk_home {
     // A wk_prune_shards_fn, whose arg is the state: of shards that save has brought about, as *to asked for, and load
     // has the ps tasks load. NULL: what the home keeps is in the arrays alone.
     wk_prune_shards_fn *prune_shards;
-    // The learning rate of the next step. Where a schedule says it, setting it is of no use. All workers set it alike;
+    // The learning rate of the next step. Setting another one ends a schedule that says it. All workers set it alike;
     // tell_rate, by one of them, tells it to whom it concerns besides. NULL: that is nobody.
     double (*rate)(void *state);
     void (*set_rate)(void *state, double rate);

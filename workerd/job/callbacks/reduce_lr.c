@@ -32,13 +32,18 @@ static enum ps_code reduce_lr_open(const struct ps_callback *settings, const str
     return PS_OK;
 }
 
+// An epoch that warms up has the rate of the warm-up, whatever was set before it, as with Horovod's callback.
 static void reduce_lr_reduce(struct reduce_lr *s, const struct wk_moment *m, double rate)
 {
     if (rate <= s->min_rate)
         return;
-    double reduced = fmax(rate * s->factor, s->min_rate);
-    m->run->strategy->home->set_rate(m->run->state, reduced);
-    if (m->leads)
+    const double reduced = fmax(rate * s->factor, s->min_rate);
+    const bool warms_up = (double)(m->epoch + 1) < m->run->env.job->warmup_epochs;
+    if (!warms_up)
+        m->run->strategy->home->set_rate(m->run->state, reduced);
+    if (m->leads && warms_up)
+        ps_info("epoch %" PRIu64 ": the learning rate is not reduced, as it still warms up", m->epoch + 1);
+    else if (m->leads)
         ps_info("epoch %" PRIu64 ": the learning rate is reduced to %.6g", m->epoch + 1, reduced);
     s->cooling = s->cooldown;
     s->wait = 0;
