@@ -210,10 +210,11 @@ struct listed {
     int n;
 };
 
-static void take_figure(void *arg, const char *name, double value)
+static void take_figure(void *arg, const char *name, double value, enum nn_better better)
 {
     struct listed *t = arg;
     size_t len = strlen(t->names);
+    (void)better;
     snprintf(t->names + len, sizeof t->names - len, "%s%s", len ? " " : "", name);
     t->value[t->n++] = value;
 }

@@ -24,11 +24,21 @@
 #include "common/base/log.h"
 #include "common/file/safetensors.h"
 #include "workerd/job/callback.h"
+#include "workerd/job/callbacks/monitor.h"
 #include "workerd/job/checkpoints.h"
 #include "workerd/job/evaluate.h"
 #include "workerd/job/loop.h"
 #include "workerd/job/resume.h"
 
+static const char outputs_text[] =
+    "{\"class_name\": \"Functional\", \"config\": {\"name\": \"n\", \"layers\": ["
+    "{\"class_name\": \"InputLayer\", \"name\": \"i\", \"config\": {\"name\": \"i\", \"batch_shape\": [null, 2]},"
+    " \"inbound_nodes\": []},"
+    "{\"class_name\": \"Dense\", \"name\": \"acceleration\", \"config\": {\"name\": \"acceleration\", \"units\": 1},"
+    " \"inbound_nodes\": [[[\"i\", 0, 0, {}]]]},"
+    "{\"class_name\": \"Dense\", \"name\": \"error\", \"config\": {\"name\": \"error\", \"units\": 1},"
+    " \"inbound_nodes\": [[[\"i\", 0, 0, {}]]]}],"
+    " \"input_layers\": [[\"i\", 0, 0]], \"output_layers\": [[\"acceleration\", 0, 0], [\"error\", 0, 0]]}}";
 static const char model_text[] =
     "{\"class_name\": \"Sequential\", \"config\": {\"name\": \"net\", \"layers\": ["
     "{\"class_name\": \"InputLayer\", \"config\": {\"name\": \"in\", \"batch_shape\": [null, 28, 28]}},"
@@ -810,6 +820,46 @@ static void keeps_the_best(void **state)
     assert_false(exists("ck/job-0000000014.safetensors"));
 }
 
+// What an early_stopping in mode auto goes by: "up", "down", or what refuses it.
+static void monitors(const char *name, const char *expected)
+{
+    static const struct ps_loss loss[] = {PS_LOSS(.kind = PS_LOSS_MSE), PS_LOSS(.kind = PS_LOSS_MSE)};
+    struct training t = {.run = {.quiet = true}};
+    struct ps_error e = {.code = PS_OK};
+    struct wk_monitor m;
+    struct nn_metric metric[4];
+    char *lines = ps_printf("callbacks: [{name: early_stopping, monitor: %s}]\n", name);
+    set = "metrics=[mae, cosine_similarity, binary_accuracy, recall]";
+    open_job(&t, lines);
+    for (size_t i = 0; i < 4; i++)
+        metric[i] = (struct nn_metric){t.job->metrics.of[i].metric, i / 2};
+    must(nn_model_parse(outputs_text, "test", &t.model, &e), &e);
+    must(nn_replica_create(t.model, "ref", BATCH, 1, 1, loss, &t.run.env.replica, &e), &e);
+    must(nn_replica_measure(t.run.env.replica, metric, 4, &e), &e);
+    must(wk_data_open(&t.job->data, t.model, 0, &t.run.data, &e), &e);
+    const enum ps_code code = wk_monitor_open(&t.job->callbacks.v[0], 0, &t.run, &m, &e);
+    const char *found = code ? e.text : m.up ? "up" : "down";
+    if (!strstr(found, expected))
+        fail_msg("%s: expected %s, not %s", name, expected, found);
+    end(&t);
+    free(lines);
+}
+
+// By the metric, whatever the output is called.
+static void monitors_by_the_metric(void **state)
+{
+    (void)state;
+    monitors("loss", "down");
+    monitors("val_loss", "down");
+    monitors("acceleration_loss", "down");
+    monitors("val_acceleration_loss", "down");
+    monitors("val_acceleration_mae", "down");
+    monitors("error_binary_accuracy", "up");
+    monitors("val_error_recall", "up");
+    monitors("val_acceleration_cosine_similarity", "set mode to min or max");
+    monitors("learning_rate", "set mode to min or max");
+}
+
 // The rate after each epoch, by Keras's rules: patience 1, and an epoch that cools does not count.
 static void reduces_the_rate(void **state)
 {
@@ -941,6 +991,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(stops_early, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(stays_stopped, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(keeps_the_best, begin_folder, end_folder),
+        cmocka_unit_test_setup_teardown(monitors_by_the_metric, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(reduces_the_rate, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(reduces_a_rate_that_has_warmed_up, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(terminates_on_nan, begin_folder, end_folder),

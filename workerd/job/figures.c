@@ -77,10 +77,11 @@ struct figures_prefixed {
     const char *prefix;
 };
 
-static void figures_take(void *arg, const char *name, double value)
+static void figures_take(void *arg, const char *name, double value, enum nn_better better)
 {
     const struct figures_prefixed *p = arg;
     wk_figures_add(p->to, p->prefix, name, value);
+    p->to->v[p->to->n - 1].better = better;
 }
 
 void wk_meter_figures(const struct wk_meter *m, const char *prefix, struct wk_figures *to)

@@ -18,6 +18,7 @@ struct wk_figures {
     struct wk_figure {
         char name[WK_FIGURE_NAME];
         double value;
+        enum nn_better better;  // of what is measured
     } v[WK_MAX_FIGURES];
 };
 

@@ -126,7 +126,23 @@ void nn_measures_add(const struct nn_measures *m, struct nn_replica *r, const st
 struct measure_figure {
     char name[NAME];
     double value;
+    enum nn_better better;
 };
+
+static enum nn_better measure_better(const struct ps_metric *m)
+{
+    switch (m->kind) {
+    case PS_METRIC_MSE:
+    case PS_METRIC_RMSE:
+    case PS_METRIC_MAE:
+    case PS_METRIC_MAPE:
+        return NN_BETTER_LESS;
+    case PS_METRIC_COSINE:
+        return NN_BETTER_UNKNOWN;
+    default:
+        return NN_BETTER_MORE;
+    }
+}
 
 static int measure_compare(const void *a, const void *b)
 {
@@ -154,6 +170,7 @@ static size_t measure_results(const struct nn_measures *m, const struct measured
         else
             snprintf(to[i].name, NAME, "%s", metric->name);
         to[i].value = value[i];
+        to[i].better = measure_better(&metric->of.metric);
     }
     free(value);
     return n;
@@ -163,11 +180,13 @@ static size_t measure_losses(const struct nn_measures *m, const double *sums, st
 {
     snprintf(to[0].name, NAME, "loss");
     to[0].value = sums[SUM_LOSS] / sums[SUM_EXAMPLES];
+    to[0].better = NN_BETTER_LESS;
     if (m->n_outputs < 2)
         return 1;
     for (size_t k = 0; k < m->n_outputs; k++) {
         snprintf(to[1 + k].name, NAME, "%.240s_loss", m->output[k].name);
         to[1 + k].value = sums[SUM_OUTPUTS + k] / sums[SUM_EXAMPLES];
+        to[1 + k].better = NN_BETTER_LESS;
     }
     return 1 + m->n_outputs;
 }
@@ -183,7 +202,7 @@ void nn_measures_tell(const struct nn_measures *m, const double *sums, nn_measur
             n += measure_results(m, &m->metric[i], sums, figure + n);
     qsort(figure, n, sizeof *figure, measure_compare);
     for (size_t i = 0; i < n; i++)
-        tell(arg, figure[i].name, figure[i].value);
+        tell(arg, figure[i].name, figure[i].value, figure[i].better);
     free(figure);
 }
 

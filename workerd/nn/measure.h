@@ -29,9 +29,11 @@ size_t nn_measures_sums(const struct nn_measures *m);  // how many there are; th
 void nn_measures_add(const struct nn_measures *m, struct nn_replica *r, const struct nn_batch *b,
                      const struct nn_result *result, double *sums);
 
+// Is a model better the more or the less a figure is? Of some nobody says.
+enum nn_better { NN_BETTER_UNKNOWN, NN_BETTER_MORE, NN_BETTER_LESS };
 // Tells the figures by Keras's names, in alphabetical order: "accuracy", "loss", "OUTPUT_accuracy", "OUTPUT_loss". A
 // confusion matrix is no figure: it is told by nn_measures_matrix.
-typedef void (*nn_measure_tell)(void *arg, const char *name, double value);
+typedef void (*nn_measure_tell)(void *arg, const char *name, double value, enum nn_better better);
 void nn_measures_tell(const struct nn_measures *m, const double *sums, nn_measure_tell tell, void *arg);
 // The i-th confusion matrix, value (classes, classes): how many of class y are said to be of class x. false: there are
 // not so many.

@@ -13,8 +13,8 @@ struct wk_monitor {
     double best;  // NaN: none yet
 };
 
-// From the settings monitor and mode; `auto` goes by the name, as Keras does: accuracies go up, losses down. run has
-// its replica and its data. INVALID_ARGUMENT: no epoch of it has such a figure; or the name does not say which way.
+// From the settings monitor and mode; `auto` goes by the metric, as Keras does: accuracies go up, losses down. run has
+// its replica and its data. INVALID_ARGUMENT: no epoch of it has such a figure; or the metric does not say which way.
 enum ps_code wk_monitor_open(const struct ps_callback *settings, double min_delta, const struct wk_run *run,
                              struct wk_monitor *m, struct ps_error *e);
 // NULL: this epoch has no such figure, as where a worker came too late to train any of it.
