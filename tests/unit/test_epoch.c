@@ -176,6 +176,7 @@ static int end(void **state)
         struct worker *w = &table.worker[r];
         wk_epoch_free(&w->end);
         wk_meter_reset(&w->meter);
+        wk_figures_free(&w->run.figures);
         json_decref(w->run.matrices);
         wk_data_free(w->run.data);
         nn_replica_free(w->run.env.replica);
@@ -231,6 +232,7 @@ static double loss_of_all(void)
     must(wk_evaluate(&alone.run, &e), &e);
     const double loss = *wk_figures_find(&alone.run.figures, "val_loss");
     wk_meter_reset(&alone.meter);
+    wk_figures_free(&alone.run.figures);
     json_decref(alone.run.matrices);
     wk_data_free(alone.run.data);
     nn_replica_free(alone.run.env.replica);

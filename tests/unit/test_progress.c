@@ -51,6 +51,7 @@ static void show(uint64_t from, bool whole)
     if (whole)
         wk_progress_epoch_end(&p, &f);
     wk_progress_fini(&p);
+    wk_figures_free(&f);
     fflush(stdout);
 }
 

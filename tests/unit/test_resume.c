@@ -150,8 +150,10 @@ static enum ps_code train_here(struct training *t, const char *lines, bool resum
     open_job(t, lines);
     must(nn_model_parse(model_text, "test", &t->model, &e), &e);
     must(nn_replica_create(t->model, "ref", BATCH, 1, 1, &loss, &t->run.env.replica, &e), &e);
-    const struct nn_metric accuracy = {t->job->metrics.of[0].metric, 0};
-    must(nn_replica_measure(t->run.env.replica, &accuracy, 1, &e), &e);
+    struct nn_metric metric[PS_MAX_METRICS];
+    for (size_t i = 0; i < t->job->metrics.n; i++)
+        metric[i] = (struct nn_metric){t->job->metrics.of[i].metric, 0};
+    must(nn_replica_measure(t->run.env.replica, metric, t->job->metrics.n, &e), &e);
     t->job->data.train_examples = EXAMPLES;
     t->job->data.test_examples = TEST_EXAMPLES;
     must(wk_data_open(&t->job->data, t->model, 0, &t->run.data, &e), &e);
@@ -608,7 +610,8 @@ static void a_step_that_does_not_count_is_taken_again(void **state)
     train(&t, "", false);
     const uint64_t steps = h->steps;
     const double examples = h->total_examples;
-    const struct wk_figures figures = t.run.figures;
+    struct wk_figures figures = {0};
+    wk_figures_copy(&figures, &t.run.figures);
     double *losses = ps_alloc(steps * sizeof *losses);
     memcpy(losses, h->loss, steps * sizeof *losses);
     end(&t);
@@ -629,6 +632,7 @@ static void a_step_that_does_not_count_is_taken_again(void **state)
     assert_int_equal(t.run.figures.n, figures.n);
     for (size_t i = 0; i < figures.n; i++)
         assert_true(t.run.figures.v[i].value == figures.v[i].value);
+    wk_figures_free(&figures);
     free(losses);
     end(&t);
     same_file("out.safetensors", "whole.safetensors");
@@ -942,6 +946,27 @@ static void logs(void **state)
     free(text);
 }
 
+// Ten of each f1, and the losses after them: the callbacks have all of them, also where the training goes on.
+static void keeps_all_figures(void **state)
+{
+    static const char job[] = LOGS "  - {name: early_stopping, monitor: val_loss, patience: 9}\n";
+    struct training t;
+    (void)state;
+    set = "metrics=[accuracy, f1, f1, f1, f1, f1, f1, f1, f1]";
+    train(&t, job, false);
+    const uint64_t steps = t.run.position.step;
+    const double loss = t.run.history.loss[steps - 1];
+    assert_int_equal(t.run.figures.n, 2 * (1 + 8 * 10 + 1));
+    assert_string_equal(t.run.figures.v[t.run.figures.n - 1].name, "val_loss");
+    end(&t);
+    move("out.safetensors", "whole.safetensors");
+    move("log.csv", "whole.csv");
+    move("log.jsonl", "whole.jsonl");
+    kill_and_go_on(LOGS "  - {name: early_stopping, monitor: val_loss, patience: 9}\n"
+                        "  - {name: checkpoint, path: ck, every_steps: 1}\n",
+                   17, steps, loss);
+}
+
 // A training that goes on goes on in the same files, in which no epoch stands twice.
 static void tensorboard_goes_on(void **state)
 {
@@ -996,6 +1021,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(reduces_a_rate_that_has_warmed_up, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(terminates_on_nan, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(logs, begin_folder, end_folder),
+        cmocka_unit_test_setup_teardown(keeps_all_figures, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(tensorboard_goes_on, begin_folder, end_folder),
     };
     ps_log_init("test", PS_LOG_ERROR);

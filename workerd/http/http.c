@@ -36,7 +36,7 @@ static bool text_take_place(struct text *t)
         t->job = ps_strdup(m->job);
         t->strategy = ps_strdup(m->strategy);
         snprintf(t->rank, sizeof t->rank, "%" PRIu32, m->rank);
-        t->figures = m->figures;
+        wk_figures_copy(&t->figures, &m->figures);
     }
     pthread_mutex_unlock(&m->lock);
     return t->job;
@@ -137,6 +137,7 @@ static enum ps_code http_make_worker_metrics(void *ctx, char **text, struct ps_e
     }
     free(t.job);
     free(t.strategy);
+    wk_figures_free(&t.figures);
     return ps_metrics_close(&t.to, text, e);
 }
 

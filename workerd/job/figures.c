@@ -10,11 +10,29 @@
 
 void wk_figures_add(struct wk_figures *f, const char *prefix, const char *name, double value)
 {
-    if (f->n == WK_MAX_FIGURES)
-        return;
+    if (f->n == f->room) {
+        f->room = f->room ? 2 * f->room : 16;
+        f->v = ps_realloc(f->v, f->room * sizeof *f->v);
+    }
     struct wk_figure *v = &f->v[f->n++];
     snprintf(v->name, sizeof v->name, "%s%s", prefix, name);
     v->value = value;
+    v->better = NN_BETTER_UNKNOWN;
+}
+
+void wk_figures_copy(struct wk_figures *to, const struct wk_figures *from)
+{
+    to->n = 0;
+    for (size_t i = 0; i < from->n; i++) {
+        wk_figures_add(to, "", from->v[i].name, from->v[i].value);
+        to->v[i].better = from->v[i].better;
+    }
+}
+
+void wk_figures_free(struct wk_figures *f)
+{
+    free(f->v);
+    *f = (struct wk_figures){0};
 }
 
 void wk_figures_drop(struct wk_figures *f, const char *prefix)

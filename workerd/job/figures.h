@@ -11,21 +11,23 @@
 
 #include "workerd/nn/measure.h"
 
-enum { WK_MAX_FIGURES = 64, WK_FIGURE_NAME = 64 };
+enum { WK_FIGURE_NAME = 64 };
 
+// {0} is an empty list.
 struct wk_figures {
-    size_t n;
+    size_t n, room;
     struct wk_figure {
         char name[WK_FIGURE_NAME];
         double value;
         enum nn_better better;  // of what is measured
-    } v[WK_MAX_FIGURES];
+    } * v;                      // [n]
 };
 
-// One more than WK_MAX_FIGURES is dropped.
 void wk_figures_add(struct wk_figures *f, const char *prefix, const char *name, double value);
 // Those that `of` will tell, without their values.
 void wk_figures_name(struct wk_figures *f, const struct nn_measures *of, const char *prefix);
+void wk_figures_copy(struct wk_figures *to, const struct wk_figures *from);  // in place of what *to has
+void wk_figures_free(struct wk_figures *f);
 // Takes those away whose names begin so.
 void wk_figures_drop(struct wk_figures *f, const char *prefix);
 // NULL: there is none of that name.

@@ -492,6 +492,7 @@ void wk_run_free(struct wk_run *run)
 {
     wk_callbacks_close(run->callbacks);
     wk_meter_reset(&run->meter);
+    wk_figures_free(&run->figures);
     json_decref(run->matrices);
     free(run->configuration);
     free(run->history.loss);

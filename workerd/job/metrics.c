@@ -18,6 +18,7 @@ void wk_metrics_fini(struct wk_metrics *m)
     pthread_mutex_destroy(&m->lock);
     free(m->job);
     free(m->strategy);
+    wk_figures_free(&m->figures);
 }
 
 void wk_metrics_begin(struct wk_metrics *m, const char *job, const char *strategy, uint32_t rank)
@@ -52,7 +53,7 @@ void wk_metrics_end_epoch(struct wk_metrics *m, const struct wk_figures *figures
     if (!m)
         return;
     pthread_mutex_lock(&m->lock);
-    m->figures = *figures;
+    wk_figures_copy(&m->figures, figures);
     pthread_mutex_unlock(&m->lock);
 }
 

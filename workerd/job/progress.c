@@ -13,7 +13,7 @@
 
 #include "common/base/clock.h"
 
-enum { BAR = 20, LEAST_BAR = 5, LINE = 4096 };  // columns; bytes of what stands after the bar
+enum { BAR = 20, LEAST_BAR = 5, LINE = 65536 };  // columns; bytes of what stands after the bar
 #define REDRAW (100 * PS_MS)
 
 // ---- the terminal -------------------------------------------------------------------------------------------------

@@ -55,6 +55,7 @@ static void csv_log_close(void *state)
 {
     struct csv_log *s = state;
     wk_log_file_close(&s->file);
+    wk_figures_free(&s->column);
     free(s);
 }
 
@@ -76,7 +77,7 @@ static enum ps_code csv_log_epoch_end(void *state, struct wk_moment *m, struct p
 {
     struct csv_log *s = state;
     if (s->column.n == 0) {
-        s->column = m->run->figures;
+        wk_figures_copy(&s->column, &m->run->figures);
         if (wk_log_file_is_empty(&s->file))
             csv_log_put_head(s);
     }

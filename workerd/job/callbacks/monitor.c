@@ -2,8 +2,10 @@
 #include "workerd/job/callbacks/monitor.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "common/base/alloc.h"
 #include "common/base/error.h"
 
 // Those that the epochs will have.
@@ -16,7 +18,7 @@ static void monitor_name_figures(const struct wk_run *run, struct wk_figures *kn
 
 static enum ps_code monitor_fail_name(const char *name, const struct wk_figures *known, struct ps_error *e)
 {
-    const char *words[WK_MAX_FIGURES];
+    const char **words = ps_alloc((known->n + 1) * sizeof *words);
     char list[400] = "";
     for (size_t i = 0; i < known->n; i++) {
         words[i] = known->v[i].name;
@@ -24,6 +26,7 @@ static enum ps_code monitor_fail_name(const char *name, const struct wk_figures 
         strncat(list, words[i], sizeof list - strlen(list) - 1);
     }
     const char *nearest = ps_nearest(name, words, (int)known->n);
+    free(words);
     if (nearest)
         return ps_fail(e, PS_INVALID_ARGUMENT, "monitor '%.64s': the job has no such figure; did you mean '%s'?", name,
                        nearest);
@@ -35,14 +38,17 @@ static enum ps_code monitor_fail_name(const char *name, const struct wk_figures 
 static enum ps_code monitor_find(const char *name, const struct wk_run *run, enum nn_better *better, struct ps_error *e)
 {
     struct wk_figures known = {0};
+    bool found = strcmp(name, "learning_rate") == 0;
     monitor_name_figures(run, &known);
-    for (size_t i = 0; i < known.n; i++)
+    *better = NN_BETTER_UNKNOWN;
+    for (size_t i = known.n; i--;)
         if (strcmp(known.v[i].name, name) == 0) {
             *better = known.v[i].better;
-            return PS_OK;
+            found = true;
         }
-    *better = NN_BETTER_UNKNOWN;
-    return strcmp(name, "learning_rate") == 0 ? PS_OK : monitor_fail_name(name, &known, e);
+    const enum ps_code code = found ? PS_OK : monitor_fail_name(name, &known, e);
+    wk_figures_free(&known);
+    return code;
 }
 
 enum ps_code wk_monitor_open(const struct ps_callback *settings, double min_delta, const struct wk_run *run,
