@@ -14,10 +14,10 @@ static void check(const struct wk_csv_format *format, const struct wk_csv *csv)
     for (uint64_t row = 0; row < csv->rows; row++)
         for (size_t i = 0; i < format->fields; i++) {
             const typeof(*csv->cell) *cell = &csv->cell[row * format->fields + i];
-            if (format->type[i] == PS_COLUMN_NUMBER && !isfinite(cell->number))
+            if (format->type[i] == PS_COLUMN_NUMBER && !csv->column[i].ints && !isfinite(cell->number))
                 abort();
             if (format->type[i] == PS_COLUMN_CATEGORY &&
-                (cell->category < 0 || (size_t)cell->category >= format->vocabulary[i].n))
+                (cell->integer < 0 || (size_t)cell->integer >= format->vocabulary[i].n))
                 abort();
         }
 }

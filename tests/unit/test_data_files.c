@@ -243,6 +243,42 @@ static void csv_words(void **state)
     free(test);
 }
 
+// Numbers of things are exact up to 32 bits where the model takes integers; floats are rounded once.
+static void csv_whole_numbers(void **state)
+{
+    const struct nn_model model = {
+        2, 1, {NN_INT32, 1, {2}}, {NN_FLOAT, 1, {1}}, {NN_FLOAT, 1, {2}}, {0}, "ids", "x", "out", NULL, NULL};
+    static const int32_t ids[3][2] = {{7, 1}, {INT32_MIN, 2}, {INT32_MAX, 16777219}};
+    char *path = put_text(*state, "train.csv",
+                          "user,item,size,big,y\n7,1,16777217.5,3000000001,0\n-2147483648,2,1,5,16777219\n"
+                          "2147483647,16777219,2,6,1\n");
+    char *bad = put_text(*state, "bad.csv", "user,item,size,big,y\n16777217,1,1,1,0\n16777217.5,2,1,1,1\n");
+    char *user[] = {"user", "item"}, *size[] = {"size", "big"};
+    struct ps_job_port ports[] = {{.name = "ids", .column = user, .n = 2}, {.name = "x", .column = size, .n = 2}};
+    struct ps_job_data spec = {.kind = PS_DATA_CSV, .path = path, .inputs = {ports, 2}};
+    struct wk_data *data = NULL;
+    struct ps_error e = {0};
+    assert_int_equal(wk_data_open(&spec, &model, 0, &data, &e), PS_OK);
+    if (wk_data_bind(data, &model, data_mse, &e))
+        fail_msg("%s", e.text);
+    for (uint64_t i = 0; i < 3; i++) {
+        int32_t raw[2], to[2];
+        assert_int_equal(wk_port_read(&data->train, &data->train.input[0], i, raw, to, &e), PS_OK);
+        assert_memory_equal(to, ids[i], sizeof to);
+    }
+    EXPECT(&data->train, &data->train.input[1], 16777218, 3000000000.0, 1, 5, 2, 6);
+    EXPECT(&data->train, &data->train.target[0], 0, 16777220, 1);
+    wk_data_free(data);
+    spec.path = bad;
+    assert_int_equal(wk_data_open(&spec, &model, 0, &data, &e), PS_OK);
+    assert_int_equal(wk_data_bind(data, &model, data_mse, &e), PS_INVALID_ARGUMENT);
+    assert_non_null(
+        strstr(e.text, "bad.csv: line 3, field 1 (user): the value is no integer of 32 bits, as input \"ids\" takes"));
+    wk_data_free(data);
+    free(path);
+    free(bad);
+}
+
 static void csv_vocabulary(void **state)
 {
     char *words = put_text(*state, "cities.txt", "Rome\r\nOslo\nNew York, \"NY\"");
@@ -622,6 +658,7 @@ int main(void)
         WITH_FOLDER(csv_targets_and_test_file),
         WITH_FOLDER(csv_categories),
         WITH_FOLDER(csv_words),
+        WITH_FOLDER(csv_whole_numbers),
         WITH_FOLDER(csv_vocabulary),
         WITH_FOLDER(csv_bad_files),
         WITH_FOLDER(csv_many_columns),

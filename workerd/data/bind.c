@@ -199,6 +199,21 @@ static enum ps_code bind_check_words(const struct wk_source *s, const struct wk_
     return PS_OK;
 }
 
+// What reading it finds to be no integer is said then.
+static enum ps_code bind_check_ints(const struct wk_source *s, const struct wk_port *port, struct ps_error *e)
+{
+    for (size_t i = 0; i < port->n; i++) {
+        const struct wk_column *c = &s->column[port->column[i]];
+        char where[512];
+        if (!c->rounded)
+            continue;
+        s->class->where(s, c->rounded - 1, port->column[i], where, sizeof where);
+        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: the value is no integer of 32 bits, as input \"%.60s\" takes",
+                       where, port->name);
+    }
+    return PS_OK;
+}
+
 // In this order: what the job says, the column of that name, all of them where there is one input (or output).
 static enum ps_code bind_find_columns(const struct wk_source *s, const struct ps_job_ports *said, const char *key,
                                       const char *name, const size_t *all, size_t n, bool alone, struct wk_port *port,
@@ -270,6 +285,8 @@ static enum ps_code bind_input(const struct wk_data *data, struct wk_part *part,
     if (bind_check_words(part->source, port, &in, e))
         return e->code;
     port->dtype = in.type->dtype;
+    if (port->dtype == NN_INT32 && bind_check_ints(part->source, port, e))
+        return e->code;
     port->scale = port->dtype == NN_FLOAT && data->spec->scale != 0 ? data->spec->scale : 1;
     if (nn_model_inputs(model) > 1)
         snprintf(end, sizeof end, "input %.60s", in.name);

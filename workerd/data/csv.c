@@ -172,14 +172,31 @@ static const char *csv_label(const struct wk_csv_format *format, size_t number, 
     return to;
 }
 
+static bool csv_is_int(double value)
+{
+    return value == floor(value) && value >= INT32_MIN && value <= INT32_MAX;
+}
+
+// Notes what decides whether the column is kept as integers.
+static void csv_put_number(double value, uint64_t row, struct wk_csv_column *column, union wk_csv_cell *to)
+{
+    if (column->ints)
+        to->integer = (int32_t)value;
+    else
+        to->number = (float)value;
+    if (!csv_is_int(value) && !column->other)
+        column->other = row + 1;
+    column->rounded |= (double)(float)value != value && (csv_is_int(value) || csv_is_int((double)(float)value));
+}
+
 static enum ps_code csv_take_number(const struct wk_csv_format *format, const struct csv_field *f, size_t number,
-                                    float *to, struct ps_error *e)
+                                    struct wk_csv *csv, uint64_t row, struct ps_error *e)
 {
     char text[64], label[80];
     double value;
     bool is = csv_is_number(f, &value);
     if (is && fabs(value) <= FLT_MAX) {
-        *to = (float)value;
+        csv_put_number(value, row, &csv->column[number - 1], &csv->cell[row * format->fields + number - 1]);
         return PS_OK;
     }
     csv_text(f, text);
@@ -396,15 +413,41 @@ static enum ps_code csv_take_record(struct csv_reader *r, struct wk_csv_format *
     r->number = 0;
     for (size_t i = 0; i < format->fields; i++) {
         struct csv_field f;
-        void *cell = &csv->cell[row * format->fields + i];
         enum ps_code code = csv_read_field(r, &f, e);
         if (code == PS_OK && format->type[i] == PS_COLUMN_NUMBER)
-            code = csv_take_number(format, &f, i + 1, cell, e);
+            code = csv_take_number(format, &f, i + 1, csv, row, e);
         else if (code == PS_OK && format->type[i] == PS_COLUMN_CATEGORY)
-            code = csv_take_category(format, &f, i + 1, cell, e);
+            code = csv_take_category(format, &f, i + 1, &csv->cell[row * format->fields + i].integer, e);
         if (code != PS_OK)
             return code;
     }
+    return PS_OK;
+}
+
+// A column of integers that floats round, as numbers of users may be, is read again.
+static bool csv_find_ints(struct wk_csv *csv, size_t fields)
+{
+    bool found = false;
+    for (struct wk_csv_column *c = csv->column; c < csv->column + fields; c++) {
+        const bool is = c->rounded && !c->other;
+        found |= is && !c->ints;
+        c->ints = is;
+    }
+    return found;
+}
+
+static enum ps_code csv_take_records(struct csv_reader *r, struct wk_csv_format *format, struct wk_csv *csv,
+                                     struct ps_error *e)
+{
+    const char *at = r->at;
+    const uint64_t line = r->line;
+    do {
+        r->at = at;
+        r->line = line;
+        for (uint64_t row = 0; row < csv->rows; row++)
+            if (csv_take_record(r, format, csv, row, e))
+                return e->code;
+    } while (csv_find_ints(csv, format->fields));
     return PS_OK;
 }
 
@@ -455,10 +498,8 @@ static enum ps_code csv_read(struct csv_reader *r, struct wk_csv_format *format,
     csv->line = csv->cell ? wk_array(csv->rows, 1, sizeof *csv->line, e) : NULL;
     if (!csv->line)
         return PS_RESOURCE_EXHAUSTED;
-    for (uint64_t row = 0; row < csv->rows; row++)
-        if (csv_take_record(r, format, csv, row, e))
-            return e->code;
-    return PS_OK;
+    csv->column = ps_alloc(format->fields * sizeof *csv->column);
+    return csv_take_records(r, format, csv, e);
 }
 
 enum ps_code wk_csv_parse(const char *text, size_t size, struct wk_csv_format *format, struct wk_csv *csv,
@@ -494,6 +535,7 @@ void wk_csv_fini(struct wk_csv *csv)
 {
     free(csv->cell);
     free(csv->line);
+    free(csv->column);
 }
 
 // ---- the source ---------------------------------------------------------------------------------------------------
@@ -514,16 +556,18 @@ static void csv_make_source(const char *path, const struct wk_csv_format *format
         struct wk_field field = {.block = block,
                                  .offset = i * sizeof *csv->cell,
                                  .stride = format->fields * sizeof *csv->cell,
-                                 .kind = category ? 'i' : 'f',
+                                 .kind = category || csv->column[i].ints ? 'i' : 'f',
                                  .width = sizeof *csv->cell};
         struct wk_column *c = wk_records_add(part->source, format->name[i], field, NULL, 0);
         c->classes = category && !format->words[i] ? (int32_t)format->vocabulary[i].n : 0;
         c->words = format->words[i];
+        c->rounded = csv->column[i].rounded ? csv->column[i].other : 0;
     }
     if (part->source->columns)
         part->source->column[part->source->columns - 1].y = true;
     wk_records_set_lines(part->source, csv->line, number);
-    *csv = (struct wk_csv){0};
+    csv->cell = NULL;
+    csv->line = NULL;
 }
 
 static enum ps_code csv_open_part(const char *path, struct wk_csv_format *format, struct wk_part *part,

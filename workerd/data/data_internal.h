@@ -118,11 +118,16 @@ struct wk_csv_format {
 };
 struct wk_csv {
     uint64_t rows;
-    union {
+    union wk_csv_cell {
         float number;
-        int32_t category;
-    } * cell;        // (rows, fields)
-    uint64_t *line;  // (rows) where each begins
+        int32_t integer;  // of categories, and
+    } * cell;             // (rows, fields)
+    uint64_t *line;       // (rows) where each begins
+    struct wk_csv_column {
+        bool ints;       // numbers that are kept as integers,
+        bool rounded;    // as floats make other integers of them,
+        uint64_t other;  // and all of them are integers of 32 bits; else 1 + the row of one that is not
+    } * column;          // (fields)
 };
 enum ps_code wk_csv_parse(const char *text, size_t size, struct wk_csv_format *format, struct wk_csv *csv,
                           struct ps_error *e);

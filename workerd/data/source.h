@@ -18,6 +18,7 @@ struct wk_column {
     size_t count;                  // elements of one example
     bool y;                        // a target, where the job does not say what it is
     int32_t classes;               // its values are below it, as is known without reading them; 0: not known
+    uint64_t rounded;              // where integers were: 1 + an example with what is none; else 0
     const struct nn_words *words;  // of which it has the numbers (workerd/nn/model.h); NULL: it has none
 };
 
