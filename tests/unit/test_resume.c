@@ -4,6 +4,7 @@
 // byte by byte. A training runs in a process of its own, and is killed in the step that the test says.
 #include <fcntl.h>
 #include <jansson.h>
+#include <math.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -924,6 +925,22 @@ static void terminates_on_nan(void **state)
     assert_true(steps < STEPS);
 }
 
+// What is NaN from the first epoch on is never better: the training ends as where nothing becomes better.
+static void stops_early_on_nan(void **state)
+{
+    struct training t;
+    (void)state;
+    set = "optimizer={name: sgd, learning_rate: 1000000, weight_decay: 1000000}";
+    train(&t,
+          "callbacks: [{name: early_stopping, monitor: loss, patience: 1},\n"
+          "            {name: checkpoint, path: ck, save_best_only: true, monitor: loss}]\n",
+          false);
+    assert_true(isnan(*wk_figures_find(&t.run.figures, "loss")));
+    assert_int_equal(t.run.position.step, 14);
+    assert_false(exists("ck/job-0000000007.safetensors"));
+    end(&t);
+}
+
 static void logs(void **state)
 {
     struct training t;
@@ -1020,6 +1037,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(reduces_the_rate, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(reduces_a_rate_that_has_warmed_up, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(terminates_on_nan, begin_folder, end_folder),
+        cmocka_unit_test_setup_teardown(stops_early_on_nan, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(logs, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(keeps_all_figures, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(tensorboard_goes_on, begin_folder, end_folder),

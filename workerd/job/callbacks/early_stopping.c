@@ -99,7 +99,9 @@ static enum ps_code early_stopping_epoch_end(void *state, struct wk_moment *m, s
     }
     if (s->wait >= s->patience && m->epoch > 0) {
         m->stop = s->stopped = true;
-        if (m->leads)
+        if (m->leads && isnan(s->monitor.best))
+            ps_info("epoch %" PRIu64 ": early stopping: %s has been nan in all epochs", m->epoch + 1, s->monitor.name);
+        else if (m->leads)
             ps_info("epoch %" PRIu64 ": early stopping: %s was best, %.6g, in epoch %" PRIu64, m->epoch + 1,
                     s->monitor.name, s->monitor.best, s->best_epoch + 1);
     }

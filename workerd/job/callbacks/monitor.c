@@ -76,6 +76,6 @@ const double *wk_monitor_value(const struct wk_monitor *m, const struct wk_run *
 bool wk_monitor_is_better(const struct wk_monitor *m, double value, double than)
 {
     if (isnan(than))
-        return true;
+        return !isnan(value);
     return m->up ? value - m->min_delta > than : value + m->min_delta < than;
 }

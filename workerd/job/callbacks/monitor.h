@@ -19,6 +19,7 @@ enum ps_code wk_monitor_open(const struct ps_callback *settings, double min_delt
                              struct wk_monitor *m, struct ps_error *e);
 // NULL: this epoch has no such figure, as where a worker came too late to train any of it.
 const double *wk_monitor_value(const struct wk_monitor *m, const struct wk_run *run);
+// Than the best until now, of which NaN says that there is none. A value of NaN never is.
 bool wk_monitor_is_better(const struct wk_monitor *m, double value, double than);
 
 #endif
