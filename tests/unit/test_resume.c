@@ -328,6 +328,37 @@ static void goes_on_as_if_never_killed(void **state)
     }
 }
 
+// An epoch that `steps` has cut ends once, when the training has gone on to its end.
+static void ends_a_cut_epoch_once(void **state)
+{
+    static const char around[] = LOGS "  - {name: early_stopping, patience: 3, min_delta: 1000}\n"
+                                      "  - {name: reduce_lr_on_plateau, patience: 0, monitor: loss, min_delta: 1000}\n"
+                                      "  - {name: checkpoint, path: ck/best, save_best_only: true, monitor: loss}\n"
+                                      "  - {name: checkpoint, path: ck}\n";
+    static const char *const cut[] = {"steps=3", "steps=10", "steps=16", "steps=24"};
+    struct training t;
+    (void)state;
+    set = "steps=24";
+    train(&t, around, false);
+    end(&t);
+    move("out.safetensors", "whole.safetensors");
+    move("log.csv", "whole.csv");
+    move("log.jsonl", "whole.jsonl");
+    remove_checkpoints();
+    for (int k = 0; k < 4; k++) {
+        set = cut[k];
+        train(&t, around, k > 0);
+        end(&t);
+    }
+    for (int k = 0; k < 2; k++) {
+        same_file("out.safetensors", "whole.safetensors");
+        same_file("log.csv", "whole.csv");
+        same_file("log.jsonl", "whole.jsonl");
+        train(&t, around, true);  // of which nothing is left
+        end(&t);
+    }
+}
+
 // Twice in one training, once before there is a checkpoint.
 static void is_killed_again(void **state)
 {
@@ -1017,6 +1048,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(goes_on_as_if_never_killed, begin_folder, end_folder),
+        cmocka_unit_test_setup_teardown(ends_a_cut_epoch_once, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(is_killed_again, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(reads_what_was_found_once, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(backs_up, begin_folder, end_folder),

@@ -116,14 +116,21 @@ static enum ps_code callback_call(const struct callback *one, enum wk_event even
     return code ? ps_error_prefix(e, "callback %s", one->key) : PS_OK;
 }
 
+// Those that come last, or the others.
+static enum ps_code callbacks_call(const struct wk_callbacks *c, bool last, enum wk_event event, struct wk_moment *m,
+                                   struct ps_error *e)
+{
+    for (size_t i = 0; i < c->n; i++)
+        if (c->v[i].class->last == last && (m->leads || c->v[i].class->steers) && callback_call(&c->v[i], event, m, e))
+            return e->code;
+    return PS_OK;
+}
+
 enum ps_code wk_callbacks_call(struct wk_callbacks *c, enum wk_event event, struct wk_moment *m, struct ps_error *e)
 {
     if (m->leads && wk_callbacks_begin(c, m->run, e))
         return e->code;
-    for (size_t i = 0; i < c->n; i++)
-        if ((m->leads || c->v[i].class->steers) && callback_call(&c->v[i], event, m, e))
-            return e->code;
-    return PS_OK;
+    return callbacks_call(c, m->cut, event, m, e) || callbacks_call(c, !m->cut, event, m, e) ? e->code : PS_OK;
 }
 
 bool wk_callbacks_steer(const struct wk_callbacks *c)

@@ -7,7 +7,8 @@
 //
 // Those that steer run on every worker, at each moment with the same figures and the same weights, so that whoever
 // takes over has all of their state; the others on the chief alone: a worker that becomes the chief later begins then.
-// Those that write checkpoints come last at each moment, so that the others' states are in them.
+// Those that write checkpoints come last at each moment, so that the others' states are in them; but first where an
+// epoch is cut, as the training that goes on from there ends it.
 //
 // Threads: the loop's.
 #ifndef WK_CALLBACK_H
@@ -20,6 +21,7 @@ struct wk_moment {
     uint64_t epoch;      // that which runs, or ends; from 0
     struct nn_result result;
     int rows;      // of the step
+    bool cut;      // the epoch ends before it is whole, and goes on in a training that goes on
     bool leads;    // of all workers this one is the chief
     bool stop;     // set by a callback: the training ends after this moment; the same on all workers, but after a step
     bool changed;  // set by a callback: the weights are others than those that were evaluated

@@ -230,7 +230,8 @@ static enum ps_code loop_close_epoch(struct loop *l, struct wk_epoch *p, struct 
 {
     struct wk_run *run = l->run;
     struct wk_moment m = {.epoch = p->epoch, .leads = p->leader == run->env.replica_rank && !p->follows};
-    if (l->epoch_open && (l->stepper.epoch_over || run->position.first == run->env.examples)) {
+    m.cut = l->epoch_open && !l->stepper.epoch_over && run->position.first != run->env.examples;
+    if (l->epoch_open && !m.cut) {
         run->position = (struct wk_position){p->epoch + 1, 0, l->step};
         wk_meter_reset(&run->meter);
     }

@@ -226,7 +226,7 @@ static enum ps_code checkpoint_epoch_end(void *state, struct wk_moment *m, struc
         const double *value = wk_monitor_value(&c->monitor, m->run);
         if (!value || !wk_monitor_is_better(&c->monitor, *value, c->monitor.best))
             return PS_OK;
-        c->monitor.best = *value;
+        c->monitor.best = m->cut ? c->monitor.best : *value;
     }
     checkpoint_wait(c, m->run, true);
     return checkpoint_save_now(c, m->run, 0, e);

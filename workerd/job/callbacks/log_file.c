@@ -27,8 +27,10 @@ static bool log_file_cut(const struct wk_log_file *f, int fd)
 enum ps_code wk_log_file_open(struct wk_log_file *f, const struct wk_run *run, struct ps_error *e)
 {
     bool begins = run->position.epoch == 0 && run->position.first == 0 && !run->late;
+    const uint64_t steps = run->env.job->steps;
+    const bool is_over = steps && run->position.step >= steps;  // and the last epoch's lines, if it was cut, stay
     int fd = open(f->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (begins && !f->goes_on ? O_TRUNC : 0), 0666);
-    bool good = fd >= 0 && (!f->goes_on || log_file_cut(f, fd));
+    bool good = fd >= 0 && (!f->goes_on || is_over || log_file_cut(f, fd));
     f->stream = good ? fdopen(fd, "a") : NULL;
     if (f->stream)
         return PS_OK;

@@ -17,7 +17,7 @@ struct wk_log_file {
 
 void wk_log_file_init(struct wk_log_file *f, const char *path);
 // Empty where the training begins; cut to the length that the checkpoint knew where it goes on from one; else as long
-// as it is: another worker wrote it before this one. CANNOT_CREATE.
+// as it is: another worker wrote it before this one, or no step is left. CANNOT_CREATE.
 enum ps_code wk_log_file_open(struct wk_log_file *f, const struct wk_run *run, struct ps_error *e);
 bool wk_log_file_is_empty(const struct wk_log_file *f);
 enum ps_code wk_log_file_flush(struct wk_log_file *f, struct ps_error *e);  // CANNOT_WRITE
