@@ -827,6 +827,52 @@ static void stops_early(void **state)
     end(&t);
 }
 
+// An epoch ends with such a loss. Returns whether the training does.
+static bool ends_with(struct wk_run *run, uint64_t epoch, double loss)
+{
+    struct wk_moment m = {.run = run, .epoch = epoch, .leads = true};
+    struct ps_error e;
+    run->figures.n = 0;
+    wk_figures_add(&run->figures, "", "loss", loss);
+    must(wk_callbacks_call(run->callbacks, WK_EPOCH_ENDS, &m, &e), &e);
+    return m.stop;
+}
+
+// Where the best figure until then is infinite the next infinity is no better, also after a checkpoint; what has been
+// summed up of the epoch stays infinite.
+static void goes_on_from_infinities(void **state)
+{
+    struct training t;
+    struct ps_error e;
+    (void)state;
+    train(&t,
+          "callbacks: [{name: early_stopping, monitor: loss, patience: 2},\n"
+          "            {name: reduce_lr_on_plateau, monitor: loss, patience: 2, factor: 0.5},\n"
+          "            {name: checkpoint, path: ck/best, save_best_only: true, monitor: loss},\n"
+          "            {name: checkpoint, path: ck}]\n",
+          false);
+    must(wk_callbacks_open(&t.run, &t.run.callbacks, &e), &e);
+    wk_meter_open(&t.run.meter, nn_replica_measures(t.run.env.replica));
+    t.run.meter.sum[1] = INFINITY;
+    t.run.history.loss[3] = -INFINITY;
+    assert_false(ends_with(&t.run, 0, INFINITY));
+    wk_callbacks_close(t.run.callbacks);
+    must(wk_callbacks_open(&t.run, &t.run.callbacks, &e), &e);
+    char *path = in_folder("ck/job-0000000028.safetensors");
+    t.run.resume = path;
+    free(t.run.history.loss);
+    free(t.run.history.examples);
+    must(wk_resume_load(&t.run, &e), &e);
+    assert_true(t.run.meter.sum[1] == INFINITY);
+    assert_true(t.run.history.loss[3] == -INFINITY);
+    assert_false(ends_with(&t.run, 1, INFINITY));
+    assert_true(ends_with(&t.run, 2, INFINITY));
+    assert_true(home.rate(t.run.state) == (double)0.01f / 2);
+    t.run.resume = NULL;
+    free(path);
+    end(&t);
+}
+
 // What has ended stays so, unless its settings would let it go on now.
 static void stays_stopped(void **state)
 {
@@ -1048,6 +1094,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(goes_on_as_if_never_killed, begin_folder, end_folder),
+        cmocka_unit_test_setup_teardown(goes_on_from_infinities, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(ends_a_cut_epoch_once, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(is_killed_again, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(reads_what_was_found_once, begin_folder, end_folder),

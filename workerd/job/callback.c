@@ -190,12 +190,7 @@ enum ps_code wk_callbacks_load(const struct wk_callbacks *c, const struct wk_che
 
 enum ps_code wk_state_real(const json_t *from, const char *key, double *to, struct ps_error *e)
 {
-    const json_t *v = json_object_get(from, key);
-    if (json_is_null(v))
-        *to = NAN;
-    else if (json_is_number(v))
-        *to = json_number_value(v);
-    else
+    if (!wk_number_load(json_object_get(from, key), to))
         return ps_fail(e, PS_INVALID_ARGUMENT, "%s: expected a number", key);
     return PS_OK;
 }

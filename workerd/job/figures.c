@@ -44,6 +44,29 @@ void wk_figures_drop(struct wk_figures *f, const char *prefix)
     f->n = n;
 }
 
+json_t *wk_number_save(double x)
+{
+    if (isnan(x))
+        return json_null();
+    return isfinite(x) ? json_real(x) : json_string(x > 0 ? "inf" : "-inf");
+}
+
+bool wk_number_load(const json_t *from, double *to)
+{
+    const char *text = json_is_string(from) ? json_string_value(from) : "";
+    if (json_is_null(from))
+        *to = NAN;
+    else if (json_is_number(from))
+        *to = json_number_value(from);
+    else if (strcmp(text, "inf") == 0)
+        *to = INFINITY;
+    else if (strcmp(text, "-inf") == 0)
+        *to = -INFINITY;
+    else
+        return false;
+    return true;
+}
+
 const char *wk_figure_text(double value, char text[WK_FIGURE_TEXT])
 {
     const double size = fabs(value);
@@ -138,17 +161,11 @@ json_t *wk_meter_matrices(const struct wk_meter *m, const char *prefix)
     return all;
 }
 
-// JSON has no NaN.
-static json_t *meter_number(double x)
-{
-    return isfinite(x) ? json_real(x) : json_null();
-}
-
 json_t *wk_meter_save(const struct wk_meter *m)
 {
     json_t *sums = json_array();
     for (size_t i = 0; m->of && i < nn_measures_sums(m->of); i++)
-        json_array_append_new(sums, meter_number(m->sum[i]));
+        json_array_append_new(sums, wk_number_save(m->sum[i]));
     return sums;
 }
 
@@ -160,11 +177,9 @@ enum ps_code wk_meter_load(struct wk_meter *m, const struct nn_measures *of, con
         return PS_OK;
     if (json_array_size(from) != n)
         return ps_fail(e, PS_INVALID_ARGUMENT, "meter: expected %zu numbers, or none", n);
-    for (size_t i = 0; i < n; i++)
-        if (!json_is_real(json_array_get(from, i)) && !json_is_null(json_array_get(from, i)))
-            return ps_fail(e, PS_INVALID_ARGUMENT, "meter[%zu]: expected a number", i);
     wk_meter_open(m, of);
     for (size_t i = 0; i < n; i++)
-        m->sum[i] = json_is_null(json_array_get(from, i)) ? NAN : json_real_value(json_array_get(from, i));
+        if (!wk_number_load(json_array_get(from, i), &m->sum[i]))
+            return ps_fail(e, PS_INVALID_ARGUMENT, "meter[%zu]: expected a number", i);
     return PS_OK;
 }

@@ -33,6 +33,11 @@ void wk_figures_drop(struct wk_figures *f, const char *prefix);
 // NULL: there is none of that name.
 const double *wk_figures_find(const struct wk_figures *f, const char *name);
 
+// In a checkpoint: JSON has neither NaN, which is null, nor infinities, which are "inf" and "-inf". save: a new
+// reference. load: false: it is no number.
+json_t *wk_number_save(double x);
+bool wk_number_load(const json_t *from, double *to);
+
 // As Keras shows it: "0.1234", and nearer to 0 than 0.001 "1.2340e-05".
 enum { WK_FIGURE_TEXT = 400 };
 const char *wk_figure_text(double value, char text[WK_FIGURE_TEXT]);

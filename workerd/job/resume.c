@@ -23,17 +23,11 @@ static void resume_describe_job(struct wk_run *run)
         run->configuration = wk_configuration(&run->env);
 }
 
-// JSON has no NaN.
-static json_t *resume_number(double x)
-{
-    return isfinite(x) ? json_real(x) : json_null();
-}
-
 static json_t *resume_numbers(const double *v, uint64_t n)
 {
     json_t *list = json_array();
     for (uint64_t i = 0; i < n; i++)
-        json_array_append_new(list, resume_number(v[i]));
+        json_array_append_new(list, wk_number_save(v[i]));
     return list;
 }
 
@@ -53,7 +47,7 @@ static json_t *resume_figures_json(const struct wk_figures *f)
 {
     json_t *list = json_array();
     for (size_t i = 0; i < f->n; i++)
-        json_array_append_new(list, json_pack("[s, o]", f->v[i].name, resume_number(f->v[i].value)));
+        json_array_append_new(list, json_pack("[s, o]", f->v[i].name, wk_number_save(f->v[i].value)));
     return list;
 }
 
@@ -176,11 +170,12 @@ static enum ps_code resume_load_figures(struct wk_run *run, const json_t *list, 
 {
     run->figures.n = 0;
     for (size_t i = 0; i < json_array_size(list); i++) {
-        const json_t *pair = json_array_get(list, i), *value = json_array_get(pair, 1);
+        const json_t *pair = json_array_get(list, i);
         const char *name = json_string_value(json_array_get(pair, 0));
-        if (!name || !(json_is_number(value) || json_is_null(value)))
+        double value;
+        if (!name || !wk_number_load(json_array_get(pair, 1), &value))
             return ps_fail(e, PS_INVALID_ARGUMENT, "figures[%zu]: expected a name and a number", i);
-        wk_figures_add(&run->figures, "", name, json_is_null(value) ? NAN : json_number_value(value));
+        wk_figures_add(&run->figures, "", name, value);
     }
     return PS_OK;
 }
@@ -194,8 +189,8 @@ static enum ps_code resume_load_numbers(const json_t *from, const char *key, uin
         return ps_fail(e, PS_INVALID_ARGUMENT, "%s: expected one number per step", key);
     *to = ps_alloc((n + 1) * sizeof **to);
     for (uint64_t i = 0; i < listed; i++) {
-        const json_t *v = json_array_get(list, i);
-        (*to)[before + i] = json_is_number(v) ? json_number_value(v) : NAN;
+        if (!wk_number_load(json_array_get(list, i), &(*to)[before + i]))
+            return ps_fail(e, PS_INVALID_ARGUMENT, "%s[%" PRIu64 "]: expected a number", key, i);
     }
     return PS_OK;
 }

@@ -270,7 +270,7 @@ static void checkpoint_save(void *state, json_t *to, struct wk_checkpoint *array
     (void)arrays;
     (void)prefix;
     if (c->best_only)
-        json_object_set_new(to, "best", isnan(c->monitor.best) ? json_null() : json_real(c->monitor.best));
+        json_object_set_new(to, "best", wk_number_save(c->monitor.best));
 }
 
 static enum ps_code checkpoint_load(void *state, const json_t *from, const struct wk_checkpoint *arrays,

@@ -136,7 +136,7 @@ static void early_stopping_save(void *state, json_t *to, struct wk_checkpoint *a
 {
     struct early_stopping *s = state;
     const struct nn_model *model = s->run->env.model;
-    json_object_set_new(to, "best", isnan(s->monitor.best) ? json_null() : json_real(s->monitor.best));
+    json_object_set_new(to, "best", wk_number_save(s->monitor.best));
     json_object_set_new(to, "wait", json_integer((json_int_t)s->wait));
     json_object_set_new(to, "best_epoch", json_integer((json_int_t)s->best_epoch));
     json_object_set_new(to, "stopped", json_boolean(s->stopped));

@@ -77,7 +77,7 @@ static void reduce_lr_save(void *state, json_t *to, struct wk_checkpoint *arrays
     struct reduce_lr *s = state;
     (void)arrays;
     (void)prefix;
-    json_object_set_new(to, "best", isnan(s->monitor.best) ? json_null() : json_real(s->monitor.best));
+    json_object_set_new(to, "best", wk_number_save(s->monitor.best));
     json_object_set_new(to, "wait", json_integer((json_int_t)s->wait));
     json_object_set_new(to, "cooling", json_integer((json_int_t)s->cooling));
 }
