@@ -172,7 +172,7 @@ enum ps_code wk_epoch_look(struct wk_run *run, struct wk_epoch *p, struct ps_err
 static void epoch_take_rate(struct wk_run *run, const struct wk_epoch *p)
 {
     const struct wk_home *home = run->strategy->home;
-    if (home->take_rate)
+    if (home->take_rate && p->sums[EPOCH_RATE] > 0)
         home->take_rate(run->state, p->sums[EPOCH_RATE]);
 }
 
@@ -190,7 +190,8 @@ enum ps_code wk_epoch_decide(struct wk_run *run, struct wk_epoch *p, struct ps_e
         if (leads && home->tell_rate && home->tell_rate(run->state, e))
             return e->code;
         epoch_clear(run, p);
-        p->sums[EPOCH_RATE] = leads ? home->rate(run->state) : 0;
+        if (leads && home->take_rate && !home->follows_schedule(run->state))
+            p->sums[EPOCH_RATE] = home->rate(run->state);
         if (epoch_sum(run, p, EPOCH_DECISION, &furthest, e))
             return e->code;
     } while (epoch_said_by(p, leader) == 0);

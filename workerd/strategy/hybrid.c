@@ -201,6 +201,12 @@ static void hybrid_set_rate(void *state, double rate)
     tables->home->set_rate(h->tables, rate);
 }
 
+static bool hybrid_follows_schedule(const void *state)
+{
+    const struct hybrid *h = state;
+    return dense->home->follows_schedule(h->dense);
+}
+
 static void hybrid_take_rate(void *state, double rate)
 {
     const struct hybrid *h = state;
@@ -289,6 +295,7 @@ static const struct wk_home hybrid_home = {
     .rate = hybrid_rate,
     .set_rate = hybrid_set_rate,
     .take_rate = hybrid_take_rate,
+    .follows_schedule = hybrid_follows_schedule,
     .tell_rate = hybrid_tell_rate,
 };
 

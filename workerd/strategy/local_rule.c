@@ -329,11 +329,15 @@ static void local_rule_apply_here(struct wk_local_rule *r, uint64_t step)
         local_rule_update(r, i, step);
 }
 
+bool wk_local_rule_follows_schedule(const struct wk_local_rule *r)
+{
+    return r->env->job->schedule.kind != PS_SCHEDULE_NONE && !r->rate_is_set;
+}
+
 double wk_local_rule_rate(const struct wk_local_rule *r, uint64_t step)
 {
-    const struct ps_schedule *s = &r->env->job->schedule;
-    const bool follows = s->kind != PS_SCHEDULE_NONE && !r->rate_is_set;
-    return follows ? ps_schedule_rate(s, step + r->ahead) : r->hyper[PS_HYPER_LEARNING_RATE];
+    return wk_local_rule_follows_schedule(r) ? ps_schedule_rate(&r->env->job->schedule, step + r->ahead)
+                                             : r->hyper[PS_HYPER_LEARNING_RATE];
 }
 
 void wk_local_rule_set_rate(struct wk_local_rule *r, uint64_t step, double rate)

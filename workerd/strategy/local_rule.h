@@ -48,6 +48,7 @@ bool wk_local_rule_is_by_variable(const struct wk_local_rule *r);
 // step's gradients come.
 void wk_local_rule_apply_to(struct wk_local_rule *r, const size_t *variables, size_t n, uint64_t step);
 // The learning rate of this step, the job's. Setting another one ends a schedule.
+bool wk_local_rule_follows_schedule(const struct wk_local_rule *r);
 double wk_local_rule_rate(const struct wk_local_rule *r, uint64_t step);
 void wk_local_rule_set_rate(struct wk_local_rule *r, uint64_t step, double rate);
 // Are averages of the weights kept? And puts them in the weights' place.

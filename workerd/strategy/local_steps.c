@@ -396,6 +396,12 @@ static double local_steps_rate(void *state)
     return wk_local_rule_rate(&l->rule, l->last_step + 1);
 }
 
+static bool local_steps_follows_schedule(const void *state)
+{
+    const struct local_steps *l = state;
+    return wk_local_rule_follows_schedule(&l->rule);
+}
+
 static void local_steps_set_rate(void *state, double rate)
 {
     struct local_steps *l = state;
@@ -438,6 +444,7 @@ static const struct wk_home local_steps_home = {
     .rate = local_steps_rate,
     .set_rate = local_steps_set_rate,
     .take_rate = local_steps_set_rate,
+    .follows_schedule = local_steps_follows_schedule,
 };
 
 const struct wk_strategy wk_local_steps = {

@@ -524,11 +524,10 @@ static void mirrored_set_rate(void *state, double rate)
     wk_local_rule_set_rate(&s->rule, s->steps, rate);
 }
 
-// Replicas stay equal.
-static void mirrored_take_rate(void *state, double rate)
+static bool mirrored_follows_schedule(const void *state)
 {
-    if (rate != mirrored_rate(state))
-        mirrored_set_rate(state, rate);
+    const struct mirrored *s = state;
+    return wk_local_rule_follows_schedule(&s->rule);
 }
 
 // ---- with whom ----------------------------------------------------------------------------------------------------
@@ -606,7 +605,8 @@ static const struct wk_home mirrored_home = {
     .load = mirrored_load,
     .rate = mirrored_rate,
     .set_rate = mirrored_set_rate,
-    .take_rate = mirrored_take_rate,
+    .take_rate = mirrored_set_rate,
+    .follows_schedule = mirrored_follows_schedule,
 };
 
 static const struct wk_group replicas = {

@@ -523,13 +523,18 @@ uint64_t wk_psd_iterations(const struct wk_parameter_server_state *s)
     return (s->version ? s->version - s->loaded_version : 0) + s->base + s->ahead;
 }
 
+static bool home_follows_schedule(const void *state)
+{
+    const struct wk_parameter_server_state *s = state;
+    return s->env->job->schedule.kind != PS_SCHEDULE_NONE && !s->rate_is_set;
+}
+
 // That the next gradient meets there, as far as is known here.
 static double home_get_rate(void *state)
 {
     const struct wk_parameter_server_state *s = state;
     const struct ps_schedule *schedule = &s->env->job->schedule;
-    const bool follows = schedule->kind != PS_SCHEDULE_NONE && !s->rate_is_set;
-    return follows ? ps_schedule_rate(schedule, wk_psd_iterations(s)) : s->rate;
+    return home_follows_schedule(s) ? ps_schedule_rate(schedule, wk_psd_iterations(s)) : s->rate;
 }
 
 // The replica's own weights between two pulls.
@@ -618,6 +623,7 @@ static void home_take_rate(void *state, double rate)
 {
     struct wk_parameter_server_state *s = state;
     s->rate = rate;
+    s->rate_is_set = s->env->job->schedule.kind != PS_SCHEDULE_NONE;
     s->rate_changed = false;
 }
 
@@ -693,7 +699,7 @@ static enum ps_code home_ask_version(struct wk_parameter_server_state *s, struct
 }
 
 // Where the checkpoint's rate follows a schedule, that goes on by itself.
-static void home_take_rate(struct wk_parameter_server_state *s, double rate)
+static void home_load_rate(struct wk_parameter_server_state *s, double rate)
 {
     if (s->env->job->schedule.kind != PS_SCHEDULE_NONE && !s->rate_is_set)
         return;
@@ -710,7 +716,7 @@ static enum ps_code home_load(void *state, const struct wk_checkpoint *from, uin
         (has_values ? home_ask_version(s, e) : wk_home_pull_loaded(s, e)))
         return e->code;
     s->has_weights = true;  // nobody trains before all have come to the barrier below
-    home_take_rate(s, json_real_value(json_object_get(from->json, "learning_rate")));
+    home_load_rate(s, json_real_value(json_object_get(from->json, "learning_rate")));
     if (s->env->rank == 0 && home_tell_rate(s, e))
         return e->code;
     if (s->env->rank == 0 && wk_psd_load_changes(s, from, e))
@@ -732,5 +738,6 @@ const struct wk_home wk_psd_home = {
     .rate = home_get_rate,
     .set_rate = home_set_rate,
     .take_rate = home_take_rate,
+    .follows_schedule = home_follows_schedule,
     .tell_rate = home_tell_rate,
 };

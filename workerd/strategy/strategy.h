@@ -163,8 +163,10 @@ struct wk_home {
     double (*rate)(void *state);
     void (*set_rate)(void *state, double rate);
     enum ps_code (*tell_rate)(void *state, struct ps_error *e);
-    // What the leader of all workers has set, and told, holds here, too. NULL: there are no others.
+    // What the leader of all workers has set, and told, holds here, too. It is not asked for where its own follows a
+    // schedule, as nobody has set another one. Both NULL: there are no others.
     void (*take_rate)(void *state, double rate);
+    bool (*follows_schedule)(const void *state);
 };
 
 // With whom.
