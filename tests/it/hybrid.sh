@@ -34,6 +34,22 @@ for rule in sgd adam; do
     ok "$rule: to the bit" cmp three.safetensors again.safetensors
 done
 
+# Both halves have the rate that a callback has reduced once the warm-up is over, also where the training goes on: one
+# device scales nothing, and has the rates by a schedule of them.
+callbacks='{name: reduce_lr_on_plateau, monitor: loss, factor: 0.5, patience: 0, min_delta: 100}, {name: checkpoint, path: ck, keep: 0}'
+warm=(--set optimizer='{name: sgd, learning_rate: 0.01, scale_learning_rate: linear, warmup_epochs: 1}' --set callbacks="[$callbacks]")
+goes_on() {
+    hybrid on 3 "${warm[@]}" --set epochs=3 && hybrid on 3 "${warm[@]}" --resume
+}
+ok "a plateau after a warm-up: one device" one scheduled --set optimizer='{name: sgd, learning_rate:
+    {schedule: piecewise, boundaries: [0, 1, 3, 5], values: [0.01, 0.02, 0.03, 0.015, 0.0075]}}'
+ok "a plateau after a warm-up: three workers" hybrid three 3 "${warm[@]}"
+ok "a plateau after a warm-up: as one device" same -a scheduled.safetensors three.safetensors 1e-5
+rm -rf ck
+ok "a plateau after a warm-up: goes on" goes_on
+ok "a plateau after a warm-up: to the bit" cmp three.safetensors on.safetensors
+rm -rf ck
+
 # 1.2 MB of variables, of which the table is 25 kB: as often as there are steps, to and from each of two workers.
 travels_less() {
     local all tables
