@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a signal handler says to other threads, a number or a count: volatile is enough for one thread, not between two.
+// And whether a signal is one to hear.
 #ifndef PS_COMMON_SIGNALS_H
 #define PS_COMMON_SIGNALS_H
 
 #include <signal.h>
+#include <stdbool.h>
+#include <stddef.h>
 
 static inline int ps_signal_number(const volatile sig_atomic_t *at)  // 0: none came
 {
@@ -35,6 +38,13 @@ static inline const char *ps_signal_name(int number)
 static inline void ps_signal_set(volatile sig_atomic_t *at, int number)
 {
     __atomic_store_n(at, (sig_atomic_t)number, __ATOMIC_RELAXED);
+}
+
+// Whether the process was started with the signal ignored, as nohup does, or ignores it by now.
+static inline bool ps_signal_ignored(int number)
+{
+    struct sigaction is;
+    return sigaction(number, NULL, &is) == 0 && is.sa_handler == SIG_IGN;
 }
 
 static inline void ps_signal_count(volatile sig_atomic_t *at)

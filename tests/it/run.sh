@@ -405,6 +405,19 @@ interrupted() {
     [ "$got" = 143 ] && [ -z "$(processes_with "$(sed -n 's/.*--cluster \(.*\)\/cluster.yaml.*/\1/p' long.log)")" ]
 }
 ok "SIGTERM ends psctl run and all it started" interrupted
+hung_up() { # as with nohup
+    local got=0 pid
+    rm -f long.log long.safetensors
+    (trap '' HUP && epochs=60 long_job async) >long.log 2>&1 &
+    pid=$!
+    eventually grep -qs "^Epoch 2" long.log || { cat long.log; return 1; }
+    kill -HUP "$pid"
+    wait "$pid" || got=$?
+    tail -n 5 long.log
+    echo "exit $got"
+    [ "$got" = 0 ] && [ -s long.safetensors ]
+}
+ok "psctl run goes on after a hangup that it was started to ignore" hung_up
 # Worker 0 does not move: psctl says whom it waits for, and how the weights are had meanwhile; and then it moves after all.
 named_while_it_hangs() {
     local got=0 pid chief said

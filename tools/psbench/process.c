@@ -13,6 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/base/signals.h"
+
 enum { END_MS = 5000, LOOK_MS = 5 };
 
 pid_t process_fork(void)
@@ -23,7 +25,9 @@ pid_t process_fork(void)
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
         _exit(1);
-    static const int reset[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
+    if (!ps_signal_ignored(SIGHUP))
+        signal(SIGHUP, SIG_DFL);
+    static const int reset[] = {SIGINT, SIGTERM, SIGPIPE};
     for (size_t i = 0; i < sizeof reset / sizeof *reset; i++)
         signal(reset[i], SIG_DFL);
     return 0;

@@ -305,10 +305,10 @@ static void log_on_signal(int number)
 static void log_heed_signals(void)
 {
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
-    struct sigaction action = {.sa_handler = log_on_signal, .sa_flags = (int)SA_RESETHAND}, was;
+    struct sigaction action = {.sa_handler = log_on_signal, .sa_flags = (int)SA_RESETHAND};
     sigemptyset(&action.sa_mask);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        if (sigaction(numbers[i], NULL, &was) == 0 && was.sa_handler != SIG_IGN)
+        if (!ps_signal_ignored(numbers[i]))
             sigaction(numbers[i], &action, NULL);
 }
 
