@@ -167,6 +167,23 @@ enum ps_code ps_address_admit(const char *address, bool insecure, struct ps_addr
     return code;
 }
 
+bool ps_address_is_kept_inside(const char *address, const struct ps_addresses *found)
+{
+    char host[256], port[8];
+    struct addrinfo hints = {.ai_flags = AI_NUMERICHOST}, *literal;
+    if (!found->n || !address_split(address, host, sizeof host, port, sizeof port))
+        return false;
+    for (size_t i = 0; i < found->n; i++)
+        if (!address_is_loopback((const struct sockaddr *)&found->at[i]))
+            return false;
+    if (strcasestr(host, "localhost") || strcasestr(host, "loopback"))
+        return false;
+    if (getaddrinfo(host, NULL, &hints, &literal))
+        return true;
+    freeaddrinfo(literal);
+    return false;
+}
+
 int ps_address_port(const struct sockaddr_storage *at)
 {
     const struct sockaddr_in *v4 = (const struct sockaddr_in *)at;

@@ -32,6 +32,10 @@ enum ps_code ps_address_admit(const char *address, bool insecure, struct ps_addr
 int ps_address_hold(const char *address);
 void ps_address_let_go(int held);
 
+// Does "host:port" have a name that stands for loopback addresses alone here, and is no name of loopback itself?
+// Debian, for one, has such a line of the host's own name in /etc/hosts.
+bool ps_address_is_kept_inside(const char *address, const struct ps_addresses *found);
+
 // "127.0.0.1:7070", "[::1]:7070", with that port where its own is 0.
 enum { PS_ADDRESS_TEXT = 80 };
 void ps_address_text(const struct sockaddr_storage *at, int port, char text[PS_ADDRESS_TEXT]);

@@ -407,6 +407,18 @@ static int server_bind_each(struct ps_server *s, const char *address, const stru
     return port;
 }
 
+// Where others are to connect, and cannot.
+static void server_warn_inside(const char *address, const struct ps_addresses *found)
+{
+    char text[PS_ADDRESS_TEXT];
+    if (!ps_address_is_kept_inside(address, found))
+        return;
+    ps_address_text(&found->at[0], 0, text);
+    ps_warn("%s is %s here: other hosts cannot connect; correct /etc/hosts, or give an address (psd: --listen "
+            "0.0.0.0%s)",
+            address, text, strrchr(address, ':'));
+}
+
 static enum ps_code server_bind_address(struct ps_server *s, const char *address, int *port, struct ps_error *e)
 {
     struct ps_addresses found;
@@ -414,6 +426,8 @@ static enum ps_code server_bind_address(struct ps_server *s, const char *address
     enum ps_code code = ps_address_admit(address, open, &found, e);
     if (code)
         return code;
+    if (open)
+        server_warn_inside(address, &found);
     int bound = server_bind_each(s, address, &found);
     *port = found.n ? bound : 0;
     return bound > 0 ? PS_OK : ps_fail(e, PS_UNAVAILABLE, "cannot listen on %s", address);

@@ -1495,16 +1495,42 @@ int getaddrinfo(const char *host, const char *service, const struct addrinfo *hi
     int (*next)(const char *, const char *, const struct addrinfo *, struct addrinfo **);
     *(void **)&next = dlsym(RTLD_NEXT, "getaddrinfo");
     atomic_fetch_add(&lookups, strcmp(host, "localhost") == 0);
-    return next(host, service, hints, list);
+    const bool own_name = strcmp(host, "node1") == 0 && !(hints->ai_flags & AI_NUMERICHOST);
+    return next(own_name ? "127.0.1.1" : host, service, hints, list);
 }
 
-static void a_name_is_looked_up_once(void **state)
+// What a server that starts there says.
+static char *said_of_start(const char *address, bool insecure)
+{
+    static char said[1024];
+    struct ps_error e;
+    FILE *file = tmpfile();
+    const int kept = dup(2);
+    assert_true(file && kept >= 0 && dup2(fileno(file), 2) == 2);
+    const enum ps_code code = try_address(address, insecure, &e);
+    dup2(kept, 2);
+    close(kept);
+    rewind(file);
+    said[fread(said, 1, sizeof said - 1, file)] = '\0';
+    fclose(file);
+    assert_int_equal(code, PS_OK);
+    return said;
+}
+
+static void a_name_is_looked_up_once_and_is_warned_of_where_it_is_loopback(void **state)
 {
     struct ps_error e;
     (void)state;
     atomic_store(&lookups, 0);
     assert_int_equal(try_address("localhost:0", false, &e), PS_OK);
     assert_int_equal(atomic_load(&lookups), 1);
+    assert_non_null(strstr(said_of_start("node1:0", true), "node1:0 is 127.0.1.1:0 here: other hosts cannot connect"));
+    assert_string_equal(said_of_start("node1:0", false), "");
+    assert_string_equal(said_of_start("127.0.1.1:0", true), "");
+    assert_string_equal(said_of_start("127.1:0", true), "");
+    assert_string_equal(said_of_start("[::1]:0", true), "");
+    assert_string_equal(said_of_start("localhost:0", true), "");
+    assert_string_equal(said_of_start("0.0.0.0:0", true), "");
 }
 
 static void bad_addresses_are_refused(void **state)
@@ -2180,7 +2206,7 @@ static const struct CMUnitTest tests[] = {
     TEST(timers_run_in_order),
     TEST(who_polls_in_vain_polls_seldom),
     cmocka_unit_test(only_loopback_without_insecure),
-    cmocka_unit_test(a_name_is_looked_up_once),
+    cmocka_unit_test(a_name_is_looked_up_once_and_is_warned_of_where_it_is_loopback),
     cmocka_unit_test(bad_addresses_are_refused),
     TEST(who_is_no_server_is_said),
     TEST(connects_while_nothing_is_under_way),

@@ -93,9 +93,10 @@ static void judge_probe(struct doctor *d, size_t task, const struct probe *p)
         [PROBE_HTTP2] = {"speaks HTTP/2, but does not answer", "is it another gRPC server? else see psd's log"},
         [PROBE_NO_NAME] = {"its name does not resolve", "correct the name, or the resolver of this machine"},
         [PROBE_NO_SOCKET] = {"the socket cannot be used", "start psd there, or correct the path"},
-        [PROBE_REFUSED] =
-            {"connection refused: nobody listens there",
-             "start psd there, or correct the address; why it ended its log says, or dmesg (out of memory)"},
+        [PROBE_REFUSED] = {"connection refused: nobody listens there",
+                           "start psd there, or correct the address; why it ended its log says, or dmesg (out of "
+                           "memory), and where its "
+                           "name is loopback's there its log warns of it"},
         [PROBE_UNREACHABLE] = {"cannot be connected to", "is the host up? does a firewall drop it?"},
         [PROBE_SILENT] = {"takes the connection, then does not answer",
                           "stopped (kill -CONT), swapping, or hung: see its process"},
