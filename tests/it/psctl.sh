@@ -883,3 +883,20 @@ killed() {
     return $got
 }
 ok "psctl run that is killed leaves nobody behind" killed
+
+# ---- the cluster file of the host -----------------------------------------------------------------------------------
+
+host_file=$(grep -aom1 '/[[:print:]]*/paramserver/cluster\.yaml' "$psctl")
+# with_host_file HOW COMMAND ...: HOW makes the file or not, in a mount namespace.
+with_host_file() {
+    local below=${host_file%/paramserver/*}
+    while [ ! -d "$below" ]; do below=${below%/*}; done
+    unshare --map-root-user --mount bash -c 'mount -t tmpfs tmpfs "$1" && mkdir -p "${2%/*}" && eval "$3" && shift 3 && cd / && "$@"' \
+        - "$below" "$host_file" "$@"
+}
+if [[ $host_file != /etc/* ]] && with_host_file true true 2>why; then
+    ok "one that cannot be read is not passed over" fails_with 66 "cannot read $host_file: Is a directory" with_host_file 'mkdir "$2"' "$psctl" status
+    ok "where there is none, it is the psd of this host" fails_with 69 "127.0.0.1:7070" with_host_file true "$psctl" status
+else
+    skip "the cluster file of the host" "no mount namespace here, or the programs' settings are /etc's"
+fi

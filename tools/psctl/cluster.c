@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/psctl/cluster.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "common/base/alloc.h"
 #include "common/tls/tls.h"
@@ -48,6 +50,12 @@ enum ps_code cluster_check_addresses(const char *list, struct ps_error *e)
     return code ? cluster_from_psc(&error, e) : PS_OK;
 }
 
+// What cannot be looked at may be there.
+static bool cluster_file_is_there(const char *path)
+{
+    return access(path, F_OK) == 0 || (errno != ENOENT && errno != ENOTDIR);
+}
+
 // --ps, or --cluster, or PSCTL_CLUSTER, or TF_CONFIG, or what this host's services are in, or the psd that is started
 // without being told anything.
 static psc_code find_tasks(const struct target *target, psc_cluster **spec, psc_error *error)
@@ -56,9 +64,10 @@ static psc_code find_tasks(const struct target *target, psc_cluster **spec, psc_
         return cluster_split_addresses(target->ps, spec, error);
     const char *file = target->file ? target->file : getenv("PSCTL_CLUSTER");
     psc_code code = psc_cluster_find(file, spec, error);
-    if (code == PSC_NOT_FOUND && !file)
-        code = psc_cluster_find(host_file, spec, error);
-    return code == PSC_NOT_FOUND && !file ? cluster_split_addresses(default_address, spec, error) : code;
+    if (code != PSC_NOT_FOUND || file)
+        return code;
+    return cluster_file_is_there(host_file) ? psc_cluster_find(host_file, spec, error)
+                                            : cluster_split_addresses(default_address, spec, error);
 }
 
 // --munge, --tls, or PSCTL_TLS, or what the cluster's file says.
