@@ -13,6 +13,7 @@
 #include "common/base/hash.h"
 #include "common/base/log.h"
 #include "common/base/notify.h"
+#include "common/base/signals.h"
 #include "common/base/workers.h"
 #include "common/plan/cost.h"
 #include "common/tls/munge.h"
@@ -85,7 +86,8 @@ static void close_handle(uv_handle_t *handle, void *arg)
     uv_close(handle, NULL);
 }
 
-// Returns once SIGTERM or SIGINT has come, which may be as soon as somebody knows that it is ready.
+// Returns once SIGTERM or SIGINT has come, which may be as soon as somebody knows that it is ready. Who starts psd with
+// SIGTERM ignored ends it by SIGINT: a batch system's SIGTERM to all does not take it from its workers.
 static void run_loop(const struct psd_options *o, const struct psd_rpc *rpc, struct psd_core *core)
 {
     uv_loop_t loop;
@@ -98,7 +100,8 @@ static void run_loop(const struct psd_options *o, const struct psd_rpc *rpc, str
     struct ticking ticking = {.core = core};
     ps_watchdog_init(&ticking.watchdog);
     tick.data = &ticking;
-    uv_signal_start(&term, on_signal, SIGTERM);
+    if (!ps_signal_ignored(SIGTERM))
+        uv_signal_start(&term, on_signal, SIGTERM);
     uv_signal_start(&interrupt, on_signal, SIGINT);
     uv_timer_start(&tick, on_tick, TICK_MS, TICK_MS);
     say_ready(o, rpc);

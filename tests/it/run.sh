@@ -247,6 +247,16 @@ ok "psctl status" "$psctl" --timeout 60 --ps "unix:$scratch/taken" status
 ok "psctl status --json" "$psctl" --timeout 60 --ps "unix:$scratch/taken" --json status
 drains() { kill -TERM "$psd_pid" && wait "$psd_pid"; }
 ok "SIGTERM: exit 0" drains
+spared() { # as the servers of a Slurm job are
+    local ready pid
+    mkfifo spared.ready
+    (trap '' TERM && exec "$psd" --listen "unix:$scratch/spared" --ready-fd 3 3>spared.ready 2>spared.log) &
+    pid=$!
+    read -r ready <spared.ready
+    kill -TERM "$pid" && sleep 1 && "$psctl" --timeout 60 --ps "unix:$scratch/spared" status && kill -INT "$pid" && wait "$pid" &&
+        ! grep "signal 15" spared.log
+}
+ok "SIGTERM that it was started to ignore: it goes on, and SIGINT ends it" spared
 
 # A job on two standing psds: its name is free when it is done.
 peers=unix:$scratch/standing0,unix:$scratch/standing1

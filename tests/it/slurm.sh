@@ -69,6 +69,9 @@ three_idle() { [ "$(sinfo --noheader --Node --partition main --states idle | gre
 ok "Slurm has three nodes" start_nodes
 
 ln -s "$PSD" bin/psd
+# As that of coreutils before 8.31.
+printf '#!/bin/sh\ncase "$*" in *--block-signal*) echo "env: unrecognized option" >&2; exit 125 ;; esac\nexec /usr/bin/env "$@"\n' >bin/env
+chmod +x bin/env
 export PATH=$scratch/bin:$top_builddir/workerd:$top_builddir/tools/psctl:$PATH
 sbatch=$top_srcdir/deploy/slurm/paramserver.sbatch
 
