@@ -37,6 +37,7 @@ CredType=cred/none
 AuthInfo=cred_expire=5
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
+KillOnBadExit=1
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 SchedulerParameters=sched_interval=1,bf_interval=1
@@ -153,6 +154,14 @@ heals() {
     grep -q "begins anew from the newest backup" "$id.out" && [ -s heals.safetensors ]
 }
 ok "a server that is killed is started again, and the training goes on from its backup" heals
+
+# Though this cluster's KillOnBadExit would have all of them killed.
+loses_one() {
+    submit --nodes 2 -- async.yaml --set epochs=100 --set delay_ms=20 --set steps=200 --set output=loses.safetensors && eventually grep -q "as worker 1 of 2" "$id.out" || return 1
+    pkill -KILL -f -- 'workerd --cluster .*--rank 1 ' || return 1
+    ends_with "$id" 137 && grep -q "Weights written to loses.safetensors" "$id.out"
+}
+ok "a worker is killed, the other trains on" loses_one
 
 # ---- psctl slurm ----------------------------------------------------------------------------------------------------
 
