@@ -224,6 +224,14 @@ two_at_once() {
 }
 ok "two jobs of one name train at once on the same nodes" two_at_once
 
+# Where jobs inherit nothing of who queues them, and get their PATH otherwise.
+inherits_nothing() {
+    id=$(SBATCH_EXPORT=NONE sbatch --parsable --output %j.out --nodes 2 --ntasks-per-node 1 \
+        --wrap "PATH=$PATH exec bash $sbatch $examples/softmax/async.yaml ${quick[*]} --set output=own.safetensors")
+    ends_with "$id" 0 && [ -s own.safetensors ]
+}
+ok "with SBATCH_EXPORT=NONE" inherits_nothing
+
 # ---- what is wrong --------------------------------------------------------------------------------------------------
 
 ends_wrong() { # CODE JOB SET ...
