@@ -250,6 +250,10 @@ slow_psd() {
 }
 ok "a job file that is not there, with 66" slow_psd
 ps_tasks=3 ok "more servers than nodes, with 64" ends_wrong 64 async.yaml
+too_many() {
+    SLURM_JOB_ID=1 SLURM_NTASKS_PER_NODE=16 fails_with 64 "--ntasks-per-node is 16, but a node has ports for 15 workers" bash "$sbatch" async.yaml
+}
+ok "more workers than ports, with 64" too_many
 
 # ---- ended from outside ---------------------------------------------------------------------------------------------
 
