@@ -289,6 +289,14 @@ goes_on() {
 goes_on_with_two() { goes_on warned && layout && [ "$(layout)" = "ps:n1:P worker:n1:Q n2:Q tls:tls1" ]; }
 ok "and goes on from it, on two nodes" goes_on_with_two
 
+is_not_queued() {
+    submit --nodes 2 --no-requeue -- sync.yaml "${long[@]}" --set "$(backup refused)" --set output=refused.safetensors && trains "$id" || return 1
+    scancel --batch --signal=TERM "$id"
+    ends_with "$id" 143 && grep "the training was cut short; Slurm does not queue its job again" "$id.out" && ! grep "job is queued again" "$id.out" &&
+        ls refused/*.safetensors
+}
+ok "one that may not be queued again says so" is_not_queued
+
 is_preempted() { # PARTITION
     submit --nodes 3 --partition "$1" --exclusive -- sync.yaml "${long[@]}" --set steps=400 --set "$(backup "$1")" --set output="$1.safetensors" && trains "$id" || return 1
     sbatch --nodes 3 --partition urgent --exclusive --output /dev/null --wrap 'sleep 1'
