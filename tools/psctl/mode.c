@@ -20,7 +20,7 @@ enum { MODE_TEXT_MAX = 48, NO_STALENESS = -1 };
 
 static const struct table_column columns[] = {
     {"job", "job", TABLE_TEXT},           {"update", "update", TABLE_TEXT},     {"staleness", "staleness", TABLE_COUNT},
-    {"epoch", "from epoch", TABLE_COUNT}, {"replaced", "replaced", TABLE_TEXT},
+    {"epoch", "from epoch", TABLE_INDEX}, {"replaced", "replaced", TABLE_TEXT},
 };
 
 static const char *mode_text(Paramserver__V1__Update update, uint32_t staleness, char text[MODE_TEXT_MAX])
@@ -55,7 +55,7 @@ static void mode_show(const Request *asked, const Reply *reply)
     table_cell(&t, table_text(asked->job));
     table_cell(&t, table_text(ps_mode_name(asked->update)));
     table_cell(&t, asked->update == PARAMSERVER__V1__UPDATE__SSP ? table_count(asked->staleness) : NULL);
-    table_cell(&t, reply->data_epoch ? table_count(reply->data_epoch + 1) : NULL);
+    table_cell(&t, reply->data_epoch ? table_count(reply->data_epoch) : NULL);
     table_cell(&t,
                reply->replaced ? table_text(mode_text(reply->replaced, reply->replaced_staleness, replaced)) : NULL);
     table_show(&(struct table_part){"jobs", &t, false}, 1, true, stdout);
