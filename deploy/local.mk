@@ -28,9 +28,12 @@ prometheusdir = $(pkgdatadir)/prometheus
 dist_prometheus_DATA = deploy/prometheus/prometheus.yml deploy/prometheus/rules.yml deploy/prometheus/dashboard.json
 
 install-data-local: install-examples install-modulefile
+# Without the lines of folders that the system looks through anyway: they would go before those of other modules.
 install-modulefile:
 	$(MKDIR_P) "$(DESTDIR)$(slurmdir)"
 	sed -e 's|[@]bindir@|$(bindir)|; s|[@]mandir@|$(mandir)|; s|[@]libdir@|$(libdir)|; s|[@]VERSION@|$(VERSION)|' \
+	    -e '\,^prepend-path [A-Z_]* /usr/\(bin\|share/man\)$$,d' \
+	    -e '\,^prepend-path [A-Z_]* /usr/lib\(32\|64\)\{0\,1\}\(/[^/]*-linux-gnu[^/]*\)\{0\,1\}\(/pkgconfig\)\{0\,1\}$$,d' \
 	    $(top_srcdir)/deploy/slurm/paramserver.modulefile >"$(DESTDIR)$(slurmdir)/paramserver.modulefile"
 
 install-examples:

@@ -56,6 +56,18 @@ ok "each installed file is in one RPM" covers spec_patterns
 no_placeholder() { ! grep -rnE '@[A-Za-z_]+@' "$root" --include='*.service' --include='*.pc' --include='*.modulefile'; }
 ok "no placeholder is left in what is installed" no_placeholder
 
+# modulefile_of DIRECTORY=VALUE ...: the lines that change the environment, for these directories.
+modulefile_of() { make_here install-modulefile DESTDIR="$scratch/module" slurmdir=/slurm "$@" && grep -v '^#' "$scratch/module/slurm/paramserver.modulefile"; }
+keeps_out() { # of what the system looks through anyway
+    local multiarch
+    for multiarch in /lib /lib64 /lib/x86_64-linux-gnu; do
+        ! modulefile_of bindir=/usr/bin mandir=/usr/share/man libdir=/usr$multiarch | grep prepend-path || return 1
+    done
+    modulefile_of bindir=/opt/ps/bin mandir=/opt/ps/share/man libdir=/opt/ps/lib | tee "$scratch/module/lines"
+    [ "$(grep -c '^prepend-path [A-Z_]* /opt/ps/' "$scratch/module/lines")" = 4 ]
+}
+ok "the modulefile of a build for /usr puts no folder of the system first" keeps_out
+
 # ---- the bundle -------------------------------------------------------------------------------------------------------
 
 bundle_name=$(of_make PACKAGE)-$(of_make VERSION)-linux-$(of_make host_cpu)
