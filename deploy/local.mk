@@ -81,7 +81,8 @@ uninstall-settings:
 	    to="$(DESTDIR)$(sysconfdir)/paramserver/$${file##*/}"; \
 	    ! cmp -s "$(srcdir)/$$file" "$$to" || rm -f "$$to"; \
 	done
-	-@rmdir "$(DESTDIR)$(sysconfdir)/paramserver" 2>/dev/null
+	@at="$(DESTDIR)$(sysconfdir)/paramserver"; [ ! -d "$$at" ] || rmdir "$$at" 2>/dev/null || \
+	    echo "$$at is left: settings that were changed, and what was put there, as tls with its keys"
 .PHONY: install-settings uninstall-settings
 
 include deploy/packages/local.mk
