@@ -45,6 +45,22 @@ fits() { # a screen of 80 x 24
     done
 }
 ok "every command's help fits a screen" fits
+is_written() { # which take no cluster: in psctl(1) those that take --json stand before it, the others behind it
+    local c said wrote text before
+    text=$(sed -n '/^The commands that ask a cluster take all/,/^\.TP/p' "$top_srcdir/tools/psctl.1" | tr -d '\\')
+    before=${text%%--json*}
+    for c in $commands cheat; do
+        said=$("$psctl" help "$c")
+        case $said in
+            *--cluster*) said= ;;
+            *--json*) said=json ;;
+            *) said=none ;;
+        esac
+        grep -qE "^\.BR? $c( ,)?$" <<<"$before" && wrote=json || { grep -qE "^\.BR? $c( ,)?$" <<<"$text" && wrote=none || wrote=; }
+        [ "$said" = "$wrote" ] || { echo "$c: '$said' says psctl help, '$wrote' psctl(1)"; return 1; }
+    done
+}
+ok "which commands take --json is as psctl(1) says" is_written
 ok "help of a command that is not there" fails_with 64 "did you mean drain?" "$psctl" help drian
 cheats() { # one screen, of commands that there are
     "$psctl" cheat >cheat.out && [ "$(wc -l <cheat.out)" -ge 20 ] && [ "$(wc -l <cheat.out)" -le 24 ] &&
