@@ -114,14 +114,18 @@ static bool http_has_body(struct MHD_Connection *connection)
 static bool http_is_own_name(const struct ps_http *h, const char *host)
 {
     char name[sizeof h->name];
-    struct in_addr ignored;
-    if (!host || host[0] == '[')
+    struct in6_addr ignored;
+    if (!host)
         return true;
-    const size_t len = strcspn(host, ":");
+    const bool v6 = host[0] == '[';
+    host += v6;
+    const size_t len = strcspn(host, v6 ? "]" : ":");
     if (len >= sizeof name)
         return false;
     memcpy(name, host, len);
     name[len] = '\0';
+    if (v6)
+        return host[len] == ']' && strchr(":", host[len + 1]) && inet_pton(AF_INET6, name, &ignored) == 1;
     return inet_pton(AF_INET, name, &ignored) == 1 || strcasecmp(name, "localhost") == 0 ||
            strcasecmp(name, h->name) == 0;
 }

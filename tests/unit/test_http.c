@@ -181,9 +181,11 @@ static void test_names(void **state)
 {
     static const struct {
         const char *host, *status;
-    } asks[] = {{"localhost", "200"},   {"LocalHost:80", "200"},    {"127.0.0.1:1", "200"}, {"10.1.2.3", "200"},
-                {"[::1]:80", "200"},    {"rebound.example", "421"}, {"x:127", "421"},       {"127.0.0.1.x", "421"},
-                {"localhost.x", "421"}, {"127.0.0.1 x.org", "421"}};
+    } asks[] = {{"localhost", "200"},       {"LocalHost:80", "200"}, {"127.0.0.1:1", "200"},
+                {"10.1.2.3", "200"},        {"[::1]:80", "200"},     {"rebound.example", "421"},
+                {"x:127", "421"},           {"127.0.0.1.x", "421"},  {"localhost.x", "421"},
+                {"127.0.0.1 x.org", "421"}, {"[::1]", "200"},        {"[evil.example]", "421"},
+                {"[::1].x", "421"},         {"[::1", "421"},         {"[127.0.0.1]", "421"}};
     char request[512];
     struct ps_http *h = start_server("127.0.0.1:0");
     (void)state;
