@@ -145,6 +145,15 @@ static enum ps_code attempt_scale_rate(const struct wk_run *run, struct ps_job *
     return PS_OK;
 }
 
+// As Keras does, it trains them; who wrote the one or the other may have meant something else.
+static void attempt_look_at_batch(const struct wk_run *run)
+{
+    const int batch = run->env.job->batch_size;
+    if ((uint64_t)batch > run->env.examples && run->env.rank == 0)
+        ps_warn("batch_size is %d, but there are %" PRIu64 " examples to train: an epoch is one step", batch,
+                run->env.examples);
+}
+
 // Which batch normalizations are by what all replicas have: none, where these do not take their steps together.
 static void attempt_synchronize(const struct wk_run *run, struct nn_model *model)
 {
@@ -237,6 +246,7 @@ static enum ps_code attempt_train(struct attempt *a, const struct wk_place *plac
     run->timeline = o->timeline ? wk_timeline_path(o->timeline, run->env.rank) : NULL;
     if (attempt_prepare(a, e) || attempt_scale_rate(run, job, e))
         return e->code;
+    attempt_look_at_batch(run);
     attempt_synchronize(run, a->model);
     if (wk_replicas_train(run, &options, e))
         return e->code;

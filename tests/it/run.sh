@@ -95,6 +95,14 @@ ok "weights that are not there" bad 66 "nothing.safetensors" "$examples/softmax/
 ok "an output whose folder is missing" bad 73 "nowhere/o.safetensors: No such file" "$examples/softmax/async.yaml" --set output=nowhere/o.safetensors
 ok "a summary whose folder is missing" bad 73 "nowhere/s.json: No such file" "$examples/softmax/async.yaml" --summary nowhere/s.json
 ok "a folder that nobody can make" bad 73 "callback backup: cannot create files in /dev/null/b: Not a directory" "$examples/softmax/sync.yaml" --set "callbacks=[{name: backup, path: /dev/null/b, sharded: true}]"
+large_batch() { # WARNED SIZE
+    "$workerd" --quiet --job "$examples/softmax/async.yaml" --set strategy.name=one_device "${quick[@]}" --set epochs=1 \
+        --set batch_size="$2" --set output=large.safetensors 2>large.log || return 1
+    cat large.log
+    [ "$(grep -c "W batch_size is $2, but there are 1280 examples to train: an epoch is one step" large.log)" = "$1" ]
+}
+ok "a batch of more than there is to train: a warning" large_batch 1 1281
+ok "of all: none" large_batch 0 1280
 ok "an output that is a folder" bad 73 "/tmp: it is a folder" "$examples/softmax/async.yaml" --set output=/tmp
 
 # Outputs. As on a full disk: a limit on the size of files.
