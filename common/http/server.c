@@ -202,6 +202,7 @@ static enum ps_code http_listen(struct ps_http *h, const char *address, const st
     h->daemon[h->n] =
         MHD_start_daemon(at->ss_family == AF_INET6 ? flags | MHD_USE_DUAL_STACK : flags, 0, NULL, NULL, http_on_request,
                          h, MHD_OPTION_SOCK_ADDR, at, MHD_OPTION_CONNECTION_LIMIT, connections,
+                         MHD_OPTION_PER_IP_CONNECTION_LIMIT, connections * PS_HTTP_OF_ONE / PS_HTTP_CONNECTIONS,
                          MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)PS_HTTP_SILENCE, MHD_OPTION_END);
     if (!h->daemon[h->n])
         return ps_fail(e, errno == EADDRINUSE ? PS_ALREADY_EXISTS : PS_UNAVAILABLE, "cannot listen on %s: %s", address,

@@ -21,6 +21,7 @@
 
 enum {
     PS_HTTP_CONNECTIONS = 64,  // at a time, of all addresses; those who come then wait until one goes
+    PS_HTTP_OF_ONE = 48,       // of one client's address, which leaves room for others' health checks; more are closed
     PS_HTTP_SILENCE = 10,      // seconds after which a silent connection is closed
 };
 

@@ -70,7 +70,7 @@ enum ps_code psd_check_on_existing(Paramserver__V1__OnExisting what, struct ps_e
 // Runs calls that were made ready outside of a request, as by a peer's answer; no lock held.
 void psd_run_ready(struct psd_core *core, struct psd_call *ready);
 
-// UNAVAILABLE where this task takes no new jobs.
+// FAILED_PRECONDITION where this task takes no new jobs.
 enum ps_code psd_refuse_when_draining(struct psd_request *t);
 
 #endif

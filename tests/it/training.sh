@@ -144,6 +144,12 @@ complete() { # its checkpoint is that of the end of its only epoch
     trains "${all[@]}" && says "has all steps of the job: none is left to train" trains --resume "${all[@]}"
 }
 ok "--resume of all that there is to train says so" complete
+cut_short() { # by early stopping, in its second epoch
+    local all=(--set epochs=9 --set output=short.safetensors
+        --set 'callbacks=[{name: early_stopping, monitor: loss, min_delta: 1000, patience: 1}, {name: checkpoint, path: short}]')
+    trains "${all[@]}" && says "is of a training that was stopped early: none is left to train" trains --resume "${all[@]}"
+}
+ok "--resume of one that was stopped early says so" cut_short
 monitors() { trains --set epochs=3 --set output=watched.safetensors --set "callbacks=[{name: early_stopping, monitor: $1, mode: max}]"; }
 ok "a monitor that the job has not" fails_with 65 "callback early_stopping: monitor 'val_acuracy': the job has no such figure; did you mean 'val_accuracy'?" \
     monitors val_acuracy

@@ -72,13 +72,21 @@ static struct ps_http *start_server(const char *address)
     return h;
 }
 
-static int connect_to(int port)
+// From 127.0.0.`host`.
+static int connect_from(uint32_t host, int port)
 {
-    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    struct sockaddr_in from = {.sin_family = AF_INET}, to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    from.sin_addr.s_addr = htonl(INADDR_LOOPBACK - 1 + host);
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    assert_int_equal(0, bind(fd, (struct sockaddr *)&from, sizeof from));
     assert_int_equal(0, connect(fd, (struct sockaddr *)&to, sizeof to));
     return fd;
+}
+
+static int connect_to(int port)
+{
+    return connect_from(1, port);
 }
 
 static void send_text(int fd, const char *text)
@@ -324,9 +332,9 @@ static void test_bounds(void **state)
     const uint64_t start = ps_now();
     (void)state;
     for (int i = 0; i < PS_HTTP_CONNECTIONS; i++)
-        silent[i] = connect_to(ps_http_port(h));
+        silent[i] = connect_from(1 + (uint32_t)i % 2, ps_http_port(h));
     usleep(200000);  // they are taken in
-    struct pollfd one_more = {.fd = connect_to(ps_http_port(h)), .events = POLLIN};
+    struct pollfd one_more = {.fd = connect_from(3, ps_http_port(h)), .events = POLLIN};
     send_text(one_more.fd, "GET /page HTTP/1.1\r\n" CLOSE);
     assert_int_equal(0, poll(&one_more, 1, 1000));
     receive_all(one_more.fd);
@@ -337,6 +345,28 @@ static void test_bounds(void **state)
         receive_all(silent[i]);
         assert_string_equal("", answer);
     }
+    ps_http_stop(h);
+}
+
+// One client's silent connections keep no other one waiting.
+static void test_room_for_others(void **state)
+{
+    struct ps_http *h = start_server("127.0.0.1:0");
+    int silent[PS_HTTP_CONNECTIONS];
+    const uint64_t start = ps_now();
+    (void)state;
+    for (int i = 0; i < PS_HTTP_CONNECTIONS; i++)
+        silent[i] = connect_to(ps_http_port(h));
+    const int other = connect_from(2, ps_http_port(h));
+    send_text(other, "GET /page HTTP/1.1\r\n" CLOSE);
+    receive_all(other);
+    assert_status("HTTP/1.1 200 ");
+    receive_all(silent[PS_HTTP_OF_ONE]);
+    assert_string_equal("", answer);
+    assert_true(ps_now() - start < (PS_HTTP_SILENCE - 2) * PS_SECOND);
+    for (int i = 0; i < PS_HTTP_CONNECTIONS; i++)
+        if (i != PS_HTTP_OF_ONE)
+            close(silent[i]);
     ps_http_stop(h);
 }
 
@@ -947,6 +977,7 @@ int main(void)
         cmocka_unit_test(test_history),
         cmocka_unit_test(test_history_of_many_jobs),
         cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_room_for_others),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1372,6 +1372,14 @@ static void what_was_set_by_hand_is_saved(void **state)
     save(&w, NULL, &c);
     assert_true(json_number_value(json_object_get(c.json, "learning_rate")) == 0.125);
     wk_checkpoint_free(&c);
+    w.job->strategy = PS_STRATEGY_HYBRID;
+    must(home->tell_rate(w.state, &e), &e);
+    for (int by_hand = 0; by_hand < 2; by_hand++) {  // the tables' rate is that which a callback has told, or psctl's
+        client.changed[0].value = by_hand ? 0.25 : 0.125;
+        save(&w, NULL, &c);
+        assert_int_equal(json_object_get(json_object_get(c.json, "changed"), "learning_rate") != NULL, by_hand);
+        wk_checkpoint_free(&c);
+    }
     end(&w);
 }
 

@@ -441,7 +441,8 @@ static void loop_say_nothing_is_left(const struct loop *l)
     const struct wk_run *run = l->run;
     const struct ps_job *job = run->env.job;
     if (run->resume && run->env.replica_rank == 0 && (run->position.epoch >= job->epochs || is_enough(l)))
-        ps_info("%s has all steps of the job: none is left to train", run->resume);
+        ps_info("%s %s: none is left to train", run->resume,
+                l->stop ? "is of a training that was stopped early" : "has all steps of the job");
 }
 
 // run->resume is lost; or the training goes on from it, and nothing has to be remembered of those before.

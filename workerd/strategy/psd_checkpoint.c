@@ -164,7 +164,7 @@ static json_t *checkpoint_changes(const struct wk_parameter_server_state *s, dou
             continue;
         if (is_rate && rate)
             *rate = change[i].value;
-        else
+        else if (!is_rate || change[i].value != s->rate)  // that of a callback is the rule's
             json_object_set_new(changed, change[i].name, json_real(change[i].value));
     }
     free(change);
