@@ -16,7 +16,7 @@ enum {
     PS_MEMORY_VARIABLE = 544,      // variable there is,
     PS_MEMORY_PARTITION = 64,      // partition
     PS_MEMORY_WORKER = 32,         // and worker
-    PS_MEMORY_MEMBER = 1056,       // on the control task, for each worker
+    PS_MEMORY_MEMBER = 1088,       // on the control task, for each worker
     PS_MEMORY_TASK = 32,           // and each ps task;
     PS_MEMORY_NORM = 192,          // of a sync job also for each variable and each partition there is
     PS_MEMORY_PAGE = 128,          // beside the data of a page

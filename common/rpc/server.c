@@ -330,6 +330,7 @@ static grpc_server *server_create(grpc_resource_quota *quota, size_t bytes)
     return grpc_server_create(&(grpc_channel_args){sizeof args / sizeof *args, args}, NULL);
 }
 
+// At most.
 static int server_default_threads(void)
 {
     const int n = (int)ps_thread_processors();

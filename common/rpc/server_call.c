@@ -164,6 +164,7 @@ void ps__server_leave(struct ps_server *s, struct ps__stream *stream)
         TAILQ_REMOVE(&s->streams, stream, link);
     }
     if (s->n_streams == 0) {
+        pthread_cond_broadcast(&s->called);
         dropped = s->idle;
         s->idle = NULL;
         s->n_idle = 0;

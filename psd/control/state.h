@@ -462,7 +462,8 @@ void psd_member_succeeded(struct psd_control *c, struct psd_member *m, uint64_t 
 // Calls of m that waited have ended otherwise, as by their deadline: where none is left it has entered nothing, and
 // asked for nothing.
 void psd_member_withdraw(struct psd_control *c, struct psd_member *m);
-void psd_member_release(struct psd_member *m, struct psd_call **ready);  // moves all calls that wait there to *ready
+// Moves all calls that wait there to *ready.
+void psd_member_release(struct psd_member *m, struct psd_call **ready);
 // Unlocked. Over the calls of members that wait.
 void psd_members_walk(struct psd_job *job, const struct psd_look *look);
 // A parked call has been taken out of its list, whose lock is held, because its client is gone: where that list is a

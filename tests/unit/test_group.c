@@ -263,6 +263,38 @@ static void the_others_do_not_wait_for_a_chief_that_opened_nothing(void **state)
     expect_says(&o, GOES_ON);
 }
 
+// Each worker finds what is wrong in a job's file: worker 0 says it for all, whoever is the first to end. Who ends with
+// another error has something else to say.
+static void one_mistake_is_said_once(void **state)
+{
+    (void)state;
+    char *ps[] = {GOOD_PS};
+    char *workers[] = {"sleep 0.3; echo wrong >&2; exit 65", "echo wrong >&2; exit 65",
+                       "sleep 0.6; echo wrong >&2; exit 65", "echo other >&2; exit 69"};
+    struct outcome o = run(ps, 1, workers, 4, 1, NULL);
+    assert_int_equal(o.code, 65);
+    assert_non_null(strstr(o.output, "wrong\npsctl: worker 0 (pid "));
+    assert_null(strstr(o.output, "worker 1"));
+    assert_null(strstr(o.output, "worker 2"));
+    expect_says(&o, "worker 3: other\n");
+    assert_null(strstr(o.output, "goes on"));
+}
+
+// What the others say is shown once worker 0 has opened the job, or takes long.
+static void the_others_are_heard(void **state)
+{
+    (void)state;
+    char *ps[] = {GOOD_PS}, *opens[] = {"sleep 0.3; echo READY >&3; " LAST_WORKER, "echo reason >&2; exit 66"};
+    char *late[] = {LAST_WORKER, "echo reason >&2; exit 66"};
+    for (int i = 0; i < 2; i++) {
+        struct outcome o = run(ps, 1, i ? late : opens, 2, 1, &(struct cue){GOES_ON, 0});
+        unlink(in_dir("cue"));
+        assert_int_equal(o.code, 0);
+        expect_says(&o, "worker 1: reason\npsctl: worker 1 (pid ");
+        expect_says(&o, "exited with code 66\n" GOES_ON);
+    }
+}
+
 // ---- of a job that goes on from a backup ----------------------------------------------------------------------------
 
 static int make_dir_of_job_that_goes_on(void **state)
@@ -415,6 +447,8 @@ int main(void)
         cmocka_unit_test(what_a_worker_leaves_behind_ends_too),
         cmocka_unit_test(too_few_workers_end_it),
         WITH_DIR(the_others_do_not_wait_for_a_chief_that_opened_nothing),
+        WITH_DIR(one_mistake_is_said_once),
+        WITH_DIR(the_others_are_heard),
         OF_JOB_THAT_GOES_ON(a_worker_that_is_killed_is_started_again),
         OF_JOB_THAT_GOES_ON(a_ps_task_that_is_killed_is_started_again),
         OF_JOB_THAT_GOES_ON(what_dies_for_ever_ends_the_job),

@@ -59,6 +59,7 @@ struct psc_client {
     bool late, draining, follows;  // not the chief
     uint64_t arrival;
     uint64_t steps_before, iterations_before;
+    uint64_t clock;
     int64_t least;  // of others, who would write the results
     int changes_refused;
     size_t n_changes;
@@ -397,7 +398,8 @@ psc_code psc_lease_ahead(psc_client *c, uint64_t epoch, uint64_t examples, uint6
 
 psc_code psc_clock(psc_client *c, uint64_t step, bool wait, uint64_t *clock, uint64_t *slowest, psc_error *error)
 {
-    (void)c, (void)step, (void)wait, (void)clock, (void)slowest, (void)error;
+    c->clock = step;
+    (void)wait, (void)clock, (void)slowest, (void)error;
     return PSC_OK;
 }
 
@@ -708,12 +710,17 @@ static void the_late_count_on(void **state)
         const char *update;
         psc_share share;
         uint64_t want;
+        bool switches;
     } of[] = {
         {"update: async", {.count = 1, .steps_before = 7000, .iterations_before = 7500, .furthest = 7300}, 7300},
         {"update: async", {.count = 1, .furthest = 40}, 40},
         {"update: sync",
          {.count = 1, .stride = 1, .end = 1, .steps = 1, .round = 9, .steps_before = 7000, .furthest = 7300},
          7009},
+        {"update: ssp, staleness: 1", {.count = 1, .steps_before = 7000, .furthest = 7300}, 7300},
+        {"update: async",  // psctl set-mode
+         {.count = 1, .stride = 1, .end = 1, .steps = 1, .round = 9, .steps_before = 7000, .furthest = 7300, PSC_SYNC},
+         7300},
     };
     for (size_t k = 0; k < sizeof of / sizeof *of; k++) {
         struct worker w;
@@ -726,8 +733,35 @@ static void the_late_count_on(void **state)
         const struct wk_parameter_server_state *s = w.state;
         assert_true(s->base == of[k].share.steps_before);
         assert_true(s->base + s->ahead == of[k].share.iterations_before);
+        train_work(&w, &w.ahead[0]);
+        assert_int_equal(client.clock, 0);  // it counts its own steps, and has begun none before
+        assert_int_equal(s->base + s->trained_to, of[k].want + 1);
         end(&w);
     }
+}
+
+// Also where the next share is asked for while the last one is trained.
+static void the_next_chief_counts_on_ahead(void **state)
+{
+    static const uint64_t want[] = {0, 1, 2, 3, 500};
+    struct worker w;
+    (void)state;
+    client.follows = true;
+    begin(&w, "sgd, learning_rate: 1", "update: async");
+    client.shares[0] = (psc_share){.count = 2 * BATCH};
+    client.shares[1] = (psc_share){.first = 2 * BATCH, .count = 2 * BATCH};
+    client.shares[2] = (psc_share){.first = 4 * BATCH, .count = BATCH, .furthest = 500};
+    for (int k = 0; k < 5; k++) {
+        fill(&w, 0);
+        assert_int_equal(w.ahead[0].step, want[k]);
+        train_work(&w, &w.ahead[0]);
+        memmove(w.ahead, w.ahead + 1, (size_t)--w.n_ahead * sizeof *w.ahead);
+        const struct wk_parameter_server_state *s = w.state;
+        assert_int_equal(s->trained_to, want[k] + 1);
+        client.follows = false;
+    }
+    assert_non_null(strstr(strstr(client.log, "ahead ") + 1, "ahead "));
+    end(&w);
 }
 
 // The steps of a worker that becomes the chief go on from the furthest of all: once.
@@ -1553,6 +1587,7 @@ int main(void)
         cmocka_unit_test_setup(rounds_that_run_apart, begin_world),
         cmocka_unit_test_setup(the_late_count_on, begin_world),
         cmocka_unit_test_setup(the_next_chief_counts_on, begin_world),
+        cmocka_unit_test_setup(the_next_chief_counts_on_ahead, begin_world),
         cmocka_unit_test_setup(the_longest_there_writes_the_results, begin_world),
         cmocka_unit_test_setup(ranges_follow_each_other, begin_world),
         cmocka_unit_test_setup(the_mode_changes, begin_world),

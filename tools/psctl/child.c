@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -56,11 +57,32 @@ void child_say(FILE *to, const char *name, const char *text)
 
 static void child_relay(struct child_stream *stream, char *text)
 {
+    if (stream->child->held && stream == &stream->child->err) {
+        fprintf(stream->child->held, "%s\n", text);
+        return;
+    }
     ps_utf8_plain(text);
     if (strncmp(text, "{\"time\": ", 9) == 0)  // PARAMSERVER_LOG=json: it says whose it is
         fprintf(stream->to, "%s\n", text);
     else
         child_say(stream->to, stream->child->name, text);
+}
+
+void child_hold(struct child *child)
+{
+    child->held = open_memstream(&child->kept, &child->n_kept);
+}
+
+void child_let_go(struct child *child, bool show)
+{
+    if (!child->held)
+        return;
+    fclose(child->held);
+    child->held = NULL;
+    char *next = child->kept;
+    for (char *line; show && (line = strsep(&next, "\n")) && next;)
+        child_relay(&child->err, line);
+    free(child->kept);
 }
 
 static void hear_readiness(struct child_stream *stream, char *text)

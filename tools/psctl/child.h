@@ -33,6 +33,7 @@ struct child {
     void (*on_ready)(struct child *child);  // may be NULL: no descriptor CHILD_READY_FD is given
     void (*on_end)(struct child *child);    // its output is at its end, too
     void *arg;
+    FILE *held;  // what it says on stderr is kept there (child_hold); NULL: it is shown
 
     // To be read by the caller.
     int pid;
@@ -45,7 +46,9 @@ struct child {
 
     uv_process_t process;
     struct child_stream out, err, readiness;
-    int open;  // handles that are not closed yet
+    int open;    // handles that are not closed yet
+    char *kept;  // what is in `held`
+    size_t n_kept;
 };
 
 // argv ends with NULL, argv[0] is the program's path. On failure on_end is not called, but the loop has to
@@ -54,6 +57,10 @@ enum ps_code child_start(struct child *child, uv_loop_t *loop, char **argv, stru
 
 // Sends SIGTERM or SIGKILL where it is still running.
 void child_end(struct child *child, int signum);
+
+// What the child says on stderr from now on is kept, until it is shown or forgotten. Both may be called at any time.
+void child_hold(struct child *child);
+void child_let_go(struct child *child, bool show);
 
 // "<name>: <text>" as a line of its own, also where a progress bar is under way on the terminal.
 void child_say(FILE *to, const char *name, const char *text);

@@ -95,8 +95,7 @@ static void judge_probe(struct doctor *d, size_t task, const struct probe *p)
         [PROBE_NO_SOCKET] = {"the socket cannot be used", "start psd there, or correct the path"},
         [PROBE_REFUSED] = {"connection refused: nobody listens there",
                            "start psd there, or correct the address; why it ended its log says, or dmesg (out of "
-                           "memory), and where its "
-                           "name is loopback's there its log warns of it"},
+                           "memory); its log warns, too, where the host's own name is a loopback address"},
         [PROBE_UNREACHABLE] = {"cannot be connected to", "is the host up? does a firewall drop it?"},
         [PROBE_SILENT] = {"takes the connection, then does not answer",
                           "stopped (kill -CONT), swapping, or hung: see its process"},

@@ -27,6 +27,7 @@ enum {
     // managers grant psctl itself.
     WORKER_END_MS = 20000,
     PS_END_MS = 5000,
+    HOLD_MS = 3000,  // so long the other workers' words wait for worker 0 to open the job
     SOON_MS = 3000,  // what takes longer to end is named
     SIGNALS = 3,
 };
@@ -38,6 +39,8 @@ struct group {
     enum phase phase;
     struct child *ps, *workers;
     struct guard guard;
+    bool holds;             // TRAINING: worker 0 has not opened the job yet, and what others say and do is kept
+    bool opened_nothing;    // worker 0 has ended before that, with an error
     bool done;              // a worker has ended well
     bool was_signalled;     // a signal has asked for the end
     bool signalled, named;  // STOPPING: by a signal; those who take long to end were named
@@ -139,12 +142,16 @@ static void name_late(struct group *g)
     uv_timer_start(&g->patience, on_patience, WORKER_END_MS - SOON_MS, 0);
 }
 
+static void group_let_go(struct group *g);
+
 static void on_patience(uv_timer_t *timer)
 {
     struct group *g = timer->data;
     if (g->phase == STARTING) {
         name_unready(g);
         group_stop(g, ps_code_exit(PS_UNAVAILABLE));
+    } else if (g->phase == TRAINING && g->holds) {
+        group_let_go(g);
     } else if (g->phase == TRAINING) {
         kill_late(g);
     } else if (g->phase == STOPPING && !g->named) {
@@ -249,19 +256,27 @@ static void group_end_late(struct group *g)
         }
 }
 
-static void on_worker_end(struct child *child)
+// A mistake in a job's file or data is every worker's, and each finds it. What the others say before worker 0 has
+// opened the job is kept; where that ends with an error, those who end with the same one have said the same.
+static bool group_is_repetition(const struct group *g, const struct child *child)
 {
-    struct group *g = child->arg;
-    guard_remove(&g->guard, child->pid);
+    return g->opened_nothing && child != g->workers && child->held && child->exit_code == g->workers->exit_code &&
+           !child->signal;
+}
+
+static void worker_ended(struct group *g, struct child *child)
+{
     if (group_restart(g, child, g->spec->workers[child - g->workers]))
         return;
     char text[256];
     bool failed = child->signal || child->exit_code;
     g->done |= !failed;
+    const bool repeats = group_is_repetition(g, child);
+    child_let_go(child, !repeats);
     child_describe_end(child, text, sizeof text);
-    if (failed && (!child->stopped || (child->signal && child->signal != SIGTERM)))
+    if (failed && !repeats && (!child->stopped || (child->signal && child->signal != SIGTERM)))
         group_say("%s", text);
-    if (failed && !child->stopped)
+    if (failed && !child->stopped && !repeats)
         lose_worker(g, child);
     if (g->done && g->spec->ends_together)
         group_end_late(g);
@@ -280,10 +295,38 @@ static void on_worker_end(struct child *child)
     finish_if_ended(g);
 }
 
+// What has been kept happens: worker 0 has opened the job, or has ended, or takes long.
+static void group_let_go(struct group *g)
+{
+    g->holds = false;
+    if (g->phase == TRAINING)
+        uv_timer_stop(&g->patience);
+    for (struct child *worker = g->workers + 1; worker < g->workers + g->spec->n_workers; worker++) {
+        if (!g->opened_nothing)
+            child_let_go(worker, true);
+        if (!worker->running)
+            worker_ended(g, worker);
+    }
+}
+
+static void on_worker_end(struct child *child)
+{
+    struct group *g = child->arg;
+    guard_remove(&g->guard, child->pid);
+    if (g->holds && child != g->workers)
+        return;  // group_let_go sees that it has ended
+    g->opened_nothing |= g->holds && child->exit_code;
+    worker_ended(g, child);
+    if (g->holds)
+        group_let_go(g);
+}
+
 // A worker says so once it is in the job, or has opened it; what follows from it is seen where it ends.
 static void on_job_open(struct child *child)
 {
-    (void)child;
+    struct group *g = child->arg;
+    if (g->holds && child == g->workers)
+        group_let_go(g);
 }
 
 static void start_workers(struct group *g)
@@ -300,6 +343,8 @@ static void start_workers(struct group *g)
         worker->on_ready = g->spec->ends_together || (i == 0 && g->spec->n_ps) ? on_job_open : NULL;
         worker->on_end = on_worker_end;
         worker->arg = g;
+        if (i > 0 && g->workers->on_ready)
+            child_hold(worker);
         if (child_start(worker, &g->loop, g->spec->workers[i], &e)) {
             group_say("%s", e.text);
             group_stop(g, ps_code_exit(e.code));
@@ -307,6 +352,9 @@ static void start_workers(struct group *g)
         }
         guard_add(&g->guard, worker->pid);
     }
+    g->holds = g->spec->n_workers > 1 && g->workers->on_ready;
+    if (g->holds)
+        uv_timer_start(&g->patience, on_patience, HOLD_MS, 0);
 }
 
 // ---- ps tasks -----------------------------------------------------------------------------------------------------

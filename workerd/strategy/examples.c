@@ -64,19 +64,21 @@ static void take_mode(struct wk_parameter_server_state *s)
     s->count_offset = s->next_step - s->handed_out;
 }
 
-// Who comes late learns how many steps there were before this run. Not in rounds, where all have the same number: its
-// steps, and those of a worker that becomes the chief, go on from the furthest of all, because checkpoints are named by
-// the chief's.
+// Who comes late learns how many steps there were before this run. Its steps, and those of a worker that becomes the
+// chief, go on from the furthest of all, because checkpoints are named by the chief's. In rounds a step has its round's
+// number; where the mode has changed, who comes late knows as closely as others have reported it what is beyond that.
 static void take_count(struct wk_parameter_server_state *s)
 {
-    const bool late = psc_is_late(s->client), chief = psc_is_chief(s->client);
-    const bool follows = s->handed_out > 0 ? chief && !s->was_chief : late;
+    const bool late = psc_is_late(s->client), chief = psc_is_chief(s->client), comes = late && s->handed_out == 0;
     if (late) {
         s->base = s->share.steps_before;
         s->ahead = s->share.iterations_before - s->share.steps_before;
     }
-    if (follows && s->update != PSC_SYNC && s->share.furthest > s->base + s->count_offset + s->handed_out)
-        s->count_offset = s->share.furthest - s->base - s->handed_out;
+    const uint64_t furthest = s->share.furthest > s->base ? s->share.furthest - s->base : 0;
+    if (s->update == PSC_SYNC && comes && s->mode_changed)
+        s->round_offset = furthest - s->share.round * s->period;
+    else if (s->update != PSC_SYNC && (comes || (chief && !s->was_chief)) && furthest > s->count_offset + s->handed_out)
+        s->count_offset = furthest - s->handed_out;
     s->was_chief = chief;
 }
 
@@ -114,6 +116,7 @@ static enum wk_next next_share_ahead(struct wk_parameter_server_state *s, uint64
     if (s->nothing_ahead)
         return WK_LATER;
     s->share = share;
+    take_count(s);
     s->taken = 0;
     s->began = s->handed_out;
     return WK_BATCH;

@@ -341,7 +341,7 @@ static enum ps_code local_steps_begin(void *state, const struct wk_work *work, s
         return e->code;
     if (wk_home_pull_all(s, s->update == PSC_SYNC ? s->share.round : 0, e))
         return e->code;
-    l->rule.began = s->base && !psc_is_late(s->client) ? 0 : work->step;
+    l->rule.began = s->base && !psc_is_late(s->client) ? 0 : work->step + s->ahead;
     local_steps_keep(l);
     return PS_OK;
 }
@@ -356,6 +356,7 @@ static enum ps_code local_steps_end(void *state, const struct wk_work *work, str
     if (work->rows && wk_local_rule_apply(&l->rule, work->step, e))
         return e->code;
     l->server.trained++;
+    l->server.trained_to = work->step + 1 - l->server.base;
     l->in_period++;
     l->examples += (uint64_t)work->rows;
     l->last_step = work->step;

@@ -200,6 +200,7 @@ static bool strategy_undo_last_step(struct wk_parameter_server_state *s)
     if (!wk_psd_in_rounds_of_all(s) || s->salvaged + 1 != wk_psd_rounds_trained(s))
         return false;
     s->trained--;
+    s->trained_to--;
     return true;
 }
 
@@ -241,7 +242,10 @@ enum ps_code wk_psd_refuse_constraints(const struct wk_env *env, struct ps_error
 
 enum ps_code wk_psd_join(struct wk_parameter_server_state *s, struct ps_error *e)
 {
-    return connect_cluster(s, e) || agree_on_weights(s, e) ? e->code : PS_OK;
+    if (connect_cluster(s, e) || agree_on_weights(s, e))
+        return e->code;
+    s->was_chief = psc_is_chief(s->client);
+    return PS_OK;
 }
 
 // The chief, who keeps the weights, may have heard the same signal a moment later, and be in a step that this one has

@@ -91,6 +91,7 @@ struct wk_parameter_server_state {
 
     // Steps of this worker, counted.
     uint64_t handed_out, trained;  // as next gave them; those whose gradients there are
+    uint64_t trained_to;           // one past the number of the last of these, beyond base
     // A step's number beyond base is that of its round, or the count of those handed out, plus these (modulo 2^64): a
     // change of the mode moves them so that it goes on from next_step.
     uint64_t round_offset, count_offset, next_step;

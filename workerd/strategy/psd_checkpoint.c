@@ -135,15 +135,9 @@ static void fetch_free(struct wk_checkpoint_fetch *of)
 
 // ---- save: what is known here -------------------------------------------------------------------------------------
 
-// Steps, in this run of the job.
-static uint64_t checkpoint_trained(const struct wk_parameter_server_state *s)
-{
-    return s->next_step - (s->handed_out - s->trained);
-}
-
 uint64_t wk_psd_rounds_trained(const struct wk_parameter_server_state *s)
 {
-    return checkpoint_trained(s) - s->round_offset;
+    return s->trained_to - s->round_offset;
 }
 
 // What was set by hand, and with tell_rate, as it holds in the next step; a rate that this worker is about to tell
@@ -191,7 +185,6 @@ static void checkpoint_put_outer(const struct wk_parameter_server_state *s, stru
 // counts its steps as they do.
 static void checkpoint_put_rule(const struct wk_parameter_server_state *s, struct wk_checkpoint *to, struct fetch *f)
 {
-    const uint64_t trained = checkpoint_trained(s);
     const bool in_rounds = s->update == PSC_SYNC && !s->mode_changed;
     // With hybrid the ps tasks have the tables alone, whose rate psctl changes without that of the rest.
     const bool hybrid = s->env->job->strategy == PS_STRATEGY_HYBRID;
@@ -199,7 +192,7 @@ static void checkpoint_put_rule(const struct wk_parameter_server_state *s, struc
     json_object_set_new(to->json, "changed", checkpoint_changes(s, hybrid ? NULL : &rate));
     const bool is_set = s->rate_is_set || (!isnan(rate) && s->env->job->schedule.kind != PS_SCHEDULE_NONE);
     wk_checkpoint_put_rule(to, isnan(rate) ? s->rate : rate, is_set,
-                           in_rounds ? s->ahead : wk_psd_iterations(s) - (s->base + trained));
+                           in_rounds ? s->ahead : wk_psd_iterations(s) - (s->base + s->trained_to));
     f->count = json_object_get(to->json, "iterations_ahead");
     f->by_round = in_rounds;
     f->known = in_rounds ? wk_psd_rounds_trained(s) : s->version;

@@ -400,13 +400,13 @@ void wk_home_delay(const struct wk_parameter_server_state *s, uint64_t step)
 }
 
 // ssp: the clock ticks with every step, and may have to be waited for before weights are pulled.
-static enum ps_code home_wait_for_clock(struct wk_parameter_server_state *s, uint64_t step, struct ps_error *e)
+static enum ps_code home_wait_for_clock(struct wk_parameter_server_state *s, struct ps_error *e)
 {
     psc_error error;
     if (home_settle_buckets(s, e))
         return e->code;
     const uint64_t start = wk_wait_begin(s->env);
-    const psc_code code = psc_clock(s->client, step - s->base, true, NULL, NULL, &error);
+    const psc_code code = psc_clock(s->client, s->trained, true, NULL, NULL, &error);
     wk_wait_end(s->env, WK_WAIT_CLOCK, "clock", start);
     return code ? wk_take_error(&error, e) : PS_OK;
 }
@@ -440,7 +440,7 @@ static enum ps_code home_begin(void *state, const struct wk_work *work, struct p
     s->rows = work->rows;
     for (size_t i = 0; i < s->n_buckets; i++)
         s->bucket[i].missing = s->bucket[i].n;
-    if (s->update == PSC_SSP && home_wait_for_clock(s, work->step, e))
+    if (s->update == PSC_SSP && home_wait_for_clock(s, e))
         return e->code;
     if (!s->has_weights) {
         if (wk_home_pull_all(s, s->update == PSC_SYNC ? s->share.round : 0, e))
@@ -585,6 +585,7 @@ static enum ps_code home_end(void *state, const struct wk_work *work, struct ps_
     struct wk_parameter_server_state *s = state;
     const bool fetches = home_fetches_at(s, work->step);
     s->trained++;
+    s->trained_to = work->step + 1 - s->base;
     if (s->env->job->n_push > 1) {
         if (home_end_with_sums(s, fetches, e))
             return e->code;

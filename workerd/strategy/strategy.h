@@ -71,7 +71,7 @@ static inline bool wk_env_has(const struct wk_env *env, size_t variable)
 // for this worker in a step that others still take.
 struct wk_work {
     uint64_t epoch, first;
-    uint64_t step;  // from 0; in sync jobs the same for all workers: its round - 1
+    uint64_t step;  // from 0, or a checkpoint's; in sync jobs the same for all workers, and as many apart as rounds are
     int rows;
     // local_steps: ends_period: after this step the worker exchanges weights with the others. last_period: of later
     // periods the worker does not know its examples yet.
