@@ -1553,14 +1553,17 @@ static void shares_are_of_periods(void **state)
 // A worker that comes late has new slots: its first step of adam is as long as anyone's first.
 static void late_slots_are_new(void **state)
 {
-    struct worker w;
-    (void)state;
-    client.late = true;
-    begin(&w, "adam, learning_rate: 0.01", "name: local_steps, local_steps: 5");
-    const float *weight = nn_replica_param(w.env.replica, 0), before = *weight;
-    train(&w, 4000, BATCH);
-    assert_true(before - *weight > 0.0099f && before - *weight < 0.0101f);
-    end(&w);
+    for (uint64_t ahead = 0; ahead <= 5000; ahead += 5000) {  // of a checkpoint that the others have gone on from
+        struct worker w;
+        begin_local_steps(state);
+        client.late = true;
+        begin(&w, "adam, learning_rate: 0.01", "name: local_steps, local_steps: 5");
+        ((struct wk_parameter_server_state *)w.state)->ahead = ahead;
+        const float *weight = nn_replica_param(w.env.replica, 0), before = *weight;
+        train(&w, 4000, BATCH);
+        assert_true(before - *weight > 0.0099f && before - *weight < 0.0101f);
+        end(&w);
+    }
 }
 
 static void no_memory_for_local_steps(void **state)
