@@ -269,6 +269,8 @@ static const struct {
     {INPUT("3") ", " LAYER("BatchNormalization", NAMED("'momentum': 1")),
      "[1].config.momentum: expected a number from 0 to below 1"},
     {INPUT("3") ", " LAYER("BatchNormalization", NAMED("'renorm': true")), "[1].config.renorm: expected null"},
+    {INPUT("4, 3") ", " LAYER("Masking", "'name': 'k'") ", " LAYER("BatchNormalization", "'name': 'n'"),
+     "[2]: BatchNormalization of an input with a mask, whose statistics would leave out what is masked, is not"},
     {INPUT("4, 3") ", " LAYER("Reshape", NAMED("'target_shape': [5, -1]")),
      "[1].config.target_shape: expected a shape of the 12 elements that the input has"},
     {INPUT("4, 3") ", " LAYER("Reshape", NAMED("'target_shape': [-1, -1]")),
