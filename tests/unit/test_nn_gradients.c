@@ -284,6 +284,26 @@ static void test_softmax_values(void **state)
     op_close(&r);
 }
 
+// Where nothing counts, everything counts alike, or is 0.
+static void test_attention_softmax_values(void **state)
+{
+    (void)state;
+    for (int zero = 0; zero < 2; zero++) {
+        const struct op_case c = {"attention_softmax",
+                                  &nn_op_attention_softmax,
+                                  ATTR((struct nn_attention_softmax){.by_both = true, .zero_unseen = zero}),
+                                  2,
+                                  1,
+                                  {FLOATS(4, 1, 1, 2, 2), FLOATS(3, 1, 2, 2)},
+                                  {0}};
+        const double unseen = zero ? 0 : 0.5;
+        struct op_run r;
+        open_with(&r, &c, (const double *const[]){(double[]){0, log(3), 7, 9}, (double[]){1, 1, 0, 0}});
+        assert_numbers((const double[]){0.25, 0.75, unseen, unseen}, op_out(&r, 0), 4);
+        op_close(&r);
+    }
+}
+
 struct loss_values {
     double loss[2], dx[4];
 };
@@ -485,6 +505,7 @@ int main(void)
         cmocka_unit_test(test_dense_values),
         cmocka_unit_test(test_maxpool_values),
         cmocka_unit_test(test_softmax_values),
+        cmocka_unit_test(test_attention_softmax_values),
         cmocka_unit_test(test_loss_values),
         cmocka_unit_test(test_fan_out),
         cmocka_unit_test(test_one_gradient_of_two),

@@ -516,6 +516,53 @@ static void attention_drops(void **state)
     free(json);
 }
 
+// ' stands for ".
+static struct nn_model *parse_quoted(const char *text)
+{
+    char *json = ps_strdup(text);
+    for (char *c = json; *c; c++)
+        *c = *c == '\'' ? '"' : *c;
+    struct nn_model *m = parse_text(json);
+    free(json);
+    return m;
+}
+
+// A query's step that may look at nothing gets nothing in Keras 3, where weights are dropped, and all alike elsewhere:
+// of an attention whose values are its bias of 2, and whose output is their sum.
+static void attention_of_nothing(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *version;
+        double dropout;
+        float expected;
+    } cases[] = {{"3.15.0", 0.5, 0}, {"3.15.0", 0, 2}, {"2.15.0", 0.5, 2}};
+    const float x[2] = {0}, target[2] = {0};
+    struct nn_result result;
+    for (size_t k = 0; k < 2 * sizeof cases / sizeof *cases; k++) {
+        char *json = ps_printf(
+            "{'class_name': 'Functional', 'keras_version': '%s', 'config': {'name': 'net', 'layers': ["
+            "{'class_name': 'InputLayer', 'config': {'name': 'x', 'batch_input_shape': [null, 2, 1]}, "
+            "'inbound_nodes': []},"
+            "{'class_name': 'Masking', 'config': {'name': 'k'}, 'inbound_nodes': [[['x', 0, 0, {}]]]},"
+            "{'class_name': 'MultiHeadAttention', 'config': {'name': 'a', 'num_heads': 1, 'key_dim': 1, 'dropout': %g},"
+            "'inbound_nodes': [[['k', 0, 0, {'value': ['k', 0, 0]}]]]}],"
+            "'input_layers': [['x', 0, 0]], 'output_layers': [['a', 0, 0]]}}",
+            cases[k / 2].version, cases[k / 2].dropout);
+        struct nn_model *m = parse_quoted(json);
+        struct nn_replica *r = replicate(m, devices[k % 2], 1, &mse);
+        for (size_t i = 0; i < nn_model_params(m); i++)
+            nn_replica_param(r, i)[0] = strstr(nn_model_param(m, i)->name, "value/bias")      ? 2
+                                        : strstr(nn_model_param(m, i)->name, "output/kernel") ? 1
+                                                                                              : 0;
+        evaluate(r, &(struct nn_batch){.rows = 1, .input = {x}, .target = {target}}, &result);
+        check_close("y", nn_replica_output(r, 0), (const float[]){cases[k / 2].expected, cases[k / 2].expected}, 2, 0);
+        nn_replica_free(r);
+        nn_model_free(m);
+        free(json);
+    }
+}
+
 // What a step told of variables. Whoever has a variable between ready and need may change it.
 struct order {
     size_t param[8], n;  // as they became ready
@@ -829,6 +876,7 @@ int main(void)
         cmocka_unit_test(dropout_repeats),
         cmocka_unit_test(dropout_before_a_recurrent_layer_is_of_all_steps),
         cmocka_unit_test(attention_drops),
+        cmocka_unit_test(attention_of_nothing),
         cmocka_unit_test(gradients_are_reported_when_final),
         cmocka_unit_test(a_step_ends_where_a_hook_fails),
         cmocka_unit_test(every_variable_that_learns_is_reported_once),

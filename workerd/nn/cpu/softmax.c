@@ -210,11 +210,12 @@ PS_PER_CPU static void attention_keep(size_t n, const float *restrict mask, floa
     }
 }
 
-static void row_attention(const struct attention_row *r, const float *x, float *y)
+// unseen: what all are where nothing counts.
+static void row_attention(const struct attention_row *r, float unseen, const float *x, float *y)
 {
     if (!r->any) {
         for (size_t j = 0; j < r->n; j++)
-            y[j] = 1 / (float)r->n;
+            y[j] = unseen;
         return;
     }
     if (r->mask) {
@@ -230,9 +231,10 @@ static void row_attention(const struct attention_row *r, const float *x, float *
 static void attention_part(void *arg, size_t first, size_t last)
 {
     const struct nn_frame *f = arg;
+    const bool zero = ((const struct nn_attention_softmax *)f->op->attr)->zero_unseen;
     for (size_t k = first; k < last; k++) {
         const struct attention_row r = attention_row_at(f, 1, k);
-        row_attention(&r, (const float *)f->in[0] + k * r.n, (float *)f->out[0] + k * r.n);
+        row_attention(&r, zero ? 0 : 1 / (float)r.n, (const float *)f->in[0] + k * r.n, (float *)f->out[0] + k * r.n);
     }
 }
 

@@ -108,7 +108,7 @@ enum { ROWS_OF_BLOCK = 4 };  // a warp each
 struct attention_masks {
     size_t heads, i, j;
     const float *by_i, *by_j;
-    bool by_both, causal;
+    bool by_both, causal, zero_unseen;
 };
 
 static __device__ float attention_sum_of_warp(float x)
@@ -152,7 +152,9 @@ static __global__ void softmax_of_scores(size_t rows, struct attention_masks m, 
         sum += score_counts(m, k, j) ? expf(x[j] - max) : 0.0f;
     sum = attention_sum_of_warp(sum);
     for (size_t j = lane; j < m.j; j += 32)
-        y[j] = any == 0 ? 1.0f / (float)m.j : score_counts(m, k, j) ? expf(x[j] - max) / sum : 0.0f;
+        y[j] = any == 0                ? (m.zero_unseen ? 0.0f : 1.0f / (float)m.j)
+               : score_counts(m, k, j) ? expf(x[j] - max) / sum
+                                       : 0.0f;
 }
 
 static __global__ void softmax_of_scores_backward(size_t rows, struct attention_masks m, const float *p,
@@ -186,7 +188,8 @@ static struct attention_masks attention_masks_of(const struct nn_frame *f, int m
                                       a->by_i ? nn_cuda_in(f, masks) : NULL,
                                       a->by_j || a->by_both ? nn_cuda_in(f, masks + a->by_i) : NULL,
                                       a->by_both,
-                                      a->causal};
+                                      a->causal,
+                                      a->zero_unseen};
     return m;
 }
 

@@ -11,7 +11,8 @@
 struct multi_head_attention {
     int heads, key_dim, value_dim;  // value_dim 0: as key_dim
     bool use_bias;
-    double dropout;  // of the weights by which the values are summed
+    double dropout;    // of the weights by which the values are summed
+    bool zero_unseen;  // a query's step that may look at nothing gets nothing
 };
 
 enum { ATTENTION_MASK = 3 };  // of the call's masks: that of each pair of steps
@@ -104,6 +105,7 @@ static void attention_drop_masks(struct nn_building *b)
 
 static enum ps_code multi_head_attention_build(struct nn_building *b, struct ps_error *e)
 {
+    struct multi_head_attention *c = b->layer->config;
     if (b->n_in < 2 || b->n_in > 3)
         return nn_json_fail(b->at, e,
                             "MultiHeadAttention takes a query, a value and, if it is another, a key, not %d "
@@ -118,6 +120,8 @@ static enum ps_code multi_head_attention_build(struct nn_building *b, struct ps_
         return e->code;
     b->out = b->in[0]->type;
     attention_drop_masks(b);
+    // Keras 3 has a Softmax that takes masks where it drops weights, and the backend's own attention where it does not.
+    c->zero_unseen = c->dropout > 0 && !nn_setting_is_keras2(b->at);
     return b->first ? attention_build_variables(b, e) : PS_OK;
 }
 
@@ -174,8 +178,9 @@ static int attention_mask(struct nn_emitter *m, const struct nn_call *call, bool
 static int attention_softmax(struct nn_emitter *m, const struct nn_call *call, int s)
 {
     const struct nn_layer *l = nn_emit_layer(m, call);
-    const struct nn_dropout drop = {(float)NN_CONFIG(struct multi_head_attention, l)->dropout, l->number};
-    struct nn_attention_softmax attr = {.causal = call->flag};
+    const struct multi_head_attention *c = NN_CONFIG(struct multi_head_attention, l);
+    const struct nn_dropout drop = {(float)c->dropout, l->number};
+    struct nn_attention_softmax attr = {.causal = call->flag, .zero_unseen = c->zero_unseen};
     const int query = nn_emit_mask(m, call, 0), other = attention_mask(m, call, &attr.by_both);
     int in[3] = {s}, n = 1;
     attr.by_i = query >= 0;

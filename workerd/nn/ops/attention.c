@@ -167,7 +167,8 @@ static struct attention_row attention_row(const struct nn_frame *f, int masks, s
     return r;
 }
 
-static void attention_softmax_row(const struct attention_row *r, const nn_real *x, nn_real *y)
+// unseen: what all are where nothing counts.
+static void attention_softmax_row(const struct attention_row *r, double unseen, const nn_real *x, nn_real *y)
 {
     double max = -INFINITY, sum = 0;
     for (size_t j = 0; j < r->n; j++)
@@ -175,18 +176,17 @@ static void attention_softmax_row(const struct attention_row *r, const nn_real *
     for (size_t j = 0; j < r->n; j++)
         sum += attention_counts(r, j) ? exp((double)x[j] - max) : 0;
     for (size_t j = 0; j < r->n; j++)
-        y[j] = !r->any                  ? (nn_real)(1.0 / (double)r->n)
-               : attention_counts(r, j) ? (nn_real)(exp((double)x[j] - max) / sum)
-                                        : 0;
+        y[j] = !r->any ? (nn_real)unseen : attention_counts(r, j) ? (nn_real)(exp((double)x[j] - max) / sum) : 0;
 }
 
 static void attention_reference_softmax(const struct nn_frame *f)
 {
+    const bool zero = ((const struct nn_attention_softmax *)f->op->attr)->zero_unseen;
     const nn_real *x = f->in[0];
     nn_real *y = f->out[0];
     for (size_t k = 0, rows = nn_type_rows(&f->op->in_type[0]); k < rows; k++) {
         const struct attention_row r = attention_row(f, 1, k);
-        attention_softmax_row(&r, x + k * r.n, y + k * r.n);
+        attention_softmax_row(&r, zero ? 0 : 1.0 / (double)r.n, x + k * r.n, y + k * r.n);
     }
 }
 

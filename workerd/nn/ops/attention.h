@@ -17,10 +17,11 @@ extern const struct nn_op_class nn_op_attention_scores;  // a, b -> s = scale a 
 extern const struct nn_op_class nn_op_attention_sum;
 
 // The softmax of s over j, of what counts: masks by i (n, i) and by j (n, j), or by both (n, i, j), and, causal, j up
-// to i. Where nothing counts, everything counts alike, and has no gradient.
+// to i. Where nothing counts, everything counts alike, or is 0 where that is asked for, and has no gradient.
 struct nn_attention_softmax {
     bool by_i, by_j, causal;
-    bool by_both;  // not with by_j
+    bool by_both;      // not with by_j
+    bool zero_unseen;  // where nothing counts
 };
 
 extern const struct nn_op_class nn_op_attention_softmax;           // s[, mask by i][, mask by j, or both] -> p
