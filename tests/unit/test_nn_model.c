@@ -550,6 +550,8 @@ static const struct {
     {INPUT("5, 5") ", " LAYER("MultiHeadAttention", NAMED("'num_heads': 2, 'key_dim': 2, 'dropout': 1")),
      "[1].config.dropout: expected a number from 0 to below 1, not 1"},
     {INPUT("5, 5") ", " LAYER("Softmax", NAMED("'axis': 3")), "[1].config.axis: expected an axis of the input"},
+    {INPUT("5, 4") ", " LAYER("Masking", "'name': 'k'") ", " LAYER("Softmax", "'name': 's'"),
+     "[2]: Softmax expects a mask of the shape of its input, or with 1 for some of its sizes"},
 };
 
 // Whatever is wrong in a layer, the error names it, and of layers in one another the inner one.

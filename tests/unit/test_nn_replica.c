@@ -563,6 +563,42 @@ static void attention_of_nothing(void **state)
     }
 }
 
+// Softmax()(x, mask=m) of two rows, of which one has nothing that counts; a mask of one row is that of both. A half is
+// not enough.
+static void softmax_masks(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *version, *shape;
+        float mask[6], y[6];
+    } cases[] = {
+        {"3.15.0", "2, 3", {1, 0.5f, 1, 0, 0, 0}, {0.25f, 0, 0.75f, 0, 0, 0}},
+        {"3.15.0", "1, 3", {1, 0, 1}, {0.25f, 0, 0.75f, 0.5f, 0, 0.5f}},
+        {"2.15.0", "2, 3", {1, 0, 1, 0, 0, 0}, {0.25f, 0, 0.75f, 1 / 3.0f, 1 / 3.0f, 1 / 3.0f}},
+    };
+    const float x[6] = {0, 9, logf(3), 5, 5, 5}, target[6] = {0};
+    struct nn_result result;
+    for (size_t k = 0; k < 2 * sizeof cases / sizeof *cases; k++) {
+        char *json =
+            ps_printf("{'class_name': 'Functional', 'keras_version': '%s', 'config': {'name': 'net', 'layers': ["
+                      "{'class_name': 'InputLayer', 'config': {'name': 'x', 'batch_input_shape': [null, 2, 3]}, "
+                      "'inbound_nodes': []},"
+                      "{'class_name': 'InputLayer', 'config': {'name': 'm', 'batch_input_shape': [null, %s]}, "
+                      "'inbound_nodes': []},"
+                      "{'class_name': 'Softmax', 'config': {'name': 's'}, "
+                      "'inbound_nodes': [[['x', 0, 0, {'mask': ['m', 0, 0]}]]]}],"
+                      "'input_layers': [['x', 0, 0], ['m', 0, 0]], 'output_layers': [['s', 0, 0]]}}",
+                      cases[k / 2].version, cases[k / 2].shape);
+        struct nn_model *m = parse_quoted(json);
+        struct nn_replica *r = replicate(m, devices[k % 2], 1, &mse);
+        evaluate(r, &(struct nn_batch){.rows = 1, .input = {x, cases[k / 2].mask}, .target = {target}}, &result);
+        check_close("y", nn_replica_output(r, 0), cases[k / 2].y, 6, 1e-6);
+        nn_replica_free(r);
+        nn_model_free(m);
+        free(json);
+    }
+}
+
 // What a step told of variables. Whoever has a variable between ready and need may change it.
 struct order {
     size_t param[8], n;  // as they became ready
@@ -877,6 +913,7 @@ int main(void)
         cmocka_unit_test(dropout_before_a_recurrent_layer_is_of_all_steps),
         cmocka_unit_test(attention_drops),
         cmocka_unit_test(attention_of_nothing),
+        cmocka_unit_test(softmax_masks),
         cmocka_unit_test(gradients_are_reported_when_final),
         cmocka_unit_test(a_step_ends_where_a_hook_fails),
         cmocka_unit_test(every_variable_that_learns_is_reported_once),
