@@ -668,6 +668,30 @@ static void bad_merges(void **state)
                 "$.config.layers[2].config.axes: expected a whole number or two of them, which is missing");
 }
 
+// What Keras 2 says of a call's training.
+static void check_training(const char *layer, const char *training, const char *says)
+{
+    char *json = ps_printf(
+        "{'class_name': 'Functional', 'keras_version': '2.15.0', 'config': {'name': 'n', 'layers': ["
+        "{'class_name': 'InputLayer', 'config': {'name': 'x', 'batch_input_shape': [null, 3]}, 'inbound_nodes': []}, "
+        "{%s, 'inbound_nodes': [[['x', 0, 0, {'training': %s}]]]}], 'input_layers': [['x', 0, 0]], "
+        "'output_layers': ['d', 0, 0]}}",
+        layer, training);
+    char *text = quoted(json);
+    check_refused(text, says);
+    free(text);
+    free(json);
+}
+
+static void training_of_a_call(void **state)
+{
+    (void)state;
+    check_training("'class_name': 'Dropout', 'config': {'name': 'd', 'rate': 0.5}", "true",
+                   "$.config.layers[1].inbound_nodes[0][0][3].training: expected null or false: a layer cannot train");
+    check_training("'class_name': 'BatchNormalization', 'config': {'name': 'd'}", "false",
+                   "$.config.layers[1]: BatchNormalization is called with training=False: expected trainable: false");
+}
+
 static void long_texts_are_cut(void **state)
 {
     (void)state;
@@ -958,6 +982,7 @@ int main(void)
         cmocka_unit_test(hostile_sizes),
         cmocka_unit_test(bad_graphs),
         cmocka_unit_test(bad_merges),
+        cmocka_unit_test(training_of_a_call),
         cmocka_unit_test(long_texts_are_cut),
         cmocka_unit_test(bad_files),
         cmocka_unit_test(byte_order_mark),

@@ -563,6 +563,51 @@ static void attention_of_nothing(void **state)
     }
 }
 
+// A layer, and a model, that Keras 2 calls with training=False drop nothing while the model is trained; Keras 3 says so
+// of calls by itself, and means nothing by it.
+static void training_of_a_call(void **state)
+{
+    (void)state;
+    static const char drop[] = "{'class_name': 'Dropout', 'config': {'name': 'd', 'rate': 0.5}%s}";
+    static const char inner[] =
+        "{'class_name': 'Sequential', 'config': {'name': 'd', 'layers': [{'class_name': 'InputLayer', 'config': "
+        "{'name': 'i', 'batch_input_shape': [null, 64]}}, {'class_name': 'Dropout', 'config': {'name': 'e', 'rate': "
+        "0.5}}]}%s}";
+    static const struct {
+        const char *version, *layer, *training;
+        int call;
+        bool drops;
+    } cases[] = {{"2.15.0", drop, "false", 0, false},
+                 {"2.15.0", drop, "null", 0, true},
+                 {"3.15.0", drop, "false", 0, true},
+                 {"2.15.0", inner, "false", 1, false},
+                 {"2.15.0", inner, "null", 1, true}};
+    const uint64_t example[1] = {7};
+    float x[64], target[64] = {0};
+    struct nn_result result;
+    for (int i = 0; i < 64; i++)
+        x[i] = 1;
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        char *node = ps_printf(", 'inbound_nodes': [[['x', 0, 0, {'training': %s}]]]", cases[k].training);
+        char *layer = ps_printf(cases[k].layer, node);
+        char *json =
+            ps_printf("{'class_name': 'Functional', 'keras_version': '%s', 'config': {'name': 'net', 'layers': "
+                      "[{'class_name': 'InputLayer', 'config': {'name': 'x', 'batch_input_shape': [null, 64]},"
+                      " 'inbound_nodes': []}, %s],"
+                      "'input_layers': [['x', 0, 0]], 'output_layers': [['d', %d, 0]]}}",
+                      cases[k].version, layer, cases[k].call);
+        struct nn_model *m = parse_quoted(json);
+        struct nn_replica *r = replicate(m, "cpu", 1, &mse);
+        train(r, &(struct nn_batch){1, {x}, {target}, example}, 6, NULL, &result);
+        assert_int_equal(memcmp(nn_replica_output(r, 0), x, sizeof x) != 0, cases[k].drops);
+        nn_replica_free(r);
+        nn_model_free(m);
+        free(node);
+        free(layer);
+        free(json);
+    }
+}
+
 // Softmax()(x, mask=m) of two rows, of which one has nothing that counts; a mask of one row is that of both. A half is
 // not enough.
 static void softmax_masks(void **state)
@@ -913,6 +958,7 @@ int main(void)
         cmocka_unit_test(dropout_before_a_recurrent_layer_is_of_all_steps),
         cmocka_unit_test(attention_drops),
         cmocka_unit_test(attention_of_nothing),
+        cmocka_unit_test(training_of_a_call),
         cmocka_unit_test(softmax_masks),
         cmocka_unit_test(gradients_are_reported_when_final),
         cmocka_unit_test(a_step_ends_where_a_hook_fails),

@@ -127,6 +127,7 @@ enum ps_code nn_build_inner(struct nn_building *b, int k, const struct nn_json *
     // What it reads is said to come from where the wrapping layer has it from.
     inner.value[0] = nn_build_value(m, in, m->value[b->value[0]].call);
     inner.mask[0] = mask ? b->mask[0] : -1;
+    inner.inference = b->inference;
     struct nn_call call = {.child = inner.layer, .in = {inner.value[0]}, .n_in = 1};
     for (int i = 1; i < NN_CALL_IN; i++)
         inner.mask[i] = -1;

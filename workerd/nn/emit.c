@@ -109,7 +109,10 @@ int nn_emit_examples(struct nn_emitter *m)
 static int emit_call(struct nn_emitter *m, const struct nn_call *call)
 {
     const struct nn_layer *l = nn_emit_layer(m, call);
+    const bool training = m->training;
+    m->training = training && !call->inference;
     const int out = l->class->emit(m, call);
+    m->training = training;
     nn_emit_activity(m, l, out);
     for (int k = 0; k < call->n_more; k++)
         nn_emit_activity(m, l, *nn_emit_more(m, call, k));

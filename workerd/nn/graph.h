@@ -58,6 +58,7 @@ struct nn_call {
     int mask[NN_CALL_IN];          // of each input: the document's, or the value's own; -1: none. Behind those, others
                                    // that the document names
     bool flag;                     // what else the call says (nn_argument)
+    bool inference;                // it does what it does where nothing is trained
     double constant;
     int out;
     int more[NN_CALL_MORE], n_more;  // the values behind out

@@ -13,6 +13,7 @@ struct keras_reader {
     struct nn_model *model;
     size_t cap_calls;
     const struct ps_zip *archive;  // the .keras file that holds the document; NULL: another does
+    bool inference;                // what is called now is called with training=False
 };
 
 // ---- layers and their calls (keras_layer.c) -----------------------------------------------------------------------
@@ -27,6 +28,7 @@ struct keras_arguments {
     int in[NN_CALL_IN], n_in;  // values
     int mask[NN_CALL_IN];      // those that the document names; -1: none
     bool flag;
+    bool inference;  // Keras 2's training=False: it does not train, whatever the model does
     double constant;
 };
 

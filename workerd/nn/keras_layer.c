@@ -83,6 +83,7 @@ enum ps_code keras_call(struct keras_reader *r, const struct nn_json *at, const 
     struct nn_model *m = r->model;
     struct nn_building b = {.model = m, .at = at, .config = config, .layer = layer, .n_in = a->n_in, .flag = a->flag};
     struct nn_call call = {.layer = (int)(layer - m->layer), .n_in = a->n_in, .flag = a->flag, .constant = a->constant};
+    b.inference = call.inference = r->inference;
     for (int i = 0; i < NN_CALL_IN; i++)
         b.mask[i] = a->mask[i];
     for (int i = 0; i < a->n_in; i++) {

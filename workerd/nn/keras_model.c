@@ -206,9 +206,12 @@ static enum ps_code keras_call_member(struct keras_reader *r, const struct keras
 {
     struct nn_json at = nn_json_element(&k->layers, i), config = nn_json_member(&at, "config");
     const struct member *member = &k->member[i];
-    if (member->model)
-        return keras_call_model(r, member->model, a->in, a->n_in, out, n_out, e);
-    return keras_call(r, &at, &config, member->layer, a, out, n_out, e);
+    const bool before = r->inference;
+    r->inference = before || a->inference;
+    enum ps_code code = member->model ? keras_call_model(r, member->model, a->in, a->n_in, out, n_out, e)
+                                      : keras_call(r, &at, &config, member->layer, a, out, n_out, e);
+    r->inference = before;
+    return code;
 }
 
 // The InputLayer of a model that is called on a value stands for that, if it has its shape.
@@ -405,7 +408,20 @@ static enum ps_code keras_read_argument(const struct run *run, const struct nn_j
     return nn_json_bool(at, &a->flag, e);
 }
 
-// What a call is given by name. Whether it trains, the program says.
+// Whether a call trains the program says, but for Keras 2, where training=False stays so in a model that is trained.
+static enum ps_code keras_read_training(const struct nn_json *named, struct keras_arguments *a, struct ps_error *e)
+{
+    struct nn_json at = nn_json_member(named, "training");
+    bool training = true;
+    if (!nn_json_given(&at) || !nn_setting_is_keras2(&at))
+        return PS_OK;
+    if (nn_json_bool(&at, &training, e))
+        return e->code;
+    a->inference = !training;
+    return training ? nn_json_expected(&at, e, "null or false: a layer cannot train where the model does not") : PS_OK;
+}
+
+// What a call is given by name.
 static enum ps_code keras_read_named(const struct run *run, const struct nn_json *named,
                                      const struct nn_layer_class *class, struct keras_arguments *a, bool *ready,
                                      struct ps_error *e)
@@ -421,6 +437,8 @@ static enum ps_code keras_read_named(const struct run *run, const struct nn_json
         if (!k->name && nn_json_given(&at) && strcmp(name, "training") != 0 && !json_is_false(at.value))
             return nn_json_fail(&at, e, "expected null: this argument of a call is not supported");
     }
+    if (keras_read_training(named, a, e))
+        return e->code;
     for (const struct nn_argument *k = known; k->name; k++) {
         struct nn_json at = nn_json_member(named, k->name);
         if (nn_json_given(&at) && keras_read_argument(run, &at, k, a, ready, e))

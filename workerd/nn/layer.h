@@ -116,6 +116,7 @@ struct nn_building {
     bool named_mask;                          // the document names the mask of the first
     struct nn_value copy[NN_CALL_IN];         // what in[] points to: the model's may move
     bool flag;
+    bool inference;                     // as that of the call
     struct nn_type out;                 // of one example
     struct nn_type more[NN_CALL_MORE];  // of what else it gives; none of it has a mask
     int n_more;

@@ -41,6 +41,8 @@ static enum ps_code batch_normalization_build(struct nn_building *b, struct ps_e
         return e->code;
     if (!b->first && b->layer->trainable)
         return nn_json_fail(b->at, e, "BatchNormalization is called twice: expected one call, or trainable: false");
+    if (b->inference && b->layer->trainable)
+        return nn_json_fail(b->at, e, "BatchNormalization is called with training=False: expected trainable: false");
     if (b->mask[0] >= 0 && b->layer->trainable)
         return nn_json_fail(b->at, e,
                             "BatchNormalization of an input with a mask, whose statistics would leave out what is "
