@@ -608,6 +608,42 @@ static void training_of_a_call(void **state)
     }
 }
 
+// Of two steps 2 and 0, of which the second is masked, the mean of what a layer makes of them: of the first alone where
+// the layer passes its mask on.
+static void masks_go_on(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *layer;
+        float expected;
+    } cases[] = {
+        {"{'class_name': 'Add', 'module': 'keras.layers', 'config': {'name': 'l'}, "
+         "'inbound_nodes': [[['k', 0, 0, {}], ['k', 0, 0, {}]]]}",
+         4},
+        {"{'class_name': 'Add', 'module': 'keras.src.ops.numpy', 'config': {'name': 'l'}, "
+         "'inbound_nodes': [[['k', 0, 0, {}], ['k', 0, 0, {}]]]}",
+         2},
+    };
+    const float x[2] = {2, 0}, target[1] = {0};
+    struct nn_result result;
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        char *json = ps_printf(
+            "{'class_name': 'Functional', 'config': {'name': 'net', 'layers': ["
+            "{'class_name': 'InputLayer', 'config': {'name': 'x', 'batch_shape': [null, 2, 1]}, 'inbound_nodes': []},"
+            "{'class_name': 'Masking', 'config': {'name': 'k'}, 'inbound_nodes': [[['x', 0, 0, {}]]]}, %s,"
+            "{'class_name': 'GlobalAveragePooling1D', 'config': {'name': 'g'}, 'inbound_nodes': [[['l', 0, 0, {}]]]}],"
+            "'input_layers': [['x', 0, 0]], 'output_layers': [['g', 0, 0]]}}",
+            cases[k].layer);
+        struct nn_model *m = parse_quoted(json);
+        struct nn_replica *r = replicate(m, "cpu", 1, &mse);
+        evaluate(r, &(struct nn_batch){.rows = 1, .input = {x}, .target = {target}}, &result);
+        check_close("mean", nn_replica_output(r, 0), &cases[k].expected, 1, 0);
+        nn_replica_free(r);
+        nn_model_free(m);
+        free(json);
+    }
+}
+
 // Softmax()(x, mask=m) of two rows, of which one has nothing that counts; a mask of one row is that of both. A half is
 // not enough.
 static void softmax_masks(void **state)
@@ -959,6 +995,7 @@ int main(void)
         cmocka_unit_test(attention_drops),
         cmocka_unit_test(attention_of_nothing),
         cmocka_unit_test(training_of_a_call),
+        cmocka_unit_test(masks_go_on),
         cmocka_unit_test(softmax_masks),
         cmocka_unit_test(gradients_are_reported_when_final),
         cmocka_unit_test(a_step_ends_where_a_hook_fails),
