@@ -644,6 +644,44 @@ static void masks_go_on(void **state)
     }
 }
 
+// A layer that is called twice draws other numbers in each call, in the first one as where there is no other.
+static void calls_draw_apart(void **state)
+{
+    (void)state;
+    static const char *const layers[] = {
+        "'class_name': 'Dropout', 'config': {'name': 'd', 'rate': 0.5}",
+        "'class_name': 'GaussianNoise', 'config': {'name': 'd', 'stddev': 0.5}",
+        "'class_name': 'TimeDistributed', 'config': {'name': 'd', 'layer': {'class_name': 'Dropout', 'config': "
+        "{'name': 'e', 'rate': 0.5}}}",
+    };
+    const struct ps_loss both[2] = {mse, mse};
+    const uint64_t example[1] = {7};
+    float x[64], target[64] = {0}, once[64];
+    struct nn_result result;
+    for (int i = 0; i < 64; i++)
+        x[i] = 1;
+    for (size_t k = 0; k < 2 * sizeof layers / sizeof *layers; k++) {
+        const bool twice = k % 2;
+        char *json = ps_printf("{'class_name': 'Functional', 'config': {'name': 'net', 'layers': [{'class_name': "
+                               "'InputLayer', 'config': {'name': 'x', 'batch_shape': [null, 8, 8]}, 'inbound_nodes': "
+                               "[]}, {%s, 'inbound_nodes': [[['x', 0, 0, {}]]%s]}],"
+                               "'input_layers': [['x', 0, 0]], 'output_layers': [['d', 0, 0]%s]}}",
+                               layers[k / 2], twice ? ", [['x', 0, 0, {}]]" : "", twice ? ", ['d', 1, 0]" : "");
+        struct nn_model *m = parse_quoted(json);
+        struct nn_replica *r = replicate(m, "cpu", 1, both);
+        train(r, &(struct nn_batch){1, {x}, {target, target}, example}, 6, NULL, &result);
+        if (twice) {
+            assert_memory_equal(nn_replica_output(r, 0), once, sizeof once);
+            assert_memory_not_equal(nn_replica_output(r, 1), once, sizeof once);
+        } else {
+            memcpy(once, nn_replica_output(r, 0), sizeof once);
+        }
+        nn_replica_free(r);
+        nn_model_free(m);
+        free(json);
+    }
+}
+
 // Softmax()(x, mask=m) of two rows, of which one has nothing that counts; a mask of one row is that of both. A half is
 // not enough.
 static void softmax_masks(void **state)
@@ -996,6 +1034,7 @@ int main(void)
         cmocka_unit_test(attention_of_nothing),
         cmocka_unit_test(training_of_a_call),
         cmocka_unit_test(masks_go_on),
+        cmocka_unit_test(calls_draw_apart),
         cmocka_unit_test(softmax_masks),
         cmocka_unit_test(gradients_are_reported_when_final),
         cmocka_unit_test(a_step_ends_where_a_hook_fails),

@@ -69,6 +69,12 @@ void nn_build_ids(struct nn_building *b, int64_t ids)
     *most = *most && *most < ids ? *most : ids;
 }
 
+// Each call draws other numbers. A layer's place takes 14 bits of its number, and its place in others those above 24.
+static uint32_t build_stream(const struct nn_layer *l)
+{
+    return l->number | (l->called & 0x3ff) << 14;
+}
+
 enum ps_code nn_build_call(struct nn_building *b, struct ps_error *e)
 {
     const struct nn_layer_class *class = b->layer->class;
@@ -78,11 +84,12 @@ enum ps_code nn_build_call(struct nn_building *b, struct ps_error *e)
         b->in[i] = &b->copy[i];
     }
     b->first = !b->layer->called;
+    b->stream = build_stream(b->layer);
     b->out_mask = class->passes_mask && b->n_in ? b->mask[0] : -1;
     if (build_check_dtypes(b, e) ||
         (b->first && (nn_keys_read(b, class, b->layer->config, e) || nn_build_activity(b, e))) || class->build(b, e))
         return e->code;
-    b->layer->called = true;
+    b->layer->called++;
     for (int k = 0; k < b->n_more; k++)
         if (nn_build_elements(b->at, "an output", &b->more[k], &count, e))
             return e->code;
@@ -133,6 +140,7 @@ enum ps_code nn_build_inner(struct nn_building *b, int k, const struct nn_json *
         inner.mask[i] = -1;
     memcpy(call.mask, inner.mask, sizeof call.mask);
     enum ps_code code = nn_build_call(&inner, e);
+    call.stream = inner.stream;
     call.inner = inner.inner;
     call.n_inner = inner.n_inner;
     if (code == PS_OK) {

@@ -27,7 +27,8 @@ struct nn_layer {
     const struct nn_layer_class *class;
     char *name;   // "conv2d"
     char *saved;  // where Keras 3 saves it: "layers/conv2d/"; NULL: it is not in the document
-    bool trainable, called;
+    bool trainable;
+    uint32_t called;                                // how often, so far
     void *config;                                   // the class's struct
     int variable[NN_LAYER_VARIABLES], n_variables;  // those of the layers that it wraps, too
     uint32_t number;                                // of its random numbers: its place among the layers
@@ -59,6 +60,7 @@ struct nn_call {
                                    // that the document names
     bool flag;                     // what else the call says (nn_argument)
     bool inference;                // it does what it does where nothing is trained
+    uint32_t stream;               // of its random numbers: the layer's number, and which of its calls this is
     double constant;
     int out;
     int more[NN_CALL_MORE], n_more;  // the values behind out

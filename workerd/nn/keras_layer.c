@@ -100,6 +100,7 @@ enum ps_code keras_call(struct keras_reader *r, const struct nn_json *at, const 
     b.named_mask = a->mask[0] >= 0;
     enum ps_code code = nn_build_call(&b, e);
     b.out_mask = keras_is_operation(at) ? -1 : b.out_mask;
+    call.stream = b.stream;
     memcpy(call.mask, b.mask, sizeof call.mask);
     call.inner = b.inner;
     call.n_inner = b.n_inner;

@@ -117,6 +117,7 @@ struct nn_building {
     struct nn_value copy[NN_CALL_IN];         // what in[] points to: the model's may move
     bool flag;
     bool inference;                     // as that of the call
+    uint32_t stream;                    // likewise
     struct nn_type out;                 // of one example
     struct nn_type more[NN_CALL_MORE];  // of what else it gives; none of it has a mask
     int n_more;

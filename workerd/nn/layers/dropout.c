@@ -52,7 +52,7 @@ static int dropout_emit_noise(struct nn_emitter *m, const struct nn_call *call, 
 {
     const struct nn_layer *l = nn_emit_layer(m, call);
     const struct dropout *c = NN_CONFIG(struct dropout, l);
-    struct nn_noise attr = {.kind = kind, .amount = (float)amount, .layer = l->number};
+    struct nn_noise attr = {.kind = kind, .amount = (float)amount, .layer = call->stream};
     int x = nn_emit_tensor(m, call->in[0]);
     for (int i = 0; i < NN_MAX_RANK; i++)
         attr.shared[i] = c->shared[i];
@@ -65,7 +65,7 @@ static int dropout_emit(struct nn_emitter *m, const struct nn_call *call)
 {
     const struct nn_layer *l = nn_emit_layer(m, call);
     const struct dropout *c = NN_CONFIG(struct dropout, l);
-    const struct nn_dropout attr = {.rate = (float)c->rate, .layer = l->number};
+    const struct nn_dropout attr = {.rate = (float)c->rate, .layer = call->stream};
     int x = nn_emit_tensor(m, call->in[0]);
     if (c->any_shared)
         return dropout_emit_noise(m, call, NN_NOISE_DROPS, c->rate);

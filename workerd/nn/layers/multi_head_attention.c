@@ -179,7 +179,7 @@ static int attention_softmax(struct nn_emitter *m, const struct nn_call *call, i
 {
     const struct nn_layer *l = nn_emit_layer(m, call);
     const struct multi_head_attention *c = NN_CONFIG(struct multi_head_attention, l);
-    const struct nn_dropout drop = {(float)c->dropout, l->number};
+    const struct nn_dropout drop = {(float)c->dropout, call->stream};
     struct nn_attention_softmax attr = {.causal = call->flag, .zero_unseen = c->zero_unseen};
     const int query = nn_emit_mask(m, call, 0), other = attention_mask(m, call, &attr.by_both);
     int in[3] = {s}, n = 1;

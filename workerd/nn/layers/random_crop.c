@@ -53,7 +53,7 @@ static int random_crop_emit(struct nn_emitter *m, const struct nn_call *call)
     const struct nn_layer *l = nn_emit_layer(m, call);
     const struct random_crop *c = NN_CONFIG(struct random_crop, l);
     const struct nn_type *image = nn_emit_type(m, call->in[0]);
-    const struct nn_window attr = {{(int)image->dim[0], (int)image->dim[1]}, {c->height, c->width}, l->number};
+    const struct nn_window attr = {{(int)image->dim[0], (int)image->dim[1]}, {c->height, c->width}, call->stream};
     int x = nn_emit_tensor(m, call->in[0]);
     if (!m->training || attr.from[0] < c->height || attr.from[1] < c->width)
         return random_crop_middle(m, c, image, x);

@@ -36,7 +36,7 @@ static int random_flip_emit(struct nn_emitter *m, const struct nn_call *call)
 {
     const struct nn_layer *l = nn_emit_layer(m, call);
     const struct random_flip *c = NN_CONFIG(struct random_flip, l);
-    const struct nn_flip attr = {c->horizontal, c->vertical, l->number};
+    const struct nn_flip attr = {c->horizontal, c->vertical, call->stream};
     int x = nn_emit_tensor(m, call->in[0]);
     if (m->training)
         nn_tape_put(m->tape, &nn_op_flip, &attr, sizeof attr, (int[]){x, nn_emit_examples(m)}, 2, &x, 1);

@@ -154,7 +154,7 @@ static int rnn_emit_input(struct nn_emitter *m, const struct nn_call *call, cons
 {
     const struct nn_layer *l = nn_emit_layer(m, call);
     const struct nn_recurrent *c = NN_CONFIG(struct nn_recurrent, l);
-    const struct nn_noise noise = {NN_NOISE_DROPS, (float)c->dropout, l->number, {[1] = true}};
+    const struct nn_noise noise = {NN_NOISE_DROPS, (float)c->dropout, call->stream, {[1] = true}};
     const struct nn_dense dense = {.bias = c->use_bias && !attr->bias};
     const int bias = dense.bias ? nn_emit_variable(m, call, 2) : -1;
     int x = nn_emit_tensor(m, call->in[0]), z;
