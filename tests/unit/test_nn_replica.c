@@ -623,6 +623,7 @@ static void masks_go_on(void **state)
         {"{'class_name': 'Add', 'module': 'keras.src.ops.numpy', 'config': {'name': 'l'}, "
          "'inbound_nodes': [[['k', 0, 0, {}], ['k', 0, 0, {}]]]}",
          2},
+        {"{'class_name': 'ActivityRegularization', 'config': {'name': 'l'}, 'inbound_nodes': [[['k', 0, 0, {}]]]}", 2},
     };
     const float x[2] = {2, 0}, target[1] = {0};
     struct nn_result result;

@@ -25,5 +25,5 @@ static int activity_regularization_emit(struct nn_emitter *m, const struct nn_ca
 }
 
 const struct nn_layer_class nn_layer_activity_regularization = {
-    "ActivityRegularization", sizeof(struct activity_regularization), keys, activity_regularization_build,
-    activity_regularization_emit};
+    "ActivityRegularization",      sizeof(struct activity_regularization), keys,
+    activity_regularization_build, activity_regularization_emit,           .passes_mask = true};
