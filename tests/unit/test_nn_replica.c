@@ -683,6 +683,37 @@ static void calls_draw_apart(void **state)
     }
 }
 
+// The squares of what all four projections give, which are their biases of 1, 2, 3 and 4 at both steps; Keras 2 counts
+// those of the last one twice.
+static void attention_activity(void **state)
+{
+    (void)state;
+    static const char *const versions[] = {"3.15.0", "2.15.0"};
+    const double expected[] = {2 * (1 + 4 + 9 + 16), 2 * (1 + 4 + 9 + 2 * 16)};
+    const float x[2] = {5, 6}, target[2] = {4, 4};
+    struct nn_result result;
+    for (int k = 0; k < 2; k++) {
+        char *json =
+            ps_printf("{'class_name': 'Functional', 'keras_version': '%s', 'config': {'name': 'net', 'layers': ["
+                      "{'class_name': 'InputLayer', 'config': {'name': 'x', 'batch_input_shape': [null, 2, 1]}, "
+                      "'inbound_nodes': []},"
+                      "{'class_name': 'MultiHeadAttention', 'config': {'name': 'a', 'num_heads': 1, 'key_dim': 1, "
+                      "'activity_regularizer': {'class_name': 'L2', 'config': {'l2': 1}}},"
+                      "'inbound_nodes': [[['x', 0, 0, {'value': ['x', 0, 0]}]]]}],"
+                      "'input_layers': [['x', 0, 0]], 'output_layers': [['a', 0, 0]]}}",
+                      versions[k]);
+        struct nn_model *m = parse_quoted(json);
+        struct nn_replica *r = replicate(m, "cpu", 1, &mse);
+        for (size_t i = 0; i < nn_model_params(m); i++)
+            nn_replica_param(r, i)[0] = i % 2 ? (float)(i / 2 + 1) : 0;
+        evaluate(r, &(struct nn_batch){.rows = 1, .input = {x}, .target = {target}}, &result);
+        assert_true(fabs(result.loss - expected[k]) < 1e-4);
+        nn_replica_free(r);
+        nn_model_free(m);
+        free(json);
+    }
+}
+
 // Softmax()(x, mask=m) of two rows, of which one has nothing that counts; a mask of one row is that of both. A half is
 // not enough.
 static void softmax_masks(void **state)
@@ -1036,6 +1067,7 @@ int main(void)
         cmocka_unit_test(training_of_a_call),
         cmocka_unit_test(masks_go_on),
         cmocka_unit_test(calls_draw_apart),
+        cmocka_unit_test(attention_activity),
         cmocka_unit_test(softmax_masks),
         cmocka_unit_test(gradients_are_reported_when_final),
         cmocka_unit_test(a_step_ends_where_a_hook_fails),

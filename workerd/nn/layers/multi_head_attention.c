@@ -11,8 +11,8 @@
 struct multi_head_attention {
     int heads, key_dim, value_dim;  // value_dim 0: as key_dim
     bool use_bias;
-    double dropout;    // of the weights by which the values are summed
-    bool zero_unseen;  // a query's step that may look at nothing gets nothing
+    double dropout;  // of the weights by which the values are summed
+    bool keras2;
 };
 
 enum { ATTENTION_MASK = 3 };  // of the call's masks: that of each pair of steps
@@ -120,8 +120,7 @@ static enum ps_code multi_head_attention_build(struct nn_building *b, struct ps_
         return e->code;
     b->out = b->in[0]->type;
     attention_drop_masks(b);
-    // Keras 3 has a Softmax that takes masks where it drops weights, and the backend's own attention where it does not.
-    c->zero_unseen = c->dropout > 0 && !nn_setting_is_keras2(b->at);
+    c->keras2 = nn_setting_is_keras2(b->at);
     return b->first ? attention_build_variables(b, e) : PS_OK;
 }
 
@@ -140,12 +139,13 @@ static int attention_project(struct nn_emitter *m, const struct nn_call *call, i
     return y;
 }
 
-// Projection k of input i: (n, t, heads, size).
+// Projection k of input i: (n, t, heads, size). Keras has a layer for each, with the activity regularizer of this one.
 static int attention_heads(struct nn_emitter *m, const struct nn_call *call, int k, int i, int64_t size)
 {
     const int64_t heads = NN_CONFIG(struct multi_head_attention, nn_emit_layer(m, call))->heads;
     const struct nn_type *in = nn_emit_type(m, call->in[i]);
     const int y = attention_project(m, call, k, nn_emit_tensor(m, call->in[i]), in->dim[1], heads * size);
+    nn_emit_activity(m, nn_emit_layer(m, call), y);
     return nn_emit_view(m, y, &(struct nn_type){NN_FLOAT, 3, {in->dim[0], heads, size}});
 }
 
@@ -180,7 +180,8 @@ static int attention_softmax(struct nn_emitter *m, const struct nn_call *call, i
     const struct nn_layer *l = nn_emit_layer(m, call);
     const struct multi_head_attention *c = NN_CONFIG(struct multi_head_attention, l);
     const struct nn_dropout drop = {(float)c->dropout, call->stream};
-    struct nn_attention_softmax attr = {.causal = call->flag, .zero_unseen = c->zero_unseen};
+    // Keras 3 has a Softmax that takes masks where it drops weights, and the backend's own attention where it does not.
+    struct nn_attention_softmax attr = {.causal = call->flag, .zero_unseen = c->dropout > 0 && !c->keras2};
     const int query = nn_emit_mask(m, call, 0), other = attention_mask(m, call, &attr.by_both);
     int in[3] = {s}, n = 1;
     attr.by_i = query >= 0;
@@ -209,7 +210,10 @@ static int multi_head_attention_emit(struct nn_emitter *m, const struct nn_call 
     s = attention_softmax(m, call, s);
     nn_tape_put(m->tape, &nn_op_attention_sum, &plain, sizeof plain, (int[]){s, value}, 2, &y, 1);
     y = nn_emit_view(m, y, &(struct nn_type){NN_FLOAT, 2, {steps, c->heads * value_dim}});
-    return attention_project(m, call, 3, y, c->heads * value_dim, d);
+    y = attention_project(m, call, 3, y, c->heads * value_dim, d);
+    if (c->keras2)  // where it is the last projection's, and this layer's own
+        nn_emit_activity(m, nn_emit_layer(m, call), y);
+    return y;
 }
 
 static const struct nn_argument arguments[] = {{"query", NN_ARG_INPUT, 0},
