@@ -714,6 +714,34 @@ static void attention_activity(void **state)
     }
 }
 
+// What a layer that TimeDistributed wraps says of its activity, the squares of 1 and 2, is Keras 2's alone: the mean over
+// the steps.
+static void distributed_activity(void **state)
+{
+    (void)state;
+    static const char *const versions[] = {"3.15.0", "2.15.0"};
+    const double expected[] = {0, 2.5};
+    const float x[2] = {1, 2};
+    struct nn_result result;
+    for (int k = 0; k < 2; k++) {
+        char *json = ps_printf(
+            "{'class_name': 'Sequential', 'keras_version': '%s', 'config': {'name': 'net', 'layers': ["
+            "{'class_name': 'InputLayer', 'config': {'name': 'x', 'batch_input_shape': [null, 2, 1]}},"
+            "{'class_name': 'TimeDistributed', 'config': {'name': 't', 'layer': {'class_name': 'Dense', 'config': "
+            "{'name': 'd', 'units': 1, 'activity_regularizer': {'class_name': 'L2', 'config': {'l2': 1}}}}}}]}}",
+            versions[k]);
+        struct nn_model *m = parse_quoted(json);
+        struct nn_replica *r = replicate(m, "cpu", 1, &mse);
+        nn_replica_param(r, 0)[0] = 1;
+        nn_replica_param(r, 1)[0] = 0;
+        evaluate(r, &(struct nn_batch){.rows = 1, .input = {x}, .target = {x}}, &result);
+        assert_true(fabs(result.loss - expected[k]) < 1e-5);
+        nn_replica_free(r);
+        nn_model_free(m);
+        free(json);
+    }
+}
+
 // Softmax()(x, mask=m) of two rows, of which one has nothing that counts; a mask of one row is that of both. A half is
 // not enough.
 static void softmax_masks(void **state)
@@ -1068,6 +1096,7 @@ int main(void)
         cmocka_unit_test(masks_go_on),
         cmocka_unit_test(calls_draw_apart),
         cmocka_unit_test(attention_activity),
+        cmocka_unit_test(distributed_activity),
         cmocka_unit_test(softmax_masks),
         cmocka_unit_test(gradients_are_reported_when_final),
         cmocka_unit_test(a_step_ends_where_a_hook_fails),

@@ -135,6 +135,8 @@ static enum ps_code distributed_build(struct nn_building *b, struct ps_error *e)
     step.dim[--step.rank] = 0;
     if (nn_build_inner(b, 0, &layer, NULL, &step, false, &out, e) || distributed_check(b, &layer, e))
         return e->code;
+    if (!nn_setting_is_keras2(b->at))  // Keras 3 leaves it to the call around a layer, of which there is none here
+        b->layer->child[0].activity = (struct nn_regularizer){0, 0};
     if (b->inner[0].n_more)
         return nn_json_fail(&layer, e, "TimeDistributed of a layer with several outputs is not supported");
     if (out.rank == PS_MAX_RANK)
