@@ -692,6 +692,30 @@ static void training_of_a_call(void **state)
                    "$.config.layers[1]: BatchNormalization is called with training=False: expected trainable: false");
 }
 
+// Of a kernel {{3, 0}, {4, 12}}: the norm is a column's, or with a null axis that of all, 13.
+static void constraint_axes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *axis;
+        float expected[4];
+    } cases[] = {{"", {0.6f, 0, 0.8f, 1}},
+                 {"'axis': null", {3 / 13.0f, 0, 4 / 13.0f, 12 / 13.0f}},
+                 {"'axis': [0, 1]", {3 / 13.0f, 0, 4 / 13.0f, 12 / 13.0f}}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        char *layers = ps_printf(INPUT("2") ", " DENSE("'units': 2, 'kernel_constraint': {'class_name': 'UnitNorm', "
+                                                       "'config': {%s}}"),
+                                 cases[k].axis);
+        struct nn_model *m = parse_layers(layers);
+        float kernel[4] = {3, 0, 4, 12};
+        nn_model_constrain(m, 0, kernel);
+        for (int i = 0; i < 4; i++)
+            assert_true(fabsf(kernel[i] - cases[k].expected[i]) < 1e-6f);
+        nn_model_free(m);
+        free(layers);
+    }
+}
+
 static void long_texts_are_cut(void **state)
 {
     (void)state;
@@ -983,6 +1007,7 @@ int main(void)
         cmocka_unit_test(bad_graphs),
         cmocka_unit_test(bad_merges),
         cmocka_unit_test(training_of_a_call),
+        cmocka_unit_test(constraint_axes),
         cmocka_unit_test(long_texts_are_cut),
         cmocka_unit_test(bad_files),
         cmocka_unit_test(byte_order_mark),

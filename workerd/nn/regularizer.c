@@ -77,12 +77,12 @@ static const struct {
 };
 enum { CONSTRAINTS = sizeof constraints / sizeof *constraints };
 
-// One dimension of the variable, or a list of them; 0 where there is none.
+// One dimension of the variable, or a list of them; null: all; absent: 0.
 static enum ps_code constraint_read_axes(const struct nn_json *config, size_t rank, unsigned *axes, struct ps_error *e)
 {
     struct nn_json at = nn_json_member(config, "axis");
     size_t n = json_is_array(at.value) ? json_array_size(at.value) : 1;
-    *axes = nn_json_given(&at) ? 0 : 1;
+    *axes = nn_json_given(&at) ? 0 : at.value ? (1u << rank) - 1 : 1;
     for (size_t i = 0; i < n && nn_json_given(&at); i++) {
         struct nn_json own = nn_json_element(&at, i);
         int64_t v;
