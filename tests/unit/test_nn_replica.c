@@ -742,6 +742,38 @@ static void distributed_activity(void **state)
     }
 }
 
+// What is too short to be made as long as 1: below 1e-12 and, of Dot, below 1e-7 in Keras 3, below 1e-6 in Keras 2. Of
+// lines that are 5e-9 long.
+static void short_lines(void **state)
+{
+    (void)state;
+    static const char unit[] = "'class_name': 'UnitNormalization', 'config': {'name': 'u'}, "
+                               "'inbound_nodes': [[['x', 0, 0, {}]]]";
+    static const char dot[] = "'class_name': 'Dot', 'config': {'name': 'u', 'axes': 1, 'normalize': true}, "
+                              "'inbound_nodes': [[['x', 0, 0, {}], ['x', 0, 0, {}]]]";
+    static const struct {
+        const char *version, *layer;
+        float expected;
+    } cases[] = {{"3.15.0", unit, 0.6f}, {"2.15.0", unit, 3e-3f}, {"3.15.0", dot, 2.5e-3f}, {"2.15.0", dot, 2.5e-5f}};
+    const float x[2] = {3e-9f, 4e-9f}, target[2] = {0};
+    struct nn_result result;
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        char *json =
+            ps_printf("{'class_name': 'Functional', 'keras_version': '%s', 'config': {'name': 'net', 'layers': "
+                      "[{'class_name': 'InputLayer', 'config': {'name': 'x', 'batch_input_shape': [null, 2]}, "
+                      "'inbound_nodes': []}, {%s}],"
+                      "'input_layers': [['x', 0, 0]], 'output_layers': [['u', 0, 0]]}}",
+                      cases[k].version, cases[k].layer);
+        struct nn_model *m = parse_quoted(json);
+        struct nn_replica *r = replicate(m, "cpu", 1, &mse);
+        evaluate(r, &(struct nn_batch){.rows = 1, .input = {x}, .target = {target}}, &result);
+        check_close("y", nn_replica_output(r, 0), &cases[k].expected, 1, (double)cases[k].expected * 1e-5);
+        nn_replica_free(r);
+        nn_model_free(m);
+        free(json);
+    }
+}
+
 // Softmax()(x, mask=m) of two rows, of which one has nothing that counts; a mask of one row is that of both. A half is
 // not enough.
 static void softmax_masks(void **state)
@@ -1097,6 +1129,7 @@ int main(void)
         cmocka_unit_test(calls_draw_apart),
         cmocka_unit_test(attention_activity),
         cmocka_unit_test(distributed_activity),
+        cmocka_unit_test(short_lines),
         cmocka_unit_test(softmax_masks),
         cmocka_unit_test(gradients_are_reported_when_final),
         cmocka_unit_test(a_step_ends_where_a_hook_fails),

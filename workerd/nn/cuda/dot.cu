@@ -100,10 +100,10 @@ static const char *cuda_dot_info(const void *plan)
 
 // ---- unit length --------------------------------------------------------------------------------------------------
 
-static const float SHORTEST = 1e-7f;  // Keras's epsilon: nothing is divided by less
-
-// y = x / |x|; with dy, dx = (dy - y (y . dy)) / |x|. A line has n elements, `step` apart.
-static __global__ void unit_length(size_t lines, size_t n, size_t step, const float *x, const float *dy, float *to)
+// y = x / |x|; with dy, dx = (dy - y (y . dy)) / |x|, without the second term where the length is the shortest one. A
+// line has n elements, `step` apart.
+static __global__ void unit_length(size_t lines, size_t n, size_t step, float shortest, const float *x, const float *dy,
+                                   float *to)
 {
     NN_CUDA_EACH(k, lines)
     {
@@ -114,7 +114,9 @@ static __global__ void unit_length(size_t lines, size_t n, size_t step, const fl
             squares += v * v;
             along += dy ? v * dy[first + i * step] : 0.0f;
         }
-        const float length = sqrtf(squares) > SHORTEST || isnan(squares) ? sqrtf(squares) : SHORTEST;
+        const bool own = sqrtf(squares) > shortest || isnan(squares);
+        const float length = own ? sqrtf(squares) : shortest;
+        along = own ? along : 0.0f;
         for (size_t i = first; i < first + n * step; i += step) {
             const float y = x[i] / length;
             to[i] = dy ? (dy[i] - y * along / length) / length : y;
@@ -125,11 +127,12 @@ static __global__ void unit_length(size_t lines, size_t n, size_t step, const fl
 static void cuda_unit_length_run(const struct nn_frame *f)
 {
     const struct nn_type *type = &f->op->in_type[0];
-    const int axis = nn_cuda_attr<nn_unit_length>(f)->axis;
+    const struct nn_unit_length *attr = nn_cuda_attr<nn_unit_length>(f);
+    const int axis = attr->axis;
     size_t n = (size_t)type->dim[axis], step = 1;
     for (int i = axis + 1; i < type->rank; i++)
         step *= (size_t)type->dim[i];
-    NN_CUDA_RUN_EACH(f->context, unit_length, nn_type_count(type) / n, n, step, nn_cuda_in(f, 0),
+    NN_CUDA_RUN_EACH(f->context, unit_length, nn_type_count(type) / n, n, step, attr->shortest, nn_cuda_in(f, 0),
                      f->op->n_in > 1 ? nn_cuda_in(f, 1) : NULL, nn_cuda_out(f, 0));
 }
 

@@ -5,7 +5,7 @@
 
 struct dot {
     int axis[2];  // counted with the batch
-    bool normalize;
+    bool normalize, keras2;
 };
 
 static const struct nn_key keys[] = {
@@ -37,6 +37,7 @@ static enum ps_code dot_read_axes(struct nn_building *b, struct dot *c, struct p
 static enum ps_code dot_build(struct nn_building *b, struct ps_error *e)
 {
     struct dot *c = b->layer->config;
+    c->keras2 = nn_setting_is_keras2(b->at);
     if (nn_build_inputs(b, 2, e) || dot_read_axes(b, c, e))
         return e->code;
     const struct nn_type *x = &b->in[0]->type, *y = &b->in[1]->type;
@@ -61,7 +62,7 @@ static int dot_emit(struct nn_emitter *m, const struct nn_call *call)
     const struct nn_dot attr = {{c->axis[0], c->axis[1]}};
     int in[2], y;
     for (int k = 0; k < 2; k++) {
-        const struct nn_unit_length unit = {c->axis[k]};
+        const struct nn_unit_length unit = {c->axis[k], c->keras2 ? 1e-6f : 1e-7f};
         in[k] = nn_emit_tensor(m, call->in[k]);
         if (c->normalize)
             nn_tape_put(m->tape, &nn_op_unit_length, &unit, sizeof unit, &in[k], 1, &in[k], 1);

@@ -5,8 +5,6 @@
 
 #include "workerd/nn/tape.h"
 
-static const double SHORTEST = 1e-7;  // Keras's epsilon: nothing is divided by less
-
 // ---- dot ----------------------------------------------------------------------------------------------------------
 
 // An operand of an example as (before, n, after), summed over the one in the middle.
@@ -125,15 +123,17 @@ static void unit_length_differentiate(struct nn_tape *t, const struct nn_op *op,
                 dx, 1);
 }
 
-// y = x / |x|; with dy, dx = (dy - y (y . dy)) / |x|.
-static void unit_length_line(size_t n, size_t step, const nn_real *x, const nn_real *dy, nn_real *to)
+// y = x / |x|; with dy, dx = (dy - y (y . dy)) / |x|, without the second term where the length is the shortest one.
+static void unit_length_line(size_t n, size_t step, double shortest, const nn_real *x, const nn_real *dy, nn_real *to)
 {
     double squares = 0, along = 0;
     for (size_t i = 0; i < n; i++) {
         squares += (double)x[i * step] * (double)x[i * step];
         along += dy ? (double)x[i * step] * (double)dy[i * step] : 0;
     }
-    const double length = sqrt(squares) > SHORTEST || isnan(squares) ? sqrt(squares) : SHORTEST;
+    const bool own = sqrt(squares) > shortest || isnan(squares);
+    const double length = own ? sqrt(squares) : shortest;
+    along = own ? along : 0;
     for (size_t i = 0; i < n; i++) {
         double y = (double)x[i * step] / length;
         to[i * step] = (nn_real)(dy ? ((double)dy[i * step] - y * along / length) / length : y);
@@ -143,13 +143,14 @@ static void unit_length_line(size_t n, size_t step, const nn_real *x, const nn_r
 static void unit_length_reference(const struct nn_frame *f)
 {
     const struct nn_type *type = &f->op->in_type[0];
-    const int axis = ((const struct nn_unit_length *)f->op->attr)->axis;
+    const struct nn_unit_length *attr = (const struct nn_unit_length *)f->op->attr;
+    const int axis = attr->axis;
     size_t n = (size_t)type->dim[axis], step = 1;
     for (int i = axis + 1; i < type->rank; i++)
         step *= (size_t)type->dim[i];
     for (size_t k = 0, lines = nn_type_count(type) / n; k < lines; k++) {
         const size_t at = k / step * n * step + k % step;
-        unit_length_line(n, step, (const nn_real *)f->in[0] + at,
+        unit_length_line(n, step, (double)attr->shortest, (const nn_real *)f->in[0] + at,
                          f->op->n_in > 1 ? (const nn_real *)f->in[1] + at : NULL, (nn_real *)f->out[0] + at);
     }
 }

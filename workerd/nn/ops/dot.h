@@ -18,9 +18,10 @@ struct nn_dot_backward {
     struct nn_type to;  // of that
 };
 
-// Each line along the axis is made as long as 1.
+// Each line along the axis is made as long as 1. One that is not longer than `shortest` is divided by that.
 struct nn_unit_length {
     int axis;
+    float shortest;
 };
 
 extern const struct nn_op_class nn_op_dot;                   // a, b -> y
