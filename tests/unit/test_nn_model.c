@@ -507,6 +507,7 @@ static const struct {
     {INPUT("5") ", " LAYER("Multiply", "'name': 'm'"), "[1]: Multiply takes 2 or more inputs, not 1"},
     {INPUT("5") ", " LAYER("Dot", NAMED("'axes': 1")), "[1]: Dot takes 2 inputs, not 1"},
     {INPUT("5") ", " LAYER("ReLU", NAMED("'max_value': -6")), "[1].config.max_value: expected a number from 0 to"},
+    {INPUT("5") ", " LAYER("ELU", NAMED("'alpha': -0.5")), "[1].config.alpha: expected a number from 0 to"},
     {INPUT("5") ", " LAYER("LeakyReLU", NAMED("'negative_slope': 'a'")),
      "[1].config.negative_slope: expected a number"},
     {IDS ", " DENSE("'units': 1"), "[1]: Dense expects floats, but 'in' gives integers"},

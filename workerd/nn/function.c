@@ -114,7 +114,7 @@ static enum ps_code function_read_leaky(const struct nn_json *config, struct nn_
 static enum ps_code function_read_elu(const struct nn_json *config, struct nn_function *f, struct ps_error *e)
 {
     *f = (struct nn_function){NN_F_ELU, 1, 1, 0};
-    return function_read_number(config, "alpha", -1e30, &f->a, e);
+    return function_read_number(config, "alpha", 0, &f->a, e);  // below 0, what comes out does not tell the slope
 }
 
 static enum ps_code function_read_softmax(const struct nn_json *config, struct nn_function *f, struct ps_error *e)
