@@ -12,7 +12,7 @@
 
 #include "workerd/strategy/rounds.h"
 
-enum { SAYS = 4, PLACE = 5 };  // numbers of a rank in the table; of the place where training goes on
+enum { SAYS = 4, PLACE = 7 };  // numbers of a rank in the table; of the place where training goes on
 
 // What comes of one operation.
 struct act {
@@ -146,8 +146,9 @@ static void nobody_goes_on_from_half_of_a_step(void **ctx)
 // The same, but that the replica is left which has taken it: this one is given everything, as one that comes back.
 static void who_has_half_of_a_step_gets_everything(void **ctx)
 {
-    const struct act acts[] = {{.add = {5}}, {.add = {5}}, {.lost = true}, {.add = {5}}, {.add = {5, 2, 64, 9, 0.5}},
-                               {.add = {5}}, {.add = {50}}};
+    const struct act acts[] = {
+        {.add = {5}}, {.add = {5}}, {.lost = true}, {.add = {5}}, {.add = {5, 2, 64, 9, 0.5, 1, -3}},
+        {.add = {5}}, {.add = {50}}};
     struct wk_rounds r;
     struct ps_error e;
     bool behind;
@@ -157,6 +158,7 @@ static void who_has_half_of_a_step_gets_everything(void **ctx)
     assert_false(behind);
     assert_true(variable[0] == 5 && slot[0] == 50);
     assert_true(r.taken == 5 && r.epoch == 2 && r.end == 64 && r.steps == 9);
+    assert_true(rule.hyper[PS_HYPER_LEARNING_RATE] == 0.5 && rule.rate_is_set && (int64_t)rule.ahead == -3);
     assert_false(r.is_new);
     assert_int_equal(play.reforms, 2);
     wk_rounds_close(&r);

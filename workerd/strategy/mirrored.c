@@ -303,10 +303,12 @@ static enum ps_code mirrored_add_hash(void *arg, float *values, size_t n, struct
     return PS_OK;
 }
 
-// Of all variables, what the optimizer keeps of them (where all replicas have that), and the next step.
+// Of all variables, what the optimizer keeps of them (where all replicas have that), the next step, and how often the
+// rule has been applied by then.
 static enum ps_code mirrored_hash(const struct mirrored *s, uint64_t step, uint64_t *all, struct ps_error *e)
 {
-    uint64_t hash = ps_hash(PS_HASH_SEED, &step, sizeof step);
+    const uint64_t applied = step + s->rule.ahead;
+    uint64_t hash = ps_hash(ps_hash(PS_HASH_SEED, &step, sizeof step), &applied, sizeof applied);
     if (!s->central && wk_local_rule_each(&s->rule, mirrored_add_hash, &hash, e))
         return e->code;
     for (size_t i = 0; i < nn_model_params(s->env->model) && s->central; i++)

@@ -126,8 +126,13 @@ static enum ps_code rounds_give_sum(struct wk_rounds *r, uint32_t giver, size_t 
 static enum ps_code rounds_give_all(struct wk_rounds *r, uint32_t giver, struct ps_error *e)
 {
     double *rate = &r->rule->hyper[PS_HYPER_LEARNING_RATE];
-    double place[] = {(double)r->taken,    (double)r->epoch, (double)r->end, (double)r->steps, *rate,
-                      r->rule->rate_is_set};
+    double place[] = {(double)r->taken,
+                      (double)r->epoch,
+                      (double)r->end,
+                      (double)r->steps,
+                      *rate,
+                      r->rule->rate_is_set,
+                      (double)(int64_t)r->rule->ahead};
     if (rounds_give_numbers(r, giver, place, sizeof place / sizeof *place, e) ||
         rounds_give_state(r, giver, r->is_new, e))
         return e->code;
@@ -137,6 +142,7 @@ static enum ps_code rounds_give_all(struct wk_rounds *r, uint32_t giver, struct 
     r->steps = (uint64_t)place[3];
     *rate = place[4];
     r->rule->rate_is_set = place[5] > 0;
+    r->rule->ahead = (uint64_t)(int64_t)place[6];
     r->last = WK_ROUND_STEP;
     r->is_new = false;
     return PS_OK;
