@@ -379,19 +379,42 @@ ok "worker 1 goes on" goes_on 1 2
 mv log0 log0.before
 start 0 ring "${rising[@]}"
 ok "worker 0 comes back" goes_on 1 3
-ok "and leads: it shows the progress" trains 0
-ok "from where the others were" eval "! grep -q 'Epoch 1/' log0"
+ok "worker 1 leads on: it shows the progress" trains 1
+ok "and no other does" eval "! grep -q 'Epoch' log0 log2"
 rate=$(grep -o "learning rate .*" log0.before)
 ok "at the rate that there was" eval '[ "$rate" ] && grep -qF "$rate" log0'
 lose 2 KILL
 ok "worker 2 is lost" goes_on 0 2
 start 2 ring "${rising[@]}"
 ok "and comes back" goes_on 0 3
-ok "they train" trains 0
-kill -TERM "${pid[0]}" "${pid[1]}" "${pid[2]}"
+ok "they train" trains 1
+lose 1 KILL
+ok "worker 1 is lost" goes_on 2 2
+ok "worker 0 leads, which came back first" trains 0
+ok "from where the others were" eval "! grep -q 'Epoch 1/' log0"
+kill -TERM "${pid[0]}" "${pid[2]}"
 ok "who came back keeps the weights" ended_with 0 143
 ok "in a file" same -a of0.safetensors of0.safetensors 0
 wait "${pid[1]}" "${pid[2]}"
+
+# The callbacks of who leads remember all epochs: the first was the best by far, the rate falls every third one.
+remember=(--set epochs=600 --set callbacks='[{name: early_stopping, min_delta: 1000, patience: 100000, restore_best_weights: true},
+    {name: reduce_lr_on_plateau, min_delta: 1000, factor: 0.97, patience: 3, monitor: loss}, {name: csv_log, path: led.csv}]'
+    --set strategy.compare_every=14)
+ok "three workers with callbacks train" start_three ring "${remember[@]}"
+lose 0 KILL
+ok "worker 1 goes on" goes_on 1 2
+start 0 ring "${remember[@]}"
+ok "worker 0 comes back" goes_on 1 3
+for rank in 0 1 2; do ok "worker $rank trains to the end" ended_with $rank 0; done
+ok "the best weights are those of the first epoch" says "the weights are those of the end of epoch 1, the best" log1
+ok "no epoch is missing, and none there twice" eval '[ "$(tail -n +2 led.csv | cut -d, -f1)" = "$(seq 0 599)" ]'
+every_third_falls() { # the learning rate: the column of this name
+    tr -d '\r' <led.csv | awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == "learning_rate") rate = i; next }
+        NR > 2 && ($rate > last || ($1 % 3 == 1 && $1 > 3) != ($rate < last)) { print $1 ": " $rate " after " last; bad = 1 }
+        { last = $rate } END { exit bad || !rate }'
+}
+ok "the rate falls in every third" every_third_falls
 
 ok "three workers that normalize together" start_three ring "${normalized[@]}"
 lose 1 KILL
@@ -402,7 +425,7 @@ lose 0 KILL
 ok "worker 0 is lost" goes_on 1 2
 start 0 ring "${normalized[@]}"
 ok "and comes back" goes_on 1 3
-ok "they train" trains 0
+ok "they train" trains 2
 kill -TERM "${pid[0]}" "${pid[1]}" "${pid[2]}"
 wait "${pid[0]}" "${pid[1]}" "${pid[2]}"
 

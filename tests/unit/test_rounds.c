@@ -12,7 +12,7 @@
 
 #include "workerd/strategy/rounds.h"
 
-enum { SAYS = 4, PLACE = 7 };  // numbers of a rank in the table; of the place where training goes on
+enum { SAYS = 5, PLACE = 7 };  // numbers of a rank in the table; of the place where training goes on
 
 // What comes of one operation.
 struct act {
@@ -25,6 +25,7 @@ static struct {
     struct wk_reduction late;  // that has failed: a chunk of it comes before the workers have met anew
     uint32_t reforms;
     double said_new;  // by this replica, the last time that it was asked
+    bool joined;      // a job that had begun
 } play;
 
 static float variable[1], slot[1];
@@ -50,7 +51,7 @@ uint32_t wk_collective_guests(const struct wk_collective *c)
 bool wk_collective_joined(const struct wk_collective *c)
 {
     (void)c;
-    return false;
+    return play.joined;
 }
 
 enum ps_code wk_collective_reduce(struct wk_collective *c, uint32_t replica, struct wk_reduction *r, struct ps_error *e)
@@ -160,7 +161,47 @@ static void who_has_half_of_a_step_gets_everything(void **ctx)
     assert_true(r.taken == 5 && r.epoch == 2 && r.end == 64 && r.steps == 9);
     assert_true(rule.hyper[PS_HYPER_LEARNING_RATE] == 0.5 && rule.rate_is_set && (int64_t)rule.ahead == -3);
     assert_false(r.is_new);
+    assert_int_equal(r.arrival, 0);
     assert_int_equal(play.reforms, 2);
+    wk_rounds_close(&r);
+}
+
+// Replica 0 is let in: this one leads on, which has what callbacks remember.
+static void who_comes_back_does_not_lead(void **ctx)
+{
+    const struct act acts[] = {{.add = {0, 1, 0, 0, -1}}, {.add = {0}}, {.add = {0}}, {.add = {0}}};
+    struct wk_rounds r;
+    struct ps_error e;
+    bool behind;
+    (void)ctx;
+    begin(&r, acts);
+    assert_false(wk_rounds_leads(&r));
+    assert_int_equal(meet(&r, &behind, &e), PS_OK);
+    assert_true(wk_rounds_leads(&r));
+    assert_int_equal(r.arrival, 0);
+    wk_rounds_close(&r);
+}
+
+// This one is let in after round 5; then replica 0 comes back too, later.
+static void who_comes_back_first_leads(void **ctx)
+{
+    const struct act first[] = {{.add = {5}}, {.add = {5}}, {.add = {5}}, {.add = {50}}};
+    const struct act then[] = {{.add = {0, 1, 0, 0, -1}}, {.add = {0}}, {.add = {0}}, {.add = {0}}};
+    struct wk_rounds r;
+    struct ps_error e;
+    bool behind;
+    (void)ctx;
+    play.joined = true;
+    begin(&r, first);
+    play.joined = false;
+    r.taken = 0;
+    assert_int_equal(wk_rounds_join(&r, &e), PS_OK);
+    assert_false(wk_rounds_leads(&r));
+    assert_int_equal(r.arrival, 6);
+    play.act = then;
+    assert_int_equal(meet(&r, &behind, &e), PS_OK);
+    assert_true(wk_rounds_leads(&r));
+    assert_int_equal(r.arrival, 6);
     wk_rounds_close(&r);
 }
 
@@ -185,6 +226,8 @@ int main(void)
         cmocka_unit_test(who_is_behind_gets_the_step),
         cmocka_unit_test(nobody_goes_on_from_half_of_a_step),
         cmocka_unit_test(who_has_half_of_a_step_gets_everything),
+        cmocka_unit_test(who_comes_back_does_not_lead),
+        cmocka_unit_test(who_comes_back_first_leads),
         cmocka_unit_test(a_late_chunk_changes_no_sum),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

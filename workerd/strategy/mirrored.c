@@ -564,14 +564,21 @@ static enum ps_code mirrored_elect(void *state, bool written, enum wk_writer *wr
     double is_written = written;
     if (mirrored_sum(state, &is_written, 1, e))
         return e->code;
-    *writer = is_written > 0 ? WK_NOBODY : wk_rounds_rank(&s->rounds) == 0 ? WK_SELF : WK_ANOTHER;
+    *writer = is_written > 0 ? WK_NOBODY : wk_rounds_leads(&s->rounds) ? WK_SELF : WK_ANOTHER;
     return PS_OK;
 }
 
 static bool mirrored_is_chief(void *state)
 {
     const struct mirrored *s = state;
-    return wk_rounds_rank(&s->rounds) == 0;
+    return wk_rounds_leads(&s->rounds);
+}
+
+// A replica that has not been let in yet comes to no epoch.
+static uint64_t mirrored_arrival(void *state)
+{
+    const struct mirrored *s = state;
+    return (uint64_t)s->rounds.arrival;
 }
 
 static bool mirrored_in_rounds(void *state)
@@ -616,6 +623,7 @@ static const struct wk_group replicas = {
     .finish = mirrored_finish,
     .elect = mirrored_elect,
     .is_chief = mirrored_is_chief,
+    .arrival = mirrored_arrival,
     .in_rounds = mirrored_in_rounds,
     .report = mirrored_report,
 };

@@ -8,11 +8,12 @@
 #include "common/base/alloc.h"
 
 // What a rank says of itself while they agree.
-enum { SAYS_TAKEN, SAYS_NEW, SAYS_LAST, SAYS_N_SUM, SAYS };
+enum { SAYS_TAKEN, SAYS_NEW, SAYS_LAST, SAYS_N_SUM, SAYS_ARRIVAL, SAYS };
 
 void wk_rounds_open(struct wk_rounds *r, const struct wk_env *env, struct wk_local_rule *rule)
 {
-    *r = (struct wk_rounds){.env = env, .rule = rule, .is_new = wk_collective_joined(env->collective)};
+    const bool comes_back = wk_collective_joined(env->collective);
+    *r = (struct wk_rounds){.env = env, .rule = rule, .arrival = comes_back ? -1 : 0, .is_new = comes_back};
     r->table = ps_alloc(SAYS * (size_t)env->replicas * sizeof *r->table);
 }
 
@@ -32,6 +33,11 @@ uint32_t wk_rounds_rank(const struct wk_rounds *r)
 uint32_t wk_rounds_ranks(const struct wk_rounds *r)
 {
     return wk_collective_ranks(r->env->collective);
+}
+
+bool wk_rounds_leads(const struct wk_rounds *r)
+{
+    return wk_rounds_rank(r) == r->chief;
 }
 
 enum ps_code wk_rounds_add_up(struct wk_rounds *r, void *values, size_t n, enum wk_number type, const char *what,
@@ -145,6 +151,7 @@ static enum ps_code rounds_give_all(struct wk_rounds *r, uint32_t giver, struct 
     r->rule->ahead = (uint64_t)(int64_t)place[6];
     r->last = WK_ROUND_STEP;
     r->is_new = false;
+    r->arrival = r->arrival < 0 ? (int64_t)r->taken + 1 : r->arrival;
     return PS_OK;
 }
 
@@ -164,6 +171,7 @@ static enum ps_code rounds_ask_all(struct wk_rounds *r, struct ps_error *e)
     own[SAYS_NEW] = r->is_new;
     own[SAYS_LAST] = r->last;
     own[SAYS_N_SUM] = (double)r->n_sum;
+    own[SAYS_ARRIVAL] = (double)r->arrival;
     return wk_rounds_add_up(r, r->table, n, WK_DOUBLE, "steps", e);
 }
 
@@ -188,6 +196,27 @@ static struct standing rounds_compare(const struct wk_rounds *r)
     return s;
 }
 
+// Who is let in now has come later than all others. All replicas of a worker have the same arrival: the lowest of
+// them is its first.
+static uint32_t rounds_find_chief(const struct wk_rounds *r)
+{
+    uint32_t chief = 0;
+    for (uint32_t rank = 1; rank < wk_rounds_ranks(r); rank++) {
+        const double arrival = rounds_said(r, rank, SAYS_ARRIVAL), least = rounds_said(r, chief, SAYS_ARRIVAL);
+        if (arrival >= 0 && (least < 0 || arrival < least))
+            chief = rank;
+    }
+    return chief;
+}
+
+// Nobody has anything: all begin together.
+static enum ps_code rounds_find_nothing(struct wk_rounds *r, struct ps_error *e)
+{
+    r->arrival = 0;
+    r->chief = 0;
+    return ps_fail(e, PS_NOT_FOUND, "nobody is left who has the variables");
+}
+
 // All get to the same round. sum: where the numbers go of the one in which this replica is; NULL: it is in a step.
 static enum ps_code rounds_agree(struct wk_rounds *r, double *sum, bool *behind, struct ps_error *e)
 {
@@ -197,7 +226,7 @@ static enum ps_code rounds_agree(struct wk_rounds *r, double *sum, bool *behind,
     const bool was_step = rounds_said(r, s.giver, SAYS_LAST) == WK_ROUND_STEP;
     const bool is_behind = !r->is_new && (double)r->taken < rounds_said(r, s.giver, SAYS_TAKEN);
     if (s.known == 0)
-        return ps_fail(e, PS_NOT_FOUND, "nobody is left who has the variables");
+        return rounds_find_nothing(r, e);
     r->is_torn = is_behind && was_step;
     if (s.behind && was_step && rounds_give_state(r, s.giver, is_behind, e))
         return e->code;
@@ -212,6 +241,7 @@ static enum ps_code rounds_agree(struct wk_rounds *r, double *sum, bool *behind,
 static enum ps_code rounds_welcome(struct wk_rounds *r, struct ps_error *e)
 {
     const struct standing s = rounds_compare(r);
+    r->chief = rounds_find_chief(r);
     return s.new ? rounds_give_all(r, s.giver, e) : PS_OK;
 }
 

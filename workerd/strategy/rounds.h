@@ -32,6 +32,8 @@ struct wk_rounds {
     enum wk_round last;  // what the last of them was,
     double *sum;         // and what it gave where it was a sum, n_sum numbers
     size_t n_sum;
+    int64_t arrival;  // 0: this replica began with the others; else the greater the later it came; -1: it is let in yet
+    uint32_t chief;   // the rank of who has been there for longest, of several the lowest
     bool is_new;      // this replica has come back, and has nothing yet
     bool is_torn;     // it has got some of the variables of a later step, and not all yet
     bool met;         // the workers have met anew since wk_rounds_met
@@ -50,6 +52,8 @@ void wk_rounds_close(struct wk_rounds *r);
 // The rank of this replica, of those that are in it at the moment.
 uint32_t wk_rounds_rank(const struct wk_rounds *r);
 uint32_t wk_rounds_ranks(const struct wk_rounds *r);
+// Has nobody been there for longer, of those who have met? Of several the lowest rank leads.
+bool wk_rounds_leads(const struct wk_rounds *r);
 
 // Sums of all ranks' numbers, at once. what: as in struct wk_reduction. ABORTED: a worker is lost, or has ended; what
 // belongs to a round comes back with wk_rounds_meet, and until then the values are not the caller's.
