@@ -9,16 +9,19 @@
 #include <cmocka.h>
 
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "workerd/collective/hosts.h"
-#include "workerd/collective/shm.h"
+#include "common/base/clock.h"
+#include "workerd/collective/formation.h"
 
 static void expect(const char *const *name, uint32_t workers, uint32_t self, struct wk_hosts want)
 {
@@ -162,6 +165,52 @@ static void memory_of_another_size_is_refused(void **ctx)
     assert_false(has_memory(name));
 }
 
+// Nobody can make it: who looks for it is not to wait.
+static void memory_that_cannot_be_opened_is_refused(void **ctx)
+{
+    char name[NAME_MAX + 16];
+    struct wk_shm *shm;
+    struct ps_error e;
+    (void)ctx;
+    memset(name, 'x', sizeof name - 1);
+    name[0] = '/';
+    name[sizeof name - 1] = '\0';
+    assert_int_equal(PS_RESOURCE_EXHAUSTED, open_shm(name, 1, 2, somebody_is_lost, &shm, &e));
+    assert_non_null(strstr(e.text, " of worker 4: "));
+}
+
+// What names a host names the folder where its memory lies.
+static void hosts_with_folders_of_their_own_share_none(void **ctx)
+{
+    char host[WK_SHM_HOST], folder[48];
+    struct stat st;
+    (void)ctx;
+    wk_shm_host(2, host);
+    if (!host[0])
+        skip();
+    assert_int_equal(0, stat("/dev/shm", &st));
+    snprintf(folder, sizeof folder, "/%jx/%jx/", (uintmax_t)st.st_dev, (uintmax_t)st.st_ino);
+    assert_non_null(strstr(host, folder));
+}
+
+// Worker 0 is said to be of this host, and makes no memory.
+static void memory_is_awaited_for_a_while(void **ctx)
+{
+    static const char *const host[] = {"one", "one"}, *const addresses[] = {"a:1", "a:2"};
+    static const volatile sig_atomic_t no_signal;
+    static const uint32_t rank[] = {0, 1};
+    struct wk_formation f = {.session = (uint64_t)getpid(), .addresses = addresses, .stop = &no_signal};
+    struct ps_error e = {.code = PS_OK};
+    (void)ctx;
+    f.patience = 60 * PS_SECOND;
+    wk_formation_open(&f, rank, host, 2, 1);
+    const uint64_t began = ps_now();
+    assert_int_equal(PS_DEADLINE_EXCEEDED, wk_formation_share_memory(&f, PS_SECOND / 10, &e));
+    assert_true(ps_now() - began < 20 * PS_SECOND);
+    assert_non_null(strstr(e.text, "worker 0 (a:1) and this worker have not come to share memory in time"));
+    wk_formation_close(&f);
+}
+
 struct sharer {
     const char *name, *what;
     uint32_t member;
@@ -211,6 +260,9 @@ int main(void)
         cmocka_unit_test(one_host_is_alone),
         cmocka_unit_test(memory_of_the_dead_goes),
         cmocka_unit_test(memory_of_another_size_is_refused),
+        cmocka_unit_test(memory_that_cannot_be_opened_is_refused),
+        cmocka_unit_test(hosts_with_folders_of_their_own_share_none),
+        cmocka_unit_test(memory_is_awaited_for_a_while),
         cmocka_unit_test(other_arrays_are_refused),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

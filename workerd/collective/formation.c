@@ -12,6 +12,8 @@
 #include "common/base/signals.h"
 
 static const uint64_t formation_patience_after_left = 2 * PS_SECOND;
+// How much longer the others wait for the first of a host, which waits as long itself for the ring before.
+static const uint64_t formation_share_margin = 2 * PS_SECOND;
 
 // ---- waiting ------------------------------------------------------------------------------------------------------
 
@@ -76,7 +78,14 @@ static enum ps_code formation_look(struct wk_formation *f, uint32_t member, stru
 static enum ps_code formation_look_at_host(void *arg, uint32_t member, struct ps_error *e)
 {
     struct wk_formation *f = arg;
-    return wk_ring_look(f->ring, e) ? e->code : formation_look(f, f->here[member], e);
+    if (wk_ring_look(f->ring, e) || formation_look(f, f->here[member], e))
+        return e->code;
+    return f->share_until == 0 || ps_now() < f->share_until
+               ? PS_OK
+               : ps_fail(e, PS_DEADLINE_EXCEEDED,
+                         "%s and this worker have not come to share memory in time: expected one /dev/shm for the "
+                         "workers of a host",
+                         f->here_name[member]);
 }
 
 // What the ring itself has been told it looks at: who has ended may have sent all before.
@@ -119,7 +128,7 @@ bool wk_formation_is_on_ring(const struct wk_formation *f)
     return f->hosts.hosts > 1 && f->hosts.member == 0;
 }
 
-enum ps_code wk_formation_share_memory(struct wk_formation *f, struct ps_error *e)
+enum ps_code wk_formation_share_memory(struct wk_formation *f, uint64_t timeout, struct ps_error *e)
 {
     const struct wk_hosts *h = &f->hosts;
     char name[64];
@@ -130,7 +139,12 @@ enum ps_code wk_formation_share_memory(struct wk_formation *f, struct ps_error *
                                            .members_name = f->here_name,
                                            .look = formation_look_at_host,
                                            .arg = f};
-    return h->members > 1 ? wk_shm_open(&options, &f->shm, e) : PS_OK;
+    if (h->members == 1)
+        return PS_OK;
+    f->share_until = ps_now() + timeout + formation_share_margin;
+    const enum ps_code code = wk_shm_open(&options, &f->shm, e);
+    f->share_until = 0;
+    return code;
 }
 
 void wk_formation_close(struct wk_formation *f)

@@ -36,6 +36,7 @@ struct wk_formation {
     struct wk_ring *ring;    // of the first workers of hosts; every member's is told why the formation ends
     const char **ring_name;  // [hosts.hosts] their names
     struct wk_shm *shm;      // NULL: no other member shares memory with this one
+    uint64_t share_until;    // ns, ps_now: so long it waits for the others to come to that; 0: they have
     uint64_t signalled;      // ns, ps_now: since when a wait has known of a signal; 0: none has
     // Of the reduction at hand.
     uint64_t grace;               // ns: for so long after a signal it is still awaited
@@ -51,8 +52,9 @@ void wk_formation_open(struct wk_formation *f, const uint32_t *rank, const char 
 bool wk_formation_is_on_ring(const struct wk_formation *f);
 // By who waits for the member that has this rank on the ring: as wk_formation_reduce's errors. arg: the formation.
 enum ps_code wk_formation_look_at_ring(void *arg, uint32_t rank, struct ps_error *e);
-// Waits for the other members of this host. Errors as wk_shm_open.
-enum ps_code wk_formation_share_memory(struct wk_formation *f, struct ps_error *e);
+// Waits for the other members of this host. Errors as wk_shm_open. DEADLINE_EXCEEDED: within timeout, ns, and a moment
+// they have not come.
+enum ps_code wk_formation_share_memory(struct wk_formation *f, uint64_t timeout, struct ps_error *e);
 void wk_formation_close(struct wk_formation *f);
 
 // Adds up an array of each member, in its place: the ranks' values in an order that the members and their hosts decide.

@@ -93,7 +93,8 @@ void wk_shm_host(uint32_t workers, char host[WK_SHM_HOST])
     host[0] = '\0';
     if (boot[0] && stat(shm_folder, &st) == 0 && statvfs(shm_folder, &fs) == 0 && shm_can_make() &&
         (uint64_t)fs.f_bavail * fs.f_frsize / 2 > shm_bytes(workers))
-        snprintf(host, WK_SHM_HOST, "%s/%" PRIx64 "/%u", boot, (uint64_t)st.st_dev, (unsigned)geteuid());
+        snprintf(host, WK_SHM_HOST, "%s/%" PRIx64 "/%" PRIx64 "/%u", boot, (uint64_t)st.st_dev, (uint64_t)st.st_ino,
+                 (unsigned)geteuid());
 }
 
 // ---- barriers -----------------------------------------------------------------------------------------------------
@@ -207,14 +208,26 @@ static enum ps_code shm_make(struct wk_shm *s, struct ps_error *e)
     return shm_map(s, s->locked, e);
 }
 
+// Once. PS_OK: it is *fd, or -1 where it is not there yet.
+static enum ps_code shm_try(const struct wk_shm *s, int *fd, struct ps_error *e)
+{
+    *fd = shm_open(s->is.name, O_RDWR, 0);
+    e->code = PS_OK;
+    return *fd >= 0 || errno == ENOENT || errno == EINTR
+               ? PS_OK
+               : ps_fail(e, PS_RESOURCE_EXHAUSTED, "cannot open shared memory %s%s of %s: %s", shm_folder, s->is.name,
+                         s->is.members_name[0], strerror(errno));
+}
+
 // Waits for member 0 to make it.
 static enum ps_code shm_find(struct wk_shm *s, struct ps_error *e)
 {
     const struct timespec pause = {.tv_nsec = 2 * 1000000L};
     int fd = -1;
-    for (unsigned tries = 1; fd < 0 && (tries % 32 != 0 || s->is.look(s->is.arg, 0, e) == PS_OK); tries++) {
+    for (unsigned tries = 1; shm_try(s, &fd, e) == PS_OK && fd < 0; tries++) {
+        if (tries % 32 == 0 && s->is.look(s->is.arg, 0, e))
+            break;
         nanosleep(&pause, NULL);
-        fd = shm_open(s->is.name, O_RDWR, 0);
     }
     if (e->code == PS_OK)
         shm_map(s, fd, e);

@@ -443,7 +443,7 @@ static enum ps_code peers_meet(struct wk_peers *p, bool admits, const char *why,
         return e->code;
     struct session *s = session_create(p);
     session_begin(s);
-    if ((session_connect(s, e) || wk_formation_share_memory(&s->f, e)) && e->code != PS_ABORTED)
+    if ((session_connect(s, e) || wk_formation_share_memory(&s->f, p->options.timeout, e)) && e->code != PS_ABORTED)
         return e->code;
     if (e->code == PS_OK)
         return PS_OK;
