@@ -816,6 +816,40 @@ static void who_does_not_belong_changes_nothing(void **ctx)
     pthread_barrier_destroy(&hold);
 }
 
+static void *open_worker(void *arg)
+{
+    struct worker *w = arg;
+    wk_collective_open(&w->options, w->devices, &w->collective, &w->error);
+    return NULL;
+}
+
+// Worker 0 is busy for longer than worker 1, which comes back, waits at a time.
+static void who_comes_back_waits_while_the_others_go_on(void **ctx)
+{
+    struct worker w[2] = {worker_of(0, 2, 1, 0), worker_of(1, 2, 1, 0)}, guest = worker_of(1, 2, 1, 0);
+    struct ps_error e = {.code = PS_OK};
+    (void)ctx;
+    w[0].options.min_workers = w[1].options.min_workers = guest.options.min_workers = 1;
+    guest.options.timeout = PS_SECOND / 10;
+    pthread_create(&w[1].thread, NULL, open_worker, &w[1]);
+    open_worker(&w[0]);
+    pthread_join(w[1].thread, NULL);
+    assert_int_equal(PS_OK, w[0].error.code + w[1].error.code);
+    wk_collective_close(w[1].collective, NULL);
+    pthread_create(&guest.thread, NULL, open_worker, &guest);
+    sleep(3);
+    for (int i = 0; i < 10000 && wk_collective_guests(w[0].collective) == 0; i++)
+        usleep(1000);
+    ps_fail(&e, PS_ABORTED, "a worker comes back");
+    assert_int_equal(PS_OK, wk_collective_reform(w[0].collective, true, &e));
+    pthread_join(guest.thread, NULL);
+    if (guest.error.code)
+        fail_msg("%s", guest.error.text);
+    assert_true(wk_collective_joined(guest.collective));
+    wk_collective_close(guest.collective, NULL);
+    wk_collective_close(w[0].collective, NULL);
+}
+
 static void a_rank_is_there_once(void **ctx)
 {
     struct worker w[3] = {worker_of(1, 3, 1, 1), worker_of(0, 3, 1, 1), worker_of(1, 3, 1, 1)};
@@ -935,6 +969,7 @@ int main(void)
         cmocka_unit_test(a_session_of_strange_workers_is_refused),
         cmocka_unit_test(another_program_where_the_workers_meet_is_named),
         cmocka_unit_test(who_does_not_belong_changes_nothing),
+        cmocka_unit_test(who_comes_back_waits_while_the_others_go_on),
         cmocka_unit_test(a_rank_is_there_once),
         cmocka_unit_test(a_signal_ends_the_waiting),
         cmocka_unit_test(a_signal_lets_a_sum_end),

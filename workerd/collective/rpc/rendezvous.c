@@ -666,11 +666,26 @@ static enum ps_code rendezvous_meet_again(struct wk_rendezvous *v, bool admits, 
     }
 }
 
-// One attempt at a worker. Whom to try next, UINT32_MAX: nobody knows; *e is only set where there is no next.
-static uint32_t rendezvous_try(struct wk_rendezvous *v, uint32_t host, uint64_t deadline, struct ps_error *e)
+// Time is up. Where the others go on, who is to let this worker in may come to that later, after a long evaluation or
+// long steps: it is awaited anew for as long.
+static uint32_t rendezvous_await_anew(struct wk_rendezvous *v, uint64_t *deadline, struct ps_error *e)
 {
-    const enum ps_code code = rendezvous_ask_host(v, host, deadline, e);
-    if (code == PS_UNAVAILABLE && ps_now() < deadline) {
+    const uint32_t host = rendezvous_search(v);
+    if (host == UINT32_MAX || host == v->options->rank)
+        return UINT32_MAX;
+    ps_info("the others go on, and have not let this worker in yet: it waits");
+    *deadline = rendezvous_deadline(v);
+    e->code = PS_OK;
+    return host;
+}
+
+// One attempt at a worker. Whom to try next, UINT32_MAX: nobody knows; *e is only set where there is no next.
+static uint32_t rendezvous_try(struct wk_rendezvous *v, uint32_t host, uint64_t *deadline, struct ps_error *e)
+{
+    const enum ps_code code = rendezvous_ask_host(v, host, *deadline, e);
+    if (code == PS_DEADLINE_EXCEEDED)
+        return rendezvous_await_anew(v, deadline, e);
+    if (code == PS_UNAVAILABLE && ps_now() < *deadline) {
         e->code = PS_OK;
         return rendezvous_search(v);
     }
@@ -682,13 +697,13 @@ static uint32_t rendezvous_try(struct wk_rendezvous *v, uint32_t host, uint64_t 
 static enum ps_code rendezvous_meet_first(struct wk_rendezvous *v, struct ps_error *e)
 {
     const uint32_t self = v->options->rank;
-    const uint64_t deadline = rendezvous_deadline(v);
+    uint64_t deadline = rendezvous_deadline(v);
     uint32_t host = self == 0 ? rendezvous_search(v) : 0;
     while (v->session == 0 && e->code == PS_OK && rendezvous_stopped(v, e) == PS_OK) {
         if (host == UINT32_MAX && self == 0)
             return rendezvous_host(v, false, e);
         host = host == UINT32_MAX ? 0 : host;
-        host = host == self ? rendezvous_search(v) : rendezvous_try(v, host, deadline, e);
+        host = host == self ? rendezvous_search(v) : rendezvous_try(v, host, &deadline, e);
         if (v->session == 0 && e->code == PS_OK && ps_now() >= deadline)
             ps_fail(e, PS_DEADLINE_EXCEEDED, "the workers, who have begun, did not let worker %" PRIu32 " in", self);
         pthread_mutex_lock(&v->lock);
