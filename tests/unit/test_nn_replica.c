@@ -714,8 +714,8 @@ static void attention_activity(void **state)
     }
 }
 
-// What a layer that TimeDistributed wraps says of its activity, the squares of 1 and 2, is Keras 2's alone: the mean over
-// the steps.
+// What a layer that TimeDistributed wraps says of its activity, the squares of 1 and 2, is Keras 2's alone: the mean
+// over the steps.
 static void distributed_activity(void **state)
 {
     (void)state;
