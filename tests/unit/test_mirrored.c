@@ -1,18 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// workerd/strategy/mirrored.c: what two replicas, which are threads, make of gradients that are put into them by hand.
+// workerd/strategy/mirrored.c: what two replicas, which are threads, make of gradients that are put into them by hand;
+// whom workers let in.
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
 #include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
 
+#include "common/base/clock.h"
+#include "common/base/signals.h"
 #include "workerd/collective/collective.h"
 #include "workerd/strategy/strategy.h"
 
@@ -248,6 +254,110 @@ static void a_gradient_that_is_none_updates_nothing(void **ctx)
     assert_string_equal(r[1].error.text, r[0].error.text);
 }
 
+// ---- who comes back ------------------------------------------------------------------------------------------------
+
+// A worker of two, of one replica.
+struct worker {
+    struct wk_peers_options options;
+    struct wk_env env;
+    void *state;
+    pthread_t thread;
+    struct ps_error error;
+};
+
+static volatile sig_atomic_t signal_came;
+
+static struct worker worker_of(uint32_t rank, const char *const *addresses)
+{
+    return (struct worker){.options = {.job = "job",
+                                       .patience = 10 * PS_SECOND,
+                                       .rank = rank,
+                                       .addresses = addresses,
+                                       .workers = REPLICAS,
+                                       .min_workers = 1,
+                                       .configuration = "seed=1\n",
+                                       .timeout = 20 * PS_SECOND,
+                                       .stop = &signal_came}};
+}
+
+static void *open_worker(void *arg)
+{
+    static const struct ps_loss mse = PS_LOSS(.kind = PS_LOSS_MSE);
+    struct worker *w = arg;
+    const uint32_t rank = w->options.rank;
+    w->env = (struct wk_env){.job = job, .model = model, .examples = 2, .workers = REPLICAS, .rank = rank};
+    w->env.replica_rank = rank;
+    w->env.replicas = REPLICAS;
+    if (wk_collective_open(&w->options, 1, &w->env.collective, &w->error) ||
+        nn_replica_create(model, "ref", 1, 1, rank, &mse, &w->env.replica, &w->error))
+        return NULL;
+    wk_multi_worker_mirrored.open(&w->env, &w->state, &w->error);
+    return NULL;
+}
+
+static void close_worker(struct worker *w)
+{
+    if (w->state)
+        wk_multi_worker_mirrored.close(w->state, NULL);
+    if (w->env.collective)
+        wk_collective_close(w->env.collective, NULL);
+    nn_replica_free(w->env.replica);
+}
+
+static void *come_and_go(void *arg)
+{
+    open_worker(arg);
+    close_worker(arg);
+    return NULL;
+}
+
+// Worker 1 is lost in the one step of an epoch. It waits to come back while worker 0 meets whoever is left.
+static bool is_let_in_in_the_last_step_of(int epochs, const char *const *addresses)
+{
+    struct worker first = worker_of(0, addresses), second = worker_of(1, addresses), guest = worker_of(1, addresses);
+    struct wk_work work = {0};
+    char text[256];
+    struct ps_error e = {.code = PS_OK};
+    ps_signal_set(&signal_came, 0);
+    snprintf(text, sizeof text,
+             "model: m\ndata: {kind: synthetic-digits}\nloss: {name: mse}\noptimizer: {name: sgd, learning_rate: 1}\n"
+             "batch_size: 1\nepochs: %d\nstrategy: {name: multi_worker_mirrored}\n",
+             epochs);
+    must(ps_job_parse(text, strlen(text), "job.yaml", NULL, 0, &job, &e), &e);
+    must(nn_model_parse(model_text, "test", &model, &e), &e);
+    pthread_create(&second.thread, NULL, come_and_go, &second);
+    open_worker(&first);
+    pthread_join(second.thread, NULL);
+    must(first.error.code, &first.error);
+    pthread_create(&guest.thread, NULL, come_and_go, &guest);
+    for (int i = 0; i < 10000 && wk_collective_guests(first.env.collective) == 0; i++)
+        usleep(1000);
+    assert_int_equal(WK_BATCH, wk_multi_worker_mirrored.sharder->next(first.state, 0, false, &work, &e));
+    assert_int_equal(PS_ABORTED, wk_multi_worker_mirrored.home->begin(first.state, &work, &e));
+    ps_signal_set(&signal_came, SIGTERM);
+    pthread_join(guest.thread, NULL);
+    const bool is_let_in = guest.state != NULL;
+    close_worker(&first);
+    nn_model_free(model);
+    ps_job_free(job);
+    return is_let_in;
+}
+
+static void nobody_is_let_in_after_the_last_step(void **ctx)
+{
+    char directory[] = "/tmp/test_mirrored-XXXXXX", text[REPLICAS][64];
+    const char *const addresses[REPLICAS] = {text[0], text[1]};
+    (void)ctx;
+    assert_non_null(mkdtemp(directory));
+    for (int i = 0; i < REPLICAS; i++)
+        snprintf(text[i], sizeof text[i], "unix:%s/%d", directory, i);
+    assert_true(is_let_in_in_the_last_step_of(2, addresses));
+    assert_false(is_let_in_in_the_last_step_of(1, addresses));
+    for (int i = 0; i < REPLICAS; i++)
+        unlink(text[i] + strlen("unix:"));
+    rmdir(directory);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -260,6 +370,7 @@ int main(void)
         cmocka_unit_test(a_gradient_that_is_none_is_named),
         cmocka_unit_test(one_replica_updates_the_variables_of_all),
         cmocka_unit_test(a_gradient_that_is_none_updates_nothing),
+        cmocka_unit_test(nobody_is_let_in_after_the_last_step),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -114,7 +114,7 @@ static void begin(struct wk_rounds *r, const struct act *acts)
 static enum ps_code meet(struct wk_rounds *r, bool *behind, struct ps_error *e)
 {
     ps_fail(e, PS_ABORTED, "a worker is lost");
-    return wk_rounds_meet(r, behind, e);
+    return wk_rounds_meet(r, true, behind, e);
 }
 
 static void who_is_behind_gets_the_step(void **ctx)

@@ -42,6 +42,7 @@ struct mirrored {
 
     struct wk_rounds rounds;
     bool late;           // the others had begun
+    bool in_sum;         // of what belongs to no step
     uint64_t at, steps;  // examples of the epoch that have been handed out to all; steps
 };
 
@@ -107,6 +108,16 @@ static enum ps_code mirrored_complete(void *state, struct ps_error *e)
     return e->code;
 }
 
+// Who is let in now trains at least one step: whoever has none to train leaves at once, and those that are left might
+// be too few then. Between epochs callbacks may end the training.
+static bool mirrored_admits(const struct mirrored *s)
+{
+    const struct ps_job *job = s->env->job;
+    const bool has_all_steps = job->steps && s->steps >= job->steps;
+    const bool has_all_epochs = s->rounds.epoch + 1 >= job->epochs && s->at >= s->env->examples;
+    return !s->in_sum && !has_all_steps && !has_all_epochs;
+}
+
 // After ABORTED, as wk_rounds_meet. *taken: this replica has the step that was ending, as others had it or could
 // complete it. Devices that add up join anew when the next step begins.
 static enum ps_code mirrored_meet(struct mirrored *s, bool *taken, struct ps_error *e)
@@ -114,7 +125,7 @@ static enum ps_code mirrored_meet(struct mirrored *s, bool *taken, struct ps_err
     bool behind;
     wk_device_sums_stop(s->sums);
     s->completed = false;
-    if (wk_rounds_meet(&s->rounds, &behind, e))
+    if (wk_rounds_meet(&s->rounds, mirrored_admits(s), &behind, e))
         return e->code;
     wk_buckets_forget(&s->buckets);
     if (behind)
@@ -542,7 +553,10 @@ static enum ps_code mirrored_sum(void *state, double *values, uint64_t n, struct
         return e->code;
     }
     bool met;
-    return mirrored_settle(s, &met, e) ? e->code : wk_rounds_sum(&s->rounds, values, n, e);
+    s->in_sum = true;
+    const enum ps_code code = mirrored_settle(s, &met, e);
+    s->in_sum = false;
+    return code ? code : wk_rounds_sum(&s->rounds, values, n, e);
 }
 
 // All have taken the same steps.

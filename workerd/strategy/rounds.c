@@ -301,9 +301,9 @@ void wk_rounds_take_step(struct wk_rounds *r, uint64_t end, uint64_t steps)
     r->taken++;
 }
 
-enum ps_code wk_rounds_meet(struct wk_rounds *r, bool *behind, struct ps_error *e)
+enum ps_code wk_rounds_meet(struct wk_rounds *r, bool admits, bool *behind, struct ps_error *e)
 {
-    return rounds_meet(r, true, NULL, behind, e);
+    return rounds_meet(r, admits, NULL, behind, e);
 }
 
 enum ps_code wk_rounds_let_in(struct wk_rounds *r, struct ps_error *e)

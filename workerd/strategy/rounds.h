@@ -67,10 +67,10 @@ enum ps_code wk_rounds_add_arrays(struct wk_rounds *r, const float *own, size_t 
 enum ps_code wk_rounds_sum(struct wk_rounds *r, double *values, size_t n, struct ps_error *e);
 // A step is over.
 void wk_rounds_take_step(struct wk_rounds *r, uint64_t end, uint64_t steps);
-// After ABORTED in the midst of a step: those that are left meet. *behind: the others had taken it; so has this replica
-// now, whose variables and slots are those after it. Otherwise nobody has. NOT_FOUND: all that are left are new.
-// Another error: there is no going on.
-enum ps_code wk_rounds_meet(struct wk_rounds *r, bool *behind, struct ps_error *e);
+// After ABORTED in the midst of a step: those that are left meet, and where this worker hosts them and admits it those
+// who come back. *behind: the others had taken it; so has this replica now, whose variables and slots are those after
+// it. Otherwise nobody has. NOT_FOUND: all that are left are new. Another error: there is no going on.
+enum ps_code wk_rounds_meet(struct wk_rounds *r, bool admits, bool *behind, struct ps_error *e);
 // Does anybody want to come back? Between two steps, by all ranks. They are let in, where they do: ABORTED, and it is
 // as after wk_rounds_meet.
 enum ps_code wk_rounds_let_in(struct wk_rounds *r, struct ps_error *e);
