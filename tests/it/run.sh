@@ -187,6 +187,19 @@ ok "./quickstart --help" fails_with 0 "./quickstart check" "$top_srcdir/quicksta
 ok "a chief that opened no job ends the run" fails_with 65 "did not open the job" timeout 600 "$psctl" run --ps 1 --workers 2 \
     "$examples/conv/sync.yaml" --set strategy.name=parameter_server --set weights=weights.safetensors --set timeout=3600 \
     --set data.train_examples=640 --set data.test_examples=64
+# What the others say waits for the chief to open the job, but not for long.
+are_heard() {
+    printf '#!/bin/sh\ncase "$*" in *"--rank 1"*) echo reason >&2; exit 66 ;; *) exec sleep 600 ;; esac\n' >opens-late
+    chmod +x opens-late
+    WORKERD=$scratch/opens-late "$psctl" run --ps 1 --workers 2 "$examples/softmax/async.yaml" --set strategy.min_workers=1 >heard 2>&1 &
+    local pid=$! code=0
+    eventually grep -q "the job goes on with 1 of 2 workers" heard
+    kill -TERM $pid
+    wait $pid || code=$?
+    cat heard
+    [ $code = 143 ] && grep -q "worker 1: reason" heard
+}
+ok "a chief that takes long to open the job keeps nobody's words" are_heard
 
 # What killed runs have left: only what is surely theirs goes.
 leftovers() {
