@@ -217,7 +217,7 @@ static void acceptor_start(struct ps_server *s, int kind, int method, void *regi
 
 // Threads that poll for one stream hand it to and fro, which costs a third of its rate; of several streams, each thread
 // reads what is still in its core's cache. So there is a thread more for every two streams. Unary calls alone have all.
-int ps__server_threads_wanted(const struct ps_server *s)
+static int server_threads_wanted(const struct ps_server *s)
 {
     const size_t streams = atomic_load_explicit(&s->n_streams, memory_order_relaxed);
     if (s->options.threads > 0 || streams == 0 || 1 + streams / 2 > (size_t)s->n_threads)
@@ -228,7 +228,7 @@ int ps__server_threads_wanted(const struct ps_server *s)
 static void server_rest(struct ps_server *s, int me)
 {
     pthread_mutex_lock(&s->lock);
-    while (me >= ps__server_threads_wanted(s) && !s->is_shut)
+    while (me >= server_threads_wanted(s) && !s->is_shut)
         pthread_cond_wait(&s->called, &s->lock);
     pthread_mutex_unlock(&s->lock);
 }
@@ -242,7 +242,7 @@ static void *server_poll(void *arg)
     const int me = atomic_fetch_add(&s->n_started, 1);
     ps_thread_ask_short_slices();
     do {
-        if (me >= ps__server_threads_wanted(s))
+        if (me >= server_threads_wanted(s))
             server_rest(s, me);
         ps__budget_work(&s->budget);
     } while (ps_cq_step(&s->cq, ps_now() + look_ns) != PS_CQ_SHUTDOWN);

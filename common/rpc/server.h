@@ -81,7 +81,7 @@ struct ps_server_options {
     struct ps_munge *munge;
     const char *known_as;  // with munge: the address by which clients know this server; copied
     bool insecure;         // allow addresses that other hosts can reach, without TLS and munge
-    int threads;           // that poll; 0: as many as server.c's ps__server_threads_wanted says
+    int threads;           // that poll; 0: as many as the streams are for, see server.c
     size_t bytes;          // in flight; 0: PS_SERVER_BYTES
     size_t call_bytes;     // room for the handler in each call
     void (*call)(void *ctx, struct ps_call *call);

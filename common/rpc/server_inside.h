@@ -149,9 +149,6 @@ struct ps_server {
     TAILQ_HEAD(, ps__served) served;
 };
 
-// How many of the server's threads are to poll.
-int ps__server_threads_wanted(const struct ps_server *s);
-
 #define PS__SHUTTING_DOWN "the server is shutting down"
 
 // A call as the server knows it: the first member of each kind of call, which the handler's part follows in memory.
