@@ -47,6 +47,13 @@ static inline bool ps_signal_ignored(int number)
     return sigaction(number, NULL, &is) == 0 && is.sa_handler == SIG_IGN;
 }
 
+// Is it to end a program that a person has started? Not where nohup, say, has it ignored; but SIGINT is, which a shell
+// has all ignore that a script starts in the background.
+static inline bool ps_signal_ends(int number)
+{
+    return number == SIGINT || !ps_signal_ignored(number);
+}
+
 static inline void ps_signal_count(volatile sig_atomic_t *at)
 {
     __atomic_fetch_add(at, 1, __ATOMIC_RELAXED);

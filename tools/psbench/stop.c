@@ -12,14 +12,12 @@ static void stop_note(int signum)
     stop_came = signum;
 }
 
-// Not those that nohup, say, has psbench ignore; but SIGINT, which a shell has all ignore that a script starts in the
-// background.
 void stop_watch(void)
 {
     static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
     struct sigaction action = {.sa_handler = stop_note};  // without SA_RESTART: what waits goes on to look
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
-        if (signals[i] == SIGINT || !ps_signal_ignored(signals[i]))
+        if (ps_signal_ends(signals[i]))
             sigaction(signals[i], &action, NULL);
     signal(SIGPIPE, SIG_IGN);
 }

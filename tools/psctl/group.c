@@ -409,8 +409,6 @@ static void start_ps(struct group *g)
 
 // ---- the whole ----------------------------------------------------------------------------------------------------
 
-// Not those that nohup, say, has psctl ignore; but SIGINT, which a shell has all ignore that a script starts in the
-// background.
 static void watch_signals(struct group *g)
 {
     static const int signum[SIGNALS] = {SIGINT, SIGTERM, SIGHUP};
@@ -418,7 +416,7 @@ static void watch_signals(struct group *g)
     for (int i = 0; i < SIGNALS; i++) {
         uv_signal_init(&g->loop, &g->signals[i]);
         g->signals[i].data = g;
-        if (signum[i] == SIGINT || !ps_signal_ignored(signum[i]))
+        if (ps_signal_ends(signum[i]))
             uv_signal_start(&g->signals[i], group_on_signal, signum[i]);
     }
 }
