@@ -89,10 +89,10 @@ void wk_callbacks_close(struct wk_callbacks *c)
 
 // ---- events -------------------------------------------------------------------------------------------------------
 
-enum ps_code wk_callbacks_begin(struct wk_callbacks *c, struct wk_run *run, struct ps_error *e)
+enum ps_code wk_callbacks_begin(struct wk_callbacks *c, struct wk_run *run, bool takes_over, struct ps_error *e)
 {
     for (size_t i = 0; !c->begun && i < c->n; i++)
-        if (c->v[i].class->begin && c->v[i].class->begin(c->v[i].state, run, e))
+        if (c->v[i].class->begin && c->v[i].class->begin(c->v[i].state, run, takes_over, e))
             return ps_error_prefix(e, "callback %s", c->v[i].key);
     c->begun = true;
     return PS_OK;
@@ -116,19 +116,25 @@ static enum ps_code callback_call(const struct callback *one, enum wk_event even
     return code ? ps_error_prefix(e, "callback %s", one->key) : PS_OK;
 }
 
+static bool callback_hears(const struct wk_callback_class *class, enum wk_event event, const struct wk_moment *m)
+{
+    return m->leads || class->steers || (class->hears_epochs && event == WK_EPOCH_ENDS);
+}
+
 // Those that come last, or the others.
 static enum ps_code callbacks_call(const struct wk_callbacks *c, bool last, enum wk_event event, struct wk_moment *m,
                                    struct ps_error *e)
 {
     for (size_t i = 0; i < c->n; i++)
-        if (c->v[i].class->last == last && (m->leads || c->v[i].class->steers) && callback_call(&c->v[i], event, m, e))
+        if (c->v[i].class->last == last && callback_hears(c->v[i].class, event, m) &&
+            callback_call(&c->v[i], event, m, e))
             return e->code;
     return PS_OK;
 }
 
 enum ps_code wk_callbacks_call(struct wk_callbacks *c, enum wk_event event, struct wk_moment *m, struct ps_error *e)
 {
-    if (m->leads && wk_callbacks_begin(c, m->run, e))
+    if (m->leads && wk_callbacks_begin(c, m->run, true, e))
         return e->code;
     return callbacks_call(c, m->cut, event, m, e) || callbacks_call(c, !m->cut, event, m, e) ? e->code : PS_OK;
 }

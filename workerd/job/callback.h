@@ -6,7 +6,8 @@
 //     open -> [load] -> begin -> [ step* -> epoch_end ]* -> end -> written | stopped -> close
 //
 // Those that steer run on every worker, at each moment with the same figures and the same weights, so that whoever
-// takes over has all of their state; the others on the chief alone: a worker that becomes the chief later begins then.
+// takes over has all of their state; the others on the chief alone: a worker that becomes the chief later begins then,
+// takes over. Those that hear epochs are told of each one's end before that, too.
 // Those that write checkpoints come last at each moment, so that the others' states are in them; but first where an
 // epoch is cut, as the training that goes on from there ends it.
 //
@@ -32,12 +33,13 @@ struct wk_callback_class {
     const char *name;                    // as in the job file
     bool last;                           // after the others
     bool steers;                         // on every worker
+    bool hears_epochs;                   // epoch_end on every worker
     bool (*keeps)(const void *state);    // writes a checkpoint when it is asked for one
     bool (*is_over)(const void *state);  // what was loaded is the end of a training that this callback has ended
     enum ps_code (*open)(const struct ps_callback *settings, const struct wk_run *run, void **state,
                          struct ps_error *e);
     void (*close)(void *state);
-    enum ps_code (*begin)(void *state, struct wk_run *run, struct ps_error *e);
+    enum ps_code (*begin)(void *state, struct wk_run *run, bool takes_over, struct ps_error *e);
     enum ps_code (*step)(void *state, struct wk_moment *m, struct ps_error *e);
     // Figures of the epoch are in the run; a callback may add to them.
     enum ps_code (*epoch_end)(void *state, struct wk_moment *m, struct ps_error *e);
@@ -62,9 +64,10 @@ struct wk_callbacks;
 // Those of the job.
 enum ps_code wk_callbacks_open(const struct wk_run *run, struct wk_callbacks **callbacks, struct ps_error *e);
 void wk_callbacks_close(struct wk_callbacks *callbacks);
-enum ps_code wk_callbacks_begin(struct wk_callbacks *c, struct wk_run *run, struct ps_error *e);
-// m->leads: all of them, and those that have not begun begin; else those that steer. Of an error the text names the
-// callback.
+// takes_over: another worker was the chief before this one.
+enum ps_code wk_callbacks_begin(struct wk_callbacks *c, struct wk_run *run, bool takes_over, struct ps_error *e);
+// m->leads: all of them, and those that have not begun take over; else those that steer, or hear epochs. Of an error
+// the text names the callback.
 enum ps_code wk_callbacks_call(struct wk_callbacks *c, enum wk_event event, struct wk_moment *m, struct ps_error *e);
 bool wk_callbacks_steer(const struct wk_callbacks *c);
 // Does one of them write a checkpoint when it is asked for?

@@ -427,7 +427,7 @@ static enum ps_code loop_run(struct loop *l, struct ps_error *e)
     enum ps_code code = PS_OK;
     const uint64_t epoch = run->strategy->sharder->first_epoch(run->state, &run->late);
     if (run->strategy->group->is_chief(run->state))
-        code = wk_callbacks_begin(run->callbacks, run, e);
+        code = wk_callbacks_begin(run->callbacks, run, run->late, e);
     if (code == PS_OK)
         code = train_all(l, run->resume ? run->position.epoch : epoch, e);
     if (code == PS_OK && !l->stepper.drained && !l->too_late)

@@ -112,9 +112,10 @@ static enum ps_code checkpoint_try_shards(const struct wk_checkpoint_writer *w, 
     return code == PS_FAILED_PRECONDITION ? ps_fail(e, code, "sharded: %s", why.text) : PS_OK;
 }
 
-static enum ps_code checkpoint_begin(void *state, struct wk_run *run, struct ps_error *e)
+static enum ps_code checkpoint_begin(void *state, struct wk_run *run, bool takes_over, struct ps_error *e)
 {
     struct checkpointing *c = state;
+    (void)takes_over;
     c->saved = ps_now();
     c->signals = checkpoint_signals(run);
     // Where another one is sharded, it alone knows which shards are being written.

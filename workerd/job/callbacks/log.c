@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // One line per epoch: csv_log as Keras's CSVLogger writes it, json_lines an object. A training that goes on from a
-// checkpoint cuts the file back to what it was then, so that no epoch stands in it twice.
+// checkpoint cuts the file back to what it was then, and a worker that takes over looks at what the chief that was lost
+// has written, so that no epoch stands in it twice and none is missing.
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -29,6 +30,14 @@ static void log_put_number(FILE *to, double x)
         fputs(text, to);
     else
         fprintf(to, "%.*f", decimals > 1 ? decimals : 1, x);
+}
+
+static FILE *log_line_open(char **line, size_t *n)
+{
+    FILE *to = open_memstream(line, n);
+    if (!to)
+        abort();  // no memory
+    return to;
 }
 
 // ---- csv_log ------------------------------------------------------------------------------------------------------
@@ -59,12 +68,6 @@ static void csv_log_close(void *state)
     free(s);
 }
 
-static enum ps_code csv_log_begin(void *state, struct wk_run *run, struct ps_error *e)
-{
-    struct csv_log *s = state;
-    return wk_log_file_open(&s->file, run, e);
-}
-
 static void csv_log_put_head(struct csv_log *s)
 {
     fputs("epoch", s->file.stream);
@@ -73,25 +76,44 @@ static void csv_log_put_head(struct csv_log *s)
     fputs("\r\n", s->file.stream);
 }
 
+static enum ps_code csv_log_begin(void *state, struct wk_run *run, bool takes_over, struct ps_error *e)
+{
+    struct csv_log *s = state;
+    if (wk_log_file_open(&s->file, run, takes_over, e))
+        return e->code;
+    if (s->column.n > 0 && wk_log_file_is_empty(&s->file))
+        csv_log_put_head(s);
+    return takes_over ? wk_log_file_take_over(&s->file, "", e) : PS_OK;
+}
+
+static char *csv_log_line(const struct csv_log *s, const struct wk_moment *m)
+{
+    char *line;
+    size_t n;
+    FILE *to = log_line_open(&line, &n);
+    fprintf(to, "%" PRIu64, m->epoch);
+    for (size_t i = 0; i < s->column.n; i++) {
+        const double *value = wk_figures_find(&m->run->figures, s->column.v[i].name);
+        fputs(s->separator, to);
+        if (value)
+            log_put_number(to, *value);
+        else
+            fputs("NA", to);
+    }
+    fputs("\r\n", to);
+    fclose(to);
+    return line;
+}
+
 static enum ps_code csv_log_epoch_end(void *state, struct wk_moment *m, struct ps_error *e)
 {
     struct csv_log *s = state;
     if (s->column.n == 0) {
         wk_figures_copy(&s->column, &m->run->figures);
-        if (wk_log_file_is_empty(&s->file))
+        if (m->leads && wk_log_file_is_empty(&s->file))
             csv_log_put_head(s);
     }
-    fprintf(s->file.stream, "%" PRIu64, m->epoch);
-    for (size_t i = 0; i < s->column.n; i++) {
-        const double *value = wk_figures_find(&m->run->figures, s->column.v[i].name);
-        fputs(s->separator, s->file.stream);
-        if (value)
-            log_put_number(s->file.stream, *value);
-        else
-            fputs("NA", s->file.stream);
-    }
-    fputs("\r\n", s->file.stream);
-    return wk_log_file_flush(&s->file, e);
+    return wk_log_file_put(&s->file, m, csv_log_line(s, m), e);
 }
 
 static void csv_log_save(void *state, json_t *to, struct wk_checkpoint *arrays, const char *prefix)
@@ -124,6 +146,7 @@ static enum ps_code csv_log_load(void *state, const json_t *from, const struct w
 
 const struct wk_callback_class wk_csv_log = {
     .name = "csv_log",
+    .hears_epochs = true,
     .open = csv_log_open,
     .close = csv_log_close,
     .begin = csv_log_begin,
@@ -133,6 +156,8 @@ const struct wk_callback_class wk_csv_log = {
 };
 
 // ---- json_lines ---------------------------------------------------------------------------------------------------
+
+#define JSON_LINE "{\"epoch\": "
 
 static enum ps_code json_lines_open(const struct ps_callback *settings, const struct wk_run *run, void **state,
                                     struct ps_error *e)
@@ -151,26 +176,31 @@ static void json_lines_close(void *state)
     free(state);
 }
 
-static enum ps_code json_lines_begin(void *state, struct wk_run *run, struct ps_error *e)
+static enum ps_code json_lines_begin(void *state, struct wk_run *run, bool takes_over, struct ps_error *e)
 {
-    return wk_log_file_open(state, run, e);
+    if (wk_log_file_open(state, run, takes_over, e))
+        return e->code;
+    return takes_over ? wk_log_file_take_over(state, JSON_LINE, e) : PS_OK;
 }
 
 // {"epoch": 0, "step": 938, "loss": 0.25}; a NaN is null.
 static enum ps_code json_lines_epoch_end(void *state, struct wk_moment *m, struct ps_error *e)
 {
-    struct wk_log_file *f = state;
-    fprintf(f->stream, "{\"epoch\": %" PRIu64 ", \"step\": %" PRIu64, m->epoch, m->run->position.step);
+    char *line;
+    size_t n;
+    FILE *to = log_line_open(&line, &n);
+    fprintf(to, JSON_LINE "%" PRIu64 ", \"step\": %" PRIu64, m->epoch, m->run->position.step);
     for (size_t i = 0; i < m->run->figures.n; i++) {
         const struct wk_figure *v = &m->run->figures.v[i];
-        fprintf(f->stream, ", \"%s\": ", v->name);
+        fprintf(to, ", \"%s\": ", v->name);
         if (isfinite(v->value))
-            log_put_number(f->stream, v->value);
+            log_put_number(to, v->value);
         else
-            fputs("null", f->stream);
+            fputs("null", to);
     }
-    fputs("}\n", f->stream);
-    return wk_log_file_flush(f, e);
+    fputs("}\n", to);
+    fclose(to);
+    return wk_log_file_put(state, m, line, e);
 }
 
 static void json_lines_save(void *state, json_t *to, struct wk_checkpoint *arrays, const char *prefix)
@@ -190,6 +220,7 @@ static enum ps_code json_lines_load(void *state, const json_t *from, const struc
 
 const struct wk_callback_class wk_json_lines = {
     .name = "json_lines",
+    .hears_epochs = true,
     .open = json_lines_open,
     .close = json_lines_close,
     .begin = json_lines_begin,

@@ -24,13 +24,13 @@ static bool log_file_cut(const struct wk_log_file *f, int fd)
     return !S_ISREG(st.st_mode) || (uint64_t)st.st_size <= f->length || ftruncate(fd, (off_t)f->length) == 0;
 }
 
-enum ps_code wk_log_file_open(struct wk_log_file *f, const struct wk_run *run, struct ps_error *e)
+enum ps_code wk_log_file_open(struct wk_log_file *f, const struct wk_run *run, bool takes_over, struct ps_error *e)
 {
-    bool begins = run->position.epoch == 0 && run->position.first == 0 && !run->late;
+    const bool begins = run->position.epoch == 0 && run->position.first == 0 && !takes_over;
     const uint64_t steps = run->env.job->steps;
     const bool is_over = steps && run->position.step >= steps;  // and the last epoch's lines, if it was cut, stay
     int fd = open(f->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (begins && !f->goes_on ? O_TRUNC : 0), 0666);
-    bool good = fd >= 0 && (!f->goes_on || is_over || log_file_cut(f, fd));
+    bool good = fd >= 0 && (!f->goes_on || takes_over || is_over || log_file_cut(f, fd));
     f->stream = good ? fdopen(fd, "a") : NULL;
     if (f->stream)
         return PS_OK;
@@ -63,8 +63,64 @@ void wk_log_file_close(struct wk_log_file *f)
 {
     if (f->stream)
         fclose(f->stream);
+    free(f->line);
     f->stream = NULL;
+    f->line = NULL;
 }
+
+// ---- a line per epoch ---------------------------------------------------------------------------------------------
+
+static bool log_line_epoch(const char *line, const char *lead, uint64_t *epoch)
+{
+    const size_t n = strlen(lead);
+    if (strncmp(line, lead, n) != 0 || line[n] < '0' || line[n] > '9')
+        return false;
+    *epoch = strtoull(line + n, NULL, 10);
+    return true;
+}
+
+// Where the last whole line ends, and whose it is.
+static off_t log_file_read(struct wk_log_file *f, const char *lead)
+{
+    FILE *from = fopen(f->path, "re");
+    char *line = NULL;
+    size_t room = 0;
+    off_t end = 0;
+    for (ssize_t n; from && (n = getline(&line, &room, from)) > 0 && line[n - 1] == '\n'; end += n)
+        f->has_last = log_line_epoch(line, lead, &f->last);
+    if (from)
+        fclose(from);
+    free(line);
+    return end;
+}
+
+enum ps_code wk_log_file_take_over(struct wk_log_file *f, const char *lead, struct ps_error *e)
+{
+    struct stat st;
+    if (wk_log_file_flush(f, e))
+        return e->code;
+    if (fstat(fileno(f->stream), &st) != 0 || !S_ISREG(st.st_mode))
+        return PS_OK;  // what was written there cannot be known
+    const off_t end = log_file_read(f, lead);
+    if (end < st.st_size && ftruncate(fileno(f->stream), end) != 0)
+        return ps_fail(e, PS_CANNOT_WRITE, "%s: %s", f->path, strerror(errno));
+    if (f->line && !(f->has_last && f->last >= f->epoch))
+        fputs(f->line, f->stream);
+    return wk_log_file_flush(f, e);
+}
+
+enum ps_code wk_log_file_put(struct wk_log_file *f, const struct wk_moment *m, char *line, struct ps_error *e)
+{
+    free(f->line);
+    f->line = line;
+    f->epoch = m->epoch;
+    if (!m->leads || (f->has_last && f->last == m->epoch))
+        return PS_OK;
+    fputs(line, f->stream);
+    return wk_log_file_flush(f, e);
+}
+
+// ---- checkpoints --------------------------------------------------------------------------------------------------
 
 void wk_log_file_save(const struct wk_log_file *f, json_t *to)
 {

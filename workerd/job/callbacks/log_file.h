@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A file that grows with the training.
+// A file that grows with the training. Where it has a line per epoch, every worker knows the last one: whoever takes
+// over finds by what is in the file whether the chief that was lost has written it.
 #ifndef WK_LOG_FILE_H
 #define WK_LOG_FILE_H
 
@@ -13,15 +14,27 @@ struct wk_log_file {
     FILE *stream;
     uint64_t length;  // at which a training that goes on opens it
     bool goes_on;
+    char *line;      // of the last epoch that has ended; NULL: none has
+    uint64_t epoch;  // whose line that is
+    bool has_last;   // another worker has written lines, the last one of
+    uint64_t last;   // this epoch
 };
 
 void wk_log_file_init(struct wk_log_file *f, const char *path);
 // Empty where the training begins; cut to the length that the checkpoint knew where it goes on from one; else as long
-// as it is: another worker wrote it before this one, or no step is left. CANNOT_CREATE.
-enum ps_code wk_log_file_open(struct wk_log_file *f, const struct wk_run *run, struct ps_error *e);
+// as it is: this worker takes over, or no step is left. CANNOT_CREATE.
+enum ps_code wk_log_file_open(struct wk_log_file *f, const struct wk_run *run, bool takes_over, struct ps_error *e);
 bool wk_log_file_is_empty(const struct wk_log_file *f);
 enum ps_code wk_log_file_flush(struct wk_log_file *f, struct ps_error *e);  // CANNOT_WRITE
 void wk_log_file_close(struct wk_log_file *f);
+
+// ---- a line per epoch ----
+// After a chief that was lost: half a line is cut off, and the last epoch's is put where it is missing. A line of an
+// epoch begins with `lead` and then its number. CANNOT_WRITE.
+enum ps_code wk_log_file_take_over(struct wk_log_file *f, const char *lead, struct ps_error *e);
+// The line of an epoch that has ended: the chief writes it, unless another one has; all remember it. Takes `line`.
+// CANNOT_WRITE.
+enum ps_code wk_log_file_put(struct wk_log_file *f, const struct wk_moment *m, char *line, struct ps_error *e);
 
 void wk_log_file_save(const struct wk_log_file *f, json_t *to);
 enum ps_code wk_log_file_load(struct wk_log_file *f, const json_t *from, struct ps_error *e);

@@ -75,7 +75,8 @@ static void tensorboard_head(const struct tensorboard *t, int split, const struc
         wk_event_graph(t->file[split].stream, tensorboard_now(), model);
 }
 
-static enum ps_code tensorboard_begin_split(struct tensorboard *t, int split, struct wk_run *run, struct ps_error *e)
+static enum ps_code tensorboard_begin_split(struct tensorboard *t, int split, struct wk_run *run, bool takes_over,
+                                            struct ps_error *e)
 {
     char *folder = ps_printf("%s/%s", t->folder, tensorboard_splits[split]);
     enum ps_code code = ps_make_folder(folder, e);
@@ -84,17 +85,18 @@ static enum ps_code tensorboard_begin_split(struct tensorboard *t, int split, st
         return code;
     tensorboard_name(t, split);
     t->file[split].path = t->path[split];
-    if (wk_log_file_open(&t->file[split], run, e))
+    if (wk_log_file_open(&t->file[split], run, takes_over, e))
         return e->code;
     if (wk_log_file_is_empty(&t->file[split]))
         tensorboard_head(t, split, run->env.model);
     return wk_log_file_flush(&t->file[split], e);
 }
 
-static enum ps_code tensorboard_begin(void *state, struct wk_run *run, struct ps_error *e)
+static enum ps_code tensorboard_begin(void *state, struct wk_run *run, bool takes_over, struct ps_error *e)
 {
     for (int i = 0; i < SPLITS; i++)
-        if ((i == TRAIN || wk_data_test(run->data)->examples > 0) && tensorboard_begin_split(state, i, run, e))
+        if ((i == TRAIN || wk_data_test(run->data)->examples > 0) &&
+            tensorboard_begin_split(state, i, run, takes_over, e))
             return e->code;
     return PS_OK;
 }
