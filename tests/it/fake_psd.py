@@ -16,7 +16,8 @@ import grpc
 from google.protobuf import json_format
 from grpc_tools import protoc
 
-folder = tempfile.TemporaryDirectory(prefix="ps-fake.")
+socket, script = sys.argv[1], json.loads(sys.argv[2])
+folder = tempfile.TemporaryDirectory(prefix="ps-fake.", dir=os.path.dirname(socket.removeprefix("unix:")))
 proto = os.path.join(os.environ["top_srcdir"], "proto")
 if protoc.main(["", f"-I{proto}", f"--python_out={folder.name}", f"--grpc_python_out={folder.name}", "paramserver.proto"]):
     sys.exit("protoc does not take the proto file")
@@ -24,7 +25,6 @@ sys.path.insert(0, folder.name)
 import paramserver_pb2 as pb  # noqa: E402
 import paramserver_pb2_grpc as rpc  # noqa: E402
 
-socket, script = sys.argv[1], json.loads(sys.argv[2])
 PER_ANSWER = 2
 
 
