@@ -3,6 +3,8 @@
 // workerd/data: the readers of files against good and bad ones.
 #include "tests/unit/data_files.h"
 
+#include "common/file/zip.h"
+
 // IDX: two images of 2 by 3 and their labels, as both splits.
 
 static const uint8_t images[] = {0, 0, 8, 3, 0, 0, 0, 2, 0,  0,  0,  2,  0,  0,
@@ -619,6 +621,46 @@ static void npz_says_which_columns_there_are(void **state)
     free(path);
 }
 
+static void add_bytes(struct ps_zip_writer *w, const char *name, uint8_t value)
+{
+    uint8_t npy[128] = "\x93NUMPY\1";
+    static const char dict[] = "{'descr': '|u1', 'fortran_order': False, 'shape': (1,)}";
+    struct ps_error e;
+    npy[8] = sizeof dict - 1;
+    memcpy(npy + 10, dict, sizeof dict - 1);
+    npy[10 + sizeof dict - 1] = value;
+    assert_int_equal(ps_zip_add(w, name, npy, 10 + sizeof dict, &e), PS_OK);
+}
+
+// Side by side in the order of the training arrays, whatever the order of the test arrays, and without those that
+// only the test data have.
+static void npz_test_arrays_in_another_order(void **state)
+{
+    static const struct nn_model model = {.input = {NN_FLOAT, 1, {2}}, .output = {NN_FLOAT, 1, {2}}};
+    static const char *const names[] = {"a_train.npy", "b_train.npy", "p_train.npy", "q_train.npy", "c_test.npy",
+                                        "q_test.npy",  "b_test.npy",  "a_test.npy",  "p_test.npy"};
+    char *path = ps_printf("%s/order.npz", (char *)*state), *target_of[] = {"p", "q"};
+    struct ps_zip_writer w;
+    struct ps_error e = {0};
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    ps_zip_begin(&w, file);
+    for (uint8_t i = 0; i < 9; i++)
+        add_bytes(&w, names[i], i);
+    assert_int_equal(ps_zip_end(&w, &e), PS_OK);
+    fclose(file);
+    struct ps_job_data spec = {.kind = PS_DATA_NPZ, .path = path, .label = {.column = target_of, .n = 2}};
+    struct wk_data *data = open_good(&spec);
+    if (wk_data_bind(data, &model, data_mse, &e))
+        fail_msg("%s", e.text);
+    EXPECT(&data->train, &data->train.input[0], 0, 1);
+    EXPECT(&data->test, &data->test.input[0], 7, 6);
+    EXPECT(&data->train, &data->train.target[0], 2, 3);
+    EXPECT(&data->test, &data->test.target[0], 8, 5);
+    wk_data_free(data);
+    free(path);
+}
+
 static void npz_bad_files(void **state)
 {
     char *none = put(*state, "none.npz", "PK\5\6\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 22);
@@ -672,6 +714,7 @@ int main(void)
         WITH_FOLDER(npy_bad_preamble),
         cmocka_unit_test(npz_two_inputs),
         cmocka_unit_test(npz_says_which_columns_there_are),
+        WITH_FOLDER(npz_test_arrays_in_another_order),
         WITH_FOLDER(npz_bad_files),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

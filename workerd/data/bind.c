@@ -90,17 +90,27 @@ static bool bind_is_target(const struct ps_job_data *spec, const struct wk_colum
     return spec->label.n ? bind_is_named(&spec->label, c->name) : c->y;
 }
 
-static void bind_sort_columns(const struct ps_job_data *spec, const struct wk_source *s, struct bind_lists *l)
+// The column of s that has the name of the training data's column i; it is there, if at another place.
+static size_t bind_same_column(const struct wk_source *s, const struct wk_source *train, size_t i)
 {
-    *l = (struct bind_lists){.x = ps_alloc(s->columns * sizeof *l->x), .y = ps_alloc(s->columns * sizeof *l->y)};
-    for (size_t i = 0; i < s->columns; i++) {
-        const char *name = s->column[i].name;
+    const char *name = train->column[i].name;
+    return i < s->columns && strcmp(s->column[i].name, name) == 0 ? i : (size_t)wk_source_find(s, name);
+}
+
+// In the order of the training data's columns, which the test data may have in another.
+static void bind_sort_columns(const struct ps_job_data *spec, const struct wk_source *train, const struct wk_source *s,
+                              struct bind_lists *l)
+{
+    *l =
+        (struct bind_lists){.x = ps_alloc(train->columns * sizeof *l->x), .y = ps_alloc(train->columns * sizeof *l->y)};
+    for (size_t i = 0; i < train->columns; i++) {
+        const char *name = train->column[i].name;
         if (!*name || (spec->weight && strcmp(spec->weight, name) == 0))
             continue;
-        if (bind_is_target(spec, &s->column[i]))
-            l->y[l->n_y++] = i;
+        if (bind_is_target(spec, &train->column[i]))
+            l->y[l->n_y++] = bind_same_column(s, train, i);
         else
-            l->x[l->n_x++] = i;
+            l->x[l->n_x++] = bind_same_column(s, train, i);
     }
 }
 
@@ -410,7 +420,7 @@ static enum ps_code bind_part(const struct wk_data *data, struct wk_part *part, 
 {
     struct bind_lists lists;
     enum ps_code code = bind_check_label(data, part->source, e);
-    bind_sort_columns(data->spec, part->source, &lists);
+    bind_sort_columns(data->spec, data->train.source, part->source, &lists);
     for (size_t k = 0; k < nn_model_inputs(model) && code == PS_OK; k++)
         code = bind_input(data, part, model, k, &lists, e);
     for (size_t k = 0; k < nn_model_outputs(model) && code == PS_OK; k++)
