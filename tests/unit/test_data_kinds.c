@@ -249,6 +249,90 @@ static void tfrecord_notices_every_bit(void **state)
     free(bytes);
 }
 
+// Features of a record, in protobuf's encoding; all of it takes less than 128 bytes.
+struct record {
+    uint8_t bytes[128];
+    uint8_t n;
+};
+
+// value: n bytes of a string, of packed floats or of packed integers; n = 0: a list without elements.
+static void record_add(struct record *r, const char *name, enum wk_feature_kind kind, const void *value, uint8_t n)
+{
+    const uint8_t name_n = (uint8_t)strlen(name), list = n ? n + 2 : 0;
+    const uint8_t head[] = {0x0a, (uint8_t)(name_n + list + 6), 0x0a, name_n};
+    const uint8_t middle[] = {0x12, (uint8_t)(list + 2), (uint8_t)(kind << 3 | 2), list, 0x0a, n};
+    const size_t rest = n ? 6 : 4;
+    assert_true(r->n + sizeof head + name_n + rest + n < sizeof r->bytes);
+    memcpy(r->bytes + r->n, head, sizeof head);
+    memcpy(r->bytes + r->n + sizeof head, name, name_n);
+    memcpy(r->bytes + r->n + sizeof head + name_n, middle, rest);
+    if (n)
+        memcpy(r->bytes + r->n + sizeof head + name_n + rest, value, n);
+    r->n = (uint8_t)(r->n + sizeof head + name_n + rest + n);
+}
+
+static void record_add_float(struct record *r, const char *name, float value)
+{
+    record_add(r, name, WK_FEATURE_FLOAT, &value, sizeof value);
+}
+
+static void record_add_int(struct record *r, const char *name, uint8_t value)
+{
+    record_add(r, name, WK_FEATURE_INT, &value, 1);
+}
+
+static char *put_records(const char *folder, const char *name, const struct record *r, size_t n)
+{
+    uint8_t file[1024];
+    size_t size = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint8_t *at = file + size;
+        const uint64_t length = r[i].n + 2u;
+        const uint32_t length_crc = wk_masked_crc((const uint8_t *)&length, 8);
+        memcpy(at, &length, 8);
+        memcpy(at + 8, &length_crc, 4);
+        at += WK_RECORD_HEADER;
+        at[0] = 0x0a;
+        at[1] = r[i].n;
+        memcpy(at + 2, r[i].bytes, r[i].n);
+        const uint32_t crc = wk_masked_crc(at, length);
+        memcpy(at + length, &crc, 4);
+        size += WK_RECORD_HEADER + length + WK_RECORD_FOOTER;
+    }
+    return put(folder, name, file, size);
+}
+
+// Of the second example.
+static void expect_unread(const struct ps_job_data *spec, const char *message)
+{
+    struct ps_error e = {0};
+    float raw[4], to[4];
+    struct wk_data *data = open_flat(spec, 2);
+    if (wk_port_read(&data->train, &data->train.input[0], 1, raw, to, &e) == PS_OK)
+        fail_msg("no error; expected \"%s\"", message);
+    if (!strstr(e.text, message))
+        fail_msg("\"%s\" lacks \"%s\"", e.text, message);
+    wk_data_free(data);
+}
+
+static void tfrecord_numbers_of_another_kind(void **state)
+{
+    struct record r[2] = {0};
+    record_add_int(&r[0], "p", 1);
+    record_add_float(&r[1], "p", 2.5f);
+    for (int i = 0; i < 2; i++)
+        record_add_int(&r[i], "y", (uint8_t)i);
+    char *ints = put_records(*state, "ints.tfrecord", r, 2);
+    struct record swapped[2] = {r[1], r[0]};
+    char *floats = put_records(*state, "floats.tfrecord", swapped, 2);
+    expect_unread(&(struct ps_job_data){.kind = PS_DATA_TFRECORD, .path = ints},
+                  "ints.tfrecord: record 1: feature \"p\" has floats, expected integers as in the first record");
+    expect_unread(&(struct ps_job_data){.kind = PS_DATA_TFRECORD, .path = floats},
+                  "floats.tfrecord: record 1: feature \"p\" has integers, expected floats as in the first record");
+    free(ints);
+    free(floats);
+}
+
 // ---- images -------------------------------------------------------------------------------------------------------
 
 static void expect_image(const char *name, enum ps_color color, const unsigned char *expected, size_t n)
@@ -433,6 +517,7 @@ int main(void)
         cmocka_unit_test(tfrecord_numbers_and_bytes),
         cmocka_unit_test(tfrecord_says_what_does_not_fit),
         WITH_FOLDER(tfrecord_notices_every_bit),
+        WITH_FOLDER(tfrecord_numbers_of_another_kind),
         cmocka_unit_test(png_of_every_type),
         cmocka_unit_test(jpeg_of_every_type),
         cmocka_unit_test(image_resized_as_tensorflow_does),

@@ -86,8 +86,13 @@ static enum ps_code tfrecord_take_bytes(const struct tfrecord *t, size_t column,
 
 static enum ps_code tfrecord_take_numbers(const struct wk_column *c, struct wk_feature *f, void *to, struct ps_error *e)
 {
+    const enum wk_feature_kind kind = c->dtype == NN_INT32 ? WK_FEATURE_INT : WK_FEATURE_FLOAT;
     double value;
     size_t n = 0;
+    if (f->kind != kind && (f->kind == WK_FEATURE_INT || f->kind == WK_FEATURE_FLOAT))
+        return ps_fail(e, PS_INVALID_ARGUMENT, "feature \"%.60s\" has %s, expected %s as in the first record", c->name,
+                       f->kind == WK_FEATURE_INT ? "integers" : "floats",
+                       kind == WK_FEATURE_INT ? "integers" : "floats");
     for (; wk_feature_next_number(f, &value); n++) {
         if (n >= c->count)
             continue;
