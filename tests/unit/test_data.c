@@ -311,6 +311,33 @@ static void feed_of_weights(void **state)
     free(path);
 }
 
+static void expect_autoencoder(const char *path, char **in, char **out, size_t n, const float *x, const float *y)
+{
+    struct ps_error e = {0};
+    struct ps_job_port input = {.name = "in", .column = in, .n = n}, output = {.name = "out", .column = out, .n = n};
+    struct ps_job_data spec = {
+        .kind = PS_DATA_CSV, .path = (char *)path, .scale = .5, .inputs = {&input, 1}, .outputs = {&output, 1}};
+    struct nn_model model = {.input = {NN_FLOAT, 1, {(int64_t)n}}, .output = {NN_FLOAT, 1, {(int64_t)n}}};
+    struct wk_data *data = open_good(&spec);
+    if (wk_data_bind(data, &model, data_mse, &e))
+        fail_msg("%s", e.text);
+    expect_values(&data->train, &data->train.input[0], 2 * n, x);
+    expect_values(&data->train, &data->train.target[0], 2 * n, y);
+    wk_data_free(data);
+}
+
+// A target is scaled where its columns are an input's, whether they lie side by side in the file or not.
+static void feed_scales_autoencoders_targets(void **state)
+{
+    char *abc[] = {"a", "b", "c"}, *ca[] = {"c", "a"}, *ac[] = {"a", "c"};
+    char *path = put_text(*state, "train.csv", "a,b,c\n2,4,6\n8,10,12\n");
+    expect_autoencoder(path, abc, abc, 1, (float[]){1, 4}, (float[]){1, 4});
+    expect_autoencoder(path, abc, abc, 3, (float[]){1, 2, 3, 4, 5, 6}, (float[]){1, 2, 3, 4, 5, 6});
+    expect_autoencoder(path, ca, ca, 2, (float[]){3, 1, 6, 4}, (float[]){3, 1, 6, 4});
+    expect_autoencoder(path, ca, ac, 2, (float[]){3, 1, 6, 4}, (float[]){2, 6, 8, 12});
+    free(path);
+}
+
 // Keras's: the last examples, in their order.
 static void feed_of_a_validation_split(void **state)
 {
@@ -682,6 +709,7 @@ int main(void)
         cmocka_unit_test(feed_of_test_data),
         WITH_FOLDER(feed_of_floats),
         WITH_FOLDER(feed_of_weights),
+        WITH_FOLDER(feed_scales_autoencoders_targets),
         WITH_FOLDER(feed_of_a_validation_split),
         cmocka_unit_test(feed_flips_and_crops),
         cmocka_unit_test(feed_adds_noise_to_training_data_alone),

@@ -251,18 +251,28 @@ static enum ps_code bind_find_columns(const struct wk_source *s, const struct ps
 // ---- what they are for --------------------------------------------------------------------------------------------
 
 // Several columns are numbers side by side.
-static struct shape bind_shape(struct wk_source *s, struct wk_port *port, uint64_t *flat)
+static struct shape bind_shape(const struct wk_source *s, struct wk_port *port, uint64_t *flat)
 {
     port->count = 0;
     for (size_t i = 0; i < port->n; i++)
         port->count += s->column[port->column[i]].count;
+    *flat = port->count;
+    const struct wk_column *c = &s->column[port->column[0]];
+    return port->n == 1 ? (struct shape){c->shape, c->rank} : (struct shape){flat, 1};
+}
+
+// Columns that can be read at once become one.
+static void bind_merge(struct wk_source *s, struct wk_port *port)
+{
     if (port->n > 1 && s->class->merge && s->class->merge(s, port->column, port->n)) {
         port->column[0] = s->columns - 1;
         port->n = 1;
     }
-    *flat = port->count;
-    const struct wk_column *c = &s->column[port->column[0]];
-    return port->n == 1 ? (struct shape){c->shape, c->rank} : (struct shape){flat, 1};
+}
+
+static bool bind_same_columns(const struct wk_port *a, const struct wk_port *b)
+{
+    return a->n == b->n && memcmp(a->column, b->column, a->n * sizeof *a->column) == 0;
 }
 
 static bool bind_augments(const struct wk_augment *a)
@@ -343,7 +353,7 @@ static enum ps_code bind_target(const struct wk_data *data, struct wk_part *part
     struct shape have = bind_shape(part->source, port, &flat);
     // A target that is an input, too, as an autoencoder's, is scaled like one.
     for (size_t i = 0; i < part->inputs && !port->label; i++)
-        if (part->input[i].n == 1 && port->n == 1 && part->input[i].column[0] == port->column[0])
+        if (bind_same_columns(&part->input[i], port))
             port->scale = part->input[i].scale;
     if (nn_model_outputs(model) > 1)
         snprintf(end, sizeof end, "output %.60s", out.name);
@@ -427,6 +437,10 @@ static enum ps_code bind_part(const struct wk_data *data, struct wk_part *part, 
         code = bind_target(data, part, model, &loss[k], k, &lists, e);
     if (code == PS_OK)
         code = bind_weight(data, part, e);
+    for (size_t k = 0; k < part->inputs && code == PS_OK; k++)
+        bind_merge(part->source, &part->input[k]);
+    for (size_t k = 0; k < part->targets && code == PS_OK; k++)
+        bind_merge(part->source, &part->target[k]);
     free(lists.x);
     free(lists.y);
     return code == PS_OK ? bind_look_at_all(part, e) : code;
