@@ -333,6 +333,33 @@ static void tfrecord_numbers_of_another_kind(void **state)
     free(floats);
 }
 
+// A feature that the model does not take may differ in length between the records, or have no elements in the first.
+static void tfrecord_features_that_nobody_takes(void **state)
+{
+    static char *x_of[] = {"x"};
+    static struct ps_job_port port = {.name = "in", .column = x_of, .n = 1};
+    static const struct nn_model model = {.input = {NN_FLOAT, 1, {1}}, .output = {NN_FLOAT, 1, {2}}};
+    static const char *const names[] = {"a.png", "longer.png"};
+    struct ps_error e = {0};
+    struct record r[2] = {0};
+    for (uint8_t i = 0; i < 2; i++) {
+        record_add(&r[i], "file", WK_FEATURE_BYTES, names[i], (uint8_t)strlen(names[i]));
+        record_add(&r[i], "none", WK_FEATURE_BYTES, "", 0);
+        record_add(&r[i], "some", WK_FEATURE_FLOAT, (float[]){1}, i * 4);
+        record_add_float(&r[i], "x", 1.5f * i);
+        record_add_int(&r[i], "y", i);
+    }
+    char *path = put_records(*state, "t.tfrecord", r, 2);
+    struct ps_job_data spec = {.kind = PS_DATA_TFRECORD, .path = path, .inputs = {&port, 1}};
+    struct wk_data *data = open_good(&spec);
+    if (wk_data_bind(data, &model, data_xent, &e))
+        fail_msg("%s", e.text);
+    EXPECT(&data->train, &data->train.input[0], 0, 1.5f);
+    EXPECT(&data->train, &data->train.target[0], 0, 1);
+    wk_data_free(data);
+    free(path);
+}
+
 // ---- images -------------------------------------------------------------------------------------------------------
 
 static void expect_image(const char *name, enum ps_color color, const unsigned char *expected, size_t n)
@@ -518,6 +545,7 @@ int main(void)
         cmocka_unit_test(tfrecord_says_what_does_not_fit),
         WITH_FOLDER(tfrecord_notices_every_bit),
         WITH_FOLDER(tfrecord_numbers_of_another_kind),
+        WITH_FOLDER(tfrecord_features_that_nobody_takes),
         cmocka_unit_test(png_of_every_type),
         cmocka_unit_test(jpeg_of_every_type),
         cmocka_unit_test(image_resized_as_tensorflow_does),

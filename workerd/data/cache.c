@@ -16,30 +16,28 @@ enum { UNREAD, BEING_READ, READ };
 struct cache {
     struct wk_source base;
     struct wk_source *from;
-    atomic_uchar *state;  // [examples]
+    atomic_uchar *state;  // (examples, columns)
     uint8_t *bytes;       // (examples, row)
     size_t row;           // bytes of an example: its columns, one after the other
     size_t *offset;       // of each column
 };
 
-static enum ps_code cache_fill(const struct cache *c, uint64_t example, struct ps_error *e)
+static uint8_t *cache_place(const struct cache *c, uint64_t example, size_t column)
 {
-    for (size_t i = 0; i < c->base.columns; i++)
-        if (c->from->class->read(c->from, example, i, c->bytes + example * c->row + c->offset[i], e))
-            return e->code;
-    return PS_OK;
+    return c->bytes + example * c->row + c->offset[column];
 }
 
-// An example that cannot be read is tried again by whoever needs it next, and fails again.
-static enum ps_code cache_need(const struct cache *c, uint64_t example, struct ps_error *e)
+// What cannot be read is tried again by whoever needs it next, and fails again. A column that nobody needs is not read.
+static enum ps_code cache_need(const struct cache *c, uint64_t example, size_t column, struct ps_error *e)
 {
+    atomic_uchar *now = &c->state[example * c->base.columns + column];
     for (;;) {
         unsigned char state = UNREAD;
-        if (atomic_load_explicit(&c->state[example], memory_order_acquire) == READ)
+        if (atomic_load_explicit(now, memory_order_acquire) == READ)
             return PS_OK;
-        if (atomic_compare_exchange_strong(&c->state[example], &state, BEING_READ)) {
-            enum ps_code code = cache_fill(c, example, e);
-            atomic_store_explicit(&c->state[example], code == PS_OK ? READ : UNREAD, memory_order_release);
+        if (atomic_compare_exchange_strong(now, &state, BEING_READ)) {
+            enum ps_code code = c->from->class->read(c->from, example, column, cache_place(c, example, column), e);
+            atomic_store_explicit(now, code == PS_OK ? READ : UNREAD, memory_order_release);
             return code;
         }
         sched_yield();
@@ -50,9 +48,9 @@ static enum ps_code cache_read(const struct wk_source *s, uint64_t example, size
 {
     const struct cache *c = (const struct cache *)s;
     const struct wk_column *col = &s->column[column];
-    if (cache_need(c, example, e))
+    if (cache_need(c, example, column, e))
         return e->code;
-    memcpy(to, c->bytes + example * c->row + c->offset[column], col->count * wk_dtype_size(col->dtype));
+    memcpy(to, cache_place(c, example, column), col->count * wk_dtype_size(col->dtype));
     return PS_OK;
 }
 
@@ -102,13 +100,13 @@ enum ps_code wk_cache_create(struct wk_source *source, struct wk_source **out, s
         c->offset[i] = c->row;
         c->row += cache_bytes(from);
     }
-    c->state = wk_array(source->examples, 1, 1, e);
+    c->state = wk_array(source->examples, source->columns, sizeof *c->state, e);
     c->bytes = c->state ? wk_array(source->examples, c->row, 1, e) : NULL;
     if (!c->bytes) {
         cache_free(&c->base);
         return PS_RESOURCE_EXHAUSTED;
     }
-    memset((void *)c->state, UNREAD, source->examples);
+    memset((void *)c->state, UNREAD, source->examples * source->columns * sizeof *c->state);
     *out = &c->base;
     return PS_OK;
 }

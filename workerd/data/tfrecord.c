@@ -163,16 +163,20 @@ static const struct wk_source_class tfrecord_class = {
 
 // ---- the columns --------------------------------------------------------------------------------------------------
 
-// The shape that the job says, if it has as many elements as the first record; else the number of them.
+// The shape that the job says, if it has as many elements as the first record; else the number of them. Where it has
+// none, nothing can be said of the others: no column.
 static enum ps_code tfrecord_add_column(struct tfrecord *t, const char *name, const struct ps_job_column *said,
                                         enum nn_dtype dtype, uint64_t count, struct ps_error *e)
 {
     uint64_t product = 1;
     for (size_t i = 0; said && i < said->rank; i++)
         product *= said->shape[i];
-    if (count == 0 || (said && said->rank && product != count))
-        return ps_fail(e, PS_INVALID_ARGUMENT, "feature \"%.60s\" has %" PRIu64 " elements, expected %s", name, count,
-                       count == 0 ? "some" : "as many as data.columns says");
+    if (said && said->rank && product != count)
+        return ps_fail(e, PS_INVALID_ARGUMENT,
+                       "feature \"%.60s\" has %" PRIu64 " elements, expected as many as data.columns says", name,
+                       count);
+    if (count == 0)
+        return PS_OK;
     if (said && said->rank)
         wk_source_add(&t->base, name, dtype, said->shape, said->rank);
     else
@@ -248,7 +252,7 @@ static enum ps_code tfrecord_find_columns(struct tfrecord *t, const struct ps_jo
     free(feature);
     free(own);
     if (code == PS_OK && t->base.columns == 0)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "the first record has no feature");
+        return ps_fail(e, PS_INVALID_ARGUMENT, "the first record has no feature with elements");
     return code;
 }
 
