@@ -311,6 +311,25 @@ static void feed_of_weights(void **state)
     free(path);
 }
 
+// The targets are in the order of data.label, as data.outputs has them in its own.
+static void feed_of_labels_in_their_order(void **state)
+{
+    char *label_of[] = {"y2", "y1"};
+    struct ps_error e = {0};
+    char *path = put_text(*state, "train.csv", "y1,x,y2\n1,2,3\n4,5,6\n");
+    struct ps_job_data spec = {
+        .kind = PS_DATA_CSV, .path = path, .test_path = path, .label = {.column = label_of, .n = 2}};
+    static const struct nn_model model = {.input = {NN_FLOAT, 1, {1}}, .output = {NN_FLOAT, 1, {2}}};
+    struct wk_data *data = open_good(&spec);
+    if (wk_data_bind(data, &model, data_mse, &e))
+        fail_msg("%s", e.text);
+    EXPECT(&data->train, &data->train.input[0], 2, 5);
+    EXPECT(&data->train, &data->train.target[0], 3, 1, 6, 4);
+    EXPECT(&data->test, &data->test.target[0], 3, 1, 6, 4);
+    wk_data_free(data);
+    free(path);
+}
+
 static void expect_autoencoder(const char *path, char **in, char **out, size_t n, const float *x, const float *y)
 {
     struct ps_error e = {0};
@@ -709,6 +728,7 @@ int main(void)
         cmocka_unit_test(feed_of_test_data),
         WITH_FOLDER(feed_of_floats),
         WITH_FOLDER(feed_of_weights),
+        WITH_FOLDER(feed_of_labels_in_their_order),
         WITH_FOLDER(feed_scales_autoencoders_targets),
         WITH_FOLDER(feed_of_a_validation_split),
         cmocka_unit_test(feed_flips_and_crops),

@@ -82,12 +82,26 @@ static bool bind_is_named(const struct ps_job_port *port, const char *name)
     return false;
 }
 
-static bool bind_is_target(const struct ps_job_data *spec, const struct wk_column *c)
+// Marks what has one of these names; several columns may have the same.
+static void bind_mark(const struct wk_source *s, const struct ps_job_port *port, bool *marked)
 {
+    for (size_t i = 0; i < port->n; i++) {
+        const int first = wk_source_find(s, port->column[i]);
+        for (size_t k = first < 0 ? s->columns : (size_t)first; k < s->columns; k++)
+            marked[k] = marked[k] || strcmp(s->column[k].name, s->column[first].name) == 0;
+    }
+}
+
+// Is it a target, of each column; malloc'd.
+static bool *bind_find_targets(const struct ps_job_data *spec, const struct wk_source *s)
+{
+    bool *target = ps_alloc(s->columns * sizeof *target);
     for (size_t i = 0; i < spec->outputs.n; i++)
-        if (bind_is_named(&spec->outputs.of[i], c->name))
-            return true;
-    return spec->label.n ? bind_is_named(&spec->label, c->name) : c->y;
+        bind_mark(s, &spec->outputs.of[i], target);
+    for (size_t k = 0; k < s->columns && !spec->label.n; k++)
+        target[k] = target[k] || s->column[k].y;
+    bind_mark(s, &spec->label, target);
+    return target;
 }
 
 // The column of s that has the name of the training data's column i; it is there, if at another place.
@@ -95,23 +109,6 @@ static size_t bind_same_column(const struct wk_source *s, const struct wk_source
 {
     const char *name = train->column[i].name;
     return i < s->columns && strcmp(s->column[i].name, name) == 0 ? i : (size_t)wk_source_find(s, name);
-}
-
-// In the order of the training data's columns, which the test data may have in another.
-static void bind_sort_columns(const struct ps_job_data *spec, const struct wk_source *train, const struct wk_source *s,
-                              struct bind_lists *l)
-{
-    *l =
-        (struct bind_lists){.x = ps_alloc(train->columns * sizeof *l->x), .y = ps_alloc(train->columns * sizeof *l->y)};
-    for (size_t i = 0; i < train->columns; i++) {
-        const char *name = train->column[i].name;
-        if (!*name || (spec->weight && strcmp(spec->weight, name) == 0))
-            continue;
-        if (bind_is_target(spec, &train->column[i]))
-            l->y[l->n_y++] = bind_same_column(s, train, i);
-        else
-            l->x[l->n_x++] = bind_same_column(s, train, i);
-    }
 }
 
 static enum ps_code bind_fail_no_column(const struct wk_source *s, const char *what, struct ps_error *e)
@@ -139,6 +136,30 @@ static enum ps_code bind_add_named(const struct wk_source *s, const struct ps_jo
         port->column[port->n++] = (size_t)column;
     }
     return PS_OK;
+}
+
+// y is in the order of data.label. Without it both lists are in the order of the training data's columns, which the
+// test data may have in another; so x is in any case.
+static enum ps_code bind_sort_columns(const struct ps_job_data *spec, const struct wk_source *train,
+                                      const struct wk_source *s, struct bind_lists *l, struct ps_error *e)
+{
+    struct wk_port label = {0};
+    enum ps_code code = spec->label.n ? bind_add_named(s, &spec->label, "data.label", &label, e) : PS_OK;
+    *l = (struct bind_lists){.x = ps_alloc(train->columns * sizeof *l->x),
+                             .y = spec->label.n ? label.column : ps_alloc(train->columns * sizeof *l->y),
+                             .n_y = label.n};
+    bool *target = bind_find_targets(spec, train);
+    for (size_t i = 0; i < train->columns && code == PS_OK; i++) {
+        const char *name = train->column[i].name;
+        if (!*name || (spec->weight && strcmp(spec->weight, name) == 0))
+            continue;
+        if (!target[i])
+            l->x[l->n_x++] = bind_same_column(s, train, i);
+        else if (!spec->label.n)
+            l->y[l->n_y++] = bind_same_column(s, train, i);
+    }
+    free(target);
+    return code;
 }
 
 static const struct ps_job_port *bind_find_said(const struct ps_job_ports *ports, const char *name)
@@ -417,20 +438,11 @@ static enum ps_code bind_look_at_all(const struct wk_part *part, struct ps_error
 
 // ---- all of it ----------------------------------------------------------------------------------------------------
 
-static enum ps_code bind_check_label(const struct wk_data *data, const struct wk_source *s, struct ps_error *e)
-{
-    struct wk_port port = {0};
-    enum ps_code code = data->spec->label.n ? bind_add_named(s, &data->spec->label, "data.label", &port, e) : PS_OK;
-    free(port.column);
-    return code;
-}
-
 static enum ps_code bind_part(const struct wk_data *data, struct wk_part *part, const struct nn_model *model,
                               const struct ps_loss *loss, struct ps_error *e)
 {
     struct bind_lists lists;
-    enum ps_code code = bind_check_label(data, part->source, e);
-    bind_sort_columns(data->spec, data->train.source, part->source, &lists);
+    enum ps_code code = bind_sort_columns(data->spec, data->train.source, part->source, &lists, e);
     for (size_t k = 0; k < nn_model_inputs(model) && code == PS_OK; k++)
         code = bind_input(data, part, model, k, &lists, e);
     for (size_t k = 0; k < nn_model_outputs(model) && code == PS_OK; k++)
