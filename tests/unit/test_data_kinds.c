@@ -6,6 +6,7 @@
 #include "tests/golden/data/images.h"
 #include "tests/unit/data_files.h"
 
+#include <arpa/inet.h>
 #include <sys/stat.h>
 
 #include "workerd/data/image.h"
@@ -408,6 +409,69 @@ static void png_of_every_type(void **state)
     expect_image("gray.png", PS_COLOR_GRAYSCALE, golden_gray, 24);
 }
 
+static size_t png_chunk(uint8_t *to, const char *type, const void *data, uint32_t n)
+{
+    const uint32_t length = htonl(n);
+    memcpy(to, &length, 4);
+    memcpy(to + 4, type, 4);
+    if (n)
+        memcpy(to + 8, data, n);
+    const uint32_t crc = htonl((uint32_t)crc32(0, to + 4, n + 4));
+    memcpy(to + 8 + n, &crc, 4);
+    return n + 12;
+}
+
+// Of 4 colours, and what the file says of them.
+static size_t make_png(uint8_t to[256], const char *chunk, const void *data, uint32_t size)
+{
+    static const uint8_t header[] = {0, 0, 0, 4, 0, 0, 0, 1, 8, 2, 0, 0, 0};
+    static const uint8_t row[] = {0, 200, 30, 30, 0, 255, 0, 0, 0, 255, 9, 9, 9};
+    uint8_t packed[64];
+    uLongf packed_n = sizeof packed;
+    size_t n = 8;
+    memcpy(to, "\x89PNG\r\n\x1a\n", 8);
+    n += png_chunk(to + n, "IHDR", header, sizeof header);
+    if (chunk)
+        n += png_chunk(to + n, chunk, data, size);
+    assert_int_equal(compress(packed, &packed_n, row, sizeof row), Z_OK);
+    n += png_chunk(to + n, "IDAT", packed, (uint32_t)packed_n);
+    return n + png_chunk(to + n, "IEND", NULL, 0);
+}
+
+// What PIL's convert("L") makes of these colours.
+static void png_colours_to_gray(void **state)
+{
+    static const uint8_t gray[] = {81, 150, 29, 9};
+    static const struct {
+        const char *chunk;
+        const char *data;
+        uint32_t n;
+    } said[] = {{NULL, NULL, 0}, {"sRGB", "\0", 1}, {"gAMA", "\0\0\xb1\x8f", 4}, {"gAMA", "\0\1\x86\xa0", 4}};
+    (void)state;
+#ifndef HAVE_LIBPNG
+    skip();
+#endif
+    for (size_t i = 0; i < sizeof said / sizeof *said; i++) {
+        uint8_t png[256];
+        struct wk_image image;
+        struct ps_error e = {0};
+        const size_t n = make_png(png, said[i].chunk, said[i].data, said[i].n);
+        if (wk_image_decode(png, n, PS_COLOR_GRAYSCALE, &image, &e))
+            fail_msg("%s", e.text);
+        assert_int_equal(image.channels, 1);
+        assert_memory_equal(image.pixels, gray, sizeof gray);
+        free(image.pixels);
+    }
+    uint8_t luma[24];
+    for (size_t i = 0; i < 24; i++)
+        luma[i] = (uint8_t)((19595 * golden_rgb[3 * i] + 38470 * golden_rgb[3 * i + 1] + 7471 * golden_rgb[3 * i + 2] +
+                             0x8000) >>
+                            16);
+    expect_image("rgb.png", PS_COLOR_GRAYSCALE, luma, 24);
+    expect_image("palette.png", PS_COLOR_GRAYSCALE, luma, 24);
+    expect_image("alpha16.png", PS_COLOR_GRAYSCALE, luma, 24);
+}
+
 static void jpeg_of_every_type(void **state)
 {
     uint8_t grays[72];
@@ -547,6 +611,7 @@ int main(void)
         WITH_FOLDER(tfrecord_numbers_of_another_kind),
         WITH_FOLDER(tfrecord_features_that_nobody_takes),
         cmocka_unit_test(png_of_every_type),
+        cmocka_unit_test(png_colours_to_gray),
         cmocka_unit_test(jpeg_of_every_type),
         cmocka_unit_test(image_resized_as_tensorflow_does),
         WITH_FOLDER(images_by_class),

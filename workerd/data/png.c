@@ -18,6 +18,7 @@ struct png_job {
     const uint8_t *bytes;
     size_t left;
     png_byte **row;
+    uint8_t *rgb;  // (height, width, 3), of a colour image that becomes gray
     struct wk_image *image;
     struct ps_error *e;
 };
@@ -52,12 +53,17 @@ static void png_set_transforms(struct png_job *job, enum ps_color color)
     png_set_expand(job->png);
     png_set_strip_16(job->png);
     png_set_strip_alpha(job->png);
-    if (color == PS_COLOR_GRAYSCALE && type & PNG_COLOR_MASK_COLOR)
-        png_set_rgb_to_gray_fixed(job->png, PNG_ERROR_ACTION_NONE, PNG_RGB_TO_GRAY_DEFAULT, PNG_RGB_TO_GRAY_DEFAULT);
     if (color == PS_COLOR_RGB && !(type & PNG_COLOR_MASK_COLOR))
         png_set_gray_to_rgb(job->png);
     png_set_interlace_handling(job->png);
     png_read_update_info(job->png, job->info);
+}
+
+// As JPEG and PIL have it, 0.299 R + 0.587 G + 0.114 B. libpng's weights depend on the file's gAMA, cHRM and sRGB.
+static void png_make_gray(const uint8_t *rgb, size_t pixels, uint8_t *gray)
+{
+    for (size_t i = 0; i < pixels; i++, rgb += 3)
+        gray[i] = (uint8_t)((19595u * rgb[0] + 38470u * rgb[1] + 7471u * rgb[2] + 0x8000) >> 16);
 }
 
 static void png_read(struct png_job *job, enum ps_color color, bool size_only)
@@ -69,16 +75,21 @@ static void png_read(struct png_job *job, enum ps_color color, bool size_only)
     size_t height = png_get_image_height(job->png, job->info), width = png_get_image_width(job->png, job->info);
     if (wk_image_alloc(job->image, height, width, color, size_only, job->e) || size_only)
         return;
+    bool to_gray = color == PS_COLOR_GRAYSCALE && png_get_color_type(job->png, job->info) & PNG_COLOR_MASK_COLOR;
+    if (to_gray && !(job->rgb = wk_array(height, width, 3, job->e)))
+        return;
     png_set_transforms(job, color);
-    size_t stride = width * job->image->channels;
+    size_t stride = width * (to_gray ? 3 : job->image->channels);
     if (png_get_rowbytes(job->png, job->info) != stride)
         png_error(job->png, "its rows have another size than its header says");
     job->row = wk_array(height, 1, sizeof *job->row, job->e);
     if (!job->row)
         return;
     for (size_t i = 0; i < height; i++)
-        job->row[i] = job->image->pixels + i * stride;
+        job->row[i] = (to_gray ? job->rgb : job->image->pixels) + i * stride;
     png_read_image(job->png, job->row);
+    if (to_gray)
+        png_make_gray(job->rgb, height * width, job->image->pixels);
 }
 
 enum ps_code wk_png_decode(const uint8_t *bytes, size_t n, enum ps_color color, bool size_only, struct wk_image *image,
@@ -95,6 +106,7 @@ enum ps_code wk_png_decode(const uint8_t *bytes, size_t n, enum ps_color color, 
         png_read(&job, color, size_only);
     png_destroy_read_struct(&kept->png, &kept->info, NULL);
     free(kept->row);
+    free(kept->rgb);
     if (e->code != PS_OK) {
         free(image->pixels);
         image->pixels = NULL;
