@@ -569,6 +569,23 @@ static void images_bad_folders(void **state)
     (void)e;
 }
 
+// A class that cannot be looked into is not left out, which would give those after it other numbers.
+static void images_class_that_cannot_be_opened(void **state)
+{
+    struct ps_job_data spec = {.kind = PS_DATA_IMAGES, .path = *state, .image_size = {4, 6}};
+    char *loop = ps_printf("%s/b", (char *)*state), *dangling = ps_printf("%s/d", (char *)*state);
+    put_copy(*state, "a", "1.png", "rgb.png");
+    put_copy(*state, "c", "1.png", "rgb.png");
+    assert_int_equal(symlink("/nowhere/d", dangling), 0);
+    struct wk_data *data = open_good(&spec);
+    assert_int_equal(data->train.source->column[1].classes, 2);
+    wk_data_free(data);
+    assert_int_equal(symlink("b", loop), 0);
+    open_bad(&spec, 2, loop, "/b: Too many levels of symbolic links");
+    free(loop);
+    free(dangling);
+}
+
 static void images_in_records(void **state)
 {
 #ifndef HAVE_LIBPNG
@@ -616,6 +633,7 @@ int main(void)
         cmocka_unit_test(image_resized_as_tensorflow_does),
         WITH_FOLDER(images_by_class),
         WITH_FOLDER(images_bad_folders),
+        WITH_FOLDER(images_class_that_cannot_be_opened),
         cmocka_unit_test(images_in_records),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

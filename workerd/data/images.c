@@ -81,16 +81,21 @@ static void images_add(struct images *s, char *path, int32_t label)
     s->label[s->base.examples++] = label;
 }
 
-// One class. false: it is no folder.
-static bool images_add_class(struct images *s, const char *folder, int32_t label)
+// One class, if path is a folder. A file is none, nor is a link to nothing.
+static enum ps_code images_add_class(struct images *s, const char *path, const char *class,
+                                     struct wk_vocabulary *classes, struct ps_error *e)
 {
     char **name;
-    int n = images_list(folder, &name);
-    for (int i = 0; i < n; i++)
+    int n = images_list(path, &name);
+    if (n < 0)
+        return errno == ENOTDIR || errno == ENOENT ? PS_OK : ps_fail(e, PS_FAILED_PRECONDITION, "%s: %m", path);
+    int32_t label = wk_vocabulary_find(classes, class, strlen(class));
+    for (int i = 0; i < n && label >= 0; i++)
         if (images_has_suffix(name[i]))
-            images_add(s, ps_printf("%s/%s", folder, name[i]), label);
+            images_add(s, ps_printf("%s/%s", path, name[i]), label);
     images_free_list(name, n);
-    return n >= 0;
+    return label >= 0 ? PS_OK
+                      : ps_fail(e, PS_INVALID_ARGUMENT, "%s: the training data have no folder of that name", path);
 }
 
 // The classes are the folder's folders; those that the training data had, in the test data.
@@ -103,14 +108,7 @@ static enum ps_code images_find(struct images *s, const char *folder, struct wk_
         return ps_fail(e, errno == ENOENT ? PS_NOT_FOUND : PS_FAILED_PRECONDITION, "%s: %m", folder);
     for (int i = 0; i < n && code == PS_OK; i++) {
         char *path = ps_printf("%s/%s", folder, name[i]);
-        DIR *dir = opendir(path);
-        int32_t label = dir ? wk_vocabulary_find(classes, name[i], strlen(name[i])) : 0;
-        if (dir)
-            closedir(dir);
-        if (dir && label < 0)
-            code = ps_fail(e, PS_INVALID_ARGUMENT, "%s: the training data have no folder of that name", path);
-        else if (dir)
-            images_add_class(s, path, label);
+        code = images_add_class(s, path, name[i], classes, e);
         free(path);
     }
     images_free_list(name, n);
