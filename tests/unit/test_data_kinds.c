@@ -144,6 +144,25 @@ static void text_of_words(void **state)
     free(path);
 }
 
+// Editors put a byte-order mark before UTF-8; errors count it.
+static void text_after_a_byte_order_mark(void **state)
+{
+    char *words = put_text(*state, "words.txt", "\xef\xbb\xbfthe\ncat\n[UNK]\n");
+    char *path = put_text(*state, "t.txt", "\xef\xbb\xbfthe cat cat the");
+    char *letters = put_text(*state, "letters.txt",
+                             "\xef\xbb\xbf"
+                             "abba");
+    char *latin = put_text(*state, "latin.txt",
+                           "\xef\xbb\xbf"
+                           "ab\xe9");
+    expect_text((struct ps_job_data){.path = path, .vocabulary = words, .stride = 1}, 3, (float[]){0, 1, 1},
+                (float[]){1, 1, 0});
+    expect_text((struct ps_job_data){.path = letters, .test_path = letters}, 3, (float[]){0, 1, 1}, (float[]){1, 1, 0});
+    open_bad(&(struct ps_job_data){.kind = PS_DATA_TEXT, .path = latin, .window = 3}, 5,
+             "latin.txt: byte 5 is 0xe9, expected UTF-8", NULL);
+    free(words), free(path), free(letters), free(latin);
+}
+
 static void text_bad_files(void **state)
 {
     char *words = put_text(*state, "words.txt", "the\ncat\n"), *path = put_text(*state, "t.txt", "the cat\nthe dog\n");
@@ -620,6 +639,7 @@ int main(void)
         WITH_FOLDER(cifar_100),
         WITH_FOLDER(text_of_characters),
         WITH_FOLDER(text_of_words),
+        WITH_FOLDER(text_after_a_byte_order_mark),
         WITH_FOLDER(text_bad_files),
         cmocka_unit_test(crc_is_castagnolis),
         cmocka_unit_test(tfrecord_numbers_and_bytes),

@@ -505,9 +505,8 @@ static enum ps_code csv_read(struct csv_reader *r, struct wk_csv_format *format,
 enum ps_code wk_csv_parse(const char *text, size_t size, struct wk_csv_format *format, struct wk_csv *csv,
                           struct ps_error *e)
 {
-    // Spreadsheets put a byte-order mark before UTF-8.
-    bool mark = size >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0;
-    struct csv_reader r = {.at = text + 3 * mark, .end = text + size, .separator = format->separator, .line = 1};
+    struct csv_reader r = {
+        .at = text + wk_text_mark(text, size), .end = text + size, .separator = format->separator, .line = 1};
     while (r.end > r.at && (csv_is_blank(r.end[-1]) || r.end[-1] == '\n' || r.end[-1] == '\r') &&
            r.end[-1] != r.separator)
         r.end--;

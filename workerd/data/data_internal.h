@@ -84,6 +84,8 @@ enum ps_code wk_npy_add(struct wk_source *s, const char *name, struct wk_block *
 
 // ---- words with numbers -------------------------------------------------------------------------------------------
 
+// Bytes of the byte-order mark that spreadsheets and editors put before UTF-8; 0: there is none.
+size_t wk_text_mark(const void *text, size_t size);
 char *wk_text_copy(const char *text, size_t size);  // malloc'd, with a zero after it
 
 struct wk_vocabulary {

@@ -32,7 +32,7 @@ static size_t text_decode(const uint8_t *text, size_t size, uint32_t *point)
 
 static enum ps_code text_take_characters(const uint8_t *text, size_t size, struct wk_text *t, struct ps_error *e)
 {
-    for (size_t at = 0, n; at < size; at += n) {
+    for (size_t at = wk_text_mark(text, size), n; at < size; at += n) {
         uint32_t point;
         n = text_decode(text + at, size - at, &point);
         if (n == 0)
@@ -87,7 +87,7 @@ static enum ps_code text_take_word(const uint8_t *word, size_t n, uint64_t line,
 static enum ps_code text_take_words(const uint8_t *text, size_t size, struct wk_text *t, struct ps_error *e)
 {
     uint64_t line = 1;
-    for (size_t at = 0, start; at < size;) {
+    for (size_t at = wk_text_mark(text, size), start; at < size;) {
         for (; at < size && text_is_blank(text[at]); at++)
             line += text[at] == '\n';
         for (start = at; at < size && !text_is_blank(text[at]);)

@@ -7,6 +7,12 @@
 #include "common/base/hash.h"
 #include "workerd/data/data_internal.h"
 
+size_t wk_text_mark(const void *text, size_t size)
+{
+    static const uint8_t mark[] = {0xef, 0xbb, 0xbf};
+    return size >= sizeof mark && memcmp(text, mark, sizeof mark) == 0 ? sizeof mark : 0;
+}
+
 char *wk_text_copy(const char *text, size_t size)
 {
     char *copy = ps_alloc(size + 1);
@@ -55,6 +61,7 @@ int32_t wk_vocabulary_find(struct wk_vocabulary *v, const char *word, size_t siz
 static enum ps_code vocabulary_parse(struct wk_vocabulary *v, const char *text, size_t size, struct ps_error *e)
 {
     const char *end = text + size;
+    text += wk_text_mark(text, size);
     for (uint64_t line = 1; text < end; line++) {
         const char *stop = memchr(text, '\n', (size_t)(end - text));
         const char *next = stop ? stop + 1 : end;
