@@ -380,6 +380,41 @@ static void tfrecord_features_that_nobody_takes(void **state)
     free(path);
 }
 
+// The test data need the columns that the model takes, and these are as the training data's.
+static void tfrecord_test_data_without_what_nobody_takes(void **state)
+{
+    static char *x_of[] = {"x"};
+    static struct ps_job_port port = {.name = "in", .column = x_of, .n = 1};
+    static const struct nn_model model = {.input = {NN_FLOAT, 1, {1}}, .output = {NN_FLOAT, 1, {2}}};
+    static const struct nn_model file_model = {.input = {NN_FLOAT, 1, {5}}, .output = {NN_FLOAT, 1, {2}}};
+    struct ps_error e = {0};
+    struct record train = {0}, test = {0};
+    record_add(&train, "file", WK_FEATURE_BYTES, "a.png", 5);
+    record_add(&test, "file", WK_FEATURE_BYTES, "longer.png", 10);
+    record_add_float(&train, "only", 3);
+    record_add_float(&train, "x", .5f);
+    record_add_float(&test, "x", 1.5f);
+    record_add_int(&train, "y", 0);
+    record_add_int(&test, "y", 1);
+    char *path = put_records(*state, "train.tfrecord", &train, 1);
+    char *test_path = put_records(*state, "test.tfrecord", &test, 1);
+    struct ps_job_data spec = {.kind = PS_DATA_TFRECORD, .path = path, .test_path = test_path, .inputs = {&port, 1}};
+    struct wk_data *data = open_good(&spec);
+    if (wk_data_bind(data, &model, data_xent, &e))
+        fail_msg("%s", e.text);
+    EXPECT(&data->test, &data->test.input[0], 1.5f);
+    wk_data_free(data);
+    x_of[0] = "file";
+    data = open_good(&spec);
+    assert_int_equal(wk_data_bind(data, &file_model, data_xent, &e), PS_INVALID_ARGUMENT);
+    assert_string_equal(e.text, "test data: file of an example has shape (10,), expected (5,) as in the training data");
+    wk_data_free(data);
+    spec.inputs.n = 0;
+    open_bad(&spec, 2, "test data: no column \"only\", which the training data have", NULL);
+    free(path);
+    free(test_path);
+}
+
 // ---- images -------------------------------------------------------------------------------------------------------
 
 static void expect_image(const char *name, enum ps_color color, const unsigned char *expected, size_t n)
@@ -647,6 +682,7 @@ int main(void)
         WITH_FOLDER(tfrecord_notices_every_bit),
         WITH_FOLDER(tfrecord_numbers_of_another_kind),
         WITH_FOLDER(tfrecord_features_that_nobody_takes),
+        WITH_FOLDER(tfrecord_test_data_without_what_nobody_takes),
         cmocka_unit_test(png_of_every_type),
         cmocka_unit_test(png_colours_to_gray),
         cmocka_unit_test(jpeg_of_every_type),

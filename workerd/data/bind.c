@@ -104,11 +104,22 @@ static bool *bind_find_targets(const struct ps_job_data *spec, const struct wk_s
     return target;
 }
 
-// The column of s that has the name of the training data's column i; it is there, if at another place.
-static size_t bind_same_column(const struct wk_source *s, const struct wk_source *train, size_t i)
+// The column of s that has the name of another source's column i, and is most often at its place; -1: none has.
+static int bind_find_same(const struct wk_source *s, const struct wk_source *other, size_t i)
 {
-    const char *name = train->column[i].name;
-    return i < s->columns && strcmp(s->column[i].name, name) == 0 ? i : (size_t)wk_source_find(s, name);
+    const char *name = other->column[i].name;
+    return i < s->columns && strcmp(s->column[i].name, name) == 0 ? (int)i : wk_source_find(s, name);
+}
+
+static enum ps_code bind_add_same(const struct wk_source *s, const struct wk_source *train, size_t i, size_t *list,
+                                  size_t *n, struct ps_error *e)
+{
+    const int column = bind_find_same(s, train, i);
+    if (column < 0)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "no column \"%.60s\", which the training data have",
+                       train->column[i].name);
+    list[(*n)++] = (size_t)column;
+    return PS_OK;
 }
 
 static enum ps_code bind_fail_no_column(const struct wk_source *s, const char *what, struct ps_error *e)
@@ -138,11 +149,14 @@ static enum ps_code bind_add_named(const struct wk_source *s, const struct ps_jo
     return PS_OK;
 }
 
-// y is in the order of data.label. Without it both lists are in the order of the training data's columns, which the
-// test data may have in another; so x is in any case.
-static enum ps_code bind_sort_columns(const struct ps_job_data *spec, const struct wk_source *train,
-                                      const struct wk_source *s, struct bind_lists *l, struct ps_error *e)
+// Where the model's only input takes all of x, and the only output all of y, the lists have them: in the order of the
+// training data's columns, which the test data may have in another; y in that of data.label, if it says any.
+static enum ps_code bind_sort_columns(const struct ps_job_data *spec, const struct nn_model *model,
+                                      const struct wk_source *train, const struct wk_source *s, struct bind_lists *l,
+                                      struct ps_error *e)
 {
+    const bool all_x = nn_model_inputs(model) == 1 && !spec->inputs.n;
+    const bool all_y = nn_model_outputs(model) == 1 && !spec->outputs.n && !spec->label.n;
     struct wk_port label = {0};
     enum ps_code code = spec->label.n ? bind_add_named(s, &spec->label, "data.label", &label, e) : PS_OK;
     *l = (struct bind_lists){.x = ps_alloc(train->columns * sizeof *l->x),
@@ -153,10 +167,10 @@ static enum ps_code bind_sort_columns(const struct ps_job_data *spec, const stru
         const char *name = train->column[i].name;
         if (!*name || (spec->weight && strcmp(spec->weight, name) == 0))
             continue;
-        if (!target[i])
-            l->x[l->n_x++] = bind_same_column(s, train, i);
-        else if (!spec->label.n)
-            l->y[l->n_y++] = bind_same_column(s, train, i);
+        if (target[i] && all_y)
+            code = bind_add_same(s, train, i, l->y, &l->n_y, e);
+        else if (!target[i] && all_x)
+            code = bind_add_same(s, train, i, l->x, &l->n_x, e);
     }
     free(target);
     return code;
@@ -312,6 +326,24 @@ static void bind_find_image(const struct wk_source *s, const struct wk_augment *
     port->image[2] = c->rank == 3 ? c->shape[2] : 1;
 }
 
+// What a port takes of the test data has the shape that it has in the training data.
+static enum ps_code bind_check_alike(const struct wk_source *train, const struct wk_source *s,
+                                     const struct wk_port *port, struct ps_error *e)
+{
+    for (size_t i = 0; i < port->n && s != train; i++) {
+        const struct wk_column *c = &s->column[port->column[i]];
+        const int k = bind_find_same(train, s, port->column[i]);
+        const struct wk_column *want = k < 0 ? c : &train->column[k];
+        char has[128], expected[128];
+        if (c->rank != want->rank || memcmp(c->shape, want->shape, c->rank * sizeof *c->shape) != 0)
+            return ps_fail(e, PS_INVALID_ARGUMENT,
+                           "%.60s of an example has shape %s, expected %s as in the training data", c->name,
+                           ps_shape_text(c->shape, c->rank, has, sizeof has),
+                           ps_shape_text(want->shape, want->rank, expected, sizeof expected));
+    }
+    return PS_OK;
+}
+
 static enum ps_code bind_input(const struct wk_data *data, struct wk_part *part, const struct nn_model *model, size_t k,
                                const struct bind_lists *lists, struct ps_error *e)
 {
@@ -323,7 +355,7 @@ static enum ps_code bind_input(const struct wk_data *data, struct wk_part *part,
     if (bind_find_columns(part->source, &data->spec->inputs, "data.inputs", in.name, lists->x, lists->n_x,
                           nn_model_inputs(model) == 1, port, e))
         return e->code;
-    if (bind_check_words(part->source, port, &in, e))
+    if (bind_check_alike(data->train.source, part->source, port, e) || bind_check_words(part->source, port, &in, e))
         return e->code;
     port->dtype = in.type->dtype;
     if (port->dtype == NN_INT32 && bind_check_ints(part->source, port, e))
@@ -364,7 +396,8 @@ static enum ps_code bind_target(const struct wk_data *data, struct wk_part *part
     char end[100] = "output";
     part->targets = k + 1;
     if (bind_find_columns(part->source, &data->spec->outputs, "data.outputs", out.name, lists->y, lists->n_y,
-                          nn_model_outputs(model) == 1, port, e))
+                          nn_model_outputs(model) == 1, port, e) ||
+        bind_check_alike(data->train.source, part->source, port, e))
         return e->code;
     port->label = ps_loss_has_labels(loss);
     port->dtype = port->label ? NN_INT32 : NN_FLOAT;
@@ -442,7 +475,7 @@ static enum ps_code bind_part(const struct wk_data *data, struct wk_part *part, 
                               const struct ps_loss *loss, struct ps_error *e)
 {
     struct bind_lists lists;
-    enum ps_code code = bind_sort_columns(data->spec, data->train.source, part->source, &lists, e);
+    enum ps_code code = bind_sort_columns(data->spec, model, data->train.source, part->source, &lists, e);
     for (size_t k = 0; k < nn_model_inputs(model) && code == PS_OK; k++)
         code = bind_input(data, part, model, k, &lists, e);
     for (size_t k = 0; k < nn_model_outputs(model) && code == PS_OK; k++)

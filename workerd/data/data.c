@@ -29,26 +29,6 @@ static const wk_open data_open[PS_DATA_KINDS] = {
     [PS_DATA_TFRECORD] = wk_tfrecord_open, [PS_DATA_TEXT] = wk_text_open,   [PS_DATA_DIGITS] = wk_digits_open,
 };
 
-static enum ps_code data_check_alike(const struct wk_source *train, const struct wk_source *test, struct ps_error *e)
-{
-    char a[128], b[128];
-    for (size_t i = 0; i < train->columns; i++) {
-        const struct wk_column *have = &train->column[i];
-        int k = wk_source_find(test, have->name);
-        if (k < 0)
-            return ps_fail(e, PS_INVALID_ARGUMENT, "the test data have no column \"%.60s\", the training data have",
-                           have->name);
-        const struct wk_column *other = &test->column[k];
-        if (have->rank != other->rank ||
-            (have->rank && memcmp(have->shape, other->shape, have->rank * sizeof *have->shape) != 0))
-            return ps_fail(e, PS_INVALID_ARGUMENT,
-                           "%.60s of a test example has shape %s, expected %s as in the training data", have->name,
-                           ps_shape_text(other->shape, other->rank, b, sizeof b),
-                           ps_shape_text(have->shape, have->rank, a, sizeof a));
-    }
-    return PS_OK;
-}
-
 // Keras's rule: the last examples, before any shuffling.
 static enum ps_code data_split(struct wk_data *d, double split, struct ps_error *e)
 {
@@ -84,10 +64,8 @@ enum ps_code wk_data_open(const struct ps_job_data *spec, const struct nn_model 
     if (code == PS_OK) {
         d->train.split.examples = d->train.source->examples;
         d->test.split.examples = d->test.source ? d->test.source->examples : 0;
-        code = d->test.source ? data_check_alike(d->train.source, d->test.source, e) : PS_OK;
-    }
-    if (code == PS_OK)
         code = data_split(d, spec->validation_split, e);
+    }
     if (code != PS_OK) {
         wk_data_free(d);
         return code;
