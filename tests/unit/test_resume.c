@@ -828,14 +828,19 @@ static void stops_early(void **state)
 }
 
 // An epoch ends with such a loss. Returns whether the training does.
-static bool ends_with(struct wk_run *run, uint64_t epoch, double loss)
+static bool ends(struct wk_run *run, struct wk_moment m, double loss)
 {
-    struct wk_moment m = {.run = run, .epoch = epoch, .leads = true};
     struct ps_error e;
+    m.run = run;
     run->figures.n = 0;
     wk_figures_add(&run->figures, "", "loss", loss);
     must(wk_callbacks_call(run->callbacks, WK_EPOCH_ENDS, &m, &e), &e);
     return m.stop;
+}
+
+static bool ends_with(struct wk_run *run, uint64_t epoch, double loss)
+{
+    return ends(run, (struct wk_moment){.epoch = epoch, .leads = true}, loss);
 }
 
 // Where the best figure until then is infinite the next infinity is no better, also after a checkpoint; what has been
@@ -900,6 +905,28 @@ static void keeps_the_best(void **state)
     end(&t);
     assert_true(exists("ck/job-0000000007.safetensors"));
     assert_false(exists("ck/job-0000000014.safetensors"));
+}
+
+// A worker that takes over knows how good the best epoch was that it has heard of, and one that was cut counts as none.
+static void knows_the_best_of_the_lost_chief(void **state)
+{
+    struct training t;
+    struct ps_error e;
+    (void)state;
+    train(&t, "callbacks: [{name: checkpoint, path: ck, save_best_only: true, monitor: loss, mode: max, keep: 0}]\n",
+          false);
+    remove_checkpoints();
+    must(wk_callbacks_open(&t.run, &t.run.callbacks, &e), &e);
+    ends(&t.run, (struct wk_moment){.epoch = 0}, 5);
+    ends(&t.run, (struct wk_moment){.epoch = 1, .cut = true}, 9);
+    ends_with(&t.run, 2, 4);
+    t.run.position.step++;
+    ends_with(&t.run, 3, 6);
+    wk_callbacks_close(t.run.callbacks);
+    t.run.callbacks = NULL;
+    assert_false(exists("ck/job-0000000028.safetensors"));
+    assert_true(exists("ck/job-0000000029.safetensors"));
+    end(&t);
 }
 
 // What an early_stopping in mode auto goes by: "up", "down", or what refuses it.
@@ -1112,6 +1139,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(stops_early, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(stays_stopped, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(keeps_the_best, begin_folder, end_folder),
+        cmocka_unit_test_setup_teardown(knows_the_best_of_the_lost_chief, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(monitors_by_the_metric, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(reduces_the_rate, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(reduces_a_rate_that_has_warmed_up, begin_folder, end_folder),

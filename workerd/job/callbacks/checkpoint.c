@@ -218,6 +218,7 @@ static enum ps_code checkpoint_step(void *state, struct wk_moment *m, struct ps_
     return checkpoint_save_now(c, m->run, number, e);
 }
 
+// All workers know the best figure until now, so that whoever takes over does not take the next one for the best.
 static enum ps_code checkpoint_epoch_end(void *state, struct wk_moment *m, struct ps_error *e)
 {
     struct checkpointing *c = state;
@@ -229,6 +230,8 @@ static enum ps_code checkpoint_epoch_end(void *state, struct wk_moment *m, struc
             return PS_OK;
         c->monitor.best = m->cut ? c->monitor.best : *value;
     }
+    if (!m->leads)
+        return PS_OK;
     checkpoint_wait(c, m->run, true);
     return checkpoint_save_now(c, m->run, 0, e);
 }
@@ -286,6 +289,7 @@ static enum ps_code checkpoint_load(void *state, const json_t *from, const struc
 const struct wk_callback_class wk_checkpoint_callback = {
     .name = "checkpoint",
     .last = true,
+    .hears_epochs = true,
     .keeps = checkpoint_keeps,
     .open = checkpoint_open,
     .close = checkpoint_close,
