@@ -670,6 +670,47 @@ static void a_step_that_does_not_count_is_taken_again(void **state)
     same_file("out.safetensors", "whole.safetensors");
 }
 
+// A checkpoint with one thing in its JSON set to another.
+static void tamper(const char *name, const char *key, const char *value)
+{
+    struct wk_checkpoint c;
+    struct ps_error e = {.code = PS_OK};
+    char *path = in_folder(name);
+    must(wk_checkpoint_read(&c, path, true, &e), &e);
+    json_object_set_new(c.json, key, json_loads(value, JSON_DECODE_ANY, NULL));
+    for (size_t i = 0; i < c.file->n; i++)
+        wk_checkpoint_put(&c, NULL, c.file->tensor[i].name, c.file->tensor[i].shape, c.file->tensor[i].rank,
+                          c.file->tensor[i].data);
+    must(wk_checkpoint_write(&c, path, &e), &e);
+    wk_checkpoint_free(&c);
+    free(path);
+}
+
+// A training that was killed before it had written its results has all of them when it goes on.
+static void looks_again_at_what_is_whole(void **state)
+{
+    static const char job[] = "callbacks: [{name: checkpoint, path: ck}]\n";
+    struct training t;
+    struct wk_figures figures = {0};
+    (void)state;
+    set = "metrics=[accuracy, confusion_matrix]";
+    train(&t, job, false);
+    wk_figures_copy(&figures, &t.run.figures);
+    json_t *matrices = json_incref(t.run.matrices);
+    assert_true(json_is_array(json_object_get(matrices, "val_confusion_matrix")));
+    end(&t);
+    tamper("ck/job-0000000028.safetensors", "figures", "[[\"loss\", 1], [\"val_loss\", 2]]");  // of other examples
+    train(&t, job, true);
+    assert_int_equal(t.run.position.step, STEPS);
+    assert_true(t.run.evaluated);
+    assert_true(*wk_figures_find(&t.run.figures, "loss") == 1);
+    assert_true(*wk_figures_find(&t.run.figures, "val_loss") == *wk_figures_find(&figures, "val_loss"));
+    assert_true(json_equal(t.run.matrices, matrices));
+    json_decref(matrices);
+    wk_figures_free(&figures);
+    end(&t);
+}
+
 static void take_long_history(struct wk_run *run)
 {
     struct wk_history *h = &run->history;
@@ -750,22 +791,6 @@ static void refuses_another_jobs_checkpoint(void **state)
     refuses_resume(job, "expected a safetensors header of at most");
     move("out.safetensors", "ck/job-0000000028.safetensors");
     refuses_resume(job, "has no checksums: expected a checkpoint");
-}
-
-// A checkpoint with one thing in its JSON set to another.
-static void tamper(const char *name, const char *key, const char *value)
-{
-    struct wk_checkpoint c;
-    struct ps_error e = {.code = PS_OK};
-    char *path = in_folder(name);
-    must(wk_checkpoint_read(&c, path, true, &e), &e);
-    json_object_set_new(c.json, key, json_loads(value, JSON_DECODE_ANY, NULL));
-    for (size_t i = 0; i < c.file->n; i++)
-        wk_checkpoint_put(&c, NULL, c.file->tensor[i].name, c.file->tensor[i].shape, c.file->tensor[i].rank,
-                          c.file->tensor[i].data);
-    must(wk_checkpoint_write(&c, path, &e), &e);
-    wk_checkpoint_free(&c);
-    free(path);
 }
 
 static void refuses_what_is_wrong_in_a_checkpoint(void **state)
@@ -1132,6 +1157,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(does_not_wait_for_a_slow_disk, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(writes_what_there_is, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(a_step_that_does_not_count_is_taken_again, begin_folder, end_folder),
+        cmocka_unit_test_setup_teardown(looks_again_at_what_is_whole, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(remembers_no_step_for_ever, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(writes_weights_where_it_does_not_look, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(refuses_another_jobs_checkpoint, begin_folder, end_folder),

@@ -66,7 +66,6 @@ static enum ps_code resume_fill(const struct wk_run *run, struct wk_checkpoint *
     json_object_set_new(c->json, "step", json_integer((json_int_t)run->position.step));
     json_object_set_new(c->json, "meter", wk_meter_save(&run->meter));
     json_object_set_new(c->json, "figures", resume_figures_json(&run->figures));
-    json_object_set_new(c->json, "evaluated", json_boolean(run->evaluated));
     resume_put_history(&run->history, c->json);
     json_object_set_new(c->json, "train_seconds", json_real(run->train_seconds));
     if (run->strategy->home->save(run->state, c, e))
@@ -166,6 +165,8 @@ static enum ps_code resume_load_params(const struct wk_run *run, const struct wk
     return PS_OK;
 }
 
+// Where no step is left, the test split is evaluated once more: it may be another one now, and its confusion matrices
+// are in no checkpoint.
 static enum ps_code resume_load_figures(struct wk_run *run, const json_t *list, struct ps_error *e)
 {
     run->figures.n = 0;
@@ -227,7 +228,6 @@ static enum ps_code resume_load_position(struct wk_run *run, const json_t *from,
                        "it is in epoch %" PRIu64 " of its training, and the job has %" PRIu64
                        ": expected as many epochs or more, or another folder or name",
                        p->epoch + (p->first > 0), run->env.job->epochs);
-    run->evaluated = json_is_true(json_object_get(from, "evaluated"));
     if (wk_meter_load(&run->meter, nn_replica_measures(run->env.replica), json_object_get(from, "meter"), e))
         return e->code;
     if (run->env.replica_rank != 0)
