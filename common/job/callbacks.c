@@ -373,6 +373,12 @@ const char *ps_callback_text(const struct ps_callback *c, const char *key)
     return callback_value(c, key)->text;
 }
 
+const char *ps_callback_subject(const struct ps_callback *c, const char **key)
+{
+    *key = callback_has_key(c, "path") ? "path" : "monitor";
+    return callback_has_key(c, *key) ? ps_callback_text(c, *key) : NULL;
+}
+
 uint64_t ps_callback_count(const struct ps_callback *c, const char *key)
 {
     return callback_value(c, key)->count;

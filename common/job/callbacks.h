@@ -52,6 +52,8 @@ json_t *ps_callbacks_json(const struct ps_callbacks *c);
 // Those that there are; NULL from the last on.
 const char *ps_callback_known(size_t i);
 const char *ps_callback_name(const struct ps_callback *c);
+// What tells it from others of its name: its setting `path`, else `monitor`, and which of them that is. NULL: neither.
+const char *ps_callback_subject(const struct ps_callback *c, const char **key);
 // Settings by name, of the type that the table gives them.
 const char *ps_callback_text(const struct ps_callback *c, const char *key);
 uint64_t ps_callback_count(const struct ps_callback *c, const char *key);

@@ -30,6 +30,7 @@ struct worker {
 };
 
 static char csv[] = "/tmp/test_callbacks.XXXXXX", json[] = "/tmp/test_callbacks.XXXXXX";
+static char logs[256];  // callbacks with these files
 
 static int make_files(void **state)
 {
@@ -38,6 +39,7 @@ static int make_files(void **state)
     strcpy(json + sizeof json - 7, "XXXXXX");
     close(mkstemp(csv));
     close(mkstemp(json));
+    snprintf(logs, sizeof logs, "{name: csv_log, path: %s}, {name: json_lines, path: %s}", csv, json);
     return 0;
 }
 
@@ -49,19 +51,23 @@ static int remove_files(void **state)
     return 0;
 }
 
-static void start(struct worker *w)
+static void start_with(struct worker *w, const char *callbacks)
 {
     struct ps_error e = {.code = PS_OK};
-    char text[512];
+    char text[1024];
     memset(w, 0, sizeof *w);
     snprintf(text, sizeof text,
              "model: m\ndata: {kind: synthetic-digits}\nloss: {name: sparse_categorical_crossentropy}\n"
-             "optimizer: {name: sgd}\nbatch_size: 1\nepochs: 9\noutput: o\n"
-             "callbacks: [{name: csv_log, path: %s}, {name: json_lines, path: %s}]\n",
-             csv, json);
+             "optimizer: {name: sgd}\nbatch_size: 1\nepochs: 9\noutput: o\ncallbacks: [%s]\n",
+             callbacks);
     must(ps_job_parse(text, strlen(text), "job.yaml", NULL, 0, &w->job, &e), &e);
     w->run.env.job = w->job;
     must(wk_callbacks_open(&w->run, &w->callbacks, &e), &e);
+}
+
+static void start(struct worker *w)
+{
+    start_with(w, logs);
 }
 
 static void chief_begins(struct worker *w)
@@ -234,6 +240,77 @@ static void keeps_what_was_written_since_a_resume(void **state)
     json_decref(from.json);
 }
 
+// A worker that goes on from what another one has saved.
+static void go_on(struct worker *w, const char *callbacks, const struct wk_checkpoint *from)
+{
+    struct ps_error e = {.code = PS_OK};
+    start_with(w, callbacks);
+    w->run.position = (struct wk_position){.epoch = 1, .step = 10};
+    must(wk_callbacks_load(w->callbacks, from, &e), &e);
+}
+
+// Which csv_log is which says its path: the second goes on where the first is not there any more. Where its folder has
+// another name, the file's says it; of another file nothing is cut off.
+static void states_go_by_path(void **state)
+{
+    struct worker w;
+    struct wk_checkpoint from = {.json = json_object(), .path = "checkpoint"};
+    char text[512], other[64];
+    (void)state;
+    snprintf(other, sizeof other, "%s.other", csv);
+    snprintf(text, sizeof text, "{name: csv_log, path: %s}, {name: csv_log, path: %s}", json, csv);
+    append(json, "0");  // so that they have not the same length
+    start_with(&w, text);
+    w.run.position.first = 1;
+    chief_begins(&w);
+    end_epoch(&w, 0, true);
+    wk_callbacks_save(w.callbacks, &from);
+    stop(&w);
+    append(csv, "1,1.0\r\n");
+    snprintf(text, sizeof text, "{name: csv_log, path: %s}", csv);
+    go_on(&w, text, &from);
+    chief_begins(&w);
+    expect_text(csv, "epoch,loss\r\n0,0.0\r\n");
+    stop(&w);
+    append(csv, "1,1.0\r\n");
+    snprintf(text, sizeof text, "{name: csv_log, path: /tmp/../tmp%s}", strrchr(csv, '/'));
+    go_on(&w, text, &from);
+    chief_begins(&w);
+    expect_text(csv, "epoch,loss\r\n0,0.0\r\n");
+    stop(&w);
+    append(other, "epoch,loss\r\n0,0.5\r\n1,0.25\r\n");
+    snprintf(text, sizeof text, "{name: csv_log, path: %s}", other);
+    go_on(&w, text, &from);
+    chief_begins(&w);
+    expect_text(other, "epoch,loss\r\n0,0.5\r\n1,0.25\r\n");
+    stop(&w);
+    unlink(other);
+    json_decref(from.json);
+}
+
+// What an older version has saved goes by the number among those of a name.
+static void states_without_a_path_go_by_key(void **state)
+{
+    struct worker w;
+    struct wk_checkpoint from = {.json = json_object(), .path = "checkpoint"};
+    (void)state;
+    start(&w);
+    chief_begins(&w);
+    end_epoch(&w, 0, true);
+    wk_callbacks_save(w.callbacks, &from);
+    stop(&w);
+    json_t *all = json_object_get(from.json, "callbacks");
+    assert_int_equal(json_object_del(json_object_get(all, "csv_log"), "path"), 0);
+    assert_int_equal(json_object_del(json_object_get(all, "json_lines"), "path"), 0);
+    append(csv, "1,1.0\r\n");
+    append(json, "{\"epoch\": 1");
+    go_on(&w, logs, &from);
+    chief_begins(&w);
+    expect_epochs(0, 1);
+    stop(&w);
+    json_decref(from.json);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -242,6 +319,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(cuts_half_a_line_off, make_files, remove_files),
         cmocka_unit_test_setup_teardown(begins_a_log_of_its_own, make_files, remove_files),
         cmocka_unit_test_setup_teardown(keeps_what_was_written_since_a_resume, make_files, remove_files),
+        cmocka_unit_test_setup_teardown(states_go_by_path, make_files, remove_files),
+        cmocka_unit_test_setup_teardown(states_without_a_path_go_by_key, make_files, remove_files),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

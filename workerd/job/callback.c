@@ -18,7 +18,8 @@ enum { CALLBACK_TABLE = sizeof callback_table / sizeof *callback_table };
 
 struct callback {
     const struct wk_callback_class *class;
-    char key[48];  // its name, from the second of a kind on with a number: "csv_log-2"
+    char key[48];              // its name, from the second of a kind on with a number: "csv_log-2"
+    const char *subject, *by;  // the settings': ps_callback_subject
     void *state;
 };
 
@@ -58,6 +59,7 @@ static enum ps_code callbacks_open(const struct wk_run *run, bool last, struct w
         if (one.class->last != last)
             continue;
         callback_set_key(c, &one);
+        one.subject = ps_callback_subject(&all->v[i], &one.by);
         if (one.class->open && one.class->open(&all->v[i], run, &one.state, e))
             return ps_error_prefix(e, "callback %s", one.key);
         c->v[c->n++] = one;
@@ -174,24 +176,86 @@ void wk_callbacks_save(const struct wk_callbacks *c, struct wk_checkpoint *to)
         snprintf(prefix, sizeof prefix, "callbacks/%s", c->v[i].key);
         if (c->v[i].class->save)
             c->v[i].class->save(c->v[i].state, one, to, prefix);
+        if (c->v[i].subject)
+            json_object_set_new(one, c->v[i].by, json_string(c->v[i].subject));
         json_object_set_new(all, c->v[i].key, one);
     }
     json_object_set_new(to->json, "callbacks", all);
 }
 
+// Is the state of this key the callback's? Not exactly: or that of one whose file has the same name in another folder.
+// Before there were subjects, a state was known by its key alone.
+static bool callback_had(const struct callback *one, const char *key, const json_t *state, bool exactly)
+{
+    const char *subject = one->subject ? json_string_value(json_object_get(state, one->by)) : NULL;
+    const size_t n = strlen(one->class->name);
+    if (strncmp(key, one->class->name, n) != 0 || (key[n] && key[n] != '-'))
+        return false;
+    if (!subject)
+        return strcmp(key, one->key) == 0;
+    if (exactly)
+        return strcmp(subject, one->subject) == 0;
+    const char *name = wk_file_name(subject);
+    return *name && strcmp(name, wk_file_name(one->subject)) == 0;
+}
+
+// Is it the state of another one of the job?
+static bool callbacks_others_had(const struct wk_callbacks *c, const struct callback *one, const char *key,
+                                 const json_t *state)
+{
+    bool had = false;
+    for (const struct callback *other = c->v; other < c->v + c->n; other++)
+        had |= other != one && callback_had(other, key, state, true);
+    return had;
+}
+
+// The key of the callback's state, its own first; NULL: there is none. all may be NULL.
+static const char *callbacks_find_state(const struct wk_callbacks *c, const struct callback *one, json_t *all,
+                                        bool exactly)
+{
+    const char *key;
+    json_t *state = json_object_get(all, one->key);
+    if (state && exactly && callback_had(one, one->key, state, true))
+        return one->key;
+    json_object_foreach(all, key, state)
+    {
+        if (callback_had(one, key, state, exactly) && !callbacks_others_had(c, one, key, state))
+            return key;
+    }
+    return NULL;
+}
+
+static enum ps_code callback_load(const struct callback *one, const char *key, const struct wk_checkpoint *from,
+                                  struct ps_error *e)
+{
+    const json_t *state = json_object_get(json_object_get(from->json, "callbacks"), key);
+    char prefix[64];
+    snprintf(prefix, sizeof prefix, "callbacks/%.48s", key);
+    if (one->class->load && one->class->load(one->state, state, from, prefix, e))
+        return ps_error_prefix(e, "%s: $.callbacks.%s", from->path, key);
+    return PS_OK;
+}
+
 enum ps_code wk_callbacks_load(const struct wk_callbacks *c, const struct wk_checkpoint *from, struct ps_error *e)
 {
-    const json_t *all = json_object_get(from->json, "callbacks");
-    for (size_t i = 0; i < c->n; i++) {
-        char prefix[64];
-        const json_t *one = json_object_get(all, c->v[i].key);
-        snprintf(prefix, sizeof prefix, "callbacks/%s", c->v[i].key);
-        if (!one)
-            ps_warn("%s: knows nothing of callback %s, which begins anew", from->path, c->v[i].key);
-        else if (c->v[i].class->load && c->v[i].class->load(c->v[i].state, one, from, prefix, e))
-            return ps_error_prefix(e, "%s: $.callbacks.%s", from->path, c->v[i].key);
+    json_t *all = json_object_get(from->json, "callbacks");
+    for (const struct callback *one = c->v; one < c->v + c->n; one++) {
+        const char *key = callbacks_find_state(c, one, all, true);
+        if (!key)
+            key = callbacks_find_state(c, one, all, false);
+        if (!key)
+            ps_warn("%s: knows nothing of callback %s%s%s, which begins anew", from->path, one->key,
+                    one->subject ? " of " : "", one->subject ? one->subject : "");
+        else if (callback_load(one, key, from, e))
+            return e->code;
     }
     return PS_OK;
+}
+
+const char *wk_file_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
 }
 
 enum ps_code wk_state_real(const json_t *from, const char *key, double *to, struct ps_error *e)

@@ -76,11 +76,14 @@ bool wk_callbacks_keep(const struct wk_callbacks *c);
 void wk_callbacks_save(const struct wk_callbacks *c, struct wk_checkpoint *to);
 // Had one of them ended the training, of which the checkpoint was loaded, and would with its settings now?
 bool wk_callbacks_are_over(const struct wk_callbacks *c);
-// A callback that the checkpoint does not know begins anew.
+// Each takes the state of the callback that had its path, or its figure, whatever others there were beside it. One that
+// the checkpoint does not know begins anew, which is logged.
 enum ps_code wk_callbacks_load(const struct wk_callbacks *c, const struct wk_checkpoint *from, struct ps_error *e);
 
 // ---- for the files of callbacks/ ----------------------------------------------------------------------------------
 
+// What stands behind the last slash.
+const char *wk_file_name(const char *path);
 // A member of a state that was saved as a number. INVALID_ARGUMENT: it is none.
 enum ps_code wk_state_real(const json_t *from, const char *key, double *to, struct ps_error *e);
 enum ps_code wk_state_count(const json_t *from, const char *key, uint64_t *to, struct ps_error *e);
