@@ -852,13 +852,14 @@ static void stops_early(void **state)
     end(&t);
 }
 
-// An epoch ends with such a loss. Returns whether the training does.
+// An epoch ends with such a loss, on both splits. Returns whether the training does.
 static bool ends(struct wk_run *run, struct wk_moment m, double loss)
 {
     struct ps_error e;
     m.run = run;
     run->figures.n = 0;
     wk_figures_add(&run->figures, "", "loss", loss);
+    wk_figures_add(&run->figures, "val_", "loss", loss);
     must(wk_callbacks_call(run->callbacks, WK_EPOCH_ENDS, &m, &e), &e);
     return m.stop;
 }
@@ -952,6 +953,47 @@ static void knows_the_best_of_the_lost_chief(void **state)
     assert_false(exists("ck/job-0000000028.safetensors"));
     assert_true(exists("ck/job-0000000029.safetensors"));
     end(&t);
+}
+
+// Callbacks monitored the loss in mode max, which was 100. The training goes on: its next epoch ends with this value.
+static void expect_best(const char *monitor, const char *mode, double value, bool anew)
+{
+    static const char job[] = "callbacks: [{name: checkpoint, path: ck, save_best_only: true, monitor: %s, mode: %s},\n"
+                              "            {name: reduce_lr_on_plateau, patience: 1, monitor: %s, mode: %s},\n"
+                              "            {name: early_stopping, patience: 1, monitor: %s, mode: %s}]\n";
+    char *before = ps_printf(job, "loss", "max", "loss", "max", "loss", "max");
+    char *now = ps_printf(job, monitor, mode, monitor, mode, monitor, mode);
+    struct wk_checkpoint c = {.json = json_object(), .path = "checkpoint"};
+    struct training t;
+    struct ps_error e;
+    train(&t, before, false);
+    must(wk_callbacks_open(&t.run, &t.run.callbacks, &e), &e);
+    assert_false(ends_with(&t.run, 0, 100));
+    wk_callbacks_save(t.run.callbacks, &c);
+    end(&t);
+    train(&t, now, false);
+    const double rate = home.rate(t.run.state);
+    must(wk_callbacks_open(&t.run, &t.run.callbacks, &e), &e);
+    must(wk_callbacks_load(t.run.callbacks, &c, &e), &e);
+    t.run.position.step = 99;
+    assert_int_equal(ends_with(&t.run, 1, value), !anew);
+    assert_int_equal(home.rate(t.run.state) == rate, anew);
+    wk_callbacks_close(t.run.callbacks);
+    t.run.callbacks = NULL;
+    assert_int_equal(exists("ck/job-0000000099.safetensors"), anew);
+    end(&t);
+    json_decref(c.json);
+    free(before);
+    free(now);
+}
+
+// With another figure, or in the other mode, nothing is the best yet, and no epoch was in vain.
+static void begins_anew_with_another_figure(void **state)
+{
+    (void)state;
+    expect_best("loss", "max", 50, false);
+    expect_best("loss", "min", 200, true);
+    expect_best("val_loss", "max", 50, true);
 }
 
 // What an early_stopping in mode auto goes by: "up", "down", or what refuses it.
@@ -1166,6 +1208,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(stays_stopped, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(keeps_the_best, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(knows_the_best_of_the_lost_chief, begin_folder, end_folder),
+        cmocka_unit_test_setup_teardown(begins_anew_with_another_figure, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(monitors_by_the_metric, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(reduces_the_rate, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(reduces_a_rate_that_has_warmed_up, begin_folder, end_folder),

@@ -274,16 +274,18 @@ static void checkpoint_save(void *state, json_t *to, struct wk_checkpoint *array
     (void)arrays;
     (void)prefix;
     if (c->best_only)
-        json_object_set_new(to, "best", wk_number_save(c->monitor.best));
+        wk_monitor_save(&c->monitor, to);
 }
 
+// One that kept more than the best did not look how good they were.
 static enum ps_code checkpoint_load(void *state, const json_t *from, const struct wk_checkpoint *arrays,
                                     const char *prefix, struct ps_error *e)
 {
     struct checkpointing *c = state;
-    (void)arrays;
-    (void)prefix;
-    return c->best_only ? wk_state_real(from, "best", &c->monitor.best, e) : PS_OK;
+    bool ignored;
+    if (!c->best_only || !json_object_get(from, "best"))
+        return PS_OK;
+    return wk_monitor_load(&c->monitor, from, arrays, prefix, &ignored, e);
 }
 
 const struct wk_callback_class wk_checkpoint_callback = {

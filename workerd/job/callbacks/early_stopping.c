@@ -136,7 +136,7 @@ static void early_stopping_save(void *state, json_t *to, struct wk_checkpoint *a
 {
     struct early_stopping *s = state;
     const struct nn_model *model = s->run->env.model;
-    json_object_set_new(to, "best", wk_number_save(s->monitor.best));
+    wk_monitor_save(&s->monitor, to);
     json_object_set_new(to, "wait", json_integer((json_int_t)s->wait));
     json_object_set_new(to, "best_epoch", json_integer((json_int_t)s->best_epoch));
     json_object_set_new(to, "stopped", json_boolean(s->stopped));
@@ -147,17 +147,10 @@ static void early_stopping_save(void *state, json_t *to, struct wk_checkpoint *a
     }
 }
 
-static enum ps_code early_stopping_load(void *state, const json_t *from, const struct wk_checkpoint *arrays,
-                                        const char *prefix, struct ps_error *e)
+static enum ps_code early_stopping_load_best(struct early_stopping *s, const struct wk_checkpoint *arrays,
+                                             const char *prefix, struct ps_error *e)
 {
-    struct early_stopping *s = state;
     const struct nn_model *model = s->run->env.model;
-    if (wk_state_real(from, "best", &s->monitor.best, e) || wk_state_count(from, "wait", &s->wait, e) ||
-        wk_state_count(from, "best_epoch", &s->best_epoch, e))
-        return e->code;
-    s->stopped = json_is_true(json_object_get(from, "stopped"));
-    if (!s->restore || !json_is_true(json_object_get(from, "weights")))
-        return PS_OK;
     if (early_stopping_make_room(s, e))
         return e->code;
     for (size_t i = 0; i < nn_model_params(model); i++) {
@@ -165,6 +158,23 @@ static enum ps_code early_stopping_load(void *state, const json_t *from, const s
         if (wk_checkpoint_get(arrays, prefix, p->name, p->count, s->best[i], e))
             return e->code;
     }
+    return PS_OK;
+}
+
+static enum ps_code early_stopping_load(void *state, const json_t *from, const struct wk_checkpoint *arrays,
+                                        const char *prefix, struct ps_error *e)
+{
+    struct early_stopping *s = state;
+    bool goes_on;
+    if (wk_monitor_load(&s->monitor, from, arrays, prefix, &goes_on, e))
+        return e->code;
+    if (!goes_on)
+        return PS_OK;
+    if (wk_state_count(from, "wait", &s->wait, e) || wk_state_count(from, "best_epoch", &s->best_epoch, e))
+        return e->code;
+    s->stopped = json_is_true(json_object_get(from, "stopped"));
+    if (s->restore && json_is_true(json_object_get(from, "weights")))
+        return early_stopping_load_best(s, arrays, prefix, e);
     return PS_OK;
 }
 

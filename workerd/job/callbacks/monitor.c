@@ -7,6 +7,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/error.h"
+#include "common/base/log.h"
 
 // Those that the epochs will have.
 static void monitor_name_figures(const struct wk_run *run, struct wk_figures *known)
@@ -78,4 +79,30 @@ bool wk_monitor_is_better(const struct wk_monitor *m, double value, double than)
     if (isnan(than))
         return !isnan(value);
     return m->up ? value - m->min_delta > than : value + m->min_delta < than;
+}
+
+static const char *monitor_mode(const struct wk_monitor *m)
+{
+    return m->up ? "max" : "min";
+}
+
+void wk_monitor_save(const struct wk_monitor *m, json_t *to)
+{
+    json_object_set_new(to, "best", wk_number_save(m->best));
+    json_object_set_new(to, "monitor", json_string(m->name));
+    json_object_set_new(to, "mode", json_string(monitor_mode(m)));
+}
+
+// An older version has saved the best figure alone.
+enum ps_code wk_monitor_load(struct wk_monitor *m, const json_t *from, const struct wk_checkpoint *of,
+                             const char *prefix, bool *goes_on, struct ps_error *e)
+{
+    const char *name = json_string_value(json_object_get(from, "monitor"));
+    const char *mode = json_string_value(json_object_get(from, "mode"));
+    *goes_on = !mode || (name && strcmp(name, m->name) == 0 && strcmp(mode, monitor_mode(m)) == 0);
+    if (*goes_on)
+        return wk_state_real(from, "best", &m->best, e);
+    ps_warn("%s: %s: monitored %.64s with mode %.64s, and now %.64s with mode %s: its best begins anew", of->path,
+            prefix, name ? name : "another figure", mode, m->name, monitor_mode(m));
+    return PS_OK;
 }

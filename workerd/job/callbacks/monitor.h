@@ -22,4 +22,10 @@ const double *wk_monitor_value(const struct wk_monitor *m, const struct wk_run *
 // Than the best until now, of which NaN says that there is none. A value of NaN never is.
 bool wk_monitor_is_better(const struct wk_monitor *m, double value, double than);
 
+// The best until now, and of which figure it is. *goes_on: false where the checkpoint has that of another figure or
+// mode, which is logged: what the callback has counted since is void, too. prefix: the callback's, for the log.
+void wk_monitor_save(const struct wk_monitor *m, json_t *to);
+enum ps_code wk_monitor_load(struct wk_monitor *m, const json_t *from, const struct wk_checkpoint *of,
+                             const char *prefix, bool *goes_on, struct ps_error *e);
+
 #endif

@@ -77,7 +77,7 @@ static void reduce_lr_save(void *state, json_t *to, struct wk_checkpoint *arrays
     struct reduce_lr *s = state;
     (void)arrays;
     (void)prefix;
-    json_object_set_new(to, "best", wk_number_save(s->monitor.best));
+    wk_monitor_save(&s->monitor, to);
     json_object_set_new(to, "wait", json_integer((json_int_t)s->wait));
     json_object_set_new(to, "cooling", json_integer((json_int_t)s->cooling));
 }
@@ -86,9 +86,9 @@ static enum ps_code reduce_lr_load(void *state, const json_t *from, const struct
                                    const char *prefix, struct ps_error *e)
 {
     struct reduce_lr *s = state;
-    (void)arrays;
-    (void)prefix;
-    if (wk_state_real(from, "best", &s->monitor.best, e) || wk_state_count(from, "wait", &s->wait, e))
+    bool goes_on;
+    if (wk_monitor_load(&s->monitor, from, arrays, prefix, &goes_on, e) ||
+        (goes_on && wk_state_count(from, "wait", &s->wait, e)))
         return e->code;
     return wk_state_count(from, "cooling", &s->cooling, e);
 }
