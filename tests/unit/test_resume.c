@@ -616,6 +616,34 @@ static void writes_what_there_is(void **state)
     same_file("out.safetensors", "whole.safetensors");
 }
 
+// In the step in which the signal comes, a file takes the place of the folder ck.
+static enum ps_code end_without_folder(void *state, const struct wk_work *work, struct ps_error *e)
+{
+    const enum ps_code code = end_step(state, work, e);
+    if (work->step == signal_step) {
+        remove_checkpoints();
+        write_text("ck", "no folder");
+    }
+    return code;
+}
+
+// The one that cannot be written is the error; the other one is there, and the training goes on from it.
+static void each_writes_what_it_can(void **state)
+{
+    static const char job[] = "callbacks: [{name: checkpoint, path: ck, every_seconds: 1000},\n"
+                              "            {name: checkpoint, path: other, every_seconds: 1000}]\n";
+    struct training t;
+    (void)state;
+    signal_step = 9;
+    signal_number = SIGTERM;
+    home_end = end_without_folder;
+    assert_int_equal(train_here(&t, job, true), PS_CANNOT_CREATE);
+    assert_non_null(strstr(t.error.text, "callback checkpoint: "));
+    assert_non_null(strstr(t.error.text, "; --resume goes on"));
+    end(&t);
+    assert_true(exists("other/job-0000000010.safetensors"));
+}
+
 // The step in which the signal comes is in no weights: others have ended before theirs.
 static enum ps_code end_alone(void *state, const struct wk_work *work, struct ps_error *e)
 {
@@ -1198,6 +1226,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(goes_on_without, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(does_not_wait_for_a_slow_disk, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(writes_what_there_is, begin_folder, end_folder),
+        cmocka_unit_test_setup_teardown(each_writes_what_it_can, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(a_step_that_does_not_count_is_taken_again, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(looks_again_at_what_is_whole, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(remembers_no_step_for_ever, begin_folder, end_folder),

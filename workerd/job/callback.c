@@ -123,15 +123,24 @@ static bool callback_hears(const struct wk_callback_class *class, enum wk_event 
     return m->leads || class->steers || (class->hears_epochs && event == WK_EPOCH_ENDS);
 }
 
-// Those that come last, or the others.
+// Those that come last, or the others. The first error ends it; but where a signal ends the training, each keeps what
+// it can.
 static enum ps_code callbacks_call(const struct wk_callbacks *c, bool last, enum wk_event event, struct wk_moment *m,
                                    struct ps_error *e)
 {
-    for (size_t i = 0; i < c->n; i++)
-        if (c->v[i].class->last == last && callback_hears(c->v[i].class, event, m) &&
-            callback_call(&c->v[i], event, m, e))
-            return e->code;
-    return PS_OK;
+    enum ps_code first = PS_OK;
+    for (size_t i = 0; i < c->n && (first == PS_OK || event == WK_STOPPED); i++) {
+        struct ps_error why;
+        if (c->v[i].class->last != last || !callback_hears(c->v[i].class, event, m) ||
+            callback_call(&c->v[i], event, m, &why) == PS_OK)
+            continue;
+        if (first)
+            ps_error_log("%s", why.text);
+        else
+            *e = why;
+        first = e->code;
+    }
+    return first;
 }
 
 enum ps_code wk_callbacks_call(struct wk_callbacks *c, enum wk_event event, struct wk_moment *m, struct ps_error *e)
