@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <libgen.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -31,8 +32,29 @@ static void output_folder(const char *path, char folder[PATH_MAX])
     strcpy(folder, dirname(copy));
 }
 
-// Follows links one by one, because the last may lead to a file that is not there yet. Links of /proc lead to what is
-// open, not to a name. False: errno says why.
+// The descriptor of this process that a path such as /dev/fd/1 names; -1: it names none.
+static int output_descriptor(const char *path)
+{
+    char own[32], *end;
+    snprintf(own, sizeof own, "/proc/%d/fd/", (int)getpid());
+    const char *const folders[] = {"/proc/self/fd/", "/proc/thread-self/fd/", "/dev/fd/", own};
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+        const char *digits = path + strlen(folders[i]);
+        if (strncmp(path, folders[i], strlen(folders[i])) != 0 || *digits < '0' || *digits > '9')
+            continue;
+        const long fd = strtol(digits, &end, 10);
+        return *end || fd > INT_MAX ? -1 : (int)fd;
+    }
+    return -1;
+}
+
+// Links of these lead to what is open, not to a name.
+static bool output_is_open_already(const char *path)
+{
+    return strncmp(path, "/proc/", 6) == 0 || strncmp(path, "/dev/fd/", 8) == 0;
+}
+
+// Follows links one by one, because the last may lead to a file that is not there yet. False: errno says why.
 static bool output_follow(const char *path, char target[PATH_MAX])
 {
     char link[PATH_MAX], folder[PATH_MAX], next[2 * PATH_MAX];
@@ -43,7 +65,7 @@ static bool output_follow(const char *path, char target[PATH_MAX])
             return false;
         }
         strcpy(target, next);
-        ssize_t n = strncmp(target, "/proc/", 6) == 0 ? -1 : readlink(target, link, sizeof link - 1);
+        ssize_t n = output_is_open_already(target) ? -1 : readlink(target, link, sizeof link - 1);
         if (n < 0)
             return true;  // no link; what else is wrong, opening it will say
         link[n] = '\0';
@@ -52,6 +74,17 @@ static bool output_follow(const char *path, char target[PATH_MAX])
     }
     errno = ELOOP;
     return false;
+}
+
+// May what is there be written to? Sets errno. What is open was permitted to whoever opened it.
+static bool output_may_write(const char *target)
+{
+    const int fd = output_descriptor(target);
+    if (fd < 0)  // renaming would get past the write protection of a file that exists
+        return access(target, W_OK) == 0;
+    const int flags = fcntl(fd, F_GETFL);
+    errno = EBADF;
+    return flags >= 0 && (flags & O_ACCMODE) != O_RDONLY;
 }
 
 // Sets target and in_place.
@@ -63,13 +96,13 @@ static enum ps_code output_place(struct ps_output *o, const char *path, struct p
         return output_cannot("create", path, ENAMETOOLONG, e);
     if (!output_follow(path, o->target))
         return output_cannot("create", path, errno, e);
-    bool exists = stat(o->target, &s) == 0;
+    const bool exists = stat(o->target, &s) == 0;
     if (exists && S_ISDIR(s.st_mode))
         return ps_fail(e, PS_CANNOT_CREATE, "cannot create %.256s: it is a folder", path);
-    // Renaming would get past the write protection of a file that exists.
-    if (exists && access(o->target, W_OK) != 0)
+    const bool is_named = exists || output_descriptor(o->target) >= 0;
+    if (is_named && !output_may_write(o->target))
         return output_cannot("create", path, errno, e);
-    o->in_place = exists && (!S_ISREG(s.st_mode) || strncmp(o->target, "/proc/", 6) == 0);
+    o->in_place = exists && (!S_ISREG(s.st_mode) || output_is_open_already(o->target));
     return PS_OK;
 }
 
@@ -99,6 +132,8 @@ static ssize_t output_write(void *cookie, const char *from, size_t n)
         ssize_t put = write(o->fd, from + at, n - at);
         if (put < 0 && errno == EINTR)
             continue;
+        if (put < 0 && errno == EAGAIN && poll(&(struct pollfd){.fd = o->fd, .events = POLLOUT}, 1, -1) >= 0)
+            continue;  // what somebody else has opened, and without waiting
         if (put < 0) {
             o->error = o->error ? o->error : errno;
             return (ssize_t)at;
@@ -108,11 +143,21 @@ static ssize_t output_write(void *cookie, const char *from, size_t n)
     return (ssize_t)n;
 }
 
+// Opened anew, a file that is open would be written from its beginning, and not from where its descriptor is.
+static int output_open_in_place(const char *target)
+{
+    const int fd = output_descriptor(target);
+    if (fd < 0)
+        return open(target, O_WRONLY | O_CLOEXEC | O_NOCTTY);
+    fflush(stdout);  // what is printed before comes before
+    return fcntl(fd, F_DUPFD_CLOEXEC, 0);
+}
+
 static int output_open_target(struct ps_output *o)
 {
     struct stat s;
     if (o->in_place)
-        return open(o->target, O_WRONLY | O_CLOEXEC | O_NOCTTY);
+        return output_open_in_place(o->target);
     snprintf(o->temporary, sizeof o->temporary, "%s.%016" PRIx64 ".tmp", o->target, ps_random());
     int fd = open(o->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd >= 0 && stat(o->target, &s) == 0)

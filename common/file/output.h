@@ -2,7 +2,8 @@
 //
 // A file that a program leaves behind. A regular file appears whole and on disk, or not at all: what was at its path
 // before stays until then. Through a symbolic link its target is written. A device, a pipe and what /proc names are
-// written to as they stand and never replaced. A folder is refused.
+// written to as they stand and never replaced; what /dev/stdout and /dev/fd/N name, from where that descriptor is. A
+// folder is refused.
 //
 //     if (ps_output_open(&o, path, e))
 //         return e->code;

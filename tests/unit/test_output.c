@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -15,6 +16,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -183,6 +185,85 @@ static void writes_into_what_is_open(void **state)
     assert_int_equal(put(path, "abc", &e), PS_OK);
     assert_int_equal(lseek(fd, 0, SEEK_END), 3);
     close(fd);
+    assert_int_equal(put(path, "x", &e), PS_CANNOT_CREATE);  // now it names nothing
+    assert_non_null(strstr(e.text, strerror(EBADF)));
+    fd = open(in_folder("a"), O_RDONLY);
+    assert_int_equal(put(path, "x", &e), PS_CANNOT_CREATE);
+    assert_non_null(strstr(e.text, strerror(EBADF)));
+    close(fd);
+}
+
+// From where it is, however it is named, as whatever else is written there; one with O_APPEND, at the end.
+static void goes_on_in_what_is_open(void **state)
+{
+    struct ps_error e = {0};
+    char path[64];
+    (void)state;
+    const char *const named[] = {"/proc/self/fd/%d", "/dev/fd/%d"};
+    for (size_t i = 0; i < 2; i++) {
+        const int fd = open(in_folder("a"), O_RDWR | O_CREAT | O_TRUNC, 0600);
+        assert_int_equal(write(fd, "head\n", 5), 5);
+        snprintf(path, sizeof path, i ? named[1] : named[0], fd);
+        assert_int_equal(put(path, "abc\n", &e), PS_OK);
+        assert_int_equal(write(fd, "tail\n", 5), 5);
+        expect_content(in_folder("a"), "head\nabc\ntail\n");
+        close(fd);
+        const int end = open(in_folder("a"), O_WRONLY | O_APPEND);
+        snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)getpid(), end);
+        assert_int_equal(put(path, "end", &e), PS_OK);
+        expect_content(in_folder("a"), "head\nabc\ntail\nend");
+        close(end);
+    }
+    assert_int_equal(entries(false), 1);
+}
+
+// What a program has printed before stands before.
+static void comes_after_what_was_printed(void **state)
+{
+    struct ps_error e = {0};
+    (void)state;
+    const int fd = open(in_folder("a"), O_RDWR | O_CREAT, 0600), kept = dup(STDOUT_FILENO);
+    fflush(stdout);
+    dup2(fd, STDOUT_FILENO);
+    printf("printed\n");
+    const enum ps_code code = put("/dev/stdout", "abc", &e);
+    fflush(stdout);
+    dup2(kept, STDOUT_FILENO);
+    close(kept);
+    close(fd);
+    assert_int_equal(code, PS_OK);
+    expect_content(in_folder("a"), "printed\nabc");
+}
+
+// A pipe that does not wait for its reader, as some programs leave it behind.
+static void waits_for_the_reader_of_a_pipe(void **state)
+{
+    enum { BYTES = 1 << 20 };
+    struct ps_error e = {0};
+    struct ps_output o;
+    char path[64];
+    int ends[2], status;
+    (void)state;
+    assert_int_equal(pipe2(ends, O_NONBLOCK), 0);
+    const pid_t reader = fork();
+    if (reader == 0) {
+        static char got[4096];
+        size_t n = 0;
+        close(ends[1]);
+        for (ssize_t more = 1; more != 0; n += more > 0 ? (size_t)more : 0)
+            if ((more = read(ends[0], got, sizeof got)) < 0)
+                poll(&(struct pollfd){.fd = ends[0], .events = POLLIN}, 1, -1);
+        _exit(n == BYTES ? 0 : 1);
+    }
+    close(ends[0]);
+    snprintf(path, sizeof path, "/dev/fd/%d", ends[1]);
+    assert_int_equal(ps_output_open(&o, path, &e), PS_OK);
+    for (size_t i = 0; i < BYTES; i++)
+        putc('x', o.file);
+    assert_int_equal(ps_output_commit(&o, &e), PS_OK);
+    close(ends[1]);
+    assert_int_equal(waitpid(reader, &status, 0), reader);
+    assert_int_equal(status, 0);
 }
 
 static void refuses(void **state)
@@ -240,6 +321,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(writes_into_a_fifo, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(writes_into_devices, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(writes_into_what_is_open, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(goes_on_in_what_is_open, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(comes_after_what_was_printed, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(waits_for_the_reader_of_a_pipe, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(refuses, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(keeps_the_earlier_file, make_folder, remove_folder),
     };
