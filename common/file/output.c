@@ -14,7 +14,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 
-enum { LINKS_MAX = 40 };  // as many as the kernel follows
+enum { LINKS_MAX = 40, TEMPORARY_MORE = 21 };  // as many as the kernel follows; bytes of ".0123456789abcdef.tmp"
 
 // ---- where to -----------------------------------------------------------------------------------------------------
 
@@ -100,9 +100,11 @@ static enum ps_code output_place(struct ps_output *o, const char *path, struct p
     if (exists && S_ISDIR(s.st_mode))
         return ps_fail(e, PS_CANNOT_CREATE, "cannot create %.256s: it is a folder", path);
     const bool is_named = exists || output_descriptor(o->target) >= 0;
-    if (is_named && !output_may_write(o->target))
+    if (is_named ? !output_may_write(o->target) : errno == ENAMETOOLONG)
         return output_cannot("create", path, errno, e);
     o->in_place = exists && (!S_ISREG(s.st_mode) || output_is_open_already(o->target));
+    if (!o->in_place && strlen(o->target) + TEMPORARY_MORE >= PATH_MAX)
+        return output_cannot("create", path, ENAMETOOLONG, e);
     return PS_OK;
 }
 
@@ -153,12 +155,25 @@ static int output_open_in_place(const char *target)
     return fcntl(fd, F_DUPFD_CLOEXEC, 0);
 }
 
+// Beside the target, by whose name it begins, of which as many characters are left out as make it too long.
+static void output_name_temporary(struct ps_output *o)
+{
+    const char *slash = strrchr(o->target, '/'), *name = slash ? slash + 1 : o->target;
+    size_t keep = strlen(name);
+    if (keep > NAME_MAX - TEMPORARY_MORE)
+        keep = NAME_MAX - TEMPORARY_MORE;
+    while (keep > 0 && ((unsigned char)name[keep] & 0xc0) == 0x80)  // in UTF-8, within a character
+        keep--;
+    snprintf(o->temporary, sizeof o->temporary, "%.*s.%016" PRIx64 ".tmp", (int)(name - o->target + (ptrdiff_t)keep),
+             o->target, ps_random());
+}
+
 static int output_open_target(struct ps_output *o)
 {
     struct stat s;
     if (o->in_place)
         return output_open_in_place(o->target);
-    snprintf(o->temporary, sizeof o->temporary, "%s.%016" PRIx64 ".tmp", o->target, ps_random());
+    output_name_temporary(o);
     int fd = open(o->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd >= 0 && stat(o->target, &s) == 0)
         (void)!fchmod(fd, s.st_mode & 0777);  // who could read it before can read it then

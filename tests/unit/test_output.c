@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -266,6 +267,28 @@ static void waits_for_the_reader_of_a_pipe(void **state)
     assert_int_equal(status, 0);
 }
 
+// The temporary file's name is no longer than a name may be; the check refuses what is too long already.
+static void takes_a_name_as_long_as_may_be(void **state)
+{
+    struct ps_error e = {0};
+    char name[NAME_MAX + 2], path[512];
+    (void)state;
+    for (size_t length = 230; length <= NAME_MAX + 1; length++) {
+        memset(name, 'n', length);
+        memcpy(name + 225, "\u00e9\u00e9\u00e9", 6);
+        name[length] = '\0';
+        snprintf(path, sizeof path, "%s/%s", folder, name);
+        if (length > NAME_MAX)
+            break;
+        assert_int_equal(put(path, "abc", &e), PS_OK);
+        expect_content(path, "abc");
+        assert_int_equal(entries(true), 1);
+    }
+    assert_int_equal(ps_output_check(path, &e), PS_CANNOT_CREATE);
+    assert_non_null(strstr(e.text, strerror(ENAMETOOLONG)));
+    assert_int_equal(entries(false), 0);
+}
+
 static void refuses(void **state)
 {
     struct ps_error e = {0};
@@ -324,6 +347,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(goes_on_in_what_is_open, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(comes_after_what_was_printed, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(waits_for_the_reader_of_a_pipe, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(takes_a_name_as_long_as_may_be, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(refuses, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(keeps_the_earlier_file, make_folder, remove_folder),
     };
