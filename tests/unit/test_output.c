@@ -289,6 +289,25 @@ static void takes_a_name_as_long_as_may_be(void **state)
     assert_int_equal(entries(false), 0);
 }
 
+// A folder in which files may be made but not listed cannot be flushed; the file is there all the same.
+static void writes_where_nothing_is_listed(void **state)
+{
+    enum { NOBODY = 65534 };
+    struct ps_error e = {0};
+    (void)state;
+    const bool root = geteuid() == 0;
+    assert_int_equal(chmod(folder, 0333), 0);
+    if (root && seteuid(NOBODY) != 0)
+        skip();
+    const enum ps_code code = put(in_folder("a"), "abc", &e);
+    if (root)
+        assert_int_equal(seteuid(0), 0);
+    assert_int_equal(chmod(folder, 0700), 0);
+    if (code)
+        fail_msg("%s", e.text);
+    expect_content(in_folder("a"), "abc");
+}
+
 static void refuses(void **state)
 {
     struct ps_error e = {0};
@@ -348,6 +367,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(comes_after_what_was_printed, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(waits_for_the_reader_of_a_pipe, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(takes_a_name_as_long_as_may_be, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(writes_where_nothing_is_listed, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(refuses, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(keeps_the_earlier_file, make_folder, remove_folder),
     };
