@@ -14,6 +14,7 @@ libcommon_la_SOURCES = \
 	common/base/machine.c common/base/machine.h \
 	common/plan/configuration.c common/plan/configuration.h \
 	common/plan/cost.c common/plan/cost.h \
+	common/base/name_table.c common/base/name_table.h \
 	common/base/notify.c common/base/notify.h \
 	common/base/order.c common/base/order.h \
 	common/base/signals.h \

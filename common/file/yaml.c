@@ -13,6 +13,7 @@
 #include <yaml.h>
 
 #include "common/base/alloc.h"
+#include "common/base/name_table.h"
 
 // ---- errors -------------------------------------------------------------------------------------------------------
 
@@ -194,15 +195,16 @@ static struct ps_yaml *read_list(struct reader *r, int depth)
 }
 
 // The key at the current event, as a string of its own; NULL: it cannot be one.
-static char *read_key(struct reader *r, struct ps_yaml *map, size_t n)
+static char *read_key(struct reader *r, const struct ps_name_table *before)
 {
     char why[128];
-    struct ps_yaml *key, *twin;
+    struct ps_yaml *key;
+    const struct ps_yaml *twin;
     if (r->event.type != YAML_SCALAR_EVENT) {
         yaml_refuse(r, "a key must be a word");
         return NULL;
     }
-    if (n == PS_YAML_MAX_KEYS) {
+    if (before->n == PS_YAML_MAX_KEYS) {
         snprintf(why, sizeof why, "a map has more than %d keys", PS_YAML_MAX_KEYS);
         yaml_refuse(r, why);
         return NULL;
@@ -210,7 +212,7 @@ static char *read_key(struct reader *r, struct ps_yaml *map, size_t n)
     key = read_value(r, 0);
     if (!key)
         return NULL;
-    twin = *yaml_slot_of(map, key->text, strlen(key->text));
+    twin = ps_name_table_find(before, key->text);
     if (twin) {
         snprintf(why, sizeof why, "key \"%.60s\" appears twice, first on line %d", key->text, twin->line);
         yaml_refuse(r, why);
@@ -223,29 +225,44 @@ static char *read_key(struct reader *r, struct ps_yaml *map, size_t n)
     return text;
 }
 
+// The pair whose key is the current event. NULL: it is refused.
+static struct ps_yaml *read_pair(struct reader *r, int depth, struct ps_name_table *before)
+{
+    const int line = line_of(r);
+    char *key = read_key(r, before);
+    struct ps_yaml *v = key && yaml_advance(r) ? read_value(r, depth + 1) : NULL;
+    if (!v) {
+        free(key);
+        return NULL;
+    }
+    v->key = key;
+    v->line = line;
+    if (ps_name_table_put(before, key, v))
+        return v;
+    ps_yaml_free(v);
+    return no_memory(r);
+}
+
 static struct ps_yaml *read_map(struct reader *r, int depth)
 {
     struct ps_yaml *map = node_create(PS_YAML_MAP, r->source, line_of(r), NULL, 0);
     if (!map)
         return no_memory(r);
+    struct ps_name_table keys = {NULL};
     struct ps_yaml **tail = &map->first;
-    for (size_t n = 0; yaml_advance(r); n++) {
-        if (r->event.type == YAML_MAPPING_END_EVENT)
-            return map;
-        int line = line_of(r);
-        char *key = read_key(r, map, n);
-        if (!key)
+    bool ended = false;
+    while (!ended && yaml_advance(r)) {
+        ended = r->event.type == YAML_MAPPING_END_EVENT;
+        if (ended)
+            continue;
+        *tail = read_pair(r, depth, &keys);
+        if (!*tail)
             break;
-        struct ps_yaml *v = yaml_advance(r) ? read_value(r, depth + 1) : NULL;
-        if (!v) {
-            free(key);
-            break;
-        }
-        v->key = key;
-        v->line = line;
-        *tail = v;
-        tail = &v->next;
+        tail = &(*tail)->next;
     }
+    ps_name_table_free(&keys);
+    if (ended)
+        return map;
     ps_yaml_free(map);
     return NULL;
 }

@@ -15,9 +15,9 @@
 #include "common/base/error.h"
 
 enum {
-    PS_YAML_MAX_BYTES = 1 << 20,
-    PS_YAML_MAX_DEPTH = 16,  // of nesting
-    PS_YAML_MAX_KEYS = 256,  // in one map
+    PS_YAML_MAX_BYTES = 1 << 24,  // room for a cluster's 65536 workers
+    PS_YAML_MAX_DEPTH = 16,       // of nesting
+    PS_YAML_MAX_KEYS = 1 << 16,   // in one map: weights of classes
 };
 
 enum ps_yaml_kind { PS_YAML_SCALAR, PS_YAML_LIST, PS_YAML_MAP };

@@ -341,7 +341,7 @@ json_t *ps_job_json(const struct ps_job *job);
 void ps_job_make_absolute(struct ps_job *job, const char *folder);
 
 // What all workers of a job must have alike, of the job file: lines KEY=VALUE, malloc'd. Names of files and what
-// concerns one worker alone (threads, device, ...) are not among them.
+// concerns one worker alone (threads, device, ...) are not among them; a long value is there by its hash.
 char *ps_job_configuration(const struct ps_job *job);
 
 #endif

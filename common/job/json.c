@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A job as JSON, for programs, and as lines of text, for what workers of one job must have alike.
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/hash.h"
 #include "common/job/field.h"
 #include "common/job/hypers.h"
 
@@ -134,6 +136,18 @@ json_t *ps_job_json(const struct ps_job *scaled)
 
 // ---- what workers must have alike ---------------------------------------------------------------------------------
 
+enum { CONFIGURATION_VALUE = 1024 };  // bytes; a ps task keeps no configuration that is long
+
+// What is longer, such as the weights of a thousand classes, is there by its hash.
+static void configuration_put_text(FILE *to, const char *key, const char *text)
+{
+    const size_t size = strlen(text);
+    if (size <= CONFIGURATION_VALUE)
+        fprintf(to, "%s=%s\n", key, text);
+    else
+        fprintf(to, "%s=%zu bytes, %016" PRIx64 "\n", key, size, ps_hash(PS_HASH_SEED, text, size));
+}
+
 // With as few digits as tell it from all other numbers.
 static void configuration_put_real(FILE *to, const char *key, double value)
 {
@@ -151,10 +165,10 @@ static void configuration_put(FILE *to, const char *key, const json_t *value)
     if (json_is_real(value)) {
         configuration_put_real(to, key, json_real_value(value));
     } else if (json_is_string(value)) {
-        fprintf(to, "%s=%s\n", key, json_string_value(value));
+        configuration_put_text(to, key, json_string_value(value));
     } else {
         char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-        fprintf(to, "%s=%s\n", key, text);
+        configuration_put_text(to, key, text);
         free(text);
     }
 }

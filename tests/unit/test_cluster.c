@@ -268,7 +268,7 @@ static void test_too_much(void **state)
                  "c.yaml:1: there are more than 4096 ps tasks");
     refused_long(parse_yaml, repeated("ps: [a:1]\nworker: [a", ", a", 65536, "]"),
                  "c.yaml:2: there are more than 65536 workers");
-    refused_long(parse_yaml, repeated("ps: [a:1]\n", "# %zu\n", 200000, ""), "c.yaml: more than 1048576 bytes");
+    refused_long(parse_yaml, repeated("ps: [a:1]\n", "# %zu\n", 2000000, ""), "c.yaml: more than 16777216 bytes");
     refused_long(parse_yaml, repeated("ps: [a:1]\nworker: ", "[", 100000, ""),
                  "c.yaml:2: values are nested too deeply");
 

@@ -1385,11 +1385,62 @@ static void yaml_is_bounded(void **ctx)
     for (int i = 0; i <= PS_YAML_MAX_KEYS; i++)
         at += sprintf(at, "k%d: 1\n", i);
     assert_int_equal(PS_INVALID_ARGUMENT, ps_yaml_parse(text, strlen(text), "f", &root, &e));
-    assert_string_equal("f:257: a map has more than 256 keys", e.text);
+    assert_string_equal("f:65537: a map has more than 65536 keys", e.text);
     memset(text, ' ', PS_YAML_MAX_BYTES + 1);
     assert_int_equal(PS_INVALID_ARGUMENT, ps_yaml_parse(text, PS_YAML_MAX_BYTES + 1, "f", &root, &e));
-    assert_string_equal("f: more than 1048576 bytes", e.text);
+    assert_string_equal("f: more than 16777216 bytes", e.text);
     free(text);
+}
+
+// Of as many as there may be: each is found, and a twin of any.
+static void yaml_of_many_keys(void **ctx)
+{
+    (void)ctx;
+    struct ps_yaml *root;
+    struct ps_error e = {.code = PS_OK};
+    const char *const twins[] = {"k0", "k999", "k65534"};
+    char *text = calloc(1, PS_YAML_MAX_KEYS * 16), *at = text, why[80];
+    assert_non_null(text);
+    for (int i = 0; i < PS_YAML_MAX_KEYS - 1; i++)
+        at += sprintf(at, "k%d: %d\n", i, i);
+    assert_int_equal(PS_OK, ps_yaml_parse(text, strlen(text), "f", &root, &e));
+    assert_string_equal("65534", ps_yaml_find(root, "k65534")->text);
+    ps_yaml_free(root);
+    for (size_t i = 0; i < sizeof twins / sizeof *twins; i++) {
+        sprintf(at, "%s: 1\n", twins[i]);
+        assert_int_equal(PS_INVALID_ARGUMENT, ps_yaml_parse(text, strlen(text), "f", &root, &e));
+        snprintf(why, sizeof why, "f:65536: key \"%s\" appears twice, first on line %d", twins[i],
+                 atoi(twins[i] + 1) + 1);
+        assert_string_equal(why, e.text);
+    }
+    free(text);
+}
+
+// As ImageNet has; what workers have to have alike stays short, and each weight counts.
+static void a_thousand_classes_weigh(void **ctx)
+{
+    (void)ctx;
+    enum { CLASSES = 1000 };
+    char *configuration[2];
+    for (int i = 0; i < 2; i++) {
+        char *text = NULL;
+        size_t size;
+        FILE *to = open_memstream(&text, &size);
+        fputs(LEAST "class_weight: {", to);
+        for (int k = 0; k < CLASSES; k++)
+            fprintf(to, "%s%d: %.7g", k ? ", " : "", k, k == 700 ? i : 1 + k / 7.0);
+        fputs("}\n", to);
+        fclose(to);
+        struct ps_job *j = parse(text, "job.yaml", NULL, 0);
+        assert_int_equal(j->class_weight.n, CLASSES);
+        configuration[i] = ps_job_configuration(j);
+        ps_job_free(j);
+        free(text);
+    }
+    assert_true(strlen(configuration[0]) < 4096);
+    assert_string_not_equal(configuration[0], configuration[1]);
+    free(configuration[0]);
+    free(configuration[1]);
 }
 
 static void files(void **ctx)
@@ -1549,6 +1600,8 @@ int main(void)
         cmocka_unit_test(bad_sets),
         cmocka_unit_test(yaml_that_is_refused),
         cmocka_unit_test(yaml_is_bounded),
+        cmocka_unit_test(yaml_of_many_keys),
+        cmocka_unit_test(a_thousand_classes_weigh),
         cmocka_unit_test(files),
         cmocka_unit_test(examples),
     };
