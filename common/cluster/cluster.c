@@ -68,18 +68,19 @@ enum ps_code ps_cluster_add(struct ps_cluster *c, const char *address, struct ps
 enum ps_code ps_cluster_add_worker(struct ps_cluster *c, const char *address, struct ps_error *e)
 {
     const bool has_address = address && !address_fault(address);
-    for (size_t i = 0; i < c->workers && has_address; i++)
-        if (c->worker[i] && strcmp(c->worker[i], address) == 0)
-            return ps_fail(e, PS_INVALID_ARGUMENT, "worker address '%.200s': is there twice, each worker needs its own",
-                           address);
+    if (has_address && ps_name_table_find(&c->has_worker, address))
+        return ps_fail(e, PS_INVALID_ARGUMENT, "worker address '%.200s': is there twice, each worker needs its own",
+                       address);
     char **worker = ps_try_reserve(c->worker, c->workers + 1, &c->cap_worker, sizeof *worker);
     if (!worker)
         return ps_no_memory(e, "a cluster");
     c->worker = worker;
-    worker[c->workers] = NULL;
-    if (has_address && !(worker[c->workers] = ps_try_strdup(address)))
+    char *own = has_address ? ps_try_strdup(address) : NULL;
+    if (has_address && (!own || !ps_name_table_put(&c->has_worker, own, own))) {
+        free(own);
         return ps_no_memory(e, "a cluster");
-    c->workers++;
+    }
+    worker[c->workers++] = own;
     return PS_OK;
 }
 
@@ -303,6 +304,7 @@ void ps_cluster_fini(struct ps_cluster *c)
         free(c->addresses[i]);
     for (size_t i = 0; i < c->workers; i++)
         free(c->worker[i]);
+    ps_name_table_free(&c->has_worker);
     free(c->worker);
     free(c->addresses);
     free(c->munge_socket);

@@ -9,6 +9,7 @@
 
 #include "common/base/error.h"
 #include "common/base/limits.h"
+#include "common/base/name_table.h"
 #include "common/cluster/tls_files.h"
 
 enum ps_task_type { PS_TASK_NONE, PS_TASK_PS, PS_TASK_WORKER, PS_TASK_EVALUATOR };
@@ -19,6 +20,7 @@ struct ps_cluster {
     char **worker;   // [workers] their addresses; NULL where one was not said, or is none
     size_t workers;  // 0: not said
     size_t cap_worker;
+    struct ps_name_table has_worker;  // the workers' addresses
     struct ps_tls_files tls;
     bool munge;              // in place of certificates
     char *munge_socket;      // munged's; NULL: libmunge's default

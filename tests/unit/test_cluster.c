@@ -264,6 +264,14 @@ static void test_too_much(void **state)
     assert_int_equal(psc_cluster_workers(c), 65536);
     psc_cluster_free(c);
     free(most);
+    // Each of a length that names of hosts have.
+    most = repeated("ps: [a:1]\nworker:\n", "  - worker-%05zu.training.example.com:7070\n", 65536, "");
+    assert_int_equal(psc_cluster_parse(most, "c.yaml", &c, NULL), PSC_OK);
+    assert_int_equal(psc_cluster_workers(c), 65536);
+    psc_cluster_free(c);
+    free(most);
+    refused_long(parse_yaml, repeated("ps: [a:1]\nworker:\n", "  - w%zu:1\n", 65535, "  - w65000:1\n"),
+                 "c.yaml:65538: worker address 'w65000:1': is there twice, each worker needs its own");
     refused_long(parse_yaml, repeated("ps: [a:1", ", a%zu:1", 4096, "]"),
                  "c.yaml:1: there are more than 4096 ps tasks");
     refused_long(parse_yaml, repeated("ps: [a:1]\nworker: [a", ", a", 65536, "]"),
