@@ -163,6 +163,17 @@ json_t *ps_job_columns_json(const struct ps_job_columns *c)
     return map;
 }
 
+void ps_job_columns_hide_paths(json_t *columns)
+{
+    const char *name;
+    json_t *settings;
+    json_object_foreach(columns, name, settings)
+    {
+        if (json_object_get(settings, "vocabulary"))
+            json_object_set_new(settings, "vocabulary", json_true());
+    }
+}
+
 json_t *ps_job_port_json(const struct ps_job_port *p)
 {
     json_t *list = p->n ? json_array() : NULL;

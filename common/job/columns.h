@@ -71,6 +71,8 @@ void ps_job_port_free(struct ps_job_port *p);
 void ps_job_ports_free(struct ps_job_ports *p);
 // As they would stand in a job file; NULL: none was said. A new reference.
 json_t *ps_job_columns_json(const struct ps_job_columns *c);
+// Of such JSON (may be NULL): a column has a vocabulary, wherever its file is.
+void ps_job_columns_hide_paths(json_t *columns);
 json_t *ps_job_port_json(const struct ps_job_port *p);
 json_t *ps_job_ports_json(const struct ps_job_ports *p);
 

@@ -343,5 +343,7 @@ void ps_job_make_absolute(struct ps_job *job, const char *folder);
 // What all workers of a job must have alike, of the job file: lines KEY=VALUE, malloc'd. Names of files and what
 // concerns one worker alone (threads, device, ...) are not among them; a long value is there by its hash.
 char *ps_job_configuration(const struct ps_job *job);
+// The same of one that an older version wrote, which may have names of files in it, and long values. malloc'd.
+char *ps_job_configuration_renew(const char *older);
 
 #endif

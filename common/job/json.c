@@ -173,16 +173,24 @@ static void configuration_put(FILE *to, const char *key, const json_t *value)
     }
 }
 
+static FILE *configuration_open(char **text, size_t *size)
+{
+    FILE *to = open_memstream(text, size);
+    if (!to)
+        abort();  // there is no memory, as where ps_alloc ends
+    return to;
+}
+
 char *ps_job_configuration(const struct ps_job *scaled)
 {
     const struct ps_job written = job_as_written(scaled), *job = &written;
     char *text = NULL, key[64];
     size_t size;
-    FILE *to = open_memstream(&text, &size);
-    if (!to)
-        abort();  // there is no memory, as where ps_alloc ends
+    FILE *to = configuration_open(&text, &size);
     for (EACH_FIELD(f)) {
         json_t *value = f->own ? NULL : field_json(f, job);
+        if (f->type == COLUMNS)
+            ps_job_columns_hide_paths(value);
         if (value)
             configuration_put(to, f->path, value);
         json_decref(value);
@@ -195,6 +203,36 @@ char *ps_job_configuration(const struct ps_job *scaled)
     for (size_t i = 0; i < job->outer.n_hypers; i++) {
         snprintf(key, sizeof key, OUTER ".%s", job->outer.hypers[i].name);
         configuration_put_real(to, key, job->outer.hypers[i].value);
+    }
+    fclose(to);
+    return text;
+}
+
+static void configuration_put_older(FILE *to, const char *key, const char *value)
+{
+    json_t *columns = strcmp(key, "data.columns") == 0 ? json_loads(value, 0, NULL) : NULL;
+    ps_job_columns_hide_paths(columns);
+    if (columns)
+        configuration_put(to, key, columns);
+    else
+        configuration_put_text(to, key, value);
+    json_decref(columns);
+}
+
+char *ps_job_configuration_renew(const char *older)
+{
+    char *text = NULL;
+    size_t size;
+    FILE *to = configuration_open(&text, &size);
+    for (; *older; older += strcspn(older, "\n"), older += *older == '\n') {
+        char *line = ps_printf("%.*s", (int)strcspn(older, "\n"), older), *value = strchr(line, '=');
+        if (value) {
+            *value = '\0';
+            configuration_put_older(to, line, value + 1);
+        } else {
+            fprintf(to, "%s\n", line);
+        }
+        free(line);
     }
     fclose(to);
     return text;

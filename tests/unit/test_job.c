@@ -968,6 +968,44 @@ static void configuration_is_what_is_shared(void **ctx)
     ps_job_free(j);
 }
 
+#define IN_COLUMNS                                                \
+    "model: m.json\nloss: mse\noptimizer: adam\n"                 \
+    "data: {kind: csv, path: x.csv, columns: {a: {type: category" \
+    "%s}, b: number}}\n"
+
+// Nor of a column's vocabulary; but that it has one counts.
+static void configuration_has_no_folders(void **ctx)
+{
+    char read[256], unread[256];
+    (void)ctx;
+    snprintf(read, sizeof read, IN_COLUMNS, ", vocabulary: v.txt");
+    snprintf(unread, sizeof unread, IN_COLUMNS, "");
+    struct ps_job *in = parse(read, "dir/f.yaml", NULL, 0), *here = parse(read, "f.yaml", NULL, 0);
+    struct ps_job *without = parse(unread, "f.yaml", NULL, 0);
+    char *text = ps_job_configuration(in), *same = ps_job_configuration(here), *other = ps_job_configuration(without);
+    assert_string_equal(text, same);
+    assert_string_not_equal(text, other);
+    assert_null(strstr(text, "v.txt"));
+    // What older versions wrote, and what this one writes, become what this one writes.
+    char *before = strstr(text, "data.columns="), *after = strchr(before, '\n'), older[4096], *renewed;
+    snprintf(
+        older, sizeof older,
+        "%.*sdata.columns={\"a\":{\"type\":\"category\",\"vocabulary\":\"dir/v.txt\"},\"b\":{\"type\":\"number\"}}%s",
+        (int)(before - text), text, after);
+    renewed = ps_job_configuration_renew(older);
+    assert_string_equal(renewed, text);
+    free(renewed);
+    renewed = ps_job_configuration_renew(text);
+    assert_string_equal(renewed, text);
+    free(renewed);
+    free(text);
+    free(same);
+    free(other);
+    ps_job_free(in);
+    ps_job_free(here);
+    ps_job_free(without);
+}
+
 // ---- what is refused ----------------------------------------------------------------------------------------------
 
 static void unknown_keys(void **ctx)
@@ -1583,6 +1621,7 @@ int main(void)
         cmocka_unit_test(json_is_a_job_file),
         cmocka_unit_test(json_has_what_counts),
         cmocka_unit_test(configuration_is_what_is_shared),
+        cmocka_unit_test(configuration_has_no_folders),
         cmocka_unit_test(unknown_keys),
         cmocka_unit_test(callbacks),
         cmocka_unit_test(callbacks_that_are_sharded),

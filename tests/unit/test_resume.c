@@ -54,6 +54,7 @@ static char folder[32];
 static const char *set;  // "KEY=VALUE" laid over the jobs; NULL: nothing
 // The training reads the checkpoint that was found itself, as replicas beside the first do; it is gone by then.
 static bool reads_again, removes_found;
+static const char *vocabulary;  // of the column that the jobs have; NULL: none
 
 // ---- a training -----------------------------------------------------------------------------------------------------
 
@@ -142,6 +143,15 @@ static void open_job(struct training *t, const char *lines)
     free(path);
 }
 
+// As jobs with CSV data have one.
+static void take_column(struct ps_job_data *data)
+{
+    data->kind = PS_DATA_CSV;
+    data->columns.of = ps_alloc(sizeof *data->columns.of);
+    data->columns.of[data->columns.n++] =
+        (struct ps_job_column){.name = ps_strdup("a"), .type = PS_COLUMN_CATEGORY, .vocabulary = ps_strdup(vocabulary)};
+}
+
 // What main does.
 static enum ps_code train_here(struct training *t, const char *lines, bool resumes)
 {
@@ -159,6 +169,8 @@ static enum ps_code train_here(struct training *t, const char *lines, bool resum
     t->job->data.test_examples = TEST_EXAMPLES;
     must(wk_data_open(&t->job->data, t->model, 0, &t->run.data, &e), &e);
     must(wk_data_bind(t->run.data, t->model, &loss, &e), &e);
+    if (vocabulary)
+        take_column(&t->job->data);
     strategy = wk_one_device;
     home = *strategy.home;
     home.end = home_end ? home_end : end_step;
@@ -261,6 +273,7 @@ static int begin_folder(void **state)
     home_save = NULL;
     home_salvage = NULL;
     reads_again = removes_found = false;
+    vocabulary = NULL;
     return 0;
 }
 
@@ -821,6 +834,29 @@ static void refuses_another_jobs_checkpoint(void **state)
     refuses_resume(job, "has no checksums: expected a checkpoint");
 }
 
+// Where the file of a column's vocabulary lies does not count, nor that older checkpoints say it.
+static void takes_a_vocabulary_from_elsewhere(void **state)
+{
+    static const char job[] = "callbacks: [{name: checkpoint, path: ck, keep: 0}]\n";
+    struct training t;
+    (void)state;
+    set = "epochs=1";
+    vocabulary = "v.txt";
+    train(&t, job, true);
+    end(&t);
+    set = "epochs=2";
+    vocabulary = "elsewhere/v.txt";
+    train(&t, job, true);
+    assert_non_null(strstr(t.resume, "ck/job-0000000007"));
+    end(&t);
+    set = NULL;
+    tamper("ck/job-0000000014.safetensors", "configuration",
+           "\"seed=0\\ndata.columns={\\\"a\\\":{\\\"type\\\":\\\"category\\\",\\\"vocabulary\\\":\\\"v.txt\\\"}}\\n\"");
+    train(&t, job, true);
+    assert_non_null(strstr(t.resume, "ck/job-0000000014"));
+    end(&t);
+}
+
 static void refuses_what_is_wrong_in_a_checkpoint(void **state)
 {
     static const char job[] = "callbacks: [{name: early_stopping}, {name: checkpoint, path: ck, keep: 0}]\n";
@@ -1232,6 +1268,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(remembers_no_step_for_ever, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(writes_weights_where_it_does_not_look, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(refuses_another_jobs_checkpoint, begin_folder, end_folder),
+        cmocka_unit_test_setup_teardown(takes_a_vocabulary_from_elsewhere, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(refuses_what_is_wrong_in_a_checkpoint, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(stops_early, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(stays_stopped, begin_folder, end_folder),

@@ -87,31 +87,24 @@ enum ps_code wk_resume_save(struct wk_run *run, const struct ps_shards_of *shard
 
 // ---- loading ------------------------------------------------------------------------------------------------------
 
-// One line KEY=VALUE of the checkpoint's job, which differs from the same in this one.
-static enum ps_code resume_fail_configuration(const struct wk_checkpoint *c, const char *line, size_t length,
-                                              const char *now, struct ps_error *e)
+static const char resume_way_on[] =
+    "with that file as weights it begins anew from them; or give this one another name or "
+    "folder, or remove that";
+
+static const char *resume_next_line(const char *line)
 {
-    static const char way_on[] = "with that file as weights it begins anew from them; or give this one another name or "
-                                 "folder, or remove that";
-    size_t key = strcspn(line, "=") + 1;
-    if (strncmp(line, "model=", key) == 0)  // the rest is a hash
-        return ps_fail(e, PS_FAILED_PRECONDITION,
-                       "%.200s: is of a job with another model; give this one another name or folder, or remove that",
-                       c->path);
-    for (const char *other = now; *other; other += strcspn(other, "\n"), other += *other == '\n')
-        if (strncmp(other, line, key) == 0)
-            return ps_fail(e, PS_FAILED_PRECONDITION, "%.200s: is of a job with %.*s, but this one has %.*s; %s",
-                           c->path, (int)length, line, (int)strcspn(other, "\n"), other, way_on);
-    return ps_fail(e, PS_FAILED_PRECONDITION, "%.200s: is of a job with %.*s, which this one has not; %s", c->path,
-                   (int)length, line, way_on);
+    line += strcspn(line, "\n");
+    return line + (*line == '\n');
 }
 
-static bool resume_has_line(const char *text, const char *line, size_t length)
+// The line of the text that has this line's key, or NULL.
+static const char *resume_find_key(const char *text, const char *line)
 {
-    for (; *text; text += strcspn(text, "\n"), text += *text == '\n')
-        if (strcspn(text, "\n") == length && memcmp(text, line, length) == 0)
-            return true;
-    return false;
+    const size_t key = strcspn(line, "=") + 1;
+    for (; *text; text = resume_next_line(text))
+        if (strncmp(text, line, key) == 0)
+            return text;
+    return NULL;
 }
 
 static bool resume_is_of(const char *line, const char *key)
@@ -119,10 +112,34 @@ static bool resume_is_of(const char *line, const char *key)
     return strncmp(line, key, strlen(key)) == 0;
 }
 
+// One line KEY=VALUE of the checkpoint's job, which differs from the same in this one.
+static enum ps_code resume_fail_configuration(const struct wk_checkpoint *c, const char *line, size_t length,
+                                              const char *now, struct ps_error *e)
+{
+    if (resume_is_of(line, "model="))  // the rest is a hash
+        return ps_fail(e, PS_FAILED_PRECONDITION,
+                       "%.200s: is of a job with another model; give this one another name or folder, or remove that",
+                       c->path);
+    const char *other = resume_find_key(now, line);
+    if (other)
+        return ps_fail(e, PS_FAILED_PRECONDITION, "%.200s: is of a job with %.*s, but this one has %.*s; %s", c->path,
+                       (int)length, line, (int)strcspn(other, "\n"), other, resume_way_on);
+    return ps_fail(e, PS_FAILED_PRECONDITION, "%.200s: is of a job with %.*s, which this one has not; %s", c->path,
+                   (int)length, line, resume_way_on);
+}
+
+static bool resume_has_line(const char *text, const char *line, size_t length)
+{
+    for (; *text; text = resume_next_line(text))
+        if (strcspn(text, "\n") == length && memcmp(text, line, length) == 0)
+            return true;
+    return false;
+}
+
 // Has the job another strategy now, or another kind of update?
 static bool resume_switches(const char *was, const char *now)
 {
-    for (; *was; was += strcspn(was, "\n"), was += *was == '\n')
+    for (; *was; was = resume_next_line(was))
         if ((resume_is_of(was, "strategy.name=") || resume_is_of(was, "strategy.update=")) &&
             !resume_has_line(now, was, strcspn(was, "\n")))
             return true;
@@ -136,18 +153,27 @@ static bool resume_may_differ(const char *line, bool switches)
            (switches && (resume_is_of(line, "strategy.") || resume_is_of(line, "batch_size=")));
 }
 
-static enum ps_code resume_check_job(const struct wk_checkpoint *c, const char *now, struct ps_error *e)
+static enum ps_code resume_compare_jobs(const struct wk_checkpoint *c, const char *was, const char *now,
+                                        struct ps_error *e)
 {
-    const char *was = json_string_value(json_object_get(c->json, "configuration"));
-    if (json_integer_value(json_object_get(c->json, "version")) != RESUME_VERSION || !was)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: is a checkpoint of another version of workerd", c->path);
     const bool switches = resume_switches(was, now);
-    for (; *was; was += strcspn(was, "\n"), was += *was == '\n') {
-        size_t length = strcspn(was, "\n");
-        if (!resume_may_differ(was, switches) && !resume_has_line(now, was, length))
-            return resume_fail_configuration(c, was, length, now, e);
+    for (const char *line = was; *line; line = resume_next_line(line)) {
+        size_t length = strcspn(line, "\n");
+        if (!resume_may_differ(line, switches) && !resume_has_line(now, line, length))
+            return resume_fail_configuration(c, line, length, now, e);
     }
     return PS_OK;
+}
+
+static enum ps_code resume_check_job(const struct wk_checkpoint *c, const char *now, struct ps_error *e)
+{
+    const char *written = json_string_value(json_object_get(c->json, "configuration"));
+    if (json_integer_value(json_object_get(c->json, "version")) != RESUME_VERSION || !written)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: is a checkpoint of another version of workerd", c->path);
+    char *was = ps_job_configuration_renew(written);
+    const enum ps_code code = resume_compare_jobs(c, was, now, e);
+    free(was);
+    return code;
 }
 
 // What is in shards that were not read the home brings.
