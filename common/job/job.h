@@ -345,5 +345,8 @@ void ps_job_make_absolute(struct ps_job *job, const char *folder);
 char *ps_job_configuration(const struct ps_job *job);
 // The same of one that an older version wrote, which may have names of files in it, and long values. malloc'd.
 char *ps_job_configuration_renew(const char *older);
+// Is a line of one, or its key alone, of a key without a default? The configuration of a job that does not say it has
+// no such line.
+bool ps_job_configuration_is_optional(const char *line);
 
 #endif

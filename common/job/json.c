@@ -237,3 +237,12 @@ char *ps_job_configuration_renew(const char *older)
     fclose(to);
     return text;
 }
+
+bool ps_job_configuration_is_optional(const char *line)
+{
+    const size_t key = strcspn(line, "=\n");
+    for (EACH_FIELD(f))
+        if (strlen(f->path) == key && memcmp(f->path, line, key) == 0)
+            return !f->own && !f->fallback && !f->required && f->type != METRICS;  // that are none is said
+    return false;
+}

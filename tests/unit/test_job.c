@@ -1006,6 +1006,20 @@ static void configuration_has_no_folders(void **ctx)
     ps_job_free(without);
 }
 
+static void configuration_lines_without_a_default(void **ctx)
+{
+    (void)ctx;
+    static const char *const optional[] = {
+        "data.weight=age\n", "class_weight={\"0\":1.0}", "data.columns={}", "data.inputs=", "data.outputs={}",
+        "data.label",        "data.image_size=[1,2]\nx"};
+    static const char *const others[] = {"seed=0",         "model=0123", "weights=w", "data.kind=csv",
+                                         "data.weights=x", "",           "\n"};
+    for (size_t i = 0; i < sizeof optional / sizeof *optional; i++)
+        assert_true(ps_job_configuration_is_optional(optional[i]));
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        assert_false(ps_job_configuration_is_optional(others[i]));
+}
+
 // ---- what is refused ----------------------------------------------------------------------------------------------
 
 static void unknown_keys(void **ctx)
@@ -1622,6 +1636,7 @@ int main(void)
         cmocka_unit_test(json_has_what_counts),
         cmocka_unit_test(configuration_is_what_is_shared),
         cmocka_unit_test(configuration_has_no_folders),
+        cmocka_unit_test(configuration_lines_without_a_default),
         cmocka_unit_test(unknown_keys),
         cmocka_unit_test(callbacks),
         cmocka_unit_test(callbacks_that_are_sharded),

@@ -834,6 +834,24 @@ static void refuses_another_jobs_checkpoint(void **state)
     refuses_resume(job, "has no checksums: expected a checkpoint");
 }
 
+// What a job says in addition, and says no longer; a checkpoint of before does not know which keys have come since.
+static void refuses_what_was_added_to_a_job(void **state)
+{
+    static const char job[] = "callbacks: [{name: checkpoint, path: ck, keep: 0}]\n";
+    struct training t;
+    (void)state;
+    set = "epochs=1";
+    train(&t, job, true);
+    end(&t);
+    set = "class_weight={0: 1, 1: 5}";
+    refuses_resume(job,
+                   "is of a job without class_weight, but this one has class_weight={\"0\":1.0,\"1\":5.0}; with that");
+    set = NULL;
+    tamper("ck/job-0000000007.safetensors", "configuration", "\"epochs=1\\nseed=0\\n\"");
+    train(&t, job, true);
+    end(&t);
+}
+
 // Where the file of a column's vocabulary lies does not count, nor that older checkpoints say it.
 static void takes_a_vocabulary_from_elsewhere(void **state)
 {
@@ -1268,6 +1286,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(remembers_no_step_for_ever, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(writes_weights_where_it_does_not_look, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(refuses_another_jobs_checkpoint, begin_folder, end_folder),
+        cmocka_unit_test_setup_teardown(refuses_what_was_added_to_a_job, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(takes_a_vocabulary_from_elsewhere, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(refuses_what_is_wrong_in_a_checkpoint, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(stops_early, begin_folder, end_folder),

@@ -153,6 +153,17 @@ static bool resume_may_differ(const char *line, bool switches)
            (switches && (resume_is_of(line, "strategy.") || resume_is_of(line, "batch_size=")));
 }
 
+// What this job says, the checkpoint's must have said; but there may be keys now that an older version did not know.
+static enum ps_code resume_check_added(const struct wk_checkpoint *c, const char *was, const char *now, bool switches,
+                                       struct ps_error *e)
+{
+    for (const char *line = now; *line; line = resume_next_line(line))
+        if (ps_job_configuration_is_optional(line) && !resume_may_differ(line, switches) && !resume_find_key(was, line))
+            return ps_fail(e, PS_FAILED_PRECONDITION, "%.200s: is of a job without %.*s, but this one has %.*s; %s",
+                           c->path, (int)strcspn(line, "="), line, (int)strcspn(line, "\n"), line, resume_way_on);
+    return PS_OK;
+}
+
 static enum ps_code resume_compare_jobs(const struct wk_checkpoint *c, const char *was, const char *now,
                                         struct ps_error *e)
 {
@@ -162,7 +173,7 @@ static enum ps_code resume_compare_jobs(const struct wk_checkpoint *c, const cha
         if (!resume_may_differ(line, switches) && !resume_has_line(now, line, length))
             return resume_fail_configuration(c, line, length, now, e);
     }
-    return PS_OK;
+    return resume_check_added(c, was, now, switches, e);
 }
 
 static enum ps_code resume_check_job(const struct wk_checkpoint *c, const char *now, struct ps_error *e)
