@@ -117,8 +117,9 @@ static enum ps_code attempt_prepare(struct attempt *a, struct ps_error *e)
     // Rank 0 is who writes the results, unless it dies.
     struct wk_run *run = a->run;
     const struct ps_job *job = a->job;
-    if (run->env.rank == 0 && (ps_job_check_files(job, run->summary, e) || wk_weights_check_output(job->output, e) ||
-                               (run->folders && wk_folders_take(run->folders, job, e))))
+    if (run->env.rank == 0 &&
+        (ps_job_check_files(job, run->summary, run->timeline, e) || wk_weights_check_output(job->output, e) ||
+         (run->folders && wk_folders_take(run->folders, job, e))))
         return e->code;
     if (run->env.rank == 0 && run->folders && (a->options->resume || !a->checkpoint.path))
         wk_checkpoints_warn(job, a->checkpoint.path ? &a->checkpoint : NULL);

@@ -124,6 +124,54 @@ enum ps_code ps_output_check(const char *path, struct ps_error *e)
     return access(folder, W_OK) == 0 ? PS_OK : output_cannot("create", path, errno, e);
 }
 
+// What of a path follows its folder `above`, as output_folder has it.
+static const char *output_rest(const char *path, const char *above)
+{
+    const size_t n = strlen(above);
+    return strncmp(path, above, n) == 0 && path[n] == '/' ? path + n : path;
+}
+
+// The nearest folder above that is there, by its name without links, and what follows.
+static bool output_resolve(const char *target, char resolved[PATH_MAX])
+{
+    char at[PATH_MAX], above[PATH_MAX];
+    const char *rest = "";
+    strcpy(at, target);
+    while (!realpath(at, resolved)) {
+        if (errno != ENOENT || strcmp(at, "/") == 0 || strcmp(at, ".") == 0)
+            return false;
+        output_folder(at, above);
+        strcpy(at, above);
+        rest = output_rest(target, at);
+    }
+    for (size_t n = strlen(resolved); *(rest += strspn(rest, "/")); n = strlen(resolved)) {
+        const size_t size = strcspn(rest, "/");
+        if (n + size + 2 > PATH_MAX)
+            return false;
+        if (size != 1 || *rest != '.')
+            snprintf(resolved + n, PATH_MAX - n, "/%.*s", (int)size, rest);
+        rest += size;
+    }
+    return true;
+}
+
+static bool output_is_shared(const char *target)
+{
+    struct stat s;
+    return output_is_open_already(target) || (stat(target, &s) == 0 && !S_ISREG(s.st_mode) && !S_ISDIR(s.st_mode));
+}
+
+bool ps_output_same(const char *a, const char *b)
+{
+    char at[2][PATH_MAX], resolved[2][PATH_MAX];
+    const char *const path[] = {a, b};
+    for (int i = 0; i < 2; i++)
+        if (strlen(path[i]) >= PATH_MAX || !output_follow(path[i], at[i]) || output_is_shared(at[i]) ||
+            !output_resolve(at[i], resolved[i]))
+            return false;
+    return strcmp(resolved[0], resolved[1]) == 0;
+}
+
 // ---- writing ------------------------------------------------------------------------------------------------------
 
 // Keeps the reason, which a FILE forgets.

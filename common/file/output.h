@@ -45,6 +45,10 @@ enum ps_code ps_folder_check(const char *folder, struct ps_error *e);
 // Could path be opened so, as far as can be seen now? Nothing is created. Errors as ps_output_open's.
 enum ps_code ps_output_check(const char *path, struct ps_error *e);
 
+// Would both be written to the same file, or be the same folder, however it is spelled and though it is not there yet?
+// Not where that is a device, a pipe or what is open, to which several may write.
+bool ps_output_same(const char *a, const char *b);
+
 // Flushes standard output. Returns exit_code, or where not all of it could be written says so on stderr, with the
 // program's name, and returns CANNOT_WRITE's unless exit_code is an error's already.
 int ps_output_end_stdout(const char *program, int exit_code);

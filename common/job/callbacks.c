@@ -240,7 +240,7 @@ const char *ps_callbacks_shards(const struct ps_callbacks *c)
 static bool callbacks_overlap(const struct ps_callback *a, const struct ps_callback *b)
 {
     if (!callback_has_key(a, "path") || !callback_has_key(b, "path") ||
-        strcmp(ps_callback_text(a, "path"), ps_callback_text(b, "path")) != 0)
+        !ps_output_same(ps_callback_text(a, "path"), ps_callback_text(b, "path")))
         return false;
     return a->class == b->class || !a->class->in_folder || !b->class->in_folder;
 }
@@ -309,6 +309,14 @@ enum ps_code ps_callbacks_check_files(const struct ps_callbacks *all, struct ps_
             return ps_error_prefix(e, "callback %s", c->class->name);
     }
     return PS_OK;
+}
+
+const char *ps_callbacks_writer(const struct ps_callbacks *all, const char *path)
+{
+    for (const struct ps_callback *c = all->v; c < all->v + all->n; c++)
+        if (callback_has_key(c, "path") && ps_output_same(ps_callback_text(c, "path"), path))
+            return c->class->name;
+    return NULL;
 }
 
 char **ps_callbacks_path(struct ps_callbacks *c, size_t i)

@@ -43,6 +43,8 @@ enum ps_code ps_callbacks_parse(const struct ps_yaml *list, struct ps_callbacks 
 void ps_callbacks_free(struct ps_callbacks *c);
 // Before a job takes its time: can their files be written, as far as can be seen now? CANNOT_CREATE.
 enum ps_code ps_callbacks_check_files(const struct ps_callbacks *c, struct ps_error *e);
+// The first one that writes to a path, by ps_output_same: its name. NULL: none does.
+const char *ps_callbacks_writer(const struct ps_callbacks *c, const char *path);
 char **ps_callbacks_path(struct ps_callbacks *c, size_t i);  // the i-th of all their paths; NULL: there are not so many
 // Where checkpoints lie whose shards the ps tasks write: one folder, theirs; NULL: there are none.
 const char *ps_callbacks_shards(const struct ps_callbacks *c);

@@ -98,14 +98,33 @@ enum ps_code ps_job_load(const char *path, const char *const *sets, size_t n_set
 
 // ---- questions ----------------------------------------------------------------------------------------------------
 
-enum ps_code ps_job_check_files(const struct ps_job *job, const char *summary, struct ps_error *e)
+// Two of them in one file would be what was written last, and the other one would be lost.
+static enum ps_code job_check_apart(const struct ps_job *job, const char *summary, const char *timeline,
+                                    struct ps_error *e)
+{
+    const char *const path[] = {job->output, summary, timeline};
+    static const char *const what[] = {"output", "--summary", "--timeline"};
+    for (size_t i = 0; i < sizeof path / sizeof *path; i++) {
+        const char *callback = path[i] ? ps_callbacks_writer(&job->callbacks, path[i]) : NULL;
+        if (callback)
+            return ps_fail(e, PS_INVALID_ARGUMENT, "callback %s writes to %.256s, as %s: expected another path",
+                           callback, path[i], what[i]);
+        for (size_t k = 0; k < i; k++)
+            if (path[i] && path[k] && ps_output_same(path[i], path[k]))
+                return ps_fail(e, PS_INVALID_ARGUMENT, "%s writes to %.256s, as %s: expected another path", what[i],
+                               path[i], what[k]);
+    }
+    return PS_OK;
+}
+
+enum ps_code ps_job_check_files(const struct ps_job *job, const char *summary, const char *timeline, struct ps_error *e)
 {
     if (job->weights && access(job->weights, R_OK) != 0)
         return ps_fail(e, errno == ENOENT || errno == ENOTDIR ? PS_NOT_FOUND : PS_PERMISSION_DENIED,
                        "%s cannot be read: %s", job->weights, strerror(errno));
     if (ps_output_check(job->output, e) || (summary && ps_output_check(summary, e)))
         return e->code;
-    return PS_OK;
+    return job_check_apart(job, summary, timeline, e);
 }
 
 static enum ps_code job_find_rule(const char *name, const struct ps_hyper *hypers, size_t n,

@@ -331,8 +331,10 @@ bool ps_job_goes_on(const struct ps_job *job, bool resume);
 enum ps_code ps_job_check_resume(const struct ps_job *job, const char *file, struct ps_error *e);
 
 // Before a job takes its time: can its weights be read, and its output and the summary (may be NULL) be written, as far
-// as can be seen now? NOT_FOUND, PERMISSION_DENIED of the weights; CANNOT_CREATE.
-enum ps_code ps_job_check_files(const struct ps_job *job, const char *summary, struct ps_error *e);
+// as can be seen now? And do none of these, the timeline (may be NULL) and what callbacks write go to the same file?
+// NOT_FOUND, PERMISSION_DENIED of the weights; CANNOT_CREATE; INVALID_ARGUMENT.
+enum ps_code ps_job_check_files(const struct ps_job *job, const char *summary, const char *timeline,
+                                struct ps_error *e);
 
 // The effective job, defaults and all, in the form of a job file (which, JSON being YAML, it is). A new reference.
 json_t *ps_job_json(const struct ps_job *job);

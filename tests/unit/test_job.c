@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -1099,6 +1100,55 @@ static void callbacks_that_are_sharded(void **ctx)
     ps_job_free(j);
 }
 
+static void several_write_to_what_is_no_file(void **ctx)
+{
+    (void)ctx;
+    struct ps_error e = {.code = PS_OK};
+    struct ps_job *j =
+        with(ALONE "callbacks: [{name: csv_log, path: /dev/null}, {name: json_lines, path: /dev/null}]\n",
+             "output=/dev/null");
+    if (ps_job_check_files(j, "/dev/null", "/dev/null", &e))
+        fail_msg("%s", e.text);
+    ps_job_free(j);
+}
+
+static void no_two_write_to_one_file(void **ctx)
+{
+    (void)ctx;
+    static const struct {
+        const char *output, *summary, *timeline, *why;
+    } rows[] = {
+        {"w", "s", "t", NULL},
+        {"w", NULL, NULL, NULL},
+        {"w", "./w", NULL, "--summary writes to ./w, as output: expected another path"},
+        {"w", NULL, "../%s/w", "--timeline writes to ../%s/w, as output: expected another path"},
+        {"w", "s", "./s", "--timeline writes to ./s, as --summary: expected another path"},
+        {"./l", NULL, NULL, "callback csv_log writes to ./l, as output: expected another path"},
+        {"w", "l", NULL, "callback csv_log writes to l, as --summary: expected another path"},
+        {"w", NULL, "q/", "callback checkpoint writes to q/, as --timeline: expected another path"},
+    };
+    char folder[] = "/tmp/test_job.XXXXXX", before[4096];
+    assert_non_null(mkdtemp(folder));
+    assert_non_null(getcwd(before, sizeof before));
+    assert_int_equal(chdir(folder), 0);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct ps_error e = {.code = PS_OK};
+        char output[64], timeline[64], why[128];
+        snprintf(output, sizeof output, "output=%s", rows[i].output);
+        snprintf(timeline, sizeof timeline, rows[i].timeline ? rows[i].timeline : "", folder + strlen("/tmp/"));
+        snprintf(why, sizeof why, rows[i].why ? rows[i].why : "", folder + strlen("/tmp/"));
+        const char *set = output;
+        struct ps_job *j =
+            parse(ALONE "callbacks: [{name: csv_log, path: l}, {name: checkpoint, path: q}]\n", "job.yaml", &set, 1);
+        const enum ps_code code = ps_job_check_files(j, rows[i].summary, rows[i].timeline ? timeline : NULL, &e);
+        ps_job_free(j);
+        if (code != (rows[i].why ? PS_INVALID_ARGUMENT : PS_OK) || strcmp(e.text, why) != 0)
+            fail_msg("\"%s\", expected \"%s\"", e.text, why);
+    }
+    assert_int_equal(chdir(before), 0);
+    assert_int_equal(rmdir(folder), 0);
+}
+
 static void wrong_callbacks(void **ctx)
 {
     static const struct {
@@ -1132,6 +1182,10 @@ static void wrong_callbacks(void **ctx)
          "callbacks: csv_log writes to b, as backup before it: expected another path"},
         {"[{name: backup, path: b}, {name: checkpoint, path: b}, {name: checkpoint, path: b, keep: 9}]",
          "callbacks: checkpoint writes to b, as checkpoint before it: expected another path"},
+        {"[{name: checkpoint, path: q}, {name: checkpoint, path: ./q, keep: 3}]",
+         "callbacks: checkpoint writes to ./q, as checkpoint before it: expected another path"},
+        {"[{name: csv_log, path: none/l}, {name: json_lines, path: none/./l}]",
+         "callbacks: json_lines writes to none/./l, as csv_log before it: expected another path"},
         {"[{name: csv_log, path: l}, terminate_on_nan, {name: json_lines, path: l}]",
          "callbacks: json_lines writes to l, as csv_log before it: expected another path"},
         {"[{name: backup, path: b, sharded: true}]",
@@ -1641,6 +1695,8 @@ int main(void)
         cmocka_unit_test(callbacks),
         cmocka_unit_test(callbacks_that_are_sharded),
         cmocka_unit_test(wrong_callbacks),
+        cmocka_unit_test(several_write_to_what_is_no_file),
+        cmocka_unit_test(no_two_write_to_one_file),
         cmocka_unit_test(wrong_types),
         cmocka_unit_test(wrong_words),
         cmocka_unit_test(columns_of_data),

@@ -308,6 +308,45 @@ static void writes_where_nothing_is_listed(void **state)
     expect_content(in_folder("a"), "abc");
 }
 
+static bool is_same(const char *a, const char *b)
+{
+    const bool same = ps_output_same(in_folder(a), in_folder(b));
+    assert_int_equal(ps_output_same(in_folder(b), in_folder(a)), same);
+    return same;
+}
+
+static void knows_the_same_file(void **state)
+{
+    struct ps_error e = {0};
+    (void)state;
+    static const char *const spelled[] = {"a", "./a", "b/../a", "b/.././/a", "link", "b/up/a", "to_b/../a"};
+    static const char *const others[] = {"b/a", "to_b/a", "aa", "b", "none/a", "null", "./null"};
+    assert_int_equal(mkdir(in_folder("b"), 0700), 0);
+    assert_int_equal(symlink("./a", in_folder("link")), 0);
+    assert_int_equal(symlink("..", in_folder("b/up")), 0);
+    assert_int_equal(symlink("b", in_folder("to_b")), 0);
+    assert_int_equal(symlink("/dev/null", in_folder("null")), 0);
+    for (int made = 0; made < 2; made++) {
+        for (size_t i = 0; i < sizeof spelled / sizeof *spelled; i++) {
+            if (!is_same("a", spelled[i]))
+                fail_msg("%s is another file", spelled[i]);
+            assert_true(is_same(spelled[i], "b/up/./a"));
+        }
+        for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+            assert_false(is_same("a", others[i]));
+        assert_int_equal(put(in_folder("a"), "x", &e), PS_OK);
+    }
+    assert_true(is_same("b", "to_b"));  // as folders, also those that are not there yet
+    assert_true(is_same("none/more/", "./none/.//more"));
+    assert_false(is_same("none/more", "none"));
+    assert_false(is_same("null", "null"));
+    assert_true(ps_output_same("test_output.none", "./test_output.none"));
+    assert_true(ps_output_same(".test_output.none", "./.test_output.none"));
+    assert_false(ps_output_same("/dev/stdout", "/dev/stdout"));
+    assert_false(ps_output_same("/dev/null", "/dev/null"));
+    unlink(in_folder("b/up"));
+}
+
 static void refuses(void **state)
 {
     struct ps_error e = {0};
@@ -368,6 +407,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(waits_for_the_reader_of_a_pipe, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(takes_a_name_as_long_as_may_be, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(writes_where_nothing_is_listed, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(knows_the_same_file, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(refuses, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(keeps_the_earlier_file, make_folder, remove_folder),
     };

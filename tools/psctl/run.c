@@ -241,7 +241,7 @@ static enum ps_code run_check_job(struct run *run, struct ps_error *e)
     run_take_counts(run, job);
     if (run->min_workers == 0)
         run->min_workers = ps_job_min_workers(job, (uint32_t)run->n_workers);
-    enum ps_code code = ps_job_check_files(job, run->summary, e);
+    enum ps_code code = ps_job_check_files(job, run->summary, run->timeline, e);
     if (code == PS_OK)
         code = ps_callbacks_check_files(&job->callbacks, e);
     if (code == PS_OK && run->resume)
