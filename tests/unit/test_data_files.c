@@ -379,6 +379,39 @@ static void csv_bad_settings(void **state)
     free(path);
 }
 
+static void expect_place(const struct wk_source *s, const char *said, const char *name)
+{
+    const int column = wk_source_find(s, said);
+    if (!name ? column >= 0 : column < 0 || strcmp(s->column[column].name, name) != 0)
+        fail_msg("%s is %s, expected %s", said, column < 0 ? "none" : s->column[column].name, name ? name : "none");
+}
+
+// A name that is a number is a name; a place is that in the file, whatever is skipped.
+static void csv_columns_by_their_places(void **state)
+{
+    char *path = put_text(*state, "train.csv", "a,b,1,c\n1,2,3,0\n4,5,6,1\n"), *label[] = {"2"};
+    struct ps_job_column skip = {.name = "a", .type = PS_COLUMN_SKIP};
+    struct ps_job_data spec = {.kind = PS_DATA_CSV, .path = path, .header = PS_HEADER_YES};
+    struct wk_data *data;
+    struct ps_error e;
+    spec.columns = csv_columns(&skip, 1);
+    spec.label = (struct ps_job_port){.column = label, .n = 1};
+    if (wk_data_open(&spec, NULL, 0, &data, &e))
+        fail_msg("%s", e.text);
+    const struct wk_source *s = data->train.source;
+    expect_place(s, "b", "b");
+    expect_place(s, "1", "1");
+    expect_place(s, "2", "b");
+    expect_place(s, "3", "1");
+    expect_place(s, "4", "c");
+    expect_place(s, "5", NULL);
+    expect_place(s, "0", NULL);
+    expect_place(s, "02", NULL);
+    expect_place(s, "2x", NULL);
+    wk_data_free(data);
+    free(path);
+}
+
 static void csv_field_longer_than_a_number(void **state)
 {
     char text[200];
@@ -705,6 +738,7 @@ int main(void)
         WITH_FOLDER(csv_bad_files),
         WITH_FOLDER(csv_many_columns),
         WITH_FOLDER(csv_bad_settings),
+        WITH_FOLDER(csv_columns_by_their_places),
         WITH_FOLDER(csv_field_longer_than_a_number),
         WITH_FOLDER(npy_bytes_and_labels_of_every_type),
         WITH_FOLDER(npy_negative_targets_of_every_type),

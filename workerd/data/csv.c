@@ -558,6 +558,7 @@ static void csv_make_source(const char *path, const struct wk_csv_format *format
                                  .kind = category || csv->column[i].ints ? 'i' : 'f',
                                  .width = sizeof *csv->cell};
         struct wk_column *c = wk_records_add(part->source, format->name[i], field, NULL, 0);
+        c->place = i + 1;
         c->classes = category && !format->words[i] ? (int32_t)format->vocabulary[i].n : 0;
         c->words = format->words[i];
         c->rounded = csv->column[i].rounded ? csv->column[i].other : 0;

@@ -2,6 +2,7 @@
 #include "workerd/data/source.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,6 +24,12 @@ int wk_source_find(const struct wk_source *s, const char *name)
     for (size_t i = 0; i < s->columns; i++)
         if (strcmp(s->column[i].name, name) == 0)
             return (int)i;
+    char place[24];
+    for (size_t i = 0; i < s->columns; i++) {
+        snprintf(place, sizeof place, "%zu", s->column[i].place);
+        if (s->column[i].place && strcmp(place, name) == 0)
+            return (int)i;
+    }
     return -1;
 }
 

@@ -17,6 +17,7 @@ struct wk_column {
     size_t rank;
     size_t count;                  // elements of one example
     bool y;                        // a target, where the job does not say what it is
+    size_t place;                  // of the file's columns, from 1; 0: not known
     int32_t classes;               // its values are below it, as is known without reading them; 0: not known
     uint64_t rounded;              // where integers were: 1 + an example with what is none; else 0
     const struct nn_words *words;  // of which it has the numbers (workerd/nn/model.h); NULL: it has none
@@ -49,9 +50,10 @@ static inline size_t wk_dtype_size(enum nn_dtype dtype)
 // A column more, whose name is copied and whose count is worked out from the shape; valid until the next.
 struct wk_column *wk_source_add(struct wk_source *s, const char *name, enum nn_dtype dtype, const uint64_t *shape,
                                 size_t rank);
-int wk_source_find(const struct wk_source *s, const char *name);  // -1: no such column
-void wk_source_free(struct wk_source *s);                         // may be NULL
-void wk_source_fini(struct wk_source *s);                         // what wk_source_add made
+// By its name, or where none has that, by its place. -1: no such column.
+int wk_source_find(const struct wk_source *s, const char *name);
+void wk_source_free(struct wk_source *s);  // may be NULL
+void wk_source_fini(struct wk_source *s);  // what wk_source_add made
 
 // Sources of the same columns, one after the other, as one that owns them. n >= 1.
 enum ps_code wk_concat_create(struct wk_source **part, size_t n, struct wk_source **out, struct ps_error *e);
