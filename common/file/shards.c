@@ -107,6 +107,15 @@ char *ps_shards_index(const struct ps_shards_of *of, const struct ps_safetensor 
 
 // ---- reading: the index, and the files that it names --------------------------------------------------------------
 
+// A tensor NAME[FIRST:END] of a file.
+struct slice {
+    const struct ps_safetensor *tensor;
+    size_t name;  // bytes of NAME
+    uint64_t first;
+    size_t order;  // of the files' tensors
+};
+
+// Slices are by their names and where they begin.
 struct ps_shards {
     json_t *index;  // whose names the tensors have
     struct ps_shards_of of;
@@ -116,6 +125,8 @@ struct ps_shards {
     const char *absent;  // the first that is not there, perhaps as its ps task keeps nothing; NULL: all are
     float **joined;      // the data of tensors that came in slices
     size_t n_joined;
+    struct slice *slice;  // NULL: not looked for yet
+    size_t n_slices;
 };
 
 void ps_shards_free(struct ps_shards *shards)
@@ -128,6 +139,7 @@ void ps_shards_free(struct ps_shards *shards)
         free(shards->joined[i]);
     free(shards->file);
     free(shards->joined);
+    free(shards->slice);
     json_decref(shards->index);
     free(shards);
 }
@@ -214,26 +226,72 @@ static enum ps_code shards_open_all(struct ps_shards *shards, const char *path, 
 
 // ---- reading: the tensors -----------------------------------------------------------------------------------------
 
-// Is the tensor a slice of the one called name? Then the elements that it has.
-static bool slice_of(const struct ps_safetensor *t, const char *name, uint64_t *first)
+// Is the tensor a slice of another one? Then of which, and from which element on.
+static bool slice_read(const struct ps_safetensor *t, size_t order, struct slice *slice)
 {
-    const size_t n = strlen(name);
+    const char *bracket = strrchr(t->name, '[');
     char *end;
-    if (strncmp(t->name, name, n) != 0 || t->name[n] != '[')
+    if (!bracket || !t->data)
         return false;
-    *first = strtoull(t->name + n + 1, &end, 10);
-    return *end == ':' && strtoull(end + 1, &end, 10) == *first + t->count && strcmp(end, "]") == 0 && t->data;
+    *slice = (struct slice){t, (size_t)(bracket - t->name), strtoull(bracket + 1, &end, 10), order};
+    return *end == ':' && strtoull(end + 1, &end, 10) == slice->first + t->count && strcmp(end, "]") == 0;
 }
 
-// The slice that begins at an element; NULL: there is none.
-static const struct ps_safetensor *slice_find(const struct ps_shards *shards, const char *name, uint64_t at)
+static int slice_compare_name(const struct slice *slice, const char *name, size_t n)
 {
-    uint64_t first;
+    const int order = strncmp(slice->tensor->name, name, slice->name < n ? slice->name : n);
+    return order ? order : (slice->name > n) - (slice->name < n);
+}
+
+static int slice_compare(const void *a, const void *b)
+{
+    const struct slice *x = a, *y = b;
+    const int order = slice_compare_name(x, y->tensor->name, y->name);
+    return order                  ? order
+           : x->first != y->first ? (x->first > y->first) - (x->first < y->first)
+                                  : (x->order > y->order) - (x->order < y->order);
+}
+
+// Once for all tensors that came in slices, which may be many.
+static bool slices_find_all(struct ps_shards *shards)
+{
+    size_t tensors = 0, order = 0;
+    for (size_t i = 0; i < shards->n; i++)
+        tensors += shards->file[i]->n;
+    shards->slice = ps_try_alloc_array(tensors + 1, sizeof *shards->slice);
+    if (!shards->slice)
+        return false;
     for (size_t i = 0; i < shards->n; i++)
         for (size_t k = 0; k < shards->file[i]->n; k++)
-            if (slice_of(&shards->file[i]->tensor[k], name, &first) && first == at)
-                return &shards->file[i]->tensor[k];
-    return NULL;
+            if (slice_read(&shards->file[i]->tensor[k], order++, &shards->slice[shards->n_slices]))
+                shards->n_slices++;
+    qsort(shards->slice, shards->n_slices, sizeof *shards->slice, slice_compare);
+    return true;
+}
+
+// The first slice of the tensor called name, or the end of all.
+static const struct slice *slices_of(const struct ps_shards *shards, const char *name)
+{
+    size_t from = 0, to = shards->n_slices;
+    while (from < to) {
+        const size_t middle = from + (to - from) / 2;
+        if (slice_compare_name(&shards->slice[middle], name, strlen(name)) < 0)
+            from = middle + 1;
+        else
+            to = middle;
+    }
+    return shards->slice + from;
+}
+
+// The slice of the tensor that begins at an element; *from moves on to it. NULL: there is none.
+static const struct ps_safetensor *slice_next(const struct ps_shards *shards, const char *name, uint64_t at,
+                                              const struct slice **from)
+{
+    const struct slice *end = shards->slice + shards->n_slices;
+    while (*from < end && (*from)->first < at && slice_compare_name(*from, name, strlen(name)) == 0)
+        ++*from;
+    const bool is = *from < end && (*from)->first == at && slice_compare_name(*from, name, strlen(name)) == 0;
+    return is ? (*from)->tensor : NULL;
 }
 
 static enum ps_code shards_fail_missing(const struct ps_shards *shards, const char *path, const char *name,
@@ -252,7 +310,11 @@ static enum ps_code shards_join_slices(struct ps_shards *shards, const char *pat
 {
     const struct ps_safetensor *slice;
     uint64_t at = 0;
-    while (at < t->count && (slice = slice_find(shards, t->name, at)) && slice->count && slice->count <= t->count - at)
+    if (!shards->slice && !slices_find_all(shards))
+        return ps_no_memory(e, "the slices of shards");
+    const struct slice *first = slices_of(shards, t->name), *next = first;
+    while (at < t->count && (slice = slice_next(shards, t->name, at, &next)) && slice->count &&
+           slice->count <= t->count - at)
         at += slice->count;
     if (at != t->count)
         return shards_fail_missing(shards, path, t->name, e);
@@ -261,8 +323,9 @@ static enum ps_code shards_join_slices(struct ps_shards *shards, const char *pat
         return ps_fail(e, PS_RESOURCE_EXHAUSTED, "%s: no memory for tensor \"%.100s\"", path, t->name);
     shards->joined[shards->n_joined++] = data;
     t->data = data;
+    next = first;
     for (at = 0; at < t->count; at += slice->count) {
-        slice = slice_find(shards, t->name, at);
+        slice = slice_next(shards, t->name, at, &next);
         memcpy(data + at, slice->data, slice->count * sizeof *data);
     }
     return PS_OK;

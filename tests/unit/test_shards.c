@@ -199,6 +199,43 @@ static void an_index_is_read_without_its_shards(void **state)
     ps_safetensors_free(s);
 }
 
+// Of a tensor in so many slices, in whatever order they are, beside those of tensors whose names begin alike.
+static void many_slices_are_joined(void **state)
+{
+    enum { MANY = 20000 };
+    static char name[MANY][24];
+    static float value[MANY];
+    static struct ps_safetensor slice[MANY + 3];
+    const struct ps_safetensor others[] = {{.name = "w", .rank = 1, .shape = {MANY}},
+                                           {.name = "w[0]", .rank = 1, .shape = {1}},
+                                           {.name = "ww", .rank = 1, .shape = {2}}};
+    struct ps_safetensors *s;
+    struct ps_error e;
+    (void)state;
+    for (size_t i = 0; i < MANY; i++) {
+        const size_t first = i * 7919 % MANY;  // a prime, which shuffles them
+        value[i] = (float)i;
+        snprintf(name[i], sizeof name[i], "w[%zu:%zu]", first, first + 1);
+        slice[i] = (struct ps_safetensor){.name = name[i], .rank = 1, .shape = {1}, .data = &value[first]};
+        value[first] = (float)first;
+    }
+    slice[MANY] = (struct ps_safetensor){.name = "w[0][0:1]", .rank = 1, .shape = {1}, .data = own};
+    slice[MANY + 1] = (struct ps_safetensor){.name = "ww[0:1]", .rank = 1, .shape = {1}, .data = bias};
+    slice[MANY + 2] = (struct ps_safetensor){.name = "ww[1:2]", .rank = 1, .shape = {1}, .data = bias + 1};
+    char *index = ps_shards_index(&of, others, 3);
+    write_checkpoint();
+    write_shard(0, slice, MANY / 2, of.id);
+    write_shard(1, slice + MANY / 2, MANY / 2 + 3, of.id);
+    write_index(index);
+    free(index);
+    if (ps_safetensors_read(in_folder("a"), &s, &e))
+        fail_msg("%s", e.text);
+    assert_memory_equal(ps_safetensors_find(s, "w")->data, value, sizeof value);
+    assert_memory_equal(ps_safetensors_find(s, "w[0]")->data, own, sizeof own);
+    assert_memory_equal(ps_safetensors_find(s, "ww")->data, bias, sizeof bias);
+    ps_safetensors_free(s);
+}
+
 // A ps task that keeps nothing has no shard.
 static void an_empty_task_is_not_missed(void **state)
 {
@@ -470,6 +507,7 @@ int main(void)
         cmocka_unit_test(other_files_have_none),
         cmocka_unit_test(shards_are_removed),
         cmocka_unit_test(an_index_is_read_without_its_shards),
+        cmocka_unit_test(many_slices_are_joined),
         cmocka_unit_test(an_empty_task_is_not_missed),
         cmocka_unit_test(a_shard_of_another_checkpoint_is_refused),
         cmocka_unit_test(a_damaged_shard_is_refused),
