@@ -820,10 +820,11 @@ enum ps_code ps_rule_check_parts(const struct ps_rule *rule, const double *hyper
     if (!rule->learns || !(hyper[PS_HYPER_ACCUMULATION_STEPS] > 1) ||
         !(hyper[PS_HYPER_CLIPNORM] > 0 || hyper[PS_HYPER_GLOBAL_CLIPNORM] > 0))
         return PS_OK;
-    return ps_fail(e, PS_INVALID_ARGUMENT,
-                   "gradient_accumulation_steps of rule %s goes with clipnorm and global_clipnorm in one_device alone: "
-                   "nobody else has the accumulated gradient whole",
-                   rule->name);
+    return ps_fail(
+        e, PS_INVALID_ARGUMENT,
+        "gradient_accumulation_steps of rule %s does not go with clipnorm and global_clipnorm where ps tasks "
+        "apply it: none of them has the accumulated gradient whole",
+        rule->name);
 }
 
 // ---- slots --------------------------------------------------------------------------------------------------------

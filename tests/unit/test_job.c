@@ -1333,8 +1333,8 @@ static void optimizers_that_are_refused(void **ctx)
     refuses_set(LEAST, "optimizer={name: adam, gradient_accumulation_steps: 2.5}",
                 SET "optimizer adam: gradient_accumulation_steps of rule adam is 2.5; it must be a whole number");
     refuses_set(LEAST, "optimizer={name: adam, gradient_accumulation_steps: 2, clipnorm: 1}",
-                SET "optimizer adam: gradient_accumulation_steps of rule adam goes with clipnorm and "
-                    "global_clipnorm in one_device alone: nobody else has the accumulated gradient whole");
+                SET "optimizer adam: gradient_accumulation_steps of rule adam does not go with clipnorm and "
+                    "global_clipnorm where ps tasks apply it: none of them has the accumulated gradient whole");
     refuses_set(LEAST, "optimizer={name: adam, gradient_accumulation_step: 2}",
                 SET "optimizer adam: rule adam has no \"gradient_accumulation_step\"; did you mean "
                     "\"gradient_accumulation_steps\"?");

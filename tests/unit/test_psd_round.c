@@ -998,7 +998,7 @@ static void test_accumulation(void **state)
                                "are made by it"));
         a = set_hyper_now(&c, "clipnorm", 1, 0);
         assert_int_equal(a.code, PS_INVALID_ARGUMENT);
-        assert_non_null(strstr(a.text, "goes with clipnorm and global_clipnorm in one_device alone"));
+        assert_non_null(strstr(a.text, "does not go with clipnorm and global_clipnorm where ps tasks apply it"));
         cluster_close(&c);
     }
 }
