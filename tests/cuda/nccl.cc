@@ -71,7 +71,10 @@ struct ncclComm {
     emu_place made;
     bool destroyed, aborted;
     bool broken;  // as its other ranks
-    bool waits;   // its calls do, for other ranks
+    // Made by ncclCommInitRankConfig: that and the first collective wait on the host until all ranks have called them,
+    // as NCCL's do. (Those of ncclCommInitRank do not, so that one thread can call them for all ranks.)
+    bool meets;
+    bool blocks;  // these calls return when they are done, not ncclInProgress
 };
 
 static auto &groups = emu_forever<std::map<std::string, std::unique_ptr<collective_group>>>();
@@ -473,6 +476,26 @@ static void collective_run(const emu_operation &operation, ncclComm_t comm)
         collective_move(operation.collective.get());
 }
 
+static bool comm_has_met(ncclComm_t comm)
+{
+    if (!comm->meets)
+        return true;
+    const bool joined = group_is_here(*comm->group) || group_is_abroad(comm->group);
+    return joined && (comm->asked == 0 || emu_ranks_have_begun(comm->group->shared));
+}
+
+static ncclResult_t comm_meet(ncclComm_t comm, emu_place at, const char *call)
+{
+    emu_changed();
+    while (comm->blocks && !comm_has_met(comm) && !emu_failed())
+        if (!emu_entry_wait())
+            emu_fail(
+                emu_format("%s (%s) of rank %d waits on the host for the other ranks, for a minute: expected all to "
+                           "call it, or a communicator that does not block",
+                           call, emu_place_text(at).c_str(), comm->rank));
+    return comm->meets && emu_failed() ? ncclInternalError : comm_has_met(comm) ? ncclSuccess : ncclInProgress;
+}
+
 // Does the fault that was asked for keep this rank away?
 static bool comm_is_absent(ncclComm_t comm)
 {
@@ -509,8 +532,9 @@ static ncclResult_t collective_add(collective_call call, cudaStream_t stream)
     comm->last = call.at;
     comm->last_call = name;
     emu_ranks_note(comm->group->shared, comm->rank, emu_format("%s (%s)", name, emu_place_text(call.at).c_str()));
+    emu_ranks_begin(comm->group->shared, comm->rank);
     if (comm_is_absent(comm))
-        return ncclSuccess;
+        return comm_meet(comm, call.at, name);
     call.grouped = group_depth > 0;
     call.thread = std::this_thread::get_id();
     emu_work work = {name, call.at, nullptr};
@@ -518,7 +542,9 @@ static ncclResult_t collective_add(collective_call call, cudaStream_t stream)
     work.queued = [call](const emu_operation_ref &operation) { collective_queue(call, operation); };
     work.ready = [comm](const emu_operation &operation) { return collective_ready(operation, comm); };
     // In a group, or with a communicator per thread, the device that is set need not be the communicator's.
-    return emu_stream_add_any(s, std::move(work)) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+    if (emu_stream_add_any(s, std::move(work)) != cudaSuccess)
+        return ncclUnhandledCudaError;
+    return comm_meet(comm, call.at, name);
 }
 
 // ---- a rank that does not come -------------------------------------------------------------------------------------
@@ -709,26 +735,24 @@ ncclResult_t emu_ncclCommInitRank(emu_place at, ncclComm_t *comm, int ranks, ncc
     }
     emu_ranks_note(group->shared, rank, emu_format("ncclCommInitRank (%s)", emu_place_text(at).c_str()));
     comms.emplace_back(new ncclComm{group, rank, emu_device_now(), 0, 0, emu_thread_me(), at, "ncclCommInitRank", at,
-                                    false, false, false, false});
+                                    false, false, false, false, true});
     *comm = group->ranks[(size_t)rank] = comms.back().get();
     emu_changed();
     return ncclSuccess;
-}
-
-static bool comm_has_met(ncclComm_t comm)
-{
-    return !comm->waits || group_is_here(*comm->group) || group_is_abroad(comm->group);
 }
 
 ncclResult_t emu_ncclCommInitRankConfig(emu_place at, ncclComm_t *comm, int ranks, ncclUniqueId id, int rank,
                                         ncclConfig_t *config)
 {
     emu_entry entry;
+    if (emu_config_now().fail_join == rank + 1)
+        return ncclSystemError;
     ncclResult_t result = emu_ncclCommInitRank(at, comm, ranks, id, rank);
     if (result != ncclSuccess)
         return result;
-    (*comm)->waits = !config->blocking;
-    return comm_has_met(*comm) ? ncclSuccess : ncclInProgress;
+    (*comm)->meets = true;
+    (*comm)->blocks = config->blocking;
+    return comm_meet(*comm, at, "ncclCommInitRankConfig");
 }
 
 ncclResult_t emu_ncclCommInitAll(emu_place at, ncclComm_t *made, int ranks, const int *devices)

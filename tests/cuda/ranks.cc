@@ -18,6 +18,7 @@ enum { KEPT = 2 };  // calls of a rank
 
 struct shared_rank {
     std::atomic<int> process;  // 0: it has not joined
+    std::atomic<bool> begun;   // a collective
     std::atomic<uint64_t> called, taken;
     std::atomic<int> file[KEPT];  // of its process: the data of calls; 0: none
     emu_rank_call call[KEPT];
@@ -140,6 +141,17 @@ bool emu_ranks_one_is_gone(const emu_ranks *r)
             return true;
     }
     return false;
+}
+
+void emu_ranks_begin(emu_ranks *r, int rank)
+{
+    r->shared->rank[rank].begun = true;
+}
+
+bool emu_ranks_have_begun(const emu_ranks *r)
+{
+    const shared_rank *all = r->shared->rank;
+    return std::all_of(all, all + r->shared->ranks, [](const shared_rank &rank) { return rank.begun.load(); });
 }
 
 void emu_ranks_note(emu_ranks *r, int rank, const std::string &what)

@@ -33,6 +33,9 @@ emu_ranks *emu_ranks_open(const std::string &id);
 bool emu_ranks_join(emu_ranks *r, int rank, int ranks);
 bool emu_ranks_complete(const emu_ranks *r);
 bool emu_ranks_one_is_gone(const emu_ranks *r);  // its process has ended
+// It has called its first collective; have all?
+void emu_ranks_begin(emu_ranks *r, int rank);
+bool emu_ranks_have_begun(const emu_ranks *r);
 // What it has done last, for people; of which process it is.
 void emu_ranks_note(emu_ranks *r, int rank, const std::string &what);
 std::string emu_ranks_text(const emu_ranks *r, int rank);

@@ -64,11 +64,22 @@ static const char synchronized[] =
                                     ", \"scale\": false") "{\"class_name\": \"Dense\", \"config\": {\"name\": "
                                                           "\"three\", \"units\": 3, \"activation\": \"softmax\"}}]}}";
 static const char *network = plain;
+static int timeout = 60;
 static const struct ps_loss loss = PS_LOSS(.kind = PS_LOSS_SPARSE_XENT);
 static const volatile sig_atomic_t no_signal;
 
 static float x[EXAMPLES * FEATURES];
 static int32_t label[EXAMPLES];
+
+// Its inputs are numbers of an Embedding's table: 0 in all examples.
+static const char embedding[] =
+    "{\"class_name\": \"Sequential\", \"config\": {\"name\": \"net\", \"layers\": ["
+    "{\"class_name\": \"InputLayer\", \"config\": {\"name\": \"in\", \"batch_shape\": [null, 6]}},"
+    "{\"class_name\": \"Embedding\", \"config\": {\"name\": \"table\", \"input_dim\": 4, \"output_dim\": 2}},"
+    "{\"class_name\": \"Flatten\", \"config\": {\"name\": \"flat\"}},"
+    "{\"class_name\": \"Dense\", \"config\": {\"name\": \"out\", \"units\": 3, \"activation\": \"softmax\"}}]}}";
+static uint32_t stranger;                     // rank + 1, whose inputs are
+static float outside[STEP * FEATURES] = {7};  // these, of which one is outside that table
 
 // One training, of so many replicas.
 struct training {
@@ -111,8 +122,8 @@ static enum ps_code replica_step(struct replica *r, const struct wk_work *work)
 {
     const struct wk_home *home = r->of->strategy->home;
     const struct nn_hooks hooks = {home->need, home->ready, home->sum, r->state};
-    const struct nn_batch batch = {
-        .rows = work->rows, .input = {&x[work->first * FEATURES]}, .target = {&label[work->first]}};
+    const float *const input = r->env.device + 1 == stranger ? outside : &x[work->first * FEATURES];
+    const struct nn_batch batch = {.rows = work->rows, .input = {input}, .target = {&label[work->first]}};
     struct nn_result result;
     if (home->begin(r->state, work, &r->error) ||
         nn_replica_train(r->env.replica, &batch, work->step, home->need ? &hooks : NULL, &result, &r->error))
@@ -156,8 +167,8 @@ static void training_open(struct training *t, const char *strategy, uint32_t n)
     snprintf(text, sizeof text,
              "model: m\ndata: {kind: synthetic-digits}\nloss: {name: sparse_categorical_crossentropy}\n"
              "optimizer: {name: sgd, learning_rate: 0.1, momentum: 0.9}\nstrategy: {name: %s}\nbatch_size: %u\n"
-             "timeout: 1\n",
-             strategy, STEP / (n ? n : 1));
+             "timeout: %d\n",
+             strategy, STEP / (n ? n : 1), timeout);
     must(ps_job_parse(text, strlen(text), "job.yaml", NULL, 0, &t->job, &e), &e);
     must(nn_model_parse(network, "test", &t->model, &e), &e);
     if (n)
@@ -387,11 +398,47 @@ static void a_gpu_that_fails_is_named(void **state)
     network = plain;
 }
 
+// Of those that wait on the host then, for NCCL's first all-reduce or to meet the others.
+static void assert_ends_all(uint32_t gpus, struct emu_config fault, enum ps_code code, const char *says)
+{
+    static struct training t;
+    fault.devices = (int)gpus;
+    emu_reset(&fault);
+    train(&t, devices_of(gpus, "nccl"), gpus);
+    assert_int_equal(code, t.error.code);
+    if (!strstr(t.error.text, says))
+        fail_msg("it does not say \"%s\": %s", says, t.error.text);
+    assert_null(emu_error());
+    assert_nothing_left();
+}
+
+static void a_replica_that_fails_before_its_first_sum_ends_all(void **state)
+{
+    (void)state;
+    network = embedding;
+    for (uint64_t seed = 1; seed <= seeds(); seed++) {
+        stranger = 1 + seed % 2;
+        assert_ends_all(seed % 3 ? 2 : 4, (struct emu_config){.seed = seed}, PS_INVALID_ARGUMENT,
+                        "has 7, which the model looks up: expected a whole number from 0 to 3");
+    }
+    stranger = 0;
+    network = plain;
+}
+
+static void a_gpu_that_cannot_join_ends_all(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= seeds(); seed++)
+        assert_ends_all(seed % 3 ? 2 : 4, (struct emu_config){.seed = seed, .fail_join = 1 + seed % 2}, PS_INTERNAL,
+                        "to meet the other GPUs has failed: NCCL: unhandled system error");
+}
+
 // Each takes its timeout of a second.
 static void a_rank_that_never_comes_is_named(void **state)
 {
     char says[80];
     (void)state;
+    timeout = 1;
     for (uint32_t rank = 0; rank < 4; rank++) {
         snprintf(says, sizeof says, "waits for 1 s in an all-reduce that has ended on replica %u (gpu:%u): expected",
                  rank, rank);
@@ -399,6 +446,7 @@ static void a_rank_that_never_comes_is_named(void **state)
                      (struct emu_config){.seed = rank + 1, .absent_rank = (int)rank + 1, .absent_from = 1 + 2 * rank},
                      says);
     }
+    timeout = 60;
 }
 
 static void fill_examples(void)
@@ -420,6 +468,8 @@ int main(void)
         cmocka_unit_test(the_host_adds_up),
         cmocka_unit_test(an_all_reduce_that_breaks_is_named),
         cmocka_unit_test(a_gpu_that_fails_is_named),
+        cmocka_unit_test(a_replica_that_fails_before_its_first_sum_ends_all),
+        cmocka_unit_test(a_gpu_that_cannot_join_ends_all),
         cmocka_unit_test(a_rank_that_never_comes_is_named),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

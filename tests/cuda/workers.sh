@@ -184,10 +184,10 @@ ok "nccl and a rule of the host" eval 'ended_with 0 78 && says "$said" log0 && e
 
 # What goes wrong in NCCL while all workers live.
 export CUDA_ABSENT_RANK=2
-for rank in 0 1 2; do start $rank nccl --set timeout=2 --set strategy.compare_every=0; done
+for rank in 0 1 2; do start $rank nccl --set timeout=10 --set strategy.compare_every=0; done
 ends() { ended_with "$1" 70 || ended_with "$1" 75; }
-ok "a rank that never comes: worker 0 says so" eval 'ends 0 && says "replica 0 (gpu) waits for 2 s in an all-reduce to which all have come" log0'
-ok "and worker 2" eval 'ends 2 && says "replica 0 (gpu) waits for 2 s in an all-reduce to which all have come" log2'
+ok "a rank that never comes: worker 0 says so" eval 'ends 0 && says "replica 0 (gpu) waits for 10 s in an all-reduce to which all have come" log0'
+ok "and worker 2" eval 'ends 2 && says "replica 0 (gpu) waits for 10 s in an all-reduce to which all have come" log2'
 end_all 1
 unset CUDA_ABSENT_RANK
 export CUDA_BREAK=5

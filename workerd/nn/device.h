@@ -55,8 +55,8 @@ enum { NN_SUMS_NAME = 128 };
 struct nn_sums_ranks {
     char name[NN_SUMS_NAME];
     int rank, ranks;  // of this device; of all
-    // Some of them are other processes', which may be lost: whoever waits for others asks whether that is in vain.
-    // NULL: all are this process's.
+    bool abroad;      // some of them are other processes', which may be lost
+    // Whoever waits for others asks whether that is in vain.
     bool (*gives_up)(void *arg);
     void *arg;
 };

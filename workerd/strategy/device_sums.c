@@ -13,9 +13,11 @@
 #include "common/base/log.h"
 #include "workerd/collective/collective.h"
 
-// How far each replica is, for the others to see: so many steps whose sums are all queued, and are all done.
+// How far each replica is, for the others to see: so many sums begun, and one for joining; so many steps whose sums are
+// all queued, and are all done.
 struct progress {
-    _Alignas(64) _Atomic uint64_t queued;
+    _Alignas(64) _Atomic uint64_t begun;
+    _Atomic uint64_t queued;
     _Atomic uint64_t done;
 };
 
@@ -24,11 +26,11 @@ struct wk_device_sums {
     struct wk_local_rule *rule;
     struct progress *own;       // replica 0's: of all of this process
     struct progress *progress;  // the same, at all of them
-    uint64_t steps;
-    uint64_t formation;  // from 1: in which the workers have agreed who adds up; 0: in none
-    bool on;             // the devices do,
-    bool abroad;         // some of which are other processes'
-    uint64_t deadline;   // ns, ps_now: until when a call of NCCL may wait for others
+    uint64_t begun, steps;      // its own
+    uint64_t formation;         // from 1: in which the workers have agreed who adds up; 0: in none
+    bool on;                    // the devices do,
+    bool abroad;                // some of which are other processes'
+    uint64_t deadline;          // ns, ps_now: until when a call of NCCL may wait for others
     // What the collective adds up, which stays where it is when a worker is lost: [numbers_size].
     double *numbers;
     size_t numbers_size;
@@ -197,14 +199,40 @@ static enum ps_code sums_take_gifts(struct wk_device_sums *s, struct nn_sums_ran
     return e->code ? e->code : sums_share(s, r->rank == 0, r->name, sizeof r->name, e);
 }
 
-static bool sums_give_up(void *arg)
+static uint64_t sums_deadline(const struct wk_device_sums *s)
 {
-    const struct wk_device_sums *s = arg;
-    struct ps_error e;
-    return wk_collective_look(s->env->collective, &e) != PS_OK || ps_now() > s->deadline;
+    return ps_now() + (uint64_t)s->env->job->timeout * PS_SECOND;
 }
 
-// What NCCL says may be the consequence of a worker's loss, which the collective names within seconds.
+static void sums_count_begun(struct wk_device_sums *s)
+{
+    atomic_store_explicit(&s->progress[s->env->device].begun, ++s->begun, memory_order_release);
+    s->deadline = sums_deadline(s);
+}
+
+// Have all replicas of this process begun what this one has?
+static bool sums_all_have_begun(const struct wk_device_sums *s)
+{
+    for (uint32_t i = 0; i < s->env->replicas / s->env->workers; i++)
+        if (atomic_load_explicit(&s->progress[i].begun, memory_order_acquire) < s->begun)
+            return false;
+    return true;
+}
+
+// A slow replica of this process, which will come or fail, is awaited for as long as it takes.
+static bool sums_give_up(void *arg)
+{
+    struct wk_device_sums *s = arg;
+    struct ps_error e;
+    if (wk_collective_look(s->env->collective, &e))
+        return true;
+    if (!s->abroad && !sums_all_have_begun(s))
+        s->deadline = sums_deadline(s);
+    return ps_now() > s->deadline;
+}
+
+// What NCCL says may be the consequence of a worker's loss, which the collective names within seconds; that a replica
+// has given up is one of another's failure, or NCCL does not end what all have begun.
 static enum ps_code sums_find_cause(const struct wk_device_sums *s, struct ps_error *e)
 {
     static const uint64_t enough = 10 * PS_SECOND;
@@ -223,7 +251,7 @@ static enum ps_code sums_find_cause(const struct wk_device_sums *s, struct ps_er
 
 static enum ps_code sums_join(struct wk_device_sums *s, const struct nn_sums_ranks *r, struct ps_error *e)
 {
-    s->deadline = ps_now() + (uint64_t)s->env->job->timeout * PS_SECOND;
+    sums_count_begun(s);
     if (nn_replica_join_sums(s->env->replica, r, e) == PS_OK)
         return PS_OK;
     if (e->code == PS_ABORTED && wk_collective_look(s->env->collective, e) == PS_OK)
@@ -235,15 +263,18 @@ static enum ps_code sums_join(struct wk_device_sums *s, const struct nn_sums_ran
 static enum ps_code sums_begin(struct wk_device_sums *s, struct ps_error *e)
 {
     const struct wk_env *env = s->env;
-    struct nn_sums_ranks r = {.rank = (int)sums_rank(s), .ranks = (int)wk_collective_ranks(env->collective), .arg = s};
-    s->steps = 0;
+    struct nn_sums_ranks r = {.rank = (int)sums_rank(s),
+                              .ranks = (int)wk_collective_ranks(env->collective),
+                              .gives_up = sums_give_up,
+                              .arg = s};
+    s->begun = s->steps = 0;
     if (s->progress)
         s->progress[env->device] = (struct progress){0};
     e->code = PS_OK;
     if (wk_local_rule_keep(s->rule, e) || (r.rank == 0 && nn_replica_name_sums(env->replica, r.name, e)) ||
         sums_take_gifts(s, &r, e))
         return e->code;
-    r.gives_up = s->abroad ? sums_give_up : NULL;
+    r.abroad = s->abroad;
     if (env->device == 0)
         ps_info("%d replicas add up gradients %s", r.ranks,
                 sums_way(env) == NN_SUMS_AMONG_ALL ? "by NCCL" : "on the first GPU");
@@ -312,7 +343,7 @@ void wk_device_sums_close(struct wk_device_sums *s, bool failed)
 
 void wk_device_sums_add(struct wk_device_sums *s, size_t variable, size_t n, float weight)
 {
-    s->deadline = ps_now() + (uint64_t)s->env->job->timeout * PS_SECOND;
+    sums_count_begun(s);
     nn_replica_add_gradients(s->env->replica, variable, n, weight);
 }
 
@@ -367,7 +398,8 @@ static enum ps_code sums_look(const struct wk_device_sums *s, uint64_t *since, b
         return PS_OK;
     *since = *since ? *since : ps_now();
     if (nn_replica_look_at_sums(s->env->replica, done, e))
-        return s->abroad ? sums_find_cause(s, e) : ps_error_prefix(e, "replica %" PRIu32, s->env->device);
+        return s->abroad || e->code == PS_ABORTED ? sums_find_cause(s, e)
+                                                  : ps_error_prefix(e, "replica %" PRIu32, s->env->device);
     const uint64_t limit = (uint64_t)s->env->job->timeout * PS_SECOND;
     return !*done && ps_now() - *since > limit ? sums_are_late(s, e) : PS_OK;
 }

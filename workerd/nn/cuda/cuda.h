@@ -60,7 +60,8 @@ struct nn_context {
     size_t n_arrived;
     // Sums over GPUs; NULL: it has joined none.
     struct ncclComm *comm;
-    bool (*gives_up)(void *arg);  // nn_sums_ranks's
+    bool abroad;                  // nn_sums_ranks's
+    bool (*gives_up)(void *arg);  // its
     void *gives_up_arg;
     struct ps_error unsummed;  // why the sums have failed, though the GPU has not, and may join anew
     cudaStream_t sums;

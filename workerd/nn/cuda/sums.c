@@ -3,8 +3,8 @@
 // Sums over GPUs, by NCCL: on a stream of their own, beside the kernels that are queued after what they add up. NCCL
 // gives all ranks the same bits.
 //
-// Where all GPUs are this process's, calls of NCCL return when they are done. Where some are other processes', which
-// may be lost at any time, they go on by themselves (ncclConfig_t.blocking): who waits for them can give up, and abort.
+// Joining and the first all-reduce of a kind wait on the host for the other GPUs, which may fail or be lost before they
+// come. So calls of NCCL go on by themselves (ncclConfig_t.blocking 0): who waits for them can give up, and abort.
 //
 // The module needs no NCCL to be loaded: libnccl.so.2 is opened when a job first asks for it.
 #include <dlfcn.h>
@@ -90,7 +90,7 @@ static void nccl_note(struct nn_context *c, ncclResult_t result, const char *wha
     if (result == ncclUnhandledCudaError)
         nn_cuda_note(c, cudaStreamSynchronize(c->stream), "what was queued on it");
     if (result != ncclSuccess && result != ncclInProgress && !nccl_has_failed(c))
-        ps_fail(&c->unsummed, c->gives_up ? PS_UNAVAILABLE : PS_INTERNAL, "%s: %s has failed: NCCL: %s", c->name, what,
+        ps_fail(&c->unsummed, c->abroad ? PS_UNAVAILABLE : PS_INTERNAL, "%s: %s has failed: NCCL: %s", c->name, what,
                 NCCL(ncclGetErrorString, result));
 }
 
@@ -99,7 +99,7 @@ static void nccl_settle(struct nn_context *c, ncclResult_t result, const char *w
 {
     while (result == ncclInProgress && !nccl_has_failed(c)) {
         nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
-        if (c->gives_up && c->gives_up(c->gives_up_arg))
+        if (c->gives_up(c->gives_up_arg))
             ps_fail(&c->unsummed, PS_ABORTED, "%s: %s: other GPUs do not come", c->name, what);
         else
             nccl_note(c, NCCL(ncclCommGetAsyncError, c->comm, &result), what);
@@ -139,7 +139,8 @@ static enum ps_code nccl_join(struct nn_context *c, const struct nn_sums_ranks *
     ncclUniqueId id;
     for (int i = 0; i < NN_SUMS_NAME; i++)
         id.internal[i] = r->name[i];
-    config.blocking = !r->gives_up;
+    config.blocking = 0;
+    c->abroad = r->abroad;
     c->gives_up = r->gives_up;
     c->gives_up_arg = r->arg;
     nccl_open_stream(c);
@@ -152,7 +153,6 @@ static enum ps_code nccl_join(struct nn_context *c, const struct nn_sums_ranks *
 static void nccl_abort(struct nn_context *c)
 {
     c->unsummed.code = PS_OK;
-    c->gives_up = NULL;
     if (!c->comm)
         return;
     NCCL(ncclCommAbort, c->comm);
