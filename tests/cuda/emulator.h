@@ -43,6 +43,7 @@ struct emu_config {
     uint64_t seed;         // of the order in which streams, blocks and threads run
     int devices;           // 0: one
     size_t device_memory;  // bytes per device, 0: 1 GiB
+    uint64_t uuid;         // of the devices, with their index; 0: of this process
     // Faults. 0: none.
     int no_devices;             // what cudaGetDeviceCount says: cudaErrorNoDevice, cudaErrorInsufficientDriver
     uint64_t fail_allocation;   // this allocation of device or pinned memory, from 1, finds no memory

@@ -484,6 +484,18 @@ static bool comm_has_met(ncclComm_t comm)
     return joined && (comm->asked == 0 || emu_ranks_have_begun(comm->group->shared));
 }
 
+// Of one that ncclCommInitRankConfig has made. Two ranks on one GPU are refused when all have joined.
+static ncclResult_t comm_state(ncclComm_t comm)
+{
+    if (emu_failed())
+        return ncclInternalError;
+    if (comm->broken)
+        return ncclRemoteError;
+    if (!comm_has_met(comm))
+        return ncclInProgress;
+    return comm->meets && emu_ranks_share_device(comm->group->shared) ? ncclInvalidUsage : ncclSuccess;
+}
+
 static ncclResult_t comm_meet(ncclComm_t comm, emu_place at, const char *call)
 {
     emu_changed();
@@ -493,7 +505,7 @@ static ncclResult_t comm_meet(ncclComm_t comm, emu_place at, const char *call)
                 emu_format("%s (%s) of rank %d waits on the host for the other ranks, for a minute: expected all to "
                            "call it, or a communicator that does not block",
                            call, emu_place_text(at).c_str(), comm->rank));
-    return comm->meets && emu_failed() ? ncclInternalError : comm_has_met(comm) ? ncclSuccess : ncclInProgress;
+    return comm->meets ? comm_state(comm) : ncclSuccess;
 }
 
 // Does the fault that was asked for keep this rank away?
@@ -727,7 +739,9 @@ ncclResult_t emu_ncclCommInitRank(emu_place at, ncclComm_t *comm, int ranks, ncc
             emu_place_text(other->made).c_str()));
         return ncclInvalidUsage;
     }
-    if (!emu_ranks_join(group->shared, rank, ranks)) {
+    cudaUUID_t device;
+    emu_device_uuid(emu_device_now(), &device);
+    if (!emu_ranks_join(group->shared, rank, ranks, device)) {
         emu_fail(emu_format("ncclCommInitRank (%s) joins as rank %d of %d, and so did %s: expected each rank once, and "
                             "one number of ranks",
                             emu_place_text(at).c_str(), rank, ranks, emu_ranks_text(group->shared, rank).c_str()));
@@ -803,10 +817,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error)
 {
     emu_entry entry;
     comm->broken = comm->broken || comm_sees_end(comm);
-    *error = emu_failed()         ? ncclInternalError
-             : comm->broken       ? ncclRemoteError
-             : comm_has_met(comm) ? ncclSuccess
-                                  : ncclInProgress;
+    *error = comm_state(comm);
     return ncclSuccess;
 }
 

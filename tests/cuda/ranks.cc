@@ -19,6 +19,7 @@ enum { KEPT = 2 };  // calls of a rank
 struct shared_rank {
     std::atomic<int> process;  // 0: it has not joined
     std::atomic<bool> begun;   // a collective
+    cudaUUID_t device;
     std::atomic<uint64_t> called, taken;
     std::atomic<int> file[KEPT];  // of its process: the data of calls; 0: none
     emu_rank_call call[KEPT];
@@ -104,12 +105,25 @@ void emu_ranks_reset()
 
 // ---- ranks ---------------------------------------------------------------------------------------------------------
 
-bool emu_ranks_join(emu_ranks *r, int rank, int ranks)
+bool emu_ranks_join(emu_ranks *r, int rank, int ranks, const cudaUUID_t &device)
 {
     int none = 0, nobody = 0;
     if (!r->shared->ranks.compare_exchange_strong(none, ranks) && none != ranks)
         return false;
-    return r->shared->rank[rank].process.compare_exchange_strong(nobody, (int)getpid());
+    shared_rank &own = r->shared->rank[rank];
+    if (own.process == 0)
+        own.device = device;
+    return own.process.compare_exchange_strong(nobody, (int)getpid());
+}
+
+bool emu_ranks_share_device(const emu_ranks *r)
+{
+    const shared_rank *all = r->shared->rank;
+    for (int a = 0; a < r->shared->ranks; a++)
+        for (int b = 0; b < a; b++)
+            if (all[a].process && all[b].process && !memcmp(&all[a].device, &all[b].device, sizeof all[a].device))
+                return true;
+    return false;
 }
 
 bool emu_ranks_complete(const emu_ranks *r)

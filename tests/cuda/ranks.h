@@ -10,6 +10,7 @@
 #ifndef EMU_RANKS_H
 #define EMU_RANKS_H
 
+#include "tests/cuda/include/cuda_runtime.h"
 #include <stddef.h>
 #include <stdint.h>
 #include <string>
@@ -30,9 +31,10 @@ bool emu_ranks_name(char *id, size_t size);
 // NULL: no process has made it, or it has ended.
 emu_ranks *emu_ranks_open(const std::string &id);
 // false: somebody is this rank, or says another number of ranks.
-bool emu_ranks_join(emu_ranks *r, int rank, int ranks);
+bool emu_ranks_join(emu_ranks *r, int rank, int ranks, const cudaUUID_t &device);
 bool emu_ranks_complete(const emu_ranks *r);
-bool emu_ranks_one_is_gone(const emu_ranks *r);  // its process has ended
+bool emu_ranks_share_device(const emu_ranks *r);  // two that have joined
+bool emu_ranks_one_is_gone(const emu_ranks *r);   // its process has ended
 // It has called its first collective; have all?
 void emu_ranks_begin(emu_ranks *r, int rank);
 bool emu_ranks_have_begun(const emu_ranks *r);

@@ -12,6 +12,7 @@
 #include <condition_variable>
 #include <mutex>
 #include <stdio.h>
+#include <unistd.h>
 
 // ---- the lock ------------------------------------------------------------------------------------------------------
 
@@ -306,6 +307,13 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr which, int device)
     return emu_return(cudaErrorInvalidValue);
 }
 
+void emu_device_uuid(int device, cudaUUID_t *uuid)
+{
+    *uuid = cudaUUID_t{};
+    snprintf(uuid->bytes, sizeof uuid->bytes, "%zu %d", (size_t)(config.uuid ? config.uuid : (uint64_t)getpid()),
+             device);
+}
+
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device)
 {
     if (!device_is(device))
@@ -320,6 +328,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device)
     p->major = config.without & EMU_NO_TENSOR_CORES ? 7 : 8;
     p->multiProcessorCount = 4;
     p->pciBusID = device + 1;
+    emu_device_uuid(device, &p->uuid);
     return cudaSuccess;
 }
 

@@ -36,6 +36,7 @@ const struct emu_config &emu_config_now();
 struct emu_counts *emu_count();
 
 int emu_device_now();  // of this thread
+void emu_device_uuid(int device, cudaUUID_t *uuid);
 
 // Remembers an error for cudaGetLastError, and hands it on.
 cudaError_t emu_return(cudaError_t error);

@@ -176,6 +176,26 @@ start 2 nccl
 ok "nccl and a worker without a GPU: worker 0 says which" eval 'ended_with 0 78 && says "$said" log0'
 ok "worker 1 does" eval 'ended_with 1 78 && says "$said" log1'
 ok "worker 2 does" eval 'ended_with 2 78 && says "$said" log2'
+# Two on one GPU.
+export CUDA_UUID=1
+why="worker 1 cannot: replica 0 is on a GPU that worker 0 is on: expected one of its own"
+ring="gradients are added up in the hosts' memory and not by NCCL: $why"
+start 0 auto
+start 1 auto
+CUDA_UUID=2 start 2 auto
+ok "two workers on one GPU: they train" soon 'Epoch 2/' log0
+ok "on the ring: all say why" eval 'says "$ring" log0 && says "$ring" log1 && says "$ring" log2'
+kill -KILL "${pid[1]}"
+wait "${pid[1]}"
+ok "without it by NCCL" soon "2 replicas add up gradients by NCCL" log2
+end_all 0 2
+said="strategy.communication is nccl, and $why"
+start 0 nccl
+start 1 nccl
+CUDA_UUID=2 start 2 nccl
+ok "nccl and two workers on one GPU: worker 0 says which" eval 'ended_with 0 78 && says "$said" log0'
+ok "worker 1 and 2 do" eval 'ended_with 1 78 && says "$said" log1 && ended_with 2 78 && says "$said" log2'
+unset CUDA_UUID
 start 0 nccl --set optimizer.clipnorm=1
 start 1 nccl --set optimizer.clipnorm=1
 start 2 nccl --set optimizer.clipnorm=1

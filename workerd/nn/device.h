@@ -63,6 +63,9 @@ struct nn_sums_ranks {
 enum nn_sums_way { NN_SUMS_AMONG_ALL, NN_SUMS_ON_FIRST, NN_SUMS_WAYS };  // on all devices; on that of rank 0
 struct nn_device_sums {
     enum ps_code (*check)(struct ps_error *e);  // FAILED_PRECONDITION: why there are none here
+    // A number of the device, the same in all processes and of no other device; 0: it is not known. NULL: all that join
+    // are this process's.
+    uint64_t (*identity)(const struct nn_context *context);
     // By one device: names them, for all that join.
     enum ps_code (*name)(char name[NN_SUMS_NAME], struct ps_error *e);
     // By each, which has left those before; waits for the others. ABORTED: it has given that up.

@@ -194,6 +194,8 @@ void nn_replica_apply(struct nn_replica *r, struct nn_update *update, size_t n);
 // Then: sums of gradients over the replicas that keep theirs (nn_device_sums), of n numbers from variable i's gradient
 // on.
 enum ps_code nn_replica_check_sums(struct nn_replica *r, enum nn_sums_way way, struct ps_error *e);
+// A number of its device, as nn_device_sums has it; 0: it is not known, or nobody needs it.
+uint64_t nn_replica_identity_in_sums(const struct nn_replica *r);
 enum ps_code nn_replica_name_sums(const struct nn_replica *r, char name[NN_SUMS_NAME], struct ps_error *e);
 enum ps_code nn_replica_join_sums(struct nn_replica *r, const struct nn_sums_ranks *ranks, struct ps_error *e);
 void nn_replica_add_gradients(struct nn_replica *r, size_t i, size_t n, float scale);

@@ -485,6 +485,11 @@ enum ps_code nn_replica_check_sums(struct nn_replica *r, enum nn_sums_way way, s
     return r->device_sums->check(e);
 }
 
+uint64_t nn_replica_identity_in_sums(const struct nn_replica *r)
+{
+    return r->device_sums->identity ? r->device_sums->identity(r->context) : 0;
+}
+
 enum ps_code nn_replica_name_sums(const struct nn_replica *r, char name[NN_SUMS_NAME], struct ps_error *e)
 {
     return r->device_sums->name(name, e);

@@ -160,21 +160,52 @@ static enum ps_code sums_say_why(struct wk_device_sums *s, uint32_t rank, const 
     return PS_OK;
 }
 
+// What a rank says of itself, as numbers to which the others add nothing: can it not; its device's identity, rounded so
+// that a double has it whole; its worker.
+enum { RANK_CANNOT, RANK_DEVICE, RANK_WORKER, RANK_SAYS };
+
+static void sums_say_self(const struct wk_device_sums *s, double says[RANK_SAYS], struct ps_error *why)
+{
+    says[RANK_WORKER] = s->env->rank;
+    if (sums_check_self(s, why))
+        says[RANK_CANNOT] = 1;
+    else
+        says[RANK_DEVICE] = (double)(nn_replica_identity_in_sums(s->env->replica) >> 11);
+}
+
+// A GPU is one rank's: NCCL adds up nothing where two share one. The first of them can.
+static void sums_find_shared(const struct wk_device_sums *s, double (*says)[RANK_SAYS], uint32_t rank,
+                             struct ps_error *why)
+{
+    uint32_t first = 0;
+    while (says[first][RANK_DEVICE] != says[rank][RANK_DEVICE])
+        first++;
+    if (first == rank || says[rank][RANK_DEVICE] == 0)
+        return;
+    says[rank][RANK_CANNOT] = 1;
+    if (rank == sums_rank(s))
+        ps_fail(why, PS_FAILED_PRECONDITION,
+                "replica %" PRIu32 " is on a GPU that worker %.0f is on: expected one of its own", s->env->device,
+                says[first][RANK_WORKER]);
+}
+
 // *can: the devices of all ranks do. Where those of none do, and the job leaves it to this program, nobody is told.
 static enum ps_code sums_agree(struct wk_device_sums *s, bool *can, struct ps_error *e)
 {
     const uint32_t ranks = wk_collective_ranks(s->env->collective);
     struct ps_error why = {PS_OK, ""};
-    double *cannot = sums_numbers(s, ranks);
+    double(*says)[RANK_SAYS] = (double(*)[RANK_SAYS])sums_numbers(s, (size_t)ranks * RANK_SAYS);
     uint32_t first = ranks, n = 0;
-    cannot[sums_rank(s)] = sums_check_self(s, &why) != PS_OK;
-    if (sums_add_up(s, ranks, "who adds up", e))
+    sums_say_self(s, says[sums_rank(s)], &why);
+    if (sums_add_up(s, (size_t)ranks * RANK_SAYS, "who adds up", e))
         return e->code;
-    for (uint32_t rank = ranks; rank-- > 0;)
-        if (cannot[rank] > 0) {
+    for (uint32_t rank = ranks; rank-- > 0;) {
+        sums_find_shared(s, says, rank, &why);
+        if (says[rank][RANK_CANNOT] > 0) {
             first = rank;
             n++;
         }
+    }
     *can = n == 0;
     if (n == 0 || (n == ranks && !sums_are_by_hand(s->env)))
         return PS_OK;

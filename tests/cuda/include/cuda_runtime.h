@@ -100,8 +100,12 @@ struct cudaPointerAttributes {
     int device;
     void *devicePointer, *hostPointer;
 };
+typedef struct {
+    char bytes[16];
+} cudaUUID_t;
 struct cudaDeviceProp {
     char name[256];
+    cudaUUID_t uuid;
     size_t totalGlobalMem, sharedMemPerBlock, sharedMemPerBlockOptin;
     int warpSize, maxThreadsPerBlock, major, minor, multiProcessorCount, pciBusID, pciDeviceID, pciDomainID;
 };

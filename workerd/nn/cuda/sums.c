@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <time.h>
 
+#include "common/base/hash.h"
 #include "config.h"
 #include "workerd/nn/cuda/cuda.h"
 
@@ -113,6 +114,14 @@ static enum ps_code nccl_result(const struct nn_context *c, struct ps_error *e)
     return e->code;
 }
 
+static uint64_t nccl_identity(const struct nn_context *c)
+{
+    struct cudaDeviceProp properties;
+    if (cudaGetDeviceProperties(&properties, c->index))
+        return 0;
+    return ps_hash(PS_HASH_SEED, properties.uuid.bytes, sizeof properties.uuid.bytes);
+}
+
 static enum ps_code nccl_name(char name[NN_SUMS_NAME], struct ps_error *e)
 {
     ncclUniqueId id;
@@ -204,8 +213,13 @@ static enum ps_code nccl_look(struct nn_context *c, bool *done, struct ps_error 
     return nccl_result(c, e);
 }
 
-const struct nn_device_sums nn_cuda_sums = {
-    .check = nccl_check, .name = nccl_name, .join = nccl_join, .add = nccl_add, .look = nccl_look, .abort = nccl_abort};
+const struct nn_device_sums nn_cuda_sums = {.check = nccl_check,
+                                            .identity = nccl_identity,
+                                            .name = nccl_name,
+                                            .join = nccl_join,
+                                            .add = nccl_add,
+                                            .look = nccl_look,
+                                            .abort = nccl_abort};
 
 #else
 
