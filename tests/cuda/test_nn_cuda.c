@@ -87,6 +87,13 @@ static void test_larger_operators(void **state)
         check_case(&cases[i], 1);
 }
 
+static void test_nan_targets(void **state)
+{
+    (void)state;
+    begin(1);
+    check_nan_target(&nn_device_cuda);
+}
+
 static void run_far_from_zero(struct op_run *r, const struct op_case *c, const struct nn_device *device)
 {
     op_open(r, c, device, 1);
@@ -1079,6 +1086,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_operators),
         TEST(test_larger_operators),
+        TEST(test_nan_targets),
         TEST(test_variance_far_from_zero),
         TEST_OF_MANY(test_convolutions),
         TEST_OF_MANY(test_padding_that_does_not_matter),

@@ -169,6 +169,7 @@ static void test_nan_goes_on(void **state)
     const struct nn_device *const devices[] = {&nn_device_ref, &nn_device_cpu};
     for (size_t i = 0; i < COUNT(devices); i++) {
         check_nan(devices[i]);
+        check_nan_target(devices[i]);
         check_fused_nan(&conv2d, devices[i]);
         check_fused_nan(&dense, devices[i]);
     }

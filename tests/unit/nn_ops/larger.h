@@ -244,4 +244,30 @@ static const struct op_case cases[] = {
     CELL("simple, linear", NN_RNN_SIMPLE, NN_RNN_LINEAR, NN_RNN_LINEAR, 3, 4, 17, 1, false),
 };
 
+// Of each loss that is the mean of elements: a target that is no number makes it none.
+static inline void check_nan_target(const struct nn_device *device)
+{
+    const struct op_case of_elements[] = {
+        LOSS("mean absolute error", 2, 3, 0, .kind = PS_LOSS_MAE),
+        LOSS("mean absolute percentage error", 2, 3, 0, .kind = PS_LOSS_MAPE),
+        LOSS("mean squared logarithmic error", 2, 3, 0, .kind = PS_LOSS_MSLE),
+        LOSS("huber", 2, 3, 0, .kind = PS_LOSS_HUBER, .delta = 1),
+        LOSS("log cosh", 2, 3, 0, .kind = PS_LOSS_LOG_COSH),
+        LOSS("hinge", 2, 3, 0, .kind = PS_LOSS_HINGE),
+        LOSS("squared hinge", 2, 3, 0, .kind = PS_LOSS_SQUARED_HINGE),
+    };
+    for (size_t i = 0; i < COUNT(of_elements); i++) {
+        struct op_run r;
+        op_open(&r, &of_elements[i], device, 1);
+        op_fill(&r, true);
+        ((float *)r.in[1])[0] = NAN;
+        op_go(&r);
+        const float *const loss = op_out(&r, 0);
+        if (!isnan(loss[0]) || isnan(loss[1]))
+            fail_msg("%s: the losses are %g and %g: expected that of the first row to be no number",
+                     of_elements[i].name, (double)loss[0], (double)loss[1]);
+        op_close(&r);
+    }
+}
+
 #endif

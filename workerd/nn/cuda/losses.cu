@@ -59,7 +59,8 @@ static __device__ double loss_mape(double p, double t, double *slope)
 
 static __device__ double loss_msle(double p, double t, double *slope)
 {
-    const double floor_p = p < EPSILON ? EPSILON : p, d = log(floor_p + 1) - log(fmax(t, EPSILON) + 1);
+    const double floor_p = p < EPSILON ? EPSILON : p, floor_t = t < EPSILON ? EPSILON : t;
+    const double d = log(floor_p + 1) - log(floor_t + 1);
     *slope = p < EPSILON ? 0 : 2 * d / (floor_p + 1);
     return d * d;
 }

@@ -63,7 +63,8 @@ static double loss_mape(const struct loss_row *r, double p, double t, double *sl
 static double loss_msle(const struct loss_row *r, double p, double t, double *slope)
 {
     (void)r;
-    const double floor_p = p < EPSILON ? EPSILON : p, d = log(floor_p + 1) - log(fmax(t, EPSILON) + 1);
+    const double floor_p = p < EPSILON ? EPSILON : p, floor_t = t < EPSILON ? EPSILON : t;
+    const double d = log(floor_p + 1) - log(floor_t + 1);
     *slope = p < EPSILON ? 0 : 2 * d / (floor_p + 1);
     return d * d;
 }
