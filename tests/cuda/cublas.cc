@@ -210,6 +210,7 @@ cublasStatus_t cublasSetMathMode(cublasHandle_t, cublasMath_t)
 cublasStatus_t cublasSetWorkspace(cublasHandle_t, void *workspace, size_t size)
 {
     emu_entry entry;
+    emu_count()->workspace = size;
     return !size || emu_memory_find(workspace) ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }
 

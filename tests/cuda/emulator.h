@@ -43,6 +43,7 @@ struct emu_config {
     uint64_t seed;         // of the order in which streams, blocks and threads run
     int devices;           // 0: one
     size_t device_memory;  // bytes per device, 0: 1 GiB
+    int compute_major;     // compute capability, 0: 8
     uint64_t uuid;         // of the devices, with their index; 0: of this process
     // Faults. 0: none.
     int no_devices;             // what cudaGetDeviceCount says: cudaErrorNoDevice, cudaErrorInsufficientDriver
@@ -74,6 +75,7 @@ struct emu_counts {
     size_t live_allocations;  // not freed: device and pinned memory
     size_t live_streams, live_events, live_graphs;
     size_t live_cudnn;  // handles and descriptors
+    size_t workspace;   // cuBLAS's, as it was last set: bytes
 };
 struct emu_counts emu_counted(void);
 

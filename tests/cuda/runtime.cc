@@ -240,6 +240,12 @@ int emu_device_now()
     return device_now;
 }
 
+static int device_major()
+{
+    const int major = config.compute_major ? config.compute_major : 8;
+    return config.without & EMU_NO_TENSOR_CORES ? 7 : major;
+}
+
 static bool device_is(int device)
 {
     return device >= 0 && device < config.devices && !config.no_devices;
@@ -295,7 +301,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr which, int device)
         *value = 4;
         return cudaSuccess;
     case cudaDevAttrComputeCapabilityMajor:
-        *value = 8;
+        *value = device_major();
         return cudaSuccess;
     case cudaDevAttrComputeCapabilityMinor:
         *value = 0;
@@ -325,7 +331,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device)
     p->sharedMemPerBlockOptin = EMU_SHARED_OPTIN_MAX;
     p->warpSize = 32;
     p->maxThreadsPerBlock = EMU_THREADS_MAX;
-    p->major = config.without & EMU_NO_TENSOR_CORES ? 7 : 8;
+    p->major = device_major();
     p->multiProcessorCount = 4;
     p->pciBusID = device + 1;
     emu_device_uuid(device, &p->uuid);

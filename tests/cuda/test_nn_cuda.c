@@ -1029,6 +1029,26 @@ static void test_no_device(void **state)
     check_no_device(0, "gpu:1", "there is no gpu:1: CUDA sees 1");
 }
 
+static void check_workspace(int major, size_t bytes)
+{
+    struct ps_error e = {0};
+    struct training t;
+    begin_as((struct emu_config){.seed = 1, .compute_major = major});
+    if (training_open(&t, "gpu", BATCH, &e))
+        fail_msg("%s", e.text);
+    assert_int_equal(bytes, emu_counted().workspace);
+    training_close(&t);
+    assert_nothing_left();
+}
+
+static void test_workspace_of_products(void **state)
+{
+    (void)state;
+    check_workspace(8, (size_t)4 << 20);
+    check_workspace(9, (size_t)32 << 20);
+    check_workspace(10, (size_t)32 << 20);
+}
+
 static int set_dense(void **state)
 {
     (void)state;
@@ -1110,6 +1130,7 @@ int main(void)
         TEST(test_failed_launch),
         TEST(test_batch_that_fits),
         TEST(test_no_device),
+        TEST(test_workspace_of_products),
         TEST_OF_CUDNN(test_which_convolutions),
         TEST_OF_CUDNN(test_no_such_convolutions),
         TEST_OF_FEW(test_few_channels),

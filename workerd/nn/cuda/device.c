@@ -194,17 +194,24 @@ static void cuda_close(struct nn_context *c)
     free(c);
 }
 
-enum { WORKSPACE = 4 << 20 };  // what cuBLAS takes by itself
+// Bytes, as NVIDIA recommends (cublasSetWorkspace): more from compute capability 9.0 on.
+static size_t cuda_workspace(const struct nn_context *c)
+{
+    int major = 0;
+    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, c->index);
+    return (size_t)(major >= 9 ? 32 : 4) << 20;
+}
 
 static enum ps_code cuda_open_blas(struct nn_context *c, struct ps_error *e)
 {
+    const size_t workspace = cuda_workspace(c);
     nn_cuda_note_blas(c, cublasCreate(&c->blas), "cuBLAS");
     if (c->error.code)
         return ps_fail(e, c->error.code, "%s", c->error.text);
-    if (nn_cuda_memory.get(c, WORKSPACE, &c->workspace, e))
+    if (nn_cuda_memory.get(c, workspace, &c->workspace, e))
         return ps_error_prefix(e, "cuBLAS");
     nn_cuda_note_blas(c, cublasSetStream(c->blas, c->stream), "cuBLAS");
-    nn_cuda_note_blas(c, cublasSetWorkspace(c->blas, c->workspace, WORKSPACE), "cuBLAS");
+    nn_cuda_note_blas(c, cublasSetWorkspace(c->blas, c->workspace, workspace), "cuBLAS");
     nn_cuda_note_blas(c, cublasSetMathMode(c->blas, CUBLAS_DEFAULT_MATH), "cuBLAS");
     nn_cuda_note_blas(c, cublasSetAtomicsMode(c->blas, CUBLAS_ATOMICS_NOT_ALLOWED), "cuBLAS");
     return c->error.code ? ps_fail(e, c->error.code, "%s", c->error.text) : PS_OK;
