@@ -47,6 +47,7 @@ struct emu_config {
     uint64_t uuid;         // of the devices, with their index; 0: of this process
     // Faults. 0: none.
     int no_devices;             // what cudaGetDeviceCount says: cudaErrorNoDevice, cudaErrorInsufficientDriver
+    bool no_kernels;            // the program has none for these devices
     uint64_t fail_allocation;   // this allocation of device or pinned memory, from 1, finds no memory
     uint64_t fail_launch;       // this launch of a kernel, from 1, fails when it runs; so does its device from then on
     uint64_t fail_collective;   // this call of a collective, from 1 and of all ranks, returns ncclSystemError

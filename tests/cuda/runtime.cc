@@ -194,6 +194,8 @@ static const struct {
     {cudaErrorInsufficientDriver, "cudaErrorInsufficientDriver", "CUDA driver version is insufficient"},
     {cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
     {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
+    {cudaErrorNoKernelImageForDevice, "cudaErrorNoKernelImageForDevice",
+     "no kernel image is available for execution on the device"},
     {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
     {cudaErrorNotReady, "cudaErrorNotReady", "device not ready"},
     {cudaErrorPeerAccessAlreadyEnabled, "cudaErrorPeerAccessAlreadyEnabled", "peer access is already enabled"},
@@ -318,6 +320,12 @@ void emu_device_uuid(int device, cudaUUID_t *uuid)
     *uuid = cudaUUID_t{};
     snprintf(uuid->bytes, sizeof uuid->bytes, "%zu %d", (size_t)(config.uuid ? config.uuid : (uint64_t)getpid()),
              device);
+}
+
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, const void *)
+{
+    attributes->maxThreadsPerBlock = EMU_THREADS_MAX;
+    return emu_return(config.no_kernels ? cudaErrorNoKernelImageForDevice : cudaSuccess);
 }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device)

@@ -1029,6 +1029,20 @@ static void test_no_device(void **state)
     check_no_device(0, "gpu:1", "there is no gpu:1: CUDA sees 1");
 }
 
+static void test_a_gpu_without_kernels(void **state)
+{
+    struct ps_error e = {0};
+    struct training t;
+    (void)state;
+    begin_as((struct emu_config){.seed = 1, .compute_major = 7, .no_kernels = true});
+    assert_int_equal(training_open(&t, "gpu", BATCH, &e), PS_FAILED_PRECONDITION);
+    training_close(&t);
+    assert_string_equal(e.text,
+                        "gpu:0 (Emulated GPU) has compute capability 7.0, and the CUDA module has no kernels for that: "
+                        "expected a later GPU, or a module built with -arch=sm_70 in NVCCFLAGS");
+    assert_nothing_left();
+}
+
 static void check_workspace(int major, size_t bytes)
 {
     struct ps_error e = {0};
@@ -1130,6 +1144,7 @@ int main(void)
         TEST(test_failed_launch),
         TEST(test_batch_that_fits),
         TEST(test_no_device),
+        TEST(test_a_gpu_without_kernels),
         TEST(test_workspace_of_products),
         TEST_OF_CUDNN(test_which_convolutions),
         TEST_OF_CUDNN(test_no_such_convolutions),

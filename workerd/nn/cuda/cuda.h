@@ -95,6 +95,8 @@ extern const struct nn_device_sums nn_cuda_peers;
 void nn_cuda_close_peers(struct nn_context *c);
 // scale.cu: sum[i] += x[i]
 cudaError_t nn_cuda_sum_two(cudaStream_t stream, float *sum, const float *x, size_t n);
+// cudaErrorNoKernelImageForDevice, cudaErrorInvalidDeviceFunction: the module has none for the device that is set.
+cudaError_t nn_cuda_find_kernels(void);
 // x[i] *= by
 void nn_cuda_scale(struct nn_context *c, float *x, size_t n, float by);
 

@@ -194,6 +194,24 @@ static void cuda_close(struct nn_context *c)
     free(c);
 }
 
+// A GPU that is older than those for which configure's NVCCFLAGS have the module built.
+static enum ps_code cuda_check_kernels(const struct nn_context *c, struct ps_error *e)
+{
+    const cudaError_t error = nn_cuda_find_kernels();
+    int major = 0, minor = 0;
+    e->code = PS_OK;
+    if (error != cudaErrorNoKernelImageForDevice && error != cudaErrorInvalidDeviceFunction)
+        return PS_OK;
+    cudaGetLastError();
+    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, c->index);
+    cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, c->index);
+    return ps_fail(
+        e, PS_FAILED_PRECONDITION,
+        "%s has compute capability %d.%d, and the CUDA module has no kernels for that: expected a later GPU, "
+        "or a module built with -arch=sm_%d%d in NVCCFLAGS",
+        c->name, major, minor, major, minor);
+}
+
 // Bytes, as NVIDIA recommends (cublasSetWorkspace): more from compute capability 9.0 on.
 static size_t cuda_workspace(const struct nn_context *c)
 {
@@ -232,7 +250,7 @@ static enum ps_code cuda_open(int index, int threads, struct nn_context **contex
     nn_cuda_note(c, cudaSetDevice(index), "cudaSetDevice");
     cuda_know(c);
     nn_cuda_open_memory(c);
-    if (cuda_open_blas(c, e)) {
+    if (cuda_check_kernels(c, e) || cuda_open_blas(c, e)) {
         cuda_close(c);
         return e->code;
     }
