@@ -78,6 +78,7 @@ static const char embedding[] =
     "{\"class_name\": \"Embedding\", \"config\": {\"name\": \"table\", \"input_dim\": 4, \"output_dim\": 2}},"
     "{\"class_name\": \"Flatten\", \"config\": {\"name\": \"flat\"}},"
     "{\"class_name\": \"Dense\", \"config\": {\"name\": \"out\", \"units\": 3, \"activation\": \"softmax\"}}]}}";
+static uint32_t slow;                         // rank + 1, which sleeps in its first step for longer than the timeout
 static uint32_t stranger;                     // rank + 1, whose inputs are
 static float outside[STEP * FEATURES] = {7};  // these, of which one is outside that table
 
@@ -93,6 +94,7 @@ struct training {
         void *state;
         pthread_t thread;
         float weights[WEIGHTS];
+        bool slept;
         struct ps_error error;
     } replica[GPUS_MAX];
     uint32_t n;
@@ -125,8 +127,12 @@ static enum ps_code replica_step(struct replica *r, const struct wk_work *work)
     const float *const input = r->env.device + 1 == stranger ? outside : &x[work->first * FEATURES];
     const struct nn_batch batch = {.rows = work->rows, .input = {input}, .target = {&label[work->first]}};
     struct nn_result result;
-    if (home->begin(r->state, work, &r->error) ||
-        nn_replica_train(r->env.replica, &batch, work->step, home->need ? &hooks : NULL, &result, &r->error))
+    if (home->begin(r->state, work, &r->error))
+        return r->error.code;
+    if (r->env.device + 1 == slow && !r->slept)
+        sleep((unsigned)timeout + 1);
+    r->slept = true;
+    if (nn_replica_train(r->env.replica, &batch, work->step, home->need ? &hooks : NULL, &result, &r->error))
         return r->error.code;
     return home->end(r->state, work, &r->error);
 }
@@ -425,6 +431,22 @@ static void a_replica_that_fails_before_its_first_sum_ends_all(void **state)
     network = plain;
 }
 
+// NCCL's first all-reduce waits for it on the host.
+static void a_slow_replica_is_awaited(void **state)
+{
+    static struct training t;
+    (void)state;
+    timeout = 3;
+    for (slow = 1; slow <= 2; slow++) {
+        emu_reset(&(struct emu_config){.seed = slow, .devices = 2, .patience = UINT64_MAX});
+        train(&t, devices_of(2, "nccl"), 2);
+        must(t.error.code, &t.error);
+        assert_nothing_left();
+    }
+    slow = 0;
+    timeout = 60;
+}
+
 static void a_gpu_that_cannot_join_ends_all(void **state)
 {
     (void)state;
@@ -469,6 +491,7 @@ int main(void)
         cmocka_unit_test(an_all_reduce_that_breaks_is_named),
         cmocka_unit_test(a_gpu_that_fails_is_named),
         cmocka_unit_test(a_replica_that_fails_before_its_first_sum_ends_all),
+        cmocka_unit_test(a_slow_replica_is_awaited),
         cmocka_unit_test(a_gpu_that_cannot_join_ends_all),
         cmocka_unit_test(a_rank_that_never_comes_is_named),
     };
