@@ -325,6 +325,8 @@ void psc__calls_name_wait(const struct psc_client *c, uint64_t since, char *what
         return;
     if (call->task->why[0])
         snprintf(what, size, PSC__TASK ": %s", PSC__TASK_ARGS(call->task), call->task->why);
+    else if (call->error.code == PS_RESOURCE_EXHAUSTED && call->sent >= since)  // again and again
+        snprintf(what, size, PSC__TASK ": %s", PSC__TASK_ARGS(call->task), call->error.text);
     else if (call->awaits)
         snprintf(what, size, "%s", call->awaits);
     else if (call_is_patient(call))

@@ -283,9 +283,9 @@ static void summary_say_risk(const struct totals *s, struct ps_summary *w)
         RISK("The weights of job %.128s stay here until psctl stop, or until %s ends.",
              (s->failed_job ? s->failed_job : s->interrupted_job)->name, task);
     else if (s->done_job)
-        RISK("Nothing that a worker has written to its output. The weights here stay until psctl stop, or until %s "
+        RISK("Nothing that a worker has written to its output. The weights here stay until psctl stop, %sor until %s "
              "ends.",
-             task);
+             s->status->queue ? "those of the queue's jobs until its next one begins, " : "", task);
     else
         RISK("Nothing: no job is here.");
 }

@@ -82,7 +82,8 @@ bool psd_job_end(struct psd_job *job, uint64_t run, const char *reason, bool int
         ps_utf8_cut(reason, job->failure, sizeof job->failure);
         atomic_store(&job->interrupted, interrupted);
         atomic_store(&job->failed, true);
-        ps_warn("job '%s' has ended: %s", job->name, job->failure);
+        ps_log(atomic_load(&job->stopped) ? PS_LOG_INFO : PS_LOG_WARNING, "job '%s' has ended: %s", job->name,
+               job->failure);
     }
     pthread_mutex_unlock(&job->ending);
     return fails;
@@ -93,10 +94,10 @@ bool psd_job_fail(struct psd_job *job, uint64_t run, const char *reason)
     return psd_job_end(job, run, reason, false);
 }
 
-void psd_job_stop(struct psd_job *job)
+void psd_job_stop(struct psd_job *job, const char *why)
 {
     atomic_store(&job->stopped, true);
-    psd_job_fail(job, atomic_load(&job->run), "it was stopped");
+    psd_job_fail(job, atomic_load(&job->run), why);
 }
 
 void psd_job_set_run(struct psd_job *job, uint64_t run, bool failed)

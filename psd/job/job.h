@@ -75,8 +75,9 @@ struct psd_job {
     // Which training under this name: the control task gives it out, others know it by its declaration. It changes
     // where a new run goes on with the values of the one before.
     atomic_ullong run;
-    atomic_int refs;     // the table's, one per request that uses it, one per work under way
-    atomic_int keepers;  // of this struct alone: all of refs together, and one per session
+    atomic_ullong queued_run;  // of the runs at the control task the last that a job of the queue has trained
+    atomic_int refs;           // the table's, one per request that uses it, one per work under way
+    atomic_int keepers;        // of this struct alone: all of refs together, and one per session
     // In the job table (psd/job/table.h), guarded by its lock.
     struct psd_job *older, *newer, *next_of_name;
     struct psd_host *host;
@@ -141,7 +142,7 @@ struct psd_job {
 
     pthread_mutex_t ending;           // taken last; guards, beside the changes of run:
     char failure[PSD_FAILURE_MAX];    // why this run has ended; written before failed is set
-    atomic_bool stopped;              // somebody has asked for its end
+    atomic_bool stopped;              // its end was asked for
     atomic_bool failed, interrupted;  // interrupted: failed, as a signal has asked for that
 
     // At tasks other than the control task: psd/control/watch.c.
@@ -208,8 +209,8 @@ bool psd_job_try_ref(struct psd_job *job);  // of one that is kept. False: no re
 // interrupted: as a signal has asked for that; else it has failed.
 bool psd_job_end(struct psd_job *job, uint64_t run, const char *reason, bool interrupted);
 bool psd_job_fail(struct psd_job *job, uint64_t run, const char *reason);
-// Ends it as somebody has asked for: who is still in it is told that there is no such job.
-void psd_job_stop(struct psd_job *job);
+// Ends it as was asked for, and why: who is still in it is told that there is no such job.
+void psd_job_stop(struct psd_job *job, const char *why);
 // The job goes on as another run. failed: one that has failed stays so for now.
 void psd_job_set_run(struct psd_job *job, uint64_t run, bool failed);
 

@@ -97,6 +97,15 @@ void psd_job_remove(struct psd_table *table, struct psd_job *job, struct psd_cal
     job->refs--;
 }
 
+void psd_job_take_out(struct psd_table *table, struct psd_job *job, const char *why, struct psd_job **gone,
+                      struct psd_call **ready)
+{
+    psd_job_ref(job);
+    *gone = job;
+    psd_job_stop(job, why);
+    psd_job_remove(table, job, ready);
+}
+
 static bool job_is_void(struct psd_job *job)
 {
     pthread_mutex_lock(&job->lock);

@@ -47,6 +47,10 @@ void psd_job_install(struct psd_table *table, struct psd_job *job);         // a
 // Takes a job out, unless somebody has, drops the table's reference and ends the job; what waits in it is moved to
 // *ready. The caller has another reference.
 void psd_job_remove(struct psd_table *table, struct psd_job *job, struct psd_call **ready);
+// Stops a job that is in the table and takes it out. It is *gone, with a reference, for the caller to forget when the
+// lock is free.
+void psd_job_take_out(struct psd_table *table, struct psd_job *job, const char *why, struct psd_job **gone,
+                      struct psd_call **ready);
 // Takes the oldest job out that has ended and never was declared, so that there is nothing to resume. It is *gone, with
 // a reference, for the caller to forget when the lock is free. False: there is none.
 bool psd_job_drop_void(struct psd_table *table, struct psd_job **gone, struct psd_call **ready);

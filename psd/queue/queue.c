@@ -107,6 +107,11 @@ struct psd_queue_job **psd_queue_list(const struct psd_queue *q, size_t *n)
     return list;
 }
 
+const struct psd_queue_job *psd_queue_running(const struct psd_queue *q)
+{
+    return q->running;
+}
+
 struct psd_queue_figures psd_queue_count(const struct psd_queue *q, uint64_t wall)
 {
     struct psd_queue_figures f = {.running = q->running != NULL};

@@ -125,6 +125,7 @@ enum ps_code psd_queue_read(const struct psd_queue *q, const struct psd_queue_jo
                             size_t size, size_t *len, struct ps_error *e);
 // In the order of their turns: those that run, those that wait, the latest ended. list is malloc'd; NULL: no memory.
 struct psd_queue_job **psd_queue_list(const struct psd_queue *q, size_t *n);
+const struct psd_queue_job *psd_queue_running(const struct psd_queue *q);  // NULL: none
 struct psd_queue_figures {
     uint32_t queued, running, failed;
     uint32_t failed_lately;  // of these within PS_FAILED_S

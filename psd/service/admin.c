@@ -263,12 +263,8 @@ int psd_stop_job(struct psd_request *t)
     Paramserver__V1__StopJobReply out = PARAMSERVER__V1__STOP_JOB_REPLY__INIT;
     pthread_mutex_lock(&t->core->table.lock);
     struct psd_job *job = psd_job_lookup(&t->core->table, r->job);
-    if (job) {
-        psd_job_ref(job);
-        t->gone = job;
-        psd_job_stop(job);
-        psd_job_remove(&t->core->table, job, &t->ready);
-    }
+    if (job)
+        psd_job_take_out(&t->core->table, job, "it was stopped", &t->gone, &t->ready);
     pthread_mutex_unlock(&t->core->table.lock);
     if (!job)
         return ps_fail(&t->error, PS_NOT_FOUND, "ps task %" PRIu32 " has no job '%.128s'", t->core->config.task,

@@ -81,6 +81,7 @@ static void core_close_files(struct psd_core *core)
     psd_file_thread_stop(core->file_thread);
     psd_file_thread_free(core->file_thread);
     psd_queue_close(core->queue);
+    free(core->leftover.job);
     free(core->others);
 }
 

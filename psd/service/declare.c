@@ -226,6 +226,26 @@ static int declare_claim_name(struct psd_request *t, const declare_t *r, enum cl
     return PS_OK;
 }
 
+// Table lock held. There is no room: which of the user's jobs have ended, and hold how much?
+static void declare_name_ended(struct psd_request *t)
+{
+    const struct psd_job *first = NULL;
+    uint64_t bytes = 0;
+    for (struct psd_job *job = t->core->table.oldest; job; job = job->newer) {
+        pthread_mutex_lock(&job->lock);
+        const bool over = psd_job_is_over(job);
+        pthread_mutex_unlock(&job->lock);
+        if (!over || job == t->job || !psd_request_owns(t, job) || !atomic_load(&job->store.page_bytes))
+            continue;
+        bytes += atomic_load(&job->store.page_bytes);
+        first = first ? first : job;
+    }
+    const size_t len = strlen(t->error.text);
+    if (first)
+        snprintf(t->error.text + len, sizeof t->error.text - len,
+                 "; jobs that have ended hold %" PRIu64 " bytes: psctl stop %.128s", bytes, first->name);
+}
+
 // Blocks are made outside the table lock: that may take seconds, and other jobs go on.
 static int declare_job(struct psd_request *t, const declare_t *r)
 {
@@ -234,6 +254,8 @@ static int declare_job(struct psd_request *t, const declare_t *r)
         psd_control_set_declared(t->job, &t->ready);
     pthread_mutex_lock(&t->core->table.lock);
     t->job->declaring = false;
+    if (code == PS_RESOURCE_EXHAUSTED)
+        declare_name_ended(t);
     if (code != PS_OK && t->core->config.task != 0)
         psd_job_remove(&t->core->table, t->job, &t->ready);
     psd_ready_all(&t->ready, &t->core->table.joining);

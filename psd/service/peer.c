@@ -64,11 +64,26 @@ static enum ps_code set_members_read(struct psd_request *t, const Paramserver__V
     return code;
 }
 
+// In the run that is meant, unless another one is about to go on with it.
+static void set_members_forget(struct psd_request *t, const char *why)
+{
+    struct psd_table *table = &t->core->table;
+    pthread_mutex_lock(&table->lock);
+    if (psd_job_lookup(table, t->job->name) == t->job && !t->job->declaring)
+        psd_job_take_out(table, t->job, why, &t->gone, &t->ready);
+    pthread_mutex_unlock(&table->lock);
+    psd_drop_gone(t);
+}
+
 static enum ps_code set_members_take(struct psd_request *t, const Paramserver__V1__SetMembersRequest *r,
                                      struct psd_view_delta *d)
 {
     if (!r->failure[0])
         return psd_view_take(t->job, r->run, t->job->workers, d, &t->ready, &t->error);
+    if (r->forget) {
+        set_members_forget(t, r->failure);
+        return PS_OK;
+    }
     psd_job_end(t->job, r->run, r->failure, r->interrupted);
     psd_job_collect(t->job, &t->ready);
     return PS_OK;

@@ -10,14 +10,10 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "psd/control/state.h"
 #include "psd/service/file_thread.h"
 #include "psd/service/service.h"
-
-void psd_pass_time_in_queue(struct psd_core *core)
-{
-    psd_queue_tick(core->queue, psd_now(core), psd_wall(core));
-    psd_note_queue(core);
-}
 
 void psd_note_queue(struct psd_core *core)
 {
@@ -72,6 +68,110 @@ static void queue_hold_while_draining(struct psd_core *core)
             snprintf(why, sizeof why, "ps task %" PRIu32 " has not said yet whether it takes jobs", i);
     }
     psd_queue_hold(core->queue, why);
+}
+
+// ---- what a done job has left -------------------------------------------------------------------------------------
+
+// A job of the queue that is done keeps its variables until another one begins, which may need their room.
+static const char queue_lets_go[] = "it is done, and the next job of the queue needs its room";
+
+// A worker of the queue's job has been in the job of this name: that is the queue's, unless it is older.
+static void queue_note_run(struct psd_request *t, const struct psd_queue_job *of)
+{
+    struct psd_job *job = psd_job_find(&t->core->table, of->name);
+    const uint64_t wall = psd_wall(t->core), since_ms = wall > of->began_ms ? wall - of->began_ms : 0;
+    if (!job)
+        return;
+    pthread_mutex_lock(&job->lock);
+    if (job->control && psd_request_owns(t, job) && psd_now(t->core) <= job->control->opened + since_ms * PS_MS)
+        atomic_store(&job->queued_run, atomic_load(&job->run));
+    pthread_mutex_unlock(&job->lock);
+    psd_job_unref(job);
+}
+
+// Table lock held.
+static bool queue_has_left(struct psd_job *job)
+{
+    pthread_mutex_lock(&job->lock);
+    const bool done = psd_job_is_over(job) && !psd_job_has_failed(job);
+    pthread_mutex_unlock(&job->lock);
+    return done && !job->declaring && atomic_load(&job->queued_run) == atomic_load(&job->run);
+}
+
+// Of another name than the one that runs, which may go on with what is there.
+static void queue_take_leftover(struct psd_core *core, const char *running)
+{
+    struct psd_job *gone = NULL;
+    struct psd_call *ready = NULL;
+    pthread_mutex_lock(&core->table.lock);
+    struct psd_job *job = core->table.oldest;
+    while (job && (strcmp(job->name, running) == 0 || !queue_has_left(job)))
+        job = job->newer;
+    if (job && (core->leftover.job = ps_try_strdup(job->name))) {
+        core->leftover.run = atomic_load(&job->run);
+        psd_job_take_out(&core->table, job, queue_lets_go, &gone, &ready);
+    }
+    pthread_mutex_unlock(&core->table.lock);
+    psd_drop_job(core, gone);
+    psd_host_run_ready(&core->host, ready);
+}
+
+// It has let go, or has nothing of that run; else it is asked again.
+static void queue_on_let_go(void *arg, enum ps_code code, const struct ps_slices *reply)
+{
+    struct psd_other_task *other = arg;
+    (void)reply;
+    atomic_store(&other->let_go, code == PS_OK || code == PS_NOT_FOUND || code == PS_FAILED_PRECONDITION);
+    atomic_store(&other->asked_to, false);
+}
+
+static void queue_tell_leftover(struct psd_core *core)
+{
+    Paramserver__V1__SetMembersRequest request = PARAMSERVER__V1__SET_MEMBERS_REQUEST__INIT;
+    request.job = core->leftover.job;
+    request.run = core->leftover.run;
+    request.failure = (char *)queue_lets_go;
+    request.since = 1;  // of no member
+    request.forget = true;
+    for (uint32_t i = 1; i < core->config.tasks; i++) {
+        struct psd_other_task *other = &core->others[i];
+        struct ps_slices message = PS_SLICES_EMPTY;
+        if (atomic_load(&other->let_go) || atomic_exchange(&other->asked_to, true))
+            continue;
+        ps_msg_pack(&request.base, NULL, &message);
+        core->world.send(core->world.ctx, i, PARAMSERVER__V1__METHOD__SET_MEMBERS, &message, queue_on_let_go, other);
+    }
+}
+
+static bool queue_all_let_go(const struct psd_core *core)
+{
+    bool all = true;
+    for (uint32_t i = 1; i < core->config.tasks; i++)
+        all &= atomic_load(&core->others[i].let_go);
+    return all;
+}
+
+static void queue_let_go(struct psd_core *core)
+{
+    const struct psd_queue_job *running = psd_queue_running(core->queue);
+    if (core->leftover.job && queue_all_let_go(core)) {
+        free(core->leftover.job);
+        core->leftover.job = NULL;
+    }
+    if (!core->leftover.job && running) {
+        for (uint32_t i = 1; i < core->config.tasks; i++)
+            atomic_store(&core->others[i].let_go, false);
+        queue_take_leftover(core, running->name);
+    }
+    if (core->leftover.job)
+        queue_tell_leftover(core);
+}
+
+void psd_pass_time_in_queue(struct psd_core *core)
+{
+    psd_queue_tick(core->queue, psd_now(core), psd_wall(core));
+    queue_let_go(core);
+    psd_note_queue(core);
 }
 
 // ---- the thread for files -----------------------------------------------------------------------------------------
@@ -228,6 +328,7 @@ int psd_next(struct psd_request *t)
     out.generation = t->core->generation;
     out.waits = why;
     if (job) {
+        queue_let_go(t->core);
         out.number = job->number;
         out.job = job->name;
         out.text = job->text;
@@ -252,9 +353,12 @@ int psd_report(struct psd_request *t)
     bool stop;
     if (code != PS_OK)
         return code;
+    const struct psd_queue_job *running = psd_queue_running(t->core->queue);
     if (queue_client(t, r->rank, &r->client, &from) ||
         psd_queue_report(t->core->queue, &from, &report, psd_now(t->core), psd_wall(t->core), &stop, &t->error))
         return (int)t->error.code;
+    if (running && running->number == r->number && !r->waits)
+        queue_note_run(t, running);
     out.generation = t->core->generation;
     out.stop = stop;
     return psd_request_reply(t, &out.base, NULL);

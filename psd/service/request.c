@@ -49,12 +49,17 @@ int psd_request_fail_ended(struct psd_request *t)
     return ps_fail(&t->error, PS_ABORTED, "job '%s' has ended: %s", t->job->name, t->job->failure);
 }
 
+void psd_drop_job(struct psd_core *core, struct psd_job *gone)
+{
+    if (!gone)
+        return;
+    psd_snapshots_expire(&core->snapshots, 0, gone);
+    psd_job_unref(gone);
+}
+
 void psd_drop_gone(struct psd_request *t)
 {
-    if (!t->gone)
-        return;
-    psd_snapshots_expire(&t->core->snapshots, 0, t->gone);
-    psd_job_unref(t->gone);
+    psd_drop_job(t->core, t->gone);
     t->gone = NULL;
 }
 

@@ -22,9 +22,16 @@ struct psd_file_thread;
 
 // Another ps task, as task 0 knows it, which has a queue.
 struct psd_other_task {
-    atomic_bool asked;   // and has not answered
-    atomic_bool known;   // it has answered, or could not be reached
-    atomic_bool drains;  // as it said last
+    atomic_bool asked;             // and has not answered
+    atomic_bool known;             // it has answered, or could not be reached
+    atomic_bool drains;            // as it said last
+    atomic_bool asked_to, let_go;  // of leftover: it has not answered; it has
+};
+
+// What the queue's last job has left, which is gone here, and which the other ps tasks are told to let go.
+struct psd_leftover {
+    char *job;  // NULL: nothing
+    uint64_t run;
 };
 
 struct psd_core {
@@ -42,7 +49,8 @@ struct psd_core {
     struct psd_snapshots snapshots;
     atomic_size_t parked_bytes;  // of decoded requests that wait
 
-    struct psd_queue *queue;  // of the thread for files alone; NULL: none
+    struct psd_queue *queue;  // of the thread for files alone, as is leftover; NULL: none
+    struct psd_leftover leftover;
     // What others are told of it: psd_queue_count's figures.
     atomic_uint queued_jobs, running_jobs, failed_jobs, lately_failed_jobs;
     atomic_ullong oldest_job_ms;
@@ -134,8 +142,9 @@ void psd_call_answer(struct psd_call *call, enum ps_code code, const char *text,
 // Answers a call that was taken out of a list at that time (ns), with what it has waited for not there.
 void psd_call_give_up(struct psd_call *call, uint64_t now, enum ps_code code, const char *text);
 
-// Forgets t->gone (may be NULL), whose snapshots would keep its blocks; no lock held.
-void psd_drop_gone(struct psd_request *t);
+// Forgets a job that was taken out of the table (may be NULL), whose snapshots would keep its blocks; no lock held.
+void psd_drop_job(struct psd_core *core, struct psd_job *gone);
+void psd_drop_gone(struct psd_request *t);  // likewise t->gone
 // Lowers a time to `to`, unless it is earlier.
 void psd_wait_lower(atomic_ullong *at, uint64_t to);
 

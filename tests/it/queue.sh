@@ -285,3 +285,40 @@ ok "it waits also while this psd is not there" is held1 queued
 second_psd && p1=$psd_pid
 ok "and is trained when that is started again" trains_after 1
 ok "the worker ends" stops 0
+kill "$psd_pid" "$p1" && wait "$psd_pid" "$p1"
+
+# ---- room for the next one ------------------------------------------------------------------------------------------
+
+# Two jobs of 719 KiB have room in a psd with so little memory.
+small_psd() { rm -f p0.ready && start_psd p0 --cluster cluster.yaml --queue "$scratch/room" --memory 4M; }
+large=$examples/autoencoder/async.yaml
+submit_large() { ctl submit "${quick[@]}" --set timeout=20 --set "name=$1" --set "output=$1.safetensors" --wait "$large"; }
+by_hand() { "$workerd" --cluster cluster.yaml --rank 0 --job "$large" "${quick[@]}" --set timeout=8 --set "name=$1" --set "output=$1.safetensors"; }
+here() { ctl --json status >here.json && tr -d ' \n' <here.json | grep -qF "\"name\":\"$1\""; }
+gone() { ! here "$1" && [ -s here.json ]; }
+echo "ps: [\"unix:$scratch/p0\"]
+worker: [a]" >cluster.yaml
+small_psd || exit 1
+wait_for_jobs 0
+for name in first second third; do ok "the $name of three jobs has room" says "Weights written" submit_large "$name"; done
+ok "what the last one has left is there" here third
+ok "and what the one before has left is gone" gone second
+stops 0 >/dev/null
+ok "a job that a person runs has room beside it" says "Weights written" by_hand one
+refused() { fails_with 71 "; jobs that have ended hold " by_hand two && grep "waiting for ps:0 .*: psctl stop third" said; }
+ok "another one has not, and says which job to stop" refused
+wait_for_jobs 0
+ok "the queue's next job has" says "Weights written" submit_large fourth
+ok "it took the place of the one before" gone third
+ok "not of the one that a person ran" here one
+stops 0 >/dev/null
+kill "$psd_pid" && wait "$psd_pid"
+
+echo "ps: [\"unix:$scratch/p0\", \"unix:$scratch/p1\"]
+worker: [a]" >cluster.yaml
+second_psd && p1=$psd_pid && small_psd || exit 1
+wait_for_jobs 0
+ok "a job of two ps tasks" says "Weights written" submit_large both
+ok "is there" here both
+ok "the next one" says "Weights written" submit_large next
+ok "has it let go by both" eventually gone both

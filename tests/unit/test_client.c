@@ -715,6 +715,31 @@ static void test_a_task_that_is_slow_does_not(void **state)
     }
 }
 
+// param: until then (ns).
+static enum fake_fate has_no_room(struct fake *f, uint32_t task, int method, uint64_t n)
+{
+    (void)task, (void)n;
+    return method == PARAMSERVER__V1__METHOD__DECLARE && f->now < f->param ? FAKE_REFUSE : FAKE_DELIVER;
+}
+
+static void test_who_is_refused_says_why(void **state)
+{
+    (void)state;
+    struct bench *b = bench_new(PSC_STREAM);
+    struct said said = {0};
+    psc_options options = worker_options(b);
+    options.waits = note_wait;
+    options.waits_arg = &said;
+    options.timeout_ms = 60000;
+    bench_begin(b, options);
+    b->fake.fate = has_no_room;
+    b->fake.param = b->fake.now + 10 * PS_SECOND;
+    assert_int_equal(bench_declare(b).code, PS_OK);
+    assert_in_range(said.n, 1, 2);  // of one task, then of another
+    assert_non_null(strstr(said.last, "): no memory"));
+    bench_free(b);
+}
+
 // Nor does a worker that only waits for others miss it.
 static void test_who_waits_for_others_notices_too(void **state)
 {
@@ -1573,6 +1598,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_a_task_that_is_gone_ends_the_client),
     cmocka_unit_test(test_a_task_that_is_slow_does_not),
     cmocka_unit_test(test_who_waits_can_say_for_what),
+    cmocka_unit_test(test_who_is_refused_says_why),
     cmocka_unit_test(test_who_waits_for_others_notices_too),
     cmocka_unit_test(test_cut_twice_while_it_waits),
     cmocka_unit_test(test_no_answer_until_the_deadline),
