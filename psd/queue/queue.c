@@ -79,6 +79,12 @@ static struct psd_queue_job *queue_head(const struct psd_queue *q)
     return head;
 }
 
+// Of two that have ended: did a end before b?
+static bool queue_ended_before(const struct psd_queue_job *a, const struct psd_queue_job *b)
+{
+    return a->ended_ms != b->ended_ms ? a->ended_ms < b->ended_ms : a->number < b->number;
+}
+
 // Running ones, waiting ones, ended ones; the latest of these first.
 static int queue_compare(const void *x, const void *y)
 {
@@ -88,7 +94,7 @@ static int queue_compare(const void *x, const void *y)
     if (class_a != class_b)
         return class_a - class_b;
     if (class_a == 2)
-        return a->number > b->number ? -1 : 1;
+        return queue_ended_before(b, a) ? -1 : 1;
     return queue_goes_before(a, b) ? -1 : 1;
 }
 
@@ -767,20 +773,27 @@ enum ps_code psd_queue_forget(struct psd_queue *q, const char *what, uint32_t *f
                                 "job %" PRIu64 " '%.128s' has not ended: psctl cancel ends it", last, what);
 }
 
-static void queue_forget_ended(struct psd_queue *q, uint64_t wall)
+// The one that ended first, and how many have; NULL: none has.
+static struct psd_queue_job *queue_first_ended(const struct psd_queue *q, size_t *over)
 {
-    size_t over = 0;
-    for (const struct psd_queue_job *job = q->jobs; job; job = job->next)
-        over += psd_queue_is_over(job);
-    for (struct psd_queue_job *job = q->jobs, *next; job; job = next) {
-        next = job->next;
+    struct psd_queue_job *first = NULL;
+    *over = 0;
+    for (struct psd_queue_job *job = q->jobs; job; job = job->next) {
         if (!psd_queue_is_over(job))
             continue;
-        if (over > PSD_QUEUE_KEEP || wall > job->ended_ms + PSD_QUEUE_KEEP_S * UINT64_C(1000)) {
-            queue_forget(q, job);
-            over--;
-        }
+        ++*over;
+        first = !first || queue_ended_before(job, first) ? job : first;
     }
+    return first;
+}
+
+static void queue_forget_ended(struct psd_queue *q, uint64_t wall)
+{
+    struct psd_queue_job *job;
+    size_t over;
+    while ((job = queue_first_ended(q, &over)) &&
+           (over > PSD_QUEUE_KEEP || wall > job->ended_ms + PSD_QUEUE_KEEP_S * UINT64_C(1000)))
+        queue_forget(q, job);
 }
 
 // This process, or its disk, stood still: nobody was heard meanwhile.

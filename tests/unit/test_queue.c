@@ -1025,6 +1025,17 @@ static void the_last_ended_jobs_are_kept(void **state)
     assert_non_null(find("4"));
     assert_non_null(find("waits"));
     assert_false(exists("3.job"));
+    jump(1000);
+    assert_int_equal(1, next_of(0, 1));  // the first of all to be submitted, the last to end
+    ends(1, 0, 0);
+    pass(0);
+    assert_int_equal(PSD_DONE, state_of("waits"));
+    assert_true(exists("1.job"));
+    assert_null(find("4"));
+    struct psd_queue_job **list = psd_queue_list(q, &n);
+    assert_int_equal(PSD_QUEUE_KEEP, n);
+    assert_int_equal(1, list[0]->number);  // the latest of those that have ended
+    free(list);
 }
 
 // ---- a disk that fails ----------------------------------------------------------------------------------------------
