@@ -31,8 +31,8 @@ struct totals {
     const Paramserver__V1__Member *dead_worker;
     struct ps_figures slow;  // of slow_job, whose slowest worker is farthest behind the mean
     double slow_share;
-    uint32_t absent;  // workers of absent_job
-    const Paramserver__V1__Wait *wait;
+    uint32_t absent;                               // workers of absent_job
+    const Paramserver__V1__Wait *wait, *unopened;  // unopened: for a job that worker 0 has not opened
 };
 
 const char *ps_level_name(enum ps_level level)
@@ -118,6 +118,20 @@ static void totals_take_job(struct totals *s, const Job *job, const Paramserver_
         s->risk_job = job;
 }
 
+// Of those that have waited for long the first that waits for a job which is in no list. NULL: there is none.
+static const Paramserver__V1__Wait *totals_find_unopened(const struct ps_overview *overview)
+{
+    for (size_t i = 0; overview->waits && i < overview->waits->n_waits; i++) {
+        const Paramserver__V1__Wait *w = overview->waits->waits[i];
+        bool listed = w->method != PARAMSERVER__V1__METHOD__JOIN || w->since_ms < SUMMARY_WAIT_MS;
+        for (size_t k = 0; k < overview->status->n_jobs && !listed; k++)
+            listed = strcmp(overview->status->jobs[k]->name, w->job) == 0;
+        if (!listed)
+            return w;
+    }
+    return NULL;
+}
+
 static struct totals totals_of(const struct ps_overview *overview)
 {
     struct totals s = {.status = overview->status, .whole = overview->whole};
@@ -127,6 +141,7 @@ static struct totals totals_of(const struct ps_overview *overview)
     s.failed = overview->status->queue ? overview->status->queue->failed_lately : 0;
     if (overview->waits && overview->waits->n_waits > 0 && overview->waits->waits[0]->since_ms >= SUMMARY_WAIT_MS)
         s.wait = overview->waits->waits[0];
+    s.unopened = totals_find_unopened(overview);
     return s;
 }
 
@@ -180,6 +195,8 @@ static void summary_say_warning(const struct totals *s, struct ps_summary *w)
         STATE("Job %.128s waits for %" PRIu32 " worker%s that %s not joined yet%s%.300s.", s->absent_job->name,
               s->absent, summary_s(s->absent), s->absent == 1 ? "has" : "have", s->absent_job->reason[0] ? "; " : "",
               s->absent_job->reason);
+    else if (s->unopened)
+        STATE("Job %.128s waits for worker 0, which has not started.", s->unopened->job);
     else
         STATE("%s is being drained: it takes no new jobs.", s->whole ? "A ps task" : "This ps task");
 }
@@ -242,7 +259,7 @@ static void summary_say_state(const struct totals *s, struct ps_summary *w)
 {
     if (s->failed_job || s->dead_job)
         summary_say_bad(s, w);
-    else if (s->not_finite_job || s->absent_job || s->status->draining ||
+    else if (s->not_finite_job || s->absent_job || s->unopened || s->status->draining ||
              totals_full_percent(s) >= SUMMARY_FULL_PERCENT)
         summary_say_warning(s, w);
     else
@@ -320,7 +337,7 @@ static bool summary_is_plain(const char *name)
 static void summary_say_command(const struct totals *s, struct ps_summary *w)
 {
     const char *command = "status", *job = "";
-    if (s->failed_job || s->dead_job || s->absent_job)
+    if (s->failed_job || s->dead_job || s->absent_job || s->unopened)
         command = "doctor";
     else if (s->wait) {
         command = "waits";

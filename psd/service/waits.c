@@ -194,8 +194,9 @@ struct listing {
     size_t n, cap, worded;  // the first `worded` of them have their texts
     char **texts;
     size_t n_texts, cap_texts;
-    struct psd_job *job;  // the one being walked
-    bool broken;          // no memory
+    const struct psd_job *job;  // the one being walked; NULL: calls that are in none
+    const char *only;           // of these only those for the job of this name; "": all
+    bool broken;                // no memory
 };
 
 // The lists of those who wait in one collective have the same texts, one list after the other.
@@ -213,12 +214,19 @@ static char *waits_keep_text(struct listing *l, const char *text)
     return copy ? copy : (char *)"";
 }
 
-// The name in a Join whose job is not there yet. "": the call waits in a job.
-static const char *wait_job_to_open(struct listing *l, const struct psd_call *call)
+// The name in a Join or a Describe, whose job may not be there yet. "": another call.
+static const char *waits_job_to_open(const struct psd_call *call)
 {
-    if (call->method != PARAMSERVER__V1__METHOD__JOIN || !call->message)
-        return "";
-    return waits_keep_text(l, ((const Paramserver__V1__JoinRequest *)call->message)->caller->job);
+    if (call->message && call->method == PARAMSERVER__V1__METHOD__JOIN)
+        return ((const Paramserver__V1__JoinRequest *)call->message)->caller->job;
+    if (call->message && call->method == PARAMSERVER__V1__METHOD__DESCRIBE)
+        return ((const Paramserver__V1__DescribeRequest *)call->message)->caller->job;
+    return "";
+}
+
+static bool waits_is_meant(const struct listing *l, const struct psd_call *call)
+{
+    return l->job || !l->only[0] || strcmp(l->only, waits_job_to_open(call)) == 0;
 }
 
 static bool add_wait(struct listing *l, const struct psd_call *call)
@@ -235,7 +243,7 @@ static bool add_wait(struct listing *l, const struct psd_call *call)
     w->method = (Paramserver__V1__Method)call->method;
     w->worker = call->worker;
     memcpy(l->clients[l->n], call->client, sizeof call->client);
-    w->job = (char *)wait_job_to_open(l, call);
+    w->job = l->job ? l->job->name : waits_keep_text(l, waits_job_to_open(call));
     w->since_ms = waits_parked_ns(call, l->now) / PS_MS;
     w->left_ms = call->deadline == UINT64_MAX ? 0 : call->deadline > l->now ? (call->deadline - l->now) / PS_MS + 1 : 1;
     l->n++;
@@ -246,7 +254,7 @@ static bool list_calls(struct psd_waiters *list, void *arg)
 {
     struct listing *l = arg;
     for (const struct psd_call *call = list->first; call && !l->broken; call = call->next)
-        l->broken = !add_wait(l, call);
+        l->broken = waits_is_meant(l, call) && !add_wait(l, call);
     return l->n > l->worded;
 }
 
@@ -254,9 +262,8 @@ static void list_texts(struct psd_job *job, const char *what, const char *whom, 
 {
     struct listing *l = arg;
     char *a = waits_keep_text(l, what), *b = waits_keep_text(l, whom);
+    (void)job;
     for (; l->worded < l->n; l->worded++) {
-        if (job)
-            l->waits[l->worded].job = job->name;
         l->waits[l->worded].what = a;
         l->waits[l->worded].whom = b;
     }
@@ -305,11 +312,12 @@ static int reply_listing(struct psd_request *t, struct listing *l, size_t skip)
 static void list_file_call(const struct psd_call *call, void *arg)
 {
     struct listing *l = arg;
-    l->broken = l->broken || !add_wait(l, call);
+    l->broken = l->broken || (waits_is_meant(l, call) && !add_wait(l, call));
 }
 
 static void list_job(struct psd_core *core, struct psd_job *job, struct listing *l)
 {
+    l->job = job;
     waits_walk(core, job, &(struct psd_look){list_calls, list_texts, l});
     psd_file_thread_look(job ? core->shard_thread : core->file_thread, job, list_file_call, l);
     list_texts(job, "a file", "this ps task's disk", l);
@@ -318,12 +326,14 @@ static void list_job(struct psd_core *core, struct psd_job *job, struct listing 
 int psd_waits(struct psd_request *t)
 {
     const Paramserver__V1__WaitsRequest *r = (const Paramserver__V1__WaitsRequest *)t->request;
-    struct listing l = {.now = psd_now(t->core)};
+    struct listing l = {.now = psd_now(t->core), .only = r->job};
     struct psd_jobs jobs;
     int code = (int)psd_jobs_hold(&t->core->table, r->job, &jobs, &t->error);
+    if (code == PS_OK || code == PS_NOT_FOUND)
+        list_job(t->core, NULL, &l);
+    if (l.n && code == PS_NOT_FOUND)  // it is not opened yet
+        code = PS_OK;
     if (code == PS_OK) {
-        if (!r->job[0])
-            list_job(t->core, NULL, &l);
         for (size_t i = 0; i < jobs.n; i++)
             list_job(t->core, jobs.v[i], &l);
         code = reply_listing(t, &l, r->skip);

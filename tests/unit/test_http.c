@@ -724,6 +724,33 @@ static void test_words_of_an_end_by_people(void **state)
                "The weights of job mnist stay here until psctl stop", "", "psctl status");
 }
 
+// Of a job that worker 0 has not opened there is nothing but who waits for that.
+static void test_words_of_a_job_without_worker_0(void **state)
+{
+    struct scene s;
+    (void)state;
+    scene_init(&s);
+    s.status.n_jobs = 0;
+    s.all_waits.n_waits = 1;
+    s.all_waits.waits = s.waits;
+    s.wait.method = PARAMSERVER__V1__METHOD__JOIN;
+    s.wait.job = (char *)"softmax";
+    s.wait.what = (char *)"the job to be opened";
+    s.wait.whom = (char *)"worker 0";
+    s.wait.since_ms = 4000;
+    s.look.waits = &s.all_waits;
+    scene_says(&s, PS_LEVEL_OK, "waits for a job.", "Nothing: no job is here.", "", "psctl status");
+    s.wait.since_ms = 6000;
+    scene_says(&s, PS_LEVEL_WARNING, "Job softmax waits for worker 0, which has not started.",
+               "Nothing: no job is here.", "Longest wait: 6.0 s for the job to be opened, of worker 0.",
+               "psctl doctor");
+    s.status.n_jobs = 1;  // its run before is over
+    s.job.name = (char *)"softmax";
+    s.job.state = (char *)"done";
+    scene_says(&s, PS_LEVEL_OK, "All is well: 1 job is done, none running.", "", "Longest wait: 6.0 s",
+               "psctl waits softmax");
+}
+
 // The longest that there may be: cut, and still a sentence of UTF-8.
 static void test_words_of_any_length(void **state)
 {
@@ -969,6 +996,7 @@ int main(void)
         cmocka_unit_test(test_words_of_an_end_by_people),
         cmocka_unit_test(test_words_of_a_queue),
         cmocka_unit_test(test_words_of_a_worker_that_left),
+        cmocka_unit_test(test_words_of_a_job_without_worker_0),
         cmocka_unit_test(test_words_of_any_length),
         cmocka_unit_test(test_words_of_how_far_it_is),
         cmocka_unit_test(test_progress),

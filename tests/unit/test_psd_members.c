@@ -2173,6 +2173,29 @@ static void test_back_to_a_job_that_is_done(void **state)
     psd_core_destroy(j.core);
 }
 
+// Of a job that nobody has opened there is who waits for that.
+static void test_waits_for_a_job_to_be_opened(void **state)
+{
+    struct psd_core *core = core_new(1 << 20);
+    struct joining x;
+    struct answer a;
+    Paramserver__V1__WaitsRequest r = PARAMSERVER__V1__WAITS_REQUEST__INIT;
+    (void)state;
+    join_init(&x, 1, ASYNC);
+    ask_later(core, &a, M(JOIN), &x.r.base, NULL, UINT64_MAX);
+    Paramserver__V1__WaitsReply *w = waits_of(core, "job", 0);
+    assert_int_equal(w->n_waits, 1);
+    assert_string_equal(w->waits[0]->job, "job");
+    assert_string_equal(w->waits[0]->what, "the job to be opened");
+    assert_string_equal(w->waits[0]->whom, "worker 0");
+    ps_msg_free(&w->base);
+    r.job = (char *)"other";
+    assert_int_equal(ask(core, M(WAITS), &r.base, NULL, NULL, NULL, NULL).code, PS_NOT_FOUND);
+    psd_core_drain(core);
+    assert_true(is_done(&a, PS_UNAVAILABLE));
+    psd_core_destroy(core);
+}
+
 // The job ends under a Join that waits for a rank: it waits for the job to be opened again, as others do.
 static void test_back_to_a_job_that_ends(void **state)
 {
@@ -2682,6 +2705,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_next_worker_when_one_is_done),
     cmocka_unit_test(test_two_of_one_rank),
     cmocka_unit_test(test_back_to_a_job_that_is_done),
+    cmocka_unit_test(test_waits_for_a_job_to_be_opened),
     cmocka_unit_test(test_back_to_a_job_that_ends),
     cmocka_unit_test(test_who_moves_data_lives),
     cmocka_unit_test(test_progress),
