@@ -26,6 +26,7 @@ struct history_job {
     char *name;
     uint64_t run;
     bool seen;  // by the overview that is being added
+    bool runs;  // as the last one said
     struct history_ring ring;
 };
 
@@ -62,22 +63,49 @@ static struct history_job *history_job_create(const Paramserver__V1__JobStatus *
     return job;
 }
 
-// NULL: there is no room for it. A new run begins with no points.
-static struct history_job *history_job_of(struct psd_history *h, const Paramserver__V1__JobStatus *status)
+// NULL: it has none.
+static const struct history_point *history_last(const struct history_ring *r)
 {
-    struct history_job **found = NULL;
-    for (int i = 0; i < PSD_HISTORY_JOBS; i++) {
-        if (h->jobs[i] && strcmp(h->jobs[i]->name, status->name) == 0) {
-            found = &h->jobs[i];
-            break;
-        }
-        if (!h->jobs[i] && !found)
-            found = &h->jobs[i];
+    return r->n ? &r->points[(r->next + PSD_HISTORY_POINTS - 1) % PSD_HISTORY_POINTS] : NULL;
+}
+
+static uint64_t history_age(const struct history_job *job)
+{
+    const struct history_point *last = history_last(&job->ring);
+    return last ? last->clock_ms : 0;
+}
+
+// A free place, else that of the job which runs no more and whose last point is the oldest. NULL: all run.
+static struct history_job **history_place(struct psd_history *h)
+{
+    struct history_job **place = NULL;
+    for (struct history_job **at = h->jobs; at < h->jobs + PSD_HISTORY_JOBS; at++) {
+        if (!*at)
+            return at;
+        if (!(*at)->runs && (!place || history_age(*at) < history_age(*place)))
+            place = at;
+    }
+    return place;
+}
+
+static struct history_job **history_find(struct psd_history *h, const char *name)
+{
+    for (struct history_job **at = h->jobs; at < h->jobs + PSD_HISTORY_JOBS; at++)
+        if (*at && strcmp((*at)->name, name) == 0)
+            return at;
+    return NULL;
+}
+
+// NULL: it has not run yet, or there is no room for it. A new run begins with no points.
+static struct history_job *history_job_of(struct psd_history *h, const Paramserver__V1__JobStatus *status, bool runs)
+{
+    struct history_job **found = history_find(h, status->name);
+    if (!found && runs && (found = history_place(h))) {
+        history_job_free(found);
+        *found = history_job_create(status);
     }
     if (!found)
         return NULL;
-    if (!*found)
-        *found = history_job_create(status);
     if (*found && (*found)->run != status->run) {
         (*found)->run = status->run;
         (*found)->ring.n = (*found)->ring.next = 0;
@@ -89,11 +117,13 @@ static void history_add_job(struct psd_history *h, const struct ps_overview *ove
 {
     const Paramserver__V1__JobStatus *status = overview->status->jobs[i];
     const struct ps_figures f = ps_figures_of(overview->workers[i]);
-    struct history_job *job = history_job_of(h, status);
+    const bool runs = strcmp(status->state, "running") == 0;
+    struct history_job *job = history_job_of(h, status, runs);
     if (!job)
         return;
     job->seen = true;
-    if (strcmp(status->state, "running") != 0)
+    job->runs = runs;
+    if (!runs)
         return;
     history_ring_add(&job->ring, &(struct history_point){overview->status->clock_ms,
                                                          {f.examples_per_second, f.loss, (double)status->staleness},

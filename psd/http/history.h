@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The last half hour of this task and its jobs, a point every five seconds, so that a status page has plots when it is
-// opened. It takes at most some 300 KiB: of more jobs than PSD_HISTORY_JOBS the others have none.
+// opened. It takes at most some 300 KiB: of more jobs than PSD_HISTORY_JOBS those that run go first, and the others
+// have none.
 //
 // Receives from: the sampler. Hands to: the HTTP pages. Threads: any.
 #ifndef PSD_HTTP_HISTORY_H

@@ -939,39 +939,80 @@ static void test_history(void **state)
     psd_history_destroy(h);
 }
 
+enum { MANY_JOBS = PSD_HISTORY_JOBS + 1 };
+static Paramserver__V1__JobStatus many[MANY_JOBS], *many_jobs[MANY_JOBS];
+
+// All run.
+static void scene_of_many_jobs(struct scene *s)
+{
+    static Paramserver__V1__WorkersReply *workers[MANY_JOBS];
+    static char names[MANY_JOBS][8];
+    scene_init(s);
+    for (size_t i = 0; i < MANY_JOBS; i++) {
+        many_jobs[i] = &many[i];
+        many[i] = s->job;
+        snprintf(names[i], sizeof names[i], "job%zu", i);
+        many[i].name = names[i];
+    }
+    s->status.n_jobs = MANY_JOBS;
+    s->status.jobs = many_jobs;
+    s->look.workers = workers;
+}
+
+static void history_lacks(struct psd_history *h, const char *what)
+{
+    struct ps_error e;
+    char *text;
+    assert_int_equal(PS_OK, psd_history_text(h, &text, &e));
+    assert_null(strstr(text, what));
+    free(text);
+}
+
 // Of more jobs than there is room for, the first are kept, and another one takes the place of one that is gone.
 static void test_history_of_many_jobs(void **state)
 {
-    enum { MANY = PSD_HISTORY_JOBS + 1 };
-    static Paramserver__V1__JobStatus job[MANY], *jobs[MANY];
-    static Paramserver__V1__WorkersReply *workers[MANY];
-    static char names[MANY][8];
     struct scene s;
     struct psd_history *h = psd_history_create();
-    char *text;
-    struct ps_error e;
     (void)state;
     assert_non_null(h);
-    scene_init(&s);
-    for (size_t i = 0; i < MANY; i++) {
-        jobs[i] = &job[i];
-        job[i] = s.job;
-        snprintf(names[i], sizeof names[i], "job%zu", i);
-        job[i].name = names[i];
-    }
-    s.status.n_jobs = MANY;
-    s.status.jobs = jobs;
-    s.look.workers = workers;
+    scene_of_many_jobs(&s);
     psd_history_add(h, &s.look);
-    assert_int_equal(PS_OK, psd_history_text(h, &text, &e));
-    view_has(text, "\"job31\"");
-    assert_null(strstr(text, "\"job32\""));
-    free(text);
-    s.status.jobs = jobs + 1;
-    s.status.n_jobs = MANY - 1;
+    history_says(h, "\"job31\"");
+    history_lacks(h, "\"job32\"");
+    s.status.jobs = many_jobs + 1;
+    s.status.n_jobs = MANY_JOBS - 1;
     psd_history_add(h, &s.look);  // finds that job0 is gone
     psd_history_add(h, &s.look);
     history_says(h, "\"job32\"");
+    psd_history_destroy(h);
+}
+
+// Jobs that have ended keep nobody else from having plots: the one that ended first gives way.
+static void test_history_after_many_jobs(void **state)
+{
+    struct scene s;
+    struct psd_history *h = psd_history_create();
+    (void)state;
+    assert_non_null(h);
+    scene_of_many_jobs(&s);
+    for (size_t i = 0; i < MANY_JOBS; i++)
+        many[i].state = (char *)"opening";
+    psd_history_add(h, &s.look);
+    history_says(h, "\"jobs\":[]}");
+    for (size_t i = PSD_HISTORY_JOBS; i > 0; i--) {
+        s.status.clock_ms++;
+        many[i - 1].state = (char *)"running";
+        psd_history_add(h, &s.look);
+        many[i - 1].state = (char *)"done";
+    }
+    psd_history_add(h, &s.look);
+    history_says(h, "\"job31\"");
+    history_lacks(h, "\"job32\"");
+    many[PSD_HISTORY_JOBS].state = (char *)"running";
+    psd_history_add(h, &s.look);
+    history_says(h, "\"job32\"");
+    history_says(h, "\"job30\"");
+    history_lacks(h, "\"job31\"");
     psd_history_destroy(h);
 }
 
@@ -1004,6 +1045,7 @@ int main(void)
         cmocka_unit_test(test_many_workers),
         cmocka_unit_test(test_history),
         cmocka_unit_test(test_history_of_many_jobs),
+        cmocka_unit_test(test_history_after_many_jobs),
         cmocka_unit_test(test_bounds),
         cmocka_unit_test(test_room_for_others),
     };
