@@ -185,38 +185,46 @@ static void history_put_point(struct ps_json *j, const struct history_point *poi
     ps_json_end(j, ']');
 }
 
-static void history_put_ring(struct ps_json *j, const char *key, const struct history_ring *r, size_t values)
+// Its points since then (ms).
+static void history_put_ring(struct ps_json *j, const char *key, const struct history_ring *r, uint64_t since,
+                             size_t values)
 {
     ps_json_begin(j, key, '[');
-    for (uint32_t i = 0; i < r->n; i++)
-        history_put_point(j, &r->points[(r->next + PSD_HISTORY_POINTS - r->n + i) % PSD_HISTORY_POINTS], values);
+    for (uint32_t i = 0; i < r->n; i++) {
+        const struct history_point *point = &r->points[(r->next + PSD_HISTORY_POINTS - r->n + i) % PSD_HISTORY_POINTS];
+        if (point->clock_ms >= since)
+            history_put_point(j, point, values);
+    }
     ps_json_end(j, ']');
 }
 
-static void history_put_job(struct ps_json *j, const struct history_job *job)
+static void history_put_job(struct ps_json *j, const struct history_job *job, uint64_t since)
 {
     char run[24];
     snprintf(run, sizeof run, "%" PRIu64, job->run);
     ps_json_begin(j, NULL, '{');
     ps_json_text(j, "name", job->name);
     ps_json_text(j, "run", run);
-    history_put_ring(j, "points", &job->ring, 3);
+    history_put_ring(j, "points", &job->ring, since, 3);
     ps_json_end(j, '}');
 }
 
 enum ps_code psd_history_text(struct psd_history *h, char **text, struct ps_error *e)
 {
+    enum { WHOLE_MS = PSD_HISTORY_POINTS * PSD_HISTORY_SECONDS * 1000 };
     struct ps_json j;
     if (ps_json_open(&j, e))
         return e->code;
     pthread_mutex_lock(&h->lock);
+    const struct history_point *last = history_last(&h->task);
+    const uint64_t since = last && last->clock_ms > WHOLE_MS ? last->clock_ms - WHOLE_MS : 0;
     ps_json_begin(&j, NULL, '{');
     ps_json_count(&j, "interval_ms", PSD_HISTORY_SECONDS * 1000);
-    history_put_ring(&j, "memory", &h->task, 2);
+    history_put_ring(&j, "memory", &h->task, since, 2);
     ps_json_begin(&j, "jobs", '[');
     for (int i = 0; i < PSD_HISTORY_JOBS; i++)
         if (h->jobs[i])
-            history_put_job(&j, h->jobs[i]);
+            history_put_job(&j, h->jobs[i], since);
     ps_json_end(&j, ']');
     ps_json_end(&j, '}');
     pthread_mutex_unlock(&h->lock);

@@ -939,6 +939,29 @@ static void test_history(void **state)
     psd_history_destroy(h);
 }
 
+// What is older than half an hour is not shown, whatever has kept the sampler from taking points.
+static void test_history_of_half_an_hour(void **state)
+{
+    struct scene s;
+    struct psd_history *h = psd_history_create();
+    (void)state;
+    assert_non_null(h);
+    scene_init(&s);
+    s.status.resident_bytes = 5;
+    s.status.clock_ms = 1000;
+    psd_history_add(h, &s.look);
+    s.job.state = (char *)"done";
+    s.status.clock_ms = 1801000;
+    psd_history_add(h, &s.look);
+    history_says(h, "\"memory\":[[1000,5,0],[1801000,5,0]]");
+    history_says(h, "\"points\":[[1000,300,2,0]]");
+    s.status.clock_ms = 1801001;
+    psd_history_add(h, &s.look);
+    history_says(h, "\"memory\":[[1801000,5,0],[1801001,5,0]]");
+    history_says(h, "\"points\":[]");
+    psd_history_destroy(h);
+}
+
 enum { MANY_JOBS = PSD_HISTORY_JOBS + 1 };
 static Paramserver__V1__JobStatus many[MANY_JOBS], *many_jobs[MANY_JOBS];
 
@@ -1044,6 +1067,7 @@ int main(void)
         cmocka_unit_test(test_status),
         cmocka_unit_test(test_many_workers),
         cmocka_unit_test(test_history),
+        cmocka_unit_test(test_history_of_half_an_hour),
         cmocka_unit_test(test_history_of_many_jobs),
         cmocka_unit_test(test_history_after_many_jobs),
         cmocka_unit_test(test_bounds),
