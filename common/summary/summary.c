@@ -107,12 +107,12 @@ static void totals_take_job(struct totals *s, const Job *job, const Paramserver_
         s->done_job = job;
     if (interrupted && !s->interrupted_job)
         s->interrupted_job = job;
+    if (failed || done || interrupted)
+        return;
     if (job->nonfinite > 0 && !s->not_finite_job)
         s->not_finite_job = job;
     if (job->splits > 0 && !s->split_job)
         s->split_job = job;
-    if (failed || done || interrupted)
-        return;
     totals_take_workers(s, job, &f);
     if (!s->risk_job || totals_risk(job) > totals_risk(s->risk_job))
         s->risk_job = job;

@@ -751,6 +751,20 @@ static void test_words_of_a_job_without_worker_0(void **state)
                "psctl waits softmax");
 }
 
+// What was wrong in a job that has ended troubles nobody any more.
+static void test_words_of_a_job_that_was_not_well(void **state)
+{
+    struct scene s;
+    (void)state;
+    scene_init(&s);
+    s.job.nonfinite = s.job.splits = 1;
+    scene_says(&s, PS_LEVEL_WARNING, "The gradients or the loss of job mnist are not finite.",
+               "counts in some partitions and not in others.", "", "psctl top");
+    s.job.state = (char *)"done";
+    scene_says(&s, PS_LEVEL_OK, "All is well: 1 job is done, none running.",
+               "Nothing that a worker has written to its output.", "", "psctl status");
+}
+
 // The longest that there may be: cut, and still a sentence of UTF-8.
 static void test_words_of_any_length(void **state)
 {
@@ -1061,6 +1075,7 @@ int main(void)
         cmocka_unit_test(test_words_of_a_queue),
         cmocka_unit_test(test_words_of_a_worker_that_left),
         cmocka_unit_test(test_words_of_a_job_without_worker_0),
+        cmocka_unit_test(test_words_of_a_job_that_was_not_well),
         cmocka_unit_test(test_words_of_any_length),
         cmocka_unit_test(test_words_of_how_far_it_is),
         cmocka_unit_test(test_progress),
