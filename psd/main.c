@@ -80,19 +80,14 @@ static void on_tick(uv_timer_t *handle)
     ps_watchdog_feed(&t->watchdog);
 }
 
-static void close_handle(uv_handle_t *handle, void *arg)
-{
-    (void)arg;
-    uv_close(handle, NULL);
-}
-
 // Returns once SIGTERM or SIGINT has come, which may be as soon as somebody knows that it is ready. Who starts psd with
-// SIGTERM ignored ends it by SIGINT: a batch system's SIGTERM to all does not take it from its workers.
+// SIGTERM ignored ends it by SIGINT: a batch system's SIGTERM to all does not take it from its workers. Further signals
+// change nothing: they are taken, and not looked at, until the process ends.
 static void run_loop(const struct psd_options *o, const struct psd_rpc *rpc, struct psd_core *core)
 {
-    uv_loop_t loop;
-    uv_signal_t term, interrupt;
-    uv_timer_t tick;
+    static uv_loop_t loop;
+    static uv_signal_t term, interrupt;
+    static uv_timer_t tick;
     uv_loop_init(&loop);
     uv_signal_init(&loop, &term);
     uv_signal_init(&loop, &interrupt);
@@ -106,10 +101,7 @@ static void run_loop(const struct psd_options *o, const struct psd_rpc *rpc, str
     uv_timer_start(&tick, on_tick, TICK_MS, TICK_MS);
     say_ready(o, rpc);
     uv_run(&loop, UV_RUN_DEFAULT);
-
-    uv_walk(&loop, close_handle, NULL);
-    uv_run(&loop, UV_RUN_DEFAULT);
-    uv_loop_close(&loop);
+    uv_timer_stop(&tick);
 }
 
 // ---- start --------------------------------------------------------------------------------------------------------

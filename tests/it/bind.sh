@@ -59,6 +59,18 @@ ends_in_order() {
 }
 ok "SIGTERM as soon as it is ready ends it in order" ends_in_order
 
+# Signals go on coming until it has ended.
+ends_once() {
+    local state code=0
+    start_psd twice || return 1
+    while kill -TERM "$psd_pid" && kill -INT "$psd_pid" && read -r _ _ state _ <"/proc/$psd_pid/stat" && [ "$state" != Z ]; do :; done
+    wait "$psd_pid" || code=$?
+    cat "$scratch/twice.log"
+    echo "exit $code"
+    [ $code = 0 ] && [ ! -e "$scratch/twice" ]
+}
+ok "further signals do not keep it from ending in order" ends_once
+
 own=$(hostname -I 2>/dev/null | tr ' ' '\n' | grep -m 1 -E '^[0-9.]+$')
 for address in 0.0.0.0:0 0:0 "[::]:0" "[0::0]:7070" 192.0.2.1:7070 "[2001:db8::1]:7070" "[::ffff:127.0.0.1]:0" \
     "[::ffff:0.0.0.0]:0" 128.0.0.1:0 126.255.255.255:0 ${own:+"$own:0"}; do
