@@ -14,6 +14,9 @@
 
 enum { TEXT_MAX = PSD_WAIT_TEXT_MAX };
 
+// What a call waits for whose job is not there yet, and for whom.
+static const char waits_to_open[] = "the job to be opened", waits_opener[] = "worker 0";
+
 static void waits_walk(struct psd_core *core, struct psd_job *job, const struct psd_look *look)
 {
     struct psd_table *table = &core->table;
@@ -25,7 +28,7 @@ static void waits_walk(struct psd_core *core, struct psd_job *job, const struct 
     bool wanted = table->joining.n && look->look(&table->joining, look->arg);
     pthread_mutex_unlock(&table->lock);
     if (wanted)
-        psd_look_report(look, NULL, "the job to be opened", "worker 0");
+        psd_look_report(look, NULL, waits_to_open, waits_opener);
 }
 
 // ---- time ---------------------------------------------------------------------------------------------------------
@@ -76,12 +79,23 @@ void psd_waits_end_late(struct psd_core *core, struct psd_job *job, uint64_t now
 
 enum { STALL_LINES = 16 };
 
+// The name in a Join or a Describe, whose job may not be there yet. "": another call.
+static const char *waits_job_to_open(const struct psd_call *call)
+{
+    if (call->message && call->method == PARAMSERVER__V1__METHOD__JOIN)
+        return ((const Paramserver__V1__JoinRequest *)call->message)->caller->job;
+    if (call->message && call->method == PARAMSERVER__V1__METHOD__DESCRIBE)
+        return ((const Paramserver__V1__DescribeRequest *)call->message)->caller->job;
+    return "";
+}
+
 // Calls that wait for the same have one line in the log.
 struct stall {
     uint64_t before;  // those who have waited since then or longer
     uint64_t next;    // the first that has waited for less
     uint32_t n;       // of the list that is being looked at
     struct stall_line {
+        char job[TEXT_MAX];
         char what[TEXT_MAX], whom[TEXT_MAX];  // whom: the first call of them waits for
         bool others;                          // and others for others
         uint32_t n;
@@ -90,51 +104,73 @@ struct stall {
     uint32_t more;  // calls, for none of these
 };
 
+// Has the call waited for long, which has not been logged yet?
+static bool stall_notice(struct stall *s, struct psd_call *call)
+{
+    if (call->stall_logged)
+        return false;
+    if (call->parked_since > s->before) {
+        s->next = call->parked_since < s->next ? call->parked_since : s->next;
+        return false;
+    }
+    call->stall_logged = true;
+    return true;
+}
+
 static bool find_stalled(struct psd_waiters *list, void *arg)
 {
     struct stall *s = arg;
     s->n = 0;
-    for (struct psd_call *call = list->first; call; call = call->next) {
-        if (!call->stall_logged && call->parked_since > s->before && call->parked_since < s->next)
-            s->next = call->parked_since;
-        if (!call->stall_logged && call->parked_since <= s->before) {
-            call->stall_logged = true;
-            s->n++;
-        }
-    }
+    for (struct psd_call *call = list->first; call; call = call->next)
+        s->n += stall_notice(s, call);
     return s->n;
 }
 
-static void add_stalled(struct psd_job *job, const char *what, const char *whom, void *arg)
+static void stall_add(struct stall *s, const char *job, uint32_t n, const char *what, const char *whom)
 {
-    struct stall *s = arg;
     size_t i = 0;
-    (void)job;
-    while (i < s->n_lines && strcmp(s->lines[i].what, what) != 0)
+    while (i < s->n_lines && (strcmp(s->lines[i].what, what) != 0 || strcmp(s->lines[i].job, job) != 0))
         i++;
     if (i == STALL_LINES) {
-        s->more += s->n;
+        s->more += n;
         return;
     }
     struct stall_line *line = &s->lines[i];
     if (i == s->n_lines) {
         *line = (struct stall_line){.n = 0};
+        snprintf(line->job, sizeof line->job, "%s", job);
         snprintf(line->what, sizeof line->what, "%s", what);
         snprintf(line->whom, sizeof line->whom, "%s", whom);
         s->n_lines++;
     }
     line->others |= strcmp(line->whom, whom) != 0;
-    line->n += s->n;
+    line->n += n;
+}
+
+static void add_stalled(struct psd_job *job, const char *what, const char *whom, void *arg)
+{
+    struct stall *s = arg;
+    stall_add(s, job->name, s->n, what, whom);
+}
+
+// Of calls that wait for several jobs to be opened.
+static bool find_unopened(struct psd_waiters *list, void *arg)
+{
+    struct stall *s = arg;
+    for (struct psd_call *call = list->first; call; call = call->next)
+        if (stall_notice(s, call))
+            stall_add(s, waits_job_to_open(call), 1, waits_to_open, waits_opener);
+    return false;
 }
 
 static void log_stalled(const struct psd_job *job, const struct stall *s)
 {
-    const char *name = job ? job->name : "?";
     for (const struct stall_line *l = s->lines; l < s->lines + s->n_lines; l++)
-        ps_warn("job '%s': %" PRIu32 " call%s wait%s long for %s%s%s%s", name, l->n, l->n == 1 ? "" : "s",
+        ps_warn("job '%s': %" PRIu32 " call%s wait%s long for %s%s%s%s", l->job, l->n, l->n == 1 ? "" : "s",
                 l->n == 1 ? "s" : "", l->what, l->whom[0] ? ": " : "", l->whom, l->others ? ", and others" : "");
     if (s->more)
-        ps_warn("job '%s': %" PRIu32 " more calls wait long for other things", name, s->more);
+        ps_warn("%s%s%s%" PRIu32 " more calls wait long for other things", job ? "job '" : "", job ? job->name : "",
+                job ? "': " : "", s->more);
 }
 
 void psd_waits_log_stalls(struct psd_core *core, struct psd_job *job, uint64_t now)
@@ -148,7 +184,7 @@ void psd_waits_log_stalls(struct psd_core *core, struct psd_job *job, uint64_t n
     s.n_lines = s.more = 0;
     if (job)
         atomic_store(&job->stalled_at, UINT64_MAX);
-    waits_walk(core, job, &(struct psd_look){find_stalled, add_stalled, &s});
+    waits_walk(core, job, &(struct psd_look){job ? find_stalled : find_unopened, add_stalled, &s});
     log_stalled(job, &s);
     if (job && s.next != UINT64_MAX)
         psd_wait_lower(&job->stalled_at, s.next + limit);
@@ -212,16 +248,6 @@ static char *waits_keep_text(struct listing *l, const char *text)
     if (copy)
         l->texts[l->n_texts++] = copy;
     return copy ? copy : (char *)"";
-}
-
-// The name in a Join or a Describe, whose job may not be there yet. "": another call.
-static const char *waits_job_to_open(const struct psd_call *call)
-{
-    if (call->message && call->method == PARAMSERVER__V1__METHOD__JOIN)
-        return ((const Paramserver__V1__JoinRequest *)call->message)->caller->job;
-    if (call->message && call->method == PARAMSERVER__V1__METHOD__DESCRIBE)
-        return ((const Paramserver__V1__DescribeRequest *)call->message)->caller->job;
-    return "";
 }
 
 static bool waits_is_meant(const struct listing *l, const struct psd_call *call)

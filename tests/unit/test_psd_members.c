@@ -2603,6 +2603,33 @@ static void test_one_line_for_a_barrier(void **state)
     free(x.in);
 }
 
+// Workers of several jobs that nobody has opened: each job has its own line.
+static void test_a_line_for_each_job_to_be_opened(void **state)
+{
+    static const char *const names[] = {"red", "blue", "red"};
+    struct psd_core *core = core_new(1 << 20);
+    struct answer a[3];
+    char line[1024] = "";
+    (void)state;
+    core->config.stall_ms = 1000;
+    for (uint32_t i = 0; i < 3; i++) {
+        struct joining x;
+        join_init(&x, 1 + i, ASYNC);
+        x.r.workers = 4;
+        x.caller.job = (char *)names[i];
+        ask_later(core, &a[i], M(JOIN), &x.r.base, NULL, UINT64_MAX);
+    }
+    test_time += 1500 * PS_MS;
+    assert_int_equal(lines_of_tick(core, line, sizeof line), 2);
+    assert_non_null(strstr(line, "job 'red': 2 calls wait long for the job to be opened: worker 0\n"));
+    test_time += 1500 * PS_MS;
+    assert_int_equal(lines_of_tick(core, line, sizeof line), 0);
+    psd_core_drain(core);
+    for (uint32_t i = 0; i < 3; i++)
+        assert_true(is_done(&a[i], PS_UNAVAILABLE));
+    psd_core_destroy(core);
+}
+
 // Two wait for one round, each with its own deadline, and nobody uses the job meanwhile.
 static void test_late_one_after_the_other(void **state)
 {
@@ -2721,6 +2748,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_waits_from_now_on),
     cmocka_unit_test(test_nothing_walks),
     cmocka_unit_test(test_one_line_for_a_barrier),
+    cmocka_unit_test(test_a_line_for_each_job_to_be_opened),
     cmocka_unit_test(test_late_one_after_the_other),
     cmocka_unit_test(test_ten_thousand_wait),
 };
