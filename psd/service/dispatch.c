@@ -3,6 +3,7 @@
 // What becomes of a call: it is decoded, its caller and job are checked, its method runs; it is parked, goes on, and is
 // answered.
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -285,16 +286,40 @@ static bool dispatch_is_audited(const struct psd_request *q, const struct method
     return m && m->needs & AUDITED && !looks;
 }
 
-// "audit: StopJob of job 'mnist' by alice: done"
+// " (sync)": what a change was, beyond its method and job; "": that says it all. to[size]
+static void dispatch_say_change(const struct psd_request *q, char *to, size_t size)
+{
+    const Paramserver__V1__DrainRequest *drain = (const Paramserver__V1__DrainRequest *)q->request;
+    const Paramserver__V1__SetHyperRequest *hyper = (const Paramserver__V1__SetHyperRequest *)q->request;
+    const Paramserver__V1__SetModeRequest *mode = (const Paramserver__V1__SetModeRequest *)q->request;
+    to[0] = '\0';
+    if (!q->request)
+        return;
+    if (q->call->method == PARAMSERVER__V1__METHOD__SET_HYPER)
+        snprintf(to, size, " (%.64s = %g)", hyper->name, hyper->value);
+    else if (q->call->method == PARAMSERVER__V1__METHOD__SET_MODE)
+        snprintf(to, size, " (%s)", psd_update_name(mode->update));
+    else if (q->call->method == PARAMSERVER__V1__METHOD__CANCEL &&
+             ((const Paramserver__V1__CancelRequest *)q->request)->forget)
+        snprintf(to, size, " (forget)");
+    else if (q->call->method == PARAMSERVER__V1__METHOD__DRAIN && drain->worker)
+        snprintf(to, size, " (worker %" PRIu32 "%s)", drain->worker - 1, drain->undo ? ", undo" : "");
+    else if (q->call->method == PARAMSERVER__V1__METHOD__DRAIN && drain->undo)
+        snprintf(to, size, " (undo)");
+}
+
+// "audit: SetMode of job 'mnist' (sync) by alice: done"
 static void dispatch_audit(const struct psd_request *q, const struct method *m, enum ps_code code)
 {
     const ProtobufCFieldDescriptor *field = protobuf_c_message_descriptor_get_field_by_name(m->type, "job");
     const bool named = q->request && field;
     const char *job = named ? *(char *const *)((const char *)q->request + field->offset) : "";
     const char *user = psd_request_user(q), *type = m->type->short_name;
-    ps_info("audit: %.*s%s%s%s by %s: %s%s%s", (int)(strlen(type) - strlen("Request")), type, *job ? " of job '" : "",
-            job, *job ? "'" : "", *user ? user : "somebody, without TLS and munge", code ? ps_code_name(code) : "done",
-            code ? ": " : "", code ? q->error.text : "");
+    char change[128];
+    dispatch_say_change(q, change, sizeof change);
+    ps_info("audit: %.*s%s%s%s%s by %s: %s%s%s", (int)(strlen(type) - strlen("Request")), type, *job ? " of job '" : "",
+            job, *job ? "'" : "", change, *user ? user : "somebody, without TLS and munge",
+            code ? ps_code_name(code) : "done", code ? ": " : "", code ? q->error.text : "");
 }
 
 static Paramserver__V1__WaitEnd dispatch_wait_end(const struct psd_request *q, enum ps_code code)

@@ -196,7 +196,7 @@ new_authority() { # a bundle of both for a while, then the new one's certificate
 ok "another authority takes over" new_authority
 
 audits() {
-    ctl drain ps:0 && ctl drain ps:0 --undo && grep "audit: Drain by alice: done" psd0.log
+    ctl drain ps:0 && ctl drain ps:0 --undo && grep "audit: Drain by alice: done" psd0.log && grep "audit: Drain (undo) by alice: done" psd0.log
 }
 ok "what is changed by hand is logged, with the user" audits
 
