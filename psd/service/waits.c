@@ -357,7 +357,8 @@ int psd_waits(struct psd_request *t)
     int code = (int)psd_jobs_hold(&t->core->table, r->job, &jobs, &t->error);
     if (code == PS_OK || code == PS_NOT_FOUND)
         list_job(t->core, NULL, &l);
-    if (l.n && code == PS_NOT_FOUND)  // it is not opened yet
+    // It may not be opened yet, which the control task knows: that nobody waits for it is its to say.
+    if (code == PS_NOT_FOUND && (l.n || t->core->config.task))
         code = PS_OK;
     if (code == PS_OK) {
         for (size_t i = 0; i < jobs.n; i++)

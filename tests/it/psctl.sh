@@ -572,6 +572,10 @@ worker early sync --rank 1 --workers 2
 names_worker_0() { says "job early" ctl doctor && says "worker 1 waits for worker 0, which has not started; start it" ctl doctor early; }
 ok "doctor: worker 1 waits for worker 0" eventually names_worker_0
 ok "waits: for which job" says "early" ctl waits
+ok "waits: of that job" says "the job to be opened" ctl waits early
+ok "waits: of no other one" fails_with 66 "has no job 'later'" ctl waits later
+warns() { says "Job early waits for worker 0, which has not started." ctl status && grep "^type next    psctl doctor$" said; }
+ok "status tells of it" eventually warns
 kill -KILL "$worker_pid"
 
 # ---- a job that is resumed otherwise than it was declared --------------------------------------------------------
