@@ -196,6 +196,10 @@ static void lease_take(const struct control_call *v, const ProtobufCMessage *m, 
                             .steps_before = r->steps_before,
                             .iterations_before = r->iterations_before,
                             .furthest = r->furthest};
+    psc__lock(v->client);
+    if (v->client->member.late && r->count == 0 && r->epoch > v->client->member.data_epoch)
+        v->client->member.data_epoch = r->epoch;
+    psc__unlock(v->client);
 }
 
 static const struct kind lease = {PARAMSERVER__V1__METHOD__LEASE,

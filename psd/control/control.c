@@ -163,10 +163,11 @@ static bool control_include_all(struct psd_control *c, const struct ps_queue *wh
 
 // Some wait in a collective, all others for a lease. Who is in the collective will not train what these wait for; after
 // that they are on the way to the next epoch, and do not come: as late workers are, and those whom late workers miss.
+// Before the first epoch only late workers wait for a lease.
 static void control_part(struct psd_job *job, struct psd_call **ready)
 {
     struct psd_control *c = job->control;
-    if (!c->data.over) {
+    if (!c->data.over && c->data.examples) {
         psd_lease_end_epoch(c, ready);
         return;
     }

@@ -64,8 +64,20 @@ void psd_lease_wake_all(struct psd_control *c, struct psd_call **ready)
         lease_wake_one(c, ready);
 }
 
+// Does nobody know yet with which epoch, and after how many of its examples, the job begins? It may go on from a
+// checkpoint: those who were there from the beginning know it. Where none of them lives, it begins as it is asked for.
+static bool lease_start_is_unknown(const struct psd_control *c)
+{
+    const uint32_t chief = psd_chief(c);
+    return !c->data.examples && chief != PS_NO_ITEM && c->members[chief].arrival == 0;
+}
+
 bool psd_lease_offer(struct psd_control *c, struct psd_call **ready)
 {
+    if (!c->data.examples && !lease_start_is_unknown(c) && c->in_lease.n) {
+        psd_lease_wake_all(c, ready);  // they have waited for somebody who is gone
+        return true;
+    }
     bool offers = !psd_control_is_sync(c) && c->data.n_left && !c->data.over && c->in_lease.n;
     if (offers)
         lease_wake_one(c, ready);
@@ -352,6 +364,22 @@ uint64_t psd_lease_done(const struct psd_control *c, uint64_t closed)
     return d->done + done;
 }
 
+// Who has come late names none.
+static void lease_note_begin(struct psd_epoch *d, const lease_t *r)
+{
+    if (r->epoch != d->begin_epoch)
+        d->begin = 0;
+    d->begin_epoch = r->epoch;
+    d->begin = r->begin > d->begin ? r->begin : d->begin;
+}
+
+static void lease_note_asked(struct psd_member *m, const lease_t *r)
+{
+    m->asks_epoch = r->epoch;
+    m->asks_sequence = r->caller->sequence;
+    m->asks_round = r->round;
+}
+
 static int lease_take_sync(struct psd_control *c, struct psd_member *m, const lease_t *r, struct ps_error *e)
 {
     struct psd_epoch *d = &c->data;
@@ -364,10 +392,8 @@ static int lease_take_sync(struct psd_control *c, struct psd_member *m, const le
     d->batch = batch;
     d->rounds = r->rounds;
     d->examples = r->examples;
-    d->begin = r->begin;
-    m->asks_epoch = r->epoch;
-    m->asks_sequence = r->caller->sequence;
-    m->asks_round = r->round;
+    lease_note_begin(d, r);
+    lease_note_asked(m, r);
     return PSD_WAITS;
 }
 
@@ -440,8 +466,14 @@ int psd_lease_take(struct psd_job *job, struct psd_member *m, const lease_t *r, 
         return PS_OK;
     if (lease_reserve(c, e))
         return (int)e->code;
-    if (!d->examples)
+    if (m->arrival && lease_start_is_unknown(c)) {
+        lease_note_asked(m, r);
+        return PSD_WAITS;
+    }
+    if (!d->examples) {
         d->number = r->epoch;
+        psd_lease_wake_all(c, ready);
+    }
     if (r->ahead && m->lease.count && r->epoch == d->number) {
         lease_take_ahead(c, m, r, given);
         return PS_OK;

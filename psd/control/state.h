@@ -132,7 +132,7 @@ struct psd_unfinished {
 struct psd_epoch {
     uint64_t number, examples, batch;       // batch: sync
     uint64_t rounds;                        // sync: batches that are handed out at once; 0: all
-    uint64_t begin;                         // sync: examples before the first that is handed out, of the next epoch
+    uint64_t begin, begin_epoch;            // sync: examples before the first that is handed out, of this epoch
     bool over;                              // for everyone
     uint64_t next;                          // async: examples below it have been given out
     uint64_t done;                          // trained
@@ -406,8 +406,9 @@ void psd_lease_return(struct psd_control *c, uint32_t rank);
 // sync: every live worker waits for a lease and every task has said what counted.
 void psd_lease_assign(struct psd_job *job, struct psd_call **ready);
 // async, ssp: where a range has come back and somebody waits for one, the member that has waited longest goes on. If it
-// dies before it takes the range, the next call of this function finds the range still there. True: there was such a
-// member.
+// dies before it takes the range, the next call of this function finds the range still there. Before the first epoch:
+// late workers, who waited for those from the beginning to say which it is, go on where none of these lives. True:
+// there was such a member.
 bool psd_lease_offer(struct psd_control *c, struct psd_call **ready);
 // sync, likewise, before the rounds end: where a round is closed in some partitions and open in others, shares without
 // examples close it. False: there is none.

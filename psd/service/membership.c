@@ -263,6 +263,7 @@ static void lease_fill(const struct psd_control *c, const struct psd_assignment 
     out->steps_before = c->steps_before;
     out->iterations_before = c->iterations_before;
     out->furthest = c->furthest;
+    out->epoch = c->data.number;
 }
 
 int psd_lease(struct psd_request *t)

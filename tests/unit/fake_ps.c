@@ -293,6 +293,7 @@ static void lease(struct call *c, const Paramserver__V1__LeaseRequest *r)
     out.end = r->examples;
     out.steps = 3;
     out.round = r->round;
+    out.epoch = c->f->lease_epoch;
     if (c->f->share) {
         out.first = c->f->share[0];
         out.count = c->f->share[1];
@@ -650,6 +651,8 @@ static void world_call(void *ctx, uint32_t task, int method, uint32_t priority, 
     ps_slices_clear(request);
     c->serial = f->in->tasks[task].serial;
     c->deadline = deadline;
+    if (method == f->watched)
+        f->deadline = deadline;
     add_event(f, f->now + TRAVEL + (f->unary ? draw(f) % (20 * TRAVEL) : 0), arrive, c, c);
 }
 

@@ -48,6 +48,8 @@ struct fake {
     uint64_t read_ns;   // that the answer to a read is longer on its way
     fake_fate_fn fate;  // NULL: all is well
     uint64_t param;     // for fate
+    int watched;        // a method, of which is kept
+    uint64_t deadline;  // that of the last call
     bool answers_to_wrong_task;
     bool silent;          // heartbeats are lost
     bool end_job;         // heartbeats are answered with ABORTED
@@ -62,7 +64,7 @@ struct fake {
     uint64_t resumptions;
     const uint64_t *share;  // what a Lease is answered with: first, count, stride, end, steps; NULL: what fits
     bool left;              // worker 0, which makes another epoch of the members
-    uint64_t data_epoch, slowest;
+    uint64_t data_epoch, lease_epoch, slowest;
     size_t collective_size;           // so many workers make a Reduce complete
     bool hold_memory;                 // keeps the slices of updates until fake_release_memory
     uint64_t generation[FAKE_TASKS];  // as made by fake_world

@@ -1121,6 +1121,26 @@ static void test_shares(void **state)
     bench_free(b);
 }
 
+// The job goes on from a checkpoint: who has come late learns with its first lease that the others are in epoch 6.
+static void test_late_in_a_later_epoch(void **state)
+{
+    (void)state;
+    static const uint64_t none[5] = {0};
+    struct bench *b = bench_new(PSC_STREAM);
+    struct outcome o = {0};
+    psc_share s;
+    b->fake.late = true;
+    b->fake.lease_epoch = 6;
+    b->fake.share = none;
+    bench_begin(b, worker_options(b));
+    assert_int_equal(psc_data_epoch(b->client), 0);
+    psc__lease(b->client, 0, 5000, 64, 0, &s, on_done, &o);
+    assert_true(fake_run(&b->fake, &o.done, 10));
+    assert_int_equal(s.count, 0);
+    assert_int_equal(psc_data_epoch(b->client), 6);
+    bench_free(b);
+}
+
 static void test_late_and_draining(void **state)
 {
     (void)state;
@@ -1399,6 +1419,7 @@ int main(void)
         cmocka_unit_test(test_broadcast),
         cmocka_unit_test(test_clock),
         cmocka_unit_test(test_shares),
+        cmocka_unit_test(test_late_in_a_later_epoch),
         cmocka_unit_test(test_late_and_draining),
         cmocka_unit_test(test_members_after_a_barrier),
         cmocka_unit_test(test_declaration_is_reported),

@@ -34,6 +34,8 @@ struct world {
     uint64_t wait, train, look;  // how long next, end and refresh take
     uint64_t taken;              // batches of the epoch
     uint64_t epochs_begun;
+    uint64_t others;              // epochs that are over when this worker comes; 0: it was there from the beginning
+    bool asked;                   // before that it does not know
     struct ps_progress progress;  // the last report
     int progress_reports;
     int refreshed, stop_at;  // a signal comes in the n-th refresh; 0: never
@@ -53,9 +55,9 @@ uint64_t __wrap_ps_now(void)
 
 static uint64_t fake_first_epoch(void *state, bool *late)
 {
-    (void)state;
-    *late = false;
-    return 0;
+    const struct world *w = state;
+    *late = w->others > 0;
+    return w->asked ? w->others : 0;
 }
 
 static uint64_t fake_seed(void *state)
@@ -69,6 +71,9 @@ static enum wk_next fake_next(void *state, uint64_t epoch, bool idle, struct wk_
     struct world *w = state;
     (void)e;
     w->epochs_begun = epoch + 1;
+    w->asked = true;
+    if (epoch < w->others)
+        return idle ? WK_EPOCH_END : WK_LATER;
     if (w->taken == BATCHES && !idle)
         return WK_LATER;
     w->now += w->wait;
@@ -305,6 +310,19 @@ static void classes_have_weights(void **state)
     assert_true(loss[1] > 2 * loss[0] * (1 - 1e-6) && loss[1] < 2 * loss[0] * (1 + 1e-6));
 }
 
+// Who comes late to a job that goes on in the last epoch trains that with the others, and ends none before it.
+static void goes_where_the_others_are(void **state)
+{
+    struct training t;
+    (void)state;
+    world.others = EPOCHS - 1;
+    must(train(&t), &t.error);
+    assert_int_equal(world.refreshed, 1);
+    assert_int_equal(t.run.history.total_examples, BATCH * BATCHES);
+    assert_int_equal(t.run.position.epoch, EPOCHS);
+    end(&t);
+}
+
 // A signal in an evaluation ends it.
 static void stops_in_an_evaluation(void **state)
 {
@@ -349,6 +367,7 @@ int main(void)
         cmocka_unit_test_setup(names_its_figures, begin_world),
         cmocka_unit_test_setup(says_how_far_it_is, begin_world),
         cmocka_unit_test_setup(classes_have_weights, begin_world),
+        cmocka_unit_test_setup(goes_where_the_others_are, begin_world),
         cmocka_unit_test_setup(stops_in_an_evaluation, begin_world),
         cmocka_unit_test_setup(draws_from_the_strategys_seed, begin_world),
     };

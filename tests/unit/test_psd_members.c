@@ -774,6 +774,104 @@ static void test_who_comes_late_knows_where_all_are(void **state)
     psd_core_destroy(j.core);
 }
 
+// A job that goes on from a checkpoint: 40 examples of epoch 3 were trained before. Worker 0 knows; worker 1 has come
+// back after the barrier at the start, and has been told of no epoch.
+static Paramserver__V1__Caller resumed_open(struct job *j, Paramserver__V1__Update update)
+{
+    struct answer a[2];
+    job_open(j, update, "sgd", 20, 1 << 20);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        enter(j->core, &a[rank], rank, 1, "start");
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        assert_true(is_done(&a[rank], PS_OK));
+        drop(&a[rank]);
+    }
+    assert_int_equal(leave(j->core, 1, "of a bullet").code, PS_OK);
+    assert_int_equal(join_again(j->core, 1, update, PARAMSERVER__V1__ON_EXISTING__REFUSE).code, PS_OK);
+    Paramserver__V1__Caller late = caller_of(1, 0);
+    another_process(&late);
+    return late;
+}
+
+static void resumed_lease(struct psd_core *core, struct answer *a, Paramserver__V1__Caller caller, uint64_t sequence,
+                          uint64_t epoch, uint64_t begin)
+{
+    Paramserver__V1__LeaseRequest r = PARAMSERVER__V1__LEASE_REQUEST__INIT;
+    caller.sequence = caller.oldest = sequence;
+    r.caller = &caller;
+    r.epoch = epoch;
+    r.examples = 100;
+    r.want = 10;
+    r.begin = begin;
+    r.steps_before = begin ? 7000 : 0;
+    ask_later(core, a, M(LEASE), &r.base, NULL, UINT64_MAX);
+}
+
+// Whichever of the two asks first, they train what is left of epoch 3.
+static void test_who_comes_late_to_a_job_that_goes_on_in_an_epoch(void **state)
+{
+    (void)state;
+    for (int first = 0; first < 2; first++) {
+        struct job j;
+        struct answer a[2];
+        Paramserver__V1__Caller late = resumed_open(&j, SYNC);
+        if (first == 0)
+            resumed_lease(j.core, &a[0], caller_of(0, 0), 2, 3, 40);
+        resumed_lease(j.core, &a[1], late, 1, 0, 0);
+        if (first == 1) {
+            assert_false(a[1].answered);
+            resumed_lease(j.core, &a[0], caller_of(0, 0), 2, 3, 40);
+        }
+        assert_false(a[0].answered);
+        const Paramserver__V1__LeaseReply heard = share_of(&a[1]);
+        assert_true(heard.count == 0 && heard.epoch == 3 && heard.steps_before == 7000);
+        resumed_lease(j.core, &a[1], late, 2, 3, 0);
+        const Paramserver__V1__LeaseReply s = share_of(&a[0]), of_late = share_of(&a[1]);
+        assert_true(s.first == 40 && s.stride == 20 && s.end == 100 && s.steps == 3);
+        assert_true(of_late.first == 50 && of_late.stride == 20 && of_late.end == 100 && of_late.steps == 3);
+        psd_core_destroy(j.core);
+    }
+}
+
+static void test_who_comes_late_waits_for_the_first_range(void **state)
+{
+    struct job j;
+    struct answer a[2];
+    (void)state;
+    const Paramserver__V1__Caller late = resumed_open(&j, ASYNC);
+    resumed_lease(j.core, &a[1], late, 1, 0, 0);
+    assert_false(a[1].answered);
+    enter(j.core, &a[0], 0, 2, "weights");  // it does not keep the others from meeting
+    assert_true(is_done(&a[0], PS_OK));
+    drop(&a[0]);
+    assert_false(a[1].answered);
+    resumed_lease(j.core, &a[0], caller_of(0, 0), 3, 3, 40);
+    assert_int_equal(share_of(&a[0]).first, 40);
+    const Paramserver__V1__LeaseReply heard = share_of(&a[1]);
+    assert_true(heard.count == 0 && heard.epoch == 3 && heard.steps_before == 7000);
+    resumed_lease(j.core, &a[1], late, 2, 3, 0);
+    assert_int_equal(share_of(&a[1]).first, 50);
+    psd_core_destroy(j.core);
+}
+
+// Where nobody lives who was there from the beginning, it begins with what is asked for.
+static void test_who_comes_late_and_is_alone(void **state)
+{
+    static const Paramserver__V1__Update updates[] = {SYNC, ASYNC};
+    (void)state;
+    for (size_t i = 0; i < sizeof updates / sizeof *updates; i++) {
+        struct job j;
+        struct answer a;
+        const Paramserver__V1__Caller late = resumed_open(&j, updates[i]);
+        resumed_lease(j.core, &a, late, 1, 0, 0);
+        assert_false(a.answered);
+        assert_int_equal(leave(j.core, 0, "of another one").code, PS_OK);
+        const Paramserver__V1__LeaseReply s = share_of(&a);
+        assert_true(s.first == 0 && s.count == 10);
+        psd_core_destroy(j.core);
+    }
+}
+
 static Paramserver__V1__LeaseReply share_of_rounds(struct psd_core *core, uint64_t sequence, uint64_t round,
                                                    struct answer a[2])
 {
@@ -2702,6 +2800,9 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_coming_back_to_sync),
     cmocka_unit_test(test_the_chief_has_been_there_for_longest),
     cmocka_unit_test(test_who_comes_late_knows_where_all_are),
+    cmocka_unit_test(test_who_comes_late_to_a_job_that_goes_on_in_an_epoch),
+    cmocka_unit_test(test_who_comes_late_waits_for_the_first_range),
+    cmocka_unit_test(test_who_comes_late_and_is_alone),
     cmocka_unit_test(test_a_round_closed_in_part),
     cmocka_unit_test(test_collectives_without_who_came_late),
     cmocka_unit_test(test_late_share),

@@ -282,6 +282,17 @@ static void loop_begin_epoch(struct loop *l, uint64_t epoch)
     wk_progress_epoch_begin(&l->progress, epoch, steps_for(&run->env, run->position.first));
 }
 
+// A worker that has come late may learn only when it asks that the others are epochs ahead: a job that goes on from a
+// checkpoint begins with any.
+static uint64_t loop_find_others(const struct loop *l, uint64_t epoch)
+{
+    bool late;
+    if (!l->run->late || l->trained)
+        return epoch;
+    const uint64_t there = l->run->strategy->sharder->first_epoch(l->run->state, &late);
+    return there > epoch ? there : epoch;
+}
+
 static enum ps_code train_all(struct loop *l, uint64_t epoch, struct ps_error *e)
 {
     const struct ps_job *job = l->run->env.job;
@@ -293,6 +304,10 @@ static enum ps_code train_all(struct loop *l, uint64_t epoch, struct ps_error *e
         loop_begin_epoch(l, epoch);
         if (train_epoch(l, epoch, e))
             return e->code;
+        if (loop_find_others(l, epoch) > epoch) {
+            epoch = loop_find_others(l, epoch) - 1;
+            continue;
+        }
         const bool finished = epoch + 1 == job->epochs || is_enough(l);
         if (!l->stepper.drained && loop_end_epoch(l, &epoch, finished, &final, e))
             return e->code;
