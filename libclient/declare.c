@@ -388,6 +388,7 @@ static void declare_at(struct part *p)
                                   .method = PARAMSERVER__V1__METHOD__DECLARE,
                                   .message = &d->request->base,
                                   .timeout_ms = psc__ms_left(d->client, d->deadline),
+                                  .mutates = true,
                                   .done = part_answered,
                                   .arg = p};
     enum ps_code code = psc__call_locked(d->client, &spec, &e);

@@ -98,7 +98,8 @@ struct psd_job {
     // The declaration.
     atomic_bool declared;
     bool declaring;                  // guarded by the job table's lock, as is
-    uint8_t declared_by[16];         // the client id of the chief that did, or resumed
+    uint8_t declared_by[16];         // the client id of the chief that did, or resumed,
+    uint64_t declared_sequence;      // and of its call
     uint64_t resumptions;            // how many declarations went on with old values, that one among them if it did
     bool resumed;                    // that declaration did
     Paramserver__V1__Update update;  // as declared; what it is at the moment: psd_job_is_sync

@@ -99,6 +99,24 @@ static int declare_check_run(struct psd_request *t, struct psd_job *job)
     return PS_OK;
 }
 
+// Whose a job is, is the control task's to say: elsewhere one that it has not told of its
+// members, in that run, is nobody's yet. Table lock held.
+static bool declare_is_confirmed(struct psd_job *job)
+{
+    pthread_mutex_lock(&job->lock);
+    const bool confirmed = job->host->task == 0 || job->view;
+    pthread_mutex_unlock(&job->lock);
+    return confirmed;
+}
+
+// Is it another declaration by the same client, in the run that the one before was of, which some task has refused? The
+// control task, which is asked last, has not confirmed it. A copy that comes late corrects nothing.
+static bool declare_corrects(const struct psd_request *t, struct psd_job *job, const declare_t *r)
+{
+    return is_this_run(t, job) && is_mine(job, t) && !job->resumed && job->digest != psd_declaration_digest(r) &&
+           t->caller->sequence > job->declared_sequence && !declare_is_confirmed(job);
+}
+
 // May a declaration go ahead where the job has been declared already? Table lock held.
 static int check_existing(struct psd_request *t, struct psd_job *job, const declare_t *r)
 {
@@ -156,16 +174,6 @@ static struct psd_job *claim_new(struct psd_request *t, struct psd_job *old)
     return job;
 }
 
-// Whose a job is, is the control task's to say, which was asked first: elsewhere one that it has not told of its
-// members, in that run, is nobody's yet. Table lock held.
-static bool declare_is_confirmed(struct psd_job *job)
-{
-    pthread_mutex_lock(&job->lock);
-    const bool confirmed = job->host->task == 0 || job->view;
-    pthread_mutex_unlock(&job->lock);
-    return confirmed;
-}
-
 // The job of this name; *job may be NULL. One of another user's goes, where it is nobody's yet.
 static enum ps_code declare_find_own(struct psd_request *t, struct psd_job **job)
 {
@@ -200,14 +208,14 @@ static int declare_claim_name(struct psd_request *t, const declare_t *r, enum cl
         return (int)t->error.code;
     if (job && job->declaring)
         return ps_fail(&t->error, PS_UNAVAILABLE, "job '%s' is being declared", job->name);
-    const bool exists = job && atomic_load(&job->declared);
-    if (exists && check_existing(t, job, r))
+    const bool exists = job && atomic_load(&job->declared), corrects = exists && declare_corrects(t, job, r);
+    if (exists && !corrects && check_existing(t, job, r))
         return (int)t->error.code;
-    const bool mine = exists && is_this_run(t, job);
+    const bool mine = exists && !corrects && is_this_run(t, job);
     // At task 0 it was let in, or not, when it was joined.
     if (t->core->config.task != 0 && !mine && psd_refuse_when_draining(t))
         return (int)t->error.code;
-    const bool replaces = exists && !mine && r->on_existing != PARAMSERVER__V1__ON_EXISTING__RESUME;
+    const bool replaces = corrects || (exists && !mine && r->on_existing != PARAMSERVER__V1__ON_EXISTING__RESUME);
     if (!job && psd_refuse_when_draining(t))
         return (int)t->error.code;
     if (!job && psd_job_make_place(&t->core->table, psd_request_user(t), &t->gone, &t->ready, &t->error))
@@ -223,6 +231,7 @@ static int declare_claim_name(struct psd_request *t, const declare_t *r, enum cl
     }
     job->declaring = *claim != CLAIM_REPEATED;
     memcpy(job->declared_by, t->caller->client.data, sizeof job->declared_by);
+    job->declared_sequence = t->caller->sequence;
     return PS_OK;
 }
 

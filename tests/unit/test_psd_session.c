@@ -509,6 +509,57 @@ static void test_name_is_the_control_tasks_to_give(void **state)
     psd_core_destroy(j.core);
 }
 
+// The control task tells who takes part in the job, which it has declared, too.
+static void confirm(struct psd_core *core)
+{
+    Paramserver__V1__SetMembersRequest r = PARAMSERVER__V1__SET_MEMBERS_REQUEST__INIT;
+    Paramserver__V1__Member members[2], *pointers[2];
+    for (uint32_t i = 0; i < 2; i++) {
+        paramserver__v1__member__init(pointers[i] = &members[i]);
+        members[i].rank = i;
+        members[i].state = PARAMSERVER__V1__MEMBER_STATE__LIVE;
+        members[i].incarnation = 1;
+    }
+    r.job = (char *)"job";
+    r.run = r.epoch = 1;
+    r.members = pointers;
+    r.n_members = 2;
+    struct answer a = ask(core, M(SET_MEMBERS), &r.base, NULL, NULL, NULL, NULL);
+    if (a.code)
+        fail_msg("%s", a.text);
+}
+
+// What another task has refused is declared otherwise: the first one goes, and its memory. A late copy of it, and what
+// comes when the control task has confirmed the second, are refused.
+static void test_declaration_is_corrected(void **state)
+{
+    struct declaring x;
+    struct job j;
+    (void)state;
+    fill_job(&j, BIG);
+    j.core = core_new_task(1, 2, 64 << 20);
+    j.pa.task = j.pbig.task = 1;
+    declare_init(&x, &j, ASYNC, "assign_add");
+    x.caller.sequence = 2;
+    assert_int_equal(ask(j.core, M(DECLARE), &x.r.base, NULL, NULL, NULL, NULL).code, PS_OK);
+    const size_t used = pages_used(j.core);
+    j.pbig.count = j.big_shape[0] = BIG / 2;
+    x.caller.sequence = 4;
+    struct answer a = ask(j.core, M(DECLARE), &x.r.base, NULL, NULL, NULL, NULL);
+    if (a.code)
+        fail_msg("%s", a.text);
+    assert_int_equal(j.core->table.n, 1);
+    assert_true(pages_used(j.core) < used);
+    assert_int_equal(ask(j.core, M(DECLARE), &x.r.base, NULL, NULL, NULL, NULL).code, PS_OK);
+    j.pbig.count = j.big_shape[0] = BIG;
+    x.caller.sequence = 2;
+    assert_int_equal(ask(j.core, M(DECLARE), &x.r.base, NULL, NULL, NULL, NULL).code, PS_ALREADY_EXISTS);
+    confirm(j.core);
+    x.caller.sequence = 6;
+    assert_int_equal(ask(j.core, M(DECLARE), &x.r.base, NULL, NULL, NULL, NULL).code, PS_ALREADY_EXISTS);
+    psd_core_destroy(j.core);
+}
+
 static struct answer join_job(struct psd_core *core, uint32_t rank, const char *job)
 {
     struct joining x;
@@ -568,6 +619,7 @@ int main(void)
         cmocka_unit_test(test_session_of_a_resumed_run),
         cmocka_unit_test(test_job_is_its_users),
         cmocka_unit_test(test_name_is_the_control_tasks_to_give),
+        cmocka_unit_test(test_declaration_is_corrected),
         cmocka_unit_test(test_user_may_have_so_much),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
