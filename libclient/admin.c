@@ -62,29 +62,55 @@ enum ps_code psc__admin_call(struct psc_client *c, uint32_t task, int method, co
     return admin_ask(c, &spec, reply_type, reply, e);
 }
 
+struct admin_hyper {
+    struct psc_client *client;
+    struct psc__waiter waiter;
+    uint64_t round;
+};
+
+// An answer of another generation ends all operations: that is found here, so that their callbacks run on a thread of
+// the library.
+static void admin_hyper_set(void *arg, const struct ps_error *error, struct ps_slices *reply)
+{
+    struct admin_hyper *h = arg;
+    struct psc__task *control = &h->client->tasks[0];
+    struct ps_error e = *error;
+    ProtobufCMessage *m;
+    if (e.code == PS_OK &&
+        psc__decode(control, &paramserver__v1__set_hyper_reply__descriptor, reply, &m, &e) == PS_OK) {
+        const Paramserver__V1__SetHyperReply *r = (Paramserver__V1__SetHyperReply *)m;
+        h->round = r->round;
+        psc__lock(h->client);
+        psc__check_generation(control, r->generation, &e);
+        psc__unlock(h->client);
+        ps_msg_free(m);
+    }
+    psc__waiter_wake(&h->waiter, &e);
+}
+
 psc_code psc_set_hyper(psc_client *client, const char *name, double value, uint64_t *round, psc_error *error)
 {
     Paramserver__V1__SetHyperRequest request = PARAMSERVER__V1__SET_HYPER_REQUEST__INIT;
     struct ps_error e = {.code = PS_OK};
-    ProtobufCMessage *m = NULL;
+    struct admin_hyper h = {.client = client};
     request.job = client->job;
     request.name = (char *)name;
     request.value = value;
     request.round = round ? *round : 0;
     struct psc__call_spec spec = {.method = PARAMSERVER__V1__METHOD__SET_HYPER,
                                   .message = &request.base,
-                                  .timeout_ms = (int)(client->timeout_ns / PS_MS)};
-    if (admin_ask(client, &spec, &paramserver__v1__set_hyper_reply__descriptor, &m, &e) == PS_OK) {
-        const Paramserver__V1__SetHyperReply *r = (Paramserver__V1__SetHyperReply *)m;
-        psc__lock(client);
-        psc__check_generation(&client->tasks[0], r->generation, &e);
-        psc__unlock(client);
-        if (e.code == PS_OK && round)
-            *round = r->round;
-        ps_msg_free(m);
-    }
-    if (e.code != PS_OK)
+                                  .timeout_ms = (int)(client->timeout_ns / PS_MS),
+                                  .done = admin_hyper_set,
+                                  .arg = &h};
+    psc__waiter_init(&h.waiter);
+    if (psc__call(client, &spec, &e) != PS_OK)
+        psc__waiter_wake(&h.waiter, &e);
+    if (psc__waiter_wait(&h.waiter) != PS_OK) {
+        e = h.waiter.error;
         ps_error_prefix(&e, "set %s", name);
+    } else if (round) {
+        *round = h.round;
+    }
     return psc__error_out(&e, error);
 }
 

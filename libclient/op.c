@@ -325,14 +325,19 @@ static void op_detach(struct psc__op_request *r)
 }
 
 // Requests that were sent are left to land, the others are freed.
-static void op_fail(struct psc_op *op, const struct ps_error *e)
+static void op_give_up(struct psc_op *op, const struct ps_error *e)
 {
     struct psc__op_request *r;
-    if (op->over)
-        return;
     op_set_error(op, e);
     while ((r = TAILQ_FIRST(&op->requests)))
         op_detach(r);
+}
+
+static void op_fail(struct psc_op *op, const struct ps_error *e)
+{
+    if (op->over)
+        return;
+    op_give_up(op, e);
     psc__queues_pump(op->client);  // reads may have waited for these
     op_finish(op);
 }
@@ -393,6 +398,19 @@ static void op_refuse(struct psc_op *op, const struct ps_error *e)
     }
     op->refused = true;
     psc__after(op->client, 0, op_report_refused, op);
+}
+
+// Its callback runs on no thread of the caller's either.
+static void op_cancel(struct psc_op *op, const struct ps_error *e)
+{
+    psc_client *c = op->client;
+    if (op->over || op->refused)
+        return;
+    op_give_up(op, e);
+    op->refused = true;
+    psc__window_leave(&c->window, &op->ticket);  // it is not to be started
+    psc__after(c, 0, op_report_refused, op);
+    psc__queues_pump(c);
 }
 
 static void ops_finish_refused(struct psc_client *c)
@@ -851,10 +869,10 @@ void psc_cancel(psc_op *op)
         return;
     struct ps_error e;
     ps_fail(&e, PS_CANCELLED, "%s: it was cancelled", psc__method_name(op->method));
-    psc__lock(op->client);
-    if (!op->refused)
-        op_fail(op, &e);
-    psc__unlock(op->client);
+    psc_client *c = op->client;
+    psc__lock(c);
+    op_cancel(op, &e);
+    psc__unlock(c);
 }
 
 psc_code psc_wait(psc_op *op, psc_result *result, psc_error *error)

@@ -13,6 +13,7 @@
 #ifndef PSC_OP_H
 #define PSC_OP_H
 
+#include <limits.h>
 #include <stdatomic.h>
 
 #include "common/wire/codec.h"
@@ -154,7 +155,7 @@ struct psc_op {
     size_t cap_per_task;
     struct psc__op_requests requests;  // all that are not done
     uint32_t left;                     // requests that are not done
-    bool refused;                      // ended before it began: a timer will tell
+    bool refused;                      // ended before it began, or cancelled: a timer will tell
     bool over;                         // the outcome is known
     bool versioned, rounded;           // found.version and found.round are of some request
     struct psc__found {                // psc_result's numbers
@@ -191,9 +192,11 @@ struct psc__answer {
     struct psc__place place;  // where the values go on
 };
 
+// In ms. At most what an int has room for: below 0 a call has no limit.
 static inline uint64_t psc__shards_timeout(const psc_shards *shards)
 {
-    return shards->timeout_ms ? shards->timeout_ms : PSC__SHARDS_MS;
+    const uint64_t ms = shards->timeout_ms ? shards->timeout_ms : PSC__SHARDS_MS;
+    return ms < INT_MAX ? ms : INT_MAX;
 }
 
 // ---- op_cut.c -----------------------------------------------------------------------------------------------------

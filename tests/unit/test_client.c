@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // libclient over a world in memory: what is sent, in which order, how often, and what becomes of it when the network
 // does what networks do.
+#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -1571,6 +1572,78 @@ static void test_a_hyperparameter_is_set_again(void **state)
     bench_free(b);
 }
 
+static enum fake_fate spoil_load_shard(struct fake *f, uint32_t task, int method, uint64_t n)
+{
+    (void)f, (void)task, (void)n;
+    return method == PARAMSERVER__V1__METHOD__LOAD_SHARD ? FAKE_GARBAGE : FAKE_DELIVER;
+}
+
+// A time limit of more ms than an int has room for is one all the same.
+static void test_a_long_time_for_shards(void **state)
+{
+    (void)state;
+    struct bench *b = bench_ready(PSC_STREAM);
+    struct clockwork w = {.fake = &b->fake};
+    const psc_shards shards = {.name = "m", .checkpoint = 1, .timeout_ms = UINT32_C(3) << 30};
+    pthread_t clock;
+    psc_error e;
+    b->fake.fate = spoil_load_shard;
+    b->fake.watched = PARAMSERVER__V1__METHOD__LOAD_SHARD;
+    const uint64_t least = b->fake.now + (uint64_t)INT_MAX * PS_MS;
+    pthread_create(&clock, NULL, run_world, &w);
+    assert_int_equal(psc_load_shards(b->client, &shards, 1, 1, &e), PSC_INTERNAL);
+    atomic_store(&w.stop, 1);
+    pthread_join(clock, NULL);
+    assert_true(b->fake.deadline >= least && b->fake.deadline < 2 * least);
+    bench_free(b);
+}
+
+struct on_thread {
+    pthread_t thread;
+    atomic_int code;  // -1: not ended yet
+};
+
+static void note_thread(void *arg, const psc_result *result)
+{
+    struct on_thread *t = arg;
+    t->thread = pthread_self();
+    atomic_store(&t->code, (int)result->error.code);
+}
+
+// Whoever ends an operation, its callback runs on the library's thread: that of the world, here.
+static void test_callbacks_have_a_thread(void **state)
+{
+    (void)state;
+    for (int how = 0; how < 2; how++) {
+        struct bench *b = bench_new(PSC_STREAM);
+        struct clockwork w = {.fake = &b->fake};
+        struct on_thread t = {.code = -1};
+        psc_options options = worker_options(b);
+        float got;
+        psc_tensor step = {"step", &got, 1, PSC_FLOAT32};
+        pthread_t clock;
+        psc_error e;
+        psc_op *op;
+        options.update = PSC_SYNC;
+        bench_begin(b, options);
+        assert_int_equal(bench_declare(b).code, PS_OK);
+        psc_pull(b->client, &step, 1, 1, note_thread, &t, &op);
+        fake_idle(&b->fake, 0.1);
+        b->fake.generation[0] += how;
+        pthread_create(&clock, NULL, run_world, &w);
+        if (how == 0)
+            psc_cancel(op);
+        else
+            assert_int_equal(psc_set_hyper(b->client, "learning_rate", 0.5, NULL, &e), PSC_ABORTED);
+        assert_int_equal(psc_wait(op, NULL, &e), how ? PSC_ABORTED : PSC_CANCELLED);
+        assert_int_equal(atomic_load(&t.code), e.code);
+        assert_true(pthread_equal(t.thread, clock));
+        atomic_store(&w.stop, 1);
+        pthread_join(clock, NULL);
+        bench_free(b);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_join_and_declare),
     cmocka_unit_test(test_join_names_all_that_are_down),
@@ -1630,6 +1703,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_cancelled),
     cmocka_unit_test(test_threads_wait),
     cmocka_unit_test(test_a_hyperparameter_is_set_again),
+    cmocka_unit_test(test_a_long_time_for_shards),
+    cmocka_unit_test(test_callbacks_have_a_thread),
 };
 
 int main(void)
