@@ -198,7 +198,8 @@ bool psc_is_chief(psc_client *client);
 uint64_t psc_arrival(psc_client *client);
 uint32_t psc_live_workers(psc_client *client);
 // Has this worker come to a job that had begun without it? Then it enters no barrier before its first psc_lease, which
-// it asks for from psc_data_epoch on.
+// it asks for from psc_data_epoch on; where psc_lease then has nothing of that epoch, psc_data_epoch says whether the
+// others are at a later one already: a job that goes on from a checkpoint begins with any.
 bool psc_is_late(psc_client *client);
 uint64_t psc_data_epoch(psc_client *client);
 // Has an administrator asked this worker to leave (psctl drain)? It finishes its step and calls psc_close.
@@ -284,10 +285,11 @@ typedef struct psc_declaration {
 } psc_declaration;
 
 // Declares the job's variables on all ps tasks; by the chief alone. *resumed (may be NULL): their values were kept
-// from an earlier run, do not put initial ones. INVALID_ARGUMENT: a variable, rule, schedule or placement;
-// FAILED_PRECONDITION: declared already, or with others than those that are kept, or more than a ps task has room for
-// when it has no other job; RESOURCE_EXHAUSTED: it has no room now; UNAVAILABLE, DEADLINE_EXCEEDED, ABORTED: as
-// operations.
+// from an earlier run, do not put initial ones. The same client may declare otherwise what a ps task has refused.
+// INVALID_ARGUMENT: a variable, rule, schedule or placement; FAILED_PRECONDITION: this client knows the variables, or
+// others are kept, or they are more than a ps task has room for when it has no other job; ALREADY_EXISTS: the job was
+// declared in this run already, by another chief or otherwise; RESOURCE_EXHAUSTED: a ps task has no room now;
+// UNAVAILABLE, DEADLINE_EXCEEDED, ABORTED, CANCELLED, INTERNAL: as operations.
 psc_code psc_declare(psc_client *client, const psc_declaration *declaration, bool *resumed, psc_error *error);
 
 // Waits until the chief has declared, then knows the variables. Everyone but the chief calls it before the first
@@ -356,7 +358,8 @@ typedef void (*psc_callback)(void *arg, const psc_result *result);  // *result l
 // NOT_FOUND: no such variable; FAILED_PRECONDITION: no variables are known, or one has no such slot;
 // RESOURCE_EXHAUSTED: a ps task had no room until the deadline, or this process has no memory; UNAVAILABLE: a ps task
 // cannot be reached; DEADLINE_EXCEEDED: no answer within timeout_ms; ABORTED: the job has ended, or a ps task has lost
-// its state; CANCELLED: psc_close, psc_cancel, or stop; INTERNAL: an answer that is none.
+// its state; CANCELLED: psc_close, psc_cancel, or stop; INTERNAL: an answer that is none. A push to a round:
+// ALREADY_EXISTS: some of an earlier one of this worker counts there.
 void psc_put(psc_client *client, const psc_tensor *tensors, size_t n, psc_callback callback, void *arg, psc_op **op);
 // At each ps task all values and slots are of one instant. Also of a job that has failed, by who connects after.
 void psc_get(psc_client *client, const psc_tensor *tensors, size_t n, psc_callback callback, void *arg, psc_op **op);
@@ -449,8 +452,8 @@ psc_code psc_prune_shards(psc_client *client, const char *name, uint32_t series,
 psc_code psc_wait(psc_op *op, psc_result *result, psc_error *error);
 // Has op ended? Waits at most timeout_ms for that; 0: looks. Frees nothing.
 bool psc_done(psc_op *op, int timeout_ms);
-// Ends op with CANCELLED, unless it has ended; what it asks for may take effect all the same. psc_wait follows. op may
-// be NULL.
+// Ends op with CANCELLED, unless it has ended; what it asks for may take effect all the same. Does not wait for that:
+// psc_wait follows. op may be NULL.
 void psc_cancel(psc_op *op);
 
 // Returns when every live worker of the job is in a barrier of this name. No limit but their lives. ABORTED: the job
@@ -525,7 +528,8 @@ typedef struct psc_hyper_change {
 } psc_hyper_change;
 
 // All changes of the job's hyperparameters that the control task keeps, oldest first; free *changes with free().
-// FAILED_PRECONDITION: not declared yet; NOT_FOUND: no such job; UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED.
+// FAILED_PRECONDITION: not declared yet; NOT_FOUND: no such job; RESOURCE_EXHAUSTED: no memory; UNAVAILABLE,
+// DEADLINE_EXCEEDED, ABORTED, CANCELLED.
 psc_code psc_hyper_changes(psc_client *client, psc_hyper_change **changes, size_t *n, psc_error *error);
 
 // sync: gradients that count for some variables alone, because their workers died while they sent them. worker, round:
@@ -534,7 +538,7 @@ typedef struct psc_splits {
     uint64_t count, round;
     uint32_t worker;
 } psc_splits;
-// As the control task knows. UNAVAILABLE, DEADLINE_EXCEEDED: no answer; NOT_FOUND: no such job; CANCELLED.
+// As the control task knows. UNAVAILABLE, DEADLINE_EXCEEDED: no answer; NOT_FOUND: no such job; ABORTED; CANCELLED.
 psc_code psc_split_gradients(psc_client *client, psc_splits *splits, psc_error *error);
 
 #ifdef __cplusplus
