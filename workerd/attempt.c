@@ -56,6 +56,7 @@ static enum ps_code attempt_open_data(struct wk_run *run, const struct ps_loss *
         wk_data_bind(run->data, run->env.model, loss, e))
         return e->code;
     run->env.examples = wk_data_train(run->data)->examples;
+    run->env.test_examples = wk_data_test(run->data)->examples;
     return PS_OK;
 }
 

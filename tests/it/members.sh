@@ -110,6 +110,7 @@ opened_with() { echo "worker 1's $1 is $2, worker 0 opened job 'differs' with $3
 ok "another seed is refused" fails_with 78 "$(opened_with seed 99 7)" of_differs --set seed=99
 ok "another number of epochs" fails_with 78 "$(opened_with epochs 1 100000)" of_differs --set epochs=1
 ok "another number of examples" fails_with 78 "$(opened_with data.examples 64 6400)" of_differs --set data.train_examples=64
+ok "another number of test examples" fails_with 78 "$(opened_with data.test_examples 32 64)" of_differs --set data.test_examples=32
 model=$(ls "$examples"/softmax/*.json)
 sed 's/"linear"/"relu"/' "$model" >relu.json
 sed 's/^ *//' "$model" >copy.json

@@ -532,6 +532,12 @@ worker() { # RANK ARGUMENT ...
     exec timeout 600 "$workerd" --quiet --job "$job" --cluster two.yaml --rank "$rank" "${two[@]}" --set epochs=5 --set batch_size=24 \
         --set strategy.compare_every=1 --set output="$scratch/of$rank.safetensors" "$@" >"log$rank" 2>&1
 }
+(worker 0) &
+differs=$!
+ok "test splits of different size" eval '(worker 1 --set data.test_examples=50); [ $? = 78 ]'
+ok "are not evaluated together" says "worker 1's data.test_examples is 50, worker 0 opened job '.*' with 100" log1
+kill -TERM $differs
+wait $differs
 plateau='callbacks=[{name: reduce_lr_on_plateau, monitor: loss, patience: 1, min_delta: 100}]'
 (worker 1 --set callbacks=[]) &
 ok "callbacks of worker 0 alone" eval '(worker 0 --set "$plateau")'

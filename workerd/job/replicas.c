@@ -163,7 +163,7 @@ static void replicas_free(struct replica *all, uint32_t n, const struct ps_error
 static enum ps_code replicas_meet(struct wk_run *run, const struct wk_replicas_options *o, uint32_t n,
                                   struct ps_error *e)
 {
-    char *configuration = wk_configuration(&run->env);
+    char *configuration = wk_configuration_to_meet(&run->env);
     struct wk_peers_options peers = o->peers;
     peers.configuration = configuration;
     enum ps_code code = wk_collective_open(&peers, n, &run->env.collective, e);

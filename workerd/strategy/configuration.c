@@ -29,9 +29,17 @@ char *wk_configuration(const struct wk_env *env)
     return text;
 }
 
-char *wk_configuration_to_begin(const struct wk_env *env)
+char *wk_configuration_to_meet(const struct wk_env *env)
 {
     char *configuration = wk_configuration(env);
+    char *text = ps_printf("data.test_examples=%" PRIu64 "\n%s", env->test_examples, configuration);
+    free(configuration);
+    return text;
+}
+
+char *wk_configuration_to_begin(const struct wk_env *env)
+{
+    char *configuration = wk_configuration_to_meet(env);
     char *text = ps_printf("%scheckpoint=%s\n", configuration, env->checkpoint ? env->checkpoint : "none");
     free(configuration);
     return text;

@@ -6,8 +6,10 @@
 
 #include "workerd/strategy/strategy.h"
 
-// Of the job file, and what the model and the data are; malloc'd.
+// Of the job file, and what the model and the training data are; malloc'd. A training that goes on has it alike, too.
 char *wk_configuration(const struct wk_env *env);
+// And how many test examples there are, which workers evaluate together.
+char *wk_configuration_to_meet(const struct wk_env *env);
 // And the checkpoint with which all begin, where they have nothing else to compare.
 char *wk_configuration_to_begin(const struct wk_env *env);
 

@@ -40,7 +40,8 @@ struct wk_env {
     const struct ps_job *job;
     const struct nn_model *model;
     struct nn_replica *replica;
-    uint64_t examples;      // in an epoch
+    uint64_t examples;  // in an epoch
+    uint64_t test_examples;
     const char *const *ps;  // addresses of the ps tasks
     size_t n_ps;
     const struct ps_tls_files *tls;       // to reach them; NULL: without
