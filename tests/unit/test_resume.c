@@ -64,6 +64,9 @@ static enum ps_code (*home_end)(void *state, const struct wk_work *work, struct 
 static enum ps_code (*home_save)(void *state, struct wk_checkpoint *to, struct ps_error *e);   // NULL: one_device's
 static enum ps_code (*home_salvage)(void *state, bool *undone, struct ps_error *e);            // NULL: likewise
 static struct wk_group group;
+static struct wk_sharder sharder;
+static uint64_t strategy_seed;  // 0: the job's
+static bool comes_late;
 static struct wk_strategy strategy;
 static uint64_t signal_step;
 static int signal_number, stops_in_evaluation;
@@ -84,6 +87,18 @@ static enum ps_code sum(void *state, double *values, uint64_t n, struct ps_error
     if (stops_in_evaluation && --stops_in_evaluation == 0)
         stop = SIGTERM;
     return wk_one_device.group->sum(state, values, n, e);
+}
+
+static uint64_t draw_from(void *state)
+{
+    return strategy_seed ? strategy_seed : wk_one_device.sharder->seed(state);
+}
+
+static uint64_t come(void *state, bool *late)
+{
+    const uint64_t epoch = wk_one_device.sharder->first_epoch(state, late);
+    *late = comes_late;
+    return epoch;
 }
 
 struct training {
@@ -180,6 +195,10 @@ static enum ps_code train_here(struct training *t, const char *lines, bool resum
     group.sum = sum;
     strategy.home = &home;
     strategy.group = &group;
+    sharder = *strategy.sharder;
+    sharder.seed = draw_from;
+    sharder.first_epoch = come;
+    strategy.sharder = &sharder;
     stop = 0;
     must(ps_job_scale_rate(t->job, 1, EXAMPLES, &e), &e);
     t->job->schedule.warmup_initial = 0.001;  // as with more replicas
@@ -272,8 +291,9 @@ static int begin_folder(void **state)
     home_end = NULL;
     home_save = NULL;
     home_salvage = NULL;
-    reads_again = removes_found = false;
+    reads_again = removes_found = comes_late = false;
     vocabulary = NULL;
+    strategy_seed = 0;
     return 0;
 }
 
@@ -421,6 +441,39 @@ static void reads_what_was_found_once(void **state)
     reads_again = removes_found = true;
     assert_int_equal(train_here(&t, job, true), PS_NOT_FOUND);
     end(&t);
+}
+
+// A training of which a run has drawn from another seed goes on with that, and its examples come once in each epoch.
+// Who comes late draws from what the checkpoint says; not where the strategy has a seed of its own.
+static void goes_on_with_its_seed(void **state)
+{
+    static const char job[] = "callbacks: [{name: checkpoint, path: ck, every_steps: 3}]\n";
+    const uint64_t seed = UINT64_C(0xfedcba9876543210);
+    struct training t;
+    (void)state;
+    strategy_seed = seed;
+    train(&t, "", false);
+    end(&t);
+    move("out.safetensors", "whole.safetensors");
+    for (int i = 0; i < 2; i++) {
+        remove_checkpoints();
+        strategy_seed = seed;
+        train_and_die(job, 11, true);
+        strategy_seed = 0;
+        reads_again = i;
+        train(&t, job, true);
+        assert_true(t.run.resumed_at == 6 || t.run.resumed_at == 9);
+        end(&t);
+        same_file("out.safetensors", "whole.safetensors");
+        comes_late = true;
+        for (strategy_seed = 0; strategy_seed < 8; strategy_seed += 7) {
+            train(&t, job, true);
+            assert_int_equal(t.run.resumed_at, 0);
+            assert_true(t.run.seed == (strategy_seed ? strategy_seed : seed));
+            end(&t);
+        }
+        comes_late = reads_again = false;
+    }
 }
 
 // A backup is gone on from without being asked, and is gone in the end.
@@ -1274,6 +1327,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(ends_a_cut_epoch_once, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(is_killed_again, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(reads_what_was_found_once, begin_folder, end_folder),
+        cmocka_unit_test_setup_teardown(goes_on_with_its_seed, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(backs_up, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(passes_over_damaged, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(passes_over_lost, begin_folder, end_folder),

@@ -469,12 +469,15 @@ static void loop_note_lost(const struct wk_run *run, enum ps_code code, const st
         wk_lost_free(run->lost);
 }
 
-// A worker that comes to others who train has what they have.
+// A worker that comes to others who train has what they have; how they draw it knows from their checkpoint.
 static enum ps_code loop_resume(struct wk_run *run, struct ps_error *e)
 {
     run->strategy->sharder->first_epoch(run->state, &run->late);
-    if (run->late)
+    run->seed = run->strategy->sharder->seed(run->state);
+    if (run->late) {
+        wk_resume_take_seed(run);
         run->resume = NULL;
+    }
     const enum ps_code code = run->resume ? wk_resume_load(run, e) : PS_OK;
     if (run->lost)
         loop_note_lost(run, code, e);
@@ -487,7 +490,7 @@ enum ps_code wk_loop(struct wk_run *run, struct ps_error *e)
     const struct ps_job *job = run->env.job;
     struct loop l = {.run = run};
     if (wk_callbacks_open(run, &run->callbacks, e) || loop_resume(run, e) ||
-        wk_stepper_open(&l.stepper, run, run->strategy->sharder->seed(run->state), e))
+        wk_stepper_open(&l.stepper, run, run->seed, e))
         return e->code;
     l.stop = run->resume && wk_callbacks_are_over(run->callbacks);
     l.step = run->position.step;

@@ -43,6 +43,7 @@ struct wk_run {
     struct wk_position position;
     struct wk_meter meter;  // of the epoch
     char *configuration;    // of which job checkpoints are; NULL: not needed yet
+    uint64_t seed;          // the order of examples and dropout are drawn from it
     bool late;              // it came to a job that had begun
     uint64_t saved;         // the step of the newest checkpoint that is on disk; 0: there is none
     uint64_t saved_ms;      // when it was written, since 1970

@@ -64,6 +64,7 @@ static enum ps_code resume_fill(const struct wk_run *run, struct wk_checkpoint *
     json_object_set_new(c->json, "epoch", json_integer((json_int_t)run->position.epoch));
     json_object_set_new(c->json, "first", json_integer((json_int_t)run->position.first));
     json_object_set_new(c->json, "step", json_integer((json_int_t)run->position.step));
+    json_object_set_new(c->json, "seed", json_integer((json_int_t)run->seed));
     json_object_set_new(c->json, "meter", wk_meter_save(&run->meter));
     json_object_set_new(c->json, "figures", resume_figures_json(&run->figures));
     resume_put_history(&run->history, c->json);
@@ -251,6 +252,14 @@ static enum ps_code resume_load_history(struct wk_run *run, const json_t *from, 
     return wk_state_real(from, "train_seconds", &run->train_seconds, e);
 }
 
+// The position is one in the order of examples that was drawn from this seed. Files of earlier versions have none.
+static void resume_load_seed(struct wk_run *run, const json_t *from)
+{
+    const json_t *seed = json_object_get(from, "seed");
+    if (json_is_integer(seed))
+        run->seed = (uint64_t)json_integer_value(seed);
+}
+
 static enum ps_code resume_load_position(struct wk_run *run, const json_t *from, struct ps_error *e)
 {
     struct wk_position *p = &run->position;
@@ -265,6 +274,7 @@ static enum ps_code resume_load_position(struct wk_run *run, const json_t *from,
                        "it is in epoch %" PRIu64 " of its training, and the job has %" PRIu64
                        ": expected as many epochs or more, or another folder or name",
                        p->epoch + (p->first > 0), run->env.job->epochs);
+    resume_load_seed(run, from);
     if (wk_meter_load(&run->meter, nn_replica_measures(run->env.replica), json_object_get(from, "meter"), e))
         return e->code;
     if (run->env.replica_rank != 0)
@@ -302,6 +312,21 @@ enum ps_code wk_resume_load(struct wk_run *run, struct ps_error *e)
     run->saved_ms = wk_checkpoints_written_ms(run->resume);
     wk_checkpoint_free(&own);
     return code;
+}
+
+void wk_resume_take_seed(struct wk_run *run)
+{
+    struct wk_checkpoint own;
+    struct ps_error e;
+    // A job that goes on with what the ps tasks have draws from another seed than any of its checkpoints.
+    if (!run->resume || run->seed != run->env.job->seed)
+        return;
+    if (run->resume_read) {
+        resume_load_seed(run, run->resume_read->json);
+    } else if (wk_checkpoint_read(&own, run->resume, false, &e) == PS_OK) {
+        resume_load_seed(run, own.json);
+        wk_checkpoint_free(&own);
+    }
 }
 
 void wk_resume_forget(struct wk_run *run)

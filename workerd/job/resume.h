@@ -14,6 +14,9 @@ enum ps_code wk_resume_save(struct wk_run *run, const struct ps_shards_of *shard
 // From run->resume, or what run->resume_read has of it. FAILED_PRECONDITION: it is of a job that differs in more than
 // epochs and steps. The strategy is open, the callbacks have not begun.
 enum ps_code wk_resume_load(struct wk_run *run, struct ps_error *e);
+// Of a worker that comes late: run->seed, which is the strategy's, becomes that of the others, who have gone on from
+// this checkpoint or have written it. Where it cannot be read nothing changes.
+void wk_resume_take_seed(struct wk_run *run);
 // Are a checkpoint's shards read here? Not where the ps tasks load theirs.
 bool wk_resume_reads_shards(const struct ps_job *job);
 // Frees what is in run->resume_read: it is not needed any more.
