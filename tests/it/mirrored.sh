@@ -507,6 +507,33 @@ wait "${pid[0]}" "${pid[1]}" "${pid[2]}"
 ok "signals one after the other: worker 0 keeps the weights" test -s of0.safetensors
 ok "it says where" says 'the weights are in .*of0.safetensors' log0
 
+# Who keeps the weights is killed, and the signal comes to the others before they know it.
+saved=(--set callbacks='[{name: checkpoint, path: last, every_steps: 1000000}]')
+rm -f of?.safetensors
+ok "three workers with checkpoints train" start_three auto "${saved[@]}"
+kill -KILL "${pid[0]}"
+kill -TERM "${pid[1]}" "${pid[2]}"
+ok "worker 0 is killed, a signal to the others: worker 1 keeps the weights" ended_with 1 143
+ok "it says where" says 'the weights are in .*of1.safetensors.*--resume goes on' log1
+ok "worker 2 ends" ended_with 2 143
+ok "and writes nothing" test ! -e of2.safetensors
+ok "there is a checkpoint" test "$(find last -name '*.safetensors' | wc -l)" = 1
+wait "${pid[0]}"
+
+# After one has come back, who has been there for longest keeps them, whose callbacks remember most.
+rm -rf last of?.safetensors
+ok "three workers train" start_three auto
+lose 0 KILL
+ok "worker 1 goes on" goes_on 1 2
+start 0 auto
+ok "worker 0 comes back" goes_on 1 3
+ok "they train" trains 1
+kill -TERM "${pid[0]}" "${pid[1]}" "${pid[2]}"
+ok "a signal to all: worker 1 keeps the weights" ended_with 1 143
+ok "it says where" says 'the weights are in .*of1.safetensors' log1
+wait "${pid[0]}" "${pid[2]}"
+ok "and no other does" test ! -e of0.safetensors -a ! -e of2.safetensors
+
 # Workers of several hosts go on from files of their own, which may be those of different steps.
 two=(--set strategy.name=multi_worker_mirrored "${small[@]}" "${adam[@]}")
 printf 'worker: ["unix:%s/0", "unix:%s/1"]\n' "$scratch" "$scratch" >two.yaml

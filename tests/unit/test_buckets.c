@@ -72,6 +72,13 @@ bool wk_collective_joined(const struct wk_collective *c)
     return false;
 }
 
+bool wk_collective_leads(const struct wk_collective *c, const double *arrival)
+{
+    (void)c;
+    (void)arrival;
+    return false;
+}
+
 uint64_t wk_collective_reforms(struct wk_collective *c)
 {
     (void)c;

@@ -24,8 +24,10 @@ static struct {
     const struct act *act;
     struct wk_reduction late;  // that has failed: a chunk of it comes before the workers have met anew
     uint32_t reforms;
-    double said_new;  // by this replica, the last time that it was asked
-    bool joined;      // a job that had begun
+    double said_new;    // by this replica, the last time that it was asked
+    bool joined;        // a job that had begun
+    bool stops;         // where a worker is lost, a signal comes
+    double arrival[2];  // of both workers, as it says who is asked which of those that are left leads
 } play;
 
 static float variable[1], slot[1];
@@ -54,6 +56,13 @@ bool wk_collective_joined(const struct wk_collective *c)
     return play.joined;
 }
 
+bool wk_collective_leads(const struct wk_collective *c, const double *arrival)
+{
+    (void)c;
+    memcpy(play.arrival, arrival, sizeof play.arrival);
+    return false;
+}
+
 enum ps_code wk_collective_reduce(struct wk_collective *c, uint32_t replica, struct wk_reduction *r, struct ps_error *e)
 {
     const struct act *act = play.act++;
@@ -63,6 +72,8 @@ enum ps_code wk_collective_reduce(struct wk_collective *c, uint32_t replica, str
     (void)replica;
     if (r->type == WK_DOUBLE && r->n == 2 * SAYS)
         play.said_new = numbers[SAYS + 1];
+    if (act->lost && play.stops)
+        return ps_fail(e, PS_CANCELLED, "a signal has come");
     if (act->lost) {
         play.late = *r;
         return ps_fail(e, PS_ABORTED, "a worker is lost");
@@ -96,7 +107,7 @@ enum ps_code wk_local_rule_each(const struct wk_local_rule *r, wk_array_fn fn, v
     return fn(arg, variable, 1, e) ? e->code : fn(arg, slot, 1, e);
 }
 
-static const struct wk_env env = {.replicas = 2, .device = 1};
+static const struct wk_env env = {.replicas = 2, .workers = 2, .device = 1};
 static struct wk_local_rule rule;
 
 // This replica has taken 4 rounds, its variable is 4 and its slot 40.
@@ -179,6 +190,8 @@ static void who_comes_back_does_not_lead(void **ctx)
     assert_int_equal(meet(&r, &behind, &e), PS_OK);
     assert_true(wk_rounds_leads(&r));
     assert_int_equal(r.arrival, 0);
+    wk_rounds_leads_rest(&r);
+    assert_true(play.arrival[0] > 1e300 && play.arrival[1] == 0);
     wk_rounds_close(&r);
 }
 
@@ -202,6 +215,16 @@ static void who_comes_back_first_leads(void **ctx)
     assert_int_equal(meet(&r, &behind, &e), PS_OK);
     assert_true(wk_rounds_leads(&r));
     assert_int_equal(r.arrival, 6);
+    wk_rounds_leads_rest(&r);
+    assert_true(play.arrival[0] > 1e300 && play.arrival[1] == 6);
+    // What they say when they agree next is not known of all.
+    const struct act lost[] = {{.lost = true}};
+    play.act = lost;
+    play.stops = true;
+    assert_int_equal(meet(&r, &behind, &e), PS_CANCELLED);
+    wk_rounds_leads_rest(&r);
+    assert_true(play.arrival[0] == 0 && play.arrival[1] == 0);
+    play.stops = false;
     wk_rounds_close(&r);
 }
 

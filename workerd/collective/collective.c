@@ -300,9 +300,9 @@ bool wk_collective_joined(const struct wk_collective *c)
     return c->peers && wk_peers_joined(c->peers);
 }
 
-bool wk_collective_leads(const struct wk_collective *c)
+bool wk_collective_leads(const struct wk_collective *c, const double *arrival)
 {
-    return !c->peers || wk_peers_leads(c->peers);
+    return !c->peers || wk_peers_leads(c->peers, arrival);
 }
 
 uint32_t wk_collective_guests(const struct wk_collective *c)

@@ -84,9 +84,10 @@ enum ps_code wk_collective_look(struct wk_collective *c, struct ps_error *e);
 bool wk_collective_joined(const struct wk_collective *c);
 // How often the workers have met anew. The same until this replica calls reform.
 uint64_t wk_collective_reforms(struct wk_collective *c);
-// Does this worker keep the weights where all end? The lowest of those that are left does; nobody, where others may go
-// on without it.
-bool wk_collective_leads(const struct wk_collective *c);
+// Does this worker keep the weights where all end? Of those that are left, as far as is known, the one with the least
+// arrival does, of several the lowest; nobody, where others may go on without it. arrival: of the workers that met
+// last, in the order of their ranks; NULL: all have the same.
+bool wk_collective_leads(const struct wk_collective *c, const double *arrival);
 // How many workers wait at this one to come back.
 uint32_t wk_collective_guests(const struct wk_collective *c);
 // After ABORTED, by every replica of this process: the workers that are left meet anew, and nothing is under way any

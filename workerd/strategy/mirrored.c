@@ -15,9 +15,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/clock.h"
 #include "common/base/hash.h"
+#include "common/base/signals.h"
 #include "workerd/strategy/buckets.h"
 #include "workerd/strategy/waits.h"
 
@@ -488,6 +491,18 @@ static enum ps_code mirrored_refresh(void *state, struct ps_error *e)
     return mirrored_settle(state, &met, e);
 }
 
+// Who was to keep the weights may be gone just now: that is known a moment later.
+static bool mirrored_keeps_weights(const struct mirrored *s)
+{
+    const uint64_t until = ps_now() + WK_SIGNAL_SECONDS * PS_SECOND;
+    bool leads = wk_rounds_leads_rest(&s->rounds);
+    while (!leads && ps_signal_number(s->env->stop) && ps_now() < until) {
+        usleep(10000);
+        leads = wk_rounds_leads_rest(&s->rounds);
+    }
+    return leads;
+}
+
 // Every replica has the weights; where the others are gone, a last step that counts in part with its own gradients.
 static enum ps_code mirrored_salvage(void *state, bool *undone, struct ps_error *e)
 {
@@ -496,7 +511,7 @@ static enum ps_code mirrored_salvage(void *state, bool *undone, struct ps_error 
     if (wk_buckets_apply_all(&s->buckets, e))
         wk_buckets_complete_alone(&s->buckets);
     e->code = PS_OK;
-    return s->env->device == 0 && wk_collective_leads(s->env->collective)
+    return s->env->device == 0 && mirrored_keeps_weights(s)
                ? PS_OK
                : ps_fail(e, PS_NOT_FOUND, "another replica writes the weights, or other workers train on");
 }

@@ -2,6 +2,7 @@
 #include "workerd/strategy/rounds.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,6 +39,24 @@ uint32_t wk_rounds_ranks(const struct wk_rounds *r)
 bool wk_rounds_leads(const struct wk_rounds *r)
 {
     return wk_rounds_rank(r) == r->chief;
+}
+
+static double rounds_said(const struct wk_rounds *r, uint32_t rank, int what)
+{
+    return r->table[SAYS * (size_t)rank + (size_t)what];
+}
+
+bool wk_rounds_leads_rest(const struct wk_rounds *r)
+{
+    const uint32_t n = wk_rounds_ranks(r), replicas = r->env->replicas / r->env->workers;
+    double *arrival = ps_alloc(n * sizeof *arrival);  // of workers, whose replicas have come with them
+    for (uint32_t rank = 0; r->agreed && rank < n; rank += replicas) {
+        const double said = rounds_said(r, rank, SAYS_ARRIVAL);
+        arrival[rank / replicas] = said < 0 ? INFINITY : said;
+    }
+    const bool leads = wk_collective_leads(r->env->collective, arrival);
+    free(arrival);
+    return leads;
 }
 
 enum ps_code wk_rounds_add_up(struct wk_rounds *r, void *values, size_t n, enum wk_number type, const char *what,
@@ -157,11 +176,6 @@ static enum ps_code rounds_give_all(struct wk_rounds *r, uint32_t giver, struct 
 
 // ---- agree --------------------------------------------------------------------------------------------------------
 
-static double rounds_said(const struct wk_rounds *r, uint32_t rank, int what)
-{
-    return r->table[SAYS * (size_t)rank + (size_t)what];
-}
-
 static enum ps_code rounds_ask_all(struct wk_rounds *r, struct ps_error *e)
 {
     const size_t n = SAYS * (size_t)wk_rounds_ranks(r);
@@ -172,7 +186,8 @@ static enum ps_code rounds_ask_all(struct wk_rounds *r, struct ps_error *e)
     own[SAYS_LAST] = r->last;
     own[SAYS_N_SUM] = (double)r->n_sum;
     own[SAYS_ARRIVAL] = (double)r->arrival;
-    return wk_rounds_add_up(r, r->table, n, WK_DOUBLE, "steps", e);
+    r->agreed = wk_rounds_add_up(r, r->table, n, WK_DOUBLE, "steps", e) == PS_OK;
+    return e->code;
 }
 
 // The lowest rank that has taken the most rounds; whether others are behind, or new.

@@ -37,7 +37,8 @@ struct wk_rounds {
     bool is_new;      // this replica has come back, and has nothing yet
     bool is_torn;     // it has got some of the variables of a later step, and not all yet
     bool met;         // the workers have met anew since wk_rounds_met
-    double *table;    // [replicas] what each says of itself, while they agree
+    double *table;    // [replicas] what each says of itself, when they agreed last
+    bool agreed;      // the table is of all who have met last
     double *numbers;  // [numbers_size] that are added up
     float *array;     // [array_size] that is handed over
     size_t numbers_size, array_size;
@@ -54,6 +55,8 @@ uint32_t wk_rounds_rank(const struct wk_rounds *r);
 uint32_t wk_rounds_ranks(const struct wk_rounds *r);
 // Has nobody been there for longer, of those who have met? Of several the lowest rank leads.
 bool wk_rounds_leads(const struct wk_rounds *r);
+// The same of those that are left where all end: as wk_collective_leads.
+bool wk_rounds_leads_rest(const struct wk_rounds *r);
 
 // Sums of all ranks' numbers, at once. what: as in struct wk_reduction. ABORTED: a worker is lost, or has ended; what
 // belongs to a round comes back with wk_rounds_meet, and until then the values are not the caller's.

@@ -498,9 +498,9 @@ uint32_t wk_peers_guests(struct wk_peers *p)
     return wk_rendezvous_guests(&p->rendezvous);
 }
 
-bool wk_peers_leads(const struct wk_peers *p)
+bool wk_peers_leads(struct wk_peers *p, const double *arrival)
 {
-    return p->now ? p->now->f.self == 0 : p->rendezvous.leads_rest;
+    return p->now || p->rendezvous.stopped ? wk_rendezvous_leads(&p->rendezvous, arrival) : p->rendezvous.leads_rest;
 }
 
 enum ps_code wk_peers_reform(struct wk_peers *p, bool admits, struct ps_error *e)

@@ -25,7 +25,7 @@ struct wk_formation *wk_peers_formation(struct wk_peers *p);
 // Had the job begun before this worker came, so that it has nothing of what the others have?
 bool wk_peers_joined(const struct wk_peers *p);
 // As wk_collective_leads.
-bool wk_peers_leads(const struct wk_peers *p);
+bool wk_peers_leads(struct wk_peers *p, const double *arrival);
 // How many wait here to come back: they are let in where the workers meet anew.
 uint32_t wk_peers_guests(struct wk_peers *p);
 // Meets anew; admits: those, too, who want to come back, else they wait on.

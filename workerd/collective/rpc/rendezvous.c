@@ -714,23 +714,23 @@ static enum ps_code rendezvous_meet_first(struct wk_rendezvous *v, struct ps_err
     return e->code;
 }
 
-// Is it the lowest of those that are not lost?
-static bool rendezvous_is_lowest(struct wk_rendezvous *v)
+bool wk_rendezvous_leads(struct wk_rendezvous *v, const double *arrival)
 {
-    uint32_t k = 0;
+    uint32_t leader = v->n;
     pthread_mutex_lock(&v->lock);
-    while (k < v->n && v->lost[v->rank[k]])
-        k++;
-    const bool is_lowest = k < v->n && v->rank[k] == v->options->rank;
+    for (uint32_t k = 0; k < v->n; k++)
+        if (!v->lost[v->rank[k]] && (leader == v->n || (arrival && arrival[k] < arrival[leader])))
+            leader = k;
+    const bool leads = leader < v->n && v->rank[leader] == v->options->rank;
     pthread_mutex_unlock(&v->lock);
-    return is_lowest;
+    return leads;
 }
 
 enum ps_code wk_rendezvous_meet(struct wk_rendezvous *v, bool admits, const char *why, struct ps_error *e)
 {
     e->code = PS_OK;
     v->why = why;
-    v->leads_rest = false;
+    v->leads_rest = v->stopped = false;
     const struct ps_client_options options = {.tls = v->options->tls, .munge = v->options->munge, .to = PS_ROLE_WORKER};
     v->client = ps_client_create(v->options->addresses, v->options->workers, &options);
     if (v->session == 0)
@@ -742,7 +742,6 @@ enum ps_code wk_rendezvous_meet(struct wk_rendezvous *v, bool admits, const char
     ps_client_stop(v->client);
     ps_client_destroy(v->client);
     v->why = NULL;
-    if (e->code == PS_CANCELLED)
-        v->leads_rest = rendezvous_is_lowest(v);
+    v->stopped = e->code == PS_CANCELLED;
     return e->code;
 }

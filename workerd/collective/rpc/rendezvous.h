@@ -38,6 +38,7 @@ struct wk_rendezvous {
 
     // It hosted those who are left of the last session, who are too few to go on, and no others can.
     bool leads_rest;
+    bool stopped;  // a signal has ended the last meeting
     bool running;  // the job had begun before the last session,
     bool joined;   // and this worker had not been there
     // The last session: its members in the order of ranks, what names their hosts, and where these take connections.
@@ -56,6 +57,9 @@ uint64_t wk_rendezvous_call(struct wk_rendezvous *v, struct ps_call *call, char 
 void wk_rendezvous_cancel(struct wk_rendezvous *v, struct ps_call *call);
 // A worker of the session is not waited for any more.
 void wk_rendezvous_lose(struct wk_rendezvous *v, uint32_t rank);
+// Has it been in the last session for longer than all others that are not lost, as far as is known? arrival: of the
+// members, in their order; of several with the least the lowest leads. NULL: all have the same.
+bool wk_rendezvous_leads(struct wk_rendezvous *v, const double *arrival);
 // Nobody is let in any more; those who wait hear that this worker has ended.
 void wk_rendezvous_end(struct wk_rendezvous *v);
 
