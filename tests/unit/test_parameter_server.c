@@ -726,13 +726,14 @@ static void the_late_count_on(void **state)
         struct worker w;
         begin_world(state);
         client.late = client.follows = true;
-        begin(&w, "sgd, learning_rate: 1", of[k].update);
+        begin(&w, k ? "sgd, learning_rate: 1" : "sgd, learning_rate: 1, momentum: 0.9", of[k].update);
         client.shares[0] = client.shares[1] = of[k].share;
         fill(&w, 0);
         assert_int_equal(w.ahead[0].step, of[k].want);
         const struct wk_parameter_server_state *s = w.state;
         assert_true(s->base == of[k].share.steps_before);
         assert_true(s->base + s->ahead == of[k].share.iterations_before);
+        assert_int_equal(s->loaded_version, k ? 1 : 2);  // the slot of momentum was put, too
         train_work(&w, &w.ahead[0]);
         assert_int_equal(client.clock, 0);  // it counts its own steps, and has begun none before
         assert_int_equal(s->base + s->trained_to, of[k].want + 1);

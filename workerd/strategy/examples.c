@@ -73,6 +73,9 @@ static void take_count(struct wk_parameter_server_state *s)
     if (late) {
         s->base = s->share.steps_before;
         s->ahead = s->share.iterations_before - s->share.steps_before;
+        // Where they have gone on from a checkpoint each slot was put, too. Of an outer rule it may have had none.
+        if (s->base && !s->is_outer)
+            s->loaded_version = 1 + (uint64_t)ps_rule_slots(s->rule, s->hyper);
     }
     const uint64_t furthest = s->share.furthest > s->base ? s->share.furthest - s->base : 0;
     if (s->update == PSC_SYNC && comes && s->mode_changed)
