@@ -3,12 +3,15 @@
 // workerd/job/callback.c: two workers with the same callbacks, of whom one is the chief, is lost, and the other takes
 // over.
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -249,6 +252,69 @@ static void go_on(struct worker *w, const char *callbacks, const struct wk_check
     must(wk_callbacks_load(w->callbacks, from, &e), &e);
 }
 
+// While it holds, no file becomes longer than that.
+static struct rlimit limit_files(rlim_t bytes)
+{
+    struct rlimit old, less;
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+    less = (struct rlimit){bytes, old.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &less), 0);
+    return old;
+}
+
+static void end_epoch_on_full_disk(struct worker *w, uint64_t epoch, rlim_t bytes)
+{
+    const struct rlimit old = limit_files(bytes);
+    end_epoch(w, epoch, true);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+    signal(SIGXFSZ, SIG_DFL);
+}
+
+// The training goes on where the disk is full, and no half line stays in a log that has room again.
+static void a_full_disk_ends_no_training(void **state)
+{
+    struct worker w;
+    (void)state;
+    start(&w);
+    chief_begins(&w);
+    end_epoch_on_full_disk(&w, 0, 5);
+    expect_text(csv, "");
+    expect_text(json, "");
+    end_epoch(&w, 1, true);
+    expect_epochs(1, 1);
+    end_epoch_on_full_disk(&w, 2, strlen("epoch,loss\r\n1,1.0\r\n") + 3);
+    expect_epochs(1, 1);
+    end_epoch(&w, 3, true);
+    expect_text(csv, "epoch,loss\r\n1,1.0\r\n3,3.0\r\n");
+    stop(&w);
+}
+
+// A worker that takes over goes on without the log that it cannot open, and a checkpoint does not say how long that is.
+static void takes_over_without_a_log(void **state)
+{
+    struct worker w[2];
+    struct wk_checkpoint from = {.json = json_object(), .path = "checkpoint"};
+    (void)state;
+    begin_two(w);
+    stop(&w[0]);
+    unlink(csv);
+    assert_int_equal(mkdir(csv, 0777), 0);
+    end_epoch(&w[1], 2, false);
+    step(&w[1], true);
+    end_epoch(&w[1], 3, true);
+    wk_callbacks_save(w[1].callbacks, &from);
+    stop(&w[1]);
+    assert_int_equal(rmdir(csv), 0);
+    append(csv, "epoch,loss\r\n0,0.0\r\n1,1.0\r\n2,2.0\r\n3,3.0\r\n");
+    expect_epochs(0, 4);
+    go_on(&w[0], logs, &from);
+    chief_begins(&w[0]);
+    expect_epochs(0, 4);
+    stop(&w[0]);
+    json_decref(from.json);
+}
+
 // Which csv_log is which says its path: the second goes on where the first is not there any more. Where its folder has
 // another name, the file's says it; of another file nothing is cut off.
 static void states_go_by_path(void **state)
@@ -319,6 +385,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(cuts_half_a_line_off, make_files, remove_files),
         cmocka_unit_test_setup_teardown(begins_a_log_of_its_own, make_files, remove_files),
         cmocka_unit_test_setup_teardown(keeps_what_was_written_since_a_resume, make_files, remove_files),
+        cmocka_unit_test_setup_teardown(a_full_disk_ends_no_training, make_files, remove_files),
+        cmocka_unit_test_setup_teardown(takes_over_without_a_log, make_files, remove_files),
         cmocka_unit_test_setup_teardown(states_go_by_path, make_files, remove_files),
         cmocka_unit_test_setup_teardown(states_without_a_path_go_by_key, make_files, remove_files),
     };

@@ -46,6 +46,7 @@ struct csv_log {
     struct wk_log_file file;
     const char *separator;     // the settings'
     struct wk_figures column;  // the names, with the first line; no figures: there is none yet
+    bool headed;               // that line stands in the file, if it was empty
 };
 
 static enum ps_code csv_log_open(const struct ps_callback *settings, const struct wk_run *run, void **state,
@@ -68,8 +69,12 @@ static void csv_log_close(void *state)
     free(s);
 }
 
+// At the head of an empty file.
 static void csv_log_put_head(struct csv_log *s)
 {
+    if (s->headed || !s->file.stream || !wk_log_file_is_empty(&s->file))
+        return;
+    s->headed = true;
     fputs("epoch", s->file.stream);
     for (size_t i = 0; i < s->column.n; i++)
         fprintf(s->file.stream, "%s%s", s->separator, s->column.v[i].name);
@@ -81,9 +86,11 @@ static enum ps_code csv_log_begin(void *state, struct wk_run *run, bool takes_ov
     struct csv_log *s = state;
     if (wk_log_file_open(&s->file, run, takes_over, e))
         return e->code;
-    if (s->column.n > 0 && wk_log_file_is_empty(&s->file))
+    if (s->column.n > 0)
         csv_log_put_head(s);
-    return takes_over ? wk_log_file_take_over(&s->file, "", e) : PS_OK;
+    if (takes_over)
+        wk_log_file_take_over(&s->file, "");
+    return PS_OK;
 }
 
 static char *csv_log_line(const struct csv_log *s, const struct wk_moment *m)
@@ -108,12 +115,14 @@ static char *csv_log_line(const struct csv_log *s, const struct wk_moment *m)
 static enum ps_code csv_log_epoch_end(void *state, struct wk_moment *m, struct ps_error *e)
 {
     struct csv_log *s = state;
-    if (s->column.n == 0) {
+    (void)e;
+    if (s->column.n == 0)
         wk_figures_copy(&s->column, &m->run->figures);
-        if (m->leads && wk_log_file_is_empty(&s->file))
-            csv_log_put_head(s);
-    }
-    return wk_log_file_put(&s->file, m, csv_log_line(s, m), e);
+    if (m->leads)
+        csv_log_put_head(s);
+    wk_log_file_put(&s->file, m, csv_log_line(s, m));
+    s->headed &= !s->file.failed;
+    return PS_OK;
 }
 
 static void csv_log_save(void *state, json_t *to, struct wk_checkpoint *arrays, const char *prefix)
@@ -180,7 +189,9 @@ static enum ps_code json_lines_begin(void *state, struct wk_run *run, bool takes
 {
     if (wk_log_file_open(state, run, takes_over, e))
         return e->code;
-    return takes_over ? wk_log_file_take_over(state, JSON_LINE, e) : PS_OK;
+    if (takes_over)
+        wk_log_file_take_over(state, JSON_LINE);
+    return PS_OK;
 }
 
 // {"epoch": 0, "step": 938, "loss": 0.25}; a NaN is null.
@@ -188,6 +199,7 @@ static enum ps_code json_lines_epoch_end(void *state, struct wk_moment *m, struc
 {
     char *line;
     size_t n;
+    (void)e;
     FILE *to = log_line_open(&line, &n);
     fprintf(to, JSON_LINE "%" PRIu64 ", \"step\": %" PRIu64, m->epoch, m->run->position.step);
     for (size_t i = 0; i < m->run->figures.n; i++) {
@@ -200,7 +212,8 @@ static enum ps_code json_lines_epoch_end(void *state, struct wk_moment *m, struc
     }
     fputs("}\n", to);
     fclose(to);
-    return wk_log_file_put(state, m, line, e);
+    wk_log_file_put(state, m, line);
+    return PS_OK;
 }
 
 static void json_lines_save(void *state, json_t *to, struct wk_checkpoint *arrays, const char *prefix)

@@ -3,12 +3,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/log.h"
 
 void wk_log_file_init(struct wk_log_file *f, const char *path)
 {
@@ -24,6 +26,12 @@ static bool log_file_cut(const struct wk_log_file *f, int fd)
     return !S_ISREG(st.st_mode) || (uint64_t)st.st_size <= f->length || ftruncate(fd, (off_t)f->length) == 0;
 }
 
+static uint64_t log_file_length(const struct wk_log_file *f)
+{
+    struct stat st;
+    return f->stream && fstat(fileno(f->stream), &st) == 0 ? (uint64_t)st.st_size : f->length;
+}
+
 enum ps_code wk_log_file_open(struct wk_log_file *f, const struct wk_run *run, bool takes_over, struct ps_error *e)
 {
     const bool begins = run->position.epoch == 0 && run->position.first == 0 && !takes_over;
@@ -32,18 +40,16 @@ enum ps_code wk_log_file_open(struct wk_log_file *f, const struct wk_run *run, b
     int fd = open(f->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (begins && !f->goes_on ? O_TRUNC : 0), 0666);
     bool good = fd >= 0 && (!f->goes_on || takes_over || is_over || log_file_cut(f, fd));
     f->stream = good ? fdopen(fd, "a") : NULL;
+    f->written = log_file_length(f);
     if (f->stream)
         return PS_OK;
     int error = errno;
     if (fd >= 0)
         close(fd);
-    return ps_fail(e, PS_CANNOT_CREATE, "%s: %s", f->path, strerror(error));
-}
-
-static uint64_t log_file_length(const struct wk_log_file *f)
-{
-    struct stat st;
-    return f->stream && fstat(fileno(f->stream), &st) == 0 ? (uint64_t)st.st_size : f->length;
+    if (!takes_over)
+        return ps_fail(e, PS_CANNOT_CREATE, "%s: %s", f->path, strerror(error));
+    ps_error_log("%s: %s; the training goes on without it", f->path, strerror(error));
+    return PS_OK;
 }
 
 bool wk_log_file_is_empty(const struct wk_log_file *f)
@@ -51,12 +57,30 @@ bool wk_log_file_is_empty(const struct wk_log_file *f)
     return log_file_length(f) == 0;
 }
 
-enum ps_code wk_log_file_flush(struct wk_log_file *f, struct ps_error *e)
+static void log_file_lose(struct wk_log_file *f, int error)
 {
+    struct stat st;
+    const int fd = fileno(f->stream);
+    if (!f->failed)
+        ps_error_log("%s: %s; the training goes on", f->path, strerror(error));
+    f->failed = true;
+    __fpurge(f->stream);
+    clearerr(f->stream);
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || ftruncate(fd, (off_t)f->written) != 0)
+        return;  // half a line stays
+}
+
+void wk_log_file_flush(struct wk_log_file *f)
+{
+    if (!f->stream)
+        return;
     errno = 0;
-    if (fflush(f->stream) == 0 && !ferror(f->stream))
-        return PS_OK;
-    return ps_fail(e, PS_CANNOT_WRITE, "%s: %s", f->path, strerror(errno ? errno : EIO));
+    if (fflush(f->stream) != 0 || ferror(f->stream)) {
+        log_file_lose(f, errno ? errno : EIO);
+        return;
+    }
+    f->failed = false;
+    f->written = log_file_length(f);
 }
 
 void wk_log_file_close(struct wk_log_file *f)
@@ -94,41 +118,44 @@ static off_t log_file_read(struct wk_log_file *f, const char *lead)
     return end;
 }
 
-enum ps_code wk_log_file_take_over(struct wk_log_file *f, const char *lead, struct ps_error *e)
+void wk_log_file_take_over(struct wk_log_file *f, const char *lead)
 {
     struct stat st;
-    if (wk_log_file_flush(f, e))
-        return e->code;
-    if (fstat(fileno(f->stream), &st) != 0 || !S_ISREG(st.st_mode))
-        return PS_OK;  // what was written there cannot be known
+    wk_log_file_flush(f);
+    if (!f->stream || fstat(fileno(f->stream), &st) != 0 || !S_ISREG(st.st_mode))
+        return;  // what was written there cannot be known
     const off_t end = log_file_read(f, lead);
     if (end < st.st_size && ftruncate(fileno(f->stream), end) != 0)
-        return ps_fail(e, PS_CANNOT_WRITE, "%s: %s", f->path, strerror(errno));
+        ps_error_log("%s: %s; half a line stays in it", f->path, strerror(errno));
     if (f->line && !(f->has_last && f->last >= f->epoch))
         fputs(f->line, f->stream);
-    return wk_log_file_flush(f, e);
+    f->written = log_file_length(f);
+    wk_log_file_flush(f);
 }
 
-enum ps_code wk_log_file_put(struct wk_log_file *f, const struct wk_moment *m, char *line, struct ps_error *e)
+void wk_log_file_put(struct wk_log_file *f, const struct wk_moment *m, char *line)
 {
     free(f->line);
     f->line = line;
     f->epoch = m->epoch;
-    if (!m->leads || (f->has_last && f->last == m->epoch))
-        return PS_OK;
+    if (!m->leads || !f->stream || (f->has_last && f->last == m->epoch))
+        return;
     fputs(line, f->stream);
-    return wk_log_file_flush(f, e);
+    wk_log_file_flush(f);
 }
 
 // ---- checkpoints --------------------------------------------------------------------------------------------------
 
 void wk_log_file_save(const struct wk_log_file *f, json_t *to)
 {
-    json_object_set_new(to, "length", json_integer((json_int_t)log_file_length(f)));
+    if (f->stream || f->goes_on)
+        json_object_set_new(to, "length", json_integer((json_int_t)log_file_length(f)));
 }
 
 enum ps_code wk_log_file_load(struct wk_log_file *f, const json_t *from, struct ps_error *e)
 {
-    f->goes_on = true;
+    f->goes_on = json_object_get(from, "length") != NULL;
+    if (!f->goes_on)
+        return PS_OK;
     return wk_state_count(from, "length", &f->length, e);
 }

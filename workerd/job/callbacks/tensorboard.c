@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/log.h"
 #include "common/file/output.h"
 #include "workerd/job/callbacks/event.h"
 #include "workerd/job/callbacks/log_file.h"
@@ -81,15 +82,20 @@ static enum ps_code tensorboard_begin_split(struct tensorboard *t, int split, st
     char *folder = ps_printf("%s/%s", t->folder, tensorboard_splits[split]);
     enum ps_code code = ps_make_folder(folder, e);
     free(folder);
-    if (code)
+    if (code && !takes_over)
         return code;
+    if (code) {
+        ps_error_log("%s; the training goes on without it", e->text);
+        return PS_OK;
+    }
     tensorboard_name(t, split);
     t->file[split].path = t->path[split];
     if (wk_log_file_open(&t->file[split], run, takes_over, e))
         return e->code;
-    if (wk_log_file_is_empty(&t->file[split]))
+    if (t->file[split].stream && wk_log_file_is_empty(&t->file[split]))
         tensorboard_head(t, split, run->env.model);
-    return wk_log_file_flush(&t->file[split], e);
+    wk_log_file_flush(&t->file[split]);
+    return PS_OK;
 }
 
 static enum ps_code tensorboard_begin(void *state, struct wk_run *run, bool takes_over, struct ps_error *e)
@@ -105,10 +111,12 @@ static enum ps_code tensorboard_step(void *state, struct wk_moment *m, struct ps
 {
     struct tensorboard *t = state;
     uint64_t step = m->run->position.step;
-    if (t->update_steps == 0 || m->rows == 0 || step % t->update_steps != 0)
+    (void)e;
+    if (!t->file[TRAIN].stream || t->update_steps == 0 || m->rows == 0 || step % t->update_steps != 0)
         return PS_OK;
     wk_event_scalar(t->file[TRAIN].stream, tensorboard_now(), step, "batch_loss", m->result.loss / m->rows);
-    return wk_log_file_flush(&t->file[TRAIN], e);
+    wk_log_file_flush(&t->file[TRAIN]);
+    return PS_OK;
 }
 
 static void tensorboard_put_image(FILE *to, uint64_t epoch, const struct nn_param *p, const float *value)
@@ -144,18 +152,19 @@ static void tensorboard_put_weights(const struct tensorboard *t, const struct wk
 static enum ps_code tensorboard_epoch_end(void *state, struct wk_moment *m, struct ps_error *e)
 {
     struct tensorboard *t = state;
+    (void)e;
     for (size_t i = 0; i < m->run->figures.n; i++) {
         const struct wk_figure *v = &m->run->figures.v[i];
         bool validation = strncmp(v->name, "val_", strlen("val_")) == 0;
         char tag[WK_FIGURE_NAME + 8];
         snprintf(tag, sizeof tag, "epoch_%s", validation ? v->name + strlen("val_") : v->name);
-        wk_event_scalar(t->file[validation].stream, tensorboard_now(), m->epoch, tag, v->value);
+        if (t->file[validation].stream)
+            wk_event_scalar(t->file[validation].stream, tensorboard_now(), m->epoch, tag, v->value);
     }
-    if (t->histogram_freq && m->epoch % t->histogram_freq == 0)
+    if (t->file[TRAIN].stream && t->histogram_freq && m->epoch % t->histogram_freq == 0)
         tensorboard_put_weights(t, m);
     for (int i = 0; i < SPLITS; i++)
-        if (t->file[i].stream && wk_log_file_flush(&t->file[i], e))
-            return e->code;
+        wk_log_file_flush(&t->file[i]);
     return PS_OK;
 }
 
