@@ -1319,6 +1319,71 @@ static void tensorboard_goes_on(void **state)
     free(command);
 }
 
+// How many event files a folder has.
+static long event_files(const char *name)
+{
+    size_t size;
+    char *count = ps_printf("ls %s/%s/ 2>/dev/null | grep -c events >%s/n", folder, name, folder);
+    assert_true(system(count) >= 0);
+    char *text = read_text("n", &size);
+    const long n = strtol(text, NULL, 10);
+    free(count);
+    free(text);
+    return n;
+}
+
+#define BOARD(path) "callbacks: [{name: tensorboard, path: " path "}, {name: checkpoint, path: ck, every_steps: 3}]\n"
+
+// The files are looked for where the job says, by their names: where the folder has moved they grow there, and in a new
+// one others begin.
+static void tensorboard_moves(void **state)
+{
+    struct training t;
+    (void)state;
+    train_and_die(BOARD("tb"), 17, true);
+    char *old = in_folder("old");
+    assert_int_equal(mkdir(old, 0777), 0);
+    free(old);
+    move("tb", "old/tb");
+    train_and_die(BOARD("old/tb"), 23, true);
+    assert_int_equal(event_files("old/tb/train"), 1);
+    train(&t, BOARD("new"), true);
+    end(&t);
+    assert_int_equal(event_files("old/tb/train"), 1);
+    assert_int_equal(event_files("new/train"), 1);
+    assert_int_equal(event_files("new/validation"), 1);
+    assert_false(exists("tb"));
+}
+
+#define LOST "events.out.tfevents.0000000001.lost.1"
+
+// A worker that takes over leaves the file of the chief that was lost as it is, and has one of its own.
+static void tensorboard_takes_over(void **state)
+{
+    static const char job[] = "callbacks: [{name: tensorboard, path: tb}]\n";
+    struct training t;
+    struct ps_error e;
+    size_t size;
+    (void)state;
+    train(&t, job, false);
+    struct wk_checkpoint c = {.json = json_pack("{s: {s: {s: {s: s, s: i}}}}", "callbacks", "tensorboard", "train",
+                                                "path", LOST, "length", 2),
+                              .path = "checkpoint"};
+    char *command = ps_printf("rm %s/tb/*/events*", folder);
+    assert_int_equal(system(command), 0);
+    write_text("tb/train/" LOST, "half");
+    must(wk_callbacks_open(&t.run, &t.run.callbacks, &e), &e);
+    must(wk_callbacks_load(t.run.callbacks, &c, &e), &e);
+    ends_with(&t.run, 4, 1);
+    end(&t);
+    assert_int_equal(event_files("tb/train"), 2);
+    char *text = read_text("tb/train/" LOST, &size);
+    assert_int_equal(size, strlen("half"));
+    free(text);
+    free(command);
+    json_decref(c.json);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1356,6 +1421,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(logs, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(keeps_all_figures, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(tensorboard_goes_on, begin_folder, end_folder),
+        cmocka_unit_test_setup_teardown(tensorboard_moves, begin_folder, end_folder),
+        cmocka_unit_test_setup_teardown(tensorboard_takes_over, begin_folder, end_folder),
     };
     ps_log_init("test", PS_LOG_ERROR);
     cmocka_set_message_output(CM_OUTPUT_TAP);

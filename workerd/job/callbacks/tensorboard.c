@@ -59,10 +59,15 @@ static void tensorboard_close(void *state)
     free(t);
 }
 
-// A name that no other run has, as TensorBoard looks for it. One that goes on has it from the checkpoint.
-static void tensorboard_name(struct tensorboard *t, int split)
+// A name that no other run has, as TensorBoard looks for it. A training that goes on has it from the checkpoint; but a
+// worker that takes over has a file of its own, as the lost chief's may end within a record, which hides all behind it.
+static void tensorboard_name(struct tensorboard *t, int split, bool takes_over)
 {
     char host[64] = "";
+    if (takes_over) {
+        free(t->path[split]);
+        t->path[split] = NULL;
+    }
     gethostname(host, sizeof host - 1);
     if (!t->path[split])
         t->path[split] = ps_printf("%s/%s/events.out.tfevents.%010lld.%s.%ld", t->folder, tensorboard_splits[split],
@@ -88,7 +93,7 @@ static enum ps_code tensorboard_begin_split(struct tensorboard *t, int split, st
         ps_error_log("%s; the training goes on without it", e->text);
         return PS_OK;
     }
-    tensorboard_name(t, split);
+    tensorboard_name(t, split, takes_over);
     t->file[split].path = t->path[split];
     if (wk_log_file_open(&t->file[split], run, takes_over, e))
         return e->code;
@@ -174,12 +179,28 @@ static void tensorboard_save(void *state, json_t *to, struct wk_checkpoint *arra
     (void)arrays;
     (void)prefix;
     for (int i = 0; i < SPLITS; i++) {
-        json_t *one = t->path[i] ? json_pack("{s:s}", "path", t->path[i]) : NULL;
+        json_t *one = t->path[i] ? json_pack("{s:s}", "path", wk_file_name(t->path[i])) : NULL;
         if (!one)
             continue;
         wk_log_file_save(&t->file[i], one);
         json_object_set_new(to, tensorboard_splits[i], one);
     }
+}
+
+// Where the folder has no such file, the training begins another one. An older version has saved its whole path.
+static enum ps_code tensorboard_load_split(struct tensorboard *t, int split, const json_t *from, struct ps_error *e)
+{
+    const char *name = json_string_value(json_object_get(from, "path"));
+    if (!name)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "%s.path: expected a file's name", tensorboard_splits[split]);
+    char *path = ps_printf("%s/%s/%s", t->folder, tensorboard_splits[split], wk_file_name(name));
+    if (access(path, F_OK) != 0) {
+        free(path);
+        return PS_OK;
+    }
+    free(t->path[split]);
+    t->path[split] = path;
+    return wk_log_file_load(&t->file[split], from, e);
 }
 
 static enum ps_code tensorboard_load(void *state, const json_t *from, const struct wk_checkpoint *arrays,
@@ -190,14 +211,7 @@ static enum ps_code tensorboard_load(void *state, const json_t *from, const stru
     (void)prefix;
     for (int i = 0; i < SPLITS; i++) {
         const json_t *one = json_object_get(from, tensorboard_splits[i]);
-        const char *path = json_string_value(json_object_get(one, "path"));
-        if (!one)
-            continue;
-        if (!path)
-            return ps_fail(e, PS_INVALID_ARGUMENT, "%s.path: expected a path", tensorboard_splits[i]);
-        free(t->path[i]);
-        t->path[i] = ps_strdup(path);
-        if (wk_log_file_load(&t->file[i], one, e))
+        if (one && tensorboard_load_split(t, i, one, e))
             return e->code;
     }
     return PS_OK;
