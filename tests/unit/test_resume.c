@@ -1189,6 +1189,9 @@ static void reduces_the_rate(void **state)
     assert_true(home.rate(t.run.state) == (double)0.01f / 2);
     assert_non_null(wk_figures_find(&t.run.figures, "learning_rate"));
     end(&t);
+    train(&t, "callbacks: [reduce_lr_on_plateau, {name: reduce_lr_on_plateau, monitor: loss}]\n", false);
+    assert_int_equal(t.run.figures.n, 2 * 2 + 1);  // the rate is there once
+    end(&t);
 }
 
 #define WARMS_UP "optimizer={name: adam, learning_rate: 0.01, scale_learning_rate: linear, warmup_epochs: "

@@ -20,6 +20,16 @@ void wk_figures_add(struct wk_figures *f, const char *prefix, const char *name, 
     v->better = NN_BETTER_UNKNOWN;
 }
 
+void wk_figures_set(struct wk_figures *f, const char *name, double value)
+{
+    for (size_t i = 0; i < f->n; i++)
+        if (strcmp(f->v[i].name, name) == 0) {
+            f->v[i].value = value;
+            return;
+        }
+    wk_figures_add(f, "", name, value);
+}
+
 void wk_figures_copy(struct wk_figures *to, const struct wk_figures *from)
 {
     to->n = 0;

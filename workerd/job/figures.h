@@ -24,6 +24,8 @@ struct wk_figures {
 };
 
 void wk_figures_add(struct wk_figures *f, const char *prefix, const char *name, double value);
+// In place of the value that there is of this name, if there is one.
+void wk_figures_set(struct wk_figures *f, const char *name, double value);
 // Those that `of` will tell, without their values.
 void wk_figures_name(struct wk_figures *f, const struct nn_measures *of, const char *prefix);
 void wk_figures_copy(struct wk_figures *to, const struct wk_figures *from);  // in place of what *to has

@@ -49,14 +49,14 @@ static void reduce_lr_reduce(struct reduce_lr *s, const struct wk_moment *m, dou
     s->wait = 0;
 }
 
-// Keras's learning rate is a float32.
+// Keras's learning rate is a float32. Of two such callbacks the last one's figure counts, as there.
 static enum ps_code reduce_lr_epoch_end(void *state, struct wk_moment *m, struct ps_error *e)
 {
     struct reduce_lr *s = state;
     const double *value = wk_monitor_value(&s->monitor, m->run);
     double rate = (double)(float)m->run->strategy->home->rate(m->run->state), now = value ? *value : 0;
     (void)e;
-    wk_figures_add(&m->run->figures, "", "learning_rate", rate);
+    wk_figures_set(&m->run->figures, "learning_rate", rate);
     if (!value)
         return PS_OK;
     if (s->cooling > 0) {
