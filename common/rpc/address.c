@@ -4,15 +4,18 @@
 // have the system's reason; should another take it in between, the core's own bind fails, with less of a sentence.
 #include "common/rpc/address.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
+#include <linux/sockios.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -219,4 +222,48 @@ socklen_t ps_address_parse(const char *address, struct sockaddr_storage *at)
     memcpy(at, found->ai_addr, len);
     freeaddrinfo(found);
     return len;
+}
+
+// ---- connections --------------------------------------------------------------------------------------------------
+
+static bool address_is_peer(int fd, const struct sockaddr_un *un)
+{
+    union {
+        struct sockaddr any;
+        struct sockaddr_un un;
+        struct sockaddr_storage room;
+    } peer = {.any.sa_family = AF_UNSPEC};
+    socklen_t len = sizeof peer;
+    return getpeername(fd, &peer.any, &len) == 0 && peer.any.sa_family == AF_UNIX &&
+           strncmp(peer.un.sun_path, un->sun_path, sizeof un->sun_path) == 0;
+}
+
+// Of what is no socket no other descriptor is made: closed, it would end the process's locks of a file. Of a socket
+// there is one, so that fd may be closed meanwhile, and be another thing's.
+static void address_break_one(int fd, const struct sockaddr_un *un)
+{
+    struct stat st;
+    if (fstat(fd, &st) || !S_ISSOCK(st.st_mode))
+        return;
+    const int same = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (same < 0)
+        return;
+    int unread = 0;
+    if (address_is_peer(same, un) && ioctl(same, SIOCOUTQ, &unread) == 0 && unread > 0)
+        shutdown(same, SHUT_RDWR);
+    close(same);
+}
+
+void ps_address_break(const char *address)
+{
+    struct sockaddr_storage at;
+    const struct dirent *entry;
+    if (strncmp(address, "unix:", 5) != 0 || !ps_address_parse(address, &at))
+        return;
+    DIR *all = opendir("/proc/self/fd");
+    while (all && (entry = readdir(all)))
+        if (entry->d_name[0] != '.')
+            address_break_one(atoi(entry->d_name), (const struct sockaddr_un *)&at);
+    if (all)
+        closedir(all);
 }

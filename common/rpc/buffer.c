@@ -127,6 +127,7 @@ static void loan_give_back(void *arg)
     free(arg);
     if (!atomic_load(&loan.loans->abandoned))
         owner_release(loan.owner);
+    atomic_fetch_add(&loan.loans->back, 1);
     atomic_fetch_sub(&loan.loans->out, 1);
 }
 
@@ -147,11 +148,16 @@ static bool loan_lend(const struct ps_slice *s, struct ps_loans *loans, grpc_sli
     return true;
 }
 
+bool ps_loans_wait(struct ps_loans *loans, int limit_ms)
+{
+    for (int ms = 0; atomic_load(&loans->out) && ms < limit_ms; ms++)
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+    return !atomic_load(&loans->out);
+}
+
 bool ps_loans_settle(struct ps_loans *loans)
 {
-    for (int ms = 0; atomic_load(&loans->out) && ms < SETTLE_MS; ms++)
-        nanosleep(&(struct timespec){0, 1000000}, NULL);
-    bool settled = !atomic_load(&loans->out);
+    bool settled = ps_loans_wait(loans, SETTLE_MS);
     atomic_store(&loans->abandoned, !settled);
     return settled;
 }

@@ -52,6 +52,7 @@ bool ps_slices_from_buffer(struct ps_slices *out, grpc_byte_buffer *buffer, void
 // Slices that the core has references on. It may hold them longer than the calls they were sent with, and drop them on
 // a thread of its own.
 struct ps_loans {
+    atomic_uint back;  // so many have been dropped, modulo 2^32
     atomic_size_t out;
     atomic_bool abandoned;
 };
@@ -78,6 +79,7 @@ grpc_byte_buffer *ps_packer_end(struct ps_packer *p);  // NULL: it was broken
 grpc_byte_buffer *ps_slices_to_buffer(struct ps_slices *in, struct ps_loans *loans);
 // Waits until the core has dropped all; what they were sent on must be closed. False: it still holds some (of a unix
 // socket whose other end neither reads nor closes). Their owners are then never told, and *loans must live on.
+bool ps_loans_wait(struct ps_loans *loans, int limit_ms);  // are all slices dropped by then?
 bool ps_loans_settle(struct ps_loans *loans);
 
 // Owners whose references wait to be dropped.

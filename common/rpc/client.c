@@ -6,8 +6,13 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/rpc/address.h"
 #include "common/rpc/client_inside.h"
 #include "common/rpc/method.h"
+
+// So long a unix socket may take nothing of what is written to it, and so often that is looked at.
+enum { STUCK_MS = 2000, STUCK_LOOK_MS = 1000 };
+enum { LENT_BYTES = 2048 };  // of what is shorter the core has a copy
 
 void ps_client_call(struct ps_client *c, uint32_t task, int method, const struct ps_call_options *options,
                     struct ps_slices *request, ps_reply_fn reply, void *arg)
@@ -21,6 +26,7 @@ void ps_client_call(struct ps_client *c, uint32_t task, int method, const struct
     p->deadline = options->deadline;
     p->priority = options->priority;
     ps_slices_move(&p->request, request);
+    p->lends = p->request.len > LENT_BYTES;
 
     ps_releases_begin(&releases);
     if (p->request.len > PS_BODY_MAX)
@@ -159,7 +165,32 @@ static uint64_t client_next_due(const struct ps_client *c)  // locked
         next = c->timers[0].at;
     if (c->connects_until > ps_now() && c->connects_until < next)
         next = c->connects_until;
+    if (c->has_unix && c->looks_at < next)
+        next = c->looks_at;
     return c->released.n || !TAILQ_EMPTY(&c->ended) ? 0 : next;
+}
+
+// The core holds what it writes until the write has ended, whatever becomes of the call; and while one is under way no
+// ping is sent whose answer could be missed. TCP ends it by TCP_USER_TIMEOUT, which the core sets to the keepalive's. A
+// unix socket never does where a peer neither reads nor goes: so we do, once the time of a call is over whose bytes may
+// be among them. Before that the peer may have no room, and read on later.
+static void client_look_for_stuck(struct ps_client *c, uint64_t now)
+{
+    if (!c->has_unix || now < c->looks_at)
+        return;
+    c->looks_at = now + STUCK_LOOK_MS * PS_MS;
+    for (size_t i = 0; i < c->n_peers; i++) {
+        struct ps__peer *peer = &c->peers[i];
+        const unsigned back = atomic_load(&peer->loans.back);
+        if (!atomic_load(&peer->loans.out) || back != peer->back) {
+            peer->gave_up &= atomic_load(&peer->loans.out) > 0;
+            peer->back = back;
+            peer->back_since = now;
+        } else if (peer->gave_up && now - peer->back_since >= STUCK_MS * PS_MS) {
+            ps_address_break(peer->address);
+            peer->back_since = now;
+        }
+    }
 }
 
 // All that is due. Returns when to come back: who adds something that is due sooner, rings.
@@ -171,6 +202,7 @@ static uint64_t client_run_due(struct ps_client *c)
     client_run_timers(c, now);
     ps__streams_expire(c, now);
     ps__channels_look(c, now);
+    client_look_for_stuck(c, now);
     pthread_mutex_lock(&c->lock);
     bool stopping = c->stopping, cuts = c->cuts;
     c->cuts = false;
@@ -188,7 +220,7 @@ static bool client_has_work(const struct ps_client *c)  // locked
     bool some = c->stopping || c->n_timers || c->released.n || !TAILQ_EMPTY(&c->ended) || !TAILQ_EMPTY(&c->unaries) ||
                 c->connects_until > ps_now();
     for (size_t i = 0; i < c->n_peers && !some; i++)
-        some = c->peers[i].stream;
+        some = c->peers[i].stream || (c->peers[i].is_unix && atomic_load(&c->peers[i].loans.out));
     return some;
 }
 
@@ -205,10 +237,11 @@ static void client_await_work(struct ps_client *c)
 }
 
 // Once all calls have been told, what may be left are messages stuck in the socket of a peer that neither reads nor
-// goes. TCP gives up on it after the keepalive's 2 s, a unix socket does not: the client is then left as it is.
+// goes. TCP gives up on it after the keepalive's 2 s, and we on a unix socket: client_look_for_stuck. Should that be of
+// no use, the client is left as it is.
 static void *client_thread(void *arg)
 {
-    const uint64_t patience = 3 * PS_SECOND;
+    const uint64_t patience = (STUCK_MS + 2 * STUCK_LOOK_MS) * PS_MS;
     struct ps_client *c = arg;
     uint64_t give_up = UINT64_MAX;
     enum ps_cq_step step;
@@ -270,7 +303,11 @@ void ps_client_stop(struct ps_client *c)
         ps__peer_stop(&c->peers[i]);
     while (client_report_ended(c))  // what came in while it ended
         continue;
-    c->stuck |= !ps_loans_settle(&c->loans);
+    for (size_t i = 0; i < c->n_peers; i++) {
+        if (!ps_loans_wait(&c->peers[i].loans, STUCK_LOOK_MS))
+            ps_address_break(c->peers[i].address);
+        c->stuck |= !ps_loans_settle(&c->peers[i].loans);
+    }
 }
 
 void ps_client_destroy(struct ps_client *c)

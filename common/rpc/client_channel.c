@@ -5,6 +5,7 @@
 #include <grpc/grpc_security.h>
 #include <grpc/support/log.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
@@ -81,6 +82,8 @@ void ps__peer_init(struct ps__peer *peer, struct ps_client *c, const char *addre
 {
     peer->client = c;
     peer->address = ps_strdup(address);
+    peer->is_unix = strncmp(address, "unix:", 5) == 0;
+    c->has_unix |= peer->is_unix;
     pthread_rwlock_init(&peer->channel_lock, NULL);
     peer->channel = channel_create(address, &c->options);
 }

@@ -29,6 +29,12 @@ struct ps__client_stream;
 struct ps__peer {
     struct ps_client *client;
     char *address;
+    bool is_unix;
+    struct ps_loans loans;
+    // The thread's: how many were back, and since when (ns) no more have come while some are out.
+    unsigned back;
+    uint64_t back_since;
+    bool gave_up;           // since then a call has ended whose memory may be among these
     grpc_channel *channel;  // for ps__peer_call; another one where there are new certificates
     grpc_channel *before;   // that it was until a moment ago; NULL: none
     pthread_rwlock_t channel_lock;
@@ -47,6 +53,7 @@ struct ps__pending {
     void *arg;
     int method;
     uint64_t deadline;  // ns; UINT64_MAX: none
+    bool lends;         // its bytes are lent to the core
     // Records:
     uint32_t priority;
     TAILQ_ENTRY(ps__pending) to_send;
@@ -69,9 +76,10 @@ struct ps__timer {
 
 struct ps_client {
     struct ps_cq cq;
-    struct ps_loans loans;
     pthread_t thread;
-    bool stuck;  // the thread's; read after it has ended
+    bool stuck;         // the thread's; read after it has ended
+    bool has_unix;      // some peer is reached by a unix socket: the thread looks
+    uint64_t looks_at;  // (ns: then) whether something is stuck there
     struct ps__peer *peers;
     size_t n_peers;
     struct ps_client_options options;

@@ -199,7 +199,7 @@ static void client_stream_start(struct ps__client_stream *st, const grpc_op *ops
 static void client_stream_send(struct ps__client_stream *st)
 {
     struct ps_packer message;
-    ps_packer_init(&message, &st->peer->client->loans);
+    ps_packer_init(&message, &st->peer->loans);
     for (size_t i = 0; i < st->n_batch; i++)
         ps_packer_add_record(&message, &st->batch[i].head, &st->batch[i].body);
     st->outgoing = ps_packer_end(&message);
@@ -330,11 +330,14 @@ void ps__streams_expire(struct ps_client *c, uint64_t now)
 {
     for (size_t i = 0; i < c->n_peers; i++) {
         struct ps__pendings late = TAILQ_HEAD_INITIALIZER(late);
+        const struct ps__pending *p;
         pthread_mutex_lock(&c->lock);
         struct ps__client_stream *st = c->peers[i].stream;
         if (st && st->soonest <= now)
             client_stream_collect_late(st, now, &late);
         pthread_mutex_unlock(&c->lock);
+        TAILQ_FOREACH(p, &late, link)
+        c->peers[i].gave_up |= p->lends;
         pending_report_all(&late, PS_DEADLINE_EXCEEDED, "");
     }
 }
@@ -532,6 +535,7 @@ void ps__streams_cancel(struct ps_client *c)
         if (why)
             st->cancelled = true;
         pthread_mutex_unlock(&c->lock);
+        c->peers[i].gave_up |= why != NULL;
         if (why)
             grpc_call_cancel_with_status(st->grpc, GRPC_STATUS_CANCELLED, why, NULL);
     }

@@ -99,6 +99,7 @@ static void client_unary_on_done(struct ps_event *ev, bool ok)
     char *text = NULL;
     if (client_unary_again(u))
         return;
+    u->peer->gave_up |= p->lends && (u->status == GRPC_STATUS_DEADLINE_EXCEEDED || u->status == GRPC_STATUS_CANCELLED);
     if (u->status == GRPC_STATUS_OK)
         atomic_store(&u->peer->known, true);
     pthread_mutex_lock(&c->lock);
@@ -202,7 +203,7 @@ static void client_unary_start(struct ps__unary *u)
 void ps__unary_call(struct ps__peer *peer, struct ps__pending *p)
 {
     struct ps_client *c = peer->client;
-    struct ps__unary *u = client_unary_new(peer, p, ps_slices_to_buffer(&p->request, &c->loans));
+    struct ps__unary *u = client_unary_new(peer, p, ps_slices_to_buffer(&p->request, &peer->loans));
     pthread_mutex_lock(&c->lock);
     bool stopping = c->stopping;
     if (!stopping) {

@@ -1756,6 +1756,69 @@ static void a_path_too_long_is_not_connected_to(void **state)
     close_client(c);
 }
 
+// Memory that is sent, and how many have dropped it.
+static atomic_int dropped;
+
+static void count_dropped(struct ps_owner *o)
+{
+    (void)o;
+    atomic_fetch_add(&dropped, 1);
+}
+
+// Listens at the pair's address; whoever connects is given all the window there is, and is never read.
+static int deaf_listen(const struct pair *p)
+{
+    struct sockaddr_un to = {.sun_family = AF_UNIX};
+    strcpy(to.sun_path, p->address + strlen("unix:"));
+    const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&to, sizeof to), 0);
+    assert_int_equal(listen(fd, 8), 0);
+    return fd;
+}
+
+static void *deaf_accept(void *arg)
+{
+    static const uint8_t settings[] = {0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 4, 0x7f, 0xff, 0xff, 0xff};
+    static const uint8_t window[] = {0, 0, 4, 8, 0, 0, 0, 0, 0, 0x7f, 0xff, 0, 0};
+    const int *listener = arg;
+    for (int fd; (fd = accept(*listener, NULL, NULL)) >= 0;)
+        if (send(fd, settings, sizeof settings, MSG_NOSIGNAL) < 0 || send(fd, window, sizeof window, MSG_NOSIGNAL) < 0)
+            close(fd);
+    return NULL;
+}
+
+// It is not lent to the core for longer than the peer is waited for, nor than the client lives.
+static void memory_comes_back_from_a_deaf_peer(void **state)
+{
+    static uint8_t data[4 << 20];
+    struct pair *p = *state;
+    const char *address = p->address;
+    close_server(p);
+    int listener = deaf_listen(p);
+    pthread_t thread;
+    pthread_create(&thread, NULL, deaf_accept, &listener);
+    for (int how = 0; how < 4; how++) {
+        const bool stream = how & 1, stops = how & 2;
+        struct ps_owner memory = {.free = count_dropped};
+        struct answer a;
+        atomic_init(&memory.refs, 1);
+        atomic_store(&dropped, 0);
+        struct ps_client *c = ps_client_create(&address, 1, NULL);
+        ask(c, stream, PUSH, stops ? CALL_MS : 500, (struct ps_slice){data, sizeof data, &memory}, &a);
+        if (stops)
+            pause_ms(200);
+        for (uint64_t until = ps_now() + WAIT_S * PS_SECOND; !stops && !atomic_load(&dropped) && ps_now() < until;)
+            pause_ms(1);
+        ps_client_stop(c);
+        assert_int_equal(atomic_load(&dropped), 1);
+        ps_client_destroy(c);
+    }
+    shutdown(listener, SHUT_RDWR);
+    pthread_join(thread, NULL);
+    close(listener);
+    unlink(p->address + strlen("unix:"));
+}
+
 // ---- what does not speak our language -----------------------------------------------------------------------------
 
 // Enough of HTTP/2 to send any bytes as a message, and to find the status in what comes back: the gRPC core writes
@@ -2232,6 +2295,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(bad_addresses_are_refused),
     TEST(who_is_no_server_is_said),
     TEST(connects_while_nothing_is_under_way),
+    TEST(memory_comes_back_from_a_deaf_peer),
     cmocka_unit_test(a_path_too_long_is_not_connected_to),
     TEST(an_address_in_use_is_named),
     TEST(a_stale_socket_is_replaced),
