@@ -191,6 +191,10 @@ async=$examples/softmax/async.yaml
 ok "slurm: a node and a server" calls "--parsable --nodes=1 --job-name softmax SCRIPT --ps-tasks 1 $job/softmax/async.yaml" "$async"
 ok "slurm: what is said" says "job 17; what" slurm "$async"
 ok "slurm: what to type next" eval 'grep -qx "  squeue --jobs 17 --clusters far" said && grep -q "^  psctl status --cluster paramserver-17/cluster.yaml " said'
+ok "slurm: an array" says "paramserver-17_TASK/cluster.yaml    # once the array's task TASK runs" slurm "$async" -- --array=0-1
+ok "slurm: an array by its letter" says "paramserver-17_TASK/cluster.yaml " slurm "$async" -- -a 0-1
+ok "slurm: an array by the environment" says "paramserver-17_TASK/cluster.yaml " env SBATCH_ARRAY_INX=0-1 PATH="$PWD/bin:$PATH" \
+    "$psctl" slurm --script "$script" "$async"
 ok "slurm: nodes, servers, cores" calls \
     "--parsable --nodes=3 --job-name mine --cpus-per-task=4 SCRIPT --ps-tasks 2 $job/softmax/async.yaml --set threads=4 --set name=mine" \
     "$async" -N 3 --ps-tasks 2 --set threads=4 --set name=mine

@@ -297,6 +297,21 @@ is_not_queued() {
 }
 ok "one that may not be queued again says so" is_not_queued
 
+# One task of an array has the array's number: what it does is for itself alone.
+array_task_alone() {
+    local task other
+    submit --nodes 1 --array 0-1 --output %A_%a.out -- sync.yaml "${long[@]}" --set steps=400 --set "$(backup array-%a)" \
+        --set output=array-%a.safetensors && trains "${id}_0" && trains "${id}_1" || return 1
+    task=$(scontrol --oneliner show job "$id" | sed -nE "s/^JobId=$id .* ArrayTaskId=([01]) .*/\1/p")
+    other=$((1 - task))
+    scancel --batch --signal=TERM "${id}_$task"
+    eventually_has "${id}_$task" Restarts=1 && ls "array-$task"/*.safetensors && scancel "${id}_$task" || return 1
+    ends_with "${id}_$other" 0 && has "${id}_$other" Restarts=0 && [ -s "array-$other.safetensors" ]
+}
+ok "of an array the task that is told to end is queued again, and no other" array_task_alone
+in_their_folders() { [ -s "paramserver-${id}_0/cluster.yaml" ] && [ -s "paramserver-${id}_1/cluster.yaml" ]; }
+ok "each of its tasks has a folder with its number" in_their_folders
+
 is_preempted() { # PARTITION
     submit --nodes 3 --partition "$1" --exclusive -- sync.yaml "${long[@]}" --set steps=400 --set "$(backup "$1")" --set output="$1.safetensors" && trains "$id" || return 1
     sbatch --nodes 3 --partition urgent --exclusive --output /dev/null --wrap 'sleep 1'

@@ -121,12 +121,24 @@ static char *slurm_command(const struct slurm *s, const char *script)
 
 // ---- sbatch ---------------------------------------------------------------------------------------------------------
 
+// Does the user have sbatch queue an array?
+static bool slurm_is_array(const struct slurm *s)
+{
+    for (char **option = s->options; *option; option++)
+        if (strncmp(*option, "--array", strlen("--array")) == 0 || strncmp(*option, "-a", strlen("-a")) == 0)
+            return true;
+    return getenv("SBATCH_ARRAY_INX") != NULL;
+}
+
 // cluster: "" where sbatch has named none.
 static void slurm_say(const struct slurm *s, const char *number, const char *cluster)
 {
     printf("Slurm has queued '%s' as job %s; what to type next:\n  squeue --jobs %s%s%s\n", s->name, number, number,
            *cluster ? " --clusters " : "", cluster);
-    if (s->ps_tasks > 0)
+    if (s->ps_tasks > 0 && slurm_is_array(s))
+        printf("  psctl status --cluster paramserver-%s_TASK/cluster.yaml    # once the array's task TASK runs\n",
+               number);
+    else if (s->ps_tasks > 0)
         printf("  psctl status --cluster paramserver-%s/cluster.yaml    # once it runs\n", number);
     fflush(stdout);
 }
