@@ -118,6 +118,13 @@ leaves() { # who follows it and is stopped
     [ $? = 143 ] && grep -E "job [0-9]+ goes on: psctl logs -f [0-9]+ follows it, psctl cancel [0-9]+ ends it" left.err && is long running
 }
 ok "who follows it may leave" leaves
+full() { "$@" >/dev/full; }
+leaves_full() { fails_with 74 "ends it" full ctl "$@" && grep -E "job [0-9]+ goes on: psctl logs -f " said && grep "cannot write standard output" said; }
+ok "so does one whose output cannot be written" leaves_full logs -f long
+ok "who only looks does not follow it" eval 'fails_with 74 "cannot write standard output" full ctl logs long && ! grep "goes on" said'
+ok "who waits for a job, too" leaves_full submit --wait --set name=full --set output=full.safetensors "${quick[@]}" "$job"
+ok "which waits for its turn" fails_with 0 "is cancelled" ctl cancel full
+ok "and the one that was followed trains on" is long running
 ok "it is cancelled" says "its workers are told to end" ctl cancel long
 ok "and ends" eventually is long cancelled
 ok "psctl logs -f says so" fails_with 79 "was cancelled" ctl logs -f long

@@ -312,20 +312,25 @@ static void log_heed_signals(void)
             sigaction(numbers[i], &action, NULL);
 }
 
-// Ends psctl by the signal, which has not touched the job, and whose handler is gone since it came.
-static void log_leave(const struct log *l, int number)
+// It is followed no more, which has not touched the job.
+static void log_say_goes_on(const struct log *l)
 {
     const char *job = l->number[0] ? l->number : l->what;
     fprintf(stderr, "psctl: job %s goes on: psctl logs -f %s follows it, psctl cancel %s ends it\n", job, job, job);
-    raise(number);
 }
 
-// Until the job has ended, or ps task 0 is away for too long, or a signal has come.
+// Must what is followed be left? A signal has come, or what is shown cannot be written.
+static bool log_must_leave(void)
+{
+    return ps_signal_number(&log_left) || ferror(stdout);
+}
+
+// Until the job has ended, or ps task 0 is away for too long, or log_must_leave.
 static enum ps_code log_follow(struct cluster *c, struct log *l, bool follow, struct ps_error *e)
 {
     static const struct timespec pause = {.tv_nsec = LOG_ASK_MS * 1000000L};
     uint64_t answered = ps_now();
-    for (bool more = true; !ps_signal_number(&log_left) && (more || (follow && !queue_is_over(l->state)));) {
+    for (bool more = true; !log_must_leave() && (more || (follow && !queue_is_over(l->state)));) {
         const enum ps_code code = log_ask(c, l, &more, e);
         if (code == PS_OK)
             answered = ps_now();
@@ -356,12 +361,15 @@ int queue_show_output(struct cluster *c, const char *what, bool follow)
     if (l.len)
         log_end_line(&l);
     const int left = ps_signal_number(&log_left);
-    if (left && !queue_is_over(l.state))
-        log_leave(&l, left);
+    const bool leaves = follow && log_must_leave() && !queue_is_over(l.state);
+    if (leaves)
+        log_say_goes_on(&l);
+    if (leaves && left)
+        raise(left);  // its handler is gone since it came
     if (code)
         return report(&e);
-    if (!follow)
-        return 0;
+    if (!follow || leaves)
+        return 0;  // main says that the output cannot be written, and makes it 74
     const int exit_code = log_exit_code(&l);
     fprintf(stderr, "psctl: job %s %s", l.number,
             l.state == PARAMSERVER__V1__QUEUE_STATE__JOB_CANCELLED ? "was cancelled\n"
