@@ -347,6 +347,11 @@ ok "doctor: which knows nothing of a job that is nowhere" fails_with 3 "PARAMSER
 of_a_pipe() { env -u TF_CONFIG "$psctl" --timeout 60 --cluster <(printf 'ps: ["unix:%s/a0", "unix:%s/a1"]\n' "$scratch" "$scratch") status; }
 ok "the cluster of a file" says "long" of_a_pipe
 printf 'ps: ["unix:%s/a0", "unix:%s/a1"]\n' "$scratch" "$scratch" >cluster.yaml
+ok "an empty PSCTL_CLUSTER is none, an empty PSCTL_TLS, too" says "long" env PSCTL_CLUSTER= PSCTL_TLS= \
+    TF_CONFIG="{\"cluster\": {\"ps\": [\"unix:$scratch/a0\", \"unix:$scratch/a1\"]}}" "$psctl" --timeout 60 status
+ok "a wrong PSCTL_CLUSTER is named" fails_with 66 "psctl: \$PSCTL_CLUSTER: cannot read none.yaml" env PSCTL_CLUSTER=none.yaml "$psctl" status
+ok "where --cluster goes before it, it is not" fails_with 66 "psctl: cannot read none.yaml" env PSCTL_CLUSTER=other.yaml "$psctl" --cluster none.yaml status
+ok "a wrong PSCTL_TLS is named" fails_with 66 "psctl: \$PSCTL_TLS: " env PSCTL_TLS=none "$psctl" --ps "$peers" status
 ok "the cluster of PSCTL_CLUSTER" says "long" env PSCTL_CLUSTER=cluster.yaml "$psctl" --timeout 60 status
 
 tf_config="{\"cluster\": {\"ps\": [\"unix:$scratch/a0\", \"unix:$scratch/a1\"], \"worker\": [\"x:1\"]}}"

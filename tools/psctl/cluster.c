@@ -56,13 +56,26 @@ static bool cluster_file_is_there(const char *path)
     return access(path, F_OK) == 0 || (errno != ENOENT && errno != ENOTDIR);
 }
 
+// The option; else the variable. NULL: neither is set; an empty variable is not.
+static const char *cluster_setting(const char *option, const char *variable)
+{
+    const char *value = getenv(variable);
+    return option ? option : value && *value ? value : NULL;
+}
+
+// Prefixes an error of a setting that is the variable's with its name.
+static enum ps_code cluster_blame(const char *option, const char *variable, struct ps_error *e)
+{
+    return option || !cluster_setting(NULL, variable) ? e->code : ps_error_prefix(e, "$%s", variable);
+}
+
 // --ps, or --cluster, or PSCTL_CLUSTER, or TF_CONFIG, or what this host's services are in, or the psd that is started
 // without being told anything.
 static psc_code find_tasks(const struct target *target, psc_cluster **spec, psc_error *error)
 {
     if (target->ps)
         return cluster_split_addresses(target->ps, spec, error);
-    const char *file = target->file ? target->file : getenv("PSCTL_CLUSTER");
+    const char *file = cluster_setting(target->file, "PSCTL_CLUSTER");
     psc_code code = psc_cluster_find(file, spec, error);
     if (code != PSC_NOT_FOUND || file)
         return code;
@@ -71,19 +84,33 @@ static psc_code find_tasks(const struct target *target, psc_cluster **spec, psc_
 }
 
 // --munge, --tls, or PSCTL_TLS, or what the cluster's file says.
-static psc_code find_spec(const struct target *target, psc_cluster **spec, psc_error *error)
+static enum ps_code find_spec(const struct target *target, psc_cluster **spec, struct ps_error *e)
 {
-    const psc_tls tls = {.folder = target->tls ? target->tls : getenv("PSCTL_TLS")};
-    psc_code code = find_tasks(target, spec, error);
-    if (code)
-        return code;
+    const psc_tls tls = {.folder = cluster_setting(target->tls, "PSCTL_TLS")};
+    psc_error error = {0};
+    psc_code code = find_tasks(target, spec, &error);
+    if (code) {
+        cluster_from_psc(&error, e);
+        return cluster_blame(target->ps ? target->ps : target->file, "PSCTL_CLUSTER", e);
+    }
     if (target->munge)
-        code = psc_cluster_set_munge(*spec, NULL, error);
+        code = psc_cluster_set_munge(*spec, NULL, &error);
     if (code == PSC_OK && tls.folder)
-        code = psc_cluster_set_tls(*spec, &tls, error);
-    if (code)
-        psc_cluster_free(*spec);
-    return code;
+        code = psc_cluster_set_tls(*spec, &tls, &error);
+    if (code == PSC_OK)
+        return PS_OK;
+    psc_cluster_free(*spec);
+    return cluster_from_psc(&error, e);
+}
+
+// Its certificates, where it has any; else NULL.
+static enum ps_code cluster_open_tls(const psc_cluster *spec, const struct target *target, struct ps_tls **tls,
+                                     struct ps_error *e)
+{
+    *tls = NULL;
+    if (!ps_cluster_has_tls(&spec->is) || ps_tls_open(&spec->is.tls, PS_ROLE_ADMIN, tls, e) == PS_OK)
+        return PS_OK;
+    return cluster_blame(target->tls, "PSCTL_TLS", e);
 }
 
 enum ps_code cluster_open(struct cluster *c, const struct target *target, const char *job, struct ps_error *e)
@@ -96,17 +123,17 @@ enum ps_code cluster_open(struct cluster *c, const struct target *target, const 
                            .rank = -1,
                            .transport = PSC_UNARY,
                            .timeout_ms = target->timeout ? (int)target->timeout * 1000 : TIMEOUT_MS};
-    if (find_spec(target, &opened.spec, &error))
-        return cluster_from_psc(&error, e);
+    if (find_spec(target, &opened.spec, e))
+        return e->code;
     opened.timeout_ms = options.timeout_ms;
+    if (cluster_open_tls(opened.spec, target, &opened.tls, e)) {
+        psc_cluster_free(opened.spec);
+        return e->code;
+    }
     if (psc__admin_connect(opened.spec, &options, &opened.client, &error)) {
+        ps_tls_close(opened.tls);
         psc_cluster_free(opened.spec);
         return cluster_from_psc(&error, e);
-    }
-    const struct ps_cluster *is = &opened.spec->is;
-    if (ps_cluster_has_tls(is) && ps_tls_open(&is->tls, PS_ROLE_ADMIN, &opened.tls, e)) {
-        cluster_close(&opened);
-        return e->code;
     }
     opened.tasks = psc_cluster_tasks(opened.spec);
     *c = opened;
