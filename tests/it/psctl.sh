@@ -115,6 +115,12 @@ ok "check-build: another program" fails_with 78 "expected the workerd of this ps
 ok "check-build asks no cluster" fails_with 64 "it asks no cluster" "$psctl" --ps a:1 check-build
 ok "completion of check-build" completes "check-build " check-
 
+# ---- verify -------------------------------------------------------------------------------------------------------
+
+mkdir empty
+ok "verify --json of a folder without checkpoints" fails_with 66 "has no checkpoints" "$psctl" verify empty --json
+ok "verify --json: an empty list" grep -qxF "[]" said
+
 # ---- plan ---------------------------------------------------------------------------------------------------------
 
 needs() { "$psctl" plan --json "$@" | sed -nE 's/.*"needed_bytes": ([0-9]+).*/\1/p'; }
@@ -343,6 +349,7 @@ two_looks() {
 ok "top where there is no terminal: one text after the other" two_looks
 ok "doctor: all well" says "2 live workers" ctl doctor
 ok "doctor: as a plugin of Nagios" says "PARAMSERVER OK - all is well | checked=" ctl doctor --nagios
+ok "doctor: Nagios reads no JSON" fails_with 64 "expected no --json" ctl doctor --nagios --json
 ok "doctor: which knows nothing of a job that is nowhere" fails_with 3 "PARAMSERVER UNKNOWN - " ctl doctor --nagios nowhere
 of_a_pipe() { env -u TF_CONFIG "$psctl" --timeout 60 --cluster <(printf 'ps: ["unix:%s/a0", "unix:%s/a1"]\n' "$scratch" "$scratch") status; }
 ok "the cluster of a file" says "long" of_a_pipe
@@ -607,7 +614,7 @@ ok "drain of what is no task" fails_with 64 "is not ps:N" ctl drain seven
 ok "drain of what is no worker" fails_with 64 "is not worker:N" ctl drain long 1
 ok "drain names what still runs" says "long" ctl drain ps:1
 ok "status shows it" says "draining" ctl status
-ok "doctor: a warning" says "takes no new jobs" ctl doctor
+ok "doctor: a warning, and what to do" says "it takes no new jobs; psctl drain ps:1 --undo takes that back" ctl doctor
 refused() {
     ! timeout 600 "$workerd" --job "$examples/softmax/async.yaml" "${quick[@]}" --set name=late --set timeout=5 \
         --set strategy.name=parameter_server --ps "$peers" --quiet >said 2>&1

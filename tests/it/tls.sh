@@ -25,6 +25,8 @@ makes_certificates() {
 }
 ok "psctl tls makes an authority and certificates that only their owner can read" makes_certificates
 ok "not twice" fails_with 73 "has an authority already" "$psctl" tls init tls
+ok "what makes certificates writes no JSON" fails_with 64 "--json: expected show" "$psctl" tls issue tls worker --json
+ok "nor does init, which makes nothing then" eval 'fails_with 64 "--json: expected show" "$psctl" tls init third --json && [ ! -e third ]'
 ok "no other role" fails_with 64 "expected psd, worker or admin" "$psctl" tls issue tls root
 
 shows_what_does_not_do() {

@@ -234,9 +234,11 @@ static void check_load(struct doctor *d, size_t task, const char *name)
     if (s->limit_bytes && s->block_bytes > s->limit_bytes / 100 * FULL_PERCENT)
         findings_add(&d->findings, VERDICT_WARNING, name, "stop old jobs, or start psd with more --memory",
                      "its memory for tensors is %.0f %% full", 100.0 * (double)s->block_bytes / (double)s->limit_bytes);
-    if (s->draining)
-        findings_add(&d->findings, VERDICT_WARNING, name, "psctl drain --undo takes that back",
-                     "is draining: it takes no new jobs");
+    if (s->draining) {
+        char advice[ADVICE_MAX];
+        snprintf(advice, sizeof advice, "psctl drain ps:%zu --undo takes that back", task);
+        findings_add(&d->findings, VERDICT_WARNING, name, advice, "is draining: it takes no new jobs");
+    }
 }
 
 static void check_certificate(struct doctor *d, size_t task, const char *name)
@@ -648,6 +650,8 @@ int command_doctor(struct call *call)
         return exit_code;
     if (d.report && (d.nagios || call->target.json))
         return call_wrong(call, "--report is a text for people: expected neither --nagios nor --json with it");
+    if (d.nagios && call->target.json)
+        return call_wrong(call, "--nagios is a line for Nagios: expected no --json with it");
     if (call->target.timeout == 0)
         call->target.timeout = TIMEOUT_S;
     return doctor_ask(&d, call->argc ? call->argv[0] : NULL);

@@ -182,6 +182,8 @@ int command_tls(struct call *call)
     t.folder = call->argv[1];
     if (t.user && !ps_user_is_plain(t.user))
         return call_wrong(call, "--user: expected 1 to %d bytes that a terminal can show", PS_USER_MAX);
+    if (call->target.json && strcmp(call->argv[0], "show") != 0)
+        return call_wrong(call, "--json: expected show, which alone writes a table");
     if (strcmp(call->argv[0], "init") == 0)
         return tls_init(&t);
     if (strcmp(call->argv[0], "issue") == 0)

@@ -91,7 +91,7 @@ int command_verify(struct call *call)
         verify_folder(&v, path, &e);
     else
         verify_file(&v, path);
-    if (v.files)
+    if (v.files || call->target.json)
         table_show(&(struct table_part){"files", &v.table, false}, 1, call->target.json, stdout);
     table_fini(&v.table);
     return e.code ? report(&e) : v.exit_code;
