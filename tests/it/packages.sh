@@ -97,6 +97,14 @@ trains_in() { # FOLDER: with its own psd and workerd, which psctl has to find
 queues_in() { # FOLDER
     alone "$1/bin/psctl" slurm --dry-run "$1/share/paramserver/examples/softmax/async.yaml" | grep -F " $1/share/paramserver/slurm/paramserver.sbatch "
 }
+# The cluster of the host's services is where the bundle's units have it: in a namespace of its own /etc is ours.
+finds_settings() { # PSCTL
+    mkdir -p "$scratch/etc/paramserver" && echo 'ps: ["127.0.0.1:1", "127.0.0.1:2"]' >"$scratch/etc/paramserver/cluster.yaml" || return 1
+    # shellcheck disable=SC2016
+    unshare --mount sh -c 'mount --bind "$1" /etc && exec env -i "$2" --timeout 1 status' - "$scratch/etc" "$1" >"$scratch/settings"
+    cat "$scratch/settings"
+    grep "0 of 2 ps tasks" "$scratch/settings"
+}
 same_name() { # what ps shows of a process
     mkfifo "$scratch/named.ready"
     (exec env -i "$bundle/bin/psd" --listen "unix:$scratch/named" --ready-fd 3 3>"$scratch/named.ready") &
@@ -158,6 +166,11 @@ check_bundle() {
     bundle=$scratch/moved
     ok "moved elsewhere it trains as well" trains_in "$bundle"
     ok "and finds its script for Slurm" queues_in "$bundle"
+    if unshare --mount true; then
+        ok "psctl finds the settings where its units have them" finds_settings "$bundle/bin/psctl"
+    else
+        skip "psctl finds the settings where its units have them" "only root may mount"
+    fi
     mkdir "$scratch/links"
     ln -s "$bundle"/bin/* "$scratch/links"
     ok "its programs run through links" versions "$scratch/links"

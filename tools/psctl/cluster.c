@@ -20,7 +20,8 @@
 enum { TIMEOUT_MS = 5000 };
 
 static const char default_address[] = "127.0.0.1:7070";
-static const char host_file[] = SYSCONFDIR "/paramserver/cluster.yaml";
+// Of this host's services: where this build has its settings, and where a bundle's units and packages have them.
+static const char *const host_files[] = {SYSCONFDIR "/paramserver/cluster.yaml", "/etc/paramserver/cluster.yaml"};
 
 static enum ps_code cluster_from_psc(const psc_error *from, struct ps_error *e)
 {
@@ -50,10 +51,13 @@ enum ps_code cluster_check_addresses(const char *list, struct ps_error *e)
     return code ? cluster_from_psc(&error, e) : PS_OK;
 }
 
-// What cannot be looked at may be there.
-static bool cluster_file_is_there(const char *path)
+// NULL: there is none. What cannot be looked at may be there.
+static const char *cluster_host_file(void)
 {
-    return access(path, F_OK) == 0 || (errno != ENOENT && errno != ENOTDIR);
+    for (size_t i = 0; i < sizeof host_files / sizeof *host_files; i++)
+        if (access(host_files[i], F_OK) == 0 || (errno != ENOENT && errno != ENOTDIR))
+            return host_files[i];
+    return NULL;
 }
 
 // The option; else the variable. NULL: neither is set; an empty variable is not.
@@ -79,8 +83,8 @@ static psc_code find_tasks(const struct target *target, psc_cluster **spec, psc_
     psc_code code = psc_cluster_find(file, spec, error);
     if (code != PSC_NOT_FOUND || file)
         return code;
-    return cluster_file_is_there(host_file) ? psc_cluster_find(host_file, spec, error)
-                                            : cluster_split_addresses(default_address, spec, error);
+    file = cluster_host_file();
+    return file ? psc_cluster_find(file, spec, error) : cluster_split_addresses(default_address, spec, error);
 }
 
 // --munge, --tls, or PSCTL_TLS, or what the cluster's file says.
