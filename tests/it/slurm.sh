@@ -297,6 +297,34 @@ is_not_queued() {
 }
 ok "one that may not be queued again says so" is_not_queued
 
+# In a job slurmctld does not answer as many questions after the job as the file "deaf" says.
+cat >bin/scontrol <<SH
+#!/bin/bash
+left=\$(cat "$scratch/deaf" 2>/dev/null)
+if [ -n "\${SLURM_JOB_ID:-}" ] && [[ \$* == *"show job"* ]] && [ "\${left:-0}" -gt 0 ]; then
+    echo \$((left - 1)) >"$scratch/deaf"
+    echo "slurm_load_jobs error: Unable to contact slurm controller (connect failure)" >&2
+    exit 1
+fi
+exec "$(command -v scontrol)" "\$@"
+SH
+chmod +x bin/scontrol
+is_warned_while_deaf() { # ANSWERS NAME: those that fail
+    submit --nodes 2 -- sync.yaml "${long[@]}" --set "$(backup "$2")" --set output="$2.safetensors" && trains "$id" || return 1
+    echo "$1" >deaf
+    scancel --batch --signal=TERM "$id"
+}
+asks_again() {
+    is_warned_while_deaf 2 hears && eventually_has "$id" Restarts=1 && ls hears/*.safetensors && [ "$(cat deaf)" = 0 ] && scancel "$id"
+}
+ok "where slurmctld does not answer at once, it is asked again" asks_again
+is_never_heard() {
+    is_warned_while_deaf 1000 never && ends_with "$id" 143 && rm deaf && has "$id" Restarts=0 && ls never/*.safetensors &&
+        grep "the training was cut short, and Slurm cannot be asked: submit it anew" "$id.out"
+}
+ok "where it does not answer at all, the workers are told, and it is said" is_never_heard
+rm -f deaf bin/scontrol
+
 # One task of an array has the array's number: what it does is for itself alone.
 array_task_alone() {
     local task other
