@@ -189,8 +189,8 @@ ok "nodes that are not there: Slurm's words" is_refused 78 "sbatch: error: Batch
 
 # replays FILE HEADING: its transcript is typed, as where psctl is installed.
 replays() {
-    sed "s,^model: .*,model: $examples/softmax/model.json," "$examples/softmax/async.yaml" >async.yaml
-    sed "s,^name: .*,name: mnist," async.yaml >job.yaml
+    sed "s,^model: .*,model: $examples/softmax/model.json," "$examples/softmax/sync.yaml" >sync.yaml
+    sed "s,^name: .*,name: mnist," sync.yaml >job.yaml
     cat >run <<RUN
 #!/bin/bash
 set -o pipefail
