@@ -114,7 +114,7 @@ static void munge_run(struct ps_munge *m, struct ps_munge_task *t)
 {
     t->error.code = PS_OK;
     if (ps_now() > t->until)
-        ps_fail(&t->error, PS_UNAVAILABLE, "munged of the host that %s has not answered in time",
+        ps_fail(&t->error, PS_UNAVAILABLE, PS_MUNGED " that %s has not answered in time",
                 t->decodes ? "is called" : "calls");
     else if (t->decodes)
         ps_munge_identify(m, t->credential, t->address, &t->from, &t->error);
@@ -163,8 +163,8 @@ void ps_munge_ask(struct ps_munge *m, struct ps_munge_task *t)
     }
     pthread_mutex_unlock(&m->lock);
     if (full) {
-        ps_fail(&t->error, PS_UNAVAILABLE, "%d calls wait for munged of the host that %s, which is all",
-                PS_MUNGE_WAITING, t->decodes ? "is called" : "calls");
+        ps_fail(&t->error, PS_UNAVAILABLE, "%d calls wait for " PS_MUNGED " that %s, which is all", PS_MUNGE_WAITING,
+                t->decodes ? "is called" : "calls");
         t->done(t);
     }
 }

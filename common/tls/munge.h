@@ -43,8 +43,9 @@ struct ps_munge_task {
 };
 void ps_munge_ask(struct ps_munge *munge, struct ps_munge_task *task);
 
-// The same for who can wait: seconds, where munged does not answer. *credential is malloc'd. UNAUTHENTICATED: munged of
-// this host does not answer; the credential is no good, and why. PERMISSION_DENIED: its user may not call.
+// The same for who can wait: seconds, where munged does not answer. *credential is malloc'd. UNAVAILABLE: munged of
+// this host does not answer. UNAUTHENTICATED: the credential is no good, and why. PERMISSION_DENIED: its user may not
+// call.
 enum ps_code ps_munge_make(struct ps_munge *munge, const char *address, char **credential, struct ps_error *e);
 enum ps_code ps_munge_identify(struct ps_munge *munge, const char *credential, const char *address,
                                struct ps_identity *who, struct ps_error *e);

@@ -28,6 +28,12 @@ static enum ps_code munged_context(const char *socket, munge_ctx_t *context, str
     return e->code;
 }
 
+// Did munged not answer? It may be about to start.
+static bool munged_is_silent(munge_err_t error)
+{
+    return error == EMUNGE_SOCKET || error == EMUNGE_TIMEOUT || error == EMUNGE_SNAFU;
+}
+
 // What libmunge says in full, or in short.
 static const char *munged_words(munge_ctx_t context, munge_err_t error)
 {
@@ -42,8 +48,8 @@ enum ps_code ps_munged_encode(const char *socket, const char *text, char **crede
         return e->code;
     const munge_err_t error = munge_encode(credential, context, text, (int)strlen(text));
     if (error != EMUNGE_SUCCESS)
-        ps_fail(e, PS_UNAUTHENTICATED, "munged of the host that calls makes no credential: %s",
-                munged_words(context, error));
+        ps_fail(e, munged_is_silent(error) ? PS_UNAVAILABLE : PS_UNAUTHENTICATED,
+                PS_MUNGED " that calls makes no credential: %s", munged_words(context, error));
     munge_ctx_destroy(context);
     return e->code;
 }
@@ -61,6 +67,9 @@ static int64_t munged_ahead(munge_ctx_t context)
 
 static enum ps_code munged_refuse(munge_ctx_t context, munge_err_t error, struct ps_error *e)
 {
+    if (munged_is_silent(error))
+        return ps_fail(e, PS_UNAVAILABLE, PS_MUNGED " that is called does not answer: %s",
+                       munged_words(context, error));
     switch (error) {
     case EMUNGE_CRED_EXPIRED:
         return ps_fail(e, PS_UNAUTHENTICATED,
@@ -74,11 +83,6 @@ static enum ps_code munged_refuse(munge_ctx_t context, munge_err_t error, struct
                        munged_ahead(context), PS_MUNGED_SECONDS);
     case EMUNGE_CRED_REPLAYED:
         return ps_fail(e, PS_UNAUTHENTICATED, "the munge credential was shown before: each is good once");
-    case EMUNGE_SOCKET:
-    case EMUNGE_TIMEOUT:
-    case EMUNGE_SNAFU:
-        return ps_fail(e, PS_UNAUTHENTICATED, "munged of the host that is called does not answer: %s",
-                       munged_words(context, error));
     default:
         return ps_fail(e, PS_UNAUTHENTICATED, "the munge credential is none of this site's key: %s",
                        munged_words(context, error));

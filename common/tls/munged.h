@@ -19,9 +19,14 @@ enum {
 
 enum ps_code ps_munged_check(struct ps_error *e);  // FAILED_PRECONDITION: this build has no libmunge
 
-// socket: munged's; NULL: libmunge's default. *credential is malloc'd. UNAUTHENTICATED: munged makes none, and why.
+// With this begins what is said of a munged that does not answer, or makes no credential.
+#define PS_MUNGED "munged of the host"
+
+// socket: munged's; NULL: libmunge's default. *credential is malloc'd. UNAVAILABLE: munged does not answer;
+// UNAUTHENTICATED: it makes none, and why.
 enum ps_code ps_munged_encode(const char *socket, const char *text, char **credential, struct ps_error *e);
-// Who has made the credential, and what it says. UNAUTHENTICATED: why it does not do.
+// Who has made the credential, and what it says. UNAVAILABLE: munged does not answer; UNAUTHENTICATED: why the
+// credential does not do.
 enum ps_code ps_munged_decode(const char *socket, const char *credential, char text[PS_MUNGED_TEXT], uid_t *uid,
                               struct ps_error *e);
 

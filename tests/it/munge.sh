@@ -60,8 +60,9 @@ ok "psctl finds both, one of which listens for other hosts" both_are_up
 ok "nobody is heard without a credential" fails_with 77 "brings no munge credential" "$psctl" --ps "$psd0" status
 ok "the doctor says what is missing" says "does munged run on both hosts, with one key?" "$psctl" --ps "$psd0" doctor
 mkdir none && sed 's,munged/socket,none/socket,' cluster.yaml >none/cluster.yaml
-ok "psctl says that its host has no munged" fails_with 77 "munged of the host that calls makes no credential" \
+ok "psctl says that its host has no munged" fails_with 69 "munged of the host that calls makes no credential" \
     "$psctl" --cluster none/cluster.yaml status
+ok "so does the doctor, and what to do" fails_with 78 "does munged run on both hosts, with one key?" "$psctl" --cluster none/cluster.yaml doctor
 
 # ---- training ----
 
@@ -78,6 +79,18 @@ both() { # JOB OPTION ...
     return $code
 }
 ok "two workers train by both" both sync.yaml --set name=sync
+# Of a host that has just been started.
+waits_for_munged() {
+    local training code=0
+    mkdir late && sed 's,munged/socket,late/socket,' cluster.yaml >late.yaml || return 1
+    "$workerd" --job "$examples/softmax/async.yaml" --cluster late.yaml --rank 0 --workers 1 "${quick[@]}" --set name=late \
+        --set timeout=600 --set output=late.safetensors >late.log 2>&1 & training=$!
+    eventually grep "waiting for .*munged of the host that calls makes no credential" late.log && ln -s "$scratch/munged/socket" late/socket || code=1
+    wait $training || code=$?
+    cat late.log
+    return $code
+}
+ok "a worker that starts before munged waits for it" waits_for_munged
 trains() { ctl --json jobs "$1" | grep -E '"step": [1-9]|"steps": [1-9]|"round": [1-9]'; } # JOB
 without_munged() { # both have joined, and are known, when munged is stopped
     local training code=0

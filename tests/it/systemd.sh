@@ -19,6 +19,8 @@ staged() { sed -E "s,^ExecStart=,ExecStart=$root," "$units/$1" >"$scratch/$1"; }
 verifies() { systemd-analyze --man=no --recursive-errors=no verify "$@" 2>&1 | grep -v "^$" | tee "$scratch/verified"; [ ! -s "$scratch/verified" ]; }
 staged psd@.service && staged workerd@.service
 ok "systemd finds nothing wrong with the units" verifies "$scratch/psd@.service" "$scratch/workerd@.service" "$units/paramserver.target" "$units/paramserver-ps.target"
+after_munge() { [ "$(grep -l '^After=.* munge.service' "$units/psd@.service" "$units/workerd@.service" | wc -l)" = 2 ]; }
+ok "both start after munged, where there is one" after_munge
 exposure() { systemd-analyze --no-pager security --offline=true --threshold="$1" "$units/$2"; } # TENTHS UNIT
 ok "psd is exposed below 2.0" exposure 20 psd@.service
 ok "workerd below 4.0" exposure 40 workerd@.service

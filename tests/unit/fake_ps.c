@@ -622,7 +622,7 @@ static void arrive(void *arg)
         fake_answer(c, PS_ABORTED, "the job has ended");
         break;
     case FAKE_UNKNOWN:
-        fake_answer(c, PS_UNAUTHENTICATED, "munged of the host that calls makes no credential");
+        fake_answer(c, PS_UNAUTHENTICATED, "the munge credential has expired");
         break;
     case FAKE_GARBAGE:
         ps_slices_add(&c->body, ps_slice_copy("\xff\xff\xff\x7f", 4));

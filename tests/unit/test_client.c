@@ -835,7 +835,8 @@ static enum fake_fate is_unknown(struct fake *f, uint32_t task, int method, uint
     return f->param && f->param-- ? FAKE_UNKNOWN : FAKE_DELIVER;
 }
 
-// Munged of a host is started anew: who has joined waits for it, as long as for a task that cannot be reached.
+// A credential does not do for a while, as where a host's clock is set: who has joined waits until it does, as long as
+// for a task that cannot be reached.
 static void test_who_has_joined_is_known_again(void **state)
 {
     (void)state;
@@ -854,7 +855,7 @@ static void test_who_has_joined_is_known_again(void **state)
     b->fake.param = UINT64_MAX;
     psc_result r = push(b, 0, N_VARIABLES);
     assert_int_equal(r.error.code, PSC_UNAVAILABLE);
-    assert_non_null(strstr(r.error.text, "munged of the host that calls makes no credential"));
+    assert_non_null(strstr(r.error.text, "the munge credential has expired"));
     bench_free(b);
 }
 

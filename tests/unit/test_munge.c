@@ -214,9 +214,9 @@ static void nobody_answers(void **state)
     struct ps_munge *m = open_munge(&none, false), *good = open_munge(&here, false);
     struct ps_error e;
     char *credential = NULL;
-    assert_int_equal(PS_UNAUTHENTICATED, ps_munge_make(m, node, &credential, &e));
+    assert_int_equal(PS_UNAVAILABLE, ps_munge_make(m, node, &credential, &e));
     assert_non_null(strstr(e.text, "munged of the host that calls makes no credential: "));
-    refuse(m, make(good, node), node, PS_UNAUTHENTICATED, "does not answer");
+    refuse(m, make(good, node), node, PS_UNAVAILABLE, "munged of the host that is called does not answer");
     ps_munge_close(m);
     ps_munge_close(good);
 }

@@ -12,6 +12,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/limits.h"
+#include "common/tls/munged.h"
 #include "common/tls/tls.h"
 #include "common/wire/wire.h"
 #include "config.h"
@@ -132,9 +133,15 @@ static void *doctor_inquire(void *arg)
     return NULL;
 }
 
+// The task may be well, but for munged of its host or of this one.
+static bool doctor_lacks_munge(const struct ps_error *e)
+{
+    return e->code == PS_UNAUTHENTICATED || strstr(e->text, PS_MUNGED);
+}
+
 static bool needs_probe(const struct answer *a)
 {
-    return !a->reply && cluster_is_silent(a->error.code);
+    return !a->reply && cluster_is_silent(a->error.code) && !doctor_lacks_munge(&a->error);
 }
 
 // Asked, but not as one of ours would: the text says enough.
@@ -143,9 +150,9 @@ static void judge_error(struct doctor *d, size_t task)
     char name[SUBJECT_MAX];
     const struct ps_error *e = &d->answers[task].error;
     bool foreign = e->code == PS_UNIMPLEMENTED;
-    const char *advice = foreign                         ? "correct the address, or start a psd of this version there"
-                         : e->code == PS_UNAUTHENTICATED ? "does munged run on both hosts, with one key?"
-                                                         : "see psd's log";
+    const char *advice = foreign                 ? "correct the address, or start a psd of this version there"
+                         : doctor_lacks_munge(e) ? "does munged run on both hosts, with one key?"
+                                                 : "see psd's log";
     findings_add(&d->findings, foreign ? VERDICT_UNREACHABLE : VERDICT_WRONG, task_name(d, task, name), advice,
                  foreign ? "is a gRPC server, but no psd: %s" : "answers with an error: %s", e->text);
 }
