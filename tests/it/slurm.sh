@@ -337,8 +337,13 @@ array_task_alone() {
     ends_with "${id}_$other" 0 && has "${id}_$other" Restarts=0 && [ -s "array-$other.safetensors" ]
 }
 ok "of an array the task that is told to end is queued again, and no other" array_task_alone
+inherits_array() {
+    SLURM_ARRAY_JOB_ID=$id SLURM_ARRAY_TASK_ID=1 submit --nodes 1 -- async.yaml --set output=inner-%a.safetensors &&
+        ends_with "$id" 0 && [ -s inner-%a.safetensors ] && [ -s "paramserver-$id/cluster.yaml" ]
+}
 in_their_folders() { [ -s "paramserver-${id}_0/cluster.yaml" ] && [ -s "paramserver-${id}_1/cluster.yaml" ]; }
 ok "each of its tasks has a folder with its number" in_their_folders
+ok "a job that a task of an array queues is none of its tasks" inherits_array
 
 is_preempted() { # PARTITION
     submit --nodes 3 --partition "$1" --exclusive -- sync.yaml "${long[@]}" --set steps=400 --set "$(backup "$1")" --set output="$1.safetensors" && trains "$id" || return 1
