@@ -163,9 +163,10 @@ static enum ps_code bind_sort_columns(const struct ps_job_data *spec, const stru
                              .y = spec->label.n ? label.column : ps_alloc(train->columns * sizeof *l->y),
                              .n_y = label.n};
     bool *target = bind_find_targets(spec, train);
+    const int weight = spec->weight ? wk_source_find(train, spec->weight) : -1;
     for (size_t i = 0; i < train->columns && code == PS_OK; i++) {
         const char *name = train->column[i].name;
-        if (!*name || (spec->weight && strcmp(spec->weight, name) == 0))
+        if (!*name || (weight >= 0 && strcmp(train->column[weight].name, name) == 0))
             continue;
         if (target[i] && all_y)
             code = bind_add_same(s, train, i, l->y, &l->n_y, e);
