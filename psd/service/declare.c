@@ -99,8 +99,8 @@ static int declare_check_run(struct psd_request *t, struct psd_job *job)
     return PS_OK;
 }
 
-// Whose a job is, is the control task's to say: elsewhere one that it has not told of its
-// members, in that run, is nobody's yet. Table lock held.
+// Whose a job is, is the control task's to say: elsewhere one that it has not told of its members, in that run, is
+// nobody's yet. Table lock held.
 static bool declare_is_confirmed(struct psd_job *job)
 {
     pthread_mutex_lock(&job->lock);
