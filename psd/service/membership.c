@@ -22,6 +22,13 @@ static int membership_park(struct psd_request *t, struct psd_waiters *list, int 
 
 // ---- Heartbeat, Leave, Workers ------------------------------------------------------------------------------------
 
+// Job locked. The number of the last checkpoint that was asked for and has not been answered; 0: all have been. Who
+// becomes the chief now writes none again that the one before has written.
+static uint64_t heartbeat_checkpoint(const struct psd_checkpoints *c)
+{
+    return c->asked > c->over ? c->asked : 0;
+}
+
 // Job locked. The members that have changed since the epoch that the caller knows. Without memory for the list they are
 // told with a later heartbeat.
 static int heartbeat_reply(struct psd_request *t, const Paramserver__V1__HeartbeatRequest *r, bool drain)
@@ -33,7 +40,7 @@ static int heartbeat_reply(struct psd_request *t, const Paramserver__V1__Heartbe
     out.epoch = t->job->control->epoch;
     out.live = t->job->control->tally.live;
     out.chief = psd_chief(t->job->control);
-    out.checkpoints = t->job->control->checkpoints.asked;
+    out.checkpoints = heartbeat_checkpoint(&t->job->control->checkpoints);
     if (psd_members_are_many(t->job->control, r->epoch)) {
         out.n_members = 0;
     } else if (out.epoch != r->epoch && psd_members_list(t->job->control, r->epoch, psd_now(t->core), &list)) {

@@ -2029,6 +2029,40 @@ static uint64_t wall(void *ctx)
     return 1000000 + test_time / PS_MS;
 }
 
+// What the worker hears of checkpoints that were asked for, after it has said what has become of `number` of them.
+static uint64_t hear_of_checkpoints(struct psd_core *core, uint32_t rank, uint64_t number)
+{
+    Paramserver__V1__HeartbeatRequest r = PARAMSERVER__V1__HEARTBEAT_REQUEST__INIT;
+    Paramserver__V1__Caller caller = caller_of(rank, 0);
+    ProtobufCMessage *m;
+    r.caller = &caller;
+    r.checkpoint = number;
+    assert_int_equal(
+        ask(core, M(HEARTBEAT), &r.base, NULL, &paramserver__v1__heartbeat_reply__descriptor, &m, NULL).code, PS_OK);
+    const uint64_t asked = ((Paramserver__V1__HeartbeatReply *)m)->checkpoints;
+    ps_msg_free(m);
+    return asked;
+}
+
+// What was answered is asked of nobody again: the next chief would write one that nobody waits for.
+static void test_checkpoint_is_asked_for_once(void **state)
+{
+    Paramserver__V1__CheckpointRequest r = PARAMSERVER__V1__CHECKPOINT_REQUEST__INIT;
+    struct job j;
+    (void)state;
+    job_open(&j, SYNC, "sgd", 20, 1 << 20);
+    r.job = (char *)"job";
+    for (uint64_t i = 1; i < 3; i++) {
+        assert_int_equal(ask(j.core, M(CHECKPOINT), &r.base, NULL, NULL, NULL, NULL).code, PS_OK);
+        assert_int_equal(hear_of_checkpoints(j.core, 0, i - 1), i);
+        assert_int_equal(hear_of_checkpoints(j.core, 1, 0), i);
+        hear_of_checkpoints(j.core, 0, i);
+        assert_int_equal(hear_of_checkpoints(j.core, 0, i), 0);
+        assert_int_equal(hear_of_checkpoints(j.core, 1, 0), 0);
+    }
+    psd_core_destroy(j.core);
+}
+
 // The newest one is that which was written last, whoever the chief is and however it counts its steps; where there is
 // none, the job is as old as what may be lost.
 static void test_newest_checkpoint(void **state)
@@ -2837,6 +2871,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_back_to_a_job_that_ends),
     cmocka_unit_test(test_who_moves_data_lives),
     cmocka_unit_test(test_progress),
+    cmocka_unit_test(test_checkpoint_is_asked_for_once),
     cmocka_unit_test(test_newest_checkpoint),
     cmocka_unit_test(test_interrupted),
     cmocka_unit_test(test_interrupted_before_all_are_there),

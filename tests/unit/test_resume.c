@@ -1090,6 +1090,27 @@ static void knows_the_best_of_the_lost_chief(void **state)
     end(&t);
 }
 
+// Where a folder of checkpoints cannot be made, a worker that takes over trains on.
+static void takes_over_without_a_folder(void **state)
+{
+    struct training t;
+    struct ps_error e;
+    char *path = in_folder("ck");
+    (void)state;
+    train(&t, "callbacks: [{name: checkpoint, path: ck}]\n", false);
+    remove_checkpoints();
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fclose(f);
+    must(wk_callbacks_open(&t.run, &t.run.callbacks, &e), &e);
+    assert_false(ends(&t.run, (struct wk_moment){.epoch = 0}, 5));
+    assert_false(ends_with(&t.run, 1, 4));
+    wk_callbacks_close(t.run.callbacks);
+    t.run.callbacks = NULL;
+    end(&t);
+    free(path);
+}
+
 // Callbacks monitored the loss in mode max, which was 100. The training goes on: its next epoch ends with this value.
 static void expect_best(const char *monitor, const char *mode, double value, bool anew)
 {
@@ -1415,6 +1436,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(stays_stopped, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(keeps_the_best, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(knows_the_best_of_the_lost_chief, begin_folder, end_folder),
+        cmocka_unit_test_setup_teardown(takes_over_without_a_folder, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(begins_anew_with_another_figure, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(monitors_by_the_metric, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(reduces_the_rate, begin_folder, end_folder),

@@ -130,7 +130,7 @@ static void loop_answer(struct loop *l)
     const struct wk_group *group = l->run->strategy->group;
     const uint64_t asked = group->asked ? group->asked(l->run->state) : 0;
     const bool is_new = asked > l->asked;
-    l->asked = asked;
+    l->asked = is_new ? asked : l->asked;
     if (is_new && !wk_callbacks_keep(l->run->callbacks))
         group->answer(l->run->state, asked, true,
                       "the job has no callback checkpoint or backup, or one with save_best_only alone");

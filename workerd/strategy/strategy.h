@@ -189,8 +189,8 @@ struct wk_group {
     void (*report)(void *state, uint64_t step, double images_per_second, double loss);
     // How far the training is, which people see. NULL: nobody is told.
     void (*report_progress)(void *state, const struct ps_progress *progress);
-    // How many checkpoints have people asked the job for? The chief says what has become of the first `number` of them:
-    // text is a file's path, or failed and why. Both NULL: nobody can ask.
+    // The last checkpoint that people have asked the job for, from 1; 0: none waits. The chief says what has become of
+    // the first `number` of them: text is a file's path, or failed and why. Both NULL: nobody can ask.
     uint64_t (*asked)(void *state);
     void (*answer)(void *state, uint64_t number, bool failed, const char *text);
 };

@@ -112,18 +112,19 @@ static enum ps_code checkpoint_try_shards(const struct wk_checkpoint_writer *w, 
     return code == PS_FAILED_PRECONDITION ? ps_fail(e, code, "sharded: %s", why.text) : PS_OK;
 }
 
+// Where a worker takes over without the folder, each checkpoint says that it is not written, and the training goes on.
 static enum ps_code checkpoint_begin(void *state, struct wk_run *run, bool takes_over, struct ps_error *e)
 {
     struct checkpointing *c = state;
-    (void)takes_over;
+    struct ps_error why = {.code = PS_OK};
     c->saved = ps_now();
     c->signals = checkpoint_signals(run);
     // Where another one is sharded, it alone knows which shards are being written.
     if (c->sharded || !ps_callbacks_shards(&run->env.job->callbacks))
         c->writer.prune_shards = run->strategy->home->prune_shards;
     c->writer.arg = run->state;
-    if (ps_make_folder(c->writer.to.folder, e))
-        return e->code;
+    if (ps_make_folder(c->writer.to.folder, &why) && !takes_over)
+        return ps_fail(e, why.code, "%s", why.text);
     checkpoint_keep_others_away(c, run);
     wk_checkpoints_clean(&c->writer.to);
     return c->sharded ? checkpoint_try_shards(&c->writer, e) : PS_OK;
@@ -189,7 +190,7 @@ static bool checkpoint_is_asked(struct checkpointing *c, const struct wk_run *ru
     const uint64_t asked = group->asked ? group->asked(run->state) : 0, signals = checkpoint_signals(run);
     const bool is = !c->best_only && (asked > c->asked || signals > c->signals);
     *number = is && asked > c->asked ? asked : 0;
-    c->asked = asked;
+    c->asked = asked > c->asked ? asked : c->asked;
     c->signals = signals;
     return is;
 }
