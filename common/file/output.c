@@ -193,13 +193,22 @@ static ssize_t output_write(void *cookie, const char *from, size_t n)
     return (ssize_t)n;
 }
 
+// What is printed before comes before, where both go to the same place.
+static void output_flush_printed(int fd)
+{
+    struct stat to, printed;
+    if (fstat(fd, &to) == 0 && fstat(STDOUT_FILENO, &printed) == 0 && to.st_dev == printed.st_dev &&
+        to.st_ino == printed.st_ino)
+        fflush(stdout);
+}
+
 // Opened anew, a file that is open would be written from its beginning, and not from where its descriptor is.
 static int output_open_in_place(const char *target)
 {
     const int fd = output_descriptor(target);
     if (fd < 0)
         return open(target, O_WRONLY | O_CLOEXEC | O_NOCTTY);
-    fflush(stdout);  // what is printed before comes before
+    output_flush_printed(fd);
     return fcntl(fd, F_DUPFD_CLOEXEC, 0);
 }
 

@@ -272,7 +272,7 @@ kill "$psd_pid" && wait "$psd_pid"
 echo "ps: [\"unix:$scratch/p0\", \"unix:$scratch/p1\"]
 worker: [a]" >cluster.yaml
 second_psd() { rm -f p1.ready && start_psd p1 --cluster cluster.yaml --task 1; }
-second_psd && p1=$psd_pid && psd_with_queue || exit 1
+second_psd && p1=$psd_pid && psd_with_queue && p0=$psd_pid || exit 1
 : >w0.log
 wait_for_jobs 0
 waits() { eventually grep -qF "waits for a job: ps task $1 is being drained: it takes no new jobs" w0.log && sleep 2 && is "held$1" queued; } # TASK
@@ -292,7 +292,7 @@ ok "it waits also while this psd is not there" is held1 queued
 second_psd && p1=$psd_pid
 ok "and is trained when that is started again" trains_after 1
 ok "the worker ends" stops 0
-kill "$psd_pid" "$p1" && wait "$psd_pid" "$p1"
+kill "$p0" "$p1" && wait "$p0" "$p1"
 
 # ---- room for the next one ------------------------------------------------------------------------------------------
 
