@@ -207,9 +207,9 @@ bool psc_is_draining(psc_client *client);
 // A signal has asked this worker to end. If psc_close with a reason then ends the job, the job's state is interrupted,
 // not failed.
 void psc_report_interrupted(psc_client *client);
-// The number of the last checkpoint that an administrator has asked the job for (psctl checkpoint), from 1; 0: none waits
-// for an answer. The chief writes one, and says what has become of the first `number` of them: text is the file's path,
-// or failed and why. It is sent with the next heartbeat.
+// The number of the last checkpoint that an administrator has asked the job for (psctl checkpoint), from 1; 0: none
+// waits for an answer. The chief writes one, and says what has become of the first `number` of them: text is the file's
+// path, or failed and why. It is sent with the next heartbeat.
 uint64_t psc_checkpoints(psc_client *client);
 void psc_report_checkpoint(psc_client *client, uint64_t number, bool failed, const char *text);
 // The chief says how far the training is, for psctl status and the status page: of `epochs` that the job trains `ended`
