@@ -198,6 +198,24 @@ static void cuts_half_a_line_off(void **state)
     stop(&w[1]);
 }
 
+// Lines stay in a file that may be written to and not read; whether the last one is among them cannot be known.
+static void keeps_what_it_cannot_read(void **state)
+{
+    const bool root = geteuid() == 0;
+    struct worker w[2];
+    (void)state;
+    begin_two(w);
+    stop(&w[0]);
+    assert_int_equal(chmod(csv, 0222) | chmod(json, 0222), 0);
+    assert_int_equal(root ? seteuid(65534) : 0, 0);
+    step(&w[1], true);
+    assert_int_equal(root ? seteuid(0) : 0, 0);
+    assert_int_equal(chmod(csv, 0600) | chmod(json, 0600), 0);
+    end_epoch(&w[1], 2, true);
+    expect_epochs(0, 3);
+    stop(&w[1]);
+}
+
 // Where it has no disk in common with the chief, its log begins with the last epoch that it heard of.
 static void begins_a_log_of_its_own(void **state)
 {
@@ -383,6 +401,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(writes_what_the_lost_chief_has_not, make_files, remove_files),
         cmocka_unit_test_setup_teardown(writes_no_line_twice, make_files, remove_files),
         cmocka_unit_test_setup_teardown(cuts_half_a_line_off, make_files, remove_files),
+        cmocka_unit_test_setup_teardown(keeps_what_it_cannot_read, make_files, remove_files),
         cmocka_unit_test_setup_teardown(begins_a_log_of_its_own, make_files, remove_files),
         cmocka_unit_test_setup_teardown(keeps_what_was_written_since_a_resume, make_files, remove_files),
         cmocka_unit_test_setup_teardown(a_full_disk_ends_no_training, make_files, remove_files),

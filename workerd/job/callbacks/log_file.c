@@ -66,8 +66,8 @@ static void log_file_lose(struct wk_log_file *f, int error)
     f->failed = true;
     __fpurge(f->stream);
     clearerr(f->stream);
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || ftruncate(fd, (off_t)f->written) != 0)
-        return;  // half a line stays
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode))
+        (void)!ftruncate(fd, (off_t)f->written);  // else half a line stays
 }
 
 void wk_log_file_flush(struct wk_log_file *f)
@@ -103,28 +103,30 @@ static bool log_line_epoch(const char *line, const char *lead, uint64_t *epoch)
     return true;
 }
 
-// Where the last whole line ends, and whose it is.
-static off_t log_file_read(struct wk_log_file *f, const char *lead)
+// Where the last whole line ends, and whose it is. False: the file cannot be read.
+static bool log_file_read(struct wk_log_file *f, const char *lead, off_t *end)
 {
     FILE *from = fopen(f->path, "re");
     char *line = NULL;
     size_t room = 0;
-    off_t end = 0;
-    for (ssize_t n; from && (n = getline(&line, &room, from)) > 0 && line[n - 1] == '\n'; end += n)
+    if (!from)
+        return false;
+    *end = 0;
+    for (ssize_t n; (n = getline(&line, &room, from)) > 0 && line[n - 1] == '\n'; *end += n)
         f->has_last = log_line_epoch(line, lead, &f->last);
-    if (from)
-        fclose(from);
+    const bool whole = !ferror(from);
+    fclose(from);
     free(line);
-    return end;
+    return whole;
 }
 
 void wk_log_file_take_over(struct wk_log_file *f, const char *lead)
 {
     struct stat st;
+    off_t end;
     wk_log_file_flush(f);
-    if (!f->stream || fstat(fileno(f->stream), &st) != 0 || !S_ISREG(st.st_mode))
+    if (!f->stream || fstat(fileno(f->stream), &st) != 0 || !S_ISREG(st.st_mode) || !log_file_read(f, lead, &end))
         return;  // what was written there cannot be known
-    const off_t end = log_file_read(f, lead);
     if (end < st.st_size && ftruncate(fileno(f->stream), end) != 0)
         ps_error_log("%s: %s; half a line stays in it", f->path, strerror(errno));
     if (f->line && !(f->has_last && f->last >= f->epoch))
