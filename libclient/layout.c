@@ -5,25 +5,14 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/hash.h"
 #include "common/wire/dtype.h"
 #include "common/wire/wire.h"
 
 // ---- names --------------------------------------------------------------------------------------------------------
 
-// The entry of the index that holds name, or the empty one where it belongs.
-static uint32_t *layout_entry(const struct psc__layout *l, const char *name)
-{
-    size_t i = ps_hash(PS_HASH_SEED, name, strlen(name)) & l->mask;
-    while (l->index[i] && strcmp(l->variables[l->index[i] - 1].is.name, name) != 0)
-        i = (i + 1) & l->mask;
-    return &l->index[i];
-}
-
 struct psc__variable *psc__layout_find(const struct psc__layout *l, const char *name)
 {
-    uint32_t found = *layout_entry(l, name);
-    return found ? &l->variables[found - 1] : NULL;
+    return ps_name_table_find(&l->names, name);
 }
 
 enum ps_code psc__layout_no_such(const struct psc__layout *l, const char *name, struct ps_error *e)
@@ -83,16 +72,14 @@ static enum ps_code layout_add_variable(struct psc__layout *l, const psc_variabl
         return ps_fail(e, PS_INVALID_ARGUMENT, "variable %zu has no name", l->n_variables);
     if (ps_shape_count(from->shape, from->rank, (int)from->dtype, &count, e) != PS_OK)
         return ps_error_prefix(e, "variable '%s'", from->name);
-    uint32_t *at = layout_entry(l, from->name);
-    if (*at)
+    if (psc__layout_find(l, from->name))
         return ps_fail(e, PS_INVALID_ARGUMENT, "variable '%s' is declared twice", from->name);
     struct psc__variable *v = &l->variables[l->n_variables++];
-    if (!layout_copy_variable(&v->is, from))
+    if (!layout_copy_variable(&v->is, from) || !ps_name_table_put(&l->names, v->is.name, v))
         return ps_no_memory(e, "the variables");
     v->count = count;
     v->elem_size = (uint32_t)ps_dtype_size((int)from->dtype);
     v->block_elems = v->elem_size ? (uint32_t)(block_bytes / v->elem_size) : PS_STRING_BLOCK;
-    *at = (uint32_t)l->n_variables;
     return PS_OK;
 }
 
@@ -153,13 +140,9 @@ enum ps_code psc__layout_create(const psc_variable *variables, size_t n_variable
     struct psc__layout *l = ps_try_alloc(sizeof *l);
     if (!l)
         return ps_no_memory(e, "the variables");
-    l->mask = 15;
-    while (l->mask + 1 < 2 * n_variables)
-        l->mask = 2 * l->mask + 1;
-    l->index = ps_try_alloc_array(l->mask + 1, sizeof *l->index);
     l->variables = ps_try_alloc_array(n_variables, sizeof *l->variables);
     l->partitions = ps_try_alloc_array(n_partitions, sizeof *l->partitions);
-    enum ps_code code = l->index && l->variables && l->partitions
+    enum ps_code code = l->variables && l->partitions
                             ? layout_fill(l, variables, n_variables, partitions, n_partitions, tasks, block_bytes, e)
                             : ps_no_memory(e, "the variables");
     if (code == PS_OK && !(l->versions = ps_try_alloc_array(l->n_blocks + 1, sizeof *l->versions)))
@@ -181,7 +164,7 @@ void psc__layout_free(struct psc__layout *l)
     free(l->variables);
     free(l->partitions);
     free(l->versions);
-    free(l->index);
+    ps_name_table_free(&l->names);
     free(l);
 }
 

@@ -5,6 +5,7 @@
 #define PSC_LAYOUT_H
 
 #include "common/base/error.h"
+#include "common/base/name_table.h"
 #include "common/plan/placement.h"
 #include "libclient/psclient.h"
 
@@ -32,9 +33,8 @@ struct psc__layout {
     size_t n_partitions;
     uint64_t *versions;  // per block
     uint64_t n_blocks;
-    uint64_t marks;   // operations so far
-    uint32_t *index;  // hash table: variable + 1, 0 for empty; mask + 1 entries
-    size_t mask;
+    uint64_t marks;              // operations so far
+    struct ps_name_table names;  // of the variables
 };
 
 // Copies all. INVALID_ARGUMENT: an empty or repeated name, a shape or dtype that is none, partitions that do not cover

@@ -147,6 +147,11 @@ char *ps_printf(const char *format, ...)
     return alloc_checked(s, 0);
 }
 
+FILE *ps_open_memory(char **text, size_t *size)
+{
+    return alloc_checked(open_memstream(text, size), 0);
+}
+
 void ps_alloc_tune(void)
 {
     // Older glibc refuses a threshold above 32 MiB: take that then.

@@ -7,6 +7,7 @@
 #define PS_COMMON_ALLOC_H
 
 #include <stddef.h>
+#include <stdio.h>
 
 #include "common/base/error.h"
 
@@ -31,6 +32,7 @@ void *ps_alloc_aligned(size_t size);  // as ps_try_alloc_aligned
 void *ps_realloc(void *p, size_t size);
 char *ps_strdup(const char *s);
 char *ps_printf(const char *format, ...) __attribute__((format(printf, 1, 2)));
+FILE *ps_open_memory(char **text, size_t *size);  // open_memstream: once it is closed *text is the caller's to free
 
 // Tells glibc to keep large blocks instead of giving each back to the kernel: with its defaults every receive buffer
 // is mapped and page-faulted anew, which halves the throughput of large tensors. Call once, first in main.

@@ -20,7 +20,7 @@ static struct ps_name_entry *name_table_place(const struct ps_name_table *names,
     }
 }
 
-const void *ps_name_table_find(const struct ps_name_table *names, const char *name)
+void *ps_name_table_find(const struct ps_name_table *names, const char *name)
 {
     return names->room ? name_table_place(names, name)->what : NULL;
 }
@@ -39,7 +39,7 @@ static bool name_table_grow(struct ps_name_table *names)
     return true;
 }
 
-bool ps_name_table_put(struct ps_name_table *names, const char *name, const void *what)
+bool ps_name_table_put(struct ps_name_table *names, const char *name, void *what)
 {
     if ((names->n + 1) * 2 > names->room && !name_table_grow(names))
         return false;

@@ -11,15 +11,15 @@
 struct ps_name_table {
     struct ps_name_entry {
         const char *name;  // NULL: the place is free
-        const void *what;
+        void *what;
     } * at;
     size_t n, room;  // room: a power of 2, or 0
 };
 
 // What was put under a name, or NULL.
-const void *ps_name_table_find(const struct ps_name_table *names, const char *name);
+void *ps_name_table_find(const struct ps_name_table *names, const char *name);
 // Puts what, which is not NULL, under a name that is not there. False: no memory, and the table is as it was.
-bool ps_name_table_put(struct ps_name_table *names, const char *name, const void *what);
+bool ps_name_table_put(struct ps_name_table *names, const char *name, void *what);
 void ps_name_table_free(struct ps_name_table *names);  // what was put stays; the table is {0} again
 
 #endif

@@ -212,10 +212,16 @@ static int output_open_in_place(const char *target)
     return fcntl(fd, F_DUPFD_CLOEXEC, 0);
 }
 
+const char *ps_file_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
 // Beside the target, by whose name it begins, of which as many characters are left out as make it too long.
 static void output_name_temporary(struct ps_output *o)
 {
-    const char *slash = strrchr(o->target, '/'), *name = slash ? slash + 1 : o->target;
+    const char *name = ps_file_name(o->target);
     size_t keep = strlen(name);
     if (keep > NAME_MAX - TEMPORARY_MORE)
         keep = NAME_MAX - TEMPORARY_MORE;

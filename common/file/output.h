@@ -53,4 +53,7 @@ bool ps_output_same(const char *a, const char *b);
 // program's name, and returns CANNOT_WRITE's unless exit_code is an error's already.
 int ps_output_end_stdout(const char *program, int exit_code);
 
+// What stands behind the last slash of a path.
+const char *ps_file_name(const char *path);
+
 #endif

@@ -24,7 +24,7 @@
 static enum ps_code job_take_name(const struct ps_yaml *root, const char *path, struct ps_job *job, struct ps_error *e)
 {
     const struct ps_yaml *v = ps_yaml_find(root, "name");
-    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path, *dot = strrchr(base, '.');
+    const char *base = ps_file_name(path), *dot = strrchr(base, '.');
     if (!job->name)
         job->name = ps_printf("%.*s", dot && dot > base ? (int)(dot - base) : (int)strlen(base), base);
     size_t len = strlen(job->name);

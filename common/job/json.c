@@ -10,6 +10,7 @@
 #include "common/base/hash.h"
 #include "common/job/field.h"
 #include "common/job/hypers.h"
+#include "common/plan/configuration.h"
 
 static json_t *schedule_json(const struct ps_job_field *f, const struct ps_schedule *s)
 {
@@ -173,20 +174,12 @@ static void configuration_put(FILE *to, const char *key, const json_t *value)
     }
 }
 
-static FILE *configuration_open(char **text, size_t *size)
-{
-    FILE *to = open_memstream(text, size);
-    if (!to)
-        abort();  // there is no memory, as where ps_alloc ends
-    return to;
-}
-
 char *ps_job_configuration(const struct ps_job *scaled)
 {
     const struct ps_job written = job_as_written(scaled), *job = &written;
     char *text = NULL, key[64];
     size_t size;
-    FILE *to = configuration_open(&text, &size);
+    FILE *to = ps_open_memory(&text, &size);
     for (EACH_FIELD(f)) {
         json_t *value = f->own ? NULL : field_json(f, job);
         if (f->type == COLUMNS)
@@ -223,8 +216,8 @@ char *ps_job_configuration_renew(const char *older)
 {
     char *text = NULL;
     size_t size;
-    FILE *to = configuration_open(&text, &size);
-    for (; *older; older += strcspn(older, "\n"), older += *older == '\n') {
+    FILE *to = ps_open_memory(&text, &size);
+    for (; *older; older = ps_configuration_next(older)) {
         char *line = ps_printf("%.*s", (int)strcspn(older, "\n"), older), *value = strchr(line, '=');
         if (value) {
             *value = '\0';

@@ -7,26 +7,35 @@
 
 #include "common/base/utf8.h"
 
-// The value of the line of `text` that has this key, or NULL; *size is its length.
-static const char *configuration_find(const char *text, const char *key, size_t key_size, size_t *size)
+const char *ps_configuration_next(const char *line)
 {
-    for (const char *line = text; *line; line += strcspn(line, "\n"), line += *line == '\n') {
-        if (strncmp(line, key, key_size) != 0 || line[key_size] != '=')
-            continue;
-        const char *value = line + key_size + 1;
-        *size = strcspn(value, "\n");
-        return value;
-    }
+    line += strcspn(line, "\n");
+    return line + (*line == '\n');
+}
+
+const char *ps_configuration_find(const char *text, const char *line)
+{
+    const size_t key_size = strcspn(line, "=\n");
+    for (; *text; text = ps_configuration_next(text))
+        if (strncmp(text, line, key_size) == 0 && text[key_size] == '=')
+            return text;
     return NULL;
 }
 
-// What a message says of a key or a value; NULL: it is not there.
+// What a message says of a key or a value.
 static void configuration_cut(const char *at, size_t at_size, char *text, size_t size)
 {
     char raw[128];
-    snprintf(raw, sizeof raw, "%.*s", at ? (int)(at_size < sizeof raw ? at_size : sizeof raw) : 8,
-             at ? at : "not said");
+    snprintf(raw, sizeof raw, "%.*s", (int)(at_size < sizeof raw ? at_size : sizeof raw), at);
     ps_utf8_cut(raw, text, size);
+}
+
+// What a message says of the value of the key that a line has.
+static void configuration_cut_value(const char *in, const char *line, char *text, size_t size)
+{
+    static const char not_said[] = "not said";
+    const char *found = ps_configuration_find(in, line), *value = found ? strchr(found, '=') + 1 : not_said;
+    configuration_cut(value, strcspn(value, "\n"), text, size);
 }
 
 static const char configuration_checkpoint[] = "checkpoint";
@@ -39,12 +48,11 @@ static bool configuration_is_checkpoint(const char *line, size_t key_size)
 // The first line of `of` that `in` has not alike, or NULL.
 static const char *configuration_differs(const char *of, const char *in, bool begun)
 {
-    for (const char *line = of; *line; line += strcspn(line, "\n"), line += *line == '\n') {
+    for (const char *line = of; *line; line = ps_configuration_next(line)) {
         const size_t size = strcspn(line, "\n"), key_size = strcspn(line, "=\n");
-        size_t other_size = 0;
-        const char *other = configuration_find(in, line, key_size, &other_size);
+        const char *other = ps_configuration_find(in, line);
         if (size > key_size && !(begun && configuration_is_checkpoint(line, key_size)) &&
-            (!other || other_size != size - key_size - 1 || memcmp(other, line + key_size + 1, other_size) != 0))
+            (!other || strcspn(other, "\n") != size || memcmp(other, line, size) != 0))
             return line;
     }
     return NULL;
@@ -61,13 +69,10 @@ enum ps_code ps_configuration_check(const char *job, bool begun, const char *our
     if (!line)
         return PS_OK;
     const size_t key_size = strcspn(line, "=\n");
-    size_t their_size = 0, our_size = 0;
-    const char *their = configuration_find(theirs, line, key_size, &their_size);
-    const char *our = configuration_find(ours, line, key_size, &our_size);
     char key[64], brings[64], opened[64];
     configuration_cut(line, key_size, key, sizeof key);
-    configuration_cut(their, their_size, brings, sizeof brings);
-    configuration_cut(our, our_size, opened, sizeof opened);
+    configuration_cut_value(theirs, line, brings, sizeof brings);
+    configuration_cut_value(ours, line, opened, sizeof opened);
     return ps_fail(e, PS_FAILED_PRECONDITION, "worker %" PRIu32 "'s %s is %s, worker 0 opened job '%s' with %s: %s",
                    rank, key, brings, job, opened,
                    configuration_is_checkpoint(line, key_size)

@@ -10,6 +10,10 @@
 
 #include "common/base/error.h"
 
+const char *ps_configuration_next(const char *line);  // the line behind this one, or the end
+// The line of a text that has this one's key; NULL: none has.
+const char *ps_configuration_find(const char *text, const char *line);
+
 // theirs: of this rank. begun: the job has, and whoever comes gets what the others have: then the key "checkpoint", of
 // what all begin with, does not count. FAILED_PRECONDITION names the first key that differs.
 enum ps_code ps_configuration_check(const char *job, bool begun, const char *ours, uint32_t rank, const char *theirs,

@@ -77,9 +77,9 @@ grpc_byte_buffer *ps_packer_end(struct ps_packer *p);  // NULL: it was broken
 
 // All of that for one list of slices.
 grpc_byte_buffer *ps_slices_to_buffer(struct ps_slices *in, struct ps_loans *loans);
+bool ps_loans_wait(struct ps_loans *loans, int limit_ms);  // has the core dropped all by then?
 // Waits until the core has dropped all; what they were sent on must be closed. False: it still holds some (of a unix
 // socket whose other end neither reads nor closes). Their owners are then never told, and *loans must live on.
-bool ps_loans_wait(struct ps_loans *loans, int limit_ms);  // are all slices dropped by then?
 bool ps_loans_settle(struct ps_loans *loans);
 
 // Owners whose references wait to be dropped.

@@ -484,6 +484,15 @@ static void test_job_is_its_users(void **state)
     psd_core_destroy(j.core);
 }
 
+// A declaration of a job whose variables are all at task 1 of two, which this is.
+static void declare_at_task_1(struct declaring *x, struct job *j)
+{
+    fill_job(j, BIG);
+    j->core = core_new_task(1, 2, 64 << 20);
+    j->pa.task = j->pbig.task = 1;
+    declare_init(x, j, ASYNC, "assign_add");
+}
+
 // At a task that the control task has not told of the job, nobody has it yet: who takes the name does not keep it.
 static void test_name_is_the_control_tasks_to_give(void **state)
 {
@@ -491,10 +500,7 @@ static void test_name_is_the_control_tasks_to_give(void **state)
     struct declaring x;
     struct job j;
     (void)state;
-    fill_job(&j, BIG);
-    j.core = core_new_task(1, 2, 64 << 20);
-    j.pa.task = j.pbig.task = 1;
-    declare_init(&x, &j, ASYNC, "assign_add");
+    declare_at_task_1(&x, &j);
     test_from = &bob;
     x.caller.run = (UINT64_C(1) << 62) + 7;
     assert_int_equal(ask(j.core, M(DECLARE), &x.r.base, NULL, NULL, NULL, NULL).code, PS_OK);
@@ -536,10 +542,7 @@ static void test_declaration_is_corrected(void **state)
     struct declaring x;
     struct job j;
     (void)state;
-    fill_job(&j, BIG);
-    j.core = core_new_task(1, 2, 64 << 20);
-    j.pa.task = j.pbig.task = 1;
-    declare_init(&x, &j, ASYNC, "assign_add");
+    declare_at_task_1(&x, &j);
     x.caller.sequence = 2;
     assert_int_equal(ask(j.core, M(DECLARE), &x.r.base, NULL, NULL, NULL, NULL).code, PS_OK);
     const size_t used = pages_used(j.core);

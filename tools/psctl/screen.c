@@ -80,7 +80,7 @@ void screen_draw(struct screen *s)
     const struct table_screen room = {size.ws_row - 1, size.ws_col, s->utf8};
     char *text = NULL;
     size_t length;
-    FILE *to = open_memstream(&text, &length);
+    FILE *to = ps_open_memory(&text, &length);
     s->draw(s, &room, to);
     fclose(to);
     char *cut = screen_cut(text, room.rows, room.columns), *rest = cut;

@@ -94,7 +94,7 @@ static char *slurm_command(const struct slurm *s, const char *script)
 {
     char *text = NULL;
     size_t size;
-    FILE *to = open_memstream(&text, &size);
+    FILE *to = ps_open_memory(&text, &size);
     fprintf(to, "sbatch --parsable --nodes=%ld", s->nodes);
     slurm_add(to, "--job-name");
     slurm_add(to, s->name);

@@ -8,6 +8,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/log.h"
+#include "common/file/output.h"
 
 static const struct wk_callback_class *const callback_table[] = {
     &wk_csv_log,          &wk_json_lines,          &wk_tensorboard, &wk_early_stopping, &wk_reduce_lr_on_plateau,
@@ -204,8 +205,8 @@ static bool callback_had(const struct callback *one, const char *key, const json
         return strcmp(key, one->key) == 0;
     if (exactly)
         return strcmp(subject, one->subject) == 0;
-    const char *name = wk_file_name(subject);
-    return *name && strcmp(name, wk_file_name(one->subject)) == 0;
+    const char *name = ps_file_name(subject);
+    return *name && strcmp(name, ps_file_name(one->subject)) == 0;
 }
 
 // Is it the state of another one of the job?
@@ -259,12 +260,6 @@ enum ps_code wk_callbacks_load(const struct wk_callbacks *c, const struct wk_che
             return e->code;
     }
     return PS_OK;
-}
-
-const char *wk_file_name(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
 }
 
 enum ps_code wk_state_real(const json_t *from, const char *key, double *to, struct ps_error *e)

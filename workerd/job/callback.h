@@ -82,8 +82,6 @@ enum ps_code wk_callbacks_load(const struct wk_callbacks *c, const struct wk_che
 
 // ---- for the files of callbacks/ ----------------------------------------------------------------------------------
 
-// What stands behind the last slash.
-const char *wk_file_name(const char *path);
 // A member of a state that was saved as a number. INVALID_ARGUMENT: it is none.
 enum ps_code wk_state_real(const json_t *from, const char *key, double *to, struct ps_error *e);
 enum ps_code wk_state_count(const json_t *from, const char *key, uint64_t *to, struct ps_error *e);

@@ -304,8 +304,9 @@ static enum ps_code train_all(struct loop *l, uint64_t epoch, struct ps_error *e
         loop_begin_epoch(l, epoch);
         if (train_epoch(l, epoch, e))
             return e->code;
-        if (loop_find_others(l, epoch) > epoch) {
-            epoch = loop_find_others(l, epoch) - 1;
+        const uint64_t there = loop_find_others(l, epoch);
+        if (there > epoch) {
+            epoch = there - 1;
             continue;
         }
         const bool finished = epoch + 1 == job->epochs || is_enough(l);

@@ -8,6 +8,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/hash.h"
+#include "common/plan/configuration.h"
 #include "workerd/job/callback.h"
 #include "workerd/job/checkpoints.h"
 #include "workerd/strategy/configuration.h"
@@ -92,22 +93,6 @@ static const char resume_way_on[] =
     "with that file as weights it begins anew from them; or give this one another name or "
     "folder, or remove that";
 
-static const char *resume_next_line(const char *line)
-{
-    line += strcspn(line, "\n");
-    return line + (*line == '\n');
-}
-
-// The line of the text that has this line's key, or NULL.
-static const char *resume_find_key(const char *text, const char *line)
-{
-    const size_t key = strcspn(line, "=") + 1;
-    for (; *text; text = resume_next_line(text))
-        if (strncmp(text, line, key) == 0)
-            return text;
-    return NULL;
-}
-
 static bool resume_is_of(const char *line, const char *key)
 {
     return strncmp(line, key, strlen(key)) == 0;
@@ -121,7 +106,7 @@ static enum ps_code resume_fail_configuration(const struct wk_checkpoint *c, con
         return ps_fail(e, PS_FAILED_PRECONDITION,
                        "%.200s: is of a job with another model; give this one another name or folder, or remove that",
                        c->path);
-    const char *other = resume_find_key(now, line);
+    const char *other = ps_configuration_find(now, line);
     if (other)
         return ps_fail(e, PS_FAILED_PRECONDITION, "%.200s: is of a job with %.*s, but this one has %.*s; %s", c->path,
                        (int)length, line, (int)strcspn(other, "\n"), other, resume_way_on);
@@ -131,7 +116,7 @@ static enum ps_code resume_fail_configuration(const struct wk_checkpoint *c, con
 
 static bool resume_has_line(const char *text, const char *line, size_t length)
 {
-    for (; *text; text = resume_next_line(text))
+    for (; *text; text = ps_configuration_next(text))
         if (strcspn(text, "\n") == length && memcmp(text, line, length) == 0)
             return true;
     return false;
@@ -140,7 +125,7 @@ static bool resume_has_line(const char *text, const char *line, size_t length)
 // Has the job another strategy now, or another kind of update?
 static bool resume_switches(const char *was, const char *now)
 {
-    for (; *was; was = resume_next_line(was))
+    for (; *was; was = ps_configuration_next(was))
         if ((resume_is_of(was, "strategy.name=") || resume_is_of(was, "strategy.update=")) &&
             !resume_has_line(now, was, strcspn(was, "\n")))
             return true;
@@ -158,8 +143,9 @@ static bool resume_may_differ(const char *line, bool switches)
 static enum ps_code resume_check_added(const struct wk_checkpoint *c, const char *was, const char *now, bool switches,
                                        struct ps_error *e)
 {
-    for (const char *line = now; *line; line = resume_next_line(line))
-        if (ps_job_configuration_is_optional(line) && !resume_may_differ(line, switches) && !resume_find_key(was, line))
+    for (const char *line = now; *line; line = ps_configuration_next(line))
+        if (ps_job_configuration_is_optional(line) && !resume_may_differ(line, switches) &&
+            !ps_configuration_find(was, line))
             return ps_fail(e, PS_FAILED_PRECONDITION, "%.200s: is of a job without %.*s, but this one has %.*s; %s",
                            c->path, (int)strcspn(line, "="), line, (int)strcspn(line, "\n"), line, resume_way_on);
     return PS_OK;
@@ -169,7 +155,7 @@ static enum ps_code resume_compare_jobs(const struct wk_checkpoint *c, const cha
                                         struct ps_error *e)
 {
     const bool switches = resume_switches(was, now);
-    for (const char *line = was; *line; line = resume_next_line(line)) {
+    for (const char *line = was; *line; line = ps_configuration_next(line)) {
         size_t length = strcspn(line, "\n");
         if (!resume_may_differ(line, switches) && !resume_has_line(now, line, length))
             return resume_fail_configuration(c, line, length, now, e);

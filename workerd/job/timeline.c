@@ -8,6 +8,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/log.h"
+#include "common/file/output.h"
 
 // A device has no others beside it.
 static bool timeline_is_device(const char *file)
@@ -20,7 +21,7 @@ char *wk_timeline_path(const char *file, uint32_t rank)
 {
     if (timeline_is_device(file))
         return ps_strdup(file);
-    const char *slash = strrchr(file, '/'), *name = slash ? slash + 1 : file, *dot = strrchr(name, '.');
+    const char *name = ps_file_name(file), *dot = strrchr(name, '.');
     const size_t stem = dot && dot > name ? (size_t)(dot - file) : strlen(file);
     return rank ? ps_printf("%.*s-%" PRIu32 "%s", (int)stem, file, rank, file + stem) : ps_strdup(file);
 }

@@ -32,14 +32,6 @@ static void log_put_number(FILE *to, double x)
         fprintf(to, "%.*f", decimals > 1 ? decimals : 1, x);
 }
 
-static FILE *log_line_open(char **line, size_t *n)
-{
-    FILE *to = open_memstream(line, n);
-    if (!to)
-        abort();  // no memory
-    return to;
-}
-
 // ---- csv_log ------------------------------------------------------------------------------------------------------
 
 struct csv_log {
@@ -97,7 +89,7 @@ static char *csv_log_line(const struct csv_log *s, const struct wk_moment *m)
 {
     char *line;
     size_t n;
-    FILE *to = log_line_open(&line, &n);
+    FILE *to = ps_open_memory(&line, &n);
     fprintf(to, "%" PRIu64, m->epoch);
     for (size_t i = 0; i < s->column.n; i++) {
         const double *value = wk_figures_find(&m->run->figures, s->column.v[i].name);
@@ -200,7 +192,7 @@ static enum ps_code json_lines_epoch_end(void *state, struct wk_moment *m, struc
     char *line;
     size_t n;
     (void)e;
-    FILE *to = log_line_open(&line, &n);
+    FILE *to = ps_open_memory(&line, &n);
     fprintf(to, JSON_LINE "%" PRIu64 ", \"step\": %" PRIu64, m->epoch, m->run->position.step);
     for (size_t i = 0; i < m->run->figures.n; i++) {
         const struct wk_figure *v = &m->run->figures.v[i];

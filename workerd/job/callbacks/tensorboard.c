@@ -179,7 +179,7 @@ static void tensorboard_save(void *state, json_t *to, struct wk_checkpoint *arra
     (void)arrays;
     (void)prefix;
     for (int i = 0; i < SPLITS; i++) {
-        json_t *one = t->path[i] ? json_pack("{s:s}", "path", wk_file_name(t->path[i])) : NULL;
+        json_t *one = t->path[i] ? json_pack("{s:s}", "path", ps_file_name(t->path[i])) : NULL;
         if (!one)
             continue;
         wk_log_file_save(&t->file[i], one);
@@ -193,7 +193,7 @@ static enum ps_code tensorboard_load_split(struct tensorboard *t, int split, con
     const char *name = json_string_value(json_object_get(from, "path"));
     if (!name)
         return ps_fail(e, PS_INVALID_ARGUMENT, "%s.path: expected a file's name", tensorboard_splits[split]);
-    char *path = ps_printf("%s/%s/%s", t->folder, tensorboard_splits[split], wk_file_name(name));
+    char *path = ps_printf("%s/%s/%s", t->folder, tensorboard_splits[split], ps_file_name(name));
     if (access(path, F_OK) != 0) {
         free(path);
         return PS_OK;

@@ -47,6 +47,7 @@ struct nn_context {
     struct ps_error no_cudnn;    // why there is none, once that is known
     enum nn_convolutions convolutions;
     enum nn_precision precision;
+    int major, minor;       // its compute capability; 0: not known
     bool tensor_cores;      // that multiply factors of TF32: from compute capability 8.0 on
     struct ps_error error;  // the first one; from then on nothing is queued
     // Scratch memory of the kernels, which run one after the other: as much as the one that needs most (a plan asks,

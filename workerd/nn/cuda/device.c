@@ -176,7 +176,9 @@ static void cuda_know(struct nn_context *c)
 {
     struct cudaDeviceProp properties;
     const bool known = cudaGetDeviceProperties(&properties, c->index) == cudaSuccess;
-    c->tensor_cores = known && properties.major >= 8 && nn_cuda_implicit_has_tensor_cores();
+    c->major = known ? properties.major : 0;
+    c->minor = known ? properties.minor : 0;
+    c->tensor_cores = c->major >= 8 && nn_cuda_implicit_has_tensor_cores();
     snprintf(c->name, sizeof c->name, "gpu:%d (%.64s)", c->index, known ? properties.name : "of an unknown kind");
 }
 
@@ -198,26 +200,21 @@ static void cuda_close(struct nn_context *c)
 static enum ps_code cuda_check_kernels(const struct nn_context *c, struct ps_error *e)
 {
     const cudaError_t error = nn_cuda_find_kernels();
-    int major = 0, minor = 0;
     e->code = PS_OK;
     if (error != cudaErrorNoKernelImageForDevice && error != cudaErrorInvalidDeviceFunction)
         return PS_OK;
     cudaGetLastError();
-    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, c->index);
-    cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, c->index);
     return ps_fail(
         e, PS_FAILED_PRECONDITION,
         "%s has compute capability %d.%d, and the CUDA module has no kernels for that: expected a later GPU, "
         "or a module built with -arch=sm_%d%d in NVCCFLAGS",
-        c->name, major, minor, major, minor);
+        c->name, c->major, c->minor, c->major, c->minor);
 }
 
 // Bytes, as NVIDIA recommends (cublasSetWorkspace): more from compute capability 9.0 on.
 static size_t cuda_workspace(const struct nn_context *c)
 {
-    int major = 0;
-    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, c->index);
-    return (size_t)(major >= 9 ? 32 : 4) << 20;
+    return (size_t)(c->major >= 9 ? 32 : 4) << 20;
 }
 
 static enum ps_code cuda_open_blas(struct nn_context *c, struct ps_error *e)
