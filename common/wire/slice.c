@@ -4,6 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 #include "common/base/alloc.h"
 
@@ -144,8 +147,39 @@ void ps_slices_move(struct ps_slices *to, struct ps_slices *from)
     *from = PS_SLICES_EMPTY;
 }
 
+#ifdef __SSE2__
+enum { LINE = 64, VECTOR = 16 };
+
+// Stores to that do not read what stood there into the caches first, nor push out what the caches hold.
+static void slices_copy_past_caches(uint8_t *to, const uint8_t *from, size_t n)
+{
+    size_t head = -(uintptr_t)to % LINE;
+    if (head > n)
+        head = n;
+    memcpy(to, from, head);
+    size_t at = head;
+    for (; n - at >= LINE; at += LINE)
+        for (size_t i = 0; i < LINE; i += VECTOR)
+            _mm_stream_si128((__m128i *)(to + at + i), _mm_loadu_si128((const __m128i *)(from + at + i)));
+    memcpy(to + at, from + at, n - at);
+    _mm_sfence();
+}
+#else
+// The C library's copy knows what is best for long ranges.
+static void slices_copy_past_caches(uint8_t *to, const uint8_t *from, size_t n)
+{
+    memcpy(to, from, n);
+}
+#endif
+
+// From so many bytes on a copy goes past the caches: by then its beginning has left a core's own cache when its end is
+// written. Measured with a reader that reads all of it at once (256 KB: 0.94 x, 512 KB to 4 MB: 1.2 x; 1.5 x where
+// nobody reads it at once).
+enum { PAST_CACHES = 512 << 10 };
+
 void ps_slices_copy_out(const struct ps_slices *r, size_t offset, size_t len, void *to)
 {
+    bool past_caches = len >= PAST_CACHES;
     uint8_t *at = to;
     for (size_t i = 0; i < r->n && len; i++) {
         const struct ps_slice *s = &r->v[i];
@@ -154,7 +188,10 @@ void ps_slices_copy_out(const struct ps_slices *r, size_t offset, size_t len, vo
             continue;
         }
         size_t n = s->len - offset < len ? s->len - offset : len;
-        memcpy(at, s->data + offset, n);
+        if (past_caches)
+            slices_copy_past_caches(at, s->data + offset, n);
+        else
+            memcpy(at, s->data + offset, n);
         at += n;
         len -= n;
         offset = 0;

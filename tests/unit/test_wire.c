@@ -467,6 +467,37 @@ static void tensors_by_hand(void **state)
     }
 }
 
+// Short and long copies, from and to every place within a cache line: all bytes arrive, and none beside them change.
+static void slices_are_copied_out(void **state)
+{
+    (void)state;
+    enum { LINE = 64, LONGEST = (512 << 10) + 201, PIECES = 4, GUARD = 0xa5 };
+    static const size_t lengths[] = {0, 1, 200, LONGEST - 202, LONGEST};
+    uint8_t *data = malloc(LONGEST + LINE), *to = malloc(LONGEST + 3 * LINE);
+    assert_true(data && to);
+    for (size_t i = 0; i < LONGEST + LINE; i++)
+        data[i] = (uint8_t)(i * 2654435761U >> 24);
+    for (size_t offset = 0; offset < LINE; offset++) {
+        struct ps_slices r = PS_SLICES_EMPTY;
+        for (size_t i = 0, at = 0; i < PIECES; i++) {  // the second is shorter than what makes a place come right
+            size_t end = i == PIECES - 1 ? LONGEST + LINE : i == 1 ? at + 3 : at + LONGEST / 3 + i;
+            ps_slices_add(&r, bytes(data + at, end - at));
+            at = end;
+        }
+        for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+            size_t place = LINE + (offset * 7 + i) % LINE;
+            memset(to, GUARD, LONGEST + 3 * LINE);
+            ps_slices_copy_out(&r, offset, lengths[i], to + place);
+            assert_memory_equal(to + place, data + offset, lengths[i]);
+            for (size_t k = 1; k <= LINE; k++)
+                assert_true(to[place - k] == GUARD && to[place + lengths[i] + k - 1] == GUARD);
+        }
+        ps_slices_clear(&r);
+    }
+    free(data);
+    free(to);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -485,6 +516,7 @@ int main(void)
         cmocka_unit_test(packed_records_are_protobuf),
         cmocka_unit_test(malformed_record_is_refused),
         cmocka_unit_test(long_error_is_cut),
+        cmocka_unit_test(slices_are_copied_out),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
