@@ -193,12 +193,23 @@ static ssize_t output_write(void *cookie, const char *from, size_t n)
     return (ssize_t)n;
 }
 
+static bool output_is_printed(const struct stat *to)
+{
+    struct stat printed;
+    return fstat(STDOUT_FILENO, &printed) == 0 && to->st_dev == printed.st_dev && to->st_ino == printed.st_ino;
+}
+
+bool ps_output_is_stdout(const char *path)
+{
+    struct stat to;
+    return stat(path, &to) == 0 && output_is_printed(&to);
+}
+
 // What is printed before comes before, where both go to the same place.
 static void output_flush_printed(int fd)
 {
-    struct stat to, printed;
-    if (fstat(fd, &to) == 0 && fstat(STDOUT_FILENO, &printed) == 0 && to.st_dev == printed.st_dev &&
-        to.st_ino == printed.st_ino)
+    struct stat to;
+    if (fstat(fd, &to) == 0 && output_is_printed(&to))
         fflush(stdout);
 }
 

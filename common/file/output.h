@@ -49,6 +49,9 @@ enum ps_code ps_output_check(const char *path, struct ps_error *e);
 // Not where that is a device, a pipe or what is open, to which several may write.
 bool ps_output_same(const char *a, const char *b);
 
+// Would what is written to path go where standard output goes, as to /dev/stdout?
+bool ps_output_is_stdout(const char *path);
+
 // Flushes standard output. Returns exit_code, or where not all of it could be written says so on stderr, with the
 // program's name, and returns CANNOT_WRITE's unless exit_code is an error's already.
 int ps_output_end_stdout(const char *program, int exit_code);

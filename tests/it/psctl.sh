@@ -429,6 +429,15 @@ saves() { # all weights, as the trainer has written them; what it is of
         ctl --json save still saved.safetensors | grep '"variables": 2'
 }
 ok "save writes the bytes that the trainer has written" saves
+saves_to_stdout() { # and nothing beside, however standard output is named
+    local to
+    for to in - /dev/stdout /dev/fd/1; do
+        ctl save still $to >piped && cmp piped still.safetensors && ctl --json save still $to | cmp - still.safetensors &&
+            ctl get still $kernel $to >piped.npy && cmp piped.npy one.npy || return 1
+    done
+    [ ! -e ./- ] && ctl restore still piped
+}
+ok "save and get to standard output" saves_to_stdout
 ok "save of a job that is not there" fails_with 66 "no job" ctl save nothing saved.safetensors
 ok "save into a folder" fails_with 73 "$scratch" ctl save still "$scratch"
 put_back() {

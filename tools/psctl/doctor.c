@@ -20,6 +20,7 @@
 #include "tools/psctl/cluster.h"
 #include "tools/psctl/findings.h"
 #include "tools/psctl/jobs.h"
+#include "tools/psctl/operand.h"
 #include "tools/psctl/probe.h"
 #include "tools/psctl/queue.h"
 #include "tools/psctl/report.h"
@@ -623,9 +624,10 @@ static int doctor_show(const struct doctor *d, const struct ps_error *e)
 static int doctor_report(const struct doctor *d)
 {
     struct ps_error e;
+    const bool shows = !operand_is_stdout(d->report);
     if (report_write(d->report, &d->findings, d->target, (const char *const *)d->jobs, d->n_jobs, &e))
         return report(&e);
-    if (strcmp(d->report, "-") != 0)
+    if (shows)
         printf("%s has names of hosts, users, jobs and folders: read it before you send it\n", d->report);
     return findings_exit(&d->findings);
 }

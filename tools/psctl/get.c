@@ -8,6 +8,7 @@
 #include "common/math/half.h"
 #include "tools/common/table.h"
 #include "tools/psctl/jobs.h"
+#include "tools/psctl/operand.h"
 #include "tools/psctl/value.h"
 
 enum { FIRST_VALUES = 6 };
@@ -142,9 +143,10 @@ static int get_read(struct cluster *c, const struct call *call, const char *rows
         return exit_code;
     if (value_open(c, call->argv[0], call->argv[1], rows, v, &e) || value_get(c, v, &e))
         return report(&e);
+    const bool shows = !file || !operand_is_stdout(file);
     if (file && npy_write(file, &v->array, &e))
         return report(&e);
-    if (!file || strcmp(file, "-") != 0)
+    if (shows)
         get_show(v, call->target.json);
     return 0;
 }

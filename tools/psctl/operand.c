@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/file/output.h"
+
 // Decimal digits, at least one, up to *end, which is set. False: none, or more than 64 bits.
 static bool operand_digits(const char *text, const char **end, uint64_t *n)
 {
@@ -18,6 +20,11 @@ static bool operand_digits(const char *text, const char **end, uint64_t *n)
     *n = strtoull(text, &stop, 10);
     *end = stop;
     return errno == 0;
+}
+
+bool operand_is_stdout(const char *path)
+{
+    return strcmp(path, "-") == 0 || ps_output_is_stdout(path);
 }
 
 enum ps_code operand_number(const char *text, double *value, struct ps_error *e)

@@ -11,6 +11,8 @@
 
 enum { OPERAND_NAME_MAX = 64 };
 
+// Does the operand name standard output, as "-" or as a file that it goes to? What is shown beside would be in it.
+bool operand_is_stdout(const char *path);
 // A finite number.
 enum ps_code operand_number(const char *text, double *value, struct ps_error *e);
 // "NAME=NUMBER".
