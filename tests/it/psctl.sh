@@ -45,6 +45,10 @@ fits() { # a screen of 80 x 24
     done
 }
 ok "every command's help fits a screen" fits
+stands_apart() { # what a command is for, from what it takes
+    "$psctl" help >help.out && ! grep '^  [a-z]' help.out | grep -vE '^  [a-z].{8,}  [^ ]'
+}
+ok "summaries stand apart from operands" stands_apart
 is_written() { # which take no cluster: in psctl(1) those that take --json stand before it, the others behind it
     local c said wrote text before
     text=$(sed -n '/^The commands that ask a cluster take all/,/^\.TP/p' "$top_srcdir/tools/psctl.1" | tr -d '\\')

@@ -230,7 +230,7 @@ static const struct command commands[] = {
      "Of a running parameter_server job; the last one before the epoch ends holds.\n"
      "To sync: refused where a ps task lacks memory for the gradients of rounds.\n",
      command_set_mode, TAKES_CLUSTER},
-    {"drain", "ps:N | JOB worker:R", 1, 2, "before maintenance: take no new jobs; ask to leave",
+    {"drain", "ps:N | JOB worker:R", 1, 2, "before maintenance: no new jobs; ask to leave",
      "  --undo           take that back\n"
      "  --wait           until nothing runs there any more, or the worker has left\n"
      "  --wait-max S     at most so long (3600)\n"
@@ -281,7 +281,7 @@ static void psctl_help(FILE *to)
         if (names && !*names)
             continue;
         const int n = names ? fprintf(to, "  %s", names) : fprintf(to, "  %-7s %s", c->name, c->operands);
-        fprintf(to, "%*s%s\n", 30 - n, "", names ? c->listed.summary : c->summary);
+        fprintf(to, "%*s%s\n", n > 28 ? 2 : 30 - n, "", names ? c->listed.summary : c->summary);
     }
     fprintf(to, "  --cluster FILE, --ps A,B,C  ($PSCTL_CLUSTER, $TF_CONFIG)   --tls FOLDER\n"
                 "  --munge   --timeout S  for each answer (5)   --json   --help   --version\n");
