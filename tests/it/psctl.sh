@@ -140,6 +140,7 @@ ok "plan: but not for sharded checkpoints beside the training" says "a sharded c
     --set "callbacks=[{name: checkpoint, path: ck, sharded: true}]"
 ok "plan: less is not" fails_with 71 "are missing" "$psctl" plan --memory "$((needed * 2 - 16))" "${plan_args[@]}"
 ok "plan: an imbalance is said" says " times the mean" "$psctl" plan "${plan_args[@]}" --ps 2
+ok "plan: not one that no partitioner changes" lacks " times the mean" "$psctl" plan --ps 8 --workers 1024 "$examples/softmax/async.yaml"
 one_device=("$examples/mnist-cnn/one_device.yaml")
 ok "plan of a one_device job" says "needs no ps task" "$psctl" plan "${one_device[@]}"
 no_ps() { "$psctl" plan --vars "${one_device[@]}" >said 2>&1 && cat said && ! grep -qw "psd\|ps:0\|rounds" said; }

@@ -17,7 +17,7 @@
 #include "tools/psctl/psctl.h"
 #include "workerd/strategy/variables.h"
 
-// Beyond which it is worth a word, and the bytes of a task below which it is not.
+// Of a task to the mean, beyond which it is worth a word, and the bytes of the task below which it is not.
 static const double IMBALANCE = 1.25;
 enum { IMBALANCE_BYTES = 1 << 20 };
 
@@ -91,6 +91,12 @@ struct load {
     uint64_t variables, partitions;
     uint64_t shard;  // bytes of what changes, and of its slots
     struct ps_memory memory;
+};
+
+// What a partitioner can spread over the tasks: values, slots and rounds, in bytes. Not what a task keeps beside them.
+struct cuttable {
+    uint64_t most, sum;
+    uint32_t task;  // which has the most
 };
 
 // ---- the plan -----------------------------------------------------------------------------------------------------
@@ -249,14 +255,29 @@ static void plan_task_row(struct table *t, const struct plan *plan, uint32_t tas
     table_cell(t, plan->limit >= needed && plan->limit ? table_count(plan->limit - needed) : NULL);
 }
 
+static void cuttable_add(struct cuttable *c, uint32_t task, const struct load *load)
+{
+    const uint64_t bytes = load->memory.values + load->memory.slots + load->memory.rounds;
+    c->sum += bytes;
+    if (bytes > c->most) {
+        c->most = bytes;
+        c->task = task;
+    }
+}
+
+static void cuttable_warn(const struct cuttable *c, uint32_t tasks)
+{
+    const double imbalance = (double)c->most * tasks / (double)c->sum;
+    if (c->most > IMBALANCE_BYTES && imbalance > IMBALANCE)
+        fprintf(stderr, "psctl: ps:%" PRIu32 " has %.1f times the mean: strategy.partitioner cuts large variables\n",
+                c->task, imbalance);
+}
+
 // What people have to know beside the numbers, on stderr. Returns the exit code.
-static int plan_warn(const struct plan *plan, uint32_t greatest, const struct load *load, double imbalance)
+static int plan_warn(const struct plan *plan, uint32_t greatest, const struct load *load)
 {
     struct ps_error e;
     uint64_t needed = ps_memory_total(&load->memory);
-    if (imbalance > IMBALANCE && total_of(plan, load) > IMBALANCE_BYTES)
-        fprintf(stderr, "psctl: ps:%" PRIu32 " has %.1f times the mean: strategy.partitioner cuts large variables\n",
-                greatest, imbalance);
     if (plan->limit == 0)
         return 0;
     if (plan->writes_shards && needed <= plan->limit && plan->limit - needed < load->shard)
@@ -276,6 +297,7 @@ static int plan_show(const struct plan *plan, bool with_variables, bool json)
 {
     struct table variables, tasks, total;
     struct load greatest = {0};
+    struct cuttable cuttable = {0};
     uint32_t where = 0;
     uint64_t sum = 0;
     table_init(&variables, variable_columns, sizeof variable_columns / sizeof variable_columns[0]);
@@ -287,6 +309,7 @@ static int plan_show(const struct plan *plan, bool with_variables, bool json)
         struct load load = load_of_task(plan, task);
         plan_task_row(&tasks, plan, task, &load);
         sum += total_of(plan, &load);
+        cuttable_add(&cuttable, task, &load);
         if (ps_memory_total(&load.memory) > ps_memory_total(&greatest.memory)) {
             greatest = load;
             where = task;
@@ -304,7 +327,8 @@ static int plan_show(const struct plan *plan, bool with_variables, bool json)
     table_fini(&tasks);
     table_fini(&variables);
     fflush(stdout);
-    return plan_warn(plan, where, &greatest, imbalance);
+    cuttable_warn(&cuttable, plan->tasks);
+    return plan_warn(plan, where, &greatest);
 }
 
 // ---- without ps tasks ---------------------------------------------------------------------------------------------
