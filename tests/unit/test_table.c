@@ -431,6 +431,17 @@ static void a_long_list_is_cut_not_overrun(void **state)
     table_fini(&t);
 }
 
+// A file's name is of any bytes; null would say that there is none.
+static void text_that_is_not_utf8_is_shown(void **state)
+{
+    (void)state;
+    json_t *text = table_text("net\xff.safetensors");
+    assert_non_null(text);
+    assert_string_equal(json_string_value(text), "net?.safetensors");
+    json_decref(text);
+    assert_null(table_text(""));
+}
+
 int main(void)
 {
     cmocka_set_message_output(CM_OUTPUT_TAP);
@@ -451,6 +462,7 @@ int main(void)
         cmocka_unit_test(a_low_screen_is_shared),
         cmocka_unit_test(text_from_the_wire_does_not_steer_the_terminal),
         cmocka_unit_test(a_long_list_is_cut_not_overrun),
+        cmocka_unit_test(text_that_is_not_utf8_is_shown),
     };
     return cmocka_run_group_tests_name("table", tests, NULL, NULL);
 }

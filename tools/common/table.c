@@ -37,7 +37,16 @@ void table_cell(struct table *t, json_t *value)
 
 json_t *table_text(const char *text)
 {
-    return text && *text ? json_string(text) : NULL;
+    if (!text || !*text)
+        return NULL;
+    json_t *value = json_string(text);
+    if (value)
+        return value;
+    char *valid = ps_strdup(text);  // JSON is UTF-8
+    ps_utf8_repair(valid);
+    value = json_string(valid);
+    free(valid);
+    return value;
 }
 
 json_t *table_real(double x)
