@@ -27,6 +27,9 @@ ok "no size" fails_with 64 "--size is empty" "$psbench" push --size ""
 ok "seconds" fails_with 64 "--seconds is 0" "$psbench" push --seconds 0
 ok "workers" fails_with 64 "--workers is 0" "$psbench" push --workers 1,0
 ok "one worker" fails_with 64 "--workers is 1, expected 2 to 64 for allreduce" "$psbench" allreduce --workers 2,1
+for host in localhost 127.0.0.1:80 ::1 ''; do
+    ok "host '$host'" fails_with 64 "--host is $host, expected an IPv4 address" "$psbench" push "${short[@]}" --size 4K --host "$host"
+done
 ok "window" fails_with 64 "--window is 0" "$psbench" push --window 0
 ok "a limit without limits" fails_with 64 "does not go with limit" "$psbench" limit --no-limit
 ok "no psd" fails_with 66 "which is no program" env PSD=/dev/null "$psbench" push "${short[@]}"

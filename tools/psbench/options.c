@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/psbench/options.h"
 
+#include <arpa/inet.h>
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
@@ -152,6 +153,16 @@ static bool options_tls(const struct bench_plan *plan)
     return false;
 }
 
+// Servers and plain sockets listen on it: a host's name is not looked up.
+static bool options_host(const char *host)
+{
+    struct in_addr address;
+    if (inet_pton(AF_INET, host, &address) == 1)
+        return true;
+    fprintf(stderr, "psbench: --host is %s, expected an IPv4 address such as 127.0.0.1\n", host);
+    return false;
+}
+
 static bool options_seconds(struct bench_plan *plan, const char *text)
 {
     char *end;
@@ -179,7 +190,7 @@ static bool options_understand(struct bench_plan *plan, const struct said *said,
         return false;
     }
     return options_sizes(plan, said->size) && options_workers(plan, said->workers) && options_ring(plan) &&
-           options_seconds(plan, said->seconds) &&
+           options_seconds(plan, said->seconds) && options_host(plan->host) &&
            options_choose("transport", said->transport, bench_transports, BENCH_TRANSPORTS, plan->transports) &&
            options_tls(plan) && options_choose("rule", said->rule, bench_rules, BENCH_RULES, plan->rules);
 }
