@@ -94,7 +94,7 @@ ok "nothing is left out of the memory" above 31000 "$p0" paramserver_psd_blocks_
 below_limit() { above "$(sample "$p0" paramserver_psd_blocks_bytes)" "$p0" paramserver_psd_limit_bytes; }
 ok "which is below its bound" below_limit
 ok "gradients are finite" is 0 "$p0" paramserver_job_nonfinite_total "$job"
-for what in paramserver_job_updates_total paramserver_job_bytes_moved_total paramserver_job_steps_total paramserver_psd_uptime_seconds; do
+for what in paramserver_job_updates_total paramserver_job_bytes_moved_total paramserver_job_steps paramserver_psd_uptime_seconds; do
     before=$(sample "$p0" $what)
     ok "psd: $what grows" eventually above "$before" "$p0" $what
 done

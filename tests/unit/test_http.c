@@ -486,6 +486,7 @@ static void test_view(void **state)
     view_has(text, "\nparamserver_job_state{" JOB ",task=\"0\",state=\"running\"} 0\n");
     view_has(text, "\nparamserver_job_state{" JOB ",task=\"0\",state=\"failed\"} 1\n");
     view_has(text, "\nparamserver_job_updates_total{" JOB ",task=\"0\"} 12\n");
+    view_has(text, "\n# TYPE paramserver_job_steps gauge\n");  // restore sets it back
     view_has(text, "\nparamserver_job_live_workers{" JOB ",task=\"0\"} 1\n");
     view_has(text, "\nparamserver_worker_state{" JOB ",worker=\"1\",state=\"expected\"} 1\n");
     view_has(text, "\nparamserver_worker_loss{" JOB ",worker=\"0\"} NaN\n");
