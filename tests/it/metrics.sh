@@ -151,6 +151,27 @@ if command -v promtool >/dev/null; then
     cp "$deploy/rules.yml" "$top_srcdir/tests/it/metrics_rules.yml" .
     ok "each of which is raised when it should be" promtool test rules metrics_rules.yml
     ok "nor with prometheus.yml" promtool check config "$deploy/prometheus.yml"
+    # The dashboard's own queries where psd knows one job, and another is of a worker alone.
+    shows_lone_workers() {
+        "$PYTHON3" - "$deploy/dashboard.json" >dashboard_test.yml <<'P' && promtool test rules dashboard_test.yml
+import json, re, sys
+board = json.load(open(sys.argv[1], encoding="utf-8"))
+job = next(v for v in board["templating"]["list"] if v["name"] == "job")
+jobs = re.fullmatch(r"label_values\((.*), job\)", job["query"]["query"]).group(1)
+loss = next(p for p in board["panels"] if p["title"] == "Loss")
+losses = [f'({t["expr"].replace("$job", ".*")})' for t in loss["targets"]]
+series = {'paramserver_job_info{job="a", task="0"}': 1, 'paramserver_worker_loss{job="a", task="0", worker="0"}': 2,
+          'paramserver_workerd_job_info{job="a", worker="0"}': 1, 'paramserver_workerd_loss{job="a", worker="0"}': 2,
+          'paramserver_workerd_job_info{job="alone", worker="0"}': 1, 'paramserver_workerd_loss{job="alone", worker="0"}': 3}
+expected = {f"count by (job) ({jobs})": [('{job="a"}', 2), ('{job="alone"}', 1)],
+            f"count by (job) ({' or '.join(losses)})": [('{job="a"}', 1), ('{job="alone"}', 1)]}
+print(json.dumps({"tests": [{
+    "input_series": [{"series": name, "values": str(value)} for name, value in series.items()],
+    "promql_expr_test": [{"expr": expr, "eval_time": "0m", "exp_samples": [{"labels": l, "value": v} for l, v in samples]}
+                         for expr, samples in expected.items()]}]}))
+P
+    }
+    if [ "$PYTHON3" != no ]; then ok "the dashboard shows a job of a worker alone, and each worker's loss once" shows_lone_workers; fi
 else
     skip "promtool finds nothing wrong" "there is no promtool"
 fi
