@@ -17,7 +17,7 @@ tests_it_join_SOURCES = tests/it/join.c tests/it/call.h tests/messages.h
 tests_it_join_LDADD = libpsrpc.la libcommon.la
 tests/it/page.log: tests/it/join
 TESTS += tests/it/page.sh
-EXTRA_DIST += tests/it/browser.py tests/it/http.sh tests/it/page.sh tests/it/page_looks.py
+EXTRA_DIST += tests/it/browser.py tests/it/http.sh tests/it/page.sh tests/it/page_facts.js tests/it/page_looks.py
 
 TESTS += tests/it/doctor.sh tests/it/readme.sh
 EXTRA_DIST += tests/it/doctor.sh tests/it/readme.sh tests/it/replay.py

@@ -51,6 +51,20 @@ names_no_other_host() { ! cat "$top_srcdir"/psd/http/page/page.* | grep -nE '(sr
 ok "they ask no other host for anything" names_no_other_host
 no_html_from_text() { ! grep -nE 'innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|DOMParser' "$top_srcdir/psd/http/page/page.js"; }
 ok "no text becomes HTML" no_html_from_text
+follows_the_mode() { # what is of one mode alone goes with it
+    node "$top_srcdir/tests/it/page_facts.js" "$top_srcdir/psd/http/page/page.js" | diff - <(
+        cat <<'FACTS'
+Mode async, Workers known to ps task 0, Step 70, Epoch 1, Of this epoch – of 10
+Mode sync, Workers known to ps task 0, Step 70, Round 8, Epoch 1 of 12
+Mode async, Workers known to ps task 0, Step 71, Epoch 1, Of this epoch – of 10
+FACTS
+    )
+}
+if command -v node >/dev/null; then
+    ok "a job's facts are those of its mode" follows_the_mode
+else
+    skip "a job's facts are those of its mode" "there is no node"
+fi
 ok "nothing is posted to it" answers 405 "expected GET or HEAD" "$p0" /status.json POST x
 
 ok "another name than this host's is refused" answers 421 "another name" "$p0" /status.json GET "" rebound.example.com

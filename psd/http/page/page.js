@@ -137,10 +137,11 @@ function jobOf(job) {
   return shown;
 }
 
-// facts: the elements that show them, by name.
-function fact(list, facts, name, text) {
+// facts: the elements that show them, by name. A new one stands behind the pair `after`, else at the end.
+function fact(list, facts, name, text, after) {
   if (!facts.has(name)) {
     const pair = create('div', list);
+    if (after) after.after(pair);
     create('dt', pair).textContent = name;
     facts.set(name, create('dd', pair));
   }
@@ -148,12 +149,12 @@ function fact(list, facts, name, text) {
   return facts.get(name);
 }
 
-function showProgress(shown, job) {
+function showProgress(shown, job, put) {
   const share = job.examples ? job.examples_done / job.examples : 0;
   const text = job.examples ? `${Math.floor(100 * share)} % of ${number(job.examples)}` : '–';
   const epoch = job.epochs ? `${number(job.epoch + 1)} of ${number(job.epochs)}` : number(job.epoch + 1);
-  fact(shown.find('.facts'), shown.facts, 'Epoch', known(job.epoch) ? epoch : '–');
-  const dd = fact(shown.find('.facts'), shown.facts, 'Of this epoch', text);
+  put('Epoch', known(job.epoch) ? epoch : '–');
+  const dd = put('Of this epoch', text);
   if (!shown.bar) shown.bar = create('progress', dd.parentNode);
   shown.bar.setAttribute('aria-label', 'trained of this epoch');
   shown.bar.hidden = !job.examples;
@@ -179,11 +180,18 @@ function workersOf(job) {
 }
 
 function showFacts(shown, job) {
-  const put = (name, text) => fact(shown.find('.facts'), shown.facts, name, text);
+  const names = new Set();
+  let last;
+  const put = (name, text) => {
+    const dd = fact(shown.find('.facts'), shown.facts, name, text, last);
+    names.add(name), last = dd.parentNode;
+    return dd;
+  };
   put('Mode', job.mode || 'not declared');
   put('Workers', workersOf(job));
-  put(job.mode === 'sync' ? 'Round' : 'Step', number(job.mode === 'sync' ? job.round : job.steps));
-  showProgress(shown, job);
+  put('Step', number(job.steps));
+  if (job.mode === 'sync') put('Round', number(job.round));
+  showProgress(shown, job, put);
   if (known(job.epochs)) put('Time left', job.time_left_ms ? `about ${time(job.time_left_ms)}` : '–');
   if (known(job.age_ms)) put('Age', time(job.age_ms));
   if (known(job.checkpoints)) put('Newest checkpoint', checkpoint(job));
@@ -196,6 +204,7 @@ function showFacts(shown, job) {
   const metrics = Object.entries(job.metrics || {}).map(([name, value]) => `${name} ${number(value)}`);
   if (metrics.length) put('The last epoch\'s metrics', metrics.join(', ')).parentNode.className = 'whole';
   if (job.nonfinite) put('Not finite', plural(job.nonfinite, 'push').replace('pushs', 'pushes'));
+  for (const [name, dd] of shown.facts) if (!names.has(name)) dd.parentNode.remove(), shown.facts.delete(name);
 }
 
 // Those who wait for the same have one line, with the longest wait: psd names that first.
