@@ -34,7 +34,7 @@ struct collective {
     size_t n_ranks;
     uint32_t *workers;           // reduce: out
     uint64_t *theirs, *offsets;  // all-gather: per rank of ranks: bytes, where they begin in all
-    uint8_t *all;                // [all_bytes] all-gather
+    uint8_t *all;                // [all_bytes] the result until every part is there
     uint64_t all_bytes;
     void **all_out;  // likewise: out
     uint64_t *all_bytes_out, *sizes_out;
@@ -114,6 +114,15 @@ static void collective_bring_part(const struct collective *m, Paramserver__V1__R
     r->payload = (ProtobufCBinaryData){n, n ? m->data + first : NULL};
 }
 
+static enum ps_code collective_make_room(struct collective *m, struct ps_error *e)
+{
+    m->all = ps_try_alloc(m->all_bytes);
+    if (!m->all)
+        return ps_fail(e, PS_RESOURCE_EXHAUSTED, "no memory for a result of %" PRIu64 " bytes", m->all_bytes);
+    return PS_OK;
+}
+
+// Into the caller's data at once where it is the only part. Where another one may fail yet they keep what they bring.
 static enum ps_code collective_take_part(struct collective *m, const Paramserver__V1__ReduceReply *r,
                                          const struct ps_slices *payload, struct ps_error *e)
 {
@@ -122,14 +131,22 @@ static enum ps_code collective_take_part(struct collective *m, const Paramserver
     if (payload->len != n)
         return ps_fail(e, m->op == PARAMSERVER__V1__REDUCE_OP__BROADCAST ? PS_INVALID_ARGUMENT : PS_INTERNAL,
                        "%" PRIu64 " bytes were expected here, %zu came", n, payload->len);
-    ps_slices_copy_out(payload, 0, n, n ? m->data + first : NULL);
+    if (n)
+        ps_slices_copy_out(payload, 0, n, (m->all ? m->all : m->data) + first);
     return PS_OK;
+}
+
+static void collective_hand_over(struct collective *m)
+{
+    if (m->all)
+        memcpy(m->data, m->all, m->bytes);
 }
 
 // ---- reduce -------------------------------------------------------------------------------------------------------
 
 static void reduce_done(struct collective *m)
 {
+    collective_hand_over(m);
     if (m->workers)
         *m->workers = (uint32_t)m->n_ranks;
 }
@@ -145,7 +162,7 @@ static void broadcast_bring(const struct collective *m, Paramserver__V1__ReduceR
         collective_bring_part(m, r);
 }
 
-static const struct kind broadcast = {"broadcast", broadcast_bring, collective_take_part, NULL};
+static const struct kind broadcast = {"broadcast", broadcast_bring, collective_take_part, collective_hand_over};
 
 // ---- all-gather ---------------------------------------------------------------------------------------------------
 
@@ -177,10 +194,8 @@ static enum ps_code gather_take_sizes(struct collective *m, const struct ps_slic
             return ps_fail(e, PS_INTERNAL, "worker %u brings %" PRIu64 " bytes", m->ranks[i], m->theirs[i]);
         most = m->theirs[i] > most ? m->theirs[i] : most;
     }
-    m->all = ps_try_alloc(m->all_bytes);
-    if (!m->all)
-        return ps_fail(e, PS_RESOURCE_EXHAUSTED, "no memory for %" PRIu64 " bytes of %zu workers", m->all_bytes,
-                       m->n_ranks);
+    if (collective_make_room(m, e) != PS_OK)
+        return e->code;
     m->part_bytes = PART_BYTES / m->n_ranks;
     m->parts = collective_parts_of(most, m->part_bytes);
     return PS_OK;
@@ -236,7 +251,7 @@ static void collective_end(struct collective *m, struct ps_error *e)
 {
     if (e->code != PS_OK)
         ps_error_prefix(e, "%s '%s'", m->kind->name, m->name);
-    else if (m->kind->hand_over)
+    else
         m->kind->hand_over(m);
     m->done(m->arg, e);
     collective_free(m);
@@ -333,15 +348,19 @@ static void collective_start(const struct collective *from, const char *name, st
     if (m) {
         *m = *from;
         m->name = ps_try_strdup(name);
+        m->all_bytes = m->parts > 1 ? m->bytes : 0;
         if (!m->name)
             ps_no_memory(e, from->kind->name);
+        else if (m->all_bytes)
+            collective_make_room(m, e);
     }
     if (e->code == PS_OK) {
         collective_call(m);
         return;
     }
     from->done(from->arg, e);
-    free(m);
+    if (m)
+        collective_free(m);
 }
 
 void psc__reduce(struct psc_client *c, const char *name, psc_reduce_op op, psc_dtype dtype, void *data, uint64_t count,
