@@ -498,8 +498,8 @@ psc_code psc_clock(psc_client *client, uint64_t step, bool wait, uint64_t *clock
 // Every live worker of the job calls these in the same order; they wait for each other as in a barrier. Computed in
 // rank order by the control task: the same bits for everyone. Of any size.
 typedef enum psc_reduce_op { PSC_SUM = 1, PSC_MEAN = 2, PSC_MIN = 3, PSC_MAX = 4 } psc_reduce_op;
-// data: count elements of float32, float64, int32 or int64; replaced by the result, on an error as it was. *workers (may
-// be NULL): how many took part.
+// data: count elements of float32, float64, int32 or int64; replaced by the result, on an error as it was. *workers
+// (may be NULL): how many took part.
 psc_code psc_reduce(psc_client *client, const char *name, psc_reduce_op op, psc_dtype dtype, void *data, uint64_t count,
                     uint32_t *workers, psc_error *error);
 // Every worker brings `bytes` bytes, of a number of its own; *all gets them one after the other in rank order, and
