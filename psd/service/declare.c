@@ -269,6 +269,8 @@ static int declare_job(struct psd_request *t, const declare_t *r)
         psd_job_remove(&t->core->table, t->job, &t->ready);
     psd_ready_all(&t->ready, &t->core->table.joining);
     pthread_mutex_unlock(&t->core->table.lock);
+    if (code == PS_FAILED_PRECONDITION)  // it never fits; what lacks room for now is asked for again and again
+        ps_warn("job '%s' is refused: %s", t->caller->job, t->error.text);
     if (code != PS_OK)
         return code;
     pthread_mutex_lock(&t->job->lock);

@@ -165,6 +165,7 @@ as_psd_says() {
     }
     eventually asks
     kill -TERM "$psd_pid"
+    grep "W job 'conv' is refused: declare: ps task 0 would need $asked bytes" tight.log || { cat tight.log; return 1; }
     planned=$(needs "${plan_args[@]}" --workers 1)
     echo "psd asks for $asked, psctl plan says $planned"
     [ "$planned" -ge "$asked" ] && [ "$planned" -le $((asked + asked / 50 + 16384)) ]
