@@ -899,9 +899,10 @@ static float *drawn_kernel(const char *initializer, int in, int units)
     return v;
 }
 
-static void check_orthogonal(int in, int units)
+static void check_orthogonal(const char *class, int in, int units)
 {
-    float *v = drawn_kernel("{'class_name': 'Orthogonal', 'config': {'gain': 3}}", in, units);
+    char *initializer = ps_printf("{'class_name': '%s', 'config': {'gain': 3}}", class);
+    float *v = drawn_kernel(initializer, in, units);
     const bool tall = in >= units;
     const int n = tall ? units : in, length = tall ? in : units, step = tall ? 1 : units, next = tall ? units : 1;
     for (int a = 0; a < n; a++)
@@ -912,18 +913,24 @@ static void check_orthogonal(int in, int units)
             check_near("product", dot, a == b ? 9 : 0, 1e-5);
         }
     free(v);
+    free(initializer);
 }
 
 static void matrices(void **state)
 {
     (void)state;
-    check_orthogonal(30, 4);
-    check_orthogonal(4, 30);
-    check_orthogonal(50, 50);
-    float *v = drawn_kernel("{'class_name': 'Identity', 'config': {'gain': 2}}", 3, 5);
-    for (int i = 0; i < 15; i++)
-        assert_true(v[i] == (i % 6 == 0 ? 2 : 0));
-    free(v);
+    check_orthogonal("Orthogonal", 30, 4);
+    check_orthogonal("OrthogonalInitializer", 4, 30);  // as Keras 3.0 to 3.7 writes it
+    check_orthogonal("Orthogonal", 50, 50);
+    float *v;
+    for (int k = 0; k < 2; k++) {
+        v = drawn_kernel(k == 0 ? "{'class_name': 'Identity', 'config': {'gain': 2}}"
+                                : "{'class_name': 'IdentityInitializer', 'config': {'gain': 2}}",
+                         3, 5);
+        for (int i = 0; i < 15; i++)
+            assert_true(v[i] == (i % 6 == 0 ? 2 : 0));
+        free(v);
+    }
     // fan_out of (4, 30): the other mean would be 17, fan_in 4.
     v = drawn_kernel("{'class_name': 'VarianceScaling', 'config': {'mode': 'fan_out', 'distribution': 'uniform'}}", 4,
                      30);

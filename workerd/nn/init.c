@@ -43,10 +43,19 @@ const char *nn_initializer_name(size_t i)
     return i < CLASSES ? classes[i].name : NULL;
 }
 
+// "Orthogonal", "orthogonal", or "OrthogonalInitializer" as Keras before 3.8 writes it.
+static bool init_is_named(const struct init_class *class, const char *name)
+{
+    const size_t n = strlen(class->name);
+    if (strcmp(name, class->function) == 0)
+        return true;
+    return strncmp(name, class->name, n) == 0 && (!name[n] || strcmp(name + n, "Initializer") == 0);
+}
+
 static const struct init_class *init_find_class(const char *name)
 {
     for (int i = 0; i < CLASSES; i++)
-        if (strcmp(name, classes[i].name) == 0 || strcmp(name, classes[i].function) == 0)
+        if (init_is_named(&classes[i], name))
             return &classes[i];
     return NULL;
 }
