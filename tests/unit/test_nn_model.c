@@ -669,6 +669,84 @@ static void bad_merges(void **state)
                 "$.config.layers[2].config.axes: expected a whole number or two of them, which is missing");
 }
 
+// A layer m of n inputs that are all x, and then all r, which has another shape.
+static char *shared_layer(const char *layer, int n, const char *x, const char *r)
+{
+    const char *both = n == 2 ? "[[['x', 0, 0, {}], ['x', 0, 0, {}]], [['r', 0, 0, {}], ['r', 0, 0, {}]]]"
+                              : "[[['x', 0, 0, {}]], [['r', 0, 0, {}]]]";
+    char *json = ps_printf(
+        "{'class_name': 'Functional', 'config': {'name': 'n', 'layers': ["
+        "{'class_name': 'InputLayer', 'config': {'name': 'x', 'batch_shape': [null, %s]}, 'inbound_nodes': []}, "
+        "{'class_name': 'Reshape', 'config': {'name': 'r', 'target_shape': [%s]}, 'inbound_nodes': [[['x', 0, 0, "
+        "{}]]]}, {%s, 'inbound_nodes': %s}], 'input_layers': [['x', 0, 0]], 'output_layers': ['m', 1, 0]}}",
+        x, r, layer, both);
+    char *text = quoted(json);
+    free(json);
+    return text;
+}
+
+static void variables_of_other_shapes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *class, *config, *x, *r, *says;
+    } cases[] = {
+        {"Dense", ", 'units': 4", "2, 3", "6",
+         "Dense is called on inputs of different shapes: its kernel of shape (3, 4) would have to be of shape (6, 4)"},
+        {"Dense", ", 'units': 4", "6", "2, 3", "Dense is called on inputs of different shapes: its kernel"},
+        {"PReLU", "", "2, 3", "6", "PReLU is called on inputs of different shapes: its alpha of shape (2, 3)"},
+        {"LSTM", ", 'units': 4", "2, 3", "3, 2", "LSTM is called on inputs of different shapes: its lstm_cell/kernel"},
+        {"GRU", ", 'units': 4", "2, 3", "3, 2", "GRU is called on inputs of different shapes: its gru_cell/kernel"},
+        {"SimpleRNN", ", 'units': 4", "2, 3", "3, 2", "SimpleRNN is called on inputs of different shapes"},
+        {"Conv1D", ", 'filters': 4, 'kernel_size': 1", "2, 3", "3, 2", "Conv1D is called on inputs of different"},
+        {"Conv2D", ", 'filters': 4, 'kernel_size': 1", "2, 1, 3", "3, 1, 2", "Conv2D is called on inputs of different"},
+        {"Conv1DTranspose", ", 'filters': 4, 'kernel_size': 1", "2, 3", "3, 2", "Conv1DTranspose is called on inputs"},
+        {"DepthwiseConv1D", ", 'kernel_size': 1", "2, 3", "3, 2", "DepthwiseConv1D is called on inputs of different"},
+        {"SeparableConv1D", ", 'filters': 4, 'kernel_size': 1", "2, 3", "3, 2", "SeparableConv1D is called on inputs"},
+        {"LayerNormalization", "", "2, 3", "6",
+         "LayerNormalization is called on inputs of different shapes: its gamma"},
+        {"GroupNormalization", ", 'groups': 1", "2, 3", "3, 2", "GroupNormalization is called on inputs of different"},
+        {"BatchNormalization", ", 'trainable': false, 'scale': false, 'center': false", "2, 3", "3, 2",
+         "BatchNormalization is called on inputs of different shapes: its moving_mean of shape (3,)"},
+        {"Normalization", "", "2, 3", "3, 2", "Normalization is called on inputs of different shapes: expected 3"},
+        {"Normalization", ", 'axis': [1, 2]", "2, 3", "3, 2", "Normalization is called on inputs of different shapes"},
+        {"MultiHeadAttention", ", 'num_heads': 2, 'key_dim': 2", "2, 3", "3, 2", "MultiHeadAttention is called on inp"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *layer = ps_printf("'class_name': '%s', 'config': {'name': 'm'%s}", cases[i].class, cases[i].config);
+        char *says = ps_printf("$.config.layers[2]: %s", cases[i].says);
+        char *json =
+            shared_layer(layer, strcmp(cases[i].class, "MultiHeadAttention") == 0 ? 2 : 1, cases[i].x, cases[i].r);
+        check_refused(json, says);
+        free(json);
+        free(says);
+        free(layer);
+    }
+}
+
+// The place is that of the layer that is wrapped.
+static void wrapped_variables_of_other_shapes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *layer, *says;
+    } cases[] = {
+        {"'class_name': 'Bidirectional', 'config': {'name': 'm', 'layer': {'class_name': 'LSTM', 'config': {'name': "
+         "'l', 'units': 2}}}",
+         "LSTM is called on inputs of different shapes: its lstm_cell/kernel of shape (3, 8)"},
+        {"'class_name': 'TimeDistributed', 'config': {'name': 'm', 'layer': {'class_name': 'Dense', 'config': {'name': "
+         "'l', 'units': 2}}}",
+         "Dense is called on inputs of different shapes: its kernel of shape (3, 2)"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *json = shared_layer(cases[i].layer, 1, "2, 3", "3, 2");
+        char *says = ps_printf("$.config.layers[2].config.layer: %s", cases[i].says);
+        check_refused(json, says);
+        free(says);
+        free(json);
+    }
+}
+
 // What Keras 2 says of a call's training.
 static void check_training(const char *layer, const char *training, const char *says)
 {
@@ -1014,6 +1092,8 @@ int main(void)
         cmocka_unit_test(hostile_sizes),
         cmocka_unit_test(bad_graphs),
         cmocka_unit_test(bad_merges),
+        cmocka_unit_test(variables_of_other_shapes),
+        cmocka_unit_test(wrapped_variables_of_other_shapes),
         cmocka_unit_test(training_of_a_call),
         cmocka_unit_test(constraint_axes),
         cmocka_unit_test(long_texts_are_cut),

@@ -84,6 +84,7 @@ enum ps_code nn_build_call(struct nn_building *b, struct ps_error *e)
         b->in[i] = &b->copy[i];
     }
     b->first = !b->layer->called;
+    b->own_variables = 0;
     b->stream = build_stream(b->layer);
     b->out_mask = class->passes_mask && b->n_in ? b->mask[0] : -1;
     if (build_check_dtypes(b, e) ||
@@ -191,8 +192,25 @@ static struct nn_json build_beside(const struct nn_json *config, const char *ini
     return nn_json_member(config, key);
 }
 
-enum ps_code nn_build_variable_by(struct nn_building *b, const char *what, const char *key, const char *fallback,
-                                  const struct nn_type *type, struct ps_error *e)
+// The call's next variable, which the layer's first call has made.
+static enum ps_code build_meet_variable(struct nn_building *b, const char *what, const struct nn_type *type,
+                                        struct ps_error *e)
+{
+    const struct nn_param *p = &b->model->variable[b->layer->variable[b->own_variables++]].param;
+    char made[128], needed[128];
+    bool same = p->rank == (size_t)type->rank;
+    for (int i = 0; same && i < type->rank; i++)
+        same = p->shape[i] == (uint64_t)type->dim[i];
+    return same ? PS_OK
+                : nn_json_fail(b->at, e,
+                               "%s is called on inputs of different shapes: its %s of shape %s would have to be of "
+                               "shape %s, too",
+                               b->layer->class->name, what, ps_shape_text(p->shape, p->rank, made, sizeof made),
+                               build_shape_text(type, needed, sizeof needed));
+}
+
+static enum ps_code build_make_variable(struct nn_building *b, const char *what, const char *key, const char *fallback,
+                                        const struct nn_type *type, struct ps_error *e)
 {
     struct nn_model *m = b->model;
     struct nn_variable *v = build_next_variable(m);
@@ -216,8 +234,21 @@ enum ps_code nn_build_variable_by(struct nn_building *b, const char *what, const
         of->layer->variable[of->layer->n_variables++] = (int)m->variables;
         v->param.layer = of->layer->name;
     }
+    b->own_variables++;
     m->variables++;
     return PS_OK;
+}
+
+enum ps_code nn_build_variable_by(struct nn_building *b, const char *what, const char *key, const char *fallback,
+                                  const struct nn_type *type, struct ps_error *e)
+{
+    return b->first ? build_make_variable(b, what, key, fallback, type, e) : build_meet_variable(b, what, type, e);
+}
+
+// The one that was added last.
+static struct nn_param *build_last_param(const struct nn_building *b)
+{
+    return &b->model->variable[b->layer->variable[b->own_variables - 1]].param;
 }
 
 enum ps_code nn_build_state(struct nn_building *b, const char *what, const char *fallback, const struct nn_type *type,
@@ -225,8 +256,8 @@ enum ps_code nn_build_state(struct nn_building *b, const char *what, const char 
 {
     if (nn_build_variable(b, what, fallback, type, e))
         return e->code;
-    struct nn_param *p = &b->model->variable[b->model->variables - 1].param;
-    p->rule = p->trainable ? "ema" : NULL;
+    struct nn_param *p = build_last_param(b);
+    p->rule = b->layer->trainable ? "ema" : NULL;
     p->momentum = momentum;
     p->trainable = false;
     return PS_OK;
@@ -237,7 +268,7 @@ enum ps_code nn_build_table(struct nn_building *b, const char *what, const char 
 {
     if (nn_build_variable(b, what, fallback, type, e))
         return e->code;
-    b->model->variable[b->model->variables - 1].param.table = true;
+    build_last_param(b)->table = true;
     return PS_OK;
 }
 
@@ -250,8 +281,6 @@ enum ps_code nn_build_activity(struct nn_building *b, struct ps_error *e)
 enum ps_code nn_build_kernel_bias(struct nn_building *b, const struct nn_type *kernel, bool bias, struct ps_error *e)
 {
     uint64_t count;
-    if (!b->first)
-        return PS_OK;
     if (nn_build_elements(b->at, "an output", &b->out, &count, e) ||
         nn_build_variable(b, "kernel", "GlorotUniform", kernel, e))
         return e->code;

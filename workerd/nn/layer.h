@@ -77,7 +77,7 @@ struct nn_layer_class {
     const char *name;           // Keras's: "Conv2D"
     size_t config_bytes;        // of its struct of settings
     const struct nn_key *keys;  // ends with a name NULL; besides those that every layer has
-    // Sets b->out, and makes the layer's variables where this is its first call.
+    // Sets b->out, and adds the layer's variables, on each call: a later one has to need those of the first.
     enum ps_code (*build)(struct nn_building *b, struct ps_error *e);
     // Puts its operators on the tape; returns the tensor that it gives. If it gives more, it puts that where
     // nn_emit_more says.
@@ -110,6 +110,7 @@ struct nn_building {
     struct nn_layer *layer;
     struct nn_building *outer;  // of the layer that wraps this one; NULL: none does
     bool first;                 // of the layer's calls
+    int own_variables;          // that this call has made, or where it is not the first, met again
     const struct nn_value *in[NN_CALL_IN];
     int n_in;
     int value[NN_CALL_IN], mask[NN_CALL_IN];  // the inputs' numbers and those of their masks; -1: none, or build's word
@@ -136,8 +137,9 @@ enum { NN_NEW_MASK = -2 };
 #define NN_CONFIG(type, layer) ((const type *)(layer)->config)
 
 enum ps_code nn_build_inputs(struct nn_building *b, int n, struct ps_error *e);  // expects so many inputs
-// Adds variable `what` ("kernel"), whose initializer ("kernel_initializer") is the config's, or the fallback; likewise
-// its regularizer and its constraint.
+// Adds variable `what` ("kernel"). On a later call the layer has it: INVALID_ARGUMENT where it has another shape than
+// this call needs. Its initializer ("kernel_initializer") is the config's, or the fallback; likewise its regularizer
+// and its constraint.
 enum ps_code nn_build_variable(struct nn_building *b, const char *what, const char *fallback,
                                const struct nn_type *type, struct ps_error *e);
 // Adds variable `what`, a state: no gradient changes it, but while its layer is trained it follows by `momentum` what

@@ -49,8 +49,6 @@ static enum ps_code batch_normalization_build(struct nn_building *b, struct ps_e
                             "masked, is not supported: expected it before the mask, or trainable: false");
     b->out = b->in[0]->type;
     const struct nn_type channels = {NN_FLOAT, 1, {b->out.dim[c->axis]}};
-    if (!b->first)
-        return PS_OK;
     c->one_less = nn_setting_is_keras2(b->at) && b->out.rank == 3 && c->axis != 1 && !c->synchronized;
     if (c->synchronized && b->layer->trainable && !b->model->synchronized)
         b->model->synchronized = b->layer->name;

@@ -64,8 +64,6 @@ static enum ps_code transpose_build(struct nn_building *b, bool sequence, struct
     const struct nn_type kernel = sequence ? (struct nn_type){NN_FLOAT, 3, {k[1], c->filters, image.dim[2]}}
                                            : (struct nn_type){NN_FLOAT, 4, {k[0], k[1], c->filters, image.dim[2]}};
     nn_image_give(b, transpose_length(c, 0, image.dim[0]), transpose_length(c, 1, image.dim[1]), c->filters);
-    if (!b->first)
-        return PS_OK;
     if (nn_build_elements(b->at, "an output", &b->out, &count, e) ||
         nn_build_variable(b, "kernel", "GlorotUniform", &kernel, e))
         return e->code;

@@ -31,8 +31,6 @@ static enum ps_code depthwise_build_variables(struct nn_building *b, const struc
                                               struct ps_error *e)
 {
     const struct depthwise *c = NN_CONFIG(struct depthwise, b->layer);
-    if (!b->first)
-        return PS_OK;
     if (nn_build_variable_by(b, nn_setting_is_keras2(b->at) ? "depthwise_kernel" : "kernel", "depthwise_initializer",
                              "GlorotUniform", kernel, e))
         return e->code;

@@ -44,7 +44,7 @@ static enum ps_code embedding_build(struct nn_building *b, struct ps_error *e)
         b->new_mask.dtype = NN_FLOAT;
     }
     const struct nn_type table = {NN_FLOAT, 2, {c->input_dim, c->output_dim}};
-    return b->first ? nn_build_table(b, "embeddings", "RandomUniform", &table, e) : PS_OK;
+    return nn_build_table(b, "embeddings", "RandomUniform", &table, e);
 }
 
 static int embedding_emit(struct nn_emitter *m, const struct nn_call *call)

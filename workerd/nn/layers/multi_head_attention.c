@@ -121,7 +121,7 @@ static enum ps_code multi_head_attention_build(struct nn_building *b, struct ps_
     b->out = b->in[0]->type;
     attention_drop_masks(b);
     c->keras2 = nn_setting_is_keras2(b->at);
-    return b->first ? attention_build_variables(b, e) : PS_OK;
+    return attention_build_variables(b, e);
 }
 
 // ---- emit ---------------------------------------------------------------------------------------------------------

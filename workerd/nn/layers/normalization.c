@@ -4,8 +4,6 @@
 enum ps_code normalization_build_parameters(struct nn_building *b, const struct normalization *n,
                                             const struct nn_type *type, struct ps_error *e)
 {
-    if (!b->first)
-        return PS_OK;
     if (n->scale && nn_build_variable(b, "gamma", "Ones", type, e))
         return e->code;
     return n->center ? nn_build_variable(b, "beta", "Zeros", type, e) : PS_OK;

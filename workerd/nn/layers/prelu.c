@@ -37,7 +37,7 @@ static enum ps_code prelu_build(struct nn_building *b, struct ps_error *e)
     struct nn_type alpha = b->out;
     if (prelu_share(&shared, &alpha, e))
         return e->code;
-    return b->first ? nn_build_variable(b, "alpha", "Zeros", &alpha, e) : PS_OK;
+    return nn_build_variable(b, "alpha", "Zeros", &alpha, e);
 }
 
 static int prelu_put(struct nn_emitter *m, enum nn_binary_kind kind, int a, int b)

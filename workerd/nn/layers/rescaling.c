@@ -136,12 +136,16 @@ static enum ps_code standardization_build(struct nn_building *b, struct ps_error
     int rank;
     if (rescaling_build(b, e) || standardization_read_axes(b, &n, &rank, e))
         return e->code;
-    if (!b->first)
-        return n == c->n ? PS_OK : nn_json_fail(b->at, e, "Normalization is called on inputs of two shapes");
+    if (!b->first && n != c->n)
+        return nn_json_fail(b->at, e,
+                            "Normalization is called on inputs of different shapes: expected %d places, not %d",
+                            (int)c->n, (int)n);
     c->n = n;
     if (nn_json_given(&mean) != nn_json_given(&variance))
         return nn_json_expected(nn_json_given(&mean) ? &variance : &mean, e, "mean and variance, or neither");
-    return nn_json_given(&mean) ? standardization_build_given(b, e) : standardization_build_variables(b, rank, e);
+    if (!nn_json_given(&mean))
+        return standardization_build_variables(b, rank, e);
+    return b->first ? standardization_build_given(b, e) : PS_OK;
 }
 
 static int standardization_constant(struct nn_emitter *m, const struct standardization *c, const float *value)

@@ -125,7 +125,7 @@ static enum ps_code rnn_build(struct nn_building *b, const char *const name[3], 
         b->mask[0] = -1;
     if (b->first && rnn_read_functions(b, e))
         return e->code;
-    return b->first ? rnn_build_variables(b, name, e) : PS_OK;
+    return rnn_build_variables(b, name, e);
 }
 
 static enum ps_code rnn_build_simple(struct nn_building *b, struct ps_error *e)

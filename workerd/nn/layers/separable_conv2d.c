@@ -36,8 +36,6 @@ static enum ps_code separable_build_variables(struct nn_building *b, bool sequen
     const struct nn_type pointwise = sequence ? (struct nn_type){NN_FLOAT, 3, {1, between, c->filters}}
                                               : (struct nn_type){NN_FLOAT, 4, {1, 1, between, c->filters}};
     const struct nn_type bias = {NN_FLOAT, 1, {c->filters}};
-    if (!b->first)
-        return PS_OK;
     if (nn_build_variable_by(b, "depthwise_kernel", "depthwise_initializer", "GlorotUniform", &depthwise, e) ||
         nn_build_variable_by(b, "pointwise_kernel", "pointwise_initializer", "GlorotUniform", &pointwise, e))
         return e->code;
