@@ -724,8 +724,8 @@ static void variables_of_other_shapes(void **state)
     }
 }
 
-// The place is that of the layer that is wrapped.
-static void wrapped_variables_of_other_shapes(void **state)
+// The place is that of the layer that is wrapped, or of the axis that an input has not.
+static void shared_layers_on_other_ranks(void **state)
 {
     (void)state;
     static const struct {
@@ -733,14 +733,20 @@ static void wrapped_variables_of_other_shapes(void **state)
     } cases[] = {
         {"'class_name': 'Bidirectional', 'config': {'name': 'm', 'layer': {'class_name': 'LSTM', 'config': {'name': "
          "'l', 'units': 2}}}",
-         "LSTM is called on inputs of different shapes: its lstm_cell/kernel of shape (3, 8)"},
+         ".config.layer: LSTM is called on inputs of different shapes: its lstm_cell/kernel of shape (3, 8)"},
         {"'class_name': 'TimeDistributed', 'config': {'name': 'm', 'layer': {'class_name': 'Dense', 'config': {'name': "
          "'l', 'units': 2}}}",
-         "Dense is called on inputs of different shapes: its kernel of shape (3, 2)"},
+         ".config.layer: Dense is called on inputs of different shapes: its kernel of shape (3, 2)"},
+        {"'class_name': 'BatchNormalization', 'config': {'name': 'm', 'trainable': false, 'axis': 1}",
+         ": BatchNormalization is called on inputs of 2 and of 1 dimensions: expected one number of them"},
+        {"'class_name': 'UnitNormalization', 'config': {'name': 'm', 'axis': 2}",
+         ".config.axis: expected an axis of the input but the batch: -1 to -1, or 1 to 1, not 2"},
+        {"'class_name': 'GroupNormalization', 'config': {'name': 'm', 'groups': 1, 'axis': 2}",
+         ".config.axis: expected the last axis: -1 or 1, not 2"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char *json = shared_layer(cases[i].layer, 1, "2, 3", "3, 2");
-        char *says = ps_printf("$.config.layers[2].config.layer: %s", cases[i].says);
+        char *json = shared_layer(cases[i].layer, 1, "2, 3", i < 2 ? "3, 2" : "6");
+        char *says = ps_printf("$.config.layers[2]%s", cases[i].says);
         check_refused(json, says);
         free(says);
         free(json);
@@ -1093,7 +1099,7 @@ int main(void)
         cmocka_unit_test(bad_graphs),
         cmocka_unit_test(bad_merges),
         cmocka_unit_test(variables_of_other_shapes),
-        cmocka_unit_test(wrapped_variables_of_other_shapes),
+        cmocka_unit_test(shared_layers_on_other_ranks),
         cmocka_unit_test(training_of_a_call),
         cmocka_unit_test(constraint_axes),
         cmocka_unit_test(long_texts_are_cut),

@@ -527,6 +527,73 @@ static struct nn_model *parse_quoted(const char *text)
     return m;
 }
 
+// A layer that is called on inputs of two ranks.
+//
+// What it gives of x, 6 numbers in lines of n; returns how many numbers these are.
+static size_t give_lines(const char *class, const float *x, int n, float *y)
+{
+    const int lines = 6 / n;
+    size_t given = 0;
+    for (int a = 0; a < lines; a++) {
+        float sum = 0, squares = 0;
+        for (int i = 0; i < n; i++) {
+            sum += expf(x[a * n + i]);
+            squares += x[a * n + i] * x[a * n + i];
+        }
+        for (int i = 0; i < n && strcmp(class, "Softmax") == 0; i++)
+            y[given++] = expf(x[a * n + i]) / sum;
+        for (int i = 0; i < n && strcmp(class, "UnitNormalization") == 0; i++)
+            y[given++] = x[a * n + i] / sqrtf(squares);
+        for (int i = 0; i < 2 * n && strcmp(class, "Concatenate") == 0; i++)
+            y[given++] = x[a * n + i % n];
+        for (int b = 0; b < lines && strcmp(class, "Dot") == 0; b++) {
+            y[given] = 0;
+            for (int i = 0; i < n; i++)
+                y[given] += x[a * n + i] * x[b * n + i];
+            given++;
+        }
+    }
+    return given;
+}
+
+// x is of shape (2, 3), and r the same in shape (6), or the other way round; the layer is called on x, then on r.
+static void check_two_ranks(const char *class, const char *config, bool long_first, int call)
+{
+    const bool two = strcmp(class, "Concatenate") == 0 || strcmp(class, "Dot") == 0;
+    const char *calls = two ? "[['x', 0, 0, {}], ['x', 0, 0, {}]], [['r', 0, 0, {}], ['r', 0, 0, {}]]"
+                            : "[['x', 0, 0, {}]], [['r', 0, 0, {}]]";
+    const float x[6] = {0.2f, 0.3f, 0.6f, 0, -0.3f, 0.4f}, target[12] = {0};
+    float expected[12];
+    struct nn_result result;
+    char *json = ps_printf(
+        "{'class_name': 'Functional', 'config': {'name': 'net', 'layers': ["
+        "{'class_name': 'InputLayer', 'config': {'name': 'x', 'batch_shape': [null, %s]}, 'inbound_nodes': []},"
+        "{'class_name': 'Reshape', 'config': {'name': 'r', 'target_shape': [%s]}, 'inbound_nodes': [[['x', 0, 0, "
+        "{}]]]}, {'class_name': '%s', 'config': {'name': 'm'%s}, 'inbound_nodes': [%s]}], "
+        "'input_layers': [['x', 0, 0]], 'output_layers': [['m', %d, 0]]}}",
+        long_first ? "6" : "2, 3", long_first ? "2, 3" : "6", class, config, calls, call);
+    struct nn_model *m = parse_quoted(json);
+    struct nn_replica *r = replicate(m, "cpu", 1, &mse);
+    evaluate(r, &(struct nn_batch){.rows = 1, .input = {x}, .target = {target}}, &result);
+    const size_t n = give_lines(class, x, long_first == (call == 0) ? 6 : 3, expected);
+    assert_int_equal(elements(nn_model_output(m, 0)), n);
+    check_close(class, nn_replica_output(r, 0), expected, n, 1e-5);
+    nn_replica_free(r);
+    nn_model_free(m);
+    free(json);
+}
+
+static void the_last_axis_is_that_of_each_call(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 4; k++) {
+        check_two_ranks("Softmax", "", k / 2, k % 2);
+        check_two_ranks("UnitNormalization", "", k / 2, k % 2);
+        check_two_ranks("Concatenate", "", k / 2, k % 2);
+        check_two_ranks("Dot", ", 'axes': -1", k / 2, k % 2);
+    }
+}
+
 // A query's step that may look at nothing gets nothing in Keras 3, where weights are dropped, and all alike elsewhere:
 // of an attention whose values are its bias of 2, and whose output is their sum.
 static void attention_of_nothing(void **state)
@@ -1117,6 +1184,7 @@ int main(void)
         cmocka_unit_test(functional_gradients_are_slopes),
         cmocka_unit_test(functional_values),
         cmocka_unit_test(what_is_read_twice_stays),
+        cmocka_unit_test(the_last_axis_is_that_of_each_call),
         cmocka_unit_test(smaller_batches_are_exact),
         cmocka_unit_test(empty_batch_changes_nothing),
         cmocka_unit_test(activations_are_computed_again),

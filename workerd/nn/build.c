@@ -87,8 +87,8 @@ enum ps_code nn_build_call(struct nn_building *b, struct ps_error *e)
     b->own_variables = 0;
     b->stream = build_stream(b->layer);
     b->out_mask = class->passes_mask && b->n_in ? b->mask[0] : -1;
-    if (build_check_dtypes(b, e) ||
-        (b->first && (nn_keys_read(b, class, b->layer->config, e) || nn_build_activity(b, e))) || class->build(b, e))
+    if (build_check_dtypes(b, e) || nn_keys_read(b, class, b->layer->config, e) ||
+        (b->first && nn_build_activity(b, e)) || class->build(b, e))
         return e->code;
     b->layer->called++;
     for (int k = 0; k < b->n_more; k++)

@@ -60,7 +60,7 @@ static enum ps_code keys_read_axis(const struct nn_json *at, const struct nn_bui
     if (nn_json_given(at) &&
         (!json_is_integer(axis->value) || (v = json_integer_value(axis->value)) < -rank || v > rank || v == 0))
         return nn_json_expected(at, e, "an axis of the input but the batch: -%d to -1, or 1 to %d", rank, rank);
-    *to = (int)(v < 0 ? v + rank : v - 1);
+    *to = (int)v;
     return PS_OK;
 }
 
@@ -161,6 +161,8 @@ enum ps_code nn_keys_read(const struct nn_building *b, const struct nn_layer_cla
 {
     for (const struct nn_key *k = class->keys; k->name; k++) {
         void *to = (char *)config + k->offset;
+        if (!b->first && k->kind != NN_KEY_AXIS && k->kind != NN_KEY_LAST_AXIS)
+            continue;
         if (class->config_bytes)
             keys_put_fallback(k, to);
         if (keys_read_one(b, k, to, e))

@@ -27,7 +27,7 @@ enum nn_key_kind {
     NN_KEY_PADDING,      // enum nn_padding: "valid" or "same", and "causal" where that is `word`
     NN_KEY_FUNCTION,     // struct nn_function: an activation
     NN_KEY_CHOICE,       // int: which of `words`; null is the first, absent is number `fallback`
-    NN_KEY_AXIS,         // int, a dimension of the example: Keras counts the batch as 0, and from the end below that
+    NN_KEY_AXIS,         // int, an axis as Keras has it: the batch is 0, and below that from the end. nn_axis_of
     NN_KEY_LAST_AXIS,    // must be the last axis: -1, or its number
     NN_KEY_ONLY_WORD,    // must be this word, which is all we have
     NN_KEY_ONLY_NUMBER,  // must be the number `fallback`
@@ -133,6 +133,12 @@ struct nn_building {
 
 enum { NN_NEW_MASK = -2 };
 
+// Which dimension of an example of this rank an NN_KEY_AXIS is: -1 is the last one of each call's input.
+static inline int nn_axis_of(int axis, int rank)
+{
+    return axis < 0 ? axis + rank : axis - 1;
+}
+
 // The settings of a layer.
 #define NN_CONFIG(type, layer) ((const type *)(layer)->config)
 
@@ -175,7 +181,7 @@ enum ps_code nn_build_elements(const struct nn_json *at, const char *what, const
 
 // Are all settings known, and none that we do not have?
 enum ps_code nn_keys_check(const struct nn_json *config, const struct nn_layer_class *class, struct ps_error *e);
-// Fills the class's struct. b->in has the inputs of the first call.
+// Fills the class's struct. b->in has the call's inputs; on a later call only axes are read, whether those have them.
 enum ps_code nn_keys_read(const struct nn_building *b, const struct nn_layer_class *class, void *config,
                           struct ps_error *e);
 

@@ -76,7 +76,7 @@ static enum ps_code softmax_build(struct nn_building *b, struct ps_error *e)
     if (!fits)
         return nn_json_fail(b->at, e,
                             "Softmax expects a mask of the shape of its input, or with 1 for some of its sizes");
-    if (c->axis != x->rank - 1)
+    if (nn_axis_of(c->axis, x->rank) != x->rank - 1)
         return nn_json_fail(b->at, e, "Softmax with a mask is supported over the last axis only");
     c->zero_unseen = !nn_setting_is_keras2(b->at);
     return PS_OK;
@@ -116,11 +116,12 @@ static int softmax_emit_masked(struct nn_emitter *m, const struct nn_call *call,
 static int softmax_emit(struct nn_emitter *m, const struct nn_call *call)
 {
     const struct activation *c = NN_CONFIG(struct activation, nn_emit_layer(m, call));
-    const struct nn_axis_function attr = {NN_F_SOFTMAX, c->axis + 1};
+    const int rank = nn_emit_type(m, call->in[0])->rank, axis = nn_axis_of(c->axis, rank);
+    const struct nn_axis_function attr = {NN_F_SOFTMAX, axis + 1};
     int x = nn_emit_tensor(m, call->in[0]);
     if (call->mask[0] >= 0)
         return softmax_emit_masked(m, call, c->zero_unseen);
-    if (c->axis == nn_emit_type(m, call->in[0])->rank - 1)
+    if (axis == rank - 1)
         return nn_emit_function(m, x, (struct nn_function){.kind = NN_F_SOFTMAX});
     nn_tape_put(m->tape, &nn_op_axis_function, &attr, sizeof attr, &x, 1, &x, 1);
     return x;

@@ -14,7 +14,7 @@
 
 struct batch_normalization {
     struct normalization n;
-    int axis;
+    int axis, rank;  // rank: of the inputs; set by build
     double momentum;
     bool one_less, synchronized;
 };
@@ -48,8 +48,15 @@ static enum ps_code batch_normalization_build(struct nn_building *b, struct ps_e
                             "BatchNormalization of an input with a mask, whose statistics would leave out what is "
                             "masked, is not supported: expected it before the mask, or trainable: false");
     b->out = b->in[0]->type;
-    const struct nn_type channels = {NN_FLOAT, 1, {b->out.dim[c->axis]}};
-    c->one_less = nn_setting_is_keras2(b->at) && b->out.rank == 3 && c->axis != 1 && !c->synchronized;
+    if (!b->first && b->out.rank != c->rank)  // as in Keras
+        return nn_json_fail(b->at, e,
+                            "BatchNormalization is called on inputs of %d and of %d dimensions: expected one "
+                            "number of them",
+                            c->rank, b->out.rank);
+    c->rank = b->out.rank;
+    const int axis = nn_axis_of(c->axis, c->rank);
+    const struct nn_type channels = {NN_FLOAT, 1, {b->out.dim[axis]}};
+    c->one_less = nn_setting_is_keras2(b->at) && b->out.rank == 3 && axis != 1 && !c->synchronized;
     if (c->synchronized && b->layer->trainable && !b->model->synchronized)
         b->model->synchronized = b->layer->name;
     if (normalization_build_parameters(b, &c->n, &channels, e) ||
@@ -123,7 +130,7 @@ static int batch_normalization_emit(struct nn_emitter *m, const struct nn_call *
     const struct nn_layer *l = nn_emit_layer(m, call);
     const struct batch_normalization *c = NN_CONFIG(struct batch_normalization, l);
     const int own = c->n.scale + c->n.center;
-    struct nn_normalize attr = batch_normalization_axes(m, nn_emit_type(m, call->in[0]), c->axis);
+    struct nn_normalize attr = batch_normalization_axes(m, nn_emit_type(m, call->in[0]), nn_axis_of(c->axis, c->rank));
     int statistic[2];
     if (!m->training || !l->trainable)
         return batch_normalization_emit_fixed(m, call, c, &attr);

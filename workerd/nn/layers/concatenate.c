@@ -21,7 +21,7 @@ static void concatenate_build_mask(struct nn_building *b)
         any = any || b->mask[k] >= 0;
         all = all && b->mask[k] >= 0;
     }
-    const bool last = c->axis == b->out.rank - 1;
+    const bool last = nn_axis_of(c->axis, b->out.rank) == b->out.rank - 1;
     if (!any || b->out.rank < 2 || (last && !all && !c->keras2))
         return;
     b->out_mask = NN_NEW_MASK;
@@ -36,17 +36,18 @@ static enum ps_code concatenate_build(struct nn_building *b, struct ps_error *e)
     if (b->n_in < 1)
         return nn_json_fail(b->at, e, "Concatenate takes 1 or more inputs, not %d", b->n_in);
     b->out = b->in[0]->type;
+    const int axis = nn_axis_of(c->axis, b->out.rank);
     for (int k = 1; k < b->n_in; k++) {
         const struct nn_type *in = &b->in[k]->type;
         bool fits = in->rank == b->out.rank && in->dtype == b->out.dtype;
         for (int i = 0; i < in->rank && fits; i++)
-            fits = i == c->axis || in->dim[i] == b->out.dim[i];
-        if (!fits || in->dim[c->axis] > NN_MAX_ELEMENTS - b->out.dim[c->axis])
+            fits = i == axis || in->dim[i] == b->out.dim[i];
+        if (!fits || in->dim[axis] > NN_MAX_ELEMENTS - b->out.dim[axis])
             return nn_json_fail(b->at, e,
                                 "Concatenate expected inputs of one shape but along axis %d; input %d has "
                                 "another",
-                                c->axis + 1, k);
-        b->out.dim[c->axis] += in->dim[c->axis];
+                                axis + 1, k);
+        b->out.dim[axis] += in->dim[axis];
     }
     concatenate_build_mask(b);
     return PS_OK;
@@ -67,12 +68,18 @@ static int concatenate_join(struct nn_emitter *m, int axis, const int *part, int
     return in[0];
 }
 
+static int concatenate_axis(struct nn_emitter *m, const struct nn_call *call)
+{
+    const int axis = NN_CONFIG(struct concatenate, nn_emit_layer(m, call))->axis;
+    return nn_axis_of(axis, nn_emit_type(m, call->out)->rank);
+}
+
 static int concatenate_emit(struct nn_emitter *m, const struct nn_call *call)
 {
     int part[NN_CALL_IN];
     for (int i = 0; i < call->n_in; i++)
         part[i] = nn_emit_tensor(m, call->in[i]);
-    return concatenate_join(m, NN_CONFIG(struct concatenate, nn_emit_layer(m, call))->axis, part, call->n_in);
+    return concatenate_join(m, concatenate_axis(m, call), part, call->n_in);
 }
 
 // That of an input; ones where it has none: any of it counts.
@@ -89,13 +96,14 @@ static int concatenate_mask_of(struct nn_emitter *m, const struct nn_call *call,
 static int concatenate_mask(struct nn_emitter *m, const struct nn_call *call)
 {
     const struct concatenate *c = NN_CONFIG(struct concatenate, nn_emit_layer(m, call));
-    const bool last = c->axis == nn_emit_type(m, call->out)->rank - 1;
+    const int axis = concatenate_axis(m, call);
+    const bool last = axis == nn_emit_type(m, call->out)->rank - 1;
     const struct nn_op_class *both = c->keras2 ? &nn_op_mask_and : &nn_op_mask_or;
     int part[NN_CALL_IN];
     for (int i = 0; i < call->n_in; i++)
         part[i] = concatenate_mask_of(m, call, i);
     if (!last)
-        return concatenate_join(m, c->axis, part, call->n_in);
+        return concatenate_join(m, axis, part, call->n_in);
     for (int i = 1; i < call->n_in; i++)
         nn_tape_put(m->tape, both, NULL, 0, (int[]){part[0], part[i]}, 2, &part[0], 1);
     return part[0];

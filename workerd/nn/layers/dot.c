@@ -4,7 +4,7 @@
 #include "workerd/nn/layer.h"
 
 struct dot {
-    int axis[2];  // counted with the batch
+    int axis[2];  // as NN_KEY_AXIS
     bool normalize, keras2;
 };
 
@@ -16,7 +16,7 @@ static enum ps_code dot_read_axis(const struct nn_json *at, const struct nn_type
     json_int_t v = json_integer_value(at->value);
     if (!json_is_integer(at->value) || v == 0 || v < -in->rank || v > in->rank)
         return nn_json_expected(at, e, "an axis of the input but the batch: -%d to -1, or 1 to %d", in->rank, in->rank);
-    *axis = v < 0 ? in->rank + 1 + (int)v : (int)v;
+    *axis = (int)v;
     return PS_OK;
 }
 
@@ -41,15 +41,16 @@ static enum ps_code dot_build(struct nn_building *b, struct ps_error *e)
     if (nn_build_inputs(b, 2, e) || dot_read_axes(b, c, e))
         return e->code;
     const struct nn_type *x = &b->in[0]->type, *y = &b->in[1]->type;
-    if (x->dim[c->axis[0] - 1] != y->dim[c->axis[1] - 1])
-        return nn_json_fail(b->at, e, "Dot expected axes of one size, not of %d and %d", (int)x->dim[c->axis[0] - 1],
-                            (int)y->dim[c->axis[1] - 1]);
+    const int axis[2] = {nn_axis_of(c->axis[0], x->rank), nn_axis_of(c->axis[1], y->rank)};
+    if (x->dim[axis[0]] != y->dim[axis[1]])
+        return nn_json_fail(b->at, e, "Dot expected axes of one size, not of %d and %d", (int)x->dim[axis[0]],
+                            (int)y->dim[axis[1]]);
     if (x->rank + y->rank - 2 > PS_MAX_RANK)
         return nn_json_fail(b->at, e, "Dot of inputs with %d and %d dimensions: expected fewer", x->rank, y->rank);
     b->out = (struct nn_type){.dtype = NN_FLOAT};
     for (int k = 0; k < 2; k++)
         for (int i = 0; i < b->in[k]->type.rank; i++)
-            if (i != c->axis[k] - 1)
+            if (i != axis[k])
                 b->out.dim[b->out.rank++] = b->in[k]->type.dim[i];
     if (b->out.rank == 0)
         b->out.dim[b->out.rank++] = 1;
@@ -59,10 +60,11 @@ static enum ps_code dot_build(struct nn_building *b, struct ps_error *e)
 static int dot_emit(struct nn_emitter *m, const struct nn_call *call)
 {
     const struct dot *c = NN_CONFIG(struct dot, nn_emit_layer(m, call));
-    const struct nn_dot attr = {{c->axis[0], c->axis[1]}};
+    struct nn_dot attr;
     int in[2], y;
     for (int k = 0; k < 2; k++) {
-        const struct nn_unit_length unit = {c->axis[k], c->keras2 ? 1e-6f : 1e-7f};
+        attr.axis[k] = 1 + nn_axis_of(c->axis[k], nn_emit_type(m, call->in[k])->rank);
+        const struct nn_unit_length unit = {attr.axis[k], c->keras2 ? 1e-6f : 1e-7f};
         in[k] = nn_emit_tensor(m, call->in[k]);
         if (c->normalize)
             nn_tape_put(m->tape, &nn_op_unit_length, &unit, sizeof unit, &in[k], 1, &in[k], 1);

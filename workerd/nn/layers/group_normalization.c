@@ -3,7 +3,7 @@
 
 struct group_normalization {
     struct normalization n;
-    int groups;  // set by build
+    int groups;  // -1: one of each channel; set by build
 };
 
 static const struct nn_key keys[] = {
@@ -13,7 +13,6 @@ static const struct nn_key keys[] = {
     {NULL},
 };
 
-// -1: one of each channel.
 static enum ps_code group_normalization_groups(const struct nn_building *b, int channels, int *groups,
                                                struct ps_error *e)
 {
@@ -21,8 +20,8 @@ static enum ps_code group_normalization_groups(const struct nn_building *b, int 
     int64_t n = 32;
     if (nn_json_given(&at) && nn_json_int(&at, -1, NN_MAX_ELEMENTS, &n, e))
         return e->code;
-    *groups = n == -1 ? channels : (int)n;
-    return *groups > 0 && channels % *groups == 0
+    *groups = (int)n;
+    return n == -1 || (n > 0 && channels % n == 0)
                ? PS_OK
                : nn_json_expected(&at, e, "a number that divides the %d channels, or -1", channels);
 }
@@ -44,7 +43,8 @@ static int group_normalization_emit(struct nn_emitter *m, const struct nn_call *
 {
     const struct group_normalization *c = NN_CONFIG(struct group_normalization, nn_emit_layer(m, call));
     const struct nn_type *x = nn_emit_type(m, call->in[0]);
-    struct nn_normalize attr = {.dim = {m->rows, 1, c->groups, x->dim[x->rank - 1] / c->groups},
+    const int64_t channels = x->dim[x->rank - 1], groups = c->groups == -1 ? channels : c->groups;
+    struct nn_normalize attr = {.dim = {m->rows, 1, groups, channels / groups},
                                 .statistic = {[0] = true, [2] = true},
                                 .parameter = {[2] = true, [3] = true}};
     int statistic[2];

@@ -22,7 +22,8 @@ static enum ps_code unit_normalization_build(struct nn_building *b, struct ps_er
 static int unit_normalization_emit(struct nn_emitter *m, const struct nn_call *call)
 {
     const struct unit_normalization *c = NN_CONFIG(struct unit_normalization, nn_emit_layer(m, call));
-    const struct nn_unit_length attr = {c->axis + 1, c->keras2 ? 1e-6f : 1e-12f};  // Keras 2: 1e-12 is of the square
+    const int axis = nn_axis_of(c->axis, nn_emit_type(m, call->in[0])->rank);
+    const struct nn_unit_length attr = {axis + 1, c->keras2 ? 1e-6f : 1e-12f};  // Keras 2: 1e-12 is of the square
     int x = nn_emit_tensor(m, call->in[0]);
     nn_tape_put(m->tape, &nn_op_unit_length, &attr, sizeof attr, &x, 1, &x, 1);
     return x;
