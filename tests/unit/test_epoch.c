@@ -35,6 +35,8 @@ struct worker {
     int comes_at;  // it takes part from this sum of all on
     int tells;     // how often it has said the rate
     bool decides;  // and does not only look
+    double rate;   // that a callback has set,
+    bool is_set;   // if one has
     volatile sig_atomic_t stop;
 };
 
@@ -116,7 +118,30 @@ static enum ps_code table_tell_rate(void *state, struct ps_error *e)
     return PS_OK;
 }
 
-static const struct wk_home home = {.refresh = table_refresh, .tell_rate = table_tell_rate};
+static double table_rate(void *state)
+{
+    const struct worker *w = state;
+    return w->rate;
+}
+
+static bool table_follows_schedule(const void *state)
+{
+    const struct worker *w = state;
+    return !w->is_set;
+}
+
+static void table_take_rate(void *state, bool is_set, double rate)
+{
+    struct worker *w = state;
+    w->is_set = is_set;
+    w->rate = rate;
+}
+
+static const struct wk_home home = {.refresh = table_refresh,
+                                    .rate = table_rate,
+                                    .follows_schedule = table_follows_schedule,
+                                    .take_rate = table_take_rate,
+                                    .tell_rate = table_tell_rate};
 static const struct wk_group group = {.sum = table_sum};
 static const struct wk_strategy strategy = {.name = "table", .home = &home, .group = &group};
 
@@ -286,6 +311,27 @@ static void another_tells_the_rate(void **state)
     assert_int_equal(table.sums, 4);
 }
 
+// One that has come late has reduced its own; 0 is a rate, too.
+static void all_go_on_at_the_leaders_rate(void **state)
+{
+    static const double set[] = {0.5, 0};
+    for (int is_set = 0; is_set <= 1; is_set++)
+        for (size_t k = 0; k < sizeof set / sizeof *set; k++) {
+            for (int r = 0; r < WORKERS; r++) {
+                table.worker[r].end.steers = true;
+                table_take_rate(&table.worker[r], is_set, set[k]);
+            }
+            table_take_rate(&table.worker[2], true, 0.25);
+            meet();
+            for (int r = 0; r < WORKERS; r++) {
+                assert_int_equal(table.worker[r].is_set, is_set);
+                assert_true(!is_set || table.worker[r].rate == set[k]);
+            }
+            end(state);
+            begin(state);
+        }
+}
+
 // Whatever the others are at, it goes on with them.
 static void who_comes_late_follows(void **state)
 {
@@ -335,6 +381,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(figures_are_everybodys, begin, end),
         cmocka_unit_test_setup_teardown(who_dies_is_not_waited_for, begin, end),
         cmocka_unit_test_setup_teardown(another_tells_the_rate, begin, end),
+        cmocka_unit_test_setup_teardown(all_go_on_at_the_leaders_rate, begin, end),
         cmocka_unit_test_setup_teardown(who_comes_late_follows, begin, end),
         cmocka_unit_test_setup_teardown(who_is_done_waits_for_the_others, begin, end),
     };

@@ -1379,7 +1379,7 @@ static void the_next_round_has_the_rate(void **state)
         must(home->tell_rate(w.state, &e), &e);
         must(home->tell_rate(w.state, &e), &e);  // once is enough
         home->set_rate(w.state, 0.25);
-        home->take_rate(w.state, 0.75);  // another one has told it
+        home->take_rate(w.state, true, 0.75);  // another one has told it
         must(home->tell_rate(w.state, &e), &e);
         assert_true(home->rate(w.state) == 0.75);
         assert_string_equal(client.log, of[k].want);
@@ -1460,6 +1460,12 @@ static void a_set_rate_ends_the_warm_up(void **state)
     assert_true(json_number_value(json_object_get(c.json, "learning_rate")) == 0.25);
     assert_true(json_is_true(json_object_get(c.json, "learning_rate_is_set")));
     wk_checkpoint_free(&c);
+    home->set_rate(w.state, 0.125);
+    home->take_rate(w.state, false, 0);  // the leader has set none
+    client.log[0] = 0;
+    must(home->tell_rate(w.state, &e), &e);
+    assert_string_equal(client.log, "");
+    assert_true(home->follows_schedule(w.state) && home->rate(w.state) == 1);
     end(&w);
 }
 

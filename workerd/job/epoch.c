@@ -10,7 +10,10 @@
 
 // Where each is in the array: after these flags and counts come the stage and the epoch of each worker (0: it is not in
 // it), then the arrival of each, then the sums of the training, then those of the validation.
-enum { EPOCH_FINISHED, EPOCH_STOP, EPOCH_STEERS, EPOCH_FINAL, EPOCH_EVALUATED, EPOCH_RATE, EPOCH_HEAD };
+enum { EPOCH_FINISHED, EPOCH_STOP, EPOCH_STEERS, EPOCH_FINAL, EPOCH_EVALUATED, EPOCH_SAYS, EPOCH_RATE, EPOCH_HEAD };
+
+// What the leader says of the rate.
+enum { EPOCH_SAYS_NOTHING, EPOCH_RATE_IS_SET, EPOCH_FOLLOWS_SCHEDULE };
 
 enum epoch_stage { EPOCH_FIGURES = 1, EPOCH_VALIDATION, EPOCH_DECISION, EPOCH_STAGES };
 
@@ -167,13 +170,23 @@ enum ps_code wk_epoch_look(struct wk_run *run, struct wk_epoch *p, struct ps_err
 
 // ---- decide -------------------------------------------------------------------------------------------------------
 
-// All go on at the leader's rate: the callbacks of one that has come back, or of another job file, may have found
-// another one.
+static void epoch_say_rate(struct wk_run *run, struct wk_epoch *p)
+{
+    const struct wk_home *home = run->strategy->home;
+    if (!home->take_rate)
+        return;
+    const bool follows = home->follows_schedule(run->state);
+    p->sums[EPOCH_SAYS] = follows ? EPOCH_FOLLOWS_SCHEDULE : EPOCH_RATE_IS_SET;
+    p->sums[EPOCH_RATE] = follows ? 0 : home->rate(run->state);
+}
+
+// All go on at the leader's rate, or follow the schedule with it: the callbacks of one that has come back, or of
+// another job file, may have found another one.
 static void epoch_take_rate(struct wk_run *run, const struct wk_epoch *p)
 {
     const struct wk_home *home = run->strategy->home;
-    if (home->take_rate && p->sums[EPOCH_RATE] > 0)
-        home->take_rate(run->state, p->sums[EPOCH_RATE]);
+    if (home->take_rate && p->sums[EPOCH_SAYS] > EPOCH_SAYS_NOTHING)
+        home->take_rate(run->state, p->sums[EPOCH_SAYS] < EPOCH_FOLLOWS_SCHEDULE, p->sums[EPOCH_RATE]);
 }
 
 // Where who was to tell the rate is gone, another one tells it again.
@@ -190,8 +203,8 @@ enum ps_code wk_epoch_decide(struct wk_run *run, struct wk_epoch *p, struct ps_e
         if (leads && home->tell_rate && home->tell_rate(run->state, e))
             return e->code;
         epoch_clear(run, p);
-        if (leads && home->take_rate && !home->follows_schedule(run->state))
-            p->sums[EPOCH_RATE] = home->rate(run->state);
+        if (leads)
+            epoch_say_rate(run, p);
         if (epoch_sum(run, p, EPOCH_DECISION, &furthest, e))
             return e->code;
     } while (epoch_said_by(p, leader) == 0);

@@ -207,11 +207,11 @@ static bool hybrid_follows_schedule(const void *state)
     return dense->home->follows_schedule(h->dense);
 }
 
-static void hybrid_take_rate(void *state, double rate)
+static void hybrid_take_rate(void *state, bool is_set, double rate)
 {
     const struct hybrid *h = state;
-    dense->home->take_rate(h->dense, rate);
-    tables->home->take_rate(h->tables, rate);
+    dense->home->take_rate(h->dense, is_set, rate);
+    tables->home->take_rate(h->tables, is_set, rate);
 }
 
 static enum ps_code hybrid_tell_rate(void *state, struct ps_error *e)

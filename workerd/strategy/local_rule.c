@@ -348,6 +348,13 @@ void wk_local_rule_set_rate(struct wk_local_rule *r, uint64_t step, double rate)
     r->rate_is_set = r->env->job->schedule.kind != PS_SCHEDULE_NONE;
 }
 
+void wk_local_rule_take_rate(struct wk_local_rule *r, bool is_set, double rate)
+{
+    if (is_set)
+        r->hyper[PS_HYPER_LEARNING_RATE] = rate;
+    r->rate_is_set = is_set && r->env->job->schedule.kind != PS_SCHEDULE_NONE;
+}
+
 enum ps_code wk_local_rule_apply(struct wk_local_rule *r, uint64_t step, struct ps_error *e)
 {
     const uint64_t start = ps_track_now(r->env->compute);

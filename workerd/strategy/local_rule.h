@@ -51,6 +51,8 @@ void wk_local_rule_apply_to(struct wk_local_rule *r, const size_t *variables, si
 bool wk_local_rule_follows_schedule(const struct wk_local_rule *r);
 double wk_local_rule_rate(const struct wk_local_rule *r, uint64_t step);
 void wk_local_rule_set_rate(struct wk_local_rule *r, uint64_t step, double rate);
+// As wk_home.take_rate.
+void wk_local_rule_take_rate(struct wk_local_rule *r, bool is_set, double rate);
 // Are averages of the weights kept? And puts them in the weights' place.
 bool wk_local_rule_averages(const struct wk_local_rule *r);
 void wk_local_rule_take_averages(struct wk_local_rule *r);

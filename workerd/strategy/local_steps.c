@@ -409,6 +409,12 @@ static void local_steps_set_rate(void *state, double rate)
     wk_local_rule_set_rate(&l->rule, l->last_step + 1, rate);
 }
 
+static void local_steps_take_rate(void *state, bool is_set, double rate)
+{
+    struct local_steps *l = state;
+    wk_local_rule_take_rate(&l->rule, is_set, rate);
+}
+
 // Of the slots, which are each worker's own, those of who writes; and those of the outer rule.
 static enum ps_code local_steps_save(void *state, struct wk_checkpoint *to, struct ps_error *e)
 {
@@ -444,7 +450,7 @@ static const struct wk_home local_steps_home = {
     .load = local_steps_load,
     .rate = local_steps_rate,
     .set_rate = local_steps_set_rate,
-    .take_rate = local_steps_set_rate,
+    .take_rate = local_steps_take_rate,
     .follows_schedule = local_steps_follows_schedule,
 };
 

@@ -552,6 +552,12 @@ static void mirrored_set_rate(void *state, double rate)
     wk_local_rule_set_rate(&s->rule, s->steps, rate);
 }
 
+static void mirrored_take_rate(void *state, bool is_set, double rate)
+{
+    struct mirrored *s = state;
+    wk_local_rule_take_rate(&s->rule, is_set, rate);
+}
+
 static bool mirrored_follows_schedule(const void *state)
 {
     const struct mirrored *s = state;
@@ -643,7 +649,7 @@ static const struct wk_home mirrored_home = {
     .load = mirrored_load,
     .rate = mirrored_rate,
     .set_rate = mirrored_set_rate,
-    .take_rate = mirrored_set_rate,
+    .take_rate = mirrored_take_rate,
     .follows_schedule = mirrored_follows_schedule,
 };
 

@@ -620,11 +620,11 @@ static void home_set_rate(void *state, double rate)
     s->rate_is_set = s->env->job->schedule.kind != PS_SCHEDULE_NONE;
 }
 
-static void home_take_rate(void *state, double rate)
+static void home_take_rate(void *state, bool is_set, double rate)
 {
     struct wk_parameter_server_state *s = state;
-    s->rate = rate;
-    s->rate_is_set = s->env->job->schedule.kind != PS_SCHEDULE_NONE;
+    s->rate = is_set ? rate : s->rate;
+    s->rate_is_set = is_set && s->env->job->schedule.kind != PS_SCHEDULE_NONE;
     s->rate_changed = false;
 }
 

@@ -164,9 +164,9 @@ struct wk_home {
     double (*rate)(void *state);
     void (*set_rate)(void *state, double rate);
     enum ps_code (*tell_rate)(void *state, struct ps_error *e);
-    // What the leader of all workers has set, and told, holds here, too. It is not asked for where its own follows a
-    // schedule, as nobody has set another one. Both NULL: there are no others.
-    void (*take_rate)(void *state, double rate);
+    // What holds for the leader of all workers holds here, too, whatever was set here: the rate that was set, and told;
+    // or, where none is set, the schedule. Both NULL: there are no others.
+    void (*take_rate)(void *state, bool is_set, double rate);
     bool (*follows_schedule)(const void *state);
 };
 
