@@ -27,6 +27,7 @@
 #include "proto/paramserver.pb-c.h"
 #include "proto/worker.pb-c.h"
 #include "workerd/collective/collective.h"
+#include "workerd/collective/rpc/rendezvous.h"
 
 enum { WORKERS = 4, DEVICES = 3, COUNT = 100003 };
 
@@ -946,6 +947,23 @@ static void a_signal_ends_the_waiting(void **ctx)
     }
 }
 
+// Members of a session are told apart by their workers' numbers: those of 0 and 2, of which 0 has come later.
+static void who_has_been_there_for_longest_leads(void **state)
+{
+    static const double arrival[] = {5, 7, 3};
+    const struct wk_peers_options options = {.workers = 3, .rank = 2};
+    struct wk_rendezvous v;
+    (void)state;
+    wk_rendezvous_init(&v, &options);
+    v.n = 2;
+    v.rank[1] = 2;
+    assert_true(wk_rendezvous_leads(&v, arrival));
+    assert_false(wk_rendezvous_leads(&v, NULL));
+    wk_rendezvous_lose(&v, 0);
+    assert_true(wk_rendezvous_leads(&v, NULL));
+    wk_rendezvous_fini(&v);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -959,6 +977,7 @@ int main(void)
         cmocka_unit_test(those_that_are_left_go_on),
         cmocka_unit_test(who_came_later_is_not_lost),
         cmocka_unit_test(too_few_that_are_left_end),
+        cmocka_unit_test(who_has_been_there_for_longest_leads),
         cmocka_unit_test(half_goes_on_with_the_lowest_alone),
         cmocka_unit_test(who_is_missing_is_named),
         cmocka_unit_test(strangers_are_refused),

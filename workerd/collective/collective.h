@@ -85,8 +85,8 @@ bool wk_collective_joined(const struct wk_collective *c);
 // How often the workers have met anew. The same until this replica calls reform.
 uint64_t wk_collective_reforms(struct wk_collective *c);
 // Does this worker keep the weights where all end? Of those that are left, as far as is known, the one with the least
-// arrival does, of several the lowest; nobody, where others may go on without it. arrival: of the workers that met
-// last, in the order of their ranks; NULL: all have the same.
+// arrival does, of several the lowest; nobody, where others may go on without it. arrival: of each worker of the job;
+// NULL: all have the same.
 bool wk_collective_leads(const struct wk_collective *c, const double *arrival);
 // How many workers wait at this one to come back.
 uint32_t wk_collective_guests(const struct wk_collective *c);

@@ -9,19 +9,23 @@
 #include "common/base/alloc.h"
 
 // What a rank says of itself while they agree.
-enum { SAYS_TAKEN, SAYS_NEW, SAYS_LAST, SAYS_N_SUM, SAYS_ARRIVAL, SAYS };
+enum { SAYS_TAKEN, SAYS_NEW, SAYS_LAST, SAYS_N_SUM, SAYS_ARRIVAL, SAYS_WORKER, SAYS };
 
 void wk_rounds_open(struct wk_rounds *r, const struct wk_env *env, struct wk_local_rule *rule)
 {
     const bool comes_back = wk_collective_joined(env->collective);
     *r = (struct wk_rounds){.env = env, .rule = rule, .arrival = comes_back ? -1 : 0, .is_new = comes_back};
     r->table = ps_alloc(SAYS * (size_t)env->replicas * sizeof *r->table);
+    r->arrivals = ps_alloc(env->workers * sizeof *r->arrivals);
+    if (comes_back)
+        r->arrivals[env->rank] = INFINITY;
 }
 
 void wk_rounds_close(struct wk_rounds *r)
 {
     free(r->sum);
     free(r->table);
+    free(r->arrivals);
     free(r->numbers);
     free(r->array);
 }
@@ -48,15 +52,7 @@ static double rounds_said(const struct wk_rounds *r, uint32_t rank, int what)
 
 bool wk_rounds_leads_rest(const struct wk_rounds *r)
 {
-    const uint32_t n = wk_rounds_ranks(r), replicas = r->env->replicas / r->env->workers;
-    double *arrival = ps_alloc(n * sizeof *arrival);  // of workers, whose replicas have come with them
-    for (uint32_t rank = 0; r->agreed && rank < n; rank += replicas) {
-        const double said = rounds_said(r, rank, SAYS_ARRIVAL);
-        arrival[rank / replicas] = said < 0 ? INFINITY : said;
-    }
-    const bool leads = wk_collective_leads(r->env->collective, arrival);
-    free(arrival);
-    return leads;
+    return wk_collective_leads(r->env->collective, r->arrivals);
 }
 
 enum ps_code wk_rounds_add_up(struct wk_rounds *r, void *values, size_t n, enum wk_number type, const char *what,
@@ -176,6 +172,17 @@ static enum ps_code rounds_give_all(struct wk_rounds *r, uint32_t giver, struct 
 
 // ---- agree --------------------------------------------------------------------------------------------------------
 
+// By worker: who meets later has other ranks. All replicas of one say the same.
+static void rounds_keep_arrivals(struct wk_rounds *r)
+{
+    for (uint32_t worker = 0; worker < r->env->workers; worker++)
+        r->arrivals[worker] = INFINITY;
+    for (uint32_t rank = 0; rank < wk_rounds_ranks(r); rank++) {
+        const double arrival = rounds_said(r, rank, SAYS_ARRIVAL);
+        r->arrivals[(uint32_t)rounds_said(r, rank, SAYS_WORKER)] = arrival < 0 ? INFINITY : arrival;
+    }
+}
+
 static enum ps_code rounds_ask_all(struct wk_rounds *r, struct ps_error *e)
 {
     const size_t n = SAYS * (size_t)wk_rounds_ranks(r);
@@ -186,7 +193,9 @@ static enum ps_code rounds_ask_all(struct wk_rounds *r, struct ps_error *e)
     own[SAYS_LAST] = r->last;
     own[SAYS_N_SUM] = (double)r->n_sum;
     own[SAYS_ARRIVAL] = (double)r->arrival;
-    r->agreed = wk_rounds_add_up(r, r->table, n, WK_DOUBLE, "steps", e) == PS_OK;
+    own[SAYS_WORKER] = r->env->rank;
+    if (wk_rounds_add_up(r, r->table, n, WK_DOUBLE, "steps", e) == PS_OK)
+        rounds_keep_arrivals(r);
     return e->code;
 }
 

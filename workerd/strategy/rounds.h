@@ -38,9 +38,9 @@ struct wk_rounds {
     bool is_torn;     // it has got some of the variables of a later step, and not all yet
     bool met;         // the workers have met anew since wk_rounds_met
     double *table;    // [replicas] what each says of itself, when they agreed last
-    bool agreed;      // the table is of all who have met last
-    double *numbers;  // [numbers_size] that are added up
-    float *array;     // [array_size] that is handed over
+    double *arrivals;  // [workers] as they agreed last; INFINITY: it was not among them, or was just let in
+    double *numbers;   // [numbers_size] that are added up
+    float *array;      // [array_size] that is handed over
     size_t numbers_size, array_size;
     // Where a worker is lost and nobody is behind: all that are left call it, new ones too, in the round at hand. It
     // completes that round or does nothing. NULL: it does nothing.

@@ -719,7 +719,7 @@ bool wk_rendezvous_leads(struct wk_rendezvous *v, const double *arrival)
     uint32_t leader = v->n;
     pthread_mutex_lock(&v->lock);
     for (uint32_t k = 0; k < v->n; k++)
-        if (!v->lost[v->rank[k]] && (leader == v->n || (arrival && arrival[k] < arrival[leader])))
+        if (!v->lost[v->rank[k]] && (leader == v->n || (arrival && arrival[v->rank[k]] < arrival[v->rank[leader]])))
             leader = k;
     const bool leads = leader < v->n && v->rank[leader] == v->options->rank;
     pthread_mutex_unlock(&v->lock);

@@ -57,8 +57,8 @@ uint64_t wk_rendezvous_call(struct wk_rendezvous *v, struct ps_call *call, char 
 void wk_rendezvous_cancel(struct wk_rendezvous *v, struct ps_call *call);
 // A worker of the session is not waited for any more.
 void wk_rendezvous_lose(struct wk_rendezvous *v, uint32_t rank);
-// Has it been in the last session for longer than all others that are not lost, as far as is known? arrival: of the
-// members, in their order; of several with the least the lowest leads. NULL: all have the same.
+// Has it been in the last session for longer than all others that are not lost, as far as is known? arrival: of
+// each worker of the job; of several with the least the lowest leads. NULL: all have the same.
 bool wk_rendezvous_leads(struct wk_rendezvous *v, const double *arrival);
 // Nobody is let in any more; those who wait hear that this worker has ended.
 void wk_rendezvous_end(struct wk_rendezvous *v);
