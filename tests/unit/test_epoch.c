@@ -332,6 +332,26 @@ static void all_go_on_at_the_leaders_rate(void **state)
         }
 }
 
+// Who has come late has seen fewer epochs: its callbacks end the training once it leads, and not before.
+static void the_leader_ends_the_training(void **state)
+{
+    for (int r = 0; r < WORKERS; r++)
+        table.worker[r].end.steers = true;
+    table.worker[1].end.stop_if_leads = true;
+    meet();
+    for (int r = 0; r < WORKERS; r++)
+        assert_false(table.worker[r].end.stop);
+    end(state);
+    begin(state);
+    for (int r = 0; r < WORKERS; r++)
+        table.worker[r].end.steers = true;
+    table.worker[0].dies_at = 2;
+    table.worker[1].end.stop_if_leads = true;
+    meet();
+    for (int r = 1; r < WORKERS; r++)
+        assert_true(table.worker[r].end.stop);
+}
+
 // Whatever the others are at, it goes on with them.
 static void who_comes_late_follows(void **state)
 {
@@ -382,6 +402,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(who_dies_is_not_waited_for, begin, end),
         cmocka_unit_test_setup_teardown(another_tells_the_rate, begin, end),
         cmocka_unit_test_setup_teardown(all_go_on_at_the_leaders_rate, begin, end),
+        cmocka_unit_test_setup_teardown(the_leader_ends_the_training, begin, end),
         cmocka_unit_test_setup_teardown(who_comes_late_follows, begin, end),
         cmocka_unit_test_setup_teardown(who_is_done_waits_for_the_others, begin, end),
     };

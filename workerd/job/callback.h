@@ -24,7 +24,7 @@ struct wk_moment {
     int rows;      // of the step
     bool cut;      // the epoch ends before it is whole, and goes on in a training that goes on
     bool leads;    // of all workers this one is the chief
-    bool stop;     // set by a callback: the training ends after this moment; the same on all workers, but after a step
+    bool stop;     // set by a callback: the training ends after this moment; at the end of an epoch the leader's counts
     bool changed;  // set by a callback: the weights are others than those that were evaluated
 };
 

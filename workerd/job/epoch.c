@@ -205,6 +205,7 @@ enum ps_code wk_epoch_decide(struct wk_run *run, struct wk_epoch *p, struct ps_e
         epoch_clear(run, p);
         if (leads)
             epoch_say_rate(run, p);
+        p->stop |= leads && p->stop_if_leads;
         if (epoch_sum(run, p, EPOCH_DECISION, &furthest, e))
             return e->code;
     } while (epoch_said_by(p, leader) == 0);

@@ -23,6 +23,7 @@ struct wk_epoch {
     const struct wk_meter *meter;  // what it has measured of it; NULL: nothing
     bool finished;                 // it trains no further one
     bool stop;                     // a callback of its own wants the training to end; afterwards one of anybody's
+    bool stop_if_leads;            // so does one since figures, of which the leader's word alone counts
     bool steers;                   // it has callbacks that steer; afterwards anybody has
     bool late;                     // it came to a job that had begun, and has trained nothing yet
 
@@ -38,8 +39,8 @@ struct wk_epoch {
 
 // Figures and validation: the run has everybody's figures then, and its replica the weights that they are of.
 enum ps_code wk_epoch_look(struct wk_run *run, struct wk_epoch *p, struct ps_error *e);
-// Decision, where anybody steers and the epoch is not the final one: p->stop is what this worker's callbacks want,
-// afterwards what holds. Returns when the rate that they have set is where it is needed.
+// Decision, where anybody steers and the epoch is not the final one: p->stop_if_leads is what this worker's callbacks
+// want, p->stop afterwards what holds. Returns when the rate that they have set is where it is needed.
 enum ps_code wk_epoch_decide(struct wk_run *run, struct wk_epoch *p, struct ps_error *e);
 void wk_epoch_free(struct wk_epoch *p);
 

@@ -238,7 +238,7 @@ static enum ps_code loop_close_epoch(struct loop *l, struct wk_epoch *p, struct 
     l->epoch_open = l->in_epoch = false;
     if (!p->follows && loop_tell(l, WK_EPOCH_ENDS, &m, e))
         return e->code;
-    p->stop |= m.stop;
+    p->stop_if_leads = m.stop;
     l->progress.epoch = p->epoch;
     l->progress.quiet = run->quiet || !m.leads;
     wk_progress_epoch_end(&l->progress, &run->figures);
