@@ -181,6 +181,19 @@ wait_for_jobs 0
 wait_for_jobs 1
 ok "they get it again" eventually takes_again 0 endures 2
 ok "and train" eventually trains endures
+again() { [ "$(grep -c "was ended by signal 9: it is started again" w0.log)" -gt "$1" ]; } # TIMES
+stops_after_crash() { # one that is told to train by then ends after a minute, killed
+    local before start
+    before=$(grep -c "it is started again" w0.log)
+    kill -KILL "$(child 0)" && eventually again "$before" || return 1
+    start=$SECONDS
+    kill_all_of TERM 0
+    echo "gone after $((SECONDS - start)) s" && [ $((SECONDS - start)) -lt 60 ] && is endures running
+}
+ok "a worker that is stopped just after its training has crashed ends, and the job does not" stops_after_crash
+wait_for_jobs 0
+ok "it gets the job again" eventually takes_again 0 endures 3
+ok "and trains" eventually trains endures
 ok "until it is cancelled" says "its workers are told to end" ctl cancel endures
 ok "which ends it" eventually is endures cancelled
 ok "with its weights so far" test -s endures.safetensors

@@ -50,6 +50,7 @@ struct training {
     bool stop;         // ps task 0 said that it is to end
     bool came;         // one of its processes has been in the job
     bool lost;         // the last report did not arrive: said once
+    int code;          // once it has ended: its exit code
 };
 
 static void agent_sleep(int ms)
@@ -201,27 +202,40 @@ static void training_say(struct training *t, const char *text)
     t->len += n < room ? (size_t)n : 0;
 }
 
-static void agent_train(struct agent *a, const Job *job)
+// Has a signal ended it that was not this one's? Then it is started again, some times.
+static bool training_has_crashed(const struct training *t, int code, int starts)
 {
-    struct training *t = ps_alloc(sizeof *t);
+    return code > 128 && WIFSIGNALED(t->child.status) && !t->stopped && !t->stop && starts < PS_MAX_STARTS;
+}
+
+// False: this process is to end before the training has, and the job is this rank's still.
+static bool training_run(struct training *t)
+{
     char text[160];
-    int code;
-    *t = (struct training){.agent = a, .job = job};
-    ps_info("trains job %" PRIu64 " '%s', with %" PRIu32 " worker%s", job->number, job->job, job->workers,
-            job->workers == 1 ? "" : "s");
-    for (int starts = 1;; starts++) {
-        code = training_run_once(t);
-        if (code <= 128 || !WIFSIGNALED(t->child.status) || t->stopped || starts == PS_MAX_STARTS ||
-            agent_is_stopped(a))
+    for (int starts = 1; !agent_is_stopped(t->agent); starts++) {
+        const int code = training_run_once(t);
+        if (!training_has_crashed(t, code, starts)) {
+            ps_info("job %" PRIu64 " '%s' has ended here with exit code %d", t->job->number, t->job->job, code);
+            t->code = code;
+            return !t->stopped || t->stop;
+        }
+        if (agent_is_stopped(t->agent))
             break;
         snprintf(text, sizeof text, "the worker was ended by signal %d: it is started again", code - 128);
         training_say(t, text);
         agent_sleep(AGAIN_MS);
     }
-    ps_info("job %" PRIu64 " '%s' has ended here with exit code %d", job->number, job->job, code);
-    const bool interrupted = t->stopped && !t->stop;  // by this process's own end
-    if (!interrupted)
-        training_report_end(t, code);
+    return false;
+}
+
+static void agent_train(struct agent *a, const Job *job)
+{
+    struct training *t = ps_alloc(sizeof *t);
+    *t = (struct training){.agent = a, .job = job};
+    ps_info("trains job %" PRIu64 " '%s', with %" PRIu32 " worker%s", job->number, job->job, job->workers,
+            job->workers == 1 ? "" : "s");
+    if (training_run(t))
+        training_report_end(t, t->code);
     free(t);
 }
 

@@ -30,13 +30,17 @@ static enum ps_code child_make_file(const char *text, int *fd, struct ps_error *
     return ps_fail(e, PS_CANNOT_CREATE, "cannot keep the job in memory: %s", strerror(error));
 }
 
-// Between fork and exec: system calls alone.
-static void child_become(char *const *argv, int file, int output, int ready, pid_t parent)
+// Between fork and exec: system calls alone. mask: of signals, as it was before the fork. What is told to end meanwhile
+// ends: a handler of this program would note it in memory that exec throws away.
+static void child_become(char *const *argv, int file, int output, int ready, pid_t parent, const sigset_t *mask)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
         _exit(1);
     signal(SIGPIPE, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
+    signal(SIGINT, SIG_DFL);
+    sigprocmask(SIG_SETMASK, mask, NULL);
     fcntl(file, F_SETFD, 0);
     fcntl(ready, F_SETFD, 0);
     dup2(output, STDOUT_FILENO);
@@ -79,10 +83,18 @@ static pid_t child_fork(char *const *args, const char *job_file, uint32_t worker
     snprintf(fd, sizeof fd, "%d", ready);
     const char *const more[] = {"--job", job_file, "--workers", count, "--ready-fd", fd};
     char **words = child_words(args, more, sizeof more / sizeof *more);
+    sigset_t ends, mask;
+    sigemptyset(&ends);
+    sigaddset(&ends, SIGTERM);
+    sigaddset(&ends, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &ends, &mask);
     const pid_t parent = getpid(), pid = fork();
     if (pid == 0)
-        child_become(words, file, output, ready, parent);
+        child_become(words, file, output, ready, parent, &mask);
+    const int error = errno;
+    pthread_sigmask(SIG_SETMASK, &mask, NULL);
     free(words);
+    errno = error;
     return pid;
 }
 
