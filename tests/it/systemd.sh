@@ -21,6 +21,7 @@ staged psd@.service && staged workerd@.service
 ok "systemd finds nothing wrong with the units" verifies "$scratch/psd@.service" "$scratch/workerd@.service" "$units/paramserver.target" "$units/paramserver-ps.target"
 after_munge() { [ "$(grep -l '^After=.* munge.service' "$units/psd@.service" "$units/workerd@.service" | wc -l)" = 2 ]; }
 ok "both start after munged, where there is one" after_munge
+ok "a job of the queue that takes all memory does not end the worker that waits" grep -qx OOMPolicy=continue "$units/workerd@.service"
 exposure() { systemd-analyze --no-pager security --offline=true --threshold="$1" "$units/$2"; } # TENTHS UNIT
 ok "psd is exposed below 2.0" exposure 20 psd@.service
 ok "workerd below 4.0" exposure 40 workerd@.service
