@@ -226,7 +226,8 @@ socklen_t ps_address_parse(const char *address, struct sockaddr_storage *at)
 
 // ---- connections --------------------------------------------------------------------------------------------------
 
-static bool address_is_peer(int fd, const struct sockaddr_un *un)
+// Of a socket that is connected to a unix one: the name that is bound to.
+static bool address_of_peer(int fd, struct sockaddr_un *un)
 {
     union {
         struct sockaddr any;
@@ -234,8 +235,28 @@ static bool address_is_peer(int fd, const struct sockaddr_un *un)
         struct sockaddr_storage room;
     } peer = {.any.sa_family = AF_UNSPEC};
     socklen_t len = sizeof peer;
-    return getpeername(fd, &peer.any, &len) == 0 && peer.any.sa_family == AF_UNIX &&
-           strncmp(peer.un.sun_path, un->sun_path, sizeof un->sun_path) == 0;
+    const bool known = getpeername(fd, &peer.any, &len) == 0 && peer.any.sa_family == AF_UNIX;
+    if (known)
+        *un = peer.un;
+    return known;
+}
+
+static bool address_is_peer(int fd, const struct sockaddr_un *un)
+{
+    struct sockaddr_un peer;
+    return address_of_peer(fd, &peer) && strncmp(peer.sun_path, un->sun_path, sizeof un->sun_path) == 0;
+}
+
+// One path may be spelt in several ways, and its server has bound to one of them. A server that is stopped is connected
+// to as well; if none is, what is left is the text, with one slash for those at its beginning, as the core has it.
+static void address_find_bound(struct sockaddr_un *un)
+{
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    const size_t slashes = strspn(un->sun_path, "/"), extra = slashes ? slashes - 1 : 0;
+    if (fd < 0 || connect(fd, (struct sockaddr *)un, sizeof *un) != 0 || !address_of_peer(fd, un))
+        memmove(un->sun_path, un->sun_path + extra, strlen(un->sun_path + extra) + 1);
+    if (fd >= 0)
+        close(fd);
 }
 
 // Of what is no socket no other descriptor is made: closed, it would end the process's locks of a file. Of a socket
@@ -260,6 +281,7 @@ void ps_address_break(const char *address)
     const struct dirent *entry;
     if (strncmp(address, "unix:", 5) != 0 || !ps_address_parse(address, &at))
         return;
+    address_find_bound((struct sockaddr_un *)&at);
     DIR *all = opendir("/proc/self/fd");
     while (all && (entry = readdir(all)))
         if (entry->d_name[0] != '.')

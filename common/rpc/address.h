@@ -40,8 +40,8 @@ bool ps_address_is_kept_inside(const char *address, const struct ps_addresses *f
 enum { PS_ADDRESS_TEXT = 80 };
 void ps_address_text(const struct sockaddr_storage *at, int port, char text[PS_ADDRESS_TEXT]);
 int ps_address_port(const struct sockaddr_storage *at);
-// Breaks all connections that this process has made to a unix socket, and in which the peer has left something unread,
-// which is lost; of another address: none.
+// Breaks all connections that this process has made to a unix socket, however its path is spelt, and in which the peer
+// has left something unread, which is lost; of another address: none.
 void ps_address_break(const char *address);
 
 // The other way round, for "unix:/path" too: no name is looked up. Its length; 0: the text is no such address.

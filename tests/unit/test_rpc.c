@@ -1787,18 +1787,25 @@ static void *deaf_accept(void *arg)
     return NULL;
 }
 
-// It is not lent to the core for longer than the peer is waited for, nor than the client lives.
+// It is not lent to the core for longer than the peer is waited for, nor than the client lives; however the client
+// spells the path that the peer is bound to.
 static void memory_comes_back_from_a_deaf_peer(void **state)
 {
     static uint8_t data[4 << 20];
     struct pair *p = *state;
-    const char *address = p->address;
+    const char *const path = p->address + strlen("unix:");
+    char link[sizeof p->address + 8], linked[2 * sizeof p->address], slashes[2 * sizeof p->address];
     close_server(p);
+    snprintf(link, sizeof link, "%s.link", p->directory);
+    snprintf(linked, sizeof linked, "unix:%s/%s", link, strrchr(path, '/') + 1);
+    snprintf(slashes, sizeof slashes, "unix://%s", path);
+    assert_int_equal(symlink(p->directory, link), 0);
     int listener = deaf_listen(p);
     pthread_t thread;
     pthread_create(&thread, NULL, deaf_accept, &listener);
-    for (int how = 0; how < 4; how++) {
+    for (int how = 0; how < 8; how++) {
         const bool stream = how & 1, stops = how & 2;
+        const char *address = how < 4 ? p->address : stream ? linked : slashes;
         struct ps_owner memory = {.free = count_dropped};
         struct answer a;
         atomic_init(&memory.refs, 1);
@@ -1816,7 +1823,8 @@ static void memory_comes_back_from_a_deaf_peer(void **state)
     shutdown(listener, SHUT_RDWR);
     pthread_join(thread, NULL);
     close(listener);
-    unlink(p->address + strlen("unix:"));
+    unlink(link);
+    unlink(path);
 }
 
 // ---- what does not speak our language -----------------------------------------------------------------------------
