@@ -25,7 +25,7 @@
 enum {
     PSC__READS_FLYING = 16,   // requests of one pull at one task: more would pin more at psd than the
                               // wire can take
-    PSC__EXTENTS_MAX = 4096,  // ranges in one request, but for a get
+    PSC__EXTENTS_MAX = 4096,  // ranges in one request, but for a get and what an update has of one block
     PSC__EXTENT_BYTES = 80,   // of a range's header, at most
     PSC__GET_EXTENTS_MAX = PS_HEADER_MAX / 2 / PSC__EXTENT_BYTES,
     PSC__REPLY_MARGIN = 256 << 10,  // of a reply's PS_CHUNK_MAX, for what is not payload

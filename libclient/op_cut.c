@@ -3,9 +3,11 @@
 // stays within chunk_bytes, and small variables of one task ride together.
 //
 // A block takes a sequence once, so all that an operation has for a block is one unit: the rows of an embedding that
-// lie in one block are in one request, even where it grows beyond chunk_bytes for that.
+// lie in one block are in one request, even where it grows beyond chunk_bytes and PSC__EXTENTS_MAX for that. A pull
+// takes none: its units end where a request can name no more.
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/base/alloc.h"
 #include "common/wire/dtype.h"
@@ -231,7 +233,7 @@ static struct unit cut_unit_at(const struct cutter *cut, const struct walk *at, 
     const struct psc__variable *v = at->at->variable;
     uint64_t element = walk_position(at);
     struct unit u = {0};
-    struct overlap o;
+    struct overlap o = {0};
     while (element >= p->first + p->count)
         p++;
     uint64_t i = (element - p->first) / v->block_elems, end = p->first + p->count;
@@ -239,18 +241,31 @@ static struct unit cut_unit_at(const struct cutter *cut, const struct walk *at, 
     u.block = p->first_block + i;
     u.first = p->first + i * v->block_elems;
     u.end = end - u.first > v->block_elems ? u.first + v->block_elems : end;
-    for (struct walk w = *at; walk_advance(&w, u.end, &o); u.extents++) {
+    const size_t most = cut->op->method == PARAMSERVER__V1__METHOD__PULL ? cut->extents : SIZE_MAX;
+    for (struct walk w = *at; u.extents < most && walk_advance(&w, u.end, &o); u.extents++) {
         u.count += o.count;
         if (__builtin_add_overflow(u.bytes, overlap_bytes(cut, &o), &u.bytes))
             u.bytes = SIZE_MAX;
     }
+    if (u.extents == most)
+        u.end = o.first + o.count;
     return u;
+}
+
+// So many ranges of one block a request can name, and its reply tell of.
+static size_t cut_most_extents(const struct cutter *cut, const struct psc__variable *v, const struct unit *u)
+{
+    const size_t room = PS_CHUNK_MAX - PSC__REPLY_MARGIN, each = PS_RESULT_BYTES + PSC__EXTENT_BYTES;
+    if (cut->op->method != PARAMSERVER__V1__METHOD__PUSH_PULL || u->extents <= cut->extents)
+        return PSC__GET_EXTENTS_MAX;
+    const size_t fit = u->bytes < room ? (room - u->bytes) / (each + strlen(v->is.name)) : 0;
+    return fit < PSC__GET_EXTENTS_MAX ? fit : PSC__GET_EXTENTS_MAX;
 }
 
 static enum ps_code cut_check_unit(const struct cutter *cut, const struct psc__variable *v, const struct unit *u)
 {
     size_t most = PS_CHUNK_MAX - PSC__REPLY_MARGIN;
-    if (u->extents > cut->extents)
+    if (u->extents > cut_most_extents(cut, v, u))
         return ps_fail(cut->e, PS_INVALID_ARGUMENT,
                        "variable '%s': %zu ranges of one block, elements [%" PRIu64 ", %" PRIu64 "), are more than one "
                        "request can name",

@@ -310,7 +310,8 @@ const psc_variable *psc_variable_find(psc_client *client, const char *name);
 // ---- operations ---------------------------------------------------------------------------------------------------
 
 // A variable's value or gradient: dtype and count are checked against the declaration. One operation may have several
-// parts of a variable, in any order, none of them twice: the rows of an embedding that a batch needs.
+// parts of a variable, in any order, none of them twice: the rows of an embedding that a batch needs. An update has at
+// most some 26,000 of one block; a push and pull in one fewer, as its reply is one message.
 typedef struct psc_tensor {
     const char *name;
     void *data;      // row-major; written by reads only

@@ -209,6 +209,34 @@ static void test_a_get_is_one_request(void **state)
     bench_free(b);
 }
 
+// The rows of a narrow embedding: an update has all of a block in one request, a pull as many as a request names.
+static void test_many_rows_of_a_block(void **state)
+{
+    (void)state;
+    enum { SOME = 5000, LOTS = 30000 };
+    static const uint64_t shape[] = {BLOCK};
+    static const psc_variable one[] = {
+        {.name = "w", .dtype = PSC_FLOAT32, .shape = shape, .rank = 1, .trainable = true}};
+    static const psc_declaration declaration = {.variables = one, .n_variables = 1, .rule = "sgd"};
+    static float data[LOTS];
+    static psc_tensor parts[LOTS];
+    struct bench *b = bench_new(PSC_STREAM);
+    bench_begin(b, worker_options(b));
+    assert_int_equal(bench_declare_as(b, &declaration).code, PS_OK);
+    bench_forget(b);
+    for (uint64_t i = 0; i < LOTS; i++)
+        parts[i] = (psc_tensor){"w", &data[i], 1, PSC_FLOAT32, true, 2 * i};
+    assert_int_equal(run(b, start_push, parts, SOME).error.code, PSC_OK);
+    assert_int_equal(b->fake.n_arrivals, 1);
+    assert_int_equal(b->fake.arrivals[0].tensors, SOME);
+    assert_int_equal(run(b, start_pull, parts, SOME).error.code, PSC_OK);
+    assert_int_equal(b->fake.n_arrivals, 3);
+    assert_int_equal(b->fake.arrivals[1].tensors + b->fake.arrivals[2].tensors, SOME);
+    assert_int_equal(run(b, start_pull, parts, LOTS).error.code, PSC_OK);
+    assert_int_equal(run(b, start_push, parts, LOTS).error.code, PSC_INVALID_ARGUMENT);
+    bench_free(b);
+}
+
 static void test_slices_are_checked(void **state)
 {
     (void)state;
@@ -1396,6 +1424,7 @@ int main(void)
         cmocka_unit_test(test_slices),
         cmocka_unit_test(test_slices_of_a_block_share_a_request),
         cmocka_unit_test(test_a_get_is_one_request),
+        cmocka_unit_test(test_many_rows_of_a_block),
         cmocka_unit_test(test_slices_are_checked),
         cmocka_unit_test(test_slots),
         cmocka_unit_test(test_a_round_takes_whole_variables),
