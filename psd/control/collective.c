@@ -5,6 +5,7 @@
 // until it enters the next collective, so that a retry gets the same answer.
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -273,6 +274,17 @@ const char *psd_reduce_op_name(Paramserver__V1__ReduceOp op)
     return op == NO_OP ? "barrier" : v ? v->name : "?";
 }
 
+// "reduce 'sum' (float32, 3 elements)"; of a barrier, which has no values, "barrier 'end'".
+static const char *collective_text(const struct psd_participation *p, char *text, size_t size)
+{
+    const char *const what = psd_reduce_op_name(p->op);
+    if (p->op == NO_OP)
+        snprintf(text, size, "%s '%s'", what, p->name);
+    else
+        snprintf(text, size, "%s '%s' (%s, %" PRIu64 " elements)", what, p->name, ps_dtype_name(p->dtype), p->count);
+    return text;
+}
+
 // Is somebody else in another collective? Then the two would wait for each other for ever. All others are in the same
 // one.
 static enum ps_code collective_check_others(const struct psd_control *c, const struct psd_member *me,
@@ -284,11 +296,9 @@ static enum ps_code collective_check_others(const struct psd_control *c, const s
     if (rank == PS_NO_ITEM || collective_agrees(&c->members[rank].participation, wish))
         return PS_OK;
     const struct psd_participation *other = &c->members[rank].participation;
-    return ps_fail(e, PS_FAILED_PRECONDITION,
-                   "%s '%s' (%s, %" PRIu64 " elements): worker %" PRIu32 " waits in %s '%s' (%s, %" PRIu64
-                   "): they would wait for each other",
-                   psd_reduce_op_name(wish->op), wish->name, ps_dtype_name(wish->dtype), wish->count, rank,
-                   psd_reduce_op_name(other->op), other->name, ps_dtype_name(other->dtype), other->count);
+    char mine[160], theirs[160];
+    return ps_fail(e, PS_FAILED_PRECONDITION, "%s: worker %" PRIu32 " waits in %s: they would wait for each other",
+                   collective_text(wish, mine, sizeof mine), rank, collective_text(other, theirs, sizeof theirs));
 }
 
 static enum ps_code collective_take_value(struct psd_pool *pool, const struct ps_slices *value,

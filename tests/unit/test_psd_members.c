@@ -228,6 +228,8 @@ static void test_bad_reductions(void **state)
     assert_non_null(strstr(other.text, "they would wait for each other"));
     enter(j.core, &other, 1, 1, "all");
     assert_true(is_done(&other, PS_FAILED_PRECONDITION));
+    assert_non_null(strstr(other.text, "barrier 'all': worker 0 waits in "));
+    assert_non_null(strstr(other.text, " (float32, 1 elements): they would wait for each other"));
     assert_false(waits.answered);
     psd_core_drain(j.core);
     assert_true(is_done(&waits, PS_UNAVAILABLE));
