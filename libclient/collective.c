@@ -155,10 +155,16 @@ static const struct kind reduce = {"reduce", collective_bring_part, collective_t
 
 // ---- broadcast ----------------------------------------------------------------------------------------------------
 
+// It has the result.
+static bool collective_is_root(const struct collective *m)
+{
+    return m->op == PARAMSERVER__V1__REDUCE_OP__BROADCAST && (uint32_t)m->client->rank == m->root;
+}
+
 static void broadcast_bring(const struct collective *m, Paramserver__V1__ReduceRequest *r)
 {
     r->root = m->root;
-    if ((uint32_t)m->client->rank == m->root)
+    if (collective_is_root(m))
         collective_bring_part(m, r);
 }
 
@@ -348,7 +354,7 @@ static void collective_start(const struct collective *from, const char *name, st
     if (m) {
         *m = *from;
         m->name = ps_try_strdup(name);
-        m->all_bytes = m->parts > 1 ? m->bytes : 0;
+        m->all_bytes = m->parts > 1 && !collective_is_root(m) ? m->bytes : 0;
         if (!m->name)
             ps_no_memory(e, from->kind->name);
         else if (m->all_bytes)
