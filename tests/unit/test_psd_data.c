@@ -1693,6 +1693,35 @@ static void test_clients_are_forgotten(void **state)
     psd_core_destroy(s.core);
 }
 
+// A worker pushes to "n" under a sequence number that it has used.
+static void push_again(struct store *s, Paramserver__V1__Outcome o)
+{
+    struct change c;
+    change_init(&c, 0, 1);
+    change_floats(&c, "n", 0, 4, 1);
+    change_ok(s, &c, M(PUSH), o);
+    change_fini(&c);
+}
+
+// A worker that is alive may be silent for as long as it likes; it is forgotten with its incarnation.
+static void test_silent_worker_is_known(void **state)
+{
+    struct store s;
+    (void)state;
+    store_open(&s, ASYNC, "sgd", 64 << 20, floats_of, 2);
+    struct psd_job *job = s.core->table.newest;
+    push_again(&s, OUTCOME(APPLIED));
+    for (int minute = 0; minute < 11; minute++)
+        clients_time(&s, 60 * PS_SECOND);
+    assert_int_equal(job->clients.n, 1);
+    push_again(&s, OUTCOME(DUPLICATE));
+    job->incarnations[0]++;
+    for (int minute = 0; minute < 11; minute++)
+        clients_time(&s, 60 * PS_SECOND);
+    assert_int_equal(job->clients.n, 0);
+    psd_core_destroy(s.core);
+}
+
 // ---- memory that nobody has asked for yet ---------------------------------------------------------------------------
 
 enum { USED_BEFORE = 0x55 };
@@ -2322,6 +2351,7 @@ int main(void)
         cmocka_unit_test(test_dedup_is_what_is_open),
         cmocka_unit_test(test_dedup_keeps_a_window),
         cmocka_unit_test(test_clients_are_forgotten),
+        cmocka_unit_test(test_silent_worker_is_known),
         cmocka_unit_test(test_fresh_blocks_are_blank),
         cmocka_unit_test(test_declare_touches_nothing),
         cmocka_unit_test(test_clients_count),
