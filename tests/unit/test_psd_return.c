@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "psd/sync/sync.h"
 #include "tests/unit/psd_job.h"
 
 #define DEAD PARAMSERVER__V1__MEMBER_STATE__DEAD
@@ -130,12 +131,14 @@ static void expect_stale_after(void (*meanwhile)(struct job *j))
     struct ps_slices payload = floats(15, 1);
     open_at_1(&j);
     struct psd_partition *p = &j.core->table.newest->partitions[0];
-    struct psd_page *gradient = psd_round_copy(p->round, 0, &payload, 0);
+    struct psd_round *round = p->round;
+    struct psd_page *gradient = psd_round_copy(round, 0, &payload, 0);
     Paramserver__V1__Outcome outcome;
-    assert_int_equal(psd_round_check(p->round, "a", 1, 1, 1, 0, &outcome, NULL), PS_OK);
+    assert_int_equal(psd_round_check(round, "a", 1, 1, 1, 0, &outcome, NULL), PS_OK);
     meanwhile(&j);
-    assert_int_equal(psd_round_add(p->round, 1, 1, 1, 1, 0, &id, &gradient), PARAMSERVER__V1__OUTCOME__STALE);
-    assert_int_equal(p->round->contributions[1].blocks, 0);
+    assert_int_equal(psd_round_add(round, 1, 1, 1, 1, 0, &id, &gradient), PARAMSERVER__V1__OUTCOME__STALE);
+    assert_int_equal(round->contributions[1].blocks, 0);
+    round->busy = false;
     psd_page_unref(gradient);
     ps_slices_clear(&payload);
     psd_core_destroy(j.core);
@@ -167,6 +170,34 @@ static void test_resumed_meanwhile(void **state)
 {
     (void)state;
     expect_stale_after(the_job_is_resumed);
+}
+
+static void the_rounds_end(struct job *j)
+{
+    struct psd_call *ready = NULL;
+    psd_sync_end(j->core->table.newest, &ready);
+    assert_null(ready);
+}
+
+// A gradient whose job leaves its rounds between its check and its turn is not queued, where nobody would look for it.
+static void test_rounds_end_meanwhile(void **state)
+{
+    (void)state;
+    expect_stale_after(the_rounds_end);
+}
+
+static void the_rounds_begin_again(struct job *j)
+{
+    j->core->table.newest->partitions[0].made->busy = true;
+    the_rounds_end(j);
+    psd_sync_begin(j->core->table.newest, 1);
+}
+
+// Nor is one taken while another thread still has the gradients of the rounds before: it would forget this one, too.
+static void test_rounds_begin_meanwhile(void **state)
+{
+    (void)state;
+    expect_stale_after(the_rounds_begin_again);
 }
 
 // That a run has failed is heard late, when the job goes on as the next one.
@@ -236,10 +267,16 @@ static void test_staged_since(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_settled),           cmocka_unit_test(test_fenced),
-                                       cmocka_unit_test(test_who_stays),         cmocka_unit_test(test_gone_meanwhile),
-                                       cmocka_unit_test(test_resumed_meanwhile), cmocka_unit_test(test_fails_late),
-                                       cmocka_unit_test(test_interrupted),       cmocka_unit_test(test_staged_since)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_settled),
+                                       cmocka_unit_test(test_fenced),
+                                       cmocka_unit_test(test_who_stays),
+                                       cmocka_unit_test(test_gone_meanwhile),
+                                       cmocka_unit_test(test_resumed_meanwhile),
+                                       cmocka_unit_test(test_fails_late),
+                                       cmocka_unit_test(test_rounds_end_meanwhile),
+                                       cmocka_unit_test(test_rounds_begin_meanwhile),
+                                       cmocka_unit_test(test_interrupted),
+                                       cmocka_unit_test(test_staged_since)};
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
