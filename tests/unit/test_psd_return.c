@@ -172,6 +172,25 @@ static void test_resumed_meanwhile(void **state)
     expect_stale_after(the_job_is_resumed);
 }
 
+// What has counted in the run before says nothing of what workers train in the next one.
+static void test_counts_begin_again(void **state)
+{
+    struct job j;
+    uint64_t counted[2], in_all[2];
+    (void)state;
+    open_at_1(&j);
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        assert_int_equal(push(j.core, rank, 1, 1, "a", 15, 1).code, PS_OK);
+        assert_int_equal(push(j.core, rank, 1, 2, "big", 140000, 1).code, PS_OK);
+    }
+    psd_rounds_counted(j.core->table.newest, counted, in_all);
+    assert_true(in_all[0] == 1 && in_all[1] == 1);
+    the_job_is_resumed(&j);
+    psd_rounds_counted(j.core->table.newest, counted, in_all);
+    assert_true(counted[0] == 0 && counted[1] == 0 && in_all[0] == 0 && in_all[1] == 0);
+    psd_core_destroy(j.core);
+}
+
 static void the_rounds_end(struct job *j)
 {
     struct psd_call *ready = NULL;
@@ -274,6 +293,7 @@ int main(void)
                                        cmocka_unit_test(test_resumed_meanwhile),
                                        cmocka_unit_test(test_fails_late),
                                        cmocka_unit_test(test_rounds_end_meanwhile),
+                                       cmocka_unit_test(test_counts_begin_again),
                                        cmocka_unit_test(test_rounds_begin_meanwhile),
                                        cmocka_unit_test(test_interrupted),
                                        cmocka_unit_test(test_staged_since)};
