@@ -556,6 +556,24 @@ static psc_result push_round(struct bench *b, const psc_tensor *t, uint64_t roun
     return finish(b, &o);
 }
 
+static enum fake_fate never_answer_pushes(struct fake *f, uint32_t task, int method, uint64_t n)
+{
+    (void)f, (void)task, (void)n;
+    return method == PARAMSERVER__V1__METHOD__PUSH ? FAKE_LOSE : FAKE_DELIVER;
+}
+
+// A push to a round does not wait for the others, as a read of the round does: it has the time of any push.
+static void test_push_to_a_round_has_a_deadline(void **state)
+{
+    (void)state;
+    struct bench *b = open_bench(PSC_STREAM, PSC_SYNC, 0);
+    float x[10] = {1};
+    psc_tensor t = whole("bias", x, 10, PSC_FLOAT32);
+    b->fake.fate = never_answer_pushes;
+    assert_int_equal(push_round(b, &t, 1).error.code, PSC_DEADLINE_EXCEEDED);
+    bench_free(b);
+}
+
 static void test_open_round(void **state)
 {
     (void)state;
@@ -1436,6 +1454,7 @@ int main(void)
         cmocka_unit_test(test_atomic_through_cuts),
         cmocka_unit_test(test_atomic_is_for_async),
         cmocka_unit_test(test_nonfinite),
+        cmocka_unit_test(test_push_to_a_round_has_a_deadline),
         cmocka_unit_test(test_open_round),
         cmocka_unit_test(test_round_after_a_retry),
         cmocka_unit_test(test_numbers_of_a_read_that_begins_again),
