@@ -51,6 +51,7 @@ bool psd_agree_pack(const struct psd_job *job, psd_agree_phase phase, const stru
     m.number = p->number;
     m.round = p->round;
     m.kind = (Paramserver__V1__AgreeKind)p->kind;
+    m.any_round = p->any_round;
     m.value = (ProtobufCBinaryData){p->bytes, (uint8_t *)p->value};
     m.phase = phase;
     ps_msg_pack(&m.base, NULL, message);

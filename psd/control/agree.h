@@ -41,6 +41,7 @@ typedef Paramserver__V1__AgreeRequest__Phase psd_agree_phase;
 struct psd_proposal {
     uint64_t number;  // grows from one to the next; 0: there is none
     uint64_t round;   // the first that uses it; async, ssp: 0
+    bool any_round;   // nobody has named that round
     int kind;         // AgreeKind
     size_t bytes;
     uint8_t value[PSD_AGREE_VALUE_MAX];

@@ -14,7 +14,7 @@
 static bool hyper_read(const struct psd_job *job, const struct psd_proposal *p, struct psd_change *change)
 {
     char name[PSD_AGREE_VALUE_MAX + 1];
-    *change = (struct psd_change){.number = p->number, .round = p->round, .hyper = -1};
+    *change = (struct psd_change){.number = p->number, .round = p->round, .any_round = p->any_round, .hyper = -1};
     if (p->bytes <= sizeof change->value)
         return false;
     memcpy(&change->value, p->value, sizeof change->value);

@@ -356,6 +356,7 @@ int psd_agree_propose(struct psd_job *job, const struct psd_proposal *p, uint64_
     const uint64_t number = x->p.number;
     x->p = *p;
     x->p.number = number;
+    x->p.any_round = asked == 0;
     x->error = (struct ps_error){PS_OK, ""};
     x->decided = false;
     x->asked = asked;

@@ -80,7 +80,7 @@ void psd_hyper_leave_rounds(struct psd_job *job, uint64_t closed)
 {
     pthread_rwlock_wrlock(&job->snapshot_lock);
     for (uint32_t i = 0; i < job->n_changes; i++)
-        if (job->changes[i].round <= closed)
+        if (job->changes[i].round <= closed + 1 || job->changes[i].any_round)
             job->changes[i].round = 0;
     hyper_prune(job, 0);
     pthread_rwlock_unlock(&job->snapshot_lock);

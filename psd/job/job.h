@@ -64,6 +64,7 @@ struct psd_variable {
 struct psd_change {
     uint64_t number;  // grows from one to the next
     uint64_t round;   // the first that uses it; async, ssp: 0
+    bool any_round;   // nobody has named that round
     int hyper;        // index
     double value;
 };

@@ -148,7 +148,8 @@ static enum ps_code agree_check(struct psd_request *t, const Paramserver__V1__Ag
         return ps_fail(e, PS_INVALID_ARGUMENT,
                        sync ? "agree: a change of a sync job names its round, from 1"
                             : "agree: a job without rounds takes COMMIT alone, for round 0");
-    *p = (struct psd_proposal){.number = r->number, .round = r->round, .kind = (int)r->kind, .bytes = r->value.len};
+    *p = (struct psd_proposal){
+        .number = r->number, .round = r->round, .any_round = r->any_round, .kind = (int)r->kind, .bytes = r->value.len};
     if (r->value.len)
         memcpy(p->value, r->value.data, r->value.len);
     return kind->check(t->job, p, e) ? ps_error_prefix(e, "agree") : PS_OK;

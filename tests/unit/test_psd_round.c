@@ -1920,6 +1920,39 @@ static void test_rounds_end_where_commit_is_lost(void **state)
     cluster_close(&c);
 }
 
+// At the end of the last epoch in rounds a rate is changed: it holds, whether it is for the round that would have been
+// the next or for any. What is meant for a later round waits for it.
+static void test_changes_outlive_rounds(void **state)
+{
+    static const struct {
+        double rate;
+        uint64_t asked;
+        float first;
+    } cases[] = {{2, 3, -4}, {4, 0, -6}, {8, 4, -3}};
+    (void)state;
+    for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
+        struct cluster c;
+        struct answer a;
+        open_following(&c, SYNC);
+        for (uint64_t round = 1; round <= 2; round++) {
+            for (uint32_t i = 0; i < 2; i++)
+                assert_queued(push(&c, 0, i, round, 1), round);
+            settle(&c, 200);
+        }
+        assert_int_equal(set_mode(&c, ASYNC, NULL), PS_OK);
+        ask_share(&c, &a, 1001, 0);
+        assert_int_equal(share_in(&a).count, 0);
+        assert_true(set_hyper(&c, "learning_rate", cases[k].rate, cases[k].asked) > 2);
+        ask_share(&c, &a, 1002, 1);
+        settle(&c, 2000);
+        assert_int_equal(share_in(&a).update, ASYNC);
+        for (uint32_t i = 0; i < 2; i++)
+            push(&c, 0, i, 0, 1);
+        assert_true(read_first(&c, 0) == cases[k].first && read_first(&c, 1) == cases[k].first);
+        cluster_close(&c);
+    }
+}
+
 // ---- another kind of change ---------------------------------------------------------------------------------------
 
 // It counts on how many tasks it was taken for which round. Its value: the round after which it is refused.
@@ -2523,6 +2556,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_rounds_begin_on_all_tasks),
     cmocka_unit_test(test_norms_of_set_mode),
     cmocka_unit_test(test_rounds_end_where_commit_is_lost),
+    cmocka_unit_test(test_changes_outlive_rounds),
     cmocka_unit_test(test_rounds_end_when_all_are_closed),
     cmocka_unit_test(test_another_kind),
     cmocka_unit_test(test_bad_proposals),
