@@ -101,8 +101,15 @@ static void mode_reply(const struct psd_control *c, Paramserver__V1__SetModeRepl
     out->data_epoch = mode_equals(&c->mode, &c->next) ? 0 : c->data.number + 1;
 }
 
+// Rounds that were to begin with the next epoch do not: nobody waits for the others any more.
+static void mode_wake_waiting(struct psd_control *c, struct psd_call **ready)
+{
+    if (c->data.over && !mode_is_sync(&c->mode) && !psd_mode_switches(c))
+        psd_lease_wake_all(c, ready);
+}
+
 int psd_mode_set(struct psd_job *job, const set_mode_t *r, bool was_parked, Paramserver__V1__SetModeReply *out,
-                 struct ps_error *e)
+                 struct psd_call **ready, struct ps_error *e)
 {
     struct psd_control *c = job->control;
     const struct psd_mode wanted = {r->update, r->staleness};
@@ -117,6 +124,7 @@ int psd_mode_set(struct psd_job *job, const set_mode_t *r, bool was_parked, Para
     }
     if (!granted)
         mode_set_next(c, &wanted);
+    mode_wake_waiting(c, ready);
     mode_reply(c, out);
     return PS_OK;
 }

@@ -380,9 +380,10 @@ static inline bool psd_control_is_sync(const struct psd_control *c)
 }
 
 // Job locked. The next epoch is to be trained in that mode. PSD_WAITS: in the agreement's waiting; psd_agree_go_on
-// follows, unlocked. was_parked: it has waited so.
+// follows, unlocked. was_parked: it has waited so. Who has waited for all to come to rounds goes on where there will be
+// none.
 int psd_mode_set(struct psd_job *job, const Paramserver__V1__SetModeRequest *r, bool was_parked,
-                 Paramserver__V1__SetModeReply *out, struct ps_error *e);
+                 Paramserver__V1__SetModeReply *out, struct psd_call **ready, struct ps_error *e);
 // An epoch begins: it has the mode that was meant for it, where the tasks need not agree on that.
 void psd_mode_begin(struct psd_control *c, struct psd_call **ready);
 // Must rounds begin or end before the next epoch does?

@@ -31,8 +31,8 @@ int psd_set_mode(struct psd_request *t)
         return (int)t->error.code;
     const bool was_parked = t->call->parked_since != 0;
     pthread_mutex_lock(&t->job->lock);
-    int code =
-        psd_job_has_failed(t->job) ? psd_request_fail_ended(t) : psd_mode_set(t->job, r, was_parked, &out, &t->error);
+    int code = psd_job_has_failed(t->job) ? psd_request_fail_ended(t)
+                                          : psd_mode_set(t->job, r, was_parked, &out, &t->ready, &t->error);
     if (code == PSD_WAITS)
         code = psd_park(t, &t->job->agree->lead.waiting, &t->job->lock,
                         &(struct psd_wait){.kind = PARAMSERVER__V1__WAIT_KIND__FOR_CHANGE});

@@ -1569,6 +1569,30 @@ static void test_rounds_come_and_go(void **state)
     psd_core_destroy(core);
 }
 
+// Who has waited for rounds that are taken back before they begin trains with the others.
+static void test_rounds_taken_back(void **state)
+{
+    const Paramserver__V1__Update none = PARAMSERVER__V1__UPDATE__UPDATE_NONE;
+    struct job j;
+    struct answer a;
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    struct psd_core *core = j.core;
+    core->table.newest->control->follows_mode = true;
+    lease_in(core, 0, 1, 0, ASYNC);
+    lease_in(core, 1, 1, 0, ASYNC);
+    assert_int_equal(set_mode(core, SYNC, 0, 1, none), PS_OK);
+    end_epoch(core);
+    lease(core, &a, 0, 20, 1, 0);
+    assert_false(a.answered);
+    assert_int_equal(set_mode(core, ASYNC, 0, 0, SYNC), PS_OK);
+    lease_in(core, 1, 20, 1, ASYNC);
+    assert_true(a.answered);
+    Paramserver__V1__LeaseReply range = share_of(&a);
+    assert_true(range.update == ASYNC && range.count > 0);
+    psd_core_destroy(core);
+}
+
 // A round has a number of its own: those that come later go on after it. What was declared sync keeps its room.
 static void test_rounds_go_on(void **state)
 {
@@ -2854,6 +2878,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_nobody_runs_ahead),
     cmocka_unit_test(test_mode_changes),
     cmocka_unit_test(test_rounds_come_and_go),
+    cmocka_unit_test(test_rounds_taken_back),
     cmocka_unit_test(test_rounds_go_on),
     cmocka_unit_test(test_rounds_need_room),
     cmocka_unit_test(test_rounds_are_mended),
