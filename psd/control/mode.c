@@ -116,7 +116,7 @@ int psd_mode_set(struct psd_job *job, const set_mode_t *r, bool was_parked, Para
     if (mode_check_request(r, e) || mode_check_job(job, e))
         return (int)e->code;
     const bool granted = was_parked && mode_equals(&c->next, &wanted);  // psd_mode_decided has made it the next
-    const bool busy = psd_agree_is_busy(job) && c->rounds.asked;
+    const bool busy = psd_agree_is_busy(job) && job->agree->lead.p.kind == PARAMSERVER__V1__AGREE_KIND__ROUNDS;
     if (!granted && (was_parked || busy || (mode_is_sync(&wanted) && !c->rounds.kept))) {
         int code = mode_ask_tasks(job, PSD_ROUNDS_KEEP, &wanted, 0, was_parked, e);
         if (code != PS_OK)

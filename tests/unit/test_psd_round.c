@@ -1754,7 +1754,8 @@ static bool all_in_rounds(const struct cluster *c, bool rounds)
     return true;
 }
 
-// All tasks have room, or none keeps any; then all are in the same round before anybody trains in it.
+// All tasks have room, or none keeps any; then all are in the same round before anybody trains in it. Where they are
+// refused, a mode without rounds waits for no other change.
 static void test_rounds_begin_on_all_tasks(void **state)
 {
     struct cluster c;
@@ -1768,6 +1769,14 @@ static void test_rounds_begin_on_all_tasks(void **state)
     assert_int_equal(set_mode(&c, SYNC, "set mode: ps task 1 lacks "), PS_RESOURCE_EXHAUSTED);
     assert_true(!other->keeps_rounds && other->rounds_room == 0);
     pool->limit = limit;
+    struct answer changed;
+    c.cut_off = 1;
+    set_hyper_later(&c, &changed, "learning_rate", 1, 0, UINT64_MAX);
+    assert_int_equal(set_mode(&c, SSP, NULL), PS_OK);
+    assert_false(changed.answered);
+    c.cut_off = NO_TASK;
+    settle(&c, 3000);
+    assert_int_equal(round_of(&changed), 0);
     assert_int_equal(set_mode(&c, SYNC, NULL), PS_OK);
     assert_true(other->keeps_rounds && other->rounds_room > 0);
     assert_true(all_in_rounds(&c, false));
