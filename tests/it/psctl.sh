@@ -207,6 +207,18 @@ ok "slurm: an array" says "paramserver-17_TASK/cluster.yaml    # once the array'
 ok "slurm: an array by its letter" says "paramserver-17_TASK/cluster.yaml " slurm "$async" -- -a 0-1
 ok "slurm: an array by the environment" says "paramserver-17_TASK/cluster.yaml " env SBATCH_ARRAY_INX=0-1 PATH="$PWD/bin:$PATH" \
     "$psctl" slurm --script "$script" "$async"
+# What each task has in place of %a is what is checked; sbatch has it as it was said.
+of_task="--set output=%a.safetensors --set seed=%a --set name=x-%a --set optimizer.learning_rate=0.%a"
+for array in "--array=3-4" "--array 3-4" "-a 3-4" "-a3-4"; do
+    # shellcheck disable=SC2086
+    ok "slurm: the number of a task, with $array" calls \
+        "--parsable --nodes=1 --job-name x-3 $array SCRIPT --ps-tasks 1 $job/softmax/async.yaml $of_task" "$async" $of_task -- $array
+done
+ok "slurm: a wrong job of a task" fails_with 65 "epochs must be" slurm "$async" --set epochs=x%a -- --array=0-1
+of_each="callbacks=[{name: backup, path: b-%a, sharded: true}]"
+ok "slurm: servers that write each task's checkpoints" calls \
+    "--parsable --nodes=1 --job-name softmax --array=0-1 SCRIPT --ps-tasks 1 --checkpoints b-%a $job/softmax/async.yaml --set $of_each" \
+    "$async" --set "$of_each" -- --array=0-1
 ok "slurm: nodes, servers, cores" calls \
     "--parsable --nodes=3 --job-name mine --cpus-per-task=4 SCRIPT --ps-tasks 2 $job/softmax/async.yaml --set threads=4 --set name=mine" \
     "$async" -N 3 --ps-tasks 2 --set threads=4 --set name=mine

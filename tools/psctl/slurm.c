@@ -37,6 +37,64 @@ static char **slurm_cut_options(struct call *call)
     return call->argv + call->argc;
 }
 
+// ---- an array -------------------------------------------------------------------------------------------------------
+
+// The numbers of the array's tasks, as the user has sbatch queue one; NULL: none.
+static const char *slurm_array(const struct slurm *s)
+{
+    for (char **option = s->options; *option; option++)
+        for (size_t i = 0; i < 2; i++) {
+            static const char *const names[] = {"--array", "-a"};
+            const size_t n = strlen(names[i]);
+            if (strncmp(*option, names[i], n) == 0)
+                return (*option)[n] ? *option + n + ((*option)[n] == '=') : option[1] ? option[1] : "";
+        }
+    return getenv("SBATCH_ARRAY_INX");
+}
+
+// What a task of the array has in place of text: its number for each %a. malloc'd.
+static char *slurm_of_task(const char *text, int digits, const char *number)
+{
+    char *all = NULL;
+    size_t size;
+    FILE *to = ps_open_memory(&all, &size);
+    for (const char *at; (at = strstr(text, "%a")); text = at + 2)
+        fprintf(to, "%.*s%.*s", (int)(at - text), text, digits, number);
+    fputs(text, to);
+    fclose(to);
+    return all;
+}
+
+// A path of callbacks is part of sbatch's command line, which is to have its %a.
+static bool slurm_keeps(const char *set)
+{
+    return strncmp(set, "callbacks", strlen("callbacks")) == 0;
+}
+
+// Of an array the job of its first task is read. *job is set only on success.
+static enum ps_code slurm_load_job(const struct slurm *s, struct ps_job **job, struct ps_error *e)
+{
+    const char *array = slurm_array(s);
+    if (!array)
+        return submit_load_job(s->file, &s->sets, job, e);
+    const int digits = (int)strspn(array, "0123456789");
+    const char *number = digits ? array : "1";
+    char *file = slurm_of_task(s->file, digits ? digits : 1, number);
+    struct cli_list sets = {.items = ps_alloc((size_t)(s->sets.n + 1) * sizeof *sets.items), .n = s->sets.n};
+    char **made = ps_alloc((size_t)(sets.n + 1) * sizeof *made);
+    for (int i = 0; i < sets.n; i++) {
+        const char *set = s->sets.items[i];
+        sets.items[i] = slurm_keeps(set) ? set : (made[i] = slurm_of_task(set, digits ? digits : 1, number));
+    }
+    const enum ps_code code = submit_load_job(file, &sets, job, e);
+    for (int i = 0; i < sets.n; i++)
+        free(made[i]);
+    free(made);
+    free(sets.items);
+    free(file);
+    return code;
+}
+
 // ---- the job --------------------------------------------------------------------------------------------------------
 
 static bool is_gpu(const char *device)
@@ -121,21 +179,12 @@ static char *slurm_command(const struct slurm *s, const char *script)
 
 // ---- sbatch ---------------------------------------------------------------------------------------------------------
 
-// Does the user have sbatch queue an array?
-static bool slurm_is_array(const struct slurm *s)
-{
-    for (char **option = s->options; *option; option++)
-        if (strncmp(*option, "--array", strlen("--array")) == 0 || strncmp(*option, "-a", strlen("-a")) == 0)
-            return true;
-    return getenv("SBATCH_ARRAY_INX") != NULL;
-}
-
 // cluster: "" where sbatch has named none.
 static void slurm_say(const struct slurm *s, const char *number, const char *cluster)
 {
     printf("Slurm has queued '%s' as job %s; what to type next:\n  squeue --jobs %s%s%s\n", s->name, number, number,
            *cluster ? " --clusters " : "", cluster);
-    if (s->ps_tasks > 0 && slurm_is_array(s))
+    if (s->ps_tasks > 0 && slurm_array(s))
         printf("  psctl status --cluster paramserver-%s_TASK/cluster.yaml    # once the array's task TASK runs\n",
                number);
     else if (s->ps_tasks > 0)
@@ -183,7 +232,7 @@ static int slurm_run(struct slurm *s)
     struct ps_error e;
     struct ps_job *job;
     char script[PATH_MAX], sbatch[PATH_MAX];
-    if (submit_load_job(s->file, &s->sets, &job, &e))
+    if (slurm_load_job(s, &job, &e))
         return report(&e);
     slurm_take_job(s, job);
     ps_job_free(job);
