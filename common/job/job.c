@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/utf8.h"
 #include "common/file/output.h"
 #include "common/file/yaml.h"
 #include "common/job/field.h"
@@ -213,23 +214,31 @@ void ps_job_free(struct ps_job *job)
     free(job);
 }
 
-static void job_make_path_absolute(char **path, const char *folder)
+// *wrong: the path, where it is not UTF-8.
+static void job_make_path_absolute(char **path, const char *folder, const char **wrong)
 {
     char *relative = *path;
-    if (!relative || relative[0] == '/')
+    if (!relative)
         return;
-    *path = ps_printf("%s/%s", folder, relative);
-    free(relative);
+    if (relative[0] != '/') {
+        *path = ps_printf("%s/%s", folder, relative);
+        free(relative);
+    }
+    if (!ps_utf8_valid(*path))
+        *wrong = *path;
 }
 
-void ps_job_make_absolute(struct ps_job *job, const char *folder)
+enum ps_code ps_job_make_absolute(struct ps_job *job, const char *folder, struct ps_error *e)
 {
+    const char *wrong = NULL;
     char **path;
     for (EACH_FIELD(f))
         if (f->type == PATH)
-            job_make_path_absolute(ps_job_field_in(job, f), folder);
+            job_make_path_absolute(ps_job_field_in(job, f), folder, &wrong);
     for (size_t i = 0; (path = ps_callbacks_path(&job->callbacks, i)); i++)
-        job_make_path_absolute(path, folder);
+        job_make_path_absolute(path, folder, &wrong);
     for (size_t i = 0; i < job->data.columns.n; i++)
-        job_make_path_absolute(&job->data.columns.of[i].vocabulary, folder);
+        job_make_path_absolute(&job->data.columns.of[i].vocabulary, folder, &wrong);
+    return wrong ? ps_fail(e, PS_INVALID_ARGUMENT, "the path %s is not UTF-8: expected one that a job can hold", wrong)
+                 : PS_OK;
 }

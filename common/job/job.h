@@ -340,7 +340,8 @@ enum ps_code ps_job_check_files(const struct ps_job *job, const char *summary, c
 json_t *ps_job_json(const struct ps_job *job);
 
 // Puts a folder before every path that is relative, so that the job means the same files wherever it is read.
-void ps_job_make_absolute(struct ps_job *job, const char *folder);
+// INVALID_ARGUMENT: one of the paths is not UTF-8, and no JSON can have it.
+enum ps_code ps_job_make_absolute(struct ps_job *job, const char *folder, struct ps_error *e);
 
 // What all workers of a job must have alike, of the job file: lines KEY=VALUE, malloc'd. Names of files and what
 // concerns one worker alone (threads, device, ...) are not among them; a long value is there by its hash.

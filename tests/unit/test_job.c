@@ -657,10 +657,11 @@ static void paths_become_absolute(void **ctx)
     struct ps_job *columns = with("model: m.json\nloss: mse\noptimizer: adam\n"
                                   "data: {kind: csv, path: x.csv, columns: {a: {type: category, vocabulary: v.txt}}}\n",
                                   "output=w.safetensors");
-    ps_job_make_absolute(columns, "/home/alice");
+    struct ps_error e;
+    assert_int_equal(PS_OK, ps_job_make_absolute(columns, "/home/alice", &e));
     assert_string_equal("/home/alice/dir/v.txt", columns->data.columns.of[0].vocabulary);
     ps_job_free(columns);
-    ps_job_make_absolute(j, "/home/alice");
+    assert_int_equal(PS_OK, ps_job_make_absolute(j, "/home/alice", &e));
     assert_string_equal("/home/alice/dir/m.json", j->model);
     assert_string_equal("/data/x.csv", j->data.path);
     assert_string_equal("/home/alice/dir/t.csv", j->data.test_path);
@@ -668,6 +669,18 @@ static void paths_become_absolute(void **ctx)
     assert_null(j->weights);
     assert_string_equal("/home/alice/dir/log.csv", ps_callback_text(&j->callbacks.v[0], "path"));
     assert_string_equal("/home/alice/dir/b", ps_callback_text(&j->callbacks.v[2], "path"));
+    ps_job_free(j);
+}
+
+// No JSON could have it: the job would be without its output.
+static void a_path_that_is_not_utf8_is_refused(void **ctx)
+{
+    (void)ctx;
+    struct ps_job *j =
+        with("model: /m.json\nloss: mse\noptimizer: adam\ndata: {kind: synthetic-digits}\n", "output=w.safetensors");
+    struct ps_error e;
+    assert_int_equal(PS_INVALID_ARGUMENT, ps_job_make_absolute(j, "/home/al\xefs", &e));
+    assert_string_equal("the path /home/al?s/w.safetensors is not UTF-8: expected one that a job can hold", e.text);
     ps_job_free(j);
 }
 
@@ -1680,6 +1693,7 @@ int main(void)
         cmocka_unit_test(one_device_has_no_servers),
         cmocka_unit_test(hybrid_shares_the_variables),
         cmocka_unit_test(paths_become_absolute),
+        cmocka_unit_test(a_path_that_is_not_utf8_is_refused),
         cmocka_unit_test(local_steps_have_an_outer_optimizer),
         cmocka_unit_test(local_steps_that_are_refused),
         cmocka_unit_test(sets_lie_over_the_file),

@@ -71,9 +71,9 @@ enum ps_code submit_load_job(const char *file, const struct cli_list *sets, stru
     return code;
 }
 
-static void submit_take_job(struct submit *s, struct ps_job *job, const char *folder)
+// Its paths are absolute.
+static void submit_take_job(struct submit *s, const struct ps_job *job)
 {
-    ps_job_make_absolute(job, folder);
     submit_look_at_files(job);
     json_t *json = ps_job_json(job);
     s->text = json_dumps(json, JSON_INDENT(1));
@@ -91,9 +91,11 @@ static enum ps_code submit_read(struct submit *s, const char *file, struct ps_er
         return ps_fail(e, PS_NOT_FOUND, "the current directory has no path: expected one that workers find");
     if (submit_load_job(file, &s->sets, &job, e))
         return e->code;
-    submit_take_job(s, job, folder);
+    const enum ps_code code = ps_job_make_absolute(job, folder, e);
+    if (code == PS_OK)
+        submit_take_job(s, job);
     ps_job_free(job);
-    return PS_OK;
+    return code;
 }
 
 // As said, else as the job is made for one, else as many as the cluster has.
