@@ -185,6 +185,7 @@ mkdir bin
 cat >bin/sbatch <<'SH'
 #!/bin/sh
 printf '%s\n' "$@" >called
+env | grep "^SLURM_" >inherited
 echo "17;far"
 exit "${SBATCH_EXIT:-0}"
 SH
@@ -207,6 +208,8 @@ ok "slurm: an array" says "paramserver-17_TASK/cluster.yaml    # once the array'
 ok "slurm: an array by its letter" says "paramserver-17_TASK/cluster.yaml " slurm "$async" -- -a 0-1
 ok "slurm: an array by the environment" says "paramserver-17_TASK/cluster.yaml " env SBATCH_ARRAY_INX=0-1 PATH="$PWD/bin:$PATH" \
     "$psctl" slurm --script "$script" "$async"
+inherits() { SLURM_CONF=c SLURM_JOB_ID=1 SLURM_MEM_PER_NODE=5 SLURM_NTASKS=2 slurm "$async" && cat inherited && [ "$(cat inherited)" = SLURM_CONF=c ]; }
+ok "slurm: a job that is queued inside another one inherits nothing of it" inherits
 # What each task has in place of %a is what is checked; sbatch has it as it was said.
 of_task="--set output=%a.safetensors --set seed=%a --set name=x-%a --set optimizer.learning_rate=0.%a"
 for array in "--array=3-4" "--array 3-4" "-a 3-4" "-a3-4"; do

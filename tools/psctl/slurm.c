@@ -192,12 +192,27 @@ static void slurm_say(const struct slurm *s, const char *number, const char *clu
     fflush(stdout);
 }
 
+// Typed inside a job of Slurm: what that one was given would be the new one's, too, and contradict what it is given.
+static void slurm_forget_outer(void)
+{
+    char name[256];
+    for (char **at = getenv("SLURM_JOB_ID") ? environ : NULL; at && *at;) {
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(*at, "="), *at);
+        const bool outer = strncmp(name, "SLURM_", strlen("SLURM_")) == 0 && strcmp(name, "SLURM_CONF") != 0;
+        if (outer && unsetenv(name) == 0)
+            at = environ;
+        else
+            at++;
+    }
+}
+
 // sbatch writes the job's number, and of several clusters ";CLUSTER"; what is wrong it says itself. Where it was told
 // to wait, its exit code is the job's.
 static int slurm_queue(const struct slurm *s, const char *command)
 {
     struct ps_error e;
     char line[256] = "";
+    slurm_forget_outer();
     FILE *from = popen(command, "r");
     if (!from)
         return report((ps_fail(&e, PS_RESOURCE_EXHAUSTED, "cannot start sbatch: %m"), &e));
