@@ -197,8 +197,10 @@ static void slurm_forget_outer(void)
 {
     char name[256];
     for (char **at = getenv("SLURM_JOB_ID") ? environ : NULL; at && *at;) {
-        snprintf(name, sizeof name, "%.*s", (int)strcspn(*at, "="), *at);
-        const bool outer = strncmp(name, "SLURM_", strlen("SLURM_")) == 0 && strcmp(name, "SLURM_CONF") != 0;
+        const size_t n = strcspn(*at, "=");
+        snprintf(name, sizeof name, "%.*s", (int)n, *at);
+        const bool outer =
+            n < sizeof name && strncmp(name, "SLURM_", strlen("SLURM_")) == 0 && strcmp(name, "SLURM_CONF") != 0;
         if (outer && unsetenv(name) == 0)
             at = environ;
         else
