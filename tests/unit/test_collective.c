@@ -851,6 +851,44 @@ static void who_comes_back_waits_while_the_others_go_on(void **ctx)
     wk_collective_close(w[0].collective, NULL);
 }
 
+// Worker 1 comes back and cannot be connected to, which it sees first, or worker 0 does: worker 0 goes on without it.
+static void who_comes_back_and_does_not_connect_ends_nobody(void **ctx)
+{
+    (void)ctx;
+    for (int host_is_first = 0; host_is_first < 2; host_is_first++) {
+        struct worker w[2] = {worker_of(0, 2, 1, 0), worker_of(1, 2, 1, 0)}, guest = worker_of(1, 2, 1, 0);
+        struct ps_error e = {.code = PS_OK};
+        const struct sockaddr_un at = ring_address(address[1]);
+        double one = 1;
+        struct wk_reduction sum = {.values = &one, .n = 1, .type = WK_DOUBLE, .what = "one"};
+        w[0].options.min_workers = w[1].options.min_workers = guest.options.min_workers = 1;
+        guest.options.timeout = host_is_first ? 100 * PS_SECOND : 3 * PS_SECOND;
+        w[0].options.timeout = host_is_first ? 3 * PS_SECOND : 100 * PS_SECOND;
+        pthread_create(&w[1].thread, NULL, open_worker, &w[1]);
+        open_worker(&w[0]);
+        pthread_join(w[1].thread, NULL);
+        assert_int_equal(PS_OK, w[0].error.code + w[1].error.code);
+        wk_collective_close(w[1].collective, NULL);
+        pthread_create(&guest.thread, NULL, open_worker, &guest);
+        while (wk_collective_guests(w[0].collective) == 0)
+            usleep(1000);
+        assert_int_equal(0, unlink(at.sun_path));
+        ps_fail(&e, PS_ABORTED, "a worker comes back");
+        if (wk_collective_reform(w[0].collective, true, &e))
+            fail_msg("%s", e.text);
+        assert_int_equal(PS_ABORTED, wk_collective_reduce(w[0].collective, 0, &sum, &e));
+        if (wk_collective_reform(w[0].collective, true, &e))
+            fail_msg("%s", e.text);
+        assert_int_equal(PS_OK, wk_collective_reduce(w[0].collective, 0, &sum, &e));
+        assert_int_equal(1, wk_collective_ranks(w[0].collective));
+        pthread_join(guest.thread, NULL);
+        assert_int_equal(host_is_first ? PS_ABORTED : PS_DEADLINE_EXCEEDED, guest.error.code);
+        if (!strstr(guest.error.text, "they have not connected to each other"))
+            fail_msg("%s", guest.error.text);
+        wk_collective_close(w[0].collective, NULL);
+    }
+}
+
 static void a_rank_is_there_once(void **ctx)
 {
     struct worker w[3] = {worker_of(1, 3, 1, 1), worker_of(0, 3, 1, 1), worker_of(1, 3, 1, 1)};
@@ -989,6 +1027,7 @@ int main(void)
         cmocka_unit_test(another_program_where_the_workers_meet_is_named),
         cmocka_unit_test(who_does_not_belong_changes_nothing),
         cmocka_unit_test(who_comes_back_waits_while_the_others_go_on),
+        cmocka_unit_test(who_comes_back_and_does_not_connect_ends_nobody),
         cmocka_unit_test(a_rank_is_there_once),
         cmocka_unit_test(a_signal_ends_the_waiting),
         cmocka_unit_test(a_signal_lets_a_sum_end),

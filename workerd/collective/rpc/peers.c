@@ -24,6 +24,8 @@ enum { REASON_MAX = 320 };  // bytes of why a formation ends
 static const uint64_t abort_timeout = PS_SECOND, close_grace = 2 * PS_SECOND;
 // So long numbers of a member that has ended, or is gone, may still be on their way.
 static const uint64_t ended_silence = 250 * PS_MS, lost_silence = 2 * PS_SECOND;
+// So much longer than one that comes back the others wait for it to connect: it is to give up first.
+static const uint64_t connect_margin = 2 * PS_SECOND;
 
 // A formation, and what connects its members.
 struct session {
@@ -35,6 +37,8 @@ struct session {
     uint64_t connect_until;  // ns, ps_now: so long it waits for the others to connect
     bool notified;           // somebody tells the others that it has ended
     bool over;               // a member has ended by itself: nobody goes on
+    bool loses;              // a member is lost, which is not just one that has left it
+    bool apart;              // those who came back to it and the others have not connected to each other
     char why[REASON_MAX];    // it was another one's doing; "": it was not
 };
 
@@ -108,6 +112,9 @@ static void peers_lose(struct session *s, uint32_t rank, const char *text)
     struct wk_peers *p = s->peers;
     char why[REASON_MAX];
     peers_name(s, rank, text, why);
+    pthread_mutex_lock(&p->lock);
+    s->loses = true;
+    pthread_mutex_unlock(&p->lock);
     wk_rendezvous_lose(&p->rendezvous, rank);
     peers_tell(s, rank + 1, why);
     wk_ring_fail(s->f.ring, PS_ABORTED, why);
@@ -151,6 +158,7 @@ static void peers_note_end(struct session *s, const Paramserver__V1__AbortReques
     ps_utf8_cut(r->text[0] ? r->text : "another worker has ended", why, sizeof why);
     pthread_mutex_lock(&p->lock);
     s->over |= r->lost == 0;
+    s->loses |= r->lost != 0 && r->lost != r->rank + 1;
     s->notified |= r->lost != 0;  // who has lost one tells all
     if (!s->why[0])
         snprintf(s->why, sizeof s->why, "%s", why);
@@ -419,6 +427,11 @@ static enum ps_code session_look(void *arg, uint32_t rank, struct ps_error *e)
                          s->peers->options.timeout / PS_SECOND);
 }
 
+static uint64_t session_patience(const struct session *s)
+{
+    return s->peers->options.timeout + (s->peers->rendezvous.admits ? connect_margin : 0);
+}
+
 static enum ps_code session_connect(struct session *s, struct ps_error *e)
 {
     const struct wk_hosts *h = &s->f.hosts;
@@ -429,11 +442,23 @@ static enum ps_code session_connect(struct session *s, struct ps_error *e)
     const char **places = ps_alloc(h->hosts * sizeof *places);
     for (uint32_t k = 0; k < h->hosts; k++)
         places[k] = s->peers->rendezvous.ring_at[s->f.first[k]];
-    s->connect_until = ps_now() + s->peers->options.timeout;
+    s->connect_until = ps_now() + session_patience(s);
     if (wk_mesh_connect(s->peers->mesh, s->f.session, places, h->host, h->hosts, session_look, s, &sockets, e) == PS_OK)
         wk_ring_join(s->f.ring, h->host, h->hosts, sockets, s->f.ring_name);
     free(places);
     return e->code;
+}
+
+// The members have not connected to each other. Does this worker meet the others anew? One that has come back does where
+// it is another one that is lost: what else is amiss may be its own, and the others go on without it.
+static bool session_meets_anew(struct session *s, enum ps_code code)
+{
+    const struct wk_rendezvous *v = &s->peers->rendezvous;
+    pthread_mutex_lock(&s->peers->lock);
+    const bool loses = s->loses;
+    s->apart = v->admits;
+    pthread_mutex_unlock(&s->peers->lock);
+    return code == PS_ABORTED ? !v->joined || loses : code != PS_CANCELLED && v->admits;
 }
 
 // The workers meet, and begin. why: by which the last session has ended; NULL: it is the first.
@@ -443,11 +468,11 @@ static enum ps_code peers_meet(struct wk_peers *p, bool admits, const char *why,
         return e->code;
     struct session *s = session_create(p);
     session_begin(s);
-    if ((session_connect(s, e) || wk_formation_share_memory(&s->f, p->options.timeout, e)) && e->code != PS_ABORTED)
-        return e->code;
-    if (e->code == PS_OK)
+    if (session_connect(s, e) == PS_OK && wk_formation_share_memory(&s->f, session_patience(s), e) == PS_OK)
         return PS_OK;
-    // A member is lost already: the first reduction says so, and those that are left meet anew.
+    if (!session_meets_anew(s, e->code))
+        return e->code;
+    // The first reduction says so, and those that are left meet anew.
     wk_ring_fail(s->f.ring, PS_ABORTED, e->text);
     e->code = PS_OK;
     return PS_OK;
@@ -512,6 +537,7 @@ enum ps_code wk_peers_reform(struct wk_peers *p, bool admits, struct ps_error *e
     peers_await_aborts(p);
     pthread_mutex_lock(&p->lock);
     const bool over = s->over;
+    admits &= !s->apart;
     pthread_mutex_unlock(&p->lock);
     if (over || !p->options.min_workers)
         return e->code;
@@ -531,8 +557,8 @@ enum ps_code wk_peers_reform(struct wk_peers *p, bool admits, struct ps_error *e
 }
 
 // A reason that is another worker's goes on as it is: who hears of that one later than this worker's connection ends
-// would take this one for the first.
-void wk_peers_end(struct wk_peers *p, const char *reason)
+// would take this one for the first. lost: as in AbortRequest.
+static void peers_end(struct wk_peers *p, uint32_t lost, const char *reason)
 {
     char text[REASON_MAX];
     struct session *s = p->now;
@@ -546,9 +572,14 @@ void wk_peers_end(struct wk_peers *p, const char *reason)
     s->over = true;
     pthread_mutex_unlock(&p->lock);
     wk_ring_flush(s->f.ring, ps_now() + abort_timeout);  // this does not overtake what others still add up
-    peers_tell(s, 0, text);
+    peers_tell(s, lost, text);
     peers_await_aborts(p);
     wk_ring_fail(s->f.ring, PS_ABORTED, reason);
+}
+
+void wk_peers_end(struct wk_peers *p, const char *reason)
+{
+    peers_end(p, 0, reason);
 }
 
 // ---- open and close -----------------------------------------------------------------------------------------------
@@ -583,7 +614,8 @@ enum ps_code wk_peers_open(const struct wk_peers_options *options, struct wk_pee
         peers_meet(p, false, NULL, e);
     }
     if (e->code) {
-        wk_peers_end(p, e->text);
+        // The others have done without one that comes back.
+        peers_end(p, p->rendezvous.joined ? p->options.rank + 1 : 0, e->text);
         wk_peers_close(p);
         return e->code;
     }

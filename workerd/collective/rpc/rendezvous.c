@@ -119,14 +119,21 @@ static enum ps_code rendezvous_check_session(const struct wk_rendezvous *v, uint
     return PS_OK;
 }
 
+// locked. Is it of the last session?
+static bool rendezvous_has_member(const struct wk_rendezvous *v, uint32_t rank)
+{
+    bool has = false;
+    for (uint32_t k = 0; v->session && k < v->n; k++)
+        has |= v->rank[k] == rank;
+    return has;
+}
+
 // locked. The session that ends with it: one of its members has begun anew.
 static uint64_t rendezvous_admit(struct wk_rendezvous *v, const Paramserver__V1__RendezvousRequest *r,
                                  struct ps_call *call)
 {
     struct guest *guest = &v->guest[r->rank];
-    bool is_member = r->after != 0;
-    for (uint32_t k = 0; v->session && k < v->n; k++)
-        is_member |= v->rank[k] == r->rank;
+    const bool is_member = r->after != 0 || rendezvous_has_member(v, r->rank);
     free(guest->host);
     free(guest->ring_at);
     *guest = (struct guest){call, ps_strdup(r->host), ps_strdup(r->ring_at), v->session && !r->after};
@@ -421,11 +428,13 @@ static void rendezvous_set_place(struct wk_rendezvous *v, uint32_t k, const char
 static void rendezvous_take_members(struct wk_rendezvous *v, bool admits)
 {
     v->n = 0;
+    v->admits = false;
     for (uint32_t rank = 0; rank < v->options->workers; rank++) {
         const struct guest *guest = &v->guest[rank];
         const bool self = rank == v->options->rank;
         if (!self && !(guest->call && (admits || !guest->is_new)))
             continue;
+        v->admits |= !self && guest->is_new;
         rendezvous_set_place(v, v->n, self ? v->own_host : guest->host, self ? v->options->ring_at : guest->ring_at);
         v->rank[v->n++] = rank;
     }
@@ -477,6 +486,9 @@ static void rendezvous_take_session(struct wk_rendezvous *v, const Paramserver__
     }
     v->running = r->running;
     v->joined = r->running && v->session == 0;
+    v->admits = false;
+    for (size_t k = 0; v->session && k < r->n_rank; k++)
+        v->admits |= !rendezvous_has_member(v, r->rank[k]);
     v->session = r->session;
     v->n = (uint32_t)r->n_rank;
     memset(v->lost, 0, v->options->workers * sizeof *v->lost);

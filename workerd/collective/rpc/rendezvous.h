@@ -41,6 +41,7 @@ struct wk_rendezvous {
     bool stopped;  // a signal has ended the last meeting
     bool running;  // the job had begun before the last session,
     bool joined;   // and this worker had not been there
+    bool admits;   // others have come to the last session that had not been of the one before
     // The last session: its members in the order of ranks, what names their hosts, and where these take connections.
     uint64_t session;  // 0: there has been none
     uint32_t n;
