@@ -449,8 +449,8 @@ static enum ps_code session_connect(struct session *s, struct ps_error *e)
     return e->code;
 }
 
-// The members have not connected to each other. Does this worker meet the others anew? One that has come back does where
-// it is another one that is lost: what else is amiss may be its own, and the others go on without it.
+// The members have not connected to each other. Does this worker meet the others anew? One that has come back does
+// where another one is lost: what else is amiss may be its own, and the others go on without it.
 static bool session_meets_anew(struct session *s, enum ps_code code)
 {
     const struct wk_rendezvous *v = &s->peers->rendezvous;
