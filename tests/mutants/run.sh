@@ -21,7 +21,7 @@ declare -A objects=(
     [runs]=unit/test_psd_runs-test_psd_runs
     [session]=unit/test_psd_session-test_psd_session
     [trace]=unit/test_psd_trace-test_psd_trace
-    [client]="unit/test_client unit/fake_ps unit/fake_data"
+    [client]="unit/test_client unit/fake_ps unit/fake_data" [client_ops]="unit/test_client_ops unit/fake_ps unit/fake_data"
     [data]=unit/test_psd_data-test_psd_data [queue]=unit/test_queue-test_queue
     [ops]=unit/test_nn_ops [ring]=unit/test_ring [rounds]=unit/test_rounds [order]=unit/test_bucket_order [buckets]="unit/test_buckets ../workerd/strategy/bucket_order ../workerd/strategy/rounds" [hosts]=unit/test_hosts [recovery]=unit/test_recovery [tls]=unit/test_tls [collective]=unit/test_collective
     [mirrored]="unit/test_mirrored ../workerd/strategy/checkpoint ../workerd/strategy/bucket_order ../workerd/strategy/buckets ../workerd/strategy/device_sums ../workerd/strategy/local_rule ../workerd/strategy/rounds ../workerd/strategy/weights"
