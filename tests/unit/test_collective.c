@@ -824,6 +824,17 @@ static void *open_worker(void *arg)
     return NULL;
 }
 
+// Both workers of w meet, then worker 1 ends, and begins anew as guest.
+static void comes_back(struct worker w[2], struct worker *guest)
+{
+    pthread_create(&w[1].thread, NULL, open_worker, &w[1]);
+    open_worker(&w[0]);
+    pthread_join(w[1].thread, NULL);
+    assert_int_equal(PS_OK, w[0].error.code + w[1].error.code);
+    wk_collective_close(w[1].collective, NULL);
+    pthread_create(&guest->thread, NULL, open_worker, guest);
+}
+
 // Worker 0 is busy for longer than worker 1, which comes back, waits at a time.
 static void who_comes_back_waits_while_the_others_go_on(void **ctx)
 {
@@ -832,12 +843,7 @@ static void who_comes_back_waits_while_the_others_go_on(void **ctx)
     (void)ctx;
     w[0].options.min_workers = w[1].options.min_workers = guest.options.min_workers = 1;
     guest.options.timeout = PS_SECOND / 10;
-    pthread_create(&w[1].thread, NULL, open_worker, &w[1]);
-    open_worker(&w[0]);
-    pthread_join(w[1].thread, NULL);
-    assert_int_equal(PS_OK, w[0].error.code + w[1].error.code);
-    wk_collective_close(w[1].collective, NULL);
-    pthread_create(&guest.thread, NULL, open_worker, &guest);
+    comes_back(w, &guest);
     sleep(3);
     for (int i = 0; i < 10000 && wk_collective_guests(w[0].collective) == 0; i++)
         usleep(1000);
@@ -864,12 +870,7 @@ static void who_comes_back_and_does_not_connect_ends_nobody(void **ctx)
         w[0].options.min_workers = w[1].options.min_workers = guest.options.min_workers = 1;
         guest.options.timeout = host_is_first ? 100 * PS_SECOND : 3 * PS_SECOND;
         w[0].options.timeout = host_is_first ? 3 * PS_SECOND : 100 * PS_SECOND;
-        pthread_create(&w[1].thread, NULL, open_worker, &w[1]);
-        open_worker(&w[0]);
-        pthread_join(w[1].thread, NULL);
-        assert_int_equal(PS_OK, w[0].error.code + w[1].error.code);
-        wk_collective_close(w[1].collective, NULL);
-        pthread_create(&guest.thread, NULL, open_worker, &guest);
+        comes_back(w, &guest);
         while (wk_collective_guests(w[0].collective) == 0)
             usleep(1000);
         assert_int_equal(0, unlink(at.sun_path));

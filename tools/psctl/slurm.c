@@ -2,6 +2,7 @@
 //
 // psctl slurm: a job for nodes of a Slurm cluster. It is read and checked here, on the login node, and becomes a
 // command line for sbatch, with the installed script that starts servers and workers. --dry-run shows it instead.
+#include <ctype.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,14 +78,14 @@ static enum ps_code slurm_load_job(const struct slurm *s, struct ps_job **job, s
     const char *array = slurm_array(s);
     if (!array)
         return submit_load_job(s->file, &s->sets, job, e);
-    const int digits = (int)strspn(array, "0123456789");
-    const char *number = digits ? array : "1";
-    char *file = slurm_of_task(s->file, digits ? digits : 1, number);
+    const char *number = isdigit((unsigned char)*array) ? array : "1";
+    const int digits = (int)strspn(number, "0123456789");
+    char *file = slurm_of_task(s->file, digits, number);
     struct cli_list sets = {.items = ps_alloc((size_t)(s->sets.n + 1) * sizeof *sets.items), .n = s->sets.n};
     char **made = ps_alloc((size_t)(sets.n + 1) * sizeof *made);
     for (int i = 0; i < sets.n; i++) {
         const char *set = s->sets.items[i];
-        sets.items[i] = slurm_keeps(set) ? set : (made[i] = slurm_of_task(set, digits ? digits : 1, number));
+        sets.items[i] = slurm_keeps(set) ? set : (made[i] = slurm_of_task(set, digits, number));
     }
     const enum ps_code code = submit_load_job(file, &sets, job, e);
     for (int i = 0; i < sets.n; i++)

@@ -49,19 +49,24 @@ static enum ps_code keys_read_last_axis(const struct nn_json *at, const struct n
     return last || !nn_json_given(at) ? PS_OK : nn_json_expected(at, e, "the last axis: -1 or %d", rank);
 }
 
+enum ps_code nn_axis_read(const struct nn_json *at, const json_t *value, int rank, int *axis, struct ps_error *e)
+{
+    const json_int_t v = json_integer_value(value);
+    if (!json_is_integer(value) || v == 0 || v < -rank || v > rank)
+        return nn_json_expected(at, e, "an axis of the input but the batch: -%d to -1, or 1 to %d", rank, rank);
+    *axis = (int)v;
+    return PS_OK;
+}
+
 // Keras 2 writes one axis as a list of one.
 static enum ps_code keys_read_axis(const struct nn_json *at, const struct nn_building *b, const struct nn_key *k,
                                    int *to, struct ps_error *e)
 {
-    const int rank = b->n_in > 0 ? b->in[0]->type.rank : 0;
-    struct nn_json only = nn_json_element(at, 0);
-    const struct nn_json *axis = json_array_size(at->value) == 1 ? &only : at;
-    int64_t v = (int64_t)k->fallback;
-    if (nn_json_given(at) &&
-        (!json_is_integer(axis->value) || (v = json_integer_value(axis->value)) < -rank || v > rank || v == 0))
-        return nn_json_expected(at, e, "an axis of the input but the batch: -%d to -1, or 1 to %d", rank, rank);
-    *to = (int)v;
-    return PS_OK;
+    const bool is_list = json_array_size(at->value) == 1;
+    *to = (int)k->fallback;
+    return nn_json_given(at) ? nn_axis_read(at, is_list ? json_array_get(at->value, 0) : at->value,
+                                            b->n_in > 0 ? b->in[0]->type.rank : 0, to, e)
+                             : PS_OK;
 }
 
 static enum ps_code keys_read_real(const struct nn_json *at, const struct nn_key *k, double *to, struct ps_error *e)

@@ -139,6 +139,9 @@ static inline int nn_axis_of(int axis, int rank)
     return axis < 0 ? axis + rank : axis - 1;
 }
 
+// Reads one, of an input of this rank. at: where it stands, for the message.
+enum ps_code nn_axis_read(const struct nn_json *at, const json_t *value, int rank, int *axis, struct ps_error *e);
+
 // The settings of a layer.
 #define NN_CONFIG(type, layer) ((const type *)(layer)->config)
 

@@ -11,15 +11,6 @@ struct dot {
 static const struct nn_key keys[] = {
     {"axes", NN_KEY_BY_BUILD}, {"normalize", NN_KEY_BOOL, NN_AT(struct dot, normalize)}, {NULL}};
 
-static enum ps_code dot_read_axis(const struct nn_json *at, const struct nn_type *in, int *axis, struct ps_error *e)
-{
-    json_int_t v = json_integer_value(at->value);
-    if (!json_is_integer(at->value) || v == 0 || v < -in->rank || v > in->rank)
-        return nn_json_expected(at, e, "an axis of the input but the batch: -%d to -1, or 1 to %d", in->rank, in->rank);
-    *axis = (int)v;
-    return PS_OK;
-}
-
 // One number for both inputs, or one for each.
 static enum ps_code dot_read_axes(struct nn_building *b, struct dot *c, struct ps_error *e)
 {
@@ -27,8 +18,8 @@ static enum ps_code dot_read_axes(struct nn_building *b, struct dot *c, struct p
     if (!json_is_integer(at.value) && json_array_size(at.value) != 2)
         return nn_json_expected(&at, e, "a whole number or two of them");
     for (size_t k = 0; k < 2; k++) {
-        struct nn_json own = nn_json_element(&at, k);
-        if (dot_read_axis(json_is_array(at.value) ? &own : &at, &b->in[k]->type, &c->axis[k], e))
+        const struct nn_json own = json_is_array(at.value) ? nn_json_element(&at, k) : at;
+        if (nn_axis_read(&own, own.value, b->in[k]->type.rank, &c->axis[k], e))
             return e->code;
     }
     return PS_OK;
