@@ -12,9 +12,10 @@
 #include "common/base/utf8.h"
 #include "common/file/output.h"
 
-// The file's buffer goes out long before it is full: that stdio never cuts a span in two is what a killed process's
-// file depends on. A span's name is a layer's or a variable's, of at most some KiB.
-enum { TIMELINE_BUFFER = 1 << 20, TIMELINE_FLUSH = 1 << 18 };
+// A killed process's file is read if nothing has cut an element in two. stdio does not: its buffer goes out long before
+// it is full. The kernel ends a write of a process that is killed where a page of the file ends: so no element lies
+// across two of them, unless it is longer than one.
+enum { TIMELINE_BUFFER = 1 << 20, TIMELINE_FLUSH = 1 << 18, TIMELINE_PAGE = 4096 };
 
 // Viewers read times as doubles of microseconds, make nanoseconds of them, and drop a span that overlaps another by as
 // little as that rounds. None of it rounds eighths of a microsecond that are less than 2^53 ns. So the file counts from
@@ -42,9 +43,12 @@ struct ps_timeline {
     pthread_mutex_t mutex;
     // Guarded by it, as are the rows of all tracks and the file.
     struct ps_track *tracks;
-    uint64_t flushed;  // when it was, last
+    FILE *element;  // the next of the array, in memory: its text, and how long that is after a flush
+    char *text;
+    size_t length;
+    uint64_t flushed;  // when the file was, last
     size_t pending;    // bytes since then
-    bool some;         // the array has an element
+    size_t written;    // bytes in all
 };
 
 const char *const ps_span_names[PS_SPAN_KINDS] = {
@@ -72,30 +76,38 @@ static void timeline_put(struct ps_timeline *t, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    const int n = vfprintf(t->output.file, format, args);
+    vfprintf(t->element, format, args);
     va_end(args);
-    t->pending += n > 0 ? (size_t)n : 0;
 }
 
 static void timeline_put_text(struct ps_timeline *t, const char *text)
 {
-    for (const char *c = text; *c; c++) {
-        const bool escaped = (unsigned char)*c < ' ' || *c == '"' || *c == '\\';
-        if (escaped)
+    for (const char *c = text; *c; c++)
+        if ((unsigned char)*c < ' ' || *c == '"' || *c == '\\')
             timeline_put(t, "\\u%04x", *c);
         else
-            putc_unlocked(*c, t->output.file);
-        t->pending += !escaped;
-    }
+            putc_unlocked(*c, t->element);
 }
 
-// Begins the next element of the array.
-static void timeline_put_head(struct ps_timeline *t, char phase, const struct ps_track *track, size_t row)
+// Begins the next element of the array;
+static void timeline_begin(struct ps_timeline *t, char phase, const struct ps_track *track, size_t row)
 {
+    rewind(t->element);
     // Process 0 is the idle process, which Perfetto does not show.
-    timeline_put(t, "%s{\"ph\":\"%c\",\"pid\":%" PRIu32 ",\"tid\":%zu", t->some ? ",\n" : "[\n", phase,
+    timeline_put(t, "%s{\"ph\":\"%c\",\"pid\":%" PRIu32 ",\"tid\":%zu", t->written ? ",\n" : "[\n", phase,
                  track->replica + 1, (size_t)track->stream * TIMELINE_ROWS + row + 1);
-    t->some = true;
+}
+
+// ends it: it goes to the file, on the next page where it does not fit on this one.
+static void timeline_end(struct ps_timeline *t)
+{
+    timeline_put(t, "}");
+    fflush(t->element);
+    const size_t left = TIMELINE_PAGE - t->written % TIMELINE_PAGE, skipped = t->length > left ? left : 0;
+    fprintf(t->output.file, "%*s", (int)skipped, "");
+    fwrite(t->text, 1, t->length, t->output.file);
+    t->pending += skipped + t->length;
+    t->written += skipped + t->length;
 }
 
 static void timeline_flush(struct ps_timeline *t, uint64_t now)
@@ -138,6 +150,7 @@ enum ps_code ps_timeline_open(const char *path, struct ps_timeline **timeline, s
     }
     t->buffer = ps_alloc(TIMELINE_BUFFER);
     setvbuf(t->output.file, t->buffer, _IOFBF, TIMELINE_BUFFER);
+    t->element = ps_open_memory(&t->text, &t->length);
     t->offset = timeline_offset();
     t->flushed = ps_now();
     pthread_mutex_init(&t->mutex, NULL);
@@ -149,7 +162,7 @@ enum ps_code ps_timeline_close(struct ps_timeline *t, struct ps_error *e)
 {
     if (!t)
         return PS_OK;
-    timeline_put(t, t->some ? "\n]\n" : "[]\n");
+    fputs(t->written ? "\n]\n" : "[]\n", t->output.file);
     const enum ps_code code = ps_output_commit(&t->output, e);
     for (struct ps_track *track = t->tracks, *next; track; track = next) {
         next = track->next;
@@ -157,6 +170,8 @@ enum ps_code ps_timeline_close(struct ps_timeline *t, struct ps_error *e)
         free(track);
     }
     pthread_mutex_destroy(&t->mutex);
+    fclose(t->element);
+    free(t->text);
     free(t->buffer);
     free(t);
     return code;
@@ -168,14 +183,16 @@ enum ps_code ps_timeline_close(struct ps_timeline *t, struct ps_error *e)
 static void track_name(struct ps_track *track, size_t row)
 {
     struct ps_timeline *t = track->timeline;
-    timeline_put_head(t, 'M', track, row);
+    timeline_begin(t, 'M', track, row);
     timeline_put(t, ",\"name\":\"thread_name\",\"args\":{\"name\":\"%s", timeline_streams[track->stream]);
     if (row)
         timeline_put(t, " %zu", row + 1);
-    timeline_put(t, "\"}}");
-    timeline_put_head(t, 'M', track, row);
-    timeline_put(t, ",\"name\":\"thread_sort_index\",\"args\":{\"sort_index\":%zu}}",
+    timeline_put(t, "\"}");
+    timeline_end(t);
+    timeline_begin(t, 'M', track, row);
+    timeline_put(t, ",\"name\":\"thread_sort_index\",\"args\":{\"sort_index\":%zu}",
                  (size_t)track->stream * TIMELINE_ROWS + row);
+    timeline_end(t);
 }
 
 static void track_name_replica(struct ps_track *track)
@@ -185,13 +202,15 @@ static void track_name_replica(struct ps_track *track)
     if (track->stream != PS_STREAM_SERVER)  // which another host may write
         gethostname(host, sizeof host - 1);
     ps_utf8_repair(host);
-    timeline_put_head(t, 'M', track, 0);
+    timeline_begin(t, 'M', track, 0);
     timeline_put(t, ",\"name\":\"process_name\",\"args\":{\"name\":\"replica %" PRIu32 "%s", track->replica,
                  *host ? " (" : "");
     timeline_put_text(t, host);
-    timeline_put(t, "%s\"}}", *host ? ")" : "");
-    timeline_put_head(t, 'M', track, 0);
-    timeline_put(t, ",\"name\":\"process_sort_index\",\"args\":{\"sort_index\":%" PRIu32 "}}", track->replica);
+    timeline_put(t, "%s\"}", *host ? ")" : "");
+    timeline_end(t);
+    timeline_begin(t, 'M', track, 0);
+    timeline_put(t, ",\"name\":\"process_sort_index\",\"args\":{\"sort_index\":%" PRIu32 "}", track->replica);
+    timeline_end(t);
 }
 
 static size_t track_add_row(struct ps_track *track)
@@ -264,7 +283,7 @@ static void track_put_span(struct ps_track *track, const struct ps_span *s, uint
 {
     struct ps_timeline *t = track->timeline;
     const uint64_t from = timeline_time(t, s->start), to = timeline_time(t, end);
-    timeline_put_head(t, 'X', track, track_find_row(track, from, to));
+    timeline_begin(t, 'X', track, track_find_row(track, from, to));
     timeline_put_time(t, "ts", from);
     timeline_put_time(t, "dur", to - from);
     timeline_put(t, ",\"cat\":\"%s\",\"name\":\"", ps_span_names[s->kind]);
@@ -276,7 +295,7 @@ static void track_put_span(struct ps_track *track, const struct ps_span *s, uint
     timeline_put(t, "\"");
     if (s->argument)
         timeline_put(t, ",\"args\":{\"%s\":%" PRIu64 "}", s->argument, s->value);
-    timeline_put(t, "}");
+    timeline_end(t);
 }
 
 void ps_track_write(struct ps_track *track, const struct ps_span *span, uint64_t end)
