@@ -65,6 +65,7 @@ struct worker {
     int leaves_after;         // of which it takes part in so many; 0: all
     bool vanishes;            // with leaves_after: it says nothing
     int late;                 // it comes half a second late to this round, and a signal comes meanwhile; 0: to none
+    unsigned busy;            // for so many seconds before the fourth round
     uint64_t grace;           // of its sums
     bool looks;               // after these rounds, as who waits elsewhere
     pthread_barrier_t *hold;  // before the rounds, twice; NULL: it does not wait
@@ -181,6 +182,8 @@ static void *run_replica(void *arg)
             raise(SIGALRM);
             usleep(500 * 1000);
         }
+        if (w->busy && round == 3)
+            sleep(w->busy);
         if (w->looks && round == 2) {
             look_for_end(r);
             break;
@@ -367,6 +370,30 @@ static void who_came_later_is_not_lost(void **ctx)
     for (uint32_t i = 0; i < 3; i += 2)
         if (w[i].error.code)
             fail_msg("worker %u: %s", i, w[i].error.text);
+}
+
+// Who evaluates for longer than the others wait for anybody is not lost when another one is: neither where it is to
+// be the host, nor where it is to come.
+static void who_is_busy_is_waited_for(void **ctx)
+{
+    struct worker w[WORKERS];
+    (void)ctx;
+    for (uint32_t i = 0; i < WORKERS; i++) {
+        w[i] = worker_of(i, WORKERS, 1, 20);
+        w[i].options.min_workers = 3;
+        w[i].options.timeout = 2 * PS_SECOND;
+    }
+    w[0].busy = 6;  // longer than 2 s and the margin that guests add to them
+    w[1].leaves_after = 3;
+    w[1].vanishes = true;
+    w[3].busy = 10;
+    run_all(w, WORKERS);
+    for (uint32_t i = 0; i < WORKERS; i++)
+        if (w[i].error.code)
+            fail_msg("worker %u: %s", i, w[i].error.text);
+    assert_int_equal(1, w[0].replica[0].met);
+    assert_int_equal(1, w[2].replica[0].met);
+    assert_int_equal(1, w[3].replica[0].met);
 }
 
 static void too_few_that_are_left_end(void **ctx)
@@ -1015,6 +1042,7 @@ int main(void)
         cmocka_unit_test(who_looks_hears_of_an_end),
         cmocka_unit_test(those_that_are_left_go_on),
         cmocka_unit_test(who_came_later_is_not_lost),
+        cmocka_unit_test(who_is_busy_is_waited_for),
         cmocka_unit_test(too_few_that_are_left_end),
         cmocka_unit_test(who_has_been_there_for_longest_leads),
         cmocka_unit_test(half_goes_on_with_the_lowest_alone),

@@ -35,6 +35,7 @@ void wk_rendezvous_init(struct wk_rendezvous *v, const struct wk_peers_options *
     v->own_host = ps_strdup(options->shares_memory && options->host ? options->host : own);
     v->guest = ps_alloc(options->workers * sizeof *v->guest);
     v->lost = ps_alloc(options->workers * sizeof *v->lost);
+    v->heard = ps_alloc(options->workers * sizeof *v->heard);
     v->rank = ps_alloc(options->workers * sizeof *v->rank);
     v->host = ps_alloc(options->workers * sizeof *v->host);
     v->ring_at = ps_alloc(options->workers * sizeof *v->ring_at);
@@ -54,6 +55,7 @@ void wk_rendezvous_fini(struct wk_rendezvous *v)
     }
     free(v->guest);
     free(v->lost);
+    free(v->heard);
     free(v->rank);
     free(v->host);
     free(v->ring_at);
@@ -330,7 +332,7 @@ static void rendezvous_say_who_is_missing(const struct wk_rendezvous *v)
     ps_info("waiting for %s of %" PRIu32 " to come", missing, v->n);
 }
 
-// ---- the host -----------------------------------------------------------------------------------------------------
+// ---- who lives ----------------------------------------------------------------------------------------------------
 
 // A question whether somebody lives, who is told at once why the session has ended.
 struct question {
@@ -341,47 +343,74 @@ struct question {
 static void rendezvous_on_sign_of_life(void *arg, enum ps_code code, const char *text, struct ps_slices *reply)
 {
     struct question *q = arg;
+    struct wk_rendezvous *v = q->rendezvous;
     (void)text;
     (void)reply;
     if (code == PS_UNAVAILABLE || code == PS_DEADLINE_EXCEEDED)
-        wk_rendezvous_lose(q->rendezvous, q->rank);
+        wk_rendezvous_lose(v, q->rank);
+    pthread_mutex_lock(&v->lock);
+    v->heard[q->rank] = ps_now();
+    if (code == PS_OK)
+        v->busy = v->heard[q->rank];
+    pthread_cond_broadcast(&v->changed);
+    pthread_mutex_unlock(&v->lock);
     free(q);
 }
 
 // locked
-static void rendezvous_ask_missing(struct wk_rendezvous *v)
+static void rendezvous_ask_whether_lives(struct wk_rendezvous *v, uint32_t rank)
 {
     Paramserver__V1__AbortRequest r = PARAMSERVER__V1__ABORT_REQUEST__INIT;
+    struct ps_slices request = PS_SLICES_EMPTY;
     r.session = v->session;
     r.rank = v->options->rank;
     r.text = (char *)v->why;
     r.lost = v->options->rank + 1;  // nobody else: this worker has left the session
-    for (uint32_t k = 0; k < v->n; k++) {
-        struct ps_slices request = PS_SLICES_EMPTY;
-        if (!rendezvous_misses(v, k))
-            continue;
-        struct question *q = ps_alloc(sizeof *q);
-        *q = (struct question){v, v->rank[k]};
-        ps_msg_pack(&r.base, NULL, &request);
-        ps_client_call(v->client, v->rank[k], PARAMSERVER__V1__METHOD__ABORT,
-                       &(struct ps_call_options){.deadline = ps_now() + 3 * rendezvous_ask_every}, &request,
-                       rendezvous_on_sign_of_life, q);
-    }
+    struct question *q = ps_alloc(sizeof *q);
+    *q = (struct question){v, rank};
+    ps_msg_pack(&r.base, NULL, &request);
+    ps_client_call(v->client, rank, PARAMSERVER__V1__METHOD__ABORT,
+                   &(struct ps_call_options){.deadline = ps_now() + 3 * rendezvous_ask_every}, &request,
+                   rendezvous_on_sign_of_life, q);
+}
+
+// Asks it, and waits for the answer.
+static bool rendezvous_lives(struct wk_rendezvous *v, uint32_t rank)
+{
+    pthread_mutex_lock(&v->lock);
+    v->heard[rank] = 0;
+    rendezvous_ask_whether_lives(v, rank);
+    while (v->heard[rank] == 0)
+        rendezvous_pause(v);
+    const bool lives = !v->lost[rank];
+    pthread_mutex_unlock(&v->lock);
+    return lives;
+}
+
+// ---- the host -----------------------------------------------------------------------------------------------------
+
+// locked
+static void rendezvous_ask_missing(struct wk_rendezvous *v)
+{
+    for (uint32_t k = 0; k < v->n; k++)
+        if (rendezvous_misses(v, k))
+            rendezvous_ask_whether_lives(v, v->rank[k]);
 }
 
 // Locked. Until all who are to come have come, or time is up.
 static enum ps_code rendezvous_wait_for_guests(struct wk_rendezvous *v, struct ps_error *e)
 {
-    const uint64_t began = ps_now(), deadline = began + v->options->timeout;
+    const uint64_t began = ps_now();
     uint64_t ask = began, say = began + PS_SECOND;
-    while (rendezvous_missing(v) && rendezvous_stopped(v, e) == PS_OK && ps_now() < deadline) {
+    v->busy = began;
+    while (rendezvous_missing(v) && rendezvous_stopped(v, e) == PS_OK && ps_now() < v->busy + v->options->timeout) {
         if (v->session && ps_now() >= ask) {
             rendezvous_ask_missing(v);
             ask = ps_now() + rendezvous_ask_every;
         }
         if (ps_now() > say) {
             rendezvous_say_who_is_missing(v);
-            say = deadline;
+            say = ps_now() + v->options->timeout;
         }
         rendezvous_pause(v);
     }
@@ -674,7 +703,9 @@ static enum ps_code rendezvous_meet_again(struct wk_rendezvous *v, bool admits, 
         rendezvous_ask_host(v, host, rendezvous_deadline(v), e);
         if (e->code != PS_UNAVAILABLE && e->code != PS_DEADLINE_EXCEEDED)
             return e->code;
-        wk_rendezvous_lose(v, host);
+        // One that lives may be busy still, or wait for another that is.
+        if (e->code == PS_UNAVAILABLE || !rendezvous_lives(v, host))
+            wk_rendezvous_lose(v, host);
     }
 }
 

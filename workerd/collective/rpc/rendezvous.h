@@ -29,6 +29,8 @@ struct wk_rendezvous {
         bool is_new;       // it has not been of the last session
     } * guest;             // [workers] who want to meet here
     bool *lost;            // [workers] of the last session, as far as is known
+    uint64_t *heard;       // [workers] when each has answered last whether it lives; 0: it has not,
+    uint64_t busy;         // and when one of them was still in the last session
     const char *why;       // the last session has ended, while the workers meet; NULL: there has been none
     bool over;             // nobody is let in any more
     bool answered;         // the host has said something,
@@ -67,7 +69,8 @@ void wk_rendezvous_end(struct wk_rendezvous *v);
 // How many wait here to come back.
 uint32_t wk_rendezvous_guests(struct wk_rendezvous *v);
 
-// Waits until all have come, and begins a session. admits: where this worker is the host, it lets those in who want to
+// Waits until all have come, and begins a session. One that lives and is still busy in the last session, as with a long
+// evaluation, is waited for, however long that takes. admits: where this worker is the host, it lets those in who want to
 // come back; else they wait on. why: by which the last one has ended; NULL: this is the first.
 // DEADLINE_EXCEEDED, UNAVAILABLE: who has not come. FAILED_PRECONDITION, ALREADY_EXISTS: the host refuses this worker,
 // or too few are left. CANCELLED: a signal.
