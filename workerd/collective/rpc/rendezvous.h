@@ -70,7 +70,8 @@ void wk_rendezvous_end(struct wk_rendezvous *v);
 uint32_t wk_rendezvous_guests(struct wk_rendezvous *v);
 
 // Waits until all have come, and begins a session. One that lives and is still busy in the last session, as with a long
-// evaluation, is waited for, however long that takes. admits: where this worker is the host, it lets those in who want to
+// evaluation, is waited for, however long that takes.
+// admits: where this worker is the host, it lets those in who want to
 // come back; else they wait on. why: by which the last one has ended; NULL: this is the first.
 // DEADLINE_EXCEEDED, UNAVAILABLE: who has not come. FAILED_PRECONDITION, ALREADY_EXISTS: the host refuses this worker,
 // or too few are left. CANCELLED: a signal.
