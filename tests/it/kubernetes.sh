@@ -82,9 +82,7 @@ fi
 # ---- what is run ----------------------------------------------------------------------------------------------------
 
 # Two pods share this host: each has ports of its own.
-mapfile -t port < <("$python" -c 'import socket
-s = [socket.socket() for _ in range(4)]
-for x in s: x.bind(("127.0.0.1", 0)); print(x.getsockname()[1])')
+mapfile -t port < <(free_ports 4)
 ps=127.0.0.1:${port[0]},127.0.0.1:${port[1]}
 pod() { # NAME [FROM=TO]...: its command in $command, its folder in $at
     local name=$1

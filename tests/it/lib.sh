@@ -72,6 +72,25 @@ eventually() {
     done
 }
 
+# free_ports N: ports that nobody listens on, of those that the kernel gives to nobody by itself: what else runs on this
+# machine does not come upon them until they are taken.
+free_ports() {
+    local python=${PYTHON3:-no}
+    [ "$python" != no ] || python=python3
+    "$python" - "$1" <<'PY'
+import random, socket, sys
+taken = []
+while len(taken) < int(sys.argv[1]):
+    s = socket.socket()
+    try:
+        s.bind(("127.0.0.1", random.randrange(20000, 32000)))
+    except OSError:
+        continue
+    taken.append(s)
+    print(s.getsockname()[1])
+PY
+}
+
 # value SUMMARY KEY: a number of a summary.
 value() { sed -nE "s/.*\"$2\": *([-0-9.e]+).*/\1/p" "$1" | head -n 1; }
 

@@ -207,8 +207,7 @@ configure_prometheus() {
 asks() { "$PYTHON3" "$top_srcdir/tests/it/metrics_asks.py" "http://127.0.0.1:$prometheus_port" "$@"; }
 if command -v prometheus >/dev/null && command -v "${PYTHON3:-no}" >/dev/null; then
     ok "prometheus.yml has the targets" configure_prometheus
-    prometheus_port=$("$PYTHON3" -c 'import socket
-s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+    prometheus_port=$(free_ports 1)
     prometheus --config.file=prometheus.yml --storage.tsdb.path=tsdb --web.listen-address="127.0.0.1:$prometheus_port" 2>prometheus.log &
     prometheus_pid=$!
     ok "Prometheus has the updates of the job" eventually asks above 0 'sum(paramserver_job_updates_total{job="watched"})'

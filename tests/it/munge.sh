@@ -16,10 +16,7 @@ if ! command -v munged >/dev/null || ! command -v mungekey >/dev/null; then
     exit
 fi
 
-# A few free ports; another process may take one before we do, which the test would say.
-mapfile -t ports < <("${PYTHON3:-python3}" -c 'import socket
-s = [socket.socket() for _ in range(4)]
-for x in s: x.bind(("127.0.0.1", 0)); print(x.getsockname()[1])')
+mapfile -t ports < <(free_ports 4)
 psd0=127.0.0.1:${ports[0]} psd1=127.0.0.1:${ports[1]}
 echo "ps: [\"$psd0\", \"$psd1\"]
 worker: [\"127.0.0.1:${ports[2]}\", \"127.0.0.1:${ports[3]}\"]

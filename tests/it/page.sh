@@ -184,8 +184,7 @@ fi
 
 runs() { # the page of a run is there while it is
     local port pid
-    port=$("$python" -c 'import socket
-s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+    port=$(free_ports 1)
     "$psctl" run --http "127.0.0.1:$port" --ps 2 --workers 2 --set epochs=100000 --set delay_ms=50 --set output=run.safetensors \
         "$examples/softmax/async.yaml" >run.log 2>&1 &
     pid=$!

@@ -54,7 +54,7 @@ job() { # NAME EXAMPLES LINE
 }
 job urgent 640 "delay_ms: 30" >urgent.yaml
 replays() { timeout 300 "$PYTHON3" "$top_srcdir/tests/it/replay.py" "$top_srcdir/README.md" "$1" "$scratch/run"; }
-job mnist 6400 $'delay_ms: 100\nepochs: 20' >job.yaml
+job mnist 64000 $'delay_ms: 100\nepochs: 20' >job.yaml
 ok "a cluster" replays "A cluster"
 job mnist 640 "delay_ms: 60" >job.yaml
 ok "a queue" replays "A queue"

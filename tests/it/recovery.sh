@@ -390,7 +390,7 @@ are_told() { # NAME SET ...
         if [[ $name == parts* ]]; then shards "$name-backup-$(printf %010d "$(newest "$name")")"; else "$psctl" verify "$name.backups"; fi
 }
 # The step that one was in, and another had not begun, is the first that they take when they go on.
-told=(ps.yaml sync.yaml --set delay_ms=10 --set optimizer=adam --set steps=200)
+told=(ps.yaml sync.yaml --set delay_ms=40 --set optimizer=adam --set steps=200)
 goes_on() { train "$@" && ends "$1" && cmp untold.safetensors "$1.safetensors"; } # NAME SET ...
 all_are_told() {
     local i backs_up

@@ -371,7 +371,7 @@ too_late() {
     rm -f long.log
     WORKERD=$PWD/late-workerd "$psctl" run --workers 3 "$examples/softmax/one_device.yaml" --set "strategy={name: multi_worker_mirrored, communication: ring}" \
         --set "callbacks=[{name: backup, path: late.backups, every_steps: 1000}]" --set data.train_examples=3840 --set data.test_examples=64 \
-        --set epochs=200 --set output=late.safetensors >long.log 2>&1 &
+        --set epochs=60 --set output=late.safetensors >long.log 2>&1 &
     pid=$!
     eventually grep -qs "^Epoch 2" long.log || { cat long.log; return 1; }
     kill -KILL "$(child_of "$pid" "--rank 1")" || return 1

@@ -10,6 +10,7 @@ cd "$scratch" || exit 1
 peers=unix:$scratch/p0,unix:$scratch/p1
 for i in 0 1; do start_psd "p$i" --task "$i" --peers "$peers" || exit 1; done
 model=softmax
+[ "$SANITIZERS" = no ] && delay=30 || delay=60 # an epoch is longer than a few commands of psctl
 ctl() { timeout 600 "$psctl" --timeout 60 --ps "$peers" "$@"; }
 
 # work NAME RANK ARGUMENT ...: one of two workers, in the background; its pid in $worker_pid.
@@ -17,7 +18,7 @@ work() {
     local name=$1 rank=$2
     shift 2
     "$workerd" --job "$examples/$model/async.yaml" --set name="$name" --set batch_size=32 --set data.train_examples=3200 \
-        --set data.test_examples=512 --set delay_ms=10 --set output="$name.safetensors" --summary "$name.json" \
+        --set data.test_examples=512 --set delay_ms=$delay --set output="$name.safetensors" --summary "$name.json" \
         --ps "$peers" --rank "$rank" --workers 2 "$@" >>"$name.$rank.log" 2>&1 &
     worker_pid=$!
 }
@@ -176,6 +177,7 @@ peers=unix:$scratch/small model=conv
 to=(sync)
 ok "without memory for the gradients of rounds no job becomes sync" refused 71 "ps task 0 lacks" --set batch_size=8
 peers=unix:$scratch/p0,unix:$scratch/p1 model=softmax
+[ "$SANITIZERS" = no ] && delay=30 || delay=60 # an epoch is longer than a few commands of psctl
 
 ok "no such job" fails_with 66 "no job nothing here" ctl set-mode nothing async
 ok "no such mode" fails_with 64 "expected async, ssp or sync" ctl set-mode there fast

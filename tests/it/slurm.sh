@@ -218,8 +218,8 @@ long=(--set data.train_examples=128000 --set epochs=1000 --set delay_ms=20)
 two_run() { [ "$(squeue --noheader --states R | wc -l)" = 2 ]; }
 both_train() { grep -q Epoch "$first.out" && grep -q Epoch "$id.out"; }
 two_at_once() {
-    submit --nodes 3 -- async.yaml "${long[@]}" --set steps=300 --set output=first.safetensors && first=$id
-    submit --nodes 3 -- async.yaml "${long[@]}" --set steps=300 --set output=second.safetensors
+    submit --nodes 3 -- async.yaml "${long[@]}" --set steps=1000 --set output=first.safetensors && first=$id
+    submit --nodes 3 -- async.yaml "${long[@]}" --set steps=1000 --set output=second.safetensors
     eventually two_run && eventually both_train && two_run && ends_with "$first" 0 && ends_with "$id" 0 && [ -s first.safetensors ] && [ -s second.safetensors ]
 }
 ok "two jobs of one name train at once on the same nodes" two_at_once
@@ -328,7 +328,7 @@ rm -f deaf bin/scontrol
 # One task of an array has the array's number: what it does is for itself alone.
 array_task_alone() {
     local task other
-    submit --nodes 1 --array 0-1 --output %A_%a.out -- sync.yaml "${long[@]}" --set steps=400 --set "$(backup array-%a)" \
+    submit --nodes 1 --array 0-1 --output %A_%a.out -- sync.yaml "${long[@]}" --set steps=1500 --set "$(backup array-%a)" \
         --set output=array-%a.safetensors && trains "${id}_0" && trains "${id}_1" || return 1
     task=$(scontrol --oneliner show job "$id" | sed -nE "s/^JobId=$id .* ArrayTaskId=([01]) .*/\1/p")
     other=$((1 - task))

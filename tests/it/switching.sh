@@ -115,7 +115,7 @@ every='every_seconds: 1000'
 train one_device "${rule[@]}" --set epochs=4 --set output=whole.safetensors
 for update in sync async; do
     mkfifo "ready-$update"
-    one_server $update --set delay_ms=100 --set output=part.safetensors --ready-fd 3 3>"ready-$update" >stopped.log 2>&1 &
+    one_server $update --set delay_ms=400 --set output=part.safetensors --ready-fd 3 3>"ready-$update" >stopped.log 2>&1 &
     read -r _ <"ready-$update"
     sleep 1
     kill -TERM $!

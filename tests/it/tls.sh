@@ -5,10 +5,7 @@
 . "$top_srcdir/tests/it/lib.sh"
 cd "$scratch" || exit 1
 
-# A few free ports; another process may take one before we do, which the test would say.
-mapfile -t ports < <("${PYTHON3:-python3}" -c 'import socket
-s = [socket.socket() for _ in range(6)]
-for x in s: x.bind(("127.0.0.1", 0)); print(x.getsockname()[1])')
+mapfile -t ports < <(free_ports 6)
 psd0=127.0.0.1:${ports[0]} psd1=127.0.0.1:${ports[1]}
 echo "ps: [\"$psd0\", \"$psd1\"]
 worker: [\"127.0.0.1:${ports[2]}\", \"127.0.0.1:${ports[3]}\"]

@@ -26,9 +26,9 @@ ok "a job that is not there" fails_with 66 "has no job 'nothing'" ctl trace noth
 ok "a ps task that is not there" fails_with 69 "none" "$psctl" --timeout 2 --ps "unix:$scratch/none" trace
 
 work 0 1
-work 1 60
+work 1 200
 ends() { local pid; for pid in "${workers[@]}"; do wait "$pid" || { cat slow.*.log; return 1; }; done; }
-ok "a job trains, whose worker 1 takes 60 ms more for each step" ends
+ok "a job trains, whose worker 1 takes up to 200 ms more for each step" ends
 
 # ---- who makes others wait ----------------------------------------------------------------------------------------
 
@@ -43,7 +43,7 @@ fast() { ctl --json trace slow >sum.json && "$python" - <<'PY'
 import json
 rows = json.load(open("sum.json"))
 total = lambda who: sum(r["total_us"] for r in rows if r["who"] == who and r["kind"] == "round")
-assert total("worker 0") > 10 * total("worker 1"), rows
+assert total("worker 0") > 3 * total("worker 1"), rows
 for r in rows:
     assert r["median_us"] <= r["longest_us"] <= r["total_us"] and 0 <= r["time_share"] <= 1, r
     assert (r["whom"] is None) == (r["whom_share"] is None) and r["whom"] != r["who"], r

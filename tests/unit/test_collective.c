@@ -381,12 +381,12 @@ static void who_is_busy_is_waited_for(void **ctx)
     for (uint32_t i = 0; i < WORKERS; i++) {
         w[i] = worker_of(i, WORKERS, 1, 20);
         w[i].options.min_workers = 3;
-        w[i].options.timeout = 2 * PS_SECOND;
+        w[i].options.timeout = 5 * PS_SECOND;  // which their first meeting has, too
     }
-    w[0].busy = 6;  // longer than 2 s and the margin that guests add to them
+    w[0].busy = 8;  // longer than that and the margin that guests add to it
     w[1].leaves_after = 3;
     w[1].vanishes = true;
-    w[3].busy = 10;
+    w[3].busy = 14;
     run_all(w, WORKERS);
     for (uint32_t i = 0; i < WORKERS; i++)
         if (w[i].error.code)
@@ -439,11 +439,11 @@ static void who_is_missing_is_named(void **ctx)
 {
     struct worker w[2] = {worker_of(0, 4, 1, 1), worker_of(2, 4, 1, 1)};
     (void)ctx;
-    w[0].options.timeout = w[1].options.timeout = 2 * PS_SECOND;
+    w[0].options.timeout = w[1].options.timeout = 8 * PS_SECOND;
     run_all(w, 2);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(i ? PS_ABORTED : PS_DEADLINE_EXCEEDED, w[i].error.code);
-        assert_string_equal("workers 1 and 3 of 4 did not come within 2 s", w[i].error.text);
+        assert_string_equal("workers 1 and 3 of 4 did not come within 8 s", w[i].error.text);
     }
     w[1] = worker_of(1, 2, 1, 1);
     w[1].options.timeout = PS_SECOND / 2;
@@ -926,13 +926,13 @@ static void a_rank_is_there_once(void **ctx)
     snprintf(other, sizeof other, "unix:%s/1", directory);
     const char *others[WORKERS] = {address_text[0], other, address_text[2], NULL};
     w[2].options.addresses = others;
-    w[0].options.timeout = w[1].options.timeout = w[2].options.timeout = 3 * PS_SECOND;
+    w[0].options.timeout = w[1].options.timeout = w[2].options.timeout = 8 * PS_SECOND;
     run_all(w, 3);
     address[1] = address_text[1];
     const bool first = w[0].error.code == PS_ALREADY_EXISTS;
     assert_int_equal(PS_ALREADY_EXISTS, w[first ? 0 : 2].error.code);
     assert_string_equal("a worker 1 has come already: each needs a rank of its own", w[first ? 0 : 2].error.text);
-    assert_string_equal("worker 2 of 3 did not come within 3 s", w[1].error.text);
+    assert_string_equal("worker 2 of 3 did not come within 8 s", w[1].error.text);
 }
 
 // It still awaits what the other one brings, where the sum is of a step that is to end whole.

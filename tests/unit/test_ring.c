@@ -424,7 +424,7 @@ static void who_ends_may_have_sent_all(void **ctx)
         start(&t, 1, 1);  // what it sends lies there when the other one begins
         while (t.rank[1].waits_for != 0)
             usleep(1000);
-        wk_ring_end_of_numbers(t.rank[0].ring, PS_ABORTED, "worker 1 is gone", 300 * PS_MS);
+        wk_ring_end_of_numbers(t.rank[0].ring, PS_ABORTED, "worker 1 is gone", 3 * PS_SECOND);
         start(&t, 0, 2);
         assert_int_equal(PS_OK, join(&t, 1));
         assert_int_equal(PS_ABORTED, join(&t, 0));

@@ -1736,7 +1736,7 @@ static void connects_while_nothing_is_under_way(void **state)
         const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
         assert_int_equal(bind(fd, (struct sockaddr *)&to, sizeof to), 0);
         assert_int_equal(listen(fd, 8), 0);
-        assert_true(preface_is_acknowledged(fd, 2500));
+        assert_true(preface_is_acknowledged(fd, WAIT_S * 1000));
         close_client(c);
         close(fd);
         unlink(to.sun_path);
