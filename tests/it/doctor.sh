@@ -11,11 +11,15 @@ export CUDA_VISIBLE_DEVICES=  # case 8: here is none
 within_ms=5000
 [ "${SANITIZERS:-no}" = no ] || within_ms=60000
 
-asked() { # CODE CAUSE REMEDY COMMAND ...: one line has both, the exit code is CODE, and it took at most 5 s
-    local code=$1 cause=$2 remedy=$3 got=0 began=${EPOCHREALTIME/./} took
+asked() { # CODE CAUSE REMEDY COMMAND ...: one line has both, the exit code is CODE, and it took at most 5 s, the second time
+    local code=$1 cause=$2 remedy=$3 got began took
     shift 3
-    "$@" >said 2>&1 || got=$?
-    took=$(((${EPOCHREALTIME/./} - began) / 1000))
+    for _ in 1 2; do # where other programs took the CPUs meanwhile
+        got=0 began=${EPOCHREALTIME/./}
+        "$@" >said 2>&1 || got=$?
+        took=$(((${EPOCHREALTIME/./} - began) / 1000))
+        [ "$took" -gt "$within_ms" ] || break
+    done
     cat said
     echo "exit $got, expected $code; $took ms; expected a line with '$cause' and '$remedy'"
     [ "$got" = "$code" ] && [ "$took" -le "$within_ms" ] && grep -F -- "$cause" said | grep -qF -- "$remedy"
@@ -167,7 +171,7 @@ if [ "$full" ]; then
     eventually "$psctl" --cluster queue.yaml cancel backed >/dev/null
     eventually state_is backed cancelled
     unwritten() { # an end that cannot be written is tried again
-        submit short --set delay_ms=100 && eventually state_is short running || return 1
+        submit short --set delay_ms=1000 && eventually state_is short running || return 1
         fills
         eventually of_the_queue short 78 "its state cannot be written" "make room on the disk of ps:0's --queue folder"
     }
@@ -217,7 +221,7 @@ ended "$psd_pid"
 
 # ---- 9 a wrong rank -----------------------------------------------------------------------------------------------
 
-worker 0 2>w0.log &
+worker 0 --set timeout=600 2>w0.log &
 first=$!
 joined() { "$psctl" --ps "$well" workers softmax 2>&1 | tee said | grep -q "0 *live"; }
 eventually joined
@@ -300,7 +304,8 @@ done_without_control() { # what is done is done, also where the control task is 
     pids=("$psd_pid")
     (worker 0 --ps "$peers" --workers 1 --set epochs=1 --set delay_ms=0 --set output=) 2>done.log || return 1
     finds_done() { "$psctl" --ps "$peers" doctor >said; grep "job softmax .*done, 0 live workers" said; }
-    eventually finds_done || return 1
+    tells_all() { "$psctl" --ps "unix:$scratch/d1" jobs | grep -q "softmax .*done"; }
+    eventually finds_done && eventually tells_all || return 1
     ended "$control"
     finds 69 "ps:0 (unix:$scratch/d0)" "start psd there" --ps "$peers" && ! grep "needs ps:\|control task" said || found=1
     rm -f d0.ready

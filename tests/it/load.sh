@@ -40,10 +40,15 @@ ok "$parked pulls wait for its round" background "$scratch/park" "unix:$scratch/
 ok "all of them are counted" grep -x "waiting $parked" "$scratch/park"
 ok "they take no threads" is_at_most "$(of_status Threads)" $((threads + 16)) # the gRPC core's, whatever the load
 # The main thread wakes for psd's tick and nothing else: it is the clock. The others have some for keepalive pings.
-before=$(wakeups) main=$(wakeups "$psd_pid")
 has_ticked() { [ "$(wakeups "$psd_pid")" -ge $((main + 60)) ]; }
-eventually has_ticked
-ok "a call that waits wakes nobody" is_at_most $(($(wakeups) - before)) $((10 * ($(wakeups "$psd_pid") - main)))
+wakes_nobody() {
+    local before main
+    before=$(wakeups) main=$(wakeups "$psd_pid")
+    eventually has_ticked
+    is_at_most $(($(wakeups) - before)) $((10 * ($(wakeups "$psd_pid") - main)))
+}
+# Where the machine has stood still for seconds, connections have ended, and each call has come again.
+ok "a call that waits wakes nobody" eval 'wakes_nobody || wakes_nobody'
 [ "$SANITIZERS" = no ] && ok "and less than 64 MiB" is_at_most $(($(of_status VmRSS) - resident)) 65536
 echo >&4
 ok "the round closes" wait "$load_pid"
