@@ -254,6 +254,23 @@ ok "slurm: a wrong job is not queued" refuses 65 "wrong.yaml:3: epochs must be" 
 ok "slurm: a job that is not there" refuses 66 none.yaml slurm none.yaml
 ok "slurm: more servers than nodes" refuses 64 "each server needs a node" slurm -N 2 --ps-tasks 3 "$async"
 ok "slurm: options of sbatch without --" refuses 64 "unknown option --time" slurm "$async" --time 5
+three="$examples/softmax/sync.yaml --set strategy.min_workers=3"
+few="the job needs 3 workers (strategy.min_workers), and is to have 2: give --nodes"
+# shellcheck disable=SC2086
+for more in "" "-- --time 5" "-- --ntasks-per-node=1" "-- --no-requeue"; do
+    ok "slurm: fewer workers than the job needs, and ${more:-no more}" refuses 65 "$few" slurm $three -N 2 $more
+    ok "slurm: nor are they shown" refuses 65 "$few" slurm --dry-run $three -N 2 $more
+done
+# shellcheck disable=SC2086
+for more in "-N 3" "-N 2 -- --ntasks-per-node=2" "-N 2 -- --ntasks 4" "-N 2 -- -n4" "-- --nodes 3-4" "-- -N4"; do
+    ok "slurm: as many as it needs, by $more" says --ps-tasks slurm --dry-run $three $more
+done
+printf '#!/bin/sh\n#SBATCH --ntasks-per-node=2\n' >two_each.sbatch
+# shellcheck disable=SC2086
+ok "slurm: or by the script itself" says --ps-tasks "$psctl" slurm --dry-run --script two_each.sbatch $three -N 2
+looks() { says "psctl: $PWD/none.safetensors cannot be read here: the workers look for it" "$@" && grep -qF "psctl: $PWD/none, where the output goes, is not here: worker 0 needs it" said; }
+ok "slurm: what is not here is said" looks slurm --dry-run "$async" --set weights=none.safetensors --set output=none/%a.safetensors
+ok "slurm: and nothing of the rest" lacks psctl: slurm --dry-run "$async"
 ok "slurm: a script that is not there" refuses 66 "cannot read none.sbatch" slurm --script none.sbatch "$async"
 ok "slurm: no sbatch" fails_with 69 "there is no sbatch on PATH" env PATH=/nowhere "$psctl" slurm --script "$script" "$async"
 ok "slurm: a job that sbatch waits for, and fails" fails_with 3 "job 17" env SBATCH_EXIT=3 PATH="$PWD/bin:$PATH" "$psctl" slurm --script "$script" "$async"

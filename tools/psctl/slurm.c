@@ -20,10 +20,11 @@ struct slurm {
     long nodes, ps_tasks;  // 0: not said, until slurm_count
     struct cli_list sets;
     bool munge, dry_run;
-    char **options;    // those of sbatch behind --; ends with NULL
-    char *name;        // of the job
-    char *shards;      // the folder of those that the servers write; NULL: none
-    long cores, gpus;  // of a worker
+    char **options;        // those of sbatch behind --; ends with NULL
+    char *name;            // of the job
+    char *shards;          // the folder of those that the servers write; NULL: none
+    long cores, gpus;      // of a worker
+    uint32_t min_workers;  // with fewer the job ends
 };
 
 // Cuts off what stands behind --.
@@ -129,7 +130,52 @@ static void slurm_take_job(struct slurm *s, const struct ps_job *job)
     s->gpus = !d->n && is_gpu(job->device);
     for (size_t i = 0; i < d->n; i++)
         s->gpus += is_gpu(d->device[i].kind);
+    s->min_workers = ps_job_min_workers(job, 1);
     slurm_count(s, job);
+}
+
+// A job whose paths cannot be made absolute, or have no folder to be relative to, is trained all the same.
+static void slurm_look_at_files(struct ps_job *job)
+{
+    char folder[PATH_MAX];
+    if (getcwd(folder, sizeof folder) && ps_job_make_absolute(job, folder, NULL) == PS_OK)
+        submit_look_at_files(job);
+}
+
+// Does this option of sbatch say how many workers there are? One on each node is what there is without it.
+static bool is_worker_count(const char *option)
+{
+    static const char *const counts[] = {"-N", "-n", "-w", "-F", "--nod", "--nt", "--tasks-per-node"};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        if (strncmp(option, counts[i], strlen(counts[i])) == 0)
+            return strcmp(option, "--ntasks-per-node=1") != 0;
+    return false;
+}
+
+// Do options behind -- say how many workers there are, or lines of the script?
+static bool slurm_has_worker_count(const struct slurm *s, const char *script)
+{
+    bool has = false;
+    char line[1024], *rest;
+    for (char **option = s->options; *option; option++)
+        has |= is_worker_count(*option);
+    FILE *from = fopen(script, "re");
+    while (from && fgets(line, sizeof line, from)) {
+        char *word = strtok_r(line, " \t\n", &rest);
+        if (!word || strcmp(word, "#SBATCH") != 0)
+            continue;
+        while ((word = strtok_r(NULL, " \t\n", &rest)))
+            has |= is_worker_count(word);
+    }
+    if (from)
+        fclose(from);
+    return has;
+}
+
+static enum ps_code slurm_check_workers(const struct slurm *s, const char *script, struct ps_error *e)
+{
+    return slurm_has_worker_count(s, script) ? PS_OK
+                                             : submit_check_workers(s->min_workers, (uint32_t)s->nodes, "--nodes", e);
 }
 
 // ---- the command line -----------------------------------------------------------------------------------------------
@@ -253,8 +299,9 @@ static int slurm_run(struct slurm *s)
     if (slurm_load_job(s, &job, &e))
         return report(&e);
     slurm_take_job(s, job);
+    slurm_look_at_files(job);
     ps_job_free(job);
-    if (slurm_find_script(s, script, sizeof script, &e))
+    if (slurm_find_script(s, script, sizeof script, &e) || slurm_check_workers(s, script, &e))
         return report(&e);
     if (!s->dry_run && !program_on_path("sbatch", sbatch, sizeof sbatch)) {
         ps_fail(&e, PS_UNAVAILABLE, "there is no sbatch on PATH: expected a host from which Slurm takes jobs");

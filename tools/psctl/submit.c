@@ -44,9 +44,7 @@ static enum ps_code submit_check_model(const struct ps_job *job, struct ps_error
     return code;
 }
 
-// What workers read and write may lie where they find it, and this host does not: that is said, and no more. Its paths
-// are absolute.
-static void submit_look_at_files(const struct ps_job *job)
+void submit_look_at_files(const struct ps_job *job)
 {
     const char *const reads[] = {job->data.path,   job->data.test_path, job->data.x, job->data.y,
                                  job->data.x_test, job->data.y_test,    job->weights};
@@ -59,6 +57,15 @@ static void submit_look_at_files(const struct ps_job *job)
     slash[slash == folder] = '\0';
     if (access(folder, F_OK))
         fprintf(stderr, "psctl: %s, where the output goes, is not here: worker 0 needs it\n", folder);
+}
+
+enum ps_code submit_check_workers(uint32_t min_workers, uint32_t workers, const char *option, struct ps_error *e)
+{
+    if (workers >= min_workers)
+        return PS_OK;
+    return ps_fail(e, PS_INVALID_ARGUMENT,
+                   "the job needs %" PRIu32 " workers (strategy.min_workers), and is to have %" PRIu32 ": give %s",
+                   min_workers, workers, option);
 }
 
 enum ps_code submit_load_job(const char *file, const struct cli_list *sets, struct ps_job **job, struct ps_error *e)
@@ -112,12 +119,7 @@ static enum ps_code submit_count_workers(const struct submit *s, const struct cl
     if (s->alone && *workers > 1)
         return ps_fail(e, PS_INVALID_ARGUMENT,
                        "the job's strategy is for one worker: expected --workers 1, not %" PRIu32, *workers);
-    if (*workers < s->min_workers)
-        return ps_fail(e, PS_INVALID_ARGUMENT,
-                       "the job needs %" PRIu32 " workers (strategy.min_workers), and is to have %" PRIu32
-                       ": give --workers",
-                       s->min_workers, *workers);
-    return PS_OK;
+    return submit_check_workers(s->min_workers, *workers, "--workers", e);
 }
 
 static enum ps_code submit_send(const struct submit *s, struct cluster *c, uint64_t *number, struct ps_error *e)
