@@ -540,9 +540,18 @@ static void queue_begin(struct psd_queue *q, const struct psd_queue_client *from
             job->workers == 1 ? "" : "s");
 }
 
+// While none runs, it is one that has ended. NULL: none is.
+static const struct psd_queue_job *queue_first_unwritten(const struct psd_queue *q)
+{
+    const struct psd_queue_job *job = q->jobs;
+    while (job && !job->unwritten)
+        job = job->next;
+    return job;
+}
+
 static void queue_say_why(const struct psd_queue *q, uint64_t now, char *why, size_t size)
 {
-    const struct psd_queue_job *head = queue_head(q);
+    const struct psd_queue_job *head = queue_head(q), *unwritten = queue_first_unwritten(q);
     uint32_t missing = 0;
     if (!head) {
         snprintf(why, size, "no job is queued");
@@ -554,6 +563,13 @@ static void queue_say_why(const struct psd_queue *q, uint64_t now, char *why, si
     }
     if (q->held[0]) {
         snprintf(why, size, "%s", q->held);
+        return;
+    }
+    if (unwritten) {
+        snprintf(why, size,
+                 "job %" PRIu64 " '%.128s' cannot begin: the end of job %" PRIu64
+                 " cannot be written in --queue: psd's log says why",
+                 head->number, head->name, unwritten->number);
         return;
     }
     while (missing < head->workers && queue_is_idle(q, missing, now))

@@ -1071,6 +1071,23 @@ static void what_cannot_be_written_is_tried_again(void **state)
     assert_int_equal(PSD_FAILED, state_of("job"));
 }
 
+static void an_end_that_cannot_be_written_is_what_the_next_job_waits_for(void **state)
+{
+    (void)state;
+    submit("ends", 0, 1);
+    submit("next", 0, 1);
+    assert_int_equal(1, next_of(0, 1));
+    assert_int_equal(PS_OK, cancel("ends", ""));
+    make_folder_fail(true);
+    pass(PSD_QUEUE_LOST_MS + 1000);  // its worker is silent
+    assert_int_equal(PSD_CANCELLED, state_of("ends"));
+    waits_for(0, "job 2 'next' cannot begin: the end of job 1 cannot be written in --queue: psd's log says why");
+    make_folder_fail(false);
+    waits_for(0, "job 2 'next' cannot begin: the end of job 1 cannot be written in --queue: psd's log says why");
+    pass(1000);
+    assert_int_equal(2, next_of(0, 1));
+}
+
 static enum ps_code next_of_user(const char *user)
 {
     const struct psd_queue_client from = {.rank = 0, .id = {1}, .user = user};
@@ -1136,6 +1153,7 @@ int main(void)
         TEST(ended_jobs_expire),
         TEST(the_last_ended_jobs_are_kept),
         TEST(what_cannot_be_written_is_tried_again),
+        TEST(an_end_that_cannot_be_written_is_what_the_next_job_waits_for),
         TEST(the_user_of_its_workers_survives_a_start),
 #undef TEST
     };
