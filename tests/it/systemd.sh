@@ -22,6 +22,9 @@ ok "systemd finds nothing wrong with the units" verifies "$scratch/psd@.service"
 after_munge() { [ "$(grep -l '^After=.* munge.service' "$units/psd@.service" "$units/workerd@.service" | wc -l)" = 2 ]; }
 ok "both start after munged, where there is one" after_munge
 ok "a job of the queue that takes all memory does not end the worker that waits" grep -qx OOMPolicy=continue "$units/workerd@.service"
+seconds() { sed -nE "s/^ *$1 ?= ?([0-9]+).*/\1/p" "$2"; } # KEY FILE
+outlives() { echo "$(seconds TimeoutStopSec "$units/workerd@.service") > $(seconds KILL_AFTER_S "$top_srcdir/workerd/agent/agent.c")" | tee "$scratch/outlives" && (($(cat "$scratch/outlives"))); }
+ok "a job of the queue has all of its time to keep its weights when systemd stops the worker that waits" outlives
 exposure() { systemd-analyze --no-pager security --offline=true --threshold="$1" "$units/$2"; } # TENTHS UNIT
 ok "psd is exposed below 2.0" exposure 20 psd@.service
 ok "workerd below 4.0" exposure 40 workerd@.service
