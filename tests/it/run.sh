@@ -182,6 +182,10 @@ else
     echo "ok $n - the progress on a terminal # SKIP no python3"
 fi
 ok "./quickstart --help" fails_with 0 "./quickstart check" "$top_srcdir/quickstart" --help
+mkdir -p elsewhere/tree
+ln -s "$top_srcdir" tree
+ok "from another folder" fails_with 64 "./quickstart check" tree/quickstart chekc
+ok "with CDPATH" fails_with 64 "./quickstart check" env CDPATH="$PWD/elsewhere" tree/quickstart chekc
 
 # The chief fails before there is a job; the others would wait for it for as long as the job file says.
 ok "a chief that opened no job ends the run" fails_with 65 "did not open the job" timeout 600 "$psctl" run --ps 1 --workers 2 \
