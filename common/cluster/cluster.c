@@ -141,34 +141,51 @@ static bool cluster_copy_path(const char *path, char **to)
 }
 
 // One of them says who calls.
-static enum ps_code cluster_check_trust(const struct ps_cluster *c, struct ps_error *e)
+static enum ps_code cluster_check_trust(bool tls, bool munge, struct ps_error *e)
 {
-    return c->munge && ps_cluster_has_tls(c)
+    return munge && tls
                ? ps_fail(e, PS_INVALID_ARGUMENT, "tls and munge both say who may connect: expected one of them")
                : PS_OK;
 }
 
+// *to is {NULL} before. False: no memory.
+static bool cluster_copy_files(const struct ps_tls_files *f, struct ps_tls_files *to)
+{
+    if (cluster_copy_path(f->folder, &to->folder) && cluster_copy_path(f->ca, &to->ca) &&
+        cluster_copy_path(f->certificate, &to->certificate) && cluster_copy_path(f->key, &to->key))
+        return true;
+    ps_tls_files_clear(to);
+    return false;
+}
+
 enum ps_code ps_cluster_set_tls(struct ps_cluster *c, const struct ps_tls_files *f, struct ps_error *e)
 {
-    ps_tls_files_clear(&c->tls);
+    struct ps_tls_files copy = {NULL};
     if (!f->folder && (!f->ca || !f->certificate))
         return ps_fail(e, PS_INVALID_ARGUMENT,
                        "TLS: expected a folder, or the files of an authority and a certificate");
-    if (!cluster_copy_path(f->folder, &c->tls.folder) || !cluster_copy_path(f->ca, &c->tls.ca) ||
-        !cluster_copy_path(f->certificate, &c->tls.certificate) || !cluster_copy_path(f->key, &c->tls.key))
+    if (cluster_check_trust(true, c->munge, e))
+        return e->code;
+    if (!cluster_copy_files(f, &copy))
         return ps_no_memory(e, "a cluster");
-    return cluster_check_trust(c, e);
+    ps_tls_files_clear(&c->tls);
+    c->tls = copy;
+    return PS_OK;
 }
 
 enum ps_code ps_cluster_set_munge(struct ps_cluster *c, const char *socket, struct ps_error *e)
 {
-    c->munge = true;
-    if (socket) {
+    char *copy;
+    if (cluster_check_trust(ps_cluster_has_tls(c), true, e))
+        return e->code;
+    if (!cluster_copy_path(socket, &copy))
+        return ps_no_memory(e, "a cluster");
+    if (copy) {
         free(c->munge_socket);
-        if (!cluster_copy_path(socket, &c->munge_socket))
-            return ps_no_memory(e, "a cluster");
+        c->munge_socket = copy;
     }
-    return cluster_check_trust(c, e);
+    c->munge = true;
+    return PS_OK;
 }
 
 static enum ps_code cluster_read_path(const struct ps_yaml *v, const char *what, char **to, struct ps_error *e)
@@ -249,7 +266,7 @@ static enum ps_code cluster_read(const struct ps_yaml *root, struct ps_cluster *
         else
             code = cluster_unknown_key(section, e);
     }
-    if (code == PS_OK && cluster_check_trust(c, e))
+    if (code == PS_OK && cluster_check_trust(ps_cluster_has_tls(c), c->munge, e))
         return ps_error_prefix(e, "%s", root->source);
     if (code == PS_OK && c->n == 0 && !c->needs_no_ps && c->workers > 0)
         return ps_fail(

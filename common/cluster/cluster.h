@@ -42,14 +42,14 @@ enum ps_code ps_cluster_find(const char *path, struct ps_cluster *c, struct ps_e
 enum ps_code ps_cluster_add_worker(struct ps_cluster *c, const char *address, struct ps_error *e);
 
 // Certificates, in place of those that the description names; copied. INVALID_ARGUMENT: neither a folder nor files, or
-// the description says munge; RESOURCE_EXHAUSTED: no memory.
+// the description says munge; RESOURCE_EXHAUSTED: no memory. On failure *c is as before, here and below.
 enum ps_code ps_cluster_set_tls(struct ps_cluster *c, const struct ps_tls_files *files, struct ps_error *e);
 bool ps_cluster_has_tls(const struct ps_cluster *c);
 // Munge in place of certificates; socket is copied, NULL: the description's, or libmunge's default. INVALID_ARGUMENT:
 // there are certificates.
 enum ps_code ps_cluster_set_munge(struct ps_cluster *c, const char *socket, struct ps_error *e);
 
-// Appends a ps task. The text speaks of the address; the caller prefixes where it stands. On failure *c is as before.
+// Appends a ps task. The text speaks of the address; the caller prefixes where it stands.
 enum ps_code ps_cluster_add(struct ps_cluster *c, const char *address, struct ps_error *e);
 
 void ps_cluster_fini(struct ps_cluster *c);  // frees what it owns

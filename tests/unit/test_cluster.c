@@ -15,6 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/cluster/cluster.h"
 #include "libclient/psclient.h"
 
 static void test_reads(void **state)
@@ -525,6 +526,52 @@ static void sweep(parse_fn parse, const char *input, long at_least)
     }
 }
 
+static bool same_path(const char *a, const char *b)
+{
+    return a && b ? strcmp(a, b) == 0 : a == b;
+}
+
+static bool same_tls(const struct ps_tls_files *a, const struct ps_tls_files *b)
+{
+    return same_path(a->folder, b->folder) && same_path(a->ca, b->ca) && same_path(a->certificate, b->certificate) &&
+           same_path(a->key, b->key);
+}
+
+// A cluster that had certificates has them still: else the next connection would be in plain text.
+static void test_what_is_refused_changes_nothing(void **state)
+{
+    (void)state;
+    const struct ps_tls_files folder = {.folder = (char *)"/tls"}, no_certificate = {.ca = (char *)"ca"},
+                              all = {NULL, (char *)"ca", (char *)"certificate", (char *)"key"};
+    struct ps_cluster c = {0};
+    struct ps_error e;
+    assert_int_equal(ps_cluster_set_tls(&c, &folder, &e), PS_OK);
+    assert_int_equal(ps_cluster_set_tls(&c, &no_certificate, &e), PS_INVALID_ARGUMENT);
+    assert_true(same_tls(&c.tls, &folder));
+    for (long n = 0; n < 3; n++) {
+        until_none = n;
+        assert_int_equal(ps_cluster_set_tls(&c, &all, &e), PS_RESOURCE_EXHAUSTED);
+        until_none = -1;
+        assert_true(same_tls(&c.tls, &folder));
+    }
+    assert_int_equal(ps_cluster_set_munge(&c, "/run/munged", &e), PS_INVALID_ARGUMENT);
+    assert_true(!c.munge && !c.munge_socket);
+    assert_int_equal(ps_cluster_set_tls(&c, &all, &e), PS_OK);
+    assert_true(same_tls(&c.tls, &all));
+    ps_cluster_fini(&c);
+
+    assert_int_equal(ps_cluster_set_munge(&c, "/run/munged", &e), PS_OK);
+    assert_int_equal(ps_cluster_set_tls(&c, &folder, &e), PS_INVALID_ARGUMENT);
+    assert_false(ps_cluster_has_tls(&c));
+    until_none = 0;
+    assert_int_equal(ps_cluster_set_munge(&c, "/other", &e), PS_RESOURCE_EXHAUSTED);
+    until_none = -1;
+    assert_int_equal(ps_cluster_set_munge(&c, NULL, &e), PS_OK);
+    assert_true(c.munge);
+    assert_string_equal(c.munge_socket, "/run/munged");
+    ps_cluster_fini(&c);
+}
+
 static void test_no_memory(void **state)
 {
     (void)state;
@@ -556,6 +603,7 @@ int main(void)
         cmocka_unit_test(test_files),
         cmocka_unit_test(test_find),
         cmocka_unit_test(test_lists),
+        cmocka_unit_test(test_what_is_refused_changes_nothing),
         cmocka_unit_test(test_no_memory),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
