@@ -217,7 +217,8 @@ psc_code psc_load_shards(psc_client *client, const psc_shards *shards, uint64_t 
     request.steps = steps;
     const struct psc__call_spec spec = {.method = PARAMSERVER__V1__METHOD__LOAD_SHARD,
                                         .message = &request.base,
-                                        .timeout_ms = (int)psc__shards_timeout(shards)};
+                                        .timeout_ms = (int)psc__shards_timeout(shards),
+                                        .mutates = true};
     struct admin_call *calls = admin_ask_all(client, &spec, &e);
     if (e.code == PS_OK)
         admin_check_loaded(client, calls, shards->name, elements, &e);

@@ -87,8 +87,12 @@ struct psd_job {
     atomic_ullong late_at, stalled_at;
 
     pthread_mutex_t lock;  // guards what has no remark of its own
-    // The run and the checkpoint whose shard was loaded last, and what it had. Of the thread for shards alone.
-    uint64_t loaded_run, loaded, loaded_elements;
+    // Whose shard was loaded last, what it had, and by which call. Of the thread for shards alone.
+    struct psd_loaded {
+        uint64_t run, checkpoint, elements;
+        uint8_t by[16];     // the client id,
+        uint64_t sequence;  // and of its call
+    } loaded;
     // Applying a block holds it shared, pinning a snapshot exclusively: so a snapshot lies between two
     // updates. An atomic update holds it exclusively, pinning what goes into one message shared.
     pthread_rwlock_t snapshot_lock;

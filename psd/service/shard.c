@@ -390,6 +390,22 @@ static enum ps_code load_shard(struct psd_request *t, const char *path, const Pa
     return code;
 }
 
+// The answer to the call that has loaded a shard here last may have been lost. Whoever loads the same one in another
+// call means it: other values may have been put meanwhile.
+static bool load_is_repetition(const struct psd_request *t, uint64_t checkpoint)
+{
+    const struct psd_loaded *last = &t->job->loaded;
+    return last->run == t->caller->run && last->checkpoint == checkpoint && last->sequence == t->caller->sequence &&
+           memcmp(last->by, t->caller->client.data, sizeof last->by) == 0;
+}
+
+static void load_note(const struct psd_request *t, uint64_t checkpoint, uint64_t elements)
+{
+    struct psd_loaded *last = &t->job->loaded;
+    *last = (struct psd_loaded){t->caller->run, checkpoint, elements, .sequence = t->caller->sequence};
+    memcpy(last->by, t->caller->client.data, sizeof last->by);
+}
+
 int psd_load_shard(struct psd_request *t)
 {
     const Paramserver__V1__LoadShardRequest *r = (const Paramserver__V1__LoadShardRequest *)t->request;
@@ -401,19 +417,19 @@ int psd_load_shard(struct psd_request *t)
         return (int)t->error.code;
     if (!t->call->parked_since)
         return psd_file_thread_park(t, t->core->shard_thread);
-    if (job->loaded_run != t->caller->run || job->loaded != r->shard->checkpoint) {
+    out.elements = job->loaded.elements;
+    if (!load_is_repetition(t, r->shard->checkpoint)) {
         char *path = shard_path(t, r->shard);
-        const enum ps_code code = path ? load_shard(t, path, r, &job->loaded_elements) : shard_no_memory(t);
+        const enum ps_code code = path ? load_shard(t, path, r, &out.elements) : shard_no_memory(t);
         free(path);
         if (code)
             return shard_fail_file(t);
-        if (job->loaded_elements)
+        if (out.elements) {
             ps_info("job '%s': goes on from %s", job->name, r->shard->name);
-        job->loaded_run = t->caller->run;
-        job->loaded = r->shard->checkpoint;
+            load_note(t, r->shard->checkpoint, out.elements);
+        }
     }
     out.generation = t->core->generation;
-    out.elements = job->loaded_elements;
     return psd_request_reply(t, &out.base, NULL);
 }
 

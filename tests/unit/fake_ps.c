@@ -335,6 +335,15 @@ static void set_hyper(struct call *c, const Paramserver__V1__SetHyperRequest *r)
         fake_answer(c, PS_INVALID_ARGUMENT, "the rule has no such hyperparameter");
 }
 
+static void load_shard(struct call *c, const Paramserver__V1__LoadShardRequest *r)
+{
+    Paramserver__V1__LoadShardReply out = PARAMSERVER__V1__LOAD_SHARD_REPLY__INIT;
+    fake_note(c, r->caller, NULL, 0, (struct fake_arrival){0});
+    out.generation = c->f->generation[c->task];
+    out.elements = 1;
+    fake_answer_with(c, &out.base, NULL);
+}
+
 // ---- reduce -------------------------------------------------------------------------------------------------------
 
 enum { RANKS = 8 };
@@ -479,6 +488,7 @@ static const ProtobufCMessageDescriptor *const request_types[] = {
     [PARAMSERVER__V1__METHOD__REDUCE] = &paramserver__v1__reduce_request__descriptor,
     [PARAMSERVER__V1__METHOD__CLOCK] = &paramserver__v1__clock_request__descriptor,
     [PARAMSERVER__V1__METHOD__SET_HYPER] = &paramserver__v1__set_hyper_request__descriptor,
+    [PARAMSERVER__V1__METHOD__LOAD_SHARD] = &paramserver__v1__load_shard_request__descriptor,
 };
 
 static void serve(struct call *c, const ProtobufCMessage *m, const struct ps_slices *payload)
@@ -524,6 +534,9 @@ static void serve(struct call *c, const ProtobufCMessage *m, const struct ps_sli
         break;
     case PARAMSERVER__V1__METHOD__SET_HYPER:
         set_hyper(c, (const Paramserver__V1__SetHyperRequest *)m);
+        break;
+    case PARAMSERVER__V1__METHOD__LOAD_SHARD:
+        load_shard(c, (const Paramserver__V1__LoadShardRequest *)m);
         break;
     default:
         fake_update(c, (const Paramserver__V1__UpdateRequest *)m, payload);

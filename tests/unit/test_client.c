@@ -1599,6 +1599,50 @@ static void test_a_long_time_for_shards(void **state)
     bench_free(b);
 }
 
+static enum fake_fate cut_load_shard(struct fake *f, uint32_t task, int method, uint64_t n)
+{
+    (void)n;
+    if (method != PARAMSERVER__V1__METHOD__LOAD_SHARD || task != 1 || f->param == 0)
+        return FAKE_DELIVER;
+    f->param--;
+    return FAKE_CUT_AFTER;
+}
+
+// Each call has a sequence of its own for each task, by which psd tells an attempt that is made again from another call.
+static void test_shards_are_loaded_as_often_as_asked(void **state)
+{
+    (void)state;
+    struct bench *b = bench_ready(PSC_STREAM);
+    struct clockwork w = {.fake = &b->fake};
+    const psc_shards shards = {.name = "m", .checkpoint = 1};
+    uint64_t of[2][FAKE_TASKS][2] = {0};
+    size_t n[2][FAKE_TASKS] = {0};
+    pthread_t clock;
+    psc_error e;
+    b->fake.fate = cut_load_shard;
+    pthread_create(&clock, NULL, run_world, &w);
+    for (int k = 0; k < 2; k++) {
+        b->fake.n_arrivals = 0;
+        b->fake.param = 1 - (uint64_t)k;
+        if (psc_load_shards(b->client, &shards, FAKE_TASKS, 1, &e))
+            fail_msg("%s", e.text);
+        for (size_t i = 0; i < b->fake.n_arrivals; i++) {
+            const struct fake_arrival *a = &b->fake.arrivals[i];
+            assert_true(n[k][a->task] < 2);
+            of[k][a->task][n[k][a->task]++] = a->sequence;
+        }
+    }
+    atomic_store(&w.stop, 1);
+    pthread_join(clock, NULL);
+    for (uint32_t t = 0; t < FAKE_TASKS; t++) {
+        assert_true(of[0][t][0] > 0 && of[1][t][0] > of[0][t][0]);
+        assert_int_equal(n[0][t], t == 1 ? 2 : 1);
+        assert_int_equal(n[1][t], 1);
+    }
+    assert_int_equal(of[0][1][1], of[0][1][0]);
+    bench_free(b);
+}
+
 struct on_thread {
     pthread_t thread;
     atomic_int code;  // -1: not ended yet
@@ -1705,6 +1749,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_threads_wait),
     cmocka_unit_test(test_a_hyperparameter_is_set_again),
     cmocka_unit_test(test_a_long_time_for_shards),
+    cmocka_unit_test(test_shards_are_loaded_as_often_as_asked),
     cmocka_unit_test(test_callbacks_have_a_thread),
 };
 

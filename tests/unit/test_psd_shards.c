@@ -132,14 +132,15 @@ static struct answer write_send(struct store *s, struct writing *w)
     return a;
 }
 
-static uint64_t loaded;  // elements that the last one had
+static uint64_t loaded;         // elements that the last one had
+static uint64_t load_sequence;  // of the next
 
 static struct answer load(struct store *s, const char *name, uint64_t checkpoint, uint64_t steps)
 {
     ProtobufCMessage *m = NULL;
     Paramserver__V1__LoadShardRequest r = PARAMSERVER__V1__LOAD_SHARD_REQUEST__INIT;
     Paramserver__V1__Shard shard = PARAMSERVER__V1__SHARD__INIT;
-    Paramserver__V1__Caller caller = caller_of(0, 0);
+    Paramserver__V1__Caller caller = caller_of(0, load_sequence);
     r.caller = &caller;
     r.shard = &shard;
     r.steps = steps;
@@ -605,6 +606,49 @@ static void another_run_loads_it_again(void **state)
     files(true);
 }
 
+// A call is a repetition where its sequence is the last one's. Another call puts the same shard again.
+static void a_shard_is_loaded_as_often_as_it_is_asked_for(void **state)
+{
+    struct store s;
+    struct writing w;
+    (void)state;
+    open_and_write(&s, &w);
+    const float value = get_float(&s, "w", 0);
+    load_sequence = 5;
+    expect(load(&s, "job-0000000001", 7, 3), PS_OK, "");
+    push(&s, 2, 1);
+    const float trained = get_float(&s, "w", 0);
+    assert_true(trained != value);
+    expect(load(&s, "job-0000000001", 7, 3), PS_OK, "");
+    assert_int_equal(loaded, 2 * N);
+    assert_true(get_float(&s, "w", 0) == trained);
+    load_sequence = 6;
+    expect(load(&s, "job-0000000001", 7, 3), PS_OK, "");
+    assert_int_equal(loaded, 2 * N);
+    assert_true(get_float(&s, "w", 0) == value);
+    load_sequence = 0;
+    psd_core_destroy(s.core);
+    files(true);
+}
+
+// What was not there at first is looked for again.
+static void a_shard_that_comes_later_is_found(void **state)
+{
+    struct store s;
+    struct writing w;
+    (void)state;
+    open_job(&s);
+    expect(load(&s, "job-0000000001", 7, 3), PS_OK, "");
+    assert_int_equal(loaded, 0);
+    push(&s, 1, 1);
+    write_init(&w, "job-0000000001", 7);
+    write_all(&s, &w);
+    expect(load(&s, "job-0000000001", 7, 3), PS_OK, "");
+    assert_int_equal(loaded, 2 * N);
+    psd_core_destroy(s.core);
+    files(true);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -618,6 +662,8 @@ int main(void)
         cmocka_unit_test(shards_that_wait_are_counted_and_end_with_the_core),
         cmocka_unit_test(who_waits_for_a_file_is_seen),
         cmocka_unit_test(another_run_loads_it_again),
+        cmocka_unit_test(a_shard_is_loaded_as_often_as_it_is_asked_for),
+        cmocka_unit_test(a_shard_that_comes_later_is_found),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
