@@ -6,11 +6,12 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/utf8.h"
 #include "common/wire/wire.h"
 #include "libclient/client.h"
 
 // Where a worker may be silent for longer, one that is done tries for as long as that.
-enum { LEAVE_TIMEOUT_MS = 2000 };
+enum { LEAVE_TIMEOUT_MS = 2000, LEAVE_REASON_MAX = 320 };  // bytes of a reason, with its end: as many as psd keeps
 
 struct control_call {
     struct psc_client *client;
@@ -369,6 +370,11 @@ static bool leave_report(struct psc_client *c, const char *reason, psc__done_fn 
 
 void psc__leave(struct psc_client *c, const char *reason, psc__done_fn done, void *arg)
 {
+    char plain[LEAVE_REASON_MAX];
+    if (reason) {  // psd refuses a Leave that is not UTF-8, and the worker would count as dead
+        ps_utf8_cut(reason, plain, sizeof plain);
+        reason = plain;
+    }
     psc__lock(c);
     // A control task that has been given up need not be waited for once more. It hears of the loss of another one.
     bool goodbye = c->member.joined && !c->tasks[0].given_up;

@@ -304,10 +304,11 @@ static void lease(struct call *c, const Paramserver__V1__LeaseRequest *r)
     fake_answer_with(c, &out.base, NULL);
 }
 
-static void leave(struct call *c)
+static void leave(struct call *c, const Paramserver__V1__LeaveRequest *r)
 {
     Paramserver__V1__LeaveReply out = PARAMSERVER__V1__LEAVE_REPLY__INIT;
     c->f->leaves++;
+    snprintf(c->f->reason, sizeof c->f->reason, "%s", r->reason);
     fake_answer_with(c, &out.base, NULL);
 }
 
@@ -505,7 +506,7 @@ static void serve(struct call *c, const ProtobufCMessage *m, const struct ps_sli
         heartbeat(c, (const Paramserver__V1__HeartbeatRequest *)m);
         break;
     case PARAMSERVER__V1__METHOD__LEAVE:
-        leave(c);
+        leave(c, (const Paramserver__V1__LeaveRequest *)m);
         break;
     case PARAMSERVER__V1__METHOD__BARRIER:
         barrier(c);

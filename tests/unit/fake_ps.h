@@ -78,7 +78,8 @@ struct fake {
     _Atomic uint64_t now;
     uint64_t arrived;
     int leaves, heartbeats;
-    uint64_t step;  // of the last heartbeat, as the next
+    char reason[512];  // of the last Leave
+    uint64_t step;     // of the last heartbeat, as the next
     struct ps_progress progress;
     int worlds;  // that are not destroyed: none is used afterwards
     int cuts;

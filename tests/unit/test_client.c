@@ -1331,6 +1331,36 @@ static void test_the_last_report_is_sent_before_leaving(void **state)
     assert_int_equal(step_after_leaving(PSC_STREAM, 0.9, true), 1);
 }
 
+// psd refuses a message with text that is not UTF-8.
+static void test_a_reason_is_sent_as_text(void **state)
+{
+    (void)state;
+    char is_long[2000];
+    memset(is_long, 'x', sizeof is_long - 1);
+    is_long[sizeof is_long - 1] = 0;
+    for (int reports = 0; reports < 2; reports++) {  // with a last heartbeat before it, and without
+        const char *const reasons[][2] = {{"Gr\xf6\xdf"
+                                           "e",
+                                           "Gr??e"},
+                                          {"Gr\u00f6\u00dfe", "Gr\u00f6\u00dfe"},
+                                          {is_long, NULL}};
+        for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++) {
+            struct bench *b = bench_ready(PSC_STREAM);
+            struct outcome left = {0};
+            if (reports)
+                psc_report(b->client, 1, 10, 0.5);
+            psc__leave(b->client, reasons[i][0], on_done, &left);
+            assert_true(fake_run(&b->fake, &left.done, 10));
+            assert_int_equal(b->fake.leaves, 1);
+            if (reasons[i][1])
+                assert_string_equal(b->fake.reason, reasons[i][1]);
+            else
+                assert_in_range(strlen(b->fake.reason), 300, 336);
+            bench_free(b);
+        }
+    }
+}
+
 static void test_progress_is_sent_with_heartbeats(void **state)
 {
     psc_metric metrics[PS_MAX_PROGRESS + 1] = {{"dropped", 0}, {"loss", 0.5}};
@@ -1742,6 +1772,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_leaving_ends_what_is_under_way),
     cmocka_unit_test(test_the_control_task_is_away_at_the_end),
     cmocka_unit_test(test_the_last_report_is_sent_before_leaving),
+    cmocka_unit_test(test_a_reason_is_sent_as_text),
     cmocka_unit_test(test_progress_is_sent_with_heartbeats),
     cmocka_unit_test(test_dying_with_everything_under_way),
     cmocka_unit_test(test_callbacks_start_operations_until_the_end),
