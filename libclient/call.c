@@ -83,6 +83,12 @@ static void call_finish(struct psc__call *call, const struct ps_error *e)
     psc__run_later(call->client, &call->later, call_report);
 }
 
+// psd's own, with for whom it has waited.
+static bool call_is_psds_word(const char *text)
+{
+    return strncmp(text, "waited ", 7) == 0;
+}
+
 static void call_fail(struct psc__call *call, enum ps_code code, const char *text)
 {
     struct ps_error e;
@@ -90,7 +96,7 @@ static void call_fail(struct psc__call *call, enum ps_code code, const char *tex
     if (code == PS_UNAVAILABLE && !call->once)
         ps_fail(&e, code, PSC__TASK " cannot be reached, tried for %.1f s: %s", PSC__TASK_ARGS(call->task), seconds,
                 text);
-    else if (code == PS_DEADLINE_EXCEEDED && strncmp(text, "waited ", 7) == 0)  // psd's own word, with for whom
+    else if (code == PS_DEADLINE_EXCEEDED && call_is_psds_word(text))
         ps_fail(&e, code, PSC__TASK ": %s", PSC__TASK_ARGS(call->task), text);
     else if (code == PS_DEADLINE_EXCEEDED && !call->once)
         ps_fail(&e, code, PSC__TASK ": waited %.1f s for %s: %s", PSC__TASK_ARGS(call->task), seconds,
@@ -130,27 +136,33 @@ static void call_again(void *arg)
     struct psc__call *call = arg;
     struct psc_client *c = call->client;
     psc__lock(c);
-    if (!call_landed(call))
+    const bool over = call_landed(call);
+    if (!over && psc__now(c) < call->deadline)
         call_send(call);
+    else if (!over)
+        call_fail(call, call->error.code, call->error.text);
     psc__unlock(c);
+}
+
+// Until when it is tried again, where an attempt has ended so.
+static uint64_t call_try_until(const struct psc__call *call, const char *text)
+{
+    uint64_t until = call_is_patient(call) ? call->down_since + call->client->timeout_ns : call->deadline;
+    return call->refused_until < until && psc__says_nobody_listens(text) ? call->refused_until : until;
 }
 
 static bool call_may_repeat(struct psc__call *call, enum ps_code code, const char *text)
 {
-    bool patient = call_is_patient(call);
     uint64_t now = psc__now(call->client);
     if (call->once)
         return false;
     if (code == PS_DEADLINE_EXCEEDED)
-        return patient;
+        return call_is_patient(call);
     if (code != PS_UNAVAILABLE && code != PS_RESOURCE_EXHAUSTED)
         return false;
     if (!call->down_since || psc__task_was_there(call->task, call->sent))
         call->down_since = now;
-    uint64_t until = patient ? call->down_since + call->client->timeout_ns : call->deadline;
-    if (call->refused_until < until && psc__says_nobody_listens(text))
-        until = call->refused_until;
-    return now < until;
+    return now < call_try_until(call, text);
 }
 
 static void call_repeat(struct psc__call *call, enum ps_code code, const char *text)
@@ -162,8 +174,18 @@ static void call_repeat(struct psc__call *call, enum ps_code code, const char *t
         call_send(call);
         return;
     }
+    const uint64_t until = call_try_until(call, text), now = psc__now(call->client);
+    const uint64_t delay = psc__backoff(call->client, call->attempt++), left = until > now ? until - now : 0;
     call->away = true;
-    psc__after(call->client, psc__backoff(call->client, call->attempt++), call_again, call);
+    psc__after(call->client, delay < left ? delay : left, call_again, call);
+}
+
+// The last attempt had no answer. Does the refusal before it say more, as that one had too little time left for one?
+static bool call_was_refused(const struct psc__call *call, const char *text)
+{
+    const bool was_short = call->sent + PS_SECOND > call->deadline && !call_is_psds_word(text);
+    return call->error.code == PS_RESOURCE_EXHAUSTED ||
+           (call->error.code == PS_UNAVAILABLE && was_short && call->task->why[0]);
 }
 
 // Those of the service ParameterServer; Admin's have none.
@@ -196,8 +218,7 @@ static void call_replied(void *arg, enum ps_code code, const char *text, struct 
         } else if (call_may_repeat(call, code, text)) {
             call_repeat(call, code, text);
         } else {
-            // An attempt that had too little time left to be answered says less than the refusal before it.
-            if (code == PS_DEADLINE_EXCEEDED && call->error.code == PS_RESOURCE_EXHAUSTED) {
+            if (code == PS_DEADLINE_EXCEEDED && call_was_refused(call, text)) {
                 code = call->error.code;
                 text = call->error.text;
             }

@@ -535,6 +535,46 @@ static void test_unreachable_until_the_deadline(void **state)
     bench_free(b);
 }
 
+// Nobody listens at the control task, until `quiet_from` (ns), when it takes what comes and does not answer.
+static uint64_t quiet_from;
+
+static enum fake_fate refused_then_quiet(struct fake *f, uint32_t task, int method, uint64_t n)
+{
+    (void)task, (void)method, (void)n;
+    return f->now < quiet_from ? FAKE_GONE : FAKE_LOSE;
+}
+
+// Asks the control task for 6 s, by a call that is no operation's.
+static void ask_in_vain(uint64_t seed, double refused_s, enum ps_code code, const char *text)
+{
+    struct bench *b = bench_new(PSC_STREAM);
+    struct outcome o = {0};
+    b->fake.seed = seed;
+    b->fake.fate = refused_then_quiet;
+    bench_create(b, (psc_options){.rank = -1, .timeout_ms = 6000});
+    const uint64_t start = b->fake.now;
+    quiet_from = start + (uint64_t)(refused_s * 1e9);
+    psc__attach(b->client, on_done, &o);
+    assert_true(fake_run(&b->fake, &o.done, 20));
+    if (o.error.code != code || !strstr(o.error.text, text))
+        fail_msg("seed %d: %s: %s", (int)seed, ps_code_name(o.error.code), o.error.text);
+    assert_in_range((b->fake.now - start) / PS_MS, 6000, 6005);
+    bench_free(b);
+}
+
+// Where nobody listens that is what is said at the end, in time, whatever the last attempt had time for.
+static void test_a_refused_call_says_so_in_time(void **state)
+{
+    (void)state;
+    static const char refused[] =
+        "ps:0 (a:1) cannot be reached, tried for 6.0 s: failed to connect: Connection refused";
+    for (uint64_t seed = 0; seed < 40; seed++) {
+        ask_in_vain(seed, 100, PS_UNAVAILABLE, refused);
+        ask_in_vain(seed, 5.95, PS_UNAVAILABLE, refused);
+        ask_in_vain(seed, 1, PS_DEADLINE_EXCEEDED, "ps:0 (a:1): waited 6.0 s for ");
+    }
+}
+
 // How long a task was away, and what came of it.
 struct absence {
     uint64_t since, until;
@@ -1742,6 +1782,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_waiting_for_the_window_has_a_deadline),
     cmocka_unit_test(test_who_waits_for_others_holds_up_no_update),
     cmocka_unit_test(test_unreachable_until_the_deadline),
+    cmocka_unit_test(test_a_refused_call_says_so_in_time),
     cmocka_unit_test(test_a_task_that_is_back_is_found_soon),
     cmocka_unit_test(test_a_task_that_is_gone_ends_the_client),
     cmocka_unit_test(test_a_task_that_is_slow_does_not),
