@@ -145,7 +145,7 @@ void psc__task_unreachable(struct psc__task *t, const char *text)
     snprintf(t->why, sizeof t->why, "%s", text);
     if (!t->refused_since && psc__says_nobody_listens(text))
         t->refused_since = now;
-    const uint64_t patience = c->member.joined ? c->member.dead_after_ns : c->refused_ns;
+    const uint64_t patience = c->member.joined ? c->member.dead_after_ns : c->rank < 0 ? c->refused_ns : 0;
     t->given_up = patience && t->refused_since && now - t->refused_since >= patience;
     if (t->given_up)
         psc__end(c, PS_UNAVAILABLE, PSC__TASK " cannot be reached, tried for %.1f s: %s: the job's state there is lost",

@@ -166,7 +166,7 @@ static void heartbeat_send(void *arg)
 
 struct join {
     struct psc_client *client;
-    uint64_t deadline;
+    uint64_t started, deadline;
     uint32_t left;  // tasks that have not been heard
     struct probe {
         struct join *join;
@@ -280,7 +280,8 @@ static enum ps_code join_probes_error(const struct join *j, struct ps_error *e)
     }
     if (!last)
         return PS_OK;
-    return ps_fail(e, PS_UNAVAILABLE, "no answer within %.1f s from %s", (double)j->client->timeout_ns / 1e9, names);
+    const uint64_t took = psc__now(j->client) - j->started;
+    return ps_fail(e, PS_UNAVAILABLE, "no answer within %.1f s from %s", (double)took / 1e9, names);
 }
 
 static enum ps_code probe_read(struct psc__task *t, const struct ps_slices *reply, struct ps_error *e)
@@ -337,7 +338,8 @@ static struct join *join_new(struct psc_client *c, psc__done_fn done, void *arg)
         return NULL;
     }
     *j = (struct join){.client = c, .probes = probes, .done = done, .arg = arg};
-    j->deadline = psc__now(c) + c->timeout_ns;
+    j->started = psc__now(c);
+    j->deadline = j->started + c->timeout_ns;
     for (uint32_t i = 0; i < c->n_tasks; i++)
         probes[i] = (struct probe){.join = j, .task = &c->tasks[i]};
     return j;

@@ -166,11 +166,11 @@ typedef struct psc_metric {
 } psc_metric;
 
 // Connects to every ps task and, where rank >= 0, joins the job: rank 0 opens it, others wait for that. From then on
-// the library sends heartbeats. *client is freed by psc_close. INVALID_ARGUMENT: an option; UNAVAILABLE: ps tasks that
-// did not answer within timeout_ms, and why; DEADLINE_EXCEEDED: worker 0 did not open the job, or the death of the
-// worker that had this rank before was not certain yet; FAILED_PRECONDITION: the job
-// or the cluster is described differently elsewhere; ALREADY_EXISTS: the job's name or the rank is taken; CANCELLED:
-// stop.
+// the library sends heartbeats. An observer's asks no ps task anything, and so returns at once: whether one is there its
+// first operation tells. *client is freed by psc_close. INVALID_ARGUMENT: an option; UNAVAILABLE: ps tasks that did not
+// answer within timeout_ms, and why; DEADLINE_EXCEEDED: worker 0 did not open the job, or the death of the worker that
+// had this rank before was not certain yet; FAILED_PRECONDITION: the job or the cluster is described differently
+// elsewhere; ALREADY_EXISTS: the job's name or the rank is taken; CANCELLED: stop.
 //
 // Where nobody listens at a ps task's address for longer than a worker may be silent (psd --dead-after-ms), all
 // operations end with UNAVAILABLE and the task's address. A task that is silent is waited for until timeout_ms.

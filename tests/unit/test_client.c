@@ -46,6 +46,29 @@ static void test_join_names_all_that_are_down(void **state)
     bench_free(b);
 }
 
+static enum fake_fate one_is_refused(struct fake *f, uint32_t task, int method, uint64_t n)
+{
+    (void)f, (void)method, (void)n;
+    return task == 1 ? FAKE_GONE : FAKE_DELIVER;
+}
+
+// refused_ms is an observer's: a worker may come before the ps tasks do.
+static void test_join_waits_for_those_that_are_not_there_yet(void **state)
+{
+    (void)state;
+    struct bench *b = bench_new(PSC_STREAM);
+    psc_options options = worker_options(b);
+    options.refused_ms = 1000;
+    b->fake.fate = one_is_refused;
+    bench_create(b, options);
+    const uint64_t start = b->fake.now;
+    struct ps_error e = bench_join(b);
+    assert_int_equal(e.code, PS_UNAVAILABLE);
+    assert_string_equal(e.text, "no answer within 20.0 s from ps:1 (b:2): failed to connect: Connection refused");
+    assert_in_range((b->fake.now - start) / PS_MS, 20000, 20005);
+    bench_free(b);
+}
+
 static void test_join_knows_its_tasks(void **state)
 {
     (void)state;
@@ -1762,6 +1785,7 @@ static void test_callbacks_have_a_thread(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_join_and_declare),
     cmocka_unit_test(test_join_names_all_that_are_down),
+    cmocka_unit_test(test_join_waits_for_those_that_are_not_there_yet),
     cmocka_unit_test(test_join_knows_its_tasks),
     cmocka_unit_test(test_join_says_what_the_tasks_know),
     cmocka_unit_test(test_attach),
