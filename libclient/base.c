@@ -172,10 +172,46 @@ bool psc__task_was_there(const struct psc__task *t, uint64_t sent)
 const char *psc__method_name(int method)
 {
     static const char *const names[] = {
-        "call",       "join",   "heartbeat", "leave", "barrier",   "lease",   "declare",  "describe",    "put",
-        "assign_add", "push",   "get",       "pull",  "status",    "workers", "stop job", "set members", "assign_sub",
-        "push_pull",  "reduce", "clock",     "waits", "set hyper", "drain",   "agree",    "sum squares", "open"};
-    return names[method >= 0 && method < (int)(sizeof names / sizeof *names) ? method : 0];
+        [PARAMSERVER__V1__METHOD__JOIN] = "join",
+        [PARAMSERVER__V1__METHOD__HEARTBEAT] = "heartbeat",
+        [PARAMSERVER__V1__METHOD__LEAVE] = "leave",
+        [PARAMSERVER__V1__METHOD__BARRIER] = "barrier",
+        [PARAMSERVER__V1__METHOD__LEASE] = "lease",
+        [PARAMSERVER__V1__METHOD__DECLARE] = "declare",
+        [PARAMSERVER__V1__METHOD__DESCRIBE] = "describe",
+        [PARAMSERVER__V1__METHOD__PUT] = "put",
+        [PARAMSERVER__V1__METHOD__ASSIGN_ADD] = "assign_add",
+        [PARAMSERVER__V1__METHOD__PUSH] = "push",
+        [PARAMSERVER__V1__METHOD__GET] = "get",
+        [PARAMSERVER__V1__METHOD__PULL] = "pull",
+        [PARAMSERVER__V1__METHOD__STATUS] = "status",
+        [PARAMSERVER__V1__METHOD__WORKERS] = "workers",
+        [PARAMSERVER__V1__METHOD__STOP_JOB] = "stop job",
+        [PARAMSERVER__V1__METHOD__SET_MEMBERS] = "set members",
+        [PARAMSERVER__V1__METHOD__ASSIGN_SUB] = "assign_sub",
+        [PARAMSERVER__V1__METHOD__PUSH_PULL] = "push_pull",
+        [PARAMSERVER__V1__METHOD__REDUCE] = "reduce",
+        [PARAMSERVER__V1__METHOD__CLOCK] = "clock",
+        [PARAMSERVER__V1__METHOD__WAITS] = "waits",
+        [PARAMSERVER__V1__METHOD__SET_HYPER] = "set hyper",
+        [PARAMSERVER__V1__METHOD__DRAIN] = "drain",
+        [PARAMSERVER__V1__METHOD__AGREE] = "agree",
+        [PARAMSERVER__V1__METHOD__SUM_SQUARES] = "sum squares",
+        [PARAMSERVER__V1__METHOD__OPEN] = "open",
+        [PARAMSERVER__V1__METHOD__SET_MODE] = "set mode",
+        [PARAMSERVER__V1__METHOD__SUBMIT] = "submit",
+        [PARAMSERVER__V1__METHOD__LIST] = "list",
+        [PARAMSERVER__V1__METHOD__CANCEL] = "cancel",
+        [PARAMSERVER__V1__METHOD__LOGS] = "logs",
+        [PARAMSERVER__V1__METHOD__NEXT] = "next",
+        [PARAMSERVER__V1__METHOD__REPORT] = "report",
+        [PARAMSERVER__V1__METHOD__CHECKPOINT] = "checkpoint",
+        [PARAMSERVER__V1__METHOD__TRACE] = "trace",
+        [PARAMSERVER__V1__METHOD__PRUNE_SHARDS] = "prune shards",
+        [PARAMSERVER__V1__METHOD__LOAD_SHARD] = "load shard",
+    };
+    const bool known = method > 0 && method < (int)(sizeof names / sizeof *names) && names[method];
+    return known ? names[method] : "call";
 }
 
 void psc__lost_job(struct psc__task *t, const char *text)

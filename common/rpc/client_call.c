@@ -38,6 +38,7 @@ static const char *call_cause(const char *details)
         const char *said, *meant;
     } known[] = {
         {"", "connection lost"},
+        {"keepalive watchdog timeout", "it has been silent for some seconds"},
         {"Socket closed", "it has closed the connection: it has ended, or wants TLS"},
         {"connection attempt timed out before receiving SETTINGS frame",
          "it takes the connection, then does not answer"},

@@ -754,6 +754,20 @@ static void test_who_waits_can_say_for_what(void **state)
     bench_free(b);
 }
 
+// Whatever call it is that a ps task does not answer, it is named.
+static void test_every_call_has_a_name(void **state)
+{
+    (void)state;
+    const int last = PARAMSERVER__V1__METHOD__LOAD_SHARD;
+    for (int m = PARAMSERVER__V1__METHOD__JOIN; m <= last; m++)
+        if (m < PARAMSERVER__V1__METHOD__RENDEZVOUS || m > PARAMSERVER__V1__METHOD__WATCH)  // those are no ps task's
+            assert_string_not_equal(psc__method_name(m), "call");
+    assert_string_equal(psc__method_name(last + 1), "call");
+    assert_string_equal(psc__method_name(-1), "call");
+    assert_string_equal(psc__method_name(PARAMSERVER__V1__METHOD__OPEN), "open");
+    assert_string_equal(psc__method_name(last), "load shard");
+}
+
 // Silence, or a connection that breaks, is not death.
 static void test_a_task_that_is_slow_does_not(void **state)
 {
@@ -1809,6 +1823,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_a_refused_call_says_so_in_time),
     cmocka_unit_test(test_a_task_that_is_back_is_found_soon),
     cmocka_unit_test(test_a_task_that_is_gone_ends_the_client),
+    cmocka_unit_test(test_every_call_has_a_name),
     cmocka_unit_test(test_a_task_that_is_slow_does_not),
     cmocka_unit_test(test_who_waits_can_say_for_what),
     cmocka_unit_test(test_who_is_refused_says_why),

@@ -34,6 +34,7 @@
 #include "common/rpc/address.h"
 #include "common/rpc/buffer.h"
 #include "common/rpc/client.h"
+#include "common/rpc/client_inside.h"
 #include "common/rpc/cq.h"
 #include "common/rpc/method.h"
 #include "common/rpc/server.h"
@@ -1722,6 +1723,14 @@ static bool preface_is_acknowledged(int fd, int ms)
 }
 
 // The last attempt has failed, and with it each call until the next has not: the core makes that while no call is made.
+static void a_connection_that_is_silent_is_said(void **state)
+{
+    (void)state;
+    char *text = ps__call_text(&(struct ps__pending){0}, PS_UNAVAILABLE, "keepalive watchdog timeout");
+    assert_string_equal(text, "it has been silent for some seconds");
+    free(text);
+}
+
 static void connects_while_nothing_is_under_way(void **state)
 {
     struct pair *p = *state;
@@ -2302,6 +2311,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_name_is_looked_up_once_and_is_warned_of_where_it_is_loopback),
     cmocka_unit_test(bad_addresses_are_refused),
     TEST(who_is_no_server_is_said),
+    TEST(a_connection_that_is_silent_is_said),
     TEST(connects_while_nothing_is_under_way),
     TEST(memory_comes_back_from_a_deaf_peer),
     cmocka_unit_test(a_path_too_long_is_not_connected_to),
