@@ -141,7 +141,8 @@ static void client_end_stopped(void *arg)
 // applied without an answer, would make the weights others than those of any step.
 static void client_stop(struct psc_client *c, int number)
 {
-    ps_fail(&c->stopped, PS_CANCELLED, "stopped by %s", ps_signal_name(number));
+    // 1 may be SIGHUP's number, or what a handler has left that tells no signals apart.
+    ps_fail(&c->stopped, PS_CANCELLED, "stopped by %s", number == 1 ? "a signal" : ps_signal_name(number));
     psc__calls_stop(c);
     psc__after(c, c->layout ? STOP_GRACE_MS * PS_MS : 0, client_end_stopped, c);
 }

@@ -147,7 +147,7 @@ typedef struct psc_options {
     // For a signal handler: not long (200 ms) after this has become other than 0, psc_connect and all calls on the job
     // (barriers, leases, clocks, reductions, hyperparameters) end with CANCELLED, and no more begin. What moves values
     // has 8 s more once the job is declared, so that a step that has begun to push can end; then all is CANCELLED but
-    // psc_close. May be NULL.
+    // psc_close. It is the signal's number, which the errors name, or 1: they say "a signal" then. May be NULL.
     const volatile sig_atomic_t *stop;
     // Told what the client waits for, once that has lasted 2 s, and again when it is something else: "ps:1
     // (node1:7070): Connection refused", "worker 0 to open the job". Runs on a thread of the library and must not wait;

@@ -1217,6 +1217,31 @@ static void test_a_signal_lets_a_step_end(void **state)
     bench_free(b);
 }
 
+// A program's handler may leave a 1 there, which is SIGHUP's number.
+static void test_a_stop_is_called_by_its_name(void **state)
+{
+    (void)state;
+    static const struct {
+        int number;
+        const char *text;
+    } stops[] = {{1, "barrier: stopped by a signal"}, {SIGINT, "barrier: stopped by SIGINT"}};
+    for (size_t i = 0; i < sizeof stops / sizeof *stops; i++) {
+        struct bench *b = bench_new(PSC_STREAM);
+        volatile sig_atomic_t stop = 0;
+        psc_options options = worker_options(b);
+        struct outcome met = {0};
+        options.stop = &stop;
+        bench_begin(b, options);
+        psc__barrier(b->client, "end", on_done, &met);
+        fake_idle(&b->fake, 1);
+        ps_signal_set(&stop, stops[i].number);
+        assert_true(fake_run(&b->fake, &met.done, 1));
+        assert_int_equal(met.error.code, PS_CANCELLED);
+        assert_string_equal(met.error.text, stops[i].text);
+        bench_free(b);
+    }
+}
+
 static void test_silence_ends_the_job(void **state)
 {
     (void)state;
@@ -1844,6 +1869,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_a_share_that_is_none),
     cmocka_unit_test(test_the_job_ends_while_waiting),
     cmocka_unit_test(test_a_signal_lets_a_step_end),
+    cmocka_unit_test(test_a_stop_is_called_by_its_name),
     cmocka_unit_test(test_silence_ends_the_job),
     cmocka_unit_test(test_standing_still_is_no_silence),
     cmocka_unit_test(test_heartbeats_go_on),
