@@ -170,6 +170,8 @@ static void client_name_wait(struct psc_client *c, uint64_t since, char *what, s
             return;
         }
     psc__calls_name_wait(c, since, what, size);
+    if (!what[0])
+        psc__ops_name_wait(c, since, what, size);
 }
 
 static void client_look_for_waits(void *arg)

@@ -2,6 +2,7 @@
 #include "libclient/op.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -293,9 +294,37 @@ static void op_count_partial(struct psc_op *op)
     }
 }
 
+// An operation of a round has ended.
+static void op_note_round(const struct psc_op *op)
+{
+    struct psc__ops *ops = op->ops;
+    const uint64_t took = psc__now(op->client) - op->started;
+    if (op->round > ops->round) {
+        ops->round_before_ns = ops->round_ns;
+        ops->round_ns = 0;
+        ops->round = op->round;
+    }
+    ops->round_ns = took > ops->round_ns ? took : ops->round_ns;
+}
+
+void psc__ops_name_wait(struct psc_client *c, uint64_t since, char *what, size_t size)
+{
+    const struct psc__ops *ops = c->ops;
+    const uint64_t usual = ops->round_ns > ops->round_before_ns ? ops->round_ns : ops->round_before_ns;
+    const uint64_t now = psc__now(c);
+    const struct psc_op *op;
+    TAILQ_FOREACH(op, &ops->open, link)
+    if (!op->over && !op->refused && op->deadline == UINT64_MAX && op->started < since && now - op->started > 2 * usual)
+        break;
+    if (op)
+        snprintf(what, size, "the other workers' gradients of round %" PRIu64, op->round);
+}
+
 static void op_finish(struct psc_op *op)
 {
     op->over = true;
+    if (op->deadline == UINT64_MAX && op->code == PS_OK)
+        op_note_round(op);
     if (op->round)
         op_count_partial(op);
     if (op->atomic)

@@ -117,6 +117,9 @@ struct psc__ops {
     TAILQ_HEAD(psc__op_requests, psc__op_request) free_requests;
     uint32_t n_free_requests;
     struct psc__ender ender;
+    // The longest that an operation has waited for a round, of those of `round`, the last that some has waited for, and
+    // of the one before it; ns.
+    uint64_t round, round_ns, round_before_ns;
     // Guarded by this lock, which is the last to be taken.
     pthread_mutex_t lock;
     pthread_cond_t ended;       // some operation has, and somebody waits
@@ -250,5 +253,8 @@ void psc__ops_drain(struct psc_client *c);
 void psc__ops_free(struct psc_client *c);
 // Ends those whose deadline passed without anyone's noticing.
 void psc__ops_expire(struct psc_client *c);
+// Which round the first operation waits for that was started before `since`, and for longer than the rounds before let
+// expect; *what stays as it is: none.
+void psc__ops_name_wait(struct psc_client *c, uint64_t since, char *what, size_t size);
 
 #endif

@@ -150,8 +150,9 @@ typedef struct psc_options {
     // psc_close. It is the signal's number, which the errors name, or 1: they say "a signal" then. May be NULL.
     const volatile sig_atomic_t *stop;
     // Told what the client waits for, once that has lasted 2 s, and again when it is something else: "ps:1
-    // (node1:7070): Connection refused", "worker 0 to open the job". Runs on a thread of the library and must not wait;
-    // what is text to copy. May be NULL.
+    // (node1:7070): Connection refused", "worker 0 to open the job". A round of other workers also has to last for twice
+    // as long as the ones before it have: "the other workers' gradients of round 7". Runs on a thread of the library
+    // and must not wait; what is text to copy. May be NULL.
     void (*waits)(void *arg, const char *what);
     void *waits_arg;
     // What all workers of the job must have alike, such as the seed of the shuffle and the batch size: lines KEY=VALUE,

@@ -754,6 +754,49 @@ static void test_who_waits_can_say_for_what(void **state)
     bench_free(b);
 }
 
+// A pull of the round after the last one, which closes after so long.
+static void wait_for_round(struct bench *b, double seconds)
+{
+    struct outcome o = {0};
+    psc_pull(b->client, b->tensors, 1, b->fake.round + 1, on_result, &o, NULL);
+    fake_idle(&b->fake, seconds);
+    b->fake.round++;
+    fake_wake(&b->fake);
+    assert_int_equal(finish(b, &o).error.code, PSC_OK);
+    fake_idle(&b->fake, 1);
+}
+
+// That a round takes long is told, but not in each step again where they are all as long.
+static void test_who_waits_for_a_round_says_so(void **state)
+{
+    (void)state;
+    struct bench *b = bench_new(PSC_STREAM);
+    struct said said = {0};
+    psc_options options = worker_options(b);
+    options.update = PSC_SYNC;
+    options.waits = note_wait;
+    options.waits_arg = &said;
+    bench_begin(b, options);
+    assert_int_equal(bench_declare(b).code, PS_OK);
+    wait_for_round(b, 0.5);
+    wait_for_round(b, 1.8);
+    assert_int_equal(said.n, 0);
+    wait_for_round(b, 6);
+    assert_int_equal(said.n, 1);
+    assert_string_equal(said.last, "the other workers' gradients of round 3");
+    for (int i = 0; i < 5; i++)
+        wait_for_round(b, 4 + i);
+    assert_int_equal(said.n, 1);
+    wait_for_round(b, 20);
+    assert_int_equal(said.n, 2);
+    assert_string_equal(said.last, "the other workers' gradients of round 9");
+    wait_for_round(b, 1);
+    wait_for_round(b, 1);
+    wait_for_round(b, 6);
+    assert_int_equal(said.n, 3);
+    bench_free(b);
+}
+
 // Whatever call it is that a ps task does not answer, it is named.
 static void test_every_call_has_a_name(void **state)
 {
@@ -1848,6 +1891,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_a_refused_call_says_so_in_time),
     cmocka_unit_test(test_a_task_that_is_back_is_found_soon),
     cmocka_unit_test(test_a_task_that_is_gone_ends_the_client),
+    cmocka_unit_test(test_who_waits_for_a_round_says_so),
     cmocka_unit_test(test_every_call_has_a_name),
     cmocka_unit_test(test_a_task_that_is_slow_does_not),
     cmocka_unit_test(test_who_waits_can_say_for_what),
