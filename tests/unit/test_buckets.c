@@ -66,6 +66,18 @@ uint32_t wk_collective_guests(const struct wk_collective *c)
     return 0;
 }
 
+bool wk_collective_has_newcomers(const struct wk_collective *c)
+{
+    (void)c;
+    return false;
+}
+
+void wk_collective_welcome(struct wk_collective *c, bool all_know)
+{
+    (void)c;
+    (void)all_know;
+}
+
 bool wk_collective_joined(const struct wk_collective *c)
 {
     (void)c;

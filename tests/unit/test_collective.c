@@ -917,6 +917,98 @@ static void who_comes_back_and_does_not_connect_ends_nobody(void **ctx)
     }
 }
 
+// One that has met the others and fails before it has what they have ends alone; later it ends all.
+static void a_newcomer_that_fails_ends_alone(void **ctx)
+{
+    (void)ctx;
+    for (int welcomed = 0; welcomed < 2; welcomed++) {
+        struct worker w[2] = {worker_of(0, 2, 1, 0), worker_of(1, 2, 1, 0)}, guest = worker_of(1, 2, 1, 0);
+        struct ps_error e = {.code = PS_OK};
+        double one = 1;
+        struct wk_reduction sum = {.values = &one, .n = 1, .type = WK_DOUBLE, .what = "one"};
+        w[0].options.min_workers = w[1].options.min_workers = guest.options.min_workers = 1;
+        comes_back(w, &guest);
+        while (wk_collective_guests(w[0].collective) == 0)
+            usleep(1000);
+        ps_fail(&e, PS_ABORTED, "a worker comes back");
+        if (wk_collective_reform(w[0].collective, true, &e))
+            fail_msg("%s", e.text);
+        pthread_join(guest.thread, NULL);
+        assert_int_equal(PS_OK, guest.error.code);
+        assert_true(wk_collective_has_newcomers(w[0].collective) && wk_collective_has_newcomers(guest.collective));
+        if (welcomed)
+            wk_collective_welcome(guest.collective, false);
+        wk_collective_close(guest.collective, "something broke");
+        assert_int_equal(PS_ABORTED, wk_collective_reduce(w[0].collective, 0, &sum, &e));
+        if (!strstr(e.text, "worker 1 has ended: something broke"))
+            fail_msg("%s", e.text);
+        if (wk_collective_reform(w[0].collective, true, &e) != (welcomed ? PS_ABORTED : PS_OK))
+            fail_msg("%s", e.text);
+        if (!welcomed)
+            assert_int_equal(PS_OK, wk_collective_reduce(w[0].collective, 0, &sum, &e));
+        wk_collective_close(w[0].collective, NULL);
+    }
+}
+
+static void *meet_again(void *arg)
+{
+    struct worker *w = arg;
+    ps_fail(&w->error, PS_ABORTED, "others come or go");
+    wk_collective_reform(w->collective, true, &w->error);
+    return NULL;
+}
+
+static void do_at_once(void *(*what)(void *), struct worker *w, int n)
+{
+    for (int i = 0; i < n; i++)
+        pthread_create(&w[i].thread, NULL, what, &w[i]);
+    for (int i = 0; i < n; i++)
+        pthread_join(w[i].thread, NULL);
+}
+
+// Workers 0 and 3 come back to 1 and 2, and are lost at once. Those go on where nobody can have counted them yet: else
+// they are half of all without the lowest, and where one of them may have counted the newcomers, that holds, too.
+static void newcomers_that_die_take_no_majority(void **ctx)
+{
+    (void)ctx;
+    for (int welcome = 0; welcome < 3; welcome++) {
+        struct worker w[WORKERS];
+        for (uint32_t i = 0; i < WORKERS; i++) {
+            w[i] = worker_of(i, WORKERS, 1, 0);
+            w[i].options.min_workers = 1;
+        }
+        do_at_once(open_worker, w, WORKERS);
+        for (int lost = 0; lost < WORKERS; lost += 3) {
+            wk_collective_close(w[lost].collective, NULL);
+            do_at_once(meet_again, &w[1], lost ? 2 : 3);
+        }
+        assert_int_equal(PS_OK, w[1].error.code + w[2].error.code);
+        pthread_create(&w[0].thread, NULL, open_worker, &w[0]);
+        pthread_create(&w[3].thread, NULL, open_worker, &w[3]);
+        while (wk_collective_guests(w[1].collective) < 2)
+            usleep(1000);
+        do_at_once(meet_again, &w[1], 2);
+        pthread_join(w[0].thread, NULL);
+        pthread_join(w[3].thread, NULL);
+        for (uint32_t i = 0; i < WORKERS; i++) {
+            assert_int_equal(PS_OK, w[i].error.code);
+            assert_int_equal(WORKERS, wk_collective_ranks(w[i].collective));
+            for (int k = 0; k < welcome; k++)
+                wk_collective_welcome(w[i].collective, k > 0);
+        }
+        wk_collective_close(w[0].collective, NULL);
+        wk_collective_close(w[3].collective, NULL);
+        do_at_once(meet_again, &w[1], 2);
+        for (int i = 1; i < 3; i++) {
+            if (w[i].error.code != (welcome ? PS_ABORTED : PS_OK))
+                fail_msg("%d, worker %d: %s", welcome, i, w[i].error.text);
+            if (welcome && !strstr(w[i].error.text, "2 of 4 workers are left, and the others may go on"))
+                fail_msg("%d, worker %d: %s", welcome, i, w[i].error.text);
+            wk_collective_close(w[i].collective, NULL);
+        }
+    }
+}
+
 static void a_rank_is_there_once(void **ctx)
 {
     struct worker w[3] = {worker_of(1, 3, 1, 1), worker_of(0, 3, 1, 1), worker_of(1, 3, 1, 1)};
@@ -1057,6 +1149,8 @@ int main(void)
         cmocka_unit_test(who_does_not_belong_changes_nothing),
         cmocka_unit_test(who_comes_back_waits_while_the_others_go_on),
         cmocka_unit_test(who_comes_back_and_does_not_connect_ends_nobody),
+        cmocka_unit_test(a_newcomer_that_fails_ends_alone),
+        cmocka_unit_test(newcomers_that_die_take_no_majority),
         cmocka_unit_test(a_rank_is_there_once),
         cmocka_unit_test(a_signal_ends_the_waiting),
         cmocka_unit_test(a_signal_lets_a_sum_end),

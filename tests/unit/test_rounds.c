@@ -28,6 +28,10 @@ static struct {
     double said_new;          // by this replica, the last time that it was asked
     bool joined;              // a job that had begun
     bool stops;               // where a worker is lost, a signal comes
+    bool newcomers;           // some of those who have met are,
+    uint32_t welcomed;        // so often they have been welcomed,
+    bool all_know;            // and this was said the last time
+    bool admits;              // said when the workers met last
     double arrival[WORKERS];  // as it says who is asked which of those that are left leads
 } play;
 
@@ -55,6 +59,19 @@ bool wk_collective_joined(const struct wk_collective *c)
 {
     (void)c;
     return play.joined;
+}
+
+bool wk_collective_has_newcomers(const struct wk_collective *c)
+{
+    (void)c;
+    return play.newcomers;
+}
+
+void wk_collective_welcome(struct wk_collective *c, bool all_know)
+{
+    (void)c;
+    play.welcomed++;
+    play.all_know = all_know;
 }
 
 bool wk_collective_leads(const struct wk_collective *c, const double *arrival)
@@ -91,7 +108,7 @@ enum ps_code wk_collective_reduce(struct wk_collective *c, uint32_t replica, str
 enum ps_code wk_collective_reform(struct wk_collective *c, bool admits, struct ps_error *e)
 {
     (void)c;
-    (void)admits;
+    play.admits = admits;
     if (play.late.values && play.late.type == WK_DOUBLE)
         ((double *)play.late.values)[0] += 1000;
     else if (play.late.values)
@@ -229,6 +246,48 @@ static void who_comes_back_first_leads(void **ctx)
     wk_rounds_close(&r);
 }
 
+// That all know it is said after one more sum. Before that another one is lost: nobody else is let in then.
+static void who_comes_back_is_welcomed_when_all_know(void **ctx)
+{
+    const struct act acts[] = {{.add = {0, 1, 0, 0, -1}}, {.add = {0}}, {.add = {0}}, {.add = {0}}, {.lost = true},
+                               {.add = {4, 0, 0, 0, 5}},  {.add = {1}}};
+    struct wk_rounds r;
+    struct ps_error e;
+    bool behind;
+    (void)ctx;
+    play.newcomers = true;
+    play.welcomed = 0;
+    begin(&r, acts);
+    assert_int_equal(meet(&r, &behind, &e), PS_OK);
+    assert_int_equal(play.reforms, 2);
+    assert_false(play.admits);
+    assert_int_equal(play.welcomed, 3);
+    assert_true(play.all_know);
+    assert_ptr_equal(play.act, acts + 7);
+    play.newcomers = false;
+    wk_rounds_close(&r);
+}
+
+// Those who have nothing begin together, and are all the same from then on.
+static void all_who_have_nothing_are_welcome(void **ctx)
+{
+    const struct act acts[] = {{.add = {0, 1, 0, 0, -1}}, {.lost = true}, {.add = {0, 1, 0, 0, -1}}, {.add = {1}}};
+    struct wk_rounds r;
+    struct ps_error e;
+    bool behind;
+    (void)ctx;
+    play.newcomers = true;
+    play.welcomed = 0;
+    begin(&r, acts);
+    r.is_new = true;
+    assert_int_equal(meet(&r, &behind, &e), PS_NOT_FOUND);
+    assert_int_equal(play.reforms, 2);
+    assert_int_equal(play.welcomed, 3);
+    assert_true(play.all_know);
+    play.newcomers = false;
+    wk_rounds_close(&r);
+}
+
 // It was under way when a worker was lost, and comes before those that are left have met anew.
 static void a_late_chunk_changes_no_sum(void **ctx)
 {
@@ -252,6 +311,8 @@ int main(void)
         cmocka_unit_test(who_has_half_of_a_step_gets_everything),
         cmocka_unit_test(who_comes_back_does_not_lead),
         cmocka_unit_test(who_comes_back_first_leads),
+        cmocka_unit_test(who_comes_back_is_welcomed_when_all_know),
+        cmocka_unit_test(all_who_have_nothing_are_welcome),
         cmocka_unit_test(a_late_chunk_changes_no_sum),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

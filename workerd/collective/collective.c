@@ -305,6 +305,17 @@ bool wk_collective_leads(const struct wk_collective *c, const double *arrival)
     return !c->peers || wk_peers_leads(c->peers, arrival);
 }
 
+bool wk_collective_has_newcomers(const struct wk_collective *c)
+{
+    return c->peers && wk_peers_has_newcomers(c->peers);
+}
+
+void wk_collective_welcome(struct wk_collective *c, bool all_know)
+{
+    if (c->peers)
+        wk_peers_welcome(c->peers, all_know);
+}
+
 uint32_t wk_collective_guests(const struct wk_collective *c)
 {
     return c->peers ? wk_peers_guests(c->peers) : 0;

@@ -82,6 +82,11 @@ void wk_collective_fail(struct wk_collective *c, const char *text);
 enum ps_code wk_collective_look(struct wk_collective *c, struct ps_error *e);
 // Had the job begun before this worker came, so that its replicas have nothing of what the others have?
 bool wk_collective_joined(const struct wk_collective *c);
+// Are there newcomers among those who have met, who had nothing of what the others have? All replicas find the same.
+bool wk_collective_has_newcomers(const struct wk_collective *c);
+// By every replica, where there are: the newcomers have what the others have; all_know: every replica has said so here
+// once. Until then a newcomer that ends by itself, or is lost, is none of those of whom more than half have to be left.
+void wk_collective_welcome(struct wk_collective *c, bool all_know);
 // How often the workers have met anew. The same until this replica calls reform.
 uint64_t wk_collective_reforms(struct wk_collective *c);
 // Does this worker keep the weights where all end? Of those that are left, as far as is known, the one with the least

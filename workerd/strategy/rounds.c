@@ -233,9 +233,24 @@ static uint32_t rounds_find_chief(const struct wk_rounds *r)
     return chief;
 }
 
+// The newcomers have what the others have, and all get to know.
+static enum ps_code rounds_end_welcome(struct wk_rounds *r, struct ps_error *e)
+{
+    double one = 1;
+    e->code = PS_OK;
+    if (!wk_collective_has_newcomers(r->env->collective))
+        return PS_OK;
+    wk_collective_welcome(r->env->collective, false);
+    if (rounds_add_up_numbers(r, &one, 1, e) == PS_OK)
+        wk_collective_welcome(r->env->collective, true);
+    return e->code;
+}
+
 // Nobody has anything: all begin together.
 static enum ps_code rounds_find_nothing(struct wk_rounds *r, struct ps_error *e)
 {
+    if (rounds_end_welcome(r, e))
+        return e->code;
     r->arrival = 0;
     r->chief = 0;
     return ps_fail(e, PS_NOT_FOUND, "nobody is left who has the variables");
@@ -266,17 +281,20 @@ static enum ps_code rounds_welcome(struct wk_rounds *r, struct ps_error *e)
 {
     const struct standing s = rounds_compare(r);
     r->chief = rounds_find_chief(r);
-    return s.new ? rounds_give_all(r, s.giver, e) : PS_OK;
+    if (s.new > 0 && rounds_give_all(r, s.giver, e))
+        return e->code;
+    return rounds_end_welcome(r, e);
 }
 
-// Those that are left, and those who come back where this worker hosts them and admits it, meet and agree.
+// Those that are left, and those who come back where this worker hosts them and admits it, meet and agree. Where that
+// fails, they do so again without others who come: one that fails whenever it is let in would hold them up for ever.
 static enum ps_code rounds_meet(struct wk_rounds *r, bool admits, double *sum, bool *behind, struct ps_error *e)
 {
     *behind = false;
     if (r->env->has)  // the other variables would be at another round
         return e->code;
     while (e->code == PS_ABORTED && wk_collective_reform(r->env->collective, admits, e) == PS_OK) {
-        *behind = false;
+        *behind = admits = false;
         r->is_new |= r->is_torn;
         r->is_torn = false;
         if (rounds_agree(r, sum, behind, e) == PS_OK && rounds_welcome(r, e) == PS_OK) {

@@ -76,8 +76,8 @@ static void peers_on_abort_reply(void *arg, enum ps_code code, const char *text,
     pthread_mutex_unlock(&p->lock);
 }
 
-// Tells all other members, once: what comes later is a consequence of the first. lost: as in AbortRequest.
-static void peers_tell(struct session *s, uint32_t lost, const char *text)
+// Tells all other members, once: what comes later is a consequence of the first. lost, ends: as in AbortRequest.
+static void peers_tell(struct session *s, uint32_t lost, bool ends, const char *text)
 {
     Paramserver__V1__AbortRequest r = PARAMSERVER__V1__ABORT_REQUEST__INIT;
     struct wk_peers *p = s->peers;
@@ -90,6 +90,7 @@ static void peers_tell(struct session *s, uint32_t lost, const char *text)
     r.rank = p->options.rank;
     r.text = (char *)text;
     r.lost = lost;
+    r.ends = ends;
     for (uint32_t k = 0; tell && k < s->f.n; k++) {
         struct ps_slices request = PS_SLICES_EMPTY;
         if (k == s->f.self)
@@ -116,7 +117,7 @@ static void peers_lose(struct session *s, uint32_t rank, const char *text)
     s->loses = true;
     pthread_mutex_unlock(&p->lock);
     wk_rendezvous_lose(&p->rendezvous, rank);
-    peers_tell(s, rank + 1, why);
+    peers_tell(s, rank + 1, false, why);
     wk_ring_fail(s->f.ring, PS_ABORTED, why);
 }
 
@@ -154,16 +155,17 @@ static void peers_leave(struct wk_peers *p)
 static void peers_note_end(struct session *s, const Paramserver__V1__AbortRequest *r)
 {
     struct wk_peers *p = s->peers;
+    const bool loses = r->lost != 0 && (r->lost != r->rank + 1 || r->ends);
     char why[REASON_MAX];
     ps_utf8_cut(r->text[0] ? r->text : "another worker has ended", why, sizeof why);
     pthread_mutex_lock(&p->lock);
     s->over |= r->lost == 0;
-    s->loses |= r->lost != 0 && r->lost != r->rank + 1;
+    s->loses |= loses;
     s->notified |= r->lost != 0;  // who has lost one tells all
     if (!s->why[0])
         snprintf(s->why, sizeof s->why, "%s", why);
     pthread_mutex_unlock(&p->lock);
-    if (r->lost && r->lost != r->rank + 1 && r->lost != p->options.rank + 1)
+    if (loses && r->lost != p->options.rank + 1)
         wk_rendezvous_lose(&p->rendezvous, r->lost - 1);
     if (r->lost)
         wk_ring_fail(s->f.ring, PS_ABORTED, why);
@@ -518,6 +520,16 @@ bool wk_peers_joined(const struct wk_peers *p)
     return p->rendezvous.joined;
 }
 
+bool wk_peers_has_newcomers(struct wk_peers *p)
+{
+    return wk_rendezvous_has_newcomers(&p->rendezvous);
+}
+
+void wk_peers_welcome(struct wk_peers *p, bool all_know)
+{
+    wk_rendezvous_welcome(&p->rendezvous, all_know);
+}
+
 uint32_t wk_peers_guests(struct wk_peers *p)
 {
     return wk_rendezvous_guests(&p->rendezvous);
@@ -533,7 +545,7 @@ enum ps_code wk_peers_reform(struct wk_peers *p, bool admits, struct ps_error *e
     struct ps_error why = *e;
     struct session *s = p->now;
     wk_ring_fail(s->f.ring, PS_ABORTED, why.text);
-    peers_tell(s, p->options.rank + 1, why.text);
+    peers_tell(s, p->options.rank + 1, false, why.text);
     peers_await_aborts(p);
     pthread_mutex_lock(&p->lock);
     const bool over = s->over;
@@ -557,9 +569,10 @@ enum ps_code wk_peers_reform(struct wk_peers *p, bool admits, struct ps_error *e
 }
 
 // A reason that is another worker's goes on as it is: who hears of that one later than this worker's connection ends
-// would take this one for the first. lost: as in AbortRequest.
-static void peers_end(struct wk_peers *p, uint32_t lost, const char *reason)
+// would take this one for the first.
+void wk_peers_end(struct wk_peers *p, const char *reason)
 {
+    const bool alone = wk_rendezvous_is_newcomer(&p->rendezvous);
     char text[REASON_MAX];
     struct session *s = p->now;
     if (!s)
@@ -572,14 +585,9 @@ static void peers_end(struct wk_peers *p, uint32_t lost, const char *reason)
     s->over = true;
     pthread_mutex_unlock(&p->lock);
     wk_ring_flush(s->f.ring, ps_now() + abort_timeout);  // this does not overtake what others still add up
-    peers_tell(s, lost, text);
+    peers_tell(s, alone ? p->options.rank + 1 : 0, alone, text);
     peers_await_aborts(p);
     wk_ring_fail(s->f.ring, PS_ABORTED, reason);
-}
-
-void wk_peers_end(struct wk_peers *p, const char *reason)
-{
-    peers_end(p, 0, reason);
 }
 
 // ---- open and close -----------------------------------------------------------------------------------------------
@@ -614,8 +622,7 @@ enum ps_code wk_peers_open(const struct wk_peers_options *options, struct wk_pee
         peers_meet(p, false, NULL, e);
     }
     if (e->code) {
-        // The others have done without one that comes back.
-        peers_end(p, p->rendezvous.joined ? p->options.rank + 1 : 0, e->text);
+        wk_peers_end(p, e->text);
         wk_peers_close(p);
         return e->code;
     }

@@ -26,6 +26,9 @@ struct wk_formation *wk_peers_formation(struct wk_peers *p);
 bool wk_peers_joined(const struct wk_peers *p);
 // As wk_collective_leads.
 bool wk_peers_leads(struct wk_peers *p, const double *arrival);
+// As wk_collective_has_newcomers and wk_collective_welcome.
+bool wk_peers_has_newcomers(struct wk_peers *p);
+void wk_peers_welcome(struct wk_peers *p, bool all_know);
 // How many wait here to come back: they are let in where the workers meet anew.
 uint32_t wk_peers_guests(struct wk_peers *p);
 // Meets anew; admits: those, too, who want to come back, else they wait on.
@@ -33,7 +36,8 @@ uint32_t wk_peers_guests(struct wk_peers *p);
 // why: as on entry where a worker has ended by itself; ABORTED: too few are left, or the others go on without this one;
 // CANCELLED: a signal.
 enum ps_code wk_peers_reform(struct wk_peers *p, bool admits, struct ps_error *e);
-// This worker ends, and the others are told why; returns when they know, or had their time. Once.
+// This worker ends, and the others are told why; returns when they know, or had their time. Once. They end, too, unless
+// it is a newcomer that has not been welcomed: they go on without that.
 void wk_peers_end(struct wk_peers *p, const char *reason);
 // Nobody uses the formation any more.
 void wk_peers_close(struct wk_peers *p);

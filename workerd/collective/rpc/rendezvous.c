@@ -36,6 +36,7 @@ void wk_rendezvous_init(struct wk_rendezvous *v, const struct wk_peers_options *
     v->guest = ps_alloc(options->workers * sizeof *v->guest);
     v->lost = ps_alloc(options->workers * sizeof *v->lost);
     v->heard = ps_alloc(options->workers * sizeof *v->heard);
+    v->newcomer = ps_alloc(options->workers * sizeof *v->newcomer);
     v->rank = ps_alloc(options->workers * sizeof *v->rank);
     v->host = ps_alloc(options->workers * sizeof *v->host);
     v->ring_at = ps_alloc(options->workers * sizeof *v->ring_at);
@@ -56,6 +57,7 @@ void wk_rendezvous_fini(struct wk_rendezvous *v)
     free(v->guest);
     free(v->lost);
     free(v->heard);
+    free(v->newcomer);
     free(v->rank);
     free(v->host);
     free(v->ring_at);
@@ -225,6 +227,40 @@ void wk_rendezvous_lose(struct wk_rendezvous *v, uint32_t rank)
     pthread_mutex_unlock(&v->lock);
 }
 
+// ---- newcomers ----------------------------------------------------------------------------------------------------
+
+bool wk_rendezvous_has_newcomers(struct wk_rendezvous *v)
+{
+    bool has = false;
+    pthread_mutex_lock(&v->lock);
+    for (uint32_t k = 0; k < v->n; k++)
+        has |= v->newcomer[v->rank[k]];
+    pthread_mutex_unlock(&v->lock);
+    return has;
+}
+
+void wk_rendezvous_welcome(struct wk_rendezvous *v, bool all_know)
+{
+    const enum wk_majority majority = all_know ? WK_OF_ALL : WK_OF_BOTH;
+    pthread_mutex_lock(&v->lock);
+    v->majority = majority > v->majority ? majority : v->majority;
+    pthread_mutex_unlock(&v->lock);
+}
+
+// locked
+static bool rendezvous_is_unwelcomed(const struct wk_rendezvous *v, uint32_t rank)
+{
+    return v->newcomer[rank] && v->majority == WK_OF_OTHERS_THAN_NEWCOMERS;
+}
+
+bool wk_rendezvous_is_newcomer(struct wk_rendezvous *v)
+{
+    pthread_mutex_lock(&v->lock);
+    const bool is_newcomer = rendezvous_is_unwelcomed(v, v->options->rank);
+    pthread_mutex_unlock(&v->lock);
+    return is_newcomer;
+}
+
 // ---- answers ------------------------------------------------------------------------------------------------------
 
 static struct ps_call *rendezvous_take_guest(struct wk_rendezvous *v, uint32_t rank)
@@ -259,6 +295,7 @@ void wk_rendezvous_end(struct wk_rendezvous *v)
 // To those who are of the session that begins.
 static void rendezvous_answer(struct wk_rendezvous *v)
 {
+    uint32_t *newcomers = ps_alloc(v->n * sizeof *newcomers);
     Paramserver__V1__RendezvousReply reply = PARAMSERVER__V1__RENDEZVOUS_REPLY__INIT;
     reply.session = v->session;
     reply.rank = v->rank;
@@ -268,6 +305,10 @@ static void rendezvous_answer(struct wk_rendezvous *v)
     reply.ring_at = v->ring_at;
     reply.n_ring_at = v->n;
     reply.running = v->running;
+    reply.newcomer = newcomers;
+    for (uint32_t k = 0; k < v->n; k++)
+        if (v->newcomer[v->rank[k]])
+            newcomers[reply.n_newcomer++] = v->rank[k];
     for (uint32_t k = 0; k < v->n; k++) {
         struct ps_slices body = PS_SLICES_EMPTY;
         struct ps_call *call = rendezvous_take_guest(v, v->rank[k]);
@@ -276,6 +317,7 @@ static void rendezvous_answer(struct wk_rendezvous *v)
         ps_msg_pack(&reply.base, NULL, &body);
         ps_call_reply(call, PS_OK, NULL, &body);
     }
+    free(newcomers);
 }
 
 // ---- who waits ----------------------------------------------------------------------------------------------------
@@ -417,31 +459,57 @@ static enum ps_code rendezvous_wait_for_guests(struct wk_rendezvous *v, struct p
     return e->code;
 }
 
+// Members of the last session, and those of them who have come.
+struct tally {
+    uint32_t members, come;
+    bool has_lowest;
+};
+
+// locked. newcomers: these are counted, too.
+static struct tally rendezvous_count(const struct wk_rendezvous *v, bool newcomers)
+{
+    struct tally t = {0};
+    for (uint32_t k = 0; k < v->n; k++) {
+        const uint32_t rank = v->rank[k];
+        const bool come = rank == v->options->rank || (v->guest[rank].call && !v->guest[rank].is_new);
+        if (v->newcomer[rank] && !newcomers)
+            continue;
+        t.has_lowest |= t.members++ == 0 && come;
+        t.come += come;
+    }
+    return t;
+}
+
+static enum ps_code rendezvous_check_majority(const struct tally *t, struct ps_error *e)
+{
+    if (2 * t->come > t->members || (2 * t->come == t->members && t->has_lowest))
+        return PS_OK;
+    return ps_fail(e, PS_ABORTED,
+                   "%" PRIu32 " of %" PRIu32 " workers are left, and the others may go on: expected more than half",
+                   t->come, t->members);
+}
+
 // locked. Are those who have come enough?
 static enum ps_code rendezvous_check_guests(struct wk_rendezvous *v, struct ps_error *e)
 {
     const uint32_t least = v->options->min_workers ? v->options->min_workers : v->n;
-    uint32_t come = 1;
+    const struct tally all = rendezvous_count(v, true), others = rendezvous_count(v, false);
     char missing[160];
-    for (uint32_t k = 0; k < v->n; k++)
-        come += v->guest[v->rank[k]].call && !v->guest[v->rank[k]].is_new;
     rendezvous_name_missing(v, missing, sizeof missing);
     if (v->session == 0)
-        return come == v->n ? PS_OK
-                            : ps_fail(e, PS_DEADLINE_EXCEEDED, "%s of %" PRIu32 " did not come within %" PRIu64 " s",
-                                      missing, v->n, v->options->timeout / PS_SECOND);
-    const struct guest *lowest = &v->guest[v->rank[0]];
-    const bool has_lowest = v->rank[0] == v->options->rank || (lowest->call && !lowest->is_new);
-    const bool others = 2 * come < v->n || (2 * come == v->n && !has_lowest);
-    v->leads_rest = come < least && !others;
-    if (come < least)
-        return ps_fail(e, PS_ABORTED, "%" PRIu32 " worker%s left, of at least %" PRIu32, come,
-                       come == 1 ? " is" : "s are", least);
-    if (others)
-        return ps_fail(e, PS_ABORTED,
-                       "%" PRIu32 " of %" PRIu32 " workers are left, and the others may go on: expected more than half",
-                       come, v->n);
-    return PS_OK;
+        return all.come == v->n
+                   ? PS_OK
+                   : ps_fail(e, PS_DEADLINE_EXCEEDED, "%s of %" PRIu32 " did not come within %" PRIu64 " s", missing,
+                             v->n, v->options->timeout / PS_SECOND);
+    if (v->majority != WK_OF_OTHERS_THAN_NEWCOMERS)
+        rendezvous_check_majority(&all, e);
+    if (e->code == PS_OK && v->majority != WK_OF_ALL)
+        rendezvous_check_majority(&others, e);
+    v->leads_rest = all.come < least && e->code == PS_OK;
+    if (all.come < least)
+        return ps_fail(e, PS_ABORTED, "%" PRIu32 " worker%s left, of at least %" PRIu32, all.come,
+                       all.come == 1 ? " is" : "s are", least);
+    return e->code;
 }
 
 // locked. Of member k.
@@ -456,6 +524,9 @@ static void rendezvous_set_place(struct wk_rendezvous *v, uint32_t k, const char
 // locked
 static void rendezvous_take_members(struct wk_rendezvous *v, bool admits)
 {
+    for (uint32_t rank = 0; rank < v->options->workers; rank++)
+        v->newcomer[rank] = rendezvous_is_unwelcomed(v, rank) || v->guest[rank].is_new;
+    v->majority = WK_OF_OTHERS_THAN_NEWCOMERS;
     v->n = 0;
     v->admits = false;
     for (uint32_t rank = 0; rank < v->options->workers; rank++) {
@@ -502,6 +573,8 @@ static bool rendezvous_is_session(const struct wk_rendezvous *v, const Paramserv
         is_of_it |= r->rank[k] == v->options->rank;
         is_well &= r->rank[k] < v->options->workers && (k == 0 || r->rank[k - 1] < r->rank[k]);
     }
+    for (size_t k = 0; k < r->n_newcomer; k++)
+        is_well &= r->newcomer[k] < v->options->workers;
     return is_of_it && is_well;
 }
 
@@ -521,10 +594,14 @@ static void rendezvous_take_session(struct wk_rendezvous *v, const Paramserver__
     v->session = r->session;
     v->n = (uint32_t)r->n_rank;
     memset(v->lost, 0, v->options->workers * sizeof *v->lost);
+    memset(v->newcomer, 0, v->options->workers * sizeof *v->newcomer);
+    v->majority = WK_OF_OTHERS_THAN_NEWCOMERS;
     for (uint32_t k = 0; k < v->n; k++) {
         rendezvous_set_place(v, k, r->host[k], r->ring_at[k]);
         v->rank[k] = r->rank[k];
     }
+    for (size_t k = 0; k < r->n_newcomer; k++)
+        v->newcomer[r->newcomer[k]] = true;
 }
 
 // locked

@@ -5,6 +5,11 @@
 // go on if they are more than half of that session, or half of it with its lowest: no two groups go on side by side.
 // One that has died may come back: it asks all others where the session is, and waits at the lowest of that.
 //
+// A newcomer of a session counts in that from when it has what the others have: until then they are to go on where all
+// newcomers die. Some see that moment before others do, so there is one between in which both have to be a majority: of
+// the others, and of all. Whoever counts the others alone, and whoever counts all, shares members with each who counts
+// both; and nobody counts all before everybody counts both.
+//
 // Receives from: peers.c. Hands to: common/rpc. Threads: one waits; calls come on others.
 #ifndef WK_RENDEZVOUS_H
 #define WK_RENDEZVOUS_H
@@ -14,6 +19,9 @@
 #include "common/rpc/client.h"
 #include "common/rpc/server.h"
 #include "workerd/collective/rpc/options.h"
+
+// Of whom a majority has to be left.
+enum wk_majority { WK_OF_OTHERS_THAN_NEWCOMERS, WK_OF_BOTH, WK_OF_ALL };
 
 struct wk_rendezvous {
     const struct wk_peers_options *options;
@@ -49,6 +57,8 @@ struct wk_rendezvous {
     uint32_t n;
     uint32_t *rank;
     char **host, **ring_at;
+    bool *newcomer;  // [workers] who had not been of the one before, or had nothing yet of what the others had
+    enum wk_majority majority;
 };
 
 void wk_rendezvous_init(struct wk_rendezvous *v, const struct wk_peers_options *options);
@@ -63,6 +73,12 @@ void wk_rendezvous_lose(struct wk_rendezvous *v, uint32_t rank);
 // Has it been in the last session for longer than all others that are not lost, as far as is known? arrival: of
 // each worker of the job; of several with the least the lowest leads. NULL: all have the same.
 bool wk_rendezvous_leads(struct wk_rendezvous *v, const double *arrival);
+// Are there newcomers in the last session? All its members say the same.
+bool wk_rendezvous_has_newcomers(struct wk_rendezvous *v);
+// The newcomers have what the others have; all_know: everybody has said so here once.
+void wk_rendezvous_welcome(struct wk_rendezvous *v, bool all_know);
+// Is this worker a newcomer that has not been welcomed?
+bool wk_rendezvous_is_newcomer(struct wk_rendezvous *v);
 // Nobody is let in any more; those who wait hear that this worker has ended.
 void wk_rendezvous_end(struct wk_rendezvous *v);
 
