@@ -195,6 +195,7 @@ struct psd_control {
     Paramserver__V1__OnExisting on_existing;  // how this run was opened: how its chief declares
     bool declared;                            // by the chief of this run: the other tasks know it
     bool begun;                               // someone has been let through a collective, or has got a lease
+    bool refused;                             // who wanted to begin another run, as this one has failed
     struct psd_member *members;               // [workers]
     struct psd_epoch data;
 

@@ -698,11 +698,12 @@ static bool queue_keep_place(struct psd_queue_part *part, const struct psd_queue
     return true;
 }
 
-// Did it end because another process of its rank is in the job? That one has not been silent for long.
+// Did it end because another process of its rank is in the job? That one has not been silent for long, and the run has
+// not failed.
 static bool queue_was_second(const struct psd_queue_job *job, const struct psd_queue_part *part,
                              const struct psd_queue_report *r, uint64_t now)
 {
-    return r->code == TAKEN && r->waits && !job->cancelled && part->before &&
+    return r->code == TAKEN && r->waits && !r->refused && !job->cancelled && part->before &&
            now <= part->before + PSD_QUEUE_LOST_MS * PS_MS;
 }
 

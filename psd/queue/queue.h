@@ -14,7 +14,7 @@
 //
 // Two processes of one rank never train: the second one waits until the first is silent, and gives way to it where the
 // first is heard again before the second is in the job. A second one that is refused its rank (exit code 73) within
-// PSD_QUEUE_LOST_MS of the first's last word ends nothing: the first may train still.
+// PSD_QUEUE_LOST_MS of the first's last word ends nothing: the first may train still, unless the run has failed.
 //
 // Each job is a file in the queue's folder (files.h), written before anybody is told of what it says; a change that
 // could not be written is tried again by psd_queue_tick.
@@ -111,7 +111,8 @@ struct psd_queue_report {
     size_t len;
     bool ended;
     uint32_t code;
-    bool waits;  // it has not been in the job yet
+    bool waits;    // it has not been in the job yet
+    bool refused;  // as the job's last run has failed: nobody trains it
 };
 // *stop: the process is to end.
 enum ps_code psd_queue_report(struct psd_queue *q, const struct psd_queue_client *from,

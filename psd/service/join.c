@@ -121,6 +121,9 @@ static enum ps_code join_refuse_failed(struct psd_request *t, struct psd_job *jo
 {
     if (how != PARAMSERVER__V1__ON_EXISTING__REFUSE || !psd_job_has_failed(job))
         return PS_OK;
+    pthread_mutex_lock(&job->lock);
+    job->control->refused = true;
+    pthread_mutex_unlock(&job->lock);
     return ps_fail(&t->error, PS_ALREADY_EXISTS,
                    "job '%s' exists, %s: resume it or replace it (on_existing: resume, replace), or choose another "
                    "name",

@@ -89,6 +89,19 @@ static void queue_note_run(struct psd_request *t, const struct psd_queue_job *of
     psd_job_unref(job);
 }
 
+// Has a worker of the queue's job, which has no backup, been refused the job of this name, as its last run has failed?
+static bool queue_was_refused(const struct psd_request *t, const struct psd_queue_job *of)
+{
+    struct psd_job *job = psd_job_find(&t->core->table, of->name);
+    if (!job)
+        return false;
+    pthread_mutex_lock(&job->lock);
+    const bool refused = job->control && job->control->refused;
+    pthread_mutex_unlock(&job->lock);
+    psd_job_unref(job);
+    return refused;
+}
+
 // Table lock held.
 static bool queue_has_left(struct psd_job *job)
 {
@@ -342,18 +355,19 @@ int psd_report(struct psd_request *t)
     const Paramserver__V1__ReportRequest *r = (const Paramserver__V1__ReportRequest *)t->request;
     Paramserver__V1__ReportReply out = PARAMSERVER__V1__REPORT_REPLY__INIT;
     struct psd_queue_client from;
-    const struct psd_queue_report report = {.number = r->number,
-                                            .offset = r->offset,
-                                            .output = r->output.data,
-                                            .len = r->output.len,
-                                            .ended = r->ended,
-                                            .waits = r->waits,
-                                            .code = r->code};
+    struct psd_queue_report report = {.number = r->number,
+                                      .offset = r->offset,
+                                      .output = r->output.data,
+                                      .len = r->output.len,
+                                      .ended = r->ended,
+                                      .waits = r->waits,
+                                      .code = r->code};
     int code = queue_enter(t);
     bool stop;
     if (code != PS_OK)
         return code;
     const struct psd_queue_job *running = psd_queue_running(t->core->queue);
+    report.refused = r->ended && r->waits && running && queue_was_refused(t, running);
     if (queue_client(t, r->rank, &r->client, &from) ||
         psd_queue_report(t->core->queue, &from, &report, psd_now(t->core), psd_wall(t->core), &stop, &t->error))
         return (int)t->error.code;

@@ -220,6 +220,17 @@ kill_all_of TERM standby
 ok "which is cancelled" says "its workers are told to end" ctl cancel held
 ok "and ends then" eventually is held cancelled
 
+# ---- without a backup -------------------------------------------------------------------------------------------------
+
+ok "a job of one worker without a backup" says "is queued" submit --workers 1 --set name=once --set epochs=100000 --set output=once.safetensors
+ok "trains" eventually eval 'ctl workers once 2>/dev/null | grep " live "'
+ends_once() { # its run has failed, and it is not tried again and again
+    kill_all_of TERM 0
+    is once running && wait_for_jobs 0 && eventually is once failed && grep "'once'" w0.log && takes_again 0 once 2 && [ "$(field once exit_code)" = 73 ] &&
+        ctl logs once | grep "job 'once' exists, interrupted: resume it or replace it"
+}
+ok "where its worker is started again, it ends at once, and says why" ends_once
+
 # ---- an end that is refused -----------------------------------------------------------------------------------------
 
 refused_end() { # a psd without the queue does not take it, however often it is told

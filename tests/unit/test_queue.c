@@ -627,6 +627,22 @@ static void a_process_that_is_gone_does_not_get_it(void **state)
     assert_int_equal(PSD_FAILED, state_of("first"));
 }
 
+// Worker 0 was stopped, which has ended its run; the job has no backup, and psd refuses it to the process that is
+// started again: another try would be refused likewise.
+static void a_process_whose_run_has_failed_is_no_second(void **state)
+{
+    const struct psd_queue_report refused = {.number = 1, .ended = true, .code = 73, .waits = true, .refused = true};
+    (void)state;
+    submit("job", 0, 1);
+    next_of(0, 1);
+    report_of(1, 0, false, -1);
+    pass(PSD_QUEUE_HEARD_MS + 1);
+    assert_int_equal(1, next_of(0, 2));
+    send_report(0, 2, &refused);
+    assert_int_equal(PSD_FAILED, state_of("job"));
+    assert_int_equal(73, find("job")->code);
+}
+
 // Nobody could be heard meanwhile.
 static void a_psd_that_stood_still_loses_nobody(void **state)
 {
@@ -1135,6 +1151,7 @@ int main(void)
         TEST(the_process_that_trains_gets_its_place_back),
         TEST(also_from_a_psd_that_was_started_again),
         TEST(a_process_that_is_gone_does_not_get_it),
+        TEST(a_process_whose_run_has_failed_is_no_second),
         TEST(a_psd_that_stood_still_loses_nobody),
         TEST(the_job_that_worker_0_did_not_open_ends),
         TEST(cancel_ends_what_waits_and_what_runs),
