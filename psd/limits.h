@@ -51,7 +51,8 @@ enum {
     PSD_QUEUE_TEXT_MAX = 1 << 20,       // bytes of one: what is read of a job file
     PSD_QUEUE_PRIORITY = 1000,          // from minus this to this
     PSD_QUEUE_KEEP = 100,               // jobs that have ended, the latest, and of these
-    PSD_QUEUE_KEEP_S = 7 * 24 * 3600,   // s: none that ended longer ago
+    PSD_QUEUE_KEEP_S = 7 * 24 * 3600,   // s: none that ended longer ago,
+    PSD_QUEUE_LEAST_S = 24 * 3600,      // s: but each for so long after psd's start
     PSD_QUEUE_LOG_BYTES = 256 << 10,    // of a job's output; up to twice as much is on disk
     PSD_QUEUE_REPORT_BYTES = 64 << 10,  // of output in one report
     PSD_QUEUE_READ_BYTES = 256 << 10,   // of output in one reply

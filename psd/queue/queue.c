@@ -804,13 +804,28 @@ static struct psd_queue_job *queue_first_ended(const struct psd_queue *q, size_t
     return first;
 }
 
-static void queue_forget_ended(struct psd_queue *q, uint64_t wall)
+// The wall clock may be set at any time, by years where NTP corrects it after the machine's start. It is asked once how
+// long ago the job has ended, and whatever it says leaves the job a day.
+static uint64_t queue_kept_until(const struct psd_queue_job *job, uint64_t now, uint64_t wall)
 {
-    struct psd_queue_job *job;
+    const uint64_t ago = wall > job->ended_ms ? (wall - job->ended_ms) * PS_MS : 0;
+    const uint64_t keep = PSD_QUEUE_KEEP_S * PS_SECOND, least = PSD_QUEUE_LEAST_S * PS_SECOND;
+    return now + (ago < keep - least ? keep - ago : least);
+}
+
+static void queue_forget_ended(struct psd_queue *q, uint64_t now, uint64_t wall)
+{
+    struct psd_queue_job *first;
     size_t over;
-    while ((job = queue_first_ended(q, &over)) &&
-           (over > PSD_QUEUE_KEEP || wall > job->ended_ms + PSD_QUEUE_KEEP_S * UINT64_C(1000)))
-        queue_forget(q, job);
+    for (struct psd_queue_job *job = q->jobs, *next; job; job = next) {
+        next = job->next;
+        if (psd_queue_is_over(job) && !job->kept_until)
+            job->kept_until = queue_kept_until(job, now, wall);
+        if (job->kept_until && now > job->kept_until)
+            queue_forget(q, job);
+    }
+    while ((first = queue_first_ended(q, &over)) && over > PSD_QUEUE_KEEP)
+        queue_forget(q, first);
 }
 
 // This process, or its disk, stood still: nobody was heard meanwhile.
@@ -843,5 +858,5 @@ void psd_queue_tick(struct psd_queue *q, uint64_t now, uint64_t wall)
     for (struct psd_queue_job *job = q->jobs; unwritten && job; job = job->next)
         if (job->unwritten)
             queue_write(q, job, &e);
-    queue_forget_ended(q, wall);
+    queue_forget_ended(q, now, wall);
 }

@@ -1026,6 +1026,51 @@ static void ended_jobs_expire(void **state)
     assert_int_equal(PSD_QUEUED, state_of("waits"));
 }
 
+enum { DAY_MS = 24 * 3600 * 1000 };
+
+// NTP sets the wall clock, which was years behind, or a bad server of it does; what counts is the time that passes.
+static void a_clock_that_is_set_forgets_nothing(void **state)
+{
+    (void)state;
+    train("done", 0);
+    jump(1000);
+    wall += UINT64_C(3000) * DAY_MS;
+    jump(1000);
+    assert_non_null(find("done"));
+    wall -= UINT64_C(2000) * DAY_MS;
+    train("again", 0);
+    for (int day = 0; day < 6; day++)
+        jump(DAY_MS);
+    assert_non_null(find("done"));
+    assert_non_null(find("again"));
+    jump(DAY_MS);
+    assert_null(find("done"));
+    assert_non_null(find("again"));
+    jump(1);
+    assert_null(find("again"));
+}
+
+// How long it was off the wall clock alone says.
+static void a_psd_that_was_off_counts_that_but_for_a_day(void **state)
+{
+    (void)state;
+    train("old", 0);
+    wall += UINT64_C(10) * DAY_MS;
+    train("new", 0);
+    wall += UINT64_C(3) * DAY_MS;
+    restart();
+    jump(0);
+    jump(DAY_MS);
+    assert_non_null(find("old"));
+    jump(1);
+    assert_null(find("old"));
+    for (int day = 1; day < 4; day++) {
+        assert_non_null(find("new"));
+        jump(DAY_MS);
+    }
+    assert_null(find("new"));
+}
+
 static void the_last_ended_jobs_are_kept(void **state)
 {
     (void)state;
@@ -1168,6 +1213,8 @@ int main(void)
         TEST(a_damaged_file_costs_its_job_alone),
         TEST(an_unreadable_entry_costs_its_job_alone),
         TEST(ended_jobs_expire),
+        TEST(a_clock_that_is_set_forgets_nothing),
+        TEST(a_psd_that_was_off_counts_that_but_for_a_day),
         TEST(the_last_ended_jobs_are_kept),
         TEST(what_cannot_be_written_is_tried_again),
         TEST(an_end_that_cannot_be_written_is_what_the_next_job_waits_for),
