@@ -116,8 +116,11 @@ if mount -t tmpfs -o size=3m tmpfs full 2>/dev/null; then
 fi
 start_psd q --cluster queue.yaml --queue "$scratch/${full:+full/}queue" || exit 1
 queue_psd=$psd_pid
-"$workerd" --cluster queue.yaml --rank 0 2>agent.log &
-agent=$!
+start_agent() { # VARIABLE=VALUE ...
+    env "$@" "$workerd" --cluster queue.yaml --rank 0 2>>agent.log &
+    agent=$!
+}
+start_agent
 submit() { # NAME OPTION ...
     local name=$1
     shift
@@ -130,11 +133,21 @@ of_the_queue() { # JOB CODE CAUSE REMEDY
     finds "$@" --cluster "$scratch/queue.yaml"
 }
 
-no_gpu() {
-    submit gpu --set device=gpu && eventually state_is gpu failed &&
-        of_the_queue gpu 75 "has failed with exit code 78: device gpu: there is no" "psctl check-build, on that host"
+no_gpu() { # JOB
+    submit "$1" --set device=gpu && eventually state_is "$1" failed &&
+        of_the_queue "$1" 75 "has failed with exit code 78: device gpu: there is no" "psctl check-build, on that host"
 }
-ok "8 no GPU: what the worker said, and what to do" no_gpu
+ok "8 no GPU: what the worker said, and what to do" no_gpu gpu
+no_gpu_for_programs() {
+    local found=0
+    kill $agent && wait $agent
+    start_agent PARAMSERVER_LOG=json
+    no_gpu json || found=1
+    kill $agent && wait $agent
+    start_agent
+    return $found
+}
+ok "8 no GPU, with PARAMSERVER_LOG=json" no_gpu_for_programs
 alone_without_gpu() { # outside the queue: the worker says it, the doctor that it has not come
     worker 0 2>first.log & local first=$! found=0
     fails_with 78 "there is no" worker_ends 1 --set device=gpu && eventually finds 0 "worker 1" "its log says why" --ps "$well" || found=1

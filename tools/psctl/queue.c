@@ -224,28 +224,59 @@ struct log {
     char line[LOG_LINE_MAX];
     size_t len;   // of it, so far
     bool judged;  // nothing is shown; the last error, else the last warning, is kept
-    char level;   // of the one that is kept: see log_judge
+    char level;   // of the one that is kept: see log_levels
     char complaint[LOG_KEPT_MAX];
     Paramserver__V1__QueueState state;
     uint32_t code;
 };
 
+// What a line complains of.
+struct log_complaint {
+    char level;  // '\0': of nothing
+    char text[LOG_LINE_MAX];
+};
+
+// From the least on: a warning, an error, what the process says that starts workers.
+static const char log_levels[] = "WE:";
+
 // "workerd[1] E device gpu: ..."; or of the process that starts workers "workerd[1]: the worker was ended by ...",
 // which comes before all that follows from it.
+static void log_read_plain(const char *line, struct log_complaint *c)
+{
+    const char *by = strstr(line, "workerd["), *space = by ? strchr(by, ' ') : NULL;
+    const bool starter = space && space[-1] == ':';
+    if (!space || (!starter && (!space[1] || space[2] != ' ')))
+        return;
+    const char level = starter ? ':' : space[1];
+    c->level = strchr(log_levels, level) ? level : '\0';
+    ps_utf8_cut(space + (starter ? 1 : 3), c->text, sizeof c->text);
+}
+
+// As with PARAMSERVER_LOG=json (common/base/log.h).
+static void log_read_object(const char *line, struct log_complaint *c)
+{
+    json_t *o = json_loads(line, 0, NULL);
+    const char *level = "", *program = "", *text = "";
+    json_unpack(o, "{s:s, s:s, s:s}", "level", &level, "program", &program, "text", &text);
+    if (strncmp(program, "workerd[", 8) == 0)
+        c->level = strcmp(level, "error") == 0 ? 'E' : strcmp(level, "warning") == 0 ? 'W' : '\0';
+    ps_utf8_cut(text, c->text, sizeof c->text);
+    json_decref(o);
+}
+
 static void log_judge(struct log *l)
 {
-    static const char order[] = "WE:";
-    const char *by = strstr(l->line, "workerd["), *space = by ? strchr(by, ' ') : NULL;
-    if (!space)
+    struct log_complaint c = {'\0', ""};
+    if (l->line[0] == '{')
+        log_read_object(l->line, &c);
+    else
+        log_read_plain(l->line, &c);
+    if (!c.level || (l->level && strchr(log_levels, c.level) < strchr(log_levels, l->level)))
         return;
-    const bool starter = space[-1] == ':';
-    const char *level = strchr(order, starter ? ':' : space[1]);
-    if (!level || !*level || (!starter && space[2] != ' ') || (l->level && level < strchr(order, l->level)))
-        return;
-    if (l->level == *level && strstr(space, "stopped by "))
+    if (l->level == c.level && strstr(c.text, "stopped by "))
         return;  // as another one has failed
-    l->level = *level;
-    ps_utf8_cut(space + (starter ? 1 : 3), l->complaint, sizeof l->complaint);
+    l->level = c.level;
+    ps_utf8_cut(c.text, l->complaint, sizeof l->complaint);
 }
 
 static void log_end_line(struct log *l)
