@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -17,6 +18,10 @@ static char program[64] = "paramserver";
 static enum ps_log_level threshold = PS_LOG_INFO;
 static bool times;
 static enum { PLAIN, JOURNAL, JSON } form;
+
+// By level.
+static const char letters[] = "EWID";
+static const int priorities[] = {3, 4, 6, 7};  // syslog(3)
 
 static bool log_to_journal(void)
 {
@@ -54,7 +59,6 @@ static size_t log_time(char *to, size_t size)
 static size_t log_begin(char *to, size_t size, enum ps_log_level level)
 {
     static const char *const names[] = {"error", "warning", "info", "debug"};
-    static const int priorities[] = {3, 4, 6, 7};  // syslog(3)
     char time[32];
     log_time(time, sizeof time);
     if (form == JSON)
@@ -62,7 +66,7 @@ static size_t log_begin(char *to, size_t size, enum ps_log_level level)
                                 time, names[level], program);
     if (form == JOURNAL)
         return (size_t)snprintf(to, size, "<%d>%s ", priorities[level], program);
-    return (size_t)snprintf(to, size, "%s%s%s %c ", times ? time : "", times ? " " : "", program, "EWID"[level]);
+    return (size_t)snprintf(to, size, "%s%s%s %c ", times ? time : "", times ? " " : "", program, letters[level]);
 }
 
 // Text that is plain becomes part of a string of JSON, of at most twice its length.
@@ -98,4 +102,55 @@ void ps_log(enum ps_log_level level, const char *format, ...)
     n += log_end(line + n, sizeof line - n, text);
     if (write(STDERR_FILENO, line, n) < 0)
         return;
+}
+
+// ---- another process's lines --------------------------------------------------------------------------------------
+
+// The priority of "workerd[0] W text", as this program's lines are for people; *name is how long the first word is. -1:
+// the line is none of these.
+static int log_priority_of(const char *line, size_t *name)
+{
+    const size_t own = strcspn(program, "[");
+    *name = strcspn(line, " ");
+    if (strncmp(line, program, own) != 0 || !line[*name] || (*name > own && line[own] != '['))
+        return -1;
+    const char letter = line[*name + 1], *at = letter ? strchr(letters, letter) : NULL;
+    return at && line[*name + 2] == ' ' ? priorities[at - letters] : -1;
+}
+
+static void log_pass_line(struct ps_log_relay *r)
+{
+    char begin[sizeof program + 8] = "";
+    size_t name = 0;
+    r->line[r->len] = '\0';
+    const int priority = r->inside ? -1 : log_priority_of(r->line, &name);
+    const bool known = priority >= 0 && name < sizeof program;
+    const int n = known ? snprintf(begin, sizeof begin, "<%d>%.*s", priority, (int)name, r->line) : 0;
+    const size_t skip = known ? name + 2 : 0;
+    const struct iovec parts[] = {{begin, (size_t)n}, {r->line + skip, r->len - skip}};
+    r->inside = r->line[r->len - 1] != '\n';
+    r->len = 0;
+    if (writev(STDERR_FILENO, parts, 2) < 0)
+        return;
+}
+
+void ps_log_pass(struct ps_log_relay *r, const void *bytes, size_t n)
+{
+    const char *from = bytes;
+    if (form != JOURNAL && n && write(STDERR_FILENO, bytes, n) < 0)
+        return;
+    for (size_t i = 0; form == JOURNAL && i < n; i++) {
+        r->line[r->len++] = from[i];
+        if (from[i] == '\n' || r->len == sizeof r->line - 1)
+            log_pass_line(r);
+    }
+}
+
+void ps_log_pass_end(struct ps_log_relay *r)
+{
+    if (r->len) {
+        r->line[r->len++] = '\n';
+        log_pass_line(r);
+    }
+    r->inside = false;
 }

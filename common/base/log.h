@@ -10,6 +10,9 @@
 #ifndef PS_COMMON_LOG_H
 #define PS_COMMON_LOG_H
 
+#include <stdbool.h>
+#include <stddef.h>
+
 enum ps_log_level { PS_LOG_ERROR, PS_LOG_WARNING, PS_LOG_INFO, PS_LOG_DEBUG };
 
 // name is copied, the environment read; call before threads start. level: messages above it are dropped. Where a file,
@@ -18,6 +21,17 @@ void ps_log_init(const char *name, enum ps_log_level level);
 // From now on every line for people begins with the time, "2025-01-31T23:59:59.123Z ".
 void ps_log_times(void);
 void ps_log(enum ps_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+// What another process of this program writes to a pipe. One thread.
+struct ps_log_relay {
+    char line[2048];
+    size_t len;   // of it, so far
+    bool inside;  // it goes on a longer one
+};
+// Passes it on to stderr; where that is the journal's, line by line, those for people with their priority: without this
+// the journal takes the errors of a process behind a pipe for information. All zero before the first call.
+void ps_log_pass(struct ps_log_relay *r, const void *bytes, size_t n);
+void ps_log_pass_end(struct ps_log_relay *r);  // what has come of the last line is one
 
 #define ps_error_log(...) ps_log(PS_LOG_ERROR, __VA_ARGS__)
 #define ps_warn(...) ps_log(PS_LOG_WARNING, __VA_ARGS__)

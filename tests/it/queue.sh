@@ -320,6 +320,26 @@ ok "and is trained when that is started again" trains_after 1
 ok "the worker ends" stops 0
 kill "$p0" "$p1" && wait "$p0" "$p1"
 
+# ---- as a service ---------------------------------------------------------------------------------------------------
+
+to_journal() { # as systemd says that stderr is the journal's
+    : >journal
+    JOURNAL_STREAM=$(stat -c %d:%i journal) "$workerd" --cluster cluster.yaml --rank 0 2>>journal &
+    agent[0]=$!
+}
+told_the_journal() {
+    fails_with 66 "has failed with exit code 66" submit --wait --set name=told --set timeout=5 --set weights=/nowhere.safetensors &&
+        ctl logs told | grep "^workerd\[0\] E .*/nowhere.safetensors" && eventually grep "job .* 'told' has ended here" journal && cat journal &&
+        grep "^<3>workerd\[0\] .*/nowhere.safetensors" journal
+}
+echo "ps: [\"unix:$scratch/p0\"]
+worker: [a]" >cluster.yaml
+psd_with_queue || exit 1
+to_journal
+ok "the journal is told the priority of what a job's process says" told_the_journal
+stops 0 >/dev/null
+kill "$psd_pid" && wait "$psd_pid"
+
 # ---- room for the next one ------------------------------------------------------------------------------------------
 
 # Two jobs of 719 KiB have room in a psd with so little memory.

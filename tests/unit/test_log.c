@@ -91,6 +91,52 @@ static void test_not_the_journal(void **state)
     assert_string_equal(catch_end(), "psctl I one\n");
 }
 
+static void pass(struct ps_log_relay *r, const char *text)
+{
+    ps_log_pass(r, text, strlen(text));
+}
+
+// What the process writes that this one has started: lines, in pieces, and what is none.
+static const char *passed_on(void)
+{
+    struct ps_log_relay r = {.len = 0};
+    char longer[sizeof r.line + 64];
+    memset(longer, 'x', sizeof longer);
+    memcpy(longer + sizeof r.line - 1, "workerd[0] E \n", sizeof "workerd[0] E \n");
+    pass(&r, "workerd I one\nworkerd[0] E t");
+    pass(&r, "wo\n\nEpoch 1/2\nworkerd[0] X\nworkerds E x\n");
+    pass(&r, longer);
+    pass(&r, "workerd[0] W three");
+    ps_log_pass_end(&r);
+    pass(&r, "workerd[0] D four\n");
+    return catch_end();
+}
+
+static void test_passes_on_to_the_journal(void **state)
+{
+    (void)state;
+    catch_begin();
+    give_to_journal();
+    ps_log_init("workerd[0]", PS_LOG_INFO);
+    const char *all = passed_on(), *rest = strstr(all, "xxx");
+    static const char first[] = "<6>workerd one\n<3>workerd[0] two\n\nEpoch 1/2\nworkerd[0] X\nworkerds E x\nxxx";
+    assert_non_null(rest);
+    assert_memory_equal(all, first, sizeof first - 1);
+    assert_string_equal(rest + strspn(rest, "x"), "workerd[0] E \n<4>workerd[0] three\n<7>workerd[0] four\n");
+}
+
+static void test_passes_on_to_people(void **state)
+{
+    (void)state;
+    catch_begin();
+    ps_log_init("workerd[0]", PS_LOG_INFO);
+    const char *all = passed_on(), *rest = strstr(all, "xxx");
+    static const char first[] = "workerd I one\nworkerd[0] E two\n\nEpoch 1/2\nworkerd[0] X\nworkerds E x\nxxx";
+    assert_non_null(rest);
+    assert_memory_equal(all, first, sizeof first - 1);
+    assert_string_equal(rest + strspn(rest, "x"), "workerd[0] E \nworkerd[0] W threeworkerd[0] D four\n");
+}
+
 static void check_object(const char *line, const char *level, const char *text)
 {
     json_t *o = json_loads(line, JSON_REJECT_DUPLICATES, NULL);
@@ -132,6 +178,8 @@ int main(void)
         cmocka_unit_test_setup(test_plain, reset),
         cmocka_unit_test_setup(test_journal, reset),
         cmocka_unit_test_setup(test_not_the_journal, reset),
+        cmocka_unit_test_setup(test_passes_on_to_the_journal, reset),
+        cmocka_unit_test_setup(test_passes_on_to_people, reset),
         cmocka_unit_test_setup(test_json, reset),
     };
     return cmocka_run_group_tests(tests, NULL, reset);

@@ -43,6 +43,7 @@ struct training {
     struct agent *agent;
     const Job *job;
     struct wk_child child;
+    struct ps_log_relay relay;     // to stderr
     uint8_t output[OUTPUT_BYTES];  // not reported yet
     size_t len;
     uint64_t offset;   // of it, in all that was written
@@ -138,8 +139,7 @@ static void training_take_output(struct training *t, int wait_ms)
 {
     uint8_t *to = t->output + t->len;
     const size_t n = wk_child_read(&t->child, to, sizeof t->output - t->len, wait_ms);
-    const ssize_t shown = n ? write(STDERR_FILENO, to, n) : 0;
-    (void)shown;  // where nobody reads it, ps task 0 still gets it
+    ps_log_pass(&t->relay, to, n);  // where nobody reads it, ps task 0 still gets it
     t->len += n;
 }
 
@@ -170,6 +170,7 @@ static void training_watch(struct training *t)
         training_take_output(t, 0);
         before = t->len - before;
     }
+    ps_log_pass_end(&t->relay);
     wk_child_close(&t->child);
 }
 
