@@ -40,7 +40,6 @@ SETTING_UNUSED = {"name", "dtype", "fn"}
 LOSS_FIXED = {"reduction": ("sum_over_batch_size", "auto"), "axis": (-1,), "ignore_class": (None,)}
 METRIC_FIXED = {"summation_method": ("interpolation",), "multi_label": (False,), "num_labels": (None,),
                 "label_weights": (None,), "axis": (-1,), "beta": (1.0,)}
-SHORT_NAMES = {"mean_squared_error": "mse", "acc": "accuracy"}
 
 
 # ---- safetensors ----------------------------------------------------------------------------------------------------
@@ -115,13 +114,13 @@ def optimizer_settings(serialized):
 
 
 def settings_of(kind, serialized, fixed):
-    """The name of a loss or metric, and what it was told."""
+    """The name of a loss or metric, which is that of Keras's class, and what it was told."""
     name, config = class_and_config(serialized)
     name = snake_case(name)
     for key, values in fixed.items():
         if key in config and config[key] not in values:
             raise ValueError(f"{kind} {name}: {key} = {config[key]!r} has no counterpart in a job")
-    settings = {"name": SHORT_NAMES.get(name, name)}
+    settings = {"name": name}
     settings.update({k: v for k, v in config.items()
                      if k not in SETTING_UNUSED and k not in fixed and v is not None and v is not False})
     return settings
@@ -160,25 +159,69 @@ def loss_settings(serialized, names=(), weights=None):
     return losses
 
 
-def metric_list(serialized):
-    found = [settings_of("metric", m, METRIC_FIXED)
-             for m in ([serialized] if is_one(serialized) else serialized or [])]
+def metrics_by_output(serialized, names):
+    """A list of metrics for each output that has some, by the outputs' names."""
+    if not serialized:
+        return {}
+    nested = isinstance(serialized, (list, tuple)) and any(isinstance(m, (list, tuple)) for m in serialized)
+    if len(names) > 1 or nested or isinstance(serialized, dict) and not is_one(serialized):
+        of = by_output("metrics", serialized, names)
+    else:
+        of = {names[0]: serialized}
+    return {n: [m] if is_one(m) else list(m) for n, m in of.items() if m}
+
+
+def metric_list(metrics):
+    found = [settings_of("metric", m, METRIC_FIXED) for m in metrics]
     return [m["name"] if len(m) == 1 else m for m in found]
 
 
-def metric_settings(serialized, names):
-    """As loss_settings."""
-    if not serialized:
-        return []
-    nested = isinstance(serialized, (list, tuple)) and any(isinstance(m, (list, tuple)) for m in serialized)
-    if len(names) > 1:
-        return {n: metric_list(m) for n, m in by_output("metrics", serialized, names).items() if m}
-    if nested or isinstance(serialized, dict) and not is_one(serialized):
-        serialized, = by_output("metrics", serialized, names).values()
-    return metric_list(serialized)
+def metric_settings(metrics, names):
+    """As loss_settings. metrics: of metrics_by_output."""
+    found = {n: metric_list(m) for n, m in metrics.items()}
+    return found if len(names) > 1 and found else found.get(names[0], [])
 
 
-def callback_settings(callback):
+def told_apart(names):
+    """The second x is x_1, as Keras and a job call it."""
+    found = []
+    for name in names:
+        one, n = name, 0
+        while one in found:
+            n += 1
+            one = f"{name}_{n}"
+        found.append(one)
+    return found
+
+
+def figure_names(metrics, names):
+    """Of each figure that a training has in Keras, its name in a job. There a metric is called by its class, whatever
+    name it has in Keras."""
+    keras, job = [], []
+    for output, of in metrics.items():
+        prefix = f"{output}_" if len(names) > 1 else ""
+        for metric in of:
+            class_name, config = class_and_config(metric)
+            # A model of tf_keras that has been trained has put the output's name before that of the metric.
+            keras.append(prefix + config.get("name", class_name).removeprefix(prefix))
+            job.append(prefix + settings_of("metric", metric, METRIC_FIXED)["name"])
+    losses = ["loss"] + [f"{n}_loss" for n in names if len(names) > 1]
+    return {"lr": "learning_rate", "learning_rate": "learning_rate", **dict(zip(told_apart(keras), told_apart(job))),
+            **{n: n for n in losses}}
+
+
+def monitored(callback, figures):
+    """The job's name of the figure that a callback monitors. figures: of figure_names."""
+    name = callback.monitor
+    prefix = "val_" if name.startswith("val_") and name not in figures else ""
+    if name[len(prefix):] not in figures:
+        known = ", ".join(n for n in figures if n != "lr")
+        raise ValueError(f"callback {type(callback).__name__}: monitor {name!r} is no figure of this model's: expected "
+                         f"one of {known}, or val_ and one of them")
+    return prefix + figures[name[len(prefix):]]
+
+
+def callback_settings(callback, figures):
     name = type(callback).__name__
     if name not in CALLBACKS:
         raise ValueError(f"callback {name} has no counterpart in a job: expected {', '.join(CALLBACKS)}")
@@ -190,17 +233,19 @@ def callback_settings(callback):
         value = getattr(callback, attribute, None)
         if value is None:
             continue
+        if key == "monitor":
+            value = monitored(callback, figures)
         value = os.path.abspath(value) if key == "path" else value
         settings[key] = abs(float(value)) if key == "min_delta" else value  # whose sign Keras turns by the mode
     return settings
 
 
-def fit_settings(arguments):
-    """What model.fit takes besides what export names, as a job has it; the others stay."""
+def fit_settings(arguments, figures):
+    """What model.fit takes besides what export names, as a job has it; the others stay. figures: of figure_names."""
     settings = {}
     for key, value in arguments.items():
         if key == "callbacks":
-            settings[key] = [callback_settings(c) for c in value or []]
+            settings[key] = [callback_settings(c, figures) for c in value or []]
         elif key == "class_weight":
             settings[key] = {int(k): float(v) for k, v in (value or {}).items()}
         elif key in FIT_REFUSED:
@@ -353,14 +398,16 @@ def export(model, folder, x, y, batch_size=32, epochs=1, validation_data=None, s
     callbacks among them; of a model with several inputs or outputs x and y are lists or dicts of arrays. What a job has
     no counterpart of is refused. strategy and what else there is (steps, seed, threads, ...) go to the job file as they
     are. Returns the path of job.yaml."""
-    config, more = compiled(model), fit_settings(more)
+    config, names = compiled(model), output_names(model)
+    metrics = metrics_by_output(config.get("metrics"), names)
+    more = fit_settings(more, figure_names(metrics, names))
     job = {
         "name": re.sub(r"[^A-Za-z0-9_.-]", "_", model.name).lstrip(".")[:128],
         "model": "model.json",
         "weights": "weights.safetensors",
         "data": {},
-        "loss": loss_settings(model.loss, output_names(model), config.get("loss_weights")),
-        "metrics": metric_settings(config.get("metrics"), output_names(model)),
+        "loss": loss_settings(model.loss, names, config.get("loss_weights")),
+        "metrics": metric_settings(metrics, names),
         "optimizer": optimizer_settings(config["optimizer"]),
         "strategy": strategy or {"name": "one_device"},
         "batch_size": int(batch_size or 32),

@@ -124,7 +124,7 @@ def words():
 def workerd(job, folder, **sets):
     command = [WORKERD, "--job", job, "--quiet"]
     for key, value in sets.items():
-        command += ["--set", f"{key}={value}"]
+        command += [f"--{key}", value] if key == "summary" else ["--set", f"{key}={value}"]
     ran = subprocess.run(command, capture_output=True, text=True)
     if ran.returncode:
         raise RuntimeError(ran.stderr.strip())
@@ -208,6 +208,42 @@ def import_scripts():
     point(far < 1e-6, "export.py and import.py do the same")
 
 
+# Metrics of each output, with names of their own or twice the same, and Keras's names of their figures.
+def named_metrics():
+    new = keras.metrics
+    yield ["sigmoid"], [[new.AUC(curve="PR", name="auc_pr"), new.AUC(name="auc"), "acc", new.MeanSquaredError()]], [
+        "loss", "val_auc_pr", "val_auc", "val_acc", "acc", "val_mean_squared_error"]
+    yield ["sigmoid", "tanh"], [[new.AUC(curve="PR", name="a"), "mse"], [new.MeanAbsoluteError(name="auc"), "mse"]], [
+        "val_loss", "val_tanh_loss", "val_sigmoid_a", "val_tanh_auc", "tanh_mse"]
+
+
+# A callback monitors in the job what it monitors in Keras: from one epoch both have the same figures of it.
+def monitors():
+    x = random.normal(size=(N, 4)).astype("f4")
+    for outputs, metrics, watched in named_metrics():
+        i = keras.Input((4,), name="i")
+        model = keras.Model(i, [L.Dense(1, activation=o, name=o)(i) for o in outputs])
+        y = [(x[:, k] > 0).astype("f4")[:, None] for k in range(len(outputs))]
+        y = y if len(y) > 1 else y[0]
+        model.compile("sgd", ["mse"] * len(outputs), metrics=metrics)
+        callbacks = [keras.callbacks.EarlyStopping(monitor, mode="min") for monitor in watched]
+        arguments = {"batch_size": BATCH, "epochs": 1, "shuffle": False, "validation_data": (x, y)}
+        with tempfile.TemporaryDirectory() as folder:
+            summary = os.path.join(folder, "summary.json")
+            job = paramserver_keras.export(model, folder, x, y, callbacks=callbacks, **arguments)
+            workerd(job, folder, output=os.path.join(folder, "o.safetensors"), summary=summary)
+            with open(job) as f, open(summary) as g:
+                names, figures = [c["monitor"] for c in json.load(f)["callbacks"]], json.load(g)["figures"]
+        known = model.fit(x, y, verbose=0, **arguments).history
+        for monitor, name in zip(watched, names):
+            far = abs(known[monitor][-1] - figures[name])
+            point(far < 1e-3, f"{monitor} is {name} in the job: {far:.1e} from Keras")
+        after = paramserver_keras.figure_names(paramserver_keras.metrics_by_output(
+            model.get_compile_config()["metrics"], outputs), outputs)
+        point(not {n.removeprefix("val_") for n in watched} - set(after), "of a model that has trained, too")
+        expect_refusal("val_precision", model, x, y, callbacks=[keras.callbacks.EarlyStopping("val_precision", mode="max")])
+
+
 # Settings reach the job; those that it lacks are refused.
 def settings():
     model = keras.Sequential([keras.Input((4,)), L.Dense(3, activation="softmax")])
@@ -276,6 +312,7 @@ for make in (mlp, mlp_averaged, mlp_accumulated, nested, cnn, cnn_normalised, no
             point(lacks, f"{make.__name__}{' # SKIP' if lacks else ''}: {e}")
 if not only:
     import_scripts()
+    monitors()
     settings()
     refused()
 sys.exit(failed > 0)
