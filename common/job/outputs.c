@@ -224,8 +224,10 @@ enum ps_code ps_class_weights_parse(const struct ps_yaml *v, const char *what, s
                                     struct ps_error *e)
 {
     size_t n = 0;
-    if (v->kind != PS_YAML_MAP || !v->first)
+    if (v->kind != PS_YAML_MAP)
         return ps_yaml_expected(v, what, e, "a map from class numbers to weights, such as {0: 1, 1: 5}");
+    if (!v->first)
+        return PS_OK;
     for (const struct ps_yaml *item = v->first; item; item = item->next)
         n++;
     to->of = ps_alloc(n * sizeof *to->of);

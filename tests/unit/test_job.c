@@ -881,6 +881,12 @@ static void losses_and_metrics(void **ctx)
     assert_true(place[0] == 0 && place[1] == 0 && place[2] == 1);
     assert_int_equal(1, j->class_weight.of[0].class);
     assert_int_equal(3, j->class_weight.of[1].class);
+    struct ps_job *none = with(LEAST "class_weight: {}\n", "seed=1");
+    assert_int_equal(0, none->class_weight.n);
+    ps_job_free(none);
+    none = with(LEAST "class_weight: {3: 2}\n", "class_weight={}");
+    assert_int_equal(0, none->class_weight.n);
+    ps_job_free(none);
 
     assert_int_equal(PS_FAILED_PRECONDITION, ps_job_losses_bind(&j->loss, others, 2, loss, &e));
     assert_string_equal("loss: the model has no output \"price\"; its first is \"kind\"", e.text);
