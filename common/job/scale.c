@@ -32,6 +32,7 @@ static double scale_steps_per_epoch(const struct ps_job *job, uint32_t replicas,
 static void scale_schedule(struct ps_schedule *s, double factor)
 {
     s->initial *= factor;
+    s->warmup_initial *= factor;
     s->end_learning_rate *= factor;
     for (size_t i = 0; s->kind == PS_PIECEWISE && i <= s->n_boundaries; i++)
         s->value[i] *= factor;

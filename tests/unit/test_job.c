@@ -316,6 +316,13 @@ static void scaled_rate(void **ctx)
     rate_is(j, 2, 0.12);
     rate_is(j, 9, 0.04);
     ps_job_free(j);
+    j = scaled("optimizer={name: sgd, scale_learning_rate: linear, lr: {schedule: constant, initial: 0.1, "
+               "warmup_initial: 0.02, warmup_steps: 4}}",
+               "strategy.name=mirrored", 3);
+    rate_is(j, 0, 0.06);
+    rate_is(j, 2, 0.18);
+    rate_is(j, 4, 0.3);
+    ps_job_free(j);
 }
 
 // 195 examples are 5 steps of 4 replicas, whose rate is rate / 4 * (1 + epoch * (4 - 1) / 2), as Horovod's
