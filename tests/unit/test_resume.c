@@ -1188,7 +1188,7 @@ static void monitors_by_the_metric(void **state)
     monitors("val_acceleration_mae", "down");
     monitors("error_binary_accuracy", "up");
     monitors("val_error_recall", "up");
-    monitors("val_acceleration_cosine_similarity", "set mode to min or max");
+    monitors("val_acceleration_cosine_similarity", "up");
     monitors("learning_rate", "set mode to min or max");
 }
 

@@ -137,8 +137,6 @@ static enum nn_better measure_better(const struct ps_metric *m)
     case PS_METRIC_MAE:
     case PS_METRIC_MAPE:
         return NN_BETTER_LESS;
-    case PS_METRIC_COSINE:
-        return NN_BETTER_UNKNOWN;
     default:
         return NN_BETTER_MORE;
     }
