@@ -1408,6 +1408,42 @@ static void tensorboard_takes_over(void **state)
     json_decref(c.json);
 }
 
+// Is the text in a file of this folder?
+static bool is_within(const char *text, const char *of)
+{
+    char *command = ps_printf("grep -raq '%s' '%s/%s'", text, folder, of);
+    const int status = system(command);
+    free(command);
+    return status == 0;
+}
+
+// Of the output val_kind: a figure of the training whose name begins as those of the test split do.
+static void an_outputs_name_is_no_split(void **state)
+{
+    static const char job[] = "callbacks: [{name: tensorboard, path: tb}, {name: checkpoint, path: ck}]\n";
+    struct training t;
+    struct ps_error e;
+    (void)state;
+    train(&t, job, false);
+    const size_t n = t.run.figures.n;
+    must(wk_callbacks_open(&t.run, &t.run.callbacks, &e), &e);
+    wk_figures_add(&t.run.figures, "", "val_kind_loss", 3);
+    must(wk_evaluate(&t.run, &e), &e);
+    assert_int_equal(t.run.figures.n, n + 1);
+    assert_true(*wk_figures_find(&t.run.figures, "val_kind_loss") == 3);
+    must(wk_callbacks_call(t.run.callbacks, WK_EPOCH_ENDS,
+                           &(struct wk_moment){.run = &t.run, .epoch = 4, .leads = true}, &e),
+         &e);
+    end(&t);
+    assert_true(is_within("epoch_val_kind_loss", "tb/train"));
+    assert_true(is_within("epoch_loss", "tb/validation"));
+    assert_false(is_within("epoch_kind_loss", "tb/validation"));
+    train(&t, job, true);
+    assert_int_equal(t.run.figures.n, n + 1);
+    assert_true(*wk_figures_find(&t.run.figures, "val_kind_loss") == 3);
+    end(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1448,6 +1484,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(tensorboard_goes_on, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(tensorboard_moves, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(tensorboard_takes_over, begin_folder, end_folder),
+        cmocka_unit_test_setup_teardown(an_outputs_name_is_no_split, begin_folder, end_folder),
     };
     ps_log_init("test", PS_LOG_ERROR);
     cmocka_set_message_output(CM_OUTPUT_TAP);

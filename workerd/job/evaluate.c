@@ -95,7 +95,7 @@ enum ps_code wk_evaluate_share(struct wk_run *run, uint64_t part, uint64_t parts
 
 void wk_evaluate_forget(struct wk_run *run)
 {
-    wk_figures_drop(&run->figures, "val_");
+    wk_figures_drop_validation(&run->figures);
     json_decref(run->matrices);
     run->matrices = NULL;
     run->evaluated = false;

@@ -17,6 +17,7 @@ void wk_figures_add(struct wk_figures *f, const char *prefix, const char *name, 
     struct wk_figure *v = &f->v[f->n++];
     snprintf(v->name, sizeof v->name, "%s%s", prefix, name);
     v->value = value;
+    v->validation = *prefix != '\0';
     v->better = NN_BETTER_UNKNOWN;
 }
 
@@ -35,7 +36,7 @@ void wk_figures_copy(struct wk_figures *to, const struct wk_figures *from)
     to->n = 0;
     for (size_t i = 0; i < from->n; i++) {
         wk_figures_add(to, "", from->v[i].name, from->v[i].value);
-        to->v[i].better = from->v[i].better;
+        to->v[i] = from->v[i];
     }
 }
 
@@ -45,11 +46,11 @@ void wk_figures_free(struct wk_figures *f)
     *f = (struct wk_figures){0};
 }
 
-void wk_figures_drop(struct wk_figures *f, const char *prefix)
+void wk_figures_drop_validation(struct wk_figures *f)
 {
     size_t n = 0;
     for (size_t i = 0; i < f->n; i++)
-        if (strncmp(f->v[i].name, prefix, strlen(prefix)) != 0)
+        if (!f->v[i].validation)
             f->v[n++] = f->v[i];
     f->n = n;
 }

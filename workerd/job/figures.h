@@ -19,10 +19,12 @@ struct wk_figures {
     struct wk_figure {
         char name[WK_FIGURE_NAME];
         double value;
+        bool validation;        // of the test split; an output's name may begin with "val_", too
         enum nn_better better;  // of what is measured
     } * v;                      // [n]
 };
 
+// prefix: "", or "val_" of the test split's figures.
 void wk_figures_add(struct wk_figures *f, const char *prefix, const char *name, double value);
 // In place of the value that there is of this name, if there is one.
 void wk_figures_set(struct wk_figures *f, const char *name, double value);
@@ -30,8 +32,8 @@ void wk_figures_set(struct wk_figures *f, const char *name, double value);
 void wk_figures_name(struct wk_figures *f, const struct nn_measures *of, const char *prefix);
 void wk_figures_copy(struct wk_figures *to, const struct wk_figures *from);  // in place of what *to has
 void wk_figures_free(struct wk_figures *f);
-// Takes those away whose names begin so.
-void wk_figures_drop(struct wk_figures *f, const char *prefix);
+// Takes those of the test split away.
+void wk_figures_drop_validation(struct wk_figures *f);
 // NULL: there is none of that name.
 const double *wk_figures_find(const struct wk_figures *f, const char *name);
 

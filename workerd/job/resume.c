@@ -48,7 +48,8 @@ static json_t *resume_figures_json(const struct wk_figures *f)
 {
     json_t *list = json_array();
     for (size_t i = 0; i < f->n; i++)
-        json_array_append_new(list, json_pack("[s, o]", f->v[i].name, wk_number_save(f->v[i].value)));
+        json_array_append_new(list,
+                              json_pack("[s, o, b]", f->v[i].name, wk_number_save(f->v[i].value), f->v[i].validation));
     return list;
 }
 
@@ -190,17 +191,20 @@ static enum ps_code resume_load_params(const struct wk_run *run, const struct wk
 }
 
 // Where no step is left, the test split is evaluated once more: it may be another one now, and its confusion matrices
-// are in no checkpoint.
+// are in no checkpoint. An older version has not saved of which split a figure is.
 static enum ps_code resume_load_figures(struct wk_run *run, const json_t *list, struct ps_error *e)
 {
     run->figures.n = 0;
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *pair = json_array_get(list, i);
         const char *name = json_string_value(json_array_get(pair, 0));
+        const json_t *validation = json_array_get(pair, 2);
         double value;
         if (!name || !wk_number_load(json_array_get(pair, 1), &value))
             return ps_fail(e, PS_INVALID_ARGUMENT, "figures[%zu]: expected a name and a number", i);
         wk_figures_add(&run->figures, "", name, value);
+        run->figures.v[i].validation =
+            validation ? json_is_true(validation) : strncmp(name, "val_", strlen("val_")) == 0;
     }
     return PS_OK;
 }

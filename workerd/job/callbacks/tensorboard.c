@@ -160,11 +160,11 @@ static enum ps_code tensorboard_epoch_end(void *state, struct wk_moment *m, stru
     (void)e;
     for (size_t i = 0; i < m->run->figures.n; i++) {
         const struct wk_figure *v = &m->run->figures.v[i];
-        bool validation = strncmp(v->name, "val_", strlen("val_")) == 0;
+        const int split = v->validation ? VALIDATION : TRAIN;
         char tag[WK_FIGURE_NAME + 8];
-        snprintf(tag, sizeof tag, "epoch_%s", validation ? v->name + strlen("val_") : v->name);
-        if (t->file[validation].stream)
-            wk_event_scalar(t->file[validation].stream, tensorboard_now(), m->epoch, tag, v->value);
+        snprintf(tag, sizeof tag, "epoch_%s", v->validation ? v->name + strlen("val_") : v->name);
+        if (t->file[split].stream)
+            wk_event_scalar(t->file[split].stream, tensorboard_now(), m->epoch, tag, v->value);
     }
     if (t->file[TRAIN].stream && t->histogram_freq && m->epoch % t->histogram_freq == 0)
         tensorboard_put_weights(t, m);
