@@ -101,6 +101,14 @@ static uint64_t come(void *state, bool *late)
     return epoch;
 }
 
+static unsigned rates_set;
+
+static void set_rate(void *state, double rate)
+{
+    rates_set++;
+    wk_one_device.home->set_rate(state, rate);
+}
+
 struct training {
     struct wk_run run;
     struct nn_model *model;
@@ -191,6 +199,7 @@ static enum ps_code train_here(struct training *t, const char *lines, bool resum
     home.end = home_end ? home_end : end_step;
     home.save = home_save ? home_save : home.save;
     home.salvage = home_salvage;
+    home.set_rate = set_rate;
     group = *strategy.group;
     group.sum = sum;
     strategy.home = &home;
@@ -294,6 +303,7 @@ static int begin_folder(void **state)
     reads_again = removes_found = comes_late = false;
     vocabulary = NULL;
     strategy_seed = 0;
+    rates_set = 0;
     return 0;
 }
 
@@ -1215,6 +1225,18 @@ static void reduces_the_rate(void **state)
     end(&t);
 }
 
+// At min_lr nothing is left to reduce: the float32 nearest to 0.1 is above it.
+static void reduces_to_min_lr_once(void **state)
+{
+    struct training t;
+    (void)state;
+    set = "optimizer={name: sgd, learning_rate: 0.3}";
+    train(&t, "callbacks: [{name: reduce_lr_on_plateau, min_delta: 1000, patience: 0, min_lr: 0.1}]\n", false);
+    assert_true((float)home.rate(t.run.state) == 0.1f);
+    assert_int_equal(rates_set, 1);
+    end(&t);
+}
+
 #define WARMS_UP "optimizer={name: adam, learning_rate: 0.01, scale_learning_rate: linear, warmup_epochs: "
 
 // Not before the last epoch that warms up has ended; from then on the rate is that of the callback, also in a training
@@ -1476,6 +1498,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(begins_anew_with_another_figure, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(monitors_by_the_metric, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(reduces_the_rate, begin_folder, end_folder),
+        cmocka_unit_test_setup_teardown(reduces_to_min_lr_once, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(reduces_a_rate_that_has_warmed_up, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(terminates_on_nan, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(stops_early_on_nan, begin_folder, end_folder),

@@ -35,7 +35,7 @@ static enum ps_code reduce_lr_open(const struct ps_callback *settings, const str
 // An epoch that warms up has the rate of the warm-up, whatever was set before it, as with Horovod's callback.
 static void reduce_lr_reduce(struct reduce_lr *s, const struct wk_moment *m, double rate)
 {
-    if (rate <= s->min_rate)
+    if (rate <= (double)(float)s->min_rate)
         return;
     const double reduced = fmax(rate * s->factor, s->min_rate);
     const bool warms_up = (double)(m->epoch + 1) < m->run->env.job->warmup_epochs;
