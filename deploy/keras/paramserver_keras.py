@@ -172,6 +172,10 @@ def metrics_by_output(serialized, names):
 
 
 def metric_list(metrics):
+    for m in metrics:
+        if not isinstance(m, str) and snake_case(class_and_config(m)[0]) == "accuracy":
+            raise ValueError("metric Accuracy, of outputs that equal their targets, has no counterpart in a job: "
+                             "expected the string \"accuracy\", or BinaryAccuracy and its like")
     found = [settings_of("metric", m, METRIC_FIXED) for m in metrics]
     return [m["name"] if len(m) == 1 else m for m in found]
 

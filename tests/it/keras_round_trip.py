@@ -258,6 +258,9 @@ def settings():
                        ("reduction", keras.losses.SparseCategoricalCrossentropy(reduction="sum"))):
         model.compile("sgd", loss)
         expect_refusal(word, model, x, y)
+    for metric in keras.metrics.Accuracy(), keras.metrics.Accuracy(name="acc"):
+        model.compile("sgd", "sparse_categorical_crossentropy", metrics=[metric])
+        expect_refusal("Accuracy", model, x, y)
     model.compile("sgd", "sparse_categorical_crossentropy")
     expect_refusal("generator", model, (0 for _ in x), y)
     model, how, x, y = branches()
