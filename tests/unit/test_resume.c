@@ -509,6 +509,70 @@ static void backs_up(void **state)
     end(&t);
 }
 
+// Of which job an older version's checkpoint is, only its name says.
+static void write_unsigned(const char *name)
+{
+    const float x = 1;
+    const uint64_t shape = 1;
+    struct wk_checkpoint c;
+    struct ps_error e;
+    char *path = in_folder(name);
+    wk_checkpoint_init(&c, NULL);
+    wk_checkpoint_put(&c, NULL, "x", &shape, 1, &x);
+    must(wk_checkpoint_write(&c, path, &e), &e);
+    wk_checkpoint_free(&c);
+    free(path);
+}
+
+static void expect_owner(const struct wk_checkpoints *of, const char *name, enum ps_code expected)
+{
+    struct ps_error e;
+    char *path = in_folder(name);
+    assert_int_equal(wk_checkpoints_check_owner(of, path, &e), expected);
+    if (expected)
+        assert_non_null(strstr(e.text, ".safetensors: is a checkpoint of job 'job-backup'"));
+    free(path);
+}
+
+// The backups of job `job` and the checkpoints of job `job-backup` have the same names. Neither job goes on from the
+// other's, removes them, or writes over them; what a person has renamed is the job's whose name it has.
+static void leaves_another_jobs_checkpoints(void **state)
+{
+    static const char job[] = "callbacks: [{name: backup, path: ck, every_steps: 3}]\n";
+    static const char other[] =
+        "name: job-backup\ncallbacks: [{name: checkpoint, path: ck, every_steps: 9, keep: 2}]\n";
+    static const char renamed[] = "name: new\ncallbacks: [{name: checkpoint, path: ck}]\n";
+    const struct wk_checkpoints backups = {folder, "job", "-backup"};
+    struct training t;
+    (void)state;
+    train(&t, other, false);
+    end(&t);
+    move("out.safetensors", "whole.safetensors");
+    train(&t, job, false);
+    assert_null(t.resume);
+    assert_int_equal(t.run.position.step, STEPS);
+    end(&t);
+    same_file("out.safetensors", "whole.safetensors");
+    expect_owner(&backups, "ck/job-backup-0000000018.safetensors", PS_ALREADY_EXISTS);
+    expect_owner(&backups, "ck/job-backup-0000000027.safetensors", PS_ALREADY_EXISTS);
+    train_and_die(job, 14, false);  // that of step 12 may be on disk by then
+    assert_true(exists("ck/job-backup-0000000009.safetensors"));
+    expect_owner(&backups, "ck/job-backup-0000000009.safetensors", PS_OK);
+    train(&t, other, true);
+    assert_int_equal(t.run.resumed_at, 27);
+    end(&t);
+    train(&t, job, false);
+    assert_true(t.run.resumed_at == 9 || t.run.resumed_at == 12);
+    end(&t);
+    same_file("out.safetensors", "whole.safetensors");
+    move("ck/job-backup-0000000027.safetensors", "ck/new-0000000027.safetensors");
+    train(&t, renamed, true);
+    assert_int_equal(t.run.resumed_at, 27);
+    end(&t);
+    write_unsigned("ck/job-backup-0000000001.safetensors");
+    expect_owner(&backups, "ck/job-backup-0000000001.safetensors", PS_OK);
+}
+
 static void damage(const char *name)
 {
     char *path = in_folder(name);
@@ -1476,6 +1540,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(reads_what_was_found_once, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(goes_on_with_its_seed, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(backs_up, begin_folder, end_folder),
+        cmocka_unit_test_setup_teardown(leaves_another_jobs_checkpoints, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(passes_over_damaged, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(passes_over_lost, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(goes_on_without, begin_folder, end_folder),

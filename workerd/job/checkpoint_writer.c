@@ -16,10 +16,12 @@ void wk_checkpoint_writer_prune_shards(const struct wk_checkpoint_writer *w)
         ps_warn("shards that are not needed any more stay: %s", why.text);
 }
 
-// What another training has written under the same name gives way, and its shards go with it; where this one has
-// shards, too, the ps tasks remove them. Had that one any?
+// What another training of this job has written under the same name gives way, and its shards go with it; where this
+// one has shards, too, the ps tasks remove them. Had that one any?
 static bool checkpoint_writer_replace(struct wk_checkpoint_writer *w, const char *path, bool sharded)
 {
+    if (wk_checkpoints_check_owner(&w->to, path, &w->error))
+        return false;
     struct ps_shards *before = ps_shards_named(path);
     const bool had = before != NULL;
     struct ps_error ignored;                 // what cannot be made cannot be written to
@@ -80,6 +82,7 @@ static void checkpoint_writer_copy(struct wk_checkpoint_writer *w)
 void wk_checkpoint_writer_begin(struct wk_checkpoint_writer *w, struct wk_checkpoint *c, uint64_t step)
 {
     w->checkpoint = *c;
+    wk_checkpoints_sign(&w->to, &w->checkpoint);
     w->step = step;
     w->error.code = PS_OK;
     atomic_store(&w->done, false);

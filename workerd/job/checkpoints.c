@@ -18,7 +18,7 @@
 
 // ---- names --------------------------------------------------------------------------------------------------------
 
-static const char checkpoints_suffix[] = ".safetensors";
+static const char checkpoints_suffix[] = ".safetensors", checkpoints_backup[] = "-backup";
 
 char *wk_checkpoints_path(const struct wk_checkpoints *c, uint64_t step)
 {
@@ -53,6 +53,66 @@ static bool checkpoints_has(const struct wk_checkpoints *c, const char *name, en
     return *name == '.' && strspn(name + 1, "0123456789abcdef") == 16 && strcmp(name + 17, ".tmp") == 0;
 }
 
+// Malloc'd.
+static char *checkpoints_path(const struct wk_checkpoints *c, enum ending ending, uint64_t step)
+{
+    char *path = wk_checkpoints_path(c, step), *whole = ps_printf("%s%s", path, ending == LOST ? checkpoints_lost : "");
+    free(path);
+    return whole;
+}
+
+// ---- whose they are -----------------------------------------------------------------------------------------------
+
+void wk_checkpoints_sign(const struct wk_checkpoints *c, struct wk_checkpoint *checkpoint)
+{
+    json_object_set_new(checkpoint->json, "job", json_string(c->job));
+    json_object_set_new(checkpoint->json, "callback", json_string(*c->kind ? "backup" : "checkpoint"));
+}
+
+// May another job have files of the same names? Not of those of a checkpoint of most jobs.
+static bool checkpoints_may_be_others(const struct wk_checkpoints *c)
+{
+    const size_t n = strlen(c->job), k = strlen(checkpoints_backup);
+    return *c->kind || (n > k && strcmp(c->job + n - k, checkpoints_backup) == 0);
+}
+
+// Is it another job, whose callback gives its files the same names?
+static bool checkpoints_is_other(const struct wk_checkpoints *c, const char *job, const char *callback)
+{
+    if (!job || !callback || strcmp(job, c->job) == 0)
+        return false;
+    char *own = ps_printf("%s%s", c->job, c->kind),
+         *other = ps_printf("%s%s", job, strcmp(callback, "backup") == 0 ? checkpoints_backup : "");
+    const bool same = strcmp(own, other) == 0;
+    free(own);
+    free(other);
+    return same;
+}
+
+enum ps_code wk_checkpoints_check_owner(const struct wk_checkpoints *c, const char *path, struct ps_error *e)
+{
+    enum ps_code code = PS_OK;
+    if (!checkpoints_may_be_others(c))
+        return PS_OK;
+    json_t *json = wk_checkpoint_peek(path);
+    const char *job = json_string_value(json_object_get(json, "job"));
+    if (checkpoints_is_other(c, job, json_string_value(json_object_get(json, "callback"))))
+        code = ps_fail(e, PS_ALREADY_EXISTS,
+                       "%.200s: is a checkpoint of job '%.64s'; expected another folder for those of job '%.64s'", path,
+                       job, c->job);
+    json_decref(json);
+    return code;
+}
+
+static bool checkpoints_is_own(const struct wk_checkpoints *c, enum ending ending, uint64_t step)
+{
+    struct ps_error ignored;
+    char *path = checkpoints_path(c, ending, step);
+    const bool own = wk_checkpoints_check_owner(c, path, &ignored) == PS_OK;
+    free(path);
+    return own;
+}
+
 // ---- the folder ---------------------------------------------------------------------------------------------------
 
 static int checkpoints_by_step(const void *a, const void *b)
@@ -84,7 +144,7 @@ static enum ps_code checkpoints_list(const struct wk_checkpoints *c, enum ending
         return checkpoints_cannot_read(c, errno, e);
     errno = 0;
     for (struct dirent *d; dir && (d = readdir(dir)); errno = 0) {
-        if (!checkpoints_has(c, d->d_name, ending, &step))
+        if (!checkpoints_has(c, d->d_name, ending, &step) || !checkpoints_is_own(c, ending, step))
             continue;
         *steps = ps_realloc(*steps, (*n + 1) * sizeof **steps);
         (*steps)[(*n)++] = step;
@@ -106,14 +166,6 @@ void wk_checkpoints_clean(const struct wk_checkpoints *c)
             unlinkat(dirfd(dir), d->d_name, 0);
     if (dir)
         closedir(dir);
-}
-
-// Malloc'd.
-static char *checkpoints_path(const struct wk_checkpoints *c, enum ending ending, uint64_t step)
-{
-    char *path = wk_checkpoints_path(c, step), *whole = ps_printf("%s%s", path, ending == LOST ? checkpoints_lost : "");
-    free(path);
-    return whole;
 }
 
 static bool checkpoints_remove(const struct wk_checkpoints *c, enum ending ending, uint64_t newest, uint64_t keep)
@@ -197,7 +249,7 @@ bool wk_checkpoints_of(const struct ps_job *job, const struct ps_callback *callb
     const bool backup = strcmp(ps_callback_name(callback), "backup") == 0;
     if (!backup && strcmp(ps_callback_name(callback), "checkpoint") != 0)
         return false;
-    *c = (struct wk_checkpoints){ps_callback_text(callback, "path"), job->name, backup ? "-backup" : ""};
+    *c = (struct wk_checkpoints){ps_callback_text(callback, "path"), job->name, backup ? checkpoints_backup : ""};
     return true;
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The checkpoints that a callback keeps in a folder: FOLDER/JOB-STEP.safetensors, a backup's JOB-backup-STEP.
+// The checkpoints that a callback keeps in a folder: FOLDER/JOB-STEP.safetensors, a backup's JOB-backup-STEP. The
+// backups of job t and the checkpoints of job t-backup have the same names: each file says whose it is, and those of
+// another job are neither read, nor removed, nor written over.
 #ifndef WK_CHECKPOINTS_H
 #define WK_CHECKPOINTS_H
 
@@ -18,6 +20,11 @@ struct wk_checkpoints {
 bool wk_checkpoints_of(const struct ps_job *job, const struct ps_callback *callback, struct wk_checkpoints *c);
 char *wk_checkpoints_path(const struct wk_checkpoints *c, uint64_t step);  // malloc'd
 uint64_t wk_checkpoints_written_ms(const char *path);                      // since 1970; 0: it is not there
+// Says in the checkpoint whose it is.
+void wk_checkpoints_sign(const struct wk_checkpoints *c, struct wk_checkpoint *checkpoint);
+// ALREADY_EXISTS: the file at path, which has a name that is given here, is of another job. One that does not say whose
+// it is, or that somebody has given that name, is of none.
+enum ps_code wk_checkpoints_check_owner(const struct wk_checkpoints *c, const char *path, struct ps_error *e);
 // Removes those that a killed training has left half written.
 void wk_checkpoints_clean(const struct wk_checkpoints *c);
 // Of those up to the step `newest` removes all but the newest `keep`. Later ones are of a training before this one.

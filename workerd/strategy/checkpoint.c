@@ -127,14 +127,30 @@ bool wk_checkpoint_is_one(const struct ps_safetensors *file)
     return ps_safetensors_metadata(file, checkpoint_key) != NULL;
 }
 
+// NULL: it has none, or that is no JSON.
+static json_t *checkpoint_parse(const struct ps_safetensors *file)
+{
+    const char *text = ps_safetensors_metadata(file, checkpoint_key);
+    return text ? json_loads(text, JSON_REJECT_DUPLICATES, NULL) : NULL;
+}
+
+json_t *wk_checkpoint_peek(const char *path)
+{
+    struct ps_safetensors_stream *file;
+    struct ps_error ignored;
+    if (ps_safetensors_stream_open(path, &file, &ignored))
+        return NULL;
+    json_t *json = checkpoint_parse(ps_safetensors_stream_tensors(file));
+    ps_safetensors_stream_close(file);
+    return json;
+}
+
 enum ps_code wk_checkpoint_read(struct wk_checkpoint *c, const char *path, bool whole, struct ps_error *e)
 {
-    json_error_t why;
     *c = (struct wk_checkpoint){.path = path, .whole = whole};
     if ((whole ? ps_safetensors_read_sealed : ps_safetensors_read_index)(path, &c->file, e))
         return e->code;
-    const char *text = ps_safetensors_metadata(c->file, checkpoint_key);
-    c->json = text ? json_loads(text, JSON_REJECT_DUPLICATES, &why) : NULL;
+    c->json = checkpoint_parse(c->file);
     if (json_is_object(c->json))
         return PS_OK;
     wk_checkpoint_free(c);

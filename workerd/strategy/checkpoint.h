@@ -70,6 +70,8 @@ enum ps_code wk_checkpoint_write(struct wk_checkpoint *c, const char *path, stru
 // whole: with its shards. Errors as ps_safetensors_read_sealed; INVALID_ARGUMENT: it is no checkpoint. path has to
 // outlive *c.
 enum ps_code wk_checkpoint_read(struct wk_checkpoint *c, const char *path, bool whole, struct ps_error *e);
+// The object of the file at path, by its header alone; NULL: it has none, or cannot be read.
+json_t *wk_checkpoint_peek(const char *path);
 // Is a file a checkpoint, whatever else it is good for?
 bool wk_checkpoint_is_one(const struct ps_safetensors *file);
 
