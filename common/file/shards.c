@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/file/shards.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -457,7 +458,8 @@ bool ps_shards_remove(const char *path)
 {
     struct ps_shards *shards = ps_shards_named(path);
     const bool has = shards != NULL;
-    ps_shards_unlink(shards, path);
+    if (unlink(path) == 0 || errno == ENOENT)
+        ps_shards_unlink(shards, path);
     ps_shards_free(shards);
     return has;
 }

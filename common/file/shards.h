@@ -64,7 +64,8 @@ enum ps_code ps_shards_peek(const char *path, uint64_t *id, struct ps_error *e);
 struct ps_shards *ps_shards_named(const char *path);
 // Removes those that lie beside path. shards: may be NULL.
 void ps_shards_unlink(const struct ps_shards *shards, const char *path);
-// Both. Has the file any, wherever they lie?
+// Removes the file at path, if it is there, and then those, so that one that is found has its shards. Had it any,
+// wherever they lie?
 bool ps_shards_remove(const char *path);
 void ps_shards_free(struct ps_shards *shards);  // may be NULL
 

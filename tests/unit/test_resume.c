@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/inotify.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -571,6 +572,39 @@ static void leaves_another_jobs_checkpoints(void **state)
     end(&t);
     write_unsigned("ck/job-backup-0000000001.safetensors");
     expect_owner(&backups, "ck/job-backup-0000000001.safetensors", PS_OK);
+}
+
+// The files that were removed from the folder, in order.
+static void expect_removed(int events, const char *const *names, size_t n)
+{
+    char buffer[4096] __attribute__((aligned(__alignof__(struct inotify_event))));
+    const ssize_t size = read(events, buffer, sizeof buffer);
+    const char *at = buffer;
+    for (size_t i = 0; i < n; i++) {
+        const struct inotify_event *event = (const struct inotify_event *)at;
+        assert_true(at < buffer + size);
+        assert_string_equal(event->name, names[i]);
+        at += sizeof *event + event->len;
+    }
+    assert_true(at == buffer + size);
+}
+
+// A training that is killed while its backups are removed leaves the newest: the one after it trains nothing again.
+static void removes_the_oldest_first(void **state)
+{
+    static const char *const names[] = {"job-backup-0000000001.safetensors", "job-backup-0000000002.safetensors",
+                                        "job-backup-0000000003.safetensors", "job-backup-0000000004.safetensors"};
+    const struct wk_checkpoints backups = {folder, "job", "-backup"};
+    const int events = inotify_init1(IN_NONBLOCK);
+    (void)state;
+    for (size_t i = 0; i < 4; i++)
+        write_unsigned(names[3 - i]);
+    assert_true(events >= 0 && inotify_add_watch(events, folder, IN_DELETE) >= 0);
+    assert_false(wk_checkpoints_prune(&backups, 3, 2));
+    expect_removed(events, names, 1);
+    assert_false(wk_checkpoints_prune(&backups, UINT64_MAX, 0));
+    expect_removed(events, names + 1, 3);
+    close(events);
 }
 
 static void damage(const char *name)
@@ -1541,6 +1575,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(goes_on_with_its_seed, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(backs_up, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(leaves_another_jobs_checkpoints, begin_folder, end_folder),
+        cmocka_unit_test_setup_teardown(removes_the_oldest_first, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(passes_over_damaged, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(passes_over_lost, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(goes_on_without, begin_folder, end_folder),

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/inotify.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -156,7 +157,16 @@ static size_t count_shards(void)
     return n;
 }
 
-// Those of this checkpoint, and of no other one; some may lie elsewhere.
+static void expect_removed_first(int events, const char *name)
+{
+    char buffer[4096] __attribute__((aligned(__alignof__(struct inotify_event))));
+    const struct inotify_event *first = (const struct inotify_event *)buffer;
+    assert_true(read(events, buffer, sizeof buffer) > (ssize_t)sizeof *first);
+    assert_string_equal(first->name, name);
+}
+
+// The file, so that none is there without its shards; then those of this checkpoint, and of no other one. Some may lie
+// elsewhere.
 static void shards_are_removed(void **state)
 {
     const struct ps_shards_of another = {"job", "job-0000000020", 0xfedcba, 1};
@@ -167,14 +177,22 @@ static void shards_are_removed(void **state)
     char *stays = ps_shards_path(&another, 0);
     assert_int_equal(ps_safetensors_write(in_folder(stays), slices[0], 2, &e), PS_OK);
     assert_int_equal(count_shards(), 3);
+    const int events = inotify_init1(IN_NONBLOCK);
+    assert_true(events >= 0 && inotify_add_watch(events, folder, IN_DELETE) >= 0 &&
+                inotify_add_watch(events, in_folder("job"), IN_DELETE) >= 0);
     assert_true(ps_shards_remove(in_folder("a")));
+    expect_removed_first(events, "a");
+    close(events);
     assert_int_equal(count_shards(), 1);
     assert_int_equal(access(in_folder(stays), F_OK), 0);
-    assert_int_equal(access(in_folder("a"), F_OK), 0);
-    assert_true(ps_shards_remove(in_folder("a")));
+    assert_int_equal(access(in_folder("a"), F_OK), -1);
     free(stays);
+    write_checkpoint();
+    remove_all(in_folder("job"));
+    assert_true(ps_shards_remove(in_folder("a")));
     assert_int_equal(ps_safetensors_write(in_folder("a"), slices[0], 2, &e), PS_OK);
     assert_false(ps_shards_remove(in_folder("a")));
+    assert_int_equal(access(in_folder("a"), F_OK), -1);
     assert_false(ps_shards_remove(in_folder("none")));
 }
 

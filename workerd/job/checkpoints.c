@@ -168,18 +168,18 @@ void wk_checkpoints_clean(const struct wk_checkpoints *c)
         closedir(dir);
 }
 
+// The oldest first: whoever goes on when this was interrupted finds the newest.
 static bool checkpoints_remove(const struct wk_checkpoints *c, enum ending ending, uint64_t newest, uint64_t keep)
 {
     uint64_t *steps;
     size_t n, kept = 0;
     bool sharded = false;
     checkpoints_list(c, ending, &steps, &n, NULL);
-    for (size_t i = 0; i < n; i++) {
-        if (steps[i] > newest || kept++ < keep)
-            continue;
-        char *path = checkpoints_path(c, ending, steps[i]);
+    while (kept < n && steps[kept] > newest)
+        kept++;
+    for (kept += n - kept < keep ? n - kept : keep; n > kept; n--) {
+        char *path = checkpoints_path(c, ending, steps[n - 1]);
         sharded |= ps_shards_remove(path);
-        unlink(path);
         free(path);
     }
     free(steps);

@@ -27,8 +27,8 @@ void wk_checkpoints_sign(const struct wk_checkpoints *c, struct wk_checkpoint *c
 enum ps_code wk_checkpoints_check_owner(const struct wk_checkpoints *c, const char *path, struct ps_error *e);
 // Removes those that a killed training has left half written.
 void wk_checkpoints_clean(const struct wk_checkpoints *c);
-// Of those up to the step `newest` removes all but the newest `keep`. Later ones are of a training before this one.
-// Shards beside them go with them. True: one of them had shards, which may lie elsewhere.
+// Of those up to the step `newest` removes all but the newest `keep`, the oldest first. Later ones are of a training
+// before this one. Shards beside them go with them. True: one of them had shards, which may lie elsewhere.
 bool wk_checkpoints_prune(const struct wk_checkpoints *c, uint64_t newest, uint64_t keep);
 
 // What the shards of a checkpoint that is to be written have in common; their name is malloc'd. Their series is the
