@@ -539,6 +539,47 @@ static void jpeg_of_every_type(void **state)
     expect_image("gray.jpg", PS_COLOR_GRAYSCALE, golden_jpeg_gray, 24);
 }
 
+static void expect_jpeg(const uint8_t *bytes, size_t size)
+{
+    struct wk_image image;
+    struct ps_error e = {0};
+    if (wk_image_decode(bytes, size, PS_COLOR_RGB, &image, &e))
+        fail_msg("%s", e.text);
+    assert_memory_equal(image.pixels, golden_jpeg, 72);
+    free(image.pixels);
+}
+
+// What other decoders only warn of: a version of JFIF and a colour transform of Adobe's that are not known, stray bytes
+// before the end. Bytes that are missing are no such thing.
+static void jpeg_with_harmless_faults(void **state)
+{
+    static const uint8_t adobe[] = {0xff, 0xee, 0, 14, 'A', 'd', 'o', 'b', 'e', 0, 100, 0, 0, 0, 0, 5};
+    size_t size;
+    struct wk_image image;
+    struct ps_error e = {0};
+    (void)state;
+#ifndef HAVE_LIBJPEG
+    skip();
+#endif
+    uint8_t *bytes = golden_bytes("rgb.jpg", &size), *more = ps_alloc(size + 64);
+    assert_memory_equal(bytes + 6, "JFIF", 5);
+    bytes[11] = bytes[12] = 0;
+    expect_jpeg(bytes, size);
+    memcpy(more, bytes, size - 2);
+    memset(more + size - 2, 0, 10);
+    memcpy(more + size + 8, bytes + size - 2, 2);
+    expect_jpeg(more, size + 10);
+    bytes[6] = 'X';
+    memcpy(more, bytes, 2);
+    memcpy(more + 2, adobe, sizeof adobe);
+    memcpy(more + 2 + sizeof adobe, bytes + 2, size - 2);
+    expect_jpeg(more, size + sizeof adobe);
+    memcpy(more + size - 12, bytes + size - 2, 2);
+    assert_int_equal(wk_image_decode(more, size - 10, PS_COLOR_RGB, &image, &e), PS_DATA_LOSS);
+    free(more);
+    free(bytes);
+}
+
 static void image_resized_as_tensorflow_does(void **state)
 {
     struct wk_image image = {4, 6, 3, (uint8_t *)golden_rgb};
@@ -686,6 +727,7 @@ int main(void)
         cmocka_unit_test(png_of_every_type),
         cmocka_unit_test(png_colours_to_gray),
         cmocka_unit_test(jpeg_of_every_type),
+        cmocka_unit_test(jpeg_with_harmless_faults),
         cmocka_unit_test(image_resized_as_tensorflow_does),
         WITH_FOLDER(images_by_class),
         WITH_FOLDER(images_bad_folders),

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 
 #include <jpeglib.h>
+// After it.
+#include <jerror.h>
 
 // What outlives a longjmp lies here.
 struct jpeg_job {
@@ -28,10 +30,17 @@ static void jpeg_fail(j_common_ptr jpeg)
     longjmp(job->out, 1);
 }
 
-// Warnings are of damage that libjpeg fills with grey: no example to train on.
+// Does a warning leave the pixels as they are? Stray bytes before a marker do, which other decoders skip too, and what
+// old programs write as the version of JFIF or as Adobe's colour transform.
+static bool jpeg_is_harmless(int warning)
+{
+    return warning == JWRN_EXTRANEOUS_DATA || warning == JWRN_JFIF_MAJOR || warning == JWRN_ADOBE_XFORM;
+}
+
+// The other warnings are of damage that libjpeg fills with grey: no example to train on.
 static void jpeg_warn(j_common_ptr jpeg, int level)
 {
-    if (level < 0)
+    if (level < 0 && !jpeg_is_harmless(jpeg->err->msg_code))
         jpeg_fail(jpeg);
 }
 
