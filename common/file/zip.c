@@ -27,6 +27,7 @@ enum {
     END64_BYTES = 56,
     LOCATOR_BYTES = 20,
     MAX_COMMENT = 65535,
+    BUFFER = 1 << 18,  // bytes that are read at a time
     STORED = 0,
     DEFLATED = 8,
     FLAG_ENCRYPTED = 1,
@@ -68,7 +69,8 @@ struct directory {
     uint64_t begin, bytes, entries;
 };
 
-// The record at the end, before a comment of any bytes that reaches to the end; NULL: there is none.
+// The record at the end of the file, before a comment of any bytes that reaches to the end: where it is in the file's
+// last bytes. NULL: there is none.
 static const uint8_t *zip_find_end(const uint8_t *bytes, size_t size)
 {
     for (size_t comment = 0; comment <= MAX_COMMENT && comment + END_BYTES <= size; comment++) {
@@ -79,24 +81,36 @@ static const uint8_t *zip_find_end(const uint8_t *bytes, size_t size)
     return NULL;
 }
 
-// The record of 64-bit fields, where the locator before `end` says that there is one; NULL: there is none.
-static const uint8_t *zip_find_end64(const uint8_t *bytes, size_t end)
+// The record of 64-bit fields, where the locator before byte `end` says that there is one. *at = end: there is none.
+static enum ps_code zip_read_end64(const struct ps_zip_source *from, uint64_t end, uint8_t record[END64_BYTES],
+                                   uint64_t *at, struct ps_error *e)
 {
-    if (end < LOCATOR_BYTES || zip_u32(bytes + end - LOCATOR_BYTES) != LOCATOR_MARK)
-        return NULL;
-    uint64_t at = zip_field(bytes + end - LOCATOR_BYTES + 8, 8);
-    return zip_is_inside(at, END64_BYTES, end) && zip_u32(bytes + at) == END64_MARK ? bytes + at : NULL;
+    uint8_t locator[LOCATOR_BYTES];
+    *at = end;
+    if (end < LOCATOR_BYTES)
+        return PS_OK;
+    if (from->read(from->arg, end - LOCATOR_BYTES, LOCATOR_BYTES, locator, e))
+        return e->code;
+    const uint64_t begin = zip_field(locator + 8, 8);
+    if (zip_u32(locator) != LOCATOR_MARK || !zip_is_inside(begin, END64_BYTES, end))
+        return PS_OK;
+    if (from->read(from->arg, begin, END64_BYTES, record, e))
+        return e->code;
+    *at = zip_u32(record) == END64_MARK ? begin : end;
+    return PS_OK;
 }
 
-static enum ps_code zip_find_directory(const uint8_t *bytes, size_t size, struct directory *d, struct ps_error *e)
+// end: the record there, which begins at byte `at` of the file.
+static enum ps_code zip_read_end(const struct ps_zip_source *from, const uint8_t *end, uint64_t at, struct directory *d,
+                                 struct ps_error *e)
 {
-    const uint8_t *end = zip_find_end(bytes, size);
-    if (!end)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "is no zip file, or its end is missing");
-    const uint8_t *end64 = zip_find_end64(bytes, (size_t)(end - bytes));
-    uint64_t limit = (uint64_t)((end64 ? end64 : end) - bytes);
-    uint64_t volume = end64 ? zip_u32(end64 + 16) | zip_u32(end64 + 20) : zip_u16(end + 4) | zip_u16(end + 6);
-    if (end64)
+    uint8_t end64[END64_BYTES];
+    uint64_t limit;
+    if (zip_read_end64(from, at, end64, &limit, e))
+        return e->code;
+    const bool wide = limit < at;
+    uint64_t volume = wide ? zip_u32(end64 + 16) | zip_u32(end64 + 20) : zip_u16(end + 4) | zip_u16(end + 6);
+    if (wide)
         *d = (struct directory){zip_field(end64 + 48, 8), zip_field(end64 + 40, 8), zip_field(end64 + 32, 8)};
     else
         *d = (struct directory){zip_u32(end + 16), zip_u32(end + 12), zip_u16(end + 10)};
@@ -108,6 +122,22 @@ static enum ps_code zip_find_directory(const uint8_t *bytes, size_t size, struct
                        " on, but it ends at byte %" PRIu64,
                        d->entries, d->bytes, d->begin, limit);
     return PS_OK;
+}
+
+static enum ps_code zip_find_directory(const struct ps_zip_source *from, struct directory *d, struct ps_error *e)
+{
+    const size_t n = from->size < MAX_COMMENT + END_BYTES ? (size_t)from->size : MAX_COMMENT + END_BYTES;
+    uint8_t *last = ps_try_alloc(n + 1);
+    if (!last)
+        return ps_no_memory(e, "a zip file's end");
+    enum ps_code code = from->read(from->arg, from->size - n, n, last, e);
+    const uint8_t *end = code == PS_OK ? zip_find_end(last, n) : NULL;
+    if (end)
+        code = zip_read_end(from, end, from->size - n + (uint64_t)(end - last), d, e);
+    else if (code == PS_OK)
+        code = ps_fail(e, PS_INVALID_ARGUMENT, "is no zip file, or its end is missing");
+    free(last);
+    return code;
 }
 
 // ---- its entries --------------------------------------------------------------------------------------------------
@@ -157,24 +187,26 @@ static enum ps_code zip_check_kind(const uint8_t *at, const struct ps_zip_entry 
 }
 
 // Finds the content behind its own header, whose extra fields need not be the directory's.
-static enum ps_code zip_place(const uint8_t *bytes, uint64_t limit, uint64_t local, struct ps_zip_entry *entry,
-                              struct ps_error *e)
+static enum ps_code zip_place(uint64_t limit, uint64_t local, struct ps_zip_entry *entry, struct ps_error *e)
 {
-    if (!zip_is_inside(local, LOCAL_BYTES, limit) || zip_u32(bytes + local) != LOCAL_MARK)
+    uint8_t header[LOCAL_BYTES] = {0};
+    if (zip_is_inside(local, LOCAL_BYTES, limit) &&
+        entry->source.read(entry->source.arg, local, LOCAL_BYTES, header, e))
+        return e->code;
+    if (zip_u32(header) != LOCAL_MARK)
         return ps_fail(e, PS_DATA_LOSS, "entry '%.100s' should be at byte %" PRIu64 ", but no entry begins there",
                        entry->name, local);
-    uint64_t begin = local + LOCAL_BYTES + zip_u16(bytes + local + 26) + zip_u16(bytes + local + 28);
-    if (!zip_is_inside(begin, entry->packed_bytes, limit))
+    entry->begin = local + LOCAL_BYTES + zip_u16(header + 26) + zip_u16(header + 28);
+    if (!zip_is_inside(entry->begin, entry->packed_bytes, limit))
         return ps_fail(e, PS_DATA_LOSS,
                        "entry '%.100s' should have %" PRIu64 " bytes from byte %" PRIu64
                        " on, but the entries end at byte %" PRIu64,
-                       entry->name, entry->packed_bytes, begin, limit);
-    entry->packed = bytes + begin;
+                       entry->name, entry->packed_bytes, entry->begin, limit);
     return PS_OK;
 }
 
-static enum ps_code zip_read_entry(const uint8_t *bytes, uint64_t limit, const struct place *p,
-                                   struct ps_zip_entry *entry, struct ps_error *e)
+static enum ps_code zip_read_entry(uint64_t limit, const struct place *p, struct ps_zip_entry *entry,
+                                   struct ps_error *e)
 {
     uint64_t local = zip_u32(p->at + 42);
     entry->deflated = zip_u16(p->at + 10) == DEFLATED;
@@ -188,50 +220,80 @@ static enum ps_code zip_read_entry(const uint8_t *bytes, uint64_t limit, const s
         return ps_fail(e, PS_DATA_LOSS, "entry '%.100s' should have %" PRIu64 " bytes, but the file has %" PRIu64,
                        entry->name, entry->packed_bytes, limit);
     enum ps_code code = zip_check_kind(p->at, entry, e);
-    return code == PS_OK ? zip_place(bytes, limit, local, entry, e) : code;
+    return code == PS_OK ? zip_place(limit, local, entry, e) : code;
 }
 
-// The entries' names, each with a NUL, one after the other: the directory has fixed parts that are longer.
-static enum ps_code zip_read_entries(const uint8_t *bytes, const struct directory *d, struct ps_zip *zip,
-                                     struct ps_error *e)
+// The entries' names, each with a NUL, one after the other: the directory has fixed parts that are longer. bytes: the
+// directory.
+static enum ps_code zip_read_entries(const struct ps_zip_source *from, const uint8_t *bytes, const struct directory *d,
+                                     struct ps_zip *zip, struct ps_error *e)
 {
-    uint64_t at = d->begin, end = d->begin + d->bytes;
+    uint64_t at = 0;
     char *name = zip->names;
     for (; zip->n < d->entries; zip->n++) {
         struct place p = {bytes + at, 0, 0, 0, 0};
         struct ps_zip_entry *entry = &zip->entry[zip->n];
-        if (end - at < ENTRY_BYTES || zip_u32(p.at) != ENTRY_MARK)
+        if (d->bytes - at < ENTRY_BYTES || zip_u32(p.at) != ENTRY_MARK)
             return ps_fail(e, PS_DATA_LOSS, "entry %zu of the zip directory is damaged", zip->n);
         p.name = zip_u16(p.at + 28);
         p.extra = zip_u16(p.at + 30);
         p.comment = zip_u16(p.at + 32);
-        if (p.name + p.extra + p.comment > end - at - ENTRY_BYTES)
+        if (p.name + p.extra + p.comment > d->bytes - at - ENTRY_BYTES)
             return ps_fail(e, PS_DATA_LOSS, "entry %zu of the zip directory is damaged", zip->n);
         entry->name = memcpy(name, p.at + ENTRY_BYTES, p.name);
+        entry->source = *from;
         name += p.name + 1;
-        if (zip_read_entry(bytes, d->begin, &p, entry, e))
+        if (zip_read_entry(d->begin, &p, entry, e))
             return e->code;
         at += ENTRY_BYTES + p.name + p.extra + p.comment;
     }
     return PS_OK;
 }
 
-enum ps_code ps_zip_parse(const uint8_t *bytes, size_t size, struct ps_zip **zip, struct ps_error *e)
+static enum ps_code zip_read_directory(const struct ps_zip_source *from, const struct directory *d, struct ps_zip *zip,
+                                       struct ps_error *e)
+{
+    uint8_t *bytes = ps_try_alloc(d->bytes + 1);
+    zip->entry = ps_try_alloc_array(d->entries + 1, sizeof *zip->entry);
+    zip->names = ps_try_alloc(d->bytes + 1);
+    enum ps_code code = bytes && zip->entry && zip->names ? PS_OK : ps_no_memory(e, "a zip file's directory");
+    if (code == PS_OK)
+        code = from->read(from->arg, d->begin, (size_t)d->bytes, bytes, e);
+    if (code == PS_OK)
+        code = zip_read_entries(from, bytes, d, zip, e);
+    free(bytes);
+    return code;
+}
+
+enum ps_code ps_zip_read(const struct ps_zip_source *from, struct ps_zip **zip, struct ps_error *e)
 {
     struct directory d = {0};
-    enum ps_code code = zip_find_directory(bytes, size, &d, e);
-    if (code)
-        return code;
+    struct ps_error unheard;
+    e = e ? e : &unheard;
+    if (zip_find_directory(from, &d, e))
+        return e->code;
     struct ps_zip *z = ps_try_alloc(sizeof *z);
-    if (!z)
-        return ps_no_memory(e, "a zip file's directory");
-    z->entry = ps_try_alloc_array(d.entries + 1, sizeof *z->entry);
-    z->names = ps_try_alloc(d.bytes + 1);
-    code = z->entry && z->names ? zip_read_entries(bytes, &d, z, e) : ps_no_memory(e, "a zip file's directory");
+    const enum ps_code code = z ? zip_read_directory(from, &d, z, e) : ps_no_memory(e, "a zip file's directory");
     if (code == PS_OK)
         *zip = z;
     else
         ps_zip_free(z);
+    return code;
+}
+
+static enum ps_code zip_read_memory(const void *arg, uint64_t at, size_t n, void *to, struct ps_error *e)
+{
+    (void)e;
+    if (n)
+        memcpy(to, (const uint8_t *)arg + at, n);
+    return PS_OK;
+}
+
+enum ps_code ps_zip_parse(const uint8_t *bytes, size_t size, struct ps_zip **zip, struct ps_error *e)
+{
+    const enum ps_code code = ps_zip_read(&(struct ps_zip_source){zip_read_memory, bytes, size}, zip, e);
+    for (size_t i = 0; code == PS_OK && i < (*zip)->n; i++)
+        (*zip)->entry[i].packed = bytes + (*zip)->entry[i].begin;
     return code;
 }
 
@@ -298,48 +360,77 @@ static uInt zip_portion(uint64_t bytes)
     return bytes < PORTION ? (uInt)bytes : PORTION;
 }
 
-// Is what it gives of the size that is expected?
-static bool zip_inflate(z_stream *z, const struct ps_zip_entry *entry, uint8_t *to)
+// The packed bytes from `in` on, or some of them: in memory, or read into the buffer.
+static enum ps_code zip_give(z_stream *z, const struct ps_zip_entry *entry, uint64_t in, uint8_t *buffer,
+                             struct ps_error *e)
+{
+    const uint64_t left = entry->packed_bytes - in;
+    if (entry->packed) {
+        z->next_in = (Bytef *)(uintptr_t)(entry->packed + in);  // which zlib only reads
+        z->avail_in = zip_portion(left);
+        return PS_OK;
+    }
+    z->next_in = buffer;
+    z->avail_in = left < BUFFER ? (uInt)left : BUFFER;
+    return entry->source.read(entry->source.arg, entry->begin + in, z->avail_in, buffer, e);
+}
+
+// DATA_LOSS also where what it gives is not of the size that is expected.
+static enum ps_code zip_inflate(z_stream *z, const struct ps_zip_entry *entry, uint8_t *buffer, uint8_t *to,
+                                struct ps_error *e)
 {
     uint64_t in = 0, out = 0;
     int status = Z_OK;
     while (status == Z_OK) {
-        const uInt give = zip_portion(entry->packed_bytes - in), room = zip_portion(entry->size - out);
-        z->next_in = (Bytef *)(uintptr_t)(entry->packed + in);  // which zlib only reads
+        if (zip_give(z, entry, in, buffer, e))
+            return e->code;
+        const uInt give = z->avail_in, room = zip_portion(entry->size - out);
         z->next_out = to + out;
-        z->avail_in = give;
         z->avail_out = room;
         status = inflate(z, Z_NO_FLUSH);
         in += give - z->avail_in;
         out += room - z->avail_out;
     }
-    return status == Z_STREAM_END && out == entry->size;
+    if (status == Z_STREAM_END && out == entry->size)
+        return PS_OK;
+    return ps_fail(e, PS_DATA_LOSS, "entry '%.100s' is damaged: it does not unpack to %" PRIu64 " bytes", entry->name,
+                   entry->size);
 }
 
-enum ps_code ps_zip_check(const struct ps_zip_entry *entry, const uint8_t *content, struct ps_error *e)
+static enum ps_code zip_unpack_deflated(const struct ps_zip_entry *entry, uint8_t *to, struct ps_error *e)
 {
-    if (entry->size > 0 && crc32_z(0, content, entry->size) != entry->crc)
+    z_stream z = {0};
+    uint8_t nothing, *buffer = entry->packed ? NULL : ps_try_alloc(BUFFER);
+    if ((!entry->packed && !buffer) || inflateInit2(&z, -MAX_WBITS) != Z_OK) {  // no header of zlib's own
+        free(buffer);
+        return ps_no_memory(e, "unpacking a zip file");
+    }
+    const enum ps_code code = zip_inflate(&z, entry, buffer, entry->size > 0 ? to : &nothing, e);
+    inflateEnd(&z);
+    free(buffer);
+    return code;
+}
+
+static enum ps_code zip_check_crc(const struct ps_zip_entry *entry, uint32_t crc, struct ps_error *e)
+{
+    if (entry->size > 0 && crc != entry->crc)
         return ps_fail(e, PS_DATA_LOSS, "entry '%.100s' is damaged: its checksum differs", entry->name);
     return PS_OK;
 }
 
+enum ps_code ps_zip_check(const struct ps_zip_entry *entry, const uint8_t *content, struct ps_error *e)
+{
+    return zip_check_crc(entry, (uint32_t)(entry->size > 0 ? crc32_z(0, content, entry->size) : 0), e);
+}
+
 enum ps_code ps_zip_unpack(const struct ps_zip_entry *entry, uint8_t *to, struct ps_error *e)
 {
-    z_stream z = {0};
-    uint8_t nothing;
-    if (!entry->deflated) {
-        if (entry->size > 0)
-            memcpy(to, entry->packed, entry->size);
-        return ps_zip_check(entry, to, e);
-    }
-    if (inflateInit2(&z, -MAX_WBITS) != Z_OK)  // no header of zlib's own
-        return ps_no_memory(e, "unpacking a zip file");
-    bool whole = zip_inflate(&z, entry, entry->size > 0 ? to : &nothing);
-    inflateEnd(&z);
-    if (!whole)
-        return ps_fail(e, PS_DATA_LOSS, "entry '%.100s' is damaged: it does not unpack to %" PRIu64 " bytes",
-                       entry->name, entry->size);
-    return ps_zip_check(entry, to, e);
+    struct ps_error unheard;
+    e = e ? e : &unheard;
+    enum ps_code code = entry->deflated
+                            ? zip_unpack_deflated(entry, to, e)
+                            : entry->source.read(entry->source.arg, entry->begin, (size_t)entry->size, to, e);
+    return code == PS_OK ? ps_zip_check(entry, to, e) : code;
 }
 
 // ---- writing ------------------------------------------------------------------------------------------------------

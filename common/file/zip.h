@@ -24,9 +24,19 @@
 
 // ---- reading ------------------------------------------------------------------------------------------------------
 
+// Where a zip file's bytes come from.
+struct ps_zip_source {
+    // n bytes from `at` on, which lie within its size.
+    enum ps_code (*read)(const void *arg, uint64_t at, size_t n, void *to, struct ps_error *e);
+    const void *arg;  // read's
+    uint64_t size;    // bytes
+};
+
 struct ps_zip_entry {
-    const char *name;       // the zip's
-    const uint8_t *packed;  // packed_bytes of them, inside the file; of an entry that is not deflated, its content
+    const char *name;  // the zip's
+    struct ps_zip_source source;
+    uint64_t begin;         // of its packed bytes, in the file
+    const uint8_t *packed;  // them, where the file is in memory; of an entry that is not deflated, its content. Or NULL
     uint64_t packed_bytes;
     uint64_t size;  // bytes of its content, by what the directory says; at most what so many packed bytes can hold
     uint32_t crc;   // of its content
@@ -44,6 +54,9 @@ struct ps_zip {
 // Maps the file and reads its directory. NOT_FOUND, INVALID_ARGUMENT, DATA_LOSS, with the path in front. It must not be
 // cut short while it is open.
 enum ps_code ps_zip_open(const char *path, struct ps_zip **zip, struct ps_error *e);
+// The same of what is read when it is needed; what the source has must live as long as the zip. The errors of its read,
+// too, whatever becomes of the file meanwhile.
+enum ps_code ps_zip_read(const struct ps_zip_source *from, struct ps_zip **zip, struct ps_error *e);
 // The same of what is in memory, which must live as long as the zip.
 enum ps_code ps_zip_parse(const uint8_t *bytes, size_t size, struct ps_zip **zip, struct ps_error *e);
 void ps_zip_free(struct ps_zip *zip);  // NULL is fine

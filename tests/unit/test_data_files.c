@@ -3,6 +3,8 @@
 // workerd/data: the readers of files against good and bad ones.
 #include "tests/unit/data_files.h"
 
+#include <dlfcn.h>
+
 #include "common/file/zip.h"
 
 // IDX: two images of 2 by 3 and their labels, as both splits.
@@ -654,15 +656,23 @@ static void npz_says_which_columns_there_are(void **state)
     free(path);
 }
 
-static void add_bytes(struct ps_zip_writer *w, const char *name, uint8_t value)
+// An npy of one byte. Returns its size.
+static size_t make_npy(uint8_t npy[128], uint8_t value)
 {
-    uint8_t npy[128] = "\x93NUMPY\1";
     static const char dict[] = "{'descr': '|u1', 'fortran_order': False, 'shape': (1,)}";
-    struct ps_error e;
+    memcpy(npy, "\x93NUMPY\1", 8);
     npy[8] = sizeof dict - 1;
+    npy[9] = 0;
     memcpy(npy + 10, dict, sizeof dict - 1);
     npy[10 + sizeof dict - 1] = value;
-    assert_int_equal(ps_zip_add(w, name, npy, 10 + sizeof dict, &e), PS_OK);
+    return 10 + sizeof dict;
+}
+
+static void add_bytes(struct ps_zip_writer *w, const char *name, uint8_t value)
+{
+    uint8_t npy[128];
+    struct ps_error e;
+    assert_int_equal(ps_zip_add(w, name, npy, make_npy(npy, value), &e), PS_OK);
 }
 
 // Side by side in the order of the training arrays, whatever the order of the test arrays, and without those that
@@ -691,6 +701,63 @@ static void npz_test_arrays_in_another_order(void **state)
     EXPECT(&data->train, &data->train.target[0], 2, 3);
     EXPECT(&data->test, &data->test.target[0], 8, 5);
     wk_data_free(data);
+    free(path);
+}
+
+static void patch_file(FILE *file, uint64_t at, uint64_t value, size_t n)
+{
+    fseek(file, (long)at, SEEK_SET);
+    for (size_t i = 0; i < n; i++)
+        putc((int)(value >> 8 * i & 0xff), file);
+}
+
+// A file that is not read into memory, with a hole before its two arrays, of one byte each: x, deflated, and y.
+static void put_large_npz(const char *path)
+{
+    uint8_t npy[128], packed[256];
+    struct ps_zip_writer w;
+    struct ps_error e;
+    uLongf n = sizeof packed;
+    const size_t size = make_npy(npy, 7);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    ps_zip_begin(&w, file);
+    w.at = WK_IN_MEMORY;
+    fseek(file, WK_IN_MEMORY, SEEK_SET);
+    assert_int_equal(compress(packed, &n, npy, size), Z_OK);
+    assert_int_equal(ps_zip_add(&w, "x.npy", packed + 2, n - 6, &e), PS_OK);  // without what zlib puts around it
+    add_bytes(&w, "y.npy", 3);
+    assert_int_equal(ps_zip_end(&w, &e), PS_OK);
+    patch_file(file, w.at + 10, 8, 2);  // deflated, in the directory
+    patch_file(file, w.at + 16, crc32_z(0, npy, size), 4);
+    patch_file(file, w.at + 24, size, 4);
+    fclose(file);
+}
+
+static const char *cut_short;  // when a deflated array is about to be read; NULL: nothing is
+
+int inflateInit2_(z_streamp z, int bits, const char *version, int size)
+{
+    int (*next)(z_streamp z, int bits, const char *version, int size);
+    *(void **)&next = dlsym(RTLD_NEXT, "inflateInit2_");
+    if (cut_short)
+        assert_int_equal(truncate(cut_short, WK_IN_MEMORY), 0);
+    return next(z, bits, version, size);
+}
+
+// A file that is not in memory, and that somebody writes anew meanwhile, is an error instead of a signal.
+static void npz_cut_short_while_it_is_read(void **state)
+{
+    char *path = ps_printf("%s/large.npz", (char *)*state);
+    struct ps_job_data spec = {.kind = PS_DATA_NPZ, .path = path};
+    put_large_npz(path);
+    struct wk_data *data = open_flat(&spec, 0);
+    EXPECT(&data->train, &data->train.input[0], 7);
+    EXPECT(&data->train, &data->train.target[0], 3);
+    wk_data_free(data);
+    cut_short = path;
+    open_bad(&spec, 0, path, "x.npy: the file ends at byte 67108899");
+    cut_short = NULL;
     free(path);
 }
 
@@ -749,6 +816,7 @@ int main(void)
         cmocka_unit_test(npz_two_inputs),
         cmocka_unit_test(npz_says_which_columns_there_are),
         WITH_FOLDER(npz_test_arrays_in_another_order),
+        WITH_FOLDER(npz_cut_short_while_it_is_read),
         WITH_FOLDER(npz_bad_files),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

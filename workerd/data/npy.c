@@ -108,14 +108,19 @@ static bool npz_column_name(const char *member, const char *suffix, char *name, 
     return true;
 }
 
-// An array that is stored as it is lies in the archive; any other in memory of its own. base: the archive's first byte.
-static enum ps_code npz_add_entry(struct wk_source *s, struct wk_block *archive, const uint8_t *base,
-                                  const struct ps_zip_entry *entry, const char *name, struct ps_error *e)
+static enum ps_code npz_read(const void *archive, uint64_t at, size_t n, void *to, struct ps_error *e)
 {
-    if (!entry->deflated && archive->bytes && ps_zip_check(entry, entry->packed, e))
+    return wk_block_read(archive, at, n, to, e);
+}
+
+// An array that is stored as it is lies in the archive; any other in memory of its own.
+static enum ps_code npz_add_entry(struct wk_source *s, struct wk_block *archive, const struct ps_zip_entry *entry,
+                                  const char *name, struct ps_error *e)
+{
+    if (!entry->deflated && archive->bytes && ps_zip_check(entry, archive->bytes + entry->begin, e))
         return e->code;
     if (!entry->deflated)
-        return wk_npy_add(s, name, archive, (uint64_t)(entry->packed - base), entry->size, e);
+        return wk_npy_add(s, name, archive, entry->begin, entry->size, e);
     uint8_t *bytes = wk_array(entry->size, 1, 1, e);
     if (!bytes)
         return PS_RESOURCE_EXHAUSTED;
@@ -140,7 +145,6 @@ static bool npz_has(const struct ps_zip *zip, const char *suffix)
 static enum ps_code npz_add_entries(struct wk_source *s, struct wk_block *archive, const struct ps_zip *zip,
                                     const char *suffix, struct ps_error *e)
 {
-    const uint8_t *base = archive->bytes ? archive->bytes : zip->mapped;
     char name[256];
     for (size_t i = 0; i < zip->n; i++) {
         const struct ps_zip_entry *entry = &zip->entry[i];
@@ -148,7 +152,7 @@ static enum ps_code npz_add_entries(struct wk_source *s, struct wk_block *archiv
             continue;
         if (wk_source_find(s, name) >= 0)
             return ps_fail(e, PS_INVALID_ARGUMENT, "%s: there are two of it", entry->name);
-        if (npz_add_entry(s, archive, base, entry, name, e))
+        if (npz_add_entry(s, archive, entry, name, e))
             return ps_error_prefix(e, "%s", entry->name);
         s->column[s->columns - 1].y = strcmp(name, "y") == 0;
     }
@@ -162,9 +166,8 @@ static enum ps_code npz_open_part(const char *path, const char *suffix, struct w
     struct ps_zip *zip = NULL;
     if (wk_block_open(path, &archive, e))
         return e->code;
-    enum ps_code code =
-        archive->bytes ? ps_zip_parse(archive->bytes, archive->size, &zip, e) : ps_zip_open(path, &zip, e);
-    if (code != PS_OK && archive->bytes)
+    enum ps_code code = ps_zip_read(&(struct ps_zip_source){npz_read, archive, archive->size}, &zip, e);
+    if (code != PS_OK)
         ps_error_prefix(e, "%s", path);
     if (code == PS_OK && (!*suffix || npz_has(zip, suffix))) {
         part->source = wk_records_create(0);
