@@ -423,6 +423,23 @@ enum ps_code ps_zip_check(const struct ps_zip_entry *entry, const uint8_t *conte
     return zip_check_crc(entry, (uint32_t)(entry->size > 0 ? crc32_z(0, content, entry->size) : 0), e);
 }
 
+enum ps_code ps_zip_verify(const struct ps_zip_entry *entry, struct ps_error *e)
+{
+    struct ps_error unheard;
+    e = e ? e : &unheard;
+    uint8_t *buffer = ps_try_alloc(BUFFER);
+    uLong crc = 0;
+    enum ps_code code = buffer ? PS_OK : ps_no_memory(e, "reading a zip file");
+    for (uint64_t at = 0; code == PS_OK && at < entry->size;) {
+        const size_t n = entry->size - at < BUFFER ? (size_t)(entry->size - at) : BUFFER;
+        code = entry->source.read(entry->source.arg, entry->begin + at, n, buffer, e);
+        crc = crc32_z(crc, buffer, code == PS_OK ? n : 0);
+        at += n;
+    }
+    free(buffer);
+    return code == PS_OK ? zip_check_crc(entry, (uint32_t)crc, e) : code;
+}
+
 enum ps_code ps_zip_unpack(const struct ps_zip_entry *entry, uint8_t *to, struct ps_error *e)
 {
     struct ps_error unheard;

@@ -68,6 +68,8 @@ const struct ps_zip_entry *ps_zip_find(const struct ps_zip *zip, const char *nam
 enum ps_code ps_zip_unpack(const struct ps_zip_entry *entry, uint8_t *to, struct ps_error *e);
 // Is the content that was read, or that lies in the file, the one that was written? DATA_LOSS.
 enum ps_code ps_zip_check(const struct ps_zip_entry *entry, const uint8_t *content, struct ps_error *e);
+// The same of an entry that is not deflated, which is read from its source for that, a part at a time.
+enum ps_code ps_zip_verify(const struct ps_zip_entry *entry, struct ps_error *e);
 
 // ---- writing ------------------------------------------------------------------------------------------------------
 

@@ -711,8 +711,9 @@ static void patch_file(FILE *file, uint64_t at, uint64_t value, size_t n)
         putc((int)(value >> 8 * i & 0xff), file);
 }
 
-// A file that is not read into memory, with a hole before its two arrays, of one byte each: x, deflated, and y.
-static void put_large_npz(const char *path)
+// A file that is not read into memory, with a hole before its two arrays, of one byte each: x, deflated, and y, as it
+// is, to which `damage` was done.
+static void put_large_npz(const char *path, uint8_t damage)
 {
     uint8_t npy[128], packed[256];
     struct ps_zip_writer w;
@@ -731,6 +732,7 @@ static void put_large_npz(const char *path)
     patch_file(file, w.at + 10, 8, 2);  // deflated, in the directory
     patch_file(file, w.at + 16, crc32_z(0, npy, size), 4);
     patch_file(file, w.at + 24, size, 4);
+    patch_file(file, w.at - 1, 3 ^ damage, 1);
     fclose(file);
 }
 
@@ -750,7 +752,7 @@ static void npz_cut_short_while_it_is_read(void **state)
 {
     char *path = ps_printf("%s/large.npz", (char *)*state);
     struct ps_job_data spec = {.kind = PS_DATA_NPZ, .path = path};
-    put_large_npz(path);
+    put_large_npz(path, 0);
     struct wk_data *data = open_flat(&spec, 0);
     EXPECT(&data->train, &data->train.input[0], 7);
     EXPECT(&data->train, &data->train.target[0], 3);
@@ -758,6 +760,16 @@ static void npz_cut_short_while_it_is_read(void **state)
     cut_short = path;
     open_bad(&spec, 0, path, "x.npy: the file ends at byte 67108899");
     cut_short = NULL;
+    free(path);
+}
+
+// An array that is not in memory is read once, before it is trained on.
+static void npz_damaged_where_it_lies(void **state)
+{
+    char *path = ps_printf("%s/large.npz", (char *)*state);
+    put_large_npz(path, 1);
+    open_bad(&(struct ps_job_data){.kind = PS_DATA_NPZ, .path = path}, 0, path,
+             "y.npy: entry 'y.npy' is damaged: its checksum differs");
     free(path);
 }
 
@@ -817,6 +829,7 @@ int main(void)
         cmocka_unit_test(npz_says_which_columns_there_are),
         WITH_FOLDER(npz_test_arrays_in_another_order),
         WITH_FOLDER(npz_cut_short_while_it_is_read),
+        WITH_FOLDER(npz_damaged_where_it_lies),
         WITH_FOLDER(npz_bad_files),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -117,7 +117,7 @@ static enum ps_code npz_read(const void *archive, uint64_t at, size_t n, void *t
 static enum ps_code npz_add_entry(struct wk_source *s, struct wk_block *archive, const struct ps_zip_entry *entry,
                                   const char *name, struct ps_error *e)
 {
-    if (!entry->deflated && archive->bytes && ps_zip_check(entry, archive->bytes + entry->begin, e))
+    if (!entry->deflated && ps_zip_verify(entry, e))
         return e->code;
     if (!entry->deflated)
         return wk_npy_add(s, name, archive, entry->begin, entry->size, e);
