@@ -35,7 +35,9 @@ enum {
     EXTRA_64 = 1,            // the extra field with sizes of 64 bits
     DEFLATE_MOST = 1032,     // bytes that one packed byte stands for
     DATE_1980 = 1 << 5 | 1,  // 1 January
-    VERSION = 20,            // what is needed to unpack: 2.0
+    VERSION = 20,            // what is needed to unpack: 2.0,
+    VERSION_64 = 45,         // 4.5 with fields of 64 bits
+    MADE_ON_UNIX = 3 << 8,
 };
 
 // ---- fields, little-endian ----------------------------------------------------------------------------------------
@@ -458,19 +460,46 @@ static void zip_put(FILE *to, uint64_t value, size_t bytes)
         putc((int)(value >> 8 * i & 0xff), to);
 }
 
-// What a local header and an entry of the directory have alike.
-static void zip_put_facts(FILE *to, const char *name, uint32_t crc, uint64_t size)
+// Takes the value a field of 64 bits? Then its own has all bits set.
+static bool zip_is_wide(uint64_t value)
 {
-    zip_put(to, VERSION, 2);
+    return value >= UINT32_MAX;
+}
+
+static void zip_put_u32(FILE *to, uint64_t value)
+{
+    zip_put(to, zip_is_wide(value) ? UINT32_MAX : value, 4);
+}
+
+static size_t zip_extra_bytes(size_t wide)
+{
+    return wide ? 4 + 8 * wide : 0;
+}
+
+// The extra field with so many values that are wide.
+static void zip_put_extra(FILE *to, const uint64_t *value, size_t wide)
+{
+    if (wide) {
+        zip_put(to, EXTRA_64, 2);
+        zip_put(to, 8 * wide, 2);
+    }
+    for (size_t i = 0; i < wide; i++)
+        zip_put(to, value[i], 8);
+}
+
+// What a local header and an entry of the directory have alike. wide: so many values stand in the extra field.
+static void zip_put_facts(FILE *to, const char *name, uint32_t crc, uint64_t size, size_t wide)
+{
+    zip_put(to, wide ? VERSION_64 : VERSION, 2);
     zip_put(to, FLAG_UTF8, 2);
     zip_put(to, STORED, 2);
     zip_put(to, 0, 2);  // midnight
     zip_put(to, DATE_1980, 2);
     zip_put(to, crc, 4);
-    zip_put(to, size, 4);
-    zip_put(to, size, 4);
+    zip_put_u32(to, size);
+    zip_put_u32(to, size);
     zip_put(to, strlen(name), 2);
-    zip_put(to, 0, 2);  // no extra fields
+    zip_put(to, zip_extra_bytes(wide), 2);
 }
 
 void ps_zip_begin(struct ps_zip_writer *w, FILE *file)
@@ -484,37 +513,59 @@ enum ps_code ps_zip_add(struct ps_zip_writer *w, const char *name, const void *c
 {
     if (!w->directory)
         return ps_no_memory(e, "a zip file's directory");
-    if (w->n == UINT16_MAX || size >= UINT32_MAX || w->at + size >= UINT32_MAX - (uint64_t)UINT16_MAX)
-        return ps_fail(e, PS_OUT_OF_RANGE, "entry '%.100s' of %" PRIu64 " bytes: a zip file here holds 4 GiB", name,
-                       size);
-    uint32_t crc = (uint32_t)(size > 0 ? crc32_z(0, content, size) : 0);
+    const uint32_t crc = (uint32_t)(size > 0 ? crc32_z(0, content, size) : 0);
+    const size_t sizes = zip_is_wide(size) ? 2 : 0, wide = sizes + zip_is_wide(w->at);
+    const uint64_t value[] = {size, size, w->at};
     zip_put(w->file, LOCAL_MARK, 4);
-    zip_put_facts(w->file, name, crc, size);
+    zip_put_facts(w->file, name, crc, size, sizes);
     fputs(name, w->file);
+    zip_put_extra(w->file, value, sizes);
     if (size > 0)
         fwrite(content, 1, size, w->file);
 
     zip_put(w->directory, ENTRY_MARK, 4);
-    zip_put(w->directory, 3 << 8 | VERSION, 2);  // made on Unix
-    zip_put_facts(w->directory, name, crc, size);
+    zip_put(w->directory, MADE_ON_UNIX | (wide ? VERSION_64 : VERSION), 2);
+    zip_put_facts(w->directory, name, crc, size, wide);
     zip_put(w->directory, 0, 6);                        // no comment, volume 0, no attributes of DOS's
     zip_put(w->directory, UINT64_C(0100644) << 16, 4);  // a file, -rw-r--r--
-    zip_put(w->directory, w->at, 4);
+    zip_put_u32(w->directory, w->at);
     fputs(name, w->directory);
-    w->at += LOCAL_BYTES + strlen(name) + size;
+    zip_put_extra(w->directory, value + (sizes ? 0 : 2), wide);
+    w->at += LOCAL_BYTES + strlen(name) + zip_extra_bytes(sizes) + size;
     w->n++;
     return PS_OK;
 }
 
+// The record of 64-bit fields, and where it is.
+static void zip_put_end64(const struct ps_zip_writer *w)
+{
+    zip_put(w->file, END64_MARK, 4);
+    zip_put(w->file, END64_BYTES - 12, 8);  // bytes that follow
+    zip_put(w->file, MADE_ON_UNIX | VERSION_64, 2);
+    zip_put(w->file, VERSION_64, 2);
+    zip_put(w->file, 0, 8);  // volume 0
+    zip_put(w->file, w->n, 8);
+    zip_put(w->file, w->n, 8);
+    zip_put(w->file, w->length, 8);
+    zip_put(w->file, w->at, 8);
+    zip_put(w->file, LOCATOR_MARK, 4);
+    zip_put(w->file, 0, 4);
+    zip_put(w->file, w->at + w->length, 8);
+    zip_put(w->file, 1, 4);  // of one volume
+}
+
 static void zip_put_end(const struct ps_zip_writer *w)
 {
+    const uint64_t n = w->n < UINT16_MAX ? w->n : UINT16_MAX;
     fwrite(w->text, 1, w->length, w->file);
+    if (n == UINT16_MAX || zip_is_wide(w->length) || zip_is_wide(w->at))
+        zip_put_end64(w);
     zip_put(w->file, END_MARK, 4);
     zip_put(w->file, 0, 4);  // volume 0
-    zip_put(w->file, w->n, 2);
-    zip_put(w->file, w->n, 2);
-    zip_put(w->file, w->length, 4);
-    zip_put(w->file, w->at, 4);
+    zip_put(w->file, n, 2);
+    zip_put(w->file, n, 2);
+    zip_put_u32(w->file, w->length);
+    zip_put_u32(w->file, w->at);
     zip_put(w->file, 0, 2);  // no comment
 }
 

@@ -84,7 +84,7 @@ struct ps_zip_writer {
 };
 
 void ps_zip_begin(struct ps_zip_writer *w, FILE *file);
-// OUT_OF_RANGE: more than 4 GiB, or than 65,535 entries, takes fields of 64 bits, which are not written.
+// What fields of 32 bits do not hold goes into those of 64 bits. RESOURCE_EXHAUSTED: no memory for the directory.
 enum ps_code ps_zip_add(struct ps_zip_writer *w, const char *name, const void *content, uint64_t size,
                         struct ps_error *e);
 // Writes the directory and frees what the writer has; to be called in any case, and once. RESOURCE_EXHAUSTED: the

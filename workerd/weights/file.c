@@ -186,9 +186,9 @@ static enum ps_code file_write_keras(const char *path, const struct nn_model *mo
     if (code)
         return ps_error_prefix(e, "%.200s", path);
     code = ps_output_open(&o, path, e);
-    if (code == PS_OK && archive)
-        code = file_put_archive(o.file, model, bytes, size, e);
-    else if (code == PS_OK)
+    if (code == PS_OK && archive && file_put_archive(o.file, model, bytes, size, e))
+        code = ps_error_prefix(e, "%.200s", path);
+    if (code == PS_OK && !archive)
         fwrite(bytes, 1, size, o.file);
     if (code == PS_OK)
         code = ps_output_commit(&o, e);
