@@ -643,6 +643,58 @@ static void images_by_class(void **state)
     free(test);
 }
 
+// A split of 30 files of three classes in halves, drawn from the seed: the classes of the test data, and where each
+// example is.
+static void split_images(const char *folder, uint64_t seed, int tests[3], char where[30][64])
+{
+    struct ps_job_data spec = {
+        .kind = PS_DATA_IMAGES, .path = (char *)folder, .image_size = {4, 6}, .validation_split = .5};
+    struct ps_error e = {0};
+    struct wk_data *data = NULL;
+    if (wk_data_open(&spec, NULL, seed, &data, &e))
+        fail_msg("%s", e.text);
+    const struct wk_source *s = data->train.source;
+    assert_int_equal(data->train.split.examples, 15);
+    assert_int_equal(data->test.first, 15);
+    memset(tests, 0, 3 * sizeof *tests);
+    for (uint64_t i = 0; i < 30; i++) {
+        int32_t label;
+        assert_int_equal(s->class->read(s, i, 1, &label, &e), PS_OK);
+        s->class->where(s, i, 0, where[i], sizeof where[i]);
+        assert_int_equal(where[i][strlen(folder) + 1], "abc"[label]);
+        tests[label] += i >= 15;
+    }
+    wk_data_free(data);
+}
+
+static int compare_text(const void *a, const void *b)
+{
+    return strcmp(a, b);
+}
+
+// Every file once, and the same for all workers of a job; not the last classes.
+static void images_split_by_the_seed(void **state)
+{
+    char first[30][64] = {0}, again[30][64] = {0}, other[30][64] = {0}, name[16];
+    int tests[3];
+    for (int i = 0; i < 30; i++) {
+        snprintf(name, sizeof name, "%d.png", 10 + i);
+        put_copy(*state, (const char *[]){"a", "b", "c"}[i / 10], name, "rgb.png");
+    }
+    split_images(*state, 1, tests, first);
+    for (int i = 0; i < 3; i++)
+        if (tests[i] < 1 || tests[i] > 9)
+            fail_msg("%d of 10 images of class %d are test data", tests[i], i);
+    split_images(*state, 1, tests, again);
+    assert_memory_equal(first, again, sizeof first);
+    split_images(*state, 2, tests, other);
+    assert_memory_not_equal(first, other, sizeof first);
+    qsort(first, 30, sizeof first[0], compare_text);
+    for (int i = 0; i < 30; i++)
+        if (!strstr(first[i], (snprintf(name, sizeof name, "/%d.png", 10 + i), name)))
+            fail_msg("%s, expected %s", first[i], name);
+}
+
 static void images_bad_folders(void **state)
 {
     struct ps_error e = {0};
@@ -730,6 +782,7 @@ int main(void)
         cmocka_unit_test(jpeg_with_harmless_faults),
         cmocka_unit_test(image_resized_as_tensorflow_does),
         WITH_FOLDER(images_by_class),
+        WITH_FOLDER(images_split_by_the_seed),
         WITH_FOLDER(images_bad_folders),
         WITH_FOLDER(images_class_that_cannot_be_opened),
         cmocka_unit_test(images_in_records),

@@ -29,7 +29,7 @@ static const wk_open data_open[PS_DATA_KINDS] = {
     [PS_DATA_TFRECORD] = wk_tfrecord_open, [PS_DATA_TEXT] = wk_text_open,   [PS_DATA_DIGITS] = wk_digits_open,
 };
 
-// Keras's rule: the last examples, before any shuffling.
+// Keras's rule: the last examples, before any shuffling but that of images.
 static enum ps_code data_split(struct wk_data *d, double split, struct ps_error *e)
 {
     uint64_t n = d->train.split.examples, kept = (uint64_t)((double)n * (1 - split));

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Folders of images: one folder per class, numbered in the order of their names, as Keras does it. An image is decoded
-// when it is first needed.
+// Folders of images: one folder per class, numbered in the order of their names, as Keras does it. The examples are in
+// the order of classes and names, but where a part of them becomes test data. An image is decoded when it is first
+// needed.
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -118,6 +119,24 @@ static enum ps_code images_find(struct images *s, const char *folder, struct wk_
     return code;
 }
 
+// As Keras does before it splits them: what data.validation_split takes away from the end is of all classes. It is the
+// same for every worker, and of a key from which no epoch draws.
+static void images_mix(struct images *s, uint64_t seed)
+{
+    const uint64_t n = s->base.examples;
+    char **path = ps_alloc(n * sizeof *path);
+    int32_t *label = ps_alloc(n * sizeof *label);
+    for (uint64_t i = 0; i < n; i++) {
+        const uint64_t from = wk_shuffle(seed, UINT64_MAX, n, i);
+        path[i] = s->path[from];
+        label[i] = s->label[from];
+    }
+    free(s->path);
+    free(s->label);
+    s->path = path;
+    s->label = label;
+}
+
 // ---- the source ---------------------------------------------------------------------------------------------------
 
 static enum ps_code images_read(const struct wk_source *base, uint64_t example, size_t column, void *to,
@@ -177,8 +196,9 @@ static enum ps_code images_add_columns(struct images *s, const struct ps_job_dat
     return PS_OK;
 }
 
+// mixes: their order is drawn from the seed.
 static enum ps_code images_open_part(const struct ps_job_data *spec, const char *folder, struct wk_vocabulary *classes,
-                                     struct wk_part *part, struct ps_error *e)
+                                     bool mixes, uint64_t seed, struct wk_part *part, struct ps_error *e)
 {
     struct images *s = ps_alloc(sizeof *s);
     s->base.class = &images_class;
@@ -188,17 +208,18 @@ static enum ps_code images_open_part(const struct ps_job_data *spec, const char 
         images_free(&s->base);
         return e->code;
     }
+    if (mixes)
+        images_mix(s, seed);
     return wk_cache_create(&s->base, &part->source, e);
 }
 
 enum ps_code wk_images_open(const struct ps_job_data *spec, uint64_t seed, struct wk_data *data, struct ps_error *e)
 {
     struct wk_vocabulary classes = {0};
-    (void)seed;
-    enum ps_code code = images_open_part(spec, spec->path, &classes, &data->train, e);
+    enum ps_code code = images_open_part(spec, spec->path, &classes, spec->validation_split > 0, seed, &data->train, e);
     classes.fixed = true;
     if (code == PS_OK && spec->test_path)
-        code = images_open_part(spec, spec->test_path, &classes, &data->test, e);
+        code = images_open_part(spec, spec->test_path, &classes, false, seed, &data->test, e);
     wk_vocabulary_fini(&classes);
     return code;
 }
