@@ -704,6 +704,35 @@ static void npz_test_arrays_in_another_order(void **state)
     free(path);
 }
 
+// Test data need no weights; training data do.
+static void npz_without_weights_to_test(void **state)
+{
+    static const char *const names[] = {"x_train.npy", "y_train.npy", "w_train.npy", "x_test.npy", "y_test.npy"};
+    char *path = ps_printf("%s/weights.npz", (char *)*state);
+    struct ps_zip_writer w;
+    struct ps_error e = {0};
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    ps_zip_begin(&w, file);
+    for (uint8_t i = 0; i < 5; i++)
+        add_bytes(&w, names[i], i);
+    assert_int_equal(ps_zip_end(&w, &e), PS_OK);
+    fclose(file);
+    struct ps_job_data spec = {.kind = PS_DATA_NPZ, .path = path, .weight = "w"};
+    const struct nn_model model = {.input = {NN_FLOAT, 1, {1}}, .output = {NN_FLOAT, 1, {1}}};
+    struct wk_data *data = open_good(&spec);
+    if (wk_data_bind(data, &model, data_mse, &e))
+        fail_msg("%s", e.text);
+    EXPECT(&data->train, &data->train.weight, 2);
+    EXPECT(&data->test, &data->test.input[0], 3);
+    EXPECT(&data->test, &data->test.target[0], 4);
+    assert_int_equal(data->test.weight.n, 0);
+    wk_data_free(data);
+    spec.weight = "v";
+    open_bad(&spec, 0, "data.weight: no column \"v\"", NULL);
+    free(path);
+}
+
 static void patch_file(FILE *file, uint64_t at, uint64_t value, size_t n)
 {
     fseek(file, (long)at, SEEK_SET);
@@ -828,6 +857,7 @@ int main(void)
         cmocka_unit_test(npz_two_inputs),
         cmocka_unit_test(npz_says_which_columns_there_are),
         WITH_FOLDER(npz_test_arrays_in_another_order),
+        WITH_FOLDER(npz_without_weights_to_test),
         WITH_FOLDER(npz_cut_short_while_it_is_read),
         WITH_FOLDER(npz_damaged_where_it_lies),
         WITH_FOLDER(npz_bad_files),

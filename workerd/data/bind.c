@@ -416,10 +416,11 @@ static enum ps_code bind_target(const struct wk_data *data, struct wk_part *part
                             bind_target_hint(port, have, want), e);
 }
 
+// Test data without the column have no weights, as in Keras.
 static enum ps_code bind_weight(const struct wk_data *data, struct wk_part *part, struct ps_error *e)
 {
     const struct ps_job_port said = {.column = (char *[]){data->spec->weight}, .n = 1};
-    if (!data->spec->weight)
+    if (!data->spec->weight || (part == &data->test && wk_source_find(part->source, data->spec->weight) < 0))
         return PS_OK;
     if (bind_add_named(part->source, &said, "data.weight", &part->weight, e))
         return e->code;
