@@ -229,6 +229,11 @@ const char *ps_file_name(const char *path)
     return slash ? slash + 1 : path;
 }
 
+bool ps_output_is_ending(const char *ending)
+{
+    return *ending == '.' && strspn(ending + 1, "0123456789abcdef") == 16 && strcmp(ending + 17, ".tmp") == 0;
+}
+
 // Beside the target, by whose name it begins, of which as many characters are left out as make it too long.
 static void output_name_temporary(struct ps_output *o)
 {

@@ -56,6 +56,10 @@ bool ps_output_is_stdout(const char *path);
 // program's name, and returns CANNOT_WRITE's unless exit_code is an error's already.
 int ps_output_end_stdout(const char *program, int exit_code);
 
+// Where a process is killed while it writes a file, what there is stays beside it, under the file's name with an ending
+// more. Is that one?
+bool ps_output_is_ending(const char *ending);
+
 // What stands behind the last slash of a path.
 const char *ps_file_name(const char *path);
 

@@ -261,6 +261,13 @@ static bool files_is_job(const char *name, uint64_t *number, uint64_t *last)
     return strcmp(end, ".job") == 0;
 }
 
+// What a psd that was killed has left of a job that it was writing.
+static bool files_is_half(const char *name)
+{
+    const size_t digits = strspn(name, "0123456789");
+    return digits && strncmp(name + digits, ".job", 4) == 0 && ps_output_is_ending(name + digits + 4);
+}
+
 enum ps_code psd_queue_read_jobs(const char *folder, void (*found)(void *arg, struct psd_queue_job *job), void *arg,
                                  uint64_t *last, struct ps_error *e)
 {
@@ -272,6 +279,8 @@ enum ps_code psd_queue_read_jobs(const char *folder, void (*found)(void *arg, st
     for (struct dirent *entry; e->code == PS_OK && (entry = readdir(d));) {
         struct psd_queue_job *job;
         char path[PATH_MAX];
+        if (files_is_half(entry->d_name))
+            unlinkat(dirfd(d), entry->d_name, 0);
         if (!files_is_job(entry->d_name, &number, last))
             continue;
         files_name(folder, number, "job", path);

@@ -16,7 +16,7 @@ enum ps_code psd_queue_lock(const char *folder, int *fd, struct ps_error *e);
 
 enum ps_code psd_queue_write_job(const char *folder, const struct psd_queue_job *job, struct ps_error *e);
 // Calls found for each job of the folder, which takes it over. Files that do not hold one are set aside,
-// those that cannot be read are passed over with a warning.
+// those that cannot be read are passed over with a warning, and those that were not written to their end are removed.
 // *last: the greatest number that a file of the folder is named by, raised; also one that holds no job.
 enum ps_code psd_queue_read_jobs(const char *folder, void (*found)(void *arg, struct psd_queue_job *job), void *arg,
                                  uint64_t *last, struct ps_error *e);

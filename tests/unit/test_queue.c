@@ -1010,6 +1010,33 @@ static void a_damaged_file_costs_its_job_alone(void **state)
     assert_int_equal(PSD_QUEUED, state_of("new"));
 }
 
+static void put_empty(const char *name)
+{
+    FILE *f = fopen(in_folder(name), "w");
+    assert_non_null(f);
+    fclose(f);
+}
+
+// What a psd that was killed has left of a job's file goes when the next one begins, and nothing else does.
+static void a_half_written_job_is_removed(void **state)
+{
+    static const char *const half[] = {"1.job.0123456789abcdef.tmp", "17.job.fedcba9876543210.tmp"};
+    static const char *const others[] = {"17.job.0123456789abcde.tmp", "a.job.0123456789abcdef.tmp",
+                                         "17.log.0123456789abcdef.tmp"};
+    (void)state;
+    submit("job", 0, 1);
+    for (int i = 0; i < 2; i++)
+        put_empty(half[i]);
+    for (int i = 0; i < 3; i++)
+        put_empty(others[i]);
+    restart();
+    for (int i = 0; i < 2; i++)
+        assert_false(exists(half[i]));
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(0, unlink(in_folder(others[i])));
+    assert_int_equal(PSD_QUEUED, state_of("job"));
+}
+
 // ---- expiry -------------------------------------------------------------------------------------------------------
 
 static void ended_jobs_expire(void **state)
@@ -1211,6 +1238,7 @@ int main(void)
         TEST(one_psd_has_a_folder),
         TEST(a_folder_that_cannot_be_locked_is_refused),
         TEST(a_damaged_file_costs_its_job_alone),
+        TEST(a_half_written_job_is_removed),
         TEST(an_unreadable_entry_costs_its_job_alone),
         TEST(ended_jobs_expire),
         TEST(a_clock_that_is_set_forgets_nothing),

@@ -14,6 +14,7 @@
 #include "common/base/clock.h"
 #include "common/base/hash.h"
 #include "common/base/log.h"
+#include "common/file/output.h"
 #include "workerd/job/resume.h"
 
 // ---- names --------------------------------------------------------------------------------------------------------
@@ -50,7 +51,7 @@ static bool checkpoints_has(const struct wk_checkpoints *c, const char *name, en
     name += sizeof checkpoints_suffix - 1;
     if (ending != HALF)
         return strcmp(name, ending == LOST ? checkpoints_lost : "") == 0;
-    return *name == '.' && strspn(name + 1, "0123456789abcdef") == 16 && strcmp(name + 17, ".tmp") == 0;
+    return ps_output_is_ending(name);
 }
 
 // Malloc'd.
