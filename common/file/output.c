@@ -88,10 +88,10 @@ static bool output_may_write(const char *target)
 }
 
 // Sets target and in_place.
-static enum ps_code output_place(struct ps_output *o, const char *path, struct ps_error *e)
+static enum ps_code output_place(struct ps_output *o, const char *path, mode_t mode, struct ps_error *e)
 {
     struct stat s;
-    *o = (struct ps_output){.path = path, .fd = -1};
+    *o = (struct ps_output){.path = path, .fd = -1, .mode = mode};
     if (strlen(path) >= PATH_MAX)
         return output_cannot("create", path, ENAMETOOLONG, e);
     if (!output_follow(path, o->target))
@@ -100,9 +100,10 @@ static enum ps_code output_place(struct ps_output *o, const char *path, struct p
     if (exists && S_ISDIR(s.st_mode))
         return ps_fail(e, PS_CANNOT_CREATE, "cannot create %.256s: it is a folder", path);
     const bool is_named = exists || output_descriptor(o->target) >= 0;
-    if (is_named ? !output_may_write(o->target) : errno == ENAMETOOLONG)
-        return output_cannot("create", path, errno, e);
     o->in_place = exists && (!S_ISREG(s.st_mode) || output_is_open_already(o->target));
+    const bool replaces_any = mode && exists && !o->in_place;
+    if (is_named ? !replaces_any && !output_may_write(o->target) : errno == ENAMETOOLONG)
+        return output_cannot("create", path, errno, e);
     if (!o->in_place && strlen(o->target) + TEMPORARY_MORE >= PATH_MAX)
         return output_cannot("create", path, ENAMETOOLONG, e);
     return PS_OK;
@@ -112,7 +113,7 @@ enum ps_code ps_output_check(const char *path, struct ps_error *e)
 {
     struct ps_output o;
     char folder[PATH_MAX];
-    enum ps_code code = output_place(&o, path, e);
+    enum ps_code code = output_place(&o, path, 0, e);
     if (code)
         return code;
     if (o.in_place)
@@ -253,15 +254,20 @@ static int output_open_target(struct ps_output *o)
     if (o->in_place)
         return output_open_in_place(o->target);
     output_name_temporary(o);
-    int fd = open(o->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd >= 0 && stat(o->target, &s) == 0)
+    int fd = open(o->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, o->mode ? o->mode : 0666);
+    if (fd >= 0 && !o->mode && stat(o->target, &s) == 0)
         (void)!fchmod(fd, s.st_mode & 0777);  // who could read it before can read it then
     return fd;
 }
 
 enum ps_code ps_output_open(struct ps_output *o, const char *path, struct ps_error *e)
 {
-    enum ps_code code = output_place(o, path, e);
+    return ps_output_open_mode(o, path, 0, e);
+}
+
+enum ps_code ps_output_open_mode(struct ps_output *o, const char *path, mode_t mode, struct ps_error *e)
+{
+    enum ps_code code = output_place(o, path, mode, e);
     if (code)
         return code;
     o->fd = output_open_target(o);

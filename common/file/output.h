@@ -17,6 +17,7 @@
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <sys/types.h>
 
 #include "common/base/error.h"
 
@@ -26,11 +27,14 @@ struct ps_output {
     int fd;
     int error;                      // errno of the first write that failed; 0: none
     bool in_place;                  // not replaced by renaming
+    mode_t mode;                    // of a regular file, without what the umask takes; 0: that of the one before
     char target[PATH_MAX];          // what is written: path with its symbolic links followed
     char temporary[PATH_MAX + 32];  // what becomes the target, unless it is written in place
 };
 
 enum ps_code ps_output_open(struct ps_output *o, const char *path, struct ps_error *e);
+// A regular file gets this mode whatever the one before had, which may be write-protected, as a key is.
+enum ps_code ps_output_open_mode(struct ps_output *o, const char *path, mode_t mode, struct ps_error *e);
 // Ends the output: on PS_OK it is on disk under its name, else what was there before is.
 enum ps_code ps_output_commit(struct ps_output *o, struct ps_error *e);
 // Ends the output; what was there before stays.

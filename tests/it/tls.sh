@@ -26,6 +26,24 @@ ok "what makes certificates writes no JSON" fails_with 64 "--json: expected show
 ok "nor does init, which makes nothing then" eval 'fails_with 64 "--json: expected show" "$psctl" tls init third --json && [ ! -e third ]'
 ok "no other role" fails_with 64 "expected psd, worker or admin" "$psctl" tls issue tls root
 
+# Not where a key is to appear: what is there is no regular file, or a link to one.
+is_whole() { [ "$(grep -c -e '-----BEGIN' "$1")" = 2 ] && [ "$(head -c 10 "$1")" = "-----BEGIN" ]; }
+issues_to() { timeout 60 "$psctl" tls issue tls psd -o "$1"; }
+writes_through() {
+    mkdir to && touch to/real && chmod 644 to/real && ln -s real to/link && mkfifo to/pipe || return 1
+    issues_to to/link && [ -L to/link ] && is_whole to/real && [ "$(stat -c %a to/real)" = 600 ] || return 1
+    timeout 60 cat to/pipe >to/piped & local reads=$!
+    issues_to to/pipe && wait $reads && [ -p to/pipe ] && is_whole to/piped
+}
+ok "a link is written through and a pipe written to" writes_through
+writes_to_stdout() {
+    (cd to && "$psctl" tls issue ../tls psd -o - >printed && [ ! -e ./- ]) && is_whole to/printed &&
+        [ "$(wc -l <to/printed)" = "$(wc -l <to/real)" ]
+}
+ok "- is standard output, where nothing else appears" writes_to_stdout
+replaces_a_protected_one() { chmod 400 to/real && issues_to to/real && [ "$(stat -c %a to/real)" = 600 ]; }
+ok "a certificate that is write-protected is replaced" replaces_a_protected_one
+
 shows_what_does_not_do() {
     mkdir bad && cp tls/ca.pem bad/ && cp other/psd.pem bad/psd.pem && cp tls/worker.pem bad/admin.pem || return 1
     "$psctl" tls issue tls worker --days 3 --output bad/worker.pem >/dev/null || return 1

@@ -308,6 +308,36 @@ static void writes_where_nothing_is_listed(void **state)
     expect_content(in_folder("a"), "abc");
 }
 
+static enum ps_code put_secret(const char *path, const char *text, struct ps_error *e)
+{
+    struct ps_output o;
+    if (ps_output_open_mode(&o, path, 0600, e))
+        return e->code;
+    fputs(text, o.file);
+    return ps_output_commit(&o, e);
+}
+
+static void expect_mode(const char *path, mode_t mode)
+{
+    struct stat s;
+    assert_int_equal(stat(path, &s), 0);
+    assert_int_equal(s.st_mode & 0777, mode);
+}
+
+// A key that its owner alone can read stays so, whatever was there before; a protected one is replaced, too.
+static void gives_a_mode(void **state)
+{
+    struct ps_error e = {0};
+    (void)state;
+    assert_int_equal(put(in_folder("a"), "for all", &e), PS_OK);
+    for (mode_t before = 0444; before <= 0666; before += 0222) {
+        assert_int_equal(chmod(in_folder("a"), before), 0);
+        assert_int_equal(put_secret(in_folder("a"), "secret", &e), PS_OK);
+        expect_content(in_folder("a"), "secret");
+        expect_mode(in_folder("a"), 0600);
+    }
+}
+
 static bool is_same(const char *a, const char *b)
 {
     const bool same = ps_output_same(in_folder(a), in_folder(b));
@@ -407,6 +437,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(waits_for_the_reader_of_a_pipe, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(takes_a_name_as_long_as_may_be, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(writes_where_nothing_is_listed, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(gives_a_mode, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(knows_the_same_file, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(refuses, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(keeps_the_earlier_file, make_folder, remove_folder),

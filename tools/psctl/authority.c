@@ -2,7 +2,6 @@
 #include "tools/psctl/authority.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/pem.h>
@@ -16,6 +15,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/file/output.h"
 #include "common/tls/tls.h"
 
 struct authority {
@@ -41,29 +41,26 @@ static enum ps_code authority_check(bool done, const char *what, struct ps_error
 
 static bool authority_put(FILE *f, const X509 *x, EVP_PKEY *key)
 {
-    return (!x || PEM_write_X509(f, x) == 1) &&
-           (!key || PEM_write_PrivateKey(f, key, NULL, NULL, 0, NULL, NULL) == 1) && fflush(f) == 0 &&
-           fsync(fileno(f)) == 0;
+    return (!x || PEM_write_X509(f, x) == 1) && (!key || PEM_write_PrivateKey(f, key, NULL, NULL, 0, NULL, NULL) == 1);
 }
 
-// Writes a file anew; what was there before stays until it is on disk.
+// Writes a file anew; what was there before stays until it is on disk. "-" is standard output.
 static enum ps_code authority_write(const char *path, mode_t mode, const X509 *x, EVP_PKEY *key, struct ps_error *e)
 {
-    char *temporary = ps_printf("%s.%ld", path, (long)getpid());
-    const int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
-    FILE *f = fd >= 0 ? fdopen(fd, "w") : NULL;
+    const bool printed = strcmp(path, "-") == 0;
+    struct ps_output o;
     e->code = PS_OK;
-    if (!f) {
-        ps_fail(e, PS_CANNOT_CREATE, "%s: %s", path, strerror(errno));
-    } else {
-        errno = 0;
-        const bool written = authority_put(f, x, key), closed = fclose(f) == 0;
-        if (!written || !closed || rename(temporary, path) != 0)
-            ps_fail(e, PS_CANNOT_WRITE, "%s: %s", path, errno ? strerror(errno) : "OpenSSL cannot write it");
+    if (!printed && ps_output_open_mode(&o, path, mode, e))
+        return e->code;
+    // What a file does not take, its end says.
+    const bool written = authority_put(printed ? stdout : o.file, x, key);
+    if (!printed && (written || ferror(o.file)))
+        ps_output_commit(&o, e);
+    else if (!written) {
+        ps_fail(e, PS_CANNOT_WRITE, "%s: OpenSSL cannot write it", path);
+        if (!printed)
+            ps_output_abort(&o);
     }
-    if (e->code && fd >= 0)
-        unlink(temporary);
-    free(temporary);
     ERR_clear_error();
     return e->code;
 }

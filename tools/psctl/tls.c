@@ -5,6 +5,7 @@
 #include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 #include "common/tls/tls.h"
 #include "tools/common/table.h"
 #include "tools/psctl/authority.h"
+#include "tools/psctl/operand.h"
 #include "tools/psctl/psctl.h"
 
 enum { TLS_DAYS = 365, TLS_DAY = 24 * 3600 };
@@ -35,7 +37,8 @@ static enum ps_code tls_make(const struct tls_call *t, const struct authority *a
 {
     char *path = t->output ? ps_strdup(t->output) : ps_printf("%s/%s.pem", t->folder, ps_role_name(role));
     const int days = t->days ? (int)t->days : TLS_DAYS;
-    if (authority_issue(a, role, user, days, path, e) == PS_OK)
+    const bool shows = !operand_is_stdout(path);
+    if (authority_issue(a, role, user, days, path, e) == PS_OK && shows)
         printf("%s: %s, user %s, for %d days\n", path, ps_role_name(role), user, days);
     free(path);
     return e->code;
@@ -66,8 +69,10 @@ static void tls_read_before(const struct tls_call *t, enum ps_role role, struct 
 {
     char *path = t->output ? ps_strdup(t->output) : ps_printf("%s/%s.pem", t->folder, ps_role_name(role));
     struct ps_error e;
-    if (certificate_read(path, before, &e) || !ps_user_is_plain(before->user))
-        before->user[0] = '\0';
+    struct stat st;
+    const bool is_file = stat(path, &st) == 0 && S_ISREG(st.st_mode);  // what is read from a pipe is gone
+    if (!is_file || certificate_read(path, before, &e) || !ps_user_is_plain(before->user))
+        *before = (struct certificate){.roles = 0};
     free(path);
 }
 
