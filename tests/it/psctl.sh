@@ -484,6 +484,16 @@ put_back() {
         ! cmp one.npy two.npy && ctl put still $kernel one.npy && ctl get still $kernel two.npy && cmp one.npy two.npy
 }
 ok "rows and wholes, there and back" put_back
+# What is not finite is no zero: the first values nan, inf, -inf and 0.5; then nothing that is finite.
+not_finite() {
+    { head -c 128 rows.npy && printf '\0\0\300\177\0\0\200\177\0\0\200\377\0\0\0\77' && tail -c +145 rows.npy; } >odd.npy
+    { head -c 128 rows.npy && for i in {1..100}; do printf '\0\0\300\177'; done; } >none.npy
+    says "nan,inf,-inf,0.5," ctl put still $kernel odd.npy --rows 30:40 && ctl get still $kernel --rows 30:40 --json >j || return 1
+    cat j && tr -d ' \n' <j | grep -F '"not_finite":3,"first":[null,null,null,0.5,' || return 1
+    says "nan,nan,nan,nan,nan,nan" ctl put still $kernel none.npy --rows 30:40 && ! grep norm said || return 1
+    ctl put still $kernel one.npy
+}
+ok "what is not finite is shown as that" not_finite
 ok "put of another shape" fails_with 65 "its shape is (10, 10), expected (784, 10)" ctl put still $kernel rows.npy
 LC_ALL=C sed 's/<f4/<i4/' one.npy >integers.npy
 ok "put of another dtype" fails_with 65 "type i4, the variable is float32: expected f4" ctl put still $kernel integers.npy

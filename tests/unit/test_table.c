@@ -97,10 +97,33 @@ static void json_has_raw_numbers_and_every_key(void **state)
     char *text = shown(&t, false, true);
     json_t *got = json_loads(text, 0, NULL);
     json_t *want =
-        json_pack("[{s:s, s:[i,i], s:[i,i], s:i, s:f, s:i, s:i, s:n}, {s:s, s:[], s:[i], s:i, s:s, s:i, s:i, s:n}]",
+        json_pack("[{s:s, s:[i,i], s:[i,i], s:i, s:f, s:i, s:i, s:n}, {s:s, s:[], s:[i], s:i, s:n, s:i, s:i, s:n}]",
                   "name", "kernel", "shape", 3, 32, "tasks", 0, 1, "bytes", 1258291, "loss", 0.123456, "version", 7,
-                  "silent", 350, "reason", "name", "größe", "shape", "tasks", 1, "bytes", 4, "loss", "nan", "version",
-                  1200, "silent", 3723000, "reason");
+                  "silent", 350, "reason", "name", "größe", "shape", "tasks", 1, "bytes", 4, "loss", "version", 1200,
+                  "silent", 3723000, "reason");
+    assert_non_null(want);
+    assert_true(json_equal(got, want));
+    json_decref(want);
+    json_decref(got);
+    free(text);
+    table_fini(&t);
+}
+
+// JSON has no number for them, also within a list or among named ones.
+static void json_has_null_for_what_is_not_finite(void **state)
+{
+    (void)state;
+    static const struct table_column three[] = {
+        {"loss", "loss", TABLE_REAL}, {"first", "first", TABLE_LIST}, {"metrics", "metrics", TABLE_NUMBERS}};
+    struct table t;
+    table_init(&t, three, 3);
+    table_row(&t);
+    table_cell(&t, table_real(INFINITY));
+    table_cell(&t, json_pack("[o, f, s]", table_real(NAN), 0.5, "nan"));
+    table_cell(&t, json_pack("{s:o, s:i}", "auc", table_real(-INFINITY), "n", 7));
+    char *text = shown(&t, true, true);
+    json_t *got = json_loads(text, 0, NULL);
+    json_t *want = json_pack("{s:n, s:[n, f, s], s:{s:n, s:i}}", "loss", "first", 0.5, "nan", "metrics", "auc", "n", 7);
     assert_non_null(want);
     assert_true(json_equal(got, want));
     json_decref(want);
@@ -174,8 +197,9 @@ static void shares_flags_and_lists_of_texts(void **state)
     expect_cell(TABLE_SHARE, json_integer(1), "100.0 %");
     expect_cell(TABLE_FLAG, json_true(), "yes");
     expect_cell(TABLE_LIST, json_pack("[s, s]", "mnist", "a\nb"), "mnist,a?b");
-    expect_cell(TABLE_NUMBERS, json_pack("{s:f, s:i, s:s}", "val\nloss", 0.25, "n", 7, "auc", "nan"),
+    expect_cell(TABLE_NUMBERS, json_pack("{s:f, s:i, s:o}", "val\nloss", 0.25, "n", 7, "auc", table_real(NAN)),
                 "val?loss 0.25, n 7, auc nan");
+    expect_cell(TABLE_LIST, json_pack("[o, o, n, f]", table_real(NAN), table_real(-INFINITY), 0.5), "nan,-inf,-,0.5");
     expect_cell(TABLE_COUNT, table_count(INT64_MAX), "9223372036854775807");
 }
 
@@ -449,6 +473,7 @@ int main(void)
         cmocka_unit_test(aligns_columns_and_leaves_out_unknown_ones),
         cmocka_unit_test(shows_a_record_as_lines),
         cmocka_unit_test(json_has_raw_numbers_and_every_key),
+        cmocka_unit_test(json_has_null_for_what_is_not_finite),
         cmocka_unit_test(several_parts_are_members_of_an_object),
         cmocka_unit_test(units_change_where_they_should),
         cmocka_unit_test(shares_flags_and_lists_of_texts),

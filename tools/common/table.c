@@ -49,9 +49,16 @@ json_t *table_text(const char *text)
     return value;
 }
 
+// What is not finite is kept as an object of one text, under a key that no figure has.
 json_t *table_real(double x)
 {
-    return isfinite(x) ? json_real(x) : json_string(isnan(x) ? "nan" : x > 0 ? "inf" : "-inf");
+    return isfinite(x) ? json_real(x) : json_pack("{s:s}", "", isnan(x) ? "nan" : x > 0 ? "inf" : "-inf");
+}
+
+// Of what is not finite, else NULL.
+static const char *table_real_text(const json_t *value)
+{
+    return json_string_value(json_object_get(value, ""));
 }
 
 json_t *table_count(uint64_t n)
@@ -110,11 +117,13 @@ static void plain_text(const char *from, char *to, size_t size)
     ps_utf8_plain(to);
 }
 
-// A number, or a text, which may say "nan".
+// A number, one that is not finite, or a text.
 static void scalar_text(const json_t *value, char *to, size_t size)
 {
     if (json_is_string(value))
         plain_text(json_string_value(value), to, size);
+    else if (table_real_text(value) || json_is_null(value))
+        snprintf(to, size, "%s", json_is_null(value) ? "-" : table_real_text(value));
     else
         number_text(value, to, size);
 }
@@ -386,13 +395,31 @@ void table_print_record(const struct table *t, FILE *to)
 
 // ---- JSON ---------------------------------------------------------------------------------------------------------
 
+// A cell for programs: JSON has no number for what is not finite.
+static json_t *cell_json(json_t *value)
+{
+    size_t i;
+    const char *key;
+    json_t *of, *copy;
+    if (!value || table_real_text(value))
+        return json_null();
+    if (json_is_array(value)) {
+        copy = json_array();
+        json_array_foreach(value, i, of) json_array_append_new(copy, cell_json(of));
+    } else if (json_is_object(value)) {
+        copy = json_object();
+        json_object_foreach(value, key, of) json_object_set_new(copy, key, cell_json(of));
+    } else {
+        copy = json_incref(value);
+    }
+    return copy;
+}
+
 static json_t *row_object(const struct table *t, const json_t *row)
 {
     json_t *object = json_object();
-    for (size_t c = 0; c < t->n_columns; c++) {
-        json_t *value = json_array_get(row, c);
-        json_object_set_new(object, t->columns[c].key, value ? json_incref(value) : json_null());
-    }
+    for (size_t c = 0; c < t->n_columns; c++)
+        json_object_set_new(object, t->columns[c].key, cell_json(json_array_get(row, c)));
     return object;
 }
 

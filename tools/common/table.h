@@ -55,7 +55,7 @@ json_t *table_count(uint64_t n);
 // "12.3 MiB"
 void table_bytes_text(double bytes, char *to, size_t size);
 void table_ms_text(int64_t ms, char *to, size_t size);  // as TABLE_MS
-json_t *table_real(double x);                           // "nan", "inf" or "-inf" where JSON has no number for it
+json_t *table_real(double x);                           // "nan", "inf" or "-inf" for people, then null in JSON
 
 // Aligned text. Numbers stand to the right; a column that no row knows is left out, unless it is always shown. On a
 // terminal that is too narrow details are left out, which is said below, and a sentence in the last column is cut where

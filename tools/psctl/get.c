@@ -69,8 +69,9 @@ static struct statistics statistics_of(const struct value *v)
         sum += x;
         squares += x * x;
     }
-    s.mean = sum / (double)(v->array.count - s.not_finite);
-    s.norm = sqrt(squares);
+    const uint64_t finite = v->array.count - s.not_finite;
+    s.mean = sum / (double)finite;
+    s.norm = finite ? sqrt(squares) : NAN;
     return s;
 }
 
@@ -86,8 +87,8 @@ static json_t *first_values(const struct value *v)
     json_t *first = json_array();
     for (uint64_t i = 0; i < v->array.count && i < FIRST_VALUES; i++) {
         json_t *value = v->variable->dtype == PSC_STRING ? string_value((const psc_string *)v->array.data + i)
-                                                         : json_real(get_element(v, i));
-        json_array_append_new(first, value ? value : json_null());
+                                                         : table_real(get_element(v, i));
+        json_array_append_new(first, value);
     }
     return first;
 }
