@@ -92,6 +92,12 @@ fi
 ok "a timeline of all jobs" fails_with 64 "a timeline is of one job: expected JOB" ctl trace --timeline all.json
 ok "a timeline that cannot be written" fails_with 73 "cannot create no/waits.json: No such file" ctl trace slow --timeline no/waits.json
 ok "the job is forgotten" ctl stop slow
+keeps() { # CODE TEXT COMMAND ...: so it ends, and a timeline that was written before stays
+    cp waits.json kept.json && fails_with "$1" "$2" "${@:3}" --timeline kept.json && cmp waits.json kept.json
+}
+ok "its timeline stays where there is no such job" keeps 66 "has no job 'slow'" ctl trace slow
+ok "and where no ps task answers" keeps 69 "none" "$psctl" --timeout 2 --ps "unix:$scratch/none" trace slow
+ok "none is made" eval '! ctl trace slow --timeline new.json && [ ! -e new.json ]'
 ok "and what it has waited for with it" says "nobody has waited" ctl trace
 nothing() { [ "$(ctl --json trace)" = "[]" ]; }
 ok "for programs, too" nothing

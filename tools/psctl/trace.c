@@ -193,9 +193,10 @@ static int trace_write_timeline(struct tracing *x)
 
 // ---- the command --------------------------------------------------------------------------------------------------
 
-static int trace_show(struct tracing *x)
+// answered: some task has. Else there is nothing to write in place of an earlier file.
+static int trace_show(struct tracing *x, bool answered)
 {
-    const int exit_code = x->timeline ? trace_write_timeline(x) : 0;
+    const int exit_code = x->timeline && answered ? trace_write_timeline(x) : 0;
     if (x->events)
         trace_show_events(x);
     else
@@ -208,8 +209,11 @@ static int trace_ask(struct cluster *c, struct tracing *x)
     Paramserver__V1__TraceRequest request = trace_request(x->job, 0);
     struct answer *answers;
     cluster_ask(c, PARAMSERVER__V1__METHOD__TRACE, &request.base, &paramserver__v1__trace_reply__descriptor, &answers);
+    bool answered = false;
+    for (size_t task = 0; task < c->tasks; task++)
+        answered |= answers[task].reply != NULL;
     int exit_code = trace_collect(c, x, answers);
-    const int written = trace_show(x), missing = cluster_report(answers, c->tasks);
+    const int written = trace_show(x, answered), missing = cluster_report(answers, c->tasks);
     exit_code = exit_code ? exit_code : missing ? missing : written;
     if (exit_code == 0 && x->trace.n == 0 && !x->json)
         fprintf(stderr, "psctl: nobody has waited\n");
