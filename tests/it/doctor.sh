@@ -311,6 +311,22 @@ stopped_control() { # of ps:0 one line says it, and of the job another
 }
 ok "5 a running job whose control task it is" stopped_control
 
+failed_and_stopped() { # what a ps task has that is stopped is not lost
+    local peers=unix:$scratch/f0,unix:$scratch/f1 pids=() found=0
+    start_psd f0 --task 0 --peers "$peers" && pids+=("$psd_pid") && start_psd f1 --task 1 --peers "$peers" && pids+=("$psd_pid") || return 1
+    (worker 0 --ps "$peers" --set timeout=5) 2>stopped.log & pids+=($!)
+    trains() { "$psctl" --ps "$peers" jobs 2>&1 | grep -q "running"; }
+    eventually trains || return 1
+    kill -STOP "$psd_pid"
+    has_failed() { "$psctl" --timeout 2 --ps "$peers" jobs 2>&1 | grep -q "failed"; }
+    eventually has_failed && finds 69 "has failed" "ps:1 does not answer: have ps:1 answer first" --ps "$peers" || found=1
+    kill -CONT "$psd_pid"
+    finds 75 "has failed" "start it again with --set on_existing=resume" --ps "$peers" || found=1
+    ended "${pids[@]}"
+    return $found
+}
+ok "5 a job that has failed and may go on" failed_and_stopped
+
 done_without_control() { # what is done is done, also where the control task is away, or another knows nothing of it
     local peers=unix:$scratch/d0,unix:$scratch/d1 pids=() control found=0
     start_psd d0 --task 0 --peers "$peers" && control=$psd_pid && start_psd d1 --task 1 --peers "$peers" || return 1

@@ -430,13 +430,25 @@ static void check_tasks_of(struct doctor *d, const char *name, const struct job_
                      missing > 1 ? "do" : "does");
 }
 
-// A ps task that does not have the job any more, though it was declared, or may not; tasks: none.
+// Of a task that does not have the job: it answers, or nobody listens there any more. One that is silent may have it.
+static bool doctor_has_lost(const struct doctor *d, size_t task)
+{
+    const struct probe *p = &d->inquiries[task].probe;
+    return status_of(d, task) || (d->silent[task] && (p->result == PROBE_REFUSED || p->result == PROBE_NO_SOCKET));
+}
+
+// A ps task that does not have the job any more, though it was declared, or else one that may not; tasks: none.
 static size_t doctor_find_loss(const struct doctor *d, const struct job_sum *job)
 {
-    size_t i = job->update ? 0 : d->cluster->tasks;
-    while (i < d->cluster->tasks && job_at(d, i, job->name))
-        i++;
-    return i;
+    size_t unknown = d->cluster->tasks;
+    for (size_t i = 0; job->update && i < d->cluster->tasks; i++) {
+        if (job_at(d, i, job->name))
+            continue;
+        if (doctor_has_lost(d, i))
+            return i;
+        unknown = unknown < i ? unknown : i;
+    }
+    return unknown;
 }
 
 // How it is started again: from its checkpoint, or from what the ps tasks have, if none of them has lost that. to[size]
@@ -455,6 +467,12 @@ static void doctor_put_way_on(const struct doctor *d, const struct job_sum *job,
                  "started again, it goes on from its checkpoint of step %" PRIu64
                  ", by itself from a backup, else with --resume; or psctl stop it",
                  p->checkpoint_step);
+    else if (n && !doctor_has_lost(d, lost))
+        snprintf(
+            to, size,
+            "have ps:%zu answer first, which may have all of it; if that has ended, start the job again with --set "
+            "on_existing=replace, from the beginning, or psctl stop it",
+            lost);
     else if (n)
         snprintf(to, size, "start it again with --set on_existing=replace, from the beginning, or psctl stop it");
     else
