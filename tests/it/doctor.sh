@@ -259,6 +259,16 @@ no_colour() { # of standard output, and nothing in it that steers a terminal
     "$psctl" --ps "$well" doctor --report - >report.out && grep "^## psctl doctor" report.out && ! LC_ALL=C grep "$(printf '\033')" report.out
 }
 ok "a report to standard output" no_colour
+names_both() { # FILE OPTION ...: of a job that is not there, where a ps task is not, either
+    fails_with 69 "no job softmx here; did you mean softmax?" "$psctl" --ps "$well,unix:$scratch/nobody" doctor "${@:2}" softmx &&
+        grep "^unreachable .*nobody" "$1"
+}
+ok "a job that is not there is named beside what is wrong" names_both "$scratch/said"
+ok "a report of it is written" names_both unknown.md --report unknown.md
+reports_alone() { fails_with 66 "no job softmx here" "$psctl" --ps "$well" doctor --report alone.md softmx && grep "^## psctl status" alone.md; }
+ok "also where all else is well" reports_alone
+ok "of nobody who answers it is not known" fails_with 69 "whether there is a job softmax is not known: ps:0 does not answer" \
+    "$psctl" --ps "unix:$scratch/nobody" doctor softmax
 behind() { echo before >log && "$psctl" --ps "$well" doctor --report - >>log && head -n 1 log | grep -x before && grep "^## psctl queue" log; }
 ok "a report behind what a file has" behind
 ok "a report into a folder" fails_with 73 "$scratch" "$psctl" --ps "$well" doctor --report "$scratch"

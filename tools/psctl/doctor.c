@@ -602,7 +602,7 @@ static size_t check_queue(struct doctor *d, const char *only)
 
 // ---- the command --------------------------------------------------------------------------------------------------
 
-// e: that the job asked for is nowhere.
+// e: that the job asked for is nowhere, or may be; what the queue has, and a job that is not declared yet, ps:0 knows.
 static void doctor_examine(struct doctor *d, const char *only, struct ps_error *e)
 {
     struct jobs jobs;
@@ -621,33 +621,38 @@ static void doctor_examine(struct doctor *d, const char *only, struct ps_error *
             d->jobs[d->n_jobs++] = ps_strdup(jobs.v[i].name);
     }
     const size_t waiting = check_waiting(d, only), queued = check_queue(d, only);
-    if (only && !waiting && !queued)
-        jobs_find(&jobs, only, e);
+    if (only && !waiting && !queued && jobs_find(&jobs, only, e) && !status_of(d, 0))
+        ps_fail(e, PS_NOT_FOUND, "whether there is a job %.128s is not known: ps:0 does not answer", only);
     free(jobs.v);
     cluster_answers_free(d->answers, d->cluster->tasks);
     free(d->inquiries);
     free(d->silent);
 }
 
-static int doctor_show(const struct doctor *d, const struct ps_error *e)
+static enum ps_code doctor_report(const struct doctor *d, struct ps_error *e)
 {
-    const int exit_code = findings_exit(&d->findings);
-    if (d->nagios)
-        return e->code && exit_code == 0 ? findings_plugin_unknown(e, stdout) : findings_plugin(&d->findings, stdout);
-    findings_show(&d->findings, d->target->json, stdout);
-    return e->code && exit_code == 0 ? report(e) : exit_code;
-}
-
-// Its exit code is that of what was found.
-static int doctor_report(const struct doctor *d)
-{
-    struct ps_error e;
     const bool shows = !operand_is_stdout(d->report);
-    if (report_write(d->report, &d->findings, d->target, (const char *const *)d->jobs, d->n_jobs, &e))
-        return report(&e);
+    if (report_write(d->report, &d->findings, d->target, (const char *const *)d->jobs, d->n_jobs, e))
+        return e->code;
     if (shows)
         printf("%s has names of hosts, users, jobs and folders: read it before you send it\n", d->report);
-    return findings_exit(&d->findings);
+    return PS_OK;
+}
+
+// The exit code is that of what was found; missing: the job asked for, which is said beside it.
+static int doctor_show(const struct doctor *d, const struct ps_error *missing)
+{
+    const int exit_code = findings_exit(&d->findings);
+    struct ps_error e;
+    if (d->nagios)
+        return missing->code && exit_code == 0 ? findings_plugin_unknown(missing, stdout)
+                                               : findings_plugin(&d->findings, stdout);
+    if (d->report && doctor_report(d, &e))
+        return report(&e);
+    if (!d->report)
+        findings_show(&d->findings, d->target->json, stdout);
+    const int own = missing->code ? report(missing) : 0;
+    return exit_code ? exit_code : own;
 }
 
 static int doctor_ask(struct doctor *d, const char *only)
@@ -659,7 +664,7 @@ static int doctor_ask(struct doctor *d, const char *only)
     d->cluster = &c;
     findings_init(&d->findings);
     doctor_examine(d, only, &e);
-    const int exit_code = d->report && !e.code ? doctor_report(d) : doctor_show(d, &e);
+    const int exit_code = doctor_show(d, &e);
     findings_fini(&d->findings);
     for (size_t i = 0; i < d->n_jobs; i++)
         free(d->jobs[i]);
