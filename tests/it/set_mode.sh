@@ -103,9 +103,11 @@ ok "it has learned" at_least "$(value three.json test_accuracy)" 0.8
 
 team out --set epochs=8 --set strategy.update=sync
 ok "a job that was declared sync" becomes out 'get("update") == "sync" and get("round") > 0'
+ok "a rate is planned for a round to come" ctl set-lr out 0.002 --round 99999999
 ok "is to be async" mode out async
 left=$(first)
 ok "it becomes async" becomes out 'get("update") == "async"'
+ok "what was planned is to come still" holds out 'get("next_value") == 0.002 and get("next_round") == 99999999 and get("value") == 0.1'
 ok "it ends" ends out
 ok "each batch was applied once" holds out "get('steps') == 50 * ($left - 1) + 100 * (9 - $left)"
 ok "one that was declared sync may be so again" test "$(modes out.0.log)" = "async "

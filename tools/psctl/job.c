@@ -188,7 +188,7 @@ static struct changes changes_of(const Description *d, const char *name, uint64_
     return c;
 }
 
-// round: the one that is open; UINT64_MAX: the job has none.
+// round: the one that is open; 0: the job has none, and what is meant for one is to come.
 static void hyper_row(struct table *t, const Description *d, const Paramserver__V1__Hyper *declared, uint64_t round)
 {
     const struct changes c = changes_of(d, declared->name, round);
@@ -207,7 +207,7 @@ static uint64_t open_round(const struct jobs *jobs, const char *name)
     for (size_t i = 0; i < jobs->n; i++)
         if (strcmp(jobs->v[i].name, name) == 0 && jobs->v[i].update == PARAMSERVER__V1__UPDATE__SYNC)
             return jobs->v[i].round + 1;
-    return UINT64_MAX;
+    return 0;
 }
 
 // ---- the command --------------------------------------------------------------------------------------------------
