@@ -462,6 +462,8 @@ epoch_of_still() { # what people are shown; what programs are
 }
 ok "epochs are counted from 1, as in the log; in JSON from 0" epoch_of_still
 ok "get writes .npy" ctl get still $kernel one.npy
+no_object() { fails_with 66 "no job nothing here" ctl --json jobs nothing && [ -z "$(ctl --json jobs nothing 2>/dev/null)" ]; }
+ok "a job that is not there is no empty list" no_object
 saves() { # all weights, as the trainer has written them; what it is of
     ctl save still saved.safetensors && cmp saved.safetensors still.safetensors &&
         ctl --json save still saved.safetensors | grep '"variables": 2'

@@ -254,14 +254,15 @@ static void job_command_show(struct cluster *c, const struct answer *answers, co
                              bool json)
 {
     struct table t;
-    if (only && jobs_find(jobs, only, NULL) == PS_OK) {
-        show_one(c, jobs, only, json);
+    if (only) {
+        if (jobs_find(jobs, only, NULL) == PS_OK)
+            show_one(c, jobs, only, json);
         return;
     }
-    jobs_table(&t, jobs, only);
+    jobs_table(&t, jobs, NULL);
     table_show(&(struct table_part){"jobs", &t, false}, 1, json, stdout);
     table_fini(&t);
-    if (jobs->n == 0 && !only && !json && all_answered(answers, c->tasks))
+    if (jobs->n == 0 && !json && all_answered(answers, c->tasks))
         fprintf(stderr, "psctl: no jobs\n");
 }
 
