@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A ps task that says of itself what no healthy psd would, for psctl.sh: fake_psd.py SOCKET JSON
 
-JSON: "status", "describe", "workers": fields of the replies, as protobuf's JSON has them; "clock_off_ms": how far its
-clock is off; "waits", "trace": how many calls are parked, or were, two of which fit an answer.
+JSON: "status", "describe", "workers", "workers_drained" (once a Drain has come): fields of the replies, as protobuf's
+JSON has them; "clock_off_ms": how far its clock is off; "waits", "trace": how many calls are parked, or were, two of
+which fit an answer.
 """
 import json
 import os
@@ -33,13 +34,19 @@ def reply(kind, name):
 
 
 class Admin(rpc.AdminServicer):
+    drained = False
+
     def Status(self, request, context):
         status = reply(pb.StatusReply, "status")
         status.clock_ms = int(time.time() * 1000) + script.get("clock_off_ms", 0)
         return status
 
     def Workers(self, request, context):
-        return reply(pb.WorkersReply, "workers")
+        return reply(pb.WorkersReply, "workers_drained" if self.drained else "workers")
+
+    def Drain(self, request, context):
+        self.drained = True
+        return pb.DrainReply()
 
     def Waits(self, request, context):
         total = script.get("waits", 0)

@@ -805,6 +805,15 @@ if [ "$PYTHON3" != no ]; then
     all_waits() { "$psctl" --timeout 60 --ps "unix:$scratch/first" waits >said && cat said && [ "$(grep -c 'worker [0-4] .*a round' said)" = 5 ]; }
     fake never '{"workers": {"members": [{"state": "DEAD", "reason": "did not join within 2.0 s"}]}}'
     ok "workers: one that never came has no silence" lacks silent "$psctl" --timeout 60 --ps "unix:$scratch/never" workers j
+    # One that is started again as soon as it has left, as a service is: it is never seen to be away.
+    fake again '{"status": {"tasks": 1}, "workers": {"members": [{"state": "LIVE", "incarnation": 5}]},
+        "workers_drained": {"members": [{"state": "LIVE", "incarnation": 6}]}}'
+    ok "drain --wait of a worker in whose place another is" says "left" "$psctl" --timeout 60 --ps "unix:$scratch/again" \
+        drain j worker:0 --wait --wait-max 60
+    fake asked '{"status": {"tasks": 1}, "workers": {"members": [{"state": "LIVE", "incarnation": 5}]},
+        "workers_drained": {"members": [{"state": "LIVE", "incarnation": 5, "draining": true}]}}'
+    ok "drain --wait of one that has not left" fails_with 75 "still draining after 1 s" "$psctl" --timeout 60 --ps "unix:$scratch/asked" \
+        drain j worker:0 --wait --wait-max 1
     learns() { # CHANGES EXPECTED [MORE]: the learning rate of a sync job that has closed round 10
         fake "tuned$n" "{\"status\": {\"jobs\": [${job%\}}, \"round\": 10}]},
             \"describe\": $plan, \"hypers\": [{\"name\": \"learning_rate\", \"value\": 0.1}], \"changes\": [$1] ${3-}}}" || return 1

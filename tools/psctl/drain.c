@@ -25,6 +25,7 @@ static const struct table_column columns[] = {
 struct drain {
     uint32_t index;   // of the ps task, or the worker's rank
     const char *job;  // of the worker; NULL: a ps task
+    uint64_t worker;  // the incarnation that is asked to leave; 0: none was alive yet
     bool undo, wait, json;
     long wait_max;   // seconds
     char state[32];  // what was found last
@@ -57,17 +58,28 @@ static enum ps_code drain_ask(struct cluster *c, struct drain *d, struct ps_erro
     return PS_OK;
 }
 
-// A worker that was asked to leave: has it? It has where it is not alive, whatever made it so.
+// What has become of the worker that was asked to leave; NULL: it has not left yet. It has where it is not alive, or
+// another one is in its place, which nobody has asked.
+static const char *drain_end_of(struct drain *d, const Paramserver__V1__Member *m)
+{
+    if (m->state != PARAMSERVER__V1__MEMBER_STATE__LIVE)
+        return ps_member_state(m);
+    if (d->worker && m->incarnation != d->worker && !m->draining)
+        return "left";
+    d->worker = m->incarnation;
+    return NULL;
+}
+
 static enum ps_code look_at_worker(struct cluster *c, struct drain *d, struct ps_error *e)
 {
     Paramserver__V1__WorkersReply *reply;
-    const char *state = "";
+    const char *end = NULL;
     if (workers_ask(c, d->job, &reply, e))
         return e->code;
     for (size_t i = 0; i < reply->n_members; i++)
-        if (reply->members[i]->rank == d->index && reply->members[i]->state != PARAMSERVER__V1__MEMBER_STATE__LIVE)
-            state = ps_member_state(reply->members[i]);
-    snprintf(d->state, sizeof d->state, "%s", *state ? state : "draining");
+        if (reply->members[i]->rank == d->index)
+            end = drain_end_of(d, reply->members[i]);
+    snprintf(d->state, sizeof d->state, "%s", end ? end : "draining");
     ps_msg_free(&reply->base);
     return PS_OK;
 }
