@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/sometimes.h"
 #include "common/base/utf8.h"
@@ -23,6 +24,8 @@ void psd_core_cancel(struct psd_core *core, struct psd_call *call)
     if (parked)
         psd_call_give_up(call, psd_now(core), PS_CANCELLED, "the client is gone");
 }
+
+enum { REFUSALS_MS = 10000 };  // from one line in the log for calls that there is no room for to the next
 
 // ---- calls --------------------------------------------------------------------------------------------------------
 
@@ -322,6 +325,28 @@ static void dispatch_audit(const struct psd_request *q, const struct method *m, 
             code ? ps_code_name(code) : "done", code ? ": " : "", code ? q->error.text : "");
 }
 
+// Who is refused for want of room asks again and again: one line in ten seconds, which counts the others. "no room:
+// Declare of job 'mnist' by worker 0 of alice: the job needs ...; 12 more were refused since the last such line"
+static void dispatch_log_refusal(const struct psd_request *q, const struct method *m)
+{
+    struct psd_core *core = q->core;
+    const uint64_t now = psd_now(core);
+    unsigned long long due = atomic_load(&core->refusals_due);
+    if (now < due || !atomic_compare_exchange_strong(&core->refusals_due, &due, now + REFUSALS_MS * PS_MS)) {
+        atomic_fetch_add(&core->refusals, 1);
+        return;
+    }
+    const unsigned long long others = atomic_exchange(&core->refusals, 0);
+    const char *user = psd_request_user(q), *type = m->type->short_name, *job = q->caller ? q->caller->job : "";
+    char who[48] = "a client that is no worker", more[80] = "";
+    if (q->caller && q->caller->worker)
+        snprintf(who, sizeof who, "worker %" PRIu32, q->caller->worker - 1);
+    if (others)
+        snprintf(more, sizeof more, "; %llu more were refused since the last such line", others);
+    ps_warn("no room: %.*s%s%.128s%s by %s%s%s: %s%s", (int)(strlen(type) - strlen("Request")), type,
+            *job ? " of job '" : "", job, *job ? "'" : "", who, *user ? " of " : "", user, q->error.text, more);
+}
+
 static Paramserver__V1__WaitEnd dispatch_wait_end(const struct psd_request *q, enum ps_code code)
 {
     if (code == PS_OK)
@@ -345,6 +370,8 @@ static void run_one(struct psd_core *core, struct psd_call *call, struct psd_cal
         psd_call_end_wait(q.job, call, dispatch_wait_end(&q, (enum ps_code)code));
         if (dispatch_is_audited(&q, m) && code != PS_NOT_FOUND)
             dispatch_audit(&q, m, (enum ps_code)code);
+        else if (m && code == PS_RESOURCE_EXHAUSTED)
+            dispatch_log_refusal(&q, m);
         if (!call->message)
             ps_msg_free((ProtobufCMessage *)q.request);
         psd_call_answer(call, (enum ps_code)code, code ? q.error.text : "", &q.reply);

@@ -59,6 +59,9 @@ struct psd_core {
     struct psd_file_thread *shard_thread;
     atomic_size_t shard_bytes;  // of those that wait or are written
 
+    // Calls that were refused for want of room and not logged, and from when on one is (ns).
+    atomic_ullong refusals, refusals_due;
+
     // psd_core_tick
     uint64_t logged_at;
     struct psd_job *ticking[PSD_MAX_JOBS];

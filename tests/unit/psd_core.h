@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
@@ -101,6 +102,25 @@ static inline void core_run(struct psd_core *core, uint64_t ns)
         test_time += end - test_time < 50 * PS_MS ? end - test_time : 50 * PS_MS;
         psd_core_tick(core);
     }
+}
+
+// What fn writes to the log: how many lines, and the first of them.
+static inline int lines_logged_by(void (*fn)(struct psd_core *), struct psd_core *core, char *first, size_t size)
+{
+    FILE *file = tmpfile();
+    char line[1024];
+    int n = 0;
+    const int saved = dup(STDERR_FILENO);
+    dup2(fileno(file), STDERR_FILENO);
+    fn(core);
+    dup2(saved, STDERR_FILENO);
+    close(saved);
+    rewind(file);
+    while (fgets(line, sizeof line, file))
+        if (n++ == 0)
+            snprintf(first, size, "%s", line);
+    fclose(file);
+    return n;
 }
 
 static void on_reply(struct psd_call *call, enum ps_code code, const char *text, struct ps_slices *body)

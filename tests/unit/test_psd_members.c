@@ -2705,25 +2705,6 @@ static void crowd_enter(struct crowd *x)
     }
 }
 
-// What a tick writes to the log: how many lines, and the first of them.
-static int lines_of_tick(struct psd_core *core, char *first, size_t size)
-{
-    FILE *file = tmpfile();
-    char line[1024];
-    int n = 0;
-    const int saved = dup(STDERR_FILENO);
-    dup2(fileno(file), STDERR_FILENO);
-    psd_core_tick(core);
-    dup2(saved, STDERR_FILENO);
-    close(saved);
-    rewind(file);
-    while (fgets(line, sizeof line, file))
-        if (n++ == 0)
-            snprintf(first, size, "%s", line);
-    fclose(file);
-    return n;
-}
-
 // One of ten thousand has not come to a barrier: what tells of those who wait for it looks at each member a few times,
 // and has one line for all of them.
 static void test_one_line_for_a_barrier(void **state)
@@ -2736,7 +2717,7 @@ static void test_one_line_for_a_barrier(void **state)
     psd_job_lookup(&x.core->table, "crowd")->stalled_at = 0;
     test_time += 1500 * PS_MS;
     uint64_t before = x.control->visited;
-    assert_int_equal(lines_of_tick(x.core, line, sizeof line), 1);
+    assert_int_equal(lines_logged_by(psd_core_tick, x.core, line, sizeof line), 1);
     assert_non_null(strstr(line, "job 'crowd': 9999 calls wait long for barrier 'start': worker 9999 (live, step 0, "));
     assert_in_range(x.control->visited - before, CROWD, 3 * CROWD);
 
@@ -2751,7 +2732,7 @@ static void test_one_line_for_a_barrier(void **state)
 
     test_time += 600 * PS_MS;  // their time is over
     before = x.control->visited;
-    assert_int_equal(lines_of_tick(x.core, line, sizeof line), 0);
+    assert_int_equal(lines_logged_by(psd_core_tick, x.core, line, sizeof line), 0);
     assert_in_range(x.control->visited - before, CROWD, 5 * CROWD);
     for (uint32_t i = 0; i < CROWD - 1; i++) {
         assert_true(is_done(&x.in[i], PS_DEADLINE_EXCEEDED));
@@ -2778,10 +2759,10 @@ static void test_a_line_for_each_job_to_be_opened(void **state)
         ask_later(core, &a[i], M(JOIN), &x.r.base, NULL, UINT64_MAX);
     }
     test_time += 1500 * PS_MS;
-    assert_int_equal(lines_of_tick(core, line, sizeof line), 2);
+    assert_int_equal(lines_logged_by(psd_core_tick, core, line, sizeof line), 2);
     assert_non_null(strstr(line, "job 'red': 2 calls wait long for the job to be opened: worker 0\n"));
     test_time += 1500 * PS_MS;
-    assert_int_equal(lines_of_tick(core, line, sizeof line), 0);
+    assert_int_equal(lines_logged_by(psd_core_tick, core, line, sizeof line), 0);
     psd_core_drain(core);
     for (uint32_t i = 0; i < 3; i++)
         assert_true(is_done(&a[i], PS_UNAVAILABLE));

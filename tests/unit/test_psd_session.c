@@ -641,6 +641,34 @@ static void test_user_may_have_so_much(void **state)
     psd_core_destroy(j.core);
 }
 
+static void join_twice(struct psd_core *core)
+{
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(join_job(core, 0, "other").code, PS_RESOURCE_EXHAUSTED);
+}
+
+// Who is refused for want of room asks again at once: what it is told is logged, and not each time.
+static void test_refusals_are_logged_seldom(void **state)
+{
+    static const struct ps_identity alice = {PS_ROLE_WORKER, "alice"};
+    char line[1024] = "";
+    struct job j;
+    (void)state;
+    test_from = &alice;
+    open_cut(&j, ASYNC);
+    j.core->users.most_jobs = 1;
+    assert_int_equal(lines_logged_by(join_twice, j.core, line, sizeof line), 1);
+    assert_non_null(strstr(line, " W no room: Join of job 'other' by worker 0 of alice: user alice has 1 job here, and "
+                                 "may have no more: stop one\n"));
+    test_time += 9 * PS_SECOND;
+    assert_int_equal(lines_logged_by(join_twice, j.core, line, sizeof line), 0);
+    test_time += PS_SECOND;
+    assert_int_equal(lines_logged_by(join_twice, j.core, line, sizeof line), 1);
+    assert_non_null(strstr(line, ": stop one; 3 more were refused since the last such line\n"));
+    test_from = NULL;
+    psd_core_destroy(j.core);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -660,6 +688,7 @@ int main(void)
         cmocka_unit_test(test_declaration_is_corrected),
         cmocka_unit_test(test_nobody_goes_on_with_what_was_refused),
         cmocka_unit_test(test_user_may_have_so_much),
+        cmocka_unit_test(test_refusals_are_logged_seldom),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
