@@ -64,11 +64,13 @@ struct psc__membership {
     uint64_t data_epoch;   // likewise
     uint64_t epoch;
     uint64_t heartbeat_ns, dead_after_ns;
-    uint64_t heard;       // when the last heartbeat was answered
-    uint32_t unanswered;  // heartbeats, since
-    uint32_t live;        // workers
-    uint32_t chief;       // rank
-    uint64_t arrival;     // psc_arrival
+    uint64_t heard;        // when the last heartbeat was answered
+    uint32_t unanswered;   // heartbeats, since
+    uint32_t live;         // workers
+    uint32_t chief;        // rank
+    uint64_t chief_heard;  // at the control task, as far as is known here
+    bool heir;             // psc_is_heir
+    uint64_t arrival;      // psc_arrival
     uint64_t step;
     double images_per_second, loss;
     uint64_t checkpoints;  // that the job was asked for

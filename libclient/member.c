@@ -38,6 +38,30 @@ static bool heartbeat_is_final(enum ps_code code)
            code != PS_CANCELLED;
 }
 
+// The reply tells that this member is gone. Is it dead, and no signal has ended it?
+static bool member_was_lost(const Paramserver__V1__HeartbeatReply *r, uint32_t rank)
+{
+    for (size_t i = 0; i < r->n_members; i++)
+        if (r->members[i]->rank == rank)
+            return r->members[i]->state == PARAMSERVER__V1__MEMBER_STATE__DEAD && !r->members[i]->interrupted;
+    return false;
+}
+
+// Locked. Answers may overtake each other.
+static void member_note_heartbeat(struct psc_client *c, const Paramserver__V1__HeartbeatReply *r)
+{
+    struct psc__membership *m = &c->member;
+    const uint64_t silent = r->chief_silent_ms * PS_MS, now = psc__now(c), heard = now > silent ? now - silent : 0;
+    if (r->epoch > m->epoch) {
+        if (r->chief != m->chief)
+            m->heir = r->chief == (uint32_t)c->rank && member_was_lost(r, m->chief);
+        member_note_all(c, r->epoch, r->live, r->chief);
+        m->chief_heard = heard;
+    } else if (r->chief == m->chief && heard > m->chief_heard) {
+        m->chief_heard = heard;
+    }
+}
+
 enum ps_code psc__heartbeat_heard(struct psc_client *c, const struct ps_slices *reply, struct ps_error *e)
 {
     ProtobufCMessage *m;
@@ -48,9 +72,8 @@ enum ps_code psc__heartbeat_heard(struct psc_client *c, const struct ps_slices *
     c->member.unanswered = 0;
     c->member.draining = r->drain;
     c->member.checkpoints = r->checkpoints;
-    // Answers may overtake each other.
-    if (psc__saw_generation(&c->tasks[0], r->generation) && r->epoch > c->member.epoch)
-        member_note_all(c, r->epoch, r->live, r->chief);
+    if (psc__saw_generation(&c->tasks[0], r->generation))
+        member_note_heartbeat(c, r);
     ps_msg_free(m);
     return PS_OK;
 }
@@ -206,7 +229,7 @@ static enum ps_code join_read(struct psc_client *c, const struct ps_slices *repl
         c->member.data_epoch = r->data_epoch;
         c->member.heartbeat_ns = r->heartbeat_ms * PS_MS;
         c->member.dead_after_ns = r->dead_after_ms * PS_MS;
-        c->member.heard = psc__now(c);
+        c->member.heard = c->member.chief_heard = psc__now(c);
         member_note_all(c, r->epoch, r->live, r->chief);
         psc__after(c, c->member.heartbeat_ns, heartbeat_send, c);
     }
@@ -405,6 +428,22 @@ bool psc_is_chief(psc_client *client)
     bool chief = client->member.joined && client->member.chief == (uint32_t)client->rank;
     psc__unlock(client);
     return chief;
+}
+
+bool psc_is_heir(psc_client *client)
+{
+    psc__lock(client);
+    bool heir = client->member.heir;
+    psc__unlock(client);
+    return heir;
+}
+
+uint64_t psc_chief_silence(psc_client *client)
+{
+    psc__lock(client);
+    uint64_t ms = (psc__now(client) - client->member.chief_heard) / PS_MS;
+    psc__unlock(client);
+    return ms;
 }
 
 uint32_t psc_live_workers(psc_client *client)

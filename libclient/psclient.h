@@ -194,6 +194,12 @@ psc_code psc_health(psc_client *client, psc_error *error);
 // The live worker that has been there for longest is the chief, of those who were there from the beginning the one of
 // lowest rank: as of the last heartbeat, or of the last psc_barrier if that is later.
 bool psc_is_chief(psc_client *client);
+// Is this worker the chief in the place of one that is dead, and that no signal has ended? Then that one has not done
+// what it was to do at the end. False where it was the chief from the beginning, or the one before it has left.
+bool psc_is_heir(psc_client *client);
+// For how long the control task has not heard the chief, in ms, as of the last heartbeat and since: who is killed is the
+// chief for as long as a worker may be silent (psd --dead-after-ms).
+uint64_t psc_chief_silence(psc_client *client);
 // 0: this worker was there from the beginning. Else the greater the later it came to the job that had begun: what the
 // chief is chosen by.
 uint64_t psc_arrival(psc_client *client);

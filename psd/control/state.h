@@ -311,6 +311,7 @@ bool psd_members_list(struct psd_control *c, uint64_t since, uint64_t now, struc
 bool psd_members_are_many(struct psd_control *c, uint64_t since);
 // All of them in two steps: memory for so many, as many as the job has workers; then what cannot fail.
 bool psd_members_reserve(uint32_t workers, struct psd_member_list *list);
+uint64_t psd_member_silent_ms(const struct psd_control *c, uint32_t rank, uint64_t now);  // 0: it was never heard
 void psd_members_fill(struct psd_control *c, uint64_t now, struct psd_member_list *list);
 enum { PSD_MEMBER_BYTES = 224 + PSD_REASON_MAX };  // of one in a message, at most
 void psd_members_list_free(struct psd_member_list *list);

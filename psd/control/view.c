@@ -26,10 +26,15 @@ bool psd_members_reserve(uint32_t workers, struct psd_member_list *list)
     return false;
 }
 
+uint64_t psd_member_silent_ms(const struct psd_control *c, uint32_t rank, uint64_t now)
+{
+    const uint64_t awake = psd_control_awake(c, now), seen = c->members[rank].last_seen;
+    return seen && awake > seen ? (awake - seen) / PS_MS : 0;
+}
+
 static void member_fill(struct psd_control *c, uint32_t rank, uint64_t now, Paramserver__V1__Member *out)
 {
     const struct psd_member *m = &c->members[rank];
-    const uint64_t awake = psd_control_awake(c, now);
     c->visited++;
     paramserver__v1__member__init(out);
     out->rank = rank;
@@ -37,7 +42,7 @@ static void member_fill(struct psd_control *c, uint32_t rank, uint64_t now, Para
     out->incarnation = m->incarnation;
     out->address = (char *)m->address;
     out->step = m->step;
-    out->silent_ms = m->last_seen && awake > m->last_seen ? (awake - m->last_seen) / PS_MS : 0;
+    out->silent_ms = psd_member_silent_ms(c, rank, now);
     out->images_per_second = m->images_per_second;
     out->loss = m->loss;
     out->reason = (char *)m->reason;

@@ -64,6 +64,8 @@ struct fake {
     uint64_t resumptions;
     const uint64_t *share;  // what a Lease is answered with: first, count, stride, end, steps; NULL: what fits
     bool left;              // worker 0, which makes another epoch of the members
+    bool lost, signalled;   // and it is dead, by a signal
+    uint64_t chief_silent_ms;
     uint64_t data_epoch, lease_epoch, slowest;
     size_t collective_size;           // so many workers make a Reduce complete
     bool hold_memory;                 // keeps the slices of updates until fake_release_memory

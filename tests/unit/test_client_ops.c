@@ -1241,6 +1241,32 @@ static void test_members_after_a_barrier(void **state)
     }
 }
 
+// Who comes in the place of a chief that is dead is to do what that would have done; not in that of one that has left, or
+// that a signal has ended.
+static void test_who_comes_after_a_lost_chief_is_its_heir(void **state)
+{
+    (void)state;
+    for (int how = 0; how < 3; how++) {
+        struct bench *b = bench_new(PSC_STREAM);
+        psc_options options = worker_options(b);
+        options.rank = 1;
+        bench_begin(b, options);
+        fake_idle(&b->fake, 5);
+        assert_in_range(psc_chief_silence(b->client), 0, 600);
+        b->fake.chief_silent_ms = 1400;
+        fake_idle(&b->fake, 3);
+        assert_in_range(psc_chief_silence(b->client), 1400, 2000);
+        assert_false(psc_is_heir(b->client));
+        b->fake.left = true;
+        b->fake.lost = how > 0;
+        b->fake.signalled = how > 1;
+        fake_idle(&b->fake, 1);
+        assert_true(psc_is_chief(b->client));
+        assert_int_equal(psc_is_heir(b->client), how == 1);
+        bench_free(b);
+    }
+}
+
 static void test_declaration_is_reported(void **state)
 {
     (void)state;
@@ -1474,6 +1500,7 @@ int main(void)
         cmocka_unit_test(test_late_in_a_later_epoch),
         cmocka_unit_test(test_late_and_draining),
         cmocka_unit_test(test_members_after_a_barrier),
+        cmocka_unit_test(test_who_comes_after_a_lost_chief_is_its_heir),
         cmocka_unit_test(test_declaration_is_reported),
         cmocka_unit_test(test_a_refused_update_is_not_overtaken_again),
         cmocka_unit_test(test_puts_keep_their_place),

@@ -1924,6 +1924,32 @@ static bool is_asked_to_leave(struct psd_core *core, uint32_t rank)
     return asked;
 }
 
+static uint64_t chief_silent_ms(struct psd_core *core, uint32_t rank)
+{
+    Paramserver__V1__HeartbeatRequest r = PARAMSERVER__V1__HEARTBEAT_REQUEST__INIT;
+    Paramserver__V1__Caller caller = caller_of(rank, 0);
+    ProtobufCMessage *m;
+    r.caller = &caller;
+    assert_int_equal(
+        ask(core, M(HEARTBEAT), &r.base, NULL, &paramserver__v1__heartbeat_reply__descriptor, &m, NULL).code, PS_OK);
+    const uint64_t ms = ((Paramserver__V1__HeartbeatReply *)m)->chief_silent_ms;
+    ps_msg_free(m);
+    return ms;
+}
+
+static void test_heartbeats_tell_of_a_silent_chief(void **state)
+{
+    struct job j;
+    (void)state;
+    job_open(&j, SYNC, "sgd", 20, 1 << 20);
+    chief_silent_ms(j.core, 0);
+    test_time += 700 * PS_MS;
+    assert_int_equal(chief_silent_ms(j.core, 1), 700);
+    assert_int_equal(chief_silent_ms(j.core, 0), 0);
+    assert_int_equal(chief_silent_ms(j.core, 1), 0);
+    psd_core_destroy(j.core);
+}
+
 static void report_progress(struct psd_core *core, uint32_t rank, const struct ps_progress *p)
 {
     Paramserver__V1__HeartbeatRequest r = PARAMSERVER__V1__HEARTBEAT_REQUEST__INIT;
@@ -2892,6 +2918,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_waits_from_now_on),
     cmocka_unit_test(test_nothing_walks),
     cmocka_unit_test(test_one_line_for_a_barrier),
+    cmocka_unit_test(test_heartbeats_tell_of_a_silent_chief),
     cmocka_unit_test(test_a_line_for_each_job_to_be_opened),
     cmocka_unit_test(test_late_one_after_the_other),
     cmocka_unit_test(test_ten_thousand_wait),

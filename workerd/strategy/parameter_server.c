@@ -16,6 +16,9 @@
 #include "workerd/strategy/parameter_server.h"
 #include "workerd/strategy/variables.h"
 
+// So long after a signal it is waited for who is the chief where the one before is silent: the client ends after 8 s.
+enum { CHIEF_SECONDS = 6, CHIEF_MARGIN_MS = 100 };
+
 // ---- open ---------------------------------------------------------------------------------------------------------
 
 static void say_what_it_waits_for(void *arg, const char *what)
@@ -204,6 +207,29 @@ static bool strategy_undo_last_step(struct wk_parameter_server_state *s)
     return true;
 }
 
+// A live chief is heard again soon. What it last said may have been on its way a moment longer than is known here.
+static bool strategy_chief_lives(const struct wk_parameter_server_state *s)
+{
+    return ps_now() > s->stopped_at + CHIEF_MARGIN_MS * PS_MS + psc_chief_silence(s->client) * PS_MS;
+}
+
+// The chief keeps the weights. It may have been killed just before the signal came, and not count as dead yet: then who
+// comes in its place does.
+static bool strategy_keeps_weights(const struct wk_parameter_server_state *s)
+{
+    const struct timespec a_moment = {.tv_nsec = 10 * 1000 * 1000};
+    const uint64_t until = s->stopped_at + CHIEF_SECONDS * PS_SECOND;
+    struct ps_error ended = {.code = PS_OK};
+    if (psc_is_chief(s->client))
+        return true;
+    while (!psc_is_chief(s->client) && !strategy_chief_lives(s) && !wk_psd_health(s, &ended) && ps_now() < until)
+        nanosleep(&a_moment, NULL);
+    if (!psc_is_chief(s->client) && !strategy_chief_lives(s) && ended.code == PS_OK)
+        ps_warn("the chief, who keeps the weights, has been silent for %.1f s, and nobody is in its place",
+                (double)psc_chief_silence(s->client) / 1e3);
+    return psc_is_heir(s->client);
+}
+
 enum ps_code wk_home_salvage(void *state, bool *undone, struct ps_error *e)
 {
     struct wk_parameter_server_state *s = state;
@@ -214,7 +240,7 @@ enum ps_code wk_home_salvage(void *state, bool *undone, struct ps_error *e)
     psc_client *reader;
     s->stopped_at = s->stopped_at ? s->stopped_at : ps_now();
     wk_home_leave(s);
-    if (!psc_is_chief(s->client))
+    if (!strategy_keeps_weights(s))
         return ps_fail(e, PS_NOT_FOUND, "the chief writes the weights");
     if (cluster_of(s->env, &cluster, &error))
         return wk_take_error(&error, e);

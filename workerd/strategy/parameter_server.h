@@ -130,8 +130,8 @@ void wk_home_abandon(struct wk_parameter_server_state *s);
 // After a signal, while the ps tasks may still be reached: they get what counts as trained, and what is under way ends,
 // or is cancelled as it waits for others who have ended.
 void wk_home_leave(struct wk_parameter_server_state *s);
-// After a signal, as the chief: the weights as the ps tasks have them, and s->reader to read more.
-// NOT_FOUND: it is not the chief.
+// After a signal, as the chief, or in the place of one that was lost: the weights as the ps tasks have them, and
+// s->reader to read more. NOT_FOUND: it is neither.
 enum ps_code wk_home_salvage(void *state, bool *undone, struct ps_error *e);
 // Is the average of the weights kept?
 bool wk_home_averages(const struct wk_parameter_server_state *s);
