@@ -150,9 +150,9 @@ typedef struct psc_options {
     // psc_close. It is the signal's number, which the errors name, or 1: they say "a signal" then. May be NULL.
     const volatile sig_atomic_t *stop;
     // Told what the client waits for, once that has lasted 2 s, and again when it is something else: "ps:1
-    // (node1:7070): Connection refused", "worker 0 to open the job". A round of other workers also has to last for twice
-    // as long as the ones before it have: "the other workers' gradients of round 7". Runs on a thread of the library
-    // and must not wait; what is text to copy. May be NULL.
+    // (node1:7070): Connection refused", "worker 0 to open the job". A round also has to last for twice as long as
+    // those before it: "the other workers' gradients of round 7". Runs on a thread of the library and must not wait;
+    // what is text to copy. May be NULL.
     void (*waits)(void *arg, const char *what);
     void *waits_arg;
     // What all workers of the job must have alike, such as the seed of the shuffle and the batch size: lines KEY=VALUE,
@@ -167,7 +167,7 @@ typedef struct psc_metric {
 } psc_metric;
 
 // Connects to every ps task and, where rank >= 0, joins the job: rank 0 opens it, others wait for that. From then on
-// the library sends heartbeats. An observer's asks no ps task anything, and so returns at once: whether one is there its
+// the library sends heartbeats. An observer's asks no ps task anything and returns at once: whether one is there its
 // first operation tells. *client is freed by psc_close. INVALID_ARGUMENT: an option; UNAVAILABLE: ps tasks that did not
 // answer within timeout_ms, and why; DEADLINE_EXCEEDED: worker 0 did not open the job, or the death of the worker that
 // had this rank before was not certain yet; FAILED_PRECONDITION: the job or the cluster is described differently
@@ -197,8 +197,8 @@ bool psc_is_chief(psc_client *client);
 // Is this worker the chief in the place of one that is dead, and that no signal has ended? Then that one has not done
 // what it was to do at the end. False where it was the chief from the beginning, or the one before it has left.
 bool psc_is_heir(psc_client *client);
-// For how long the control task has not heard the chief, in ms, as of the last heartbeat and since: who is killed is the
-// chief for as long as a worker may be silent (psd --dead-after-ms).
+// For how long the control task has not heard the chief, in ms, as of the last heartbeat and since: one that is killed
+// is the chief for as long as a worker may be silent (psd --dead-after-ms).
 uint64_t psc_chief_silence(psc_client *client);
 // 0: this worker was there from the beginning. Else the greater the later it came to the job that had begun: what the
 // chief is chosen by.

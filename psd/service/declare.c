@@ -117,8 +117,8 @@ static bool declare_corrects(const struct psd_request *t, struct psd_job *job, c
            t->caller->sequence > job->declared_sequence && !declare_is_confirmed(job);
 }
 
-// Is it of an earlier run, in which some task has refused it? The control task has confirmed it neither then nor before,
-// and so nobody has put anything: there is nothing here to go on with.
+// Is it of an earlier run, in which some task has refused it? The control task has confirmed it neither then nor
+// before, and so nobody has put anything: there is nothing here to go on with.
 static bool declare_is_void(const struct psd_request *t, struct psd_job *job)
 {
     return !is_this_run(t, job) && !job->resumed && !atomic_load(&job->updates) && !declare_is_confirmed(job);

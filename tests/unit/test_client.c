@@ -1783,7 +1783,7 @@ static enum fake_fate cut_load_shard(struct fake *f, uint32_t task, int method, 
     return FAKE_CUT_AFTER;
 }
 
-// Each call has a sequence of its own for each task, by which psd tells an attempt that is made again from another call.
+// Each call has a sequence of its own for each task, by which psd tells an attempt that is repeated from another call.
 static void test_shards_are_loaded_as_often_as_asked(void **state)
 {
     (void)state;

@@ -1241,8 +1241,8 @@ static void test_members_after_a_barrier(void **state)
     }
 }
 
-// Who comes in the place of a chief that is dead is to do what that would have done; not in that of one that has left, or
-// that a signal has ended.
+// Who comes in the place of a chief that is dead is to do what that would have done; not in that of one that has left,
+// or that a signal has ended.
 static void test_who_comes_after_a_lost_chief_is_its_heir(void **state)
 {
     (void)state;
