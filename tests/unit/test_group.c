@@ -271,7 +271,7 @@ static void one_mistake_is_said_once(void **state)
 {
     (void)state;
     char *ps[] = {GOOD_PS};
-    char *workers[] = {"sleep 0.05; echo wrong >&2; exit 65", "echo wrong >&2; exit 65",
+    char *workers[] = {"sleep 0.3; echo wrong >&2; exit 65", "echo wrong >&2; exit 65",
                        "sleep 0.6; echo wrong >&2; exit 65", "echo other >&2; exit 69"};
     struct outcome o = run(ps, 1, workers, 4, 1, NULL);
     assert_int_equal(o.code, 65);
