@@ -51,6 +51,44 @@ shows_what_does_not_do() {
 }
 ok "psctl tls show names what does not do" shows_what_does_not_do
 
+# ---- an authority that ends, and the next one ----
+
+authority_of() { # FOLDER DAYS
+    mkdir -p "$1" && openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout "$1/ca.key" -out "$1/ca.pem" \
+        -subj "/CN=$1" -days "$2" && chmod 600 "$1/ca.key"
+}
+issue_all() { local role; for role in psd worker admin; do "$psctl" tls issue "$1" $role >>issued 2>&1 || { cat issued; return 1; }; done; } # FOLDER
+lasts_as_long() { # a certificate is not made for longer than its authority
+    authority_of old 5 && authority_of next 3650 && rm -f issued && issue_all old && cat issued &&
+        [ "$(grep -c "for 5 days" issued)" = 3 ] && [ "$(grep -c "ends with its authority, and not in 365 days" issued)" = 3 ] &&
+        fails_with 78 "let ca.pem hold the next one, too" "$psctl" tls show old && [ "$(grep -c "expires soon with its authority" said)" = 3 ]
+}
+both_are_judged() { # ORDER ...: of the files, also by what has signed which
+    cat "$@" >old/both && cp old/both old/ca.pem && fails_with 78 "expires soon with its authority" "$psctl" tls show old &&
+        ! grep "let ca.pem hold" said && [ "$(grep -c "good" said)" = 1 ] && [ "$(grep -c "ca.pem  *authority" said)" = 2 ]
+}
+takes_over() { # ORDER ...
+    cat "$@" >old/ca.pem && cp next/ca.key old/ca.key && rm -f issued && issue_all old && [ "$(grep -c "for 365 days" issued)" = 3 ] &&
+        fails_with 0 "expires soon" "$psctl" tls show old && [ "$(grep -c good said)" = 4 ]
+}
+ends_up() { # nobody goes on with one that has expired
+    authority_of dead 1 && openssl x509 -in dead/ca.pem -signkey dead/ca.key -days -1 -out dead/new 2>/dev/null && mv dead/new dead/ca.pem &&
+        fails_with 78 "has expired" "$psctl" tls issue dead psd && [ ! -e dead/psd.pem ]
+}
+if command -v openssl >/dev/null; then
+    ok "a certificate lasts as long as its authority at most" lasts_as_long
+    cp old/ca.pem first.pem 2>/dev/null
+    cp old/ca.key first.key 2>/dev/null
+    ok "the next authority behind it: its certificates end all the same" both_are_judged first.pem next/ca.pem
+    ok "and before it" both_are_judged next/ca.pem first.pem
+    ok "certificates are made with whichever ca.key is of" issue_all old
+    ok "the next one's are good" takes_over first.pem next/ca.pem
+    ok "in either order" takes_over next/ca.pem first.pem
+    ok "nothing is made of an authority that has expired" ends_up
+else
+    skip "an authority that ends" "no openssl"
+fi
+
 # ---- what starts ----
 
 serve() { # NAME OPTION ...: a psd of the cluster, its pid in $psd_pid

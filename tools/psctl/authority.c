@@ -95,6 +95,28 @@ static X509 *authority_read_certificate(const char *path, struct ps_error *e)
     return x;
 }
 
+// All that a file holds, in order; NULL: none, or one is damaged.
+static STACK_OF(X509) * authority_read_all(const char *path, struct ps_error *e)
+{
+    STACK_OF(X509) *all = sk_X509_new_null();
+    FILE *f = authority_read_file(path, e);
+    X509 *x;
+    ERR_clear_error();
+    while (f && all && (x = PEM_read_X509(f, NULL, authority_no_passphrase, NULL)))
+        sk_X509_push(all, x);
+    const bool ended = ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE;
+    if (f)
+        fclose(f);
+    ERR_clear_error();
+    if (f && all && sk_X509_num(all) > 0 && ended)
+        return all;
+    if (f)
+        ps_fail(e, PS_FAILED_PRECONDITION, "%s: %s", path,
+                ended ? "holds no certificate in PEM" : "holds a certificate that is damaged, or not whole");
+    sk_X509_pop_free(all, X509_free);
+    return NULL;
+}
+
 static EVP_PKEY *authority_read_key(const char *path, struct ps_error *e)
 {
     FILE *f = authority_read_file(path, e);
@@ -108,6 +130,12 @@ static EVP_PKEY *authority_read_key(const char *path, struct ps_error *e)
 }
 
 // ---- certificates -------------------------------------------------------------------------------------------------
+
+static int64_t certificate_seconds(const ASN1_TIME *time)
+{
+    struct tm tm;
+    return ASN1_TIME_to_tm(time, &tm) == 1 ? (int64_t)timegm(&tm) : 0;
+}
 
 static bool authority_add(X509 *x, X509 *issuer, int what, const char *value)
 {
@@ -182,13 +210,21 @@ static X509 *authority_make_root(EVP_PKEY *key)
     return x;
 }
 
+static bool authority_outlives(const X509 *a, const X509 *b)
+{
+    return !b || ASN1_TIME_compare(X509_get0_notAfter(a), X509_get0_notAfter(b)) > 0;
+}
+
+// It ends with its authority at the latest.
 static X509 *authority_make_leaf(const struct authority *a, EVP_PKEY *key, enum ps_role role, const char *user,
                                  int days)
 {
     char names[64];
     snprintf(names, sizeof names, "DNS:%s", ps_role_host(role));
     X509 *x = key ? authority_new(user, key, days) : NULL;
-    const bool done = x && X509_set_issuer_name(x, X509_get_subject_name(a->certificate)) == 1 &&
+    const X509 *first = x && authority_outlives(x, a->certificate) ? a->certificate : x;
+    const bool done = x && X509_set1_notAfter(x, X509_get0_notAfter(first)) == 1 &&
+                      X509_set_issuer_name(x, X509_get_subject_name(a->certificate)) == 1 &&
                       authority_add(x, a->certificate, NID_basic_constraints, "critical,CA:FALSE") &&
                       authority_add(x, a->certificate, NID_key_usage, "critical,digitalSignature") &&
                       authority_add(x, a->certificate, NID_ext_key_usage, "serverAuth,clientAuth") &&
@@ -256,15 +292,30 @@ enum ps_code authority_create(const char *folder, struct authority **authority, 
     return e->code;
 }
 
+// The certificate of a key, which may be one of several; of a key that has several the last to end. NULL: none is.
+static X509 *authority_find(STACK_OF(X509) * all, EVP_PKEY *key)
+{
+    X509 *found = NULL;
+    for (int i = 0; i < sk_X509_num(all); i++) {
+        X509 *x = sk_X509_value(all, i);
+        if (X509_check_private_key(x, key) == 1 && authority_outlives(x, found))
+            found = x;
+    }
+    if (found)
+        X509_up_ref(found);
+    return found;
+}
+
 enum ps_code authority_open(const char *folder, struct authority **authority, struct ps_error *e)
 {
     char *certificate = ps_printf("%s/ca.pem", folder), *key = ps_printf("%s/ca.key", folder);
     struct authority *a = ps_alloc(sizeof *a);
-    a->certificate = authority_read_certificate(certificate, e);
-    if (a->certificate)
+    STACK_OF(X509) *all = authority_read_all(certificate, e);
+    if (all)
         a->key = authority_read_key(key, e);
-    if (a->key && X509_check_private_key(a->certificate, a->key) != 1)
+    if (a->key && !(a->certificate = authority_find(all, a->key)))
         ps_fail(e, PS_FAILED_PRECONDITION, "%s: is not the key of %s", key, certificate);
+    sk_X509_pop_free(all, X509_free);
     ERR_clear_error();
     free(certificate);
     free(key);
@@ -273,6 +324,11 @@ enum ps_code authority_open(const char *folder, struct authority **authority, st
     else
         *authority = a;
     return e->code;
+}
+
+int64_t authority_until(const struct authority *a)
+{
+    return certificate_seconds(X509_get0_notAfter(a->certificate));
 }
 
 void authority_close(struct authority *a)
@@ -285,12 +341,6 @@ void authority_close(struct authority *a)
 }
 
 // ---- what stands in one -------------------------------------------------------------------------------------------
-
-static int64_t certificate_seconds(const ASN1_TIME *time)
-{
-    struct tm tm;
-    return ASN1_TIME_to_tm(time, &tm) == 1 ? (int64_t)timegm(&tm) : 0;
-}
 
 // As those see it to whom it is shown.
 static void certificate_identify(X509 *x, struct certificate *c)
@@ -308,16 +358,50 @@ static void certificate_identify(X509 *x, struct certificate *c)
     strcpy(c->user, who.user);
 }
 
-enum ps_code certificate_read(const char *path, struct certificate *c, struct ps_error *e)
+static struct certificate certificate_of(X509 *x)
 {
+    struct certificate c = {.until = certificate_seconds(X509_get0_notAfter(x)), .is_authority = X509_check_ca(x) != 0};
+    certificate_identify(x, &c);
+    return c;
+}
+
+// When the last to end of those ends that have signed x; 0: none has.
+static int64_t certificate_signed_until(X509 *x, STACK_OF(X509) * all)
+{
+    int64_t until = 0;
+    for (int i = 0; i < sk_X509_num(all); i++) {
+        X509 *by = sk_X509_value(all, i);
+        const int64_t its = certificate_seconds(X509_get0_notAfter(by));
+        if (its > until && X509_check_issued(by, x) == X509_V_OK && X509_verify(x, X509_get0_pubkey(by)) == 1)
+            until = its;
+    }
+    return until;
+}
+
+enum ps_code certificate_read(const char *path, const char *ca, struct certificate *c, struct ps_error *e)
+{
+    struct ps_error none;
     X509 *x = authority_read_certificate(path, e);
     *c = (struct certificate){.roles = 0};
     if (!x)
         return e->code;
-    certificate_identify(x, c);
-    c->until = certificate_seconds(X509_get0_notAfter(x));
-    c->is_authority = X509_check_ca(x) != 0;
+    *c = certificate_of(x);
+    STACK_OF(X509) *all = ca ? authority_read_all(ca, &none) : NULL;
+    c->signed_until = all ? certificate_signed_until(x, all) : 0;
+    sk_X509_pop_free(all, X509_free);
     X509_free(x);
     ERR_clear_error();
     return PS_OK;
+}
+
+enum ps_code certificate_read_all(const char *path, struct certificate **v, size_t *n, struct ps_error *e)
+{
+    STACK_OF(X509) *all = authority_read_all(path, e);
+    *n = all ? (size_t)sk_X509_num(all) : 0;
+    *v = ps_alloc((*n + 1) * sizeof **v);
+    for (size_t i = 0; i < *n; i++)
+        (*v)[i] = certificate_of(sk_X509_value(all, (int)i));
+    sk_X509_pop_free(all, X509_free);
+    ERR_clear_error();
+    return e->code;
 }

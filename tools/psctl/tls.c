@@ -2,6 +2,7 @@
 //
 // psctl tls: makes the certificates with which the processes of a cluster know each other, and looks at them.
 #include <errno.h>
+#include <inttypes.h>
 #include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,10 +37,17 @@ static enum ps_code tls_make(const struct tls_call *t, const struct authority *a
                              struct ps_error *e)
 {
     char *path = t->output ? ps_strdup(t->output) : ps_printf("%s/%s.pem", t->folder, ps_role_name(role));
-    const int days = t->days ? (int)t->days : TLS_DAYS;
+    const int64_t asked = t->days ? t->days : TLS_DAYS;
+    const int64_t left = (authority_until(a) - (int64_t)time(NULL) + TLS_DAY - 1) / TLS_DAY;  // one that has begun, too
+    const int days = (int)(left < asked ? left : asked);
     const bool shows = !operand_is_stdout(path);
-    if (authority_issue(a, role, user, days, path, e) == PS_OK && shows)
+    e->code = PS_OK;
+    if (days <= 0)
+        ps_fail(e, PS_FAILED_PRECONDITION, "%s/ca.key: its authority has expired: make another one", t->folder);
+    else if (authority_issue(a, role, user, days, path, e) == PS_OK && shows)
         printf("%s: %s, user %s, for %d days\n", path, ps_role_name(role), user, days);
+    if (!e->code && left < asked)
+        fprintf(stderr, "psctl: %s ends with its authority, and not in %" PRId64 " days\n", path, asked);
     free(path);
     return e->code;
 }
@@ -71,7 +79,7 @@ static void tls_read_before(const struct tls_call *t, enum ps_role role, struct 
     struct ps_error e;
     struct stat st;
     const bool is_file = stat(path, &st) == 0 && S_ISREG(st.st_mode);  // what is read from a pipe is gone
-    if (!is_file || certificate_read(path, before, &e) || !ps_user_is_plain(before->user))
+    if (!is_file || certificate_read(path, NULL, before, &e) || !ps_user_is_plain(before->user))
         *before = (struct certificate){.roles = 0};
     free(path);
 }
@@ -118,27 +126,64 @@ static void tls_row(struct table *table, const char *path, const struct certific
     table_cell(table, table_text(verdict));
 }
 
+static bool tls_ends_soon(int64_t until)
+{
+    return until < (int64_t)time(NULL) + PS_TLS_SOON_DAYS * TLS_DAY;
+}
+
+// last: when the last of the authorities ends. One that ends before another is well: what it has signed is judged.
+static const char *tls_judge_authority(const struct certificate *c, int64_t last, struct ps_error *e)
+{
+    const char *ends = c->until < (int64_t)time(NULL) ? "has expired" : "expires soon";
+    e->code = PS_OK;
+    if (!c->is_authority)
+        ps_fail(e, PS_FAILED_PRECONDITION, "is no authority's certificate");
+    else if (tls_ends_soon(c->until) && c->until == last)
+        ps_fail(e, PS_FAILED_PRECONDITION, "%s: let ca.pem hold the next one, too, before you issue certificates of it",
+                ends);
+    return e->code ? e->text : tls_ends_soon(c->until) ? ends : "good";
+}
+
 // The exit code that its file is worth.
-static int tls_show_authority(const struct tls_call *t, struct table *table)
+static int tls_show_authorities(const struct tls_call *t, struct table *table)
 {
     char *path = ps_printf("%s/ca.pem", t->folder);
-    struct certificate c;
+    struct certificate *v;
     struct ps_error e = {.code = PS_OK};
-    certificate_read(path, &c, &e);
-    if (!e.code && !c.is_authority)
-        ps_fail(&e, PS_FAILED_PRECONDITION, "is no authority's certificate");
-    else if (!e.code && c.until < (int64_t)time(NULL) + PS_TLS_SOON_DAYS * TLS_DAY)
-        ps_fail(&e, PS_FAILED_PRECONDITION,
-                "%s: let ca.pem hold the next one, too, before you issue certificates of it",
-                c.until < (int64_t)time(NULL) ? "has expired" : "expires soon");
-    tls_row(table, path, &c, e.code ? e.text : "good");
+    int64_t last = 0;
+    size_t n;
+    if (certificate_read_all(path, &v, &n, &e))
+        tls_row(table, path, &(struct certificate){.is_authority = true}, e.text);
+    int exit_code = e.code ? ps_code_exit(e.code) : 0;
+    for (size_t i = 0; i < n; i++)
+        last = v[i].is_authority && v[i].until > last ? v[i].until : last;
+    for (size_t i = 0; i < n; i++) {
+        tls_row(table, path, &v[i], tls_judge_authority(&v[i], last, &e));
+        exit_code = exit_code || !e.code ? exit_code : ps_code_exit(e.code);
+    }
+    free(v);
     free(path);
-    return e.code ? ps_code_exit(e.code) : 0;
+    return exit_code;
+}
+
+// It holds for as long as its authority does, which is what is shown then.
+static void tls_judge_end(const struct tls_call *t, enum ps_role role, struct certificate *c, struct ps_error *e)
+{
+    const bool by_authority = c->signed_until && c->signed_until <= c->until;
+    if (by_authority)
+        c->until = c->signed_until;
+    if (e->code || !tls_ends_soon(c->until))
+        return;
+    if (by_authority)
+        ps_fail(e, PS_FAILED_PRECONDITION, "expires soon with its authority: issue a new one of the next authority");
+    else
+        ps_fail(e, PS_FAILED_PRECONDITION, "expires soon: psctl tls issue %s %s makes a new one", t->folder,
+                ps_role_name(role));
 }
 
 static int tls_show_role(const struct tls_call *t, enum ps_role role, struct table *table)
 {
-    char *path = ps_printf("%s/%s.pem", t->folder, ps_role_name(role));
+    char *path = ps_printf("%s/%s.pem", t->folder, ps_role_name(role)), *ca = ps_printf("%s/ca.pem", t->folder);
     const struct ps_tls_files files = {.folder = (char *)t->folder};
     struct certificate c = {.roles = 0};
     struct ps_error e = {.code = PS_OK};
@@ -147,14 +192,14 @@ static int tls_show_role(const struct tls_call *t, enum ps_role role, struct tab
     if (there && ps_tls_open(&files, role, &tls, &e) == PS_OK)
         ps_tls_close(tls);
     struct ps_error unread;
-    if (there && certificate_read(path, &c, &unread) && !e.code)
+    if (there && certificate_read(path, ca, &c, &unread) && !e.code)
         e = unread;
-    if (there && !e.code && c.until < (int64_t)time(NULL) + PS_TLS_SOON_DAYS * TLS_DAY)
-        ps_fail(&e, PS_FAILED_PRECONDITION, "expires soon: psctl tls issue %s %s makes a new one", t->folder,
-                ps_role_name(role));
-    if (there)
+    if (there) {
+        tls_judge_end(t, role, &c, &e);
         tls_row(table, path, &c, e.code ? e.text : "good");
+    }
     free(path);
+    free(ca);
     return e.code ? ps_code_exit(e.code) : 0;
 }
 
@@ -164,7 +209,7 @@ static int tls_show_all(const struct tls_call *t)
     if (t->call->argc != 2 || t->output || t->user || t->days)
         return call_wrong(t->call, "show takes a folder alone");
     table_init(&table, columns, sizeof columns / sizeof columns[0]);
-    int exit_code = tls_show_authority(t, &table);
+    int exit_code = tls_show_authorities(t, &table);
     for (unsigned role = 1; role < PS_ROLE_ALL; role <<= 1) {
         const int one = tls_show_role(t, (enum ps_role)role, &table);
         exit_code = exit_code ? exit_code : one;
