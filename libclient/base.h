@@ -97,6 +97,7 @@ struct psc_client {
     uint64_t skip_epoch, skip;                 // psc_skip_examples
     uint64_t steps_before, iterations_before;  // psc_count_from
     psc_on_existing on_existing;
+    uint64_t resumed_round;  // Join's, for Declare
     bool unary;
     uint64_t timeout_ns, refused_ns;
     size_t chunk_bytes;

@@ -259,6 +259,7 @@ static Paramserver__V1__DeclareRequest *declare_make_request(const struct psc_cl
     Paramserver__V1__DeclareRequest *request = NULL, *to = &builder.request;
     to->update = (Paramserver__V1__Update)c->update;
     to->on_existing = (Paramserver__V1__OnExisting)c->on_existing;
+    to->resumed_round = c->resumed_round;
     to->workers = c->workers;
     to->tasks = c->n_tasks;
     to->rule = (char *)d->rule;

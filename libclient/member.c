@@ -223,6 +223,7 @@ static enum ps_code join_read(struct psc_client *c, const struct ps_slices *repl
         c->member.run = r->run;
         c->member.incarnation = r->incarnation;
         c->on_existing = (psc_on_existing)r->on_existing;
+        c->resumed_round = r->resumed_round;
         c->member.joined = true;
         c->member.late = r->late;
         c->member.arrival = r->arrival;

@@ -11,7 +11,6 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/sometimes.h"
-#include "psd/job/hyper.h"
 #include "psd/job/table.h"
 #include "psd/sync/sync.h"
 
@@ -327,7 +326,6 @@ static void agree_begin_run(struct psd_job *job, struct psd_call **ready)
     a->lead.phase = PSD_AGREE_NONE;
     a->lead.decided = false;
     psd_ready_all(ready, &a->lead.waiting);
-    psd_hyper_begin_run(job);
     pthread_mutex_unlock(&job->lock);
 }
 

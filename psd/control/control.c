@@ -12,6 +12,7 @@
 #include "common/base/log.h"
 #include "common/base/utf8.h"
 #include "psd/job/table.h"
+#include "psd/sync/sync.h"
 
 // Takes room for c from its pool, and for that the room of the run before.
 static bool take_room(struct psd_control *c, struct psd_control *before)
@@ -126,10 +127,18 @@ static void control_release(struct psd_control *c, struct psd_call **ready)
         psd_member_release(&c->members[i], ready);
 }
 
+// What all tasks take for the end of the run before: this one's rounds, or others' that it has heard of.
+static uint64_t control_open_round(const struct psd_job *job)
+{
+    const uint64_t here = psd_sync_last_closed(job), heard = job->control ? psd_view_closed(job->control) : 0;
+    return (here > heard ? here : heard) + 1;
+}
+
 void psd_control_open(struct psd_job *job, struct psd_control *c, Paramserver__V1__OnExisting how,
                       struct psd_call **ready)
 {
     pthread_mutex_lock(&job->lock);
+    c->resumed_round = how == PARAMSERVER__V1__ON_EXISTING__RESUME && job->control ? control_open_round(job) : 0;
     control_release(job->control, ready);
     psd_control_free(job->control);
     job->control = c;

@@ -67,15 +67,6 @@ void psd_hyper_change(struct psd_job *job, const struct psd_change *change)
     pthread_rwlock_unlock(&job->snapshot_lock);
 }
 
-void psd_hyper_begin_run(struct psd_job *job)
-{
-    pthread_rwlock_wrlock(&job->snapshot_lock);
-    for (uint32_t i = 0; i < job->n_changes; i++)
-        job->changes[i].round = 0;
-    hyper_prune(job, 0);
-    pthread_rwlock_unlock(&job->snapshot_lock);
-}
-
 void psd_hyper_leave_rounds(struct psd_job *job, uint64_t closed)
 {
     pthread_rwlock_wrlock(&job->snapshot_lock);

@@ -29,11 +29,9 @@ bool psd_clips_with_model(const struct psd_variable *v);
 bool psd_hyper_reserve(struct psd_job *job, uint64_t least);
 // From its round on the value holds. There is room for it.
 void psd_hyper_change(struct psd_job *job, const struct psd_change *change);
-// A new run keeps what was changed, from its first round on.
-void psd_hyper_begin_run(struct psd_job *job);
-
-// The job leaves its rounds, of which `closed` is the last: what would hold in the next one holds outside of rounds,
-// and so does what was to hold as soon as possible. What was named for a later round is kept for it.
+// The job leaves its rounds, or the run that they were of; `closed` is the last: what would hold in the next one holds
+// from now on, and so does what was to hold as soon as possible. What was named for a later round is kept for the round
+// of that number.
 void psd_hyper_leave_rounds(struct psd_job *job, uint64_t closed);
 
 static inline bool psd_hyper_is_own(const struct psd_variable *v, int hyper)  // of the variable, not the job's

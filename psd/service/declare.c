@@ -151,10 +151,11 @@ static int check_existing(struct psd_request *t, struct psd_job *job, const decl
 
 // Goes on with the old values in a new run, which the control task has begun when it was joined. Calls of the run
 // before are answered; what it had staged is forgotten.
-static void declare_resume_run(struct psd_job *job, uint64_t run, struct psd_call **ready)
+static void declare_resume_run(struct psd_job *job, uint64_t run, uint64_t resumed_round, struct psd_call **ready)
 {
     pthread_mutex_lock(&job->lock);
     psd_job_set_run(job, run, true);
+    job->resumed_round = resumed_round;
     psd_job_reset_incarnations(job);
     pthread_mutex_unlock(&job->lock);
     if (job->host->task != 0)
@@ -294,7 +295,8 @@ static int declare_resume(struct psd_request *t)
 {
     struct psd_table *table = &t->core->table;
     const bool control = t->core->config.task == 0;
-    declare_resume_run(t->job, t->caller->run, &t->ready);
+    const declare_t *r = (const declare_t *)t->request;
+    declare_resume_run(t->job, t->caller->run, r->resumed_round, &t->ready);
     if (control)
         psd_control_set_declared(t->job, &t->ready);
     pthread_mutex_lock(&table->lock);

@@ -229,6 +229,7 @@ static int join_reply(struct psd_request *t, const struct psd_member *m, struct 
     out.late = c->begun && !m->participation.passed && !m->lease_sequence;
     out.data_epoch = c->data.number + c->data.over;
     out.on_existing = c->on_existing;
+    out.resumed_round = c->resumed_round;
     return psd_request_reply(t, &out.base, NULL);
 }
 

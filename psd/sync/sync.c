@@ -196,6 +196,20 @@ uint64_t psd_sync_least_closed(const struct psd_extents *extents)
     return round ? least : 0;
 }
 
+uint64_t psd_sync_last_closed(const struct psd_job *job)
+{
+    uint64_t last = 0;
+    for (uint32_t i = 0; i < job->n_partitions; i++) {
+        struct psd_round *round = job->partitions[i].made;
+        if (!round)
+            continue;
+        pthread_mutex_lock(&round->lock);
+        last = round->closed > last ? round->closed : last;
+        pthread_mutex_unlock(&round->lock);
+    }
+    return last;
+}
+
 // ---- norms --------------------------------------------------------------------------------------------------------
 
 // The total that round number has awaited, unless it does not any more.

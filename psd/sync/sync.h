@@ -66,6 +66,8 @@ bool psd_sync_settle(struct psd_job *job);
 struct psd_round *psd_sync_lock_open(const struct psd_extents *extents, uint64_t wanted, size_t *at);
 // The least round that all of the extents' have closed; 0 where none of them is in rounds.
 uint64_t psd_sync_least_closed(const struct psd_extents *extents);
+// The last round that any partition here has closed; 0: none. The job's lock is held.
+uint64_t psd_sync_last_closed(const struct psd_job *job);
 // The round's lock is held, and it has not closed what is waited for. Will it, as far as its members are concerned?
 static inline bool psd_sync_is_over(const struct psd_round *round)
 {

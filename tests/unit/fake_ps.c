@@ -157,9 +157,15 @@ void fake_note(struct call *c, const Paramserver__V1__Caller *caller, Paramserve
 
 // ---- the other calls ----------------------------------------------------------------------------------------------
 
+enum { RESUMED_ROUND = 41 };  // Join's, which Declare has to say
+
 static void declare(struct call *c, const Paramserver__V1__DeclareRequest *r)
 {
     Paramserver__V1__DeclareReply out = PARAMSERVER__V1__DECLARE_REPLY__INIT;
+    if (r->resumed_round != RESUMED_ROUND) {
+        fake_answer(c, PS_INVALID_ARGUMENT, "this is not the round that Join has said");
+        return;
+    }
     fake_make_variables(c->f, c->task, r);
     if (c->task == 0 && !c->f->in->declared) {
         size_t len = paramserver__v1__declare_request__get_packed_size(r);
@@ -246,6 +252,7 @@ static void join(struct call *c, const Paramserver__V1__JoinRequest *r)
     out.arrival = c->f->late ? out.epoch : 0;
     out.data_epoch = c->f->data_epoch;
     out.on_existing = r->on_existing;
+    out.resumed_round = RESUMED_ROUND;
     c->f->staleness = r->staleness;
     c->f->join_within_ms = r->join_within_ms;
     snprintf(c->f->configuration, sizeof c->f->configuration, "%s", r->configuration);

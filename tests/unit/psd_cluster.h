@@ -321,6 +321,7 @@ static inline void cluster_joined(struct cluster *c, uint32_t rank, const Params
 {
     c->run = c->callers[rank].run = reply->run;
     c->callers[rank].incarnation = reply->incarnation;
+    c->declare.resumed_round = reply->resumed_round;
 }
 
 static inline struct answer cluster_join(struct cluster *c, uint32_t rank)

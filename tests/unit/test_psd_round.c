@@ -1465,6 +1465,34 @@ static void test_resume(void **state)
     cluster_close(&c);
 }
 
+// What was meant for a round that was not reached waits for the one of that number, on tasks that have closed different
+// rounds alike.
+static void test_resume_before_its_round(void **state)
+{
+    struct cluster c;
+    (void)state;
+    open_two(&c, SYNC);
+    assert_int_equal(set_hyper(&c, "learning_rate", 2, 1), 1);
+    assert_int_equal(set_hyper(&c, "learning_rate", 8, 3), 3);
+    assert_int_equal(set_hyper(&c, "weight_decay", 0.5, 1000), 1000);
+    assert_queued(push(&c, 0, 0, 1, 1), 1);
+    assert_queued(push(&c, 0, 1, 1, 1), 1);
+    assert_queued(push(&c, 0, 1, 2, 1), 2);
+    leave(&c, 0);
+    run_again(&c);
+    for (uint32_t i = 0; i < 2; i++) {
+        const float before = i ? -4 : -2;
+        assert_true(read_first(&c, i) == before);
+        assert_queued(push(&c, 0, i, 1, 1), 1);
+        assert_true(read_first(&c, i) == before - 2);
+        assert_queued(push(&c, 0, i, 2, 1), 2);
+        assert_true(read_first(&c, i) == before - 4);
+        assert_queued(push(&c, 0, i, 3, 1), 3);
+        assert_true(read_first(&c, i) == before - 12);
+    }
+    cluster_close(&c);
+}
+
 // A change that is under way when a job is resumed keeps nobody waiting, and none from being made after it.
 static void test_resume_while_changing(void **state)
 {
@@ -2551,6 +2579,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_end_of_wait),
     cmocka_unit_test(test_too_many_changes),
     cmocka_unit_test(test_resume),
+    cmocka_unit_test(test_resume_before_its_round),
     cmocka_unit_test(test_resume_while_changing),
     cmocka_unit_test(test_resume_after_a_restart),
     cmocka_unit_test(test_prepare),
