@@ -14,6 +14,7 @@
 #include "common/base/option.h"
 #include "common/cluster/cluster.h"
 #include "common/file/output.h"
+#include "common/plan/cost.h"
 #include "config.h"
 
 static const char help[] =
@@ -69,7 +70,6 @@ enum {
 };
 
 #define TASK_UNSAID UINT32_MAX
-#define LEAST_MEMORY (UINT64_C(4) << 20)  // bytes
 
 static const struct option known[] = {{"listen", 1, NULL, 'l'},
                                       {"insecure", 0, NULL, INSECURE},
@@ -248,7 +248,7 @@ static void options_take(struct psd_options *o, char **argv, int option, const c
         break;
     case 'm':
         o->memory = options_parse_bytes("memory", optarg);
-        if (o->memory < LEAST_MEMORY)
+        if (o->memory < PS_MEMORY_LEAST)
             options_refuse("memory", optarg, "at least 4M, with which requests of up to 1 MiB fit");
         break;
     case USER_MEMORY:

@@ -59,6 +59,7 @@ uint64_t ps_memory_dedup(const struct ps_memory *m, uint64_t clients);
 
 // How psd divides its --memory: an eighth, within bounds, for requests and answers in flight, a little for the process
 // itself, and what is left for blocks, which jobs are admitted by.
+#define PS_MEMORY_LEAST (UINT64_C(4) << 20)  // bytes: it takes no less
 uint64_t ps_memory_in_flight(uint64_t memory);
 uint64_t ps_memory_for_blocks(uint64_t memory);
 

@@ -149,6 +149,7 @@ ok "which speaks of none" no_ps
 ok "its memory" says '"total_bytes": 1950880' "$psctl" plan --json "${one_device[@]}"
 ok "its memory is no psd's" fails_with 64 "this job has none" "$psctl" plan --memory 1G "${one_device[@]}"
 ok "plan: --memory that is none" fails_with 64 "such as 512M" "$psctl" plan --memory much "${plan_args[@]}"
+ok "plan: --memory that psd does not take" fails_with 64 "--memory 1M: expected at least 4M" "$psctl" plan --memory 1M "${plan_args[@]}"
 ok "plan of a folder" fails_with 66 "cannot read $scratch" "$psctl" plan "$scratch"
 
 # What plan says is no less than what psd asks for, and hardly more. A psd refuses a job whose memory it does not have,

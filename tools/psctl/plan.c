@@ -394,6 +394,8 @@ int command_plan(struct call *call)
     plan.workers = (uint32_t)workers;
     if (memory && operand_bytes(memory, &plan.limit, &e))
         exit_code = call_wrong(call, "--memory: %s", e.text);
+    else if (memory && plan.limit < PS_MEMORY_LEAST)
+        exit_code = call_wrong(call, "--memory %s: expected at least 4M, as psd does", memory);
     else if (ps_job_load(call->argv[0], sets.items, (size_t)sets.n, &job, &e) || make_plan(job, &plan, &e))
         exit_code = report(&e);
     else if (plan.needs_no_ps && memory)
