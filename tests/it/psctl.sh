@@ -98,6 +98,7 @@ ok "completion of commands" completes "save set set-lr set-mode shards slurm sta
 ok "completion of a command after options" completes "doctor " --ps a:1 do
 ok "completion of options" completes "--timeout " drain --ti
 ok "completion of a command's own options" completes "--undo " drain --un
+ok "completion of options of no other program" completes "--cluster --help --json --munge --ps --timeout --tls " save --
 
 # ---- check-build --------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,8 @@ _psctl_commands() {
     "$psctl" help 2>/dev/null | sed -nE 's/^  (([a-z][a-z-]*, )*[a-z][a-z-]*) .*/\1/p' | sed 's/, /\n/g'
     printf '%s\n' cheat help
 }
-_psctl_options() { "$psctl" help $command 2>/dev/null | grep -oE -- '(^|[ ,])--?[a-z][a-z-]*' | tr -d ' ,' | sort -u; }
+# From the lines that begin with one, without what is said of it, which may name another program's.
+_psctl_options() { "$psctl" help $command 2>/dev/null | sed -nE 's/^ +(-.*)/\1/p' | sed -E 's/  .*//' | grep -oE -- '(^|[ ,])--?[a-z][a-z-]*' | tr -d ' ,' | sort -u; }
 # " --ps " and so on: those that a value follows.
 _psctl_valued() { "$psctl" help $command 2>/dev/null | grep -oE -- '--?[a-z-]+ [A-Z]' | sed -E 's/^(.*) .$/ \1 /'; }
 _psctl_names() { "$psctl" --timeout 1 "${target[@]}" "$@" --json 2>/dev/null | sed -nE 's/^ +"name": "(.*)",?$/\1/p'; }
