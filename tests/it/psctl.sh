@@ -74,6 +74,7 @@ cheats() { # one screen, of commands that there are
 }
 ok "the cheat sheet fits a screen and names commands that there are" cheats
 ok "what is near nothing" lacks "did you mean" "$psctl" foo
+for c in status jobs run "get still"; do ok "$c: an empty name" fails_with 64 "an argument is empty; usage: psctl ${c% *} " "$psctl" $c ''; done
 ok "no command: the help" fails_with 64 "usage: psctl [OPTIONS] COMMAND" "$psctl"
 ok "help has no options, and does not say so" says "usage: psctl help [COMMAND]" "$psctl" help help
 

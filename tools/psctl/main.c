@@ -301,6 +301,15 @@ static void show_help(const struct command *command)
            command->takes == TAKES_CLUSTER ? cluster_help : "");
 }
 
+// None of what a command takes has an empty name.
+static bool call_has_empty(char *const *operands, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (!*operands[i])
+            return true;
+    return false;
+}
+
 static bool call_take(struct call *call, const struct cli_option *options, size_t n, int *exit_code)
 {
     const struct command *command = call->command;
@@ -322,6 +331,10 @@ static bool call_take(struct call *call, const struct cli_option *options, size_
     }
     call->argc -= first;
     call->argv += first;
+    if (call_has_empty(call->argv, call->argc)) {
+        fprintf(stderr, "%s: an argument is empty; usage: %s\n", name, usage);
+        return false;
+    }
     return true;
 }
 
