@@ -570,6 +570,13 @@ ok "restore of other variables" fails_with 78 "expected floats of shape (784, 10
 ok "restore of other shapes" fails_with 78 "has shape (10, 784), expected the variable's, (784, 10)" \
     ctl restore adam turned.safetensors
 ok "restore of no file" fails_with 66 "nothing.safetensors" ctl restore adam nothing.safetensors
+no_more() { # nothing changes, and to try again does not help
+    worker gone async --rank 0 --workers 1 && eventually says "running" ctl jobs gone && kill -TERM "$worker_pid" || return 1
+    wait "$worker_pid"
+    eventually says "interrupted" ctl jobs gone && fails_with 78 "job gone is interrupted: a file is restored into a job that runs, or is done" \
+        ctl restore gone gone.safetensors && ctl stop gone
+}
+ok "restore into a job that has ended early" no_more
 ok "restore into a job that is not there" fails_with 66 "no job" ctl restore nothing first.safetensors
 
 # ---- completion, as it is typed -----------------------------------------------------------------------------------

@@ -286,6 +286,17 @@ static enum ps_code restore_job(struct cluster *c, struct restore *r, const Desc
     return restore_put_all(r, c->client, e);
 }
 
+// One that has ended early takes nothing, however often it is asked.
+static enum ps_code restore_check_state(struct cluster *c, const char *job, struct ps_error *e)
+{
+    char state[32];
+    jobs_state(c, job, state, sizeof state);
+    if (strcmp(state, "failed") != 0 && strcmp(state, "interrupted") != 0)
+        return PS_OK;
+    return ps_fail(e, PS_FAILED_PRECONDITION, "job %.128s is %s: a file is restored into a job that runs, or is done",
+                   job, state);
+}
+
 // Nothing is put where a ps task does not answer.
 static int restore_run(struct cluster *c, struct call *call, struct restore *r)
 {
@@ -295,7 +306,8 @@ static int restore_run(struct cluster *c, struct call *call, struct restore *r)
         return report(&e);
     cluster_describe(c, &answers);
     int exit_code = jobs_report_answers(c, answers, call->argv[0]);
-    if (exit_code == 0 && restore_job(c, r, (const Description *)answers[0].reply, &e))
+    if (exit_code == 0 &&
+        (restore_check_state(c, call->argv[0], &e) || restore_job(c, r, (const Description *)answers[0].reply, &e)))
         exit_code = report(&e);
     if (exit_code == 0)
         restore_show(r, call->target.json);
