@@ -195,7 +195,7 @@ static float safetensors_from_f16(const char *at)
 
 static const struct dtype {
     const char *name;
-    size_t width;                       // bytes
+    size_t width;                       // bytes; 0: not known
     float (*to_float)(const char *at);  // NULL: no floats
 } dtypes[] = {
     {"F32", 4, safetensors_from_f32},
@@ -215,45 +215,57 @@ static const struct dtype {
     {"I64", 8, NULL},
 };
 
-static enum ps_code read_dtype(const char *name, const json_t *entry, const struct dtype **dtype, struct ps_error *e)
+// What is known of a tensor before the data is in memory.
+struct entry {
+    struct ps_safetensor tensor;
+    const struct dtype *dtype;
+    uint64_t begin, bytes;
+};
+
+// The format has got more types since: what is of one that is not known here is passed over as what holds no floats.
+static enum ps_code read_dtype(const json_t *value, struct entry *entry, struct ps_error *e)
 {
-    const char *word = json_string_value(json_object_get(entry, "dtype"));
+    static const struct dtype other = {.width = 0};
+    const char *word = json_string_value(json_object_get(value, "dtype"));
     if (!word)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "tensor \"%.100s\": expected a dtype", name);
-    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++) {
-        if (strcmp(word, dtypes[i].name) == 0) {
-            *dtype = &dtypes[i];
-            return PS_OK;
-        }
-    }
-    return ps_fail(e, PS_INVALID_ARGUMENT, "tensor \"%.100s\": dtype %.16s is not known", name, word);
+        return ps_fail(e, PS_INVALID_ARGUMENT, "tensor \"%.100s\": expected a dtype", entry->tensor.name);
+    entry->tensor.dtype = word;
+    entry->dtype = &other;
+    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
+        if (strcmp(word, dtypes[i].name) == 0)
+            entry->dtype = &dtypes[i];
+    return PS_OK;
 }
 
+// A dimension may be 0: then there are no elements.
 static enum ps_code read_shape(const json_t *entry, struct ps_safetensor *t, struct ps_error *e)
 {
     const json_t *shape = json_object_get(entry, "shape");
     if (!json_is_array(shape) || json_array_size(shape) > PS_MAX_RANK)
         return ps_fail(e, PS_INVALID_ARGUMENT, "tensor \"%.100s\": expected a shape of at most %d dimensions", t->name,
                        PS_MAX_RANK);
+    bool empty = false;
     t->rank = json_array_size(shape);
     for (size_t i = 0; i < t->rank; i++) {
         const json_t *dimension = json_array_get(shape, i);
-        if (!json_is_integer(dimension) || json_integer_value(dimension) < 1)
+        if (!json_is_integer(dimension) || json_integer_value(dimension) < 0)
             return ps_fail(e, PS_INVALID_ARGUMENT,
-                           "tensor \"%.100s\": expected dimension %zu to be a whole number of 1 or more", t->name, i);
+                           "tensor \"%.100s\": expected dimension %zu to be a whole number of 0 or more", t->name, i);
         t->shape[i] = (uint64_t)json_integer_value(dimension);
+        empty |= t->shape[i] == 0;
     }
-    if (ps_shape_count(t->shape, t->rank, PS_FLOAT32, &t->count, e) != PS_OK)
+    if (!empty && ps_shape_count(t->shape, t->rank, PS_FLOAT32, &t->count, e) != PS_OK)
         return ps_error_prefix(e, "tensor \"%.100s\"", t->name);
     return PS_OK;
 }
 
-// Sets *begin, in bytes from the start of the data.
-static enum ps_code read_offsets(const json_t *entry, const struct ps_safetensor *t, const struct dtype *dtype,
-                                 const struct source *f, uint64_t *begin, struct ps_error *e)
+// Where its bytes begin is counted from the start of the data.
+static enum ps_code read_offsets(const json_t *value, const struct source *f, struct entry *entry, struct ps_error *e)
 {
     char shape[160];
-    const json_t *offsets = json_object_get(entry, "data_offsets");
+    const struct ps_safetensor *t = &entry->tensor;
+    const struct dtype *dtype = entry->dtype;
+    const json_t *offsets = json_object_get(value, "data_offsets");
     const json_t *first = json_array_get(offsets, 0), *second = json_array_get(offsets, 1);
     if (json_array_size(offsets) != 2 || !json_is_integer(first) || !json_is_integer(second) ||
         json_integer_value(first) < 0 || json_integer_value(second) < json_integer_value(first))
@@ -261,7 +273,7 @@ static enum ps_code read_offsets(const json_t *entry, const struct ps_safetensor
                        t->name);
     uint64_t from = (uint64_t)json_integer_value(first), to = (uint64_t)json_integer_value(second);
     uint64_t bytes = t->count * dtype->width;  // read_shape has seen to it that this is below 2^64
-    if (to - from != bytes)
+    if (dtype->width && to - from != bytes)
         return ps_fail(e, PS_INVALID_ARGUMENT,
                        "tensor \"%.100s\": data_offsets span %" PRIu64 " bytes, but shape %s of %s takes %" PRIu64,
                        t->name, to - from, ps_shape_text(t->shape, t->rank, shape, sizeof shape), dtype->name, bytes);
@@ -269,16 +281,10 @@ static enum ps_code read_offsets(const json_t *entry, const struct ps_safetensor
         return ps_fail(e, PS_DATA_LOSS,
                        "tensor \"%.100s\" ends at byte %" PRIu64 ", but the file ends at byte %" PRIu64, t->name,
                        f->header + to, f->size);
-    *begin = from;
+    entry->begin = from;
+    entry->bytes = to - from;
     return PS_OK;
 }
-
-// What is known of a tensor before the data is in memory.
-struct entry {
-    struct ps_safetensor tensor;
-    const struct dtype *dtype;
-    uint64_t begin;
-};
 
 static int by_begin(const void *a, const void *b)
 {
@@ -302,7 +308,7 @@ static enum ps_code check_cover(const struct source *f, const struct entry *entr
                            "tensor \"%.100s\" begins at byte %" PRIu64 ", but expected it at byte %" PRIu64
                            ": a hole in the data",
                            entry[i].tensor.name, begin, end);
-        end += entry[i].tensor.count * entry[i].dtype->width;
+        end += entry[i].bytes;
     }
     if (end < f->size)
         return ps_fail(e, PS_INVALID_ARGUMENT, "bytes %" PRIu64 " to %" PRIu64 ", the file's last, are of no tensor",
@@ -310,6 +316,7 @@ static enum ps_code check_cover(const struct source *f, const struct entry *entr
     return PS_OK;
 }
 
+// Those that have no elements, and so no data, are left out.
 static enum ps_code read_entries(const struct source *f, json_t *header, struct entry *entries, size_t *n,
                                  struct ps_error *e)
 {
@@ -320,11 +327,11 @@ static enum ps_code read_entries(const struct source *f, json_t *header, struct 
     {
         if (strcmp(name, "__metadata__") == 0)
             continue;
-        struct entry *entry = &entries[count++];
-        entry->tensor.name = name;
-        if (read_dtype(name, value, &entry->dtype, e) || read_shape(value, &entry->tensor, e) ||
-            read_offsets(value, &entry->tensor, entry->dtype, f, &entry->begin, e))
+        struct entry *entry = &entries[count];
+        *entry = (struct entry){.tensor.name = name};
+        if (read_dtype(value, entry, e) || read_shape(value, &entry->tensor, e) || read_offsets(value, f, entry, e))
             return header_prefix(f, e);
+        count += entry->tensor.count > 0;
     }
     qsort(entries, count, sizeof *entries, by_begin);
     *n = count;
@@ -355,7 +362,7 @@ static enum ps_code read_data(const struct source *f, float **data, struct ps_er
 
 static bool safetensors_is_seal(const struct entry *entry)
 {
-    return strcmp(entry->tensor.name, PS_SAFETENSORS_CHECKSUMS) == 0 && strcmp(entry->dtype->name, "U32") == 0;
+    return strcmp(entry->tensor.name, PS_SAFETENSORS_CHECKSUMS) == 0 && strcmp(entry->tensor.dtype, "U32") == 0;
 }
 
 static enum ps_code seal_fail_none(const struct source *f, struct ps_error *e)
@@ -457,10 +464,8 @@ static enum ps_code safetensors_take_entries(const char *path, struct ps_safeten
     s->tensor = ps_try_alloc_array(s->n + 1, sizeof *s->tensor);
     if (!s->tensor)
         return safetensors_no_memory(path, e);
-    for (size_t i = 0; i < s->n; i++) {
+    for (size_t i = 0; i < s->n; i++)
         s->tensor[i] = entries[i].tensor;
-        s->tensor[i].dtype = entries[i].dtype->name;
-    }
     return PS_OK;
 }
 
@@ -608,8 +613,8 @@ static enum ps_code stream_take_entries(struct ps_safetensors_stream *s, struct 
     s->tensors.n = n - (n > 0);
     for (size_t i = 0; code == PS_OK && i < s->tensors.n; i++)
         if (entries[i].dtype != &dtypes[0])
-            code = ps_fail(e, PS_INVALID_ARGUMENT, "%s: tensor \"%.100s\" is %s, expected F32", s->path,
-                           entries[i].tensor.name, entries[i].dtype->name);
+            code = ps_fail(e, PS_INVALID_ARGUMENT, "%s: tensor \"%.100s\" is %.16s, expected F32", s->path,
+                           entries[i].tensor.name, entries[i].tensor.dtype);
     if (code == PS_OK)
         code = safetensors_take_entries(s->path, &s->tensors, entries, e);
     free(entries);

@@ -2,8 +2,8 @@
 //
 // Weights in a file: the safetensors format. 8 bytes of header length (little-endian), a JSON header
 // {"name": {"dtype": "F32", "shape": [3, 3], "data_offsets": [begin, end]}, ...}, then the data, which the tensors
-// cover without holes. Floats of every width are read, as float32; written is float32. Errors name the file and the
-// tensor.
+// cover without holes. Floats of every width are read, as float32; written is float32. Tensors without elements are
+// left out. Errors name the file and the tensor.
 #ifndef PS_COMMON_SAFETENSORS_H
 #define PS_COMMON_SAFETENSORS_H
 
@@ -24,7 +24,7 @@ struct ps_safetensor {
     size_t rank;
     uint64_t count;
     const float *data;  // (shape), row-major; NULL: what was read are no floats
-    const char *dtype;  // in the file: "F32", "BF16", "I64"; static; not looked at when written
+    const char *dtype;  // in the file: "F32", "BF16", "I64", or any other word; not looked at when written
     // To be written where data is NULL: the same in parts, one behind the other. The caller's.
     const struct iovec *parts;
     size_t n_parts;
@@ -35,7 +35,7 @@ struct ps_safetensor {
 struct ps_safetensors {
     struct ps_safetensor *tensor;  // in the order of their data
     size_t n;
-    void *header;  // what the names point into
+    void *header;  // what the names and types point into
     float *data;
     bool sealed;               // it was written with checksums, and has what was written
     struct ps_shards *shards;  // NULL: it has none

@@ -208,14 +208,17 @@ static void corrupt_headers(void **state)
         {"{\"a\":1,\"a\":1}", 0, "it is not JSON: duplicate"},
         {"[]", 0, "header, bytes 0 to 9: expected a JSON object"},
         {"{\"a\":1}", 0, "tensor \"a\": expected a dtype"},
-        {"{\"a\":{\"dtype\":\"F31\"}}", 0, "tensor \"a\": dtype F31 is not known"},
+        {"{\"a\":{\"dtype\":\"F31\"}}", 0, "tensor \"a\": expected a shape of at most 8 dimensions"},
+        {"{\"a\":{\"dtype\":\"F31\",\"shape\":[1],\"data_offsets\":[0,8]}}", 4,
+         "tensor \"a\" ends at byte 70, but the file ends at byte 66"},
         {"{\"a\":{\"dtype\":\"F64\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4,
          "data_offsets span 4 bytes, but shape (1,) of F64 takes 8"},
         {"{\"a\":{\"dtype\":\"F64\",\"shape\":[1152921504606846976],\"data_offsets\":[0,0]}}", 0,
          "data_offsets span 0 bytes, but shape (1152921504606846976,) of F64 takes 9223372036854775808"},
         {"{\"a\":{\"dtype\":\"F32\"}}", 0, "tensor \"a\": expected a shape of at most 8 dimensions"},
         {"{\"a\":" TENSOR("[1,1,1,1,1,1,1,1,1]", "0", "4") "}", 4, "expected a shape of at most 8 dimensions"},
-        {"{\"a\":" TENSOR("[0]", "0", "0") "}", 0, "expected dimension 0 to be a whole number of 1 or more"},
+        {"{\"a\":" TENSOR("[0]", "0", "4") "}", 4, "data_offsets span 4 bytes, but shape (0,) of F32 takes 0"},
+        {"{\"a\":" TENSOR("[0,-1]", "0", "0") "}", 0, "expected dimension 1 to be a whole number of 0 or more"},
         {"{\"a\":" TENSOR("[2,-1]", "0", "0") "}", 0, "expected dimension 1 to be"},
         {"{\"a\":" TENSOR("[1.5]", "0", "4") "}", 4, "expected dimension 0 to be"},
         {"{\"a\":" TENSOR("[4294967296,4294967296]", "0", "0") "}", 0, "tensor \"a\": the product"},
@@ -236,6 +239,26 @@ static void corrupt_headers(void **state)
         make_file(cases[i].header, strlen(cases[i].header), cases[i].data);
         check_refused(cases[i].says);
     }
+}
+
+// Types that the format got later, and tensors without elements, do not keep others from being read.
+static void what_is_not_known_is_passed_over(void **state)
+{
+    static const char header[] = "{\"a\":" TENSOR("[1]", "8", "12") ",\"e\":" TENSOR(
+        "[3,0]", "8", "8") ","
+                           "\"c\":{\"dtype\":\"C64\",\"shape\":[1],\"data_offsets\":[0,8]}}";
+    struct ps_safetensors *s;
+    struct ps_error e = {0};
+    (void)state;
+    make_file(header, sizeof header - 1, 12);
+    if (ps_safetensors_read(in_folder("b"), &s, &e))
+        fail_msg("%s", e.text);
+    assert_int_equal(s->n, 2);
+    assert_non_null(ps_safetensors_find(s, "a")->data);
+    assert_null(ps_safetensors_find(s, "e"));
+    assert_null(ps_safetensors_find(s, "c")->data);
+    assert_string_equal(ps_safetensors_find(s, "c")->dtype, "C64");
+    ps_safetensors_free(s);
 }
 
 static void corrupt_lengths(void **state)
@@ -515,6 +538,7 @@ int main(void)
         cmocka_unit_test(large_tensor),
         cmocka_unit_test(refuses_to_write),
         cmocka_unit_test(corrupt_headers),
+        cmocka_unit_test(what_is_not_known_is_passed_over),
         cmocka_unit_test(corrupt_lengths),
         cmocka_unit_test(cuts_and_flips),
         cmocka_unit_test(foreign_file),

@@ -166,7 +166,7 @@ static void mismatch_look(struct mismatch *m, const struct nn_param *p, const st
         list_add(&m->shape, "'%.100s' has %s, not %s", t->name, ps_shape_text(t->shape, t->rank, have, sizeof have),
                  ps_shape_text(p->shape, p->rank, want, sizeof want));
     else if (!t->data)
-        list_add(&m->kind, "'%.100s' (%s)", t->name, t->dtype);
+        list_add(&m->kind, "'%.100s' (%.16s)", t->name, t->dtype);
 }
 
 // The state of random numbers has no use here: they are drawn from the job's seed. Nor has Normalization's count of
