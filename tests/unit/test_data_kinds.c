@@ -695,6 +695,48 @@ static void images_split_by_the_seed(void **state)
             fail_msg("%s, expected %s", first[i], name);
 }
 
+// Opens the data; what is logged meanwhile, malloc'd.
+static char *log_of_images(const char *folder)
+{
+    char *text = ps_alloc(1024);
+    FILE *to = tmpfile();
+    const int was = dup(STDERR_FILENO);
+    dup2(fileno(to), STDERR_FILENO);
+    struct wk_data *data =
+        open_good(&(struct ps_job_data){.kind = PS_DATA_IMAGES, .path = (char *)folder, .image_size = {4, 6}});
+    dup2(was, STDERR_FILENO);
+    close(was);
+    wk_data_free(data);
+    rewind(to);
+    text[fread(text, 1, 1023, to)] = '\0';
+    fclose(to);
+    return text;
+}
+
+// Who has images of another kind, or in folders of a class's folder, hears that they are not trained on, once.
+static void images_that_are_passed_over(void **state)
+{
+    char *inner = ps_printf("%s/b", (char *)*state);
+    put_copy(*state, "a", "1.png", "rgb.png");
+    put_copy(*state, "a", ".hidden", "rgb.png");
+    put_copy(*state, "b", "1.png", "rgb.png");
+    free(put_text(*state, "labels.txt", "of no class"));
+    char *log = log_of_images(*state);
+    assert_string_equal(log, "");
+    free(log);
+    put_copy(*state, "a", "2.bmp", "rgb.png");
+    log = log_of_images(*state);
+    assert_non_null(
+        strstr(log, "/a/2.bmp is passed over: expected .png, .jpg and .jpeg files in the folder of a class"));
+    free(log);
+    put_copy(inner, "more", "1.png", "rgb.png");
+    log = log_of_images(*state);
+    assert_non_null(strstr(log, "/a/2.bmp is passed over, and 1 more like it: expected"));
+    assert_null(strchr(strchr(log, '\n') + 1, '\n'));
+    free(log);
+    free(inner);
+}
+
 static void images_bad_folders(void **state)
 {
     struct ps_error e = {0};
@@ -783,6 +825,7 @@ int main(void)
         cmocka_unit_test(image_resized_as_tensorflow_does),
         WITH_FOLDER(images_by_class),
         WITH_FOLDER(images_split_by_the_seed),
+        WITH_FOLDER(images_that_are_passed_over),
         WITH_FOLDER(images_bad_folders),
         WITH_FOLDER(images_class_that_cannot_be_opened),
         cmocka_unit_test(images_in_records),

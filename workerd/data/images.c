@@ -12,6 +12,7 @@
 #include <strings.h>
 
 #include "common/base/alloc.h"
+#include "common/base/log.h"
 #include "workerd/data/data_internal.h"
 #include "workerd/data/image.h"
 
@@ -24,6 +25,8 @@ struct images {
     uint64_t capacity;
     enum ps_color color;
     bool resize;
+    uint64_t others;  // files and folders in those of the classes that are no images
+    char *other;      // the first; NULL: there is none
 };
 
 // ---- names --------------------------------------------------------------------------------------------------------
@@ -82,6 +85,19 @@ static void images_add(struct images *s, char *path, int32_t label)
     s->label[s->base.examples++] = label;
 }
 
+// An image, or what is none and not looked at.
+static void images_take(struct images *s, char *path, int32_t label)
+{
+    if (images_has_suffix(path)) {
+        images_add(s, path, label);
+        return;
+    }
+    if (s->others++)
+        free(path);
+    else
+        s->other = path;
+}
+
 // One class, if path is a folder. A file is none, nor is a link to nothing.
 static enum ps_code images_add_class(struct images *s, const char *path, const char *class,
                                      struct wk_vocabulary *classes, struct ps_error *e)
@@ -92,8 +108,7 @@ static enum ps_code images_add_class(struct images *s, const char *path, const c
         return errno == ENOTDIR || errno == ENOENT ? PS_OK : ps_fail(e, PS_FAILED_PRECONDITION, "%s: %m", path);
     int32_t label = wk_vocabulary_find(classes, class, strlen(class));
     for (int i = 0; i < n && label >= 0; i++)
-        if (images_has_suffix(name[i]))
-            images_add(s, ps_printf("%s/%s", path, name[i]), label);
+        images_take(s, ps_printf("%s/%s", path, name[i]), label);
     images_free_list(name, n);
     return label >= 0 ? PS_OK
                       : ps_fail(e, PS_INVALID_ARGUMENT, "%s: the training data have no folder of that name", path);
@@ -117,6 +132,15 @@ static enum ps_code images_find(struct images *s, const char *folder, struct wk_
         return ps_fail(e, PS_NOT_FOUND, "%s: no .png, .jpg or .jpeg file, expected a folder of them for each class",
                        folder);
     return code;
+}
+
+static void images_warn_of_others(const struct images *s)
+{
+    char more[40] = "";
+    if (s->others > 1)
+        snprintf(more, sizeof more, ", and %" PRIu64 " more like it", s->others - 1);
+    if (s->others)
+        ps_warn("%s is passed over%s: expected .png, .jpg and .jpeg files in the folder of a class", s->other, more);
 }
 
 // As Keras does before it splits them: what data.validation_split takes away from the end is of all classes. It is the
@@ -169,6 +193,7 @@ static void images_free(struct wk_source *base)
         free(s->path[i]);
     free(s->path);
     free(s->label);
+    free(s->other);
     wk_source_fini(base);
     free(s);
 }
@@ -208,6 +233,7 @@ static enum ps_code images_open_part(const struct ps_job_data *spec, const char 
         images_free(&s->base);
         return e->code;
     }
+    images_warn_of_others(s);
     if (mixes)
         images_mix(s, seed);
     return wk_cache_create(&s->base, &part->source, e);
