@@ -338,9 +338,9 @@ static enum ps_code read_entries(const struct source *f, json_t *header, struct 
     return check_cover(f, entries, count, e) ? header_prefix(f, e) : PS_OK;
 }
 
-static float *safetensors_alloc(const char *path, uint64_t size, struct ps_error *e)
+static void *safetensors_alloc(const char *path, uint64_t size, struct ps_error *e)
 {
-    float *p = ps_try_alloc_aligned(size);
+    void *p = ps_try_alloc_aligned(size);
     if (!p)
         ps_fail(e, PS_RESOURCE_EXHAUSTED, "%s: no memory for %" PRIu64 " bytes of tensors", path, size);
     return p;
@@ -413,6 +413,30 @@ static enum ps_code safetensors_check_seal(const struct source *f, const struct 
     return bad == n ? PS_OK : seal_fail(f, seal->begin, bad, e);
 }
 
+// F64 as it is, each where a double may lie.
+static enum ps_code safetensors_keep_doubles(const char *path, const struct entry *entries, struct ps_safetensors *s,
+                                             struct ps_error *e)
+{
+    uint64_t doubles = 0;
+    for (size_t i = 0; i < s->n; i++)
+        doubles += entries[i].dtype->to_float == safetensors_from_f64 ? entries[i].tensor.count : 0;
+    if (!doubles)
+        return PS_OK;
+    s->doubles = safetensors_alloc(path, doubles * sizeof *s->doubles, e);
+    if (!s->doubles)
+        return PS_RESOURCE_EXHAUSTED;
+    double *to = s->doubles;
+    for (size_t i = 0; i < s->n; i++) {
+        if (entries[i].dtype->to_float != safetensors_from_f64)
+            continue;
+        const uint64_t count = entries[i].tensor.count;
+        memcpy(to, (const char *)s->data + entries[i].begin, count * sizeof *to);
+        s->tensor[i].doubles = to;
+        to += count;
+    }
+    return PS_OK;
+}
+
 // Gives the tensors their data. Where all are float32 it stays where it was read; else it is converted into a block of
 // its own, which takes its place: other widths need not leave a float where one may lie.
 static enum ps_code safetensors_set_data(const char *path, const struct entry *entries, struct ps_safetensors *s,
@@ -429,8 +453,10 @@ static enum ps_code safetensors_set_data(const char *path, const struct entry *e
     if (as_read)
         return PS_OK;
     float *to = safetensors_alloc(path, floats * sizeof *to, e);
-    if (!to)
+    if (!to || safetensors_keep_doubles(path, entries, s, e)) {
+        free(to);
         return PS_RESOURCE_EXHAUSTED;
+    }
     for (size_t i = 0, at = 0; i < s->n; i++) {
         const struct dtype *dtype = entries[i].dtype;
         if (!dtype->to_float)
@@ -558,6 +584,7 @@ void ps_safetensors_free(struct ps_safetensors *s)
     ps_shards_free(s->shards);
     free(s->tensor);
     free(s->data);
+    free(s->doubles);
     free(s);
 }
 
@@ -706,7 +733,24 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const struct ps_safetensor *)a)->name, ((const struct ps_safetensor *)b)->name);
 }
 
-// The tensors sorted by name, each with its count; freed by the caller.
+static size_t tensor_width(const struct ps_safetensor *t)
+{
+    return t->doubles ? sizeof *t->doubles : sizeof *t->data;
+}
+
+static uint64_t tensor_bytes(const struct ps_safetensor *t)
+{
+    return t->count * tensor_width(t);
+}
+
+static int by_width(const void *a, const void *b)
+{
+    const size_t x = tensor_width(a), y = tensor_width(b);
+    return x == y ? by_name(a, b) : (x < y) - (x > y);
+}
+
+// The tensors sorted by name, wide ones first, so that each lies where its numbers may, each with its count; freed by
+// the caller.
 static enum ps_code sort_tensors(const char *path, const struct ps_safetensor *tensors, size_t n,
                                  struct ps_safetensor **out, struct ps_error *e)
 {
@@ -722,9 +766,10 @@ static enum ps_code sort_tensors(const char *path, const struct ps_safetensor *t
             (i > 0 && strcmp(t[i].name, t[i - 1].name) == 0))
             code = ps_fail(e, PS_INVALID_ARGUMENT, "%s: tensor \"%.100s\": expected a name that is not taken", path,
                            t[i].name);
-        else if (ps_shape_count(t[i].shape, t[i].rank, PS_FLOAT32, &t[i].count, e) != PS_OK)
+        else if (ps_shape_count(t[i].shape, t[i].rank, t[i].doubles ? PS_FLOAT64 : PS_FLOAT32, &t[i].count, e) != PS_OK)
             code = ps_error_prefix(e, "%.100s: tensor \"%.100s\"", path, t[i].name);
     }
+    qsort(t, n, sizeof *t, by_width);
     if (code == PS_OK)
         *out = t;
     else
@@ -732,7 +777,7 @@ static enum ps_code sort_tensors(const char *path, const struct ps_safetensor *t
     return code;
 }
 
-// {"dtype": "F32", "shape": [...], "data_offsets": [offset, offset + bytes]}, of numbers of four bytes
+// {"dtype": "F32", "shape": [...], "data_offsets": [offset, offset + bytes]}
 static json_t *entry_json(const struct ps_safetensor *t, const char *dtype, uint64_t offset)
 {
     json_t *shape = json_array();
@@ -742,7 +787,7 @@ static json_t *entry_json(const struct ps_safetensor *t, const char *dtype, uint
             return NULL;
         }
     return json_pack("{s:s, s:o, s:[I, I]}", "dtype", dtype, "shape", shape, "data_offsets", (json_int_t)offset,
-                     (json_int_t)(offset + t->count * sizeof(float)));
+                     (json_int_t)(offset + tensor_bytes(t)));
 }
 
 // The header with its length before it, padded with spaces to a multiple of 8; freed by the caller. seals: it names
@@ -756,9 +801,9 @@ static enum ps_code make_header(const char *path, const struct ps_safetensor *t,
     if (metadata && json_object_set(root, "__metadata__", metadata))
         code = safetensors_no_memory(path, e);
     for (size_t i = 0; code == PS_OK && i < n; i++) {
-        if (json_object_set_new(root, t[i].name, entry_json(&t[i], "F32", offset)) != 0)
+        if (json_object_set_new(root, t[i].name, entry_json(&t[i], t[i].doubles ? "F64" : "F32", offset)) != 0)
             code = ps_fail(e, PS_INVALID_ARGUMENT, "%s: tensor %zu: expected a name in UTF-8", path, i);
-        offset += t[i].count * sizeof(float);
+        offset += tensor_bytes(&t[i]);
     }
     const struct ps_safetensor sums = {.rank = 1, .shape = {checksums_of(offset)}, .count = checksums_of(offset)};
     if (code == PS_OK && seals && json_object_set_new(root, PS_SAFETENSORS_CHECKSUMS, entry_json(&sums, "U32", offset)))
@@ -787,7 +832,7 @@ static uint64_t safetensors_size(const struct ps_safetensor *t, size_t n)
 {
     uint64_t bytes = 0;
     for (size_t i = 0; i < n; i++)
-        bytes += t[i].count * sizeof(float);
+        bytes += tensor_bytes(&t[i]);
     return bytes;
 }
 
@@ -821,10 +866,11 @@ static void write_data(struct target *to, const struct iovec *data)
 
 static void write_tensor(struct target *to, const struct ps_safetensor *t)
 {
-    const struct iovec whole = {(void *)t->data, t->count * sizeof *t->data};
-    if (t->data)
+    const void *data = t->doubles ? (const void *)t->doubles : t->data;
+    const struct iovec whole = {(void *)data, tensor_bytes(t)};
+    if (data)
         write_data(to, &whole);
-    for (size_t i = 0; !t->data && i < t->n_parts; i++)
+    for (size_t i = 0; !data && i < t->n_parts; i++)
         write_data(to, &t->parts[i]);
 }
 

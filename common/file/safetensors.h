@@ -2,8 +2,8 @@
 //
 // Weights in a file: the safetensors format. 8 bytes of header length (little-endian), a JSON header
 // {"name": {"dtype": "F32", "shape": [3, 3], "data_offsets": [begin, end]}, ...}, then the data, which the tensors
-// cover without holes. Floats of every width are read, as float32; written is float32. Tensors without elements are
-// left out. Errors name the file and the tensor.
+// cover without holes. Floats of every width are read, as float32, and F64 also as it is; written are float32 and
+// float64. Tensors without elements are left out. Errors name the file and the tensor.
 #ifndef PS_COMMON_SAFETENSORS_H
 #define PS_COMMON_SAFETENSORS_H
 
@@ -28,6 +28,8 @@ struct ps_safetensor {
     // To be written where data is NULL: the same in parts, one behind the other. The caller's.
     const struct iovec *parts;
     size_t n_parts;
+    // F64 alone: the same as it is in the file; to be written where it is not NULL, and data is not looked at.
+    const double *doubles;
 };
 
 // A file that was read: owns its tensors' names and data. The tensors of its shards (common/file/shards.h) follow its
@@ -37,14 +39,15 @@ struct ps_safetensors {
     size_t n;
     void *header;  // what the names and types point into
     float *data;
+    double *doubles;           // NULL: none are F64
     bool sealed;               // it was written with checksums, and has what was written
     struct ps_shards *shards;  // NULL: it has none
 };
 
-// A file with shards is read together with them. F16, BF16 and F64 become the float32 nearest to them. NOT_FOUND: the
-// file cannot be opened, or one of its shards. INVALID_ARGUMENT: not what the format asks for. DATA_LOSS: cut short, or
-// the checksums say that it is damaged. Both name the bytes of the file that are wrong. Any bytes may stand in the
-// file: what is allocated is bounded by its size.
+// A file with shards is read together with them. F16, BF16 and F64 become the float32 nearest to them, in data.
+// NOT_FOUND: the file cannot be opened, or one of its shards. INVALID_ARGUMENT: not what the format asks for.
+// DATA_LOSS: cut short, or the checksums say that it is damaged. Both name the bytes of the file that are wrong. Any
+// bytes may stand in the file: what is allocated is bounded by its size.
 enum ps_code ps_safetensors_read(const char *path, struct ps_safetensors **out, struct ps_error *e);
 // The same; INVALID_ARGUMENT also where the header names no checksums.
 enum ps_code ps_safetensors_read_sealed(const char *path, struct ps_safetensors **out, struct ps_error *e);

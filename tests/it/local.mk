@@ -12,6 +12,11 @@ tests_it_load_SOURCES = tests/it/load.c tests/it/call.h tests/messages.h
 tests_it_load_LDADD = libpsclient.la libpsrpc.la libcommon.la
 tests/it/bind.log tests/it/load.log: tests/it/load
 
+check_PROGRAMS += tests/it/doubles
+tests_it_doubles_SOURCES = tests/it/doubles.c
+tests_it_doubles_LDADD = libpsclient.la
+tests/it/psctl.log: tests/it/doubles
+
 check_PROGRAMS += tests/it/join
 tests_it_join_SOURCES = tests/it/join.c tests/it/call.h tests/messages.h
 tests_it_join_LDADD = libpsrpc.la libcommon.la

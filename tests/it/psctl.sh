@@ -578,6 +578,14 @@ no_more() { # nothing changes, and to try again does not help
 }
 ok "restore into a job that has ended early" no_more
 ok "restore into a job that is not there" fails_with 66 "no job" ctl restore nothing first.safetensors
+doubles_stay() { # as they are, in a job that has had others
+    # shellcheck disable=SC2086
+    "$top_builddir/tests/it/doubles" wide 0.1 1e300 ${peers//,/ } &&
+        "$top_builddir/tests/it/doubles" wide2 0 0 ${peers//,/ } &&
+        ctl save wide wide.safetensors && grep -a '"F64"' wide.safetensors && ctl restore wide2 wide.safetensors &&
+        ctl get wide d wide.npy && ctl get wide2 d wide2.npy && cmp wide.npy wide2.npy
+}
+ok "save and restore of float64" doubles_stay
 
 # ---- completion, as it is typed -----------------------------------------------------------------------------------
 

@@ -79,6 +79,34 @@ static void round_trip(void **state)
     ps_safetensors_free(s);
 }
 
+// In the file they come first, so that each lies where a double may.
+static void doubles_stay_what_they_are(void **state)
+{
+    (void)state;
+    static const double wide[2] = {0.1, -1e300};
+    const struct ps_safetensor mixed[] = {three[1], {.name = "wide", .shape = {2}, .rank = 1, .doubles = wide}};
+    struct ps_error e = {0};
+    struct ps_safetensors *s = NULL;
+    for (int sealed = 0; sealed < 2; sealed++) {
+        assert_int_equal(sealed ? ps_safetensors_write_sealed(in_folder("a"), mixed, 2, NULL, 0, NULL, &e)
+                                : ps_safetensors_write(in_folder("a"), mixed, 2, &e),
+                         PS_OK);
+        if (ps_safetensors_read(in_folder("a"), &s, &e))
+            fail_msg("%s", e.text);
+        assert_int_equal(s->n, 2);
+        const struct ps_safetensor *t = ps_safetensors_find(s, "wide"), *b = ps_safetensors_find(s, "net/dense/bias");
+        assert_ptr_equal(t, &s->tensor[0]);
+        assert_string_equal(t->dtype, "F64");
+        assert_int_equal(t->count, 2);
+        assert_non_null(t->doubles);
+        assert_memory_equal(t->doubles, wide, sizeof wide);
+        assert_true(t->data[0] == 0.1f && t->data[1] == -INFINITY);
+        assert_null(b->doubles);
+        assert_memory_equal(b->data, bias, sizeof bias);
+        ps_safetensors_free(s);
+    }
+}
+
 static void bytes_are_determined(void **state)
 {
     (void)state;
@@ -533,6 +561,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(round_trip),
+        cmocka_unit_test(doubles_stay_what_they_are),
         cmocka_unit_test(bytes_are_determined),
         cmocka_unit_test(nothing_is_a_file_too),
         cmocka_unit_test(large_tensor),

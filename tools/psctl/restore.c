@@ -179,7 +179,7 @@ static void restore_convert(const struct ps_safetensor *from, const struct npy_a
     for (uint64_t i = 0; i < to->count; i++)
         switch (to->dtype) {
         case PSC_FLOAT64:
-            ((double *)to->data)[i] = from->data[i];
+            ((double *)to->data)[i] = from->doubles ? from->doubles[i] : (double)from->data[i];
             break;
         case PSC_BFLOAT16:
             ((uint16_t *)to->data)[i] = ps_to_bfloat16(from->data[i]);
@@ -259,8 +259,11 @@ static void restore_show(const struct restore *r, bool json)
 {
     uint64_t bytes = 0;
     struct table t;
-    for (size_t i = 0; i < r->n; i++)
-        bytes += r->v[i].array->count * sizeof(float) * (1 + (r->is_training ? (size_t)restore_slots(&r->v[i]) : 0));
+    for (size_t i = 0; i < r->n; i++) {
+        const struct ps_safetensor *a = r->v[i].array;
+        const size_t slots = r->is_training ? (size_t)restore_slots(&r->v[i]) : 0;
+        bytes += a->count * ((a->doubles ? sizeof(double) : sizeof(float)) + slots * sizeof(float));
+    }
     table_init(&t, columns, sizeof columns / sizeof columns[0]);
     table_row(&t);
     table_cell(&t, table_text(r->path));

@@ -19,7 +19,7 @@ static const struct table_column columns[] = {
     {"state", "state", TABLE_SENTENCE},
 };
 
-// The job's variables that are floats; safetensors' writer takes float32.
+// The job's variables that are floats; safetensors' writer takes float32 and float64.
 struct save {
     struct value *value;  // [n]
     struct ps_safetensor *tensor;
@@ -80,17 +80,11 @@ static enum ps_code save_get(struct save *s, psc_client *client, struct ps_error
 
 static float save_element(const struct npy_array *a, uint64_t i)
 {
-    switch (a->dtype) {
-    case PSC_FLOAT64:
-        return (float)((const double *)a->data)[i];
-    case PSC_BFLOAT16:
-        return ps_of_bfloat16(((const uint16_t *)a->data)[i]);
-    default:
-        return ps_of_float16(((const uint16_t *)a->data)[i]);
-    }
+    const uint16_t half = ((const uint16_t *)a->data)[i];
+    return a->dtype == PSC_BFLOAT16 ? ps_of_bfloat16(half) : ps_of_float16(half);
 }
 
-// The array as it is, or as float32.
+// The array as it is, or as the float32 that has the same value.
 static const float *save_floats(const struct npy_array *a)
 {
     if (a->dtype == PSC_FLOAT32)
@@ -106,7 +100,11 @@ static enum ps_code save_write(struct save *s, const char *path, struct ps_error
     for (size_t i = 0; i < s->n; i++) {
         const struct npy_array *a = &s->value[i].array;
         struct ps_safetensor *t = &s->tensor[i];
-        *t = (struct ps_safetensor){.name = s->value[i].variable->name, .rank = a->rank, .data = save_floats(a)};
+        *t = (struct ps_safetensor){.name = s->value[i].variable->name, .rank = a->rank};
+        if (a->dtype == PSC_FLOAT64)
+            t->doubles = a->data;
+        else
+            t->data = save_floats(a);
         memcpy(t->shape, a->shape, a->rank * sizeof *t->shape);
     }
     return ps_safetensors_write(path, s->tensor, s->n, e);
@@ -118,7 +116,7 @@ static void save_show(const struct save *s, const char *path, bool json)
     uint64_t bytes = 0;
     struct table t;
     for (size_t i = 0; i < s->n; i++)
-        bytes += s->value[i].array.count * sizeof(float);
+        bytes += s->value[i].array.count * (s->tensor[i].doubles ? sizeof(double) : sizeof(float));
     table_init(&t, columns, sizeof columns / sizeof columns[0]);
     table_row(&t);
     table_cell(&t, table_text(path));
