@@ -14,6 +14,7 @@
 
 // Of operations and requests that have ended, so many are kept for the next ones, with arrays of so many elements.
 enum { IDLE_OPS = 64, FREE_REQUESTS = 256, KEPT_ELEMENTS = 64 };
+enum { DRAIN_SECONDS = 2 };  // from the transport's shutdown on; a thread may be about to let go of memory
 enum { RELEASE_MS = 5000 };  // in which a task hears that a snapshot is not needed any more, or not from here
 
 static struct psc_op *op_of_memory(struct ps_owner *o)
@@ -231,12 +232,18 @@ static void op_end(struct psc_op *op)
     psc__run_later(op->client, &op->later, op_report);
 }
 
-// The transport has dropped the last reference.
+// The transport has dropped the last reference. Where its end has been told without that, there is no client any more.
 static void op_memory_released(struct ps_owner *o)
 {
-    psc_client *c = op_of_memory(o)->client;
+    struct psc_op *op = op_of_memory(o);
+    if (atomic_exchange(&op->memory_is, PSC__MEMORY_RELEASED) == PSC__MEMORY_LEFT) {
+        pthread_mutex_lock(&op->ops->lock);
+        op_drop(op);
+        return;
+    }
+    psc_client *c = op->client;
     psc__lock(c);
-    op_end(op_of_memory(o));
+    op_end(op);
     psc__unlock(c);
 }
 
@@ -454,20 +461,55 @@ static void ops_finish_refused(struct psc_client *c)
     psc__unlock(c);  // callbacks may start others, which are refused
 }
 
+static void op_set_stuck(struct psc_op *op)
+{
+    const struct psc__task *t = &op->client->tasks[op->per_task[0].task];
+    const char *others = op->n_per_task > 1 ? ", or another ps task," : "";
+    struct ps_error e;
+    ps_fail(&e, op->code ? op->code : PS_CANCELLED,
+            "%s: the client was closed, and " PSC__TASK "%s has not taken what was sent: the tensors' memory is in use",
+            psc__method_name(op->method), PSC__TASK_ARGS(t), others);
+    free(op->why);
+    op_set_error(op, &e);
+}
+
+// The transport has shut down, and keeps the memory of some all the same. They end without that; what the transport
+// looks at besides the tensors is freed when it lets go.
+static void ops_leave_memory(struct psc_client *c)
+{
+    struct psc_op *op, *next;
+    psc__lock(c);
+    for (op = TAILQ_FIRST(&c->ops->open); op; op = next) {
+        enum psc__memory held = PSC__MEMORY_HELD;
+        next = TAILQ_NEXT(op, link);
+        if (op->refused || !op->over || !atomic_compare_exchange_strong(&op->memory_is, &held, PSC__MEMORY_LEFT))
+            continue;
+        atomic_fetch_add(&op->holders, 1);  // the transport
+        op_set_stuck(op);
+        op_end(op);
+    }
+    psc__unlock(c);
+}
+
 // Other threads may be about to let go of an operation's memory; and its callback may start another.
 void psc__ops_drain(struct psc_client *c)
 {
     struct psc__ops *ops = c->ops;
     pthread_mutex_lock(&ops->lock);
     while (ops->unreported) {
-        uint64_t reported = ops->reported;
+        const uint64_t reported = ops->reported, until = ps_now() + DRAIN_SECONDS * PS_SECOND;
+        bool in_time = true;
         pthread_mutex_unlock(&ops->lock);
         ops_finish_refused(c);
         pthread_mutex_lock(&ops->lock);
         ops->waiting++;
-        while (ops->unreported && ops->reported == reported)
-            pthread_cond_wait(&ops->ended, &ops->lock);
+        while (ops->unreported && ops->reported == reported && in_time)
+            in_time = ps_cond_wait_until(&ops->ended, &ops->lock, until);
         ops->waiting--;
+        pthread_mutex_unlock(&ops->lock);
+        if (!in_time)
+            ops_leave_memory(c);
+        pthread_mutex_lock(&ops->lock);
     }
     pthread_mutex_unlock(&ops->lock);
 }
@@ -642,6 +684,7 @@ static void op_init(struct psc_op *op, psc_client *c, const struct psc__op_spec 
     op->memory.free = op_memory_released;
     atomic_init(&op->memory.refs, 1);
     atomic_init(&op->holders, spec->handle ? 2 : 1);
+    atomic_init(&op->memory_is, PSC__MEMORY_HELD);
     atomic_init(&op->done, false);
     op->started = psc__now(c);
     op->deadline = op_deadline(op, spec);

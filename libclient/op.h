@@ -172,7 +172,9 @@ struct psc_op {
     psc_callback callback;
     void *arg;
     atomic_uint holders;  // the machinery, and the caller where it asked for the handle
-    atomic_bool done;     // its end has been told
+    // Who is first: the transport drops its last reference, or the client, which is closed, waits for that no longer.
+    _Atomic enum psc__memory { PSC__MEMORY_HELD, PSC__MEMORY_RELEASED, PSC__MEMORY_LEFT } memory_is;
+    atomic_bool done;  // its end has been told
 };
 
 // Is a push of it to a round? Who follows the job's mode names one; else the job says so.
@@ -248,7 +250,7 @@ void psc__op_restart(struct psc_op *op, struct psc__op_request *r);  // a read b
 
 bool psc__ops_create(struct psc_client *c);  // false: no memory
 // After the world's shutdown and the client's end: returns when every operation's end has been told, those whose timer
-// will not run included. Without the lock.
+// will not run included, and those whose memory the transport keeps. Without the lock.
 void psc__ops_drain(struct psc_client *c);
 void psc__ops_free(struct psc_client *c);
 // Ends those whose deadline passed without anyone's noticing.

@@ -181,7 +181,8 @@ psc_code psc_connect(const psc_cluster *cluster, const psc_options *options, psc
 // then, with CANCELLED, frees. Takes as long as the control task takes to answer: at most some seconds, or as long as a
 // worker may be silent (psd --dead-after-ms) where that is longer, it is done, and somebody listens there. No other
 // thread may use the client meanwhile. client may be NULL.
-// Handles of operations that are not waited for yet stay valid, for psc_wait alone.
+// Handles of operations that are not waited for yet stay valid, for psc_wait alone. An operation whose tensors' memory
+// gRPC still sends 2 s after all else has ended says so, and with which ps task: that memory must stay.
 void psc_close(psc_client *client, const char *reason);
 
 // Numbers shown by psctl workers: steps done, examples per second, loss of the last step. They are sent with the next

@@ -729,7 +729,8 @@ static void world_shutdown(void *ctx)
             deliver_reply(e.call);
         }
     pthread_mutex_unlock(&f->in->happening);
-    fake_release_memory(f);
+    if (!f->keeps_memory)
+        fake_release_memory(f);
 }
 
 static void world_destroy(void *ctx)

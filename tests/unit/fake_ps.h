@@ -69,6 +69,7 @@ struct fake {
     uint64_t data_epoch, lease_epoch, slowest;
     size_t collective_size;           // so many workers make a Reduce complete
     bool hold_memory;                 // keeps the slices of updates until fake_release_memory
+    bool keeps_memory;                // which shutdown does not call
     uint64_t generation[FAKE_TASKS];  // as made by fake_world
     uint64_t newest[FAKE_TASKS];      // numbers that they know
 

@@ -1387,6 +1387,31 @@ static void test_memory_is_kept_until_the_transport_lets_go(void **state)
     bench_free(b);
 }
 
+// A transport that has shut down and does not give memory back keeps nobody from closing the client.
+static void test_a_client_closes_whatever_becomes_of_memory(void **state)
+{
+    (void)state;
+    struct bench *b = bench_ready(PSC_STREAM);
+    struct outcome all = {0};
+    psc_result one;
+    psc_op *op;
+    b->fake.hold_memory = b->fake.keeps_memory = true;
+    psc_push(b->client, b->tensors, N_VARIABLES, &(psc_push_options){.examples = 1}, on_result, &all, NULL);
+    psc_push(b->client, b->tensors + 3, 1, &(psc_push_options){.examples = 1}, NULL, NULL, &op);
+    fake_idle(&b->fake, 5);
+    assert_int_equal(atomic_load(&all.done), 0);
+    psc__client_free(b->client);
+    b->client = NULL;
+    assert_int_equal(atomic_load(&all.done), 1);
+    assert_int_equal(all.result.error.code, PSC_CANCELLED);
+    assert_non_null(strstr(all.result.error.text, "push: the client was closed, and ps:"));
+    assert_non_null(strstr(all.result.error.text, ", or another ps task, has not taken what was sent"));
+    assert_int_equal(psc_wait(op, &one, NULL), PSC_CANCELLED);
+    assert_non_null(strstr(one.error.text, ") has not taken what was sent: the tensors' memory is in use"));
+    fake_release_memory(&b->fake);  // at last
+    bench_free(b);
+}
+
 static void test_leaving_ends_what_is_under_way(void **state)
 {
     (void)state;
@@ -1919,6 +1944,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_heartbeats_go_on),
     cmocka_unit_test(test_get_goes_on),
     cmocka_unit_test(test_memory_is_kept_until_the_transport_lets_go),
+    cmocka_unit_test(test_a_client_closes_whatever_becomes_of_memory),
     cmocka_unit_test(test_leaving_ends_what_is_under_way),
     cmocka_unit_test(test_the_control_task_is_away_at_the_end),
     cmocka_unit_test(test_the_last_report_is_sent_before_leaving),
