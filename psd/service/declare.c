@@ -117,11 +117,20 @@ static bool declare_corrects(const struct psd_request *t, struct psd_job *job, c
            t->caller->sequence > job->declared_sequence && !declare_is_confirmed(job);
 }
 
+// Values and hyperparameters are as declared.
+static bool declare_is_untouched(struct psd_job *job)
+{
+    pthread_rwlock_rdlock(&job->snapshot_lock);
+    const bool changed = job->n_changes > 0;
+    pthread_rwlock_unlock(&job->snapshot_lock);
+    return !changed && !atomic_load(&job->updates);
+}
+
 // Is it of an earlier run, in which some task has refused it? The control task has confirmed it neither then nor
-// before, and so nobody has put anything: there is nothing here to go on with.
+// before, and nobody has put anything: there is nothing here to go on with.
 static bool declare_is_void(const struct psd_request *t, struct psd_job *job)
 {
-    return !is_this_run(t, job) && !job->resumed && !atomic_load(&job->updates) && !declare_is_confirmed(job);
+    return !is_this_run(t, job) && !job->resumed && !declare_is_confirmed(job) && declare_is_untouched(job);
 }
 
 // May a declaration go ahead where the job has been declared already? Table lock held.
