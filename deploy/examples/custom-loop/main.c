@@ -65,7 +65,10 @@ int main(int argc, char **argv)
                             {.name = "b", .data = &b, .count = 1, .dtype = PSC_FLOAT32}};
     psc_tensor gradients[] = {{.name = "w", .data = dw, .count = FEATURES, .dtype = PSC_FLOAT32},
                               {.name = "b", .data = &db, .count = 1, .dtype = PSC_FLOAT32}};
-    if (psc_is_chief(client)) {
+    // Who is started again comes to a job that goes on: it takes what is there, even where it is the chief, as all
+    // others are gone; and nobody waits for it in a barrier, as it asks for no lease.
+    const bool late = psc_is_late(client);
+    if (psc_is_chief(client) && !late) {
         const uint64_t shape[] = {FEATURES};
         const psc_variable variables[] = {
             {.name = "w", .dtype = PSC_FLOAT32, .shape = shape, .rank = 1, .trainable = true},
@@ -80,8 +83,6 @@ int main(int argc, char **argv)
     } else {
         need(psc_attach(client, &e), &e);
     }
-    // Who is started again comes to a job that goes on: nobody waits for it in a barrier, as it asks for no lease.
-    const bool late = psc_is_late(client);
     if (!late)
         need(psc_barrier(client, "start", &e), &e);  // nobody pulls before the chief has put
 
