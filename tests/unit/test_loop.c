@@ -25,6 +25,9 @@ static const char model_text[] =
     "{\"class_name\": \"Dropout\", \"config\": {\"name\": \"dropout\", \"rate\": 0.5}},"
     "{\"class_name\": \"Dense\", \"config\": {\"name\": \"dense\", \"units\": 10}}]}}";
 
+// Where in what is added up the count of evaluated examples is, and the stage of the first worker.
+enum { EPOCH_EVALUATED = 4, EPOCH_HEAD = 7, EPOCH_VALIDATION = 2, EPOCH_STAGES = 4 };
+
 enum { EPOCHS = 3, BATCH = 16, BATCHES = 4, TEST_EXAMPLES = 100 };
 
 // The strategy, and what it has been asked for.
@@ -44,6 +47,7 @@ struct world {
     uint64_t seed;
     bool in_order;  // examples are not shuffled
     bool quiet;
+    int sums, dies_at;  // another worker, the leader, is dead before the n-th sum; 0: there is none
 };
 
 static struct world world;
@@ -110,9 +114,16 @@ static enum ps_code fake_refresh(void *state, struct ps_error *e)
     return PS_OK;
 }
 
+// The other one is at the same stage, and evaluates what this one does not (epoch.c).
 static enum ps_code fake_sum(void *state, double *values, uint64_t n, struct ps_error *e)
 {
-    (void)state, (void)values, (void)n, (void)e;
+    struct world *w = state;
+    (void)n, (void)e;
+    if (++w->sums >= w->dies_at)
+        return PS_OK;
+    values[EPOCH_HEAD] = values[EPOCH_HEAD + 1];
+    if ((int)values[EPOCH_HEAD] % EPOCH_STAGES == EPOCH_VALIDATION)
+        values[EPOCH_EVALUATED] = TEST_EXAMPLES;
     return PS_OK;
 }
 
@@ -207,6 +218,8 @@ static enum ps_code train(struct training *t)
     t->run.env.model = t->model;
     t->run.env.examples = BATCH * BATCHES;
     t->run.env.stop = &world.stop;
+    t->run.env.replicas = world.dies_at ? 2 : 1;
+    t->run.env.replica_rank = world.dies_at ? 1 : 0;
     t->run.strategy = &fake;
     t->run.quiet = world.quiet;
     t->run.state = &world;
@@ -359,6 +372,35 @@ static void draws_from_the_strategys_seed(void **state)
     }
 }
 
+// The training of two workers ends early with the second epoch. The leader says why; where it dies before that is
+// decided, the one who decides.
+static void who_decides_says_why_it_ends(void **state)
+{
+    static const int figures_validation_decision = 3;
+    (void)state;
+    for (int dies = 0; dies < 2; dies++) {
+        char path[] = "/tmp/test_loop.XXXXXX", said[4096];
+        struct training t;
+        world = (struct world){.now = PS_SECOND,
+                               .quiet = true,
+                               .lines = "callbacks: [{name: early_stopping, min_delta: 1000, patience: 1}]\n",
+                               .dies_at = dies ? 2 * figures_validation_decision : 1000};
+        const int to = mkstemp(path), before = dup(2);
+        dup2(to, 2);
+        const enum ps_code code = train(&t);
+        dup2(before, 2);
+        close(before);
+        const ssize_t size = pread(to, said, sizeof said - 1, 0);
+        said[size > 0 ? size : 0] = '\0';
+        close(to);
+        unlink(path);
+        must(code, &t.error);
+        if (!strstr(said, "epoch 2: early stopping: ") != !dies)
+            fail_msg("dies %d: %s", dies, said);
+        end(&t);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -370,6 +412,7 @@ int main(void)
         cmocka_unit_test_setup(goes_where_the_others_are, begin_world),
         cmocka_unit_test_setup(stops_in_an_evaluation, begin_world),
         cmocka_unit_test_setup(draws_from_the_strategys_seed, begin_world),
+        cmocka_unit_test_setup(who_decides_says_why_it_ends, begin_world),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -189,6 +189,11 @@ static void epoch_take_rate(struct wk_run *run, const struct wk_epoch *p)
         home->take_rate(run->state, p->sums[EPOCH_SAYS] < EPOCH_FOLLOWS_SCHEDULE, p->sums[EPOCH_RATE]);
 }
 
+bool wk_epoch_leads(const struct wk_run *run, const struct wk_epoch *p)
+{
+    return p->leader == run->env.replica_rank && !p->follows;
+}
+
 // Where who was to tell the rate is gone, another one tells it again.
 enum ps_code wk_epoch_decide(struct wk_run *run, struct wk_epoch *p, struct ps_error *e)
 {
@@ -199,7 +204,7 @@ enum ps_code wk_epoch_decide(struct wk_run *run, struct wk_epoch *p, struct ps_e
         return PS_OK;
     do {
         leader = p->leader;
-        const bool leads = leader == run->env.replica_rank && !p->follows;
+        const bool leads = wk_epoch_leads(run, p);
         if (leads && home->tell_rate && home->tell_rate(run->state, e))
             return e->code;
         epoch_clear(run, p);

@@ -24,6 +24,7 @@ struct wk_epoch {
     bool finished;                 // it trains no further one
     bool stop;                     // a callback of its own wants the training to end; afterwards one of anybody's
     bool stop_if_leads;            // so does one since figures, of which the leader's word alone counts
+    const char *why;               // it wants that; NULL: that has been said already
     bool steers;                   // it has callbacks that steer; afterwards anybody has
     bool late;                     // it came to a job that had begun, and has trained nothing yet
 
@@ -42,6 +43,8 @@ enum ps_code wk_epoch_look(struct wk_run *run, struct wk_epoch *p, struct ps_err
 // Decision, where anybody steers and the epoch is not the final one: p->stop_if_leads is what this worker's callbacks
 // want, p->stop afterwards what holds. Returns when the rate that they have set is where it is needed.
 enum ps_code wk_epoch_decide(struct wk_run *run, struct wk_epoch *p, struct ps_error *e);
+// After these, as far as is known: is this worker who decides?
+bool wk_epoch_leads(const struct wk_run *run, const struct wk_epoch *p);
 void wk_epoch_free(struct wk_epoch *p);
 
 #endif

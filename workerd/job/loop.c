@@ -229,7 +229,7 @@ static bool is_shown(const struct loop *l)
 static enum ps_code loop_close_epoch(struct loop *l, struct wk_epoch *p, struct ps_error *e)
 {
     struct wk_run *run = l->run;
-    struct wk_moment m = {.epoch = p->epoch, .leads = p->leader == run->env.replica_rank && !p->follows};
+    struct wk_moment m = {.epoch = p->epoch, .leads = wk_epoch_leads(run, p)};
     m.cut = l->epoch_open && !l->stepper.epoch_over && run->position.first != run->env.examples;
     if (l->epoch_open && !m.cut) {
         run->position = (struct wk_position){p->epoch + 1, 0, l->step};
@@ -239,6 +239,7 @@ static enum ps_code loop_close_epoch(struct loop *l, struct wk_epoch *p, struct 
     if (!p->follows && loop_tell(l, WK_EPOCH_ENDS, &m, e))
         return e->code;
     p->stop_if_leads = m.stop;
+    p->why = m.why;
     l->progress.epoch = p->epoch;
     l->progress.quiet = run->quiet || !m.leads;
     wk_progress_epoch_end(&l->progress, &run->figures);
@@ -261,6 +262,8 @@ static enum ps_code loop_end_epoch(struct loop *l, uint64_t *epoch, bool finishe
                          .late = run->late && l->trained == 0};
     if (wk_epoch_look(run, &p, e) == PS_OK && loop_close_epoch(l, &p, e) == PS_OK)
         wk_epoch_decide(run, &p, e);
+    if (p.stop_if_leads && p.why && wk_epoch_leads(run, &p))
+        ps_info("%s", p.why);
     l->stop |= p.stop;
     *final = p.final || l->stop;
     *epoch = p.epoch;

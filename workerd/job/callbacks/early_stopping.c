@@ -3,6 +3,7 @@
 // Ends the training when a figure has not become better for `patience` epochs.
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,6 +16,7 @@ struct early_stopping {
     double baseline;  // NaN: none
     uint64_t patience, start, wait, best_epoch;
     bool restore, stopped;
+    char why[256];
     const struct wk_run *run;
     float **best;  // [params]; NULL: the best weights are not kept, or there are none yet
 };
@@ -99,11 +101,13 @@ static enum ps_code early_stopping_epoch_end(void *state, struct wk_moment *m, s
     }
     if (s->wait >= s->patience && m->epoch > 0) {
         m->stop = s->stopped = true;
-        if (m->leads && isnan(s->monitor.best))
-            ps_info("epoch %" PRIu64 ": early stopping: %s has been nan in all epochs", m->epoch + 1, s->monitor.name);
-        else if (m->leads)
-            ps_info("epoch %" PRIu64 ": early stopping: %s was best, %.6g, in epoch %" PRIu64, m->epoch + 1,
-                    s->monitor.name, s->monitor.best, s->best_epoch + 1);
+        m->why = s->why;
+        if (isnan(s->monitor.best))
+            snprintf(s->why, sizeof s->why, "epoch %" PRIu64 ": early stopping: %s has been nan in all epochs",
+                     m->epoch + 1, s->monitor.name);
+        else
+            snprintf(s->why, sizeof s->why, "epoch %" PRIu64 ": early stopping: %s was best, %.6g, in epoch %" PRIu64,
+                     m->epoch + 1, s->monitor.name, s->monitor.best, s->best_epoch + 1);
     }
     return PS_OK;
 }
