@@ -19,6 +19,8 @@ import numpy as np
 OPTIMIZER_UNUSED = {"name", "is_legacy_optimizer", "jit_compile"}
 OPTIMIZER_OF_EMA = {"ema_momentum", "ema_overwrite_frequency"}
 OPTIMIZER_REFUSED = {"loss_scale_factor", "decay"}
+# Attributes that have what exclude_from_weight_decay was called with, which is in no config.
+EXCLUDED_FROM_DECAY = ("_exclude_from_weight_decay", "_exclude_from_weight_decay_pattern", "_exclude_from_weight_decay_names")
 # Of each callback of Keras's that a job has: its name there, and the attributes that are its settings.
 CALLBACKS = {
     "EarlyStopping": ("early_stopping", {"monitor": "monitor", "mode": "mode", "min_delta": "min_delta", "patience": "patience",
@@ -267,6 +269,8 @@ def compiled(model):
     for key in ("loss_weights", "weighted_metrics"):
         if config.get(key) and (key == "weighted_metrics" or len(model.outputs) < 2):
             raise ValueError(f"{key} of compile has no counterpart in an exported job")
+    if any(getattr(model.optimizer, attribute, None) for attribute in EXCLUDED_FROM_DECAY):
+        raise ValueError("exclude_from_weight_decay of the optimizer has no counterpart in a job")
     return config
 
 

@@ -285,6 +285,14 @@ def refused():
                                 ("LearningRateScheduler", {}, {"callbacks": [scheduler]})):
         model.compile("sgd", "mse", **compiled)
         expect_refusal(word, model, x, y, **fit)
+    for excluded in ["bias"], []:
+        decays = keras.optimizers.AdamW(0.01)
+        decays.exclude_from_weight_decay(var_names=excluded)
+        model.compile(decays, "mse")
+        if excluded:
+            expect_refusal("exclude_from_weight_decay", model, x, y)
+    with tempfile.TemporaryDirectory() as folder:
+        point(paramserver_keras.export(model, folder, x, y), "nothing is excluded from weight decay")
 
 
 points = failed = 0
