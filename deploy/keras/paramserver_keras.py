@@ -426,6 +426,8 @@ def export(model, folder, x, y, batch_size=32, epochs=1, validation_data=None, s
     os.makedirs(folder, exist_ok=True)
     splits = {"": (x, y)}
     if validation_data is not None:
+        if any(weights is not None for weights in validation_data[2:]):
+            raise ValueError("weights of validation_data's examples have no counterpart in a job")
         splits["_test"] = validation_data[:2]
     job["data"] = save_data(folder, model, splits)
     job["data"]["shuffle"] = bool(shuffle)

@@ -281,6 +281,7 @@ def refused():
     model, _, x, y = mlp()
     scheduler = keras.callbacks.LearningRateScheduler(lambda epoch: 0.1)
     for word, compiled, fit in (("loss_weights", {"loss_weights": [2.0]}, {}), ("sample_weight", {}, {"sample_weight": np.ones(N)}),
+                                ("validation_data", {}, {"validation_data": (x, y, np.ones(N))}),
                                 ("steps_per_epoch", {}, {"steps_per_epoch": 3}), ("initial_epoch", {}, {"initial_epoch": 1}),
                                 ("LearningRateScheduler", {}, {"callbacks": [scheduler]})):
         model.compile("sgd", "mse", **compiled)
