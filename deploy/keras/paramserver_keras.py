@@ -32,6 +32,7 @@ CALLBACKS = {
     "TensorBoard": ("tensorboard", {"log_dir": "path", "histogram_freq": "histogram_freq"}),
     "TerminateOnNaN": ("terminate_on_nan", {}),
 }
+COMPARES = {"less": "min", "greater": "max"}
 # Arguments of fit that say how much is shown or how it runs, and change nothing.
 FIT_UNUSED = {"verbose", "workers", "use_multiprocessing", "max_queue_size"}
 # Those that a job has no counterpart of, and what they are where they ask for nothing.
@@ -237,6 +238,8 @@ def callback_settings(callback, figures):
     settings = {"name": job_name}
     for attribute, key in attributes.items():
         value = getattr(callback, attribute, None)
+        if attribute == "mode" and value is None:  # tf_keras's EarlyStopping keeps only what it compares by
+            value = COMPARES.get(getattr(callback.monitor_op, "__name__", None))
         if value is None:
             continue
         if key == "monitor":

@@ -244,6 +244,19 @@ def monitors():
         expect_refusal("val_precision", model, x, y, callbacks=[keras.callbacks.EarlyStopping("val_precision", mode="max")])
 
 
+# The mode is said, or found by the figure's name.
+def modes():
+    model, _, x, y = mlp()
+    model.compile("sgd", "mse", metrics=["mae"])
+    for mode in "max", "min", "auto":
+        callbacks = [keras.callbacks.EarlyStopping("loss", mode=mode), keras.callbacks.ReduceLROnPlateau("loss", mode=mode)]
+        with tempfile.TemporaryDirectory() as folder:
+            with open(paramserver_keras.export(model, folder, x, y, callbacks=callbacks)) as f:
+                found = [c.get("mode") for c in json.load(f)["callbacks"]]
+        good = {mode, "min"} if mode == "auto" else {mode}
+        point(set(found) <= good, f"mode {mode} is {found} in the job")
+
+
 # Settings reach the job; those that it lacks are refused.
 def settings():
     model = keras.Sequential([keras.Input((4,)), L.Dense(3, activation="softmax")])
@@ -325,6 +338,7 @@ for make in (mlp, mlp_averaged, mlp_accumulated, nested, cnn, cnn_normalised, no
 if not only:
     import_scripts()
     monitors()
+    modes()
     settings()
     refused()
 sys.exit(failed > 0)
