@@ -256,7 +256,8 @@ def fit_settings(arguments, figures):
         if key == "callbacks":
             settings[key] = [callback_settings(c, figures) for c in value or []]
         elif key == "class_weight":
-            settings[key] = {int(k): float(v) for k, v in (value or {}).items()}
+            if value:
+                settings[key] = {int(k): float(v) for k, v in value.items()}
         elif key in FIT_REFUSED:
             if value is not None and (key == "sample_weight" or value != FIT_REFUSED[key]):
                 raise ValueError(f"{key} of fit has no counterpart in an exported job")

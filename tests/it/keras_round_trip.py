@@ -264,8 +264,10 @@ def settings():
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(), metrics=metrics)
     x, y = np.zeros((N, 4), "f4"), np.zeros(N, "i4")
     with tempfile.TemporaryDirectory() as folder:
-        with open(paramserver_keras.export(model, folder, x, y)) as f:
-            metrics = json.load(f)["metrics"]
+        with open(paramserver_keras.export(model, folder, x, y, class_weight=None)) as f:
+            job = json.load(f)
+    metrics = job["metrics"]
+    point("class_weight" not in job, "class_weight=None is none")
     point(metrics == [{"name": "sparse_top_k_categorical_accuracy", "k": 2}, "accuracy"], f"metrics are {metrics}")
     for word, loss in (("ignore_class", keras.losses.SparseCategoricalCrossentropy(ignore_class=0)),
                        ("reduction", keras.losses.SparseCategoricalCrossentropy(reduction="sum"))):
