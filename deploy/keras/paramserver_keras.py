@@ -100,8 +100,11 @@ def plain_number(x):
 def optimizer_settings(serialized):
     name, config = class_and_config(serialized)
     settings = {"name": name.lower()}
+    if name == "RMSprop" and "decay" in config and not config["momentum"]:
+        raise ValueError("legacy optimizer RMSprop without momentum, which adds epsilon to the root, has no counterpart "
+                         "in a job: expected tf_keras.optimizers.RMSprop")
     for key, value in config.items():
-        if key in OPTIMIZER_UNUSED or value is None or value is False:
+        if key in OPTIMIZER_UNUSED or value is None or value is False or (key, value) == ("decay", 0):
             continue
         if key in OPTIMIZER_OF_EMA and not config.get("use_ema"):
             continue

@@ -42,6 +42,11 @@ def mlp_averaged():
         "callbacks": lambda: [keras.callbacks.ReduceLROnPlateau(monitor="loss", factor=0.5, patience=0, min_delta=0.5)]}
 
 
+def mlp_legacy():
+    model, _, x, y = mlp()
+    return model, lambda: (keras.optimizers.legacy.Adam(0.01, amsgrad=True), "mse"), x, y
+
+
 # What is clipped is the mean of what was accumulated.
 def mlp_accumulated():
     x = random.normal(size=(N, 4)).astype("f4")
@@ -311,6 +316,14 @@ def refused():
         point(paramserver_keras.export(model, folder, x, y), "nothing is excluded from weight decay")
 
 
+def refused_legacy():
+    model, _, x, y = mlp()
+    legacy = keras.optimizers.legacy
+    for word, optimizer in (("decay", legacy.SGD(0.1, decay=0.01)), ("RMSprop", legacy.RMSprop(0.1))):
+        model.compile(optimizer, "mse")
+        expect_refusal(word, model, x, y)
+
+
 points = failed = 0
 
 
@@ -330,7 +343,7 @@ HDF5 = has_hdf5()
 keras.utils.set_random_seed(1)
 only = sys.argv[3:]
 for make in (mlp, mlp_averaged, mlp_accumulated, nested, cnn, cnn_normalised, normalized, lstm, attention, branches) + (
-        (words,) if keras.backend.backend() == "tensorflow" else ()):
+        (words,) if keras.backend.backend() == "tensorflow" else ()) + ((mlp_legacy,) if sys.argv[1] == "tf_keras" else ()):
     if not only or make.__name__ in only:
         try:
             round_trip(make)
@@ -343,4 +356,6 @@ if not only:
     modes()
     settings()
     refused()
+    if sys.argv[1] == "tf_keras":
+        refused_legacy()
 sys.exit(failed > 0)
