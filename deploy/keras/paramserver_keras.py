@@ -29,7 +29,8 @@ CALLBACKS = {
     "ReduceLROnPlateau": ("reduce_lr_on_plateau", {"monitor": "monitor", "mode": "mode", "factor": "factor", "patience": "patience",
                                                    "min_delta": "min_delta", "cooldown": "cooldown", "min_lr": "min_lr"}),
     "CSVLogger": ("csv_log", {"filename": "path", "sep": "separator"}),
-    "TensorBoard": ("tensorboard", {"log_dir": "path", "histogram_freq": "histogram_freq"}),
+    "TensorBoard": ("tensorboard", {"log_dir": "path", "histogram_freq": "histogram_freq",
+                                    "write_images": "write_images", "update_freq": "update_steps"}),
     "TerminateOnNaN": ("terminate_on_nan", {}),
 }
 COMPARES = {"less": "min", "greater": "max"}
@@ -243,8 +244,10 @@ def callback_settings(callback, figures):
         value = getattr(callback, attribute, None)
         if attribute == "mode" and value is None:  # tf_keras's EarlyStopping keeps only what it compares by
             value = COMPARES.get(getattr(callback.monitor_op, "__name__", None))
-        if value is None:
+        if value is None or (key, value) == ("update_steps", "epoch"):
             continue
+        if key == "update_steps":  # 1 is "batch" to Keras
+            value = 1 if value == "batch" else int(value)
         if key == "monitor":
             value = monitored(callback, figures)
         value = os.path.abspath(value) if key == "path" else value

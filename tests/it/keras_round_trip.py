@@ -249,6 +249,17 @@ def monitors():
         expect_refusal("val_precision", model, x, y, callbacks=[keras.callbacks.EarlyStopping("val_precision", mode="max")])
 
 
+def boards():
+    model, how, x, y = mlp()
+    model.compile(*how())
+    for freq, steps in ("epoch", None), ("batch", 1), (20, 20):
+        callback = keras.callbacks.TensorBoard("board", write_images=True, update_freq=freq)
+        with tempfile.TemporaryDirectory() as folder:
+            with open(paramserver_keras.export(model, folder, x, y, callbacks=[callback])) as f:
+                of, = json.load(f)["callbacks"]
+        point(of.get("update_steps") == steps and of.get("write_images"), f"update_freq {freq}: the callback is {of}")
+
+
 # The mode is said, or found by the figure's name.
 def modes():
     model, _, x, y = mlp()
@@ -354,6 +365,7 @@ if not only:
     import_scripts()
     monitors()
     modes()
+    boards()
     settings()
     refused()
     if sys.argv[1] == "tf_keras":
