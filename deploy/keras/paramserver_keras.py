@@ -350,7 +350,7 @@ def columns(what, values, names):
 
 
 def input_names(model):
-    return [i.name.split(":")[0] for i in model.inputs]
+    return [i._keras_history[0].name for i in model.inputs]  # the layer's; a tensor of Keras 3 may have another one
 
 
 def output_names(model):

@@ -226,7 +226,7 @@ def named_metrics():
 def monitors():
     x = random.normal(size=(N, 4)).astype("f4")
     for outputs, metrics, watched in named_metrics():
-        i = keras.Input((4,), name="i")
+        i = keras.Input((4,))
         model = keras.Model(i, [L.Dense(1, activation=o, name=o)(i) for o in outputs])
         y = [(x[:, k] > 0).astype("f4")[:, None] for k in range(len(outputs))]
         y = y if len(y) > 1 else y[0]
