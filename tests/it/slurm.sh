@@ -292,6 +292,17 @@ goes_on_with_two() { goes_on warned && layout && [ "$(layout)" = "ps:n1:P worker
 ok "and goes on from it, on two nodes" goes_on_with_two
 ok "no start of it has left certificates" no_certificates
 
+# By bash of POSIX, with scancel for jobs that wait alone, and srun for seven minutes.
+whatever_is_set() {
+    POSIXLY_CORRECT=1 SCANCEL_STATE=PENDING SLURM_TIMELIMIT=7 submit --nodes 2 -- sync.yaml "${long[@]}" --set steps=400 \
+        --set "$(backup set)" --set output=set.safetensors && trains "$id" || return 1
+    scontrol show step "$id" | tee steps
+    grep -q StepId steps && ! grep -q TimeLimit=00:07:00 steps || return 1
+    scancel --batch --signal=TERM "$id"
+    eventually_has "$id" Restarts=1 && goes_on set
+}
+ok "so does one of a user whose environment says much" whatever_is_set
+
 is_not_queued() {
     submit --nodes 2 --no-requeue -- sync.yaml "${long[@]}" --set "$(backup refused)" --set output=refused.safetensors && trains "$id" || return 1
     scancel --batch --signal=TERM "$id"
@@ -354,7 +365,7 @@ is_preempted() { # PARTITION
     # Slurm counts the restart before the workers have ended.
     eventually_has "$id" Restarts=1 && cat "$id.out" && eventually eval "ls $1/*.safetensors"
 }
-ok "a job that is pre-empted with grace writes a backup" is_preempted graceful
+SLURM_TIME_FORMAT=%A ok "a job that is pre-empted with grace writes a backup" is_preempted graceful
 ok "and goes on from it" goes_on graceful
 ok "so does one that is pre-empted without grace" is_preempted main
 ok "and goes on from it" goes_on main
