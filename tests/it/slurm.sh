@@ -303,6 +303,12 @@ whatever_is_set() {
 }
 ok "so does one of a user whose environment says much" whatever_is_set
 
+does_not_begin_anew() {
+    submit --nodes 2 -- sync.yaml "${long[@]}" --set output=anew.safetensors && trains "$id" || return 1
+    scancel --batch --signal=TERM "$id"
+    ends_with "$id" 143 && has "$id" Restarts=0 && grep "it has no callback backup" "$id.out" && [ -s anew.safetensors ]
+}
+ok "one without a backup ends, for it would begin anew" does_not_begin_anew
 is_not_queued() {
     submit --nodes 2 --no-requeue -- sync.yaml "${long[@]}" --set "$(backup refused)" --set output=refused.safetensors && trains "$id" || return 1
     scancel --batch --signal=TERM "$id"
