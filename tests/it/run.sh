@@ -185,6 +185,15 @@ ok "./quickstart --help" fails_with 0 "./quickstart check" "$top_srcdir/quicksta
 mkdir -p elsewhere/tree
 ln -s "$top_srcdir" tree
 ok "from another folder" fails_with 64 "./quickstart check" tree/quickstart chekc
+# A first try has left configure, and was cut short before Makefile.in.
+begins_again() {
+    mkdir -p half/bin && cp "$top_srcdir/quickstart" half || return 1
+    printf '#!/bin/sh\nprintf installed\n' | tee half/bin/dpkg-query half/bin/apt-get half/configure >/dev/null
+    printf '#!/bin/sh\ntouch called\nexit 1\n' >half/bin/autoreconf
+    chmod +x half/bin/* half/configure
+    fails_with 1 "the build failed" env PATH="$PWD/half/bin:$PATH" half/quickstart && [ -e half/called ]
+}
+ok "it begins again where autoreconf was cut short" begins_again
 ok "with CDPATH" fails_with 64 "./quickstart check" env CDPATH="$PWD/elsewhere" tree/quickstart chekc
 
 # The chief fails before there is a job; the others would wait for it for as long as the job file says.
