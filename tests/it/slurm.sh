@@ -156,6 +156,17 @@ heals() {
 }
 ok "a server that is killed is started again, and the training goes on from its backup" heals
 
+# One that dies as it starts is started about once a second, not as often as its node can.
+dying_psd() {
+    local start=$SECONDS code=0
+    rm bin/psd && printf '#!/bin/sh\necho >>"%s"\nkill -KILL $$\n' "$scratch/starts" >bin/psd && chmod +x bin/psd || return 1
+    submit --nodes 1 -- sync.yaml --set timeout=5 --set output=dying.safetensors && ends_with "$id" 69 || code=1
+    ln -sf "$PSD" bin/psd
+    echo "$(wc -l <starts) starts in $((SECONDS - start)) s"
+    [ $code = 0 ] && [ "$(wc -l <starts)" -ge 2 ] && [ "$(wc -l <starts)" -le $((2 * (SECONDS - start) + 2)) ]
+}
+ok "a server that dies as it starts is not started without end" dying_psd
+
 # Though this cluster's KillOnBadExit would have all of them killed.
 loses_one() {
     submit --nodes 2 -- async.yaml --set epochs=100 --set delay_ms=20 --set steps=200 --set output=loses.safetensors && eventually grep -q "as worker 1 of 2" "$id.out" || return 1
