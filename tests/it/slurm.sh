@@ -356,6 +356,24 @@ is_never_heard() {
 ok "where it does not answer at all, the workers are told, and it is said" is_never_heard
 rm -f deaf bin/scontrol
 
+# Asked while it sends the signal, Slurm says that: here, when the job asks first.
+is_signalled() {
+    cat >bin/scontrol <<SH
+#!/bin/bash
+set -o pipefail
+[ -n "\${SLURM_JOB_ID:-}" ] && [[ \$* == *"show job"* ]] && rm "$scratch/first" 2>/dev/null || exec "$real_scontrol" "\$@"
+"$real_scontrol" "\$@" | sed 's/ JobState=RUNNING / JobState=SIGNALING /'
+SH
+    chmod +x bin/scontrol
+    submit --nodes 2 -- sync.yaml "${long[@]}" --set "$(backup signalled)" --set output=signalled.safetensors && trains "$id" || return 1
+    touch first
+    scancel --batch --signal=TERM "$id"
+    eventually_has "$id" Restarts=1 && ls signalled/*.safetensors && [ ! -e first ] && scancel "$id"
+}
+real_scontrol=$(command -v scontrol)
+ok "where Slurm is still sending the signal, too" is_signalled
+rm bin/scontrol
+
 # One task of an array has the array's number: what it does is for itself alone.
 array_task_alone() {
     local task other
