@@ -408,15 +408,15 @@ ok "a TF_CONFIG that is wrong" fails_with 65 "TF_CONFIG" env TF_CONFIG='{"cluste
 ok "--cluster goes before TF_CONFIG" says "long" env TF_CONFIG='{"cluster": 3}' "$psctl" --timeout 60 --cluster cluster.yaml status
 
 # On a terminal: a screen, q ends it, and the terminal is as it was.
-on_terminal() {
-    "$PYTHON3" - "$psctl" --timeout 60 --ps "$peers" top <<'PY'
+on_terminal() { # TEXT [JOB]: which it shows
+    "$PYTHON3" - "$1" "$psctl" --timeout 60 --ps "$peers" top "${@:2}" <<'PY'
 import os, pty, select, signal, sys, termios, time
 known, tell = os.pipe()
 pid, fd = pty.fork()
 if pid == 0:
     os.read(known, 1)  # until it is known how the terminal was
     os.environ["TERM"] = "vt100"
-    os.execv(sys.argv[1], sys.argv[1:])
+    os.execv(sys.argv[2], sys.argv[2:])
 before = termios.tcgetattr(fd)
 os.write(tell, b".")
 seen, end, sent = b"", time.time() + 300, False
@@ -443,11 +443,12 @@ print(seen[-300:])
 assert sent and status == 0, status
 assert after == before, "the terminal is not as it was"
 assert seen.startswith(b"\033[?1049h") and seen.rstrip().endswith(b"\033[?1049l")
-assert b"images/s" in seen
+assert sys.argv[1].encode() in seen
 PY
 }
 if [ "$PYTHON3" != no ]; then
-    ok "top on a terminal: q ends it, all is as it was" on_terminal
+    ok "top on a terminal: q ends it, all is as it was" on_terminal images/s
+    ok "top on a terminal: a job that is not there" on_terminal "q quits  no job nothing here" nothing
 else
     n=$((n + 1))
     echo "ok $n - top on a terminal # SKIP no python3"

@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "common/base/alloc.h"
+#include "common/base/utf8.h"
 #include "common/summary/figures.h"
 #include "common/wire/wire.h"
 #include "proto/paramserver.pb-c.h"
@@ -55,6 +56,7 @@ static const struct table_column job_columns[] = {
 // What a look has seen.
 struct view {
     char time[16];
+    char missing[160];  // that the job asked for is not there; "": it is, or none is asked for
     struct table tasks, jobs, workers;
 };
 
@@ -148,6 +150,21 @@ static void top_fill(struct top *top, const struct answer *answers, const struct
     }
 }
 
+// Where a task answers: that none does, the tasks' rows say.
+static void top_note_missing(const struct top *top, const struct answer *answers, const struct jobs *jobs,
+                             struct view *v)
+{
+    struct ps_error e;
+    bool answered = false;
+    for (size_t i = 0; i < top->cluster->tasks; i++)
+        answered |= answers[i].reply != NULL;
+    v->missing[0] = '\0';
+    if (!top->only || !answered || jobs_find(jobs, top->only, &e) == PS_OK)
+        return;
+    snprintf(v->missing, sizeof v->missing, "%.*s", (int)sizeof v->missing - 1, e.text);
+    ps_utf8_plain(v->missing);
+}
+
 // On a thread of the pool.
 static void top_look(uv_work_t *work)
 {
@@ -161,6 +178,7 @@ static void top_look(uv_work_t *work)
     workers_table(&v->workers);
     jobs_ask(top->cluster, &answers, &jobs);
     top_fill(top, answers, &jobs, v);
+    top_note_missing(top, answers, &jobs, v);
     strftime(v->time, sizeof v->time, "%H:%M:%S", localtime_r(&(time_t){time(NULL)}, &local));
     if (top->once)
         top->exit_code = jobs_report(top->cluster, answers, &jobs, top->only);
@@ -194,7 +212,8 @@ static void top_draw(struct screen *s, const struct table_screen *size, FILE *to
     if (!top->shown)
         return;
     top_parts_of(top->shown, parts);
-    fprintf(to, "psctl top  %s  q quits\n\n", top->shown->time);
+    fprintf(to, "psctl top  %s  q quits%s%s\n\n", top->shown->time, *top->shown->missing ? "  " : "",
+            top->shown->missing);
     table_show_screen(parts, PARTS, &(struct table_screen){size->rows - 2, size->columns, size->utf8}, to);
 }
 
@@ -203,7 +222,8 @@ static void top_print(const struct top *top)
     struct table_part parts[PARTS];
     top_parts_of(top->next, parts);
     if (!top->json)
-        printf("psctl top  %s\n\n", top->next->time);
+        printf("psctl top  %s%s%s\n\n", top->next->time, *top->next->missing && !top->once ? "  " : "",
+               top->once ? "" : top->next->missing);
     table_show(parts, PARTS, top->json, stdout);
     printf("%s", top->once || top->json ? "" : "\n");
     fflush(stdout);
