@@ -590,16 +590,6 @@ static void op_note_version(struct psc_op *op, const struct psc__extent *extent,
         l->versions[block + b] = version;
 }
 
-// A range's changes are those of its parts together. How those of a tensor that psd has joined belong to its ranges is
-// not known: these are got again.
-static void extent_add_changes(struct psc__extent *extent, const struct ps_tensor_head *t, uint64_t here)
-{
-    if (here == t->count && extent->changes != UINT64_MAX)
-        extent->changes += t->changes;
-    else
-        extent->changes = UINT64_MAX;
-}
-
 static void op_accept_tensor(struct psc_op *op, struct psc__op_request *r, struct psc__place *p,
                              const struct ps_tensor_head *t)
 {
@@ -610,7 +600,7 @@ static void op_accept_tensor(struct psc_op *op, struct psc__op_request *r, struc
         struct psc__extent *extent = &op->extents[p->extent];
         n = place_part(op, p, t, done);
         extent->touched = true;
-        extent_add_changes(extent, t, n);
+        extent->changes += t->changes;  // a range of psc_get_newer is a whole partition: no tensor goes beyond it
         if (op->method != PARAMSERVER__V1__METHOD__GET)
             op_note_version(op, extent, t->first + done, n, t->version);
         place_advance(op, p, n);
