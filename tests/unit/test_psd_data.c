@@ -897,14 +897,22 @@ static void test_bad_atomic(void **state)
     psd_core_destroy(s.core);
 }
 
-// Where there is no room it is refused, and goes on when there is.
-static void test_atomic_without_room(void **state)
+// A commit that was refused keeps no place in the tables of the blocks.
+static void assert_nothing_promised(struct store *s)
+{
+    const struct psd_job *job = s->core->table.newest;
+    for (uint32_t i = 0; i < job->n_partitions; i++)
+        for (uint32_t k = 0; k < job->partitions[i].n_blocks; k++)
+            assert_int_equal(job->partitions[i].blocks[k].dedup.promised, 0);
+}
+
+// Where there is no room it is refused, and goes on when there is. copies: of so many pinned blocks there is room.
+static void atomic_without_room(uint64_t copies)
 {
     struct store s;
     struct change c;
     struct reading_of x[2];
-    (void)state;
-    store_open(&s, ASYNC, "sgd", (3 << 20) + (1200 << 10), floats_of, 2);
+    store_open(&s, ASYNC, "sgd", (3 << 20) + (1200 << 10) + copies * PS_BLOCK_BYTES, floats_of, 2);
     size_t before = pages_used(s.core);
     part_ok(&s, 0, 1, 0, 1, M(ASSIGN_ADD), OUTCOME(STAGED));
     // What the transport holds does not give way: no room for copies of what is pinned.
@@ -924,6 +932,7 @@ static void test_atomic_without_room(void **state)
     for (int again = 0; again < 2; again++) {
         struct answer a = change_send(&s, &c, M(ASSIGN_ADD));
         assert_int_equal(a.code, PS_RESOURCE_EXHAUSTED);
+        assert_nothing_promised(&s);
         assert_int_equal(store_block(&s, "w", 0)->version + store_block(&s, "w", 1)->version, versions);
         assert_true(get_float(&s, "w", 0) == 0 && get_float(&s, "n", 0) == 0);
     }
@@ -936,10 +945,62 @@ static void test_atomic_without_room(void **state)
     // More than there is room for altogether: nothing of what did not fit is kept.
     change_init(&c, 0, 2);
     change_floats(&c, "w", 0, 3 * BLOCK, 1);
-    c.r.atomic_bytes = 3 * PS_BLOCK_BYTES;
+    change_floats(&c, "n", 0, BLOCK, 1);
+    c.r.atomic_bytes = 4 * PS_BLOCK_BYTES;
     change_refused(&s, &c, M(PUT), PS_RESOURCE_EXHAUSTED, "do not fit the limit");
     change_fini(&c);
     assert_int_equal(pages_used(s.core), before);
+    psd_core_destroy(s.core);
+}
+
+static void test_atomic_without_room(void **state)
+{
+    (void)state;
+    atomic_without_room(0);
+    atomic_without_room(1);
+}
+
+// Strings that grow need other pages, though nobody reads the old ones.
+static void test_atomic_strings_without_room(void **state)
+{
+    const struct spec specs[] = {{"s", D(STRING), 1024, false}};
+    struct store s;
+    struct change c;
+    (void)state;
+    store_open(&s, ASYNC, "sgd", 8 << 20, specs, 1);
+    change_init(&c, 0, 1);
+    change_strings(&c, "s", 0, 1024, 1);
+    c.r.atomic_bytes = c.len;
+    s.core->pool.limit = psd_pool_used(&s.core->pool) + c.len * 3 / 2;  // what is staged fits, a page for it does not
+    assert_int_equal(change_send(&s, &c, M(PUT)).code, PS_RESOURCE_EXHAUSTED);
+    assert_int_equal(store_block(&s, "s", 0)->version, 0);
+    s.core->pool.limit = 8 << 20;
+    change_ok(&s, &c, M(PUT), OUTCOME(APPLIED));
+    check_strings(&s, "s", 0, 1024, 1);
+    change_fini(&c);
+    psd_core_destroy(s.core);
+}
+
+// The copy of a pinned block has room for its slots, too.
+static void test_atomic_with_slots(void **state)
+{
+    struct store s;
+    struct change c;
+    struct reading_of x;
+    (void)state;
+    store_open(&s, ASYNC, "momentum", 64 << 20, floats_of, 2);
+    const size_t bytes = store_block(&s, "w", 0)->page->bytes;
+    read_init(&x);
+    read_range(&x, "w", 0, BLOCK);
+    read_ok(&s, &x, M(PULL));
+    change_init(&c, 0, 1);
+    change_floats(&c, "w", 0, BLOCK, 1);
+    c.r.atomic_bytes = PS_BLOCK_BYTES;
+    change_ok(&s, &c, M(PUSH), OUTCOME(APPLIED));
+    assert_true(bytes > PS_BLOCK_BYTES && store_block(&s, "w", 0)->page->bytes == bytes);
+    assert_true(get_float(&s, "w", BLOCK - 1) < 0 && value_at(&x.values, BLOCK - 1) == 0);
+    change_fini(&c);
+    read_fini(&x);
     psd_core_destroy(s.core);
 }
 
@@ -2334,6 +2395,8 @@ int main(void)
         cmocka_unit_test(test_atomic_strings),
         cmocka_unit_test(test_bad_atomic),
         cmocka_unit_test(test_atomic_without_room),
+        cmocka_unit_test(test_atomic_strings_without_room),
+        cmocka_unit_test(test_atomic_with_slots),
         cmocka_unit_test(test_pages_are_allocated_unlocked),
         cmocka_unit_test(test_atomic_forgotten),
         cmocka_unit_test(test_tick_beside_an_atomic_update),

@@ -311,7 +311,7 @@ static void assert_pulled(struct answer *a, const ProtobufCMessageDescriptor *ty
 }
 
 // Whoever waits for a round of several partitions is woken by the end of any round of the one that it waits at, and
-// goes on once all have closed the round that it wants, in whatever order.
+// goes on once all have closed the round that it wants, in whatever order. The task's open round is the least.
 static void test_waits_for_every_partition(void **state)
 {
     enum { COUNT = 12, PARTITIONS = 3 };
@@ -329,6 +329,7 @@ static void test_waits_for_every_partition(void **state)
         for (int i = 0; i < PARTITIONS; i++) {
             assert_true(!pull.answered && !both[round - 1].answered);
             assert_queued(push(&c, 1, orders[round - 1][i], round, 5), round);
+            assert_int_equal(psd_rounds_open(c.task[0].core->table.newest), i < PARTITIONS - 1 ? round : round + 1);
         }
         assert_true(both[round - 1].answered);
     }
