@@ -171,14 +171,17 @@ static void skip(const struct variable *v, uint64_t n, struct values *from)
     from->at += n * (v->strings ? PS_STRING_LENGTH : v->elem_size);
 }
 
-// What becomes of a block that has not seen the sequence.
-static Paramserver__V1__Outcome fresh(const struct call *c, const Paramserver__V1__UpdateRequest *r, bool staging)
+// What becomes of a block that has not seen the sequence. A partition's gradient is whole with its last element.
+static Paramserver__V1__Outcome fresh(const struct call *c, const Paramserver__V1__UpdateRequest *r,
+                                      const Paramserver__V1__Tensor *t, bool staging)
 {
-    if (staging)
+    const Paramserver__V1__Partition *p = partition_of(c->f, t);
+    if (staging || (r->round && c->f->counts_whole && t->first + t->count < p->first + p->count))
         return PARAMSERVER__V1__OUTCOME__STAGED;
     if (r->round == 0)
         return PARAMSERVER__V1__OUTCOME__APPLIED;
-    return r->round <= c->f->round && !c->counted ? PARAMSERVER__V1__OUTCOME__STALE : PARAMSERVER__V1__OUTCOME__QUEUED;
+    uint64_t closed = c->f->round - (c->f->runs_behind && p->first > 0);
+    return r->round <= closed && !c->counted ? PARAMSERVER__V1__OUTCOME__STALE : PARAMSERVER__V1__OUTCOME__QUEUED;
 }
 
 // A sequence comes to a block in one request only, however often that is sent.
@@ -207,7 +210,7 @@ static void update_tensor(struct call *c, const Paramserver__V1__UpdateRequest *
         out->blocks++;
         out->duplicates += seen;
         watch_block(c, v, b, r);
-        Paramserver__V1__Outcome outcome = seen ? PARAMSERVER__V1__OUTCOME__DUPLICATE : fresh(c, r, staging);
+        Paramserver__V1__Outcome outcome = seen ? PARAMSERVER__V1__OUTCOME__DUPLICATE : fresh(c, r, t, staging);
         if (outcome == PARAMSERVER__V1__OUTCOME__APPLIED)
             change(v, c->method, i, next, &from);
         else

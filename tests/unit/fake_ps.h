@@ -53,7 +53,8 @@ struct fake {
     bool answers_to_wrong_task;
     bool silent;          // heartbeats are lost
     bool end_job;         // heartbeats are answered with ABORTED
-    bool runs_behind;     // a PushPull's values: all but a variable's first, by a round
+    bool runs_behind;     // all partitions but a variable's first, by a round
+    bool counts_whole;    // of a push to a round the last request of each partition says whether it counts
     uint64_t round;       // closed; a Pull of a later one is parked until it is and fake_wake is called
     bool barrier_open;    // likewise
     size_t reply_bytes;   // a read's answer holds at most so much; 0: all
@@ -84,6 +85,9 @@ struct fake {
     char reason[512];  // of the last Leave
     uint64_t step;     // of the last heartbeat, as the next
     struct ps_progress progress;
+    uint64_t checkpoint;  // as the last heartbeat says, as the next two
+    bool checkpoint_failed;
+    char checkpoint_text[64];
     int worlds;  // that are not destroyed: none is used afterwards
     int cuts;
     int met;              // Reduces

@@ -518,6 +518,30 @@ static void test_waiting_for_the_window_has_a_deadline(void **state)
     bench_free(b);
 }
 
+// A read is of all updates before it, those that wait for a sequence included.
+static void test_no_read_overtakes_the_window(void **state)
+{
+    (void)state;
+    struct bench *b = bench_ready(PSC_STREAM);
+    struct outcome waits = {0}, pulled = {0}, *o = calloc(PS_WINDOW, sizeof *o);
+    float seen = 0;
+    psc_tensor to = {"step", &seen, 1, PSC_FLOAT32};
+    b->scalar = 1;
+    psc_push_pull(b->client, b->tensors + 2, b->tensors + 2, 1, &(psc_push_options){.examples = 1, .round = 1},
+                  on_result, &waits, NULL);  // holds its sequence until the round closes
+    for (int i = 0; i < PS_WINDOW; i++)
+        psc_push(b->client, b->tensors + 3, 1, &(psc_push_options){.examples = 1}, on_result, &o[i], NULL);
+    psc_pull(b->client, &to, 1, 0, on_result, &pulled, NULL);
+    fake_idle(&b->fake, 1);
+    assert_int_equal(pulled.done, 0);
+    b->fake.round = 1;
+    fake_wake(&b->fake);
+    assert_int_equal(finish(b, &pulled).error.code, PSC_OK);
+    assert_true(seen == PS_WINDOW);
+    free(o);
+    bench_free(b);
+}
+
 static void test_who_waits_for_others_holds_up_no_update(void **state)
 {
     (void)state;
@@ -596,6 +620,28 @@ static void test_a_refused_call_says_so_in_time(void **state)
         ask_in_vain(seed, 5.95, PS_UNAVAILABLE, refused);
         ask_in_vain(seed, 1, PS_DEADLINE_EXCEEDED, "ps:0 (a:1): waited 6.0 s for ");
     }
+}
+
+// What is said to have been tried was: no longer than it was there, and than its task was away.
+static void test_tried_for_as_long_as_it_was(void **state)
+{
+    (void)state;
+    struct bench *b = bench_ready(PSC_STREAM);
+    struct outcome pulled = {0}, o[2] = {{0}};
+    b->fake.fate = task_is_down;
+    psc_pull(b->client, b->tensors, 1, 1, on_result, &pulled, NULL);  // waits for a round
+    fake_idle(&b->fake, 30);
+    b->fake.param = 1;
+    for (int i = 0; i < 2; i++) {
+        psc_push(b->client, b->tensors, 1, &(psc_push_options){.examples = 1}, on_result, &o[i], NULL);
+        fake_idle(&b->fake, 10);
+    }
+    const psc_result r[] = {finish(b, &pulled), finish(b, &o[0]), finish(b, &o[1])};
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(r[i].error.code, PSC_UNAVAILABLE);
+        assert_non_null(strstr(r[i].error.text, "ps:1 (b:2) cannot be reached, tried for 2"));  // 20 s, and a little
+    }
+    bench_free(b);
 }
 
 // How long a task was away, and what came of it.
@@ -742,7 +788,9 @@ static void test_who_waits_can_say_for_what(void **state)
     assert_int_equal(bench_declare(b).code, PS_OK);
     b->fake.param = FAKE_CUT_BEFORE;
     psc_push(b->client, b->tensors, N_VARIABLES, NULL, on_result, &o, NULL);
-    fake_idle(&b->fake, 6);
+    fake_idle(&b->fake, 1.5);
+    assert_int_equal(said.n, 1);
+    fake_idle(&b->fake, 4.5);
     assert_int_equal(said.n, 2);
     assert_string_equal(said.last, "ps:1 (b:2): connection lost");
     b->fake.param = 0;
@@ -809,6 +857,27 @@ static void test_every_call_has_a_name(void **state)
     assert_string_equal(psc__method_name(-1), "call");
     assert_string_equal(psc__method_name(PARAMSERVER__V1__METHOD__OPEN), "open");
     assert_string_equal(psc__method_name(last), "load shard");
+}
+
+// Where more is to be sent than flies at once, and no answer comes, no task is said to be away.
+static void test_who_waits_for_answers_says_nothing(void **state)
+{
+    (void)state;
+    struct bench *b = bench_new(PSC_STREAM);
+    struct said said = {0};
+    struct outcome o[6] = {{0}};
+    psc_options options = worker_options(b);
+    options.waits = note_wait;
+    options.waits_arg = &said;
+    bench_begin(b, options);
+    assert_int_equal(bench_declare(b).code, PS_OK);
+    b->fake.fate = task_is_gone;
+    b->fake.param = FAKE_LOSE;
+    for (int i = 0; i < 6; i++)
+        psc_push(b->client, b->tensors, 1, &(psc_push_options){.examples = 1}, on_result, &o[i], NULL);
+    fake_idle(&b->fake, 8);
+    assert_int_equal(said.n, 0);
+    bench_free(b);
 }
 
 // Silence, or a connection that breaks, is not death.
@@ -908,6 +977,37 @@ static void test_cut_twice_while_it_waits(void **state)
     assert_true(fake_run(&b->fake, &o.done, 10));
     assert_int_equal(o.error.code, PS_OK);
     bench_free(b);
+}
+
+// Likewise for a pull that waits for a round. That the task was there is known by heartbeats, or by another operation.
+static void test_cut_twice_while_a_round_is_open(void **state)
+{
+    (void)state;
+    for (int other = 0; other < 2; other++) {
+        struct bench *b = bench_ready(PSC_STREAM);
+        struct outcome o = {0};
+        psc_tensor *t = b->tensors + 1;
+        while ((fake_owner(&b->fake, t->name, 0) > 0) != other)
+            t++;
+        b->fake.fate = cut_once;
+        psc_pull(b->client, t, 1, 1, on_result, &o, NULL);
+        for (int i = 0; i < 3; i++) {
+            fake_idle(&b->fake, 3);
+            b->fake.param = fake_owner(&b->fake, t->name, 0) + 1;
+            struct outcome got = {0};
+            if (other) {
+                psc_get(b->client, t, 1, on_result, &got, NULL);
+                assert_int_equal(finish(b, &got).error.code, PSC_OK);
+            }
+            fake_idle(&b->fake, 22);
+            assert_int_equal(b->fake.param, 0);
+            assert_int_equal(o.done, 0);
+        }
+        b->fake.round = 1;
+        fake_wake(&b->fake);
+        assert_int_equal(finish(b, &o).error.code, PSC_OK);
+        bench_free(b);
+    }
 }
 
 static enum fake_fate lose_pushes(struct fake *f, uint32_t task, int method, uint64_t n)
@@ -1307,6 +1407,10 @@ static void test_standing_still_is_no_silence(void **state)
     (void)state;
     struct bench *b = bench_ready(PSC_STREAM);
     psc_error e;
+    b->fake.silent = true;  // some are lost, which are forgotten when one is answered
+    fake_idle(&b->fake, 3);
+    b->fake.silent = false;
+    fake_idle(&b->fake, 10);
     b->fake.silent = true;
     fake_idle(&b->fake, 0.8);
     b->fake.now += 20 * PS_SECOND;
@@ -1555,6 +1659,47 @@ static void test_progress_is_sent_with_heartbeats(void **state)
     assert_string_equal(p->metric[0].name, "loss");
     assert_true(p->metric[0].value == 0.5 && p->metric[PS_MAX_PROGRESS - 1].value == 2);
     assert_true(p->checkpoints == PS_CHECKPOINTS_SOME && p->checkpoint == 300 && p->checkpoint_ms == 1234);
+    bench_free(b);
+}
+
+// By the chief alone: what others have been told may be older.
+static void test_progress_is_the_chiefs(void **state)
+{
+    (void)state;
+    struct bench *b = bench_new(PSC_STREAM);
+    psc_options options = worker_options(b);
+    options.rank = 1;
+    bench_begin(b, options);
+    psc_report_epoch(b->client, 20, 0, NULL, 0);
+    fake_idle(&b->fake, 2);
+    assert_int_equal(b->fake.progress.epochs, 0);
+    b->fake.left = true;
+    fake_idle(&b->fake, 2);
+    assert_int_equal(b->fake.progress.epochs, 20);
+    bench_free(b);
+}
+
+// What has become of the checkpoints that were asked for: the last one counts, but one that is there stays there.
+static void test_checkpoints_are_reported(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t number;
+        bool failed;
+        const char *text;
+        bool taken;
+    } reports[] = {{2, true, "no space", true},   {2, true, "still no space", true}, {2, false, "/m/2", true},
+                   {2, true, "no space", false},  {3, true, "no space", true},       {3, false, "/m/3", true},
+                   {3, false, "/m/3 again", true}};
+    struct bench *b = bench_ready(PSC_STREAM);
+    for (size_t i = 0; i < sizeof reports / sizeof *reports; i++) {
+        psc_report_checkpoint(b->client, reports[i].number, reports[i].failed, reports[i].text);
+        fake_idle(&b->fake, 2);
+        const size_t last = reports[i].taken ? i : i - 1;
+        assert_int_equal(b->fake.checkpoint, reports[last].number);
+        assert_int_equal(b->fake.checkpoint_failed, reports[last].failed);
+        assert_string_equal(b->fake.checkpoint_text, reports[last].text);
+    }
     bench_free(b);
 }
 
@@ -1911,18 +2056,22 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_window),
     cmocka_unit_test(test_a_higher_priority_goes_first),
     cmocka_unit_test(test_waiting_for_the_window_has_a_deadline),
+    cmocka_unit_test(test_no_read_overtakes_the_window),
     cmocka_unit_test(test_who_waits_for_others_holds_up_no_update),
     cmocka_unit_test(test_unreachable_until_the_deadline),
     cmocka_unit_test(test_a_refused_call_says_so_in_time),
+    cmocka_unit_test(test_tried_for_as_long_as_it_was),
     cmocka_unit_test(test_a_task_that_is_back_is_found_soon),
     cmocka_unit_test(test_a_task_that_is_gone_ends_the_client),
     cmocka_unit_test(test_who_waits_for_a_round_says_so),
     cmocka_unit_test(test_every_call_has_a_name),
     cmocka_unit_test(test_a_task_that_is_slow_does_not),
     cmocka_unit_test(test_who_waits_can_say_for_what),
+    cmocka_unit_test(test_who_waits_for_answers_says_nothing),
     cmocka_unit_test(test_who_is_refused_says_why),
     cmocka_unit_test(test_who_waits_for_others_notices_too),
     cmocka_unit_test(test_cut_twice_while_it_waits),
+    cmocka_unit_test(test_cut_twice_while_a_round_is_open),
     cmocka_unit_test(test_no_answer_until_the_deadline),
     cmocka_unit_test(test_refused_is_tried_again),
     cmocka_unit_test(test_who_has_joined_is_known_again),
@@ -1950,6 +2099,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_the_last_report_is_sent_before_leaving),
     cmocka_unit_test(test_a_reason_is_sent_as_text),
     cmocka_unit_test(test_progress_is_sent_with_heartbeats),
+    cmocka_unit_test(test_progress_is_the_chiefs),
+    cmocka_unit_test(test_checkpoints_are_reported),
     cmocka_unit_test(test_dying_with_everything_under_way),
     cmocka_unit_test(test_callbacks_start_operations_until_the_end),
     cmocka_unit_test(test_cancelled),

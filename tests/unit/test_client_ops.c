@@ -596,6 +596,27 @@ static void test_open_round(void **state)
     bench_free(b);
 }
 
+// All blocks of a partition's gradient count, or none, though the last request says which.
+static void test_blocks_count_with_their_partition(void **state)
+{
+    (void)state;
+    for (int behind = 0; behind < 2; behind++) {
+        struct bench *b = open_bench(PSC_STREAM, PSC_SYNC, PS_BLOCK_BYTES);
+        float *data = calloc(TABLE, sizeof *data);
+        psc_tensor t = whole("table", data, TABLE, PSC_FLOAT32);
+        b->fake.counts_whole = true;
+        b->fake.round = 5;
+        b->fake.runs_behind = behind;  // the partitions that are: of three blocks each, as is the one that is not
+        psc_result r = push_round(b, &t, 5);
+        assert_int_equal(r.error.code, PSC_OK);
+        assert_true(b->fake.n_arrivals > 3);  // of more than one request each
+        assert_int_equal(r.stale, behind ? 3 : 9);
+        assert_int_equal(r.queued, behind ? 6 : 0);
+        free(data);
+        bench_free(b);
+    }
+}
+
 static enum fake_fate lose_answers(struct fake *f, uint32_t task, int method, uint64_t n)
 {
     (void)task, (void)n;
@@ -653,6 +674,28 @@ static void test_numbers_of_a_read_that_begins_again(void **state)
     assert_int_equal(r.last_round, 5);
     free(got);
     bench_free(b);
+}
+
+static enum fake_fate take_back_each_time(struct fake *f, uint32_t task, int method, uint64_t n)
+{
+    (void)n;
+    return method == PARAMSERVER__V1__METHOD__GET && !task && ++f->param % 2 == 0 ? FAKE_ABORT : FAKE_DELIVER;
+}
+
+// A read may take as long as it likes, as long as it goes on; one that must begin again each time ends.
+static void test_a_read_that_goes_on_has_its_time_anew(void **state)
+{
+    (void)state;
+    for (int restarts = 0; restarts < 2; restarts++) {
+        struct bench *b = bench_ready(PSC_STREAM);
+        struct outcome o = {0};
+        b->fake.reply_bytes = PS_BLOCK_BYTES;
+        b->fake.read_ns = 8 * PS_SECOND;  // four answers of a task take longer than the 20 s of an operation
+        b->fake.fate = restarts ? take_back_each_time : NULL;
+        psc_get(b->client, b->tensors, 1, on_result, &o, NULL);
+        assert_int_equal(finish(b, &o).error.code, restarts ? PSC_DEADLINE_EXCEEDED : PSC_OK);
+        bench_free(b);
+    }
 }
 
 static enum fake_fate fail_third_get(struct fake *f, uint32_t task, int method, uint64_t n)
@@ -916,6 +959,50 @@ static void test_newer_fails(void **state)
     assert_int_equal(get_newer(b, seen, &t, 1).error.code, PSC_FAILED_PRECONDITION);
     assert_int_equal(finish(b, &o).error.code, PSC_OK);
     assert_int_equal(get_newer(b, seen, &part, 1).error.code, PSC_INVALID_ARGUMENT);
+    assert_int_equal(get_newer(b, seen, &t, 1).unchanged, 1);
+    psc_seen_free(seen);
+    free(data);
+    bench_free(b);
+}
+
+// What one client has seen says nothing of what another has: the places in its layout may be others.
+static void test_seen_by_another_client(void **state)
+{
+    (void)state;
+    struct bench *b = open_bench(PSC_STREAM, PSC_ASYNC, 0);
+    psc_client *observer = second_client(b, (psc_options){.rank = -1});
+    struct outcome attached = {0}, got = {0};
+    float x[10];
+    psc_tensor t = whole("bias", x, 10, PSC_FLOAT32);
+    psc_seen *seen;
+    psc__attach(observer, on_done, &attached);
+    assert_true(fake_run(&b->fake, &attached.done, 10));
+    assert_int_equal(psc_seen_create(observer, &seen, NULL), PSC_OK);
+    psc_result r = get_newer(b, seen, &t, 1);
+    assert_int_equal(r.error.code, PSC_INVALID_ARGUMENT);
+    assert_string_equal(r.error.text, "get: what was seen is another client's");
+    psc_get_newer(observer, seen, &t, 1, on_result, &got, NULL);
+    assert_int_equal(finish(b, &got).error.code, PSC_OK);
+    psc_seen_free(seen);
+    psc__client_free(observer);
+    bench_free(b);
+}
+
+// What counts as seen is what the read found that it ended with.
+static void test_newer_begins_again(void **state)
+{
+    (void)state;
+    struct bench *b = open_bench(PSC_STREAM, PSC_ASYNC, 0);
+    float *data = calloc(TABLE, sizeof *data);
+    psc_tensor t = whole("table", data, TABLE, PSC_FLOAT32);
+    psc_seen *seen;
+    assert_int_equal(psc_seen_create(b->client, &seen, NULL), PSC_OK);
+    assert_int_equal(run(b, start_push, &t, 1).error.code, PSC_OK);
+    b->fake.reply_bytes = PS_BLOCK_BYTES;
+    b->fake.fate = abort_continuation;
+    b->fake.param = 4;  // the first of each of three tasks has been answered
+    assert_int_equal(get_newer(b, seen, &t, 1).unchanged, 0);
+    assert_int_equal(b->fake.param, 0);
     assert_int_equal(get_newer(b, seen, &t, 1).unchanged, 1);
     psc_seen_free(seen);
     free(data);
@@ -1482,14 +1569,18 @@ int main(void)
         cmocka_unit_test(test_nonfinite),
         cmocka_unit_test(test_push_to_a_round_has_a_deadline),
         cmocka_unit_test(test_open_round),
+        cmocka_unit_test(test_blocks_count_with_their_partition),
         cmocka_unit_test(test_round_after_a_retry),
         cmocka_unit_test(test_numbers_of_a_read_that_begins_again),
+        cmocka_unit_test(test_a_read_that_goes_on_has_its_time_anew),
         cmocka_unit_test(test_snapshots_are_released),
         cmocka_unit_test(test_push_encoded),
         cmocka_unit_test(test_push_pull),
         cmocka_unit_test(test_push_pull_in_sync),
         cmocka_unit_test(test_newer),
         cmocka_unit_test(test_newer_fails),
+        cmocka_unit_test(test_seen_by_another_client),
+        cmocka_unit_test(test_newer_begins_again),
         cmocka_unit_test(test_reduce),
         cmocka_unit_test(test_reduce_small),
         cmocka_unit_test(test_who_leaves_in_the_middle),
