@@ -14,8 +14,9 @@
 
 // Of operations and requests that have ended, so many are kept for the next ones, with arrays of so many elements.
 enum { IDLE_OPS = 64, FREE_REQUESTS = 256, KEPT_ELEMENTS = 64 };
-enum { DRAIN_SECONDS = 2 };  // from the transport's shutdown on; a thread may be about to let go of memory
-enum { RELEASE_MS = 5000 };  // in which a task hears that a snapshot is not needed any more, or not from here
+enum { FIRST_ROUND_SECONDS = 5 };  // what is usual before there has been a round
+enum { DRAIN_SECONDS = 2 };        // from the transport's shutdown on; a thread may be about to let go of memory
+enum { RELEASE_MS = 5000 };        // in which a task hears that a snapshot is not needed any more, or not from here
 
 static struct psc_op *op_of_memory(struct ps_owner *o)
 {
@@ -317,13 +318,13 @@ static void op_note_round(const struct psc_op *op)
 void psc__ops_name_wait(struct psc_client *c, uint64_t since, char *what, size_t size)
 {
     const struct psc__ops *ops = c->ops;
-    const uint64_t usual = ops->round_ns > ops->round_before_ns ? ops->round_ns : ops->round_before_ns;
-    const uint64_t now = psc__now(c);
+    const uint64_t before = ops->round_ns > ops->round_before_ns ? ops->round_ns : ops->round_before_ns;
+    const uint64_t usual = before ? before : FIRST_ROUND_SECONDS * PS_SECOND, now = psc__now(c);
     const struct psc_op *op;
     TAILQ_FOREACH(op, &ops->open, link)
     if (!op->over && !op->refused && op->deadline == UINT64_MAX && op->started < since && now - op->started > 2 * usual)
         break;
-    if (op)
+    if (op && c->workers > 1)
         snprintf(what, size, "the other workers' gradients of round %" PRIu64, op->round);
 }
 
@@ -482,11 +483,15 @@ static void ops_leave_memory(struct psc_client *c)
     for (op = TAILQ_FIRST(&c->ops->open); op; op = next) {
         enum psc__memory held = PSC__MEMORY_HELD;
         next = TAILQ_NEXT(op, link);
-        if (op->refused || !op->over || !atomic_compare_exchange_strong(&op->memory_is, &held, PSC__MEMORY_LEFT))
+        if (op->refused || !op->over)
             continue;
-        atomic_fetch_add(&op->holders, 1);  // the transport
-        op_set_stuck(op);
-        op_end(op);
+        atomic_fetch_add(&op->holders, 1);  // the transport, from before it can find that its memory was left
+        if (atomic_compare_exchange_strong(&op->memory_is, &held, PSC__MEMORY_LEFT)) {
+            op_set_stuck(op);
+            op_end(op);
+        } else {
+            atomic_fetch_sub(&op->holders, 1);  // it lets go at this moment, and waits for the client's lock
+        }
     }
     psc__unlock(c);
 }

@@ -11,6 +11,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/sometimes.h"
+#include "psd/job/hyper.h"
 #include "psd/job/table.h"
 #include "psd/sync/sync.h"
 
@@ -314,7 +315,8 @@ static void agree_destroy(struct psd_job *job)
     job->agree = NULL;
 }
 
-// Who has waited for an outcome in an earlier run is told.
+// Who has waited for an outcome in an earlier run is told. What was changed by hand goes on to hold; what was named for
+// a round that was not reached waits for the round of that number in this run.
 static void agree_begin_run(struct psd_job *job, struct psd_call **ready)
 {
     struct psd_agree *a = job->agree;
@@ -326,6 +328,7 @@ static void agree_begin_run(struct psd_job *job, struct psd_call **ready)
     a->lead.phase = PSD_AGREE_NONE;
     a->lead.decided = false;
     psd_ready_all(ready, &a->lead.waiting);
+    psd_hyper_leave_rounds(job, job->resumed_round - 1);
     pthread_mutex_unlock(&job->lock);
 }
 

@@ -107,7 +107,7 @@ struct psd_job {
     uint64_t declared_sequence;      // and of its call
     uint64_t resumptions;            // how many declarations went on with old values, that one among them if it did
     bool resumed;                    // that declaration did
-    uint64_t resumed_round;          // that was open when the run before ended, as it says; 0: it does not
+    uint64_t resumed_round;          // that was open when the run before ended, as the last such declaration said
     Paramserver__V1__Update update;  // as declared; what it is at the moment: psd_job_is_sync
     uint32_t workers, tasks;
     uint32_t replicas_to_aggregate;  // sync; 0: all members'

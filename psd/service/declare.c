@@ -12,6 +12,7 @@
 #include "psd/control/state.h"
 #include "psd/job/declaration.h"
 #include "psd/service/service.h"
+#include "psd/sync/sync.h"
 
 typedef Paramserver__V1__DeclareRequest declare_t;
 
@@ -164,7 +165,7 @@ static void declare_resume_run(struct psd_job *job, uint64_t run, uint64_t resum
 {
     pthread_mutex_lock(&job->lock);
     psd_job_set_run(job, run, true);
-    job->resumed_round = resumed_round;
+    job->resumed_round = resumed_round ? resumed_round : psd_sync_last_closed(job) + 1;
     psd_job_reset_incarnations(job);
     pthread_mutex_unlock(&job->lock);
     if (job->host->task != 0)

@@ -7,7 +7,6 @@
 
 #include "common/base/alloc.h"
 #include "common/base/utf8.h"
-#include "psd/job/hyper.h"
 #include "psd/sync/norm.h"
 #include "psd/sync/sync.h"
 
@@ -35,12 +34,10 @@ static enum ps_code sync_create(struct psd_job *job, uint32_t task, struct ps_er
 
 // ---- the job's life -----------------------------------------------------------------------------------------------
 
-// As it was declared, whatever it has become in the run before. What was changed by hand goes on to hold; what was
-// named for a round that was not reached waits for the round of that number in this run.
+// As it was declared, whatever it has become in the run before.
 static void sync_begin_run(struct psd_job *job, struct psd_call **ready)
 {
     pthread_mutex_lock(&job->lock);
-    psd_hyper_leave_rounds(job, job->resumed_round ? job->resumed_round - 1 : psd_sync_last_closed(job));
     for (uint32_t i = 0; i < job->n_partitions; i++)
         if (job->partitions[i].made)
             psd_round_reset(job->partitions[i].made, ready);
