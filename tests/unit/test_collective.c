@@ -184,6 +184,7 @@ static void *run_replica(void *arg)
         }
         if (w->busy && round == 3)
             sleep(w->busy);
+        w->busy = round == 3 ? 0 : w->busy;
         if (w->looks && round == 2) {
             look_for_end(r);
             break;
@@ -590,8 +591,8 @@ static void on_idle_cancel(void *ctx, struct ps_call *call)
         ps_call_reply(call, PS_CANCELLED, NULL, NULL);
 }
 
-// Meets worker 0 as worker 1 of 2, which listens there for a ring. The session.
-static uint64_t join_as_worker_1(struct ps_client *client, char *ring_at)
+// Meets worker 0 as worker 1 of 2 on a host, which listens there for a ring; after: the session before. The session.
+static uint64_t meet_as_worker_1(struct ps_client *client, char *host, char *ring_at, uint64_t after)
 {
     struct answer a = {.lock = PTHREAD_MUTEX_INITIALIZER, .came = PTHREAD_COND_INITIALIZER};
     Paramserver__V1__RendezvousRequest r = PARAMSERVER__V1__RENDEZVOUS_REQUEST__INIT;
@@ -603,10 +604,17 @@ static uint64_t join_as_worker_1(struct ps_client *client, char *ring_at)
     r.rank = 1;
     r.workers = 2;
     r.configuration = "seed=1\n";
+    r.host = host;
     r.ring_at = ring_at;
+    r.after = after;
     ps_msg_pack(&r.base, NULL, &request);
     assert_int_equal(PS_OK, ask_with(client, 0, PARAMSERVER__V1__METHOD__RENDEZVOUS, &request, &a));
     return a.session;
+}
+
+static uint64_t join_as_worker_1(struct ps_client *client, char *ring_at)
+{
+    return meet_as_worker_1(client, "", ring_at, 0);
 }
 
 // What who connects to a ring says first (mesh.c).
@@ -634,16 +642,55 @@ static int connect_to_ring(const struct hello *hello, size_t bytes)
     return fd;
 }
 
-static enum ps_code say_end(struct ps_client *client, uint64_t session, uint32_t rank, const char *text)
+// lost: as in AbortRequest.
+static enum ps_code say_end_with(struct ps_client *client, uint64_t session, uint32_t rank, uint32_t lost,
+                                 const char *text)
 {
     struct answer a = {.lock = PTHREAD_MUTEX_INITIALIZER, .came = PTHREAD_COND_INITIALIZER};
     Paramserver__V1__AbortRequest r = PARAMSERVER__V1__ABORT_REQUEST__INIT;
     struct ps_slices request = PS_SLICES_EMPTY;
     r.session = session;
     r.rank = rank;
+    r.lost = lost;
     r.text = (char *)text;
     ps_msg_pack(&r.base, NULL, &request);
     return ask_with(client, 0, PARAMSERVER__V1__METHOD__ABORT, &request, &a);
+}
+
+static enum ps_code say_end(struct ps_client *client, uint64_t session, uint32_t rank, const char *text)
+{
+    return say_end_with(client, session, rank, 0, text);
+}
+
+// The host has begun a session while a member that comes to it asked anew: that gets the answer which it has missed.
+static void an_answer_that_was_missed_is_given_again(void **ctx)
+{
+    enum ps_code watch = PS_OK;
+    const struct ps_server_options options = {
+        .threads = 1, .call = on_idle_call, .cancel = on_idle_cancel, .ctx = &watch};
+    struct worker w = worker_of(0, 2, 1, 3);
+    struct ps_client *client = ps_client_create(address, 1, NULL);
+    struct ps_server *server;
+    struct ps_error e;
+    (void)ctx;
+    w.options.shares_memory = true;
+    w.options.host = "one";
+    w.options.min_workers = 1;
+    assert_int_equal(PS_OK, ps_server_start(&address[1], 1, &options, &server, &e));
+    pthread_create(&w.thread, NULL, run_worker, &w);
+    const uint64_t first = meet_as_worker_1(client, "one", "[::1]:1", 0);
+    while (say_end_with(client, first, 1, 2, "worker 1 meets the others anew") != PS_OK)
+        usleep(1000);  // it has not begun the session yet
+    const uint64_t second = meet_as_worker_1(client, "one", "[::1]:1", first);
+    assert_true(second && second != first);
+    assert_true(meet_as_worker_1(client, "one", "[::1]:1", first) == second);
+    ps_server_stop(server, PS_SECOND);
+    ps_server_destroy(server);
+    ps_client_stop(client);
+    ps_client_destroy(client);
+    pthread_join(w.thread, NULL);
+    if (w.error.code)
+        fail_msg("%s", w.error.text);
 }
 
 // Ranks 0 and 7 end nothing; rank 1 does. Where another program answers at rank 1's address, that is said.
@@ -983,10 +1030,12 @@ static void newcomers_that_die_take_no_majority(void **ctx)
             do_at_once(meet_again, &w[1], lost ? 2 : 3);
         }
         assert_int_equal(PS_OK, w[1].error.code + w[2].error.code);
-        pthread_create(&w[0].thread, NULL, open_worker, &w[0]);
-        pthread_create(&w[3].thread, NULL, open_worker, &w[3]);
-        while (wk_collective_guests(w[1].collective) < 2)
-            usleep(1000);
+        // Worker 3 looks for the others at worker 0 first.
+        for (uint32_t i = 3, guests = 1; guests < 3; i -= 3, guests++) {
+            pthread_create(&w[i].thread, NULL, open_worker, &w[i]);
+            while (wk_collective_guests(w[1].collective) < guests)
+                usleep(1000);
+        }
         do_at_once(meet_again, &w[1], 2);
         pthread_join(w[0].thread, NULL);
         pthread_join(w[3].thread, NULL);
@@ -1134,6 +1183,7 @@ int main(void)
         cmocka_unit_test(who_looks_hears_of_an_end),
         cmocka_unit_test(those_that_are_left_go_on),
         cmocka_unit_test(who_came_later_is_not_lost),
+        cmocka_unit_test(an_answer_that_was_missed_is_given_again),
         cmocka_unit_test(who_is_busy_is_waited_for),
         cmocka_unit_test(too_few_that_are_left_end),
         cmocka_unit_test(who_has_been_there_for_longest_leads),

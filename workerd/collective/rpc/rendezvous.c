@@ -156,18 +156,51 @@ static void rendezvous_send_on(struct ps_call *call, uint32_t place, bool runnin
     ps_call_reply(call, PS_OK, NULL, &body);
 }
 
-// One that has been checked stays, or goes to another worker.
+static void rendezvous_pack_session(const struct wk_rendezvous *v, struct ps_slices *body)
+{
+    uint32_t *newcomers = ps_alloc(v->n * sizeof *newcomers);
+    Paramserver__V1__RendezvousReply reply = PARAMSERVER__V1__RENDEZVOUS_REPLY__INIT;
+    reply.session = v->session;
+    reply.rank = v->rank;
+    reply.n_rank = v->n;
+    reply.host = v->host;
+    reply.n_host = v->n;
+    reply.ring_at = v->ring_at;
+    reply.n_ring_at = v->n;
+    reply.running = v->running;
+    reply.newcomer = newcomers;
+    for (uint32_t k = 0; k < v->n; k++)
+        if (v->newcomer[v->rank[k]])
+            newcomers[reply.n_newcomer++] = v->rank[k];
+    ps_msg_pack(&reply.base, NULL, body);
+    free(newcomers);
+}
+
+// locked. Has the session begun whose members this one meets again? The answer came in the moment in which it asked
+// anew, and was lost.
+static bool rendezvous_has_answered(const struct wk_rendezvous *v, uint32_t rank, uint64_t after)
+{
+    return after && after == v->before && !v->over && rendezvous_has_member(v, rank);
+}
+
+// One that has been checked stays, or goes to another worker, or hears again what it has missed.
 static uint64_t rendezvous_receive(struct wk_rendezvous *v, const Paramserver__V1__RendezvousRequest *r,
                                    struct ps_call *call, struct ps_error *e)
 {
     uint64_t ended = 0;
+    struct ps_slices session = PS_SLICES_EMPTY;
     pthread_mutex_lock(&v->lock);
     const uint32_t place = rendezvous_place(v, r->after);
     const bool running = v->session != 0, stays = place == v->options->rank && !r->asks;
-    if (rendezvous_check_session(v, r->rank, r->after, e) == PS_OK && stays)
+    const bool again = rendezvous_has_answered(v, r->rank, r->after);
+    if (again)
+        rendezvous_pack_session(v, &session);
+    else if (rendezvous_check_session(v, r->rank, r->after, e) == PS_OK && stays)
         ended = rendezvous_admit(v, r, call);
     pthread_mutex_unlock(&v->lock);
-    if (e->code == PS_OK && !stays)
+    if (again)
+        ps_call_reply(call, PS_OK, NULL, &session);
+    else if (e->code == PS_OK && !stays)
         rendezvous_send_on(call, place, running);
     return ended;
 }
@@ -295,29 +328,14 @@ void wk_rendezvous_end(struct wk_rendezvous *v)
 // To those who are of the session that begins.
 static void rendezvous_answer(struct wk_rendezvous *v)
 {
-    uint32_t *newcomers = ps_alloc(v->n * sizeof *newcomers);
-    Paramserver__V1__RendezvousReply reply = PARAMSERVER__V1__RENDEZVOUS_REPLY__INIT;
-    reply.session = v->session;
-    reply.rank = v->rank;
-    reply.n_rank = v->n;
-    reply.host = v->host;
-    reply.n_host = v->n;
-    reply.ring_at = v->ring_at;
-    reply.n_ring_at = v->n;
-    reply.running = v->running;
-    reply.newcomer = newcomers;
-    for (uint32_t k = 0; k < v->n; k++)
-        if (v->newcomer[v->rank[k]])
-            newcomers[reply.n_newcomer++] = v->rank[k];
     for (uint32_t k = 0; k < v->n; k++) {
         struct ps_slices body = PS_SLICES_EMPTY;
         struct ps_call *call = rendezvous_take_guest(v, v->rank[k]);
         if (!call)
             continue;
-        ps_msg_pack(&reply.base, NULL, &body);
+        rendezvous_pack_session(v, &body);
         ps_call_reply(call, PS_OK, NULL, &body);
     }
-    free(newcomers);
 }
 
 // ---- who waits ----------------------------------------------------------------------------------------------------
@@ -541,6 +559,7 @@ static void rendezvous_take_members(struct wk_rendezvous *v, bool admits)
     memset(v->lost, 0, v->options->workers * sizeof *v->lost);
     v->running = v->session != 0;
     v->joined = false;
+    v->before = v->session;
     do
         v->session = ps_random();
     while (v->session == 0);

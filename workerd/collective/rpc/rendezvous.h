@@ -54,6 +54,7 @@ struct wk_rendezvous {
     bool admits;   // others have come to the last session that had not been of the one before
     // The last session: its members in the order of ranks, what names their hosts, and where these take connections.
     uint64_t session;  // 0: there has been none
+    uint64_t before;   // the one before it
     uint32_t n;
     uint32_t *rank;
     char **host, **ring_at;
