@@ -271,6 +271,9 @@ done
 printf '#!/bin/sh\n#SBATCH --ntasks-per-node=2\n' >two_each.sbatch
 # shellcheck disable=SC2086
 ok "slurm: or by the script itself" says --ps-tasks "$psctl" slurm --dry-run --script two_each.sbatch $three -N 2
+printf '#!/bin/sh\n#SBATCH --nodes=3\n' >three.sbatch
+# shellcheck disable=SC2086
+ok "slurm: not by its nodes, for psctl's own count" refuses 65 "$few" slurm --dry-run --script three.sbatch $three -N 2
 looks() { says "psctl: $PWD/none.safetensors cannot be read here: the workers look for it" "$@" && grep -qF "psctl: $PWD/none, where the output goes, is not here: worker 0 needs it" said; }
 ok "slurm: what is not here is said" looks slurm --dry-run "$async" --set weights=none.safetensors --set output=none/%a.safetensors
 ok "slurm: and nothing of the rest" lacks psctl: slurm --dry-run "$async"

@@ -182,7 +182,7 @@ else
     echo "ok $n - the progress on a terminal # SKIP no python3"
 fi
 ok "./quickstart --help" fails_with 0 "./quickstart check" "$top_srcdir/quickstart" --help
-mkdir -p elsewhere/tree
+mkdir -p aside/tree
 ln -s "$top_srcdir" tree
 ok "from another folder" fails_with 64 "./quickstart check" tree/quickstart chekc
 # A first try has left configure, and was cut short before Makefile.in.
@@ -194,7 +194,7 @@ begins_again() {
     fails_with 1 "the build failed" env PATH="$PWD/half/bin:$PATH" half/quickstart && [ -e half/called ]
 }
 ok "it begins again where autoreconf was cut short" begins_again
-ok "with CDPATH" fails_with 64 "./quickstart check" env CDPATH="$PWD/elsewhere" tree/quickstart chekc
+ok "with CDPATH" fails_with 64 "./quickstart check" env CDPATH="$PWD/aside" tree/quickstart chekc
 
 # The chief fails before there is a job; the others would wait for it for as long as the job file says.
 ok "a chief that opened no job ends the run" fails_with 65 "did not open the job" timeout 600 "$psctl" run --ps 1 --workers 2 \

@@ -315,7 +315,8 @@ whatever_is_set() {
 ok "so does one of a user whose environment says much" whatever_is_set
 
 does_not_begin_anew() {
-    submit --nodes 2 -- sync.yaml "${long[@]}" --set output=anew.safetensors && trains "$id" || return 1
+    (cat sync.yaml && echo "# callbacks: [{name: backup, path: backups}]") >anew.yaml
+    submit --nodes 2 -- anew.yaml "${long[@]}" --set output=anew.safetensors && trains "$id" || return 1
     scancel --batch --signal=TERM "$id"
     ends_with "$id" 143 && has "$id" Restarts=0 && grep "it has no callback backup" "$id.out" && [ -s anew.safetensors ]
 }

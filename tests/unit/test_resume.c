@@ -1547,10 +1547,13 @@ static void an_outputs_name_is_no_split(void **state)
     train(&t, job, false);
     const size_t n = t.run.figures.n;
     must(wk_callbacks_open(&t.run, &t.run.callbacks, &e), &e);
+    const double measured = *wk_figures_find(&t.run.figures, "val_loss");
     wk_figures_add(&t.run.figures, "", "val_kind_loss", 3);
+    wk_figures_add(&t.run.figures, "", "val_loss", -3);  // an output val's
     must(wk_evaluate(&t.run, &e), &e);
     assert_int_equal(t.run.figures.n, n + 1);
     assert_true(*wk_figures_find(&t.run.figures, "val_kind_loss") == 3);
+    assert_true(*wk_figures_find(&t.run.figures, "val_loss") == measured);
     must(wk_callbacks_call(t.run.callbacks, WK_EPOCH_ENDS,
                            &(struct wk_moment){.run = &t.run, .epoch = 4, .leads = true}, &e),
          &e);

@@ -142,30 +142,41 @@ static void slurm_look_at_files(struct ps_job *job)
         submit_look_at_files(job);
 }
 
-// Does this option of sbatch say how many workers there are? One on each node is what there is without it.
-static bool is_worker_count(const char *option)
+static bool slurm_is_one_of(const char *option, const char *const *known)
 {
-    static const char *const counts[] = {"-N", "-n", "-w", "-F", "--nod", "--nt", "--tasks-per-node"};
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
-        if (strncmp(option, counts[i], strlen(counts[i])) == 0)
-            return strcmp(option, "--ntasks-per-node=1") != 0;
-    return false;
+    while (*known && strncmp(option, *known, strlen(*known)) != 0)
+        known++;
+    return *known != NULL;
 }
 
-// Do options behind -- say how many workers there are, or lines of the script?
+// Does this option of sbatch say how many tasks there are? One on each node is what there is without it.
+static bool slurm_is_task_count(const char *option)
+{
+    static const char *const known[] = {"-n", "--nt", "--tasks-per-node", NULL};
+    return slurm_is_one_of(option, known) && strcmp(option, "--ntasks-per-node=1") != 0;
+}
+
+static bool slurm_is_node_count(const char *option)
+{
+    static const char *const known[] = {"-N", "-w", "-F", "--nod", NULL};
+    return slurm_is_one_of(option, known);
+}
+
+// Do options behind -- say how many workers there are, or lines of the script? Those do not say how many nodes: psctl's
+// own --nodes, which stands before, counts.
 static bool slurm_has_worker_count(const struct slurm *s, const char *script)
 {
     bool has = false;
     char line[1024], *rest;
     for (char **option = s->options; *option; option++)
-        has |= is_worker_count(*option);
+        has |= slurm_is_node_count(*option) || slurm_is_task_count(*option);
     FILE *from = fopen(script, "re");
     while (from && fgets(line, sizeof line, from)) {
         char *word = strtok_r(line, " \t\n", &rest);
         if (!word || strcmp(word, "#SBATCH") != 0)
             continue;
         while ((word = strtok_r(NULL, " \t\n", &rest)))
-            has |= is_worker_count(word);
+            has |= slurm_is_task_count(word);
     }
     if (from)
         fclose(from);

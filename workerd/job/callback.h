@@ -25,8 +25,9 @@ struct wk_moment {
     bool cut;    // the epoch ends before it is whole, and goes on in a training that goes on
     bool leads;  // of all workers this one is the chief
     bool stop;   // set by a callback: the training ends after this moment; at the end of an epoch the leader's counts
-    const char *why;  // set with stop at the end of an epoch: is logged by whoever is the leader when that is decided
-    bool changed;     // set by a callback: the weights are others than those that were evaluated
+    const char *
+        why;  // set with stop at the end of an epoch by the first that does: is logged by whoever is the leader when that is decided
+    bool changed;  // set by a callback: the weights are others than those that were evaluated
 };
 
 // Functions may be NULL.

@@ -106,6 +106,7 @@ void wk_evaluate_set(struct wk_run *run, const struct wk_meter *meter)
     wk_evaluate_forget(run);
     run->matrices = wk_meter_matrices(meter, "val_");
     wk_meter_figures(meter, "val_", &run->figures);
+    wk_figures_prefer_validation(&run->figures);
     run->evaluated = true;
 }
 

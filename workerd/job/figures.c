@@ -55,6 +55,23 @@ void wk_figures_drop_validation(struct wk_figures *f)
     f->n = n;
 }
 
+static bool figures_has_validation(const struct wk_figures *f, const char *name)
+{
+    bool has = false;
+    for (size_t i = 0; i < f->n; i++)
+        has |= f->v[i].validation && strcmp(f->v[i].name, name) == 0;
+    return has;
+}
+
+void wk_figures_prefer_validation(struct wk_figures *f)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < f->n; i++)
+        if (f->v[i].validation || !figures_has_validation(f, f->v[i].name))
+            f->v[n++] = f->v[i];
+    f->n = n;
+}
+
 json_t *wk_number_save(double x)
 {
     if (isnan(x))

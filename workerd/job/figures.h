@@ -34,6 +34,8 @@ void wk_figures_copy(struct wk_figures *to, const struct wk_figures *from);  // 
 void wk_figures_free(struct wk_figures *f);
 // Takes those of the test split away.
 void wk_figures_drop_validation(struct wk_figures *f);
+// Of one name, as an output called val may give one, that of the test split stays, as in Keras.
+void wk_figures_prefer_validation(struct wk_figures *f);
 // NULL: there is none of that name.
 const double *wk_figures_find(const struct wk_figures *f, const char *name);
 

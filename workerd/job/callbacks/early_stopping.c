@@ -101,7 +101,7 @@ static enum ps_code early_stopping_epoch_end(void *state, struct wk_moment *m, s
     }
     if (s->wait >= s->patience && m->epoch > 0) {
         m->stop = s->stopped = true;
-        m->why = s->why;
+        m->why = m->why ? m->why : s->why;
         if (isnan(s->monitor.best))
             snprintf(s->why, sizeof s->why, "epoch %" PRIu64 ": early stopping: %s has been nan in all epochs",
                      m->epoch + 1, s->monitor.name);
