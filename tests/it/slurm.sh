@@ -82,7 +82,8 @@ submit() {
     while [ "$1" != -- ]; do options+=("$1"); shift; done
     local file=$2
     shift 2
-    id=$(sbatch --parsable --output %j.out "${options[@]}" "$sbatch" ${ps_tasks:+--ps-tasks "$ps_tasks"} ${munge:+--munge} ${checkpoints:+--checkpoints "$checkpoints"} "$examples/softmax/$file" "${quick[@]}" "$@")
+    [[ $file == /* ]] || file=$examples/softmax/$file
+    id=$(sbatch --parsable --output %j.out "${options[@]}" "$sbatch" ${ps_tasks:+--ps-tasks "$ps_tasks"} ${munge:+--munge} ${checkpoints:+--checkpoints "$checkpoints"} "$file" "${quick[@]}" "$@")
 }
 has() { [[ $(scontrol --oneliner show job "$1") == *" $2 "* ]] || { scontrol show job "$1"; cat "$1.out"; false; }; } # JOB KEY=VALUE
 eventually_has() { eventually has "$@" >has.out || { cat has.out; return 1; }; }
@@ -315,8 +316,8 @@ whatever_is_set() {
 ok "so does one of a user whose environment says much" whatever_is_set
 
 does_not_begin_anew() {
-    (cat sync.yaml && echo "# callbacks: [{name: backup, path: backups}]") >anew.yaml
-    submit --nodes 2 -- anew.yaml "${long[@]}" --set output=anew.safetensors && trains "$id" || return 1
+    sed "s|^model: .*|model: $examples/softmax/model.json # callbacks: [{name: backup}]|" "$examples/softmax/sync.yaml" >anew.yaml
+    submit --nodes 2 -- "$PWD/anew.yaml" "${long[@]}" --set output=anew.safetensors && trains "$id" || return 1
     scancel --batch --signal=TERM "$id"
     ends_with "$id" 143 && has "$id" Restarts=0 && grep "it has no callback backup" "$id.out" && [ -s anew.safetensors ]
 }
