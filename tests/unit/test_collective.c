@@ -169,6 +169,7 @@ static void *run_replica(void *arg)
 {
     struct replica *r = arg;
     struct worker *w = r->worker;
+    unsigned busy = w->busy;
     r->values = malloc(COUNT * sizeof *r->values);
     for (int round = 0; round < w->rounds && r->error.code == PS_OK; round++) {
         if (w->leaves_after && round == w->leaves_after) {
@@ -182,9 +183,10 @@ static void *run_replica(void *arg)
             raise(SIGALRM);
             usleep(500 * 1000);
         }
-        if (w->busy && round == 3)
-            sleep(w->busy);
-        w->busy = round == 3 ? 0 : w->busy;
+        if (busy && round == 3) {
+            sleep(busy);
+            busy = 0;
+        }
         if (w->looks && round == 2) {
             look_for_end(r);
             break;
