@@ -118,22 +118,6 @@ static bool declare_corrects(const struct psd_request *t, struct psd_job *job, c
            t->caller->sequence > job->declared_sequence && !declare_is_confirmed(job);
 }
 
-// Values and hyperparameters are as declared.
-static bool declare_is_untouched(struct psd_job *job)
-{
-    pthread_rwlock_rdlock(&job->snapshot_lock);
-    const bool changed = job->n_changes > 0;
-    pthread_rwlock_unlock(&job->snapshot_lock);
-    return !changed && !atomic_load(&job->updates);
-}
-
-// Is it of an earlier run, in which some task has refused it? The control task has confirmed it neither then nor
-// before, and nobody has put anything: there is nothing here to go on with.
-static bool declare_is_void(const struct psd_request *t, struct psd_job *job)
-{
-    return !is_this_run(t, job) && !job->resumed && !declare_is_confirmed(job) && declare_is_untouched(job);
-}
-
 // May a declaration go ahead where the job has been declared already? Table lock held.
 static int check_existing(struct psd_request *t, struct psd_job *job, const declare_t *r)
 {
@@ -226,8 +210,7 @@ static int declare_claim_name(struct psd_request *t, const declare_t *r, enum cl
         return (int)t->error.code;
     if (job && job->declaring)
         return ps_fail(&t->error, PS_UNAVAILABLE, "job '%s' is being declared", job->name);
-    const bool exists = job && atomic_load(&job->declared);
-    const bool corrects = exists && (declare_corrects(t, job, r) || declare_is_void(t, job));
+    const bool exists = job && atomic_load(&job->declared), corrects = exists && declare_corrects(t, job, r);
     if (exists && !corrects && check_existing(t, job, r))
         return (int)t->error.code;
     const bool mine = exists && !corrects && is_this_run(t, job);

@@ -143,13 +143,6 @@ static bool is_refused(const struct answer *a)
     return a->answered && (a->code == PS_RESOURCE_EXHAUSTED || a->code == PS_UNAVAILABLE);
 }
 
-// Has the task a job of which the control task has not told it? Then a declaration in the next run begins anew.
-static bool is_unconfirmed(struct psd_core *core)
-{
-    const struct psd_job *job = psd_job_lookup(&core->table, "job");
-    return job && core->config.task != 0 && !job->view;
-}
-
 static void send_now(struct life *l, struct sent *s)
 {
     s->a = (struct answer){.call = {.method = s->method, .deadline = UINT64_MAX, .reply = on_reply}};
@@ -165,7 +158,6 @@ static void send_until_taken(struct life *l, struct sent *s)
 {
     for (int i = 0; i < TRIES; i++) {
         uint64_t before = digest_all(&l->c), failed = nomem_failed();
-        const bool gives_up = s->method == M(DECLARE) && is_unconfirmed(l->c.task[s->task].core);
         send_now(l, s);
         if (!is_refused(&s->a))
             return;
@@ -175,7 +167,7 @@ static void send_until_taken(struct life *l, struct sent *s)
             fail_msg("method %d: refused for no memory with '%s'", s->method, s->a.text);
         // A declaration that replaces a job forgets that one before it makes blocks.
         bool replaces = s->method == M(DECLARE) && l->c.declare.on_existing == PARAMSERVER__V1__ON_EXISTING__REPLACE;
-        if (s->a.code == PS_RESOURCE_EXHAUSTED && digest_all(&l->c) != before && !gives_up &&
+        if (s->a.code == PS_RESOURCE_EXHAUSTED && digest_all(&l->c) != before &&
             (!replaces || strstr(s->a.text, "another job")))
             fail_msg("method %d: refused with '%s', and something has changed", s->method, s->a.text);
     }

@@ -564,40 +564,6 @@ static void test_declaration_is_corrected(void **state)
     psd_core_destroy(j.core);
 }
 
-static bool declare_again(struct job *j, struct declaring *x, uint64_t run)
-{
-    ProtobufCMessage *m = NULL;
-    x->caller.run = run;
-    x->r.on_existing = PARAMSERVER__V1__ON_EXISTING__RESUME;
-    struct answer a = ask(j->core, M(DECLARE), &x->r.base, NULL, &paramserver__v1__declare_reply__descriptor, &m, NULL);
-    if (a.code)
-        fail_msg("%s", a.text);
-    const bool resumed = ((const Paramserver__V1__DeclareReply *)m)->resumed;
-    ps_msg_free(m);
-    return resumed;
-}
-
-// What another task has refused is no job to go on with, in the next run either: that may declare it otherwise, and
-// has no values that were kept here and not there. What the control task has confirmed it goes on with.
-static void test_nobody_goes_on_with_what_was_refused(void **state)
-{
-    struct declaring x;
-    struct job j;
-    (void)state;
-    declare_at_task_1(&x, &j);
-    assert_int_equal(ask(j.core, M(DECLARE), &x.r.base, NULL, NULL, NULL, NULL).code, PS_OK);
-    const size_t used = pages_used(j.core);
-    j.pbig.count = j.big_shape[0] = BIG / 2;
-    assert_false(declare_again(&j, &x, 2));
-    assert_int_equal(j.core->table.n, 1);
-    assert_true(pages_used(j.core) < used);
-    assert_false(declare_again(&j, &x, 3));
-    confirm(j.core, 3);
-    assert_true(declare_again(&j, &x, 4));
-    assert_true(declare_again(&j, &x, 5));  // run 4 was refused by another task, and the values are those of run 3
-    psd_core_destroy(j.core);
-}
-
 static struct answer join_job(struct psd_core *core, uint32_t rank, const char *job)
 {
     struct joining x;
@@ -686,7 +652,6 @@ int main(void)
         cmocka_unit_test(test_job_is_its_users),
         cmocka_unit_test(test_name_is_the_control_tasks_to_give),
         cmocka_unit_test(test_declaration_is_corrected),
-        cmocka_unit_test(test_nobody_goes_on_with_what_was_refused),
         cmocka_unit_test(test_user_may_have_so_much),
         cmocka_unit_test(test_refusals_are_logged_seldom),
     };
