@@ -675,6 +675,20 @@ static void add_bytes(struct ps_zip_writer *w, const char *name, uint8_t value)
     assert_int_equal(ps_zip_add(w, name, npy, make_npy(npy, value), &e), PS_OK);
 }
 
+// The k-th is of the value k.
+static void write_arrays(const char *path, const char *const *names, uint8_t n)
+{
+    struct ps_zip_writer w;
+    struct ps_error e = {0};
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    ps_zip_begin(&w, file);
+    for (uint8_t i = 0; i < n; i++)
+        add_bytes(&w, names[i], i);
+    assert_int_equal(ps_zip_end(&w, &e), PS_OK);
+    fclose(file);
+}
+
 // Side by side in the order of the training arrays, whatever the order of the test arrays, and without those that
 // only the test data have.
 static void npz_test_arrays_in_another_order(void **state)
@@ -683,15 +697,8 @@ static void npz_test_arrays_in_another_order(void **state)
     static const char *const names[] = {"a_train.npy", "b_train.npy", "p_train.npy", "q_train.npy", "c_test.npy",
                                         "q_test.npy",  "b_test.npy",  "a_test.npy",  "p_test.npy"};
     char *path = ps_printf("%s/order.npz", (char *)*state), *target_of[] = {"p", "q"};
-    struct ps_zip_writer w;
     struct ps_error e = {0};
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    ps_zip_begin(&w, file);
-    for (uint8_t i = 0; i < 9; i++)
-        add_bytes(&w, names[i], i);
-    assert_int_equal(ps_zip_end(&w, &e), PS_OK);
-    fclose(file);
+    write_arrays(path, names, 9);
     struct ps_job_data spec = {.kind = PS_DATA_NPZ, .path = path, .label = {.column = target_of, .n = 2}};
     struct wk_data *data = open_good(&spec);
     if (wk_data_bind(data, &model, data_mse, &e))
@@ -709,15 +716,8 @@ static void npz_without_weights_to_test(void **state)
 {
     static const char *const names[] = {"x_train.npy", "y_train.npy", "w_train.npy", "x_test.npy", "y_test.npy"};
     char *path = ps_printf("%s/weights.npz", (char *)*state);
-    struct ps_zip_writer w;
     struct ps_error e = {0};
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    ps_zip_begin(&w, file);
-    for (uint8_t i = 0; i < 5; i++)
-        add_bytes(&w, names[i], i);
-    assert_int_equal(ps_zip_end(&w, &e), PS_OK);
-    fclose(file);
+    write_arrays(path, names, 5);
     struct ps_job_data spec = {.kind = PS_DATA_NPZ, .path = path, .weight = "w"};
     const struct nn_model model = {.input = {NN_FLOAT, 1, {1}}, .output = {NN_FLOAT, 1, {1}}};
     struct wk_data *data = open_good(&spec);

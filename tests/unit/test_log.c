@@ -112,17 +112,23 @@ static const char *passed_on(void)
     return catch_end();
 }
 
+// What comes before the long line, with where that begins, and what after it.
+static void expect_passed_on(const char *before, const char *after)
+{
+    const char *all = passed_on(), *rest = strstr(all, "xxx");
+    assert_non_null(rest);
+    assert_memory_equal(all, before, strlen(before));
+    assert_string_equal(rest + strspn(rest, "x"), after);
+}
+
 static void test_passes_on_to_the_journal(void **state)
 {
     (void)state;
     catch_begin();
     give_to_journal();
     ps_log_init("workerd[0]", PS_LOG_INFO);
-    const char *all = passed_on(), *rest = strstr(all, "xxx");
-    static const char first[] = "<6>workerd one\n<3>workerd[0] two\n\nEpoch 1/2\nworkerd[0] X\nworkerds E x\nxxx";
-    assert_non_null(rest);
-    assert_memory_equal(all, first, sizeof first - 1);
-    assert_string_equal(rest + strspn(rest, "x"), "workerd[0] E \n<4>workerd[0] three\n<7>workerd[0] four\n");
+    expect_passed_on("<6>workerd one\n<3>workerd[0] two\n\nEpoch 1/2\nworkerd[0] X\nworkerds E x\nxxx",
+                     "workerd[0] E \n<4>workerd[0] three\n<7>workerd[0] four\n");
 }
 
 static void test_passes_on_to_people(void **state)
@@ -130,11 +136,8 @@ static void test_passes_on_to_people(void **state)
     (void)state;
     catch_begin();
     ps_log_init("workerd[0]", PS_LOG_INFO);
-    const char *all = passed_on(), *rest = strstr(all, "xxx");
-    static const char first[] = "workerd I one\nworkerd[0] E two\n\nEpoch 1/2\nworkerd[0] X\nworkerds E x\nxxx";
-    assert_non_null(rest);
-    assert_memory_equal(all, first, sizeof first - 1);
-    assert_string_equal(rest + strspn(rest, "x"), "workerd[0] E \nworkerd[0] W threeworkerd[0] D four\n");
+    expect_passed_on("workerd I one\nworkerd[0] E two\n\nEpoch 1/2\nworkerd[0] X\nworkerds E x\nxxx",
+                     "workerd[0] E \nworkerd[0] W threeworkerd[0] D four\n");
 }
 
 static void check_object(const char *line, const char *level, const char *text)

@@ -226,7 +226,6 @@ static void test_fails_late(void **state)
     (void)state;
     open_at_1(&j);
     struct psd_job *job = psd_job_lookup(&j.core->table, "job");
-    send_view(j.core, 2, LIVE, 1, false);
     assert_true(psd_job_fail(job, 1, "worker 0 is dead"));
     the_job_is_resumed(&j);
     assert_false(psd_job_fail(job, 1, "worker 1 is dead, too"));

@@ -516,7 +516,7 @@ static void test_name_is_the_control_tasks_to_give(void **state)
 }
 
 // The control task tells who takes part in the job, which it has declared, too.
-static void confirm(struct psd_core *core, uint64_t run)
+static void confirm(struct psd_core *core)
 {
     Paramserver__V1__SetMembersRequest r = PARAMSERVER__V1__SET_MEMBERS_REQUEST__INIT;
     Paramserver__V1__Member members[2], *pointers[2];
@@ -527,8 +527,7 @@ static void confirm(struct psd_core *core, uint64_t run)
         members[i].incarnation = 1;
     }
     r.job = (char *)"job";
-    r.run = run;
-    r.epoch = 1;
+    r.run = r.epoch = 1;
     r.members = pointers;
     r.n_members = 2;
     struct answer a = ask(core, M(SET_MEMBERS), &r.base, NULL, NULL, NULL, NULL);
@@ -558,7 +557,7 @@ static void test_declaration_is_corrected(void **state)
     j.pbig.count = j.big_shape[0] = BIG;
     x.caller.sequence = 2;
     assert_int_equal(ask(j.core, M(DECLARE), &x.r.base, NULL, NULL, NULL, NULL).code, PS_ALREADY_EXISTS);
-    confirm(j.core, 1);
+    confirm(j.core);
     x.caller.sequence = 6;
     assert_int_equal(ask(j.core, M(DECLARE), &x.r.base, NULL, NULL, NULL, NULL).code, PS_ALREADY_EXISTS);
     psd_core_destroy(j.core);
