@@ -169,15 +169,16 @@ ends_with() { # CODE RANK
     [ "$got" = "$1" ]
 }
 # Of two that are told to end, one hears it later than that the other has ended.
-told() { # FIRST LAST
+told() { # FIRST LAST ARGUMENT ...: of worker 1
     rm -rf backups ended.safetensors log0 log1
-    start 0 && start 1 && eventually has_backup || return 1
+    start 0 && start 1 "${@:3}" && eventually has_backup || return 1
     forget_backups
     kill -TERM "${pid[$1]}" && sleep 0.3 && kill -TERM "${pid[$2]}" && ends_with 143 0 && ends_with 143 1 && grep "the weights are in ended.safetensors" log0 &&
         "$psctl" verify backups && [ -s ended.safetensors ]
 }
 ok "told to end, worker 0 last: weights and backup are there" told 1 0
 ok "told to end, worker 0 first" told 0 1
+ok "the other one is slower: the step is waited for that the tables have taken" told 0 1 --set delay_ms=3000
 goes_on() { # a worker that is killed: the other one waits for it, and both go on from the backup
     rm -rf backups log0 log1
     start 0 && start 1 && eventually has_backup && kill -KILL "${pid[1]}" || return 1

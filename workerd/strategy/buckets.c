@@ -185,6 +185,13 @@ static void buckets_weigh(const struct wk_buckets *b, size_t variable)
         g[k] *= b->weight;
 }
 
+// After a signal others are still awaited: in a step that is open, and counts; and where another home has the rest of
+// the step (hybrid), which may have taken it.
+static bool buckets_await_others(const struct wk_buckets *b)
+{
+    return b->env->has || (b->overlaps && b->begun >= b->order.last);
+}
+
 static void buckets_let_leave(struct wk_buckets *b, struct wk_bucket *one)
 {
     one->start = ps_track_now(b->env->communication);
@@ -197,13 +204,12 @@ static void buckets_let_leave(struct wk_buckets *b, struct wk_bucket *one)
              one->others, b->step);
     if (b->overlaps)
         memcpy(one->copy, one->values, one->count * sizeof *one->copy);
-    one->sum =
-        (struct wk_reduction){.operation = b->operation,
-                              .values = one->values,
-                              .n = one->count,
-                              .type = b->type,
-                              .what = one->what,
-                              .grace = b->overlaps && b->begun >= b->order.last ? WK_STEP_SECONDS * PS_SECOND : 0};
+    one->sum = (struct wk_reduction){.operation = b->operation,
+                                     .values = one->values,
+                                     .n = one->count,
+                                     .type = b->type,
+                                     .what = one->what,
+                                     .grace = buckets_await_others(b) ? WK_STEP_SECONDS * PS_SECOND : 0};
     wk_collective_begin(b->env->collective, b->env->device, &one->sum);
 }
 
