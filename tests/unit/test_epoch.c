@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "common/base/alloc.h"
+#include "workerd/job/callback.h"
 #include "workerd/job/epoch.h"
 #include "workerd/job/evaluate.h"
 
@@ -182,7 +183,10 @@ static int begin(void **state)
     (void)state;
     static const char text[] = "model: m\ndata: {kind: synthetic-digits, train_examples: 16, test_examples: 100}\n"
                                "loss: {name: sparse_categorical_crossentropy}\nmetrics: [accuracy]\n"
-                               "optimizer: {name: sgd}\nbatch_size: 16\nepochs: 9\n";
+                               "optimizer: {name: sgd}\nbatch_size: 16\nepochs: 9\ncallbacks:\n"
+                               "- {name: early_stopping, monitor: loss, patience: 5, restore_best_weights: true}\n"
+                               "- {name: reduce_lr_on_plateau, monitor: loss, patience: 5}\n"
+                               "- {name: checkpoint, path: /tmp/c, monitor: loss, save_best_only: true}\n";
     struct ps_error e = {.code = PS_OK};
     must(ps_job_parse(text, strlen(text), "job.yaml", NULL, 0, &job, &e), &e);
     must(nn_model_parse(model_text, "test", &model, &e), &e);
@@ -395,6 +399,58 @@ static void who_is_done_waits_for_the_others(void **state)
         assert_true(table.worker[r].end.stop && table.worker[r].end.final);
 }
 
+static void hear_epoch(struct worker *w, uint64_t epoch, double loss)
+{
+    struct wk_moment m = {.run = &w->run, .epoch = epoch};
+    w->run.figures.n = 0;
+    wk_figures_add(&w->run.figures, "", "loss", loss);
+    must(wk_callbacks_call(w->run.callbacks, WK_EPOCH_ENDS, &m, &w->error), &w->error);
+}
+
+static struct wk_checkpoint states_of(const struct worker *w)
+{
+    struct wk_checkpoint c = {.json = json_object(), .path = "none"};
+    wk_callbacks_save(w->run.callbacks, &c);
+    return c;
+}
+
+// It has heard the last of four epochs alone, which was the best one that it knows. Of weights that it has not kept it
+// says nothing.
+static void who_comes_late_learns_what_the_leader_has_found(void **state)
+{
+    static const double loss[] = {3, 1, 2.5, 2};
+    (void)state;
+    for (int r = 0; r < WORKERS; r++) {
+        struct worker *w = &table.worker[r];
+        must(wk_callbacks_open(&w->run, &w->run.callbacks, &w->error), &w->error);
+        for (uint64_t epoch = r < 2 ? 0 : 3; epoch < 4; epoch++)
+            hear_epoch(w, epoch, loss[epoch]);
+        w->end.steers = wk_callbacks_tell(w->run.callbacks, w->end.found);
+        assert_true(w->end.steers);
+    }
+    meet();
+    for (int r = 0; r < WORKERS; r++) {
+        struct worker *w = &table.worker[r];
+        wk_callbacks_take(w->run.callbacks, w->end.found);
+        w->end.found[0] += 2;  // the callbacks of another job file: a best of 0
+        w->end.found[1] = 0;
+        wk_callbacks_take(w->run.callbacks, w->end.found);
+        struct wk_checkpoint c = states_of(w);
+        const json_t *all = json_object_get(c.json, "callbacks"), *stops = json_object_get(all, "early_stopping");
+        const json_t *reduces = json_object_get(all, "reduce_lr_on_plateau"),
+                     *keeps = json_object_get(all, "checkpoint");
+        assert_true(json_number_value(json_object_get(stops, "best")) == 1);
+        assert_int_equal(json_integer_value(json_object_get(stops, "best_epoch")), 1);
+        assert_int_equal(json_integer_value(json_object_get(stops, "wait")), 2);
+        assert_int_equal(json_is_true(json_object_get(stops, "weights")), r < 2);
+        assert_true(json_number_value(json_object_get(reduces, "best")) == 1);
+        assert_int_equal(json_integer_value(json_object_get(reduces, "wait")), 2);
+        assert_true(json_number_value(json_object_get(keeps, "best")) == 1);
+        wk_checkpoint_free(&c);
+        wk_callbacks_close(w->run.callbacks);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -404,6 +460,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(all_go_on_at_the_leaders_rate, begin, end),
         cmocka_unit_test_setup_teardown(the_leader_ends_the_training, begin, end),
         cmocka_unit_test_setup_teardown(who_comes_late_follows, begin, end),
+        cmocka_unit_test_setup_teardown(who_comes_late_learns_what_the_leader_has_found, begin, end),
         cmocka_unit_test_setup_teardown(who_is_done_waits_for_the_others, begin, end),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

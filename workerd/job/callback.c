@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/hash.h"
 #include "common/base/log.h"
 #include "common/file/output.h"
 
@@ -151,11 +152,18 @@ enum ps_code wk_callbacks_call(struct wk_callbacks *c, enum wk_event event, stru
     return callbacks_call(c, m->cut, event, m, e) || callbacks_call(c, !m->cut, event, m, e) ? e->code : PS_OK;
 }
 
+static bool callback_tell(const struct callback *one, double *numbers)
+{
+    memset(numbers, 0, WK_NUMBERS * sizeof *numbers);
+    return one->class->tell && one->class->tell(one->state, numbers);
+}
+
 bool wk_callbacks_steer(const struct wk_callbacks *c)
 {
+    double numbers[WK_NUMBERS];
     bool steers = false;
     for (size_t i = 0; i < c->n; i++)
-        steers |= c->v[i].class->steers;
+        steers |= c->v[i].class->steers || callback_tell(&c->v[i], numbers);
     return steers;
 }
 
@@ -173,6 +181,47 @@ bool wk_callbacks_are_over(const struct wk_callbacks *c)
     for (size_t i = 0; i < c->n; i++)
         over |= c->v[i].class->is_over && c->v[i].class->is_over(c->v[i].state);
     return over;
+}
+
+// ---- what is told of states -----------------------------------------------------------------------------------------
+
+static uint64_t callback_hash(const struct callback *one, uint64_t hash)
+{
+    hash = ps_hash(hash, one->key, strlen(one->key) + 1);
+    return one->subject ? ps_hash(hash, one->subject, strlen(one->subject) + 1) : hash;
+}
+
+// First a hash of whose they are, which a double has exactly; not 0.
+bool wk_callbacks_tell(const struct wk_callbacks *c, double *found)
+{
+    uint64_t hash = PS_HASH_SEED;
+    size_t n = 1;
+    memset(found, 0, WK_FOUND * sizeof *found);
+    for (const struct callback *one = c->v; one < c->v + c->n; one++) {
+        double numbers[WK_NUMBERS];
+        if (!callback_tell(one, numbers))
+            continue;
+        if (n + WK_NUMBERS > WK_FOUND)
+            return false;
+        memcpy(found + n, numbers, sizeof numbers);
+        n += WK_NUMBERS;
+        hash = callback_hash(one, hash);
+    }
+    *found = n > 1 ? (double)(hash >> 32 | 1) : 0;
+    return n > 1;
+}
+
+void wk_callbacks_take(const struct wk_callbacks *c, const double *found)
+{
+    double own[WK_FOUND], numbers[WK_NUMBERS];
+    if (!wk_callbacks_tell(c, own) || *found != *own)
+        return;
+    const double *from = found + 1;
+    for (const struct callback *one = c->v; one < c->v + c->n; one++)
+        if (callback_tell(one, numbers)) {
+            one->class->take(one->state, from);
+            from += WK_NUMBERS;
+        }
 }
 
 // ---- checkpoints --------------------------------------------------------------------------------------------------

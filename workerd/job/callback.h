@@ -7,7 +7,8 @@
 //
 // Those that steer run on every worker, at each moment with the same figures and the same weights, so that whoever
 // takes over has all of their state; the others on the chief alone: a worker that becomes the chief later begins then,
-// takes over. Those that hear epochs are told of each one's end before that, too.
+// takes over. Those that hear epochs are told of each one's end before that, too. A worker that has come late has not
+// heard all: what those that go by a figure have found until now the leader tells the others at the end of each epoch.
 // Those that write checkpoints come last at each moment, so that the others' states are in them; but first where an
 // epoch is cut, as the training that goes on from there ends it.
 //
@@ -15,7 +16,7 @@
 #ifndef WK_CALLBACK_H
 #define WK_CALLBACK_H
 
-#include "workerd/job/loop.h"
+#include "workerd/job/epoch.h"
 
 struct wk_moment {
     struct wk_run *run;  // its figures, its position: of what comes next
@@ -30,13 +31,19 @@ struct wk_moment {
     bool changed;  // set by a callback: the weights are others than those that were evaluated
 };
 
+// What a callback tells of its state: so many numbers.
+enum { WK_NUMBERS = 3 };
+
 // Functions may be NULL.
 struct wk_callback_class {
-    const char *name;                    // as in the job file
-    bool last;                           // after the others
-    bool steers;                         // on every worker
-    bool hears_epochs;                   // epoch_end on every worker
-    bool (*keeps)(const void *state);    // writes a checkpoint when it is asked for one
+    const char *name;                  // as in the job file
+    bool last;                         // after the others
+    bool steers;                       // on every worker
+    bool hears_epochs;                 // epoch_end on every worker
+    bool (*keeps)(const void *state);  // writes a checkpoint when it is asked for one
+    // numbers [WK_NUMBERS], 0 on entry. False: it has nothing to tell. take: another worker's, of the same callback.
+    bool (*tell)(const void *state, double *numbers);
+    void (*take)(void *state, const double *numbers);
     bool (*is_over)(const void *state);  // what was loaded is the end of a training that this callback has ended
     enum ps_code (*open)(const struct ps_callback *settings, const struct wk_run *run, void **state,
                          struct ps_error *e);
@@ -71,7 +78,12 @@ enum ps_code wk_callbacks_begin(struct wk_callbacks *c, struct wk_run *run, bool
 // m->leads: all of them, and those that have not begun take over; else those that steer, or hear epochs. Of an error
 // the text names the callback.
 enum ps_code wk_callbacks_call(struct wk_callbacks *c, enum wk_event event, struct wk_moment *m, struct ps_error *e);
+// Do they decide, or tell, something at the end of an epoch?
 bool wk_callbacks_steer(const struct wk_callbacks *c);
+// found [WK_FOUND]: what they have found until now, for the other workers. False: nothing, or more than has room there.
+// What those of another job file have told is not taken.
+bool wk_callbacks_tell(const struct wk_callbacks *c, double *found);
+void wk_callbacks_take(const struct wk_callbacks *c, const double *found);
 // Does one of them write a checkpoint when it is asked for?
 bool wk_callbacks_keep(const struct wk_callbacks *c);
 // All states, as $.callbacks of the checkpoint.

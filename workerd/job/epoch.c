@@ -9,7 +9,8 @@
 #include "workerd/strategy/waits.h"
 
 // Where each is in the array: after these flags and counts come the stage and the epoch of each worker (0: it is not in
-// it), then the arrival of each, then the sums of the training, then those of the validation.
+// it), then the arrival of each, then what the leader's callbacks tell, then the sums of the training, and those of the
+// validation.
 enum { EPOCH_FINISHED, EPOCH_STOP, EPOCH_STEERS, EPOCH_FINAL, EPOCH_EVALUATED, EPOCH_SAYS, EPOCH_RATE, EPOCH_HEAD };
 
 // What the leader says of the rate.
@@ -32,9 +33,14 @@ static double *epoch_arrivals(const struct wk_run *run, const struct wk_epoch *p
     return p->sums + EPOCH_HEAD + epoch_replicas(run);
 }
 
-static double *epoch_trained(const struct wk_run *run, const struct wk_epoch *p)
+static double *epoch_found(const struct wk_run *run, const struct wk_epoch *p)
 {
     return epoch_arrivals(run, p) + epoch_replicas(run);
+}
+
+static double *epoch_trained(const struct wk_run *run, const struct wk_epoch *p)
+{
+    return epoch_found(run, p) + WK_FOUND;
 }
 
 static double *epoch_validated(const struct wk_run *run, const struct wk_epoch *p)
@@ -44,7 +50,7 @@ static double *epoch_validated(const struct wk_run *run, const struct wk_epoch *
 
 static size_t epoch_size(const struct wk_run *run)
 {
-    return EPOCH_HEAD + 2 * epoch_replicas(run) + 2 * epoch_n_sums(run);
+    return EPOCH_HEAD + 2 * epoch_replicas(run) + WK_FOUND + 2 * epoch_n_sums(run);
 }
 
 static uint64_t epoch_arrival(const struct wk_run *run)
@@ -189,6 +195,12 @@ static void epoch_take_rate(struct wk_run *run, const struct wk_epoch *p)
         home->take_rate(run->state, p->sums[EPOCH_SAYS] < EPOCH_FOLLOWS_SCHEDULE, p->sums[EPOCH_RATE]);
 }
 
+static void epoch_say(struct wk_run *run, struct wk_epoch *p)
+{
+    epoch_say_rate(run, p);
+    memcpy(epoch_found(run, p), p->found, sizeof p->found);
+}
+
 bool wk_epoch_leads(const struct wk_run *run, const struct wk_epoch *p)
 {
     return p->leader == run->env.replica_rank && !p->follows;
@@ -209,12 +221,13 @@ enum ps_code wk_epoch_decide(struct wk_run *run, struct wk_epoch *p, struct ps_e
             return e->code;
         epoch_clear(run, p);
         if (leads)
-            epoch_say_rate(run, p);
+            epoch_say(run, p);
         p->stop |= leads && p->stop_if_leads;
         if (epoch_sum(run, p, EPOCH_DECISION, &furthest, e))
             return e->code;
     } while (epoch_said_by(p, leader) == 0);
     epoch_take_rate(run, p);
+    memcpy(p->found, epoch_found(run, p), sizeof p->found);
     return PS_OK;
 }
 

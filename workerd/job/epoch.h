@@ -7,7 +7,8 @@
 //                  trained is in the weights: everyone evaluates the same ones, under every update mode
 //     validation   the sums of the shares. Where one of a worker that has died is missing, those who are left evaluate
 //                  all of it again
-//     decision     where callbacks steer: does the training end, at which rate does it go on
+//     decision     where callbacks steer: does the training end, at which rate does it go on; what have the leader's
+//                  callbacks found until now
 //
 // Each is a sum over all workers (wk_group.sum) of one array, of the same size for all three: a worker that joins while
 // the others are at a later one is told so by it, and goes on with them. A worker that has done all its steps comes to
@@ -16,6 +17,8 @@
 #define WK_EPOCH_H
 
 #include "workerd/job/loop.h"
+
+enum { WK_FOUND = 25 };  // numbers
 
 struct wk_epoch {
     // This worker's, before figures.
@@ -26,6 +29,7 @@ struct wk_epoch {
     bool stop_if_leads;            // so does one since figures, of which the leader's word alone counts
     const char *why;               // it wants that; NULL: that has been said already
     bool steers;                   // it has callbacks that steer; afterwards anybody has
+    double found[WK_FOUND];        // what they have found until now; afterwards, with steers, the leader's
     bool late;                     // it came to a job that had begun, and has trained nothing yet
 
     // Known after figures, and again after each later sum, because workers may be gone.

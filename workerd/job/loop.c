@@ -240,6 +240,7 @@ static enum ps_code loop_close_epoch(struct loop *l, struct wk_epoch *p, struct 
         return e->code;
     p->stop_if_leads = m.stop;
     p->why = m.why;
+    wk_callbacks_tell(run->callbacks, p->found);
     l->progress.epoch = p->epoch;
     l->progress.quiet = run->quiet || !m.leads;
     wk_progress_epoch_end(&l->progress, &run->figures);
@@ -260,8 +261,9 @@ static enum ps_code loop_end_epoch(struct loop *l, uint64_t *epoch, bool finishe
                          .stop = l->stop || l->stop_later,
                          .steers = wk_callbacks_steer(run->callbacks),
                          .late = run->late && l->trained == 0};
-    if (wk_epoch_look(run, &p, e) == PS_OK && loop_close_epoch(l, &p, e) == PS_OK)
-        wk_epoch_decide(run, &p, e);
+    if (wk_epoch_look(run, &p, e) == PS_OK && loop_close_epoch(l, &p, e) == PS_OK &&
+        wk_epoch_decide(run, &p, e) == PS_OK)
+        wk_callbacks_take(run->callbacks, p.found);
     if (p.stop_if_leads && p.why && wk_epoch_leads(run, &p))
         ps_info("%s", p.why);
     l->stop |= p.stop;

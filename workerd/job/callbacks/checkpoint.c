@@ -269,6 +269,19 @@ static enum ps_code backup_written(void *state, struct wk_moment *m, struct ps_e
     return PS_OK;
 }
 
+static bool checkpoint_tell(const void *state, double *numbers)
+{
+    const struct checkpointing *c = state;
+    numbers[0] = c->monitor.best;
+    return c->best_only;
+}
+
+static void checkpoint_take(void *state, const double *numbers)
+{
+    struct checkpointing *c = state;
+    c->monitor.best = numbers[0];
+}
+
 static void checkpoint_save(void *state, json_t *to, struct wk_checkpoint *arrays, const char *prefix)
 {
     struct checkpointing *c = state;
@@ -293,6 +306,8 @@ const struct wk_callback_class wk_checkpoint_callback = {
     .name = "checkpoint",
     .last = true,
     .hears_epochs = true,
+    .tell = checkpoint_tell,
+    .take = checkpoint_take,
     .keeps = checkpoint_keeps,
     .open = checkpoint_open,
     .close = checkpoint_close,

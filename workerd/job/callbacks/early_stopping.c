@@ -88,7 +88,7 @@ static enum ps_code early_stopping_epoch_end(void *state, struct wk_moment *m, s
     if (!value)
         return PS_OK;
     s->stopped = false;  // it had, of a training that goes on with more patience
-    if (s->restore && !s->best && early_stopping_keep(s, m->epoch, e))
+    if (s->restore && !s->best && isnan(s->monitor.best) && early_stopping_keep(s, m->epoch, e))
         return e->code;
     s->wait++;
     if (wk_monitor_is_better(&s->monitor, *value, s->monitor.best)) {
@@ -117,6 +117,10 @@ static enum ps_code early_stopping_end(void *state, struct wk_moment *m, struct 
     struct early_stopping *s = state;
     const struct nn_model *model = s->run->env.model;
     (void)e;
+    if (!s->best && s->restore && !isnan(s->monitor.best))
+        ps_warn("the weights are the last ones, and not the best: those of the end of epoch %" PRIu64
+                " were kept by workers that are gone",
+                s->best_epoch + 1);
     if (!s->best)
         return PS_OK;
     for (size_t i = 0; i < nn_model_params(model); i++) {
@@ -134,6 +138,27 @@ static bool early_stopping_is_over(const void *state)
 {
     const struct early_stopping *s = state;
     return s->stopped && s->wait >= s->patience;
+}
+
+static bool early_stopping_tell(const void *state, double *numbers)
+{
+    const struct early_stopping *s = state;
+    numbers[0] = s->monitor.best;
+    numbers[1] = (double)s->wait;
+    numbers[2] = (double)s->best_epoch;
+    return true;
+}
+
+// The weights that were kept here are not the best where that was an epoch which this worker has not seen.
+static void early_stopping_take(void *state, const double *numbers)
+{
+    struct early_stopping *s = state;
+    const uint64_t best_epoch = (uint64_t)numbers[2];
+    if (best_epoch != s->best_epoch)
+        early_stopping_forget(s);
+    s->monitor.best = numbers[0];
+    s->wait = (uint64_t)numbers[1];
+    s->best_epoch = best_epoch;
 }
 
 static void early_stopping_save(void *state, json_t *to, struct wk_checkpoint *arrays, const char *prefix)
@@ -190,6 +215,8 @@ const struct wk_callback_class wk_early_stopping = {
     .is_over = early_stopping_is_over,
     .epoch_end = early_stopping_epoch_end,
     .end = early_stopping_end,
+    .tell = early_stopping_tell,
+    .take = early_stopping_take,
     .save = early_stopping_save,
     .load = early_stopping_load,
 };

@@ -72,6 +72,23 @@ static enum ps_code reduce_lr_epoch_end(void *state, struct wk_moment *m, struct
     return PS_OK;
 }
 
+static bool reduce_lr_tell(const void *state, double *numbers)
+{
+    const struct reduce_lr *s = state;
+    numbers[0] = s->monitor.best;
+    numbers[1] = (double)s->wait;
+    numbers[2] = (double)s->cooling;
+    return true;
+}
+
+static void reduce_lr_take(void *state, const double *numbers)
+{
+    struct reduce_lr *s = state;
+    s->monitor.best = numbers[0];
+    s->wait = (uint64_t)numbers[1];
+    s->cooling = (uint64_t)numbers[2];
+}
+
 static void reduce_lr_save(void *state, json_t *to, struct wk_checkpoint *arrays, const char *prefix)
 {
     struct reduce_lr *s = state;
@@ -99,6 +116,8 @@ const struct wk_callback_class wk_reduce_lr_on_plateau = {
     .open = reduce_lr_open,
     .close = free,
     .epoch_end = reduce_lr_epoch_end,
+    .tell = reduce_lr_tell,
+    .take = reduce_lr_take,
     .save = reduce_lr_save,
     .load = reduce_lr_load,
 };
