@@ -22,6 +22,7 @@ static struct nn_param param[N];
 
 static struct {
     size_t left[N], n_left;           // buckets, in the order in which they left
+    bool awaited[N];                  // each of these, after a signal
     size_t come;                      // so many of them are there when a worker is lost
     double takes[N], other_takes[N];  // ns, a bucket's sum, as this replica and the other one have measured
     double other_ready[N];            // when it was ready at the other one,
@@ -111,6 +112,7 @@ void wk_collective_begin(struct wk_collective *c, uint32_t replica, struct wk_re
     play.agreements += r->type == WK_DOUBLE;
     if (r->type == WK_DOUBLE)
         return;
+    play.awaited[play.n_left] = r->grace > 0;
     play.left[play.n_left++] = bucket_of(r->values);
     r->began = 7;
     r->ended = 7 + (uint64_t)play.takes[bucket_of(r->values)];
@@ -399,6 +401,29 @@ static void who_adds_up_in_the_forward_pass_waits_for_all(void **ctx)
     assert_false(buckets.open);
 }
 
+static bool has_some(const struct nn_param *p)
+{
+    return p != NULL;
+}
+
+// By a worker that is told to end: in a step that counts already, or that another home may have taken.
+static void after_a_signal_others_are_awaited(void **ctx)
+{
+    (void)ctx;
+    const bool none[N] = {false}, open[N] = {false, true, true, true}, whole[N] = {true, true, true, true};
+    agree_to_overlap();
+    assert_memory_equal(play.awaited, none, sizeof none);
+    assert_int_equal(pass(FIRST, FULL), PS_OK);
+    assert_memory_equal(play.awaited, open, sizeof open);
+    assert_int_equal(wk_buckets_apply_all(&buckets, &e), PS_OK);
+    wk_buckets_close(&buckets);
+    env.has = has_some;
+    wk_buckets_open(&buckets, &env, NULL, &rounds, NULL);
+    assert_int_equal(pass(0, FULL), PS_OK);
+    env.has = NULL;
+    assert_memory_equal(play.awaited, whole, sizeof whole);
+}
+
 static void the_rule_is_applied_when_a_variable_is_needed(void **ctx)
 {
     (void)ctx;
@@ -547,6 +572,7 @@ int main(void)
         TEST(a_batch_that_is_not_full_is_not_learned_from),
         TEST(the_last_step_of_an_epoch_is_not_learned_from),
         TEST(who_adds_up_in_the_forward_pass_waits_for_all),
+        TEST(after_a_signal_others_are_awaited),
         TEST(the_rule_is_applied_when_a_variable_is_needed),
         TEST(a_rule_that_needs_all_gradients_waits_for_all),
         TEST(who_is_left_completes_an_open_step),
