@@ -38,23 +38,14 @@ static bool heartbeat_is_final(enum ps_code code)
            code != PS_CANCELLED;
 }
 
-// The reply tells that this member is gone. Is it dead, and no signal has ended it?
-static bool member_was_lost(const Paramserver__V1__HeartbeatReply *r, uint32_t rank)
-{
-    for (size_t i = 0; i < r->n_members; i++)
-        if (r->members[i]->rank == rank)
-            return r->members[i]->state == PARAMSERVER__V1__MEMBER_STATE__DEAD && !r->members[i]->interrupted;
-    return false;
-}
-
 // Locked. Answers may overtake each other.
 static void member_note_heartbeat(struct psc_client *c, const Paramserver__V1__HeartbeatReply *r)
 {
     struct psc__membership *m = &c->member;
     const uint64_t silent = r->chief_silent_ms * PS_MS, now = psc__now(c), heard = now > silent ? now - silent : 0;
+    if (r->epoch >= m->epoch)
+        m->heir = r->chief == (uint32_t)c->rank && r->chief_is_heir;
     if (r->epoch > m->epoch) {
-        if (r->chief != m->chief)
-            m->heir = r->chief == (uint32_t)c->rank && member_was_lost(r, m->chief);
         member_note_all(c, r->epoch, r->live, r->chief);
         m->chief_heard = heard;
     } else if (r->chief == m->chief && heard > m->chief_heard) {

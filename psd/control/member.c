@@ -67,6 +67,8 @@ static void member_depart(struct psd_job *job, uint32_t worker, Paramserver__V1_
 {
     struct psd_control *c = job->control;
     struct psd_member *m = &c->members[worker];
+    if (psd_chief(c) == worker)
+        c->lost_chief = state == DEAD && !m->interrupted;
     m->state = state;
     c->mover = worker + 1;
     psd_view_changed(c, m);

@@ -195,6 +195,7 @@ struct psd_control {
     Paramserver__V1__OnExisting on_existing;  // how this run was opened: how its chief declares
     uint64_t resumed_round;                   // that was open when the run before ended; 0: there was none
     bool declared;                            // by the chief of this run: the other tasks know it
+    bool lost_chief;                          // the last chief that went is dead, and no signal has ended it
     bool begun;                               // someone has been let through a collective, or has got a lease
     bool refused;                             // who wanted to begin another run, as this one has failed
     struct psd_member *members;               // [workers]

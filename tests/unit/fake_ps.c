@@ -225,10 +225,7 @@ static void list_members(const struct fake *f, struct members *m)
         m->of[i].rank = i;
         m->pointers[i] = &m->of[i];
     }
-    m->of[0].state = f->lost   ? PARAMSERVER__V1__MEMBER_STATE__DEAD
-                     : f->left ? PARAMSERVER__V1__MEMBER_STATE__LEFT
-                               : PARAMSERVER__V1__MEMBER_STATE__LIVE;
-    m->of[0].interrupted = f->signalled;
+    m->of[0].state = f->left ? PARAMSERVER__V1__MEMBER_STATE__LEFT : PARAMSERVER__V1__MEMBER_STATE__LIVE;
     m->of[1].state = f->left ? PARAMSERVER__V1__MEMBER_STATE__LIVE : PARAMSERVER__V1__MEMBER_STATE__EXPECTED;
 }
 
@@ -278,6 +275,7 @@ static void heartbeat(struct call *c, const Paramserver__V1__HeartbeatRequest *r
     out.live = 1;
     out.chief = c->f->left ? 1 : 0;
     out.chief_silent_ms = c->f->chief_silent_ms;
+    out.chief_is_heir = c->f->heir;
     out.drain = c->f->drain;
     if (c->f->end_job)
         fake_answer(c, PS_ABORTED, "worker 1 is dead, and 1 of at least 2 remain");

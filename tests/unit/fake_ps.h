@@ -65,7 +65,7 @@ struct fake {
     uint64_t resumptions;
     const uint64_t *share;  // what a Lease is answered with: first, count, stride, end, steps; NULL: what fits
     bool left;              // worker 0, which makes another epoch of the members
-    bool lost, signalled;   // and it is dead, by a signal
+    bool heir;              // and whoever is the chief now is in the place of one that is dead
     uint64_t chief_silent_ms;
     uint64_t data_epoch, lease_epoch, slowest;
     size_t collective_size;           // so many workers make a Reduce complete

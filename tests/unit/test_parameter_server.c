@@ -187,12 +187,12 @@ bool psc_is_chief(psc_client *c)
 
 bool psc_is_heir(psc_client *c)
 {
-    return c->heir && !c->follows;
+    return psc_is_chief(c) && c->heir;
 }
 
 uint64_t psc_chief_silence(psc_client *c)
 {
-    return c->chief_silence;
+    return c->follows ? c->chief_silence : 0;
 }
 
 void psc_report(psc_client *c, uint64_t step, double images_per_second, double loss)

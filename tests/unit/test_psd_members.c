@@ -1911,7 +1911,8 @@ static struct answer drain(struct psd_core *core, const char *job, uint32_t work
     return ask(core, M(DRAIN), &r.base, NULL, NULL, NULL, NULL);
 }
 
-static bool is_asked_to_leave(struct psd_core *core, uint32_t rank)
+// Without its list of members.
+static Paramserver__V1__HeartbeatReply heartbeat(struct psd_core *core, uint32_t rank)
 {
     Paramserver__V1__HeartbeatRequest r = PARAMSERVER__V1__HEARTBEAT_REQUEST__INIT;
     Paramserver__V1__Caller caller = caller_of(rank, 0);
@@ -1919,22 +1920,19 @@ static bool is_asked_to_leave(struct psd_core *core, uint32_t rank)
     r.caller = &caller;
     assert_int_equal(
         ask(core, M(HEARTBEAT), &r.base, NULL, &paramserver__v1__heartbeat_reply__descriptor, &m, NULL).code, PS_OK);
-    bool asked = ((Paramserver__V1__HeartbeatReply *)m)->drain;
+    const Paramserver__V1__HeartbeatReply copy = *(Paramserver__V1__HeartbeatReply *)m;
     ps_msg_free(m);
-    return asked;
+    return copy;
+}
+
+static bool is_asked_to_leave(struct psd_core *core, uint32_t rank)
+{
+    return heartbeat(core, rank).drain;
 }
 
 static uint64_t chief_silent_ms(struct psd_core *core, uint32_t rank)
 {
-    Paramserver__V1__HeartbeatRequest r = PARAMSERVER__V1__HEARTBEAT_REQUEST__INIT;
-    Paramserver__V1__Caller caller = caller_of(rank, 0);
-    ProtobufCMessage *m;
-    r.caller = &caller;
-    assert_int_equal(
-        ask(core, M(HEARTBEAT), &r.base, NULL, &paramserver__v1__heartbeat_reply__descriptor, &m, NULL).code, PS_OK);
-    const uint64_t ms = ((Paramserver__V1__HeartbeatReply *)m)->chief_silent_ms;
-    ps_msg_free(m);
-    return ms;
+    return heartbeat(core, rank).chief_silent_ms;
 }
 
 static void test_heartbeats_tell_of_a_silent_chief(void **state)
@@ -2049,6 +2047,17 @@ static void test_interrupted_before_all_are_there(void **state)
     }
 }
 
+static void end_by_signal(struct psd_core *core, uint32_t rank, bool interrupted)
+{
+    Paramserver__V1__LeaveRequest r = PARAMSERVER__V1__LEAVE_REQUEST__INIT;
+    Paramserver__V1__Caller caller = caller_of(rank, 0);
+    r.caller = &caller;
+    r.failed = true;
+    r.interrupted = interrupted;
+    r.reason = (char *)"by signal 15";
+    assert_int_equal(ask(core, M(LEAVE), &r.base, NULL, NULL, NULL, NULL).code, PS_OK);
+}
+
 // A job that people end has not failed.
 static void test_interrupted(void **state)
 {
@@ -2056,15 +2065,8 @@ static void test_interrupted(void **state)
     (void)state;
     for (int interrupted = 0; interrupted < 3; interrupted++) {  // none, the last one, both
         job_open(&j, SYNC, "sgd", 20, 1 << 20);
-        for (uint32_t rank = 0; rank < 2; rank++) {
-            Paramserver__V1__LeaveRequest r = PARAMSERVER__V1__LEAVE_REQUEST__INIT;
-            Paramserver__V1__Caller caller = caller_of(rank, 0);
-            r.caller = &caller;
-            r.failed = true;
-            r.interrupted = rank + (uint32_t)interrupted >= 2;
-            r.reason = (char *)"by signal 15";
-            assert_int_equal(ask(j.core, M(LEAVE), &r.base, NULL, NULL, NULL, NULL).code, PS_OK);
-        }
+        for (uint32_t rank = 0; rank < 2; rank++)
+            end_by_signal(j.core, rank, rank + (uint32_t)interrupted >= 2);
         Paramserver__V1__StatusReply *s = status_of(j.core);
         assert_string_equal(s->jobs[0]->state, interrupted == 2 ? "interrupted" : "failed");
         assert_string_equal(s->jobs[0]->reason, interrupted
@@ -2073,6 +2075,27 @@ static void test_interrupted(void **state)
         ps_msg_free(&s->base);
         psd_core_destroy(j.core);
     }
+}
+
+// In the place of a chief that has died, whether it is back or not; not of one that a signal has ended.
+static void test_heartbeats_tell_of_an_heir(void **state)
+{
+    struct job j;
+    (void)state;
+    for (int interrupted = 0; interrupted < 2; interrupted++) {
+        job_open(&j, SYNC, "sgd", 20, 1 << 20);
+        assert_false(heartbeat(j.core, 1).chief_is_heir);
+        end_by_signal(j.core, 0, interrupted);
+        assert_int_equal(heartbeat(j.core, 1).chief, 1);
+        assert_int_equal(heartbeat(j.core, 1).chief_is_heir, !interrupted);
+        join_as_another(j.core, 0);
+        assert_int_equal(heartbeat(j.core, 1).chief_is_heir, !interrupted);
+        psd_core_destroy(j.core);
+    }
+    job_open(&j, SYNC, "sgd", 20, 1 << 20);
+    end_by_signal(j.core, 1, false);  // no chief
+    assert_false(heartbeat(j.core, 0).chief_is_heir);
+    psd_core_destroy(j.core);
 }
 
 static uint64_t wall(void *ctx)
@@ -2908,6 +2931,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_checkpoint_is_asked_for_once),
     cmocka_unit_test(test_newest_checkpoint),
     cmocka_unit_test(test_interrupted),
+    cmocka_unit_test(test_heartbeats_tell_of_an_heir),
     cmocka_unit_test(test_interrupted_before_all_are_there),
     cmocka_unit_test(test_drain),
     cmocka_unit_test(test_why_the_last_run_has_ended),

@@ -222,7 +222,7 @@ static bool strategy_keeps_weights(const struct wk_parameter_server_state *s)
     struct ps_error ended = {.code = PS_OK};
     if (psc_is_chief(s->client))
         return true;
-    while (!psc_is_chief(s->client) && !strategy_chief_lives(s) && !wk_psd_health(s, &ended) && ps_now() < until)
+    while (!psc_is_heir(s->client) && !strategy_chief_lives(s) && !wk_psd_health(s, &ended) && ps_now() < until)
         nanosleep(&a_moment, NULL);
     if (!psc_is_chief(s->client) && !strategy_chief_lives(s) && ended.code == PS_OK)
         ps_warn("the chief, who keeps the weights, has been silent for %.1f s, and nobody is in its place",
