@@ -58,12 +58,15 @@ static void workerd_catch_signals(void)
     sigaction(SIGINT, &action, NULL);
 }
 
-// NCCL listens, too, by itself: where this worker may not be reached from other hosts, on the loopback interface.
-// Before there are threads.
-static void workerd_keep_nccl_inside(const struct wk_options *o)
+// NCCL listens, too, by itself: where this worker may not be reached from other hosts, on the loopback interface. What
+// switches add up (NVLS) comes in no order that repeats: without them a training repeats its bytes. What the user has
+// set stays. Before there are threads.
+static void workerd_set_up_nccl(const struct wk_options *o)
 {
     if (!o->insecure)
         setenv("NCCL_SOCKET_IFNAME", "=lo", 0);
+    if (!getenv("NCCL_ALGO"))
+        setenv("NCCL_NVLS_ENABLE", "0", 0);
 }
 
 // ---- with a job ---------------------------------------------------------------------------------------------------
@@ -193,7 +196,7 @@ int main(int argc, char **argv)
     struct wk_options o = wk_options_parse(argc, argv);
     ps_log_init("workerd", PS_LOG_INFO);
     workerd_catch_signals();
-    workerd_keep_nccl_inside(&o);
+    workerd_set_up_nccl(&o);
     enum ps_code code =
         o.job ? workerd_end_output(workerd_run_job_watched(&o, &e), &e) : workerd_wait_for_jobs(&o, argv + 1, &e);
     if (code != PS_OK)

@@ -4,6 +4,7 @@
 #include "tests/cuda/graph.h"
 #include "tests/cuda/host.h"
 #include "tests/cuda/memory.h"
+#include "tests/cuda/nccl.h"
 #include "tests/cuda/touch.h"
 
 // ---- allocation ----------------------------------------------------------------------------------------------------
@@ -11,6 +12,16 @@
 static std::string memory_call(const char *call, emu_place at)
 {
     return emu_format("%s (%s)", call, emu_place_text(at).c_str());
+}
+
+// These calls may wait until all GPUs of the process have done what is under way: for ever, where that waits for what
+// this thread has not queued yet.
+static void memory_may_wait(const char *call, emu_place at)
+{
+    std::string missing;
+    if (emu_collectives_await(emu_device_now(), &missing))
+        emu_fail(memory_call(call, at) + " may wait for ever: " + missing +
+                 ": expected it before the first rank begins, or after this one");
 }
 
 static cudaError_t memory_allocate(int device, size_t size, const std::string &by, uint32_t born, void **memory)
@@ -33,6 +44,7 @@ cudaError_t emu_cudaMalloc(emu_place at, void **memory, size_t size)
     emu_entry entry;
     if (emu_capture_forbids(at, "cudaMalloc", NULL))
         return emu_return(cudaErrorUnknown);
+    memory_may_wait("cudaMalloc", at);
     return emu_return(memory_allocate(emu_device_now(), size, memory_call("cudaMalloc", at), emu_host_task(), memory));
 }
 
@@ -41,6 +53,7 @@ cudaError_t emu_cudaHostAlloc(emu_place at, void **memory, size_t size, unsigned
     emu_entry entry;
     if (emu_capture_forbids(at, "cudaHostAlloc", NULL))
         return emu_return(cudaErrorUnknown);
+    memory_may_wait("cudaHostAlloc", at);
     cudaError_t error = memory_allocate(EMU_PINNED, size, memory_call("cudaHostAlloc", at), emu_host_task(), memory);
     if (*memory)
         emu_memory_find(*memory)->mapped = flags & cudaHostAllocMapped;
@@ -91,6 +104,7 @@ static cudaError_t memory_free_now(emu_place at, const char *call, void *memory,
         return emu_device_state(emu_device_now());
     if (emu_failed() || emu_capture_forbids(at, call, NULL))
         return cudaErrorUnknown;
+    memory_may_wait(call, at);
     memory_free(memory, memory_call(call, at), emu_host_task(), pinned);
     return emu_device_state(emu_device_now());
 }

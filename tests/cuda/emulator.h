@@ -47,6 +47,7 @@ struct emu_config {
     uint64_t uuid;         // of the devices, with their index; 0: of this process
     // Faults. 0: none.
     int no_devices;             // what cudaGetDeviceCount says: cudaErrorNoDevice, cudaErrorInsufficientDriver
+    int taken;                  // device + 1, of which cudaSetDevice says that another process has it
     bool no_kernels;            // the program has none for these devices
     uint64_t fail_allocation;   // this allocation of device or pinned memory, from 1, finds no memory
     uint64_t fail_launch;       // this launch of a kernel, from 1, fails when it runs; so does its device from then on
@@ -76,6 +77,7 @@ struct emu_counts {
     size_t live_allocations;  // not freed: device and pinned memory
     size_t live_streams, live_events, live_graphs;
     size_t live_cudnn;  // handles and descriptors
+    size_t reaches;     // cudaDeviceEnablePeerAccess: from one device to another
     size_t workspace;   // cuBLAS's, as it was last set: bytes
 };
 struct emu_counts emu_counted(void);

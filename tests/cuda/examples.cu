@@ -372,15 +372,17 @@ static bool reduce_by_threads(int ranks)
     ncclUniqueId id;
     ncclGetUniqueId(&id);
     std::vector<std::thread> threads;
+    std::vector<rank_state> states(ranks);
     std::vector<char> right(ranks);
     for (int rank = 0; rank < ranks; rank++)
-        threads.emplace_back([&right, id, rank, ranks] {
-            struct rank_state r;
+        rank_begin(&states[rank], rank);
+    for (int rank = 0; rank < ranks; rank++)
+        threads.emplace_back([&states, &right, id, rank, ranks] {
+            struct rank_state *r = &states[rank];
             cudaSetDevice(rank);
-            ncclCommInitRank(&r.comm, ranks, id, rank);
-            rank_begin(&r, rank);
-            ncclAllReduce(r.x, r.x, REDUCED, ncclFloat32, ncclSum, r.comm, r.stream);
-            right[rank] = rank_end(&r, rank, ranks);
+            ncclCommInitRank(&r->comm, ranks, id, rank);
+            ncclAllReduce(r->x, r->x, REDUCED, ncclFloat32, ncclSum, r->comm, r->stream);
+            right[rank] = rank_end(r, rank, ranks);
         });
     for (std::thread &thread : threads)
         thread.join();

@@ -124,13 +124,11 @@ static const char *thread_waits_forever()
     return NULL;
 }
 
-static void reduce_forever(const ncclUniqueId &id, int rank)
+static void reduce_forever(const ncclUniqueId &id, int rank, float *x)
 {
-    float *x;
     ncclComm_t comm;
     cudaSetDevice(rank);
     ncclCommInitRank(&comm, 2, id, rank);
-    cudaMalloc(&x, BYTES);
     cudaMemset(x, 0, BYTES);
     for (int step = 0; step < 3; step++)
         ncclAllReduce(x, x, N, ncclFloat32, ncclSum, comm, 0);
@@ -141,10 +139,29 @@ static void reduce_forever(const ncclUniqueId &id, int rank)
 static const char *rank_leaves()
 {
     ncclUniqueId id;
+    float *x[2];
     ncclGetUniqueId(&id);
-    std::thread other([id] { reduce_forever(id, 1); });
-    reduce_forever(id, 0);
+    for (int rank = 0; rank < 2; rank++) {
+        cudaSetDevice(rank);
+        cudaMalloc(&x[rank], BYTES);
+    }
+    std::thread other([id, x] { reduce_forever(id, 1, x[1]); });
+    reduce_forever(id, 0, x[0]);
     other.join();
+    return NULL;
+}
+
+// Rank 0's sum keeps its GPU busy until rank 1 comes, which may wait for that GPU.
+static const char *rank_allocates_while_awaited()
+{
+    float *x, *y;
+    ncclComm_t comms[2];
+    ncclCommInitAll(comms, 2, NULL);
+    cudaMalloc(&x, BYTES);
+    cudaMemset(x, 0, BYTES);
+    ncclAllReduce(x, x, N, ncclFloat32, ncclSum, comms[0], 0);
+    cudaSetDevice(1);
+    cudaMalloc(&y, BYTES);
     return NULL;
 }
 
@@ -309,6 +326,8 @@ const struct planned_fault planned_faults[] = {
     {"a thread waits for another one by reading memory", config_accesses(1000), thread_waits_forever,
      "for the 1001th time"},
     {"a rank leaves before its second collective", config_absent(1, 2), rank_leaves, "waits for rank 1"},
+    {"a rank allocates while another one waits for it", config_of(2), rank_allocates_while_awaited,
+     "may wait for ever: ncclAllReduce"},
     {"a rank never comes, and the other one gives up", config_absent(1, 1), rank_leaves_and_is_left, NULL},
     {NULL, {}, NULL, NULL},
 };

@@ -615,6 +615,15 @@ bool emu_collectives_stuck(std::string *sentence)
     return false;
 }
 
+bool emu_collectives_await(int device, std::string *sentence)
+{
+    return collectives_find_missing([=](const emu_collective &c, const collective_group &group, size_t rank) {
+        ncclComm_t comm = group.ranks[rank];
+        *sentence = collective_missing_text(c, group, rank);
+        return comm && comm->device == device && !comm->destroyed && !comm->aborted && !comm->broken;
+    });
+}
+
 // Those of several processes wait for as long as time passes, not operations: a call, and for which rank.
 static bool collective_is_late_abroad(const collective_group &group, const emu_collective &c, std::string *sentence)
 {

@@ -13,6 +13,8 @@
 bool emu_collectives_stuck(std::string *sentence);
 // Has one waited for a rank while more operations ended than emu_config allows?
 bool emu_collectives_late(std::string *sentence);
+// Does one that another rank of this process has begun wait for a rank on this device? The sentence says for which.
+bool emu_collectives_await(int device, std::string *sentence);
 // Does one wait for ranks of other processes, which may come at any time?
 bool emu_collectives_abroad();
 void emu_collectives_reset();

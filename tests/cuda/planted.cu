@@ -593,17 +593,21 @@ struct rank {
 template <class F> static void with_ranks(F body)
 {
     std::vector<std::thread> threads;
+    struct rank ranks[2];
     ncclUniqueId id;
     ncclGetUniqueId(&id);
+    for (int i = 0; i < 2; i++) {
+        cudaSetDevice(i);
+        cudaMalloc(&ranks[i].x, BYTES);
+        cudaMalloc(&ranks[i].y, BYTES);
+    }
     for (int i = 0; i < 2; i++)
-        threads.emplace_back([i, id, body] {
-            struct rank r;
+        threads.emplace_back([i, id, body, ranks] {
+            struct rank r = ranks[i];
             r.number = i;
             cudaSetDevice(i);
             ncclCommInitRank(&r.comm, 2, id, i);
             cudaStreamCreateWithFlags(&r.stream, cudaStreamNonBlocking);
-            cudaMalloc(&r.x, BYTES);
-            cudaMalloc(&r.y, BYTES);
             cudaMemsetAsync(r.x, 0, BYTES, r.stream);
             cudaMemsetAsync(r.y, 0, BYTES, r.stream);
             body(r);

@@ -191,6 +191,7 @@ static const struct {
     {cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation", "out of memory"},
     {cudaErrorInitializationError, "cudaErrorInitializationError", "initialization error"},
     {cudaErrorInvalidConfiguration, "cudaErrorInvalidConfiguration", "invalid configuration argument"},
+    {cudaErrorDevicesUnavailable, "cudaErrorDevicesUnavailable", "CUDA-capable device(s) is/are busy or unavailable"},
     {cudaErrorInsufficientDriver, "cudaErrorInsufficientDriver", "CUDA driver version is insufficient"},
     {cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
     {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
@@ -281,6 +282,8 @@ cudaError_t emu_cudaSetDevice(emu_place, int device)
     emu_thread_me();
     if (!device_is(device))
         return emu_return(cudaErrorInvalidDevice);
+    if (device + 1 == config.taken)
+        return emu_return(cudaErrorDevicesUnavailable);
     device_now = device;
     return cudaSuccess;
 }
@@ -377,6 +380,7 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags)
     if (peers[device_now][peer])
         return emu_return(cudaErrorPeerAccessAlreadyEnabled);
     peers[device_now][peer] = true;
+    counts.reaches++;
     return cudaSuccess;
 }
 

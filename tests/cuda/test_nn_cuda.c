@@ -1029,6 +1029,19 @@ static void test_no_device(void **state)
     check_no_device(0, "gpu:1", "there is no gpu:1: CUDA sees 1");
 }
 
+// In the exclusive mode of nvidia-smi.
+static void test_a_gpu_of_another_process(void **state)
+{
+    struct ps_error e = {0};
+    struct training t;
+    (void)state;
+    begin_as((struct emu_config){.seed = 1, .taken = 1});
+    assert_int_not_equal(training_open(&t, "gpu", BATCH, &e), PS_OK);
+    training_close(&t);
+    if (!strstr(e.text, "gpu:0: cudaSetDevice has failed: ") || !strstr(e.text, "cudaErrorDevicesUnavailable"))
+        fail_msg("%s", e.text);
+}
+
 static void test_a_gpu_without_kernels(void **state)
 {
     struct ps_error e = {0};
@@ -1144,6 +1157,7 @@ int main(void)
         TEST(test_failed_launch),
         TEST(test_batch_that_fits),
         TEST(test_no_device),
+        TEST(test_a_gpu_of_another_process),
         TEST(test_a_gpu_without_kernels),
         TEST(test_workspace_of_products),
         TEST_OF_CUDNN(test_which_convolutions),

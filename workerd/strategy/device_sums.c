@@ -27,6 +27,7 @@ struct wk_device_sums {
     struct progress *own;       // replica 0's: of all of this process
     struct progress *progress;  // the same, at all of them
     uint64_t begun, steps;      // its own
+    uint64_t epoch, rows;       // of the last step, of all replicas; rows 0: there was none
     uint64_t formation;         // from 1: in which the workers have agreed who adds up; 0: in none
     bool on;                    // the devices do,
     bool abroad;                // some of which are other processes'
@@ -298,7 +299,7 @@ static enum ps_code sums_begin(struct wk_device_sums *s, struct ps_error *e)
                               .ranks = (int)wk_collective_ranks(env->collective),
                               .gives_up = sums_give_up,
                               .arg = s};
-    s->begun = s->steps = 0;
+    s->begun = s->steps = s->rows = 0;
     if (s->progress)
         s->progress[env->device] = (struct progress){0};
     e->code = PS_OK;
@@ -348,6 +349,17 @@ enum ps_code wk_device_sums_meet(struct wk_device_sums *s, struct ps_error *e)
 bool wk_device_sums_are_on(const struct wk_device_sums *s)
 {
     return s && s->on;
+}
+
+enum ps_code wk_device_sums_prepare(struct wk_device_sums *s, const struct wk_work *work, struct ps_error *e)
+{
+    e->code = PS_OK;
+    if (!wk_device_sums_are_on(s) || (work->rows_of_all == s->rows && work->epoch == s->epoch))
+        return PS_OK;
+    s->rows = work->rows_of_all;
+    s->epoch = work->epoch;
+    sums_numbers(s, 1);
+    return sums_add_up(s, 1, "who has made its program", e);
 }
 
 void wk_device_sums_stop(struct wk_device_sums *s)

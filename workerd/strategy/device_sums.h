@@ -26,6 +26,11 @@ void wk_device_sums_close(struct wk_device_sums *sums, bool failed);
 // why that cannot be. INTERNAL: NCCL has failed. ABORTED, CANCELLED: as wk_collective_look.
 enum ps_code wk_device_sums_meet(struct wk_device_sums *sums, struct ps_error *e);
 bool wk_device_sums_are_on(const struct wk_device_sums *sums);
+// By all ranks, in each step before its first sum. In the first one of an epoch, and where its rows are others than
+// those of the one before, a replica has just made its program, and memory for it: all have done so when this returns.
+// (A GPU whose sum waits for another one is busy, and CUDA may wait for it before it gives memory on any.) As
+// wk_device_sums_meet.
+enum ps_code wk_device_sums_prepare(struct wk_device_sums *sums, const struct wk_work *work, struct ps_error *e);
 // After an error, before the workers meet anew: what is under way ends.
 void wk_device_sums_stop(struct wk_device_sums *sums);
 

@@ -281,6 +281,8 @@ static enum ps_code mirrored_enter_backward(struct mirrored *s, struct ps_error 
     bool met;
     if (mirrored_settle(s, &met, e) || met)
         return e->code ? e->code : mirrored_again(e);
+    if (wk_device_sums_prepare(s->sums, &s->work, e))
+        return mirrored_meet(s, &met, e) ? e->code : mirrored_again(e);
     wk_buckets_begin(&s->buckets, &s->work);
     s->in_backward = true;
     return PS_OK;

@@ -244,6 +244,7 @@ static enum ps_code cuda_open(int index, int threads, struct nn_context **contex
     struct nn_context *c = ps_alloc(sizeof *c);
     c->index = index;
     nn_cuda_set_precision(c, NN_FLOAT32);
+    snprintf(c->name, sizeof c->name, "gpu:%d", index);
     nn_cuda_note(c, cudaSetDevice(index), "cudaSetDevice");
     cuda_know(c);
     nn_cuda_open_memory(c);

@@ -69,6 +69,28 @@ static void gpus_open(struct nn_cuda_group *p, int index)
     gpus_note(p, cudaEventCreateWithFlags(&p->done, cudaEventDisableTiming), "an event is made");
 }
 
+// Without it what a GPU copies from another one goes through the host's memory; where that cannot be, it goes there.
+static void gpus_let_reach(int device, int peer)
+{
+    int can = 0;
+    cudaSetDevice(device);
+    if (cudaDeviceCanAccessPeer(&can, device, peer) == cudaSuccess && can)
+        cudaDeviceEnablePeerAccess(peer, 0);
+    cudaGetLastError();  // it may have been enabled before
+}
+
+// locked. Rank 0's GPU and that of each other rank, once both are there.
+static void gpus_let_first_reach(const struct nn_cuda_group *p, int rank)
+{
+    for (int other = 0; other < p->ranks; other++) {
+        if (other == rank || !p->member[other] || (rank != 0 && other != 0))
+            continue;
+        gpus_let_reach(p->member[rank]->index, p->member[other]->index);
+        gpus_let_reach(p->member[other]->index, p->member[rank]->index);
+    }
+    cudaSetDevice(p->member[rank]->index);
+}
+
 static enum ps_code gpus_join(struct nn_context *c, const struct nn_sums_ranks *r, struct ps_error *e)
 {
     struct nn_cuda_group *p;
@@ -85,6 +107,7 @@ static enum ps_code gpus_join(struct nn_context *c, const struct nn_sums_ranks *
         gpus_open(p, c->index);
     p->member[r->rank] = c;
     p->members++;
+    gpus_let_first_reach(p, r->rank);
     pthread_mutex_unlock(&p->lock);
     c->peers = p;
     c->rank = r->rank;
