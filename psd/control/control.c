@@ -19,7 +19,7 @@ static bool take_room(struct psd_control *c, struct psd_control *before)
 {
     size_t had = before ? before->room : 0;
     size_t room = sizeof *c + strlen(c->configuration) +
-                  c->workers * (sizeof *c->members + 6 * PS_QUEUE_BYTES + 4 * PS_HEAP_BYTES) +
+                  c->workers * (sizeof *c->members + 7 * PS_QUEUE_BYTES + 4 * PS_HEAP_BYTES) +
                   c->tasks * (2 * sizeof(uint64_t) + sizeof(bool));
     psd_pool_give(c->pool, had);
     bool taken = psd_pool_take(c->pool, room);
@@ -32,16 +32,17 @@ static bool take_room(struct psd_control *c, struct psd_control *before)
 static bool control_make_orders(struct psd_control *c)
 {
     const uint32_t n = c->workers;
-    return ps_queue_init(&c->silent, n) && ps_queue_init(&c->idle, n) && ps_queue_init(&c->in_collective, n) &&
-           ps_queue_init(&c->in_lease, n) && ps_queue_init(&c->succeeded, n) && ps_queue_init(&c->changes, n) &&
-           ps_heap_init(&c->seniority, n) && ps_heap_init(&c->clocks, n) && ps_heap_init(&c->gates, n) &&
-           ps_heap_init(&c->deadlines, n);
+    return ps_queue_init(&c->silent, n) && ps_queue_init(&c->idle, n) && ps_queue_init(&c->withdrawn, n) &&
+           ps_queue_init(&c->in_collective, n) && ps_queue_init(&c->in_lease, n) && ps_queue_init(&c->succeeded, n) &&
+           ps_queue_init(&c->changes, n) && ps_heap_init(&c->seniority, n) && ps_heap_init(&c->clocks, n) &&
+           ps_heap_init(&c->gates, n) && ps_heap_init(&c->deadlines, n);
 }
 
 static void control_free_orders(struct psd_control *c)
 {
     ps_queue_fini(&c->silent);
     ps_queue_fini(&c->idle);
+    ps_queue_fini(&c->withdrawn);
     ps_queue_fini(&c->in_collective);
     ps_queue_fini(&c->in_lease);
     ps_queue_fini(&c->succeeded);
@@ -435,6 +436,8 @@ static uint64_t control_due(const struct psd_job *job, uint64_t now)
         due = control_earlier(due, c->opened + c->join_within);
     if (psd_control_is_sync(c) && c->declared && c->idle.n)
         due = control_earlier(due, c->members[c->idle.first].waits_since + PSD_EXCLUDE_AFTER_MS * PS_MS);
+    if (c->withdrawn.n)
+        due = control_earlier(due, c->members[c->withdrawn.first].withdrawn_at + PSD_ASK_AGAIN_MS * PS_MS + c->slept);
     return due;
 }
 
@@ -447,6 +450,7 @@ static uint64_t control_tick(struct psd_job *job, uint64_t now, struct psd_call 
     pthread_mutex_lock(&job->lock);
     if (job->control) {
         control_exclude_idle(job->control, now);
+        psd_members_include_withdrawn(job->control, now);
         psd_control_advance(job, ready);
     }
     pthread_mutex_unlock(&job->lock);

@@ -92,6 +92,7 @@ void psd_member_recount(struct psd_control *c, struct psd_member *m)
     queue_keep(&c->in_collective, rank, collective);
     queue_keep(&c->in_lease, rank, lease);
     queue_keep(&c->idle, rank, live && m->waits_since && !m->excluded);
+    queue_keep(&c->withdrawn, rank, live && m->excluded && m->withdrawn_at);
     queue_keep(&c->succeeded, rank, m->successors.n > 0);
     heap_keep(&c->seniority, rank, live, member_seniority(c, m));
     heap_keep(&c->clocks, rank, psd_is_expected(m) || (live && !collective && !lease), m->clock);
@@ -136,6 +137,7 @@ void psd_member_waits(struct psd_control *c, struct psd_member *m, uint64_t now)
 {
     if (m->waits_since == 0)
         m->waits_since = now;
+    m->withdrawn_at = 0;
     psd_member_recount(c, m);
 }
 

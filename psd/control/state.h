@@ -14,7 +14,8 @@
 // A worker that waits here, in a collective or for a lease, pushes nothing meanwhile. A sync job therefore excludes it
 // from rounds after a while: rounds go on without it, so unequal numbers of batches hang nobody. A worker that joins a
 // running sync job is excluded too. When all live workers wait, they go on together: all are included again, and nobody
-// is let go before every ps task knows that.
+// is let go before every ps task knows that. A worker whose call has ended without that, and which does not wait again
+// soon, trains: it is included, too.
 //
 // One file per subject; each calls only those above it:
 //     order.h (common)  queues and heaps of ranks     collective.c  Barrier, Reduce
@@ -93,6 +94,8 @@ struct psd_member {
                               // this one: until its next assignment no collective waits for it
     bool excluded;            // sync: rounds do not wait for it
     uint64_t waits_since;     // ns, in a collective or for a lease; 0: it waits for neither
+    uint64_t withdrawn_at;    // ns, on psd_control_awake's clock, excluded: when its wait ended with nothing; 0: it did
+                              // not, or it has asked again
     uint64_t counted;         // sync: the last round in which its gradient counts somewhere
     uint64_t counted_in_all;  // when it is gone: and in all partitions of the n_counted tasks that have answered
     uint32_t n_counted;
@@ -206,6 +209,7 @@ struct psd_control {
     struct ps_heap seniority;       // live members, the chief first: by arrival, then by rank
     struct ps_queue silent;         // live members, the one that was heard longest ago first
     struct ps_queue idle;           // sync: live members that wait and are not excluded yet, the longest first
+    struct ps_queue withdrawn;      // live members that are excluded and wait no more, by withdrawn_at
     struct ps_queue in_collective;  // live members
     struct ps_queue in_lease;       // live members
     struct ps_queue succeeded;      // members that have successors
@@ -467,7 +471,9 @@ void psd_member_succeeded(struct psd_control *c, struct psd_member *m, uint64_t 
 
 // Calls of m that waited have ended otherwise, as by their deadline: where none is left it has entered nothing, and
 // asked for nothing.
-void psd_member_withdraw(struct psd_control *c, struct psd_member *m);
+void psd_member_withdraw(struct psd_control *c, struct psd_member *m, uint64_t now);
+// Those who have not asked again, though they were heard, train: rounds wait for them again.
+void psd_members_include_withdrawn(struct psd_control *c, uint64_t now);
 // Moves all calls that wait there to *ready.
 void psd_member_release(struct psd_member *m, struct psd_call **ready);
 // Unlocked. Over the calls of members that wait.

@@ -5,26 +5,46 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/clock.h"
 #include "psd/control/state.h"
 
-void psd_member_withdraw(struct psd_control *c, struct psd_member *m)
+// A client that waits on asks again at once. Until it is certain that this one does not, it stays excluded: where
+// others train, whoever is included closes their open rounds with the gradients that are in.
+void psd_member_withdraw(struct psd_control *c, struct psd_member *m, uint64_t now)
 {
     if (!psd_in_collective(m) && !psd_in_lease(m) && m->waits_since) {
         m->waits_since = 0;
-        // It trains: rounds wait for it again.
-        if (psd_is_live(m) && m->excluded && !m->newcomer) {
-            m->excluded = false;
-            psd_view_changed(c, m);
-        }
+        m->withdrawn_at = m->excluded && !m->newcomer ? psd_control_awake(c, now) : 0;
     }
     psd_member_recount(c, m);
+}
+
+void psd_members_include_withdrawn(struct psd_control *c, uint64_t now)
+{
+    const uint64_t awake = psd_control_awake(c, now);
+    while (c->withdrawn.n) {
+        const uint32_t rank = c->withdrawn.first;
+        struct psd_member *m = &c->members[rank];
+        c->visited++;
+        if (awake < m->withdrawn_at + PSD_ASK_AGAIN_MS * PS_MS)
+            return;
+        if (m->last_seen <= m->withdrawn_at) {
+            m->withdrawn_at = awake;  // it may be cut off
+            ps_queue_push(&c->withdrawn, rank);
+            continue;
+        }
+        m->withdrawn_at = 0;
+        m->excluded = false;
+        psd_view_changed(c, m);
+        psd_member_recount(c, m);
+    }
 }
 
 void psd_control_forget_call(const struct psd_call *call, const pthread_mutex_t *lock)
 {
     struct psd_control *c = call->job && lock == &call->job->lock ? call->job->control : NULL;
     if (c && call->worker && call->worker <= c->workers)
-        psd_member_withdraw(c, &c->members[call->worker - 1]);
+        psd_member_withdraw(c, &c->members[call->worker - 1], psd_host_now(call->job->host));
 }
 
 // ---- for whom -----------------------------------------------------------------------------------------------------
@@ -168,7 +188,7 @@ static void walk_list(struct walk *w, struct psd_job *job, uint32_t rank, enum w
     if (report)
         whom = walk_name(w, job, m, wait, what, predecessor);
     if (list->n < n)
-        psd_member_withdraw(c, m);
+        psd_member_withdraw(c, m, psd_host_now(job->host));
     if (!report)
         return;
     pthread_mutex_unlock(&job->lock);

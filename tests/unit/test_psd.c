@@ -624,7 +624,7 @@ static void test_many_workers(void **state)
     struct declaring x;
     (void)state;
     fill_job(&j, 20);
-    j.core = core_new(4096 * (sizeof(struct psd_member) + 144));
+    j.core = core_new(4096 * (sizeof(struct psd_member) + 160));
     join_init(&join, 0, SYNC);
     join.r.workers = 4096;
     assert_int_equal(ask(j.core, M(JOIN), &join.r.base, NULL, NULL, NULL, NULL).code, PS_OK);

@@ -328,7 +328,7 @@ static struct answer stop_job(struct psd_core *core, const char *name)
 // What is kept of workers counts. Jobs that ended before they were declared give way to others.
 static void test_room_for_workers(void **state)
 {
-    const size_t room = 3 * 4096 * (sizeof(struct psd_member) + 144);
+    const size_t room = 3 * 4096 * (sizeof(struct psd_member) + 160);
     struct psd_core *core = core_new(room);
     char name[] = "job-?";
     (void)state;

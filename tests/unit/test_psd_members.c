@@ -422,7 +422,22 @@ static enum ps_code push(struct psd_core *core, uint32_t rank, uint64_t sequence
     return code ? code : send_update(core, &u, M(PUSH), 20, 100, NULL).code;
 }
 
-// A worker whose barrier ended so trains on: rounds wait for it again, and take what it pushes.
+// Without its list of members.
+static Paramserver__V1__HeartbeatReply heartbeat(struct psd_core *core, uint32_t rank)
+{
+    Paramserver__V1__HeartbeatRequest r = PARAMSERVER__V1__HEARTBEAT_REQUEST__INIT;
+    Paramserver__V1__Caller caller = caller_of(rank, 0);
+    ProtobufCMessage *m;
+    r.caller = &caller;
+    assert_int_equal(
+        ask(core, M(HEARTBEAT), &r.base, NULL, &paramserver__v1__heartbeat_reply__descriptor, &m, NULL).code, PS_OK);
+    const Paramserver__V1__HeartbeatReply copy = *(Paramserver__V1__HeartbeatReply *)m;
+    ps_msg_free(m);
+    return copy;
+}
+
+// A worker whose barrier ended so, and which does not come again, trains on: rounds wait for it again, and take what it
+// pushes. As long as it is not heard it may be cut off, and still wait.
 static void test_a_late_barrier_excludes_nobody(void **state)
 {
     struct job j;
@@ -434,6 +449,14 @@ static void test_a_late_barrier_excludes_nobody(void **state)
     assert_true(j.core->table.newest->control->members[0].excluded);
     core_run(j.core, 400 * PS_MS);
     assert_true(is_done(&a, PS_DEADLINE_EXCEEDED));
+    for (int i = 0; i < 4; i++, core_run(j.core, PS_SECOND / 2)) {
+        assert_true(j.core->table.newest->control->members[0].excluded);
+        heartbeat(j.core, 1);
+    }
+    assert_true(j.core->table.newest->control->members[0].excluded);
+    for (int i = 0; i < 5; i++, core_run(j.core, PS_SECOND / 2))
+        for (uint32_t rank = 0; rank < 2; rank++)
+            heartbeat(j.core, rank);
     assert_false(j.core->table.newest->control->members[0].excluded);
     assert_int_equal(push(j.core, 1, 1, 1), PS_OK);
     assert_true(read_one(j.core, "a") == 0);
@@ -1909,20 +1932,6 @@ static struct answer drain(struct psd_core *core, const char *job, uint32_t work
     r.worker = worker;
     r.undo = undo;
     return ask(core, M(DRAIN), &r.base, NULL, NULL, NULL, NULL);
-}
-
-// Without its list of members.
-static Paramserver__V1__HeartbeatReply heartbeat(struct psd_core *core, uint32_t rank)
-{
-    Paramserver__V1__HeartbeatRequest r = PARAMSERVER__V1__HEARTBEAT_REQUEST__INIT;
-    Paramserver__V1__Caller caller = caller_of(rank, 0);
-    ProtobufCMessage *m;
-    r.caller = &caller;
-    assert_int_equal(
-        ask(core, M(HEARTBEAT), &r.base, NULL, &paramserver__v1__heartbeat_reply__descriptor, &m, NULL).code, PS_OK);
-    const Paramserver__V1__HeartbeatReply copy = *(Paramserver__V1__HeartbeatReply *)m;
-    ps_msg_free(m);
-    return copy;
 }
 
 static bool is_asked_to_leave(struct psd_core *core, uint32_t rank)

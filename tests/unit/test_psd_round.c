@@ -340,6 +340,49 @@ static void test_waits_for_every_partition(void **state)
     cluster_close(&c);
 }
 
+static void barrier_for(struct cluster *c, struct answer *a, uint32_t rank, uint64_t ms)
+{
+    Paramserver__V1__BarrierRequest r = PARAMSERVER__V1__BARRIER_REQUEST__INIT;
+    Paramserver__V1__Caller caller = c->callers[rank];
+    caller.sequence = 1000;
+    r.caller = &caller;
+    r.name = (char *)"end";
+    ask_later(c->task[0].core, a, M(BARRIER), &r.base, NULL, test_time + ms * PS_MS);
+}
+
+// A worker that waits in a barrier, and asks again when a call of its has ended, by its time or as it was cut off,
+// takes no part meanwhile: the others' rounds wait for each other.
+static void test_who_waits_on_closes_no_round(void **state)
+{
+    struct cluster c;
+    struct answer a[3];
+    const struct variable v[] = {{"v", 8, 2}};
+    (void)state;
+    open_sync(&c, 2, 3, v, 1);
+    for (uint64_t round = 1; round <= 6; round++) {
+        barrier_for(&c, &a[0], 0, 400);
+        settle(&c, round == 1 ? 300 : 50);
+        assert_queued(push(&c, 1, round % 2, round, 3), round);
+        if (round % 2)
+            psd_core_cancel(c.task[0].core, &a[0].call);
+        settle(&c, round % 2 ? 1500 : 500);
+        assert_true(a[0].answered && a[0].code == (round % 2 ? PS_CANCELLED : PS_DEADLINE_EXCEEDED));
+        assert_queued(push(&c, 1, 1 - round % 2, round, 3), round);
+        for (uint32_t i = 0; i < 2; i++)
+            assert_queued(push(&c, 2, i, round, 5), round);
+    }
+    for (uint32_t rank = 0; rank < 3; rank++)
+        barrier_for(&c, &a[rank], rank, 10000);
+    settle(&c, 50);
+    for (uint32_t rank = 0; rank < 3; rank++) {
+        assert_true(a[rank].answered && a[rank].code == PS_OK);
+        ps_slices_clear(&a[rank].body);
+    }
+    for (uint32_t i = 0; i < 2; i++)
+        assert_queued(push(&c, 0, i, 7, 1), 7);
+    cluster_close(&c);
+}
+
 // A member whose end is the job's: no task closes a round without it, so that what is left is of one instant.
 static void test_the_end_of_a_job_closes_no_round(void **state)
 {
@@ -2545,6 +2588,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_half_a_gradient),
     cmocka_unit_test(test_waits_for_every_partition),
     cmocka_unit_test(test_departures),
+    cmocka_unit_test(test_who_waits_on_closes_no_round),
     cmocka_unit_test(test_the_end_of_a_job_closes_no_round),
     cmocka_unit_test(test_a_task_that_restarts_ends_the_job),
     cmocka_unit_test(test_counted_nothing),
