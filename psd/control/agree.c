@@ -315,8 +315,8 @@ static void agree_destroy(struct psd_job *job)
     job->agree = NULL;
 }
 
-// Who has waited for an outcome in an earlier run is told. What was changed by hand goes on to hold; what was named for
-// a round that was not reached waits for the round of that number in this run.
+// What was changed by hand goes on to hold; what was named for a round that was not reached waits for the round of that
+// number in this run.
 static void agree_begin_run(struct psd_job *job, struct psd_call **ready)
 {
     struct psd_agree *a = job->agree;
@@ -325,9 +325,7 @@ static void agree_begin_run(struct psd_job *job, struct psd_call **ready)
     a->prepared.number = 0;
     if (a->lead.tasks == 0)
         a->decided = 0;  // the control task may have restarted, and count from 1 again
-    a->lead.phase = PSD_AGREE_NONE;
-    a->lead.decided = false;
-    psd_ready_all(ready, &a->lead.waiting);
+    psd_agree_lead_again(job, ready);
     psd_hyper_leave_rounds(job, job->resumed_round - 1);
     pthread_mutex_unlock(&job->lock);
 }

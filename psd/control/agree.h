@@ -18,10 +18,10 @@
 // same proposal, as of a caller whose answer was lost, waits for the same outcome.
 //
 // A task that is silent for PSD_AGREE_SILENT_MS in a phase keeps no proposer waiting: it is told UNAVAILABLE. A change
-// that has come to COMMIT is made all the same. Messages may be lost, late, repeated or overtake each other: what was
-// not acknowledged is sent again, and a proposal whose number is decided at a task is not decided once more. A task
-// that inquires hears FORGET for what the control task does not know: so a PREPARE that nobody commits holds rounds for
-// seconds.
+// that has come to COMMIT is made all the same: where the run ends meanwhile, in the next one. Messages may be lost,
+// late, repeated or overtake each other: what was not acknowledged is sent again, and a proposal whose number is
+// decided at a task is not decided once more. A task that inquires hears FORGET for what the control task does not
+// know: so a PREPARE that nobody commits holds rounds for seconds.
 //
 // Receives from: service (SetHyper, SetMode), control (at the end of an epoch), peers. Hands to: the kinds, the rounds,
 // the other tasks. Threads: any; guarded by the job's lock, but for job->held, which is atomic.
@@ -85,6 +85,7 @@ struct psd_agree_lead {
     enum psd_agree_answer *answers;  // [tasks]
     bool too_late;                   // a task has closed the round, and
     uint64_t greatest;               // this is the greatest that any has
+    bool begun_before;               // in an earlier run, in which tasks have it: it is not given up
     bool decided;                    // there is an outcome: as `error` says
     struct ps_error error;
     struct psd_waiters waiting;  // for the outcome
@@ -136,6 +137,9 @@ int psd_agree_propose(struct psd_job *job, const struct psd_proposal *p, uint64_
                       bool was_parked, uint64_t *round, struct ps_error *e);
 // Unlocked. Asks those tasks that the phase has not asked yet, and goes through as many phases as are over.
 void psd_agree_go_on(struct psd_job *job, struct psd_call **ready);
+// Locked. The job goes on in another run: who waits for an outcome is told that the one before is over. A
+// hyperparameter's change that some tasks have is proposed again: the others have forgotten it, or never heard of it.
+void psd_agree_lead_again(struct psd_job *job, struct psd_call **ready);
 // Unlocked. Time passes for the proposal that is being made.
 void psd_agree_press_on(struct psd_job *job, uint64_t now, struct psd_call **ready);
 void psd_agree_walk(struct psd_job *job, const struct psd_look *look);  // over the calls that wait for an outcome

@@ -149,20 +149,21 @@ static void lead_check_time(struct psd_job *job, uint64_t now, struct psd_call *
 {
     struct psd_agree_lead *x = &job->agree->lead;
     char what[PSD_AGREE_TEXT_MAX];
+    const bool goes_on = x->phase == PSD_AGREE_COMMIT || x->begun_before;
     double seconds = (double)(now - x->begun) / (double)PS_SECOND;
     if (x->phase == PSD_AGREE_NONE || x->decided || now < x->begun + PSD_AGREE_SILENT_MS * PS_MS ||
         x->n_answered == x->tasks)
         return;
     psd_agree_describe(job, &x->p, what, sizeof what);
-    if (x->phase == PSD_AGREE_COMMIT)
+    if (goes_on)
         ps_fail(&x->error, PS_UNAVAILABLE,
                 "%s: %s, and ps task %" PRIu32 " has not heard of it for %.1f s; it will when it answers",
                 lead_name(job), what, lead_first_silent(x), seconds);
     else
         ps_fail(&x->error, PS_UNAVAILABLE, "%s: ps task %" PRIu32 " has not answered for %.1f s; nothing has changed",
                 lead_name(job), lead_first_silent(x), seconds);
-    x->too_late = false;  // there is no other try
-    if (x->phase == PSD_AGREE_PREPARE)
+    x->too_late = x->too_late && goes_on;  // else there is no other try
+    if (x->phase == PSD_AGREE_PREPARE && !goes_on)
         lead_give_up(job->host, x, ready);
     else
         lead_report(x, ready);
@@ -362,9 +363,32 @@ int psd_agree_propose(struct psd_job *job, const struct psd_proposal *p, uint64_
     x->asked = asked;
     x->ahead = PSD_AGREE_AHEAD;
     x->greatest = greatest;
+    x->begun_before = false;
     const bool between = psd_agree_kind_of(job, p->kind)->between_rounds;
     lead_begin_try(job, asked || between ? asked : psd_job_is_sync(job) ? greatest + PSD_AGREE_AHEAD : 0);
     return PSD_WAITS;
+}
+
+// On the tasks that have it, a change that was for any round, or for one that was reached, holds from this run's first
+// on.
+void psd_agree_lead_again(struct psd_job *job, struct psd_call **ready)
+{
+    struct psd_agree_lead *x = &job->agree->lead;
+    const bool begun = x->phase == PSD_AGREE_COMMIT || (x->phase != PSD_AGREE_NONE && x->begun_before);
+    x->phase = PSD_AGREE_NONE;
+    x->decided = false;
+    psd_ready_all(ready, &x->waiting);
+    if (!begun || psd_agree_kind_of(job, x->p.kind)->between_rounds)
+        return;
+    if (x->p.any_round || x->p.round <= job->resumed_round) {
+        x->p.any_round = true;
+        x->p.round = 1;
+    }
+    x->error = (struct ps_error){PS_OK, ""};
+    x->asked = x->greatest = 0;
+    x->ahead = PSD_AGREE_AHEAD;
+    x->begun_before = true;
+    lead_begin_try(job, psd_job_is_sync(job) ? x->p.round : 0);
 }
 
 // ---- time, and whom calls wait for --------------------------------------------------------------------------------

@@ -60,10 +60,12 @@ bool psd_hyper_reserve(struct psd_job *job, uint64_t least)
     return room;
 }
 
+// Tasks that have taken it once and twice keep the same: no round is before the first.
 void psd_hyper_change(struct psd_job *job, const struct psd_change *change)
 {
     pthread_rwlock_wrlock(&job->snapshot_lock);
     job->changes[job->n_changes++] = *change;
+    hyper_prune(job, 1);
     pthread_rwlock_unlock(&job->snapshot_lock);
 }
 

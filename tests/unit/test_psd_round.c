@@ -1484,6 +1484,7 @@ static void test_too_many_changes(void **state)
 static void run_again(struct cluster *c)
 {
     static uint8_t other[16] = "another process";
+    other[15]++;
     c->callers[0].client.data = other;
     c->declare.on_existing = PARAMSERVER__V1__ON_EXISTING__RESUME;
     c->sequence[0] = 0;
@@ -1559,6 +1560,70 @@ static void test_resume_while_changing(void **state)
         assert_int_equal(push(&c, 0, i, 0, 1).code, PS_OK);
     assert_true(read_first(&c, 0) == -4 && read_first(&c, 1) == -4);
     cluster_close(&c);
+}
+
+// psctl doctor compares them.
+static void assert_same_changes(struct cluster *c)
+{
+    struct psd_job *job[2];
+    for (uint32_t i = 0; i < 2; i++)
+        job[i] = psd_job_find(&c->task[i].core->table, "job");
+    assert_int_equal(job[0]->n_changes, job[1]->n_changes);
+    for (uint32_t k = 0; k < job[0]->n_changes; k++) {
+        const struct psd_change *a = &job[0]->changes[k], *b = &job[1]->changes[k];
+        assert_true(a->hyper == b->hyper && a->value == b->value && a->round == b->round);
+    }
+    for (uint32_t i = 0; i < 2; i++)
+        psd_job_unref(job[i]);
+}
+
+// A change in round `asked` (0: any) that comes to be made, and of which task 1 hears nothing before the job's end; it
+// is silent in the next run, too, and for some time in the one after that.
+static void open_half_changed(struct cluster *c, Paramserver__V1__Update update, uint64_t asked)
+{
+    struct answer a;
+    open_two(c, update);
+    set_hyper_later(c, &a, "learning_rate", 2, asked, UINT64_MAX);
+    if (update == SYNC) {
+        assert_true(deliver(c));  // PREPARE
+        assert_true(deliver(c));
+    }
+    c->cut_off = 1;
+    settle(c, 2200);
+    assert_unavailable(&a, "learning_rate becomes 2, and ps task 1 has not heard of it for 2.");
+    for (int run = 0; run < 2; run++) {
+        leave(c, 0);
+        run_again(c);
+        settle(c, 3000);
+    }
+    c->cut_off = NO_TASK;
+    settle(c, 200);
+    assert_same_changes(c);
+}
+
+// A task that was silent when a change was made, until the job ended, hears of it in the next run, or the one after it.
+static void test_resume_tells_who_was_silent(void **state)
+{
+    struct cluster c;
+    (void)state;
+    open_half_changed(&c, ASYNC, 0);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_int_equal(push(&c, 0, i, 0, 1).code, PS_OK);
+        assert_true(read_first(&c, i) == -2);
+    }
+    set_hyper(&c, "learning_rate", 4, 0);
+    cluster_close(&c);
+    for (uint64_t asked = 0; asked <= 2; asked++) {
+        open_half_changed(&c, SYNC, asked);
+        for (uint32_t i = 0; i < 2; i++) {
+            assert_queued(push(&c, 0, i, 1, 1), 1);
+            assert_true(read_first(&c, i) == (asked == 2 ? -1 : -2));
+            assert_queued(push(&c, 0, i, 2, 1), 2);
+            assert_true(read_first(&c, i) == (asked == 2 ? -3 : -4));
+        }
+        set_hyper(&c, "learning_rate", 4, 3);
+        cluster_close(&c);
+    }
 }
 
 // A control task that has lost its state counts changes from 1 again: the others take them all the same.
@@ -2626,6 +2691,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_resume),
     cmocka_unit_test(test_resume_before_its_round),
     cmocka_unit_test(test_resume_while_changing),
+    cmocka_unit_test(test_resume_tells_who_was_silent),
     cmocka_unit_test(test_resume_after_a_restart),
     cmocka_unit_test(test_prepare),
     cmocka_unit_test(test_prepare_while_awaiting),
