@@ -15,7 +15,7 @@
 //          after PSD_INQUIRE_AFTER_MS it asks: INQUIRE
 //
 // One change at a time: a second proposal is refused with ABORTED until every task has heard the end of the first. The
-// same proposal, as of a caller whose answer was lost, waits for the same outcome.
+// same proposal, as of a caller whose answer was lost, or that was told of a silent task, waits for the same outcome.
 //
 // A task that is silent for PSD_AGREE_SILENT_MS in a phase keeps no proposer waiting: it is told UNAVAILABLE. A change
 // that has come to COMMIT is made all the same: where the run ends meanwhile, in the next one. Messages may be lost,
@@ -81,6 +81,7 @@ struct psd_agree_lead {
     uint64_t asked;         // the round asked for; 0: any
     uint64_t ahead;         // rounds, of this try
     uint64_t begun;         // ns: the phase
+    uint64_t silent_at;     // ns: then a task is silent, and who waits for the outcome is told so
     uint32_t tasks, n_answered;
     enum psd_agree_answer *answers;  // [tasks]
     bool too_late;                   // a task has closed the round, and

@@ -24,6 +24,7 @@ static void lead_begin_phase(const struct psd_host *host, struct psd_agree_lead 
 {
     x->phase = phase;
     x->begun = psd_host_now(host);
+    x->silent_at = x->begun + PSD_AGREE_SILENT_MS * PS_MS;
     x->n_answered = 0;
     for (uint32_t i = 0; i < x->tasks; i++)
         x->answers[i] = PSD_TO_ASK;
@@ -49,6 +50,12 @@ static void lead_give_up(const struct psd_host *host, struct psd_agree_lead *x, 
 {
     lead_begin_phase(host, x, PSD_AGREE_FORGET);
     lead_report(x, ready);
+}
+
+// Is the change in force at some tasks, and will it be at all?
+static bool lead_goes_on(const struct psd_agree_lead *x)
+{
+    return x->phase == PSD_AGREE_COMMIT || (x->begun_before && (x->phase == PSD_AGREE_PREPARE || x->too_late));
 }
 
 static uint32_t lead_first_silent(const struct psd_agree_lead *x)
@@ -149,10 +156,9 @@ static void lead_check_time(struct psd_job *job, uint64_t now, struct psd_call *
 {
     struct psd_agree_lead *x = &job->agree->lead;
     char what[PSD_AGREE_TEXT_MAX];
-    const bool goes_on = x->phase == PSD_AGREE_COMMIT || x->begun_before;
+    const bool goes_on = lead_goes_on(x);
     double seconds = (double)(now - x->begun) / (double)PS_SECOND;
-    if (x->phase == PSD_AGREE_NONE || x->decided || now < x->begun + PSD_AGREE_SILENT_MS * PS_MS ||
-        x->n_answered == x->tasks)
+    if (x->phase == PSD_AGREE_NONE || x->decided || now < x->silent_at || x->n_answered == x->tasks)
         return;
     psd_agree_describe(job, &x->p, what, sizeof what);
     if (goes_on)
@@ -335,6 +341,14 @@ static int lead_outcome(struct psd_agree_lead *x, uint64_t *round, struct ps_err
     return (int)x->error.code;
 }
 
+// Who asks for a change that goes on, and has been told that a task is silent, waits for that once more.
+static void lead_wait_again(const struct psd_host *host, struct psd_agree_lead *x)
+{
+    x->decided = false;
+    x->error = (struct ps_error){PS_OK, ""};
+    x->silent_at = psd_host_now(host) + PSD_AGREE_SILENT_MS * PS_MS;
+}
+
 int psd_agree_propose(struct psd_job *job, const struct psd_proposal *p, uint64_t asked, uint64_t greatest,
                       bool was_parked, uint64_t *round, struct ps_error *e)
 {
@@ -343,6 +357,8 @@ int psd_agree_propose(struct psd_job *job, const struct psd_proposal *p, uint64_
     const bool same = lead_is_same(x, p, asked);
     if (was_parked && same && x->decided)
         return lead_outcome(x, round, e);
+    if (same && x->decided && lead_goes_on(x))
+        lead_wait_again(job->host, x);
     if (x->phase != PSD_AGREE_NONE && same && !x->decided)
         return PSD_WAITS;
     if (was_parked)
@@ -374,7 +390,7 @@ int psd_agree_propose(struct psd_job *job, const struct psd_proposal *p, uint64_
 void psd_agree_lead_again(struct psd_job *job, struct psd_call **ready)
 {
     struct psd_agree_lead *x = &job->agree->lead;
-    const bool begun = x->phase == PSD_AGREE_COMMIT || (x->phase != PSD_AGREE_NONE && x->begun_before);
+    const bool begun = lead_goes_on(x);
     x->phase = PSD_AGREE_NONE;
     x->decided = false;
     psd_ready_all(ready, &x->waiting);

@@ -1397,6 +1397,7 @@ static void test_behind_a_silent_task(void **state)
 }
 
 // A change that is being made goes on, whoever has not heard of it; who asked for it, or for another one, is told.
+// Who asks again for the same waits for the outcome.
 static void test_silent_while_changing(void **state)
 {
     struct cluster c;
@@ -1411,8 +1412,18 @@ static void test_silent_while_changing(void **state)
     assert_false(a.answered);
     settle(&c, 150);
     assert_unavailable(&a, "learning_rate becomes 2, and ps task 1 has not heard of it for 2.");
+    set_hyper_later(&c, &b, "learning_rate", 4, 0, UINT64_MAX);
+    assert_one_at_a_time(&b);
+    set_hyper_later(&c, &a, "learning_rate", 2, 0, UINT64_MAX);  // as clients do that hear UNAVAILABLE
+    settle(&c, 1950);
+    assert_false(a.answered);
+    settle(&c, 150);
+    assert_unavailable(&a, "learning_rate becomes 2, and ps task 1 has not heard of it for 4.");
+    set_hyper_later(&c, &a, "learning_rate", 2, 0, UINT64_MAX);
+    assert_false(a.answered);
     c.cut_off = NO_TASK;
     settle(&c, 100);
+    assert_int_equal(round_of(&a), 0);
     assert_int_equal(push(&c, 0, 0, 0, 1).code, PS_OK);
     assert_int_equal(push(&c, 0, 1, 0, 1).code, PS_OK);
     assert_true(read_first(&c, 0) == -2 && read_first(&c, 1) == -2);
