@@ -261,6 +261,7 @@ static bool has_taken(const struct update *u, struct psd_block *b)
     return has;
 }
 
+// What comes again and has been taken is a duplicate, though the job may have come into its rounds since, or left them.
 static enum ps_code check_rounds(struct update *u)
 {
     struct psd_request *t = u->t;
@@ -268,18 +269,19 @@ static enum ps_code check_rounds(struct update *u)
         const struct psd_extent *p = &u->extents.v[i];
         struct psd_round *round = round_of(u, p);
         Paramserver__V1__Outcome outcome;
-        if (!round && u->push && u->request->round && p->variable->rule)
+        const bool unknown = !round && u->push && u->request->round && p->variable->rule;
+        if (!round && !unknown)
+            continue;
+        if (round && t->caller->worker == 0)
+            return ps_fail(&t->error, PS_INVALID_ARGUMENT, "a push to a sync job comes from one of its workers");
+        if (has_taken(u, psd_extent_block(p)))
+            continue;
+        if (unknown)
             return ps_fail(&t->error, PS_FAILED_PRECONDITION,
                            "variable '%s': a push for round %" PRIu64 " of job '%s', which is in no rounds",
                            p->variable->name, u->request->round, t->job->name);
-        if (!round)
-            continue;
-        if (t->caller->worker == 0)
-            return ps_fail(&t->error, PS_INVALID_ARGUMENT, "a push to a sync job comes from one of its workers");
         if (u->request->round == 0)
             return ps_fail(&t->error, PS_INVALID_ARGUMENT, "a push to a sync job names its round, from 1");
-        if (has_taken(u, psd_extent_block(p)))
-            continue;
         if (psd_round_check(round, p->variable->name, t->caller->worker - 1, u->request->round, u->request->examples,
                             p->block, &outcome, &t->error))
             return t->error.code;
