@@ -244,6 +244,8 @@ enum ps_code ps_http_start(const char *address, bool insecure, const struct ps_h
     if (strncmp(address, "unix:", 5) == 0)
         return ps_fail(e, PS_INVALID_ARGUMENT, "'%s': HTTP is not served on unix sockets: expected host:port", address);
     const enum ps_code admitted = ps_address_admit(address, insecure, &found, e);
+    if (admitted == PS_INVALID_ARGUMENT)
+        return ps_fail(e, admitted, "'%s': expected host:port or [ipv6]:port", address);
     if (admitted == PS_FAILED_PRECONDITION)
         return ps_fail(
             e, PS_FAILED_PRECONDITION,

@@ -290,6 +290,14 @@ static void refuses(const char *address, enum ps_code expected, const char *text
         fail_msg("%s: expected \"%s\" in: %s", address, text, e.text);
 }
 
+static void refuses_exactly(const char *address, const char *text)
+{
+    struct ps_http *h;
+    struct ps_error e;
+    assert_int_equal(PS_INVALID_ARGUMENT, ps_http_start(address, false, pages, 3, &h, &e));
+    assert_string_equal(text, e.text);
+}
+
 static void test_addresses(void **state)
 {
     struct ps_http *h = start_server("localhost:0");
@@ -298,7 +306,8 @@ static void test_addresses(void **state)
     refuses("0.0.0.0:0", PS_FAILED_PRECONDITION,
             "other hosts could connect, and it has neither users nor encryption; use a loopback");
     refuses("unix:/tmp/http", PS_INVALID_ARGUMENT, "HTTP is not served on unix sockets");
-    refuses("localhost", PS_INVALID_ARGUMENT, "expected host:port");
+    refuses_exactly("localhost", "'localhost': expected host:port or [ipv6]:port");
+    refuses_exactly("localhost:99999", "'localhost:99999': expected host:port or [ipv6]:port");
     snprintf(taken, sizeof taken, "127.0.0.1:%d", ps_http_port(h));
     refuses(taken, PS_ALREADY_EXISTS, "another process listens there");
     exchange(h, "GET /page HTTP/1.1\r\n" CLOSE);
