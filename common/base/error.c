@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/base/error.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -30,6 +31,28 @@ enum ps_code ps_error_prefix(struct ps_error *e, const char *format, ...)
     snprintf(e->text, sizeof e->text, "%s: %.*s", where, (int)(sizeof e->text - strlen(where) - 3), what);
     ps_utf8_plain(e->text);
     return e->code;
+}
+
+enum ps_code ps_code_of_file(int error)
+{
+    switch (error) {
+    case ENOENT:
+    case ENOTDIR:
+        return PS_NOT_FOUND;
+    case EACCES:
+    case EPERM:
+        return PS_PERMISSION_DENIED;
+    case EISDIR:
+    case ELOOP:
+    case ENAMETOOLONG:
+        return PS_INVALID_ARGUMENT;
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
+        return PS_RESOURCE_EXHAUSTED;
+    default:
+        return PS_UNAVAILABLE;
+    }
 }
 
 const char *ps_code_name(enum ps_code code)

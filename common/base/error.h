@@ -53,6 +53,8 @@ enum ps_code ps_fail(struct ps_error *e, enum ps_code code, const char *format, 
 // Puts "<formatted>: " before the text. Returns e->code.
 enum ps_code ps_error_prefix(struct ps_error *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+// Of a file that cannot be opened or read, by errno. UNAVAILABLE: it may well be read when that is tried again.
+enum ps_code ps_code_of_file(int error);
 const char *ps_code_name(enum ps_code code);  // "INVALID_ARGUMENT"
 int ps_code_exit(enum ps_code code);          // the exit code of a program that ends with it
 

@@ -304,7 +304,7 @@ static enum ps_code zip_map(const char *path, void **mapped, size_t *size, struc
     struct stat st;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return ps_fail(e, errno == ENOENT ? PS_NOT_FOUND : PS_FAILED_PRECONDITION, "%s", strerror(errno));
+        return ps_fail(e, ps_code_of_file(errno), "%s", strerror(errno));
     if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size == 0) {
         close(fd);
         return ps_fail(e, PS_INVALID_ARGUMENT, "expected a zip file, not %s",

@@ -51,8 +51,8 @@ struct ps_zip {
     size_t mapped_bytes;
 };
 
-// Maps the file and reads its directory. NOT_FOUND, INVALID_ARGUMENT, DATA_LOSS, with the path in front. It must not be
-// cut short while it is open.
+// Maps the file and reads its directory. As ps_code_of_file; INVALID_ARGUMENT, DATA_LOSS. The path stands in front. It
+// must not be cut short while it is open.
 enum ps_code ps_zip_open(const char *path, struct ps_zip **zip, struct ps_error *e);
 // The same of what is read when it is needed; what the source has must live as long as the zip. The errors of its read,
 // too, whatever becomes of the file meanwhile.

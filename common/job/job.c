@@ -121,8 +121,7 @@ static enum ps_code job_check_apart(const struct ps_job *job, const char *summar
 enum ps_code ps_job_check_files(const struct ps_job *job, const char *summary, const char *timeline, struct ps_error *e)
 {
     if (job->weights && access(job->weights, R_OK) != 0)
-        return ps_fail(e, errno == ENOENT || errno == ENOTDIR ? PS_NOT_FOUND : PS_PERMISSION_DENIED,
-                       "%s cannot be read: %s", job->weights, strerror(errno));
+        return ps_fail(e, ps_code_of_file(errno), "%s cannot be read: %s", job->weights, strerror(errno));
     if (ps_output_check(job->output, e) || (summary && ps_output_check(summary, e)))
         return e->code;
     return job_check_apart(job, summary, timeline, e);

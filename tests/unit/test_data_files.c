@@ -4,6 +4,8 @@
 #include "tests/unit/data_files.h"
 
 #include <dlfcn.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 
 #include "common/file/zip.h"
 
@@ -134,6 +136,48 @@ static void gzip_corrupt(void **state)
 static void a_folder_is_no_file(void **state)
 {
     open_bad(&(struct ps_job_data){.kind = PS_DATA_CSV, .path = *state}, 0, *state, "directory");
+}
+
+static void fails_with(enum ps_code code, enum ps_data_kind kind, char *path)
+{
+    struct ps_job_data spec = {.kind = kind, .path = path, .x = path, .y = path};
+    struct ps_error e = {0};
+    struct wk_data *data;
+    assert_int_equal(wk_data_open(&spec, NULL, 0, &data, &e), code);
+    if (!strstr(e.text, path) || strstr(strstr(e.text, path) + 1, path))
+        fail_msg("\"%s\": expected %s, once", e.text, path);
+}
+
+// Whether it may help to try again says the code: what starts a worker anew goes by it.
+static void says_why_it_cannot_be_read(void **state)
+{
+    static const enum ps_data_kind kinds[] = {PS_DATA_CSV, PS_DATA_NPY, PS_DATA_NPZ, PS_DATA_TFRECORD, PS_DATA_IMAGES};
+    const bool root = geteuid() == 0;
+    const rlim_t none = 0;
+    char *file = put_text(*state, "file", "1,2\n"), *missing = ps_printf("%s/missing", (char *)*state);
+    char *beyond = ps_printf("%s/beyond", file), *closed = ps_printf("%s/closed", (char *)*state);
+    struct rlimit before;
+    assert_int_equal(chmod(*state, 0755), 0);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        fails_with(PS_NOT_FOUND, kinds[i], missing);
+        fails_with(PS_NOT_FOUND, kinds[i], beyond);
+        assert_int_equal(mkdir(closed, 0), 0);
+        assert_int_equal(root ? seteuid(65534) : 0, 0);
+        fails_with(PS_PERMISSION_DENIED, kinds[i], closed);
+        assert_int_equal(root ? seteuid(0) : 0, 0);
+        assert_int_equal(rmdir(closed), 0);
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &(struct rlimit){none, before.rlim_max}), 0);
+        fails_with(PS_RESOURCE_EXHAUSTED, kinds[i], kinds[i] == PS_DATA_IMAGES ? *state : file);
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+        if (kinds[i] != PS_DATA_IMAGES)
+            fails_with(PS_INVALID_ARGUMENT, kinds[i], *state);
+    }
+    fails_with(PS_UNAVAILABLE, PS_DATA_CSV, "/proc/self/mem");
+    free(file);
+    free(missing);
+    free(beyond);
+    free(closed);
 }
 
 // ---- CSV ----------------------------------------------------------------------------------------------------------
@@ -837,6 +881,7 @@ int main(void)
         WITH_FOLDER(gzip_cut_short),
         WITH_FOLDER(gzip_corrupt),
         WITH_FOLDER(a_folder_is_no_file),
+        WITH_FOLDER(says_why_it_cannot_be_read),
         WITH_FOLDER(csv_same_numbers_in_many_spellings),
         WITH_FOLDER(csv_targets_and_test_file),
         WITH_FOLDER(csv_categories),

@@ -753,6 +753,14 @@ static void images_bad_folders(void **state)
     assert_int_equal(wk_port_read(&data->train, &data->train.input[0], 1, to, to, &e), PS_DATA_LOSS);
     assert_non_null(strstr(e.text, "a/2.png: it is neither a PNG nor a JPEG image"));
     wk_data_free(data);
+    data = open_flat(&spec, 2);
+    char *gone = ps_printf("%s/2.png", inner), *text = ps_printf("%s: No such file or directory", gone);
+    unlink(gone);
+    assert_int_equal(wk_port_read(&data->train, &data->train.input[0], 1, to, to, &e), PS_NOT_FOUND);
+    assert_string_equal(e.text, text);
+    wk_data_free(data);
+    free(text);
+    free(gone);
     free(inner);
 #endif
     (void)e;

@@ -45,7 +45,7 @@ enum ps_code wk_block_open(const char *path, struct wk_block **block, struct ps_
     size_t size;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return ps_fail(e, errno == ENOENT ? PS_NOT_FOUND : PS_FAILED_PRECONDITION, "%s: %m", path);
+        return ps_fail(e, ps_code_of_file(errno), "%s: %m", path);
     if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_size > WK_IN_MEMORY && !block_is_gzip(fd)) {
         *block = wk_block_of(path, NULL, (uint64_t)status.st_size);
         (*block)->fd = fd;
@@ -65,7 +65,7 @@ static enum ps_code block_read_file(const struct wk_block *b, uint64_t at, size_
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
-            return ps_fail(e, PS_FAILED_PRECONDITION, "byte %" PRIu64 ": %m", at);
+            return ps_fail(e, ps_code_of_file(errno), "byte %" PRIu64 ": %m", at);
         if (got == 0)
             return ps_fail(e, PS_DATA_LOSS, "the file ends at byte %" PRIu64 "; it had %" PRIu64 " when it was opened",
                            at, b->size);

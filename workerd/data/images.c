@@ -105,7 +105,7 @@ static enum ps_code images_add_class(struct images *s, const char *path, const c
     char **name;
     int n = images_list(path, &name);
     if (n < 0)
-        return errno == ENOTDIR || errno == ENOENT ? PS_OK : ps_fail(e, PS_FAILED_PRECONDITION, "%s: %m", path);
+        return errno == ENOTDIR || errno == ENOENT ? PS_OK : ps_fail(e, ps_code_of_file(errno), "%s: %m", path);
     int32_t label = wk_vocabulary_find(classes, class, strlen(class));
     for (int i = 0; i < n && label >= 0; i++)
         images_take(s, ps_printf("%s/%s", path, name[i]), label);
@@ -121,7 +121,7 @@ static enum ps_code images_find(struct images *s, const char *folder, struct wk_
     int n = images_list(folder, &name);
     enum ps_code code = PS_OK;
     if (n < 0)
-        return ps_fail(e, errno == ENOENT ? PS_NOT_FOUND : PS_FAILED_PRECONDITION, "%s: %m", folder);
+        return ps_fail(e, ps_code_of_file(errno), "%s: %m", folder);
     for (int i = 0; i < n && code == PS_OK; i++) {
         char *path = ps_printf("%s/%s", folder, name[i]);
         code = images_add_class(s, path, name[i], classes, e);
@@ -173,7 +173,7 @@ static enum ps_code images_read(const struct wk_source *base, uint64_t example, 
         *(int32_t *)to = s->label[example];
         return PS_OK;
     }
-    if (wk_file_read(s->path[example], MOST_BYTES, &bytes, &size, e))
+    if (wk_file_read_bytes(s->path[example], MOST_BYTES, &bytes, &size, e))
         return e->code;
     enum ps_code code = wk_image_read(bytes, size, s->color, base->column[0].shape, s->resize, to, e);
     free(bytes);
