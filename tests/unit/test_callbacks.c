@@ -261,6 +261,54 @@ static void keeps_what_was_written_since_a_resume(void **state)
     json_decref(from.json);
 }
 
+// ---- names --------------------------------------------------------------------------------------------------------
+
+// An epoch with these two figures, 0.25 and 0.75.
+static void end_epoch_with(struct worker *w, const char *accuracy, const char *loss)
+{
+    w->run.position = (struct wk_position){.epoch = 1, .step = 10};
+    w->run.figures.n = 0;
+    wk_figures_add(&w->run.figures, "", accuracy, 0.25);
+    wk_figures_add(&w->run.figures, "", loss, 0.75);
+    tell(w, WK_EPOCH_ENDS, (struct wk_moment){.leads = true});
+}
+
+// A layer's name may have anything in it.
+static void names_are_quoted(void **state)
+{
+    struct worker w;
+    (void)state;
+    start(&w);
+    chief_begins(&w);
+    end_epoch_with(&w, "pri\"o, x_accuracy", "back\\slash_loss");
+    expect_text(csv, "epoch,\"pri\"\"o, x_accuracy\",back\\slash_loss\r\n0,0.25,0.75\r\n");
+    expect_text(json, "{\"epoch\": 0, \"step\": 10, \"pri\\\"o, x_accuracy\": 0.25, \"back\\\\slash_loss\": 0.75}\n");
+    stop(&w);
+}
+
+// Where the separator is in them; whoever takes over finds the epoch all the same.
+static void numbers_are_quoted(void **state)
+{
+    char text[128];
+    struct worker w[2];
+    (void)state;
+    snprintf(text, sizeof text, "{name: csv_log, path: %s, separator: '0'}", csv);
+    for (int i = 0; i < 2; i++)
+        start_with(&w[i], text);
+    chief_begins(&w[0]);
+    for (int i = 0; i < 2; i++)
+        end_epoch(&w[i], 0, i == 0);
+    expect_text(csv, "epoch0loss\r\n\"0\"0\"0.0\"\r\n");
+    stop(&w[0]);
+    step(&w[1], true);
+    expect_text(csv, "epoch0loss\r\n\"0\"0\"0.0\"\r\n");
+    end_epoch(&w[1], 1, true);
+    expect_text(csv, "epoch0loss\r\n\"0\"0\"0.0\"\r\n10\"1.0\"\r\n");
+    stop(&w[1]);
+}
+
+// ---- checkpoints --------------------------------------------------------------------------------------------------
+
 // A worker that goes on from what another one has saved.
 static void go_on(struct worker *w, const char *callbacks, const struct wk_checkpoint *from)
 {
@@ -408,6 +456,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(takes_over_without_a_log, make_files, remove_files),
         cmocka_unit_test_setup_teardown(states_go_by_path, make_files, remove_files),
         cmocka_unit_test_setup_teardown(states_without_a_path_go_by_key, make_files, remove_files),
+        cmocka_unit_test_setup_teardown(names_are_quoted, make_files, remove_files),
+        cmocka_unit_test_setup_teardown(numbers_are_quoted, make_files, remove_files),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,22 +14,22 @@
 
 // As Python writes it: the fewest digits that tell a number from all others; with an exponent where that is below -4 or
 // above 15.
-static void log_put_number(FILE *to, double x)
+enum { LOG_NUMBER = 40 };
+static const char *log_number(double x, char to[LOG_NUMBER])
 {
-    char text[40];
+    char text[LOG_NUMBER];
     int digits = 0;
-    if (!isfinite(x)) {
-        fputs(isnan(x) ? "nan" : x > 0 ? "inf" : "-inf", to);
-        return;
-    }
+    if (!isfinite(x))
+        return isnan(x) ? "nan" : x > 0 ? "inf" : "-inf";
     do
         snprintf(text, sizeof text, "%.*e", digits++, x);
     while (digits < 17 && strtod(text, NULL) != x);
     int exponent = atoi(strchr(text, 'e') + 1), decimals = digits - 1 - exponent;
     if (exponent < -4 || exponent > 15)
-        fputs(text, to);
+        strcpy(to, text);
     else
-        fprintf(to, "%.*f", decimals > 1 ? decimals : 1, x);
+        snprintf(to, LOG_NUMBER, "%.*f", decimals > 1 ? decimals : 1, x);
+    return to;
 }
 
 // ---- csv_log ------------------------------------------------------------------------------------------------------
@@ -61,15 +61,30 @@ static void csv_log_close(void *state)
     free(s);
 }
 
+// As RFC 4180 has it, and Keras's CSVLogger: in quotes where the separator, a quote or an end of a line is in it.
+static void csv_log_put_field(const struct csv_log *s, FILE *to, const char *text)
+{
+    if (!strstr(text, s->separator) && !strpbrk(text, "\"\r\n")) {
+        fputs(text, to);
+        return;
+    }
+    fputc('"', to);
+    for (; *text; text++)
+        fprintf(to, *text == '"' ? "\"%c" : "%c", *text);
+    fputc('"', to);
+}
+
 // At the head of an empty file.
 static void csv_log_put_head(struct csv_log *s)
 {
     if (s->headed || !s->file.stream || !wk_log_file_is_empty(&s->file))
         return;
     s->headed = true;
-    fputs("epoch", s->file.stream);
-    for (size_t i = 0; i < s->column.n; i++)
-        fprintf(s->file.stream, "%s%s", s->separator, s->column.v[i].name);
+    csv_log_put_field(s, s->file.stream, "epoch");
+    for (size_t i = 0; i < s->column.n; i++) {
+        fputs(s->separator, s->file.stream);
+        csv_log_put_field(s, s->file.stream, s->column.v[i].name);
+    }
     fputs("\r\n", s->file.stream);
 }
 
@@ -87,17 +102,15 @@ static enum ps_code csv_log_begin(void *state, struct wk_run *run, bool takes_ov
 
 static char *csv_log_line(const struct csv_log *s, const struct wk_moment *m)
 {
-    char *line;
+    char *line, text[LOG_NUMBER];
     size_t n;
     FILE *to = ps_open_memory(&line, &n);
-    fprintf(to, "%" PRIu64, m->epoch);
+    snprintf(text, sizeof text, "%" PRIu64, m->epoch);
+    csv_log_put_field(s, to, text);
     for (size_t i = 0; i < s->column.n; i++) {
         const double *value = wk_figures_find(&m->run->figures, s->column.v[i].name);
         fputs(s->separator, to);
-        if (value)
-            log_put_number(to, *value);
-        else
-            fputs("NA", to);
+        csv_log_put_field(s, to, value ? log_number(*value, text) : "NA");
     }
     fputs("\r\n", to);
     fclose(to);
@@ -189,18 +202,18 @@ static enum ps_code json_lines_begin(void *state, struct wk_run *run, bool takes
 // {"epoch": 0, "step": 938, "loss": 0.25}; a NaN is null.
 static enum ps_code json_lines_epoch_end(void *state, struct wk_moment *m, struct ps_error *e)
 {
-    char *line;
+    char *line, text[LOG_NUMBER];
     size_t n;
     (void)e;
     FILE *to = ps_open_memory(&line, &n);
     fprintf(to, JSON_LINE "%" PRIu64 ", \"step\": %" PRIu64, m->epoch, m->run->position.step);
     for (size_t i = 0; i < m->run->figures.n; i++) {
         const struct wk_figure *v = &m->run->figures.v[i];
-        fprintf(to, ", \"%s\": ", v->name);
-        if (isfinite(v->value))
-            log_put_number(to, v->value);
-        else
-            fputs("null", to);
+        json_t *name = json_string(v->name);
+        fputs(", ", to);
+        json_dumpf(name, to, JSON_ENCODE_ANY);
+        fprintf(to, ": %s", isfinite(v->value) ? log_number(v->value, text) : "null");
+        json_decref(name);
     }
     fputs("}\n", to);
     fclose(to);

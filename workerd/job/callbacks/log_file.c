@@ -97,9 +97,10 @@ void wk_log_file_close(struct wk_log_file *f)
 static bool log_line_epoch(const char *line, const char *lead, uint64_t *epoch)
 {
     const size_t n = strlen(lead);
-    if (strncmp(line, lead, n) != 0 || line[n] < '0' || line[n] > '9')
+    const char *number = line + n + (strncmp(line, lead, n) == 0 && line[n] == '"');
+    if (strncmp(line, lead, n) != 0 || *number < '0' || *number > '9')
         return false;
-    *epoch = strtoull(line + n, NULL, 10);
+    *epoch = strtoull(number, NULL, 10);
     return true;
 }
 

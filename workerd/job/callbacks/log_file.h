@@ -34,7 +34,7 @@ void wk_log_file_close(struct wk_log_file *f);
 
 // ---- a line per epoch ----
 // After a chief that was lost: half a line is cut off, and the last epoch's is put where it is missing. A line of an
-// epoch begins with `lead` and then its number.
+// epoch begins with `lead` and then its number, which may stand in quotes.
 void wk_log_file_take_over(struct wk_log_file *f, const char *lead);
 // The line of an epoch that has ended: the chief writes it, unless another one has; all remember it. Takes `line`.
 void wk_log_file_put(struct wk_log_file *f, const struct wk_moment *m, char *line);
