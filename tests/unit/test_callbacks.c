@@ -273,6 +273,23 @@ static void end_epoch_with(struct worker *w, const char *accuracy, const char *l
     tell(w, WK_EPOCH_ENDS, (struct wk_moment){.leads = true});
 }
 
+// Those of a layer may have 128 bytes, and what is measured of it comes behind.
+static void long_names_stay_whole(void **state)
+{
+#define TEN "\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9"
+#define LAYER TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN "12345678"
+    struct worker w;
+    (void)state;
+    start(&w);
+    chief_begins(&w);
+    end_epoch_with(&w, LAYER "_accuracy", LAYER "_loss");
+    expect_text(csv, "epoch," LAYER "_accuracy," LAYER "_loss\r\n0,0.25,0.75\r\n");
+    expect_text(json, "{\"epoch\": 0, \"step\": 10, \"" LAYER "_accuracy\": 0.25, \"" LAYER "_loss\": 0.75}\n");
+    wk_figures_add(&w.run.figures, "val_", LAYER "_loss", 0.5);
+    assert_true(*wk_figures_find(&w.run.figures, "val_" LAYER "_loss") == 0.5);
+    stop(&w);
+}
+
 // A layer's name may have anything in it.
 static void names_are_quoted(void **state)
 {
@@ -456,6 +473,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(takes_over_without_a_log, make_files, remove_files),
         cmocka_unit_test_setup_teardown(states_go_by_path, make_files, remove_files),
         cmocka_unit_test_setup_teardown(states_without_a_path_go_by_key, make_files, remove_files),
+        cmocka_unit_test_setup_teardown(long_names_stay_whole, make_files, remove_files),
         cmocka_unit_test_setup_teardown(names_are_quoted, make_files, remove_files),
         cmocka_unit_test_setup_teardown(numbers_are_quoted, make_files, remove_files),
     };

@@ -11,7 +11,7 @@
 
 #include "workerd/nn/measure.h"
 
-enum { WK_FIGURE_NAME = 64 };
+enum { WK_FIGURE_NAME = NN_MEASURE_NAME + 4 };  // with "val_"
 
 // {0} is an empty list.
 struct wk_figures {

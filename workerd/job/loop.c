@@ -93,7 +93,6 @@ static uint64_t loop_epochs(const struct loop *l)
 // Of all workers the chief's word counts; whoever is it now. figures: of the last epoch; NULL: they are not known.
 static void loop_report_progress(struct loop *l, uint64_t ended, const struct wk_figures *figures)
 {
-    _Static_assert((int)WK_FIGURE_NAME <= (int)PS_METRIC_NAME, "names are told whole");
     const struct wk_run *run = l->run;
     const struct wk_group *group = run->strategy->group;
     struct ps_progress p = {.epochs = loop_epochs(l),

@@ -7,7 +7,7 @@
 
 #include "common/base/alloc.h"
 
-enum { NAME = 256, SUM_EXAMPLES = 0, SUM_LOSS = 1, SUM_OUTPUTS = 2 };
+enum { SUM_EXAMPLES = 0, SUM_LOSS = 1, SUM_OUTPUTS = 2 };
 
 // An output as a matrix.
 struct measured_output {
@@ -19,7 +19,7 @@ struct measured_output {
 struct measured_metric {
     struct nn_metric of;
     size_t first;  // of its sums
-    char name[NAME];
+    char name[NN_MEASURE_NAME];
 };
 
 struct nn_measures {
@@ -41,7 +41,7 @@ static struct measured_output measure_output(const struct nn_model *model, size_
 static void measure_name(const struct nn_measures *m, struct measured_metric *metric)
 {
     const struct measured_output *o = &m->output[metric->of.output];
-    char base[NAME - 24];
+    char base[NN_MEASURE_NAME - 24];
     int same = 0;
     snprintf(base, sizeof base, "%s%s%s", m->n_outputs > 1 ? o->name : "", m->n_outputs > 1 ? "_" : "",
              metric->of.metric.label);
@@ -124,7 +124,7 @@ void nn_measures_add(const struct nn_measures *m, struct nn_replica *r, const st
 // ---- figures ------------------------------------------------------------------------------------------------------
 
 struct measure_figure {
-    char name[NAME];
+    char name[NN_MEASURE_NAME];
     double value;
     enum nn_better better;
 };
@@ -164,9 +164,9 @@ static size_t measure_results(const struct nn_measures *m, const struct measured
     nn_metric_result(&metric->of.metric, width, sums + metric->first, value);
     for (size_t i = 0; i < n; i++) {
         if (n > 1)
-            snprintf(to[i].name, NAME, "%.230s_%zu", metric->name, i);
+            snprintf(to[i].name, NN_MEASURE_NAME, "%.230s_%zu", metric->name, i);
         else
-            snprintf(to[i].name, NAME, "%s", metric->name);
+            snprintf(to[i].name, NN_MEASURE_NAME, "%s", metric->name);
         to[i].value = value[i];
         to[i].better = measure_better(&metric->of.metric);
     }
@@ -176,13 +176,13 @@ static size_t measure_results(const struct nn_measures *m, const struct measured
 
 static size_t measure_losses(const struct nn_measures *m, const double *sums, struct measure_figure *to)
 {
-    snprintf(to[0].name, NAME, "loss");
+    snprintf(to[0].name, NN_MEASURE_NAME, "loss");
     to[0].value = sums[SUM_LOSS] / sums[SUM_EXAMPLES];
     to[0].better = NN_BETTER_LESS;
     if (m->n_outputs < 2)
         return 1;
     for (size_t k = 0; k < m->n_outputs; k++) {
-        snprintf(to[1 + k].name, NAME, "%.240s_loss", m->output[k].name);
+        snprintf(to[1 + k].name, NN_MEASURE_NAME, "%.240s_loss", m->output[k].name);
         to[1 + k].value = sums[SUM_OUTPUTS + k] / sums[SUM_EXAMPLES];
         to[1 + k].better = NN_BETTER_LESS;
     }

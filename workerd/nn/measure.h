@@ -18,6 +18,8 @@ struct nn_metric {
 
 struct nn_measures;
 
+enum { NN_MEASURE_NAME = 256 };  // bytes of a figure's or a matrix's name with its end
+
 // FAILED_PRECONDITION: a metric does not fit its output. loss[k] is that of output k.
 enum ps_code nn_measures_create(const struct nn_model *model, const struct ps_loss *loss,
                                 const struct nn_metric *metrics, size_t n, struct nn_measures **measures,

@@ -29,9 +29,9 @@ static enum ps_code monitor_fail_name(const char *name, const struct wk_figures 
     const char *nearest = ps_nearest(name, words, (int)known->n);
     free(words);
     if (nearest)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "monitor '%.64s': the job has no such figure; did you mean '%s'?", name,
-                       nearest);
-    return ps_fail(e, PS_INVALID_ARGUMENT, "monitor '%.64s': the job has no such figure; expected one of %s", name,
+        return ps_fail(e, PS_INVALID_ARGUMENT, "monitor '%.200s': the job has no such figure; did you mean '%.200s'?",
+                       name, nearest);
+    return ps_fail(e, PS_INVALID_ARGUMENT, "monitor '%.200s': the job has no such figure; expected one of %s", name,
                    list);
 }
 
@@ -64,7 +64,7 @@ enum ps_code wk_monitor_open(const struct ps_callback *settings, double min_delt
     m->up = is_auto ? better == NN_BETTER_MORE : strcmp(mode, "max") == 0;
     if (is_auto && better == NN_BETTER_UNKNOWN)
         return ps_fail(e, PS_INVALID_ARGUMENT,
-                       "monitor '%.64s': its name does not say whether more of it is better: set mode to min or max",
+                       "monitor '%.200s': its name does not say whether more of it is better: set mode to min or max",
                        m->name);
     return PS_OK;
 }
@@ -102,7 +102,7 @@ enum ps_code wk_monitor_load(struct wk_monitor *m, const json_t *from, const str
     *goes_on = !mode || (name && strcmp(name, m->name) == 0 && strcmp(mode, monitor_mode(m)) == 0);
     if (*goes_on)
         return wk_state_real(from, "best", &m->best, e);
-    ps_warn("%s: %s: monitored %.64s with mode %.64s, and now %.64s with mode %s: its best begins anew", of->path,
+    ps_warn("%s: %s: monitored %.200s with mode %.64s, and now %.200s with mode %s: its best begins anew", of->path,
             prefix, name ? name : "another figure", mode, m->name, monitor_mode(m));
     return PS_OK;
 }
