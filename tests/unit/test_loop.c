@@ -42,7 +42,9 @@ struct world {
     struct ps_progress progress;  // the last report
     int progress_reports;
     int refreshed, stop_at;  // a signal comes in the n-th refresh; 0: never
-    double rate;             // of the last report
+    double rate, loss;       // of the last report
+    int reports;
+    uint64_t empty;  // of an epoch's batches, the last ones
     volatile sig_atomic_t stop;
     uint64_t seed;
     bool in_order;  // examples are not shuffled
@@ -85,7 +87,8 @@ static enum wk_next fake_next(void *state, uint64_t epoch, bool idle, struct wk_
         w->taken = 0;
         return WK_EPOCH_END;
     }
-    *work = (struct wk_work){epoch, w->taken * BATCH, epoch * BATCHES + w->taken, BATCH};
+    *work = (struct wk_work){epoch, w->taken * BATCH, epoch * BATCHES + w->taken,
+                             w->taken < BATCHES - w->empty ? BATCH : 0};
     w->taken++;
     return WK_BATCH;
 }
@@ -149,8 +152,10 @@ static bool fake_is_chief(void *state)
 static void fake_report(void *state, uint64_t step, double images_per_second, double loss)
 {
     struct world *w = state;
-    (void)step, (void)loss;
+    (void)step;
     w->rate = images_per_second;
+    w->loss = loss;
+    w->reports++;
 }
 
 static void fake_report_progress(void *state, const struct ps_progress *progress)
@@ -259,6 +264,25 @@ static void times_whole_epochs(void **state)
     assert_true(t.run.train_seconds > seconds - 1e-6 && t.run.train_seconds < seconds + 1e-6);
     assert_true(world.rate > 0);
     assert_int_equal(world.refreshed, EPOCHS);
+    end(&t);
+}
+
+// Where the examples are no multiple of what all workers take in a step, some get none in the last one.
+static void an_empty_batch_has_no_loss(void **state)
+{
+    struct training t;
+    (void)state;
+    world.empty = 1;
+    must(train(&t), &t.error);
+    const uint64_t last = EPOCHS * BATCHES - 1;
+    assert_int_equal(world.reports, EPOCHS * BATCHES);
+    assert_true(t.run.history.examples[last] == 0 && t.run.history.examples[last - 1] == BATCH);
+    assert_true(world.loss > 0 && world.loss == t.run.history.loss[last - 1] / BATCH);
+    end(&t);
+    begin_world(state);
+    world.empty = BATCHES;
+    must(train(&t), &t.error);
+    assert_int_equal(world.reports, 0);
     end(&t);
 }
 
@@ -405,6 +429,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(times_whole_epochs, begin_world),
+        cmocka_unit_test_setup(an_empty_batch_has_no_loss, begin_world),
         cmocka_unit_test_setup(evaluates_quietly, begin_world),
         cmocka_unit_test_setup(names_its_figures, begin_world),
         cmocka_unit_test_setup(says_how_far_it_is, begin_world),

@@ -28,6 +28,8 @@ struct loop {
     uint64_t step;              // one past the last, as the strategy counts
     uint64_t cap;               // of the history
     double examples, seconds;   // that there were when this process began
+    double loss;                // the mean of the last batch that was not empty,
+    bool has_loss;              // if there was one
     struct wk_position before;  // the last step,
     bool in_epoch;              // which is of the epoch at hand, so that it can be taken back
     uint64_t asked;             // so many checkpoints that people asked for were looked at
@@ -165,6 +167,17 @@ static double loop_speed(const struct loop *l)
     return (run->history.total_examples - l->examples) / (run->train_seconds - l->seconds);
 }
 
+// An empty batch has no loss: that of the one before stands. Who has trained none has nothing to tell.
+static void loop_report_step(struct loop *l, const struct wk_work *work, const struct nn_result *result)
+{
+    if (work->rows > 0) {
+        l->loss = result->loss / work->rows;
+        l->has_loss = true;
+    }
+    if (l->has_loss)
+        l->run->strategy->group->report(l->run->state, l->step, loop_speed(l), l->loss);
+}
+
 static enum ps_code loop_train(struct loop *l, const struct wk_work *work, struct ps_error *e)
 {
     struct wk_run *run = l->run;
@@ -190,7 +203,7 @@ static enum ps_code loop_train(struct loop *l, const struct wk_work *work, struc
         wk_progress_show(&l->progress, &run->figures);
     }
     wk_metrics_step(run->metrics, &(struct wk_metrics_step){run->env.device, l->step, ns, work->rows, result.loss});
-    run->strategy->group->report(run->state, l->step, loop_speed(l), work->rows ? result.loss / work->rows : 0);
+    loop_report_step(l, work, &result);
     return loop_tell_step(l, work, &result, e);
 }
 

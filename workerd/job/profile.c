@@ -61,7 +61,8 @@ static enum ps_code profile_train(struct profile *p, const struct wk_work *work,
     bool happened;
     if (wk_stepper_train(&p->stepper, work, &result, &happened, e))
         return e->code;
-    run->strategy->group->report(run->state, work->step + 1, 0, work->rows ? result.loss / work->rows : 0);
+    if (work->rows > 0)
+        run->strategy->group->report(run->state, work->step + 1, 0, result.loss / work->rows);
     profile_lap(p, WK_PART_REPORT);
     return PS_OK;
 }
