@@ -14,6 +14,7 @@
 
 #include "common/base/clock.h"
 #include "workerd/job/loop.h"
+#include "workerd/job/metrics.h"
 #include "workerd/nn/measure.h"
 
 uint64_t __wrap_ps_now(void);
@@ -44,7 +45,8 @@ struct world {
     int refreshed, stop_at;  // a signal comes in the n-th refresh; 0: never
     double rate, loss;       // of the last report
     int reports;
-    uint64_t empty;  // of an epoch's batches, the last ones
+    uint64_t empty;              // of an epoch's batches, the last ones
+    struct wk_metrics *metrics;  // NULL: none
     volatile sig_atomic_t stop;
     uint64_t seed;
     bool in_order;  // examples are not shuffled
@@ -229,6 +231,7 @@ static enum ps_code train(struct training *t)
     t->run.quiet = world.quiet;
     t->run.state = &world;
     t->run.started = world.now;
+    t->run.metrics = world.metrics;
     return wk_loop(&t->run, &t->error);
 }
 
@@ -264,6 +267,24 @@ static void times_whole_epochs(void **state)
     assert_true(t.run.train_seconds > seconds - 1e-6 && t.run.train_seconds < seconds + 1e-6);
     assert_true(world.rate > 0);
     assert_int_equal(world.refreshed, EPOCHS);
+    end(&t);
+}
+
+// The wait for the end of an epoch, too.
+static void its_metrics_have_all_the_time(void **state)
+{
+    struct training t;
+    struct wk_metrics metrics;
+    (void)state;
+    world.wait = PS_SECOND;
+    world.train = 2 * PS_SECOND;
+    world.look = 1000 * PS_SECOND;
+    world.metrics = &metrics;
+    wk_metrics_init(&metrics);
+    must(train(&t), &t.error);
+    assert_int_equal(metrics.trained_ns, EPOCHS * (BATCHES * 3 + 1) * PS_SECOND);
+    assert_int_equal(metrics.examples, EPOCHS * BATCHES * BATCH);
+    wk_metrics_fini(&metrics);
     end(&t);
 }
 
@@ -429,6 +450,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(times_whole_epochs, begin_world),
+        cmocka_unit_test_setup(its_metrics_have_all_the_time, begin_world),
         cmocka_unit_test_setup(an_empty_batch_has_no_loss, begin_world),
         cmocka_unit_test_setup(evaluates_quietly, begin_world),
         cmocka_unit_test_setup(names_its_figures, begin_world),

@@ -217,17 +217,18 @@ static bool is_enough(const struct loop *l)
 
 static enum ps_code train_epoch(struct loop *l, uint64_t epoch, struct ps_error *e)
 {
+    const struct wk_run *run = l->run;
     struct wk_work work;
     bool some = true;
     wk_stepper_begin_epoch(&l->stepper);
     l->timed = ps_now();
     while (some && !is_enough(l)) {
-        if (wk_stopped(l->run, e))
+        if (wk_stopped(run, e))
             return e->code;
         if (wk_stepper_next(&l->stepper, epoch, &work, &some, e) || (some && loop_train(l, &work, e)))
             return ps_error_prefix(e, "step %" PRIu64, l->step);
     }
-    loop_count_time(l);
+    wk_metrics_time(run->metrics, run->env.device, loop_count_time(l));
     return PS_OK;
 }
 

@@ -62,11 +62,17 @@ void wk_metrics_step(struct wk_metrics *m, const struct wk_metrics_step *step)
     if (!m)
         return;
     atomic_fetch_add_explicit(&m->examples, (uint64_t)step->rows, memory_order_relaxed);
+    wk_metrics_time(m, step->device, step->ns);
     if (step->device != 0)
         return;
     atomic_fetch_add_explicit(&m->steps, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&m->trained_ns, step->ns, memory_order_relaxed);
     atomic_store_explicit(&m->step, step->step, memory_order_relaxed);
     if (step->rows)
         atomic_store_explicit(&m->loss, step->loss / step->rows, memory_order_relaxed);
+}
+
+void wk_metrics_time(struct wk_metrics *m, uint32_t device, uint64_t ns)
+{
+    if (m && device == 0)
+        atomic_fetch_add_explicit(&m->trained_ns, ns, memory_order_relaxed);
 }

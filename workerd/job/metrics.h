@@ -53,5 +53,7 @@ struct wk_metrics_step {
     double loss;  // summed over the rows
 };
 void wk_metrics_step(struct wk_metrics *m, const struct wk_metrics_step *step);
+// What device has waited for besides: the end of an epoch.
+void wk_metrics_time(struct wk_metrics *m, uint32_t device, uint64_t ns);
 
 #endif
