@@ -119,12 +119,12 @@ static enum ps_code attempt_prepare(struct attempt *a, struct ps_error *e)
     struct wk_run *run = a->run;
     const struct ps_job *job = a->job;
     if (run->env.rank == 0 &&
-        (ps_job_check_files(job, run->summary, run->timeline, e) || wk_weights_check_output(job->output, e) ||
+        (ps_job_check_files(job, run->summary, run->timeline->path, e) || wk_weights_check_output(job->output, e) ||
          (run->folders && wk_folders_take(run->folders, job, e))))
         return e->code;
     if (run->env.rank == 0 && run->folders && (a->options->resume || !a->checkpoint.path))
         wk_checkpoints_warn(job, a->checkpoint.path ? &a->checkpoint : NULL);
-    if (run->timeline && ps_output_check(run->timeline, e))
+    if (run->timeline->path && ps_output_check(run->timeline->path, e))
         return e->code;
     if (attempt_build(a, e) || wk_timeline_open(run, e))
         return e->code;
@@ -245,7 +245,8 @@ static enum ps_code attempt_train(struct attempt *a, const struct wk_place *plac
     wk_metrics_begin(run->metrics, job->name, run->strategy->name, place->rank);
     if (place->tls)
         signal(SIGPIPE, SIG_IGN);  // OpenSSL writes to sockets as to files
-    run->timeline = o->timeline ? wk_timeline_path(o->timeline, run->env.rank) : NULL;
+    if (o->timeline && !run->timeline->path)
+        run->timeline->path = wk_timeline_path(o->timeline, run->env.rank);
     if (attempt_prepare(a, e) || attempt_scale_rate(run, job, e))
         return e->code;
     attempt_look_at_batch(run);
@@ -378,7 +379,7 @@ enum ps_code wk_attempt(const struct wk_attempt *asked, struct wk_run *run, stru
     struct attempt a = {
         .options = asked->options, .not_before = asked->not_before, .begun = asked->begun, .run = run, .ended = ended};
     const size_t lost_before = run->lost->n;
-    enum ps_code code = wk_timeline_close(run, attempt_do(&a, e), e);
+    const enum ps_code code = attempt_do(&a, e);
     wk_resume_forget(run);
     if (a.job)
         attempt_say_how_it_ended(&a, lost_before);

@@ -16,8 +16,8 @@ struct wk_attempt {
     volatile sig_atomic_t *begun;  // set as soon as a signal finds something that is to be left in order
 };
 
-// run: env.stop, env.checkpoint_signals, started, lost and what main shares are the caller's; what else is there is
-// made here, and gone at the end. ended: how it ended, as wk_recovery_begins wants to know.
+// run: env.stop, env.checkpoint_signals, started, lost, timeline and what main shares are the caller's; what else is
+// there is made here, and gone at the end. ended: how it ended, as wk_recovery_begins wants to know.
 enum ps_code wk_attempt(const struct wk_attempt *asked, struct wk_run *run, struct wk_ended *ended, struct ps_error *e);
 
 #endif

@@ -22,6 +22,7 @@
 #include "workerd/http/http.h"
 #include "workerd/job/checkpoints.h"
 #include "workerd/job/place.h"
+#include "workerd/job/timeline.h"
 
 static volatile sig_atomic_t stop, begun, checkpoint_signals;
 
@@ -94,13 +95,15 @@ static enum ps_code workerd_run_job(struct wk_options *o, struct wk_metrics *met
     const uint64_t started = started_at(), moment = 250 * PS_MS;
     struct wk_recovery recovery = {0};
     struct wk_lost lost = {0};
+    struct wk_timeline timeline = {0};
     uint64_t not_before = 0;
     for (;;) {
         struct wk_run run = {.started = started,
                              .env.stop = &stop,
                              .env.checkpoint_signals = &checkpoint_signals,
                              .metrics = metrics,
-                             .lost = &lost};
+                             .lost = &lost,
+                             .timeline = &timeline};
         run.env.waits = metrics ? &metrics->waits : NULL;
         struct wk_ended ended = {0};
         const struct wk_attempt attempt = {.options = o, .not_before = not_before, .begun = &begun};
@@ -118,7 +121,7 @@ static enum ps_code workerd_run_job(struct wk_options *o, struct wk_metrics *met
         not_before = ps_now() + moment;
     }
     wk_lost_free(&lost);
-    return e->code;
+    return wk_timeline_close(&timeline, e);
 }
 
 // The same with --http: the metrics are there from before the first attempt until after the last.

@@ -93,6 +93,21 @@ ok "SIGINT: exit 130" test $? = 130
 ok "the trace is whole" reads stopped.json
 ok "nothing else is left" test "$(find . -name 'stopped*')" = ./stopped.json
 
+# Where the ps task is lost for good, the worker begins anew, and trains nothing any more.
+loses_its_server() {
+    "$psd" --quiet --listen "unix:$scratch/lost.socket" &
+    local server=$! worker
+    timeout 600 "$workerd" --quiet --job "$examples/softmax/async.yaml" --ps "unix:$scratch/lost.socket" --timeline lost.json "${quick[@]}" \
+        --set epochs=100000 --set delay_ms=5 --set timeout=3 --set 'callbacks=[{name: backup, path: lost.backups, every_steps: 5}]' \
+        --set output=lost.safetensors 2>lost.log &
+    worker=$!
+    eventually eval 'ls lost.backups/*.safetensors' && kill -KILL $server && ! wait $worker && cat lost.log &&
+        grep -q "begins anew from the newest backup" lost.log
+}
+ok "a server is lost" loses_its_server
+has_steps() { "$python" -m json.tool lost.json >/dev/null && [ "$(grep -c '"cat":"step"' lost.json)" -ge 5 ]; }
+ok "the trace has the steps before that" has_steps
+
 ok "no such folder" fails_with 73 "cannot create no/trace.json: No such file" trains --timeline no/trace.json
 ok "nor psctl run" fails_with 73 "cannot create no/trace.json: No such file" \
     together "$examples/softmax/async.yaml" --timeline no/trace.json

@@ -21,17 +21,19 @@ struct wk_position {
     uint64_t epoch, first, step;
 };
 
+struct wk_timeline;
+
 struct wk_run {
     struct wk_env env;
     const struct wk_strategy *strategy;
     void *state;
     struct wk_data *data;
-    const char *summary;         // where it is written, too; may be NULL
-    char *timeline;              // where this worker's is written; NULL: there is none
-    struct wk_folders *folders;  // where it keeps checkpoints; NULL: nobody keeps others away from there
-    struct wk_metrics *metrics;  // that are told of it; NULL: none
-    bool quiet;                  // no progress on stdout
-    const char *resume;          // the checkpoint from which it goes on; NULL: none
+    const char *summary;           // where it is written, too; may be NULL
+    struct wk_timeline *timeline;  // the caller's
+    struct wk_folders *folders;    // where it keeps checkpoints; NULL: nobody keeps others away from there
+    struct wk_metrics *metrics;    // that are told of it; NULL: none
+    bool quiet;                    // no progress on stdout
+    const char *resume;            // the checkpoint from which it goes on; NULL: none
     // What has been read of it, the caller's, until wk_resume_forget. NULL: it is read when it is needed.
     struct wk_checkpoint *resume_read;
     struct wk_lost *lost;  // the caller's: one of which others have lost something is added; NULL: nobody wants to know

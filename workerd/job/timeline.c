@@ -28,7 +28,11 @@ char *wk_timeline_path(const char *file, uint32_t rank)
 
 enum ps_code wk_timeline_open(struct wk_run *run, struct ps_error *e)
 {
-    return run->timeline ? ps_timeline_open(run->timeline, &run->env.timeline, e) : PS_OK;
+    struct wk_timeline *t = run->timeline;
+    if (t->path && !t->file && ps_timeline_open(t->path, &t->file, e))
+        return e->code;
+    run->env.timeline = t->file;
+    return PS_OK;
 }
 
 void wk_timeline_add(struct wk_run *run)
@@ -43,13 +47,14 @@ void wk_timeline_add(struct wk_run *run)
         wk_data_track(run->data, ps_timeline_track(env->timeline, env->replica_rank, PS_STREAM_DATA));
 }
 
-enum ps_code wk_timeline_close(struct wk_run *run, enum ps_code code, struct ps_error *e)
+enum ps_code wk_timeline_close(struct wk_timeline *timeline, struct ps_error *e)
 {
     struct ps_error why = {.code = PS_OK};
-    if (ps_timeline_close(run->env.timeline, &why) && code)
+    if (ps_timeline_close(timeline->file, &why) && e->code)
         ps_warn("%s", why.text);
     else if (why.code)
         *e = why;
-    free(run->timeline);
-    return code ? code : why.code;
+    free(timeline->path);
+    *timeline = (struct wk_timeline){0};
+    return e->code;
 }
