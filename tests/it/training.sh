@@ -62,6 +62,22 @@ ok "weights that are older than the output: says so" eval \
 ok "has all examples" grep -q '"examples": 256' e.json
 predicts() { trains --predict p.npy --set output=whole.safetensors && [ "$(wc -c <p.npy)" = $((128 + 256 * 10 * 4)) ]; }
 ok "--predict" predicts
+two_outputs() {
+    dense() { printf ',{"class_name":"Dense","name":"%s","config":{"name":"%s","units":1},"inbound_nodes":[[["i",0,0,{}]]]}' "$1" "$1"; }
+    {
+        echo '{"class_name":"Functional","config":{"name":"n","layers":['
+        echo '{"class_name":"InputLayer","name":"i","config":{"name":"i","batch_shape":[null,1]},"inbound_nodes":[]}'
+        dense up && dense down
+        echo '],"input_layers":[["i",0,0]],"output_layers":[["up",0,0],["down",0,0]]}}'
+    } >two.json
+    printf '%s\n' i,up,down 1,2,-2 2,4,-4 3,6,-6 >two.csv
+    printf '%s\n' 'model: two.json' 'data: {kind: csv, path: two.csv, test_path: two.csv}' 'loss: {up: mse, down: mse}' \
+        'strategy: {name: one_device}' 'optimizer: {name: sgd}' 'batch_size: 1' 'epochs: 1' \
+        'output: two.safetensors' >two.yaml
+    "$workerd" --quiet --job two.yaml && "$workerd" --quiet --job two.yaml --predict two.npy | tee two.log &&
+        grep -q ' written to two-up.npy, two-down.npy$' two.log && ls two-up.npy two-down.npy && [ ! -e two.npy ]
+}
+ok "says where the predictions of several outputs are" two_outputs
 ok "--show-model" eval 'trains --show-model | grep -q "dense (Dense) .* 7,850"'
 
 # Each operator has its line, and the lines add up.

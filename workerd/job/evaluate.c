@@ -153,8 +153,7 @@ static void predict_write_header(const struct wk_run *run, size_t k, FILE *to)
     fwrite(header, 1, ps_npy_header("<f4", shape, (size_t)type->rank + 1, header), to);
 }
 
-// "out.npy"; of several outputs "out-NAME.npy".
-static char *predict_path(const struct wk_run *run, const char *path, size_t k)
+char *wk_predict_path(const struct wk_run *run, const char *path, size_t k)
 {
     size_t length = strlen(path), suffix = strlen(".npy");
     if (nn_model_outputs(run->env.model) == 1)
@@ -170,7 +169,7 @@ static enum ps_code predict_open(const struct wk_run *run, const char *path, str
     p->file = ps_alloc(n * sizeof *p->file);
     p->path = ps_alloc(n * sizeof *p->path);
     for (size_t k = 0; k < n; k++) {
-        p->path[k] = predict_path(run, path, k);
+        p->path[k] = wk_predict_path(run, path, k);
         if (ps_output_open(&p->file[k], p->path[k], e))
             return e->code;
         p->n++;

@@ -21,6 +21,8 @@ void wk_evaluate_forget(struct wk_run *run);
 // Writes the model's output for the test split to a file of NumPy's, (examples, ...) of float32; of several outputs
 // each to one of its own, "out-NAME.npy" for out.npy. FAILED_PRECONDITION: there is no test split.
 enum ps_code wk_predict(struct wk_run *run, const char *path, struct ps_error *e);
+// The k-th output's. malloc'd.
+char *wk_predict_path(const struct wk_run *run, const char *path, size_t k);
 
 // CANCELLED where a signal has come.
 enum ps_code wk_stopped(const struct wk_run *run, struct ps_error *e);

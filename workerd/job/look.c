@@ -101,6 +101,18 @@ static void look_warn_of_newer(const struct ps_job *job)
                 job->output, job->output);
 }
 
+static void look_say_where(const struct wk_run *run, const struct wk_look *look, const char *weights)
+{
+    FILE *to = look->json ? stderr : stdout;
+    fprintf(to, "%s: predictions of %" PRIu64 " examples written to ", weights, wk_data_test(run->data)->examples);
+    for (size_t k = 0; k < nn_model_outputs(run->env.model); k++) {
+        char *path = wk_predict_path(run, look->predict, k);
+        fprintf(to, "%s%s", k ? ", " : "", path);
+        free(path);
+    }
+    fputc('\n', to);
+}
+
 enum ps_code wk_look_at_weights(struct wk_run *run, const struct wk_look *look, struct ps_error *e)
 {
     const char *weights = look_weights(run);
@@ -111,7 +123,6 @@ enum ps_code wk_look_at_weights(struct wk_run *run, const struct wk_look *look, 
         return e->code;
     if (!look->predict || wk_predict(run, look->predict, e))
         return look->predict ? e->code : PS_OK;
-    fprintf(look->json ? stderr : stdout, "%s: predictions of %" PRIu64 " examples written to %s\n", weights,
-            wk_data_test(run->data)->examples, look->predict);
+    look_say_where(run, look, weights);
     return PS_OK;
 }
