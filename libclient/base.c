@@ -105,6 +105,11 @@ bool psc__open_session(struct psc__task *t)
     return true;
 }
 
+static void base_end_restarted(struct psc__task *t)
+{
+    psc__end(t->client, PS_ABORTED, PSC__TASK " has restarted and lost what it had of the job", PSC__TASK_ARGS(t));
+}
+
 bool psc__saw_generation(struct psc__task *t, uint64_t generation)
 {
     if (generation == 0 || generation == t->generation)
@@ -113,7 +118,7 @@ bool psc__saw_generation(struct psc__task *t, uint64_t generation)
         t->generation = generation;
         return true;
     }
-    psc__end(t->client, PS_ABORTED, PSC__TASK " has restarted and lost what it had of the job", PSC__TASK_ARGS(t));
+    base_end_restarted(t);
     return false;
 }
 
@@ -214,9 +219,13 @@ const char *psc__method_name(int method)
     return known ? names[method] : "call";
 }
 
+// A task that has answered since the job began, and is the same still, has lost it by a StopJob alone.
 void psc__lost_job(struct psc__task *t, const char *text)
 {
-    psc__end(t->client, PS_CANCELLED, PSC__TASK ": %s: it was stopped", PSC__TASK_ARGS(t), text);
+    if (t->generation)
+        psc__end(t->client, PS_CANCELLED, PSC__TASK ": %s: it was stopped", PSC__TASK_ARGS(t), text);
+    else
+        base_end_restarted(t);
 }
 
 void psc__end(struct psc_client *c, enum ps_code code, const char *format, ...)

@@ -305,8 +305,8 @@ static enum ps_code probe_read(struct psc__task *t, const struct ps_slices *repl
     if (psc__decode(t, &paramserver__v1__status_reply__descriptor, reply, &m, e) != PS_OK)
         return e->code;
     const Paramserver__V1__StatusReply *r = (Paramserver__V1__StatusReply *)m;
+    // Its generation is not noted: until it is joined, or declared, a task has nothing of this job to lose.
     psc__lock(t->client);
-    psc__saw_generation(t, r->generation);
     if (r->newest > t->client->member.newest)
         t->client->member.newest = r->newest;
     psc__unlock(t->client);

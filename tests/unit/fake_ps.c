@@ -233,6 +233,10 @@ static void join(struct call *c, const Paramserver__V1__JoinRequest *r)
 {
     Paramserver__V1__JoinReply out = PARAMSERVER__V1__JOIN_REPLY__INIT;
     struct members m;
+    if (r->caller->generation && r->caller->generation != c->f->generation[0]) {
+        fake_answer(c, PS_ABORTED, "ps task 0 has restarted and lost what it had of job 'test'");
+        return;
+    }
     list_members(c->f, &m);
     c->f->joined_after = r->newest;
     out.generation = c->f->generation[0];
@@ -646,6 +650,9 @@ static void arrive(void *arg)
         break;
     case FAKE_ABORT:
         fake_answer(c, PS_ABORTED, "the job has ended");
+        break;
+    case FAKE_NO_JOB:
+        fake_answer(c, PS_NOT_FOUND, "ps task has no job 'test'");
         break;
     case FAKE_UNKNOWN:
         fake_answer(c, PS_UNAUTHENTICATED, "the munge credential has expired");

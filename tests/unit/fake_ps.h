@@ -19,6 +19,7 @@ enum fake_fate {
     FAKE_CUT_AFTER,   // likewise, but this request has taken effect
     FAKE_REFUSE,      // RESOURCE_EXHAUSTED
     FAKE_ABORT,       // ABORTED
+    FAKE_NO_JOB,      // NOT_FOUND
     FAKE_UNKNOWN,     // UNAUTHENTICATED
     FAKE_GARBAGE,     // an answer that is none
     FAKE_GONE,        // nobody listens

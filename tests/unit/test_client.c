@@ -1119,6 +1119,88 @@ static void test_lost_state_ends_the_client(void **state)
     bench_free(b);
 }
 
+// The control task is started again while a Join waits there.
+static enum fake_fate restart_with_the_join(struct fake *f, uint32_t task, int method, uint64_t n)
+{
+    (void)task, (void)n;
+    if (method != PARAMSERVER__V1__METHOD__JOIN || f->param == 0)
+        return FAKE_DELIVER;
+    f->param--;
+    f->generation[0]++;
+    return FAKE_CUT_BEFORE;
+}
+
+static enum fake_fate task_1_has_no_job(struct fake *f, uint32_t task, int method, uint64_t n)
+{
+    (void)f, (void)n;
+    return task == 1 && method == PARAMSERVER__V1__METHOD__PULL ? FAKE_NO_JOB : FAKE_DELIVER;
+}
+
+// A worker that has joined, and one that has attached and heard nothing but that from the tasks, of a job that was
+// declared once task 1 had restarted.
+static struct bench *bench_with_attached(psc_client **attached)
+{
+    struct bench *b = bench_new(PSC_STREAM);
+    psc_options options = worker_options(b);
+    struct outcome joined = {0}, o = {0};
+    bench_begin(b, options);
+    options.rank = 1;
+    *attached = second_client(b, options);
+    psc__join(*attached, on_done, &joined);
+    assert_true(fake_run(&b->fake, &joined.done, 5));
+    b->fake.generation[1]++;
+    assert_int_equal(bench_declare(b).code, PS_OK);
+    psc__attach(*attached, on_done, &o);
+    assert_true(fake_run(&b->fake, &o.done, 5));
+    assert_int_equal(o.error.code, PS_OK);
+    return b;
+}
+
+static psc_result pull_as(struct bench *b, psc_client *client)
+{
+    struct outcome o = {0};
+    psc_pull(client, b->tensors, N_VARIABLES, 0, on_result, &o, NULL);
+    return finish(b, &o);
+}
+
+// What a task is that had nothing of the job when it was started again is the one that has it now.
+static void test_a_task_may_restart_before_the_job_begins(void **state)
+{
+    (void)state;
+    struct bench *b = bench_new(PSC_STREAM);
+    bench_create(b, worker_options(b));
+    b->fake.fate = restart_with_the_join;
+    b->fake.param = 2;
+    assert_string_equal(bench_join(b).text, "");
+    bench_free(b);
+    psc_client *attached;
+    b = bench_with_attached(&attached);
+    for (int i = 0; i < 2; i++)
+        assert_string_equal(pull_as(b, attached).error.text, "");
+    b->fake.generation[1]++;
+    assert_string_equal(pull_as(b, attached).error.text, "ps:1 (b:2) has restarted and lost what it had of the job");
+    psc__client_free(attached);
+    bench_free(b);
+}
+
+// Who has not heard from a task since the job was declared knows that it has restarted by what it lacks; who has knows
+// that the job was stopped.
+static void test_a_task_that_lacks_the_job_has_restarted_or_stopped_it(void **state)
+{
+    (void)state;
+    psc_client *attached;
+    struct bench *b = bench_with_attached(&attached);
+    b->fake.fate = task_1_has_no_job;
+    psc_result r = pull_as(b, attached);
+    assert_int_equal(r.error.code, PSC_ABORTED);
+    assert_string_equal(r.error.text, "ps:1 (b:2) has restarted and lost what it had of the job");
+    r = pull(b, 0, N_VARIABLES);
+    assert_int_equal(r.error.code, PSC_CANCELLED);
+    assert_string_equal(r.error.text, "ps:1 (b:2): ps task has no job 'test': it was stopped");
+    psc__client_free(attached);
+    bench_free(b);
+}
+
 static enum fake_fate abort_one(struct fake *f, uint32_t task, int method, uint64_t n)
 {
     (void)task, (void)method;
@@ -2077,6 +2159,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_who_has_joined_is_known_again),
     cmocka_unit_test(test_answers_that_are_none),
     cmocka_unit_test(test_lost_state_ends_the_client),
+    cmocka_unit_test(test_a_task_may_restart_before_the_job_begins),
+    cmocka_unit_test(test_a_task_that_lacks_the_job_has_restarted_or_stopped_it),
     cmocka_unit_test(test_aborted_ends_the_client),
     cmocka_unit_test(test_tensors_are_checked),
     cmocka_unit_test(test_bad_encodings),
