@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Who somebody is, as a certificate says: its role, by a DNS name among its subject alternative names; and its user, by
-// the common name of its subject, as with etcd and Kubernetes. A certificate does not say on which host it is used.
+// the common name of its subject, as with etcd and Kubernetes. A certificate does not say on which host it is used. Or
+// as munge says: the uid.
 #ifndef PS_COMMON_TLS_IDENTITY_H
 #define PS_COMMON_TLS_IDENTITY_H
 
@@ -16,11 +17,21 @@ enum ps_role {
 };
 
 enum { PS_USER_MAX = 64 };  // bytes: what X.509 allows for a common name
+enum { PS_UID_TEXT = 16 };
 
 struct ps_identity {
     unsigned roles;              // of enum ps_role; all of them where there is no TLS
-    char user[PS_USER_MAX + 1];  // "": there is no TLS
+    char user[PS_USER_MAX + 1];  // for texts; "": there is no TLS nor munge
+    // As whom calls are compared where that is not the name: munge's "uid1000", which stays what it is while the name
+    // service does not answer. "": the name.
+    char uid[PS_UID_TEXT];
 };
+
+// What two calls of one user have alike, and of two users never. "": nobody has been asked.
+static inline const char *ps_identity_account(const struct ps_identity *who)
+{
+    return who->uid[0] ? who->uid : who->user;
+}
 
 const char *ps_role_name(enum ps_role role);  // "worker"
 const char *ps_role_host(enum ps_role role);  // "worker.paramserver", in a certificate

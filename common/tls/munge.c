@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/tls/munge.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <pwd.h>
 #include <signal.h>
@@ -60,15 +61,28 @@ enum ps_code ps_munge_make(struct ps_munge *m, const char *address, char **crede
 
 // ---- who has made it ------------------------------------------------------------------------------------------------
 
-// The user's name; where there is none, or it steers a terminal, its number.
-static void munge_name(uid_t uid, char user[PS_USER_MAX + 1])
+enum { MUNGE_ENTRY = 4096, MUNGE_ENTRY_MAX = 1 << 20 };  // bytes of a user's entry at the name service
+
+// False: the entry is larger than that.
+static bool munge_ask_name(uid_t uid, size_t size, struct ps_identity *who)
 {
     struct passwd entry, *found = NULL;
-    char memory[4096];
-    if (getpwuid_r(uid, &entry, memory, sizeof memory, &found) == 0 && found && ps_user_is_plain(found->pw_name))
-        snprintf(user, PS_USER_MAX + 1, "%s", found->pw_name);
-    else
-        snprintf(user, PS_USER_MAX + 1, "uid%u", (unsigned)uid);
+    char *memory = ps_try_alloc(size);
+    const int failed = memory ? getpwuid_r(uid, &entry, memory, size, &found) : ENOMEM;
+    if (!failed && found && ps_user_is_plain(found->pw_name))
+        snprintf(who->user, sizeof who->user, "%s", found->pw_name);
+    free(memory);
+    return failed != ERANGE;
+}
+
+// The user's name; where there is none, or it steers a terminal, or the name service does not answer, its number.
+static void munge_name(uid_t uid, struct ps_identity *who)
+{
+    snprintf(who->uid, sizeof who->uid, "uid%u", (unsigned)uid);
+    snprintf(who->user, sizeof who->user, "%s", who->uid);
+    size_t size = MUNGE_ENTRY;
+    while (!munge_ask_name(uid, size, who) && size < MUNGE_ENTRY_MAX)
+        size *= 4;
 }
 
 static enum ps_code munge_admit(const struct ps_munge *m, uid_t uid, struct ps_identity *who, struct ps_error *e)
@@ -80,7 +94,7 @@ static enum ps_code munge_admit(const struct ps_munge *m, uid_t uid, struct ps_i
                        "--munge-users lets others train",
                        (unsigned)uid, (unsigned)m->own);
     who->roles = own ? PS_ROLE_ALL : PS_ROLE_WORKER;
-    munge_name(uid, who->user);
+    munge_name(uid, who);
     return e->code = PS_OK;
 }
 

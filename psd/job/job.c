@@ -15,11 +15,11 @@
 #include "psd/job/users.h"
 
 // NULL: no memory.
-struct psd_job *psd_job_new(const char *name, const char *user, struct psd_host *host)
+struct psd_job *psd_job_new(const char *name, const struct ps_identity *from, struct psd_host *host)
 {
     struct psd_job *job = ps_try_alloc(sizeof *job);
     pthread_rwlockattr_t attr;
-    if (!job || !(job->name = ps_try_strdup(name)) || !(job->user = psd_users_find(host->users, user))) {
+    if (!job || !(job->name = ps_try_strdup(name)) || !(job->user = psd_users_find(host->users, from))) {
         free(job ? job->name : NULL);
         free(job);
         return NULL;

@@ -204,8 +204,9 @@ static inline bool psd_round_is_held(const struct psd_job *job, uint64_t round)
     return from && round >= from;
 }
 
-struct psd_job *psd_job_new(const char *name, const char *user, struct psd_host *host);  // with one reference
-void psd_job_free(struct psd_job *job);                                                  // no reference is left
+// With one reference. from: who opens it, or NULL: nobody has been asked.
+struct psd_job *psd_job_new(const char *name, const struct ps_identity *from, struct psd_host *host);
+void psd_job_free(struct psd_job *job);  // no reference is left
 // Keeps the struct, with nothing that it has: what it had goes with the last reference.
 void psd_job_keep(struct psd_job *job);
 void psd_job_forget(struct psd_job *job);

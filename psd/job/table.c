@@ -127,18 +127,19 @@ bool psd_job_drop_void(struct psd_table *table, struct psd_job **gone, struct ps
     return true;
 }
 
-static uint32_t table_count_jobs(const struct psd_table *table, const char *user)
+static uint32_t table_count_jobs(const struct psd_table *table, const struct ps_identity *from)
 {
+    const char *account = from ? ps_identity_account(from) : "";
     uint32_t n = 0;
     for (const struct psd_job *job = table->newest; job; job = job->older)
-        n += strcmp(job->user->name, user) == 0;
+        n += strcmp(job->user->account, account) == 0;
     return n;
 }
 
-enum ps_code psd_job_make_place(struct psd_table *table, const char *user, struct psd_job **gone,
+enum ps_code psd_job_make_place(struct psd_table *table, const struct ps_identity *from, struct psd_job **gone,
                                 struct psd_call **ready, struct ps_error *e)
 {
-    if (psd_users_check_jobs(table->host->users, user, table_count_jobs(table, user), e))
+    if (psd_users_check_jobs(table->host->users, from, table_count_jobs(table, from), e))
         return e->code;
     if (table->n < PSD_MAX_JOBS || psd_job_drop_void(table, gone, ready))
         return PS_OK;

@@ -54,9 +54,9 @@ void psd_job_take_out(struct psd_table *table, struct psd_job *job, const char *
 // Takes the oldest job out that has ended and never was declared, so that there is nothing to resume. It is *gone, with
 // a reference, for the caller to forget when the lock is free. False: there is none.
 bool psd_job_drop_void(struct psd_table *table, struct psd_job **gone, struct psd_call **ready);
-// Room for one job more of that user: where the table is full, one that is void gives way. RESOURCE_EXHAUSTED: there is
-// none, or the user may have no more.
-enum ps_code psd_job_make_place(struct psd_table *table, const char *user, struct psd_job **gone,
+// Room for one job more of who calls (NULL: nobody was asked): where the table is full, one that is void gives way.
+// RESOURCE_EXHAUSTED: there is none, or the user may have no more.
+enum ps_code psd_job_make_place(struct psd_table *table, const struct ps_identity *from, struct psd_job **gone,
                                 struct psd_call **ready, struct ps_error *e);
 
 // ---- references ----------------------------------------------------------------------------------------------------

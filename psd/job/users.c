@@ -19,20 +19,23 @@ void psd_users_fini(struct psd_users *users)
 }
 
 // Locked. Where the pointer to it stands; to NULL: it is none.
-static struct psd_user **users_seek(struct psd_users *users, const char *name)
+static struct psd_user **users_seek(struct psd_users *users, const char *account)
 {
     struct psd_user **at = &users->first;
-    while (*at && strcmp((*at)->name, name) != 0)
+    while (*at && strcmp((*at)->account, account) != 0)
         at = &(*at)->next;
     return at;
 }
 
-struct psd_user *psd_users_find(struct psd_users *users, const char *name)
+struct psd_user *psd_users_find(struct psd_users *users, const struct ps_identity *from)
 {
+    const char *account = from ? ps_identity_account(from) : "";
     pthread_mutex_lock(&users->lock);
-    struct psd_user **at = users_seek(users, name);
-    if (!*at && (*at = ps_try_alloc(sizeof **at + strlen(name) + 1)))
-        strcpy((*at)->name, name);
+    struct psd_user **at = users_seek(users, account);
+    if (!*at && (*at = ps_try_alloc(sizeof **at + strlen(account) + 1))) {
+        strcpy((*at)->account, account);
+        strcpy((*at)->name, from ? from->user : "");
+    }
     struct psd_user *user = *at;
     if (user)
         user->refs++;
@@ -45,7 +48,7 @@ void psd_users_let_go(struct psd_users *users, struct psd_user *user)
     pthread_mutex_lock(&users->lock);
     const bool last = --user->refs == 0;
     if (last)
-        *users_seek(users, user->name) = user->next;
+        *users_seek(users, user->account) = user->next;
     pthread_mutex_unlock(&users->lock);
     if (last)
         free(user);
@@ -53,7 +56,7 @@ void psd_users_let_go(struct psd_users *users, struct psd_user *user)
 
 enum ps_code psd_users_take(struct psd_users *users, struct psd_user *user, size_t bytes, struct ps_error *e)
 {
-    const size_t most = user->name[0] && users->most_bytes ? users->most_bytes : SIZE_MAX;
+    const size_t most = user->account[0] && users->most_bytes ? users->most_bytes : SIZE_MAX;
     pthread_mutex_lock(&users->lock);
     const size_t had = user->bytes;
     const bool fits = had <= most && bytes <= most - had;
@@ -72,10 +75,11 @@ void psd_users_give(struct psd_users *users, struct psd_user *user, size_t bytes
     pthread_mutex_unlock(&users->lock);
 }
 
-enum ps_code psd_users_check_jobs(const struct psd_users *users, const char *user, uint32_t jobs, struct ps_error *e)
+enum ps_code psd_users_check_jobs(const struct psd_users *users, const struct ps_identity *from, uint32_t jobs,
+                                  struct ps_error *e)
 {
-    if (!user[0] || !users->most_jobs || jobs < users->most_jobs)
+    if (!from || !from->user[0] || !users->most_jobs || jobs < users->most_jobs)
         return PS_OK;
-    return ps_fail(e, PS_RESOURCE_EXHAUSTED, "user %s has %" PRIu32 " job%s here, and may have no more: stop one", user,
-                   jobs, jobs == 1 ? "" : "s");
+    return ps_fail(e, PS_RESOURCE_EXHAUSTED, "user %s has %" PRIu32 " job%s here, and may have no more: stop one",
+                   from->user, jobs, jobs == 1 ? "" : "s");
 }

@@ -454,6 +454,11 @@ static enum ps_code queue_check_client(const struct psd_queue_client *from, stru
     return ps_fail(e, PS_INVALID_ARGUMENT, "worker %" PRIu32 ": expected a rank below %d", from->rank, PS_MAX_WORKERS);
 }
 
+static const char *queue_account(const struct psd_queue_client *from)
+{
+    return from->account ? from->account : from->user;
+}
+
 static enum ps_code queue_hear(struct psd_queue *q, const struct psd_queue_client *from, uint64_t now,
                                struct ps_error *e)
 {
@@ -466,7 +471,8 @@ static enum ps_code queue_hear(struct psd_queue *q, const struct psd_queue_clien
         q->idle = more;
         q->n_idle = rank + 1;
     }
-    q->idle[rank] = (struct idle){now, ps_hash(PS_HASH_SEED, from->user, strlen(from->user))};
+    const char *account = queue_account(from);
+    q->idle[rank] = (struct idle){now, ps_hash(PS_HASH_SEED, account, strlen(account))};
     return PS_OK;
 }
 
@@ -527,7 +533,7 @@ static void queue_begin(struct psd_queue *q, const struct psd_queue_client *from
     struct ps_error e;
     if (!job || from->rank >= job->workers || psd_queue_present(q, job, now) < job->workers)
         return;
-    if (!queue_try_begin(q, job, from->user, now, wall, &e)) {
+    if (!queue_try_begin(q, job, queue_account(from), now, wall, &e)) {
         if (!q->said)
             ps_warn("--queue: job %" PRIu64 " cannot begin: %s; tries again", job->number, e.text);
         q->said = true;
@@ -586,13 +592,14 @@ static void queue_say_why(const struct psd_queue *q, uint64_t now, char *why, si
 static enum ps_code queue_check_taker(struct psd_queue *q, struct psd_queue_job *job,
                                       const struct psd_queue_client *from, struct ps_error *e)
 {
-    const bool first = !job->taker && *from->user;
+    const char *account = queue_account(from);
+    const bool first = !job->taker && *account;
     struct ps_error why;
-    if (first && !(job->taker = ps_try_strdup(from->user)))
+    if (first && !(job->taker = ps_try_strdup(account)))
         return ps_no_memory(e, "the user of the job's workers");
     if (first)
         queue_write(q, job, &why);
-    if (!job->taker || strcmp(job->taker, from->user) == 0)
+    if (!job->taker || strcmp(job->taker, account) == 0)
         return PS_OK;
     return ps_fail(e, PS_PERMISSION_DENIED, "job %" PRIu64 " '%s' is trained by workers of %s, not of %s", job->number,
                    job->name, job->taker, *from->user ? from->user : "nobody");

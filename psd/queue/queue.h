@@ -37,7 +37,8 @@ enum psd_queue_state { PSD_QUEUED = 1, PSD_RUNNING, PSD_DONE, PSD_FAILED, PSD_CA
 struct psd_queue_client {
     uint32_t rank;
     uint8_t id[16];
-    const char *user;  // "": without TLS and munge
+    const char *user;     // for texts; "": without TLS and munge
+    const char *account;  // ps_identity_account; NULL: user
 };
 
 // One worker of a job that runs.
@@ -58,7 +59,7 @@ struct psd_queue_job {
     uint64_t number;
     char *name, *user;
     char *text;   // NULL: it has ended
-    char *taker;  // the user of its workers; NULL: nobody has it
+    char *taker;  // the account of its workers; NULL: nobody has it
     int32_t priority;
     uint32_t workers;
     enum psd_queue_state state;

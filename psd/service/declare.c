@@ -161,7 +161,7 @@ static void declare_resume_run(struct psd_job *job, uint64_t run, uint64_t resum
 // memory.
 static struct psd_job *claim_new(struct psd_request *t, struct psd_job *old)
 {
-    struct psd_job *job = psd_job_new(t->caller->job, psd_request_user(t), &t->core->host);
+    struct psd_job *job = psd_job_new(t->caller->job, t->call->from, &t->core->host);
     if (!job) {
         ps_no_memory(&t->error, "another job");
         return NULL;
@@ -220,7 +220,7 @@ static int declare_claim_name(struct psd_request *t, const declare_t *r, enum cl
     const bool replaces = corrects || (exists && !mine && r->on_existing != PARAMSERVER__V1__ON_EXISTING__RESUME);
     if (!job && psd_refuse_when_draining(t))
         return (int)t->error.code;
-    if (!job && psd_job_make_place(&t->core->table, psd_request_user(t), &t->gone, &t->ready, &t->error))
+    if (!job && psd_job_make_place(&t->core->table, t->call->from, &t->gone, &t->ready, &t->error))
         return (int)t->error.code;
     if ((!job || replaces) && !(job = claim_new(t, job)))
         return (int)t->error.code;

@@ -70,9 +70,9 @@ static struct psd_job *join_open_new(struct psd_request *t, const join_t *r, str
                                      Paramserver__V1__OnExisting how)
 {
     struct psd_table *table = &t->core->table;
-    if (!old && psd_job_make_place(table, psd_request_user(t), &t->gone, &t->ready, &t->error))
+    if (!old && psd_job_make_place(table, t->call->from, &t->gone, &t->ready, &t->error))
         return NULL;
-    struct psd_job *job = psd_job_new(t->caller->job, psd_request_user(t), table->host);
+    struct psd_job *job = psd_job_new(t->caller->job, t->call->from, table->host);
     if (!job) {
         ps_no_memory(&t->error, "a job");
         return NULL;

@@ -317,7 +317,9 @@ int psd_logs(struct psd_request *t)
 static enum ps_code queue_client(struct psd_request *t, uint32_t rank, const ProtobufCBinaryData *id,
                                  struct psd_queue_client *client)
 {
-    *client = (struct psd_queue_client){.rank = rank, .user = psd_request_user(t)};
+    *client = (struct psd_queue_client){.rank = rank,
+                                        .user = psd_request_user(t),
+                                        .account = t->call->from ? ps_identity_account(t->call->from) : NULL};
     if (id->len != sizeof client->id)
         return ps_fail(&t->error, PS_INVALID_ARGUMENT, "the client id has %zu bytes, expected 16", id->len);
     memcpy(client->id, id->data, sizeof client->id);

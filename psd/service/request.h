@@ -112,7 +112,7 @@ int psd_request_reply(struct psd_request *t, const ProtobufCMessage *reply, stru
 // A call that has waited may have taken effect: where there is no memory to go on with it (code RESOURCE_EXHAUSTED), it
 // is to be sent again (UNAVAILABLE). Returns the code to answer.
 int psd_fail_later(struct psd_request *t, int code);
-// Who sent the request, as a certificate says; "": nobody has been asked.
+// Who sent the request, for texts; "": nobody has been asked.
 const char *psd_request_user(const struct psd_request *t);
 // Is the job the user's, or who calls an admin or a ps task?
 bool psd_request_owns(const struct psd_request *t, const struct psd_job *job);

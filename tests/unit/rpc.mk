@@ -12,3 +12,4 @@ check_PROGRAMS += tests/unit/test_munge
 TESTS += tests/unit/test_munge
 tests_unit_test_munge_SOURCES = tests/unit/test_munge.c
 tests_unit_test_munge_LDADD = libpscluster.la libpsrpc.la libcommon.la libproto.la $(CMOCKA_LIBS)
+tests_unit_test_munge_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=getpwuid_r

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <pwd.h>
@@ -241,6 +242,48 @@ static char *make_as(struct ps_munge *m, uid_t uid)
     close(ends[0]);
     waitpid(child, NULL, 0);
     return ps_strdup(text);
+}
+
+int __real_getpwuid_r(uid_t uid, struct passwd *entry, char *memory, size_t size, struct passwd **found);
+int __wrap_getpwuid_r(uid_t uid, struct passwd *entry, char *memory, size_t size, struct passwd **found);
+
+static atomic_int name_service_fails;       // with this error
+static atomic_size_t name_service_entries;  // bytes of each
+
+int __wrap_getpwuid_r(uid_t uid, struct passwd *entry, char *memory, size_t size, struct passwd **found)
+{
+    *found = NULL;
+    if (atomic_load(&name_service_fails))
+        return atomic_load(&name_service_fails);
+    return size < atomic_load(&name_service_entries) ? ERANGE : __real_getpwuid_r(uid, entry, memory, size, found);
+}
+
+static void expect_user(struct ps_munge *m, uid_t uid, const char *user, const char *account)
+{
+    struct ps_identity who;
+    struct ps_error e;
+    char *credential = make_as(m, uid);
+    assert_int_equal(PS_OK, ps_munge_identify(m, credential, node, &who, &e));
+    assert_string_equal(user, who.user);
+    assert_string_equal(account, ps_identity_account(&who));
+    free(credential);
+}
+
+// Whether the name service answers is nothing of who it is.
+static void who_a_user_is_its_uid_tells(void **state)
+{
+    (void)state;
+    struct ps_munge *m = open_munge(&here, true);
+    expect_user(m, NOBODY, "nobody", "uid65534");
+    atomic_store(&name_service_fails, EIO);
+    expect_user(m, NOBODY, "uid65534", "uid65534");
+    atomic_store(&name_service_fails, 0);
+    atomic_store(&name_service_entries, 200000);
+    expect_user(m, NOBODY, "nobody", "uid65534");
+    atomic_store(&name_service_entries, SIZE_MAX);
+    expect_user(m, NOBODY, "uid65534", "uid65534");
+    atomic_store(&name_service_entries, 0);
+    ps_munge_close(m);
 }
 
 static void other_users_train_where_they_may(void **state)
@@ -606,6 +649,7 @@ int main(void)
         cmocka_unit_test(munged_stands_still),
         cmocka_unit_test(the_servers_munged_stands_still),
         cmocka_unit_test(other_users_train_where_they_may),
+        cmocka_unit_test(who_a_user_is_its_uid_tells),
         cmocka_unit_test(its_own_user_and_root_may_do_all),
     };
     const size_t n = count_tests(sizeof tests / sizeof *tests);

@@ -606,6 +606,32 @@ static void test_user_may_have_so_much(void **state)
     psd_core_destroy(j.core);
 }
 
+// By munge: whatever name the name service has for it at that moment.
+static void test_user_is_a_uid(void **state)
+{
+    static const struct ps_identity alice = {PS_ROLE_WORKER, "alice", "uid7"},
+                                    nameless = {PS_ROLE_WORKER, "uid7", "uid7"},
+                                    other = {PS_ROLE_WORKER, "alice", "uid8"};
+    const struct ps_identity *const owners[] = {&alice, &nameless};
+    struct update u;
+    struct job j;
+    (void)state;
+    for (int first = 0; first < 2; first++) {
+        test_from = owners[first];
+        open_cut(&j, ASYNC);
+        test_from = owners[!first];
+        update_init(&u, 0, 1, "a", 0, 15);
+        update_ok(j.core, &u, M(PUSH), 15, 1);
+        j.core->users.most_jobs = 1;
+        assert_int_equal(join_job(j.core, 0, "other").code, PS_RESOURCE_EXHAUSTED);
+        test_from = &other;
+        assert_int_equal(join(j.core, 0, ASYNC).code, PS_PERMISSION_DENIED);
+        assert_int_equal(join_job(j.core, 0, "other").code, PS_OK);
+        test_from = NULL;
+        psd_core_destroy(j.core);
+    }
+}
+
 static void join_twice(struct psd_core *core)
 {
     for (int i = 0; i < 2; i++)
@@ -652,6 +678,7 @@ int main(void)
         cmocka_unit_test(test_name_is_the_control_tasks_to_give),
         cmocka_unit_test(test_declaration_is_corrected),
         cmocka_unit_test(test_user_may_have_so_much),
+        cmocka_unit_test(test_user_is_a_uid),
         cmocka_unit_test(test_refusals_are_logged_seldom),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

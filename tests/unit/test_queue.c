@@ -785,6 +785,28 @@ static void workers_of_one_user_train_a_job(void **state)
     assert_int_equal(PSD_RUNNING, state_of("job"));
 }
 
+// Its name is what the name service had for it at that moment.
+static void workers_are_of_one_account(void **state)
+{
+    struct psd_queue_client from = {.rank = 0, .id = {1}, .user = "alice", .account = "uid7"};
+    struct psd_queue_job *job;
+    struct ps_error e;
+    char why[PSD_QUEUE_WAITS_MAX];
+    (void)state;
+    submit("job", 0, 2);
+    assert_int_equal(PS_OK, psd_queue_next(q, &from, now, wall, &job, why, sizeof why, &e));
+    from.rank = 1;
+    from.user = "uid7";
+    assert_int_equal(PS_OK, psd_queue_next(q, &from, now, wall, &job, why, sizeof why, &e));
+    assert_non_null(job);
+    from.rank = 0;
+    from.user = "alice";
+    assert_int_equal(PS_OK, psd_queue_next(q, &from, now, wall, &job, why, sizeof why, &e));
+    from.account = "uid8";
+    assert_int_equal(PS_PERMISSION_DENIED, psd_queue_next(q, &from, now, wall, &job, why, sizeof why, &e));
+    assert_string_equal("job 1 'job' is trained by workers of uid7, not of alice", e.text);
+}
+
 // ---- output -------------------------------------------------------------------------------------------------------
 
 static void output_is_taken_once(void **state)
@@ -1230,6 +1252,7 @@ int main(void)
         TEST(worker_0_ends_first),
         TEST(a_job_begins_through_its_own_workers_alone),
         TEST(workers_of_one_user_train_a_job),
+        TEST(workers_are_of_one_account),
         TEST(output_is_taken_once),
         TEST(the_latest_output_is_kept),
         TEST(output_is_written_whole_or_not_at_all),
