@@ -17,6 +17,7 @@
 #include "common/base/log.h"
 #include "common/base/sometimes.h"
 #include "psd/control/state.h"
+#include "psd/sync/sync.h"
 
 typedef Paramserver__V1__LeaseRequest lease_t;
 
@@ -380,9 +381,25 @@ static void lease_note_asked(struct psd_member *m, const lease_t *r)
     m->asks_round = r->round;
 }
 
-static int lease_take_sync(struct psd_control *c, struct psd_member *m, const lease_t *r, struct ps_error *e)
+// The greatest round that a task can have closed: where this one has rounds, no more of them are closed elsewhere than
+// a worker may have pushes under way.
+static uint64_t lease_last_round(const struct psd_job *job)
 {
-    struct psd_epoch *d = &c->data;
+    bool some = false;
+    for (uint32_t i = 0; atomic_load(&job->declared) && i < job->n_partitions; i++)
+        some |= job->partitions[i].made != NULL;
+    return some ? psd_sync_last_closed(job) + PS_WINDOW : INT64_MAX / 4;
+}
+
+static int lease_take_sync(struct psd_job *job, struct psd_member *m, const lease_t *r, struct ps_error *e)
+{
+    struct psd_epoch *d = &job->control->data;
+    const uint64_t last = lease_last_round(job);
+    if (r->round > last)
+        return ps_fail(e, PS_INVALID_ARGUMENT,
+                       "lease: round %" PRIu64 " cannot be closed, at most %" PRIu64
+                       " can: expected the last one that this worker knows to be closed",
+                       r->round, last);
     const uint64_t batch = r->batch ? r->batch : r->want;
     if (d->batch && batch != d->batch)
         return ps_fail(e, PS_FAILED_PRECONDITION,
@@ -480,5 +497,5 @@ int psd_lease_take(struct psd_job *job, struct psd_member *m, const lease_t *r, 
     }
     c->mover = r->caller->worker;
     const bool together = psd_control_is_sync(c) || (d->over && psd_mode_switches(c));
-    return together ? lease_take_sync(c, m, r, e) : lease_take_async(c, m, r, given, ready);
+    return together ? lease_take_sync(job, m, r, e) : lease_take_async(c, m, r, given, ready);
 }

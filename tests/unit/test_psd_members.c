@@ -665,6 +665,33 @@ static void test_shares(void **state)
     psd_core_destroy(j.core);
 }
 
+// Of a worker that names a round which nobody can have closed: the others' shares go on from where they are.
+static void test_a_round_that_cannot_be_closed(void **state)
+{
+    const uint64_t rounds[] = {UINT64_MAX, INT64_MAX, PS_WINDOW + 1};
+    struct job j;
+    struct answer a[2];
+    (void)state;
+    job_open(&j, SYNC, "sgd", 20, 1 << 20);
+    lease(j.core, &a[0], 0, 1, 0, 0);
+    for (size_t i = 0; i < sizeof rounds / sizeof *rounds; i++) {
+        lease(j.core, &a[1], 1, 1 + i, 0, rounds[i]);
+        assert_true(is_done(&a[1], PS_INVALID_ARGUMENT));
+        assert_non_null(strstr(a[1].text, " cannot be closed, at most 256 can"));
+        drop(&a[1]);
+    }
+    lease(j.core, &a[1], 1, 4, 0, 0);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        assert_int_equal(share_of(&a[rank]).round, 0);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        assert_int_equal(push(j.core, rank, 2, 1), PS_OK);
+    lease(j.core, &a[0], 0, 2, 0, PS_WINDOW + 1);
+    assert_false(a[0].answered);
+    assert_int_equal(leave(j.core, 1, "").code, PS_OK);
+    drop(&a[0]);
+    psd_core_destroy(j.core);
+}
+
 // Worker 1 dies after two of its five rounds: worker 0 trains the other three, every example counts once.
 static void test_the_dead_leave_their_shares(void **state)
 {
@@ -2895,6 +2922,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_all_know_before_all_go_on),
     cmocka_unit_test(test_a_round_of_nothing),
     cmocka_unit_test(test_shares),
+    cmocka_unit_test(test_a_round_that_cannot_be_closed),
     cmocka_unit_test(test_the_dead_leave_their_shares),
     cmocka_unit_test(test_shares_of_some_rounds),
     cmocka_unit_test(test_the_dead_leave_some_rounds),
