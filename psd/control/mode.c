@@ -54,7 +54,13 @@ static enum ps_code mode_check_request(const set_mode_t *r, struct ps_error *e)
     return PS_OK;
 }
 
-static enum ps_code mode_check_job(const struct psd_job *job, struct ps_error *e)
+// Will there be none after the epoch of the moment? A job may end sooner than its chief says, not later.
+static bool mode_epoch_is_last(const struct psd_control *c)
+{
+    return c->progress.epochs && c->data.number + 1 >= c->progress.epochs;
+}
+
+static enum ps_code mode_check_job(const struct psd_job *job, const struct psd_mode *wanted, struct ps_error *e)
 {
     const struct psd_control *c = job->control;
     if (!c->follows_mode)
@@ -68,6 +74,11 @@ static enum ps_code mode_check_job(const struct psd_job *job, struct ps_error *e
         return ps_fail(e, PS_FAILED_PRECONDITION,
                        "set mode: job '%s' has not begun its first epoch: the mode changes from one epoch to the next",
                        job->name);
+    if (!mode_equals(wanted, &c->mode) && mode_epoch_is_last(c))
+        return ps_fail(e, PS_FAILED_PRECONDITION,
+                       "set mode: job '%s' trains its last epoch, %" PRIu64 " of %" PRIu64
+                       ": the mode changes from one epoch to the next",
+                       job->name, c->data.number + 1, c->progress.epochs);
     return PS_OK;
 }
 
@@ -113,7 +124,7 @@ int psd_mode_set(struct psd_job *job, const set_mode_t *r, bool was_parked, Para
 {
     struct psd_control *c = job->control;
     const struct psd_mode wanted = {r->update, r->staleness};
-    if (mode_check_request(r, e) || mode_check_job(job, e))
+    if (mode_check_request(r, e) || mode_check_job(job, &wanted, e))
         return (int)e->code;
     const bool granted = was_parked && mode_equals(&c->next, &wanted);  // psd_mode_decided has made it the next
     const bool busy = psd_agree_is_busy(job) && job->agree->lead.p.kind == PARAMSERVER__V1__AGREE_KIND__ROUNDS;

@@ -1997,6 +1997,32 @@ static void report_progress(struct psd_core *core, uint32_t rank, const struct p
     assert_int_equal(ask(core, M(HEARTBEAT), &r.base, NULL, NULL, NULL, NULL).code, PS_OK);
 }
 
+// But what was asked for before may be taken back.
+static void test_mode_of_the_last_epoch(void **state)
+{
+    const Paramserver__V1__Update none = PARAMSERVER__V1__UPDATE__UPDATE_NONE;
+    Paramserver__V1__SetModeRequest r = PARAMSERVER__V1__SET_MODE_REQUEST__INIT;
+    struct job j;
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    struct psd_core *core = j.core;
+    core->table.newest->control->follows_mode = true;
+    lease_in(core, 0, 1, 0, ASYNC);
+    lease_in(core, 1, 1, 0, ASYNC);
+    assert_int_equal(set_mode(core, SSP, 1, 1, none), PS_OK);  // nobody has said how many there are
+    report_progress(core, 0, &(struct ps_progress){.epochs = 2});
+    assert_int_equal(set_mode(core, SSP, 2, 1, SSP), PS_OK);
+    report_progress(core, 0, &(struct ps_progress){.epochs = 1});
+    r.job = (char *)"job";
+    r.update = SYNC;
+    const struct answer a = ask(core, M(SET_MODE), &r.base, NULL, NULL, NULL, NULL);
+    assert_int_equal(a.code, PS_FAILED_PRECONDITION);
+    assert_string_equal(
+        a.text, "set mode: job 'job' trains its last epoch, 1 of 1: the mode changes from one epoch to the next");
+    assert_int_equal(set_mode(core, ASYNC, 0, 0, SSP), PS_OK);
+    psd_core_destroy(core);
+}
+
 // The chief's word counts, the last one that it gave.
 static void test_progress(void **state)
 {
@@ -2946,6 +2972,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_given_up_after_a_death),
     cmocka_unit_test(test_nobody_runs_ahead),
     cmocka_unit_test(test_mode_changes),
+    cmocka_unit_test(test_mode_of_the_last_epoch),
     cmocka_unit_test(test_rounds_come_and_go),
     cmocka_unit_test(test_rounds_taken_back),
     cmocka_unit_test(test_rounds_go_on),
