@@ -93,6 +93,10 @@ psc_code psc_set_hyper(psc_client *client, const char *name, double value, uint6
     Paramserver__V1__SetHyperRequest request = PARAMSERVER__V1__SET_HYPER_REQUEST__INIT;
     struct ps_error e = {.code = PS_OK};
     struct admin_hyper h = {.client = client};
+    if (!name) {
+        ps_fail(&e, PS_INVALID_ARGUMENT, "set hyper: expected the name of a hyperparameter");
+        return psc__error_out(&e, error);
+    }
     request.job = client->job;
     request.name = (char *)name;
     request.value = value;

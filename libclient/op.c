@@ -281,7 +281,7 @@ static void op_count_staged(struct psc_op *op)
             op->found.duplicates += p->staged;
         } else if (p->staged && op->code == PS_OK) {
             ps_fail(&e, PS_INTERNAL, "%s: " PSC__TASK " has all %" PRIu64 " bytes of an atomic update, not applied",
-                    psc__method_name(op->method), PSC__TASK_ARGS(&op->client->tasks[p->task]), p->bytes);
+                    op->name, PSC__TASK_ARGS(&op->client->tasks[p->task]), p->bytes);
             op_set_error(op, &e);
         }
     }
@@ -399,7 +399,7 @@ void psc__ops_expire(struct psc_client *c)
         if (op->over || op->refused || op->deadline == UINT64_MAX || now < op->deadline + PS_SECOND)
             continue;
         struct ps_error e;
-        ps_fail(&e, PS_DEADLINE_EXCEEDED, "%s: not finished after %.1f s: %s", psc__method_name(op->method),
+        ps_fail(&e, PS_DEADLINE_EXCEEDED, "%s: not finished after %.1f s: %s", op->name,
                 (double)(now - op->started) / 1e9,
                 op->ticket.state == PSC__TICKET_WAITS ? "256 earlier operations are still open" : "no answer");
         op_fail(op, &e);
@@ -469,7 +469,7 @@ static void op_set_stuck(struct psc_op *op)
     struct ps_error e;
     ps_fail(&e, op->code ? op->code : PS_CANCELLED,
             "%s: the client was closed, and " PSC__TASK "%s has not taken what was sent: the tensors' memory is in use",
-            psc__method_name(op->method), PSC__TASK_ARGS(t), others);
+            op->name, PSC__TASK_ARGS(t), others);
     free(op->why);
     op_set_error(op, &e);
 }
@@ -674,6 +674,7 @@ static void op_init(struct psc_op *op, psc_client *c, const struct psc__op_spec 
     op->client = c;
     op->ops = c->ops;
     op->method = spec->method;
+    op->name = spec->name;
     op->round = spec->round;
     op->examples = spec->examples;
     op->priority = spec->priority;
@@ -710,20 +711,19 @@ static enum ps_code op_check_seen(struct psc_op *op, psc_seen *seen, struct ps_e
 static enum ps_code op_prepare(struct psc_op *op, const struct psc__op_spec *spec, struct ps_error *e)
 {
     psc_client *c = op->client;
-    const char *method = psc__method_name(op->method);
     if (c->ended.code != PS_OK)
         return (*e = c->ended).code;
     if (!c->layout)
         return ps_fail(e, PS_FAILED_PRECONDITION, "%s: no variables are known: psc_declare or psc_attach comes first",
-                       method);
+                       op->name);
     op->layout = c->layout;
     if (spec->atomic && psc__op_in_rounds(op))
         return ps_fail(e, PS_INVALID_ARGUMENT, "%s: atomic is not for a sync job: a round takes effect at once anyway",
-                       method);
+                       op->name);
     if (spec->atomic && op->method == PARAMSERVER__V1__METHOD__PUSH_PULL)
         return ps_fail(e, PS_INVALID_ARGUMENT, "push_pull: atomic is for psc_push, and a psc_pull after it");
     if (spec->n && !spec->tensors)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: there are no tensors, %zu were named", method, spec->n);
+        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: there are no tensors, %zu were named", op->name, spec->n);
     if (op->method == PARAMSERVER__V1__METHOD__PUSH_PULL && spec->n && !spec->into)
         return ps_fail(e, PS_INVALID_ARGUMENT, "push_pull: there are no tensors to pull into");
     if (spec->seen && op_check_seen(op, spec->seen, e) != PS_OK)
@@ -742,6 +742,7 @@ static void op_dress_requests(struct psc_op *op)
         r->is.kind = &op_request_kind;
         r->is.queue = &op->client->queues[op->per_task[r->per_task].task];
         r->is.method = op->method;
+        r->is.name = op->name;
         r->is.started = op->started;
         r->is.deadline = op->deadline;
         r->is.priority = op->atomic ? 0 : op->priority;
@@ -789,8 +790,13 @@ static void op_begin(psc_client *c, const struct psc__op_spec *spec)
 static struct psc__op_spec op_spec(int method, const psc_tensor *tensors, size_t n, psc_callback callback, void *arg,
                                    psc_op **op)
 {
-    return (struct psc__op_spec){
-        .method = method, .tensors = tensors, .n = n, .callback = callback, .arg = arg, .handle = op};
+    return (struct psc__op_spec){.method = method,
+                                 .name = psc__method_name(method),
+                                 .tensors = tensors,
+                                 .n = n,
+                                 .callback = callback,
+                                 .arg = arg,
+                                 .handle = op};
 }
 
 void psc_put(psc_client *client, const psc_tensor *tensors, size_t n, psc_callback callback, void *arg, psc_op **op)
@@ -871,6 +877,7 @@ void psc_pull_averages(psc_client *client, const psc_tensor *tensors, size_t n, 
 {
     struct psc__op_spec spec = op_spec(PARAMSERVER__V1__METHOD__PULL, tensors, n, callback, arg, op);
     spec.round = round;
+    spec.name = "pull averages";
     spec.averages = true;
     op_begin(client, &spec);
 }
@@ -879,6 +886,7 @@ void psc_put_state(psc_client *client, const psc_tensor *tensors, size_t n, uint
                    void *arg, psc_op **op)
 {
     struct psc__op_spec spec = op_spec(PARAMSERVER__V1__METHOD__PUT, tensors, n, callback, arg, op);
+    spec.name = "put state";
     spec.steps = steps;
     op_begin(client, &spec);
 }
@@ -887,6 +895,7 @@ void psc_write_shards(psc_client *client, const psc_tensor *tensors, size_t n, c
                       psc_callback callback, void *arg, psc_op **op)
 {
     struct psc__op_spec spec = op_spec(PARAMSERVER__V1__METHOD__GET, tensors, n, callback, arg, op);
+    spec.name = "write shards";
     spec.shards = shards;
     op_begin(client, &spec);
 }
@@ -945,7 +954,7 @@ void psc_cancel(psc_op *op)
     if (!op)
         return;
     struct ps_error e;
-    ps_fail(&e, PS_CANCELLED, "%s: it was cancelled", psc__method_name(op->method));
+    ps_fail(&e, PS_CANCELLED, "%s: it was cancelled", op->name);
     psc_client *c = op->client;
     psc__lock(c);
     op_cancel(op, &e);

@@ -94,6 +94,7 @@ struct psc_seen {
 // What is asked for.
 struct psc__op_spec {
     int method;
+    const char *name;  // for errors: "put state" is a PUT
     const psc_tensor *tensors;
     const psc_tensor *into;  // psc_push_pull
     size_t n;
@@ -140,6 +141,7 @@ struct psc_op {
     struct psc__ops *ops;
     struct psc__layout *layout;
     int method;
+    const char *name;
     uint64_t round, examples;
     uint32_t priority;
     bool atomic, refuse_nonfinite, averages;

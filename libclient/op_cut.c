@@ -510,5 +510,5 @@ enum ps_code psc__op_cut(struct psc_op *op, const struct psc__op_spec *spec, str
         if (cut_check_tensors(&cut) == PS_OK)
             cut_all(&cut);
     }
-    return e->code == PS_OK ? PS_OK : ps_error_prefix(e, "%s", psc__method_name(op->method));
+    return e->code == PS_OK ? PS_OK : ps_error_prefix(e, "%s", op->name);
 }

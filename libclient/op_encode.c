@@ -24,14 +24,14 @@ static uint64_t encode_first(const psc_tensor *t)
 
 static enum ps_code encode_check(const struct psc_op *op, const struct psc__op_spec *spec, struct ps_error *e)
 {
-    const char *method = psc__method_name(op->method);
+    const char *name = op->name;
     if (!ps_is_encoding((int)spec->encoding))
-        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: encoding %d: expected 0, PSC_BFLOAT16 or PSC_SCALED_INT8", method,
+        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: encoding %d: expected 0, PSC_BFLOAT16 or PSC_SCALED_INT8", name,
                        (int)spec->encoding);
     if (spec->atomic)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: atomic does not go with an encoding", method);
+        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: atomic does not go with an encoding", name);
     if (!spec->residual)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: an encoding without residual, where what it loses is kept", method);
+        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: an encoding without residual, where what it loses is kept", name);
     for (size_t i = 0; i < spec->n; i++)
         if (spec->residual[i] && spec->tensors[i].dtype != PSC_FLOAT32)
             return ps_fail(e, PS_INVALID_ARGUMENT, "variable '%s' is %s: only gradients of float32 are encoded",

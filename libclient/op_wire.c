@@ -476,7 +476,7 @@ enum ps_code psc__op_read_reply(const struct psc_op *op, const struct psc__op_re
     if (code == PS_OK)
         return PS_OK;
     psc__answer_free(a);
-    return ps_error_prefix(e, "%s", psc__method_name(op->method));
+    return ps_error_prefix(e, "%s", op->name);
 }
 
 void psc__answer_free(struct psc__answer *a)

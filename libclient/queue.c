@@ -126,8 +126,8 @@ static void queue_send(struct psc__queue *q, struct psc__request *r)
         message.broken = true;
     if (message.broken) {
         ps_slices_clear(&message);
-        ps_fail(&e, PS_RESOURCE_EXHAUSTED, "%s: no memory for a request of %zu bytes to " PSC__TASK,
-                psc__method_name(r->method), r->bytes, PSC__TASK_ARGS(q->task));
+        ps_fail(&e, PS_RESOURCE_EXHAUSTED, "%s: no memory for a request of %zu bytes to " PSC__TASK, r->name, r->bytes,
+                PSC__TASK_ARGS(q->task));
         r->kind->fail(r, &e);
         return;
     }
@@ -179,12 +179,11 @@ static void queue_give_up(struct psc__queue *q, struct psc__request *r)
     struct ps_error e;
     uint64_t since = r->started > q->down_since ? r->started : q->down_since;
     double seconds = (double)(psc__now(q->task->client) - since) / 1e9;
-    const char *method = psc__method_name(r->method);
     if (q->why.code == PS_UNAVAILABLE)
-        ps_fail(&e, PS_UNAVAILABLE, "%s: " PSC__TASK " cannot be reached, tried for %.1f s: %s", method,
+        ps_fail(&e, PS_UNAVAILABLE, "%s: " PSC__TASK " cannot be reached, tried for %.1f s: %s", r->name,
                 PSC__TASK_ARGS(q->task), seconds, q->why.text);
     else
-        ps_fail(&e, q->why.code, "%s: " PSC__TASK " refused for %.1f s: %s", method, PSC__TASK_ARGS(q->task), seconds,
+        ps_fail(&e, q->why.code, "%s: " PSC__TASK " refused for %.1f s: %s", r->name, PSC__TASK_ARGS(q->task), seconds,
                 q->why.text);
     r->kind->fail(r, &e);
 }
@@ -301,11 +300,10 @@ static void queue_say(const struct psc__queue *q, const struct psc__request *r, 
 {
     const struct psc__task *t = q->task;
     double seconds = (double)(psc__now(t->client) - r->started) / 1e9;
-    const char *method = psc__method_name(r->method);
     if (code == PS_DEADLINE_EXCEEDED)  // text tells of the last attempt, which may have been short
-        ps_fail(e, code, "%s: " PSC__TASK ": not done within %.1f s: %s", method, PSC__TASK_ARGS(t), seconds, text);
+        ps_fail(e, code, "%s: " PSC__TASK ": not done within %.1f s: %s", r->name, PSC__TASK_ARGS(t), seconds, text);
     else
-        ps_fail(e, code, "%s: " PSC__TASK ": %s", method, PSC__TASK_ARGS(t), text);
+        ps_fail(e, code, "%s: " PSC__TASK ": %s", r->name, PSC__TASK_ARGS(t), text);
 }
 
 static void queue_failed(struct psc__queue *q, struct psc__request *r, enum ps_code code, const char *text)

@@ -65,6 +65,7 @@ struct psc__request {
     struct psc__queue *queue;
     const struct psc__request_kind *kind;
     int method;
+    const char *name;            // of the operation, for errors
     uint64_t started, deadline;  // of what it belongs to; deadline UINT64_MAX: waits for others as long as they live
     uint64_t sequence;           // likewise
     size_t bytes;                // payload, here or in the reply

@@ -965,6 +965,47 @@ static void test_newer_fails(void **state)
     bench_free(b);
 }
 
+static enum fake_fate job_is_not_there(struct fake *f, uint32_t task, int method, uint64_t n)
+{
+    (void)f, (void)task, (void)n;
+    const bool data = method == PARAMSERVER__V1__METHOD__GET || method == PARAMSERVER__V1__METHOD__PULL ||
+                      method == PARAMSERVER__V1__METHOD__PUT;
+    return data ? FAKE_NO_JOB : FAKE_DELIVER;
+}
+
+// By the function that was called, whichever request it sends: where nothing is sent, and where a ps task refuses it.
+static void test_errors_name_the_function(void **state)
+{
+    (void)state;
+    struct bench *b = open_bench(PSC_STREAM, PSC_ASYNC, 0);
+    psc_client *observer = second_client(b, (psc_options){.rank = -1});
+    struct outcome attached = {0};
+    const psc_shards shards = {.name = "x", .checkpoint = 1};
+    float x[10] = {0};
+    psc_tensor wrong = whole("bia", x, 10, PSC_FLOAT32), right = whole("bias", x, 10, PSC_FLOAT32);
+    psc_error e;
+    psc__attach(observer, on_done, &attached);
+    assert_true(fake_run(&b->fake, &attached.done, 10));
+    b->fake.fate = job_is_not_there;
+    for (int refused = 0; refused < 2; refused++) {
+        const psc_tensor *t = refused ? &right : &wrong;
+        struct outcome o[3] = {0};
+        psc_put_state(observer, t, 1, 7, on_result, &o[0], NULL);
+        psc_pull_averages(observer, t, 1, 0, on_result, &o[1], NULL);
+        psc_write_shards(observer, t, 1, &shards, on_result, &o[2], NULL);
+        static const char *const names[] = {"put state: ", "pull averages: ", "write shards: "};
+        for (int i = 0; i < 3; i++) {
+            const psc_result r = finish(b, &o[i]);
+            if (r.error.code != PSC_NOT_FOUND || strncmp(r.error.text, names[i], strlen(names[i])) != 0)
+                fail_msg("%d %s", r.error.code, r.error.text);
+        }
+    }
+    assert_int_equal(psc_set_hyper(observer, NULL, 1, NULL, &e), PSC_INVALID_ARGUMENT);
+    assert_string_equal(e.text, "set hyper: expected the name of a hyperparameter");
+    psc__client_free(observer);
+    bench_free(b);
+}
+
 // What one client has seen says nothing of what another has: the places in its layout may be others.
 static void test_seen_by_another_client(void **state)
 {
@@ -1577,6 +1618,7 @@ int main(void)
         cmocka_unit_test(test_push_pull_in_sync),
         cmocka_unit_test(test_newer),
         cmocka_unit_test(test_newer_fails),
+        cmocka_unit_test(test_errors_name_the_function),
         cmocka_unit_test(test_seen_by_another_client),
         cmocka_unit_test(test_newer_begins_again),
         cmocka_unit_test(test_reduce),
