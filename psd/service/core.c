@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The core: it is made and ended, ticks, and drains.
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
@@ -70,7 +73,10 @@ static enum ps_code core_open_shards(struct psd_core *core, struct ps_error *e)
     if (!folder)
         return PS_OK;
     if (ps_make_folder(folder, e))
-        return e->code;
+        return ps_error_prefix(e, "--checkpoints");
+    if (access(folder, R_OK | W_OK | X_OK))
+        return ps_fail(e, PS_PERMISSION_DENIED, "--checkpoints: %s: %s: expected a folder that can be written", folder,
+                       strerror(errno));
     return psd_file_thread_start(&work, &core->shard_thread, e);
 }
 

@@ -14,6 +14,7 @@
 #include <cmocka.h>
 #include <semaphore.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
@@ -649,6 +650,33 @@ static void a_shard_that_comes_later_is_found(void **state)
     files(true);
 }
 
+static void create_without_permission(void)
+{
+    const struct psd_config config = {.tasks = 1, .memory_bytes = 64 << 20, .checkpoints = folder};
+    const struct psd_world world = {
+        .now = test_now, .random = test_random, .resident = test_resident, .queued = test_resident, .send = test_send};
+    const uid_t nobody = 65534;
+    struct psd_core *core;
+    struct ps_error e = {.code = PS_OK};
+    const bool other = geteuid() != 0 || setresuid(nobody, nobody, nobody) == 0;
+    const bool refused = other && psd_core_create(&config, &world, &core, &e) == PS_PERMISSION_DENIED;
+    _exit(refused && strstr(e.text, "--checkpoints: ") == e.text && strstr(e.text, ": Permission denied: ") ? 0 : 1);
+}
+
+// When psd starts, not when the first checkpoint is due.
+static void a_folder_that_cannot_be_written_is_refused(void **state)
+{
+    int status = -1;
+    (void)state;
+    assert_int_equal(0, chmod(folder, 0555));
+    const pid_t child = fork();
+    if (child == 0)
+        create_without_permission();
+    assert_int_equal(child, waitpid(child, &status, 0));
+    assert_int_equal(0, chmod(folder, 0700));
+    assert_int_equal(0, status);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -657,6 +685,7 @@ int main(void)
         cmocka_unit_test(a_part_says_which),
         cmocka_unit_test(requests_are_checked),
         cmocka_unit_test(without_a_folder_none_is_written),
+        cmocka_unit_test(a_folder_that_cannot_be_written_is_refused),
         cmocka_unit_test(a_shard_is_loaded_as_it_was_written_or_not_at_all),
         cmocka_unit_test(those_that_nobody_names_are_removed),
         cmocka_unit_test(shards_that_wait_are_counted_and_end_with_the_core),
