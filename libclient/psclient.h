@@ -171,7 +171,10 @@ typedef struct psc_metric {
 // first operation tells. *client is freed by psc_close. INVALID_ARGUMENT: an option; UNAVAILABLE: ps tasks that did not
 // answer within timeout_ms, and why; DEADLINE_EXCEEDED: worker 0 did not open the job, or the death of the worker that
 // had this rank before was not certain yet; FAILED_PRECONDITION: the job or the cluster is described differently
-// elsewhere; ALREADY_EXISTS: the job's name or the rank is taken; CANCELLED: stop.
+// elsewhere; ALREADY_EXISTS: the job's name or the rank is taken; NOT_FOUND, PERMISSION_DENIED: a file of certificates;
+// PERMISSION_DENIED: the job is another user's, or the certificate or munge does not allow it; UNAUTHENTICATED: munge's
+// credential is no good; RESOURCE_EXHAUSTED: a ps task takes no more jobs, or there is no memory; ABORTED: the job has
+// ended meanwhile; CANCELLED: stop.
 //
 // Where nobody listens at a ps task's address for longer than a worker may be silent (psd --dead-after-ms), all
 // operations end with UNAVAILABLE and the task's address. A task that is silent is waited for until timeout_ms.
@@ -484,6 +487,7 @@ typedef struct psc_share {
 // Data sharding: what this worker trains next of an epoch's `examples`. Asking reports all shares that it was given as
 // done. async, ssp: one batch of at most `want`. sync: its part of the epoch in batches of `want`, when all live
 // workers ask; then its part of what dead workers have left; `round` is the last that this worker knows to be closed.
+// INVALID_ARGUMENT: no ps task can have closed that.
 psc_code psc_lease(psc_client *client, uint64_t epoch, uint64_t examples, uint64_t want, uint64_t round,
                    psc_share *share, psc_error *error);
 // Of the epoch that this client leases first, so many examples have been trained already (fewer than it has), and no
