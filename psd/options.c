@@ -50,7 +50,7 @@ static const char help[] =
     "  -h, --help; -V, --version\n"
     "\n"
     "Exit: 0 stopped by SIGTERM or SIGINT; 64 usage; 65 bad input; 66 no such file;\n"
-    "69 address not usable; 73 address in use; 77 not permitted; 78 needs TLS, munge, --insecure.\n";
+    "69 address not usable; 73 in use, not created; 77 not permitted; 78 needs TLS, munge, --insecure.\n";
 
 enum {
     INSECURE = 256,

@@ -36,8 +36,8 @@ static const char help[] = "Usage: workerd [--job FILE] [OPTION...]: trains a wo
                            "      --show-model, --layers, --list-devices, --check-build  what there is\n"
                            "\n"
                            "Exit: 0 done; 64 usage; 65 bad input; 66 no such file; 69 no ps task; 70 defect;\n"
-                           "73 job or rank taken, file not created; 74 file not written; 75 job ended early;\n"
-                           "78 configuration; 79 stopped by psctl; 128 + N signal N.\n";
+                           "71 memory; 73 job or rank taken, file not created; 74 file not written; 75 job\n"
+                           "ended early; 77 not allowed; 78 configuration; 79 psctl stop; 128 + N signal N.\n";
 
 enum {
     READY_FD = 256,

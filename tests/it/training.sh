@@ -115,6 +115,12 @@ ok "--list-devices" eval '"$workerd" --list-devices | grep -q "^ref "'
 
 fits() { "$workerd" --help | awk 'length($0) > 80 { print; bad = 1 } END { if (NR > 24) { print NR; bad = 1 } exit bad }'; }
 ok "help fits a screen" fits
+same_codes() { # PROGRAM MAN-PAGE
+    diff <("$1" --help | sed -n '/^Exit: /,$p' | tr '\n' ' ' | sed 's/^Exit: //; s/; */\n/g' | grep -oE '^[0-9]+') \
+        <(sed -n '/^\.SH EXIT STATUS/,/^\.TE/p' "$top_srcdir/$2" | grep -oE '^[0-9]+')
+}
+ok "help has all exit codes" same_codes "$workerd" workerd/workerd.8
+ok "and so has psd's" same_codes "$psd" psd/psd.8
 # A model in a .keras file is one for checkpoints and for psd, too.
 if grep -q 'S\["HAVE_HDF5_TRUE"\]=""' "$top_builddir/config.status"; then
     cp -r ck keep
