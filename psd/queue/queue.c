@@ -589,6 +589,12 @@ static void queue_say_why(const struct psd_queue *q, uint64_t now, char *why, si
              head->number, head->name, head->workers, head->workers == 1 ? "" : "s", missing);
 }
 
+// A psd of an earlier version has kept the name.
+static bool queue_is_taker(const struct psd_queue_job *job, const struct psd_queue_client *from)
+{
+    return strcmp(job->taker, queue_account(from)) == 0 || strcmp(job->taker, from->user) == 0;
+}
+
 static enum ps_code queue_check_taker(struct psd_queue *q, struct psd_queue_job *job,
                                       const struct psd_queue_client *from, struct ps_error *e)
 {
@@ -599,7 +605,7 @@ static enum ps_code queue_check_taker(struct psd_queue *q, struct psd_queue_job 
         return ps_no_memory(e, "the user of the job's workers");
     if (first)
         queue_write(q, job, &why);
-    if (!job->taker || strcmp(job->taker, account) == 0)
+    if (!job->taker || queue_is_taker(job, from))
         return PS_OK;
     return ps_fail(e, PS_PERMISSION_DENIED, "job %" PRIu64 " '%s' is trained by workers of %s, not of %s", job->number,
                    job->name, job->taker, *from->user ? from->user : "nobody");

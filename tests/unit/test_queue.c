@@ -785,6 +785,23 @@ static void workers_of_one_user_train_a_job(void **state)
     assert_int_equal(PSD_RUNNING, state_of("job"));
 }
 
+// Which psd has written the job's file down.
+static void a_job_of_an_earlier_psd_keeps_its_workers(void **state)
+{
+    struct psd_queue_client from = {.rank = 0, .id = {1}, .user = "alice"};
+    struct psd_queue_job *job;
+    struct ps_error e;
+    char why[PSD_QUEUE_WAITS_MAX];
+    (void)state;
+    submit("job", 0, 1);
+    assert_int_equal(PS_OK, psd_queue_next(q, &from, now, wall, &job, why, sizeof why, &e));
+    assert_string_equal("alice", job->taker);
+    from.account = "uid7";
+    assert_int_equal(PS_OK, psd_queue_next(q, &from, now, wall, &job, why, sizeof why, &e));
+    from.user = "bob";
+    assert_int_equal(PS_PERMISSION_DENIED, psd_queue_next(q, &from, now, wall, &job, why, sizeof why, &e));
+}
+
 // Its name is what the name service had for it at that moment.
 static void workers_are_of_one_account(void **state)
 {
@@ -1253,6 +1270,7 @@ int main(void)
         TEST(a_job_begins_through_its_own_workers_alone),
         TEST(workers_of_one_user_train_a_job),
         TEST(workers_are_of_one_account),
+        TEST(a_job_of_an_earlier_psd_keeps_its_workers),
         TEST(output_is_taken_once),
         TEST(the_latest_output_is_kept),
         TEST(output_is_written_whole_or_not_at_all),
