@@ -26,6 +26,7 @@ struct psd_host {
     atomic_ullong slept;         // ns, in all, for which this process did not run, as its ticks found
     atomic_ullong ticked_at;     // ns: the time, to a tick
     atomic_ullong *touched;      // [PSD_MAX_JOBS / 64] psd/job/table.h
+    atomic_uint *asking;         // psd/sync/norm.c: messages of all jobs that ask the control task for norms
     struct ps_workers *workers;  // NULL: who makes work possible does it
     struct psd_pool *pool;
     struct psd_runs *runs;

@@ -38,6 +38,7 @@ static void core_init_host(struct psd_core *core)
                                    .tasks = core->config.tasks,
                                    .dead_after_ms = core->config.dead_after_ms,
                                    .workers = world->workers,
+                                   .asking = &core->asking,
                                    .pool = &core->pool,
                                    .components = components,
                                    .users = &core->users,

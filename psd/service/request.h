@@ -42,6 +42,7 @@ struct psd_core {
     struct psd_pool pool;
     struct psd_users users;
     struct psd_host host;
+    atomic_uint asking;        // host's
     atomic_bool draining;      // shuts down
     atomic_bool refuses_jobs;  // was asked to drain: takes no new ones
 

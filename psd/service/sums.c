@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // SumSquares: another ps task asks the control task for the norms that gradients of a sync job are clipped by. Decodes,
-// checks, records the sums that it brings in the table of psd/sync/norm.h, and answers once the totals are known.
+// checks, records the sums that it brings in the table of psd/sync/norm.h, and answers once a total is known, or at
+// once.
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,21 +81,22 @@ static enum ps_code sums_check_rounds(struct psd_request *t, const Paramserver__
     return PS_OK;
 }
 
-// The totals, or PSD_PARKED until all of them are known. Norms locked.
+// Records the sums, and fills in the totals that are known; PSD_PARKED: none of them is. Norms locked.
 static int sums_take(struct psd_request *t, const Paramserver__V1__SumSquaresRequest *r, const bool *of_model,
-                     double *totals, bool *completed)
+                     Paramserver__V1__SumSquaresReply *out, bool *completed)
 {
-    bool all = true;
     if (sums_check_rounds(t, r))
         return (int)t->error.code;
     for (size_t i = 0; i < r->n_partitions; i++)
         *completed |= psd_norm_record(t->job, r->partitions[i], of_model[i], r->round, r->sums[i]);
-    for (size_t i = 0; i < r->n_partitions && all; i++)
-        all = psd_norm_total(t->job, r->partitions[i], of_model[i], r->round, &totals[i]);
+    for (size_t i = 0; i < r->n_partitions; i++)
+        if (psd_norm_total(t->job, r->partitions[i], of_model[i], r->round, &out->totals[out->n_totals]))
+            out->partitions[out->n_totals++] = r->partitions[i];
+    out->n_partitions = out->n_totals;
     if (*completed)
         psd_ready_all(&t->ready, &t->job->norms->waiting);
     const struct psd_wait wait = {.kind = PARAMSERVER__V1__WAIT_KIND__FOR_NORM, .number = r->round};
-    return all ? PS_OK : psd_park(t, &t->job->norms->waiting, &t->job->norms->lock, &wait);
+    return out->n_totals || r->at_once ? PS_OK : psd_park(t, &t->job->norms->waiting, &t->job->norms->lock, &wait);
 }
 
 int psd_sum_squares(struct psd_request *t)
@@ -105,23 +107,23 @@ int psd_sum_squares(struct psd_request *t)
     if (sums_find_job(t, r) || sums_check(t, r))
         return (int)t->error.code;
     bool *of_model = ps_try_alloc_array(r->n_partitions, sizeof *of_model);
-    double *totals = ps_try_alloc_array(r->n_partitions, sizeof *totals);
-    int code =
-        of_model && totals ? (int)sums_read_groups(t, r, of_model) : (int)ps_no_memory(&t->error, "a sum of squares");
+    out.totals = ps_try_alloc_array(r->n_partitions, sizeof *out.totals);
+    out.partitions = ps_try_alloc_array(r->n_partitions, sizeof *out.partitions);
+    int code = of_model && out.totals && out.partitions ? (int)sums_read_groups(t, r, of_model)
+                                                        : (int)ps_no_memory(&t->error, "a sum of squares");
     if (code == PS_OK) {
         pthread_mutex_lock(&t->job->norms->lock);
-        code = sums_take(t, r, of_model, totals, &completed);
+        code = sums_take(t, r, of_model, &out, &completed);
         pthread_mutex_unlock(&t->job->norms->lock);
     }
     if (completed)
         psd_sync_send_norms(t->job, &t->ready);
     if (code == PS_OK) {
         out.generation = t->core->generation;
-        out.n_totals = r->n_partitions;
-        out.totals = totals;
         code = psd_request_reply(t, &out.base, NULL);
     }
-    free(totals);
+    free(out.totals);
+    free(out.partitions);
     free(of_model);
     return code;
 }

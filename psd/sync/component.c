@@ -66,6 +66,8 @@ static uint64_t sync_tick(struct psd_job *job, uint64_t now, struct psd_call **r
 {
     bool open = true;
     const uint64_t due = sync_tick_grace(job);
+    if (atomic_load(&job->declared) && psd_job_is_sync(job))
+        psd_norm_tell_again(job);
     psd_sync_advance_all(job, ready);
     for (uint32_t i = 0; atomic_load(&job->declared) && i < job->n_partitions && open; i++) {
         struct psd_round *round = job->partitions[i].round;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "psd/job/host.h"
 #include "psd/job/hyper.h"
 #include "psd/sync/round.h"
 
@@ -57,6 +58,8 @@ void psd_norm_reset(struct psd_job *job, struct psd_call **ready)
     pthread_mutex_lock(&norms->lock);
     norms->run = atomic_load(&job->run);
     norms->due = NULL;
+    norms->asking = 0;
+    norms->telling = false;
     if (norms->sums) {
         memset(norms->sums, 0, job->n_partitions * sizeof *norms->sums);
         memset(norms->groups, 0, ((size_t)job->n_variables + 1) * sizeof *norms->groups);
@@ -143,16 +146,32 @@ static void due_add(struct psd_norm *norms, struct psd_round *round)
 void psd_norm_make_due(struct psd_job *job, struct psd_round *round)
 {
     pthread_mutex_lock(&job->norms->lock);
+    round->recorded = false;
     due_add(job->norms, round);
     pthread_mutex_unlock(&job->norms->lock);
 }
 
+static const struct psd_round *due_unrecorded(const struct psd_norm *norms)
+{
+    const struct psd_round *r = norms->due;
+    while (r && r->recorded)
+        r = r->next_due;
+    return r;
+}
+
+// Messages that ask, at most: of a job; of all jobs, by all tasks together, and what that comes to for each of them.
+// The smallest psd takes 16 calls of a connection: server_calls_per_connection.
+enum { ASKING = 2, ASKING_OF_ALL = 64, ASKING_LEAST = 2, ASKING_MOST = 8 };
+
 bool psd_norm_is_due(struct psd_job *job)
 {
-    pthread_mutex_lock(&job->norms->lock);
-    bool any = job->norms->due != NULL;
-    pthread_mutex_unlock(&job->norms->lock);
-    return any;
+    struct psd_norm *norms = job->norms;
+    pthread_mutex_lock(&norms->lock);
+    bool is = norms->due;
+    if (is && job->host->task != 0)
+        is = norms->asking < ASKING || (!norms->telling && due_unrecorded(norms));
+    pthread_mutex_unlock(&norms->lock);
+    return is;
 }
 
 bool psd_norm_is_of_run(struct psd_job *job, uint64_t run)
@@ -163,25 +182,78 @@ bool psd_norm_is_of_run(struct psd_job *job, uint64_t run)
     return same;
 }
 
-uint32_t psd_norm_take_due(struct psd_job *job, struct psd_round **rounds, uint32_t n, uint64_t *round, uint64_t *run)
+static bool norm_begin_asking(struct psd_job *job)
+{
+    const uint32_t share = ASKING_OF_ALL / job->host->tasks;
+    const uint32_t most = share < ASKING_LEAST ? ASKING_LEAST : share < ASKING_MOST ? share : ASKING_MOST;
+    if (job->norms->asking == ASKING)
+        return false;
+    if (atomic_fetch_add(job->host->asking, 1) >= most) {
+        atomic_fetch_sub(job->host->asking, 1);
+        return false;
+    }
+    job->norms->asking++;
+    return true;
+}
+
+// The first round that the next message is for. NULL: none may be sent.
+static const struct psd_round *norm_begin_with(struct psd_job *job, struct psd_norm_message *m)
 {
     struct psd_norm *norms = job->norms;
-    uint32_t taken = 0;
+    const struct psd_round *first = norms->due;
+    m->at_once = first && !norm_begin_asking(job);
+    if (!m->at_once)
+        return first;
+    first = norms->telling ? NULL : due_unrecorded(norms);
+    norms->telling |= first != NULL;
+    return first;
+}
+
+bool psd_norm_begin_message(struct psd_job *job, struct psd_norm_message *m)
+{
+    struct psd_norm *norms = job->norms;
+    m->n = 0;
     pthread_mutex_lock(&norms->lock);
-    struct psd_round **at = &norms->due;
-    *run = norms->run;
-    *round = norms->due ? norms->due->number : 0;
-    while (*at && taken < n) {
-        struct psd_round *r = *at;
-        if (r->number != *round) {
+    const struct psd_round *first = norm_begin_with(job, m);
+    struct psd_round **at = &norms->due, *r;
+    m->run = norms->run;
+    m->round = first ? first->number : 0;
+    while (first && (r = *at) && m->n < PSD_NORM_PER_MESSAGE) {
+        if (r->number != m->round || (m->at_once && r->recorded)) {
             at = &r->next_due;
             continue;
         }
         *at = r->next_due;
-        rounds[taken++] = r;
+        m->rounds[m->n++] = r;
     }
     pthread_mutex_unlock(&norms->lock);
-    return taken;
+    return first;
+}
+
+void psd_norm_end_message(struct psd_job *job, const struct psd_norm_message *m, bool recorded)
+{
+    struct psd_norm *norms = job->norms;
+    if (!m->at_once)
+        atomic_fetch_sub(job->host->asking, 1);
+    pthread_mutex_lock(&norms->lock);
+    const bool of_run = norms->run == m->run;
+    if (of_run && m->at_once)
+        norms->telling = false;
+    else if (of_run)
+        norms->asking--;
+    for (uint32_t i = 0; of_run && i < m->n; i++) {
+        m->rounds[i]->recorded = recorded;
+        due_add(norms, m->rounds[i]);
+    }
+    pthread_mutex_unlock(&norms->lock);
+}
+
+void psd_norm_tell_again(struct psd_job *job)
+{
+    pthread_mutex_lock(&job->norms->lock);
+    for (struct psd_round *r = job->norms->due; r; r = r->next_due)
+        r->recorded = false;
+    pthread_mutex_unlock(&job->norms->lock);
 }
 
 struct psd_round *psd_norm_take_known(struct psd_job *job, uint64_t *number, double *total)
@@ -198,14 +270,6 @@ struct psd_round *psd_norm_take_known(struct psd_job *job, uint64_t *number, dou
     }
     pthread_mutex_unlock(&norms->lock);
     return found;
-}
-
-void psd_norm_put_back(struct psd_job *job, uint64_t run, struct psd_round *const *rounds, uint32_t n)
-{
-    pthread_mutex_lock(&job->norms->lock);
-    for (uint32_t i = 0; job->norms->run == run && i < n; i++)
-        due_add(job->norms, rounds[i]);
-    pthread_mutex_unlock(&job->norms->lock);
 }
 
 // They are there at once, so that only the first look counts.

@@ -8,7 +8,10 @@
 // A sum that comes again changes nothing. Two rounds are remembered for each partition: one cannot be two rounds ahead
 // of another that still waits for it.
 //
-// Besides, on every task: the rounds that wait for their norm and are not on their way to the control task (due).
+// Besides, on every task: the rounds that wait for their norm and are not on their way to the control task (due); and
+// on the others, how many messages are under way to it. One that asks is parked there until a total is known, and those
+// of a job, and of all jobs, are few: what becomes due beyond them is told by messages that are answered at once, one
+// at a time, and is asked for when one that asks has been answered, or told again at the next tick.
 //
 // Receives from: sync, service. Hands to: nobody. Threads: any. The lock of psd_norm is a leaf; its functions take it
 // unless they say otherwise.
@@ -36,6 +39,10 @@ struct psd_norm {
     pthread_mutex_t lock;
     uint64_t run;           // the job's, to which all of this belongs: what was sent in an earlier one is void
     struct psd_round *due;  // linked by next_due
+
+    // Not at the control task: messages of this run that are under way.
+    uint32_t asking;
+    bool telling;
 
     // At the control task; of round r in [r % 2].
     struct psd_norm_sum (*sums)[2];      // [n_partitions]
@@ -65,13 +72,26 @@ bool psd_norm_is_past(const struct psd_job *job, uint32_t partition, uint64_t ro
 // ---- rounds that are due ------------------------------------------------------------------------------------------
 
 void psd_norm_make_due(struct psd_job *job, struct psd_round *round);  // the round's lock may be held
-bool psd_norm_is_due(struct psd_job *job);                             // any
-// Takes up to n rounds out that are due, all of one number, *round. Returns how many; *run is that of the table.
-uint32_t psd_norm_take_due(struct psd_job *job, struct psd_round **rounds, uint32_t n, uint64_t *round, uint64_t *run);
+// Is any due, and, not at the control task, may a message be sent for it now?
+bool psd_norm_is_due(struct psd_job *job);
+// What a message is for: rounds of one number.
+enum { PSD_NORM_PER_MESSAGE = 1024 };
+struct psd_norm_message {
+    uint64_t run, round;
+    bool at_once;  // it tells the sums; otherwise it asks for the totals, too
+    uint32_t n;
+    struct psd_round *rounds[PSD_NORM_PER_MESSAGE];
+};
+// Takes rounds out that are due, for the next message. False: none may be sent now, nothing was taken. The message has
+// to end.
+bool psd_norm_begin_message(struct psd_job *job, struct psd_norm_message *m);
+// Puts back the rounds that are left in m, whose sums the control task has recorded or not, unless they are of an
+// earlier run: those are void.
+void psd_norm_end_message(struct psd_job *job, const struct psd_norm_message *m, bool recorded);
+// Time has passed: what is recorded and not asked for is told again.
+void psd_norm_tell_again(struct psd_job *job);
 // Takes a round out whose total is known. NULL: there is none.
 struct psd_round *psd_norm_take_known(struct psd_job *job, uint64_t *number, double *total);
-// Puts rounds back that were taken in this run of the table; those of an earlier one are void.
-void psd_norm_put_back(struct psd_job *job, uint64_t run, struct psd_round *const *rounds, uint32_t n);
 // At the control task: records the sums of what is due here. SumSquares calls that this answers are moved to *ready.
 void psd_norm_record_due(struct psd_job *job, struct psd_call **ready);
 bool psd_norm_is_of_run(struct psd_job *job, uint64_t run);

@@ -94,6 +94,7 @@ struct psd_round {
     double *squares;  // [n_blocks]
     double square;    // their sum, in the order of the blocks
     struct psd_round *next_due;
+    bool recorded;  // while it is due: the control task has the sum
 
     // APPLYING
     struct psd_page **spares;  // [n_blocks] for those that are pinned; NULL: none is needed, or it was

@@ -233,27 +233,37 @@ static void sync_finish_own(struct psd_job *job, struct psd_call **ready)
         sync_finish(job, round, number, total, ready);
 }
 
-enum { PER_MESSAGE = 1024 };  // partitions
-
 // A SumSquares under way. It holds a reference on the job.
+//
+// One that asks is parked at the control task until other sums are there, which this task may have, too: so none may
+// wait until it is answered. Few ask at a time, fewer than a connection takes, and what becomes due beyond them goes in
+// messages that are answered at once, each after one such answer at most: so every sum arrives, every total becomes
+// known, and who is parked is answered. A sum that comes again changes nothing there, and a total nothing here, unless
+// the round of its number still awaits it.
 struct asking {
     struct psd_job *job;
-    uint64_t run, round;
-    uint32_t n;
-    struct psd_round *rounds[PER_MESSAGE];
-    uint32_t partitions[PER_MESSAGE];
-    double sums[PER_MESSAGE];
+    struct psd_norm_message m;
+    uint32_t partitions[PSD_NORM_PER_MESSAGE];
+    double sums[PSD_NORM_PER_MESSAGE];
 };
 
-// Does the reply have a total for each partition? Then their rounds are finished.
-static bool asking_take_totals(const struct asking *x, const struct ps_slices *message, struct psd_call **ready)
+// Finishes the rounds whose totals the reply has; the others are left in x. False: it is none, nothing has changed.
+static bool asking_take_totals(struct asking *x, const struct ps_slices *message, struct psd_call **ready)
 {
     ProtobufCMessage *m = NULL;
     struct ps_slices nothing = PS_SLICES_EMPTY;
-    bool good = ps_msg_unpack(&paramserver__v1__sum_squares_reply__descriptor, message, &m, &nothing, NULL) == PS_OK &&
-                ((Paramserver__V1__SumSquaresReply *)m)->n_totals == x->n;
-    for (uint32_t i = 0; good && i < x->n; i++)
-        sync_finish(x->job, x->rounds[i], x->round, ((Paramserver__V1__SumSquaresReply *)m)->totals[i], ready);
+    const enum ps_code code =
+        ps_msg_unpack(&paramserver__v1__sum_squares_reply__descriptor, message, &m, &nothing, NULL);
+    const Paramserver__V1__SumSquaresReply *r = (Paramserver__V1__SumSquaresReply *)m;
+    const bool good = code == PS_OK && r->n_totals == r->n_partitions && (r->n_totals || x->m.at_once);
+    uint32_t left = 0, known = 0;
+    for (uint32_t i = 0; good && i < x->m.n; i++) {
+        if (known < r->n_totals && r->partitions[known] == x->partitions[i])
+            sync_finish(x->job, x->m.rounds[i], x->m.round, r->totals[known++], ready);
+        else
+            x->m.rounds[left++] = x->m.rounds[i];
+    }
+    x->m.n = good ? left : x->m.n;
     ps_slices_clear(&nothing);
     ps_msg_free(m);
     return good;
@@ -265,15 +275,19 @@ static void asking_end(void *arg, enum ps_code code, const struct ps_slices *rep
     const struct psd_host *host = x->job->host;
     struct psd_call *ready = NULL;
     char why[160];
-    if (!psd_norm_is_of_run(x->job, x->run) || psd_job_has_failed(x->job)) {
+    bool recorded = false;
+    if (!psd_norm_is_of_run(x->job, x->m.run) || psd_job_has_failed(x->job)) {
         ;
     } else if (code == PS_OUT_OF_RANGE) {
         snprintf(why, sizeof why, "ps task 0 has forgotten the norms of round %" PRIu64 ", which is not closed here",
-                 x->round);
-        psd_job_fail(x->job, x->run, why);
-    } else if (code != PS_OK || !asking_take_totals(x, reply, &ready)) {
-        psd_norm_put_back(x->job, x->run, x->rounds, x->n);
+                 x->m.round);
+        psd_job_fail(x->job, x->m.run, why);
+    } else {
+        recorded = code == PS_OK && asking_take_totals(x, reply, &ready);
     }
+    psd_norm_end_message(x->job, &x->m, recorded);
+    if (recorded)
+        psd_sync_send_norms(x->job, &ready);
     psd_host_run_ready(host, ready);
     psd_job_unref(x->job);
     free(x);
@@ -283,31 +297,33 @@ static bool asking_pack(const struct asking *x, struct ps_slices *message)
 {
     Paramserver__V1__SumSquaresRequest m = PARAMSERVER__V1__SUM_SQUARES_REQUEST__INIT;
     m.job = x->job->name;
-    m.run = x->run;
-    m.round = x->round;
-    m.n_partitions = m.n_sums = x->n;
+    m.run = x->m.run;
+    m.round = x->m.round;
+    m.n_partitions = m.n_sums = x->m.n;
     m.partitions = (uint32_t *)x->partitions;
     m.sums = (double *)x->sums;
+    m.at_once = x->m.at_once;
     ps_msg_pack(&m.base, NULL, message);
     return !message->broken;
 }
 
-// False: nothing was due, or there was no memory; then it is due still.
+// False: no message may be sent now, or there was no memory; what is due is due still.
 static bool sync_ask(struct psd_job *job)
 {
     const struct psd_host *host = job->host;
     struct ps_slices message = PS_SLICES_EMPTY;
     struct asking *x = ps_try_alloc(sizeof *x);
-    if (!x)
+    if (!x || !psd_norm_begin_message(job, &x->m)) {
+        free(x);
         return false;
-    x->job = job;
-    x->n = psd_norm_take_due(job, x->rounds, PER_MESSAGE, &x->round, &x->run);
-    for (uint32_t i = 0; i < x->n; i++) {
-        x->partitions[i] = (uint32_t)(x->rounds[i]->partition - job->partitions);
-        x->sums[i] = x->rounds[i]->square;
     }
-    if (x->n == 0 || !asking_pack(x, &message)) {
-        psd_norm_put_back(job, x->run, x->rounds, x->n);
+    x->job = job;
+    for (uint32_t i = 0; i < x->m.n; i++) {
+        x->partitions[i] = (uint32_t)(x->m.rounds[i]->partition - job->partitions);
+        x->sums[i] = x->m.rounds[i]->square;
+    }
+    if (!asking_pack(x, &message)) {
+        psd_norm_end_message(job, &x->m, false);
         ps_slices_clear(&message);
         free(x);
         return false;

@@ -4,8 +4,9 @@
 //
 //   COMPLETE -> held by a change that all tasks agree on? -> clipped by a norm? -> applied -> who waits is made ready
 //                                                                 |
-//   the norm of several partitions: due --SumSquares--> control task: parked until the group's sums are in --> totals
-//                                    ^_____________________| it failed, or was lost: sent again at the next tick
+//   the norm of several partitions: due --SumSquares--> control task: parked until a group's sums are in --> totals
+//                                    ^_____________________| it failed, was lost, or was only told: sent again at the
+//                                                            next tick, or as soon as it may wait there
 //
 // The rounds of the control task itself stay due until their total is known.
 //

@@ -13,6 +13,7 @@
 #include <pthread.h>
 
 #include "psd/job/declaration.h"
+#include "psd/service/waits.h"
 #include "tests/unit/psd_cluster.h"
 
 enum { MEMORY = 64 << 20, BLOCK = PS_BLOCK_BYTES / sizeof(float) };
@@ -820,6 +821,51 @@ static void test_norms_of_runs(void **state)
     deliver_all(&c);
     assert_true(read_first(&c, 0) == -9 && read_first(&c, 1) == -8);
     cluster_close(&c);
+}
+
+static uint32_t waits_at(struct cluster *c, uint32_t task)
+{
+    struct psd_job *job = psd_job_find(&c->task[task].core->table, "job");
+    const uint32_t n = psd_waits_count(c->task[task].core, job);
+    psd_job_unref(job);
+    return n;
+}
+
+// Of a task whose rounds wait for a norm few calls wait at the control task, which has no more room for them than a
+// connection: what is due beyond them gets there all the same, and its norm back. The model's does so without a tick;
+// that of a variable which is known before those that calls wait for takes one.
+static void few_wait_for_norms(const char *hyper, uint64_t ms)
+{
+    static const struct variable v[MAX_VARIABLES] = {{"a", 4, 2}, {"b", 4, 2}, {"c", 4, 2},
+                                                     {"d", 4, 2}, {"e", 4, 2}, {"f", 4, 2}};
+    struct cluster c;
+    cluster_open(&c, 2, 1, MEMORY, v, MAX_VARIABLES);
+    job_hyper(&c, "learning_rate", 1);
+    job_hyper(&c, hyper, 1e6);
+    cluster_start(&c);
+    for (uint64_t round = 1; round <= 2; round++) {
+        for (uint32_t i = 1; i < c.n_partitions; i += 2) {
+            assert_queued(push(&c, 0, i, round, 1), round);
+            deliver_all(&c);
+        }
+        assert_int_equal(waits_at(&c, 0), 2);
+        for (uint32_t i = c.n_partitions; i; i -= 2) {
+            assert_queued(push(&c, 0, i - 2, round, 1), round);
+            settle(&c, ms);
+            assert_true(!ms || read_first(&c, i - 1) == -(float)round);
+        }
+        for (uint32_t i = 0; i < c.n_partitions; i++)
+            assert_true(read_first(&c, i) == -(float)round);
+        assert_int_equal(waits_at(&c, 0), 0);
+    }
+    cluster_close(&c);
+}
+
+static void test_few_wait_for_norms(void **state)
+{
+    (void)state;
+    few_wait_for_norms("global_clipnorm", 0);
+    few_wait_for_norms("clipnorm", 50);
 }
 
 // Clipping is switched on, changed to the other kind and off again while rounds go on.
@@ -2686,6 +2732,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_norm_of_nothing),
     cmocka_unit_test(test_while_awaiting),
     cmocka_unit_test(test_norms_of_runs),
+    cmocka_unit_test(test_few_wait_for_norms),
     cmocka_unit_test(test_clipping_by_hand),
     cmocka_unit_test(test_all_in_one_round),
     cmocka_unit_test(test_asked_round),
