@@ -89,5 +89,12 @@ bool ps_method_is_control(int method)
 {
     const char *path = ps_method_path(method);
     bool membership = method == PARAMSERVER__V1__METHOD__HEARTBEAT || method == PARAMSERVER__V1__METHOD__LEAVE;
-    return membership || (path && !ps_method_streams(method));
+    return membership || (path && !ps_method_streams(method) && method != PARAMSERVER__V1__METHOD__SUM_SQUARES);
+}
+
+enum ps_lane ps_method_lane(int method)
+{
+    if (method == PARAMSERVER__V1__METHOD__SUM_SQUARES)
+        return PS_LANE_NORMS;
+    return ps_method_is_control(method) ? PS_LANE_CONTROL : PS_LANE_NONE;
 }

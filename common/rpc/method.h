@@ -22,5 +22,9 @@ enum { PS_STREAM_ROLES = PS_ROLE_WORKER | PS_ROLE_ADMIN };  // of all methods th
 // Membership and administration: small, answered at once, and not to wait behind data. Such calls are unary by choice
 // of our client, and have a room of their own at the server.
 bool ps_method_is_control(int method);
+// The room of its own that a unary call of this method has at the server. That of calls for norms, which ps tasks make
+// of each other and which wait, is another than that of control.
+enum ps_lane { PS_LANE_NONE, PS_LANE_CONTROL, PS_LANE_NORMS, PS_LANES };
+enum ps_lane ps_method_lane(int method);
 
 #endif

@@ -49,17 +49,17 @@ bool ps__budget_has_calls(const struct ps__budget *budget)
     return atomic_load(&budget->call_bytes) < budget->bytes / 4 && atomic_load(&budget->calls) < PS_SERVER_CALLS;
 }
 
-bool ps__budget_take_lane(struct ps__budget *budget)
+bool ps__budget_take_lane(struct ps__budget *budget, enum ps_lane lane)
 {
-    if ((atomic_fetch_add(&budget->lane, 1) + 1) * PS__UNARY_BYTES <= budget->bytes / 16)
+    if ((atomic_fetch_add(&budget->lanes[lane], 1) + 1) * PS__UNARY_BYTES <= budget->bytes / 16)
         return true;
-    ps__budget_return_lane(budget);
+    ps__budget_return_lane(budget, lane);
     return false;
 }
 
-void ps__budget_return_lane(struct ps__budget *budget)
+void ps__budget_return_lane(struct ps__budget *budget, enum ps_lane lane)
 {
-    atomic_fetch_sub(&budget->lane, 1);
+    atomic_fetch_sub(&budget->lanes[lane], 1);
 }
 
 bool ps__budget_has_answers(const struct ps__budget *budget)
@@ -75,7 +75,8 @@ bool ps__budget_is_full(const struct ps__budget *budget)
 size_t ps__budget_used(const struct ps__budget *budget)
 {
     return atomic_load(&budget->requests) + atomic_load(&budget->call_bytes) + atomic_load(&budget->answers) +
-           atomic_load(&budget->lane) * PS__UNARY_BYTES;
+           (atomic_load(&budget->lanes[PS_LANE_CONTROL]) + atomic_load(&budget->lanes[PS_LANE_NORMS])) *
+               PS__UNARY_BYTES;
 }
 
 // ---- receiving ----------------------------------------------------------------------------------------------------

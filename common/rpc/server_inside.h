@@ -24,6 +24,7 @@
 #include "common/rpc/buffer.h"
 #include "common/rpc/cq.h"
 #include "common/rpc/credentials.h"
+#include "common/rpc/method.h"
 #include "common/rpc/server.h"
 
 struct ps__stream;
@@ -68,10 +69,11 @@ struct ps__sender {
 //                  of those that receive. A quarter more for those that have less than a share of their own.
 //     call_bytes   a quarter, for the calls themselves: those that are parked have little else
 //     answers      half as much again; most of their memory is not ours, but of those they were lent from
-//     lane         a sixteenth more, for calls of the control lane: they have room whatever the others take
+//     lanes        a sixteenth more for each, the calls of control and those for norms: they have room whatever the
+//                  others take
 struct ps__budget {
     size_t bytes;
-    atomic_size_t requests, answers, calls, call_bytes, lane;
+    atomic_size_t requests, answers, calls, call_bytes, lanes[PS_LANES];
     atomic_size_t unary_bytes;  // what a unary call is expected to bring: the largest of late
     atomic_size_t n_waiting;
     pthread_mutex_t lock;                   // all below, and the receivers in it
@@ -98,9 +100,9 @@ size_t ps__budget_used(const struct ps__budget *budget);
 bool ps__budget_take_calls(struct ps__budget *budget, size_t n, size_t bytes);
 void ps__budget_return_calls(struct ps__budget *budget, size_t n, size_t bytes);
 bool ps__budget_has_calls(const struct ps__budget *budget);
-// One call of the control lane. False: the lane is full, nothing was taken.
-bool ps__budget_take_lane(struct ps__budget *budget);
-void ps__budget_return_lane(struct ps__budget *budget);
+// One call of a lane that is not PS_LANE_NONE. False: it is full, nothing was taken.
+bool ps__budget_take_lane(struct ps__budget *budget, enum ps_lane lane);
+void ps__budget_return_lane(struct ps__budget *budget, enum ps_lane lane);
 bool ps__budget_has_answers(const struct ps__budget *budget);
 bool ps__budget_is_full(const struct ps__budget *budget);  // of requests, beyond any waiting
 // Between begin and end the core sends `call` what was counted as answers. Where there is no room for others' and it

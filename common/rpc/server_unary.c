@@ -3,8 +3,8 @@
 // A unary call: taken up with its request, handed over, answered with one batch. Whether its client is still there is
 // heard all the while.
 //
-// Calls of the control lane (ps_method_is_control) wait for nobody's data: where calls or requests have no room they
-// are taken in a reserve of their own.
+// Calls of a lane (ps_method_lane) wait for nobody's data: where calls or requests have no room they are taken in a
+// reserve of their own.
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -17,9 +17,9 @@
 struct unary {
     struct ps__call base;
     grpc_call *grpc;
-    atomic_uint refs;  // until it is answered, until it is closed, and while it is handed over or cancelled
-    atomic_uint seen;  // of enum unary_seen
-    bool in_lane;
+    atomic_uint refs;   // until it is answered, until it is closed, and while it is handed over or cancelled
+    atomic_uint seen;   // of enum unary_seen
+    enum ps_lane lane;  // whose room it has
     grpc_byte_buffer *incoming;
     grpc_byte_buffer *message;  // the answer
     struct ps_event closed, received, answered;
@@ -38,8 +38,8 @@ static void unary_unref(struct unary *u)
         return;
     struct ps_server *s = u->base.server;
     atomic_fetch_sub(&s->budget.answers, u->base.bytes);
-    if (u->in_lane)
-        ps__budget_return_lane(&s->budget);
+    if (u->lane)
+        ps__budget_return_lane(&s->budget, u->lane);
     else
         ps__budget_return_calls(&s->budget, 1, PS__UNARY_BYTES);
     ps_slices_clear(&u->base.call.request);
@@ -138,14 +138,14 @@ static void unary_on_received(struct ps_event *ev, bool ok)
     struct unary *u = PS_CONTAINER(ev, struct unary, received);
     struct ps_server *s = u->base.server;
     struct ps_call *call = &u->base.call;
-    if (!u->in_lane)
+    if (!u->lane)
         ps__budget_received(&s->budget, &u->receiver);
     if (!u->incoming) {
         ps_call_reply(call, PS_INVALID_ARGUMENT, "the call brought no message", NULL);
     } else if (!ps__server_received(s, u->incoming, &call->request)) {
         ps_call_reply(call, PS_RESOURCE_EXHAUSTED, "no memory for the request", NULL);
     } else {
-        if (!u->in_lane)
+        if (!u->lane)
             unary_learn(&s->budget, call->request.len);
         unary_hand_over(u);
     }
@@ -157,7 +157,7 @@ static void unary_receive(struct ps__receiver *r)
     grpc_op op = {.op = GRPC_OP_RECV_MESSAGE, .data.recv_message.recv_message = &u->incoming};
     if (ps_cq_batch(&u->base.server->cq, u->grpc, &op, 1, &u->received))
         return;
-    if (!u->in_lane)
+    if (!u->lane)
         ps__budget_received(&u->base.server->budget, r);
     unary_unref(u);
 }
@@ -200,10 +200,12 @@ void ps__unary_begin(struct ps_server *s, int method, grpc_call *grpc, uint64_t 
     call->from = &u->from;
     call->method = method;
     call->deadline = ps__answer_by(ps_now(), deadline);
-    u->in_lane = ps_method_is_control(method) && ps__budget_take_lane(&s->budget);
-    bool fits = u->in_lane || ps__budget_take_calls(&s->budget, 1, PS__UNARY_BYTES);
+    u->lane = ps_method_lane(method);
+    if (u->lane && !ps__budget_take_lane(&s->budget, u->lane))
+        u->lane = PS_LANE_NONE;
+    bool fits = u->lane || ps__budget_take_calls(&s->budget, 1, PS__UNARY_BYTES);
     unary_listen(u);
-    if (u->in_lane) {
+    if (u->lane) {
         unary_receive(&u->receiver);
     } else if (fits && !ps__budget_is_full(&s->budget)) {
         if (ps__budget_ask(&s->budget, &u->receiver, 0, atomic_load(&s->budget.unary_bytes)))

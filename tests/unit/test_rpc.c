@@ -46,6 +46,7 @@ enum {
     PUSH = PARAMSERVER__V1__METHOD__PUSH,
     STATUS = PARAMSERVER__V1__METHOD__STATUS,
     HEARTBEAT = PARAMSERVER__V1__METHOD__HEARTBEAT,
+    SUM_SQUARES = PARAMSERVER__V1__METHOD__SUM_SQUARES,
     OPEN = PARAMSERVER__V1__METHOD__OPEN,
     MEET_S = 10,                 // for another thread
     WAIT_S = 120,                // for what comes for certain: however slow this machine is
@@ -862,10 +863,12 @@ static enum ps_code ask_method(struct ps_client *c, int method, bool stream)
     return a.code;
 }
 
-// Calls that wait have taken all the room there is for calls: those of the control lane have their own.
+// Calls that wait have taken all the room there is for calls: those of the control lane have their own, and those for
+// norms, which wait, too, another.
 static void control_calls_have_a_room_of_their_own(void **state)
 {
-    enum { BUDGET = 16 << 20, FIT = BUDGET / 4 / 16384, N = FIT + 50 };
+    enum { BUDGET = 16 << 20, FIT = BUDGET / 4 / 16384, NORMS = BUDGET / 16 / 16384, REFUSED = 50 };
+    enum { CALLS = FIT + REFUSED, N = CALLS + NORMS };
     struct pair *p = *state;
     struct answer *a = calloc(N, sizeof *a);
     struct ps_client *c[N / 16 + 1];
@@ -873,13 +876,14 @@ static void control_calls_have_a_room_of_their_own(void **state)
     for (int i = 0; i < N; i++) {  // few of each: a connection has an eighth
         if (i % 16 == 0)
             c[i / 16] = connect_to(p->address);
-        ask(c[i / 16], false, PUSH, 0, text("p"), &a[i]);
+        ask(c[i / 16], false, i < CALLS ? PUSH : SUM_SQUARES, 0, text("p"), &a[i]);
     }
-    for (int refused = 0, i; refused < 50; pause_ms(1))
+    for (int refused = 0, i; refused < REFUSED; pause_ms(1))
         for (refused = 0, i = 0; i < N; i++)
             refused += answered(&a[i]);
-    await_parked(&p->core, FIT);
+    await_parked(&p->core, FIT + NORMS);
     assert_int_equal(ask_method(p->client, PUSH, false), PS_RESOURCE_EXHAUSTED);
+    assert_int_equal(ask_method(p->client, SUM_SQUARES, false), PS_RESOURCE_EXHAUSTED);
     for (int i = 0; i < 20; i++) {
         assert_int_equal(ask_method(p->client, HEARTBEAT, i % 2), PS_OK);
         assert_int_equal(ask_method(p->client, STATUS, false), PS_OK);
