@@ -27,6 +27,7 @@ void ps_client_call(struct ps_client *c, uint32_t task, int method, const struct
     p->priority = options->priority;
     ps_slices_move(&p->request, request);
     p->lends = p->request.len > LENT_BYTES;
+    p->tls = c->options.tls;
 
     ps_releases_begin(&releases);
     if (p->request.len > PS_BODY_MAX)

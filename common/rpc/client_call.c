@@ -32,7 +32,7 @@ static bool call_reached_nobody(const char *details)
 
 // What the core says where it reaches nobody ends with the cause: "failed to connect to all addresses; last error: ...:
 // Connection refused". What is not the system's word for it is said in ours. What a server has said is left alone.
-static const char *call_cause(const char *details)
+static const char *call_cause(const char *details, bool tls)
 {
     static const struct {
         const char *said, *meant;
@@ -53,6 +53,8 @@ static const char *call_cause(const char *details)
     const char *colon = call_reached_nobody(details) ? strstr(details, ": ") : NULL;
     for (; colon; colon = strstr(details, ": "))
         details = colon + 2;
+    if (tls && ps_ends_with(details, "Socket closed"))
+        return "it has closed the connection: it has ended, or does not take this process's certificate";
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (*known[i].said ? ps_ends_with(details, known[i].said) : !*details)
             return known[i].meant;
@@ -64,7 +66,7 @@ char *ps__call_text(const struct ps__pending *p, enum ps_code code, const char *
     bool ours = !*details || strcmp(details, "Deadline Exceeded") == 0;  // the core's word for it
     if (code == PS_DEADLINE_EXCEEDED && ours)
         return ps_printf("no answer to %s", ps_method_name(p->method));
-    return ps_strdup(code == PS_UNAVAILABLE ? call_cause(details) : details);
+    return ps_strdup(code == PS_UNAVAILABLE ? call_cause(details, p->tls) : details);
 }
 
 grpc_metadata ps__munge_metadata(const char *credential)

@@ -54,6 +54,7 @@ struct ps__pending {
     int method;
     uint64_t deadline;  // ns; UINT64_MAX: none
     bool lends;         // its bytes are lent to the core
+    bool tls;
     // Records:
     uint32_t priority;
     TAILQ_ENTRY(ps__pending) to_send;

@@ -161,6 +161,8 @@ ok "psctl status says that it may be" says "or wants TLS" "$psctl" --timeout 5 -
 ok "the doctor says that TLS is wanted" doctor_of 69 "asks for a certificate, and psctl has none" --ps "$psd0"
 ok "the doctor says that psd is another authority's" doctor_of 69 "its certificate does not do" --ps "$psd0" --tls other
 cat other/ca.pem tls/ca.pem >both.pem && mkdir half && cp both.pem half/ca.pem && cp other/admin.pem half/
+ok "psctl status says that it may be, too" says "or does not take this process's certificate" "$psctl" --timeout 5 \
+    --ps "$psd0" --tls half status
 ok "the doctor says that psd does not take psctl's" doctor_of 69 "does not take psctl's certificate" --ps "$psd0" --tls half
 start_psd plain
 ok "the doctor says that psd speaks no TLS" doctor_of 69 "does not speak TLS" --ps "unix:$scratch/plain" --tls tls

@@ -110,6 +110,19 @@ static struct ps_tls *open_user(enum ps_role role, const char *user)
     return tls;
 }
 
+// Trusts both authorities, and has a certificate of the other one: a change from one to the other that is half done.
+static struct ps_tls *open_half(void)
+{
+    char *ca = in(folder, "both.pem"), *certificate = in(other, "worker.pem");
+    char *command = ps_printf("cat '%s/ca.pem' '%s/ca.pem' >'%s'", folder, other, ca);
+    assert_int_equal(system(command), 0);
+    struct ps_tls *tls = open_files(ca, certificate, NULL, PS_ROLE_WORKER);
+    free(command);
+    free(ca);
+    free(certificate);
+    return tls;
+}
+
 // ---- files --------------------------------------------------------------------------------------------------------
 
 static void refuse(const char *ca, const char *certificate, const char *key, enum ps_role role, enum ps_code code,
@@ -471,6 +484,7 @@ static void who_shows_nothing_is_not_heard(void **state)
                   *stranger = open_folder(other, PS_ROLE_WORKER);
     struct reply r;
     char *address, *plain_address;
+    struct ps_tls *half = open_half();
     struct ps_server *server = serve(psd, &address);
     const int before = atomic_load(&handled);
     ask_as(address, NULL, PS_ROLE_PSD, PARAMSERVER__V1__METHOD__PUSH, false, &r);
@@ -481,6 +495,10 @@ static void who_shows_nothing_is_not_heard(void **state)
     ask_as(address, worker, PS_ROLE_WORKER, PARAMSERVER__V1__METHOD__PUSH, false, &r);
     assert_int_equal(PS_UNAVAILABLE, r.code);
     assert_string_equal("its certificate is of another role", r.text);
+    ask_as(address, half, PS_ROLE_PSD, PARAMSERVER__V1__METHOD__PUSH, false, &r);
+    assert_int_equal(PS_UNAVAILABLE, r.code);
+    assert_string_equal("it has closed the connection: it has ended, or does not take this process's certificate",
+                        r.text);
     assert_int_equal(before, atomic_load(&handled));
     stop(server, address);
 
@@ -507,6 +525,7 @@ static void who_shows_nothing_is_not_heard(void **state)
     ps_tls_close(psd);
     ps_tls_close(worker);
     ps_tls_close(stranger);
+    ps_tls_close(half);
 }
 
 // ---- a cluster's file ---------------------------------------------------------------------------------------------
