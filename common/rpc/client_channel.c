@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The channel to a peer: how it behaves, and another one where the process has new certificates. Calls that are under
+// The channels to a peer: how they behave, and another one where the process has new certificates. Calls that are under
 // way on the one before end there.
 #include <grpc/grpc_security.h>
 #include <grpc/support/log.h>
@@ -85,7 +85,9 @@ void ps__peer_init(struct ps__peer *peer, struct ps_client *c, const char *addre
     peer->is_unix = strncmp(address, "unix:", 5) == 0;
     c->has_unix |= peer->is_unix;
     pthread_rwlock_init(&peer->channel_lock, NULL);
-    peer->channel = channel_create(address, &c->options);
+    peer->channel.grpc = channel_create(address, &c->options);
+    if (c->options.control_apart)
+        peer->control.grpc = channel_create(address, &c->options);
 }
 
 void ps__peer_fini(struct ps__peer *peer)
@@ -95,36 +97,45 @@ void ps__peer_fini(struct ps__peer *peer)
     free(peer->address);
 }
 
-grpc_call *ps__peer_call(struct ps__peer *peer, const char *path, uint64_t deadline)
+grpc_call *ps__peer_call(struct ps__peer *peer, const struct ps__channel *on, const char *path, uint64_t deadline)
 {
     pthread_rwlock_rdlock(&peer->channel_lock);
-    grpc_call *call = grpc_channel_create_call(peer->channel, NULL, 0, peer->client->cq.queue,
+    grpc_call *call = grpc_channel_create_call(on->grpc, NULL, 0, peer->client->cq.queue,
                                                grpc_slice_from_static_string(path), NULL, ps_timespec(deadline), NULL);
     pthread_rwlock_unlock(&peer->channel_lock);
     return call;
 }
 
 // The one before stays for a while: destroyed, it would end calls that wait for their connection.
-static void channel_renew(struct ps__peer *peer)
+static void channel_renew(struct ps__peer *peer, struct ps__channel *which)
 {
+    if (!which->grpc)
+        return;
     grpc_channel *channel = channel_create(peer->address, &peer->client->options);
     pthread_rwlock_wrlock(&peer->channel_lock);
-    peer->before = peer->channel;
-    peer->channel = channel;
+    which->before = which->grpc;
+    which->grpc = channel;
     pthread_rwlock_unlock(&peer->channel_lock);
 }
 
-static void channel_drop_before(struct ps__peer *peer)
+static void channel_drop_before(struct ps__channel *which)
 {
-    if (peer->before)
-        grpc_channel_destroy(peer->before);
-    peer->before = NULL;
+    if (which->before)
+        grpc_channel_destroy(which->before);
+    which->before = NULL;
+}
+
+static void channel_stop(struct ps__channel *which)
+{
+    channel_drop_before(which);
+    if (which->grpc)
+        grpc_channel_destroy(which->grpc);
 }
 
 void ps__peer_stop(struct ps__peer *peer)
 {
-    channel_drop_before(peer);
-    grpc_channel_destroy(peer->channel);
+    channel_stop(&peer->channel);
+    channel_stop(&peer->control);
 }
 
 void ps__channels_look(struct ps_client *c, uint64_t now)
@@ -139,10 +150,14 @@ void ps__channels_look(struct ps_client *c, uint64_t now)
         ps_warn("%s; the certificate of before stays in use", e.text);
     if (now < c->tls_renewed + stay)
         return;
-    for (size_t i = 0; i < c->n_peers; i++)
-        channel_drop_before(&c->peers[i]);
-    for (size_t i = 0; i < c->n_peers && version != c->tls_version; i++)
-        channel_renew(&c->peers[i]);
+    for (size_t i = 0; i < c->n_peers; i++) {
+        channel_drop_before(&c->peers[i].channel);
+        channel_drop_before(&c->peers[i].control);
+    }
+    for (size_t i = 0; i < c->n_peers && version != c->tls_version; i++) {
+        channel_renew(&c->peers[i], &c->peers[i].channel);
+        channel_renew(&c->peers[i], &c->peers[i].control);
+    }
     c->tls_renewed = version != c->tls_version ? now : 0;
     c->tls_version = version;
 }

@@ -26,6 +26,13 @@
 struct ps__unary;
 struct ps__client_stream;
 
+// A connection to a peer, and how it is made.
+struct ps__channel {
+    grpc_channel *grpc;    // for ps__peer_call; another one where there are new certificates
+    grpc_channel *before;  // that it was until a moment ago; NULL: none
+    atomic_bool known;     // with munge: the server knows the connection
+};
+
 struct ps__peer {
     struct ps_client *client;
     char *address;
@@ -34,12 +41,11 @@ struct ps__peer {
     // The thread's: how many were back, and since when (ns) no more have come while some are out.
     unsigned back;
     uint64_t back_since;
-    bool gave_up;           // since then a call has ended whose memory may be among these
-    grpc_channel *channel;  // for ps__peer_call; another one where there are new certificates
-    grpc_channel *before;   // that it was until a moment ago; NULL: none
+    bool gave_up;  // since then a call has ended whose memory may be among these
+    struct ps__channel channel;
+    struct ps__channel control;  // for control calls, where they go apart; grpc NULL: they go with the others
     pthread_rwlock_t channel_lock;
     struct ps__client_stream *stream;  // NULL: the next call opens one
-    atomic_bool known;                 // with munge: the server knows the connection
     // Under the client's lock:
     struct ps_slice opening;  // what a stream begins with; empty: nothing
     int opening_method;
@@ -119,8 +125,8 @@ void ps__peer_fini(struct ps__peer *peer);
 void ps__channels_look(struct ps_client *c, uint64_t now);
 // How a call of the core's has ended: with some, the core goes on trying to connect. The client's lock is held.
 void ps__client_note_status(struct ps_client *c, grpc_status_code status);
-// A call of the core's on the peer's channel. Without the client's lock.
-grpc_call *ps__peer_call(struct ps__peer *peer, const char *path, uint64_t deadline);
+// A call of the core's on a channel of the peer's. Without the client's lock.
+grpc_call *ps__peer_call(struct ps__peer *peer, const struct ps__channel *on, const char *path, uint64_t deadline);
 
 // The metadata of a call that shows a credential: one entry, whose value grpc_slice_unref frees.
 grpc_metadata ps__munge_metadata(const char *credential);

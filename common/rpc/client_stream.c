@@ -476,7 +476,7 @@ static const char *client_stream_must_end(const struct ps__client_stream *st)
 static void client_stream_open(struct ps__client_stream *st)
 {
     struct ps_client *c = st->peer->client;
-    st->grpc = ps__peer_call(st->peer, PS_STREAM_PATH, UINT64_MAX);
+    st->grpc = ps__peer_call(st->peer, &st->peer->channel, PS_STREAM_PATH, UINT64_MAX);
     grpc_op end = {.op = GRPC_OP_RECV_STATUS_ON_CLIENT,
                    .data.recv_status_on_client = {
                        .trailing_metadata = &st->trailing, .status = &st->status, .status_details = &st->details}};

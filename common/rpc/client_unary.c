@@ -10,6 +10,7 @@
 // Two batches: what is sent may still be stuck in the socket when the outcome is known.
 struct ps__unary {
     struct ps__peer *peer;
+    struct ps__channel *channel;  // the peer's that it goes over
     struct ps__pending *pending;
     TAILQ_ENTRY(ps__unary) link;
     bool cancelled;
@@ -70,7 +71,7 @@ static bool client_unary_again(struct ps__unary *u)
     struct ps_client *c = u->peer->client;
     if (u->status != GRPC_STATUS_UNAUTHENTICATED || !u->spare)
         return false;
-    atomic_store(&u->peer->known, false);
+    atomic_store(&u->channel->known, false);
     struct ps__unary *next = client_unary_new(u->peer, u->pending, u->spare);
     u->spare = NULL;
     pthread_mutex_lock(&c->lock);
@@ -101,7 +102,7 @@ static void client_unary_on_done(struct ps_event *ev, bool ok)
         return;
     u->peer->gave_up |= p->lends && (u->status == GRPC_STATUS_DEADLINE_EXCEEDED || u->status == GRPC_STATUS_CANCELLED);
     if (u->status == GRPC_STATUS_OK)
-        atomic_store(&u->peer->known, true);
+        atomic_store(&u->channel->known, true);
     pthread_mutex_lock(&c->lock);
     TAILQ_REMOVE(&c->unaries, u, link);
     bool stopping = c->stopping;
@@ -124,6 +125,11 @@ static void client_unary_on_done(struct ps_event *ev, bool ok)
     client_unary_unref(u);
 }
 
+static struct ps__channel *client_unary_channel(struct ps__peer *peer, int method)
+{
+    return peer->client->options.control_apart && ps_method_is_control(method) ? &peer->control : &peer->channel;
+}
+
 static struct ps__unary *client_unary_new(struct ps__peer *peer, struct ps__pending *p, grpc_byte_buffer *request)
 {
     struct ps__unary *u = ps_alloc(sizeof *u);
@@ -132,7 +138,8 @@ static struct ps__unary *client_unary_new(struct ps__peer *peer, struct ps__pend
     atomic_init(&u->batches, 2);
     u->sent.fn = client_unary_on_sent;
     u->done.fn = client_unary_on_done;
-    u->grpc = ps__peer_call(peer, ps_method_path(p->method), p->deadline);
+    u->channel = client_unary_channel(peer, p->method);
+    u->grpc = ps__peer_call(peer, u->channel, ps_method_path(p->method), p->deadline);
     u->request = request;
     u->shown.value = grpc_empty_slice();
     grpc_metadata_array_init(&u->initial);
@@ -191,7 +198,7 @@ static void client_unary_show(struct ps__unary *u)
 static void client_unary_start(struct ps__unary *u)
 {
     const bool munge = u->peer->client->options.munge;
-    if (munge && !atomic_load(&u->peer->known)) {
+    if (munge && !atomic_load(&u->channel->known)) {
         client_unary_show(u);
         return;
     }

@@ -76,8 +76,11 @@ static enum ps_code psc_rpc_start(struct rpc_world *w, const struct psc_cluster 
         return ps_error_prefix(e, "TLS");
     if (cluster->is.munge && ps_munge_open(cluster->is.munge_socket, false, &w->munge, e))
         return e->code;
-    const struct ps_client_options options = {
-        .attempt_ms = o->attempt_ms, .tls = w->tls, .munge = w->munge, .to = PS_ROLE_PSD};
+    const struct ps_client_options options = {.attempt_ms = o->attempt_ms,
+                                              .tls = w->tls,
+                                              .munge = w->munge,
+                                              .to = PS_ROLE_PSD,
+                                              .control_apart = o->transport == PSC_UNARY};
     w->client = ps_client_create((const char *const *)cluster->is.addresses, cluster->is.n, &options);
     return PS_OK;
 }

@@ -899,6 +899,35 @@ static void control_calls_have_a_room_of_their_own(void **state)
     free(a);
 }
 
+// A connection takes a number of calls, and further ones wait at the client: those of control, where they go apart, do
+// not.
+static void control_calls_pass_those_that_wait(void **state)
+{
+    enum { BUDGET = 16 << 20, TAKEN = BUDGET / 4 / 16384 / 8, N = 2 * TAKEN };
+    struct pair *p = *state;
+    struct answer a[N];
+    const char *address = p->address;
+    restart(p, BUDGET);
+    struct ps_client *c = ps_client_create(&address, 1, &(struct ps_client_options){.control_apart = true});
+    for (int i = 0; i < N; i++)
+        ask(c, false, PUSH, 0, text("p"), &a[i]);
+    await_parked(&p->core, TAKEN);
+    int heard = 0;
+    while (heard < 10 && ask_method(c, HEARTBEAT, heard % 2) == PS_OK)
+        heard++;
+    const size_t waiting = parked(&p->core);
+    for (int i = 0; i < N; i++) {
+        for (; !answered(&a[i]); pause_ms(1))
+            release(&p->core);
+        assert_int_equal(a[i].code, PS_OK);
+        ps_slices_clear(&a[i].body);
+    }
+    assert_int_equal(heard, 10);
+    assert_int_equal(waiting, TAKEN);
+    close_client(c);
+    await_idle(p);
+}
+
 // A client whose stream the server does not read, for what it has brought already, is heard all the same.
 static void heartbeats_do_not_wait_behind_data(void **state)
 {
@@ -2290,6 +2319,7 @@ static const struct CMUnitTest tests[] = {
     TEST(calls_are_bounded),
     TEST(requests_are_bounded),
     TEST(control_calls_have_a_room_of_their_own),
+    TEST(control_calls_pass_those_that_wait),
     TEST(heartbeats_do_not_wait_behind_data),
     TEST(who_has_nothing_gets_in),
     TEST(who_lets_go_gets_more),
