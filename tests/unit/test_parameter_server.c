@@ -1290,6 +1290,29 @@ static void a_checkpoint_after_a_signal_is_of_what_there_is(void **state)
     }
 }
 
+// What this worker has given up of its last step is with the ps tasks: where others close its round after the weights
+// were read, a checkpoint would have a step more than its position. They are read again, and that step counts.
+static void a_round_that_closes_late_counts_once(void **state)
+{
+    struct worker w;
+    struct ps_error e = {.code = PS_OK};
+    (void)state;
+    begin(&w, "adam", "update: sync");
+    train(&w, 0, BATCH);
+    train(&w, 1, BATCH);
+    for (uint64_t found = 1; found <= 2; found++) {
+        bool undone = false;
+        client.found = found;
+        must(strategy->home->salvage(w.state, &undone, &e), &e);
+        assert_int_equal(undone, found == 1);
+        assert_int_equal(fetch(&w, 2, "get 6 ", &e), found == 1 ? PS_ABORTED : PS_OK);
+        if (found == 1)
+            assert_string_equal(e.text, "others have closed round 2 since the weights were read");
+    }
+    assert_int_equal(client.ahead, 0);
+    end(&w);
+}
+
 // What a step waits for counts as that.
 static void waits_for_weights_are_measured(void **state)
 {
@@ -1665,6 +1688,7 @@ int main(void)
         cmocka_unit_test_setup(shards_are_loaded_by_those_who_have_written_them, begin_world),
         cmocka_unit_test_setup(a_checkpoint_counts_what_it_finds, begin_world),
         cmocka_unit_test_setup(a_checkpoint_after_a_signal_is_of_what_there_is, begin_world),
+        cmocka_unit_test_setup(a_round_that_closes_late_counts_once, begin_world),
         cmocka_unit_test_setup(periods_are_exchanged, begin_local_steps),
         cmocka_unit_test_setup(ranges_are_periods, begin_local_steps),
         cmocka_unit_test_setup(fragments_leave_one_by_one, begin_local_steps),

@@ -872,6 +872,52 @@ static void a_step_that_does_not_count_is_taken_again(void **state)
     same_file("out.safetensors", "whole.safetensors");
 }
 
+static int salvaged;  // so often
+
+static enum ps_code salvage_step_before_once(void *state, bool *undone, struct ps_error *e)
+{
+    (void)state, (void)e;
+    *undone = salvaged++ == 0;
+    return PS_OK;
+}
+
+static enum ps_code save_not_at_once(void *state, struct wk_checkpoint *to, struct ps_error *e)
+{
+    if (salvaged == 1)
+        return ps_fail(e, PS_ABORTED, "others have closed its round");
+    return wk_one_device.home->save(state, to, e);
+}
+
+// Others have closed the round of such a step after it was taken back: it counts, as if it had never been.
+static void a_step_that_counts_late_is_not_taken_again(void **state)
+{
+    static const char job[] = "callbacks: [{name: checkpoint, path: ck, every_steps: 100}]\n";
+    struct training t;
+    (void)state;
+    train(&t, "", false);
+    const double loss = *wk_figures_find(&t.run.figures, "loss");
+    end(&t);
+    move("out.safetensors", "whole.safetensors");
+    signal_step = 23;
+    signal_number = SIGTERM;
+    salvaged = 0;
+    home_salvage = salvage_step_before_once;
+    home_save = save_not_at_once;
+    assert_int_equal(train_here(&t, job, true), PS_CANCELLED);
+    assert_int_equal(salvaged, 2);
+    end(&t);
+    assert_true(exists("ck/job-0000000024.safetensors"));
+    home_salvage = NULL;
+    home_save = NULL;
+    train(&t, job, true);
+    assert_true(*wk_figures_find(&t.run.figures, "loss") == loss);
+    assert_int_equal(t.run.history.steps, STEPS);
+    for (uint64_t i = 0; i < STEPS; i++)
+        assert_true(t.run.history.loss[i] > 0);
+    end(&t);
+    same_file("out.safetensors", "whole.safetensors");
+}
+
 // A checkpoint with one thing in its JSON set to another.
 static void tamper(const char *name, const char *key, const char *value)
 {
@@ -1586,6 +1632,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(writes_what_there_is, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(each_writes_what_it_can, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(a_step_that_does_not_count_is_taken_again, begin_folder, end_folder),
+        cmocka_unit_test_setup_teardown(a_step_that_counts_late_is_not_taken_again, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(looks_again_at_what_is_whole, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(remembers_no_step_for_ever, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(writes_weights_where_it_does_not_look, begin_folder, end_folder),

@@ -131,8 +131,11 @@ void wk_meter_add(struct wk_meter *m, const struct nn_result *result)
 void wk_meter_take_back(struct wk_meter *m)
 {
     const size_t n = m->of ? nn_measures_sums(m->of) : 0;
-    if (n > 0)
-        memcpy(m->sum, m->sum + n, n * sizeof *m->sum);
+    for (size_t i = 0; i < n; i++) {
+        const double last = m->sum[i];
+        m->sum[i] = m->sum[n + i];
+        m->sum[n + i] = last;
+    }
 }
 
 void wk_meter_reset(struct wk_meter *m)

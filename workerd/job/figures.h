@@ -57,7 +57,7 @@ struct wk_meter {
 // Makes room for such sums, all 0, unless there is.
 void wk_meter_open(struct wk_meter *m, const struct nn_measures *of);
 void wk_meter_add(struct wk_meter *m, const struct nn_result *result);
-// Takes the last batch away again, and nothing more after it.
+// Takes the last batch away again; a second time, puts it back.
 void wk_meter_take_back(struct wk_meter *m);
 // Takes all away, and the memory.
 void wk_meter_reset(struct wk_meter *m);

@@ -31,7 +31,8 @@ struct loop {
     double loss;                // the mean of the last batch that was not empty,
     bool has_loss;              // if there was one
     struct wk_position before;  // the last step,
-    bool in_epoch;              // which is of the epoch at hand, so that it can be taken back
+    bool in_epoch;              // which is of the epoch at hand, so that it can be taken back,
+    bool undone;                // and has been: before is the position after it
     uint64_t asked;             // so many checkpoints that people asked for were looked at
     uint64_t ended, saved;      // epochs, and run->saved, as others were told last
     bool too_late;              // it came to a job that had ended, nearly
@@ -421,35 +422,61 @@ static bool loop_keeps_weights(const struct wk_run *run, enum ps_code code)
     return ps_signal_number(run->env.stop) ? code == PS_CANCELLED || others_ended : others_ended && run->env.collective;
 }
 
-// The last step is the next one that is trained.
+// The last step is the next one that is trained; or, where it has been that, it is not.
 static void loop_take_back(struct loop *l)
 {
     struct wk_run *run = l->run;
+    const struct wk_position last = run->position;
     if (!l->in_epoch)
         return;
     run->position = l->before;
     run->history.steps = l->before.step;
     wk_meter_take_back(&run->meter);
+    l->before = last;
 }
 
-// After the step in which a signal came, or another replica ended: what there is stays.
+// The weights as they are now, and the position that they are of.
+static enum ps_code loop_salvage(struct loop *l, struct ps_error *e)
+{
+    const struct wk_home *home = l->run->strategy->home;
+    bool undone = false;
+    if (home->salvage && home->salvage(l->run->state, &undone, e))
+        return e->code;
+    if (undone != l->undone)
+        loop_take_back(l);
+    l->undone = undone;
+    return PS_OK;
+}
+
+// A step that others were in may have got into what the home keeps since the weights were read: they are read again,
+// and nothing more can follow.
+static enum ps_code loop_tell_stopped(struct loop *l, struct ps_error *e)
+{
+    const struct wk_run *run = l->run;
+    struct wk_moment m = {.epoch = run->position.epoch, .leads = true};
+    struct ps_error why = {.code = PS_OK};
+    const bool may_change = run->strategy->home->salvage && !run->env.collective;
+    if (loop_tell(l, WK_STOPPED, &m, e) != PS_ABORTED || !may_change || loop_salvage(l, &why))
+        return e->code;
+    e->code = PS_OK;
+    return loop_tell(l, WK_STOPPED, &m, e);
+}
+
+// After the step in which a signal came, or another replica ended: what there is stays. The checkpoint is first, as the
+// weights are those of its position.
 static enum ps_code loop_leave(struct loop *l, struct ps_error *e)
 {
     struct wk_run *run = l->run;
-    const struct wk_home *home = run->strategy->home;
-    struct wk_moment m = {.epoch = run->position.epoch, .leads = true};
-    struct ps_error why = {.code = PS_OK};
-    bool undone = false;
-    if (l->written || run->position.step == 0 ||
-        (home->salvage && home->salvage(run->state, &undone, &why) == PS_NOT_FOUND))
+    struct ps_error why = {.code = PS_OK}, kept = {.code = PS_OK};
+    if (l->written || run->position.step == 0 || loop_salvage(l, &why) == PS_NOT_FOUND)
         return e->code;
-    if (undone)
-        loop_take_back(l);
+    if (why.code == PS_OK)
+        loop_tell_stopped(l, &kept);
     if (why.code || wk_save_weights(run, &why))
         return ps_fail(e, why.code, "%s, and the weights are lost: %s",
                        ps_signal_number(run->env.stop) ? "stopped by a signal" : "another replica has ended", why.text);
-    if (loop_tell(l, WK_STOPPED, &m, &why))
-        *e = why;  // without a checkpoint that has all of it no training goes on from here
+    if (kept.code)
+        *e = kept;  // without a checkpoint that has all of it no training goes on from here
     else if (ps_signal_number(run->env.stop))
         e->code = PS_CANCELLED;  // whatever else has ended by then
     return loop_say_where(run, e);

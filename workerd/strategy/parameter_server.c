@@ -144,6 +144,12 @@ bool wk_psd_in_rounds_of_all(const struct wk_parameter_server_state *s)
     return s->update == PSC_SYNC && !s->is_outer && s->env->job->replicas_to_aggregate == 0;
 }
 
+bool wk_psd_closes_whole_rounds(const struct wk_parameter_server_state *s)
+{
+    const bool of_all = s->update == PSC_SYNC && s->env->job->replicas_to_aggregate == 0;
+    return of_all && (!s->is_outer || s->n_buckets <= 1);
+}
+
 void wk_psd_count_step(struct wk_parameter_server_state *s)
 {
     const uint64_t now = ps_now();
@@ -182,29 +188,49 @@ static enum ps_code agree_on_weights(struct wk_parameter_server_state *s, struct
     return psc_is_late(s->client) ? PS_OK : wk_psd_barrier(s, "start", e);
 }
 
-// The client ends with the signal; who only reads needs no job that goes on.
-static enum ps_code strategy_read_weights(struct wk_parameter_server_state *s, psc_client *reader, struct ps_error *e)
+// The client ends with the signal; who only reads needs no job that goes on. The thread that writes a checkpoint looks
+// at the reader, too.
+static enum ps_code strategy_open_reader(struct wk_parameter_server_state *s, struct ps_error *e)
+{
+    const psc_options options = {
+        .job = s->env->job->name, .rank = -1, .timeout_ms = WK_SALVAGE_MS, .refused_ms = WK_SALVAGE_REFUSED_MS};
+    psc_error error;
+    psc_cluster *cluster;
+    psc_client *reader;
+    if (cluster_of(s->env, &cluster, &error))
+        return wk_take_error(&error, e);
+    psc_code code = psc_connect(cluster, &options, &reader, &error);
+    psc_cluster_free(cluster);
+    if (code == PSC_OK && (code = psc_attach(reader, &error)) != PSC_OK)
+        psc_close(reader, NULL);
+    if (code)
+        return wk_take_error(&error, e);
+    s->reader = reader;
+    return PS_OK;
+}
+
+static enum ps_code strategy_read_weights(struct wk_parameter_server_state *s, struct ps_error *e)
 {
     psc_error error;
     psc_result result;
     psc_op *op;
-    if (psc_attach(reader, &error))
-        return wk_take_error(&error, e);
-    psc_get(reader, s->weights, s->n, NULL, NULL, &op);
+    psc_get(s->reader, s->weights, s->n, NULL, NULL, &op);
     if (psc_wait(op, &result, &error))
         return wk_take_error(&error, e);
     s->salvaged = result.round == result.last_round ? result.round : UINT64_MAX;
     return PS_OK;
 }
 
-// In rounds of all workers: those who have ended before their last step leave the round open that this one's is in.
+// In rounds of all workers: those who have ended before their last step leave the round open that this one's is in. They
+// may close it later.
 static bool strategy_undo_last_step(struct wk_parameter_server_state *s)
 {
-    if (!wk_psd_in_rounds_of_all(s) || s->salvaged + 1 != wk_psd_rounds_trained(s))
-        return false;
-    s->trained--;
-    s->trained_to--;
-    return true;
+    s->trained += s->undone;
+    s->trained_to += s->undone;
+    s->undone = wk_psd_in_rounds_of_all(s) && s->salvaged + 1 == wk_psd_rounds_trained(s);
+    s->trained -= s->undone;
+    s->trained_to -= s->undone;
+    return s->undone;
 }
 
 // A live chief is heard again soon. What it last said may have been on its way a moment longer than is known here.
@@ -233,25 +259,14 @@ static bool strategy_keeps_weights(const struct wk_parameter_server_state *s)
 enum ps_code wk_home_salvage(void *state, bool *undone, struct ps_error *e)
 {
     struct wk_parameter_server_state *s = state;
-    const psc_options options = {
-        .job = s->env->job->name, .rank = -1, .timeout_ms = WK_SALVAGE_MS, .refused_ms = WK_SALVAGE_REFUSED_MS};
-    psc_error error;
-    psc_cluster *cluster;
-    psc_client *reader;
     s->stopped_at = s->stopped_at ? s->stopped_at : ps_now();
     wk_home_leave(s);
     if (!strategy_keeps_weights(s))
         return ps_fail(e, PS_NOT_FOUND, "the chief writes the weights");
-    if (cluster_of(s->env, &cluster, &error))
-        return wk_take_error(&error, e);
-    psc_code code = psc_connect(cluster, &options, &reader, &error);
-    psc_cluster_free(cluster);
-    if (code)
-        return wk_take_error(&error, e);
-    const enum ps_code found = strategy_read_weights(s, reader, e);
-    s->reader = reader;  // which the thread that writes a checkpoint looks at, too
-    *undone = found == PS_OK && strategy_undo_last_step(s);
-    return found;
+    if ((!s->reader && strategy_open_reader(s, e)) || strategy_read_weights(s, e))
+        return e->code;
+    *undone = strategy_undo_last_step(s);
+    return PS_OK;
 }
 
 enum ps_code wk_psd_refuse_constraints(const struct wk_env *env, struct ps_error *e)

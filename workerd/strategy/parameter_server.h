@@ -69,6 +69,7 @@ struct wk_parameter_server_state {
     uint64_t closed;                   // sync: the last round known to be closed, of some variables at least
     uint64_t round;                    // sync: that of the step at hand
     uint64_t salvaged;                 // sync: the round whose values wk_home_salvage has found; UINT64_MAX: of several
+    bool undone;                       // it has taken the last step back
     uint64_t version;                  // the greatest met: how often weights were changed, their first values included
     double rate;                       // of the next step, as far as is known here: psctl set-lr is not heard of
     bool rate_is_set;                  // and follows no schedule any more; else, where there is one, it says the rate
@@ -117,6 +118,8 @@ enum ps_code wk_psd_join(struct wk_parameter_server_state *s, struct ps_error *e
 
 // Is each of its steps in a round that all workers are in?
 bool wk_psd_in_rounds_of_all(const struct wk_parameter_server_state *s);
+// Does each round have all workers and all variables? In local_steps with fragments these are in different rounds.
+bool wk_psd_closes_whole_rounds(const struct wk_parameter_server_state *s);
 // A step begins; how long the one before it took, WK_STEP_SECONDS at most.
 void wk_psd_count_step(struct wk_parameter_server_state *s);
 uint64_t wk_psd_step_ns(const struct wk_parameter_server_state *s);

@@ -86,23 +86,35 @@ static enum ps_code fetch_fail_shards(struct fetch *f, psc_error *error, struct 
     return ps_fail(e, PS_FAILED_PRECONDITION, "%s; the next ones are written while the training waits", error->text);
 }
 
+// After a signal this worker's last step may be in no round, and what it has given up of that is with the ps tasks: the
+// others can close its round at any moment, after the weights were read, too.
+static enum ps_code fetch_check_salvaged(const struct fetch *f, struct ps_error *e)
+{
+    const psc_result *r = &f->result;
+    const uint64_t position = f->s->is_outer ? f->s->salvaged : f->round;
+    const bool in_rounds = f->n > 0 && wk_psd_closes_whole_rounds(f->s);
+    if (!in_rounds || (r->round == r->last_round && (r->round == position || r->round == f->s->salvaged)))
+        return PS_OK;
+    if (r->round != r->last_round)
+        return ps_fail(e, PS_ABORTED, "some of the weights are of round %" PRIu64 " and some of round %" PRIu64,
+                       r->round, r->last_round);
+    return ps_fail(e, PS_ABORTED, "others have closed round %" PRIu64 " since the weights were read", r->round);
+}
+
 // Where a ps task gives up what is pinned, as it has no memory for it, or its connection is lost, the values are read
-// again, and others by then: the next ones are read while the training waits. After a signal this worker's last step
-// may be in no round, and the others may have gone on.
+// again, and others by then: the next ones are read while the training waits.
 static enum ps_code fetch_check(struct fetch *f, struct ps_error *e)
 {
     const psc_result *r = &f->result;
     psc_error error = r->error;
     if (error.code)
         return f->shards.name ? fetch_fail_shards(f, &error, e) : wk_take_error(&error, e);
-    const bool one_round = r->round == r->last_round, expected = one_round && (r->round == f->round || f->by_reader);
-    if (!f->by_reader)
-        atomic_store(&f->s->reads_alone, f->round && !expected);
+    if (f->by_reader)
+        return fetch_check_salvaged(f, e);
+    const bool expected = r->round == r->last_round && r->round == f->round;
+    atomic_store(&f->s->reads_alone, f->round && !expected);
     if (!f->round || expected)
         return PS_OK;
-    if (f->by_reader)
-        return ps_fail(e, PS_ABORTED, "some ps tasks have ended with round %" PRIu64 " and some with round %" PRIu64,
-                       r->round, r->last_round);
     return ps_fail(e, PS_UNAVAILABLE,
                    "the ps tasks did not keep what they had after round %" PRIu64
                    " beside the training, for lack of memory or connection: the next checkpoint is read while the "
