@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -1356,6 +1357,37 @@ static void a_signal_ends_the_wait_for_others(void **state)
     end(&w);
 }
 
+static volatile sig_atomic_t alarms;
+
+static void on_alarm(int number)
+{
+    (void)number;
+    alarms++;
+}
+
+// Before a worker leaves it waits for the step that the chief may be in, and signals that come meanwhile change nothing.
+static void other_signals_do_not_end_the_wait(void **state)
+{
+    const struct sigaction heard = {.sa_handler = on_alarm};
+    const struct itimerval soon = {.it_value = {.tv_usec = 50000}, .it_interval = {.tv_usec = 50000}}, never = {0};
+    const struct ps_error why = {PS_CANCELLED, "stopped by SIGTERM"};
+    struct worker w;
+    (void)state;
+    begin(&w, "sgd, learning_rate: 1", "update: sync");
+    client.follows = true;
+    stop = SIGTERM;
+    alarms = 0;
+    sigaction(SIGALRM, &heard, NULL);
+    const uint64_t began = ps_now();
+    setitimer(ITIMER_REAL, &soon, NULL);
+    strategy->close(w.state, &why);
+    setitimer(ITIMER_REAL, &never, NULL);
+    assert_true(ps_now() - began >= WK_SIGNAL_SECONDS * PS_SECOND);
+    assert_true(alarms > 0);
+    w.state = NULL;
+    end(&w);
+}
+
 // Where the job has ended, the rest of a step is not computed, nor pushed.
 static void a_step_ends_with_the_job(void **state)
 {
@@ -1679,6 +1711,7 @@ int main(void)
         cmocka_unit_test_setup(the_chief_salvages, begin_world),
         cmocka_unit_test_setup(waits_for_weights_are_measured, begin_world),
         cmocka_unit_test_setup(a_signal_ends_the_wait_for_others, begin_world),
+        cmocka_unit_test_setup(other_signals_do_not_end_the_wait, begin_world),
         cmocka_unit_test_setup(a_step_ends_with_the_job, begin_world),
         cmocka_unit_test_setup(constraints_are_refused, begin_world),
         cmocka_unit_test_setup(ends_with_averages, begin_world),

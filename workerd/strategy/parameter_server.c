@@ -3,6 +3,7 @@
 // parameter_server, and of local_steps what it has alike: joins the job, which the chief declares and puts initial
 // weights into; what all have seen and who writes the results, at the end. What happens in between:
 // parameter_server.h says where.
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -297,12 +298,13 @@ static bool strategy_ends_others_step(const struct wk_parameter_server_state *s)
     return !psc_is_chief(s->client) && !s->reader && (env->min_workers == env->workers || s->update == PSC_SYNC);
 }
 
-// So long a step of the chief may last.
+// So long a step of the chief may last, whatever signals come meanwhile.
 static void strategy_wait_for_others_step(const struct wk_parameter_server_state *s)
 {
-    const uint64_t ns = WK_SIGNAL_SECONDS * PS_SECOND + wk_psd_step_ns(s);
-    const struct timespec patience = {.tv_sec = (time_t)(ns / PS_SECOND), .tv_nsec = (long)(ns % PS_SECOND)};
-    nanosleep(&patience, NULL);
+    const uint64_t until = ps_now() + WK_SIGNAL_SECONDS * PS_SECOND + wk_psd_step_ns(s);
+    const struct timespec at = {.tv_sec = (time_t)(until / PS_SECOND), .tv_nsec = (long)(until % PS_SECOND)};
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL) == EINTR)
+        continue;
 }
 
 // What has failed besides, such as writing the weights, is a failure. ABORTED: others have ended, of the same signal.
