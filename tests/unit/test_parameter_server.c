@@ -1365,7 +1365,7 @@ static void on_alarm(int number)
     alarms++;
 }
 
-// Before a worker leaves it waits for the step that the chief may be in, and signals that come meanwhile change nothing.
+// Before a worker leaves it waits for the step that the chief may be in. Signals that come meanwhile change nothing.
 static void other_signals_do_not_end_the_wait(void **state)
 {
     const struct sigaction heard = {.sa_handler = on_alarm};
@@ -1621,6 +1621,92 @@ static void ranges_are_periods(void **state)
     end(&w);
 }
 
+// The steps of a period, but for the last ones of the job.
+static void train_period(struct worker *w, uint64_t first, uint64_t n, bool waits)
+{
+    enum { PERIOD = 5 };
+    for (uint64_t i = 0; i < n; i++)
+        train_work(w, &(struct wk_work){
+                          .step = first + i, .rows = BATCH, .ends_period = i + 1 == PERIOD, .last_period = waits});
+}
+
+static bool salvage(struct worker *w, uint64_t found)
+{
+    struct ps_error e = {.code = PS_OK};
+    bool undone = false;
+    client.found = found;
+    must(strategy->home->salvage(w->state, &undone, &e), &e);
+    return undone;
+}
+
+// Who waits for the others at the end of a period when a signal comes gives that up before they leave. Where they close
+// the round after all, the period counts; until then nothing is kept that has it.
+static void a_signal_ends_the_wait_of_a_period(void **state)
+{
+    struct worker w;
+    struct wk_checkpoint c;
+    struct ps_error e = {.code = PS_OK};
+    (void)state;
+    begin(&w, "sgd, learning_rate: 1", "name: local_steps, local_steps: 5");
+    train_period(&w, 0, 5, true);
+    client.waits_for_others = true;
+    stop = SIGTERM;
+    alarm(100);  // it would wait for ever
+    train_period(&w, 5, 5, true);
+    alarm(0);
+    assert_int_equal(strategy->home->refresh(w.state, &e), PS_CANCELLED);
+    wk_checkpoint_init(&c, NULL);
+    assert_int_equal(strategy->home->save(w.state, &c, &e), PS_CANCELLED);
+    wk_checkpoint_free(&c);
+    assert_true(salvage(&w, 1));
+    assert_true(client.cancelled > 0);
+    assert_false(salvage(&w, 2));
+    end(&w);
+}
+
+// With a delay a period is under way when the next one begins: it is taken back where the others have not closed it.
+static void a_period_under_way_is_taken_back(void **state)
+{
+    struct worker w;
+    (void)state;
+    begin(&w, "sgd, learning_rate: 1", "name: local_steps, local_steps: 5, fragment_sync_delay: 3");
+    train_period(&w, 0, 5, false);
+    client.waits_for_others = true;
+    train_period(&w, 5, 2, false);
+    stop = SIGTERM;
+    alarm(100);
+    assert_true(salvage(&w, 0));
+    alarm(0);
+    assert_false(salvage(&w, 1));
+    end(&w);
+}
+
+// The outer optimizer's slots are of the round of the weights, or there is no checkpoint.
+static void outer_slots_are_of_the_weights_round(void **state)
+{
+    struct worker w;
+    (void)state;
+    begin(&w, "sgd, learning_rate: 1", "name: local_steps, local_steps: 5");
+    train_period(&w, 0, 5, true);
+    stop = SIGTERM;
+    assert_false(salvage(&w, 1));
+    for (uint64_t found = 1; found <= 2; found++) {
+        enum { MOST = 2 * N_PARAMS };
+        struct wk_checkpoint c;
+        struct ps_error e = {.code = PS_OK};
+        float memory[MOST];
+        save(&w, NULL, &c);
+        assert_true(c.n > N_PARAMS && c.n <= MOST);
+        for (size_t i = 0; i < c.n; i++)
+            c.array[i].data = &memory[i];
+        client.found = found;
+        c.fetch->begin(c.fetch, &c);
+        assert_int_equal(c.fetch->wait(c.fetch, &e), found == 1 ? PS_OK : PS_ABORTED);
+        wk_checkpoint_free(&c);
+    }
+    end(&w);
+}
+
 // In fragments: each leaves in its time, but in the last period of a share all at the end.
 static void fragments_leave_one_by_one(void **state)
 {
@@ -1725,6 +1811,9 @@ int main(void)
         cmocka_unit_test_setup(periods_are_exchanged, begin_local_steps),
         cmocka_unit_test_setup(ranges_are_periods, begin_local_steps),
         cmocka_unit_test_setup(fragments_leave_one_by_one, begin_local_steps),
+        cmocka_unit_test_setup(a_signal_ends_the_wait_of_a_period, begin_local_steps),
+        cmocka_unit_test_setup(a_period_under_way_is_taken_back, begin_local_steps),
+        cmocka_unit_test_setup(outer_slots_are_of_the_weights_round, begin_local_steps),
         cmocka_unit_test_setup(shares_are_of_periods, begin_local_steps),
         cmocka_unit_test_setup(a_period_ends_with_the_job, begin_local_steps),
         cmocka_unit_test_setup(late_slots_are_new, begin_local_steps),

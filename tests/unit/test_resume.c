@@ -66,6 +66,7 @@ static enum ps_code (*home_save)(void *state, struct wk_checkpoint *to, struct p
 static enum ps_code (*home_salvage)(void *state, bool *undone, struct ps_error *e);            // NULL: likewise
 static struct wk_group group;
 static struct wk_sharder sharder;
+static enum wk_next (*sharder_next)(void *state, uint64_t epoch, bool idle, struct wk_work *work, struct ps_error *e);
 static uint64_t strategy_seed;  // 0: the job's
 static bool comes_late;
 static struct wk_strategy strategy;
@@ -207,6 +208,7 @@ static enum ps_code train_here(struct training *t, const char *lines, bool resum
     strategy.group = &group;
     sharder = *strategy.sharder;
     sharder.seed = draw_from;
+    sharder.next = sharder_next ? sharder_next : sharder.next;
     sharder.first_epoch = come;
     strategy.sharder = &sharder;
     stop = 0;
@@ -301,6 +303,7 @@ static int begin_folder(void **state)
     home_end = NULL;
     home_save = NULL;
     home_salvage = NULL;
+    sharder_next = NULL;
     reads_again = removes_found = comes_late = false;
     vocabulary = NULL;
     strategy_seed = 0;
@@ -916,6 +919,40 @@ static void a_step_that_counts_late_is_not_taken_again(void **state)
         assert_true(t.run.history.loss[i] > 0);
     end(&t);
     same_file("out.safetensors", "whole.safetensors");
+}
+
+// As of local_steps, three at a time.
+static enum wk_next next_of_period(void *state, uint64_t epoch, bool idle, struct wk_work *work, struct ps_error *e)
+{
+    enum { PERIOD = 3 * BATCH };
+    const enum wk_next next = wk_one_device.sharder->next(state, epoch, idle, work, e);
+    if (next == WK_BATCH) {
+        work->ends_period = work->end % PERIOD == 0 || work->end == EXAMPLES;
+        work->end = work->ends_period ? work->end : work->end / PERIOD * PERIOD;
+    }
+    return next;
+}
+
+// A period that is in no weights is taken again as a whole, though steps of the next one have been taken.
+static void a_period_that_does_not_count_is_taken_again(void **state)
+{
+    static const char job[] = "callbacks: [{name: checkpoint, path: ck, every_steps: 100}]\n";
+    struct training t;
+    struct wk_checkpoint c;
+    struct ps_error e = {.code = PS_OK};
+    (void)state;
+    signal_step = 7 + 4;
+    signal_number = SIGTERM;
+    home_salvage = salvage_step_before;
+    sharder_next = next_of_period;
+    assert_int_equal(train_here(&t, job, true), PS_CANCELLED);
+    end(&t);
+    char *path = in_folder("ck/job-0000000009.safetensors");
+    must(wk_checkpoint_read(&c, path, true, &e), &e);
+    assert_int_equal(json_integer_value(json_object_get(c.json, "epoch")), 1);
+    assert_int_equal(json_integer_value(json_object_get(c.json, "first")), 0);
+    wk_checkpoint_free(&c);
+    free(path);
 }
 
 // A checkpoint with one thing in its JSON set to another.
@@ -1633,6 +1670,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(each_writes_what_it_can, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(a_step_that_does_not_count_is_taken_again, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(a_step_that_counts_late_is_not_taken_again, begin_folder, end_folder),
+        cmocka_unit_test_setup_teardown(a_period_that_does_not_count_is_taken_again, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(looks_again_at_what_is_whole, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(remembers_no_step_for_ever, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(writes_weights_where_it_does_not_look, begin_folder, end_folder),

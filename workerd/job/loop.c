@@ -30,7 +30,7 @@ struct loop {
     double examples, seconds;   // that there were when this process began
     double loss;                // the mean of the last batch that was not empty,
     bool has_loss;              // if there was one
-    struct wk_position before;  // the last step,
+    struct wk_position before;  // the last step that has moved it,
     bool in_epoch;              // which is of the epoch at hand, so that it can be taken back,
     bool undone;                // and has been: before is the position after it
     uint64_t asked;             // so many checkpoints that people asked for were looked at
@@ -179,6 +179,17 @@ static void loop_report_step(struct loop *l, const struct wk_work *work, const s
         l->run->strategy->group->report(l->run->state, l->step, loop_speed(l), l->loss);
 }
 
+// In the middle of a period of local_steps the position is that of its beginning, and what may have to be taken back is
+// the period before it.
+static void loop_remember_position(struct loop *l, const struct wk_work *work)
+{
+    const struct wk_position *p = &l->run->position;
+    if (l->in_epoch && !work->ends_period && p->first == work->end)
+        return;
+    l->before = *p;
+    l->in_epoch = true;
+}
+
 static enum ps_code loop_train(struct loop *l, const struct wk_work *work, struct ps_error *e)
 {
     struct wk_run *run = l->run;
@@ -195,8 +206,7 @@ static enum ps_code loop_train(struct loop *l, const struct wk_work *work, struc
     const uint64_t ns = loop_count_time(l);
     loop_remember_step(l, work->step, result.loss, work->rows);
     wk_meter_add(&run->meter, &result);
-    l->before = run->position;
-    l->in_epoch = true;
+    loop_remember_position(l, work);
     run->position = (struct wk_position){work->epoch, work->end, l->step};
     run->evaluated = false;
     if (wk_progress_step(&l->progress)) {

@@ -29,6 +29,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/log.h"
+#include "common/base/signals.h"
 #include "workerd/strategy/local_rule.h"
 #include "workerd/strategy/parameter_server.h"
 
@@ -51,6 +52,7 @@ struct local_steps {
     uint64_t examples;                // trained so far
     uint64_t in_period;               // steps of the period at hand
     uint64_t last_step;               // the last one of all
+    bool given_up;                    // the last period's exchange, after a signal
     bool latest;  // the replica has the values of all variables, and nobody can have changed them since
     double state_momentum;
 };
@@ -346,6 +348,17 @@ static enum ps_code local_steps_begin(void *state, const struct wk_work *work, s
     return PS_OK;
 }
 
+// After a signal the others may have ended before they have pushed. What this worker has pushed in this period is with
+// the ps tasks: salvage finds whether it counts, and the period is over for this worker.
+static bool local_steps_gives_up(struct local_steps *l, const struct wk_work *work, enum ps_code code)
+{
+    const struct wk_parameter_server_state *s = &l->server;
+    const bool signalled = s->env->stop && ps_signal_number(s->env->stop);
+    l->given_up = signalled && code == PS_CANCELLED && work->ends_period && wk_psd_closes_whole_rounds(s) &&
+                  s->n_buckets > 0 && s->bucket[0].op && s->round == local_steps_round(l, &s->bucket[0]);
+    return l->given_up;
+}
+
 // A step of no rows has no gradient, and its worker waits for the others with the weights that it has.
 static enum ps_code local_steps_end(void *state, const struct wk_work *work, struct ps_error *e)
 {
@@ -361,7 +374,8 @@ static enum ps_code local_steps_end(void *state, const struct wk_work *work, str
     l->examples += (uint64_t)work->rows;
     l->last_step = work->step;
     l->latest = false;
-    return local_steps_exchange(l, work, e);
+    const enum ps_code code = local_steps_exchange(l, work, e);
+    return local_steps_gives_up(l, work, code) ? PS_OK : code;
 }
 
 // In the middle of a period a worker's own weights are what there is.
@@ -370,6 +384,9 @@ static enum ps_code local_steps_refresh(void *state, struct ps_error *e)
     struct local_steps *l = state;
     struct wk_parameter_server_state *s = &l->server;
     bool busy = l->in_period > 0;
+    if (l->given_up)
+        return ps_fail(e, PS_CANCELLED, "stopped by %s while it waited for the others",
+                       ps_signal_name(ps_signal_number(s->env->stop)));
     for (size_t part = 0; part < s->n_buckets; part++)
         busy |= s->bucket[part].op != NULL;
     if (busy || (l->latest && !s->averages))

@@ -222,10 +222,12 @@ static enum ps_code strategy_read_weights(struct wk_parameter_server_state *s, s
     return PS_OK;
 }
 
-// In rounds of all workers: those who have ended before their last step leave the round open that this one's is in. They
-// may close it later.
+// In rounds of all workers: those who have ended before their last step leave the round open that this one's is in, and
+// may close it later. Of local_steps the last period is taken back, which nothing but the position counts.
 static bool strategy_undo_last_step(struct wk_parameter_server_state *s)
 {
+    if (s->is_outer)
+        return wk_psd_closes_whole_rounds(s) && s->salvaged + 1 == s->round;
     s->trained += s->undone;
     s->trained_to += s->undone;
     s->undone = wk_psd_in_rounds_of_all(s) && s->salvaged + 1 == wk_psd_rounds_trained(s);

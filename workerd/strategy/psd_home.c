@@ -160,13 +160,15 @@ enum ps_code wk_home_open(struct wk_parameter_server_state *s, struct ps_error *
 }
 
 // How long an operation of a round may take after a signal, from now on: others may have ended before they have pushed
-// to it, so that is as long as a step takes, and a little more. UINT64_MAX: as long as the client lets it.
+// to it, so that is as long as a step takes, and a little more. A period of local_steps, which may take much longer, is
+// given up before others leave: then its round would close without their part. UINT64_MAX: as long as the client lets
+// it.
 static uint64_t home_deadline(struct wk_parameter_server_state *s)
 {
     if (!s->env->stop || !ps_signal_number(s->env->stop))
         return UINT64_MAX;
     s->stopped_at = s->stopped_at ? s->stopped_at : ps_now();
-    const bool in_step = s->update == PSC_SYNC && !s->is_outer;
+    const bool in_step = s->update == PSC_SYNC && (!s->is_outer || wk_psd_closes_whole_rounds(s));
     return in_step ? s->stopped_at + WK_SIGNAL_SECONDS * PS_SECOND / 4 + wk_psd_step_ns(s) : UINT64_MAX;
 }
 
