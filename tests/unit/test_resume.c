@@ -875,6 +875,38 @@ static void a_step_that_does_not_count_is_taken_again(void **state)
     same_file("out.safetensors", "whole.safetensors");
 }
 
+static enum ps_code end_with_the_job(void *state, const struct wk_work *work, struct ps_error *e)
+{
+    if (work->step != signal_step)
+        return wk_one_device.home->end(state, work, e);
+    stop = signal_number;
+    return ps_fail(e, PS_ABORTED, "the job has ended: 1 of at least 2 remain");
+}
+
+static enum ps_code leave_it_to_another(void *state, bool *undone, struct ps_error *e)
+{
+    (void)state, (void)undone;
+    return ps_fail(e, PS_NOT_FOUND, "the chief writes the weights");
+}
+
+// Who learns of another's end before it looks at its own signal has been stopped by that, too.
+static void an_end_of_the_same_signal_is_that(void **state)
+{
+    struct training t;
+    (void)state;
+    signal_step = 9;
+    signal_number = SIGTERM;
+    home_end = end_with_the_job;
+    home_salvage = leave_it_to_another;
+    assert_int_equal(train_here(&t, "", false), PS_CANCELLED);
+    assert_non_null(strstr(t.error.text, "stopped by SIGTERM: "));
+    assert_non_null(strstr(t.error.text, "the job has ended: 1 of at least 2 remain"));
+    end(&t);
+    signal_number = 0;
+    assert_int_equal(train_here(&t, "", false), PS_ABORTED);
+    end(&t);
+}
+
 static int salvaged;  // so often
 
 static enum ps_code salvage_step_before_once(void *state, bool *undone, struct ps_error *e)
@@ -1669,6 +1701,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(writes_what_there_is, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(each_writes_what_it_can, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(a_step_that_does_not_count_is_taken_again, begin_folder, end_folder),
+        cmocka_unit_test_setup_teardown(an_end_of_the_same_signal_is_that, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(a_step_that_counts_late_is_not_taken_again, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(a_period_that_does_not_count_is_taken_again, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(looks_again_at_what_is_whole, begin_folder, end_folder),

@@ -472,6 +472,16 @@ static enum ps_code loop_tell_stopped(struct loop *l, struct ps_error *e)
     return loop_tell(l, WK_STOPPED, &m, e);
 }
 
+// Nothing is left to this worker. Of the same signal others may have ended before it.
+static enum ps_code loop_leave_to_others(const struct wk_run *run, struct ps_error *e)
+{
+    const struct ps_error why = *e;
+    const int number = ps_signal_number(run->env.stop);
+    if (number && why.code == PS_ABORTED)
+        ps_fail(e, PS_CANCELLED, "stopped by %s: %s", ps_signal_name(number), why.text);
+    return e->code;
+}
+
 // After the step in which a signal came, or another replica ended: what there is stays. The checkpoint is first, as the
 // weights are those of its position.
 static enum ps_code loop_leave(struct loop *l, struct ps_error *e)
@@ -479,7 +489,7 @@ static enum ps_code loop_leave(struct loop *l, struct ps_error *e)
     struct wk_run *run = l->run;
     struct ps_error why = {.code = PS_OK}, kept = {.code = PS_OK};
     if (l->written || run->position.step == 0 || loop_salvage(l, &why) == PS_NOT_FOUND)
-        return e->code;
+        return loop_leave_to_others(run, e);
     if (why.code == PS_OK)
         loop_tell_stopped(l, &kept);
     if (why.code || wk_save_weights(run, &why))
