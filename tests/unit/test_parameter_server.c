@@ -45,7 +45,8 @@ struct psc_client {
     uint64_t share_batch;          // this
     uint64_t round;                // of the last push
     char pulled[64];               // the first variable of the last pull
-    uint64_t found;                // a get's round
+    uint64_t found;                // a get's round,
+    uint64_t found_more;           // and as many more of some variables
     int64_t ahead;                 // as the last checkpoint says
     bool no_memory;                // for a get
     bool no_shards;                // that the ps tasks could load
@@ -256,7 +257,7 @@ void psc_get(psc_client *c, const psc_tensor *tensors, size_t n, psc_callback ca
     say("get %zu ", n);
     for (size_t i = 0; i < n; i++)
         *(float *)tensors[i].data = 10 * (float)tensors[i].slot + (float)c->found;
-    begin_op(0, (psc_result){.version = c->version, .round = c->found, .last_round = c->found}, op);
+    begin_op(0, (psc_result){.version = c->version, .round = c->found, .last_round = c->found + c->found_more}, op);
     if (c->no_memory) {
         free(*op);
         *op = NULL;
@@ -1314,6 +1315,52 @@ static void a_round_that_closes_late_counts_once(void **state)
     end(&w);
 }
 
+// After a signal, which finds what there is after round `found`. Returns whether the last step is taken back.
+static bool salvage(struct worker *w, uint64_t found)
+{
+    struct ps_error e = {.code = PS_OK};
+    bool undone = false;
+    client.found = found;
+    must(strategy->home->salvage(w->state, &undone, &e), &e);
+    return undone;
+}
+
+// Salvages, and what is said of it on standard error.
+static void salvage_and_hear(struct worker *w, char *said, size_t size)
+{
+    char path[] = "/tmp/test_parameter_server.XXXXXX";
+    const int to = mkstemp(path), before = dup(2);
+    assert_true(to >= 0 && before >= 0);
+    dup2(to, 2);
+    salvage(w, client.found);
+    dup2(before, 2);
+    close(before);
+    const ssize_t n = pread(to, said, size - 1, 0);
+    said[n > 0 ? n : 0] = '\0';
+    close(to);
+    unlink(path);
+}
+
+// A step that was cut may be in some of the weights: the warning names its round and the one before it. Where rounds
+// close without all workers their variables may be as far apart, and nothing is wrong.
+static void weights_of_two_rounds_are_named(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 3; k++) {
+        struct worker w;
+        char said[1024];
+        begin_world(state);
+        begin(&w, "sgd, learning_rate: 1", k < 2 ? "update: sync" : "update: sync, replicas_to_aggregate: 1");
+        train(&w, 0, BATCH);
+        client.found = 0;
+        client.found_more = k > 0;
+        salvage_and_hear(&w, said, sizeof said);
+        const char *warning = strstr(said, "a step was cut: some of the weights are of round 0 and some of round 1");
+        assert_int_equal(warning != NULL, k == 1);
+        end(&w);
+    }
+}
+
 // What a step waits for counts as that.
 static void waits_for_weights_are_measured(void **state)
 {
@@ -1630,15 +1677,6 @@ static void train_period(struct worker *w, uint64_t first, uint64_t n, bool wait
                           .step = first + i, .rows = BATCH, .ends_period = i + 1 == PERIOD, .last_period = waits});
 }
 
-static bool salvage(struct worker *w, uint64_t found)
-{
-    struct ps_error e = {.code = PS_OK};
-    bool undone = false;
-    client.found = found;
-    must(strategy->home->salvage(w->state, &undone, &e), &e);
-    return undone;
-}
-
 // Who waits for the others at the end of a period when a signal comes gives that up before they leave. Where they close
 // the round after all, the period counts; until then nothing is kept that has it.
 static void a_signal_ends_the_wait_of_a_period(void **state)
@@ -1808,6 +1846,7 @@ int main(void)
         cmocka_unit_test_setup(a_checkpoint_counts_what_it_finds, begin_world),
         cmocka_unit_test_setup(a_checkpoint_after_a_signal_is_of_what_there_is, begin_world),
         cmocka_unit_test_setup(a_round_that_closes_late_counts_once, begin_world),
+        cmocka_unit_test_setup(weights_of_two_rounds_are_named, begin_world),
         cmocka_unit_test_setup(periods_are_exchanged, begin_local_steps),
         cmocka_unit_test_setup(ranges_are_periods, begin_local_steps),
         cmocka_unit_test_setup(fragments_leave_one_by_one, begin_local_steps),

@@ -4,6 +4,7 @@
 // weights into; what all have seen and who writes the results, at the end. What happens in between:
 // parameter_server.h says where.
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -219,6 +220,9 @@ static enum ps_code strategy_read_weights(struct wk_parameter_server_state *s, s
     if (psc_wait(op, &result, &error))
         return wk_take_error(&error, e);
     s->salvaged = result.round == result.last_round ? result.round : UINT64_MAX;
+    if (s->salvaged == UINT64_MAX && wk_psd_closes_whole_rounds(s))
+        ps_warn("a step was cut: some of the weights are of round %" PRIu64 " and some of round %" PRIu64, result.round,
+                result.last_round);
     return PS_OK;
 }
 
