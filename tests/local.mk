@@ -49,6 +49,7 @@ include tests/unit/client.mk
 include tests/unit/data.mk
 include tests/unit/group.mk
 include tests/unit/http.mk
+include tests/unit/hybrid.mk
 include tests/unit/job.mk
 include tests/unit/goldens.mk
 include tests/unit/keras_files.mk

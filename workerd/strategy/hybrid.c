@@ -18,6 +18,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/log.h"
 #include "common/base/signals.h"
 #include "workerd/strategy/parameter_server.h"
 #include "workerd/strategy/variables.h"
@@ -157,7 +158,8 @@ static enum ps_code hybrid_fail_salvage(struct ps_error *e)
     return ps_fail(e, PS_NOT_FOUND, "nobody has all weights of one step");
 }
 
-// The tables may be of another step than the rest, where a worker has ended between the two; or be lost.
+// The tables may be of another step than the rest, where a worker has ended between the two; or be lost. Who would have
+// written all of it says that nobody does.
 static enum ps_code hybrid_salvage(void *state, bool *undone, struct ps_error *e)
 {
     const struct hybrid *h = state;
@@ -165,9 +167,15 @@ static enum ps_code hybrid_salvage(void *state, bool *undone, struct ps_error *e
     bool of_tables = false;  // which are a step ahead of the rest where that has not taken it
     if (!hybrid_is_stopped(h))
         return hybrid_fail_salvage(e);
-    if (dense->home->salvage(h->dense, undone, e) || tables->home->salvage(h->tables, &of_tables, e))
+    if (dense->home->salvage(h->dense, undone, e))
         return e->code;
-    return s->salvaged == h->taken ? PS_OK : hybrid_fail_salvage(e);
+    const enum ps_code code = tables->home->salvage(h->tables, &of_tables, e);
+    if (code == PS_NOT_FOUND || (code == PS_OK && s->salvaged != h->taken)) {
+        hybrid_fail_salvage(e);
+        ps_warn("%s: none are written", e->text);
+        return e->code;
+    }
+    return code;
 }
 
 // ---- checkpoints, the learning rate -------------------------------------------------------------------------------
