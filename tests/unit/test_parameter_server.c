@@ -1429,6 +1429,7 @@ static void other_signals_do_not_end_the_wait(void **state)
     setitimer(ITIMER_REAL, &soon, NULL);
     strategy->close(w.state, &why);
     setitimer(ITIMER_REAL, &never, NULL);
+    signal(SIGALRM, SIG_DFL);
     assert_true(ps_now() - began >= WK_SIGNAL_SECONDS * PS_SECOND);
     assert_true(alarms > 0);
     w.state = NULL;
@@ -1689,7 +1690,7 @@ static void a_signal_ends_the_wait_of_a_period(void **state)
     train_period(&w, 0, 5, true);
     client.waits_for_others = true;
     stop = SIGTERM;
-    alarm(100);  // it would wait for ever
+    alarm(60);  // it would wait for ever
     train_period(&w, 5, 5, true);
     alarm(0);
     assert_int_equal(strategy->home->refresh(w.state, &e), PS_CANCELLED);
@@ -1712,7 +1713,7 @@ static void a_period_under_way_is_taken_back(void **state)
     client.waits_for_others = true;
     train_period(&w, 5, 2, false);
     stop = SIGTERM;
-    alarm(100);
+    alarm(60);
     assert_true(salvage(&w, 0));
     alarm(0);
     assert_false(salvage(&w, 1));
