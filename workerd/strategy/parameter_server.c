@@ -211,16 +211,27 @@ static enum ps_code strategy_open_reader(struct wk_parameter_server_state *s, st
     return PS_OK;
 }
 
-static enum ps_code strategy_read_weights(struct wk_parameter_server_state *s, struct ps_error *e)
+static enum ps_code strategy_read_once(struct wk_parameter_server_state *s, psc_result *result, struct ps_error *e)
 {
     psc_error error;
-    psc_result result;
     psc_op *op;
     psc_get(s->reader, s->weights, s->n, NULL, NULL, &op);
-    if (psc_wait(op, &result, &error))
+    if (psc_wait(op, result, &error))
         return wk_take_error(&error, e);
-    s->salvaged = result.round == result.last_round ? result.round : UINT64_MAX;
-    if (s->salvaged == UINT64_MAX && wk_psd_closes_whole_rounds(s))
+    s->salvaged = result->round == result->last_round ? result->round : UINT64_MAX;
+    return PS_OK;
+}
+
+// Others may close a round just then: what is read once more is of that.
+static enum ps_code strategy_read_weights(struct wk_parameter_server_state *s, struct ps_error *e)
+{
+    psc_result result;
+    const bool in_rounds = wk_psd_closes_whole_rounds(s);
+    if (strategy_read_once(s, &result, e))
+        return e->code;
+    if (in_rounds && s->salvaged == UINT64_MAX && strategy_read_once(s, &result, e))
+        return e->code;
+    if (in_rounds && s->salvaged == UINT64_MAX)
         ps_warn("a step was cut: some of the weights are of round %" PRIu64 " and some of round %" PRIu64, result.round,
                 result.last_round);
     return PS_OK;
