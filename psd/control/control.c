@@ -504,8 +504,8 @@ void psd_control_set_declared(struct psd_job *job, struct psd_call **ready)
     pthread_mutex_lock(&job->lock);
     job->control->declared = true;
     psd_ready_all(ready, &job->waiting);
-    if (job->control->changed)
-        psd_view_broadcast(job->control);  // fresh rounds hear of those who have departed since the run began
+    // Fresh rounds hear of those who have departed since the run began, and each task whose the job is.
+    psd_view_broadcast(job->control);
     pthread_mutex_unlock(&job->lock);
     psd_control_broadcast(job, psd_host_now(job->host), ready);
 }

@@ -503,6 +503,13 @@ void psd_control_broadcast(struct psd_job *job, uint64_t now, struct psd_call **
 extern const struct psd_component psd_control_component;
 extern const struct psd_component psd_watch_component;  // watch.c
 
+// ---- watch.c ------------------------------------------------------------------------------------------------------
+
+enum psd_watch_owner { PSD_OWNER_UNKNOWN, PSD_OWNER_STAYS, PSD_OWNER_IS_GONE };
+// Unlocked, elsewhere than at the control task: has that said lately that the job is still its user's? Where it has not
+// it is asked.
+enum psd_watch_owner psd_watch_owner(struct psd_job *job);
+
 // ---- what others ask; unlocked ----
 
 bool psd_control_may_declare(struct psd_job *job, const Paramserver__V1__DeclareRequest *r, struct ps_error *e);

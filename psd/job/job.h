@@ -157,6 +157,9 @@ struct psd_job {
         uint64_t moved, since;     // bytes_moved, and since when it is that; ns
         uint64_t asked, answered;  // when the control task was asked for the job, and last answered
         bool asking;
+        bool doubted;       // another user declares it: that is asked for, too
+        uint64_t heard_at;  // ns: when the control task said last whose it is; 0: it has not
+        bool disowned;      // not this job's user's, it said
     } watch;
 
     // Membership, kept by the control task (psd/control/control.c); NULL elsewhere until the first SetMembers.

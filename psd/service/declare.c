@@ -176,17 +176,33 @@ static struct psd_job *claim_new(struct psd_request *t, struct psd_job *old)
     return job;
 }
 
-// The job of this name; *job may be NULL. One of another user's goes, where it is nobody's yet.
+// Another user's job has the name here: may it go? Not for a run that is known to be over, nor where it is that user's:
+// of what the control task has never told that is not said, and of what it has told it is asked again.
+static enum ps_code declare_check_other(struct psd_request *t, struct psd_job *job)
+{
+    const bool confirmed = declare_is_confirmed(job);
+    if (confirmed && (t->core->config.task == 0 || t->caller->run <= atomic_load(&job->run)))
+        return psd_request_check_owner(t, job);
+    const enum psd_watch_owner owner = confirmed ? psd_watch_owner(job) : PSD_OWNER_IS_GONE;
+    if (owner == PSD_OWNER_STAYS)
+        return psd_request_check_owner(t, job);
+    if (owner == PSD_OWNER_UNKNOWN)
+        return ps_fail(&t->error, PS_UNAVAILABLE, "job '%s' is %s's here: ps task 0 is asked whether it still is",
+                       job->name, job->user->name);
+    if (job->declaring)
+        return ps_fail(&t->error, PS_UNAVAILABLE, "job '%s' is being declared", job->name);
+    return (enum ps_code)declare_check_run(t, NULL);
+}
+
+// The job of this name; *job may be NULL. One of another user's goes, where it is nobody's yet, or nobody's any more.
 static enum ps_code declare_find_own(struct psd_request *t, struct psd_job **job)
 {
     struct psd_table *table = &t->core->table;
     *job = psd_job_lookup(table, t->caller->job);
     if (!*job || psd_request_owns(t, *job))
         return PS_OK;
-    if (declare_is_confirmed(*job))
-        return psd_request_check_owner(t, *job);
-    if ((*job)->declaring)
-        return ps_fail(&t->error, PS_UNAVAILABLE, "job '%s' is being declared", (*job)->name);
+    if (declare_check_other(t, *job))
+        return t->error.code;
     psd_job_ref(*job);
     t->gone = *job;
     psd_job_remove(table, *job, &t->ready);

@@ -325,7 +325,7 @@ static void test_two_gradients(void **state)
         sum[k] += 1000;
     c.job.min_workers = WORKERS;
     c.workers[3].before_push = push_twice;
-    cluster_start(&c, 12, PS, &calm);  // all are in round 1 before they hear that the job has ended
+    cluster_start(&c, 14, PS, &calm);  // all are in round 1 before they hear that the job has ended
     cluster_run(&c);
     assert_int_equal(c.workers[3].error.code, PS_ALREADY_EXISTS);
     assert_non_null(strstr(c.workers[3].error.text, "already contributed"));

@@ -1321,6 +1321,7 @@ static void test_async(void **state)
     struct answer a;
     (void)state;
     open_two(&c, ASYNC);
+    deliver_all(&c);
     set_hyper_later(&c, &a, "learning_rate", 2, 0, UINT64_MAX);
     assert_false(a.answered);
     assert_int_equal(push(&c, 0, 0, 0, 1).code, PS_OK);
@@ -2463,6 +2464,7 @@ static void test_bad_set_hyper(void **state)
     assert_int_equal(ask(c.task[0].core, M(SET_HYPER), &r.base, NULL, NULL, NULL, NULL).code, PS_FAILED_PRECONDITION);
     for (uint32_t i = 2; i--;)
         assert_int_equal(declare_at(&c, i).code, PS_OK);
+    deliver_all(&c);
     for (size_t i = 0; i < sizeof bad_hypers / sizeof bad_hypers[0]; i++) {
         r.name = (char *)bad_hypers[i].name;
         r.value = bad_hypers[i].value;

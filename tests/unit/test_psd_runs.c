@@ -154,6 +154,83 @@ static void test_late_declare(void **state)
     cluster_close(&c);
 }
 
+static const struct ps_identity alice = {PS_ROLE_WORKER, "alice"}, bob = {PS_ROLE_WORKER, "bob"};
+
+static struct answer declare_by(struct cluster *c, const struct ps_identity *who, uint64_t run)
+{
+    const uint64_t before = c->callers[0].run;
+    test_from = who;
+    c->callers[0].run = run;
+    struct answer a = declare_at(c, 1);
+    c->callers[0].run = before;
+    return a;
+}
+
+// A job that nobody has left is its user's at every task, and as it was declared: another user's Declare takes neither
+// its values nor its name, and its own chief declares nothing else.
+static void test_name_is_kept(void **state)
+{
+    struct cluster c;
+    (void)state;
+    test_from = &alice;
+    open_job(&c, ASYNC, 1);
+    assert_int_equal(push(&c, 0, 1, 0, 3).code, PS_OK);
+    c.declare.on_existing = REPLACE;
+    assert_int_equal(declare_by(&c, &bob, 1).code, PS_PERMISSION_DENIED);
+    assert_int_equal(declare_by(&c, &bob, c.run).code, PS_PERMISSION_DENIED);
+    assert_int_equal(declare_by(&c, &bob, c.run + 1).code, PS_UNAVAILABLE);  // ps task 0 is asked
+    settle(&c, 100);
+    struct answer a = declare_by(&c, &bob, c.run + 1);
+    assert_int_equal(a.code, PS_PERMISSION_DENIED);
+    assert_string_equal(a.text, "job 'job' is alice's, not bob's: choose another name");
+    c.job_h[0].value = 2;
+    c.callers[0].sequence += 10;
+    assert_int_equal(declare_by(&c, &alice, c.run).code, PS_ALREADY_EXISTS);
+    assert_true(read_first(&c, 1) == -3);
+    test_from = NULL;
+    cluster_close(&c);
+}
+
+// The control task has lost it: then another user has the name, at the other tasks as soon as they have asked.
+static void test_name_is_given_on(void **state)
+{
+    static const bool over[] = {false, true};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct cluster c;
+        test_from = &alice;
+        open_job(&c, ASYNC, 1);
+        if (over[i])
+            all_leave(&c);
+        control_restarts(&c);
+        test_from = &bob;
+        c.callers[0].client.data = (uint8_t *)"bob's own client";
+        assert_int_equal(cluster_join(&c, 0).code, PS_OK);
+        assert_int_equal(declare_at(&c, 1).code, PS_UNAVAILABLE);
+        settle(&c, 100);
+        struct answer a = declare_at(&c, 1);
+        if (a.code)
+            fail_msg("%s", a.text);
+        assert_int_equal(declare_at(&c, 0).code, PS_OK);
+        assert_int_equal(push(&c, 0, 1, 0, 1).code, PS_OK);
+        test_from = NULL;
+        cluster_close(&c);
+    }
+}
+
+// A job that is stopped while all take part in it: a late copy of its declaration does not make it anew.
+static void test_stopped_stays_stopped(void **state)
+{
+    struct cluster c;
+    Paramserver__V1__StopJobRequest stop = PARAMSERVER__V1__STOP_JOB_REQUEST__INIT;
+    (void)state;
+    open_job(&c, ASYNC, 1);
+    stop.job = (char *)"job";
+    assert_int_equal(ask(c.task[1].core, M(STOP_JOB), &stop.base, NULL, NULL, NULL, NULL).code, PS_OK);
+    assert_late_declare(&c, c.callers);
+    cluster_close(&c);
+}
+
 // ---- data calls ---------------------------------------------------------------------------------------------------
 
 static const int methods[] = {M(PUT), M(ASSIGN_ADD), M(ASSIGN_SUB), M(PUSH), M(PUSH_PULL), M(GET), M(PULL)};
@@ -838,6 +915,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_late_declare),
+        cmocka_unit_test(test_name_is_kept),
+        cmocka_unit_test(test_name_is_given_on),
+        cmocka_unit_test(test_stopped_stays_stopped),
         cmocka_unit_test(test_earlier_run),
         cmocka_unit_test(test_waits_while_declared_anew),
         cmocka_unit_test(test_passive_while_declared_anew),
