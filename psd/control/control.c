@@ -230,6 +230,7 @@ struct broadcast {
     struct psd_job *job;
     uint64_t run;
     uint32_t task;
+    bool lets_go;  // of what was declared for a run that has ended before it was declared here
     struct psd_view_delta delta;
 };
 
@@ -262,6 +263,13 @@ static bool broadcast_task_is_lost(struct psd_job *job, uint32_t task, enum ps_c
     return psd_job_fail(job, atomic_load(&job->run), why);
 }
 
+// Job locked. It has let go, or has nothing of that run; else it is told again.
+static void broadcast_note_let_go(struct psd_control *c, uint32_t task, enum ps_code code)
+{
+    if (!c->declared)
+        c->acked[task] = code == PS_OK || code == PS_NOT_FOUND || code == PS_FAILED_PRECONDITION;
+}
+
 // What cannot be read is told again at the next tick; a task that lacks what was before is told of all.
 static void broadcast_on_reply(void *arg, enum ps_code code, const struct ps_slices *reply)
 {
@@ -272,7 +280,9 @@ static void broadcast_on_reply(void *arg, enum ps_code code, const struct ps_sli
     if (atomic_load(&x->job->run) == x->run) {
         struct psd_control *c = x->job->control;
         c->in_flight[x->task] = false;
-        if (code == PS_ABORTED)
+        if (x->lets_go)
+            broadcast_note_let_go(c, x->task, code);
+        else if (code == PS_ABORTED)
             c->acked[x->task] = 0;
         if (code == PS_OK && x->delta.epoch > c->acked[x->task] && broadcast_read_reply(reply, &x->delta)) {
             psd_view_acked(x->job, x->task, &x->delta);
@@ -309,20 +319,52 @@ static bool broadcast_pack(struct psd_job *job, uint64_t now, const struct psd_v
     return !message->broken;
 }
 
-static bool broadcast_is_due(const struct psd_control *c, uint32_t task)
+// Job locked. The same of a run that has ended before it was declared: other tasks may have declared it.
+static bool broadcast_pack_end(const struct psd_job *job, struct ps_slices *message)
 {
-    return c && c->declared && c->acked[task] < c->changed && !c->in_flight[task];
+    Paramserver__V1__SetMembersRequest request = PARAMSERVER__V1__SET_MEMBERS_REQUEST__INIT;
+    request.job = job->name;
+    request.run = atomic_load(&job->run);
+    request.since = 1;  // of no member
+    request.failure =
+        psd_job_has_failed(job) ? (char *)job->failure : (char *)"its workers left before it was declared";
+    request.interrupted = psd_job_was_interrupted(job);
+    request.undeclared = true;
+    ps_msg_pack(&request.base, NULL, message);
+    return !message->broken;
+}
+
+// Job locked. Such a run?
+static bool broadcast_is_undeclared(const struct psd_job *job)
+{
+    return job->control && !job->control->declared && psd_job_is_over(job);
+}
+
+// Job locked. Does the task not know how it stands? Task 0 itself has nothing of a run that it has not declared.
+static bool broadcast_is_behind(const struct psd_job *job, uint32_t task)
+{
+    const struct psd_control *c = job->control;
+    if (c && c->declared)
+        return c->acked[task] < c->changed;
+    return task && broadcast_is_undeclared(job) && !c->acked[task];
+}
+
+static bool broadcast_is_due(const struct psd_job *job, uint32_t task)
+{
+    return broadcast_is_behind(job, task) && !job->control->in_flight[task];
 }
 
 // Job locked. A message that is due to a task; NULL: none is, or there is no memory for it.
 static struct broadcast *broadcast_make(struct psd_job *job, uint32_t task, uint64_t now, struct ps_slices *message)
 {
     struct psd_control *c = job->control;
-    struct broadcast *x = broadcast_is_due(c, task) ? ps_try_alloc(sizeof *x) : NULL;
+    struct broadcast *x = broadcast_is_due(job, task) ? ps_try_alloc(sizeof *x) : NULL;
     if (!x)
         return NULL;
-    *x = (struct broadcast){.job = job, .run = atomic_load(&job->run), .task = task};
-    if (psd_view_delta_since(c, c->acked[task], &x->delta) && broadcast_pack(job, now, &x->delta, message)) {
+    *x = (struct broadcast){.job = job, .run = atomic_load(&job->run), .task = task, .lets_go = !c->declared};
+    if (x->lets_go
+            ? broadcast_pack_end(job, message)
+            : psd_view_delta_since(c, c->acked[task], &x->delta) && broadcast_pack(job, now, &x->delta, message)) {
         c->in_flight[task] = true;
         return x;
     }
@@ -351,7 +393,7 @@ static void broadcast_to_self(struct psd_job *job, struct psd_call **ready)
     struct ps_error e;
     pthread_mutex_lock(&job->lock);
     struct psd_control *c = job->control;
-    bool must = broadcast_is_due(c, 0) && psd_view_delta_since(c, c->acked[0], &d);
+    bool must = broadcast_is_due(job, 0) && psd_view_delta_since(c, c->acked[0], &d);
     const uint32_t workers = must ? c->workers : 0;
     const uint64_t run = atomic_load(&job->run);
     pthread_mutex_unlock(&job->lock);
@@ -366,11 +408,22 @@ static void broadcast_to_self(struct psd_job *job, struct psd_call **ready)
     psd_view_delta_free(&d);
 }
 
-// Job unlocked. Is there a task that does not know?
+// Job locked. Is there a task that does not know?
+static bool broadcast_any_is_behind(const struct psd_job *job)
+{
+    if (job->control && job->control->declared)
+        return !psd_view_is_known(job->control);
+    for (uint32_t task = 1; broadcast_is_undeclared(job) && task < job->host->tasks; task++)
+        if (broadcast_is_behind(job, task))
+            return true;
+    return false;
+}
+
+// Job unlocked.
 static bool broadcast_any_due(struct psd_job *job)
 {
     pthread_mutex_lock(&job->lock);
-    bool due = job->control && job->control->declared && !psd_view_is_known(job->control);
+    const bool due = broadcast_any_is_behind(job);
     pthread_mutex_unlock(&job->lock);
     return due;
 }
@@ -428,7 +481,7 @@ static uint64_t control_due(const struct psd_job *job, uint64_t now)
     struct psd_control *c = job->control;
     const struct psd_tally *t = &c->tally;
     uint64_t due = ps_heap_least(&c->deadlines);
-    if (!psd_view_is_known(c) || (t->live && !t->expected && !t->busy))
+    if (broadcast_any_is_behind(job) || (t->live && !t->expected && !t->busy))
         return now;
     if (c->silent.n)
         due = control_earlier(due, c->members[c->silent.first].last_seen + job->host->dead_after_ms * PS_MS + c->slept);

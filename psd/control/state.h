@@ -231,7 +231,7 @@ struct psd_control {
     uint32_t tasks;
     uint64_t changed;  // the epoch of the last change that ps tasks must know; 0: none
     bool known;        // every task has acknowledged it
-    uint64_t *acked;   // [tasks] the epoch that each task has acknowledged
+    uint64_t *acked;   // [tasks] the epoch that each task has acknowledged; not declared: 1, that the run has ended
     uint64_t *open;    // [tasks] the least round that it had open then; 0: none
     bool *in_flight;   // [tasks] a SetMembers has been sent and is not answered
 

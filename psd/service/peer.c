@@ -89,6 +89,35 @@ static enum ps_code set_members_take(struct psd_request *t, const Paramserver__V
     return PS_OK;
 }
 
+// The control task has never had that run declared, and it has ended: what was declared for it here goes, but for
+// values of an earlier run that it has gone on with. A declaration of it that comes late is refused; one that is under
+// way is waited for.
+static int set_members_end_undeclared(struct psd_request *t, const Paramserver__V1__SetMembersRequest *r)
+{
+    struct psd_table *table = &t->core->table;
+    Paramserver__V1__SetMembersReply out = PARAMSERVER__V1__SET_MEMBERS_REPLY__INIT;
+    pthread_mutex_lock(&table->lock);
+    psd_runs_remember(&table->runs, r->job, r->run);
+    struct psd_job *job = psd_job_lookup(table, r->job);
+    const bool here = job && atomic_load(&job->run) == r->run;
+    if (here && job->declaring) {
+        ps_fail(&t->error, PS_UNAVAILABLE, "set members: job '%s' is being declared", job->name);
+    } else if (here) {
+        psd_job_ref(job);
+        t->gone = job;
+        psd_job_end(job, r->run, r->failure, r->interrupted);
+        psd_job_collect(job, &t->ready);
+    }
+    if (here && !job->declaring && !job->resumed)
+        psd_job_remove(table, job, &t->ready);
+    pthread_mutex_unlock(&table->lock);
+    psd_drop_gone(t);
+    if (t->error.code)
+        return (int)t->error.code;
+    out.generation = t->core->generation;
+    return psd_request_reply(t, &out.base, NULL);
+}
+
 // What counts here of those who were named.
 static void set_members_reply(struct psd_request *t, const struct psd_view_delta *d, uint64_t *counted,
                               uint64_t *in_all)
@@ -112,8 +141,12 @@ int psd_set_members(struct psd_request *t)
 {
     const Paramserver__V1__SetMembersRequest *r = (const Paramserver__V1__SetMembersRequest *)t->request;
     struct psd_view_delta d = {0};
-    if (peer_find_job(t, "set members", r->job, r->run) || peer_refuse_at_control(t, "set members") ||
-        set_members_read(t, r, &d) || psd_request_reserve(t, PSD_REPLY_BYTES + d.n * COUNTED_BYTES)) {
+    if (peer_refuse_at_control(t, "set members"))
+        return (int)t->error.code;
+    if (r->undeclared && r->failure[0])
+        return set_members_end_undeclared(t, r);
+    if (peer_find_job(t, "set members", r->job, r->run) || set_members_read(t, r, &d) ||
+        psd_request_reserve(t, PSD_REPLY_BYTES + d.n * COUNTED_BYTES)) {
         psd_view_delta_free(&d);
         return (int)t->error.code;
     }

@@ -55,6 +55,11 @@ static void all_leave(struct cluster *c)
     settle(c, 100);
 }
 
+static struct psd_job *job_at(struct cluster *c, uint32_t task)
+{
+    return psd_job_lookup(&c->task[task].core->table, "job");
+}
+
 // A call on all of a partition.
 struct asking {
     struct answer a;
@@ -231,6 +236,82 @@ static void test_stopped_stays_stopped(void **state)
     cluster_close(&c);
 }
 
+// A run that ends before the control task has it declared. Task 1 has declared it, or goes on with the values of the
+// run before. Where it does not hear of that at once it does later.
+static void end_undeclared(struct cluster *c, bool failed, bool cut_off)
+{
+    assert_int_equal(cluster_join(c, 0).code, PS_OK);
+    assert_int_equal(declare_at(c, 1).code, PS_OK);
+    settle(c, 100);
+    assert_non_null(job_at(c, 1));
+    c->cut_off = cut_off ? 1 : NO_TASK;
+    depart(c, 0, failed);
+    settle(c, 100);
+    assert_true(!cut_off || !psd_job_has_failed(job_at(c, 1)));
+    c->cut_off = NO_TASK;
+    settle(c, 100);
+}
+
+static void test_ended_undeclared(void **state)
+{
+    static const struct {
+        bool failed, cut_off;
+    } ways[] = {{true, false}, {false, false}, {true, true}};
+    (void)state;
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        struct cluster c;
+        cluster_open(&c, 2, 1, MEMORY, variables, 2);
+        c.declare.update = ASYNC;
+        const size_t used = psd_pool_used(&c.task[1].core->pool);
+        end_undeclared(&c, ways[i].failed, ways[i].cut_off);
+        assert_null(job_at(&c, 1));
+        assert_int_equal(psd_pool_used(&c.task[1].core->pool), used);
+        assert_late_declare(&c, c.callers);
+        cluster_close(&c);
+    }
+}
+
+// What is being declared when that is heard goes as soon as it is.
+static void test_ended_while_it_is_declared(void **state)
+{
+    struct cluster c;
+    (void)state;
+    cluster_open(&c, 2, 1, MEMORY, variables, 2);
+    c.declare.update = ASYNC;
+    assert_int_equal(cluster_join(&c, 0).code, PS_OK);
+    assert_int_equal(declare_at(&c, 1).code, PS_OK);
+    job_at(&c, 1)->declaring = true;
+    depart(&c, 0, true);
+    settle(&c, 100);
+    assert_non_null(job_at(&c, 1));
+    job_at(&c, 1)->declaring = false;
+    settle(&c, 100);
+    assert_null(job_at(&c, 1));
+    cluster_close(&c);
+}
+
+// Values of the run before stay, and a next run goes on with them.
+static void test_resumed_values_stay(void **state)
+{
+    static uint8_t another[16] = "another process";
+    struct cluster c;
+    Paramserver__V1__Caller old[8];
+    (void)state;
+    open_job(&c, ASYNC, 1);
+    assert_int_equal(push(&c, 0, 1, 0, 3).code, PS_OK);
+    all_leave(&c);
+    c.callers[0].client.data = another;
+    c.declare.on_existing = RESUME;
+    end_undeclared(&c, true, false);
+    assert_non_null(job_at(&c, 1));
+    assert_true(psd_job_has_failed(job_at(&c, 1)));
+    run_again(&c, RESUME, old);
+    assert_true(read_first(&c, 1) == -3);
+    assert_int_equal(push(&c, 0, 1, 0, 1).code, PS_OK);
+    assert_true(read_first(&c, 1) == -4);
+    cluster_close(&c);
+}
+
 // ---- data calls ---------------------------------------------------------------------------------------------------
 
 static const int methods[] = {M(PUT), M(ASSIGN_ADD), M(ASSIGN_SUB), M(PUSH), M(PUSH_PULL), M(GET), M(PULL)};
@@ -332,11 +413,6 @@ static void test_passive_while_declared_anew(void **state)
 }
 
 // ---- the control task is gone ---------------------------------------------------------------------------------------
-
-static struct psd_job *job_at(struct cluster *c, uint32_t task)
-{
-    return psd_job_lookup(&c->task[task].core->table, "job");
-}
 
 // The control task has lost the job: it ends at the other tasks, and its name is free there for whom the control task
 // lets in. One that it knows stays, however long nothing moves.
@@ -918,6 +994,9 @@ int main(void)
         cmocka_unit_test(test_name_is_kept),
         cmocka_unit_test(test_name_is_given_on),
         cmocka_unit_test(test_stopped_stays_stopped),
+        cmocka_unit_test(test_ended_undeclared),
+        cmocka_unit_test(test_ended_while_it_is_declared),
+        cmocka_unit_test(test_resumed_values_stay),
         cmocka_unit_test(test_earlier_run),
         cmocka_unit_test(test_waits_while_declared_anew),
         cmocka_unit_test(test_passive_while_declared_anew),
