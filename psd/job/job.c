@@ -82,8 +82,10 @@ bool psd_job_end(struct psd_job *job, uint64_t run, const char *reason, bool int
         ps_utf8_cut(reason, job->failure, sizeof job->failure);
         atomic_store(&job->interrupted, interrupted);
         atomic_store(&job->failed, true);
-        ps_log(atomic_load(&job->stopped) ? PS_LOG_INFO : PS_LOG_WARNING, "job '%s' has ended: %s", job->name,
-               job->failure);
+        // Elsewhere than at task 0 one that is not declared is a declaration that is refused: who refuses it logs that.
+        if (job->host->task == 0 || atomic_load(&job->declared))
+            ps_log(atomic_load(&job->stopped) ? PS_LOG_INFO : PS_LOG_WARNING, "job '%s' has ended: %s", job->name,
+                   job->failure);
     }
     pthread_mutex_unlock(&job->ending);
     return fails;

@@ -80,7 +80,7 @@ static void table_vacate(struct psd_table *table, struct psd_job *job)
     table->free_places[PSD_MAX_JOBS - table->n--] = place;
 }
 
-void psd_job_remove(struct psd_table *table, struct psd_job *job, struct psd_call **ready)
+void psd_job_remove(struct psd_table *table, struct psd_job *job, const char *why, struct psd_call **ready)
 {
     struct psd_job **at = table_seek(table, job->name);
     if (*at != job)
@@ -92,7 +92,7 @@ void psd_job_remove(struct psd_table *table, struct psd_job *job, struct psd_cal
     // What the control task has never told of elsewhere may be no run that it gave out.
     if (atomic_load(&job->declared) && (table->host->task == 0 || job->view))
         psd_runs_remember(&table->runs, job->name, atomic_load(&job->run));
-    psd_job_fail(job, atomic_load(&job->run), "it was replaced");
+    psd_job_fail(job, atomic_load(&job->run), why);
     psd_job_collect(job, ready);
     job->refs--;
 }
@@ -103,7 +103,7 @@ void psd_job_take_out(struct psd_table *table, struct psd_job *job, const char *
     psd_job_ref(job);
     *gone = job;
     psd_job_stop(job, why);
-    psd_job_remove(table, job, ready);
+    psd_job_remove(table, job, why, ready);
 }
 
 static bool job_is_void(struct psd_job *job)
@@ -123,7 +123,7 @@ bool psd_job_drop_void(struct psd_table *table, struct psd_job **gone, struct ps
         return false;
     psd_job_ref(job);
     *gone = job;
-    psd_job_remove(table, job, ready);
+    psd_job_remove(table, job, "it was never declared, and another job needs its place", ready);
     return true;
 }
 

@@ -44,9 +44,9 @@ void psd_table_fini(struct psd_table *table);  // frees all jobs: nobody has a r
 
 struct psd_job *psd_job_lookup(struct psd_table *table, const char *name);  // not referenced, or NULL
 void psd_job_install(struct psd_table *table, struct psd_job *job);         // a fresh one; there is room
-// Takes a job out, unless somebody has, drops the table's reference and ends the job; what waits in it is moved to
-// *ready. The caller has another reference.
-void psd_job_remove(struct psd_table *table, struct psd_job *job, struct psd_call **ready);
+// Takes a job out, unless somebody has, drops the table's reference and ends the job, for that reason unless it has one;
+// what waits in it is moved to *ready. The caller has another reference.
+void psd_job_remove(struct psd_table *table, struct psd_job *job, const char *why, struct psd_call **ready);
 // Stops a job that is in the table and takes it out. It is *gone, with a reference, for the caller to forget when the
 // lock is free.
 void psd_job_take_out(struct psd_table *table, struct psd_job *job, const char *why, struct psd_job **gone,

@@ -170,7 +170,7 @@ static struct psd_job *claim_new(struct psd_request *t, struct psd_job *old)
     if (old) {
         psd_job_ref(old);
         t->gone = old;
-        psd_job_remove(&t->core->table, old, &t->ready);
+        psd_job_remove(&t->core->table, old, "it was replaced", &t->ready);
     }
     psd_job_install(&t->core->table, job);
     return job;
@@ -205,7 +205,7 @@ static enum ps_code declare_find_own(struct psd_request *t, struct psd_job **job
         return t->error.code;
     psd_job_ref(*job);
     t->gone = *job;
-    psd_job_remove(table, *job, &t->ready);
+    psd_job_remove(table, *job, "another user has its name now", &t->ready);
     *job = NULL;
     return PS_OK;
 }
@@ -284,7 +284,7 @@ static int declare_job(struct psd_request *t, const declare_t *r)
     if (code == PS_RESOURCE_EXHAUSTED)
         declare_name_ended(t);
     if (code != PS_OK && t->core->config.task != 0)
-        psd_job_remove(&t->core->table, t->job, &t->ready);
+        psd_job_remove(&t->core->table, t->job, t->error.text, &t->ready);
     psd_ready_all(&t->ready, &t->core->table.joining);
     pthread_mutex_unlock(&t->core->table.lock);
     if (code == PS_FAILED_PRECONDITION)  // it never fits; what lacks room for now is asked for again and again

@@ -84,7 +84,7 @@ static struct psd_job *join_open_new(struct psd_request *t, const join_t *r, str
     if (old) {
         psd_job_ref(old);
         t->gone = old;
-        psd_job_remove(table, old, &t->ready);
+        psd_job_remove(table, old, "it was replaced", &t->ready);
     }
     psd_job_install(table, job);
     return job;

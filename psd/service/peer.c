@@ -109,7 +109,7 @@ static int set_members_end_undeclared(struct psd_request *t, const Paramserver__
         psd_job_collect(job, &t->ready);
     }
     if (here && !job->declaring && !job->resumed)
-        psd_job_remove(table, job, &t->ready);
+        psd_job_remove(table, job, r->failure, &t->ready);
     pthread_mutex_unlock(&table->lock);
     psd_drop_gone(t);
     if (t->error.code)

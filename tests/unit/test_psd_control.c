@@ -412,8 +412,8 @@ static void test_ended_by_any_means(void **state)
     assert_int_equal(waits.code, PS_ABORTED);
     assert_non_null(strstr(waits.text, "its time had come"));
     pthread_mutex_lock(&j.core->table.lock);
-    psd_job_remove(&j.core->table, job, &ready);
-    psd_job_remove(&j.core->table, job, &ready);
+    psd_job_remove(&j.core->table, job, "it was replaced", &ready);
+    psd_job_remove(&j.core->table, job, "it was replaced", &ready);
     pthread_mutex_unlock(&j.core->table.lock);
     assert_int_equal(job->refs, 1);
     psd_job_unref(job);

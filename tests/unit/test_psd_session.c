@@ -660,6 +660,33 @@ static void test_refusals_are_logged_seldom(void **state)
     psd_core_destroy(j.core);
 }
 
+static struct declaring refused;
+
+static void declare_twice(struct psd_core *core)
+{
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(ask(core, M(DECLARE), &refused.r.base, NULL, NULL, NULL, NULL).code, PS_RESOURCE_EXHAUSTED);
+}
+
+// A declaration that is refused elsewhere than at task 0 is no job that has ended there.
+static void test_refused_declaration_is_logged_once(void **state)
+{
+    static const struct ps_identity alice = {PS_ROLE_WORKER, "alice"};
+    char line[1024] = "";
+    struct job j;
+    (void)state;
+    test_from = &alice;
+    declare_at_task_1(&refused, &j);
+    assert_true(psd_pool_take(&j.core->pool, j.core->pool.limit - BIG));
+    assert_int_equal(lines_logged_by(declare_twice, j.core, line, sizeof line), 1);
+    assert_non_null(
+        strstr(line, " W no room: Declare of job 'job' by worker 0 of alice: declare: ps task 1 would need "));
+    assert_int_equal(j.core->table.n, 0);
+    psd_pool_give(&j.core->pool, j.core->pool.limit - BIG);
+    test_from = NULL;
+    psd_core_destroy(j.core);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -680,6 +707,7 @@ int main(void)
         cmocka_unit_test(test_user_may_have_so_much),
         cmocka_unit_test(test_user_is_a_uid),
         cmocka_unit_test(test_refusals_are_logged_seldom),
+        cmocka_unit_test(test_refused_declaration_is_logged_once),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
