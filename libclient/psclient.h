@@ -298,9 +298,10 @@ typedef struct psc_declaration {
 // Declares the job's variables on all ps tasks; by the chief alone, and unless it is late. *resumed (may be NULL):
 // their values were kept from an earlier run, do not put initial ones. The same client may declare otherwise what a ps
 // task has refused. INVALID_ARGUMENT: a variable, rule, schedule or placement; FAILED_PRECONDITION: this client knows
-// the variables, or others are kept, or they are more than a ps task has room for when it has no other job;
-// ALREADY_EXISTS: the job was declared in this run already, by another chief or otherwise; RESOURCE_EXHAUSTED: a ps
-// task has no room now; UNAVAILABLE, DEADLINE_EXCEEDED, ABORTED, CANCELLED, INTERNAL: as operations.
+// the variables, or others are kept, or they are more than a ps task has room for when it has no other job, or than
+// this user may ever have there; ALREADY_EXISTS: the job was declared in this run already, by another chief or
+// otherwise; RESOURCE_EXHAUSTED: a ps task has no room now; UNAVAILABLE, DEADLINE_EXCEEDED, ABORTED, CANCELLED,
+// INTERNAL: as operations.
 psc_code psc_declare(psc_client *client, const psc_declaration *declaration, bool *resumed, psc_error *error);
 
 // Waits until the chief has declared, then knows the variables. Everyone who does not declare calls it before the first

@@ -114,10 +114,10 @@ static bool job_is_void(struct psd_job *job)
     return over && !job->declaring && !atomic_load(&job->declared);
 }
 
-bool psd_job_drop_void(struct psd_table *table, struct psd_job **gone, struct psd_call **ready)
+bool psd_job_drop_void(struct psd_table *table, const char *account, struct psd_job **gone, struct psd_call **ready)
 {
     struct psd_job *job = table->oldest;
-    while (job && !job_is_void(job))
+    while (job && ((account && strcmp(job->user->account, account) != 0) || !job_is_void(job)))
         job = job->newer;
     if (!job)
         return false;
@@ -139,9 +139,15 @@ static uint32_t table_count_jobs(const struct psd_table *table, const struct ps_
 enum ps_code psd_job_make_place(struct psd_table *table, const struct ps_identity *from, struct psd_job **gone,
                                 struct psd_call **ready, struct ps_error *e)
 {
-    if (psd_users_check_jobs(table->host->users, from, table_count_jobs(table, from), e))
+    const struct psd_users *users = table->host->users;
+    struct ps_error full = {.code = PS_OK};
+    if (psd_users_check_jobs(users, from, table_count_jobs(table, from), &full) &&
+        (*gone || !psd_job_drop_void(table, ps_identity_account(from), gone, ready) ||
+         psd_users_check_jobs(users, from, table_count_jobs(table, from), &full))) {
+        *e = full;
         return e->code;
-    if (table->n < PSD_MAX_JOBS || psd_job_drop_void(table, gone, ready))
+    }
+    if (table->n < PSD_MAX_JOBS || (!*gone && psd_job_drop_void(table, NULL, gone, ready)))
         return PS_OK;
     return ps_fail(e, PS_RESOURCE_EXHAUSTED, "ps task %" PRIu32 " has %" PRIu32 " jobs and takes no more: stop one",
                    table->host->task, table->n);

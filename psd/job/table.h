@@ -44,18 +44,20 @@ void psd_table_fini(struct psd_table *table);  // frees all jobs: nobody has a r
 
 struct psd_job *psd_job_lookup(struct psd_table *table, const char *name);  // not referenced, or NULL
 void psd_job_install(struct psd_table *table, struct psd_job *job);         // a fresh one; there is room
-// Takes a job out, unless somebody has, drops the table's reference and ends the job, for that reason unless it has one;
-// what waits in it is moved to *ready. The caller has another reference.
+// Takes a job out, unless somebody has, drops the table's reference and ends the job, for that reason where it has not
+// ended; what waits in it is moved to *ready. The caller has another reference.
 void psd_job_remove(struct psd_table *table, struct psd_job *job, const char *why, struct psd_call **ready);
 // Stops a job that is in the table and takes it out. It is *gone, with a reference, for the caller to forget when the
 // lock is free.
 void psd_job_take_out(struct psd_table *table, struct psd_job *job, const char *why, struct psd_job **gone,
                       struct psd_call **ready);
-// Takes the oldest job out that has ended and never was declared, so that there is nothing to resume. It is *gone, with
-// a reference, for the caller to forget when the lock is free. False: there is none.
-bool psd_job_drop_void(struct psd_table *table, struct psd_job **gone, struct psd_call **ready);
-// Room for one job more of who calls (NULL: nobody was asked): where the table is full, one that is void gives way.
-// RESOURCE_EXHAUSTED: there is none, or the user may have no more.
+// Takes the oldest job out that has ended and never was declared, so that there is nothing to resume: that account's
+// (ps_identity_account), or anyone's (NULL). It is *gone, with a reference, for the caller to forget when the lock is
+// free. False: there is none.
+bool psd_job_drop_void(struct psd_table *table, const char *account, struct psd_job **gone, struct psd_call **ready);
+// Room for one job more of who calls (NULL: nobody was asked): where the table is full, or the user has as many as it
+// may, one that is void gives way, unless there is a *gone already. RESOURCE_EXHAUSTED: there is none, or the user may
+// have no more.
 enum ps_code psd_job_make_place(struct psd_table *table, const struct ps_identity *from, struct psd_job **gone,
                                 struct psd_call **ready, struct ps_error *e);
 

@@ -64,6 +64,9 @@ enum ps_code psd_users_take(struct psd_users *users, struct psd_user *user, size
     pthread_mutex_unlock(&users->lock);
     if (fits)
         return PS_OK;
+    if (bytes > most)  // waiting for the end of its other jobs is of no use
+        return ps_fail(e, PS_FAILED_PRECONDITION, "the job needs %zu bytes; user %s may have %zu", bytes, user->name,
+                       most);
     return ps_fail(e, PS_RESOURCE_EXHAUSTED, "the job needs %zu bytes; user %s has %zu of %zu in use", bytes,
                    user->name, had, most);
 }

@@ -37,7 +37,8 @@ void psd_users_fini(struct psd_users *users);  // no job is left
 struct psd_user *psd_users_find(struct psd_users *users, const struct ps_identity *from);
 void psd_users_let_go(struct psd_users *users, struct psd_user *user);
 
-// RESOURCE_EXHAUSTED: then the user would have more than it may, and nothing was taken.
+// RESOURCE_EXHAUSTED: then the user would have more than it may, and nothing was taken. FAILED_PRECONDITION: likewise,
+// and it would if it had nothing else.
 enum ps_code psd_users_take(struct psd_users *users, struct psd_user *user, size_t bytes, struct ps_error *e);
 void psd_users_give(struct psd_users *users, struct psd_user *user, size_t bytes);
 // Of so many jobs that the user has here: may it have another one?

@@ -53,7 +53,7 @@ static enum ps_code join_begin_run(struct psd_request *t, struct psd_job *job, c
     struct psd_table *table = &t->core->table;
     struct psd_control *c = psd_control_new(table->host, old ? old->control : NULL, r, &t->error);
     if (!c && !t->gone)
-        psd_job_drop_void(table, &t->gone, &t->ready);
+        psd_job_drop_void(table, NULL, &t->gone, &t->ready);
     if (!c)
         return t->error.code;
     if (old && psd_job_has_failed(old))

@@ -578,6 +578,7 @@ static void test_user_may_have_so_much(void **state)
     Paramserver__V1__StopJobRequest stop = PARAMSERVER__V1__STOP_JOB_REQUEST__INIT;
     struct declaring x;
     struct job j;
+    struct ps_error e;
     (void)state;
     test_from = &alice;
     open_cut(&j, ASYNC);
@@ -596,7 +597,15 @@ static void test_user_may_have_so_much(void **state)
     a = ask(j.core, M(DECLARE), &x.r.base, NULL, NULL, NULL, NULL);
     if (!strstr(a.text, "declare: ps task 0: the job needs "))
         fail_msg("%s", a.text);
+    assert_int_equal(a.code, PS_FAILED_PRECONDITION);
+    assert_non_null(strstr(a.text, "; user bob may have "));
+    struct psd_user *user = psd_job_lookup(&j.core->table, "other")->user;
+    j.core->users.most_bytes = 64 * BIG;
+    assert_int_equal(psd_users_take(&j.core->users, user, 64 * BIG, &e), PS_OK);  // for other jobs
+    a = ask(j.core, M(DECLARE), &x.r.base, NULL, NULL, NULL, NULL);
     assert_int_equal(a.code, PS_RESOURCE_EXHAUSTED);
+    assert_non_null(strstr(a.text, " in use"));
+    psd_users_give(&j.core->users, user, 64 * BIG);
     test_from = NULL;
     stop.job = (char *)"job";
     assert_int_equal(ask(j.core, M(STOP_JOB), &stop.base, NULL, NULL, NULL, NULL).code, PS_OK);
@@ -630,6 +639,31 @@ static void test_user_is_a_uid(void **state)
         test_from = NULL;
         psd_core_destroy(j.core);
     }
+}
+
+// A job that has ended and never was declared does not count in its user's quota; one of another user stays.
+static void test_user_is_rid_of_void_jobs(void **state)
+{
+    static const struct ps_identity alice = {PS_ROLE_WORKER, "alice"}, bob = {PS_ROLE_WORKER, "bob"};
+    struct psd_core *core = core_new(64 << 20);
+    (void)state;
+    core->users.most_jobs = 1;
+    for (int i = 0; i < 2; i++) {
+        test_from = i ? &alice : &bob;
+        const char *const name = i ? "first" : "bob's";
+        assert_int_equal(join_job(core, 0, name).code, PS_OK);
+        assert_int_equal(join_job(core, 0, "second").code, PS_RESOURCE_EXHAUSTED);
+        struct psd_job *job = psd_job_lookup(&core->table, name);
+        assert_true(psd_job_fail(job, atomic_load(&job->run), "its worker has left"));
+    }
+    struct answer a = join_job(core, 0, "second");
+    if (a.code)
+        fail_msg("%s", a.text);
+    assert_null(psd_job_lookup(&core->table, "first"));
+    assert_non_null(psd_job_lookup(&core->table, "bob's"));
+    assert_int_equal(join_job(core, 0, "third").code, PS_RESOURCE_EXHAUSTED);
+    test_from = NULL;
+    psd_core_destroy(core);
 }
 
 static void join_twice(struct psd_core *core)
@@ -706,6 +740,7 @@ int main(void)
         cmocka_unit_test(test_declaration_is_corrected),
         cmocka_unit_test(test_user_may_have_so_much),
         cmocka_unit_test(test_user_is_a_uid),
+        cmocka_unit_test(test_user_is_rid_of_void_jobs),
         cmocka_unit_test(test_refusals_are_logged_seldom),
         cmocka_unit_test(test_refused_declaration_is_logged_once),
     };
