@@ -9,6 +9,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/log.h"
+#include "common/wire/codec.h"
 #include "psd/control/state.h"
 #include "psd/job/declaration.h"
 #include "psd/service/service.h"
@@ -42,6 +43,58 @@ static enum ps_code check_update(const declare_t *r, struct ps_error *e)
     return PS_OK;
 }
 
+enum {
+    DESCRIBED_HYPER = 2 + 2 + (1 + 8),            // bytes in a description, and the name's
+    DESCRIBED_JOB = 4096 + 64 * PSD_MAX_CHANGES,  // what is no list of variables or partitions, with changes by hand
+};
+
+// Of a message in a list, which has so much besides what it has here.
+static size_t declare_bytes_in_list(const ProtobufCMessage *m, size_t more)
+{
+    const size_t bytes = protobuf_c_message_get_packed_size(m) + more;
+    return ps_length_size(bytes) + bytes;
+}
+
+// Of all hyperparameters of a rule: a description names those, too, that the declaration leaves out.
+static size_t declare_rule_bytes(const char *name)
+{
+    const struct ps_rule *rule = ps_rule_find(name);
+    size_t bytes = 0;
+    for (int i = 0; rule && i < PS_RULE_MAX_HYPERS && rule->hyper[i].name; i++)
+        bytes += DESCRIBED_HYPER + strlen(rule->hyper[i].name);
+    return bytes;
+}
+
+// Bytes of a description of the job, at most, without the state of its partitions; *names: of them the variables'.
+static size_t declare_description_bytes(const declare_t *r, size_t *names)
+{
+    size_t bytes = DESCRIBED_JOB + declare_rule_bytes(r->rule);
+    *names = 0;
+    if (r->schedule)
+        bytes += declare_bytes_in_list(&r->schedule->base, 0);
+    for (size_t i = 0; i < r->n_variables; i++) {
+        const Paramserver__V1__Variable *v = r->variables[i];
+        *names += strlen(v->name);
+        bytes += declare_bytes_in_list(&v->base, v->rule[0] ? declare_rule_bytes(v->rule) : 0);
+    }
+    for (size_t i = 0; i < r->n_partitions; i++)
+        bytes += declare_bytes_in_list(&r->partitions[i]->base, 0);
+    return bytes;
+}
+
+// All who attach get the description in one message.
+static enum ps_code check_description(const declare_t *r, struct ps_error *e)
+{
+    size_t names;
+    const size_t bytes = declare_description_bytes(r, &names);
+    if (bytes <= PS_HEADER_MAX)
+        return PS_OK;
+    return ps_fail(e, PS_INVALID_ARGUMENT,
+                   "declare: a description of %zu variables takes %zu bytes, their names %zu of them; expected at most "
+                   "%d: shorter names, fewer variables or partitions, or fewer rules of their own",
+                   r->n_variables, bytes, names, PS_HEADER_MAX);
+}
+
 static enum ps_code check_request(struct psd_request *t, const declare_t *r)
 {
     const struct psd_config *c = &t->core->config;
@@ -68,7 +121,7 @@ static enum ps_code check_request(struct psd_request *t, const declare_t *r)
                        PS_MAX_PARTITIONS);
     if (t->caller->worker == 0 || t->caller->worker > r->workers)
         return ps_fail(e, PS_INVALID_ARGUMENT, "declare: the caller is not a worker of the job");
-    return PS_OK;
+    return check_description(r, e);
 }
 
 static bool is_mine(const struct psd_job *job, const struct psd_request *t)
@@ -510,7 +563,11 @@ static int describe_reply(struct psd_request *t)
     d.reply.run = atomic_load(&job->run);
     describe_schedule(&d, job);
     describe_changes(&d, job);
-    if (describe_variables(&d, job) && describe_partitions(&d, job))
+    const bool whole = describe_variables(&d, job) && describe_partitions(&d, job);
+    // Clients decode no more; nobody who trains needs the states.
+    if (whole && protobuf_c_message_get_packed_size(&d.reply.base) > PS_HEADER_MAX)
+        d.reply.n_states = 0;
+    if (whole)
         code = psd_request_reply(t, &d.reply.base, NULL);
     else
         code = (int)ps_no_memory(&t->error, "a description of the job");

@@ -319,6 +319,60 @@ static void test_many_partitions(void **state)
     }
 }
 
+enum { MANY_SCALARS = 40000 };
+
+// Scalars whose names have so many bytes, each with that rule of its own.
+static struct answer declare_many(struct job *j, int name, const char *rule)
+{
+    static Paramserver__V1__Partition p[MANY_SCALARS], *ps[MANY_SCALARS];
+    static Paramserver__V1__Variable v[MANY_SCALARS], *vs[MANY_SCALARS];
+    static char names[MANY_SCALARS][128];
+    struct declaring x;
+    declare_init(&x, j, ASYNC, "sgd");
+    for (uint32_t i = 0; i < MANY_SCALARS; i++) {
+        paramserver__v1__partition__init(ps[i] = &p[i]);
+        p[i].variable = i;
+        p[i].count = 1;
+        paramserver__v1__variable__init(vs[i] = &v[i]);
+        snprintf(names[i], sizeof names[i], "%0*u", name, i);
+        v[i].name = names[i];
+        v[i].dtype = PARAMSERVER__V1__DTYPE__FLOAT32;
+        v[i].trainable = true;
+        v[i].rule = (char *)rule;
+    }
+    x.r.variables = vs;
+    x.r.partitions = ps;
+    x.r.n_variables = x.r.n_partitions = MANY_SCALARS;
+    return ask(j->core, M(DECLARE), &x.r.base, NULL, NULL, NULL, NULL);
+}
+
+// What is declared can be described to others: what could not be is refused. Where the state of its partitions makes it
+// too large, that is left out.
+static void test_large_descriptions(void **state)
+{
+    Paramserver__V1__DescribeRequest describe = PARAMSERVER__V1__DESCRIBE_REQUEST__INIT;
+    Paramserver__V1__Caller caller = caller_of(0, 0);
+    ProtobufCMessage *m = NULL;
+    struct job j;
+    (void)state;
+    fill_job(&j, 20);
+    j.core = core_new(512 << 20);
+    assert_int_equal(join(j.core, 0, ASYNC).code, PS_OK);
+    struct answer a = declare_many(&j, 20, "adam");
+    assert_int_equal(a.code, PS_INVALID_ARGUMENT);
+    assert_non_null(strstr(a.text, "their names 800000 of them; expected at most 4194304"));
+    a = declare_many(&j, 88, "");
+    if (a.code)
+        fail_msg("%s", a.text);
+    describe.caller = &caller;
+    ask(j.core, M(DESCRIBE), &describe.base, NULL, &paramserver__v1__describe_reply__descriptor, &m, NULL);
+    assert_non_null(m);
+    assert_int_equal(((Paramserver__V1__DescribeReply *)m)->n_variables, MANY_SCALARS);
+    assert_int_equal(((Paramserver__V1__DescribeReply *)m)->n_states, 0);
+    ps_msg_free(m);
+    psd_core_destroy(j.core);
+}
+
 static void test_push_before_declare(void **state)
 {
     struct update u;
@@ -1212,6 +1266,7 @@ int main(void)
         cmocka_unit_test(test_all_or_nothing),
         cmocka_unit_test(test_bad_declarations),
         cmocka_unit_test(test_many_partitions),
+        cmocka_unit_test(test_large_descriptions),
         cmocka_unit_test(test_push_before_declare),
         cmocka_unit_test(test_one_sequence),
         cmocka_unit_test(test_window),
