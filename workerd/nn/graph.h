@@ -84,6 +84,7 @@ struct nn_model {
     size_t layers, values, calls, variables, cap_values, cap_variables;
     int input[NN_MAX_PORTS], output[NN_MAX_PORTS];  // values
     int n_inputs, n_outputs;
+    char *output_name[NN_MAX_PORTS];
     bool keras2;               // as Keras 2 means it
     const char *synchronized;  // the first layer that says so of itself, and is trainable; NULL: none does
     enum nn_synchronize synchronize;

@@ -289,10 +289,11 @@ struct run {
     struct node *node;
 };
 
-// ["dense", 0, 0]: the node of a member, and which of its outputs. Keras 2 counts the call of a model on its own inputs
-// as the model's first.
-static enum ps_code keras_find_node(const struct run *run, const struct nn_json *at, struct node **found, int *which,
-                                    struct ps_error *e)
+// ["dense", 0, 0]: the node of a member, and which of its outputs. listed: in a list of inputs, of outputs or, in Keras
+// 2, of what a call takes. There the call of a model on its own inputs counts as the model's first; in the history that
+// Keras 3 writes of a value that a call takes, it does not.
+static enum ps_code keras_find_node(const struct run *run, const struct nn_json *at, bool listed, struct node **found,
+                                    int *which, struct ps_error *e)
 {
     const struct keras_model *k = run->k;
     struct nn_json name = nn_json_element(at, 0), node = nn_json_element(at, 1), output = nn_json_element(at, 2);
@@ -306,7 +307,7 @@ static enum ps_code keras_find_node(const struct run *run, const struct nn_json 
         return nn_json_expected(&name, e, "the name of a layer of this model");
     const size_t i = (size_t)json_integer_value(index);
     const struct keras_model *inner = k->member[i].model;
-    number -= inner && k->keras2 && keras_is_input(inner, 0);
+    number -= inner && listed && (k->keras2 ? keras_is_input(inner, 0) : inner->functional);
     if (number < 0 || (uint64_t)number >= k->first[i + 1] - k->first[i])
         return nn_json_expected(&node, e, "a call of layer \"%s\"", word);
     *found = &run->node[k->first[i] + (size_t)number];
@@ -321,11 +322,12 @@ static enum ps_code keras_read_reference(const struct run *run, const struct nn_
                                          struct ps_error *e)
 {
     struct nn_json config = nn_json_member(at, "config"), history = nn_json_member(&config, "keras_history");
+    const bool listed = !json_is_object(at->value);
     struct node *found;
     int which;
-    if (json_is_object(at->value) && nn_json_object(&config, e))
+    if (!listed && nn_json_object(&config, e))
         return e->code;
-    if (keras_find_node(run, json_is_object(at->value) ? &history : at, &found, &which, e))
+    if (keras_find_node(run, listed ? at : &history, listed, &found, &which, e))
         return e->code;
     *value = found->values ? found->value[which] : -1;
     return PS_OK;
@@ -541,7 +543,7 @@ static enum ps_code keras_give_inputs(const struct run *run, const int *in, int 
         struct nn_json at = keras_port(&list, i);
         struct node *node;
         int which;
-        if (keras_find_node(run, &at, &node, &which, e))
+        if (keras_find_node(run, &at, true, &node, &which, e))
             return e->code;
         if (!keras_is_input(run->k, (size_t)node->member) || node->values)
             return nn_json_fail(&list, e, "expected each InputLayer of the model once");
@@ -619,11 +621,24 @@ static size_t keras_count_layers(const json_t *document, int depth)
     return n;
 }
 
+// As Keras calls them: by the member of this model that gives one, be that a layer or a model.
+static void keras_name_outputs(struct nn_model *m, const struct keras_model *k)
+{
+    struct nn_json list = nn_json_member(&k->config, "output_layers");
+    struct nn_json last = nn_json_element(&k->layers, k->n - 1), config = nn_json_member(&last, "config");
+    for (int i = 0; i < m->n_outputs; i++) {
+        struct nn_json port = keras_port(&list, (size_t)i);
+        m->output_name[i] = ps_strdup(
+            json_string_value(k->functional ? json_array_get(port.value, 0) : json_object_get(config.value, "name")));
+    }
+}
+
 static enum ps_code keras_read_opened(struct keras_reader *r, struct keras_model *k, struct ps_error *e)
 {
     struct nn_model *m = r->model;
     if (keras_open_model(r, k, e) || keras_call_model(r, k, NULL, 0, m->output, &m->n_outputs, e))
         return e->code;
+    keras_name_outputs(m, k);
     if (k->functional)
         return keras_check_inputs(m, k, e);
     m->input[0] = 0;

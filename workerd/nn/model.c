@@ -37,6 +37,8 @@ void nn_model_free(struct nn_model *m)
         free((char *)m->variable[i].param.name);
     for (size_t i = 0; i < m->values; i++)
         free(m->value[i].words);
+    for (int k = 0; k < m->n_outputs; k++)
+        free(m->output_name[k]);
     free(m->layer);
     free(m->value);
     free(m->call);
@@ -67,20 +69,20 @@ size_t nn_model_outputs(const struct nn_model *m)
     return (size_t)m->n_outputs;
 }
 
-static struct nn_port model_port(const struct nn_model *m, int value)
+static struct nn_port model_port(const struct nn_model *m, const char *name, int value)
 {
     const struct nn_value *v = &m->value[value];
-    return (struct nn_port){m->layer[m->call[v->call].layer].name, &v->type, v->ids, v->words, v->only, v->n_only};
+    return (struct nn_port){name, &v->type, v->ids, v->words, v->only, v->n_only};
 }
 
 struct nn_port nn_model_input(const struct nn_model *m, size_t k)
 {
-    return model_port(m, m->input[k]);
+    return model_port(m, m->layer[m->call[m->value[m->input[k]].call].layer].name, m->input[k]);
 }
 
 struct nn_port nn_model_output(const struct nn_model *m, size_t k)
 {
-    return model_port(m, m->output[k]);
+    return model_port(m, m->output_name[k], m->output[k]);
 }
 
 size_t nn_model_nodes(const struct nn_model *m)

@@ -44,7 +44,8 @@ struct nn_words {
     const char *word[];
 };
 
-// An input or an output of a model: the name of its layer, and the type of one example.
+// An input or an output of a model: the name of its layer, or of the inner model that gives it, and the type of one
+// example.
 struct nn_port {
     const char *name;
     const struct nn_type *type;

@@ -43,6 +43,22 @@ def nested_keras2():
     return tf_keras.Model([i, j], layers.Dense(1, name="o")(layers.Add(name="sum")([inner(i), inner(j)])), name="net")
 
 
+# A Functional model is the output of another one, which is the output of the model.
+def inside(K):
+    k, j, m, i = K.layers, K.Input((4,), name="j"), K.Input((4,), name="m"), K.Input((4,), name="i")
+    inner = K.Model(j, k.Dense(3, activation="tanh", name="a")(j), name="inner")
+    middle = K.Model(m, inner(k.Dense(4, name="b")(m)), name="middle")
+    return K.Model(i, middle(i), name="net")
+
+
+# The first of two calls is an output.
+def inside_first(K):
+    k, j, i = K.layers, K.Input((4,), name="j"), K.Input((4,), name="i")
+    inner = K.Model(j, k.Dense(4, activation="tanh", name="a")(j), name="inner")
+    first = inner(i)
+    return K.Model(i, [first, k.Dense(2, name="q")(inner(k.Dense(4, name="d")(first)))], name="net")
+
+
 # Convolutions that a device may do together with their pooling, and one that it may not.
 def conv_pool():
     i = keras.Input((13, 14, 1), name="in")
@@ -66,6 +82,9 @@ train("residual_keras2", lambda: tower(tf_keras.layers, tf_keras.Model, (6, 5, 2
 train("nested", nested)
 train("nested_sequential", nested_sequential)
 train("nested_keras2", nested_keras2)
+for end, K in (("", keras), ("_keras2", tf_keras)):
+    train("inside" + end, lambda: inside(K))
+    train("inside_first" + end, lambda: inside_first(K))
 train("conv_pool", conv_pool, logits, rows=7)
 
 # Close to Keras in every number. wrong: some labels have a probability far below 1e-7, where Keras clips what it does
