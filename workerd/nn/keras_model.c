@@ -161,6 +161,7 @@ static void keras_list_nodes(struct keras_model *k)
 {
     size_t cap = 0;
     k->first = ps_alloc((k->n + 1) * sizeof *k->first);
+    k->keras2 = nn_setting_is_keras2(&k->at);
     for (size_t i = 0; i < k->n; i++) {
         const json_t *inbound = json_object_get(json_array_get(k->layers.value, i), "inbound_nodes");
         bool input = k->member[i].layer && k->member[i].layer->class == &nn_layer_input;
@@ -287,7 +288,40 @@ struct run {
     struct keras_reader *r;
     const struct keras_model *k;
     struct node *node;
+    const struct keras_model *inner;  // the Functional model that the node in question calls; NULL: it calls another
 };
+
+// Of "input_layers" or "output_layers", which is ["name", 0, 0], a list of these, or an object of them by name.
+static enum ps_code keras_port_count(const struct nn_json *list, size_t *n, struct ps_error *e)
+{
+    *n = json_is_string(json_array_get(list->value, 0)) ? 1 : json_object_size(list->value);
+    if (*n == 0 && nn_json_array(list, n, e))
+        return e->code;
+    return *n >= 1 && *n <= NN_MAX_PORTS ? PS_OK : nn_json_expected(list, e, "1 to %d of them", NN_MAX_PORTS);
+}
+
+// Keras counts what goes by name in the order of the names, whatever order the document has.
+static struct nn_json keras_nth_member(const struct nn_json *object, size_t n)
+{
+    json_t *all = (json_t *)object->value, *ignored;
+    const char *key;
+    json_object_foreach(all, key, ignored)
+    {
+        size_t before = 0;
+        for (void *i = json_object_iter(all); i; i = json_object_iter_next(all, i))
+            before += strcmp(json_object_iter_key(i), key) < 0;
+        if (before == n)
+            break;
+    }
+    return nn_json_member(object, key);
+}
+
+static struct nn_json keras_port(const struct nn_json *list, size_t i)
+{
+    if (json_is_string(json_array_get(list->value, 0)))
+        return *list;
+    return json_is_object(list->value) ? keras_nth_member(list, i) : nn_json_element(list, i);
+}
 
 // ["dense", 0, 0]: the node of a member, and which of its outputs. listed: in a list of inputs, of outputs or, in Keras
 // 2, of what a call takes. There the call of a model on its own inputs counts as the model's first; in the history that
@@ -343,21 +377,50 @@ static enum ps_code keras_read_value(const struct run *run, const struct nn_json
     return PS_OK;
 }
 
-// Or a list of them: the states of a recurrent layer.
-static enum ps_code keras_add_input(const struct run *run, const struct nn_json *at, struct keras_arguments *a,
+static enum ps_code keras_add_value(const struct run *run, const struct nn_json *at, struct keras_arguments *a,
                                     bool *ready, struct ps_error *e)
 {
-    const size_t n = json_is_string(json_array_get(at->value, 0)) ? 0 : json_array_size(at->value);
-    for (size_t i = 0; i < n; i++) {
-        struct nn_json one = nn_json_element(at, i);
-        if (keras_add_input(run, &one, a, ready, e))
-            return e->code;
-    }
-    if (n > 0)
-        return PS_OK;
     if (a->n_in == NN_CALL_IN)
         return nn_json_fail(at->up, e, "expected at most %d inputs", NN_CALL_IN);
     return keras_read_value(run, at, &a->in[a->n_in++], ready, e);
+}
+
+// What a model is called on by name: no tensor, of which Keras 3 writes an object, too.
+static bool keras_is_by_name(const struct nn_json *at)
+{
+    return json_is_object(at->value) && !json_is_string(json_object_get(at->value, "class_name"));
+}
+
+// Of those, what the model takes as its input number i: by the names that its inputs have, or else by its InputLayers'.
+static struct nn_json keras_by_name(const struct run *run, const struct nn_json *at, size_t i)
+{
+    struct nn_json ports = nn_json_member(&run->inner->config, "input_layers"), port = keras_port(&ports, i);
+    const char *name = json_string_value(json_array_get(port.value, 0));
+    return nn_json_member(at, json_is_object(ports.value) ? port.key : name ? name : "");
+}
+
+static enum ps_code keras_count_by_name(const struct run *run, const struct nn_json *at, size_t *n, struct ps_error *e)
+{
+    if (!run->inner)
+        return nn_json_expected(at, e, "a value, or a list of them: a layer takes none by name");
+    struct nn_json ports = nn_json_member(&run->inner->config, "input_layers");
+    return keras_port_count(&ports, n, e);
+}
+
+// Or a list of them: the states of a recurrent layer; or values by name.
+static enum ps_code keras_add_input(const struct run *run, const struct nn_json *at, struct keras_arguments *a,
+                                    bool *ready, struct ps_error *e)
+{
+    const bool by_name = keras_is_by_name(at);
+    size_t n = json_is_string(json_array_get(at->value, 0)) ? 0 : json_array_size(at->value);
+    if (by_name && keras_count_by_name(run, at, &n, e))
+        return e->code;
+    for (size_t i = 0; i < n; i++) {
+        struct nn_json one = by_name ? keras_by_name(run, at, i) : nn_json_element(at, i);
+        if (by_name ? keras_add_value(run, &one, a, ready, e) : keras_add_input(run, &one, a, ready, e))
+            return e->code;
+    }
+    return n > 0 ? PS_OK : keras_add_value(run, at, a, ready, e);
 }
 
 // The inputs of a node, all in one list or one by one.
@@ -377,17 +440,20 @@ static enum ps_code keras_read_inputs(const struct run *run, const struct nn_jso
     return PS_OK;
 }
 
-// A mask, or a list of those of all inputs, some of which may be null.
+// A mask, or those of all inputs, in a list or by name, some of which may be null.
 static enum ps_code keras_read_masks(const struct run *run, const struct nn_json *at, int *mask, bool *ready,
                                      struct ps_error *e)
 {
-    const size_t n = json_is_string(json_array_get(at->value, 0)) ? 0 : json_array_size(at->value);
+    const bool by_name = keras_is_by_name(at);
+    size_t n = json_is_string(json_array_get(at->value, 0)) ? 0 : json_array_size(at->value);
+    if (by_name && keras_count_by_name(run, at, &n, e))
+        return e->code;
     if (n == 0)
         return keras_read_value(run, at, mask, ready, e);
     if (n > NN_CALL_IN)
         return nn_json_fail(at, e, "expected at most %d masks", NN_CALL_IN);
     for (size_t i = 0; i < n; i++) {
-        struct nn_json one = nn_json_element(at, i);
+        struct nn_json one = by_name ? keras_by_name(run, at, i) : nn_json_element(at, i);
         if (nn_json_given(&one) && keras_read_value(run, &one, &mask[i], ready, e))
             return e->code;
     }
@@ -458,8 +524,11 @@ static enum ps_code keras_read_node(const struct run *run, const struct nn_json 
     struct nn_json keras3 = nn_json_member(node, "kwargs"), first = nn_json_element(node, 0);
     struct nn_json keras2 = nn_json_element(&first, 3);
     const bool object = json_is_object(node->value);
+    const struct nn_json *list = !object ? node : json_is_array(inner.value) ? &inner : &args;
     *ready = true;
-    if (keras_read_inputs(run, !object ? node : json_is_array(inner.value) ? &inner : &args, class, a, ready, e))
+    if (object && run->k->keras2)  // a model, on values by name
+        return keras_add_input(run, node, a, ready, e);
+    if (keras_read_inputs(run, list, class, a, ready, e))
         return e->code;
     return keras_read_named(run, object ? &keras3 : &keras2, class, a, ready, e);
 }
@@ -471,11 +540,13 @@ static enum ps_code keras_try_node(const struct run *run, struct node *node, str
     const size_t member = (size_t)node->member;
     struct nn_json at = nn_json_element(&k->layers, member), inbound = nn_json_member(&at, "inbound_nodes");
     struct nn_json own = nn_json_element(&inbound, (size_t)node->node);
+    const struct keras_model *inner = k->member[member].model;
+    const struct run calling = {run->r, k, run->node, inner && inner->functional ? inner : NULL};
     struct keras_arguments a;
     bool ready = true;
     keras_no_arguments(&a);
     if (!keras_is_input(k, member) &&
-        keras_read_node(run, &own, k->member[member].layer ? k->member[member].layer->class : NULL, &a, &ready, e))
+        keras_read_node(&calling, &own, k->member[member].layer ? k->member[member].layer->class : NULL, &a, &ready, e))
         return e->code;
     if (!ready)
         return PS_OK;
@@ -507,27 +578,6 @@ static enum ps_code keras_call_nodes(const struct run *run, struct ps_error *e)
                 left == 1 ? "s" : "");
     }
     return PS_OK;
-}
-
-// Of "input_layers" or "output_layers", which is ["name", 0, 0], a list of these, or an object of them by name.
-static enum ps_code keras_port_count(const struct nn_json *list, size_t *n, struct ps_error *e)
-{
-    *n = json_is_string(json_array_get(list->value, 0)) ? 1 : json_object_size(list->value);
-    if (*n == 0 && nn_json_array(list, n, e))
-        return e->code;
-    return *n >= 1 && *n <= NN_MAX_PORTS ? PS_OK : nn_json_expected(list, e, "1 to %d of them", NN_MAX_PORTS);
-}
-
-static struct nn_json keras_port(const struct nn_json *list, size_t i)
-{
-    if (json_is_string(json_array_get(list->value, 0)))
-        return *list;
-    if (!json_is_object(list->value))
-        return nn_json_element(list, i);
-    void *member = json_object_iter((json_t *)list->value);
-    while (i--)
-        member = json_object_iter_next((json_t *)list->value, member);
-    return nn_json_member(list, json_object_iter_key(member));
 }
 
 // The values that the model is called on stand in the place of its InputLayers'.

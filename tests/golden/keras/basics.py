@@ -59,6 +59,22 @@ def inside_first(K):
     return K.Model(i, [first, k.Dense(2, name="q")(inner(k.Dense(4, name="d")(first)))], name="net")
 
 
+# What goes in and out by name counts in the order of the names, those of masks, too; called on a dict an inner model that
+# was made of a list knows its inputs by their own names.
+def named(K):
+    k, j = K.layers, K.Input((4,), name="j")
+    inner = K.Model(j, {"z": k.Dense(3, name="a")(j), "y": k.Dense(3, name="b")(j)}, name="inner")
+    s, t = K.Input((3,), name="s"), K.Input((3,), name="t")
+    taking = K.Model({"s": t, "q": s}, k.Dense(3, activation="tanh", name="c")(k.Subtract(name="less")([s, t])), name="taking")
+    u, v = K.Input((3,), name="u"), K.Input((3,), name="l")
+    listed = K.Model([u, v], k.Dense(3, activation="tanh", name="d")(k.Subtract(name="of")([u, v])), name="listed")
+    i = K.Input((4,), name="i")
+    of = inner(i)
+    x = taking({"s": of["y"], "q": of["z"]})
+    y = listed({"l": of["y"], "u": x} if K is keras else [x, of["y"]])
+    return K.Model(i, {"p": k.Dense(2, name="first")(x), "e": k.Dense(1, name="second")(y)}, name="net")
+
+
 # Convolutions that a device may do together with their pooling, and one that it may not.
 def conv_pool():
     i = keras.Input((13, 14, 1), name="in")
@@ -85,6 +101,7 @@ train("nested_keras2", nested_keras2)
 for end, K in (("", keras), ("_keras2", tf_keras)):
     train("inside" + end, lambda: inside(K))
     train("inside_first" + end, lambda: inside_first(K))
+    train("named" + end, lambda: named(K))
 train("conv_pool", conv_pool, logits, rows=7)
 
 # Close to Keras in every number. wrong: some labels have a probability far below 1e-7, where Keras clips what it does

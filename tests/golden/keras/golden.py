@@ -89,6 +89,9 @@ def train(name, build, loss="mse", rows=8, steps=5, x=None, y=None, scale=0.4, k
     places = [np.vectorize(lambda w: list(words).index(w) if w in words else -1)(v) if v.dtype.kind == "U" else v for v in xs]
     xs = [tf.constant(v) if v.dtype.kind == "U" else v for v in xs]
     pack = lambda v: v if len(v) > 1 else v[0]
+    spoken = model(pack([v[:1] for v in xs]))
+    keys = sorted(spoken) if isinstance(spoken, dict) else None
+    pack_y = lambda v: dict(zip(keys, v)) if keys else pack(v)
     tensors = {path_of(v): v.numpy().copy() for v in model.variables if wanted(v)}
     tensors.update(named("x", [i.name.split(":")[0] for i in model.inputs], places))
     tensors.update(named("y", names(model), ys))
@@ -105,7 +108,7 @@ def train(name, build, loss="mse", rows=8, steps=5, x=None, y=None, scale=0.4, k
     seen = []
     for step in range(steps):
         at = step * BATCH % (rows + -rows % BATCH)
-        value, gradients = step_on(pack([v[at : at + BATCH] for v in xs]), pack([v[at : at + BATCH] for v in ys]),
+        value, gradients = step_on(pack([v[at : at + BATCH] for v in xs]), pack_y([v[at : at + BATCH] for v in ys]),
                                    None if weight is None else weight[at : at + BATCH])
         seen.append(float(value))
         for v, g in zip(model.trainable_variables, gradients):
@@ -120,8 +123,9 @@ def train(name, build, loss="mse", rows=8, steps=5, x=None, y=None, scale=0.4, k
             tensors["after/" + path_of(v)] = v.numpy()
     tensors["losses"] = np.array(seen)
     out = model.predict(pack(xs), verbose=0, batch_size=BATCH)
-    tensors.update(named("output", names(model), out if isinstance(out, list) else [out]))
-    evaluated = model.evaluate(pack(xs), pack(ys), batch_size=BATCH, verbose=0, sample_weight=weight)
+    out = [out[key] for key in keys] if keys else out if isinstance(out, list) else [out]
+    tensors.update(named("output", names(model), out))
+    evaluated = model.evaluate(pack(xs), pack_y(ys), batch_size=BATCH, verbose=0, sample_weight=weight)
     tensors["evaluated"] = np.array([evaluated[0] if isinstance(evaluated, list) else evaluated])
     text = model.to_json()
     for word, other in says:
