@@ -257,7 +257,8 @@ int nn_emit_maxpool(struct nn_emitter *m, int tensor, const struct nn_pool2d *at
     return out[0];
 }
 
-bool nn_emit_is_shared(const struct nn_model *model, int value)
+// Do several read it?
+static bool emit_is_shared(const struct nn_model *model, int value)
 {
     int readers = 0;
     for (int k = 0; k < model->n_outputs; k++)
@@ -275,7 +276,7 @@ static void emit_calls(struct nn_emitter *m)
         const struct nn_layer *l = nn_emit_layer(m, call);
         m->tape->layer = l->name;
         m->tensor[call->out] = emit_call(m, call);
-        if (nn_emit_is_shared(m->model, call->out))
+        if (emit_is_shared(m->model, call->out))
             m->fixed = m->tape->n_ops;
     }
 }

@@ -85,7 +85,6 @@ int nn_emit_function(struct nn_emitter *m, int tensor, struct nn_function functi
 // ---- for losses ---------------------------------------------------------------------------------------------------
 
 int nn_emit_column(const struct nn_emitter *m, enum nn_column column, enum nn_dtype dtype);  // (rows)
-bool nn_emit_is_shared(const struct nn_model *model, int value);                             // do several read it?
 // What the loss of output k sees while the model is trained: the last operator that changes a value, or NULL.
 const struct nn_op *nn_emit_last_op(const struct nn_model *model, struct nn_tape *t, int k);
 // emit_loss.c: the loss of output k; *dx, while the model is trained, is the gradient by tensor *x.

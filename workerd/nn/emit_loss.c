@@ -44,33 +44,24 @@ static bool loss_is_activation(const struct ps_loss *loss, const struct nn_op *o
 
 // ---- operators ----------------------------------------------------------------------------------------------------
 
-// By an activity regularizer, for one.
-static bool loss_output_is_read(const struct nn_tape *t, int tensor)
-{
-    bool read = false;
-    for (int i = 0; i < t->n_ops; i++)
-        for (int k = 0; k < t->op[i].n_in; k++)
-            read = read || t->op[i].in[k] == tensor;
-    return read;
-}
-
 // Cross-entropy needs the logits: a probability that is too small for a float has neither loss nor gradient. Keras
-// finds them only where the activation is the model's last layer; of one below a Flatten it takes what comes out.
-static struct nn_op *loss_find_activation(const struct nn_emitter *m, const struct ps_loss *loss, int value)
+// finds them only where the activation is the model's last layer, whoever else reads what it gives; of one below a
+// Flatten it takes what comes out.
+static struct nn_op *loss_find_activation(const struct nn_emitter *m, const struct ps_loss *loss, int output)
 {
-    const int output = nn_emit_tensor(m, value);
     const bool wanted = !loss->from_logits && loss->kind != PS_LOSS_FOCAL;
     struct nn_op *op = wanted ? nn_tape_maker(m->tape, output) : NULL;
-    bool ends = op && loss_is_activation(loss, op) && m->tape->tensor[output].view_of < 0;
-    return ends && !nn_emit_is_shared(m->model, value) && !loss_output_is_read(m->tape, output) ? op : NULL;
+    return op && loss_is_activation(loss, op) && m->tape->tensor[output].view_of < 0 ? op : NULL;
 }
 
-// Takes the activation off the tape: the loss computes it. Returns its input, the logits.
-static int loss_remove_activation(struct nn_emitter *m, struct nn_op *op)
+// Does only the loss of output k want what the activation gives? Others are another layer, an activity regularizer, or
+// another output.
+static bool loss_is_only_reader(const struct nn_emitter *m, const struct nn_op *activation, int k)
 {
-    int logits = op->in[0];
-    nn_tape_remove(m->tape, op);
-    return logits;
+    bool only = !nn_tape_is_read(m->tape, activation->out[0]);
+    for (int i = 0; i < m->model->n_outputs && only; i++)
+        only = i == k || nn_tape_maker(m->tape, nn_emit_tensor(m, m->model->output[i])) != activation;
+    return only;
 }
 
 static int loss_as_matrix(struct nn_emitter *m, int tensor, const struct loss_shape *s)
@@ -130,16 +121,18 @@ void nn_emit_loss(struct nn_emitter *m, const struct ps_loss *loss, int k, struc
 {
     const int value = m->model->output[k], output = nn_emit_tensor(m, value);
     const struct loss_shape s = loss_shape_of(nn_emit_type(m, value), m->rows);
-    struct nn_op *activation = loss_find_activation(m, loss, value);
-    const bool fused = activation != NULL;
+    struct nn_op *activation = loss_find_activation(m, loss, output);
+    const bool fused = activation && loss_is_only_reader(m, activation, k);  // the loss computes it
     struct ps_loss seen = *loss;
     int out[3] = {-1, -1, -1};
     m->tape->layer = "the loss";
-    *x = fused ? loss_remove_activation(m, activation) : output;
+    *x = activation ? activation->in[0] : output;
+    if (fused)
+        nn_tape_remove(m->tape, activation);
     if (m->tape->error.code)
         return;
     *x = loss_as_matrix(m, *x, &s);
-    seen.from_logits |= fused;
+    seen.from_logits |= activation != NULL;
     if (loss->kind == PS_LOSS_FOCAL && loss->from_logits)
         nn_tape_put(m->tape, &nn_op_softmax, NULL, 0, x, 1, x, 1);
     to->weight[k] = loss_weight(m, &s, value, &to->counts[k]);

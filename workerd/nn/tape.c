@@ -205,6 +205,11 @@ static int tape_first_reader(const struct nn_tape *t, int tensor, int from)
     return t->n_ops;
 }
 
+bool nn_tape_is_read(const struct nn_tape *t, int tensor)
+{
+    return tape_first_reader(t, tape_root(t, tensor), 0) < t->n_ops;
+}
+
 // Operators from `from` on read `other` instead.
 static void tape_replace(struct nn_tape *t, int tensor, int other, int from)
 {

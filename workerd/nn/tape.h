@@ -58,6 +58,7 @@ void nn_tape_remove(struct nn_tape *t, struct nn_op *op);
 void nn_tape_deliver(struct nn_tape *t, int tensor, int variable);
 // The operator that made a tensor (seen through views), or NULL.
 struct nn_op *nn_tape_maker(const struct nn_tape *t, int tensor);
+bool nn_tape_is_read(const struct nn_tape *t, int tensor);  // by an operator, as it is or as a view
 
 // Puts the backward pass behind the operators so far: from the gradient dy[i] of y[i] to the gradients of all trainable
 // weights, whose tensors become NN_PLACE_GRADIENT. Operators that only what does not learn would need are left out.

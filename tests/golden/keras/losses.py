@@ -24,6 +24,19 @@ def two():
     return keras.Model(i, [k.Dense(2, name="price")(h), k.Dense(3, activation="softmax", name="kind")(h)], name="two")
 
 
+# An activation that another head reads; one that is two outputs.
+def read():
+    i = keras.Input((4,), name="i")
+    p = k.Dense(3, activation="sigmoid", name="p")(k.Dense(5, activation="relu", name="h")(i))
+    return keras.Model(i, [p, k.Dense(2, name="q")(p)], name="read")
+
+
+def twice():
+    i = keras.Input((4,), name="i")
+    p = k.Dense(3, activation="softmax", name="p")(k.Dense(5, activation="relu", name="h")(i))
+    return keras.Model(i, [k.Identity(name="same")(p), p], name="twice")
+
+
 def words(shape, choices):
     return lambda rng: [rng.choice(choices, (11, *shape)).astype("f4")]
 
@@ -66,6 +79,11 @@ run("binary", flat(**sigmoid), L.BinaryCrossentropy(label_smoothing=0.1), words(
 run("binary_focal", flat(**sigmoid), "binary_focal_crossentropy", words((3,), [0, 1]))
 run("categorical_saturated", flat(**soft), "categorical_crossentropy", one_hot, scale=9)
 run("binary_saturated", flat(**sigmoid), "binary_crossentropy", words((3,), [0, 1]), scale=9)
+run("regularized_saturated", flat(activity_regularizer="l2", **soft), "categorical_crossentropy", one_hot, scale=9)
+run("read_saturated", read, ["binary_crossentropy", "mse"], lambda r: words((3,), [0, 1])(r) + [r.uniform(-1, 1, (11, 2)).astype("f4")],
+    scale=9)
+run("twice_saturated", twice, ["categorical_crossentropy", "sparse_categorical_crossentropy"],
+    lambda r: one_hot(r) + [r.integers(0, 3, 11).astype("i4")], scale=9)
 run("mse_steps", steps(), "mse")
 run("mae", flat(), "mae")
 run("mape", flat(), "mape", positive, scale=0.1)
