@@ -624,6 +624,9 @@ static void bad_graphs(void **state)
                      "$.config.layers: expected calls that can be made one after the other: 1 takes what they give");
     check_functional("[['x', 0, 0, {}], ['x', 0, 0, {}]]", ends, "$.config.layers[1]: Dense takes 1 input, not 2");
     check_functional("7", ends, "$.config.layers[1].inbound_nodes[0]: expected an array, not 7");
+    check_functional("{'args': [{'a': 1}], 'kwargs': {}}", ends,
+                     "$.config.layers[1].inbound_nodes[0].args[0]: expected a value, or a list of them: a layer takes "
+                     "none by name");
     check_functional("[['x', 0, 0, {}]]", "], 'input_layers': ['d', 0, 0], 'output_layers': ['d', 0, 0]",
                      "$.config.input_layers: expected each InputLayer of the model once");
     check_functional("[['x', 0, 0, {}]]",
@@ -651,9 +654,29 @@ static void check_merge(const char *layer, const char *says)
     free(json);
 }
 
+// A mask of one step, where three come out.
+static void check_masked_merge(const char *class, const char *says)
+{
+    char *json = ps_printf(
+        "{'class_name': 'Functional', 'config': {'name': 'n', 'layers': ["
+        "{'class_name': 'InputLayer', 'config': {'name': 'x', 'batch_shape': [null, 3, 4]}, 'inbound_nodes': []}, "
+        "{'class_name': 'InputLayer', 'config': {'name': 'z', 'batch_shape': [null, 1, 4]}, 'inbound_nodes': []}, "
+        "{'class_name': 'Masking', 'config': {'name': 'k'}, 'inbound_nodes': [[['z', 0, 0, {}]]]}, "
+        "{'class_name': '%s', 'config': {'name': 'm'}, 'inbound_nodes': [[['x', 0, 0, {}], ['k', 0, 0, {}]]]}], "
+        "'input_layers': [['x', 0, 0], ['z', 0, 0]], 'output_layers': ['m', 0, 0]}}",
+        class);
+    char *text = quoted(json);
+    check_refused(text, says);
+    free(text);
+    free(json);
+}
+
 static void bad_merges(void **state)
 {
     (void)state;
+    check_masked_merge("Multiply",
+                       "$.config.layers[3]: Multiply expected a mask of input 1 for each step of what comes");
+    check_masked_merge("Minimum", "$.config.layers[3]: Minimum expected a mask of input 1 for each step of what comes");
     check_merge("'class_name': 'Subtract', 'config': {'name': 'm'}",
                 "$.config.layers[2]: Subtract expected inputs of shapes that fit; input 1 has 2 places where others "
                 "have 3");

@@ -76,13 +76,6 @@ static int keras_put_value(struct keras_reader *r, const struct nn_building *b)
     return out;
 }
 
-// x + y in Keras 3, and keras.ops: no layer, and what it gives has no mask.
-static bool keras_is_operation(const struct nn_json *at)
-{
-    const char *module = json_string_value(json_object_get(at->value, "module"));
-    return module && strncmp(module, "keras.src.ops.", strlen("keras.src.ops.")) == 0;
-}
-
 enum ps_code keras_call(struct keras_reader *r, const struct nn_json *at, const struct nn_json *config,
                         struct nn_layer *layer, const struct keras_arguments *a, int *out, int *n_out,
                         struct ps_error *e)
@@ -99,7 +92,7 @@ enum ps_code keras_call(struct keras_reader *r, const struct nn_json *at, const 
     }
     b.named_mask = a->mask[0] >= 0;
     enum ps_code code = nn_build_call(&b, e);
-    b.out_mask = keras_is_operation(at) ? -1 : b.out_mask;
+    b.out_mask = nn_setting_is_operation(at) ? -1 : b.out_mask;
     call.stream = b.stream;
     memcpy(call.mask, b.mask, sizeof call.mask);
     call.inner = b.inner;

@@ -124,6 +124,12 @@ bool nn_setting_is_keras2(const struct nn_json *at)
     return version && strncmp(version, "2.", 2) == 0;
 }
 
+bool nn_setting_is_operation(const struct nn_json *at)
+{
+    const char *module = json_string_value(json_object_get(at->value, "module"));
+    return module && strncmp(module, "keras.src.ops.", strlen("keras.src.ops.")) == 0;
+}
+
 // mixed_bfloat16 has variables of float32, and rounds what lies between: not to round is within its tolerance.
 static enum ps_code setting_policy(const struct nn_json *at, struct ps_error *e)
 {

@@ -33,6 +33,8 @@ enum ps_code nn_function_of_class(const struct nn_json *config, const char *clas
                                   struct ps_error *e);
 // Was the document written by Keras 2? Some names mean something else there.
 bool nn_setting_is_keras2(const struct nn_json *at);
+// x + y in Keras 3, and keras.ops: no layer; it looks at no masks, and what it gives has none.
+bool nn_setting_is_operation(const struct nn_json *at);
 enum ps_code nn_setting_dtype(const struct nn_json *config, struct ps_error *e);  // a policy: float32
 // Of an input: floats, whole numbers of any size, truth values, which are floats here, or strings, which the reader of
 // the data makes numbers of.

@@ -160,6 +160,20 @@ def merged(L):
 
 train("merged_masks", lambda: merged(K), x=inputs((6, 9), (6, 9)))
 train("merged_masks_keras2", lambda: merged(T), x=inputs((6, 9), (6, 9)))
+# Keras 3 leaves out what the masks of the values leave out, of two masks, of one, and of one beside values without.
+def merged_values(L):
+    i, j, f = L.Input((6,), dtype="int32", name="i"), L.Input((6,), dtype="int32", name="j"), L.Input((6, 4), name="f")
+    x, y = L.Embedding(9, 4, mask_zero=True, name="x")(i), L.Embedding(9, 4, mask_zero=True, name="y")(j)
+    gate, narrow = L.Dense(4, activation="sigmoid", name="gate")(x), L.Dense(1, name="narrow")(y)
+    short = L.Reshape((1, 4), name="short")(L.Dense(4, name="all")(L.Flatten(name="flat")(f)))
+    pairs = [x, y], [x, gate], [f, x], [y, f, x], [x, narrow], [short, y], [x, y, gate]
+    parts = [L.LSTM(3, name="l")(L.Multiply(name="last")([x, y]))]
+    for kind in (L.Multiply, L.Maximum, L.Minimum):
+        pooled = [L.GlobalMaxPooling1D(name=f"{kind.__name__}p{k}")(kind(name=f"{kind.__name__}{k}")(of)) for k, of in enumerate(pairs)]
+        parts.append(L.Concatenate(name=kind.__name__)(pooled))
+    return model_of[L]([i, j, f], L.Dense(2, name="o")(L.Concatenate(name="c")(parts)), name="net")
+
+
 # A mask that the model makes by itself.
 def own_mask():
     i, j = keras.Input((6,), dtype="int32", name="i"), keras.Input((6,), dtype="int32", name="j")
@@ -167,6 +181,8 @@ def own_mask():
     return keras.Model([i, j], K.LSTM(3, name="r")(K.Embedding(9, 4, name="e")(i), mask=mask), name="net")
 
 
+train("merged_values", lambda: merged_values(K), x=inputs((6, 9), (6, 9), (6, 4)))
+train("merged_values_keras2", lambda: merged_values(T), x=inputs((6, 9), (6, 9), (6, 4)))
 train("own_mask", own_mask, x=inputs((6, 9), (6, 9)))
 train("pooled_mask", lambda: over_ids(K, K.GlobalAveragePooling1D(name="p")), x=a)
 train("pooled_mask_keras2", lambda: over_ids(T, T.GlobalAveragePooling1D(name="p")), x=a)

@@ -11,6 +11,7 @@
 
 struct merge {
     bool keras2;
+    bool masked;  // what comes out depends on the masks of what comes in
 };
 
 static const struct nn_key keys[] = {{NULL}};
@@ -83,6 +84,24 @@ static enum ps_code merge_build(struct nn_building *b, struct ps_error *e)
     return PS_OK;
 }
 
+// Of Keras 3's Multiply, Maximum and Minimum: a mask of an input is one of all steps that come out.
+static enum ps_code merge_build_masked(struct nn_building *b, struct ps_error *e)
+{
+    struct merge *c = b->layer->config;
+    if (merge_build(b, e))
+        return e->code;
+    c->masked = !c->keras2 && !nn_setting_is_operation(b->at);
+    for (int i = 0; i < b->n_in && c->masked; i++) {
+        if (b->mask[i] < 0 || b->in[i]->type.rank < b->out.rank)
+            continue;
+        const struct nn_type *mask = &b->model->value[b->mask[i]].type;
+        if (mask->rank != b->out.rank - 1 || memcmp(mask->dim, b->out.dim, (size_t)mask->rank * sizeof *mask->dim) != 0)
+            return nn_json_fail(b->at, e, "%s expected a mask of input %d for each step of what comes out, or none",
+                                b->layer->class->name, i);
+    }
+    return PS_OK;
+}
+
 static enum ps_code merge_build_two(struct nn_building *b, struct ps_error *e)
 {
     return nn_build_inputs(b, 2, e) ? e->code : merge_build(b, e);
@@ -104,16 +123,18 @@ static int merge_two(struct nn_emitter *m, enum nn_binary_kind kind, int a, int 
     return y;
 }
 
+static int merge_input(struct nn_emitter *m, const struct nn_call *call, int i)
+{
+    const int rank = nn_emit_type(m, call->out)->rank, x = nn_emit_tensor(m, call->in[i]);
+    const struct nn_type *type = nn_emit_type(m, call->in[i]), full = merge_expanded(type, rank);
+    return type->rank < rank ? nn_emit_view(m, x, &full) : x;
+}
+
 static int merge_emit(struct nn_emitter *m, const struct nn_call *call, enum nn_binary_kind kind)
 {
-    const int rank = nn_emit_type(m, call->out)->rank;
-    int y = -1;
-    for (int i = 0; i < call->n_in; i++) {
-        const struct nn_type *type = nn_emit_type(m, call->in[i]), full = merge_expanded(type, rank);
-        int x = nn_emit_tensor(m, call->in[i]);
-        x = type->rank < rank ? nn_emit_view(m, x, &full) : x;
-        y = i == 0 ? x : merge_two(m, kind, y, x);
-    }
+    int y = merge_input(m, call, 0);
+    for (int i = 1; i < call->n_in; i++)
+        y = merge_two(m, kind, y, merge_input(m, call, i));
     return y;
 }
 
@@ -127,27 +148,100 @@ static int subtract_emit(struct nn_emitter *m, const struct nn_call *call)
     return merge_emit(m, call, NN_B_SUBTRACT);
 }
 
-static int multiply_emit(struct nn_emitter *m, const struct nn_call *call)
-{
-    return merge_emit(m, call, NN_B_MULTIPLY);
-}
-
-static int maximum_emit(struct nn_emitter *m, const struct nn_call *call)
-{
-    return merge_emit(m, call, NN_B_MAXIMUM);
-}
-
-static int minimum_emit(struct nn_emitter *m, const struct nn_call *call)
-{
-    return merge_emit(m, call, NN_B_MINIMUM);
-}
-
 static int average_emit(struct nn_emitter *m, const struct nn_call *call)
 {
     const struct nn_affine attr = {1 / (float)call->n_in, 0};
     int y = merge_emit(m, call, NN_B_ADD);
     nn_tape_put(m->tape, &nn_op_affine, &attr, sizeof attr, &y, 1, &y, 1);
     return y;
+}
+
+// ---- by masks -----------------------------------------------------------------------------------------------------
+
+// The mask by which input i goes; -1: all of it counts. One with fewer dimensions than others loses its mask in Keras.
+static int merge_own_mask(struct nn_emitter *m, const struct nn_call *call, int i)
+{
+    const bool masked = NN_CONFIG(struct merge, nn_emit_layer(m, call))->masked;
+    const bool full = nn_emit_type(m, call->in[i])->rank == nn_emit_type(m, call->out)->rank;
+    return masked && full ? nn_emit_mask(m, call, i) : -1;
+}
+
+static int merge_opposite(struct nn_emitter *m, int mask)
+{
+    const struct nn_affine attr = {-1, 1};
+    nn_tape_put(m->tape, &nn_op_affine, &attr, sizeof attr, &mask, 1, &mask, 1);
+    return mask;
+}
+
+// (rows, steps) as (rows, steps, 1).
+static int merge_mask_view(struct nn_emitter *m, int mask)
+{
+    if (mask < 0)
+        return -1;
+    struct nn_type type = m->tape->tensor[mask].type;
+    type.dim[type.rank++] = 1;
+    return nn_tape_view(m->tape, mask, &type);
+}
+
+// x where the mask is, else 0. An x of one step stands for all.
+static int merge_where(struct nn_emitter *m, int x, int mask)
+{
+    if (x < 0 || mask < 0)
+        return -1;
+    const struct nn_type *type = &m->tape->tensor[x].type, *steps = &m->tape->tensor[mask].type;
+    if (memcmp(type->dim, steps->dim, (size_t)steps->rank * sizeof *type->dim) != 0)
+        x = merge_two(m, NN_B_MULTIPLY, x, merge_mask_view(m, nn_emit_ones(m, mask)));
+    nn_tape_put(m->tape, &nn_op_masked, NULL, 0, (int[]){x, mask}, 2, &x, 1);
+    return x;
+}
+
+// x where the mask is, else y.
+static int merge_choose(struct nn_emitter *m, int mask, int x, int y)
+{
+    return merge_two(m, NN_B_ADD, merge_where(m, x, mask), merge_where(m, y, merge_opposite(m, mask)));
+}
+
+// What is masked counts as 1; where all have masks and none counts, the product is 0.
+static int multiply_emit(struct nn_emitter *m, const struct nn_call *call)
+{
+    bool all = true;
+    int y = -1;
+    for (int i = 0; i < call->n_in; i++) {
+        const int mask = merge_own_mask(m, call, i);
+        int x = merge_input(m, call, i);
+        if (mask >= 0)
+            x = merge_two(m, NN_B_ADD, merge_where(m, x, mask), merge_mask_view(m, merge_opposite(m, mask)));
+        y = i == 0 ? x : merge_two(m, NN_B_MULTIPLY, y, x);
+        all = all && mask >= 0;
+    }
+    return all ? merge_where(m, y, nn_emit_mask_of(m, call->out)) : y;
+}
+
+// Instead of what is masked stands what has come of the inputs before, and the other way round.
+static int merge_extreme(struct nn_emitter *m, const struct nn_call *call, enum nn_binary_kind kind)
+{
+    int y = merge_input(m, call, 0), mask = merge_own_mask(m, call, 0);
+    for (int i = 1; i < call->n_in; i++) {
+        const int own = merge_own_mask(m, call, i);
+        int x = merge_input(m, call, i);
+        x = own >= 0 ? merge_choose(m, own, x, y) : x;
+        y = mask >= 0 && mask != own ? merge_choose(m, mask, y, x) : y;
+        y = merge_two(m, kind, y, x);
+        if (mask >= 0 && own >= 0 && mask != own)
+            nn_tape_put(m->tape, &nn_op_mask_or, NULL, 0, (int[]){mask, own}, 2, &mask, 1);
+        mask = own >= 0 ? mask : -1;
+    }
+    return y;
+}
+
+static int maximum_emit(struct nn_emitter *m, const struct nn_call *call)
+{
+    return merge_extreme(m, call, NN_B_MAXIMUM);
+}
+
+static int minimum_emit(struct nn_emitter *m, const struct nn_call *call)
+{
+    return merge_extreme(m, call, NN_B_MINIMUM);
 }
 
 #define CLASS(word, builds, emits)                                                                        \
@@ -157,7 +251,7 @@ static int average_emit(struct nn_emitter *m, const struct nn_call *call)
     }
 const struct nn_layer_class nn_layer_add = CLASS("Add", merge_build, add_emit);
 const struct nn_layer_class nn_layer_subtract = CLASS("Subtract", merge_build_two, subtract_emit);
-const struct nn_layer_class nn_layer_multiply = CLASS("Multiply", merge_build, multiply_emit);
+const struct nn_layer_class nn_layer_multiply = CLASS("Multiply", merge_build_masked, multiply_emit);
 const struct nn_layer_class nn_layer_average = CLASS("Average", merge_build, average_emit);
-const struct nn_layer_class nn_layer_maximum = CLASS("Maximum", merge_build, maximum_emit);
-const struct nn_layer_class nn_layer_minimum = CLASS("Minimum", merge_build, minimum_emit);
+const struct nn_layer_class nn_layer_maximum = CLASS("Maximum", merge_build_masked, maximum_emit);
+const struct nn_layer_class nn_layer_minimum = CLASS("Minimum", merge_build_masked, minimum_emit);
