@@ -205,20 +205,21 @@ def told_apart(names):
     return found
 
 
-def figure_names(metrics, names):
+def figure_names(metrics, names, keys=None):
     """Of each figure that a training has in Keras, its name in a job. There a metric is called by its class, whatever
-    name it has in Keras."""
+    name it has in Keras. keys: what Keras calls the outputs, if not names."""
     keras, job = [], []
+    key_of = dict(zip(names, keys or names))
     for output, of in metrics.items():
-        prefix = f"{output}_" if len(names) > 1 else ""
+        before, prefix = (f"{key_of[output]}_", f"{output}_") if len(names) > 1 else ("", "")
         for metric in of:
             class_name, config = class_and_config(metric)
             # A model of tf_keras that has been trained has put the output's name before that of the metric.
-            keras.append(prefix + config.get("name", class_name).removeprefix(prefix))
+            keras.append(before + config.get("name", class_name).removeprefix(before))
             job.append(prefix + settings_of("metric", metric, METRIC_FIXED)["name"])
-    losses = ["loss"] + [f"{n}_loss" for n in names if len(names) > 1]
+    losses = {f"{key_of[n]}_loss": f"{n}_loss" for n in names if len(names) > 1}
     return {"lr": "learning_rate", "learning_rate": "learning_rate", **dict(zip(told_apart(keras), told_apart(job))),
-            **{n: n for n in losses}}
+            "loss": "loss", **losses}
 
 
 def monitored(callback, figures):
@@ -357,6 +358,30 @@ def output_names(model):
     return list(getattr(model, "output_names", None) or [model.layers[-1].name])
 
 
+def output_keys(model):
+    """What Keras calls each of output_names: of outputs that are a dict its keys, in their order."""
+    outputs = getattr(model, "_outputs_struct", getattr(model, "_nested_outputs", None))
+    return sorted(outputs) if isinstance(outputs, dict) else output_names(model)
+
+
+def by_output_name(of, model):
+    """A dict by output_keys as one by output_names; what is none stays."""
+    name_of = dict(zip(output_keys(model), output_names(model)))
+    return {name_of.get(k, k): v for k, v in of.items()} if isinstance(of, dict) and not is_one(of) else of
+
+
+def build(model, x):
+    """A Sequential model that does not know its input yet learns it from x, as in fit."""
+    if getattr(model, "inputs", None):
+        return
+    one = x[0] if isinstance(x, (list, tuple)) and len(x) == 1 else x
+    shape = getattr(one, "shape", ())
+    if type(model).__name__ != "Sequential" or not shape or np.asarray(one).dtype.kind in "OU":
+        raise ValueError("expected a model that knows its inputs: a Functional one, or a Sequential one that begins with "
+                         "keras.Input(shape)")
+    model.build((None, *(shape[1:] or (1,))))
+
+
 def save_csv(path, arrays):
     """Arrays of strings are read from CSV only. Returns the names of each one's fields."""
     fields = {}
@@ -377,7 +402,7 @@ def split_arrays(split, x, y, model):
     inputs, outputs = input_names(model), output_names(model)
     if set(inputs) & set(outputs):
         raise ValueError(f"{', '.join(set(inputs) & set(outputs))} is an input and an output: give one another name")
-    arrays = {**columns("x" + split, x, inputs), **columns("y" + split, y, outputs)}
+    arrays = {**columns("x" + split, x, inputs), **columns("y" + split, by_output_name(y, model), outputs)}
     rows = {n: len(v) for n, v in arrays.items()}
     if len(set(rows.values())) > 1:
         raise ValueError("the arrays' first dimensions differ: " + ", ".join(f"{n} {r}" for n, r in rows.items()))
@@ -416,15 +441,18 @@ def export(model, folder, x, y, batch_size=32, epochs=1, validation_data=None, s
     callbacks among them; of a model with several inputs or outputs x and y are lists or dicts of arrays. What a job has
     no counterpart of is refused. strategy and what else there is (steps, seed, threads, ...) go to the job file as they
     are. Returns the path of job.yaml."""
+    build(model, x)
     config, names = compiled(model), output_names(model)
-    metrics = metrics_by_output(config.get("metrics"), names)
-    more = fit_settings(more, figure_names(metrics, names))
+    metrics = metrics_by_output(by_output_name(config.get("metrics"), model), names)
+    # tf_keras has figures by the outputs' names.
+    keys = output_keys(model) if hasattr(model, "_outputs_struct") else names
+    more = fit_settings(more, figure_names(metrics, names, keys))
     job = {
         "name": re.sub(r"[^A-Za-z0-9_.-]", "_", model.name).lstrip(".")[:128],
         "model": "model.json",
         "weights": "weights.safetensors",
         "data": {},
-        "loss": loss_settings(model.loss, names, config.get("loss_weights")),
+        "loss": loss_settings(by_output_name(model.loss, model), names, by_output_name(config.get("loss_weights"), model)),
         "metrics": metric_settings(metrics, names),
         "optimizer": optimizer_settings(config["optimizer"]),
         "strategy": strategy or {"name": "one_device"},

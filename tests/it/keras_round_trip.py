@@ -64,6 +64,20 @@ def nested():
     return model, lambda: (keras.optimizers.SGD(0.05), "mse"), x, x[:, :1] * x[:, 1:2]
 
 
+# Outputs by name, whose order is not the document's; one of them is an inner model's first call.
+def inside():
+    x = random.normal(size=(N, 4)).astype("f4")
+    i, j = keras.Input((4,)), keras.Input((4,))
+    inner = keras.Model(j, L.Dense(4, activation="tanh", name="dense_of_inner")(j), name="inner")
+    first = inner(i)
+    model = keras.Model(i, {"z": first, "a": L.Dense(1, name="second")(inner(L.Dense(4)(first)))})
+    how = lambda: {"optimizer": keras.optimizers.SGD(0.05), "loss": {"z": "mse", "a": keras.losses.Huber(delta=0.5)},
+                   "loss_weights": {"z": 0.5, "a": 1.0}}
+    monitor = "z_loss" if sys.argv[1] == "keras" else "inner_loss"
+    return model, how, x, {"z": np.tanh(x[:, ::-1]), "a": x[:, :1]}, {
+        "callbacks": lambda: [keras.callbacks.ReduceLROnPlateau(monitor=monitor, mode="min", factor=0.5, patience=0, min_delta=0.5)]}
+
+
 def cnn(normalise=False):
     x = random.normal(size=(N, 8, 8, 2)).astype("f4")
     i = keras.Input((8, 8, 2))
@@ -136,6 +150,8 @@ def workerd(job, folder, **sets):
 
 
 def difference(a, b):
+    if isinstance(a, dict):
+        return max(difference(a[k], b[k]) for k in a)
     if isinstance(a, list):
         return max(map(difference, a, b))
     return float(np.abs(a - b).max())
@@ -211,6 +227,27 @@ def import_scripts():
         paramserver_keras.load(model, trained)
         far = difference(keras.models.load_model(at["back.keras"]).predict(x, verbose=0), model.predict(x, verbose=0))
     point(far < 1e-6, "export.py and import.py do the same")
+
+
+# A Sequential model that has not met its input is exported as fit would build it; one that cannot be is refused.
+def deferred():
+    _, how, x, y = mlp()
+    make = lambda: keras.Sequential([L.Dense(8, activation="tanh"), L.Dense(2)])
+    model = make()
+    compile(model, how)
+    with tempfile.TemporaryDirectory() as folder:
+        trained = os.path.join(folder, "trained.safetensors")
+        job = paramserver_keras.export(model, folder, x, y, batch_size=BATCH, epochs=EPOCHS, shuffle=False)
+        workerd(job, folder, output=trained)
+        model.fit(x, y, batch_size=BATCH, epochs=EPOCHS, shuffle=False, verbose=0)
+        wanted = model.predict(x, verbose=0)
+        paramserver_keras.load(model, trained)
+    far = difference(model.predict(x, verbose=0), wanted)
+    point(far < 1e-3, f"a model that export has built: at most {far:.1e} from Keras")
+    for wrong in {"x": x}, [x, x], "x.npy":
+        model = make()
+        compile(model, how)
+        expect_refusal("keras.Input", model, wrong, y)
 
 
 # Metrics of each output, with names of their own or twice the same, and Keras's names of their figures.
@@ -353,7 +390,7 @@ def has_hdf5():
 HDF5 = has_hdf5()
 keras.utils.set_random_seed(1)
 only = sys.argv[3:]
-for make in (mlp, mlp_averaged, mlp_accumulated, nested, cnn, cnn_normalised, normalized, lstm, attention, branches) + (
+for make in (mlp, mlp_averaged, mlp_accumulated, nested, inside, cnn, cnn_normalised, normalized, lstm, attention, branches) + (
         (words,) if keras.backend.backend() == "tensorflow" else ()) + ((mlp_legacy,) if sys.argv[1] == "tf_keras" else ()):
     if not only or make.__name__ in only:
         try:
@@ -361,8 +398,11 @@ for make in (mlp, mlp_averaged, mlp_accumulated, nested, cnn, cnn_normalised, no
         except RuntimeError as e:
             lacks = "a layer of those that" in str(e)
             point(lacks, f"{make.__name__}{' # SKIP' if lacks else ''}: {e}")
+if "deferred" in only:
+    deferred()
 if not only:
     import_scripts()
+    deferred()
     monitors()
     modes()
     boards()
