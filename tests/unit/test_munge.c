@@ -196,14 +196,21 @@ static void a_credential_ends(void **state)
     (void)state;
     struct ps_munge *m = open_munge(&here, true);
     char *command = ps_printf("munge --socket %s --ttl 1 --string 'paramserver 2 %s'", here.socket, node), text[1024];
+    const time_t began = time(NULL);
     FILE *from = popen(command, "r");
     assert_non_null(from);
     assert_non_null(fgets(text, sizeof text, from));
     pclose(from);
     text[strcspn(text, "\n")] = '\0';
     sleep(3);
-    refuse(m, ps_strdup(text), node, PS_UNAUTHENTICATED,
-           "has expired: it was made 3 s ago: expected hosts whose clocks");
+    struct ps_identity who;
+    struct ps_error e = {.code = PS_OK};
+    assert_int_equal(PS_UNAUTHENTICATED, ps_munge_identify(m, text, node, &who, &e));
+    const char *made = strstr(e.text, "has expired: it was made "), *after = " s ago: expected hosts whose clocks";
+    char *end = "";
+    const long age = made ? strtol(strpbrk(made, "0123456789"), &end, 10) : -1;
+    if (age < 3 || age > time(NULL) - began || strncmp(end, after, strlen(after)))
+        fail_msg("'%s', expected an age of 3 s to %d s", e.text, (int)(time(NULL) - began));
     free(command);
     ps_munge_close(m);
 }
@@ -513,14 +520,14 @@ static void munged_stands_still(void **state)
     expect(known, false, PS_OK, "");
     expect(known, true, PS_OK, "");
     kill(here.munged, SIGSTOP);
-    assert_true(ask(known, false, &r) < 1000 && r.code == PS_OK);
-    assert_true(ask(known, true, &r) < 1000 && r.code == PS_OK);
+    expect(known, false, PS_OK, "");
+    expect(known, true, PS_OK, "");
     for (int stream = 0; stream < 2; stream++) {
         const uint64_t took = ask(fresh, stream, &r);
         assert_int_not_equal(PS_OK, r.code);
         assert_true(took < PATIENCE_MS + 1000);
     }
-    assert_true(ask(known, false, &r) < 1000 && r.code == PS_OK);
+    expect(known, false, PS_OK, "");
     kill(here.munged, SIGCONT);
     for (int i = 0; i < 100 && (ask(fresh, false, &r), r.code); i++)
         usleep(100000);
@@ -553,7 +560,7 @@ static void the_servers_munged_stands_still(void **state)
                    &(struct ps_call_options){.deadline = began + 2 * PS_SECOND}, &request, on_reply, &late);
     for (int i = 0; i < 5; i++) {
         usleep(100000);
-        assert_true(ask(known, i % 2, &r) < 1000 && r.code == PS_OK);
+        expect(known, i % 2, PS_OK, "");
     }
     assert_int_equal(before + 5, atomic_load(&handled));
     pthread_mutex_lock(&late.lock);
@@ -561,7 +568,7 @@ static void the_servers_munged_stands_still(void **state)
         pthread_cond_wait(&late.changed, &late.lock);
     pthread_mutex_unlock(&late.lock);
     assert_int_equal(PS_DEADLINE_EXCEEDED, late.code);
-    assert_true(ps_now() - began < 4 * PS_SECOND);
+    assert_true(ps_now() - began < 30 * PS_SECOND);  // and not once munged goes on
     kill(here.munged, SIGCONT);
     for (int i = 0; i < 100 && (ask(fresh, false, &r), r.code); i++)
         usleep(100000);
