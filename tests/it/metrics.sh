@@ -47,7 +47,7 @@ pid1=$psd_pid
 p0=$(http_port psd0.log) p1=$(http_port psd1.log)
 ok "an address that is taken is refused" fails_with 73 "another process listens there" \
     "$psd" --listen "unix:$scratch/x" --http "127.0.0.1:$p0"
-ctl() { "$psctl" --ps "$peers" "$@"; }
+ctl() { "$psctl" --timeout 60 --ps "$peers" "$@"; }
 
 ok "psd is healthy" answers 200 ok "$p0" /healthz
 ok "and ready" answers 200 ok "$p1" /readyz
@@ -137,7 +137,7 @@ all_have_samples() {
 ok "every metric has a sample" all_have_samples
 ok "nobody waits in its queue" is 0 "$p0" paramserver_queue_jobs 'state="queued"'
 two_wait() {
-    for i in 1 2; do "$psctl" --ps "$peers" submit --workers 1 "$examples/softmax/async.yaml" || return 1; done
+    for i in 1 2; do ctl submit --workers 1 "$examples/softmax/async.yaml" || return 1; done
     eventually is 2 "$p0" paramserver_queue_jobs 'state="queued"' && above 0 "$p0" paramserver_queue_oldest_seconds &&
         is 0 "$p0" paramserver_queue_jobs 'state="running"' && get "$p0" /status.json | tr -d ' \n\r' | grep -E '"queue":\{"queued":2,"running":0,"oldest_ms":[1-9][0-9]*,"failed":0}' &&
         for i in 1 2; do ctl cancel $i || return 1; done
@@ -152,27 +152,44 @@ if command -v promtool >/dev/null; then
     cp "$deploy/rules.yml" "$top_srcdir/tests/it/metrics_rules.yml" .
     ok "each of which is raised when it should be" promtool test rules metrics_rules.yml
     ok "nor with prometheus.yml" promtool check config "$deploy/prometheus.yml"
-    # The dashboard's own queries where psd knows one job, and another is of a worker alone.
-    shows_lone_workers() {
+    # The dashboard's own queries where psd knows one job, another is of a worker alone, and of a third psd alone is scraped.
+    shows_all_workers() {
         "$PYTHON3" - "$deploy/dashboard.json" >dashboard_test.yml <<'P' && promtool test rules dashboard_test.yml
 import json, re, sys
 board = json.load(open(sys.argv[1], encoding="utf-8"))
 job = next(v for v in board["templating"]["list"] if v["name"] == "job")
 jobs = re.fullmatch(r"label_values\((.*), job\)", job["query"]["query"]).group(1)
-loss = next(p for p in board["panels"] if p["title"] == "Loss")
-losses = [f'({t["expr"].replace("$job", ".*")})' for t in loss["targets"]]
+def queries(title):
+    panel = next(p for p in board["panels"] if p["title"] == title)
+    return [f'({t["expr"].replace("$job", ".*")})' for t in panel["targets"]]
+losses, speeds, steps = queries("Loss"), queries("Throughput of workers"), queries("Staleness")[1]
 series = {'paramserver_job_info{job="a", task="0"}': 1, 'paramserver_worker_loss{job="a", task="0", worker="0"}': 2,
+          'paramserver_workerd_examples_total{job="a", worker="0"}': "0+150", 'paramserver_job_examples_per_second{job="a"}': 11,
+          'paramserver_workerd_examples_total{job="alone", worker="0"}': "0+300", 'paramserver_job_examples_per_second{job="b"}': 70,
           'paramserver_workerd_job_info{job="a", worker="0"}': 1, 'paramserver_workerd_loss{job="a", worker="0"}': 2,
           'paramserver_workerd_job_info{job="alone", worker="0"}': 1, 'paramserver_workerd_loss{job="alone", worker="0"}': 3}
+for rank, state, step, speed in (0, "live", 100, 30), (1, "left", 40, 20), (2, "live", 90, 40):
+    worker = f'{{job="b", worker="{rank}", instance="n1"'
+    series[f'paramserver_worker_state{worker}, state="{state}"}}'] = 1
+    series[f"paramserver_worker_step{worker}}}"] = step
+    series[f"paramserver_worker_images_per_second{worker}}}"] = speed
+for state in "left", "dead": series['paramserver_worker_state{job="b", worker="2", instance="n1", state="%s"}' % state] = 0
+series['paramserver_worker_images_per_second{job="a", worker="0", instance="n1"}'] = 12
+series['paramserver_worker_state{job="a", worker="0", instance="n1", state="live"}'] = 1
 expected = {f"count by (job) ({jobs})": [('{job="a"}', 2), ('{job="alone"}', 1)],
-            f"count by (job) ({' or '.join(losses)})": [('{job="a"}', 1), ('{job="alone"}', 1)]}
+            f"count by (job) ({' or '.join(losses)})": [('{job="a"}', 1), ('{job="alone"}', 1)],
+            f"sum by (job, worker) ({' or '.join(speeds)})": [
+                ('{job="a"}', 10), ('{job="a", worker="0"}', 10), ('{job="alone"}', 20), ('{job="alone", worker="0"}', 20),
+                ('{job="b"}', 70), ('{job="b", worker="0"}', 30), ('{job="b", worker="2"}', 40)],
+            steps: [('{job="b"}', 10)]}
 print(json.dumps({"tests": [{
-    "input_series": [{"series": name, "values": str(value)} for name, value in series.items()],
-    "promql_expr_test": [{"expr": expr, "eval_time": "0m", "exp_samples": [{"labels": l, "value": v} for l, v in samples]}
+    "interval": "15s",
+    "input_series": [{"series": name, "values": f"{value}x8"} for name, value in series.items()],
+    "promql_expr_test": [{"expr": expr, "eval_time": "2m", "exp_samples": [{"labels": l, "value": v} for l, v in samples]}
                          for expr, samples in expected.items()]}]}))
 P
     }
-    if [ "$PYTHON3" != no ]; then ok "the dashboard shows a job of a worker alone, and each worker's loss once" shows_lone_workers; fi
+    if [ "$PYTHON3" != no ]; then ok "the dashboard shows a job of a worker alone, and of psd alone, and each worker's figures once" shows_all_workers; fi
 else
     skip "promtool finds nothing wrong" "there is no promtool"
 fi
