@@ -25,10 +25,11 @@ ok "nobody has waited yet" says "nobody has waited" ctl trace
 ok "a job that is not there" fails_with 66 "has no job 'nothing'" ctl trace nothing
 ok "a ps task that is not there" fails_with 69 "none" "$psctl" --timeout 2 --ps "unix:$scratch/none" trace
 
+[ "${SANITIZERS:-no}" = no ] && delay=200 || delay=400 # far more than a step takes
 work 0 1
-work 1 200
+work 1 $delay
 ends() { local pid; for pid in "${workers[@]}"; do wait "$pid" || { cat slow.*.log; return 1; }; done; }
-ok "a job trains, whose worker 1 takes up to 200 ms more for each step" ends
+ok "a job trains, whose worker 1 takes up to $delay ms more for each step" ends
 
 # ---- who makes others wait ----------------------------------------------------------------------------------------
 
@@ -39,11 +40,10 @@ row() { # PS: worker 0's longest row at that ps task
     cat sum.txt && grep -E "^ *$1 +slow +worker 0 +(PUSH_)?PULL +round +[0-9]+ .* worker 1 +(9[0-9]|100)\.[0-9] %$" sum.txt
 }
 for i in 0 1; do ok "at ps:$i worker 0 waited for rounds, which worker 1 closed" row $i; done
-fast() { ctl --json trace slow >sum.json && "$python" - <<'PY'
+summed() { ctl --json trace slow >sum.json && "$python" - <<'PY'
 import json
 rows = json.load(open("sum.json"))
 total = lambda who: sum(r["total_us"] for r in rows if r["who"] == who and r["kind"] == "round")
-assert total("worker 0") > 3 * total("worker 1"), rows
 for r in rows:
     assert r["median_us"] <= r["longest_us"] <= r["total_us"] and 0 <= r["time_share"] <= 1, r
     assert (r["whom"] is None) == (r["whom_share"] is None) and r["whom"] != r["who"], r
@@ -54,7 +54,7 @@ PY
 # ---- each wait ----------------------------------------------------------------------------------------------------
 
 events() { ctl --json trace --events slow >events.json && "$python" - <<'PY'
-import json
+import collections, json
 sums, events = json.load(open("sum.json")), json.load(open("events.json"))
 assert len(events) == sum(r["waits"] for r in sums), (len(events), sums)
 for task in 0, 1:
@@ -64,6 +64,12 @@ of_rounds = [e for e in events if e["what"].startswith("round ") and not e["what
 longest = max(of_rounds, key=lambda e: e["waited_us"])  # in round 1 both wait for who has been started later
 assert longest["who"] == "worker 0" and longest["whom"] == "worker 1" and longest["end"] == "went on", longest
 assert longest["what"].split(" of ")[1] in ("'sequential/dense/kernel'", "'sequential/dense/bias'"), longest
+# However long the machine stops one of them: in most rounds it is worker 0 that waits.
+waited = collections.Counter()
+for e in of_rounds: waited[e["who"], e["what"].split(" of ")[0]] += e["waited_us"]
+longer = {"worker 0": 0, "worker 1": 0}
+for r in {r for _, r in waited}: longer["worker 0" if waited["worker 0", r] > waited["worker 1", r] else "worker 1"] += 1
+assert longer["worker 0"] > 3 * longer["worker 1"], longer
 rounds = {e["what"].split(" of ")[0] for e in events if e["who"] == "worker 0"}
 assert len(rounds & {f"round {k}" for k in range(2, 40)}) > 19, rounds  # not where the delay is next to nothing
 PY
@@ -86,8 +92,8 @@ assert all(s["cat"] == "wait" for s in spans)
 PY
 }
 if "$python" -c 'import json' 2>/dev/null; then
-    ok "as JSON: worker 1 has hardly waited for rounds" fast
-    ok "each wait is there, the latest first" events
+    ok "as JSON: worker 0 has waited for rounds" summed
+    ok "each wait is there, the latest first: in most rounds worker 0 waits for longer" events
     ok "the timeline has each wait of a worker" timeline
 fi
 ok "a timeline of all jobs" fails_with 64 "a timeline is of one job: expected JOB" ctl trace --timeline all.json
