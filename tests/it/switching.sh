@@ -129,19 +129,19 @@ every='keep: 1'
 # ---- what is refused ----------------------------------------------------------------------------------------------
 
 # Each worker finds the checkpoints of a folder of its own: worker 0 one, worker 1 none, or that of another step.
-apart() { # OF-WORKER-1 ARGUMENT ...: the exit codes and last lines of both
+apart() { # OF-WORKER-1 ARGUMENT ...: the exit code of worker 1, and the last lines of both
     local of=$1 rank status=0 pids=()
     shift
     rm -rf r0 r1 && mkdir r0 r1 && cp -r of-multi_worker_mirrored r0/now && cp -r "$of" r1/now
     for rank in 0 1; do
         (cd r$rank && exec timeout 600 "$workerd" "${common[@]}" --rank $rank --set batch_size=32 "${rule[@]}" --resume \
-            --set "$(kept now)" --set timeout=3 --set strategy.min_workers=2 --set epochs=3 --set output=x.safetensors "$@") >"r$rank/log" 2>&1 &
+            --set "$(kept now)" --set timeout=120 --set strategy.min_workers=2 --set epochs=3 --set output=x.safetensors "$@") >"r$rank/log" 2>&1 &
         pids+=($!)
     done
-    for rank in 0 1; do
-        wait "${pids[$rank]}" || status=$?
-        tail -n 1 "r$rank/log"
-    done
+    wait "${pids[1]}" || status=$?
+    kill -TERM "${pids[0]}" # which has opened the job, and would wait for worker 1
+    wait "${pids[0]}"
+    tail -n 1 r?/log
     return $status
 }
 every='keep: 1' epochs=1 steps=7 rule=(--set "$momentum")
