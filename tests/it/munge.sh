@@ -21,7 +21,7 @@ psd0=127.0.0.1:${ports[0]} psd1=127.0.0.1:${ports[1]}
 echo "ps: [\"$psd0\", \"$psd1\"]
 worker: [\"127.0.0.1:${ports[2]}\", \"127.0.0.1:${ports[3]}\"]
 munge: munged/socket" >cluster.yaml
-ctl() { "$psctl" --cluster "$scratch/cluster.yaml" "$@"; }
+ctl() { "$psctl" --timeout 60 --cluster "$scratch/cluster.yaml" "$@"; }
 
 # munged wants a folder in which every user finds its socket.
 chmod 711 "$scratch" && mkdir -m 755 munged && mungekey --create --keyfile munged/key
@@ -126,7 +126,7 @@ chmod 755 . && chmod 644 cluster.yaml
 as_nobody() { setpriv --reuid 65534 --regid 65534 --clear-groups "$@"; }
 if [ "$(id -u)" = 0 ] && as_nobody "$psctl" --version >/dev/null 2>&1 && as_nobody test -r "$examples/softmax/async.yaml"; then
     ok "another user is refused" fails_with 77 "uid 65534 may not call this process of uid 0" \
-        as_nobody "$psctl" --cluster cluster.yaml status
+        as_nobody "$psctl" --timeout 60 --cluster cluster.yaml status
     kill "$pid1" && wait "$pid1"
     serve psd1 --task 1 --munge-users --user-jobs 1 || echo "# psd1: $(cat psd1.log)"
     pid1=$psd_pid
@@ -141,7 +141,7 @@ if [ "$(id -u)" = 0 ] && as_nobody "$psctl" --version >/dev/null 2>&1 && as_nobo
     ok "with --munge-users it trains" nobody_trains --set name=theirs
     ok "as many jobs as a user may have" fails_with 71 "nobody" nobody_trains --set name=second
     ok "it administrates nothing" fails_with 77 "'nobody' has the role worker: expected admin" \
-        as_nobody "$psctl" --cluster cluster.yaml stop theirs
+        as_nobody "$psctl" --timeout 60 --cluster cluster.yaml stop theirs
     root_trains() { both async.yaml --set name=ours; }
     ok "root trains beside it" root_trains
     ok "another user's job is not taken" fails_with 77 "choose another name" nobody_trains --set name=ours --set on_existing=replace
