@@ -161,6 +161,9 @@ static void view_put_queue(struct view *v)
     ps_metrics_family(&v->to, "paramserver_queue_oldest_seconds", "gauge",
                       "How long ago the first of the jobs that wait was submitted; 0: none waits.");
     ps_metrics_sample(&v->to, queued, 1, q->oldest_ms && now > q->oldest_ms ? (double)(now - q->oldest_ms) / 1000 : 0);
+    ps_metrics_family(&v->to, "paramserver_queue_failed_jobs", "gauge",
+                      "Jobs of psctl submit that have failed within the last day, and are not forgotten.");
+    ps_metrics_sample(&v->to, queued, 1, q->failed_lately);
 }
 
 static void view_put_job(struct view *v, const Paramserver__V1__JobStatus *job, double value)

@@ -450,15 +450,19 @@ static char *view_of(uint32_t task)
     Paramserver__V1__Member member[2] = {PARAMSERVER__V1__MEMBER__INIT, PARAMSERVER__V1__MEMBER__INIT};
     Paramserver__V1__Member *members[] = {&member[0], &member[1]};
     Paramserver__V1__WorkersReply workers = PARAMSERVER__V1__WORKERS_REPLY__INIT, *list[] = {task ? NULL : &workers};
+    Paramserver__V1__QueueFigures queue = PARAMSERVER__V1__QUEUE_FIGURES__INIT;
     struct ps_error e;
     char *text;
+    queue.failed = 2;
+    queue.failed_lately = 1;
     status = (Paramserver__V1__StatusReply){.base = status.base,
                                             .version = "1\"2",
                                             .task = task,
                                             .uptime_ms = 1500,
                                             .limit_bytes = UINT64_C(1) << 40,
                                             .n_jobs = 1,
-                                            .jobs = jobs};
+                                            .jobs = jobs,
+                                            .queue = task ? NULL : &queue};
     job.name = "a\"b\\c\nd";
     job.user = "alice";
     job.state = "failed";
@@ -497,6 +501,7 @@ static void test_view(void **state)
     view_has(text, "\nparamserver_job_updates_total{" JOB ",task=\"0\"} 12\n");
     view_has(text, "\n# TYPE paramserver_job_steps gauge\n");  // restore sets it back
     view_has(text, "\nparamserver_job_live_workers{" JOB ",task=\"0\"} 1\n");
+    view_has(text, "\nparamserver_queue_failed_jobs{task=\"0\"} 1\n");
     view_has(text, "\nparamserver_worker_state{" JOB ",worker=\"1\",state=\"expected\"} 1\n");
     view_has(text, "\nparamserver_worker_loss{" JOB ",worker=\"0\"} NaN\n");
     view_has(text, "\nparamserver_worker_silent_seconds{" JOB ",worker=\"0\"} 0.25\n");
