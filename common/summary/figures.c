@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/summary/figures.h"
 
+bool ps_member_has_joined(const Paramserver__V1__Member *m)
+{
+    return m->state == PARAMSERVER__V1__MEMBER_STATE__LIVE || m->incarnation || m->address[0];
+}
+
 const char *ps_member_state(const Paramserver__V1__Member *m)
 {
     switch (m->state) {

@@ -312,6 +312,8 @@ static void summary_say_worst(const struct totals *s, struct ps_summary *w)
     if (s->wait && s->wait->whom[0])
         WORST("Longest wait: %.1f s for %.200s, of %.200s.", (double)s->wait->since_ms / 1000, s->wait->what,
               s->wait->whom);
+    else if (s->dead_worker && !ps_member_has_joined(s->dead_worker))
+        WORST("Worker %" PRIu32 " of job %.128s, which never joined.", s->dead_worker->rank, s->dead_job->name);
     else if (s->dead_worker)
         WORST("Worker %" PRIu32 " of job %.128s (%.128s).", s->dead_worker->rank, s->dead_job->name,
               s->dead_worker->address);

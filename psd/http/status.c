@@ -57,11 +57,6 @@ static void status_put_queue(struct ps_json *j, const Paramserver__V1__QueueFigu
 
 // ---- workers ------------------------------------------------------------------------------------------------------
 
-static bool member_has_joined(const Member *m)
-{
-    return m->state == PARAMSERVER__V1__MEMBER_STATE__LIVE || m->incarnation || m->address[0];
-}
-
 static void status_put_reports(struct ps_json *j, const Member *m)
 {
     ps_json_count(j, "step", m->step);
@@ -77,7 +72,7 @@ static void status_put_member(struct ps_json *j, const Member *m)
     ps_json_count(j, "rank", m->rank);
     ps_json_text(j, "state", ps_member_state(m));
     ps_json_text(j, "process", m->address);
-    if (member_has_joined(m))
+    if (ps_member_has_joined(m))
         status_put_reports(j, m);
     ps_json_flag(j, "excluded", m->excluded);
     ps_json_flag(j, "draining", m->draining);

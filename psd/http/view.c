@@ -262,8 +262,7 @@ static void view_put_worker(struct view *v, const char *job, const char *rank, c
                             const void *arg)
 {
     const struct ps_label labels[] = {{"job", job}, {"worker", rank}};
-    // Nothing is known of one that has not joined yet.
-    if (worker->state != PARAMSERVER__V1__MEMBER_STATE__EXPECTED)
+    if (ps_member_has_joined(worker))
         ps_metrics_sample(&v->to, labels, LENGTH(labels), view_value(arg, worker));
 }
 

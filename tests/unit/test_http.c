@@ -442,13 +442,12 @@ static void test_json(void **state)
     free(text);
 }
 
-// A job and its workers, of which one has not joined.
+// A job and its workers, of which two have not joined.
 static char *view_of(uint32_t task)
 {
     Paramserver__V1__StatusReply status = PARAMSERVER__V1__STATUS_REPLY__INIT;
     Paramserver__V1__JobStatus job = PARAMSERVER__V1__JOB_STATUS__INIT, *jobs[] = {&job};
-    Paramserver__V1__Member member[2] = {PARAMSERVER__V1__MEMBER__INIT, PARAMSERVER__V1__MEMBER__INIT};
-    Paramserver__V1__Member *members[] = {&member[0], &member[1]};
+    Paramserver__V1__Member member[3], *members[] = {&member[0], &member[1], &member[2]};
     Paramserver__V1__WorkersReply workers = PARAMSERVER__V1__WORKERS_REPLY__INIT, *list[] = {task ? NULL : &workers};
     Paramserver__V1__QueueFigures queue = PARAMSERVER__V1__QUEUE_FIGURES__INIT;
     struct ps_error e;
@@ -469,12 +468,16 @@ static char *view_of(uint32_t task)
     job.update = PARAMSERVER__V1__UPDATE__SSP;
     job.updates = 12;
     job.live_workers = 1;
+    for (size_t i = 0; i < 3; i++)
+        paramserver__v1__member__init(&member[i]);
     member[0].state = PARAMSERVER__V1__MEMBER_STATE__LIVE;
     member[0].loss = NAN;
     member[0].silent_ms = 250;
     member[1].rank = 1;
     member[1].state = PARAMSERVER__V1__MEMBER_STATE__EXPECTED;
-    workers.n_members = 2;
+    member[2].rank = 2;
+    member[2].state = PARAMSERVER__V1__MEMBER_STATE__DEAD;  // given up
+    workers.n_members = 3;
     workers.members = members;
     assert_int_equal(PS_OK, psd_view_text(&status, list, &text, &e));
     return text;
@@ -505,7 +508,9 @@ static void test_view(void **state)
     view_has(text, "\nparamserver_worker_state{" JOB ",worker=\"1\",state=\"expected\"} 1\n");
     view_has(text, "\nparamserver_worker_loss{" JOB ",worker=\"0\"} NaN\n");
     view_has(text, "\nparamserver_worker_silent_seconds{" JOB ",worker=\"0\"} 0.25\n");
+    view_has(text, "\nparamserver_worker_state{" JOB ",worker=\"2\",state=\"dead\"} 1\n");
     assert_null(strstr(text, "paramserver_worker_loss{" JOB ",worker=\"1\""));
+    assert_null(strstr(text, "paramserver_worker_silent_seconds{" JOB ",worker=\"2\""));
     free(text);
     text = view_of(1);
     view_has(text, "\nparamserver_job_updates_total{" JOB ",task=\"1\"} 12\n");
@@ -631,6 +636,8 @@ static void test_words_of_failures(void **state)
     s.member[1].reason = (char *)"sent no message for 2.5 s";
     scene_says(&s, PS_LEVEL_BAD, "Worker 1 of job mnist is dead: sent no message for 2.5 s. 2 workers live.", "",
                "Worker 1 of job mnist (pid 1 on node)", "psctl doctor");
+    s.member[1].address = (char *)"";
+    scene_says(&s, PS_LEVEL_BAD, "", "", "Worker 1 of job mnist, which never joined.", "psctl doctor");
     s.job.state = (char *)"done";
     scene_says(&s, PS_LEVEL_OK, "1 job is done, none running", "until psctl stop", "", "psctl status");
     s.job.state = (char *)"failed";

@@ -25,15 +25,10 @@ static const struct table_column columns[] = {
 };
 
 // One that did not come in time is dead, and has never been heard.
-static bool has_joined(const Paramserver__V1__Member *m)
-{
-    return m->state == PARAMSERVER__V1__MEMBER_STATE__LIVE || m->incarnation || m->address[0];
-}
-
 static void member_row(struct table *t, const char *job, const Paramserver__V1__Member *m, uint64_t slowest)
 {
     bool clocked = m->state == PARAMSERVER__V1__MEMBER_STATE__LIVE && slowest <= m->clock;
-    bool joined = has_joined(m);
+    bool joined = ps_member_has_joined(m);
     table_row(t);
     table_cell(t, table_text(job));
     table_cell(t, json_integer(m->rank));
