@@ -380,14 +380,18 @@ exec "$workerd" "\$@"
 SH
 chmod +x late-workerd
 too_late() {
-    local got=0 pid late
-    rm -f long.log
-    WORKERD=$PWD/late-workerd "$psctl" run --workers 3 "$examples/softmax/one_device.yaml" --set "strategy={name: multi_worker_mirrored, communication: ring}" \
-        --set "callbacks=[{name: backup, path: late.backups, every_steps: 1000}]" --set data.train_examples=3840 --set data.test_examples=64 \
-        --set epochs=60 --set output=late.safetensors >long.log 2>&1 &
-    pid=$!
-    eventually grep -qs "^Epoch 2" long.log || { cat long.log; return 1; }
-    kill -KILL "$(child_of "$pid" "--rank 1")" || return 1
+    local got=0 pid late part
+    for epochs in 60 600 6000; do # more where all were trained before worker 1 was killed
+        rm -rf long.log came late.backups
+        WORKERD=$PWD/late-workerd "$psctl" run --workers 3 "$examples/softmax/one_device.yaml" --set "strategy={name: multi_worker_mirrored, communication: ring}" \
+            --set "callbacks=[{name: backup, path: late.backups, every_steps: 1000}]" --set data.train_examples=3840 --set data.test_examples=64 \
+            --set epochs=$epochs --set output=late.safetensors >long.log 2>&1 &
+        pid=$!
+        eventually grep -qs "^Epoch 2" long.log || { cat long.log; return 1; }
+        part=$(child_of "$pid" "--rank 1")
+        [ "$part" ] && kill -KILL "$part" && break
+        wait "$pid"
+    done
     eventually grep -q "the job is done without worker 1" long.log || kill "$pid"
     late=$(sed -nE 's/.*is done without worker 1 \(pid ([0-9]+)\).*/\1/p' long.log)
     [ -z "$late" ] || kill -CONT "$late"
@@ -465,7 +469,9 @@ ok "psctl run goes on after a hangup that it was started to ignore" hung_up
 # Worker 0 does not move: psctl says whom it waits for, and how the weights are had meanwhile; and then it moves after all.
 named_while_it_hangs() {
     local got=0 pid chief said
-    begins_long async
+    printf '#!/bin/sh\nexec "%s" --dead-after-ms 600000 "$@"\n' "$psd" >more-patient-psd # than it stands still
+    chmod +x more-patient-psd
+    PSD=$PWD/more-patient-psd begins_long async
     eventually grep -qs "^Epoch 2" long.log || { cat long.log; return 1; }
     chief=$(child_of "$pid" "--rank 0")
     kill -STOP "$chief" && kill -INT "$pid"
