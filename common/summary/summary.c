@@ -22,6 +22,7 @@ typedef Paramserver__V1__JobStatus Job;
 struct totals {
     const Status *status;
     bool whole;
+    const uint32_t *lost;  // as the overview has it
     uint32_t running, opening, done, live, dead;
     uint32_t queued;    // jobs of psctl submit that wait,
     uint32_t failed;    // and that have failed within the last day
@@ -134,7 +135,7 @@ static const Paramserver__V1__Wait *totals_find_unopened(const struct ps_overvie
 
 static struct totals totals_of(const struct ps_overview *overview)
 {
-    struct totals s = {.status = overview->status, .whole = overview->whole};
+    struct totals s = {.status = overview->status, .whole = overview->whole, .lost = overview->lost};
     for (size_t i = 0; i < overview->status->n_jobs; i++)
         totals_take_job(&s, overview->status->jobs[i], overview->workers[i]);
     s.queued = overview->status->queue ? overview->status->queue->queued : 0;
@@ -287,6 +288,33 @@ static void summary_say_loss(const struct totals *s, const char *task, struct ps
     }
 }
 
+static uint32_t summary_find_loss(const struct totals *s, const Job *job)
+{
+    for (size_t i = 0; s->lost && i < s->status->n_jobs; i++)
+        if (s->status->jobs[i] == job)
+            return s->lost[i];
+    return PS_NONE_LOST;
+}
+
+// What there still is of a job that has failed, or was interrupted.
+static void summary_say_left(const struct totals *s, const Job *job, const char *task, struct ps_summary *w)
+{
+    const uint32_t lost = summary_find_loss(s, job);
+    char since[64] = "";
+    if (job->progress && job->progress->checkpoint_step)
+        snprintf(since, sizeof since, " since its checkpoint of step %" PRIu64, job->progress->checkpoint_step);
+    if (!job->update)
+        RISK("Nothing of job %.128s: it ended before its variables were declared.", job->name);
+    else if (lost != PS_NONE_LOST)
+        RISK("All that job %.128s has trained%s is lost: ps:%" PRIu32 " has lost what it had of it.", job->name, since,
+             lost);
+    else if (!s->whole && s->status->tasks > 1)
+        RISK("What this ps task has of the weights of job %.128s stays here until psctl stop, or until it ends.",
+             job->name);
+    else
+        RISK("The weights of job %.128s stay here until psctl stop, or until %s ends.", job->name, task);
+}
+
 static void summary_say_risk(const struct totals *s, struct ps_summary *w)
 {
     const char *task = s->whole ? "a ps task" : "this ps task";
@@ -297,8 +325,7 @@ static void summary_say_risk(const struct totals *s, struct ps_summary *w)
     else if (s->risk_job)
         summary_say_loss(s, task, w);
     else if (s->failed_job || s->interrupted_job)
-        RISK("The weights of job %.128s stay here until psctl stop, or until %s ends.",
-             (s->failed_job ? s->failed_job : s->interrupted_job)->name, task);
+        summary_say_left(s, s->failed_job ? s->failed_job : s->interrupted_job, task, w);
     else if (s->done_job)
         RISK("Nothing that a worker has written to its output. The weights here stay until psctl stop, %sor until %s "
              "ends.",

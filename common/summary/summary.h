@@ -8,6 +8,7 @@
 #define PS_COMMON_SUMMARY_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "proto/paramserver.pb-c.h"
 
@@ -19,7 +20,11 @@ struct ps_overview {
     Paramserver__V1__WorkersReply **workers;
     Paramserver__V1__WaitsReply *waits;  // NULL: not asked for
     bool whole;                          // status speaks for all ps tasks of the cluster
+    // lost[i]: a ps task that has lost what it had of status->jobs[i], or PS_NONE_LOST. NULL: it is not known.
+    const uint32_t *lost;
 };
+
+#define PS_NONE_LOST UINT32_MAX
 
 enum ps_level { PS_LEVEL_OK, PS_LEVEL_WARNING, PS_LEVEL_BAD };
 

@@ -196,6 +196,8 @@ ok "doctor: what was lost is not to be resumed" fails_with 69 "ps:1 does not ans
 start_psd lost2 --task 1 --peers "$lost" --listen "unix:$scratch/lost1" || exit 1
 ok "nor when the ps task is there again" fails_with 75 "ps:1 has lost what it had of it: start it again with --set on_existing=replace" \
     "$psctl" --timeout 60 --ps "$lost" doctor lost-sync
+ok "psctl status says so, too" fails_with 0 "All that job lost-sync has trained is lost: ps:1 has lost what it had of it." \
+    "$psctl" --timeout 60 --ps "$lost" status lost-sync
 
 # ---- a stall is logged with the names ------------------------------------------------------------------------------
 

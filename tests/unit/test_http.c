@@ -743,7 +743,35 @@ static void test_words_of_an_end_by_people(void **state)
     s.job.reason = (char *)"worker 0 ended: by signal 15";
     s.member[0].state = PARAMSERVER__V1__MEMBER_STATE__DEAD;
     scene_says(&s, PS_LEVEL_OK, "No job runs; job mnist was interrupted: worker 0 ended: by signal 15.",
-               "The weights of job mnist stay here until psctl stop", "", "psctl status");
+               "The weights of job mnist stay here until psctl stop, or until this ps task ends.", "", "psctl status");
+    s.status.tasks = 2;
+    scene_says(&s, PS_LEVEL_OK, "", "What this ps task has of the weights of job mnist stays here", "", "psctl status");
+}
+
+static void test_words_of_a_job_that_is_lost(void **state)
+{
+    Paramserver__V1__Progress progress = PARAMSERVER__V1__PROGRESS__INIT;
+    uint32_t lost = PS_NONE_LOST;
+    struct scene s;
+    (void)state;
+    scene_init(&s);
+    s.job.state = (char *)"failed";
+    s.status.tasks = 2;
+    s.look.whole = true;
+    s.look.lost = &lost;
+    scene_says(&s, PS_LEVEL_BAD, "", "The weights of job mnist stay here until psctl stop, or until a ps task ends.",
+               "", "psctl doctor");
+    lost = 1;
+    scene_says(&s, PS_LEVEL_BAD, "", "All that job mnist has trained is lost: ps:1 has lost what it had of it.", "",
+               "psctl doctor");
+    s.job.progress = &progress;
+    progress.checkpoint_step = 40;
+    scene_says(&s, PS_LEVEL_BAD, "", "All that job mnist has trained since its checkpoint of step 40 is lost: ps:1", "",
+               "psctl doctor");
+    lost = PS_NONE_LOST;
+    s.job.update = 0;
+    scene_says(&s, PS_LEVEL_BAD, "", "Nothing of job mnist: it ended before its variables were declared.", "",
+               "psctl doctor");
 }
 
 // Of a job that worker 0 has not opened there is nothing but who waits for that.
@@ -1094,6 +1122,7 @@ int main(void)
         cmocka_unit_test(test_words_of_failures),
         cmocka_unit_test(test_words_of_checkpoints),
         cmocka_unit_test(test_words_of_an_end_by_people),
+        cmocka_unit_test(test_words_of_a_job_that_is_lost),
         cmocka_unit_test(test_words_of_a_queue),
         cmocka_unit_test(test_words_of_a_worker_that_left),
         cmocka_unit_test(test_words_of_a_job_without_worker_0),

@@ -89,6 +89,19 @@ static Status words_merge(const struct answer *answers, size_t tasks, const char
     return whole;
 }
 
+// Which ps tasks have lost jobs that were declared on all of them; malloc'd.
+static uint32_t *words_find_losses(const struct answer *answers, size_t tasks, const Status *whole)
+{
+    uint32_t *lost = ps_alloc((whole->n_jobs + 1) * sizeof *lost);
+    for (size_t k = 0; k < whole->n_jobs; k++) {
+        lost[k] = PS_NONE_LOST;
+        for (size_t i = tasks; whole->jobs[k]->update && i-- > 0;)
+            if (!words_has_job((const Status *)answers[i].reply, whole->jobs[k]->name))
+                lost[k] = (uint32_t)i;
+    }
+    return lost;
+}
+
 static void words_forget(struct ps_overview *o)
 {
     for (size_t i = 0; i < o->status->n_jobs; i++)
@@ -169,7 +182,8 @@ void words_find(struct cluster *c, const struct answer *answers, const char *onl
     if (!words_all_answer(c, answers, words) || words_are_of_a_part(c, answers, words))
         return;
     Status status = words_merge(answers, c->tasks, only);
-    struct ps_overview o = {.status = &status, .whole = true};
+    uint32_t *lost = words_find_losses(answers, c->tasks, &status);
+    struct ps_overview o = {.status = &status, .whole = true, .lost = lost};
     o.workers = ps_alloc((status.n_jobs + 1) * sizeof *o.workers);
     words_ask_workers(c, &o, &silent);
     words_ask_waits(c, only, &o, &silent);
@@ -181,6 +195,7 @@ void words_find(struct cluster *c, const struct answer *answers, const char *onl
         ps_summarize(&o, words);
     words_forget(&o);
     free(status.jobs);
+    free(lost);
 }
 
 // ---- shown --------------------------------------------------------------------------------------------------------
