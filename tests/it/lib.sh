@@ -72,6 +72,15 @@ eventually() {
     done
 }
 
+# pause PID SECONDS: the process stands still. A busy machine may stop it for longer: for how long is in $paused_ms.
+pause() {
+    local from=${EPOCHREALTIME/[.,]/}
+    kill -STOP "$1"
+    sleep "$2"
+    kill -CONT "$1"
+    paused_ms=$(((${EPOCHREALTIME/[.,]/} - from) / 1000))
+}
+
 # free_ports N: ports that nobody listens on, of those that the kernel gives to nobody by itself: what else runs on this
 # machine does not come upon them until they are taken.
 free_ports() {
