@@ -28,7 +28,8 @@ struct totals {
     uint32_t failed;    // and that have failed within the last day
     const Job *trains;  // the last of those that do
     const Job *failed_job, *dead_job, *absent_job, *not_finite_job, *done_job, *interrupted_job, *slow_job, *split_job,
-        *risk_job;  // that trains, or is about to, and would lose most
+        *risk_job;          // that trains, or is about to, and would lose most
+    uint32_t risk_workers;  // of risk_job: that live, or are awaited; 0: it is not known
     const Paramserver__V1__Member *dead_worker;
     struct ps_figures slow;  // of slow_job, whose slowest worker is farthest behind the mean
     double slow_share;
@@ -115,8 +116,10 @@ static void totals_take_job(struct totals *s, const Job *job, const Paramserver_
     if (job->splits > 0 && !s->split_job)
         s->split_job = job;
     totals_take_workers(s, job, &f);
-    if (!s->risk_job || totals_risk(job) > totals_risk(s->risk_job))
+    if (!s->risk_job || totals_risk(job) > totals_risk(s->risk_job)) {
         s->risk_job = job;
+        s->risk_workers = f.live + f.expected;
+    }
 }
 
 // Of those that have waited for long the first that waits for a job which is in no list. NULL: there is none.
@@ -270,7 +273,9 @@ static void summary_say_state(const struct totals *s, struct ps_summary *w)
 // Of the job that would lose most.
 static void summary_say_loss(const struct totals *s, const char *task, struct ps_summary *w)
 {
-    static const char others[] = "if a worker dies, the others train its examples";
+    const char *others = s->risk_workers == 1 ? "if its worker dies, the job ends"
+                                              : "if a worker dies, the others train its examples, or the job ends with "
+                                                "fewer than strategy.min_workers";
     const Job *job = s->risk_job;
     const Paramserver__V1__Progress *p = job->progress;
     char age[32];

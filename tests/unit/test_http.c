@@ -585,6 +585,13 @@ static void test_words_of_a_training(void **state)
     scene_says(&s, PS_LEVEL_OK, "All is well: 1 job trains with 3 live workers, none dead.",
                "since the last checkpoint is lost",
                "Slowest is worker 0 of job mnist: step 10, 40 examples/s; the mean is 80.", "psctl top");
+    scene_says(
+        &s, PS_LEVEL_OK, "",
+        "; if a worker dies, the others train its examples, or the job ends with fewer than strategy.min_workers.", "",
+        "psctl top");
+    s.workers.n_members = 1;
+    scene_says(&s, PS_LEVEL_OK, "", "; if its worker dies, the job ends.", "", "psctl top");
+    s.workers.n_members = 3;
     s.job.splits = 1;
     s.job.split_worker = 2;
     s.job.split_round = 7;
