@@ -172,7 +172,7 @@ static void operands_are_taken_whole_or_refused(void **state)
         assert_int_equal(operand_bytes(no_bytes[i], &bytes, &e), PS_INVALID_ARGUMENT);
 }
 
-static void rows_are_those_of_python(void **state)
+static void rows_are_a_range(void **state)
 {
     (void)state;
     static const struct {
@@ -192,7 +192,7 @@ static void rows_are_those_of_python(void **state)
         assert_int_equal(operand_rows(wrong[i], 10, &first, &end, &e), PS_INVALID_ARGUMENT);
     for (size_t i = 0; i < sizeof outside / sizeof *outside; i++)
         assert_int_equal(operand_rows(outside[i], 10, &first, &end, &e), PS_OUT_OF_RANGE);
-    assert_string_equal(e.text, "--rows is 10:, expected at least one of 0:10");
+    assert_string_equal(e.text, "--rows is 10:, expected A below B, and B at most 10");
 }
 
 // ---- npy ----------------------------------------------------------------------------------------------------------
@@ -363,7 +363,7 @@ int main(void)
         cmocka_unit_test(help_is_known_to_every_command),
         cmocka_unit_test(says_what_is_wrong),
         cmocka_unit_test(operands_are_taken_whole_or_refused),
-        cmocka_unit_test(rows_are_those_of_python),
+        cmocka_unit_test(rows_are_a_range),
         cmocka_unit_test(npy_is_as_numpy_reads_it),
         cmocka_unit_test(npy_that_cannot_be_written_is_an_error),
         cmocka_unit_test(npy_there_and_back_for_every_type),

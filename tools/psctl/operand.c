@@ -84,7 +84,7 @@ enum ps_code operand_rows(const char *text, uint64_t rows, uint64_t *first, uint
     if (!good)
         return ps_fail(e, PS_INVALID_ARGUMENT, "--rows is %s, expected A:B, as in 0:10, 10: or :10", text);
     if (a >= b || b > rows)
-        return ps_fail(e, PS_OUT_OF_RANGE, "--rows is %s, expected at least one of 0:%" PRIu64, text, rows);
+        return ps_fail(e, PS_OUT_OF_RANGE, "--rows is %s, expected A below B, and B at most %" PRIu64, text, rows);
     *first = a;
     *end = b;
     return PS_OK;
