@@ -40,7 +40,7 @@ static void say_tls(struct ps_tls *tls)
            soon ? ": psctl tls issue makes a new one" : "");
 }
 
-static void say_ready(const struct psd_options *o, const struct psd_rpc *rpc)
+static void say_ready(const struct psd_options *o, const struct psd_rpc *rpc, const struct psd_http *http)
 {
     for (size_t i = 0; i < o->n_listen; i++) {
         int port = psd_rpc_port(rpc, i);
@@ -53,7 +53,10 @@ static void say_ready(const struct psd_options *o, const struct psd_rpc *rpc)
     if (o->memory_why)
         ps_info("memory: %.1f GiB, 3/4 of %s; --memory says otherwise", (double)o->memory / (1 << 30), o->memory_why);
     if (o->ready_fd >= 0) {
-        dprintf(o->ready_fd, "READY %d\n", psd_rpc_port(rpc, 0));
+        if (http)
+            dprintf(o->ready_fd, "READY %d %d\n", psd_rpc_port(rpc, 0), psd_http_port(http));
+        else
+            dprintf(o->ready_fd, "READY %d\n", psd_rpc_port(rpc, 0));
         close(o->ready_fd);
     }
     ps_notify("READY=1");
@@ -83,7 +86,8 @@ static void on_tick(uv_timer_t *handle)
 // Returns once SIGTERM or SIGINT has come, which may be as soon as somebody knows that it is ready. Who starts psd with
 // SIGTERM ignored ends it by SIGINT: a batch system's SIGTERM to all does not take it from its workers. Further signals
 // change nothing: they are taken, and not looked at, until the process ends.
-static void run_loop(const struct psd_options *o, const struct psd_rpc *rpc, struct psd_core *core)
+static void run_loop(const struct psd_options *o, const struct psd_rpc *rpc, struct psd_core *core,
+                     const struct psd_http *http)
 {
     static uv_loop_t loop;
     static uv_signal_t term, interrupt;
@@ -99,7 +103,7 @@ static void run_loop(const struct psd_options *o, const struct psd_rpc *rpc, str
         uv_signal_start(&term, on_signal, SIGTERM);
     uv_signal_start(&interrupt, on_signal, SIGINT);
     uv_timer_start(&tick, on_tick, TICK_MS, TICK_MS);
-    say_ready(o, rpc);
+    say_ready(o, rpc, http);
     uv_run(&loop, UV_RUN_DEFAULT);
     uv_timer_stop(&tick);
 }
@@ -119,7 +123,7 @@ static enum ps_code main_serve(const struct psd_options *o, struct psd_rpc *rpc,
         return e->code;
     if (files)
         ps_info("the limit of open files, and with it of connections, is %ld", files);
-    run_loop(o, rpc, core);
+    run_loop(o, rpc, core, http);
 
     ps_notify("STOPPING=1");
     psd_http_stop(http);

@@ -139,3 +139,8 @@ void psd_http_stop(struct psd_http *h)
     psd_history_destroy(h->history);
     free(h);
 }
+
+int psd_http_port(const struct psd_http *h)
+{
+    return ps_http_port(h->server);
+}

@@ -18,5 +18,6 @@ struct psd_http;
 enum ps_code psd_http_start(struct psd_core *core, const char *address, bool insecure, struct psd_http **http,
                             struct ps_error *e);
 void psd_http_stop(struct psd_http *h);  // may be NULL
+int psd_http_port(const struct psd_http *h);
 
 #endif

@@ -183,18 +183,20 @@ fi
 # ---- psctl run ----
 
 runs() { # the page of a run is there while it is
-    local port pid
-    port=$(free_ports 1)
-    "$psctl" run --http "127.0.0.1:$port" --ps 2 --workers 2 --set epochs=100000 --set delay_ms=50 --set output=run.safetensors \
+    local pid
+    rm -f run.log
+    "$psctl" run --http "127.0.0.1:0" --ps 2 --workers 2 --set epochs=100000 --set delay_ms=50 --set output=run.safetensors \
         "$examples/softmax/async.yaml" >run.log 2>&1 &
     pid=$!
-    eventually says_running "$port" || { cat run.log; return 1; }
+    says_page() { sed -nE 's,.*psctl.* status page: http://127\.0\.0\.1:([0-9]+)/$,\1,p' run.log | grep .; }
+    eventually says_page || { cat run.log; kill "$pid"; return 1; }
+    eventually says_running "$(says_page)" || { cat run.log; return 1; }
     kill "$pid"
     wait "$pid"
     [ $? = 143 ]
 }
 says_running() { text_of "$1" /status.json 2>/dev/null | grep -F "1 job trains with 2 live workers"; }
-ok "psctl run --http has it" runs
+ok "psctl run --http has it, and says where" runs
 ok "not where there is no ps task" fails_with 65 "has none: see workerd --http" \
     "$psctl" run --http 127.0.0.1:0 "$examples/softmax/one_device.yaml"
 

@@ -91,6 +91,8 @@ static void hear_readiness(struct child_stream *stream, char *text)
     if (strncmp(text, "READY", 5) != 0 || child->ready)
         return;
     child->ready = true;
+    if (sscanf(text, "READY %*d %d", &child->page_port) != 1)
+        child->page_port = 0;
     child->on_ready(child);
 }
 

@@ -39,7 +39,8 @@ struct child {
     int pid;
     bool running;  // from the start to on_end
     bool ready;
-    bool stopped;  // child_end was called: its end is no surprise
+    int page_port;  // of the status page, as it has said when it was ready; 0: it has none
+    bool stopped;   // child_end was called: its end is no surprise
     unsigned starts;
     int64_t exit_code;
     int signal;  // that ended it; 0: none

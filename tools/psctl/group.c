@@ -362,6 +362,9 @@ static void start_workers(struct group *g)
 static void on_ps_ready(struct child *child)
 {
     struct group *g = child->arg;
+    const char *page = g->spec->page;
+    if (page && child->page_port)
+        group_say("status page: http://%.*s:%d/", (int)(strrchr(page, ':') - page), page, child->page_port);
     for (int i = 0; i < g->spec->n_ps; i++)
         if (!g->ps[i].ready)
             return;

@@ -17,6 +17,7 @@ struct group_spec {
     int min_workers;     // the job goes on while at least so many have not failed,
     bool ends_together;  // and none has ended by itself with an error, of which the others hear
     bool goes_on;        // from a backup: what a signal ends is started again, so often that it may be an accident
+    const char *page;    // host:port of ps task 0's status page, where port 0 is one that is free; NULL: there is none
     const char *notice;  // said when the workers start; NULL: nothing
     // What to type for the weights while the ps tasks serve and a worker does not end; NULL: nothing has them all.
     const char *in_need;

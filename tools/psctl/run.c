@@ -176,6 +176,7 @@ static int run_start(struct run *run)
                                     .min_workers = (int)run->min_workers,
                                     .ends_together = run->peers,
                                     .goes_on = run->goes_on,
+                                    .page = run->http,
                                     .notice = run->n_ps ? notice : NULL,
                                     .in_need = run->n_ps && !run->peers ? save : NULL,
                                     .trained = run->n_ps ? run_say_traffic : NULL,
