@@ -266,6 +266,8 @@ status_of_it() { # the words are of this job alone
         grep "^No job lonely runs here." said
 }
 ok "asked for it, psctl status says where it is" status_of_it
+stands() { fails_with 0 "no job runs, and this one needs 2 workers, of which 0 are there; start workerd" ctl doctor lonely && ! ctl doctor --nagios; }
+ok "psctl doctor warns that the queue stands" eventually stands
 ok "it is cancelled" says "is cancelled" ctl cancel lonely
 ok "psd ends in order" eval 'kill "$psd_pid" && wait "$psd_pid"'
 printf 'garbage' >queue/1.job

@@ -32,6 +32,7 @@ typedef Paramserver__V1__DescribeReply Description;
 enum {
     CLOCK_MS = 1000,
     FULL_PERCENT = 90,
+    QUEUE_STANDS_MS = 20000,  // a worker that is started again, or has just ended a job, is there by then
     SUBJECT_MAX = 320,
     ADVICE_MAX = 400,
     TIMEOUT_S = 3,  // of an answer, where --timeout does not say otherwise: all is told within 5 s
@@ -565,8 +566,45 @@ static size_t check_waiting(struct doctor *d, const char *only)
 struct examination {
     struct doctor *doctor;
     const char *only;
-    size_t found;  // jobs of the queue that were asked for
+    size_t found;               // jobs of the queue that were asked for
+    bool runs;                  // one of the queue does
+    uint64_t now_ms, since_ms;  // since_ms: when the last of those that have ended did, or the next one was submitted
+    char next[SUBJECT_MAX];     // whose turn it is; "": none waits, or it is not the one that was asked for
+    uint64_t number;            // its number,
+    uint32_t workers, present;  // its workers, and how many of them are there
 };
+
+static void queue_take_job(struct examination *v, const Paramserver__V1__QueuedJob *job, uint64_t now_ms)
+{
+    const bool queued = job->state == PARAMSERVER__V1__QUEUE_STATE__JOB_QUEUED;
+    const uint64_t moment = queued ? job->submitted_ms : job->ended_ms;
+    v->now_ms = now_ms;
+    v->runs |= job->state == PARAMSERVER__V1__QUEUE_STATE__JOB_RUNNING;
+    if (!queued || !v->workers)
+        v->since_ms = v->since_ms > moment ? v->since_ms : moment;
+    if (!queued || v->workers)
+        return;
+    v->workers = job->workers;
+    v->present = job->present;
+    v->number = job->number;
+    if (!v->only || strcmp(v->only, job->name) == 0)
+        snprintf(v->next, sizeof v->next, "job %.200s, number %" PRIu64 " of the queue", job->name, job->number);
+}
+
+// The job whose turn it is lacks workers, for so long that none is on its way.
+static void check_next(const struct examination *v)
+{
+    char advice[ADVICE_MAX];
+    if (v->runs || !v->next[0] || v->present >= v->workers || v->now_ms < v->since_ms + QUEUE_STANDS_MS)
+        return;
+    snprintf(
+        advice, sizeof advice,
+        "start workerd on the hosts that lack it: the log of one that waits names the rank; or psctl cancel %" PRIu64,
+        v->number);
+    findings_add(&v->doctor->findings, VERDICT_WARNING, v->next, advice,
+                 "no job runs, and this one needs %" PRIu32 " worker%s, of which %" PRIu32 " %s there", v->workers,
+                 v->workers == 1 ? "" : "s", v->present, v->present == 1 ? "is" : "are");
+}
 
 static void check_queued(const Paramserver__V1__QueuedJob *job, uint64_t now_ms, const char *complaint, void *arg)
 {
@@ -575,6 +613,7 @@ static void check_queued(const Paramserver__V1__QueuedJob *job, uint64_t now_ms,
     const char *remedy = remedy_of(complaint);
     const bool failed = job->state == PARAMSERVER__V1__QUEUE_STATE__JOB_FAILED;
     char name[SUBJECT_MAX], advice[ADVICE_MAX];
+    queue_take_job(v, job, now_ms);
     if (v->only && strcmp(v->only, job->name) != 0)
         return;
     v->found++;
@@ -594,9 +633,10 @@ static void check_queued(const Paramserver__V1__QueuedJob *job, uint64_t now_ms,
 // Returns how many there are.
 static size_t check_queue(struct doctor *d, const char *only)
 {
-    struct examination v = {d, only, 0};
+    struct examination v = {.doctor = d, .only = only};
     if (status_of(d, 0))
         queue_examine(d->cluster, check_queued, &v);
+    check_next(&v);
     return v.found;
 }
 
