@@ -12,6 +12,8 @@ cd "$scratch" || exit 1
 echo "ps: [\"unix:$scratch/ps0\", \"unix:$scratch/ps1\", \"unix:$scratch/ps2\"]" >ps.yaml
 echo "worker: [\"unix:$scratch/w0\", \"unix:$scratch/w1\"]" >peers.yaml
 
+ctl() { "$psctl" --timeout 60 --cluster ps.yaml "$@"; }
+
 # keep NAME COMMAND ...: runs it, and again after a moment where it ends in any other way than well. NAME.pid has its
 # pid, NAME.code how it has ended last.
 keep() {
@@ -95,7 +97,6 @@ ok "where the weights are lost it is said from which step the training goes on" 
 
 # What was set by hand holds where the training goes on from a backup that was written since.
 by_hand() {
-    ctl() { "$psctl" --cluster ps.yaml "$@"; }
     is_set() { ctl jobs hand | tee said | grep -E "^learning_rate +0.003 " && grep -E "^momentum +0.5 " said; }
     train hand ps.yaml sync.yaml --set 'optimizer={name: sgd, learning_rate: 0.1, momentum: 0.9}' --set delay_ms=10
     eventually has_got_further hand 20 && ctl set-lr hand 0.003 && ctl set hand momentum=0.5 && eventually is_set || return 1
@@ -358,22 +359,22 @@ done
 
 asked=(--set delay_ms=20 --set steps=100000 --set epochs=1000 --set "callbacks=[{name: checkpoint, path: asked, every_seconds: 3600, keep: 0}]")
 train asked ps.yaml sync.yaml "${asked[@]}"
-is_asked() { "$psctl" --cluster ps.yaml checkpoint asked >path && cat path && "$psctl" verify "$(cat path)"; }
+is_asked() { ctl checkpoint asked >path && cat path && "$psctl" verify "$(cat path)"; }
 ok "psctl checkpoint has the chief write one" eventually is_asked
 steps() { find asked -name '*.safetensors' | wc -l; }
 is_asked_again() { local before; before=$(steps); is_asked && [ "$(steps)" = $((before + 1)) ]; }
 ok "another one" is_asked_again
-for_programs() { "$psctl" --cluster ps.yaml checkpoint asked --json | "$PYTHON3" -c 'import json, sys; sys.exit(not json.load(sys.stdin)[0]["path"].startswith("asked/"))'; }
+for_programs() { ctl checkpoint asked --json | "$PYTHON3" -c 'import json, sys; sys.exit(not json.load(sys.stdin)[0]["path"].startswith("asked/"))'; }
 ok "for programs" for_programs
 has_more() { [ "$(steps)" -gt "$1" ]; }
 by_signal() { local before; before=$(steps); kill -USR1 "$(cat asked-0.pid)" && eventually has_more "$before"; }
 ok "SIGUSR1 to the chief does, too, and it goes on" by_signal
-is_stopped() { touch over && "$psctl" --cluster ps.yaml stop "$1" && wait "${training[@]}"; [ "$(cat "$1"-?.code | sort -u)" = 79 ] && rm over; } # NAME
+is_stopped() { touch over && ctl stop "$1" && wait "${training[@]}"; [ "$(cat "$1"-?.code | sort -u)" = 79 ] && rm over; } # NAME
 ok "psctl stop ends the training" is_stopped asked
 train none ps.yaml sync.yaml "${asked[@]}" --set "callbacks=[]"
-ok "a job without the callback says so" eventually fails_with 74 "job 'none': the job has no callback checkpoint or backup" "$psctl" --cluster ps.yaml checkpoint none
+ok "a job without the callback says so" eventually fails_with 74 "job 'none': the job has no callback checkpoint or backup" ctl checkpoint none
 ok "it is stopped" is_stopped none
-ok "a job that is not there" fails_with 66 "no job nobody" "$psctl" --cluster ps.yaml checkpoint nobody
+ok "a job that is not there" fails_with 66 "no job nobody" ctl checkpoint nobody
 
 # ---- told to end ----------------------------------------------------------------------------------------------------
 
@@ -409,7 +410,7 @@ ok "workers that are told to end at once leave the weights and a backup, from wh
 train stopped ps.yaml sync.yaml --set delay_ms=20 --set steps=100000 --set epochs=1000
 ok "a training" eventually has_got_further stopped 0
 touch over
-ok "is stopped by psctl stop" "$psctl" --cluster ps.yaml stop stopped
+ok "is stopped by psctl stop" ctl stop stopped
 were_stopped() {
     wait "${training[@]}"
     cat stopped-?.log
