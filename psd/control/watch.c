@@ -21,7 +21,7 @@ struct watch_question {
 };
 
 // Is the job, in this run or an earlier one, among those that the control task has listed? *owned: is one of this name
-// its user's?
+// its user's? That of this run is, whatever name the name service has had for the user there.
 static bool watch_is_known(const struct watch_question *q, const struct ps_slices *reply, bool *owned)
 {
     struct ps_slices nothing = PS_SLICES_EMPTY;
@@ -36,7 +36,7 @@ static bool watch_is_known(const struct watch_question *q, const struct ps_slice
         if (strcmp(status->jobs[i]->name, q->job->name) != 0)
             continue;
         known |= status->jobs[i]->run <= q->run;
-        *owned |= strcmp(status->jobs[i]->user, q->job->user->name) == 0;
+        *owned |= status->jobs[i]->run == q->run || strcmp(status->jobs[i]->user, q->job->user->name) == 0;
     }
     ps_slices_clear(&nothing);
     ps_msg_free(m);
