@@ -36,9 +36,9 @@ struct ps_client_options {
                          // encrypted
     struct ps_munge *munge;
     enum ps_role to;  // that the server's certificate must have; 0: PS_ROLE_PSD
-    bool
-        control_apart;  // control calls have a connection of their own: for who makes unary calls that wait, of which a
-                        // connection takes a number, and further ones of any kind wait behind them
+    // Control calls have a connection of their own: for who makes unary calls that wait, of which a connection takes a
+    // number, and further ones of any kind wait behind them.
+    bool control_apart;
 };
 
 // Runs once per call. reply is empty unless code is PS_OK; what is not moved out of it is cleared afterwards. text: the
