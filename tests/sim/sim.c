@@ -376,23 +376,24 @@ static void repeat(const struct call *c)
     arrives(copy, sim->now + 20 * some_delay(sim) + (sim->faults.late ? sim_random(sim) % sim->faults.late : 0));
 }
 
-// The client's memory is let go of: what is on its way is a copy; without memory, nothing.
-static void call_let_go(struct call *c)
+// The client's memory is let go of: what is on its way is a copy. False: no memory, and it is lost.
+static bool call_let_go(struct call *c)
 {
     struct ps_slices own = PS_SLICES_EMPTY;
-    copy_message(&own, &c->psd.request);
+    const bool copied = copy_message(&own, &c->psd.request);
     ps_slices_clear(&c->psd.request);
     ps_slices_move(&c->psd.request, &own);
+    return copied;
 }
 
 // A call of its own: the request may be lost, late, or come twice, whatever the caller hears of it.
 static void send_loose(struct call *c)
 {
     struct sim *sim = c->client->sim;
-    call_let_go(c);
-    if (happens(sim, sim->faults.repeat))
+    const bool copied = call_let_go(c);
+    if (copied && happens(sim, sim->faults.repeat))
         repeat(c);
-    if (happens(sim, sim->faults.lose)) {
+    if (!copied || happens(sim, sim->faults.lose)) {
         later(c, sim->now + some_delay(sim), on_lost);
         call_unref(c);
         return;

@@ -1641,6 +1641,7 @@ static void open_half_changed(struct cluster *c, Paramserver__V1__Update update,
 {
     struct answer a;
     open_two(c, update);
+    deliver_all(c);
     set_hyper_later(c, &a, "learning_rate", 2, asked, UINT64_MAX);
     if (update == SYNC) {
         assert_true(deliver(c));  // PREPARE

@@ -38,7 +38,7 @@ void wk_stepper_begin_epoch(struct wk_stepper *s)
 static enum ps_code stepper_request(struct wk_stepper *s, uint64_t epoch, struct ps_error *e)
 {
     while (s->n_ahead < WK_FEED_AHEAD && !s->epoch_over) {
-        struct wk_work work;
+        struct wk_work work = {0};  // what a strategy has no use for
         const uint64_t start = wk_wait_begin(&s->run->env);
         enum wk_next next = s->run->strategy->sharder->next(s->run->state, epoch, s->n_ahead == 0, &work, e);
         wk_wait_end(&s->run->env, WK_WAIT_EXAMPLES, "next examples", start);
