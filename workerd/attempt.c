@@ -348,6 +348,7 @@ static void attempt_say_how_it_ended(const struct attempt *a, size_t lost_before
     ended->recovers = ps_job_goes_on(job, o->resume) && run->strategy->tasks != WK_TASKS_NONE && !o->profile &&
                       !wk_look_is_wanted(&o->look);
     ended->trained = run->seconds_to_first_step > 0;
+    ended->data_lost = run->data_lost;
     ended->lost = run->lost->n > lost_before;
     ended->outdated = ended->recovers && !ended->trained && !ended->lost && !ps_signal_number(run->env.stop) &&
                       attempt_is_outdated(run, o);

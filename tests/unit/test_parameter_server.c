@@ -55,6 +55,7 @@ struct psc_client {
     bool behind;                   // a round more is closed of the first bucket of two, and none of the second
     bool waits_for_others;         // all operations, until they are cancelled
     int cancelled;                 // operations
+    bool others_end;               // operations end with ABORTED
     int late_ms;                   // an operation's end, once it is waited for
     int waited_ms;                 // for others
     bool no_room;                  // for what changes while a shard is written
@@ -374,14 +375,17 @@ void psc_cancel(psc_op *op)
 
 psc_code psc_wait(psc_op *op, psc_result *result, psc_error *error)
 {
-    (void)error;
     say("wait ");
     if (!op) {
         *result = (psc_result){.error = {PSC_RESOURCE_EXHAUSTED, "no memory for an operation"}};
         return PSC_RESOURCE_EXHAUSTED;
     }
     client.pushed += op->examples;
+    if (client.others_end)
+        op->result.error = (psc_error){PSC_ABORTED, "worker 1 has ended"};
     const psc_code code = op->result.error.code;
+    if (error && code)
+        *error = op->result.error;
     if (result)
         *result = op->result;
     free(op);
@@ -582,7 +586,7 @@ static void train_work(struct worker *w, const struct wk_work *work)
         say("ready ");
         must(home->ready(w->state, order[k], &e), &e);
     }
-    must(home->end(w->state, work, &e), &e);
+    assert_int_equal(home->end(w->state, work, &e), client.others_end && work->ends_period ? PS_ABORTED : PS_OK);
     say("end ");
 }
 
@@ -1707,6 +1711,21 @@ static void a_signal_ends_the_wait_of_a_period(void **state)
     end(&w);
 }
 
+// Where the others end the job, the period does not count here, and nothing is to be taken back.
+static void a_period_that_others_end_does_not_count(void **state)
+{
+    struct worker w;
+    (void)state;
+    begin(&w, "sgd, learning_rate: 1", "name: local_steps, local_steps: 5");
+    train_period(&w, 0, 5, true);
+    client.others_end = true;
+    stop = SIGTERM;
+    train_period(&w, 5, 5, true);
+    client.others_end = false;
+    assert_false(salvage(&w, 1));
+    end(&w);
+}
+
 // With a delay a period is under way when the next one begins: it is taken back where the others have not closed it.
 static void a_period_under_way_is_taken_back(void **state)
 {
@@ -1856,6 +1875,7 @@ int main(void)
         cmocka_unit_test_setup(ranges_are_periods, begin_local_steps),
         cmocka_unit_test_setup(fragments_leave_one_by_one, begin_local_steps),
         cmocka_unit_test_setup(a_signal_ends_the_wait_of_a_period, begin_local_steps),
+        cmocka_unit_test_setup(a_period_that_others_end_does_not_count, begin_local_steps),
         cmocka_unit_test_setup(a_period_under_way_is_taken_back, begin_local_steps),
         cmocka_unit_test_setup(outer_slots_are_of_the_weights_round, begin_local_steps),
         cmocka_unit_test_setup(shares_are_of_periods, begin_local_steps),

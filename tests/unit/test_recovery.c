@@ -43,6 +43,16 @@ static void own_errors_are_final(void **state)
     }
 }
 
+// A disk that cannot be read for a moment: others go on without it, and whoever started it may do so again.
+static void own_data_are_no_loss_of_others(void **state)
+{
+    struct wk_recovery r = {0};
+    struct wk_ended ended = trained;
+    (void)state;
+    ended.data_lost = true;
+    assert_false(begins(&r, ended, PS_UNAVAILABLE, 100));
+}
+
 // Whatever it went on from, and when: the next one is another.
 static void a_lost_checkpoint_is_passed_over(void **state)
 {
@@ -159,6 +169,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(who_lost_others_begins_anew),
         cmocka_unit_test(own_errors_are_final),
+        cmocka_unit_test(own_data_are_no_loss_of_others),
         cmocka_unit_test(a_job_without_backups_does_not_begin_anew),
         cmocka_unit_test(a_lost_checkpoint_is_passed_over),
         cmocka_unit_test(a_cluster_that_was_never_there_is_final),

@@ -40,6 +40,7 @@ static enum ps_code evaluate_batches(struct wk_run *run, struct wk_feed *feed, s
         if (ahead == 0)
             return PS_OK;
         const struct nn_batch *b = wk_feed_take(feed, e);
+        run->data_lost |= !b;
         if (!b)
             return e->code;
         code = take(run, b, arg, e);

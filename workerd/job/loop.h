@@ -58,6 +58,7 @@ struct wk_run {
     double train_seconds;       // of all epochs, waits for examples and for the others among them; evaluations left out
     double seconds_to_first_step;
     bool says_way_on;  // the error tells how the training goes on
+    bool data_lost;    // its own data could not be read
     bool drained;      // it was asked to leave, or came too late to train anything: the results are the others'
 };
 

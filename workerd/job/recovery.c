@@ -38,7 +38,7 @@ static bool recovery_gives_up(struct wk_recovery *r, const struct wk_ended *ende
 
 bool wk_recovery_begins(struct wk_recovery *r, const struct wk_ended *ended, uint64_t now, struct ps_error *e)
 {
-    if (!ended->recovers || !recovery_is_of_others(r, ended, e->code))
+    if (!ended->recovers || ended->data_lost || !recovery_is_of_others(r, ended, e->code))
         return false;
     if (!r->since || ended->trained)
         r->since = now;

@@ -21,6 +21,7 @@ struct wk_ended {
     bool recovers;        // its strategy and its callbacks let a training go on
     bool opened;          // it had come into the job
     bool trained;         // it took a step
+    bool data_lost;       // its own data could not be read: whatever that comes from, no other one is lost
     bool lost;            // nothing was left to go on from of the checkpoint, as all workers heard
     bool outdated;        // there is another checkpoint by now than the one that it went on from
     uint64_t checkpoint;  // the step of the one that it went on from; 0: it began at the beginning

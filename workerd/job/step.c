@@ -57,9 +57,16 @@ static enum ps_code stepper_request(struct wk_stepper *s, uint64_t epoch, struct
     return PS_OK;
 }
 
+static const struct nn_batch *stepper_take(struct wk_stepper *s, struct ps_error *e)
+{
+    const struct nn_batch *b = wk_feed_take(s->feed, e);
+    s->run->data_lost |= !b;
+    return b;
+}
+
 static enum ps_code stepper_drop(struct wk_stepper *s, int rows, struct ps_error *e)
 {
-    return rows == 0 || wk_feed_take(s->feed, e) ? PS_OK : e->code;
+    return rows == 0 || stepper_take(s, e) ? PS_OK : e->code;
 }
 
 // Drops what was asked for, where it is void; *is_void says whether it was.
@@ -100,7 +107,7 @@ enum ps_code wk_stepper_next(struct wk_stepper *s, uint64_t epoch, struct wk_wor
 static const struct nn_batch *stepper_take_batch(struct wk_stepper *s, struct ps_error *e)
 {
     const struct wk_env *env = &s->run->env;
-    const struct nn_batch *b = wk_feed_take(s->feed, e);
+    const struct nn_batch *b = stepper_take(s, e);
     if (!b || !env->job->class_weight.n)
         return b;
     if (!s->class_weight)

@@ -375,7 +375,11 @@ static enum ps_code local_steps_end(void *state, const struct wk_work *work, str
     l->last_step = work->step;
     l->latest = false;
     const enum ps_code code = local_steps_exchange(l, work, e);
-    return local_steps_gives_up(l, work, code) ? PS_OK : code;
+    if (code != PS_OK && !local_steps_gives_up(l, work, code))
+        return code;
+    if (work->ends_period)
+        l->server.counted = l->server.round;
+    return PS_OK;
 }
 
 // In the middle of a period a worker's own weights are what there is.

@@ -242,7 +242,7 @@ static enum ps_code strategy_read_weights(struct wk_parameter_server_state *s, s
 static bool strategy_undo_last_step(struct wk_parameter_server_state *s)
 {
     if (s->is_outer)
-        return wk_psd_closes_whole_rounds(s) && s->salvaged + 1 == s->round;
+        return wk_psd_closes_whole_rounds(s) && s->salvaged + 1 == s->counted;
     s->trained += s->undone;
     s->trained_to += s->undone;
     s->undone = wk_psd_in_rounds_of_all(s) && s->salvaged + 1 == wk_psd_rounds_trained(s);

@@ -69,6 +69,7 @@ struct wk_parameter_server_state {
     uint64_t closed;                   // sync: the last round known to be closed, of some variables at least
     uint64_t round;                    // sync: that of the step at hand
     uint64_t salvaged;                 // sync: the round whose values wk_home_salvage has found; UINT64_MAX: of several
+    uint64_t counted;                  // local_steps in sync: the round of the last period that ended here
     bool undone;                       // and that it has taken the last step back
     uint64_t version;                  // the greatest met: how often weights were changed, their first values included
     double rate;                       // of the next step, as far as is known here: psctl set-lr is not heard of

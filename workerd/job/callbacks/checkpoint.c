@@ -250,7 +250,10 @@ static enum ps_code checkpoint_stopped(void *state, struct wk_moment *m, struct 
     checkpoint_wait(c, m->run, false);
     if (c->best_only)
         return PS_OK;
-    if (checkpoint_save_now(c, m->run, 0, e) || wk_checkpoint_writer_wait(&c->writer, e))
+    if (checkpoint_save_now(c, m->run, 0, e))
+        return e->code;
+    c->pending = false;
+    if (wk_checkpoint_writer_wait(&c->writer, e))
         return e->code;
     checkpoint_note(c, m->run);
     return PS_OK;

@@ -118,8 +118,7 @@ static enum ps_code early_stopping_end(void *state, struct wk_moment *m, struct 
     const struct nn_model *model = s->run->env.model;
     (void)e;
     if (!s->best && s->restore && !isnan(s->monitor.best))
-        ps_warn("the weights are the last ones, and not the best: those of the end of epoch %" PRIu64
-                " were kept by workers that are gone",
+        ps_warn("the weights are the last ones, and not the best: nobody here has those of the end of epoch %" PRIu64,
                 s->best_epoch + 1);
     if (!s->best)
         return PS_OK;
