@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// libclient's world on the gRPC core: one connection per ps task. All callbacks run on one thread, the world's.
+// libclient's world on the gRPC core: one connection per ps task, for unary calls two. All callbacks run on one
+// thread, the world's.
 #ifndef PSC_RPC_WORLD_H
 #define PSC_RPC_WORLD_H
 

@@ -555,10 +555,11 @@ bool psd_control_declared(struct psd_job *job)
 void psd_control_set_declared(struct psd_job *job, struct psd_call **ready)
 {
     pthread_mutex_lock(&job->lock);
-    job->control->declared = true;
+    job->control->declared = !psd_job_is_over(job);  // it may be: the others have let go of a run that was not declared
     psd_ready_all(ready, &job->waiting);
     // Fresh rounds hear of those who have departed since the run began, and each task whose the job is.
-    psd_view_broadcast(job->control);
+    if (job->control->declared)
+        psd_view_broadcast(job->control);
     pthread_mutex_unlock(&job->lock);
     psd_control_broadcast(job, psd_host_now(job->host), ready);
 }

@@ -381,14 +381,16 @@ static void lease_note_asked(struct psd_member *m, const lease_t *r)
     m->asks_round = r->round;
 }
 
-// The greatest round that a task can have closed: where this one has rounds, no more of them are closed elsewhere than
-// a worker may have pushes under way.
+// The greatest round that a task can have closed: where this one has rounds, no more of them are closed elsewhere since
+// the last shares than an epoch has batches, and a worker may have pushes under way.
 static uint64_t lease_last_round(const struct psd_job *job)
 {
+    const struct psd_epoch *d = &job->control->data;
+    const uint64_t closed = psd_sync_last_closed(job), known = closed > d->round ? closed : d->round;
     bool some = false;
     for (uint32_t i = 0; atomic_load(&job->declared) && i < job->n_partitions; i++)
         some |= job->partitions[i].made != NULL;
-    return some ? psd_sync_last_closed(job) + PS_WINDOW : INT64_MAX / 4;
+    return some ? known + (d->batch ? d->examples / d->batch : 0) + PS_WINDOW : INT64_MAX / 4;
 }
 
 static int lease_take_sync(struct psd_job *job, struct psd_member *m, const lease_t *r, struct ps_error *e)

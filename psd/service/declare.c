@@ -230,10 +230,11 @@ static struct psd_job *claim_new(struct psd_request *t, struct psd_job *old)
 }
 
 // Another user's job has the name here: may it go? Not for a run that is known to be over, nor where it is that user's:
-// of what the control task has never told that is not said, and of what it has told it is asked again.
+// of what the control task has never told that is not said; of what it has told, or has values of an earlier run, it is
+// asked again.
 static enum ps_code declare_check_other(struct psd_request *t, struct psd_job *job)
 {
-    const bool confirmed = declare_is_confirmed(job);
+    const bool confirmed = declare_is_confirmed(job) || job->resumed;
     if (confirmed && (t->core->config.task == 0 || t->caller->run <= atomic_load(&job->run)))
         return psd_request_check_owner(t, job);
     const enum psd_watch_owner owner = confirmed ? psd_watch_owner(job) : PSD_OWNER_IS_GONE;
@@ -359,6 +360,8 @@ static int declare_resume(struct psd_request *t)
     const bool control = t->core->config.task == 0;
     const declare_t *r = (const declare_t *)t->request;
     declare_resume_run(t->job, t->caller->run, r->resumed_round, &t->ready);
+    if (control)  // the others hear of what they have missed before workers train
+        psd_agree_press_on(t->job, psd_now(t->core), &t->ready);
     if (control)
         psd_control_set_declared(t->job, &t->ready);
     pthread_mutex_lock(&table->lock);
