@@ -445,7 +445,7 @@ lose 1 KILL
 ok "worker 1 is lost" goes_on 0 2
 start 1 ring "${normalized[@]}"
 ok "and comes back" goes_on 0 3
-ok "it counts: they train" trains 1 # until then worker 0 and 2 alone are of whom a majority has to be left
+ok "it counts: they train" trains 0 # until then worker 0 and 2 alone are of whom a majority has to be left
 lose 0 KILL
 ok "worker 0 is lost" goes_on 1 2
 start 0 ring "${normalized[@]}"
