@@ -13,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "tests/unit/hearing.h"
 #include "workerd/strategy/parameter_server.h"
 
 static const char model_text[] =
@@ -88,7 +89,6 @@ static void must(enum ps_code code, const struct ps_error *e)
 // Two steps, and a signal. What is said on standard error goes to said.
 static enum ps_code salvage(const struct half *dense, const struct half *tables, char *said, size_t size)
 {
-    char path[] = "/tmp/test_hybrid.XXXXXX";
     struct nn_model *model;
     struct wk_env env = {.stop = &stop};
     struct ps_error e = {.code = PS_OK};
@@ -102,16 +102,9 @@ static enum ps_code salvage(const struct half *dense, const struct half *tables,
     rest = *dense;
     on_ps = *tables;
     stop = SIGTERM;
-    const int to = mkstemp(path), before = dup(2);
-    assert_true(to >= 0 && before >= 0);
-    dup2(to, 2);
+    struct hearing heard = hearing_begin();
     const enum ps_code code = wk_hybrid.home->salvage(state, &undone, &e);
-    dup2(before, 2);
-    close(before);
-    const ssize_t n = pread(to, said, size - 1, 0);
-    said[n > 0 ? n : 0] = '\0';
-    close(to);
-    unlink(path);
+    hearing_end(&heard, said, size);
     wk_hybrid.close(state, NULL);
     nn_model_free(model);
     return code;

@@ -17,6 +17,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "libclient/psclient.h"
+#include "tests/unit/hearing.h"
 #include "workerd/strategy/checkpoint.h"
 #include "workerd/strategy/configuration.h"
 #include "workerd/strategy/parameter_server.h"
@@ -1337,17 +1338,9 @@ static bool salvage(struct worker *w, uint64_t found)
 // Salvages, and what is said of it on standard error.
 static void salvage_and_hear(struct worker *w, char *said, size_t size)
 {
-    char path[] = "/tmp/test_parameter_server.XXXXXX";
-    const int to = mkstemp(path), before = dup(2);
-    assert_true(to >= 0 && before >= 0);
-    dup2(to, 2);
+    struct hearing heard = hearing_begin();
     salvage(w, client.found);
-    dup2(before, 2);
-    close(before);
-    const ssize_t n = pread(to, said, size - 1, 0);
-    said[n > 0 ? n : 0] = '\0';
-    close(to);
-    unlink(path);
+    hearing_end(&heard, said, size);
 }
 
 // A step that was cut may be in some of the weights: the warning names its round and the one before it. Where the round

@@ -41,6 +41,7 @@
 #include "common/wire/wire.h"
 #include "proto/paramserver.pb-c.h"
 #include "proto/worker.pb-c.h"
+#include "tests/unit/hearing.h"
 
 enum {
     PUSH = PARAMSERVER__V1__METHOD__PUSH,
@@ -1560,15 +1561,9 @@ static char *said_of_start(const char *address, bool insecure)
 {
     static char said[1024];
     struct ps_error e;
-    FILE *file = tmpfile();
-    const int kept = dup(2);
-    assert_true(file && kept >= 0 && dup2(fileno(file), 2) == 2);
+    struct hearing heard = hearing_begin();
     const enum ps_code code = try_address(address, insecure, &e);
-    dup2(kept, 2);
-    close(kept);
-    rewind(file);
-    said[fread(said, 1, sizeof said - 1, file)] = '\0';
-    fclose(file);
+    hearing_end(&heard, said, sizeof said);
     assert_int_equal(code, PS_OK);
     return said;
 }
