@@ -27,10 +27,10 @@ struct ps_identity {
     char uid[PS_UID_TEXT];
 };
 
-// What two calls of one user have alike, and of two users never. "": nobody has been asked.
+// What two calls of one user have alike, and of two users never. "": nobody has been asked; who may be NULL then.
 static inline const char *ps_identity_account(const struct ps_identity *who)
 {
-    return who->uid[0] ? who->uid : who->user;
+    return !who ? "" : who->uid[0] ? who->uid : who->user;
 }
 
 const char *ps_role_name(enum ps_role role);  // "worker"

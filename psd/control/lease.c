@@ -381,27 +381,38 @@ static void lease_note_asked(struct psd_member *m, const lease_t *r)
     m->asks_round = r->round;
 }
 
-// The greatest round that a task can have closed: where this one has rounds, no more of them are closed elsewhere since
-// the last shares than an epoch has batches, and a worker may have pushes under way.
-static uint64_t lease_last_round(const struct psd_job *job)
+// Has this task rounds?
+static bool lease_has_rounds(const struct psd_job *job)
+{
+    bool some = false;
+    for (uint32_t i = 0; atomic_load(&job->declared) && i < job->n_partitions && !some; i++)
+        some = job->partitions[i].made != NULL;
+    return some;
+}
+
+// No more rounds are closed elsewhere since the last shares, and since this task's last one where it has any, than an
+// epoch has batches, and a worker may have pushes under way.
+static enum ps_code lease_check_round(const struct psd_job *job, const lease_t *r, struct ps_error *e)
 {
     const struct psd_epoch *d = &job->control->data;
+    const uint64_t more = (d->batch ? d->examples / d->batch : 0) + PS_WINDOW;
+    if (r->round <= d->round + more)
+        return PS_OK;
     const uint64_t closed = psd_sync_last_closed(job), known = closed > d->round ? closed : d->round;
-    bool some = false;
-    for (uint32_t i = 0; atomic_load(&job->declared) && i < job->n_partitions; i++)
-        some |= job->partitions[i].made != NULL;
-    return some ? known + (d->batch ? d->examples / d->batch : 0) + PS_WINDOW : INT64_MAX / 4;
+    const uint64_t last = lease_has_rounds(job) ? known + more : INT64_MAX / 4;
+    if (r->round <= last)
+        return PS_OK;
+    return ps_fail(e, PS_INVALID_ARGUMENT,
+                   "lease: round %" PRIu64 " cannot be closed, at most %" PRIu64
+                   " can: expected the last one that this worker knows to be closed",
+                   r->round, last);
 }
 
 static int lease_take_sync(struct psd_job *job, struct psd_member *m, const lease_t *r, struct ps_error *e)
 {
     struct psd_epoch *d = &job->control->data;
-    const uint64_t last = lease_last_round(job);
-    if (r->round > last)
-        return ps_fail(e, PS_INVALID_ARGUMENT,
-                       "lease: round %" PRIu64 " cannot be closed, at most %" PRIu64
-                       " can: expected the last one that this worker knows to be closed",
-                       r->round, last);
+    if (lease_check_round(job, r, e))
+        return (int)e->code;
     const uint64_t batch = r->batch ? r->batch : r->want;
     if (d->batch && batch != d->batch)
         return ps_fail(e, PS_FAILED_PRECONDITION,

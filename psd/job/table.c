@@ -129,7 +129,7 @@ bool psd_job_drop_void(struct psd_table *table, const char *account, struct psd_
 
 static uint32_t table_count_jobs(const struct psd_table *table, const struct ps_identity *from)
 {
-    const char *account = from ? ps_identity_account(from) : "";
+    const char *account = ps_identity_account(from);
     uint32_t n = 0;
     for (const struct psd_job *job = table->newest; job; job = job->older)
         n += strcmp(job->user->account, account) == 0;

@@ -29,7 +29,7 @@ static struct psd_user **users_seek(struct psd_users *users, const char *account
 
 struct psd_user *psd_users_find(struct psd_users *users, const struct ps_identity *from)
 {
-    const char *account = from ? ps_identity_account(from) : "";
+    const char *account = ps_identity_account(from);
     pthread_mutex_lock(&users->lock);
     struct psd_user **at = users_seek(users, account);
     if (!*at && (*at = ps_try_alloc(sizeof **at + strlen(account) + 1))) {
@@ -81,7 +81,7 @@ void psd_users_give(struct psd_users *users, struct psd_user *user, size_t bytes
 enum ps_code psd_users_check_jobs(const struct psd_users *users, const struct ps_identity *from, uint32_t jobs,
                                   struct ps_error *e)
 {
-    if (!from || !from->user[0] || !users->most_jobs || jobs < users->most_jobs)
+    if (!*ps_identity_account(from) || !users->most_jobs || jobs < users->most_jobs)
         return PS_OK;
     return ps_fail(e, PS_RESOURCE_EXHAUSTED, "user %s has %" PRIu32 " job%s here, and may have no more: stop one",
                    from->user, jobs, jobs == 1 ? "" : "s");

@@ -360,10 +360,11 @@ static int declare_resume(struct psd_request *t)
     const bool control = t->core->config.task == 0;
     const declare_t *r = (const declare_t *)t->request;
     declare_resume_run(t->job, t->caller->run, r->resumed_round, &t->ready);
-    if (control)  // the others hear of what they have missed before workers train
+    if (control) {
+        // The others hear of what they have missed before workers train.
         psd_agree_press_on(t->job, psd_now(t->core), &t->ready);
-    if (control)
         psd_control_set_declared(t->job, &t->ready);
+    }
     pthread_mutex_lock(&table->lock);
     if (!control && psd_job_lookup(table, t->job->name) == t->job)  // it may have been stopped meanwhile
         psd_job_set_run(t->job, t->caller->run, false);

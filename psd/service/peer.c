@@ -107,9 +107,9 @@ static int set_members_end_undeclared(struct psd_request *t, const Paramserver__
         t->gone = job;
         psd_job_end(job, r->run, r->failure, r->interrupted);
         psd_job_collect(job, &t->ready);
+        if (!job->resumed)
+            psd_job_remove(table, job, r->failure, &t->ready);
     }
-    if (here && !job->declaring && !job->resumed)
-        psd_job_remove(table, job, r->failure, &t->ready);
     pthread_mutex_unlock(&table->lock);
     psd_drop_gone(t);
     if (t->error.code)

@@ -18,8 +18,8 @@ const char *psd_request_user(const struct psd_request *t)
 bool psd_request_owns(const struct psd_request *t, const struct psd_job *job)
 {
     const struct ps_identity *from = t->call->from;
-    return !from || !from->user[0] || from->roles & (PS_ROLE_ADMIN | PS_ROLE_PSD) ||
-           strcmp(ps_identity_account(from), job->user->account) == 0;
+    const char *account = ps_identity_account(from);
+    return !*account || from->roles & (PS_ROLE_ADMIN | PS_ROLE_PSD) || strcmp(account, job->user->account) == 0;
 }
 
 enum ps_code psd_request_check_owner(struct psd_request *t, const struct psd_job *job)

@@ -24,7 +24,6 @@ static const struct table_column columns[] = {
     {"reason", "reason", TABLE_SENTENCE},
 };
 
-// One that did not come in time is dead, and has never been heard.
 static void member_row(struct table *t, const char *job, const Paramserver__V1__Member *m, uint64_t slowest)
 {
     bool clocked = m->state == PARAMSERVER__V1__MEMBER_STATE__LIVE && slowest <= m->clock;

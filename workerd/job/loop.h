@@ -15,13 +15,12 @@ struct wk_callbacks;
 struct wk_folders;
 struct wk_lost;
 struct wk_metrics;
+struct wk_timeline;
 
 // What comes next: the example at position `first` of an epoch's order, in a step that is counted from 0.
 struct wk_position {
     uint64_t epoch, first, step;
 };
-
-struct wk_timeline;
 
 struct wk_run {
     struct wk_env env;
