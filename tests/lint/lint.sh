@@ -158,6 +158,20 @@ rule_names() {
         }'
 }
 
+# tests/mutants/list: NAME :: FILE :: EXPRESSION :: ..., of sed. A change of FILE can take away what that matches.
+rule_mutations() {
+    local line name file expression
+    [[ -f tests/mutants/list ]] || return
+    while read -r line; do
+        [[ -z $line || $line == '#'* ]] && continue
+        line=${line#quick }
+        name=${line%% :: *} line=${line#* :: }
+        file=${line%% :: *} line=${line#* :: }
+        expression=${line% :: * :: *}
+        sed -e "$expression" "$file" | cmp -s - "$file" && echo "tests/mutants/list: $name changes nothing in $file"
+    done <tests/mutants/list
+}
+
 # ---- TAP ----------------------------------------------------------------------------------------------------------
 
 point=0 failed=0
@@ -174,7 +188,7 @@ check() { # RULE WHAT-IT-SAYS
     fi
 }
 
-echo 1..9
+echo 1..10
 if [[ -n $formatter ]]; then
     check format "clang-format changes nothing"
 else
@@ -189,4 +203,5 @@ check memory "psd and libclient call nothing that aborts where there is no memor
 check names "static functions have names of their own"
 check terms "no identifier says a private word"
 check words "no unfinished business"
+check mutations "every mutation of the list changes its file"
 exit $failed

@@ -49,7 +49,7 @@ spdx='// SPDX-License-Identifier: Apache-2.0'
 tree=$tmp/tree
 good_tree() {
     rm -rf "$tree"
-    mkdir -p "$tree"/{common/{base,cluster,job,rpc},psd/{rpc,service,control,sync,job,store,call},libclient/rpc,workerd/{nn,data,weights,strategy},tests/sim}
+    mkdir -p "$tree"/{common/{base,cluster,job,rpc},psd/{rpc,service,control,sync,job,store,call},libclient/rpc,workerd/{nn,data,weights,strategy},tests/{sim,mutants}}
     cp "$here/../../.clang-format" "$tree"
     printf '%s\nint common_good(void)\n{\n    return 0;\n}\n' "$spdx" >"$tree/common/good.c"
     printf '%s\n#include <grpc/grpc.h>\n' "$spdx" >"$tree/psd/rpc/server.c"
@@ -115,6 +115,7 @@ with "lint: two static functions of one name" names workerd/bad.c "$spdx" 'stati
 with "lint: a private word" terms common/bad.c "$spdx" 'static int take_turn;'
 with "lint: a private word, in the plural" terms tests/sim/bad.h "$spdx" '#define BAD_ROPES 1'
 with "lint: a private word of psd" terms psd/bad.c "$spdx" 'static int piece;'
+with "lint: a mutation that does not apply" mutations tests/mutants/list 'bad :: common/good.c :: s/return 1/return 2/ :: good :: nothing'
 with "lint: unfinished in C" words common/bad.c "$spdx" '// T''ODO' 'int bad;'
 with "lint: unfinished in a makefile" words common/local.mk '# FIX''ME: later'
 with "lint: unfinished in a script" words tests/bad.sh '#!/bin/sh' "# ${spdx#// }" '# XX''X'

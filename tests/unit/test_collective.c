@@ -10,6 +10,7 @@
 
 #include <inttypes.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -576,14 +577,21 @@ static void who_is_lost_before_memory_is_shared_ends_nobody(void **ctx)
 }
 
 // A member that adds up nothing: it takes what is sent, and says so to who watches it, or waits.
+struct idle {
+    enum ps_code watch;               // the answer to who watches it; PS_OK: none yet
+    struct ps_call *_Atomic watcher;  // who waits for one
+};
+
 static void on_idle_call(void *ctx, struct ps_call *call)
 {
-    const enum ps_code *watch = ctx;
+    struct idle *idle = ctx;
     struct ps_slices none = PS_SLICES_EMPTY;
     if (call->method != PARAMSERVER__V1__METHOD__WATCH)
         ps_call_reply(call, PS_OK, NULL, &none);
-    else if (*watch)
-        ps_call_reply(call, *watch, "no such call", NULL);
+    else if (idle->watch)
+        ps_call_reply(call, idle->watch, "no such call", NULL);
+    else
+        atomic_store(&idle->watcher, call);
 }
 
 static void on_idle_cancel(void *ctx, struct ps_call *call)
@@ -667,9 +675,9 @@ static enum ps_code say_end(struct ps_client *client, uint64_t session, uint32_t
 // The host has begun a session while a member that comes to it asked anew: that gets the answer which it has missed.
 static void an_answer_that_was_missed_is_given_again(void **ctx)
 {
-    enum ps_code watch = PS_OK;
+    struct idle idle = {.watch = PS_OK};
     const struct ps_server_options options = {
-        .threads = 1, .call = on_idle_call, .cancel = on_idle_cancel, .ctx = &watch};
+        .threads = 1, .call = on_idle_call, .cancel = on_idle_cancel, .ctx = &idle};
     struct worker w = worker_of(0, 2, 1, 3);
     struct ps_client *client = ps_client_create(address, 1, NULL);
     struct ps_server *server;
@@ -695,14 +703,15 @@ static void an_answer_that_was_missed_is_given_again(void **ctx)
         fail_msg("%s", w.error.text);
 }
 
-// Ranks 0 and 7 end nothing; rank 1 does. Where another program answers at rank 1's address, that is said.
+// Ranks 0 and 7 end nothing; rank 1 does, and that it is gone thereafter changes nothing. Where another program answers
+// at rank 1's address, that is said.
 static void others_than_members_end_nothing(void **ctx)
 {
-    static enum ps_code watch[] = {PS_OK, PS_UNIMPLEMENTED};
     (void)ctx;
     for (int i = 0; i < 2; i++) {
+        struct idle idle = {.watch = i ? PS_UNIMPLEMENTED : PS_OK};
         const struct ps_server_options options = {
-            .threads = 1, .call = on_idle_call, .cancel = on_idle_cancel, .ctx = &watch[i]};
+            .threads = 1, .call = on_idle_call, .cancel = on_idle_cancel, .ctx = &idle};
         struct worker w = worker_of(0, 2, 1, 1);
         struct ps_client *client = ps_client_create(address, 1, NULL);
         struct ps_server *server;
@@ -733,12 +742,17 @@ static void others_than_members_end_nothing(void **ctx)
             pthread_barrier_wait(&hold);
             for (uint32_t rank = 0; rank < 8; rank += 7)
                 assert_int_equal(PS_FAILED_PRECONDITION, say_end(client, session, rank, "nobody"));
+            while (!atomic_load(&idle.watcher))
+                usleep(1000);
             assert_int_equal(PS_OK, say_end(client, session, 1, "worker 1 has had enough"));
+            ps_call_reply(idle.watcher, PS_UNAVAILABLE, "the connection has ended", NULL);
             pthread_barrier_wait(&hold);
+            pthread_join(w.thread, NULL);
             close(fd);
             close(come);
+        } else {
+            pthread_join(w.thread, NULL);
         }
-        pthread_join(w.thread, NULL);
         alarm(0);
         ps_client_stop(client);
         ps_client_destroy(client);
@@ -756,9 +770,9 @@ static void others_than_members_end_nothing(void **ctx)
 // A member that others cannot connect to, and that does not connect.
 static void who_does_not_connect_is_named(void **ctx)
 {
-    static enum ps_code watch = PS_OK;
+    struct idle idle = {.watch = PS_OK};
     const struct ps_server_options options = {
-        .threads = 1, .call = on_idle_call, .cancel = on_idle_cancel, .ctx = &watch};
+        .threads = 1, .call = on_idle_call, .cancel = on_idle_cancel, .ctx = &idle};
     struct worker w = worker_of(0, 2, 1, 1);
     struct ps_client *client = ps_client_create(address, 1, NULL);
     struct ps_server *server;

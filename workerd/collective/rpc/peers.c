@@ -107,15 +107,18 @@ static void peers_name(const struct session *s, uint32_t rank, const char *text,
     snprintf(why, REASON_MAX, "worker %" PRIu32 " (%.100s) is gone: %.150s", rank, s->f.addresses[rank], text);
 }
 
-// A worker is lost: it has not said why it ends.
+// A worker is lost. Where one has said that all ends, this is a consequence: that one's reason stays.
 static void peers_lose(struct session *s, uint32_t rank, const char *text)
 {
     struct wk_peers *p = s->peers;
     char why[REASON_MAX];
     peers_name(s, rank, text, why);
     pthread_mutex_lock(&p->lock);
-    s->loses = true;
+    const bool over = s->over;
+    s->loses |= !over;
     pthread_mutex_unlock(&p->lock);
+    if (over)
+        return;
     wk_rendezvous_lose(&p->rendezvous, rank);
     peers_tell(s, rank + 1, false, why);
     wk_ring_fail(s->f.ring, PS_ABORTED, why);
