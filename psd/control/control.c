@@ -284,6 +284,8 @@ static void broadcast_on_reply(void *arg, enum ps_code code, const struct ps_sli
             broadcast_note_let_go(c, x->task, code);
         else if (code == PS_ABORTED)
             c->acked[x->task] = 0;
+        else if (code == PS_NOT_FOUND && psd_job_is_over(x->job) && x->delta.epoch > c->acked[x->task])
+            c->acked[x->task] = x->delta.epoch;  // nothing is left there that could hear of the end
         if (code == PS_OK && x->delta.epoch > c->acked[x->task] && broadcast_read_reply(reply, &x->delta)) {
             psd_view_acked(x->job, x->task, &x->delta);
             psd_control_advance(x->job, &ready);

@@ -417,6 +417,10 @@ static void test_a_task_that_restarts_ends_the_job(void **state)
     const struct pushed p = push(&c, 0, 0, 2, 1);
     assert_int_equal(p.code, PS_ABORTED);
     assert_string_equal(p.text, "job 'job' has ended: ps task 1 has restarted and lost what it had");
+    depart(&c, 0, true);
+    settle(&c, 200);
+    tick(&c);
+    assert_int_equal(c.n_mail, 0);  // nothing there could hear of the end
     cluster_close(&c);
 }
 
