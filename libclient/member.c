@@ -152,6 +152,7 @@ enum ps_code psc__heartbeat(struct psc_client *c, psc__call_fn done, void *arg, 
     request.checkpoint = m->checkpoint;
     request.checkpoint_failed = m->checkpoint_failed;
     request.checkpoint_text = m->checkpoint_text;
+    request.waits = psc__calls_wait_for_others(c, UINT64_MAX);
     if (m->chief == (uint32_t)c->rank)
         request.progress = ps_progress_write(&m->progress, &progress);
     m->unsent = false;

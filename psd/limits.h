@@ -67,7 +67,7 @@ enum {
     PSD_OPENERS = 32,  // worker 0's processes that are remembered of a job's name, over its runs: messages come
                        // late by seconds, in which it is not started again so often
     PSD_EXCLUDE_AFTER_MS = 100,  // a worker that waits here for longer is excluded from rounds where others train
-    PSD_ASK_AGAIN_MS = 2000,     // one that waits on asks again within this: libclient pauses for 1.5 s at most
+    PSD_ASK_AGAIN_MS = 2000,     // one that waits on asks again within this, or says that it does
 };
 
 #endif

@@ -472,6 +472,8 @@ void psd_member_succeeded(struct psd_control *c, struct psd_member *m, uint64_t 
 // Calls of m that waited have ended otherwise, as by their deadline: where none is left it has entered nothing, and
 // asked for nothing.
 void psd_member_withdraw(struct psd_control *c, struct psd_member *m, uint64_t now);
+// m's client says that it waits on, though no call of its is here.
+void psd_member_waits_on(struct psd_control *c, struct psd_member *m, uint64_t now);
 // Those who have not asked again, though they were heard, train: rounds wait for them again.
 void psd_members_include_withdrawn(struct psd_control *c, uint64_t now);
 // Moves all calls that wait there to *ready.

@@ -19,18 +19,25 @@ void psd_member_withdraw(struct psd_control *c, struct psd_member *m, uint64_t n
     psd_member_recount(c, m);
 }
 
+void psd_member_waits_on(struct psd_control *c, struct psd_member *m, uint64_t now)
+{
+    const uint32_t rank = psd_rank_of(c, m);
+    if (!ps_queue_has(&c->withdrawn, rank))
+        return;
+    m->withdrawn_at = psd_control_awake(c, now);
+    ps_queue_push(&c->withdrawn, rank);
+}
+
 void psd_members_include_withdrawn(struct psd_control *c, uint64_t now)
 {
     const uint64_t awake = psd_control_awake(c, now);
     while (c->withdrawn.n) {
-        const uint32_t rank = c->withdrawn.first;
-        struct psd_member *m = &c->members[rank];
+        struct psd_member *m = &c->members[c->withdrawn.first];
         c->visited++;
         if (awake < m->withdrawn_at + PSD_ASK_AGAIN_MS * PS_MS)
             return;
         if (m->last_seen <= m->withdrawn_at) {
-            m->withdrawn_at = awake;  // it may be cut off
-            ps_queue_push(&c->withdrawn, rank);
+            psd_member_waits_on(c, m, now);  // it may be cut off
             continue;
         }
         m->withdrawn_at = 0;

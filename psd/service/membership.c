@@ -77,10 +77,13 @@ static void heartbeat_note_checkpoint(struct psd_checkpoints *c, const Paramserv
 int psd_heartbeat(struct psd_request *t)
 {
     const Paramserver__V1__HeartbeatRequest *r = (const Paramserver__V1__HeartbeatRequest *)t->request;
+    const uint64_t now = psd_now(t->core);
     pthread_mutex_lock(&t->job->lock);
-    struct psd_member *m = psd_member_live(t->job, t->caller, psd_now(t->core), &t->error);
+    struct psd_member *m = psd_member_live(t->job, t->caller, now, &t->error);
     int code = (int)t->error.code;
     if (m) {
+        if (r->waits)
+            psd_member_waits_on(t->job->control, m, now);
         m->step = r->step;
         if (r->step > t->job->control->furthest)
             t->job->control->furthest = r->step;

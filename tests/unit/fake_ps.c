@@ -272,6 +272,7 @@ static void heartbeat(struct call *c, const Paramserver__V1__HeartbeatRequest *r
     c->f->checkpoint = r->checkpoint;
     c->f->checkpoint_failed = r->checkpoint_failed;
     snprintf(c->f->checkpoint_text, sizeof c->f->checkpoint_text, "%s", r->checkpoint_text);
+    c->f->waits = r->waits;
     out.generation = c->f->generation[0];
     out.epoch = epoch_of(c->f);
     out.n_members = out.epoch == r->epoch ? 0 : 2;

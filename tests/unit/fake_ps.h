@@ -86,9 +86,10 @@ struct fake {
     char reason[512];  // of the last Leave
     uint64_t step;     // of the last heartbeat, as the next
     struct ps_progress progress;
-    uint64_t checkpoint;  // as the last heartbeat says, as the next two
+    uint64_t checkpoint;  // as the last heartbeat says, as the next three
     bool checkpoint_failed;
     char checkpoint_text[64];
+    bool waits;
     int worlds;  // that are not destroyed: none is used afterwards
     int cuts;
     int met;              // Reduces

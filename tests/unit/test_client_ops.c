@@ -1369,6 +1369,25 @@ static void test_members_after_a_barrier(void **state)
     }
 }
 
+// Who waits for others says so with each heartbeat until that is over.
+static void test_heartbeats_say_that_a_barrier_waits(void **state)
+{
+    (void)state;
+    struct bench *b = bench_ready(PSC_STREAM);
+    struct outcome o = {0};
+    fake_idle(&b->fake, 1);
+    assert_false(b->fake.waits);
+    psc__barrier(b->client, "b", on_done, &o);
+    fake_idle(&b->fake, 1);
+    assert_true(b->fake.waits);
+    b->fake.barrier_open = true;
+    fake_wake(&b->fake);
+    assert_true(fake_run(&b->fake, &o.done, 1));
+    fake_idle(&b->fake, 1);
+    assert_false(b->fake.waits);
+    bench_free(b);
+}
+
 // Who comes in the place of a chief that is dead is to do what that would have done. The control task says who does.
 static void test_who_comes_after_a_lost_chief_is_its_heir(void **state)
 {
@@ -1631,6 +1650,7 @@ int main(void)
         cmocka_unit_test(test_late_in_a_later_epoch),
         cmocka_unit_test(test_late_and_draining),
         cmocka_unit_test(test_members_after_a_barrier),
+        cmocka_unit_test(test_heartbeats_say_that_a_barrier_waits),
         cmocka_unit_test(test_who_comes_after_a_lost_chief_is_its_heir),
         cmocka_unit_test(test_declaration_is_reported),
         cmocka_unit_test(test_a_refused_update_is_not_overtaken_again),

@@ -384,6 +384,44 @@ static void test_who_waits_on_closes_no_round(void **state)
     cluster_close(&c);
 }
 
+static void beat(struct cluster *c, uint32_t rank, bool waits)
+{
+    Paramserver__V1__HeartbeatRequest r = PARAMSERVER__V1__HEARTBEAT_REQUEST__INIT;
+    r.caller = &c->callers[rank];
+    r.waits = waits;
+    assert_int_equal(ask(c->task[0].core, M(HEARTBEAT), &r.base, NULL, NULL, NULL, NULL).code, PS_OK);
+}
+
+// A worker's connection was away, and its barrier comes again later than its heartbeats, which say that it waits on: no
+// round is closed for it meanwhile. Once they say so no more, it trains.
+static void test_heartbeats_say_who_waits_on(void **state)
+{
+    struct cluster c;
+    struct answer a;
+    const struct variable v[] = {{"v", 8, 2}};
+    (void)state;
+    open_sync(&c, 2, 3, v, 1);
+    barrier_for(&c, &a, 0, 60000);
+    settle(&c, 300);
+    assert_queued(push(&c, 1, 0, 1, 3), 1);
+    psd_core_cancel(c.task[0].core, &a.call);
+    settle(&c, 1900);
+    for (int i = 0; i < 10; i++, settle(&c, 500))
+        beat(&c, 0, true);
+    assert_queued(push(&c, 1, 1, 1, 3), 1);
+    for (uint32_t i = 0; i < 2; i++)
+        assert_queued(push(&c, 2, i, 1, 5), 1);
+    for (int i = 0; i < 5; i++, settle(&c, 500))
+        beat(&c, 0, false);
+    const float before = read_first(&c, 0);
+    for (uint32_t rank = 1; rank < 3; rank++)
+        assert_queued(push(&c, rank, 0, 2, 3), 2);
+    assert_true(read_first(&c, 0) == before);
+    assert_queued(push(&c, 0, 0, 2, 1), 2);
+    assert_true(read_first(&c, 0) != before);
+    cluster_close(&c);
+}
+
 // A member whose end is the job's: no task closes a round without it, so that what is left is of one instant.
 static void test_the_end_of_a_job_closes_no_round(void **state)
 {
@@ -2718,6 +2756,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_waits_for_every_partition),
     cmocka_unit_test(test_departures),
     cmocka_unit_test(test_who_waits_on_closes_no_round),
+    cmocka_unit_test(test_heartbeats_say_who_waits_on),
     cmocka_unit_test(test_the_end_of_a_job_closes_no_round),
     cmocka_unit_test(test_a_task_that_restarts_ends_the_job),
     cmocka_unit_test(test_counted_nothing),
