@@ -18,10 +18,11 @@
 // same proposal, as of a caller whose answer was lost, or that was told of a silent task, waits for the same outcome.
 //
 // A task that is silent for PSD_AGREE_SILENT_MS in a phase keeps no proposer waiting: it is told UNAVAILABLE. A change
-// that has come to COMMIT is made all the same: where the run ends meanwhile, in the next one. Messages may be lost,
-// late, repeated or overtake each other: what was not acknowledged is sent again, and a proposal whose number is
-// decided at a task is not decided once more. A task that inquires hears FORGET for what the control task does not
-// know: so a PREPARE that nobody commits holds rounds for seconds.
+// that has come to COMMIT is made all the same: where the run ends meanwhile, in the next one, in which nobody trains
+// before all tasks have heard of it, or one has been silent for so long. Messages may be lost, late, repeated or
+// overtake each other: what was not acknowledged is sent again, and a proposal whose number is decided at a task is not
+// decided once more. A task that inquires hears FORGET for what the control task does not know: so a PREPARE that
+// nobody commits holds rounds for seconds.
 //
 // Receives from: service (SetHyper, SetMode), control (at the end of an epoch), peers. Hands to: the kinds, the rounds,
 // the other tasks. Threads: any; guarded by the job's lock, but for job->held, which is atomic.
@@ -152,6 +153,14 @@ psd_agree_phase psd_agree_decision(const struct psd_job *job, uint64_t number, u
 static inline bool psd_agree_is_busy(const struct psd_job *job)
 {
     return job->agree->lead.phase != PSD_AGREE_NONE;
+}
+
+// Locked. Do tasks hear just now of a change that others have had since an earlier run? Who is about to train waits in
+// lead.waiting: until they have, or one is silent.
+static inline bool psd_agree_catches_up(const struct psd_job *job)
+{
+    const struct psd_agree_lead *x = &job->agree->lead;
+    return x->begun_before && x->phase != PSD_AGREE_NONE && !x->decided;
 }
 
 extern const struct psd_agree_kind psd_agree_hyper;   // hyper.c

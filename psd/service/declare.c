@@ -374,10 +374,32 @@ static int declare_resume(struct psd_request *t)
     return psd_job_has_failed(t->job) ? psd_request_fail_ended(t) : PS_OK;
 }
 
+// Job locked, which is declared. The caller is to train next: not before all tasks have the changes of the run before.
+static int declare_await_change(struct psd_request *t)
+{
+    const struct psd_wait wait = {.kind = PARAMSERVER__V1__WAIT_KIND__FOR_CHANGE};
+    if (!psd_agree_catches_up(t->job))
+        return PS_OK;
+    return psd_park(t, &t->job->agree->lead.waiting, &t->job->lock, &wait);
+}
+
+static int declare_reply(struct psd_request *t)
+{
+    Paramserver__V1__DeclareReply out = PARAMSERVER__V1__DECLARE_REPLY__INIT;
+    pthread_mutex_lock(&t->job->lock);
+    int code = declare_await_change(t);
+    pthread_mutex_unlock(&t->job->lock);
+    if (code != PS_OK)
+        return code;
+    out.generation = t->core->generation;
+    out.resumed = t->job->resumed;
+    out.resumptions = t->job->resumptions;
+    return psd_request_reply(t, &out.base, NULL);
+}
+
 int psd_declare(struct psd_request *t)
 {
     const declare_t *r = (const declare_t *)t->request;
-    Paramserver__V1__DeclareReply out = PARAMSERVER__V1__DECLARE_REPLY__INIT;
     enum claim claim = CLAIM_REPEATED;
     if (check_request(t, r))
         return (int)t->error.code;
@@ -389,10 +411,8 @@ int psd_declare(struct psd_request *t)
         code = claim == CLAIM_FRESH ? declare_job(t, r) : declare_resume(t);
     if (code != PS_OK)
         return code;
-    out.generation = t->core->generation;
-    out.resumed = t->job->resumed;
-    out.resumptions = t->job->resumptions;
-    return psd_request_reply(t, &out.base, NULL);
+    psd_request_wait_with(t, declare_reply, NULL, NULL);
+    return declare_reply(t);
 }
 
 // ---- describe -----------------------------------------------------------------------------------------------------
@@ -628,6 +648,8 @@ int psd_describe(struct psd_request *t)
     else if (!atomic_load(&t->job->declared))
         code = (int)ps_fail(&t->error, PS_FAILED_PRECONDITION, "job '%s' is not declared on ps task %" PRIu32 " yet",
                             t->job->name, t->core->config.task);
+    else if (r->wait)
+        code = declare_await_change(t);
     pthread_mutex_unlock(&t->job->lock);
     return code == PS_OK ? describe_reply(t) : code;
 }

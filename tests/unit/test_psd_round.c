@@ -1580,15 +1580,28 @@ static void test_too_many_changes(void **state)
     cluster_close(&c);
 }
 
-// The next run of a job, by another process.
-static void run_again(struct cluster *c)
+// The next run of a job, by another process, which declares it at the control task last.
+static void begin_again(struct cluster *c, struct answer *declared)
 {
     static uint8_t other[16] = "another process";
     other[15]++;
     c->callers[0].client.data = other;
     c->declare.on_existing = PARAMSERVER__V1__ON_EXISTING__RESUME;
     c->sequence[0] = 0;
-    cluster_start(c);
+    assert_int_equal(cluster_join(c, 0).code, PS_OK);
+    assert_int_equal(declare_at(c, 1).code, PS_OK);
+    c->declare.task = 0;
+    ask_later(c->task[0].core, declared, M(DECLARE), &c->declare.base, NULL, UINT64_MAX);
+}
+
+static void run_again(struct cluster *c)
+{
+    struct answer declared;
+    begin_again(c, &declared);
+    for (int i = 0; i < 60 && !declared.answered; i++)
+        settle(c, 50);
+    assert_true(declared.answered && declared.code == PS_OK);
+    ps_slices_clear(&declared.body);
 }
 
 // A resumed job goes on with what was changed.
@@ -1677,8 +1690,8 @@ static void assert_same_changes(struct cluster *c)
         psd_job_unref(job[i]);
 }
 
-// A change in round `asked` (0: any) that comes to be made, and of which task 1 hears nothing before the job's end; it
-// is silent in the next run, too, and for some time in the one after that.
+// A change in round `asked` (0: any) that comes to be made, and of which task 1, which is cut off, hears nothing before
+// the job's end.
 static void open_half_changed(struct cluster *c, Paramserver__V1__Update update, uint64_t asked)
 {
     struct answer a;
@@ -1692,14 +1705,58 @@ static void open_half_changed(struct cluster *c, Paramserver__V1__Update update,
     c->cut_off = 1;
     settle(c, 2200);
     assert_unavailable(&a, "learning_rate becomes 2, and ps task 1 has not heard of it for 2.");
-    for (int run = 0; run < 2; run++) {
-        leave(c, 0);
-        run_again(c);
-        settle(c, 3000);
-    }
+    leave(c, 0);
+}
+
+// Likewise; it is silent in the next run, too, and for some time in the one after that.
+static void open_long_half_changed(struct cluster *c, Paramserver__V1__Update update, uint64_t asked)
+{
+    open_half_changed(c, update, asked);
+    run_again(c);
+    settle(c, 3000);
+    leave(c, 0);
+    run_again(c);
+    settle(c, 3000);
     c->cut_off = NO_TASK;
     settle(c, 200);
     assert_same_changes(c);
+}
+
+static void describe_later(struct cluster *c, struct answer *a)
+{
+    Paramserver__V1__DescribeRequest r = PARAMSERVER__V1__DESCRIBE_REQUEST__INIT;
+    r.caller = &c->callers[0];
+    r.wait = true;
+    ask_later(c->task[0].core, a, M(DESCRIBE), &r.base, NULL, UINT64_MAX);
+}
+
+// Nobody trains in the next run before all tasks have that change, or one of them has been silent for two seconds:
+// neither the chief, nor who waits for the declaration.
+static void test_resume_waits_for_who_was_silent(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 4; k++) {
+        struct cluster c;
+        struct answer a[2];
+        const bool silent = k % 2;
+        open_half_changed(&c, k / 2 ? SYNC : ASYNC, 0);
+        begin_again(&c, &a[0]);
+        describe_later(&c, &a[1]);
+        settle(&c, 1500);
+        assert_false(a[0].answered || a[1].answered);
+        if (!silent)
+            c.cut_off = NO_TASK;
+        settle(&c, silent ? 700 : 100);
+        for (int i = 0; i < 2; i++) {
+            assert_true(a[i].answered && a[i].code == PS_OK);
+            ps_slices_clear(&a[i].body);
+        }
+        for (uint32_t i = 0; i < 2 && !silent; i++) {
+            assert_int_equal(push(&c, 0, i, k / 2, 1).code, PS_OK);
+            assert_true(read_first(&c, i) == -2);
+        }
+        cluster_close(&c);
+    }
 }
 
 // A task that was silent when a change was made, until the job ended, hears of it in the next run, or the one after it.
@@ -1707,7 +1764,7 @@ static void test_resume_tells_who_was_silent(void **state)
 {
     struct cluster c;
     (void)state;
-    open_half_changed(&c, ASYNC, 0);
+    open_long_half_changed(&c, ASYNC, 0);
     for (uint32_t i = 0; i < 2; i++) {
         assert_int_equal(push(&c, 0, i, 0, 1).code, PS_OK);
         assert_true(read_first(&c, i) == -2);
@@ -1715,7 +1772,7 @@ static void test_resume_tells_who_was_silent(void **state)
     set_hyper(&c, "learning_rate", 4, 0);
     cluster_close(&c);
     for (uint64_t asked = 0; asked <= 2; asked++) {
-        open_half_changed(&c, SYNC, asked);
+        open_long_half_changed(&c, SYNC, asked);
         for (uint32_t i = 0; i < 2; i++) {
             assert_queued(push(&c, 0, i, 1, 1), 1);
             assert_true(read_first(&c, i) == (asked == 2 ? -1 : -2));
@@ -2795,6 +2852,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_resume),
     cmocka_unit_test(test_resume_before_its_round),
     cmocka_unit_test(test_resume_while_changing),
+    cmocka_unit_test(test_resume_waits_for_who_was_silent),
     cmocka_unit_test(test_resume_tells_who_was_silent),
     cmocka_unit_test(test_resume_after_a_restart),
     cmocka_unit_test(test_prepare),
