@@ -332,6 +332,7 @@ static bool broadcast_pack_end(const struct psd_job *job, struct ps_slices *mess
         psd_job_has_failed(job) ? (char *)job->failure : (char *)"its workers left before it was declared";
     request.interrupted = psd_job_was_interrupted(job);
     request.undeclared = true;
+    request.forget = job->control->on_existing == PARAMSERVER__V1__ON_EXISTING__REPLACE;
     ps_msg_pack(&request.base, NULL, message);
     return !message->broken;
 }

@@ -90,8 +90,8 @@ static enum ps_code set_members_take(struct psd_request *t, const Paramserver__V
 }
 
 // The control task has never had that run declared, and it has ended: what was declared for it here goes, but for
-// values of an earlier run that it has gone on with. A declaration of it that comes late is refused; one that is under
-// way is waited for.
+// values of an earlier run that it has gone on with. Those that it was to replace go, too: the control task has let its
+// own go. A declaration of it that comes late is refused; one that is under way is waited for.
 static int set_members_end_undeclared(struct psd_request *t, const Paramserver__V1__SetMembersRequest *r)
 {
     struct psd_table *table = &t->core->table;
@@ -100,15 +100,16 @@ static int set_members_end_undeclared(struct psd_request *t, const Paramserver__
     psd_runs_remember(&table->runs, r->job, r->run);
     struct psd_job *job = psd_job_lookup(table, r->job);
     const bool here = job && atomic_load(&job->run) == r->run;
-    if (here && job->declaring) {
+    const bool replaced = job && r->forget && atomic_load(&job->run) < r->run;
+    if ((here || replaced) && job->declaring) {
         ps_fail(&t->error, PS_UNAVAILABLE, "set members: job '%s' is being declared", job->name);
-    } else if (here) {
+    } else if (here || replaced) {
         psd_job_ref(job);
         t->gone = job;
         psd_job_end(job, r->run, r->failure, r->interrupted);
         psd_job_collect(job, &t->ready);
-        if (!job->resumed)
-            psd_job_remove(table, job, r->failure, &t->ready);
+        if (replaced || !job->resumed)
+            psd_job_remove(table, job, replaced ? "it was replaced" : r->failure, &t->ready);
     }
     pthread_mutex_unlock(&table->lock);
     psd_drop_gone(t);

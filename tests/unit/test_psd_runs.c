@@ -312,6 +312,33 @@ static void test_resumed_values_stay(void **state)
     cluster_close(&c);
 }
 
+// Values that a run was to replace go where its chief dies before it has declared it anywhere; those that it was to go
+// on with stay.
+static void test_replaced_values_go(void **state)
+{
+    static const Paramserver__V1__OnExisting ways[] = {PARAMSERVER__V1__ON_EXISTING__REPLACE,
+                                                       PARAMSERVER__V1__ON_EXISTING__REFUSE, RESUME};
+    static uint8_t another[16] = "another process";
+    (void)state;
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        struct cluster c;
+        cluster_open(&c, 2, 1, MEMORY, variables, 2);
+        const size_t used = psd_pool_used(&c.task[1].core->pool);
+        c.declare.update = ASYNC;
+        cluster_start(&c);
+        settle(&c, 100);
+        all_leave(&c);
+        c.callers[0].client.data = another;
+        c.declare.on_existing = ways[i];
+        assert_int_equal(cluster_join(&c, 0).code, PS_OK);
+        depart(&c, 0, true);
+        settle(&c, 100);
+        assert_true((job_at(&c, 1) == NULL) == (ways[i] != RESUME));
+        assert_true((psd_pool_used(&c.task[1].core->pool) == used) == (ways[i] != RESUME));
+        cluster_close(&c);
+    }
+}
+
 // ---- data calls ---------------------------------------------------------------------------------------------------
 
 static const int methods[] = {M(PUT), M(ASSIGN_ADD), M(ASSIGN_SUB), M(PUSH), M(PUSH_PULL), M(GET), M(PULL)};
@@ -998,6 +1025,7 @@ int main(void)
         cmocka_unit_test(test_ended_undeclared),
         cmocka_unit_test(test_ended_while_it_is_declared),
         cmocka_unit_test(test_resumed_values_stay),
+        cmocka_unit_test(test_replaced_values_go),
         cmocka_unit_test(test_earlier_run),
         cmocka_unit_test(test_waits_while_declared_anew),
         cmocka_unit_test(test_passive_while_declared_anew),
