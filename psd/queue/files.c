@@ -64,6 +64,7 @@ void psd_queue_job_free(struct psd_queue_job *job)
     free(job->user);
     free(job->text);
     free(job->taker);
+    free(job->taker_name);
     free(job->parts);
     free(job);
 }

@@ -595,6 +595,17 @@ static bool queue_is_taker(const struct psd_queue_job *job, const struct psd_que
     return strcmp(job->taker, queue_account(from)) == 0 || strcmp(job->taker, from->user) == 0;
 }
 
+// What the name service has for the account of the job's workers, where it answers.
+static void queue_note_taker_name(struct psd_queue_job *job, const char *user)
+{
+    const bool same = job->taker_name && strcmp(job->taker_name, user) == 0;
+    char *name = same || strcmp(job->taker, user) == 0 ? NULL : ps_try_strdup(user);
+    if (!name)
+        return;
+    free(job->taker_name);
+    job->taker_name = name;
+}
+
 static enum ps_code queue_check_taker(struct psd_queue *q, struct psd_queue_job *job,
                                       const struct psd_queue_client *from, struct ps_error *e)
 {
@@ -605,10 +616,16 @@ static enum ps_code queue_check_taker(struct psd_queue *q, struct psd_queue_job 
         return ps_no_memory(e, "the user of the job's workers");
     if (first)
         queue_write(q, job, &why);
-    if (!job->taker || queue_is_taker(job, from))
+    if (!job->taker)
         return PS_OK;
+    if (queue_is_taker(job, from)) {
+        queue_note_taker_name(job, from->user);
+        return PS_OK;
+    }
+    // Two accounts may be called alike.
+    const bool known = job->taker_name && strcmp(job->taker_name, from->user) != 0;
     return ps_fail(e, PS_PERMISSION_DENIED, "job %" PRIu64 " '%s' is trained by workers of %s, not of %s", job->number,
-                   job->name, job->taker, *from->user ? from->user : "nobody");
+                   job->name, known ? job->taker_name : job->taker, *from->user ? from->user : "nobody");
 }
 
 // To a process that has not been in the job. Of several in a row that have not, the one before the first counts.

@@ -58,8 +58,9 @@ struct psd_queue_part {
 struct psd_queue_job {
     uint64_t number;
     char *name, *user;
-    char *text;   // NULL: it has ended
-    char *taker;  // the account of its workers; NULL: nobody has it
+    char *text;        // NULL: it has ended
+    char *taker;       // the account of its workers; NULL: nobody has it
+    char *taker_name;  // what their user is called; NULL: that is not known, or the same
     int32_t priority;
     uint32_t workers;
     enum psd_queue_state state;

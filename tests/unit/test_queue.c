@@ -822,6 +822,9 @@ static void workers_are_of_one_account(void **state)
     from.account = "uid8";
     assert_int_equal(PS_PERMISSION_DENIED, psd_queue_next(q, &from, now, wall, &job, why, sizeof why, &e));
     assert_string_equal("job 1 'job' is trained by workers of uid7, not of alice", e.text);
+    from.user = "bob";
+    assert_int_equal(PS_PERMISSION_DENIED, psd_queue_next(q, &from, now, wall, &job, why, sizeof why, &e));
+    assert_string_equal("job 1 'job' is trained by workers of alice, not of bob", e.text);
 }
 
 // ---- output -------------------------------------------------------------------------------------------------------
