@@ -105,11 +105,6 @@ bool psc__open_session(struct psc__task *t)
     return true;
 }
 
-static void base_end_restarted(struct psc__task *t)
-{
-    psc__end(t->client, PS_ABORTED, PSC__TASK " has restarted and lost what it had of the job", PSC__TASK_ARGS(t));
-}
-
 bool psc__saw_generation(struct psc__task *t, uint64_t generation)
 {
     if (generation == 0 || generation == t->generation)
@@ -118,7 +113,7 @@ bool psc__saw_generation(struct psc__task *t, uint64_t generation)
         t->generation = generation;
         return true;
     }
-    base_end_restarted(t);
+    psc__end(t->client, PS_ABORTED, PSC__TASK " has restarted and lost what it had of the job", PSC__TASK_ARGS(t));
     return false;
 }
 
@@ -225,7 +220,8 @@ void psc__lost_job(struct psc__task *t, const char *text)
     if (t->generation)
         psc__end(t->client, PS_CANCELLED, PSC__TASK ": %s: it was stopped", PSC__TASK_ARGS(t), text);
     else
-        base_end_restarted(t);
+        psc__end(t->client, PS_ABORTED, PSC__TASK ": %s: it has restarted, or the job was stopped", PSC__TASK_ARGS(t),
+                 text);
 }
 
 void psc__end(struct psc_client *c, enum ps_code code, const char *format, ...)

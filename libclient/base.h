@@ -142,7 +142,7 @@ uint64_t psc__attempt_deadline(struct psc_client *c, uint64_t deadline);
 // Locked. The job is over for this client: ends everything with this error. The first reason stays.
 void psc__end(struct psc_client *c, enum ps_code code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 // Locked. The task does not know the job of which this client is a worker: that ends the client. It was stopped; or,
-// where this client has not heard from the task since it joined, the task has restarted.
+// where this client has not heard from the task since it joined, the task has restarted, or the job was stopped since.
 void psc__lost_job(struct psc__task *t, const char *text);
 // Locked. Notes the generation that a task answered with; false: it has changed, and that ended the client.
 bool psc__saw_generation(struct psc__task *t, uint64_t generation);

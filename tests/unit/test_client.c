@@ -1183,8 +1183,8 @@ static void test_a_task_may_restart_before_the_job_begins(void **state)
     bench_free(b);
 }
 
-// Who has not heard from a task since the job was declared knows that it has restarted by what it lacks; who has knows
-// that the job was stopped.
+// Who has not heard from a task since the job was declared knows by what it lacks that it has restarted, or that the
+// job was stopped; who has knows that it was stopped.
 static void test_a_task_that_lacks_the_job_has_restarted_or_stopped_it(void **state)
 {
     (void)state;
@@ -1193,7 +1193,8 @@ static void test_a_task_that_lacks_the_job_has_restarted_or_stopped_it(void **st
     b->fake.fate = task_1_has_no_job;
     psc_result r = pull_as(b, attached);
     assert_int_equal(r.error.code, PSC_ABORTED);
-    assert_string_equal(r.error.text, "ps:1 (b:2) has restarted and lost what it had of the job");
+    assert_string_equal(r.error.text,
+                        "ps:1 (b:2): ps task has no job 'test': it has restarted, or the job was stopped");
     r = pull(b, 0, N_VARIABLES);
     assert_int_equal(r.error.code, PSC_CANCELLED);
     assert_string_equal(r.error.text, "ps:1 (b:2): ps task has no job 'test': it was stopped");
