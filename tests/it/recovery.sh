@@ -50,17 +50,19 @@ ends() { wait "${training[@]}" && cat "$1"-?.code && [ "$(cat "$1"-?.code | sort
 newest() { find "$1.backups" -name '*.safetensors' 2>/dev/null | sed -E 's/.*-0*([0-9]+)\.safetensors/\1/' | sort -n | tail -n 1 | grep . || echo 0; }
 has_got_further() { [ ! -e "$1-0.pid" ] && [ ! -e "$1-1.pid" ] || [ "$(newest "$1")" -gt "$2" ]; } # NAME STEP
 
+# One that keep is about to start again is dead for a moment.
+lives_or_is_over() { pid=$(cat "$2.pid" 2>/dev/null) && kill -0 "$pid" 2>/dev/null || { [ ! -e "$1-0.pid" ] && [ ! -e "$1-1.pid" ]; }; } # NAME VICTIM
 # strike NAME VICTIM ...: kills them at random moments, each once the training has got further since the last.
 strike() {
-    local name=$1 i step=0 victim pid struck=0
+    local name=$1 i step=0 victim pid='' struck=0
     shift
     for ((i = 0; i < kills; i++)); do
         eventually has_got_further "$name" "$step" || return 1
         step=$(newest "$name")
         sleep "0.$((RANDOM % 4))"
         victim=${*:$((RANDOM % $# + 1)):1}
-        pid=$(cat "$victim.pid" 2>/dev/null) || continue
-        kill -KILL "$pid" && struck=$((struck + 1))
+        eventually lives_or_is_over "$name" "$victim" || return 1
+        [ "$pid" ] && kill -KILL "$pid" && struck=$((struck + 1))
         echo "step $step: $victim was killed"
     done
     [ "$struck" -gt $((kills / 2)) ]
@@ -379,15 +381,16 @@ ok "a job that is not there" fails_with 66 "no job nobody" ctl checkpoint nobody
 # ---- told to end ----------------------------------------------------------------------------------------------------
 
 # Worker 1 hears it first, and its end is the job's, which has too few workers then: worker 0 keeps what the ps tasks have.
+# Where the step that only worker 0 was in was the one after a backup, that is written again.
 are_told() { # NAME SET ...
-    local name=$1 before
+    local name=$1
     train "$@" && eventually has_got_further "$name" 0 || return 1
-    before=$(newest "$name")
-    touch over
+    touch over "$name.told"
     kill -TERM "$(cat "$name-1.pid")" "$(cat "$name-0.pid")" && wait "${training[@]}"
     rm over
     cat "$name"-?.log
-    [ "$(cat "$name"-?.code | sort -u)" = 143 ] && [ -s "$name.safetensors" ] && [ "$(newest "$name")" -gt "$before" ] &&
+    [ "$(cat "$name"-?.code | sort -u)" = 143 ] && [ -s "$name.safetensors" ] &&
+        find "$name.backups" -name "*$(newest "$name").safetensors" -newer "$name.told" | grep . &&
         if [[ $name == parts* ]]; then shards "$name-backup-$(printf %010d "$(newest "$name")")"; else "$psctl" verify "$name.backups"; fi
 }
 # The step that one was in, and another had not begun, is the first that they take when they go on.

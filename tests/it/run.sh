@@ -380,7 +380,7 @@ exec "$workerd" "\$@"
 SH
 chmod +x late-workerd
 too_late() {
-    local got=0 pid late part
+    local got=0 pid late part epochs
     for epochs in 60 600 6000; do # more where all were trained before worker 1 was killed
         rm -rf long.log came late.backups
         WORKERD=$PWD/late-workerd "$psctl" run --workers 3 "$examples/softmax/one_device.yaml" --set "strategy={name: multi_worker_mirrored, communication: ring}" \
