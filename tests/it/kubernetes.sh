@@ -107,8 +107,8 @@ for i in 0 1; do
 done
 kill -0 "${pids[@]}" 2>/dev/null || exit
 
-ok "who has no certificate learns nothing, --insecure or not" fails_with 69 unreachable "$psctl" --ps "127.0.0.1:${port[0]}" status
-two() { "$psctl" --ps "$ps" --tls "$folder/base/tls" --json status | tee status.json && [ "$(grep -o '"task"' status.json | wc -l)" -ge 2 ]; }
+ok "who has no certificate learns nothing, --insecure or not" fails_with 69 unreachable "$psctl" --timeout 60 --ps "127.0.0.1:${port[0]}" status
+two() { "$psctl" --timeout 60 --ps "$ps" --tls "$folder/base/tls" --json status | tee status.json && [ "$(grep -o '"task"' status.json | wc -l)" -ge 2 ]; }
 ok "the administrator sees both tasks" two
 
 pod worker-0 || exit 1

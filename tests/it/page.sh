@@ -150,7 +150,7 @@ fi
 
 ok "a job that fails is bad news" eventually shows \
     'words["level"] == "bad" and " has failed: worker 0 sent no message" in words["state"] and words["command"] == "psctl doctor"'
-ok "its name is taken by psctl stop" "$psctl" --ps "$peers" stop "$html"
+ok "its name is taken by psctl stop" "$psctl" --timeout 60 --ps "$peers" stop "$html"
 ok "then all is well again" eventually shows 'words["level"] == "ok" and list(jobs) == ["slow"]'
 
 kill -KILL "$w1"

@@ -330,7 +330,7 @@ assert last["epoch"] >= 0 and 0 < last["metrics"]["val_loss"] < 10, last' && ctl
 }
 [ "${PYTHON3:-no}" = no ] || ok "how far it is" eventually how_far
 not_there() { # what is seen of the others stays
-    fails_with 69 "no: No such file or directory" "$psctl" --ps "$peers,unix:$scratch/no" status >shown
+    fails_with 69 "no: No such file or directory" "$psctl" --timeout 60 --ps "$peers,unix:$scratch/no" status >shown
     grep "^ps:2 (unix:$scratch/no) does not answer.$" shown && grep "^type next    psctl doctor$" shown && grep long shown
 }
 ok "status in words where a ps task is not there" not_there
@@ -747,8 +747,8 @@ kill -TERM "$psd_pid"
 wait "$psd_pid"
 # No port that was free a moment ago: another process may have got it.
 ok "doctor: nobody listens, for Nagios" fails_with 2 "PARAMSERVER CRITICAL - ps:1 (127.0.0.1:1): connection refused" \
-    "$psctl" --ps "unix:$scratch/a0,127.0.0.1:1" doctor --nagios
-ok "doctor: nobody listens" fails_with 69 "connection refused" "$psctl" --ps "unix:$scratch/a0,127.0.0.1:1" doctor
+    "$psctl" --timeout 60 --ps "unix:$scratch/a0,127.0.0.1:1" doctor --nagios
+ok "doctor: nobody listens" fails_with 69 "connection refused" "$psctl" --timeout 60 --ps "unix:$scratch/a0,127.0.0.1:1" doctor
 kill -STOP "$pid1"
 ok "doctor: one that was stopped" eventually fails_with 69 "takes the connection, then does not answer" ctl --timeout 5 doctor
 ok "status: names it, with its address" eventually fails_with 75 "ps:1 (unix:$scratch/a1)" ctl --timeout 5 status

@@ -115,7 +115,7 @@ trains() { # JOB [WORKERS]: all, two, have ended a step: each can leave a backup
 ok "trains" eventually trains long
 leaves() { # who follows it and is stopped
     local pid
-    "$psctl" --cluster "$scratch/cluster.yaml" logs -f long >left.log 2>left.err &
+    "$psctl" --timeout 60 --cluster "$scratch/cluster.yaml" logs -f long >left.log 2>left.err &
     pid=$!
     eventually test -s left.log && kill -TERM "$pid"
     wait "$pid"
@@ -298,7 +298,7 @@ wait_for_jobs 1
 ok "with certificates a job is trained, too" says "Weights written" submit --wait --set name=secret --set output=secret.safetensors
 ok "it is shown whose it is" test "$(field secret user)" = alice
 mkdir of_worker && cp tls/ca.pem of_worker && cp tls/worker.pem of_worker/admin.pem
-ok "a worker's certificate submits nothing" fails_with 78 "expected admin" "$psctl" --tls of_worker --cluster cluster.yaml submit "$job"
+ok "a worker's certificate submits nothing" fails_with 78 "expected admin" "$psctl" --timeout 60 --tls of_worker --cluster cluster.yaml submit "$job"
 for rank in 0 1; do ok "worker $rank ends" stops "$rank"; done
 kill "$psd_pid" && wait "$psd_pid"
 
