@@ -650,10 +650,14 @@ worker synced sync --rank 0 --workers 2
 worker synced sync --rank 1 --workers 2
 worker1s=$worker_pid
 ok "a sync job trains" eventually trains synced
-kill -STOP "$worker1s"
-one_waits() { ctl waits synced | tee said; grep -q "worker 0 .*worker 1" said; }
+one_waits() { # it stands still only for the look: else it may be dead by then, and nobody waits for it
+    kill -STOP "$worker1s"
+    sleep 0.2
+    ctl waits synced | tee said
+    kill -CONT "$worker1s"
+    grep -q "worker 0 .*worker 1" said
+}
 ok "waits: who waits for a worker that was stopped" eventually one_waits
-kill -CONT "$worker1s"
 kill -KILL "$worker1s"
 dead() { ctl workers synced | grep -q "1 *dead"; }
 ok "its death is known" eventually dead
