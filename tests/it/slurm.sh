@@ -147,7 +147,7 @@ own_gpus() {
 ok "a worker for each GPU of the nodes" own_gpus
 
 heals() {
-    checkpoints=heals submit --nodes 2 -- sync.yaml --set data.train_examples=12800 --set epochs=8 --set delay_ms=5 --set output=heals.safetensors \
+    checkpoints=heals submit --nodes 2 -- sync.yaml --set data.train_examples=12800 --set epochs=20 --set delay_ms=5 --set output=heals.safetensors \
         --set "callbacks=[{name: backup, path: heals, every_steps: 20, sharded: true}]" && eventually eval 'ls heals/*.safetensors 2>/dev/null' &&
         ls heals/softmax/*-ps-0-of-1.safetensors || { cat "$id.out"; return 1; }
     pkill -KILL -x psd || return 1
@@ -170,7 +170,7 @@ ok "a server that dies as it starts is not started without end" dying_psd
 
 # Though this cluster's KillOnBadExit would have all of them killed.
 loses_one() {
-    submit --nodes 2 -- async.yaml --set epochs=100 --set delay_ms=20 --set steps=200 --set output=loses.safetensors && eventually grep -q "as worker 1 of 2" "$id.out" || return 1
+    submit --nodes 2 -- async.yaml --set epochs=1000 --set delay_ms=20 --set steps=1000 --set output=loses.safetensors && eventually grep -q "as worker 1 of 2" "$id.out" || return 1
     pkill -KILL -f -- 'workerd --cluster .*--rank 1 ' || return 1
     ends_with "$id" 137 && grep -q "Weights written to loses.safetensors" "$id.out"
 }
