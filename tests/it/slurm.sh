@@ -271,7 +271,9 @@ ok "more workers than ports, with 64" too_many
 # ---- ended from outside ---------------------------------------------------------------------------------------------
 
 backup() { echo "callbacks=[{name: backup, path: $1, every_seconds: 3600}]"; }
-trains() { eventually grep -q Epoch "$1.out" && sleep 1 || { cat "$1.out"; return 1; }; }
+# Two steps are over: of the first one each worker can leave a backup.
+has_stepped() { psctl --timeout 60 --cluster "paramserver-$1/cluster.yaml" --json jobs 2>/dev/null | grep -qE '"steps": ([2-9]|[0-9]{2,})'; }
+trains() { eventually has_stepped "$1" || { cat "$1.out"; return 1; }; }
 
 is_cancelled() {
     submit --nodes 3 -- sync.yaml "${long[@]}" --set "$(backup cancelled)" --set output=cancelled.safetensors && trains "$id" || return 1
