@@ -42,8 +42,8 @@ EXTRA_DIST += tests/it/load.sh tests/it/bind.sh
 PLAIN_TESTS += tests/it/large_data.sh tests/it/packages.sh tests/it/slurm.sh tests/it/systemd.sh
 EXTRA_DIST += tests/it/packages.sh
 
-TESTS += tests/it/frozen.sh tests/it/install.sh tests/it/local_steps.sh tests/it/memory.sh tests/it/psbench.sh tests/it/supported.sh tests/it/tf_config.sh tests/it/together.sh tests/it/training.sh
-EXTRA_DIST += tests/it/fake_psd.py tests/it/frozen.sh tests/it/install.sh tests/it/large_data.sh tests/it/lib.sh tests/it/local_steps.sh tests/it/local_steps_reference.py tests/it/members.sh tests/it/memory.sh tests/it/psbench.sh tests/it/psctl.sh tests/it/queue.sh tests/it/queue_client.py tests/it/run.sh tests/it/supported.sh tests/it/systemd.sh tests/it/tf_config.sh tests/it/together.sh tests/it/training.sh
+TESTS += tests/it/frozen.sh tests/it/install.sh tests/it/local_steps.sh tests/it/memory.sh tests/it/psbench.sh tests/it/psctl_alone.sh tests/it/supported.sh tests/it/tf_config.sh tests/it/together.sh tests/it/training.sh
+EXTRA_DIST += tests/it/fake_psd.py tests/it/frozen.sh tests/it/install.sh tests/it/large_data.sh tests/it/lib.sh tests/it/local_steps.sh tests/it/local_steps_reference.py tests/it/members.sh tests/it/memory.sh tests/it/psbench.sh tests/it/psctl.sh tests/it/psctl_alone.sh tests/it/psctl_says.sh tests/it/queue.sh tests/it/queue_client.py tests/it/run.sh tests/it/supported.sh tests/it/systemd.sh tests/it/tf_config.sh tests/it/together.sh tests/it/training.sh
 
 TESTS += tests/it/central_storage.sh tests/it/hosts.sh tests/it/hybrid.sh tests/it/metrics.sh tests/it/munge.sh tests/it/tls.sh
 EXTRA_DIST += tests/it/metrics_asks.py tests/it/metrics_rules.yml tests/it/tls_client.py tests/it/central_storage.sh tests/it/examples.sh tests/it/hosts.sh tests/it/hybrid.sh tests/it/mirrored.sh tests/it/metrics.sh tests/it/munge.sh tests/it/recovery.sh tests/it/set_mode.sh tests/it/slurm.sh tests/it/switching.sh tests/it/synchronized.sh tests/it/tls.sh

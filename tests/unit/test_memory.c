@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a partition costs: counted by hand, at the edges of a block, and where it is more than can be counted. That psd
-// asks for the same is tests/unit/test_psd_data.c's and tests/it/psctl.sh's to show.
+// asks for the same is tests/unit/test_psd_data.c's and tests/it/psctl_alone.sh's to show.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
