@@ -400,6 +400,21 @@ static void a_ps_task_that_ends_badly_is_named(void **state)
     expect_says(&o, "exited with code 3 when it was told to end\n");
 }
 
+// As one is that takes too long: the workers have ended, and what the job is to leave is there.
+static void a_ps_task_that_is_killed_at_the_end_is_named(void **state)
+{
+    (void)state;
+    char *ps[] = {GOOD_PS, "trap 'kill -KILL $$' TERM; echo READY 0 >&3; sleep 300 & wait"};
+    char *well[] = {"true"}, *badly[] = {"exit 65"};
+    struct outcome o = run(ps, 2, well, 1, 1, NULL);
+    assert_int_equal(o.code, 0);
+    expect_says(&o, "psctl: ps 1 (pid ");
+    expect_says(&o, "was killed by signal 9 (Killed) when it was told to end; the job is done all the same\n");
+    o = run(ps, 2, badly, 1, 1, NULL);
+    assert_int_equal(o.code, 65);
+    expect_says(&o, "was killed by signal 9 (Killed) when it was told to end\n");
+}
+
 static void long_lines_are_cut_and_the_last_one_needs_no_newline(void **state)
 {
     (void)state;
@@ -456,6 +471,7 @@ int main(void)
         cmocka_unit_test(a_signal_ends_workers_then_ps_tasks),
         cmocka_unit_test(a_signal_at_the_end_kills_nobody),
         cmocka_unit_test(a_ps_task_that_ends_badly_is_named),
+        cmocka_unit_test(a_ps_task_that_is_killed_at_the_end_is_named),
         cmocka_unit_test(long_lines_are_cut_and_the_last_one_needs_no_newline),
         WITH_DIR(who_is_killed_leaves_nobody_behind),
     };

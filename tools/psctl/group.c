@@ -384,6 +384,8 @@ static void on_ps_end(struct child *child)
         group_say("%s; without it the job cannot go on", text);
         const bool says_why = !child->signal && child->exit_code && child->exit_code < 128;
         group_stop(g, says_why ? (int)child->exit_code : ps_code_exit(PS_UNAVAILABLE));
+    } else if (child->signal == SIGKILL && g->done && g->exit_code == 0) {  // the workers have written the results
+        group_say("%s when it was told to end; the job is done all the same", text);
     } else if (child->signal || child->exit_code) {
         group_say("%s when it was told to end", text);
         g->exit_code = g->exit_code ? g->exit_code : ps_code_exit(PS_UNAVAILABLE);
