@@ -261,7 +261,6 @@ reports() { # in one file, what each command says, also where a ps task is not t
         grep -q "$said" report.md || { echo "lacks: $said"; return 1; }
     done
 }
-twice() { "$@" || "$@"; } # where other programs took the CPUs
 ok "a report: what who is to help would ask for" twice reports
 no_colour() { # of standard output, and nothing in it that steers a terminal
     ask --ps "$well" doctor --report - >report.out && grep "^## psctl doctor" report.out && ! LC_ALL=C grep "$(printf '\033')" report.out

@@ -58,7 +58,7 @@ travels_less() {
 }
 moved() { # ARGUMENT ...: the bytes that psctl run says
     timeout 600 "$psctl" run "$job" "${small[@]:0:8}" "${sgd[@]}" --set output=moved.safetensors "$@" 2>&1 |
-        awk '/pushed and pulled/ { print int($5 * ($6 == "MiB" ? 2 ^ 20 : $6 == "KiB" ? 2 ^ 10 : 1)) }'
+        awk '/pushed and pulled: [^,]*$/ { print int($5 * ($6 == "MiB" ? 2 ^ 20 : $6 == "KiB" ? 2 ^ 10 : 1)) }'
 }
 ok "the tables alone travel to the ps tasks" travels_less
 

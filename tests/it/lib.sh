@@ -72,6 +72,9 @@ eventually() {
     done
 }
 
+# twice COMMAND ...: succeeds, the second time where other programs took the CPUs meanwhile.
+twice() { "$@" || "$@"; }
+
 # pause PID SECONDS: the process stands still. A busy machine may stop it for longer: for how long is in $paused_ms.
 pause() {
     local from=${EPOCHREALTIME/[.,]/}

@@ -214,6 +214,18 @@ are_heard() {
 }
 ok "a chief that takes long to open the job keeps nobody's words" are_heard
 
+# A ps task that stands still once the workers have ended well: the training is done all the same.
+hangs_at_the_end() {
+    printf '#!/bin/sh\ncase "$*" in *"--task 1"*) echo $$ >"%s/ps1.pid" ;; esac\nexec "%s" "$@"\n' "$scratch" "$PSD" >noted-psd
+    printf '#!/bin/sh\n"%s" "$@" && kill -STOP "$(cat "%s/ps1.pid")"\n' "$workerd" "$scratch" >stops-ps
+    chmod +x noted-psd stops-ps
+    PSD=$scratch/noted-psd WORKERD=$scratch/stops-ps fails_with 0 " when it was told to end; the job is done all the same" \
+        timeout 600 "$psctl" run --ps 2 --workers 1 "$examples/softmax/async.yaml" "${quick[@]}" --set strategy.name=parameter_server \
+        --set output=hangs.safetensors && grep -E "psctl: ps 1 \(pid [0-9]+\) was killed by signal 9" said && ! grep "ps 0 .* was killed" said &&
+        grep -E "pushed and pulled: [0-9.]+ [KM]iB, as 1 of 2 ps tasks say$" said && [ -s hangs.safetensors ]
+}
+ok "a ps task that has to be killed at the end is named, no other one is killed, and the run is well" twice hangs_at_the_end
+
 # What killed runs have left: only what is surely theirs goes.
 leftovers() {
     local d holder

@@ -95,6 +95,7 @@ static void close_ps(struct group *g)
 {
     g->phase = CLOSING;
     end_all(g->ps, g->spec->n_ps, SIGTERM);
+    uv_update_time(&g->loop);  // spec->trained may have waited, which is none of their time
     uv_timer_start(&g->patience, on_patience, PS_END_MS, 0);
     finish_if_ended(g);
 }

@@ -22,6 +22,8 @@
 #include "tools/psctl/psctl.h"
 #include "workerd/job/objectives.h"
 
+enum { TRAFFIC_S = 10 };  // so long a ps task may take to say what it has moved
+
 struct run {
     const char *file;                   // of the job
     long n_ps, n_workers, min_workers;  // 0: not said
@@ -139,24 +141,31 @@ static void words_free(char ***all)
 
 // ---- the run ------------------------------------------------------------------------------------------------------
 
-// What the job has sent and fetched: where a task does not answer, nothing.
+// What the job has sent and fetched. A task that does not answer may have any part of it, and is told of; where none
+// answers, nothing is said.
 static void run_say_traffic(void *arg)
 {
     const struct run *run = arg;
-    char path[RUNDIR_PATH_MAX], bytes[32];
-    const struct target target = {.file = rundir_cluster_file(&run->dir, path), .timeout = 2};
+    char path[RUNDIR_PATH_MAX], bytes[32], silent[64] = "";
+    const struct target target = {.file = rundir_cluster_file(&run->dir, path), .timeout = TRAFFIC_S};
     struct answer *answers;
     struct cluster c;
     struct jobs jobs;
     struct ps_error e;
     uint64_t moved = 0;
+    size_t answered = 0;
     if (cluster_open(&c, &target, NULL, &e))
         return;
     jobs_ask(&c, &answers, &jobs);
     for (size_t i = 0; i < jobs.n; i++)
         moved += jobs.v[i].bytes_moved;
+    for (size_t i = 0; i < c.tasks; i++)
+        answered += answers[i].reply != NULL;
     table_bytes_text((double)moved, bytes, sizeof bytes);
-    fprintf(stderr, "psctl: pushed and pulled: %s\n", bytes);
+    if (answered < c.tasks)
+        snprintf(silent, sizeof silent, ", as %zu of %zu ps tasks say", answered, c.tasks);
+    if (answered)
+        fprintf(stderr, "psctl: pushed and pulled: %s%s\n", bytes, silent);
     free(jobs.v);
     cluster_answers_free(answers, c.tasks);
     cluster_close(&c);
