@@ -71,6 +71,7 @@ struct psc__membership {
     uint64_t chief_heard;  // at the control task, as far as is known here
     bool heir;             // psc_is_heir
     uint64_t arrival;      // psc_arrival
+    uint64_t furthest;     // psc_furthest
     uint64_t step;
     double images_per_second, loss;
     uint64_t checkpoints;  // that the job was asked for

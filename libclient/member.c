@@ -43,6 +43,8 @@ static void member_note_heartbeat(struct psc_client *c, const Paramserver__V1__H
 {
     struct psc__membership *m = &c->member;
     const uint64_t silent = r->chief_silent_ms * PS_MS, now = psc__now(c), heard = now > silent ? now - silent : 0;
+    if (r->furthest > m->furthest)
+        m->furthest = r->furthest;
     if (r->epoch >= m->epoch)
         m->heir = r->chief == (uint32_t)c->rank && r->chief_is_heir;
     if (r->epoch > m->epoch) {
@@ -429,6 +431,14 @@ bool psc_is_heir(psc_client *client)
     bool heir = client->member.heir;
     psc__unlock(client);
     return heir;
+}
+
+uint64_t psc_furthest(psc_client *client)
+{
+    psc__lock(client);
+    uint64_t step = client->member.furthest;
+    psc__unlock(client);
+    return step;
 }
 
 uint64_t psc_chief_silence(psc_client *client)

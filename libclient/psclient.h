@@ -204,6 +204,9 @@ bool psc_is_heir(psc_client *client);
 // For how long the control task has not heard the chief, in ms, as of the last heartbeat and since: one that is killed
 // is the chief for as long as a worker may be silent (psd --dead-after-ms).
 uint64_t psc_chief_silence(psc_client *client);
+// The greatest step that any worker has told psc_report of, as of the last heartbeat. With the one by which a worker is
+// the chief it is at least what the chief before has told.
+uint64_t psc_furthest(psc_client *client);
 // 0: this worker was there from the beginning. Else the greater the later it came to the job that had begun: what the
 // chief is chosen by.
 uint64_t psc_arrival(psc_client *client);

@@ -41,6 +41,7 @@ static int heartbeat_reply(struct psd_request *t, const Paramserver__V1__Heartbe
     out.live = t->job->control->tally.live;
     out.chief = psd_chief(t->job->control);
     out.chief_is_heir = t->job->control->lost_chief;
+    out.furthest = t->job->control->furthest;
     if (out.chief != PS_NO_ITEM)
         out.chief_silent_ms = psd_member_silent_ms(t->job->control, out.chief, psd_now(t->core));
     out.checkpoints = heartbeat_checkpoint(&t->job->control->checkpoints);

@@ -281,6 +281,7 @@ static void heartbeat(struct call *c, const Paramserver__V1__HeartbeatRequest *r
     out.chief = c->f->left ? 1 : 0;
     out.chief_silent_ms = c->f->chief_silent_ms;
     out.chief_is_heir = c->f->heir;
+    out.furthest = c->f->furthest;
     out.drain = c->f->drain;
     if (c->f->end_job)
         fake_answer(c, PS_ABORTED, "worker 1 is dead, and 1 of at least 2 remain");

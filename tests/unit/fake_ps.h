@@ -68,6 +68,7 @@ struct fake {
     bool left;              // worker 0, which makes another epoch of the members
     bool heir;              // and whoever is the chief now is in the place of one that is dead
     uint64_t chief_silent_ms;
+    uint64_t furthest;
     uint64_t data_epoch, lease_epoch, slowest;
     size_t collective_size;           // so many workers make a Reduce complete
     bool hold_memory;                 // keeps the slices of updates until fake_release_memory

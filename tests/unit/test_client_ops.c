@@ -1405,9 +1405,11 @@ static void test_who_comes_after_a_lost_chief_is_its_heir(void **state)
         assert_in_range(psc_chief_silence(b->client), 1400, 2000);
         assert_false(psc_is_heir(b->client));
         b->fake.left = true;
+        b->fake.furthest = 500;
         fake_idle(&b->fake, 1);
         assert_true(psc_is_chief(b->client));
         assert_int_equal(psc_is_heir(b->client), heir);
+        assert_int_equal(psc_furthest(b->client), 500);
         bench_free(b);
     }
 }

@@ -68,6 +68,7 @@ struct psc_client {
     int chief_after;         // asked so often it is the chief
     bool heir;               // in the place of one that was lost
     uint64_t chief_silence;  // ms
+    uint64_t furthest;       // step of any worker
     int64_t least;           // of others, who would write the results
     int changes_refused;
     size_t n_changes;
@@ -193,6 +194,11 @@ bool psc_is_chief(psc_client *c)
 bool psc_is_heir(psc_client *c)
 {
     return psc_is_chief(c) && c->heir;
+}
+
+uint64_t psc_furthest(psc_client *c)
+{
+    return c->furthest;
 }
 
 uint64_t psc_chief_silence(psc_client *c)
@@ -820,6 +826,39 @@ static void the_next_chief_counts_on(void **state)
         client.follows = false;
     }
     end(&w);
+}
+
+// A signal may come before the new chief has asked for another share. What it writes is newer than what the chief
+// before has written, which may be of more steps.
+static void the_next_chief_writes_beyond_the_furthest(void **state)
+{
+    static const struct {
+        const char *update;
+        bool follows;
+        uint64_t furthest, step;
+    } of[] = {{"update: async", true, 500, 501},
+              {"update: ssp, staleness: 1", true, 500, 501},
+              {"update: async", true, 2, 0},
+              {"update: async", false, 500, 0},
+              {"update: sync", true, 500, 0}};
+    for (size_t k = 0; k < sizeof of / sizeof *of; k++) {
+        struct worker w;
+        struct ps_error e = {.code = PS_OK};
+        bool undone = false;
+        begin_world(state);
+        client.follows = of[k].follows;
+        begin(&w, "sgd, learning_rate: 1", of[k].update);
+        train(&w, 0, BATCH);
+        train(&w, 1, BATCH);
+        client.follows = false;
+        client.furthest = of[k].furthest;
+        client.found = 2;
+        must(strategy->home->salvage(w.state, &undone, &e), &e);
+        assert_int_equal(strategy->sharder->count_on(w.state), of[k].step);
+        const struct wk_parameter_server_state *s = w.state;
+        assert_int_equal(s->trained_to, of[k].step ? of[k].step : 2);
+        end(&w);
+    }
 }
 
 // Of those who can write the results who has been there for longest does.
@@ -1836,6 +1875,7 @@ int main(void)
         cmocka_unit_test_setup(the_late_count_on, begin_world),
         cmocka_unit_test_setup(the_next_chief_counts_on, begin_world),
         cmocka_unit_test_setup(the_next_chief_counts_on_ahead, begin_world),
+        cmocka_unit_test_setup(the_next_chief_writes_beyond_the_furthest, begin_world),
         cmocka_unit_test_setup(the_longest_there_writes_the_results, begin_world),
         cmocka_unit_test_setup(ranges_follow_each_other, begin_world),
         cmocka_unit_test_setup(the_mode_changes, begin_world),

@@ -797,7 +797,7 @@ static void test_the_chief_has_been_there_for_longest(void **state)
     psd_core_destroy(j.core);
 }
 
-// Who comes late hears how many steps there were before the run, and which is the furthest.
+// Who comes late hears how many steps there were before the run, and which is the furthest; that all hear.
 static void test_who_comes_late_knows_where_all_are(void **state)
 {
     struct job j;
@@ -820,6 +820,7 @@ static void test_who_comes_late_knows_where_all_are(void **state)
         h.step = rank ? 7200 : 7300;
         assert_int_equal(ask(j.core, M(HEARTBEAT), &h.base, NULL, NULL, NULL, NULL).code, PS_OK);
     }
+    assert_int_equal(heartbeat(j.core, 1).furthest, 7300);
     lease(j.core, &a[1], 1, 1, 0, 0);
     const Paramserver__V1__LeaseReply late = share_of(&a[1]);
     assert_true(late.steps_before == 7000 && late.iterations_before == 7500 && late.furthest == 7300);

@@ -67,6 +67,7 @@ static enum ps_code (*home_salvage)(void *state, bool *undone, struct ps_error *
 static struct wk_group group;
 static struct wk_sharder sharder;
 static enum wk_next (*sharder_next)(void *state, uint64_t epoch, bool idle, struct wk_work *work, struct ps_error *e);
+static uint64_t (*sharder_count_on)(void *state);
 static uint64_t strategy_seed;  // 0: the job's
 static bool comes_late;
 static struct wk_strategy strategy;
@@ -209,6 +210,7 @@ static enum ps_code train_here(struct training *t, const char *lines, bool resum
     sharder = *strategy.sharder;
     sharder.seed = draw_from;
     sharder.next = sharder_next ? sharder_next : sharder.next;
+    sharder.count_on = sharder_count_on;
     sharder.first_epoch = come;
     strategy.sharder = &sharder;
     stop = 0;
@@ -304,6 +306,7 @@ static int begin_folder(void **state)
     home_save = NULL;
     home_salvage = NULL;
     sharder_next = NULL;
+    sharder_count_on = NULL;
     reads_again = removes_found = comes_late = false;
     vocabulary = NULL;
     strategy_seed = 0;
@@ -904,6 +907,31 @@ static void an_end_of_the_same_signal_is_that(void **state)
     end(&t);
     signal_number = 0;
     assert_int_equal(train_here(&t, "", false), PS_ABORTED);
+    end(&t);
+}
+
+static uint64_t count_on_to_27(void *state)
+{
+    (void)state;
+    return 27;
+}
+
+// Who writes in the place of another one counts on from the furthest step, and so does who goes on from that.
+static void a_checkpoint_is_named_beyond_those_of_others(void **state)
+{
+    static const char job[] = "callbacks: [{name: checkpoint, path: ck, every_steps: 100}]\n";
+    struct training t;
+    (void)state;
+    signal_step = 23;
+    signal_number = SIGTERM;
+    sharder_count_on = count_on_to_27;
+    assert_int_equal(train_here(&t, job, true), PS_CANCELLED);
+    end(&t);
+    assert_true(exists("ck/job-0000000027.safetensors"));
+    sharder_count_on = NULL;
+    train(&t, job, true);
+    assert_int_equal(t.run.history.steps, STEPS + 3);
+    assert_true(t.run.history.loss[23] > 0 && t.run.history.examples[24] == 0 && t.run.history.loss[27] > 0);
     end(&t);
 }
 
@@ -1702,6 +1730,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(each_writes_what_it_can, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(a_step_that_does_not_count_is_taken_again, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(an_end_of_the_same_signal_is_that, begin_folder, end_folder),
+        cmocka_unit_test_setup_teardown(a_checkpoint_is_named_beyond_those_of_others, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(a_step_that_counts_late_is_not_taken_again, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(a_period_that_does_not_count_is_taken_again, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(looks_again_at_what_is_whole, begin_folder, end_folder),

@@ -445,6 +445,18 @@ static void loop_take_back(struct loop *l)
     l->before = last;
 }
 
+// Others have counted more steps than this worker, which are in the weights that it writes.
+static void loop_count_on(struct loop *l)
+{
+    struct wk_run *run = l->run;
+    const struct wk_sharder *sharder = run->strategy->sharder;
+    const uint64_t step = sharder->count_on ? sharder->count_on(run->state) : 0;
+    if (step <= run->position.step)
+        return;
+    loop_remember_step(l, step - 1, 0, 0);
+    run->position.step = step;
+}
+
 // The weights as they are now, and the position that they are of.
 static enum ps_code loop_salvage(struct loop *l, struct ps_error *e)
 {
@@ -455,6 +467,7 @@ static enum ps_code loop_salvage(struct loop *l, struct ps_error *e)
     if (undone != l->undone)
         loop_take_back(l);
     l->undone = undone;
+    loop_count_on(l);
     return PS_OK;
 }
 

@@ -211,8 +211,20 @@ static enum wk_next examples_next(void *state, uint64_t epoch, bool idle, struct
     return WK_BATCH;
 }
 
+// This worker may be the chief since it asked for a share last: take_count has not heard of that.
+static uint64_t examples_count_on(void *state)
+{
+    struct wk_parameter_server_state *s = state;
+    const uint64_t furthest = psc_furthest(s->client);
+    if (s->update == PSC_SYNC || s->was_chief || furthest <= s->base + s->trained_to)
+        return 0;
+    s->trained_to = furthest + 1 - s->base;
+    return furthest + 1;
+}
+
 const struct wk_sharder wk_psd_sharder = {
     .first_epoch = examples_first_epoch,
     .seed = examples_seed,
     .next = examples_next,
+    .count_on = examples_count_on,
 };

@@ -121,6 +121,9 @@ struct wk_sharder {
     // Has what was handed out changed, as others take a part in it, or no part any more? Said once: what has not been
     // trained is void, and asked for again. NULL: it never does.
     bool (*is_void)(void *state);
+    // Of who writes what there is after a signal (home.salvage): the step that this is of. It is beyond all that others
+    // have written before, though this worker has taken fewer steps. NULL, 0: its own.
+    uint64_t (*count_on)(void *state);
 };
 
 // Who tells all workers to end tells one of them last, which may learn of another's end before it hears that itself: so
