@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
 #include "common/base/utf8.h"
 
 static char program[64] = "paramserver";
@@ -102,6 +103,20 @@ void ps_log(enum ps_log_level level, const char *format, ...)
     n += log_end(line + n, sizeof line - n, text);
     if (write(STDERR_FILENO, line, n) < 0)
         return;
+}
+
+bool ps_log_is_due(struct ps_log_seldom *s, uint64_t now, char more[PS_LOG_MORE])
+{
+    unsigned long long due = atomic_load(&s->due);
+    if (now < due || !atomic_compare_exchange_strong(&s->due, &due, now + 10 * PS_SECOND)) {
+        atomic_fetch_add(&s->left_out, 1);
+        return false;
+    }
+    const unsigned long long n = atomic_exchange(&s->left_out, 0);
+    more[0] = '\0';
+    if (n)
+        snprintf(more, PS_LOG_MORE, "; %llu more since the last such line", n);
+    return true;
 }
 
 // ---- another process's lines --------------------------------------------------------------------------------------

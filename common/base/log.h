@@ -10,8 +10,10 @@
 #ifndef PS_COMMON_LOG_H
 #define PS_COMMON_LOG_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 enum ps_log_level { PS_LOG_ERROR, PS_LOG_WARNING, PS_LOG_INFO, PS_LOG_DEBUG };
 
@@ -21,6 +23,16 @@ void ps_log_init(const char *name, enum ps_log_level level);
 // From now on every line for people begins with the time, "2025-01-31T23:59:59.123Z ".
 void ps_log_times(void);
 void ps_log(enum ps_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+// Of a line that others can cause as often as they like: one in ten seconds is written. All zero before the first. Any
+// thread.
+struct ps_log_seldom {
+    atomic_ullong due;       // ns
+    atomic_ullong left_out;  // since the last that was written
+};
+enum { PS_LOG_MORE = 64 };
+// Is one to be written at `now` (ns)? True: `more` is for its end, "; 12 more since the last such line", or empty.
+bool ps_log_is_due(struct ps_log_seldom *s, uint64_t now, char more[PS_LOG_MORE]);
 
 // What another process of this program writes to a pipe. One thread.
 struct ps_log_relay {

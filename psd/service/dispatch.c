@@ -25,8 +25,6 @@ void psd_core_cancel(struct psd_core *core, struct psd_call *call)
         psd_call_give_up(call, psd_now(core), PS_CANCELLED, "the client is gone");
 }
 
-enum { REFUSALS_MS = 10000 };  // from one line in the log for calls that there is no room for to the next
-
 // ---- calls --------------------------------------------------------------------------------------------------------
 
 #define WITH_CALLER 1
@@ -325,24 +323,16 @@ static void dispatch_audit(const struct psd_request *q, const struct method *m, 
             code ? ps_code_name(code) : "done", code ? ": " : "", code ? q->error.text : "");
 }
 
-// Who is refused for want of room asks again and again: one line in ten seconds, which counts the others. "no room:
-// Declare of job 'mnist' by worker 0 of alice: the job needs ...; 12 more were refused since the last such line"
+// Who is refused for want of room asks again and again. "no room: Declare of job 'mnist' by worker 0 of alice: the job
+// needs ...; 12 more since the last such line"
 static void dispatch_log_refusal(const struct psd_request *q, const struct method *m)
 {
-    struct psd_core *core = q->core;
-    const uint64_t now = psd_now(core);
-    unsigned long long due = atomic_load(&core->refusals_due);
-    if (now < due || !atomic_compare_exchange_strong(&core->refusals_due, &due, now + REFUSALS_MS * PS_MS)) {
-        atomic_fetch_add(&core->refusals, 1);
+    char who[48] = "a client that is no worker", more[PS_LOG_MORE];
+    if (!ps_log_is_due(&q->core->refusals, psd_now(q->core), more))
         return;
-    }
-    const unsigned long long others = atomic_exchange(&core->refusals, 0);
     const char *user = psd_request_user(q), *type = m->type->short_name, *job = q->caller ? q->caller->job : "";
-    char who[48] = "a client that is no worker", more[80] = "";
     if (q->caller && q->caller->worker)
         snprintf(who, sizeof who, "worker %" PRIu32, q->caller->worker - 1);
-    if (others)
-        snprintf(more, sizeof more, "; %llu more were refused since the last such line", others);
     ps_warn("no room: %.*s%s%.128s%s by %s%s%s: %s%s", (int)(strlen(type) - strlen("Request")), type,
             *job ? " of job '" : "", job, *job ? "'" : "", who, *user ? " of " : "", user, q->error.text, more);
 }

@@ -7,6 +7,7 @@
 #ifndef PSD_REQUEST_H
 #define PSD_REQUEST_H
 
+#include "common/base/log.h"
 #include "psd/control/agree.h"
 #include "psd/job/apply.h"
 #include "psd/job/clients.h"
@@ -60,8 +61,7 @@ struct psd_core {
     struct psd_file_thread *shard_thread;
     atomic_size_t shard_bytes;  // of those that wait or are written
 
-    // Calls that were refused for want of room and not logged, and from when on one is (ns).
-    atomic_ullong refusals, refusals_due;
+    struct ps_log_seldom refusals;  // for want of room
 
     // psd_core_tick
     uint64_t logged_at;

@@ -14,6 +14,7 @@
 
 #include <cmocka.h>
 
+#include "common/base/clock.h"
 #include "common/base/log.h"
 
 static struct {
@@ -174,6 +175,25 @@ static void test_json(void **state)
     check_object(logged_as_json(quotes), "warning", wanted);
 }
 
+// What others can cause as often as they like: one line in ten seconds, which counts the others.
+static void test_seldom(void **state)
+{
+    struct ps_log_seldom s = {0};
+    char more[PS_LOG_MORE] = "?";
+    (void)state;
+    assert_true(ps_log_is_due(&s, PS_SECOND, more));
+    assert_string_equal(more, "");
+    for (int i = 0; i < 3; i++)
+        assert_false(ps_log_is_due(&s, (9 + i) * PS_SECOND - 1, more));
+    assert_true(ps_log_is_due(&s, 11 * PS_SECOND, more));
+    assert_string_equal(more, "; 3 more since the last such line");
+    assert_false(ps_log_is_due(&s, 20 * PS_SECOND, more));
+    assert_true(ps_log_is_due(&s, 100 * PS_SECOND, more));
+    assert_string_equal(more, "; 1 more since the last such line");
+    assert_true(ps_log_is_due(&s, 110 * PS_SECOND, more));
+    assert_string_equal(more, "");
+}
+
 int main(void)
 {
     cmocka_set_message_output(CM_OUTPUT_TAP);
@@ -184,6 +204,7 @@ int main(void)
         cmocka_unit_test_setup(test_passes_on_to_the_journal, reset),
         cmocka_unit_test_setup(test_passes_on_to_people, reset),
         cmocka_unit_test_setup(test_json, reset),
+        cmocka_unit_test(test_seldom),
     };
     return cmocka_run_group_tests(tests, NULL, reset);
 }

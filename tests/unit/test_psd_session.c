@@ -689,7 +689,7 @@ static void test_refusals_are_logged_seldom(void **state)
     assert_int_equal(lines_logged_by(join_twice, j.core, line, sizeof line), 0);
     test_time += PS_SECOND;
     assert_int_equal(lines_logged_by(join_twice, j.core, line, sizeof line), 1);
-    assert_non_null(strstr(line, ": stop one; 3 more were refused since the last such line\n"));
+    assert_non_null(strstr(line, ": stop one; 3 more since the last such line\n"));
     test_from = NULL;
     psd_core_destroy(j.core);
 }
