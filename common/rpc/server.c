@@ -92,11 +92,31 @@ static enum ps_code acceptor_check_role(const struct acceptor *a, const struct p
                    a->server->options.tls ? "a certificate of role" : "the role", is, expected);
 }
 
+// Of who may not call, the log says from where. "refused a call from ipv4:10.0.0.3:5512: Status: 'bob' has a
+// certificate of role worker: expected admin; 12 more since the last such line"
+static void acceptor_log_refusal(const struct acceptor *a, const struct ps_error *e)
+{
+    char more[PS_LOG_MORE];
+    if (e->code != PS_UNAUTHENTICATED && e->code != PS_PERMISSION_DENIED)
+        return;
+    if (!ps_log_is_due(&a->server->refusals, ps_now(), more))
+        return;
+    char *peer = grpc_call_get_peer(a->call);
+    ps_warn("refused a call from %s: %s%s", peer, e->text, more);
+    gpr_free(peer);
+}
+
+static void acceptor_reject(const struct acceptor *met, const struct ps_error *e)
+{
+    acceptor_log_refusal(met, e);
+    ps__call_refuse(met->server, met->call, e->code, e->text);
+}
+
 // It has been met, and who calls is known; or e says why not.
 static void acceptor_admit(struct acceptor *met, const struct ps_identity *from, struct ps_error *e)
 {
     if (e->code || acceptor_check_role(met, from, e))
-        ps__call_refuse(met->server, met->call, e->code, e->text);
+        acceptor_reject(met, e);
     else if (met->kind == UNARY)
         ps__unary_begin(met->server, met->method, met->call, acceptor_deadline(met->deadline), from);
     else if (met->kind == STREAM)
@@ -260,10 +280,28 @@ static void server_on_shut(struct ps_event *ev, bool ok)
     pthread_mutex_unlock(&s->lock);
 }
 
-// What the core itself has to say is of use to those who debug it: what concerns us comes back as a status.
+// Of the process: the core's log function is, and is given nothing of ours.
+static struct ps_log_seldom handshakes_failed;
+
+// "a TLS handshake has failed: certificate verify failed; 12 more since the last such line": the reason is OpenSSL's,
+// and with whom the core does not say. False: the message is about something else.
+static bool server_log_handshake(const char *message)
+{
+    static const char begins[] = "Handshake failed with fatal error ";
+    const char *colon = strrchr(message, ':'), *why = colon ? colon + 1 : message;
+    char more[PS_LOG_MORE];
+    if (strncmp(message, begins, sizeof begins - 1) != 0)
+        return false;
+    if (ps_log_is_due(&handshakes_failed, ps_now(), more))
+        ps_warn("a TLS handshake has failed: %.*s%s", (int)strcspn(why, "."), why, more);
+    return true;
+}
+
+// What else the core itself has to say is of use to those who debug it: what concerns us comes back as a status.
 static void server_log_grpc(gpr_log_func_args *args)
 {
-    ps_debug("grpc: %s", args->message);
+    if (!server_log_handshake(args->message))
+        ps_debug("grpc: %s", args->message);
 }
 
 static grpc_arg server_arg(const char *key, int value)

@@ -21,6 +21,7 @@
 #include <pthread.h>
 #include <sys/queue.h>
 
+#include "common/base/log.h"
 #include "common/rpc/buffer.h"
 #include "common/rpc/cq.h"
 #include "common/rpc/credentials.h"
@@ -133,6 +134,8 @@ struct ps_server {
     atomic_size_t refs;    // the owner's, and one per unary call, stream, call of a service and received message
     grpc_resource_quota *quota;
     struct ps__service *services;  // options.n_methods
+
+    struct ps_log_seldom refusals;  // of those who may not call
 
     pthread_mutex_t known_lock;  // who is known by munge, of all connections
 

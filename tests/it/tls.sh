@@ -126,6 +126,7 @@ if [ -n "${PYTHON3:-}" ]; then
     client() { "$PYTHON3" "$top_srcdir/tests/it/tls_client.py" "$1" "unix:$scratch/alone" "$scratch/tls"; }
     ok "nobody is heard without a certificate of the authority" client nobody_without_a_certificate
     ok "a worker's certificate administrates nothing" client a_worker_administrates_nothing
+    ok "who tried is in the log" grep "refused a call from unix:.*: 'alice' has a certificate of role worker: expected admin" alone.log
     ok "a job is its user's alone" client a_job_is_its_users
     kill "$psd_pid"
 else
@@ -165,6 +166,11 @@ cat other/ca.pem tls/ca.pem >both.pem && mkdir half && cp both.pem half/ca.pem &
 ok "psctl status says that it may be, too" says "or does not take this process's certificate" "$psctl" --timeout 5 \
     --ps "$psd0" --tls half status
 ok "the doctor says that psd does not take psctl's" doctor_of 69 "does not take psctl's certificate" --ps "$psd0" --tls half
+of_handshakes() { # one line in ten seconds, which may be another reason's
+    says "or does not take this process's certificate" "$psctl" --timeout 5 --ps "$psd0" --tls half status
+    grep "a TLS handshake has failed: certificate verify failed" psd0.log
+}
+ok "and psd's log, why" eventually of_handshakes
 start_psd plain
 ok "the doctor says that psd speaks no TLS" doctor_of 69 "does not speak TLS" --ps "unix:$scratch/plain" --tls tls
 kill "$psd_pid"

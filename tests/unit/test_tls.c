@@ -28,6 +28,7 @@
 #include "common/rpc/server.h"
 #include "common/tls/tls.h"
 #include "proto/paramserver.pb-c.h"
+#include "tests/unit/hearing.h"
 #include "tools/psctl/authority.h"
 
 // A folder with an authority and a certificate of each role, of user alice; and another authority's.
@@ -477,6 +478,29 @@ static void roles_may_call_their_methods(void **state)
         ps_tls_close(tls[k]);
 }
 
+// The log says from where a call has come that is not its caller's to make.
+static void who_may_not_call_is_logged(void **state)
+{
+    (void)state;
+    struct ps_tls *psd = open_folder(folder, PS_ROLE_PSD), *worker = open_folder(folder, PS_ROLE_WORKER);
+    char *address, said[4096], *end;
+    struct ps_server *server = serve(psd, &address);
+    struct hearing h = hearing_begin();
+    struct reply r;
+    ask_as(address, worker, PS_ROLE_PSD, PARAMSERVER__V1__METHOD__DRAIN, false, &r);
+    hearing_end(&h, said, sizeof said);
+    assert_int_equal(PS_PERMISSION_DENIED, r.code);
+    char *line = strstr(said, " W refused a call from ipv4:127.0.0.1:");
+    if (!line)
+        fail_msg("'%s'", said);
+    assert_true(strtol(line + strlen(" W refused a call from ipv4:127.0.0.1:"), &end, 10) > 0);
+    assert_memory_equal(end, ": Drain: 'alice' has a certificate of role worker: expected admin\n",
+                        strlen(": Drain: 'alice' has a certificate of role worker: expected admin\n"));
+    stop(server, address);
+    ps_tls_close(psd);
+    ps_tls_close(worker);
+}
+
 static void who_shows_nothing_is_not_heard(void **state)
 {
     (void)state;
@@ -571,6 +595,7 @@ int main(void)
         cmocka_unit_test(a_certificate_says_who_it_is),
         cmocka_unit_test(workers_know_each_other),
         cmocka_unit_test(roles_may_call_their_methods),
+        cmocka_unit_test(who_may_not_call_is_logged),
         cmocka_unit_test(who_shows_nothing_is_not_heard),
         cmocka_unit_test(cluster_names_the_files),
     };
