@@ -270,15 +270,31 @@ static void summary_say_state(const struct totals *s, struct ps_summary *w)
         summary_say_well(s, w);
 }
 
+// What the death of a worker does to the job that would lose most, as far as this task knows. to[size]
+static void summary_put_death(const struct totals *s, char *to, size_t size)
+{
+    const uint32_t remain = s->risk_workers, least = s->risk_job->min_workers, all = s->risk_job->workers;
+    const char *others = "if a worker dies, the others train its examples";
+    if (remain == 1)
+        snprintf(to, size, "if its worker dies, the job ends");
+    else if (!least)
+        snprintf(to, size, "%s, or the job ends with fewer than strategy.min_workers", others);
+    else if (remain && remain <= least)
+        snprintf(to, size, "if a worker dies, the job ends: it needs %" PRIu32 " of its %" PRIu32 " workers", least,
+                 all);
+    else if (least > 1)
+        snprintf(to, size, "%s; with fewer than %" PRIu32 " workers the job ends", others, least);
+    else
+        snprintf(to, size, "%s", others);
+}
+
 // Of the job that would lose most.
 static void summary_say_loss(const struct totals *s, const char *task, struct ps_summary *w)
 {
-    const char *others = s->risk_workers == 1 ? "if its worker dies, the job ends"
-                                              : "if a worker dies, the others train its examples, or the job ends with "
-                                                "fewer than strategy.min_workers";
     const Job *job = s->risk_job;
     const Paramserver__V1__Progress *p = job->progress;
-    char age[32];
+    char age[32], others[128];
+    summary_put_death(s, others, sizeof others);
     if (totals_risk(job) == 0) {
         RISK("If %s ends, all that was trained since the last checkpoint is lost; %s.", task, others);
     } else if (!p->checkpoint_step) {

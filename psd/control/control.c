@@ -638,6 +638,8 @@ void psd_control_describe(struct psd_job *job, Paramserver__V1__JobStatus *out, 
         if (out->update)  // 0: it is not declared
             out->update = c->mode.update;
         out->live_workers = c->tally.live;
+        out->min_workers = c->min_workers;
+        out->workers = c->workers;
         out->data_epoch = c->data.number;
         out->examples = c->data.examples;
         out->examples_done = psd_lease_done(c, out->round);

@@ -71,6 +71,8 @@ static const struct view_metric view_job[] = {
 // Task 0 alone knows these.
 static const struct view_metric view_control[] = {
     {"paramserver_job_live_workers", "gauge", "Workers of the job that live.", VIEW_UINT32, JOB(live_workers)},
+    {"paramserver_job_min_workers", "gauge",
+     "Where a worker dies and fewer that live or may still come remain, the job ends.", VIEW_UINT32, JOB(min_workers)},
     {"paramserver_job_epoch", "gauge", "The epoch that is leased out.", VIEW_UINT64, JOB(data_epoch)},
     {"paramserver_job_examples", "gauge", "Examples of that epoch.", VIEW_UINT64, JOB(examples)},
     {"paramserver_job_examples_done", "gauge", "Examples of that epoch that are trained.", VIEW_UINT64,

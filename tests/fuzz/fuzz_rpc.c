@@ -298,9 +298,10 @@ static uint64_t mix_job(struct fuzz *f, uint64_t h, const char *job)
 // What Status says, without what counts refused requests or goes on with time.
 static uint64_t mix_status(uint64_t h, const Paramserver__V1__JobStatus *s)
 {
-    const uint64_t numbers[] = {s->update,    s->variables,  s->partitions,   s->bytes,         s->updates,
-                                s->round,     s->waiting,    s->live_workers, s->duplicates,    s->stale,
-                                s->staleness, s->data_epoch, s->examples,     s->examples_done, s->dedup_bytes};
+    const uint64_t numbers[] = {s->update,      s->variables,  s->partitions,   s->bytes,         s->updates,
+                                s->round,       s->waiting,    s->live_workers, s->duplicates,    s->stale,
+                                s->staleness,   s->data_epoch, s->examples,     s->examples_done, s->dedup_bytes,
+                                s->min_workers, s->workers};
     h = mix(h, s->name, strlen(s->name));
     h = mix_number(h, s->run);
     h = mix(h, s->state, strlen(s->state));

@@ -88,6 +88,7 @@ ok "and the job" is 1 "$p0" paramserver_job_info "$job" 'update="async"'
 ok "which runs" is 1 "$p0" paramserver_job_state "$job" 'state="running"'
 ok "and has not failed" is 0 "$p0" paramserver_job_state "$job" 'state="failed"'
 ok "with two workers" is 2 "$p0" paramserver_job_live_workers "$job"
+ok "of which it needs one" is 1 "$p0" paramserver_job_min_workers "$job"
 ok "who live" is 1 "$p0" paramserver_worker_state "$job" 'worker="1"' 'state="live"'
 ok "it knows all examples" is 6400 "$p0" paramserver_job_examples "$job"
 ok "nothing is left out of the memory" above 31000 "$p0" paramserver_psd_blocks_bytes

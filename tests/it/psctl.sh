@@ -72,6 +72,8 @@ in_colour() {
 }
 ok "status has colour on a terminal, not with NO_COLOR" in_colour
 ok "jobs" says "async" ctl jobs
+ok "jobs: how many workers it needs" eval 'ctl --json jobs long | tee json.out && grep -q "\"min_workers\": 1" json.out && grep -q "\"all_workers\": 2" json.out'
+ok "status: what the death of one does" says "; if a worker dies, the others train its examples." ctl status
 ok "jobs JOB: its rule" says "learning_rate" ctl jobs long
 ok "shards" says "long" ctl shards
 ok "vars" says "(784, 10)" ctl vars long

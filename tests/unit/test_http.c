@@ -468,6 +468,7 @@ static char *view_of(uint32_t task)
     job.update = PARAMSERVER__V1__UPDATE__SSP;
     job.updates = 12;
     job.live_workers = 1;
+    job.min_workers = 2;
     for (size_t i = 0; i < 3; i++)
         paramserver__v1__member__init(&member[i]);
     member[0].state = PARAMSERVER__V1__MEMBER_STATE__LIVE;
@@ -504,6 +505,7 @@ static void test_view(void **state)
     view_has(text, "\nparamserver_job_updates_total{" JOB ",task=\"0\"} 12\n");
     view_has(text, "\n# TYPE paramserver_job_steps gauge\n");  // restore sets it back
     view_has(text, "\nparamserver_job_live_workers{" JOB ",task=\"0\"} 1\n");
+    view_has(text, "\nparamserver_job_min_workers{" JOB ",task=\"0\"} 2\n");
     view_has(text, "\nparamserver_queue_failed_jobs{task=\"0\"} 1\n");
     view_has(text, "\nparamserver_worker_state{" JOB ",worker=\"1\",state=\"expected\"} 1\n");
     view_has(text, "\nparamserver_worker_loss{" JOB ",worker=\"0\"} NaN\n");
@@ -592,6 +594,15 @@ static void test_words_of_a_training(void **state)
     s.workers.n_members = 1;
     scene_says(&s, PS_LEVEL_OK, "", "; if its worker dies, the job ends.", "", "psctl top");
     s.workers.n_members = 3;
+    s.job.workers = 4;
+    s.job.min_workers = 1;
+    scene_says(&s, PS_LEVEL_OK, "", "; if a worker dies, the others train its examples.", "", "psctl top");
+    s.job.min_workers = 2;
+    scene_says(&s, PS_LEVEL_OK, "",
+               "; if a worker dies, the others train its examples; with fewer than 2 workers the job ends.", "",
+               "psctl top");
+    s.job.min_workers = 3;
+    scene_says(&s, PS_LEVEL_OK, "", "; if a worker dies, the job ends: it needs 3 of its 4 workers.", "", "psctl top");
     s.job.splits = 1;
     s.job.split_worker = 2;
     s.job.split_round = 7;

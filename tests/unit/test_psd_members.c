@@ -2086,6 +2086,26 @@ static void test_progress(void **state)
     psd_core_destroy(j.core);
 }
 
+// Who looks at a job learns how many workers it needs, of how many.
+static void test_status_says_how_many_it_needs(void **state)
+{
+    (void)state;
+    for (uint32_t least = 0; least < 3; least++) {
+        struct psd_core *core = core_new(1 << 20);
+        struct joining x;
+        join_init(&x, 0, SYNC);
+        x.r.workers = 3;
+        x.r.min_workers = least;
+        assert_int_equal(ask(core, M(JOIN), &x.r.base, NULL, NULL, NULL, NULL).code, PS_OK);
+        Paramserver__V1__StatusReply *s = status_of(core);
+        assert_int_equal(s->jobs[0]->min_workers, least ? least : 1);
+        assert_int_equal(s->jobs[0]->workers, 3);
+        assert_int_equal(s->jobs[0]->live_workers, 1);
+        ps_msg_free(&s->base);
+        psd_core_destroy(core);
+    }
+}
+
 // Of two workers one has come, and a signal ends it: nobody waits for the other one.
 static void test_interrupted_before_all_are_there(void **state)
 {
@@ -2999,6 +3019,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_newest_checkpoint),
     cmocka_unit_test(test_interrupted),
     cmocka_unit_test(test_heartbeats_tell_of_an_heir),
+    cmocka_unit_test(test_status_says_how_many_it_needs),
     cmocka_unit_test(test_interrupted_before_all_are_there),
     cmocka_unit_test(test_drain),
     cmocka_unit_test(test_why_the_last_run_has_ended),

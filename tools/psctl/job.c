@@ -20,6 +20,8 @@ static const struct table_column job_columns[] = {
     {"state", "state", TABLE_TEXT},
     {"update", "update", TABLE_TEXT},
     {"workers", "workers", TABLE_COUNT, .always = true},
+    {"all_workers", "of", TABLE_COUNT, .detail = true},
+    {"min_workers", "at least", TABLE_COUNT, .detail = true},
     {"round", "round", TABLE_COUNT},
     {"staleness", "staleness", TABLE_COUNT, .detail = true},
     {"epoch", "epoch", TABLE_INDEX},
@@ -92,6 +94,8 @@ static void job_command_row(struct table *t, const struct job_sum *job)
     table_cell(t, table_text(job->state));
     table_cell(t, table_text(ps_mode_name((Paramserver__V1__Update)job->update)));
     table_cell(t, jobs_live_workers(job));
+    table_cell(t, jobs_all_workers(job));
+    table_cell(t, jobs_min_workers(job));
     table_cell(t, sync ? table_count(job->round) : NULL);
     table_cell(t, sync ? NULL : table_count(job->staleness));
     table_cell(t, jobs_epoch(job));

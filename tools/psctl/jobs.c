@@ -153,6 +153,16 @@ json_t *jobs_live_workers(const struct job_sum *job)
     return job->control ? table_count(job->control->live_workers) : NULL;
 }
 
+json_t *jobs_all_workers(const struct job_sum *job)
+{
+    return job->control && job->control->workers ? table_count(job->control->workers) : NULL;
+}
+
+json_t *jobs_min_workers(const struct job_sum *job)
+{
+    return job->control && job->control->min_workers ? table_count(job->control->min_workers) : NULL;
+}
+
 json_t *jobs_epoch_done(const struct job_sum *job)
 {
     return job->examples ? json_real((double)job->examples_done / (double)job->examples) : NULL;

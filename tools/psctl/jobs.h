@@ -39,6 +39,8 @@ enum ps_code jobs_find(const struct jobs *jobs, const char *name, struct ps_erro
 const Paramserver__V1__Progress *jobs_progress(const struct job_sum *job);
 // NULL: the control task alone knows, and has not said.
 json_t *jobs_live_workers(const struct job_sum *job);
+json_t *jobs_all_workers(const struct job_sum *job);  // that it was opened for
+json_t *jobs_min_workers(const struct job_sum *job);  // that it needs to go on
 // How much of the epoch is trained, 0 to 1; NULL: not said, as the next ones.
 json_t *jobs_epoch_done(const struct job_sum *job);
 
