@@ -518,16 +518,21 @@ static void on_answer(void *arg, enum ps_code code, const char *text, struct ps_
         ps_msg_free(m);
 }
 
-static enum ps_code ask_with(struct ps_client *client, uint32_t rank, int method, struct ps_slices *request,
-                             struct answer *a)
+static enum ps_code await_answer(struct answer *a)
 {
-    ps_client_call(client, rank, method, &(struct ps_call_options){.deadline = ps_now() + 10 * PS_SECOND}, request,
-                   on_answer, a);
     pthread_mutex_lock(&a->lock);
     while (!a->here)
         pthread_cond_wait(&a->came, &a->lock);
     pthread_mutex_unlock(&a->lock);
     return a->code;
+}
+
+static enum ps_code ask_with(struct ps_client *client, uint32_t rank, int method, struct ps_slices *request,
+                             struct answer *a)
+{
+    ps_client_call(client, rank, method, &(struct ps_call_options){.deadline = ps_now() + 10 * PS_SECOND}, request,
+                   on_answer, a);
+    return await_answer(a);
 }
 
 // What a worker answers to a message of no session.
@@ -538,14 +543,42 @@ static enum ps_code ask(struct ps_client *client, uint32_t rank, int method)
     return ask_with(client, rank, method, &empty, &a);
 }
 
+// What a worker on a host says that meets others; where it takes their numbers nobody listens.
+static Paramserver__V1__RendezvousRequest request_to_meet(uint32_t rank, uint32_t workers, char *host)
+{
+    Paramserver__V1__RendezvousRequest r = PARAMSERVER__V1__RENDEZVOUS_REQUEST__INIT;
+    r.protocol = PS_PROTOCOL;
+    r.job = "job";
+    r.rank = rank;
+    r.workers = workers;
+    r.configuration = "seed=1\n";
+    r.host = host;
+    r.ring_at = "[::1]:1";
+    return r;
+}
+
+// At worker 0.
+static void begin_to_meet(struct ps_client *client, const Paramserver__V1__RendezvousRequest *r, struct answer *a)
+{
+    struct ps_slices request = PS_SLICES_EMPTY;
+    ps_msg_pack(&r->base, NULL, &request);
+    ps_client_call(client, 0, PARAMSERVER__V1__METHOD__RENDEZVOUS,
+                   &(struct ps_call_options){.deadline = ps_now() + 20 * PS_SECOND}, &request, on_answer, a);
+}
+
+static void await_worker_0(struct ps_client *client)
+{
+    while (ask(client, 0, PARAMSERVER__V1__METHOD__ABORT) != PS_FAILED_PRECONDITION)
+        usleep(1000);  // it does not listen yet
+}
+
 // A member that meets the others and is gone before they share memory.
 static void who_is_lost_before_memory_is_shared_ends_nobody(void **ctx)
 {
     struct worker w[2] = {worker_of(0, 3, 1, 3), worker_of(2, 3, 1, 3)};
     struct ps_client *client = ps_client_create(address, 1, NULL);
-    struct ps_slices request = PS_SLICES_EMPTY;
     struct answer a = {.lock = PTHREAD_MUTEX_INITIALIZER, .came = PTHREAD_COND_INITIALIZER};
-    Paramserver__V1__RendezvousRequest r = PARAMSERVER__V1__RENDEZVOUS_REQUEST__INIT;
+    const Paramserver__V1__RendezvousRequest r = request_to_meet(1, 3, "one");
     (void)ctx;
     for (int i = 0; i < 2; i++) {
         w[i].options.shares_memory = true;
@@ -553,18 +586,8 @@ static void who_is_lost_before_memory_is_shared_ends_nobody(void **ctx)
         w[i].options.min_workers = 2;
         pthread_create(&w[i].thread, NULL, run_worker, &w[i]);
     }
-    while (ask(client, 0, PARAMSERVER__V1__METHOD__ABORT) != PS_FAILED_PRECONDITION)
-        usleep(1000);  // it does not listen yet
-    r.protocol = PS_PROTOCOL;
-    r.job = "job";
-    r.rank = 1;
-    r.workers = 3;
-    r.configuration = "seed=1\n";
-    r.host = "one";
-    r.ring_at = "[::1]:1";
-    ps_msg_pack(&r.base, NULL, &request);
-    ps_client_call(client, 0, PARAMSERVER__V1__METHOD__RENDEZVOUS,
-                   &(struct ps_call_options){.deadline = ps_now() + 20 * PS_SECOND}, &request, on_answer, &a);
+    await_worker_0(client);
+    begin_to_meet(client, &r, &a);
     for (int i = 0; i < 2; i++)
         pthread_join(w[i].thread, NULL);
     ps_client_stop(client);
@@ -605,20 +628,12 @@ static void on_idle_cancel(void *ctx, struct ps_call *call)
 static uint64_t meet_as_worker_1(struct ps_client *client, char *host, char *ring_at, uint64_t after)
 {
     struct answer a = {.lock = PTHREAD_MUTEX_INITIALIZER, .came = PTHREAD_COND_INITIALIZER};
-    Paramserver__V1__RendezvousRequest r = PARAMSERVER__V1__RENDEZVOUS_REQUEST__INIT;
-    struct ps_slices request = PS_SLICES_EMPTY;
-    while (ask(client, 0, PARAMSERVER__V1__METHOD__ABORT) != PS_FAILED_PRECONDITION)
-        usleep(1000);  // it does not listen yet
-    r.protocol = PS_PROTOCOL;
-    r.job = "job";
-    r.rank = 1;
-    r.workers = 2;
-    r.configuration = "seed=1\n";
-    r.host = host;
+    Paramserver__V1__RendezvousRequest r = request_to_meet(1, 2, host);
     r.ring_at = ring_at;
     r.after = after;
-    ps_msg_pack(&r.base, NULL, &request);
-    assert_int_equal(PS_OK, ask_with(client, 0, PARAMSERVER__V1__METHOD__RENDEZVOUS, &request, &a));
+    await_worker_0(client);
+    begin_to_meet(client, &r, &a);
+    assert_int_equal(PS_OK, await_answer(&a));
     return a.session;
 }
 
@@ -653,10 +668,8 @@ static int connect_to_ring(const struct hello *hello, size_t bytes)
 }
 
 // lost: as in AbortRequest.
-static enum ps_code say_end_with(struct ps_client *client, uint64_t session, uint32_t rank, uint32_t lost,
-                                 const char *text)
+static struct ps_slices pack_end(uint64_t session, uint32_t rank, uint32_t lost, const char *text)
 {
-    struct answer a = {.lock = PTHREAD_MUTEX_INITIALIZER, .came = PTHREAD_COND_INITIALIZER};
     Paramserver__V1__AbortRequest r = PARAMSERVER__V1__ABORT_REQUEST__INIT;
     struct ps_slices request = PS_SLICES_EMPTY;
     r.session = session;
@@ -664,6 +677,14 @@ static enum ps_code say_end_with(struct ps_client *client, uint64_t session, uin
     r.lost = lost;
     r.text = (char *)text;
     ps_msg_pack(&r.base, NULL, &request);
+    return request;
+}
+
+static enum ps_code say_end_with(struct ps_client *client, uint64_t session, uint32_t rank, uint32_t lost,
+                                 const char *text)
+{
+    struct answer a = {.lock = PTHREAD_MUTEX_INITIALIZER, .came = PTHREAD_COND_INITIALIZER};
+    struct ps_slices request = pack_end(session, rank, lost, text);
     return ask_with(client, 0, PARAMSERVER__V1__METHOD__ABORT, &request, &a);
 }
 
@@ -689,8 +710,7 @@ static void an_answer_that_was_missed_is_given_again(void **ctx)
     assert_int_equal(PS_OK, ps_server_start(&address[1], 1, &options, &server, &e));
     pthread_create(&w.thread, NULL, run_worker, &w);
     const uint64_t first = meet_as_worker_1(client, "one", "[::1]:1", 0);
-    while (say_end_with(client, first, 1, 2, "worker 1 meets the others anew") != PS_OK)
-        usleep(1000);  // it has not begun the session yet
+    say_end_with(client, first, 1, 2, "worker 1 meets the others anew");
     const uint64_t second = meet_as_worker_1(client, "one", "[::1]:1", first);
     assert_true(second && second != first);
     assert_true(meet_as_worker_1(client, "one", "[::1]:1", first) == second);
@@ -700,6 +720,108 @@ static void an_answer_that_was_missed_is_given_again(void **ctx)
     ps_client_destroy(client);
     pthread_join(w.thread, NULL);
     if (w.error.code)
+        fail_msg("%s", w.error.text);
+}
+
+// Worker 1 has begun the session before its host has, and lacks worker 2, which is gone: what it says is heard. So is
+// that it ends, in the next one.
+static void who_is_faster_than_the_host_is_heard(void **ctx)
+{
+    struct idle idle = {.watch = PS_OK};
+    const struct ps_server_options options = {
+        .threads = 1, .call = on_idle_call, .cancel = on_idle_cancel, .ctx = &idle};
+    struct worker w = worker_of(0, 3, 1, 3);
+    struct ps_client *client = ps_client_create(address, 1, NULL);
+    struct ps_server *server;
+    struct ps_error e;
+    struct answer a[3];
+    (void)ctx;
+    for (int i = 0; i < 3; i++)
+        a[i] = (struct answer){.lock = PTHREAD_MUTEX_INITIALIZER, .came = PTHREAD_COND_INITIALIZER};
+    w.options.min_workers = 2;
+    assert_int_equal(PS_OK, ps_server_start(&address[1], 1, &options, &server, &e));
+    pthread_create(&w.thread, NULL, run_worker, &w);
+    await_worker_0(client);
+    Paramserver__V1__RendezvousRequest r = request_to_meet(2, 3, "");
+    begin_to_meet(client, &r, &a[0]);
+    r.rank = 1;
+    begin_to_meet(client, &r, &a[1]);
+    assert_int_equal(PS_OK, await_answer(&a[1]));
+    r.after = a[1].session;
+    r.why = "worker 2 is gone";
+    begin_to_meet(client, &r, &a[2]);
+    assert_int_equal(PS_OK, await_answer(&a[2]));
+    say_end(client, a[2].session, 1, "worker 1 has had enough");
+    pthread_join(w.thread, NULL);
+    ps_client_stop(client);
+    ps_client_destroy(client);
+    ps_server_stop(server, PS_SECOND);
+    ps_server_destroy(server);
+    assert_int_equal(PS_ABORTED, w.error.code);
+    if (!strstr(w.error.text, "worker 1 has had enough"))
+        fail_msg("%s", w.error.text);
+}
+
+// Answers a rendezvous: two workers are session 1.
+static void reply_with_session(struct ps_call *call, uint32_t rank[2], char *ring_at)
+{
+    char *host[] = {"", ""}, *places[] = {ring_at, ring_at};
+    struct ps_slices body = PS_SLICES_EMPTY;
+    Paramserver__V1__RendezvousReply r = PARAMSERVER__V1__RENDEZVOUS_REPLY__INIT;
+    r.session = 1;
+    r.rank = rank;
+    r.host = host;
+    r.ring_at = places;
+    r.n_rank = r.n_host = r.n_ring_at = 2;
+    ps_msg_pack(&r.base, NULL, &body);
+    ps_call_reply(call, PS_OK, NULL, &body);
+}
+
+// A host that ends at once: it says so before it answers.
+struct hasty {
+    struct idle idle;
+    struct ps_client *client;
+    struct ps_call *guest;
+};
+
+static void on_hasty_end(void *arg, enum ps_code code, const char *text, struct ps_slices *reply)
+{
+    const struct hasty *hasty = arg;
+    (void)code, (void)text, (void)reply;
+    reply_with_session(hasty->guest, (uint32_t[]){0, 1}, "[::1]:1");
+}
+
+static void on_hasty_call(void *ctx, struct ps_call *call)
+{
+    struct hasty *hasty = ctx;
+    struct ps_slices request;
+    if (call->method != PARAMSERVER__V1__METHOD__RENDEZVOUS) {
+        on_idle_call(&hasty->idle, call);
+        return;
+    }
+    hasty->guest = call;
+    request = pack_end(1, 0, 0, "worker 0 has had enough");
+    ps_client_call(hasty->client, 1, PARAMSERVER__V1__METHOD__ABORT,
+                   &(struct ps_call_options){.deadline = ps_now() + 10 * PS_SECOND}, &request, on_hasty_end, hasty);
+}
+
+static void who_ends_before_others_have_begun_is_heard(void **ctx)
+{
+    struct hasty hasty = {.client = ps_client_create(address, 2, NULL)};
+    const struct ps_server_options options = {
+        .threads = 1, .call = on_hasty_call, .cancel = on_idle_cancel, .ctx = &hasty};
+    struct worker w = worker_of(1, 2, 1, 3);
+    struct ps_server *server;
+    struct ps_error e;
+    (void)ctx;
+    assert_int_equal(PS_OK, ps_server_start(address, 1, &options, &server, &e));
+    run_worker(&w);
+    ps_client_stop(hasty.client);
+    ps_client_destroy(hasty.client);
+    ps_server_stop(server, PS_SECOND);
+    ps_server_destroy(server);
+    assert_int_equal(PS_ABORTED, w.error.code);
+    if (!strstr(w.error.text, "worker 0 has had enough"))
         fail_msg("%s", w.error.text);
 }
 
@@ -819,18 +941,7 @@ static void strangers_on_a_ring_are_sent_away(void **ctx)
 // Answers with a session of workers that do not exist.
 static void on_strange_rendezvous(void *ctx, struct ps_call *call)
 {
-    uint32_t rank[] = {1, 1U << 24};
-    char *host[] = {"", ""};
-    struct ps_slices body = PS_SLICES_EMPTY;
-    Paramserver__V1__RendezvousReply r = PARAMSERVER__V1__RENDEZVOUS_REPLY__INIT;
-    memcpy(rank, ctx, sizeof rank);
-    r.session = 1;
-    r.rank = rank;
-    r.n_rank = r.n_host = 2;
-    r.host = r.ring_at = host;
-    r.n_ring_at = 2;
-    ps_msg_pack(&r.base, NULL, &body);
-    ps_call_reply(call, PS_OK, NULL, &body);
+    reply_with_session(call, ctx, "");
 }
 
 static void a_session_of_strange_workers_is_refused(void **ctx)
@@ -886,8 +997,7 @@ static void who_does_not_belong_changes_nothing(void **ctx)
     pthread_barrier_init(&hold, NULL, 3);
     w[0].hold = w[1].hold = &hold;
     pthread_create(&w[0].thread, NULL, run_worker, &w[0]);
-    while (ask(client, 0, PARAMSERVER__V1__METHOD__ABORT) != PS_FAILED_PRECONDITION)
-        usleep(1000);  // it does not listen yet
+    await_worker_0(client);
     pthread_create(&w[1].thread, NULL, run_worker, &w[1]);
     pthread_barrier_wait(&hold);
     assert_int_equal(PS_FAILED_PRECONDITION, ask(client, 1, PARAMSERVER__V1__METHOD__ABORT));
@@ -1200,6 +1310,8 @@ int main(void)
         cmocka_unit_test(those_that_are_left_go_on),
         cmocka_unit_test(who_came_later_is_not_lost),
         cmocka_unit_test(an_answer_that_was_missed_is_given_again),
+        cmocka_unit_test(who_is_faster_than_the_host_is_heard),
+        cmocka_unit_test(who_ends_before_others_have_begun_is_heard),
         cmocka_unit_test(who_is_busy_is_waited_for),
         cmocka_unit_test(too_few_that_are_left_end),
         cmocka_unit_test(who_has_been_there_for_longest_leads),

@@ -42,6 +42,15 @@ struct session {
     char why[REASON_MAX];    // it was another one's doing; "": it was not
 };
 
+// Why a session ends for a worker: a member has said so, or meets the others anew.
+struct end {
+    uint64_t session;  // 0: there is none
+    bool meets;        // it meets them,
+    bool ends;         // or has said these three, as in AbortRequest
+    uint32_t rank, lost;
+    char why[REASON_MAX];
+};
+
 struct wk_peers {
     struct wk_peers_options options;
     struct ps_server *server;
@@ -50,6 +59,7 @@ struct wk_peers {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     struct session *now;       // NULL: the workers are about to meet
+    struct end early;          // the end, as it came meanwhile, of one that others may have begun before this worker
     uint32_t inside;           // calls that work with it
     struct ps_call *watcher;   // the member before this one; NULL: it has not called, or is gone
     uint64_t watcher_session;  // as it says; looked at where it comes before this worker's own
@@ -134,12 +144,19 @@ static void peers_refused(struct session *s, uint32_t rank, enum ps_code code, c
 
 // ---- the session at hand ------------------------------------------------------------------------------------------
 
+// locked
+static struct session *peers_enter_locked(struct wk_peers *p, uint64_t number)
+{
+    struct session *s = p->now && p->now->f.session == number ? p->now : NULL;
+    p->inside += s != NULL;
+    return s;
+}
+
 // The one of this number, which stays until peers_leave. NULL: it is another one's, or none.
 static struct session *peers_enter(struct wk_peers *p, uint64_t number)
 {
     pthread_mutex_lock(&p->lock);
-    struct session *s = p->now && p->now->f.session == number ? p->now : NULL;
-    p->inside += s != NULL;
+    struct session *s = peers_enter_locked(p, number);
     pthread_mutex_unlock(&p->lock);
     return s;
 }
@@ -155,25 +172,23 @@ static void peers_leave(struct wk_peers *p)
 // ---- others that end ----------------------------------------------------------------------------------------------
 
 // The first reason stays.
-static void peers_note_end(struct session *s, const Paramserver__V1__AbortRequest *r)
+static void peers_note_end(struct session *s, const struct end *end)
 {
     struct wk_peers *p = s->peers;
-    const bool loses = r->lost != 0 && (r->lost != r->rank + 1 || r->ends);
-    char why[REASON_MAX];
-    ps_utf8_cut(r->text[0] ? r->text : "another worker has ended", why, sizeof why);
+    const bool loses = end->lost != 0 && (end->lost != end->rank + 1 || end->ends);
     pthread_mutex_lock(&p->lock);
-    s->over |= r->lost == 0;
+    s->over |= end->lost == 0;
     s->loses |= loses;
-    s->notified |= r->lost != 0;  // who has lost one tells all
+    s->notified |= end->lost != 0;  // who has lost one tells all
     if (!s->why[0])
-        snprintf(s->why, sizeof s->why, "%s", why);
+        snprintf(s->why, sizeof s->why, "%s", end->why);
     pthread_mutex_unlock(&p->lock);
-    if (loses && r->lost != p->options.rank + 1)
-        wk_rendezvous_lose(&p->rendezvous, r->lost - 1);
-    if (r->lost)
-        wk_ring_fail(s->f.ring, PS_ABORTED, why);
+    if (loses && end->lost != p->options.rank + 1)
+        wk_rendezvous_lose(&p->rendezvous, end->lost - 1);
+    if (end->lost)
+        wk_ring_fail(s->f.ring, PS_ABORTED, end->why);
     else
-        wk_ring_end_of_numbers(s->f.ring, PS_ABORTED, why, ended_silence);
+        wk_ring_end_of_numbers(s->f.ring, PS_ABORTED, end->why, ended_silence);
 }
 
 static bool session_has_other(const struct session *s, uint32_t rank)
@@ -184,6 +199,32 @@ static bool session_has_other(const struct session *s, uint32_t rank)
     return has;
 }
 
+// false: it is another session's, or said by no other member.
+static bool session_take_end(struct session *s, const struct end *end)
+{
+    const bool counts = end->session == s->f.session && (end->meets || session_has_other(s, end->rank));
+    if (counts && end->meets)
+        wk_ring_fail(s->f.ring, PS_ABORTED, end->why);
+    else if (counts)
+        peers_note_end(s, end);
+    return counts;
+}
+
+// Does it end the session at hand? Where there is none it is kept: another worker may have begun the next one before
+// this worker does. Of a session the first end is kept.
+static bool peers_take_end(struct wk_peers *p, const struct end *end)
+{
+    pthread_mutex_lock(&p->lock);
+    struct session *s = peers_enter_locked(p, end->session);
+    if (!p->now && p->early.session != end->session)
+        p->early = *end;
+    pthread_mutex_unlock(&p->lock);
+    const bool counts = s && session_take_end(s, end);
+    if (s)
+        peers_leave(p);
+    return counts;
+}
+
 static void peers_take_abort(struct wk_peers *p, struct ps_call *call)
 {
     struct ps_error e = {.code = PS_OK};
@@ -191,29 +232,24 @@ static void peers_take_abort(struct wk_peers *p, struct ps_call *call)
     ProtobufCMessage *m = NULL;
     ps_msg_unpack(&paramserver__v1__abort_request__descriptor, &call->request, &m, &none, &e);
     const Paramserver__V1__AbortRequest *r = (const Paramserver__V1__AbortRequest *)m;
-    struct session *s = r ? peers_enter(p, r->session) : NULL;
-    const bool counts = s && session_has_other(s, r->rank);
-    if (counts)
-        peers_note_end(s, r);
-    if (s)
-        peers_leave(p);
-    if (r && !counts)
-        ps_fail(&e, PS_FAILED_PRECONDITION, "the end is another session's, or of no other member");
-    ps_slices_clear(&none);
-    if (m)
+    if (r) {
+        struct end end = {.session = r->session, .ends = r->ends, .rank = r->rank, .lost = r->lost};
+        ps_utf8_cut(r->text[0] ? r->text : "another worker has ended", end.why, sizeof end.why);
+        if (!peers_take_end(p, &end))
+            ps_fail(&e, PS_FAILED_PRECONDITION, "the end is another session's, or of no other member");
         ps_msg_free(m);
+    }
+    ps_slices_clear(&none);
     ps_call_reply(call, e.code, e.text, NULL);
 }
 
 // Somebody waits for the others to meet anew: for this worker, too, the session has ended.
 static void peers_take_rendezvous(struct wk_peers *p, struct ps_call *call)
 {
-    char why[REASON_MAX];
-    struct session *s = peers_enter(p, wk_rendezvous_call(&p->rendezvous, call, why, sizeof why));
-    if (s) {
-        wk_ring_fail(s->f.ring, PS_ABORTED, why);
-        peers_leave(p);
-    }
+    struct end end = {.meets = true};
+    end.session = wk_rendezvous_call(&p->rendezvous, call, end.why, sizeof end.why);
+    if (end.session)
+        peers_take_end(p, &end);
 }
 
 // ---- watching -----------------------------------------------------------------------------------------------------
@@ -412,6 +448,7 @@ static void session_begin(struct session *s)
     pthread_mutex_unlock(&p->lock);
     if (stranger)
         ps_call_reply(stranger, PS_FAILED_PRECONDITION, "the watch is of another session", NULL);
+    session_take_end(s, &p->early);
     if (s->f.n > 1)
         peers_watch(s);
 }

@@ -296,20 +296,22 @@ bool wk_rendezvous_is_newcomer(struct wk_rendezvous *v)
 
 // ---- answers ------------------------------------------------------------------------------------------------------
 
+// locked
 static struct ps_call *rendezvous_take_guest(struct wk_rendezvous *v, uint32_t rank)
 {
-    pthread_mutex_lock(&v->lock);
     struct ps_call *call = v->guest[rank].call;
     v->guest[rank].call = NULL;
-    pthread_mutex_unlock(&v->lock);
     return call;
 }
 
-// Who wants to come back may wait on, where others do.
+// Where not all are refused, the members of the session stay. They have been answered: for one that has come again
+// since then the session has ended already.
 static void rendezvous_refuse(struct wk_rendezvous *v, bool all, enum ps_code code, const char *text)
 {
     for (uint32_t rank = 0; rank < v->options->workers; rank++) {
-        struct ps_call *call = all || !v->guest[rank].is_new ? rendezvous_take_guest(v, rank) : NULL;
+        pthread_mutex_lock(&v->lock);
+        struct ps_call *call = all || !rendezvous_has_member(v, rank) ? rendezvous_take_guest(v, rank) : NULL;
+        pthread_mutex_unlock(&v->lock);
         if (call)
             ps_call_reply(call, code, text, NULL);
     }
@@ -330,7 +332,9 @@ static void rendezvous_answer(struct wk_rendezvous *v)
 {
     for (uint32_t k = 0; k < v->n; k++) {
         struct ps_slices body = PS_SLICES_EMPTY;
+        pthread_mutex_lock(&v->lock);
         struct ps_call *call = rendezvous_take_guest(v, v->rank[k]);
+        pthread_mutex_unlock(&v->lock);
         if (!call)
             continue;
         rendezvous_pack_session(v, &body);
@@ -573,12 +577,8 @@ static enum ps_code rendezvous_host(struct wk_rendezvous *v, bool admits, struct
     pthread_mutex_unlock(&v->lock);
     if (e->code == PS_OK)
         rendezvous_answer(v);
-    // A deadline that is not the guests' own.
-    rendezvous_refuse(v, e->code != PS_OK,
-                      e->code == PS_DEADLINE_EXCEEDED ? PS_ABORTED
-                      : e->code                       ? e->code
-                                                      : PS_FAILED_PRECONDITION,
-                      e->code ? e->text : "the session has begun");
+    else  // a deadline is not the guests' own
+        rendezvous_refuse(v, true, e->code == PS_DEADLINE_EXCEEDED ? PS_ABORTED : e->code, e->text);
     return e->code;
 }
 
@@ -877,7 +877,7 @@ enum ps_code wk_rendezvous_meet(struct wk_rendezvous *v, bool admits, const char
     else
         rendezvous_meet_again(v, admits, e);
     if (v->rank[0] != v->options->rank)
-        rendezvous_refuse(v, true, PS_UNAVAILABLE, "the workers meet elsewhere");
+        rendezvous_refuse(v, e->code != PS_OK, PS_UNAVAILABLE, "the workers meet elsewhere");
     ps_client_stop(v->client);
     ps_client_destroy(v->client);
     v->why = NULL;
