@@ -193,22 +193,75 @@ static void hosts_with_folders_of_their_own_share_none(void **ctx)
     assert_non_null(strstr(host, folder));
 }
 
-// Worker 0 is said to be of this host, and makes no memory.
-static void memory_is_awaited_for_a_while(void **ctx)
+// Of two workers of one host. f: zeroed.
+static void open_formation(struct wk_formation *f, uint32_t self)
 {
     static const char *const host[] = {"one", "one"}, *const addresses[] = {"a:1", "a:2"};
     static const volatile sig_atomic_t no_signal;
     static const uint32_t rank[] = {0, 1};
-    struct wk_formation f = {.session = (uint64_t)getpid(), .addresses = addresses, .stop = &no_signal};
+    f->session = (uint64_t)getpid();
+    f->addresses = addresses;
+    f->stop = &no_signal;
+    f->patience = 60 * PS_SECOND;
+    wk_formation_open(f, rank, host, 2, self);
+}
+
+// Worker 0 is said to be of this host, and makes no memory.
+static void memory_is_awaited_for_a_while(void **ctx)
+{
+    struct wk_formation f = {.session = 0};
     struct ps_error e = {.code = PS_OK};
     (void)ctx;
-    f.patience = 60 * PS_SECOND;
-    wk_formation_open(&f, rank, host, 2, 1);
+    open_formation(&f, 1);
     const uint64_t began = ps_now();
     assert_int_equal(PS_DEADLINE_EXCEEDED, wk_formation_share_memory(&f, PS_SECOND / 10, &e));
     assert_true(ps_now() - began < 20 * PS_SECOND);
     assert_non_null(strstr(e.text, "worker 0 (a:1) and this worker have not come to share memory in time"));
     wk_formation_close(&f);
+}
+
+struct summand {
+    struct wk_formation f;
+    float value;
+    struct summand *other;  // hears it where this one ends with an error
+    pthread_t thread;
+    struct ps_error e;
+};
+
+static void *add_up(void *arg)
+{
+    struct summand *s = arg;
+    const struct wk_array array = {&s->value, 1, WK_FLOAT, "a bias"};
+    if (wk_formation_share_memory(&s->f, 20 * PS_SECOND, &s->e) == PS_OK)
+        wk_formation_reduce(&s->f, &array, 0, &s->e);
+    if (s->e.code)
+        wk_ring_fail(s->other->f.ring, s->e.code, s->e.text);
+    return NULL;
+}
+
+// One that has ended may have sent to member 0 all that is needed of it, and member 1 waits for that one.
+static void numbers_of_one_that_has_ended_may_come_through_another(void **ctx)
+{
+    (void)ctx;
+    for (int come = 0; come < 2; come++) {
+        struct summand s[2] = {{.value = 1}, {.value = 1, .other = &s[0]}};
+        const struct wk_array array = {&s[0].value, 1, WK_FLOAT, "a bias"};
+        for (uint32_t k = 0; k < 2; k++)
+            open_formation(&s[k].f, k);
+        pthread_create(&s[1].thread, NULL, add_up, &s[1]);
+        assert_int_equal(PS_OK, wk_formation_share_memory(&s[0].f, 20 * PS_SECOND, &s[0].e));
+        wk_ring_end_of_numbers(s[1].f.ring, PS_ABORTED, "worker 2 is gone", come ? 100 * PS_SECOND : 0);
+        if (come) {
+            usleep(300 * 1000);  // it looks meanwhile
+            wk_formation_reduce(&s[0].f, &array, 0, &s[0].e);
+        }
+        pthread_join(s[1].thread, NULL);
+        for (uint32_t k = 0; k < 2; k++)
+            wk_formation_close(&s[k].f);
+        assert_int_equal(PS_OK, s[0].e.code);
+        assert_int_equal(come ? PS_OK : PS_ABORTED, s[1].e.code);
+        assert_true(s[1].value == (come ? 2 : 1));
+    }
 }
 
 struct sharer {
@@ -263,6 +316,7 @@ int main(void)
         cmocka_unit_test(memory_that_cannot_be_opened_is_refused),
         cmocka_unit_test(hosts_with_folders_of_their_own_share_none),
         cmocka_unit_test(memory_is_awaited_for_a_while),
+        cmocka_unit_test(numbers_of_one_that_has_ended_may_come_through_another),
         cmocka_unit_test(other_arrays_are_refused),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

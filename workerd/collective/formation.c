@@ -78,7 +78,7 @@ static enum ps_code formation_look(struct wk_formation *f, uint32_t member, stru
 static enum ps_code formation_look_at_host(void *arg, uint32_t member, struct ps_error *e)
 {
     struct wk_formation *f = arg;
-    if (wk_ring_look(f->ring, e) || formation_look(f, f->here[member], e))
+    if (wk_ring_look_behind(f->ring, e) || formation_look(f, f->here[member], e))
         return e->code;
     return f->share_until == 0 || ps_now() < f->share_until
                ? PS_OK

@@ -42,6 +42,7 @@ struct wk_ring {
     pthread_mutex_t lock;
     struct ps_error failed;  // code PS_OK: it has not
     struct ps_error ended;   // likewise: no member has,
+    uint64_t ended_at;       // which was heard of then, ns: ps_now,
     uint64_t silence;        // whose numbers are awaited for so long, ns, after the last ones that came
 };
 
@@ -96,6 +97,7 @@ void wk_ring_end_of_numbers(struct wk_ring *ring, enum ps_code code, const char 
     pthread_mutex_lock(&ring->lock);
     if (!ring->ended.code) {
         ps_fail(&ring->ended, code, "%s", text);
+        ring->ended_at = ps_now();
         ring->silence = silence;
     }
     pthread_mutex_unlock(&ring->lock);
@@ -135,6 +137,14 @@ enum ps_code wk_ring_look(struct wk_ring *ring, struct ps_error *e)
     *e = ring->failed.code ? ring->failed : ring->ended;
     pthread_mutex_unlock(&ring->lock);
     return e->code;
+}
+
+enum ps_code wk_ring_look_behind(struct wk_ring *ring, struct ps_error *e)
+{
+    pthread_mutex_lock(&ring->lock);
+    const uint64_t then = ring->ended_at;
+    pthread_mutex_unlock(&ring->lock);
+    return ring_look_since(ring, then, e);
 }
 
 // Has the kernel of another rank's host not acknowledged all?

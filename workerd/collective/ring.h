@@ -76,6 +76,9 @@ void wk_ring_flush(struct wk_ring *ring, uint64_t until);
 void wk_ring_end_of_numbers(struct wk_ring *ring, enum ps_code code, const char *text, uint64_t silence);
 // Has it failed, or has a member ended?
 enum ps_code wk_ring_look(struct wk_ring *ring, struct ps_error *e);
+// The same, by who waits for numbers that come through another rank: what a member that has ended has sent before may
+// still be on its way for as long as on the ring.
+enum ps_code wk_ring_look_behind(struct wk_ring *ring, struct ps_error *e);
 // What is under way, and all that begins from now on, ends with this. The first reason stays.
 void wk_ring_fail(struct wk_ring *ring, enum ps_code code, const char *text);
 
