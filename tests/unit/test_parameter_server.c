@@ -18,6 +18,7 @@
 #include "common/base/clock.h"
 #include "libclient/psclient.h"
 #include "tests/unit/hearing.h"
+#include "workerd/collective/collective.h"
 #include "workerd/strategy/checkpoint.h"
 #include "workerd/strategy/configuration.h"
 #include "workerd/strategy/parameter_server.h"
@@ -32,6 +33,8 @@ struct psc_op {
     uint64_t examples;  // of a push
     psc_result result;
 };
+
+enum { WAIT_MS = 5000 };
 
 struct psc_client {
     bool ended;      // the job has
@@ -54,7 +57,7 @@ struct psc_client {
     uint64_t rounds[8];            // that pushes were for
     size_t n_rounds;
     bool behind;                   // a round more is closed of the first bucket of two, and none of the second
-    bool waits_for_others;         // all operations, until they are cancelled
+    bool waits_for_others;         // all operations, until they are cancelled, or for WAIT_MS
     int cancelled;                 // operations
     bool others_end;               // operations end with ABORTED
     int late_ms;                   // an operation's end, once it is waited for
@@ -366,7 +369,7 @@ void psc_push_pull(psc_client *c, const psc_tensor *tensors, const psc_tensor *i
 
 bool psc_done(psc_op *op, int timeout_ms)
 {
-    const bool waits = client.waits_for_others && !client.cancelled;
+    const bool waits = client.waits_for_others && !client.cancelled && client.waited_ms < WAIT_MS;
     const struct timespec time = {.tv_nsec = (waits ? timeout_ms : client.late_ms) * 1000 * 1000};
     if (op && timeout_ms > 0) {
         nanosleep(&time, NULL);
@@ -1444,6 +1447,38 @@ static void a_signal_ends_the_wait_for_others(void **state)
     end(&w);
 }
 
+// The other workers as their collective knows them, as in hybrid, at each look: the one that is gone, if any.
+static struct {
+    int looks, alive;  // looks, and how many of them find nothing
+} others;
+
+enum ps_code wk_collective_look(struct wk_collective *c, struct ps_error *e)
+{
+    assert_ptr_equal(c, &others);
+    e->code = PS_OK;
+    return others.looks++ < others.alive ? PS_OK : ps_fail(e, PS_ABORTED, "worker 1 (unix:w1) is gone: Socket closed");
+}
+
+// Nothing is heard of that from the ps tasks before they miss its heartbeats.
+static void a_worker_that_is_gone_ends_the_wait(void **state)
+{
+    struct worker w;
+    struct ps_error e = {.code = PS_OK};
+    (void)state;
+    begin(&w, "sgd, learning_rate: 1", "update: sync");
+    train(&w, 0, BATCH);
+    w.env.collective = (struct wk_collective *)&others;
+    others.looks = 0;
+    others.alive = 2;
+    client.waits_for_others = true;
+    const struct wk_work work = {.step = 1, .rows = BATCH};
+    must(strategy->home->begin(w.state, &work, &e), &e);
+    assert_int_equal(strategy->home->need(w.state, 0, &e), PS_ABORTED);
+    assert_string_equal(e.text, "worker 1 (unix:w1) is gone: Socket closed");
+    assert_int_equal(others.looks, others.alive + 1);
+    end(&w);
+}
+
 static volatile sig_atomic_t alarms;
 
 static void on_alarm(int number)
@@ -1892,6 +1927,7 @@ int main(void)
         cmocka_unit_test_setup(the_chief_salvages, begin_world),
         cmocka_unit_test_setup(waits_for_weights_are_measured, begin_world),
         cmocka_unit_test_setup(a_signal_ends_the_wait_for_others, begin_world),
+        cmocka_unit_test_setup(a_worker_that_is_gone_ends_the_wait, begin_world),
         cmocka_unit_test_setup(other_signals_do_not_end_the_wait, begin_world),
         cmocka_unit_test_setup(a_step_ends_with_the_job, begin_world),
         cmocka_unit_test_setup(constraints_are_refused, begin_world),

@@ -30,6 +30,7 @@
 #include "common/base/log.h"
 #include "common/base/signals.h"
 #include "common/math/philox.h"
+#include "workerd/collective/collective.h"
 #include "workerd/strategy/history.h"
 #include "workerd/strategy/parameter_server.h"
 #include "workerd/strategy/waits.h"
@@ -38,7 +39,7 @@
 // of use, and far fewer than a client may have open (256).
 enum { BUCKET_BYTES = 64 << 10, BUCKETS = 64 };
 
-// While an operation is waited for: how often a signal is looked for.
+// While an operation is waited for: how often a signal is looked for, and an end of the collective.
 enum { LOOK_MS = 100 };
 
 // ---- open ---------------------------------------------------------------------------------------------------------
@@ -172,13 +173,19 @@ static uint64_t home_deadline(struct wk_parameter_server_state *s)
     return in_step ? s->stopped_at + WK_SIGNAL_SECONDS * PS_SECOND / 4 + wk_psd_step_ns(s) : UINT64_MAX;
 }
 
-// Has it ended? False: not in time after a signal.
-static bool home_await(struct wk_parameter_server_state *s, psc_op *op)
+// Until it has ended. CANCELLED: not in time after a signal. Where the workers have a collective, too, as in hybrid,
+// that knows at once of one that is gone, long before the ps tasks do, and the wait ends as wk_collective_look says.
+static enum ps_code home_await(struct wk_parameter_server_state *s, psc_op *op, struct ps_error *e)
 {
-    while (!psc_done(op, LOOK_MS))
+    e->code = PS_OK;
+    while (e->code == PS_OK && !psc_done(op, LOOK_MS)) {
         if (ps_now() >= home_deadline(s))
-            return false;
-    return true;
+            ps_fail(e, PS_CANCELLED, "stopped by %s while it waited for the others",
+                    ps_signal_name(ps_signal_number(s->env->stop)));
+        else if (s->env->collective)
+            wk_collective_look(s->env->collective, e);
+    }
+    return e->code;
 }
 
 // All of them, until then.
@@ -273,11 +280,10 @@ enum ps_code wk_home_settle_bucket(struct wk_parameter_server_state *s, struct w
     if (!op)
         return PS_OK;
     const uint64_t start = wk_wait_begin(s->env);
-    const bool ended = home_await(s, op);
+    const enum ps_code code = home_await(s, op, e);
     wk_wait_end(s->env, WK_WAIT_WEIGHTS, b->pulls ? "weights" : "push", start);
-    if (!ended)
-        return ps_fail(e, PS_CANCELLED, "stopped by %s while it waited for the others",
-                       ps_signal_name(ps_signal_number(s->env->stop)));
+    if (code)
+        return code;
     b->op = NULL;
     if (home_take(s, op, b->pushes, b->pulls, &b->closed, e))
         return e->code;
