@@ -92,6 +92,12 @@ bool wk_collective_leads(const struct wk_collective *c, const double *arrival)
     return false;
 }
 
+void wk_collective_ask_leader(const struct wk_collective *c, const double *arrival)
+{
+    (void)c;
+    (void)arrival;
+}
+
 uint64_t wk_collective_reforms(struct wk_collective *c)
 {
     (void)c;

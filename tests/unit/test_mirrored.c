@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // workerd/strategy/mirrored.c: what two replicas, which are threads, make of gradients that are put into them by hand;
-// whom workers let in.
+// whom workers let in, and which of them keeps the weights.
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,6 +15,8 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
@@ -22,7 +24,7 @@
 #include "workerd/collective/collective.h"
 #include "workerd/strategy/strategy.h"
 
-enum { REPLICAS = 2, STEPS = 3 };
+enum { REPLICAS = 2, STEPS = 3, MANY = 4 };
 
 static const char model_text[] =
     "{\"class_name\": \"Sequential\", \"config\": {\"name\": \"net\", \"layers\": ["
@@ -256,7 +258,7 @@ static void a_gradient_that_is_none_updates_nothing(void **ctx)
 
 // ---- who comes back ------------------------------------------------------------------------------------------------
 
-// A worker of two, of one replica.
+// A worker of several, of one replica.
 struct worker {
     struct wk_peers_options options;
     struct wk_env env;
@@ -267,13 +269,13 @@ struct worker {
 
 static volatile sig_atomic_t signal_came;
 
-static struct worker worker_of(uint32_t rank, const char *const *addresses)
+static struct worker worker_of(uint32_t rank, uint32_t workers, const char *const *addresses)
 {
     return (struct worker){.options = {.job = "job",
                                        .patience = 10 * PS_SECOND,
                                        .rank = rank,
                                        .addresses = addresses,
-                                       .workers = REPLICAS,
+                                       .workers = workers,
                                        .min_workers = 1,
                                        .configuration = "seed=1\n",
                                        .timeout = 20 * PS_SECOND,
@@ -284,10 +286,11 @@ static void *open_worker(void *arg)
 {
     static const struct ps_loss mse = PS_LOSS(.kind = PS_LOSS_MSE);
     struct worker *w = arg;
-    const uint32_t rank = w->options.rank;
-    w->env = (struct wk_env){.job = job, .model = model, .examples = 2, .workers = REPLICAS, .rank = rank};
+    const uint32_t rank = w->options.rank, n = w->options.workers;
+    w->env = (struct wk_env){.job = job, .model = model, .examples = 2, .workers = n, .rank = rank};
+    w->env.stop = &signal_came;
     w->env.replica_rank = rank;
-    w->env.replicas = REPLICAS;
+    w->env.replicas = n;
     if (wk_collective_open(&w->options, 1, &w->env.collective, &w->error) ||
         nn_replica_create(model, "ref", 1, 1, rank, &mse, &w->env.replica, &w->error))
         return NULL;
@@ -311,11 +314,8 @@ static void *come_and_go(void *arg)
     return NULL;
 }
 
-// Worker 1 is lost in the one step of an epoch. It waits to come back while worker 0 meets whoever is left.
-static bool is_let_in_in_the_last_step_of(int epochs, const char *const *addresses)
+static void make_job(int epochs)
 {
-    struct worker first = worker_of(0, addresses), second = worker_of(1, addresses), guest = worker_of(1, addresses);
-    struct wk_work work = {0};
     char text[256];
     struct ps_error e = {.code = PS_OK};
     ps_signal_set(&signal_came, 0);
@@ -325,6 +325,22 @@ static bool is_let_in_in_the_last_step_of(int epochs, const char *const *address
              epochs);
     must(ps_job_parse(text, strlen(text), "job.yaml", NULL, 0, &job, &e), &e);
     must(nn_model_parse(model_text, "test", &model, &e), &e);
+}
+
+static void free_job(void)
+{
+    nn_model_free(model);
+    ps_job_free(job);
+}
+
+// Worker 1 is lost in the one step of an epoch. It waits to come back while worker 0 meets whoever is left.
+static bool is_let_in_in_the_last_step_of(int epochs, const char *const *addresses)
+{
+    struct worker first = worker_of(0, REPLICAS, addresses), second = worker_of(1, REPLICAS, addresses);
+    struct worker guest = worker_of(1, REPLICAS, addresses);
+    struct wk_work work = {0};
+    struct ps_error e = {.code = PS_OK};
+    make_job(epochs);
     pthread_create(&second.thread, NULL, come_and_go, &second);
     open_worker(&first);
     pthread_join(second.thread, NULL);
@@ -338,29 +354,120 @@ static bool is_let_in_in_the_last_step_of(int epochs, const char *const *address
     pthread_join(guest.thread, NULL);
     const bool is_let_in = guest.state != NULL;
     close_worker(&first);
-    nn_model_free(model);
-    ps_job_free(job);
+    free_job();
     return is_let_in;
+}
+
+// Where workers listen.
+struct places {
+    char directory[32], text[MANY][64];
+    const char *address[MANY];
+};
+
+static void make_places(struct places *p)
+{
+    strcpy(p->directory, "/tmp/test_mirrored-XXXXXX");
+    assert_non_null(mkdtemp(p->directory));
+    for (int i = 0; i < MANY; i++) {
+        snprintf(p->text[i], sizeof p->text[i], "unix:%s/%d", p->directory, i);
+        p->address[i] = p->text[i];
+    }
+}
+
+static void remove_places(const struct places *p)
+{
+    for (int i = 0; i < MANY; i++)
+        unlink(p->text[i] + strlen("unix:"));
+    rmdir(p->directory);
 }
 
 static void nobody_is_let_in_after_the_last_step(void **ctx)
 {
-    char directory[] = "/tmp/test_mirrored-XXXXXX", text[REPLICAS][64];
-    const char *const addresses[REPLICAS] = {text[0], text[1]};
+    struct places p;
     (void)ctx;
-    assert_non_null(mkdtemp(directory));
-    for (int i = 0; i < REPLICAS; i++)
-        snprintf(text[i], sizeof text[i], "unix:%s/%d", directory, i);
-    assert_true(is_let_in_in_the_last_step_of(2, addresses));
-    assert_false(is_let_in_in_the_last_step_of(1, addresses));
-    for (int i = 0; i < REPLICAS; i++)
-        unlink(text[i] + strlen("unix:"));
-    rmdir(directory);
+    make_places(&p);
+    assert_true(is_let_in_in_the_last_step_of(2, p.address));
+    assert_false(is_let_in_in_the_last_step_of(1, p.address));
+    remove_places(&p);
+}
+
+// ---- who keeps the weights ----------------------------------------------------------------------------------------
+
+// In a process of its own, which can die without a word. Before this process has threads.
+static pid_t fork_worker(uint32_t rank, const char *const *addresses)
+{
+    const pid_t pid = fork();
+    if (pid)
+        return pid;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    struct worker w = worker_of(rank, MANY, addresses);
+    open_worker(&w);
+    while (w.error.code == PS_OK)
+        pause();
+    _exit(1);
+}
+
+static enum ps_code salvage(const struct worker *w)
+{
+    struct ps_error e = {.code = PS_OK};
+    bool undone = false;
+    return wk_multi_worker_mirrored.home->salvage(w->state, &undone, &e);
+}
+
+static void hears_of_a_loss(const struct worker *w)
+{
+    struct ps_error e = {.code = PS_OK};
+    for (int i = 0; i < 20000 && (e.code == PS_OK || strstr(e.text, "its connection has ended")); i++) {
+        wk_collective_look(w->env.collective, &e);
+        usleep(1000);
+    }
+    assert_int_equal(e.code, PS_ABORTED);
+}
+
+static void end_process(pid_t pid)
+{
+    kill(pid, SIGKILL);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
+// After a signal to all. Worker 0 is lost, and worker 3, which watches it, says nothing: the next one finds that out.
+// That one has ended before worker 2 looks, who knows of a loss by then: it is not lost.
+static void who_was_to_keep_the_weights_is_asked(void **ctx)
+{
+    struct places p;
+    int status;
+    (void)ctx;
+    make_places(&p);
+    make_job(1);
+    const pid_t leader = fork_worker(0, p.address), watcher = fork_worker(3, p.address);
+    struct worker next = worker_of(1, MANY, p.address), last = worker_of(2, MANY, p.address);
+    pthread_create(&last.thread, NULL, open_worker, &last);
+    open_worker(&next);
+    pthread_join(last.thread, NULL);
+    must(next.error.code, &next.error);
+    must(last.error.code, &last.error);
+    ps_signal_set(&signal_came, SIGTERM);
+    assert_int_equal(salvage(&next), PS_NOT_FOUND);
+    kill(watcher, SIGSTOP);
+    assert_int_equal(waitpid(watcher, &status, WUNTRACED), watcher);
+    end_process(leader);
+    assert_int_equal(salvage(&next), PS_OK);
+    ps_signal_set(&signal_came, 0);
+    end_process(watcher);
+    hears_of_a_loss(&next);
+    ps_signal_set(&signal_came, SIGTERM);
+    wk_collective_fail(next.env.collective, "stopped by SIGTERM");
+    close_worker(&next);
+    assert_int_equal(salvage(&last), PS_NOT_FOUND);
+    close_worker(&last);
+    free_job();
+    remove_places(&p);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_was_to_keep_the_weights_is_asked),
         cmocka_unit_test(gradients_are_weighted_by_rows),
         cmocka_unit_test(a_variable_of_another_home_is_left_alone),
         cmocka_unit_test(replicas_add_up_in_the_midst_of_a_step),

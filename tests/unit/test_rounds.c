@@ -81,6 +81,12 @@ bool wk_collective_leads(const struct wk_collective *c, const double *arrival)
     return false;
 }
 
+void wk_collective_ask_leader(const struct wk_collective *c, const double *arrival)
+{
+    (void)c;
+    (void)arrival;
+}
+
 enum ps_code wk_collective_reduce(struct wk_collective *c, uint32_t replica, struct wk_reduction *r, struct ps_error *e)
 {
     const struct act *act = play.act++;

@@ -305,6 +305,12 @@ bool wk_collective_leads(const struct wk_collective *c, const double *arrival)
     return !c->peers || wk_peers_leads(c->peers, arrival);
 }
 
+void wk_collective_ask_leader(const struct wk_collective *c, const double *arrival)
+{
+    if (c->peers)
+        wk_peers_ask_leader(c->peers, arrival);
+}
+
 bool wk_collective_has_newcomers(const struct wk_collective *c)
 {
     return c->peers && wk_peers_has_newcomers(c->peers);

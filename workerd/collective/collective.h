@@ -93,6 +93,9 @@ uint64_t wk_collective_reforms(struct wk_collective *c);
 // arrival does, of several the lowest; nobody, where others may go on without it. arrival: of each worker of the job;
 // NULL: all have the same.
 bool wk_collective_leads(const struct wk_collective *c, const double *arrival);
+// After a signal, before that: asks whoever leads in place of this worker whether it lives, as it may have been lost
+// just now, and so on with the next where it does not answer. Takes a few seconds for each that stands still.
+void wk_collective_ask_leader(const struct wk_collective *c, const double *arrival);
 // How many workers wait at this one to come back.
 uint32_t wk_collective_guests(const struct wk_collective *c);
 // After ABORTED, by every replica of this process: the workers that are left meet anew, and nothing is under way any

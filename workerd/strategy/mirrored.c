@@ -493,15 +493,17 @@ static enum ps_code mirrored_refresh(void *state, struct ps_error *e)
     return mirrored_settle(state, &met, e);
 }
 
-// Who was to keep the weights may be gone just now: that is known a moment later.
+// Who was to keep the weights may be gone just now, which those that watch it have not told yet: it is asked. Or it
+// may be lost a moment later.
 static bool mirrored_keeps_weights(const struct mirrored *s)
 {
     const uint64_t until = ps_now() + WK_SIGNAL_SECONDS * PS_SECOND;
     bool leads = wk_rounds_leads_rest(&s->rounds);
-    while (!leads && ps_signal_number(s->env->stop) && ps_now() < until) {
+    if (leads || !ps_signal_number(s->env->stop))
+        return leads;
+    wk_rounds_ask_leader(&s->rounds);
+    while (!(leads = wk_rounds_leads_rest(&s->rounds)) && ps_now() < until)
         usleep(10000);
-        leads = wk_rounds_leads_rest(&s->rounds);
-    }
     return leads;
 }
 

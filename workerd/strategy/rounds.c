@@ -55,6 +55,11 @@ bool wk_rounds_leads_rest(const struct wk_rounds *r)
     return wk_collective_leads(r->env->collective, r->arrivals);
 }
 
+void wk_rounds_ask_leader(const struct wk_rounds *r)
+{
+    wk_collective_ask_leader(r->env->collective, r->arrivals);
+}
+
 enum ps_code wk_rounds_add_up(struct wk_rounds *r, void *values, size_t n, enum wk_number type, const char *what,
                               struct ps_error *e)
 {

@@ -55,8 +55,9 @@ uint32_t wk_rounds_rank(const struct wk_rounds *r);
 uint32_t wk_rounds_ranks(const struct wk_rounds *r);
 // Has nobody been there for longer, of those who have met? Of several the lowest rank leads.
 bool wk_rounds_leads(const struct wk_rounds *r);
-// The same of those that are left where all end: as wk_collective_leads.
+// The same of those that are left where all end: as wk_collective_leads. ask: as wk_collective_ask_leader.
 bool wk_rounds_leads_rest(const struct wk_rounds *r);
+void wk_rounds_ask_leader(const struct wk_rounds *r);
 
 // Sums of all ranks' numbers, at once. what: as in struct wk_reduction. ABORTED: a worker is lost, or has ended; what
 // belongs to a round comes back with wk_rounds_meet, and until then the values are not the caller's.

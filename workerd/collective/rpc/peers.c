@@ -86,22 +86,20 @@ static void peers_on_abort_reply(void *arg, enum ps_code code, const char *text,
     pthread_mutex_unlock(&p->lock);
 }
 
-// Tells all other members, once: what comes later is a consequence of the first. lost, ends: as in AbortRequest.
-static void peers_tell(struct session *s, uint32_t lost, bool ends, const char *text)
+// Tells all other members. lost, ends: as in AbortRequest.
+static void peers_send(const struct session *s, uint32_t lost, bool ends, const char *text)
 {
     Paramserver__V1__AbortRequest r = PARAMSERVER__V1__ABORT_REQUEST__INIT;
     struct wk_peers *p = s->peers;
     pthread_mutex_lock(&p->lock);
-    const bool tell = !s->notified;
-    s->notified = true;
-    p->aborts += tell ? s->f.n - 1 : 0;
+    p->aborts += s->f.n - 1;
     pthread_mutex_unlock(&p->lock);
     r.session = s->f.session;
     r.rank = p->options.rank;
     r.text = (char *)text;
     r.lost = lost;
     r.ends = ends;
-    for (uint32_t k = 0; tell && k < s->f.n; k++) {
+    for (uint32_t k = 0; k < s->f.n; k++) {
         struct ps_slices request = PS_SLICES_EMPTY;
         if (k == s->f.self)
             continue;
@@ -110,6 +108,19 @@ static void peers_tell(struct session *s, uint32_t lost, bool ends, const char *
                        &(struct ps_call_options){.deadline = ps_now() + abort_timeout}, &request, peers_on_abort_reply,
                        p);
     }
+}
+
+// The same once: what comes later is a consequence of the first. False: somebody has told them before.
+static bool peers_tell(struct session *s, uint32_t lost, bool ends, const char *text)
+{
+    struct wk_peers *p = s->peers;
+    pthread_mutex_lock(&p->lock);
+    const bool tell = !s->notified;
+    s->notified = true;
+    pthread_mutex_unlock(&p->lock);
+    if (tell)
+        peers_send(s, lost, ends, text);
+    return tell;
 }
 
 static void peers_name(const struct session *s, uint32_t rank, const char *text, char why[REASON_MAX])
@@ -185,6 +196,8 @@ static void peers_note_end(struct session *s, const struct end *end)
     pthread_mutex_unlock(&p->lock);
     if (loses && end->lost != p->options.rank + 1)
         wk_rendezvous_lose(&p->rendezvous, end->lost - 1);
+    if (!loses)
+        wk_rendezvous_leave(&p->rendezvous, end->rank, end->session);
     if (end->lost)
         wk_ring_fail(s->f.ring, PS_ABORTED, end->why);
     else
@@ -580,6 +593,12 @@ bool wk_peers_leads(struct wk_peers *p, const double *arrival)
     return p->now || p->rendezvous.stopped ? wk_rendezvous_leads(&p->rendezvous, arrival) : p->rendezvous.leads_rest;
 }
 
+void wk_peers_ask_leader(struct wk_peers *p, const double *arrival)
+{
+    if (p->now || p->rendezvous.stopped)
+        wk_rendezvous_ask_leader(&p->rendezvous, arrival);
+}
+
 enum ps_code wk_peers_reform(struct wk_peers *p, bool admits, struct ps_error *e)
 {
     struct ps_error why = *e;
@@ -625,7 +644,9 @@ void wk_peers_end(struct wk_peers *p, const char *reason)
     s->over = true;
     pthread_mutex_unlock(&p->lock);
     wk_ring_flush(s->f.ring, ps_now() + abort_timeout);  // this does not overtake what others still add up
-    peers_tell(s, alone ? p->options.rank + 1 : 0, alone, text);
+    // Where all know of a loss, this is no reason any more. Who asks later whether this worker lives is not to miss it.
+    if (!peers_tell(s, alone ? p->options.rank + 1 : 0, alone, text))
+        peers_send(s, p->options.rank + 1, false, text);
     peers_await_aborts(p);
     wk_ring_fail(s->f.ring, PS_ABORTED, reason);
 }

@@ -24,8 +24,9 @@ enum ps_code wk_peers_open(const struct wk_peers_options *options, struct wk_pee
 struct wk_formation *wk_peers_formation(struct wk_peers *p);
 // Had the job begun before this worker came, so that it has nothing of what the others have?
 bool wk_peers_joined(const struct wk_peers *p);
-// As wk_collective_leads.
+// As wk_collective_leads and wk_collective_ask_leader.
 bool wk_peers_leads(struct wk_peers *p, const double *arrival);
+void wk_peers_ask_leader(struct wk_peers *p, const double *arrival);
 // As wk_collective_has_newcomers and wk_collective_welcome.
 bool wk_peers_has_newcomers(struct wk_peers *p);
 void wk_peers_welcome(struct wk_peers *p, bool all_know);

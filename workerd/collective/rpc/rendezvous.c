@@ -35,6 +35,7 @@ void wk_rendezvous_init(struct wk_rendezvous *v, const struct wk_peers_options *
     v->own_host = ps_strdup(options->shares_memory && options->host ? options->host : own);
     v->guest = ps_alloc(options->workers * sizeof *v->guest);
     v->lost = ps_alloc(options->workers * sizeof *v->lost);
+    v->left = ps_alloc(options->workers * sizeof *v->left);
     v->heard = ps_alloc(options->workers * sizeof *v->heard);
     v->newcomer = ps_alloc(options->workers * sizeof *v->newcomer);
     v->rank = ps_alloc(options->workers * sizeof *v->rank);
@@ -56,6 +57,7 @@ void wk_rendezvous_fini(struct wk_rendezvous *v)
     }
     free(v->guest);
     free(v->lost);
+    free(v->left);
     free(v->heard);
     free(v->newcomer);
     free(v->rank);
@@ -260,6 +262,14 @@ void wk_rendezvous_lose(struct wk_rendezvous *v, uint32_t rank)
     pthread_mutex_unlock(&v->lock);
 }
 
+void wk_rendezvous_leave(struct wk_rendezvous *v, uint32_t rank, uint64_t session)
+{
+    pthread_mutex_lock(&v->lock);
+    if (rank < v->options->workers)
+        v->left[rank] = session;
+    pthread_mutex_unlock(&v->lock);
+}
+
 // ---- newcomers ----------------------------------------------------------------------------------------------------
 
 bool wk_rendezvous_has_newcomers(struct wk_rendezvous *v)
@@ -398,7 +408,7 @@ static void rendezvous_say_who_is_missing(const struct wk_rendezvous *v)
 
 // ---- who lives ----------------------------------------------------------------------------------------------------
 
-// A question whether somebody lives, who is told at once why the session has ended.
+// A question whether somebody lives.
 struct question {
     struct wk_rendezvous *rendezvous;
     uint32_t rank;
@@ -421,14 +431,14 @@ static void rendezvous_on_sign_of_life(void *arg, enum ps_code code, const char 
     free(q);
 }
 
-// locked
-static void rendezvous_ask_whether_lives(struct wk_rendezvous *v, uint32_t rank)
+// Locked. session: the one that has ended, as the other one is told, too; 0: it is told nothing.
+static void rendezvous_ask_whether_lives(struct wk_rendezvous *v, uint32_t rank, uint64_t session)
 {
     Paramserver__V1__AbortRequest r = PARAMSERVER__V1__ABORT_REQUEST__INIT;
     struct ps_slices request = PS_SLICES_EMPTY;
-    r.session = v->session;
+    r.session = session;
     r.rank = v->options->rank;
-    r.text = (char *)v->why;
+    r.text = (char *)(v->why ? v->why : "");
     r.lost = v->options->rank + 1;  // nobody else: this worker has left the session
     struct question *q = ps_alloc(sizeof *q);
     *q = (struct question){v, rank};
@@ -439,11 +449,11 @@ static void rendezvous_ask_whether_lives(struct wk_rendezvous *v, uint32_t rank)
 }
 
 // Asks it, and waits for the answer.
-static bool rendezvous_lives(struct wk_rendezvous *v, uint32_t rank)
+static bool rendezvous_lives(struct wk_rendezvous *v, uint32_t rank, uint64_t session)
 {
     pthread_mutex_lock(&v->lock);
     v->heard[rank] = 0;
-    rendezvous_ask_whether_lives(v, rank);
+    rendezvous_ask_whether_lives(v, rank, session);
     while (v->heard[rank] == 0)
         rendezvous_pause(v);
     const bool lives = !v->lost[rank];
@@ -458,7 +468,7 @@ static void rendezvous_ask_missing(struct wk_rendezvous *v)
 {
     for (uint32_t k = 0; k < v->n; k++)
         if (rendezvous_misses(v, k))
-            rendezvous_ask_whether_lives(v, v->rank[k]);
+            rendezvous_ask_whether_lives(v, v->rank[k], v->session);
 }
 
 // Locked. Until all who are to come have come, or time is up.
@@ -800,7 +810,7 @@ static enum ps_code rendezvous_meet_again(struct wk_rendezvous *v, bool admits, 
         if (e->code != PS_UNAVAILABLE && e->code != PS_DEADLINE_EXCEEDED)
             return e->code;
         // One that lives may be busy still, or wait for another that is.
-        if (e->code == PS_UNAVAILABLE || !rendezvous_lives(v, host))
+        if (e->code == PS_UNAVAILABLE || !rendezvous_lives(v, host, v->session))
             wk_rendezvous_lose(v, host);
     }
 }
@@ -853,16 +863,57 @@ static enum ps_code rendezvous_meet_first(struct wk_rendezvous *v, struct ps_err
     return e->code;
 }
 
-bool wk_rendezvous_leads(struct wk_rendezvous *v, const double *arrival)
+// Locked. UINT32_MAX: all are lost.
+static uint32_t rendezvous_find_leader(const struct wk_rendezvous *v, const double *arrival)
 {
     uint32_t leader = v->n;
-    pthread_mutex_lock(&v->lock);
     for (uint32_t k = 0; k < v->n; k++)
         if (!v->lost[v->rank[k]] && (leader == v->n || (arrival && arrival[v->rank[k]] < arrival[v->rank[leader]])))
             leader = k;
-    const bool leads = leader < v->n && v->rank[leader] == v->options->rank;
+    return leader < v->n ? v->rank[leader] : UINT32_MAX;
+}
+
+bool wk_rendezvous_leads(struct wk_rendezvous *v, const double *arrival)
+{
+    pthread_mutex_lock(&v->lock);
+    const bool leads = rendezvous_find_leader(v, arrival) == v->options->rank;
     pthread_mutex_unlock(&v->lock);
     return leads;
+}
+
+// attempt_ms: what an attempt to connect may take; 0: as usual.
+static void rendezvous_create_client(struct wk_rendezvous *v, int attempt_ms)
+{
+    const struct ps_client_options options = {
+        .attempt_ms = attempt_ms, .tls = v->options->tls, .munge = v->options->munge, .to = PS_ROLE_WORKER};
+    v->client = ps_client_create(v->options->addresses, v->options->workers, &options);
+}
+
+static void rendezvous_destroy_client(struct wk_rendezvous *v)
+{
+    ps_client_stop(v->client);
+    ps_client_destroy(v->client);
+    v->client = NULL;
+}
+
+// Another one that leads, and of which it is not known that it lives, or has ended by itself; else UINT32_MAX.
+static uint32_t rendezvous_find_silent_leader(struct wk_rendezvous *v, const double *arrival)
+{
+    pthread_mutex_lock(&v->lock);
+    const uint32_t leader = rendezvous_find_leader(v, arrival);
+    const bool asks = leader != UINT32_MAX && leader != v->options->rank && v->left[leader] != v->session;
+    pthread_mutex_unlock(&v->lock);
+    return asks ? leader : UINT32_MAX;
+}
+
+void wk_rendezvous_ask_leader(struct wk_rendezvous *v, const double *arrival)
+{
+    uint32_t leader;
+    rendezvous_create_client(v, 3 * PS_CLIENT_ATTEMPT_MS);  // one that ends may be busy with that
+    do
+        leader = rendezvous_find_silent_leader(v, arrival);
+    while (leader != UINT32_MAX && !rendezvous_lives(v, leader, 0));
+    rendezvous_destroy_client(v);
 }
 
 enum ps_code wk_rendezvous_meet(struct wk_rendezvous *v, bool admits, const char *why, struct ps_error *e)
@@ -870,16 +921,14 @@ enum ps_code wk_rendezvous_meet(struct wk_rendezvous *v, bool admits, const char
     e->code = PS_OK;
     v->why = why;
     v->leads_rest = v->stopped = false;
-    const struct ps_client_options options = {.tls = v->options->tls, .munge = v->options->munge, .to = PS_ROLE_WORKER};
-    v->client = ps_client_create(v->options->addresses, v->options->workers, &options);
+    rendezvous_create_client(v, 0);
     if (v->session == 0)
         rendezvous_meet_first(v, e);
     else
         rendezvous_meet_again(v, admits, e);
     if (v->rank[0] != v->options->rank)
         rendezvous_refuse(v, e->code != PS_OK, PS_UNAVAILABLE, "the workers meet elsewhere");
-    ps_client_stop(v->client);
-    ps_client_destroy(v->client);
+    rendezvous_destroy_client(v);
     v->why = NULL;
     v->stopped = e->code == PS_CANCELLED;
     return e->code;

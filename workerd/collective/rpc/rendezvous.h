@@ -37,6 +37,7 @@ struct wk_rendezvous {
         bool is_new;       // it has not been of the last session
     } * guest;             // [workers] who want to meet here
     bool *lost;            // [workers] of the last session, as far as is known
+    uint64_t *left;        // [workers] the last session that each has left by itself, as it says; 0: none
     uint64_t *heard;       // [workers] when each has answered last whether it lives; 0: it has not,
     uint64_t busy;         // and when one of them was still in the last session
     const char *why;       // the last session has ended, while the workers meet; NULL: there has been none
@@ -71,9 +72,14 @@ uint64_t wk_rendezvous_call(struct wk_rendezvous *v, struct ps_call *call, char 
 void wk_rendezvous_cancel(struct wk_rendezvous *v, struct ps_call *call);
 // A worker of the session is not waited for any more.
 void wk_rendezvous_lose(struct wk_rendezvous *v, uint32_t rank);
+// A worker says that it leaves this session by itself: it is not lost, also where it does not answer any more.
+void wk_rendezvous_leave(struct wk_rendezvous *v, uint32_t rank, uint64_t session);
 // Has it been in the last session for longer than all others that are not lost, as far as is known? arrival: of
 // each worker of the job; of several with the least the lowest leads. NULL: all have the same.
 bool wk_rendezvous_leads(struct wk_rendezvous *v, const double *arrival);
+// Asks whoever leads in place of this worker whether it lives. Where it does not answer, it is lost, and so on with the
+// next. While nobody else meets here.
+void wk_rendezvous_ask_leader(struct wk_rendezvous *v, const double *arrival);
 // Are there newcomers in the last session? All its members say the same.
 bool wk_rendezvous_has_newcomers(struct wk_rendezvous *v);
 // The newcomers have what the others have; all_know: everybody has said so here once.
