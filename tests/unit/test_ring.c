@@ -31,6 +31,20 @@ enum { HEADER = 128, FEW = 5, RANKS = WK_RING_DIRECT_RANKS + 2, REDUCTIONS = 3 }
 
 static _Thread_local uint64_t drawn, seed_of_draws;
 static atomic_size_t bytes_sent;
+// Where a rank's bytes, of both directions, are those of a whole array, it stands still, and is stopped meanwhile.
+static _Thread_local size_t bytes_moved, bytes_of_array;  // 0: it does not
+static _Thread_local _Atomic bool *stopped_then;
+static const struct timespec longer_than_a_look = {.tv_nsec = 150 * 1000 * 1000};
+
+static void count_bytes(ssize_t n)
+{
+    const size_t before = bytes_moved;
+    bytes_moved += n > 0 ? (size_t)n : 0;
+    if (before == bytes_moved || bytes_moved != bytes_of_array)
+        return;
+    *stopped_then = true;
+    nanosleep(&longer_than_a_look, NULL);
+}
 
 // How many of so many bytes pass now; 0: none.
 static size_t draw_bytes(size_t of)
@@ -47,6 +61,7 @@ ssize_t send(int fd, const void *data, size_t n, int flags)
     const ssize_t sent = n ? syscall(SYS_sendto, fd, data, n, flags, NULL, 0) : -1;
     errno = n ? errno : EAGAIN;
     bytes_sent += sent > 0 ? (size_t)sent : 0;
+    count_bytes(sent);
     return sent;
 }
 
@@ -55,6 +70,7 @@ ssize_t recv(int fd, void *data, size_t n, int flags)
     n = draw_bytes(n);
     const ssize_t come = n ? syscall(SYS_recvfrom, fd, data, n, flags, NULL, NULL) : -1;
     errno = n ? errno : EAGAIN;
+    count_bytes(come);
     return come;
 }
 
@@ -67,6 +83,7 @@ struct rank {
     pthread_t thread;
     void *values[REDUCTIONS];
     int reductions;
+    size_t bytes;  // after which it is stopped; 0: it is not
     struct ps_error error;
     _Atomic uint32_t waits_for;
     _Atomic bool stop;
@@ -149,6 +166,8 @@ static void *run_rank(void *arg)
 {
     struct rank *r = arg;
     seed_of_draws = r->t->seed * RANKS + r->rank;
+    bytes_of_array = r->bytes;
+    stopped_then = &r->stop;
     for (int k = 0; k < r->reductions && r->error.code == PS_OK; k++)
         wk_ring_reduce(r->ring, &(struct wk_array){r->values[k], r->t->n, r->t->type, r->t->what}, look, r, &r->error);
     return NULL;
@@ -433,6 +452,23 @@ static void who_ends_may_have_sent_all(void **ctx)
     }
 }
 
+// A signal comes when all has come, and left, directly or round: the others have the sum, and so has this rank.
+static void a_whole_sum_is_not_stopped(void **ctx)
+{
+    (void)ctx;
+    for (int large = 0; large <= 1; large++) {
+        struct test t;
+        open_idle(&t, 2, large);
+        t.rank[0].bytes = 2 * (HEADER + t.n * sizeof(float));
+        start(&t, 0, 1);
+        start(&t, 1, 1);
+        assert_int_equal(PS_OK, join(&t, 0));
+        assert_int_equal(PS_OK, join(&t, 1));
+        assert_true(t.rank[0].stop);
+        close_rings(&t);
+    }
+}
+
 // Nobody says why.
 static void a_connection_that_ends_is_named(void **ctx)
 {
@@ -507,6 +543,7 @@ int main(void)
         cmocka_unit_test(who_has_not_sent_is_known),
         cmocka_unit_test(what_has_failed_fails_again),
         cmocka_unit_test(who_ends_may_have_sent_all),
+        cmocka_unit_test(a_whole_sum_is_not_stopped),
         cmocka_unit_test(a_connection_that_ends_is_named),
         cmocka_unit_test(other_arrays_are_refused),
         cmocka_unit_test(what_was_sent_is_flushed),

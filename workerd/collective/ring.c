@@ -368,6 +368,12 @@ static enum moved round_receive(struct round *r, struct wk_socket *s)
     return moved;
 }
 
+// Has all come, and left?
+static bool round_is_done(const struct round *r)
+{
+    return r->in.step == r->steps && r->out.step == r->steps && r->left == 0;
+}
+
 // One pass over both connections.
 static enum ps_code round_move(struct round *r, uint32_t next, uint32_t before, struct ps_error *e)
 {
@@ -382,7 +388,7 @@ static enum ps_code round_move(struct round *r, uint32_t next, uint32_t before, 
     struct pollfd fds[] = {ring_event(ring->wake, true, false),
                            ring_event(ring->from[before].fd, r->in.step < r->steps, false),
                            ring_event(ring->to[next].fd, false, r->left > 0)};
-    return run_pause(&r->run, sent == MOVED_SOME || come == MOVED_SOME, fds, 3, before, e);
+    return round_is_done(r) ? PS_OK : run_pause(&r->run, sent == MOVED_SOME || come == MOVED_SOME, fds, 3, before, e);
 }
 
 static enum ps_code ring_reduce_round(const struct run *run, struct ps_error *e)
@@ -397,7 +403,7 @@ static enum ps_code ring_reduce_round(const struct run *run, struct ps_error *e)
     r.data = (uint8_t *)&r.run.header;
     round_enter_segment(&r, &r.out);
     round_enter_segment(&r, &r.in);
-    while (e->code == PS_OK && (r.in.step < r.steps || r.out.step < r.steps || r.left > 0))
+    while (e->code == PS_OK && !round_is_done(&r))
         round_move(&r, next, before, e);
     return e->code;
 }
