@@ -138,8 +138,8 @@ three_that_look() { start_three nccl --set strategy.stall_seconds=1; }
 ok "three workers train" three_that_look
 stalls() {
     for _ in $(seq 20); do
-        pause "${pid[1]}" 1.6
-        if [ "$paused_ms" -gt 1900 ]; then # it may be lost with good reason: other three are looked at
+        pause "${pid[1]}" 1.3
+        if [ "$paused_ms" -gt 1600 ]; then # it may be lost with good reason: other three are looked at
             end_all 0 1 2
             three_that_look || return 1
             continue

@@ -359,8 +359,8 @@ stalls() { # COMMUNICATION RANK LOG ...: in one of some tries, since a busy mach
     local communication=$1 rank=$2
     shift 2
     for _ in $(seq 20); do
-        pause "${pid[$rank]}" 1.6
-        if [ "$paused_ms" -gt 1900 ]; then # it may be lost with good reason: other three are looked at
+        pause "${pid[$rank]}" 1.3
+        if [ "$paused_ms" -gt 1600 ]; then # it may be lost with good reason: other three are looked at
             kill -TERM "${pid[@]}"
             wait "${pid[@]}"
             three_that_look "$communication" || return 1
