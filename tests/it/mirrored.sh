@@ -512,9 +512,10 @@ ok "worker 1 finds that the others have left" ended_with 1 75
 kill $dumb
 wait $dumb
 
+# Who keeps the weights hears of the signal last: it ends at once, and who has not heard of it by then ends with 75.
 ok "three workers train" start_three auto
 rm -f of?.safetensors
-kill -TERM "${pid[0]}" "${pid[1]}" "${pid[2]}"
+kill -TERM "${pid[2]}" "${pid[1]}" "${pid[0]}"
 ok "a signal to all: worker 0 keeps the weights" ended_with 0 143
 ok "they can be read" same -a of0.safetensors of0.safetensors 0
 ok "it says where" says 'the weights are in .*of0.safetensors' log0
@@ -538,7 +539,7 @@ saved=(--set callbacks='[{name: checkpoint, path: last, every_steps: 1000000}]')
 rm -f of?.safetensors
 ok "three workers with checkpoints train" start_three auto "${saved[@]}"
 kill -KILL "${pid[0]}"
-kill -TERM "${pid[1]}" "${pid[2]}"
+kill -TERM "${pid[2]}" "${pid[1]}"
 ok "worker 0 is killed, a signal to the others: worker 1 keeps the weights" ended_with 1 143
 ok "it says where" says 'the weights are in .*of1.safetensors.*--resume goes on' log1
 ok "worker 2 ends" ended_with 2 143
