@@ -733,7 +733,7 @@ static void an_answer_that_was_missed_is_given_again(void **ctx)
 }
 
 // Worker 1 has begun the session before its host has, and lacks worker 2, which is gone: what it says is heard. So is
-// that it ends, in the next one.
+// that it ends, in the next one, whatever is said then of the one before.
 static void who_is_faster_than_the_host_is_heard(void **ctx)
 {
     struct idle idle = {.watch = PS_OK};
@@ -761,6 +761,8 @@ static void who_is_faster_than_the_host_is_heard(void **ctx)
     begin_to_meet(client, &r, &a[2]);
     assert_int_equal(PS_OK, await_answer(&a[2]));
     say_end(client, a[2].session, 1, "worker 1 has had enough");
+    say_end(client, a[1].session, 1, "this is late");
+    ask(client, 0, PARAMSERVER__V1__METHOD__ABORT);
     pthread_join(w.thread, NULL);
     ps_client_stop(client);
     ps_client_destroy(client);

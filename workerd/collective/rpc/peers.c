@@ -60,6 +60,7 @@ struct wk_peers {
     pthread_cond_t changed;
     struct session *now;       // NULL: the workers are about to meet
     struct end early;          // the end, as it came meanwhile, of one that others may have begun before this worker
+    uint64_t past;             // the session before; 0: there was none
     uint32_t inside;           // calls that work with it
     struct ps_call *watcher;   // the member before this one; NULL: it has not called, or is gone
     uint64_t watcher_session;  // as it says; looked at where it comes before this worker's own
@@ -223,13 +224,13 @@ static bool session_take_end(struct session *s, const struct end *end)
     return counts;
 }
 
-// Does it end the session at hand? Where there is none it is kept: another worker may have begun the next one before
-// this worker does. Of a session the first end is kept.
+// Does it end the session at hand? Where there is none, and it is not of the last one, it is kept: another worker may
+// have begun the next one before this worker does. Of a session the first end is kept.
 static bool peers_take_end(struct wk_peers *p, const struct end *end)
 {
     pthread_mutex_lock(&p->lock);
     struct session *s = peers_enter_locked(p, end->session);
-    if (!p->now && p->early.session != end->session)
+    if (!p->now && end->session && end->session != p->past && end->session != p->early.session)
         p->early = *end;
     pthread_mutex_unlock(&p->lock);
     const bool counts = s && session_take_end(s, end);
@@ -549,6 +550,7 @@ static struct session *peers_take_out(struct wk_peers *p)
     pthread_mutex_lock(&p->lock);
     struct session *s = p->now;
     p->now = NULL;
+    p->past = s ? s->f.session : p->past;
     while (p->inside > 0)
         pthread_cond_wait(&p->changed, &p->lock);
     pthread_mutex_unlock(&p->lock);
