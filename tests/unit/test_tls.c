@@ -388,14 +388,17 @@ static void on_call(void *ctx, struct ps_call *call)
     ps_call_reply(call, PS_OK, "", NULL);
 }
 
+enum { CALL_MS = 60000 };  // a call's time, and an attempt's to connect: it is not to run out
+
 static void ask(struct ps_client *c, int method, bool stream, struct reply *r)
 {
     struct ps_slices request = PS_SLICES_EMPTY;
     *r = (struct reply){.code = PS_OK};
     pthread_mutex_init(&r->lock, NULL);
     pthread_cond_init(&r->changed, NULL);
-    ps_client_call(c, 0, method, &(struct ps_call_options){.stream = stream, .deadline = ps_now() + 10 * PS_SECOND},
-                   &request, on_reply, r);
+    ps_client_call(c, 0, method,
+                   &(struct ps_call_options){.stream = stream, .deadline = ps_now() + 2 * CALL_MS * PS_MS}, &request,
+                   on_reply, r);
     pthread_mutex_lock(&r->lock);
     while (!r->come)
         pthread_cond_wait(&r->changed, &r->lock);
@@ -425,7 +428,8 @@ static void stop(struct ps_server *server, char *address)
 
 static void ask_as(const char *address, struct ps_tls *tls, enum ps_role to, int method, bool stream, struct reply *r)
 {
-    struct ps_client *c = ps_client_create(&address, 1, &(struct ps_client_options){.tls = tls, .to = to});
+    const struct ps_client_options options = {.attempt_ms = CALL_MS, .tls = tls, .to = to};
+    struct ps_client *c = ps_client_create(&address, 1, &options);
     ask(c, method, stream, r);
     ps_client_stop(c);
     ps_client_destroy(c);
