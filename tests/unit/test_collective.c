@@ -30,7 +30,7 @@
 #include "workerd/collective/collective.h"
 #include "workerd/collective/rpc/rendezvous.h"
 
-enum { WORKERS = 4, DEVICES = 3, COUNT = 100003 };
+enum { WORKERS = 4, DEVICES = 3, COUNT = 100003, CALL_MS = 60000 };
 
 static char directory[] = "/tmp/test_collective-XXXXXX";
 static char address_text[WORKERS][64];
@@ -527,6 +527,12 @@ static void on_answer(void *arg, enum ps_code code, const char *text, struct ps_
         ps_msg_free(m);
 }
 
+// A client of the first workers. A call, and an attempt to connect, has as long as this machine needs.
+static struct ps_client *connect_to(size_t workers)
+{
+    return ps_client_create(address, workers, &(struct ps_client_options){.attempt_ms = CALL_MS});
+}
+
 static enum ps_code await_answer(struct answer *a)
 {
     pthread_mutex_lock(&a->lock);
@@ -539,7 +545,7 @@ static enum ps_code await_answer(struct answer *a)
 static enum ps_code ask_with(struct ps_client *client, uint32_t rank, int method, struct ps_slices *request,
                              struct answer *a)
 {
-    ps_client_call(client, rank, method, &(struct ps_call_options){.deadline = ps_now() + 10 * PS_SECOND}, request,
+    ps_client_call(client, rank, method, &(struct ps_call_options){.deadline = ps_now() + CALL_MS * PS_MS}, request,
                    on_answer, a);
     return await_answer(a);
 }
@@ -585,7 +591,7 @@ static void await_worker_0(struct ps_client *client)
 static void who_is_lost_before_memory_is_shared_ends_nobody(void **ctx)
 {
     struct worker w[2] = {worker_of(0, 3, 1, 3), worker_of(2, 3, 1, 3)};
-    struct ps_client *client = ps_client_create(address, 1, NULL);
+    struct ps_client *client = connect_to(1);
     struct answer a = {.lock = PTHREAD_MUTEX_INITIALIZER, .came = PTHREAD_COND_INITIALIZER};
     const Paramserver__V1__RendezvousRequest r = request_to_meet(1, 3, "one");
     (void)ctx;
@@ -709,7 +715,7 @@ static void an_answer_that_was_missed_is_given_again(void **ctx)
     const struct ps_server_options options = {
         .threads = 1, .call = on_idle_call, .cancel = on_idle_cancel, .ctx = &idle};
     struct worker w = worker_of(0, 2, 1, 3);
-    struct ps_client *client = ps_client_create(address, 1, NULL);
+    struct ps_client *client = connect_to(1);
     struct ps_server *server;
     struct ps_error e;
     (void)ctx;
@@ -740,7 +746,7 @@ static void who_is_faster_than_the_host_is_heard(void **ctx)
     const struct ps_server_options options = {
         .threads = 1, .call = on_idle_call, .cancel = on_idle_cancel, .ctx = &idle};
     struct worker w = worker_of(0, 3, 1, 3);
-    struct ps_client *client = ps_client_create(address, 1, NULL);
+    struct ps_client *client = connect_to(1);
     struct ps_server *server;
     struct ps_error e;
     struct answer a[3];
@@ -818,7 +824,7 @@ static void on_hasty_call(void *ctx, struct ps_call *call)
 
 static void who_ends_before_others_have_begun_is_heard(void **ctx)
 {
-    struct hasty hasty = {.client = ps_client_create(address, 2, NULL)};
+    struct hasty hasty = {.client = connect_to(2)};
     const struct ps_server_options options = {
         .threads = 1, .call = on_hasty_call, .cancel = on_idle_cancel, .ctx = &hasty};
     struct worker w = worker_of(1, 2, 1, 3);
@@ -846,7 +852,7 @@ static void others_than_members_end_nothing(void **ctx)
         const struct ps_server_options options = {
             .threads = 1, .call = on_idle_call, .cancel = on_idle_cancel, .ctx = &idle};
         struct worker w = worker_of(0, 2, 1, 1);
-        struct ps_client *client = ps_client_create(address, 1, NULL);
+        struct ps_client *client = connect_to(1);
         struct ps_server *server;
         struct ps_error e;
         const struct sockaddr_un at = ring_address(address[1]);
@@ -907,7 +913,7 @@ static void who_does_not_connect_is_named(void **ctx)
     const struct ps_server_options options = {
         .threads = 1, .call = on_idle_call, .cancel = on_idle_cancel, .ctx = &idle};
     struct worker w = worker_of(0, 2, 1, 1);
-    struct ps_client *client = ps_client_create(address, 1, NULL);
+    struct ps_client *client = connect_to(1);
     struct ps_server *server;
     struct ps_error e;
     (void)ctx;
@@ -964,7 +970,6 @@ static void a_session_of_strange_workers_is_refused(void **ctx)
         struct worker guest = worker_of(1, 2, 1, 1);
         struct ps_server *server;
         struct ps_error e;
-        guest.options.timeout = PS_SECOND;
         assert_int_equal(PS_OK, ps_server_start(address, 1, &options, &server, &e));
         run_worker(&guest);
         ps_server_stop(server, PS_SECOND);
@@ -1002,7 +1007,7 @@ static void who_does_not_belong_changes_nothing(void **ctx)
 {
     struct worker w[2] = {worker_of(0, 2, 1, 3), worker_of(1, 2, 1, 3)}, late = worker_of(1, 2, 1, 1);
     const char *others[WORKERS] = {address_text[0], address_text[3], NULL, NULL};
-    struct ps_client *client = ps_client_create(address, 2, NULL);
+    struct ps_client *client = connect_to(2);
     pthread_barrier_t hold;
     (void)ctx;
     pthread_barrier_init(&hold, NULL, 3);
