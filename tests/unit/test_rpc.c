@@ -38,6 +38,7 @@
 #include "common/rpc/cq.h"
 #include "common/rpc/method.h"
 #include "common/rpc/server.h"
+#include "common/rpc/server_inside.h"
 #include "common/wire/wire.h"
 #include "proto/paramserver.pb-c.h"
 #include "proto/worker.pb-c.h"
@@ -633,13 +634,25 @@ static void serve_more_streams(struct pair *p)
         close_client(clients[i]);
 }
 
+// A client's stream ends at the server some time after the client has left.
+static void await_streams(struct pair *p, size_t n)
+{
+    const atomic_size_t *left = &p->server->n_streams;
+    for (uint64_t until = ps_now() + WAIT_S * PS_SECOND; atomic_load(left) > n && ps_now() < until;)
+        pause_ms(1);
+    assert_int_equal(atomic_load(left), n);
+}
+
 // Where there is no stream any more.
 static void serve_unary_calls(struct pair *p)
 {
     enum { N = 4 };
     struct answer a[N];
+    await_streams(p, 1);
+    pause_ms(300);  // one thread serves a stream: the others come to rest
     close_client(p->client);
     p->client = connect_to(p->address);
+    await_streams(p, 0);
     pthread_mutex_lock(&p->core.lock);
     p->core.met = false;
     pthread_mutex_unlock(&p->core.lock);
