@@ -23,19 +23,22 @@ declare -A objects=(
     [trace]=unit/test_psd_trace-test_psd_trace
     [client]="unit/test_client unit/fake_ps unit/fake_data" [client_ops]="unit/test_client_ops unit/fake_ps unit/fake_data"
     [data]=unit/test_psd_data-test_psd_data [queue]=unit/test_queue-test_queue
-    [ops]=unit/test_nn_ops [ring]=unit/test_ring [rounds]=unit/test_rounds [order]=unit/test_bucket_order [buckets]="unit/test_buckets ../workerd/strategy/bucket_order ../workerd/strategy/rounds" [hosts]=unit/test_hosts [recovery]=unit/test_recovery [tls]=unit/test_tls [collective]=unit/test_collective
-    [mirrored]="unit/test_mirrored ../workerd/strategy/checkpoint ../workerd/strategy/bucket_order ../workerd/strategy/buckets ../workerd/strategy/device_sums ../workerd/strategy/local_rule ../workerd/strategy/rounds ../workerd/strategy/weights"
+    [ops]=unit/test_nn_ops [ring]=unit/test_ring [rounds]=unit/test_rounds [order]=unit/test_bucket_order [buckets]="unit/test_buckets ../workerd/strategy/bucket_order ../workerd/strategy/buckets ../workerd/strategy/rounds" [hosts]=unit/test_hosts [recovery]=unit/test_recovery [tls]=unit/test_tls [collective]=unit/test_collective
+    [mirrored]="unit/test_mirrored ../workerd/strategy/checkpoint ../workerd/strategy/bucket_order ../workerd/strategy/buckets ../workerd/strategy/device_sums ../workerd/strategy/local_rule ../workerd/strategy/mirrored ../workerd/strategy/rounds ../workerd/strategy/weights"
+    [parameter_server]="unit/test_parameter_server ../workerd/strategy/checkpoint ../workerd/strategy/examples ../workerd/strategy/history ../workerd/strategy/local_rule ../workerd/strategy/local_steps ../workerd/strategy/parameter_server ../workerd/strategy/psd_checkpoint ../workerd/strategy/psd_home ../workerd/strategy/weights"
     [replica]=unit/test_nn_replica [synchronized]=unit/test_synchronized
     [keras]=unit/test_keras [metrics]=unit/test_metrics
     [encoding]=unit/test_encoding [rule]=unit/test_rule [schedule]=unit/test_schedule [job]=unit/test_job
 )
 declare -A archives=([ops]="nn common" [ring]="wkring common" [rounds]=common [order]=common [buckets]=common [hosts]="wkring common" [recovery]=common [tls]="psctl pscluster psrpc common"
     [collective]="wkcollective common" [mirrored]="wkweights wkcollective nnreplica job common"
+    [parameter_server]="wkweights wkvariables nnreplica job common"
     [replica]="nnreplica nnmodel nn common" [synchronized]="nnreplica nnmodel nn common"
     [keras]="nnreplica nnmodel nn common" [metrics]="wkvariables nnreplica nnmodel nn job common"
     [encoding]=common [rule]=common [schedule]=common [job]="job common")
 # As tests/unit/psd.mk links it.
 declare -A options=(
+    [parameter_server]=-Wl,--wrap=ps_try_alloc_array
     [data]="-Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc,--wrap=pthread_rwlock_rdlock,--wrap=pthread_rwlock_wrlock"
 )
 
@@ -47,15 +50,15 @@ compile() {
     $CC $CPPFLAGS $CFLAGS $more -w -c -o mutant.o "$1"
 }
 
-# red TEST [SECONDS]: builds it with mutant.o; does it fail, or not end within that time (timed_out=yes)?
+# red TEST FILE [SECONDS]: builds it with mutant.o, which is FILE's; does it fail, or not end within that time (timed_out=yes)?
 red() {
     local o code parts=()
-    for o in ${objects[$1]}; do parts+=("$b/tests/$o.o"); done
+    for o in ${objects[$1]}; do [ "$o.c" = "../$2" ] || parts+=("$b/tests/$o.o"); done
     parts+=(mutant.o)
     for o in ${archives[$1]:-psdcore pscore common}; do parts+=("$b/.libs/lib$o.a"); done
     # shellcheck disable=SC2086
     $CC ${options[$1]:-} -o "test-$1" "${parts[@]}" $LIBS || exit 1
-    SIM_SEEDS=${SIM_SEEDS:-150} timeout "${2:-60}" "./test-$1" >out 2>&1
+    SIM_SEEDS=${SIM_SEEDS:-150} timeout "${3:-60}" "./test-$1" >out 2>&1
     code=$? timed_out=no
     [ $code != 124 ] || timed_out=yes
     [ $code != 0 ]
@@ -71,7 +74,7 @@ healthy() {
     local t
     mkdir -p psd/sync && cp "$top_srcdir/psd/sync/round.c" psd/sync/round.c && compile psd/sync/round.c || return 1
     for t in "$@"; do
-        if red "$t" 900; then  # however busy the machine is
+        if red "$t" psd/sync/round.c 900; then  # however busy the machine is
             sed 's/^/# /' out | head -n 5
             return 1
         fi
@@ -92,7 +95,7 @@ mutate() { # FILE EXPRESSION TEST ...: 0 where a test goes red
         return 1
     fi
     for t in "$@"; do
-        if red "$t"; then
+        if red "$t" "$file"; then
             if [ $timed_out = yes ]; then echo "# $t, which does not end"; else echo "# $t"; fi
             return 0
         fi
