@@ -14,13 +14,14 @@ within_ms=5000 tries=2
 asked() { # CODE CAUSE REMEDY COMMAND ...: one line has both, the exit code is CODE, and it took at most 5 s
     local code=$1 cause=$2 remedy=$3 got began took try
     shift 3
-    for ((try = 0; try < tries; try++)); do # again, where other programs took the CPUs: psd has 3 s to answer
+    for ((try = 0; try < tries; try++)); do # again, where other programs took the CPUs: psd, too, has 3 s to answer
         got=0 began=${EPOCHREALTIME/./}
         "$@" >said 2>&1 || got=$?
         took=$(((${EPOCHREALTIME/./} - began) / 1000))
         cat said
         echo "exit $got, expected $code; $took ms; expected a line with '$cause' and '$remedy'"
         [ "$got" = "$code" ] && [ "$took" -le "$within_ms" ] && grep -F -- "$cause" said | grep -qF -- "$remedy" && return
+        [ "$took" -gt "$within_ms" ] || grep -qE "no answer|not answer" said || return 1
     done
     return 1
 }
@@ -253,6 +254,7 @@ patient=()
 [ "${SANITIZERS:-no}" = no ] || patient=(--timeout 50)
 reports() { # in one file, what each command says, also where a ps task is not there
     local got=0 began=${EPOCHREALTIME/./} said
+    rm -f report.md
     NCCL_DEBUG=INFO "$psctl" "${patient[@]}" --ps "$well,unix:$scratch/nobody" doctor --report report.md >said || got=$?
     cat said report.md
     [ "$got" = 69 ] && [ $(((${EPOCHREALTIME/./} - began) / 1000)) -le $((within_ms * 2)) ] && grep "read it before you send it" said || return 1

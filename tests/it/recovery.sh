@@ -62,8 +62,7 @@ strike() {
         sleep "0.$((RANDOM % 4))"
         victim=${*:$((RANDOM % $# + 1)):1}
         eventually lives_or_is_over "$name" "$victim" || return 1
-        [ "$pid" ] && kill -KILL "$pid" && struck=$((struck + 1))
-        echo "step $step: $victim was killed"
+        [ "$pid" ] && kill -KILL "$pid" && struck=$((struck + 1)) && echo "step $step: $victim was killed"
     done
     [ "$struck" -gt $((kills / 2)) ]
 }
@@ -383,10 +382,11 @@ ok "a job that is not there" fails_with 66 "no job nobody" ctl checkpoint nobody
 # Worker 1 hears it first, and its end is the job's, which has too few workers then: worker 0 keeps what the ps tasks have.
 # Where the step that only worker 0 was in was the one after a backup, that is written again.
 are_told() { # NAME SET ...
-    local name=$1
+    local name=$1 pid
     train "$@" && eventually has_got_further "$name" 0 || return 1
+    pid=("$(cat "$name-1.pid")" "$(cat "$name-0.pid")")
     touch over "$name.told"
-    kill -TERM "$(cat "$name-1.pid")" "$(cat "$name-0.pid")" && wait "${training[@]}"
+    kill -TERM "${pid[@]}" && wait "${training[@]}"
     rm over
     cat "$name"-?.log
     [ "$(cat "$name"-?.code | sort -u)" = 143 ] && [ -s "$name.safetensors" ] &&

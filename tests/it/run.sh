@@ -216,6 +216,7 @@ ok "a chief that takes long to open the job keeps nobody's words" are_heard
 
 # A ps task that stands still once the workers have ended well: the training is done all the same.
 hangs_at_the_end() {
+    rm -f hangs.safetensors
     printf '#!/bin/sh\ncase "$*" in *"--task 1"*) echo $$ >"%s/ps1.pid" ;; esac\nexec "%s" "$@"\n' "$scratch" "$PSD" >noted-psd
     printf '#!/bin/sh\n"%s" "$@" && kill -STOP "$(cat "%s/ps1.pid")"\n' "$workerd" "$scratch" >stops-ps
     chmod +x noted-psd stops-ps

@@ -290,7 +290,7 @@ ok "it is not queued again" stays_cancelled
 
 # What Slurm does a minute before the time limit.
 is_warned() {
-    submit --nodes 3 -- sync.yaml "${long[@]}" --set steps=400 --set "$(backup warned)" --set output=warned.safetensors && trains "$id" || return 1
+    submit --nodes 3 -- sync.yaml "${long[@]}" --set steps=1000 --set "$(backup warned)" --set output=warned.safetensors && trains "$id" || return 1
     scancel --batch --signal=TERM "$id"
     eventually_has "$id" Restarts=1 && eventually eval 'ls warned/*.safetensors' && eventually_has "$id" JobState=PENDING || return 1
     eventually test ! -e "paramserver-$id/tls" && mkdir "paramserver-$id/tls" && echo left >"paramserver-$id/tls/worker.pem" || return 1 # by a script that was killed
@@ -308,7 +308,7 @@ ok "no start of it has left certificates" no_certificates
 
 # By bash of POSIX, with scancel for jobs that wait alone, and srun for seven minutes.
 whatever_is_set() {
-    POSIXLY_CORRECT=1 SCANCEL_STATE=PENDING SLURM_TIMELIMIT=7 submit --nodes 2 -- sync.yaml "${long[@]}" --set steps=400 \
+    POSIXLY_CORRECT=1 SCANCEL_STATE=PENDING SLURM_TIMELIMIT=7 submit --nodes 2 -- sync.yaml "${long[@]}" --set steps=1000 \
         --set "$(backup set)" --set output=set.safetensors && trains "$id" || return 1
     scontrol show step "$id" | tee steps
     grep -q StepId steps && ! grep -q TimeLimit=00:07:00 steps || return 1
@@ -399,7 +399,7 @@ ok "each of its tasks has a folder with its number" in_their_folders
 ok "a job that a task of an array queues is none of its tasks" inherits_array
 
 is_preempted() { # PARTITION
-    submit --nodes 3 --partition "$1" --exclusive -- sync.yaml "${long[@]}" --set steps=400 --set "$(backup "$1")" --set output="$1.safetensors" && trains "$id" || return 1
+    submit --nodes 3 --partition "$1" --exclusive -- sync.yaml "${long[@]}" --set steps=1000 --set "$(backup "$1")" --set output="$1.safetensors" && trains "$id" || return 1
     sbatch --nodes 3 --partition urgent --exclusive --output /dev/null --wrap 'sleep 1'
     # Slurm counts the restart before the workers have ended.
     eventually_has "$id" Restarts=1 && cat "$id.out" && eventually eval "ls $1/*.safetensors"
@@ -415,7 +415,7 @@ on_node() { grep -slz "^SLURMD_NODENAME=$1\$" /proc/[0-9]*/environ | cut -d/ -f3
 node_dies() {
     echo SlurmdTimeout=10 >>slurm.conf # not before: elsewhere a node of a busy machine may be silent
     scontrol reconfigure || return 1
-    submit --nodes 2 -- sync.yaml "${long[@]}" --set steps=400 --set "callbacks=[{name: backup, path: dies, every_steps: 20}]" \
+    submit --nodes 2 -- sync.yaml "${long[@]}" --set steps=1000 --set "callbacks=[{name: backup, path: dies, every_steps: 20}]" \
         --set strategy.min_workers=2 --set timeout=200 --set output=dies.safetensors && trains "$id" && eventually eval 'ls dies/*.safetensors' || { cat "$id.out"; return 1; }
     local victim
     victim=$(scontrol --oneliner show job "$id" | sed -nE 's/.* NodeList=(\S+) .*/\1/p')

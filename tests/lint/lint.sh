@@ -160,16 +160,21 @@ rule_names() {
 
 # tests/mutants/list: NAME :: FILE :: EXPRESSION :: ..., of sed. A change of FILE can take away what that matches.
 rule_mutations() {
-    local line name file expression
-    [[ -f tests/mutants/list ]] || return
+    local line name file expression mutant
+    [[ -f tests/mutants/list ]] && mutant=$(mktemp) || return
     while read -r line; do
         [[ -z $line || $line == '#'* ]] && continue
         line=${line#quick }
         name=${line%% :: *} line=${line#* :: }
         file=${line%% :: *} line=${line#* :: }
         expression=${line% :: * :: *}
-        sed -e "$expression" "$file" | cmp -s - "$file" && echo "tests/mutants/list: $name changes nothing in $file"
+        if ! sed -e "$expression" "$file" >"$mutant" 2>&1; then
+            echo "tests/mutants/list: $name: $(head -n 1 "$mutant")"
+        elif cmp -s "$mutant" "$file"; then
+            echo "tests/mutants/list: $name changes nothing in $file"
+        fi
     done <tests/mutants/list
+    rm "$mutant"
 }
 
 # ---- TAP ----------------------------------------------------------------------------------------------------------

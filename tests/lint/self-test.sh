@@ -49,7 +49,7 @@ spdx='// SPDX-License-Identifier: Apache-2.0'
 tree=$tmp/tree
 good_tree() {
     rm -rf "$tree"
-    mkdir -p "$tree"/{common/{base,cluster,job,rpc},psd/{rpc,service,control,sync,job,store,call},libclient/rpc,workerd/{nn,data,weights,strategy},tests/{sim,mutants}}
+    mkdir -p "$tree"/{proto,common/{base,cluster,job,rpc},psd/{rpc,service,control,sync,job,store,call},libclient/rpc,workerd/{nn,data,weights,strategy},tests/{sim,mutants}}
     cp "$here/../../.clang-format" "$tree"
     printf '%s\nint common_good(void)\n{\n    return 0;\n}\n' "$spdx" >"$tree/common/good.c"
     printf '%s\n#include <grpc/grpc.h>\n' "$spdx" >"$tree/psd/rpc/server.c"
@@ -100,6 +100,7 @@ with "lint: header without a license" spdx common/bad.h 'extern int bad;'
 with "lint: script without a license" spdx tests/bad.sh '#!/bin/sh' 'true'
 with "lint: a license that is another" spdx common/bad.c "$spdx-or-later" 'int bad;'
 with "lint: a comment of 121 columns" width common/bad.c "$spdx" "// $(printf 'x%.0s' $(seq 118))"
+with "lint: one in the contract" width proto/bad.proto "$spdx" "// $(printf 'x%.0s' $(seq 118))"
 with "lint: a function of 61 lines" length common/bad.c "$spdx" 'void bad(int x)' '{' "$(lines 61)" '}'
 for file in psd/bad.c libclient/bad.c common/bad.c; do
     for call in 'ps_alloc(9)' 'ps_alloc_aligned(9)' 'ps_realloc(0, 9)' 'ps_strdup("")' 'ps_printf("")'; do
@@ -116,6 +117,8 @@ with "lint: a private word" terms common/bad.c "$spdx" 'static int take_turn;'
 with "lint: a private word, in the plural" terms tests/sim/bad.h "$spdx" '#define BAD_ROPES 1'
 with "lint: a private word of psd" terms psd/bad.c "$spdx" 'static int piece;'
 with "lint: a mutation that does not apply" mutations tests/mutants/list 'bad :: common/good.c :: s/return 1/return 2/ :: good :: nothing'
+with "lint: a mutation of a file that is not there" mutations tests/mutants/list 'bad :: common/gone.c :: s/a/b/ :: good :: nothing'
+with "lint: a mutation that is no expression" mutations tests/mutants/list 'bad :: common/good.c :: s/a/b :: good :: nothing'
 with "lint: unfinished in C" words common/bad.c "$spdx" '// T''ODO' 'int bad;'
 with "lint: unfinished in a makefile" words common/local.mk '# FIX''ME: later'
 with "lint: unfinished in a script" words tests/bad.sh '#!/bin/sh' "# ${spdx#// }" '# XX''X'

@@ -819,7 +819,7 @@ static void on_hasty_call(void *ctx, struct ps_call *call)
     hasty->guest = call;
     request = pack_end(1, 0, 0, "worker 0 has had enough");
     ps_client_call(hasty->client, 1, PARAMSERVER__V1__METHOD__ABORT,
-                   &(struct ps_call_options){.deadline = ps_now() + 10 * PS_SECOND}, &request, on_hasty_end, hasty);
+                   &(struct ps_call_options){.deadline = ps_now() + CALL_MS * PS_MS}, &request, on_hasty_end, hasty);
 }
 
 static void who_ends_before_others_have_begun_is_heard(void **ctx)
@@ -917,7 +917,7 @@ static void who_does_not_connect_is_named(void **ctx)
     struct ps_server *server;
     struct ps_error e;
     (void)ctx;
-    w.options.timeout = 5 * PS_SECOND;  // for them to meet, too
+    w.options.timeout = 10 * PS_SECOND;  // for them to meet, too
     assert_int_equal(PS_OK, ps_server_start(&address[1], 1, &options, &server, &e));
     pthread_create(&w.thread, NULL, run_worker, &w);
     join_as_worker_1(client, "[::1]:1");

@@ -184,8 +184,8 @@ static void memory_of_another_size_is_refused(void **ctx)
     name_memory(name, 3);
     const int fd = make_page(name);
     assert_int_equal(PS_INTERNAL, open_shm(name, 1, 2, nobody_is_lost, &shm, &e));
-    close(fd);
     assert_false(has_memory(name));
+    close(fd);
 }
 
 // Nobody can make it: who looks for it is not to wait.
