@@ -90,9 +90,9 @@ waits_for_munged() {
 ok "a worker that starts before munged waits for it" waits_for_munged
 trains() { ctl --json jobs "$1" | grep -E '"step": [1-9]|"steps": [1-9]|"round": [1-9]'; } # JOB
 without_munged() { # both have joined, and are known, when munged is stopped
-    local training code=0 examples=6400
-    [ "$SANITIZERS" = no ] || examples=19200  # psctl takes its time, too
-    both sync.yaml --set name=goes-on --set data.train_examples=$examples --set delay_ms=100 2>goes-on.log & training=$!
+    local training code=0 rows=6400
+    [ "$SANITIZERS" = no ] || rows=19200  # psctl takes its time, too
+    both sync.yaml --set name=goes-on --set data.train_examples=$rows --set delay_ms=100 2>goes-on.log & training=$!
     eventually trains goes-on && kill -STOP $munged_pid
     says "no answer to Status" ctl --timeout 2 status || code=1
     kill -0 $training || { echo "it had ended"; code=1; }

@@ -224,6 +224,8 @@ static void *run_worker(void *arg)
             w->error = w->replica[d].error;
     }
     atomic_store(&w->done, true);
+    if (w->error.code)
+        wk_collective_fail(w->collective, w->error.text);
     wk_collective_close(w->collective, w->error.code ? w->error.text : NULL);
     for (uint32_t d = 0; d < w->devices; d++)
         free(w->replica[d].values);
@@ -618,12 +620,25 @@ static void who_is_lost_before_memory_is_shared_ends_nobody(void **ctx)
 struct idle {
     enum ps_code watch;               // the answer to who watches it; PS_OK: none yet
     struct ps_call *_Atomic watcher;  // who waits for one
+    atomic_int ends, losses;          // that it was told of
 };
+
+static void note_end(struct idle *idle, const struct ps_call *call)
+{
+    struct ps_slices none = PS_SLICES_EMPTY;
+    struct ps_error e;
+    ProtobufCMessage *m = NULL;
+    assert_int_equal(PS_OK, ps_msg_unpack(&paramserver__v1__abort_request__descriptor, &call->request, &m, &none, &e));
+    atomic_fetch_add(((Paramserver__V1__AbortRequest *)m)->lost ? &idle->losses : &idle->ends, 1);
+    ps_msg_free(m);
+}
 
 static void on_idle_call(void *ctx, struct ps_call *call)
 {
     struct idle *idle = ctx;
     struct ps_slices none = PS_SLICES_EMPTY;
+    if (call->method == PARAMSERVER__V1__METHOD__ABORT)
+        note_end(idle, call);
     if (call->method != PARAMSERVER__V1__METHOD__WATCH)
         ps_call_reply(call, PS_OK, NULL, &none);
     else if (idle->watch)
@@ -843,7 +858,7 @@ static void who_ends_before_others_have_begun_is_heard(void **ctx)
 }
 
 // Ranks 0 and 7 end nothing; rank 1 does, and that it is gone thereafter changes nothing. Where another program answers
-// at rank 1's address, that is said.
+// at rank 1's address, that is said. That worker 0 ends it says once.
 static void others_than_members_end_nothing(void **ctx)
 {
     (void)ctx;
@@ -900,6 +915,8 @@ static void others_than_members_end_nothing(void **ctx)
         pthread_barrier_destroy(&hold);
         close(listener);
         unlink(at.sun_path);
+        assert_int_equal(1, idle.ends);
+        assert_true(idle.losses <= 1);
         assert_int_equal(i ? PS_UNIMPLEMENTED : PS_ABORTED, w.error.code);
         if (!strstr(w.error.text, i ? "answers: no such call" : "worker 1 has had enough"))
             fail_msg("%s", w.error.text);

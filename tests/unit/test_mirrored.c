@@ -398,8 +398,16 @@ static void nobody_is_let_in_after_the_last_step(void **ctx)
 
 // ---- who keeps the weights ----------------------------------------------------------------------------------------
 
-// In a process of its own, which can die without a word. Before this process has threads.
-static pid_t fork_worker(uint32_t rank, const char *const *addresses)
+// Four workers: 0, which is to keep the weights, and 3, which watches it, are processes of their own, which can die
+// without a word.
+struct crew {
+    struct places places;
+    pid_t leader, watcher;
+    struct worker next, last;
+};
+
+// ends: one of its replicas has ended by the signal.
+static pid_t fork_worker(uint32_t rank, const char *const *addresses, bool ends)
 {
     const pid_t pid = fork();
     if (pid)
@@ -407,9 +415,30 @@ static pid_t fork_worker(uint32_t rank, const char *const *addresses)
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     struct worker w = worker_of(rank, MANY, addresses);
     open_worker(&w);
+    if (ends)
+        wk_collective_fail(w.env.collective, "stopped by SIGTERM");
     while (w.error.code == PS_OK)
         pause();
     _exit(1);
+}
+
+// Before this process has threads.
+static void fork_crew(struct crew *c, bool ends)
+{
+    make_places(&c->places);
+    c->leader = fork_worker(0, c->places.address, ends);
+    c->watcher = fork_worker(3, c->places.address, false);
+}
+
+static void meet_crew(struct crew *c)
+{
+    c->next = worker_of(1, MANY, c->places.address);
+    c->last = worker_of(2, MANY, c->places.address);
+    pthread_create(&c->last.thread, NULL, open_worker, &c->last);
+    open_worker(&c->next);
+    pthread_join(c->last.thread, NULL);
+    must(c->next.error.code, &c->next.error);
+    must(c->last.error.code, &c->last.error);
 }
 
 static enum ps_code salvage(const struct worker *w)
@@ -419,7 +448,7 @@ static enum ps_code salvage(const struct worker *w)
     return wk_multi_worker_mirrored.home->salvage(w->state, &undone, &e);
 }
 
-static void hears_of_a_loss(const struct worker *w)
+static void hears_of_an_end(const struct worker *w)
 {
     struct ps_error e = {.code = PS_OK};
     for (int i = 0; i < 20000 && (e.code == PS_OK || strstr(e.text, "its connection has ended")); i++) {
@@ -435,44 +464,68 @@ static void end_process(pid_t pid)
     assert_int_equal(waitpid(pid, NULL, 0), pid);
 }
 
-// After a signal to all. Worker 0 is lost, and worker 3, which watches it, says nothing: the next one finds that out.
-// That one has ended before worker 2 looks, who knows of a loss by then: it is not lost.
-static void who_was_to_keep_the_weights_is_asked(void **ctx)
+// Worker 1 has kept the weights, and has ended before worker 2 looks: it is not lost.
+static void end_crew(struct crew *c)
 {
-    struct places p;
+    wk_collective_fail(c->next.env.collective, "stopped by SIGTERM");
+    close_worker(&c->next);
+    assert_int_equal(salvage(&c->last), PS_NOT_FOUND);
+    close_worker(&c->last);
+    remove_places(&c->places);
+}
+
+// After a signal to all. Worker 0 is lost, and worker 3 says nothing: the next one finds that out. When that one ends,
+// worker 2 knows of a loss.
+static void lead_where_nobody_tells(struct crew *c)
+{
     int status;
-    (void)ctx;
-    make_places(&p);
-    make_job(1);
-    const pid_t leader = fork_worker(0, p.address), watcher = fork_worker(3, p.address);
-    struct worker next = worker_of(1, MANY, p.address), last = worker_of(2, MANY, p.address);
-    pthread_create(&last.thread, NULL, open_worker, &last);
-    open_worker(&next);
-    pthread_join(last.thread, NULL);
-    must(next.error.code, &next.error);
-    must(last.error.code, &last.error);
     ps_signal_set(&signal_came, SIGTERM);
-    assert_int_equal(salvage(&next), PS_NOT_FOUND);
-    kill(watcher, SIGSTOP);
-    assert_int_equal(waitpid(watcher, &status, WUNTRACED), watcher);
-    end_process(leader);
-    assert_int_equal(salvage(&next), PS_OK);
+    assert_int_equal(salvage(&c->next), PS_NOT_FOUND);
+    kill(c->watcher, SIGSTOP);
+    assert_int_equal(waitpid(c->watcher, &status, WUNTRACED), c->watcher);
+    end_process(c->leader);
+    assert_int_equal(salvage(&c->next), PS_OK);
     ps_signal_set(&signal_came, 0);
-    end_process(watcher);
-    hears_of_a_loss(&next);
+    end_process(c->watcher);
+    hears_of_an_end(&c->next);
     ps_signal_set(&signal_came, SIGTERM);
-    wk_collective_fail(next.env.collective, "stopped by SIGTERM");
-    close_worker(&next);
-    assert_int_equal(salvage(&last), PS_NOT_FOUND);
-    close_worker(&last);
+    end_crew(c);
+}
+
+// Worker 0 has said that it ends, and is lost before it has kept the weights.
+static void lead_where_one_ends_and_is_lost(struct crew *c)
+{
+    enum ps_code code = PS_NOT_FOUND;
+    ps_signal_set(&signal_came, 0);
+    hears_of_an_end(&c->next);
+    ps_signal_set(&signal_came, SIGTERM);
+    assert_int_equal(salvage(&c->next), PS_NOT_FOUND);
+    end_process(c->leader);
+    for (int i = 0; i < 20 && code == PS_NOT_FOUND; i++)
+        code = salvage(&c->next);
+    assert_int_equal(code, PS_OK);
+    end_crew(c);
+    end_process(c->watcher);
+}
+
+static void who_was_to_keep_the_weights_is_lost(void **ctx)
+{
+    struct crew silent, ends;
+    (void)ctx;
+    make_job(1);
+    fork_crew(&silent, false);
+    fork_crew(&ends, true);
+    meet_crew(&silent);
+    meet_crew(&ends);
+    lead_where_nobody_tells(&silent);
+    lead_where_one_ends_and_is_lost(&ends);
     free_job();
-    remove_places(&p);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(who_was_to_keep_the_weights_is_asked),
+        cmocka_unit_test(who_was_to_keep_the_weights_is_lost),
         cmocka_unit_test(gradients_are_weighted_by_rows),
         cmocka_unit_test(a_variable_of_another_home_is_left_alone),
         cmocka_unit_test(replicas_add_up_in_the_midst_of_a_step),

@@ -22,7 +22,7 @@
 #include "tools/psctl/psctl.h"
 #include "workerd/job/objectives.h"
 
-enum { TRAFFIC_S = 10 };  // so long a ps task may take to say what it has moved
+enum { TRAFFIC_S = 5 };  // so long a ps task may take to say what it has moved
 
 struct run {
     const char *file;                   // of the job

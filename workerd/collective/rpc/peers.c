@@ -37,17 +37,24 @@ struct session {
     uint64_t connect_until;  // ns, ps_now: so long it waits for the others to connect
     bool notified;           // somebody tells the others that it has ended
     bool over;               // a member has ended by itself: nobody goes on
+    bool ended;              // this one has, and said so
     bool loses;              // a member is lost, which is not just one that has left it
     bool apart;              // those who came back to it and the others have not connected to each other
     char why[REASON_MAX];    // it was another one's doing; "": it was not
+};
+
+// What a member says of an end, as in AbortRequest.
+struct notice {
+    uint32_t lost;
+    bool ends, leaves;
 };
 
 // Why a session ends for a worker: a member has said so, or meets the others anew.
 struct end {
     uint64_t session;  // 0: there is none
     bool meets;        // it meets them,
-    bool ends;         // or has said these three, as in AbortRequest
-    uint32_t rank, lost;
+    uint32_t rank;     // or this one has said that
+    struct notice says;
     char why[REASON_MAX];
 };
 
@@ -87,8 +94,8 @@ static void peers_on_abort_reply(void *arg, enum ps_code code, const char *text,
     pthread_mutex_unlock(&p->lock);
 }
 
-// Tells all other members. lost, ends: as in AbortRequest.
-static void peers_send(const struct session *s, uint32_t lost, bool ends, const char *text)
+// Tells all other members.
+static void peers_send(const struct session *s, const struct notice *n, const char *text)
 {
     Paramserver__V1__AbortRequest r = PARAMSERVER__V1__ABORT_REQUEST__INIT;
     struct wk_peers *p = s->peers;
@@ -98,8 +105,9 @@ static void peers_send(const struct session *s, uint32_t lost, bool ends, const 
     r.session = s->f.session;
     r.rank = p->options.rank;
     r.text = (char *)text;
-    r.lost = lost;
-    r.ends = ends;
+    r.lost = n->lost;
+    r.ends = n->ends;
+    r.leaves = n->leaves;
     for (uint32_t k = 0; k < s->f.n; k++) {
         struct ps_slices request = PS_SLICES_EMPTY;
         if (k == s->f.self)
@@ -112,7 +120,7 @@ static void peers_send(const struct session *s, uint32_t lost, bool ends, const 
 }
 
 // The same once: what comes later is a consequence of the first. False: somebody has told them before.
-static bool peers_tell(struct session *s, uint32_t lost, bool ends, const char *text)
+static bool peers_tell(struct session *s, const struct notice *n, const char *text)
 {
     struct wk_peers *p = s->peers;
     pthread_mutex_lock(&p->lock);
@@ -120,7 +128,7 @@ static bool peers_tell(struct session *s, uint32_t lost, bool ends, const char *
     s->notified = true;
     pthread_mutex_unlock(&p->lock);
     if (tell)
-        peers_send(s, lost, ends, text);
+        peers_send(s, n, text);
     return tell;
 }
 
@@ -129,20 +137,24 @@ static void peers_name(const struct session *s, uint32_t rank, const char *text,
     snprintf(why, REASON_MAX, "worker %" PRIu32 " (%.100s) is gone: %.150s", rank, s->f.addresses[rank], text);
 }
 
-// A worker is lost. Where one has said that all ends, this is a consequence: that one's reason stays.
+// A worker is lost. Where one has said that all ends, that one's reason stays; but the others are to know who is left
+// to keep the weights.
 static void peers_lose(struct session *s, uint32_t rank, const char *text)
 {
     struct wk_peers *p = s->peers;
+    const struct notice lost = {.lost = rank + 1};
     char why[REASON_MAX];
     peers_name(s, rank, text, why);
     pthread_mutex_lock(&p->lock);
     const bool over = s->over;
     s->loses |= !over;
     pthread_mutex_unlock(&p->lock);
-    if (over)
-        return;
     wk_rendezvous_lose(&p->rendezvous, rank);
-    peers_tell(s, rank + 1, false, why);
+    if (over) {
+        peers_send(s, &lost, why);
+        return;
+    }
+    peers_tell(s, &lost, why);
     wk_ring_fail(s->f.ring, PS_ABORTED, why);
 }
 
@@ -183,25 +195,27 @@ static void peers_leave(struct wk_peers *p)
 
 // ---- others that end ----------------------------------------------------------------------------------------------
 
-// The first reason stays.
+// The first reason stays. Of a session that is over a loss changes only who is left.
 static void peers_note_end(struct session *s, const struct end *end)
 {
     struct wk_peers *p = s->peers;
-    const bool loses = end->lost != 0 && (end->lost != end->rank + 1 || end->ends);
+    const struct notice *n = &end->says;
+    const bool loses = n->lost != 0 && (n->lost != end->rank + 1 || n->ends);
     pthread_mutex_lock(&p->lock);
-    s->over |= end->lost == 0;
+    const bool was_over = s->over;
+    s->over |= n->lost == 0;
     s->loses |= loses;
-    s->notified |= end->lost != 0;  // who has lost one tells all
+    s->notified |= n->lost != 0 && !was_over;  // who has lost one tells all
     if (!s->why[0])
         snprintf(s->why, sizeof s->why, "%s", end->why);
     pthread_mutex_unlock(&p->lock);
-    if (loses && end->lost != p->options.rank + 1)
-        wk_rendezvous_lose(&p->rendezvous, end->lost - 1);
-    if (!loses)
+    if (loses && n->lost != p->options.rank + 1)
+        wk_rendezvous_lose(&p->rendezvous, n->lost - 1);
+    if (n->lost == 0 || n->leaves)
         wk_rendezvous_leave(&p->rendezvous, end->rank, end->session);
-    if (end->lost)
+    if (n->lost && !was_over)
         wk_ring_fail(s->f.ring, PS_ABORTED, end->why);
-    else
+    else if (n->lost == 0)
         wk_ring_end_of_numbers(s->f.ring, PS_ABORTED, end->why, ended_silence);
 }
 
@@ -225,12 +239,14 @@ static bool session_take_end(struct session *s, const struct end *end)
 }
 
 // Does it end the session at hand? Where there is none, and it is not of the last one, it is kept: another worker may
-// have begun the next one before this worker does. Of a session the first end is kept.
+// have begun the next one before this worker does. Of a session the first end is kept, or one after which nobody goes
+// on.
 static bool peers_take_end(struct wk_peers *p, const struct end *end)
 {
+    const bool is_last = !end->meets && end->says.lost == 0;
     pthread_mutex_lock(&p->lock);
     struct session *s = peers_enter_locked(p, end->session);
-    if (!p->now && end->session && end->session != p->past && end->session != p->early.session)
+    if (!p->now && end->session && end->session != p->past && (end->session != p->early.session || is_last))
         p->early = *end;
     pthread_mutex_unlock(&p->lock);
     const bool counts = s && session_take_end(s, end);
@@ -247,7 +263,7 @@ static void peers_take_abort(struct wk_peers *p, struct ps_call *call)
     ps_msg_unpack(&paramserver__v1__abort_request__descriptor, &call->request, &m, &none, &e);
     const Paramserver__V1__AbortRequest *r = (const Paramserver__V1__AbortRequest *)m;
     if (r) {
-        struct end end = {.session = r->session, .ends = r->ends, .rank = r->rank, .lost = r->lost};
+        struct end end = {.session = r->session, .rank = r->rank, .says = {r->lost, r->ends, r->leaves}};
         ps_utf8_cut(r->text[0] ? r->text : "another worker has ended", end.why, sizeof end.why);
         if (!peers_take_end(p, &end))
             ps_fail(&e, PS_FAILED_PRECONDITION, "the end is another session's, or of no other member");
@@ -606,7 +622,7 @@ enum ps_code wk_peers_reform(struct wk_peers *p, bool admits, struct ps_error *e
     struct ps_error why = *e;
     struct session *s = p->now;
     wk_ring_fail(s->f.ring, PS_ABORTED, why.text);
-    peers_tell(s, p->options.rank + 1, false, why.text);
+    peers_tell(s, &(struct notice){.lost = p->options.rank + 1}, why.text);
     peers_await_aborts(p);
     pthread_mutex_lock(&p->lock);
     const bool over = s->over;
@@ -630,7 +646,7 @@ enum ps_code wk_peers_reform(struct wk_peers *p, bool admits, struct ps_error *e
 }
 
 // A reason that is another worker's goes on as it is: who hears of that one later than this worker's connection ends
-// would take this one for the first.
+// would take this one for the first. Of several replicas each ends the session, and the first one says so.
 void wk_peers_end(struct wk_peers *p, const char *reason)
 {
     const bool alone = wk_rendezvous_is_newcomer(&p->rendezvous);
@@ -643,12 +659,14 @@ void wk_peers_end(struct wk_peers *p, const char *reason)
         snprintf(text, sizeof text, "%s", s->why);
     else
         snprintf(text, sizeof text, "worker %" PRIu32 " has ended: %.240s", p->options.rank, reason);
-    s->over = true;
+    const bool again = s->ended;
+    s->over = s->ended = true;
     pthread_mutex_unlock(&p->lock);
     wk_ring_flush(s->f.ring, ps_now() + abort_timeout);  // this does not overtake what others still add up
     // Where all know of a loss, this is no reason any more. Who asks later whether this worker lives is not to miss it.
-    if (!peers_tell(s, alone ? p->options.rank + 1 : 0, alone, text))
-        peers_send(s, p->options.rank + 1, false, text);
+    const struct notice ends = {.lost = alone ? p->options.rank + 1 : 0, .ends = alone};
+    if (!again && !peers_tell(s, &ends, text))
+        peers_send(s, &(struct notice){.lost = p->options.rank + 1, .leaves = true}, text);
     peers_await_aborts(p);
     wk_ring_fail(s->f.ring, PS_ABORTED, reason);
 }

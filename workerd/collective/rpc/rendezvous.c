@@ -142,7 +142,7 @@ static uint64_t rendezvous_admit(struct wk_rendezvous *v, const Paramserver__V1_
     const bool is_member = r->after != 0 || rendezvous_has_member(v, r->rank);
     free(guest->host);
     free(guest->ring_at);
-    *guest = (struct guest){call, ps_strdup(r->host), ps_strdup(r->ring_at), v->session && !r->after};
+    *guest = (struct guest){call, ps_strdup(r->host), ps_strdup(r->ring_at), v->session && !r->after, r->after};
     pthread_cond_broadcast(&v->changed);
     return is_member ? v->session : 0;
 }
@@ -320,7 +320,8 @@ static void rendezvous_refuse(struct wk_rendezvous *v, bool all, enum ps_code co
 {
     for (uint32_t rank = 0; rank < v->options->workers; rank++) {
         pthread_mutex_lock(&v->lock);
-        struct ps_call *call = all || !rendezvous_has_member(v, rank) ? rendezvous_take_guest(v, rank) : NULL;
+        const bool comes_again = v->guest[rank].after == v->session;
+        struct ps_call *call = all || !comes_again ? rendezvous_take_guest(v, rank) : NULL;
         pthread_mutex_unlock(&v->lock);
         if (call)
             ps_call_reply(call, code, text, NULL);

@@ -35,6 +35,7 @@ struct wk_rendezvous {
         struct ps_call *call;  // NULL: it has not come, or has been answered
         char *host, *ring_at;
         bool is_new;       // it has not been of the last session
+        uint64_t after;    // the last session that it has been of; 0: none
     } * guest;             // [workers] who want to meet here
     bool *lost;            // [workers] of the last session, as far as is known
     uint64_t *left;        // [workers] the last session that each has left by itself, as it says; 0: none
