@@ -75,6 +75,9 @@ eventually() {
 # twice COMMAND ...: succeeds, the second time where other programs took the CPUs meanwhile.
 twice() { "$@" || "$@"; }
 
+# have_stepped N: so many workers live and have ended a step, as psctl workers says on standard input.
+have_stepped() { awk -v all="$1" '$2 == "live" && $3 > 0 { n++ } END { exit n < all }'; }
+
 # pause PID SECONDS: the process stands still. A busy machine may stop it for longer: for how long is in $paused_ms.
 pause() {
     local from=${EPOCHREALTIME/[.,]/}

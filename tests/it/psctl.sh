@@ -40,7 +40,7 @@ ok "nobody waits --json" no_words waits
 worker long async --rank 0 --workers 2 --min-workers 1
 worker long async --rank 1 --workers 2 --min-workers 1
 worker1=$worker_pid
-trains() { ctl workers "$1" 2>/dev/null | awk '$2 == "live" && $3 > 0 { n++ } END { exit n < 2 }'; }
+trains() { ctl workers "$1" 2>/dev/null | have_stepped 2; }
 ok "a job trains" eventually trains long
 
 ok "status" says "long" ctl status

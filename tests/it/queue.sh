@@ -109,9 +109,7 @@ ok "what the ps tasks cannot write is said at once" fails_with 78 "ps task 0 has
 # ---- cancel ---------------------------------------------------------------------------------------------------------
 
 ok "a long job" says "is queued" submit "${endless[@]}" --set name=long --set output=long.safetensors
-trains() { # JOB [WORKERS]: all, two, have ended a step: each can leave a backup
-    ctl workers "$1" 2>/dev/null | awk -v all="${2:-2}" '$2 == "live" && $3 > 0 { n++ } END { exit n < all }'
-}
+trains() { ctl workers "$1" 2>/dev/null | have_stepped "${2:-2}"; } # JOB [WORKERS]: each can leave a backup
 ok "trains" eventually trains long
 leaves() { # who follows it and is stopped
     local pid

@@ -535,6 +535,18 @@ static struct ps_client *connect_to(size_t workers)
     return ps_client_create(address, workers, &(struct ps_client_options){.attempt_ms = CALL_MS});
 }
 
+static void close_client(struct ps_client *client)
+{
+    ps_client_stop(client);
+    ps_client_destroy(client);
+}
+
+static void close_server(struct ps_server *server)
+{
+    ps_server_stop(server, PS_SECOND);
+    ps_server_destroy(server);
+}
+
 static enum ps_code await_answer(struct answer *a)
 {
     pthread_mutex_lock(&a->lock);
@@ -607,8 +619,7 @@ static void who_is_lost_before_memory_is_shared_ends_nobody(void **ctx)
     begin_to_meet(client, &r, &a);
     for (int i = 0; i < 2; i++)
         pthread_join(w[i].thread, NULL);
-    ps_client_stop(client);
-    ps_client_destroy(client);
+    close_client(client);
     for (int i = 0; i < 2; i++) {
         if (w[i].error.code)
             fail_msg("%s", w[i].error.text);
@@ -744,10 +755,8 @@ static void an_answer_that_was_missed_is_given_again(void **ctx)
     const uint64_t second = meet_as_worker_1(client, "one", "[::1]:1", first);
     assert_true(second && second != first);
     assert_true(meet_as_worker_1(client, "one", "[::1]:1", first) == second);
-    ps_server_stop(server, PS_SECOND);
-    ps_server_destroy(server);
-    ps_client_stop(client);
-    ps_client_destroy(client);
+    close_server(server);
+    close_client(client);
     pthread_join(w.thread, NULL);
     if (w.error.code)
         fail_msg("%s", w.error.text);
@@ -785,10 +794,8 @@ static void who_is_faster_than_the_host_is_heard(void **ctx)
     say_end(client, a[1].session, 1, "this is late");
     ask(client, 0, PARAMSERVER__V1__METHOD__ABORT);
     pthread_join(w.thread, NULL);
-    ps_client_stop(client);
-    ps_client_destroy(client);
-    ps_server_stop(server, PS_SECOND);
-    ps_server_destroy(server);
+    close_client(client);
+    close_server(server);
     assert_int_equal(PS_ABORTED, w.error.code);
     if (!strstr(w.error.text, "worker 1 has had enough"))
         fail_msg("%s", w.error.text);
@@ -848,10 +855,8 @@ static void who_ends_before_others_have_begun_is_heard(void **ctx)
     (void)ctx;
     assert_int_equal(PS_OK, ps_server_start(address, 1, &options, &server, &e));
     run_worker(&w);
-    ps_client_stop(hasty.client);
-    ps_client_destroy(hasty.client);
-    ps_server_stop(server, PS_SECOND);
-    ps_server_destroy(server);
+    close_client(hasty.client);
+    close_server(server);
     assert_int_equal(PS_ABORTED, w.error.code);
     if (!strstr(w.error.text, "worker 0 has had enough"))
         fail_msg("%s", w.error.text);
@@ -908,10 +913,8 @@ static void others_than_members_end_nothing(void **ctx)
             pthread_join(w.thread, NULL);
         }
         alarm(0);
-        ps_client_stop(client);
-        ps_client_destroy(client);
-        ps_server_stop(server, PS_SECOND);
-        ps_server_destroy(server);
+        close_client(client);
+        close_server(server);
         pthread_barrier_destroy(&hold);
         close(listener);
         unlink(at.sun_path);
@@ -939,10 +942,8 @@ static void who_does_not_connect_is_named(void **ctx)
     pthread_create(&w.thread, NULL, run_worker, &w);
     join_as_worker_1(client, "[::1]:1");
     pthread_join(w.thread, NULL);
-    ps_client_stop(client);
-    ps_client_destroy(client);
-    ps_server_stop(server, PS_SECOND);
-    ps_server_destroy(server);
+    close_client(client);
+    close_server(server);
     assert_int_equal(PS_DEADLINE_EXCEEDED, w.error.code);
     if (strncmp(w.error.text, "worker 1 (unix:", 15) != 0 || !strstr(w.error.text, "at [::1]:1, this worker at unix:"))
         fail_msg("%s", w.error.text);
@@ -989,8 +990,7 @@ static void a_session_of_strange_workers_is_refused(void **ctx)
         struct ps_error e;
         assert_int_equal(PS_OK, ps_server_start(address, 1, &options, &server, &e));
         run_worker(&guest);
-        ps_server_stop(server, PS_SECOND);
-        ps_server_destroy(server);
+        close_server(server);
         assert_int_equal(PS_INVALID_ARGUMENT, guest.error.code);
         if (!strstr(guest.error.text, "which is not this one's"))
             fail_msg("%s", guest.error.text);
@@ -1012,8 +1012,7 @@ static void another_program_where_the_workers_meet_is_named(void **ctx)
     (void)ctx;
     assert_int_equal(PS_OK, ps_server_start(address, 1, &options, &server, &e));
     run_worker(&guest);
-    ps_server_stop(server, PS_SECOND);
-    ps_server_destroy(server);
+    close_server(server);
     assert_int_equal(PS_UNIMPLEMENTED, guest.error.code);
     if (strncmp(guest.error.text, "worker 0 (unix:", 15) != 0 || !strstr(guest.error.text, "answers: no such call"))
         fail_msg("%s", guest.error.text);
@@ -1040,8 +1039,7 @@ static void who_does_not_belong_changes_nothing(void **ctx)
     run_worker(&late);
     assert_int_equal(PS_FAILED_PRECONDITION, late.error.code);
     assert_string_equal("job 'job' has begun with the workers that had come", late.error.text);
-    ps_client_stop(client);
-    ps_client_destroy(client);
+    close_client(client);
     pthread_barrier_wait(&hold);
     for (int i = 0; i < 2; i++) {
         pthread_join(w[i].thread, NULL);
