@@ -163,7 +163,7 @@ static void *replica_thread(void *arg)
     if (r->error.code == PS_OK)
         replica_copy_weights(r);
     else if (r->of->collective)
-        wk_collective_fail(r->of->collective, r->error.text);
+        wk_collective_fail(r->of->collective, r->env.device, &r->error);
     return NULL;
 }
 

@@ -186,7 +186,7 @@ static void *run_replica(void *arg)
         if (w->leaves_after && round == w->leaves_after) {
             if (!w->vanishes) {
                 ps_fail(&r->error, PS_INTERNAL, "something broke");
-                wk_collective_fail(w->collective, "something broke");
+                wk_collective_fail(w->collective, r->device, &r->error);
             }
             break;
         }
@@ -225,7 +225,7 @@ static void *run_worker(void *arg)
     }
     atomic_store(&w->done, true);
     if (w->error.code)
-        wk_collective_fail(w->collective, w->error.text);
+        wk_collective_fail(w->collective, 0, &w->error);
     wk_collective_close(w->collective, w->error.code ? w->error.text : NULL);
     for (uint32_t d = 0; d < w->devices; d++)
         free(w->replica[d].values);
@@ -315,6 +315,34 @@ static void one_ends_and_all_hear_why(void **ctx)
                 fail_msg("%u replicas, worker %u: %s", devices, i, w[i].error.text);
         assert_int_equal(PS_ABORTED, w[0].error.code);
         assert_non_null(strstr(w[0].error.text, "worker 1 has ended"));
+    }
+}
+
+// What replica 1 says of a signal, or of another's end, stays in the process: the others end once replica 0 has kept
+// the weights.
+static void replica_0_tells_when_the_weights_are_kept(void **ctx)
+{
+    (void)ctx;
+    static const enum ps_code code[] = {PS_CANCELLED, PS_ABORTED};
+    for (size_t k = 0; k < sizeof code / sizeof *code; k++) {
+        struct worker w[2] = {worker_of(0, 2, 2, 5), worker_of(1, 2, 2, 0)};
+        struct ps_error first, last;
+        pthread_barrier_t hold;
+        pthread_barrier_init(&hold, NULL, 2);
+        w[1].hold = &hold;
+        for (int i = 0; i < 2; i++)
+            pthread_create(&w[i].thread, NULL, run_worker, &w[i]);
+        pthread_barrier_wait(&hold);
+        ps_fail(&first, code[k], "stopped");
+        wk_collective_fail(w[1].collective, 1, &first);
+        assert_int_equal(PS_ABORTED, wk_collective_look(w[1].collective, &last));
+        ps_fail(&last, PS_CANCELLED, "the weights are kept");
+        wk_collective_fail(w[1].collective, 0, &last);
+        pthread_barrier_wait(&hold);
+        for (int i = 0; i < 2; i++)
+            pthread_join(w[i].thread, NULL);
+        pthread_barrier_destroy(&hold);
+        assert_string_equal("worker 1 has ended: the weights are kept", w[0].error.text);
     }
 }
 
@@ -1338,6 +1366,7 @@ int main(void)
         cmocka_unit_test(workers_that_share_memory),
         cmocka_unit_test(workers_of_several_hosts),
         cmocka_unit_test(one_ends_and_all_hear_why),
+        cmocka_unit_test(replica_0_tells_when_the_weights_are_kept),
         cmocka_unit_test(who_looks_hears_of_an_end),
         cmocka_unit_test(those_that_are_left_go_on),
         cmocka_unit_test(who_came_later_is_not_lost),

@@ -99,7 +99,7 @@ static void *run_replica(void *arg)
     if (r->leaves)
         ps_fail(&r->error, PS_ABORTED, "replica 1 has left");
     if (r->error.code)
-        wk_collective_fail(r->env.collective, r->error.text);
+        wk_collective_fail(r->env.collective, r->env.device, &r->error);
     return NULL;
 }
 
@@ -406,7 +406,15 @@ struct crew {
     struct worker next, last;
 };
 
-// ends: one of its replicas has ended by the signal.
+// As replica 0 says it after a signal.
+static void end_by_signal(struct worker *w)
+{
+    struct ps_error e;
+    ps_fail(&e, PS_CANCELLED, "stopped by SIGTERM");
+    wk_collective_fail(w->env.collective, 0, &e);
+}
+
+// ends: it has said so.
 static pid_t fork_worker(uint32_t rank, const char *const *addresses, bool ends)
 {
     const pid_t pid = fork();
@@ -416,7 +424,7 @@ static pid_t fork_worker(uint32_t rank, const char *const *addresses, bool ends)
     struct worker w = worker_of(rank, MANY, addresses);
     open_worker(&w);
     if (ends)
-        wk_collective_fail(w.env.collective, "stopped by SIGTERM");
+        end_by_signal(&w);
     while (w.error.code == PS_OK)
         pause();
     _exit(1);
@@ -467,7 +475,7 @@ static void end_process(pid_t pid)
 // Worker 1 has kept the weights, and has ended before worker 2 looks: it is not lost.
 static void end_crew(struct crew *c)
 {
-    wk_collective_fail(c->next.env.collective, "stopped by SIGTERM");
+    end_by_signal(&c->next);
     close_worker(&c->next);
     assert_int_equal(salvage(&c->last), PS_NOT_FOUND);
     close_worker(&c->last);

@@ -210,17 +210,18 @@ enum ps_code wk_collective_reduce(struct wk_collective *c, uint32_t replica, str
 
 // ---- ends ---------------------------------------------------------------------------------------------------------
 
-void wk_collective_fail(struct wk_collective *c, const char *text)
+void wk_collective_fail(struct wk_collective *c, uint32_t replica, const struct ps_error *why)
 {
     pthread_mutex_lock(&c->lock);
     c->over = true;
     if (!c->failed.code)
-        ps_fail(&c->failed, PS_ABORTED, "%s", text);
+        ps_fail(&c->failed, PS_ABORTED, "%s", why->text);
     pthread_cond_broadcast(&c->changed);
     pthread_cond_signal(&c->work);
     pthread_mutex_unlock(&c->lock);
-    if (c->peers)
-        wk_peers_end(c->peers, text);
+    const bool own = why->code != PS_CANCELLED && why->code != PS_ABORTED;
+    if (c->peers && (replica == 0 || own))
+        wk_peers_end(c->peers, why->text);
 }
 
 enum ps_code wk_collective_look(struct wk_collective *c, struct ps_error *e)

@@ -75,8 +75,10 @@ bool wk_collective_is_done(struct wk_collective *c, const struct wk_reduction *r
 enum ps_code wk_collective_reduce(struct wk_collective *c, uint32_t replica, struct wk_reduction *r,
                                   struct ps_error *e);
 
-// A replica of this process ends before its time: all that wait for it end with this.
-void wk_collective_fail(struct wk_collective *c, const char *text);
+// A replica of this process ends before its time: all of the process that wait for it end with this. The other workers
+// are told, too; of a signal (CANCELLED) or another's end (ABORTED) by replica 0 alone, which has kept the weights by
+// then.
+void wk_collective_fail(struct wk_collective *c, uint32_t replica, const struct ps_error *why);
 // For who waits elsewhere: ABORTED once a replica of this process has ended before its time, or a worker has ended or
 // is lost; CANCELLED: so it has, and a signal has come here, too.
 enum ps_code wk_collective_look(struct wk_collective *c, struct ps_error *e);

@@ -91,7 +91,7 @@ uint32_t wk_replicas_of_worker(const struct wk_run *run)
 static void replicas_tell(const struct wk_run *run, const struct ps_error *e)
 {
     if (run->env.collective && e->code)
-        wk_collective_fail(run->env.collective, e->text);
+        wk_collective_fail(run->env.collective, run->env.device, e);
 }
 
 static void *replica_thread(void *arg)
