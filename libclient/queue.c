@@ -138,7 +138,7 @@ static void queue_send(struct psc__queue *q, struct psc__request *r)
                   queue_replied, r);
 }
 
-void psc__queue_pump(struct psc__queue *q)
+static void queue_pump(struct psc__queue *q)
 {
     struct psc__request *r;
     // An operation that fails here pumps all queues: this one is at it already.
@@ -160,7 +160,7 @@ bool psc__queue_is_down(const struct psc__queue *q, uint64_t since)
 void psc__queues_pump(struct psc_client *c)
 {
     for (uint32_t t = 0; t < c->n_tasks; t++)
-        psc__queue_pump(&c->queues[t]);
+        queue_pump(&c->queues[t]);
 }
 
 // ---- sending again ------------------------------------------------------------------------------------------------
@@ -219,7 +219,7 @@ static void queue_resume(void *arg)
     psc__lock(q->task->client);
     q->paused = false;
     queue_expire(q);
-    psc__queue_pump(q);
+    queue_pump(q);
     psc__unlock(q->task->client);
 }
 
@@ -361,6 +361,6 @@ static void queue_replied(void *arg, enum ps_code code, const char *text, struct
     } else {
         queue_failed(q, r, code, text);
     }
-    psc__queue_pump(q);
+    queue_pump(q);
     psc__unlock(c);
 }

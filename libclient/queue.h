@@ -110,9 +110,8 @@ void psc__queues_free(struct psc_client *c);
 
 void psc__queue_add(struct psc__request *r);     // HELD -> QUEUED; the caller pumps
 void psc__queue_remove(struct psc__request *r);  // QUEUED -> out
-void psc__queue_pump(struct psc__queue *q);      // sends what may be sent
 // Locked. Has q waited for its task to be reached, or to have room, since before `since`? q->why says why.
 bool psc__queue_is_down(const struct psc__queue *q, uint64_t since);
-void psc__queues_pump(struct psc_client *c);  // all of them
+void psc__queues_pump(struct psc_client *c);  // sends what may be sent
 
 #endif

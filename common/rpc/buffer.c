@@ -218,7 +218,7 @@ static void packer_add_slice(struct ps_packer *p, const struct ps_slice *s)
         owner_release(s->owner);
 }
 
-void ps_packer_add(struct ps_packer *p, struct ps_slices *in)
+static void packer_add(struct ps_packer *p, struct ps_slices *in)
 {
     p->broken |= in->broken;
     for (size_t i = 0; i < in->n; i++)
@@ -231,7 +231,7 @@ void ps_packer_add_record(struct ps_packer *p, const struct ps_record_head *head
 {
     size_t room = PS_RECORD_HEAD + (head->error ? strlen(head->error) : 0);
     packer_took(p, ps_record_write(head, body->len, packer_reserve(p, room)));
-    ps_packer_add(p, body);
+    packer_add(p, body);
 }
 
 void ps_packer_add_small_record(struct ps_packer *p, const struct ps_record_head *head, const void *body, size_t len)
@@ -255,6 +255,6 @@ grpc_byte_buffer *ps_slices_to_buffer(struct ps_slices *in, struct ps_loans *loa
 {
     struct ps_packer p;
     ps_packer_init(&p, loans);
-    ps_packer_add(&p, in);
+    packer_add(&p, in);
     return ps_packer_end(&p);
 }

@@ -69,8 +69,8 @@ struct ps_packer {
 };
 
 void ps_packer_init(struct ps_packer *p, struct ps_loans *loans);
-void ps_packer_add(struct ps_packer *p, struct ps_slices *in);  // *in becomes empty
-void ps_packer_add_record(struct ps_packer *p, const struct ps_record_head *head, struct ps_slices *body);  // likewise
+void ps_packer_add_record(struct ps_packer *p, const struct ps_record_head *head,
+                          struct ps_slices *body);  // *body becomes empty
 // Likewise, with a body of few bytes, which are copied.
 void ps_packer_add_small_record(struct ps_packer *p, const struct ps_record_head *head, const void *body, size_t len);
 grpc_byte_buffer *ps_packer_end(struct ps_packer *p);  // NULL: it was broken

@@ -43,14 +43,6 @@ enum ps_role ps_role_find(const char *name)
     return 0;
 }
 
-enum ps_role ps_role_of_host(const char *host)
-{
-    for (size_t i = 0; i < ROLES; i++)
-        if (strcmp(roles[i].host, host) == 0)
-            return roles[i].role;
-    return 0;
-}
-
 void ps_roles_text(unsigned of, char text[PS_ROLES_TEXT])
 {
     size_t used = 0;

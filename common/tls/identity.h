@@ -37,8 +37,6 @@ const char *ps_role_name(enum ps_role role);  // "worker"
 const char *ps_role_host(enum ps_role role);  // "worker.paramserver", in a certificate
 // Of the name; 0: there is no such role.
 enum ps_role ps_role_find(const char *name);
-// Of a DNS name of a certificate; 0: it names no role.
-enum ps_role ps_role_of_host(const char *host);
 // "worker", "worker or admin"; "none".
 enum { PS_ROLES_TEXT = 40 };
 void ps_roles_text(unsigned roles, char text[PS_ROLES_TEXT]);

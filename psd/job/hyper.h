@@ -2,7 +2,8 @@
 //
 // The values of a job's hyperparameters: what was declared, and above it what was changed by hand since.
 //
-// Receives from: step, sync, control. Hands to: nobody. Threads: any; the job's snapshot lock is held shared.
+// Receives from: step, sync, control, declaration.c, service. Hands to: nobody. Threads: any; the job's snapshot lock
+// is held shared, but where it is said.
 #ifndef PSD_JOB_HYPER_H
 #define PSD_JOB_HYPER_H
 

@@ -3,7 +3,7 @@
 // Runs and incarnations: numbers of one sequence that grows. The control task gives them out; every task remembers the
 // last run of a job's name after the job is gone, so that what comes late of it is refused.
 //
-// Receives from: service, control. Threads: as said at each function.
+// Receives from: service, control, table.c. Threads: as said at each function.
 #ifndef PSD_RUNS_H
 #define PSD_RUNS_H
 

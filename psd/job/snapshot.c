@@ -208,7 +208,8 @@ struct psd_pinned psd_pin_average(const struct psd_extent *p)
     return pin_by(p, true, psd_block_pin);
 }
 
-uint32_t psd_strings_bytes(const struct psd_extent *p, const struct psd_page *page)
+// Bytes of an extent of strings as they are in a payload; page: its block's.
+static uint32_t snapshot_strings_bytes(const struct psd_extent *p, const struct psd_page *page)
 {
     const uint32_t *lengths = (const uint32_t *)page->data + p->offset;
     size_t bytes = p->count * PS_STRING_LENGTH;
@@ -261,7 +262,7 @@ static void snapshot_pin(struct psd_snapshot *s)
         s->pinned[i] = pin_by(p, false, strings ? psd_block_pin : psd_block_hold);
         s->pinned[i].at = s->extents.bytes;
         if (strings)
-            p->bytes = psd_strings_bytes(p, s->pinned[i].page);
+            p->bytes = snapshot_strings_bytes(p, s->pinned[i].page);
         s->extents.bytes += p->bytes;
     }
 }

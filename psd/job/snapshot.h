@@ -55,8 +55,6 @@ void psd_snapshots_fini(struct psd_snapshots *all);  // drops all of them
 struct psd_pinned psd_pin(const struct psd_extent *extent);
 // Likewise, to read the average of the weights; where none is kept, or there was no gradient yet, the value.
 struct psd_pinned psd_pin_average(const struct psd_extent *extent);
-// Bytes of an extent of strings as they are in a payload; page: its block's.
-uint32_t psd_strings_bytes(const struct psd_extent *extent, const struct psd_page *page);
 
 // Pins all extents (moved) but those of tensors that have not changed (known: NULL where that does not matter), under a
 // fresh id; in no list yet. Takes over the caller's reference on the job. NULL: no memory.

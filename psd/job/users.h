@@ -3,7 +3,7 @@
 // The users whose jobs are here, as certificates name them, and what each may have of this ps task: jobs, and memory
 // for what they declare. What is kept of their requests, and rounds that a job comes into later, do not count.
 //
-// Receives from: job.c, declaration.c, table.c. Hands to: nobody. Threads: any; the lock is taken last.
+// Receives from: job.c, declaration.c, table.c, service. Hands to: nobody. Threads: any; the lock is taken last.
 #ifndef PSD_USERS_H
 #define PSD_USERS_H
 

@@ -36,7 +36,8 @@ struct psd_queue {
     uint64_t ticked;                 // ns
 };
 
-bool psd_queue_is_over(const struct psd_queue_job *job)
+// Has it ended?
+static bool queue_has_ended(const struct psd_queue_job *job)
 {
     return job->state >= PSD_DONE;
 }
@@ -250,7 +251,7 @@ static enum ps_code queue_check_room(const struct psd_queue *q, const char *text
 {
     size_t n = 0, bytes = strlen(text);
     for (const struct psd_queue_job *job = q->jobs; job; job = job->next) {
-        n += !psd_queue_is_over(job);
+        n += !queue_has_ended(job);
         bytes += job->text ? strlen(job->text) : 0;
     }
     if (n >= PSD_QUEUE_WAITING)
@@ -330,7 +331,7 @@ static enum ps_code queue_find_open(const struct psd_queue *q, const char *what,
     if (psd_queue_find(q, what, job, e))
         return e->code;
     for (struct psd_queue_job *one = q->jobs; one; one = one->next) {
-        if (!queue_is_meant(one, what, number) || psd_queue_is_over(one))
+        if (!queue_is_meant(one, what, number) || queue_has_ended(one))
             continue;
         if (open)
             return ps_fail(e, PS_FAILED_PRECONDITION,
@@ -494,7 +495,7 @@ uint32_t psd_queue_present(const struct psd_queue *q, const struct psd_queue_job
     for (uint32_t i = 0; i < job->workers; i++)
         n += job->state == PSD_RUNNING ? !job->parts[i].ended && queue_is_heard(&job->parts[i], now)
                                        : queue_is_idle(q, i, now);
-    return psd_queue_is_over(job) ? 0 : n;
+    return queue_has_ended(job) ? 0 : n;
 }
 
 static bool queue_try_begin(struct psd_queue *q, struct psd_queue_job *job, const char *taker, uint64_t now,
@@ -809,7 +810,7 @@ enum ps_code psd_queue_forget(struct psd_queue *q, const char *what, uint32_t *f
     const uint64_t number = queue_number(q, what), last = job->number;
     for (struct psd_queue_job *one = q->jobs, *next; one; one = next) {
         next = one->next;
-        if (!queue_is_meant(one, what, number) || !psd_queue_is_over(one))
+        if (!queue_is_meant(one, what, number) || !queue_has_ended(one))
             continue;
         ps_info("job %" PRIu64 " '%s' is forgotten", one->number, one->name);
         queue_forget(q, one);
@@ -826,7 +827,7 @@ static struct psd_queue_job *queue_first_ended(const struct psd_queue *q, size_t
     struct psd_queue_job *first = NULL;
     *over = 0;
     for (struct psd_queue_job *job = q->jobs; job; job = job->next) {
-        if (!psd_queue_is_over(job))
+        if (!queue_has_ended(job))
             continue;
         ++*over;
         first = !first || queue_ended_before(job, first) ? job : first;
@@ -849,7 +850,7 @@ static void queue_forget_ended(struct psd_queue *q, uint64_t now, uint64_t wall)
     size_t over;
     for (struct psd_queue_job *job = q->jobs, *next; job; job = next) {
         next = job->next;
-        if (psd_queue_is_over(job) && !job->kept_until)
+        if (queue_has_ended(job) && !job->kept_until)
             job->kept_until = queue_kept_until(job, now, wall);
         if (job->kept_until && now > job->kept_until)
             queue_forget(q, job);

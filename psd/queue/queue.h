@@ -142,7 +142,4 @@ uint32_t psd_queue_present(const struct psd_queue *q, const struct psd_queue_job
 // What its file says of it, too; the strings are the job's.
 void psd_queue_describe(const struct psd_queue_job *job, Paramserver__V1__QueuedJob *out);
 
-// Has it ended?
-bool psd_queue_is_over(const struct psd_queue_job *job);
-
 #endif

@@ -64,7 +64,9 @@ void psd_drop_gone(struct psd_request *t)
     t->gone = NULL;
 }
 
-int psd_fail_later(struct psd_request *t, int code)
+// A call that has waited may have taken effect: where there is no memory to go on with it (code RESOURCE_EXHAUSTED), it
+// is to be sent again (UNAVAILABLE). Returns the code to answer.
+static int request_fail_later(struct psd_request *t, int code)
 {
     if (code == PS_RESOURCE_EXHAUSTED && t->call->parked_since)
         code = (int)(t->error.code = PS_UNAVAILABLE);
@@ -232,5 +234,5 @@ int psd_request_reply(struct psd_request *t, const ProtobufCMessage *reply, stru
     if (!t->reply.broken)
         return PS_OK;
     ps_slices_clear(&t->reply);
-    return psd_fail_later(t, ps_no_memory(&t->error, "the answer"));
+    return request_fail_later(t, ps_no_memory(&t->error, "the answer"));
 }

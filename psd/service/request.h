@@ -110,9 +110,6 @@ enum ps_code psd_request_reserve(struct psd_request *t, size_t bytes);
 // Packs the reply (and moves payload behind it; may be NULL). RESOURCE_EXHAUSTED: there was neither room nor memory.
 int psd_request_reply(struct psd_request *t, const ProtobufCMessage *reply, struct ps_slices *payload);
 
-// A call that has waited may have taken effect: where there is no memory to go on with it (code RESOURCE_EXHAUSTED), it
-// is to be sent again (UNAVAILABLE). Returns the code to answer.
-int psd_fail_later(struct psd_request *t, int code);
 // Who sent the request, for texts; "": nobody has been asked.
 const char *psd_request_user(const struct psd_request *t);
 // Is the job the user's, or who calls an admin or a ps task?

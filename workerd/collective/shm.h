@@ -6,7 +6,8 @@
 //
 // The ranks' values are added in the order of the ranks: the bits repeat.
 //
-// Receives from: formation.c. Hands to: the kernel's futexes. Threads: one of each worker.
+// Receives from: formation.c; wk_shm_host: rpc/rendezvous.c, job/build.c. Hands to: the kernel's futexes. Threads: one
+// of each worker.
 #ifndef WK_SHM_H
 #define WK_SHM_H
 

@@ -3,7 +3,7 @@
 // The folders in which a job's callbacks keep checkpoints. Two trainings of one name would remove each other's files
 // there: each callback's have a lock beside them, FOLDER/JOB-checkpoint.lock, a backup's FOLDER/JOB-backup.lock.
 //
-// Receives from: main, before worker 0 opens the job; the callbacks, where another worker takes its place.
+// Receives from: attempt.c, before worker 0 opens the job; callbacks/checkpoint.c, where another one takes its place.
 #ifndef WK_FOLDERS_H
 #define WK_FOLDERS_H
 

@@ -3,7 +3,7 @@
 // The step loop of one worker: epochs of steps, each a batch, a forward and a backward pass, with the weights before
 // and the gradients after left to the strategy; evaluation and the results by one of them.
 //
-// Receives from: main. Hands to: strategy, data, nn. Threads: one, which owns the replica.
+// Receives from: attempt.c, replicas.c. Hands to: strategy, data, nn. Threads: one, which owns the replica.
 #ifndef WK_LOOP_H
 #define WK_LOOP_H
 

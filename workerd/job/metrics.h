@@ -3,8 +3,8 @@
 // What a worker tells of its training while it lasts, over all runs of the job that it takes part in. A run's metrics
 // of NULL are those that nobody wants: all functions take it and do nothing.
 //
-// Receives from: main, the step loop. Hands to: workerd/http. Threads: the replicas' write, any reads; what is said in
-// each step is atomic, what is said less often is guarded by the lock.
+// Receives from: main, attempt.c, the step loop. Hands to: workerd/http. Threads: the replicas' write, any reads; what
+// is said in each step is atomic, what is said less often is guarded by the lock.
 #ifndef WK_JOB_METRICS_H
 #define WK_JOB_METRICS_H
 

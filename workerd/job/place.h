@@ -3,7 +3,7 @@
 // Which worker of how many a process is, and where those are that it has to reach: as its command line says, a cluster
 // file, or TF_CONFIG.
 //
-// Receives from: main. Hands to: common/cluster.
+// Receives from: attempt.c, main. Hands to: common/cluster.
 #ifndef WK_PLACE_H
 #define WK_PLACE_H
 

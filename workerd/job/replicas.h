@@ -3,7 +3,7 @@
 // The replicas of one worker: one, or where the strategy replicates one for each of the job's devices, each on a thread
 // of its own. Replica 0 is the caller's thread, and the one that speaks.
 //
-// Receives from: main. Hands to: loop, strategy, collective.
+// Receives from: attempt.c. Hands to: loop, strategy, collective.
 #ifndef WK_REPLICAS_H
 #define WK_REPLICAS_H
 

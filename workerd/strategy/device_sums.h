@@ -8,7 +8,7 @@
 // NCCL's group is made anew then, by a name that rank 0 has made and that the collective brings to the others; who is
 // lost is found by the collective, too, and ends the waiting.
 //
-// Receives from: mirrored.c. Hands to: the replica, local_rule.h, the collective. Threads: the replica's.
+// Receives from: mirrored.c, buckets.c. Hands to: the replica, local_rule.h, the collective. Threads: the replica's.
 #ifndef WK_DEVICE_SUMS_H
 #define WK_DEVICE_SUMS_H
 

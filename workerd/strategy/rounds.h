@@ -14,7 +14,7 @@
 // What is added up lies in memory of these rounds, or of the caller until the workers have met anew: others may still
 // send from it, and write to it, when a worker is lost.
 //
-// Receives from: mirrored.c. Hands to: collective.h, local_rule.h. Threads: the replica's.
+// Receives from: mirrored.c, buckets.c. Hands to: collective.h, local_rule.h. Threads: the replica's.
 #ifndef WK_ROUNDS_H
 #define WK_ROUNDS_H
 

@@ -89,7 +89,7 @@ static __device__ float function_value(const struct nn_function &f, float x)
 
 // ---- slopes -------------------------------------------------------------------------------------------------------
 //
-// By v, which is the value or the argument: nn_function_by_value says which.
+// By v, the value or the argument: by_value in the table of nn/ops/activation.c says which.
 
 static __device__ float line_slope(const struct nn_function &f, float v)
 {

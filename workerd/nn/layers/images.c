@@ -103,7 +103,8 @@ enum ps_code nn_image_build_windows(struct nn_building *b, const struct nn_windo
     return PS_OK;
 }
 
-void nn_image_place_windows(const struct nn_windows *w, const struct nn_type *image, struct nn_axis axis[2])
+// Of windows that fit.
+static void image_place_windows(const struct nn_windows *w, const struct nn_type *image, struct nn_axis axis[2])
 {
     for (int i = 0; i < 2; i++) {
         axis[i] = axis_of(w, image, i);
@@ -117,7 +118,7 @@ struct nn_conv2d nn_image_conv2d(const struct nn_windows *w, const struct nn_typ
 {
     struct nn_conv2d attr = {.groups = groups, .bias = bias};
     struct nn_axis axis[2];
-    nn_image_place_windows(w, image, axis);
+    image_place_windows(w, image, axis);
     for (int i = 0; i < 2; i++) {
         attr.image[i] = axis[i].in;
         attr.kernel[i] = axis[i].k;
@@ -133,7 +134,7 @@ struct nn_pool2d nn_image_pool2d(const struct nn_windows *w, const struct nn_typ
 {
     struct nn_pool2d attr;
     struct nn_axis axis[2];
-    nn_image_place_windows(w, image, axis);
+    image_place_windows(w, image, axis);
     for (int i = 0; i < 2; i++) {
         attr.image[i] = axis[i].in;
         attr.window[i] = axis[i].k;

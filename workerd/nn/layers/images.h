@@ -46,8 +46,6 @@ enum ps_code nn_image_check_windows(struct nn_building *b, const struct nn_windo
 // ---- for emit -----------------------------------------------------------------------------------------------------
 
 struct nn_type nn_image_of(const struct nn_type *type);
-// Of windows that fit.
-void nn_image_place_windows(const struct nn_windows *w, const struct nn_type *image, struct nn_axis axis[2]);
 // The attributes of a convolution that is linear, and of a pooling.
 struct nn_conv2d nn_image_conv2d(const struct nn_windows *w, const struct nn_type *image, int groups, bool bias);
 struct nn_pool2d nn_image_pool2d(const struct nn_windows *w, const struct nn_type *image);

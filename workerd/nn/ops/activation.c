@@ -245,7 +245,7 @@ static double tanh_shrink_slope(const struct nn_function *f, double x)
 static const struct activation_row {
     double (*value)(const struct nn_function *f, double x);
     double (*slope)(const struct nn_function *f, double v);
-    bool by_value;
+    bool by_value;  // the slope follows from the function's value, otherwise from its argument
 } rows[NN_FUNCTIONS] = {
     [NN_F_RECTIFIER] = {rectifier_value, rectifier_slope, false},
     [NN_F_ELU] = {elu_value, elu_slope, true},
@@ -267,11 +267,6 @@ static const struct activation_row {
     [NN_F_TANH] = {tanh_value, tanh_slope, true},
     [NN_F_TANH_SHRINK] = {tanh_shrink_value, tanh_shrink_slope, false},
 };
-
-bool nn_function_by_value(enum nn_function_kind kind)
-{
-    return rows[kind].by_value;
-}
 
 // ---- the operator -------------------------------------------------------------------------------------------------
 

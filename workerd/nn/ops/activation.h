@@ -47,9 +47,6 @@ struct nn_axis_function {
     int axis;
 };
 
-// Does the slope follow from the function's value? Otherwise from its argument.
-bool nn_function_by_value(enum nn_function_kind kind);
-
 extern const struct nn_op_class nn_op_activation;              // x -> y
 extern const struct nn_op_class nn_op_activation_backward;     // y or x, dy -> dx
 extern const struct nn_op_class nn_op_axis_function;           // x -> y
