@@ -34,17 +34,18 @@ libemulator_la_SOURCES = tests/cuda/emulator.h \
 #
 # NAME.watched.o of NAME.cu or NAME.c: -fsanitize=thread makes the compiler call a function at each load and store, and
 # the assembly is changed so that these, and memcpy and its like, are tests/cuda/watch.cc's. Without optimisations that
-# put two accesses into one.
-WATCH_FLAGS = -g -O1 -fPIC -Wno-unknown-pragmas -Wno-missing-field-initializers -fno-lto -fno-sanitize=all -fsanitize=thread --param tsan-instrument-func-entry-exit=0
+# put two accesses into one. NAME.watched.d: the headers that it was made of; without it, it is made again.
+watched =
+WATCH_FLAGS = -MMD -MP -MF $*.watched.d -MT $@ -g -O1 -fPIC -Wno-unknown-pragmas -Wno-missing-field-initializers -fno-lto -fno-sanitize=all -fsanitize=thread --param tsan-instrument-func-entry-exit=0
 WATCH_CPPFLAGS = $(DEFS) -DNN_CUDA_PATCHES=32768 -I. -I$(top_srcdir)/tests/cuda/include $(AM_CPPFLAGS) $(CPPFLAGS)
 WATCH_RENAME = $(SED) -E -e '/^[[:space:]]*\.(string|ascii)/b' -e 's/\<__tsan_/emu_tsan_/g' \
 	-e 's/\<(memcpy|memmove|memset)\>/emu_watched_\1/g'
 
-%.watched.o: %.cu $(emulator_headers)
+%.watched.o: %.cu %.watched.d
 	$(AM_V_CXX)$(MKDIR_P) $(@D) && \
 	$(CXX) $(PS_CXXFLAGS) $(WATCH_CPPFLAGS) $(CXXFLAGS) $(WATCH_FLAGS) -S -x c++ -o $@.s $< && \
 	$(WATCH_RENAME) $@.s >$@.renamed.s && $(CXX) -c -o $@ $@.renamed.s && rm -f $@.s $@.renamed.s
-%.watched.o: %.c $(emulator_headers)
+%.watched.o: %.c %.watched.d
 	$(AM_V_CC)$(MKDIR_P) $(@D) && \
 	$(CC) $(PS_CFLAGS) $(WATCH_CPPFLAGS) $(CFLAGS) $(WATCH_FLAGS) -S -o $@.s $< && \
 	$(WATCH_RENAME) $@.s >$@.renamed.s && $(CC) -c -o $@ $@.renamed.s && rm -f $@.s $@.renamed.s
@@ -57,13 +58,11 @@ tests_cuda_test_emulator_SOURCES = tests/cuda/test_emulator.cc
 emulator_examples = tests/cuda/examples.watched.o tests/cuda/faults.watched.o tests/cuda/host_code.watched.o \
 	tests/cuda/libraries.watched.o tests/cuda/planted.watched.o
 tests_cuda_test_emulator_LDADD = $(emulator_examples) libemulator.la
-CLEANFILES += $(emulator_examples)
-$(emulator_examples): tests/cuda/emulator.h tests/cuda/examples.h tests/cuda/host_code.h workerd/nn/cuda/launch.h
+watched += $(emulator_examples)
 
 # The CUDA device. Watched with it: what copies to and from it.
 nn_cuda_watched = $(nn_cuda_c:.c=.watched.o) $(nn_cuda_cu:.cu=.watched.o) workerd/nn/program_device.watched.o
-$(nn_cuda_watched): $(nn_cuda_headers) workerd/nn/device.h workerd/nn/op.h workerd/nn/program_inside.h
-CLEANFILES += $(nn_cuda_watched)
+watched += $(nn_cuda_watched)
 if HAVE_CMOCKA
 nn_cuda_tests += tests/cuda/test_nn_cuda tests/cuda/test_nn_cuda_keras
 check_PROGRAMS += $(nn_cuda_tests)
@@ -76,8 +75,7 @@ tests_cuda_test_nn_cuda_SOURCES = $(nn_ops_cases) tests/cuda/home.h tests/cuda/t
 tests_cuda_test_nn_cuda_CPPFLAGS = -I$(top_srcdir)/tests/cuda/include $(AM_CPPFLAGS)
 nodist_EXTRA_tests_cuda_test_nn_cuda_SOURCES = tests/cuda/linked_as.cc
 tests_cuda_test_nn_cuda_LDADD = tests/cuda/home.watched.o $(nn_cuda_libs)
-tests/cuda/home.watched.o: tests/cuda/home.h workerd/nn/model.h
-CLEANFILES += tests/cuda/home.watched.o
+watched += tests/cuda/home.watched.o
 EXTRA_DIST += tests/cuda/home.c
 
 # Whole models in training, against Keras.
@@ -111,6 +109,11 @@ nodist_EXTRA_tests_cuda_workerd_SOURCES = tests/cuda/linked_as.cc
 tests_cuda_workerd_LDADD = $(nn_cuda_watched) $(workerd_workerd_LDADD) libemulator.la
 TESTS += tests/cuda/workerd.sh tests/cuda/workers.sh
 EXTRA_DIST += tests/cuda/workerd.sh tests/cuda/workers.sh
+
+watched_d = $(watched:.o=.d)
+$(watched_d):
+-include $(wildcard $(watched_d))
+CLEANFILES += $(watched) $(watched_d)
 else
 TESTS += tests/cuda/skipped.sh
 endif

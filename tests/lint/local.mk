@@ -1,5 +1,5 @@
 # The house's own rules, and the proof that each of them rejects what it should.
-LINT_TESTS = tests/lint/lint.sh tests/lint/symbols.sh tests/lint/layers.sh tests/lint/link.sh
+LINT_TESTS = tests/lint/lint.sh tests/lint/symbols.sh tests/lint/layers.sh tests/lint/link.sh tests/lint/headers.sh
 PLAIN_TESTS += $(LINT_TESTS) tests/lint/self-test.sh
 EXTRA_DIST += $(LINT_TESTS) tests/lint/self-test.sh
 

@@ -260,5 +260,22 @@ linked_build
 rm "$build/.libs/libpsdservice.a"
 rejects "link: a room without a library" service: link_rooms
 
+# ---- headers.sh ---------------------------------------------------------------------------------------------------
+
+built_with() { # HEADER ...: what make knows of an object whose source includes one.h, which includes two.h
+    rm -rf "$build"
+    mkdir -p "$build/workerd"
+    echo '#include "workerd/one.h"' >"$build/workerd/kernel.cu"
+    printf '#ifndef ONE_H\n#include "workerd/two.h"\n#endif\n' >"$build/workerd/one.h"
+    touch "$build/workerd/two.h" "$build/workerd/kernel.watched.o"
+    echo "workerd/kernel.watched.o: $*" >"$build/Makefile"
+}
+headers() { top_srcdir=$build "$here/headers.sh" "$build"; }
+
+built_with workerd/one.h ../workerd/two.h
+accepts "headers: an object that is made again when either changes" headers
+built_with workerd/one.h
+rejects "headers: one that the header of a header leaves as it is" headers: headers
+
 echo "1..$point"
 exit $failed

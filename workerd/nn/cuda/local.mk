@@ -62,8 +62,12 @@ EXTRA_cuda_la_DEPENDENCIES = $(nn_cuda_lo)
 cuda_la_LDFLAGS = $(AM_LDFLAGS) -module -avoid-version -shared -R $(CUDA_LIBDIR) -export-symbols-regex '^nn_(device_cuda|cuda_version)$$'
 
 nn_cuda_nvcc = $(NVCC) -std=c++17 -forward-unknown-to-host-compiler -I$(top_srcdir) -I$(top_builddir) $(CUDA_CPPFLAGS) $(NVCCFLAGS)
-%.lo: %.cu
+# NAME.d: the headers that NAME.lo was made of, as nvcc writes them down. Without it NAME.lo is made again.
+nn_cuda_d = $(nn_cuda_lo:.lo=.d)
+%.lo: %.cu %.d
 	@$(MKDIR_P) $(@D)
-	$(AM_V_GEN)$(LIBTOOL) $(AM_V_lt) --tag=CC --mode=compile $(nn_cuda_nvcc) -c -o $@ $<
-$(nn_cuda_lo): $(nn_cuda_headers) workerd/nn/device.h workerd/nn/op.h workerd/nn/tensor.h
+	$(AM_V_GEN)$(LIBTOOL) $(AM_V_lt) --tag=CC --mode=compile $(nn_cuda_nvcc) -MMD -MP -MF $*.d -MT $@ -c -o $@ $<
+$(nn_cuda_d):
+-include $(wildcard $(nn_cuda_d))
+CLEANFILES += $(nn_cuda_d)
 endif
