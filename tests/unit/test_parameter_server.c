@@ -2,6 +2,7 @@
 //
 // workerd/strategy: what parameter_server and local_steps ask of libclient, and when. libclient is the test's: it
 // writes down what it is asked, and answers at once.
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -48,6 +49,7 @@ struct psc_client {
     psc_update update;             // that of a share which names none, and
     uint64_t share_batch;          // this
     uint64_t round;                // of the last push
+    float value;                   // the first of the last push
     char pulled[64];               // the first variable of the last pull
     uint64_t found;                // a get's round,
     int closing;                   // so many gets find a round more of some variables
@@ -344,6 +346,7 @@ void psc_push(psc_client *c, const psc_tensor *tensors, size_t n, const psc_push
     for (size_t i = 0; i < n; i++)
         say(" %s", strrchr(tensors[i].name, '/') + 1);
     say(" of %u ", (unsigned)options->examples);
+    c->value = *(const float *)tensors[0].data;
     begin_op(options->examples, (psc_result){.version = c->version}, op);
 }
 
@@ -357,6 +360,7 @@ void psc_push_pull(psc_client *c, const psc_tensor *tensors, const psc_tensor *i
         say(" %s", strrchr(tensors[i].name, '/') + 1);
     }
     say(" of %u ", (unsigned)options->examples);
+    c->value = *(const float *)tensors[0].data;
     c->round = options->round;
     c->rounds[c->n_rounds++ % 8] = options->round;
     const bool behind = c->behind && c->n_rounds % 2 == 0;
@@ -997,6 +1001,34 @@ static void local_steps_follow_the_schedule(void **state)
     train(&w, 2, BATCH);
     assert_true(nn_replica_param(w.env.replica, 0)[0] == 6.75F);
     end(&w);
+}
+
+// Without rounds a worker clips each gradient by its norm before it pushes it, or adds it up; and by value, which ps
+// tasks do to what is pushed, where it moves its own weights.
+static void a_worker_clips_its_gradients(void **state)
+{
+    static const char *const limits[] = {"clipnorm: 0.5", "global_clipnorm: 0.707106781", "clipvalue: 0.5"};
+    static const struct {
+        const char *update;
+        int gradients;  // in a push
+        bool alone;     // its weights have moved twice
+    } cases[] = {{"update: async, n_push: 2", 2, false},
+                 {"update: async, n_push: 2, n_fetch: 3", 2, true},
+                 {"update: async, n_fetch: 3", 1, true}};
+    for (size_t k = 0; k < 9; k++) {
+        const double pushed = cases[k % 3].gradients * (k / 3 == 2 ? 1 : 0.5);
+        char optimizer[64];
+        struct worker w;
+        begin_world(state);
+        snprintf(optimizer, sizeof optimizer, "sgd, learning_rate: 1, %s", limits[k / 3]);
+        begin(&w, optimizer, cases[k % 3].update);
+        nn_replica_param(w.env.replica, 0)[0] = 3;
+        train(&w, 0, BATCH);
+        train(&w, 1, BATCH);
+        assert_true(fabs(client.value - pushed) < 1e-6);
+        assert_true(fabs(nn_replica_param(w.env.replica, 0)[0] - (cases[k % 3].alone ? 2 : 3)) < 1e-6);
+        end(&w);
+    }
 }
 
 // A run that goes on with old values draws other numbers than those before it did; the same ones whoever asks.
@@ -1918,6 +1950,7 @@ int main(void)
         cmocka_unit_test_setup(a_draining_worker_takes_no_more, begin_world),
         cmocka_unit_test_setup(groups_have_their_size, begin_world),
         cmocka_unit_test_setup(local_steps_follow_the_schedule, begin_world),
+        cmocka_unit_test_setup(a_worker_clips_its_gradients, begin_world),
         cmocka_unit_test_setup(resumed_runs_draw_anew, begin_world),
         cmocka_unit_test_setup(what_is_loaded_is_pulled_once, begin_world),
         cmocka_unit_test_setup(what_was_set_by_hand_is_saved, begin_world),

@@ -21,6 +21,7 @@
 // before an evaluation and at the end of an epoch.
 #include <inttypes.h>
 #include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -545,16 +546,23 @@ static double home_get_rate(void *state)
     return home_follows_schedule(s) ? ps_schedule_rate(schedule, wk_psd_iterations(s)) : s->rate;
 }
 
+// NaN stays NaN.
+static float home_bound(float g, float limit)
+{
+    return g < -limit ? -limit : g > limit ? limit : g;
+}
+
 // The replica's own weights between two pulls.
 static void home_step_alone(struct wk_parameter_server_state *s)
 {
     const double whole = home_get_rate(s), accumulated = s->hyper[PS_HYPER_ACCUMULATION_STEPS];
     const float rate = (float)(accumulated > 1 ? whole / accumulated : whole);
+    const float limit = s->hyper[PS_HYPER_CLIPVALUE] > 0 ? (float)s->hyper[PS_HYPER_CLIPVALUE] : INFINITY;
     for (size_t i = 0; i < s->n_trained; i++) {
         float *w = s->weights[i].data, keep = (float)s->momentum[i];
         const float *g = s->gradients[i].data;
         for (uint64_t k = 0; k < s->weights[i].count; k++)
-            w[k] = s->learns[i] ? w[k] - rate * g[k] : keep * w[k] + (1 - keep) * g[k];
+            w[k] = s->learns[i] ? w[k] - rate * home_bound(g[k], limit) : keep * w[k] + (1 - keep) * g[k];
     }
 }
 
@@ -594,14 +602,14 @@ static enum ps_code home_end(void *state, const struct wk_work *work, struct ps_
     const bool fetches = home_fetches_at(s, work->step);
     s->trained++;
     s->trained_to = work->step + 1 - s->base;
+    const bool early = home_is_early(s);
+    if (!early)
+        home_clip_all(s);
     if (s->env->job->n_push > 1) {
         if (home_end_with_sums(s, fetches, e))
             return e->code;
     } else {
-        const bool early = home_is_early(s);
         s->in_push = s->trained;
-        if (!early)
-            home_clip_all(s);
         for (size_t i = early ? 0 : s->n_buckets; i--;)
             wk_home_push(s, &s->bucket[i], (uint64_t)s->rows, fetches);
     }
