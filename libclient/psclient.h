@@ -529,12 +529,13 @@ psc_code psc_broadcast(psc_client *client, const char *name, uint32_t root, void
                        psc_error *error);
 
 // Changes a hyperparameter of the job's rule on all ps tasks. sync: in round *round (0: the next that is possible),
-// which is then the one it will be in. It is asked for again where the answer was lost: *round is then of the last
-// attempt, and a round that was named may be OUT_OF_RANGE, as closed, with the new value. One change at a time:
-// ABORTED, another is being made: try again, the client is of use; or the job has ended. INVALID_ARGUMENT: the rule has
-// no such hyperparameter, or it takes no such value; FAILED_PRECONDITION: not declared yet; NOT_FOUND: no such job;
-// UNAVAILABLE: a ps task has not answered; OUT_OF_RANGE: the round is closed; RESOURCE_EXHAUSTED: too many changes wait
-// for their rounds, or no memory; DEADLINE_EXCEEDED; CANCELLED.
+// which is then the one it will be in. Without rounds ps tasks do not clip by a norm: who pushes has to, and takes a
+// new clipnorm or global_clipnorm from psc_hyper_changes. It is asked for again where the answer was lost: *round is
+// then of the last attempt, and a round that was named may be OUT_OF_RANGE, as closed, with the new value. One change
+// at a time: ABORTED, another is being made: try again, the client is of use; or the job has ended. INVALID_ARGUMENT:
+// the rule has no such hyperparameter, or it takes no such value; FAILED_PRECONDITION: not declared yet; NOT_FOUND: no
+// such job; UNAVAILABLE: a ps task has not answered; OUT_OF_RANGE: the round is closed; RESOURCE_EXHAUSTED: too many
+// changes wait for their rounds, or no memory; DEADLINE_EXCEEDED; CANCELLED.
 psc_code psc_set_hyper(psc_client *client, const char *name, double value, uint64_t *round, psc_error *error);
 
 // A hyperparameter that psc_set_hyper has changed since the job was declared.

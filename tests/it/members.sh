@@ -233,10 +233,11 @@ ok "the measured staleness is 3, never more" holds ssp 'get("staleness") == 3'
 
 # ---- the learning rate changes while a sync job runs --------------------------------------------------------------
 
+reduces='[{name: reduce_lr_on_plateau, monitor: loss, min_delta: 1000, patience: 10, factor: 0.5}, {name: csv_log, path: rate.csv}]'
 pids=()
 for rank in 0 1; do
     work rate "$rank" 2 --set strategy.update=sync --set data.train_examples=6400 --set epochs=12 --set delay_ms=20 \
-        --set strategy.partitioner=fixed:3 --set strategy.placement=round_robin
+        --set strategy.partitioner=fixed:3 --set strategy.placement=round_robin --set callbacks="$reduces"
     pids+=("$worker_pid")
 done
 ok "a job on three psd" becomes rate 'w[0]["step"] > 5'
@@ -252,3 +253,30 @@ PY
 }
 ok "names one round, the same on every task" same_round
 ok "it finishes" ends rate "${pids[@]}"
+multiplies() { # what was set by hand, not what the job file says
+    cat rate.csv
+    "$PYTHON3" - <<'PY'
+import csv
+rates = [float(row["learning_rate"]) for row in csv.DictReader(open("rate.csv"))]
+raise SystemExit(abs(rates[-2] - 0.003) > 1e-8 or abs(rates[-1] - 0.0015) > 1e-8)
+PY
+}
+ok "a callback multiplies the rate that was set" multiplies
+
+# ---- the limit by which workers clip changes while an async job runs ----------------------------------------------
+
+work clip 0 1 --set strategy.update=async --set data.train_examples=3200 --set epochs=8 --set delay_ms=20 \
+    --set callbacks='[{name: csv_log, path: clip.csv}]'
+ok "an async job" becomes clip 'w[0]["step"] > 5'
+says_when() { ctl set clip "$1" >clip.out && cat clip.out && grep -q "from each worker's next epoch on" clip.out; }
+ok "set of a norm says when workers take it" says_when clipnorm=1e-12
+ok "it finishes" ends clip "$worker_pid"
+stands_still() {
+    cat clip.csv
+    "$PYTHON3" - <<'PY'
+import csv
+losses = [row["val_loss"] for row in csv.DictReader(open("clip.csv"))]
+raise SystemExit(losses[-2] != losses[-1])
+PY
+}
+ok "it clips by that" stands_still

@@ -1652,6 +1652,71 @@ static void what_was_set_by_hand_is_saved(void **state)
     end(&w);
 }
 
+// With an epoch's end, or as it comes, a worker takes the rate that psctl has set for its next step: callbacks multiply
+// it. One that a callback has found since is newer.
+static void a_rate_set_by_hand_is_heard(void **state)
+{
+    static const char *const rates[] = {"1", "{schedule: constant, initial: 1}"};
+    for (size_t k = 0; k < 2; k++) {
+        char optimizer[64];
+        struct worker w;
+        struct ps_error e = {.code = PS_OK};
+        const struct wk_home *home = strategy->home;
+        begin_world(state);
+        snprintf(optimizer, sizeof optimizer, "sgd, learning_rate: %s", rates[k]);
+        client.n_changes = 2;
+        client.changed[0] = (psc_hyper_change){"learning_rate", 0.25, 1};
+        client.changed[1] = (psc_hyper_change){"learning_rate", 0.5, 3};
+        begin(&w, optimizer, "update: sync");
+        train(&w, 0, BATCH);
+        assert_true(home->rate(w.state) == 0.25 && !home->follows_schedule(w.state));
+        must(home->refresh(w.state, &e), &e);
+        assert_true(home->rate(w.state) == 0.25);
+        train(&w, 1, BATCH);
+        must(home->refresh(w.state, &e), &e);
+        assert_true(home->rate(w.state) == 0.5);
+        home->set_rate(w.state, 0.125);
+        must(home->refresh(w.state, &e), &e);
+        assert_true(home->rate(w.state) == 0.125);
+        end(&w);
+    }
+}
+
+// Likewise the limit by which it clips; one that was named for a round waits for it.
+static void a_limit_set_by_hand_is_heard(void **state)
+{
+    struct worker w;
+    struct ps_error e = {.code = PS_OK};
+    const struct wk_home *home = strategy->home;
+    begin(&w, "sgd, learning_rate: 1", "update: async");
+    train(&w, 0, BATCH);
+    client.n_changes = 1;
+    client.changed[0] = (psc_hyper_change){"clipnorm", 0.5, 1};
+    must(home->refresh(w.state, &e), &e);
+    train(&w, 1, BATCH);
+    assert_true(client.value == 1);
+    client.changed[0].round = 0;
+    train(&w, 2, BATCH);
+    assert_true(client.value == 1);
+    must(home->refresh(w.state, &e), &e);
+    train(&w, 3, BATCH);
+    assert_true(client.value == 0.5F);
+    client.n_changes = 2;
+    client.changed[0].value = 0;
+    client.changed[1] = (psc_hyper_change){"global_clipnorm", 0.3535533906, 0};
+    must(home->refresh(w.state, &e), &e);
+    train(&w, 4, BATCH);
+    assert_true(fabs(client.value - 0.25) < 1e-6);
+    end(&w);
+    begin_world(state);
+    client.n_changes = 1;
+    client.changed[0] = (psc_hyper_change){"clipnorm", 0.5, 0};
+    begin(&w, "sgd, learning_rate: 1", "update: ssp, staleness: 1");
+    train(&w, 0, BATCH);
+    assert_true(client.value == 0.5F);
+    end(&w);
+}
+
 // The rate that is set rules from the next round on, also of a training that goes on; until then the warm-up does.
 static void a_set_rate_ends_the_warm_up(void **state)
 {
@@ -1954,6 +2019,8 @@ int main(void)
         cmocka_unit_test_setup(resumed_runs_draw_anew, begin_world),
         cmocka_unit_test_setup(what_is_loaded_is_pulled_once, begin_world),
         cmocka_unit_test_setup(what_was_set_by_hand_is_saved, begin_world),
+        cmocka_unit_test_setup(a_rate_set_by_hand_is_heard, begin_world),
+        cmocka_unit_test_setup(a_limit_set_by_hand_is_heard, begin_world),
         cmocka_unit_test_setup(a_set_rate_ends_the_warm_up, begin_world),
         cmocka_unit_test_setup(worker_0_asks_for_the_last_version, begin_world),
         cmocka_unit_test_setup(no_memory_for_sums, begin_world),

@@ -26,6 +26,12 @@ struct change {
     uint64_t round;
 };
 
+// Without rounds the workers clip by a norm, and take a new one at the end of their epoch.
+static bool set_is_for_workers(const struct change *c)
+{
+    return c->round == 0 && (strcmp(c->name, "clipnorm") == 0 || strcmp(c->name, "global_clipnorm") == 0);
+}
+
 // The last change of this name that the task knows of.
 static const Paramserver__V1__HyperChange *last_change(const Description *d, const char *name)
 {
@@ -102,6 +108,9 @@ static int set_change(struct cluster *c, const char *job, struct change *change,
         printf("job %s is done: %s is %g if it is resumed\n\n", job, change->name, change->value);
     else if (!json && change->round)
         printf("%s of job %s is %g from round %" PRIu64 " on\n\n", change->name, job, change->value, change->round);
+    else if (!json && set_is_for_workers(change))
+        printf("%s of job %s is %g from each worker's next epoch on: without rounds the workers clip\n\n", change->name,
+               job, change->value);
     else if (!json)
         printf("%s of job %s is %g from now on\n\n", change->name, job, change->value);
     return set_show(c, change, json);

@@ -37,7 +37,7 @@ struct wk_bucket {
 struct wk_parameter_server_state {
     const struct wk_env *env;
     const struct ps_rule *rule;        // that the ps tasks apply to what learns,
-    double hyper[PS_RULE_MAX_HYPERS];  // and its hyperparameters, by PS_HYPER_*
+    double hyper[PS_RULE_MAX_HYPERS];  // and its hyperparameters, by PS_HYPER_*: the home takes psctl's with an epoch
     bool is_outer;                     // the rule is local_steps' outer optimizer's, the job's is the workers' own
     uint64_t period;                   // batches of this worker in a round: 1, or of local_steps
     bool follows_mode;                 // trains each epoch as its shares say, in `update`: psctl set-mode
@@ -72,7 +72,7 @@ struct wk_parameter_server_state {
     uint64_t counted;                  // local_steps in sync: the round of the last period that ended here
     bool undone;                       // and that it has taken the last step back
     uint64_t version;                  // the greatest met: how often weights were changed, their first values included
-    double rate;                       // of the next step, as far as is known here: psctl set-lr is not heard of
+    double rate;                       // of the next step, as far as is known here: psctl's is heard of as `hyper`
     bool rate_is_set;                  // and follows no schedule any more; else, where there is one, it says the rate
     bool rate_changed;                 // and perhaps not told to the ps tasks
     uint64_t summed, summed_examples;  // gradients in `pushed` that are not pushed yet, where n_push > 1

@@ -395,6 +395,40 @@ static enum ps_code home_settle(struct wk_parameter_server_state *s, struct ps_e
     return home_flush(s, e) || home_settle_buckets(s, e) ? e->code : PS_OK;
 }
 
+// ---- what is changed by hand --------------------------------------------------------------------------------------
+
+static void home_take_rate(void *state, bool is_set, double rate)
+{
+    struct wk_parameter_server_state *s = state;
+    s->rate = is_set ? rate : s->rate;
+    s->rate_is_set = is_set && s->env->job->schedule.kind != PS_SCHEDULE_NONE;
+    s->rate_changed = false;
+}
+
+// What psctl has set by now and the next step has: the rate that callbacks multiply, and the limits by which this
+// worker clips. A rate that it is about to tell is newer. With hybrid the ps tasks have the tables alone.
+static enum ps_code home_take_changes(struct wk_parameter_server_state *s, struct ps_error *e)
+{
+    const uint64_t next = s->update == PSC_SYNC ? s->closed + 1 : 0;
+    enum ps_code code = PS_OK;
+    psc_hyper_change *change = NULL;
+    psc_error error;
+    size_t n = 0;
+    if (s->env->job->strategy == PS_STRATEGY_HYBRID)
+        return PS_OK;
+    if (psc_hyper_changes(s->client, &change, &n, &error))
+        return error.code == PSC_CANCELLED ? PS_OK : wk_take_error(&error, e);  // a signal: no step follows
+    for (size_t i = 0; i < n && code == PS_OK; i++) {
+        if (change[i].round > next)
+            continue;
+        code = ps_rule_set(s->rule, s->hyper, change[i].name, change[i].value, e);
+        if (strcmp(change[i].name, "learning_rate") == 0 && !s->rate_changed)
+            home_take_rate(s, true, change[i].value);
+    }
+    free(change);
+    return code;
+}
+
 // ---- a step: weights ----------------------------------------------------------------------------------------------
 
 void wk_home_delay(const struct wk_parameter_server_state *s, uint64_t step)
@@ -452,7 +486,7 @@ static enum ps_code home_begin(void *state, const struct wk_work *work, struct p
     if (s->update == PSC_SSP && home_wait_for_clock(s, e))
         return e->code;
     if (!s->has_weights) {
-        if (wk_home_pull_all(s, s->update == PSC_SYNC ? s->share.round : 0, e))
+        if (wk_home_pull_all(s, s->update == PSC_SYNC ? s->share.round : 0, e) || home_take_changes(s, e))
             return e->code;
     } else if (s->update == PSC_SSP) {
         home_pull_buckets(s);
@@ -621,7 +655,7 @@ static enum ps_code home_end(void *state, const struct wk_work *work, struct ps_
 static enum ps_code home_refresh(void *state, struct ps_error *e)
 {
     struct wk_parameter_server_state *s = state;
-    return home_settle(s, e) || wk_home_pull_all(s, s->round, e) ? e->code : PS_OK;
+    return home_settle(s, e) || wk_home_pull_all(s, s->round, e) || home_take_changes(s, e) ? e->code : PS_OK;
 }
 
 // ---- what steers --------------------------------------------------------------------------------------------------
@@ -634,14 +668,6 @@ static void home_set_rate(void *state, double rate)
     s->rate = rate;
     s->rate_changed = true;
     s->rate_is_set = s->env->job->schedule.kind != PS_SCHEDULE_NONE;
-}
-
-static void home_take_rate(void *state, bool is_set, double rate)
-{
-    struct wk_parameter_server_state *s = state;
-    s->rate = is_set ? rate : s->rate;
-    s->rate_is_set = is_set && s->env->job->schedule.kind != PS_SCHEDULE_NONE;
-    s->rate_changed = false;
 }
 
 // As psctl set-lr does. All wait for it, in sync between two rounds: the next is the first that has it, unless others
@@ -739,7 +765,7 @@ static enum ps_code home_load(void *state, const struct wk_checkpoint *from, uin
     if (s->env->rank == 0 && wk_psd_load_changes(s, from, e))
         return e->code;
     s->rate_changed = false;  // worker 0 has told it
-    return wk_psd_barrier(s, "checkpoint taken", e);
+    return wk_psd_barrier(s, "checkpoint taken", e) || home_take_changes(s, e) ? e->code : PS_OK;
 }
 
 const struct wk_home wk_psd_home = {
