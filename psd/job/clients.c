@@ -219,6 +219,32 @@ static uint64_t clients_tick(struct psd_job *job, uint64_t now, struct psd_call 
 
 const struct psd_component psd_clients_component = {.name = "clients", .tick = clients_tick, .free = clients_fini};
 
+// Job locked.
+static enum ps_code client_check_incarnation(const struct psd_job *job, const Paramserver__V1__Caller *caller,
+                                             struct ps_error *e)
+{
+    const uint64_t known = caller->worker ? job->incarnations[caller->worker - 1] : caller->incarnation;
+    if (caller->incarnation < known) {
+        ps_sometimes(PS_SOMETIMES_OLD_INCARNATION);
+        return ps_fail(e, PS_ABORTED,
+                       "worker %" PRIu32 " of job '%s': this process was taken for dead, or another has its rank now",
+                       caller->worker - 1, job->name);
+    }
+    if (caller->incarnation > known)
+        return ps_fail(e, PS_UNAVAILABLE,
+                       "worker %" PRIu32 " of job '%s' is another process, as far as was heard here yet",
+                       caller->worker - 1, job->name);
+    return PS_OK;
+}
+
+enum ps_code psd_job_check_incarnation(struct psd_job *job, const Paramserver__V1__Caller *caller, struct ps_error *e)
+{
+    pthread_mutex_lock(&job->lock);
+    const enum ps_code code = client_check_incarnation(job, caller, e);
+    pthread_mutex_unlock(&job->lock);
+    return code;
+}
+
 enum ps_code psd_job_client(struct psd_job *job, const Paramserver__V1__Caller *caller, struct psd_request_id *id,
                             struct ps_error *e)
 {
@@ -228,19 +254,12 @@ enum ps_code psd_job_client(struct psd_job *job, const Paramserver__V1__Caller *
     if (now > job->clients.now)
         job->clients.now = now;
     struct psd_client *c = client_find(&job->clients, caller->client.data);
-    uint64_t known = caller->worker ? job->incarnations[caller->worker - 1] : caller->incarnation;
     if (c && c->worker != caller->worker)
         code = ps_fail(e, PS_INVALID_ARGUMENT, "this client id belongs to another worker (rank + 1 = %" PRIu32 ")",
                        c->worker);
-    else if (caller->incarnation < known)
-        code = ps_fail(e, PS_ABORTED,
-                       "worker %" PRIu32 " of job '%s': this process was taken for dead, or another has its rank now",
-                       caller->worker - 1, job->name);
-    else if (caller->incarnation > known)
-        code = ps_fail(e, PS_UNAVAILABLE,
-                       "worker %" PRIu32 " of job '%s' is another process, as far as was heard here yet",
-                       caller->worker - 1, job->name);
-    else if (!c && job->clients.n >= PSD_MAX_CLIENTS)
+    else
+        code = client_check_incarnation(job, caller, e);
+    if (code == PS_OK && !c && job->clients.n >= PSD_MAX_CLIENTS)
         code = ps_fail(e, PS_RESOURCE_EXHAUSTED,
                        "job '%s' has been changed by %d clients in the last ten minutes, it takes no more for now",
                        job->name, PSD_MAX_CLIENTS);
@@ -254,7 +273,5 @@ enum ps_code psd_job_client(struct psd_job *job, const Paramserver__V1__Caller *
         *id = (struct psd_request_id){c->number, caller->sequence, atomic_load(&c->oldest)};
     }
     pthread_mutex_unlock(&job->lock);
-    if (caller->incarnation < known)
-        ps_sometimes(PS_SOMETIMES_OLD_INCARNATION);
     return code;
 }

@@ -47,6 +47,10 @@ size_t psd_clients_bytes(const struct psd_clients *clients);  // taken from the 
 // UINT64_MAX: none, it is forgotten. clients: a struct psd_clients.
 uint64_t psd_clients_oldest(void *clients, uint32_t number);
 
+// The job is declared, and the caller's worker one of its own. ABORTED: it was taken for dead, or another process has
+// its rank now; UNAVAILABLE: this task has not heard of it yet.
+enum ps_code psd_job_check_incarnation(struct psd_job *job, const Paramserver__V1__Caller *caller, struct ps_error *e);
+
 // Who sends a request, made on first sight. INVALID_ARGUMENT, ABORTED: another identity, an old incarnation.
 // RESOURCE_EXHAUSTED: too many clients, or no room for one more.
 enum ps_code psd_job_client(struct psd_job *job, const Paramserver__V1__Caller *caller, struct psd_request_id *id,

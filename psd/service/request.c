@@ -38,6 +38,16 @@ enum ps_code psd_request_check_declared(struct psd_request *t)
     return PS_OK;
 }
 
+enum ps_code psd_request_check_rank(struct psd_request *t)
+{
+    if (psd_request_check_declared(t))
+        return t->error.code;
+    if (t->caller->worker > t->job->workers)
+        return ps_fail(&t->error, PS_INVALID_ARGUMENT, "worker %" PRIu32 " of job '%s', which has %" PRIu32,
+                       t->caller->worker - 1, t->job->name, t->job->workers);
+    return PS_OK;
+}
+
 enum ps_code psd_request_fail_no_job(struct psd_request *t, const char *name)
 {
     return ps_fail(&t->error, PS_NOT_FOUND, "ps task %" PRIu32 " has no job '%.128s'", t->core->config.task, name);

@@ -116,7 +116,8 @@ const char *psd_request_user(const struct psd_request *t);
 bool psd_request_owns(const struct psd_request *t, const struct psd_job *job);
 // PERMISSION_DENIED: it is not.
 enum ps_code psd_request_check_owner(struct psd_request *t, const struct psd_job *job);
-enum ps_code psd_request_check_declared(struct psd_request *t);                 // FAILED_PRECONDITION: the job is not
+enum ps_code psd_request_check_declared(struct psd_request *t);  // FAILED_PRECONDITION: the job is not
+enum ps_code psd_request_check_rank(struct psd_request *t);      // likewise; INVALID_ARGUMENT: it has no such worker
 enum ps_code psd_request_fail_no_job(struct psd_request *t, const char *name);  // NOT_FOUND
 // ABORTED, with the reason for which the job has ended; NOT_FOUND where it was stopped.
 int psd_request_fail_ended(struct psd_request *t);

@@ -44,6 +44,12 @@ static enum ps_code shard_check_name(struct psd_request *t, const char *name)
                    "a shard '%.40s': expected a name of letters, digits, '.', '_' and '-'", name);
 }
 
+// Who loads or removes shards is fenced as who changes values: before it waits, and when the thread takes it up.
+static enum ps_code shard_check_worker(struct psd_request *t)
+{
+    return psd_request_check_rank(t) ? t->error.code : psd_job_check_incarnation(t->job, t->caller, &t->error);
+}
+
 // While a shard is written each of its blocks may be changed once and needs another page then; those of other shards
 // that wait, too. alone: they are not, or whoever changes them waits for a page.
 static enum ps_code shard_check_snapshot(struct psd_request *t, const struct psd_snapshot *s, bool alone)
@@ -183,7 +189,8 @@ static int shard_fail_file(struct psd_request *t)
 {
     if (atomic_load(&t->core->draining))
         return (int)ps_fail(&t->error, PS_UNAVAILABLE, "ps task %" PRIu32 " is shutting down", t->core->config.task);
-    t->error.code = PS_FAILED_PRECONDITION;
+    if (t->error.code != PS_ABORTED)
+        t->error.code = PS_FAILED_PRECONDITION;
     return (int)ps_error_prefix(&t->error, "ps task %" PRIu32, t->core->config.task);
 }
 
@@ -342,7 +349,7 @@ static enum ps_code load_check_wanted(struct load *l)
     if (atomic_load(&t->core->draining) || atomic_load(&t->call->cancelled) ||
         atomic_load(&t->job->run) != t->caller->run || psd_job_has_failed(t->job))
         return ps_fail(&t->error, PS_ABORTED, "nobody waits for the rest of the shard");
-    return PS_OK;
+    return psd_job_check_incarnation(t->job, t->caller, &t->error);
 }
 
 static enum ps_code load_all(struct load *l)
@@ -413,7 +420,7 @@ int psd_load_shard(struct psd_request *t)
     struct psd_job *job = t->job;
     if (!r->shard)
         return (int)ps_fail(&t->error, PS_INVALID_ARGUMENT, "the request names no shard");
-    if (shard_check_folder(t) || shard_check_name(t, r->shard->name) || psd_request_check_declared(t))
+    if (shard_check_folder(t) || shard_check_name(t, r->shard->name) || shard_check_worker(t))
         return (int)t->error.code;
     if (!t->call->parked_since)
         return psd_file_thread_park(t, t->core->shard_thread);
@@ -448,7 +455,7 @@ int psd_prune_shards(struct psd_request *t)
     const Paramserver__V1__PruneShardsRequest *r = (const Paramserver__V1__PruneShardsRequest *)t->request;
     Paramserver__V1__PruneShardsReply out = PARAMSERVER__V1__PRUNE_SHARDS_REPLY__INIT;
     uint64_t id;
-    if (shard_check_folder(t) || shard_check_name(t, r->name))
+    if (shard_check_folder(t) || shard_check_name(t, r->name) || shard_check_worker(t))
         return (int)t->error.code;
     if (!t->call->parked_since)
         return psd_file_thread_park(t, t->core->shard_thread);

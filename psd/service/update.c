@@ -61,12 +61,7 @@ static enum ps_code check_sequence(struct psd_request *t)
         return ps_fail(&t->error, PS_RESOURCE_EXHAUSTED,
                        "sequence %" PRIu64 " with oldest %" PRIu64 ": at most %d may be open at once", c->sequence,
                        c->oldest, PS_WINDOW);
-    if (psd_request_check_declared(t))
-        return t->error.code;
-    if (c->worker > t->job->workers)
-        return ps_fail(&t->error, PS_INVALID_ARGUMENT, "worker %" PRIu32 " of job '%s', which has %" PRIu32,
-                       c->worker - 1, t->job->name, t->job->workers);
-    return PS_OK;
+    return psd_request_check_rank(t);
 }
 
 // The round that an extent's push goes to, or NULL: it is applied on arrival.

@@ -523,11 +523,11 @@ static void make_pipe(char path[256], uint64_t checkpoint)
     assert_int_equal(mkfifo(path, 0666), 0);
 }
 
-static void load_ahead(struct store *s, uint64_t checkpoint, struct waited *w)
+static void load_ahead(struct store *s, uint32_t rank, uint64_t checkpoint, struct waited *w)
 {
     Paramserver__V1__LoadShardRequest r = PARAMSERVER__V1__LOAD_SHARD_REQUEST__INIT;
     Paramserver__V1__Shard shard = PARAMSERVER__V1__SHARD__INIT;
-    Paramserver__V1__Caller caller = caller_of(0, 0);
+    Paramserver__V1__Caller caller = caller_of(rank, checkpoint);
     r.caller = &caller;
     r.shard = &shard;
     shard.name = (char *)"job-0000000001";
@@ -565,8 +565,8 @@ static void who_waits_for_a_file_is_seen(void **state)
     make_pipe(first, 7);
     make_pipe(second, 8);
     assert_int_equal(count_waits(&s), 0);
-    load_ahead(&s, 7, &reads);
-    load_ahead(&s, 8, &reads_next);
+    load_ahead(&s, 0, 7, &reads);
+    load_ahead(&s, 0, 8, &reads_next);
     prune_ahead(&s, &behind);
     let_it_go_on();
     assert_waits_for_file(&s, 2);
@@ -586,6 +586,50 @@ static void who_waits_for_a_file_is_seen(void **state)
     while (count_waits(&s))
         sched_yield();
     assert_traced(&s, waited_ms, 3);
+    psd_core_destroy(s.core);
+    files(true);
+}
+
+// The control task has said that it is dead.
+static void take_for_dead(struct store *s, uint32_t rank)
+{
+    struct psd_job *job = s->core->table.newest;
+    pthread_mutex_lock(&job->lock);
+    job->incarnations[rank]++;
+    pthread_mutex_unlock(&job->lock);
+}
+
+// Another worker trains on, and has written checkpoints of its own. What comes late, and what has waited for the
+// thread, changes nothing.
+static void a_worker_that_was_taken_for_dead_loads_and_removes_nothing(void **state)
+{
+    char path[256];
+    struct store s;
+    struct writing w;
+    struct waited reads, loads, prunes;
+    (void)state;
+    open_and_write(&s, &w);
+    push(&s, 2, 1);
+    const uint64_t before = store_digest(&s);
+    make_pipe(path, 8);
+    load_ahead(&s, 1, 8, &reads);
+    load_ahead(&s, 0, 7, &loads);
+    prune_ahead(&s, &prunes);
+    take_for_dead(&s, 0);
+    close(open(path, O_WRONLY));
+    await_answer(&reads);
+    await_answer(&loads);
+    await_answer(&prunes);
+    expect(loads.a, PS_ABORTED, "worker 0 of job 'job': this process was taken for dead");
+    expect(prunes.a, PS_ABORTED, "worker 0 of job 'job': this process was taken for dead");
+    load_ahead(&s, 0, 7, &loads);
+    prune_ahead(&s, &prunes);
+    await_answer(&loads);
+    await_answer(&prunes);
+    expect(loads.a, PS_ABORTED, "was taken for dead");
+    expect(prunes.a, PS_ABORTED, "was taken for dead");
+    assert_true(store_digest(&s) == before);
+    assert_int_equal(files(false), 2);
     psd_core_destroy(s.core);
     files(true);
 }
@@ -690,6 +734,7 @@ int main(void)
         cmocka_unit_test(those_that_nobody_names_are_removed),
         cmocka_unit_test(shards_that_wait_are_counted_and_end_with_the_core),
         cmocka_unit_test(who_waits_for_a_file_is_seen),
+        cmocka_unit_test(a_worker_that_was_taken_for_dead_loads_and_removes_nothing),
         cmocka_unit_test(another_run_loads_it_again),
         cmocka_unit_test(a_shard_is_loaded_as_often_as_it_is_asked_for),
         cmocka_unit_test(a_shard_that_comes_later_is_found),
