@@ -89,9 +89,9 @@ struct psd_job {
     pthread_mutex_t lock;  // guards what has no remark of its own
     // Whose shard was loaded last, what it had, and by which call. Of the thread for shards alone.
     struct psd_loaded {
-        uint64_t run, checkpoint, elements;
-        uint8_t by[16];     // the client id,
-        uint64_t sequence;  // and of its call
+        uint64_t run, checkpoint, elements;  // elements: 0: none, as yet
+        uint8_t by[16];                      // the client id,
+        uint64_t sequence;                   // and of its call
     } loaded;
     // Applying a block holds it shared, pinning a snapshot exclusively: so a snapshot lies between two
     // updates. An atomic update holds it exclusively, pinning what goes into one message shared.

@@ -397,13 +397,20 @@ static enum ps_code load_shard(struct psd_request *t, const char *path, const Pa
     return code;
 }
 
+// The sequence of the call by which this client has loaded a shard here last, where no other client has since; or 0.
+static uint64_t load_last_sequence(const struct psd_request *t)
+{
+    const struct psd_loaded *last = &t->job->loaded;
+    const bool same = last->run == t->caller->run && memcmp(last->by, t->caller->client.data, sizeof last->by) == 0;
+    return same ? last->sequence : 0;
+}
+
 // The answer to the call that has loaded a shard here last may have been lost. Whoever loads the same one in another
 // call means it: other values may have been put meanwhile.
 static bool load_is_repetition(const struct psd_request *t, uint64_t checkpoint)
 {
     const struct psd_loaded *last = &t->job->loaded;
-    return last->run == t->caller->run && last->checkpoint == checkpoint && last->sequence == t->caller->sequence &&
-           memcmp(last->by, t->caller->client.data, sizeof last->by) == 0;
+    return load_last_sequence(t) == t->caller->sequence && last->checkpoint == checkpoint && last->elements;
 }
 
 static void load_note(const struct psd_request *t, uint64_t checkpoint, uint64_t elements)
@@ -413,29 +420,50 @@ static void load_note(const struct psd_request *t, uint64_t checkpoint, uint64_t
     memcpy(last->by, t->caller->client.data, sizeof last->by);
 }
 
+// A copy that comes late would put old values over those of the load after it.
+static enum ps_code load_check_sequence(struct psd_request *t)
+{
+    const uint64_t last = load_last_sequence(t), sequence = t->caller->sequence;
+    if (sequence == 0)
+        return ps_fail(&t->error, PS_INVALID_ARGUMENT, "load shard: sequence 0: expected one from 1");
+    if (sequence < last)
+        return ps_fail(&t->error, PS_ABORTED,
+                       "load shard: the client has asked for another since (sequence %" PRIu64 ", this is %" PRIu64 ")",
+                       last, sequence);
+    return PS_OK;
+}
+
+static enum ps_code load_once(struct psd_request *t, const Paramserver__V1__LoadShardRequest *r, uint64_t *elements)
+{
+    *elements = t->job->loaded.elements;
+    if (load_is_repetition(t, r->shard->checkpoint))
+        return PS_OK;
+    char *path = shard_path(t, r->shard);
+    load_note(t, r->shard->checkpoint, 0);
+    const enum ps_code code = path ? load_shard(t, path, r, elements) : shard_no_memory(t);
+    free(path);
+    if (code)
+        return code;
+    if (*elements)
+        ps_info("job '%s': goes on from %s", t->job->name, r->shard->name);
+    load_note(t, r->shard->checkpoint, *elements);
+    return PS_OK;
+}
+
 int psd_load_shard(struct psd_request *t)
 {
     const Paramserver__V1__LoadShardRequest *r = (const Paramserver__V1__LoadShardRequest *)t->request;
     Paramserver__V1__LoadShardReply out = PARAMSERVER__V1__LOAD_SHARD_REPLY__INIT;
-    struct psd_job *job = t->job;
     if (!r->shard)
         return (int)ps_fail(&t->error, PS_INVALID_ARGUMENT, "the request names no shard");
     if (shard_check_folder(t) || shard_check_name(t, r->shard->name) || shard_check_worker(t))
         return (int)t->error.code;
     if (!t->call->parked_since)
         return psd_file_thread_park(t, t->core->shard_thread);
-    out.elements = job->loaded.elements;
-    if (!load_is_repetition(t, r->shard->checkpoint)) {
-        char *path = shard_path(t, r->shard);
-        const enum ps_code code = path ? load_shard(t, path, r, &out.elements) : shard_no_memory(t);
-        free(path);
-        if (code)
-            return shard_fail_file(t);
-        if (out.elements) {
-            ps_info("job '%s': goes on from %s", job->name, r->shard->name);
-            load_note(t, r->shard->checkpoint, out.elements);
-        }
-    }
+    if (load_check_sequence(t))
+        return (int)t->error.code;
+    if (load_once(t, r, &out.elements))
+        return shard_fail_file(t);
     out.generation = t->core->generation;
     return psd_request_reply(t, &out.base, NULL);
 }

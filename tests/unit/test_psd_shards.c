@@ -133,8 +133,8 @@ static struct answer write_send(struct store *s, struct writing *w)
     return a;
 }
 
-static uint64_t loaded;         // elements that the last one had
-static uint64_t load_sequence;  // of the next
+static uint64_t loaded;             // elements that the last one had
+static uint64_t load_sequence = 1;  // of the next
 
 static struct answer load(struct store *s, const char *name, uint64_t checkpoint, uint64_t steps)
 {
@@ -671,7 +671,22 @@ static void a_shard_is_loaded_as_often_as_it_is_asked_for(void **state)
     expect(load(&s, "job-0000000001", 7, 3), PS_OK, "");
     assert_int_equal(loaded, 2 * N);
     assert_true(get_float(&s, "w", 0) == value);
+
+    // A copy of the call before comes late.
+    push(&s, 3, 1);
+    const uint64_t before = store_digest(&s);
+    load_sequence = 5;
+    expect(load(&s, "job-0000000001", 7, 3), PS_ABORTED, "has asked for another since (sequence 6, this is 5)");
     load_sequence = 0;
+    expect(load(&s, "job-0000000001", 7, 3), PS_INVALID_ARGUMENT, "sequence 0: expected one from 1");
+    assert_true(store_digest(&s) == before);
+    load_sequence = 7;
+    expect(load(&s, "job-0000000001", 8, 3), PS_OK, "");
+    assert_int_equal(loaded, 0);
+    load_sequence = 6;  // though nothing was put by the last one
+    expect(load(&s, "job-0000000001", 7, 3), PS_ABORTED, "has asked for another since");
+    assert_true(store_digest(&s) == before);
+    load_sequence = 1;
     psd_core_destroy(s.core);
     files(true);
 }
