@@ -248,6 +248,9 @@ static void files_set_aside(const char *path, const struct ps_error *why)
     ps_warn("--queue: %s; the job is gone%s%s", why->text, moved ? ", the file is kept as " : "", moved ? aside : "");
 }
 
+// So many are never given out: a file with a greater number is nobody's, and the next job's number does not follow it.
+#define FILES_MOST_JOBS (UINT64_MAX / 4)
+
 // "17.job", and *last is 17 or more; so it is where the name only begins like that.
 static bool files_is_job(const char *name, uint64_t *number, uint64_t *last)
 {
@@ -256,7 +259,7 @@ static bool files_is_job(const char *name, uint64_t *number, uint64_t *last)
         return false;
     errno = 0;
     *number = strtoull(name, &end, 10);
-    if (errno || *end != '.' || *number == UINT64_MAX)
+    if (errno || *end != '.' || *number > FILES_MOST_JOBS)
         return false;
     *last = *number > *last ? *number : *last;
     return strcmp(end, ".job") == 0;

@@ -1059,6 +1059,24 @@ static void put_empty(const char *name)
     fclose(f);
 }
 
+// Numbers begin again at 0 behind the last one that there can be, which is no job's.
+static void numbers_do_not_end(void **state)
+{
+    static const char *const last[] = {"18446744073709551614.job", "18446744073709551614.job.damaged"};
+    (void)state;
+    submit("first", 0, 1);
+    for (size_t i = 0; i < 2; i++)
+        put_empty(last[i]);
+    restart();
+    submit("second", 0, 1);
+    submit("third", 0, 1);
+    assert_true(exists("2.job") && exists("3.job"));
+    for (size_t i = 0; i < 2; i++)
+        assert_int_equal(0, unlink(in_folder(last[i])));
+    restart();
+    assert_int_equal(PSD_QUEUED, state_of("second"));
+}
+
 // What a psd that was killed has left of a job's file goes when the next one begins, and nothing else does.
 static void a_half_written_job_is_removed(void **state)
 {
@@ -1282,6 +1300,7 @@ int main(void)
         TEST(one_psd_has_a_folder),
         TEST(a_folder_that_cannot_be_locked_is_refused),
         TEST(a_damaged_file_costs_its_job_alone),
+        TEST(numbers_do_not_end),
         TEST(a_half_written_job_is_removed),
         TEST(an_unreadable_entry_costs_its_job_alone),
         TEST(ended_jobs_expire),
