@@ -391,7 +391,7 @@ def save_csv(path, arrays):
         width = value.size // len(value)
         fields[name] = [name] if width == 1 else [f"{name}_{i}" for i in range(width)]
     with open(path, "w", newline="", encoding="utf-8") as f:
-        writer = csv.writer(f)
+        writer = csv.writer(f, quoting=csv.QUOTE_NONNUMERIC)
         writer.writerow([field for of in fields.values() for field in of])
         flat = [value.reshape(len(value), -1).tolist() for value in arrays.values()]
         writer.writerows(sum(row, []) for row in zip(*flat))

@@ -129,11 +129,11 @@ def branches():
 
 # By name, beside strings, which only CSV brings.
 def words():
-    word = random.choice(np.array(["red", "green", "blue, light"], dtype=object), N)
+    word = random.choice(np.array(["red", " red", "green ", "blue, light"], dtype=object), N)
     lookup = L.StringLookup()
     lookup.adapt(word)
     i, j = keras.Input((1,), dtype="string", name="word"), keras.Input((2,), name="numbers")
-    both = L.Concatenate()([L.Flatten()(L.Embedding(4, 3)(lookup(i))), j])
+    both = L.Concatenate()([L.Flatten()(L.Embedding(5, 3)(lookup(i))), j])
     model = keras.Model({"word": i, "numbers": j}, L.Dense(1)(L.Dense(8, activation="tanh")(both)))
     numbers = random.normal(size=(N, 2)).astype("f4")
     return model, lambda: (keras.optimizers.SGD(0.05), "mse"), {

@@ -291,6 +291,43 @@ static void csv_words(void **state)
     free(test);
 }
 
+// Blanks at the ends of a field belong to its word, as RFC 4180 has it, but not to a number or to a header's name.
+static void csv_words_with_blanks(void **state)
+{
+    struct nn_words *words = ps_alloc(sizeof *words + 4 * sizeof *words->word);
+    const struct nn_model model = {
+        2, 1, {NN_INT32, 1, {1}}, {NN_FLOAT, 1, {1}}, {NN_FLOAT, 1, {1}}, {0}, "city", "age", "out", NULL, words};
+    static const char text[] = " age , city, y\n3,Oslo,1\n4, Oslo, 2\n 5 ,Oslo\t,0\n6,\t\"Oslo\" ,1 \n";
+    struct ps_error e = {0};
+    struct wk_data *data = NULL;
+    char *label[] = {"y"};
+    char *path = put_text(*state, "train.csv", text);
+    char *ends = put_text(*state, "ends.csv", "y,age,city\n1,2,Rome \r\n1,2,Oslo\t\r\n \r\n");
+    struct ps_job_data spec = {.kind = PS_DATA_CSV, .path = path, .label = {.column = label, .n = 1}};
+    memcpy(words->word, (const char *[]){"Oslo", " Oslo", "Oslo\t", "Rome "}, 4 * sizeof *words->word);
+    words->n = 4;
+    assert_int_equal(wk_data_open(&spec, &model, 0, &data, &e), PS_OK);
+    assert_int_equal(wk_data_bind(data, &model, data_mse, &e), PS_OK);
+    EXPECT(&data->train, &data->train.input[0], 0, 1, 2, 0);
+    EXPECT(&data->train, &data->train.input[1], 3, 4, 5, 6);
+    EXPECT(&data->train, &data->train.target[0], 1, 2, 0, 1);
+    wk_data_free(data);
+    // At the very end of a file.
+    spec.path = ends;
+    words->closed = true;
+    assert_int_equal(wk_data_open(&spec, &model, 0, &data, &e), PS_OK);
+    assert_int_equal(wk_data_bind(data, &model, data_mse, &e), PS_OK);
+    EXPECT(&data->train, &data->train.input[0], 3, 2);
+    wk_data_free(data);
+    words->word[3] = "Rome";
+    assert_int_equal(wk_data_open(&spec, &model, 0, &data, &e), PS_INVALID_ARGUMENT);
+    if (!strstr(e.text, "is \"Rome \", expected one of the column's 4 categories; the blanks at its ends belong to it"))
+        fail_msg("%s", e.text);
+    free(path);
+    free(ends);
+    free(words);
+}
+
 // Numbers of things are exact up to 32 bits where the model takes integers; floats are rounded once.
 static void csv_whole_numbers(void **state)
 {
@@ -335,7 +372,23 @@ static void csv_vocabulary(void **state)
                                     (struct ps_job_data){.columns = csv_columns(of, 1)});
     EXPECT(&data->train, &data->train.input[0], 1, 2);
     wk_data_free(data);
-    char *bad = put_text(*state, "bad.csv", "Oslo,1\nParis,2\n");
+    free(put_text(*state, "cities.txt", "Rome\nOslo\nRome \n"));
+    data = open_csv(*state, "Rome,1\nRome ,2\n\"Rome \",3\nOslo,4\n", NULL, 0,
+                    (struct ps_job_data){.columns = csv_columns(of, 1)});
+    EXPECT(&data->train, &data->train.input[0], 0, 2, 2, 1);
+    wk_data_free(data);
+    // So it is with words that the file itself numbers; one of blanks alone is missing.
+    free(put_text(*state, "cities.txt", "Rome\r\nOslo\nNew York, \"NY\""));
+    of[0].vocabulary = NULL;
+    data = open_csv(*state, "Rome,1\n Rome,2\nRome,3\n", NULL, 0, (struct ps_job_data){.columns = csv_columns(of, 1)});
+    EXPECT(&data->train, &data->train.input[0], 0, 1, 0);
+    wk_data_free(data);
+    char *bad = put_text(*state, "bad.csv", "Oslo,1\n ,2\n");
+    open_bad(&(struct ps_job_data){.kind = PS_DATA_CSV, .path = bad, .columns = csv_columns(of, 1)}, 0,
+             "line 2, field 1 is empty, expected a word", bad);
+    free(bad);
+    of[0].vocabulary = words;
+    bad = put_text(*state, "bad.csv", "Oslo,1\nParis,2\n");
     open_bad(&(struct ps_job_data){.kind = PS_DATA_CSV, .path = bad, .columns = csv_columns(of, 1)}, 0,
              "line 2, field 1 is \"Paris\", expected one of the column's 3 categories", bad);
     free(put_text(*state, "cities.txt", "Rome\nRome\n"));
@@ -886,6 +939,7 @@ int main(void)
         WITH_FOLDER(csv_targets_and_test_file),
         WITH_FOLDER(csv_categories),
         WITH_FOLDER(csv_words),
+        WITH_FOLDER(csv_words_with_blanks),
         WITH_FOLDER(csv_whole_numbers),
         WITH_FOLDER(csv_vocabulary),
         WITH_FOLDER(csv_bad_files),

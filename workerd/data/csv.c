@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // CSV by RFC 4180: records of fields with a separator between them, fields in quotes may have separators, line ends and
-// doubled quotes in them. Blanks around a field without quotes are left out. Two passes over the text: the first counts
-// records and holds their fields to the first's, so that what the second fills is never larger than the file allows.
+// doubled quotes in them. Blanks at the ends of a field belong to its word, but not to a number or to a name in the
+// header. Two passes over the text: the first counts records and holds their fields to the first's, so that what the
+// second fills is never larger than the file allows.
 #include <float.h>
 #include <inttypes.h>
 #include <math.h>
@@ -11,6 +12,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/log.h"
 #include "workerd/data/data_internal.h"
 
 // ---- fields -------------------------------------------------------------------------------------------------------
@@ -104,13 +106,21 @@ static enum ps_code csv_read_plain(struct csv_reader *r, struct csv_field *f, st
     stop = r->at;
     if (stop > start && stop[-1] == '\r' && (r->at == r->end || *r->at == '\n'))
         r->at = --stop;
-    while (start < stop && csv_is_blank(*start))
-        start++;
-    while (start < stop && csv_is_blank(stop[-1]))
-        stop--;
     f->text = start;
     f->size = (size_t)(stop - start);
     return PS_OK;
+}
+
+// Leaves out the blanks around a field without quotes.
+static struct csv_field csv_trim(struct csv_field f)
+{
+    while (!f.quoted && f.size && csv_is_blank(*f.text)) {
+        f.text++;
+        f.size--;
+    }
+    while (!f.quoted && f.size && csv_is_blank(f.text[f.size - 1]))
+        f.size--;
+    return f;
 }
 
 // The next field. Its text is valid until the next one.
@@ -208,6 +218,24 @@ static enum ps_code csv_take_number(const struct wk_csv_format *format, const st
                    f->line, number, label, text, is ? "" : "; words need data.columns: a category");
 }
 
+// Would a word that is unknown be known without the blanks at its ends?
+static bool csv_is_known_bare(struct wk_vocabulary *v, const struct csv_field *f)
+{
+    struct csv_field bare = csv_trim(*f);
+    return bare.size < f->size && v->fixed && wk_vocabulary_find(v, bare.text, bare.size) >= 0;
+}
+
+// Words that a StringLookup takes for unknown, most likely by mistake.
+static void csv_warn_of_blanks(struct wk_csv_format *format, const struct csv_field *f, size_t number,
+                               const char *label, const char *text)
+{
+    if (!format->warned)
+        ps_warn("CSV: line %" PRIu64 ", field %zu%s is \"%s\", which the vocabulary has without the blanks at its "
+                "ends: the word is unknown, as may be others",
+                f->line, number, label, text);
+    format->warned = true;
+}
+
 static enum ps_code csv_take_category(struct wk_csv_format *format, const struct csv_field *f, size_t number,
                                       int32_t *to, struct ps_error *e)
 {
@@ -215,15 +243,21 @@ static enum ps_code csv_take_category(struct wk_csv_format *format, const struct
     struct wk_vocabulary *v = &format->vocabulary[number - 1];
     csv_text(f, text);
     csv_label(format, number, label);
-    if (!f->size && !f->quoted && !format->words[number - 1])
+    if (!csv_trim(*f).size && !f->quoted && !format->words[number - 1])
         return ps_fail(e, PS_INVALID_ARGUMENT, "line %" PRIu64 ", field %zu%s is empty, expected a word", f->line,
                        number, label);
     *to = memchr(f->text, '\0', f->size) ? -1 : wk_vocabulary_find(v, f->text, f->size);
-    if (*to >= 0 || (format->words[number - 1] && !format->words[number - 1]->closed))
+    if (*to >= 0)
         return PS_OK;
+    bool bare = csv_is_known_bare(v, f);
+    if (format->words[number - 1] && !format->words[number - 1]->closed) {
+        if (bare)
+            csv_warn_of_blanks(format, f, number, label, text);
+        return PS_OK;
+    }
     return ps_fail(e, PS_INVALID_ARGUMENT,
-                   "line %" PRIu64 ", field %zu%s is \"%s\", expected one of the column's %zu categories", f->line,
-                   number, label, text, v->n);
+                   "line %" PRIu64 ", field %zu%s is \"%s\", expected one of the column's %zu categories%s", f->line,
+                   number, label, text, v->n, bare ? "; the blanks at its ends belong to it" : "");
 }
 
 // ---- the first line -----------------------------------------------------------------------------------------------
@@ -281,6 +315,7 @@ static enum ps_code csv_find_header(struct csv_reader r, const struct wk_csv_for
     for (size_t i = 1; !f.last; i++) {
         if (csv_read_field(&r, &f, e))
             break;
+        f = csv_trim(f);
         bool whole = csv_text(&f, text);
         if (!csv_takes_number(format, i))
             continue;
@@ -346,6 +381,7 @@ static enum ps_code csv_take_names(struct csv_reader *r, bool header, struct wk_
     enum ps_code code = PS_OK;
     while (!f.last && code == PS_OK) {
         code = csv_read_field(r, &f, e);
+        f = csv_trim(f);
         bool named = header && f.size && !memchr(f.text, '\0', f.size);
         if (code == PS_OK)
             code = csv_add_name(format, named ? wk_text_copy(f.text, f.size) : ps_printf("%zu", format->fields + 1),
@@ -414,8 +450,9 @@ static enum ps_code csv_take_record(struct csv_reader *r, struct wk_csv_format *
     for (size_t i = 0; i < format->fields; i++) {
         struct csv_field f;
         enum ps_code code = csv_read_field(r, &f, e);
+        struct csv_field bare = csv_trim(f);
         if (code == PS_OK && format->type[i] == PS_COLUMN_NUMBER)
-            code = csv_take_number(format, &f, i + 1, csv, row, e);
+            code = csv_take_number(format, &bare, i + 1, csv, row, e);
         else if (code == PS_OK && format->type[i] == PS_COLUMN_CATEGORY)
             code = csv_take_category(format, &f, i + 1, &csv->cell[row * format->fields + i].integer, e);
         if (code != PS_OK)
@@ -457,6 +494,7 @@ static enum ps_code csv_check_names(struct csv_reader *r, const struct wk_csv_fo
     for (size_t i = 0; !f.last; i++) {
         if (csv_read_field(r, &f, e))
             return e->code;
+        f = csv_trim(f);
         bool same = i < format->fields && strlen(format->name[i]) == f.size &&
                     (!f.size || memcmp(format->name[i], f.text, f.size) == 0);
         if (!same && f.size && i < format->fields && format->name[i][strspn(format->name[i], "0123456789")])
@@ -502,14 +540,22 @@ static enum ps_code csv_read(struct csv_reader *r, struct wk_csv_format *format,
     return csv_take_records(r, format, csv, e);
 }
 
+// Leaves out lines of blanks at the end.
+static void csv_trim_end(struct csv_reader *r)
+{
+    const char *at = r->end;
+    while (at > r->at && (csv_is_blank(at[-1]) || at[-1] == '\n' || at[-1] == '\r') && at[-1] != r->separator)
+        if (*--at == '\n')
+            r->end = at;
+    r->end = at == r->at ? at : r->end;
+}
+
 enum ps_code wk_csv_parse(const char *text, size_t size, struct wk_csv_format *format, struct wk_csv *csv,
                           struct ps_error *e)
 {
     struct csv_reader r = {
         .at = text + wk_text_mark(text, size), .end = text + size, .separator = format->separator, .line = 1};
-    while (r.end > r.at && (csv_is_blank(r.end[-1]) || r.end[-1] == '\n' || r.end[-1] == '\r') &&
-           r.end[-1] != r.separator)
-        r.end--;
+    csv_trim_end(&r);
     if (r.end == r.at)
         return ps_fail(e, PS_INVALID_ARGUMENT, "the file is empty, expected lines of numbers");
     enum ps_code code = csv_read(&r, format, csv, e);

@@ -117,6 +117,7 @@ struct wk_csv_format {
     char **name;                       // of each field
     int *type;                         // enum ps_column_type of each field
     size_t fields;                     // 0: nothing is known yet
+    bool warned;                       // of words that are unknown by their blanks
 };
 struct wk_csv {
     uint64_t rows;
