@@ -57,6 +57,8 @@ static bool npy_is_known(char order, char kind, uint64_t width)
         return order == (width == 1 ? '|' : '<') && (width == 1 || width == 2 || width == 4 || width == 8);
     case 'f':
         return order == '<' && (width == 2 || width == 4 || width == 8);
+    case 'b':
+        return order == '|' && width == 1;
     case 'S':
         return order == '|';
     case 'V':
@@ -84,7 +86,7 @@ static enum ps_code parse_descr(struct cursor *c, struct ps_npy *npy, struct ps_
     }
     return npy_fail_expected(
         c,
-        "a descr of '|u1', '|i1', '<u2', '<i2', '<u4', '<i4', '<u8', '<i8', '<f2', '<f4', '<f8' or '|S' "
+        "a descr of '|b1', '|u1', '|i1', '<u2', '<i2', '<u4', '<i4', '<u8', '<i8', '<f2', '<f4', '<f8' or '|S' "
         "and a width",
         e);
 }

@@ -609,8 +609,6 @@ static void npy_values_that_do_not_fit(void **state)
          "row 1: element 1 is nan, expected a finite float32"},
         {"{'descr': '<f8', 'fortran_order': False, 'shape': (2, 1)}", (double[]){1, 1e39}, 16,
          "row 1: the value is 1e+39, expected a finite float32"},
-        {"{'descr': '<u4', 'fortran_order': False, 'shape': (2, 1)}", (uint32_t[]){1, 3000000000}, 8,
-         "row 1: the value is 3000000000, expected an integer of 32 bits"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         char *x = put_npy(*state, "x.npy", 1, bad[i].dict, bad[i].elements, bad[i].size);
@@ -618,6 +616,34 @@ static void npy_values_that_do_not_fit(void **state)
         free(x);
     }
     free(y);
+    // Labels are integers of 32 bits.
+    char *x = put_npy(*state, "x.npy", 1, "{'descr': '|u1', 'fortran_order': False, 'shape': (1, 1)}", "\5", 1);
+    y = put_npy(*state, "y.npy", 1, "{'descr': '<i8', 'fortran_order': False, 'shape': (1,)}", (int64_t[]){5094572997},
+                8);
+    open_bad(&(struct ps_job_data){.kind = PS_DATA_NPY, .x = x, .y = y}, 10, y,
+             "row 0: the value is 5094572997, expected an integer of 32 bits");
+    free(x);
+    free(y);
+}
+
+// Integers of 64 bits are floats where the model takes floats, as pandas' columns are; bools are 0 and 1.
+static void npy_wide_integers(void **state)
+{
+    char *x = put_npy(*state, "x.npy", 1, "{'descr': '<u4', 'fortran_order': False, 'shape': (2, 1)}",
+                      (uint32_t[]){1, 3000000000}, 8);
+    char *y = put_npy(*state, "y.npy", 1, "{'descr': '<i8', 'fortran_order': False, 'shape': (2,)}",
+                      (int64_t[]){5094572997, -2711162624}, 16);
+    char *b = put_npy(*state, "b.npy", 1, "{'descr': '|b1', 'fortran_order': False, 'shape': (2,)}", "\1\0", 2);
+    struct wk_data *data = open_flat(&(struct ps_job_data){.kind = PS_DATA_NPY, .x = x, .y = y}, 0);
+    EXPECT(&data->train, &data->train.input[0], 1, 3e9f);
+    EXPECT(&data->train, &data->train.target[0], 5094572997.f, -2711162624.f);
+    wk_data_free(data);
+    data = open_flat(&(struct ps_job_data){.kind = PS_DATA_NPY, .x = x, .y = b}, 2);
+    EXPECT(&data->train, &data->train.target[0], 1, 0);
+    wk_data_free(data);
+    free(x);
+    free(y);
+    free(b);
 }
 
 // Files of 4 bytes of elements, as x or as y beside an x of two examples.
@@ -951,6 +977,7 @@ int main(void)
         WITH_FOLDER(npy_negative_targets_of_every_type),
         WITH_FOLDER(npy_float_x_and_test_data),
         WITH_FOLDER(npy_values_that_do_not_fit),
+        WITH_FOLDER(npy_wide_integers),
         WITH_FOLDER(npy_bad_files),
         WITH_FOLDER(npy_bad_preamble),
         cmocka_unit_test(npz_two_inputs),

@@ -473,6 +473,49 @@ static enum ps_code bind_look_at_all(const struct wk_part *part, struct ps_error
 
 // ---- all of it ----------------------------------------------------------------------------------------------------
 
+static bool bind_has_column(const struct wk_port *port, size_t column)
+{
+    for (size_t i = 0; i < port->n; i++)
+        if (port->column[i] == column)
+            return true;
+    return false;
+}
+
+static bool bind_takes_ints(const struct wk_part *part, size_t column)
+{
+    for (size_t k = 0; k < part->inputs; k++)
+        if (part->input[k].dtype != NN_FLOAT && bind_has_column(&part->input[k], column))
+            return true;
+    for (size_t k = 0; k < part->targets; k++)
+        if (part->target[k].dtype != NN_FLOAT && bind_has_column(&part->target[k], column))
+            return true;
+    return false;
+}
+
+// Integers of 64 bits are read as floats where nothing takes integers of them.
+static void bind_make_floats(struct wk_part *part, const struct wk_port *port)
+{
+    for (size_t i = 0; i < port->n && port->dtype == NN_FLOAT; i++) {
+        struct wk_column *c = &part->source->column[port->column[i]];
+        if (c->wide && !bind_takes_ints(part, port->column[i]))
+            c->dtype = NN_FLOAT;
+    }
+}
+
+// The last step: ports read what they need in the fewest pieces.
+static void bind_finish_ports(struct wk_part *part)
+{
+    for (size_t k = 0; k < part->inputs; k++)
+        bind_make_floats(part, &part->input[k]);
+    for (size_t k = 0; k < part->targets; k++)
+        bind_make_floats(part, &part->target[k]);
+    bind_make_floats(part, &part->weight);
+    for (size_t k = 0; k < part->inputs; k++)
+        bind_merge(part->source, &part->input[k]);
+    for (size_t k = 0; k < part->targets; k++)
+        bind_merge(part->source, &part->target[k]);
+}
+
 static enum ps_code bind_part(const struct wk_data *data, struct wk_part *part, const struct nn_model *model,
                               const struct ps_loss *loss, struct ps_error *e)
 {
@@ -484,13 +527,12 @@ static enum ps_code bind_part(const struct wk_data *data, struct wk_part *part, 
         code = bind_target(data, part, model, &loss[k], k, &lists, e);
     if (code == PS_OK)
         code = bind_weight(data, part, e);
-    for (size_t k = 0; k < part->inputs && code == PS_OK; k++)
-        bind_merge(part->source, &part->input[k]);
-    for (size_t k = 0; k < part->targets && code == PS_OK; k++)
-        bind_merge(part->source, &part->target[k]);
     free(lists.x);
     free(lists.y);
-    return code == PS_OK ? bind_look_at_all(part, e) : code;
+    if (code != PS_OK)
+        return code;
+    bind_finish_ports(part);
+    return bind_look_at_all(part, e);
 }
 
 static enum ps_code bind_check_augment(const struct wk_data *data, struct ps_error *e)

@@ -23,9 +23,11 @@ enum ps_code wk_npy_parse(const uint8_t *bytes, size_t have, uint64_t size, stru
     }
     if (ps_npy_parse(bytes, have < PREAMBLE ? have : size, npy, e))
         return e->code;
+    if (npy->kind == 'b')
+        npy->kind = 'u';
     bool number = npy->kind == 'u' || npy->kind == 'i' || (npy->kind == 'f' && npy->width > 2);
     if (!number)
-        return ps_fail(e, PS_DATA_LOSS, "its elements are of type %c%zu, expected integers, float32 or float64",
+        return ps_fail(e, PS_DATA_LOSS, "its elements are of type %c%zu, expected integers, bool, float32 or float64",
                        npy->kind, npy->width);
     return PS_OK;
 }

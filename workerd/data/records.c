@@ -141,16 +141,17 @@ static bool records_merge(struct wk_source *s, const size_t *columns, size_t n)
 {
     struct records *r = (struct records *)s;
     struct wk_field first = r->field[columns[0]];
+    const enum nn_dtype dtype = s->column[columns[0]].dtype;
     uint64_t end = first.offset, count = 0;
     for (size_t i = 0; i < n; i++) {
         const struct wk_field *f = &r->field[columns[i]];
         if (f->block != first.block || f->stride != first.stride || f->kind != first.kind || f->width != first.width ||
-            f->planes || f->offset != end)
+            f->planes || f->offset != end || s->column[columns[i]].dtype != dtype)
             return false;
         end += s->column[columns[i]].count * f->width;
         count += s->column[columns[i]].count;
     }
-    wk_records_add(s, "", first, &count, 1);
+    wk_records_add(s, "", first, &count, 1)->dtype = dtype;
     return true;
 }
 
@@ -192,7 +193,9 @@ struct wk_column *wk_records_add(struct wk_source *s, const char *name, struct w
     enum nn_dtype dtype = field.kind == 'f' ? NN_FLOAT : field.kind == 'u' && field.width == 1 ? NN_UINT8 : NN_INT32;
     r->field = ps_realloc(r->field, (s->columns + 1) * sizeof *r->field);
     r->field[s->columns] = field;
-    return wk_source_add(s, name, dtype, shape, rank);
+    struct wk_column *c = wk_source_add(s, name, dtype, shape, rank);
+    c->wide = dtype == NN_INT32 && (field.width == 8 || (field.width == 4 && field.kind == 'u'));
+    return c;
 }
 
 void wk_records_set_lines(struct wk_source *s, uint64_t *line, size_t *field)
