@@ -229,5 +229,5 @@ cat >constrained.json <<'JSON'
  {"class_name": "Flatten", "config": {"name": "flatten"}},
  {"class_name": "Dense", "config": {"name": "top", "units": 10, "kernel_constraint": "non_neg"}}]}}
 JSON
-ok "constraints are refused" fails_with 78 "which local_steps does not apply" timeout 600 "$psctl" run --workers 1 \
+ok "constraints are refused" fails_with 78 "which local_steps does not apply: expected strategy one_device, mirrored, central_storage or" timeout 600 "$psctl" run --workers 1 \
     "$examples/softmax/local_steps.yaml" --set model=constrained.json

@@ -292,10 +292,11 @@ enum ps_code wk_psd_refuse_constraints(const struct wk_env *env, struct ps_error
     const struct nn_model *model = env->model;
     for (size_t i = 0; i < nn_model_params(model); i++)
         if (wk_env_has(env, i) && nn_model_constraint(model, i))
-            return ps_fail(e, PS_FAILED_PRECONDITION,
-                           "variable '%s' has the constraint %s, which %s does not apply: expected strategy one_device",
-                           nn_model_param(model, i)->name, nn_model_constraint(model, i),
-                           ps_job_strategies[env->job->strategy]);
+            return ps_fail(
+                e, PS_FAILED_PRECONDITION,
+                "variable '%s' has the constraint %s, which %s does not apply: expected strategy one_device, "
+                "mirrored, central_storage or multi_worker_mirrored",
+                nn_model_param(model, i)->name, nn_model_constraint(model, i), ps_job_strategies[env->job->strategy]);
     return PS_OK;
 }
 
