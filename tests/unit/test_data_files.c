@@ -834,6 +834,23 @@ static void npz_test_arrays_in_another_order(void **state)
     free(path);
 }
 
+// numpy.savez(file, x, y), without names: there is no y, which is said before the shape of both side by side.
+static void npz_without_names(void **state)
+{
+    static const char *const names[] = {"arr_0.npy", "arr_1.npy"};
+    char *path = ps_printf("%s/unnamed.npz", (char *)*state);
+    const struct nn_model model = {.input = {NN_FLOAT, 1, {1}}, .output = {NN_FLOAT, 1, {1}}};
+    struct ps_error e = {0};
+    write_arrays(path, names, 2);
+    struct wk_data *data = open_good(&(struct ps_job_data){.kind = PS_DATA_NPZ, .path = path});
+    assert_int_equal(wk_data_bind(data, &model, data_mse, &e), PS_FAILED_PRECONDITION);
+    if (!strstr(e.text, "no column for the model's output") ||
+        !strstr(e.text, "the data have the columns arr_0, arr_1"))
+        fail_msg("%s", e.text);
+    wk_data_free(data);
+    free(path);
+}
+
 // Test data need no weights; training data do.
 static void npz_without_weights_to_test(void **state)
 {
@@ -983,6 +1000,7 @@ int main(void)
         cmocka_unit_test(npz_two_inputs),
         cmocka_unit_test(npz_says_which_columns_there_are),
         WITH_FOLDER(npz_test_arrays_in_another_order),
+        WITH_FOLDER(npz_without_names),
         WITH_FOLDER(npz_without_weights_to_test),
         WITH_FOLDER(npz_cut_short_while_it_is_read),
         WITH_FOLDER(npz_damaged_where_it_lies),

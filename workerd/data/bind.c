@@ -345,17 +345,33 @@ static enum ps_code bind_check_alike(const struct wk_source *train, const struct
     return PS_OK;
 }
 
+// All of them before their shapes: where there is no column for an output, a wrong shape of the input's is no help.
+static enum ps_code bind_find_all(const struct wk_data *data, struct wk_part *part, const struct nn_model *model,
+                                  const struct bind_lists *lists, struct ps_error *e)
+{
+    const size_t inputs = nn_model_inputs(model), outputs = nn_model_outputs(model);
+    for (size_t k = 0; k < inputs; k++) {
+        part->inputs = k + 1;
+        if (bind_find_columns(part->source, &data->spec->inputs, "data.inputs", nn_model_input(model, k).name, lists->x,
+                              lists->n_x, inputs == 1, &part->input[k], e))
+            return e->code;
+    }
+    for (size_t k = 0; k < outputs; k++) {
+        part->targets = k + 1;
+        if (bind_find_columns(part->source, &data->spec->outputs, "data.outputs", nn_model_output(model, k).name,
+                              lists->y, lists->n_y, outputs == 1, &part->target[k], e))
+            return e->code;
+    }
+    return PS_OK;
+}
+
 static enum ps_code bind_input(const struct wk_data *data, struct wk_part *part, const struct nn_model *model, size_t k,
-                               const struct bind_lists *lists, struct ps_error *e)
+                               struct ps_error *e)
 {
     struct nn_port in = nn_model_input(model, k);
     struct wk_port *port = &part->input[k];
     uint64_t flat;
     char end[100] = "input";
-    part->inputs = k + 1;
-    if (bind_find_columns(part->source, &data->spec->inputs, "data.inputs", in.name, lists->x, lists->n_x,
-                          nn_model_inputs(model) == 1, port, e))
-        return e->code;
     if (bind_check_alike(data->train.source, part->source, port, e) || bind_check_words(part->source, port, &in, e))
         return e->code;
     port->dtype = in.type->dtype;
@@ -387,18 +403,14 @@ static const char *bind_target_hint(const struct wk_port *port, struct shape hav
 
 // Labels have the output's shape without its last dimension, that of the classes.
 static enum ps_code bind_target(const struct wk_data *data, struct wk_part *part, const struct nn_model *model,
-                                const struct ps_loss *loss, size_t k, const struct bind_lists *lists,
-                                struct ps_error *e)
+                                const struct ps_loss *loss, size_t k, struct ps_error *e)
 {
     struct nn_port out = nn_model_output(model, k);
     struct wk_port *port = &part->target[k];
     struct shape want = port_shape(out);
     uint64_t flat;
     char end[100] = "output";
-    part->targets = k + 1;
-    if (bind_find_columns(part->source, &data->spec->outputs, "data.outputs", out.name, lists->y, lists->n_y,
-                          nn_model_outputs(model) == 1, port, e) ||
-        bind_check_alike(data->train.source, part->source, port, e))
+    if (bind_check_alike(data->train.source, part->source, port, e))
         return e->code;
     port->label = ps_loss_has_labels(loss);
     port->dtype = port->label ? NN_INT32 : NN_FLOAT;
@@ -521,10 +533,12 @@ static enum ps_code bind_part(const struct wk_data *data, struct wk_part *part, 
 {
     struct bind_lists lists;
     enum ps_code code = bind_sort_columns(data->spec, model, data->train.source, part->source, &lists, e);
+    if (code == PS_OK)
+        code = bind_find_all(data, part, model, &lists, e);
     for (size_t k = 0; k < nn_model_inputs(model) && code == PS_OK; k++)
-        code = bind_input(data, part, model, k, &lists, e);
+        code = bind_input(data, part, model, k, e);
     for (size_t k = 0; k < nn_model_outputs(model) && code == PS_OK; k++)
-        code = bind_target(data, part, model, &loss[k], k, &lists, e);
+        code = bind_target(data, part, model, &loss[k], k, e);
     if (code == PS_OK)
         code = bind_weight(data, part, e);
     free(lists.x);
