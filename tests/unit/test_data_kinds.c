@@ -734,6 +734,12 @@ static void images_that_are_passed_over(void **state)
     assert_non_null(strstr(log, "/a/2.bmp is passed over, and 1 more like it: expected"));
     assert_null(strchr(strchr(log, '\n') + 1, '\n'));
     free(log);
+    char *empty = ps_printf("%s/0", (char *)*state);
+    assert_int_equal(mkdir(empty, 0755), 0);
+    log = log_of_images(*state);
+    assert_non_null(strstr(log, "/0 has no .png, .jpg or .jpeg file: it counts as a class, which no example is of"));
+    free(log);
+    free(empty);
     free(inner);
 }
 
@@ -744,6 +750,10 @@ static void images_bad_folders(void **state)
     open_bad(&spec, 2, "/nowhere/images: No such file", NULL);
     spec.path = *state;
     open_bad(&spec, 2, "no .png, .jpg or .jpeg file, expected a folder of them for each class", *state);
+    char *above = put_text(*state, "1.png", "no image");
+    open_bad(&spec, 2, "its images lie in no folder of a class, expected a folder of them for each class", *state);
+    unlink(above);
+    free(above);
 #ifdef HAVE_LIBPNG
     uint8_t to[72];
     put_copy(*state, "a", "1.png", "rgb.png");

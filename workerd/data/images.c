@@ -27,6 +27,7 @@ struct images {
     bool resize;
     uint64_t others;  // files and folders in those of the classes that are no images
     char *other;      // the first; NULL: there is none
+    char *empty;      // the first folder of a class without an image; NULL: there is none
 };
 
 // ---- names --------------------------------------------------------------------------------------------------------
@@ -102,6 +103,7 @@ static void images_take(struct images *s, char *path, int32_t label)
 static enum ps_code images_add_class(struct images *s, const char *path, const char *class,
                                      struct wk_vocabulary *classes, struct ps_error *e)
 {
+    const uint64_t before = s->base.examples;
     char **name;
     int n = images_list(path, &name);
     if (n < 0)
@@ -110,6 +112,8 @@ static enum ps_code images_add_class(struct images *s, const char *path, const c
     for (int i = 0; i < n && label >= 0; i++)
         images_take(s, ps_printf("%s/%s", path, name[i]), label);
     images_free_list(name, n);
+    if (s->base.examples == before && !classes->fixed && !s->empty)
+        s->empty = ps_strdup(path);
     return label >= 0 ? PS_OK
                       : ps_fail(e, PS_INVALID_ARGUMENT, "%s: the training data have no folder of that name", path);
 }
@@ -120,27 +124,31 @@ static enum ps_code images_find(struct images *s, const char *folder, struct wk_
     char **name;
     int n = images_list(folder, &name);
     enum ps_code code = PS_OK;
+    bool outside = false;
     if (n < 0)
         return ps_fail(e, ps_code_of_file(errno), "%s: %m", folder);
     for (int i = 0; i < n && code == PS_OK; i++) {
+        outside |= images_has_suffix(name[i]);
         char *path = ps_printf("%s/%s", folder, name[i]);
         code = images_add_class(s, path, name[i], classes, e);
         free(path);
     }
     images_free_list(name, n);
     if (code == PS_OK && s->base.examples == 0)
-        return ps_fail(e, PS_NOT_FOUND, "%s: no .png, .jpg or .jpeg file, expected a folder of them for each class",
-                       folder);
+        return ps_fail(e, PS_NOT_FOUND, "%s: %s, expected a folder of them for each class", folder,
+                       outside ? "its images lie in no folder of a class" : "no .png, .jpg or .jpeg file");
     return code;
 }
 
-static void images_warn_of_others(const struct images *s)
+static void images_warn(const struct images *s)
 {
     char more[40] = "";
     if (s->others > 1)
         snprintf(more, sizeof more, ", and %" PRIu64 " more like it", s->others - 1);
     if (s->others)
         ps_warn("%s is passed over%s: expected .png, .jpg and .jpeg files in the folder of a class", s->other, more);
+    if (s->empty)
+        ps_warn("%s has no .png, .jpg or .jpeg file: it counts as a class, which no example is of", s->empty);
 }
 
 // As Keras does before it splits them: what data.validation_split takes away from the end is of all classes. It is the
@@ -194,6 +202,7 @@ static void images_free(struct wk_source *base)
     free(s->path);
     free(s->label);
     free(s->other);
+    free(s->empty);
     wk_source_fini(base);
     free(s);
 }
@@ -233,7 +242,7 @@ static enum ps_code images_open_part(const struct ps_job_data *spec, const char 
         images_free(&s->base);
         return e->code;
     }
-    images_warn_of_others(s);
+    images_warn(s);
     if (mixes)
         images_mix(s, seed);
     return wk_cache_create(&s->base, &part->source, e);
