@@ -180,6 +180,9 @@ ok "and nothing has been trained for it" [ ! -e watched.safetensors ]
 ok "--resume of another job" fails_with 78 "but this one has seed=32; with that file as weights it begins anew" trains --resume --set seed=32
 ok "a log where there is no folder" fails_with 73 "callback csv_log: cannot create no/log.csv: No such file" trains \
     --set 'callbacks=[{name: csv_log, path: no/log.csv}]'
+ok "weights that are not finite are told of" fails_with 0 "written hold a NaN or an infinity, first in" \
+    trains --set epochs=1 --set 'callbacks=[]' --set data.scale=1e35 --set 'optimizer={name: sgd, learning_rate: 1e6}' \
+    --set output=nan.safetensors
 ok "an output where there is a file" fails_with 73 "cannot create job.yaml/x.safetensors: Not a directory" trains --set output=job.yaml/x.safetensors
 nowhere() { fails_with 73 "callback backup: cannot create files in $PWD/job.yaml: Not a directory" "$psctl" run "$examples/softmax/async.yaml" --set "callbacks=[{name: backup, path: $PWD/job.yaml}]" && ! grep "ps tasks:" said; }
 ok "a backup where there is a file starts nothing" nowhere

@@ -10,8 +10,26 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/log.h"
 #include "common/file/output.h"
 #include "workerd/weights/weights.h"
+
+// Who trains in a queue sees no progress bar: a loss that has become NaN ends nothing by itself.
+static void summary_warn_of_nonfinite(const struct wk_run *run, const float *const *value)
+{
+    for (size_t i = 0; i < nn_model_params(run->env.model); i++) {
+        const struct nn_param *p = nn_model_param(run->env.model, i);
+        bool finite = true;
+        for (uint64_t k = 0; k < p->count; k++)
+            finite &= isfinite(value[i][k]);
+        if (finite)
+            continue;
+        ps_warn("the weights that are written hold a NaN or an infinity, first in %s: the callback terminate_on_nan "
+                "would have ended the training",
+                p->name);
+        return;
+    }
+}
 
 enum ps_code wk_save_weights(const struct wk_run *run, struct ps_error *e)
 {
@@ -21,6 +39,7 @@ enum ps_code wk_save_weights(const struct wk_run *run, struct ps_error *e)
     const float **value = ps_alloc((n + 1) * sizeof *value);
     for (size_t i = 0; i < n; i++)
         value[i] = nn_replica_param(run->env.replica, i);
+    summary_warn_of_nonfinite(run, value);
     enum ps_code code = wk_weights_write(run->env.job->output, run->env.model, value, e);
     free(value);
     return code;

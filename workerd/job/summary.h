@@ -6,7 +6,7 @@
 
 #include "workerd/job/loop.h"
 
-// The replica's parameters as a safetensors file at job->output.
+// The replica's parameters as a file at job->output; a warning, where they are not finite.
 enum ps_code wk_save_weights(const struct wk_run *run, struct ps_error *e);
 // At run->summary.
 enum ps_code wk_save_summary(const struct wk_run *run, struct ps_error *e);
