@@ -183,6 +183,8 @@ ok "a log where there is no folder" fails_with 73 "callback csv_log: cannot crea
 ok "weights that are not finite are told of" fails_with 0 "written hold a NaN or an infinity, first in" \
     trains --set epochs=1 --set 'callbacks=[]' --set data.scale=1e35 --set 'optimizer={name: sgd, learning_rate: 1e6}' \
     --set output=nan.safetensors
+ok "checkpoints at the name of a file are told of" fails_with 0 "callback checkpoint: best.keras is a folder" \
+    trains --set epochs=1 --set output=best.safetensors --set 'callbacks=[{name: checkpoint, path: best.keras}]'
 ok "an output where there is a file" fails_with 73 "cannot create job.yaml/x.safetensors: Not a directory" trains --set output=job.yaml/x.safetensors
 nowhere() { fails_with 73 "callback backup: cannot create files in $PWD/job.yaml: Not a directory" "$psctl" run "$examples/softmax/async.yaml" --set "callbacks=[{name: backup, path: $PWD/job.yaml}]" && ! grep "ps tasks:" said; }
 ok "a backup where there is a file starts nothing" nowhere

@@ -419,6 +419,7 @@ static const struct {
     {"1,-inf,0\n", "line 1, field 2 is \"-inf\""},
     {"1,1e39,0\n", "line 1, field 2 is \"1e39\""},
     {"a,b,c\n1,2,0\n1,2x,0\n", "line 3, field 2 (b) is \"2x\", expected a finite number; words need data.columns"},
+    {"1,2,0\n1,0x10,0\n", "line 2, field 2 is \"0x10\", expected a finite number; words need data.columns"},
     {"1,2,0\n1,\x01\xff,0\n", "line 2, field 2 is \"??\""},
     {"1,2,0\n1,2,-1\n", "line 2, field 3 (3): the label is -1, expected an integer from 0 to 9"},
     {"a,b,c\n\"1\",\"2\",0\n1,2,1.5\n", "line 3, field 3 (c): the label is 1.5, expected an integer from 0 to 9"},

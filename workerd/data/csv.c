@@ -161,13 +161,14 @@ static bool csv_text(const struct csv_field *f, char to[64])
     return kept == f->size;
 }
 
-// A number in strtod's sense: nan and inf are numbers here, so that a line that holds one is no header.
+// A number in strtod's sense, but no hexadecimal one, which is a word elsewhere: nan and inf are numbers here, so that a
+// line that holds one is no header.
 static bool csv_is_number(const struct csv_field *f, double *value)
 {
     char text[64], *stop;
     bool whole = csv_text(f, text);
     *value = strtod(text, &stop);
-    return whole && stop != text && *stop == '\0';
+    return whole && stop != text && *stop == '\0' && !strpbrk(text, "xX");
 }
 
 // " (age)", where the file has names.

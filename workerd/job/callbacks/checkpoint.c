@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
@@ -64,11 +65,20 @@ static void checkpoint_close(void *state)
     free(c);
 }
 
+// Keras's ModelCheckpoint takes a file's name there.
+static void checkpoint_warn_of_name(const char *path)
+{
+    const char *end = path ? strrchr(path, '.') : NULL;
+    if (end && (strcmp(end, ".keras") == 0 || strcmp(end, ".h5") == 0))
+        ps_warn("callback checkpoint: %s is a folder: the files in it are called NAME-STEP.safetensors", path);
+}
+
 static enum ps_code checkpoint_open(const struct ps_callback *settings, const struct wk_run *run, void **state,
                                     struct ps_error *e)
 {
     struct checkpointing *c = checkpoint_make(settings, run, "");
     c->best_only = ps_callback_flag(settings, "save_best_only");
+    checkpoint_warn_of_name(c->writer.to.folder);
     if (c->best_only && checkpoint_open_best(c, settings, run, e)) {
         checkpoint_close(c);
         return e->code;
