@@ -97,6 +97,35 @@ ok "one worker that exchanges them every four" timeout 600 "$psctl" run --worker
     --set strategy.local_steps=4 --set output=four.safetensors
 ok "does as one_device" same one.safetensors four.safetensors 1e-6
 
+# The same where a period ends early: seven batches are four and three. The worker's optimizer counts its own steps.
+odd=("${alone[@]}" --set data.train_examples=224 --set batch_size=32 --set epochs=4)
+for optimizer in '{name: sgd, learning_rate: 0.1, gradient_accumulation_steps: 2}' \
+    '{name: adam, learning_rate: {schedule: exponential, initial: 0.01, decay_steps: 7, decay_rate: 0.5}}'; do
+    ok "$optimizer: one_device" timeout 600 "$psctl" run "${odd[@]}" --set optimizer="$optimizer" --set strategy.name=one_device \
+        --set output=one.safetensors
+    ok "one worker whose last period of an epoch is short" timeout 600 "$psctl" run --workers 1 "${odd[@]}" \
+        --set optimizer="$optimizer" "${takes_all[@]}" --set strategy.local_steps=4 --set output=odd.safetensors
+    ok "does as one_device" same one.safetensors odd.safetensors 1e-5
+done
+
+# Who goes on from an epoch's end goes on with the same numbers of steps. A multiple of every_steps may be one that the
+# short period leaves out.
+on() { # NAME EPOCHS ARGUMENT ...
+    local name=$1 epochs=$2
+    shift 2
+    timeout 600 "$psctl" run --workers 1 "${odd[@]}" --set optimizer='{name: adam, learning_rate: 0.01}' \
+        --set strategy='{name: local_steps, local_steps: 4}' --set epochs="$epochs" --set output="$name.safetensors" "$@"
+}
+writes='callbacks=[{name: checkpoint, path: on, keep: 0}]'
+ok "four epochs" on whole 4
+ok "two" on part 2 --set "$writes"
+ok "and two more" on more 4 --set "$writes" --resume
+ok "are the four, to the bit" cmp whole.safetensors more.safetensors
+rm -rf on
+often='callbacks=[{name: checkpoint, path: on, keep: 0, every_steps: 8}]'
+ok "a checkpoint every eight steps" on part 4 --set "$often"
+ok "is written" test -s on/*-0000000008.safetensors -a -s on/*-0000000032.safetensors
+
 # async's outer optimizer. Of one worker each difference is a whole step, as in sync; of delay 4 it is a quarter of one.
 outer() { # NAME UPDATE [OUTER-OPTIMIZER]
     timeout 600 "$psctl" run --workers 1 "${alone[@]}" --set strategy.name=local_steps --set strategy.local_steps=3 \

@@ -22,14 +22,19 @@ struct wk_moment {
     struct wk_run *run;  // its figures, its position: of what comes next
     uint64_t epoch;      // that which runs, or ends; from 0
     struct nn_result result;
-    int rows;    // of the step
-    bool cut;    // the epoch ends before it is whole, and goes on in a training that goes on
-    bool leads;  // of all workers this one is the chief
-    bool stop;   // set by a callback: the training ends after this moment; at the end of an epoch the leader's counts
+    uint64_t step;  // its number, from 0; of a step, as the next
+    int rows;       // of it
+    bool cut;       // the epoch ends before it is whole, and goes on in a training that goes on
+    bool leads;     // of all workers this one is the chief
+    bool stop;  // set by a callback: the training ends after this moment; at the end of an epoch the leader's counts
     const char *
         why;  // set with stop at the end of an epoch by the first that does: is logged by whoever is the leader when that is decided
     bool changed;  // set by a callback: the weights are others than those that were evaluated
 };
+
+// After a step: has the training come to a multiple of n steps with it? A step may be the last before several numbers.
+// 0: never.
+bool wk_moment_is_every(const struct wk_moment *m, uint64_t n);
 
 // What a callback tells of its state: so many numbers.
 enum { WK_NUMBERS = 3 };

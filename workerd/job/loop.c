@@ -25,7 +25,7 @@ struct loop {
     struct wk_progress progress;
     uint64_t trained;           // steps of this worker
     uint64_t timed;             // ns: run->train_seconds counts up to then
-    uint64_t step;              // one past the last, as the strategy counts
+    uint64_t step;              // the next one's number, as the strategy counts
     uint64_t cap;               // of the history
     double examples, seconds;   // that there were when this process began
     double loss;                // the mean of the last batch that was not empty,
@@ -144,8 +144,11 @@ static enum ps_code loop_tell_step(struct loop *l, const struct wk_work *work, c
 {
     const struct wk_group *group = l->run->strategy->group;
     const bool in_rounds = group->in_rounds && group->in_rounds(l->run->state);
-    struct wk_moment m = {
-        .epoch = work->epoch, .result = *result, .rows = work->rows, .leads = group->is_chief(l->run->state)};
+    struct wk_moment m = {.epoch = work->epoch,
+                          .result = *result,
+                          .step = work->step,
+                          .rows = work->rows,
+                          .leads = group->is_chief(l->run->state)};
     enum ps_code code = loop_tell(l, WK_STEP, &m, e);
     if (m.leads)
         loop_answer(l);
@@ -200,11 +203,13 @@ static enum ps_code loop_train(struct loop *l, const struct wk_work *work, struc
         return e->code;
     if (!happened)
         return PS_OK;
-    l->step = work->step + 1;
+    l->step = work->step + 1 + work->skipped;
     if (l->trained++ == 0)
         run->seconds_to_first_step = seconds_since(run->started);
     const uint64_t ns = loop_count_time(l);
     loop_remember_step(l, work->step, result.loss, work->rows);
+    if (work->skipped)
+        loop_remember_step(l, l->step - 1, 0, 0);
     wk_meter_add(&run->meter, &result);
     loop_remember_position(l, work);
     run->position = (struct wk_position){work->epoch, work->end, l->step};

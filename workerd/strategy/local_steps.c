@@ -52,6 +52,8 @@ struct local_steps {
     uint64_t examples;                // trained so far
     uint64_t in_period;               // steps of the period at hand
     uint64_t last_step;               // the last one of all
+    uint64_t next;                    // the number of the step after it
+    uint64_t skipped;                 // numbers of steps that were none of this worker's, or had no rows
     bool given_up;                    // the last period's exchange, after a signal
     bool latest;  // the replica has the values of all variables, and nobody can have changed them since
     double state_momentum;
@@ -344,6 +346,7 @@ static enum ps_code local_steps_begin(void *state, const struct wk_work *work, s
     if (wk_home_pull_all(s, s->update == PSC_SYNC ? s->share.round : 0, e))
         return e->code;
     l->rule.began = s->base && !psc_is_late(s->client) ? 0 : work->step + s->ahead;
+    l->next = work->step;
     local_steps_keep(l);
     return PS_OK;
 }
@@ -359,14 +362,32 @@ static bool local_steps_gives_up(struct local_steps *l, const struct wk_work *wo
     return l->given_up;
 }
 
+// The worker's own rule counts the gradients that it has had: numbers of steps leave some out where a period ends early.
+// A worker that came late has heard with its share how far ahead the count is.
+static void local_steps_skip_to(struct local_steps *l, uint64_t step)
+{
+    l->skipped += step - l->next;
+    l->next = step;
+    l->rule.ahead = l->server.ahead - l->skipped;
+}
+
 // A step of no rows has no gradient, and its worker waits for the others with the weights that it has.
+static enum ps_code local_steps_apply(struct local_steps *l, const struct wk_work *work, struct ps_error *e)
+{
+    local_steps_skip_to(l, work->step);
+    if (work->rows && wk_local_rule_apply(&l->rule, work->step, e))
+        return e->code;
+    l->next += work->rows > 0;
+    local_steps_skip_to(l, work->step + 1 + work->skipped);
+    return PS_OK;
+}
+
 static enum ps_code local_steps_end(void *state, const struct wk_work *work, struct ps_error *e)
 {
     struct local_steps *l = state;
     if (l->server.env->job->refuse_nonfinite && wk_local_rule_check_finite(&l->rule, e))
         return e->code;
-    l->rule.ahead = l->server.ahead;  // which a worker that came late has heard with its share
-    if (work->rows && wk_local_rule_apply(&l->rule, work->step, e))
+    if (local_steps_apply(l, work, e))
         return e->code;
     l->server.trained++;
     l->server.trained_to = work->step + 1 - l->server.base;
@@ -415,7 +436,7 @@ static enum ps_code local_steps_salvage(void *state, bool *undone, struct ps_err
 static double local_steps_rate(void *state)
 {
     const struct local_steps *l = state;
-    return wk_local_rule_rate(&l->rule, l->last_step + 1);
+    return wk_local_rule_rate(&l->rule, l->next);
 }
 
 static bool local_steps_follows_schedule(const void *state)
@@ -427,7 +448,7 @@ static bool local_steps_follows_schedule(const void *state)
 static void local_steps_set_rate(void *state, double rate)
 {
     struct local_steps *l = state;
-    wk_local_rule_set_rate(&l->rule, l->last_step + 1, rate);
+    wk_local_rule_set_rate(&l->rule, l->next, rate);
 }
 
 static void local_steps_take_rate(void *state, bool is_set, double rate)
@@ -456,7 +477,7 @@ static enum ps_code local_steps_load(void *state, const struct wk_checkpoint *fr
         return e->code;
     if (local_steps_fetch(l, e) || wk_home_pull_loaded(&l->server, e))
         return e->code;
-    l->last_step = step;
+    l->last_step = l->next = step;
     if (l->server.env->rank == 0 && wk_psd_load_changes(&l->server, from, e))
         return e->code;
     return wk_psd_barrier(&l->server, "checkpoint taken", e);

@@ -77,6 +77,8 @@ struct wk_work {
     // local_steps: ends_period: after this step the worker exchanges weights with the others. last_period: of later
     // periods the worker does not know its examples yet.
     bool ends_period, last_period;
+    // So many numbers after this one are of no step of this worker, whose period ends early.
+    uint64_t skipped;
     // Where replicas take a step together: its rows of all of them, else 0; and the position after it, of all.
     uint64_t rows_of_all, end;
 };

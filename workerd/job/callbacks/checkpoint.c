@@ -211,9 +211,9 @@ static bool checkpoint_keeps(const void *state)
 }
 
 // Those by time follow each other no faster than they can be written; the training does not wait for that.
-static bool checkpoint_is_due(const struct checkpointing *c, uint64_t step, bool idle)
+static bool checkpoint_is_due(const struct checkpointing *c, const struct wk_moment *m, bool idle)
 {
-    return (c->every_steps && step % c->every_steps == 0) || (c->every && idle && ps_now() - c->saved >= c->every);
+    return wk_moment_is_every(m, c->every_steps) || (c->every && idle && ps_now() - c->saved >= c->every);
 }
 
 static enum ps_code checkpoint_step(void *state, struct wk_moment *m, struct ps_error *e)
@@ -223,7 +223,7 @@ static enum ps_code checkpoint_step(void *state, struct wk_moment *m, struct ps_
     uint64_t number;
     if (c->pending && idle)
         checkpoint_wait(c, m->run, true);
-    if (!checkpoint_is_asked(c, m->run, &number) && !checkpoint_is_due(c, m->run->position.step, idle))
+    if (!checkpoint_is_asked(c, m->run, &number) && !checkpoint_is_due(c, m, idle))
         return PS_OK;
     checkpoint_wait(c, m->run, true);
     return checkpoint_save_now(c, m->run, number, e);

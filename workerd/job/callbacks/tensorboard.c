@@ -115,9 +115,9 @@ static enum ps_code tensorboard_begin(void *state, struct wk_run *run, bool take
 static enum ps_code tensorboard_step(void *state, struct wk_moment *m, struct ps_error *e)
 {
     struct tensorboard *t = state;
-    uint64_t step = m->run->position.step;
+    const uint64_t step = m->run->position.step;
     (void)e;
-    if (!t->file[TRAIN].stream || t->update_steps == 0 || m->rows == 0 || step % t->update_steps != 0)
+    if (!t->file[TRAIN].stream || m->rows == 0 || !wk_moment_is_every(m, t->update_steps))
         return PS_OK;
     wk_event_scalar(t->file[TRAIN].stream, tensorboard_now(), step, "batch_loss", m->result.loss / m->rows);
     wk_log_file_flush(&t->file[TRAIN]);
