@@ -126,6 +126,18 @@ often='callbacks=[{name: checkpoint, path: on, keep: 0, every_steps: 8}]'
 ok "a checkpoint every eight steps" on part 4 --set "$often"
 ok "is written" test -s on/*-0000000008.safetensors -a -s on/*-0000000032.safetensors
 
+# A period has no position within it: its checkpoint is of its end, and a limit of steps is met there.
+rm -rf on
+often='callbacks=[{name: checkpoint, path: on, keep: 0, every_steps: 3}]'
+ok "a checkpoint that is due within a period" on part 1 --set "$often"
+ok "is of its end" rm on/*-0000000008.safetensors
+ok "and what goes on from it" on more 4 --set "$writes" --resume
+ok "does the same as without, to the bit" cmp whole.safetensors more.safetensors
+rm -rf on
+ok "a limit of steps within a period" on part 4 --set "$writes" --set steps=10
+ok "and what goes on from there" on more 4 --set "$writes" --resume
+ok "does the same as without, to the bit" cmp whole.safetensors more.safetensors
+
 # async's outer optimizer. Of one worker each difference is a whole step, as in sync; of delay 4 it is a quarter of one.
 outer() { # NAME UPDATE [OUTER-OPTIMIZER]
     timeout 600 "$psctl" run --workers 1 "${alone[@]}" --set strategy.name=local_steps --set strategy.local_steps=3 \

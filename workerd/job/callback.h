@@ -22,10 +22,11 @@ struct wk_moment {
     struct wk_run *run;  // its figures, its position: of what comes next
     uint64_t epoch;      // that which runs, or ends; from 0
     struct nn_result result;
-    uint64_t step;  // its number, from 0; of a step, as the next
-    int rows;       // of it
-    bool cut;       // the epoch ends before it is whole, and goes on in a training that goes on
-    bool leads;     // of all workers this one is the chief
+    uint64_t step;   // its number, from 0; of a step, as the next two
+    int rows;        // of it
+    bool in_period;  // a period of local_steps goes on, whose beginning the position is of, and no checkpoint is
+    bool cut;        // the epoch ends before it is whole, and goes on in a training that goes on
+    bool leads;      // of all workers this one is the chief
     bool stop;  // set by a callback: the training ends after this moment; at the end of an epoch the leader's counts
     const char *
         why;  // set with stop at the end of an epoch by the first that does: is logged by whoever is the leader when that is decided

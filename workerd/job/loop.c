@@ -26,6 +26,7 @@ struct loop {
     uint64_t trained;           // steps of this worker
     uint64_t timed;             // ns: run->train_seconds counts up to then
     uint64_t step;              // the next one's number, as the strategy counts
+    bool in_period;             // which is in the middle of a period of local_steps
     uint64_t cap;               // of the history
     double examples, seconds;   // that there were when this process began
     double loss;                // the mean of the last batch that was not empty,
@@ -148,6 +149,7 @@ static enum ps_code loop_tell_step(struct loop *l, const struct wk_work *work, c
                           .result = *result,
                           .step = work->step,
                           .rows = work->rows,
+                          .in_period = work->in_period,
                           .leads = group->is_chief(l->run->state)};
     enum ps_code code = loop_tell(l, WK_STEP, &m, e);
     if (m.leads)
@@ -204,6 +206,7 @@ static enum ps_code loop_train(struct loop *l, const struct wk_work *work, struc
     if (!happened)
         return PS_OK;
     l->step = work->step + 1 + work->skipped;
+    l->in_period = work->in_period;
     if (l->trained++ == 0)
         run->seconds_to_first_step = seconds_since(run->started);
     const uint64_t ns = loop_count_time(l);
@@ -223,10 +226,12 @@ static enum ps_code loop_train(struct loop *l, const struct wk_work *work, struc
     return loop_tell_step(l, work, &result, e);
 }
 
+// In rounds of local_steps all end with the period in which they come to the limit: of what they have of a part of one
+// no position tells.
 static bool is_enough(const struct loop *l)
 {
     uint64_t limit = l->run->env.job->steps;
-    return l->stop || (limit && l->step >= limit);
+    return l->stop || (limit && l->step >= limit && !l->in_period);
 }
 
 // ---- epochs -------------------------------------------------------------------------------------------------------

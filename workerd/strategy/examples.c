@@ -148,6 +148,7 @@ static uint64_t examples_take_of_round(struct wk_parameter_server_state *s, stru
     work->last_period = s->taken + 1 == s->share.steps;
     // Of all workers. In the middle of a period, whose end nobody has reached, all of it is to be trained again.
     work->end = work->ends_period ? examples_least(from + s->share.stride, end) : from;
+    work->in_period = !work->ends_period;
     if (work->ends_period) {
         work->skipped = s->period - s->in_period;
         s->taken++;

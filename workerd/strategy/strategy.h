@@ -77,7 +77,9 @@ struct wk_work {
     // local_steps: ends_period: after this step the worker exchanges weights with the others. last_period: of later
     // periods the worker does not know its examples yet.
     bool ends_period, last_period;
-    // So many numbers after this one are of no step of this worker, whose period ends early.
+    // In its rounds, too: in_period: the period goes on after this step, and the position stays that of its beginning.
+    // skipped: so many numbers after this one are of no step of this worker, whose period ends early.
+    bool in_period;
     uint64_t skipped;
     // Where replicas take a step together: its rows of all of them, else 0; and the position after it, of all.
     uint64_t rows_of_all, end;

@@ -25,6 +25,7 @@ struct checkpointing {
     uint64_t saved;               // when, ns
     uint64_t asked, signals;      // by people, by signals: so many were looked at
     bool pending;                 // one was begun, and has not been waited for
+    bool due;                     // by its steps
     uint64_t number;              // of the one that is being written, if people asked for it; else 0
     bool best_only, remove, sharded;
     bool warned;  // that another training may write there
@@ -211,9 +212,11 @@ static bool checkpoint_keeps(const void *state)
 }
 
 // Those by time follow each other no faster than they can be written; the training does not wait for that.
-static bool checkpoint_is_due(const struct checkpointing *c, const struct wk_moment *m, bool idle)
+static bool checkpoint_is_due(struct checkpointing *c, bool idle)
 {
-    return wk_moment_is_every(m, c->every_steps) || (c->every && idle && ps_now() - c->saved >= c->every);
+    const bool due = c->due || (c->every && idle && ps_now() - c->saved >= c->every);
+    c->due = false;
+    return due;
 }
 
 static enum ps_code checkpoint_step(void *state, struct wk_moment *m, struct ps_error *e)
@@ -223,7 +226,11 @@ static enum ps_code checkpoint_step(void *state, struct wk_moment *m, struct ps_
     uint64_t number;
     if (c->pending && idle)
         checkpoint_wait(c, m->run, true);
-    if (!checkpoint_is_asked(c, m->run, &number) && !checkpoint_is_due(c, m, idle))
+    c->due |= wk_moment_is_every(m, c->every_steps);
+    if (m->in_period)  // its end is waited for
+        return PS_OK;
+    const bool is_asked = checkpoint_is_asked(c, m->run, &number), is_due = checkpoint_is_due(c, idle);
+    if (!is_asked && !is_due)
         return PS_OK;
     checkpoint_wait(c, m->run, true);
     return checkpoint_save_now(c, m->run, number, e);
