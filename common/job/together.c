@@ -37,6 +37,19 @@ static enum ps_code together_check_data(const struct ps_yaml *root, const struct
     return PS_OK;
 }
 
+// psd applies a round that is clipped by the norm of all variables when it has all of them, but each part is waited for
+// before the next one is pushed.
+static enum ps_code together_check_fragments(const struct ps_yaml *root, const struct ps_job *job, struct ps_error *e)
+{
+    const struct ps_outer_optimizer *outer = &job->outer;
+    for (size_t i = 0; i < outer->n_hypers && job->fragments > 1; i++)
+        if (strcmp(outer->hypers[i].name, "global_clipnorm") == 0 && outer->hypers[i].value > 0)
+            return ps_yaml_fail(ps_yaml_find(root, OUTER ".global_clipnorm"), e,
+                                OUTER ".global_clipnorm does not go with strategy.fragments, as the norm of "
+                                      "all parts is known with the last one alone: expected clipnorm or clipvalue");
+    return PS_OK;
+}
+
 // A worker that trains alone for a while has no step that others could be behind, and its own average of the weights
 // is nobody else's.
 static enum ps_code together_check_local_steps(const struct ps_yaml *root, const struct ps_job *job, struct ps_error *e)
@@ -57,7 +70,7 @@ static enum ps_code together_check_local_steps(const struct ps_yaml *root, const
         return ps_yaml_fail(ps_yaml_find(root, "optimizer.use_ema"), e,
                             "optimizer.use_ema does not go with strategy.name local_steps: expected it in " OUTER
                             ", for the weights that all workers share");
-    return PS_OK;
+    return together_check_fragments(root, job, e);
 }
 
 // For whom, where all are waited for?

@@ -803,6 +803,10 @@ static void local_steps_that_are_refused(void **ctx)
     refuses_set(LOCAL, "optimizer={name: adam, use_ema: true}",
                 "--set optimizer: optimizer.use_ema does not go with strategy.name local_steps: expected it in "
                 "strategy.outer_optimizer, for the weights that all workers share");
+    refuses_set(LEAST "strategy: {name: local_steps, fragments: 2}\n", "strategy.outer_optimizer.global_clipnorm=1",
+                "--set strategy.outer_optimizer.global_clipnorm: strategy.outer_optimizer.global_clipnorm does not go "
+                "with strategy.fragments, as the norm of all parts is known with the last one alone: expected clipnorm "
+                "or clipvalue");
     refuses_set(LEAST "strategy: {name: one_device}\n", "strategy.local_steps=5",
                 "--set strategy.local_steps: strategy.local_steps does not go with strategy.name one_device");
     refuses_set(LEAST, "strategy.outer_optimizer.momentum=0.5",
