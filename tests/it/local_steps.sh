@@ -151,7 +151,15 @@ ok "is not the same" differs sync.safetensors delayed.safetensors 1e-3
 ok "nor is it without" outer without async '{delay: 4, momentum: 0}'
 ok "where each is a quarter of a step" outer quarter async '{name: sgd, learning_rate: 0.175}'
 ok "it is that" same quarter.safetensors without.safetensors 1e-5
+ok "a rate of next to nothing" outer unmoved async '{name: sgd, learning_rate: 1e-7}'
 ok "with momentum it is more" differs quarter.safetensors delayed.safetensors 1e-4
+
+for clips in clipnorm global_clipnorm clipvalue; do
+    for update in sync async; do
+        ok "$update: the difference is bounded by $clips" outer clipped $update "{name: sgd, learning_rate: 1, $clips: 1e-7}"
+        ok "so that no kernel moves" same clipped.safetensors unmoved.safetensors 1e-3 sequential/dense/kernel
+    done
+done
 
 # ---- with standing servers ----------------------------------------------------------------------------------------
 
