@@ -53,7 +53,8 @@ struct emu_config {
     uint64_t fail_launch;       // this launch of a kernel, from 1, fails when it runs; so does its device from then on
     uint64_t fail_collective;   // this call of a collective, from 1 and of all ranks, returns ncclSystemError
     uint64_t break_collective;  // this collective, from 1, breaks under all its ranks, which ncclCommGetAsyncError says
-    int fail_join;              // rank + 1, whose ncclCommInitRankConfig returns ncclSystemError
+    int fail_join;              // rank + 1, whose ncclCommInitRankConfig returns ncclSystemError,
+    const char *join_says;      // and ncclGetLastError this
     int absent_rank;            // rank + 1, whose collectives from ...
     uint64_t absent_from;       // ... this one of that rank on, from 1 (0: the first), never come
     unsigned without;           // what cuDNN lacks: enum emu_lack

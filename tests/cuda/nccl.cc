@@ -698,7 +698,7 @@ const char *ncclGetErrorString(ncclResult_t result)
 
 const char *ncclGetLastError(ncclComm_t)
 {
-    const char *error = emu_error();
+    const char *error = emu_config_now().join_says;
     return error ? error : "";
 }
 

@@ -459,6 +459,18 @@ static void a_gpu_that_cannot_join_ends_all(void **state)
                         "to meet the other GPUs has failed: NCCL: unhandled system error");
 }
 
+static void a_gpu_without_memory_for_nccl_names_a_way_out(void **state)
+{
+    (void)state;
+    assert_ends_all(2,
+                    (struct emu_config){.seed = 1,
+                                        .fail_join = 1,
+                                        .join_says = "Failed to CUDA calloc 4194304 bytes: out of memory\nmore"},
+                    PS_RESOURCE_EXHAUSTED,
+                    "to meet the other GPUs has failed: NCCL: unhandled system error: Failed to CUDA calloc 4194304 "
+                    "bytes: out of memory; expected a smaller batch, or strategy.cross_device_ops: hierarchical_copy");
+}
+
 // Each takes its timeout of a second.
 static void a_rank_that_never_comes_is_named(void **state)
 {
@@ -497,6 +509,7 @@ int main(void)
         cmocka_unit_test(a_replica_that_fails_before_its_first_sum_ends_all),
         cmocka_unit_test(a_slow_replica_is_awaited),
         cmocka_unit_test(a_gpu_that_cannot_join_ends_all),
+        cmocka_unit_test(a_gpu_without_memory_for_nccl_names_a_way_out),
         cmocka_unit_test(a_rank_that_never_comes_is_named),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -9,6 +9,7 @@
 // The module needs no NCCL to be loaded: libnccl.so.2 is opened when a job first asks for it.
 #include <dlfcn.h>
 #include <pthread.h>
+#include <string.h>
 #include <time.h>
 
 #include "common/base/hash.h"
@@ -49,7 +50,7 @@ static enum ps_code nccl_check(struct ps_error *e)
 #define NCCL(function, ...) nccl.function(__VA_ARGS__)
 #define NCCL_POINTER(function) __typeof__(&function) function;
 #define NCCL_FIND(function) &&(nccl.function = (__typeof__(&function))dlsym(library, #function))
-#define NCCL_OF_ALL(X) X(ncclGetErrorString) X(ncclGetUniqueId)
+#define NCCL_OF_ALL(X) X(ncclGetErrorString) X(ncclGetLastError) X(ncclGetUniqueId)
 #define NCCL_OF_RANKS(X) X(ncclCommAbort) X(ncclCommDestroy) X(ncclCommGetAsyncError) X(ncclCommInitRankConfig)
 #define NCCL_FUNCTIONS(X) NCCL_OF_ALL(X) NCCL_OF_RANKS(X) X(ncclAllReduce)
 
@@ -85,14 +86,32 @@ static bool nccl_has_failed(const struct nn_context *c)
     return c->error.code || c->unsummed.code;
 }
 
+// NCCL's result is a class of errors, and the first line of what it says last is the cause. It may lack memory for
+// buffers of its own, which come when the variables have theirs.
+static void nccl_fail(struct nn_context *c, ncclResult_t result, const char *what)
+{
+    const char *cause = NCCL(ncclGetLastError, c->comm);
+    const int length = cause ? (int)strcspn(cause, "\n") : 0;
+    const bool lacks_memory = length && strstr(cause, "out of memory");
+    ps_fail(&c->unsummed,
+            lacks_memory ? PS_RESOURCE_EXHAUSTED
+            : c->abroad  ? PS_UNAVAILABLE
+                         : PS_INTERNAL,
+            "%s: %s has failed: NCCL: %s%s%.*s%s%s", c->name, what, NCCL(ncclGetErrorString, result),
+            length ? ": " : "", length < 200 ? length : 200, length ? cause : "",
+            lacks_memory ? "; expected a smaller batch, or strategy." : "",
+            !lacks_memory ? ""
+            : c->abroad   ? "communication: ring"
+                          : "cross_device_ops: hierarchical_copy");
+}
+
 static void nccl_note(struct nn_context *c, ncclResult_t result, const char *what)
 {
     // Where the device has failed before, that is the cause.
     if (result == ncclUnhandledCudaError)
         nn_cuda_note(c, cudaStreamSynchronize(c->stream), "what was queued on it");
     if (result != ncclSuccess && result != ncclInProgress && !nccl_has_failed(c))
-        ps_fail(&c->unsummed, c->abroad ? PS_UNAVAILABLE : PS_INTERNAL, "%s: %s has failed: NCCL: %s", c->name, what,
-                NCCL(ncclGetErrorString, result));
+        nccl_fail(c, result, what);
 }
 
 // Waits for a call that goes on by itself.
