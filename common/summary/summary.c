@@ -28,6 +28,7 @@ struct totals {
     uint32_t failed;    // and that have failed within the last day
     const Job *trains;  // the last of those that do
     const Job *failed_job, *dead_job, *absent_job, *not_finite_job, *done_job, *interrupted_job, *slow_job, *split_job,
+        *lost_job,          // that trains, and has lost what a ps task had of it
         *risk_job;          // that trains, or is about to, and would lose most
     uint32_t risk_workers;  // of risk_job: that live, or are awaited; 0: it is not known
     const Paramserver__V1__Member *dead_worker;
@@ -92,6 +93,15 @@ static uint64_t totals_risk(const Job *job)
     return p->checkpoint_step ? 1 + totals_unsaved(job) : UINT64_MAX - 1;
 }
 
+// A ps task that has lost what it had of the job, or PS_NONE_LOST.
+static uint32_t totals_find_loss(const struct totals *s, const Job *job)
+{
+    for (size_t i = 0; s->lost && i < s->status->n_jobs; i++)
+        if (s->status->jobs[i] == job)
+            return s->lost[i];
+    return PS_NONE_LOST;
+}
+
 static void totals_take_job(struct totals *s, const Job *job, const Paramserver__V1__WorkersReply *workers)
 {
     const struct ps_figures f = ps_figures_of(workers);
@@ -111,6 +121,8 @@ static void totals_take_job(struct totals *s, const Job *job, const Paramserver_
         s->interrupted_job = job;
     if (failed || done || interrupted)
         return;
+    if (totals_find_loss(s, job) != PS_NONE_LOST && !s->lost_job)
+        s->lost_job = job;
     if (job->nonfinite > 0 && !s->not_finite_job)
         s->not_finite_job = job;
     if (job->splits > 0 && !s->split_job)
@@ -182,6 +194,9 @@ static void summary_say_bad(const struct totals *s, struct ps_summary *w)
     w->level = PS_LEVEL_BAD;
     if (s->failed_job)
         STATE("Job %.128s has failed: %.300s.", s->failed_job->name, s->failed_job->reason);
+    else if (s->lost_job)
+        STATE("Job %.128s ends with its workers' next step: ps:%" PRIu32 " has lost what it had of it.",
+              s->lost_job->name, totals_find_loss(s, s->lost_job));
     else
         STATE("Worker %" PRIu32 " of job %.128s is dead%s%.200s. %" PRIu32 " worker%s live%s.", s->dead_worker->rank,
               s->dead_job->name, s->dead_worker->reason[0] ? ": " : "", s->dead_worker->reason, s->live,
@@ -261,7 +276,7 @@ static void summary_say_well(const struct totals *s, struct ps_summary *w)
 
 static void summary_say_state(const struct totals *s, struct ps_summary *w)
 {
-    if (s->failed_job || s->dead_job)
+    if (s->failed_job || s->lost_job || s->dead_job)
         summary_say_bad(s, w);
     else if (s->not_finite_job || s->absent_job || s->unopened || s->status->draining ||
              totals_full_percent(s) >= SUMMARY_FULL_PERCENT)
@@ -309,18 +324,10 @@ static void summary_say_loss(const struct totals *s, const char *task, struct ps
     }
 }
 
-static uint32_t summary_find_loss(const struct totals *s, const Job *job)
-{
-    for (size_t i = 0; s->lost && i < s->status->n_jobs; i++)
-        if (s->status->jobs[i] == job)
-            return s->lost[i];
-    return PS_NONE_LOST;
-}
-
-// What there still is of a job that has failed, or was interrupted.
+// What there still is of a job that has failed, was interrupted, or cannot go on.
 static void summary_say_left(const struct totals *s, const Job *job, const char *task, struct ps_summary *w)
 {
-    const uint32_t lost = summary_find_loss(s, job);
+    const uint32_t lost = totals_find_loss(s, job);
     char since[64] = "";
     if (job->progress && job->progress->checkpoint_step)
         snprintf(since, sizeof since, " since its checkpoint of step %" PRIu64, job->progress->checkpoint_step);
@@ -343,6 +350,8 @@ static void summary_say_risk(const struct totals *s, struct ps_summary *w)
         RISK("The gradient of worker %" PRIu32 " of job %.128s for round %" PRIu64
              " counts in some partitions and not in others.",
              s->split_job->split_worker, s->split_job->name, s->split_job->split_round);
+    else if (s->lost_job)
+        summary_say_left(s, s->lost_job, task, w);
     else if (s->risk_job)
         summary_say_loss(s, task, w);
     else if (s->failed_job || s->interrupted_job)
@@ -387,7 +396,7 @@ static bool summary_is_plain(const char *name)
 static void summary_say_command(const struct totals *s, struct ps_summary *w)
 {
     const char *command = "status", *job = "";
-    if (s->failed_job || s->dead_job || s->absent_job || s->unopened)
+    if (s->failed_job || s->lost_job || s->dead_job || s->absent_job || s->unopened)
         command = "doctor";
     else if (s->wait) {
         command = "waits";

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Ten broken clusters. Of each psctl doctor says in one line what is wrong and what to do, within 5 s, and ends with the
+# Eleven broken clusters. Of each psctl doctor says in one line what is wrong and what to do, within 5 s, and ends with the
 # code of that, for people and for Nagios. What a daemon alone knows, it says as it ends.
 . "$top_srcdir/tests/it/lib.sh" || exit 1
 cd "$scratch" || exit 1
@@ -374,18 +374,34 @@ ok "2 one ps task of two, in psctl status" one_of_two
 
 killed_psd() {
     local peers=unix:$scratch/k0,unix:$scratch/k1 pids=() found=0
-    start_psd k0 --task 0 --peers "$peers" && pids+=("$psd_pid") && start_psd k1 --task 1 --peers "$peers" || return 1
-    (worker 0 --ps "$peers" --set timeout=5) 2>killed.log & pids+=($!)
-    trains() { "$psctl" --ps "$peers" jobs 2>&1 | grep -q "running"; }
-    eventually trains || return 1
+    start_psd k0 --task 0 --peers "$peers" --dead-after-ms 600000 && pids+=("$psd_pid") &&
+        start_psd k1 --task 1 --peers "$peers" --dead-after-ms 600000 || return 1
+    (worker 0 --ps "$peers" --workers 1 --set timeout=5) 2>killed.log & pids+=($!)
+    steps() { "$psctl" --ps "$peers" workers softmax 2>&1 | have_stepped 1; }
+    eventually steps || return 1
+    kill -STOP "${pids[1]}" # it asks for nothing: that its training is lost is seen all the same
     ended "$psd_pid"
     finds 69 "ps:1 (unix:$scratch/k1)" "start psd there" --ps "$peers" || found=1
     rm -f k1.ready
-    start_psd k1 --task 1 --peers "$peers" && pids+=("$psd_pid") || return 1
+    start_psd k1 --task 1 --peers "$peers" --dead-after-ms 600000 && pids+=("$psd_pid") || return 1
+    finds 78 "is running, and ends with its workers' next step" "ps:1 has lost what it had of it" --ps "$peers" || found=1
+    says "ends with its workers' next step: ps:1 has lost what it had of it" ask --ps "$peers" status || found=1
     has_failed() { "$psctl" --ps "$peers" jobs 2>&1 | grep -q "failed"; }
+    kill -CONT "${pids[1]}"
     eventually has_failed &&
         finds 75 "has failed" "ps:1 has lost what it had of it: start it again with --set on_existing=replace" --ps "$peers" || found=1
     ended "${pids[@]}"
     return $found
 }
 ok "10 a psd is killed, and one comes in its place that has lost its memory" killed_psd
+
+not_finite() {
+    local peers=unix:$scratch/n0 pids=() found=0
+    start_psd n0 && pids+=("$psd_pid") || return 1
+    (worker 0 --ps "$peers" --workers 1 --set data.scale=1e38) 2>not_finite.log & pids+=($!)
+    warns() { "$psctl" --ps "$peers" status 2>&1 | grep -q "are not finite"; }
+    eventually warns && finds 0 "its gradients or its loss are not finite" "terminate_on_nan" --ps "$peers" || found=1
+    ended "${pids[@]}"
+    return $found
+}
+ok "11 a training whose loss is no number" not_finite

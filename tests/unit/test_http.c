@@ -786,6 +786,10 @@ static void test_words_of_a_job_that_is_lost(void **state)
     progress.checkpoint_step = 40;
     scene_says(&s, PS_LEVEL_BAD, "", "All that job mnist has trained since its checkpoint of step 40 is lost: ps:1", "",
                "psctl doctor");
+    s.job.state = (char *)"running";  // its workers have not asked that ps task for anything since
+    scene_says(&s, PS_LEVEL_BAD, "Job mnist ends with its workers' next step: ps:1 has lost what it had of it.",
+               "All that job mnist has trained since its checkpoint of step 40 is lost: ps:1", "", "psctl doctor");
+    s.job.state = (char *)"failed";
     lost = PS_NONE_LOST;
     s.job.update = 0;
     scene_says(&s, PS_LEVEL_BAD, "", "Nothing of job mnist: it ended before its variables were declared.", "",

@@ -5,6 +5,7 @@
 // however many are stopped. Then it compares what the others say of themselves, with each other and with the
 // description of the cluster; then looks at each job: is it declared alike everywhere, and are its workers there?
 #include <inttypes.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/limits.h"
+#include "common/summary/figures.h"
 #include "common/tls/munged.h"
 #include "common/tls/tls.h"
 #include "common/wire/wire.h"
@@ -394,6 +396,19 @@ static void check_worker(struct doctor *d, const char *job, const Paramserver__V
         findings_add(&d->findings, VERDICT_WARNING, name, NULL, "was asked to leave");
 }
 
+// It goes on so, and is worth nothing.
+static void check_numbers(struct doctor *d, const char *name, const struct job_sum *job,
+                          const Paramserver__V1__WorkersReply *workers)
+{
+    const struct ps_figures f = ps_figures_of(workers);
+    if (job->nonfinite > 0 || (f.trains && !isfinite(f.loss)))
+        findings_add(
+            &d->findings, VERDICT_WARNING, name,
+            "psctl stop it, and see its learning rate and data; refuse_nonfinite or terminate_on_nan end such a "
+            "training by themselves",
+            "its gradients or its loss are not finite");
+}
+
 static void check_workers(struct doctor *d, const char *name, const struct job_sum *job)
 {
     Paramserver__V1__WorkersReply *reply;
@@ -409,6 +424,7 @@ static void check_workers(struct doctor *d, const char *name, const struct job_s
     }
     for (size_t i = 0; i < reply->n_members; i++)
         check_worker(d, job->name, reply->members[i]);
+    check_numbers(d, name, job, reply);
     ps_msg_free(&reply->base);
 }
 
@@ -496,6 +512,18 @@ static void check_interrupted(struct doctor *d, const char *name, const struct j
     findings_add(&d->findings, VERDICT_OK, name, advice, "was interrupted: %.300s", job->reason);
 }
 
+// One that runs ends as soon as a worker asks that ps task for it. Of ps:0 check_run says it.
+static void check_loss(struct doctor *d, const char *name, const struct job_sum *job)
+{
+    const size_t lost = doctor_find_loss(d, job);
+    char advice[ADVICE_MAX];
+    if (lost == 0 || lost == d->cluster->tasks || !status_of(d, lost))
+        return;
+    doctor_put_way_on(d, job, advice, sizeof advice);
+    findings_add(&d->findings, VERDICT_WRONG, name, advice, "is %.32s, and ends with its workers' next step",
+                 job->state);
+}
+
 static void doctor_check_job(struct doctor *d, const struct job_sum *job)
 {
     char name[SUBJECT_MAX];
@@ -514,6 +542,7 @@ static void doctor_check_job(struct doctor *d, const struct job_sum *job)
     }
     if (!over) {
         check_tasks_of(d, name, job);
+        check_loss(d, name, job);
         check_workers(d, name, job);
     }
     uint32_t live = job->control ? job->control->live_workers : 0;
