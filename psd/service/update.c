@@ -235,16 +235,15 @@ static enum ps_code check_slots(struct update *u)
     return PS_OK;
 }
 
-// The values of a PushPull go back in one message.
-static enum ps_code check_pull(struct update *u)
+// The reply goes back in one message, with the values of a PushPull.
+static enum ps_code check_reply(struct update *u)
 {
     size_t bytes = PSD_REPLY_BYTES + u->request->n_tensors * PSD_RESULT_BYTES;
     for (size_t i = 0; u->pull && i < u->extents.n; i++)
         bytes += PSD_TENSOR_BYTES + strlen(u->extents.v[i].variable->name) + u->extents.v[i].bytes;
     if (bytes > PS_CHUNK_MAX)
         return ps_fail(&u->t->error, PS_INVALID_ARGUMENT,
-                       "the reply to the PushPull would have %zu bytes, expected at most %d: ask in parts", bytes,
-                       PS_CHUNK_MAX);
+                       "the reply would have %zu bytes, expected at most %d: ask in parts", bytes, PS_CHUNK_MAX);
     return PS_OK;
 }
 
@@ -646,7 +645,7 @@ static int push_pull_wait(struct update *u)
 static enum ps_code update_check(struct update *u)
 {
     if (check_sequence(u->t) || update_decode(u) || update_locate(u) || check_atomic(u) || check_slots(u) ||
-        check_pull(u) || (u->push && check_finite(u)))
+        check_reply(u) || (u->push && check_finite(u)))
         return u->t->error.code;
     return PS_OK;
 }
