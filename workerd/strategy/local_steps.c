@@ -382,7 +382,7 @@ static bool local_steps_gives_up(struct local_steps *l, const struct wk_work *wo
     return l->given_up;
 }
 
-// The worker's own rule counts the gradients that it has had: numbers of steps leave some out where a period ends early.
+// The worker's own rule counts the gradients that it has had: where a period ends early, step numbers are left out.
 // A worker that came late has heard with its share how far ahead the count is.
 static void local_steps_skip_to(struct local_steps *l, uint64_t step)
 {
