@@ -2,35 +2,13 @@
 #include "workerd/nn/emit.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "common/base/alloc.h"
 #include "workerd/nn/layer.h"
 #include "workerd/nn/ops/conv2d_pool.h"
 #include "workerd/nn/ops/embedding.h"
 #include "workerd/nn/ops/mask.h"
-#include "workerd/nn/ops/noise.h"
 #include "workerd/nn/ops/normalize.h"
-
-static void emitter_init(struct nn_emitter *m)
-{
-    m->tensor = ps_alloc((m->model->values + 1) * sizeof *m->tensor);
-    m->weight = ps_alloc((m->model->variables + 1) * sizeof *m->weight);
-    for (size_t i = 0; i < m->model->values; i++)
-        m->tensor[i] = -1;
-    for (size_t i = 0; i < m->model->variables; i++)
-        m->weight[i] = -1;
-    m->penalty = -1;
-}
-
-static void emitter_fini(struct nn_emitter *m)
-{
-    free(m->tensor);
-    free(m->weight);
-}
-
-// ---- for layers ---------------------------------------------------------------------------------------------------
 
 const struct nn_layer *nn_emit_layer(const struct nn_emitter *m, const struct nn_call *call)
 {
@@ -103,39 +81,6 @@ int nn_emit_examples(struct nn_emitter *m)
     if (times > 1)
         nn_tape_put(m->tape, &nn_op_spread, &times, sizeof times, &m->example, 1, &m->example, 1);
     return m->example;
-}
-
-// A call, and what its activity regularizer says of all that it gives.
-static int emit_call(struct nn_emitter *m, const struct nn_call *call)
-{
-    const struct nn_layer *l = nn_emit_layer(m, call);
-    const bool training = m->training;
-    m->training = training && !call->inference;
-    const int out = l->class->emit(m, call);
-    m->training = training;
-    nn_emit_activity(m, l, out);
-    for (int k = 0; k < call->n_more; k++)
-        nn_emit_activity(m, l, *nn_emit_more(m, call, k));
-    return out;
-}
-
-int nn_emit_inner(struct nn_emitter *m, const struct nn_call *call, int k, int tensor, int spread)
-{
-    const struct nn_call *inner = &call->inner[k];
-    const int example = m->example, before = m->spread;
-    m->tensor[inner->in[0]] = tensor;
-    if (spread > 1) {
-        m->example = -1;
-        m->spread = (before ? before : 1) * spread;
-        m->rows *= spread;
-    }
-    const int out = m->tensor[inner->out] = emit_call(m, inner);
-    if (spread > 1) {
-        m->example = example;
-        m->spread = before;
-        m->rows /= spread;
-    }
-    return out;
 }
 
 // Everything is another number than NaN is.
@@ -255,81 +200,4 @@ int nn_emit_maxpool(struct nn_emitter *m, int tensor, const struct nn_pool2d *at
     else
         nn_tape_put(m->tape, &nn_op_maxpool, attr, sizeof *attr, &tensor, 1, out, 2);
     return out[0];
-}
-
-// Do several read it?
-static bool emit_is_shared(const struct nn_model *model, int value)
-{
-    int readers = 0;
-    for (int k = 0; k < model->n_outputs; k++)
-        readers += model->output[k] == value;
-    for (size_t i = 0; i < model->calls; i++)
-        for (int k = 0; k < model->call[i].n_in; k++)
-            readers += model->call[i].in[k] == value;
-    return readers > 1;
-}
-
-static void emit_calls(struct nn_emitter *m)
-{
-    for (size_t i = 0; i < m->model->calls && !m->tape->error.code; i++) {
-        const struct nn_call *call = &m->model->call[i];
-        const struct nn_layer *l = nn_emit_layer(m, call);
-        m->tape->layer = l->name;
-        m->tensor[call->out] = emit_call(m, call);
-        if (emit_is_shared(m->model, call->out))
-            m->fixed = m->tape->n_ops;
-    }
-}
-
-// ---- a step -------------------------------------------------------------------------------------------------------
-
-// The penalty is one more thing that is made small: by its own gradient of 1.
-static int emit_penalty(struct nn_emitter *m, struct nn_emitted *to, int *x, int *dx)
-{
-    static const float one[] = {1};
-    const struct nn_constant attr = {one, 1};
-    nn_emit_regularizers(m);
-    to->penalty = *x = m->penalty;
-    if (m->penalty < 0 || m->tape->error.code)
-        return 0;
-    m->tape->tensor[m->penalty].kept = true;
-    nn_tape_put(m->tape, &nn_op_constant, &attr, sizeof attr, NULL, 0, dx, 1);
-    return 1;
-}
-
-static void emit_step(struct nn_emitter *m, const struct ps_loss *loss, struct nn_emitted *to)
-{
-    struct nn_tape *t = m->tape;
-    int x[NN_MAX_PORTS + 1], dx[NN_MAX_PORTS + 1], n = m->model->n_outputs;
-    emit_calls(m);
-    for (int k = 0; k < n && !t->error.code; k++) {
-        nn_emit_loss(m, &loss[k], k, to, &x[k], &dx[k]);
-        if (!t->error.code)
-            t->tensor[to->loss[k]].kept = t->tensor[to->output[k]].kept = t->tensor[to->weight[k]].kept = true;
-        if (!t->error.code && to->counts[k] >= 0)
-            t->tensor[to->counts[k]].kept = true;
-    }
-    n += emit_penalty(m, to, &x[n], &dx[n]);
-    if (m->training && !t->error.code)
-        nn_tape_differentiate(t, x, dx, n);
-}
-
-void nn_emit(const struct nn_model *model, const struct nn_device *device, const struct ps_loss *loss, int rows,
-             bool training, struct nn_tape *t, struct nn_emitted *to)
-{
-    struct nn_emitter m = {
-        .tape = t, .model = model, .device = device, .rows = rows, .training = training, .example = -1};
-    emitter_init(&m);
-    emit_step(&m, loss, to);
-    emitter_fini(&m);
-}
-
-const struct nn_op *nn_emit_last_op(const struct nn_model *model, struct nn_tape *t, int k)
-{
-    struct nn_emitter m = {.tape = t, .model = model, .rows = 1, .training = true, .example = -1};
-    emitter_init(&m);
-    emit_calls(&m);
-    const struct nn_op *op = t->error.code ? NULL : nn_tape_maker(t, nn_emit_tensor(&m, model->output[k]));
-    emitter_fini(&m);
-    return op;
 }

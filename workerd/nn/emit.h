@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // From a model to the operators of one step: its calls in their order, then the loss, then, to train, the backward
-// pass.
+// pass. Each file calls those to its right: emit_step.c, emit_loss.c, emit_calls.c, emit_penalty.c, emit.c.
 #ifndef NN_EMIT_H
 #define NN_EMIT_H
 
@@ -29,7 +29,7 @@ struct nn_emitted {
     int penalty;               // (1): what the regularizers add to the mean loss; -1: there are none
 };
 
-// loss[k] is that of output k. device: for which operators are joined.
+// emit_step.c: loss[k] is that of output k. device: for which operators are joined.
 void nn_emit(const struct nn_model *m, const struct nn_device *device, const struct ps_loss *loss, int rows,
              bool training, struct nn_tape *t, struct nn_emitted *to);
 
@@ -58,7 +58,8 @@ int nn_emit_mask(struct nn_emitter *m, const struct nn_call *call, int k);
 int *nn_emit_more(struct nn_emitter *m, const struct nn_call *call, int k);
 // That of an output of the model.
 int nn_emit_mask_of(struct nn_emitter *m, int value);
-// Layer number k of those that the call's layer wraps, on this tensor; `spread` rows of it are one of the batch's.
+// emit_calls.c: layer number k of those that the call's layer wraps, on this tensor; `spread` rows of it are one of the
+// batch's.
 int nn_emit_inner(struct nn_emitter *m, const struct nn_call *call, int k, int tensor, int spread);
 int nn_emit_input(struct nn_emitter *m, const struct nn_call *call);
 int nn_emit_examples(struct nn_emitter *m);
@@ -85,9 +86,18 @@ int nn_emit_function(struct nn_emitter *m, int tensor, struct nn_function functi
 // ---- for losses ---------------------------------------------------------------------------------------------------
 
 int nn_emit_column(const struct nn_emitter *m, enum nn_column column, enum nn_dtype dtype);  // (rows)
-// What the loss of output k sees while the model is trained: the last operator that changes a value, or NULL.
+// emit_calls.c: what the loss of output k sees while the model is trained, the last operator that changes a value; or
+// NULL.
 const struct nn_op *nn_emit_last_op(const struct nn_model *model, struct nn_tape *t, int k);
 // emit_loss.c: the loss of output k; *dx, while the model is trained, is the gradient by tensor *x.
 void nn_emit_loss(struct nn_emitter *m, const struct ps_loss *loss, int k, struct nn_emitted *to, int *x, int *dx);
+
+// ---- for a step, emit_calls.c ---------------------------------------------------------------------------------------
+
+// Allocates what it knows of each value and variable of m->model, of which nothing is on the tape yet; fini frees that.
+void nn_emitter_init(struct nn_emitter *m);
+void nn_emitter_fini(struct nn_emitter *m);
+// The model's calls in their order, as far as the tape has no error.
+void nn_emit_calls(struct nn_emitter *m);
 
 #endif

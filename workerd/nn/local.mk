@@ -50,6 +50,7 @@ libnn_la_SOURCES = $(nn_program_sources) \
 	workerd/nn/cpu/cpu.h \
 	workerd/nn/cpu/dense.c \
 	workerd/nn/cpu/device.c \
+	workerd/nn/cpu/dnnl.c \
 	workerd/nn/cpu/sequence.c \
 	workerd/nn/cpu/share.c \
 	workerd/nn/cuda/module.c workerd/nn/cuda/module.h

@@ -4,8 +4,10 @@ noinst_LTLIBRARIES += libnnmodel.la libnnreplica.la
 libnnmodel_la_SOURCES = \
 	workerd/nn/build.c \
 	workerd/nn/emit.c workerd/nn/emit.h \
-	workerd/nn/emit_penalty.c \
+	workerd/nn/emit_calls.c \
 	workerd/nn/emit_loss.c \
+	workerd/nn/emit_penalty.c \
+	workerd/nn/emit_step.c \
 	workerd/nn/function.c \
 	workerd/nn/graph.h \
 	workerd/nn/init.c workerd/nn/init.h \

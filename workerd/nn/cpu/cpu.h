@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The CPU's kernels: oneDNN for the convolutions and the matrix products, plain vectorised C for what lies between.
-// One file per operator or family; device.c holds the table, share.c the threads.
+// One file per operator or family; device.c holds the table, share.c the threads,
+// dnnl.c what oneDNN is told and says.
 #ifndef NN_CPU_H
 #define NN_CPU_H
 

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <omp.h>
-#include <oneapi/dnnl/dnnl_debug.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "common/base/alloc.h"
-#include "common/base/log.h"
 #include "workerd/nn/cpu/cpu.h"
 #include "workerd/nn/ops/activation.h"
 #include "workerd/nn/ops/attention.h"
@@ -20,11 +18,6 @@
 #include "workerd/nn/ops/penalty.h"
 #include "workerd/nn/ops/resize2d.h"
 #include "workerd/nn/ops/rnn.h"
-
-void nn_cpu_use_threads(const struct nn_context *context)
-{
-    omp_set_num_threads(context->threads);
-}
 
 // Numbers too small for a normal float count as 0 while a network is computed, as they do in TensorFlow: they mean
 // nothing there, and each takes the processor a hundred times as long. Threads of OpenMP have it from the one that
@@ -54,20 +47,6 @@ static void cpu_leave(struct nn_context *context)
     (void)context;
 }
 #endif
-
-enum ps_code nn_cpu_fail(struct ps_error *e, dnnl_status_t status, const char *what)
-{
-    enum ps_code code = status == dnnl_out_of_memory ? PS_RESOURCE_EXHAUSTED : PS_INTERNAL;
-    return ps_fail(e, code, "oneDNN: %s: %s", what, dnnl_status2str(status));
-}
-
-void nn_cpu_must(dnnl_status_t status, const char *what)
-{
-    if (status == dnnl_success)
-        return;
-    ps_error_log("oneDNN: %s: %s", what, dnnl_status2str(status));
-    abort();
-}
 
 static void cpu_close(struct nn_context *context)
 {

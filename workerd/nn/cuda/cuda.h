@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The GPU's kernels: cuBLAS for the matrix products, own kernels for what lies between. One .cu file per operator or
-// family, named as in workerd/nn/cpu, with its kernels and their nn_kernel; device.c holds the table, memory.c copies.
+// family, named as in workerd/nn/cpu, with its kernels and their nn_kernel; device.c holds the table, error.c keeps
+// the first error, memory.c copies.
 //
 // A nn_kernel's run queues work on the context's stream and waits for nothing. Its plan, which is made when the program
 // is, gets what memory it needs (nn_cuda_reserve). Launches go through NN_CUDA_RUN, which keeps the first error.
@@ -71,10 +72,10 @@ struct nn_context {
     int rank;  // of them
 };
 
-// Keep the first error. what: which part of a step it was, for people.
+// error.c: they keep the first error. what: which part of a step it was, for people.
 void nn_cuda_note(struct nn_context *c, cudaError_t error, const char *what);
-void nn_cuda_set_precision(struct nn_context *c, enum nn_precision precision);
 void nn_cuda_note_blas(struct nn_context *c, cublasStatus_t status, const char *what);
+void nn_cuda_set_precision(struct nn_context *c, enum nn_precision precision);
 // For a plan: kernels find at least so many bytes at c->scratch when they run.
 enum ps_code nn_cuda_reserve(struct nn_context *c, size_t bytes, struct ps_error *e);
 

@@ -4,6 +4,7 @@ nn_cuda_c = \
 	workerd/nn/cuda/cudnn.c \
 	workerd/nn/cuda/cudnn_conv2d.c \
 	workerd/nn/cuda/device.c \
+	workerd/nn/cuda/error.c \
 	workerd/nn/cuda/graph.c \
 	workerd/nn/cuda/memory.c \
 	workerd/nn/cuda/peers.c \
