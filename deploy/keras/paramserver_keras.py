@@ -15,6 +15,7 @@ import struct
 
 import numpy as np
 
+KERAS = ("keras", "tf_keras")
 # Settings of Keras's optimizers that mean nothing here, or are refused where they ask for something.
 OPTIMIZER_UNUSED = {"name", "is_legacy_optimizer", "jit_compile"}
 OPTIMIZER_OF_EMA = {"ema_momentum", "ema_overwrite_frequency"}
@@ -93,6 +94,33 @@ def class_and_config(serialized):
     return name.split(">")[-1], config  # tf_keras: "Custom>Adam"
 
 
+def origin(one):
+    """The module of an object, a class or a function, or of one that Keras has serialized."""
+    if isinstance(one, dict):
+        return one.get("module", "keras") or ""
+    return (one if hasattr(one, "__name__") else type(one)).__module__ or ""
+
+
+def expect_own(kind, one, packages=KERAS):
+    """Refuses what is not Keras's own: a job knows it by its name alone, which it may share with one that is."""
+    if isinstance(one, str):
+        return
+    module = origin(one)
+    name = one["class_name"] if isinstance(one, dict) else getattr(one, "__name__", type(one).__name__)
+    if module.split(".")[0] not in packages:
+        raise ValueError(f"{kind} {name} is not Keras's own and has no counterpart in a job: expected one of Keras's")
+    if snake_case(name) == "cosine_similarity" and f".{kind}" not in module:
+        raise ValueError(f"{kind} {name} of {module} has the other sign in a job: expected that of keras.metrics as a "
+                         "metric, that of keras.losses as a loss")
+
+
+def each(nested):
+    """What was compiled, one by one: of lists and maps by the outputs what is in them."""
+    if nested is None or is_one(nested):
+        return [] if nested is None else [nested]
+    return [one for part in (nested.values() if isinstance(nested, dict) else nested) for one in each(part)]
+
+
 def plain_number(x):
     """0.001 of the float32 that is nearest to it."""
     return float(str(np.float32(x))) if isinstance(x, float) and np.float32(x) == x else x
@@ -112,6 +140,7 @@ def optimizer_settings(serialized):
         if key in OPTIMIZER_REFUSED:
             raise ValueError(f"optimizer {name}: {key} = {value} has no counterpart in a job")
         if isinstance(value, dict):  # a schedule
+            expect_own("schedule", value)
             schedule, inner = class_and_config(value)
             value = {"schedule": schedule}
             value.update({k: plain_number(v) for k, v in inner.items()
@@ -237,6 +266,7 @@ def callback_settings(callback, figures):
     name = type(callback).__name__
     if name not in CALLBACKS:
         raise ValueError(f"callback {name} has no counterpart in a job: expected {', '.join(CALLBACKS)}")
+    expect_own("callback", callback)
     if getattr(callback, "append", False):
         raise ValueError(f"callback {name}: append = True has no counterpart in a job")
     job_name, attributes = CALLBACKS[name]
@@ -277,6 +307,10 @@ def compiled(model):
     config = model.get_compile_config() if hasattr(model, "get_compile_config") else None
     if not config or config.get("optimizer") is None:
         raise ValueError("expected a compiled model: call model.compile(optimizer=..., loss=...) first")
+    told = model._compile_config.config  # the objects themselves
+    for kind, key in ("optimizer", "optimizer"), ("loss", "loss"), ("metric", "metrics"):
+        for one in each(told.get(key)):
+            expect_own(kind, one)
     for key in ("loss_weights", "weighted_metrics"):
         if config.get(key) and (key == "weighted_metrics" or len(model.outputs) < 2):
             raise ValueError(f"{key} of compile has no counterpart in an exported job")
@@ -306,6 +340,10 @@ def variables(model, prefix=""):
 
 def document(model):
     """model.to_json(), and in it the vocabularies that adapt() has found."""
+    for layer in model._flatten_layers():
+        for key in "activation", "recurrent_activation":
+            if callable(getattr(layer, key, None)):
+                expect_own("activation", getattr(layer, key), (*KERAS, "tensorflow"))  # tf.nn's are the same
     found = json.loads(model.to_json())
 
     def fill(config, model):

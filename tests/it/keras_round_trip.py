@@ -364,6 +364,50 @@ def refused():
         point(paramserver_keras.export(model, folder, x, y), "nothing is excluded from weight decay")
 
 
+# What is called as one of Keras's and is not.
+def refused_namesakes():
+    def relu(x):
+        return 100 * x
+
+    def huber(target, output):
+        return 100 * keras.losses.huber(target, output)
+
+    class Huber(keras.losses.Loss):
+        def call(self, target, output):
+            return huber(target, output)
+
+    class AUC(keras.metrics.AUC):
+        pass
+
+    class SGD(keras.optimizers.SGD):
+        pass
+
+    class CosineDecay(schedules.CosineDecay):
+        pass
+
+    class EarlyStopping(keras.callbacks.EarlyStopping):
+        pass
+
+    model, _, x, y = mlp()
+    for word, how in (("loss huber", {"loss": huber}), ("loss Huber", {"loss": [Huber()]}),
+                      ("metric huber", {"metrics": ["mse", huber]}), ("metric AUC", {"metrics": [[AUC()]]}),
+                      ("metric cosine_similarity", {"metrics": [keras.losses.cosine_similarity]}),
+                      ("metric CosineSimilarity", {"metrics": [keras.losses.CosineSimilarity()]}),
+                      ("optimizer SGD", {"optimizer": SGD(0.1)}),
+                      ("schedule CosineDecay", {"optimizer": keras.optimizers.SGD(CosineDecay(0.1, 9))})):
+        model.compile(**{"optimizer": "sgd", "loss": "mse", **how})
+        expect_refusal(word, model, x, y)
+    metrics = [keras.losses.huber, keras.metrics.CosineSimilarity(), "cosine_similarity", "mae"]
+    model.compile("sgd", keras.losses.cosine_similarity, metrics=metrics)
+    expect_refusal("callback EarlyStopping", model, x, y, callbacks=[EarlyStopping("loss")])
+    with tempfile.TemporaryDirectory() as folder:
+        point(paramserver_keras.export(model, folder, x, y), "a loss and metrics of Keras's own are exported")
+    inner = keras.Sequential([keras.Input((6, 3)), L.LSTM(2, recurrent_activation=relu)])
+    model = keras.Sequential([keras.Input((6, 3)), inner, L.Dense(1)])
+    model.compile("sgd", "mse")
+    expect_refusal("activation relu", model, np.zeros((N, 6, 3), "f4"), np.zeros(N, "f4"))
+
+
 def refused_legacy():
     model, _, x, y = mlp()
     legacy = keras.optimizers.legacy
@@ -408,6 +452,7 @@ if not only:
     boards()
     settings()
     refused()
+    refused_namesakes()
     if sys.argv[1] == "tf_keras":
         refused_legacy()
 sys.exit(failed > 0)
