@@ -4,6 +4,7 @@
 // gives the core its ticks, while the server's threads do the work.
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include <uv.h>
@@ -83,9 +84,22 @@ static void on_tick(uv_timer_t *handle)
     ps_watchdog_feed(&t->watchdog);
 }
 
-// Returns once SIGTERM or SIGINT has come, which may be as soon as somebody knows that it is ready. Who starts psd with
-// SIGTERM ignored ends it by SIGINT: a batch system's SIGTERM to all does not take it from its workers. Further signals
-// change nothing: they are taken, and not looked at, until the process ends.
+// A terminal that is closed ends it, unless nohup has started it. A service has no terminal: who sends it a SIGHUP wants
+// it to read its certificates anew, as it does by itself.
+static void watch_hangup(uv_loop_t *loop)
+{
+    static uv_signal_t hangup;
+    if (getenv("NOTIFY_SOCKET"))
+        signal(SIGHUP, SIG_IGN);
+    if (ps_signal_ignored(SIGHUP))
+        return;
+    uv_signal_init(loop, &hangup);
+    uv_signal_start(&hangup, on_signal, SIGHUP);
+}
+
+// Returns once SIGTERM, SIGINT or SIGHUP has come, which may be as soon as somebody knows that it is ready. Who starts
+// psd with SIGTERM ignored ends it by SIGINT: a batch system's SIGTERM to all does not take it from its workers. Further
+// signals change nothing: they are taken, and not looked at, until the process ends.
 static void run_loop(const struct psd_options *o, const struct psd_rpc *rpc, struct psd_core *core,
                      const struct psd_http *http)
 {
@@ -102,6 +116,7 @@ static void run_loop(const struct psd_options *o, const struct psd_rpc *rpc, str
     if (!ps_signal_ignored(SIGTERM))
         uv_signal_start(&term, on_signal, SIGTERM);
     uv_signal_start(&interrupt, on_signal, SIGINT);
+    watch_hangup(&loop);
     uv_timer_start(&tick, on_tick, TICK_MS, TICK_MS);
     say_ready(o, rpc, http);
     uv_run(&loop, UV_RUN_DEFAULT);

@@ -49,7 +49,7 @@ static const char help[] =
     "  -q, --quiet              say only what is wrong\n"
     "  -h, --help; -V, --version\n"
     "\n"
-    "Exit: 0 stopped by SIGTERM or SIGINT; 64 usage; 65 bad input; 66 no such file;\n"
+    "Exit: 0 stopped by SIGTERM, SIGINT or SIGHUP; 64 usage; 65 bad input; 66 no such file;\n"
     "69 address not usable; 73 in use, not created; 77 not permitted; 78 needs TLS, munge, --insecure.\n";
 
 enum {

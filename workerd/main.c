@@ -41,7 +41,7 @@ static void workerd_on_checkpoint_signal(int number)
 }
 
 // A second SIGINT ends it at once, as one who waits at a terminal expects. A second SIGTERM changes nothing: Slurm
-// sends two within a moment.
+// sends two within a moment. SIGHUP, of a terminal that is closed, is as SIGTERM, unless nohup has started it.
 // On a stack of its own: oneDNN's kernels use the stack pointer as they use any other register, and a signal's frame
 // would be written over whatever that points to. It is for the main thread, which the kernel prefers to all others.
 static void workerd_catch_signals(void)
@@ -51,6 +51,8 @@ static void workerd_catch_signals(void)
     struct sigaction action = {.sa_handler = workerd_on_signal, .sa_flags = SA_ONSTACK};
     sigaltstack(&own, NULL);
     sigaction(SIGTERM, &action, NULL);
+    if (!ps_signal_ignored(SIGHUP))
+        sigaction(SIGHUP, &action, NULL);
     struct sigaction asked = action;
     asked.sa_flags |= SA_RESTART;  // what is written meanwhile goes on
     asked.sa_handler = workerd_on_checkpoint_signal;

@@ -255,13 +255,14 @@ ok "and has ended" eventually is refused cancelled
 
 # ---- stop -----------------------------------------------------------------------------------------------------------
 
-stops() { # RANK
+stops() { # RANK [SIGNAL CODE]
     local code=0
-    kill "${agent[$1]}" && { wait "${agent[$1]}" || code=$?; }
-    [ "$code" = 143 ]
+    kill -s "${2:-TERM}" "${agent[$1]}" && { wait "${agent[$1]}" || code=$?; }
+    [ "$code" = "${3:-143}" ]
 }
 ok "a worker that waits ends with SIGTERM" stops 0
-ok "so does the other one" stops 1
+ok "and with SIGHUP" stops 1 HUP 129
+ok "which it says" grep "signal 1: stops waiting for jobs" w1.log
 in_queue() { ctl status >said && grep "^1 job waits in the queue, and none runs: psctl queue says" said && grep "^type next    psctl queue$" said; }
 ok "a job that nobody trains" says "is queued" submit --set name=lonely
 ok "psctl status tells of it" eventually in_queue

@@ -304,6 +304,17 @@ spared() { # as the servers of a Slurm job are
         ! grep "signal 15" spared.log
 }
 ok "SIGTERM that it was started to ignore: it goes on, and SIGINT ends it" spared
+hangs_up() { start_psd hung && kill -HUP "$psd_pid" && wait "$psd_pid" && grep "stopped" hung.log; } # a terminal that is closed
+ok "SIGHUP: exit 0" hangs_up
+serves_on() ( # COMMAND ...: what runs it makes SIGHUP mean nothing
+    rm -f "kept.ready"
+    "$@"
+    start_psd kept || return 1
+    kill -HUP "$psd_pid" && sleep 1 && "$psctl" --timeout 60 --ps "unix:$scratch/kept" status && kill -TERM "$psd_pid" && wait "$psd_pid" &&
+        ! grep "signal 1:" kept.log
+)
+ok "SIGHUP that it was started to ignore, as nohup does: it goes on" serves_on trap '' HUP
+ok "SIGHUP to a service: it goes on" serves_on export NOTIFY_SOCKET=/dev/null
 
 # A job on two standing psds: its name is free when it is done.
 peers=unix:$scratch/standing0,unix:$scratch/standing1

@@ -43,6 +43,27 @@ ok "SIGINT: exit 130" test $? = 130
 ok "says where the weights are" grep -q 'stopped by SIGINT after step [0-9]*; the weights are in part.safetensors' begun.log
 ok "and they are" trains --evaluate --set weights=part.safetensors
 
+hung_up() { # as when its terminal is closed
+    local code=0
+    begins --set epochs=100000 --set 'callbacks=[{name: backup, path: hung, every_seconds: 3600}]' --set output=hung.safetensors
+    eventually grep -q "^Epoch 2" begun.log && kill -HUP $pid
+    wait $pid || code=$?
+    cat begun.log
+    [ $code = 129 ] && grep 'stopped by SIGHUP after step [0-9]*; the weights are in hung.safetensors' begun.log && [ -s hung.safetensors ] &&
+        find hung -name '*.safetensors' | grep .
+}
+ok "SIGHUP: exit 129, and weights and a backup are kept" hung_up
+spared() { # as nohup starts it
+    local code=0
+    (trap '' HUP && exec "$workerd" --job job.yaml "${quick[@]}" --set 'callbacks=[]' --set output=spared.safetensors) >begun.log 2>&1 &
+    pid=$!
+    eventually grep -q "^Epoch 2" begun.log && kill -HUP $pid
+    wait $pid || code=$?
+    cat begun.log
+    [ $code = 0 ] && [ -s spared.safetensors ]
+}
+ok "SIGHUP that it was started to ignore: it goes on" spared
+
 # What data are read from may be slow: a signal ends that at once. Who opens a pipe for writing waits for its reader.
 mkfifo pipe.csv
 "$workerd" --job job.yaml --set 'data={kind: csv, path: pipe.csv}' --set 'callbacks=[]' >read.log 2>&1 &

@@ -16,6 +16,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/self.h"
+#include "common/base/signals.h"
 
 // A file without a name: nothing of it is left, whatever ends the processes.
 static enum ps_code child_make_file(const char *text, int *fd, struct ps_error *e)
@@ -40,6 +41,8 @@ static void child_become(char *const *argv, int file, int output, int ready, pid
     signal(SIGPIPE, SIG_DFL);
     signal(SIGTERM, SIG_DFL);
     signal(SIGINT, SIG_DFL);
+    if (!ps_signal_ignored(SIGHUP))
+        signal(SIGHUP, SIG_DFL);
     sigprocmask(SIG_SETMASK, mask, NULL);
     fcntl(file, F_SETFD, 0);
     fcntl(ready, F_SETFD, 0);
@@ -87,6 +90,7 @@ static pid_t child_fork(char *const *args, const char *job_file, uint32_t worker
     sigemptyset(&ends);
     sigaddset(&ends, SIGTERM);
     sigaddset(&ends, SIGINT);
+    sigaddset(&ends, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &ends, &mask);
     const pid_t parent = getpid(), pid = fork();
     if (pid == 0)
