@@ -43,6 +43,26 @@ writes_to_stdout() {
 ok "- is standard output, where nothing else appears" writes_to_stdout
 replaces_a_protected_one() { chmod 400 to/real && issues_to to/real && [ "$(stat -c %a to/real)" = 600 ]; }
 ok "a certificate that is write-protected is replaced" replaces_a_protected_one
+if [ "$(id -u)" = 0 ]; then
+    stays_the_daemons() { # MODE THEN
+        chown 65534:65533 to/real && chmod "$1" to/real && issues_to to/real && stat -c '%u %g %a' to/real | tee owner && [ "$(cat owner)" = "65534 65533 $2" ]
+    }
+    ok "one that root renews stays its user's" stays_the_daemons 600 600
+    ok "and readable for its group" stays_the_daemons 640 640
+    ok "but for nobody else" stays_the_daemons 644 600
+    renews_anothers() { # who may write the folder, but is not root
+        mkdir -p theirs && cp tls/ca.pem tls/ca.key tls/psd.pem theirs && chown -R 65534 theirs && chown 0 theirs/psd.pem && cp theirs/psd.pem before &&
+            chmod 711 . && fails_with 77 "belongs to user 0 and group 0" setpriv --reuid 65534 --regid 65534 --clear-groups "$psctl" tls issue theirs psd &&
+            cmp before theirs/psd.pem && [ -z "$(find theirs -name '*.tmp')" ]
+    }
+    if setpriv --reuid 65534 --regid 65534 --clear-groups "$psctl" --version >/dev/null 2>&1; then
+        ok "who cannot leave it so changes nothing" renews_anothers
+    else
+        skip "who cannot leave it so changes nothing" "another user cannot start psctl"
+    fi
+else
+    skip "a certificate that root renews stays its user's" "this is not root"
+fi
 
 shows_what_does_not_do() {
     mkdir bad && cp tls/ca.pem bad/ && cp other/psd.pem bad/psd.pem && cp tls/worker.pem bad/admin.pem || return 1

@@ -44,6 +44,25 @@ static bool authority_put(FILE *f, const X509 *x, EVP_PKEY *key)
     return (!x || PEM_write_X509(f, x) == 1) && (!key || PEM_write_PrivateKey(f, key, NULL, NULL, 0, NULL, NULL) == 1);
 }
 
+// A daemon's certificate stays its user's, whoever renews it, and its group's, if that could read the one before.
+static enum ps_code authority_keep_owner(const struct ps_output *o, struct ps_error *e)
+{
+    struct stat before, made;
+    e->code = PS_OK;
+    if (o->in_place || stat(o->target, &before) || fstat(o->fd, &made))
+        return PS_OK;
+    const bool same = before.st_uid == made.st_uid && before.st_gid == made.st_gid;
+    if (!same && fchown(o->fd, before.st_uid, before.st_gid))
+        return ps_fail(
+            e, PS_PERMISSION_DENIED,
+            "%s belongs to user %u and group %u, to whom this user cannot give the new one: expected root, or "
+            "that the file is removed first",
+            o->path, (unsigned)before.st_uid, (unsigned)before.st_gid);
+    if (!(before.st_mode & S_IRWXO) && (before.st_mode & S_IRGRP))
+        (void)!fchmod(o->fd, o->mode | S_IRGRP);
+    return PS_OK;
+}
+
 // Writes a file anew; what was there before stays until it is on disk. "-" is standard output.
 static enum ps_code authority_write(const char *path, mode_t mode, const X509 *x, EVP_PKEY *key, struct ps_error *e)
 {
@@ -52,6 +71,10 @@ static enum ps_code authority_write(const char *path, mode_t mode, const X509 *x
     e->code = PS_OK;
     if (!printed && ps_output_open_mode(&o, path, mode, e))
         return e->code;
+    if (!printed && authority_keep_owner(&o, e)) {
+        ps_output_abort(&o);
+        return e->code;
+    }
     // What a file does not take, its end says.
     const bool written = authority_put(printed ? stdout : o.file, x, key);
     if (!printed && (written || ferror(o.file)))
