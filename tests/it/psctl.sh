@@ -445,6 +445,18 @@ ok "drain --undo" says "takes jobs" ctl drain ps:1 --undo
 ok "and it is not any more" lacks "draining" ctl status
 ok "drain --wait says for whom it waits" fails_with 75 "still draining after 1 s" ctl drain ps:1 --wait --wait-max 1
 ctl drain ps:1 --undo >/dev/null
+drains_nobody() { # a dead one is not asked, and would come back
+    local got=0
+    worker mute async --rank 0 --workers 2 && eventually says "running" ctl jobs mute &&
+        fails_with 78 "worker 1 of job mute is expected, and cannot be asked to leave: once it is started, it trains" ctl drain mute worker:1 || got=1
+    kill -STOP "$worker_pid" && eventually says " dead " ctl workers mute &&
+        fails_with 78 "worker 0 of job mute is dead, and cannot be asked to leave" ctl drain mute worker:0 --wait || got=1
+    kill -KILL "$worker_pid"
+    wait "$worker_pid"
+    ctl stop mute
+    return $got
+}
+ok "a worker that is not there, or is dead, cannot be asked to leave" drains_nobody
 ok "a worker is asked to leave" says "draining" ctl drain long worker:1
 ok "and has left" eventually says "left" ctl workers long
 ok "drain --wait of it returns" says "left" ctl drain long worker:1 --wait

@@ -134,12 +134,19 @@ static enum ps_code drain_wait_for(struct cluster *c, struct drain *d, struct ps
     return PS_OK;
 }
 
-// A worker that is not there any more is not asked.
+// A worker that has left is not asked. One that has not come, or is dead, cannot be, and would train once it is started.
 static enum ps_code drain_begin(struct cluster *c, struct drain *d, struct ps_error *e)
 {
     if (d->job && look_at_worker(c, d, e))
         return e->code;
-    return d->job && drain_is_over(d) ? PS_OK : drain_ask(c, d, e);
+    if (!d->job || !drain_is_over(d))
+        return drain_ask(c, d, e);
+    if (strcmp(d->state, "left") == 0)
+        return PS_OK;
+    return ps_fail(e, PS_FAILED_PRECONDITION,
+                   "worker %" PRIu32
+                   " of job %.128s is %s, and cannot be asked to leave: once it is started, it trains",
+                   d->index, d->job, d->state);
 }
 
 static int drain_run(struct cluster *c, struct drain *d)
