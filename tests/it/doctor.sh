@@ -389,7 +389,7 @@ killed_psd() {
     has_failed() { "$psctl" --ps "$peers" jobs 2>&1 | grep -q "failed"; }
     kill -CONT "${pids[1]}"
     eventually has_failed &&
-        finds 75 "has failed" "ps:1 has lost what it had of it: start it again with --set on_existing=replace" --ps "$peers" || found=1
+        finds 75 "has failed" "ps:1 has lost what it had of it: start it again: it goes on from its backup, or with --resume from its checkpoint" --ps "$peers" || found=1
     ended "${pids[@]}"
     return $found
 }

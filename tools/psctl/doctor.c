@@ -468,6 +468,11 @@ static size_t doctor_find_loss(const struct doctor *d, const struct job_sum *job
     return unknown;
 }
 
+// Where what the ps tasks had is lost, and with it what files there are.
+#define FROM_FILES                                                                                            \
+    "it goes on from its backup, or with --resume from its checkpoint, if it has written one, else from the " \
+    "beginning with --set on_existing=replace; or psctl stop it"
+
 // How it is started again: from its checkpoint, or from what the ps tasks have, if none of them has lost that. to[size]
 static void doctor_put_way_on(const struct doctor *d, const struct job_sum *job, char *to, size_t size)
 {
@@ -487,11 +492,10 @@ static void doctor_put_way_on(const struct doctor *d, const struct job_sum *job,
     else if (n && !doctor_has_lost(d, lost))
         snprintf(
             to, size,
-            "have ps:%zu answer first, which may have all of it; if that has ended, start the job again with --set "
-            "on_existing=replace, from the beginning, or psctl stop it",
+            "have ps:%zu answer first, which may have all of it; if that has ended, start the job again: " FROM_FILES,
             lost);
     else if (n)
-        snprintf(to, size, "start it again with --set on_existing=replace, from the beginning, or psctl stop it");
+        snprintf(to, size, "start it again: " FROM_FILES);
     else
         snprintf(to, size, "start it again with --set on_existing=resume (or replace), or psctl stop it");
 }
