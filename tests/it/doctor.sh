@@ -40,6 +40,12 @@ well=unix:$scratch/well
 ok "0 a cluster that is well" asked 0 "PARAMSERVER OK - all is well" "" "$psctl" --ps "$well" doctor --nagios
 ok "0 nothing can be asked: UNKNOWN" asked 3 "PARAMSERVER UNKNOWN - " "none.yaml" "$psctl" --cluster none.yaml doctor --nagios
 
+wrong_for_nagios() { fails_with 3 "PARAMSERVER UNKNOWN - the command line of psctl doctor is wrong" "$psctl" --ps "$well" doctor --nagios "$@"; }
+for words in "--timeout abc" "--bogus" "a b" "--json"; do
+    # shellcheck disable=SC2086
+    ok "0 a wrong command line: UNKNOWN: $words" wrong_for_nagios $words
+done
+
 worker() { # RANK OPTION ...: of a job of two workers that goes on for long
     local rank=$1
     shift
@@ -281,7 +287,7 @@ ok "of nobody who answers it is not known" fails_with 69 "whether there is a job
 behind() { echo before >log && ask --ps "$well" doctor --report - >>log && head -n 1 log | grep -x before && grep "^## psctl queue" log; }
 ok "a report behind what a file has" behind
 ok "a report into a folder" fails_with 73 "$scratch" "$psctl" --ps "$well" doctor --report "$scratch"
-ok "a report for Nagios" fails_with 64 "expected neither --nagios nor --json" "$psctl" --ps "$well" doctor --nagios --report report.md
+ok "a report for Nagios" fails_with 3 "expected neither --nagios nor --json" "$psctl" --ps "$well" doctor --nagios --report report.md
 ok "9 a rank that is none" fails_with 65 "ranks go from 0 to 1" worker_ends 5
 ended $first
 

@@ -126,7 +126,7 @@ two_looks() {
 ok "top where there is no terminal: one text after the other" two_looks
 ok "doctor: all well" says "2 live workers" ctl doctor
 ok "doctor: as a plugin of Nagios" says "PARAMSERVER OK - all is well | checked=" ctl doctor --nagios
-ok "doctor: Nagios reads no JSON" fails_with 64 "expected no --json" ctl doctor --nagios --json
+ok "doctor: Nagios reads no JSON" fails_with 3 "expected no --json" ctl doctor --nagios --json
 ok "doctor: which knows nothing of a job that is nowhere" fails_with 3 "PARAMSERVER UNKNOWN - " ctl doctor --nagios nowhere
 of_a_pipe() { env -u TF_CONFIG "$psctl" --timeout 60 --cluster <(printf 'ps: ["unix:%s/a0", "unix:%s/a1"]\n' "$scratch" "$scratch") status; }
 ok "the cluster of a file" says "long" of_a_pipe

@@ -745,18 +745,38 @@ static int doctor_ask(struct doctor *d, const char *only)
     return exit_code;
 }
 
+static bool doctor_is_plugin(const struct call *call)
+{
+    bool is = false;
+    for (int i = 0; i < call->argc; i++)
+        is |= strcmp(call->argv[i], "--nagios") == 0;
+    return is;
+}
+
+// Nagios shows what is on standard output, and knows no code above 3.
+static int doctor_end_wrong(bool plugin, int exit_code)
+{
+    struct ps_error e;
+    if (!plugin || !exit_code)
+        return exit_code;
+    ps_fail(&e, PS_INVALID_ARGUMENT, "the command line of psctl doctor is wrong: standard error says how");
+    return findings_plugin_unknown(&e, stdout);
+}
+
 int command_doctor(struct call *call)
 {
+    const bool plugin = doctor_is_plugin(call);
     struct doctor d = {.target = &call->target};
     const struct cli_option options[] = {
         TARGET_OPTIONS(&call->target), {.name = "nagios", .flag = &d.nagios}, {.name = "report", .text = &d.report}};
     int exit_code;
     if (!call_parse(call, options, sizeof options / sizeof options[0], &exit_code))
-        return exit_code;
+        return doctor_end_wrong(plugin, exit_code);
     if (d.report && (d.nagios || call->target.json))
-        return call_wrong(call, "--report is a text for people: expected neither --nagios nor --json with it");
+        return doctor_end_wrong(
+            plugin, call_wrong(call, "--report is a text for people: expected neither --nagios nor --json with it"));
     if (d.nagios && call->target.json)
-        return call_wrong(call, "--nagios is a line for Nagios: expected no --json with it");
+        return doctor_end_wrong(plugin, call_wrong(call, "--nagios is a line for Nagios: expected no --json with it"));
     if (call->target.timeout == 0)
         call->target.timeout = TIMEOUT_S;
     return doctor_ask(&d, call->argc ? call->argv[0] : NULL);
