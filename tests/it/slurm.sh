@@ -113,6 +113,18 @@ several() {
 }
 ok "with two servers, and two workers on each node" several
 
+in_a_shell() { # of salloc, which does not say how many tasks a node has
+    fails_with 0 "as worker 1 of 2" salloc --nodes 2 "$sbatch" "$examples/softmax/async.yaml" "${quick[@]}" --set output=salloc.safetensors &&
+        [ -s salloc.safetensors ]
+}
+ok "within salloc, a worker on each node" in_a_shell
+of_components() {
+    id=$(sbatch --parsable --output %j.out --nodes 1 : --nodes 1 "$sbatch" "$examples/softmax/async.yaml" "${quick[@]}" --set output=het.safetensors) &&
+        ends_with "$id" 64 && grep "this job has 2 components, of which the first alone would train" "$id.out"
+}
+ok "a heterogeneous job is refused" of_components
+ok "by psctl slurm, too" fails_with 64 "a ':' behind -- makes a job of several components" psctl slurm "$examples/softmax/async.yaml" -- --nodes=1 : --nodes=1
+
 without_servers() {
     ps_tasks=0 submit --nodes 3 -- multi_worker_mirrored.yaml --set output=ring.safetensors && ends_with "$id" 0 || return 1
     [ -s ring.safetensors ] && [ "$(layout)" = "worker:n1:Q n2:Q n3:Q tls:tls" ]

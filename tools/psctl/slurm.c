@@ -324,6 +324,14 @@ static int slurm_run(struct slurm *s)
     return exit_code;
 }
 
+static bool slurm_is_heterogeneous(const struct slurm *s)
+{
+    char **option = s->options;
+    while (*option && strcmp(*option, ":") != 0)
+        option++;
+    return *option != NULL;
+}
+
 int command_slurm(struct call *call)
 {
     struct slurm s = {.options = slurm_cut_options(call)};
@@ -337,7 +345,11 @@ int command_slurm(struct call *call)
     if (!call_parse(call, options, sizeof options / sizeof options[0], &exit_code))
         return exit_code;
     s.file = call->argv[0];
-    if (s.nodes && s.ps_tasks > s.nodes)
+    if (slurm_is_heterogeneous(&s))
+        exit_code =
+            call_wrong(call, "a ':' behind -- makes a job of several components, of which the first alone would "
+                             "train: expected none");
+    else if (s.nodes && s.ps_tasks > s.nodes)
         exit_code =
             call_wrong(call, "--ps-tasks is %ld and --nodes %ld: each server needs a node", s.ps_tasks, s.nodes);
     else
