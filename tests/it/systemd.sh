@@ -21,6 +21,13 @@ staged psd@.service && staged workerd@.service
 ok "systemd finds nothing wrong with the units" verifies "$scratch/psd@.service" "$scratch/workerd@.service" "$units/paramserver.target" "$units/paramserver-ps.target"
 after_munge() { [ "$(grep -l '^After=.* munge.service' "$units/psd@.service" "$units/workerd@.service" | wc -l)" = 2 ]; }
 ok "both start after munged, where there is one" after_munge
+after_mounts() { [ "$(grep -l '^After=.* remote-fs.target' "$units/psd@.service" "$units/workerd@.service" | wc -l)" = 2 ]; }
+ok "and after what is mounted from other hosts, where checkpoints go" after_mounts
+finds_gpus() {
+    grep -x 'LimitMEMLOCK=infinity' "$units/workerd@.service" && grep -x 'ExecStartPre=-+/usr/bin/nvidia-modprobe -c0 -u' "$units/workerd@.service" &&
+        grep '^After=.* nvidia-persistenced.service nvidia-fabricmanager.service' "$units/workerd@.service"
+}
+ok "a worker's GPUs are ready when it starts, and NCCL may register memory" finds_gpus
 ok "a job of the queue that takes all memory does not end the worker that waits" grep -qx OOMPolicy=continue "$units/workerd@.service"
 seconds() { sed -nE "s/^ *$1 ?= ?([0-9]+).*/\1/p" "$2"; } # KEY FILE
 outlives() { echo "$(seconds TimeoutStopSec "$units/workerd@.service") > $(seconds KILL_AFTER_S "$top_srcdir/workerd/agent/agent.c")" | tee "$scratch/outlives" && (($(cat "$scratch/outlives"))); }
