@@ -64,7 +64,7 @@ def patched(objects, patch):
     target = [o for o in objects if patch["target"] == {"kind": o["kind"], "name": name_of(o)}]
     expect(len(target) == 1, "a patch is of", patch["target"], "of which there are", len(target))
     for operation in yaml.safe_load(patch["patch"]):
-        assert operation["op"] == "add", "this test knows add alone"
+        assert operation["op"] in ("add", "replace"), "this test knows no other patches"
         for o in target:
             add(o, operation["path"], operation["value"])
 
@@ -288,6 +288,8 @@ def gpu(c):
     limit = container(c.job)["resources"]["limits"].get("nvidia.com/gpu")
     expect(limit == 1, "a worker has", limit, "GPUs")
     expect(option(c.job, "set") == "device=gpu", "workerd does not use it")
+    memory = container(c.job)["resources"]["limits"]["memory"]
+    expect(memory == "4Gi", "a worker with a GPU has", memory, "of memory, in which CUDA and its libraries do not fit")
 
 
 def schema(c, folder, version):
