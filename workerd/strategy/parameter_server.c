@@ -18,7 +18,7 @@
 #include "workerd/strategy/parameter_server.h"
 #include "workerd/strategy/variables.h"
 
-// So long after a signal it is waited for who is the chief where the one before is silent: the client ends after 8 s.
+// After a signal a worker waits so long for a new chief where the old one is silent. The client itself ends after 8 s.
 enum { CHIEF_SECONDS = 6, CHIEF_MARGIN_MS = 100 };
 
 // ---- open ---------------------------------------------------------------------------------------------------------
@@ -141,15 +141,20 @@ static enum ps_code put_initial(struct wk_parameter_server_state *s, bool resume
     return psc_wait(op, NULL, &error) ? wk_take_error(&error, e) : PS_OK;
 }
 
+// Does each round close with all workers?
+static bool strategy_awaits_all(const struct wk_parameter_server_state *s)
+{
+    return s->update == PSC_SYNC && s->env->job->replicas_to_aggregate == 0;
+}
+
 bool wk_psd_in_rounds_of_all(const struct wk_parameter_server_state *s)
 {
-    return s->update == PSC_SYNC && !s->is_outer && s->env->job->replicas_to_aggregate == 0;
+    return strategy_awaits_all(s) && !s->is_outer;
 }
 
 bool wk_psd_closes_whole_rounds(const struct wk_parameter_server_state *s)
 {
-    const bool of_all = s->update == PSC_SYNC && s->env->job->replicas_to_aggregate == 0;
-    return of_all && (!s->is_outer || s->n_buckets <= 1);
+    return strategy_awaits_all(s) && (!s->is_outer || s->n_buckets <= 1);
 }
 
 void wk_psd_count_step(struct wk_parameter_server_state *s)
@@ -401,8 +406,7 @@ static enum ps_code parameter_server_sum(void *state, double *values, uint64_t n
 static enum ps_code parameter_server_finish(void *state, struct wk_history *history, struct ps_error *e)
 {
     struct wk_parameter_server_state *s = state;
-    bool in_step = s->update == PSC_SYNC && s->env->job->replicas_to_aggregate == 0;
-    if (s->settle(s, e) || wk_history_join(s->client, in_step, history, e))
+    if (s->settle(s, e) || wk_history_join(s->client, strategy_awaits_all(s), history, e))
         return e->code;
     s->averages = history->averaged = wk_home_averages(s);
     return s->update == PSC_SYNC ? strategy_count_splits(s, history, e) : PS_OK;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the files of the strategies parameter_server and local_steps share.
+// What the files of the strategies parameter_server, local_steps and hybrid share.
 //
 //     parameter_server.c   joining, what all have seen, the end
 //     psd_home.c           the variables: weights come, gradients leave, step by step
 //     psd_checkpoint.c     what the ps tasks keep, in checkpoints
 //     local_steps.c        the variables: they are the replica's own, and the workers' differences are exchanged
+//     hybrid.c             the variables: tables on the ps tasks, the rest in each replica
 //     examples.c           which examples this worker trains
 //     history.c            what all workers have seen together
 #ifndef WK_PARAMETER_SERVER_H
@@ -16,8 +17,8 @@
 #include "libclient/psclient.h"
 #include "workerd/strategy/strategy.h"
 
-// Who has sent a signal does not wait for ever, psctl run 20 s: so long ps tasks may take to answer; and with all that
-// is written.
+// Whoever has sent a signal kills after a while, psctl run after 20 s. How long ps tasks may take to answer; and in all,
+// with what is written.
 enum { WK_SALVAGE_MS = 10000, WK_SALVAGE_REFUSED_MS = 1000, WK_LAST_SHARDS_MS = 17000 };
 
 // Variables that travel together: tensors [first, first + n).
@@ -70,7 +71,7 @@ struct wk_parameter_server_state {
     uint64_t round;                    // sync: that of the step at hand
     uint64_t salvaged;                 // sync: the round whose values wk_home_salvage has found; UINT64_MAX: of several
     uint64_t counted;                  // local_steps in sync: the round of the last period that ended here
-    bool undone;                       // and that it has taken the last step back
+    bool undone;                       // wk_home_salvage has taken the last step back; never of local_steps
     uint64_t version;                  // the greatest met: how often weights were changed, their first values included
     double rate;                       // of the next step, as far as is known here: psctl's is heard of as `hyper`
     bool rate_is_set;                  // and follows no schedule any more; else, where there is one, it says the rate
