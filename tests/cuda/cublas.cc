@@ -176,6 +176,8 @@ const char *cublasGetStatusString(cublasStatus_t status)
 
 cublasStatus_t cublasCreate(cublasHandle_t *handle)
 {
+    if (emu_config_now().no_blas)
+        return CUBLAS_STATUS_NOT_INITIALIZED;
     *handle = new emu_cublas{emu_device_now(), NULL, {}};
     return CUBLAS_STATUS_SUCCESS;
 }

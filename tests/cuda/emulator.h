@@ -46,9 +46,10 @@ struct emu_config {
     int compute_major;     // compute capability, 0: 8
     uint64_t uuid;         // of the devices, with their index; 0: of this process
     // Faults. 0: none.
-    int no_devices;             // what cudaGetDeviceCount says: cudaErrorNoDevice, cudaErrorInsufficientDriver
+    int no_devices;             // what cudaGetDeviceCount says: cudaErrorNoDevice, cudaErrorSystemNotReady
     int taken;                  // device + 1, of which cudaSetDevice says that another process has it
     bool no_kernels;            // the program has none for these devices
+    bool no_blas;               // cublasCreate says that it is not initialized
     uint64_t fail_allocation;   // this allocation of device or pinned memory, from 1, finds no memory
     uint64_t fail_launch;       // this launch of a kernel, from 1, fails when it runs; so does its device from then on
     uint64_t fail_collective;   // this call of a collective, from 1 and of all ranks, returns ncclSystemError

@@ -1010,12 +1010,12 @@ static void test_batch_that_fits(void **state)
     assert_nothing_left();
 }
 
-static void check_no_device(int what, const char *name, const char *says)
+static void check_no_device(int what, const char *name, enum ps_code code, const char *says)
 {
     struct ps_error e = {0};
     struct training t;
     begin_as((struct emu_config){.seed = 1, .no_devices = what});
-    assert_int_equal(training_open(&t, name, BATCH, &e), PS_FAILED_PRECONDITION);
+    assert_int_equal(training_open(&t, name, BATCH, &e), code);
     training_close(&t);
     if (!strstr(e.text, says))
         fail_msg("%s", e.text);
@@ -1024,9 +1024,10 @@ static void check_no_device(int what, const char *name, const char *says)
 static void test_no_device(void **state)
 {
     (void)state;
-    check_no_device(100, "gpu", "there is no GPU that CUDA sees");
-    check_no_device(35, "gpu", "the NVIDIA driver of this machine is");
-    check_no_device(0, "gpu:1", "there is no gpu:1: CUDA sees 1");
+    check_no_device(100, "gpu", PS_FAILED_PRECONDITION, "there is no GPU that CUDA sees");
+    check_no_device(35, "gpu", PS_FAILED_PRECONDITION, "the NVIDIA driver of this machine is");
+    check_no_device(802, "gpu", PS_UNAVAILABLE, "the GPUs are not set up yet");
+    check_no_device(0, "gpu:1", PS_FAILED_PRECONDITION, "there is no gpu:1: CUDA sees 1");
 }
 
 // In the exclusive mode of nvidia-smi.
@@ -1036,7 +1037,7 @@ static void test_a_gpu_of_another_process(void **state)
     struct training t;
     (void)state;
     begin_as((struct emu_config){.seed = 1, .taken = 1});
-    assert_int_not_equal(training_open(&t, "gpu", BATCH, &e), PS_OK);
+    assert_int_equal(training_open(&t, "gpu", BATCH, &e), PS_UNAVAILABLE);
     training_close(&t);
     if (!strstr(e.text, "gpu:0: cudaSetDevice has failed: ") || !strstr(e.text, "cudaErrorDevicesUnavailable"))
         fail_msg("%s", e.text);
@@ -1053,6 +1054,20 @@ static void test_a_gpu_without_kernels(void **state)
     assert_string_equal(e.text,
                         "gpu:0 (Emulated GPU) has compute capability 7.0, and the CUDA module has no kernels for that: "
                         "expected a later GPU, or a module built with -arch=sm_70 in NVCCFLAGS");
+    assert_nothing_left();
+}
+
+// Whose memory others have.
+static void test_a_gpu_without_memory_for_cublas(void **state)
+{
+    struct ps_error e = {0};
+    struct training t;
+    (void)state;
+    begin_as((struct emu_config){.seed = 1, .no_blas = true, .device_memory = 64 << 20});
+    assert_int_equal(training_open(&t, "gpu", BATCH, &e), PS_RESOURCE_EXHAUSTED);
+    training_close(&t);
+    if (!strstr(e.text, "cuBLAS cannot be opened: ") || !strstr(e.text, " bytes of memory left"))
+        fail_msg("%s", e.text);
     assert_nothing_left();
 }
 
@@ -1159,6 +1174,7 @@ int main(void)
         TEST(test_no_device),
         TEST(test_a_gpu_of_another_process),
         TEST(test_a_gpu_without_kernels),
+        TEST(test_a_gpu_without_memory_for_cublas),
         TEST(test_workspace_of_products),
         TEST_OF_CUDNN(test_which_convolutions),
         TEST_OF_CUDNN(test_no_such_convolutions),

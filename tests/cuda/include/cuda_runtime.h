@@ -48,6 +48,7 @@ typedef enum cudaError {
     cudaErrorDevicesUnavailable = 46,
     cudaErrorPeerAccessAlreadyEnabled = 704,
     cudaErrorLaunchFailure = 719,
+    cudaErrorSystemNotReady = 802,
     cudaErrorStreamCaptureUnsupported = 900,
     cudaErrorUnknown = 999
 } cudaError_t;

@@ -72,7 +72,10 @@ struct nn_context {
     int rank;  // of them
 };
 
-// error.c: they keep the first error. what: which part of a step it was, for people.
+// error.c. UNAVAILABLE: another process has the GPU, or the host's services have not set it up yet: that may pass by
+// itself.
+enum ps_code nn_cuda_code(cudaError_t error);
+// They keep the first error. what: which part of a step it was, for people.
 void nn_cuda_note(struct nn_context *c, cudaError_t error, const char *what);
 void nn_cuda_note_blas(struct nn_context *c, cublasStatus_t status, const char *what);
 void nn_cuda_set_precision(struct nn_context *c, enum nn_precision precision);
@@ -87,6 +90,7 @@ void nn_cuda_free_graph(struct nn_context *c, void *graph);
 
 extern const struct nn_device_memory nn_cuda_memory;
 void nn_cuda_open_memory(struct nn_context *c);
+size_t nn_cuda_memory_left(struct nn_context *c);  // bytes
 void nn_cuda_close_memory(struct nn_context *c);
 
 // sums.c

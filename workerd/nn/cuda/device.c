@@ -144,6 +144,10 @@ static enum ps_code cuda_count(int *count, struct ps_error *e)
         return ps_fail(e, PS_FAILED_PRECONDITION,
                        "there is no GPU that CUDA sees: expected one, and "
                        "CUDA_VISIBLE_DEVICES, if it is set, to name it");
+    if (error == cudaErrorSystemNotReady)
+        return ps_fail(e, nn_cuda_code(error),
+                       "the GPUs are not set up yet: expected NVIDIA's services to run, "
+                       "nvidia-fabricmanager where they have NVSwitch (cudaErrorSystemNotReady)");
     if (error)
         return ps_fail(e, PS_FAILED_PRECONDITION, "CUDA cannot be used here: %s (%s)", cudaGetErrorString(error),
                        cudaGetErrorName(error));
@@ -182,11 +186,15 @@ static enum ps_code cuda_check_kernels(const struct nn_context *c, struct ps_err
     if (error != cudaErrorNoKernelImageForDevice && error != cudaErrorInvalidDeviceFunction)
         return PS_OK;
     cudaGetLastError();
+    const int capability = 10 * c->major + c->minor;
+    if (capability < 70)
+        return ps_fail(e, PS_FAILED_PRECONDITION, "%s has compute capability %d.%d: expected a GPU of 7.0 or later",
+                       c->name, c->major, c->minor);
     return ps_fail(
         e, PS_FAILED_PRECONDITION,
         "%s has compute capability %d.%d, and the CUDA module has no kernels for that: expected a later GPU, "
-        "or a module built with -arch=sm_%d%d in NVCCFLAGS",
-        c->name, c->major, c->minor, c->major, c->minor);
+        "or a module built with %s-arch=sm_%d%d in NVCCFLAGS",
+        c->name, c->major, c->minor, capability < NN_CUDA_OLDEST ? "CUDA 12 and " : "", c->major, c->minor);
 }
 
 // Bytes, as NVIDIA recommends (cublasSetWorkspace): more from compute capability 9.0 on.
@@ -195,14 +203,26 @@ static size_t cuda_workspace(const struct nn_context *c)
     return (size_t)(c->major >= 9 ? 32 : 4) << 20;
 }
 
+// Where it has no memory for itself, it says that it was not initialized.
+static enum ps_code cuda_create_blas(struct nn_context *c, struct ps_error *e)
+{
+    const cublasStatus_t status = cublasCreate(&c->blas);
+    e->code = PS_OK;
+    if (status == CUBLAS_STATUS_NOT_INITIALIZED || status == CUBLAS_STATUS_ALLOC_FAILED)
+        return ps_fail(e, PS_RESOURCE_EXHAUSTED,
+                       "%s: cuBLAS cannot be opened: %s; the GPU has %zu bytes of memory left", c->name,
+                       cublasGetStatusString(status), nn_cuda_memory_left(c));
+    nn_cuda_note_blas(c, status, "cuBLAS");
+    return c->error.code ? ps_fail(e, c->error.code, "%s", c->error.text) : PS_OK;
+}
+
 static enum ps_code cuda_open_blas(struct nn_context *c, struct ps_error *e)
 {
     const size_t workspace = cuda_workspace(c);
-    nn_cuda_note_blas(c, cublasCreate(&c->blas), "cuBLAS");
-    if (c->error.code)
-        return ps_fail(e, c->error.code, "%s", c->error.text);
     if (nn_cuda_memory.get(c, workspace, &c->workspace, e))
         return ps_error_prefix(e, "cuBLAS");
+    if (cuda_create_blas(c, e))
+        return e->code;
     nn_cuda_note_blas(c, cublasSetStream(c->blas, c->stream), "cuBLAS");
     nn_cuda_note_blas(c, cublasSetWorkspace(c->blas, c->workspace, workspace), "cuBLAS");
     nn_cuda_note_blas(c, cublasSetMathMode(c->blas, CUBLAS_DEFAULT_MATH), "cuBLAS");

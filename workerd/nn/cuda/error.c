@@ -1,12 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "workerd/nn/cuda/cuda.h"
 
+enum ps_code nn_cuda_code(cudaError_t error)
+{
+    switch (error) {
+    case cudaErrorMemoryAllocation:
+        return PS_RESOURCE_EXHAUSTED;
+    case cudaErrorDevicesUnavailable:
+    case cudaErrorSystemNotReady:
+        return PS_UNAVAILABLE;
+    default:
+        return PS_INTERNAL;
+    }
+}
+
 void nn_cuda_note(struct nn_context *c, cudaError_t error, const char *what)
 {
     if (error == cudaSuccess || c->error.code)
         return;
-    ps_fail(&c->error, error == cudaErrorMemoryAllocation ? PS_RESOURCE_EXHAUSTED : PS_INTERNAL,
-            "%s: %s has failed: %s (%s)", c->name, what, cudaGetErrorString(error), cudaGetErrorName(error));
+    ps_fail(&c->error, nn_cuda_code(error), "%s: %s has failed: %s (%s)", c->name, what, cudaGetErrorString(error),
+            cudaGetErrorName(error));
 }
 
 void nn_cuda_note_blas(struct nn_context *c, cublasStatus_t status, const char *what)

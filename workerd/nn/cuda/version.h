@@ -10,11 +10,14 @@
 #error "CUDA 12 or later is needed: configure --with-cuda=DIR names another one"
 #endif
 
-// The oldest driver that runs programs of this CUDA, as NVIDIA names it.
+// The oldest driver that runs programs of this CUDA, as NVIDIA names it; and the oldest GPU that these sources can be
+// compiled for with it, ten times its compute capability.
 #if CUDART_VERSION >= 13000
 #define NN_CUDA_DRIVER "580"
+#define NN_CUDA_OLDEST 75
 #else
 #define NN_CUDA_DRIVER "525"
+#define NN_CUDA_OLDEST 70
 #endif
 
 #endif
