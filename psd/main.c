@@ -84,8 +84,8 @@ static void on_tick(uv_timer_t *handle)
     ps_watchdog_feed(&t->watchdog);
 }
 
-// A terminal that is closed ends it, unless nohup has started it. A service has no terminal: who sends it a SIGHUP wants
-// it to read its certificates anew, as it does by itself.
+// A terminal that is closed ends it, unless nohup has started it. A service has no terminal: who sends it a SIGHUP
+// wants it to read its certificates anew, as it does by itself.
 static void watch_hangup(uv_loop_t *loop)
 {
     static uv_signal_t hangup;
@@ -98,8 +98,8 @@ static void watch_hangup(uv_loop_t *loop)
 }
 
 // Returns once SIGTERM, SIGINT or SIGHUP has come, which may be as soon as somebody knows that it is ready. Who starts
-// psd with SIGTERM ignored ends it by SIGINT: a batch system's SIGTERM to all does not take it from its workers. Further
-// signals change nothing: they are taken, and not looked at, until the process ends.
+// psd with SIGTERM ignored ends it by SIGINT: a batch system's SIGTERM to all does not take it from its workers.
+// Further signals change nothing: they are taken, and not looked at, until the process ends.
 static void run_loop(const struct psd_options *o, const struct psd_rpc *rpc, struct psd_core *core,
                      const struct psd_http *http)
 {
