@@ -134,7 +134,7 @@ static enum ps_code drain_wait_for(struct cluster *c, struct drain *d, struct ps
     return PS_OK;
 }
 
-// A worker that has left is not asked. One that has not come, or is dead, cannot be, and would train once it is started.
+// A worker that has left is not asked. One that has not come, or is dead, cannot be, and trains once it is started.
 static enum ps_code drain_begin(struct cluster *c, struct drain *d, struct ps_error *e)
 {
     if (d->job && look_at_worker(c, d, e))
