@@ -17,8 +17,8 @@
 #include "libclient/psclient.h"
 #include "workerd/strategy/strategy.h"
 
-// Whoever has sent a signal kills after a while, psctl run after 20 s. How long ps tasks may take to answer; and in all,
-// with what is written.
+// Whoever has sent a signal kills after a while, psctl run after 20 s. How long ps tasks may take to answer; and in
+// all, with what is written.
 enum { WK_SALVAGE_MS = 10000, WK_SALVAGE_REFUSED_MS = 1000, WK_LAST_SHARDS_MS = 17000 };
 
 // Variables that travel together: tensors [first, first + n).
