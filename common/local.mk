@@ -47,6 +47,7 @@ librule_la_SOURCES = \
 	common/math/cpu.h \
 	common/math/elementary.c common/math/elementary.h \
 	common/math/encoding.c common/math/encoding.h \
+	common/math/finite.c common/math/finite.h \
 	common/math/half.h \
 	common/math/rule.c common/math/rule.h \
 	common/math/schedule.c common/math/schedule.h

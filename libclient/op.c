@@ -9,6 +9,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/sometimes.h"
+#include "common/math/finite.h"
 #include "libclient/call.h"
 #include "libclient/convert.h"
 
@@ -708,6 +709,20 @@ static enum ps_code op_check_seen(struct psc_op *op, psc_seen *seen, struct ps_e
     return PS_OK;
 }
 
+// All of the operation, before any of it is sent: psd sees one request of it after the other, and would have applied
+// those before.
+static enum ps_code op_check_finite(const struct psc__op_spec *spec, struct ps_error *e)
+{
+    for (size_t i = 0; spec->refuse_nonfinite && i < spec->n; i++) {
+        const psc_tensor *t = &spec->tensors[i];
+        const size_t at = ps_nonfinite_first((int)t->dtype, t->data, t->count);
+        if (at < t->count)
+            return ps_fail(e, PS_INVALID_ARGUMENT, "variable '%s': the gradient's element %" PRIu64 " is not finite",
+                           t->name, (t->part ? t->first : 0) + at);
+    }
+    return PS_OK;
+}
+
 static enum ps_code op_prepare(struct psc_op *op, const struct psc__op_spec *spec, struct ps_error *e)
 {
     psc_client *c = op->client;
@@ -728,7 +743,7 @@ static enum ps_code op_prepare(struct psc_op *op, const struct psc__op_spec *spe
         return ps_fail(e, PS_INVALID_ARGUMENT, "push_pull: there are no tensors to pull into");
     if (spec->seen && op_check_seen(op, spec->seen, e) != PS_OK)
         return e->code;
-    if (psc__op_cut(op, spec, e) != PS_OK)
+    if (psc__op_cut(op, spec, e) != PS_OK || op_check_finite(spec, e) != PS_OK)
         return e->code;
     return psc__op_encode_gradients(op, spec, e);
 }

@@ -375,7 +375,7 @@ typedef void (*psc_callback)(void *arg, const psc_result *result);  // *result l
 // RESOURCE_EXHAUSTED: a ps task had no room until the deadline, or this process has no memory; UNAVAILABLE: a ps task
 // cannot be reached; DEADLINE_EXCEEDED: no answer within timeout_ms; ABORTED: the job has ended, or a ps task has lost
 // its state; CANCELLED: psc_close, psc_cancel, or stop; INTERNAL: an answer that is none. A push to a round:
-// ALREADY_EXISTS: some of an earlier one of this worker counts there.
+// ALREADY_EXISTS: some of an earlier one of this worker is there, counted or not, and nothing of this one counts.
 void psc_put(psc_client *client, const psc_tensor *tensors, size_t n, psc_callback callback, void *arg, psc_op **op);
 // At each ps task all values and slots are of one instant. Also of a job that has failed, by who connects after.
 void psc_get(psc_client *client, const psc_tensor *tensors, size_t n, psc_callback callback, void *arg, psc_op **op);
@@ -397,10 +397,11 @@ void psc_get_newer(psc_client *client, psc_seen *seen, const psc_tensor *tensors
                    void *arg, psc_op **op);
 
 typedef struct psc_push_options {
-    uint64_t round;         // sync: the round it is for (1 for the first step); else 0
-    uint64_t examples;      // behind the mean gradient; 0 counts for nothing in a round
-    bool atomic;            // psc_push: takes effect on all variables of a ps task at once; not in sync jobs
-    bool refuse_nonfinite;  // a gradient with a NaN or an infinity is refused with INVALID_ARGUMENT
+    uint64_t round;     // sync: the round it is for (1 for the first step); else 0
+    uint64_t examples;  // behind the mean gradient; 0 counts for nothing in a round
+    bool atomic;        // psc_push: takes effect on all variables of a ps task at once; not in sync jobs
+    bool
+        refuse_nonfinite;  // INVALID_ARGUMENT, and nothing is sent, where a NaN or an infinity is in any of the tensors
     // How gradients travel: 0, as they are; or in fewer bytes, as PSC_BFLOAT16 or PSC_SCALED_INT8 (a byte for an
     // element, and a float for 256 of them). Then residual[i] is as long as tensors[i], of float32: it is added to the
     // gradient, and becomes what the encoding has lost of it, which is so added to the next one (error feedback). It is

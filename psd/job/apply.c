@@ -3,32 +3,30 @@
 
 #include <string.h>
 
+#include "common/math/finite.h"
 #include "psd/job/step.h"
 #include "psd/store/numbers.h"
 
 struct scan {
     int dtype;
-    size_t size;
     uint64_t n, first;
 };
 
 static bool scan_run(void *arg, size_t at, const void *data, size_t n)
 {
     struct scan *s = arg;
-    size_t found = psd_numbers_nonfinite(s->dtype, data, n), i = 0;
-    while (found && !s->n && !psd_numbers_nonfinite(s->dtype, (const uint8_t *)data + i * s->size, 1))
-        i++;
+    size_t found = ps_nonfinite(s->dtype, data, n);
     if (found && !s->n)
-        s->first = at + i;
+        s->first = at + ps_nonfinite_first(s->dtype, data, n);
     s->n += found;
     return true;
 }
 
 uint64_t psd_update_nonfinite(const struct psd_extent *p, struct psd_feed *feed, uint64_t *first)
 {
-    struct scan s = {.dtype = p->variable->dtype, .size = ps_dtype_size(p->variable->dtype)};
+    struct scan s = {.dtype = p->variable->dtype};
     if (s.dtype == PS_FLOAT32 || s.dtype == PS_FLOAT64)
-        psd_feed_walk(feed, p->at, p->bytes, s.size, scan_run, &s);
+        psd_feed_walk(feed, p->at, p->bytes, ps_dtype_size(s.dtype), scan_run, &s);
     if (s.n && first)
         *first = p->first + s.first;
     return s.n;
@@ -81,7 +79,7 @@ static void change_elements(struct change *c, size_t at, const void *data, size_
         break;
     }
     if (c->count)
-        c->nonfinite += psd_numbers_nonfinite(c->dtype, data, n);
+        c->nonfinite += ps_nonfinite(c->dtype, data, n);
 }
 
 // So many bytes at once: what is counted is still in the first cache then.

@@ -277,7 +277,7 @@ static enum ps_code check_rounds(struct update *u)
         if (u->request->round == 0)
             return ps_fail(&t->error, PS_INVALID_ARGUMENT, "a push to a sync job names its round, from 1");
         if (psd_round_check(round, p->variable->name, t->caller->worker - 1, u->request->round, u->request->examples,
-                            p->block, &outcome, &t->error))
+                            p->block, &u->id, &outcome, &t->error))
             return t->error.code;
     }
     return PS_OK;

@@ -62,28 +62,3 @@ void psd_numbers_subtract(int dtype, void *to, const void *from, const void *by,
         break;
     }
 }
-
-// IEEE 754: a number is NaN or infinite where its exponent is all ones.
-static const uint32_t exponent32 = UINT32_C(0x7f800000);
-static const uint64_t exponent64 = UINT64_C(0x7ff0000000000000);
-
-PS_PER_CPU static size_t count32(const unaligned_uint32_t *x, size_t n)
-{
-    uint32_t found = 0;  // of a run that is shorter than 2^32
-    for (size_t i = 0; i < n; i++)
-        found += (x[i] & exponent32) == exponent32;
-    return found;
-}
-
-PS_PER_CPU static size_t count64(const unaligned_uint64_t *x, size_t n)
-{
-    uint64_t found = 0;
-    for (size_t i = 0; i < n; i++)
-        found += (x[i] & exponent64) == exponent64;
-    return found;
-}
-
-size_t psd_numbers_nonfinite(int dtype, const void *x, size_t n)
-{
-    return dtype == PS_FLOAT32 ? count32(x, n) : dtype == PS_FLOAT64 ? count64(x, n) : 0;
-}

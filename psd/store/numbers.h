@@ -11,7 +11,4 @@
 void psd_numbers_add(int dtype, void *to, const void *from, const void *by, size_t n);
 void psd_numbers_subtract(int dtype, void *to, const void *from, const void *by, size_t n);
 
-// How many of n numbers, which may be unaligned, are NaN or infinite; 0 for integers.
-size_t psd_numbers_nonfinite(int dtype, const void *x, size_t n);
-
 #endif

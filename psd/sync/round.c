@@ -178,8 +178,15 @@ static bool has_block(const struct psd_contribution *c, uint32_t block)
     return c->folded || c->pages[block];
 }
 
+// A gradient is of one operation: blocks of two would be a mixture of their values.
+static bool is_of_another(const struct psd_contribution *c, const struct psd_request_id *id)
+{
+    return c->blocks && (c->client != id->client || c->sequence != id->sequence);
+}
+
 enum ps_code psd_round_check(struct psd_round *round, const char *variable, uint32_t rank, uint64_t number,
-                             uint64_t examples, uint32_t block, Paramserver__V1__Outcome *outcome, struct ps_error *e)
+                             uint64_t examples, uint32_t block, const struct psd_request_id *id,
+                             Paramserver__V1__Outcome *outcome, struct ps_error *e)
 {
     enum ps_code code = PS_OK;
     if (examples > PS_EXAMPLES_MAX)
@@ -209,7 +216,7 @@ enum ps_code psd_round_check(struct psd_round *round, const char *variable, uint
             ps_fail(e, PS_INVALID_ARGUMENT,
                     "variable '%s': a gradient of %" PRIu64 " examples, of which other blocks came as one of %" PRIu64,
                     variable, examples, c->examples);
-    else if (number == open_number(round) && has_block(c, block))
+    else if (number == open_number(round) && (has_block(c, block) || is_of_another(c, id)))
         code = ps_fail(e, PS_ALREADY_EXISTS,
                        "variable '%s': worker %" PRIu32 " has already contributed a gradient to round %" PRIu64,
                        variable, rank, number);
@@ -239,7 +246,7 @@ Paramserver__V1__Outcome psd_round_add(struct psd_round *round, uint64_t run, ui
     // for a run that the job began before.
     bool open = atomic_load(round->job_run) == run && round->state == PSD_ROUND_OPEN && number == round->closed + 1 &&
                 round->member[rank] && !round->abandoned && !round->off && *gradient;
-    bool fresh = open && !has_block(c, block);
+    bool fresh = open && !has_block(c, block) && !is_of_another(c, id);
     pthread_mutex_lock(&b->lock);
     bool had = psd_block_has_taken(b, id), room = !fresh || had || psd_block_reserve(b, id);
     if (fresh && !had && room)
@@ -256,6 +263,8 @@ Paramserver__V1__Outcome psd_round_add(struct psd_round *round, uint64_t run, ui
         c->pages[block] = *gradient;
         *gradient = NULL;
         c->examples = examples;
+        c->client = id->client;
+        c->sequence = id->sequence;
         c->blocks++;
         outcome = is_whole(round, rank) ? PARAMSERVER__V1__OUTCOME__QUEUED : PARAMSERVER__V1__OUTCOME__STAGED;
         if (outcome == PARAMSERVER__V1__OUTCOME__QUEUED) {

@@ -34,6 +34,8 @@
 
 struct psd_contribution {
     uint64_t examples;
+    uint64_t sequence;  // with the client: the operation that its blocks come from
+    uint32_t client;
     uint32_t blocks;          // of the partition that are in
     bool folded;              // its gradient is in the sum, or the busy thread adds it
     struct psd_page **pages;  // [n_blocks] of the round's array; until it is folded: its gradient, NULL: not in
@@ -121,11 +123,13 @@ void psd_round_destroy(struct psd_round *round);  // may be NULL
 // ---- gradients ----------------------------------------------------------------------------------------------------
 
 // May rank contribute to round number? Outcome STALE (complete or closed already) or QUEUED with PS_OK;
-// FAILED_PRECONDITION: not open yet; ABORTED: not a member; ALREADY_EXISTS: this block of its gradient is in;
-// INVALID_ARGUMENT: more than PS_EXAMPLES_MAX examples, or others than those of its blocks that are in; UNAVAILABLE,
-// come again: the round before is complete and not applied yet, or this one still ends its work for an earlier run.
+// FAILED_PRECONDITION: not open yet; ABORTED: not a member; ALREADY_EXISTS: this block of its gradient is in,
+// or another one is that came from another operation; INVALID_ARGUMENT: more than PS_EXAMPLES_MAX examples, or others
+// than those of its blocks that are in; UNAVAILABLE, come again: the round before is complete and not applied yet, or
+// this one still ends its work for an earlier run.
 enum ps_code psd_round_check(struct psd_round *round, const char *variable, uint32_t rank, uint64_t number,
-                             uint64_t examples, uint32_t block, Paramserver__V1__Outcome *outcome, struct ps_error *e);
+                             uint64_t examples, uint32_t block, const struct psd_request_id *id,
+                             Paramserver__V1__Outcome *outcome, struct ps_error *e);
 // A copy of a block's gradient, for psd_round_add: no lock is held, so nobody waits for it. NULL: malloc has nothing
 // left. Received buffers are not kept instead, because the transport would have to do without them: gRPC counts them
 // against the quota from which it receives everybody's messages, cancels streams when that is used up, and lets

@@ -76,8 +76,9 @@ struct cluster {
     uint32_t n_partitions;
     Paramserver__V1__Caller callers[8];  // each worker's
     uint64_t sequence[8];
-    uint64_t run;     // as the last Join was told
-    uint64_t newest;  // that each Join tells
+    uint64_t part_of[8];  // the round of which a part of each one's gradient came last; 0: a whole one did
+    uint64_t run;         // as the last Join was told
+    uint64_t newest;      // that each Join tells
 };
 
 // ---- chance -------------------------------------------------------------------------------------------------------
@@ -397,7 +398,8 @@ struct pushed {
     Paramserver__V1__TensorResult result;
 };
 
-// Elements [first, first + count) of a partition, from g.
+// Elements [first, first + count) of a partition, from g. Parts of a rank's gradient that follow each other are of one
+// operation.
 static inline struct pushed push_some(struct cluster *c, uint32_t rank, uint32_t partition, uint64_t first,
                                       uint64_t count, uint64_t round, uint64_t examples, const float *g)
 {
@@ -408,7 +410,10 @@ static inline struct pushed push_some(struct cluster *c, uint32_t rank, uint32_t
     ProtobufCMessage *reply = NULL;
     struct ps_slices payload = PS_SLICES_EMPTY;
     struct pushed out = {PS_OK};
-    caller.sequence = caller.oldest = ++c->sequence[rank];
+    const uint64_t part_of = count < p->count ? round : 0;
+    c->sequence[rank] += !part_of || part_of != c->part_of[rank];
+    c->part_of[rank] = part_of;
+    caller.sequence = caller.oldest = c->sequence[rank];
     r.caller = &caller;
     r.tensors = tensors;
     r.n_tensors = 1;

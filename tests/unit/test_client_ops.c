@@ -549,6 +549,34 @@ static void test_nonfinite(void **state)
     bench_free(b);
 }
 
+// Of an operation that is cut into many requests none is sent, though the last element alone is no number.
+static void test_nonfinite_sends_nothing(void **state)
+{
+    (void)state;
+    struct bench *b = open_bench(PSC_STREAM, PSC_ASYNC, 0);
+    float x[10] = {1}, *all = calloc(TABLE, sizeof *all);
+    psc_tensor t[] = {whole("bias", x, 10, PSC_FLOAT32), whole("table", all, TABLE, PSC_FLOAT32)};
+    psc_tensor row = rows(all + TABLE - WIDTH, 7, 1);
+    const psc_push_options options = {.examples = 1, .refuse_nonfinite = true};
+    struct outcome o[3] = {0};
+    const size_t before = b->fake.n_arrivals;
+    all[TABLE - 1] = NAN;
+    psc_push(b->client, t, 2, &options, on_result, &o[0], NULL);
+    psc_result r = finish(b, &o[0]);
+    assert_int_equal(r.error.code, PSC_INVALID_ARGUMENT);
+    assert_string_equal(r.error.text, "variable 'table': the gradient's element 899999 is not finite");
+    psc_push_pull(b->client, &row, &row, 1, &options, on_result, &o[1], NULL);
+    r = finish(b, &o[1]);
+    assert_int_equal(r.error.code, PSC_INVALID_ARGUMENT);
+    assert_string_equal(r.error.text, "variable 'table': the gradient's element 2399 is not finite");
+    assert_int_equal(b->fake.n_arrivals, before);
+    all[TABLE - 1] = 1;
+    psc_push(b->client, t, 2, &options, on_result, &o[2], NULL);
+    assert_int_equal(finish(b, &o[2]).error.code, PSC_OK);
+    free(all);
+    bench_free(b);
+}
+
 static psc_result push_round(struct bench *b, const psc_tensor *t, uint64_t round)
 {
     struct outcome o = {0};
@@ -1627,6 +1655,7 @@ int main(void)
         cmocka_unit_test(test_atomic_through_cuts),
         cmocka_unit_test(test_atomic_is_for_async),
         cmocka_unit_test(test_nonfinite),
+        cmocka_unit_test(test_nonfinite_sends_nothing),
         cmocka_unit_test(test_push_to_a_round_has_a_deadline),
         cmocka_unit_test(test_open_round),
         cmocka_unit_test(test_blocks_count_with_their_partition),

@@ -116,7 +116,7 @@ static void test_who_stays(void **state)
     send_view(j.core, 2, DEAD, 1, false);
     assert_int_equal(push(j.core, 0, 1, 1, "big", 131072, 1).code, PS_OK);
     send_view(j.core, 3, LIVE, 2, false);
-    assert_int_equal(push_from(j.core, 0, 1, 2, "big", 131072, 140000 - 131072, 1).code, PS_OK);
+    assert_int_equal(push_from(j.core, 0, 1, 1, "big", 131072, 140000 - 131072, 1).code, PS_OK);
     assert_true(read_one(j.core, "big") == 0);
     assert_int_equal(push(j.core, 1, 2, 1, "big", 140000, 1).code, PS_OK);
     assert_true(read_one(j.core, "big") != 0);
@@ -134,7 +134,7 @@ static void expect_stale_after(void (*meanwhile)(struct job *j))
     struct psd_round *round = p->round;
     struct psd_page *gradient = psd_round_copy(round, 0, &payload, 0);
     Paramserver__V1__Outcome outcome;
-    assert_int_equal(psd_round_check(round, "a", 1, 1, 1, 0, &outcome, NULL), PS_OK);
+    assert_int_equal(psd_round_check(round, "a", 1, 1, 1, 0, &id, &outcome, NULL), PS_OK);
     meanwhile(&j);
     assert_int_equal(psd_round_add(round, 1, 1, 1, 1, 0, &id, &gradient), PARAMSERVER__V1__OUTCOME__STALE);
     assert_int_equal(round->contributions[1].blocks, 0);

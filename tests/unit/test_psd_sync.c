@@ -176,6 +176,35 @@ static void test_departed_is_skipped(void **state)
     cluster_close(&c);
 }
 
+// Blocks of two operations are no gradient: of the second nothing counts, not even where it raced past the check.
+static void test_two_operations(void **state)
+{
+    const struct variable w = {"w", 2 * BLOCK, 1};
+    struct cluster c;
+    float *g = ps_alloc(BLOCK * sizeof *g);
+    struct ps_slices payload = PS_SLICES_EMPTY;
+    (void)state;
+    cluster_open(&c, 1, 2, MEMORY, &w, 1);
+    cluster_start(&c);
+    struct psd_round *round = c.task[0].core->table.newest->partitions[0].round;
+    assert_int_equal(push_some(&c, 0, 0, 0, BLOCK, 1, 1, g).result.outcome, STAGED);
+    c.part_of[0] = 0;
+    assert_int_equal(push_some(&c, 0, 0, BLOCK, BLOCK, 1, 1, g).code, PS_ALREADY_EXISTS);
+    assert_int_equal(round->contributions[0].blocks, 1);
+    ps_slices_add(&payload, ps_slice_copy(g, BLOCK * sizeof *g));
+    struct psd_page *page = psd_round_copy(round, 1, &payload, 0);
+    const struct psd_request_id another[] = {{round->contributions[0].client, c.sequence[0], 1},
+                                             {round->contributions[0].client + 1, c.sequence[0] - 1, 1}};
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(psd_round_add(round, *round->job_run, 0, 1, 1, 1, &another[i], &page),
+                         PARAMSERVER__V1__OUTCOME__DUPLICATE);
+    assert_int_equal(round->contributions[0].blocks, 1);
+    psd_page_unref(page);
+    ps_slices_clear(&payload);
+    free(g);
+    cluster_close(&c);
+}
+
 // Two lists of members reach a round out of order: the newer one stays.
 static void test_late_view(void **state)
 {
@@ -497,6 +526,7 @@ int main(void)
         cmocka_unit_test(test_work),
         cmocka_unit_test(test_out_of_order_is_held),
         cmocka_unit_test(test_departed_is_skipped),
+        cmocka_unit_test(test_two_operations),
         cmocka_unit_test(test_late_view),
         cmocka_unit_test(test_same_bits),
         cmocka_unit_test(test_nobody_waits),
