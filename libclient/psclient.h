@@ -131,7 +131,8 @@ typedef struct psc_options {
     psc_on_existing on_existing;
     psc_transport transport;
     int timeout_ms;      // for connecting and joining, and default of every operation; 0: 60,000; waits for a
-                         // round or a barrier have no limit of their own as long as those waited for live
+                         // round or a barrier have no limit of their own as long as those waited for live. An
+                         // observer's update is given up 8 minutes after it may have taken effect, UNAVAILABLE
     int refused_ms;      // an observer: so long nobody may listen at a ps task, then all ends as it does for a worker;
                          // 0: until timeout_ms
     size_t chunk_bytes;  // payload per request; 0: 512 KiB; at most 4 MiB

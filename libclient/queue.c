@@ -4,6 +4,8 @@
 #include <stdlib.h>
 
 #include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/base/limits.h"
 #include "common/wire/wire.h"
 
 static void queue_replied(void *arg, enum ps_code code, const char *text, struct ps_slices *reply);
@@ -104,6 +106,8 @@ static void queue_fly(struct psc__queue *q, struct psc__request *r)
     r->state = PSC__FLYING;
     r->alone = q->careful_order > 0;
     r->overtook = false;
+    if (!r->again)
+        r->unsure = psc__now(q->task->client);
     if (!r->mutates)
         queue_append(&q->reads_flying, r);
     if (!r->mutates || r->round_trip)
@@ -165,9 +169,18 @@ void psc__queues_pump(struct psc_client *c)
 
 // ---- sending again ------------------------------------------------------------------------------------------------
 
+// An update of an observer that may have taken effect. Once psd has forgotten the observer (psd/job/clients.h) it would
+// take effect again.
+static bool queue_is_too_late(const struct psc__queue *q, const struct psc__request *r, uint64_t now)
+{
+    return r->mutates && r->again && q->task->client->rank < 0 && now - r->unsure >= PS_UNSURE_S * PS_SECOND;
+}
+
 // When a request of q has to be given up, if its task stays as it is.
 static uint64_t queue_give_up_at(const struct psc__queue *q, const struct psc__request *r)
 {
+    if (queue_is_too_late(q, r, psc__now(q->task->client)))
+        return 0;
     if (r->deadline != UINT64_MAX)
         return r->deadline;
     // Another request may have been answered while the queue rested: then the task is not down.
@@ -179,7 +192,13 @@ static void queue_give_up(struct psc__queue *q, struct psc__request *r)
     struct ps_error e;
     uint64_t since = r->started > q->down_since ? r->started : q->down_since;
     double seconds = (double)(psc__now(q->task->client) - since) / 1e9;
-    if (q->why.code == PS_UNAVAILABLE)
+    if (queue_is_too_late(q, r, psc__now(q->task->client)))
+        ps_fail(&e, PS_UNAVAILABLE,
+                "%s: " PSC__TASK
+                " has not answered for %d s, and would take it for another one from now on: whether it "
+                "took effect is not known: %s",
+                r->name, PSC__TASK_ARGS(q->task), PS_UNSURE_S, q->why.text);
+    else if (q->why.code == PS_UNAVAILABLE)
         ps_fail(&e, PS_UNAVAILABLE, "%s: " PSC__TASK " cannot be reached, tried for %.1f s: %s", r->name,
                 PSC__TASK_ARGS(q->task), seconds, q->why.text);
     else

@@ -80,7 +80,8 @@ struct psc__request {
     bool overtook;   // a read that flies: an update before it was refused meanwhile
     bool again;      // its task could not be reached, or its answer was lost, at least once
     enum { PSC__HELD, PSC__QUEUED, PSC__FLYING, PSC__LANDED } state;
-    uint64_t sent;  // last; 0: it waits for nobody
+    uint64_t sent;    // last; 0: it waits for nobody
+    uint64_t unsure;  // an update: when the first copy was sent that may have arrived, or else the last one
     // Updates: place in the task's order, which may grow while they are QUEUED; reads: of the last update before them.
     uint64_t order;
 };

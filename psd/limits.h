@@ -26,11 +26,10 @@ enum {
     PSD_WAIT_NAME_MAX = 32,    // bytes of a collective's name, kept with each wait for one
     PSD_TRACE_WAITS = 1024,    // of a job, kept when they are over: with 8 workers the last 128 rounds, in 96 KiB
     PSD_MAX_CLIENTS = 131072,  // of a job: as many as workers, and as many others again
-    PSD_SILENT_CLIENT_S = 600,  // s: a client that has sent nothing for so long may be forgotten for another
-    PSD_STAGED_S = 60,          // s: the rest of an atomic update that has not come by then is not waited for
-    PSD_MAX_SNAPSHOTS = 4096,   // that are kept at once: readers that never finish would keep more
-    PSD_SNAPSHOT_S = 60,        // s: a reader that has not asked for the rest by then has to begin again
-    PSD_SNAPSHOT_READ_S = 5,    // s: its last part has been sent, and is sent once more where the answer was lost
+    PSD_STAGED_S = 60,         // s: the rest of an atomic update that has not come by then is not waited for
+    PSD_MAX_SNAPSHOTS = 4096,  // that are kept at once: readers that never finish would keep more
+    PSD_SNAPSHOT_S = 60,       // s: a reader that has not asked for the rest by then has to begin again
+    PSD_SNAPSHOT_READ_S = 5,   // s: its last part has been sent, and is sent once more where the answer was lost
 
     // ---- a job whose control task is gone ----
     PSD_WATCH_IDLE_MS = 20000,    // in which nothing moves, before another task asks for the job

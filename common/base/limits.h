@@ -13,7 +13,12 @@ enum {
     PS_METRIC_NAME = 64,        // bytes of a metric's name with its end, likewise
     PS_MAX_RANK = 8,            // dimensions of a variable: its shape has its place in the struct
     PS_MAX_STARTS = 6,          // of a process that signals end: a defect would end it for ever
-    PS_FAILED_S = 24 * 3600,    // a job of the queue that failed longer ago is kept, and no news
+    // s: an observer that has sent nothing for so long may be forgotten by a ps task, with what it has sent.
+    PS_SILENT_CLIENT_S = 600,
+    // s: so long an observer sends an update again whose answer is lost: a copy on its way gets there before it is
+    // forgotten.
+    PS_UNSURE_S = 480,
+    PS_FAILED_S = 24 * 3600,  // a job of the queue that failed longer ago is kept, and no news
 };
 
 #endif

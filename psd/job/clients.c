@@ -7,6 +7,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/limits.h"
 #include "common/base/sometimes.h"
 #include "psd/job/component.h"
 #include "psd/job/host.h"
@@ -171,7 +172,7 @@ static bool client_is_gone(const struct psd_job *job, const struct psd_client *c
 {
     if (c->worker && job->incarnations)
         return c->incarnation < job->incarnations[c->worker - 1];
-    return job->clients.now >= c->touched + PSD_SILENT_CLIENT_S * PS_SECOND;
+    return job->clients.now >= c->touched + PS_SILENT_CLIENT_S * PS_SECOND;
 }
 
 // A few at a time, from those that have been silent for longest; a worker that is alive goes behind the others.
@@ -182,7 +183,7 @@ static void clients_forget_some(struct psd_job *job)
         struct psd_client *c = cs->oldest;
         if (client_is_gone(job, c))
             client_forget(job, c);
-        else if (cs->now < c->touched + PSD_SILENT_CLIENT_S * PS_SECOND)
+        else if (cs->now < c->touched + PS_SILENT_CLIENT_S * PS_SECOND)
             return;
         else
             client_touch(cs, c);
@@ -212,7 +213,7 @@ static uint64_t clients_tick(struct psd_job *job, uint64_t now, struct psd_call 
     pthread_mutex_lock(&job->lock);
     job->clients.now = now;
     clients_forget_some(job);
-    uint64_t due = cs->oldest ? cs->oldest->touched + PSD_SILENT_CLIENT_S * PS_SECOND : UINT64_MAX;
+    uint64_t due = cs->oldest ? cs->oldest->touched + PS_SILENT_CLIENT_S * PS_SECOND : UINT64_MAX;
     pthread_mutex_unlock(&job->lock);
     return due;
 }

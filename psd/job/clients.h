@@ -4,7 +4,8 @@
 // that ask which of a client's requests may still come again (psd/store/dedup.h).
 //
 // A client is forgotten when nobody would hear it any more: a worker's, once a later incarnation is obeyed; another's,
-// once it has been silent for ten minutes, which no copy of a request outlives. Numbers are never given out again.
+// once it has been silent for PS_SILENT_CLIENT_S: by then it has given up what it may have sent before (PS_UNSURE_S).
+// Numbers are never given out again.
 //
 // Receives from: service. Hands to: nobody. Threads: any. The tables are changed under the job's lock and
 // their own, and read under either.

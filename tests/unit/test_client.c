@@ -129,6 +129,66 @@ static void test_attach(void **state)
     bench_free(b);
 }
 
+// The first answer to the observer's update is lost, and its task is away for `away` minutes then.
+static enum fake_fate lose_an_answer(struct fake *f, uint32_t task, int method, uint64_t n)
+{
+    static uint64_t since;
+    (void)task, (void)n;
+    if (method != PARAMSERVER__V1__METHOD__ASSIGN_ADD)
+        return FAKE_DELIVER;
+    if (f->param > 0 && since == 0) {
+        since = f->now;
+        return FAKE_CUT_AFTER;
+    }
+    if (f->now - since < f->param * 60 * PS_SECOND)
+        return FAKE_CUT_BEFORE;
+    since = 0;
+    f->param = 0;
+    return FAKE_DELIVER;
+}
+
+static struct outcome add_while_away(struct bench *b, uint64_t minutes)
+{
+    struct outcome o = {0};
+    b->fake.param = minutes;
+    psc_assign_add(b->client, &b->tensors[1], 1, on_result, &o, NULL);
+    assert_true(fake_run(&b->fake, &o.done, 3600));
+    return o;
+}
+
+// psd forgets an observer, and what it has sent, after ten minutes: so it sends nothing again that is so old.
+static void test_update_of_unknown_outcome(void **state)
+{
+    (void)state;
+    struct bench *b = bench_new(PSC_STREAM);
+    psc_options options = worker_options(b);
+    options.timeout_ms = 30 * 60 * 1000;
+    bench_begin(b, options);
+    assert_int_equal(bench_declare(b).code, PS_OK);
+    struct outcome o = {0};
+    psc_client *worker = b->client,
+               *observer = second_client(b, (psc_options){.rank = -1, .timeout_ms = 30 * 60 * 1000});
+    psc__attach(observer, on_done, &o);
+    fake_wake(&b->fake);
+    assert_true(fake_run(&b->fake, &o.done, 100));
+    b->fake.fate = lose_an_answer;
+    b->small[0][0] = 1;
+    b->client = observer;
+    assert_int_equal(add_while_away(b, 7).result.error.code, PSC_OK);
+    assert_true(fake_value(&b->fake, "dense/bias", 0) == 1);
+    struct outcome late = add_while_away(b, 11);
+    assert_int_equal(late.result.error.code, PSC_UNAVAILABLE);
+    assert_non_null(strstr(late.result.error.text, "whether it took effect is not known"));
+    fake_idle(&b->fake, 300);
+    assert_true(fake_value(&b->fake, "dense/bias", 0) == 2);
+    b->client = worker;
+    b->fake.fate = NULL;
+    assert_int_equal(pull(b, 1, 1).error.code, PSC_OK);
+    psc__client_free(worker);
+    b->client = observer;
+    bench_free(b);
+}
+
 static void test_attach_gives_up(void **state)
 {
     (void)state;
@@ -2124,6 +2184,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_join_knows_its_tasks),
     cmocka_unit_test(test_join_says_what_the_tasks_know),
     cmocka_unit_test(test_attach),
+    cmocka_unit_test(test_update_of_unknown_outcome),
     cmocka_unit_test(test_attach_gives_up),
     cmocka_unit_test(test_declaration_is_checked),
     cmocka_unit_test(test_options_are_checked),
