@@ -95,8 +95,6 @@ struct psc_client {
     uint32_t staleness, share_rounds, join_within_ms;
     bool follows_mode;
     uint64_t share_batch;
-    uint64_t skip_epoch, skip;                 // psc_skip_examples
-    uint64_t steps_before, iterations_before;  // psc_count_from
     psc_on_existing on_existing;
     uint64_t resumed_round;  // Join's, for Declare
     bool unary;
@@ -117,7 +115,9 @@ struct psc_client {
     struct ps_error stopped;  // likewise: a signal came, and only what moves values may still end
     TAILQ_HEAD(, psc__ender) enders;
     psc_update update;
-    uint64_t resumptions;  // as psc_resumptions
+    uint64_t resumptions;                      // as psc_resumptions
+    uint64_t skip_epoch, skip;                 // psc_skip_examples
+    uint64_t steps_before, iterations_before;  // psc_count_from
     struct psc__window window;
     struct psc__membership member;
     struct psc__layout *layout;    // NULL: neither declared nor attached; else constant but for the versions

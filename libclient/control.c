@@ -212,12 +212,15 @@ static const struct kind lease = {PARAMSERVER__V1__METHOD__LEASE,
 
 static void lease_begin(const struct control_call *v, Paramserver__V1__LeaseRequest *request)
 {
+    psc_client *c = v->client;
     request->examples = v->examples;
     request->want = v->want;
-    request->batch = v->client->share_batch;
-    request->begin = request->epoch == v->client->skip_epoch ? v->client->skip : 0;
-    request->steps_before = v->client->steps_before;
-    request->iterations_before = v->client->iterations_before;
+    request->batch = c->share_batch;
+    psc__lock(c);
+    request->begin = request->epoch == c->skip_epoch ? c->skip : 0;
+    request->steps_before = c->steps_before;
+    request->iterations_before = c->iterations_before;
+    psc__unlock(c);
     control_begin(v, &request->base, PSC__NO_LIMIT);
 }
 
