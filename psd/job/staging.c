@@ -396,11 +396,23 @@ static void staging_apply_block(struct psd_job *job, const struct psd_staged *s,
     from->promised = false;
 }
 
+// Has the job come into its rounds since a push was located? Then none is applied on arrival.
+static bool staging_is_late(const struct psd_staged *s)
+{
+    bool late = false;
+    for (struct chunk *c = s->chunks; c && s->method == PARAMSERVER__V1__METHOD__PUSH; c = c->next)
+        for (size_t i = 0; i < c->n_blocks && !late; i++)
+            late = c->extents[c->blocks[i].first].partition->round;
+    return late;
+}
+
 static enum ps_code staging_commit(struct psd_job *job, const struct psd_staged *s, const struct psd_request_id *id,
                                    struct ps_error *e)
 {
     enum ps_code code = PS_OK;
     pthread_rwlock_wrlock(&job->snapshot_lock);
+    if (staging_is_late(s))
+        code = ps_fail(e, PS_UNAVAILABLE, "job '%s' has become sync meanwhile: send it again", job->name);
     for (struct chunk *c = s->chunks; c && code == PS_OK; c = c->next)
         for (size_t i = 0; i < c->n_blocks && code == PS_OK; i++)
             code = prepare_block(job, id, c->extents, &c->blocks[i], e);

@@ -812,6 +812,45 @@ static void test_atomic(void **state)
     psd_core_destroy(s.core);
 }
 
+// The job comes into its rounds while the last request of an atomic push is on its way to the blocks: none is changed.
+static void test_atomic_late(void **state)
+{
+    struct store s;
+    struct change c;
+    struct ps_error e;
+    struct psd_extents extents = {0};
+    Paramserver__V1__Outcome outcome;
+    (void)state;
+    store_open(&s, ASYNC, "sgd", 64 << 20, floats_of, 2);
+    struct psd_job *job = s.core->table.newest;
+    part_ok(&s, 0, 1, 0, 64, M(PUSH), OUTCOME(STAGED));
+    part_init(&c, 0, 1, 1, 64);
+    struct ps_slices payload = change_payload(&c);
+    struct psd_feed feed = {.payload = &payload};
+    struct psd_atomic a = {.caller = &c.caller,
+                           .bytes = c.r.atomic_bytes,
+                           .now = test_time,
+                           .method = M(PUSH),
+                           .extents = &extents,
+                           .feed = &feed};
+    assert_int_equal(psd_job_client(job, &c.caller, &a.id, &e), PS_OK);
+    assert_int_equal(psd_job_locate(job, c.tensors, c.r.n_tensors, PSD_PUSH, payload.len, &extents, &e), PS_OK);
+    for (size_t i = 1; i < extents.n; i++)
+        extents.v[i].at = extents.v[i - 1].at + extents.v[i - 1].bytes;
+    struct psd_round **round = &extents.v[0].partition->round;
+    *round = (struct psd_round *)(void *)&s;
+    assert_int_equal(psd_staging_add(job, &a, &outcome, &e), PS_UNAVAILABLE);
+    assert_non_null(strstr(e.text, "has become sync meanwhile"));
+    *round = NULL;
+    assert_true(get_float(&s, "w", 0) == 0 && get_float(&s, "n", 0) == 0);
+    assert_int_equal(psd_staging_add(job, &a, &outcome, &e), PS_OK);
+    assert_int_equal(outcome, OUTCOME(APPLIED));
+    psd_extents_free(&extents);
+    ps_slices_clear(&payload);
+    change_fini(&c);
+    psd_core_destroy(s.core);
+}
+
 // Two clients' updates are apart; one request may be all of it; a pinned block is copied.
 static void test_atomic_apart(void **state)
 {
@@ -2391,6 +2430,7 @@ int main(void)
         cmocka_unit_test(test_push_pull),
         cmocka_unit_test(test_push_pull_in_rounds),
         cmocka_unit_test(test_atomic),
+        cmocka_unit_test(test_atomic_late),
         cmocka_unit_test(test_atomic_apart),
         cmocka_unit_test(test_atomic_strings),
         cmocka_unit_test(test_bad_atomic),
