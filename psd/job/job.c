@@ -74,7 +74,7 @@ bool psd_job_try_ref(struct psd_job *job)
     return refs != 0;
 }
 
-bool psd_job_end(struct psd_job *job, uint64_t run, const char *reason, bool interrupted)
+static bool job_end(struct psd_job *job, uint64_t run, const char *reason, bool interrupted, enum ps_log_level level)
 {
     pthread_mutex_lock(&job->ending);
     bool fails = !psd_job_has_failed(job) && atomic_load(&job->run) == run;
@@ -84,11 +84,20 @@ bool psd_job_end(struct psd_job *job, uint64_t run, const char *reason, bool int
         atomic_store(&job->failed, true);
         // Elsewhere than at task 0 one that is not declared is a declaration that is refused: who refuses it logs that.
         if (job->host->task == 0 || atomic_load(&job->declared))
-            ps_log(atomic_load(&job->stopped) ? PS_LOG_INFO : PS_LOG_WARNING, "job '%s' has ended: %s", job->name,
-                   job->failure);
+            ps_log(level, "job '%s' has ended: %s", job->name, job->failure);
     }
     pthread_mutex_unlock(&job->ending);
     return fails;
+}
+
+bool psd_job_end(struct psd_job *job, uint64_t run, const char *reason, bool interrupted)
+{
+    return job_end(job, run, reason, interrupted, atomic_load(&job->stopped) ? PS_LOG_INFO : PS_LOG_WARNING);
+}
+
+void psd_job_let_go(struct psd_job *job, const char *why)
+{
+    job_end(job, atomic_load(&job->run), why, false, PS_LOG_INFO);
 }
 
 bool psd_job_fail(struct psd_job *job, uint64_t run, const char *reason)

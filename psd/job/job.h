@@ -220,6 +220,8 @@ bool psd_job_try_ref(struct psd_job *job);  // of one that is kept. False: no re
 // interrupted: as a signal has asked for that; else it has failed.
 bool psd_job_end(struct psd_job *job, uint64_t run, const char *reason, bool interrupted);
 bool psd_job_fail(struct psd_job *job, uint64_t run, const char *reason);
+// Likewise a run that is over, which is no news.
+void psd_job_let_go(struct psd_job *job, const char *why);
 // Ends it as was asked for, and why: who is still in it is told that there is no such job.
 void psd_job_stop(struct psd_job *job, const char *why);
 // The job goes on as another run. failed: one that has failed stays so for now.

@@ -80,6 +80,14 @@ static void table_vacate(struct psd_table *table, struct psd_job *job)
     table->free_places[PSD_MAX_JOBS - table->n--] = place;
 }
 
+static bool table_job_is_over(struct psd_job *job)
+{
+    pthread_mutex_lock(&job->lock);
+    bool over = psd_job_is_over(job);
+    pthread_mutex_unlock(&job->lock);
+    return over;
+}
+
 void psd_job_remove(struct psd_table *table, struct psd_job *job, const char *why, struct psd_call **ready)
 {
     struct psd_job **at = table_seek(table, job->name);
@@ -92,7 +100,10 @@ void psd_job_remove(struct psd_table *table, struct psd_job *job, const char *wh
     // What the control task has never told of elsewhere may be no run that it gave out.
     if (atomic_load(&job->declared) && (table->host->task == 0 || job->view))
         psd_runs_remember(&table->runs, job->name, atomic_load(&job->run));
-    psd_job_fail(job, atomic_load(&job->run), why);
+    if (table_job_is_over(job))
+        psd_job_let_go(job, why);
+    else
+        psd_job_fail(job, atomic_load(&job->run), why);
     psd_job_collect(job, ready);
     job->refs--;
 }
@@ -108,10 +119,7 @@ void psd_job_take_out(struct psd_table *table, struct psd_job *job, const char *
 
 static bool job_is_void(struct psd_job *job)
 {
-    pthread_mutex_lock(&job->lock);
-    bool over = psd_job_is_over(job);
-    pthread_mutex_unlock(&job->lock);
-    return over && !job->declaring && !atomic_load(&job->declared);
+    return table_job_is_over(job) && !job->declaring && !atomic_load(&job->declared);
 }
 
 bool psd_job_drop_void(struct psd_table *table, const char *account, struct psd_job **gone, struct psd_call **ready)
