@@ -29,6 +29,7 @@ libcommon_la_SOURCES = \
 	common/file/shards.c common/file/shards.h \
 	common/file/timeline.c common/file/timeline.h \
 	common/wire/slice.c common/wire/slice.h \
+	common/wire/members.c common/wire/members.h \
 	common/base/crc32c.c common/base/crc32c.h \
 	common/file/tfrecord.c common/file/tfrecord.h \
 	common/base/text.h common/base/utf8.c common/base/utf8.h \

@@ -270,6 +270,17 @@ static void broadcast_note_let_go(struct psd_control *c, uint32_t task, enum ps_
         c->acked[task] = code == PS_OK || code == PS_NOT_FOUND || code == PS_FAILED_PRECONDITION;
 }
 
+// Job locked. It is told again at every tick, and barriers wait for it meanwhile.
+static void broadcast_log_refusal(struct psd_job *job, uint32_t task, enum ps_code code)
+{
+    char more[PS_LOG_MORE];
+    const bool passes = code == PS_OK || code == PS_UNAVAILABLE || code == PS_ABORTED || code == PS_NOT_FOUND ||
+                        code == PS_FAILED_PRECONDITION || code == PS_DEADLINE_EXCEEDED || code == PS_CANCELLED;
+    if (!passes && ps_log_is_due(&job->control->refusals, psd_host_now(job->host), more))
+        ps_warn("job '%s': ps task %" PRIu32 " refuses to hear who takes part (%s): barriers wait until it does%s",
+                job->name, task, ps_code_name(code), more);
+}
+
 // What cannot be read is told again at the next tick; a task that lacks what was before is told of all.
 static void broadcast_on_reply(void *arg, enum ps_code code, const struct ps_slices *reply)
 {
@@ -280,6 +291,7 @@ static void broadcast_on_reply(void *arg, enum ps_code code, const struct ps_sli
     if (atomic_load(&x->job->run) == x->run) {
         struct psd_control *c = x->job->control;
         c->in_flight[x->task] = false;
+        broadcast_log_refusal(x->job, x->task, code);
         if (x->lets_go)
             broadcast_note_let_go(c, x->task, code);
         else if (code == PS_ABORTED)
@@ -301,6 +313,18 @@ static void broadcast_on_reply(void *arg, enum ps_code code, const struct ps_sli
     free(x);
 }
 
+// What a task reads of a member (psd/service/peer.c). All that people are told of very many would be a larger message
+// than it takes.
+static void broadcast_strip(Paramserver__V1__Member *m)
+{
+    const Paramserver__V1__Member whole = *m;
+    paramserver__v1__member__init(m);
+    m->rank = whole.rank;
+    m->state = whole.state;
+    m->incarnation = whole.incarnation;
+    m->excluded = whole.excluded;
+}
+
 // Job locked. Packs what a task must know; false: no memory, the next tick tries again.
 static bool broadcast_pack(struct psd_job *job, uint64_t now, const struct psd_view_delta *d, struct ps_slices *message)
 {
@@ -308,6 +332,8 @@ static bool broadcast_pack(struct psd_job *job, uint64_t now, const struct psd_v
     struct psd_member_list list;
     if (!psd_members_list(job->control, d->since, now, &list))
         return false;
+    for (size_t i = 0; i < list.n; i++)
+        broadcast_strip(list.pointers[i]);
     request.job = job->name;
     request.run = atomic_load(&job->run);
     request.epoch = d->epoch;

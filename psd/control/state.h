@@ -35,6 +35,7 @@
 #ifndef PSD_CONTROL_STATE_H
 #define PSD_CONTROL_STATE_H
 
+#include "common/base/log.h"
 #include "common/base/order.h"
 #include "common/wire/progress.h"
 #include "psd/control/agree.h"
@@ -200,6 +201,7 @@ struct psd_control {
     bool declared;                            // by the chief of this run: the other tasks know it
     bool lost_chief;                          // the last chief that went is dead, and no signal has ended it
     bool begun;                               // someone has been let through a collective, or has got a lease
+    struct ps_log_seldom refusals;            // of other tasks to hear who takes part
     bool refused;                             // who wanted to begin another run, as this one has failed
     struct psd_member *members;               // [workers]
     struct psd_epoch data;

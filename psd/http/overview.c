@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "common/base/alloc.h"
+#include "common/wire/members.h"
 #include "common/wire/wire.h"
 #include "psd/http/ask.h"
 
@@ -14,17 +15,19 @@ enum ps_code psd_overview_status(struct psd_core *core, Paramserver__V1__StatusR
                         &paramserver__v1__status_reply__descriptor, (ProtobufCMessage **)status, e);
 }
 
+static enum ps_code overview_page_of_workers(void *core, const Paramserver__V1__WorkersRequest *request,
+                                             Paramserver__V1__WorkersReply **reply, struct ps_error *e)
+{
+    return psd_http_ask(core, PARAMSERVER__V1__METHOD__WORKERS, &request->base,
+                        &paramserver__v1__workers_reply__descriptor, (ProtobufCMessage **)reply, e);
+}
+
 // NULL: a job that is gone by now, or no memory for its members.
 static Paramserver__V1__WorkersReply *overview_ask_workers(struct psd_core *core, char *job)
 {
-    Paramserver__V1__WorkersRequest request = PARAMSERVER__V1__WORKERS_REQUEST__INIT;
-    Paramserver__V1__WorkersReply *reply = NULL;
+    Paramserver__V1__WorkersReply *reply;
     struct ps_error e;
-    request.job = job;
-    if (psd_http_ask(core, PARAMSERVER__V1__METHOD__WORKERS, &request.base, &paramserver__v1__workers_reply__descriptor,
-                     (ProtobufCMessage **)&reply, &e))
-        return NULL;
-    return reply;
+    return ps_members_ask(job, overview_page_of_workers, core, &reply, &e) ? NULL : reply;
 }
 
 enum ps_code psd_overview_take(struct psd_core *core, struct ps_overview *overview, struct ps_error *e)

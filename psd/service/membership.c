@@ -116,6 +116,20 @@ int psd_leave(struct psd_request *t)
     return psd_request_reply(t, &out.base, NULL);
 }
 
+enum { WORKERS_ROOM = PS_CHUNK_MAX - 1024, WORKERS_OVERHEAD = 8 };
+
+// As many of n as fit one reply.
+static size_t workers_fit_reply(Paramserver__V1__Member *const *members, size_t n)
+{
+    size_t bytes = 0, i = 0;
+    for (; i < n; i++) {
+        bytes += WORKERS_OVERHEAD + paramserver__v1__member__get_packed_size(members[i]);
+        if (bytes > WORKERS_ROOM)
+            break;
+    }
+    return i;
+}
+
 int psd_workers(struct psd_request *t)
 {
     const Paramserver__V1__WorkersRequest *r = (const Paramserver__V1__WorkersRequest *)t->request;
@@ -132,9 +146,11 @@ int psd_workers(struct psd_request *t)
     else if (!psd_members_list(c, 0, psd_now(t->core), &list))
         code = ps_no_memory(&t->error, "a list of members");
     if (code == PS_OK) {
+        const size_t skip = r->skip < list.n ? r->skip : list.n;
         out.epoch = c->epoch;
-        out.n_members = list.n;
-        out.members = list.pointers;
+        out.total = (uint32_t)list.n;
+        out.members = list.pointers + skip;
+        out.n_members = workers_fit_reply(out.members, list.n - skip);
         code = psd_request_reply(t, &out.base, NULL);
         psd_members_list_free(&list);
     }

@@ -11,6 +11,7 @@
 #include <pthread.h>
 
 #include "common/base/clock.h"
+#include "common/wire/members.h"
 #include "psd/job/job.h"
 #include "psd/service/service.h"
 #include "tests/unit/psd_job.h"
@@ -305,6 +306,109 @@ static void test_replace_frees(void **state)
         assert_int_equal(leave(j.core, rank, NULL).code, PS_OK);
     assert_int_equal(join_again(j.core, 0, SYNC, PARAMSERVER__V1__ON_EXISTING__REPLACE).code, PS_OK);
     assert_int_equal(pages_used(j.core), 0);
+    psd_core_destroy(j.core);
+}
+
+static void replace_job(struct psd_core *core)
+{
+    assert_int_equal(join_again(core, 0, SYNC, PARAMSERVER__V1__ON_EXISTING__REPLACE).code, PS_OK);
+}
+
+static void remove_newest(struct psd_core *core)
+{
+    struct psd_job *job = core->table.newest;
+    struct psd_call *ready = NULL;
+    pthread_mutex_lock(&core->table.lock);
+    psd_job_ref(job);
+    psd_job_remove(&core->table, job, "it was replaced", &ready);
+    pthread_mutex_unlock(&core->table.lock);
+    psd_host_run_ready(job->host, ready);
+    psd_job_unref(job);
+}
+
+// That a job is replaced which is done is no news; of one that trains it is.
+static void test_replace_warns(void **state)
+{
+    char first[1024];
+    (void)state;
+    for (int done = 0; done < 2; done++) {
+        struct job j;
+        job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+        for (uint32_t rank = 0; rank < 2 && done; rank++)
+            assert_int_equal(leave(j.core, rank, NULL).code, PS_OK);
+        ps_log_init("psd", PS_LOG_WARNING);
+        assert_int_equal(lines_logged_by(done ? replace_job : remove_newest, j.core, first, sizeof first), !done);
+        ps_log_init("psd", PS_LOG_INFO);
+        assert_true(done || strstr(first, "job 'job' has ended: it was replaced"));
+        psd_core_destroy(j.core);
+    }
+}
+
+// ---- very many workers --------------------------------------------------------------------------------------------
+
+static struct joining *joining_of_many(struct joining *x, uint32_t rank, uint32_t workers)
+{
+    static char address[80];
+    static uint8_t id[16];
+    memset(address, 'a', sizeof address - 1);
+    memset(id, 1, sizeof id);
+    memcpy(id, &rank, sizeof rank);
+    join_init(x, 0, SYNC);
+    x->caller.worker = rank + 1;
+    x->caller.run = x->caller.incarnation = 0;
+    x->caller.client.data = id;
+    x->r.workers = workers;
+    x->r.address = address;
+    return x;
+}
+
+static enum ps_code ask_page(void *core, const Paramserver__V1__WorkersRequest *request,
+                             Paramserver__V1__WorkersReply **reply, struct ps_error *e)
+{
+    (void)e;
+    return ask(core, M(WORKERS), &request->base, NULL, &paramserver__v1__workers_reply__descriptor,
+               (ProtobufCMessage **)reply, NULL)
+        .code;
+}
+
+static void declare_many(struct job *j, uint32_t workers)
+{
+    struct declaring x;
+    struct joining first;
+    fill_job(j, 4);
+    declare_init(&x, j, SYNC, "sgd");
+    x.caller.client = joining_of_many(&first, 0, workers)->caller.client;
+    x.caller.run = x.caller.incarnation = atomic_load(&j->core->table.newest->run);
+    x.r.workers = workers;
+    assert_int_equal(ask(j->core, M(DECLARE), &x.r.base, NULL, NULL, NULL, NULL).code, PS_OK);
+}
+
+// Other tasks are told of all members in one message, which they take; people, page by page.
+static void test_very_many_workers(void **state)
+{
+    const uint32_t workers = PS_MAX_WORKERS;
+    struct job j = {.core = core_new_task(0, 2, UINT64_C(4) << 30)};
+    ProtobufCMessage *m;
+    struct ps_slices none = PS_SLICES_EMPTY;
+    struct ps_error e;
+    Paramserver__V1__WorkersReply *all;
+    (void)state;
+    psd_runs_hear(&j.core->table.runs, UINT64_C(1764452000000000));
+    for (uint32_t rank = 0; rank < workers; rank++) {
+        struct joining x;
+        assert_int_equal(ask(j.core, M(JOIN), &joining_of_many(&x, rank, workers)->r.base, NULL, NULL, NULL, NULL).code,
+                         PS_OK);
+    }
+    declare_many(&j, workers);
+    assert_int_equal(ps_msg_unpack(&paramserver__v1__set_members_request__descriptor, &test_sent.last, &m, &none, &e),
+                     PS_OK);
+    assert_int_equal(((Paramserver__V1__SetMembersRequest *)m)->n_members, workers);
+    ps_msg_free(m);
+    assert_int_equal(ps_members_ask("job", ask_page, j.core, &all, &e), PS_OK);
+    assert_int_equal(all->n_members, workers);
+    for (uint32_t rank = 0; rank < workers; rank++)
+        assert_true(all->members[rank]->rank == rank && strlen(all->members[rank]->address) == 79);
+    ps_msg_free(&all->base);
     psd_core_destroy(j.core);
 }
 
@@ -1101,6 +1205,8 @@ int main(void)
         cmocka_unit_test(test_resumed_as_it_was),
         cmocka_unit_test(test_next_chief),
         cmocka_unit_test(test_replace_frees),
+        cmocka_unit_test(test_replace_warns),
+        cmocka_unit_test(test_very_many_workers),
         cmocka_unit_test(test_room_for_workers),
         cmocka_unit_test(test_room_for_the_next_run),
         cmocka_unit_test(test_many_jobs),

@@ -9,6 +9,7 @@
 #include "common/base/alloc.h"
 #include "common/base/utf8.h"
 #include "common/wire/wire.h"
+#include "tools/psctl/workers.h"
 
 typedef Paramserver__V1__StatusReply Status;
 
@@ -36,12 +37,9 @@ static ProtobufCMessage *words_ask(struct cluster *c, int method, const Protobuf
 
 static void words_ask_workers(struct cluster *c, struct ps_overview *o, bool *silent)
 {
-    for (size_t i = 0; i < o->status->n_jobs && i < WORDS_JOBS; i++) {
-        Paramserver__V1__WorkersRequest request = PARAMSERVER__V1__WORKERS_REQUEST__INIT;
-        request.job = o->status->jobs[i]->name;
-        o->workers[i] = (Paramserver__V1__WorkersReply *)words_ask(c, PARAMSERVER__V1__METHOD__WORKERS, &request.base,
-                                                                   &paramserver__v1__workers_reply__descriptor, silent);
-    }
+    struct ps_error e;
+    for (size_t i = 0; i < o->status->n_jobs && i < WORDS_JOBS && !*silent; i++)
+        *silent = cluster_is_silent(workers_ask(c, o->status->jobs[i]->name, &o->workers[i], &e));
 }
 
 static void words_ask_waits(struct cluster *c, const char *only, struct ps_overview *o, bool *silent)

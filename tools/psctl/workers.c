@@ -3,6 +3,7 @@
 // psctl workers: a job's members, as the control task knows them.
 #include "tools/psctl/workers.h"
 #include "common/summary/figures.h"
+#include "common/wire/members.h"
 #include "common/wire/wire.h"
 #include "proto/paramserver.pb-c.h"
 #include "tools/psctl/jobs.h"
@@ -78,12 +79,16 @@ static void workers_show(const char *job, const Paramserver__V1__WorkersReply *r
     table_fini(&t);
 }
 
+static enum ps_code workers_page(void *cluster, const Paramserver__V1__WorkersRequest *request,
+                                 Paramserver__V1__WorkersReply **reply, struct ps_error *e)
+{
+    return cluster_ask_one(cluster, 0, PARAMSERVER__V1__METHOD__WORKERS, &request->base,
+                           &paramserver__v1__workers_reply__descriptor, (ProtobufCMessage **)reply, e);
+}
+
 enum ps_code workers_ask(struct cluster *c, const char *job, Paramserver__V1__WorkersReply **reply, struct ps_error *e)
 {
-    Paramserver__V1__WorkersRequest request = PARAMSERVER__V1__WORKERS_REQUEST__INIT;
-    request.job = (char *)job;
-    return cluster_ask_one(c, 0, PARAMSERVER__V1__METHOD__WORKERS, &request.base,
-                           &paramserver__v1__workers_reply__descriptor, (ProtobufCMessage **)reply, e);
+    return ps_members_ask(job, workers_page, c, reply, e);
 }
 
 static int workers_request(struct cluster *c, struct call *call)
