@@ -5,6 +5,9 @@
 #include "tests/unit/nn_ops/families.h"
 #include "tests/unit/nn_ops/larger.h"
 #include "workerd/nn/cpu/conv2d_pool.h"
+#include "workerd/nn/cpu/vector.h"
+
+#include <float.h>
 
 // Does no library compute it?
 static bool is_own(const struct op_run *r)
@@ -74,6 +77,18 @@ static void test_narrower_vectors(void **state)
             check_cpu(&fused_cases[i]);
     }
     conv2d_pool_widest = 16;
+}
+
+// Up to the greatest float and down to the least.
+static void test_vector_exponential(void **state)
+{
+    (void)state;
+    for (float x = -87; x < 120; x += 0.0625f) {
+        double expected = exp(x), far = fabs(vector_exp(x) - expected) / expected;
+        if (expected > FLT_MAX ? vector_exp(x) != INFINITY : !(far < 1e-6))
+            fail_msg("exp(%g): %g, expected %g", (double)x, (double)vector_exp(x), expected);
+    }
+    assert_true(vector_exp(-INFINITY) == 0 && vector_exp(INFINITY) == INFINITY && isnan(vector_exp(NAN)));
 }
 
 // Where a primitive has no fast implementation it takes a hundred times as long; the same goes for our own references
@@ -324,6 +339,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cpu_is_as_the_reference),
         cmocka_unit_test(test_narrower_vectors),
+        cmocka_unit_test(test_vector_exponential),
         cmocka_unit_test(test_no_slow_implementation),
         cmocka_unit_test(test_only_what_is_wanted),
         cmocka_unit_test(test_nan_goes_on),

@@ -32,11 +32,13 @@ static inline float vector_abs(float x)
     return __builtin_fabsf(x);
 }
 
-// Infinite above 87.
+// Above 80 as e^16 e^(x - 16), for e^-x ends at -87.
 static inline float vector_exp(float x)
 {
-    float e = vector_exp_of_negative(-vector_abs(x)), inverse = 1 / e;
-    return x > 0 ? inverse : e;
+    float less = x - 16, magnitude = vector_abs(x);
+    float e = vector_exp_of_negative(x > 80 ? -less : -magnitude), inverse = 1 / e, more = inverse * 8886110.52f;
+    float above = x > 80 ? more : inverse;
+    return x > 0 ? above : e;
 }
 
 // e^x - 1 for x <= 0: by its series where the difference would lose digits.
