@@ -12,6 +12,7 @@ import json
 import os
 import re
 import struct
+import warnings
 
 import numpy as np
 
@@ -477,10 +478,14 @@ def export(model, folder, x, y, batch_size=32, epochs=1, validation_data=None, s
            strategy=None, **more):
     """Writes model.json, weights.safetensors, the data and job.yaml. The arguments are model.fit's, class_weight and
     callbacks among them; of a model with several inputs or outputs x and y are lists or dicts of arrays. What a job has
-    no counterpart of is refused. strategy and what else there is (steps, seed, threads, ...) go to the job file as they
+    no counterpart of is refused. An optimizer that has taken steps begins anew, of which a warning tells. strategy and what else there is (steps, seed, threads, ...) go to the job file as they
     are. Returns the path of job.yaml."""
     build(model, x)
     config, names = compiled(model), output_names(model)
+    steps = int(np.asarray(model.optimizer.iterations))
+    if steps:
+        warnings.warn(f"the optimizer has taken {steps} steps: in the job it begins anew, with no moments and at its "
+                      "schedule's first learning rate", stacklevel=2)
     metrics = metrics_by_output(by_output_name(config.get("metrics"), model), names)
     # tf_keras has figures by the outputs' names.
     keys = output_keys(model) if hasattr(model, "_outputs_struct") else names

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import warnings
 
 import numpy as np
 
@@ -337,6 +338,19 @@ def settings():
         expect_refusal({"price": "keys", "rows": "differ"}.get(word, word), model, wrong, y)
 
 
+# Of an optimizer's state, which a job does not take over, export warns.
+def trained_before():
+    model, how, x, y = mlp()
+    compile(model, how)
+    for steps in 0, N // BATCH:
+        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            paramserver_keras.export(model, folder, x, y)
+        said = [str(w.message) for w in caught if "optimizer has taken" in str(w.message)]
+        point(len(said) == (steps > 0) and all(f" {steps} steps" in text for text in said), f"{steps} steps: {said}")
+        model.fit(x, y, batch_size=BATCH, verbose=0)
+
+
 def expect_refusal(word, model, x, y, **fit):
     try:
         paramserver_keras.export(model, os.path.join(tempfile.gettempdir(), "refused"), x, y, **fit)
@@ -451,6 +465,7 @@ if not only:
     modes()
     boards()
     settings()
+    trained_before()
     refused()
     refused_namesakes()
     if sys.argv[1] == "tf_keras":
