@@ -367,8 +367,11 @@ def column(value):
     kind, value = type(value).__name__, np.asarray(value)
     if value.ndim == 0:
         raise ValueError(f"expected an array whose first dimension is the examples', not a {kind}")
-    if value.dtype.kind in "OU":
-        return value.astype(str)
+    if value.dtype.kind in "OS":  # bytes are UTF-8, as in TensorFlow
+        text = [v.decode() if isinstance(v, bytes) else str(v) for v in value.flat]
+        return np.array(text, dtype=str).reshape(value.shape)
+    if value.dtype.kind == "U":
+        return value
     if value.ndim == 2 and value.shape[1] == 1 and value.dtype.kind in "iu":
         value = value[:, 0]  # labels
     if value.dtype.kind == "f":
@@ -415,7 +418,7 @@ def build(model, x):
         return
     one = x[0] if isinstance(x, (list, tuple)) and len(x) == 1 else x
     shape = getattr(one, "shape", ())
-    if type(model).__name__ != "Sequential" or not shape or np.asarray(one).dtype.kind in "OU":
+    if type(model).__name__ != "Sequential" or not shape or np.asarray(one).dtype.kind in "OSU":
         raise ValueError("expected a model that knows its inputs: a Functional one, or a Sequential one that begins with "
                          "keras.Input(shape)")
     model.build((None, *(shape[1:] or (1,))))

@@ -338,6 +338,15 @@ def settings():
         expect_refusal({"price": "keys", "rows": "differ"}.get(word, word), model, wrong, y)
 
 
+# Bytes, as TensorFlow has strings, are the words that they spell.
+def words_of_bytes():
+    spelt = [["red"], ["gr\u00fcn"], ["blue, light"]]
+    for kind in "S", object:
+        value = np.array([[word.encode() for word in row] for row in spelt], dtype=kind)
+        found = paramserver_keras.column(value)
+        point(found.dtype.kind == "U" and found.tolist() == spelt, f"bytes of dtype {value.dtype} are {found.tolist()}")
+
+
 # Of an optimizer's state, which a job does not take over, export warns.
 def trained_before():
     model, how, x, y = mlp()
@@ -465,6 +474,7 @@ if not only:
     modes()
     boards()
     settings()
+    words_of_bytes()
     trained_before()
     refused()
     refused_namesakes()
