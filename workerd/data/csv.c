@@ -161,7 +161,7 @@ static bool csv_text(const struct csv_field *f, char to[64])
     return kept == f->size;
 }
 
-// A number in strtod's sense, but no hexadecimal one, which is a word elsewhere: nan and inf are numbers here, so that a
+// A number in strtod's sense, but no hexadecimal one, which is a word elsewhere. nan and inf are numbers, so that a
 // line that holds one is no header.
 static bool csv_is_number(const struct csv_field *f, double *value)
 {
