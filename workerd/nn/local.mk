@@ -60,6 +60,7 @@ libnn_la_LIBADD = libnn_vector.la libnn_unrolled.la libnnops.la libcommon.la $(D
 libnn_vector_la_SOURCES = \
 	workerd/nn/cpu/activation.c \
 	workerd/nn/cpu/broadcast.c \
+	workerd/nn/cpu/lanes.h \
 	workerd/nn/cpu/vector.h \
 	workerd/nn/cpu/dropout.c \
 	workerd/nn/cpu/embedding.c \

@@ -134,6 +134,8 @@ extern const struct nn_op_class nn_op_mse;
 
 // ---- for the files of ops/ ----------------------------------------------------------------------------------------
 
+// The outputs of a loss of x (rows, ...): loss (rows)[, y][, dx], of which y and dx are like x.
+void nn_loss_outputs_infer(struct nn_op *op, bool probabilities, bool gradient);
 // INVALID_ARGUMENT "conv2d: <formatted>".
 enum ps_code nn_op_fail(const struct nn_op *op, struct ps_error *e, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

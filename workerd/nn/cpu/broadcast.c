@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "workerd/nn/cpu/cpu.h"
+#include "workerd/nn/cpu/lanes.h"
 #include "workerd/nn/ops/binary.h"
 #include "workerd/nn/ops/penalty.h"
 
@@ -157,18 +158,7 @@ static void binary_run(const struct nn_frame *f)
 
 PS_PER_CPU static double reduce_line(size_t n, const float *x)
 {
-    enum { LANES = 32 };
-    float lane[LANES] = {0};
-    double sum = 0;
-    size_t at = 0;
-    for (; at + LANES <= n; at += LANES)
-        for (size_t i = 0; i < LANES; i++)
-            lane[i] += x[at + i];
-    for (size_t i = 0; at + i < n; i++)
-        lane[i] += x[at + i];
-    for (size_t i = 0; i < LANES; i++)
-        sum += (double)lane[i];
-    return sum;
+    return nn_cpu_sum_lanes(n, x);
 }
 
 PS_PER_CPU static void reduce_rows(size_t rows, size_t n, const float *restrict x, float *restrict sum)

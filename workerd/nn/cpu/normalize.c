@@ -15,13 +15,14 @@
 
 #include "common/base/alloc.h"
 #include "workerd/nn/cpu/cpu.h"
+#include "workerd/nn/cpu/lanes.h"
 
 enum {
-    LANES = 32,       // sums that are taken beside each other
-    TILE = 64,        // floats of a row, or of several narrow ones, at least
-    BLOCK = 8192,     // floats of a block, about
-    BLOCK_ROWS = 64,  // rows of one, at least
-    PARTS = 16,       // of the rows of a layer normalization, for the gradients of gamma and beta
+    LANES = NN_CPU_LANES,  // sums that are taken beside each other
+    TILE = 64,             // floats of a row, or of several narrow ones, at least
+    BLOCK = 8192,          // floats of a block, about
+    BLOCK_ROWS = 64,       // rows of one, at least
+    PARTS = 16,            // of the rows of a layer normalization, for the gradients of gamma and beta
 };
 
 // Of a channel: what is taken from x, and multiplied, and added; what goes back to x.
@@ -407,24 +408,9 @@ static void norm_columns_backward(struct norm *n)
 
 // ---- by runs: loops -----------------------------------------------------------------------------------------------
 
-static inline double norm_fold(const float *lane)
-{
-    double sum = 0;
-    for (size_t i = 0; i < LANES; i++)
-        sum += (double)lane[i];
-    return sum;
-}
-
 PS_PER_CPU static double norm_run_sum(size_t n, const float *x)
 {
-    float lane[LANES] = {0};
-    size_t at = 0;
-    for (; at + LANES <= n; at += LANES)
-        for (size_t i = 0; i < LANES; i++)
-            lane[i] += x[at + i];
-    for (size_t i = 0; at + i < n; i++)
-        lane[i] += x[at + i];
-    return norm_fold(lane);
+    return nn_cpu_sum_lanes(n, x);
 }
 
 PS_PER_CPU static double norm_run_squares(size_t n, const float *x, float mean)
@@ -438,7 +424,7 @@ PS_PER_CPU static double norm_run_squares(size_t n, const float *x, float mean)
         }
     for (size_t i = 0; at + i < n; i++)
         lane[i] += (x[at + i] - mean) * (x[at + i] - mean);
-    return norm_fold(lane);
+    return nn_cpu_fold(lane);
 }
 
 // m lanes of the sums of dy gamma, and of that times x less the mean.
@@ -465,8 +451,8 @@ PS_PER_CPU static void norm_run_products(size_t n, const float *x, const float *
         for (; at + LANES <= n; at += LANES)
             norm_add_lanes(LANES, x + at, dy + at, NULL, mean, lane, other);
     norm_add_lanes(n - at, x + at, dy + at, gamma ? gamma + at : NULL, mean, lane, other);
-    *sum += norm_fold(lane);
-    *product += norm_fold(other);
+    *sum += nn_cpu_fold(lane);
+    *product += nn_cpu_fold(other);
 }
 
 // y = (x - mean) scale + offset.

@@ -6,11 +6,12 @@
 #include <string.h>
 
 #include "workerd/nn/cpu/cpu.h"
+#include "workerd/nn/cpu/lanes.h"
 #include "workerd/nn/cpu/vector.h"
 #include "workerd/nn/ops/activation.h"
 #include "workerd/nn/ops/attention.h"
 
-enum { LANES = 32 };
+enum { LANES = NN_CPU_LANES };
 
 // ---- rows ---------------------------------------------------------------------------------------------------------
 
@@ -36,28 +37,13 @@ PS_PER_CPU static float row_greatest(size_t n, const float *x)
     return max;
 }
 
-static inline double row_fold(const float *lane)
-{
-    double sum = 0;
-    for (size_t i = 0; i < LANES; i++)
-        sum += (double)lane[i];
-    return sum;
-}
-
 // y, which may be x, = e^(x - max). Returns the sum of it.
 PS_PER_CPU static double row_exp(size_t n, const float *x, float max, float *y)
 {
-    float lane[LANES] = {0};
-    size_t at = 0;
     PS_ELEMENTWISE
     for (size_t i = 0; i < n; i++)
         y[i] = vector_exp_of_negative(x[i] - max);
-    for (; at + LANES <= n; at += LANES)
-        for (size_t i = 0; i < LANES; i++)
-            lane[i] += y[at + i];
-    for (size_t i = 0; at + i < n; i++)
-        lane[i] += y[at + i];
-    return row_fold(lane);
+    return nn_cpu_sum_lanes(n, y);
 }
 
 // The sum alone.
@@ -70,7 +56,7 @@ PS_PER_CPU static double row_exp_sum(size_t n, const float *x, float max)
             lane[i] += vector_exp_of_negative(x[at + i] - max);
     for (size_t i = 0; at + i < n; i++)
         lane[i] += vector_exp_of_negative(x[at + i] - max);
-    return row_fold(lane);
+    return nn_cpu_fold(lane);
 }
 
 PS_PER_CPU static void row_scale(size_t n, float by, const float *x, float *y)
@@ -89,7 +75,7 @@ PS_PER_CPU static double row_dot(size_t n, const float *a, const float *b)
             lane[i] += a[at + i] * b[at + i];
     for (size_t i = 0; at + i < n; i++)
         lane[i] += a[at + i] * b[at + i];
-    return row_fold(lane);
+    return nn_cpu_fold(lane);
 }
 
 // y = a (b - less)

@@ -11,9 +11,7 @@ static enum ps_code mse_infer(struct nn_op *op, struct ps_error *e)
     const struct nn_type *x = &op->in_type[0];
     if (memcmp(x, &op->in_type[1], sizeof *x) != 0)
         return nn_op_fail(op, e, "expected targets of the output's shape");
-    op->out_type[0] = (struct nn_type){NN_FLOAT, 1, {x->dim[0]}};
-    if (a->gradient)
-        op->out_type[1] = *x;
+    nn_loss_outputs_infer(op, false, a->gradient);
     return PS_OK;
 }
 

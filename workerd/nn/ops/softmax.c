@@ -75,14 +75,9 @@ static enum ps_code softmax_xent_infer(struct nn_op *op, struct ps_error *e)
 {
     const struct nn_loss_outputs *a = (const struct nn_loss_outputs *)op->attr;
     const struct nn_type *x = &op->in_type[0];
-    int n = 1;
     if (x->rank != 2)
         return nn_op_fail(op, e, "expected logits of shape (rows, classes)");
-    op->out_type[0] = (struct nn_type){NN_FLOAT, 1, {x->dim[0]}};
-    if (a->probabilities)
-        op->out_type[n++] = *x;
-    if (a->gradient)
-        op->out_type[n++] = *x;
+    nn_loss_outputs_infer(op, a->probabilities, a->gradient);
     return PS_OK;
 }
 

@@ -15,9 +15,7 @@ static enum ps_code sparse_xent_infer(struct nn_op *op, struct ps_error *e)
     const struct nn_type *p = &op->in_type[0];
     if (p->rank != 2)
         return nn_op_fail(op, e, "expected probabilities of shape (rows, classes)");
-    op->out_type[0] = (struct nn_type){NN_FLOAT, 1, {p->dim[0]}};
-    if (a->gradient)
-        op->out_type[1] = *p;
+    nn_loss_outputs_infer(op, false, a->gradient);
     return PS_OK;
 }
 
