@@ -352,7 +352,7 @@ static void classes_weigh(void **state)
     struct ps_job *job = parse_job("loss: mse\nclass_weight: {1: 5, 0: 0.5}\n");
     const struct ps_loss numbers = PS_LOSS(.kind = PS_LOSS_MSE), labels = PS_LOSS(.kind = PS_LOSS_SPARSE_XENT);
     const int32_t label[] = {1, 0, 2};
-    const float hot[] = {0, 1, 1, 0, 0.2f, 0.8f}, single[] = {0.9f, 0.1f, 7}, own[] = {1, 2, 3};
+    const float hot[] = {0, 1, 1, 0, 0.2f, 0.8f}, single[] = {0.9f, -0.4f, 7}, own[] = {1, 2, 3};
     float weight[3];
     wk_class_weights(&job->class_weight, two, &labels, &(struct nn_batch){.rows = 3, .target = {label}}, weight);
     assert_true(weight[0] == 5 && weight[1] == 0.5f && weight[2] == 1);

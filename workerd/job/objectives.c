@@ -74,7 +74,7 @@ static int32_t class_weight_class(const float *target, size_t width)
         best = target[i] > target[best] ? i : best;
     if (width > 1)
         return (int32_t)best;
-    return target[0] >= 0 && target[0] < 2e9f ? (int32_t)lrintf(target[0]) : -1;
+    return target[0] >= -0.5f && target[0] < 2e9f ? (int32_t)lrintf(target[0]) : -1;
 }
 
 void wk_class_weights(const struct ps_class_weights *w, const struct nn_model *model, const struct ps_loss *loss,
