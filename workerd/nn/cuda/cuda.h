@@ -90,7 +90,6 @@ void nn_cuda_free_graph(struct nn_context *c, void *graph);
 
 extern const struct nn_device_memory nn_cuda_memory;
 void nn_cuda_open_memory(struct nn_context *c);
-size_t nn_cuda_memory_left(struct nn_context *c);  // bytes
 void nn_cuda_close_memory(struct nn_context *c);
 
 // sums.c

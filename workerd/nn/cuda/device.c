@@ -211,7 +211,7 @@ static enum ps_code cuda_create_blas(struct nn_context *c, struct ps_error *e)
     if (status == CUBLAS_STATUS_NOT_INITIALIZED || status == CUBLAS_STATUS_ALLOC_FAILED)
         return ps_fail(e, PS_RESOURCE_EXHAUSTED,
                        "%s: cuBLAS cannot be opened: %s; the GPU has %zu bytes of memory left", c->name,
-                       cublasGetStatusString(status), nn_cuda_memory_left(c));
+                       cublasGetStatusString(status), nn_cuda_memory.available(c));
     nn_cuda_note_blas(c, status, "cuBLAS");
     return c->error.code ? ps_fail(e, c->error.code, "%s", c->error.text) : PS_OK;
 }

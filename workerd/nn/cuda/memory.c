@@ -36,7 +36,7 @@ void nn_cuda_close_memory(struct nn_context *c)
 
 // ---- memory -------------------------------------------------------------------------------------------------------
 
-size_t nn_cuda_memory_left(struct nn_context *c)
+static size_t memory_available(struct nn_context *c)
 {
     size_t available = 0, total;
     cudaSetDevice(c->index);
@@ -51,7 +51,7 @@ static enum ps_code memory_refuse(struct nn_context *c, cudaError_t error, size_
         return ps_fail(e, PS_INTERNAL, "%s: %zu bytes of %s are asked for: %s (%s)", c->name, bytes, whose,
                        cudaGetErrorString(error), cudaGetErrorName(error));
     return ps_fail(e, PS_RESOURCE_EXHAUSTED, "%s: no memory for %zu bytes of %s: it has %zu bytes left", c->name, bytes,
-                   whose, nn_cuda_memory_left(c));
+                   whose, memory_available(c));
 }
 
 static enum ps_code memory_get(struct nn_context *c, size_t bytes, void **memory, struct ps_error *e)
