@@ -14,8 +14,8 @@
 
 // A file of numpy.save, versions 1 to 3, little-endian and in C order.
 struct ps_npy {
-    // 'u', 'i', 'f'; 'b': bool; 'S': bytes, the shorter ones filled up with zeros; 'V': two bytes that NumPy has no name
-    // for, such as a bfloat16
+    // 'u', 'i', 'f'; 'b': bool; 'S': bytes, the shorter ones filled up with zeros; 'V': two bytes that NumPy has no
+    // name for, such as a bfloat16
     char kind;
     size_t width;  // bytes per element: 1, 2, 4, 8; of 'S' any
     uint64_t shape[PS_MAX_RANK];

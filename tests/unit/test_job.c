@@ -758,16 +758,6 @@ static void local_steps_that_are_refused(void **ctx)
                 "or async");
     refuses_set(LOCAL, "strategy.n_push=2",
                 "--set strategy.n_push: strategy.n_push does not go with strategy.name local_steps");
-    refuses_set(LOCAL, "strategy.fragment_sync_delay=50",
-                "--set strategy.fragment_sync_delay: strategy.fragment_sync_delay is 50: expected less than "
-                "strategy.local_steps, 50");
-    refuses_set(LOCAL, "strategy.fragments=65",
-                "--set strategy.fragments: strategy.fragments must be a whole number from 1 to 64, not \"65\"");
-    refuses_set(LEAST "strategy: {name: local_steps, update: async}\n", "strategy.fragments=2",
-                "--set strategy.fragments: strategy.fragments does not go with strategy.update async");
-    refuses_set(LEAST "strategy: {name: local_steps, fragments: 2}\n", "strategy.replicas_to_aggregate=1",
-                "--set strategy.replicas_to_aggregate: strategy.replicas_to_aggregate does not go with fragments or "
-                "fragment_sync_delay");
     refuses_set(
         LOCAL, "strategy.gradient_compression=float16",
         "--set strategy.gradient_compression: strategy.gradient_compression float16 does not go with strategy.name "
@@ -803,15 +793,30 @@ static void local_steps_that_are_refused(void **ctx)
     refuses_set(LOCAL, "optimizer={name: adam, use_ema: true}",
                 "--set optimizer: optimizer.use_ema does not go with strategy.name local_steps: expected it in "
                 "strategy.outer_optimizer, for the weights that all workers share");
-    refuses_set(LEAST "strategy: {name: local_steps, fragments: 2}\n", "strategy.outer_optimizer.global_clipnorm=1",
-                "--set strategy.outer_optimizer.global_clipnorm: strategy.outer_optimizer.global_clipnorm does not go "
-                "with strategy.fragments, as the norm of all parts is known with the last one alone: expected clipnorm "
-                "or clipvalue");
     refuses_set(LEAST "strategy: {name: one_device}\n", "strategy.local_steps=5",
                 "--set strategy.local_steps: strategy.local_steps does not go with strategy.name one_device");
     refuses_set(LEAST, "strategy.outer_optimizer.momentum=0.5",
                 "--set strategy.outer_optimizer.momentum: strategy.outer_optimizer does not go with strategy.name "
                 "parameter_server");
+}
+
+static void fragments_that_are_refused(void **ctx)
+{
+    (void)ctx;
+    refuses_set(LOCAL, "strategy.fragment_sync_delay=50",
+                "--set strategy.fragment_sync_delay: strategy.fragment_sync_delay is 50: expected less than "
+                "strategy.local_steps, 50");
+    refuses_set(LOCAL, "strategy.fragments=65",
+                "--set strategy.fragments: strategy.fragments must be a whole number from 1 to 64, not \"65\"");
+    refuses_set(LEAST "strategy: {name: local_steps, update: async}\n", "strategy.fragments=2",
+                "--set strategy.fragments: strategy.fragments does not go with strategy.update async");
+    refuses_set(LEAST "strategy: {name: local_steps, fragments: 2}\n", "strategy.replicas_to_aggregate=1",
+                "--set strategy.replicas_to_aggregate: strategy.replicas_to_aggregate does not go with fragments or "
+                "fragment_sync_delay");
+    refuses_set(LEAST "strategy: {name: local_steps, fragments: 2}\n", "strategy.outer_optimizer.global_clipnorm=1",
+                "--set strategy.outer_optimizer.global_clipnorm: strategy.outer_optimizer.global_clipnorm does not go "
+                "with strategy.fragments, as the norm of all parts is known with the last one alone: expected clipnorm "
+                "or clipvalue");
 }
 
 static void sets_lie_over_the_file(void **ctx)
@@ -1713,6 +1718,7 @@ int main(void)
         cmocka_unit_test(a_path_that_is_not_utf8_is_refused),
         cmocka_unit_test(local_steps_have_an_outer_optimizer),
         cmocka_unit_test(local_steps_that_are_refused),
+        cmocka_unit_test(fragments_that_are_refused),
         cmocka_unit_test(sets_lie_over_the_file),
         cmocka_unit_test(every_spelling_is_taken),
         cmocka_unit_test(losses_and_metrics),
