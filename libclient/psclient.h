@@ -398,10 +398,12 @@ void psc_get_newer(psc_client *client, psc_seen *seen, const psc_tensor *tensors
                    void *arg, psc_op **op);
 
 typedef struct psc_push_options {
-    uint64_t round;         // sync: the round it is for (1 for the first step); else 0
-    uint64_t examples;      // behind the mean gradient; 0 counts for nothing in a round
-    bool atomic;            // psc_push: takes effect on all variables of a ps task at once; not in sync jobs
-    bool refuse_nonfinite;  // INVALID_ARGUMENT, and nothing is sent, where any tensor has a NaN or an infinity
+    uint64_t round;     // sync: the round it is for (1 for the first step); else 0
+    uint64_t examples;  // behind the mean gradient; 0 counts for nothing in a round
+    bool atomic;        // psc_push: takes effect on all variables of a ps task at once; not in sync jobs
+    // INVALID_ARGUMENT, and nothing is sent, where any tensor has a NaN or an infinity. What becomes infinite by its
+    // encoding alone is refused by the ps task that gets it.
+    bool refuse_nonfinite;
     // How gradients travel: 0, as they are; or in fewer bytes, as PSC_BFLOAT16 or PSC_SCALED_INT8 (a byte for an
     // element, and a float for 256 of them). Then residual[i] is as long as tensors[i], of float32: it is added to the
     // gradient, and becomes what the encoding has lost of it, which is so added to the next one (error feedback). It is

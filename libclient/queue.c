@@ -195,7 +195,7 @@ static void queue_give_up(struct psc__queue *q, struct psc__request *r)
     if (queue_is_too_late(q, r, psc__now(q->task->client)))
         ps_fail(&e, PS_UNAVAILABLE,
                 "%s: " PSC__TASK
-                " has not answered for %d s, and would take it for another one from now on: whether it "
+                " has not taken it for %d s, and would take it for another one from now on: whether it "
                 "took effect is not known: %s",
                 r->name, PSC__TASK_ARGS(q->task), PS_UNSURE_S, q->why.text);
     else if (q->why.code == PS_UNAVAILABLE)

@@ -84,13 +84,10 @@ static void on_tick(uv_timer_t *handle)
     ps_watchdog_feed(&t->watchdog);
 }
 
-// A terminal that is closed ends it, unless nohup has started it. A service has no terminal: who sends it a SIGHUP
-// wants it to read its certificates anew, as it does by itself.
+// A terminal that is closed ends it, unless nohup has started it.
 static void watch_hangup(uv_loop_t *loop)
 {
     static uv_signal_t hangup;
-    if (getenv("NOTIFY_SOCKET"))
-        signal(SIGHUP, SIG_IGN);
     if (ps_signal_ignored(SIGHUP))
         return;
     uv_signal_init(loop, &hangup);
@@ -225,6 +222,9 @@ int main(int argc, char **argv)
         ps_log_init(name, options.log_level);
         ps_log_times();
         signal(SIGPIPE, SIG_IGN);
+        // A service has no terminal: who sends it a SIGHUP wants it to read certificates anew, as it does by itself.
+        if (getenv("NOTIFY_SOCKET"))
+            signal(SIGHUP, SIG_IGN);
         code = main_open_tls(&options, &tls, &e);
         if (code == PS_OK)
             code = main_open_munge(&options, &munge, &e);

@@ -481,8 +481,9 @@ def export(model, folder, x, y, batch_size=32, epochs=1, validation_data=None, s
            strategy=None, **more):
     """Writes model.json, weights.safetensors, the data and job.yaml. The arguments are model.fit's, class_weight and
     callbacks among them; of a model with several inputs or outputs x and y are lists or dicts of arrays. What a job has
-    no counterpart of is refused. An optimizer that has taken steps begins anew, of which a warning tells. strategy and what else there is (steps, seed, threads, ...) go to the job file as they
-    are. Returns the path of job.yaml."""
+    no counterpart of is refused. An optimizer that has taken steps begins anew, of which a warning tells.
+    strategy and what else there is (steps, seed, threads, ...) go to the job file as they are. Returns the path of
+    job.yaml."""
     build(model, x)
     config, names = compiled(model), output_names(model)
     steps = int(np.asarray(model.optimizer.iterations))

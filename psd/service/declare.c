@@ -212,16 +212,6 @@ static void declare_resume_run(struct psd_job *job, uint64_t run, uint64_t resum
 
 // Table lock held. Puts a new job into the table, in place of that one (may be NULL), which stays where there is no
 // memory.
-// The table is locked. Elsewhere than at task 0 a job that is done is one whose members are all gone, as it was told.
-static void claim_let_go(struct psd_job *old, const char *why)
-{
-    pthread_mutex_lock(&old->lock);
-    const bool done = psd_view_all_gone(old->view);
-    pthread_mutex_unlock(&old->lock);
-    if (done)
-        psd_job_let_go(old, why);
-}
-
 static struct psd_job *claim_new(struct psd_request *t, struct psd_job *old)
 {
     struct psd_job *job = psd_job_new(t->caller->job, t->call->from, &t->core->host);
@@ -233,7 +223,6 @@ static struct psd_job *claim_new(struct psd_request *t, struct psd_job *old)
     if (old) {
         psd_job_ref(old);
         t->gone = old;
-        claim_let_go(old, "it was replaced");
         psd_job_remove(&t->core->table, old, "it was replaced", &t->ready);
     }
     psd_job_install(&t->core->table, job);

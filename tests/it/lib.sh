@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # What the tests of real daemons share. TAP on stdout, everything else on stderr; a scratch folder that goes away.
 set -u
+# nohup make check &: what a shell has ignored from the start it cannot let its children hear.
+[ -z "$(trap -p HUP)" ] || exec env --default-signal=HUP "$BASH" "$0" "$@"
 psctl=$top_builddir/tools/psctl/psctl
 psd=$top_builddir/psd/psd
 workerd=$top_builddir/workerd/workerd

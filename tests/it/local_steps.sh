@@ -265,12 +265,13 @@ short() { # ARGUMENT ...
 for update in sync async; do
     ok "$update: a limit of steps in the middle of a period" short --set strategy.update=$update --set strategy.local_steps=4 \
         --set steps=10
+    [ $update = async ] || ok "ends the training with the period" grep -q '"steps": 12' short.json
     ok "$update: epochs shorter than a period" short --set strategy.update=$update --set strategy.local_steps=500 --set epochs=3
 done
 ok "backup workers" short --set strategy.replicas_to_aggregate=2 --set strategy.local_steps=4 --set epochs=3 --set delay_ms=20
 ok "and a time of grace for the others" short --set strategy.replicas_to_aggregate=2 --set strategy.grace_seconds=0.02 \
     --set strategy.local_steps=4 --set epochs=3 --set delay_ms=20
-ok "a checkpoint in the middle of a period" short --set strategy.local_steps=5 --set steps=12 \
+ok "a checkpoint in the middle of a period" short --set strategy.update=async --set strategy.local_steps=5 --set steps=12 \
     --set 'callbacks=[{name: checkpoint, path: c-%d.safetensors, every_steps: 3}]'
 cat >constrained.json <<'JSON'
 {"class_name": "Sequential", "config": {"name": "net", "layers": [

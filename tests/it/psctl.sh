@@ -448,9 +448,10 @@ ctl drain ps:1 --undo >/dev/null
 drains_nobody() { # a dead one is not asked, and would come back
     local got=0
     worker mute async --rank 0 --workers 2 && eventually says "running" ctl jobs mute &&
-        fails_with 78 "worker 1 of job mute is expected, and cannot be asked to leave: once it is started, it trains" ctl drain mute worker:1 || got=1
+        fails_with 78 "worker 1 of job mute is expected, and cannot be asked to leave: it trains if it is started while the job runs" ctl drain mute worker:1 || got=1
     kill -STOP "$worker_pid" && eventually says " dead " ctl workers mute &&
-        fails_with 78 "worker 0 of job mute is dead, and cannot be asked to leave" ctl drain mute worker:0 --wait || got=1
+        fails_with 78 "worker 0 of job mute is dead, and cannot be asked to leave" ctl drain mute worker:0 --wait &&
+        says " dead " ctl drain mute worker:0 --undo || got=1
     kill -KILL "$worker_pid"
     wait "$worker_pid"
     ctl stop mute

@@ -25,6 +25,7 @@ after_mounts() { [ "$(grep -l '^After=.* remote-fs.target' "$units/psd@.service"
 ok "and after what is mounted from other hosts, where checkpoints go" after_mounts
 finds_gpus() {
     grep -x 'LimitMEMLOCK=infinity' "$units/workerd@.service" && grep -x 'ExecStartPre=-+/usr/bin/nvidia-modprobe -c0 -u' "$units/workerd@.service" &&
+        grep -x 'ExecStartPre=-+/usr/bin/nvidia-smi -L' "$units/workerd@.service" &&
         grep '^After=.* nvidia-persistenced.service nvidia-fabricmanager.service' "$units/workerd@.service"
 }
 ok "a worker's GPUs are ready when it starts, and NCCL may register memory" finds_gpus

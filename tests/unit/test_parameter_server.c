@@ -1806,7 +1806,8 @@ static void constraints_are_refused(void **state)
     document = constrained_text;
     assert_int_equal(open_worker(&w, "sgd, learning_rate: 1", "update: async", &e), PS_FAILED_PRECONDITION);
     assert_string_equal(e.text, "variable 'net/b/bias' has the constraint NonNeg, which parameter_server does not "
-                                "apply: expected strategy one_device");
+                                "apply: expected strategy one_device, mirrored, central_storage or "
+                                "multi_worker_mirrored");
     assert_string_equal(client.log, "");
     document = model_text;
     end(&w);
@@ -1873,6 +1874,36 @@ static void a_signal_ends_the_wait_of_a_period(void **state)
     assert_true(salvage(&w, 1));
     assert_true(client.cancelled > 0);
     assert_false(salvage(&w, 2));
+    end(&w);
+}
+
+static int64_t iterations_ahead(struct worker *w)
+{
+    struct wk_checkpoint c;
+    save(w, NULL, &c);
+    const int64_t ahead = json_integer_value(json_object_get(c.json, "iterations_ahead"));
+    wk_checkpoint_free(&c);
+    return ahead;
+}
+
+// Its gradients are in the slots that are kept: three and three, where the position is after five numbers and two.
+static void a_period_that_is_taken_back_keeps_its_count(void **state)
+{
+    struct worker w;
+    (void)state;
+    begin(&w, "sgd, learning_rate: 1", "name: local_steps, local_steps: 5");
+    for (uint64_t k = 0; k < 2; k++) {
+        client.waits_for_others = k == 1;
+        stop = k == 1 ? SIGTERM : 0;
+        for (uint64_t i = 0; i < 3; i++)
+            train_work(&w, &(struct wk_work){.step = 5 * k + i,
+                                             .rows = BATCH,
+                                             .ends_period = i == 2,
+                                             .skipped = i == 2 ? 2 : 0,
+                                             .last_period = k == 1});
+    }
+    assert_true(salvage(&w, 1));
+    assert_int_equal(7 + iterations_ahead(&w), 6);
     end(&w);
 }
 
@@ -2045,6 +2076,7 @@ int main(void)
         cmocka_unit_test_setup(ranges_are_periods, begin_local_steps),
         cmocka_unit_test_setup(fragments_leave_one_by_one, begin_local_steps),
         cmocka_unit_test_setup(a_signal_ends_the_wait_of_a_period, begin_local_steps),
+        cmocka_unit_test_setup(a_period_that_is_taken_back_keeps_its_count, begin_local_steps),
         cmocka_unit_test_setup(a_period_that_others_end_does_not_count, begin_local_steps),
         cmocka_unit_test_setup(a_period_under_way_is_taken_back, begin_local_steps),
         cmocka_unit_test_setup(outer_slots_are_of_the_weights_round, begin_local_steps),

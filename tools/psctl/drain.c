@@ -110,6 +110,14 @@ static bool drain_is_over(const struct drain *d)
     return strcmp(d->state, "draining") != 0;
 }
 
+static enum ps_code drain_fail_absent(const struct drain *d, struct ps_error *e)
+{
+    return ps_fail(e, PS_FAILED_PRECONDITION,
+                   "worker %" PRIu32
+                   " of job %.128s is %s, and cannot be asked to leave: it trains if it is started while the job runs",
+                   d->index, d->job, d->state);
+}
+
 // Progress for people, on a line of its own whenever something has changed.
 static enum ps_code drain_wait_for(struct cluster *c, struct drain *d, struct ps_error *e)
 {
@@ -131,22 +139,17 @@ static enum ps_code drain_wait_for(struct cluster *c, struct drain *d, struct ps
         if (d->job ? look_at_worker(c, d, e) : drain_ask(c, d, e))
             return e->code;
     }
-    return PS_OK;
+    return d->job && strcmp(d->state, "left") != 0 ? drain_fail_absent(d, e) : PS_OK;
 }
 
-// A worker that has left is not asked. One that has not come, or is dead, cannot be, and trains once it is started.
+// A worker that has left is not asked. One that has not come, or is dead, cannot be.
 static enum ps_code drain_begin(struct cluster *c, struct drain *d, struct ps_error *e)
 {
     if (d->job && look_at_worker(c, d, e))
         return e->code;
     if (!d->job || !drain_is_over(d))
         return drain_ask(c, d, e);
-    if (strcmp(d->state, "left") == 0)
-        return PS_OK;
-    return ps_fail(e, PS_FAILED_PRECONDITION,
-                   "worker %" PRIu32
-                   " of job %.128s is %s, and cannot be asked to leave: once it is started, it trains",
-                   d->index, d->job, d->state);
+    return d->undo || strcmp(d->state, "left") == 0 ? PS_OK : drain_fail_absent(d, e);
 }
 
 static int drain_run(struct cluster *c, struct drain *d)

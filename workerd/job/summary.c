@@ -14,6 +14,14 @@
 #include "common/file/output.h"
 #include "workerd/weights/weights.h"
 
+static bool summary_ends_on_nan(const struct ps_job *job)
+{
+    for (size_t i = 0; i < job->callbacks.n; i++)
+        if (strcmp(ps_callback_name(&job->callbacks.v[i]), "terminate_on_nan") == 0)
+            return true;
+    return false;
+}
+
 // Who trains in a queue sees no progress bar: a loss that has become NaN ends nothing by itself.
 static void summary_warn_of_nonfinite(const struct wk_run *run, const float *const *value)
 {
@@ -24,9 +32,9 @@ static void summary_warn_of_nonfinite(const struct wk_run *run, const float *con
             finite &= isfinite(value[i][k]);
         if (finite)
             continue;
-        ps_warn("the weights that are written hold a NaN or an infinity, first in %s: the callback terminate_on_nan "
-                "would have ended the training",
-                p->name);
+        ps_warn("the weights that are written hold a NaN or an infinity, first in %s%s", p->name,
+                summary_ends_on_nan(run->env.job) ? ""
+                                                  : ": the callback terminate_on_nan would have ended the training");
         return;
     }
 }

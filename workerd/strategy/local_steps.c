@@ -53,6 +53,7 @@ struct local_steps {
     uint64_t in_period;               // steps of the period at hand
     uint64_t last_step;               // the last one of all
     uint64_t next;                    // the number of the step after it
+    uint64_t ended;                   // the last step of the last period that ended here
     uint64_t skipped;                 // numbers of steps that were none of this worker's, or had no rows
     bool given_up;                    // the last period's exchange, after a signal
     bool latest;  // the replica has the values of all variables, and nobody can have changed them since
@@ -418,8 +419,10 @@ static enum ps_code local_steps_end(void *state, const struct wk_work *work, str
     const enum ps_code code = local_steps_exchange(l, work, e);
     if (code != PS_OK && !local_steps_gives_up(l, work, code))
         return code;
-    if (work->ends_period)
+    if (work->ends_period) {
         l->server.counted = l->server.round;
+        l->ended = work->step;
+    }
     return PS_OK;
 }
 
@@ -444,11 +447,14 @@ static enum ps_code local_steps_refresh(void *state, struct ps_error *e)
     return PS_OK;
 }
 
+// A period that is taken back is not in the weights, but in the slots, and the position is that of its last step.
 static enum ps_code local_steps_salvage(void *state, bool *undone, struct ps_error *e)
 {
-    if (local_steps_fetch(state, e))
+    struct local_steps *l = state;
+    if (local_steps_fetch(l, e) || wk_home_salvage(state, undone, e))
         return e->code;
-    return wk_home_salvage(state, undone, e);
+    l->rule.ahead = l->server.ahead - l->skipped + (*undone ? l->next - l->ended : 0);
+    return PS_OK;
 }
 
 // ---- what steers --------------------------------------------------------------------------------------------------

@@ -33,8 +33,7 @@ static enum ps_code terminate_on_nan_step(void *state, struct wk_moment *m, stru
     if (isfinite(loss))
         return PS_OK;
     if (!m->run->quiet && !s->said)
-        ps_warn("step %" PRIu64 ": the loss is %s: the training ends%s", m->run->position.step - 1,
-                isnan(loss) ? "nan" : "infinite",
+        ps_warn("step %" PRIu64 ": the loss is %s: the training ends%s", m->step, isnan(loss) ? "nan" : "infinite",
                 group->in_rounds && group->in_rounds(m->run->state) ? " with the epoch" : "");
     s->said = true;
     m->stop = true;
