@@ -1715,6 +1715,19 @@ static void a_limit_set_by_hand_is_heard(void **state)
     train(&w, 0, BATCH);
     assert_true(client.value == 0.5F);
     end(&w);
+    begin_local_steps(state);
+    begin(&w, "sgd, learning_rate: 1",
+          "name: local_steps, update: async, local_steps: 1, outer_optimizer: {name: sgd, learning_rate: 1}");
+    for (uint64_t k = 0; k < 2; k++) {
+        train_work(&w, &(struct wk_work){.step = k, .rows = BATCH, .ends_period = true});
+        assert_true(client.value == (k == 0 ? 1 : 0.5F));
+        client.n_changes = 2;
+        client.changed[0] = (psc_hyper_change){"clipnorm", 0.5, 0};
+        client.changed[1] = (psc_hyper_change){"learning_rate", 0.25, 0};  // of the outer optimizer
+        must(strategy->home->refresh(w.state, &e), &e);
+        assert_true(strategy->home->rate(w.state) == 1);
+    }
+    end(&w);
 }
 
 // The rate that is set rules from the next round on, also of a training that goes on; until then the warm-up does.

@@ -364,7 +364,7 @@ static enum ps_code local_steps_begin(void *state, const struct wk_work *work, s
         return wk_psd_health(s, e);
     if (local_steps_fetch(l, e))
         return e->code;
-    if (wk_home_pull_all(s, s->update == PSC_SYNC ? s->share.round : 0, e))
+    if (wk_home_pull_all(s, s->update == PSC_SYNC ? s->share.round : 0, e) || wk_home_take_changes(s, e))
         return e->code;
     l->rule.began = s->base && !psc_is_late(s->client) ? 0 : work->step + s->ahead;
     l->next = work->step;
@@ -441,7 +441,7 @@ static enum ps_code local_steps_refresh(void *state, struct ps_error *e)
         return PS_OK;
     if (local_steps_fetch(l, e))
         return e->code;
-    if (wk_home_pull_all(s, s->round, e))
+    if (wk_home_pull_all(s, s->round, e) || wk_home_take_changes(s, e))
         return e->code;
     local_steps_keep(l);
     return PS_OK;

@@ -185,6 +185,9 @@ enum ps_code wk_home_settle_bucket(struct wk_parameter_server_state *s, struct w
 enum ps_code wk_home_pull_loaded(struct wk_parameter_server_state *s, struct ps_error *e);
 // Those too that no step changes, when `round` is closed.
 enum ps_code wk_home_pull_all(struct wk_parameter_server_state *s, uint64_t round, struct ps_error *e);
+// What psctl has set by now and the next step has: the rate that callbacks multiply, and the limits by which this
+// worker clips.
+enum ps_code wk_home_take_changes(struct wk_parameter_server_state *s, struct ps_error *e);
 // For tests and demonstrations: a worker that is late at random.
 void wk_home_delay(const struct wk_parameter_server_state *s, uint64_t step);
 

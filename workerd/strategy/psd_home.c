@@ -405,9 +405,9 @@ static void home_take_rate(void *state, bool is_set, double rate)
     s->rate_changed = false;
 }
 
-// What psctl has set by now and the next step has: the rate that callbacks multiply, and the limits by which this
-// worker clips. A rate that it is about to tell is newer. With hybrid the ps tasks have the tables alone.
-static enum ps_code home_take_changes(struct wk_parameter_server_state *s, struct ps_error *e)
+// A rate that this worker is about to tell is newer. With hybrid the ps tasks have the tables alone; the outer
+// optimizer's rate is no callback's.
+enum ps_code wk_home_take_changes(struct wk_parameter_server_state *s, struct ps_error *e)
 {
     const uint64_t next = s->update == PSC_SYNC ? s->closed + 1 : 0;
     enum ps_code code = PS_OK;
@@ -422,7 +422,7 @@ static enum ps_code home_take_changes(struct wk_parameter_server_state *s, struc
         if (change[i].round > next)
             continue;
         code = ps_rule_set(s->rule, s->hyper, change[i].name, change[i].value, e);
-        if (strcmp(change[i].name, "learning_rate") == 0 && !s->rate_changed)
+        if (strcmp(change[i].name, "learning_rate") == 0 && !s->rate_changed && !s->is_outer)
             home_take_rate(s, true, change[i].value);
     }
     free(change);
@@ -486,7 +486,7 @@ static enum ps_code home_begin(void *state, const struct wk_work *work, struct p
     if (s->update == PSC_SSP && home_wait_for_clock(s, e))
         return e->code;
     if (!s->has_weights) {
-        if (wk_home_pull_all(s, s->update == PSC_SYNC ? s->share.round : 0, e) || home_take_changes(s, e))
+        if (wk_home_pull_all(s, s->update == PSC_SYNC ? s->share.round : 0, e) || wk_home_take_changes(s, e))
             return e->code;
     } else if (s->update == PSC_SSP) {
         home_pull_buckets(s);
@@ -655,7 +655,7 @@ static enum ps_code home_end(void *state, const struct wk_work *work, struct ps_
 static enum ps_code home_refresh(void *state, struct ps_error *e)
 {
     struct wk_parameter_server_state *s = state;
-    return home_settle(s, e) || wk_home_pull_all(s, s->round, e) || home_take_changes(s, e) ? e->code : PS_OK;
+    return home_settle(s, e) || wk_home_pull_all(s, s->round, e) || wk_home_take_changes(s, e) ? e->code : PS_OK;
 }
 
 // ---- what steers --------------------------------------------------------------------------------------------------
@@ -765,7 +765,7 @@ static enum ps_code home_load(void *state, const struct wk_checkpoint *from, uin
     if (s->env->rank == 0 && wk_psd_load_changes(s, from, e))
         return e->code;
     s->rate_changed = false;  // worker 0 has told it
-    return wk_psd_barrier(s, "checkpoint taken", e) || home_take_changes(s, e) ? e->code : PS_OK;
+    return wk_psd_barrier(s, "checkpoint taken", e) || wk_home_take_changes(s, e) ? e->code : PS_OK;
 }
 
 const struct wk_home wk_psd_home = {
