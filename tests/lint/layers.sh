@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Who calls whom, from the built objects: between the rooms of psd, the files of its service, the folders of common and
-# the files of libclient. Prints each graph and fails where an arrow points up. A pointer to a function is a call where it is taken.
+# Who calls whom, from the built objects: between the rooms of psd, the files of its service, the folders of common, the
+# files of libclient and the rooms of workerd. Prints each graph and fails where an arrow points up. A pointer to a function is a call where it is taken.
 #
 #   tests/lint/layers.sh [BUILD]      BUILD: $top_builddir
 set -u -o pipefail
@@ -14,6 +14,7 @@ service='core dispatch declare hyper join mode membership peer read shard sums u
 common='http rpc summary tls job cluster plan file math wire base'
 libclient='rpc admin wait client collective control declare member op op_cut op_wire op_encode op_string queue call window layout
     cluster base'
+workerd='main attempt options agent http job strategy weights data collective nn'
 
 # A room is a folder below DIR; in libclient a file is a room, but for its folder rpc.
 room_of() { # DIR OBJECT
@@ -92,9 +93,10 @@ graph() { # DIR ORDER
     printf '%s\n' "$found" | sed 's/^/# /'
 }
 
-echo 1..4
+echo 1..5
 graph psd "$psd"
 graph psd/service "$service"
 graph common "$common"
 graph libclient "$libclient"
+graph workerd "$workerd"
 exit $failed

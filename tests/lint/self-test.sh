@@ -208,6 +208,9 @@ layered_build() {
     compile libclient/op.o "$(function_ op add)"
     compile libclient/queue.o "$(function_ add lock)"
     compile libclient/libx_la-base.o "$(function_ lock)"
+    compile workerd/workerd-main.o "$(function_ begin train)"
+    compile workerd/job/loop.o "$(function_ train product)"
+    compile workerd/nn/cpu/dense.o "$(function_ product)"
 }
 layers() { env -u top_srcdir "$here/layers.sh" "$build"; }
 layers_with() { # NAME POINT OBJECT SOURCE
@@ -223,7 +226,8 @@ layers_with "what all methods call calls one" psd/service psd/service/request.o 
 layers_with "wire calls rpc" common common/wire/bad.o "$(function_ bad dial)"
 layers_with "base calls the queue" libclient libclient/base.o "$(function_ base add)"
 layers_with "a file without a place" libclient libclient/new.o "$(function_ new add)"
-for dir in psd/service common libclient; do
+layers_with "nn calls the loop" workerd workerd/nn/bad.o "$(function_ bad train)"
+for dir in psd/service common libclient workerd; do
     layered_build
     rm -r "${build:?}/$dir"
     rejects "layers: no object of $dir" "$dir:" layers
