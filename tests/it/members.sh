@@ -191,10 +191,10 @@ knows_why() { # MODE: the control task has it from the workers, wherever they we
     tr -d '\n' <said | grep -q "failed: .*ps:1 (unix:$scratch/lost1) cannot be reached"
 }
 for mode in async sync; do ok "$mode: the control task says why" knows_why $mode; done
-ok "doctor: what was lost is not to be resumed" fails_with 69 "ps:1 does not answer: start it again with --set on_existing=replace" \
+ok "doctor: what was lost is not to be resumed" fails_with 69 "ps:1 does not answer: start it again: it goes on from its backup" \
     "$psctl" --timeout 60 --ps "$lost" doctor lost-sync
 start_psd lost2 --task 1 --peers "$lost" --listen "unix:$scratch/lost1" || exit 1
-ok "nor when the ps task is there again" fails_with 75 "ps:1 has lost what it had of it: start it again with --set on_existing=replace" \
+ok "nor when the ps task is there again" fails_with 75 "ps:1 has lost what it had of it: start it again: it goes on from its backup" \
     "$psctl" --timeout 60 --ps "$lost" doctor lost-sync
 ok "psctl status says so, too" fails_with 0 "All that job lost-sync has trained is lost: ps:1 has lost what it had of it." \
     "$psctl" --timeout 60 --ps "$lost" status lost-sync

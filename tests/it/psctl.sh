@@ -451,7 +451,7 @@ drains_nobody() { # a dead one is not asked, and would come back
         fails_with 78 "worker 1 of job mute is expected, and cannot be asked to leave: it trains if it is started while the job runs" ctl drain mute worker:1 || got=1
     kill -STOP "$worker_pid" && eventually says " dead " ctl workers mute &&
         fails_with 78 "worker 0 of job mute is dead, and cannot be asked to leave" ctl drain mute worker:0 --wait &&
-        says " dead " ctl drain mute worker:0 --undo || got=1
+        says "state  dead" ctl drain mute worker:0 --undo || got=1
     kill -KILL "$worker_pid"
     wait "$worker_pid"
     ctl stop mute

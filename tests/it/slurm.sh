@@ -116,7 +116,7 @@ ok "with two servers, and two workers on each node" several
 in_a_shell() { # of salloc, which does not say how many tasks a node has
     fails_with 0 "as worker 1 of 2" salloc --nodes 2 "$sbatch" "$examples/softmax/async.yaml" "${quick[@]}" --set output=salloc.safetensors &&
         [ -s salloc.safetensors ] &&
-        fails_with 0 "as worker 3 of 4" salloc --nodes 2 --ntasks 4 "$sbatch" "$examples/softmax/async.yaml" "${quick[@]}" --set output=salloc.safetensors
+        fails_with 64 "expected as many on each, by --ntasks-per-node" salloc --nodes 2 --ntasks 3 "$sbatch" "$examples/softmax/async.yaml" "${quick[@]}" --set output=salloc.safetensors
 }
 ok "within salloc, a worker on each node" in_a_shell
 of_components() {
