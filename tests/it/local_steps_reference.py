@@ -131,13 +131,14 @@ class Worker:
     def __init__(self, w):
         self.w = copy.deepcopy(w)
         self.m, self.v, self.lost = ({name: [0.0] * len(x) for name, x in w.items()} for _ in range(3))
-        self.trained = self.rows = 0
+        self.trained = self.rows = self.gradients = 0
         self.under_way = {}  # by part: the step at which it is taken, what comes, and the weights at its push
         self.pushed_rows = {}
 
-    def step(self, batch, step):
+    def step(self, batch):
         rows = normalise(self.w, [e[:IN] for e in batch])
-        adam(self.w, gradients(self.w, rows, [e[IN:] for e in batch]), self.m, self.v, step + 1)
+        self.gradients += 1  # of its own, as Keras's iterations
+        adam(self.w, gradients(self.w, rows, [e[IN:] for e in batch]), self.m, self.v, self.gradients)
         self.rows += len(batch)
 
     def difference(self, name, w, compress, keeps):
@@ -182,7 +183,6 @@ class Training:
         self.w, self.parts, self.delay, self.compress, self.keeps = w, parts, delay, compress, keeps
         self.momentum = {name: [0.0] * len(x) for name, x in w.items()}
         self.workers = [Worker(w) for _ in range(WORKERS)]
-        self.rounds = 0
 
     def exchange(self, part):
         names = self.parts[part]
@@ -203,7 +203,7 @@ class Training:
             for worker, share in zip(self.workers, shares):
                 batch = share[j * BATCH : (j + 1) * BATCH]
                 if batch:
-                    worker.step(batch, self.rounds * LOCAL_STEPS + j)
+                    worker.step(batch)
                 worker.trained += 1 if batch or j == 0 else 0
             for part in range(len(self.parts)):
                 due = j + 1 == LOCAL_STEPS or ((j + 1) * len(self.parts) >= (part + 1) * LOCAL_STEPS and not last)
@@ -212,7 +212,6 @@ class Training:
                     pushed.add(part)
             for worker in self.workers:
                 worker.take_due(self.parts)
-        self.rounds += 1
         if last:
             for worker in self.workers:
                 worker.w, worker.under_way = copy.deepcopy(self.w), {}
