@@ -12,6 +12,8 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/file/output.h"
+#include "common/math/finite.h"
+#include "common/wire/dtype.h"
 #include "workerd/weights/weights.h"
 
 static bool summary_ends_on_nan(const struct ps_job *job)
@@ -27,10 +29,7 @@ static void summary_warn_of_nonfinite(const struct wk_run *run, const float *con
 {
     for (size_t i = 0; i < nn_model_params(run->env.model); i++) {
         const struct nn_param *p = nn_model_param(run->env.model, i);
-        bool finite = true;
-        for (uint64_t k = 0; k < p->count; k++)
-            finite &= isfinite(value[i][k]);
-        if (finite)
+        if (ps_nonfinite(PS_FLOAT32, value[i], p->count) == 0)
             continue;
         ps_warn("the weights that are written hold a NaN or an infinity, first in %s%s", p->name,
                 summary_ends_on_nan(run->env.job) ? ""

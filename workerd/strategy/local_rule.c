@@ -2,11 +2,12 @@
 #include "workerd/strategy/local_rule.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/math/finite.h"
+#include "common/wire/dtype.h"
 
 enum { RUN = 2048 };  // elements of a mean that is made to be measured
 
@@ -268,16 +269,20 @@ static void local_rule_clip_by_norm(struct wk_local_rule *r)
         r->factor[i] = ps_clip_factor(total, global);
 }
 
+enum ps_code wk_check_gradient(const struct wk_env *env, size_t i, struct ps_error *e)
+{
+    const struct nn_param *p = nn_model_param(env->model, i);
+    const size_t k = ps_nonfinite_first(PS_FLOAT32, nn_replica_grad(env->replica, i), p->count);
+    return k < p->count
+               ? ps_fail(e, PS_INVALID_ARGUMENT, "variable '%s': the gradient's element %zu is not finite", p->name, k)
+               : PS_OK;
+}
+
 enum ps_code wk_local_rule_check_finite(const struct wk_local_rule *r, struct ps_error *e)
 {
-    for (size_t i = 0; i < nn_model_params(r->env->model); i++) {
-        const struct nn_param *p = nn_model_param(r->env->model, i);
-        const float *g = nn_replica_grad(r->env->replica, i);
-        for (uint64_t k = 0; nn_param_changes(p) && k < p->count; k++)
-            if (!isfinite(g[k]))
-                return ps_fail(e, PS_INVALID_ARGUMENT,
-                               "variable '%s': the gradient's element %" PRIu64 " is not finite", p->name, k);
-    }
+    for (size_t i = 0; i < nn_model_params(r->env->model); i++)
+        if (nn_param_changes(nn_model_param(r->env->model, i)) && wk_check_gradient(r->env, i, e))
+            return e->code;
     return PS_OK;
 }
 

@@ -36,7 +36,10 @@ bool wk_local_rule_can_keep(const struct wk_local_rule *r);
 // From now on the host applies it, as at first.
 void wk_local_rule_keep_no_more(struct wk_local_rule *r);
 
-// INVALID_ARGUMENT: a gradient has a NaN or an infinity; the text names the variable and the element.
+// INVALID_ARGUMENT: the variable's gradient has a NaN or an infinity; the text names it and the element. Otherwise *e
+// stays as it is.
+enum ps_code wk_check_gradient(const struct wk_env *env, size_t variable, struct ps_error *e);
+// Likewise, of all that a step changes.
 enum ps_code wk_local_rule_check_finite(const struct wk_local_rule *r, struct ps_error *e);
 // Clips the gradients, applies the rule to all that it trains and a state's own rule to the states. step: the job's,
 // from 0, which a schedule of the learning rate follows. Where the device applies it, nothing waits for that: an error

@@ -216,24 +216,6 @@ static void local_steps_make_difference(struct local_steps *l, size_t i)
         local_steps_copy(&l->left[i], &s->weights[i]);
 }
 
-// psd clips by norm what it adds up in rounds. In async, where all of the difference is one part, its worker does.
-static void local_steps_clip(const struct local_steps *l)
-{
-    const struct wk_parameter_server_state *s = &l->server;
-    const double own = s->hyper[PS_HYPER_CLIPNORM], global = s->hyper[PS_HYPER_GLOBAL_CLIPNORM];
-    double total = 0;
-    for (size_t i = 0; i < s->n_trained && global > 0; i++)
-        total += s->learns[i] ? ps_sum_squares(s->pushed[i].data, s->pushed[i].count) : 0;
-    for (size_t i = 0; i < s->n_trained && own + global > 0; i++) {
-        float *pushed = s->pushed[i].data;
-        const uint64_t n = s->pushed[i].count;
-        const double squares = global > 0 ? total : ps_sum_squares(pushed, n);
-        const float factor = s->learns[i] ? ps_clip_factor(squares, global > 0 ? global : own) : 1;
-        for (uint64_t k = 0; k < n && factor != 1; k++)
-            pushed[k] *= factor;
-    }
-}
-
 // Where a round closes without this worker (replicas_to_aggregate), it is the one after the last that all variables of
 // the part have closed, as far as this worker has seen: too late, it is dropped there.
 static uint64_t local_steps_round(const struct local_steps *l, const struct wk_bucket *part)
@@ -282,10 +264,11 @@ static enum ps_code local_steps_start(struct local_steps *l, size_t part, struct
         return e->code;
     if (local_steps_fetch(l, e))
         return e->code;
-    for (size_t i = b->first; i < b->first + b->n; i++)
+    for (size_t i = b->first; i < b->first + b->n; i++) {
         local_steps_make_difference(l, i);
-    if (s->update != PSC_SYNC)
-        local_steps_clip(l);
+        wk_home_clip(s, s->pushed, i);
+    }
+    wk_home_clip_all(s, s->pushed);  // in async, which has one part
     s->round = local_steps_round(l, b);
     wk_home_push(s, b, l->examples - f->seen, true);
     *f = (struct local_fragment){true, s->trained + l->delay, l->examples};

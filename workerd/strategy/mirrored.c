@@ -11,7 +11,6 @@
 //
 // Where a worker is lost, those that are left go on, and one that comes back gets what they have (rounds.h).
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -288,24 +287,13 @@ static enum ps_code mirrored_enter_backward(struct mirrored *s, struct ps_error 
     return PS_OK;
 }
 
-// The first reason stays, and is given at the end of the step.
-static void mirrored_check_finite(struct mirrored *s, size_t variable)
-{
-    const struct nn_param *p = nn_model_param(s->env->model, variable);
-    const float *g = nn_replica_grad(s->env->replica, variable);
-    for (uint64_t k = 0; k < p->count && !s->why.code; k++)
-        if (!isfinite(g[k]))
-            ps_fail(&s->why, PS_INVALID_ARGUMENT, "variable '%s': the gradient's element %" PRIu64 " is not finite",
-                    p->name, k);
-}
-
 static enum ps_code mirrored_ready(void *state, size_t variable, struct ps_error *e)
 {
     struct mirrored *s = state;
     if (mirrored_enter_backward(s, e))
         return e->code;
-    if (s->env->job->refuse_nonfinite)
-        mirrored_check_finite(s, variable);
+    if (s->env->job->refuse_nonfinite && !s->why.code)  // the first reason stays, and is given at the end of the step
+        wk_check_gradient(s->env, variable, &s->why);
     if (!s->why.code)
         wk_buckets_ready(&s->buckets, variable);
     return PS_OK;

@@ -188,6 +188,11 @@ enum ps_code wk_home_pull_all(struct wk_parameter_server_state *s, uint64_t roun
 // What psctl has set by now and the next step has: the rate that callbacks multiply, and the limits by which this
 // worker clips.
 enum ps_code wk_home_take_changes(struct wk_parameter_server_state *s, struct ps_error *e);
+// Without rounds nobody but the worker has its whole gradient: it clips by norm before it pushes. In rounds psd clips,
+// what it has added up. Of what is to be pushed: by the norm of the i-th (clipnorm), and of all together
+// (global_clipnorm).
+void wk_home_clip(const struct wk_parameter_server_state *s, psc_tensor *gradients, size_t i);
+void wk_home_clip_all(const struct wk_parameter_server_state *s, psc_tensor *gradients);
 // For tests and demonstrations: a worker that is late at random.
 void wk_home_delay(const struct wk_parameter_server_state *s, uint64_t step);
 

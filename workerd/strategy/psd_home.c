@@ -514,28 +514,25 @@ static void home_scale(psc_tensor *t, float by)
         g[k] *= by;
 }
 
-// Without rounds nobody but the worker has its whole gradient: it clips by norm before it pushes. In rounds psd clips,
-// what it has added up. Here by the norm of each variable's gradient (clipnorm).
-static void home_clip(struct wk_parameter_server_state *s, size_t i)
+void wk_home_clip(const struct wk_parameter_server_state *s, psc_tensor *gradients, size_t i)
 {
     const double own = s->hyper[PS_HYPER_CLIPNORM];
-    psc_tensor *g = &s->gradients[i];
+    psc_tensor *g = &gradients[i];
     if (s->update != PSC_SYNC && own > 0 && s->learns[i])
         home_scale(g, ps_clip_factor(ps_sum_squares(g->data, g->count), own));
 }
 
-// The same by the norm of all gradients together (global_clipnorm).
-static void home_clip_all(struct wk_parameter_server_state *s)
+void wk_home_clip_all(const struct wk_parameter_server_state *s, psc_tensor *gradients)
 {
     const double global = s->hyper[PS_HYPER_GLOBAL_CLIPNORM];
     double total = 0;
     if (s->update == PSC_SYNC || global == 0)
         return;
     for (size_t i = 0; i < s->n_trained; i++)
-        total += s->learns[i] ? ps_sum_squares(s->gradients[i].data, s->gradients[i].count) : 0;
+        total += s->learns[i] ? ps_sum_squares(gradients[i].data, gradients[i].count) : 0;
     for (size_t i = 0; i < s->n_trained; i++)
         if (s->learns[i])
-            home_scale(&s->gradients[i], ps_clip_factor(total, global));
+            home_scale(&gradients[i], ps_clip_factor(total, global));
 }
 
 // Do gradients leave as they become ready, not at the end of the step?
@@ -551,7 +548,7 @@ static enum ps_code home_ready(void *state, size_t variable, struct ps_error *e)
     struct wk_parameter_server_state *s = state;
     const size_t i = s->tensor[variable];
     struct wk_bucket *b = &s->bucket[s->bucket_of[i]];
-    home_clip(s, i);
+    wk_home_clip(s, s->gradients, i);
     if (--b->missing > 0)
         return PS_OK;
     if (wk_psd_health(s, e))
@@ -638,7 +635,7 @@ static enum ps_code home_end(void *state, const struct wk_work *work, struct ps_
     s->trained_to = work->step + 1 - s->base;
     const bool early = home_is_early(s);
     if (!early)
-        home_clip_all(s);
+        wk_home_clip_all(s, s->gradients);
     if (s->env->job->n_push > 1) {
         if (home_end_with_sums(s, fetches, e))
             return e->code;

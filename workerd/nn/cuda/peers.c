@@ -38,8 +38,8 @@ struct nn_cuda_group {
 static void gpus_note(struct nn_cuda_group *p, cudaError_t error, const char *what)
 {
     if (error != cudaSuccess && p->error.code == PS_OK)
-        ps_fail(&p->error, error == cudaErrorMemoryAllocation ? PS_RESOURCE_EXHAUSTED : PS_INTERNAL,
-                "gpu:%d: %s has failed: %s (%s)", p->index, what, cudaGetErrorString(error), cudaGetErrorName(error));
+        ps_fail(&p->error, nn_cuda_code(error), "gpu:%d: %s has failed: %s (%s)", p->index, what,
+                cudaGetErrorString(error), cudaGetErrorName(error));
 }
 
 // ---- ranks --------------------------------------------------------------------------------------------------------
