@@ -26,6 +26,7 @@ libpsctl_la_SOURCES = \
 libpsctl_la_LIBADD = libpstls.la libtools.la libcommon.la $(JANSSON_LIBS) $(UV_LIBS) $(OPENSSL_LIBS) -lm
 tools_psctl_psctl_SOURCES = \
 	tools/psctl/build.c \
+	tools/psctl/call.c tools/psctl/call.h \
 	tools/psctl/cheat.c \
 	tools/psctl/cluster.c tools/psctl/cluster.h \
 	tools/psctl/doctor.c \

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Who calls whom, from the built objects: between the rooms of psd, the files of its service, the folders of common, the
-# files of libclient and the rooms of workerd. Prints each graph and fails where an arrow points up. A pointer to a function is a call where it is taken.
+# files of libclient, the rooms of workerd and the files of psctl. Prints each graph and fails where an arrow points up.
+# A pointer to a function is a call where it is taken.
 #
 #   tests/lint/layers.sh [BUILD]      BUILD: $top_builddir
 set -u -o pipefail
@@ -16,7 +17,12 @@ libclient='rpc admin wait client collective control declare member op op_cut op_
     cluster base'
 workerd='main attempt options agent http job strategy weights data collective nn'
 
-# A room is a folder below DIR; in libclient a file is a room, but for its folder rpc.
+# The commands, what several of them show, a call and its cluster; then what asks no cluster.
+psctl='main status top drain doctor words checkpoint get job mode restore run save set shards slurm stop vars workers
+    build cheat plan tls verify jobs submit queue trace waits report group value trace_sum cluster call
+    authority caller child findings guard npy operand probe screen'
+
+# A room is a folder below DIR; in libclient and psctl a file is a room, but for the folder libclient/rpc.
 room_of() { # DIR OBJECT
     local inside=${2#"$1"/}
     inside=${inside/.libs\//}
@@ -93,10 +99,11 @@ graph() { # DIR ORDER
     printf '%s\n' "$found" | sed 's/^/# /'
 }
 
-echo 1..5
+echo 1..6
 graph psd "$psd"
 graph psd/service "$service"
 graph common "$common"
 graph libclient "$libclient"
 graph workerd "$workerd"
+graph tools/psctl "$psctl"
 exit $failed

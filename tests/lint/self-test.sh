@@ -211,6 +211,8 @@ layered_build() {
     compile workerd/workerd-main.o "$(function_ begin train)"
     compile workerd/job/loop.o "$(function_ train product)"
     compile workerd/nn/cpu/dense.o "$(function_ product)"
+    compile tools/psctl/status.o "$(function_ show parse)"
+    compile tools/psctl/call.o "$(function_ parse)"
 }
 layers() { env -u top_srcdir "$here/layers.sh" "$build"; }
 layers_with() { # NAME POINT OBJECT SOURCE
@@ -227,7 +229,8 @@ layers_with "wire calls rpc" common common/wire/bad.o "$(function_ bad dial)"
 layers_with "base calls the queue" libclient libclient/base.o "$(function_ base add)"
 layers_with "a file without a place" libclient libclient/new.o "$(function_ new add)"
 layers_with "nn calls the loop" workerd workerd/nn/bad.o "$(function_ bad train)"
-for dir in psd/service common libclient workerd; do
+layers_with "what commands share calls one" tools/psctl tools/psctl/call.o "$(function_ parse show)"
+for dir in psd/service common libclient workerd tools/psctl; do
     layered_build
     rm -r "${build:?}/$dir"
     rejects "layers: no object of $dir" "$dir:" layers

@@ -48,12 +48,23 @@ static bool cli_store_number(const char *command, const struct cli_option *optio
     return true;
 }
 
+static bool cli_store_text(const char *command, const struct cli_option *option, const char *value)
+{
+    struct ps_error e;
+    if (option->check && option->check(value, &e)) {
+        fprintf(stderr, "%s: --%s: %s\n", command, option->name, e.text);
+        return false;
+    }
+    *option->text = value;
+    return true;
+}
+
 static bool cli_store(const char *command, const struct cli_option *option, const char *value, int argc)
 {
     if (option->flag) {
         *option->flag = true;
     } else if (option->text) {
-        *option->text = value;
+        return cli_store_text(command, option, value);
     } else if (option->list) {
         if (!option->list->items)
             option->list->items = ps_alloc((size_t)argc * sizeof *option->list->items);

@@ -7,6 +7,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "common/base/error.h"
+
 enum { CLI_OPTIONS_MAX = 16 };
 
 // Exactly one of flag, text, number and list is set; all but flag take a value.
@@ -15,6 +17,7 @@ struct cli_option {
     char letter;       // "-l"; 0: none
     bool *flag;
     const char **text;
+    enum ps_code (*check)(const char *text, struct ps_error *e);  // of text; NULL: any is right
     long *number;
     long min, max;          // of number, both inclusive
     struct cli_list *list;  // may be given several times

@@ -131,7 +131,7 @@ int command_check_build(struct call *call)
     if (!call_parse(call, options, 1, &exit_code))
         return exit_code;
     if (program_find("workerd", "WORKERD", workerd, sizeof workerd, &e) || build_ask(workerd, &rows, &e))
-        return report(&e);
+        return call_report(&e);
     build_add_psd(rows);
     build_show(rows, call->target.json);
     json_decref(rows);

@@ -12,6 +12,7 @@
 #include "tools/common/table.h"
 #include "tools/psctl/cluster.h"
 #include "tools/psctl/jobs.h"
+#include "tools/psctl/psctl.h"
 
 typedef Paramserver__V1__CheckpointRequest Request;
 typedef Paramserver__V1__CheckpointReply Reply;
@@ -69,14 +70,14 @@ static int checkpoint_run(struct cluster *c, Request *request, long wait_max, bo
     Reply *reply = NULL;
     struct ps_error e;
     if (cluster_check(c, &e))
-        return report(&e);
+        return call_report(&e);
     if (checkpoint_await(c, request, wait_max, &reply, &e))
         return jobs_report_error(c, request->job, &e);
     if (reply->failed)
         ps_fail(&e, PS_CANNOT_WRITE, "job '%s': %s", request->job, reply->text);
     else
         checkpoint_show(request, reply, json);
-    const int exit_code = reply->failed ? report(&e) : 0;
+    const int exit_code = reply->failed ? call_report(&e) : 0;
     ps_msg_free(&reply->base);
     return exit_code;
 }
@@ -94,7 +95,7 @@ int command_checkpoint(struct call *call)
         return exit_code;
     request.job = call->argv[0];
     if (cluster_open(&c, &call->target, call->argv[0], &e))
-        return report(&e);
+        return call_report(&e);
     exit_code = checkpoint_run(&c, &request, wait_max, call->target.json);
     cluster_close(&c);
     return exit_code;

@@ -223,7 +223,7 @@ int cluster_report(const struct answer *answers, size_t n)
         const struct ps_error *e = &answers[i].error;
         if (answers[i].reply || (missing && e->code == PS_NOT_FOUND))
             continue;
-        int code = report(e);
+        int code = call_report(e);
         exit_code = exit_code ? exit_code : code;
         missing = missing || e->code == PS_NOT_FOUND;
     }
@@ -291,7 +291,7 @@ int cluster_command(struct call *call, int (*body)(struct cluster *c, struct cal
     if (!call_parse(call, options, sizeof options / sizeof options[0], &exit_code))
         return exit_code;
     if (cluster_open(&c, &call->target, call->argc ? call->argv[0] : NULL, &e))
-        return report(&e);
+        return call_report(&e);
     exit_code = body(&c, call);
     cluster_close(&c);
     return exit_code;

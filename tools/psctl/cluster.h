@@ -11,7 +11,7 @@
 #include "common/base/error.h"
 #include "libclient/psclient.h"
 #include "proto/paramserver.pb-c.h"
-#include "tools/psctl/psctl.h"
+#include "tools/psctl/call.h"
 
 struct cluster {
     psc_cluster *spec;
@@ -61,6 +61,15 @@ enum ps_code cluster_check(struct cluster *c, struct ps_error *e);
 bool cluster_is_silent(enum ps_code code);
 // "up", "draining", "unreachable" or "error"; answers to Status tell the second.
 const char *cluster_task_state(const struct answer *answer);
+
+// The options of struct target, for a table of options.
+#define TARGET_OPTIONS(t)                                                                                        \
+    {.name = "cluster", .text = &(t)->file}, {.name = "ps", .text = &(t)->ps, .check = cluster_check_addresses}, \
+        {.name = "tls", .text = &(t)->tls}, {.name = "timeout", .number = &(t)->timeout, .min = 1, .max = 3600}, \
+        {.name = "munge", .flag = &(t)->munge},                                                                  \
+    {                                                                                                            \
+        .name = "json", .flag = &(t)->json                                                                       \
+    }
 
 // Runs body, between opening and closing, on the cluster that the command line names; the job is its first argument,
 // where it has one. Returns the exit code.

@@ -24,6 +24,7 @@
 #include "tools/psctl/jobs.h"
 #include "tools/psctl/operand.h"
 #include "tools/psctl/probe.h"
+#include "tools/psctl/psctl.h"
 #include "tools/psctl/queue.h"
 #include "tools/psctl/report.h"
 #include "tools/psctl/workers.h"
@@ -721,10 +722,10 @@ static int doctor_show(const struct doctor *d, const struct ps_error *missing)
         return missing->code && exit_code == 0 ? findings_plugin_unknown(missing, stdout)
                                                : findings_plugin(&d->findings, stdout);
     if (d->report && doctor_report(d, &e))
-        return report(&e);
+        return call_report(&e);
     if (!d->report)
         findings_show(&d->findings, d->target->json, stdout);
-    const int own = missing->code ? report(missing) : 0;
+    const int own = missing->code ? call_report(missing) : 0;
     return exit_code ? exit_code : own;
 }
 
@@ -733,7 +734,7 @@ static int doctor_ask(struct doctor *d, const char *only)
     struct cluster c;
     struct ps_error e;
     if (cluster_open(&c, d->target, only, &e))
-        return d->nagios ? findings_plugin_unknown(&e, stdout) : report(&e);
+        return d->nagios ? findings_plugin_unknown(&e, stdout) : call_report(&e);
     d->cluster = &c;
     findings_init(&d->findings);
     doctor_examine(d, only, &e);

@@ -17,6 +17,7 @@
 #include "tools/psctl/cluster.h"
 #include "tools/psctl/jobs.h"
 #include "tools/psctl/operand.h"
+#include "tools/psctl/psctl.h"
 #include "tools/psctl/workers.h"
 
 static const struct table_column columns[] = {
@@ -157,10 +158,10 @@ static int drain_run(struct cluster *c, struct drain *d)
     struct ps_error e;
     if (!d->job && d->index >= c->tasks) {
         ps_fail(&e, PS_NOT_FOUND, "there is no ps:%" PRIu32 " among %zu ps tasks", d->index, c->tasks);
-        return report(&e);
+        return call_report(&e);
     }
     if (cluster_check(c, &e) || drain_begin(c, d, &e) || (d->wait && !d->undo && drain_wait_for(c, d, &e)))
-        return d->job ? jobs_report_error(c, d->job, &e) : report(&e);
+        return d->job ? jobs_report_error(c, d->job, &e) : call_report(&e);
     drain_show(d);
     return 0;
 }
@@ -182,7 +183,7 @@ int command_drain(struct call *call)
     if (operand_task(call->argv[call->argc - 1], d.job ? "worker" : "ps", &d.index, &e))
         return call_wrong(call, "%s", e.text);
     if (cluster_open(&c, &call->target, d.job, &e))
-        return report(&e);
+        return call_report(&e);
     d.jobs = json_array();
     exit_code = drain_run(&c, &d);
     json_decref(d.jobs);

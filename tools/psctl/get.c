@@ -9,6 +9,7 @@
 #include "tools/common/table.h"
 #include "tools/psctl/jobs.h"
 #include "tools/psctl/operand.h"
+#include "tools/psctl/psctl.h"
 #include "tools/psctl/value.h"
 
 enum { FIRST_VALUES = 6 };
@@ -143,10 +144,10 @@ static int get_read(struct cluster *c, const struct call *call, const char *rows
     if (exit_code)
         return exit_code;
     if (value_open(c, call->argv[0], call->argv[1], rows, v, &e) || value_get(c, v, &e))
-        return report(&e);
+        return call_report(&e);
     const bool shows = !file || !operand_is_stdout(file);
     if (file && npy_write(file, &v->array, &e))
-        return report(&e);
+        return call_report(&e);
     if (shows)
         get_show(v, call->target.json);
     return 0;
@@ -156,13 +157,13 @@ static int get_write(struct cluster *c, const struct call *call, const char *row
 {
     struct ps_error e = {0};
     if (cluster_check(c, &e))
-        return report(&e);
+        return call_report(&e);
     int exit_code = jobs_ask_for(c, call->argv[0]);
     if (exit_code)
         return exit_code;
     if (value_open(c, call->argv[0], call->argv[1], rows, v, &e) || npy_read(file, &v->array, &e) ||
         value_put(c, v, &e))
-        return report(&e);
+        return call_report(&e);
     get_show(v, call->target.json);
     return 0;
 }
@@ -175,7 +176,7 @@ static int get_run(struct call *call, const char *rows, const char *file,
     struct value v = {0};
     struct ps_error e;
     if (cluster_open(&c, &call->target, call->argv[0], &e))
-        return report(&e);
+        return call_report(&e);
     int exit_code = body(&c, call, rows, file, &v);
     cluster_close(&c);
     value_fini(&v);

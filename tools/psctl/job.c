@@ -10,6 +10,7 @@
 #include "tools/common/table.h"
 #include "tools/psctl/cluster.h"
 #include "tools/psctl/jobs.h"
+#include "tools/psctl/psctl.h"
 #include "tools/psctl/queue.h"
 
 typedef Paramserver__V1__DescribeReply Description;

@@ -115,9 +115,9 @@ int jobs_report_error(struct cluster *c, const char *job, const struct ps_error 
     struct jobs jobs;
     struct ps_error found;
     if (e->code != PS_NOT_FOUND || !strstr(e->text, "no job '"))
-        return report(e);
+        return call_report(e);
     jobs_ask(c, &answers, &jobs);
-    int exit_code = report(jobs_seek(c, &jobs, job, &found) ? &found : e);
+    int exit_code = call_report(jobs_seek(c, &jobs, job, &found) ? &found : e);
     free(jobs.v);
     cluster_answers_free(answers, c->tasks);
     return exit_code;
@@ -231,7 +231,7 @@ int jobs_report(struct cluster *c, const struct answer *answers, const struct jo
     struct ps_error e;
     int exit_code = cluster_report(answers, c->tasks);
     if (exit_code == 0 && only && jobs_seek(c, jobs, only, &e))
-        exit_code = report(&e);
+        exit_code = call_report(&e);
     return exit_code;
 }
 

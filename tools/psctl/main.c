@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +13,6 @@
 
 #include "common/base/alloc.h"
 #include "common/base/self.h"
-#include "common/base/utf8.h"
 #include "common/file/output.h"
 #include "tools/psctl/cluster.h"
 #include "tools/psctl/psctl.h"
@@ -265,13 +263,6 @@ static const struct command commands[] = {
 
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
 
-static const char cluster_help[] = "  --cluster FILE   the cluster's YAML ($PSCTL_CLUSTER, $TF_CONFIG, this host's)\n"
-                                   "  --ps A,B,C       or the addresses of its ps tasks (127.0.0.1:7070)\n"
-                                   "  --tls FOLDER     certificates ($PSCTL_TLS; default: as the cluster says)\n"
-                                   "  --munge          munge in place of them\n"
-                                   "  --timeout S      seconds that each answer may take (5)\n"
-                                   "  --json           for programs\n";
-
 // A screen of 24 lines; the last commands, cheat and help, are in the first one.
 static void psctl_help(FILE *to)
 {
@@ -286,86 +277,6 @@ static void psctl_help(FILE *to)
     }
     fprintf(to, "  --cluster FILE, --ps A,B,C  ($PSCTL_CLUSTER, $TF_CONFIG)   --tls FOLDER\n"
                 "  --munge   --timeout S  for each answer (5)   --json   --help   --version\n");
-}
-
-static void command_usage(const struct command *command, char *to, size_t size)
-{
-    bool options = command->help || command->takes != TAKES_NONE;
-    snprintf(to, size, "psctl %s %s%s", command->name, options ? "[OPTIONS] " : "", command->operands);
-}
-
-static void show_help(const struct command *command)
-{
-    char usage[128];
-    command_usage(command, usage, sizeof usage);
-    printf("usage: %s\n%s.\n\n%s%s", usage, command->summary, command->help ? command->help : "",
-           command->takes == TAKES_CLUSTER ? cluster_help : "");
-}
-
-// None of what a command takes has an empty name.
-static bool call_has_empty(char *const *operands, int n)
-{
-    for (int i = 0; i < n; i++)
-        if (!*operands[i])
-            return true;
-    return false;
-}
-
-static bool call_take(struct call *call, const struct cli_option *options, size_t n, int *exit_code)
-{
-    const struct command *command = call->command;
-    char name[32], usage[128];
-    struct ps_error e;
-    int first;
-    snprintf(name, sizeof name, "psctl %s", command->name);
-    command_usage(command, usage, sizeof usage);
-    enum cli_result result = cli_parse(name, call->argc, call->argv, options, n, false, &first);
-    if (result == CLI_HELP)
-        show_help(command);
-    *exit_code = result == CLI_HELP ? 0 : PS_EXIT_USAGE;
-    if (result != CLI_OK ||
-        !cli_operands(name, call->argv + first, call->argc - first, command->min, command->max, usage))
-        return false;
-    if (call->target.ps && cluster_check_addresses(call->target.ps, &e)) {
-        fprintf(stderr, "%s: --ps: %s\n", name, e.text);
-        return false;
-    }
-    call->argc -= first;
-    call->argv += first;
-    if (call_has_empty(call->argv, call->argc)) {
-        fprintf(stderr, "%s: an argument is empty; usage: %s\n", name, usage);
-        return false;
-    }
-    return true;
-}
-
-bool call_parse(struct call *call, const struct cli_option *options, size_t n, int *exit_code)
-{
-    const bool taken = call_take(call, options, n, exit_code);
-    if (!taken)
-        cli_free_lists(options, n);
-    return taken;
-}
-
-int call_wrong(const struct call *call, const char *format, ...)
-{
-    char usage[128], text[256];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    command_usage(call->command, usage, sizeof usage);
-    fprintf(stderr, "psctl %s: %s; usage: %s\n", call->command->name, text, usage);
-    return PS_EXIT_USAGE;
-}
-
-int report(const struct ps_error *e)
-{
-    char text[sizeof e->text];
-    strcpy(text, e->text);
-    ps_utf8_plain(text);  // it may be another process's
-    fprintf(stderr, "psctl: %s\n", text);
-    return ps_code_exit(e->code);
 }
 
 static const struct command *command_find(const char *name)
@@ -394,7 +305,7 @@ int command_help(struct call *call)
     if (call->argc && !command)
         return PS_EXIT_USAGE;
     if (command)
-        show_help(command);
+        call_help(command);
     else
         psctl_help(stdout);
     return 0;

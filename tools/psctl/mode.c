@@ -12,6 +12,7 @@
 #include "tools/common/table.h"
 #include "tools/psctl/cluster.h"
 #include "tools/psctl/jobs.h"
+#include "tools/psctl/psctl.h"
 
 typedef Paramserver__V1__SetModeRequest Request;
 typedef Paramserver__V1__SetModeReply Reply;
@@ -67,7 +68,7 @@ static int mode_set(struct cluster *c, const Request *request, bool json)
     ProtobufCMessage *reply;
     struct ps_error e;
     if (cluster_check(c, &e))
-        return report(&e);
+        return call_report(&e);
     if (cluster_ask_one(c, 0, PARAMSERVER__V1__METHOD__SET_MODE, &request->base,
                         &paramserver__v1__set_mode_reply__descriptor, &reply, &e))
         return jobs_report_error(c, request->job, &e);
@@ -108,7 +109,7 @@ int command_set_mode(struct call *call)
         return call_wrong(call, ssp ? "ssp needs --staleness N" : "--staleness goes with ssp alone");
     request.staleness = ssp ? (uint32_t)staleness : 0;
     if (cluster_open(&c, &call->target, call->argv[0], &e))
-        return report(&e);
+        return call_report(&e);
     exit_code = mode_set(&c, &request, call->target.json);
     cluster_close(&c);
     return exit_code;

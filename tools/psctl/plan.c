@@ -290,7 +290,7 @@ static int plan_warn(const struct plan *plan, uint32_t greatest, const struct lo
     ps_fail(&e, PS_RESOURCE_EXHAUSTED,
             "ps:%" PRIu32 " needs %" PRIu64 " bytes, of --memory it has %" PRIu64 ": %" PRIu64 " are missing", greatest,
             needed, plan->limit, needed - plan->limit);
-    return report(&e);
+    return call_report(&e);
 }
 
 static int plan_show(const struct plan *plan, bool with_variables, bool json)
@@ -397,7 +397,7 @@ int command_plan(struct call *call)
     else if (memory && plan.limit < PS_MEMORY_LEAST)
         exit_code = call_wrong(call, "--memory %s: expected at least 4M, as psd does", memory);
     else if (ps_job_load(call->argv[0], sets.items, (size_t)sets.n, &job, &e) || make_plan(job, &plan, &e))
-        exit_code = report(&e);
+        exit_code = call_report(&e);
     else if (plan.needs_no_ps && memory)
         exit_code = call_wrong(call, "--memory is a psd's, and this job has none");
     else

@@ -121,7 +121,7 @@ static int queue_ask(struct cluster *c, struct call *call)
     struct table t;
     struct ps_error e;
     if (queue_list(c, call->argc ? call->argv[0] : "", &list, &e))
-        return report(&e);
+        return call_report(&e);
     table_init(&t, columns, sizeof columns / sizeof columns[0]);
     for (size_t i = 0; i < list->n_jobs; i++)
         queue_row(&t, list->jobs[i], list->clock_ms);
@@ -193,12 +193,12 @@ int command_cancel(struct call *call)
     if (!call_parse(call, options, sizeof options / sizeof options[0], &exit_code))
         return exit_code;
     if (cluster_open(&c, &call->target, NULL, &e))
-        return report(&e);
+        return call_report(&e);
     request.job = call->argv[0];
     request.forget = forget;
     if (cluster_ask_one(&c, 0, PARAMSERVER__V1__METHOD__CANCEL, &request.base,
                         &paramserver__v1__cancel_reply__descriptor, &reply, &e)) {
-        exit_code = report(&e);
+        exit_code = call_report(&e);
     } else {
         exit_code = 0;
         (forget ? forget_show : cancel_show)((const Paramserver__V1__CancelReply *)reply, call->target.json);
@@ -398,7 +398,7 @@ int queue_show_output(struct cluster *c, const char *what, bool follow)
     if (leaves && left)
         raise(left);  // its handler is gone since it came
     if (code)
-        return report(&e);
+        return call_report(&e);
     if (!follow || leaves)
         return 0;  // main says that the output cannot be written, and makes it 74
     const int exit_code = log_exit_code(&l);
@@ -457,7 +457,7 @@ int command_logs(struct call *call)
     if (!call_parse(call, options, sizeof options / sizeof options[0], &exit_code))
         return exit_code;
     if (cluster_open(&c, &call->target, NULL, &e))
-        return report(&e);
+        return call_report(&e);
     exit_code = queue_show_output(&c, call->argv[0], follow);
     cluster_close(&c);
     return exit_code;

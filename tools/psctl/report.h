@@ -5,7 +5,7 @@
 #define PSCTL_REPORT_H
 
 #include "tools/psctl/findings.h"
-#include "tools/psctl/psctl.h"
+#include "tools/psctl/call.h"
 
 enum { REPORT_JOBS = 8 };  // that it says more of: each is three processes while it is asked
 

@@ -11,6 +11,7 @@
 #include "common/math/rule.h"
 #include "tools/common/table.h"
 #include "tools/psctl/jobs.h"
+#include "tools/psctl/psctl.h"
 #include "tools/psctl/value.h"
 
 typedef Paramserver__V1__DescribeReply Description;
@@ -306,12 +307,12 @@ static int restore_run(struct cluster *c, struct call *call, struct restore *r)
     struct answer *answers;
     struct ps_error e = {.code = PS_OK};
     if (cluster_check(c, &e))
-        return report(&e);
+        return call_report(&e);
     cluster_describe(c, &answers);
     int exit_code = jobs_report_answers(c, answers, call->argv[0]);
     if (exit_code == 0 &&
         (restore_check_state(c, call->argv[0], &e) || restore_job(c, r, (const Description *)answers[0].reply, &e)))
-        exit_code = report(&e);
+        exit_code = call_report(&e);
     if (exit_code == 0)
         restore_show(r, call->target.json);
     cluster_answers_free(answers, c->tasks);
@@ -330,7 +331,7 @@ int command_restore(struct call *call)
     r.path = call->argv[1];
     if (restore_read(&r, &e) || cluster_open(&c, &call->target, call->argv[0], &e)) {
         restore_fini(&r);
-        return report(&e);
+        return call_report(&e);
     }
     exit_code = restore_run(&c, call, &r);
     cluster_close(&c);

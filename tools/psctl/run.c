@@ -202,7 +202,7 @@ static int start_in_dir(struct run *run)
     struct ps_error e;
     if ((run->n_ps > 0 && program_find("psd", "PSD", run->psd, sizeof run->psd, &e)) ||
         rundir_create(&run->dir, (int)run->n_ps, run->peers ? (int)run->n_workers : 0, &e))
-        return report(&e);
+        return call_report(&e);
     int exit_code = run_start(run);
     if (run->keep_dir) {
         fprintf(stderr, "psctl: kept %s\n", run->dir.path);
@@ -300,7 +300,7 @@ int command_run(struct call *call)
     note_start();
     run.file = call->argv[0];
     if (run_check_job(&run, &e) || program_find("workerd", "WORKERD", run.workerd, sizeof run.workerd, &e))
-        exit_code = report(&e);
+        exit_code = call_report(&e);
     else
         exit_code = run.n_ps > 0 || run.peers ? start_in_dir(&run) : run_start(&run);
     free(run.sets.items);

@@ -11,6 +11,7 @@
 #include "tools/common/table.h"
 #include "tools/psctl/jobs.h"
 #include "tools/psctl/operand.h"
+#include "tools/psctl/psctl.h"
 #include "tools/psctl/value.h"
 
 static const struct table_column columns[] = {
@@ -157,11 +158,11 @@ int command_save(struct call *call)
         return exit_code;
     const char *path = strcmp(call->argv[1], "-") == 0 ? "/dev/stdout" : call->argv[1];
     if (ps_output_check(path, &e) || cluster_open(&c, &call->target, call->argv[0], &e))
-        return report(&e);
+        return call_report(&e);
     exit_code = jobs_ask_for(&c, call->argv[0]);
     const bool shows = !operand_is_stdout(path);
     if (exit_code == 0) {
-        exit_code = save_job(&c, path, &s, &e) ? report(&e) : 0;
+        exit_code = save_job(&c, path, &s, &e) ? call_report(&e) : 0;
         if (exit_code == 0 && shows)
             save_show(&s, path, call->target.json);
     }

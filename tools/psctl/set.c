@@ -12,6 +12,7 @@
 #include "tools/psctl/cluster.h"
 #include "tools/psctl/jobs.h"
 #include "tools/psctl/operand.h"
+#include "tools/psctl/psctl.h"
 
 typedef Paramserver__V1__DescribeReply Description;
 
@@ -78,7 +79,7 @@ static int set_show(struct cluster *c, const struct change *change, bool json)
     if (exit_code == 0 && missing) {
         ps_fail(&e, PS_INTERNAL, "%zu of %zu ps tasks do not have %s = %g from round %" PRIu64 " on", missing, c->tasks,
                 change->name, change->value, change->round);
-        exit_code = report(&e);
+        exit_code = call_report(&e);
     }
     cluster_answers_free(answers, c->tasks);
     table_fini(&t);
@@ -96,7 +97,7 @@ static int set_change(struct cluster *c, const char *job, struct change *change,
     request.value = change->value;
     request.round = change->round;
     if (cluster_check(c, &e))
-        return report(&e);
+        return call_report(&e);
     if (cluster_ask_one(c, 0, PARAMSERVER__V1__METHOD__SET_HYPER, &request.base,
                         &paramserver__v1__set_hyper_reply__descriptor, &reply, &e))
         return jobs_report_error(c, job, &e);
@@ -134,7 +135,7 @@ static int set_run(struct call *call, bool lr)
         return call_wrong(call, "%s", e.text);
     change.round = (uint64_t)round;
     if (cluster_open(&c, &call->target, call->argv[0], &e))
-        return report(&e);
+        return call_report(&e);
     exit_code = set_change(&c, call->argv[0], &change, call->target.json);
     cluster_close(&c);
     return exit_code;

@@ -7,6 +7,7 @@
 #include "tools/common/table.h"
 #include "tools/psctl/cluster.h"
 #include "tools/psctl/jobs.h"
+#include "tools/psctl/psctl.h"
 
 static const struct table_column columns[] = {
     {"task", "ps", TABLE_COUNT},

@@ -275,7 +275,7 @@ static int slurm_queue(const struct slurm *s, const char *command)
     slurm_forget_outer();
     FILE *from = popen(command, "r");
     if (!from)
-        return report((ps_fail(&e, PS_RESOURCE_EXHAUSTED, "cannot start sbatch: %m"), &e));
+        return call_report((ps_fail(&e, PS_RESOURCE_EXHAUSTED, "cannot start sbatch: %m"), &e));
     const char *got = fgets(line, sizeof line, from);
     const size_t digits = strspn(line, "0123456789");
     if (digits) {
@@ -290,7 +290,7 @@ static int slurm_queue(const struct slurm *s, const char *command)
     if (code == 0 || digits)
         return code;
     ps_fail(&e, PS_FAILED_PRECONDITION, "sbatch has not queued %s, and ended with exit code %d", s->file, code);
-    return report(&e);
+    return call_report(&e);
 }
 
 static enum ps_code slurm_find_script(const struct slurm *s, char *to, size_t size, struct ps_error *e)
@@ -308,15 +308,15 @@ static int slurm_run(struct slurm *s)
     struct ps_job *job;
     char script[PATH_MAX], sbatch[PATH_MAX];
     if (slurm_load_job(s, &job, &e))
-        return report(&e);
+        return call_report(&e);
     slurm_take_job(s, job);
     slurm_look_at_files(job);
     ps_job_free(job);
     if (slurm_find_script(s, script, sizeof script, &e) || slurm_check_workers(s, script, &e))
-        return report(&e);
+        return call_report(&e);
     if (!s->dry_run && !program_on_path("sbatch", sbatch, sizeof sbatch)) {
         ps_fail(&e, PS_UNAVAILABLE, "there is no sbatch on PATH: expected a host from which Slurm takes jobs");
-        return report(&e);
+        return call_report(&e);
     }
     char *command = slurm_command(s, script);
     const int exit_code = s->dry_run ? (puts(command), 0) : slurm_queue(s, command);

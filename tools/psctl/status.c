@@ -8,6 +8,7 @@
 #include "tools/common/table.h"
 #include "tools/psctl/cluster.h"
 #include "tools/psctl/jobs.h"
+#include "tools/psctl/psctl.h"
 #include "tools/psctl/words.h"
 
 static const struct table_column task_columns[] = {

@@ -6,6 +6,7 @@
 #include "tools/common/table.h"
 #include "tools/psctl/cluster.h"
 #include "tools/psctl/jobs.h"
+#include "tools/psctl/psctl.h"
 
 static const struct table_column columns[] = {
     {"task", "ps", TABLE_COUNT},
@@ -54,7 +55,7 @@ static int stop_ask(struct cluster *c, struct call *call)
     struct answer *answers;
     struct ps_error e;
     if (cluster_check(c, &e))
-        return report(&e);
+        return call_report(&e);
     request.job = call->argv[0];
     // Task 0 before the others: a worker that heard of the end from another one would tell it there as its own failure.
     cluster_ask_one(c, 0, PARAMSERVER__V1__METHOD__STOP_JOB, &request.base, type, &first, &e);

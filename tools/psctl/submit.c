@@ -146,8 +146,8 @@ static int submit_run(const struct submit *s, struct call *call)
     uint64_t number = 0;
     char text[24];
     if (cluster_open(&c, &call->target, NULL, &e))
-        return report(&e);
-    int exit_code = submit_send(s, &c, &number, &e) ? report(&e) : 0;
+        return call_report(&e);
+    int exit_code = submit_send(s, &c, &number, &e) ? call_report(&e) : 0;
     snprintf(text, sizeof text, "%" PRIu64, number);
     if (number && call->target.json)
         printf("{\"number\": %" PRIu64 "}\n", number);
@@ -172,7 +172,7 @@ int command_submit(struct call *call)
     int exit_code;
     if (!call_parse(call, options, sizeof options / sizeof options[0], &exit_code))
         return exit_code;
-    exit_code = submit_read(&s, call->argv[0], &e) ? report(&e) : submit_run(&s, call);
+    exit_code = submit_read(&s, call->argv[0], &e) ? call_report(&e) : submit_run(&s, call);
     free(s.sets.items);
     free(s.name);
     free(s.text);

@@ -66,7 +66,7 @@ static int tls_init(const struct tls_call *t)
     }
     authority_close(a);
     if (e.code)
-        return report(&e);
+        return call_report(&e);
     printf("\nEach node gets ca.pem and the file of its role, readable by its service alone; ca.key stays here.\n"
            "Clusters name the folder: \"tls: FOLDER\" in their YAML file, or --tls FOLDER.\n");
     return 0;
@@ -97,7 +97,7 @@ static int tls_issue(const struct tls_call *t)
     if (authority_open(t->folder, &a, &e) == PS_OK)
         tls_make(t, a, role, user, &e);
     authority_close(a);
-    return e.code ? report(&e) : 0;
+    return e.code ? call_report(&e) : 0;
 }
 
 // ---- show ---------------------------------------------------------------------------------------------------------

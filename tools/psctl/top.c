@@ -16,6 +16,7 @@
 #include "common/wire/wire.h"
 #include "proto/paramserver.pb-c.h"
 #include "tools/psctl/jobs.h"
+#include "tools/psctl/psctl.h"
 #include "tools/psctl/screen.h"
 #include "tools/psctl/workers.h"
 
@@ -325,7 +326,7 @@ int command_top(struct call *call)
     if (call->target.timeout == 0)
         call->target.timeout = 1;
     if (cluster_open(&c, &call->target, NULL, &e))
-        return report(&e);
+        return call_report(&e);
     top.cluster = &c;
     top.only = call->argc ? call->argv[0] : NULL;
     top.json = call->target.json;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // psctl trace: the calls that have waited, on every ps task: summed up, each, or as a timeline.
+#include "tools/psctl/psctl.h"
 #include "tools/psctl/trace.h"
 
 #include <stdlib.h>
@@ -91,7 +92,7 @@ static int trace_collect(struct cluster *c, struct tracing *x, const struct answ
             continue;
         trace_take(&x->trace, task, reply, trace_answered_at(&answers[task]));
         if (trace_ask_rest(c, x, (uint32_t)task, reply, &e))
-            exit_code = report(&e);
+            exit_code = call_report(&e);
     }
     return exit_code;
 }
@@ -183,12 +184,12 @@ static int trace_write_timeline(struct tracing *x)
     struct ps_timeline *timeline;
     struct ps_error e;
     if (ps_timeline_open(x->timeline, &timeline, &e))
-        return report(&e);
+        return call_report(&e);
     qsort(x->trace.v, x->trace.n, sizeof *x->trace.v, events_first_first);
     for (size_t i = 0; i < x->trace.n; i++)
         if (x->trace.v[i].past->worker)
             timeline_add_wait(timeline, &x->trace.v[i]);
-    return ps_timeline_close(timeline, &e) ? report(&e) : 0;
+    return ps_timeline_close(timeline, &e) ? call_report(&e) : 0;
 }
 
 // ---- the command --------------------------------------------------------------------------------------------------
@@ -241,7 +242,7 @@ int command_trace(struct call *call)
     if (x.timeline && !x.job)
         return call_wrong(call, "a timeline is of one job: expected JOB");
     if (cluster_open(&c, &call->target, x.job, &e))
-        return report(&e);
+        return call_report(&e);
     exit_code = trace_ask(&c, &x);
     cluster_close(&c);
     return exit_code;

@@ -9,6 +9,7 @@
 #include "tools/common/table.h"
 #include "tools/psctl/cluster.h"
 #include "tools/psctl/jobs.h"
+#include "tools/psctl/psctl.h"
 
 typedef Paramserver__V1__DescribeReply Description;
 

@@ -94,5 +94,5 @@ int command_verify(struct call *call)
     if (v.files || call->target.json)
         table_show(&(struct table_part){"files", &v.table, false}, 1, call->target.json, stdout);
     table_fini(&v.table);
-    return e.code ? report(&e) : v.exit_code;
+    return e.code ? call_report(&e) : v.exit_code;
 }

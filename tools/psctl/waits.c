@@ -10,6 +10,7 @@
 #include "tools/common/table.h"
 #include "tools/psctl/caller.h"
 #include "tools/psctl/cluster.h"
+#include "tools/psctl/psctl.h"
 
 static const struct table_column columns[] = {
     {"task", "ps", TABLE_COUNT},     {"job", "job", TABLE_TEXT},        {"who", "who", TABLE_TEXT},
@@ -69,7 +70,7 @@ static int waits_fill(struct cluster *c, const char *job, const struct answer *a
         for (size_t i = 0; reply && i < reply->n_waits; i++)
             wait_row(t, task, reply->waits[i]);
         if (reply && ask_rest(c, (uint32_t)task, job, t, reply, &e))
-            exit_code = report(&e);
+            exit_code = call_report(&e);
     }
     return exit_code;
 }

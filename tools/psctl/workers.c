@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // psctl workers: a job's members, as the control task knows them.
+#include "tools/psctl/psctl.h"
 #include "tools/psctl/workers.h"
 #include "common/summary/figures.h"
 #include "common/wire/members.h"
