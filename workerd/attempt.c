@@ -14,7 +14,7 @@
 #include "common/base/signals.h"
 #include "common/file/output.h"
 #include "common/job/job.h"
-#include "workerd/job/checkpoints.h"
+#include "workerd/job/search.h"
 #include "workerd/job/folders.h"
 #include "workerd/job/metrics.h"
 #include "workerd/job/objectives.h"
@@ -77,10 +77,10 @@ static enum ps_code attempt_build(struct attempt *a, struct ps_error *e)
 static enum ps_code attempt_search(struct wk_run *run, const struct ps_job *job, const struct wk_options *o,
                                    struct wk_found *found, struct ps_error *e)
 {
-    enum ps_code code = wk_checkpoints_find(job, !o->resume, run->lost, found, e);
-    if (wk_checkpoints_passes_over(code) && wk_lost_put_back(run->lost)) {
+    enum ps_code code = wk_search_newest(job, !o->resume, run->lost, found, e);
+    if (wk_search_passes_over(code) && wk_lost_put_back(run->lost)) {
         wk_found_free(found);
-        code = wk_checkpoints_find(job, !o->resume, run->lost, found, e);
+        code = wk_search_newest(job, !o->resume, run->lost, found, e);
     }
     if (found->path)
         wk_lost_set_aside(run->lost, found->path);
@@ -108,7 +108,7 @@ static enum ps_code attempt_find_checkpoint(struct attempt *a, struct ps_error *
         ps_info("goes on from %s", found->path);
     else if (ps_job_goes_on(job, o->resume))
         ps_info("there is no %s of job '%s' in %s%s yet: begins anew", o->resume ? "checkpoint" : "backup", job->name,
-                wk_checkpoints_folder(job, !o->resume, &folders),
+                wk_search_folder(job, !o->resume, &folders),
                 folders > 1 ? ", nor in the other callbacks' folders," : "");
     return PS_OK;
 }
@@ -123,7 +123,7 @@ static enum ps_code attempt_prepare(struct attempt *a, struct ps_error *e)
          (run->folders && wk_folders_take(run->folders, job, e))))
         return e->code;
     if (run->env.rank == 0 && run->folders && (a->options->resume || !a->checkpoint.path))
-        wk_checkpoints_warn(job, a->checkpoint.path ? &a->checkpoint : NULL);
+        wk_search_warn(job, a->checkpoint.path ? &a->checkpoint : NULL);
     if (run->timeline->path && ps_output_check(run->timeline->path, e))
         return e->code;
     if (attempt_build(a, e) || wk_timeline_open(run, e))
@@ -333,7 +333,7 @@ static bool attempt_is_outdated(const struct wk_run *run, const struct wk_option
 {
     struct ps_error e = {.code = PS_OK};
     struct wk_found newest;
-    const bool found = wk_checkpoints_find(run->env.job, !o->resume, run->lost, &newest, &e) == PS_OK;
+    const bool found = wk_search_newest(run->env.job, !o->resume, run->lost, &newest, &e) == PS_OK;
     const bool same = newest.path && run->resume ? strcmp(newest.path, run->resume) == 0 : newest.path == run->resume;
     wk_found_free(&newest);
     return found && !same;

@@ -73,6 +73,7 @@ workerd_job = \
 	workerd/job/progress.c workerd/job/progress.h \
 	workerd/job/recovery.c workerd/job/recovery.h \
 	workerd/job/resume.c workerd/job/resume.h \
+	workerd/job/search.c workerd/job/search.h \
 	workerd/job/summary.c workerd/job/summary.h \
 	workerd/job/supported.c workerd/job/supported.h \
 	workerd/job/timeline.c workerd/job/timeline.h \

@@ -20,7 +20,7 @@
 #include "workerd/agent/agent.h"
 #include "workerd/attempt.h"
 #include "workerd/http/http.h"
-#include "workerd/job/checkpoints.h"
+#include "workerd/job/search.h"
 #include "workerd/job/place.h"
 #include "workerd/job/timeline.h"
 

@@ -28,6 +28,7 @@
 #include "workerd/job/callback.h"
 #include "workerd/job/callbacks/monitor.h"
 #include "workerd/job/checkpoints.h"
+#include "workerd/job/search.h"
 #include "workerd/job/evaluate.h"
 #include "workerd/job/loop.h"
 #include "workerd/job/resume.h"
@@ -222,7 +223,7 @@ static enum ps_code train_here(struct training *t, const char *lines, bool resum
     t->run.env.stop = &stop;
     t->run.strategy = &strategy;
     t->run.quiet = true;
-    if (wk_checkpoints_find(t->job, !resumes, &t->lost, &t->found, &t->error))
+    if (wk_search_newest(t->job, !resumes, &t->lost, &t->found, &t->error))
         return t->error.code;
     t->resume = t->run.resume = t->found.path;
     t->run.resume_read = t->resume && !reads_again ? &t->found.read : NULL;
@@ -643,7 +644,7 @@ static void passes_over_damaged(void **state)
     same_file("out.safetensors", "whole.safetensors");
     damage("ck/job-0000000027.safetensors");
     damage("ck/job-0000000018.safetensors");
-    assert_int_equal(wk_checkpoints_find(t.job, false, &t.lost, &found, &e), PS_DATA_LOSS);
+    assert_int_equal(wk_search_newest(t.job, false, &t.lost, &found, &e), PS_DATA_LOSS);
     assert_non_null(strstr(e.text, "ck/job-0000000027.safetensors"));
     assert_null(found.path);
     assert_null(found.words);
@@ -661,12 +662,12 @@ static void passes_over_lost(void **state)
     struct wk_found found;
     (void)state;
     train(&t, job, false);
-    must(wk_checkpoints_find(t.job, false, &t.lost, &found, &e), &e);
+    must(wk_search_newest(t.job, false, &t.lost, &found, &e), &e);
     assert_non_null(strstr(found.path, "ck/job-0000000027.safetensors"));
     wk_lost_add(&t.lost, found.path, "of another file there", &other);
     wk_lost_add(&t.lost, found.path, found.words, &why);
     wk_found_free(&found);
-    must(wk_checkpoints_find(t.job, false, &t.lost, &found, &e), &e);
+    must(wk_search_newest(t.job, false, &t.lost, &found, &e), &e);
     assert_non_null(strstr(found.path, "ck/job-0000000018.safetensors"));
     wk_lost_set_aside(&t.lost, found.path);
     assert_true(exists("ck/job-0000000027.safetensors.lost"));
@@ -676,17 +677,17 @@ static void passes_over_lost(void **state)
     wk_lost_add(&t.lost, found.path, found.words, &other);
     wk_lost_set_aside(&t.lost, found.path);  // itself
     wk_found_free(&found);
-    assert_int_equal(wk_checkpoints_find(t.job, false, &t.lost, &found, &e), PS_DATA_LOSS);
+    assert_int_equal(wk_search_newest(t.job, false, &t.lost, &found, &e), PS_DATA_LOSS);
     assert_string_equal(e.text, other.text);
     wk_found_free(&found);
     assert_true(wk_lost_put_back(&t.lost));
     assert_false(wk_lost_put_back(&t.lost));
     assert_false(exists("ck/job-0000000027.safetensors.lost"));
-    assert_int_equal(wk_checkpoints_find(t.job, false, &t.lost, &found, &e), PS_DATA_LOSS);
+    assert_int_equal(wk_search_newest(t.job, false, &t.lost, &found, &e), PS_DATA_LOSS);
     assert_string_equal(e.text, why.text);
     wk_found_free(&found);
     wk_lost_free(&t.lost);
-    must(wk_checkpoints_find(t.job, false, &t.lost, &found, &e), &e);
+    must(wk_search_newest(t.job, false, &t.lost, &found, &e), &e);
     assert_non_null(strstr(found.path, "ck/job-0000000027.safetensors"));
     wk_found_free(&found);
     end(&t);

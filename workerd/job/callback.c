@@ -315,19 +315,3 @@ enum ps_code wk_callbacks_load(const struct wk_callbacks *c, const struct wk_che
     }
     return PS_OK;
 }
-
-enum ps_code wk_state_real(const json_t *from, const char *key, double *to, struct ps_error *e)
-{
-    if (!wk_number_load(json_object_get(from, key), to))
-        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: expected a number", key);
-    return PS_OK;
-}
-
-enum ps_code wk_state_count(const json_t *from, const char *key, uint64_t *to, struct ps_error *e)
-{
-    const json_t *v = json_object_get(from, key);
-    if (!json_is_integer(v) || json_integer_value(v) < 0)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: expected a whole number of 0 or more", key);
-    *to = (uint64_t)json_integer_value(v);
-    return PS_OK;
-}

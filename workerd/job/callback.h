@@ -100,10 +100,4 @@ bool wk_callbacks_are_over(const struct wk_callbacks *c);
 // the checkpoint does not know begins anew, which is logged.
 enum ps_code wk_callbacks_load(const struct wk_callbacks *c, const struct wk_checkpoint *from, struct ps_error *e);
 
-// ---- for the files of callbacks/ ----------------------------------------------------------------------------------
-
-// A member of a state that was saved as a number. INVALID_ARGUMENT: it is none.
-enum ps_code wk_state_real(const json_t *from, const char *key, double *to, struct ps_error *e);
-enum ps_code wk_state_count(const json_t *from, const char *key, uint64_t *to, struct ps_error *e);
-
 #endif

@@ -43,6 +43,9 @@ const double *wk_figures_find(const struct wk_figures *f, const char *name);
 // reference. load: false: it is no number.
 json_t *wk_number_save(double x);
 bool wk_number_load(const json_t *from, double *to);
+// A member of a state that was saved as a number. INVALID_ARGUMENT: it is none.
+enum ps_code wk_state_real(const json_t *from, const char *key, double *to, struct ps_error *e);
+enum ps_code wk_state_count(const json_t *from, const char *key, uint64_t *to, struct ps_error *e);
 
 // As Keras shows it: "0.1234", and nearer to 0 than 0.001 "1.2340e-05".
 enum { WK_FIGURE_TEXT = 400 };

@@ -10,7 +10,7 @@
 #include "common/base/log.h"
 #include "common/base/signals.h"
 #include "workerd/job/callback.h"
-#include "workerd/job/checkpoints.h"
+#include "workerd/job/search.h"
 #include "workerd/job/epoch.h"
 #include "workerd/job/evaluate.h"
 #include "workerd/job/metrics.h"
