@@ -14,7 +14,6 @@
 #include "common/base/signals.h"
 #include "common/file/output.h"
 #include "common/job/job.h"
-#include "workerd/job/search.h"
 #include "workerd/job/folders.h"
 #include "workerd/job/metrics.h"
 #include "workerd/job/objectives.h"
@@ -22,6 +21,7 @@
 #include "workerd/job/profile.h"
 #include "workerd/job/replicas.h"
 #include "workerd/job/resume.h"
+#include "workerd/job/search.h"
 #include "workerd/job/timeline.h"
 #include "workerd/weights/weights.h"
 
@@ -266,9 +266,18 @@ static enum ps_code attempt_take_part(struct attempt *a, struct ps_error *e)
     const struct wk_options *o = a->options;
     const struct ps_job *job = a->job;
     struct wk_run *run = a->run;
-    const struct wk_place_options asked = {o->job, o->cluster, o->ps, o->tls, o->munge, o->rank, o->workers};
+    const struct wk_place_options asked = {.job = o->job,
+                                           .cluster = o->cluster,
+                                           .ps = o->ps,
+                                           .tls = o->tls,
+                                           .munge = o->munge,
+                                           .rank = o->rank,
+                                           .workers = o->workers,
+                                           .strategy = run->strategy->name,
+                                           .needs_ps = ps_job_needs_ps(job),
+                                           .needs_peers = ps_job_needs_peers(job)};
     struct wk_place place;
-    enum ps_code code = wk_place_find(&place, &asked, run->strategy, e);
+    enum ps_code code = wk_place_find(&place, &asked, e);
     char *training = wk_place_training(&place);
     struct wk_folders folders = {.training = training, .rank = place.rank};
     run->folders = o->profile ? NULL : &folders;
@@ -345,8 +354,8 @@ static void attempt_say_how_it_ended(const struct attempt *a, size_t lost_before
     const struct ps_job *job = a->job;
     const struct wk_options *o = a->options;
     struct wk_ended *ended = a->ended;
-    ended->recovers = ps_job_goes_on(job, o->resume) && run->strategy->tasks != WK_TASKS_NONE && !o->profile &&
-                      !wk_look_is_wanted(&o->look);
+    ended->recovers = ps_job_goes_on(job, o->resume) && (ps_job_needs_ps(job) || ps_job_needs_peers(job)) &&
+                      !o->profile && !wk_look_is_wanted(&o->look);
     ended->trained = run->seconds_to_first_step > 0;
     ended->data_lost = run->data_lost;
     ended->lost = run->lost->n > lost_before;

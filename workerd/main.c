@@ -20,8 +20,8 @@
 #include "workerd/agent/agent.h"
 #include "workerd/attempt.h"
 #include "workerd/http/http.h"
-#include "workerd/job/search.h"
 #include "workerd/job/place.h"
+#include "workerd/job/search.h"
 #include "workerd/job/timeline.h"
 
 static volatile sig_atomic_t stop, begun, checkpoint_signals;
@@ -156,11 +156,18 @@ static enum ps_code workerd_check_rank(const struct wk_place *place, struct ps_e
 // Waits for jobs of the queue and has them trained, until a signal comes.
 static enum ps_code workerd_wait_for_jobs(const struct wk_options *o, char *const *args, struct ps_error *e)
 {
-    const struct wk_place_options asked = {"without --job", o->cluster, o->ps,         o->tls,
-                                           o->munge,        o->rank,    PS_MAX_WORKERS};
+    const struct wk_place_options asked = {.job = "without --job",
+                                           .cluster = o->cluster,
+                                           .ps = o->ps,
+                                           .tls = o->tls,
+                                           .munge = o->munge,
+                                           .rank = o->rank,
+                                           .workers = PS_MAX_WORKERS,
+                                           .strategy = "parameter_server",
+                                           .needs_ps = true};
     struct wk_place place;
     char name[32];
-    enum ps_code code = wk_place_find(&place, &asked, &wk_parameter_server, e);
+    enum ps_code code = wk_place_find(&place, &asked, e);
     if (code == PS_OK && place.evaluator)
         code = ps_fail(e, PS_FAILED_PRECONDITION, "TF_CONFIG: an evaluator trains no jobs: expected a worker");
     if (code == PS_OK)

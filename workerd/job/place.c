@@ -35,27 +35,21 @@ static enum ps_code place_split_addresses(struct wk_place *p, const char *list, 
     return e->code ? ps_error_prefix(e, "--ps") : PS_OK;
 }
 
-static const char *place_what_is_needed(enum wk_tasks tasks)
+static const char *place_what_is_needed(const struct wk_place_options *o)
 {
-    switch (tasks) {
-    case WK_TASKS_PS:
+    if (!o->needs_peers)
         return "needs ps tasks: --cluster FILE, --ps A,B,C or TF_CONFIG";
-    case WK_TASKS_ALL:
-        return "needs ps tasks and the workers' addresses: --cluster FILE or TF_CONFIG";
-    default:
-        return "needs the workers' addresses: --cluster FILE or TF_CONFIG";
-    }
+    return o->needs_ps ? "needs ps tasks and the workers' addresses: --cluster FILE or TF_CONFIG"
+                       : "needs the workers' addresses: --cluster FILE or TF_CONFIG";
 }
 
 // The addresses of --cluster or TF_CONFIG, and what else these say.
-static enum ps_code place_load_cluster(struct wk_place *p, const struct wk_place_options *o,
-                                       const struct wk_strategy *strategy, struct ps_error *e)
+static enum ps_code place_load_cluster(struct wk_place *p, const struct wk_place_options *o, struct ps_error *e)
 {
-    p->cluster.needs_no_ps = !(strategy->tasks & WK_TASKS_PS);
+    p->cluster.needs_no_ps = !o->needs_ps;
     enum ps_code code = ps_cluster_find(o->cluster, &p->cluster, e);
     if (code == PS_NOT_FOUND && !o->cluster)
-        return ps_fail(e, PS_FAILED_PRECONDITION, "%s: strategy %s %s", o->job, strategy->name,
-                       place_what_is_needed(strategy->tasks));
+        return ps_fail(e, PS_FAILED_PRECONDITION, "%s: strategy %s %s", o->job, o->strategy, place_what_is_needed(o));
     if (code)
         return code;
     if (!o->workers && p->cluster.workers)
@@ -64,26 +58,25 @@ static enum ps_code place_load_cluster(struct wk_place *p, const struct wk_place
 }
 
 // Each worker has to have an address, and no other one.
-static enum ps_code place_check_workers(const struct wk_place *p, const struct wk_place_options *o,
-                                        const struct wk_strategy *strategy, struct ps_error *e)
+static enum ps_code place_check_workers(const struct wk_place *p, const struct wk_place_options *o, struct ps_error *e)
 {
-    if (!(strategy->tasks & WK_TASKS_WORKERS))
+    if (!o->needs_peers)
         return PS_OK;
-    if (p->cluster.workers == 0 && !(strategy->tasks & WK_TASKS_PS))
-        return ps_fail(e, PS_FAILED_PRECONDITION, "%s: strategy %s %s, with the list worker", o->job, strategy->name,
-                       place_what_is_needed(strategy->tasks));
+    if (p->cluster.workers == 0 && !o->needs_ps)
+        return ps_fail(e, PS_FAILED_PRECONDITION, "%s: strategy %s %s, with the list worker", o->job, o->strategy,
+                       place_what_is_needed(o));
     if (p->workers == 1)
         return PS_OK;
     if (p->cluster.workers != p->workers)
         return ps_fail(e, PS_FAILED_PRECONDITION,
                        "strategy %s: there are %" PRIu32 " workers, and the cluster has %zu of them: expected the "
                        "address of each",
-                       strategy->name, p->workers, p->cluster.workers);
+                       o->strategy, p->workers, p->cluster.workers);
     for (size_t i = 0; i < p->cluster.workers; i++)
         if (!p->cluster.worker[i])
             return ps_fail(e, PS_FAILED_PRECONDITION,
                            "strategy %s: the cluster's worker %zu has no address: expected host:port or unix:/path",
-                           strategy->name, i);
+                           o->strategy, i);
     return PS_OK;
 }
 
@@ -108,19 +101,18 @@ static enum ps_code place_open_munge(struct wk_place *p, const struct wk_place_o
     return p->cluster.munge ? ps_munge_open(p->cluster.munge_socket, false, &p->munge, e) : PS_OK;
 }
 
-enum ps_code wk_place_find(struct wk_place *p, const struct wk_place_options *o, const struct wk_strategy *strategy,
-                           struct ps_error *e)
+enum ps_code wk_place_find(struct wk_place *p, const struct wk_place_options *o, struct ps_error *e)
 {
     *p = (struct wk_place){.rank = o->rank < 0 ? 0 : (uint32_t)o->rank,
                            .workers = o->workers ? (uint32_t)o->workers : 1};
     e->code = PS_OK;
-    if (strategy->tasks == WK_TASKS_NONE)
+    if (!o->needs_ps && !o->needs_peers)
         return p->rank == 0 && p->workers == 1 ? PS_OK
                                                : ps_fail(e, PS_INVALID_ARGUMENT,
                                                          "strategy %s has one worker, of rank 0: --rank %" PRIu32
                                                          " of --workers %" PRIu32 " does not go with it",
-                                                         strategy->name, p->rank, p->workers);
-    if (o->ps ? place_split_addresses(p, o->ps, e) : place_load_cluster(p, o, strategy, e))
+                                                         o->strategy, p->rank, p->workers);
+    if (o->ps ? place_split_addresses(p, o->ps, e) : place_load_cluster(p, o, e))
         return e->code;
     if (p->evaluator)
         return PS_OK;
@@ -130,7 +122,7 @@ enum ps_code wk_place_find(struct wk_place *p, const struct wk_place_options *o,
         return ps_fail(e, PS_INVALID_ARGUMENT,
                        "--rank is %" PRIu32 ", but the job has %" PRIu32 " worker%s: ranks go from 0 to %" PRIu32,
                        p->rank, p->workers, p->workers == 1 ? "" : "s", p->workers - 1);
-    return place_check_workers(p, o, strategy, e);
+    return place_check_workers(p, o, e);
 }
 
 // Of an address that means another place on another host.

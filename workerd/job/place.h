@@ -7,20 +7,25 @@
 #ifndef WK_PLACE_H
 #define WK_PLACE_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "common/cluster/cluster.h"
 #include "common/tls/munge.h"
 #include "common/tls/tls.h"
-#include "workerd/strategy/strategy.h"
 
-// The command line.
+// The command line, and whom the job's workers have to reach: ps tasks, the other workers (ps_job_needs_ps,
+// ps_job_needs_peers).
 struct wk_place_options {
-    const char *job;      // the job's file, for messages
-    const char *cluster;  // a file; NULL: none
-    const char *ps;       // "A,B,C"; NULL: none
-    const char *tls;      // a folder of certificates; NULL: as the cluster says
-    bool munge;           // in place of them; false: as the cluster says
-    long rank;            // -1: not said
-    long workers;         // 0: not said
+    const char *job;       // the job's file, for messages
+    const char *cluster;   // a file; NULL: none
+    const char *ps;        // "A,B,C"; NULL: none
+    const char *tls;       // a folder of certificates; NULL: as the cluster says
+    bool munge;            // in place of them; false: as the cluster says
+    long rank;             // -1: not said
+    long workers;          // 0: not said
+    const char *strategy;  // its name, for messages
+    bool needs_ps, needs_peers;
 };
 
 struct wk_place {
@@ -33,8 +38,7 @@ struct wk_place {
 
 // INVALID_ARGUMENT, FAILED_PRECONDITION: what does not fit the strategy, or is missing; ps_tls_open's and
 // ps_munge_open's. Whatever it returns, wk_place_fini follows.
-enum ps_code wk_place_find(struct wk_place *place, const struct wk_place_options *o, const struct wk_strategy *strategy,
-                           struct ps_error *e);
+enum ps_code wk_place_find(struct wk_place *place, const struct wk_place_options *o, struct ps_error *e);
 // What all workers of a training have in common, and no other training does: where its ps tasks and workers are; with
 // Slurm the numbers of its job and step, which it keeps when it is queued again and gets other nodes. Malloc'd; NULL:
 // there is one worker, which nobody reaches.

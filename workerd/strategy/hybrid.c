@@ -321,7 +321,6 @@ static const struct wk_group hybrid_group = {
 
 const struct wk_strategy wk_hybrid = {
     .name = "hybrid",
-    .tasks = WK_TASKS_ALL,
     .replicates = true,
     .sharder = &hybrid_sharder,
     .home = &hybrid_home,

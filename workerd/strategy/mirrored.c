@@ -657,7 +657,6 @@ static const struct wk_group replicas = {
 
 const struct wk_strategy wk_mirrored = {
     .name = "mirrored",
-    .tasks = WK_TASKS_NONE,
     .replicates = true,
     .sharder = &sharder_of_steps,
     .home = &mirrored_home,
@@ -668,7 +667,6 @@ const struct wk_strategy wk_mirrored = {
 
 const struct wk_strategy wk_central_storage = {
     .name = "central_storage",
-    .tasks = WK_TASKS_NONE,
     .replicates = true,
     .sharder = &sharder_of_steps,
     .home = &mirrored_home,
@@ -679,7 +677,6 @@ const struct wk_strategy wk_central_storage = {
 
 const struct wk_strategy wk_multi_worker_mirrored = {
     .name = "multi_worker_mirrored",
-    .tasks = WK_TASKS_WORKERS,
     .replicates = true,
     .sharder = &sharder_of_steps,
     .home = &mirrored_home,

@@ -482,7 +482,6 @@ const struct wk_group wk_psd_group = {
 
 const struct wk_strategy wk_parameter_server = {
     .name = "parameter_server",
-    .tasks = WK_TASKS_PS,
     .sharder = &wk_psd_sharder,
     .home = &wk_psd_home,
     .group = &wk_psd_group,

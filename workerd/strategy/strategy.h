@@ -202,17 +202,8 @@ struct wk_group {
     void (*answer)(void *state, uint64_t number, bool failed, const char *text);
 };
 
-// Whom a worker has to reach: a set.
-enum wk_tasks {
-    WK_TASKS_NONE = 0,     // it is the only one
-    WK_TASKS_PS = 1,       // ps tasks; there may be any number of workers
-    WK_TASKS_WORKERS = 2,  // the other workers
-    WK_TASKS_ALL = WK_TASKS_PS | WK_TASKS_WORKERS
-};
-
 struct wk_strategy {
     const char *name;
-    enum wk_tasks tasks;
     bool replicates;  // a worker may have several replicas, and all that there are have wk_env.collective
     const struct wk_sharder *sharder;
     const struct wk_home *home;
