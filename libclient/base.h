@@ -15,6 +15,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/queue.h>
+#include <sys/types.h>
 
 #include "common/base/error.h"
 #include "common/wire/progress.h"
@@ -104,6 +105,7 @@ struct psc_client {
     void (*waits)(void *arg, const char *what);  // likewise
     void *waits_arg;
     uint8_t id[16];
+    pid_t pid;  // whose threads it has: not those of a child
     uint32_t n_tasks;
     struct psc__task *tasks;
 

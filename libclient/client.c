@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
@@ -52,6 +53,7 @@ static enum ps_code options_check(const psc_options *o, struct ps_error *e)
 
 static void client_init_identity(struct psc_client *c)
 {
+    c->pid = getpid();
     for (size_t i = 0; i < sizeof c->id; i += sizeof(uint64_t)) {
         uint64_t r = c->world.random(c->world.ctx);
         memcpy(c->id + i, &r, sizeof r);
@@ -195,8 +197,8 @@ static void client_look_for_waits(void *arg)
     psc__unlock(c);
 }
 
-enum ps_code psc_client_create(const struct psc_cluster *cluster, const struct psc_options *options,
-                               const struct psc_world *world, struct psc_client **client, struct ps_error *e)
+enum ps_code psc__client_create(const struct psc_cluster *cluster, const struct psc_options *options,
+                                const struct psc_world *world, struct psc_client **client, struct ps_error *e)
 {
     enum ps_code code = options_check(options, e);
     struct psc_client *c = code == PS_OK ? client_new(cluster, options, world) : NULL;

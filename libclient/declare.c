@@ -299,13 +299,23 @@ struct declaring {
     void *arg;
 };
 
-static void declaring_end(struct declaring *d)
+// Another thread may have declared, or attached, meanwhile.
+static enum ps_code declaring_take(struct declaring *d)
 {
-    if (d->error.code == PS_OK) {
-        psc__lock(d->client);
+    psc__lock(d->client);
+    if (d->client->layout) {
+        ps_fail(&d->error, PS_FAILED_PRECONDITION, "this client knows the job's variables already");
+    } else {
         d->client->layout = d->layout;
         d->client->resumptions = d->parts[0].resumptions;
-        psc__unlock(d->client);
+    }
+    psc__unlock(d->client);
+    return d->error.code;
+}
+
+static void declaring_end(struct declaring *d)
+{
+    if (d->error.code == PS_OK && declaring_take(d) == PS_OK) {
         if (d->resumed)
             *d->resumed = d->parts[0].resumed;
     } else {
@@ -590,6 +600,6 @@ const psc_variable *psc_variable_at(psc_client *client, size_t i)
 const psc_variable *psc_variable_find(psc_client *client, const char *name)
 {
     const struct psc__layout *l = declare_layout_of(client);
-    const struct psc__variable *v = l ? psc__layout_find(l, name) : NULL;
+    const struct psc__variable *v = l && name ? psc__layout_find(l, name) : NULL;
     return v ? &v->is : NULL;
 }

@@ -444,7 +444,7 @@ uint64_t psc_furthest(psc_client *client)
 uint64_t psc_chief_silence(psc_client *client)
 {
     psc__lock(client);
-    uint64_t ms = (psc__now(client) - client->member.chief_heard) / PS_MS;
+    uint64_t ms = client->rank < 0 ? 0 : (psc__now(client) - client->member.chief_heard) / PS_MS;
     psc__unlock(client);
     return ms;
 }

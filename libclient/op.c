@@ -9,6 +9,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/sometimes.h"
+#include "common/math/encoding.h"
 #include "common/math/finite.h"
 #include "libclient/call.h"
 #include "libclient/convert.h"
@@ -700,7 +701,7 @@ static void op_init(struct psc_op *op, psc_client *c, const struct psc__op_spec 
 
 static enum ps_code op_check_seen(struct psc_op *op, psc_seen *seen, struct ps_error *e)
 {
-    if (seen->layout != op->layout)
+    if (memcmp(seen->client, op->client->id, sizeof seen->client) != 0)
         return ps_fail(e, PS_INVALID_ARGUMENT, "get: what was seen is another client's");
     if (seen->busy)
         return ps_fail(e, PS_FAILED_PRECONDITION, "get: another operation with the same psc_seen is under way");
@@ -715,7 +716,9 @@ static enum ps_code op_check_finite(const struct psc__op_spec *spec, struct ps_e
 {
     for (size_t i = 0; spec->refuse_nonfinite && i < spec->n; i++) {
         const psc_tensor *t = &spec->tensors[i];
-        const size_t at = ps_nonfinite_first((int)t->dtype, t->data, t->count);
+        const float *residual = spec->encoding ? spec->residual[i] : NULL;
+        const size_t at = residual ? ps_encoding_nonfinite_first((int)spec->encoding, t->count, t->data, residual)
+                                   : ps_nonfinite_first((int)t->dtype, t->data, t->count);
         if (at < t->count)
             return ps_fail(e, PS_INVALID_ARGUMENT, "variable '%s': the gradient's element %" PRIu64 " is not finite",
                            t->name, (t->part ? t->first : 0) + at);
@@ -743,7 +746,8 @@ static enum ps_code op_prepare(struct psc_op *op, const struct psc__op_spec *spe
         return ps_fail(e, PS_INVALID_ARGUMENT, "push_pull: there are no tensors to pull into");
     if (spec->seen && op_check_seen(op, spec->seen, e) != PS_OK)
         return e->code;
-    if (psc__op_cut(op, spec, e) != PS_OK || op_check_finite(spec, e) != PS_OK)
+    if (psc__op_cut(op, spec, e) != PS_OK || psc__op_check_encoding(op, spec, e) != PS_OK ||
+        op_check_finite(spec, e) != PS_OK)
         return e->code;
     return psc__op_encode_gradients(op, spec, e);
 }
@@ -933,7 +937,8 @@ psc_code psc_seen_create(psc_client *client, psc_seen **seen, psc_error *error)
     } else {
         for (size_t i = 0; i < l->n_partitions; i++)
             changes[i] = UINT64_MAX;
-        *s = (psc_seen){.layout = l, .changes = changes};
+        *s = (psc_seen){.changes = changes};
+        memcpy(s->client, client->id, sizeof s->client);
         *seen = s;
     }
     return psc__error_out(&e, error);

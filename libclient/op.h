@@ -86,7 +86,7 @@ struct psc__per_task {
 };
 
 struct psc_seen {
-    const struct psc__layout *layout;
+    uint8_t client[sizeof((struct psc_client *)0)->id];  // whose it is
     uint64_t *changes;  // per partition: as its values were last got; UINT64_MAX: never
     bool busy;          // guarded by the client's lock, as are they
 };
@@ -226,6 +226,8 @@ void psc__op_free_strings(struct psc_op *op);
 
 // ---- op_encode.c: gradients in fewer bytes ------------------------------------------------------------------------
 
+// Are encoding and residuals what psc_push takes?
+enum ps_code psc__op_check_encoding(const struct psc_op *op, const struct psc__op_spec *spec, struct ps_error *e);
 // Encodes what spec says of the tensors that have been cut, as the extents are to be sent; on failure the caller drops
 // the operation.
 enum ps_code psc__op_encode_gradients(struct psc_op *op, const struct psc__op_spec *spec, struct ps_error *e);

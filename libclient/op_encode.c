@@ -22,9 +22,11 @@ static uint64_t encode_first(const psc_tensor *t)
     return t->part ? t->first : 0;
 }
 
-static enum ps_code encode_check(const struct psc_op *op, const struct psc__op_spec *spec, struct ps_error *e)
+enum ps_code psc__op_check_encoding(const struct psc_op *op, const struct psc__op_spec *spec, struct ps_error *e)
 {
     const char *name = op->name;
+    if (!spec->encoding)
+        return PS_OK;
     if (!ps_is_encoding((int)spec->encoding))
         return ps_fail(e, PS_INVALID_ARGUMENT, "%s: encoding %d: expected 0, PSC_BFLOAT16 or PSC_SCALED_INT8", name,
                        (int)spec->encoding);
@@ -81,8 +83,6 @@ enum ps_code psc__op_encode_gradients(struct psc_op *op, const struct psc__op_sp
 {
     if (!spec->encoding)
         return PS_OK;
-    if (encode_check(op, spec, e) != PS_OK)
-        return e->code;
     op->encoding = spec->encoding;
     op->encoded = ps_try_alloc_array(op->n_tensors, sizeof *op->encoded);
     if (!op->encoded)

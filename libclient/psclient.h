@@ -9,7 +9,7 @@
 // psc_barrier, psc_lease, psc_clock, psc_reduce and what else is among workers, psc_set_hyper, psc_split_gradients or
 // psc_close. A psc_op belongs to whoever started it. (Where there is no memory for an operation its callback runs
 // before the function that starts it returns, and its handle is NULL, which psc_wait, psc_done and psc_cancel
-// take.)
+// take.) A child of fork() must not use its parent's clients: it calls exec, or _exit. psc_close does nothing there.
 //
 // Ownership. Strings and arrays that are passed in are copied before the call returns, except tensors' data: that
 // memory stays the caller's and must neither move nor change (reads: be read) until the operation has finished. What
@@ -193,7 +193,7 @@ void psc_close(psc_client *client, const char *reason);
 // heartbeat, the last ones by psc_close.
 void psc_report(psc_client *client, uint64_t step, double images_per_second, double loss);
 
-// Has the job ended, as far as heartbeats told? PSC_OK: no; else why.
+// Has the job ended, as far as heartbeats told? PSC_OK: no; else why. What has just ended with ABORTED may be ahead of it.
 psc_code psc_health(psc_client *client, psc_error *error);
 
 // The live worker that has been there for longest is the chief, of those who were there from the beginning the one of
@@ -203,7 +203,7 @@ bool psc_is_chief(psc_client *client);
 // what it was to do at the end. False where it was the chief from the beginning, or the one before it has left.
 bool psc_is_heir(psc_client *client);
 // For how long the control task has not heard the chief, in ms, as of the last heartbeat and since: one that is killed
-// is the chief for as long as a worker may be silent (psd --dead-after-ms).
+// is the chief for as long as a worker may be silent (psd --dead-after-ms). 0: an observer's.
 uint64_t psc_chief_silence(psc_client *client);
 // The greatest step that any worker has told psc_report of, as of the last heartbeat. With the one by which a worker is
 // the chief it is at least what the chief before has told.
@@ -309,8 +309,8 @@ typedef struct psc_declaration {
 psc_code psc_declare(psc_client *client, const psc_declaration *declaration, bool *resumed, psc_error *error);
 
 // Waits until the chief has declared, then knows the variables. Everyone who does not declare calls it before the first
-// operation. DEADLINE_EXCEEDED: the chief has not within timeout_ms, or nobody has opened an observer's job;
-// FAILED_PRECONDITION: the job was declared on another number of ps tasks; UNAVAILABLE, ABORTED: as operations.
+// operation. DEADLINE_EXCEEDED: the chief has not within timeout_ms, or this worker has become the chief meanwhile
+// (psc_is_chief) and is to declare; or nobody has opened an observer's job. FAILED_PRECONDITION: the job was declared on another number of ps tasks; UNAVAILABLE, ABORTED: as operations.
 psc_code psc_attach(psc_client *client, psc_error *error);
 
 // How many runs of the job have gone on with the values of the one before (PSC_RESUME), this one among them, since they
@@ -362,7 +362,7 @@ typedef struct psc_result {
     uint64_t open_round;  // sync push: the least round that no variable has closed. push_pull: that some has not closed
     uint64_t last_round;  // sync get, push_pull: the greatest round closed. Of a get, equal to round: one state of all
     uint64_t nonfinite;   // push: elements that were NaN or infinite
-    uint32_t unchanged;   // psc_get_newer: tensors that were left as they were
+    uint32_t unchanged;   // psc_get_newer: tensors of which nothing was written
 } psc_result;
 
 typedef struct psc_op psc_op;
@@ -376,7 +376,8 @@ typedef void (*psc_callback)(void *arg, const psc_result *result);  // *result l
 // RESOURCE_EXHAUSTED: a ps task had no room until the deadline, or this process has no memory; UNAVAILABLE: a ps task
 // cannot be reached; DEADLINE_EXCEEDED: no answer within timeout_ms; ABORTED: the job has ended, or a ps task has lost
 // its state; CANCELLED: psc_close, psc_cancel, or stop; INTERNAL: an answer that is none. A push to a round:
-// ALREADY_EXISTS: some of an earlier one of this worker is there, counted or not, and nothing of this one counts.
+// ALREADY_EXISTS: some of an earlier one of this worker is there, counted or not; of this one counts at most what goes
+// to ps tasks that had nothing of that one.
 void psc_put(psc_client *client, const psc_tensor *tensors, size_t n, psc_callback callback, void *arg, psc_op **op);
 // At each ps task all values and slots are of one instant. Also of a job that has failed, by who connects after.
 void psc_get(psc_client *client, const psc_tensor *tensors, size_t n, psc_callback callback, void *arg, psc_op **op);
@@ -391,8 +392,8 @@ typedef struct psc_seen psc_seen;
 psc_code psc_seen_create(psc_client *client, psc_seen **seen, psc_error *error);
 // Before psc_close or after it, but not while an operation with it is under way. seen may be NULL.
 void psc_seen_free(psc_seen *seen);
-// A psc_get of those tensors, whole ones, that have changed since they were got with the same `seen`; the others' data
-// is left alone. One operation per seen at a time: another is FAILED_PRECONDITION; INVALID_ARGUMENT: it is another
+// A psc_get of those partitions of the tensors, whole ones, that have changed since they were got with the same `seen`.
+// The rest of their data is left alone: so that has to be where the last such get wrote, or a copy. One operation per seen at a time: another is FAILED_PRECONDITION; INVALID_ARGUMENT: it is another
 // client's.
 void psc_get_newer(psc_client *client, psc_seen *seen, const psc_tensor *tensors, size_t n, psc_callback callback,
                    void *arg, psc_op **op);
@@ -401,8 +402,8 @@ typedef struct psc_push_options {
     uint64_t round;     // sync: the round it is for (1 for the first step); else 0
     uint64_t examples;  // behind the mean gradient; 0 counts for nothing in a round
     bool atomic;        // psc_push: takes effect on all variables of a ps task at once; not in sync jobs
-    // INVALID_ARGUMENT, and nothing is sent, where any tensor has a NaN or an infinity. What becomes infinite by its
-    // encoding alone is refused by the ps task that gets it.
+    // INVALID_ARGUMENT, and nothing is sent, where any tensor has a NaN or an infinity, or would have one at its ps task
+    // by its residual or encoding. Residuals are as before then.
     bool refuse_nonfinite;
     // How gradients travel: 0, as they are; or in fewer bytes, as PSC_BFLOAT16 or PSC_SCALED_INT8 (a byte for an
     // element, and a float for 256 of them). Then residual[i] is as long as tensors[i], of float32: it is added to the
@@ -471,12 +472,13 @@ psc_code psc_prune_shards(psc_client *client, const char *name, uint32_t series,
 psc_code psc_wait(psc_op *op, psc_result *result, psc_error *error);
 // Has op ended? Waits at most timeout_ms for that; 0: looks. Frees nothing.
 bool psc_done(psc_op *op, int timeout_ms);
-// Ends op with CANCELLED, unless it has ended; what it asks for may take effect all the same. Does not wait for that:
-// psc_wait follows. op may be NULL.
+// Ends op with CANCELLED, unless it has ended; what it asks for may take effect all the same, or a part of it. Does not
+// wait for that: psc_wait follows. op may be NULL.
 void psc_cancel(psc_op *op);
 
-// Returns when every live worker of the job is in a barrier of this name. No limit but their lives. ABORTED: the job
-// has ended; FAILED_PRECONDITION: an observer, or another worker is in a barrier of another name; UNAVAILABLE,
+// Returns when every live worker of the job is in a barrier of this name. No limit but their lives. A worker is in one
+// barrier, or call among workers, at a time. ABORTED: the job has ended, or another thread of this client has begun one
+// since: then the client is of use; FAILED_PRECONDITION: an observer, or another worker is in a barrier of another name; UNAVAILABLE,
 // CANCELLED: as operations. The same errors end psc_lease and psc_clock, and what is among workers below.
 psc_code psc_barrier(psc_client *client, const char *name, psc_error *error);
 
@@ -519,7 +521,8 @@ psc_code psc_clock(psc_client *client, uint64_t step, bool wait, uint64_t *clock
 // rank order by the control task: the same bits for everyone. Of any size.
 typedef enum psc_reduce_op { PSC_SUM = 1, PSC_MEAN = 2, PSC_MIN = 3, PSC_MAX = 4 } psc_reduce_op;
 // data: count elements of float32, float64, int32 or int64; replaced by the result, on an error as it was. *workers
-// (may be NULL): how many took part.
+// (may be NULL): how many took part. Sums of integers wrap round, their means are cut to whole numbers, towards 0; a NaN
+// is the result wherever it takes part.
 psc_code psc_reduce(psc_client *client, const char *name, psc_reduce_op op, psc_dtype dtype, void *data, uint64_t count,
                     uint32_t *workers, psc_error *error);
 // Every worker brings `bytes` bytes, of a number of its own; *all gets them one after the other in rank order, and

@@ -47,8 +47,8 @@ struct psc_world {
 struct psc_client;
 struct psc_options;
 struct psc_cluster;
-enum ps_code psc_client_create(const struct psc_cluster *cluster, const struct psc_options *options,
-                               const struct psc_world *world, struct psc_client **client, struct ps_error *e)
+enum ps_code psc__client_create(const struct psc_cluster *cluster, const struct psc_options *options,
+                                const struct psc_world *world, struct psc_client **client, struct ps_error *e)
     __attribute__((visibility("hidden")));
 
 #endif

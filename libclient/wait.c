@@ -2,6 +2,8 @@
 // The functions that wait: each starts something, sleeps, and takes the outcome.
 #include "libclient/wait.h"
 
+#include <unistd.h>
+
 #include "libclient/client.h"
 #include "libclient/convert.h"
 
@@ -123,7 +125,7 @@ psc_code psc_broadcast(psc_client *client, const char *name, uint32_t root, void
 void psc_close(psc_client *client, const char *reason)
 {
     struct psc__waiter w;
-    if (!client)
+    if (!client || client->pid != getpid())
         return;
     psc__waiter_init(&w);
     psc__leave(client, reason, psc__waiter_wake, &w);

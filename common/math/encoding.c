@@ -119,6 +119,20 @@ void ps_encoding_write(int dtype, uint64_t first, size_t n, const float *x, floa
         encode_halves(n, x, residual, (unaligned_half *)(void *)numbers);
 }
 
+// As it comes back where it is the greatest of its group.
+static float encoding_of(int dtype, float whole)
+{
+    return dtype == PS_SCALED_INT8 ? whole / 127 * 127 : ps_of_bfloat16(ps_to_bfloat16(whole));
+}
+
+size_t ps_encoding_nonfinite_first(int dtype, size_t n, const float *x, const float *residual)
+{
+    size_t i = 0;
+    while (i < n && isfinite(encoding_of(dtype, x[i] + residual[i])))
+        i++;
+    return i;
+}
+
 void ps_encoding_read(int dtype, uint64_t first, size_t n, const uint8_t *scales, const uint8_t *numbers, float *x)
 {
     if (dtype == PS_SCALED_INT8)

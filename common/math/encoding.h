@@ -32,6 +32,9 @@ size_t ps_encoding_numbers(int dtype, uint64_t n);
 // the variable's element `first` on. scales and numbers may lie anywhere.
 void ps_encoding_write(int dtype, uint64_t first, size_t n, const float *x, float *residual, uint8_t *scales,
                        uint8_t *numbers);
+// The first element that would come back as an infinity or NaN, because x[i] + residual[i] is one or its encoding makes
+// it one; n: there is none.
+size_t ps_encoding_nonfinite_first(int dtype, size_t n, const float *x, const float *residual);
 // scales begins with that of the group of `first`.
 void ps_encoding_read(int dtype, uint64_t first, size_t n, const uint8_t *scales, const uint8_t *numbers, float *x);
 

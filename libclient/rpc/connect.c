@@ -14,8 +14,8 @@ static psc_code connect_join(const psc_cluster *cluster, const psc_options *opti
     struct psc_world world;
     psc_client *c;
     struct ps_error e = {.code = PS_OK};
-    if (psc_world_rpc_create(cluster, rpc, &world, &e) != PS_OK ||
-        psc_client_create(cluster, options, &world, &c, &e) != PS_OK)
+    if (psc__world_rpc_create(cluster, rpc, &world, &e) != PS_OK ||
+        psc__client_create(cluster, options, &world, &c, &e) != PS_OK)
         return psc__error_out(&e, error);
     psc__waiter_init(&w);
     psc__join(c, psc__waiter_wake, &w);

@@ -85,7 +85,7 @@ static enum ps_code psc_rpc_start(struct rpc_world *w, const struct psc_cluster 
     return PS_OK;
 }
 
-enum ps_code psc_world_rpc_create(const struct psc_cluster *cluster, const struct psc_world_rpc_options *o,
+enum ps_code psc__world_rpc_create(const struct psc_cluster *cluster, const struct psc_world_rpc_options *o,
                                   struct psc_world *world, struct ps_error *e)
 {
     if (o->transport != PSC_STREAM && o->transport != PSC_UNARY)

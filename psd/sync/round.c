@@ -218,7 +218,8 @@ enum ps_code psd_round_check(struct psd_round *round, const char *variable, uint
                     variable, examples, c->examples);
     else if (number == open_number(round) && (has_block(c, block) || is_of_another(c, id)))
         code = ps_fail(e, PS_ALREADY_EXISTS,
-                       "variable '%s': worker %" PRIu32 " has already contributed a gradient to round %" PRIu64,
+                       "variable '%s': another gradient of worker %" PRIu32 " for round %" PRIu64
+                       " is there, some of it or all",
                        variable, rank, number);
     pthread_mutex_unlock(&round->lock);
     return code;

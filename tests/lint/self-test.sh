@@ -187,6 +187,9 @@ good_build
 share 'int psc_connect(void); int psc_connect(void) { return 0; } int ps_leak; '
 rejects "symbols: libpsclient.so exports another name" 'libpsclient\.so:' symbols
 good_build
+share 'int psc_connect(void); int psc_connect(void) { return 0; } int psc_world(void); int psc_world(void) { return 0; }'
+rejects "symbols: libpsclient.so exports a name that its header lacks" 'libpsclient\.so:' symbols
+good_build
 rm "$build/.libs/libpsclient.so"
 rejects "symbols: no libpsclient.so" 'libpsclient\.so:' symbols
 

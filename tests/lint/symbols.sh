@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What the built objects need and offer: no gRPC below the rpc directories, and libpsclient.so offers psc_* only.
+# What the built objects need and offer: no gRPC below the rpc directories, and libpsclient.so offers what
+# psclient.h declares, and nothing else.
 #
 #   tests/lint/symbols.sh [BUILD]      BUILD: $top_builddir
 set -u -o pipefail
@@ -37,8 +38,8 @@ no_grpc() { # DIR
     result "$1: nothing outside rpc needs gRPC" "$broken"
 }
 
-psc_only() {
-    local library symbols broken
+public_only() {
+    local library symbols broken header=${top_srcdir:-.}/libclient/psclient.h
     library=$(find . -path '*/.libs/libpsclient.so' | head -n 1)
     if [[ -z $library ]]; then
         broken="no libpsclient.so below $PWD"
@@ -47,14 +48,17 @@ psc_only() {
     elif [[ -z $symbols ]]; then
         broken="$library: exports nothing"
     else
-        broken=$(awk '$1 !~ /^psc_/ { print $1 }' <<<"$symbols")
+        broken=$(awk 'NR == FNR { while (match($0, /psc_[a-z0-9_]+\(/)) {
+                                      declared[substr($0, RSTART, RLENGTH - 1)]; $0 = substr($0, RSTART + RLENGTH) }
+                                  next }
+                      !($1 in declared) { print $1 }' "$header" - <<<"$symbols")
     fi
-    result "libpsclient.so: exports psc_* only" "$broken"
+    result "libpsclient.so: exports what psclient.h declares" "$broken"
 }
 
 echo 1..6
 for dir in common psd libclient workerd tests/sim; do
     no_grpc "$dir"
 done
-psc_only
+public_only
 exit $failed

@@ -193,7 +193,7 @@ static void start(struct worker *w, struct sim *sim, uint32_t rank, psc_update u
     if (w->error.code)
         snprintf(w->error.text, sizeof w->error.text, "%s", e.text);
     else
-        psc_client_create(cluster, &options, &world, &w->client, &w->error);
+        psc__client_create(cluster, &options, &world, &w->client, &w->error);
     psc_cluster_free(cluster);
     if (!w->client)
         return;

@@ -91,7 +91,7 @@ void long_read_start(struct long_read *r, struct trial *t)
     *r = (struct long_read){.trial = t, .under_way = 1};
     r->values = ps_alloc(LONG_COUNT * sizeof *r->values);
     psc_cluster_create(addresses, t->ps, &cluster, NULL);
-    if (psc_client_create(cluster, &options, &world, &r->client, NULL))
+    if (psc__client_create(cluster, &options, &world, &r->client, NULL))
         fail_msg("no long reader");
     psc_cluster_free(cluster);
     psc__attach(r->client, on_long_attached, r);

@@ -491,7 +491,7 @@ static void reader_start(struct reader *r, struct trial *t)
     r->last = ps_alloc(t->partitions * SLOTS * sizeof(float));
     r->values = ps_alloc(t->partitions * SLOTS * sizeof(float));
     psc_cluster_create(addresses, t->ps, &cluster, NULL);
-    if (psc_client_create(cluster, &options, &world, &r->client, NULL))
+    if (psc__client_create(cluster, &options, &world, &r->client, NULL))
         fail_msg("no reader");
     psc_cluster_free(cluster);
     psc__attach(r->client, on_attached, r);

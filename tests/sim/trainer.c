@@ -502,7 +502,7 @@ void trainer_start(struct trial *t, uint32_t rank)
                            .join_within_ms = 5000,
                            .timeout_ms = 20000};
     psc_cluster_create(addresses, t->ps, &cluster, NULL);
-    if (psc_client_create(cluster, &options, &l->world, &l->client, &l->error))
+    if (psc__client_create(cluster, &options, &l->world, &l->client, &l->error))
         fail_msg("%s", l->error.text);
     psc_cluster_free(cluster);
     psc__join(l->client, on_joined, l);

@@ -170,7 +170,7 @@ void sim_worker_start(struct sim_worker *w, struct sim *sim, const struct sim_jo
                            .min_workers = job->min_workers,
                            .update = job->update,
                            .timeout_ms = 300000};
-    if (psc_client_create(cluster, &options, &w->world, &w->client, &w->error) == PS_OK)
+    if (psc__client_create(cluster, &options, &w->world, &w->client, &w->error) == PS_OK)
         psc__join(w->client, on_joined, w);
     else
         w->done = true;

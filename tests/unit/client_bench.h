@@ -83,7 +83,7 @@ static inline void bench_create(struct bench *b, psc_options options)
     struct psc_world world = fake_world(&b->fake);
     assert_int_equal(psc_cluster_create(addresses, FAKE_TASKS, &cluster, NULL), PSC_OK);
     options.job = "test";
-    assert_int_equal(psc_client_create(cluster, &options, &world, &b->client, NULL), PS_OK);
+    assert_int_equal(psc__client_create(cluster, &options, &world, &b->client, NULL), PS_OK);
     psc_cluster_free(cluster);
 }
 

@@ -185,6 +185,26 @@ static void test_update_of_unknown_outcome(void **state)
     bench_free(b);
 }
 
+// Of two that are under way at once one knows the variables then.
+static void test_declared_twice_at_once(void **state)
+{
+    (void)state;
+    struct bench *b = bench_new(PSC_STREAM);
+    bench_begin(b, worker_options(b));
+    struct outcome o[2] = {0};
+    const psc_declaration declaration = {
+        .variables = variables, .n_variables = N_VARIABLES, .rule = "sgd", .placement = "round_robin"};
+    for (int i = 0; i < 2; i++)
+        psc__declare(b->client, &declaration, NULL, on_done, &o[i]);
+    for (int i = 0; i < 2; i++)
+        assert_true(fake_run(&b->fake, &o[i].done, 100));
+    const bool first = o[0].error.code == PS_OK;
+    assert_int_equal(o[first ? 0 : 1].error.code, PS_OK);
+    assert_int_equal(o[first ? 1 : 0].error.code, PS_FAILED_PRECONDITION);
+    assert_int_equal(psc_variables(b->client), N_VARIABLES);
+    bench_free(b);
+}
+
 static void test_attach_gives_up(void **state)
 {
     (void)state;
@@ -245,7 +265,7 @@ static void test_options_are_checked(void **state)
         struct psc_world world = fake_world(&f);
         psc_client *client = NULL;
         struct ps_error e;
-        assert_int_equal(psc_client_create(cluster, &bad[i], &world, &client, &e), PS_INVALID_ARGUMENT);
+        assert_int_equal(psc__client_create(cluster, &bad[i], &world, &client, &e), PS_INVALID_ARGUMENT);
         assert_null(client);
         fake_free(&f);
     }
@@ -1940,6 +1960,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_join_says_what_the_tasks_know),
     cmocka_unit_test(test_attach),
     cmocka_unit_test(test_update_of_unknown_outcome),
+    cmocka_unit_test(test_declared_twice_at_once),
     cmocka_unit_test(test_attach_gives_up),
     cmocka_unit_test(test_declaration_is_checked),
     cmocka_unit_test(test_options_are_checked),

@@ -104,7 +104,7 @@ static bool join_and_declare(struct life *l)
     assert_int_equal(psc_cluster_create(addresses, FAKE_TASKS, &cluster, NULL), PSC_OK);
     set_aside(false);
     memory.n = 0;
-    enum ps_code code = psc_client_create(cluster, &options, &world, &b->client, &l->error);
+    enum ps_code code = psc__client_create(cluster, &options, &world, &b->client, &l->error);
     psc_cluster_free(cluster);
     if (code == PS_OK)
         code = (l->error = bench_join(b)).code;

@@ -577,6 +577,39 @@ static void test_nonfinite_sends_nothing(void **state)
     bench_free(b);
 }
 
+// Nor where it is the residual, or the encoding, that makes an element infinite; no residual has changed.
+static void test_nonfinite_by_encoding(void **state)
+{
+    (void)state;
+    struct bench *b = open_bench(PSC_STREAM, PSC_ASYNC, 0);
+    float *all = calloc(TABLE, sizeof *all), *kept = calloc(TABLE, sizeof *kept);
+    psc_tensor t = whole("table", all, TABLE, PSC_FLOAT32);
+    psc_push_options options = {.examples = 1, .refuse_nonfinite = true, .residual = &kept};
+    const psc_dtype encodings[] = {PSC_SCALED_INT8, PSC_BFLOAT16};
+    const size_t before = b->fake.n_arrivals;
+    for (size_t i = 0; i < 2; i++) {
+        struct outcome o = {0};
+        options.encoding = encodings[i];
+        all[0] = 1;
+        kept[0] = 0.001f;
+        all[TABLE - 1] = i ? 3.4e38f : 3e38f;
+        kept[TABLE - 1] = i ? 0 : 3e38f;
+        psc_push(b->client, &t, 1, &options, on_result, &o, NULL);
+        psc_result r = finish(b, &o);
+        assert_int_equal(r.error.code, PSC_INVALID_ARGUMENT);
+        assert_string_equal(r.error.text, "variable 'table': the gradient's element 899999 is not finite");
+        assert_int_equal(b->fake.n_arrivals, before);
+        assert_true(kept[0] == 0.001f);
+    }
+    struct outcome o = {0};
+    options.residual = NULL;
+    psc_push(b->client, &t, 1, &options, on_result, &o, NULL);
+    assert_int_equal(finish(b, &o).error.code, PSC_INVALID_ARGUMENT);
+    free(all);
+    free(kept);
+    bench_free(b);
+}
+
 static psc_result push_round(struct bench *b, const psc_tensor *t, uint64_t round)
 {
     struct outcome o = {0};
@@ -1035,23 +1068,37 @@ static void test_errors_name_the_function(void **state)
 }
 
 // What one client has seen says nothing of what another has: the places in its layout may be others.
+static psc_client *attached_observer(struct bench *b)
+{
+    psc_client *observer = second_client(b, (psc_options){.rank = -1});
+    struct outcome attached = {0};
+    psc__attach(observer, on_done, &attached);
+    assert_true(fake_run(&b->fake, &attached.done, 10));
+    return observer;
+}
+
 static void test_seen_by_another_client(void **state)
 {
     (void)state;
     struct bench *b = open_bench(PSC_STREAM, PSC_ASYNC, 0);
-    psc_client *observer = second_client(b, (psc_options){.rank = -1});
-    struct outcome attached = {0}, got = {0};
+    psc_client *observer = attached_observer(b);
+    struct outcome got = {0};
     float x[10];
     psc_tensor t = whole("bias", x, 10, PSC_FLOAT32);
     psc_seen *seen;
-    psc__attach(observer, on_done, &attached);
-    assert_true(fake_run(&b->fake, &attached.done, 10));
     assert_int_equal(psc_seen_create(observer, &seen, NULL), PSC_OK);
     psc_result r = get_newer(b, seen, &t, 1);
     assert_int_equal(r.error.code, PSC_INVALID_ARGUMENT);
     assert_string_equal(r.error.text, "get: what was seen is another client's");
     psc_get_newer(observer, seen, &t, 1, on_result, &got, NULL);
     assert_int_equal(finish(b, &got).error.code, PSC_OK);
+    for (int i = 0; i < 20; i++) {  // the memory of one that is closed is the next one's
+        struct outcome again = {0};
+        psc__client_free(observer);
+        observer = attached_observer(b);
+        psc_get_newer(observer, seen, &t, 1, on_result, &again, NULL);
+        assert_int_equal(finish(b, &again).error.code, PSC_INVALID_ARGUMENT);
+    }
     psc_seen_free(seen);
     psc__client_free(observer);
     bench_free(b);
@@ -1656,6 +1703,7 @@ int main(void)
         cmocka_unit_test(test_atomic_is_for_async),
         cmocka_unit_test(test_nonfinite),
         cmocka_unit_test(test_nonfinite_sends_nothing),
+        cmocka_unit_test(test_nonfinite_by_encoding),
         cmocka_unit_test(test_push_to_a_round_has_a_deadline),
         cmocka_unit_test(test_open_round),
         cmocka_unit_test(test_blocks_count_with_their_partition),

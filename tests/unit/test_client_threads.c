@@ -2,6 +2,7 @@
 // libclient's calls that wait, from threads of their own, while another thread is the world.
 #include <limits.h>
 #include <pthread.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "libclient/admin.h"
@@ -200,6 +201,23 @@ static void test_shards_are_loaded_as_often_as_asked(void **state)
     bench_free(b);
 }
 
+// A child has the client's memory, and none of its threads.
+static void test_close_in_a_child(void **state)
+{
+    (void)state;
+    struct bench *b = bench_ready(PSC_STREAM);
+    int status;
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(60);
+        psc_close(b->client, "a child's destructor");
+        _exit(b->fake.leaves == 0 ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    bench_free(b);
+}
+
 struct on_thread {
     pthread_t thread;
     atomic_int code;  // -1: not ended yet
@@ -247,11 +265,9 @@ static void test_callbacks_have_a_thread(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_threads_wait),
-    cmocka_unit_test(test_a_hyperparameter_is_set_again),
-    cmocka_unit_test(test_a_long_time_for_shards),
-    cmocka_unit_test(test_shards_are_loaded_as_often_as_asked),
-    cmocka_unit_test(test_callbacks_have_a_thread),
+    cmocka_unit_test(test_threads_wait),           cmocka_unit_test(test_a_hyperparameter_is_set_again),
+    cmocka_unit_test(test_a_long_time_for_shards), cmocka_unit_test(test_shards_are_loaded_as_often_as_asked),
+    cmocka_unit_test(test_close_in_a_child),       cmocka_unit_test(test_callbacks_have_a_thread),
 };
 
 int main(void)

@@ -143,11 +143,34 @@ static void test_small_numbers(void **state)
         assert_true(back[i] + residual[i] == x[i]);
 }
 
+// What it says before is what comes back.
+static void test_nonfinite_first(void **state)
+{
+    const float most = 3.40282347e38f, half_most = 3.3895314e38f;  // of floats, of bfloat16
+    const float x[] = {most, -most, half_most, -half_most, 3.396e38f, 3.3962e38f, 0, INFINITY, NAN, 2e38f, 2e38f};
+    const float residual[] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 1.5e38f, 1e38f};
+    const int dtypes[] = {PS_BFLOAT16, PS_SCALED_INT8};
+    (void)state;
+    for (size_t d = 0; d < 2; d++)
+        for (size_t i = 0; i < sizeof x / sizeof *x; i++) {
+            struct wire w;
+            float kept = residual[i], back;
+            const size_t first = ps_encoding_nonfinite_first(dtypes[d], 1, &x[i], &residual[i]);
+            ps_encoding_write(dtypes[d], 0, 1, &x[i], &kept, w.scales, w.numbers);
+            ps_encoding_read(dtypes[d], 0, 1, w.scales, w.numbers, &back);
+            assert_int_equal(first, isfinite(back) ? 1 : 0);
+        }
+    assert_int_equal(ps_encoding_nonfinite_first(PS_BFLOAT16, 11, x, residual), 0);
+    assert_int_equal(ps_encoding_nonfinite_first(PS_SCALED_INT8, 9, x + 2, residual + 2), 5);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_halves), cmocka_unit_test(test_bytes),       cmocka_unit_test(test_feedback),
-        cmocka_unit_test(test_cut),    cmocka_unit_test(test_odd_numbers), cmocka_unit_test(test_small_numbers),
+        cmocka_unit_test(test_halves),          cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_feedback),        cmocka_unit_test(test_cut),
+        cmocka_unit_test(test_odd_numbers),     cmocka_unit_test(test_small_numbers),
+        cmocka_unit_test(test_nonfinite_first),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
