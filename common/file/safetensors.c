@@ -63,6 +63,12 @@ struct source {
     uint32_t header_crc;
 };
 
+// It cannot be opened or looked at, which errno says: that is no word on what it holds.
+static enum ps_code source_fail(const struct source *f, struct ps_error *e)
+{
+    return ps_fail(e, ps_code_of_file(errno), "%s: %s", f->path, strerror(errno));
+}
+
 // From a place of the file on, where fd stands.
 static enum ps_code read_fully(const struct source *f, uint64_t from, void *to, size_t n, struct ps_error *e)
 {
@@ -71,7 +77,8 @@ static enum ps_code read_fully(const struct source *f, uint64_t from, void *to, 
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
-            return ps_fail(e, PS_DATA_LOSS, "%s: reading at byte %" PRIu64 ": %s", f->path, from + at, strerror(errno));
+            return ps_fail(e, ps_code_of_file(errno), "%s: reading at byte %" PRIu64 ": %s", f->path, from + at,
+                           strerror(errno));
         if (got == 0)
             return ps_fail(e, PS_DATA_LOSS, "%s: the file ends at byte %" PRIu64 ", %zu bytes too early", f->path,
                            from + at, n - at);
@@ -516,7 +523,9 @@ static enum ps_code read_tensors(const struct source *f, struct ps_safetensors *
 static enum ps_code source_check(struct source *f, struct ps_error *e)
 {
     struct stat st;
-    if (fstat(f->fd, &st) != 0 || !S_ISREG(st.st_mode))
+    if (fstat(f->fd, &st) != 0)
+        return source_fail(f, e);
+    if (!S_ISREG(st.st_mode))
         return ps_fail(e, PS_INVALID_ARGUMENT, "%s: expected a regular file", f->path);
     f->size = (uint64_t)st.st_size;
     return PS_OK;
@@ -543,7 +552,7 @@ static enum ps_code safetensors_read(const char *path, bool sealed, enum shards 
     struct source f = {.fd = open(path, O_RDONLY | O_CLOEXEC), .path = path};
     e = e ? e : &unheard;
     if (f.fd < 0)
-        return ps_fail(e, PS_NOT_FOUND, "%s: %s", path, strerror(errno));
+        return source_fail(&f, e);
     struct ps_safetensors *s = ps_try_alloc(sizeof *s);
     enum ps_code code = s ? read_file(&f, sealed, s, e) : safetensors_no_memory(path, e);
     close(f.fd);
@@ -624,7 +633,7 @@ static enum ps_code stream_read_sums(struct ps_safetensors_stream *s, const stru
         return safetensors_no_memory(s->path, e);
     const ssize_t got = pread(s->file.fd, s->sums, bytes, (off_t)(s->file.header + s->size));
     if (got != (ssize_t)bytes)
-        return ps_fail(e, PS_DATA_LOSS, "%s: reading its checksums: %s", s->path,
+        return ps_fail(e, got < 0 ? ps_code_of_file(errno) : PS_DATA_LOSS, "%s: reading its checksums: %s", s->path,
                        got < 0 ? strerror(errno) : "the file ends too early");
     return s->sums[0] == s->file.header_crc ? PS_OK : seal_fail(&s->file, s->size, 0, e);
 }
@@ -660,7 +669,7 @@ enum ps_code ps_safetensors_stream_open(const char *path, struct ps_safetensors_
     if (!s->path)
         code = safetensors_no_memory(path, e);
     else if (s->file.fd < 0)
-        code = ps_fail(e, errno == ENOENT ? PS_NOT_FOUND : PS_UNAVAILABLE, "%s: %s", path, strerror(errno));
+        code = source_fail(&s->file, e);
     else
         code = source_check(&s->file, e);
     if (code == PS_OK)

@@ -45,9 +45,9 @@ struct ps_safetensors {
 };
 
 // A file with shards is read together with them. F16, BF16 and F64 become the float32 nearest to them, in data.
-// NOT_FOUND: the file cannot be opened, or one of its shards. INVALID_ARGUMENT: not what the format asks for.
-// DATA_LOSS: cut short, or the checksums say that it is damaged. Both name the bytes of the file that are wrong. Any
-// bytes may stand in the file: what is allocated is bounded by its size.
+// NOT_FOUND: the file is not there, or one of its shards. As ps_code_of_file, too, where one cannot be read.
+// INVALID_ARGUMENT: not what the format asks for. DATA_LOSS: cut short, or the checksums say that it is damaged. Both
+// name the bytes of the file that are wrong. Any bytes may stand in the file: what is allocated is bounded by its size.
 enum ps_code ps_safetensors_read(const char *path, struct ps_safetensors **out, struct ps_error *e);
 // The same; INVALID_ARGUMENT also where the header names no checksums.
 enum ps_code ps_safetensors_read_sealed(const char *path, struct ps_safetensors **out, struct ps_error *e);
@@ -62,11 +62,11 @@ const struct ps_safetensor *ps_safetensors_find(const struct ps_safetensors *s, 
 // A sealed file of float32 that is read in the order of its data, of which a MiB at most is in memory: each is compared
 // with its checksum before any of it is handed out. Threads: one at a time.
 struct ps_safetensors_stream;
-// Errors as ps_safetensors_read_shard, but for those of the data; UNAVAILABLE: it is there, and cannot be opened.
+// Errors as ps_safetensors_read_shard, but for those of the data.
 enum ps_code ps_safetensors_stream_open(const char *path, struct ps_safetensors_stream **out, struct ps_error *e);
 // Its tensors, without data; lives as long as the stream.
 const struct ps_safetensors *ps_safetensors_stream_tensors(const struct ps_safetensors_stream *s);
-// The next n floats. DATA_LOSS: the file is damaged, or ends before them.
+// The next n floats. DATA_LOSS: the file is damaged, or ends before them. As ps_code_of_file: it cannot be read.
 enum ps_code ps_safetensors_stream_read(struct ps_safetensors_stream *s, float *to, size_t n, struct ps_error *e);
 void ps_safetensors_stream_close(struct ps_safetensors_stream *s);  // may be NULL
 

@@ -2,6 +2,7 @@
 //
 // Trainings that are killed and go on, and what callbacks do: workerd/job with one_device, whose weights are compared
 // byte by byte. A training runs in a process of its own, and is killed in the step that the test says.
+#include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
@@ -17,6 +18,7 @@
 #include <sys/inotify.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -28,10 +30,10 @@
 #include "workerd/job/callback.h"
 #include "workerd/job/callbacks/monitor.h"
 #include "workerd/job/checkpoints.h"
-#include "workerd/job/search.h"
 #include "workerd/job/evaluate.h"
 #include "workerd/job/loop.h"
 #include "workerd/job/resume.h"
+#include "workerd/job/search.h"
 
 static const char outputs_text[] =
     "{\"class_name\": \"Functional\", \"config\": {\"name\": \"n\", \"layers\": ["
@@ -648,6 +650,40 @@ static void passes_over_damaged(void **state)
     assert_non_null(strstr(e.text, "ck/job-0000000027.safetensors"));
     assert_null(found.path);
     assert_null(found.words);
+    wk_found_free(&found);
+    end(&t);
+}
+
+static int read_errno;  // 0: the system decides
+
+ssize_t read(int fd, void *to, size_t n)
+{
+    if (read_errno) {
+        errno = read_errno;
+        return -1;
+    }
+    return syscall(SYS_read, fd, to, n);
+}
+
+// One that cannot be read at the moment is not passed over: later it may be, and the steps after the one before it with
+// it.
+static void waits_for_unreadable(void **state)
+{
+    static const char job[] = "callbacks: [{name: checkpoint, path: ck, every_steps: 9, keep: 2}]\n";
+    struct training t;
+    struct ps_error e = {.code = PS_OK};
+    struct wk_found found;
+    (void)state;
+    train(&t, job, false);
+    read_errno = EIO;
+    const enum ps_code code = wk_search_newest(t.job, false, &t.lost, &found, &e);
+    read_errno = 0;
+    assert_int_equal(code, PS_UNAVAILABLE);
+    assert_non_null(strstr(e.text, "ck/job-0000000027.safetensors: reading at byte 0: Input/output error"));
+    assert_null(found.path);
+    wk_found_free(&found);
+    must(wk_search_newest(t.job, false, &t.lost, &found, &e), &e);
+    assert_non_null(strstr(found.path, "ck/job-0000000027.safetensors"));
     wk_found_free(&found);
     end(&t);
 }
@@ -1724,6 +1760,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(leaves_another_jobs_checkpoints, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(removes_the_oldest_first, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(passes_over_damaged, begin_folder, end_folder),
+        cmocka_unit_test_setup_teardown(waits_for_unreadable, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(passes_over_lost, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(goes_on_without, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(does_not_wait_for_a_slow_disk, begin_folder, end_folder),

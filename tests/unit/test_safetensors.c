@@ -2,6 +2,7 @@
 //
 // common/safetensors: what is written comes back, the bytes are determined, and no file is believed.
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <setjmp.h>
@@ -11,7 +12,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -557,6 +560,51 @@ static void damage_is_placed(void **state)
     free(data);
 }
 
+static int read_errno;  // 0: the system decides
+
+ssize_t read(int fd, void *to, size_t n)
+{
+    if (read_errno) {
+        errno = read_errno;
+        return -1;
+    }
+    return syscall(SYS_read, fd, to, n);
+}
+
+static void is_not_readable(enum ps_code code, const char *says)
+{
+    struct ps_safetensors *s = NULL;
+    struct ps_safetensors_stream *stream = NULL;
+    struct ps_error e = {0};
+    assert_int_equal(ps_safetensors_read_sealed(in_folder("a"), &s, &e), code);
+    assert_non_null(strstr(e.text, says));
+    assert_int_equal(ps_safetensors_stream_open(in_folder("a"), &stream, &e), code);
+    assert_non_null(strstr(e.text, says));
+}
+
+// A file that cannot be read at the moment is neither missing nor damaged: it may well be read later.
+static void what_cannot_be_read_now_is_not_lost(void **state)
+{
+    struct ps_error e;
+    struct rlimit before;
+    (void)state;
+    assert_int_equal(ps_safetensors_write_sealed(in_folder("a"), three, 3, NULL, 0, NULL, &e), PS_OK);
+    read_errno = EIO;
+    is_not_readable(PS_UNAVAILABLE, "reading at byte 0: Input/output error");
+    read_errno = ESTALE;
+    is_not_readable(PS_UNAVAILABLE, "reading at byte 0: Stale file handle");
+    read_errno = 0;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &(struct rlimit){0, before.rlim_max}), 0);
+    is_not_readable(PS_RESOURCE_EXHAUSTED, "Too many open files");
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(unlink(in_folder("a")), 0);
+    is_not_readable(PS_NOT_FOUND, "No such file or directory");
+    assert_int_equal(symlink("a", in_folder("a")), 0);
+    is_not_readable(PS_INVALID_ARGUMENT, "Too many levels of symbolic links");
+    assert_int_equal(unlink(in_folder("a")), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -578,6 +626,7 @@ int main(void)
         cmocka_unit_test(every_cut_is_placed),
         cmocka_unit_test(a_file_without_checksums_is_no_sealed_one),
         cmocka_unit_test(damage_is_placed),
+        cmocka_unit_test(what_cannot_be_read_now_is_not_lost),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
