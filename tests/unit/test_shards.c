@@ -254,6 +254,18 @@ static void many_slices_are_joined(void **state)
     ps_safetensors_free(s);
 }
 
+// A shard that is there, and cannot be opened, is not said to be missing.
+static void a_shard_that_cannot_be_read_says_why(void **state)
+{
+    static const char shard[] = "job/job-0000000020-0000000000abcdef-ps-1-of-2.safetensors";
+    (void)state;
+    write_checkpoint();
+    unlink(in_folder(shard));
+    assert_int_equal(symlink(strrchr(shard, '/') + 1, in_folder(shard)), 0);
+    refuses(PS_INVALID_ARGUMENT, "ps-1-of-2.safetensors: Too many levels of symbolic links");
+    assert_int_equal(unlink(in_folder(shard)), 0);
+}
+
 // A ps task that keeps nothing has no shard.
 static void an_empty_task_is_not_missed(void **state)
 {
@@ -526,6 +538,7 @@ int main(void)
         cmocka_unit_test(shards_are_removed),
         cmocka_unit_test(an_index_is_read_without_its_shards),
         cmocka_unit_test(many_slices_are_joined),
+        cmocka_unit_test(a_shard_that_cannot_be_read_says_why),
         cmocka_unit_test(an_empty_task_is_not_missed),
         cmocka_unit_test(a_shard_of_another_checkpoint_is_refused),
         cmocka_unit_test(a_damaged_shard_is_refused),
