@@ -8,7 +8,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -293,54 +292,76 @@ static enum ps_code zip_read_memory(const void *arg, uint64_t at, size_t n, void
 
 enum ps_code ps_zip_parse(const uint8_t *bytes, size_t size, struct ps_zip **zip, struct ps_error *e)
 {
-    const enum ps_code code = ps_zip_read(&(struct ps_zip_source){zip_read_memory, bytes, size}, zip, e);
-    for (size_t i = 0; code == PS_OK && i < (*zip)->n; i++)
-        (*zip)->entry[i].packed = bytes + (*zip)->entry[i].begin;
-    return code;
+    return ps_zip_read(&(struct ps_zip_source){zip_read_memory, bytes, size}, zip, e);
 }
 
-static enum ps_code zip_map(const char *path, void **mapped, size_t *size, struct ps_error *e)
+// A file that is open, of so many bytes then.
+struct zip_file {
+    int fd;
+    uint64_t size;
+};
+
+static enum ps_code zip_read_file(const void *arg, uint64_t at, size_t n, void *to, struct ps_error *e)
+{
+    const struct zip_file *file = arg;
+    for (size_t done = 0; done < n;) {
+        const ssize_t got = pread(file->fd, (uint8_t *)to + done, n - done, (off_t)(at + done));
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return ps_fail(e, ps_code_of_file(errno), "byte %" PRIu64 ": %s", at + done, strerror(errno));
+        if (got == 0)
+            return ps_fail(e, PS_DATA_LOSS, "the file ends at byte %" PRIu64 "; it had %" PRIu64 " when it was opened",
+                           at + done, file->size);
+        done += (size_t)got;
+    }
+    return PS_OK;
+}
+
+static enum ps_code zip_check_file(struct zip_file *file, struct ps_error *e)
 {
     struct stat st;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
+    if (fstat(file->fd, &st) != 0)
         return ps_fail(e, ps_code_of_file(errno), "%s", strerror(errno));
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size == 0) {
-        close(fd);
+    if (!S_ISREG(st.st_mode) || st.st_size == 0)
         return ps_fail(e, PS_INVALID_ARGUMENT, "expected a zip file, not %s",
                        S_ISDIR(st.st_mode)   ? "a folder"
                        : S_ISREG(st.st_mode) ? "an empty one"
                                              : "a device or a pipe");
-    }
-    *size = (size_t)st.st_size;
-    *mapped = mmap(NULL, *size, PROT_READ, MAP_PRIVATE, fd, 0);
-    int error = errno;
-    close(fd);
-    return *mapped == MAP_FAILED ? ps_fail(e, PS_RESOURCE_EXHAUSTED, "cannot be mapped: %s", strerror(error)) : PS_OK;
+    file->size = (uint64_t)st.st_size;
+    return PS_OK;
+}
+
+static void zip_close(struct zip_file *file)
+{
+    if (file && file->fd >= 0)
+        close(file->fd);
+    free(file);
 }
 
 enum ps_code ps_zip_open(const char *path, struct ps_zip **zip, struct ps_error *e)
 {
-    void *mapped = NULL;
-    size_t size = 0;
-    if (zip_map(path, &mapped, &size, e))
-        return ps_error_prefix(e, "%.200s", path);
-    enum ps_code code = ps_zip_parse(mapped, size, zip, e);
-    if (code) {
-        munmap(mapped, size);
-        return ps_error_prefix(e, "%.200s", path);
+    struct zip_file *file = ps_try_alloc(sizeof *file);
+    if (!file)
+        return ps_no_memory(e, path);
+    file->fd = open(path, O_RDONLY | O_CLOEXEC);
+    enum ps_code code =
+        file->fd < 0 ? ps_fail(e, ps_code_of_file(errno), "%s", strerror(errno)) : zip_check_file(file, e);
+    if (code == PS_OK)
+        code = ps_zip_read(&(struct ps_zip_source){zip_read_file, file, file->size}, zip, e);
+    if (code == PS_OK) {
+        (*zip)->file = file;
+        return PS_OK;
     }
-    (*zip)->mapped = mapped;
-    (*zip)->mapped_bytes = size;
-    return PS_OK;
+    zip_close(file);
+    return ps_error_prefix(e, "%.200s", path);
 }
 
 void ps_zip_free(struct ps_zip *zip)
 {
     if (!zip)
         return;
-    if (zip->mapped)
-        munmap(zip->mapped, zip->mapped_bytes);
+    zip_close(zip->file);
     free(zip->entry);
     free(zip->names);
     free(zip);
@@ -362,16 +383,11 @@ static uInt zip_portion(uint64_t bytes)
     return bytes < PORTION ? (uInt)bytes : PORTION;
 }
 
-// The packed bytes from `in` on, or some of them: in memory, or read into the buffer.
+// The packed bytes from `in` on, or some of them.
 static enum ps_code zip_give(z_stream *z, const struct ps_zip_entry *entry, uint64_t in, uint8_t *buffer,
                              struct ps_error *e)
 {
     const uint64_t left = entry->packed_bytes - in;
-    if (entry->packed) {
-        z->next_in = (Bytef *)(uintptr_t)(entry->packed + in);  // which zlib only reads
-        z->avail_in = zip_portion(left);
-        return PS_OK;
-    }
     z->next_in = buffer;
     z->avail_in = left < BUFFER ? (uInt)left : BUFFER;
     return entry->source.read(entry->source.arg, entry->begin + in, z->avail_in, buffer, e);
@@ -402,8 +418,8 @@ static enum ps_code zip_inflate(z_stream *z, const struct ps_zip_entry *entry, u
 static enum ps_code zip_unpack_deflated(const struct ps_zip_entry *entry, uint8_t *to, struct ps_error *e)
 {
     z_stream z = {0};
-    uint8_t nothing, *buffer = entry->packed ? NULL : ps_try_alloc(BUFFER);
-    if ((!entry->packed && !buffer) || inflateInit2(&z, -MAX_WBITS) != Z_OK) {  // no header of zlib's own
+    uint8_t nothing, *buffer = ps_try_alloc(BUFFER);
+    if (!buffer || inflateInit2(&z, -MAX_WBITS) != Z_OK) {  // no header of zlib's own
         free(buffer);
         return ps_no_memory(e, "unpacking a zip file");
     }
@@ -418,11 +434,6 @@ static enum ps_code zip_check_crc(const struct ps_zip_entry *entry, uint32_t crc
     if (entry->size > 0 && crc != entry->crc)
         return ps_fail(e, PS_DATA_LOSS, "entry '%.100s' is damaged: its checksum differs", entry->name);
     return PS_OK;
-}
-
-enum ps_code ps_zip_check(const struct ps_zip_entry *entry, const uint8_t *content, struct ps_error *e)
-{
-    return zip_check_crc(entry, (uint32_t)(entry->size > 0 ? crc32_z(0, content, entry->size) : 0), e);
 }
 
 enum ps_code ps_zip_verify(const struct ps_zip_entry *entry, struct ps_error *e)
@@ -449,7 +460,8 @@ enum ps_code ps_zip_unpack(const struct ps_zip_entry *entry, uint8_t *to, struct
     enum ps_code code = entry->deflated
                             ? zip_unpack_deflated(entry, to, e)
                             : entry->source.read(entry->source.arg, entry->begin, (size_t)entry->size, to, e);
-    return code == PS_OK ? ps_zip_check(entry, to, e) : code;
+    return code == PS_OK ? zip_check_crc(entry, (uint32_t)(entry->size > 0 ? crc32_z(0, to, entry->size) : 0), e)
+                         : code;
 }
 
 // ---- writing ------------------------------------------------------------------------------------------------------

@@ -35,8 +35,7 @@ struct ps_zip_source {
 struct ps_zip_entry {
     const char *name;  // the zip's
     struct ps_zip_source source;
-    uint64_t begin;         // of its packed bytes, in the file
-    const uint8_t *packed;  // them, where the file is in memory; of an entry that is not deflated, its content. Or NULL
+    uint64_t begin;  // of its packed bytes, in the file
     uint64_t packed_bytes;
     uint64_t size;  // bytes of its content, by what the directory says; at most what so many packed bytes can hold
     uint32_t crc;   // of its content
@@ -46,16 +45,14 @@ struct ps_zip_entry {
 struct ps_zip {
     struct ps_zip_entry *entry;  // in the directory's order
     size_t n;
-    char *names;   // of all entries
-    void *mapped;  // the file, where ps_zip_open has mapped it
-    size_t mapped_bytes;
+    char *names;            // of all entries
+    struct zip_file *file;  // that ps_zip_open has opened, or NULL
 };
 
-// Maps the file and reads its directory. As ps_code_of_file; INVALID_ARGUMENT, DATA_LOSS. The path stands in front. It
-// must not be cut short while it is open.
+// Opens the file and reads its directory. As ps_code_of_file; INVALID_ARGUMENT, DATA_LOSS. The path stands in front.
+// Entries are read when they are unpacked, which fails in the same ways where the file is cut short by then.
 enum ps_code ps_zip_open(const char *path, struct ps_zip **zip, struct ps_error *e);
-// The same of what is read when it is needed; what the source has must live as long as the zip. The errors of its read,
-// too, whatever becomes of the file meanwhile.
+// The same of a source, whose arg must live as long as the zip. The errors of its read, too.
 enum ps_code ps_zip_read(const struct ps_zip_source *from, struct ps_zip **zip, struct ps_error *e);
 // The same of what is in memory, which must live as long as the zip.
 enum ps_code ps_zip_parse(const uint8_t *bytes, size_t size, struct ps_zip **zip, struct ps_error *e);
@@ -66,9 +63,8 @@ const struct ps_zip_entry *ps_zip_find(const struct ps_zip *zip, const char *nam
 
 // Writes the entry's content to `to`, which has room for entry->size bytes. DATA_LOSS: it is damaged.
 enum ps_code ps_zip_unpack(const struct ps_zip_entry *entry, uint8_t *to, struct ps_error *e);
-// Is the content that was read, or that lies in the file, the one that was written? DATA_LOSS.
-enum ps_code ps_zip_check(const struct ps_zip_entry *entry, const uint8_t *content, struct ps_error *e);
-// The same of an entry that is not deflated, which is read from its source for that, a part at a time.
+// Is the content of an entry that is not deflated the one that was written? It is read for that, a part at a time.
+// DATA_LOSS.
 enum ps_code ps_zip_verify(const struct ps_zip_entry *entry, struct ps_error *e);
 
 // ---- writing ------------------------------------------------------------------------------------------------------

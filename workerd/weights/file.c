@@ -58,8 +58,6 @@ static enum ps_code file_read_entry(const struct ps_zip *zip, struct ps_safetens
     if (!entry)
         return ps_fail(e, PS_INVALID_ARGUMENT, "expected a file that model.save() of Keras 3 writes: it has no %s",
                        weights_entry);
-    if (!entry->deflated)
-        return ps_zip_check(entry, entry->packed, e) ? e->code : wk_hdf5_read(entry->packed, entry->size, file, e);
     uint8_t *bytes = ps_try_alloc_array(entry->size, 1);
     if (!bytes)
         return ps_no_memory(e, weights_entry);
