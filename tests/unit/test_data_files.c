@@ -4,8 +4,12 @@
 #include "tests/unit/data_files.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/inotify.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 #include "common/file/zip.h"
 
@@ -131,6 +135,59 @@ static void gzip_corrupt(void **state)
     char *path = put(*state, "train.csv", "\x1f\x8b\x08\0\0\0\0\0\0\x03\xff\xff\xff\xff\xff\xff\xff\xff", 18);
     open_bad(&(struct ps_job_data){.kind = PS_DATA_CSV, .path = path}, 0, path, "invalid block type");
     free(path);
+}
+
+// Writes what a pipe does not hold at once. A reader that has closed it is told by the end of an empty file.
+static void __attribute__((noreturn)) write_to_pipe(const char *path, const void *bytes, size_t size)
+{
+    signal(SIGPIPE, SIG_IGN);
+    const int fd = open(path, O_WRONLY);
+    const bool all = write(fd, bytes, size) == (ssize_t)size;
+    close(fd);
+    if (!all)
+        close(open(path, O_WRONLY));
+    _exit(0);
+}
+
+// How often a file that is watched was closed by readers. Between two times it was opened, so that none is left out.
+static size_t count_closed(int events)
+{
+    char buffer[4096] __attribute__((aligned(8)));
+    size_t closed = 0;
+    const ssize_t n = read(events, buffer, sizeof buffer);
+    for (ssize_t at = 0; at < n;) {
+        const struct inotify_event *event = (const void *)(buffer + at);
+        closed += (event->mask & IN_CLOSE_NOWRITE) != 0;
+        at += (ssize_t)(sizeof *event + event->len);
+    }
+    return closed;
+}
+
+static void pipes_are_opened_once(void **state)
+{
+    enum { HEADER = 128, ELEMENTS = 1 << 20 };
+    static const char dict[] = "{'descr': '|u1', 'fortran_order': False, 'shape': (1, 1048576)}";
+    static uint8_t file[HEADER + ELEMENTS] = "\x93NUMPY\1\0\x76";
+    char *x = ps_printf("%s/x.npy", (char *)*state);
+    char *y = put_npy(*state, "y.npy", 1, "{'descr': '|u1', 'fortran_order': False, 'shape': (1,)}", "\5", 1);
+    memset(file + 10, ' ', HEADER - 10);
+    memcpy(file + 10, dict, strlen(dict));
+    memset(file + HEADER, 7, ELEMENTS);
+    assert_int_equal(mkfifo(x, 0600), 0);
+    const int events = inotify_init1(IN_NONBLOCK);
+    assert_true(inotify_add_watch(events, x, IN_OPEN | IN_CLOSE_NOWRITE) >= 0);
+    const pid_t writer = fork();
+    if (writer == 0)
+        write_to_pipe(x, file, sizeof file);
+    struct wk_data *data = open_flat(&(struct ps_job_data){.kind = PS_DATA_NPY, .x = x, .y = y}, 6);
+    assert_int_equal(waitpid(writer, NULL, 0), writer);
+    assert_int_equal(wk_data_train(data)->examples, 1);
+    assert_int_equal(data->train.source->column[0].shape[0], ELEMENTS);
+    assert_int_equal(count_closed(events), 1);
+    close(events);
+    wk_data_free(data);
+    free(x);
+    free(y);
 }
 
 static void a_folder_is_no_file(void **state)
@@ -977,6 +1034,7 @@ int main(void)
         WITH_FOLDER(idx_splits_of_different_shapes),
         WITH_FOLDER(gzip_cut_short),
         WITH_FOLDER(gzip_corrupt),
+        WITH_FOLDER(pipes_are_opened_once),
         WITH_FOLDER(a_folder_is_no_file),
         WITH_FOLDER(says_why_it_cannot_be_read),
         WITH_FOLDER(csv_same_numbers_in_many_spellings),

@@ -51,9 +51,8 @@ enum ps_code wk_block_open(const char *path, struct wk_block **block, struct ps_
         (*block)->fd = fd;
         return PS_OK;
     }
-    close(fd);
-    if (wk_file_read(path, SIZE_MAX, &bytes, &size, e))
-        return e->code;
+    if (wk_file_read_open(fd, SIZE_MAX, &bytes, &size, e))
+        return ps_error_prefix(e, "%.200s", path);
     *block = wk_block_of(path, bytes, size);
     return PS_OK;
 }

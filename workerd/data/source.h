@@ -89,6 +89,8 @@ enum ps_code wk_block_head(const struct wk_block *block, size_t most, const uint
 enum ps_code wk_file_read(const char *path, uint64_t limit, uint8_t **bytes, size_t *size, struct ps_error *e);
 // The same, and the caller puts before the error where it was.
 enum ps_code wk_file_read_bytes(const char *path, uint64_t limit, uint8_t **bytes, size_t *size, struct ps_error *e);
+// The same of one that is open, as a pipe can be opened but once; closes fd.
+enum ps_code wk_file_read_open(int fd, uint64_t limit, uint8_t **bytes, size_t *size, struct ps_error *e);
 // malloc'd rows * columns elements; NULL and RESOURCE_EXHAUSTED in e if there is no such memory.
 void *wk_array(uint64_t rows, uint64_t columns, size_t element, struct ps_error *e);
 
