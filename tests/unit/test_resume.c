@@ -1356,6 +1356,30 @@ static void keeps_the_best(void **state)
     assert_false(exists("ck/job-0000000014.safetensors"));
 }
 
+// The first epoch is the best, and the training goes on after it from what another callback has written then.
+static void goes_on_with_the_best(void **state)
+{
+    static const char *const jobs[] = {
+        "callbacks: [{name: checkpoint, path: ck, keep: 0},\n"
+        "            {name: checkpoint, path: ck/best, save_best_only: true, monitor: loss, mode: max}]\n",
+        "callbacks: [{name: checkpoint, path: ck, save_best_only: true, monitor: val_loss, mode: max, keep: 0},\n"
+        "            {name: checkpoint, path: ck/best, save_best_only: true, monitor: loss, mode: max}]\n"};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct training t;
+        remove_checkpoints();
+        set = "epochs=1";
+        train(&t, jobs[i], false);
+        end(&t);
+        set = NULL;
+        train(&t, jobs[i], true);
+        assert_non_null(strstr(t.resume, "/ck/job-0000000007.safetensors"));
+        end(&t);
+        assert_true(exists("ck/best/job-0000000007.safetensors"));
+        assert_false(exists("ck/best/job-0000000028.safetensors"));
+    }
+}
+
 // A worker that takes over knows how good the best epoch was that it has heard of, and one that was cut counts as none.
 static void knows_the_best_of_the_lost_chief(void **state)
 {
@@ -1781,6 +1805,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(stops_early, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(stays_stopped, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(keeps_the_best, begin_folder, end_folder),
+        cmocka_unit_test_setup_teardown(goes_on_with_the_best, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(knows_the_best_of_the_lost_chief, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(takes_over_without_a_folder, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(begins_anew_with_another_figure, begin_folder, end_folder),

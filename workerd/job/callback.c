@@ -52,6 +52,24 @@ static void callback_set_key(const struct wk_callbacks *c, struct callback *one)
         snprintf(one->key, sizeof one->key, "%s-%d", one->class->name, same);
 }
 
+static bool callback_tell(const struct callback *one, double *numbers)
+{
+    memset(numbers, 0, WK_NUMBERS * sizeof *numbers);
+    return one->class->tell && one->class->tell(one->state, numbers);
+}
+
+// Behind those that are there. What keeps the best comes before the other last ones, in whose checkpoints it says what
+// it has.
+static void callbacks_add(struct wk_callbacks *c, const struct callback *one)
+{
+    double numbers[WK_NUMBERS];
+    size_t at = c->n++;
+    if (one->class->last && callback_tell(one, numbers))
+        for (; at && c->v[at - 1].class->last && !callback_tell(&c->v[at - 1], numbers); at--)
+            c->v[at] = c->v[at - 1];
+    c->v[at] = *one;
+}
+
 // Those of the job that come last, or the others.
 static enum ps_code callbacks_open(const struct wk_run *run, bool last, struct wk_callbacks *c, struct ps_error *e)
 {
@@ -64,7 +82,7 @@ static enum ps_code callbacks_open(const struct wk_run *run, bool last, struct w
         one.subject = ps_callback_subject(&all->v[i], &one.by);
         if (one.class->open && one.class->open(&all->v[i], run, &one.state, e))
             return ps_error_prefix(e, "callback %s", one.key);
-        c->v[c->n++] = one;
+        callbacks_add(c, &one);
     }
     return PS_OK;
 }
@@ -111,12 +129,9 @@ static enum ps_code callback_call(const struct callback *one, enum wk_event even
                                   struct ps_error *e)
 {
     const struct wk_callback_class *class = one->class;
-    enum ps_code (*const function[])(void *, struct wk_moment *,
-                                     struct ps_error *) = {[WK_STEP] = class->step,
-                                                           [WK_EPOCH_ENDS] = class->epoch_end,
-                                                           [WK_END] = class->end,
-                                                           [WK_WRITTEN] = class->written,
-                                                           [WK_STOPPED] = class->stopped};
+    enum ps_code (*const function[])(void *, struct wk_moment *, struct ps_error *) = {
+        [WK_STEP] = class->step, [WK_LOOK] = class->look,       [WK_EPOCH_ENDS] = class->epoch_end,
+        [WK_END] = class->end,   [WK_WRITTEN] = class->written, [WK_STOPPED] = class->stopped};
     if (!function[event])
         return PS_OK;
     const uint64_t start = ps_track_now(m->run->env.compute);
@@ -127,7 +142,7 @@ static enum ps_code callback_call(const struct callback *one, enum wk_event even
 
 static bool callback_hears(const struct wk_callback_class *class, enum wk_event event, const struct wk_moment *m)
 {
-    return m->leads || class->steers || (class->hears_epochs && event == WK_EPOCH_ENDS);
+    return m->leads || class->steers || (class->hears_epochs && (event == WK_LOOK || event == WK_EPOCH_ENDS));
 }
 
 // Those that come last, or the others. The first error ends it; but where a signal ends the training, each keeps what
@@ -150,17 +165,21 @@ static enum ps_code callbacks_call(const struct wk_callbacks *c, bool last, enum
     return first;
 }
 
+static enum ps_code callbacks_call_last(const struct wk_callbacks *c, enum wk_event event, struct wk_moment *m,
+                                        struct ps_error *e)
+{
+    if (event == WK_EPOCH_ENDS && callbacks_call(c, true, WK_LOOK, m, e))
+        return e->code;
+    return callbacks_call(c, true, event, m, e);
+}
+
 enum ps_code wk_callbacks_call(struct wk_callbacks *c, enum wk_event event, struct wk_moment *m, struct ps_error *e)
 {
     if (m->leads && wk_callbacks_begin(c, m->run, true, e))
         return e->code;
-    return callbacks_call(c, m->cut, event, m, e) || callbacks_call(c, !m->cut, event, m, e) ? e->code : PS_OK;
-}
-
-static bool callback_tell(const struct callback *one, double *numbers)
-{
-    memset(numbers, 0, WK_NUMBERS * sizeof *numbers);
-    return one->class->tell && one->class->tell(one->state, numbers);
+    if (m->cut)
+        return callbacks_call_last(c, event, m, e) || callbacks_call(c, false, event, m, e) ? e->code : PS_OK;
+    return callbacks_call(c, false, event, m, e) || callbacks_call_last(c, event, m, e) ? e->code : PS_OK;
 }
 
 bool wk_callbacks_steer(const struct wk_callbacks *c)

@@ -10,7 +10,8 @@
 // takes over. Those that hear epochs are told of each one's end before that, too. A worker that has come late has not
 // heard all: what those that go by a figure have found until now the leader tells the others at the end of each epoch.
 // Those that write checkpoints come last at each moment, so that the others' states are in them; but first where an
-// epoch is cut, as the training that goes on from there ends it.
+// epoch is cut, as the training that goes on from there ends it. At the end of an epoch all of them have looked at its
+// figures before one of them writes; those that keep what is better than ever write first.
 //
 // Threads: the loop's.
 #ifndef WK_CALLBACK_H
@@ -56,6 +57,8 @@ struct wk_callback_class {
     void (*close)(void *state);
     enum ps_code (*begin)(void *state, struct wk_run *run, bool takes_over, struct ps_error *e);
     enum ps_code (*step)(void *state, struct wk_moment *m, struct ps_error *e);
+    // Of those that come last: the next epoch_end is theirs, and all of them look before it.
+    enum ps_code (*look)(void *state, struct wk_moment *m, struct ps_error *e);
     // Figures of the epoch are in the run; a callback may add to them.
     enum ps_code (*epoch_end)(void *state, struct wk_moment *m, struct ps_error *e);
     // All steps are taken, and the weights are about to be written.
@@ -73,7 +76,7 @@ struct wk_callback_class {
 extern const struct wk_callback_class wk_csv_log, wk_json_lines, wk_tensorboard, wk_early_stopping,
     wk_reduce_lr_on_plateau, wk_terminate_on_nan, wk_checkpoint_callback, wk_backup;
 
-enum wk_event { WK_STEP, WK_EPOCH_ENDS, WK_END, WK_WRITTEN, WK_STOPPED };
+enum wk_event { WK_STEP, WK_LOOK, WK_EPOCH_ENDS, WK_END, WK_WRITTEN, WK_STOPPED };
 
 struct wk_callbacks;
 // Those of the job.

@@ -29,6 +29,7 @@ struct checkpointing {
     uint64_t number;              // of the one that is being written, if people asked for it; else 0
     bool best_only, remove, sharded;
     bool warned;  // that another training may write there
+    bool better;  // best_only: so is the figure of the epoch that ends
     struct wk_monitor monitor;
 };
 
@@ -237,18 +238,21 @@ static enum ps_code checkpoint_step(void *state, struct wk_moment *m, struct ps_
 }
 
 // All workers know the best figure until now, so that whoever takes over does not take the next one for the best.
+static enum ps_code checkpoint_look(void *state, struct wk_moment *m, struct ps_error *e)
+{
+    struct checkpointing *c = state;
+    const double *value = c->best_only ? wk_monitor_value(&c->monitor, m->run) : NULL;
+    (void)e;
+    c->better = value && wk_monitor_is_better(&c->monitor, *value, c->monitor.best);
+    if (c->better && !m->cut)
+        c->monitor.best = *value;
+    return PS_OK;
+}
+
 static enum ps_code checkpoint_epoch_end(void *state, struct wk_moment *m, struct ps_error *e)
 {
     struct checkpointing *c = state;
-    if (c->every_steps || c->every)
-        return PS_OK;
-    if (c->best_only) {
-        const double *value = wk_monitor_value(&c->monitor, m->run);
-        if (!value || !wk_monitor_is_better(&c->monitor, *value, c->monitor.best))
-            return PS_OK;
-        c->monitor.best = m->cut ? c->monitor.best : *value;
-    }
-    if (!m->leads)
+    if (c->every_steps || c->every || (c->best_only && !c->better) || !m->leads)
         return PS_OK;
     checkpoint_wait(c, m->run, true);
     return checkpoint_save_now(c, m->run, 0, e);
@@ -326,6 +330,7 @@ const struct wk_callback_class wk_checkpoint_callback = {
     .name = "checkpoint",
     .last = true,
     .hears_epochs = true,
+    .look = checkpoint_look,
     .tell = checkpoint_tell,
     .take = checkpoint_take,
     .keeps = checkpoint_keeps,
