@@ -1380,6 +1380,68 @@ static void goes_on_with_the_best(void **state)
     }
 }
 
+// The first epoch is the best, but a folder is in its checkpoint's way. That of the second one is better than none.
+static void keeps_the_best_that_can_be_written(void **state)
+{
+    static const char job[] = "callbacks: [{name: checkpoint, path: ck, save_best_only: true, monitor: loss, "
+                              "mode: max}]\n";
+    struct training t;
+    char *command = ps_printf("mkdir -p '%s/ck/job-0000000007.safetensors/x'", folder);
+    (void)state;
+    assert_int_equal(system(command), 0);
+    free(command);
+    train(&t, job, false);
+    end(&t);
+    assert_true(exists("ck/job-0000000014.safetensors"));
+    assert_false(exists("ck/job-0000000021.safetensors"));
+}
+
+enum { BEST_MS = 500 };
+static bool best_fetched, best_was_late;
+
+// The backup of the same step does not come before it.
+static enum ps_code best_wait(struct wk_checkpoint_fetch *f, struct ps_error *e)
+{
+    (void)f, (void)e;
+    for (int ms = 0; ms < BEST_MS && !best_was_late; ms += 10) {
+        usleep(10000);
+        best_was_late = exists("ck/job-backup-0000000007.safetensors");
+    }
+    return PS_OK;
+}
+
+// The first one that is written.
+static enum ps_code best_save(void *state, struct wk_checkpoint *to, struct ps_error *e)
+{
+    static struct wk_checkpoint_fetch fetch = {slow_begin, best_wait, slow_free};
+    to->fetch = best_fetched ? NULL : &fetch;
+    best_fetched = true;
+    return wk_one_device.home->save(state, to, e);
+}
+
+// Whatever the order in the job file.
+static void a_backup_waits_for_the_best(void **state)
+{
+    static const char *const jobs[] = {
+        "callbacks: [{name: checkpoint, path: ck, save_best_only: true, monitor: loss},\n"
+        "            {name: backup, path: ck}]\n",
+        "callbacks: [{name: backup, path: ck},\n"
+        "            {name: checkpoint, path: ck, save_best_only: true, monitor: loss}]"
+        "\n"};
+    (void)state;
+    home_save = best_save;
+    set = "epochs=1";
+    for (int i = 0; i < 2; i++) {
+        struct training t;
+        remove_checkpoints();
+        best_fetched = best_was_late = false;
+        train(&t, jobs[i], false);
+        end(&t);
+        assert_true(exists("ck/job-0000000007.safetensors"));
+        assert_false(best_was_late);
+    }
+}
+
 // A worker that takes over knows how good the best epoch was that it has heard of, and one that was cut counts as none.
 static void knows_the_best_of_the_lost_chief(void **state)
 {
@@ -1806,6 +1868,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(stays_stopped, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(keeps_the_best, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(goes_on_with_the_best, begin_folder, end_folder),
+        cmocka_unit_test_setup_teardown(keeps_the_best_that_can_be_written, begin_folder, end_folder),
+        cmocka_unit_test_setup_teardown(a_backup_waits_for_the_best, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(knows_the_best_of_the_lost_chief, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(takes_over_without_a_folder, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(begins_anew_with_another_figure, begin_folder, end_folder),

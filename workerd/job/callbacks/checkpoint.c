@@ -28,9 +28,11 @@ struct checkpointing {
     bool due;                     // by its steps
     uint64_t number;              // of the one that is being written, if people asked for it; else 0
     bool best_only, remove, sharded;
-    bool warned;  // that another training may write there
-    bool better;  // best_only: so is the figure of the epoch that ends
+    bool warned;         // that another training may write there
+    struct wk_run *run;  // since it began
+    bool better;         // best_only: so is the figure of the epoch that ends
     struct wk_monitor monitor;
+    double best_before;  // the last one was begun, which stays the best where it is not written
 };
 
 static struct checkpointing *checkpoint_make(const struct ps_callback *settings, const struct wk_run *run,
@@ -129,6 +131,7 @@ static enum ps_code checkpoint_begin(void *state, struct wk_run *run, bool takes
 {
     struct checkpointing *c = state;
     struct ps_error why = {.code = PS_OK};
+    c->run = run;
     c->saved = ps_now();
     c->signals = checkpoint_signals(run);
     // Where another one is sharded, it alone knows which shards are being written.
@@ -162,6 +165,8 @@ static void checkpoint_wait(struct checkpointing *c, struct wk_run *run, bool go
     struct ps_error why = {.code = PS_OK};
     const bool wrote = c->pending, failed = wk_checkpoint_writer_wait(&c->writer, &why) != PS_OK;
     c->pending = false;
+    if (failed && c->best_only)
+        c->monitor.best = c->best_before;
     if (failed)
         ps_error_log("the checkpoint of step %" PRIu64 " is not written: %s%s", c->writer.step, why.text,
                      goes_on ? "; the training goes on" : "");
@@ -237,15 +242,25 @@ static enum ps_code checkpoint_step(void *state, struct wk_moment *m, struct ps_
     return checkpoint_save_now(c, m->run, number, e);
 }
 
+// Than what is on disk: one that is being written may fail.
+static bool checkpoint_is_better(struct checkpointing *c, double value, struct wk_run *run)
+{
+    if (c->pending && wk_monitor_is_better(&c->monitor, value, c->best_before))
+        checkpoint_wait(c, run, true);
+    return wk_monitor_is_better(&c->monitor, value, c->monitor.best);
+}
+
 // All workers know the best figure until now, so that whoever takes over does not take the next one for the best.
 static enum ps_code checkpoint_look(void *state, struct wk_moment *m, struct ps_error *e)
 {
     struct checkpointing *c = state;
     const double *value = c->best_only ? wk_monitor_value(&c->monitor, m->run) : NULL;
     (void)e;
-    c->better = value && wk_monitor_is_better(&c->monitor, *value, c->monitor.best);
-    if (c->better && !m->cut)
-        c->monitor.best = *value;
+    c->better = value && checkpoint_is_better(c, *value, m->run);
+    if (!c->better)
+        return PS_OK;
+    c->best_before = c->monitor.best;
+    c->monitor.best = m->cut ? c->monitor.best : *value;
     return PS_OK;
 }
 
@@ -306,13 +321,17 @@ static void checkpoint_take(void *state, const double *numbers)
     c->monitor.best = numbers[0];
 }
 
+// What another callback writes says no figure is the best that may be on disk after it, or never.
 static void checkpoint_save(void *state, json_t *to, struct wk_checkpoint *arrays, const char *prefix)
 {
     struct checkpointing *c = state;
     (void)arrays;
     (void)prefix;
-    if (c->best_only)
-        wk_monitor_save(&c->monitor, to);
+    if (!c->best_only)
+        return;
+    if (c->pending)
+        checkpoint_wait(c, c->run, true);
+    wk_monitor_save(&c->monitor, to);
 }
 
 // One that kept more than the best did not look how good they were.
