@@ -20,6 +20,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -726,6 +727,57 @@ static void passes_over_lost(void **state)
     must(wk_search_newest(t.job, false, &t.lost, &found, &e), &e);
     assert_non_null(strstr(found.path, "ck/job-0000000027.safetensors"));
     wk_found_free(&found);
+    end(&t);
+}
+
+static void age(const char *name, int seconds)
+{
+    const struct timespec now = {time(NULL) - seconds, 0}, times[] = {now, now};
+    char *path = in_folder(name);
+    assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+    free(path);
+}
+
+// Is one warned of the file, where another one was found?
+static bool is_warned_of(const struct training *t, const char *name)
+{
+    char text[1024];
+    FILE *to = tmpfile();
+    const int was = dup(STDERR_FILENO);
+    dup2(fileno(to), STDERR_FILENO);
+    ps_log_init("test", PS_LOG_WARNING);
+    wk_search_warn(t->job, &t->found);
+    ps_log_init("test", PS_LOG_ERROR);
+    dup2(was, STDERR_FILENO);
+    close(was);
+    rewind(to);
+    text[fread(text, 1, sizeof text - 1, to)] = '\0';
+    fclose(to);
+    return strstr(text, name) != NULL;
+}
+
+// Two callbacks write one after the other; and what is passed over is newer. But an earlier step comes before.
+static void warns_of_another_training(void **state)
+{
+    static const char job[] = "callbacks: [{name: checkpoint, path: ck, every_steps: 9, keep: 2},\n"
+                              "            {name: checkpoint, path: ck/other, every_steps: 9, keep: 2}]\n";
+    struct training t;
+    (void)state;
+    train(&t, job, false);
+    end(&t);
+    train(&t, job, true);
+    assert_non_null(strstr(t.resume, "/ck/job-0000000027.safetensors"));
+    age("ck/job-0000000018.safetensors", 40);
+    age("ck/other/job-0000000018.safetensors", 30);
+    age("ck/job-0000000027.safetensors", 20);
+    age("ck/other/job-0000000027.safetensors", 10);
+    assert_false(is_warned_of(&t, ".safetensors"));
+    age("ck/other/job-0000000018.safetensors", 0);
+    assert_true(is_warned_of(&t, "/ck/other/job-0000000018.safetensors was written later"));
+    age("ck/other/job-0000000018.safetensors", 50);
+    free(t.found.path);
+    t.found.path = in_folder("ck/job-0000000018.safetensors");  // the others are damaged
+    assert_false(is_warned_of(&t, ".safetensors"));
     end(&t);
 }
 
@@ -1848,6 +1900,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(passes_over_damaged, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(waits_for_unreadable, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(passes_over_lost, begin_folder, end_folder),
+        cmocka_unit_test_setup_teardown(warns_of_another_training, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(goes_on_without, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(does_not_wait_for_a_slow_disk, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(writes_what_there_is, begin_folder, end_folder),

@@ -174,11 +174,14 @@ void wk_search_warn(const struct ps_job *job, const struct wk_found *found)
 {
     struct search_place at = {UINT64_MAX, SIZE_MAX};
     const uint64_t written = found ? wk_checkpoints_written_ms(found->path) : 0;
+    uint64_t step = 0;  // of the one that was found, once the search has come to it
     struct ps_error ignored;
     char *path = NULL;
     bool warned = false;
     for (; !warned && search_next(job, false, &at, &path, &ignored) == PS_OK && path; free(path)) {
-        warned = !found || wk_checkpoints_written_ms(path) > written;
+        if (found && strcmp(path, found->path) == 0)
+            step = at.step;
+        warned = !found || (at.step < step && wk_checkpoints_written_ms(path) > written);
         if (!found)
             ps_warn("%s is of a training before this one, which begins anew: while it is there, --resume goes on from "
                     "it, not from earlier steps of this one",

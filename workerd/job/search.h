@@ -53,7 +53,7 @@ enum ps_code wk_search_newest(const struct ps_job *job, bool backups, const stru
 void wk_found_free(struct wk_found *found);
 // Warns of files that make another one the newest than a person may think, for the worker that speaks: of the job's
 // checkpoints of an earlier training, where this one begins anew (found NULL), as --resume goes by the step; and of one
-// that was written later than the one that was found.
+// of an earlier step that was written later than the one that was found.
 void wk_search_warn(const struct ps_job *job, const struct wk_found *found);
 
 #endif
