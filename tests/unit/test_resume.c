@@ -28,6 +28,8 @@
 #include "common/base/alloc.h"
 #include "common/base/log.h"
 #include "common/file/safetensors.h"
+#include "common/math/finite.h"
+#include "common/wire/dtype.h"
 #include "workerd/job/callback.h"
 #include "workerd/job/callbacks/monitor.h"
 #include "workerd/job/checkpoints.h"
@@ -35,6 +37,7 @@
 #include "workerd/job/loop.h"
 #include "workerd/job/resume.h"
 #include "workerd/job/search.h"
+#include "workerd/job/summary.h"
 
 static const char outputs_text[] =
     "{\"class_name\": \"Functional\", \"config\": {\"name\": \"n\", \"layers\": ["
@@ -1693,6 +1696,33 @@ static void terminates_on_nan(void **state)
     assert_true(steps < STEPS);
 }
 
+// Such weights take no finite ones' place, and no backup goes for them.
+static void keeps_finite_checkpoints(void **state)
+{
+    static const char job[] = "callbacks: [{name: checkpoint, path: ck, every_steps: 1},\n"
+                              "            {name: backup, path: backups, every_steps: 1}]\n";
+    const struct wk_lost none = {0};
+    struct training t;
+    struct wk_found found;
+    struct ps_error e;
+    (void)state;
+    set = "optimizer={name: sgd, learning_rate: 1000000, weight_decay: 1000000}";
+    train(&t, job, false);
+    assert_int_equal(t.run.position.step, STEPS);
+    assert_non_null(wk_nonfinite_weights(&t.run));
+    for (int backups = 0; backups < 2; backups++) {
+        must(wk_search_newest(t.job, backups, &none, &found, &e), &e);
+        assert_non_null(found.path);
+        assert_non_null(strstr(found.path, backups ? "/backups/" : "/ck/"));
+        const struct nn_param *p = nn_model_param(t.model, 0);
+        const float *kernel = wk_checkpoint_find(&found.read, NULL, p->name, p->count, &e);
+        assert_non_null(kernel);
+        assert_int_equal(ps_nonfinite(PS_FLOAT32, kernel, p->count), 0);
+        wk_found_free(&found);
+    }
+    end(&t);
+}
+
 // What is NaN from the first epoch on is never better: the training ends as where nothing becomes better.
 static void stops_early_on_nan(void **state)
 {
@@ -1931,6 +1961,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(reduces_to_min_lr_once, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(reduces_a_rate_that_has_warmed_up, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(terminates_on_nan, begin_folder, end_folder),
+        cmocka_unit_test_setup_teardown(keeps_finite_checkpoints, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(stops_early_on_nan, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(logs, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(keeps_all_figures, begin_folder, end_folder),

@@ -8,6 +8,8 @@
 #include "common/base/log.h"
 #include "common/file/output.h"
 #include "common/file/shards.h"
+#include "common/math/finite.h"
+#include "common/wire/dtype.h"
 
 void wk_checkpoint_writer_prune_shards(const struct wk_checkpoint_writer *w)
 {
@@ -32,6 +34,15 @@ static bool checkpoint_writer_replace(struct wk_checkpoint_writer *w, const char
     return had;
 }
 
+// From weights of NaN no training comes back: the finite ones before them stay. What is in shards is not looked at.
+static enum ps_code checkpoint_writer_look(const struct wk_checkpoint *c, struct ps_error *e)
+{
+    for (const struct ps_safetensor *t = c->array; t < c->array + c->weights; t++)
+        if (t->data && ps_nonfinite(PS_FLOAT32, t->data, t->count))
+            return ps_fail(e, PS_INVALID_ARGUMENT, "the weights hold a NaN or an infinity, first in %.200s", t->name);
+    return PS_OK;
+}
+
 // What is kept becomes less only when the new one is there. Those before it may be sharded where it is not.
 static void *checkpoint_writer_run(void *arg)
 {
@@ -40,7 +51,8 @@ static void *checkpoint_writer_run(void *arg)
     char *path = wk_checkpoints_path(&w->to, w->step);
     const bool sharded = w->checkpoint.shards.name != NULL;
     bool gone = false;  // sharded ones are, whose shards may be with the ps tasks
-    if (!fetch || fetch->wait(fetch, &w->error) == PS_OK)
+    if ((!fetch || fetch->wait(fetch, &w->error) == PS_OK) &&
+        checkpoint_writer_look(&w->checkpoint, &w->error) == PS_OK)
         gone = checkpoint_writer_replace(w, path, sharded);
     if (w->error.code == PS_OK && w->keep)
         gone |= wk_checkpoints_prune(&w->to, w->step, w->keep);

@@ -61,6 +61,7 @@ static enum ps_code resume_fill(const struct wk_run *run, struct wk_checkpoint *
         const struct nn_param *p = nn_model_param(run->env.model, i);
         wk_checkpoint_put(c, NULL, p->name, p->shape, p->rank, nn_replica_param(run->env.replica, i));
     }
+    c->weights = c->n;
     json_object_set_new(c->json, "version", json_integer(RESUME_VERSION));
     json_object_set_new(c->json, "configuration", json_string(run->configuration));
     json_object_set_new(c->json, "epoch", json_integer((json_int_t)run->position.epoch));

@@ -24,18 +24,24 @@ static bool summary_ends_on_nan(const struct ps_job *job)
     return false;
 }
 
-// Who trains in a queue sees no progress bar: a loss that has become NaN ends nothing by itself.
-static void summary_warn_of_nonfinite(const struct wk_run *run, const float *const *value)
+const struct nn_param *wk_nonfinite_weights(const struct wk_run *run)
 {
     for (size_t i = 0; i < nn_model_params(run->env.model); i++) {
         const struct nn_param *p = nn_model_param(run->env.model, i);
-        if (ps_nonfinite(PS_FLOAT32, value[i], p->count) == 0)
-            continue;
+        if (ps_nonfinite(PS_FLOAT32, nn_replica_param(run->env.replica, i), p->count))
+            return p;
+    }
+    return NULL;
+}
+
+// Who trains in a queue sees no progress bar: a loss that has become NaN ends nothing by itself.
+static void summary_warn_of_nonfinite(const struct wk_run *run)
+{
+    const struct nn_param *p = wk_nonfinite_weights(run);
+    if (p)
         ps_warn("the weights that are written hold a NaN or an infinity, first in %s%s", p->name,
                 summary_ends_on_nan(run->env.job) ? ""
                                                   : ": the callback terminate_on_nan would have ended the training");
-        return;
-    }
 }
 
 enum ps_code wk_save_weights(const struct wk_run *run, struct ps_error *e)
@@ -46,7 +52,7 @@ enum ps_code wk_save_weights(const struct wk_run *run, struct ps_error *e)
     const float **value = ps_alloc((n + 1) * sizeof *value);
     for (size_t i = 0; i < n; i++)
         value[i] = nn_replica_param(run->env.replica, i);
-    summary_warn_of_nonfinite(run, value);
+    summary_warn_of_nonfinite(run);
     enum ps_code code = wk_weights_write(run->env.job->output, run->env.model, value, e);
     free(value);
     return code;

@@ -6,6 +6,8 @@
 
 #include "workerd/job/loop.h"
 
+// The first of the replica's parameters, as they were fetched last, that holds a NaN or an infinity; NULL: none does.
+const struct nn_param *wk_nonfinite_weights(const struct wk_run *run);
 // The replica's parameters as a file at job->output; a warning, where they are not finite.
 enum ps_code wk_save_weights(const struct wk_run *run, struct ps_error *e);
 // At run->summary.

@@ -32,6 +32,7 @@ struct wk_checkpoint {
     // To be written.
     struct ps_safetensor *array;  // names are owned, data is not
     size_t n;
+    size_t weights;                     // the first so many of them are the model's variables
     struct wk_checkpoint_fetch *fetch;  // NULL: all arrays have data
     // name (owned) NULL: all goes into one file. Else the arrays without data go into shards, which the fetch brings
     // about; whoever makes it fills in the rest.

@@ -18,6 +18,7 @@
 #include "workerd/job/checkpoint_writer.h"
 #include "workerd/job/folders.h"
 #include "workerd/job/resume.h"
+#include "workerd/job/summary.h"
 
 struct checkpointing {
     struct wk_checkpoint_writer writer;
@@ -295,13 +296,21 @@ static enum ps_code checkpoint_stopped(void *state, struct wk_moment *m, struct 
     return PS_OK;
 }
 
+// Weights that are not finite are no result. A backup is finite; but one in shards may not be.
+static bool backup_is_wanted(const struct checkpointing *c, const struct wk_run *run)
+{
+    const bool is = !c->sharded && wk_nonfinite_weights(run);
+    if (is)
+        ps_warn("the backups in %s stay, as the final weights are not finite", c->writer.to.folder);
+    return is;
+}
+
 static enum ps_code backup_written(void *state, struct wk_moment *m, struct ps_error *e)
 {
     const struct checkpointing *c = state;
     const struct wk_checkpoint_writer *w = &c->writer;
-    (void)m;
     (void)e;
-    if (!c->remove)
+    if (!c->remove || backup_is_wanted(c, m->run))
         return PS_OK;
     if (wk_checkpoints_prune(&w->to, UINT64_MAX, 0) || c->sharded)
         wk_checkpoint_writer_prune_shards(w);
