@@ -888,6 +888,44 @@ static void writes_what_there_is(void **state)
     same_file("out.safetensors", "whole.safetensors");
 }
 
+// How many files got this name since the events were read last.
+static int files_named(int events, const char *name)
+{
+    char buffer[16384] __attribute__((aligned(__alignof__(struct inotify_event))));
+    const ssize_t size = read(events, buffer, sizeof buffer);
+    int n = 0;
+    for (const char *at = buffer; at < buffer + size;) {
+        const struct inotify_event *event = (const struct inotify_event *)at;
+        n += strcmp(event->name, name) == 0;
+        at += sizeof *event + event->len;
+    }
+    return n;
+}
+
+// What is there already is not written again: the weights are waited for.
+static void writes_once_after_a_signal(void **state)
+{
+    static const char job[] = "callbacks: [{name: checkpoint, path: ck, every_steps: 5}, {name: backup, path: ck}]\n";
+    const int events = inotify_init1(IN_NONBLOCK);
+    struct training t;
+    char *path = in_folder("ck");
+    (void)state;
+    assert_int_equal(mkdir(path, 0777), 0);
+    signal_number = SIGTERM;
+    for (uint64_t step = 8; step <= 9; step++) {
+        assert_true(events >= 0 && inotify_add_watch(events, path, IN_MOVED_TO) >= 0);
+        signal_step = step;
+        assert_int_equal(train_here(&t, job, false), PS_CANCELLED);
+        assert_non_null(strstr(t.error.text, "; started again, it goes on"));
+        end(&t);
+        char *name = ps_printf("job-%010d.safetensors", (int)step + 1);
+        assert_int_equal(files_named(events, name), 1);
+        free(name);
+    }
+    close(events);
+    free(path);
+}
+
 // In the step in which the signal comes, a file takes the place of the folder ck.
 static enum ps_code end_without_folder(void *state, const struct wk_work *work, struct ps_error *e)
 {
@@ -1934,6 +1972,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(goes_on_without, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(does_not_wait_for_a_slow_disk, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(writes_what_there_is, begin_folder, end_folder),
+        cmocka_unit_test_setup_teardown(writes_once_after_a_signal, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(each_writes_what_it_can, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(a_step_that_does_not_count_is_taken_again, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(an_end_of_the_same_signal_is_that, begin_folder, end_folder),

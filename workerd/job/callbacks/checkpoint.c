@@ -26,6 +26,7 @@ struct checkpointing {
     uint64_t saved;               // when, ns
     uint64_t asked, signals;      // by people, by signals: so many were looked at
     bool pending;                 // one was begun, and has not been waited for
+    struct wk_position last;      // of the last one that was begun; step 0: it was not written
     bool due;                     // by its steps
     uint64_t number;              // of the one that is being written, if people asked for it; else 0
     bool best_only, remove, sharded;
@@ -166,6 +167,8 @@ static void checkpoint_wait(struct checkpointing *c, struct wk_run *run, bool go
     struct ps_error why = {.code = PS_OK};
     const bool wrote = c->pending, failed = wk_checkpoint_writer_wait(&c->writer, &why) != PS_OK;
     c->pending = false;
+    if (failed)
+        c->last.step = 0;
     if (failed && c->best_only)
         c->monitor.best = c->best_before;
     if (failed)
@@ -196,6 +199,7 @@ static enum ps_code checkpoint_save_now(struct checkpointing *c, struct wk_run *
         return code;
     wk_checkpoint_writer_begin(&c->writer, &checkpoint, run->position.step);
     c->pending = true;
+    c->last = run->position;
     c->number = number;
     c->saved = ps_now();
     return PS_OK;
@@ -281,15 +285,23 @@ static enum ps_code checkpoint_end(void *state, struct wk_moment *m, struct ps_e
     return PS_OK;
 }
 
+// Is all on disk that there is?
+static bool checkpoint_is_there(const struct checkpointing *c, const struct wk_run *run)
+{
+    const struct wk_position *last = &c->last, *now = &run->position;
+    return last->step && last->step == now->step && last->epoch == now->epoch && last->first == now->first;
+}
+
 static enum ps_code checkpoint_stopped(void *state, struct wk_moment *m, struct ps_error *e)
 {
     struct checkpointing *c = state;
     checkpoint_wait(c, m->run, false);
-    if (c->best_only)
+    if (c->best_only || checkpoint_is_there(c, m->run))
         return PS_OK;
     if (checkpoint_save_now(c, m->run, 0, e))
         return e->code;
     c->pending = false;
+    c->last.step = 0;  // told again, the weights are others
     if (wk_checkpoint_writer_wait(&c->writer, e))
         return e->code;
     checkpoint_note(c, m->run);
