@@ -57,6 +57,7 @@ static enum ps_code attempt_open_data(struct wk_run *run, const struct ps_loss *
         return e->code;
     run->env.examples = wk_data_train(run->data)->examples;
     run->env.test_examples = wk_data_test(run->data)->examples;
+    run->env.numbering = wk_data_numbering(run->data);
     return PS_OK;
 }
 

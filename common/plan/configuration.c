@@ -38,11 +38,23 @@ static void configuration_cut_value(const char *in, const char *line, char *text
     configuration_cut(value, strcspn(value, "\n"), text, size);
 }
 
-static const char configuration_checkpoint[] = "checkpoint";
+static bool configuration_is(const char *line, size_t key_size, const char *key)
+{
+    return key_size == strlen(key) && memcmp(line, key, key_size) == 0;
+}
 
 static bool configuration_is_checkpoint(const char *line, size_t key_size)
 {
-    return key_size == sizeof configuration_checkpoint - 1 && memcmp(line, configuration_checkpoint, key_size) == 0;
+    return configuration_is(line, key_size, "checkpoint");
+}
+
+static const char *configuration_expected(const char *line, size_t key_size)
+{
+    if (configuration_is_checkpoint(line, key_size))
+        return "expected all workers to go on from the same checkpoint, or none";
+    if (configuration_is(line, key_size, "data.words"))
+        return "expected data with the same words or classes, in the same order";
+    return "give both the same job file";
 }
 
 // The first line of `of` that `in` has not alike, or NULL.
@@ -74,8 +86,5 @@ enum ps_code ps_configuration_check(const char *job, bool begun, const char *our
     configuration_cut_value(theirs, line, brings, sizeof brings);
     configuration_cut_value(ours, line, opened, sizeof opened);
     return ps_fail(e, PS_FAILED_PRECONDITION, "worker %" PRIu32 "'s %s is %s, worker 0 opened job '%s' with %s: %s",
-                   rank, key, brings, job, opened,
-                   configuration_is_checkpoint(line, key_size)
-                       ? "expected all workers to go on from the same checkpoint, or none"
-                       : "give both the same job file");
+                   rank, key, brings, job, opened, configuration_expected(line, key_size));
 }

@@ -120,6 +120,24 @@ pids=("$worker_pid" $!)
 ok "what is the same elsewhere is taken" becomes differs 'w[1]["step"] > 3'
 kill -KILL "${pids[@]}"
 
+# ---- workers whose data give words other numbers --------------------------------------------------------------------
+
+numbers="$(seq -s, 784)"
+printf '%s\n' "$numbers,cat" "$numbers,dog" >cat.csv
+printf '%s\n' "$numbers,dog" "$numbers,cat" >dog.csv
+takes=("$workerd" --job "$examples/softmax/async.yaml" --set name=takes --set strategy.name=parameter_server --quiet
+    --set strategy.update=sync --set batch_size=1 --set epochs=100000 --set output=takes.safetensors --ps "$peers" --workers 2)
+data() { echo "data={kind: csv, path: $1, header: false, columns: {785: category}}"; } # FILE
+"${takes[@]}" --rank 0 --set "$(data cat.csv)" 2>takes.0.log &
+pids=($!)
+ok "a job whose labels are words" eventually says_waits takes
+ok "words in another order are refused" fails_with 78 "data with the same words or classes, in the same order" \
+    "${takes[@]}" --rank 1 --set "$(data dog.csv)"
+"${takes[@]}" --rank 1 --set "$(data cat.csv)" 2>takes.1.log &
+pids+=($!)
+ok "the same words are taken" becomes takes 'w[1]["step"] > 3'
+kill -KILL "${pids[@]}"
+
 # ---- who has to write the results dies --------------------------------------------------------------------------
 
 work end 0 2 --set strategy.update=async --set data.train_examples=640 --set epochs=1 --set delay_ms=60000

@@ -536,6 +536,58 @@ static void csv_bad_settings(void **state)
     free(path);
 }
 
+// What it numbers, of these words as a column's categories; the other column is numbers.
+static uint64_t csv_numbering(const char *folder, const char *text, char *vocabulary)
+{
+    struct ps_job_column category = {.name = "1", .type = PS_COLUMN_CATEGORY, .vocabulary = vocabulary};
+    char *path = put_text(folder, "train.csv", text);
+    struct ps_job_data spec = {.kind = PS_DATA_CSV, .path = path, .header = PS_HEADER_NO};
+    spec.columns = csv_columns(&category, text[0] != '1');
+    struct wk_data *data = open_good(&spec);
+    const uint64_t numbering = wk_data_numbering(data);
+    wk_data_free(data);
+    free(path);
+    return numbering;
+}
+
+// That words have other numbers is told by a hash, wherever they are from.
+static void csv_numbering_is_of_words_in_their_order(void **state)
+{
+    const uint64_t one = csv_numbering(*state, "cat,1\ndog,2\n", NULL);
+    assert_true(one != 0);
+    assert_true(one == csv_numbering(*state, "cat,5\ndog,6\ncat,7\n", NULL));
+    assert_true(one != csv_numbering(*state, "dog,2\ncat,1\n", NULL));
+    assert_true(one != csv_numbering(*state, "ca,1\ntdog,2\n", NULL));
+    assert_true(one != csv_numbering(*state, "cat,1\ndog,2\ncow,3\n", NULL));
+    assert_int_equal(csv_numbering(*state, "1,1\n2,2\n", NULL), 0);
+    char *vocabulary = put_text(*state, "v.txt", "cat\ndog\n"), *elsewhere = put_text(*state, "w.txt", "cat\ndog\n");
+    assert_true(one == csv_numbering(*state, "dog,1\ncat,2\n", vocabulary));
+    assert_true(one == csv_numbering(*state, "cat,1\n", elsewhere));
+    free(put_text(*state, "w.txt", "dog\ncat\n"));
+    assert_true(one != csv_numbering(*state, "cat,1\n", elsewhere));
+    free(vocabulary);
+    free(elsewhere);
+}
+
+// Two columns' words are not one's.
+static void csv_numbering_is_of_each_column(void **state)
+{
+    struct ps_job_column both[] = {{.name = "1", .type = PS_COLUMN_CATEGORY},
+                                   {.name = "2", .type = PS_COLUMN_CATEGORY}};
+    static const char *const text[] = {"a,c\nb,c\n", "a,b\na,c\n"};
+    uint64_t numbering[2];
+    for (int i = 0; i < 2; i++) {
+        char *path = put_text(*state, "train.csv", text[i]);
+        struct ps_job_data spec = {.kind = PS_DATA_CSV, .path = path, .header = PS_HEADER_NO};
+        spec.columns = csv_columns(both, 2);
+        struct wk_data *data = open_good(&spec);
+        numbering[i] = wk_data_numbering(data);
+        wk_data_free(data);
+        free(path);
+    }
+    assert_true(numbering[0] != numbering[1]);
+}
+
 static void expect_place(const struct wk_source *s, const char *said, const char *name)
 {
     const int column = wk_source_find(s, said);
@@ -1048,6 +1100,8 @@ int main(void)
         WITH_FOLDER(csv_many_columns),
         WITH_FOLDER(csv_bad_settings),
         WITH_FOLDER(csv_columns_by_their_places),
+        WITH_FOLDER(csv_numbering_is_of_words_in_their_order),
+        WITH_FOLDER(csv_numbering_is_of_each_column),
         WITH_FOLDER(csv_field_longer_than_a_number),
         WITH_FOLDER(npy_bytes_and_labels_of_every_type),
         WITH_FOLDER(npy_negative_targets_of_every_type),

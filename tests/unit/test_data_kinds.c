@@ -144,6 +144,33 @@ static void text_of_words(void **state)
     free(path);
 }
 
+static uint64_t numbering_of(const struct ps_job_data *spec)
+{
+    struct wk_data *data = open_good(spec);
+    const uint64_t numbering = wk_data_numbering(data);
+    wk_data_free(data);
+    return numbering;
+}
+
+// A character more moves the numbers of those behind it; a vocabulary's words have theirs by their order.
+static void text_numbering_is_of_tokens(void **state)
+{
+    char *path = put_text(*state, "t.txt", "cat act tac"), *words = put_text(*state, "w.txt", "cat\nact\ntac\n");
+    struct ps_job_data letters = {.kind = PS_DATA_TEXT, .path = path, .window = 1}, by_words = letters;
+    by_words.vocabulary = words;
+    const uint64_t of_letters = numbering_of(&letters), of_words = numbering_of(&by_words);
+    free(put_text(*state, "t.txt", "tac act cat"));
+    assert_true(of_letters && of_letters == numbering_of(&letters));
+    assert_true(of_words && of_words == numbering_of(&by_words));
+    free(put_text(*state, "t.txt", "tac act cab"));
+    assert_true(of_letters != numbering_of(&letters));
+    free(put_text(*state, "t.txt", "tac act cat"));
+    free(put_text(*state, "w.txt", "act\ncat\ntac\n"));
+    assert_true(of_words != numbering_of(&by_words));
+    free(path);
+    free(words);
+}
+
 // Editors put a byte-order mark before UTF-8; errors count it.
 static void text_after_a_byte_order_mark(void **state)
 {
@@ -743,6 +770,21 @@ static void images_that_are_passed_over(void **state)
     free(inner);
 }
 
+// The folders of the classes number them, also one without an image.
+static void images_numbering_is_of_classes(void **state)
+{
+    const struct ps_job_data spec = {.kind = PS_DATA_IMAGES, .path = *state, .image_size = {4, 6}};
+    put_copy(*state, "a", "1.png", "rgb.png");
+    put_copy(*state, "c", "1.png", "rgb.png");
+    const uint64_t two = numbering_of(&spec);
+    put_copy(*state, "c", "2.png", "rgb.png");
+    assert_true(two && two == numbering_of(&spec));
+    char *empty = ps_printf("%s/b", (char *)*state);
+    assert_int_equal(mkdir(empty, 0755), 0);
+    assert_true(two != numbering_of(&spec));
+    free(empty);
+}
+
 static void images_bad_folders(void **state)
 {
     struct ps_error e = {0};
@@ -827,6 +869,7 @@ int main(void)
         WITH_FOLDER(cifar_100),
         WITH_FOLDER(text_of_characters),
         WITH_FOLDER(text_of_words),
+        WITH_FOLDER(text_numbering_is_of_tokens),
         WITH_FOLDER(text_after_a_byte_order_mark),
         WITH_FOLDER(text_bad_files),
         cmocka_unit_test(crc_is_castagnolis),
@@ -844,6 +887,7 @@ int main(void)
         WITH_FOLDER(images_by_class),
         WITH_FOLDER(images_split_by_the_seed),
         WITH_FOLDER(images_that_are_passed_over),
+        WITH_FOLDER(images_numbering_is_of_classes),
         WITH_FOLDER(images_bad_folders),
         WITH_FOLDER(images_class_that_cannot_be_opened),
         cmocka_unit_test(images_in_records),

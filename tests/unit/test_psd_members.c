@@ -1833,6 +1833,9 @@ static void test_one_configuration(void **state)
          "worker 1's seed.b is not said, worker 0 opened job 'job' with 9: give both the same job file"},
         {"epochs=2\nseed=0\nseed.b=9\nsteps=7",
          "worker 1's steps is 7, worker 0 opened job 'job' with not said: give both the same job file"},
+        {"epochs=2\nseed=0\nseed.b=9\ndata.words=1f",
+         "worker 1's data.words is 1f, worker 0 opened job 'job' with not said: expected data with the same words or "
+         "classes, in the same order"},
     };
     join_init(&x, 1, SYNC);
     x.r.workers = 3;

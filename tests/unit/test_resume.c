@@ -63,6 +63,7 @@ static const char *set;  // "KEY=VALUE" laid over the jobs; NULL: nothing
 // The training reads the checkpoint that was found itself, as replicas beside the first do; it is gone by then.
 static bool reads_again, removes_found;
 static const char *vocabulary;  // of the column that the jobs have; NULL: none
+static uint64_t numbering;      // of words by the data
 
 // ---- a training -----------------------------------------------------------------------------------------------------
 
@@ -226,6 +227,7 @@ static enum ps_code train_here(struct training *t, const char *lines, bool resum
     t->run.env.job = t->job;
     t->run.env.model = t->model;
     t->run.env.examples = EXAMPLES;
+    t->run.env.numbering = numbering;
     t->run.env.stop = &stop;
     t->run.strategy = &strategy;
     t->run.quiet = true;
@@ -316,6 +318,7 @@ static int begin_folder(void **state)
     sharder_count_on = NULL;
     reads_again = removes_found = comes_late = false;
     vocabulary = NULL;
+    numbering = 0;
     strategy_seed = 0;
     rates_set = 0;
     return 0;
@@ -1309,6 +1312,30 @@ static void takes_a_vocabulary_from_elsewhere(void **state)
     end(&t);
 }
 
+// What the training data number otherwise is another training; a checkpoint of before does not say how they did.
+static void refuses_words_with_other_numbers(void **state)
+{
+    static const char job[] = "callbacks: [{name: checkpoint, path: ck, keep: 0}]\n";
+    struct training t;
+    (void)state;
+    set = "epochs=1";
+    train(&t, job, true);
+    end(&t);
+    numbering = 31;
+    set = "epochs=2";
+    train(&t, job, true);
+    assert_non_null(strstr(t.resume, "ck/job-0000000007"));
+    end(&t);
+    set = "epochs=3";
+    for (numbering = 0; numbering < 31; numbering += 30)
+        refuses_resume(job, "is of a job whose data have other words or classes, or number them in another order; ");
+    numbering = 31;
+    train(&t, job, true);
+    assert_non_null(strstr(t.resume, "ck/job-0000000014"));
+    end(&t);
+    set = NULL;
+}
+
 static void refuses_what_is_wrong_in_a_checkpoint(void **state)
 {
     static const char job[] = "callbacks: [{name: early_stopping}, {name: checkpoint, path: ck, keep: 0}]\n";
@@ -1985,6 +2012,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(refuses_another_jobs_checkpoint, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(refuses_what_was_added_to_a_job, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(takes_a_vocabulary_from_elsewhere, begin_folder, end_folder),
+        cmocka_unit_test_setup_teardown(refuses_words_with_other_numbers, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(refuses_what_is_wrong_in_a_checkpoint, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(stops_early, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(stays_stopped, begin_folder, end_folder),

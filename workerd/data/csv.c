@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/hash.h"
 #include "common/base/log.h"
 #include "workerd/data/data_internal.h"
 
@@ -633,6 +634,18 @@ static enum ps_code csv_open_part(const char *path, struct wk_csv_format *format
     return code == PS_OK ? PS_OK : ps_error_prefix(e, "%s", path);
 }
 
+static uint64_t csv_hash_categories(const struct wk_csv_format *format)
+{
+    uint64_t hash = PS_HASH_SEED;
+    bool any = false;
+    for (size_t i = 0; i < format->fields; i++)
+        if (format->type[i] == PS_COLUMN_CATEGORY) {
+            hash = wk_vocabulary_hash(hash, &format->vocabulary[i]);
+            any = true;
+        }
+    return any ? hash : 0;
+}
+
 // Categories that the training data do not have are errors in the test data: no class stands for them.
 enum ps_code wk_csv_open(const struct ps_job_data *spec, uint64_t seed, struct wk_data *data, struct ps_error *e)
 {
@@ -643,6 +656,8 @@ enum ps_code wk_csv_open(const struct ps_job_data *spec, uint64_t seed, struct w
                                    .data = data};
     (void)seed;
     enum ps_code code = csv_open_part(spec->path, &format, &data->train, e);
+    if (code == PS_OK)
+        data->numbering = csv_hash_categories(&format);
     for (size_t i = 0; code == PS_OK && i < format.fields; i++)
         format.vocabulary[i].fixed = true;
     if (code == PS_OK && spec->test_path)

@@ -109,3 +109,8 @@ const struct wk_split *wk_data_test(const struct wk_data *data)
 {
     return &data->test.split;
 }
+
+uint64_t wk_data_numbering(const struct wk_data *data)
+{
+    return data->numbering;
+}

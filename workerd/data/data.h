@@ -43,6 +43,9 @@ enum ps_code wk_data_open(const struct ps_job_data *spec, const struct nn_model 
 void wk_data_free(struct wk_data *data);
 const struct wk_split *wk_data_train(const struct wk_data *data);
 const struct wk_split *wk_data_test(const struct wk_data *data);  // examples = 0: none
+// A hash of what has numbers by the training data and vocabularies: categories of each column, classes, characters or
+// words, in the order of their numbers. 0: nothing has.
+uint64_t wk_data_numbering(const struct wk_data *data);
 
 // Finds the columns for the model's inputs and for the targets of its outputs' losses (loss[k] is that of output k), by
 // the spec and by name. Do they fit? Shapes fit if they are equal but for dimensions of 1 at the ends, or if one of the

@@ -44,6 +44,7 @@ struct wk_data {
     // The words of the input of strings that a column goes to, by its name or number; NULL: to none. A pointer, so that
     // readers do without bind.c and the model.
     const struct nn_words *(*words)(const struct wk_data *data, const char *column);
+    uint64_t numbering;  // wk_data_numbering
     struct wk_augment augment;
     int threads;
     struct ps_track *track;  // of the batches that feeds make; NULL: none
@@ -100,6 +101,8 @@ int32_t wk_vocabulary_find(struct wk_vocabulary *v, const char *word, size_t siz
 // A file of one word per line, none twice; then it is fixed.
 enum ps_code wk_vocabulary_load(struct wk_vocabulary *v, const char *path, struct ps_error *e);
 void wk_vocabulary_fini(struct wk_vocabulary *v);
+// The hash of what h is the hash of, followed by the words in the order of their numbers.
+uint64_t wk_vocabulary_hash(uint64_t h, const struct wk_vocabulary *v);
 // The words of an input of the model, and no others.
 void wk_vocabulary_of(struct wk_vocabulary *v, const struct nn_words *words);
 const struct nn_words *wk_bind_words(const struct wk_data *data, const char *column);  // wk_data.words

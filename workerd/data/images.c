@@ -12,6 +12,7 @@
 #include <strings.h>
 
 #include "common/base/alloc.h"
+#include "common/base/hash.h"
 #include "common/base/log.h"
 #include "workerd/data/data_internal.h"
 #include "workerd/data/image.h"
@@ -253,6 +254,7 @@ enum ps_code wk_images_open(const struct ps_job_data *spec, uint64_t seed, struc
     struct wk_vocabulary classes = {0};
     enum ps_code code = images_open_part(spec, spec->path, &classes, spec->validation_split > 0, seed, &data->train, e);
     classes.fixed = true;
+    data->numbering = wk_vocabulary_hash(PS_HASH_SEED, &classes);
     if (code == PS_OK && spec->test_path)
         code = images_open_part(spec, spec->test_path, &classes, false, seed, &data->test, e);
     wk_vocabulary_fini(&classes);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/hash.h"
 #include "workerd/data/data_internal.h"
 
 enum { CODE_POINTS = 0x110000 };
@@ -157,6 +158,18 @@ static enum ps_code text_open_part(const struct ps_job_data *spec, const char *p
     return code == PS_OK ? PS_OK : ps_error_prefix(e, "%s", path);
 }
 
+// Of characters or words, in the order of their numbers.
+static uint64_t text_hash_tokens(const struct wk_text *t)
+{
+    uint64_t hash = PS_HASH_SEED;
+    if (t->vocabulary.n)
+        return wk_vocabulary_hash(hash, &t->vocabulary);
+    for (uint32_t point = 0; point < CODE_POINTS; point++)
+        if (t->code[point])
+            hash = ps_hash(hash, &point, sizeof point);
+    return hash;
+}
+
 enum ps_code wk_text_open(const struct ps_job_data *spec, uint64_t seed, struct wk_data *data, struct ps_error *e)
 {
     struct wk_text t = {0};
@@ -164,6 +177,8 @@ enum ps_code wk_text_open(const struct ps_job_data *spec, uint64_t seed, struct 
     enum ps_code code = spec->vocabulary ? wk_vocabulary_load(&t.vocabulary, spec->vocabulary, e) : PS_OK;
     if (code == PS_OK)
         code = text_open_part(spec, spec->path, &t, &data->train, e);
+    if (code == PS_OK)
+        data->numbering = text_hash_tokens(&t);
     if (code == PS_OK && spec->test_path)
         code = text_open_part(spec, spec->test_path, &t, &data->test, e);
     wk_text_fini(&t);

@@ -97,6 +97,13 @@ void wk_vocabulary_of(struct wk_vocabulary *v, const struct nn_words *words)
     v->fixed = true;
 }
 
+uint64_t wk_vocabulary_hash(uint64_t h, const struct wk_vocabulary *v)
+{
+    for (size_t i = 0; i < v->n; i++)
+        h = ps_hash(h, v->word[i], strlen(v->word[i]) + 1);
+    return ps_hash(h, "\xff", 1);  // which no word in UTF-8 has
+}
+
 void wk_vocabulary_fini(struct wk_vocabulary *v)
 {
     for (size_t i = 0; i < v->n; i++)

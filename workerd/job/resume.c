@@ -108,6 +108,11 @@ static enum ps_code resume_fail_configuration(const struct wk_checkpoint *c, con
         return ps_fail(e, PS_FAILED_PRECONDITION,
                        "%.200s: is of a job with another model; give this one another name or folder, or remove that",
                        c->path);
+    if (resume_is_of(line, "data.words="))  // likewise
+        return ps_fail(e, PS_FAILED_PRECONDITION,
+                       "%.200s: is of a job whose data have other words or classes, or number them in another order; "
+                       "give this one another name or folder, or remove that",
+                       c->path);
     const char *other = ps_configuration_find(now, line);
     if (other)
         return ps_fail(e, PS_FAILED_PRECONDITION, "%.200s: is of a job with %.*s, but this one has %.*s; %s", c->path,

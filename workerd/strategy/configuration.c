@@ -20,11 +20,14 @@ static uint64_t configuration_hash_model(const struct nn_model *model)
     return hash;
 }
 
+// Data that number nothing have no line, as checkpoints of earlier versions have none.
 char *wk_configuration(const struct wk_env *env)
 {
     const uint64_t model = configuration_hash_model(env->model);
     char *job = ps_job_configuration(env->job);
-    char *text = ps_printf("data.examples=%" PRIu64 "\nmodel=%016" PRIx64 "\n%s", env->examples, model, job);
+    char *words = env->numbering ? ps_printf("data.words=%016" PRIx64 "\n", env->numbering) : ps_strdup("");
+    char *text = ps_printf("data.examples=%" PRIu64 "\n%smodel=%016" PRIx64 "\n%s", env->examples, words, model, job);
+    free(words);
     free(job);
     return text;
 }

@@ -6,7 +6,8 @@
 
 #include "workerd/strategy/strategy.h"
 
-// Of the job file, and what the model and the training data are; malloc'd. A training that goes on has it alike, too.
+// Of the job file, what the model is, how many training examples there are and what numbers their words and classes
+// have; malloc'd. A training that goes on has it alike, too.
 char *wk_configuration(const struct wk_env *env);
 // And how many test examples there are, which workers evaluate together.
 char *wk_configuration_to_meet(const struct wk_env *env);

@@ -42,6 +42,7 @@ struct wk_env {
     struct nn_replica *replica;
     uint64_t examples;  // in an epoch
     uint64_t test_examples;
+    uint64_t numbering;     // of words and classes by the training data, a hash; 0: they number nothing
     const char *const *ps;  // addresses of the ps tasks
     size_t n_ps;
     const struct ps_tls_files *tls;       // to reach them; NULL: without
