@@ -5,6 +5,7 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <math.h>
 #include <signal.h>
 #include <sys/inotify.h>
 #include <sys/resource.h>
@@ -756,6 +757,36 @@ static void npy_wide_integers(void **state)
     free(b);
 }
 
+// So are ids that stand beside floats, or that pandas has made floats.
+static void npy_doubles_as_integers(void **state)
+{
+    const struct nn_model model = {.input = {NN_INT32, 1, {2}}, .output = {NN_FLOAT, 1, {1}}};
+    static const char dict[] = "{'descr': '<f8', 'fortran_order': False, 'shape': (1, 2)}";
+    static const double bad[] = {0.5, 2147483648.0, (double)NAN};
+    char *x = put_npy(*state, "x.npy", 1, dict, (double[]){16777217, -2147483648.0}, 16);
+    char *y = put_npy(*state, "y.npy", 1, "{'descr': '|u1', 'fortran_order': False, 'shape': (1,)}", "\1", 1);
+    const struct ps_job_data spec = {.kind = PS_DATA_NPY, .x = x, .y = y};
+    struct ps_error e = {0};
+    int32_t raw[2], to[2];
+    struct wk_data *data = open_good(&spec);
+    assert_int_equal(wk_data_bind(data, &model, data_mse, &e), PS_OK);
+    assert_int_equal(wk_port_read(&data->train, &data->train.input[0], 0, raw, to, &e), PS_OK);
+    assert_int_equal(to[0], 16777217);
+    assert_int_equal(to[1], INT32_MIN);
+    wk_data_free(data);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        free(put_npy(*state, "x.npy", 1, dict, (double[]){16777217, bad[i]}, 16));
+        data = open_good(&spec);
+        assert_int_equal(wk_data_bind(data, &model, data_mse, &e), PS_INVALID_ARGUMENT);
+        char *text = ps_printf("row 0: element 1 is %.15g, expected an integer of 32 bits", bad[i]);
+        assert_non_null(strstr(e.text, text));
+        free(text);
+        wk_data_free(data);
+    }
+    free(x);
+    free(y);
+}
+
 // Files of 4 bytes of elements, as x or as y beside an x of two examples.
 static const struct {
     bool y;
@@ -1108,6 +1139,7 @@ int main(void)
         WITH_FOLDER(npy_float_x_and_test_data),
         WITH_FOLDER(npy_values_that_do_not_fit),
         WITH_FOLDER(npy_wide_integers),
+        WITH_FOLDER(npy_doubles_as_integers),
         WITH_FOLDER(npy_bad_files),
         WITH_FOLDER(npy_bad_preamble),
         cmocka_unit_test(npz_two_inputs),

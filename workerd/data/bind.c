@@ -504,13 +504,17 @@ static bool bind_takes_ints(const struct wk_part *part, size_t column)
     return false;
 }
 
-// Integers of 64 bits are read as floats where nothing takes integers of them.
-static void bind_make_floats(struct wk_part *part, const struct wk_port *port)
+// Integers of 64 bits are read as floats where nothing takes integers of them; floats of 64 bits as integers where
+// something does, as a float32 would round them before.
+static void bind_choose_dtypes(struct wk_part *part, const struct wk_port *port)
 {
-    for (size_t i = 0; i < port->n && port->dtype == NN_FLOAT; i++) {
+    for (size_t i = 0; i < port->n; i++) {
         struct wk_column *c = &part->source->column[port->column[i]];
-        if (c->wide && !bind_takes_ints(part, port->column[i]))
+        const bool ints = bind_takes_ints(part, port->column[i]);
+        if (c->wide && !ints)
             c->dtype = NN_FLOAT;
+        else if (c->doubles && ints)
+            c->dtype = NN_INT32;
     }
 }
 
@@ -518,10 +522,10 @@ static void bind_make_floats(struct wk_part *part, const struct wk_port *port)
 static void bind_finish_ports(struct wk_part *part)
 {
     for (size_t k = 0; k < part->inputs; k++)
-        bind_make_floats(part, &part->input[k]);
+        bind_choose_dtypes(part, &part->input[k]);
     for (size_t k = 0; k < part->targets; k++)
-        bind_make_floats(part, &part->target[k]);
-    bind_make_floats(part, &part->weight);
+        bind_choose_dtypes(part, &part->target[k]);
+    bind_choose_dtypes(part, &part->weight);
     for (size_t k = 0; k < part->inputs; k++)
         bind_merge(part->source, &part->input[k]);
     for (size_t k = 0; k < part->targets; k++)

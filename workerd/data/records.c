@@ -73,7 +73,7 @@ static enum ps_code records_convert(const struct wk_field *f, const struct wk_co
         }
         double value = wk_element(f->kind, f->width, raw);
         if (c->dtype == NN_INT32) {
-            if (!(value >= INT32_MIN && value <= INT32_MAX))
+            if (!(value >= INT32_MIN && value <= INT32_MAX && value == floor(value)))
                 return records_fail(i, c->count, value, "an integer of 32 bits", e);
             ((int32_t *)to)[at] = (int32_t)value;
             continue;
@@ -195,6 +195,7 @@ struct wk_column *wk_records_add(struct wk_source *s, const char *name, struct w
     r->field[s->columns] = field;
     struct wk_column *c = wk_source_add(s, name, dtype, shape, rank);
     c->wide = dtype == NN_INT32 && (field.width == 8 || (field.width == 4 && field.kind == 'u'));
+    c->doubles = dtype == NN_FLOAT && field.width == 8;
     return c;
 }
 

@@ -20,6 +20,7 @@ struct wk_column {
     size_t place;                  // of the file's columns, from 1; 0: not known
     int32_t classes;               // its values are below it, as is known without reading them; 0: not known
     bool wide;                     // integers that may be none of 32 bits: bind.c makes dtype NN_FLOAT where it can
+    bool doubles;                  // floats of 64 bits: bind.c makes dtype NN_INT32 where something takes integers
     uint64_t rounded;              // where integers were: 1 + an example with what is none; else 0
     const struct nn_words *words;  // of which it has the numbers (workerd/nn/model.h); NULL: it has none
 };
