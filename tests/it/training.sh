@@ -243,3 +243,19 @@ weighs() { "$workerd" --job classes.yaml --quiet --set output="$1" --set data.we
 ok "a weight of the class and one of the example" weighs both.safetensors w --set 'class_weight={0: 2, 1: 6, 2: 1}'
 ok "their product" weighs product.safetensors product
 ok "are the same" cmp both.safetensors product.safetensors
+
+# An example that cannot be looked up is named by its place in the data, and as one of the test data where it is.
+cat >looks_up.json <<'JSON'
+{"class_name": "Sequential", "config": {"name": "m", "layers": [
+  {"class_name": "InputLayer", "config": {"name": "in", "batch_shape": [null, 1]}},
+  {"class_name": "Embedding", "config": {"name": "e", "input_dim": 40, "output_dim": 2}},
+  {"class_name": "Flatten", "config": {"name": "f"}},
+  {"class_name": "Dense", "config": {"name": "d", "units": 1}}]}}
+JSON
+printf '%s\n' 1,0 5,0 6,0 77,0 >looks_up.csv
+looks_up() {
+    "$workerd" --job classes.yaml --quiet --set model=looks_up.json --set loss=mse --set output=looks_up.safetensors \
+        --set "data={kind: csv, path: looks_up.csv, header: false${1:-}}"
+}
+ok "a number beyond an Embedding" fails_with 65 ': input "in" of example 3 has 77' looks_up
+ok "and one in the test data" fails_with 65 'test data: input "in" of example 3 has 77' looks_up ', validation_split: 0.5'

@@ -373,7 +373,9 @@ static void feed_of_a_validation_split(void **state)
     assert_int_equal(wk_data_test(data)->examples, 2);
     struct wk_feed *feed = feed_of(data, true, 2, false);
     wk_feed_request(feed, 0, 0, 2);
-    assert_memory_equal(take(feed)->input[0], ((float[]){4, 5}), 8);
+    const struct nn_batch *b = take(feed);
+    assert_memory_equal(b->input[0], ((float[]){4, 5}), 8);
+    assert_memory_equal(b->example, ((uint64_t[]){3, 4}), 16);
     wk_feed_free(feed);
     wk_data_free(data);
     char *path = put_text(*state, "train.csv", "1,0\n");

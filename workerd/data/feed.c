@@ -84,7 +84,7 @@ static void feed_fill(const struct wk_feed *feed, struct request request, void *
         uint64_t at = request.first + (uint64_t)row;
         uint64_t n = feed->part->split.examples;
         uint64_t example = feed->shuffle ? wk_shuffle(feed->seed, request.epoch, n, at) : at;
-        b->example[row] = example;
+        b->example[row] = feed->part->first + example;
         code = feed_read(feed, request.epoch, example, raw, b, row, &b->error);
     }
     b->batch = (struct nn_batch){.rows = request.rows, .weight = b->weight, .example = b->example};

@@ -42,8 +42,10 @@ static enum ps_code evaluate_batches(struct wk_run *run, struct wk_feed *feed, s
         const struct nn_batch *b = wk_feed_take(feed, e);
         run->data_lost |= !b;
         if (!b)
-            return e->code;
+            return ps_error_prefix(e, "test data");
         code = take(run, b, arg, e);
+        if (code == PS_INVALID_ARGUMENT)
+            ps_error_prefix(e, "test data");
         if (--ahead && code == PS_OK)
             code = wk_stopped(run, e);
     }
