@@ -532,6 +532,18 @@ static void csv_bad_settings(void **state)
     spec.header = PS_HEADER_NO;
     open_bad(&spec, 0, "line 1, field 1 is \"a\", expected a finite number", NULL);
     spec.header = PS_HEADER_AUTO;
+    struct ps_job_column all[] = {{.name = "1", .type = PS_COLUMN_CATEGORY},
+                                  {.name = "2", .type = PS_COLUMN_SKIP},
+                                  {.name = "3", .type = PS_COLUMN_CATEGORY}};
+    spec.columns = csv_columns(all, 3);
+    free(put_text(*state, "train.csv", "odor,gill,class\na,x,e\nb,x,p\n"));
+    open_bad(&spec, 0, "line 1 has words alone, as all lines may have: expected data.header: true or false", path);
+    free(put_text(*state, "train.csv", "a,7,e\nb,x,p\n"));
+    struct wk_data *data = open_good(&spec);
+    assert_int_equal(wk_data_train(data)->examples, 2);
+    wk_data_free(data);
+    free(put_text(*state, "train.csv", "a,b,c\n1,2,0\n"));
+    spec.columns.n = 0;
     spec.label = (struct ps_job_port){.column = gone, .n = 1};
     open_bad(&spec, 0, "data.label: no column \"gone\"; the data have the columns a, b, c", NULL);
     free(path);

@@ -303,7 +303,7 @@ static bool csv_names_columns(const struct wk_csv_format *format)
 }
 
 // A line of names is a header. One of names and numbers is neither a header nor an example: to take it for either would
-// hide a mistake.
+// hide a mistake. So would it be with a line of words where all fields are words.
 static enum ps_code csv_find_header(struct csv_reader r, const struct wk_csv_format *format, bool *header,
                                     struct ps_error *e)
 {
@@ -311,6 +311,7 @@ static enum ps_code csv_find_header(struct csv_reader r, const struct wk_csv_for
     double value;
     char text[64], name[64] = "";
     size_t a_number = 0, a_name = 0;
+    bool tells = false;
     *header = format->header == PS_HEADER_YES || (format->header == PS_HEADER_AUTO && csv_names_columns(format));
     if (*header || format->header == PS_HEADER_NO)
         return PS_OK;
@@ -318,10 +319,11 @@ static enum ps_code csv_find_header(struct csv_reader r, const struct wk_csv_for
         if (csv_read_field(&r, &f, e))
             break;
         f = csv_trim(f);
-        bool whole = csv_text(&f, text);
-        if (!csv_takes_number(format, i))
+        bool whole = csv_text(&f, text), takes = csv_takes_number(format, i), is = csv_is_number(&f, &value);
+        tells |= takes || is;
+        if (!takes)
             continue;
-        if (csv_is_number(&f, &value))
+        if (is)
             a_number = a_number ? a_number : i;
         else if ((*text || !whole) && !a_name) {
             a_name = i;
@@ -335,6 +337,9 @@ static enum ps_code csv_find_header(struct csv_reader r, const struct wk_csv_for
         return ps_fail(e, PS_INVALID_ARGUMENT,
                        "line 1, field %zu is \"%s\", expected a number as in field %zu, or names alone: a header",
                        a_name, name, a_number);
+    if (!tells)
+        return ps_fail(e, PS_INVALID_ARGUMENT,
+                       "line 1 has words alone, as all lines may have: expected data.header: true or false");
     *header = a_name > 0;
     return PS_OK;
 }
