@@ -607,6 +607,51 @@ static void jpeg_with_harmless_faults(void **state)
     free(bytes);
 }
 
+static void expect_inks(const uint8_t *bytes, size_t size, const uint8_t rgb[3], uint8_t gray)
+{
+    for (int channels = 1; channels <= 3; channels += 2) {
+        struct wk_image image;
+        struct ps_error e = {0};
+        if (wk_image_decode(bytes, size, channels == 1 ? PS_COLOR_GRAYSCALE : PS_COLOR_RGB, &image, &e))
+            fail_msg("%s", e.text);
+        assert_int_equal(image.channels, channels);
+        for (int pixel = 0; pixel < 2; pixel++)
+            assert_memory_equal(image.pixels + pixel * channels, channels == 1 ? &gray : rgb, (size_t)channels);
+        free(image.pixels);
+    }
+}
+
+// Two pixels of four inks, (200, 100, 50, 128), as libjpeg writes them: with Adobe's marker, whose last byte says that
+// it is CMYK or (2) YCCK, and without it. Expected: TensorFlow's jpeg_mem.cc.
+static void jpeg_of_four_inks(void **state)
+{
+    static const uint8_t adobe[] = {0xff, 0xee, 0, 14, 'A', 'd', 'o', 'b', 'e', 0, 100, 0, 0, 0, 0, 0};
+    static const uint8_t quantization[] = {0xff, 0xdb, 0, 67, 0};  // and 64 times 1
+    static const uint8_t rest[] = {0xff, 0xc0, 0,    20, 8,    0,    1,    0,    2,    4,    'C', 0x11,
+                                   0,    'M',  0x11, 0,  'Y',  0x11, 0,    'K',  0x11, 0,  // (1, 2), 4
+                                   0xff, 0xc4, 0,    22, 0,    1,    1,    1,    0,    0,    0,   0,
+                                   0,    0,    0,    0,  0,    0,    0,    0,    0,    10,   0,   8,  // Huffman codes
+                                   0xff, 0xc4, 0,    20, 16,   1,    0,    0,    0,    0,    0,   0,
+                                   0,    0,    0,    0,  0,    0,    0,    0,    0,    0,  //
+                                   0xff, 0xda, 0,    14, 4,    'C',  0,    'M',  0,    'Y',  0,   'K',
+                                   0,    0,    63,   0,  0x48, 0x0c, 0x3e, 0x31, 0xe9, 0xff, 0xd9};
+    uint8_t bytes[256] = {0xff, 0xd8}, plain[256] = {0xff, 0xd8};
+    size_t n = 2;
+    (void)state;
+#ifndef HAVE_LIBJPEG
+    skip();
+#endif
+    memcpy(bytes + n, adobe, sizeof adobe), n += sizeof adobe;
+    memcpy(bytes + n, quantization, sizeof quantization), n += sizeof quantization;
+    memset(bytes + n, 1, 64), n += 64;
+    memcpy(bytes + n, rest, sizeof rest), n += sizeof rest;
+    expect_inks(bytes, n, (const uint8_t[]){100, 50, 25}, 62);
+    bytes[2 + sizeof adobe - 1] = 2;
+    expect_inks(bytes, n, (const uint8_t[]){82, 0, 52}, 30);
+    memcpy(plain + 2, bytes + 2 + sizeof adobe, n - 2 - sizeof adobe);
+    expect_inks(plain, n - sizeof adobe, (const uint8_t[]){27, 77, 102}, 65);
+}
+
 static void image_resized_as_tensorflow_does(void **state)
 {
     struct wk_image image = {4, 6, 3, (uint8_t *)golden_rgb};
@@ -883,6 +928,7 @@ int main(void)
         cmocka_unit_test(png_colours_to_gray),
         cmocka_unit_test(jpeg_of_every_type),
         cmocka_unit_test(jpeg_with_harmless_faults),
+        cmocka_unit_test(jpeg_of_four_inks),
         cmocka_unit_test(image_resized_as_tensorflow_does),
         WITH_FOLDER(images_by_class),
         WITH_FOLDER(images_split_by_the_seed),

@@ -35,6 +35,11 @@ enum ps_code wk_png_decode(const uint8_t *bytes, size_t n, enum ps_color color, 
                            struct ps_error *e);
 enum ps_code wk_jpeg_decode(const uint8_t *bytes, size_t n, enum ps_color color, bool size_only, struct wk_image *image,
                             struct ps_error *e);
+// As JPEG and PIL have it, 0.299 R + 0.587 G + 0.114 B.
+static inline uint8_t wk_image_gray(const uint8_t rgb[3])
+{
+    return (uint8_t)((19595u * rgb[0] + 38470u * rgb[1] + 7471u * rgb[2] + 0x8000) >> 16);
+}
 // Are sides of this size taken? Allocates the pixels unless size_only.
 enum ps_code wk_image_alloc(struct wk_image *image, uint64_t height, uint64_t width, enum ps_color color,
                             bool size_only, struct ps_error *e);

@@ -7,6 +7,7 @@
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <jpeglib.h>
 // After it.
@@ -44,6 +45,25 @@ static void jpeg_warn(j_common_ptr jpeg, int level)
         jpeg_fail(jpeg);
 }
 
+static bool jpeg_has_four_inks(const struct jpeg_decompress_struct *jpeg)
+{
+    return jpeg->jpeg_color_space == JCS_CMYK || jpeg->jpeg_color_space == JCS_YCCK;
+}
+
+// libjpeg makes CMYK of them at most. As TensorFlow's decoder does it: files with Adobe's marker have it inverted.
+static void jpeg_mix_inks(const uint8_t *cmyk, const struct wk_image *image, bool inverted, uint8_t *to)
+{
+    for (size_t i = 0; i < image->width; i++, cmyk += 4, to += image->channels) {
+        uint8_t rgb[3];
+        for (int k = 0; k < 3; k++)
+            rgb[k] = (uint8_t)((inverted ? cmyk[k] * cmyk[3] : (255 - cmyk[k]) * (255 - cmyk[3])) / 255);
+        if (image->channels == 1)
+            *to = wk_image_gray(rgb);
+        else
+            memcpy(to, rgb, sizeof rgb);
+    }
+}
+
 static void jpeg_read(struct jpeg_job *job, const uint8_t *bytes, size_t n, enum ps_color color, bool size_only)
 {
     struct jpeg_decompress_struct *jpeg = &job->jpeg;
@@ -53,13 +73,17 @@ static void jpeg_read(struct jpeg_job *job, const uint8_t *bytes, size_t n, enum
     jpeg_read_header(jpeg, TRUE);
     if (wk_image_alloc(job->image, jpeg->image_height, jpeg->image_width, color, size_only, job->e) || size_only)
         return;
-    jpeg->out_color_space = color == PS_COLOR_GRAYSCALE ? JCS_GRAYSCALE : JCS_RGB;
+    const bool inks = jpeg_has_four_inks(jpeg);
+    jpeg->out_color_space = inks ? JCS_CMYK : color == PS_COLOR_GRAYSCALE ? JCS_GRAYSCALE : JCS_RGB;
     jpeg->dct_method = JDCT_ISLOW;
     jpeg_start_decompress(jpeg);
     size_t stride = job->image->width * job->image->channels;
+    uint8_t *cmyk = inks ? jpeg->mem->alloc_large((j_common_ptr)jpeg, JPOOL_IMAGE, 4 * job->image->width) : NULL;
     while (jpeg->output_scanline < jpeg->output_height) {
-        uint8_t *row = job->image->pixels + jpeg->output_scanline * stride;
+        uint8_t *to = job->image->pixels + jpeg->output_scanline * stride, *row = inks ? cmyk : to;
         jpeg_read_scanlines(jpeg, &row, 1);
+        if (inks)
+            jpeg_mix_inks(cmyk, job->image, jpeg->saw_Adobe_marker, to);
     }
     jpeg_finish_decompress(jpeg);
 }

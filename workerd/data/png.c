@@ -59,11 +59,11 @@ static void png_set_transforms(struct png_job *job, enum ps_color color)
     png_read_update_info(job->png, job->info);
 }
 
-// As JPEG and PIL have it, 0.299 R + 0.587 G + 0.114 B. libpng's weights depend on the file's gAMA, cHRM and sRGB.
+// libpng's weights depend on the file's gAMA, cHRM and sRGB.
 static void png_make_gray(const uint8_t *rgb, size_t pixels, uint8_t *gray)
 {
     for (size_t i = 0; i < pixels; i++, rgb += 3)
-        gray[i] = (uint8_t)((19595u * rgb[0] + 38470u * rgb[1] + 7471u * rgb[2] + 0x8000) >> 16);
+        gray[i] = wk_image_gray(rgb);
 }
 
 static void png_read(struct png_job *job, enum ps_color color, bool size_only)
