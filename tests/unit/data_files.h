@@ -117,6 +117,23 @@ static inline struct wk_data *open_good(const struct ps_job_data *spec)
     return data;
 }
 
+// Opens the data; what is logged meanwhile, malloc'd.
+static inline char *log_of(const struct ps_job_data *spec)
+{
+    char *text = ps_alloc(1024);
+    FILE *to = tmpfile();
+    const int was = dup(STDERR_FILENO);
+    dup2(fileno(to), STDERR_FILENO);
+    struct wk_data *data = open_good(spec);
+    dup2(was, STDERR_FILENO);
+    close(was);
+    wk_data_free(data);
+    rewind(to);
+    text[fread(text, 1, 1023, to)] = '\0';
+    fclose(to);
+    return text;
+}
+
 static inline size_t elements_of(const struct wk_source *s, bool y)
 {
     size_t n = 0;

@@ -1026,6 +1026,30 @@ static void npz_without_weights_to_test(void **state)
     free(path);
 }
 
+// Who calls test data _val hears that they are not evaluated, once; not so where each file has a split.
+static void npz_arrays_that_are_passed_over(void **state)
+{
+    static const char *const names[] = {"x_train.npy", "y_train.npy", "x_test.npy",
+                                        "y_test.npy",  "x_val.npy",   "y_val.npy"};
+    char *path = ps_printf("%s/splits.npz", (char *)*state);
+    const struct ps_job_data spec = {.kind = PS_DATA_NPZ, .path = path};
+    write_arrays(path, names, 4);
+    char *log = log_of(&spec);
+    assert_string_equal(log, "");
+    free(log);
+    write_arrays(path, names, 6);
+    log = log_of(&spec);
+    assert_non_null(strstr(log, "/splits.npz: x_val.npy is passed over, and 1 more like it: expected arrays whose "
+                                "names end in _train or _test\n"));
+    assert_null(strchr(strchr(log, '\n') + 1, '\n'));
+    free(log);
+    write_arrays(path, names + 2, 4);
+    log = log_of(&spec);
+    assert_string_equal(log, "");
+    free(log);
+    free(path);
+}
+
 static void patch_file(FILE *file, uint64_t at, uint64_t value, size_t n)
 {
     fseek(file, (long)at, SEEK_SET);
@@ -1159,6 +1183,7 @@ int main(void)
         WITH_FOLDER(npz_test_arrays_in_another_order),
         WITH_FOLDER(npz_without_names),
         WITH_FOLDER(npz_without_weights_to_test),
+        WITH_FOLDER(npz_arrays_that_are_passed_over),
         WITH_FOLDER(npz_cut_short_while_it_is_read),
         WITH_FOLDER(npz_damaged_where_it_lies),
         WITH_FOLDER(npz_bad_files),

@@ -767,22 +767,9 @@ static void images_split_by_the_seed(void **state)
             fail_msg("%s, expected %s", first[i], name);
 }
 
-// Opens the data; what is logged meanwhile, malloc'd.
 static char *log_of_images(const char *folder)
 {
-    char *text = ps_alloc(1024);
-    FILE *to = tmpfile();
-    const int was = dup(STDERR_FILENO);
-    dup2(fileno(to), STDERR_FILENO);
-    struct wk_data *data =
-        open_good(&(struct ps_job_data){.kind = PS_DATA_IMAGES, .path = (char *)folder, .image_size = {4, 6}});
-    dup2(was, STDERR_FILENO);
-    close(was);
-    wk_data_free(data);
-    rewind(to);
-    text[fread(text, 1, 1023, to)] = '\0';
-    fclose(to);
-    return text;
+    return log_of(&(struct ps_job_data){.kind = PS_DATA_IMAGES, .path = (char *)folder, .image_size = {4, 6}});
 }
 
 // Who has images of another kind, or in folders of a class's folder, hears that they are not trained on, once.

@@ -2,10 +2,12 @@
 //
 // Examples in NumPy's files: npy, one array each, and npz, zip archives of them.
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/log.h"
 #include "common/file/zip.h"
 #include "workerd/data/data_internal.h"
 
@@ -161,6 +163,24 @@ static enum ps_code npz_add_entries(struct wk_source *s, struct wk_block *archiv
     return s->columns ? PS_OK : ps_fail(e, PS_INVALID_ARGUMENT, "no member is an .npy, expected a file of numpy.savez");
 }
 
+// Of an archive whose arrays are of splits, those that are of none: x_val.
+static void npz_warn(const char *path, const struct ps_zip *zip)
+{
+    char name[256], more[40] = "";
+    const char *first = NULL;
+    size_t others = 0;
+    for (size_t i = 0; i < zip->n; i++) {
+        const char *member = zip->entry[i].name;
+        if (!npz_column_name(member, "_train", name, sizeof name) &&
+            !npz_column_name(member, "_test", name, sizeof name))
+            first = others++ ? first : member;
+    }
+    if (others > 1)
+        snprintf(more, sizeof more, ", and %zu more like it", others - 1);
+    if (first)
+        ps_warn("%s: %.60s is passed over%s: expected arrays whose names end in _train or _test", path, first, more);
+}
+
 // The arrays of one split. With both in one file their names end in _train and _test; none: there is no source.
 static enum ps_code npz_open_part(const char *path, const char *suffix, struct wk_part *part, struct ps_error *e)
 {
@@ -172,6 +192,8 @@ static enum ps_code npz_open_part(const char *path, const char *suffix, struct w
     if (code != PS_OK)
         ps_error_prefix(e, "%s", path);
     if (code == PS_OK && (!*suffix || npz_has(zip, suffix))) {
+        if (strcmp(suffix, "_train") == 0)
+            npz_warn(path, zip);
         part->source = wk_records_create(0);
         wk_records_own(part->source, archive);
         code = npz_add_entries(part->source, archive, zip, suffix, e);
