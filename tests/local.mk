@@ -79,6 +79,7 @@ include tests/unit/psd_return.mk
 include tests/unit/psd_session.mk
 include tests/unit/psd_trace.mk
 include tests/unit/psd_runs.mk
+include tests/unit/psd_queue.mk
 include tests/unit/queue.mk
 include tests/unit/rpc.mk
 include tests/unit/rule.mk

@@ -340,7 +340,8 @@ static void summary_say_left(const struct totals *s, const Job *job, const char 
         RISK("What this ps task has of the weights of job %.128s stays here until psctl stop, or until it ends.",
              job->name);
     else
-        RISK("The weights of job %.128s stay here until psctl stop, or until %s ends.", job->name, task);
+        RISK("The weights of job %.128s stay here until psctl stop, %sor until %s ends.", job->name,
+             s->status->queue ? "those of a job of the queue until its next one begins, " : "", task);
 }
 
 static void summary_say_risk(const struct totals *s, struct ps_summary *w)

@@ -70,10 +70,10 @@ static void queue_hold_while_draining(struct psd_core *core)
     psd_queue_hold(core->queue, why);
 }
 
-// ---- what a done job has left -------------------------------------------------------------------------------------
+// ---- what a job has left ------------------------------------------------------------------------------------------
 
-// A job of the queue that is done keeps its variables until another one begins, which may need their room.
-static const char queue_lets_go[] = "it is done, and the next job of the queue needs its room";
+// A job of the queue that has ended keeps its variables until another one begins, which may need their room.
+static const char queue_lets_go[] = "it has ended, and the next job of the queue needs its room";
 
 // A worker of the queue's job has been in the job of this name: that is the queue's, unless it is older.
 static void queue_note_run(struct psd_request *t, const struct psd_queue_job *of)
@@ -106,9 +106,9 @@ static bool queue_was_refused(const struct psd_request *t, const struct psd_queu
 static bool queue_has_left(struct psd_job *job)
 {
     pthread_mutex_lock(&job->lock);
-    const bool done = psd_job_is_over(job) && !psd_job_has_failed(job);
+    const bool over = psd_job_is_over(job);
     pthread_mutex_unlock(&job->lock);
-    return done && !job->declaring && atomic_load(&job->queued_run) == atomic_load(&job->run);
+    return over && !job->declaring && atomic_load(&job->queued_run) == atomic_load(&job->run);
 }
 
 // Of another name than the one that runs, which may go on with what is there.

@@ -381,6 +381,15 @@ wait_for_jobs 0
 ok "the queue's next job has" says "Weights written" submit_large fourth
 ok "it took the place of the one before" gone third
 ok "not of the one that a person ran" here one
+cancelled_large() {
+    ctl submit "${endless[@]}" --set timeout=20 --set "name=$1" --set output=/dev/null "$large" && eventually trains "$1" 1 && ctl cancel "$1" &&
+        eventually is "$1" cancelled
+}
+ok "a job is cancelled" cancelled_large fifth
+ok "the next one had room for what that had taken, too" cancelled_large sixth
+ok "it leaves its weights" ctl save sixth sixth.safetensors
+ok "until the next one, which has room as well" says "Weights written" submit_large seventh
+ok "is there" gone sixth
 stops 0 >/dev/null
 kill "$psd_pid" && wait "$psd_pid"
 

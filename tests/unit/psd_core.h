@@ -72,7 +72,10 @@ static void test_send(void *ctx, uint32_t task, int method, struct ps_slices *re
     done(arg, test_sent.code, &nothing);
 }
 
-static const char *test_checkpoints;  // a folder for shards, of the next core; NULL: it has none
+// Of the next core; NULL: it has none.
+static const char *test_checkpoints;  // a folder for shards
+static const char *test_queue;        // one for its queue
+static uint64_t (*test_wall)(void *);
 
 static inline struct psd_core *core_new_task(uint32_t task, uint32_t tasks, uint64_t memory)
 {
@@ -82,10 +85,16 @@ static inline struct psd_core *core_new_task(uint32_t task, uint32_t tasks, uint
                                 .memory_bytes = memory,
                                 .heartbeat_ms = 500,
                                 .dead_after_ms = 3000,
-                                .checkpoints = test_checkpoints};
-    struct psd_world world = {
-        .now = test_now, .random = test_random, .resident = test_resident, .queued = test_resident, .send = test_send};
-    if (psd_core_create(&config, &world, &core, NULL))
+                                .checkpoints = test_checkpoints,
+                                .queue = test_queue};
+    struct psd_world world = {.now = test_now,
+                              .random = test_random,
+                              .resident = test_resident,
+                              .queued = test_resident,
+                              .send = test_send,
+                              .wall = test_wall};
+    struct ps_error e;
+    if (psd_core_create(&config, &world, &core, &e))
         abort();
     return core;
 }
