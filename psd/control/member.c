@@ -22,11 +22,11 @@
 
 // ---- going --------------------------------------------------------------------------------------------------------
 
-// Has one of them died of something else than a signal?
+// Has one of them told that it died of something else than a signal? One that fell silent, or never came, was spared.
 static bool members_any_failed(const struct psd_control *c)
 {
     for (uint32_t i = 0; i < c->workers; i++)
-        if (c->members[i].state == DEAD && !c->members[i].interrupted)
+        if (c->members[i].state == DEAD && c->members[i].failed)
             return true;
     return false;
 }
@@ -94,6 +94,7 @@ enum ps_code psd_member_leave(struct psd_job *job, const Paramserver__V1__LeaveR
     if (!m)
         return e->code;
     m->interrupted = r->failed && r->interrupted;
+    m->failed = r->failed && !r->interrupted;
     const char *how = !r->failed ? "" : m->interrupted ? "ended: " : "failed: ";
     size_t at = (size_t)snprintf(m->reason, sizeof m->reason, "%s", how);
     ps_utf8_cut(r->reason, m->reason + at, sizeof m->reason - at);

@@ -88,7 +88,7 @@ struct psd_member {
     uint64_t step;
     double images_per_second, loss;
     char reason[PSD_REASON_MAX];  // LEFT, DEAD
-    bool interrupted;             // DEAD: by a signal
+    bool interrupted, failed;     // DEAD: by a signal; of something else that it has told
     bool draining;                // asked to leave
 
     bool newcomer;            // it joined a running sync job, or waits for the next epoch when others are at the end of

@@ -2165,6 +2165,26 @@ static void test_interrupted(void **state)
     }
 }
 
+// Nor one that people end after a worker was lost that could be spared.
+static void test_interrupted_after_one_was_lost(void **state)
+{
+    struct job j;
+    (void)state;
+    job_open(&j, SYNC, "sgd", 20, 1 << 20);
+    for (int i = 0; i < 8; i++) {
+        core_run(j.core, 500 * PS_MS);
+        heartbeat(j.core, 0);
+    }
+    Paramserver__V1__StatusReply *s = status_of(j.core);
+    assert_int_equal(s->jobs[0]->live_workers, 1);
+    ps_msg_free(&s->base);
+    end_by_signal(j.core, 0, true);
+    s = status_of(j.core);
+    assert_string_equal(s->jobs[0]->state, "interrupted");
+    ps_msg_free(&s->base);
+    psd_core_destroy(j.core);
+}
+
 // In the place of a chief that has died, whether it is back or not; not of one that a signal has ended.
 static void test_heartbeats_tell_of_an_heir(void **state)
 {
@@ -3021,6 +3041,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_checkpoint_is_asked_for_once),
     cmocka_unit_test(test_newest_checkpoint),
     cmocka_unit_test(test_interrupted),
+    cmocka_unit_test(test_interrupted_after_one_was_lost),
     cmocka_unit_test(test_heartbeats_tell_of_an_heir),
     cmocka_unit_test(test_status_says_how_many_it_needs),
     cmocka_unit_test(test_interrupted_before_all_are_there),
