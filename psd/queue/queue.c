@@ -119,6 +119,16 @@ const struct psd_queue_job *psd_queue_running(const struct psd_queue *q)
     return q->running;
 }
 
+// Is it the last of its name that has trained to an end, good or bad? psctl doctor goes by the same rule.
+static bool queue_is_last_trained(const struct psd_queue *q, const struct psd_queue_job *job)
+{
+    for (const struct psd_queue_job *other = q->jobs; other; other = other->next)
+        if ((other->state == PSD_DONE || other->state == PSD_FAILED) && queue_ended_before(job, other) &&
+            strcmp(other->name, job->name) == 0)
+            return false;
+    return true;
+}
+
 struct psd_queue_figures psd_queue_count(const struct psd_queue *q, uint64_t wall)
 {
     struct psd_queue_figures f = {.running = q->running != NULL};
@@ -126,7 +136,8 @@ struct psd_queue_figures psd_queue_count(const struct psd_queue *q, uint64_t wal
         if (job->state == PSD_QUEUED && !f.queued++)
             f.oldest_ms = job->submitted_ms;
         f.failed += job->state == PSD_FAILED;
-        f.failed_lately += job->state == PSD_FAILED && job->ended_ms + PS_FAILED_S * UINT64_C(1000) > wall;
+        f.failed_lately += job->state == PSD_FAILED && job->ended_ms + PS_FAILED_S * UINT64_C(1000) > wall &&
+                           queue_is_last_trained(q, job);
     }
     return f;
 }

@@ -132,7 +132,7 @@ struct psd_queue_job **psd_queue_list(const struct psd_queue *q, size_t *n);
 const struct psd_queue_job *psd_queue_running(const struct psd_queue *q);  // NULL: none
 struct psd_queue_figures {
     uint32_t queued, running, failed;
-    uint32_t failed_lately;  // of these within PS_FAILED_S
+    uint32_t failed_lately;  // of these within PS_FAILED_S, and none of the name is done or has failed since
     uint64_t oldest_ms;      // submitted_ms of the first of those that are queued; 0: none is
 };
 struct psd_queue_figures psd_queue_count(const struct psd_queue *q, uint64_t wall);

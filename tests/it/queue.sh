@@ -96,6 +96,12 @@ forgotten() { # what has failed troubles nobody any more
         fails_with 66 "no job fails here" ctl doctor fails && fails_with 66 "has no job 'fails'" ctl cancel --forget fails
 }
 ok "psctl cancel --forget: it is kept no longer" forgotten
+is_mended() { # by a later job of its name: for psctl doctor, status and metrics alike
+    fails_with 66 "has failed" submit --wait --set name=mended --set timeout=5 --set weights=/nowhere.safetensors &&
+        says "Weights written" submit --wait --set name=mended --set on_existing=replace --set output=mended.safetensors &&
+        ctl doctor --nagios mended && eventually eval 'ctl status >said && ! grep "of the queue has failed" said'
+}
+ok "what has failed and is done the next time troubles nobody either" is_mended
 # Worker 1 would wait a minute for what worker 0 cannot open.
 ends_for_both() {
     fails_with 73 "has failed with exit code 73" submit --wait --set name=nowhere --set output=/nonexistent/x.safetensors || return 1

@@ -456,6 +456,28 @@ static void the_first_worker_that_failed_says_the_code(void **state)
     assert_int_equal(1, psd_queue_count(q, 0).failed);
 }
 
+// As psctl doctor has it: what has failed is over once one of its name is done.
+static void a_failure_is_mended_by_a_later_job_of_its_name(void **state)
+{
+    (void)state;
+    train("job", 65);
+    train("other", 65);
+    assert_int_equal(2, psd_queue_count(q, wall).failed_lately);
+    jump(1000);
+    train("job", 65);
+    assert_int_equal(2, psd_queue_count(q, wall).failed_lately);
+    submit("job", 0, 1);
+    assert_int_equal(PS_OK, cancel("job", ""));
+    assert_int_equal(2, psd_queue_count(q, wall).failed_lately);  // that one mends nothing
+    jump(1000);
+    train("job", 0);
+    assert_int_equal(1, psd_queue_count(q, wall).failed_lately);
+    assert_int_equal(3, psd_queue_count(q, wall).failed);
+    jump(1000);
+    train("job", 65);
+    assert_int_equal(2, psd_queue_count(q, wall).failed_lately);
+}
+
 static void a_worker_that_comes_back_gets_its_job_again(void **state)
 {
     (void)state;
@@ -1274,6 +1296,7 @@ int main(void)
         TEST(what_is_cancelled_is_logged),
         TEST(the_queue_is_bounded),
         TEST(the_first_worker_that_failed_says_the_code),
+        TEST(a_failure_is_mended_by_a_later_job_of_its_name),
         TEST(a_worker_that_comes_back_gets_its_job_again),
         TEST(one_that_is_gone_is_not_waited_for_when_another_has_ended),
         TEST(nor_does_it_get_the_job_again),

@@ -425,11 +425,14 @@ static void queue_examine_job(struct cluster *c, const Paramserver__V1__QueuedJo
     examine(job, now_ms, l.complaint, arg);
 }
 
-// Is there one of the same name before it? The latest of the ended ones are the first.
+// Is there one of the same name before it that is done, or has failed? The latest of the ended ones are the first.
+// What psd counts as failed goes by the same rule.
 static bool queue_has_later(const Paramserver__V1__ListReply *list, size_t job)
 {
     for (size_t i = 0; i < job; i++)
-        if (strcmp(list->jobs[i]->name, list->jobs[job]->name) == 0)
+        if ((list->jobs[i]->state == PARAMSERVER__V1__QUEUE_STATE__JOB_DONE ||
+             list->jobs[i]->state == PARAMSERVER__V1__QUEUE_STATE__JOB_FAILED) &&
+            strcmp(list->jobs[i]->name, list->jobs[job]->name) == 0)
             return true;
     return false;
 }
