@@ -169,6 +169,9 @@ static uint64_t tick_job(struct psd_core *core, struct psd_job *job, uint64_t no
     return rates < due ? rates : due;
 }
 
+// Of memory, given back to the system by each tick: in milliseconds.
+enum { SHRINK_BYTES = 64 << 20 };
+
 // Ticks that come late mean that this process was stopped or had no processor: nobody was heard meanwhile.
 enum { LATE_TICK_MS = 500 };
 
@@ -191,6 +194,7 @@ void psd_core_tick(struct psd_core *core)
     pthread_mutex_unlock(&core->tick_lock);
     psd_waits_end_late(core, NULL, now);
     psd_snapshots_expire(&core->snapshots, now, NULL);
+    psd_pool_shrink(&core->pool, SHRINK_BYTES);
     psd_run_ready(core, ready);
 }
 

@@ -146,6 +146,24 @@ void psd_pool_give(struct psd_pool *pool, size_t bytes)
     pthread_mutex_unlock(&pool->lock);
 }
 
+void psd_pool_retire(struct psd_pool *pool)
+{
+    pthread_mutex_lock(&pool->lock);
+    pool->surplus = pool->kept;
+    pthread_mutex_unlock(&pool->lock);
+}
+
+void psd_pool_shrink(struct psd_pool *pool, size_t most)
+{
+    pthread_mutex_lock(&pool->lock);
+    const size_t before = pool->kept, surplus = pool->surplus < before ? pool->surplus : before;
+    struct psd_page *out = surplus ? pool_trim(pool, pool->used + before - (surplus < most ? surplus : most)) : NULL;
+    const size_t gone = before - pool->kept;
+    pool->surplus = gone < surplus ? surplus - gone : 0;
+    pthread_mutex_unlock(&pool->lock);
+    pool_free(out);
+}
+
 // ---- pages --------------------------------------------------------------------------------------------------------
 
 // The lock is held, and given up.

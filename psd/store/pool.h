@@ -30,6 +30,7 @@ struct psd_pool {
     struct psd_page *free_pages[PSD_POOL_LISTS];  // by a hash of their size
     size_t next_list;                             // the first to free pages of
     size_t kept;                                  // bytes in free pages
+    size_t surplus;       // of these, from before the last psd_pool_retire: psd_pool_shrink gives them back
     _Atomic size_t used;  // bytes in pages given out, and taken otherwise; changed under the lock
     size_t limit;         // of both together
     size_t reserved;      // bytes of used that are pages now: psd_page_reserved
@@ -39,6 +40,10 @@ void psd_pool_init(struct psd_pool *pool, size_t limit);
 void psd_pool_fini(struct psd_pool *pool);                    // all pages must have come back
 bool psd_pool_has_room(struct psd_pool *pool, size_t bytes);  // at this moment; takes no lock
 size_t psd_pool_used(struct psd_pool *pool);
+// A job is gone: the free pages of the moment, of sizes that no other may have, go back to the system, unless somebody
+// takes them first: at most so many bytes, and a page, with each psd_pool_shrink.
+void psd_pool_retire(struct psd_pool *pool);
+void psd_pool_shrink(struct psd_pool *pool, size_t most);
 // Counts memory that is no page: room that is about to be needed, what is known of clients. False: it does not fit the
 // limit.
 bool psd_pool_take(struct psd_pool *pool, size_t bytes);

@@ -1143,6 +1143,53 @@ static void test_free_pages_stay(void **state)
     psd_pool_fini(&pool);
 }
 
+// What a job has left goes back to the system, in portions, but for what somebody takes meanwhile.
+static void test_free_pages_of_a_job_that_is_gone(void **state)
+{
+    enum { PAGES = 100, BYTES = 4096 };
+    struct psd_page *pages[PAGES];
+    struct psd_pool pool;
+    (void)state;
+    psd_pool_init(&pool, (size_t)1 << 30);
+    for (int i = 0; i < PAGES; i++)
+        pages[i] = psd_page_new(&pool, BYTES);
+    for (int i = 0; i < PAGES; i++)
+        psd_page_unref(pages[i]);
+    psd_pool_shrink(&pool, PAGES * BYTES);
+    assert_int_equal(pool.kept, PAGES * BYTES);  // the job is here
+    psd_pool_retire(&pool);
+    psd_pool_shrink(&pool, 10 * BYTES);
+    assert_int_equal(pool.kept, 90 * BYTES);
+    for (int i = 0; i < 50; i++)
+        pages[i] = psd_page_new(&pool, BYTES);
+    psd_pool_shrink(&pool, 10 * BYTES);
+    assert_int_equal(pool.kept, 30 * BYTES);
+    psd_pool_shrink(&pool, PAGES * BYTES);
+    assert_int_equal(pool.kept, 0);
+    for (int i = 0; i < 50; i++)
+        psd_page_unref(pages[i]);
+    psd_pool_shrink(&pool, PAGES * BYTES);
+    assert_int_equal(pool.kept, 50 * BYTES);
+    psd_pool_fini(&pool);
+}
+
+// It takes a second for 1 GiB.
+static void test_memory_of_a_job_that_was_stopped(void **state)
+{
+    Paramserver__V1__StopJobRequest r = PARAMSERVER__V1__STOP_JOB_REQUEST__INIT;
+    struct job j;
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 2 << 20, 64 << 20);
+    for (uint64_t at = 0; at < 2 << 20; at += 1 << 10)
+        read_one_at(j.core, "big", at);
+    r.job = (char *)"job";
+    assert_int_equal(ask(j.core, M(STOP_JOB), &r.base, NULL, NULL, NULL, NULL).code, PS_OK);
+    assert_true(j.core->pool.kept > 0);
+    core_run(j.core, PS_SECOND);
+    assert_int_equal(j.core->pool.kept, 0);
+    psd_core_destroy(j.core);
+}
+
 // A Get that takes several messages although it asks for one element again and again: for what it says of each.
 static void begin_long_reading(struct psd_core *core, Paramserver__V1__Tensor **tensors, size_t n)
 {
@@ -1294,6 +1341,8 @@ int main(void)
         cmocka_unit_test(test_snapshots_count),
         cmocka_unit_test(test_free_pages),
         cmocka_unit_test(test_free_pages_stay),
+        cmocka_unit_test(test_free_pages_of_a_job_that_is_gone),
+        cmocka_unit_test(test_memory_of_a_job_that_was_stopped),
         cmocka_unit_test(test_slots_survive),
         cmocka_unit_test(test_one_instant),
     };
