@@ -191,6 +191,7 @@ struct reading {
 static void queue_take_read(void *arg, struct psd_queue_job *job)
 {
     const struct reading *r = arg;
+    job->began = r->now;
     for (uint32_t i = 0; job->parts && i < job->workers; i++)
         job->parts[i].heard = job->parts[i].ended_at = job->parts[i].before = r->now;
     if (job->state == PSD_RUNNING && r->q->running) {  // two cannot
@@ -515,6 +516,7 @@ static bool queue_try_begin(struct psd_queue *q, struct psd_queue_job *job, cons
     job->parts = ps_try_alloc_array(job->workers, sizeof *job->parts);
     job->taker = *taker ? ps_try_strdup(taker) : NULL;
     job->state = PSD_RUNNING;
+    job->began = now;
     job->began_ms = wall;
     for (uint32_t i = 0; job->parts && i < job->workers; i++)
         job->parts[i].heard = now;

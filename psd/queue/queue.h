@@ -67,6 +67,7 @@ struct psd_queue_job {
     bool cancelled;  // asked for
     uint32_t code;
     uint64_t submitted_ms, began_ms, ended_ms;  // since 1970
+    uint64_t began;                             // ns; of one that was read, when it was
     uint64_t kept_until;                        // ns; 0: the next tick says it of one that has ended
     struct psd_queue_part *parts;               // [workers], while it runs
     bool unwritten;                             // the file says something older

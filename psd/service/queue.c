@@ -79,11 +79,10 @@ static const char queue_lets_go[] = "it has ended, and the next job of the queue
 static void queue_note_run(struct psd_request *t, const struct psd_queue_job *of)
 {
     struct psd_job *job = psd_job_find(&t->core->table, of->name);
-    const uint64_t wall = psd_wall(t->core), since_ms = wall > of->began_ms ? wall - of->began_ms : 0;
     if (!job)
         return;
     pthread_mutex_lock(&job->lock);
-    if (job->control && psd_request_owns(t, job) && psd_now(t->core) <= job->control->opened + since_ms * PS_MS)
+    if (job->control && psd_request_owns(t, job) && job->control->opened >= of->began)
         atomic_store(&job->queued_run, atomic_load(&job->run));
     pthread_mutex_unlock(&job->lock);
     psd_job_unref(job);

@@ -169,9 +169,29 @@ static void test_what_people_run_stays(void **state)
     psd_core_destroy(j.core);
 }
 
+// Nobody's clock decides whose a job is.
+static void test_clock_is_set_back(void **state)
+{
+    (void)state;
+    struct job j = {.core = queue_core()};
+    const uint64_t number = begin(j.core, "job");
+    core_run(j.core, PS_SECOND);
+    train(&j);
+    core_run(j.core, PS_SECOND);
+    clock_ms -= 10000;
+    report(j.core, number, false, 0);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        leave(j.core, rank, NULL);
+    report(j.core, number, true, 0);
+    begin(j.core, "next");
+    assert_false(is_here(j.core, "job"));
+    psd_core_destroy(j.core);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(test_room_for_the_next_one, set_up, tear_down),
     cmocka_unit_test_setup_teardown(test_what_people_run_stays, set_up, tear_down),
+    cmocka_unit_test_setup_teardown(test_clock_is_set_back, set_up, tear_down),
 };
 
 int main(void)
