@@ -55,6 +55,7 @@ static enum ps_code attempt_open_data(struct wk_run *run, const struct ps_loss *
     if (wk_data_open(&job->data, run->env.model, job->seed, &run->data, e) ||
         wk_data_bind(run->data, run->env.model, loss, e))
         return e->code;
+    wk_data_stop(run->data, run->env.stop);
     run->env.examples = wk_data_train(run->data)->examples;
     run->env.test_examples = wk_data_test(run->data)->examples;
     run->env.numbering = wk_data_numbering(run->data);
@@ -396,9 +397,11 @@ enum ps_code wk_attempt(const struct wk_attempt *asked, struct wk_run *run, stru
         attempt_say_how_it_ended(&a, lost_before);
     wk_run_free(run);
     nn_replica_free(run->env.replica);
-    wk_data_free(run->data);
-    nn_model_free(a.model);
-    ps_job_free(a.job);
+    if (!run->data || !wk_data_held(run->data)) {
+        wk_data_free(run->data);
+        nn_model_free(a.model);
+        ps_job_free(a.job);
+    }
     wk_found_free(&a.checkpoint);
     return code;
 }

@@ -75,6 +75,31 @@ code=$?
 ok "SIGTERM while data are read: exit 143, and nothing said" eval 'test $code = 143 && test ! -s read.log'
 exec 4>&-
 
+# So may what a single example is read from, when others have been trained: after a signal it is not waited for.
+image=iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNoAAAAggCBd81ytgAAAABJRU5ErkJggg==
+mkdir -p hangs/a hangs/b
+for name in a/1 a/2 a/3 b/1 b/2; do base64 -d <<<$image >hangs/$name.png; done
+mkfifo hangs/b/3.png
+cat >hangs.json <<'JSON'
+{"class_name": "Sequential", "config": {"name": "hangs", "layers": [
+ {"class_name": "InputLayer", "config": {"name": "x", "batch_shape": [null, 1, 1, 1]}},
+ {"class_name": "Flatten", "config": {"name": "flat"}},
+ {"class_name": "Dense", "config": {"name": "dense", "units": 2}}]}}
+JSON
+printf '%s\n' 'model: hangs.json' 'data: {kind: images, path: hangs, image_size: [1, 1], color: grayscale, shuffle: false}' 'batch_size: 1' 'epochs: 1' \
+    'loss: {name: sparse_categorical_crossentropy, from_logits: true}' 'optimizer: {name: sgd}' \
+    'strategy: {name: one_device}' 'callbacks: [{name: checkpoint, path: hangs-ck, every_steps: 1}]' 'output: hangs.safetensors' >hangs.yaml
+hangs() { # by what a worker is started
+    local code=0
+    rm -rf hangs.safetensors hangs-ck
+    timeout -s KILL 300 "$@" >hangs.log 2>&1 &
+    pid=$!
+    eventually [ -e hangs-ck/hangs-0000000005.safetensors ] && kill -TERM $pid
+    wait $pid || code=$?
+    cat hangs.log
+    [ $code = 143 ] && grep "stopped by SIGTERM while it waited for a batch; the weights are in hangs.safetensors" hangs.log && [ -s hangs.safetensors ]
+}
+ok "SIGTERM while an example is read: exit 143, and the weights are kept" hangs "$workerd" --job hangs.yaml
 evaluates() { trains --evaluate --json --set output=whole.safetensors >e.json && at_least "$(value e.json accuracy)" 0.3; }
 ok "--evaluate --json" evaluates
 touch -d '1 hour ago' part.safetensors

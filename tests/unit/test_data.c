@@ -5,6 +5,8 @@
 #include "tests/unit/data_files.h"
 
 #include <math.h>
+#include <semaphore.h>
+#include <signal.h>
 
 #include "workerd/data/source.h"
 
@@ -160,7 +162,7 @@ static struct wk_data *feed_digits(bool labels, struct ps_job_data spec)
     return open_flat(&spec, labels ? 10 : 0);
 }
 
-static struct wk_feed *feed_of(const struct wk_data *data, bool test, int rows, bool shuffle)
+static struct wk_feed *feed_of(struct wk_data *data, bool test, int rows, bool shuffle)
 {
     struct ps_error e = {0};
     struct wk_feed *feed = NULL;
@@ -565,6 +567,61 @@ static void feed_says_what_it_cannot_read(void **state)
     free(y);
 }
 
+// A source that hangs in one example, as a network file system does, until it is let go.
+static struct hung {
+    struct wk_source_class class;
+    const struct wk_source_class *of;
+    sem_t read, go;
+    struct wk_feed *feed;  // which stays
+    struct wk_data *data;
+} hung;
+
+static enum ps_code hung_read(const struct wk_source *s, uint64_t example, size_t column, void *to, struct ps_error *e)
+{
+    if (example == 2) {
+        sem_post(&hung.read);
+        sem_wait(&hung.go);
+        sem_post(&hung.go);
+    }
+    return hung.of->read(s, example, column, to, e);
+}
+
+// After a signal nobody waits for what does not come: neither who takes the batch nor who frees the feed.
+static void feed_hears_a_signal(void **state)
+{
+    (void)state;
+    volatile sig_atomic_t stop = 0;
+    struct ps_error e = {0};
+    struct wk_data *data = feed_digits(true, (struct ps_job_data){.threads = 2});
+    struct wk_source *source = data->train.source;
+    hung.of = source->class;
+    hung.class = *source->class;
+    hung.class.read = hung_read;
+    source->class = &hung.class;
+    sem_init(&hung.read, 0, 0);
+    sem_init(&hung.go, 0, 0);
+    wk_data_stop(data, &stop);
+    struct wk_feed *feed = feed_of(data, false, 2, false);
+    wk_feed_request(feed, 0, 0, 2);
+    wk_feed_request(feed, 0, 2, 2);
+    assert_non_null(take(feed));
+    sem_wait(&hung.read);
+    assert_false(wk_data_held(data));
+    stop = SIGTERM;
+    assert_null(wk_feed_take(feed, &e));
+    assert_int_equal(e.code, PS_CANCELLED);
+    assert_string_equal(e.text, "stopped by SIGTERM while it waited for a batch");
+    struct wk_feed *other = feed_of(data, false, 2, false);
+    wk_feed_free(other);
+    assert_false(wk_data_held(data));
+    wk_feed_free(feed);
+    assert_true(wk_data_held(data));
+    wk_data_free(data);
+    hung.feed = feed;
+    hung.data = data;
+    sem_post(&hung.go);
+}
+
 // Data against a model.
 
 static void check_accepts_equal_shapes(void **state)
@@ -745,6 +802,7 @@ int main(void)
         WITH_FOLDER(feed_augments_images_alone),
         WITH_FOLDER(feed_scales_as_asked),
         cmocka_unit_test(feed_freed_with_requests_queued),
+        cmocka_unit_test(feed_hears_a_signal),
         WITH_FOLDER(feed_needs_examples),
         WITH_FOLDER(feed_says_what_it_cannot_read),
         cmocka_unit_test(check_accepts_equal_shapes),

@@ -85,7 +85,7 @@ static void data_part_fini(struct wk_part *part)
 
 void wk_data_free(struct wk_data *data)
 {
-    if (!data)
+    if (!data || data->held)
         return;
     data_part_fini(&data->train);
     data_part_fini(&data->test);
@@ -98,6 +98,16 @@ void wk_data_free(struct wk_data *data)
 void wk_data_track(struct wk_data *data, struct ps_track *track)
 {
     data->track = track;
+}
+
+void wk_data_stop(struct wk_data *data, const volatile sig_atomic_t *stop)
+{
+    data->stop = stop;
+}
+
+bool wk_data_held(const struct wk_data *data)
+{
+    return data->held;
 }
 
 const struct wk_split *wk_data_train(const struct wk_data *data)

@@ -14,6 +14,7 @@
 #ifndef WK_DATA_H
 #define WK_DATA_H
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -40,6 +41,7 @@ extern const struct wk_data_kind wk_data_kinds[PS_DATA_KINDS + 1];
 // model: for the words of its inputs of strings; it may be NULL.
 enum ps_code wk_data_open(const struct ps_job_data *spec, const struct nn_model *model, uint64_t seed,
                           struct wk_data **data, struct ps_error *e);
+// Not where a thread of a feed still reads them; see wk_feed_free.
 void wk_data_free(struct wk_data *data);
 const struct wk_split *wk_data_train(const struct wk_data *data);
 const struct wk_split *wk_data_test(const struct wk_data *data);  // examples = 0: none
@@ -56,6 +58,9 @@ enum ps_code wk_data_bind(struct wk_data *data, const struct nn_model *model, co
 
 // Each batch that a feed makes is a span of this track; NULL: of none. Before any feed.
 void wk_data_track(struct wk_data *data, struct ps_track *track);
+// While *stop is not 0, the number of a signal, feeds wait a moment and no longer for what cannot be read. Before any
+// feed, and outlives them.
+void wk_data_stop(struct wk_data *data, const volatile sig_atomic_t *stop);
 
 // The i-th example of an epoch: a permutation of [0, n) that is computed, not stored (a Feistel network on the
 // smallest even number of bits that holds n, keyed by Philox(seed, PS_RANDOM_SHUFFLE, epoch), cycle-walking).
@@ -64,13 +69,17 @@ uint64_t wk_shuffle(uint64_t seed, uint64_t epoch, uint64_t n, uint64_t i);
 // Batches, made ahead by the feed's threads. The consumer asks for ranges of positions in an epoch; the feed shuffles
 // (or not), reads, scales and, of training data, augments.
 struct wk_feed;
-enum ps_code wk_feed_create(const struct wk_data *data, bool test, int rows, bool shuffle, uint64_t seed,
+enum ps_code wk_feed_create(struct wk_data *data, bool test, int rows, bool shuffle, uint64_t seed,
                             struct wk_feed **feed, struct ps_error *e);
+// Waits for the feed's threads. Where one hangs in a read after a signal, the feed stays, and its data are held: they,
+// the model and the job must stay, too, until the process ends.
 void wk_feed_free(struct wk_feed *feed);
+bool wk_data_held(const struct wk_data *data);
 // Queues the batch of positions [first, first + rows) of an epoch; at most WK_FEED_AHEAD may be queued and not taken.
 enum { WK_FEED_AHEAD = 4 };
 void wk_feed_request(struct wk_feed *feed, uint64_t epoch, uint64_t first, int rows);
 // The oldest queued batch; valid until the next call. NULL: an example of it cannot be read, and e says which and why.
+// Or CANCELLED: a signal came while it was waited for, and it stays queued.
 const struct nn_batch *wk_feed_take(struct wk_feed *feed, struct ps_error *e);
 
 #endif

@@ -5,6 +5,8 @@
 #ifndef WK_DATA_INTERNAL_H
 #define WK_DATA_INTERNAL_H
 
+#include <stdatomic.h>
+
 #include "common/file/npy.h"
 #include "workerd/data/data.h"
 #include "workerd/data/source.h"
@@ -47,7 +49,9 @@ struct wk_data {
     uint64_t numbering;  // wk_data_numbering
     struct wk_augment augment;
     int threads;
-    struct ps_track *track;  // of the batches that feeds make; NULL: none
+    struct ps_track *track;             // of the batches that feeds make; NULL: none
+    const volatile sig_atomic_t *stop;  // NULL: no signal ends a wait
+    atomic_bool held;                   // a thread of a feed that is gone still reads them
 };
 
 // One example of a port, read, converted and scaled. raw has room for the largest column's elements. The error says

@@ -8,12 +8,18 @@
 // A thread claims the next number and makes that batch; the consumer takes them in order. The mutex guards the numbers,
 // the requests, done and stop; a buffer belongs to the thread that has claimed it until it is done, to the consumer
 // afterwards.
+//
+// A thread may hang in a read, of a network file system, say. After a signal nobody waits for it longer than
+// FEED_GRACE: the consumer gets no batch, and a feed whose threads do not end stays where it is, with the data.
 #include <assert.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/base/signals.h"
 #include "workerd/data/data_internal.h"
 
 struct request {
@@ -31,9 +37,12 @@ struct buffer {
 };
 
 enum { BUFFERS = WK_FEED_AHEAD + 1 };
+#define FEED_GRACE PS_SECOND     // after a signal
+#define FEED_LOOK (100 * PS_MS)  // how often one is looked for
 
 struct wk_feed {
-    const struct wk_part *part;  // borrowed
+    struct wk_data *data;        // borrowed, as
+    const struct wk_part *part;  // of it
     struct wk_augment augment;
     struct ps_track *track;  // of the batches that are made; NULL: none
     int rows;                // most per batch
@@ -41,12 +50,12 @@ struct wk_feed {
     uint64_t seed;
 
     pthread_t *thread;
-    int threads;
+    int threads, running;
     pthread_mutex_t mutex;
     pthread_cond_t work;   // requested grew, or stop
-    pthread_cond_t ready;  // a batch is done
+    pthread_cond_t ready;  // a batch is done, or a thread
     uint64_t requested, claimed, taken;
-    bool stop;
+    atomic_bool stop;
     struct request request[WK_FEED_AHEAD];
     struct buffer buffer[BUFFERS];
 };
@@ -80,7 +89,7 @@ static void feed_fill(const struct wk_feed *feed, struct request request, void *
 {
     enum ps_code code = PS_OK;
     b->error.code = PS_OK;
-    for (int row = 0; row < request.rows && code == PS_OK; row++) {
+    for (int row = 0; row < request.rows && code == PS_OK && !feed->stop; row++) {
         uint64_t at = request.first + (uint64_t)row;
         uint64_t n = feed->part->split.examples;
         uint64_t example = feed->shuffle ? wk_shuffle(feed->seed, request.epoch, n, at) : at;
@@ -110,14 +119,34 @@ static void *feed_run(void *arg)
         pthread_mutex_unlock(&feed->mutex);
         const uint64_t start = ps_track_now(feed->track);
         feed_fill(feed, request, raw, b);
-        ps_track_end(feed->track, &(struct ps_span){PS_SPAN_FEED, "batch", start, "first", request.first});
+        if (!feed->stop)
+            ps_track_end(feed->track, &(struct ps_span){PS_SPAN_FEED, "batch", start, "first", request.first});
         pthread_mutex_lock(&feed->mutex);
         b->done = true;
         pthread_cond_signal(&feed->ready);
     }
+    feed->running--;
+    pthread_cond_signal(&feed->ready);
     pthread_mutex_unlock(&feed->mutex);
     free(raw);
     return NULL;
+}
+
+static int feed_signal(const struct wk_feed *feed)
+{
+    return feed->data->stop ? ps_signal_number(feed->data->stop) : 0;
+}
+
+// locked. Waits for what a thread has to tell. False: a signal is there, and *until is over, FEED_GRACE after it came.
+static bool feed_wait(struct wk_feed *feed, uint64_t *until)
+{
+    const uint64_t now = ps_now();
+    if (!feed_signal(feed))
+        *until = now + FEED_GRACE;
+    else if (now >= *until)
+        return false;
+    ps_cond_wait_until(&feed->ready, &feed->mutex, now + FEED_LOOK);
+    return true;
 }
 
 static enum ps_code feed_init_buffer(struct buffer *b, const struct wk_part *part, uint64_t rows, struct ps_error *e)
@@ -150,16 +179,25 @@ static void feed_destroy(struct wk_feed *feed)
     free(feed);
 }
 
+static int feed_start_thread(struct wk_feed *feed)
+{
+    pthread_mutex_lock(&feed->mutex);
+    const int failed = pthread_create(&feed->thread[feed->threads], NULL, feed_run, feed);
+    feed->running += failed == 0;
+    pthread_mutex_unlock(&feed->mutex);
+    return failed;
+}
+
 static enum ps_code feed_start(struct wk_feed *feed, int threads, struct ps_error *e)
 {
     feed->thread = ps_alloc((size_t)threads * sizeof *feed->thread);
     for (; feed->threads < threads; feed->threads++)
-        if (pthread_create(&feed->thread[feed->threads], NULL, feed_run, feed) != 0)
+        if (feed_start_thread(feed) != 0)
             return ps_fail(e, PS_RESOURCE_EXHAUSTED, "no thread for a data feed");
     return PS_OK;
 }
 
-enum ps_code wk_feed_create(const struct wk_data *data, bool test, int rows, bool shuffle, uint64_t seed,
+enum ps_code wk_feed_create(struct wk_data *data, bool test, int rows, bool shuffle, uint64_t seed,
                             struct wk_feed **feed, struct ps_error *e)
 {
     const struct wk_part *part = test ? &data->test : &data->train;
@@ -169,6 +207,7 @@ enum ps_code wk_feed_create(const struct wk_data *data, bool test, int rows, boo
         return ps_fail(e, PS_FAILED_PRECONDITION, "there is no test data to make batches of");
     assert(part->inputs);
     struct wk_feed *f = ps_alloc(sizeof *f);
+    f->data = data;
     f->part = part;
     f->augment = data->augment;
     f->track = data->track;
@@ -177,7 +216,7 @@ enum ps_code wk_feed_create(const struct wk_data *data, bool test, int rows, boo
     f->seed = seed;
     pthread_mutex_init(&f->mutex, NULL);
     pthread_cond_init(&f->work, NULL);
-    pthread_cond_init(&f->ready, NULL);
+    ps_cond_init(&f->ready);
     for (int i = 0; i < BUFFERS && code == PS_OK; i++)
         code = feed_init_buffer(&f->buffer[i], part, (uint64_t)rows, e);
     if (code == PS_OK)
@@ -190,6 +229,15 @@ enum ps_code wk_feed_create(const struct wk_data *data, bool test, int rows, boo
     return PS_OK;
 }
 
+// locked. Have all threads ended? After a signal not those that hang.
+static bool feed_ends(struct wk_feed *feed)
+{
+    uint64_t until = ps_now() + FEED_GRACE;
+    while (feed->running && feed_wait(feed, &until))
+        continue;
+    return feed->running == 0;
+}
+
 // Requests that no thread has claimed are dropped.
 void wk_feed_free(struct wk_feed *feed)
 {
@@ -198,10 +246,13 @@ void wk_feed_free(struct wk_feed *feed)
     pthread_mutex_lock(&feed->mutex);
     feed->stop = true;
     pthread_cond_broadcast(&feed->work);
+    const bool ended = feed_ends(feed);
+    feed->data->held |= !ended;
     pthread_mutex_unlock(&feed->mutex);
-    for (int i = 0; i < feed->threads; i++)
+    for (int i = 0; i < feed->threads && ended; i++)
         pthread_join(feed->thread[i], NULL);
-    feed_destroy(feed);
+    if (ended)
+        feed_destroy(feed);
 }
 
 void wk_feed_request(struct wk_feed *feed, uint64_t epoch, uint64_t first, int rows)
@@ -222,10 +273,17 @@ const struct nn_batch *wk_feed_take(struct wk_feed *feed, struct ps_error *e)
 {
     pthread_mutex_lock(&feed->mutex);
     assert(feed->taken < feed->requested);
-    struct buffer *b = &feed->buffer[feed->taken++ % BUFFERS];
-    while (!b->done)
-        pthread_cond_wait(&feed->ready, &feed->mutex);
+    struct buffer *b = &feed->buffer[feed->taken % BUFFERS];
+    uint64_t until = ps_now() + FEED_GRACE;
+    while (!b->done && feed_wait(feed, &until))
+        continue;
+    const bool done = b->done;
+    feed->taken += done;
     pthread_mutex_unlock(&feed->mutex);
+    if (!done) {
+        ps_fail(e, PS_CANCELLED, "stopped by %s while it waited for a batch", ps_signal_name(feed_signal(feed)));
+        return NULL;
+    }
     if (b->error.code == PS_OK)
         return &b->batch;
     *e = b->error;

@@ -40,7 +40,7 @@ static enum ps_code evaluate_batches(struct wk_run *run, struct wk_feed *feed, s
         if (ahead == 0)
             return PS_OK;
         const struct nn_batch *b = wk_feed_take(feed, e);
-        run->data_lost |= !b;
+        run->data_lost |= !b && e->code != PS_CANCELLED;
         if (!b)
             return ps_error_prefix(e, "test data");
         code = take(run, b, arg, e);

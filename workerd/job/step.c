@@ -60,7 +60,7 @@ static enum ps_code stepper_request(struct wk_stepper *s, uint64_t epoch, struct
 static const struct nn_batch *stepper_take(struct wk_stepper *s, struct ps_error *e)
 {
     const struct nn_batch *b = wk_feed_take(s->feed, e);
-    s->run->data_lost |= !b;
+    s->run->data_lost |= !b && e->code != PS_CANCELLED;
     return b;
 }
 
