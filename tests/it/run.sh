@@ -235,16 +235,27 @@ leftovers() {
     mkdir -m 755 rt/psctl-public && mkdir -m 700 elsewhere && ln -s "$PWD/elsewhere" rt/psctl-linked && mkdir -m 700 rt/psctl-longer-name
     mv rt/psctl-strange rt/psctl-odd000
     for d in psctl-gone00 psctl-held00 psctl-odd000 psctl-public psctl-longer-name; do touch "rt/$d/lock"; done
-    touch elsewhere/lock elsewhere/ps0 rt/psctl-odd000/precious
+    touch elsewhere/lock elsewhere/ps0 rt/psctl-odd000/precious rt/psctl-gone00/worker12{,.ring} rt/psctl-odd000/ps1.ring
     exec 8>rt/psctl-held00/lock && flock -n 8 || return 1
     XDG_RUNTIME_DIR=$PWD/rt timeout 600 "$psctl" run --ps 1 --workers 1 "$examples/softmax/async.yaml" "${quick[@]}" \
         --set strategy.name=parameter_server --set output=o.safetensors 8>&- || return 1
     exec 8>&-
     find rt elsewhere | LC_ALL=C sort
     [ ! -e rt/psctl-gone00 ] && [ -e rt/psctl-held00/ps0 ] && [ -e rt/psctl-nolock/ps0 ] && [ -e rt/psctl-odd000/precious ] &&
+        [ -e rt/psctl-odd000/ps1.ring ] && [ -e rt/psctl-odd000/lock ] && [ ! -e rt/psctl-odd000/ps0 ] &&
         [ -e rt/psctl-public/lock ] && [ -e elsewhere/ps0 ] && [ -e rt/psctl-longer-name/lock ] &&
         [ "$(find rt -mindepth 1 -maxdepth 1 | wc -l)" = 6 ]
 }
+leaves_ring() { # of a worker that was killed, the socket for its neighbor
+    mkdir -m 700 ring
+    printf '#!/bin/sh\nfor a; do case $a in */cluster.yaml) echo >"${a%%/*}/worker1.ring" ;; esac; done\n' >ring-worker
+    chmod +x ring-worker
+    WORKERD=$scratch/ring-worker XDG_RUNTIME_DIR=$PWD/ring timeout 600 "$psctl" run --workers 2 "$examples/softmax/one_device.yaml" \
+        --set 'strategy={name: multi_worker_mirrored}'
+    find ring
+    [ "$(find ring | wc -l)" = 1 ]
+}
+ok "a run removes what a killed worker has left in its folder" leaves_ring
 if command -v flock >/dev/null; then
     ok "what killed runs have left is removed, and nothing else" leftovers
 else

@@ -32,30 +32,39 @@ char *rundir_cluster_file(const struct rundir *dir, char *to)
 
 // ---- what killed runs have left -----------------------------------------------------------------------------------
 
-// "ps0", "worker12".
-static bool rundir_is_socket(const char *name, const char *kind)
+// "ps0", "worker12", and "worker12.ring", on which that one hears its neighbor.
+static bool rundir_is_socket(const char *name, const char *kind, const char *beside)
 {
-    const size_t n = strlen(kind);
-    return strncmp(name, kind, n) == 0 && name[n] && strspn(name + n, "0123456789") == strlen(name + n);
+    const size_t n = strlen(kind), digits = strncmp(name, kind, n) == 0 ? strspn(name + n, "0123456789") : 0;
+    return digits && (!name[n + digits] || strcmp(name + n + digits, beside) == 0);
 }
 
 // What rundir_create, the ps tasks and the workers make there. Whatever else lies in the directory keeps it.
 static bool rundir_is_ours(const char *name)
 {
-    return strcmp(name, "cluster.yaml") == 0 || rundir_is_socket(name, "ps") || rundir_is_socket(name, "worker");
+    return strcmp(name, "cluster.yaml") == 0 || rundir_is_socket(name, "ps", "") ||
+           rundir_is_socket(name, "worker", ".ring");
 }
 
-static void rundir_empty(int dir)
+// Removes what is ours. Is nothing left but the lock?
+static bool rundir_empty(int dir)
 {
     DIR *list = fdopendir(dup(dir));
-    for (struct dirent *entry; list && (entry = readdir(list));)
-        if (rundir_is_ours(entry->d_name))
-            unlinkat(dir, entry->d_name, 0);
+    bool empty = list != NULL;
+    for (struct dirent *entry; list && (entry = readdir(list));) {
+        const char *name = entry->d_name;
+        if (rundir_is_ours(name))
+            empty &= unlinkat(dir, name, 0) == 0;
+        else
+            empty &= strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || strcmp(name, "lock") == 0;
+    }
     if (list)
         closedir(list);
+    return empty;
 }
 
-// A directory of this user, private as mkdtemp makes it, whose run has ended. Links are not followed.
+// A directory of this user, private as mkdtemp makes it, whose run has ended. Links are not followed. The lock goes
+// last: without it no later run may remove the rest.
 static void rundir_sweep_one(int parent, const char *name)
 {
     struct stat st;
@@ -64,8 +73,7 @@ static void rundir_sweep_one(int parent, const char *name)
         return;
     bool own = fstat(dir, &st) == 0 && st.st_uid == geteuid() && (st.st_mode & 077) == 0;
     int lock = own ? openat(dir, "lock", O_RDWR | O_NOFOLLOW | O_CLOEXEC) : -1;
-    if (lock >= 0 && flock(lock, LOCK_EX | LOCK_NB) == 0) {
-        rundir_empty(dir);
+    if (lock >= 0 && flock(lock, LOCK_EX | LOCK_NB) == 0 && rundir_empty(dir)) {
         unlinkat(dir, "lock", 0);
         unlinkat(parent, name, AT_REMOVEDIR);
     }
@@ -152,12 +160,11 @@ void rundir_keep(struct rundir *dir)
 
 void rundir_remove(struct rundir *dir)
 {
-    char path[RUNDIR_PATH_MAX];
-    for (int i = 0; i < dir->n_ps; i++)
-        unlink(rundir_address(dir, i, path) + strlen("unix:"));
-    for (int i = 0; i < dir->n_workers; i++)
-        unlink(rundir_worker_address(dir, i, path) + strlen("unix:"));
-    unlink(rundir_cluster_file(dir, path));
+    const int own = open(dir->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (own >= 0) {
+        rundir_empty(own);
+        close(own);
+    }
     rundir_keep(dir);
     rmdir(dir->path);
 }
