@@ -79,6 +79,7 @@ workerd_job = \
 	workerd/job/timeline.c workerd/job/timeline.h \
 	workerd/strategy/checkpoint.c workerd/strategy/checkpoint.h \
 	workerd/strategy/configuration.c workerd/strategy/configuration.h \
+	workerd/strategy/losses.c workerd/strategy/losses.h \
 	workerd/strategy/waits.h
 
 # One replica with its variables; its unit tests have it, too.

@@ -38,6 +38,7 @@
 #include "workerd/job/resume.h"
 #include "workerd/job/search.h"
 #include "workerd/job/summary.h"
+#include "workerd/strategy/losses.h"
 
 static const char outputs_text[] =
     "{\"class_name\": \"Functional\", \"config\": {\"name\": \"n\", \"layers\": ["
@@ -1189,17 +1190,42 @@ static void looks_again_at_what_is_whole(void **state)
     end(&t);
 }
 
+enum { LONG = 1250000 };
+
 static void take_long_history(struct wk_run *run)
 {
     struct wk_history *h = &run->history;
-    enum { LONG = 250000 };
-    h->loss = ps_realloc(h->loss, LONG * sizeof *h->loss);
-    h->examples = ps_realloc(h->examples, LONG * sizeof *h->examples);
-    for (h->steps = 0; h->steps < LONG; h->steps++) {
-        h->loss[h->steps] = (double)h->steps;
-        h->examples[h->steps] = 2;
+    wk_losses_free(h);
+    for (uint64_t step = 0; step < LONG; step++) {
+        wk_losses_extend(h, step + 1);
+        h->loss[step - h->first] = (double)step;
+        h->examples[step - h->first] = 2;
     }
     run->position.step = LONG;
+}
+
+// Nor does the training itself: what a summary has of each step is of the newest.
+static void keeps_the_newest_steps(void **state)
+{
+    struct wk_run run = {0};
+    const struct wk_history *h = &run.history;
+    (void)state;
+    take_long_history(&run);
+    assert_true(h->steps == LONG && h->first == 500000 && h->room == WK_LOSSES_KEPT);
+    for (uint64_t step = h->first; step < LONG; step++)
+        assert_true(h->loss[step - h->first] == (double)step && h->examples[step - h->first] == 2);
+    assert_true(h->examples_before == 2.0 * (double)h->first);
+    // A worker that was away for long has the same ones as the others.
+    struct wk_history late = {0};
+    wk_losses_extend(&late, 3);
+    late.examples[2] = 7;
+    wk_losses_extend(&late, LONG);
+    assert_true(late.first == h->first && late.steps == LONG && late.examples_before == 7 && late.examples[0] == 0);
+    wk_losses_free(&late);
+    wk_losses_extend(&late, WK_LOSSES_KEPT);
+    assert_int_equal(late.first, 0);
+    wk_losses_free(&late);
+    wk_losses_free(&run.history);
 }
 
 // A checkpoint of a long training is no larger than one of a short one: of old steps it has only how much they trained.
@@ -1216,15 +1242,17 @@ static void remembers_no_step_for_ever(void **state)
     must(wk_callbacks_open(&t.run, &t.run.callbacks, &e), &e);
     must(wk_resume_save(&t.run, NULL, &c, &e), &e);
     assert_int_equal(json_array_size(json_object_get(c.json, "losses")), 100000);
-    char *path = in_folder("ck/job-0000250000.safetensors");
+    char *path = in_folder("ck/job-0001250000.safetensors");
     must(wk_checkpoint_write(&c, path, &e), &e);
     wk_checkpoint_free(&c);
     free(path);
     end(&t);
     train(&t, job, true);
-    assert_int_equal(h->steps, 250000);
-    assert_true(h->total_examples == 500000);
-    assert_true(h->loss[249999] == 249999 && h->loss[150000] == 150000 && h->loss[149999] == 0);
+    assert_int_equal(h->steps, LONG);
+    assert_true(h->total_examples == 2.0 * LONG);
+    const uint64_t listed = LONG - 100000 - h->first;
+    assert_true(h->loss[LONG - 1 - h->first] == LONG - 1);
+    assert_true(h->loss[listed] == LONG - 100000 && h->loss[listed - 1] == 0);
     end(&t);
 }
 
@@ -1434,8 +1462,6 @@ static void goes_on_from_infinities(void **state)
     must(wk_callbacks_open(&t.run, &t.run.callbacks, &e), &e);
     char *path = in_folder("ck/job-0000000028.safetensors");
     t.run.resume = path;
-    free(t.run.history.loss);
-    free(t.run.history.examples);
     must(wk_resume_load(&t.run, &e), &e);
     assert_true(t.run.meter.sum[1] == INFINITY);
     assert_true(t.run.history.loss[3] == -INFINITY);
@@ -2008,6 +2034,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_period_that_does_not_count_is_taken_again, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(looks_again_at_what_is_whole, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(remembers_no_step_for_ever, begin_folder, end_folder),
+        cmocka_unit_test(keeps_the_newest_steps),
         cmocka_unit_test_setup_teardown(writes_weights_where_it_does_not_look, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(refuses_another_jobs_checkpoint, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(refuses_what_was_added_to_a_job, begin_folder, end_folder),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "workerd/job/loop.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,14 +11,15 @@
 #include "common/base/log.h"
 #include "common/base/signals.h"
 #include "workerd/job/callback.h"
-#include "workerd/job/search.h"
 #include "workerd/job/epoch.h"
 #include "workerd/job/evaluate.h"
 #include "workerd/job/metrics.h"
 #include "workerd/job/progress.h"
 #include "workerd/job/resume.h"
+#include "workerd/job/search.h"
 #include "workerd/job/step.h"
 #include "workerd/job/summary.h"
+#include "workerd/strategy/losses.h"
 
 struct loop {
     struct wk_run *run;
@@ -27,7 +29,6 @@ struct loop {
     uint64_t timed;             // ns: run->train_seconds counts up to then
     uint64_t step;              // the next one's number, as the strategy counts
     bool in_period;             // which is in the middle of a period of local_steps
-    uint64_t cap;               // of the history
     double examples, seconds;   // that there were when this process began
     double loss;                // the mean of the last batch that was not empty,
     bool has_loss;              // if there was one
@@ -54,16 +55,10 @@ static double seconds_since(uint64_t t)
 static void loop_remember_step(struct loop *l, uint64_t step, double loss, double examples)
 {
     struct wk_history *h = &l->run->history;
-    for (; h->steps <= step; h->steps++) {
-        if (h->steps == l->cap) {
-            l->cap = l->cap ? 2 * l->cap : 1024;
-            h->loss = ps_realloc(h->loss, l->cap * sizeof *h->loss);
-            h->examples = ps_realloc(h->examples, l->cap * sizeof *h->examples);
-        }
-        h->loss[h->steps] = h->examples[h->steps] = 0;
-    }
-    h->loss[step] = loss;
-    h->examples[step] = examples;
+    wk_losses_extend(h, step + 1);
+    assert(step >= h->first);
+    h->loss[step - h->first] = loss;
+    h->examples[step - h->first] = examples;
     h->total_examples += examples;
 }
 
@@ -583,7 +578,6 @@ enum ps_code wk_loop(struct wk_run *run, struct ps_error *e)
         return e->code;
     l.stop = run->resume && wk_callbacks_are_over(run->callbacks);
     l.step = run->position.step;
-    l.cap = run->history.steps;
     l.examples = run->history.total_examples;
     l.seconds = run->train_seconds;
     wk_progress_init(&l.progress, run->quiet, job->epochs, steps_for(&run->env, run->env.examples));
@@ -604,6 +598,5 @@ void wk_run_free(struct wk_run *run)
     wk_figures_free(&run->figures);
     json_decref(run->matrices);
     free(run->configuration);
-    free(run->history.loss);
-    free(run->history.examples);
+    wk_losses_free(&run->history);
 }

@@ -12,6 +12,7 @@
 #include "workerd/job/callback.h"
 #include "workerd/job/checkpoints.h"
 #include "workerd/strategy/configuration.h"
+#include "workerd/strategy/losses.h"
 
 // Losses: of so many steps, the newest, a checkpoint keeps the losses, so that it does not grow for ever.
 enum { RESUME_VERSION = 1, RESUME_LOSSES = 100000 };
@@ -34,13 +35,12 @@ static json_t *resume_numbers(const double *v, uint64_t n)
 
 static void resume_put_history(const struct wk_history *h, json_t *to)
 {
-    const uint64_t first = h->steps > RESUME_LOSSES ? h->steps - RESUME_LOSSES : 0;
+    const uint64_t kept = wk_losses_kept(h), first = kept > RESUME_LOSSES ? kept - RESUME_LOSSES : 0;
     double before = h->examples_before;
     for (uint64_t i = 0; i < first; i++)
         before += h->examples[i];
-    json_object_set_new(to, "losses", h->steps ? resume_numbers(h->loss + first, h->steps - first) : json_array());
-    json_object_set_new(to, "examples",
-                        h->steps ? resume_numbers(h->examples + first, h->steps - first) : json_array());
+    json_object_set_new(to, "losses", kept ? resume_numbers(h->loss + first, kept - first) : json_array());
+    json_object_set_new(to, "examples", kept ? resume_numbers(h->examples + first, kept - first) : json_array());
     json_object_set_new(to, "examples_before", json_real(before));
 }
 
@@ -215,16 +215,15 @@ static enum ps_code resume_load_figures(struct wk_run *run, const json_t *list, 
     return PS_OK;
 }
 
-static enum ps_code resume_load_numbers(const json_t *from, const char *key, uint64_t n, double **to,
+static enum ps_code resume_load_numbers(const json_t *from, const char *key, const struct wk_history *h, double *to,
                                         struct ps_error *e)
 {
     const json_t *list = json_object_get(from, key);
-    const uint64_t listed = json_array_size(list), before = n - listed;
+    const uint64_t n = h->steps, listed = json_array_size(list), before = n - listed;
     if (!json_is_array(list) || listed > n || (listed < n && listed != RESUME_LOSSES))
         return ps_fail(e, PS_INVALID_ARGUMENT, "%s: expected one number per step", key);
-    *to = ps_alloc((n + 1) * sizeof **to);
     for (uint64_t i = 0; i < listed; i++) {
-        if (!wk_number_load(json_array_get(list, i), &(*to)[before + i]))
+        if (!wk_number_load(json_array_get(list, i), &to[before + i - h->first]))
             return ps_fail(e, PS_INVALID_ARGUMENT, "%s[%" PRIu64 "]: expected a number", key, i);
     }
     return PS_OK;
@@ -233,17 +232,18 @@ static enum ps_code resume_load_numbers(const json_t *from, const char *key, uin
 static enum ps_code resume_load_history(struct wk_run *run, const json_t *from, struct ps_error *e)
 {
     struct wk_history *h = &run->history;
-    h->steps = run->position.step;
-    if (resume_load_numbers(from, "losses", h->steps, &h->loss, e) ||
-        resume_load_numbers(from, "examples", h->steps, &h->examples, e))
+    wk_losses_free(h);
+    wk_losses_extend(h, run->position.step);
+    const uint64_t kept = wk_losses_kept(h);
+    if (resume_load_numbers(from, "losses", h, h->loss, e) || resume_load_numbers(from, "examples", h, h->examples, e))
         return e->code;
-    if (run->env.replica_rank != 0) {  // what they add up to is added up over all
-        memset(h->loss, 0, h->steps * sizeof *h->loss);
-        memset(h->examples, 0, h->steps * sizeof *h->examples);
+    if (kept && run->env.replica_rank != 0) {  // what they add up to is added up over all
+        memset(h->loss, 0, kept * sizeof *h->loss);
+        memset(h->examples, 0, kept * sizeof *h->examples);
     }
     h->examples_before = run->env.replica_rank == 0 ? json_number_value(json_object_get(from, "examples_before")) : 0;
     h->total_examples = h->examples_before;
-    for (uint64_t i = 0; i < h->steps; i++)
+    for (uint64_t i = 0; i < kept; i++)
         h->total_examples += h->examples[i];
     return wk_state_real(from, "train_seconds", &run->train_seconds, e);
 }

@@ -14,6 +14,7 @@
 #include "common/file/output.h"
 #include "common/math/finite.h"
 #include "common/wire/dtype.h"
+#include "workerd/strategy/losses.h"
 #include "workerd/weights/weights.h"
 
 static bool summary_ends_on_nan(const struct ps_job *job)
@@ -88,7 +89,7 @@ static json_t *summary_figures(const struct wk_figures *f)
 static json_t *mean_losses(const struct wk_history *h)
 {
     json_t *list = json_array();
-    for (uint64_t k = 0; k < h->steps; k++)
+    for (uint64_t k = 0; k < wk_losses_kept(h); k++)
         json_array_append_new(list, summary_number(h->examples[k] > 0 ? h->loss[k] / h->examples[k] : NAN));
     return list;
 }
@@ -126,6 +127,8 @@ static json_t *summary_make(const struct wk_run *run)
         json_object_set_new(s, "split_worker", json_integer(run->history.split_worker));
         json_object_set_new(s, "split_round", json_integer((json_int_t)run->history.split_round));
     }
+    if (run->history.first)
+        json_object_set_new(s, "train_loss_first", json_integer((json_int_t)run->history.first));
     json_object_set_new(s, "train_loss", mean_losses(&run->history));
     return s;
 }

@@ -2,9 +2,8 @@
 #include "workerd/strategy/history.h"
 
 #include <stdio.h>
-#include <string.h>
 
-#include "common/base/alloc.h"
+#include "workerd/strategy/losses.h"
 
 enum ps_code wk_take_error(const psc_error *from, struct ps_error *e)
 {
@@ -28,20 +27,20 @@ static enum ps_code agree_on_steps(psc_client *client, struct wk_history *h, str
     psc_error error;
     if (psc_reduce(client, "steps", PSC_MAX, PSC_INT64, &steps, 1, NULL, &error))
         return wk_take_error(&error, e);
-    size_t more = (size_t)steps - h->steps;
-    h->loss = ps_realloc(h->loss, (size_t)steps * sizeof *h->loss);
-    h->examples = ps_realloc(h->examples, (size_t)steps * sizeof *h->examples);
-    memset(h->loss + h->steps, 0, more * sizeof *h->loss);
-    memset(h->examples + h->steps, 0, more * sizeof *h->examples);
-    h->steps = (uint64_t)steps;
+    wk_losses_extend(h, (uint64_t)steps);
     return PS_OK;
 }
 
 enum ps_code wk_history_join(psc_client *client, bool per_step, struct wk_history *h, struct ps_error *e)
 {
-    if (wk_history_add_up(client, "examples of all", &h->total_examples, 1, e) || !per_step)
+    double examples[] = {h->total_examples, h->examples_before};
+    if (wk_history_add_up(client, "examples of all", examples, 2, e))
         return e->code;
-    if (agree_on_steps(client, h, e) || wk_history_add_up(client, "losses", h->loss, h->steps, e))
+    h->total_examples = examples[0];
+    if (!per_step)
+        return PS_OK;
+    h->examples_before = examples[1];
+    if (agree_on_steps(client, h, e) || wk_history_add_up(client, "losses", h->loss, wk_losses_kept(h), e))
         return e->code;
-    return wk_history_add_up(client, "examples", h->examples, h->steps, e);
+    return wk_history_add_up(client, "examples", h->examples, wk_losses_kept(h), e);
 }

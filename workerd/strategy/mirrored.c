@@ -21,6 +21,7 @@
 #include "common/base/hash.h"
 #include "common/base/signals.h"
 #include "workerd/strategy/buckets.h"
+#include "workerd/strategy/losses.h"
 #include "workerd/strategy/waits.h"
 
 // After so many steps those who have lost a worker see whether it wants to come back.
@@ -576,9 +577,13 @@ static enum ps_code mirrored_sum(void *state, double *values, uint64_t n, struct
 static enum ps_code mirrored_finish(void *state, struct wk_history *history, struct ps_error *e)
 {
     struct mirrored *s = state;
-    if (mirrored_sum(s, &history->total_examples, 1, e) || mirrored_sum(s, history->loss, history->steps, e) ||
-        mirrored_sum(s, history->examples, history->steps, e))
+    const uint64_t kept = wk_losses_kept(history);
+    double examples[] = {history->total_examples, history->examples_before};
+    if (mirrored_sum(s, examples, 2, e) || mirrored_sum(s, history->loss, kept, e) ||
+        mirrored_sum(s, history->examples, kept, e))
         return e->code;
+    history->total_examples = examples[0];
+    history->examples_before = examples[1];
     history->averaged = s->steps > 0 && wk_local_rule_averages(&s->rule);
     if (history->averaged && mirrored_applies(s))
         wk_local_rule_take_averages(&s->rule);

@@ -100,13 +100,15 @@ enum wk_writer {
     WK_NOBODY  // they are written
 };
 
-// What all workers together have seen, step by step; known after finish.
+// What all workers together have seen, step by step; known after finish. losses.h
 struct wk_history {
-    double *loss;           // [steps] sums over the step's examples
-    double *examples;       // [steps]
-    uint64_t steps;         // one past the last
+    double *loss;           // [steps - first] sums over the step's examples; that of step first is the first
+    double *examples;       // [steps - first]
+    uint64_t first, steps;  // steps: one past the last
+    uint64_t room;          // of both, in steps
     double total_examples;  // of all workers together, all steps
-    // Of steps of which nothing else is known: a checkpoint, from which this run went on, keeps the newest alone.
+    // Of steps of which nothing else is known: those before first, and of a run that goes on from a checkpoint, which
+    // keeps the newest alone, others.
     double examples_before;
     bool averaged;  // the weights are the average of what they were: others than after the last step
     // sync: gradients that count for some variables alone, and the worker and round of the last one.
