@@ -180,8 +180,8 @@ static const struct command commands[] = {
      2,
      2,
      "all weights of a job now, as safetensors",
-     "Of a job that runs, is done or was interrupted: float32, or float64 where a\n"
-     "variable is that; what are no floats is left out.\n"
+     "Of a job that runs or has ended, be it by a failure: float32, or float64 where\n"
+     "a variable is that; what are no floats is left out.\n"
      "workerd --evaluate and --predict take such a file, as Python's safetensors does.\n"
      "FILE - is standard output, where then nothing else appears.\n",
      command_save,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// psctl save: all weights of a job that runs, or is done, as one file of safetensors.
+// psctl save: all weights of a job that runs or has ended, as one file of safetensors.
 #include <stdlib.h>
 #include <string.h>
 
