@@ -365,7 +365,8 @@ static void attempt_say_how_it_ended(const struct attempt *a, size_t lost_before
                       attempt_is_outdated(run, o);
     ended->checkpoint = run->resumed_at;
     ended->patience = (uint64_t)job->timeout * PS_SECOND;
-    ended->saved = run->says_way_on ? 0 : run->saved;
+    ended->saved = run->saved;
+    ended->all_saved = run->all_saved;
     ended->resumes = !ps_job_goes_on(job, false);
 }
 

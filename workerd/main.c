@@ -82,11 +82,11 @@ static uint64_t started_at(void)
     return began && began < now ? began : now;
 }
 
-// Where others are lost, and the training with them, this worker may have written a checkpoint.
+// Where a signal has come, or others are lost, and the training with them, this worker may have written a checkpoint.
 static void workerd_say_way_on(const struct wk_ended *ended, struct ps_error *e)
 {
     const struct ps_error why = *e;
-    if (ended->saved && (e->code == PS_UNAVAILABLE || e->code == PS_ABORTED))
+    if (ended->all_saved || (ended->saved && (e->code == PS_UNAVAILABLE || e->code == PS_ABORTED)))
         ps_fail(e, why.code, "%.400s; %s from step %" PRIu64, why.text,
                 ended->resumes ? "--resume goes on" : "started again, it goes on", ended->saved);
 }

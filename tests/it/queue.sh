@@ -151,7 +151,7 @@ kept_last() { # the backup of the signal is known
     local step
     step=$(find stopped -name '*.safetensors' | sort | sed -n '$s/.*-0*\([0-9]*\)\..*/\1/p')
     ctl doctor stopped >said && cat said && grep "started again, it goes on from its checkpoint of step ${step:-none}," said &&
-        ctl logs stopped | grep "the weights are in .*stopped.safetensors; started again, it goes on"
+        ctl logs stopped | grep "the weights are in .*stopped.safetensors; started again, it goes on from step ${step:-none}$"
 }
 ok "the backup that it has left is told" kept_last
 

@@ -49,7 +49,7 @@ hung_up() { # as when its terminal is closed
     eventually grep -q "^Epoch 2" begun.log && kill -HUP $pid
     wait $pid || code=$?
     cat begun.log
-    [ $code = 129 ] && grep 'stopped by SIGHUP after step [0-9]*; the weights are in hung.safetensors' begun.log && [ -s hung.safetensors ] &&
+    [ $code = 129 ] && grep 'stopped by SIGHUP after step [0-9]*; the weights are in hung.safetensors; started again, it goes on from step' begun.log && [ -s hung.safetensors ] &&
         find hung -name '*.safetensors' | grep .
 }
 ok "SIGHUP: exit 129, and weights and a backup are kept" hung_up

@@ -885,6 +885,7 @@ static void writes_what_there_is(void **state)
     signal_number = SIGINT;
     assert_int_equal(train_here(&t, job, true), PS_CANCELLED);
     assert_non_null(strstr(t.error.text, "stopped by SIGINT after step 10; the weights are in "));
+    assert_true(t.run.all_saved);
     end(&t);
     assert_true(exists("out.safetensors") && exists("ck/job-0000000010.safetensors"));
     train(&t, job, true);
@@ -930,6 +931,19 @@ static void writes_once_after_a_signal(void **state)
     free(path);
 }
 
+static void says_that_no_weights_are_kept(void **state)
+{
+    struct training t;
+    (void)state;
+    set = "output=/dev/null";
+    signal_step = 9;
+    signal_number = SIGINT;
+    assert_int_equal(train_here(&t, "", false), PS_CANCELLED);
+    assert_string_equal(t.error.text, "stopped by SIGINT after step 10; no weights are kept");
+    assert_false(t.run.all_saved);
+    end(&t);
+}
+
 // In the step in which the signal comes, a file takes the place of the folder ck.
 static enum ps_code end_without_folder(void *state, const struct wk_work *work, struct ps_error *e)
 {
@@ -953,7 +967,7 @@ static void each_writes_what_it_can(void **state)
     home_end = end_without_folder;
     assert_int_equal(train_here(&t, job, true), PS_CANNOT_CREATE);
     assert_non_null(strstr(t.error.text, "callback checkpoint: "));
-    assert_non_null(strstr(t.error.text, "; --resume goes on"));
+    assert_true(t.run.all_saved);
     end(&t);
     assert_true(exists("other/job-0000000010.safetensors"));
 }
@@ -2026,6 +2040,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(does_not_wait_for_a_slow_disk, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(writes_what_there_is, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(writes_once_after_a_signal, begin_folder, end_folder),
+        cmocka_unit_test_setup_teardown(says_that_no_weights_are_kept, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(each_writes_what_it_can, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(a_step_that_does_not_count_is_taken_again, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(an_end_of_the_same_signal_is_that, begin_folder, end_folder),

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
@@ -357,15 +358,20 @@ static enum ps_code train_all(struct loop *l, uint64_t epoch, struct ps_error *e
     return PS_OK;
 }
 
-// Puts into an error that is none of the weights where these are, and how the training goes on.
+static bool loop_keeps_output(const struct ps_job *job)
+{
+    return strcmp(job->output, "/dev/null") != 0;
+}
+
+// Puts into an error that is none of the weights where these are.
 static enum ps_code loop_say_where(struct wk_run *run, struct ps_error *e)
 {
     const struct ps_job *job = run->env.job;
-    const bool kept = run->saved && run->saved == run->position.step;
-    const char *on = !kept ? "" : ps_job_goes_on(job, false) ? "; started again, it goes on" : "; --resume goes on";
     struct ps_error why = *e;
-    run->says_way_on = kept;
-    return ps_fail(e, why.code, "%.200s; the weights are in %.220s%s", why.text, job->output, on);
+    run->all_saved = run->saved && run->saved == run->position.step;
+    if (!loop_keeps_output(job))
+        return ps_fail(e, why.code, "%.400s; no weights are kept", why.text);
+    return ps_fail(e, why.code, "%.200s; the weights are in %.220s", why.text, job->output);
 }
 
 static enum ps_code loop_save_results(const struct wk_run *run, struct ps_error *e)
@@ -402,7 +408,7 @@ static enum ps_code loop_write_results(struct loop *l, struct ps_error *e)
     l->written = true;
     if (code)
         return loop_say_where(run, e);
-    if (!run->quiet)
+    if (!run->quiet && loop_keeps_output(run->env.job))
         printf("Weights written to %s\n", run->env.job->output);
     return PS_OK;
 }

@@ -56,9 +56,9 @@ struct wk_run {
     bool evaluated;             // the test split's are of the weights as they are now
     double train_seconds;       // of all epochs, waits for examples and for the others among them; evaluations left out
     double seconds_to_first_step;
-    bool says_way_on;  // the error tells how the training goes on
-    bool data_lost;    // its own data could not be read
-    bool drained;      // it was asked to leave, or came too late to train anything: the results are the others'
+    bool all_saved;  // a checkpoint has all that was trained until it was cut short
+    bool data_lost;  // its own data could not be read
+    bool drained;    // it was asked to leave, or came too late to train anything: the results are the others'
 };
 
 // CANCELLED: a signal came; the text says where what there is was written. Otherwise the first error, whose text names

@@ -26,7 +26,8 @@ struct wk_ended {
     bool outdated;        // there is another checkpoint by now than the one that it went on from
     uint64_t checkpoint;  // the step of the one that it went on from; 0: it began at the beginning
     uint64_t patience;    // ns: the job's timeout
-    uint64_t saved;       // the step of the newest checkpoint that it has written; 0: none, or the error tells of it
+    uint64_t saved;       // the step of the newest checkpoint that it has written; 0: none
+    bool all_saved;       // it has all that was trained until a signal came
     bool resumes;         // it takes --resume to go on from that
 };
 
