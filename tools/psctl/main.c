@@ -236,7 +236,7 @@ static const struct command commands[] = {
      "Running jobs go on. A worker leaves after its step.\n",
      command_drain, TAKES_CLUSTER},
     {"stop", "JOB", 1, 1, "end a job and forget its variables", NULL, command_stop, TAKES_CLUSTER},
-    {"verify", "FILE | FOLDER", 1, 1, "are checkpoints what was written?",
+    {"verify", "FILE | FOLDER", 1, 1, "whether checkpoints are what was written",
      "  --json           for programs\n"
      "Reads each checkpoint whole and compares it with its checksums. Exit code 0:\n"
      "all are as they were written; 65: one is damaged, and where, or is no\n"
