@@ -34,7 +34,12 @@ CALLBACKS = {
     "TensorBoard": ("tensorboard", {"log_dir": "path", "histogram_freq": "histogram_freq",
                                     "write_images": "write_images", "update_freq": "update_steps"}),
     "TerminateOnNaN": ("terminate_on_nan", {}),
+    "ModelCheckpoint": ("checkpoint", {"save_freq": "every_steps", "save_best_only": "save_best_only", "monitor": "monitor",
+                                       "mode": "mode"}),
+    "BackupAndRestore": ("backup", {"backup_dir": "path", "save_freq": "every_steps",
+                                    "delete_checkpoint": "delete_checkpoint"}),
 }
+BY_EPOCH = ("update_steps", "epoch"), ("every_steps", "epoch")  # which is a job's default
 COMPARES = {"less": "min", "greater": "max"}
 # Arguments of fit that say how much is shown or how it runs, and change nothing.
 FIT_UNUSED = {"verbose", "workers", "use_multiprocessing", "max_queue_size"}
@@ -49,6 +54,8 @@ METRIC_FIXED = {"summation_method": ("interpolation",), "multi_label": (False,),
 
 
 # ---- safetensors ----------------------------------------------------------------------------------------------------
+
+FLOATS = {"F32": "<f4", "F64": "<f8"}
 
 
 def write_safetensors(path, tensors):
@@ -65,12 +72,15 @@ def write_safetensors(path, tensors):
 
 
 def read_safetensors(path):
-    """name -> float32 array, of a file that paramserver wrote."""
+    """name -> array, of the floats in a file that paramserver wrote."""
     with open(path, "rb") as f:
         (length,) = struct.unpack("<Q", f.read(8))
         header, data = json.loads(f.read(length)), f.read()
-    return {name: np.frombuffer(data[slice(*t["data_offsets"])], "<f4").reshape(t["shape"])
-            for name, t in header.items() if name != "__metadata__"}
+    if "paramserver/shards" in header.pop("__metadata__", {}):
+        raise ValueError(f"{path} is a checkpoint whose values are in shards beside it: expected the job's output, or what "
+                         "psctl save writes")
+    return {name: np.frombuffer(data[slice(*t["data_offsets"])], FLOATS[t["dtype"]]).reshape(t["shape"])
+            for name, t in header.items() if t["dtype"] in FLOATS}
 
 
 # ---- what was compiled ----------------------------------------------------------------------------------------------
@@ -263,6 +273,21 @@ def monitored(callback, figures):
     return prefix + figures[name[len(prefix):]]
 
 
+def checkpoint_settings(callback, settings):
+    """What filepath says: a job's checkpoints are files JOB-STEP.safetensors in a folder, which load takes."""
+    folder, name = os.path.split(os.path.abspath(callback.filepath))
+    if "{" in folder:
+        raise ValueError(f"callback ModelCheckpoint: a folder by the epoch, as in filepath {callback.filepath!r}, has no "
+                         "counterpart in a job")
+    if callback.save_best_only and "every_steps" in settings:
+        raise ValueError(f"callback ModelCheckpoint: save_best_only with save_freq = {callback.save_freq} has no counterpart "
+                         "in a job: expected save_freq \"epoch\"")
+    if callback.save_best_only and callback.best is not None and np.isfinite(callback.best):
+        raise ValueError(f"callback ModelCheckpoint: initial_value_threshold, or a best of {callback.best} that it has seen, "
+                         "has no counterpart in a job")
+    return {**settings, "path": folder, "keep": 0 if "{" in name else 1}
+
+
 def callback_settings(callback, figures):
     name = type(callback).__name__
     if name not in CALLBACKS:
@@ -276,7 +301,9 @@ def callback_settings(callback, figures):
         value = getattr(callback, attribute, None)
         if attribute == "mode" and value is None:  # tf_keras's EarlyStopping keeps only what it compares by
             value = COMPARES.get(getattr(callback.monitor_op, "__name__", None))
-        if value is None or (key, value) == ("update_steps", "epoch"):
+        if value is None or (key, value) in BY_EPOCH:
+            continue
+        if key in ("monitor", "mode") and not getattr(callback, "save_best_only", True):
             continue
         if key == "update_steps":  # 1 is "batch" to Keras
             value = 1 if value == "batch" else int(value)
@@ -284,7 +311,7 @@ def callback_settings(callback, figures):
             value = monitored(callback, figures)
         value = os.path.abspath(value) if key == "path" else value
         settings[key] = abs(float(value)) if key == "min_delta" else value  # whose sign Keras turns by the mode
-    return settings
+    return checkpoint_settings(callback, settings) if name == "ModelCheckpoint" else settings
 
 
 def fit_settings(arguments, figures):

@@ -311,6 +311,66 @@ def modes():
         point(set(found) <= good, f"mode {mode} is {found} in the job")
 
 
+# Callbacks that write the training itself: the job writes as often, and what it has written is taken back.
+def checkpoints():
+    model, how, x, y = mlp()
+    model.compile(*how())
+    with tempfile.TemporaryDirectory() as folder:
+        to = lambda name: os.path.join(folder, name)
+        callbacks = [keras.callbacks.ModelCheckpoint(to("all/{epoch}.keras")),
+                     keras.callbacks.ModelCheckpoint(to("best/w.weights.h5"), "loss", save_best_only=True,
+                                                     save_weights_only=True, mode="min"),
+                     keras.callbacks.BackupAndRestore(to("backups"), save_freq=5, delete_checkpoint=False)]
+        job = paramserver_keras.export(model, to("net"), x, y, batch_size=BATCH, epochs=2, callbacks=callbacks)
+        with open(job) as f:
+            of = json.load(f)["callbacks"]
+        expected = [{"name": "checkpoint", "path": to("all"), "keep": 0, "save_best_only": False},
+                    {"name": "checkpoint", "path": to("best"), "keep": 1, "save_best_only": True, "monitor": "loss", "mode": "min"},
+                    {"name": "backup", "path": to("backups"), "every_steps": 5, "delete_checkpoint": False}]
+        point(of == expected, f"checkpoints are {of}")
+        workerd(job, folder, output=to("o.safetensors"))
+        files = [n for n in sorted(os.listdir(to("all"))) if n.endswith(".safetensors")]
+        point(len(files) == 2, f"each epoch's is there: {files}")
+        paramserver_keras.load(model, to("o.safetensors"))
+        trained = model.predict(x, verbose=0)
+        model.set_weights([0 * w for w in model.get_weights()])
+        paramserver_keras.load(model, os.path.join(to("all"), files[-1]))
+        point(np.array_equal(model.predict(x, verbose=0), trained), "the last one has the weights")
+    for word, arguments in (("folder", {"filepath": "{epoch}/a.keras"}),
+                            ("save_freq", {"filepath": "a.keras", "save_best_only": True, "save_freq": 3}),
+                            ("initial_value_threshold", {"filepath": "a.keras", "save_best_only": True,
+                                                         "initial_value_threshold": 0.5})):
+        expect_refusal(word, model, x, y, callbacks=[keras.callbacks.ModelCheckpoint(**arguments)])
+
+
+def write_tensors(path, metadata, **tensors):
+    """A file of safetensors. tensors: name -> dtype, array."""
+    header, data = {"__metadata__": metadata}, b""
+    for name, (dtype, value) in tensors.items():
+        end = len(data) + value.nbytes
+        header[name] = {"dtype": dtype, "shape": list(value.shape), "data_offsets": [len(data), end]}
+        data += value.tobytes()
+    text = json.dumps(header).encode()
+    with open(path, "wb") as f:
+        f.write(len(text).to_bytes(8, "little") + text + data)
+
+
+# What psctl save writes of a variable of float64; a checkpoint's checksums; one whose values are elsewhere.
+def tensors_of_other_types():
+    value = np.array([0.1, -2.0, 3.0, 1e300])
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "a.safetensors")
+        write_tensors(path, {}, a=("F64", value), b=("U32", np.arange(2, dtype="<u4")), c=("F32", value[:3].astype("<f4")))
+        read = paramserver_keras.read_safetensors(path)
+        point(set(read) == {"a", "c"} and np.array_equal(read["a"], value), f"float64 is read: {read}")
+        write_tensors(path, {"paramserver/shards": "{}"}, a=("F32", np.zeros(2, "<f4")))
+        try:
+            paramserver_keras.read_safetensors(path)
+            point(False, "a checkpoint in shards is refused")
+        except ValueError as e:
+            point("shards" in str(e), f"a checkpoint in shards is refused: {e}")
+
+
 # Settings reach the job; those that it lacks are refused.
 def settings():
     model = keras.Sequential([keras.Input((4,)), L.Dense(3, activation="softmax")])
@@ -465,11 +525,11 @@ for make in (mlp, mlp_averaged, mlp_accumulated, nested, inside, cnn, cnn_normal
         except RuntimeError as e:
             lacks = "a layer of those that" in str(e)
             point(lacks, f"{make.__name__}{' # SKIP' if lacks else ''}: {e}")
-if "deferred" in only:
-    deferred()
+for one in deferred, checkpoints, tensors_of_other_types:
+    if not only or one.__name__ in only:
+        one()
 if not only:
     import_scripts()
-    deferred()
     monitors()
     modes()
     boards()
