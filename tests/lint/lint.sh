@@ -177,6 +177,25 @@ rule_mutations() {
     rm "$mutant"
 }
 
+# psctl(1), --json: a key is its column's title with its unit at the end; the page lists the others, with their titles.
+rule_keys() {
+    [[ -f tools/psctl.1 ]] || return
+    grep -HnoE '\{"[a-z_]+", *"[^"]+", *TABLE_' tools/psctl/*.c | awk -F'\t' '
+        NR == FNR { if (/^\.fi/) listed = 0
+                    if (listed) { gsub(/ *\([^)]*\)/, ""); other[++n] = ", " $1 "," FS $2 }
+                    if (/^\.ta /) listed = 1
+                    next }
+        { split($0, part, "\""); key = part[2]; title = part[4]; unit = title
+          sub(/\/s$/, " per second", unit)
+          gsub(/,? /, "_", unit)
+          if (key == unit || key ~ "^" unit "_(bytes|ms|us|per_second)$") next
+          if (sub(/s$/, "", unit) && key == unit "_bytes") next
+          for (i = 1; i <= n; i++)
+              if (index(other[i], " " key ",") && index(substr(other[i], index(other[i], FS)), title)) next
+          sub(/:\{.*/, ""); printf "%s: key %s has title \047%s\047, which tools/psctl.1 does not list\n", $0, key, title
+        }' tools/psctl.1 -
+}
+
 # ---- TAP ----------------------------------------------------------------------------------------------------------
 
 point=0 failed=0
@@ -193,7 +212,7 @@ check() { # RULE WHAT-IT-SAYS
     fi
 }
 
-echo 1..10
+echo 1..11
 if [[ -n $formatter ]]; then
     check format "clang-format changes nothing"
 else
@@ -208,5 +227,6 @@ check memory "psd and libclient call nothing that aborts where there is no memor
 check names "static functions have names of their own"
 check terms "no identifier says a private word"
 check words "no unfinished business"
+check keys "psctl(1) lists each key that is not its column's title"
 check mutations "every mutation of the list changes its file"
 exit $failed

@@ -49,13 +49,15 @@ spdx='// SPDX-License-Identifier: Apache-2.0'
 tree=$tmp/tree
 good_tree() {
     rm -rf "$tree"
-    mkdir -p "$tree"/{proto,common/{base,cluster,job,rpc},psd/{rpc,service,control,sync,job,store,call},libclient/rpc,workerd/{nn,data,weights,strategy},tests/{sim,mutants}}
+    mkdir -p "$tree"/{proto,common/{base,cluster,job,rpc},psd/{rpc,service,control,sync,job,store,call},libclient/rpc,workerd/{nn,data,weights,strategy},tools/psctl,tests/{sim,mutants}}
     cp "$here/../../.clang-format" "$tree"
     printf '%s\nint common_good(void)\n{\n    return 0;\n}\n' "$spdx" >"$tree/common/good.c"
     printf '%s\n#include <grpc/grpc.h>\n' "$spdx" >"$tree/psd/rpc/server.c"
     printf '%s\n#include "common/rpc/rpc.h"\n' "$spdx" >"$tree/psd/main.c"
     printf '%s\nstatic int good_one(void)\n{\n    return 0;\n}\n' "$spdx" >"$tree/libclient/good.c"
     printf '%s\nstatic __global__ void good_one(void)\n{\n}\n' "$spdx" >"$tree/workerd/nn/good.cu"
+    printf '%s\n// {"left_ms", "left", TABLE_MS}, {"what", "waits for", TABLE_TEXT}\n' "$spdx" >"$tree/tools/psctl/good.c"
+    printf '.ta 26n\nwhat\twaits for\n.fi\n' >"$tree/tools/psctl.1"
     printf '#!/bin/sh\n# SPDX-License-Identifier: Apache-2.0\n' >"$tree/tests/good.sh"
 }
 lint() { "$here/lint.sh" "$tree"; }
@@ -116,6 +118,7 @@ with "lint: two static functions of one name" names workerd/bad.c "$spdx" 'stati
 with "lint: a private word" terms common/bad.c "$spdx" 'static int take_turn;'
 with "lint: a private word, in the plural" terms tests/sim/bad.h "$spdx" '#define BAD_ROPES 1'
 with "lint: a private word of psd" terms psd/bad.c "$spdx" 'static int piece;'
+with "lint: a key of JSON that psctl(1) does not list" keys tools/psctl/bad.c "$spdx" '// {"what", "waited for", TABLE_TEXT}'
 with "lint: a mutation that does not apply" mutations tests/mutants/list 'bad :: common/good.c :: s/return 1/return 2/ :: good :: nothing'
 with "lint: a mutation of a file that is not there" mutations tests/mutants/list 'bad :: common/gone.c :: s/a/b/ :: good :: nothing'
 with "lint: a mutation that is no expression" mutations tests/mutants/list 'bad :: common/good.c :: s/a/b :: good :: nothing'
