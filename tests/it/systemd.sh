@@ -30,6 +30,14 @@ finds_gpus() {
 }
 ok "a worker's GPUs are ready when it starts, and NCCL may register memory" finds_gpus
 ok "a job of the queue that takes all memory does not end the worker that waits" grep -qx OOMPolicy=continue "$units/workerd@.service"
+mkdir "$scratch/path" && printf '#!/bin/sh\necho "sleeps $1"\n' >"$scratch/path/sleep" && chmod +x "$scratch/path/sleep"
+after() { # STATUS: what psd's unit does once psd has ended with it
+    local command
+    command=$(sed -n "s,^ExecStopPost=/bin/sh -c '\(.*\)'\$,\1,p" "$units/psd@.service" | sed 's/\$\$/$/g')
+    [ -n "$command" ] && EXIT_STATUS=$1 PATH=$scratch/path /bin/sh -c "$command"
+}
+waits_where_it_cannot_listen() { [ "$(after 69)" = "sleeps 2" ] && killed=$(after KILL) && [ -z "$killed" ] && stopped=$(after 0) && [ -z "$stopped" ]; }
+ok "a psd that cannot listen is started again every two seconds, one that was killed at once" waits_where_it_cannot_listen
 seconds() { sed -nE "s/^ *$1 ?= ?([0-9]+).*/\1/p" "$2"; } # KEY FILE
 outlives() { echo "$(seconds TimeoutStopSec "$units/workerd@.service") > $(seconds KILL_AFTER_S "$top_srcdir/workerd/agent/agent.c")" | tee "$scratch/outlives" && (($(cat "$scratch/outlives"))); }
 ok "a job of the queue has all of its time to keep its weights when systemd stops the worker that waits" outlives
