@@ -921,7 +921,7 @@ static void writes_once_after_a_signal(void **state)
         assert_true(events >= 0 && inotify_add_watch(events, path, IN_MOVED_TO) >= 0);
         signal_step = step;
         assert_int_equal(train_here(&t, job, false), PS_CANCELLED);
-        assert_non_null(strstr(t.error.text, "; started again, it goes on"));
+        assert_true(t.run.all_saved);
         end(&t);
         char *name = ps_printf("job-%010d.safetensors", (int)step + 1);
         assert_int_equal(files_named(events, name), 1);
