@@ -99,6 +99,18 @@ ok "completion of check-build" completes "check-build " check-
 mkdir empty
 ok "verify --json of a folder without checkpoints" fails_with 66 "has no checkpoints" "$psctl" verify empty --json
 ok "verify --json: an empty list" grep -qxF "[]" said
+mkdir kept
+cp "$top_srcdir/tests/golden/keras/tiny_conv.safetensors" kept
+ok "verify of a folder of weights alone" fails_with 66 "kept: has no checkpoints" "$psctl" verify kept
+keeps() {
+    "$workerd" --job "$examples/softmax/one_device.yaml" --quiet --set data.train_examples=64 --set data.test_examples=64 --set epochs=1 \
+        --set "callbacks=[{name: checkpoint, path: kept}]" --set output=kept/out.safetensors
+}
+ok "weights beside a checkpoint are no fault" eval 'keeps && says "out.safetensors" "$psctl" verify kept'
+ok "which their verdict says" grep -q "tiny_conv.* has no checksums: it is no checkpoint" said
+ok "verify of weights by their name" fails_with 65 "has no checksums: expected a checkpoint" "$psctl" verify kept/out.safetensors
+sed -i 's|paramserver/checksums|paramserver/checksumz|' kept/*-0*.safetensors
+ok "a checkpoint without checksums is no weights" fails_with 65 "has no checksums: expected a checkpoint" "$psctl" verify kept
 
 # ---- plan ---------------------------------------------------------------------------------------------------------
 

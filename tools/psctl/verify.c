@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -11,6 +12,7 @@
 
 #include "common/base/alloc.h"
 #include "common/file/safetensors.h"
+#include "common/file/shards.h"
 #include "tools/common/table.h"
 #include "tools/psctl/psctl.h"
 
@@ -21,7 +23,7 @@ static const struct table_column columns[] = {
 
 struct verify {
     struct table table;
-    size_t files;
+    size_t files, checkpoints;
     int exit_code;  // that of the first file that is not as it was written
 };
 
@@ -35,19 +37,33 @@ static json_t *verify_step(const struct ps_safetensors *s)
     return step;
 }
 
-static void verify_file(struct verify *v, const char *path)
+// Weights, of a job's output or of psctl save. A checkpoint has metadata, too: one that has lost the name of its checksums
+// is not taken for weights.
+static bool verify_is_other(const struct ps_safetensors *s)
+{
+    return s && !s->sealed && !ps_safetensors_metadata(s, "paramserver") && !ps_safetensors_metadata(s, PS_SHARD_KEY);
+}
+
+// in_folder: a file of another kind is shown, and no fault.
+static void verify_file(struct verify *v, const char *path, bool in_folder)
 {
     struct ps_safetensors *s = NULL;
     struct ps_error e = {.code = PS_OK};
     struct stat st = {0};
-    const enum ps_code code = ps_safetensors_read_sealed(path, &s, &e);
+    enum ps_code code = ps_safetensors_read(path, &s, &e);
+    const bool other = in_folder && verify_is_other(s);
+    if (s && !s->sealed && !other)
+        code = ps_fail(&e, PS_INVALID_ARGUMENT, "%s: has no checksums: expected a checkpoint", path);
     v->files++;
+    v->checkpoints += !other;
     table_row(&v->table);
     table_cell(&v->table, table_text(path));
     table_cell(&v->table, stat(path, &st) ? NULL : table_count((uint64_t)st.st_size));
     table_cell(&v->table, s ? table_count(s->n) : NULL);
     table_cell(&v->table, s ? verify_step(s) : NULL);
-    table_cell(&v->table, table_text(code ? e.text : "as it was written"));
+    table_cell(&v->table, table_text(code    ? e.text
+                                     : other ? "has no checksums: it is no checkpoint"
+                                             : "as it was written"));
     ps_safetensors_free(s);
     if (code && !v->exit_code)
         v->exit_code = ps_code_exit(code);
@@ -69,12 +85,12 @@ static enum ps_code verify_folder(struct verify *v, const char *path, struct ps_
     for (int i = 0; i < n; i++) {
         char *file = ps_printf("%s/%s", path, entries[i]->d_name);
         if (access(file, F_OK) == 0)  // else a training has removed it meanwhile
-            verify_file(v, file);
+            verify_file(v, file, true);
         free(file);
         free(entries[i]);
     }
     free(entries);
-    return n ? PS_OK : ps_fail(e, PS_NOT_FOUND, "%s: has no checkpoints", path);
+    return v->checkpoints ? PS_OK : ps_fail(e, PS_NOT_FOUND, "%s: has no checkpoints", path);
 }
 
 int command_verify(struct call *call)
@@ -90,7 +106,7 @@ int command_verify(struct call *call)
     if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
         verify_folder(&v, path, &e);
     else
-        verify_file(&v, path);
+        verify_file(&v, path, false);
     if (v.files || call->target.json)
         table_show(&(struct table_part){"files", &v.table, false}, 1, call->target.json, stdout);
     table_fini(&v.table);
