@@ -893,7 +893,7 @@ static void writes_what_there_is(void **state)
     same_file("out.safetensors", "whole.safetensors");
 }
 
-// How many files got this name since the events were read last.
+// How many files became this one since the events were read last; each had a name of its own before.
 static int files_named(int events, const char *name)
 {
     char buffer[16384] __attribute__((aligned(__alignof__(struct inotify_event))));
@@ -901,7 +901,7 @@ static int files_named(int events, const char *name)
     int n = 0;
     for (const char *at = buffer; at < buffer + size;) {
         const struct inotify_event *event = (const struct inotify_event *)at;
-        n += strcmp(event->name, name) == 0;
+        n += strncmp(event->name, name, strlen(name)) == 0;
         at += sizeof *event + event->len;
     }
     return n;
@@ -918,7 +918,7 @@ static void writes_once_after_a_signal(void **state)
     assert_int_equal(mkdir(path, 0777), 0);
     signal_number = SIGTERM;
     for (uint64_t step = 8; step <= 9; step++) {
-        assert_true(events >= 0 && inotify_add_watch(events, path, IN_MOVED_TO) >= 0);
+        assert_true(events >= 0 && inotify_add_watch(events, path, IN_MOVED_FROM) >= 0);
         signal_step = step;
         assert_int_equal(train_here(&t, job, false), PS_CANCELLED);
         assert_true(t.run.all_saved);

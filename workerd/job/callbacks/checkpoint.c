@@ -285,11 +285,13 @@ static enum ps_code checkpoint_end(void *state, struct wk_moment *m, struct ps_e
     return PS_OK;
 }
 
-// Is all on disk that there is?
+// Is all on disk that there is? Without rounds the ps tasks may have more of others than the position says.
 static bool checkpoint_is_there(const struct checkpointing *c, const struct wk_run *run)
 {
     const struct wk_position *last = &c->last, *now = &run->position;
-    return last->step && last->step == now->step && last->epoch == now->epoch && last->first == now->first;
+    const struct wk_group *group = run->strategy->group;
+    const bool counted = !run->strategy->home->salvage || (group->in_rounds && group->in_rounds(run->state));
+    return counted && last->step && last->step == now->step && last->epoch == now->epoch && last->first == now->first;
 }
 
 static enum ps_code checkpoint_stopped(void *state, struct wk_moment *m, struct ps_error *e)
