@@ -121,6 +121,13 @@ void psd_control_free(struct psd_control *c)
     free(c);
 }
 
+void psd_control_take_drained(struct psd_control *c, const struct psd_control *before)
+{
+    for (uint32_t i = 1; i < c->workers && i < before->workers; i++)
+        c->members[i].draining =
+            before->members[i].draining && before->members[i].state == PARAMSERVER__V1__MEMBER_STATE__LEFT;
+}
+
 // A Join that found the job before its run was over may have parked itself since: it is for this run.
 static void control_release(struct psd_control *c, struct psd_call **ready)
 {
@@ -146,6 +153,7 @@ void psd_control_open(struct psd_job *job, struct psd_control *c, Paramserver__V
     c->on_existing = how;
     psd_job_set_run(job, psd_runs_next(job->host->runs), false);
     ps_info("job '%s' begins: %" PRIu32 " worker%s", job->name, c->workers, c->workers == 1 ? "" : "s");
+    psd_members_leave_out_drained(job, ready);
     pthread_mutex_unlock(&job->lock);
 }
 

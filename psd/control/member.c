@@ -198,6 +198,19 @@ void psd_members_tick(struct psd_job *job, uint64_t now, struct psd_call **ready
     pthread_mutex_unlock(&job->lock);
 }
 
+void psd_members_leave_out_drained(struct psd_job *job, struct psd_call **ready)
+{
+    struct psd_control *c = job->control;
+    for (uint32_t i = 0; i < c->workers; i++) {
+        struct psd_member *m = &c->members[i];
+        if (!m->draining)
+            continue;
+        snprintf(m->reason, sizeof m->reason, "it was asked to leave the run before");
+        ps_info("job '%s': worker %" PRIu32 " is not waited for: %s", job->name, i, m->reason);
+        member_depart(job, i, LEFT, ready);
+    }
+}
+
 // ---- coming -------------------------------------------------------------------------------------------------------
 
 bool psd_control_was_opened_by(const struct psd_control *c, const uint8_t *client)

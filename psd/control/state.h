@@ -452,6 +452,8 @@ enum ps_code psd_member_leave(struct psd_job *job, const Paramserver__V1__LeaveR
                               struct psd_call **ready, struct ps_error *e);
 // Declares those dead who are silent, or never came.
 void psd_members_tick(struct psd_job *job, uint64_t now, struct psd_call **ready);
+// Nobody waits for those of a run that begins who are marked as drained. Job locked.
+void psd_members_leave_out_drained(struct psd_job *job, struct psd_call **ready);
 
 // ---- Join, one step after the other ----
 
@@ -495,6 +497,9 @@ void psd_member_name(const struct psd_control *c, uint32_t rank, uint64_t now, c
 struct psd_control *psd_control_new(const struct psd_host *host, struct psd_control *before,
                                     const Paramserver__V1__JoinRequest *r, struct ps_error *e);
 void psd_control_free(struct psd_control *control);  // may be NULL
+// Of a run that is not open yet: marks those who had left the one before, which has failed, as they were asked to. Not
+// worker 0, who opens it.
+void psd_control_take_drained(struct psd_control *c, const struct psd_control *before);
 // Unlocked. c is the job's from now on: a new run begins, in which nobody waits yet. Who still waits in the run before
 // is moved to *ready.
 void psd_control_open(struct psd_job *job, struct psd_control *c, Paramserver__V1__OnExisting how,

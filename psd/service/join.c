@@ -56,8 +56,10 @@ static enum ps_code join_begin_run(struct psd_request *t, struct psd_job *job, c
         psd_job_drop_void(table, NULL, &t->gone, &t->ready);
     if (!c)
         return t->error.code;
-    if (old && psd_job_has_failed(old))
+    if (old && psd_job_has_failed(old)) {
         snprintf(c->before, sizeof c->before, "%s", old->failure);
+        psd_control_take_drained(c, old->control);
+    }
     psd_job_collect(job, &t->ready);  // of the run that is over, in which nobody waits any more
     psd_control_open(job, c, how, &t->ready);
     psd_ready_all(&t->ready, &table->joining);

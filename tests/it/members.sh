@@ -217,6 +217,30 @@ ok "nor when the ps task is there again" fails_with 75 "ps:1 has lost what it ha
 ok "psctl status says so, too" fails_with 0 "All that job lost-sync has trained is lost: ps:1 has lost what it had of it." \
     "$psctl" --timeout 60 --ps "$lost" status lost-sync
 
+# ---- a ps task dies, and a worker was drained ------------------------------------------------------------------------
+
+# The job's patience is an hour: the training that begins anew waits for nobody who has left as he was asked to.
+anew=unix:$scratch/anew0,unix:$scratch/anew1
+for i in 0 1; do start_psd "anew$i" --task "$i" --peers "$anew" || exit 1; done
+pids=()
+for rank in 0 1; do
+    work anew "$rank" 2 --set strategy.update=sync --set data.train_examples=6400 --set epochs=100000 --set delay_ms=20 \
+        --set timeout=3600 --set "callbacks=[{name: backup, path: anew, every_steps: 20}]" --ps "$anew"
+    pids+=("$worker_pid")
+done
+anew_ctl() { timeout 600 "$psctl" --timeout 60 --ps "$anew" "$@"; }
+writes_anew() { [ -n "$(find anew "$@" -name '*.safetensors' 2>/dev/null)" ]; } # of find's conditions
+anew_trains() { holds_at "$anew" anew 'all(w[r]["step"] > 3 for r in (0, 1))' && writes_anew; }
+ok "a job with backups on two psd" eventually anew_trains
+ok "a worker is drained" eval 'anew_ctl drain anew worker:1 --wait && wait "${pids[1]}"'
+kill -KILL "$psd_pid" && wait "$psd_pid" 2>/dev/null
+touch killed
+start_psd anew2 --task 1 --peers "$anew" --listen "unix:$scratch/anew1" || exit 1
+ok "the training begins anew without it" eventually writes_anew -newer killed
+without_one() { holds_at "$anew" anew 'w[0]["state"] == "live" and w[1]["state"] == "left"'; }
+ok "it has left" eventually without_one
+kill "${pids[0]}" && wait "${pids[0]}"
+
 # ---- a stall is logged with the names ------------------------------------------------------------------------------
 
 start_psd stall --stall-after-ms 500 || exit 1

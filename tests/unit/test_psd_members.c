@@ -2309,6 +2309,46 @@ static void expect_reason(struct psd_core *core, const char *state, const char *
     ps_msg_free(&s->base);
 }
 
+static void expect_states(struct psd_core *core, Paramserver__V1__MemberState first,
+                          Paramserver__V1__MemberState second)
+{
+    const struct psd_control *c = core->table.newest->control;
+    assert_int_equal(c->members[0].state, first);
+    assert_int_equal(c->members[1].state, second);
+}
+
+// Who was drained is not waited for where the training begins anew, and once more; started again, it takes part.
+static void test_drained_and_begun_anew(void **state)
+{
+    struct job j;
+    (void)state;
+    for (int how = PARAMSERVER__V1__ON_EXISTING__RESUME; how <= PARAMSERVER__V1__ON_EXISTING__REPLACE; how++) {
+        job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+        assert_int_equal(drain(j.core, "job", 2, false).code, PS_OK);
+        assert_int_equal(leave(j.core, 1, NULL).code, PS_OK);
+        assert_int_equal(leave(j.core, 0, "ps:1 is gone").code, PS_OK);
+        assert_int_equal(join_again(j.core, 0, ASYNC, (Paramserver__V1__OnExisting)how).code, PS_OK);
+        expect_states(j.core, PARAMSERVER__V1__MEMBER_STATE__LIVE, PARAMSERVER__V1__MEMBER_STATE__LEFT);
+        assert_int_equal(join_again(j.core, 1, ASYNC, (Paramserver__V1__OnExisting)how).code, PS_OK);
+        expect_states(j.core, PARAMSERVER__V1__MEMBER_STATE__LIVE, PARAMSERVER__V1__MEMBER_STATE__LIVE);
+        psd_core_destroy(j.core);
+    }
+}
+
+// Once all have left, the next training is of all.
+static void test_drained_and_done(void **state)
+{
+    struct job j;
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    assert_int_equal(drain(j.core, "job", 2, false).code, PS_OK);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        assert_int_equal(leave(j.core, rank, NULL).code, PS_OK);
+    assert_int_equal(join_again(j.core, 0, ASYNC, PARAMSERVER__V1__ON_EXISTING__REPLACE).code, PS_OK);
+    expect_states(j.core, PARAMSERVER__V1__MEMBER_STATE__LIVE, PARAMSERVER__V1__MEMBER_STATE__EXPECTED);
+    psd_core_destroy(j.core);
+}
+
 // A job that begins anew, and waits for its workers, says why.
 static void test_why_the_last_run_has_ended(void **state)
 {
@@ -3046,6 +3086,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_status_says_how_many_it_needs),
     cmocka_unit_test(test_interrupted_before_all_are_there),
     cmocka_unit_test(test_drain),
+    cmocka_unit_test(test_drained_and_begun_anew),
+    cmocka_unit_test(test_drained_and_done),
     cmocka_unit_test(test_why_the_last_run_has_ended),
     cmocka_unit_test(test_who_waits_for_whom),
     cmocka_unit_test(test_who_waits_for_an_epoch),
