@@ -18,6 +18,7 @@ libcommon_la_SOURCES = \
 	common/base/notify.c common/base/notify.h \
 	common/base/order.c common/base/order.h \
 	common/base/signals.h \
+	common/base/starts.h \
 	common/base/sometimes.c common/base/sometimes.h \
 	common/file/lock.c common/file/lock.h \
 	common/file/npy.c common/file/npy.h \

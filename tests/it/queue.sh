@@ -395,7 +395,7 @@ ok "a job is cancelled" cancelled_large fifth
 ok "the next one had room for what that had taken, too" cancelled_large sixth
 ok "it leaves its weights" ctl save sixth sixth.safetensors
 ok "until the next one, which has room as well" says "Weights written" submit_large seventh
-ok "is there" gone sixth
+ok "and took their place" gone sixth
 stops 0 >/dev/null
 kill "$psd_pid" && wait "$psd_pid"
 

@@ -22,6 +22,7 @@
 #include <unistd.h>
 #include <uv.h>
 
+#include "common/base/starts.h"
 #include "tools/psctl/group.h"
 
 enum { MOST = 4, SLEEP = 300 };  // s: what a child that is not ended would wait for
@@ -365,6 +366,26 @@ static void what_dies_for_ever_ends_the_job(void **state)
     assert_int_equal(times, 5);
 }
 
+// One death a day is none that comes for ever.
+static void who_has_lived_for_long_is_started_again(void **state)
+{
+    struct ps_starts s = {0};
+    uint64_t now = PS_SECOND;
+    int times = 0;
+    (void)state;
+    for (int day = 0; day < 20; day++) {
+        ps_starts_note(&s, now);
+        now += PS_LONG_LIFE_S * PS_SECOND;
+        assert_true(ps_starts_again(&s, now));
+    }
+    do {
+        ps_starts_note(&s, now);
+        now += (PS_LONG_LIFE_S - 1) * PS_SECOND;
+        times++;
+    } while (ps_starts_again(&s, now));
+    assert_int_equal(times, PS_MAX_STARTS - 1);
+}
+
 static void an_error_is_no_accident(void **state)
 {
     char *ps[] = {GOOD_PS}, *workers[] = {"exit 65"};
@@ -489,6 +510,7 @@ int main(void)
         OF_JOB_THAT_GOES_ON(a_worker_that_is_killed_is_started_again),
         OF_JOB_THAT_GOES_ON(a_ps_task_that_is_killed_is_started_again),
         OF_JOB_THAT_GOES_ON(what_dies_for_ever_ends_the_job),
+        cmocka_unit_test(who_has_lived_for_long_is_started_again),
         OF_JOB_THAT_GOES_ON(an_error_is_no_accident),
         OF_JOB_THAT_GOES_ON(nobody_begins_what_is_done),
         cmocka_unit_test(a_signal_ends_workers_then_ps_tasks),

@@ -187,7 +187,7 @@ enum ps_code child_start(struct child *child, uv_loop_t *loop, char **argv, stru
     }
     child->pid = child->process.pid;
     child->running = true;
-    child->starts++;
+    ps_starts_note(&child->starts, ps_now());
     if (!child->terminal) {
         uv_read_start((uv_stream_t *)&child->out.pipe, child_on_room, on_read);
         uv_read_start((uv_stream_t *)&child->err.pipe, child_on_room, on_read);

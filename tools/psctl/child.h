@@ -11,6 +11,7 @@
 #include <uv.h>
 
 #include "common/base/error.h"
+#include "common/base/starts.h"
 
 enum { CHILD_LINE_MAX = 4096, CHILD_READY_FD = 3 };
 
@@ -41,7 +42,7 @@ struct child {
     bool ready;
     int page_port;  // of the status page, as it has said when it was ready; 0: it has none
     bool stopped;   // child_end was called: its end is no surprise
-    unsigned starts;
+    struct ps_starts starts;
     int64_t exit_code;
     int signal;  // that ended it; 0: none
 

@@ -16,8 +16,8 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/limits.h"
 #include "common/base/signals.h"
+#include "common/base/starts.h"
 #include "tools/psctl/child.h"
 #include "tools/psctl/guard.h"
 
@@ -192,7 +192,7 @@ static bool group_restart(struct group *g, struct child *child, char **argv)
     struct ps_error e;
     char text[256];
     const bool may = g->spec->goes_on && g->phase == TRAINING && !g->done;
-    if (!may || child->stopped || !child->signal || child->starts >= PS_MAX_STARTS)
+    if (!may || child->stopped || !child->signal || !ps_starts_again(&child->starts, ps_now()))
         return false;
     child_describe_end(child, text, sizeof text);
     child->ready &= !g->spec->ends_together;  // the others go on without it until it is in the job again
@@ -229,7 +229,7 @@ static void lose_worker(struct group *g, const struct child *child)
     int live = group_running(g->workers, spec->n_workers);
     if (g->failed_workers++ == 0)
         g->first_failure = code_of_worker(child);
-    const bool was_in_it = child->ready || (spec->ends_together && child->starts > 1);
+    const bool was_in_it = child->ready || (spec->ends_together && child->starts.n > 1);
     if (spec->n_ps && child == g->workers && !was_in_it) {
         if (live > 0)
             group_say("%s did not open the job, for which the others wait: stopping", child->name);

@@ -11,9 +11,9 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
-#include "common/base/limits.h"
 #include "common/base/log.h"
 #include "common/base/signals.h"
+#include "common/base/starts.h"
 #include "common/wire/wire.h"
 #include "proto/paramserver.pb-c.h"
 #include "workerd/agent/child.h"
@@ -204,18 +204,20 @@ static void training_say(struct training *t, const char *text)
 }
 
 // Has a signal ended it that was not this one's? Then it is started again, some times.
-static bool training_has_crashed(const struct training *t, int code, int starts)
+static bool training_has_crashed(const struct training *t, int code, struct ps_starts *starts)
 {
-    return code > 128 && WIFSIGNALED(t->child.status) && !t->stopped && !t->stop && starts < PS_MAX_STARTS;
+    return code > 128 && WIFSIGNALED(t->child.status) && !t->stopped && !t->stop && ps_starts_again(starts, ps_now());
 }
 
 // False: this process is to end before the training has, and the job is this rank's still.
 static bool training_run(struct training *t)
 {
     char text[160];
-    for (int starts = 1; !agent_is_stopped(t->agent); starts++) {
+    struct ps_starts starts = {0};
+    while (!agent_is_stopped(t->agent)) {
+        ps_starts_note(&starts, ps_now());
         const int code = training_run_once(t);
-        if (!training_has_crashed(t, code, starts)) {
+        if (!training_has_crashed(t, code, &starts)) {
             ps_info("job %" PRIu64 " '%s' has ended here with exit code %d", t->job->number, t->job->job, code);
             t->code = code;
             return !t->stopped || t->stop;
