@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How often a process that a signal has ended is started again: PS_MAX_STARTS times in all, and as often once more after
-// each life that was long. Times are of ps_now. Threads: the owner's.
+// How often a process that a signal has ended is started: PS_MAX_STARTS times in all, where none of its lives was long;
+// each long one counts as the first. Times are of ps_now. Threads: the owner's.
 #ifndef PS_STARTS_H
 #define PS_STARTS_H
 
