@@ -115,6 +115,14 @@ static enum ps_code attempt_find_checkpoint(struct attempt *a, struct ps_error *
     return PS_OK;
 }
 
+// What trainings that were killed while they wrote their results have left.
+static void attempt_clean(const struct wk_run *run)
+{
+    ps_output_clean(run->env.job->output);
+    if (run->summary)
+        ps_output_clean(run->summary);
+}
+
 static enum ps_code attempt_prepare(struct attempt *a, struct ps_error *e)
 {
     // Rank 0 is who writes the results, unless it dies.
@@ -124,6 +132,8 @@ static enum ps_code attempt_prepare(struct attempt *a, struct ps_error *e)
         (ps_job_check_files(job, run->summary, run->timeline->path, e) || wk_weights_check_output(job->output, e) ||
          (run->folders && wk_folders_take(run->folders, job, e))))
         return e->code;
+    if (run->env.rank == 0)
+        attempt_clean(run);
     if (run->env.rank == 0 && run->folders && (a->options->resume || !a->checkpoint.path))
         wk_search_warn(job, a->checkpoint.path ? &a->checkpoint : NULL);
     if (run->timeline->path && ps_output_check(run->timeline->path, e))

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/file/output.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -9,12 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 
-enum { LINKS_MAX = 40, TEMPORARY_MORE = 21 };  // as many as the kernel follows; bytes of ".0123456789abcdef.tmp"
+// Links: as many as the kernel follows. More: bytes of ".0123456789abcdef.tmp".
+enum { LINKS_MAX = 40, TEMPORARY_MORE = 21, OLD_SECONDS = 24 * 60 * 60 };
 
 // ---- where to -----------------------------------------------------------------------------------------------------
 
@@ -235,17 +238,50 @@ bool ps_output_is_ending(const char *ending)
     return *ending == '.' && strspn(ending + 1, "0123456789abcdef") == 16 && strcmp(ending + 17, ".tmp") == 0;
 }
 
-// Beside the target, by whose name it begins, of which as many characters are left out as make it too long.
-static void output_name_temporary(struct ps_output *o)
+// So many bytes of a file's name a temporary one beside it begins with: as many characters are left out as make it too
+// long.
+static size_t output_keep(const char *name)
 {
-    const char *name = ps_file_name(o->target);
     size_t keep = strlen(name);
     if (keep > NAME_MAX - TEMPORARY_MORE)
         keep = NAME_MAX - TEMPORARY_MORE;
     while (keep > 0 && ((unsigned char)name[keep] & 0xc0) == 0x80)  // in UTF-8, within a character
         keep--;
-    snprintf(o->temporary, sizeof o->temporary, "%.*s.%016" PRIx64 ".tmp", (int)(name - o->target + (ptrdiff_t)keep),
-             o->target, ps_random());
+    return keep;
+}
+
+static void output_name_temporary(struct ps_output *o)
+{
+    const char *name = ps_file_name(o->target);
+    snprintf(o->temporary, sizeof o->temporary, "%.*s.%016" PRIx64 ".tmp",
+             (int)(name - o->target + (ptrdiff_t)output_keep(name)), o->target, ps_random());
+}
+
+// Nobody has written to this one for so long that nobody will.
+static bool output_is_old(int folder, const char *name)
+{
+    struct stat s;
+    return fstatat(folder, name, &s, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(s.st_mode) && s.st_uid == geteuid() &&
+           difftime(time(NULL), s.st_mtime) > OLD_SECONDS;
+}
+
+void ps_output_clean(const char *path)
+{
+    struct ps_output o;
+    struct ps_error ignored;
+    char folder[PATH_MAX];
+    if (output_place(&o, path, 0, &ignored) || o.in_place)
+        return;
+    output_folder(o.target, folder);
+    const char *name = ps_file_name(o.target);
+    const size_t keep = output_keep(name);
+    DIR *list = opendir(folder);
+    for (struct dirent *entry; list && (entry = readdir(list));)
+        if (strncmp(entry->d_name, name, keep) == 0 && ps_output_is_ending(entry->d_name + keep) &&
+            output_is_old(dirfd(list), entry->d_name))
+            unlinkat(dirfd(list), entry->d_name, 0);
+    if (list)
+        closedir(list);
 }
 
 static int output_open_target(struct ps_output *o)

@@ -63,6 +63,9 @@ int ps_output_end_stdout(const char *program, int exit_code);
 // Where a process is killed while it writes a file, what there is stays beside it, under the file's name with an ending
 // more. Is that one?
 bool ps_output_is_ending(const char *ending);
+// Removes those of this user beside what path names that are older than a day: another process may be writing a younger
+// one.
+void ps_output_clean(const char *path);
 
 // What stands behind the last slash of a path.
 const char *ps_file_name(const char *path);

@@ -29,10 +29,15 @@ ok "reaches its 13th step" eventually reached 0000000013
 kill -KILL $pid
 wait $pid
 touch ck/deep/softmax-0000000001.safetensors.0123456789abcdef.tmp ck/deep/softmax-1.tmp
-ok "is killed, and goes on" trains --set output=part.safetensors --resume
+touch -d '2 days ago' {part.safetensors,part.json,others.json}.0123456789abcdef.tmp
+touch part.safetensors.abcdef0123456789.tmp
+ok "is killed, and goes on" trains --set output=part.safetensors --summary part.json --resume
 ok "to the same bytes" cmp whole.safetensors part.safetensors
 ok "and the same log" cmp whole.csv log.csv
 ok "nothing of it is left half written" eval 'test "$(find ck -name "*.tmp")" = ck/deep/softmax-1.tmp'
+ok "nor what trainings that were killed in their last moment have left, where nobody writes it any more" eval \
+    'test "$(ls *.tmp)" = "$(printf "%s\n" others.json.0123456789abcdef.tmp part.safetensors.abcdef0123456789.tmp)"'
+rm ./*.tmp
 rm -r ck
 
 begins --set epochs=100000 --set output=part.safetensors

@@ -18,6 +18,7 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -289,6 +290,43 @@ static void takes_a_name_as_long_as_may_be(void **state)
     assert_int_equal(entries(false), 0);
 }
 
+static void left(const char *name, double hours)
+{
+    const time_t then = time(NULL) - (time_t)(hours * 3600);
+    const char *path = in_folder(name);
+    struct ps_error e = {0};
+    assert_int_equal(put(path, "half", &e), PS_OK);
+    assert_int_equal(utimensat(AT_FDCWD, path, (struct timespec[]){{.tv_sec = then}, {.tv_sec = then}}, 0), 0);
+}
+
+// What processes that were killed left of a file, but no other file, and none that one may be writing.
+static void cleans_what_is_left(void **state)
+{
+    char name[NAME_MAX + 1], more[NAME_MAX + 1];
+    (void)state;
+    left("w.0123456789abcdef.tmp", 25);
+    left("w.fedcba9876543210.tmp", 1e5);
+    left("w.fedcba9876543211.tmp", 23);
+    left("w.fedcba987654321.tmp", 25);
+    left("w2.0123456789abcdef.tmp", 25);
+    left("w", 25);
+    assert_int_equal(symlink("w", in_folder("w.0123456789abcde0.tmp")), 0);
+    assert_int_equal(mkdir(in_folder("w.0123456789abcde1.tmp"), 0700), 0);
+    ps_output_clean(in_folder("w"));
+    assert_int_equal(access(in_folder("w.0123456789abcdef.tmp"), F_OK), -1);
+    assert_int_equal(access(in_folder("w.fedcba9876543210.tmp"), F_OK), -1);
+    assert_int_equal(entries(true), 6);
+    memset(name, 'n', NAME_MAX);
+    name[NAME_MAX] = '\0';
+    snprintf(more, sizeof more, "%.*s.0123456789abcdef.tmp", NAME_MAX - 21, name);
+    left(more, 25);
+    assert_int_equal(symlink(name, in_folder("link")), 0);
+    ps_output_clean(in_folder("link"));
+    assert_int_equal(entries(true), 1);
+    ps_output_clean("/dev/null");
+    ps_output_clean(in_folder("none/w"));
+}
+
 // A folder in which files may be made but not listed cannot be flushed; the file is there all the same.
 static void writes_where_nothing_is_listed(void **state)
 {
@@ -436,6 +474,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(comes_after_what_was_printed, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(waits_for_the_reader_of_a_pipe, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(takes_a_name_as_long_as_may_be, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(cleans_what_is_left, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(writes_where_nothing_is_listed, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(gives_a_mode, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(knows_the_same_file, make_folder, remove_folder),

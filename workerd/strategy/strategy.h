@@ -100,9 +100,9 @@ enum wk_writer {
     WK_NOBODY  // they are written
 };
 
-// What all workers together have seen, step by step; known after finish. losses.h
+// What all workers together have seen, step by step; known after finish. wk_losses_extend makes it longer.
 struct wk_history {
-    double *loss;           // [steps - first] sums over the step's examples; that of step first is the first
+    double *loss;           // [steps - first], of the steps from `first` on: sums over the step's examples
     double *examples;       // [steps - first]
     uint64_t first, steps;  // steps: one past the last
     uint64_t room;          // of both, in steps
