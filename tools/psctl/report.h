@@ -4,8 +4,8 @@
 #ifndef PSCTL_REPORT_H
 #define PSCTL_REPORT_H
 
-#include "tools/psctl/findings.h"
 #include "tools/psctl/call.h"
+#include "tools/psctl/findings.h"
 
 enum { REPORT_JOBS = 8 };  // that it says more of: each is three processes while it is asked
 

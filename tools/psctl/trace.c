@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // psctl trace: the calls that have waited, on every ps task: summed up, each, or as a timeline.
-#include "tools/psctl/psctl.h"
 #include "tools/psctl/trace.h"
+#include "tools/psctl/psctl.h"
 
 #include <stdlib.h>
 #include <string.h>

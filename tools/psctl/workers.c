@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // psctl workers: a job's members, as the control task knows them.
-#include "tools/psctl/psctl.h"
 #include "tools/psctl/workers.h"
 #include "common/summary/figures.h"
 #include "common/wire/members.h"
 #include "common/wire/wire.h"
 #include "proto/paramserver.pb-c.h"
 #include "tools/psctl/jobs.h"
+#include "tools/psctl/psctl.h"
 
 // On a narrow screen the last ones are left out.
 static const struct table_column columns[] = {
