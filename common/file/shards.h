@@ -50,7 +50,7 @@ char *ps_shards_slice(const char *name, uint64_t first, uint64_t end);  // NAME[
 char *ps_shards_index(const struct ps_shards_of *of, const struct ps_safetensor *tensors, size_t n);
 
 // Reads the shards that the file at path, which is *s, names, and adds their tensors to *s; nothing where it names
-// none. reads false: without their data. NOT_FOUND: a shard is not there. As ps_code_of_file: it is, and cannot be read.
+// none. reads false: without their data. NOT_FOUND: a shard is not there. As ps_code_of_file: one cannot be read.
 // DATA_LOSS, INVALID_ARGUMENT: one is not as it was written, is of another checkpoint, or the index is not what is said
 // above. Only what the shards bring is allocated.
 enum ps_code ps_shards_join(struct ps_safetensors *s, const char *path, bool reads, struct ps_error *e);

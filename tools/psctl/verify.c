@@ -37,8 +37,8 @@ static json_t *verify_step(const struct ps_safetensors *s)
     return step;
 }
 
-// Weights, of a job's output or of psctl save. A checkpoint has metadata, too: one that has lost the name of its checksums
-// is not taken for weights.
+// Weights, of a job's output or of psctl save. A checkpoint has metadata, too: one that has lost the name of its
+// checksums is not taken for weights.
 static bool verify_is_other(const struct ps_safetensors *s)
 {
     return s && !s->sealed && !ps_safetensors_metadata(s, "paramserver") && !ps_safetensors_metadata(s, PS_SHARD_KEY);
