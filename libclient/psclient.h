@@ -193,7 +193,7 @@ void psc_close(psc_client *client, const char *reason);
 // heartbeat, the last ones by psc_close.
 void psc_report(psc_client *client, uint64_t step, double images_per_second, double loss);
 
-// Has the job ended, as far as heartbeats told? PSC_OK: no; else why. What has just ended with ABORTED may be ahead of it.
+// Has the job ended, as far as heartbeats told? PSC_OK: no; else why. Something may end with ABORTED before they do.
 psc_code psc_health(psc_client *client, psc_error *error);
 
 // The live worker that has been there for longest is the chief, of those who were there from the beginning the one of
@@ -310,7 +310,8 @@ psc_code psc_declare(psc_client *client, const psc_declaration *declaration, boo
 
 // Waits until the chief has declared, then knows the variables. Everyone who does not declare calls it before the first
 // operation. DEADLINE_EXCEEDED: the chief has not within timeout_ms, or this worker has become the chief meanwhile
-// (psc_is_chief) and is to declare; or nobody has opened an observer's job. FAILED_PRECONDITION: the job was declared on another number of ps tasks; UNAVAILABLE, ABORTED: as operations.
+// (psc_is_chief) and is to declare, or nobody has opened an observer's job; FAILED_PRECONDITION: the job was declared on
+// another number of ps tasks; UNAVAILABLE, ABORTED: as operations.
 psc_code psc_attach(psc_client *client, psc_error *error);
 
 // How many runs of the job have gone on with the values of the one before (PSC_RESUME), this one among them, since they
@@ -393,8 +394,8 @@ psc_code psc_seen_create(psc_client *client, psc_seen **seen, psc_error *error);
 // Before psc_close or after it, but not while an operation with it is under way. seen may be NULL.
 void psc_seen_free(psc_seen *seen);
 // A psc_get of those partitions of the tensors, whole ones, that have changed since they were got with the same `seen`.
-// The rest of their data is left alone: so that has to be where the last such get wrote, or a copy. One operation per seen at a time: another is FAILED_PRECONDITION; INVALID_ARGUMENT: it is another
-// client's.
+// The rest of their data is left alone: so that has to be where the last such get wrote, or a copy. One operation per
+// seen at a time: another is FAILED_PRECONDITION; INVALID_ARGUMENT: it is another client's.
 void psc_get_newer(psc_client *client, psc_seen *seen, const psc_tensor *tensors, size_t n, psc_callback callback,
                    void *arg, psc_op **op);
 
@@ -402,8 +403,8 @@ typedef struct psc_push_options {
     uint64_t round;     // sync: the round it is for (1 for the first step); else 0
     uint64_t examples;  // behind the mean gradient; 0 counts for nothing in a round
     bool atomic;        // psc_push: takes effect on all variables of a ps task at once; not in sync jobs
-    // INVALID_ARGUMENT, and nothing is sent, where any tensor has a NaN or an infinity, or would have one at its ps task
-    // by its residual or encoding. Residuals are as before then.
+    // INVALID_ARGUMENT, and nothing is sent, where any tensor has a NaN or an infinity, or would have one by its residual
+    // or encoding. Residuals are as before then.
     bool refuse_nonfinite;
     // How gradients travel: 0, as they are; or in fewer bytes, as PSC_BFLOAT16 or PSC_SCALED_INT8 (a byte for an
     // element, and a float for 256 of them). Then residual[i] is as long as tensors[i], of float32: it is added to the
@@ -478,8 +479,8 @@ void psc_cancel(psc_op *op);
 
 // Returns when every live worker of the job is in a barrier of this name. No limit but their lives. A worker is in one
 // barrier, or call among workers, at a time. ABORTED: the job has ended, or another thread of this client has begun one
-// since: then the client is of use; FAILED_PRECONDITION: an observer, or another worker is in a barrier of another name; UNAVAILABLE,
-// CANCELLED: as operations. The same errors end psc_lease and psc_clock, and what is among workers below.
+// since: then the client is of use; FAILED_PRECONDITION: an observer, or another worker is in a barrier of another name;
+// UNAVAILABLE, CANCELLED: as operations. The same errors end psc_lease and psc_clock, and what is among workers below.
 psc_code psc_barrier(psc_client *client, const char *name, psc_error *error);
 
 // Batches of an epoch's permutation: [first + k * stride, + count) for k = 0 ... steps - 1, each cut off at end, where
@@ -521,8 +522,8 @@ psc_code psc_clock(psc_client *client, uint64_t step, bool wait, uint64_t *clock
 // rank order by the control task: the same bits for everyone. Of any size.
 typedef enum psc_reduce_op { PSC_SUM = 1, PSC_MEAN = 2, PSC_MIN = 3, PSC_MAX = 4 } psc_reduce_op;
 // data: count elements of float32, float64, int32 or int64; replaced by the result, on an error as it was. *workers
-// (may be NULL): how many took part. Sums of integers wrap round, their means are cut to whole numbers, towards 0; a NaN
-// is the result wherever it takes part.
+// (may be NULL): how many took part. Sums of integers wrap round, and their means are rounded towards 0. A NaN is the
+// result wherever it takes part.
 psc_code psc_reduce(psc_client *client, const char *name, psc_reduce_op op, psc_dtype dtype, void *data, uint64_t count,
                     uint32_t *workers, psc_error *error);
 // Every worker brings `bytes` bytes, of a number of its own; *all gets them one after the other in rank order, and

@@ -119,18 +119,35 @@ void ps_encoding_write(int dtype, uint64_t first, size_t n, const float *x, floa
         encode_halves(n, x, residual, (unaligned_half *)(void *)numbers);
 }
 
-// As it comes back where it is the greatest of its group.
-static float encoding_of(int dtype, float whole)
+// How many are no number when they come back. The greatest of a group of bytes comes back as it is here.
+PS_PER_CPU static size_t encoding_nonfinite(int dtype, size_t n, const float *x, const float *residual)
 {
-    return dtype == PS_SCALED_INT8 ? whole / 127 * 127 : ps_of_bfloat16(ps_to_bfloat16(whole));
+    uint32_t found = 0;  // of a run that is shorter than 2^32
+    if (dtype == PS_SCALED_INT8)
+        for (size_t i = 0; i < n; i++) {
+            const float back = (x[i] + residual[i]) / 127 * 127;
+            found += !(back - back == 0);
+        }
+    else
+        for (size_t i = 0; i < n; i++) {
+            const float back = ps_of_bfloat16(ps_to_bfloat16(x[i] + residual[i]));
+            found += !(back - back == 0);
+        }
+    return found;
 }
 
 size_t ps_encoding_nonfinite_first(int dtype, size_t n, const float *x, const float *residual)
 {
-    size_t i = 0;
-    while (i < n && isfinite(encoding_of(dtype, x[i] + residual[i])))
-        i++;
-    return i;
+    enum { RUN = 4096 };  // looked through at once: no run is left before its end
+    size_t at = 0, run = RUN;
+    for (; at < n; at += run) {
+        run = n - at < RUN ? n - at : RUN;
+        if (encoding_nonfinite(dtype, run, x + at, residual + at) > 0)
+            break;
+    }
+    while (at < n && encoding_nonfinite(dtype, 1, x + at, residual + at) == 0)
+        at++;
+    return at;
 }
 
 void ps_encoding_read(int dtype, uint64_t first, size_t n, const uint8_t *scales, const uint8_t *numbers, float *x)

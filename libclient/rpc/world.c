@@ -86,7 +86,7 @@ static enum ps_code psc_rpc_start(struct rpc_world *w, const struct psc_cluster 
 }
 
 enum ps_code psc__world_rpc_create(const struct psc_cluster *cluster, const struct psc_world_rpc_options *o,
-                                  struct psc_world *world, struct ps_error *e)
+                                   struct psc_world *world, struct ps_error *e)
 {
     if (o->transport != PSC_STREAM && o->transport != PSC_UNARY)
         return ps_fail(e, PS_INVALID_ARGUMENT, "transport %d: expected PSC_STREAM or PSC_UNARY", (int)o->transport);

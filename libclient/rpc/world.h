@@ -20,6 +20,6 @@ struct psc_world_rpc_options {
 
 // The cluster is copied. INVALID_ARGUMENT: no such transport; errors of ps_tls_open and ps_munge_open.
 enum ps_code psc__world_rpc_create(const struct psc_cluster *cluster, const struct psc_world_rpc_options *options,
-                                  struct psc_world *world, struct ps_error *e) __attribute__((visibility("hidden")));
+                                   struct psc_world *world, struct ps_error *e) __attribute__((visibility("hidden")));
 
 #endif

@@ -939,7 +939,7 @@ static void says_that_no_weights_are_kept(void **state)
     signal_step = 9;
     signal_number = SIGINT;
     assert_int_equal(train_here(&t, "", false), PS_CANCELLED);
-    assert_string_equal(t.error.text, "stopped by SIGINT after step 10; no weights are kept");
+    assert_string_equal(t.error.text, "stopped by SIGINT after step 10; no output is written");
     assert_false(t.run.all_saved);
     end(&t);
 }
@@ -1828,6 +1828,21 @@ static void keeps_finite_checkpoints(void **state)
     end(&t);
 }
 
+// Nor do they turn the end that a signal asks for into another.
+static void ends_as_asked_with_weights_of_nan(void **state)
+{
+    static const char job[] = "callbacks: [{name: checkpoint, path: ck, every_steps: 1}]\n";
+    struct training t;
+    (void)state;
+    set = "optimizer={name: sgd, learning_rate: 1000000, weight_decay: 1000000}";
+    signal_step = STEPS - 2;
+    signal_number = SIGTERM;
+    assert_int_equal(train_here(&t, job, false), PS_CANCELLED);
+    assert_non_null(wk_nonfinite_weights(&t.run));
+    assert_non_null(strstr(t.error.text, "stopped by SIGTERM after step"));
+    end(&t);
+}
+
 // What is NaN from the first epoch on is never better: the training ends as where nothing becomes better.
 static void stops_early_on_nan(void **state)
 {
@@ -2071,6 +2086,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(reduces_a_rate_that_has_warmed_up, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(terminates_on_nan, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(keeps_finite_checkpoints, begin_folder, end_folder),
+        cmocka_unit_test_setup_teardown(ends_as_asked_with_weights_of_nan, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(stops_early_on_nan, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(logs, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(keeps_all_figures, begin_folder, end_folder),

@@ -370,7 +370,7 @@ static enum ps_code loop_say_where(struct wk_run *run, struct ps_error *e)
     struct ps_error why = *e;
     run->all_saved = run->saved && run->saved == run->position.step;
     if (!loop_keeps_output(job))
-        return ps_fail(e, why.code, "%.400s; no weights are kept", why.text);
+        return ps_fail(e, why.code, "%.400s; no output is written", why.text);
     return ps_fail(e, why.code, "%.200s; the weights are in %.220s", why.text, job->output);
 }
 

@@ -139,10 +139,11 @@ static bool resume_switches(const char *was, const char *now)
     return false;
 }
 
-// Epochs and steps may be more now; who trains what, where another strategy says that.
+// Epochs and steps may be more now; who trains what, where another strategy says that. Whether a file has a header is
+// said again by what is in it.
 static bool resume_may_differ(const char *line, bool switches)
 {
-    return resume_is_of(line, "epochs=") || resume_is_of(line, "steps=") ||
+    return resume_is_of(line, "epochs=") || resume_is_of(line, "steps=") || resume_is_of(line, "data.header=") ||
            (switches && (resume_is_of(line, "strategy.") || resume_is_of(line, "batch_size=")));
 }
 
@@ -222,6 +223,8 @@ static enum ps_code resume_load_numbers(const json_t *from, const char *key, con
     const uint64_t n = h->steps, listed = json_array_size(list), before = n - listed;
     if (!json_is_array(list) || listed > n || (listed < n && listed != RESUME_LOSSES))
         return ps_fail(e, PS_INVALID_ARGUMENT, "%s: expected one number per step", key);
+    if (before < h->first)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: expected at most the newest %" PRIu64 " steps", key, n - h->first);
     for (uint64_t i = 0; i < listed; i++) {
         if (!wk_number_load(json_array_get(list, i), &to[before + i - h->first]))
             return ps_fail(e, PS_INVALID_ARGUMENT, "%s[%" PRIu64 "]: expected a number", key, i);

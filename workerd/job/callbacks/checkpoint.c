@@ -285,18 +285,22 @@ static enum ps_code checkpoint_end(void *state, struct wk_moment *m, struct ps_e
     return PS_OK;
 }
 
-// Is all on disk that there is? Without rounds the ps tasks may have more of others than the position says.
+// Is all on disk that there is? Ps tasks may have more of others than the position says, unless rounds wait for this
+// worker.
 static bool checkpoint_is_there(const struct checkpointing *c, const struct wk_run *run)
 {
     const struct wk_position *last = &c->last, *now = &run->position;
     const struct wk_group *group = run->strategy->group;
-    const bool counted = !run->strategy->home->salvage || (group->in_rounds && group->in_rounds(run->state));
+    const bool waited_for = group->in_rounds && group->in_rounds(run->state) && !run->env.job->replicas_to_aggregate;
+    const bool counted = !run->strategy->home->salvage || waited_for;
     return counted && last->step && last->step == now->step && last->epoch == now->epoch && last->first == now->first;
 }
 
+// Where the weights are not finite, it is not what the training ends with.
 static enum ps_code checkpoint_stopped(void *state, struct wk_moment *m, struct ps_error *e)
 {
     struct checkpointing *c = state;
+    struct ps_error why;
     checkpoint_wait(c, m->run, false);
     if (c->best_only || checkpoint_is_there(c, m->run))
         return PS_OK;
@@ -304,9 +308,13 @@ static enum ps_code checkpoint_stopped(void *state, struct wk_moment *m, struct 
         return e->code;
     c->pending = false;
     c->last.step = 0;  // told again, the weights are others
-    if (wk_checkpoint_writer_wait(&c->writer, e))
-        return e->code;
-    checkpoint_note(c, m->run);
+    const enum ps_code code = wk_checkpoint_writer_wait(&c->writer, &why);
+    if (code == PS_INVALID_ARGUMENT)
+        ps_error_log("the checkpoint of step %" PRIu64 " is not written: %s", c->writer.step, why.text);
+    else if (code)
+        return (*e = why).code;
+    else
+        checkpoint_note(c, m->run);
     return PS_OK;
 }
 
