@@ -310,8 +310,8 @@ psc_code psc_declare(psc_client *client, const psc_declaration *declaration, boo
 
 // Waits until the chief has declared, then knows the variables. Everyone who does not declare calls it before the first
 // operation. DEADLINE_EXCEEDED: the chief has not within timeout_ms, or this worker has become the chief meanwhile
-// (psc_is_chief) and is to declare, or nobody has opened an observer's job; FAILED_PRECONDITION: the job was declared on
-// another number of ps tasks; UNAVAILABLE, ABORTED: as operations.
+// (psc_is_chief) and is to declare, or nobody has opened an observer's job; FAILED_PRECONDITION: the job was declared
+// on another number of ps tasks; UNAVAILABLE, ABORTED: as operations.
 psc_code psc_attach(psc_client *client, psc_error *error);
 
 // How many runs of the job have gone on with the values of the one before (PSC_RESUME), this one among them, since they
@@ -403,8 +403,8 @@ typedef struct psc_push_options {
     uint64_t round;     // sync: the round it is for (1 for the first step); else 0
     uint64_t examples;  // behind the mean gradient; 0 counts for nothing in a round
     bool atomic;        // psc_push: takes effect on all variables of a ps task at once; not in sync jobs
-    // INVALID_ARGUMENT, and nothing is sent, where any tensor has a NaN or an infinity, or would have one by its residual
-    // or encoding. Residuals are as before then.
+    // INVALID_ARGUMENT, and nothing is sent, where any tensor has a NaN or an infinity, or would have one by its
+    // residual or encoding. Residuals are as before then.
     bool refuse_nonfinite;
     // How gradients travel: 0, as they are; or in fewer bytes, as PSC_BFLOAT16 or PSC_SCALED_INT8 (a byte for an
     // element, and a float for 256 of them). Then residual[i] is as long as tensors[i], of float32: it is added to the

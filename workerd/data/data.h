@@ -10,8 +10,8 @@
 // What a batch is depends on the job, the seed, the epoch and its position in the epoch alone, never on how many
 // threads there are: a position is all the state that a resume needs.
 //
-// wk_data is immutable once bound, but for what wk_data_held tells, and may be shared by threads. wk_feed belongs to one
-// thread at a time.
+// wk_data is immutable once bound, but for what wk_data_held tells, and may be shared by threads. wk_feed belongs to
+// one thread at a time.
 #ifndef WK_DATA_H
 #define WK_DATA_H
 
