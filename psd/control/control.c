@@ -121,11 +121,15 @@ void psd_control_free(struct psd_control *c)
     free(c);
 }
 
-void psd_control_take_drained(struct psd_control *c, const struct psd_control *before)
+void psd_control_take_drained(struct psd_control *c, struct psd_job *old)
 {
-    for (uint32_t i = 1; i < c->workers && i < before->workers; i++)
+    pthread_mutex_lock(&old->lock);
+    const struct psd_control *before = old->control;
+    const bool anew = !psd_job_was_interrupted(old) && c->opened < before->last_heard + before->join_within;
+    for (uint32_t i = 1; anew && i < c->workers && i < before->workers; i++)
         c->members[i].draining =
             before->members[i].draining && before->members[i].state == PARAMSERVER__V1__MEMBER_STATE__LEFT;
+    pthread_mutex_unlock(&old->lock);
 }
 
 // A Join that found the job before its run was over may have parked itself since: it is for this run.

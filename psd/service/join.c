@@ -46,9 +46,10 @@ static enum ps_code join_check(struct psd_request *t, const join_t *r)
 
 // ---- the job: the table lock is held ------------------------------------------------------------------------------
 
-// old: whose run is over (may be NULL). Where there is no room, a job that is void gives way: see join_find_job.
-static enum ps_code join_begin_run(struct psd_request *t, struct psd_job *job, const struct psd_job *old,
-                                   const join_t *r, Paramserver__V1__OnExisting how)
+// old: whose run is over, not locked (may be NULL). Where there is no room, a job that is void gives way: see
+// join_find_job.
+static enum ps_code join_begin_run(struct psd_request *t, struct psd_job *job, struct psd_job *old, const join_t *r,
+                                   Paramserver__V1__OnExisting how)
 {
     struct psd_table *table = &t->core->table;
     struct psd_control *c = psd_control_new(table->host, old ? old->control : NULL, r, &t->error);
@@ -58,7 +59,7 @@ static enum ps_code join_begin_run(struct psd_request *t, struct psd_job *job, c
         return t->error.code;
     if (old && psd_job_has_failed(old)) {
         snprintf(c->before, sizeof c->before, "%s", old->failure);
-        psd_control_take_drained(c, old->control);
+        psd_control_take_drained(c, old);
     }
     psd_job_collect(job, &t->ready);  // of the run that is over, in which nobody waits any more
     psd_control_open(job, c, how, &t->ready);

@@ -2335,6 +2335,23 @@ static void test_drained_and_begun_anew(void **state)
     }
 }
 
+// Where people have ended the run, or begin another much later, that is a new training: of all.
+static void test_drained_and_begun_by_people(void **state)
+{
+    struct job j;
+    (void)state;
+    for (int later = 0; later < 2; later++) {
+        job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+        assert_int_equal(drain(j.core, "job", 2, false).code, PS_OK);
+        assert_int_equal(leave(j.core, 1, NULL).code, PS_OK);
+        end_by_signal(j.core, 0, !later);
+        core_run(j.core, later ? (PSD_JOIN_WITHIN_MS + 1) * PS_MS : 0);
+        assert_int_equal(join_again(j.core, 0, ASYNC, PARAMSERVER__V1__ON_EXISTING__RESUME).code, PS_OK);
+        expect_states(j.core, PARAMSERVER__V1__MEMBER_STATE__LIVE, PARAMSERVER__V1__MEMBER_STATE__EXPECTED);
+        psd_core_destroy(j.core);
+    }
+}
+
 // Once all have left, the next training is of all.
 static void test_drained_and_done(void **state)
 {
@@ -3087,6 +3104,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_interrupted_before_all_are_there),
     cmocka_unit_test(test_drain),
     cmocka_unit_test(test_drained_and_begun_anew),
+    cmocka_unit_test(test_drained_and_begun_by_people),
     cmocka_unit_test(test_drained_and_done),
     cmocka_unit_test(test_why_the_last_run_has_ended),
     cmocka_unit_test(test_who_waits_for_whom),
