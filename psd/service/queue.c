@@ -11,6 +11,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/log.h"
 #include "psd/control/state.h"
 #include "psd/service/file_thread.h"
 #include "psd/service/service.h"
@@ -121,6 +122,8 @@ static void queue_take_leftover(struct psd_core *core, const char *running)
         job = job->newer;
     if (job && (core->leftover.job = ps_try_strdup(job->name))) {
         core->leftover.run = atomic_load(&job->run);
+        if (psd_job_has_failed(job))  // else its end is logged now
+            ps_info("job '%s' is gone: %s", job->name, queue_lets_go);
         psd_job_take_out(&core->table, job, queue_lets_go, &gone, &ready);
     }
     pthread_mutex_unlock(&core->table.lock);

@@ -131,9 +131,16 @@ static bool is_here(struct psd_core *core, const char *name)
     return job != NULL;
 }
 
-// Whatever its end, what a job has left is there until the next one begins.
+static void begin_next(struct psd_core *core)
+{
+    begin(core, "next");
+}
+
+// Whatever its end, what a job has left is there until the next one begins, and the log says that it goes.
 static void test_room_for_the_next_one(void **state)
 {
+    char first[1024];
+    int lines[2];
     (void)state;
     for (int failed = 0; failed < 2; failed++) {
         struct job j = {.core = queue_core()};
@@ -144,12 +151,14 @@ static void test_room_for_the_next_one(void **state)
             leave(j.core, rank, failed ? "an exception" : NULL);
         report(j.core, number, true, failed ? 70 : 0);
         assert_true(is_here(j.core, "job"));
-        begin(j.core, "next");
+        lines[failed] = lines_logged_by(begin_next, j.core, first, sizeof first);
         assert_false(is_here(j.core, "job"));
         psd_core_destroy(j.core);
         tear_down(NULL);
         set_up(NULL);
     }
+    assert_int_not_equal(lines[0], 0);
+    assert_int_equal(lines[1], lines[0]);
 }
 
 // A job under the name of one of the queue, opened before that began, is a person's, and stays.

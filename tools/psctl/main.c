@@ -239,7 +239,7 @@ static const struct command commands[] = {
     {"verify", "FILE | FOLDER", 1, 1, "whether checkpoints are what was written",
      "  --json           for programs\n"
      "Reads each checkpoint whole and compares it with its checksums. Exit code 0:\n"
-     "all are as they were written; 65: one is damaged, and where, or is no\n"
+     "all are as they were written; 65: one is damaged, and where, or FILE is no\n"
      "checkpoint; 66: there is none.\n",
      command_verify, TAKES_JSON},
     {"tls", "ACTION FOLDER [ROLE]", 2, 3, "certificates: init, issue, show",

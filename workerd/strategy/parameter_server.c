@@ -187,7 +187,12 @@ static enum ps_code agree_on_weights(struct wk_parameter_server_state *s, struct
     psc_error error;
     bool resumed = false;
     if (s->env->rank == 0 && !psc_is_late(s->client)) {
-        if (strategy_declare(s, &resumed, e) || put_initial(s, resumed, e))
+        if (strategy_declare(s, &resumed, e))
+            return e->code;
+        if (s->env->job->on_existing == PS_RESUME && !resumed && !s->env->checkpoint)
+            ps_warn("the ps tasks have no weights of job '%s' to go on with (on_existing: resume): it begins anew",
+                    s->env->job->name);
+        if (put_initial(s, resumed, e))
             return e->code;
     } else if (psc_attach(s->client, &error)) {
         return wk_take_error(&error, e);
