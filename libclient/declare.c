@@ -408,12 +408,20 @@ static void declare_at(struct part *p)
         part_ended(p, &e);
 }
 
+static const struct psc__layout *declare_layout_of(psc_client *client)
+{
+    psc__lock(client);
+    const struct psc__layout *l = client->layout;
+    psc__unlock(client);
+    return l;
+}
+
 static enum ps_code declare_prepare(struct declaring *d, const psc_declaration *from)
 {
     struct psc_client *c = d->client;
     struct ps_partition *partitions;
     size_t n;
-    if (c->layout)
+    if (declare_layout_of(c))
         return ps_fail(&d->error, PS_FAILED_PRECONDITION, "this client knows the job's variables already");
     if (declare_plan(c, from, &partitions, &n, &d->error) != PS_OK)
         return d->error.code;
@@ -576,14 +584,6 @@ void psc__attach(struct psc_client *c, psc__done_fn done, void *arg)
 }
 
 // ---- what is declared ---------------------------------------------------------------------------------------------
-
-static const struct psc__layout *declare_layout_of(psc_client *client)
-{
-    psc__lock(client);
-    const struct psc__layout *l = client->layout;
-    psc__unlock(client);
-    return l;
-}
 
 size_t psc_variables(psc_client *client)
 {

@@ -234,9 +234,10 @@ anew_trains() { holds_at "$anew" anew 'all(w[r]["step"] > 3 for r in (0, 1))' &&
 ok "a job with backups on two psd" eventually anew_trains
 ok "a worker is drained" eval 'anew_ctl drain anew worker:1 --wait && wait "${pids[1]}"'
 kill -KILL "$psd_pid" && wait "$psd_pid" 2>/dev/null
-touch killed
 start_psd anew2 --task 1 --peers "$anew" --listen "unix:$scratch/anew1" || exit 1
-ok "the training begins anew without it" eventually writes_anew -newer killed
+ok "the training begins anew without it" eventually grep -q "worker 1 is not waited for" anew0.log
+touch killed
+ok "and goes on" eventually writes_anew -newer killed
 without_one() { holds_at "$anew" anew 'w[0]["state"] == "live" and w[1]["state"] == "left"'; }
 ok "it has left" eventually without_one
 kill "${pids[0]}" && wait "${pids[0]}"

@@ -248,12 +248,12 @@ leftovers() {
 }
 leaves_ring() { # of a worker that was killed, the socket for its neighbor
     mkdir -m 700 ring
-    printf '#!/bin/sh\nfor a; do case $a in */cluster.yaml) echo >"${a%%/*}/worker1.ring" ;; esac; done\n' >ring-worker
+    printf '#!/bin/sh\nfor a; do case $a in */cluster.yaml) echo >"${a%%/*}/worker1.ring" && : >made ;; esac; done\n' >ring-worker
     chmod +x ring-worker
     WORKERD=$scratch/ring-worker XDG_RUNTIME_DIR=$PWD/ring timeout 600 "$psctl" run --workers 2 "$examples/softmax/one_device.yaml" \
         --set 'strategy={name: multi_worker_mirrored}'
-    find ring
-    [ "$(find ring | wc -l)" = 1 ]
+    find ring made
+    [ -e made ] && [ "$(find ring | wc -l)" = 1 ]
 }
 ok "a run removes what a killed worker has left in its folder" leaves_ring
 if command -v flock >/dev/null; then
