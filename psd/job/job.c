@@ -46,7 +46,8 @@ void psd_job_free(struct psd_job *job)
 {
     psd_job_undeclare(job);
     psd_components_free(job);
-    psd_pool_retire(job->pool);
+    if (atomic_load(&job->declared))
+        psd_pool_retire(job->pool);
     pthread_rwlock_destroy(&job->snapshot_lock);
     pthread_mutex_destroy(&job->ending);
     pthread_mutex_destroy(&job->staging);

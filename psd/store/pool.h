@@ -40,8 +40,8 @@ void psd_pool_init(struct psd_pool *pool, size_t limit);
 void psd_pool_fini(struct psd_pool *pool);                    // all pages must have come back
 bool psd_pool_has_room(struct psd_pool *pool, size_t bytes);  // at this moment; takes no lock
 size_t psd_pool_used(struct psd_pool *pool);
-// A job is gone: the free pages of the moment, of sizes that no other may have, go back to the system, unless somebody
-// takes them first: at most so many bytes, and a page, with each psd_pool_shrink.
+// A job is gone, with sizes that no other may have: as many bytes as are in free pages at the moment go back to the
+// system, or as are still free then, whosever the pages were: at most so many, and a page, with each psd_pool_shrink.
 void psd_pool_retire(struct psd_pool *pool);
 void psd_pool_shrink(struct psd_pool *pool, size_t most);
 // Counts memory that is no page: room that is about to be needed, what is known of clients. False: it does not fit the

@@ -1190,6 +1190,22 @@ static void test_memory_of_a_job_that_was_stopped(void **state)
     psd_core_destroy(j.core);
 }
 
+// One that was never declared has left nothing: others' free pages stay.
+static void test_memory_beside_a_job_that_was_void(void **state)
+{
+    Paramserver__V1__StopJobRequest r = PARAMSERVER__V1__STOP_JOB_REQUEST__INIT;
+    struct psd_core *core = core_new(1 << 20);
+    (void)state;
+    forget_again();
+    psd_page_unref(psd_page_new(&core->pool, 4096));
+    assert_int_equal(join(core, 0, ASYNC).code, PS_OK);
+    r.job = (char *)"job";
+    assert_int_equal(ask(core, M(STOP_JOB), &r.base, NULL, NULL, NULL, NULL).code, PS_OK);
+    core_run(core, PS_SECOND);
+    assert_int_equal(core->pool.kept, 4096);
+    psd_core_destroy(core);
+}
+
 // A Get that takes several messages although it asks for one element again and again: for what it says of each.
 static void begin_long_reading(struct psd_core *core, Paramserver__V1__Tensor **tensors, size_t n)
 {
@@ -1343,6 +1359,7 @@ int main(void)
         cmocka_unit_test(test_free_pages_stay),
         cmocka_unit_test(test_free_pages_of_a_job_that_is_gone),
         cmocka_unit_test(test_memory_of_a_job_that_was_stopped),
+        cmocka_unit_test(test_memory_beside_a_job_that_was_void),
         cmocka_unit_test(test_slots_survive),
         cmocka_unit_test(test_one_instant),
     };
