@@ -41,6 +41,8 @@ CALLBACKS = {
 }
 BY_EPOCH = ("update_steps", "epoch"), ("every_steps", "epoch")  # which is a job's default
 COMPARES = {"less": "min", "greater": "max"}
+# Settings of Keras's callbacks that a job's lack, and what they are there.
+CALLBACK_FIXED = {"append": (False,), "period": (1,), "load_weights_on_restart": (False,), "save_before_preemption": (False,)}
 # Arguments of fit that say how much is shown or how it runs, and change nothing.
 FIT_UNUSED = {"verbose", "workers", "use_multiprocessing", "max_queue_size"}
 # Those that a job has no counterpart of, and what they are where they ask for nothing.
@@ -293,8 +295,12 @@ def callback_settings(callback, figures):
     if name not in CALLBACKS:
         raise ValueError(f"callback {name} has no counterpart in a job: expected {', '.join(CALLBACKS)}")
     expect_own("callback", callback)
-    if getattr(callback, "append", False):
-        raise ValueError(f"callback {name}: append = True has no counterpart in a job")
+    for key, values in CALLBACK_FIXED.items():
+        if getattr(callback, key, values[0]) not in values:
+            raise ValueError(f"callback {name}: {key} = {getattr(callback, key)} has no counterpart in a job")
+    if not getattr(callback, "save_freq", "epoch"):
+        raise ValueError(f"callback {name}: save_freq = {callback.save_freq} has no counterpart in a job: expected "
+                         "\"epoch\" or a number of steps")
     job_name, attributes = CALLBACKS[name]
     settings = {"name": job_name}
     for attribute, key in attributes.items():
@@ -314,12 +320,35 @@ def callback_settings(callback, figures):
     return checkpoint_settings(callback, settings) if name == "ModelCheckpoint" else settings
 
 
+def checkpoint_stem(filepath):
+    """best of ck/best-{epoch:02d}.weights.h5."""
+    name = re.sub(r"(\.weights)?\.(keras|h5|hdf5)$", "", os.path.basename(filepath))
+    return re.sub(r"\{[^}]*\}", "", name).strip(" -_.")
+
+
+def callbacks_settings(callbacks, figures):
+    """Of each callback. Those of ModelCheckpoint that share a folder, where a job's would write the same files, have
+    one in it by the file's name each."""
+    settings = [callback_settings(c, figures) for c in callbacks]
+    found = [(s, c.filepath) for s, c in zip(settings, callbacks) if s["name"] == "checkpoint"]
+    folders = [os.path.realpath(s["path"]) for s, _ in found]
+    for (of, filepath), folder in zip(found, folders):
+        if folders.count(folder) > 1:
+            of["path"] = os.path.join(of["path"], checkpoint_stem(filepath))
+    paths = [os.path.realpath(s["path"]) for s, _ in found]
+    for path, folder, (_, filepath) in zip(paths, folders, found):
+        if paths.count(path) > 1 or path == folder and folders.count(folder) > 1:
+            raise ValueError(f"callback ModelCheckpoint: filepath {filepath!r} has no folder of its own in a job, whose "
+                             "checkpoints are not told apart by their files' names: give each a folder of its own")
+    return settings
+
+
 def fit_settings(arguments, figures):
     """What model.fit takes besides what export names, as a job has it; the others stay. figures: of figure_names."""
     settings = {}
     for key, value in arguments.items():
         if key == "callbacks":
-            settings[key] = [callback_settings(c, figures) for c in value or []]
+            settings[key] = callbacks_settings(list(value or []), figures)
         elif key == "class_weight":
             if value:
                 settings[key] = {int(k): float(v) for k, v in value.items()}
@@ -508,7 +537,8 @@ def export(model, folder, x, y, batch_size=32, epochs=1, validation_data=None, s
            strategy=None, **more):
     """Writes model.json, weights.safetensors, the data and job.yaml. The arguments are model.fit's, class_weight and
     callbacks among them; of a model with several inputs or outputs x and y are lists or dicts of arrays. What a job has
-    no counterpart of is refused. An optimizer that has taken steps begins anew, of which a warning tells.
+    no counterpart of is refused. Of several ModelCheckpoint in one folder, as ck/best.keras and ck/last.keras, each has
+    one in it, ck/best and ck/last. An optimizer that has taken steps begins anew, of which a warning tells.
     strategy and what else there is (steps, seed, threads, ...) go to the job file as they are. Returns the path of
     job.yaml."""
     build(model, x)

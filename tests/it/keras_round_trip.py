@@ -343,6 +343,39 @@ def checkpoints():
         expect_refusal(word, model, x, y, callbacks=[keras.callbacks.ModelCheckpoint(**arguments)])
 
 
+# In one folder a job's would write the same files: each has a folder there.
+def checkpoints_in_one_folder():
+    model, how, x, y = mlp()
+    model.compile(*how())
+    Checkpoint, Backup = keras.callbacks.ModelCheckpoint, keras.callbacks.BackupAndRestore
+    with tempfile.TemporaryDirectory() as folder:
+        folder = os.path.realpath(folder)
+        to = lambda name: os.path.join(folder, name)
+        callbacks = [Checkpoint(to("ck/best.keras"), "loss", save_best_only=True), Checkpoint(to("ck/last-{epoch:02d}.keras")),
+                     Checkpoint(to("ck/w.weights.h5"), save_weights_only=True), Checkpoint(to("one/a.keras"))]
+        job = paramserver_keras.export(model, to("net"), x, y, batch_size=BATCH, epochs=2, callbacks=callbacks)
+        with open(job) as f:
+            paths = [c["path"] for c in json.load(f)["callbacks"]]
+        point(paths == [to(n) for n in ("ck/best", "ck/last", "ck/w", "one")], f"each has a folder of its own: {paths}")
+        try:
+            workerd(job, folder, output=to("o.safetensors"))
+        except RuntimeError as e:
+            point(False, f"workerd takes them: {e}")
+        files = [len([n for n in os.listdir(p) if n.endswith(".safetensors")]) if os.path.isdir(p) else 0 for p in paths]
+        point(files == [1, 2, 1, 1], f"so many checkpoints are there: {files}")
+    for names in (("ck/a.keras", "ck/a-{epoch}.keras"), ("ck/best.keras", "ck/{epoch:02d}-{loss:.2f}.keras"),
+                  ("ck/a.keras", "ck/b.keras", "ck/a/c.keras"), ("ck/a.keras", "ck/a.keras")):
+        expect_refusal("give each a folder of its own", model, x, y, callbacks=[Checkpoint(n) for n in names])
+    expect_refusal("save_freq", model, x, y, callbacks=[Checkpoint("ck/a.keras", save_freq=0)])
+    if sys.argv[1] == "tf_keras":
+        expect_refusal("save_before_preemption", model, x, y, callbacks=[Backup("b", save_before_preemption=True)])
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        with open(paramserver_keras.export(model, folder, x, y, callbacks=[Backup("b", double_checkpoint=True)])) as f:
+            of, = json.load(f)["callbacks"]
+        point("keep" not in of, f"double_checkpoint is what a job has in any case: {of}")
+
+
 def write_tensors(path, metadata, **tensors):
     """A file of safetensors. tensors: name -> dtype, array."""
     header, data = {"__metadata__": metadata}, b""
@@ -525,7 +558,7 @@ for make in (mlp, mlp_averaged, mlp_accumulated, nested, inside, cnn, cnn_normal
         except RuntimeError as e:
             lacks = "a layer of those that" in str(e)
             point(lacks, f"{make.__name__}{' # SKIP' if lacks else ''}: {e}")
-for one in deferred, checkpoints, tensors_of_other_types:
+for one in deferred, checkpoints, checkpoints_in_one_folder, tensors_of_other_types:
     if not only or one.__name__ in only:
         one()
 if not only:
