@@ -479,7 +479,7 @@ void psc_cancel(psc_op *op);
 
 // Returns when every live worker of the job is in a barrier of this name. No limit but their lives. A worker is in one
 // barrier, or call among workers, at a time. ABORTED: the job has ended, or another thread of this client has begun one
-// since: then the client is of use; FAILED_PRECONDITION: an observer, or another worker is in a barrier of another name;
+// since: then the client is of use; FAILED_PRECONDITION: an observer, or another worker is in one of another name;
 // UNAVAILABLE, CANCELLED: as operations. The same errors end psc_lease and psc_clock, and what is among workers below.
 psc_code psc_barrier(psc_client *client, const char *name, psc_error *error);
 

@@ -498,8 +498,8 @@ struct psd_control *psd_control_new(const struct psd_host *host, struct psd_cont
                                     const Paramserver__V1__JoinRequest *r, struct ps_error *e);
 void psd_control_free(struct psd_control *control);  // may be NULL
 // old->lock is not held. Of a run that is not open yet: marks those who had left the one of old, which has failed, as
-// they were asked to. Not worker 0, who opens it, and nobody where people begin it: that one was interrupted, or nothing
-// was heard of it for as long as it waited for workers.
+// they were asked to. Not worker 0, who opens it, and nobody where people begin it: the one of old was interrupted, or
+// nothing was heard of it for as long as it waited for workers.
 void psd_control_take_drained(struct psd_control *c, struct psd_job *old);
 // Unlocked. c is the job's from now on: a new run begins, in which nobody waits yet. Who still waits in the run before
 // is moved to *ready.
