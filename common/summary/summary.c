@@ -340,8 +340,8 @@ static void summary_say_left(const struct totals *s, const Job *job, const char 
         RISK("What this ps task has of the weights of job %.128s stays here until psctl stop, or until it ends.",
              job->name);
     else
-        RISK("The weights of job %.128s stay here until psctl stop, %sor until %s ends.", job->name,
-             s->status->queue ? "those of a job of the queue until its next one begins, " : "", task);
+        RISK("The weights of job %.128s stay here until psctl stop, or until %s ends%s.", job->name, task,
+             s->status->queue ? "; if the queue has trained it, until its next job begins" : "");
 }
 
 static void summary_say_risk(const struct totals *s, struct ps_summary *w)
@@ -358,9 +358,9 @@ static void summary_say_risk(const struct totals *s, struct ps_summary *w)
     else if (s->failed_job || s->interrupted_job)
         summary_say_left(s, s->failed_job ? s->failed_job : s->interrupted_job, task, w);
     else if (s->done_job)
-        RISK("Nothing that a worker has written to its output. The weights here stay until psctl stop, %sor until %s "
-             "ends.",
-             s->status->queue ? "those of the queue's jobs until its next one begins, " : "", task);
+        RISK("Nothing that a worker has written to its output. The weights here stay until psctl stop, or until %s "
+             "ends%s.",
+             task, s->status->queue ? "; those of the queue's jobs until its next one begins" : "");
     else
         RISK("Nothing: no job is here.");
 }

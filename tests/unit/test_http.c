@@ -754,6 +754,7 @@ static void test_words_of_a_worker_that_left(void **state)
 
 static void test_words_of_an_end_by_people(void **state)
 {
+    Paramserver__V1__QueueFigures queue = PARAMSERVER__V1__QUEUE_FIGURES__INIT;
     struct scene s;
     (void)state;
     scene_init(&s);
@@ -762,6 +763,10 @@ static void test_words_of_an_end_by_people(void **state)
     s.member[0].state = PARAMSERVER__V1__MEMBER_STATE__DEAD;
     scene_says(&s, PS_LEVEL_OK, "No job runs; job mnist was interrupted: worker 0 ended: by signal 15.",
                "The weights of job mnist stay here until psctl stop, or until this ps task ends.", "", "psctl status");
+    s.status.queue = &queue;
+    scene_says(&s, PS_LEVEL_OK, "",
+               "or until this ps task ends; if the queue has trained it, until its next job begins.", "",
+               "psctl status");
     s.status.tasks = 2;
     scene_says(&s, PS_LEVEL_OK, "", "What this ps task has of the weights of job mnist stays here", "", "psctl status");
 }
