@@ -29,8 +29,8 @@ AM_TESTS_ENVIRONMENT = \
 	UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1; export UBSAN_OPTIONS; \
 	TSAN_OPTIONS=ignore_noninstrumented_modules=1:halt_on_error=1:second_deadlock_stack=1; export TSAN_OPTIONS;
 
-# A build with sanitizers leaves these out: they judge sources, packages or objects that are not instrumented, or have
-# daemons run by other programs, whose time limits sanitized daemons are too slow for.
+# A build with sanitizers leaves these out: they judge sources, texts, packages or objects that are not instrumented, or
+# have daemons run by other programs, whose time limits sanitized daemons are too slow for.
 PLAIN_TESTS =
 if !SANITIZED
 TESTS += $(PLAIN_TESTS)

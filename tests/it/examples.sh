@@ -27,9 +27,8 @@ trains() {
     timeout 600 "$psctl" run "${cluster[@]}" "$example/$mode.yaml" "${strategy[@]}" --set steps="$steps" --set output="$output.safetensors" \
         --set epochs=1000 "${sizes[@]}" "$@"
 }
-# The modes that train with a frozen layer: all; with sanitizers those alone that do not train in step below.
+# The modes that train with a frozen layer.
 frozen_in="one_device async ssp sync local_steps mirrored central_storage multi_worker_mirrored"
-[ "$SANITIZERS" = no ] || frozen_in="async local_steps"
 # Is there a table that is trained, with the layer frozen that is?
 tables() { # LAYER
     flat | grep -o '"class_name": "Embedding", "config": {"name": "[a-z_0-9]*"' | grep -qv "\"$1\"" && echo hybrid

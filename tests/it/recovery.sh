@@ -4,8 +4,7 @@
 # from its newest backup, and where its members are fixed ends with the bytes of one that nobody disturbed.
 # RECOVERY_KILLS=100 kills so many in one training of each kind, RECOVERY_SEED draws other moments.
 . "$top_srcdir/tests/it/lib.sh"
-[ "$SANITIZERS" = no ] && kills=6 || kills=3 # where programs take their time
-kills=${RECOVERY_KILLS:-$kills}
+kills=${RECOVERY_KILLS:-3}
 RANDOM=${RECOVERY_SEED:-1}
 cd "$scratch" || exit 1
 # The third has none of the two variables.

@@ -157,6 +157,15 @@ including tests/sim/bad.c '<grpc/grpc.h>'
 # ---- symbols.sh ---------------------------------------------------------------------------------------------------
 
 build=$tmp/build
+# A build that many cases begin with is compiled once. begin NAME: $build is as make_NAME leaves it.
+begin() { # NAME
+    rm -rf "$build"
+    if [ -d "$tmp/made-$1" ]; then
+        cp -a "$tmp/made-$1" "$build"
+    else
+        "make_$1" && cp -a "$build" "$tmp/made-$1"
+    fi
+}
 compile() { # OBJECT SOURCE
     mkdir -p "$(dirname "$build/$1")" && echo "$2" | $cc -xc -fPIC -c -o "$build/$1" -
 }
@@ -164,9 +173,8 @@ share() { # SOURCE
     mkdir -p "$build/.libs" && echo "$1" | $cc -xc -fPIC -shared -o "$build/.libs/libpsclient.so" -
 }
 calls_grpc='void grpc_init(void); void f(void); void f(void) { grpc_init(); }'
-good_build() {
+make_good() {
     local dir
-    rm -rf "$build"
     for dir in common psd libclient workerd tests/sim; do
         compile "$dir/good.o" 'int good(void); int good(void) { return 0; }'
     done
@@ -176,23 +184,23 @@ good_build() {
 }
 symbols() { "$here/symbols.sh" "$build"; }
 
-good_build
+begin good
 accepts "symbols: a good build" symbols
 for dir in common psd libclient workerd tests/sim; do
-    good_build
+    begin good
     compile "$dir/.libs/bad.o" "$calls_grpc"
     rejects "symbols: $dir needs gRPC" "$dir:" symbols
-    good_build
+    begin good
     rm "$build/$dir/good.o"
     rejects "symbols: $dir has no object" "$dir:" symbols
 done
-good_build
+begin good
 share 'int psc_connect(void); int psc_connect(void) { return 0; } int ps_leak; '
 rejects "symbols: libpsclient.so exports another name" 'libpsclient\.so:' symbols
-good_build
+begin good
 share 'int psc_connect(void); int psc_connect(void) { return 0; } int psc_world(void); int psc_world(void) { return 0; }'
 rejects "symbols: libpsclient.so exports a name that its header lacks" 'libpsclient\.so:' symbols
-good_build
+begin good
 rm "$build/.libs/libpsclient.so"
 rejects "symbols: no libpsclient.so" 'libpsclient\.so:' symbols
 
@@ -200,8 +208,7 @@ rejects "symbols: no libpsclient.so" 'libpsclient\.so:' symbols
 
 # function NAME [CALLEE]
 function_() { echo "void $1(void); ${2:+void $2(void);} void $1(void) { ${2:+$2();} }"; }
-layered_build() {
-    rm -rf "$build"
+make_layered() {
     compile psd/rpc/rpc.o "$(function_ serve update)"
     compile psd/service/update.o "$(function_ update locate)"
     compile psd/service/read.o "$(function_ read_values reply)"
@@ -222,12 +229,12 @@ layered_build() {
 }
 layers() { env -u top_srcdir "$here/layers.sh" "$build"; }
 layers_with() { # NAME POINT OBJECT SOURCE
-    layered_build
+    begin layered
     compile "$3" "$4"
     rejects "layers: $1" "$2:" layers
 }
 
-layered_build
+begin layered
 accepts "layers: calls that point down" layers
 layers_with "store calls rpc" psd psd/store/bad.o "$(function_ bad serve)"
 layers_with "what all methods call calls one" psd/service psd/service/request.o "$(function_ park read_values)"
@@ -237,7 +244,7 @@ layers_with "a file without a place" libclient libclient/new.o "$(function_ new 
 layers_with "nn calls the loop" workerd workerd/nn/bad.o "$(function_ bad train)"
 layers_with "what commands share calls one" tools/psctl tools/psctl/call.o "$(function_ parse show)"
 for dir in psd/service common libclient workerd tools/psctl; do
-    layered_build
+    begin layered
     rm -r "${build:?}/$dir"
     rejects "layers: no object of $dir" "$dir:" layers
 done
@@ -248,8 +255,7 @@ archive() { # ROOM SOURCE
     compile "psd/$1.o" "$2"
     mkdir -p "$build/.libs" && ${AR:-ar} rcs "$build/.libs/libpsd$1.a" "$build/psd/$1.o"
 }
-linked_build() {
-    rm -rf "$build"
+make_linked() {
     archive call "$(function_ call)"
     archive store "$(function_ store)"
     archive numbers "$(function_ numbers)"
@@ -263,13 +269,13 @@ linked_build() {
 }
 link_rooms() { "$here/link.sh" "$build"; }
 
-linked_build
+begin linked
 accepts "link: rooms that link from the bottom up" link_rooms
-linked_build
+begin linked
 compile psd/bad.o "$(function_ bad control)"
 ${AR:-ar} rcs "$build/.libs/libpsdjob.a" "$build/psd/bad.o"
 rejects "link: job calls control" job: link_rooms
-linked_build
+begin linked
 rm "$build/.libs/libpsdservice.a"
 rejects "link: a room without a library" service: link_rooms
 
