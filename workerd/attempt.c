@@ -408,7 +408,8 @@ enum ps_code wk_attempt(const struct wk_attempt *asked, struct wk_run *run, stru
         attempt_say_how_it_ended(&a, lost_before);
     wk_run_free(run);
     nn_replica_free(run->env.replica);
-    if (!run->data || !wk_data_held(run->data)) {
+    ended->holds_data = run->data && wk_data_held(run->data);
+    if (!ended->holds_data) {
         wk_data_free(run->data);
         nn_model_free(a.model);
         ps_job_free(a.job);

@@ -25,6 +25,7 @@
 #include "workerd/job/timeline.h"
 
 static volatile sig_atomic_t stop, begun, checkpoint_signals;
+static bool holds_data;  // struct wk_ended
 
 // Until the training has begun there is nothing to leave in order.
 static void workerd_on_signal(int number)
@@ -110,6 +111,7 @@ static enum ps_code workerd_run_job(struct wk_options *o, struct wk_metrics *met
         struct wk_ended ended = {0};
         const struct wk_attempt attempt = {.options = o, .not_before = not_before, .begun = &begun};
         e->code = wk_attempt(&attempt, &run, &ended, e);
+        holds_data |= ended.holds_data;
         if (!wk_recovery_begins(&recovery, &ended, ps_now(), e)) {
             workerd_say_way_on(&ended, e);
             break;
@@ -215,5 +217,8 @@ int main(int argc, char **argv)
         ps_error_log("%s", e.text);
     wk_options_free(&o);
     const int number = ps_signal_number(&stop);
-    return number && (code == PS_CANCELLED || !o.job) ? 128 + number : ps_code_exit(code);
+    const int exit_code = number && (code == PS_CANCELLED || !o.job) ? 128 + number : ps_code_exit(code);
+    if (holds_data)
+        _exit(exit_code);  // nothing is taken down under the thread that hangs
+    return exit_code;
 }

@@ -29,6 +29,7 @@ struct wk_ended {
     uint64_t saved;       // the step of the newest checkpoint that it has written; 0: none
     bool all_saved;       // it has all that was trained until a signal came
     bool resumes;         // it takes --resume to go on from that
+    bool holds_data;      // a thread of its feed hangs in a read: data, model and job stay (wk_feed_free)
 };
 
 struct wk_recovery {
