@@ -318,13 +318,13 @@ static char *left_behind(size_t *length)
 static size_t spans_within(char *text, size_t length)
 {
     const char after = text[length];
-    size_t n = 0;
+    size_t n = 0, i;
+    const json_t *event;
     text[length] = ']';
     json_t *all = json_loadb(text, length + 1, 0, NULL);
     text[length] = after;
     assert_non_null(all);
-    while (span_at(all, NULL, n))
-        n++;
+    json_array_foreach(all, i, event) n += strcmp(text_of(event, "ph"), "X") == 0;
     json_decref(all);
     return n;
 }
