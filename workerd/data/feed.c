@@ -249,8 +249,8 @@ void wk_feed_free(struct wk_feed *feed)
     const bool ended = feed_ends(feed);
     feed->data->held |= !ended;
     pthread_mutex_unlock(&feed->mutex);
-    for (int i = 0; i < feed->threads && ended; i++)
-        pthread_join(feed->thread[i], NULL);
+    for (int i = 0; i < feed->threads; i++)
+        ended ? pthread_join(feed->thread[i], NULL) : pthread_detach(feed->thread[i]);
     if (ended)
         feed_destroy(feed);
 }
