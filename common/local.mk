@@ -23,6 +23,7 @@ libcommon_la_SOURCES = \
 	common/file/lock.c common/file/lock.h \
 	common/file/npy.c common/file/npy.h \
 	common/file/output.c common/file/output.h \
+	common/file/read_at.c common/file/read_at.h \
 	common/math/philox.h \
 	common/plan/placement.c common/plan/placement.h \
 	common/wire/progress.c common/wire/progress.h \

@@ -299,12 +299,17 @@ struct declaring {
     void *arg;
 };
 
+static enum ps_code declaring_is_known(struct declaring *d)
+{
+    return ps_fail(&d->error, PS_FAILED_PRECONDITION, "this client knows the job's variables already");
+}
+
 // Another thread may have declared, or attached, meanwhile.
 static enum ps_code declaring_take(struct declaring *d)
 {
     psc__lock(d->client);
     if (d->client->layout) {
-        ps_fail(&d->error, PS_FAILED_PRECONDITION, "this client knows the job's variables already");
+        declaring_is_known(d);
     } else {
         d->client->layout = d->layout;
         d->client->resumptions = d->parts[0].resumptions;
@@ -422,7 +427,7 @@ static enum ps_code declare_prepare(struct declaring *d, const psc_declaration *
     struct ps_partition *partitions;
     size_t n;
     if (declare_layout_of(c))
-        return ps_fail(&d->error, PS_FAILED_PRECONDITION, "this client knows the job's variables already");
+        return declaring_is_known(d);
     if (declare_plan(c, from, &partitions, &n, &d->error) != PS_OK)
         return d->error.code;
     enum ps_code code = psc__layout_create(from->variables, from->n_variables, partitions, n, c->n_tasks,

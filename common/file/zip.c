@@ -13,6 +13,7 @@
 #include <zlib.h>
 
 #include "common/base/alloc.h"
+#include "common/file/read_at.h"
 
 enum {
     LOCAL_MARK = 0x04034b50,    // "PK\3\4": before each entry's content
@@ -304,18 +305,7 @@ struct zip_file {
 static enum ps_code zip_read_file(const void *arg, uint64_t at, size_t n, void *to, struct ps_error *e)
 {
     const struct zip_file *file = arg;
-    for (size_t done = 0; done < n;) {
-        const ssize_t got = pread(file->fd, (uint8_t *)to + done, n - done, (off_t)(at + done));
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return ps_fail(e, ps_code_of_file(errno), "byte %" PRIu64 ": %s", at + done, strerror(errno));
-        if (got == 0)
-            return ps_fail(e, PS_DATA_LOSS, "the file ends at byte %" PRIu64 "; it had %" PRIu64 " when it was opened",
-                           at + done, file->size);
-        done += (size_t)got;
-    }
-    return PS_OK;
+    return ps_read_at(file->fd, file->size, at, n, to, e);
 }
 
 static enum ps_code zip_check_file(struct zip_file *file, struct ps_error *e)

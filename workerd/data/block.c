@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/file/read_at.h"
 #include "workerd/data/source.h"
 
 struct wk_block *wk_block_of(const char *path, void *bytes, uint64_t size)
@@ -57,31 +58,13 @@ enum ps_code wk_block_open(const char *path, struct wk_block **block, struct ps_
     return PS_OK;
 }
 
-static enum ps_code block_read_file(const struct wk_block *b, uint64_t at, size_t n, uint8_t *to, struct ps_error *e)
-{
-    while (n > 0) {
-        ssize_t got = pread(b->fd, to, n, (off_t)at);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return ps_fail(e, ps_code_of_file(errno), "byte %" PRIu64 ": %m", at);
-        if (got == 0)
-            return ps_fail(e, PS_DATA_LOSS, "the file ends at byte %" PRIu64 "; it had %" PRIu64 " when it was opened",
-                           at, b->size);
-        at += (uint64_t)got;
-        to += got;
-        n -= (size_t)got;
-    }
-    return PS_OK;
-}
-
 enum ps_code wk_block_read(const struct wk_block *b, uint64_t at, size_t n, void *to, struct ps_error *e)
 {
     if (at > b->size || n > b->size - at)
         return ps_fail(e, PS_DATA_LOSS, "%zu bytes from byte %" PRIu64 " on are not in the file, which has %" PRIu64, n,
                        at, b->size);
     if (!b->bytes)
-        return block_read_file(b, at, n, to, e);
+        return ps_read_at(b->fd, b->size, at, n, to, e);
     if (n)
         memcpy(to, b->bytes + at, n);
     return PS_OK;
