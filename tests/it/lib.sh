@@ -17,9 +17,11 @@ printf '#!/bin/sh\nexec "%s" --dead-after-ms %s "$@"\n' "$psd" $dead_after_ms >"
 chmod +x "$scratch/patient-psd"
 export PSD=$scratch/patient-psd
 
-# What still runs is asked of the shell: the number of one that has ended may be another process's by now.
+# What still runs is asked of the shell: the number of one that has ended may be another process's by now. A child that
+# a signal ends before it has begun its command would run the trap too.
 finish() {
     local pid
+    [ "$BASHPID" = $$ ] || return
     for pid in $(jobs -pr); do kill -KILL "$pid" 2>/dev/null; done
     rm -rf "$scratch"
     echo "1..$n"

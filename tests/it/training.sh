@@ -14,6 +14,7 @@ quick+=(--set epochs=10)
 trains() { timeout 600 "$workerd" --job job.yaml "${quick[@]}" "$@"; }
 # In the background, as a process that signals reach.
 begins() {
+    rm -f begun.log # of the one before
     "$workerd" --job job.yaml "${quick[@]}" "$@" >begun.log 2>&1 &
     pid=$!
 }
@@ -51,7 +52,7 @@ ok "and they are" trains --evaluate --set weights=part.safetensors
 hung_up() { # as when its terminal is closed
     local code=0
     begins --set epochs=100000 --set 'callbacks=[{name: backup, path: hung, every_seconds: 3600}]' --set output=hung.safetensors
-    eventually grep -q "^Epoch 2" begun.log && kill -HUP $pid
+    eventually grep -qs "^Epoch 2" begun.log && kill -HUP $pid
     wait $pid || code=$?
     cat begun.log
     [ $code = 129 ] && grep 'stopped by SIGHUP after step [0-9]*; the weights are in hung.safetensors; started again, it goes on from step' begun.log && [ -s hung.safetensors ] &&
@@ -60,9 +61,10 @@ hung_up() { # as when its terminal is closed
 ok "SIGHUP: exit 129, and weights and a backup are kept" hung_up
 spared() { # as nohup starts it
     local code=0
+    rm -f begun.log # else it may hear the signal before it ignores it
     (trap '' HUP && exec "$workerd" --job job.yaml "${quick[@]}" --set 'callbacks=[]' --set output=spared.safetensors) >begun.log 2>&1 &
     pid=$!
-    eventually grep -q "^Epoch 2" begun.log && kill -HUP $pid
+    eventually grep -qs "^Epoch 2" begun.log && kill -HUP $pid
     wait $pid || code=$?
     cat begun.log
     [ $code = 0 ] && [ -s spared.safetensors ]
