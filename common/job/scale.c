@@ -19,13 +19,11 @@ static double scale_factor(const struct ps_job *job, uint32_t replicas)
     }
 }
 
-// As a schedule counts the steps of an epoch: where gradients are applied one by one each is a step, else one of all
-// replicas is.
-static double scale_steps_per_epoch(const struct ps_job *job, uint32_t replicas, uint64_t examples)
+uint64_t ps_job_examples_per_step(const struct ps_job *job, uint32_t replicas)
 {
     const bool alone = job->strategy == PS_STRATEGY_PARAMETER_SERVER && job->update != PS_SYNC;
     const uint32_t pushes = job->n_push > 1 ? (uint32_t)job->n_push : 1, batches = alone ? pushes : replicas;
-    return ceil((double)examples / ((double)job->batch_size * batches));
+    return (uint64_t)job->batch_size * batches;
 }
 
 // A schedule's rates are proportional to these.
@@ -67,7 +65,8 @@ enum ps_code ps_job_scale_rate(struct ps_job *job, uint32_t replicas, uint64_t e
     scale_schedule(&job->schedule, factor);
     if (job->warmup_epochs > 0)
         scale_warm_up(job, from,
-                      (uint64_t)llround(job->warmup_epochs * scale_steps_per_epoch(job, replicas, examples)));
+                      (uint64_t)llround(job->warmup_epochs *
+                                        ceil((double)examples / (double)ps_job_examples_per_step(job, replicas))));
     if (job->schedule.kind != PS_SCHEDULE_NONE && ps_schedule_check(&job->schedule, e) == PS_OK)
         *rate = ps_schedule_rate(&job->schedule, 0);
     else if (e->code == PS_OK && *rate > PS_RATE_MAX)

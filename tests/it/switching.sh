@@ -44,12 +44,12 @@ train() {
         ;;
     esac
 }
-# begin STRATEGY; go_on STRATEGY OF: from the checkpoint of strategy OF.
+# begin STRATEGY; go_on STRATEGY OF ARGUMENT ...: from the checkpoint of strategy OF.
 kept() { echo "callbacks=[{name: checkpoint, path: $1, $every}]"; }
 begin() { train "$1" "${rule[@]}" --set "$(kept "of-$1")" --set epochs="$epochs" --set steps="$steps" --set output=part.safetensors; }
 go_on() {
     rm -rf now && cp -r "of-$2" now &&
-        train "$1" "${rule[@]}" --resume --set "$(kept now)" --set epochs=3 --set output="$1.safetensors"
+        train "$1" "${rule[@]}" --resume --set "$(kept now)" --set epochs=3 --set output="$1.safetensors" "${@:3}"
 }
 all="one_device mirrored multi_worker_mirrored sync"
 momentum='optimizer={name: sgd, learning_rate: 0.05, momentum: 0.9}'
@@ -73,6 +73,22 @@ pairs "momentum, after an epoch"
 rule=(--set "$adam")
 every='every_steps: 4' epochs=2 steps=16
 pairs "adam, in the middle of an epoch"
+
+# The same 64 examples a step by another number of workers; a step of others is told of, by the first worker alone.
+every='keep: 1' epochs=1 steps=0
+ok "two workers of 32 begin" begin sync
+team=1
+ok "one of 64 goes on" go_on sync sync
+ok "as if it had been one device all along" same -a whole.safetensors sync.safetensors 1e-5
+ok "and says nothing of its steps" eval '! grep "examples a step" worker0.log'
+team=2
+smaller() { # the size of a batch is what it was, of the workers one is left
+    team=1 go_on sync sync --set batch_size=32 && grep "took 64 examples a step, this one takes 32; the learning rate goes on as it was" worker0.log
+}
+ok "one of 32 goes on, and says that a step is smaller" smaller
+ok "two of 64 take other steps with another batch_size: refused" fails_with 78 "is of a job with batch_size=32, but this one has batch_size=64" \
+    go_on sync sync --set batch_size=64
+rm -rf of-*
 
 # Without rounds, and with weights that are exchanged, a single worker does what one device does.
 team=1

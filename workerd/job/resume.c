@@ -8,6 +8,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/hash.h"
+#include "common/base/log.h"
 #include "common/plan/configuration.h"
 #include "workerd/job/callback.h"
 #include "workerd/job/checkpoints.h"
@@ -23,6 +24,11 @@ static void resume_describe_job(struct wk_run *run)
 {
     if (!run->configuration)
         run->configuration = wk_configuration(&run->env);
+}
+
+static uint64_t resume_examples_per_step(const struct wk_run *run)
+{
+    return ps_job_examples_per_step(run->env.job, run->env.replicas ? run->env.replicas : 1);
 }
 
 static json_t *resume_numbers(const double *v, uint64_t n)
@@ -68,6 +74,7 @@ static enum ps_code resume_fill(const struct wk_run *run, struct wk_checkpoint *
     json_object_set_new(c->json, "first", json_integer((json_int_t)run->position.first));
     json_object_set_new(c->json, "step", json_integer((json_int_t)run->position.step));
     json_object_set_new(c->json, "seed", json_integer((json_int_t)run->seed));
+    json_object_set_new(c->json, "examples_per_step", json_integer((json_int_t)resume_examples_per_step(run)));
     json_object_set_new(c->json, "meter", wk_meter_save(&run->meter));
     json_object_set_new(c->json, "figures", resume_figures_json(&run->figures));
     resume_put_history(&run->history, c->json);
@@ -139,20 +146,26 @@ static bool resume_switches(const char *was, const char *now)
     return false;
 }
 
-// Epochs and steps may be more now; who trains what, where another strategy says that. Whether a file has a header is
-// said again by what is in it.
-static bool resume_may_differ(const char *line, bool switches)
+// What may differ beside epochs and steps.
+struct resume_changes {
+    bool strategy, batch_size;
+};
+
+// Epochs and steps may be more now; who trains what, where another strategy says that, or where other replicas take
+// as many examples in a step. Whether a file has a header is said again by what is in it.
+static bool resume_may_differ(const char *line, const struct resume_changes *changes)
 {
     return resume_is_of(line, "epochs=") || resume_is_of(line, "steps=") || resume_is_of(line, "data.header=") ||
-           (switches && (resume_is_of(line, "strategy.") || resume_is_of(line, "batch_size=")));
+           (changes->strategy && resume_is_of(line, "strategy.")) ||
+           (changes->batch_size && resume_is_of(line, "batch_size="));
 }
 
 // What this job says, the checkpoint's must have said; but there may be keys now that an older version did not know.
-static enum ps_code resume_check_added(const struct wk_checkpoint *c, const char *was, const char *now, bool switches,
-                                       struct ps_error *e)
+static enum ps_code resume_check_added(const struct wk_checkpoint *c, const char *was, const char *now,
+                                       const struct resume_changes *changes, struct ps_error *e)
 {
     for (const char *line = now; *line; line = ps_configuration_next(line))
-        if (ps_job_configuration_is_optional(line) && !resume_may_differ(line, switches) &&
+        if (ps_job_configuration_is_optional(line) && !resume_may_differ(line, changes) &&
             !ps_configuration_find(was, line))
             return ps_fail(e, PS_FAILED_PRECONDITION, "%.200s: is of a job without %.*s, but this one has %.*s; %s",
                            c->path, (int)strcspn(line, "="), line, (int)strcspn(line, "\n"), line, resume_way_on);
@@ -160,24 +173,35 @@ static enum ps_code resume_check_added(const struct wk_checkpoint *c, const char
 }
 
 static enum ps_code resume_compare_jobs(const struct wk_checkpoint *c, const char *was, const char *now,
-                                        struct ps_error *e)
+                                        const struct resume_changes *changes, struct ps_error *e)
 {
-    const bool switches = resume_switches(was, now);
     for (const char *line = was; *line; line = ps_configuration_next(line)) {
         size_t length = strcspn(line, "\n");
-        if (!resume_may_differ(line, switches) && !resume_has_line(now, line, length))
+        if (!resume_may_differ(line, changes) && !resume_has_line(now, line, length))
             return resume_fail_configuration(c, line, length, now, e);
     }
-    return resume_check_added(c, was, now, switches, e);
+    return resume_check_added(c, was, now, changes, e);
 }
 
-static enum ps_code resume_check_job(const struct wk_checkpoint *c, const char *now, struct ps_error *e)
+// 0: an older version has not saved it.
+static uint64_t resume_saved_examples_per_step(const struct wk_checkpoint *c)
+{
+    const json_int_t n = json_integer_value(json_object_get(c->json, "examples_per_step"));
+    return n > 0 ? (uint64_t)n : 0;
+}
+
+static enum ps_code resume_check_job(const struct wk_run *run, const struct wk_checkpoint *c, struct ps_error *e)
 {
     const char *written = json_string_value(json_object_get(c->json, "configuration"));
     if (json_integer_value(json_object_get(c->json, "version")) != RESUME_VERSION || !written)
         return ps_fail(e, PS_INVALID_ARGUMENT, "%s: is a checkpoint of another version of workerd", c->path);
     char *was = ps_job_configuration_renew(written);
-    const enum ps_code code = resume_compare_jobs(c, was, now, e);
+    const bool switches = resume_switches(was, run->configuration);
+    const struct resume_changes changes = {
+        .strategy = switches,
+        .batch_size = switches || resume_saved_examples_per_step(c) == resume_examples_per_step(run),
+    };
+    const enum ps_code code = resume_compare_jobs(c, was, run->configuration, &changes, e);
     free(was);
     return code;
 }
@@ -281,14 +305,25 @@ static enum ps_code resume_load_position(struct wk_run *run, const json_t *from,
     return PS_OK;
 }
 
+// What schedules and the learning rate were chosen for.
+static void resume_tell_step(const struct wk_run *run, const struct wk_checkpoint *c)
+{
+    const uint64_t was = resume_saved_examples_per_step(c), now = resume_examples_per_step(run);
+    if (was && was != now && run->env.replica_rank == 0)
+        ps_warn("%s: its training took %" PRIu64 " examples a step, this one takes %" PRIu64
+                "; the learning rate goes on as it was",
+                c->path, was, now);
+}
+
 static enum ps_code resume_take(struct wk_run *run, const struct wk_checkpoint *c, struct ps_error *e)
 {
     const json_t *from = c->json;
-    if (resume_check_job(c, run->configuration, e) || resume_load_params(run, c, e))
+    if (resume_check_job(run, c, e) || resume_load_params(run, c, e))
         return e->code;
     if (resume_load_position(run, from, e) || resume_load_history(run, from, e) ||
         resume_load_figures(run, json_object_get(from, "figures"), e))
         return ps_error_prefix(e, "%.200s", c->path);
+    resume_tell_step(run, c);
     const struct wk_position *p = &run->position;
     if (run->strategy->home->load(run->state, c, p->epoch, p->first, p->step, e))
         return e->code;
