@@ -249,8 +249,10 @@ enum ps_code psd_job_check_incarnation(struct psd_job *job, const Paramserver__V
 enum ps_code psd_job_client(struct psd_job *job, const Paramserver__V1__Caller *caller, struct psd_request_id *id,
                             struct ps_error *e)
 {
-    const uint64_t now = atomic_load_explicit(&job->host->ticked_at, memory_order_relaxed);
+    uint64_t now = atomic_load_explicit(&job->host->ticked_at, memory_order_relaxed);
     enum ps_code code = PS_OK;
+    if (!now)  // before the first tick: a client is not silent since the machine has been started
+        now = psd_host_now(job->host);
     pthread_mutex_lock(&job->lock);
     if (now > job->clients.now)
         job->clients.now = now;

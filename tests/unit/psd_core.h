@@ -31,7 +31,7 @@ struct answer {
     struct ps_slices body;
 };
 
-static _Atomic uint64_t test_time = 1000000000;
+static _Atomic uint64_t test_time = 3600 * PS_SECOND;  // of a host that has been up for longer than psd remembers
 
 static uint64_t test_now(void *ctx)
 {

@@ -267,6 +267,24 @@ static void check_strings(struct store *s, const char *name, uint64_t first, uin
     change_fini(&expected);
 }
 
+// A client that is no worker changes something before a psd's first tick, loses the answer and repeats it after that.
+static void test_update_before_the_first_tick(void **state)
+{
+    const struct spec specs[] = {{"w", D(FLOAT32), 4, false}};
+    struct store s;
+    struct change c;
+    (void)state;
+    store_open(&s, ASYNC, "sgd", 8 << 20, specs, 1);
+    change_init(&c, 0, 1);
+    c.caller.worker = 0;
+    change_floats(&c, "w", 0, 4, 1);
+    change_ok(&s, &c, M(ASSIGN_ADD), OUTCOME(APPLIED));
+    core_run(s.core, PS_SECOND);
+    change_ok(&s, &c, M(ASSIGN_ADD), OUTCOME(DUPLICATE));
+    change_fini(&c);
+    psd_core_destroy(s.core);
+}
+
 static void test_strings(void **state)
 {
     const struct spec specs[] = {{"s", D(STRING), STRINGS, false}};
@@ -2419,6 +2437,7 @@ int main(void)
         cmocka_unit_test(test_integers_wrap),
         cmocka_unit_test(test_put_only),
         cmocka_unit_test(test_trainable_is_float32),
+        cmocka_unit_test(test_update_before_the_first_tick),
         cmocka_unit_test(test_strings),
         cmocka_unit_test(test_bad_strings),
         cmocka_unit_test(test_long_strings),
