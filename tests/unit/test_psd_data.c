@@ -855,7 +855,7 @@ static void test_atomic_late(void **state)
     assert_int_equal(psd_job_locate(job, c.tensors, c.r.n_tensors, PSD_PUSH, payload.len, &extents, &e), PS_OK);
     for (size_t i = 1; i < extents.n; i++)
         extents.v[i].at = extents.v[i - 1].at + extents.v[i - 1].bytes;
-    struct psd_round **round = &extents.v[0].partition->round;
+    _Atomic(struct psd_round *) *round = &extents.v[0].partition->round;
     *round = (struct psd_round *)(void *)&s;
     assert_int_equal(psd_staging_add(job, &a, &outcome, &e), PS_UNAVAILABLE);
     assert_non_null(strstr(e.text, "has become sync meanwhile"));
