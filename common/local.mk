@@ -36,6 +36,7 @@ libcommon_la_SOURCES = \
 	common/file/tfrecord.c common/file/tfrecord.h \
 	common/base/text.h common/base/utf8.c common/base/utf8.h \
 	common/base/option.c common/base/option.h \
+	common/base/parse.c common/base/parse.h \
 	common/base/self.c common/base/self.h \
 	common/base/thread.c common/base/thread.h \
 	common/base/workers.c common/base/workers.h \

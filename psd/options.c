@@ -12,6 +12,7 @@
 #include "common/base/alloc.h"
 #include "common/base/machine.h"
 #include "common/base/option.h"
+#include "common/base/parse.h"
 #include "common/cluster/cluster.h"
 #include "common/file/output.h"
 #include "common/plan/cost.h"
@@ -109,9 +110,9 @@ static void options_refuse(const char *option, const char *text, const char *exp
 
 static long options_parse_number(const char *option, const char *text, long min, long max)
 {
-    char *end, expected[64];
-    long n = strtol(text, &end, 10);
-    if (end == text || *end || n < min || n > max) {
+    char expected[64];
+    long n;
+    if (!ps_parse_number(text, min, max, &n)) {
         snprintf(expected, sizeof expected, "a number from %ld to %ld", min, max);
         options_refuse(option, text, expected);
     }
@@ -120,14 +121,10 @@ static long options_parse_number(const char *option, const char *text, long min,
 
 static uint64_t options_parse_bytes(const char *option, const char *text)
 {
-    static const char units[] = "KMGT";
-    char *end;
-    unsigned long long n = strtoull(text, &end, 10);
-    const char *unit = *end ? strchr(units, *end) : NULL;
-    int shift = unit ? 10 * (int)(unit - units + 1) : 0;
-    if (*text < '0' || *text > '9' || n == 0 || end[unit != NULL] || n > UINT64_MAX >> shift)
+    uint64_t n;
+    if (!ps_parse_bytes(text, &n))
         options_refuse(option, text, "a number of bytes such as 512M or 8G");
-    return (uint64_t)n << shift;
+    return n;
 }
 
 static void options_list_push(const char ***list, size_t *n, const char *text)

@@ -8,6 +8,7 @@
 #include "common/base/alloc.h"
 #include "common/base/limits.h"
 #include "common/base/option.h"
+#include "common/base/parse.h"
 #include "common/file/output.h"
 #include "config.h"
 #include "workerd/job/build.h"
@@ -58,9 +59,8 @@ enum {
 
 static long options_number(const char *option, const char *text, long least, long most)
 {
-    char *end;
-    long n = strtol(text, &end, 10);
-    if (*text == '\0' || *end || n < least || n > most) {
+    long n;
+    if (!ps_parse_number(text, least, most, &n)) {
         fprintf(stderr, "workerd: --%s %s: expected a number from %ld to %ld\n", option, text, least, most);
         exit(PS_EXIT_USAGE);
     }

@@ -1,35 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/plan/placement.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/parse.h"
+
 // ---- the spec -----------------------------------------------------------------------------------------------------
 
-// A whole number with an optional binary suffix; false: neither, or 0, or beyond 64 bits.
-static bool parse_amount(const char *text, bool bytes, uint64_t *amount)
+// From 1 on.
+static bool parse_count(const char *text, uint64_t *count)
 {
-    static const struct {
-        const char *suffix;
-        int shift;
-    } unit[] = {{"", 0}, {"KiB", 10}, {"MiB", 20}, {"GiB", 30}};
-    char *end;
-    if (*text < '0' || *text > '9')
-        return false;
-    errno = 0;
-    unsigned long long n = strtoull(text, &end, 10);
-    if (errno || n == 0)
-        return false;
-    for (size_t i = 0; i < (bytes ? sizeof unit / sizeof *unit : 1); i++) {
-        if (strcmp(end, unit[i].suffix) == 0 && n <= UINT64_MAX >> unit[i].shift) {
-            *amount = (uint64_t)n << unit[i].shift;
-            return true;
-        }
-    }
-    return false;
+    const char *end;
+    return ps_parse_digits(text, &end, count) && *count && !*end;
 }
 
 static enum ps_code parse_partitioner(const char *text, struct ps_placement_spec *spec, struct ps_error *e)
@@ -46,10 +31,11 @@ static enum ps_code parse_partitioner(const char *text, struct ps_placement_spec
     }
     for (size_t i = 0; i < sizeof kind / sizeof *kind; i++) {
         size_t len = strlen(kind[i].prefix);
+        const bool counts = kind[i].partitioner == PS_PARTITION_FIXED;
         uint64_t amount;
         if (strncmp(text, kind[i].prefix, len) != 0)
             continue;
-        if (!parse_amount(text + len, kind[i].partitioner != PS_PARTITION_FIXED, &amount))
+        if (!(counts ? parse_count : ps_parse_bytes)(text + len, &amount))
             break;
         spec->partitioner = kind[i].partitioner;
         spec->partitioner_arg = amount;

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/parse.h"
 #include "common/math/half.h"
 #include "libclient/psclient.h"
 #include "tools/common/cli.h"
@@ -167,9 +168,26 @@ static void operands_are_taken_whole_or_refused(void **state)
     assert_int_equal(bytes, 3 << 20);
     assert_int_equal(operand_bytes("12", &bytes, &e), PS_OK);
     assert_int_equal(bytes, 12);
-    const char *const no_bytes[] = {"", "0", "M", "-1", "1Q", "1MB", "99999999999T", "99999999999999999999"};
+    assert_int_equal(operand_bytes("64k", &bytes, &e), PS_OK);
+    assert_int_equal(bytes, 64 << 10);
+    assert_int_equal(operand_bytes("2GiB", &bytes, &e), PS_OK);
+    assert_true(bytes == UINT64_C(2) << 30);
+    const char *const no_bytes[] = {"",    "0",   "M",     "-1",           "1Q",
+                                    "1MB", "1iB", "1KiBx", "99999999999T", "99999999999999999999"};
     for (size_t i = 0; i < sizeof no_bytes / sizeof *no_bytes; i++)
         assert_int_equal(operand_bytes(no_bytes[i], &bytes, &e), PS_INVALID_ARGUMENT);
+}
+
+static void numbers_are_decimal_and_whole(void **state)
+{
+    (void)state;
+    long n = 0;
+    assert_true(ps_parse_number("12", 1, 12, &n) && n == 12);
+    assert_true(ps_parse_number("-3", -3, 0, &n) && n == -3);
+    const char *const wrong[] = {"", " 5", "5 ", "0x10", "1.0", "1e1", "13", "0", "-", "99999999999999999999"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        assert_false(ps_parse_number(wrong[i], 1, 12, &n));
+    assert_int_equal(n, -3);
 }
 
 static void rows_are_a_range(void **state)
@@ -363,6 +381,7 @@ int main(void)
         cmocka_unit_test(help_is_known_to_every_command),
         cmocka_unit_test(says_what_is_wrong),
         cmocka_unit_test(operands_are_taken_whole_or_refused),
+        cmocka_unit_test(numbers_are_decimal_and_whole),
         cmocka_unit_test(rows_are_a_range),
         cmocka_unit_test(npy_is_as_numpy_reads_it),
         cmocka_unit_test(npy_that_cannot_be_written_is_an_error),

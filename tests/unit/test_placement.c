@@ -135,11 +135,11 @@ static void refuses_specs(void **ctx)
                                       "fixed: 2",
                                       "fixed:2KiB",
                                       "fixed:2x",
-                                      "min_bytes:1K",
+                                      "min_bytes:1KB",
                                       "max_bytes:99999999999999999999",
                                       "foxed:2",
                                       "none:1",
-                                      "max_bytes:18014398509481984KiB"};
+                                      "max_bytes:18014398509481984K"};
     struct ps_placement_spec s;
     struct ps_error e = {0};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/common/cli.h"
 
-#include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +8,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/option.h"
+#include "common/base/parse.h"
 
 enum { LONG_BASE = 256, HELP = LONG_BASE + CLI_OPTIONS_MAX };
 
@@ -36,15 +36,11 @@ static void cli_translate(const struct cli_option *options, size_t n, bool stop_
 
 static bool cli_store_number(const char *command, const struct cli_option *option, const char *value)
 {
-    char *end;
-    errno = 0;
-    long number = strtol(value, &end, 10);
-    if (end == value || *end || errno || number < option->min || number > option->max) {
+    if (!ps_parse_number(value, option->min, option->max, option->number)) {
         fprintf(stderr, "%s: --%s is %s, expected a number from %ld to %ld\n", command, option->name, value,
                 option->min, option->max);
         return false;
     }
-    *option->number = number;
     return true;
 }
 

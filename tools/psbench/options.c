@@ -2,8 +2,6 @@
 #include "tools/psbench/options.h"
 
 #include <arpa/inet.h>
-#include <ctype.h>
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +9,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/error.h"
+#include "common/base/parse.h"
 #include "config.h"
 #include "tools/common/cli.h"
 #include "tools/psbench/servers.h"
@@ -44,18 +43,8 @@ enum { LIST_MAX = 64, WORKERS_MAX = 1024 };
 
 bool options_size(const char *text, uint64_t *bytes)
 {
-    static const char units[] = "KMG";
-    char *end;
-    errno = 0;
-    unsigned long long n = strtoull(text, &end, 10);
-    if (!isdigit((unsigned char)*text) || errno || n > UINT32_MAX)
-        return false;
-    const char *unit = *end ? strchr(units, toupper((unsigned char)*end)) : NULL;
-    if (unit && *unit) {
-        n <<= 10 * (unit - units + 1);
-        end += 1 + (strcmp(end + 1, "iB") == 0 ? 2 : 0);
-    }
-    if (*end || n < 4 || n % 4 || n > (UINT64_C(4) << 30))
+    uint64_t n;
+    if (!ps_parse_bytes(text, &n) || n % 4 || n > UINT64_C(4) << 30)
         return false;
     *bytes = n;
     return true;
@@ -120,9 +109,8 @@ static bool options_workers(struct bench_plan *plan, const char *list)
     char word[32];
     plan->workers = ps_alloc(LIST_MAX * sizeof *plan->workers);
     while (plan->n_workers < LIST_MAX && options_next(&list, word)) {
-        char *end;
-        long n = strtol(word, &end, 10);
-        if (!isdigit((unsigned char)*word) || *end || n < 1 || n > WORKERS_MAX) {
+        long n;
+        if (!ps_parse_number(word, 1, WORKERS_MAX, &n)) {
             fprintf(stderr, "psbench: --workers is %s, expected a number from 1 to %d\n", word, WORKERS_MAX);
             return false;
         }

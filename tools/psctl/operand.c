@@ -1,26 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/psctl/operand.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/parse.h"
 #include "common/file/output.h"
-
-// Decimal digits, at least one, up to *end, which is set. False: none, or more than 64 bits.
-static bool operand_digits(const char *text, const char **end, uint64_t *n)
-{
-    char *stop;
-    if (*text < '0' || *text > '9')
-        return false;
-    errno = 0;
-    *n = strtoull(text, &stop, 10);
-    *end = stop;
-    return errno == 0;
-}
 
 bool operand_is_stdout(const char *path)
 {
@@ -53,7 +41,7 @@ enum ps_code operand_task(const char *text, const char *kind, uint32_t *index, s
     size_t len = strlen(kind);
     const char *end = text;
     uint64_t n = 0;
-    bool good = strncmp(text, kind, len) == 0 && text[len] == ':' && operand_digits(text + len + 1, &end, &n) &&
+    bool good = strncmp(text, kind, len) == 0 && text[len] == ':' && ps_parse_digits(text + len + 1, &end, &n) &&
                 !*end && n < UINT32_MAX;
     if (!good)
         return ps_fail(e, PS_INVALID_ARGUMENT, "'%s' is not %s:N, N from 0", text, kind);
@@ -63,24 +51,17 @@ enum ps_code operand_task(const char *text, const char *kind, uint32_t *index, s
 
 enum ps_code operand_bytes(const char *text, uint64_t *bytes, struct ps_error *e)
 {
-    static const char units[] = "KMGT";
-    const char *end = text;
-    uint64_t n = 0;
-    bool good = operand_digits(text, &end, &n) && n > 0;
-    const char *unit = good && *end ? strchr(units, *end) : NULL;
-    int shift = unit ? 10 * (int)(unit - units + 1) : 0;
-    if (!good || end[unit != NULL] || n > UINT64_MAX >> shift)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "'%s' is not a number of bytes such as 512M or 8G", text);
-    *bytes = n << shift;
-    return PS_OK;
+    return ps_parse_bytes(text, bytes)
+               ? PS_OK
+               : ps_fail(e, PS_INVALID_ARGUMENT, "'%s' is not a number of bytes such as 512M or 8G", text);
 }
 
 enum ps_code operand_rows(const char *text, uint64_t rows, uint64_t *first, uint64_t *end, struct ps_error *e)
 {
     const char *at = text;
     uint64_t a = 0, b = rows;
-    bool good = (*at == ':' || operand_digits(at, &at, &a)) && *at == ':';
-    good = good && (at[1] == '\0' || (operand_digits(at + 1, &at, &b) && !*at));
+    bool good = (*at == ':' || ps_parse_digits(at, &at, &a)) && *at == ':';
+    good = good && (at[1] == '\0' || (ps_parse_digits(at + 1, &at, &b) && !*at));
     if (!good)
         return ps_fail(e, PS_INVALID_ARGUMENT, "--rows is %s, expected A:B, as in 0:10, 10: or :10", text);
     if (a >= b || b > rows)
