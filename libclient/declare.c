@@ -7,6 +7,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/math/rule.h"
+#include "common/math/schedule.h"
 #include "common/plan/placement.h"
 #include "common/wire/dtype.h"
 #include "common/wire/wire.h"
@@ -220,22 +221,12 @@ static void builder_schedule(struct builder *to, const psc_schedule *from)
     Paramserver__V1__Schedule *s = to->request.schedule = &to->schedule;
     paramserver__v1__schedule__init(s);
     s->kind = (char *)from->kind;
-    s->initial = from->initial;
-    s->decay_steps = from->decay_steps;
-    s->decay_rate = from->decay_rate;
-    s->staircase = from->staircase;
-    s->alpha = from->alpha;
-    s->n_boundaries = from->n_boundaries;
     s->boundaries = (uint64_t *)from->boundaries;
     s->n_values = from->values ? from->n_boundaries + 1 : 0;
     s->values = (double *)from->values;
-    s->warmup_steps = from->warmup_steps;
-    s->warmup_initial = from->warmup_initial;
-    s->t_mul = from->t_mul;
-    s->m_mul = from->m_mul;
-    s->end_learning_rate = from->end_learning_rate;
-    s->power = from->power;
-    s->cycle = from->cycle;
+#define COPY(name) s->name = from->name;
+    PS_SCHEDULE_NUMBERS(COPY)
+#undef COPY
 }
 
 // A request that stands on its own memory: through the wire's form and back. NULL: no memory.

@@ -43,6 +43,22 @@ struct ps_schedule {
     double warmup_initial;
 };
 
+// Fields that psc_schedule and the message Schedule have by the same names: all but kind, boundaries and values.
+#define PS_SCHEDULE_NUMBERS(X) \
+    X(initial)                 \
+    X(decay_steps)             \
+    X(decay_rate)              \
+    X(staircase)               \
+    X(alpha)                   \
+    X(t_mul)                   \
+    X(m_mul)                   \
+    X(end_learning_rate)       \
+    X(power)                   \
+    X(cycle)                   \
+    X(n_boundaries)            \
+    X(warmup_steps)            \
+    X(warmup_initial)
+
 enum ps_schedule_kind ps_schedule_find(const char *name);  // PS_SCHEDULE_NONE: "" or unknown
 const char *ps_schedule_name(enum ps_schedule_kind kind);
 void ps_schedule_names(char *to, size_t size);  // "constant, piecewise, ... or inverse_time"

@@ -110,25 +110,20 @@ static enum ps_code take_schedule(struct psd_job *job, const Paramserver__V1__Sc
     if (!job->rule->learns)
         return ps_fail(e, PS_INVALID_ARGUMENT, "declare: rule %s has no learning rate that could follow a schedule",
                        job->rule->name);
-    bool piecewise = to->kind == PS_PIECEWISE;
-    if (from->n_boundaries > PS_SCHEDULE_MAX_BOUNDARIES || from->n_values != (piecewise ? from->n_boundaries + 1 : 0) ||
-        (!piecewise && from->n_boundaries))
-        return ps_fail(e, PS_INVALID_ARGUMENT, "declare: schedule %s with %zu boundaries and %zu values; expected %s",
-                       from->kind, from->n_boundaries, from->n_values,
-                       piecewise ? "at most 32 boundaries, and one value more than these" : "neither");
-    to->initial = from->initial;
-    to->decay_steps = from->decay_steps;
-    to->decay_rate = from->decay_rate;
-    to->staircase = from->staircase;
-    to->alpha = from->alpha;
-    to->n_boundaries = from->n_boundaries;
-    to->warmup_steps = from->warmup_steps;
-    to->warmup_initial = from->warmup_initial;
-    to->t_mul = from->t_mul;
-    to->m_mul = from->m_mul;
-    to->end_learning_rate = from->end_learning_rate;
-    to->power = from->power;
-    to->cycle = from->cycle;
+    if (to->kind != PS_PIECEWISE && (from->n_boundaries || from->n_values))
+        return ps_fail(e, PS_INVALID_ARGUMENT,
+                       "declare: schedule %s with %zu boundaries and %zu values; expected neither", from->kind,
+                       from->n_boundaries, from->n_values);
+    if (to->kind == PS_PIECEWISE &&
+        (from->n_boundaries > PS_SCHEDULE_MAX_BOUNDARIES || from->n_values != from->n_boundaries + 1))
+        return ps_fail(
+            e, PS_INVALID_ARGUMENT,
+            "declare: schedule %s with %zu boundaries and %zu values; expected at most %d boundaries, and one "
+            "value more than these",
+            from->kind, from->n_boundaries, from->n_values, PS_SCHEDULE_MAX_BOUNDARIES);
+#define COPY(name) to->name = from->name;
+    PS_SCHEDULE_NUMBERS(COPY)
+#undef COPY
     for (size_t i = 0; i < from->n_boundaries; i++)
         to->boundary[i] = from->boundaries[i];
     for (size_t i = 0; i < from->n_values; i++)

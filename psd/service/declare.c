@@ -535,22 +535,12 @@ static void describe_schedule(struct description *d, const struct psd_job *job)
         return;
     paramserver__v1__schedule__init(to);
     to->kind = (char *)ps_schedule_name(from->kind);
-    to->initial = from->initial;
-    to->decay_steps = from->decay_steps;
-    to->decay_rate = from->decay_rate;
-    to->staircase = from->staircase;
-    to->alpha = from->alpha;
-    to->n_boundaries = from->n_boundaries;
     to->boundaries = (uint64_t *)from->boundary;
     to->n_values = from->kind == PS_PIECEWISE ? from->n_boundaries + 1 : 0;
     to->values = (double *)from->value;
-    to->warmup_steps = from->warmup_steps;
-    to->warmup_initial = from->warmup_initial;
-    to->t_mul = from->t_mul;
-    to->m_mul = from->m_mul;
-    to->end_learning_rate = from->end_learning_rate;
-    to->power = from->power;
-    to->cycle = from->cycle;
+#define COPY(name) to->name = from->name;
+    PS_SCHEDULE_NUMBERS(COPY)
+#undef COPY
     d->reply.schedule = to;
 }
 

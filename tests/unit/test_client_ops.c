@@ -1494,12 +1494,22 @@ static void test_declaration_is_reported(void **state)
     (void)state;
     static const uint64_t boundaries[] = {100, 200};
     static const double values[] = {0.1, 0.01, 0.001};
-    static const psc_schedule schedule = {.kind = "piecewise",
+    static const psc_schedule schedule = {.kind = "piecewise",  // the ps tasks know what is for which kind
+                                          .initial = 0.75,
+                                          .decay_steps = 7,
+                                          .decay_rate = 0.25,
+                                          .staircase = true,
+                                          .alpha = 0.125,
                                           .boundaries = boundaries,
                                           .values = values,
                                           .n_boundaries = 2,
                                           .warmup_steps = 5,
-                                          .warmup_initial = 0.5};
+                                          .warmup_initial = 0.5,
+                                          .t_mul = 3,
+                                          .m_mul = 4,
+                                          .end_learning_rate = 6,
+                                          .power = 8,
+                                          .cycle = true};
     psc_declaration d = {.variables = many,
                          .n_variables = N_MANY,
                          .rule = "adam",
@@ -1531,11 +1541,15 @@ static void test_declaration_is_reported(void **state)
     assert_int_equal(bench_declare_as(b, &d).code, PS_OK);
 
     const Paramserver__V1__DeclareRequest *r = fake_declared(&b->fake);
-    assert_string_equal(r->schedule->kind, "piecewise");
-    assert_int_equal(r->schedule->n_boundaries, 2);
-    assert_int_equal(r->schedule->boundaries[1], 200);
-    assert_int_equal(r->schedule->n_values, 3);
-    assert_true(r->schedule->values[2] == 0.001 && r->schedule->warmup_initial == 0.5);
+    const Paramserver__V1__Schedule *s = r->schedule;
+    assert_string_equal(s->kind, "piecewise");
+    assert_int_equal(s->n_boundaries, 2);
+    assert_int_equal(s->boundaries[1], 200);
+    assert_int_equal(s->n_values, 3);
+    assert_true(s->values[2] == 0.001 && s->warmup_steps == 5 && s->warmup_initial == 0.5);
+    assert_true(s->initial == 0.75 && s->decay_steps == 7 && s->decay_rate == 0.25 && s->staircase);
+    assert_true(s->alpha == 0.125 && s->t_mul == 3 && s->m_mul == 4);
+    assert_true(s->end_learning_rate == 6 && s->power == 8 && s->cycle);
     assert_true(r->replicas_to_aggregate == 2 && r->grace_ms == 250 && r->staleness == 3);
     assert_int_equal(r->n_hypers, 1);
     assert_string_equal(r->variables[5]->rule, "sgd");

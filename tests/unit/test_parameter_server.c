@@ -38,8 +38,9 @@ struct psc_op {
 enum { WAIT_MS = 5000 };
 
 struct psc_client {
-    bool ended;      // the job has
-    char log[4096];  // what was asked for: see say
+    bool ended;             // the job has
+    char log[4096];         // what was asked for: see say
+    psc_schedule schedule;  // that was declared, but for its arrays
     uint64_t version, resumptions;
     psc_share shares[8];  // one after the other
     size_t shared;
@@ -146,8 +147,8 @@ void psc_close(psc_client *c, const char *reason)
 
 psc_code psc_declare(psc_client *c, const psc_declaration *declaration, bool *resumed, psc_error *error)
 {
-    (void)declaration, (void)error;
-    (void)c;
+    (void)error;
+    c->schedule = declaration->schedule ? *declaration->schedule : (psc_schedule){.kind = NULL};
     *resumed = false;
     return PSC_OK;
 }
@@ -982,6 +983,47 @@ static void groups_have_their_size(void **state)
         sprintf(pushes + strlen(pushes), "%d ", atoi(at + 4));
     assert_string_equal(pushes, "12 8 12 8 ");
     end(&w);
+}
+
+// The ps tasks hear of each number of a schedule.
+static void a_schedule_is_declared(void **state)
+{
+    static const struct {
+        const char *text;
+        psc_schedule all;
+    } schedules[] = {
+        {"polynomial, initial: 2, decay_steps: 3, end_learning_rate: 0.25, power: 4, cycle: true, warmup_steps: 5, "
+         "warmup_initial: 0.5",
+         {.initial = 2,
+          .decay_steps = 3,
+          .end_learning_rate = 0.25,
+          .power = 4,
+          .cycle = true,
+          .warmup_steps = 5,
+          .warmup_initial = 0.5}},
+        {"exponential, initial: 2, decay_steps: 3, decay_rate: 0.25, staircase: true",
+         {.initial = 2, .decay_steps = 3, .decay_rate = 0.25, .staircase = true}},
+        {"cosine_restarts, initial: 2, decay_steps: 3, t_mul: 4, m_mul: 0.5, alpha: 0.25",
+         {.initial = 2, .decay_steps = 3, .t_mul = 4, .m_mul = 0.5, .alpha = 0.25}},
+        {"piecewise, boundaries: [9, 10], values: [1, 0.25, 0.5]", {.n_boundaries = 2}},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof schedules / sizeof schedules[0]; i++) {
+        const psc_schedule *all = &schedules[i].all, *s = &client.schedule;
+        char optimizer[256];
+        struct worker w;
+        snprintf(optimizer, sizeof optimizer, "sgd, learning_rate: {schedule: %s}", schedules[i].text);
+        begin(&w, optimizer, "update: async");
+        assert_memory_equal(s->kind, schedules[i].text, strlen(s->kind));
+        assert_true(s->initial == all->initial && s->decay_steps == all->decay_steps);
+        assert_true(s->decay_rate == all->decay_rate && s->staircase == all->staircase && s->alpha == all->alpha);
+        assert_true(s->t_mul == all->t_mul && s->m_mul == all->m_mul && s->n_boundaries == all->n_boundaries);
+        assert_true(s->end_learning_rate == all->end_learning_rate && s->power == all->power);
+        assert_true(s->cycle == all->cycle && s->warmup_steps == all->warmup_steps);
+        assert_true(s->warmup_initial == all->warmup_initial);
+        assert_true(!s->boundaries == !all->n_boundaries && !s->values == !all->n_boundaries);
+        end(&w);
+    }
 }
 
 // Between two pulls a worker steps with the rate that the schedule has by now: the version of a variable counts what
@@ -2058,6 +2100,7 @@ int main(void)
         cmocka_unit_test_setup(the_mode_changes, begin_world),
         cmocka_unit_test_setup(a_draining_worker_takes_no_more, begin_world),
         cmocka_unit_test_setup(groups_have_their_size, begin_world),
+        cmocka_unit_test_setup(a_schedule_is_declared, begin_world),
         cmocka_unit_test_setup(local_steps_follow_the_schedule, begin_world),
         cmocka_unit_test_setup(a_worker_clips_its_gradients, begin_world),
         cmocka_unit_test_setup(resumed_runs_draw_anew, begin_world),

@@ -2534,6 +2534,55 @@ static void test_digest(void **state)
     cluster_close(&c);
 }
 
+// A schedule with each field of the message set, each number to a value of its own.
+static Paramserver__V1__Schedule schedule_of_all_fields(void)
+{
+    static uint64_t boundary = 3;
+    static double values[] = {1, 2};
+    const ProtobufCMessageDescriptor *d = &paramserver__v1__schedule__descriptor;
+    Paramserver__V1__Schedule s = PARAMSERVER__V1__SCHEDULE__INIT;
+    for (unsigned i = 0; i < d->n_fields; i++) {
+        char *at = (char *)&s + d->fields[i].offset;
+        if (d->fields[i].label == PROTOBUF_C_LABEL_REPEATED)
+            continue;
+        if (d->fields[i].type == PROTOBUF_C_TYPE_DOUBLE)
+            *(double *)at = 1 + i / 16.0;
+        else if (d->fields[i].type == PROTOBUF_C_TYPE_UINT64)
+            *(uint64_t *)at = 100 + i;
+        else if (d->fields[i].type == PROTOBUF_C_TYPE_BOOL)
+            *(protobuf_c_boolean *)at = 1;
+    }
+    s.kind = (char *)"polynomial";
+    s.boundaries = &boundary;
+    s.n_boundaries = 1;
+    s.values = values;
+    s.n_values = 2;
+    return s;
+}
+
+// Each field of a schedule, set to 0, makes another declaration.
+static void test_digest_of_schedule(void **state)
+{
+    const ProtobufCMessageDescriptor *d = &paramserver__v1__schedule__descriptor;
+    Paramserver__V1__DeclareRequest r = PARAMSERVER__V1__DECLARE_REQUEST__INIT;
+    Paramserver__V1__Schedule s = schedule_of_all_fields();
+    (void)state;
+    r.schedule = &s;
+    uint64_t whole = psd_declaration_digest(&r);
+    for (unsigned i = 0; i < d->n_fields; i++) {
+        const ProtobufCFieldDescriptor *f = &d->fields[i];
+        s = schedule_of_all_fields();
+        if (f->label == PROTOBUF_C_LABEL_REPEATED)
+            *(size_t *)((char *)&s + f->quantifier_offset) = 0;
+        else if (f->type == PROTOBUF_C_TYPE_STRING)
+            s.kind = (char *)"cosine";
+        else
+            memset((char *)&s + f->offset, 0, f->type == PROTOBUF_C_TYPE_BOOL ? sizeof(protobuf_c_boolean) : 8);
+        if (psd_declaration_digest(&r) == whole)
+            fail_msg("%s of a schedule is not in the digest", f->name);
+    }
+}
+
 static const struct {
     const char *what, *name;
     double value;
@@ -2737,6 +2786,36 @@ static void test_describe(void **state)
     cluster_close(&c);
 }
 
+// A schedule comes back as it was declared, with each field of the message.
+static void test_describe_schedule(void **state)
+{
+    static const struct variable v[] = {{"w", 4, 1}};
+    struct cluster c;
+    Paramserver__V1__Schedule s = schedule_of_all_fields();
+    Paramserver__V1__DescribeRequest r = PARAMSERVER__V1__DESCRIBE_REQUEST__INIT;
+    ProtobufCMessage *reply = NULL;
+    uint8_t said[512], heard[512];
+    (void)state;
+    cluster_open(&c, 1, 1, MEMORY, v, 1);
+    s.n_boundaries = s.n_values = 0;  // which are for piecewise alone
+    c.declare.schedule = &s;
+    cluster_start(&c);
+    r.caller = &c.callers[0];
+    assert_int_equal(
+        ask(c.task[0].core, M(DESCRIBE), &r.base, NULL, &paramserver__v1__describe_reply__descriptor, &reply, NULL)
+            .code,
+        PS_OK);
+    const Paramserver__V1__Schedule *back = ((Paramserver__V1__DescribeReply *)reply)->schedule;
+    size_t n = paramserver__v1__schedule__get_packed_size(&s);
+    assert_true(n <= sizeof said);
+    assert_int_equal(paramserver__v1__schedule__get_packed_size(back), n);
+    paramserver__v1__schedule__pack(&s, said);
+    paramserver__v1__schedule__pack(back, heard);
+    assert_memory_equal(heard, said, n);
+    ps_msg_free(reply);
+    cluster_close(&c);
+}
+
 // ---- threads ------------------------------------------------------------------------------------------------------
 
 enum { THREAD_ROUNDS = 40 };
@@ -2859,6 +2938,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_prepare_while_awaiting),
     cmocka_unit_test(test_bad_declarations),
     cmocka_unit_test(test_digest),
+    cmocka_unit_test(test_digest_of_schedule),
     cmocka_unit_test(test_bad_set_hyper),
     cmocka_unit_test(test_prepared_by_nobody),
     cmocka_unit_test(test_inquiry_hears_commit),
@@ -2873,6 +2953,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_bad_proposals),
     cmocka_unit_test(test_bad_sum_squares),
     cmocka_unit_test(test_describe),
+    cmocka_unit_test(test_describe_schedule),
     cmocka_unit_test(test_threads),
 };
 

@@ -91,24 +91,14 @@ static enum ps_code strategy_declare(struct wk_parameter_server_state *s, bool *
     const struct ps_outer_optimizer *outer = job->strategy == PS_STRATEGY_LOCAL_STEPS ? &job->outer : NULL;
     const struct ps_schedule none = {.kind = PS_SCHEDULE_NONE}, *from = outer ? &none : &job->schedule;
     const struct ps_hyper *hyper = outer ? outer->hypers : job->hypers;
-    const psc_schedule schedule = {
+    psc_schedule schedule = {
         .kind = ps_schedule_name(from->kind),
-        .initial = from->initial,
-        .decay_steps = from->decay_steps,
-        .decay_rate = from->decay_rate,
-        .staircase = from->staircase,
-        .alpha = from->alpha,
         .boundaries = from->kind == PS_PIECEWISE ? from->boundary : NULL,
         .values = from->kind == PS_PIECEWISE ? from->value : NULL,
-        .n_boundaries = from->n_boundaries,
-        .warmup_steps = from->warmup_steps,
-        .warmup_initial = from->warmup_initial,
-        .t_mul = from->t_mul,
-        .m_mul = from->m_mul,
-        .end_learning_rate = from->end_learning_rate,
-        .power = from->power,
-        .cycle = from->cycle,
     };
+#define COPY(name) schedule.name = from->name;
+    PS_SCHEDULE_NUMBERS(COPY)
+#undef COPY
     psc_declaration d = {
         .rule = outer ? outer->rule : job->rule,
         .placement = job->placement,
