@@ -26,15 +26,14 @@ void psd_job_undeclare(struct psd_job *job)
         free(job->variables[i].name);
     free(job->partitions);
     free(job->variables);
-    free(job->buckets);
+    ps_name_table_free(&job->names);
     free(job->heard);
     free(job->incarnations);
     job->partitions = NULL;
     job->variables = NULL;
-    job->buckets = NULL;
     job->heard = NULL;
     job->incarnations = NULL;
-    job->n_partitions = job->n_variables = job->n_buckets = 0;
+    job->n_partitions = job->n_variables = 0;
     psd_pool_give(job->pool, job->room);
     job->room = 0;
     psd_users_give(job->host->users, job->user, job->users_bytes);
@@ -210,21 +209,14 @@ static enum ps_code take_variable(struct psd_job *job, const Paramserver__V1__Va
     v->rank = from->n_shape;
     if (v->rank)
         memcpy(v->shape, from->shape, v->rank * sizeof *v->shape);
-    struct psd_variable **bucket = &job->buckets[psd_job_bucket(job, v->name)];
-    v->next_in_bucket = *bucket;
-    *bucket = v;
     job->n_variables++;
-    return PS_OK;
+    return ps_name_table_put(&job->names, v->name, v) ? PS_OK : ps_no_memory(e, "the variables' names");
 }
 
 static enum ps_code take_variables(struct psd_job *job, const Paramserver__V1__DeclareRequest *r, struct ps_error *e)
 {
-    job->n_buckets = 1;
-    while (job->n_buckets < 2 * r->n_variables)
-        job->n_buckets *= 2;
-    job->buckets = ps_try_alloc_array(job->n_buckets, sizeof *job->buckets);
     job->variables = ps_try_alloc_array(r->n_variables, sizeof *job->variables);
-    if (!job->buckets || !job->variables)
+    if (!job->variables)
         return ps_no_memory(e, "the variables");
     for (size_t i = 0; i < r->n_variables; i++)
         if (take_variable(job, r->variables[i], e))
@@ -297,7 +289,7 @@ static bool partition_bytes(const struct psd_job *job, const struct psd_partitio
 // What is known of the declaration itself, on each task alike.
 static size_t tables_bytes(const struct psd_job *job)
 {
-    size_t bytes = job->n_variables * sizeof *job->variables + job->n_buckets * sizeof *job->buckets +
+    size_t bytes = job->n_variables * sizeof *job->variables + job->names.room * sizeof *job->names.at +
                    job->n_partitions * sizeof *job->partitions +
                    job->workers * (sizeof *job->incarnations + sizeof *job->heard);
     for (uint32_t i = 0; i < job->n_variables; i++)

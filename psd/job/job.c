@@ -2,10 +2,8 @@
 #include "psd/job/job.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/hash.h"
 #include "common/base/log.h"
 #include "common/base/order.h"
 #include "common/base/utf8.h"
@@ -128,19 +126,4 @@ const char *psd_update_name(Paramserver__V1__Update update)
            : update == PARAMSERVER__V1__UPDATE__SYNC ? "sync"
            : update == PARAMSERVER__V1__UPDATE__SSP  ? "ssp"
                                                      : "none";
-}
-
-uint32_t psd_job_bucket(const struct psd_job *job, const char *name)
-{
-    return (uint32_t)ps_hash(PS_HASH_SEED, name, strlen(name)) & (job->n_buckets - 1);
-}
-
-struct psd_variable *psd_job_variable(const struct psd_job *job, const char *name)
-{
-    if (job->n_buckets == 0)
-        return NULL;
-    struct psd_variable *v = job->buckets[psd_job_bucket(job, name)];
-    while (v && strcmp(v->name, name) != 0)
-        v = v->next_in_bucket;
-    return v;
 }

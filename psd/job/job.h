@@ -10,6 +10,7 @@
 
 #include <pthread.h>
 
+#include "common/base/name_table.h"
 #include "common/math/rule.h"
 #include "common/math/schedule.h"
 #include "common/wire/dtype.h"
@@ -57,7 +58,6 @@ struct psd_variable {
     double hyper[PS_RULE_MAX_HYPERS];
     uint32_t first_partition, n_partitions;
     struct psd_blank blank;  // its fresh blocks
-    struct psd_variable *next_in_bucket;
 };
 
 // A hyperparameter of the job's rule, changed by hand.
@@ -118,8 +118,7 @@ struct psd_job {
     struct ps_schedule schedule;  // of its learning rate
     struct psd_variable *variables;
     uint32_t n_variables;
-    struct psd_variable **buckets;  // by hash of the name
-    uint32_t n_buckets;             // a power of two
+    struct ps_name_table names;  // of the variables
     struct psd_partition *partitions;
     uint32_t n_partitions;
     uint64_t digest;  // of the declaration: the same one may be sent again
@@ -229,8 +228,11 @@ void psd_job_set_run(struct psd_job *job, uint64_t run, bool failed);
 
 const char *psd_update_name(Paramserver__V1__Update update);  // as people write it
 
-struct psd_variable *psd_job_variable(const struct psd_job *job, const char *name);
-uint32_t psd_job_bucket(const struct psd_job *job, const char *name);  // of psd_job.buckets
+// NULL: it has none of that name.
+static inline struct psd_variable *psd_job_variable(const struct psd_job *job, const char *name)
+{
+    return ps_name_table_find(&job->names, name);
+}
 
 // Bytes of an element that has not been changed yet.
 static inline size_t psd_element_bytes(const struct psd_variable *v)
