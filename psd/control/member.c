@@ -221,11 +221,6 @@ bool psd_control_was_opened_by(const struct psd_control *c, const uint8_t *clien
     return false;
 }
 
-bool psd_member_is_through(const struct psd_member *m)
-{
-    return m->state == LEFT && m->incarnation && !m->draining;
-}
-
 int psd_member_check_join(struct psd_job *job, const Paramserver__V1__JoinRequest *r, bool was_parked,
                           struct ps_error *e)
 {

@@ -16,13 +16,6 @@ void psd_clock_advance(struct psd_control *c, struct psd_call **ready)
     }
 }
 
-uint64_t psd_clock_gate(const struct psd_control *c, const struct psd_member *m)
-{
-    const uint64_t staleness = c->mode.staleness;
-    const bool waits = c->mode.update == PARAMSERVER__V1__UPDATE__SSP && m->clock > staleness;
-    return waits ? m->clock - staleness : 0;
-}
-
 void psd_clock_level(struct psd_control *c, struct psd_member *m)
 {
     uint64_t others = ps_heap_least_but(&c->clocks, psd_rank_of(c, m));

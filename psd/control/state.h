@@ -273,6 +273,21 @@ static inline bool psd_in_lease(const struct psd_member *m)
     return m->for_lease.n > 0;
 }
 
+// Has the member of this rank left because its training was done? All have come to the end of the run then: nobody can
+// take part in it under that rank.
+static inline bool psd_member_is_through(const struct psd_member *m)
+{
+    return m->state == PARAMSERVER__V1__MEMBER_STATE__LEFT && m->incarnation && !m->draining;
+}
+
+// m, if it waits for the clock of ssp, goes on when the slowest is here.
+static inline uint64_t psd_clock_gate(const struct psd_control *c, const struct psd_member *m)
+{
+    const uint64_t staleness = c->mode.staleness;
+    const bool waits = c->mode.update == PARAMSERVER__V1__UPDATE__SSP && m->clock > staleness;
+    return waits ? m->clock - staleness : 0;
+}
+
 // ---- state.c ------------------------------------------------------------------------------------------------------
 
 enum { PSD_WAITS = -2 };  // besides a ps_code: the call is to be parked
@@ -376,8 +391,6 @@ void psd_clock_advance(struct psd_control *c, struct psd_call **ready);
 void psd_clock_align(struct psd_control *c);
 // m comes, or goes on after it waited for something else: level with the slowest, not behind.
 void psd_clock_level(struct psd_control *c, struct psd_member *m);
-// m, if it waits for the clock, goes on when the slowest is here.
-uint64_t psd_clock_gate(const struct psd_control *c, const struct psd_member *m);
 // m has finished `step` steps. PSD_WAITS: in m->for_clock.
 int psd_clock_step(struct psd_job *job, struct psd_member *m, const Paramserver__V1__ClockRequest *r,
                    Paramserver__V1__ClockReply *out, struct psd_call **ready, struct ps_error *e);
@@ -465,9 +478,6 @@ int psd_member_check_join(struct psd_job *job, const Paramserver__V1__JoinReques
                           struct ps_error *e);
 // The caller is the member of its rank now, if it was not.
 struct psd_member *psd_member_admit(struct psd_job *job, const Paramserver__V1__JoinRequest *r, uint64_t now);
-// Has the member of this rank left because its training was done? All have come to the end of the run then: nobody can
-// take part in it under that rank.
-bool psd_member_is_through(const struct psd_member *m);
 // A Join is about to be parked in m's successors.
 void psd_member_succeeded(struct psd_control *c, struct psd_member *m, uint64_t now);
 
