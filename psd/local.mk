@@ -34,7 +34,7 @@ libpsdcontrol_la_SOURCES = \
 	psd/control/collective.c psd/control/lease.c psd/control/member.c psd/control/mode.c psd/control/rounds.c psd/control/ssp.c \
 	psd/control/view.c \
 	psd/control/control.c psd/control/state.c psd/control/state.h psd/control/waiting.c \
-	psd/control/agree.c psd/control/agree.h psd/control/propose.c psd/control/hyper.c \
+	psd/control/agreement.c psd/control/agree.c psd/control/agree.h psd/control/propose.c psd/control/hyper.c \
 	psd/control/watch.c
 libpsdqueue_la_SOURCES = \
 	psd/queue/files.c psd/queue/files.h \

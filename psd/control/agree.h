@@ -105,7 +105,7 @@ struct psd_agree {
 
 // ---- the component ------------------------------------------------------------------------------------------------
 
-extern const struct psd_component psd_agree_component;  // agree.c
+extern const struct psd_component psd_agree_component;  // agreement.c, which calls the other two
 
 // ---- agree.c: what every task does --------------------------------------------------------------------------------
 
@@ -128,6 +128,8 @@ bool psd_agree_pack(const struct psd_job *job, psd_agree_phase phase, const stru
                     struct ps_slices *message);
 // Unlocked. The greatest round that is decided among this task's partitions; 0: none.
 uint64_t psd_agree_decided_round(struct psd_job *job);
+// Unlocked. Time passes for what is prepared here: it is logged, and inquired about.
+void psd_agree_watch(struct psd_job *job, uint64_t now);
 
 // ---- propose.c: what the control task does besides ----------------------------------------------------------------
 
