@@ -176,9 +176,5 @@ enum psd_rounds_change {
     PSD_ROUNDS_END,       // the proposal's is the first that there is not; with COMMIT, it may be a later one
     PSD_ROUNDS_GIVE_UP,   // the room
 };
-struct psd_mode;
-void psd_rounds_propose(struct psd_proposal *p, enum psd_rounds_change change, const struct psd_mode *mode);
-// False: it is none.
-bool psd_rounds_read(const struct psd_proposal *p, enum psd_rounds_change *change, struct psd_mode *mode);
 
 #endif

@@ -13,6 +13,7 @@
 //
 // Room that was kept for an epoch which then is not sync is given up.
 #include <inttypes.h>
+#include <string.h>
 
 #include "common/base/error.h"
 #include "common/base/sometimes.h"
@@ -20,24 +21,28 @@
 
 typedef Paramserver__V1__SetModeRequest set_mode_t;
 
-static bool mode_is_sync(const struct psd_mode *m)
+// ---- a proposal's value -------------------------------------------------------------------------------------------
+
+// What becomes of the rounds, the mode that is asked for (a byte each), and 4 bytes of its staleness in this machine's
+// order, which is the wire's.
+enum { CHANGE_AT, UPDATE_AT, STALENESS_AT, VALUE_BYTES = STALENESS_AT + sizeof(uint32_t) };
+
+static void mode_write(struct psd_proposal *p, enum psd_rounds_change change, const struct psd_mode *mode)
 {
-    return m->update == PARAMSERVER__V1__UPDATE__SYNC;
+    *p = (struct psd_proposal){.kind = PARAMSERVER__V1__AGREE_KIND__ROUNDS, .bytes = VALUE_BYTES};
+    p->value[CHANGE_AT] = (uint8_t)change;
+    p->value[UPDATE_AT] = (uint8_t)mode->update;
+    memcpy(p->value + STALENESS_AT, &mode->staleness, sizeof mode->staleness);
 }
 
-static bool mode_is_ssp(const struct psd_mode *m)
+bool psd_mode_read(const struct psd_proposal *p, enum psd_rounds_change *change, struct psd_mode *mode)
 {
-    return m->update == PARAMSERVER__V1__UPDATE__SSP;
-}
-
-static bool mode_equals(const struct psd_mode *a, const struct psd_mode *b)
-{
-    return a->update == b->update && a->staleness == b->staleness;
-}
-
-bool psd_mode_switches(const struct psd_control *c)
-{
-    return mode_is_sync(&c->mode) != mode_is_sync(&c->next);
+    if (p->bytes != VALUE_BYTES)
+        return false;
+    *change = (enum psd_rounds_change)p->value[CHANGE_AT];
+    mode->update = (Paramserver__V1__Update)p->value[UPDATE_AT];
+    memcpy(&mode->staleness, p->value + STALENESS_AT, sizeof mode->staleness);
+    return *change >= PSD_ROUNDS_KEEP && *change <= PSD_ROUNDS_GIVE_UP;
 }
 
 // ---- SetMode ------------------------------------------------------------------------------------------------------
@@ -74,7 +79,7 @@ static enum ps_code mode_check_job(const struct psd_job *job, const struct psd_m
         return ps_fail(e, PS_FAILED_PRECONDITION,
                        "set mode: job '%s' has not begun its first epoch: the mode changes from one epoch to the next",
                        job->name);
-    if (!mode_equals(wanted, &c->mode) && mode_epoch_is_last(c))
+    if (!psd_mode_equals(wanted, &c->mode) && mode_epoch_is_last(c))
         return ps_fail(e, PS_FAILED_PRECONDITION,
                        "set mode: job '%s' trains its last epoch, %" PRIu64 " of %" PRIu64
                        ": the mode changes from one epoch to the next",
@@ -89,7 +94,7 @@ static int mode_ask_tasks(struct psd_job *job, enum psd_rounds_change change, co
     struct psd_control *c = job->control;
     struct psd_proposal p;
     uint64_t ignored;
-    psd_rounds_propose(&p, change, mode);
+    mode_write(&p, change, mode);
     int code = psd_agree_propose(job, &p, round, 0, was_parked, &ignored, e);
     if (code == PSD_WAITS)
         c->rounds.asked = (int)change;
@@ -98,7 +103,7 @@ static int mode_ask_tasks(struct psd_job *job, enum psd_rounds_change change, co
 
 static void mode_set_next(struct psd_control *c, const struct psd_mode *wanted)
 {
-    const bool replaces = !mode_equals(&c->next, &c->mode) && !mode_equals(&c->next, wanted);
+    const bool replaces = !psd_mode_equals(&c->next, &c->mode) && !psd_mode_equals(&c->next, wanted);
     c->replaced = replaces ? c->next : (struct psd_mode){PARAMSERVER__V1__UPDATE__UPDATE_NONE, 0};
     c->next = *wanted;
 }
@@ -109,13 +114,13 @@ static void mode_reply(const struct psd_control *c, Paramserver__V1__SetModeRepl
     out->replaced_staleness = c->replaced.staleness;
     out->update = c->mode.update;
     out->staleness = c->mode.staleness;
-    out->data_epoch = mode_equals(&c->mode, &c->next) ? 0 : c->data.number + 1;
+    out->data_epoch = psd_mode_equals(&c->mode, &c->next) ? 0 : c->data.number + 1;
 }
 
 // Rounds that were to begin with the next epoch do not: nobody waits for the others any more.
 static void mode_wake_waiting(struct psd_control *c, struct psd_call **ready)
 {
-    if (c->data.over && !mode_is_sync(&c->mode) && !psd_mode_switches(c))
+    if (c->data.over && !psd_mode_is_sync(&c->mode) && !psd_mode_switches(c))
         psd_lease_wake_all(c, ready);
 }
 
@@ -126,9 +131,9 @@ int psd_mode_set(struct psd_job *job, const set_mode_t *r, bool was_parked, Para
     const struct psd_mode wanted = {r->update, r->staleness};
     if (mode_check_request(r, e) || mode_check_job(job, &wanted, e))
         return (int)e->code;
-    const bool granted = was_parked && mode_equals(&c->next, &wanted);  // psd_mode_decided has made it the next
+    const bool granted = was_parked && psd_mode_equals(&c->next, &wanted);  // psd_mode_decided has made it the next
     const bool busy = psd_agree_is_busy(job) && job->agree->lead.p.kind == PARAMSERVER__V1__AGREE_KIND__ROUNDS;
-    if (!granted && (was_parked || busy || (mode_is_sync(&wanted) && !c->rounds.kept))) {
+    if (!granted && (was_parked || busy || (psd_mode_is_sync(&wanted) && !c->rounds.kept))) {
         int code = mode_ask_tasks(job, PSD_ROUNDS_KEEP, &wanted, 0, was_parked, e);
         if (code != PS_OK)
             return code;
@@ -141,27 +146,6 @@ int psd_mode_set(struct psd_job *job, const set_mode_t *r, bool was_parked, Para
 }
 
 // ---- the end of an epoch ------------------------------------------------------------------------------------------
-
-// Where one begins to count, what was trained before is not in it.
-static void mode_change(struct psd_control *c, const struct psd_mode *mode, struct psd_call **ready)
-{
-    const bool starts = !mode_is_ssp(&c->mode) && mode_is_ssp(mode);
-    c->mode = *mode;
-    psd_clock_align(c);
-    for (uint32_t i = 0; i < c->workers; i++) {
-        c->members[i].clock_starts |= starts;
-        psd_member_recount(c, &c->members[i]);
-    }
-    psd_clock_advance(c, ready);
-    ps_sometimes(PS_SOMETIMES_MODE_CHANGED);
-}
-
-// The clocks are level since the epoch ended, and have stood still where it was not ssp.
-void psd_mode_begin(struct psd_control *c, struct psd_call **ready)
-{
-    if (!mode_equals(&c->mode, &c->next))
-        mode_change(c, &c->next, ready);
-}
 
 // Tasks that are busy with another change are asked when that is over, at the next tick. So are those that have not
 // agreed: every step of a change may be asked for again.
@@ -181,7 +165,8 @@ void psd_mode_tidy(struct psd_job *job)
 {
     struct psd_control *c = job->control;
     struct ps_error ignored;
-    const bool needed = mode_is_sync(&c->mode) || mode_is_sync(&c->next) || c->update == PARAMSERVER__V1__UPDATE__SYNC;
+    const bool needed =
+        psd_mode_is_sync(&c->mode) || psd_mode_is_sync(&c->next) || c->update == PARAMSERVER__V1__UPDATE__SYNC;
     if (c->rounds.kept && !needed && !psd_agree_is_busy(job))
         mode_ask_tasks(job, PSD_ROUNDS_GIVE_UP, &c->next, 0, false, &ignored);
 }
@@ -205,19 +190,19 @@ static void mode_switched(struct psd_job *job, const struct psd_mode *mode, uint
 {
     struct psd_control *c = job->control;
     psd_lease_change_mode(c, closed);
-    mode_change(c, mode, ready);
-    if (!mode_is_sync(mode))
+    psd_clock_change_mode(c, mode, ready);
+    if (!psd_mode_is_sync(mode))
         mode_admit_newcomers(c);
-    ps_sometimes(mode_is_sync(mode) ? PS_SOMETIMES_ROUNDS_BEGUN : PS_SOMETIMES_ROUNDS_ENDED);
+    ps_sometimes(psd_mode_is_sync(mode) ? PS_SOMETIMES_ROUNDS_BEGUN : PS_SOMETIMES_ROUNDS_ENDED);
 }
 
-void psd_mode_decided(struct psd_job *job, const struct psd_proposal *p, struct psd_call **ready)
+bool psd_mode_decided(struct psd_job *job, const struct psd_proposal *p, struct psd_call **ready)
 {
     struct psd_control *c = job->control;
     enum psd_rounds_change change;
     struct psd_mode mode;
-    if (!psd_rounds_read(p, &change, &mode) || (int)change != c->rounds.asked)
-        return;  // of the run before
+    if (!psd_mode_read(p, &change, &mode) || (int)change != c->rounds.asked)
+        return false;
     c->rounds.asked = 0;
     if (change == PSD_ROUNDS_KEEP)
         mode_set_next(c, &mode);
@@ -225,5 +210,5 @@ void psd_mode_decided(struct psd_job *job, const struct psd_proposal *p, struct 
         change != PSD_ROUNDS_GIVE_UP && (change != PSD_ROUNDS_END || c->update == PARAMSERVER__V1__UPDATE__SYNC);
     if (change == PSD_ROUNDS_BEGIN || change == PSD_ROUNDS_END)
         mode_switched(job, &mode, p->round - 1, ready);
-    psd_control_advance(job, ready);
+    return true;
 }

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A job comes into its rounds, or leaves them, as a kind of agreement. Its value: what becomes of the rounds, the mode
-// that is asked for (a byte each), and 4 bytes of its staleness in this machine's order, which is the wire's. Room is
-// kept when a change to sync is asked for, so that the end of the epoch, when the rounds begin, has no reason to fail.
+// A job comes into its rounds, or leaves them, as a kind of agreement. Room is kept when a change to sync is asked for,
+// so that the end of the epoch, when the rounds begin, has no reason to fail.
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "common/base/error.h"
 #include "psd/control/agree.h"
@@ -13,31 +11,11 @@
 #include "psd/job/hyper.h"
 #include "psd/sync/sync.h"
 
-enum { CHANGE_AT, UPDATE_AT, STALENESS_AT, VALUE_BYTES = STALENESS_AT + sizeof(uint32_t) };
-
-void psd_rounds_propose(struct psd_proposal *p, enum psd_rounds_change change, const struct psd_mode *mode)
-{
-    *p = (struct psd_proposal){.kind = PARAMSERVER__V1__AGREE_KIND__ROUNDS, .bytes = VALUE_BYTES};
-    p->value[CHANGE_AT] = (uint8_t)change;
-    p->value[UPDATE_AT] = (uint8_t)mode->update;
-    memcpy(p->value + STALENESS_AT, &mode->staleness, sizeof mode->staleness);
-}
-
-bool psd_rounds_read(const struct psd_proposal *p, enum psd_rounds_change *change, struct psd_mode *mode)
-{
-    if (p->bytes != VALUE_BYTES)
-        return false;
-    *change = (enum psd_rounds_change)p->value[CHANGE_AT];
-    mode->update = (Paramserver__V1__Update)p->value[UPDATE_AT];
-    memcpy(&mode->staleness, p->value + STALENESS_AT, sizeof mode->staleness);
-    return *change >= PSD_ROUNDS_KEEP && *change <= PSD_ROUNDS_GIVE_UP;
-}
-
 static enum psd_rounds_change rounds_change_of(const struct psd_proposal *p)
 {
     enum psd_rounds_change change;
     struct psd_mode mode;
-    return psd_rounds_read(p, &change, &mode) ? change : 0;
+    return psd_mode_read(p, &change, &mode) ? change : 0;
 }
 
 static enum ps_code rounds_check(const struct psd_job *job, const struct psd_proposal *p, struct ps_error *e)
@@ -104,6 +82,12 @@ static void rounds_describe(const struct psd_job *job, const struct psd_proposal
     snprintf(text, size, "%s", what[rounds_change_of(p)]);
 }
 
+static void rounds_done(struct psd_job *job, const struct psd_proposal *p, struct psd_call **ready)
+{
+    if (psd_mode_decided(job, p, ready))
+        psd_control_advance(job, ready);
+}
+
 const struct psd_agree_kind psd_agree_rounds = {.name = "set mode",
                                                 .room_for = "the gradients of rounds",
                                                 .between_rounds = true,
@@ -111,5 +95,5 @@ const struct psd_agree_kind psd_agree_rounds = {.name = "set mode",
                                                 .reserve = rounds_reserve,
                                                 .take = rounds_take,
                                                 .forget = rounds_forget,
-                                                .done = psd_mode_decided,
+                                                .done = rounds_done,
                                                 .describe = rounds_describe};

@@ -4,7 +4,13 @@
 // a worker may be at most `staleness` steps ahead of the slowest. It is counted here alone, whatever ps tasks the steps
 // have touched. Counted are those who train, or may begin to at any time: a worker that waits for something else cannot
 // step.
+#include "common/base/sometimes.h"
 #include "psd/control/state.h"
+
+static bool clock_is_ssp(const struct psd_mode *m)
+{
+    return m->update == PARAMSERVER__V1__UPDATE__SSP;
+}
 
 void psd_clock_advance(struct psd_control *c, struct psd_call **ready)
 {
@@ -40,6 +46,21 @@ void psd_clock_align(struct psd_control *c)
     }
 }
 
+// Clocks are level since the epoch ended, and have stood still where it was not ssp. Where they begin to count, what
+// was trained before is not in it.
+void psd_clock_change_mode(struct psd_control *c, const struct psd_mode *mode, struct psd_call **ready)
+{
+    const bool starts = !clock_is_ssp(&c->mode) && clock_is_ssp(mode);
+    c->mode = *mode;
+    psd_clock_align(c);
+    for (uint32_t i = 0; i < c->workers; i++) {
+        c->members[i].clock_starts |= starts;
+        psd_member_recount(c, &c->members[i]);
+    }
+    psd_clock_advance(c, ready);
+    ps_sometimes(PS_SOMETIMES_MODE_CHANGED);
+}
+
 // Counted is what was trained under ssp. A step that was counted in an earlier epoch may come once more, and begins
 // nothing.
 static void clock_count(struct psd_control *c, struct psd_member *m, uint64_t step)
@@ -57,7 +78,7 @@ int psd_clock_step(struct psd_job *job, struct psd_member *m, const Paramserver_
                    Paramserver__V1__ClockReply *out, struct psd_call **ready, struct ps_error *e)
 {
     struct psd_control *c = job->control;
-    const bool is_ssp = c->mode.update == PARAMSERVER__V1__UPDATE__SSP;
+    const bool is_ssp = clock_is_ssp(&c->mode);
     if (!is_ssp && !c->follows_mode)
         return ps_fail(e, PS_FAILED_PRECONDITION, "clock: job '%s' is not ssp", job->name);
     if (is_ssp)

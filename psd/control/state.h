@@ -17,13 +17,13 @@
 // is let go before every ps task knows that. A worker whose call has ended without that, and which does not wait again
 // soon, trains: it is included, too.
 //
-// One file per subject; each calls only those above it:
+// One file per subject; each calls only those above it, which tests/lint/layers.sh sees to:
 //     order.h (common)  queues and heaps of ranks     collective.c  Barrier, Reduce
 //     state.h, state.c  structs, what is counted      waiting.c     parked calls: whom they wait for, their deadlines
 //     view.c            who takes part                member.c      coming, going, silence
 //     ssp.c             Clock                         mode.c        SetMode: async, ssp or sync from the next epoch on
 //     lease.c           Lease: the epoch's examples   control.c     what goes on after a change; telling the other tasks
-// agree.c and propose.c stand beside them: see agree.h.
+// agree.c and propose.c, which mode.c and control.c call; rounds.c and agreement.c, which call them all: agree.h.
 //
 // Nothing here walks over all members but what concerns all of them: the end of a collective, a sync epoch's
 // assignments.
@@ -389,6 +389,8 @@ void psd_view_free(struct psd_task_view *view);  // may be NULL
 void psd_clock_advance(struct psd_control *c, struct psd_call **ready);
 // All have waited for all: they are level now.
 void psd_clock_align(struct psd_control *c);
+// The epoch that begins has this mode, which is another than that of the one before.
+void psd_clock_change_mode(struct psd_control *c, const struct psd_mode *mode, struct psd_call **ready);
 // m comes, or goes on after it waited for something else: level with the slowest, not behind.
 void psd_clock_level(struct psd_control *c, struct psd_member *m);
 // m has finished `step` steps. PSD_WAITS: in m->for_clock.
@@ -397,9 +399,25 @@ int psd_clock_step(struct psd_job *job, struct psd_member *m, const Paramserver_
 
 // ---- mode.c -------------------------------------------------------------------------------------------------------
 
+static inline bool psd_mode_is_sync(const struct psd_mode *m)
+{
+    return m->update == PARAMSERVER__V1__UPDATE__SYNC;
+}
+
+static inline bool psd_mode_equals(const struct psd_mode *a, const struct psd_mode *b)
+{
+    return a->update == b->update && a->staleness == b->staleness;
+}
+
 static inline bool psd_control_is_sync(const struct psd_control *c)
 {
-    return c->mode.update == PARAMSERVER__V1__UPDATE__SYNC;
+    return psd_mode_is_sync(&c->mode);
+}
+
+// Must rounds begin or end before the next epoch does?
+static inline bool psd_mode_switches(const struct psd_control *c)
+{
+    return psd_mode_is_sync(&c->mode) != psd_mode_is_sync(&c->next);
 }
 
 // Job locked. The next epoch is to be trained in that mode. PSD_WAITS: in the agreement's waiting; psd_agree_go_on
@@ -407,17 +425,16 @@ static inline bool psd_control_is_sync(const struct psd_control *c)
 // none.
 int psd_mode_set(struct psd_job *job, const Paramserver__V1__SetModeRequest *r, bool was_parked,
                  Paramserver__V1__SetModeReply *out, struct psd_call **ready, struct ps_error *e);
-// An epoch begins: it has the mode that was meant for it, where the tasks need not agree on that.
-void psd_mode_begin(struct psd_control *c, struct psd_call **ready);
-// Must rounds begin or end before the next epoch does?
-bool psd_mode_switches(const struct psd_control *c);
 // All live workers wait for the next epoch, which they must not begin before: asks the tasks for it, if that has not
 // been done. psd_mode_decided follows.
 void psd_mode_switch(struct psd_job *job, struct psd_call **ready);
 // Gives room for rounds back that is not needed any more.
 void psd_mode_tidy(struct psd_job *job);
-// All tasks have this change of the rounds.
-void psd_mode_decided(struct psd_job *job, const struct psd_proposal *p, struct psd_call **ready);
+// What a proposal to change the rounds says. False: it is none.
+bool psd_mode_read(const struct psd_proposal *p, enum psd_rounds_change *change, struct psd_mode *mode);
+// All tasks have this change of the rounds. False: it is of the run before, and nothing has changed; else
+// psd_control_advance is to follow.
+bool psd_mode_decided(struct psd_job *job, const struct psd_proposal *p, struct psd_call **ready);
 
 // ---- lease.c ------------------------------------------------------------------------------------------------------
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Who calls whom, from the built objects: between the rooms of psd, the files of its service, the folders of common, the
-# files of libclient, the rooms of workerd and the files of psctl. Prints each graph and fails where an arrow points up.
-# A pointer to a function is a call where it is taken.
+# Who calls whom, from the built objects: between the rooms of psd, the files of its control and service, the folders of
+# common, the files of libclient, the rooms of workerd and the files of psctl. Prints each graph and fails where an
+# arrow points up. A pointer to a function is a call where it is taken.
 #
 #   tests/lint/layers.sh [BUILD]      BUILD: $top_builddir
 set -u -o pipefail
@@ -11,6 +11,7 @@ read -ra nm <<<"${NM:-nm}"  # configure says "nm -B"
 
 # From the top down: each may call those to its right.
 psd='main options http rpc service queue control sync job store call'
+control='agreement rounds watch control mode propose agree hyper member collective lease waiting ssp view state'
 service='core dispatch declare hyper join mode membership peer read shard sums update admin queue waits trace file_thread reply session request'
 common='http rpc summary tls job cluster plan file math wire base'
 libclient='rpc admin wait client collective control declare member op op_cut op_wire op_encode op_string queue call window layout
@@ -99,8 +100,9 @@ graph() { # DIR ORDER
     printf '%s\n' "$found" | sed 's/^/# /'
 }
 
-echo 1..6
+echo 1..7
 graph psd "$psd"
+graph psd/control "$control"
 graph psd/service "$service"
 graph common "$common"
 graph libclient "$libclient"

@@ -213,6 +213,8 @@ make_layered() {
     compile psd/service/update.o "$(function_ update locate)"
     compile psd/service/read.o "$(function_ read_values reply)"
     compile psd/service/reply.o "$(function_ reply)"
+    compile psd/control/ssp.o "$(function_ step recount)"
+    compile psd/control/state.o "$(function_ recount locate)"
     compile psd/job/locate.o "$(function_ locate block)"
     compile psd/store/.libs/block.o "$(function_ block)"
     compile common/rpc/rpc.o "$(function_ dial fail)"
@@ -237,13 +239,14 @@ layers_with() { # NAME POINT OBJECT SOURCE
 begin layered
 accepts "layers: calls that point down" layers
 layers_with "store calls rpc" psd psd/store/bad.o "$(function_ bad serve)"
+layers_with "the members' state calls the clock" psd/control psd/control/state.o "$(function_ recount step)"
 layers_with "what all methods call calls one" psd/service psd/service/request.o "$(function_ park read_values)"
 layers_with "wire calls rpc" common common/wire/bad.o "$(function_ bad dial)"
 layers_with "base calls the queue" libclient libclient/base.o "$(function_ base add)"
 layers_with "a file without a place" libclient libclient/new.o "$(function_ new add)"
 layers_with "nn calls the loop" workerd workerd/nn/bad.o "$(function_ bad train)"
 layers_with "what commands share calls one" tools/psctl tools/psctl/call.o "$(function_ parse show)"
-for dir in psd/service common libclient workerd tools/psctl; do
+for dir in psd/control psd/service common libclient workerd tools/psctl; do
     begin layered
     rm -r "${build:?}/$dir"
     rejects "layers: no object of $dir" "$dir:" layers
