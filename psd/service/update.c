@@ -255,6 +255,15 @@ static bool has_taken(const struct update *u, struct psd_block *b)
     return has;
 }
 
+static struct psd_gradient update_gradient_of(const struct update *u, const struct psd_extent *p)
+{
+    return (struct psd_gradient){.rank = u->t->caller->worker - 1,
+                                 .block = p->block,
+                                 .number = u->request->round,
+                                 .examples = u->request->examples,
+                                 .id = u->id};
+}
+
 // What comes again and has been taken is a duplicate, though the job may have come into its rounds since, or left them.
 static enum ps_code check_rounds(struct update *u)
 {
@@ -276,8 +285,8 @@ static enum ps_code check_rounds(struct update *u)
                            p->variable->name, u->request->round, t->job->name);
         if (u->request->round == 0)
             return ps_fail(&t->error, PS_INVALID_ARGUMENT, "a push to a sync job names its round, from 1");
-        if (psd_round_check(round, p->variable->name, t->caller->worker - 1, u->request->round, u->request->examples,
-                            p->block, &u->id, &outcome, &t->error))
+        const struct psd_gradient gradient = update_gradient_of(u, p);
+        if (psd_round_check(round, p->variable->name, &gradient, &outcome, &t->error))
             return t->error.code;
     }
     return PS_OK;
@@ -486,9 +495,9 @@ static enum ps_code apply_in_round(struct update *u, size_t i, struct psd_round 
 {
     const struct psd_extent *p = &u->extents.v[i];
     struct psd_block *b = psd_extent_block(p);
-    struct psd_page *none = NULL, **gradient = u->reserved ? &u->reserved[i].page : &none;
-    a->outcome = psd_round_add(round, u->t->caller->run, u->t->caller->worker - 1, u->request->round,
-                               u->request->examples, p->block, &u->id, gradient);
+    struct psd_page *none = NULL, **values = u->reserved ? &u->reserved[i].page : &none;
+    const struct psd_gradient gradient = update_gradient_of(u, p);
+    a->outcome = psd_round_add(round, u->t->caller->run, &gradient, values);
     if (a->outcome == PARAMSERVER__V1__OUTCOME__OUTCOME_NONE)
         return fail_block(u, i);
     a->round = a->outcome == PARAMSERVER__V1__OUTCOME__STALE ? psd_round_open(round) : u->request->round;

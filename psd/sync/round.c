@@ -184,43 +184,43 @@ static bool is_of_another(const struct psd_contribution *c, const struct psd_req
     return c->blocks && (c->client != id->client || c->sequence != id->sequence);
 }
 
-enum ps_code psd_round_check(struct psd_round *round, const char *variable, uint32_t rank, uint64_t number,
-                             uint64_t examples, uint32_t block, const struct psd_request_id *id,
+enum ps_code psd_round_check(struct psd_round *round, const char *variable, const struct psd_gradient *g,
                              Paramserver__V1__Outcome *outcome, struct ps_error *e)
 {
     enum ps_code code = PS_OK;
-    if (examples > PS_EXAMPLES_MAX)
+    if (g->examples > PS_EXAMPLES_MAX)
         return ps_fail(e, PS_INVALID_ARGUMENT,
                        "variable '%s': a gradient of %" PRIu64 " examples; expected at most %" PRIu64, variable,
-                       examples, PS_EXAMPLES_MAX);
+                       g->examples, PS_EXAMPLES_MAX);
     pthread_mutex_lock(&round->lock);
-    const struct psd_contribution *c = &round->contributions[rank];
-    *outcome = number < open_number(round) ? PARAMSERVER__V1__OUTCOME__STALE : PARAMSERVER__V1__OUTCOME__QUEUED;
+    const struct psd_contribution *c = &round->contributions[g->rank];
+    *outcome = g->number < open_number(round) ? PARAMSERVER__V1__OUTCOME__STALE : PARAMSERVER__V1__OUTCOME__QUEUED;
     if (round->off)
-        code = ps_fail(e, PS_FAILED_PRECONDITION,
-                       "variable '%s': the job has left its rounds, the push is for round %" PRIu64, variable, number);
+        code =
+            ps_fail(e, PS_FAILED_PRECONDITION,
+                    "variable '%s': the job has left its rounds, the push is for round %" PRIu64, variable, g->number);
     else if (round->abandoned)
         code = ps_fail(e, PS_UNAVAILABLE, "variable '%s': its round still ends its work for the run before", variable);
-    else if (number > round->closed + 1 && number == open_number(round))
+    else if (g->number > round->closed + 1 && g->number == open_number(round))
         code = ps_fail(e, PS_UNAVAILABLE, "variable '%s': round %" PRIu64 " opens once round %" PRIu64 " is applied",
-                       variable, number, number - 1);
-    else if (number > round->closed + 1)
+                       variable, g->number, g->number - 1);
+    else if (g->number > round->closed + 1)
         code = ps_fail(e, PS_FAILED_PRECONDITION,
                        "variable '%s': round %" PRIu64 " is open, the push is for round %" PRIu64, variable,
-                       round->closed + 1, number);
-    else if (!round->member[rank])
+                       round->closed + 1, g->number);
+    else if (!round->member[g->rank])
         code = ps_fail(e, PS_ABORTED, "variable '%s': worker %" PRIu32 " is not a member of round %" PRIu64 " any more",
-                       variable, rank, round->closed + 1);
-    else if (number == open_number(round) && c->blocks && c->examples != examples)
+                       variable, g->rank, round->closed + 1);
+    else if (g->number == open_number(round) && c->blocks && c->examples != g->examples)
         code =
             ps_fail(e, PS_INVALID_ARGUMENT,
                     "variable '%s': a gradient of %" PRIu64 " examples, of which other blocks came as one of %" PRIu64,
-                    variable, examples, c->examples);
-    else if (number == open_number(round) && (has_block(c, block) || is_of_another(c, id)))
+                    variable, g->examples, c->examples);
+    else if (g->number == open_number(round) && (has_block(c, g->block) || is_of_another(c, &g->id)))
         code = ps_fail(e, PS_ALREADY_EXISTS,
                        "variable '%s': another gradient of worker %" PRIu32 " for round %" PRIu64
                        " is there, some of it or all",
-                       variable, rank, number);
+                       variable, g->rank, g->number);
     pthread_mutex_unlock(&round->lock);
     return code;
 }
@@ -235,23 +235,23 @@ struct psd_page *psd_round_copy(const struct psd_round *round, uint32_t block, c
     return page;
 }
 
-Paramserver__V1__Outcome psd_round_add(struct psd_round *round, uint64_t run, uint32_t rank, uint64_t number,
-                                       uint64_t examples, uint32_t block, const struct psd_request_id *id,
+Paramserver__V1__Outcome psd_round_add(struct psd_round *round, uint64_t run, const struct psd_gradient *g,
                                        struct psd_page **gradient)
 {
     Paramserver__V1__Outcome outcome;
     pthread_mutex_lock(&round->lock);
-    struct psd_contribution *c = &round->contributions[rank];
-    struct psd_block *b = &round->partition->blocks[block];
+    struct psd_contribution *c = &round->contributions[g->rank];
+    struct psd_block *b = &round->partition->blocks[g->block];
     // Since the check its worker may have been taken out, and told what of it counts; or the round may have been reset,
     // for a run that the job began before.
-    bool open = atomic_load(round->job_run) == run && round->state == PSD_ROUND_OPEN && number == round->closed + 1 &&
-                round->member[rank] && !round->abandoned && !round->off && *gradient;
-    bool fresh = open && !has_block(c, block) && !is_of_another(c, id);
+    bool open = atomic_load(round->job_run) == run && round->state == PSD_ROUND_OPEN &&
+                g->number == round->closed + 1 && round->member[g->rank] && !round->abandoned && !round->off &&
+                *gradient;
+    bool fresh = open && !has_block(c, g->block) && !is_of_another(c, &g->id);
     pthread_mutex_lock(&b->lock);
-    bool had = psd_block_has_taken(b, id), room = !fresh || had || psd_block_reserve(b, id);
+    bool had = psd_block_has_taken(b, &g->id), room = !fresh || had || psd_block_reserve(b, &g->id);
     if (fresh && !had && room)
-        psd_block_record(b, id);
+        psd_block_record(b, &g->id);
     pthread_mutex_unlock(&b->lock);
     if (!room) {
         outcome = PARAMSERVER__V1__OUTCOME__OUTCOME_NONE;
@@ -261,17 +261,17 @@ Paramserver__V1__Outcome psd_round_add(struct psd_round *round, uint64_t run, ui
         ps_sometimes(PS_SOMETIMES_STALE_PUSH);
         outcome = PARAMSERVER__V1__OUTCOME__STALE;
     } else {
-        c->pages[block] = *gradient;
+        c->pages[g->block] = *gradient;
         *gradient = NULL;
-        c->examples = examples;
-        c->client = id->client;
-        c->sequence = id->sequence;
+        c->examples = g->examples;
+        c->client = g->id.client;
+        c->sequence = g->id.sequence;
         c->blocks++;
-        outcome = is_whole(round, rank) ? PARAMSERVER__V1__OUTCOME__QUEUED : PARAMSERVER__V1__OUTCOME__STAGED;
+        outcome = is_whole(round, g->rank) ? PARAMSERVER__V1__OUTCOME__QUEUED : PARAMSERVER__V1__OUTCOME__STAGED;
         if (outcome == PARAMSERVER__V1__OUTCOME__QUEUED) {
             round->whole++;
             round->whole_members++;
-            round->awaited = rank + 1;
+            round->awaited = g->rank + 1;
             round_judge(round);
         }
     }

@@ -122,13 +122,19 @@ void psd_round_destroy(struct psd_round *round);  // may be NULL
 
 // ---- gradients ----------------------------------------------------------------------------------------------------
 
-// May rank contribute to round number? Outcome STALE (complete or closed already) or QUEUED with PS_OK;
-// FAILED_PRECONDITION: not open yet; ABORTED: not a member; ALREADY_EXISTS: this block of its gradient is in,
-// or another one is that came from another operation; INVALID_ARGUMENT: more than PS_EXAMPLES_MAX examples, or others
-// than those of its blocks that are in; UNAVAILABLE, come again: the round before is complete and not applied yet, or
-// this one still ends its work for an earlier run.
-enum ps_code psd_round_check(struct psd_round *round, const char *variable, uint32_t rank, uint64_t number,
-                             uint64_t examples, uint32_t block, const struct psd_request_id *id,
+// One block of a worker's gradient, but for its values.
+struct psd_gradient {
+    uint32_t rank, block;
+    uint64_t number, examples;  // number: the round that it is for
+    struct psd_request_id id;
+};
+
+// May it be added to its round? Outcome STALE (complete or closed already) or QUEUED with PS_OK; FAILED_PRECONDITION:
+// not open yet; ABORTED: not a member; ALREADY_EXISTS: this block of its gradient is in, or another one is that came
+// from another operation; INVALID_ARGUMENT: more than PS_EXAMPLES_MAX examples, or others than those of its blocks that
+// are in; UNAVAILABLE, come again: the round before is complete and not applied yet, or this one still ends its work
+// for an earlier run.
+enum ps_code psd_round_check(struct psd_round *round, const char *variable, const struct psd_gradient *g,
                              Paramserver__V1__Outcome *outcome, struct ps_error *e);
 // A copy of a block's gradient, for psd_round_add: no lock is held, so nobody waits for it. NULL: malloc has nothing
 // left. Received buffers are not kept instead, because the transport would have to do without them: gRPC counts them
@@ -136,13 +142,12 @@ enum ps_code psd_round_check(struct psd_round *round, const char *variable, uint
 // neighbouring messages share a buffer.
 struct psd_page *psd_round_copy(const struct psd_round *round, uint32_t block, const struct ps_slices *payload,
                                 size_t offset);
-// Adds one block of a gradient of the job's `run`, and takes *gradient (which becomes NULL), unless the block has the
-// id already, or finds it stale (as one of an earlier run, or whose worker is no member any more) or (a second gradient
+// Adds g, of the job's `run`, and takes its values, *gradient (which becomes NULL), unless the block has the id
+// already, or finds it stale (as one of an earlier run, or whose worker is no member any more) or (a second gradient
 // that raced past the check) duplicate. A *gradient that is NULL is never fresh. QUEUED: with this block the gradient
 // is whole, and counts in the round. STAGED: the block is in; what becomes of the gradient is said with its last block.
 // OUTCOME_NONE: there is no room to remember the request.
-Paramserver__V1__Outcome psd_round_add(struct psd_round *round, uint64_t run, uint32_t rank, uint64_t number,
-                                       uint64_t examples, uint32_t block, const struct psd_request_id *id,
+Paramserver__V1__Outcome psd_round_add(struct psd_round *round, uint64_t run, const struct psd_gradient *g,
                                        struct psd_page **gradient);
 // The first round that may still take gradients, now or when the one before it has closed.
 uint64_t psd_round_open(struct psd_round *round);

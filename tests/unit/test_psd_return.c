@@ -127,16 +127,16 @@ static void test_who_stays(void **state)
 static void expect_stale_after(void (*meanwhile)(struct job *j))
 {
     struct job j;
-    struct psd_request_id id = {1, 1, 1};
+    const struct psd_gradient first = {.rank = 1, .block = 0, .number = 1, .examples = 1, .id = {1, 1, 1}};
     struct ps_slices payload = floats(15, 1);
     open_at_1(&j);
     struct psd_partition *p = &j.core->table.newest->partitions[0];
     struct psd_round *round = p->round;
     struct psd_page *gradient = psd_round_copy(round, 0, &payload, 0);
     Paramserver__V1__Outcome outcome;
-    assert_int_equal(psd_round_check(round, "a", 1, 1, 1, 0, &id, &outcome, NULL), PS_OK);
+    assert_int_equal(psd_round_check(round, "a", &first, &outcome, NULL), PS_OK);
     meanwhile(&j);
-    assert_int_equal(psd_round_add(round, 1, 1, 1, 1, 0, &id, &gradient), PARAMSERVER__V1__OUTCOME__STALE);
+    assert_int_equal(psd_round_add(round, 1, &first, &gradient), PARAMSERVER__V1__OUTCOME__STALE);
     assert_int_equal(round->contributions[1].blocks, 0);
     round->busy = false;
     psd_page_unref(gradient);

@@ -196,8 +196,11 @@ static void test_two_operations(void **state)
     const struct psd_request_id another[] = {{round->contributions[0].client, c.sequence[0], 1},
                                              {round->contributions[0].client + 1, c.sequence[0] - 1, 1}};
     for (int i = 0; i < 2; i++)
-        assert_int_equal(psd_round_add(round, *round->job_run, 0, 1, 1, 1, &another[i], &page),
-                         PARAMSERVER__V1__OUTCOME__DUPLICATE);
+        assert_int_equal(
+            psd_round_add(round, *round->job_run,
+                          &(struct psd_gradient){.rank = 0, .block = 1, .number = 1, .examples = 1, .id = another[i]},
+                          &page),
+            PARAMSERVER__V1__OUTCOME__DUPLICATE);
     assert_int_equal(round->contributions[0].blocks, 1);
     psd_page_unref(page);
     ps_slices_clear(&payload);
