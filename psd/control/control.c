@@ -53,6 +53,24 @@ static void control_free_orders(struct psd_control *c)
     ps_heap_fini(&c->deadlines);
 }
 
+// c may be NULL.
+static void control_destroy(struct psd_control *c)
+{
+    if (!c)
+        return;
+    for (uint32_t i = 0; c->members && i < c->workers; i++)
+        psd_participation_clear(&c->members[i].participation);
+    psd_epoch_free(&c->data);
+    control_free_orders(c);
+    free(c->in_flight);
+    free(c->open);
+    free(c->acked);
+    free(c->members);
+    free(c->configuration);
+    psd_pool_give(c->pool, c->room);
+    free(c);
+}
+
 struct psd_control *psd_control_new(const struct psd_host *host, struct psd_control *before,
                                     const Paramserver__V1__JoinRequest *r, struct ps_error *e)
 {
@@ -84,12 +102,12 @@ struct psd_control *psd_control_new(const struct psd_host *host, struct psd_cont
     c->open = ps_try_alloc_array(tasks, sizeof *c->open);
     c->in_flight = ps_try_alloc_array(tasks, sizeof *c->in_flight);
     if (!control_make_orders(c) || !c->configuration || !c->members || !c->acked || !c->open || !c->in_flight) {
-        psd_control_free(c);
+        control_destroy(c);
         ps_no_memory(e, "a job's members");
         return NULL;
     }
     if (!take_room(c, before)) {
-        psd_control_free(c);
+        control_destroy(c);
         ps_fail(e, PS_RESOURCE_EXHAUSTED,
                 "there is no room for the %" PRIu32 " workers of a job; the limit is %zu bytes", r->workers,
                 host->pool->limit);
@@ -102,23 +120,6 @@ struct psd_control *psd_control_new(const struct psd_host *host, struct psd_cont
         psd_member_recount(c, &c->members[i]);
     }
     return c;
-}
-
-void psd_control_free(struct psd_control *c)
-{
-    if (!c)
-        return;
-    for (uint32_t i = 0; c->members && i < c->workers; i++)
-        psd_participation_clear(&c->members[i].participation);
-    psd_epoch_free(&c->data);
-    control_free_orders(c);
-    free(c->in_flight);
-    free(c->open);
-    free(c->acked);
-    free(c->members);
-    free(c->configuration);
-    psd_pool_give(c->pool, c->room);
-    free(c);
 }
 
 void psd_control_take_drained(struct psd_control *c, struct psd_job *old)
@@ -152,7 +153,7 @@ void psd_control_open(struct psd_job *job, struct psd_control *c, Paramserver__V
     pthread_mutex_lock(&job->lock);
     c->resumed_round = how == PARAMSERVER__V1__ON_EXISTING__RESUME && job->control ? control_open_round(job) : 0;
     control_release(job->control, ready);
-    psd_control_free(job->control);
+    control_destroy(job->control);
     job->control = c;
     c->on_existing = how;
     psd_job_set_run(job, psd_runs_next(job->host->runs), false);
@@ -705,7 +706,7 @@ static void control_begin_run(struct psd_job *job, struct psd_call **ready)
 static void control_free(struct psd_job *job)
 {
     psd_view_free(job->view);
-    psd_control_free(job->control);
+    control_destroy(job->control);
 }
 
 static void control_name_worker(struct psd_job *job, uint32_t rank, char *text, size_t size)

@@ -500,9 +500,6 @@ void psd_member_succeeded(struct psd_control *c, struct psd_member *m, uint64_t 
 
 // ---- waiting.c ----------------------------------------------------------------------------------------------------
 
-// Calls of m that waited have ended otherwise, as by their deadline: where none is left it has entered nothing, and
-// asked for nothing.
-void psd_member_withdraw(struct psd_control *c, struct psd_member *m, uint64_t now);
 // m's client says that it waits on, though no call of its is here.
 void psd_member_waits_on(struct psd_control *c, struct psd_member *m, uint64_t now);
 // Those who have not asked again, though they were heard, train: rounds wait for them again.
@@ -523,7 +520,6 @@ void psd_member_name(const struct psd_control *c, uint32_t rank, uint64_t now, c
 // (RESOURCE_EXHAUSTED).
 struct psd_control *psd_control_new(const struct psd_host *host, struct psd_control *before,
                                     const Paramserver__V1__JoinRequest *r, struct ps_error *e);
-void psd_control_free(struct psd_control *control);  // may be NULL
 // old->lock is not held. Of a run that is not open yet: marks those who had left the one of old, which has failed, as
 // they were asked to. Not worker 0, who opens it, and nobody where people begin it: the one of old was interrupted, or
 // nothing was heard of it for as long as it waited for workers.

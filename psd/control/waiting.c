@@ -8,9 +8,10 @@
 #include "common/base/clock.h"
 #include "psd/control/state.h"
 
-// A client that waits on asks again at once. Until it is certain that this one does not, it stays excluded: where
-// others train, whoever is included closes their open rounds with the gradients that are in.
-void psd_member_withdraw(struct psd_control *c, struct psd_member *m, uint64_t now)
+// Calls of m that waited have ended otherwise, as by their deadline: where none is left it has entered nothing, and
+// asked for nothing. A client that waits on asks again at once. Until it is certain that this one does not, it stays
+// excluded: where others train, whoever is included closes their open rounds with the gradients that are in.
+static void waiting_withdraw(struct psd_control *c, struct psd_member *m, uint64_t now)
 {
     if (!psd_in_collective(m) && !psd_in_lease(m) && m->waits_since) {
         m->waits_since = 0;
@@ -51,7 +52,7 @@ void psd_control_forget_call(const struct psd_call *call, const pthread_mutex_t 
 {
     struct psd_control *c = call->job && lock == &call->job->lock ? call->job->control : NULL;
     if (c && call->worker && call->worker <= c->workers)
-        psd_member_withdraw(c, &c->members[call->worker - 1], psd_host_now(call->job->host));
+        waiting_withdraw(c, &c->members[call->worker - 1], psd_host_now(call->job->host));
 }
 
 // ---- for whom -----------------------------------------------------------------------------------------------------
@@ -195,7 +196,7 @@ static void walk_list(struct walk *w, struct psd_job *job, uint32_t rank, enum w
     if (report)
         whom = walk_name(w, job, m, wait, what, predecessor);
     if (list->n < n)
-        psd_member_withdraw(c, m, psd_host_now(job->host));
+        waiting_withdraw(c, m, psd_host_now(job->host));
     if (!report)
         return;
     pthread_mutex_unlock(&job->lock);

@@ -42,7 +42,7 @@ struct psd_clients {
 };
 
 void psd_clients_init(struct psd_clients *clients);
-size_t psd_clients_bytes(const struct psd_clients *clients);  // taken from the pool
+size_t psd_clients_bytes(const struct psd_clients *clients);  // taken from the pool; here for tests
 
 // The first sequence of a client that may still come, of which its blocks must know whether they have taken it;
 // UINT64_MAX: none, it is forgotten. clients: a struct psd_clients.

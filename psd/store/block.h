@@ -55,7 +55,7 @@ enum ps_code psd_block_init(struct psd_block *b, struct psd_store *store, uint32
 void psd_block_fini(struct psd_block *b);
 
 // All of these: the block's lock is held.
-void psd_block_fill(struct psd_block *b);  // writes the page of a fresh block, unless that has been done
+void psd_block_fill(struct psd_block *b);  // writes a fresh block's page, unless that has been done; here for tests
 bool psd_block_pinned(const struct psd_block *b);
 struct psd_page *psd_block_pin(struct psd_block *b);
 // As psd_block_pin, but a fresh page is not filled yet: psd_block_fill_held does before it is read, unless a write has.
