@@ -35,13 +35,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
     struct ps_error e;
     uint64_t length;
     read_example(bytes, size);
-    for (uint64_t at = 0; at < size && size - at >= WK_RECORD_HEADER;
-         at += WK_RECORD_HEADER + length + WK_RECORD_FOOTER) {
+    for (uint64_t at = 0; at < size && size - at >= PS_TFRECORD_HEAD;
+         at += PS_TFRECORD_HEAD + length + PS_TFRECORD_TAIL) {
         if (wk_record_header(bytes + at, at, size, &length, &e) != PS_OK)
             break;
-        if (length > size - at - WK_RECORD_HEADER - WK_RECORD_FOOTER)
+        if (length > size - at - PS_TFRECORD_HEAD - PS_TFRECORD_TAIL)
             abort();
-        read_example(bytes + at + WK_RECORD_HEADER, (size_t)length);
+        read_example(bytes + at + PS_TFRECORD_HEAD, (size_t)length);
     }
     return 0;
 }

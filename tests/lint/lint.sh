@@ -196,6 +196,11 @@ rule_keys() {
         }' tools/psctl.1 -
 }
 
+# Castagnoli's polynomial: ps_crc32c has the processor's instruction for it.
+rule_crc() {
+    c_files | grep -vx common/base/crc32c.c | xargs -r grep -HniE '0x(82f63b78|1edc6f41)'
+}
+
 # ---- TAP ----------------------------------------------------------------------------------------------------------
 
 point=0 failed=0
@@ -212,7 +217,7 @@ check() { # RULE WHAT-IT-SAYS
     fi
 }
 
-echo 1..11
+echo 1..12
 if [[ -n $formatter ]]; then
     check format "clang-format changes nothing"
 else
@@ -228,5 +233,6 @@ check names "static functions have names of their own"
 check terms "no identifier says a private word"
 check words "no unfinished business"
 check keys "psctl(1) lists each key that is not its column's title"
+check crc "CRC-32C is ps_crc32c alone"
 check mutations "every mutation of the list changes its file"
 exit $failed

@@ -122,6 +122,7 @@ with "lint: a key of JSON that psctl(1) does not list" keys tools/psctl/bad.c "$
 with "lint: a mutation that does not apply" mutations tests/mutants/list 'bad :: common/good.c :: s/return 1/return 2/ :: good :: nothing'
 with "lint: a mutation of a file that is not there" mutations tests/mutants/list 'bad :: common/gone.c :: s/a/b/ :: good :: nothing'
 with "lint: a mutation that is no expression" mutations tests/mutants/list 'bad :: common/good.c :: s/a/b :: good :: nothing'
+with "lint: a CRC-32C of its own" crc workerd/bad.c "$spdx" 'enum { BAD = 0x82f63b78 };'
 with "lint: unfinished in C" words common/bad.c "$spdx" '// T''ODO' 'int bad;'
 with "lint: unfinished in a makefile" words common/local.mk '# FIX''ME: later'
 with "lint: unfinished in a script" words tests/bad.sh '#!/bin/sh' "# ${spdx#// }" '# XX''X'

@@ -6,48 +6,22 @@
 //               (tensorflow/core/lib/io/record_writer.h)
 //     data      a tf.train.Example in protobuf's encoding: a map from names to lists of bytes, floats or integers
 //               (tensorflow/core/example/feature.proto)
-#include <inttypes.h>
-#include <pthread.h>
-#include <string.h>
-
 #include "workerd/data/tfrecord.h"
 
-// ---- CRC-32C (Castagnoli; RFC 3720, appendix B.4) ------------------------------------------------------------------
+#include <inttypes.h>
+#include <string.h>
 
-enum { CRC_POLYNOMIAL = 0x82f63b78 };
-
-static uint32_t crc_table[256];
-static pthread_once_t crc_once = PTHREAD_ONCE_INIT;
-
-static void crc_make_table(void)
-{
-    for (uint32_t i = 0; i < 256; i++) {
-        uint32_t c = i;
-        for (int bit = 0; bit < 8; bit++)
-            c = c & 1 ? c >> 1 ^ (uint32_t)CRC_POLYNOMIAL : c >> 1;
-        crc_table[i] = c;
-    }
-}
-
-uint32_t wk_masked_crc(const uint8_t *bytes, size_t n)
-{
-    uint32_t c = UINT32_MAX;
-    pthread_once(&crc_once, crc_make_table);
-    for (size_t i = 0; i < n; i++)
-        c = crc_table[(c ^ bytes[i]) & 0xff] ^ c >> 8;
-    c = ~c;
-    return (c >> 15 | c << 17) + 0xa282ead8u;
-}
+// ---- records ------------------------------------------------------------------------------------------------------
 
 static uint32_t record_u32(const uint8_t *p)
 {
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
-enum ps_code wk_record_header(const uint8_t header[WK_RECORD_HEADER], uint64_t at, uint64_t size, uint64_t *length,
+enum ps_code wk_record_header(const uint8_t header[PS_TFRECORD_HEAD], uint64_t at, uint64_t size, uint64_t *length,
                               struct ps_error *e)
 {
-    uint32_t crc = wk_masked_crc(header, 8), said = record_u32(header + 8);
+    uint32_t crc = ps_masked_crc32c(header, 8), said = record_u32(header + 8);
     *length = record_u32(header) | (uint64_t)record_u32(header + 4) << 32;
     if (crc != said)
         return ps_fail(e, PS_DATA_LOSS,
@@ -55,8 +29,8 @@ enum ps_code wk_record_header(const uint8_t header[WK_RECORD_HEADER], uint64_t a
                        " is 0x%08x, expected 0x%08x: no TFRecord file, "
                        "or damaged",
                        at, crc, said);
-    uint64_t left = size - at - WK_RECORD_HEADER;
-    if (*length > UINT32_MAX || left < WK_RECORD_FOOTER || *length > left - WK_RECORD_FOOTER)
+    uint64_t left = size - at - PS_TFRECORD_HEAD;
+    if (*length > UINT32_MAX || left < PS_TFRECORD_TAIL || *length > left - PS_TFRECORD_TAIL)
         return ps_fail(e, PS_DATA_LOSS,
                        "the record at byte %" PRIu64 " has %" PRIu64 " bytes, but the file ends after %" PRIu64 " more",
                        at, *length, left);
@@ -65,7 +39,7 @@ enum ps_code wk_record_header(const uint8_t header[WK_RECORD_HEADER], uint64_t a
 
 enum ps_code wk_record_check(const uint8_t *record, uint64_t length, struct ps_error *e)
 {
-    uint32_t crc = wk_masked_crc(record, (size_t)length), said = record_u32(record + length);
+    uint32_t crc = ps_masked_crc32c(record, (size_t)length), said = record_u32(record + length);
     return crc == said ? PS_OK : ps_fail(e, PS_DATA_LOSS, "the record's CRC is 0x%08x, expected 0x%08x", crc, said);
 }
 

@@ -29,13 +29,13 @@ struct tfrecord {
 
 static enum ps_code tfrecord_find_records(struct tfrecord *t, struct ps_error *e)
 {
-    uint8_t header[WK_RECORD_HEADER];
+    uint8_t header[PS_TFRECORD_HEAD];
     uint64_t capacity = 0, length;
-    for (uint64_t at = 0; at < t->block->size; at += WK_RECORD_HEADER + length + WK_RECORD_FOOTER) {
-        if (t->block->size - at < WK_RECORD_HEADER)
+    for (uint64_t at = 0; at < t->block->size; at += PS_TFRECORD_HEAD + length + PS_TFRECORD_TAIL) {
+        if (t->block->size - at < PS_TFRECORD_HEAD)
             return ps_fail(e, PS_DATA_LOSS,
                            "%" PRIu64 " bytes are left at byte %" PRIu64 ", expected a record of %d or more",
-                           t->block->size - at, at, WK_RECORD_HEADER + WK_RECORD_FOOTER);
+                           t->block->size - at, at, PS_TFRECORD_HEAD + PS_TFRECORD_TAIL);
         if (wk_block_read(t->block, at, sizeof header, header, e) ||
             wk_record_header(header, at, t->block->size, &length, e))
             return e->code;
@@ -44,7 +44,7 @@ static enum ps_code tfrecord_find_records(struct tfrecord *t, struct ps_error *e
             t->at = ps_realloc(t->at, capacity * sizeof *t->at);
             t->length = ps_realloc(t->length, capacity * sizeof *t->length);
         }
-        t->at[t->base.examples] = at + WK_RECORD_HEADER;
+        t->at[t->base.examples] = at + PS_TFRECORD_HEAD;
         t->length[t->base.examples++] = length;
     }
     return t->base.examples ? PS_OK : ps_fail(e, PS_DATA_LOSS, "the file is empty, expected records");
@@ -54,7 +54,7 @@ static enum ps_code tfrecord_find_records(struct tfrecord *t, struct ps_error *e
 static enum ps_code tfrecord_load(const struct tfrecord *t, uint64_t example, const uint8_t **bytes, uint8_t **own,
                                   struct ps_error *e)
 {
-    size_t n = (size_t)t->length[example] + WK_RECORD_FOOTER;
+    size_t n = (size_t)t->length[example] + PS_TFRECORD_TAIL;
     *own = NULL;
     *bytes = t->block->bytes ? t->block->bytes + t->at[example] : NULL;
     if (!*bytes) {

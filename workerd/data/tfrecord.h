@@ -10,17 +10,15 @@
 #include <stdint.h>
 
 #include "common/base/error.h"
-
-enum { WK_RECORD_HEADER = 12, WK_RECORD_FOOTER = 4 };
+#include "common/file/tfrecord.h"
 
 struct wk_bytes {
     const uint8_t *at;
     size_t n;
 };
 
-uint32_t wk_masked_crc(const uint8_t *bytes, size_t n);
 // The header of the record at byte `at` of a file of so many bytes, which has at least the header from there on.
-enum ps_code wk_record_header(const uint8_t header[WK_RECORD_HEADER], uint64_t at, uint64_t size, uint64_t *length,
+enum ps_code wk_record_header(const uint8_t header[PS_TFRECORD_HEAD], uint64_t at, uint64_t size, uint64_t *length,
                               struct ps_error *e);
 // length bytes of data and the footer.
 enum ps_code wk_record_check(const uint8_t *record, uint64_t length, struct ps_error *e);
