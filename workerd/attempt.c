@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
@@ -193,7 +192,7 @@ static enum ps_code attempt_await_others(const struct attempt *a, enum ps_code c
     const volatile sig_atomic_t *stop = a->run->env.stop;
     const uint64_t now = ps_now(), left = now < until ? until - now : 0;
     if (left && !ps_signal_number(stop))
-        nanosleep(&(struct timespec){(time_t)(left / PS_SECOND), (long)(left % PS_SECOND)}, NULL);
+        ps_sleep(left);
     if (until && ps_signal_number(stop))
         return ps_fail(e, PS_CANCELLED, "stopped by %s", ps_signal_name(ps_signal_number(stop)));
     return code;

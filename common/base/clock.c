@@ -11,6 +11,11 @@ uint64_t ps_now(void)
     return (uint64_t)t.tv_sec * PS_SECOND + (uint64_t)t.tv_nsec;
 }
 
+void ps_sleep(uint64_t ns)
+{
+    nanosleep(&(struct timespec){(time_t)(ns / PS_SECOND), (long)(ns % PS_SECOND)}, NULL);
+}
+
 void ps_cond_init(pthread_cond_t *condition)
 {
     pthread_condattr_t monotonic;

@@ -8,7 +8,6 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "common/base/alloc.h"
@@ -16,7 +15,7 @@
 
 static const char lock_mark[] = "lock of paramserver\n";  // then the owner, and the holder, a line each
 
-enum { LOCK_TEXT = 1024, LOCK_TRIES = 20 };
+enum { LOCK_TEXT = 1024, LOCK_TRIES = 20, LOCK_LOOK_MS = 50 };
 
 // Is what is at the path the file that is open? Whoever held it before may have removed it.
 static bool lock_is_at(const char *path, int fd)
@@ -50,19 +49,14 @@ static void lock_read(int fd, struct lock_text *t)
     end[1 + strcspn(end + 1, "\n")] = '\0';
 }
 
-static void lock_pause(void)
-{
-    nanosleep(&(struct timespec){.tv_nsec = 50 * PS_MS}, NULL);
-}
-
 // Whoever has just locked it is about to write who it is, in place of the one before.
 static enum ps_code lock_refuse(int fd, const char *path, const char *owner, struct ps_error *e)
 {
     struct lock_text t = {.empty = true};
-    lock_pause();
+    ps_sleep(LOCK_LOOK_MS * PS_MS);
     for (int i = 0; i < LOCK_TRIES && t.empty; i++) {
         if (i)
-            lock_pause();
+            ps_sleep(LOCK_LOOK_MS * PS_MS);
         lock_read(fd, &t);
     }
     close(fd);

@@ -21,6 +21,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
+
 static enum ps_code address_refused(const char *address, int error, struct ps_error *e)
 {
     if (error == EADDRINUSE)
@@ -50,7 +52,7 @@ int ps_address_hold(const char *address)
             return folder;
         if (errno != EWOULDBLOCK && errno != EINTR)
             break;
-        usleep(TRY_MS * 1000);
+        ps_sleep(TRY_MS * PS_MS);
     }
     ps_address_let_go(folder);
     return -1;

@@ -4,9 +4,9 @@
 #include <grpc/grpc.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "common/base/alloc.h"
+#include "common/base/clock.h"
 
 // Up to here copying a slice is cheaper than what the core does for each one: a reference count, an entry of its
 // slice buffers, one of writev's.
@@ -151,7 +151,7 @@ static bool loan_lend(const struct ps_slice *s, struct ps_loans *loans, grpc_sli
 bool ps_loans_wait(struct ps_loans *loans, int limit_ms)
 {
     for (int ms = 0; atomic_load(&loans->out) && ms < limit_ms; ms++)
-        nanosleep(&(struct timespec){0, 1000000}, NULL);
+        ps_sleep(PS_MS);
     return !atomic_load(&loans->out);
 }
 

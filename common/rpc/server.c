@@ -595,7 +595,7 @@ enum ps_stop ps_server_stop(struct ps_server *s, uint64_t grace_ns)
     // Told to shut down, the core closes a connection as soon as its last call has ended, and a client that writes to a
     // closed connection (a ping, room for more) reads no more: those whose calls end here read the answers before.
     if (s->had_calls && grace_ns >= reads_within)
-        nanosleep(&(struct timespec){.tv_nsec = (long)reads_within}, NULL);
+        ps_sleep(reads_within);
     server_shut(s);
     server_wait_until(s, server_has_no_connection, ps_now() + (grace_ns < moment ? grace_ns : moment));
     grpc_server_cancel_all_calls(s->grpc);

@@ -10,7 +10,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "common/base/alloc.h"
@@ -51,10 +50,9 @@ void load_ready(struct load_meter *m)
 
 void load_done(struct load_meter *m)
 {
-    const struct timespec look = {.tv_nsec = PS_MS};
     load_report(m, 'd');
     while (!atomic_load(&m->time->over))
-        nanosleep(&look, NULL);
+        ps_sleep(PS_MS);
 }
 
 bool load_count(struct load_meter *m, uint64_t *started, uint64_t calls)
@@ -150,9 +148,7 @@ static enum ps_code load_sleep(uint64_t until, struct ps_error *e)
         uint64_t now = ps_now(), nap = now < until ? until - now : 0;
         if (nap == 0)
             return PS_OK;
-        nap = nap < LOOK_MS * PS_MS ? nap : LOOK_MS * PS_MS;
-        const struct timespec t = {.tv_sec = (time_t)(nap / PS_SECOND), .tv_nsec = (long)(nap % PS_SECOND)};
-        nanosleep(&t, NULL);
+        ps_sleep(nap < LOOK_MS * PS_MS ? nap : LOOK_MS * PS_MS);
     }
     return e->code;
 }

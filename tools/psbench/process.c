@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
 #include "common/base/signals.h"
 
 enum { END_MS = 5000, LOOK_MS = 5 };
@@ -51,12 +52,11 @@ enum ps_code process_enter(const char *netns, struct ps_error *e)
 
 void process_end(pid_t pid)
 {
-    const struct timespec look = {.tv_nsec = LOOK_MS * 1000000};
     kill(pid, SIGTERM);
     for (int ms = 0; ms < END_MS; ms += LOOK_MS) {
         if (waitpid(pid, NULL, WNOHANG) != 0)
             return;
-        nanosleep(&look, NULL);
+        ps_sleep(LOOK_MS * PS_MS);
     }
     kill(pid, SIGKILL);
     while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) {

@@ -113,7 +113,7 @@ static enum ps_code socket_ring_connect(struct socket_ring *r, const struct allr
     if (endpoint_listen(address, &listener, e))
         return e->code;
     while ((r->to = endpoint_connect(next)) < 0 && ps_now() < end)
-        usleep(1000);
+        ps_sleep(PS_MS);
     if (r->to < 0)
         return ps_fail(e, PS_UNAVAILABLE, "cannot connect to %s: %s", next, strerror(errno));
     r->from = accept(listener, NULL, NULL);

@@ -45,7 +45,7 @@ static enum ps_code checkpoint_await(struct cluster *c, Request *request, long w
         if (ps_now() > say && !said)
             fprintf(stderr, "psctl: waiting for the chief of job '%s' to write a checkpoint\n", request->job);
         said |= ps_now() > say;
-        usleep(100 * 1000);
+        ps_sleep(100 * PS_MS);
     }
     return *reply ? PS_OK : e->code;
 }

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
@@ -136,7 +135,7 @@ static enum ps_code drain_wait_for(struct cluster *c, struct drain *d, struct ps
             free(name);
             return e->code;
         }
-        usleep(500 * 1000);
+        ps_sleep(500 * PS_MS);
         if (d->job ? look_at_worker(c, d, e) : drain_ask(c, d, e))
             return e->code;
     }

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
 #include "tools/psctl/group.h"
 
 enum { GROUPS_MAX = 2 * GROUP_MAX, END_MS = 2000, LOOK_MS = 50 };
@@ -50,7 +51,7 @@ static void guard_run(int fd)
             guard_note(&groups, group);
     signal_all(&groups, SIGTERM);
     for (int ms = 0; ms < END_MS && signal_all(&groups, 0); ms += LOOK_MS)
-        usleep(LOOK_MS * 1000);
+        ps_sleep(LOOK_MS * PS_MS);
     signal_all(&groups, SIGKILL);
 }
 

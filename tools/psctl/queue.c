@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
@@ -359,7 +358,6 @@ static bool log_must_leave(void)
 // Until the job has ended, or ps task 0 is away for too long, or log_must_leave.
 static enum ps_code log_follow(struct cluster *c, struct log *l, bool follow, struct ps_error *e)
 {
-    static const struct timespec pause = {.tv_nsec = LOG_ASK_MS * 1000000L};
     uint64_t answered = ps_now();
     for (bool more = true; !log_must_leave() && (more || (follow && !queue_is_over(l->state)));) {
         const enum ps_code code = log_ask(c, l, &more, e);
@@ -369,7 +367,7 @@ static enum ps_code log_follow(struct cluster *c, struct log *l, bool follow, st
                  ps_now() - answered > LOG_PATIENCE_S * PS_SECOND)
             return code;
         if (!more && follow)
-            nanosleep(&pause, NULL);
+            ps_sleep(LOG_ASK_MS * PS_MS);
         more = more && code == PS_OK;
     }
     return PS_OK;

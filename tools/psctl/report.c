@@ -85,7 +85,7 @@ static void section_end(struct section *s, uint64_t until)
 {
     pid_t ended = 0;
     while (!s->error && (ended = waitpid(s->pid, &s->status, WNOHANG)) == 0 && ps_now() < until)
-        usleep(10 * 1000);
+        ps_sleep(10 * PS_MS);
     if (s->error || ended)
         return;
     kill(-s->pid, SIGKILL);

@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
@@ -53,12 +51,6 @@ struct training {
     bool lost;         // the last report did not arrive: said once
     int code;          // once it has ended: its exit code
 };
-
-static void agent_sleep(int ms)
-{
-    const struct timespec time = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L};
-    nanosleep(&time, NULL);  // a signal ends it, as it should
-}
 
 static bool agent_is_stopped(const struct agent *a)
 {
@@ -129,7 +121,7 @@ static void training_report_end(struct training *t, int code)
         if (!t->lost)
             ps_warn("the end of job '%s' did not arrive, tries again: %s", t->job->job, e.text);
         t->lost = true;
-        agent_sleep(AGAIN_MS);
+        ps_sleep(AGAIN_MS * PS_MS);
     }
 }
 
@@ -226,7 +218,7 @@ static bool training_run(struct training *t)
             break;
         snprintf(text, sizeof text, "the worker was ended by signal %d: it is started again", code - 128);
         training_say(t, text);
-        agent_sleep(AGAIN_MS);
+        ps_sleep(AGAIN_MS * PS_MS);
     }
     return false;
 }
@@ -289,7 +281,7 @@ void wk_agent_run(const struct wk_agent_options *options)
     while (!agent_is_stopped(&a)) {
         agent_ask(&a);
         if (!agent_is_stopped(&a))
-            agent_sleep(ASK_MS);
+            ps_sleep(ASK_MS * PS_MS);
     }
     ps_info("signal %d: stops waiting for jobs", ps_signal_number(options->stop));
     wk_ask_close(a.ask);

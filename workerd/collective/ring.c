@@ -13,7 +13,6 @@
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "common/base/alloc.h"
@@ -158,10 +157,9 @@ static bool ring_is_unsent(const struct wk_ring *ring)
 
 void wk_ring_flush(struct wk_ring *ring, uint64_t until)
 {
-    static const struct timespec moment = {.tv_nsec = RING_FLUSH_MS * 1000000L};
     struct ps_error e;
     while (ring_is_unsent(ring) && !ring_failed(ring, &e) && ps_now() < until)
-        nanosleep(&moment, NULL);
+        ps_sleep(RING_FLUSH_MS * PS_MS);
 }
 
 // ---- waiting ------------------------------------------------------------------------------------------------------

@@ -222,12 +222,11 @@ static enum ps_code shm_try(const struct wk_shm *s, int *fd, struct ps_error *e)
 // Waits for member 0 to make it.
 static enum ps_code shm_find(struct wk_shm *s, struct ps_error *e)
 {
-    const struct timespec pause = {.tv_nsec = 2 * 1000000L};
     int fd = -1;
     for (unsigned tries = 1; shm_try(s, &fd, e) == PS_OK && fd < 0; tries++) {
         if (tries % 32 == 0 && s->is.look(s->is.arg, 0, e))
             break;
-        nanosleep(&pause, NULL);
+        ps_sleep(2 * PS_MS);
     }
     if (e->code == PS_OK)
         shm_map(s, fd, e);

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
@@ -273,7 +272,7 @@ static enum ps_code sums_find_cause(const struct wk_device_sums *s, struct ps_er
     if (e->code != PS_UNAVAILABLE && e->code != PS_ABORTED)
         return e->code;
     while (wk_collective_look(s->env->collective, &why) == PS_OK && ps_now() - since < enough)
-        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+        ps_sleep(10 * PS_MS);
     if (why.code == PS_OK)
         ps_fail(&why, PS_INTERNAL, "worker %" PRIu32 ": replica %" PRIu32 ": %.400s", s->env->rank, s->env->device,
                 e->text);
@@ -474,7 +473,7 @@ enum ps_code wk_device_sums_wait(struct wk_device_sums *s, uint64_t step, struct
         if (sums_look(s, &since, &done, e))
             return e->code;
         if (!done && i >= SPINS)
-            nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+            ps_sleep(20000);
     }
     atomic_store_explicit(&own->done, s->steps, memory_order_release);
     return PS_OK;

@@ -14,7 +14,6 @@
 // With the first worker that is lost the job ends: those that are left could agree on a step of the ring that the ps
 // tasks have not taken.
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
@@ -149,7 +148,7 @@ static bool hybrid_is_stopped(const struct hybrid *h)
 {
     const uint64_t until = ps_now() + WK_SIGNAL_SECONDS * PS_SECOND;
     while (!ps_signal_number(h->dense_env.stop) && ps_now() < until)
-        usleep(1000);
+        ps_sleep(PS_MS);
     return ps_signal_number(h->dense_env.stop) != 0;
 }
 

@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
@@ -492,7 +491,7 @@ static bool mirrored_keeps_weights(const struct mirrored *s)
         return leads;
     wk_rounds_ask_leader(&s->rounds);
     while (!(leads = wk_rounds_leads_rest(&s->rounds)) && ps_now() < until)
-        usleep(10000);
+        ps_sleep(10 * PS_MS);
     return leads;
 }
 

@@ -3,11 +3,9 @@
 // parameter_server, and of local_steps what it has alike: joins the job, which the chief declares and puts initial
 // weights into; what all have seen and who writes the results, at the end. What happens in between:
 // parameter_server.h says where.
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
@@ -261,13 +259,12 @@ static bool strategy_chief_lives(const struct wk_parameter_server_state *s)
 // comes in its place does.
 static bool strategy_keeps_weights(const struct wk_parameter_server_state *s)
 {
-    const struct timespec a_moment = {.tv_nsec = 10 * 1000 * 1000};
     const uint64_t until = s->stopped_at + CHIEF_SECONDS * PS_SECOND;
     struct ps_error ended = {.code = PS_OK};
     if (psc_is_chief(s->client))
         return true;
     while (!psc_is_heir(s->client) && !strategy_chief_lives(s) && !wk_psd_health(s, &ended) && ps_now() < until)
-        nanosleep(&a_moment, NULL);
+        ps_sleep(10 * PS_MS);
     if (!psc_is_chief(s->client) && !strategy_chief_lives(s) && ended.code == PS_OK)
         ps_warn("the chief, who keeps the weights, has been silent for %.1f s, and nobody is in its place",
                 (double)psc_chief_silence(s->client) / 1e3);
@@ -320,9 +317,8 @@ static bool strategy_ends_others_step(const struct wk_parameter_server_state *s)
 static void strategy_wait_for_others_step(const struct wk_parameter_server_state *s)
 {
     const uint64_t until = ps_now() + WK_SIGNAL_SECONDS * PS_SECOND + wk_psd_step_ns(s);
-    const struct timespec at = {.tv_sec = (time_t)(until / PS_SECOND), .tv_nsec = (long)(until % PS_SECOND)};
-    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL) == EINTR)
-        continue;
+    for (uint64_t now = ps_now(); now < until; now = ps_now())
+        ps_sleep(until - now);
 }
 
 // What has failed besides, such as writing the weights, is a failure. ABORTED: others have ended, of the same signal.

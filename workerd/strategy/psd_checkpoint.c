@@ -8,7 +8,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
@@ -286,13 +285,12 @@ enum ps_code wk_psd_prune_shards(void *state, const char *name, uint32_t series,
 psc_code wk_psd_set_hyper(const struct wk_parameter_server_state *s, const char *name, double value, uint64_t round,
                           psc_error *error)
 {
-    const struct timespec a_moment = {.tv_nsec = 20 * 1000 * 1000};
     const uint64_t until = ps_now() + (uint64_t)(s->env->job->timeout * (double)PS_SECOND);
     psc_code code;
     psc_error why;
     while ((code = psc_set_hyper(s->client, name, value, &round, error)) == PSC_ABORTED &&
            psc_health(s->client, &why) == PSC_OK && ps_now() < until)
-        nanosleep(&a_moment, NULL);
+        ps_sleep(20 * PS_MS);
     return code;
 }
 

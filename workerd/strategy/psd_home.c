@@ -24,7 +24,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
@@ -437,9 +436,7 @@ void wk_home_delay(const struct wk_parameter_server_state *s, uint64_t step)
     if (s->env->job->delay_ms <= 0)
         return;
     ps_philox(s->env->job->seed, PS_RANDOM_DELAY, s->env->rank, step, word);
-    uint64_t ns = (uint64_t)(ps_uniform(word[0]) * (float)s->env->job->delay_ms * (float)PS_MS);
-    struct timespec t = {(time_t)(ns / PS_SECOND), (long)(ns % PS_SECOND)};
-    nanosleep(&t, NULL);
+    ps_sleep((uint64_t)(ps_uniform(word[0]) * (float)s->env->job->delay_ms * (float)PS_MS));
 }
 
 // ssp: the clock ticks with every step, and may have to be waited for before weights are pulled.
