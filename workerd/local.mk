@@ -112,7 +112,7 @@ workerd_workerd_SOURCES = \
 	workerd/strategy/examples.c \
 	workerd/strategy/local_steps.c workerd/strategy/parameter_server.c workerd/strategy/parameter_server.h \
 	workerd/strategy/psd_checkpoint.c \
-	workerd/strategy/psd_home.c \
+	workerd/strategy/psd_home.c workerd/strategy/psd_job.c workerd/strategy/psd_signal.c \
 	workerd/strategy/strategy.h
 workerd_workerd_LDADD = libwkweights.la libwkdata.la libwkvariables.la libnnreplica.la libwkcollective.la libpshttp.la libpsrpc.la libpsclient.la \
 	libpscluster.la libjob.la libcommon.la $(JANSSON_LIBS) $(YAML_LIBS) $(HWLOC_LIBS) -lm

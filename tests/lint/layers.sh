@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Who calls whom, from the built objects: between the rooms of psd, the files of its control and service, the folders of
-# common, the files of libclient, the rooms of workerd and the files of psctl. Prints each graph and fails where an
-# arrow points up. A pointer to a function is a call where it is taken.
+# common, the files of libclient, the rooms of workerd, the files of its strategies and those of psctl. Prints each
+# graph and fails where an arrow points up. A pointer to a function is a call where it is taken.
 #
 #   tests/lint/layers.sh [BUILD]      BUILD: $top_builddir
 set -u -o pipefail
@@ -23,7 +23,12 @@ psctl='main status top drain doctor words checkpoint get job mode restore run sa
     build cheat plan tls verify jobs submit queue trace waits report group value trace_sum cluster call
     authority caller child findings guard npy operand probe screen'
 
-# A room is a folder below DIR; in libclient and psctl a file is a room, but for the folder libclient/rpc.
+# Of workerd's strategies: those, what parameter_server, local_steps and hybrid are made of, what mirrored is.
+strategy='hybrid local_steps parameter_server psd_home psd_signal psd_checkpoint psd_job examples
+    mirrored buckets device_sums bucket_order rounds one_device
+    weights local_rule checkpoint history losses configuration variables'
+
+# A room is a folder below DIR; where DIR has files itself each of them is one, too.
 room_of() { # DIR OBJECT
     local inside=${2#"$1"/}
     inside=${inside/.libs\//}
@@ -100,12 +105,13 @@ graph() { # DIR ORDER
     printf '%s\n' "$found" | sed 's/^/# /'
 }
 
-echo 1..7
+echo 1..8
 graph psd "$psd"
 graph psd/control "$control"
 graph psd/service "$service"
 graph common "$common"
 graph libclient "$libclient"
 graph workerd "$workerd"
+graph workerd/strategy "$strategy"
 graph tools/psctl "$psctl"
 exit $failed

@@ -227,6 +227,8 @@ make_layered() {
     compile workerd/workerd-main.o "$(function_ begin train)"
     compile workerd/job/loop.o "$(function_ train product)"
     compile workerd/nn/cpu/dense.o "$(function_ product)"
+    compile workerd/strategy/psd_home.o "$(function_ pull barrier)"
+    compile workerd/strategy/psd_job.o "$(function_ barrier)"
     compile tools/psctl/status.o "$(function_ show parse)"
     compile tools/psctl/call.o "$(function_ parse)"
 }
@@ -246,8 +248,9 @@ layers_with "wire calls rpc" common common/wire/bad.o "$(function_ bad dial)"
 layers_with "base calls the queue" libclient libclient/base.o "$(function_ base add)"
 layers_with "a file without a place" libclient libclient/new.o "$(function_ new add)"
 layers_with "nn calls the loop" workerd workerd/nn/bad.o "$(function_ bad train)"
+layers_with "a job calls its home" workerd/strategy workerd/strategy/psd_job.o "$(function_ barrier pull)"
 layers_with "what commands share calls one" tools/psctl tools/psctl/call.o "$(function_ parse show)"
-for dir in psd/control psd/service common libclient workerd tools/psctl; do
+for dir in psd/control psd/service common libclient workerd/strategy tools/psctl; do
     begin layered
     rm -r "${build:?}/$dir"
     rejects "layers: no object of $dir" "$dir:" layers

@@ -25,7 +25,7 @@ declare -A objects=(
     [data]=unit/test_psd_data-test_psd_data [queue]=unit/test_queue-test_queue
     [ops]=unit/test_nn_ops [ring]=unit/test_ring [rounds]=unit/test_rounds [order]=unit/test_bucket_order [buckets]="unit/test_buckets ../workerd/strategy/bucket_order ../workerd/strategy/buckets ../workerd/strategy/rounds" [hosts]=unit/test_hosts [recovery]=unit/test_recovery [tls]=unit/test_tls [collective]=unit/test_collective
     [mirrored]="unit/test_mirrored ../workerd/strategy/checkpoint ../workerd/strategy/bucket_order ../workerd/strategy/buckets ../workerd/strategy/device_sums ../workerd/strategy/local_rule ../workerd/strategy/mirrored ../workerd/strategy/rounds ../workerd/strategy/weights"
-    [parameter_server]="unit/test_parameter_server ../workerd/strategy/checkpoint ../workerd/strategy/examples ../workerd/strategy/history ../workerd/strategy/local_rule ../workerd/strategy/local_steps ../workerd/strategy/parameter_server ../workerd/strategy/psd_checkpoint ../workerd/strategy/psd_home ../workerd/strategy/weights"
+    [parameter_server]="unit/test_parameter_server ../workerd/strategy/checkpoint ../workerd/strategy/examples ../workerd/strategy/history ../workerd/strategy/local_rule ../workerd/strategy/local_steps ../workerd/strategy/parameter_server ../workerd/strategy/psd_checkpoint ../workerd/strategy/psd_home ../workerd/strategy/psd_job ../workerd/strategy/psd_signal ../workerd/strategy/weights"
     [replica]=unit/test_nn_replica [synchronized]=unit/test_synchronized
     [keras]=unit/test_keras [metrics]=unit/test_metrics
     [encoding]=unit/test_encoding [rule]=unit/test_rule [schedule]=unit/test_schedule [job]=unit/test_job

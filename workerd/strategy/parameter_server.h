@@ -5,6 +5,8 @@
 //     parameter_server.c   joining, what all have seen, the end
 //     psd_home.c           the variables: weights come, gradients leave, step by step
 //     psd_checkpoint.c     what the ps tasks keep, in checkpoints
+//     psd_signal.c         what a signal leaves: the weights are read once more; leaving the job
+//     psd_job.c            the job as this worker knows it, which all of these ask
 //     local_steps.c        the variables: they are the replica's own, and the workers' differences are exchanged
 //     hybrid.c             the variables: tables on the ps tasks, the rest in each replica
 //     examples.c           which examples this worker trains
@@ -44,8 +46,8 @@ struct wk_parameter_server_state {
     bool follows_mode;                 // trains each epoch as its shares say, in `update`: psctl set-mode
     uint32_t share_rounds;             // sync: that are asked for at once; 0: all
     const double *state_momentum;      // of states on the ps tasks; NULL: each has its layer's
-    // Sends what has not been pushed yet, and waits for all that is under way. A signal ends the waiting: wk_home_leave
-    // cancels the operations, or they end with the client.
+    // Sends what has not been pushed yet, and waits for all that is under way. A signal ends the waiting:
+    // wk_home_salvage cancels the operations, or they end with the client.
     enum ps_code (*settle)(struct wk_parameter_server_state *s, struct ps_error *e);
     psc_update update;
     psc_client *client;
@@ -69,9 +71,9 @@ struct wk_parameter_server_state {
     int rows;                          // of the step at hand
     uint64_t closed;                   // sync: the last round known to be closed, of some variables at least
     uint64_t round;                    // sync: that of the step at hand
-    uint64_t salvaged;                 // sync: the round whose values wk_home_salvage has found; UINT64_MAX: of several
+    uint64_t salvaged;                 // sync: the round whose values wk_psd_salvage has found; UINT64_MAX: of several
     uint64_t counted;                  // local_steps in sync: the round of the last period that ended here
-    bool undone;                       // wk_home_salvage has taken the last step back; never of local_steps
+    bool undone;                       // wk_psd_salvage has taken the last step back; never of local_steps
     uint64_t version;                  // the greatest met: how often weights were changed, their first values included
     double rate;                       // of the next step, as far as is known here: psctl's is heard of as `hyper`
     bool rate_is_set;                  // and follows no schedule any more; else, where there is one, it says the rate
@@ -118,6 +120,10 @@ enum ps_code wk_psd_refuse_constraints(const struct wk_env *env, struct ps_error
 // Once there is a home: joins the job, of which the chief declares the variables and puts what the replica has.
 enum ps_code wk_psd_join(struct wk_parameter_server_state *s, struct ps_error *e);
 
+// psd_job.c: the ps tasks, and how they are reached. The caller frees *cluster.
+psc_code wk_psd_cluster(const struct wk_env *env, psc_cluster **cluster, psc_error *error);
+// Does each round close with all workers?
+bool wk_psd_awaits_all(const struct wk_parameter_server_state *s);
 // Is each of its steps in a round that all workers are in?
 bool wk_psd_in_rounds_of_all(const struct wk_parameter_server_state *s);
 // Does each round have all workers and all variables? In local_steps with fragments these are in different rounds.
@@ -125,6 +131,13 @@ bool wk_psd_closes_whole_rounds(const struct wk_parameter_server_state *s);
 // A step begins; how long the one before it took, WK_STEP_SECONDS at most.
 void wk_psd_count_step(struct wk_parameter_server_state *s);
 uint64_t wk_psd_step_ns(const struct wk_parameter_server_state *s);
+enum ps_code wk_psd_barrier(struct wk_parameter_server_state *s, const char *name, struct ps_error *e);
+// Has the job ended? What is computed from then on is for nothing. Does not wait.
+enum ps_code wk_psd_health(const struct wk_parameter_server_state *s, struct ps_error *e);
+// How often the ps tasks have applied the rule, as far as is known here.
+uint64_t wk_psd_iterations(const struct wk_parameter_server_state *s);
+// sync: the rounds that this worker has pushed to, in this run of the job.
+uint64_t wk_psd_rounds_trained(const struct wk_parameter_server_state *s);
 
 // What the home is made of, before there is a client; freed by wk_home_free once the client is closed.
 // RESOURCE_EXHAUSTED: no memory.
@@ -132,21 +145,15 @@ enum ps_code wk_home_open(struct wk_parameter_server_state *s, struct ps_error *
 void wk_home_free(struct wk_parameter_server_state *s);
 // Waits for what is under way where its outcome is of no use: the client has ended or ends, or is closed.
 void wk_home_abandon(struct wk_parameter_server_state *s);
-// After a signal, while the ps tasks may still be reached: they get what counts as trained, and what is under way ends,
-// or is cancelled as it waits for others who have ended.
-void wk_home_leave(struct wk_parameter_server_state *s);
-// After a signal, as the chief, or in the place of one that was lost: the weights as the ps tasks have them, and
-// s->reader to read more. NOT_FOUND: it is neither.
+// After a signal: nothing of this worker's is under way any more, then as wk_psd_salvage.
 enum ps_code wk_home_salvage(void *state, bool *undone, struct ps_error *e);
 // Is the average of the weights kept?
 bool wk_home_averages(const struct wk_parameter_server_state *s);
 
+// psd_signal.c: as the chief, or in the place of one that was lost, reads the weights as the ps tasks have them, and
+// opens s->reader to read more. NOT_FOUND: it is neither.
+enum ps_code wk_psd_salvage(struct wk_parameter_server_state *s, bool *undone, struct ps_error *e);
 void wk_psd_close(struct wk_parameter_server_state *s, const struct ps_error *why);  // leaves the job
-enum ps_code wk_psd_barrier(struct wk_parameter_server_state *s, const char *name, struct ps_error *e);
-// Has the job ended? What is computed from then on is for nothing. Does not wait.
-enum ps_code wk_psd_health(const struct wk_parameter_server_state *s, struct ps_error *e);
-// How often the ps tasks have applied the rule, as far as is known here.
-uint64_t wk_psd_iterations(const struct wk_parameter_server_state *s);
 
 const char *wk_psd_mode_name(psc_update update);  // "sync"
 
@@ -154,8 +161,6 @@ const char *wk_psd_mode_name(psc_update update);  // "sync"
 // nothing of this worker's is under way. load: what the replica and the checkpoint have goes to the ps tasks, all have
 // waited for it, and next gives the position's examples. An outer rule that the checkpoint has nothing of begins anew.
 void wk_psd_save(struct wk_parameter_server_state *s, struct wk_checkpoint *to);
-// sync: the rounds that this worker has pushed to, in this run of the job.
-uint64_t wk_psd_rounds_trained(const struct wk_parameter_server_state *s);
 // Of the rule's hyperparameters; round: as psc_set_hyper's.
 psc_code wk_psd_set_hyper(const struct wk_parameter_server_state *s, const char *name, double value, uint64_t round,
                           psc_error *error);

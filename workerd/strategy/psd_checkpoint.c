@@ -146,11 +146,6 @@ static void fetch_free(struct wk_checkpoint_fetch *of)
 
 // ---- save: what is known here -------------------------------------------------------------------------------------
 
-uint64_t wk_psd_rounds_trained(const struct wk_parameter_server_state *s)
-{
-    return s->trained_to - s->round_offset;
-}
-
 // What was set by hand, and with tell_rate, as it holds in the next step; a rate that this worker is about to tell
 // comes after all of it. The learning rate goes to rate, where that is not NULL: every checkpoint has one. Where none
 // of this is to be had, as when a ps task is gone, the checkpoint is written without it.

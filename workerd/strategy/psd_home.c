@@ -381,12 +381,22 @@ static void home_cut(struct wk_parameter_server_state *s)
             home_forget(&s->bucket[i]);
 }
 
-void wk_home_leave(struct wk_parameter_server_state *s)
+// After a signal, while the ps tasks may still be reached: they get what counts as trained, and what is under way ends,
+// or is cancelled as it waits for others who have ended.
+static void home_leave(struct wk_parameter_server_state *s)
 {
     struct ps_error e = {.code = PS_OK};
     if (home_flush(s, &e))
         ps_warn("the gradients of the last steps, %" PRIu64 " examples, are lost: %s", s->summed_examples, e.text);
     home_cut(s);
+}
+
+enum ps_code wk_home_salvage(void *state, bool *undone, struct ps_error *e)
+{
+    struct wk_parameter_server_state *s = state;
+    s->stopped_at = s->stopped_at ? s->stopped_at : ps_now();
+    home_leave(s);
+    return wk_psd_salvage(s, undone, e);
 }
 
 static enum ps_code home_settle(struct wk_parameter_server_state *s, struct ps_error *e)
@@ -553,11 +563,6 @@ static enum ps_code home_ready(void *state, size_t variable, struct ps_error *e)
     if (home_is_early(s))
         wk_home_push(s, b, (uint64_t)s->rows, s->update != PSC_SSP);
     return PS_OK;
-}
-
-uint64_t wk_psd_iterations(const struct wk_parameter_server_state *s)
-{
-    return (s->version ? s->version - s->loaded_version : 0) + s->base + s->ahead;
 }
 
 static bool home_follows_schedule(const void *state)
