@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Who calls whom, from the built objects: between the rooms of psd, the files of its control and service, the folders of
-# common, the files of libclient, the rooms of workerd, the files of its strategies and those of psctl. Prints each
-# graph and fails where an arrow points up. A pointer to a function is a call where it is taken.
+# common, the files of libclient, the rooms of workerd, the files of its jobs and strategies, and those of psctl. Prints
+# each graph and fails where an arrow points up. A pointer to a function is a call where it is taken.
 #
 #   tests/lint/layers.sh [BUILD]      BUILD: $top_builddir
 set -u -o pipefail
@@ -23,6 +23,9 @@ psctl='main status top drain doctor words checkpoint get job mode restore run sa
     build cheat plan tls verify jobs submit queue trace waits report group value trace_sum cluster call
     authority caller child findings guard npy operand probe screen'
 
+# The step loop and who starts it; what it calls, callbacks among it; results and files.
+job='look profile replicas cores timeline loop step objectives epoch evaluate metrics progress search resume callback
+    callbacks summary folders checkpoint_writer checkpoints figures build place recovery supported'
 # Of workerd's strategies: those, what parameter_server, local_steps and hybrid are made of, what mirrored is.
 strategy='hybrid local_steps parameter_server psd_home psd_signal psd_checkpoint psd_job examples
     mirrored buckets device_sums bucket_order rounds one_device
@@ -105,13 +108,14 @@ graph() { # DIR ORDER
     printf '%s\n' "$found" | sed 's/^/# /'
 }
 
-echo 1..8
+echo 1..9
 graph psd "$psd"
 graph psd/control "$control"
 graph psd/service "$service"
 graph common "$common"
 graph libclient "$libclient"
 graph workerd "$workerd"
+graph workerd/job "$job"
 graph workerd/strategy "$strategy"
 graph tools/psctl "$psctl"
 exit $failed

@@ -120,11 +120,6 @@ enum ps_code wk_callbacks_begin(struct wk_callbacks *c, struct wk_run *run, bool
     return PS_OK;
 }
 
-bool wk_moment_is_every(const struct wk_moment *m, uint64_t n)
-{
-    return n && m->run->position.step / n > m->step / n;
-}
-
 static enum ps_code callback_call(const struct callback *one, enum wk_event event, struct wk_moment *m,
                                   struct ps_error *e)
 {

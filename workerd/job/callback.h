@@ -36,7 +36,10 @@ struct wk_moment {
 
 // After a step: has the training come to a multiple of n steps with it? A step may be the last before several numbers.
 // 0: never.
-bool wk_moment_is_every(const struct wk_moment *m, uint64_t n);
+static inline bool wk_moment_is_every(const struct wk_moment *m, uint64_t n)
+{
+    return n && m->run->position.step / n > m->step / n;
+}
 
 // What a callback tells of its state: so many numbers.
 enum { WK_NUMBERS = 3 };

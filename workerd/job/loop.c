@@ -579,6 +579,7 @@ enum ps_code wk_loop(struct wk_run *run, struct ps_error *e)
 {
     const struct ps_job *job = run->env.job;
     struct loop l = {.run = run};
+    run->save = wk_resume_save;
     if (wk_callbacks_open(run, &run->callbacks, e) || loop_resume(run, e) ||
         wk_stepper_open(&l.stepper, run, run->seed, e))
         return e->code;

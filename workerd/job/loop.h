@@ -41,6 +41,9 @@ struct wk_run {
 
     // While it runs.
     struct wk_callbacks *callbacks;
+    // wk_resume_save, for the callbacks, whose states it saves besides.
+    enum ps_code (*save)(struct wk_run *run, const struct ps_shards_of *shards, struct wk_checkpoint *c,
+                         struct ps_error *e);
     struct wk_position position;
     struct wk_meter meter;  // of the epoch
     char *configuration;    // of which job checkpoints are; NULL: not needed yet

@@ -17,7 +17,6 @@
 #include "workerd/job/callbacks/monitor.h"
 #include "workerd/job/checkpoint_writer.h"
 #include "workerd/job/folders.h"
-#include "workerd/job/resume.h"
 #include "workerd/job/summary.h"
 
 struct checkpointing {
@@ -193,7 +192,7 @@ static enum ps_code checkpoint_save_now(struct checkpointing *c, struct wk_run *
     checkpoint_keep_others_away(c, run);
     if (c->sharded)
         shards = wk_checkpoints_shards(&c->writer.to, run->position.step);
-    const enum ps_code code = wk_resume_save(run, c->sharded ? &shards : NULL, &checkpoint, e);
+    const enum ps_code code = run->save(run, c->sharded ? &shards : NULL, &checkpoint, e);
     free((char *)shards.name);
     if (code)
         return code;
