@@ -179,7 +179,7 @@ static void attempt_synchronize(const struct wk_run *run, struct nn_model *model
     if (layer && !together && replicas > 1 && run->env.rank == 0)
         ps_warn("layer \"%s\" is synchronized: strategy %s takes no steps together, so each worker normalizes by its "
                 "own batch",
-                layer, run->strategy->name);
+                layer, ps_job_strategies[run->env.job->strategy]);
 }
 
 // ---- the training -------------------------------------------------------------------------------------------------
@@ -251,9 +251,9 @@ static enum ps_code attempt_train(struct attempt *a, const struct wk_place *plac
     if (o->profile && run->strategy->replicates && (place->workers > 1 || job->devices.n > 1))
         return ps_fail(e, PS_INVALID_ARGUMENT,
                        "--profile is of one replica where strategy %s has several: expected one worker and one device",
-                       run->strategy->name);
+                       ps_job_strategies[job->strategy]);
     attempt_take_place(run, o);
-    wk_metrics_begin(run->metrics, job->name, run->strategy->name, place->rank);
+    wk_metrics_begin(run->metrics, job->name, ps_job_strategies[job->strategy], place->rank);
     if (place->tls)
         signal(SIGPIPE, SIG_IGN);  // OpenSSL writes to sockets as to files
     if (o->timeline && !run->timeline->path)
@@ -284,7 +284,7 @@ static enum ps_code attempt_take_part(struct attempt *a, struct ps_error *e)
                                            .munge = o->munge,
                                            .rank = o->rank,
                                            .workers = o->workers,
-                                           .strategy = run->strategy->name,
+                                           .strategy = ps_job_strategies[job->strategy],
                                            .needs_ps = ps_job_needs_ps(job),
                                            .needs_peers = ps_job_needs_peers(job)};
     struct wk_place place;
@@ -311,7 +311,7 @@ static enum ps_code attempt_take_part(struct attempt *a, struct ps_error *e)
         code = ps_fail(e, PS_INVALID_ARGUMENT,
                        "--min-workers is %" PRIu32 ", but with strategy %s the job ends with the first worker that is "
                        "lost: expected %" PRIu32,
-                       run->env.min_workers, run->strategy->name, place.workers);
+                       run->env.min_workers, ps_job_strategies[job->strategy], place.workers);
     else if (code == PS_OK)
         code = attempt_train(a, &place, e);
     wk_place_fini(&place);
@@ -338,8 +338,8 @@ static const struct wk_strategy *const strategy_of[] = {[PS_STRATEGY_ONE_DEVICE]
                                                         [PS_STRATEGY_PARAMETER_SERVER] = &wk_parameter_server,
                                                         [PS_STRATEGY_LOCAL_STEPS] = &wk_local_steps,
                                                         [PS_STRATEGY_MIRRORED] = &wk_mirrored,
-                                                        [PS_STRATEGY_CENTRAL_STORAGE] = &wk_central_storage,
-                                                        [PS_STRATEGY_MULTI_WORKER_MIRRORED] = &wk_multi_worker_mirrored,
+                                                        [PS_STRATEGY_CENTRAL_STORAGE] = &wk_mirrored,
+                                                        [PS_STRATEGY_MULTI_WORKER_MIRRORED] = &wk_mirrored,
                                                         [PS_STRATEGY_HYBRID] = &wk_hybrid};
 
 // What a run that has failed left on the ps tasks gives way to what the checkpoint has.

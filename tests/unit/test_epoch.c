@@ -144,7 +144,7 @@ static const struct wk_home home = {.refresh = table_refresh,
                                     .take_rate = table_take_rate,
                                     .tell_rate = table_tell_rate};
 static const struct wk_group group = {.sum = table_sum};
-static const struct wk_strategy strategy = {.name = "table", .home = &home, .group = &group};
+static const struct wk_strategy strategy = {.home = &home, .group = &group};
 
 static void must(enum ps_code code, const struct ps_error *e)
 {

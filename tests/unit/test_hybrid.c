@@ -76,8 +76,7 @@ static enum ps_code fake_salvage_tables(void *state, bool *undone, struct ps_err
 
 static const struct wk_home home_of_rest = {.end = fake_end_step, .salvage = fake_salvage_rest};
 static const struct wk_home home_of_tables = {.end = fake_end_step, .salvage = fake_salvage_tables};
-const struct wk_strategy wk_multi_worker_mirrored = {
-    .home = &home_of_rest, .open = fake_open_rest, .close = fake_close};
+const struct wk_strategy wk_mirrored = {.home = &home_of_rest, .open = fake_open_rest, .close = fake_close};
 const struct wk_strategy wk_parameter_server = {.home = &home_of_tables, .open = fake_open_tables, .close = fake_close};
 
 static void must(enum ps_code code, const struct ps_error *e)

@@ -178,7 +178,7 @@ static const struct wk_group group = {
     .report = fake_report,
     .report_progress = fake_report_progress,
 };
-static const struct wk_strategy fake = {.name = "fake", .sharder = &sharder, .home = &home, .group = &group};
+static const struct wk_strategy fake = {.sharder = &sharder, .home = &home, .group = &group};
 
 // ---- a run ----------------------------------------------------------------------------------------------------------
 

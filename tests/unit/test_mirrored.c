@@ -52,7 +52,6 @@ struct replica {
     struct ps_error error;
 };
 
-static const struct wk_strategy *under_test;
 static bool (*under_test_has)(const struct nn_param *p);  // wk_env.has
 static struct nn_model *model;
 static struct ps_job *job;
@@ -66,7 +65,7 @@ static void must(enum ps_code code, const struct ps_error *e)
 static enum ps_code add_up(struct replica *r, const struct step *s)
 {
     double sum[2] = {s->sum, 1};
-    if (under_test->home->sum(r->state, sum, 2, &r->error))
+    if (wk_mirrored.home->sum(r->state, sum, 2, &r->error))
         return r->error.code;
     return sum[0] == s->expected_sum && sum[1] == REPLICAS
                ? PS_OK
@@ -76,9 +75,9 @@ static enum ps_code add_up(struct replica *r, const struct step *s)
 static void *run_replica(void *arg)
 {
     struct replica *r = arg;
-    const struct wk_home *home = under_test->home;
+    const struct wk_home *home = wk_mirrored.home;
     float *w = nn_replica_param(r->env.replica, 0);
-    if (under_test->open(&r->env, &r->state, &r->error) == PS_OK)
+    if (wk_mirrored.open(&r->env, &r->state, &r->error) == PS_OK)
         r->begins_with = *w;
     for (uint64_t k = 0; k < STEPS && r->error.code == PS_OK && r->step[k].rows_of_all; k++) {
         const struct step *s = &r->step[k];
@@ -103,8 +102,8 @@ static void *run_replica(void *arg)
     return NULL;
 }
 
-// Runs both with this strategy and its settings.
-static void run(struct replica r[REPLICAS], const struct wk_strategy *strategy, const char *settings)
+// Runs both with the strategy of this name and its settings.
+static void run(struct replica r[REPLICAS], const char *strategy, const char *settings)
 {
     static const volatile sig_atomic_t no_signal;
     static const struct ps_loss mse = PS_LOSS(.kind = PS_LOSS_MSE);
@@ -112,11 +111,10 @@ static void run(struct replica r[REPLICAS], const struct wk_strategy *strategy, 
     struct wk_collective *collective;
     struct ps_error e = {.code = PS_OK};
     char text[512];
-    under_test = strategy;
     snprintf(text, sizeof text,
              "model: m\ndata: {kind: synthetic-digits}\nloss: {name: mse}\noptimizer: {name: sgd, learning_rate: 1}\n"
              "strategy: {name: %s, %s}\n",
-             strategy->name, settings);
+             strategy, settings);
     must(ps_job_parse(text, strlen(text), "job.yaml", NULL, 0, &job, &e), &e);
     must(nn_model_parse(model_text, "test", &model, &e), &e);
     must(wk_collective_open(&options, REPLICAS, &collective, &e), &e);
@@ -138,7 +136,7 @@ static void run(struct replica r[REPLICAS], const struct wk_strategy *strategy, 
         pthread_join(r[i].thread, NULL);
     wk_collective_close(collective, NULL);
     for (uint32_t i = 0; i < REPLICAS; i++) {
-        under_test->close(r[i].state, NULL);
+        wk_mirrored.close(r[i].state, NULL);
         nn_replica_free(r[i].env.replica);
     }
     nn_model_free(model);
@@ -151,7 +149,7 @@ static void gradients_are_weighted_by_rows(void **ctx)
     struct replica r[REPLICAS] = {{.step = {{4, 8, 1, 0, 6}, {4, 5, 1, 0, 5.2F}, {4, 4, 1, 0, 4.2F}}},
                                   {.step = {{4, 8, 3, 0, 6}, {1, 5, 0, 0, 5.2F}, {0, 4, 0, 0, 4.2F}}}};
     (void)ctx;
-    run(r, &wk_mirrored, "compare_every: 1");
+    run(r, "mirrored", "compare_every: 1");
     for (int i = 0; i < REPLICAS; i++)
         must(r[i].error.code, &r[i].error);
     assert_true(r[0].begins_with == r[1].begins_with && r[0].begins_with != 0);
@@ -170,7 +168,7 @@ static void a_variable_of_another_home_is_left_alone(void **ctx)
                                   {.step = {{4, 8, 3, 0, 8}, {4, 8, 3, 1, 9}, {4, 8, 3, 0, 9}}}};
     (void)ctx;
     under_test_has = has_none;
-    run(r, &wk_mirrored, "compare_every: 1");
+    run(r, "mirrored", "compare_every: 1");
     under_test_has = NULL;
     for (int i = 0; i < REPLICAS; i++)
         must(r[i].error.code, &r[i].error);
@@ -183,7 +181,7 @@ static void replicas_add_up_in_the_midst_of_a_step(void **ctx)
     struct replica r[REPLICAS] = {{.step = {{4, 8, 1, 0, 6, 2, 5}, {4, 5, 1, 0, 5.2F, 4, 3}}},
                                   {.step = {{4, 8, 3, 0, 6, 3, 5}, {1, 5, 0, 0, 5.2F, -1, 3}}}};
     (void)ctx;
-    run(r, &wk_mirrored, "compare_every: 1");
+    run(r, "mirrored", "compare_every: 1");
     for (int i = 0; i < REPLICAS; i++)
         must(r[i].error.code, &r[i].error);
 }
@@ -193,7 +191,7 @@ static void no_sum_behind_a_gradient_that_is_none(void **ctx)
 {
     struct replica r[REPLICAS] = {{.step = {{1, 2, 1, 0, 7, 1, 2}}}, {.step = {{1, 2, NAN, 0, 0, 1, 2}}}};
     (void)ctx;
-    run(r, &wk_mirrored, "refuse_nonfinite: true");
+    run(r, "mirrored", "refuse_nonfinite: true");
     assert_string_equal("variable 'net/dense/kernel': the gradient's element 0 is not finite", r[1].error.text);
     assert_string_equal(r[1].error.text, r[0].error.text);
 }
@@ -203,7 +201,7 @@ static void replicas_that_differ_are_found(void **ctx)
     struct replica r[REPLICAS] = {{.step = {{1, 2, 1, 0, 7}, {1, 2, 1, 0, 6}, {1, 2, 1, 0, 5}}},
                                   {.step = {{1, 2, 1, 0, 7}, {1, 2, 1, 1e-6F, 6}, {1, 2, 1, 0, 5}}}};
     (void)ctx;
-    run(r, &wk_mirrored, "compare_every: 2");
+    run(r, "mirrored", "compare_every: 2");
     assert_int_equal(PS_INTERNAL, r[0].error.code);
     assert_string_equal("before step 2 replica 1 has other variables, or is at another step, than replica 0",
                         r[0].error.text);
@@ -215,7 +213,7 @@ static void a_step_counts_after_which_one_is_lost(void **ctx)
     struct replica r[REPLICAS] = {{.step = {{1, 2, 1, 0, 7}, {1, 2, 1, 0, 6}}},
                                   {.step = {{1, 2, 1, 0, 7}}, .leaves = true}};
     (void)ctx;
-    run(r, &wk_mirrored, "compare_every: 1");
+    run(r, "mirrored", "compare_every: 1");
     assert_int_equal(1, r[0].taken);
     assert_int_equal(PS_ABORTED, r[0].error.code);
     assert_string_equal("replica 1 has left", r[0].error.text);
@@ -226,7 +224,7 @@ static void a_gradient_that_is_none_is_named(void **ctx)
     struct replica r[REPLICAS] = {{.step = {{1, 2, 1, 0, 7}, {1, 2, 1, 0, 6}}},
                                   {.step = {{1, 2, 1, 0, 7}, {1, 2, INFINITY, 0, 0}}}};
     (void)ctx;
-    run(r, &wk_mirrored, "refuse_nonfinite: true");
+    run(r, "mirrored", "refuse_nonfinite: true");
     assert_string_equal("variable 'net/dense/kernel': the gradient's element 0 is not finite", r[1].error.text);
     assert_int_equal(PS_INVALID_ARGUMENT, r[1].error.code);
     assert_int_equal(PS_ABORTED, r[0].error.code);
@@ -239,7 +237,7 @@ static void one_replica_updates_the_variables_of_all(void **ctx)
     struct replica r[REPLICAS] = {{.step = {{4, 8, 1, 0, 6}, {4, 5, 1, 0, 5.2F}, {4, 4, 1, 0, 4.2F}}},
                                   {.step = {{4, 8, 3, 0, 6}, {1, 5, 0, 1, 5.2F}, {0, 4, 0, 0, 4.2F}}}};
     (void)ctx;
-    run(r, &wk_central_storage, "compare_every: 1");
+    run(r, "central_storage", "compare_every: 1");
     for (int i = 0; i < REPLICAS; i++)
         must(r[i].error.code, &r[i].error);
 }
@@ -250,7 +248,7 @@ static void a_gradient_that_is_none_updates_nothing(void **ctx)
     struct replica r[REPLICAS] = {{.step = {{1, 2, 1, 0, 7}, {1, 2, 1, 0, 0}}},
                                   {.step = {{1, 2, 1, 0, 7}, {1, 2, INFINITY, 0, 0}}}};
     (void)ctx;
-    run(r, &wk_central_storage, "refuse_nonfinite: true");
+    run(r, "central_storage", "refuse_nonfinite: true");
     assert_int_equal(PS_INVALID_ARGUMENT, r[1].error.code);
     assert_int_equal(PS_ABORTED, r[0].error.code);
     assert_string_equal(r[1].error.text, r[0].error.text);
@@ -294,14 +292,14 @@ static void *open_worker(void *arg)
     if (wk_collective_open(&w->options, 1, &w->env.collective, &w->error) ||
         nn_replica_create(model, "ref", 1, 1, rank, &mse, &w->env.replica, &w->error))
         return NULL;
-    wk_multi_worker_mirrored.open(&w->env, &w->state, &w->error);
+    wk_mirrored.open(&w->env, &w->state, &w->error);
     return NULL;
 }
 
 static void close_worker(struct worker *w)
 {
     if (w->state)
-        wk_multi_worker_mirrored.close(w->state, NULL);
+        wk_mirrored.close(w->state, NULL);
     if (w->env.collective)
         wk_collective_close(w->env.collective, NULL);
     nn_replica_free(w->env.replica);
@@ -348,8 +346,8 @@ static bool is_let_in_in_the_last_step_of(int epochs, const char *const *address
     pthread_create(&guest.thread, NULL, come_and_go, &guest);
     for (int i = 0; i < 10000 && wk_collective_guests(first.env.collective) == 0; i++)
         usleep(1000);
-    assert_int_equal(WK_BATCH, wk_multi_worker_mirrored.sharder->next(first.state, 0, false, &work, &e));
-    assert_int_equal(PS_ABORTED, wk_multi_worker_mirrored.home->begin(first.state, &work, &e));
+    assert_int_equal(WK_BATCH, wk_mirrored.sharder->next(first.state, 0, false, &work, &e));
+    assert_int_equal(PS_ABORTED, wk_mirrored.home->begin(first.state, &work, &e));
     ps_signal_set(&signal_came, SIGTERM);
     pthread_join(guest.thread, NULL);
     const bool is_let_in = guest.state != NULL;
@@ -453,7 +451,7 @@ static enum ps_code salvage(const struct worker *w)
 {
     struct ps_error e = {.code = PS_OK};
     bool undone = false;
-    return wk_multi_worker_mirrored.home->salvage(w->state, &undone, &e);
+    return wk_mirrored.home->salvage(w->state, &undone, &e);
 }
 
 static void hears_of_an_end(const struct worker *w)

@@ -172,12 +172,13 @@ static double loop_speed(const struct loop *l)
 // An empty batch has no loss: that of the one before stands. Who has trained none has nothing to tell.
 static void loop_report_step(struct loop *l, const struct wk_work *work, const struct nn_result *result)
 {
+    const struct wk_group *group = l->run->strategy->group;
     if (work->rows > 0) {
         l->loss = result->loss / work->rows;
         l->has_loss = true;
     }
-    if (l->has_loss)
-        l->run->strategy->group->report(l->run->state, l->step, loop_speed(l), l->loss);
+    if (l->has_loss && group->report)
+        group->report(l->run->state, l->step, loop_speed(l), l->loss);
 }
 
 // In the middle of a period of local_steps the position is that of its beginning, and what may have to be taken back is

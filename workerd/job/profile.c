@@ -57,12 +57,13 @@ static void profile_lap(void *arg, enum wk_part part)
 static enum ps_code profile_train(struct profile *p, const struct wk_work *work, struct ps_error *e)
 {
     const struct wk_run *run = p->run;
+    const struct wk_group *group = run->strategy->group;
     struct nn_result result = {0};
     bool happened;
     if (wk_stepper_train(&p->stepper, work, &result, &happened, e))
         return e->code;
-    if (work->rows > 0)
-        run->strategy->group->report(run->state, work->step + 1, 0, result.loss / work->rows);
+    if (work->rows > 0 && group->report)
+        group->report(run->state, work->step + 1, 0, result.loss / work->rows);
     profile_lap(p, WK_PART_REPORT);
     return PS_OK;
 }

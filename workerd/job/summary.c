@@ -108,7 +108,7 @@ static json_t *summary_make(const struct wk_run *run)
     char path[PATH_MAX];
     json_t *s = json_object();
     json_object_set_new(s, "job", json_string(job->name));
-    json_object_set_new(s, "strategy", json_string(run->strategy->name));
+    json_object_set_new(s, "strategy", json_string(ps_job_strategies[job->strategy]));
     json_object_set_new(s, "workers", json_integer(run->env.workers));
     json_object_set_new(s, "replicas", json_integer(run->env.replicas));
     json_object_set_new(s, "ps", json_integer((json_int_t)run->env.n_ps));

@@ -22,7 +22,7 @@
 #include "workerd/strategy/parameter_server.h"
 #include "workerd/strategy/variables.h"
 
-static const struct wk_strategy *const dense = &wk_multi_worker_mirrored, *const tables = &wk_parameter_server;
+static const struct wk_strategy *const dense = &wk_mirrored, *const tables = &wk_parameter_server;
 
 struct hybrid {
     struct wk_env dense_env, tables_env;
@@ -319,7 +319,6 @@ static const struct wk_group hybrid_group = {
 };
 
 const struct wk_strategy wk_hybrid = {
-    .name = "hybrid",
     .replicates = true,
     .sharder = &hybrid_sharder,
     .home = &hybrid_home,

@@ -506,7 +506,6 @@ static const struct wk_home local_steps_home = {
 };
 
 const struct wk_strategy wk_local_steps = {
-    .name = "local_steps",
     .sharder = &wk_psd_sharder,
     .home = &local_steps_home,
     .group = &wk_psd_group,

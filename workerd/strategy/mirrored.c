@@ -618,14 +618,6 @@ static bool mirrored_in_rounds(void *state)
     return true;
 }
 
-static void mirrored_report(void *state, uint64_t step, double images_per_second, double loss)
-{
-    (void)state;
-    (void)step;
-    (void)images_per_second;
-    (void)loss;
-}
-
 static const struct wk_sharder sharder_of_steps = {
     .first_epoch = mirrored_first_epoch,
     .seed = mirrored_seed,
@@ -656,31 +648,9 @@ static const struct wk_group replicas = {
     .is_chief = mirrored_is_chief,
     .arrival = mirrored_arrival,
     .in_rounds = mirrored_in_rounds,
-    .report = mirrored_report,
 };
 
 const struct wk_strategy wk_mirrored = {
-    .name = "mirrored",
-    .replicates = true,
-    .sharder = &sharder_of_steps,
-    .home = &mirrored_home,
-    .group = &replicas,
-    .open = mirrored_open,
-    .close = mirrored_close,
-};
-
-const struct wk_strategy wk_central_storage = {
-    .name = "central_storage",
-    .replicates = true,
-    .sharder = &sharder_of_steps,
-    .home = &mirrored_home,
-    .group = &replicas,
-    .open = mirrored_open,
-    .close = mirrored_close,
-};
-
-const struct wk_strategy wk_multi_worker_mirrored = {
-    .name = "multi_worker_mirrored",
     .replicates = true,
     .sharder = &sharder_of_steps,
     .home = &mirrored_home,

@@ -124,14 +124,6 @@ static bool one_device_is_chief(void *state)
     return true;
 }
 
-static void one_device_report(void *state, uint64_t step, double images_per_second, double loss)
-{
-    (void)state;
-    (void)step;
-    (void)images_per_second;
-    (void)loss;
-}
-
 // ---- checkpoints --------------------------------------------------------------------------------------------------
 
 static enum ps_code one_device_save(void *state, struct wk_checkpoint *to, struct ps_error *e)
@@ -187,11 +179,9 @@ static const struct wk_group alone = {
     .finish = one_device_finish,
     .elect = one_device_elect,
     .is_chief = one_device_is_chief,
-    .report = one_device_report,
 };
 
 const struct wk_strategy wk_one_device = {
-    .name = "one_device",
     .sharder = &local_sharder,
     .home = &local_home,
     .group = &alone,

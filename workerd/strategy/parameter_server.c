@@ -277,7 +277,6 @@ const struct wk_group wk_psd_group = {
 };
 
 const struct wk_strategy wk_parameter_server = {
-    .name = "parameter_server",
     .sharder = &wk_psd_sharder,
     .home = &wk_psd_home,
     .group = &wk_psd_group,

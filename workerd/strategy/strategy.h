@@ -196,6 +196,7 @@ struct wk_group {
     uint64_t (*arrival)(void *state);
     // Do all wait for each other in each step? Then nobody can end in the middle of an epoch. NULL: no.
     bool (*in_rounds)(void *state);
+    // How far this worker is, which people see. NULL: nobody is told.
     void (*report)(void *state, uint64_t step, double images_per_second, double loss);
     // How far the training is, which people see. NULL: nobody is told.
     void (*report_progress)(void *state, const struct ps_progress *progress);
@@ -206,7 +207,6 @@ struct wk_group {
 };
 
 struct wk_strategy {
-    const char *name;
     bool replicates;  // a worker may have several replicas, and all that there are have wk_env.collective
     const struct wk_sharder *sharder;
     const struct wk_home *home;
@@ -218,8 +218,8 @@ struct wk_strategy {
     void (*close)(void *state, const struct ps_error *why);
 };
 
-extern const struct wk_strategy wk_one_device, wk_parameter_server, wk_local_steps, wk_mirrored,
-    wk_multi_worker_mirrored, wk_central_storage, wk_hybrid;
+extern const struct wk_strategy wk_one_device, wk_parameter_server, wk_local_steps, wk_hybrid,
+    wk_mirrored;  // central_storage and multi_worker_mirrored, too
 
 // Overwrites the replica's parameters with those of a weights file of any kind (workerd/weights), which has each in one
 // of Keras's spellings (weights.c) and with the model's shape; logs what it has besides. INVALID_ARGUMENT: nothing is
