@@ -170,7 +170,9 @@ static enum ps_code main_run(const struct psd_options *o, struct ps_tls *tls, st
         .checkpoints = o->checkpoints,
     };
     struct psd_core *core = NULL;
-    struct psd_rpc *rpc = psd_rpc_create(o->peers, o->n_peers, tls, munge);
+    struct psd_rpc *rpc = psd_rpc_create(o->peers, o->n_peers, tls, munge, e);
+    if (!rpc)
+        return e->code;
     struct psd_world world = *psd_rpc_world(rpc);
     struct ps_workers *workers = world.workers = ps_workers_create(0);
     enum ps_code code = psd_core_create(&config, &world, &core, e);

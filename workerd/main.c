@@ -178,13 +178,14 @@ static enum ps_code workerd_wait_for_jobs(const struct wk_options *o, char *cons
         snprintf(name, sizeof name, "workerd[%" PRIu32 "]", place.rank);
         ps_log_init(name, PS_LOG_INFO);
         begun = true;
-        wk_agent_run(&(struct wk_agent_options){.args = args,
-                                                .ps = (const char *const *)place.cluster.addresses,
-                                                .n_ps = place.cluster.n,
-                                                .tls = place.tls,
-                                                .munge = place.munge,
-                                                .rank = place.rank,
-                                                .stop = &stop});
+        code = wk_agent_run(&(struct wk_agent_options){.args = args,
+                                                       .ps = (const char *const *)place.cluster.addresses,
+                                                       .n_ps = place.cluster.n,
+                                                       .tls = place.tls,
+                                                       .munge = place.munge,
+                                                       .rank = place.rank,
+                                                       .stop = &stop},
+                            e);
     }
     wk_place_fini(&place);
     return code;

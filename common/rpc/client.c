@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/rpc/client.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -289,8 +290,14 @@ struct ps_client *ps_client_create(const char *const *addresses, size_t n, const
     c->n_peers = n;
     for (size_t i = 0; i < n; i++)
         ps__peer_init(&c->peers[i], c, addresses[i]);
-    pthread_create(&c->thread, NULL, client_thread, c);
-    return c;
+    const int failed = pthread_create(&c->thread, NULL, client_thread, c);
+    c->has_thread = failed == 0;
+    if (c->has_thread)
+        return c;
+    ps_client_stop(c);
+    ps_client_destroy(c);
+    errno = failed;
+    return NULL;
 }
 
 void ps_client_stop(struct ps_client *c)
@@ -299,7 +306,10 @@ void ps_client_stop(struct ps_client *c)
     c->stopping = true;
     pthread_mutex_unlock(&c->lock);
     ps__client_poke(c, 0);
-    pthread_join(c->thread, NULL);
+    if (c->has_thread)
+        pthread_join(c->thread, NULL);
+    else
+        client_thread(c);
     for (size_t i = 0; i < c->n_peers; i++)
         ps__peer_stop(&c->peers[i]);
     while (client_report_ended(c))  // what came in while it ended

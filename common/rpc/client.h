@@ -49,6 +49,7 @@ typedef void (*ps_reply_fn)(void *arg, enum ps_code code, const char *text, stru
 // addresses[i] is ps task i's: "host:port" or "unix:/path". They are not contacted before the first call. An attempt to
 // connect may take so long that a task that comes back is found within the next second, and one that falls silent is
 // given up after 3 s; or options.attempt_ms, for who makes one attempt alone. options NULL: as they are where zero.
+// NULL: the system gives it no thread, and errno says why.
 struct ps_client *ps_client_create(const char *const *addresses, size_t n, const struct ps_client_options *options);
 // Ends every call with CANCELLED and drops the timers; returns when the thread has ended and no request's slice is in
 // use any more. (Some seconds later at most: with a peer that has stopped, the core keeps slices whose owners are never

@@ -84,6 +84,7 @@ struct ps__timer {
 struct ps_client {
     struct ps_cq cq;
     pthread_t thread;
+    bool has_thread;    // false: the system gave none
     bool stuck;         // the thread's; read after it has ended
     bool has_unix;      // some peer is reached by a unix socket: the thread looks
     uint64_t looks_at;  // (ns: then) whether something is stuck there

@@ -407,11 +407,17 @@ static struct ps_server *server_new(const struct ps_server_options *options, siz
     return s;
 }
 
-static void server_start_threads(struct ps_server *s)
+// As many as the system gives: one is enough.
+static enum ps_code server_start_threads(struct ps_server *s, struct ps_error *e)
 {
+    int failed = 0;
     s->threads = ps_alloc((size_t)s->n_threads * sizeof *s->threads);
-    for (int i = 0; i < s->n_threads; i++)
-        pthread_create(&s->threads[i], NULL, server_poll, s);
+    for (int i = 0; i < s->n_threads; i++) {
+        const int error = pthread_create(&s->threads[s->n_begun], NULL, server_poll, s);
+        s->n_begun += error == 0;
+        failed = error ? error : failed;
+    }
+    return s->n_begun ? PS_OK : ps_fail(e, PS_RESOURCE_EXHAUSTED, "no thread for connections: %s", strerror(failed));
 }
 
 // The port that was bound; 0: none.
@@ -490,19 +496,38 @@ static void server_register_services(struct ps_server *s)
             grpc_server_register_method(s->grpc, s->options.methods[i].path, NULL, GRPC_SRM_PAYLOAD_NONE, 0);
 }
 
+// Nothing is under way, or nothing has been. Without threads the caller waits for the queue's end.
+static void server_take_down(struct ps_server *s)
+{
+    ps_cq_close(&s->cq);
+    for (int i = 0; i < s->n_begun; i++)
+        pthread_join(s->threads[i], NULL);
+    while (s->n_begun == 0 && ps_cq_step(&s->cq, UINT64_MAX) != PS_CQ_SHUTDOWN)
+        continue;
+    grpc_server_destroy(s->grpc);
+    grpc_resource_quota_unref(s->quota);
+    ps_cq_fini(&s->cq);
+    ps_loans_settle(&s->loans);
+}
+
 enum ps_code ps_server_start(const char *const *addresses, size_t n, const struct ps_server_options *options,
                              struct ps_server **server, struct ps_error *e)
 {
-    struct ps_server *s = *server = server_new(options, n);
-    server_start_threads(s);
+    struct ps_server *s = server_new(options, n);
+    *server = NULL;
+    if (server_start_threads(s, e)) {
+        server_take_down(s);
+        ps_server_destroy(s);
+        return e->code;
+    }
     enum ps_code code = server_bind(s, addresses, n, e);
     if (code) {
         while (ps_server_stop(s, 0) == PS_STOP_STUCK)  // no client is: its threads are kept from running
             continue;
         ps_server_destroy(s);
-        *server = NULL;
         return code;
     }
+    *server = s;
     void *registered[PS_METHODS], *stream;
     for (int m = 1; m < PS_METHODS; m++)
         registered[m] = grpc_server_register_method(s->grpc, ps_method_path(m), NULL, GRPC_SRM_PAYLOAD_NONE, 0);
@@ -602,13 +627,7 @@ enum ps_stop ps_server_stop(struct ps_server *s, uint64_t grace_ns)
     if (!server_wait_until(s, server_has_no_connection, ps_now() + patience))
         return PS_STOP_STUCK;  // the core closes no connection that it still writes to
 
-    ps_cq_close(&s->cq);
-    for (int i = 0; i < s->n_threads; i++)
-        pthread_join(s->threads[i], NULL);
-    grpc_server_destroy(s->grpc);
-    grpc_resource_quota_unref(s->quota);
-    ps_cq_fini(&s->cq);
-    ps_loans_settle(&s->loans);
+    server_take_down(s);
     return answered ? PS_STOP_DONE : PS_STOP_CUT;
 }
 

@@ -99,6 +99,7 @@ struct ps_server_options {
 // Listens on n addresses: "host:port" (port 0: one that is free), "[ipv6]:port", "unix:/path". *server is set before
 // the first call arrives; NULL where this fails.
 // INVALID_ARGUMENT, FAILED_PRECONDITION, ALREADY_EXISTS, PERMISSION_DENIED, UNAVAILABLE: an address, and why.
+// RESOURCE_EXHAUSTED: the system gives it no thread.
 enum ps_code ps_server_start(const char *const *addresses, size_t n, const struct ps_server_options *options,
                              struct ps_server **server, struct ps_error *e);
 int ps_server_port(const struct ps_server *s, size_t i);  // of the i-th address; 0: a unix socket

@@ -128,6 +128,7 @@ struct ps_server {
     grpc_server *grpc;
     pthread_t *threads;
     int n_threads;  // at most, if the options name no number
+    int n_begun;    // of them; the system may give fewer
     atomic_int n_started;
     int *ports;
     struct ps_event shut;  // the core's: no call and no connection is left

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "libclient/rpc/world.h"
 
+#include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
@@ -60,13 +62,18 @@ static void psc_rpc_shutdown(void *ctx)
     ps_client_stop(w->client);
 }
 
+static void psc_rpc_free(struct rpc_world *w)
+{
+    ps_tls_close(w->tls);
+    ps_munge_close(w->munge);
+    free(w);
+}
+
 static void psc_rpc_destroy(void *ctx)
 {
     struct rpc_world *w = ctx;
     ps_client_destroy(w->client);
-    ps_tls_close(w->tls);
-    ps_munge_close(w->munge);
-    free(w);
+    psc_rpc_free(w);
 }
 
 static enum ps_code psc_rpc_start(struct rpc_world *w, const struct psc_cluster *cluster,
@@ -82,7 +89,9 @@ static enum ps_code psc_rpc_start(struct rpc_world *w, const struct psc_cluster 
                                               .to = PS_ROLE_PSD,
                                               .control_apart = o->transport == PSC_UNARY};
     w->client = ps_client_create((const char *const *)cluster->is.addresses, cluster->is.n, &options);
-    return PS_OK;
+    if (w->client)
+        return PS_OK;
+    return ps_fail(e, PS_RESOURCE_EXHAUSTED, "no thread for connections: %s", strerror(errno));
 }
 
 enum ps_code psc__world_rpc_create(const struct psc_cluster *cluster, const struct psc_world_rpc_options *o,
@@ -94,7 +103,7 @@ enum ps_code psc__world_rpc_create(const struct psc_cluster *cluster, const stru
     if (!w)
         return ps_no_memory(e, "the connections");
     if (psc_rpc_start(w, cluster, o, e)) {
-        free(w);
+        psc_rpc_free(w);
         return e->code;
     }
     w->stream = o->transport == PSC_STREAM;

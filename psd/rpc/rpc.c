@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "psd/rpc/rpc.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -149,13 +150,19 @@ static uint64_t rpc_world_certificate_until(void *ctx)
 
 // ---- start and end ------------------------------------------------------------------------------------------------
 
-struct psd_rpc *psd_rpc_create(const char *const *peers, size_t n, struct ps_tls *tls, struct ps_munge *munge)
+struct psd_rpc *psd_rpc_create(const char *const *peers, size_t n, struct ps_tls *tls, struct ps_munge *munge,
+                               struct ps_error *e)
 {
     const struct ps_client_options options = {.tls = tls, .munge = munge, .to = PS_ROLE_PSD};
+    struct ps_client *client = ps_client_create(peers, n, &options);
+    if (!client) {
+        ps_fail(e, PS_RESOURCE_EXHAUSTED, "no thread for connections: %s", strerror(errno));
+        return NULL;
+    }
     struct psd_rpc *r = ps_alloc(sizeof *r);
     r->tls = tls;
     r->munge = munge;
-    r->peers = ps_client_create(peers, n, &options);
+    r->peers = client;
     psd_health_init(&r->health);
     r->world = (struct psd_world){
         .ctx = r,

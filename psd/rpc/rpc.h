@@ -29,8 +29,9 @@ struct psd_rpc_listen {
 };
 
 // peers[i] is ps task i's address; the one of this task is there for its index only. tls and munge outlive it; NULL:
-// none.
-struct psd_rpc *psd_rpc_create(const char *const *peers, size_t n, struct ps_tls *tls, struct ps_munge *munge);
+// none. NULL is returned where there is no thread for it (RESOURCE_EXHAUSTED).
+struct psd_rpc *psd_rpc_create(const char *const *peers, size_t n, struct ps_tls *tls, struct ps_munge *munge,
+                               struct ps_error *e);
 const struct psd_world *psd_rpc_world(struct psd_rpc *r);
 
 // Serves the core from now on. Errors are ps_server_start's.

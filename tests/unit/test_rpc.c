@@ -16,6 +16,7 @@
 
 #include <cmocka.h>
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <grpc/grpc_security.h>
 #include <netdb.h>
@@ -1878,6 +1879,69 @@ static void memory_comes_back_from_a_deaf_peer(void **state)
     unlink(path);
 }
 
+// ---- a system that gives no threads -------------------------------------------------------------------------------
+
+static atomic_int refused_threads;  // the next ones that this program's own code, but not the gRPC core, asks for
+
+static bool is_of_this_program(void *(*function)(void *))
+{
+    Dl_info its, ours;
+    void *at;
+    memcpy(&at, &function, sizeof at);
+    return dladdr(at, &its) && dladdr(&refused_threads, &ours) && its.dli_fbase == ours.dli_fbase;
+}
+
+int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*function)(void *), void *arg)
+{
+    int (*next)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+    if (is_of_this_program(function) && atomic_load(&refused_threads) > 0) {
+        atomic_fetch_sub(&refused_threads, 1);
+        return EAGAIN;
+    }
+    *(void **)&next = dlsym(RTLD_NEXT, "pthread_create");
+    return next(thread, attributes, function, arg);
+}
+
+static void a_client_without_a_thread_is_none(void **state)
+{
+    struct pair *p = *state;
+    atomic_store(&refused_threads, 1);
+    errno = 0;
+    struct ps_client *c = connect_to(p->address);
+    const int why = errno;
+    atomic_store(&refused_threads, 0);
+    assert_null(c);
+    assert_int_equal(why, EAGAIN);
+}
+
+static void a_server_without_a_thread_does_not_start(void **state)
+{
+    struct pair *p = *state;
+    const char *address = "127.0.0.1:0";
+    const struct ps_server_options options = {.threads = 2, .call = on_call, .ctx = &p->core};
+    struct ps_server *s;
+    struct ps_error e;
+    atomic_store(&refused_threads, 2);
+    const enum ps_code code = ps_server_start(&address, 1, &options, &s, &e);
+    atomic_store(&refused_threads, 0);
+    assert_int_equal(code, PS_RESOURCE_EXHAUSTED);
+    assert_null(s);
+    assert_non_null(strstr(e.text, "no thread for connections"));
+}
+
+static void a_server_goes_on_with_fewer_threads(void **state)
+{
+    struct pair *p = *state;
+    close_client(p->client);
+    assert_int_equal(stop_server(p->server, 0), PS_STOP_DONE);
+    ps_server_destroy(p->server);
+    atomic_store(&refused_threads, 1);
+    serve(p, 2);
+    atomic_store(&refused_threads, 0);
+    p->client = connect_to(p->address);
+    assert_int_equal(ask_and_await(p->client, true, CALL_MS, "e", &(struct answer){0}), PS_OK);
+}
+
 // ---- what does not speak our language -----------------------------------------------------------------------------
 
 // Enough of HTTP/2 to send any bytes as a message, and to find the status in what comes back: the gRPC core writes
@@ -2378,6 +2442,9 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(only_loopback_without_insecure),
     cmocka_unit_test(a_name_is_looked_up_once_and_is_warned_of_where_it_is_loopback),
     cmocka_unit_test(bad_addresses_are_refused),
+    TEST(a_client_without_a_thread_is_none),
+    TEST(a_server_without_a_thread_does_not_start),
+    TEST(a_server_goes_on_with_fewer_threads),
     TEST(who_is_no_server_is_said),
     TEST(a_connection_that_is_silent_is_said),
     TEST(connects_while_nothing_is_under_way),

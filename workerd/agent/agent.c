@@ -269,7 +269,7 @@ static void agent_ask(struct agent *a)
     ps_msg_free(reply);
 }
 
-void wk_agent_run(const struct wk_agent_options *options)
+enum ps_code wk_agent_run(const struct wk_agent_options *options, struct ps_error *e)
 {
     struct agent a = {.options = options};
     signal(SIGPIPE, SIG_IGN);  // where nobody reads what is written here, ps task 0 still gets it
@@ -277,7 +277,9 @@ void wk_agent_run(const struct wk_agent_options *options)
         const uint64_t part = ps_random();
         memcpy(a.id + i, &part, sizeof part);
     }
-    a.ask = wk_ask_open(options->ps, options->n_ps, options->tls, options->munge);
+    a.ask = wk_ask_open(options->ps, options->n_ps, options->tls, options->munge, e);
+    if (!a.ask)
+        return e->code;
     while (!agent_is_stopped(&a)) {
         agent_ask(&a);
         if (!agent_is_stopped(&a))
@@ -285,4 +287,5 @@ void wk_agent_run(const struct wk_agent_options *options)
     }
     ps_info("signal %d: stops waiting for jobs", ps_signal_number(options->stop));
     wk_ask_close(a.ask);
+    return PS_OK;
 }

@@ -25,7 +25,7 @@ struct wk_agent_options {
     volatile sig_atomic_t *stop;  // a signal's number; 0: none came
 };
 
-// Returns when a signal has come.
-void wk_agent_run(const struct wk_agent_options *options);
+// Returns when a signal has come; or RESOURCE_EXHAUSTED: there is no thread for its connections.
+enum ps_code wk_agent_run(const struct wk_agent_options *options, struct ps_error *e);
 
 #endif

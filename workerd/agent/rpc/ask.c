@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "workerd/agent/rpc/ask.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
@@ -20,13 +22,19 @@ struct wk_ask {
     struct ps_slices reply;
 };
 
-struct wk_ask *wk_ask_open(const char *const *addresses, size_t n, struct ps_tls *tls, struct ps_munge *munge)
+struct wk_ask *wk_ask_open(const char *const *addresses, size_t n, struct ps_tls *tls, struct ps_munge *munge,
+                           struct ps_error *e)
 {
     const struct ps_client_options options = {.tls = tls, .munge = munge, .to = PS_ROLE_PSD};
+    struct ps_client *client = ps_client_create(addresses, n, &options);
+    if (!client) {
+        ps_fail(e, PS_RESOURCE_EXHAUSTED, "no thread for connections: %s", strerror(errno));
+        return NULL;
+    }
     struct wk_ask *a = ps_alloc(sizeof *a);
+    a->client = client;
     pthread_mutex_init(&a->lock, NULL);
     pthread_cond_init(&a->changed, NULL);
-    a->client = ps_client_create(addresses, n, &options);
     return a;
 }
 

@@ -14,8 +14,9 @@
 
 struct wk_ask;
 
-// tls and munge outlive it; NULL: none.
-struct wk_ask *wk_ask_open(const char *const *addresses, size_t n, struct ps_tls *tls, struct ps_munge *munge);
+// tls and munge outlive it; NULL: none. NULL is returned where there is no thread for it (RESOURCE_EXHAUSTED).
+struct wk_ask *wk_ask_open(const char *const *addresses, size_t n, struct ps_tls *tls, struct ps_munge *munge,
+                           struct ps_error *e);
 void wk_ask_close(struct wk_ask *a);
 // Waits for the answer, some seconds at most. *reply is set on success alone; ps_msg_free frees it.
 enum ps_code wk_ask(struct wk_ask *a, int method, const ProtobufCMessage *request,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "workerd/collective/rpc/peers.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -452,7 +453,8 @@ static void peers_on_cancel(void *ctx, struct ps_call *call)
 
 // ---- a session begins ---------------------------------------------------------------------------------------------
 
-static struct session *session_create(struct wk_peers *p)
+// NULL: why is in *e.
+static struct session *session_create(struct wk_peers *p, struct ps_error *e)
 {
     const struct wk_rendezvous *v = &p->rendezvous;
     struct session *s = ps_alloc(sizeof *s);
@@ -460,6 +462,11 @@ static struct session *session_create(struct wk_peers *p)
     const struct ps_client_options options = {
         .attempt_ms = 2 * PS_CLIENT_ATTEMPT_MS, .tls = p->options.tls, .munge = p->options.munge, .to = PS_ROLE_WORKER};
     s->client = ps_client_create(p->options.addresses, p->options.workers, &options);
+    if (!s->client) {
+        ps_fail(e, PS_RESOURCE_EXHAUSTED, "no thread for connections: %s", strerror(errno));
+        free(s);
+        return NULL;
+    }
     s->f.session = v->session;
     s->f.addresses = p->options.addresses;
     s->f.stop = p->options.stop;
@@ -538,7 +545,9 @@ static enum ps_code peers_meet(struct wk_peers *p, bool admits, const char *why,
 {
     if (wk_rendezvous_meet(&p->rendezvous, admits, why, e))
         return e->code;
-    struct session *s = session_create(p);
+    struct session *s = session_create(p, e);
+    if (!s)
+        return e->code;
     session_begin(s);
     if (session_connect(s, e) == PS_OK && wk_formation_share_memory(&s->f, session_patience(s), e) == PS_OK)
         return PS_OK;

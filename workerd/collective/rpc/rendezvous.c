@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "workerd/collective/rpc/rendezvous.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -883,15 +884,19 @@ bool wk_rendezvous_leads(struct wk_rendezvous *v, const double *arrival)
 }
 
 // attempt_ms: what an attempt to connect may take; 0: as usual.
-static void rendezvous_create_client(struct wk_rendezvous *v, int attempt_ms)
+static enum ps_code rendezvous_create_client(struct wk_rendezvous *v, int attempt_ms, struct ps_error *e)
 {
     const struct ps_client_options options = {
         .attempt_ms = attempt_ms, .tls = v->options->tls, .munge = v->options->munge, .to = PS_ROLE_WORKER};
     v->client = ps_client_create(v->options->addresses, v->options->workers, &options);
+    e->code = PS_OK;
+    return v->client ? PS_OK : ps_fail(e, PS_RESOURCE_EXHAUSTED, "no thread for connections: %s", strerror(errno));
 }
 
 static void rendezvous_destroy_client(struct wk_rendezvous *v)
 {
+    if (!v->client)
+        return;
     ps_client_stop(v->client);
     ps_client_destroy(v->client);
     v->client = NULL;
@@ -909,8 +914,12 @@ static uint32_t rendezvous_find_silent_leader(struct wk_rendezvous *v, const dou
 
 void wk_rendezvous_ask_leader(struct wk_rendezvous *v, const double *arrival)
 {
+    struct ps_error e;
     uint32_t leader;
-    rendezvous_create_client(v, 3 * PS_CLIENT_ATTEMPT_MS);  // one that ends may be busy with that
+    if (rendezvous_create_client(v, 3 * PS_CLIENT_ATTEMPT_MS, &e)) {  // one that ends may be busy with that
+        ps_warn("%s; whether the worker that leads lives is not asked", e.text);
+        return;
+    }
     do
         leader = rendezvous_find_silent_leader(v, arrival);
     while (leader != UINT32_MAX && !rendezvous_lives(v, leader, 0));
@@ -919,13 +928,12 @@ void wk_rendezvous_ask_leader(struct wk_rendezvous *v, const double *arrival)
 
 enum ps_code wk_rendezvous_meet(struct wk_rendezvous *v, bool admits, const char *why, struct ps_error *e)
 {
-    e->code = PS_OK;
     v->why = why;
     v->leads_rest = v->stopped = false;
-    rendezvous_create_client(v, 0);
-    if (v->session == 0)
+    rendezvous_create_client(v, 0, e);
+    if (e->code == PS_OK && v->session == 0)
         rendezvous_meet_first(v, e);
-    else
+    else if (e->code == PS_OK)
         rendezvous_meet_again(v, admits, e);
     if (v->rank[0] != v->options->rank)
         rendezvous_refuse(v, e->code != PS_OK, PS_UNAVAILABLE, "the workers meet elsewhere");
