@@ -73,10 +73,9 @@ static const struct view_metric view_control[] = {
     {"paramserver_job_live_workers", "gauge", "Workers of the job that live.", VIEW_UINT32, JOB(live_workers)},
     {"paramserver_job_min_workers", "gauge",
      "Where a worker dies and fewer that live or may still come remain, the job ends.", VIEW_UINT32, JOB(min_workers)},
-    {"paramserver_job_epoch", "gauge", "The epoch that is leased out.", VIEW_UINT64, JOB(data_epoch)},
-    {"paramserver_job_examples", "gauge", "Examples of that epoch.", VIEW_UINT64, JOB(examples)},
-    {"paramserver_job_examples_done", "gauge", "Examples of that epoch that are trained.", VIEW_UINT64,
-     JOB(examples_done)},
+    {"paramserver_job_examples", "gauge", "Examples of the epoch; 0: ps task 0 leases none out.", VIEW_UINT64,
+     JOB(examples)},
+    {"paramserver_job_examples_done", "gauge", "Of these those that are trained.", VIEW_UINT64, JOB(examples_done)},
     {"paramserver_job_age_seconds", "gauge", "Time since this run of the job was opened, or that it took.",
      VIEW_MILLISECONDS, JOB(age_ms)},
     {"paramserver_job_time_left_seconds", "gauge",
@@ -226,6 +225,21 @@ static void view_put_job_checkpoints(struct view *v)
     }
 }
 
+// As workers count: from 1, and no further than to the last.
+static void view_put_job_epochs(struct view *v)
+{
+    ps_metrics_family(&v->to, "paramserver_job_epoch", "gauge",
+                      "The epoch that is trained, from 1; where all are, the last.");
+    for (size_t j = 0; j < v->status->n_jobs; j++) {
+        const Paramserver__V1__JobStatus *job = v->status->jobs[j];
+        uint64_t ended;
+        if (!ps_job_epoch(job, &ended))
+            continue;
+        const bool all = job->progress && ended == job->progress->epochs;
+        view_put_job(v, job, (double)(all ? ended : ended + 1));
+    }
+}
+
 // What the chief says; nothing where it has not.
 static void view_put_job_progress(struct view *v)
 {
@@ -303,6 +317,7 @@ enum ps_code psd_view_text(const Paramserver__V1__StatusReply *status, Paramserv
     view_put_jobs(&v, view_job, LENGTH(view_job));
     if (status->task == 0) {
         view_put_jobs(&v, view_control, LENGTH(view_control));
+        view_put_job_epochs(&v);
         view_put_job_progress(&v);
         view_put_job_checkpoints(&v);
         view_put_workers(&v);

@@ -957,12 +957,22 @@ static void test_progress(void **state)
     free(text);
     assert_int_equal(PS_OK, psd_view_text(&s.status, s.list, &text, &e));
     view_has(text, "paramserver_job_epochs{job=\"mnist\",task=\"0\"} 20\n");
+    view_has(text, "paramserver_job_epoch{job=\"mnist\",task=\"0\"} 3\n");  // nothing is leased out
     view_has(text, "paramserver_job_metric{job=\"mnist\",task=\"0\",metric=\"val_loss\"} 0.25\n");
     view_has(text, "paramserver_job_age_seconds{job=\"mnist\",task=\"0\"} 5\n");
     view_has(text, "paramserver_job_time_left_seconds{job=\"mnist\",task=\"0\"} 2.5\n");
     view_has(text, "paramserver_job_checkpoint_step{job=\"mnist\",task=\"0\"} 1200\n");
     view_has(text, "paramserver_job_checkpoint_age_seconds{job=\"mnist\",task=\"0\"} 34.4\n");
     free(text);
+    for (s.job.data_epoch = 18; s.job.data_epoch <= 20; s.job.data_epoch++) {  // the last is trained when they are 20
+        char epoch[64];
+        s.job.examples = 100;
+        snprintf(epoch, sizeof epoch, "paramserver_job_epoch{job=\"mnist\",task=\"0\"} %d\n",
+                 s.job.data_epoch == 18 ? 19 : 20);
+        assert_int_equal(PS_OK, psd_view_text(&s.status, s.list, &text, &e));
+        view_has(text, epoch);
+        free(text);
+    }
 }
 
 // A job of more workers than are shown: the dead are among those that are.
