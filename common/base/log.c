@@ -133,28 +133,52 @@ static int log_priority_of(const char *line, size_t *name)
     return at && line[*name + 2] == ' ' ? priorities[at - letters] : -1;
 }
 
-static void log_pass_line(struct ps_log_relay *r)
+static void log_pass_priority(struct ps_log_relay *r)
 {
     char begin[sizeof program + 8] = "";
     size_t name = 0;
-    r->line[r->len] = '\0';
     const int priority = r->inside ? -1 : log_priority_of(r->line, &name);
     const bool known = priority >= 0 && name < sizeof program;
     const int n = known ? snprintf(begin, sizeof begin, "<%d>%.*s", priority, (int)name, r->line) : 0;
     const size_t skip = known ? name + 2 : 0;
     const struct iovec parts[] = {{begin, (size_t)n}, {r->line + skip, r->len - skip}};
-    r->inside = r->line[r->len - 1] != '\n';
-    r->len = 0;
     if (writev(STDERR_FILENO, parts, 2) < 0)
         return;
+}
+
+static void log_pass_object(struct ps_log_relay *r)
+{
+    char line[2 * sizeof r->line + 192];
+    const bool is_one = r->len > 2 && r->line[0] == '{' && strcmp(r->line + r->len - 2, "}\n") == 0;
+    size_t n = r->len;
+    if (!is_one) {
+        r->line[strcspn(r->line, "\n")] = '\0';
+        ps_utf8_plain(r->line);
+        n = log_begin(line, sizeof line, PS_LOG_INFO);
+        n += log_quote(line + n, r->line);
+    }
+    if (write(STDERR_FILENO, is_one ? r->line : line, n) < 0)
+        return;
+}
+
+static void log_pass_line(struct ps_log_relay *r)
+{
+    const bool whole = r->line[r->len - 1] == '\n';
+    r->line[r->len] = '\0';
+    if (form == JSON)
+        log_pass_object(r);
+    else
+        log_pass_priority(r);
+    r->inside = !whole;
+    r->len = 0;
 }
 
 void ps_log_pass(struct ps_log_relay *r, const void *bytes, size_t n)
 {
     const char *from = bytes;
-    if (form != JOURNAL && n && write(STDERR_FILENO, bytes, n) < 0)
+    if (form == PLAIN && n && write(STDERR_FILENO, bytes, n) < 0)
         return;
-    for (size_t i = 0; form == JOURNAL && i < n; i++) {
+    for (size_t i = 0; form != PLAIN && i < n; i++) {
         r->line[r->len++] = from[i];
         if (from[i] == '\n' || r->len == sizeof r->line - 1)
             log_pass_line(r);

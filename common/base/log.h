@@ -36,12 +36,13 @@ bool ps_log_is_due(struct ps_log_seldom *s, uint64_t now, char more[PS_LOG_MORE]
 
 // What another process of this program writes to a pipe. One thread.
 struct ps_log_relay {
-    char line[2048];
-    size_t len;   // of it, so far
-    bool inside;  // it goes on a longer one
+    char line[4096];  // more than any of ps_log has
+    size_t len;       // of it, so far
+    bool inside;      // it goes on a longer one
 };
 // Passes it on to stderr; where that is the journal's, line by line, those for people with their priority: without this
-// the journal takes the errors of a process behind a pipe for information. All zero before the first call.
+// the journal takes the errors of a process behind a pipe for information. Where lines are objects, those that are none
+// become the text of one, of level info. All zero before the first call.
 void ps_log_pass(struct ps_log_relay *r, const void *bytes, size_t n);
 void ps_log_pass_end(struct ps_log_relay *r);  // what has come of the last line is one
 

@@ -18,7 +18,7 @@
 #include "common/base/log.h"
 
 static struct {
-    char text[4096];
+    char text[8192];
     int stderr_before, ends[2];
 } caught;
 
@@ -175,6 +175,34 @@ static void test_json(void **state)
     check_object(logged_as_json(quotes), "warning", wanted);
 }
 
+// Each line is an object, those of the other process as they are, also the longest.
+static void test_passes_on_objects(void **state)
+{
+    struct ps_log_relay r = {.len = 0};
+    char quotes[1024], *own, *rest, *line;
+    (void)state;
+    memset(quotes, '"', sizeof quotes - 1);
+    quotes[sizeof quotes - 1] = '\0';
+    own = strdup(logged_as_json(quotes));
+    catch_begin();
+    ps_log_init("workerd[3]", PS_LOG_INFO);
+    pass(&r, own);
+    pass(&r, "Epoch 1/2\n250/250 \"\x1b[1m\n\n{no object\nthe ");
+    pass(&r, "last");
+    ps_log_pass_end(&r);
+    rest = strdup(catch_end());
+    assert_memory_equal(rest, own, strlen(own));
+    line = strtok(rest + strlen(own), "\n");
+    check_object(line, "info", "Epoch 1/2");
+    check_object(strtok(NULL, "\n"), "info", "250/250 \"?[1m");
+    check_object(strtok(NULL, "\n"), "info", "");
+    check_object(strtok(NULL, "\n"), "info", "{no object");
+    check_object(strtok(NULL, "\n"), "info", "the last");
+    assert_null(strtok(NULL, "\n"));
+    free(rest);
+    free(own);
+}
+
 // What others can cause as often as they like: one line in ten seconds, which counts the others.
 static void test_seldom(void **state)
 {
@@ -204,6 +232,7 @@ int main(void)
         cmocka_unit_test_setup(test_passes_on_to_the_journal, reset),
         cmocka_unit_test_setup(test_passes_on_to_people, reset),
         cmocka_unit_test_setup(test_json, reset),
+        cmocka_unit_test_setup(test_passes_on_objects, reset),
         cmocka_unit_test(test_seldom),
     };
     return cmocka_run_group_tests(tests, NULL, reset);
