@@ -57,13 +57,16 @@ follows_the_mode() { # what is of one mode alone goes with it
 Mode async, Workers known to ps task 0, Step 70, Epoch 1, Of this epoch – of 10
 Mode sync, Workers known to ps task 0, Step 70, Round 8, Epoch 1 of 12
 Mode async, Workers known to ps task 0, Step 71, Epoch 1, Of this epoch – of 10
+1023 B, 1.00 MiB, 1000 MiB, 1010 MiB, 2000 TiB
+a client, worker 2, worker 10 wait up to 5.0 s for x
+worker 10, worker 11, worker 12, worker 13, 167 more calls: psctl waits lists them all.
 FACTS
     )
 }
 if command -v node >/dev/null; then
-    ok "a job's facts are those of its mode" follows_the_mode
+    ok "a job's facts are those of its mode, amounts are plain, and who waits is in order" follows_the_mode
 else
-    skip "a job's facts are those of its mode" "there is no node"
+    skip "a job's facts are those of its mode, amounts are plain, and who waits is in order" "there is no node"
 fi
 ok "nothing is posted to it" answers 405 "expected GET or HEAD" "$p0" /status.json POST x
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // node page_facts.js PAGE_JS: what the status page says of a job, without a browser: the first of its facts and their
-// number, a line for each of some modes in a row.
+// number, a line for each of some modes in a row; then amounts of memory, and who waits.
 'use strict';
 const fs = require('fs'), vm = require('vm');
 
@@ -32,3 +32,8 @@ for (const changed of [{mode: 'async'}, {mode: 'sync', nonfinite: 1}, {mode: 'as
   console.log(list.children.map(({children: [dt, dd]}) => `${dt.textContent} ${dd.textContent}`).slice(0, 5).join(', '),
     `of ${list.children.length}`);
 }
+
+console.log([1023, 2 ** 20, 999.7 * 2 ** 20, 1010 * 2 ** 20, 2000 * 2 ** 40].map((x) => page.bytes(x)).join(', '));
+const wait = (worker) => ({worker, what: 'x', since_ms: 5000}), all = [...Array(32).keys()].map((i) => wait(41 - i));
+console.log(page.waitsOf({waiting: 4, waits: [wait(10), wait(2), wait()]}).join(' '));
+console.log(page.waitsOf({waiting: 199, waits: all}).map((text) => text.slice(0, 43)).join(' '));

@@ -37,7 +37,7 @@ function bytes(x) {
   const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
   let i = 0;
   while (x >= 1024 && i < units.length - 1) [x, i] = [x / 1024, i + 1];
-  return `${i ? x.toPrecision(3) : x} ${units[i]}`;
+  return `${i && x < 999.5 ? x.toPrecision(3) : Math.round(x)} ${units[i]}`;
 }
 
 function time(ms) {
@@ -207,16 +207,22 @@ function showFacts(shown, job) {
   for (const [name, dd] of shown.facts) if (!names.has(name)) dd.parentNode.remove(), shown.facts.delete(name);
 }
 
+const MOST_WAITS = 32; // of a job that psd names
+
 // Those who wait for the same have one line, with the longest wait: psd names that first.
 function waitsOf(job) {
   const groups = new Map();
   for (const w of job.waits) {
     const what = `${w.what || w.method}${w.whom ? `, of ${w.whom}` : ''}`;
     if (!groups.has(what)) groups.set(what, {since: w.since_ms, who: []});
-    groups.get(what).who.push(known(w.worker) ? `worker ${w.worker}` : 'a client');
+    groups.get(what).who.push(known(w.worker) ? w.worker : -1);
   }
-  return [...groups].map(([what, {since, who}]) => who.length === 1 ? `${who[0]} waits ${time(since)} for ${what}`
-    : `${who.sort().join(', ')} wait up to ${time(since)} for ${what}`);
+  const names = (who) => who.sort((a, b) => a - b).map((rank) => rank < 0 ? 'a client' : `worker ${rank}`).join(', ');
+  const texts = [...groups].map(([what, {since, who}]) => who.length === 1 ? `${names(who)} waits ${time(since)} for ${what}`
+    : `${names(who)} wait up to ${time(since)} for ${what}`);
+  const more = job.waiting - job.waits.length;
+  if (job.waits.length >= MOST_WAITS && more > 0) texts.push(`${plural(more, 'more call')}: psctl waits lists them all.`);
+  return texts;
 }
 
 function showWaits(shown, job) {
