@@ -19,7 +19,8 @@ enum view_kind { VIEW_UINT32, VIEW_UINT64, VIEW_MILLISECONDS, VIEW_DOUBLE, VIEW_
 struct view_metric {
     const char *name, *type, *help;
     enum view_kind kind;
-    size_t at;  // where the field is in its message
+    size_t at;      // where the field is in its message
+    bool of_steps;  // a worker's that has done none has no such
 };
 
 #define TASK(field) offsetof(Paramserver__V1__StatusReply, field)
@@ -95,8 +96,9 @@ static const struct view_metric view_worker[] = {
     {"paramserver_worker_silent_seconds", "gauge", "Time since the worker was heard.", VIEW_MILLISECONDS,
      WORKER(silent_ms)},
     {"paramserver_worker_images_per_second", "gauge", "Examples per second, as the worker reported last.", VIEW_DOUBLE,
-     WORKER(images_per_second)},
-    {"paramserver_worker_loss", "gauge", "The loss that the worker reported last.", VIEW_DOUBLE, WORKER(loss)},
+     WORKER(images_per_second), .of_steps = true},
+    {"paramserver_worker_loss", "gauge", "The loss that the worker reported last.", VIEW_DOUBLE, WORKER(loss),
+     .of_steps = true},
     {"paramserver_worker_excluded", "gauge", "1 where rounds do not wait for the worker.", VIEW_BOOL, WORKER(excluded)},
     {"paramserver_worker_draining", "gauge", "1 where the worker was asked to leave.", VIEW_BOOL, WORKER(draining)},
 };
@@ -278,8 +280,9 @@ static void view_put_worker(struct view *v, const char *job, const char *rank, c
                             const void *arg)
 {
     const struct ps_label labels[] = {{"job", job}, {"worker", rank}};
-    if (ps_member_has_joined(worker))
-        ps_metrics_sample(&v->to, labels, LENGTH(labels), view_value(arg, worker));
+    const struct view_metric *m = arg;
+    if (ps_member_has_joined(worker) && (worker->step || !m->of_steps))
+        ps_metrics_sample(&v->to, labels, LENGTH(labels), view_value(m, worker));
 }
 
 static void view_put_worker_state(struct view *v, const char *job, const char *rank,

@@ -442,12 +442,12 @@ static void test_json(void **state)
     free(text);
 }
 
-// A job and its workers, of which two have not joined.
+// A job and its workers, of which two have not joined, and one has done no step.
 static char *view_of(uint32_t task)
 {
     Paramserver__V1__StatusReply status = PARAMSERVER__V1__STATUS_REPLY__INIT;
     Paramserver__V1__JobStatus job = PARAMSERVER__V1__JOB_STATUS__INIT, *jobs[] = {&job};
-    Paramserver__V1__Member member[3], *members[] = {&member[0], &member[1], &member[2]};
+    Paramserver__V1__Member member[4], *members[] = {&member[0], &member[1], &member[2], &member[3]};
     Paramserver__V1__WorkersReply workers = PARAMSERVER__V1__WORKERS_REPLY__INIT, *list[] = {task ? NULL : &workers};
     Paramserver__V1__QueueFigures queue = PARAMSERVER__V1__QUEUE_FIGURES__INIT;
     struct ps_error e;
@@ -469,8 +469,9 @@ static char *view_of(uint32_t task)
     job.updates = 12;
     job.live_workers = 1;
     job.min_workers = 2;
-    for (size_t i = 0; i < 3; i++)
+    for (size_t i = 0; i < 4; i++)
         paramserver__v1__member__init(&member[i]);
+    member[0].step = 7;
     member[0].state = PARAMSERVER__V1__MEMBER_STATE__LIVE;
     member[0].loss = NAN;
     member[0].silent_ms = 250;
@@ -478,7 +479,9 @@ static char *view_of(uint32_t task)
     member[1].state = PARAMSERVER__V1__MEMBER_STATE__EXPECTED;
     member[2].rank = 2;
     member[2].state = PARAMSERVER__V1__MEMBER_STATE__DEAD;  // given up
-    workers.n_members = 3;
+    member[3].rank = 3;
+    member[3].state = PARAMSERVER__V1__MEMBER_STATE__LIVE;
+    workers.n_members = 4;
     workers.members = members;
     assert_int_equal(PS_OK, psd_view_text(&status, list, &text, &e));
     return text;
@@ -513,6 +516,9 @@ static void test_view(void **state)
     view_has(text, "\nparamserver_worker_state{" JOB ",worker=\"2\",state=\"dead\"} 1\n");
     assert_null(strstr(text, "paramserver_worker_loss{" JOB ",worker=\"1\""));
     assert_null(strstr(text, "paramserver_worker_silent_seconds{" JOB ",worker=\"2\""));
+    view_has(text, "\nparamserver_worker_step{" JOB ",worker=\"3\"} 0\n");
+    assert_null(strstr(text, "paramserver_worker_loss{" JOB ",worker=\"3\""));
+    assert_null(strstr(text, "paramserver_worker_images_per_second{" JOB ",worker=\"3\""));
     free(text);
     text = view_of(1);
     view_has(text, "\nparamserver_job_updates_total{" JOB ",task=\"1\"} 12\n");
@@ -880,12 +886,14 @@ static void test_status(void **state)
     free(text);
     s.job.examples = 100;
     s.member[0].loss = INFINITY;
+    s.member[2].step = 0;
     s.member[1].state = PARAMSERVER__V1__MEMBER_STATE__EXPECTED;
     s.member[1].address = (char *)"";
     assert_int_equal(PS_OK, psd_status_text(&s.look, &text, &e));
     view_has(text, "\"epoch\":0,\"examples\":100,\"examples_done\":0,");
     view_has(text, "\"loss\":\"Infinity\"");
     view_has(text, "{\"rank\":1,\"state\":\"expected\",\"process\":\"\",\"excluded\":false,");
+    view_has(text, "\"step\":0,\"clock\":0,\"silent_ms\":0,\"excluded\":false,");
     free(text);
     s.list[0] = NULL;
     assert_int_equal(PS_OK, psd_status_text(&s.look, &text, &e));

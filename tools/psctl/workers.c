@@ -29,14 +29,14 @@ static const struct table_column columns[] = {
 static void member_row(struct table *t, const char *job, const Paramserver__V1__Member *m, uint64_t slowest)
 {
     bool clocked = m->state == PARAMSERVER__V1__MEMBER_STATE__LIVE && slowest <= m->clock;
-    bool joined = ps_member_has_joined(m);
+    bool joined = ps_member_has_joined(m), steps = joined && m->step;
     table_row(t);
     table_cell(t, table_text(job));
     table_cell(t, json_integer(m->rank));
     table_cell(t, table_text(ps_member_state(m)));
     table_cell(t, joined ? table_count(m->step) : NULL);
-    table_cell(t, joined ? json_real(m->images_per_second) : NULL);
-    table_cell(t, joined ? table_real(m->loss) : NULL);
+    table_cell(t, steps ? json_real(m->images_per_second) : NULL);
+    table_cell(t, steps ? table_real(m->loss) : NULL);
     table_cell(t, joined ? table_count(m->silent_ms) : NULL);
     table_cell(t, json_boolean(m->excluded));
     table_cell(t, json_boolean(m->draining));
