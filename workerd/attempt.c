@@ -158,13 +158,41 @@ static enum ps_code attempt_scale_rate(const struct wk_run *run, struct ps_job *
     return PS_OK;
 }
 
+// Do replicas train no batch of an epoch but as part of a step of all?
+static bool attempt_is_together(const struct ps_job *job)
+{
+    return job->strategy != PS_STRATEGY_LOCAL_STEPS &&
+           (job->strategy != PS_STRATEGY_PARAMETER_SERVER || job->update == PS_SYNC);
+}
+
+// The optimizer takes no more gradients in the whole training. Where each worker trains alone, one may train all.
+static uint64_t attempt_most_steps(const struct wk_run *run, uint32_t replicas)
+{
+    const struct ps_job *job = run->env.job;
+    const bool together = attempt_is_together(job);
+    const uint64_t per_step = together ? ps_job_examples_per_step(job, replicas) : (uint64_t)job->batch_size;
+    const uint64_t steps = job->epochs * ((run->env.examples + per_step - 1) / per_step);
+    const uint64_t each = together ? 1 : replicas;  // counts its own
+    return job->steps && job->steps < steps / each ? job->steps * each : steps;
+}
+
 // As Keras does, it trains them; who wrote the one or the other may have meant something else.
 static void attempt_look_at_batch(const struct wk_run *run)
 {
-    const int batch = run->env.job->batch_size;
-    if ((uint64_t)batch > run->env.examples && run->env.rank == 0)
-        ps_warn("batch_size is %d, but there are %" PRIu64 " examples to train: an epoch is one step", batch,
-                run->env.examples);
+    const struct ps_job *job = run->env.job;
+    const uint64_t batch = (uint64_t)job->batch_size, examples = run->env.examples;
+    const uint32_t replicas = run->env.workers * wk_replicas_of_worker(run);
+    const uint64_t steps = attempt_most_steps(run, replicas);
+    const double together = job->hypers[PS_HYPER_ACCUMULATION_STEPS].value;
+    if (run->env.rank != 0)
+        return;
+    if (batch > examples)
+        ps_warn("batch_size is %" PRIu64 ", but there are %" PRIu64 " examples to train: an epoch is one step", batch,
+                examples);
+    if (together > (double)steps)
+        ps_warn("gradient_accumulation_steps is %g, but the training has at most %" PRIu64
+                " steps: the optimizer takes none",
+                together, steps);
 }
 
 // Which batch normalizations are by what all replicas have: none, where these do not take their steps together.

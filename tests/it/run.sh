@@ -95,14 +95,24 @@ ok "weights that are not there" bad 66 "nothing.safetensors" "$examples/softmax/
 ok "an output whose folder is missing" bad 73 "nowhere/o.safetensors: No such file" "$examples/softmax/async.yaml" --set output=nowhere/o.safetensors
 ok "a summary whose folder is missing" bad 73 "nowhere/s.json: No such file" "$examples/softmax/async.yaml" --summary nowhere/s.json
 ok "a folder that nobody can make" bad 73 "callback backup: cannot create files in /dev/null/b: Not a directory" "$examples/softmax/sync.yaml" --set "callbacks=[{name: backup, path: /dev/null/b, sharded: true}]"
-large_batch() { # WARNED SIZE
+warned() { # TIMES TEXT ARGUMENT ...: 1280 examples, one epoch
+    local times=$1 text=$2
+    shift 2
     "$workerd" --quiet --job "$examples/softmax/async.yaml" --set strategy.name=one_device "${quick[@]}" --set epochs=1 \
-        --set batch_size="$2" --set output=large.safetensors 2>large.log || return 1
-    cat large.log
-    [ "$(grep -c "W batch_size is $2, but there are 1280 examples to train: an epoch is one step" large.log)" = "$1" ]
+        --set output=warned.safetensors "$@" 2>warned.log || return 1
+    cat warned.log
+    [ "$(grep -c "W $text" warned.log)" = "$times" ]
 }
-ok "a batch of more than there is to train: a warning" large_batch 1 1281
-ok "of all: none" large_batch 0 1280
+large="batch_size is 128[01], but there are 1280 examples to train: an epoch is one step"
+ok "a batch of more than there is to train: a warning" warned 1 "$large" --set batch_size=1281
+ok "of all: none" warned 0 "$large" --set batch_size=1280
+three=(--set strategy.name=mirrored --set strategy.devices="[cpu:0,cpu:1,cpu:2]")
+few="gradient_accumulation_steps is 2[01], but the training has at most 20 steps: the optimizer takes none"
+accumulates() { warned "$1" "$few" --set batch_size=64 --set optimizer="{name: sgd, gradient_accumulation_steps: $2}" "${@:3}"; }
+ok "fewer steps than gradients are added up: a warning" accumulates 1 21
+ok "as many: none" accumulates 0 20
+ok "by the limit of steps" accumulates 1 21 --set epochs=2 --set steps=20
+ok "of replicas together" accumulates 1 21 --set epochs=2 "${three[@]:0:2}" --set strategy.devices="[cpu:0,cpu:1]"
 ok "an output that is a folder" bad 73 "/tmp: it is a folder" "$examples/softmax/async.yaml" --set output=/tmp
 
 # Outputs. As on a full disk: a limit on the size of files.
