@@ -189,6 +189,10 @@ static void attempt_look_at_batch(const struct wk_run *run)
     if (batch > examples)
         ps_warn("batch_size is %" PRIu64 ", but there are %" PRIu64 " examples to train: an epoch is one step", batch,
                 examples);
+    if (attempt_is_together(job) && (replicas - 1) * batch >= examples)
+        ps_warn("%" PRIu64 " examples fill %" PRIu64 " of %" PRIu32 " replicas' batches of %" PRIu64
+                ": the others train nothing",
+                examples, (examples + batch - 1) / batch, replicas, batch);
     if (together > (double)steps)
         ps_warn("gradient_accumulation_steps is %g, but the training has at most %" PRIu64
                 " steps: the optimizer takes none",

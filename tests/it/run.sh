@@ -106,7 +106,10 @@ warned() { # TIMES TEXT ARGUMENT ...: 1280 examples, one epoch
 large="batch_size is 128[01], but there are 1280 examples to train: an epoch is one step"
 ok "a batch of more than there is to train: a warning" warned 1 "$large" --set batch_size=1281
 ok "of all: none" warned 0 "$large" --set batch_size=1280
+idle="1280 examples fill 2 of 3 replicas' batches of 6[34].: the others train nothing"
 three=(--set strategy.name=mirrored --set strategy.devices="[cpu:0,cpu:1,cpu:2]")
+ok "a replica that gets no example: a warning" warned 1 "$idle" "${three[@]}" --set batch_size=640
+ok "that gets some: none" warned 0 "$idle" "${three[@]}" --set batch_size=639
 few="gradient_accumulation_steps is 2[01], but the training has at most 20 steps: the optimizer takes none"
 accumulates() { warned "$1" "$few" --set batch_size=64 --set optimizer="{name: sgd, gradient_accumulation_steps: $2}" "${@:3}"; }
 ok "fewer steps than gradients are added up: a warning" accumulates 1 21
