@@ -325,8 +325,8 @@ static void scaled_rate(void **ctx)
     ps_job_free(j);
 }
 
-// 195 examples are 5 steps of 4 replicas, whose rate is rate / 4 * (1 + epoch * (4 - 1) / 2), as Horovod's
-// LearningRateWarmupCallback has it; in updates of one replica alone they are 20 steps.
+// 195 examples are 5 steps of 4 replicas, whose rate is rate / 4 * (1 + epoch * (4 - 1) / 2), which Horovod's
+// LearningRateWarmupCallback has one step earlier; in updates of one replica alone they are 20 steps.
 static void warm_up_by_epochs(void **ctx)
 {
     static const char optimizer[] = "optimizer={name: sgd, lr: 0.1, scale_learning_rate: linear, warmup_epochs: 2}";
