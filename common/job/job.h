@@ -303,7 +303,8 @@ enum ps_code ps_job_load(const char *path, const char *const *sets, size_t n_set
 // The same from memory; path is where the text is said to come from.
 enum ps_code ps_job_parse(const char *text, size_t len, const char *path, const char *const *sets, size_t n_sets,
                           struct ps_job **job, struct ps_error *e);
-// As schedules count steps: each gradient is one where they are applied one by one, else one of all replicas is.
+// As schedules count steps: each gradient is one where they are applied one by one, else one of all replicas is, or of
+// replicas_to_aggregate.
 uint64_t ps_job_examples_per_step(const struct ps_job *job, uint32_t replicas);
 // Applies optimizer.scale_learning_rate and warmup_epochs to the learning rate, once, where it is known how many
 // replicas train so many examples per epoch. INVALID_ARGUMENT: the rate becomes too great.

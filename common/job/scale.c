@@ -22,7 +22,11 @@ static double scale_factor(const struct ps_job *job, uint32_t replicas)
 uint64_t ps_job_examples_per_step(const struct ps_job *job, uint32_t replicas)
 {
     const bool alone = job->strategy == PS_STRATEGY_PARAMETER_SERVER && job->update != PS_SYNC;
-    const uint32_t pushes = job->n_push > 1 ? (uint32_t)job->n_push : 1, batches = alone ? pushes : replicas;
+    const uint32_t pushes = job->n_push > 1 ? (uint32_t)job->n_push : 1;
+    uint32_t batches = alone ? pushes : replicas;
+    if (job->strategy == PS_STRATEGY_PARAMETER_SERVER && job->replicas_to_aggregate &&
+        (uint32_t)job->replicas_to_aggregate < batches)
+        batches = (uint32_t)job->replicas_to_aggregate;
     return (uint64_t)job->batch_size * batches;
 }
 

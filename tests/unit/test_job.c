@@ -354,6 +354,13 @@ static void warm_up_by_epochs(void **ctx)
     struct ps_job *j = scaled(optimizer, "strategy={update: async, n_push: 4}", 4);
     assert_int_equal(10, j->schedule.warmup_steps);
     ps_job_free(j);
+    // Of two of four gradients a round is made; there are no more gradients than replicas.
+    j = scaled(optimizer, "strategy={update: sync, replicas_to_aggregate: 2}", 4);
+    assert_int_equal(20, j->schedule.warmup_steps);
+    ps_job_free(j);
+    j = scaled(optimizer, "strategy={update: sync, replicas_to_aggregate: 5}", 4);
+    assert_int_equal(10, j->schedule.warmup_steps);
+    ps_job_free(j);
     j = scaled("optimizer={name: sgd, scale_learning_rate: linear, warmup_epochs: 1, lr: {schedule: exponential, "
                "initial: 0.1, decay_steps: 1, decay_rate: 0.5}}",
                "strategy.name=mirrored", 2);
