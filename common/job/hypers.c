@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/job/hypers.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "common/job/field.h"
 #include "common/job/optimizer.h"
+
+// Keys of an optimizer: a rule's, and the fields beside it.
+enum { MAX_KNOWN = PS_RULE_MAX_HYPERS + 8 };
 
 // Is what stands at path, below optimizer, taken by the table of fields?
 static bool hypers_is_field(const struct ps_yaml *v, const char *path)
@@ -39,10 +43,54 @@ static enum ps_code hypers_read_one(const struct ps_yaml *v, const char *path, c
     return PS_OK;
 }
 
+// All keys that the job's optimizer may have: the rule's, and those of the fields below `at`. Returns how many.
+static int hypers_known(const struct ps_job *job, const char *at, const struct ps_rule *rule,
+                        const char *known[MAX_KNOWN])
+{
+    int n = 0;
+    for (int i = 0; i < PS_RULE_MAX_HYPERS && rule->hyper[i].name; i++)
+        known[n++] = rule->hyper[i].name;
+    for (EACH_FIELD(f)) {
+        const char *key = ps_job_path_below(f->path, at, strlen(at));
+        if (key && *key && !strchr(key, '.') && ps_job_field_applies(f, job))
+            known[n++] = key;
+    }
+    assert(n <= MAX_KNOWN);
+    return n;
+}
+
+static bool hypers_is_of_schedule(const char *at, const char *key)
+{
+    for (EACH_FIELD(f)) {
+        const char *rest = strcmp(at, "optimizer") == 0 ? ps_job_path_below(f->path, RATE, strlen(RATE)) : NULL;
+        if (rest && *rest && strcmp(rest, key) == 0)
+            return true;
+    }
+    return false;
+}
+
+static enum ps_code hypers_unknown(const struct ps_yaml *v, const struct ps_job *job, const char *at, const char *name,
+                                   const struct ps_rule *rule, struct ps_error *e)
+{
+    const char *known[MAX_KNOWN];
+    const int n = hypers_known(job, at, rule, known);
+    const char *nearest = ps_nearest(v->key, known, n);
+    char list[384] = "";
+    if (hypers_is_of_schedule(at, v->key))
+        return ps_yaml_fail(v, e, "%s %s has no \"%s\"; expected it in %s, which is a map then", at, name, v->key,
+                            RATE);
+    if (nearest)
+        return ps_yaml_fail(v, e, "%s %s has no \"%.60s\"; did you mean \"%s\"?", at, name, v->key, nearest);
+    for (int i = 0; i < n; i++)
+        snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", i ? ", " : "", known[i]);
+    return ps_yaml_fail(v, e, "%s %s has no \"%.60s\"; it has %s", at, name, v->key, list);
+}
+
 // Sets in hyper, which has the rule's defaults, what the file says below `at`, by the names of rule. optimizer, which
 // may be NULL, is what stands there. whole: who applies the rule has all of each variable.
-static enum ps_code hypers_read(const struct ps_yaml *optimizer, const char *at, const char *name,
-                                const struct ps_rule *rule, bool whole, double *hyper, struct ps_error *e)
+static enum ps_code hypers_read(const struct ps_yaml *optimizer, const struct ps_job *job, const char *at,
+                                const char *name, const struct ps_rule *rule, bool whole, double *hyper,
+                                struct ps_error *e)
 {
     struct ps_error why = {.code = PS_OK};
     for (const struct ps_yaml *v = optimizer ? optimizer->first : NULL; v; v = v->next) {
@@ -53,9 +101,7 @@ static enum ps_code hypers_read(const struct ps_yaml *optimizer, const char *at,
             continue;
         // Its name first: an optimizer's other settings are no numbers.
         if (!ps_rule_has(rule, v->key))
-            ps_rule_set(rule, hyper, v->key, 0, &why);
-        if (why.code != PS_OK)
-            return ps_yaml_fail(v, e, "%s %s: %s", at, name, why.text);
+            return hypers_unknown(v, job, at, name, rule, e);
         if (hypers_read_one(v, path, rule, &value, e) != PS_OK)
             return PS_INVALID_ARGUMENT;
         if (ps_rule_set(rule, hyper, v->key, value, &why) != PS_OK)
@@ -113,7 +159,7 @@ enum ps_code ps_job_take_optimizer(const struct ps_yaml *root, struct ps_job *jo
     double hyper[PS_RULE_MAX_HYPERS];
     const bool whole = job->strategy != PS_STRATEGY_PARAMETER_SERVER && job->strategy != PS_STRATEGY_HYBRID;
     ps_rule_defaults(widest, hyper);
-    if (hypers_read(ps_yaml_find(root, "optimizer"), "optimizer", name, widest, whole, hyper, e) != PS_OK ||
+    if (hypers_read(ps_yaml_find(root, "optimizer"), job, "optimizer", name, widest, whole, hyper, e) != PS_OK ||
         hypers_take_schedule(root, job, hyper, e) != PS_OK)
         return PS_INVALID_ARGUMENT;
     rule = ps_rule_for_optimizer(name, hypers_value(widest, hyper, "momentum"),
@@ -151,7 +197,7 @@ enum ps_code ps_job_take_outer_optimizer(const struct ps_yaml *root, struct ps_j
     const struct ps_rule *widest = ps_rule_for_optimizer(name, 1, false), *rule;
     double hyper[PS_RULE_MAX_HYPERS], momentum;
     hypers_outer_defaults(job, name, widest, hyper);
-    if (hypers_read(v, OUTER, name, widest, false, hyper, e) != PS_OK)
+    if (hypers_read(v, job, OUTER, name, widest, false, hyper, e) != PS_OK)
         return PS_INVALID_ARGUMENT;
     momentum = hypers_value(widest, hyper, "momentum");
     rule = ps_rule_for_optimizer(name, momentum, job->outer.nesterov && momentum > 0);

@@ -792,7 +792,7 @@ static void local_steps_that_are_refused(void **ctx)
         "--set strategy.outer_optimizer: strategy.outer_optimizer delayed_nesterov: delay of rule delayed_nesterov "
         "is 1.5; it must be a whole number");
     refuses_set(LOCAL, "strategy.outer_optimizer={momentun: 0.5}",
-                "--set strategy.outer_optimizer: strategy.outer_optimizer sgd: rule momentum has no \"momentun\"; did "
+                "--set strategy.outer_optimizer: strategy.outer_optimizer sgd has no \"momentun\"; did "
                 "you mean \"momentum\"?");
     refuses_set(LOCAL, "strategy.outer_optimizer={name: adam, nesterov: true}",
                 "--set strategy.outer_optimizer: strategy.outer_optimizer.nesterov does not go with "
@@ -1076,7 +1076,18 @@ static void unknown_keys(void **ctx)
     refuses(LEAST "strategy.update: sync\n", "job.yaml:5: unknown key \"strategy.update\"");
     refuses(LEAST "data.kind: idx\n", "job.yaml:5: unknown key \"data.kind\"");
     refuses_set(LEAST, "optimizer.beta1=0.5",
-                "--set optimizer.beta1: optimizer adam: rule adam has no \"beta1\"; did you mean \"beta_1\"?");
+                "--set optimizer.beta1: optimizer adam has no \"beta1\"; did you mean \"beta_1\"?");
+    refuses_set(LEAST, "optimizer={name: sgd, nestrov: true}",
+                "--set optimizer: optimizer sgd has no \"nestrov\"; did you mean \"nesterov\"?");
+    refuses_set(LEAST, "optimizer={name: adam, warmup_epoch: 3}",
+                "--set optimizer: optimizer adam has no \"warmup_epoch\"; did you mean \"warmup_epochs\"?");
+    refuses_set(
+        LEAST, "optimizer={name: adam, warmup_steps: 3}",
+        "--set optimizer: optimizer adam has no \"warmup_steps\"; expected it in optimizer.learning_rate, which "
+        "is a map then");
+    refuses_set(LOCAL, "strategy.outer_optimizer={nestrov: true}",
+                "--set strategy.outer_optimizer: strategy.outer_optimizer sgd has no \"nestrov\"; did you mean "
+                "\"nesterov\"?");
     refuses_set(LEAST, "strategy.stale=1", "--set strategy.stale: unknown key \"stale\" in strategy");
 }
 
@@ -1368,9 +1379,9 @@ static void optimizers_that_are_refused(void **ctx)
     refuses_set(LEAST, "optimizer={name: lion, beta_1: 1.5}",
                 SET "optimizer lion: beta_1 of rule lion is 1.5; it must lie between 0 and 1");
     refuses_set(LEAST, "optimizer={name: lion, epsilon: 1}",
-                SET "optimizer lion: rule lion has no \"epsilon\"; it has learning_rate, weight_decay, clipnorm, "
+                SET "optimizer lion has no \"epsilon\"; it has learning_rate, weight_decay, clipnorm, "
                     "clipvalue, global_clipnorm, gradient_accumulation_steps, use_ema, ema_momentum, "
-                    "ema_overwrite_frequency, beta_1, beta_2");
+                    "ema_overwrite_frequency, beta_1, beta_2, name, scale_learning_rate, warmup_epochs");
     refuses_set(LEAST, "optimizer={name: adam, use_ema: 1}", SET "optimizer.use_ema must be true or false, not \"1\"");
     refuses_set(LEAST, "optimizer={name: adam, gradient_accumulation_steps: 2.5}",
                 SET "optimizer adam: gradient_accumulation_steps of rule adam is 2.5; it must be a whole number");
@@ -1378,18 +1389,18 @@ static void optimizers_that_are_refused(void **ctx)
                 SET "optimizer adam: gradient_accumulation_steps of rule adam does not go with clipnorm and "
                     "global_clipnorm where ps tasks apply it: none of them has the accumulated gradient whole");
     refuses_set(LEAST, "optimizer={name: adam, gradient_accumulation_step: 2}",
-                SET "optimizer adam: rule adam has no \"gradient_accumulation_step\"; did you mean "
+                SET "optimizer adam has no \"gradient_accumulation_step\"; did you mean "
                     "\"gradient_accumulation_steps\"?");
     // As near to beta_2 as to beta_1.
     refuses_set(LEAST, "optimizer={name: lion, beta_3: 1}",
-                SET "optimizer lion: rule lion has no \"beta_3\"; it has learning_rate, weight_decay, clipnorm, "
+                SET "optimizer lion has no \"beta_3\"; it has learning_rate, weight_decay, clipnorm, "
                     "clipvalue, global_clipnorm, gradient_accumulation_steps, use_ema, ema_momentum, "
-                    "ema_overwrite_frequency, beta_1, beta_2");
+                    "ema_overwrite_frequency, beta_1, beta_2, name, scale_learning_rate, warmup_epochs");
     refuses_set(LEAST, "optimizer={name: sgd, nesterov: 1}", SET "optimizer.nesterov must be true or false, not \"1\"");
     refuses_set(LEAST, "optimizer={name: sgd, momentum: true}",
                 SET "optimizer.momentum must be a number, not \"true\"");
     refuses_set(LEAST, "optimizer={name: sgd, clip_norm: 1}",
-                SET "optimizer sgd: rule momentum has no \"clip_norm\"; did you mean \"clipnorm\"?");
+                SET "optimizer sgd has no \"clip_norm\"; did you mean \"clipnorm\"?");
     refuses_set(LEAST, "optimizer={name: adagrad, initial_accumulator_value: -1}",
                 SET "optimizer adagrad: initial_accumulator_value of rule adagrad is -1; it must lie between 0 and "
                     "1e+30");
