@@ -36,6 +36,7 @@ struct callback_key {
 
 struct ps_callback_class {
     const char *name;
+    const char *keras;                              // the class of Keras's, whose name is understood; NULL: none
     bool in_folder;                                 // its path is a folder, where its files have names of their own
     struct callback_key key[PS_CALLBACK_KEYS + 1];  // ends with CALLBACK_END
 };
@@ -50,27 +51,29 @@ static const char *const callback_modes[] = {"auto", "min", "max", NULL};
 #define ANY .min = -DBL_MAX, .max = DBL_MAX
 
 static const struct ps_callback_class callback_classes[] = {
-    {"csv_log", .key = {{"path", CALLBACK_PATH}, {"separator", CALLBACK_STRING, ","}}},
+    {"csv_log", "CSVLogger", .key = {{"path", CALLBACK_PATH}, {"separator", CALLBACK_STRING, ","}}},
     {"json_lines", .key = {{"path", CALLBACK_PATH}}},
-    {"tensorboard", .in_folder = true,
+    {"tensorboard", "TensorBoard", .in_folder = true,
      .key = {{"path", CALLBACK_PATH},
              {"histogram_freq", CALLBACK_COUNT, "0"},
              {"write_images", CALLBACK_FLAG, "false"},
              {"update_steps", CALLBACK_COUNT, "0"}}},
-    {"early_stopping", .key = {MONITOR,
-                               {"min_delta", CALLBACK_REAL, "0", ANY},
-                               {"patience", CALLBACK_COUNT, "0"},
-                               {"baseline", CALLBACK_REAL, ANY},
-                               {"restore_best_weights", CALLBACK_FLAG, "false"},
-                               {"start_from_epoch", CALLBACK_COUNT, "0"}}},
-    {"reduce_lr_on_plateau", .key = {MONITOR,
-                                     {"factor", CALLBACK_REAL, "0.1", .min = 0, .max = 1 - DBL_EPSILON / 2},
-                                     {"patience", CALLBACK_COUNT, "10"},
-                                     {"min_delta", CALLBACK_REAL, "0.0001", ANY},
-                                     {"cooldown", CALLBACK_COUNT, "0"},
-                                     {"min_lr", CALLBACK_REAL, "0", .min = 0, .max = DBL_MAX}}},
-    {"terminate_on_nan"},
-    {"checkpoint", .in_folder = true,
+    {"early_stopping", "EarlyStopping",
+     .key = {MONITOR,
+             {"min_delta", CALLBACK_REAL, "0", ANY},
+             {"patience", CALLBACK_COUNT, "0"},
+             {"baseline", CALLBACK_REAL, ANY},
+             {"restore_best_weights", CALLBACK_FLAG, "false"},
+             {"start_from_epoch", CALLBACK_COUNT, "0"}}},
+    {"reduce_lr_on_plateau", "ReduceLROnPlateau",
+     .key = {MONITOR,
+             {"factor", CALLBACK_REAL, "0.1", .min = 0, .max = 1 - DBL_EPSILON / 2},
+             {"patience", CALLBACK_COUNT, "10"},
+             {"min_delta", CALLBACK_REAL, "0.0001", ANY},
+             {"cooldown", CALLBACK_COUNT, "0"},
+             {"min_lr", CALLBACK_REAL, "0", .min = 0, .max = DBL_MAX}}},
+    {"terminate_on_nan", "TerminateOnNaN"},
+    {"checkpoint", "ModelCheckpoint", .in_folder = true,
      .key = {{"path", CALLBACK_PATH},
              {"every_steps", CALLBACK_COUNT, "0"},
              {"every_seconds", CALLBACK_COUNT, "0"},
@@ -78,7 +81,7 @@ static const struct ps_callback_class callback_classes[] = {
              {"sharded", CALLBACK_FLAG, "false"},
              {"save_best_only", CALLBACK_FLAG, "false"},
              MONITOR}},
-    {"backup", .in_folder = true,
+    {"backup", "BackupAndRestore", .in_folder = true,
      .key = {{"path", CALLBACK_PATH},
              {"every_steps", CALLBACK_COUNT, "0"},
              {"every_seconds", CALLBACK_COUNT, "0"},
@@ -153,18 +156,32 @@ static size_t callback_key_index(const struct ps_callback_class *class, const ch
     return i;
 }
 
+// What Keras's callbacks call the path.
+static bool callback_is_path(const char *key)
+{
+    static const char *const words[] = {"filepath", "filename", "log_dir", "backup_dir"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcmp(key, words[i]) == 0)
+            return true;
+    return false;
+}
+
 static enum ps_code callback_unknown_key(const struct ps_callback_class *class, const struct ps_yaml *v,
                                          struct ps_error *e)
 {
     const char *known[PS_CALLBACK_KEYS];
+    char list[192] = "";
     int n = 0;
-    for (; class->key[n].type != CALLBACK_END; n++)
+    for (; class->key[n].type != CALLBACK_END; n++) {
         known[n] = class->key[n].name;
-    const char *nearest = ps_nearest(v->key, known, n);
+        snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", n ? ", " : "; it has ", known[n]);
+    }
+    const bool is_path = callback_is_path(v->key) && class->key[callback_key_index(class, "path")].name;
+    const char *nearest = is_path ? "path" : ps_nearest(v->key, known, n);
     if (nearest)
         return ps_yaml_fail(v, e, "unknown key \"%.60s\" in callback %s; did you mean \"%s\"?", v->key, class->name,
                             nearest);
-    return ps_yaml_fail(v, e, "unknown key \"%.60s\" in callback %s", v->key, class->name);
+    return ps_yaml_fail(v, e, "unknown key \"%.60s\" in callback %s%s", v->key, class->name, list);
 }
 
 static void callback_set_defaults(struct ps_callback *c, const struct ps_yaml *item)
@@ -203,6 +220,12 @@ static enum ps_code callback_take_settings(struct ps_callback *c, const struct p
     return PS_OK;
 }
 
+// By the name that Keras's class has.
+static bool callback_says(const struct ps_callback_class *class, const struct ps_yaml *name)
+{
+    return class->keras && name->kind == PS_YAML_SCALAR && strcmp(name->text, class->keras) == 0;
+}
+
 static enum ps_code callback_parse(const struct ps_yaml *item, struct ps_callback *c, struct ps_error *e)
 {
     const char *names[CALLBACK_CLASSES + 1] = {NULL};
@@ -211,7 +234,7 @@ static enum ps_code callback_parse(const struct ps_yaml *item, struct ps_callbac
     if (!name || name->kind == PS_YAML_LIST || ps_yaml_is_null(name))
         return ps_yaml_fail(item, e, "callbacks: each must be a map with a name, such as {name: early_stopping}");
     for (int i = 0; i < CALLBACK_CLASSES; i++)
-        names[i] = callback_classes[i].name;
+        names[i] = callback_says(&callback_classes[i], name) ? name->text : callback_classes[i].name;
     if (ps_yaml_choice(name, "a callback", names, &choice, e))
         return e->code;
     c->class = &callback_classes[choice];

@@ -23,7 +23,16 @@ static const char *const schedules[] = {"constant",        "piecewise",  "expone
                                         "cosine_restarts", "polynomial", "inverse_time", NULL};
 const char *const ps_job_strategies[] = {"parameter_server", "one_device",      "mirrored", "multi_worker_mirrored",
                                          "local_steps",      "central_storage", "hybrid",   NULL};
-static const char *const strategies_elsewhere[] = {"tpu", NULL};
+static const char *const strategies_elsewhere[] = {"tpu", "TPUStrategy", NULL};
+// TensorFlow's classes of them; NULL: there is none.
+static const char *const strategy_classes[] = {
+    [PS_STRATEGY_PARAMETER_SERVER] = "ParameterServerStrategy",
+    [PS_STRATEGY_ONE_DEVICE] = "OneDeviceStrategy",
+    [PS_STRATEGY_MIRRORED] = "MirroredStrategy",
+    [PS_STRATEGY_MULTI_WORKER_MIRRORED] = "MultiWorkerMirroredStrategy",
+    [PS_STRATEGY_CENTRAL_STORAGE] = "CentralStorageStrategy",
+    [PS_STRATEGY_HYBRID] = NULL,
+};
 static const char *const scales[] = {"none", "linear", "sqrt", NULL};
 static const char *const cross_device_ops[] = {"auto", "nccl", "hierarchical_copy", "reduction_to_one_device", NULL};
 static const char *const communications[] = {"auto", "ring", "nccl", NULL};
@@ -309,6 +318,9 @@ static enum ps_code take_choice(const struct ps_job_field *f, const struct ps_ya
     for (int i = 0; f->elsewhere && v->kind == PS_YAML_SCALAR && f->elsewhere[i]; i++)
         if (strcmp(v->text, f->elsewhere[i]) == 0)
             return choice_unsupported(f, v, e);
+    for (int i = 0; f->words == ps_job_strategies && v->kind == PS_YAML_SCALAR && f->words[i]; i++)
+        if (strategy_classes[i] && strcmp(v->text, strategy_classes[i]) == 0)
+            return ps_yaml_fail(v, e, "%s \"%s\" is not known; did you mean \"%s\"?", f->path, v->text, f->words[i]);
     return ps_yaml_choice(v, f->path, f->words, to, e);
 }
 

@@ -13,11 +13,12 @@ const char *const ps_job_optimizers[] = {"sgd",   "adam",   "adamw", "rmsprop", 
 const char *const ps_job_outer_optimizers[] = {"sgd",   "adam",   "adamw", "rmsprop", "adagrad",          "adadelta",
                                                "nadam", "adamax", "lion",  "ftrl",    "delayed_nesterov", NULL};
 
-// Those of Keras's that are not here, and why: a rule is over single elements.
+// Those that are not here, Keras's and LARS, and why: a rule is over single elements.
 static const struct {
     const char *name, *why;
 } optimizers_elsewhere[] = {
     {"Adafactor", "what it does to a weight depends on others"},
+    {"LARS", "what it does to a weight depends on others"},
     {"Lamb", "what it does to a weight depends on others"},
     {"Muon", "what it does to a weight depends on others"},
     {"ScheduleFreeAdamW", "no rule steps from the weights' average"},
