@@ -570,7 +570,7 @@ bool psd_control_may_declare(struct psd_job *job, const Paramserver__V1__Declare
         open = c != NULL;
         chief = open ? psd_chief(c) : chief;
         may = chief != PS_NO_ITEM && memcmp(c->members[chief].client, caller->client.data, 16) == 0;
-        same = open && c->workers == r->workers && c->update == r->update;
+        same = open && c->workers == r->workers && c->update == r->update && c->staleness == r->staleness;
         pthread_mutex_unlock(&job->lock);
     }
     if (!open)
@@ -579,8 +579,9 @@ bool psd_control_may_declare(struct psd_job *job, const Paramserver__V1__Declare
         ps_fail(e, PS_FAILED_PRECONDITION, "job '%s' is declared by its chief, and no worker of it is alive",
                 caller->job);
     else if (may && !same)
-        ps_fail(e, PS_FAILED_PRECONDITION, "job '%s' is declared with %" PRIu32 " workers as %s, not as it was opened",
-                caller->job, r->workers, psd_update_name(r->update));
+        ps_fail(e, PS_FAILED_PRECONDITION,
+                "job '%s' is declared with %" PRIu32 " workers as %s with staleness %" PRIu32 ", not as it was opened",
+                caller->job, r->workers, psd_update_name(r->update), r->staleness);
     else if (!may)
         ps_fail(e, PS_FAILED_PRECONDITION, "job '%s' is declared by its chief, worker %" PRIu32, caller->job, chief);
     return may && same;

@@ -229,6 +229,31 @@ static void test_departure_before_resume(void **state)
     psd_core_destroy(j.core);
 }
 
+// A declaration has the workers, the update and the staleness that the job was opened with.
+static void test_declared_as_opened(void **state)
+{
+    struct job j;
+    struct joining x;
+    struct declaring d;
+    (void)state;
+    fill_job(&j, 20);
+    j.core = core_new(1 << 20);
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        join_init(&x, rank, PARAMSERVER__V1__UPDATE__SSP);
+        x.r.staleness = 3;
+        assert_int_equal(ask(j.core, M(JOIN), &x.r.base, NULL, NULL, NULL, NULL).code, PS_OK);
+    }
+    for (int i = 0; i < 4; i++) {
+        declare_init(&d, &j, i == 0 ? ASYNC : PARAMSERVER__V1__UPDATE__SSP, "sgd");
+        d.r.workers = i == 1 ? 1 : 2;
+        d.r.staleness = i == 0 ? 0 : i == 2 ? 1 : 3;
+        struct answer a = ask(j.core, M(DECLARE), &d.r.base, NULL, NULL, NULL, NULL);
+        if (a.code != (i < 3 ? PS_FAILED_PRECONDITION : PS_OK) || (i < 3 && !strstr(a.text, "not as it was opened")))
+            fail_msg("declaration %d: %s: %s", i, ps_code_name(a.code), a.text);
+    }
+    psd_core_destroy(j.core);
+}
+
 // What is resumed is what was there, its hyperparameters included; and what a run has declared stays.
 static void test_declared_once(void **state)
 {
@@ -1201,6 +1226,7 @@ int main(void)
         cmocka_unit_test(test_a_join_that_comes_when_its_job_is_done),
         cmocka_unit_test(test_the_name_of_a_job_that_has_failed),
         cmocka_unit_test(test_departure_before_resume),
+        cmocka_unit_test(test_declared_as_opened),
         cmocka_unit_test(test_declared_once),
         cmocka_unit_test(test_resumed_as_it_was),
         cmocka_unit_test(test_next_chief),
