@@ -168,8 +168,9 @@ struct psd_job {
 
     // Counted since the start, and per second over the last second or so (by psd_core_tick).
     atomic_ullong updates, bytes_moved, duplicates, stale;
-    atomic_ullong nonfinite;      // pushes with a NaN or an infinity, refused or not
-    atomic_ullong met_staleness;  // the greatest that a push met
+    atomic_ullong nonfinite;         // pushes with a NaN or an infinity, refused or not
+    atomic_ullong met_staleness;     // the greatest that a push met
+    atomic_bool warned_of_examples;  // psd/sync/round.c: that gradients of none were pushed
     uint64_t last_updates, last_bytes;
     double updates_per_second, bytes_per_second;
     uint64_t rates_at;  // ns: since when last_updates are; 0: nothing changes

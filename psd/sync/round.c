@@ -7,6 +7,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/log.h"
 #include "common/base/sometimes.h"
 #include "common/math/aggregate.h"
 #include "psd/job/host.h"
@@ -294,7 +295,7 @@ void psd_round_forget(struct psd_round *round)
     pages_drop(round->sum, n);
     pages_drop(round->spares, n);
     memset(round->applied, 0, n * sizeof *round->applied);
-    round->begun = false;
+    round->begun = round->ignores = false;
     round->examples = 0;
     round->next = 0;
     round->abandoned = false;
@@ -384,17 +385,30 @@ static void fold_block(void *arg, uint32_t k)
         pages_drop(&round->contributions[round->batch[i]].pages[k], 1);
 }
 
-// Drops those of the batch that stand for no example.
+static bool contribution_is_zero(const struct psd_round *round, const struct psd_contribution *c)
+{
+    for (uint32_t k = 0; k < round->partition->n_blocks; k++) {
+        const float *values = (const float *)c->pages[k]->data;
+        for (size_t i = 0; i < round->partition->blocks[k].count; i++)
+            if (values[i] != 0)
+                return false;
+    }
+    return true;
+}
+
+// Drops those of the batch that stand for no example. Those of an empty batch are zero.
 static void batch_thin(struct psd_round *round)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < round->n_batch; i++) {
         struct psd_contribution *c = &round->contributions[round->batch[i]];
         round->examples += c->examples;
-        if (c->examples)
+        if (c->examples) {
             round->batch[n++] = round->batch[i];
-        else
+        } else {
+            round->ignores = round->ignores || (round->examples == 0 && !contribution_is_zero(round, c));
             pages_drop(c->pages, round->partition->n_blocks);
+        }
     }
     round->n_batch = n;
 }
@@ -529,11 +543,23 @@ static void note_round(struct psd_round *round, uint64_t run, uint64_t number)
     }
 }
 
+// Who leaves `examples` out trains in an async job, and nothing in a sync one.
+static void round_warn_once(struct psd_job *job, const struct psd_round *round)
+{
+    if (!round->ignores || atomic_exchange(&job->warned_of_examples, true))
+        return;
+    ps_warn("job '%s': round %" PRIu64
+            " of '%s' changes nothing: its gradients, which are not zero, are of 0 examples; "
+            "expected in each push the number of examples that its gradient is the mean of",
+            job->name, round->number, job->variables[round->partition->variable].name);
+}
+
 bool psd_round_apply(struct psd_job *job, struct psd_round *round, uint64_t run, struct ps_workers *workers)
 {
     struct apply a = {.job = job, .round = round, .run = run, .number = round->number};
     if (round->examples == 0) {
         note_round(round, run, a.number);
+        round_warn_once(job, round);
         return true;
     }
     if (!reserve_pages(round))

@@ -89,6 +89,7 @@ struct psd_round {
     struct psd_page **sum;  // [n_blocks] NULL: nothing is folded, or the block has been applied
     bool begun;             // sum holds something
     uint64_t examples;      // in the sum
+    bool ignores;           // while these are none: a gradient that is not zero
 
     // SQUARING and AWAITING: what psd/sync/norm.h is told, and its link.
     uint64_t number;  // of the round
@@ -200,8 +201,8 @@ void psd_round_forget(struct psd_round *round);  // all gradients; opens the rou
 void psd_round_fold(struct psd_round *round, struct ps_workers *workers);    // adds the batch to the sum
 void psd_round_square(struct psd_round *round, struct ps_workers *workers);  // computes `square`
 // Applies the mean, clipped by `factor`, to all blocks to which it has not been applied, as long as the round is in
-// this run. A round whose gradients stand for no example at all changes nothing. False: a reader has pinned a block,
-// and there is no memory for a copy.
+// this run. A round whose gradients stand for no example at all changes nothing; where they are not zero, a warning
+// says so, once per job. False: a reader has pinned a block, and there is no memory for a copy.
 bool psd_round_apply(struct psd_job *job, struct psd_round *round, uint64_t run, struct ps_workers *workers);
 
 #endif

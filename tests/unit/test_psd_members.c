@@ -546,23 +546,45 @@ static uint64_t round_of_get(struct psd_core *core)
     return round;
 }
 
-// A round that stands for no example changes nothing, and is a round all the same.
+static void push_nothing(struct psd_core *core, uint64_t round, float value)
+{
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        struct update u;
+        update_init(&u, rank, round, "a", 0, 15);
+        u.r.round = round;
+        u.r.examples = 0;
+        assert_int_equal(send_update(core, &u, M(PUSH), 15, value, NULL).code, PS_OK);
+    }
+}
+
+static void push_nothing_at_all(struct psd_core *core)
+{
+    push_nothing(core, 2, 0);
+    push_nothing(core, 3, -0.0f);
+}
+
+static void push_without_examples(struct psd_core *core)
+{
+    push_nothing(core, 4, 100);
+    push_nothing(core, 5, 100);
+}
+
+// A round that stands for no example changes nothing, and is a round all the same. Where gradients came for it that are
+// not those of empty batches, the log says so once.
 static void test_a_round_of_nothing(void **state)
 {
     struct job j;
+    char line[1024];
     (void)state;
     job_open(&j, SYNC, "sgd", 20, 1 << 20);
     for (uint32_t rank = 0; rank < 2; rank++)
         assert_int_equal(push(j.core, rank, 1, 1), PS_OK);
     assert_int_equal(round_of_get(j.core), 1);
-    for (uint32_t rank = 0; rank < 2; rank++) {
-        struct update u;
-        update_init(&u, rank, 2, "a", 0, 15);
-        u.r.round = 2;
-        u.r.examples = 0;
-        assert_int_equal(send_update(j.core, &u, M(PUSH), 15, 100, NULL).code, PS_OK);
-    }
-    assert_int_equal(round_of_get(j.core), 2);
+    assert_int_equal(lines_logged_by(push_nothing_at_all, j.core, line, sizeof line), 0);
+    assert_int_equal(round_of_get(j.core), 3);
+    assert_int_equal(lines_logged_by(push_without_examples, j.core, line, sizeof line), 1);
+    assert_non_null(strstr(line, "W job 'job': round 4 of 'a' changes nothing"));
+    assert_int_equal(round_of_get(j.core), 5);
     assert_true(read_one(j.core, "a") == -1);
     psd_core_destroy(j.core);
 }
