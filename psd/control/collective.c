@@ -86,7 +86,7 @@ static void reduce_gather(struct psd_job *job, const struct psd_control *c, stru
     for (uint32_t i = 0; i < o->n_ranks; i++)
         bytes += o->counts[i] * size;
     if (bytes > PS_CHUNK_MAX) {
-        ps_fail(&o->error, PS_RESOURCE_EXHAUSTED,
+        ps_fail(&o->error, PS_FAILED_PRECONDITION,
                 "gather: %" PRIu32 " workers bring %" PRIu64 " bytes, a reply has at most %d", o->n_ranks, bytes,
                 PS_CHUNK_MAX);
         return;

@@ -58,7 +58,7 @@ static enum ps_code check_sequence(struct psd_request *t)
                        "sequence %" PRIu64 " with oldest %" PRIu64 ": expected 1 <= oldest <= sequence", c->sequence,
                        c->oldest);
     if (c->sequence - c->oldest >= PS_WINDOW)
-        return ps_fail(&t->error, PS_RESOURCE_EXHAUSTED,
+        return ps_fail(&t->error, PS_INVALID_ARGUMENT,
                        "sequence %" PRIu64 " with oldest %" PRIu64 ": at most %d may be open at once", c->sequence,
                        c->oldest, PS_WINDOW);
     return psd_request_check_rank(t);
@@ -211,7 +211,7 @@ static enum ps_code check_atomic(struct update *u)
     if (u->pull)
         return ps_fail(e, PS_INVALID_ARGUMENT, "a PushPull of an atomic update: expected a Push, and then a Pull");
     if (bytes > u->t->core->pool.limit)
-        return ps_fail(e, PS_RESOURCE_EXHAUSTED, "an atomic update of %" PRIu64 " bytes exceeds the limit of %zu",
+        return ps_fail(e, PS_FAILED_PRECONDITION, "an atomic update of %" PRIu64 " bytes exceeds the limit of %zu",
                        bytes, u->t->core->pool.limit);
     for (size_t i = 0; i < u->extents.n; i++)
         if (round_of(u, &u->extents.v[i]))

@@ -67,7 +67,7 @@ static const struct bad bad_updates[] = {
     {"old generation", generation, PS_ABORTED, "restarted"},
     {"sequence 0", no_sequence, PS_INVALID_ARGUMENT, "1 <= oldest <= sequence"},
     {"oldest above sequence", oldest_above, PS_INVALID_ARGUMENT, "1 <= oldest <= sequence"},
-    {"sequence past the window", window, PS_RESOURCE_EXHAUSTED, "at most 256"},
+    {"sequence past the window", window, PS_INVALID_ARGUMENT, "at most 256"},
     {"rank past the workers", rank, PS_INVALID_ARGUMENT, "worker 6"},
     {"old incarnation", incarnation, PS_ABORTED, "taken for dead"},
     {"another identity", identity, PS_INVALID_ARGUMENT, "another worker"},

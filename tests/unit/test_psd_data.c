@@ -928,7 +928,7 @@ static void test_bad_atomic(void **state)
     part_init(&c, 0, 1, 0, 1);
     change_refused(&s, &c, M(PUSH_PULL), PS_INVALID_ARGUMENT, "PushPull of an atomic update");
     c.r.atomic_bytes = UINT64_C(1) << 63;
-    change_refused(&s, &c, M(PUSH), PS_RESOURCE_EXHAUSTED, "exceeds the limit");
+    change_refused(&s, &c, M(PUSH), PS_FAILED_PRECONDITION, "exceeds the limit");
     c.r.atomic_bytes = 4;
     change_refused(&s, &c, M(PUSH), PS_INVALID_ARGUMENT, "atomic update of 4 bytes");
     change_fini(&c);
@@ -2165,8 +2165,8 @@ static const struct bad bad_requests[] = {
     {"sequence 0", UPDATES, no_sequence, PS_INVALID_ARGUMENT, "1 <= oldest <= sequence"},
     {"oldest 0", UPDATES, no_oldest, PS_INVALID_ARGUMENT, "1 <= oldest <= sequence"},
     {"oldest above sequence", UPDATES, oldest_above, PS_INVALID_ARGUMENT, "1 <= oldest <= sequence"},
-    {"sequence past the window", UPDATES, past_window, PS_RESOURCE_EXHAUSTED, "at most 256 may be open"},
-    {"the last sequence", UPDATES, far_future, PS_RESOURCE_EXHAUSTED, "at most 256 may be open"},
+    {"sequence past the window", UPDATES, past_window, PS_INVALID_ARGUMENT, "at most 256 may be open"},
+    {"the last sequence", UPDATES, far_future, PS_INVALID_ARGUMENT, "at most 256 may be open"},
     {"rank past the workers", UPDATES, rank_above, PS_INVALID_ARGUMENT, "worker 2 of job 'job', which has 2"},
     {"the last rank", UPDATES, rank_huge, PS_INVALID_ARGUMENT, "which has 2"},
     {"old incarnation", UPDATES, old_incarnation, PS_ABORTED, "taken for dead"},

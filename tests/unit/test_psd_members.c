@@ -159,7 +159,7 @@ static void test_gather_and_broadcast(void **state)
     struct answer a[2];
     char all[16] = "";
     (void)state;
-    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    job_open(&j, ASYNC, "sgd", 20, 8 << 20);
     reduce_init(&x, 1, 1, OP(GATHER), DTYPE(UINT8), 3);
     bring(j.core, &a[1], &x, "cde", 3);
     reduce_init(&x, 0, 1, OP(GATHER), DTYPE(UINT8), 2);
@@ -177,8 +177,19 @@ static void test_gather_and_broadcast(void **state)
         assert_int_equal(result_of(&a[k], all, sizeof all), 4);
         assert_memory_equal(all, "root", 4);
     }
+    // More than a reply has: it is the same however often they ask.
+    char *half = calloc(1, 3 << 20);
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        reduce_init(&x, rank, 3, OP(GATHER), DTYPE(UINT8), 3 << 20);
+        bring(j.core, &a[rank], &x, half, 3 << 20);
+    }
+    free(half);
+    for (int k = 0; k < 2; k++) {
+        assert_true(is_done(&a[k], PS_FAILED_PRECONDITION));
+        assert_non_null(strstr(a[k].text, "gather: 2 workers bring 6291456 bytes"));
+    }
     // The root leaves: there is nobody to have it from.
-    reduce_init(&x, 0, 3, OP(BROADCAST), DTYPE(UINT8), 0);
+    reduce_init(&x, 0, 4, OP(BROADCAST), DTYPE(UINT8), 0);
     x.r.root = 1;
     bring(j.core, &a[0], &x, "", 0);
     assert_int_equal(leave(j.core, 1, NULL).code, PS_OK);
