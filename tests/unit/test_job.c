@@ -1135,6 +1135,21 @@ static void callbacks(void **ctx)
     ps_job_free(with(LEAST, "callbacks=[{name: json_lines, path: l}]"));
 }
 
+static void callbacks_by_the_names_of_keras(void **ctx)
+{
+    static const char *const names[] = {"csv_log",          "tensorboard", "early_stopping", "reduce_lr_on_plateau",
+                                        "terminate_on_nan", "checkpoint",  "backup"};
+    (void)ctx;
+    struct ps_job *j =
+        with(ALONE, "callbacks=[{name: CSVLogger, path: l}, {name: TensorBoard, path: t}, EarlyStopping, "
+                    "ReduceLROnPlateau, TerminateOnNaN, {name: ModelCheckpoint, path: c}, "
+                    "{name: BackupAndRestore, path: b}]");
+    assert_int_equal(sizeof names / sizeof *names, j->callbacks.n);
+    for (size_t i = 0; i < j->callbacks.n; i++)
+        assert_string_equal(names[i], ps_callback_name(&j->callbacks.v[i]));
+    ps_job_free(j);
+}
+
 static void callbacks_that_are_sharded(void **ctx)
 {
     (void)ctx;
@@ -1217,6 +1232,21 @@ static void wrong_callbacks(void **ctx)
         {"[{name: csv_log, path: ''}]", "csv_log.path must be a path, not the string \"\""},
         {"[{name: csv_log, path: l, seperator: x}]",
          "unknown key \"seperator\" in callback csv_log; did you mean \"separator\"?"},
+        {"[{name: csv_log, filename: x}]", "unknown key \"filename\" in callback csv_log; did you mean \"path\"?"},
+        {"[{name: ModelCheckpoint, filepath: x}]",
+         "unknown key \"filepath\" in callback checkpoint; did you mean \"path\"?"},
+        {"[{name: TensorBoard, log_dir: x}]",
+         "unknown key \"log_dir\" in callback tensorboard; did you mean \"path\"?"},
+        {"[{name: BackupAndRestore, backup_dir: x}]",
+         "unknown key \"backup_dir\" in callback backup; did you mean \"path\"?"},
+        {"[{name: CSVLogger, append: true}]", "unknown key \"append\" in callback csv_log; it has path, separator"},
+        {"[{name: ReduceLROnPlateau, filename: x}]", "unknown key \"filename\" in callback reduce_lr_on_plateau; it "
+                                                     "has monitor, mode, factor, patience, min_delta, "
+                                                     "cooldown, min_lr"},
+        {"[{name: EarlyStopping, verbose: 1}]",
+         "unknown key \"verbose\" in callback early_stopping; it has monitor, mode, min_delta, patience, baseline, "
+         "restore_best_weights, start_from_epoch"},
+        {"[{name: TerminateOnNaN, path: x}]", "unknown key \"path\" in callback terminate_on_nan"},
         {"[{name: early_stopping, patience: -1}]",
          "early_stopping.patience must be a whole number from 0 to 1073741824, not \"-1\""},
         {"[{name: early_stopping, mode: up}]", "early_stopping.mode must be auto, min or max, not \"up\""},
@@ -1312,6 +1342,8 @@ static void wrong_words(void **ctx)
 #undef NAMES
     refuses_set(LEAST, "optimizer=lamb",
                 "--set optimizer: optimizer Lamb is not supported: what it does to a weight depends on others");
+    refuses_set(LEAST, "optimizer=lars",
+                "--set optimizer: optimizer LARS is not supported: what it does to a weight depends on others");
     refuses_set(
         LEAST, "optimizer=schedulefreeadamw",
         "--set optimizer: optimizer ScheduleFreeAdamW is not supported: no rule steps from the weights' average");
@@ -1336,6 +1368,12 @@ static void wrong_words(void **ctx)
     refuses_set(LEAST, "strategy.name=tpu",
                 "--set strategy.name: strategy.name tpu is not supported; there are parameter_server, one_device, "
                 "mirrored, multi_worker_mirrored, local_steps, central_storage and hybrid");
+    refuses_set(LEAST, "strategy.name=MultiWorkerMirroredStrategy",
+                "--set strategy.name: strategy.name \"MultiWorkerMirroredStrategy\" is not known; did you mean "
+                "\"multi_worker_mirrored\"?");
+    refuses_set(LEAST, "strategy.name=CentralStorageStrategy",
+                "--set strategy.name: strategy.name \"CentralStorageStrategy\" is not known; did you mean "
+                "\"central_storage\"?");
     refuses_set(LEAST, "data.kind=hdf5",
                 "--set data.kind: data.kind must be idx, csv, npy, npz, cifar, images, tfrecord, text or "
                 "synthetic-digits, not \"hdf5\"");
@@ -1748,6 +1786,7 @@ int main(void)
         cmocka_unit_test(configuration_lines_without_a_default),
         cmocka_unit_test(unknown_keys),
         cmocka_unit_test(callbacks),
+        cmocka_unit_test(callbacks_by_the_names_of_keras),
         cmocka_unit_test(callbacks_that_are_sharded),
         cmocka_unit_test(wrong_callbacks),
         cmocka_unit_test(several_write_to_what_is_no_file),
