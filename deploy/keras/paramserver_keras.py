@@ -533,14 +533,29 @@ def save_data(folder, model, splits):
     return data
 
 
+def batch_of_replica(model, batch_size, strategy):
+    """Of a model that tf.distribute replicates fit's batch is that of all replicas, a job's that of each."""
+    n = getattr(getattr(model, "distribute_strategy", None), "num_replicas_in_sync", 1)
+    strategy = strategy or {"name": "one_device"}
+    if n > 1 and strategy.get("name") in ("one_device", "mirrored", "central_storage"):  # as many as its devices
+        n = len(strategy.get("devices") or ["default"])
+    if batch_size % n:
+        raise ValueError(f"batch_size {batch_size} is that of the model's replicas together: expected a multiple of {n}, "
+                         "the job's replicas")
+    return batch_size // n
+
+
 def export(model, folder, x, y, batch_size=32, epochs=1, validation_data=None, shuffle=True, validation_split=0.0,
            strategy=None, **more):
     """Writes model.json, weights.safetensors, the data and job.yaml. The arguments are model.fit's, class_weight and
     callbacks among them; of a model with several inputs or outputs x and y are lists or dicts of arrays. What a job has
     no counterpart of is refused. Of several ModelCheckpoint in one folder, as ck/best.keras and ck/last.keras, each has
     one in it, ck/best and ck/last. An optimizer that has taken steps begins anew, of which a warning tells.
-    strategy and what else there is (steps, seed, threads, ...) go to the job file as they are. Returns the path of
-    job.yaml."""
+    strategy and what else there is (steps, seed, threads, ...) go to the job file as they are, batch_size too, which is
+    that of each replica in a job. Only of a model compiled under a tf.distribute strategy of several replicas it is that of
+    all together, as fit has it, and is divided by the replicas: with mirrored and central_storage the devices in strategy,
+    with one_device one, else as many as the model's.
+    Returns the path of job.yaml."""
     build(model, x)
     config, names = compiled(model), output_names(model)
     steps = int(np.asarray(model.optimizer.iterations))
@@ -560,7 +575,7 @@ def export(model, folder, x, y, batch_size=32, epochs=1, validation_data=None, s
         "metrics": metric_settings(metrics, names),
         "optimizer": optimizer_settings(config["optimizer"]),
         "strategy": strategy or {"name": "one_device"},
-        "batch_size": int(batch_size or 32),
+        "batch_size": batch_of_replica(model, int(batch_size or 32), strategy),
         "epochs": int(epochs),
         "output": "trained.safetensors",
     }

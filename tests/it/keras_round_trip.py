@@ -287,6 +287,26 @@ def monitors():
         expect_refusal("val_precision", model, x, y, callbacks=[keras.callbacks.EarlyStopping("val_precision", mode="max")])
 
 
+# A job's batch is that of each replica, fit's that of all replicas of the model.
+def replicated():
+    import tensorflow
+    two = {"name": "mirrored", "devices": ["cpu:0", "cpu:1"]}
+    four = {"name": "mirrored", "devices": [f"cpu:{i}" for i in range(4)]}
+    alone, how, x, y = mlp()
+    with tensorflow.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
+        mirrored = mlp()[0]
+        compile(mirrored, how)
+    compile(alone, how)
+    for model, strategy, wanted in ((alone, two, 64), (mirrored, None, 64), (mirrored, {"name": "mirrored"}, 64),
+                                    (mirrored, two, 32), (mirrored, four, 16), (mirrored, {"name": "parameter_server"}, 32),
+                                    (mirrored, {**two, "name": "multi_worker_mirrored"}, 32)):
+        with tempfile.TemporaryDirectory() as folder:
+            with open(paramserver_keras.export(model, folder, x, y, batch_size=64, strategy=strategy)) as f:
+                batch_size = json.load(f)["batch_size"]
+        point(batch_size == wanted, f"64 examples under {strategy}: {batch_size} of a replica")
+    expect_refusal("multiple of 4", mirrored, x, y, batch_size=66, strategy=four)
+
+
 def boards():
     model, how, x, y = mlp()
     model.compile(*how())
@@ -558,7 +578,8 @@ for make in (mlp, mlp_averaged, mlp_accumulated, nested, inside, cnn, cnn_normal
         except RuntimeError as e:
             lacks = "a layer of those that" in str(e)
             point(lacks, f"{make.__name__}{' # SKIP' if lacks else ''}: {e}")
-for one in deferred, checkpoints, checkpoints_in_one_folder, tensors_of_other_types:
+for one in (deferred, checkpoints, checkpoints_in_one_folder, tensors_of_other_types) + (
+        (replicated,) if keras.backend.backend() == "tensorflow" else ()):
     if not only or one.__name__ in only:
         one()
 if not only:
