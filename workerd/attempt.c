@@ -139,7 +139,7 @@ static enum ps_code attempt_prepare(struct attempt *a, struct ps_error *e)
         return e->code;
     if (attempt_build(a, e) || wk_timeline_open(run, e))
         return e->code;
-    *a->begun = true;
+    ps_signal_set(a->begun, 1);
     return PS_OK;
 }
 
@@ -360,7 +360,7 @@ static enum ps_code attempt_look(struct attempt *a, struct ps_error *e)
     const bool weights = look->evaluate || look->predict;
     if (weights ? attempt_build(a, e) || wk_replica_create(a->run, 0, e) : nn_model_load(a->job->model, &a->model, e))
         return e->code;
-    *a->begun = true;
+    ps_signal_set(a->begun, 1);
     if (look->model)
         wk_look_at_model(a->job, a->model);
     return weights ? wk_look_at_weights(a->run, look, e) : PS_OK;

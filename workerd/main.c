@@ -4,6 +4,7 @@
 // job it waits for those of the queue, until a signal ends it.
 #include <errno.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +18,7 @@
 #include "common/base/log.h"
 #include "common/base/self.h"
 #include "common/base/signals.h"
+#include "common/base/thread.h"
 #include "workerd/agent/agent.h"
 #include "workerd/attempt.h"
 #include "workerd/http/http.h"
@@ -30,7 +32,7 @@ static bool holds_data;  // struct wk_ended
 // Until the training has begun there is nothing to leave in order.
 static void workerd_on_signal(int number)
 {
-    if (!begun)
+    if (!ps_signal_number(&begun))
         _exit(128 + number);
     ps_signal_set(&stop, number);
 }
@@ -43,19 +45,15 @@ static void workerd_on_checkpoint_signal(int number)
 
 // A second SIGINT ends it at once, as one who waits at a terminal expects. A second SIGTERM changes nothing: Slurm
 // sends two within a moment. SIGHUP, of a terminal that is closed, is as SIGTERM, unless nohup has started it.
-// On a stack of its own: oneDNN's kernels use the stack pointer as they use any other register, and a signal's frame
-// would be written over whatever that points to. It is for the main thread, which the kernel prefers to all others.
+// They come to the main thread, which computes nothing: see workerd_train.
 static void workerd_catch_signals(void)
 {
-    static char stack[64 << 10];
-    const stack_t own = {.ss_sp = stack, .ss_size = sizeof stack};
-    struct sigaction action = {.sa_handler = workerd_on_signal, .sa_flags = SA_ONSTACK};
-    sigaltstack(&own, NULL);
+    struct sigaction action = {.sa_handler = workerd_on_signal};
     sigaction(SIGTERM, &action, NULL);
     if (!ps_signal_ignored(SIGHUP))
         sigaction(SIGHUP, &action, NULL);
     struct sigaction asked = action;
-    asked.sa_flags |= SA_RESTART;  // what is written meanwhile goes on
+    asked.sa_flags |= SA_RESTART;
     asked.sa_handler = workerd_on_checkpoint_signal;
     sigaction(SIGUSR1, &asked, NULL);
     action.sa_flags |= SA_RESETHAND;
@@ -144,6 +142,35 @@ static enum ps_code workerd_run_job_watched(struct wk_options *o, struct ps_erro
     return code;
 }
 
+struct training {
+    struct wk_options *options;
+    struct ps_error *error;
+    enum ps_code code;
+};
+
+static void *workerd_training_thread(void *arg)
+{
+    struct training *t = arg;
+    t->code = workerd_run_job_watched(t->options, t->error);
+    return NULL;
+}
+
+// On a thread that takes no signals, nor do those that it starts, a team of OpenMP's among them: oneDNN's kernels use
+// the stack pointer as they use any other register, and a signal's frame would be written over whatever that points to.
+static enum ps_code workerd_train(struct wk_options *o, struct ps_error *e)
+{
+    struct training t = {.options = o, .error = e};
+    pthread_t thread;
+    sigset_t before;
+    ps_thread_block_signals(&before);
+    const int failed = pthread_create(&thread, NULL, workerd_training_thread, &t);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (failed)
+        return ps_fail(e, PS_RESOURCE_EXHAUSTED, "no thread for the training: %s", strerror(failed));
+    pthread_join(thread, NULL);
+    return t.code;
+}
+
 // ---- without a job ------------------------------------------------------------------------------------------------
 
 static enum ps_code workerd_check_rank(const struct wk_place *place, struct ps_error *e)
@@ -177,7 +204,7 @@ static enum ps_code workerd_wait_for_jobs(const struct wk_options *o, char *cons
     if (code == PS_OK) {
         snprintf(name, sizeof name, "workerd[%" PRIu32 "]", place.rank);
         ps_log_init(name, PS_LOG_INFO);
-        begun = true;
+        ps_signal_set(&begun, 1);
         code = wk_agent_run(&(struct wk_agent_options){.args = args,
                                                        .ps = (const char *const *)place.cluster.addresses,
                                                        .n_ps = place.cluster.n,
@@ -212,8 +239,7 @@ int main(int argc, char **argv)
     ps_log_init("workerd", PS_LOG_INFO);
     workerd_catch_signals();
     workerd_set_up_nccl(&o);
-    enum ps_code code =
-        o.job ? workerd_end_output(workerd_run_job_watched(&o, &e), &e) : workerd_wait_for_jobs(&o, argv + 1, &e);
+    enum ps_code code = o.job ? workerd_end_output(workerd_train(&o, &e), &e) : workerd_wait_for_jobs(&o, argv + 1, &e);
     if (code != PS_OK)
         ps_error_log("%s", e.text);
     wk_options_free(&o);

@@ -2,6 +2,7 @@
 #include "common/base/thread.h"
 
 #include <sched.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -24,6 +25,16 @@ void ps_thread_ask_short_slices(void)
         return;
     a.runtime = thread_short_slice;
     syscall(SYS_sched_setattr, 0, &a, 0);
+}
+
+void ps_thread_block_signals(sigset_t *before)
+{
+    static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS, SIGPIPE, SIGXFSZ, SIGPROF};
+    sigset_t blocked;
+    sigfillset(&blocked);
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        sigdelset(&blocked, own[i]);
+    pthread_sigmask(SIG_BLOCK, &blocked, before);
 }
 
 unsigned ps_thread_processors(void)

@@ -26,6 +26,7 @@ struct ps_workers {
 static void *workers_thread(void *arg)
 {
     struct ps_workers *w = arg;
+    ps_thread_block_signals(NULL);
     setpriority(PRIO_PROCESS, (id_t)gettid(), getpriority(PRIO_PROCESS, 0) + NICER);
     pthread_mutex_lock(&w->lock);
     for (;;) {

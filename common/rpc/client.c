@@ -7,6 +7,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/thread.h"
 #include "common/rpc/address.h"
 #include "common/rpc/client_inside.h"
 #include "common/rpc/method.h"
@@ -267,7 +268,7 @@ static grpc_call *client_call_nowhere(struct ps_client *c)
                                     ps_timespec(UINT64_MAX), NULL);
 }
 
-struct ps_client *ps_client_create(const char *const *addresses, size_t n, const struct ps_client_options *options)
+static struct ps_client *client_create(const char *const *addresses, size_t n, const struct ps_client_options *options)
 {
     struct ps_client *c = ps_alloc(sizeof *c);
     if (options)
@@ -298,6 +299,16 @@ struct ps_client *ps_client_create(const char *const *addresses, size_t n, const
     ps_client_destroy(c);
     errno = failed;
     return NULL;
+}
+
+// The program may not be ours: signals are for its own threads. Those of the core, too, inherit what is blocked.
+struct ps_client *ps_client_create(const char *const *addresses, size_t n, const struct ps_client_options *options)
+{
+    sigset_t before;
+    ps_thread_block_signals(&before);
+    struct ps_client *c = client_create(addresses, n, options);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return c;
 }
 
 void ps_client_stop(struct ps_client *c)

@@ -71,6 +71,27 @@ spared() { # as nohup starts it
 }
 ok "SIGHUP that it was started to ignore: it goes on" spared
 
+# A thread that computes has no room for a signal's frame: HUP, INT, USR1 and TERM are blocked, SIGPROF and SIGSEGV not.
+deaf() {
+    local task blocked n=0 bad=0
+    begins --set epochs=100000 --set 'callbacks=[]' --set 'strategy={name: mirrored, devices: [cpu:0, cpu:1]}' \
+        --set output=deaf.safetensors
+    eventually grep -qs "^Epoch 2" begun.log
+    for task in /proc/$pid/task/*; do
+        [ "${task##*/}" = $pid ] && continue
+        blocked=$(sed -n 's/^SigBlk:[[:space:]]*//p' "$task/status")
+        [ -n "$blocked" ] || continue # it has ended
+        blocked=$((16#$blocked))
+        n=$((n + 1))
+        (((blocked & 0x4203) == 0x4203 && (blocked & 0x4000400) == 0)) || bad=$((bad + 1))
+    done
+    kill -TERM $pid
+    wait $pid
+    echo "# $bad of $n threads take signals"
+    [ $n -ge 2 ] && [ $bad = 0 ]
+}
+ok "the main thread alone takes signals" deaf
+
 # What data are read from may be slow: a signal ends that at once. Who opens a pipe for writing waits for its reader.
 mkfifo pipe.csv
 "$workerd" --job job.yaml --set 'data={kind: csv, path: pipe.csv}' --set 'callbacks=[]' >read.log 2>&1 &

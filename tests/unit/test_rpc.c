@@ -1902,6 +1902,28 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*
     return next(thread, attributes, function, arg);
 }
 
+static void see_mask(void *arg)
+{
+    sigset_t mask;
+    pthread_sigmask(SIG_SETMASK, NULL, &mask);
+    const int is = 1 + (sigismember(&mask, SIGTERM) && sigismember(&mask, SIGUSR2) && !sigismember(&mask, SIGSEGV) &&
+                        !sigismember(&mask, SIGPROF));
+    atomic_store((atomic_int *)arg, is);
+}
+
+static void a_client_leaves_signals_to_the_program(void **state)
+{
+    struct pair *p = *state;
+    atomic_int seen = 0;
+    sigset_t mask;
+    ps_client_after(p->client, 0, see_mask, &seen);
+    for (uint64_t until = ps_now() + WAIT_S * PS_SECOND; !atomic_load(&seen) && ps_now() < until;)
+        pause_ms(1);
+    assert_int_equal(atomic_load(&seen), 2);
+    pthread_sigmask(SIG_SETMASK, NULL, &mask);
+    assert_int_equal(sigismember(&mask, SIGTERM), 0);
+}
+
 static void a_client_without_a_thread_is_none(void **state)
 {
     struct pair *p = *state;
@@ -2442,6 +2464,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(only_loopback_without_insecure),
     cmocka_unit_test(a_name_is_looked_up_once_and_is_warned_of_where_it_is_loopback),
     cmocka_unit_test(bad_addresses_are_refused),
+    TEST(a_client_leaves_signals_to_the_program),
     TEST(a_client_without_a_thread_is_none),
     TEST(a_server_without_a_thread_does_not_start),
     TEST(a_server_goes_on_with_fewer_threads),
