@@ -14,6 +14,7 @@
 #include "common/base/hash.h"
 #include "common/base/log.h"
 #include "common/base/notify.h"
+#include "common/base/self.h"
 #include "common/base/signals.h"
 #include "common/base/workers.h"
 #include "common/plan/cost.h"
@@ -216,6 +217,7 @@ int main(int argc, char **argv)
     struct ps_munge *munge = NULL;
     struct ps_error e;
     char name[32];
+    ps_self_begin(argc);
     ps_alloc_tune();
     ps_log_init("psd", PS_LOG_INFO);
     enum ps_code code = psd_options_parse(argc, argv, &options, &e);

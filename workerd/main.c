@@ -232,8 +232,8 @@ static enum ps_code workerd_end_output(enum ps_code code, struct ps_error *e)
 int main(int argc, char **argv)
 {
     struct ps_error e = {0};
-    prctl(PR_SET_NAME, "workerd");  // where it runs /proc/self/exe, or a bundle's loader, it would be called that
     ps_self_begin(argc);
+    prctl(PR_SET_NAME, "workerd");  // where it runs /proc/self/exe, or a bundle's loader, it would be called that
     ps_alloc_tune();
     struct wk_options o = wk_options_parse(argc, argv);
     ps_log_init("workerd", PS_LOG_INFO);

@@ -1,16 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/base/self.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/base/alloc.h"
 
 static size_t self_args;  // main's, but for the program's name
 
+static void self_open_standard(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) < 0)
+            return;
+}
+
 void ps_self_begin(int argc)
 {
+    self_open_standard();
     self_args = argc > 1 ? (size_t)argc - 1 : 0;
 }
 

@@ -92,6 +92,22 @@ deaf() {
 }
 ok "the main thread alone takes signals" deaf
 
+# What is opened does not take the number of a standard descriptor that is closed, and get what is written there.
+closed() {
+    local fd code=0
+    rm -rf closed-ck
+    "$workerd" --job job.yaml "${quick[@]}" --set epochs=100000 --set output=closed.safetensors \
+        --set 'callbacks=[{name: checkpoint, path: closed-ck, every_steps: 1, keep: 2}]' <&- >&- 2>&- &
+    pid=$!
+    eventually eval "ls closed-ck/softmax-*.safetensors"
+    for fd in 1 2; do [ "$(readlink /proc/$pid/fd/$fd)" = /dev/null ] || code=1; done
+    ls -l /proc/$pid/fd
+    kill -TERM $pid
+    wait $pid
+    return $code
+}
+ok "started with its standard descriptors closed, it writes to no other file" closed
+
 # What data are read from may be slow: a signal ends that at once. Who opens a pipe for writing waits for its reader.
 mkfifo pipe.csv
 "$workerd" --job job.yaml --set 'data={kind: csv, path: pipe.csv}' --set 'callbacks=[]' >read.log 2>&1 &

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/self.h"
 #include "common/file/output.h"
 #include "tools/psbench/options.h"
 #include "tools/psbench/plot.h"
@@ -65,6 +66,7 @@ int main(int argc, char **argv)
 {
     struct options o;
     int exit_code;
+    ps_self_begin(argc);
     ps_alloc_tune();
     signal(SIGXFSZ, SIG_IGN);  // what cannot be written is an error like others
     if (options_parse(&o, argc, argv, &exit_code))

@@ -4,12 +4,10 @@
 #include "config.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/base/alloc.h"
 #include "common/base/self.h"
@@ -360,20 +358,11 @@ static int psctl_run(int argc, char **argv)
     return exit_code ? exit_code : call.command->run(&call);
 }
 
-// What is closed would be the number of the next file or socket that is opened. So it is something that refuses.
-static void open_standard(void)
-{
-    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
-        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) < 0)
-            return;
-}
-
 int main(int argc, char **argv)
 {
     ps_self_begin(argc);
     ps_alloc_tune();
     signal(SIGXFSZ, SIG_IGN);  // what cannot be written is an error like others
-    open_standard();
     // An answer that was not read to its end is none. The command's own code goes before.
     return ps_output_end_stdout("psctl", psctl_run(argc, argv));
 }
