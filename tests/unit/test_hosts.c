@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
@@ -175,6 +176,32 @@ static int make_page(const char *name)
     return fd;
 }
 
+static int interrupted;  // so many times, as by Linux before 6.18 where a signal is pending
+
+int posix_fallocate(int fd, off_t at, off_t n)
+{
+    if (interrupted > 0) {
+        interrupted--;
+        return EINTR;
+    }
+    return fallocate(fd, 0, at, n) == 0 ? 0 : errno;
+}
+
+static void a_signal_does_not_keep_memory_from_being_made(void **ctx)
+{
+    char own[64];
+    struct wk_shm *shm;
+    struct ps_error e;
+    (void)ctx;
+    name_memory(own, 3);
+    interrupted = 2;
+    const enum ps_code code = open_shm(own, 0, 1, nobody_is_lost, &shm, &e);
+    if (code)
+        fail_msg("%s", e.text);
+    assert_int_equal(interrupted, 0);
+    wk_shm_close(shm);
+}
+
 static void memory_of_another_size_is_refused(void **ctx)
 {
     char name[64];
@@ -335,6 +362,7 @@ int main(void)
         cmocka_unit_test(workers_without_a_name_are_alone),
         cmocka_unit_test(one_host_is_alone),
         cmocka_unit_test(memory_of_the_dead_goes),
+        cmocka_unit_test(a_signal_does_not_keep_memory_from_being_made),
         cmocka_unit_test(memory_of_another_size_is_refused),
         cmocka_unit_test(memory_that_cannot_be_opened_is_refused),
         cmocka_unit_test(hosts_with_folders_of_their_own_share_none),

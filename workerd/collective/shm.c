@@ -194,12 +194,22 @@ static int shm_set_name(int fd, const char *name)
     return linkat(AT_FDCWD, from, AT_FDCWD, to, AT_SYMLINK_FOLLOW);
 }
 
+// Linux before 6.18 gives up where a signal is pending, whichever thread takes it later.
+static int shm_reserve(const struct wk_shm *s)
+{
+    int error;
+    do
+        error = posix_fallocate(s->locked, 0, (off_t)s->bytes);
+    while (error == EINTR);
+    return error;
+}
+
 // It is whole and locked before others can find it.
 static enum ps_code shm_make(struct wk_shm *s, struct ps_error *e)
 {
     const char *name = s->is.name;
     s->locked = shm_make_nameless();
-    int error = s->locked < 0 ? errno : posix_fallocate(s->locked, 0, (off_t)s->bytes);
+    int error = s->locked < 0 ? errno : shm_reserve(s);
     if (!error && (flock(s->locked, LOCK_EX | LOCK_NB) || shm_set_name(s->locked, name)))
         error = errno;
     if (error)
