@@ -318,10 +318,14 @@ enum ps_code ps_output_open_mode(struct ps_output *o, const char *path, mode_t m
     return PS_OK;
 }
 
-// What is no file on a disk has nothing to flush.
+// What is no file on a disk has nothing to flush. A signal may interrupt a file system of FUSE.
 static bool output_sync(int fd)
 {
-    return fsync(fd) == 0 || errno == EINVAL || errno == EROFS || errno == ENOTSUP;
+    int result;
+    do
+        result = fsync(fd);
+    while (result != 0 && errno == EINTR);
+    return result == 0 || errno == EINVAL || errno == EROFS || errno == ENOTSUP;
 }
 
 // A rename is on disk when its folder is. One that may be written to but not read cannot be flushed: as with what has

@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -461,6 +462,30 @@ static void keeps_the_earlier_file(void **state)
     assert_int_equal(entries(false), 1);
 }
 
+static int interrupted;  // so many times, as FUSE may where a signal comes
+
+int fsync(int fd)
+{
+    if (interrupted > 0) {
+        interrupted--;
+        errno = EINTR;
+        return -1;
+    }
+    return (int)syscall(SYS_fsync, fd);
+}
+
+static void a_signal_fails_no_file(void **state)
+{
+    struct ps_error e;
+    (void)state;
+    interrupted = 2;
+    const enum ps_code code = put(in_folder("a"), "good", &e);
+    if (code)
+        fail_msg("%s", e.text);
+    assert_int_equal(interrupted, 0);
+    expect_content(in_folder("a"), "good");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -480,6 +505,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(knows_the_same_file, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(refuses, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(keeps_the_earlier_file, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(a_signal_fails_no_file, make_folder, remove_folder),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
