@@ -3,48 +3,49 @@ noinst_LTLIBRARIES += libcommon.la
 libcommon_la_SOURCES = \
 	common/base/alloc.c common/base/alloc.h \
 	common/base/clock.c common/base/clock.h \
-	common/wire/codec.c common/wire/codec.h \
-	common/wire/decode.c common/wire/decode.h \
-	common/wire/dtype.c common/wire/dtype.h \
+	common/base/crc32c.c common/base/crc32c.h \
 	common/base/error.c common/base/error.h \
 	common/base/hash.h \
 	common/base/host_device.h \
 	common/base/limits.h \
 	common/base/log.c common/base/log.h \
 	common/base/machine.c common/base/machine.h \
-	common/plan/configuration.c common/plan/configuration.h \
-	common/plan/cost.c common/plan/cost.h \
 	common/base/name_table.c common/base/name_table.h \
 	common/base/notify.c common/base/notify.h \
+	common/base/option.c common/base/option.h \
 	common/base/order.c common/base/order.h \
+	common/base/parse.c common/base/parse.h \
+	common/base/self.c common/base/self.h \
 	common/base/signals.h \
-	common/base/starts.h \
 	common/base/sometimes.c common/base/sometimes.h \
+	common/base/starts.h \
+	common/base/text.h \
+	common/base/thread.c common/base/thread.h \
+	common/base/utf8.c common/base/utf8.h \
+	common/base/workers.c common/base/workers.h \
 	common/file/lock.c common/file/lock.h \
 	common/file/npy.c common/file/npy.h \
 	common/file/output.c common/file/output.h \
 	common/file/read_at.c common/file/read_at.h \
-	common/math/philox.h \
-	common/plan/placement.c common/plan/placement.h \
-	common/wire/progress.c common/wire/progress.h \
 	common/file/safetensors.c common/file/safetensors.h \
 	common/file/shards.c common/file/shards.h \
-	common/file/timeline.c common/file/timeline.h \
-	common/wire/slice.c common/wire/slice.h \
-	common/wire/members.c common/wire/members.h \
-	common/base/crc32c.c common/base/crc32c.h \
 	common/file/tfrecord.c common/file/tfrecord.h \
-	common/base/text.h common/base/utf8.c common/base/utf8.h \
-	common/base/option.c common/base/option.h \
-	common/base/parse.c common/base/parse.h \
-	common/base/self.c common/base/self.h \
-	common/base/thread.c common/base/thread.h \
-	common/base/workers.c common/base/workers.h \
+	common/file/timeline.c common/file/timeline.h \
+	common/math/philox.h \
+	common/plan/configuration.c common/plan/configuration.h \
+	common/plan/cost.c common/plan/cost.h \
+	common/plan/placement.c common/plan/placement.h \
+	common/wire/codec.c common/wire/codec.h \
+	common/wire/decode.c common/wire/decode.h \
+	common/wire/dtype.c common/wire/dtype.h \
+	common/wire/members.c common/wire/members.h \
+	common/wire/progress.c common/wire/progress.h \
+	common/wire/slice.c common/wire/slice.h \
 	common/wire/wire.c common/wire/wire.h
 libcommon_la_LIBADD = librule.la libproto.la $(PROTOBUF_C_LIBS) $(JANSSON_LIBS) -lm
 
-# The update rules, the mean gradient and schedules: vectorised (which -O2 does for the simplest loops only) and never contracted into fused
-# multiply-adds, so that every machine computes the same bits.
+# The update rules, the mean gradient and schedules: vectorised (which -O2 does for the simplest loops only) and never
+# contracted into fused multiply-adds, so that every machine computes the same bits.
 noinst_LTLIBRARIES += librule.la
 librule_la_SOURCES = \
 	common/math/aggregate.c common/math/aggregate.h \
@@ -57,7 +58,7 @@ librule_la_SOURCES = \
 	common/math/schedule.c common/math/schedule.h
 librule_la_CFLAGS = $(AM_CFLAGS) $(PS_VECTOR_CFLAGS) -ffp-contract=off
 
-# Zip files, for what is read of .npz and .keras.
+# TLS, and who calls: by a certificate or by MUNGE.
 noinst_LTLIBRARIES += libpstls.la
 libpstls_la_SOURCES = \
 	common/tls/identity.c common/tls/identity.h \
@@ -73,6 +74,7 @@ endif
 libpstls_la_CPPFLAGS = $(AM_CPPFLAGS) $(MUNGE_CFLAGS)
 libpstls_la_LIBADD = $(OPENSSL_LIBS) $(MUNGE_LIBS)
 
+# Zip files, for what is read of .npz and .keras.
 noinst_LTLIBRARIES += libpszip.la
 libpszip_la_SOURCES = common/file/zip.c common/file/zip.h
 libpszip_la_LIBADD = libcommon.la $(ZLIB_LIBS)

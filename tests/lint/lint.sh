@@ -60,7 +60,7 @@ rule_length() {
 
 # clang-format leaves comments as they are. Tables in them, and what is not ASCII, may be wider.
 rule_width() {
-    { c_files; files '*.proto'; } | xargs awk 'length($0) > 120 && /^ *\/\/ [^ ]/ && !/[\200-\377]/ {
+    { c_files; files '*.proto'; } | xargs awk 'length($0) > 120 && /\/\/ [^ ]/ && !/[\200-\377]/ {
         printf "%s:%d: a comment of %d columns, at most 120\n", FILENAME, FNR, length($0) }'
 }
 

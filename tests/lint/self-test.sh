@@ -102,6 +102,7 @@ with "lint: header without a license" spdx common/bad.h 'extern int bad;'
 with "lint: script without a license" spdx tests/bad.sh '#!/bin/sh' 'true'
 with "lint: a license that is another" spdx common/bad.c "$spdx-or-later" 'int bad;'
 with "lint: a comment of 121 columns" width common/bad.c "$spdx" "// $(printf 'x%.0s' $(seq 118))"
+with "lint: one behind code" width common/bad.c "$spdx" "int bad;  // $(printf 'x%.0s' $(seq 108))"
 with "lint: one in the contract" width proto/bad.proto "$spdx" "// $(printf 'x%.0s' $(seq 118))"
 with "lint: a function of 61 lines" length common/bad.c "$spdx" 'void bad(int x)' '{' "$(lines 61)" '}'
 for file in psd/bad.c libclient/bad.c common/bad.c; do

@@ -29,8 +29,9 @@ struct wk_moment {
     bool cut;        // the epoch ends before it is whole, and goes on in a training that goes on
     bool leads;      // of all workers this one is the chief
     bool stop;  // set by a callback: the training ends after this moment; at the end of an epoch the leader's counts
-    const char *
-        why;  // set with stop at the end of an epoch by the first that does: is logged by whoever is the leader when that is decided
+    // Set with stop at the end of an epoch, by the first callback that ends the training; the leader of when that is
+    // decided logs it.
+    const char *why;
     bool changed;  // set by a callback: the weights are others than those that were evaluated
 };
 

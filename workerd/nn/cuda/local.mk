@@ -10,16 +10,11 @@ nn_cuda_c = \
 	workerd/nn/cuda/peers.c \
 	workerd/nn/cuda/sums.c
 nn_cuda_cu = \
+	workerd/nn/cuda/activation.cu \
+	workerd/nn/cuda/broadcast.cu \
 	workerd/nn/cuda/conv2d.cu \
 	workerd/nn/cuda/dense.cu \
 	workerd/nn/cuda/dot.cu \
-	workerd/nn/cuda/pool2d.cu \
-	workerd/nn/cuda/rule.cu \
-	workerd/nn/cuda/scale.cu \
-	workerd/nn/cuda/sequence.cu
-nn_cuda_cu += \
-	workerd/nn/cuda/activation.cu \
-	workerd/nn/cuda/broadcast.cu \
 	workerd/nn/cuda/dropout.cu \
 	workerd/nn/cuda/embedding.cu \
 	workerd/nn/cuda/images.cu \
@@ -29,7 +24,11 @@ nn_cuda_cu += \
 	workerd/nn/cuda/mask.cu \
 	workerd/nn/cuda/normalize.cu \
 	workerd/nn/cuda/pointwise.cu \
+	workerd/nn/cuda/pool2d.cu \
 	workerd/nn/cuda/rnn.cu \
+	workerd/nn/cuda/rule.cu \
+	workerd/nn/cuda/scale.cu \
+	workerd/nn/cuda/sequence.cu \
 	workerd/nn/cuda/softmax.cu \
 	workerd/nn/cuda/transpose.cu
 nn_cuda_headers = \
