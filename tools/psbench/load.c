@@ -26,7 +26,8 @@ enum {
 };
 
 struct load {
-    const struct bench_case *c;
+    struct bench_case *c;
+    const struct load_how *how;
     pid_t *workers;
     struct load_time *time;    // shared with the workers
     struct load_meter *meter;  // [workers], likewise
@@ -74,17 +75,17 @@ bool load_count(struct load_meter *m, uint64_t *started, uint64_t calls)
     return more;
 }
 
-static _Noreturn void load_work(const struct load *l, int rank, load_work_fn work, const void *arg)
+static _Noreturn void load_work(const struct load *l, int rank)
 {
     struct load_meter *m = &l->meter[rank];
-    if (work(arg, rank, m, &m->error))
+    if (l->how->work(l->how->arg, rank, m, &m->error))
         load_report(m, 'f');
     _exit(0);
 }
 
 // ---- in psbench ---------------------------------------------------------------------------------------------------
 
-static enum ps_code load_start(struct load *l, load_work_fn work, const void *arg, struct ps_error *e)
+static enum ps_code load_start(struct load *l, struct ps_error *e)
 {
     int pipes[2];
     size_t n = (size_t)l->c->workers;
@@ -104,7 +105,7 @@ static enum ps_code load_start(struct load *l, load_work_fn work, const void *ar
         pthread_mutex_init(&m->lock, NULL);
         l->workers[i] = process_fork();
         if (l->workers[i] == 0)
-            load_work(l, (int)i, work, arg);
+            load_work(l, (int)i);
         if (l->workers[i] < 0)
             code = ps_fail(e, PS_RESOURCE_EXHAUSTED, "cannot fork: %s", strerror(errno));
     }
@@ -170,7 +171,7 @@ static uint64_t load_rss_of_all(const pid_t *pids, size_t n)
 }
 
 // All workers as one: from the last call of any of them before calls count to the last that counts.
-static void load_sum_up(const struct load *l, struct bench_sample *sample, struct histogram *latency)
+static void load_sum_up(const struct load *l, struct bench_sample *sample)
 {
     uint64_t before = 0, last = 0, calls = 0, least = UINT64_MAX, most = 0;
     for (long i = 0; i < l->c->workers; i++) {
@@ -180,7 +181,7 @@ static void load_sum_up(const struct load *l, struct bench_sample *sample, struc
         calls += m->calls;
         least = m->calls < least ? m->calls : least;
         most = m->calls > most ? m->calls : most;
-        histogram_merge(latency, &m->latency);
+        histogram_merge(&l->c->latency, &m->latency);
     }
     double mean = (double)calls / (double)l->c->workers;
     sample->calls_per_s = (double)calls / ((double)(last - before) / 1e9);
@@ -189,10 +190,11 @@ static void load_sum_up(const struct load *l, struct bench_sample *sample, struc
     sample->share_max = (double)most / mean;
 }
 
-static enum ps_code load_measure(struct load *l, const pid_t *servers, size_t n_servers, double seconds,
-                                 struct bench_sample *sample, struct histogram *latency, struct ps_error *e)
+static enum ps_code load_measure(struct load *l, struct bench_sample *sample, struct ps_error *e)
 {
-    size_t n = (size_t)l->c->workers;
+    const double seconds = l->how->seconds;
+    const pid_t *servers = l->how->servers;
+    size_t n = (size_t)l->c->workers, n_servers = l->how->n_servers;
     if (load_await(l, "got ready", READY_MS, e))
         return e->code;
     uint64_t warm = (uint64_t)fmax(seconds / 4 * 1e9, LEAST_WARM_MS * 1e6);
@@ -209,7 +211,7 @@ static enum ps_code load_measure(struct load *l, const pid_t *servers, size_t n_
     measured = ps_now() - measured;
     if (load_await(l, "ended its calls", DONE_MS, e))
         return e->code;
-    load_sum_up(l, sample, latency);
+    load_sum_up(l, sample);
     double bytes = sample->bytes_per_s * (double)measured / 1e9;
     sample->client_cpu = (double)(clients1 - clients0) / 1e9 / bytes;
     sample->server_cpu = n_servers ? (double)(servers1 - servers0) / 1e9 / bytes : NAN;
@@ -237,14 +239,12 @@ static void load_end(struct load *l, bool failed)
     free(l->workers);
 }
 
-enum ps_code load_run(const struct bench_case *c, load_work_fn work, const void *arg, const pid_t *servers,
-                      size_t n_servers, double seconds, struct bench_sample *sample, struct histogram *latency,
-                      struct ps_error *e)
+enum ps_code load_run(struct bench_case *c, const struct load_how *how, struct bench_sample *sample, struct ps_error *e)
 {
-    struct load l = {.c = c, .news = -1};
-    enum ps_code code = load_start(&l, work, arg, e);
+    struct load l = {.c = c, .how = how, .news = -1};
+    enum ps_code code = load_start(&l, e);
     if (!code)
-        code = load_measure(&l, servers, n_servers, seconds, sample, latency, e);
+        code = load_measure(&l, sample, e);
     load_end(&l, code != PS_OK);
     return code;
 }

@@ -43,11 +43,17 @@ void load_done(struct load_meter *m);
 // What a worker does: load_ready, calls as long as load_count says so, load_done. Runs in a process of its own.
 typedef enum ps_code (*load_work_fn)(const void *arg, int rank, struct load_meter *m, struct ps_error *e);
 
-// Runs that work in c->workers processes and measures it for that many seconds after a quarter of them. servers[n] are
-// the processes whose use of the processor is the server's. Fills *sample and adds to *latency. Errors: a worker's,
+struct load_how {
+    load_work_fn work;
+    const void *arg;
+    const pid_t *servers;  // [n_servers] whose use of the processor is the server's
+    size_t n_servers;
+    double seconds;  // measured, after a quarter of them
+};
+
+// Runs how->work in c->workers processes and measures it. Fills *sample and adds to c->latency. Errors: a worker's,
 // with its rank; CANCELLED where a signal asks psbench to end.
-enum ps_code load_run(const struct bench_case *c, load_work_fn work, const void *arg, const pid_t *servers,
-                      size_t n_servers, double seconds, struct bench_sample *sample, struct histogram *latency,
+enum ps_code load_run(struct bench_case *c, const struct load_how *how, struct bench_sample *sample,
                       struct ps_error *e);
 
 #endif

@@ -24,7 +24,8 @@ static enum ps_code run_psd(struct run *r, struct bench_case *c, struct bench_sa
     const struct client_work work = {c, &r->servers};
     if (servers_start(&r->servers, (int)c->ps, c->transport, e))
         return e->code;
-    load_run(c, client_work, &work, r->servers.pids, (size_t)r->servers.n, r->plan->seconds, sample, &c->latency, e);
+    const struct load_how how = {client_work, &work, r->servers.pids, (size_t)r->servers.n, r->plan->seconds};
+    load_run(c, &how, sample, e);
     servers_end(&r->servers);
     return e->code;
 }
@@ -34,8 +35,8 @@ static enum ps_code run_allreduce(const struct run *r, struct bench_case *c, loa
 {
     struct allreduce_places places;
     const struct allreduce_work on = {c, &places, c->transport == BENCH_TLS ? r->plan->tls : NULL};
-    if (allreduce_open(&places, c, r->plan->host, e) == PS_OK &&
-        load_run(c, work, &on, NULL, 0, r->plan->seconds, sample, &c->latency, e) == PS_OK)
+    const struct load_how how = {.work = work, .arg = &on, .seconds = r->plan->seconds};
+    if (allreduce_open(&places, c, r->plan->host, e) == PS_OK && load_run(c, &how, sample, e) == PS_OK)
         allreduce_sum_up(c, sample);
     allreduce_close(&places);
     return e->code;
@@ -46,8 +47,9 @@ static enum ps_code run_socket(const struct run *r, struct bench_case *c, struct
 {
     struct socket_server server = {.pid = 0};
     const struct socket_work work = {c, &server};
+    const struct load_how how = {socket_work, &work, &server.pid, 1, r->plan->seconds};
     if (socket_server_start(&server, c, r->plan->host, r->plan->netns, e) == PS_OK)
-        load_run(c, socket_work, &work, &server.pid, 1, r->plan->seconds, sample, &c->latency, e);
+        load_run(c, &how, sample, e);
     socket_server_end(&server);
     return e->code;
 }
@@ -70,7 +72,7 @@ static enum ps_code run_case(struct run *r, struct bench_case *c, struct ps_erro
             run_socket(r, c, sample, e);
         break;
     case BENCH_MEMORY:
-        load_run(c, memory_work, c, NULL, 0, r->plan->seconds, sample, &c->latency, e);
+        load_run(c, &(struct load_how){.work = memory_work, .arg = c, .seconds = r->plan->seconds}, sample, e);
         break;
     }
     if (e->code)

@@ -260,27 +260,35 @@ static enum ps_code bind_check_ints(const struct wk_source *s, const struct wk_p
     return PS_OK;
 }
 
+// The inputs of a model, or its outputs.
+struct bind_side {
+    const struct ps_job_ports *said;
+    const char *key, *word;  // "data.inputs", "input"
+    const size_t *all;       // [n] the columns that are theirs where nothing is said
+    size_t n;
+    bool alone;  // there is one
+};
+
 // In this order: what the job says, the column of that name, all of them where there is one input (or output).
-static enum ps_code bind_find_columns(const struct wk_source *s, const struct ps_job_ports *said, const char *key,
-                                      const char *name, const size_t *all, size_t n, bool alone, struct wk_port *port,
-                                      struct ps_error *e)
+static enum ps_code bind_find_columns(const struct wk_source *s, const struct bind_side *side, const char *name,
+                                      struct wk_port *port, struct ps_error *e)
 {
-    const struct ps_job_port *mine = bind_find_said(said, name);
+    const struct ps_job_port *mine = bind_find_said(side->said, name);
     const struct ps_job_port same = {.column = (char *[]){(char *)name}, .n = 1};
     char what[200];
     port->name = name;
     if (mine)
-        return bind_add_named(s, mine, key, port, e);
-    if (wk_source_find(s, name) >= 0 && !(alone && n == 1))
-        return bind_add_named(s, &same, key, port, e);
+        return bind_add_named(s, mine, side->key, port, e);
+    if (wk_source_find(s, name) >= 0 && !(side->alone && side->n == 1))
+        return bind_add_named(s, &same, side->key, port, e);
     snprintf(what, sizeof what,
-             "no column for the model's %s \"%.60s\": expected one of its name, or %s: {%.60s: COLUMN}",
-             strcmp(key, "data.inputs") == 0 ? "input" : "output", name, key, name);
-    if (!alone || n == 0)
+             "no column for the model's %s \"%.60s\": expected one of its name, or %s: {%.60s: COLUMN}", side->word,
+             name, side->key, name);
+    if (!side->alone || side->n == 0)
         return bind_fail_no_column(s, what, e);
-    port->column = ps_alloc(n * sizeof *port->column);
-    memcpy(port->column, all, n * sizeof *all);
-    port->n = n;
+    port->column = ps_alloc(side->n * sizeof *port->column);
+    memcpy(port->column, side->all, side->n * sizeof *side->all);
+    port->n = side->n;
     return PS_OK;
 }
 
@@ -350,16 +358,16 @@ static enum ps_code bind_find_all(const struct wk_data *data, struct wk_part *pa
                                   const struct bind_lists *lists, struct ps_error *e)
 {
     const size_t inputs = nn_model_inputs(model), outputs = nn_model_outputs(model);
+    const struct bind_side x = {&data->spec->inputs, "data.inputs", "input", lists->x, lists->n_x, inputs == 1};
+    const struct bind_side y = {&data->spec->outputs, "data.outputs", "output", lists->y, lists->n_y, outputs == 1};
     for (size_t k = 0; k < inputs; k++) {
         part->inputs = k + 1;
-        if (bind_find_columns(part->source, &data->spec->inputs, "data.inputs", nn_model_input(model, k).name, lists->x,
-                              lists->n_x, inputs == 1, &part->input[k], e))
+        if (bind_find_columns(part->source, &x, nn_model_input(model, k).name, &part->input[k], e))
             return e->code;
     }
     for (size_t k = 0; k < outputs; k++) {
         part->targets = k + 1;
-        if (bind_find_columns(part->source, &data->spec->outputs, "data.outputs", nn_model_output(model, k).name,
-                              lists->y, lists->n_y, outputs == 1, &part->target[k], e))
+        if (bind_find_columns(part->source, &y, nn_model_output(model, k).name, &part->target[k], e))
             return e->code;
     }
     return PS_OK;

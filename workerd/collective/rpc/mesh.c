@@ -155,9 +155,7 @@ struct stranger {
 
 struct bootstrap {
     const struct wk_mesh *mesh;
-    uint64_t session;
-    const char *const *places;
-    uint32_t rank, ranks;
+    const struct wk_mesh_ring *ring;
     struct wk_ring_sockets sockets;
     struct attempt *attempt;  // [ranks]
     struct stranger stranger[MESH_STRANGERS];
@@ -239,7 +237,7 @@ static bool bootstrap_move_attempt(struct bootstrap *m, uint32_t rank)
     if (!a->connected && !attempt_connect(a, tls))
         return false;
     if (!a->greeted)
-        return attempt_greet(a, tls, m->session, m->rank);
+        return attempt_greet(a, tls, m->ring->session, m->ring->rank);
     const ssize_t n = wk_socket_receive(&a->socket, &answer, 1);
     if (n < 0 && errno == EAGAIN)
         return true;
@@ -279,11 +277,12 @@ static void bootstrap_accept(struct bootstrap *m, int listener, uint64_t now)
 // Has it said that it is a rank of this session? One that has come before tries again, since it has had no answer.
 static bool bootstrap_knows(const struct bootstrap *m, const struct stranger *s)
 {
+    const struct wk_mesh_ring *ring = m->ring;
     const struct hello *h = &s->hello;
     if (m->mesh->tls && !ps_tls_is_own_user(m->mesh->tls, s->socket.tls))
         return false;
-    return memcmp(h->what, hello_what, sizeof h->what) == 0 && h->session == m->session && h->rank < m->ranks &&
-           wk_ring_sends(h->rank, m->rank, m->ranks);
+    return memcmp(h->what, hello_what, sizeof h->what) == 0 && h->session == ring->session && h->rank < ring->ranks &&
+           wk_ring_sends(h->rank, ring->rank, ring->ranks);
 }
 
 static void bootstrap_take(struct bootstrap *m, struct stranger *s)
@@ -326,19 +325,22 @@ static void bootstrap_hear_strangers(struct bootstrap *m, uint64_t now)
 // A rank to or from which there is no connection, and should be; `ranks`: there is none.
 static uint32_t bootstrap_missing(const struct bootstrap *m)
 {
+    const struct wk_mesh_ring *ring = m->ring;
     uint32_t k = 0;
-    while (k < m->ranks && (m->sockets.to[k].fd >= 0 || !wk_ring_sends(m->rank, k, m->ranks)) &&
-           (m->sockets.from[k].fd >= 0 || !wk_ring_sends(k, m->rank, m->ranks)))
+    while (k < ring->ranks && (m->sockets.to[k].fd >= 0 || !wk_ring_sends(ring->rank, k, ring->ranks)) &&
+           (m->sockets.from[k].fd >= 0 || !wk_ring_sends(k, ring->rank, ring->ranks)))
         k++;
     return k;
 }
 
 static void bootstrap_begin_attempts(struct bootstrap *m, uint64_t now)
 {
-    for (uint32_t k = 0; k < m->ranks; k++) {
+    const struct wk_mesh_ring *ring = m->ring;
+    for (uint32_t k = 0; k < ring->ranks; k++) {
         struct attempt *a = &m->attempt[k];
-        if (a->socket.fd < 0 && m->sockets.to[k].fd < 0 && now >= a->begins && wk_ring_sends(m->rank, k, m->ranks))
-            attempt_begin(a, m->places[k], now);
+        if (a->socket.fd < 0 && m->sockets.to[k].fd < 0 && now >= a->begins &&
+            wk_ring_sends(ring->rank, k, ring->ranks))
+            attempt_begin(a, ring->places[k], now);
     }
 }
 
@@ -349,7 +351,7 @@ static void bootstrap_poll(struct bootstrap *m, struct pollfd *fds)
     size_t n = 0;
     for (size_t k = 0; k < listeners; k++)
         fds[n++] = (struct pollfd){.fd = m->mesh->listener[k], .events = POLLIN};
-    for (uint32_t k = 0; k < m->ranks; k++)
+    for (uint32_t k = 0; k < m->ring->ranks; k++)
         fds[n++] = (struct pollfd){.fd = m->attempt[k].socket.fd, .events = attempt_events(&m->attempt[k])};
     for (size_t k = 0; k < m->strangers; k++)
         fds[n++] =
@@ -357,7 +359,7 @@ static void bootstrap_poll(struct bootstrap *m, struct pollfd *fds)
     if (poll(fds, n, MESH_LOOK_MS) < 0)
         return;
     const uint64_t now = ps_now();
-    for (uint32_t k = 0; k < m->ranks; k++)
+    for (uint32_t k = 0; k < m->ring->ranks; k++)
         if (m->attempt[k].socket.fd >= 0 && ((fds[listeners + k].revents && !bootstrap_move_attempt(m, k)) ||
                                              (m->attempt[k].socket.fd >= 0 && now >= m->attempt[k].end)))
             attempt_fail(&m->attempt[k], now);
@@ -376,22 +378,22 @@ static void mesh_close_all(struct wk_socket *socket, uint32_t n)
 
 static void bootstrap_end(struct bootstrap *m, bool failed)
 {
-    for (uint32_t k = 0; k < m->ranks; k++)
+    for (uint32_t k = 0; k < m->ring->ranks; k++)
         wk_socket_close(&m->attempt[k].socket);
     for (size_t k = 0; k < m->strangers; k++)
         wk_socket_close(&m->stranger[k].socket);
     if (failed) {
-        mesh_close_all(m->sockets.to, m->ranks);
-        mesh_close_all(m->sockets.from, m->ranks);
+        mesh_close_all(m->sockets.to, m->ring->ranks);
+        mesh_close_all(m->sockets.from, m->ring->ranks);
     }
     free(m->attempt);
 }
 
-enum ps_code wk_mesh_connect(struct wk_mesh *mesh, uint64_t session, const char *const *places, uint32_t rank,
-                             uint32_t ranks, wk_ring_look_fn look, void *arg, struct wk_ring_sockets *sockets,
+enum ps_code wk_mesh_connect(struct wk_mesh *mesh, const struct wk_mesh_ring *ring, struct wk_ring_sockets *sockets,
                              struct ps_error *e)
 {
-    struct bootstrap m = {.mesh = mesh, .session = session, .places = places, .rank = rank, .ranks = ranks};
+    const uint32_t ranks = ring->ranks;
+    struct bootstrap m = {.mesh = mesh, .ring = ring};
     struct pollfd *fds = ps_alloc((PS_ADDRESSES_MAX + ranks + MESH_STRANGERS) * sizeof *fds);
     uint32_t missing;
     m.attempt = ps_alloc(ranks * sizeof *m.attempt);
@@ -400,7 +402,7 @@ enum ps_code wk_mesh_connect(struct wk_mesh *mesh, uint64_t session, const char 
     for (uint32_t k = 0; k < ranks; k++)
         m.attempt[k].socket = m.sockets.to[k] = m.sockets.from[k] = WK_NO_SOCKET;
     e->code = PS_OK;
-    while ((missing = bootstrap_missing(&m)) < ranks && look(arg, missing, e) == PS_OK) {
+    while ((missing = bootstrap_missing(&m)) < ranks && ring->look(ring->arg, missing, e) == PS_OK) {
         bootstrap_begin_attempts(&m, ps_now());
         bootstrap_poll(&m, fds);
     }

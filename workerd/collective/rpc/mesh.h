@@ -29,10 +29,18 @@ enum ps_code wk_mesh_open(const char *address, struct ps_tls *tls, bool insecure
 const char *wk_mesh_places(const struct wk_mesh *m);
 void wk_mesh_close(struct wk_mesh *m);  // may be NULL
 
-// Connects rank `rank` of `ranks` to those that it sends to, and waits until those have connected that send to it.
-// places: where they listen, by rank. sockets: for wk_ring_join. look as in ring.h; only its errors end the wait.
-enum ps_code wk_mesh_connect(struct wk_mesh *m, uint64_t session, const char *const *places, uint32_t rank,
-                             uint32_t ranks, wk_ring_look_fn look, void *arg, struct wk_ring_sockets *sockets,
+// A ring that is to be connected.
+struct wk_mesh_ring {
+    uint64_t session;
+    const char *const *places;  // [ranks] where they listen
+    uint32_t rank, ranks;       // rank: this worker's
+    wk_ring_look_fn look;       // as in ring.h; only its errors end the wait
+    void *arg;
+};
+
+// Connects ring->rank to those that it sends to, and waits until those have connected that send to it. sockets: for
+// wk_ring_join.
+enum ps_code wk_mesh_connect(struct wk_mesh *m, const struct wk_mesh_ring *ring, struct wk_ring_sockets *sockets,
                              struct ps_error *e);
 
 #endif

@@ -521,8 +521,9 @@ static enum ps_code session_connect(struct session *s, struct ps_error *e)
     const char **places = ps_alloc(h->hosts * sizeof *places);
     for (uint32_t k = 0; k < h->hosts; k++)
         places[k] = s->peers->rendezvous.ring_at[s->f.first[k]];
+    const struct wk_mesh_ring ring = {s->f.session, places, h->host, h->hosts, session_look, s};
     s->connect_until = ps_now() + session_patience(s);
-    if (wk_mesh_connect(s->peers->mesh, s->f.session, places, h->host, h->hosts, session_look, s, &sockets, e) == PS_OK)
+    if (wk_mesh_connect(s->peers->mesh, &ring, &sockets, e) == PS_OK)
         wk_ring_join(s->f.ring, h->host, h->hosts, sockets, s->f.ring_name);
     free(places);
     return e->code;
