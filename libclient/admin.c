@@ -28,10 +28,9 @@ static void admin_replied(void *arg, const struct ps_error *e, struct ps_slices 
 static void admin_begin(struct psc_client *c, struct psc__call_spec *spec, struct admin_call *v)
 {
     struct ps_error failed;
-    *v = (struct admin_call){.reply = PS_SLICES_EMPTY};
+    *v = (struct admin_call){.waiter = PSC__WAITER, .reply = PS_SLICES_EMPTY};
     spec->done = admin_replied;
     spec->arg = v;
-    psc__waiter_init(&v->waiter);
     if (psc__call(c, spec, &failed) != PS_OK)
         psc__waiter_wake(&v->waiter, &failed);
 }
@@ -92,7 +91,7 @@ psc_code psc_set_hyper(psc_client *client, const char *name, double value, uint6
 {
     Paramserver__V1__SetHyperRequest request = PARAMSERVER__V1__SET_HYPER_REQUEST__INIT;
     struct ps_error e = {.code = PS_OK};
-    struct admin_hyper h = {.client = client};
+    struct admin_hyper h = {.client = client, .waiter = PSC__WAITER};
     if (!name) {
         ps_fail(&e, PS_INVALID_ARGUMENT, "set hyper: expected the name of a hyperparameter");
         return psc__error_out(&e, error);
@@ -106,7 +105,6 @@ psc_code psc_set_hyper(psc_client *client, const char *name, double value, uint6
                                   .timeout_ms = (int)(client->timeout_ns / PS_MS),
                                   .done = admin_hyper_set,
                                   .arg = &h};
-    psc__waiter_init(&h.waiter);
     if (psc__call(client, &spec, &e) != PS_OK)
         psc__waiter_wake(&h.waiter, &e);
     if (psc__waiter_wait(&h.waiter) != PS_OK) {

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 
 #include "common/base/error.h"
+#include "libclient/psclient.h"
 
 struct psc__waiter {
     pthread_mutex_t lock;
@@ -15,8 +16,10 @@ struct psc__waiter {
     struct ps_error error;
 };
 
-void psc__waiter_init(struct psc__waiter *w);
-void psc__waiter_wake(void *waiter, const struct ps_error *e);  // a psc__done_fn
-enum ps_code psc__waiter_wait(struct psc__waiter *w);           // then w is gone but for its error
+#define PSC__WAITER ((struct psc__waiter){.lock = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER})
+
+void psc__waiter_wake(void *waiter, const struct ps_error *e);      // a psc__done_fn
+enum ps_code psc__waiter_wait(struct psc__waiter *w);               // then w is gone but for its error
+psc_code psc__waiter_end(struct psc__waiter *w, psc_error *error);  // waits, and gives the error out
 
 #endif

@@ -10,14 +10,13 @@
 static psc_code connect_join(const psc_cluster *cluster, const psc_options *options,
                              const struct psc_world_rpc_options *rpc, psc_client **client, psc_error *error)
 {
-    struct psc__waiter w;
+    struct psc__waiter w = PSC__WAITER;
     struct psc_world world;
     psc_client *c;
     struct ps_error e = {.code = PS_OK};
     if (psc__world_rpc_create(cluster, rpc, &world, &e) != PS_OK ||
         psc__client_create(cluster, options, &world, &c, &e) != PS_OK)
         return psc__error_out(&e, error);
-    psc__waiter_init(&w);
     psc__join(c, psc__waiter_wake, &w);
     if (psc__waiter_wait(&w) == PS_OK)
         *client = c;
