@@ -467,7 +467,8 @@ def a_task_that_drains_takes_no_new_job():
 @point
 def who_has_been_replaced_is_refused(stub):
     """A worker that comes back gets a higher incarnation; from then on nothing of the earlier one counts."""
-    a, old = open_team("replaced", 2, pb.SSP, variable("n", "int64"), stub=stub, join=dict(staleness=1))
+    a, old = open_team("replaced", 2, pb.SSP, variable("n", "int64"), stub=stub, join=dict(staleness=1),
+                       staleness=1)
     old.add("n", pack("int64", 1))
     old.leave(failed=True, reason="killed")
     new = Worker("replaced", 1, 2, pb.SSP, stub)
