@@ -85,10 +85,10 @@ static void reduce_gather(struct psd_job *job, const struct psd_control *c, stru
     uint64_t bytes = 0, at = 0;
     for (uint32_t i = 0; i < o->n_ranks; i++)
         bytes += o->counts[i] * size;
-    if (bytes > PS_CHUNK_MAX) {
+    if (bytes > PSD_REDUCE_MAX) {
         ps_fail(&o->error, PS_FAILED_PRECONDITION,
                 "gather: %" PRIu32 " workers bring %" PRIu64 " bytes, a reply has at most %d", o->n_ranks, bytes,
-                PS_CHUNK_MAX);
+                PSD_REDUCE_MAX);
         return;
     }
     if (outcome_take_page(job, o, bytes))

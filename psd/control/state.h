@@ -465,6 +465,10 @@ void psd_epoch_free(struct psd_epoch *d);
 
 // ---- collective.c -------------------------------------------------------------------------------------------------
 
+// Bytes that a worker brings to a reduction, and that come of it: a reply, which names all who took part, then has at
+// most PS_CHUNK_MAX, which is what any gRPC client takes.
+enum { PSD_REDUCE_MAX = PS_CHUNK_MAX - (256 << 10) };
+
 // m enters a collective, or asks again what came of it. PS_OK: it is over, its result is m's. PSD_WAITS: in
 // m->participation.waiting.
 int psd_collective_enter(struct psd_job *job, struct psd_member *m, const Paramserver__V1__Caller *caller,

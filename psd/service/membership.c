@@ -218,15 +218,15 @@ static enum ps_code reduce_check(struct psd_request *t, const Paramserver__V1__R
     if (!known)
         return ps_fail(&t->error, PS_INVALID_ARGUMENT, "reduce '%.80s': there is no operation %d", r->name, (int)r->op);
     if (size == 0 || (!moves && (int)r->dtype > PS_INT64))
-        return ps_fail(&t->error, PS_INVALID_ARGUMENT, "%s '%.80s': dtype %d cannot be reduced", op, r->name,
-                       (int)r->dtype);
+        return ps_fail(&t->error, PS_INVALID_ARGUMENT, "%s '%.80s': %s cannot be reduced", op, r->name,
+                       ps_dtype_name((int)r->dtype));
     if (__builtin_mul_overflow(r->count, size, &bytes) || bytes != t->payload.len)
         return ps_fail(&t->error, PS_INVALID_ARGUMENT,
                        "%s '%.80s': %" PRIu64 " elements of %zu bytes were announced, %zu bytes came", op, r->name,
                        r->count, size, t->payload.len);
-    if (bytes > PS_CHUNK_MAX)
+    if (bytes > PSD_REDUCE_MAX)
         return ps_fail(&t->error, PS_INVALID_ARGUMENT, "%s '%.80s': %zu bytes; at most %d at once", op, r->name, bytes,
-                       PS_CHUNK_MAX);
+                       PSD_REDUCE_MAX);
     return PS_OK;
 }
 

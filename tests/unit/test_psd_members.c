@@ -198,6 +198,31 @@ static void test_gather_and_broadcast(void **state)
     psd_core_destroy(j.core);
 }
 
+// A gRPC client that nobody has told otherwise takes 4 MiB, all in all.
+static void test_the_largest_reduction(void **state)
+{
+    struct job j;
+    struct reducing x;
+    struct answer a[2];
+    char *zeros = calloc(1, PSD_REDUCE_MAX);
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, 32 << 20);
+    for (uint64_t sequence = 1; sequence <= 2; sequence++) {
+        const size_t bytes = PSD_REDUCE_MAX / sequence;
+        for (uint32_t rank = 0; rank < 2; rank++) {
+            reduce_init(&x, rank, sequence, sequence == 1 ? OP(SUM) : OP(GATHER), DTYPE(FLOAT32), bytes / 4);
+            bring(j.core, &a[rank], &x, zeros, bytes);
+        }
+        for (int k = 0; k < 2; k++) {
+            assert_true(is_done(&a[k], PS_OK));
+            assert_in_range(a[k].body.len, PSD_REDUCE_MAX, PS_CHUNK_MAX);
+            drop(&a[k]);
+        }
+    }
+    psd_core_destroy(j.core);
+    free(zeros);
+}
+
 static void test_bad_reductions(void **state)
 {
     static const struct {
@@ -208,12 +233,13 @@ static void test_bad_reductions(void **state)
     } rows[] = {
         {0, PS_FLOAT32, 1, 1, 4, "there is no operation 0"},
         {7, PS_FLOAT32, 1, 1, 4, "there is no operation 7"},
-        {1, 0, 1, 1, 4, "dtype 0 cannot be reduced"},
-        {1, 7, 4, 1, 4, "dtype 7 cannot be reduced"},
+        {1, 0, 1, 1, 4, "SUM 'all': unknown dtype cannot be reduced"},
+        {1, 7, 4, 1, 4, "SUM 'all': uint8 cannot be reduced"},
         {1, PS_FLOAT32, 2, 1, 4, "2 elements of 4 bytes were announced, 4 bytes came"},
         {1, PS_FLOAT32, UINT64_MAX / 2, 1, 4, "4 bytes came"},
         {1, PS_FLOAT32, 1, 0, 4, "expected a sequence"},
-        {1, PS_FLOAT32, (4 << 20) / 4 + 1, 1, (4 << 20) + 4, "at most 4194304 at once"},
+        {5, PS_STRING, 4, 1, 4, "GATHER 'all': string cannot be reduced"},
+        {1, PS_FLOAT32, PSD_REDUCE_MAX / 4 + 1, 1, PSD_REDUCE_MAX + 4, "at most 3932160 at once"},
     };
     struct job j;
     char *zeros = calloc(1, (4 << 20) + 4);
@@ -3069,6 +3095,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_reductions),
     cmocka_unit_test(test_not_a_number_shows),
     cmocka_unit_test(test_gather_and_broadcast),
+    cmocka_unit_test(test_the_largest_reduction),
     cmocka_unit_test(test_bad_reductions),
     cmocka_unit_test(test_sequence_of_another_collective),
     cmocka_unit_test(test_superseded_collective),
