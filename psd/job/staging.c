@@ -440,11 +440,25 @@ static bool all_have_taken(const struct psd_atomic *a)
     return all;
 }
 
+// Its blocks would say that they have all that is below `oldest`.
+static enum ps_code staging_check_oldest(const struct psd_job *job, const struct psd_atomic *a, struct ps_error *e)
+{
+    for (const struct psd_staged *s = job->staged; s && a->id.sequence < a->id.oldest; s = s->next)
+        if (s->client == a->id.client && s->sequence == a->id.sequence)
+            return ps_fail(e, PS_FAILED_PRECONDITION,
+                           "atomic update of %" PRIu64 " bytes: %" PRIu64 " are here, and its sequence %" PRIu64
+                           " was given up, as below oldest %" PRIu64 ": send it all under a new one",
+                           s->bytes, s->here, s->sequence, a->id.oldest);
+    return PS_OK;
+}
+
 static enum ps_code staging_add_request(struct psd_job *job, const struct psd_atomic *a,
                                         Paramserver__V1__Outcome *outcome, struct ps_error *e)
 {
     struct psd_staged *s = NULL;
     *outcome = PARAMSERVER__V1__OUTCOME__DUPLICATE;
+    if (staging_check_oldest(job, a, e))
+        return e->code;
     if (all_have_taken(a))
         return PS_OK;
     if (find_staged(job, a, &s, e))

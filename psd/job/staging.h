@@ -26,6 +26,7 @@ struct psd_atomic {
 
 // *outcome: STAGED; APPLIED, this was the last of it; DUPLICATE, all these blocks have the sequence. A block that has
 // been staged under the sequence is not staged again. INVALID_ARGUMENT: it does not go with what was staged before.
+// FAILED_PRECONDITION: some of it is staged, and its client has given its sequence up since.
 // RESOURCE_EXHAUSTED: no room; it may be sent again.
 enum ps_code psd_staging_add(struct psd_job *job, const struct psd_atomic *a, Paramserver__V1__Outcome *outcome,
                              struct ps_error *e);

@@ -954,6 +954,29 @@ static void test_bad_atomic(void **state)
     psd_core_destroy(s.core);
 }
 
+// Whose client moves `oldest` past it while a part is still to come has given it up, and is told so.
+static void test_atomic_given_up(void **state)
+{
+    struct store s;
+    struct change c;
+    (void)state;
+    store_open(&s, ASYNC, "sgd", 64 << 20, floats_of, 2);
+    part_ok(&s, 0, 1, 0, 1, M(ASSIGN_ADD), OUTCOME(STAGED));
+    change_init(&c, 0, 2);
+    change_floats(&c, "n", 100, 1, 1);
+    change_ok(&s, &c, M(ASSIGN_ADD), OUTCOME(APPLIED));
+    change_fini(&c);
+    part_init(&c, 0, 1, 1, 1);
+    change_refused(&s, &c, M(ASSIGN_ADD), PS_FAILED_PRECONDITION, "524288 are here, and its sequence 1 was given up");
+    change_fini(&c);
+    for (int k = 0; k < 2; k++)
+        part_ok(&s, 0, 3, k, 1, M(ASSIGN_ADD), k ? OUTCOME(APPLIED) : OUTCOME(STAGED));
+    assert_null(s.core->table.newest->staged);
+    part_ok(&s, 0, 1, 1, 1, M(ASSIGN_ADD), OUTCOME(DUPLICATE));  // nobody knows of it any more
+    assert_true(get_float(&s, "w", 0) == 1 && get_float(&s, "n", 0) == 1);
+    psd_core_destroy(s.core);
+}
+
 // A commit that was refused keeps no place in the tables of the blocks.
 static void assert_nothing_promised(struct store *s)
 {
@@ -2489,6 +2512,7 @@ int main(void)
         cmocka_unit_test(test_atomic_apart),
         cmocka_unit_test(test_atomic_strings),
         cmocka_unit_test(test_bad_atomic),
+        cmocka_unit_test(test_atomic_given_up),
         cmocka_unit_test(test_atomic_without_room),
         cmocka_unit_test(test_atomic_strings_without_room),
         cmocka_unit_test(test_atomic_with_slots),
