@@ -248,7 +248,7 @@ int psd_member_check_join(struct psd_job *job, const Paramserver__V1__JoinReques
                        job->name, m->address);
     if ((m->state == LEFT || m->state == DEAD) && m->incarnation && same)
         return ps_fail(e, PS_FAILED_PRECONDITION,
-                       "worker %" PRIu32 " of job '%s' %s: only another process can come back as this worker", rank,
+                       "worker %" PRIu32 " of job '%s' %s: only another client id can come back as this worker", rank,
                        job->name, m->state == LEFT ? "has left" : "is dead");
     if (psd_member_is_through(m))
         return PSD_WAITS;

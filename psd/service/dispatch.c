@@ -92,8 +92,12 @@ static enum ps_code check_caller(struct psd_request *t, const struct method *m)
         return ps_fail(&t->error, PS_INVALID_ARGUMENT, "the request names no caller");
     t->caller = c;
     if (c->protocol != PS_PROTOCOL)
-        return ps_fail(&t->error, PS_FAILED_PRECONDITION, "protocol %" PRIu32 " is not spoken here; this is %d",
-                       c->protocol, PS_PROTOCOL);
+        return ps_fail(&t->error, PS_FAILED_PRECONDITION, "protocol %" PRIu32 " is not spoken here; this is %d%s",
+                       c->protocol, PS_PROTOCOL,
+                       c->protocol || !t->call->session
+                           ? ""
+                           : ", and the session of a stream stands for the caller of Put, AssignAdd, AssignSub, Push, "
+                             "PushPull, Get and Pull alone");
     if (c->job[0] == '\0' || strlen(c->job) > 128)
         return ps_fail(&t->error, PS_INVALID_ARGUMENT, "the job needs a name of 1 to 128 bytes");
     if (!ps_utf8_is_plain(c->job))

@@ -472,7 +472,7 @@ def who_has_been_replaced_is_refused(stub):
     old.add("n", pack("int64", 1))
     old.leave(failed=True, reason="killed")
     new = Worker("replaced", 1, 2, pb.SSP, stub)
-    with refused(StatusCode.FAILED_PRECONDITION, "only another process"):
+    with refused(StatusCode.FAILED_PRECONDITION, "only another client id"):
         old.join(staleness=1)
     equal(new.join(staleness=1).incarnation > old.incarnation, True, "incarnation grows")
     equal(new.join(staleness=1).incarnation, new.incarnation, "incarnation of the one that lives")

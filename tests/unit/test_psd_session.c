@@ -272,6 +272,12 @@ static void test_session_opens(void **state)
     // What is said with the sequence counts: here nothing is.
     expect_answer(push_short(j.core, 0, 1), PS_INVALID_ARGUMENT,
                   "sequence 0 with oldest 0: expected 1 <= oldest <= sequence");
+    Paramserver__V1__DescribeRequest describe = PARAMSERVER__V1__DESCRIBE_REQUEST__INIT;
+    Paramserver__V1__Caller empty = PARAMSERVER__V1__CALLER__INIT;
+    describe.caller = &empty;
+    expect_answer(ask(j.core, M(DESCRIBE), &describe.base, NULL, NULL, NULL, NULL), PS_FAILED_PRECONDITION,
+                  "protocol 0 is not spoken here; this is 2, and the session of a stream stands for the caller of Put, "
+                  "AssignAdd, AssignSub, Push, PushPull, Get and Pull alone");
     test_session = NULL;
     psd_session_close(session);
     psd_core_destroy(j.core);
