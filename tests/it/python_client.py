@@ -251,7 +251,7 @@ def what_is_wrong_is_refused_and_changes_nothing():
         (StatusCode.ABORTED, "another has its rank now", put(by=w.caller(incarnation=0, **known))),
         (StatusCode.INVALID_ARGUMENT, "sequence", put(by=w.caller())),
         (StatusCode.INVALID_ARGUMENT, "oldest", put(by=w.caller(sequence=2, oldest=3))),
-        (StatusCode.RESOURCE_EXHAUSTED, "256", put(by=w.caller(sequence=258, oldest=2))),
+        (StatusCode.INVALID_ARGUMENT, "256", put(by=w.caller(sequence=258, oldest=2))),
         (StatusCode.INVALID_ARGUMENT, "caller", put(by=None)),
         (StatusCode.INVALID_ARGUMENT, "tensor",
          lambda: unary.Push(pb.UpdateRequest(caller=caller), timeout=PATIENCE)),

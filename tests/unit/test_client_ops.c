@@ -1489,33 +1489,47 @@ static void test_who_comes_after_a_lost_chief_is_its_heir(void **state)
     }
 }
 
+// Each number of a schedule, set to a value of its own: the ps tasks know which are for which kind.
+static const uint64_t schedule_boundaries[] = {100, 200};
+static const double schedule_values[] = {0.1, 0.01, 0.001};
+static const psc_schedule full_schedule = {.kind = "piecewise",
+                                           .initial = 0.75,
+                                           .decay_steps = 7,
+                                           .decay_rate = 0.25,
+                                           .staircase = true,
+                                           .alpha = 0.125,
+                                           .boundaries = schedule_boundaries,
+                                           .values = schedule_values,
+                                           .n_boundaries = 2,
+                                           .warmup_steps = 5,
+                                           .warmup_initial = 0.5,
+                                           .t_mul = 3,
+                                           .m_mul = 4,
+                                           .end_learning_rate = 6,
+                                           .power = 8,
+                                           .cycle = true};
+
+static void assert_schedule(const Paramserver__V1__Schedule *s)
+{
+    assert_string_equal(s->kind, "piecewise");
+    assert_int_equal(s->n_boundaries, 2);
+    assert_int_equal(s->boundaries[1], 200);
+    assert_int_equal(s->n_values, 3);
+    assert_true(s->values[2] == 0.001 && s->warmup_steps == 5 && s->warmup_initial == 0.5);
+    assert_true(s->initial == 0.75 && s->decay_steps == 7 && s->decay_rate == 0.25 && s->staircase);
+    assert_true(s->alpha == 0.125 && s->t_mul == 3 && s->m_mul == 4);
+    assert_true(s->end_learning_rate == 6 && s->power == 8 && s->cycle);
+}
+
 static void test_declaration_is_reported(void **state)
 {
     (void)state;
-    static const uint64_t boundaries[] = {100, 200};
-    static const double values[] = {0.1, 0.01, 0.001};
-    static const psc_schedule schedule = {.kind = "piecewise",  // the ps tasks know what is for which kind
-                                          .initial = 0.75,
-                                          .decay_steps = 7,
-                                          .decay_rate = 0.25,
-                                          .staircase = true,
-                                          .alpha = 0.125,
-                                          .boundaries = boundaries,
-                                          .values = values,
-                                          .n_boundaries = 2,
-                                          .warmup_steps = 5,
-                                          .warmup_initial = 0.5,
-                                          .t_mul = 3,
-                                          .m_mul = 4,
-                                          .end_learning_rate = 6,
-                                          .power = 8,
-                                          .cycle = true};
     psc_declaration d = {.variables = many,
                          .n_variables = N_MANY,
                          .rule = "adam",
                          .hypers = &rate,
                          .n_hypers = 1,
-                         .schedule = &schedule,
+                         .schedule = &full_schedule,
                          .replicas_to_aggregate = 2,
                          .grace_ms = 250};
     struct bench *b = bench_new(PSC_STREAM);
@@ -1524,13 +1538,13 @@ static void test_declaration_is_reported(void **state)
     options.update = PSC_SSP;
     options.staleness = 3;
     bench_begin(b, options);
-    psc_schedule nameless = schedule;
+    psc_schedule nameless = full_schedule;
     nameless.kind = NULL;
     d.schedule = &nameless;
     assert_int_equal(bench_declare_as(b, &d).code, PS_INVALID_ARGUMENT);
     psc_variable odd = many[5];
     odd.rule = "sgf";
-    d.schedule = &schedule;
+    d.schedule = &full_schedule;
     d.variables = &odd;
     d.n_variables = 1;
     struct ps_error e = bench_declare_as(b, &d);
@@ -1541,15 +1555,7 @@ static void test_declaration_is_reported(void **state)
     assert_int_equal(bench_declare_as(b, &d).code, PS_OK);
 
     const Paramserver__V1__DeclareRequest *r = fake_declared(&b->fake);
-    const Paramserver__V1__Schedule *s = r->schedule;
-    assert_string_equal(s->kind, "piecewise");
-    assert_int_equal(s->n_boundaries, 2);
-    assert_int_equal(s->boundaries[1], 200);
-    assert_int_equal(s->n_values, 3);
-    assert_true(s->values[2] == 0.001 && s->warmup_steps == 5 && s->warmup_initial == 0.5);
-    assert_true(s->initial == 0.75 && s->decay_steps == 7 && s->decay_rate == 0.25 && s->staircase);
-    assert_true(s->alpha == 0.125 && s->t_mul == 3 && s->m_mul == 4);
-    assert_true(s->end_learning_rate == 6 && s->power == 8 && s->cycle);
+    assert_schedule(r->schedule);
     assert_true(r->replicas_to_aggregate == 2 && r->grace_ms == 250 && r->staleness == 3);
     assert_int_equal(r->n_hypers, 1);
     assert_string_equal(r->variables[5]->rule, "sgd");

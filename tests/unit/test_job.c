@@ -1217,21 +1217,23 @@ static void no_two_write_to_one_file(void **ctx)
     assert_int_equal(rmdir(folder), 0);
 }
 
-static void wrong_callbacks(void **ctx)
+struct callbacks_row {
+    const char *list, *why;
+};
+
+static void refuses_callbacks(const struct callbacks_row *rows, size_t n)
 {
-    static const struct {
-        const char *list, *why;
-    } rows[] = {
-        {"early_stopping",
-         "callbacks must be a list such as [{name: early_stopping, patience: 3}], not \"early_stopping\""},
-        {"[{patience: 3}]", "callbacks: each must be a map with a name, such as {name: early_stopping}"},
-        {"[[csv_log]]", "callbacks: each must be a map with a name, such as {name: early_stopping}"},
-        {"[{name: }]", "callbacks: each must be a map with a name, such as {name: early_stopping}"},
-        {"[{name: early_stoping}]", "a callback \"early_stoping\" is not known; did you mean \"early_stopping\"?"},
-        {"[csv_log]", "callback csv_log: path is missing"},
-        {"[{name: csv_log, path: ''}]", "csv_log.path must be a path, not the string \"\""},
-        {"[{name: csv_log, path: l, seperator: x}]",
-         "unknown key \"seperator\" in callback csv_log; did you mean \"separator\"?"},
+    for (size_t i = 0; i < n; i++) {
+        char text[512], why[256];
+        snprintf(text, sizeof text, ALONE "callbacks: %s\n", rows[i].list);
+        snprintf(why, sizeof why, "job.yaml:6: %s", rows[i].why);
+        refuses(text, why);
+    }
+}
+
+static void callbacks_with_the_keys_of_keras(void **ctx)
+{
+    static const struct callbacks_row rows[] = {
         {"[{name: csv_log, filename: x}]", "unknown key \"filename\" in callback csv_log; did you mean \"path\"?"},
         {"[{name: ModelCheckpoint, filepath: x}]",
          "unknown key \"filepath\" in callback checkpoint; did you mean \"path\"?"},
@@ -1247,6 +1249,24 @@ static void wrong_callbacks(void **ctx)
          "unknown key \"verbose\" in callback early_stopping; it has monitor, mode, min_delta, patience, baseline, "
          "restore_best_weights, start_from_epoch"},
         {"[{name: TerminateOnNaN, path: x}]", "unknown key \"path\" in callback terminate_on_nan"},
+    };
+    (void)ctx;
+    refuses_callbacks(rows, sizeof rows / sizeof *rows);
+}
+
+static void wrong_callbacks(void **ctx)
+{
+    static const struct callbacks_row rows[] = {
+        {"early_stopping",
+         "callbacks must be a list such as [{name: early_stopping, patience: 3}], not \"early_stopping\""},
+        {"[{patience: 3}]", "callbacks: each must be a map with a name, such as {name: early_stopping}"},
+        {"[[csv_log]]", "callbacks: each must be a map with a name, such as {name: early_stopping}"},
+        {"[{name: }]", "callbacks: each must be a map with a name, such as {name: early_stopping}"},
+        {"[{name: early_stoping}]", "a callback \"early_stoping\" is not known; did you mean \"early_stopping\"?"},
+        {"[csv_log]", "callback csv_log: path is missing"},
+        {"[{name: csv_log, path: ''}]", "csv_log.path must be a path, not the string \"\""},
+        {"[{name: csv_log, path: l, seperator: x}]",
+         "unknown key \"seperator\" in callback csv_log; did you mean \"separator\"?"},
         {"[{name: early_stopping, patience: -1}]",
          "early_stopping.patience must be a whole number from 0 to 1073741824, not \"-1\""},
         {"[{name: early_stopping, mode: up}]", "early_stopping.mode must be auto, min or max, not \"up\""},
@@ -1278,12 +1298,7 @@ static void wrong_callbacks(void **ctx)
          "checkpoint.every_steps must be a whole number from 0 to 1073741824, not \"0.5\""},
     };
     (void)ctx;
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        char text[512], why[256];
-        snprintf(text, sizeof text, ALONE "callbacks: %s\n", rows[i].list);
-        snprintf(why, sizeof why, "job.yaml:6: %s", rows[i].why);
-        refuses(text, why);
-    }
+    refuses_callbacks(rows, sizeof rows / sizeof *rows);
 }
 
 static void wrong_types(void **ctx)
@@ -1748,67 +1763,69 @@ static void wrong_columns_of_data(void **state)
                 "mean \"flip\"?");
 }
 
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(defaults),
+    cmocka_unit_test(everything),
+    cmocka_unit_test(optimizers_are_rules),
+    cmocka_unit_test(scale),
+    cmocka_unit_test(schedules),
+    cmocka_unit_test(scaled_rate),
+    cmocka_unit_test(warm_up_by_epochs),
+    cmocka_unit_test(scaled_rates_that_are_refused),
+    cmocka_unit_test(an_output_of_no_known_kind),
+    cmocka_unit_test(a_plateau_and_a_schedule),
+    cmocka_unit_test(accumulation_and_average),
+    cmocka_unit_test(schedules_have_kerass_defaults),
+    cmocka_unit_test(kerass_spelling),
+    cmocka_unit_test(assigned_spelling),
+    cmocka_unit_test(updates),
+    cmocka_unit_test(replicas_normalize_together),
+    cmocka_unit_test(workers_add_up_by),
+    cmocka_unit_test(one_device_has_no_servers),
+    cmocka_unit_test(hybrid_shares_the_variables),
+    cmocka_unit_test(paths_become_absolute),
+    cmocka_unit_test(a_path_that_is_not_utf8_is_refused),
+    cmocka_unit_test(local_steps_have_an_outer_optimizer),
+    cmocka_unit_test(local_steps_that_are_refused),
+    cmocka_unit_test(fragments_that_are_refused),
+    cmocka_unit_test(sets_lie_over_the_file),
+    cmocka_unit_test(every_spelling_is_taken),
+    cmocka_unit_test(losses_and_metrics),
+    cmocka_unit_test(names_are_listed),
+    cmocka_unit_test(json_is_a_job_file),
+    cmocka_unit_test(json_has_what_counts),
+    cmocka_unit_test(configuration_is_what_is_shared),
+    cmocka_unit_test(configuration_has_no_folders),
+    cmocka_unit_test(configuration_lines_without_a_default),
+    cmocka_unit_test(unknown_keys),
+    cmocka_unit_test(callbacks),
+    cmocka_unit_test(callbacks_by_the_names_of_keras),
+    cmocka_unit_test(callbacks_with_the_keys_of_keras),
+    cmocka_unit_test(callbacks_that_are_sharded),
+    cmocka_unit_test(wrong_callbacks),
+    cmocka_unit_test(several_write_to_what_is_no_file),
+    cmocka_unit_test(no_two_write_to_one_file),
+    cmocka_unit_test(wrong_types),
+    cmocka_unit_test(wrong_words),
+    cmocka_unit_test(columns_of_data),
+    cmocka_unit_test(wrong_columns_of_data),
+    cmocka_unit_test(what_is_missing),
+    cmocka_unit_test(what_does_not_fit_together),
+    cmocka_unit_test(optimizers_that_are_refused),
+    cmocka_unit_test(schedules_that_are_refused),
+    cmocka_unit_test(updates_that_are_refused),
+    cmocka_unit_test(names),
+    cmocka_unit_test(bad_sets),
+    cmocka_unit_test(yaml_that_is_refused),
+    cmocka_unit_test(yaml_is_bounded),
+    cmocka_unit_test(yaml_of_many_keys),
+    cmocka_unit_test(a_thousand_classes_weigh),
+    cmocka_unit_test(files),
+    cmocka_unit_test(examples),
+};
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults),
-        cmocka_unit_test(everything),
-        cmocka_unit_test(optimizers_are_rules),
-        cmocka_unit_test(scale),
-        cmocka_unit_test(schedules),
-        cmocka_unit_test(scaled_rate),
-        cmocka_unit_test(warm_up_by_epochs),
-        cmocka_unit_test(scaled_rates_that_are_refused),
-        cmocka_unit_test(an_output_of_no_known_kind),
-        cmocka_unit_test(a_plateau_and_a_schedule),
-        cmocka_unit_test(accumulation_and_average),
-        cmocka_unit_test(schedules_have_kerass_defaults),
-        cmocka_unit_test(kerass_spelling),
-        cmocka_unit_test(assigned_spelling),
-        cmocka_unit_test(updates),
-        cmocka_unit_test(replicas_normalize_together),
-        cmocka_unit_test(workers_add_up_by),
-        cmocka_unit_test(one_device_has_no_servers),
-        cmocka_unit_test(hybrid_shares_the_variables),
-        cmocka_unit_test(paths_become_absolute),
-        cmocka_unit_test(a_path_that_is_not_utf8_is_refused),
-        cmocka_unit_test(local_steps_have_an_outer_optimizer),
-        cmocka_unit_test(local_steps_that_are_refused),
-        cmocka_unit_test(fragments_that_are_refused),
-        cmocka_unit_test(sets_lie_over_the_file),
-        cmocka_unit_test(every_spelling_is_taken),
-        cmocka_unit_test(losses_and_metrics),
-        cmocka_unit_test(names_are_listed),
-        cmocka_unit_test(json_is_a_job_file),
-        cmocka_unit_test(json_has_what_counts),
-        cmocka_unit_test(configuration_is_what_is_shared),
-        cmocka_unit_test(configuration_has_no_folders),
-        cmocka_unit_test(configuration_lines_without_a_default),
-        cmocka_unit_test(unknown_keys),
-        cmocka_unit_test(callbacks),
-        cmocka_unit_test(callbacks_by_the_names_of_keras),
-        cmocka_unit_test(callbacks_that_are_sharded),
-        cmocka_unit_test(wrong_callbacks),
-        cmocka_unit_test(several_write_to_what_is_no_file),
-        cmocka_unit_test(no_two_write_to_one_file),
-        cmocka_unit_test(wrong_types),
-        cmocka_unit_test(wrong_words),
-        cmocka_unit_test(columns_of_data),
-        cmocka_unit_test(wrong_columns_of_data),
-        cmocka_unit_test(what_is_missing),
-        cmocka_unit_test(what_does_not_fit_together),
-        cmocka_unit_test(optimizers_that_are_refused),
-        cmocka_unit_test(schedules_that_are_refused),
-        cmocka_unit_test(updates_that_are_refused),
-        cmocka_unit_test(names),
-        cmocka_unit_test(bad_sets),
-        cmocka_unit_test(yaml_that_is_refused),
-        cmocka_unit_test(yaml_is_bounded),
-        cmocka_unit_test(yaml_of_many_keys),
-        cmocka_unit_test(a_thousand_classes_weigh),
-        cmocka_unit_test(files),
-        cmocka_unit_test(examples),
-    };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
