@@ -36,63 +36,18 @@ if !SANITIZED
 TESTS += $(PLAIN_TESTS)
 endif
 
+# What is distributed does not depend on what this machine can build.
+EXTRA_DIST += tests/golden tests/mutants/list tests/mutants/run.sh tests/cuda/home.c tests/cuda/keras_alone.sh tests/cuda/workerd.sh \
+	tests/cuda/workers.sh
+
 # Tests start in the order in which they are listed: those that take minutes come first.
 include tests/cuda/local.mk
 include tests/it/local.mk
 include tests/lint/local.mk
 
-# Automake has no wildcards: one line per subject.
 if HAVE_CMOCKA
 include tests/mutants/local.mk
-include tests/unit/cli.mk
-include tests/unit/client.mk
-include tests/unit/data.mk
-include tests/unit/group.mk
-include tests/unit/http.mk
-include tests/unit/hybrid.mk
-include tests/unit/job.mk
-include tests/unit/goldens.mk
-include tests/unit/keras_files.mk
-include tests/unit/epoch.mk
-include tests/unit/loop.mk
-include tests/unit/log.mk
-include tests/unit/machine.mk
-include tests/unit/memory.mk
-include tests/unit/metrics.mk
-include tests/unit/nn_model.mk
-include tests/unit/nn_ops.mk
-include tests/unit/nn_replica.mk
-include tests/unit/one_device.mk
-include tests/unit/resume.mk
-include tests/unit/collective.mk
-include tests/unit/weights.mk
-include tests/unit/lock.mk
-include tests/unit/output.mk
-include tests/unit/parameter_server.mk
-include tests/unit/placement.mk
-include tests/unit/probe.mk
-include tests/unit/psbench.mk
-include tests/unit/psd.mk
-include tests/unit/psd_round.mk
-include tests/unit/psd_sync.mk
-include tests/unit/psd_return.mk
-include tests/unit/psd_session.mk
-include tests/unit/psd_trace.mk
-include tests/unit/psd_runs.mk
-include tests/unit/psd_queue.mk
-include tests/unit/queue.mk
-include tests/unit/rpc.mk
-include tests/unit/rule.mk
-include tests/unit/aggregate.mk
-include tests/unit/encoding.mk
-include tests/unit/safetensors.mk
-include tests/unit/shards.mk
-include tests/unit/schedule.mk
-include tests/unit/table.mk
-include tests/unit/wire.mk
-include tests/unit/timeline.mk
-include tests/unit/trace_sum.mk
-include tests/unit/zip.mk
+include tests/unit/local.mk
 include tests/nomem/nomem.mk
 include tests/sim/local.mk
 endif

@@ -76,7 +76,6 @@ tests_cuda_test_nn_cuda_CPPFLAGS = -I$(top_srcdir)/tests/cuda/include $(AM_CPPFL
 nodist_EXTRA_tests_cuda_test_nn_cuda_SOURCES = tests/cuda/linked_as.cc
 tests_cuda_test_nn_cuda_LDADD = tests/cuda/home.watched.o $(nn_cuda_libs)
 watched += tests/cuda/home.watched.o
-EXTRA_DIST += tests/cuda/home.c
 
 # Whole models in training, against Keras.
 tests_cuda_test_nn_cuda_keras_SOURCES = tests/cuda/loaded.c tests/unit/nn_files.h tests/unit/test_keras.c
@@ -86,7 +85,6 @@ tests_cuda_test_nn_cuda_keras_LDADD = $(nn_cuda_libs)
 
 # The same where there is no cuDNN.
 PLAIN_TESTS += tests/cuda/keras_alone.sh
-EXTRA_DIST += tests/cuda/keras_alone.sh
 
 # mirrored on several of them, with small buckets.
 mirrored_tests += tests/cuda/test_mirrored_gpus
@@ -108,7 +106,6 @@ tests_cuda_workerd_SOURCES = $(workerd_workerd_SOURCES) tests/cuda/loaded.c
 nodist_EXTRA_tests_cuda_workerd_SOURCES = tests/cuda/linked_as.cc
 tests_cuda_workerd_LDADD = $(nn_cuda_watched) $(workerd_workerd_LDADD) libemulator.la
 TESTS += tests/cuda/workerd.sh tests/cuda/workers.sh
-EXTRA_DIST += tests/cuda/workerd.sh tests/cuda/workers.sh
 
 watched_d = $(watched:.o=.d)
 $(watched_d):

@@ -7,7 +7,6 @@ tests/mutants/flags: Makefile
 	echo "LIBS='$(LDFLAGS) $(CMOCKA_LIBS) $(YAML_LIBS) $(PROTOBUF_C_LIBS) $(JANSSON_LIBS) $(DNNL_LIBS) $(HDF5_LIBS) $(ZLIB_LIBS) $(GRPC_LIBS) $(OPENSSL_LIBS) $(MUNGE_LIBS) $(UV_LIBS) -lgomp -lm -lpthread'"; } >$@
 
 PLAIN_TESTS += tests/mutants/run.sh
-EXTRA_DIST += tests/mutants/list tests/mutants/run.sh
 CLEANFILES += tests/mutants/flags
 mutants_tests = tests/sim/test_chaos tests/sim/test_sim tests/unit/test_client tests/unit/test_client_ops tests/unit/test_psd \
 	tests/unit/test_nn_ops tests/unit/test_nn_replica tests/unit/test_synchronized tests/unit/test_ring tests/unit/test_rounds tests/unit/test_bucket_order tests/unit/test_buckets tests/unit/test_hosts tests/unit/test_recovery tests/unit/test_tls tests/unit/test_collective tests/unit/test_mirrored tests/unit/test_parameter_server tests/unit/test_psd_control tests/unit/test_psd_data tests/unit/test_psd_members tests/unit/test_psd_return \

@@ -36,7 +36,7 @@ declare -A archives=([ops]="nn common" [ring]="wkring common" [rounds]=common [o
     [replica]="nnreplica nnmodel nn common" [synchronized]="nnreplica nnmodel nn common"
     [keras]="nnreplica nnmodel nn common" [metrics]="wkvariables nnreplica nnmodel nn job common"
     [encoding]=common [rule]=common [schedule]=common [job]="job common")
-# As tests/unit/psd.mk links it.
+# As tests/unit/local.mk links it.
 declare -A options=(
     [parameter_server]=-Wl,--wrap=ps_try_alloc_array
     [data]="-Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc,--wrap=pthread_rwlock_rdlock,--wrap=pthread_rwlock_wrlock"
