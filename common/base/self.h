@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How this program was started, and starting it once more. Where a loader runs it that was told its name, as the launchers of a bundle do, the
+// How this program was started, and starting it once more.
+// Where a loader runs it that was told its name, as the launchers of a bundle do, the
 // kernel knows the loader alone, and its words come before the program's own.
 #ifndef PS_COMMON_SELF_H
 #define PS_COMMON_SELF_H

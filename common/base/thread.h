@@ -10,7 +10,7 @@
 // of a slice of some milliseconds.
 void ps_thread_ask_short_slices(void);
 
-// This thread, and those that it starts from now on, take no signal that is sent to the process; but those that a thread
+// This thread, and those that it starts from now on, take no signal that is sent to the process, but those that one
 // brings upon itself, and SIGPROF, by which a profiler looks at each. *before, if not NULL: what it blocked until then.
 void ps_thread_block_signals(sigset_t *before);
 
