@@ -182,6 +182,53 @@ static enum ps_code workerd_check_rank(const struct wk_place *place, struct ps_e
                    place->cluster.workers, place->cluster.workers - 1);
 }
 
+// --http while no process trains, which serves it then.
+struct idle {
+    const struct wk_options *options;
+    struct wk_metrics metrics;
+    struct wk_http *http;  // NULL: nobody listens
+};
+
+static enum ps_code workerd_serve_idle(struct idle *i, struct ps_error *e)
+{
+    const struct wk_options *o = i->options;
+    return o->http ? wk_http_start(&i->metrics, o->http, o->insecure, &i->http, e) : PS_OK;
+}
+
+static void workerd_note_idle(void *arg, bool waits)
+{
+    struct idle *i = arg;
+    struct ps_error e;
+    wk_http_stop(i->http);
+    i->http = NULL;
+    if (waits && workerd_serve_idle(i, &e))
+        ps_warn("no metrics are served while this worker waits for a job: %s", e.text);
+}
+
+static enum ps_code workerd_run_agent(const struct wk_options *o, const struct wk_place *place, char *const *args,
+                                      struct ps_error *e)
+{
+    struct idle idle = {.options = o};
+    wk_metrics_init(&idle.metrics);
+    enum ps_code code = workerd_serve_idle(&idle, e);
+    if (code == PS_OK) {
+        ps_signal_set(&begun, 1);
+        code = wk_agent_run(&(struct wk_agent_options){.args = args,
+                                                       .ps = (const char *const *)place->cluster.addresses,
+                                                       .n_ps = place->cluster.n,
+                                                       .tls = place->tls,
+                                                       .munge = place->munge,
+                                                       .rank = place->rank,
+                                                       .stop = &stop,
+                                                       .waits = workerd_note_idle,
+                                                       .arg = &idle},
+                            e);
+    }
+    wk_http_stop(idle.http);
+    wk_metrics_fini(&idle.metrics);
+    return code;
+}
+
 // Waits for jobs of the queue and has them trained, until a signal comes.
 static enum ps_code workerd_wait_for_jobs(const struct wk_options *o, char *const *args, struct ps_error *e)
 {
@@ -204,15 +251,7 @@ static enum ps_code workerd_wait_for_jobs(const struct wk_options *o, char *cons
     if (code == PS_OK) {
         snprintf(name, sizeof name, "workerd[%" PRIu32 "]", place.rank);
         ps_log_init(name, PS_LOG_INFO);
-        ps_signal_set(&begun, 1);
-        code = wk_agent_run(&(struct wk_agent_options){.args = args,
-                                                       .ps = (const char *const *)place.cluster.addresses,
-                                                       .n_ps = place.cluster.n,
-                                                       .tls = place.tls,
-                                                       .munge = place.munge,
-                                                       .rank = place.rank,
-                                                       .stop = &stop},
-                            e);
+        code = workerd_run_agent(o, &place, args, e);
     }
     wk_place_fini(&place);
     return code;

@@ -283,5 +283,23 @@ trains() { # JOB OPTION ...: alone, until all that it tells of its steps is ther
 }
 for job in one_device mirrored central_storage sync ssp local_steps; do ok "$job has metrics" trains $job.yaml; done
 
+# ---- a worker of the queue ----
+
+ok "a worker that waits for jobs takes no address that other hosts reach either" fails_with 78 "other hosts could connect" timeout 60 "$workerd" --ps "$peers" --http 0.0.0.0:0
+ok "nor one that is taken" fails_with 73 "another process listens there" timeout 60 "$workerd" --ps "$peers" --http "127.0.0.1:$p0"
+idle_port=$(free_ports 1)
+"$workerd" --ps "$peers" --rank 0 --http "127.0.0.1:$idle_port" 2>idle.log &
+idle_pid=$!
+ok "one that waits for a job is healthy" eventually answers 200 ok "$idle_port" /healthz
+ok "but not ready" answers 503 "waits for a job" "$idle_port" /readyz
+ok "it has metrics" above 0 "$idle_port" paramserver_workerd_uptime_seconds
+ok "a job that it trains" ctl submit "${quick[@]}" --workers 1 --set name=queued --set epochs=100000 --set delay_ms=20 --set output=/dev/null "$examples/softmax/async.yaml"
+ok "makes it ready" eventually answers 200 ok "$idle_port" /readyz
+ok "and is in its metrics" above 0 "$idle_port" paramserver_workerd_training 'job="queued"'
+ok "until it has ended" ctl cancel queued
+ok "which leaves it healthy" eventually answers 503 "waits for a job" "$idle_port" /readyz
+idle_ends() { kill "$idle_pid" && wait "$idle_pid"; [ $? = 143 ]; }
+ok "until a signal ends it" idle_ends
+
 ends() { kill "$pid0" "$pid1" && wait "$pid0" && wait "$pid1"; }
 ok "both ps tasks end well" ends

@@ -223,13 +223,22 @@ static bool training_run(struct training *t)
     return false;
 }
 
+static void agent_tell(const struct agent *a, bool waits)
+{
+    if (a->options->waits)
+        a->options->waits(a->options->arg, waits);
+}
+
 static void agent_train(struct agent *a, const Job *job)
 {
     struct training *t = ps_alloc(sizeof *t);
     *t = (struct training){.agent = a, .job = job};
     ps_info("trains job %" PRIu64 " '%s', with %" PRIu32 " worker%s", job->number, job->job, job->workers,
             job->workers == 1 ? "" : "s");
-    if (training_run(t))
+    agent_tell(a, false);
+    const bool ended = training_run(t);
+    agent_tell(a, true);
+    if (ended)
         training_report_end(t, t->code);
     free(t);
 }

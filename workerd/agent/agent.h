@@ -9,6 +9,7 @@
 #define WK_AGENT_H
 
 #include <signal.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/base/error.h"
@@ -23,6 +24,9 @@ struct wk_agent_options {
     struct ps_munge *munge;  // likewise
     uint32_t rank;
     volatile sig_atomic_t *stop;  // a signal's number; 0: none came
+    // Between two jobs (true) and before one (false): what the process that trains needs itself. NULL: nothing.
+    void (*waits)(void *arg, bool waits);
+    void *arg;
 };
 
 // Returns when a signal has come; or RESOURCE_EXHAUSTED: there is no thread for its connections.

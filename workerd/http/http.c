@@ -147,8 +147,9 @@ static enum ps_code http_make_worker_readiness(void *ctx, char **text, struct ps
 {
     struct wk_metrics *m = ctx;
     if (!atomic_load(&m->trains))
-        return ps_fail(e, PS_UNAVAILABLE,
-                       "the training has not begun: this worker prepares it, or waits for ps tasks or other workers");
+        return ps_fail(
+            e, PS_UNAVAILABLE,
+            "the training has not begun: this worker prepares it, or waits for a job, ps tasks or other workers");
     return ps_http_make_ok(ctx, text, e);
 }
 
