@@ -397,7 +397,7 @@ static bool summary_is_plain(const char *name)
 static void summary_say_command(const struct totals *s, struct ps_summary *w)
 {
     const char *command = "status", *job = "";
-    if (s->failed_job || s->lost_job || s->dead_job || s->absent_job || s->unopened)
+    if (w->level != PS_LEVEL_OK)
         command = "doctor";
     else if (s->wait) {
         command = "waits";

@@ -641,14 +641,14 @@ static void test_words_of_warnings(void **state)
     s.job.reason = (char *)"";
     scene_init(&s);
     s.status.draining = true;
-    scene_says(&s, PS_LEVEL_WARNING, "is being drained", "", "", "psctl top");
+    scene_says(&s, PS_LEVEL_WARNING, "is being drained", "", "", "psctl doctor");
     scene_init(&s);
     s.status.block_bytes = 899;
     scene_says(&s, PS_LEVEL_OK, "well", "", "", "psctl top");
     s.status.block_bytes = 950;
-    scene_says(&s, PS_LEVEL_WARNING, "Memory for tensors is 95 % full", "", "", "psctl top");
+    scene_says(&s, PS_LEVEL_WARNING, "Memory for tensors is 95 % full", "", "", "psctl doctor");
     s.member[2].loss = NAN;
-    scene_says(&s, PS_LEVEL_WARNING, "of job mnist are not finite", "", "", "psctl top");
+    scene_says(&s, PS_LEVEL_WARNING, "of job mnist are not finite", "", "", "psctl doctor");
 }
 
 static void test_words_of_failures(void **state)
@@ -842,7 +842,7 @@ static void test_words_of_a_job_that_was_not_well(void **state)
     scene_init(&s);
     s.job.nonfinite = s.job.splits = 1;
     scene_says(&s, PS_LEVEL_WARNING, "The gradients or the loss of job mnist are not finite.",
-               "counts in some partitions and not in others.", "", "psctl top");
+               "counts in some partitions and not in others.", "", "psctl doctor");
     s.job.state = (char *)"done";
     scene_says(&s, PS_LEVEL_OK, "All is well: 1 job is done, none running.",
                "Nothing that a worker has written to its output.", "", "psctl status");
