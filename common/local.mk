@@ -94,7 +94,7 @@ libjob_la_SOURCES = \
 	common/job/json.c \
 	common/job/optimizer.c common/job/optimizer.h \
 	common/job/outputs.c common/job/outputs.h \
-	common/job/path.h \
+	common/job/path.c common/job/path.h \
 	common/job/scale.c \
 	common/job/together.c common/job/together.h
 libjob_la_LIBADD = libloss.la libpsyaml.la $(JANSSON_LIBS)

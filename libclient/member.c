@@ -8,6 +8,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/machine.h"
 #include "common/base/utf8.h"
 #include "common/wire/progress.h"
 #include "common/wire/wire.h"
@@ -256,9 +257,8 @@ static void join_send(struct join *j)
     struct psc_client *c = j->client;
     Paramserver__V1__JoinRequest request = PARAMSERVER__V1__JOIN_REQUEST__INIT;
     struct ps_error e;
-    char host[128] = "", address[160];
-    gethostname(host, sizeof host - 1);
-    snprintf(address, sizeof address, "pid %d on %s", (int)getpid(), host);
+    char host[PS_HOST_NAME], address[160];
+    snprintf(address, sizeof address, "pid %d on %s", (int)getpid(), ps_host_name(host));
     request.address = address;
     request.workers = c->workers;
     request.min_workers = c->min_workers;

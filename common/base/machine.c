@@ -81,3 +81,10 @@ struct ps_machine_memory ps_machine_memory(const char *root)
         machine_lower(&m, space.rlim_cur / 2, "half of RLIMIT_AS (ulimit -v)");
     return m;
 }
+
+const char *ps_host_name(char text[PS_HOST_NAME])
+{
+    if (gethostname(text, PS_HOST_NAME) != 0)
+        *text = '\0';
+    return text;
+}

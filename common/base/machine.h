@@ -14,4 +14,8 @@ struct ps_machine_memory {
 // address space is used by stacks and arenas, too. root: "", or a folder with proc/ and sys/ of its own, for tests.
 struct ps_machine_memory ps_machine_memory(const char *root);
 
+// The host's name, "" where there is none: in text, which is returned.
+enum { PS_HOST_NAME = 65 };  // Linux's longest and its end
+const char *ps_host_name(char text[PS_HOST_NAME]);
+
 #endif

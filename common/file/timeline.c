@@ -6,9 +6,9 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/machine.h"
 #include "common/base/utf8.h"
 #include "common/file/output.h"
 
@@ -198,9 +198,9 @@ static void track_name(struct ps_track *track, size_t row)
 static void track_name_replica(struct ps_track *track)
 {
     struct ps_timeline *t = track->timeline;
-    char host[256] = "";
+    char host[PS_HOST_NAME] = "";
     if (track->stream != PS_STREAM_SERVER)  // which another host may write
-        gethostname(host, sizeof host - 1);
+        ps_host_name(host);
     ps_utf8_repair(host);
     timeline_begin(t, 'M', track, 0);
     timeline_put(t, ",\"name\":\"process_name\",\"args\":{\"name\":\"replica %" PRIu32 "%s", track->replica,

@@ -295,11 +295,6 @@ enum ps_code ps_job_check_keys(const struct ps_yaml *map, const char *parent, st
 
 // ---- values -------------------------------------------------------------------------------------------------------
 
-char *ps_job_resolve_path(const struct ps_yaml *v, const char *path)
-{
-    return ps_printf("%.*s%s", (int)ps_yaml_folder(v, path), v->source, path);
-}
-
 // A word that users of TensorFlow know, and that is not here.
 static enum ps_code choice_unsupported(const struct ps_job_field *f, const struct ps_yaml *v, struct ps_error *e)
 {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/summary/figures.h"
 
+#include <math.h>
+
 bool ps_member_has_joined(const Paramserver__V1__Member *m)
 {
     return m->state == PARAMSERVER__V1__MEMBER_STATE__LIVE || m->incarnation || m->address[0];
@@ -79,4 +81,9 @@ struct ps_figures ps_figures_of(const Paramserver__V1__WorkersReply *workers)
     f.loss = reported ? f.loss / reported : 0;
     f.slowest = trying > 1 ? f.slowest : NULL;
     return f;
+}
+
+bool ps_figures_has_diverged(const struct ps_figures *f)
+{
+    return f->trains && !isfinite(f->loss);
 }

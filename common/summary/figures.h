@@ -25,6 +25,7 @@ bool ps_job_epoch(const Paramserver__V1__JobStatus *job, uint64_t *epoch);
 
 // workers: NULL: they are not known, and all is 0.
 struct ps_figures ps_figures_of(const Paramserver__V1__WorkersReply *workers);
+bool ps_figures_has_diverged(const struct ps_figures *f);  // it trains, and its loss is not finite
 // Else nothing of what it would report is known: it is awaited, or was given up.
 bool ps_member_has_joined(const Paramserver__V1__Member *m);
 // "expected", "live", "left" (also by a signal), "dead".

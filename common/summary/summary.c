@@ -2,7 +2,6 @@
 #include "common/summary/summary.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -71,7 +70,7 @@ static void totals_take_workers(struct totals *s, const Job *job, const struct p
         s->absent_job = job;
         s->absent = f->expected;
     }
-    if (f->trains && !isfinite(f->loss) && !s->not_finite_job)
+    if (ps_figures_has_diverged(f) && !s->not_finite_job)
         s->not_finite_job = job;
     totals_take_speed(s, job, f);
 }

@@ -9,10 +9,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/machine.h"
 #include "common/tls/munged.h"
 #include "common/wire/wire.h"
 
@@ -47,9 +47,10 @@ static bool munge_is_local(const char *address)
 
 static void munge_text(const char *address, char text[PS_MUNGED_TEXT])
 {
-    char host[65] = "";
-    const bool local = munge_is_local(address) && gethostname(host, sizeof host - 1) == 0;
-    snprintf(text, PS_MUNGED_TEXT, "paramserver %d %.400s%s%s", PS_PROTOCOL, address, local ? " " : "", host);
+    char host[PS_HOST_NAME];
+    const bool local = munge_is_local(address);
+    snprintf(text, PS_MUNGED_TEXT, "paramserver %d %.400s%s%s", PS_PROTOCOL, address, local ? " " : "",
+             local ? ps_host_name(host) : "");
 }
 
 enum ps_code ps_munge_make(struct ps_munge *m, const char *address, char **credential, struct ps_error *e)

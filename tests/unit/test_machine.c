@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// common/base/machine: the memory that cgroups and RLIMIT_AS leave, read from a machine made of files;
+// common/base/machine: the memory that cgroups and RLIMIT_AS leave, read from a machine made of files, and its name;
 // common/base/utf8: what is shown steers no terminal; common/base/thread: what a thread asks of the scheduler; and
 // common/base/self: how a program starts itself once more.
 #include <pthread.h>
@@ -189,6 +189,15 @@ static void a_program_starts_itself_again(void **state)
     free(words);
 }
 
+static void the_host_has_a_name(void **state)
+{
+    struct utsname machine;
+    char host[PS_HOST_NAME];
+    (void)state;
+    assert_int_equal(uname(&machine), 0);
+    assert_string_equal(ps_host_name(host), machine.nodename);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -197,6 +206,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(cgroups),
         cmocka_unit_test(address_space),
         cmocka_unit_test(what_is_shown_is_plain),
+        cmocka_unit_test(the_host_has_a_name),
     };
     (void)argv;
     ps_self_begin(argc);

@@ -5,7 +5,6 @@
 // however many are stopped. Then it compares what the others say of themselves, with each other and with the
 // description of the cluster; then looks at each job: is it declared alike everywhere, and are its workers there?
 #include <inttypes.h>
-#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -402,7 +401,7 @@ static void check_numbers(struct doctor *d, const char *name, const struct job_s
                           const Paramserver__V1__WorkersReply *workers)
 {
     const struct ps_figures f = ps_figures_of(workers);
-    if (job->nonfinite > 0 || (f.trains && !isfinite(f.loss)))
+    if (job->nonfinite > 0 || ps_figures_has_diverged(&f))
         findings_add(
             &d->findings, VERDICT_WARNING, name,
             "psctl stop it, and see its learning rate and data; refuse_nonfinite or terminate_on_nan end such a "

@@ -20,6 +20,7 @@ libwkdata_la_SOURCES = \
 	workerd/data/images.c \
 	workerd/data/jpeg.c \
 	workerd/data/npy.c \
+	workerd/data/pixels.c \
 	workerd/data/png.c \
 	workerd/data/records.c \
 	workerd/data/shuffle.c \

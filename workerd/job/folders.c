@@ -6,16 +6,16 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/machine.h"
 #include "common/file/output.h"
 #include "workerd/job/checkpoints.h"
 
 static enum ps_code folders_lock(const struct wk_folders *f, const struct wk_checkpoints *c, struct ps_lock *lock,
                                  struct ps_error *e)
 {
-    char host[65] = "";
-    gethostname(host, sizeof host - 1);
+    char host[PS_HOST_NAME];
     char *path = ps_printf("%s/%s%s.lock", c->folder, c->job, *c->kind ? c->kind : "-checkpoint"),
-         *holder = ps_printf("worker %" PRIu32 " at %s (pid %ld)", f->rank, host, (long)getpid());
+         *holder = ps_printf("worker %" PRIu32 " at %s (pid %ld)", f->rank, ps_host_name(host), (long)getpid());
     const enum ps_code code = ps_lock_take(lock, path, f->training ? f->training : holder, holder, e);
     free(holder);
     free(path);

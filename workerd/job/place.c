@@ -4,11 +4,11 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/base/alloc.h"
 #include "common/base/hash.h"
 #include "common/base/log.h"
+#include "common/base/machine.h"
 
 // Who this process is, as TF_CONFIG says; --rank is heard before that.
 static enum ps_code place_take_task(struct wk_place *p, const struct wk_place_options *o, struct ps_error *e)
@@ -147,16 +147,14 @@ char *wk_place_training(const struct wk_place *p)
 {
     const char *slurm = getenv("SLURM_JOB_ID"), *step = getenv("SLURM_STEP_ID");
     bool any = false, local = false;
-    char host[65] = "";
+    char host[PS_HOST_NAME];
     uint64_t h = place_hash(p->cluster.addresses, p->cluster.n, PS_HASH_SEED, &any, &local);
     h = place_hash(p->cluster.worker, p->cluster.workers, h, &any, &local);
     if (!any)
         return NULL;
     if (slurm && !local)
         return ps_printf("job %s of Slurm, step %s", slurm, step ? step : "none");
-    if (local)
-        gethostname(host, sizeof host - 1);
-    return ps_printf("addresses %016" PRIx64 "%s%s", h, local ? " at " : "", host);
+    return ps_printf("addresses %016" PRIx64 "%s%s", h, local ? " at " : "", local ? ps_host_name(host) : "");
 }
 
 void wk_place_fini(struct wk_place *p)

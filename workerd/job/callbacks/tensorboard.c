@@ -10,6 +10,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/log.h"
+#include "common/base/machine.h"
 #include "common/file/output.h"
 #include "workerd/job/callbacks/event.h"
 #include "workerd/job/callbacks/log_file.h"
@@ -63,15 +64,14 @@ static void tensorboard_close(void *state)
 // worker that takes over has a file of its own, as the lost chief's may end within a record, which hides all behind it.
 static void tensorboard_name(struct tensorboard *t, int split, bool takes_over)
 {
-    char host[64] = "";
+    char host[PS_HOST_NAME];
     if (takes_over) {
         free(t->path[split]);
         t->path[split] = NULL;
     }
-    gethostname(host, sizeof host - 1);
     if (!t->path[split])
         t->path[split] = ps_printf("%s/%s/events.out.tfevents.%010lld.%s.%ld", t->folder, tensorboard_splits[split],
-                                   (long long)tensorboard_now(), host, (long)getpid());
+                                   (long long)tensorboard_now(), ps_host_name(host), (long)getpid());
 }
 
 static void tensorboard_head(const struct tensorboard *t, int split, const struct nn_model *model)
