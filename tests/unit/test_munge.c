@@ -32,6 +32,7 @@
 #include "common/tls/munge.h"
 #include "common/tls/munged.h"
 #include "proto/paramserver.pb-c.h"
+#include "tests/unit/rpc_reply.h"
 
 // Two sites, each with a key; one has two hosts, each with a munged.
 static char folder[] = "/tmp/test_munge.XXXXXX";
@@ -336,26 +337,6 @@ static void its_own_user_and_root_may_do_all(void **state)
 
 // ---- gRPC ---------------------------------------------------------------------------------------------------------
 
-struct reply {
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    bool come;
-    enum ps_code code;
-    char text[512];
-};
-
-static void on_reply(void *arg, enum ps_code code, const char *text, struct ps_slices *body)
-{
-    struct reply *r = arg;
-    (void)body;
-    pthread_mutex_lock(&r->lock);
-    r->come = true;
-    r->code = code;
-    snprintf(r->text, sizeof r->text, "%s", text);
-    pthread_cond_signal(&r->changed);
-    pthread_mutex_unlock(&r->lock);
-}
-
 static atomic_int handled;
 
 static void on_call(void *ctx, struct ps_call *call)
@@ -370,27 +351,10 @@ enum {
     PATIENCE_MS = 5000  // where it is
 };
 
-static void ask(struct ps_client *c, bool stream, int ms, struct reply *r)
-{
-    struct ps_slices request = PS_SLICES_EMPTY;
-    *r = (struct reply){.code = PS_OK};
-    pthread_mutex_init(&r->lock, NULL);
-    pthread_cond_init(&r->changed, NULL);
-    ps_client_call(c, 0, PARAMSERVER__V1__METHOD__PUSH,
-                   &(struct ps_call_options){.stream = stream, .deadline = ps_now() + (uint64_t)ms * PS_MS}, &request,
-                   on_reply, r);
-    pthread_mutex_lock(&r->lock);
-    while (!r->come)
-        pthread_cond_wait(&r->changed, &r->lock);
-    pthread_mutex_unlock(&r->lock);
-    pthread_cond_destroy(&r->changed);
-    pthread_mutex_destroy(&r->lock);
-}
-
 static void expect(struct ps_client *c, bool stream, enum ps_code code, const char *text)
 {
     struct reply r;
-    ask(c, stream, CALL_MS, &r);
+    reply_ask(c, PARAMSERVER__V1__METHOD__PUSH, stream, CALL_MS, &r);
     if (r.code != code || !strstr(r.text, text))
         fail_msg("%d '%s', expected %d '%s'", r.code, r.text, code, text);
 }
@@ -399,7 +363,8 @@ static void expect(struct ps_client *c, bool stream, enum ps_code code, const ch
 static void ask_again(struct ps_client *c, enum ps_code error, struct reply *r)
 {
     const uint64_t until = ps_now() + 2 * CALL_MS * PS_MS;
-    while (ask(c, false, PATIENCE_MS, r), r->code && (!error || r->code == error) && ps_now() < until)
+    while (reply_ask(c, PARAMSERVER__V1__METHOD__PUSH, false, PATIENCE_MS, r),
+           r->code && (!error || r->code == error) && ps_now() < until)
         usleep(100000);
 }
 
@@ -535,7 +500,7 @@ static void munged_stands_still(void **state)
     expect(known, true, PS_OK, "");
     for (int stream = 0; stream < 2; stream++) {
         const uint64_t began = ps_now();
-        ask(fresh, stream, PATIENCE_MS, &r);
+        reply_ask(fresh, PARAMSERVER__V1__METHOD__PUSH, stream, PATIENCE_MS, &r);
         assert_int_not_equal(PS_OK, r.code);
         assert_true(ps_now() - began < 30 * PS_SECOND);  // and not once munged goes on
     }
@@ -568,7 +533,7 @@ static void the_servers_munged_stands_still(void **state)
     const int before = atomic_load(&handled);
     const uint64_t began = ps_now();
     ps_client_call(fresh, 0, PARAMSERVER__V1__METHOD__PUSH,
-                   &(struct ps_call_options){.deadline = began + 2 * PS_SECOND}, &request, on_reply, &late);
+                   &(struct ps_call_options){.deadline = began + 2 * PS_SECOND}, &request, reply_come, &late);
     for (int i = 0; i < 5; i++) {
         usleep(100000);
         expect(known, i % 2, PS_OK, "");

@@ -29,6 +29,7 @@
 #include "common/tls/tls.h"
 #include "proto/paramserver.pb-c.h"
 #include "tests/unit/hearing.h"
+#include "tests/unit/rpc_reply.h"
 #include "tools/psctl/authority.h"
 
 // A folder with an authority and a certificate of each role, of user alice; and another authority's.
@@ -354,26 +355,6 @@ static void workers_know_each_other(void **state)
 
 // ---- gRPC ---------------------------------------------------------------------------------------------------------
 
-struct reply {
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    bool come;
-    enum ps_code code;
-    char text[512];
-};
-
-static void on_reply(void *arg, enum ps_code code, const char *text, struct ps_slices *body)
-{
-    struct reply *r = arg;
-    (void)body;
-    pthread_mutex_lock(&r->lock);
-    r->come = true;
-    r->code = code;
-    snprintf(r->text, sizeof r->text, "%s", text);
-    pthread_cond_signal(&r->changed);
-    pthread_mutex_unlock(&r->lock);
-}
-
 static atomic_int handled;
 static pthread_mutex_t last_lock = PTHREAD_MUTEX_INITIALIZER;
 static char last_user[PS_USER_MAX + 1];
@@ -389,23 +370,6 @@ static void on_call(void *ctx, struct ps_call *call)
 }
 
 enum { CALL_MS = 60000 };  // a call's time, and an attempt's to connect: it is not to run out
-
-static void ask(struct ps_client *c, int method, bool stream, struct reply *r)
-{
-    struct ps_slices request = PS_SLICES_EMPTY;
-    *r = (struct reply){.code = PS_OK};
-    pthread_mutex_init(&r->lock, NULL);
-    pthread_cond_init(&r->changed, NULL);
-    ps_client_call(c, 0, method,
-                   &(struct ps_call_options){.stream = stream, .deadline = ps_now() + 2 * CALL_MS * PS_MS}, &request,
-                   on_reply, r);
-    pthread_mutex_lock(&r->lock);
-    while (!r->come)
-        pthread_cond_wait(&r->changed, &r->lock);
-    pthread_mutex_unlock(&r->lock);
-    pthread_cond_destroy(&r->changed);
-    pthread_mutex_destroy(&r->lock);
-}
 
 static struct ps_server *serve(struct ps_tls *tls, char **address)
 {
@@ -430,7 +394,7 @@ static void ask_as(const char *address, struct ps_tls *tls, enum ps_role to, int
 {
     const struct ps_client_options options = {.attempt_ms = CALL_MS, .tls = tls, .to = to};
     struct ps_client *c = ps_client_create(&address, 1, &options);
-    ask(c, method, stream, r);
+    reply_ask(c, method, stream, 2 * CALL_MS, r);
     ps_client_stop(c);
     ps_client_destroy(c);
 }
