@@ -74,7 +74,7 @@ struct psc__membership {
     uint64_t arrival;      // psc_arrival
     uint64_t furthest;     // psc_furthest
     uint64_t step;
-    double images_per_second, loss;
+    double examples_per_second, loss;
     uint64_t checkpoints;  // that the job was asked for
     uint64_t checkpoint;   // the last one of them that is over
     bool checkpoint_failed;

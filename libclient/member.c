@@ -150,7 +150,7 @@ enum ps_code psc__heartbeat(struct psc_client *c, psc__call_fn done, void *arg, 
     uint64_t patience = m->dead_after_ns / 4 > m->heartbeat_ns ? m->dead_after_ns / 4 : m->heartbeat_ns;
     request.epoch = m->epoch;
     request.step = m->step;
-    request.images_per_second = m->images_per_second;
+    request.examples_per_second = m->examples_per_second;
     request.loss = m->loss;
     request.checkpoint = m->checkpoint;
     request.checkpoint_failed = m->checkpoint_failed;
@@ -399,11 +399,11 @@ void psc__join(struct psc_client *c, psc__done_fn done, void *arg)
 
 // ---- what is known ------------------------------------------------------------------------------------------------
 
-void psc_report(psc_client *client, uint64_t step, double images_per_second, double loss)
+void psc_report(psc_client *client, uint64_t step, double examples_per_second, double loss)
 {
     psc__lock(client);
     client->member.step = step;
-    client->member.images_per_second = images_per_second;
+    client->member.examples_per_second = examples_per_second;
     client->member.loss = loss;
     client->member.unsent = true;
     psc__unlock(client);

@@ -191,7 +191,7 @@ void psc_close(psc_client *client, const char *reason);
 
 // Numbers shown by psctl workers: steps done, examples per second, loss of the last step. They are sent with the next
 // heartbeat, the last ones by psc_close.
-void psc_report(psc_client *client, uint64_t step, double images_per_second, double loss);
+void psc_report(psc_client *client, uint64_t step, double examples_per_second, double loss);
 
 // Has the job ended, as far as heartbeats told? PSC_OK: no; else why. Something may end with ABORTED before they do.
 psc_code psc_health(psc_client *client, psc_error *error);

@@ -58,7 +58,8 @@ static void figures_count(struct ps_figures *f, const Paramserver__V1__Member *m
 
 static bool figures_is_slower(const Paramserver__V1__Member *m, const Paramserver__V1__Member *than)
 {
-    return !than || m->step < than->step || (m->step == than->step && m->images_per_second < than->images_per_second);
+    return !than || m->step < than->step ||
+           (m->step == than->step && m->examples_per_second < than->examples_per_second);
 }
 
 struct ps_figures ps_figures_of(const Paramserver__V1__WorkersReply *workers)
@@ -71,7 +72,7 @@ struct ps_figures ps_figures_of(const Paramserver__V1__WorkersReply *workers)
         if (m->state != PARAMSERVER__V1__MEMBER_STATE__LIVE || m->step == 0)
             continue;
         reported++;
-        f.examples_per_second += m->images_per_second > 0 ? m->images_per_second : 0;
+        f.examples_per_second += m->examples_per_second > 0 ? m->examples_per_second : 0;
         f.loss += m->loss;
         trying += !m->excluded;
         if (!m->excluded && figures_is_slower(m, f.slowest))

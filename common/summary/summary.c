@@ -50,7 +50,7 @@ static void totals_take_speed(struct totals *s, const Job *job, const struct ps_
     const double mean = f->examples_per_second / f->live;
     if (!f->slowest || !(mean > 0))
         return;
-    const double share = f->slowest->images_per_second / mean;
+    const double share = f->slowest->examples_per_second / mean;
     if (s->slow_job && share >= s->slow_share)
         return;
     s->slow_job = job;
@@ -376,7 +376,7 @@ static void summary_say_worst(const struct totals *s, struct ps_summary *w)
               s->dead_worker->address);
     else if (s->slow_job)
         WORST("Slowest is worker %" PRIu32 " of job %.128s: step %" PRIu64 ", %.0f examples/s; the mean is %.0f.",
-              s->slow.slowest->rank, s->slow_job->name, s->slow.slowest->step, s->slow.slowest->images_per_second,
+              s->slow.slowest->rank, s->slow_job->name, s->slow.slowest->step, s->slow.slowest->examples_per_second,
               s->slow.examples_per_second / s->slow.live);
     else if (s->status->task != 0)
         WORST("Not known here: ps task 0 knows the workers.");

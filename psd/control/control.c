@@ -626,8 +626,8 @@ static double control_speed(struct psd_control *c, uint64_t now)
     for (uint32_t i = 0; i < c->workers; i++) {
         const struct psd_member *m = &c->members[i];
         c->visited++;
-        if (psd_is_live(m) && isfinite(m->images_per_second) && m->images_per_second > 0)
-            c->speed += m->images_per_second;
+        if (psd_is_live(m) && isfinite(m->examples_per_second) && m->examples_per_second > 0)
+            c->speed += m->examples_per_second;
     }
     return c->speed;
 }

@@ -86,7 +86,7 @@ struct psd_member {
     char address[80];
     uint64_t last_seen;  // ns, on psd_control_awake's clock
     uint64_t step;
-    double images_per_second, loss;
+    double examples_per_second, loss;
     char reason[PSD_REASON_MAX];  // LEFT, DEAD
     bool interrupted, failed;     // DEAD: by a signal; of something else that it has told
     bool draining;                // asked to leave

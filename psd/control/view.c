@@ -43,7 +43,7 @@ static void member_fill(struct psd_control *c, uint32_t rank, uint64_t now, Para
     out->address = (char *)m->address;
     out->step = m->step;
     out->silent_ms = psd_member_silent_ms(c, rank, now);
-    out->images_per_second = m->images_per_second;
+    out->examples_per_second = m->examples_per_second;
     out->loss = m->loss;
     out->reason = (char *)m->reason;
     out->interrupted = m->state == PARAMSERVER__V1__MEMBER_STATE__DEAD && m->interrupted;

@@ -64,7 +64,7 @@ static void status_put_reports(struct ps_json *j, const Member *m)
     ps_json_count(j, "silent_ms", m->silent_ms);
     if (!m->step)
         return;
-    ps_json_number(j, "examples_per_second", m->images_per_second);
+    ps_json_number(j, "examples_per_second", m->examples_per_second);
     ps_json_number(j, "loss", m->loss);
 }
 

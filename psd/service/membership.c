@@ -88,7 +88,7 @@ int psd_heartbeat(struct psd_request *t)
         m->step = r->step;
         if (r->step > t->job->control->furthest)
             t->job->control->furthest = r->step;
-        m->images_per_second = r->images_per_second;
+        m->examples_per_second = r->examples_per_second;
         m->loss = r->loss;
         heartbeat_note_checkpoint(&t->job->control->checkpoints, r);
         if (r->progress && psd_rank_of(t->job->control, m) == psd_chief(t->job->control))

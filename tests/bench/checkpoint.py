@@ -49,7 +49,7 @@ def rate(o, case, steps, every):
     if done.returncode:
         sys.exit("%s: %s" % (case, done.stderr[-500:]))
     with open(summary) as f:
-        return json.load(f)["images_per_second"]
+        return json.load(f)["examples_per_second"]
 
 
 def measure(o, case):

@@ -177,7 +177,7 @@ def workerd_seconds(args, net, precision, epochs, scratch):
         sys.exit(f"{' '.join(command)}: {got.stderr[-2000:]}")
     with open(summary) as f:
         found = json.load(f)
-    return found["steps"], found["steps"] * net["batch"] / found["images_per_second"]
+    return found["steps"], found["steps"] * net["batch"] / found["examples_per_second"]
 
 
 def workerd_rate(args, net, precision, scratch):

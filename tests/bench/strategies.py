@@ -64,7 +64,7 @@ class Runs:
         if done.returncode:
             sys.exit("%s of %s: %s" % (strategy, self.name, done.stderr[-500:]))
         with open(summary) as f:
-            return json.load(f)["images_per_second"]
+            return json.load(f)["examples_per_second"]
 
     def steps(self, batch_size):
         """About as many as one device takes in the time."""

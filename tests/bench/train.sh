@@ -25,7 +25,7 @@ run() { # NAME JOB ARGUMENT ...
     shift 2
     "$psctl" run --summary "$name.json" "$here/deploy/examples/mnist-cnn/$job.yaml" --set epochs=1 \
         --set output="$name.safetensors" "$@" >/dev/null
-    value "$name.json" images_per_second >>"$name.rate"
+    value "$name.json" examples_per_second >>"$name.rate"
     value "$name.json" seconds_to_first_step >>"$name.first"
 }
 

@@ -113,7 +113,7 @@ sane_share() {
     awk -v x="${share:-nan}" 'BEGIN { print x; exit !(x > 0 && x < 1) }'
 }
 ok "its share of waits is one" sane_share
-ok "its examples per second are some" above 0 "$w1" paramserver_workerd_images_per_second
+ok "its examples per second are some" above 0 "$w1" paramserver_workerd_examples_per_second
 ok "its loss is one" above 0 "$w1" paramserver_workerd_loss
 ok "it never began anew" is 0 "$w1" paramserver_workerd_restarts_total
 
@@ -173,9 +173,9 @@ for rank, state, step, speed in (0, "live", 100, 30), (1, "left", 40, 20), (2, "
     worker = f'{{job="b", worker="{rank}", instance="n1"'
     series[f'paramserver_worker_state{worker}, state="{state}"}}'] = 1
     series[f"paramserver_worker_step{worker}}}"] = step
-    series[f"paramserver_worker_images_per_second{worker}}}"] = speed
+    series[f"paramserver_worker_examples_per_second{worker}}}"] = speed
 for state in "left", "dead": series['paramserver_worker_state{job="b", worker="2", instance="n1", state="%s"}' % state] = 0
-series['paramserver_worker_images_per_second{job="a", worker="0", instance="n1"}'] = 12
+series['paramserver_worker_examples_per_second{job="a", worker="0", instance="n1"}'] = 12
 series['paramserver_worker_state{job="a", worker="0", instance="n1", state="live"}'] = 1
 expected = {f"count by (job) ({jobs})": [('{job="a"}', 2), ('{job="alone"}', 1)],
             f"count by (job) ({' or '.join(losses)})": [('{job="a"}', 1), ('{job="alone"}', 1)],

@@ -80,8 +80,8 @@ ok "vars" says "(784, 10)" ctl vars long
 ok "vars --json: trainable is a boolean" says '"trainable": true' ctl vars long --json
 ok "workers" says "live" ctl workers long
 ok "waits" ctl waits
-ok "top --once" says "images/s" ctl top --once
-ok "top of one job" says "images/s" ctl top long --once
+ok "top --once" says "examples/s" ctl top --once
+ok "top of one job" says "examples/s" ctl top long --once
 for c in status jobs "jobs long" shards "vars long" "workers long" waits doctor "top --once" "get long sequential/dense/kernel"; do
     ok "$c --json" is_json ctl --json $c
 done
@@ -183,7 +183,7 @@ assert sys.argv[1].encode() in seen
 PY
 }
 if [ "$PYTHON3" != no ]; then
-    ok "top on a terminal: q ends it, all is as it was" on_terminal images/s
+    ok "top on a terminal: q ends it, all is as it was" on_terminal examples/s
     ok "top on a terminal: a job that is not there" on_terminal "q quits  no job nothing here" nothing
 else
     n=$((n + 1))

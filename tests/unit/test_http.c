@@ -518,7 +518,7 @@ static void test_view(void **state)
     assert_null(strstr(text, "paramserver_worker_silent_seconds{" JOB ",worker=\"2\""));
     view_has(text, "\nparamserver_worker_step{" JOB ",worker=\"3\"} 0\n");
     assert_null(strstr(text, "paramserver_worker_loss{" JOB ",worker=\"3\""));
-    assert_null(strstr(text, "paramserver_worker_images_per_second{" JOB ",worker=\"3\""));
+    assert_null(strstr(text, "paramserver_worker_examples_per_second{" JOB ",worker=\"3\""));
     free(text);
     text = view_of(1);
     view_has(text, "\nparamserver_job_updates_total{" JOB ",task=\"1\"} 12\n");
@@ -554,7 +554,7 @@ static void scene_init(struct scene *s)
         s->member[i].state = PARAMSERVER__V1__MEMBER_STATE__LIVE;
         s->member[i].address = (char *)"pid 1 on node";
         s->member[i].step = 10 + i;
-        s->member[i].images_per_second = 100;
+        s->member[i].examples_per_second = 100;
         s->member[i].loss = 1 + i;
     }
     s->job.name = (char *)"mnist";
@@ -589,7 +589,7 @@ static void test_words_of_a_training(void **state)
     struct scene s;
     (void)state;
     scene_init(&s);
-    s.member[0].images_per_second = 40;
+    s.member[0].examples_per_second = 40;
     scene_says(&s, PS_LEVEL_OK, "All is well: 1 job trains with 3 live workers, none dead.",
                "since the last checkpoint is lost",
                "Slowest is worker 0 of job mnist: step 10, 40 examples/s; the mean is 80.", "psctl top");

@@ -152,11 +152,11 @@ static bool fake_is_chief(void *state)
     return true;
 }
 
-static void fake_report(void *state, uint64_t step, double images_per_second, double loss)
+static void fake_report(void *state, uint64_t step, double examples_per_second, double loss)
 {
     struct world *w = state;
     (void)step;
-    w->rate = images_per_second;
+    w->rate = examples_per_second;
     w->loss = loss;
     w->reports++;
 }

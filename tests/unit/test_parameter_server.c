@@ -212,9 +212,9 @@ uint64_t psc_chief_silence(psc_client *c)
     return c->follows ? c->chief_silence : 0;
 }
 
-void psc_report(psc_client *c, uint64_t step, double images_per_second, double loss)
+void psc_report(psc_client *c, uint64_t step, double examples_per_second, double loss)
 {
-    (void)c, (void)step, (void)images_per_second, (void)loss;
+    (void)c, (void)step, (void)examples_per_second, (void)loss;
 }
 
 void psc_report_epoch(psc_client *c, uint64_t epochs, uint64_t ended, const psc_metric *metrics, size_t n)

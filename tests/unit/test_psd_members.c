@@ -2055,7 +2055,7 @@ static void report_progress(struct psd_core *core, uint32_t rank, const struct p
     Paramserver__V1__Caller caller = caller_of(rank, 0);
     struct ps_progress_message message;
     r.caller = &caller;
-    r.images_per_second = 10;
+    r.examples_per_second = 10;
     r.progress = ps_progress_write(p, &message);
     assert_int_equal(ask(core, M(HEARTBEAT), &r.base, NULL, NULL, NULL, NULL).code, PS_OK);
 }

@@ -15,7 +15,7 @@ static const struct table_column columns[] = {
     {"worker", "worker", TABLE_COUNT},
     {"state", "state", TABLE_TEXT},
     {"step", "step", TABLE_COUNT},
-    {"images_per_second", "images/s", TABLE_REAL},
+    {"examples_per_second", "examples/s", TABLE_REAL},
     {"loss", "loss", TABLE_REAL},
     {"silent_ms", "silent", TABLE_MS},
     {"excluded", "excluded", TABLE_FLAG},
@@ -35,7 +35,7 @@ static void member_row(struct table *t, const char *job, const Paramserver__V1__
     table_cell(t, json_integer(m->rank));
     table_cell(t, table_text(ps_member_state(m)));
     table_cell(t, joined ? table_count(m->step) : NULL);
-    table_cell(t, steps ? json_real(m->images_per_second) : NULL);
+    table_cell(t, steps ? json_real(m->examples_per_second) : NULL);
     table_cell(t, steps ? table_real(m->loss) : NULL);
     table_cell(t, joined ? table_count(m->silent_ms) : NULL);
     table_cell(t, json_boolean(m->excluded));

@@ -89,7 +89,7 @@ static void text_put_training(struct text *t)
     text_put(t, "paramserver_workerd_examples_total", "counter", "Examples that this worker has trained.", examples);
     text_put(t, "paramserver_workerd_training_seconds_total", "counter",
              "Time of all epochs, waits among it, without evaluations.", seconds);
-    text_put(t, "paramserver_workerd_images_per_second", "gauge", "Examples trained per second of that time.",
+    text_put(t, "paramserver_workerd_examples_per_second", "gauge", "Examples trained per second of that time.",
              seconds > 0 ? examples / seconds : 0);
     text_put(t, "paramserver_workerd_loss", "gauge", "The mean loss of the last batch.", atomic_load(&m->loss));
 }

@@ -116,7 +116,7 @@ static json_t *summary_make(const struct wk_run *run)
     json_object_set_new(s, "test_loss", summary_figure(run, "val_loss"));
     json_object_set_new(s, "figures", summary_figures(&run->figures));
     json_object_update(s, run->matrices);
-    json_object_set_new(s, "images_per_second", summary_number(run->history.total_examples / run->train_seconds));
+    json_object_set_new(s, "examples_per_second", summary_number(run->history.total_examples / run->train_seconds));
     json_object_set_new(s, "steps", json_integer((json_int_t)run->history.steps));
     json_object_set_new(s, "seconds", summary_number((double)(ps_now() - run->started) / (double)PS_SECOND));
     json_object_set_new(s, "seconds_to_first_step", summary_number(run->seconds_to_first_step));

@@ -271,10 +271,10 @@ static void hybrid_answer(void *state, uint64_t number, bool failed, const char 
     tables->group->answer(h->tables, number, failed, text);
 }
 
-static void hybrid_report(void *state, uint64_t step, double images_per_second, double loss)
+static void hybrid_report(void *state, uint64_t step, double examples_per_second, double loss)
 {
     const struct hybrid *h = state;
-    tables->group->report(h->tables, step, images_per_second, loss);
+    tables->group->report(h->tables, step, examples_per_second, loss);
 }
 
 static void hybrid_report_progress(void *state, const struct ps_progress *progress)

@@ -240,10 +240,10 @@ static void parameter_server_answer(void *state, uint64_t number, bool failed, c
     psc_report_checkpoint(s->client, number, failed, text);
 }
 
-static void parameter_server_report(void *state, uint64_t step, double images_per_second, double loss)
+static void parameter_server_report(void *state, uint64_t step, double examples_per_second, double loss)
 {
     struct wk_parameter_server_state *s = state;
-    psc_report(s->client, step, images_per_second, loss);
+    psc_report(s->client, step, examples_per_second, loss);
 }
 
 static void parameter_server_report_progress(void *state, const struct ps_progress *p)

@@ -197,7 +197,7 @@ struct wk_group {
     // Do all wait for each other in each step? Then nobody can end in the middle of an epoch. NULL: no.
     bool (*in_rounds)(void *state);
     // How far this worker is, which people see. NULL: nobody is told.
-    void (*report)(void *state, uint64_t step, double images_per_second, double loss);
+    void (*report)(void *state, uint64_t step, double examples_per_second, double loss);
     // How far the training is, which people see. NULL: nobody is told.
     void (*report_progress)(void *state, const struct ps_progress *progress);
     // The last checkpoint that people have asked the job for, from 1; 0: none waits. The chief says what has become of
