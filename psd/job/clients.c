@@ -257,13 +257,13 @@ enum ps_code psd_job_client(struct psd_job *job, const Paramserver__V1__Caller *
     if (now > job->clients.now)
         job->clients.now = now;
     struct psd_client *c = client_find(&job->clients, caller->client.data);
-    code = client_check_incarnation(job, caller, e);
-    // A process that has joined since, as another worker, is still the one that has sent these sequences.
-    if (code == PS_OK && c && c->worker != caller->worker && caller->incarnation <= c->incarnation)
+    if (c && c->worker != caller->worker)
         code = ps_fail(e, PS_INVALID_ARGUMENT,
-                       "this client id belongs to another worker (rank + 1 = %" PRIu32 "): expected one of its own, "
-                       "or a later Join",
+                       "this client id belongs to another worker (rank + 1 = %" PRIu32 "): expected a new one for each "
+                       "rank that a process joins as",
                        c->worker);
+    else
+        code = client_check_incarnation(job, caller, e);
     if (code == PS_OK && !c && job->clients.n >= PSD_MAX_CLIENTS)
         code = ps_fail(e, PS_RESOURCE_EXHAUSTED,
                        "job '%s' has been changed by %d clients in the last ten minutes, it takes no more for now",
@@ -271,7 +271,6 @@ enum ps_code psd_job_client(struct psd_job *job, const Paramserver__V1__Caller *
     if (code == PS_OK && !c && !(c = client_add(job, caller, e)))
         code = PS_RESOURCE_EXHAUSTED;
     if (code == PS_OK) {
-        c->worker = caller->worker;
         c->incarnation = caller->incarnation;
         if (caller->oldest > atomic_load(&c->oldest))
             atomic_store(&c->oldest, caller->oldest);

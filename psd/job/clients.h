@@ -52,8 +52,7 @@ uint64_t psd_clients_oldest(void *clients, uint32_t number);
 // its rank now; UNAVAILABLE: this task has not heard of it yet.
 enum ps_code psd_job_check_incarnation(struct psd_job *job, const Paramserver__V1__Caller *caller, struct ps_error *e);
 
-// Who sends a request, made on first sight. A client that has joined as another worker since keeps its sequences.
-// INVALID_ARGUMENT: the id is another worker's of no lower incarnation. ABORTED, UNAVAILABLE: as above.
+// Who sends a request, made on first sight. INVALID_ARGUMENT, ABORTED: another identity, an old incarnation.
 // RESOURCE_EXHAUSTED: too many clients, or no room for one more.
 enum ps_code psd_job_client(struct psd_job *job, const Paramserver__V1__Caller *caller, struct psd_request_id *id,
                             struct ps_error *e);

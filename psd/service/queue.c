@@ -76,22 +76,14 @@ static void queue_hold_while_draining(struct psd_core *core)
 // A job of the queue that has ended keeps its variables until another one begins, which may need their room.
 static const char queue_lets_go[] = "it has ended, and the next job of the queue needs its room";
 
-// Has the worker joined? Who waits there for the others has not said so itself yet. Locked.
-static bool queue_has_joined(const struct psd_job *job, uint32_t rank)
-{
-    return rank < job->control->workers && job->control->members[rank].state != PARAMSERVER__V1__MEMBER_STATE__EXPECTED;
-}
-
-// A worker of the queue's job is or was in the job of this name: that is the queue's, unless it is older.
-static void queue_note_run(struct psd_request *t, const struct psd_queue_job *of,
-                           const Paramserver__V1__ReportRequest *r)
+// A worker of the queue's job has been in the job of this name: that is the queue's, unless it is older.
+static void queue_note_run(struct psd_request *t, const struct psd_queue_job *of)
 {
     struct psd_job *job = psd_job_find(&t->core->table, of->name);
     if (!job)
         return;
     pthread_mutex_lock(&job->lock);
-    if (job->control && psd_request_owns(t, job) && job->control->opened >= of->began &&
-        (!r->waits || queue_has_joined(job, r->rank)))
+    if (job->control && psd_request_owns(t, job) && job->control->opened >= of->began)
         atomic_store(&job->queued_run, atomic_load(&job->run));
     pthread_mutex_unlock(&job->lock);
     psd_job_unref(job);
@@ -383,8 +375,8 @@ int psd_report(struct psd_request *t)
     if (queue_client(t, r->rank, &r->client, &from) ||
         psd_queue_report(t->core->queue, &from, &report, psd_now(t->core), psd_wall(t->core), &stop, &t->error))
         return (int)t->error.code;
-    if (running && running->number == r->number)
-        queue_note_run(t, running, r);
+    if (running && running->number == r->number && !r->waits)
+        queue_note_run(t, running);
     out.generation = t->core->generation;
     out.stop = stop;
     return psd_request_reply(t, &out.base, NULL);

@@ -1863,42 +1863,6 @@ static void test_silent_worker_is_known(void **state)
     psd_core_destroy(s.core);
 }
 
-// An add of the client "bbb..." (rank 1's) under a worker and an incarnation.
-static void add_as(struct store *s, uint32_t worker, uint64_t incarnation, uint64_t sequence,
-                   Paramserver__V1__Outcome o)
-{
-    struct change c;
-    change_init(&c, 1, sequence);
-    c.caller.worker = worker;
-    c.caller.incarnation = incarnation;
-    change_floats(&c, "n", 0, 4, 1);
-    if (o)
-        change_ok(s, &c, M(ASSIGN_ADD), o);
-    else
-        change_refused(s, &c, M(ASSIGN_ADD), PS_INVALID_ARGUMENT, "expected one of its own, or a later Join");
-    change_fini(&c);
-}
-
-// A process that becomes a worker, or joins as another one, goes on under its client id, with its sequences.
-static void test_client_joins_as_another(void **state)
-{
-    struct store s;
-    (void)state;
-    store_open(&s, ASYNC, "sgd", 64 << 20, floats_of, 2);
-    add_as(&s, 0, 0, 1, OUTCOME(APPLIED));
-    add_as(&s, 2, 1, 1, OUTCOME(DUPLICATE));
-    add_as(&s, 2, 1, 2, OUTCOME(APPLIED));
-    add_as(&s, 1, 1, 3, OUTCOME(OUTCOME_NONE));  // of the same Join
-    add_as(&s, 0, 0, 3, OUTCOME(OUTCOME_NONE));
-    s.core->table.newest->incarnations[0] = 5;
-    add_as(&s, 1, 5, 2, OUTCOME(DUPLICATE));
-    add_as(&s, 1, 5, 3, OUTCOME(APPLIED));
-    add_as(&s, 2, 1, 3, OUTCOME(OUTCOME_NONE));  // who it was before
-    assert_int_equal(s.core->table.newest->clients.n, 1);
-    assert_true(get_float(&s, "n", 0) == 3);
-    psd_core_destroy(s.core);
-}
-
 // ---- memory that nobody has asked for yet ---------------------------------------------------------------------------
 
 enum { USED_BEFORE = 0x55 };
@@ -2536,7 +2500,6 @@ int main(void)
         cmocka_unit_test(test_silent_worker_is_known),
         cmocka_unit_test(test_fresh_blocks_are_blank),
         cmocka_unit_test(test_declare_touches_nothing),
-        cmocka_unit_test(test_client_joins_as_another),
         cmocka_unit_test(test_clients_count),
         cmocka_unit_test(test_as_planned),
         cmocka_unit_test(test_declared_at_once),

@@ -101,22 +101,16 @@ static uint64_t begin(struct psd_core *core, const char *name)
     return number;
 }
 
-static void report_as(struct psd_core *core, uint64_t number, bool waits, bool ended, uint32_t code)
+// The worker is in the job, or (ended) has ended with this exit code.
+static void report(struct psd_core *core, uint64_t number, bool ended, uint32_t code)
 {
     Paramserver__V1__ReportRequest r = PARAMSERVER__V1__REPORT_REQUEST__INIT;
     uint8_t id[16] = "a worker of it.";
     r.number = number;
     r.client = (ProtobufCBinaryData){sizeof id, id};
-    r.waits = waits;
     r.ended = ended;
     r.code = code;
     ask_queue(core, M(REPORT), &r.base, NULL, NULL);
-}
-
-// The worker is in the job, or (ended) has ended with this exit code.
-static void report(struct psd_core *core, uint64_t number, bool ended, uint32_t code)
-{
-    report_as(core, number, false, ended, code);
 }
 
 // ---- what jobs leave ----------------------------------------------------------------------------------------------
@@ -184,29 +178,6 @@ static void test_what_people_run_stays(void **state)
     psd_core_destroy(j.core);
 }
 
-// The chief has opened the job, and is told to end while it waits for worker 1: it has not said yet that it is in.
-static void test_cancelled_while_it_waits(void **state)
-{
-    (void)state;
-    Paramserver__V1__LeaveRequest leave = PARAMSERVER__V1__LEAVE_REQUEST__INIT;
-    Paramserver__V1__Caller caller = caller_of(0, 0);
-    struct job j = {.core = queue_core()};
-    const uint64_t number = begin(j.core, "job");
-    fill_job(&j, 20);
-    forget_again();
-    report_as(j.core, number, true, false, 0);
-    assert_int_equal(join(j.core, 0, ASYNC).code, PS_OK);
-    assert_int_equal(declare(&j, ASYNC, "sgd").code, PS_OK);
-    leave.caller = &caller;
-    leave.failed = leave.interrupted = true;
-    leave.reason = (char *)"SIGTERM";
-    assert_int_equal(ask(j.core, M(LEAVE), &leave.base, NULL, NULL, NULL, NULL).code, PS_OK);
-    report_as(j.core, number, true, true, 143);
-    begin(j.core, "next");
-    assert_false(is_here(j.core, "job"));
-    psd_core_destroy(j.core);
-}
-
 // Nobody's clock decides whose a job is.
 static void test_clock_is_set_back(void **state)
 {
@@ -229,7 +200,6 @@ static void test_clock_is_set_back(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(test_room_for_the_next_one, set_up, tear_down),
     cmocka_unit_test_setup_teardown(test_what_people_run_stays, set_up, tear_down),
-    cmocka_unit_test_setup_teardown(test_cancelled_while_it_waits, set_up, tear_down),
     cmocka_unit_test_setup_teardown(test_clock_is_set_back, set_up, tear_down),
 };
 
