@@ -149,9 +149,12 @@ static void log_pass_priority(struct ps_log_relay *r)
 static void log_pass_object(struct ps_log_relay *r)
 {
     char line[2 * sizeof r->line + 192];
-    const bool is_one = r->len > 2 && r->line[0] == '{' && strcmp(r->line + r->len - 2, "}\n") == 0;
+    static const char first[] = "{\"time\": \"";  // of what log_begin writes
+    const bool is_one = strncmp(r->line, first, sizeof first - 1) == 0 && r->line[r->len - 1] == '\n';
     size_t n = r->len;
     if (!is_one) {
+        for (size_t i = 0; i < r->len; i++)
+            r->line[i] = (char)(r->line[i] ? r->line[i] : '?');
         r->line[strcspn(r->line, "\n")] = '\0';
         ps_utf8_plain(r->line);
         n = log_begin(line, sizeof line, PS_LOG_INFO);

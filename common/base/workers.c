@@ -26,7 +26,6 @@ struct ps_workers {
 static void *workers_thread(void *arg)
 {
     struct ps_workers *w = arg;
-    ps_thread_block_signals(NULL);
     setpriority(PRIO_PROCESS, (id_t)gettid(), getpriority(PRIO_PROCESS, 0) + NICER);
     pthread_mutex_lock(&w->lock);
     for (;;) {
@@ -57,8 +56,11 @@ struct ps_workers *ps_workers_create(unsigned n)
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->came, NULL);
     pthread_cond_init(&w->done, NULL);
+    sigset_t before;
+    ps_thread_block_signals(&before);
     while (w->n < n && pthread_create(&w->threads[w->n], NULL, workers_thread, w) == 0)
         w->n++;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (w->n)
         return w;
     ps_workers_free(w);

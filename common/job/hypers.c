@@ -52,10 +52,11 @@ static int hypers_known(const struct ps_job *job, const char *at, const struct p
         known[n++] = rule->hyper[i].name;
     for (EACH_FIELD(f)) {
         const char *key = ps_job_path_below(f->path, at, strlen(at));
-        if (key && *key && !strchr(key, '.') && ps_job_field_applies(f, job))
-            known[n++] = key;
+        if (!key || !*key || strchr(key, '.') || !ps_job_field_applies(f, job))
+            continue;
+        assert(n < MAX_KNOWN);
+        known[n++] = key;
     }
-    assert(n <= MAX_KNOWN);
     return n;
 }
 

@@ -417,6 +417,8 @@ static enum ps_code server_start_threads(struct ps_server *s, struct ps_error *e
         s->n_begun += error == 0;
         failed = error ? error : failed;
     }
+    if (failed && s->n_begun)
+        ps_warn("%d of %d threads for connections: %s", s->n_begun, s->n_threads, strerror(failed));
     return s->n_begun ? PS_OK : ps_fail(e, PS_RESOURCE_EXHAUSTED, "no thread for connections: %s", strerror(failed));
 }
 

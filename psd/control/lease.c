@@ -169,7 +169,8 @@ static int lease_take_async(struct psd_control *c, struct psd_member *m, const l
     lease_forget(m);
     if (r->epoch > d->number || d->examples == 0) {
         lease_begin_epoch(c, r->epoch, r->examples, r->begin);
-        if (!psd_mode_equals(&c->mode, &c->next))  // one on which the tasks need not agree
+        // Where rounds begin or end the tasks have agreed before.
+        if (!psd_mode_equals(&c->mode, &c->next))
             psd_clock_change_mode(c, &c->next, ready);
     }
     m->lease = lease_take_range(d, r->want);

@@ -33,6 +33,9 @@ static enum ps_code join_check(struct psd_request *t, const join_t *r)
     if (r->update <= PARAMSERVER__V1__UPDATE__UPDATE_NONE || r->update > PARAMSERVER__V1__UPDATE__SSP)
         return ps_fail(e, PS_INVALID_ARGUMENT, "join: update is %d; expected async, sync or ssp (1 to 3)",
                        (int)r->update);
+    if (r->staleness && r->update != PARAMSERVER__V1__UPDATE__SSP)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "join: a bound of the staleness, %" PRIu32 ", is for ssp jobs alone",
+                       r->staleness);
     if (psd_check_on_existing(r->on_existing, e))
         return ps_error_prefix(e, "join");
     if (strlen(r->configuration) > PSD_CONFIGURATION_MAX)

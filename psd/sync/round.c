@@ -396,7 +396,8 @@ static bool contribution_is_zero(const struct psd_round *round, const struct psd
     return true;
 }
 
-// Drops those of the batch that stand for no example. Those of an empty batch are zero.
+// Drops those of the batch that stand for no example. libclient's callers bring zeros for an empty batch: another
+// gradient of no examples is one of a client that has left their number out.
 static void batch_thin(struct psd_round *round)
 {
     uint32_t n = 0;

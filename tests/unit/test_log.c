@@ -187,7 +187,7 @@ static void test_passes_on_objects(void **state)
     catch_begin();
     ps_log_init("workerd[3]", PS_LOG_INFO);
     pass(&r, own);
-    pass(&r, "Epoch 1/2\n250/250 \"\x1b[1m\n\n{no object\nthe ");
+    pass(&r, "Epoch 1/2\n250/250 \"\x1b[1m\n\n{no object\n{'loss': 0.5}\nthe ");
     pass(&r, "last");
     ps_log_pass_end(&r);
     rest = strdup(catch_end());
@@ -197,6 +197,7 @@ static void test_passes_on_objects(void **state)
     check_object(strtok(NULL, "\n"), "info", "250/250 \"?[1m");
     check_object(strtok(NULL, "\n"), "info", "");
     check_object(strtok(NULL, "\n"), "info", "{no object");
+    check_object(strtok(NULL, "\n"), "info", "{'loss': 0.5}");
     check_object(strtok(NULL, "\n"), "info", "the last");
     assert_null(strtok(NULL, "\n"));
     free(rest);

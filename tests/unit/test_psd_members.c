@@ -1839,6 +1839,9 @@ static void test_clocks_are_ssp(void **state)
     job_open(&j, ASYNC, "sgd", 20, 1 << 20);
     tick(j.core, &a, 0, 1, true);
     assert_true(is_done(&a, PS_FAILED_PRECONDITION));
+    join_init(&x, 0, ASYNC);
+    x.r.staleness = 5;
+    assert_int_equal(ask(j.core, M(JOIN), &x.r.base, NULL, NULL, NULL, NULL).code, PS_INVALID_ARGUMENT);
     psd_core_destroy(j.core);
     struct psd_core *core = ssp_open(2, 3);
     join_init(&x, 2, SSP);

@@ -1954,12 +1954,16 @@ static void a_server_without_a_thread_does_not_start(void **state)
 static void a_server_goes_on_with_fewer_threads(void **state)
 {
     struct pair *p = *state;
+    char said[512];
     close_client(p->client);
     assert_int_equal(stop_server(p->server, 0), PS_STOP_DONE);
     ps_server_destroy(p->server);
+    struct hearing h = hearing_begin();
     atomic_store(&refused_threads, 1);
     serve(p, 2);
     atomic_store(&refused_threads, 0);
+    hearing_end(&h, said, sizeof said);
+    assert_non_null(strstr(said, "1 of 2 threads for connections: "));
     p->client = connect_to(p->address);
     assert_int_equal(ask_and_await(p->client, true, CALL_MS, "e", &(struct answer){0}), PS_OK);
 }
