@@ -174,8 +174,8 @@ typedef struct psc_metric {
 // had this rank before was not certain yet; FAILED_PRECONDITION: the job or the cluster is described differently
 // elsewhere; ALREADY_EXISTS: the job's name or the rank is taken; NOT_FOUND, PERMISSION_DENIED: a file of certificates;
 // PERMISSION_DENIED: the job is another user's, or the certificate or munge does not allow it; UNAUTHENTICATED: munge's
-// credential is no good; RESOURCE_EXHAUSTED: a ps task takes no more jobs, or there is no memory or thread; ABORTED: the
-// job has ended meanwhile; CANCELLED: stop.
+// credential is no good; RESOURCE_EXHAUSTED: a ps task takes no more jobs, or memory or threads are lacking; ABORTED:
+// the job has ended meanwhile; CANCELLED: stop.
 //
 // Where nobody listens at a ps task's address for longer than a worker may be silent (psd --dead-after-ms), all
 // operations end with UNAVAILABLE and the task's address. A task that is silent is waited for until timeout_ms.

@@ -195,8 +195,8 @@ static void attempt_look_at_batch(const struct wk_run *run)
                 examples, (examples + batch - 1) / batch, replicas, batch);
     if (together > (double)steps)
         ps_warn("gradient_accumulation_steps is %g, but the training has at most %" PRIu64
-                " steps: the optimizer takes none",
-                together, steps);
+                " step%s: the optimizer takes none",
+                together, steps, steps == 1 ? "" : "s");
 }
 
 // Which batch normalizations are by what all replicas have: none, where these do not take their steps together.

@@ -26,8 +26,12 @@
 #include "workerd/job/search.h"
 #include "workerd/job/timeline.h"
 
+enum { WAKE = SIGURG };  // of what the kernel sends by itself nothing is asked for here
+
 static volatile sig_atomic_t stop, begun, checkpoint_signals;
-static bool holds_data;  // struct wk_ended
+static volatile sig_atomic_t trains;
+static pthread_t trainer;  // the main thread, where `trains`
+static bool holds_data;    // struct wk_ended
 
 // Until the training has begun there is nothing to leave in order.
 static void workerd_on_signal(int number)
@@ -35,6 +39,8 @@ static void workerd_on_signal(int number)
     if (!ps_signal_number(&begun))
         _exit(128 + number);
     ps_signal_set(&stop, number);
+    if (ps_signal_number(&trains))
+        pthread_kill(trainer, WAKE);
 }
 
 static void workerd_on_checkpoint_signal(int number)
@@ -45,7 +51,7 @@ static void workerd_on_checkpoint_signal(int number)
 
 // A second SIGINT ends it at once, as one who waits at a terminal expects. A second SIGTERM changes nothing: Slurm
 // sends two within a moment. SIGHUP, of a terminal that is closed, is as SIGTERM, unless nohup has started it.
-// They come to the main thread, which computes nothing: see workerd_train.
+// None comes to a thread that computes: see workerd_train.
 static void workerd_catch_signals(void)
 {
     struct sigaction action = {.sa_handler = workerd_on_signal};
@@ -53,7 +59,7 @@ static void workerd_catch_signals(void)
     if (!ps_signal_ignored(SIGHUP))
         sigaction(SIGHUP, &action, NULL);
     struct sigaction asked = action;
-    asked.sa_flags |= SA_RESTART;
+    asked.sa_flags |= SA_RESTART;  // what is written meanwhile goes on
     asked.sa_handler = workerd_on_checkpoint_signal;
     sigaction(SIGUSR1, &asked, NULL);
     action.sa_flags |= SA_RESETHAND;
@@ -142,33 +148,42 @@ static enum ps_code workerd_run_job_watched(struct wk_options *o, struct ps_erro
     return code;
 }
 
-struct training {
-    struct wk_options *options;
-    struct ps_error *error;
-    enum ps_code code;
-};
-
-static void *workerd_training_thread(void *arg)
+static void workerd_on_wake(int number)
 {
-    struct training *t = arg;
-    t->code = workerd_run_job_watched(t->options, t->error);
-    return NULL;
+    (void)number;
 }
 
-// On a thread that takes no signals, nor do those that it starts, a team of OpenMP's among them: oneDNN's kernels use
-// the stack pointer as they use any other register, and a signal's frame would be written over whatever that points to.
+static void *workerd_take_signals(void *arg)
+{
+    for (;;)
+        pause();
+    return arg;
+}
+
+// A small thread takes the signals; none comes to one that computes, such as those of OpenMP's teams, which inherit
+// what is blocked here: oneDNN's kernels use the stack pointer as they use any other register, and a signal's frame
+// would be written over whatever that points to. What the main thread waits for in the kernel a signal still ends: it
+// is woken, on a stack of its own.
 static enum ps_code workerd_train(struct wk_options *o, struct ps_error *e)
 {
-    struct training t = {.options = o, .error = e};
-    pthread_t thread;
-    sigset_t before;
-    ps_thread_block_signals(&before);
-    const int failed = pthread_create(&thread, NULL, workerd_training_thread, &t);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    static char stack[64 << 10];
+    const stack_t own = {.ss_sp = stack, .ss_size = sizeof stack};
+    const struct sigaction woken = {.sa_handler = workerd_on_wake, .sa_flags = SA_ONSTACK};
+    pthread_t taker;
+    sigset_t wake;
+    sigaltstack(&own, NULL);
+    sigaction(WAKE, &woken, NULL);
+    trainer = pthread_self();
+    const int failed = pthread_create(&taker, NULL, workerd_take_signals, NULL);
     if (failed)
-        return ps_fail(e, PS_RESOURCE_EXHAUSTED, "no thread for the training: %s", strerror(failed));
-    pthread_join(thread, NULL);
-    return t.code;
+        return ps_fail(e, PS_RESOURCE_EXHAUSTED, "no thread for signals: %s", strerror(failed));
+    pthread_detach(taker);
+    ps_thread_block_signals(NULL);
+    sigemptyset(&wake);
+    sigaddset(&wake, WAKE);
+    pthread_sigmask(SIG_UNBLOCK, &wake, NULL);
+    ps_signal_set(&trains, 1);
+    return workerd_run_job_watched(o, e);
 }
 
 // ---- without a job ------------------------------------------------------------------------------------------------

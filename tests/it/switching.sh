@@ -89,6 +89,10 @@ ok "one of 32 goes on, and says that a step is smaller" smaller
 ok "two of 64 take other steps with another batch_size: refused" fails_with 78 "is of a job with batch_size=32, but this one has batch_size=64" \
     go_on sync sync --set batch_size=64
 rm -rf of-*
+ok "two devices with 32 each begin" begin mirrored
+ok "one device with 64 goes on" go_on mirrored mirrored --set strategy.devices=[cpu:0] --set batch_size=64
+ok "as if there had been one all along" same -a whole.safetensors mirrored.safetensors 1e-5
+rm -rf of-*
 
 # Without rounds, and with weights that are exchanged, a single worker does what one device does.
 team=1

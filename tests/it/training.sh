@@ -71,26 +71,58 @@ spared() { # as nohup starts it
 }
 ok "SIGHUP that it was started to ignore: it goes on" spared
 
-# A thread that computes has no room for a signal's frame: HUP, INT, USR1 and TERM are blocked, SIGPROF and SIGSEGV not.
+# A thread that computes has no room for a signal's frame: HUP, INT, USR1 and TERM are blocked, SIGPROF and SIGSEGV not,
+# but in one thread, which is not the main one.
 deaf() {
-    local task blocked n=0 bad=0
+    local task blocked n=0 bad=0 takers=0
     begins --set epochs=100000 --set 'callbacks=[]' --set 'strategy={name: mirrored, devices: [cpu:0, cpu:1]}' \
         --set output=deaf.safetensors
     eventually grep -qs "^Epoch 2" begun.log
     for task in /proc/$pid/task/*; do
-        [ "${task##*/}" = $pid ] && continue
         blocked=$(sed -n 's/^SigBlk:[[:space:]]*//p' "$task/status")
         [ -n "$blocked" ] || continue # it has ended
         blocked=$((16#$blocked))
         n=$((n + 1))
+        if [ $blocked = 0 ] && [ "${task##*/}" != $pid ]; then
+            takers=$((takers + 1))
+            continue
+        fi
         (((blocked & 0x4203) == 0x4203 && (blocked & 0x4000400) == 0)) || bad=$((bad + 1))
     done
     kill -TERM $pid
     wait $pid
-    echo "# $bad of $n threads take signals"
-    [ $n -ge 2 ] && [ $bad = 0 ]
+    echo "# $bad of $n threads that compute take signals, and $takers others"
+    [ $n -ge 3 ] && [ $bad = 0 ] && [ $takers = 1 ]
 }
-ok "the main thread alone takes signals" deaf
+ok "one thread takes signals, which does not compute" deaf
+
+# What the training waits for in the kernel a signal ends: a pipe that nobody reads, and a sleep.
+ends_on_term() { # CODE COMMAND ...: pid is a worker's, which COMMAND finds waiting
+    local code=0 killer want=$1
+    shift
+    eventually "$@" && sleep 1 && kill -TERM $pid
+    (sleep 40 && kill -KILL $pid) &
+    killer=$!
+    wait $pid || code=$?
+    kill $killer
+    wait $killer
+    cat begun.log
+    [ $code = "$want" ]
+}
+unread() {
+    mkfifo unread
+    begins --set 'callbacks=[{name: csv_log, path: opened.csv}, {name: json_lines, path: unread}]' --set output=unread.safetensors
+    ends_on_term 73 test -e opened.csv
+}
+ok "SIGTERM while a pipe is opened that nobody reads" unread
+asleep() {
+    start_psd asleep || return 1
+    begins --set strategy.name=parameter_server --ps "unix:$scratch/asleep" --set delay_ms=60000 --set 'callbacks=[]' --set output=asleep.safetensors
+    lives() { timeout 20 "$psctl" --ps "unix:$scratch/asleep" workers softmax | grep -q " live "; }
+    ends_on_term 143 lives && ! grep "is dead" "$scratch/asleep.log"
+}
+ok "SIGTERM while a worker sleeps" asleep
+kill $psd_pid
 
 # What is opened does not take the number of a standard descriptor that is closed, and get what is written there.
 closed() {

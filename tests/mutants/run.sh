@@ -12,17 +12,17 @@ trap 'rm -rf "$scratch"' EXIT
 list=$top_srcdir/tests/mutants/list
 b=$top_builddir
 declare -A objects=(
-    [chaos]="sim/test_chaos-test_chaos sim/test_chaos-sim sim/test_chaos-trainer sim/test_chaos-coverage sim/test_chaos-features sim/test_chaos-long_read"
-    [sim]="sim/test_sim-test_sim sim/test_sim-sim sim/test_sim-worker"
-    [psd]=unit/test_psd-test_psd [control]=unit/test_psd_control-test_psd_control
-    [sync]=unit/test_psd_sync-test_psd_sync
-    [members]=unit/test_psd_members-test_psd_members
-    [return]=unit/test_psd_return-test_psd_return [round]=unit/test_psd_round-test_psd_round
-    [runs]=unit/test_psd_runs-test_psd_runs
-    [session]=unit/test_psd_session-test_psd_session
-    [trace]=unit/test_psd_trace-test_psd_trace
+    [chaos]="sim/test_chaos sim/sim sim/trainer sim/coverage sim/features sim/long_read"
+    [sim]="sim/test_sim sim/sim sim/worker"
+    [psd]=unit/test_psd [control]=unit/test_psd_control
+    [sync]=unit/test_psd_sync
+    [members]=unit/test_psd_members
+    [return]=unit/test_psd_return [round]=unit/test_psd_round
+    [runs]=unit/test_psd_runs
+    [session]=unit/test_psd_session
+    [trace]=unit/test_psd_trace
     [client]="unit/test_client unit/fake_ps unit/fake_data" [client_ops]="unit/test_client_ops unit/fake_ps unit/fake_data"
-    [data]=unit/test_psd_data-test_psd_data [queue]=unit/test_queue-test_queue
+    [data]=unit/test_psd_data [queue]=unit/test_queue
     [ops]=unit/test_nn_ops [ring]=unit/test_ring [rounds]=unit/test_rounds [order]=unit/test_bucket_order [buckets]="unit/test_buckets ../workerd/strategy/bucket_order ../workerd/strategy/buckets ../workerd/strategy/rounds" [hosts]=unit/test_hosts [recovery]=unit/test_recovery [tls]=unit/test_tls [collective]=unit/test_collective
     [mirrored]="unit/test_mirrored ../workerd/strategy/checkpoint ../workerd/strategy/bucket_order ../workerd/strategy/buckets ../workerd/strategy/device_sums ../workerd/strategy/local_rule ../workerd/strategy/mirrored ../workerd/strategy/rounds ../workerd/strategy/weights"
     [parameter_server]="unit/test_parameter_server ../workerd/strategy/checkpoint ../workerd/strategy/examples ../workerd/strategy/history ../workerd/strategy/local_rule ../workerd/strategy/local_steps ../workerd/strategy/parameter_server ../workerd/strategy/psd_checkpoint ../workerd/strategy/psd_home ../workerd/strategy/psd_job ../workerd/strategy/psd_signal ../workerd/strategy/weights"

@@ -157,7 +157,7 @@ static bool resume_may_differ(const char *line, const struct resume_changes *cha
 {
     return resume_is_of(line, "epochs=") || resume_is_of(line, "steps=") || resume_is_of(line, "data.header=") ||
            (changes->strategy && resume_is_of(line, "strategy.")) ||
-           (changes->batch_size && resume_is_of(line, "batch_size="));
+           (changes->batch_size && (resume_is_of(line, "batch_size=") || resume_is_of(line, "strategy.devices=")));
 }
 
 // What this job says, the checkpoint's must have said; but there may be keys now that an older version did not know.

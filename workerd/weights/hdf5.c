@@ -7,10 +7,12 @@
 #include <fcntl.h>
 #include <hdf5.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -193,10 +195,15 @@ static enum ps_code hdf5_convert(const uint8_t *bytes, size_t size, const char *
     return code == PS_OK ? ps_safetensors_write(to, r.tensor, r.n, e) : code;
 }
 
-// What is allocated goes with the process. Standard error is left to the parent.
-static void __attribute__((noreturn)) hdf5_child(const uint8_t *bytes, size_t size, const char *to, int say)
+// What is allocated goes with the process. Standard error is left to the parent, whose end is this one's, too: signals
+// that it has blocked are not heard here.
+static void __attribute__((noreturn))
+hdf5_child(const uint8_t *bytes, size_t size, const char *to, int say, pid_t parent)
 {
     struct ps_error e = {0};
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(1);
     enum ps_code code = hdf5_convert(bytes, size, to, &e);
     if (code)
         (void)!write(say, &e, sizeof e);
@@ -227,9 +234,9 @@ static enum ps_code hdf5_read_apart(const uint8_t *bytes, size_t size, int memor
 {
     char path[64];
     snprintf(path, sizeof path, "/proc/self/fd/%d", memory);
-    pid_t child = fork();
+    const pid_t parent = getpid(), child = fork();
     if (child == 0)
-        hdf5_child(bytes, size, path, say[1]);
+        hdf5_child(bytes, size, path, say[1], parent);
     close(say[1]);
     if (child < 0)
         return ps_fail(e, PS_RESOURCE_EXHAUSTED, "no process to read it: %s", strerror(errno));
