@@ -176,7 +176,7 @@ static enum ps_code workerd_train(struct wk_options *o, struct ps_error *e)
     trainer = pthread_self();
     const int failed = pthread_create(&taker, NULL, workerd_take_signals, NULL);
     if (failed)
-        return ps_fail(e, PS_RESOURCE_EXHAUSTED, "no thread for signals: %s", strerror(failed));
+        return ps_no_thread(e, "signals", failed);
     pthread_detach(taker);
     ps_thread_block_signals(NULL);
     sigemptyset(&wake);

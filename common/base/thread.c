@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -35,6 +36,11 @@ void ps_thread_block_signals(sigset_t *before)
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         sigdelset(&blocked, own[i]);
     pthread_sigmask(SIG_BLOCK, &blocked, before);
+}
+
+enum ps_code ps_no_thread(struct ps_error *e, const char *what, int error)
+{
+    return ps_fail(e, PS_RESOURCE_EXHAUSTED, "no thread for %s: %s", what, strerror(error));
 }
 
 unsigned ps_thread_processors(void)

@@ -419,7 +419,7 @@ static enum ps_code server_start_threads(struct ps_server *s, struct ps_error *e
     }
     if (failed && s->n_begun)
         ps_warn("%d of %d threads for connections: %s", s->n_begun, s->n_threads, strerror(failed));
-    return s->n_begun ? PS_OK : ps_fail(e, PS_RESOURCE_EXHAUSTED, "no thread for connections: %s", strerror(failed));
+    return s->n_begun ? PS_OK : ps_no_thread(e, "connections", failed);
 }
 
 // The port that was bound; 0: none.

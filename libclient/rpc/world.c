@@ -3,10 +3,10 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/thread.h"
 #include "common/rpc/client.h"
 #include "libclient/cluster.h"
 
@@ -91,7 +91,7 @@ static enum ps_code psc_rpc_start(struct rpc_world *w, const struct psc_cluster 
     w->client = ps_client_create((const char *const *)cluster->is.addresses, cluster->is.n, &options);
     if (w->client)
         return PS_OK;
-    return ps_fail(e, PS_RESOURCE_EXHAUSTED, "no thread for connections: %s", strerror(errno));
+    return ps_no_thread(e, "connections", errno);
 }
 
 enum ps_code psc__world_rpc_create(const struct psc_cluster *cluster, const struct psc_world_rpc_options *o,

@@ -11,6 +11,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/thread.h"
 #include "common/rpc/client.h"
 #include "common/rpc/server.h"
 #include "psd/rpc/health.h"
@@ -156,7 +157,7 @@ struct psd_rpc *psd_rpc_create(const char *const *peers, size_t n, struct ps_tls
     const struct ps_client_options options = {.tls = tls, .munge = munge, .to = PS_ROLE_PSD};
     struct ps_client *client = ps_client_create(peers, n, &options);
     if (!client) {
-        ps_fail(e, PS_RESOURCE_EXHAUSTED, "no thread for connections: %s", strerror(errno));
+        ps_no_thread(e, "connections", errno);
         return NULL;
     }
     struct psd_rpc *r = ps_alloc(sizeof *r);

@@ -352,7 +352,7 @@ enum ps_code wk_collective_open(const struct wk_peers_options *peers, uint32_t r
     const int failed = pthread_create(&c->thread, NULL, collective_thread, c);
     if (failed) {
         collective_destroy(c);
-        return ps_fail(e, PS_RESOURCE_EXHAUSTED, "no thread for all-reduces: %s", strerror(failed));
+        return ps_no_thread(e, "all-reduces", failed);
     }
     if (peers->workers > 1 && wk_peers_open(peers, &c->peers, e)) {
         wk_collective_close(c, NULL);

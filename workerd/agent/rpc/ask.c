@@ -4,10 +4,10 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/thread.h"
 #include "common/rpc/client.h"
 #include "common/wire/wire.h"
 
@@ -28,7 +28,7 @@ struct wk_ask *wk_ask_open(const char *const *addresses, size_t n, struct ps_tls
     const struct ps_client_options options = {.tls = tls, .munge = munge, .to = PS_ROLE_PSD};
     struct ps_client *client = ps_client_create(addresses, n, &options);
     if (!client) {
-        ps_fail(e, PS_RESOURCE_EXHAUSTED, "no thread for connections: %s", strerror(errno));
+        ps_no_thread(e, "connections", errno);
         return NULL;
     }
     struct wk_ask *a = ps_alloc(sizeof *a);

@@ -11,6 +11,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/thread.h"
 #include "common/base/utf8.h"
 #include "common/rpc/client.h"
 #include "common/rpc/server.h"
@@ -463,7 +464,7 @@ static struct session *session_create(struct wk_peers *p, struct ps_error *e)
         .attempt_ms = 2 * PS_CLIENT_ATTEMPT_MS, .tls = p->options.tls, .munge = p->options.munge, .to = PS_ROLE_WORKER};
     s->client = ps_client_create(p->options.addresses, p->options.workers, &options);
     if (!s->client) {
-        ps_fail(e, PS_RESOURCE_EXHAUSTED, "no thread for connections: %s", strerror(errno));
+        ps_no_thread(e, "connections", errno);
         free(s);
         return NULL;
     }

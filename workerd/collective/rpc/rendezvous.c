@@ -12,6 +12,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/signals.h"
+#include "common/base/thread.h"
 #include "common/base/utf8.h"
 #include "common/plan/configuration.h"
 #include "common/wire/wire.h"
@@ -890,7 +891,7 @@ static enum ps_code rendezvous_create_client(struct wk_rendezvous *v, int attemp
         .attempt_ms = attempt_ms, .tls = v->options->tls, .munge = v->options->munge, .to = PS_ROLE_WORKER};
     v->client = ps_client_create(v->options->addresses, v->options->workers, &options);
     e->code = PS_OK;
-    return v->client ? PS_OK : ps_fail(e, PS_RESOURCE_EXHAUSTED, "no thread for connections: %s", strerror(errno));
+    return v->client ? PS_OK : ps_no_thread(e, "connections", errno);
 }
 
 static void rendezvous_destroy_client(struct wk_rendezvous *v)
